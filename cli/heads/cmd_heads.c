@@ -64,7 +64,7 @@ static int title_width(int column)
     return n > 5 ? n : 5;
 }
 
-/* A head and its importance; 0 without --by. */
+/* A head and its importance, which is 0 without --by. */
 typedef struct ranked {
     int64_t layer, head;
     double value;
@@ -78,7 +78,7 @@ static int by_value(const void *a, const void *b)
                                 : (x->head > y->head) - (x->head < y->head);
 }
 
-/* Lists all heads, the most important first, or layer by layer without --by. NULL if memory is exhausted. */
+/* Returns all heads, most important first, or in the order of layers without --by; NULL if memory is exhausted. */
 static ranked *rank_heads(const measured *m, size_t *count)
 {
     *count = 0;
@@ -94,7 +94,7 @@ static ranked *rank_heads(const measured *m, size_t *count)
 
 enum { SCORE_WIDTH = 9 }; /* characters of an importance like 1.234e-05 */
 
-/* Prints the importance and, if `shown` is 3, the ends of its interval. */
+/* Prints the importance of a head and, if `shown` is 3, the bounds of its confidence interval. */
 static void put_importance(FILE *out, const mha_importance *importance, const ranked *r, int shown)
 {
     const double numbers[] = {r->value, mha_importance_low(importance, r->layer, r->head),
@@ -145,7 +145,7 @@ static int print_table(const cli_session *s, const measured *m)
 static void put_trust(const cli_session *s, const measured *m)
 {
     const double halves = mha_importance_halves(m->importance), loss = mha_importance_loss(m->importance);
-    char text[96] = "", trust[96] = "one text is too few to measure how stable the ranking is";
+    char text[96] = "", trust[96] = "at least two texts are needed to measure the stability of the ranking";
     if (isfinite(loss)) snprintf(text, sizeof text, ", loss %.4g", loss);
     if (isfinite(halves))
         snprintf(trust, sizeof trust, "rank correlation between the halves of the texts %.2f", halves);
@@ -283,7 +283,7 @@ static int run(cli_session *s)
 static void print_lists(FILE *out, int columns)
 {
     enum { MARGIN = 24 };
-    fputs("\nMetrics of a row of the map (the attention of one token):\n", out);
+    fputs("\nMetrics of one row of a map (the attention weights of one query):\n", out);
     for (int m = 0; m < MHA_HEAD_METRICS; m++) {
         fprintf(out, "  %-*s", MARGIN - 2, mha_head_metric_key((mha_head_metric)m));
         cli_put_wrapped(out, columns, MARGIN, MARGIN, mha_head_metric_help((mha_head_metric)m));
@@ -307,19 +307,18 @@ const cli_command cli_heads = {
     .usage = "TEXT... | -f FILE",
     .details =
         "Metrics are means over the tokens of all texts. A grid cell shows a label and, in percent, the score that "
-        "decided it. Texts must not contain NUL.\n"
+        "decided the label. Texts must not contain NUL.\n"
         "--json prints {model, texts, layers, heads, head_numbers: [layers][heads], metrics: {name: "
         "[layers][heads]}, labels: [layers][heads]}; --csv prints one line per head. Heads are numbered as in the "
-        "unpruned model. Both formats contain all metrics; the table shows those that fit the terminal.\n"
-        "With --by the table is the ranking, with 95 % confidence intervals over texts; the grid shows importance "
-        "in percent of the largest; JSON gains importance: {by, loss, texts, halves, saturated, values, low, high "
-        "[layers][heads]}, where halves is the rank correlation between two halves of the texts. With --loss pairs "
-        "each text is two paraphrases separated by a tab.\n"
-        "With --state FILE a stopped or killed run can be resumed and prints the same digits. About "
-        "once a second, statistics are saved in FILE.statistics and scores in FILE.SCORE. Scores resume every 32 "
-        "texts, gradmag and scores of --loss pairs between batches (--batch). A file from a different model, different "
-        "texts or "
-        "different options is rejected; delete it to start over.",
+        "unpruned model. Both formats contain all metrics; the table shows only the metrics that fit the terminal.\n"
+        "With --by, the table ranks the heads by importance, with 95 % confidence intervals over texts, and the grid "
+        "shows importance in percent of the largest. JSON gains importance: {by, loss, texts, halves, saturated, "
+        "values, low, high [layers][heads]}, where halves is the rank correlation between two halves of the texts. "
+        "With --loss pairs, each text is two paraphrases separated by a tab.\n"
+        "With --state FILE, a stopped or killed run can be resumed and prints the same digits. About once a second, "
+        "statistics are saved in FILE.statistics and scores in FILE.SCORE. Most scores resume after a multiple of 32 "
+        "texts; gradmag and scores of --loss pairs resume after a batch (--batch). A file from a different model, "
+        "different texts or different options is rejected; delete it to start over.",
     .lists = print_lists,
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_JSON | CLI_CSV | CLI_SEED | CLI_DTYPE,
     .options = options,

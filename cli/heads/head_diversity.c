@@ -6,19 +6,20 @@
 #include "heads/heads_json.h"
 #include "output.h"
 
-/* Divergences are 0 for identical heads and compare heads of all layers; similarities compare heads of one layer. */
+/* Returns true for a divergence, which is 0 for identical heads and compares heads of all layers. All other measures
+ * are similarities and compare heads of one layer. */
 static bool is_distance(mha_diversity_kind what)
 {
     return what == MHA_DIVERSITY_JS || what == MHA_DIVERSITY_JS_CLARK;
 }
 
-/* Rounds to six digits: a matrix has thousands of elements, and the page only displays them. */
+/* Rounds to six decimals to shorten the JSON: a matrix has thousands of elements, and the page only displays them. */
 static json_t *rounded(double value)
 {
     return cli_real(isfinite(value) && fabs(value) < 1e9 ? round(value * 1e6) / 1e6 : value);
 }
 
-/* Returns all pairs of heads of layers `from` to `to` - 1. */
+/* Returns the values of a measure for all pairs of heads of layers `from` to `to` - 1. */
 static json_t *block_json(const mha_diversity *d, const mha_heads *heads, mha_diversity_kind what, int64_t from,
                           int64_t to)
 {

@@ -1,4 +1,4 @@
-/* head_diversity.h - the similarity of heads as JSON for the report. */
+/* head_diversity.h - measures how similar heads are and returns the result as JSON for the report. */
 #ifndef CLI_HEADS_HEAD_DIVERSITY_H
 #define CLI_HEADS_HEAD_DIVERSITY_H
 
@@ -6,11 +6,11 @@
 
 #include "command.h"
 
-/* Measures mha/diversity.h on the data, on at most HEAD_DIVERSITY_ROWS rows of maps: *out is a new reference to
+/* Computes the measures of mha/diversity.h from at most HEAD_DIVERSITY_ROWS rows of maps: *out is a new reference to
  *   {rows, measures: {name: {blocks: [[...]]}}, unique [layers][heads], xy [N][2], merges [N - 1][a, b, height, size]}
- * A block is the upper triangle of a symmetric matrix, row by row with its diagonal: one for all heads, or one per
- * layer if a measure compares only heads of the same layer. Numbers have six digits; null is undefined. Returns an exit
- * code and prints any error. */
+ * for N heads. A block is the upper triangle of a symmetric matrix, row by row with its diagonal: one block for all
+ * heads, or one per layer if a measure compares only heads of the same layer. Numbers have six decimals; undefined
+ * values are null. Returns an exit code and prints any error. */
 enum { HEAD_DIVERSITY_ROWS = 4096 };
 int head_diversity_measure(cli_session *s, const mha_model *model, const mha_head_data *data, const mha_heads *heads,
                            const char *state, json_t **out);

@@ -1,4 +1,4 @@
-/* heads_grid.c - the grid of heads and its legend. One table holds each label's code, color and score. */
+/* heads_grid.c - prints the grid of heads and its legend. One table contains each label's code, colors and metric. */
 #include "heads/heads_grid.h"
 
 #include <math.h>
@@ -42,7 +42,7 @@ static void put_code(const cli_session *session, mha_head_label label)
         fputs(style->code, session->out);
 }
 
-/* The content of a cell: label or importance, and whether a number fits. */
+/* What the cells show: labels with scores, or importance; `wide` if a number fits. */
 typedef struct cell {
     const mha_heads *heads;
     const mha_importance *importance; /* NULL = show labels and their scores */
@@ -57,7 +57,7 @@ typedef struct grid {
     int width, margin;         /* width of a cell; indent of a line that continues a layer */
 } grid;
 
-/* Prints " pr100", " fi 62", " ..   "; in narrow cells " pr". */
+/* Prints a label and its score in percent, such as "pr100", "fi 62" or "..   "; in a narrow cell only the label. */
 static void put_label_cell(const cli_session *session, const cell *c, int64_t layer, int64_t head)
 {
     mha_head_label label = mha_heads_label(c->heads, layer, head);
@@ -80,8 +80,8 @@ static void set_ramp(const cli_session *session, double share)
     if (session->show_color) fprintf(session->out, "\033[48;5;%d;38;5;%dm", ramp[at], at < DARK ? 231 : 16);
 }
 
-/* Prints " pr100": the label and the importance as a percentage of the largest importance, which the color also shows.
- * A narrow cell shows only the label on a color terminal, and only the number elsewhere. */
+/* Prints the label and the importance as a percentage of the largest importance, such as "pr100". The color also shows
+ * the percentage. A narrow cell contains only the label if color is on, otherwise only the number. */
 static void put_importance_cell(const cli_session *session, const cell *c, int64_t layer, int64_t head)
 {
     double share = fmax(mha_importance_value(c->importance, layer, head), 0) / c->most;

@@ -1,4 +1,4 @@
-/* heads_grid.h - a text grid of all heads: a row per layer, a cell per head. */
+/* heads_grid.h - prints all heads as a text grid: a row per layer, a cell per head. */
 #ifndef CLI_HEADS_HEADS_GRID_H
 #define CLI_HEADS_HEADS_GRID_H
 
@@ -7,8 +7,8 @@
 /* Returns the metric that decides a label; MHA_HEAD_METRICS for "mixed", which has no metric. */
 mha_head_metric cli_label_metric(mha_head_label label);
 
-/* Prints the grid by original head numbers; the cell of a removed head is empty. A cell has the code of the label and
- * its score in percent (omitted on narrow terminals). Lines are wrapped to the terminal. */
+/* Prints the grid with one column per original head number; the cell of a removed head is empty. A cell contains the
+ * code of the label and its score in percent (omitted on narrow terminals). Lines are wrapped to the terminal. */
 void cli_put_grid(const cli_session *session, const mha_model *model, const mha_heads *heads, int indent);
 /* Prints the same grid with each head's importance in percent of the largest, as color and number, and a legend. */
 void cli_put_importance_grid(const cli_session *session, const mha_model *model, const mha_heads *heads,

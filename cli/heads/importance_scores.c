@@ -33,7 +33,8 @@ static int find_loss(const cli_session *s, const char *name, mha_head_loss *loss
     return cli_usage(s, "--loss must be one of lm, mlm, pairs (got \"%s\")", cli_shown(name));
 }
 
-/* Rejects options that require --by. With --scores, --loss pairs may still declare the lines of -f to be pairs. */
+/* Rejects options that require --by. --loss is accepted with --scores, where --loss pairs declares that each line of -f
+ * is a pair. */
 static int refuse_companions(const cli_session *s)
 {
     const struct {
@@ -201,7 +202,7 @@ static void hide_tokens(const mha_tokenizer *tokenizer, const mha_head_data *dat
     m->starts[mha_head_data_count(data)] = at;
 }
 
-/* Masks tokens at random and sets *out to the data with these tokens. */
+/* Masks tokens at random and stores the data with the masked tokens in *out. */
 static int hide(cli_session *s, const mha_model *model, uint64_t seed, const mha_head_data *data, masked *m,
                 mha_head_data **out)
 {
@@ -221,8 +222,8 @@ static int hide(cli_session *s, const mha_model *model, uint64_t seed, const mha
 
 /* ---- measurement ---- */
 
-/* Fails if the score requires a loss that the model does not define. The message names options; the library's message
- * would name labels and pairs. */
+/* Fails if the score requires a loss that the model does not define. The message names the options to use; the
+ * library's message would name its arguments. */
 static int check_loss(const cli_session *s, const mha_model *model, const mha_importance_options *how)
 {
     const mha_model_info *info = mha_model_describe(model);

@@ -1,4 +1,4 @@
-/* importance_scores.h - importance scores: options shared by `mha heads`, `report`, `prune` and `regroup`. */
+/* importance_scores.h - importance scores of heads: options shared by `mha heads`, `report`, `prune` and `regroup`. */
 #ifndef CLI_HEADS_IMPORTANCE_SCORES_H
 #define CLI_HEADS_IMPORTANCE_SCORES_H
 
@@ -17,17 +17,17 @@ extern struct importance_scores_given {
     }
 #define IMPORTANCE_SCORES_OPTIONS \
     IMPORTANCE_SCORES_OPTIONS_FOR("measure the importance of each head by SCORE, see below")
-/* Commands that use scores also read them from a file. */
+/* Option of the commands that can also read scores from a file. */
 #define IMPORTANCE_SCORES_FILE \
     IMPORTANCE_SCORES__TEXT("scores", file, "read scores from the output of mha heads --by", "FILE")
 #define IMPORTANCE_SCORES_OPTIONS_FOR(help)                                                                           \
     IMPORTANCE_SCORES__TEXT("by", by, help, "SCORE"),                                                                 \
         IMPORTANCE_SCORES__TEXT("loss", loss, "loss for scores that need one: lm, mlm (15 % masked), pairs", "LOSS"), \
-        IMPORTANCE_SCORES__TEXT("probes", probes, "random vectors of jacobian_probe (default: 4)", "K"),              \
-        IMPORTANCE_SCORES__TEXT(                                                                                      \
-            "settle", settle, "stop when the rankings of two halves of the texts correlate by R, such as 0.95", "R"), \
+        IMPORTANCE_SCORES__TEXT("probes", probes, "number of random vectors of jacobian_probe (default: 4)", "K"),    \
+        IMPORTANCE_SCORES__TEXT("settle", settle,                                                                     \
+                                "stop at rank correlation R between two halves of the texts, for example 0.95", "R"), \
         IMPORTANCE_SCORES__TEXT("batch", batch, "texts (or pairs) per loss and gradient (default: all)", "N"),        \
-        IMPORTANCE_SCORES__TEXT("state", state, "save the measurement in FILE; resume from it", "FILE")
+        IMPORTANCE_SCORES__TEXT("state", state, "save the state of the measurement in FILE; resume from it", "FILE")
 
 /* The parsed options. */
 typedef struct importance_scores {
@@ -36,19 +36,20 @@ typedef struct importance_scores {
     mha_importance_options how;
 } importance_scores;
 
-/* Reads the options. Returns an exit code and prints any error. */
+/* Parses importance_scores_given. Returns an exit code and prints any error. */
 int importance_scores_read(const cli_session *s, importance_scores *scores);
 
-/* Returns true if processes can divide the measurement: with --settle, each step depends on all earlier ones. */
+/* Returns true if processes can divide the measurement. With --settle, each step depends on all earlier steps. */
 bool importance_scores_divide(void);
 
+/* Returns true if each text is a pair: scores are given, with --loss pairs. */
 bool importance_scores_use_pairs(const importance_scores *scores);
-/* With the loss of pairs: splits every text at its tab and lists all first parts, then all second parts. A text without
- * a tab is an error, unless the texts are `not_scored`. */
+/* If each text is a pair: splits every text at its tab and replaces `texts` with all first parts, then all second
+ * parts. A text without a tab is an error, unless the texts are `not_scored`. */
 int importance_scores_pair(const cli_session *s, const importance_scores *scores, bool not_scored, cli_texts *texts);
 
-/* Paths of the files of --state FILE. Each measure is saved in its own file, FILE.WORD (FILE.gate, for example); the
- * second model of a comparison (`model` = 1) uses FILE.2.WORD. */
+/* Path of a state file of --state FILE. Each measure is saved in its own file, FILE.WORD, such as FILE.gate; the second
+ * model of a comparison (`model` = 1) uses FILE.2.WORD. */
 typedef struct head_state {
     char path[4096];
 } head_state;
@@ -61,24 +62,26 @@ const char *head_state_path(int model, const char *word, head_state *memory);
 int importance_scores_measure(cli_session *s, const importance_scores *scores, const mha_model *model, int number,
                               const mha_head_data *data, mha_importance **out);
 
-/* For commands that use scores: return whether --by or --scores is given, whether texts are needed to measure scores,
- * and a description of their source for the record. */
+/* Returns true if --by or --scores is given. */
 bool importance_scores_given_any(const importance_scores *scores);
+/* Returns true if texts are required to measure the scores. */
 bool importance_scores_need_texts(const importance_scores *scores);
-/* If the scores were read from a file, writes a sentence to `text` that says their texts are unknown, and returns it;
- * else returns NULL. */
+/* If the scores are read from a file, writes a warning to `text` that its texts are unknown, and returns the warning;
+ * otherwise returns NULL. */
 enum { IMPORTANCE_SCORES_UNKNOWN = 640 };
 const char *importance_scores_unknown(const importance_scores *scores, char text[IMPORTANCE_SCORES_UNKNOWN]);
+/* Returns the source of the scores for messages: the file of --scores, or the score of --by. */
 const char *importance_scores_source(const importance_scores *scores);
-/* Reads values [layers, H] from the file of --scores, or measures them on the data, rounded as in a file. */
+/* Reads values [layers, H] from the file of --scores, or measures them on the data and rounds them as `mha heads` does
+ * when it prints them. */
 int importance_scores_values(cli_session *s, const importance_scores *scores, const mha_model *model,
                              const mha_head_data *data, double *values);
 
-/* {by, loss, texts, halves, saturated, values, low, high}, the last three [layers][heads]; a new reference, NULL if
- * memory is exhausted. loss, halves, low and high are null if they are undefined. */
+/* Returns {by, loss, texts, halves, saturated, values, low, high}, the last three [layers][heads], as a new reference;
+ * NULL if memory is exhausted. Undefined values of loss, halves, low and high are null. */
 json_t *importance_scores_json(const mha_importance *importance, const mha_heads *heads, mha_importance_score by);
 
-/* Prints the lists of scores and losses for --help. */
+/* Prints the list of scores for --help. */
 void importance_scores_put_lists(FILE *out, int columns, int margin);
 
 #endif

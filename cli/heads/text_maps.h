@@ -1,5 +1,4 @@
-/* text_maps.h - a model, its texts, and the attention maps of one text: the input of `mha report` and
- * `mha draw`. */
+/* text_maps.h - the inputs of `mha report` and `mha draw`: a model, its texts, and the attention maps of one text. */
 #ifndef CLI_HEADS_TEXT_MAPS_H
 #define CLI_HEADS_TEXT_MAPS_H
 
@@ -21,9 +20,9 @@ typedef struct text_maps {
 int text_maps_open(cli_session *s, text_maps *h);
 /* Opens another model with the texts of `first`, which keeps ownership. */
 int text_maps_other(cli_session *s, const char *model, const text_maps *first, text_maps *h);
-/* Measures text i and frees the result of the previous text. */
+/* Computes the maps of text i and frees the maps of the previous text. */
 int text_maps_at(cli_session *s, text_maps *h, int64_t i);
-/* Opens -m with exactly one text, and measures it. */
+/* Reads exactly one text, opens -m, and computes the maps of the text. */
 int text_maps_measure(cli_session *s, text_maps *h);
 void text_maps_free(text_maps *h);
 
