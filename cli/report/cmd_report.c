@@ -21,7 +21,7 @@ static struct {
 static const struct poptOption options[] = {
     {"compare", 0, POPT_ARG_STRING, &given.compare, 0, "show the heads of MODEL and MODEL2 side by side", "MODEL2"},
     IMPORTANCE_SCORES_OPTIONS,
-    {"diversity", 0, POPT_ARG_NONE, &given.diversity, 0, "measure how similar heads are: maps, outputs, clusters",
+    {"diversity", 0, POPT_ARG_NONE, &given.diversity, 0, "compare the maps and outputs of heads, and cluster heads",
      NULL},
     {"data", 0, POPT_ARG_STRING, &given.data, 0, "texts for --by and --diversity (default: the displayed texts)",
      "FILE"},
@@ -38,7 +38,7 @@ typedef struct part {
 
 /* ---- importance and diversity ---- */
 
-/* Copies texts that are owned by another model or by the command line. */
+/* Copies the lists of texts and lengths; the strings still belong to `from`. */
 static int copy_texts(const cli_session *s, const cli_texts *from, cli_texts *texts)
 {
     const size_t n = (size_t)from->count;
@@ -173,7 +173,7 @@ static void set_measured(json_t *all, const part *p)
     if (p->diversity) json_object_set(all, "diversity", p->diversity);
 }
 
-/* Prints a single text as an object, several texts as a list. */
+/* Prints the values of the page as JSON: one text as an object, several texts as an object with the list "texts". */
 static int put_json(cli_session *s, const part parts[2], int count, const json_t *said)
 {
     json_t *all = json_array_size(said) == 1 ? json_incref(json_array_get(said, 0))
@@ -231,14 +231,14 @@ const cli_command cli_report = {
     .summary = "write one HTML page of every head of a model on texts",
     .usage = "TEXT...",
     .details = "The page is self-contained: it needs no network and no other file; -o - writes it to stdout. "
-               "Several texts are shown one at a time, with a selector; their maps may have at most 67108864 weights "
-               "in total, a page of about 30 MB (a text of n tokens has n * n weights per head).\n"
-               "With --json the values of the page are also written to stdout: {output, model, text, tokens, "
-               "heads, metrics, labels, attention [layers][heads][n][n]}; with --by also importance as printed "
-               "by mha heads, with --diversity the similarity of heads, and with --compare the values of MODEL2 as "
-               "compare; several texts are a list named texts.\n"
-               "With --state FILE measurements on --data are saved in FILE.SCORE and FILE.diversity "
-               "(FILE.2.SCORE for MODEL2), so that an interrupted run resumes.",
+               "Several texts are shown one at a time, with a selector. Their maps must have at most 67108864 weights "
+               "in total, a page of about 30 MB; a text of n tokens has n * n weights per head.\n"
+               "--json also writes the values of the page to stdout: {output, model, text, tokens, heads, metrics, "
+               "labels, attention [layers][heads][n][n]}. --by adds importance, as printed by mha heads; --diversity "
+               "adds diversity, the similarity of heads; --compare adds compare, the values of MODEL2. Several texts "
+               "are written as a list named texts.\n"
+               "--state FILE saves the measurements on --data in FILE.SCORE and FILE.diversity (FILE.2.SCORE for "
+               "MODEL2), so that an interrupted run can be resumed.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_SEED,
     .options = options,
     .lists = print_lists,

@@ -6,7 +6,7 @@
 
 enum { MOST_POINTS = 10000 };
 
-/* Copies the numbers and booleans of a point, which the page shows. Returns NULL if heads or loss is absent. */
+/* Returns a copy of a point of the curve with only its numbers and booleans; NULL if heads or loss is absent. */
 static json_t *point_of(const json_t *given)
 {
     if (!json_is_number(json_object_get(given, "heads")) || !json_is_number(json_object_get(given, "loss")))
@@ -37,6 +37,6 @@ int report_curve_read(const cli_session *s, const char *path, json_t **curve)
     json_decref(all);
     *curve = list;
     if (list) return CLI_DONE;
-    return cli_error(s, CLI_REFUSED, "%s must be {\"curve\": [{\"heads\": N, \"loss\": X}, ...]}, at most %d points",
+    return cli_error(s, CLI_REFUSED, "%s must be {\"curve\": [{\"heads\": N, \"loss\": X}, ...]} with 1 to %d points",
                      cli_shown(path), MOST_POINTS);
 }

@@ -6,7 +6,7 @@
 
 #include "command.h"
 
-/* Reads {..., curve: [{heads, loss, ...}]}. *curve is a new reference to a copy whose points hold only numbers and
+/* Reads {..., curve: [{heads, loss, ...}]}. *curve is a new reference to a copy whose points contain only numbers and
  * booleans. Returns an exit code and prints any error. */
 int report_curve_read(const cli_session *s, const char *path, json_t **curve);
 

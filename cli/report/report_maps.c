@@ -1,8 +1,8 @@
 /* report_maps.c - encodes the maps of all heads: per head one gzip stream in base64, decompressed in the browser.
  *
  * A stream stores the map column by column: the weights that one key receives are more similar than the weights of one
- * query, so they compress better (512 tokens of MiniLM: 8.9 MB instead of 9.3). One stream per head lets the page
- * decompress a map on demand.
+ * query, so they compress better (512 tokens of MiniLM: 8.9 MB instead of 9.3). Since each head has its own stream, the
+ * page can decompress a map on demand.
  */
 #include "report/report_maps.h"
 
@@ -29,9 +29,9 @@ static size_t put_root(float weight, unsigned char *out)
     return 1;
 }
 
-/* Compresses `data` to a gzip stream without a time stamp, so equal input gives equal bytes. Returns NULL if memory is
- * exhausted. Z_FILTERED is used because long repeats are rare in a map and coding short repeats costs more bits than it
- * saves (512 tokens of MiniLM: 8.7 MB instead of 9.0). */
+/* Compresses `data` to a gzip stream without a time stamp, so that equal inputs give equal streams. Returns NULL if
+ * memory is exhausted. Z_FILTERED is used because long matches are rare in a map and encoding short matches costs more
+ * bits than it saves (512 tokens of MiniLM: 8.7 MB instead of 9.0). */
 static unsigned char *gzip(unsigned char *data, size_t bytes, size_t *packed)
 {
     z_stream z = {0};
@@ -66,7 +66,7 @@ static char *base64(const unsigned char *data, size_t bytes)
     return text;
 }
 
-/* Encodes one map; `room` is scratch for its bytes. NULL if memory is exhausted. */
+/* Returns a map as a base64 string; NULL if memory is exhausted. `room` is a scratch buffer for the encoded weights. */
 static json_t *map_text(const float *map, size_t n, int exact, unsigned char *room)
 {
     size_t bytes = 0, packed = 0;

@@ -1,4 +1,4 @@
-/* report_maps.h - the attention maps of a model, packed for the report. */
+/* report_maps.h - encodes the attention maps of a model for the report. */
 #ifndef CLI_REPORT_REPORT_MAPS_H
 #define CLI_REPORT_REPORT_MAPS_H
 
@@ -6,9 +6,9 @@
 
 #include "mha/mha.h"
 
-/* Returns {type, data}: data has one string per head, in layer order; the heads must be measured with keep_maps. Type
- * "f32" stores exact floats, if they fit `exact_bytes` in total; "u8sqrt" stores the square root in 8 bits: weight =
- * (byte / 255)^2, largest error 0.004, as stated on the page. NULL if memory is exhausted. */
+/* Returns {type, data}: data has one string per head, in layer order; the heads must be measured with keep_maps. If all
+ * weights fit in `exact_bytes` as floats, the type is "f32". Otherwise it is "u8sqrt", which stores the square root of
+ * each weight in 8 bits: weight = (byte / 255)^2, with an error of at most 0.004. NULL if memory is exhausted. */
 json_t *report_maps_json(const mha_heads *heads, size_t exact_bytes);
 
 /* Returns the number of weights in all maps. */

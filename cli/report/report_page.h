@@ -1,5 +1,4 @@
-/* report_page.h - the self-contained HTML page: all heads of one or two models, on one or several texts, shown one
- * at a time. */
+/* report_page.h - writes the self-contained HTML page of all heads of one or two models, on one or several texts. */
 #ifndef CLI_REPORT_REPORT_PAGE_H
 #define CLI_REPORT_REPORT_PAGE_H
 
@@ -11,15 +10,15 @@
  * (cmake/embed_page.cmake). */
 extern const unsigned char report_page_before[], report_page_after[]; /* both terminated by NUL */
 
-/* A model on one text. */
+/* A model and its heads, measured on one text. */
 typedef struct report_model {
     const char *name; /* name displayed on the page, escaped */
     const mha_model *model;
     const mha_heads *heads; /* measured with keep_maps */
 } report_model;
 
-/* The data of a page under construction. Weights are stored exactly if they need at most REPORT_EXACT_BYTES; all texts
- * together have at most REPORT_MOST_WEIGHTS weights, a page of about 30 MB. */
+/* The data of a page under construction. Weights are stored exactly if they need at most REPORT_EXACT_BYTES. The maps
+ * of several texts must have at most REPORT_MOST_WEIGHTS weights in total, which gives a page of about 30 MB. */
 enum { REPORT_EXACT_BYTES = 2 << 20, REPORT_MOST_WEIGHTS = 64 << 20 };
 typedef struct report {
     int64_t planned; /* number of texts that will be added */
@@ -29,9 +28,10 @@ typedef struct report {
     size_t weights;   /* weights of all maps added so far */
 } report;
 
-/* Adds the maps of all heads of `count` models on a text. False if memory is exhausted. */
+/* Adds the maps of all heads of `count` models on a text. Returns false if memory is exhausted. */
 bool report_add(report *r, const char *text, const report_model models[], int count);
-/* Adds the measurements of the next model, once per model; NULL = not measured. References are borrowed. */
+/* Adds the measurements of the next model; NULL = not measured. Does not take ownership of the references. Returns
+ * false if memory is exhausted. */
 bool report_measured(report *r, json_t *importance, json_t *diversity, json_t *curve);
 
 /* Writes the page to the file of -o and logs its size. Returns an exit code. */

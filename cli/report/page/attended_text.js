@@ -1,11 +1,11 @@
-/* attended_text.js - two columns of the text with a line from each token to the tokens that it attends to, in the color
- * of the head; for the selected token, a table with the strongest target of every head. */
+/* attended_text.js - draws the text in two columns, with a line from each token to the tokens that it attends to in the
+ * color of the head, and a table of the key token to which the selected token attends most in every head. */
 const LINE_HEIGHT = 20, LEAST_WEIGHT = 0.05, MOST_LINES = 4000;
-const from = { m: 0, layer: 0, drawn: new Set(), token: -1, held: false }; /* drawn: the drawn heads of the layer, as indices into `heads` */
+const from = { m: 0, layer: 0, drawn: new Set(), token: -1, held: false }; /* drawn: heads whose lines are drawn, as indices into `heads` */
 
 const layerHeads = () => heads.map((h, i) => i).filter((i) => heads[i].layer === from.layer && heads[i].at[from.m] >= 0);
 
-/* Returns the weights of the drawn heads above the threshold for lines: [head, query, key, weight], the strongest
+/* Returns the weights of the drawn heads that are large enough for a line, as [head, query, key, weight], the largest
  * last. */
 const strongLines = (maps) => {
   const lines = [], rows = (n) => (from.token >= 0 ? [from.token] : Array.from({ length: n }, (_, i) => i));
@@ -54,7 +54,7 @@ const shadeTokens = (maps) => {
   [...$('from-tokens').children].forEach((li, i) => li.classList.toggle('query', i === from.token));
 };
 
-/* ---- strongest target of every head ---- */
+/* ---- table of the most attended keys ---- */
 
 const strongest = (map, row) => {
   let best = 0;
@@ -74,8 +74,8 @@ const lookCell = (h, i) => {
   return td;
 };
 
-/* Lists the strongest target of every head for the selected token, or for the last token, which attends to the most
- * tokens in a decoder. */
+/* Lists, for every head, the key with the largest weight for the selected token. Without a selected token, uses the
+ * last token, which attends to all tokens in a decoder. */
 const listLooks = () => {
   const title = $('looks-title'), table = $('looks-table'), i = from.token < 0 ? models[from.m].tokens.length - 1 : from.token;
   table.replaceChildren();

@@ -2,7 +2,8 @@
 const describe = (m) => `${m.model} · ${m.heads.length} layers, ${m.heads.flat().length} heads · ${m.tokens.length} tokens` +
   (m.cut ? `; the text was truncated by ${m.cut} tokens` : '');
 
-/* Returns the head to show first: an induction head, else a previous-token head, else the first head. */
+/* Returns the head to show first: an induction head if there is one, else a previous-token head, else the first head.
+ * */
 const firstHead = () => {
   const best = (label, name) => heads.map((h, i) => [i, labelOf(h) === label ? valueOf(h, name) : null]).filter(([, x]) => isNumber(x))
     .sort((a, b) => b[1] - a[1]).map(([i]) => i)[0];
@@ -10,7 +11,7 @@ const firstHead = () => {
 };
 
 let shownText = -1;
-const blank = document.querySelector('main').cloneNode(true); /* the page as loaded */
+const blank = document.querySelector('main').cloneNode(true); /* the page before any text is shown */
 
 const showText = async (t) => {
   if (t < 0 || t >= data.texts.length || t === shownText) return;
@@ -40,7 +41,7 @@ const showText = async (t) => {
   performance.mark('painted');
 };
 
-/* Builds the selector of texts, with an entry such as "3. The nurse told ..." per text. */
+/* Builds the selector of texts, with one entry per text, such as "3. The nurse told ...". */
 const makeChooser = () => {
   const name = (text, i) => `${i + 1}. ${text.length > 60 ? `${text.slice(0, 59)}…` : text}`;
   $('texts').hidden = data.texts.length < 2;
@@ -50,8 +51,8 @@ const makeChooser = () => {
   $('text-after').addEventListener('click', () => showText(shownText + 1));
 };
 
-/* Prepares the page for printing, which is synchronous and on white paper: unpacks every map, builds every section, and
- * sets the light theme. */
+/* Prepares the page for printing: unpacks every map synchronously, because the browser does not wait, builds every
+ * section, and sets the light theme. */
 const paper = { theme: undefined };
 const forPaper = () => {
   paper.theme = document.documentElement.dataset.theme;

@@ -21,12 +21,13 @@ const HEAD_COLORS = ['#1f77b4', '#ff7f0e', '#2ca02c', '#d62728', '#9467bd', '#8c
   '#4c6ef5', '#f59f00'];
 const headColor = (i) => HEAD_COLORS[i % HEAD_COLORS.length];
 
-/* Color scales: the position 0..1 of a weight in 0..top. The default is the square root, which assigns half of the
- * colors to the lowest quarter, since small weights matter. The logarithm has four decades. */
+/* Color scales. place(w) maps w, a weight divided by the largest weight of the scale, to a position 0..1. The default
+ * is the square root, which assigns half of the colors to w < 1/4, so that small weights are distinguishable. The
+ * logarithmic scale has four decades. */
 const LOG_FLOOR = 1e-4;
 const SCALES = {
   root: { name: 'square-root scale', place: (w) => Math.sqrt(Math.max(w, 0)), ticks: [0, .01, .05, .1, .25, .5, .75, 1] },
-  log: { name: `logarithmic scale; weights below ${LOG_FLOOR} of the maximum are drawn as 0`, ticks: [1e-4, 1e-3, .01, .1, 1],
+  log: { name: `logarithmic scale; weights below ${LOG_FLOOR} times the maximum are drawn as 0`, ticks: [1e-4, 1e-3, .01, .1, 1],
     place: (w) => (w <= LOG_FLOOR ? 0 : 1 + Math.log10(w) / 4) },
   linear: { name: 'linear scale', place: (w) => w, ticks: [0, .25, .5, .75, 1] },
 };

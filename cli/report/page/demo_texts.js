@@ -1,4 +1,5 @@
-/* demo_texts.js - the section of `mha demo`: continuations of texts, and the probability of copying with some heads removed. */
+/* demo_texts.js - draws the section of `mha demo`: continuations of texts, and the probability of correct copying with
+ * some heads removed. */
 const makeDemo = () => {
   $('demo').hidden = !data.demo;
   if (!data.demo) return;

@@ -1,5 +1,6 @@
-/* head_clusters.js - the heads as points in a plane: nearby heads attend to similar tokens (classical scaling of the
- * Jensen-Shannon distance). Average linkage with the same distance gives the requested number of clusters. */
+/* head_clusters.js - draws the heads as points in a plane, where nearby heads attend to similar tokens (classical
+ * scaling of the Jensen-Shannon distance). Average linkage with the same distance gives the requested number of
+ * clusters. */
 const PLANE = { width: 720, height: 520, margin: 46 };
 
 /* Returns the cluster of each leaf after cutting the tree of merges into `count` clusters. As in scipy, merge k creates
@@ -28,8 +29,8 @@ const hull = (points) => {
   return [...lower.slice(0, -1), ...upper.slice(0, -1)];
 };
 
-/* Returns the points [x, y] whose name fits without covering another name or point: the selected point first, then in
- * reading order. */
+/* Returns the indices of the points [x, y] whose name can be drawn without covering another name or point. The selected
+ * point has priority, then the others in reading order. */
 const roomForNames = (points, names, chosen) => {
   const taken = [], box = (i) => [points[i][0] + 7, points[i][1] - 13, points[i][0] + 9 + 5.6 * names[i].length, points[i][1] - 3];
   const meets = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
@@ -114,6 +115,6 @@ const clusterPanel = (m) => {
 const makeClusters = () => {
   const content = $('clusters').querySelector('.content');
   content.append(element('p', 'Heads near each other attend to similar tokens. Distances in the plane approximate the Jensen-Shannon distance. ' +
-    'Outlines mark the clusters of average linkage. Names that would overlap are omitted: point at a head to see its name, or click to select it.', 'hint'),
+    'Outlines mark the clusters found by average linkage. Names that would overlap are omitted: point at a head to see its name, or click to select it.', 'hint'),
   ...withDiversity().filter((m) => models[m].diversity.xy).map(clusterPanel));
 };

@@ -1,10 +1,11 @@
-/* head_detail.js - one head: its map (two maps with --compare), the text shaded by its weights, its largest weights and
- * its metrics. */
+/* head_detail.js - shows the selected head: its map (two maps with --compare), the text shaded by its weights, its
+ * largest weights and its metrics. */
 const STRONGEST = 8;
-let views = [], sentence = []; /* maps of the models, and the spans of the tokens */
+let views = [], sentence = []; /* the map view of each model, and the span of each token */
 
 const viewOf = (m) => views.find((v) => v.m === m);
-/* Returns the model shown in the tables: the model under the pointer, else the first model that has the head. */
+/* Returns the model shown in the tables: the model under the pointer if there is one, else the first that has the head.
+ * */
 const shownModel = () => (look.point && viewOf(look.point.m).map ? look.point.m : modelOf(heads[selected.head]));
 
 /* Returns the weights of the selected row, or of the selected column if the focus is on columns; null without a
@@ -67,7 +68,7 @@ const explainSink = (h) => {
   const note = $('sink-note'), view = views.find((v) => v.map);
   note.hidden = !look.hideSink;
   if (!look.hideSink || !view) return;
-  note.textContent = view.hidden < 0 ? `Layer ${h.layer} head ${h.head} has no sink: no token receives more than ${SINK} on average.`
+  note.textContent = view.hidden < 0 ? `Layer ${h.layer} head ${h.head} has no sink: no token receives more than ${SINK} of the weight on average.`
     : `Hidden: the column of ${placed(view.m, view.hidden)}. The color scale ends at the largest remaining weight, ${fixed(view.top)}.`;
 };
 
@@ -85,7 +86,7 @@ const showHead = () => {
   $('head-meaning').textContent = data.label_help[labelOf(h)];
   listNumbers(h);
   withMaps(models.map((_, m) => [h, m]), (maps) => {
-    if (h !== heads[selected.head]) return; /* another head was selected while the map was unpacked */
+    if (h !== heads[selected.head]) return; /* another head was selected while the maps were unpacked */
     views.forEach((v) => {
       v.show(maps[v.m]);
       v.canvas.setAttribute('aria-label', `Attention map of layer ${h.layer} head ${h.head}, ${v.n} by ${v.n} tokens; the arrow keys read weights`);

@@ -1,9 +1,9 @@
-/* head_similarity.js - the similarity of all pairs of heads by the selected measure. */
+/* head_similarity.js - draws the selected similarity measure of all pairs of heads as a matrix. */
 const withDiversity = () => models.map((_, m) => m).filter((m) => models[m].diversity);
 
-/* Returns the value of a pair of heads, given by their indices among all heads of a model; null if the measure does not
- * compare the pair. The data are upper triangles: one per layer if the measure compares only heads of the same layer,
- * else one for all heads. */
+/* Returns the value of a measure for two heads, given by their indices among all heads of a model; null if the measure
+ * does not compare them. The data are upper triangles of matrices: one per layer if the measure compares only heads of
+ * the same layer, otherwise one for all heads. */
 const pairValue = (m, key, a, b) => {
   const { blocks } = models[m].diversity.measures[key], counts = models[m].heads.map((list) => list.length);
   let [x, y] = a < b ? [a, b] : [b, a], block = 0;
@@ -42,7 +42,7 @@ const likest = (m, key, table) => {
   table.tBodies[0].replaceChildren(...values.slice(0, STRONGEST).map(([other, x]) => tableRow([other.name, nameOf('label', labelOf(other, m)), fixed(x, decimals)])));
 };
 
-/* Returns the labels "layer 0", "layer 1", ... next to the rows of each layer. */
+/* Returns the labels of the rows, one per layer: "layer 0", "1", "2", ... */
 const layerNames = (m) => {
   const box = element('div', null, 'pair-layers'), n = ownHeads(m).length;
   let start = 0;

@@ -1,14 +1,14 @@
-/* help.js - the help panel, opened with ?: definitions of all terms and keys of the page. */
+/* help.js - builds the help panel, opened with ?, which defines all terms and keys of the page. */
 const KEYS = [['?', 'show this panel'], ['arrow keys', 'move between heads in the grid, weights in the map, or tokens in the text'],
   ['[ and ]', 'previous and next head'], ['+, - and 0', 'zoom the map while it has the keyboard focus; also Ctrl with the mouse wheel'],
-  ['Enter, Esc', 'pin the weight in the map, release it'], ['s', 'next color scale'], ['f', 'focus: none, row, column'], ['h', 'hide the sink column'],
+  ['Enter, Esc', 'pin or unpin the weight in the map'], ['s', 'next color scale'], ['f', 'next focus: none, row, column'], ['h', 'hide or show the sink column'],
   ['t', 'light or dark theme'], [', and .', 'previous and next text, if the page has several texts']];
 
 const READING = [
   ['row and column', 'Each row of a map is a query token, each column a key token that queries attend to. The weights of a row sum to 1.'],
-  ['sink', `A token that receives more than ${SINK} of the weight on average over all rows (Gu et al. 2024): often attended to when a head has nothing to do, with little effect on the output. ` +
-    'Hiding its column shows the rest of the map.'],
-  ['importance', 'The loss increase or output change without a head. It underestimates redundant heads, since removing only one of them changes little. ' +
+  ['sink', `A token that receives more than ${SINK} of the weight on average over all rows (Gu et al. 2024). Idle heads often attend to it, with little effect on the output. ` +
+    'Hiding the column of the sink makes the other weights of the map visible.'],
+  ['importance', 'The loss increase or output change when a head is removed. Importance underestimates redundant heads, since removing only one of them changes little. ' +
     'Confidence, entropy and the size of weights do not measure importance.'],
   ['similarity', 'Cosine overstates how similar heads are: weights are never negative, and many heads attend to the first token. The Jensen-Shannon distance ' +
     'and CKA of the outputs are more informative.'],

@@ -1,8 +1,8 @@
-/* inflate.js - synchronous DEFLATE (RFC 1951). The browser's own decompression is asynchronous, too late for a page
- * that is printed while it loads. */
+/* inflate.js - decompresses DEFLATE (RFC 1951) synchronously. The browser's own decompression is asynchronous and would
+ * be too late for a page that is printed while it loads. */
 
-/* Returns the canonical Huffman codes of the given lengths: {count: codes per length, symbols: in the order of their
- * codes}. */
+/* Returns the canonical Huffman code of the given code lengths: {count: number of codes of each length, symbols: in the
+ * order of their codes}. */
 const huffman = (lengths) => {
   const count = new Uint16Array(16), start = new Uint16Array(16), symbols = new Uint16Array(lengths.length);
   lengths.forEach((n) => { if (n) count[n]++; });
@@ -11,7 +11,7 @@ const huffman = (lengths) => {
   return { count, symbols };
 };
 
-/* Returns a table of lengths or distances by symbol: [extra bits, first value]. */
+/* Returns the table of match lengths or distances by symbol: [number of extra bits, smallest value]. */
 const steps = (count, extra, first) => Array.from({ length: count }, (_, i) => {
   const bits = extra(i), at = [bits, first];
   first += 1 << bits;
@@ -21,7 +21,7 @@ const MATCH_LENGTHS = [...steps(28, (i) => Math.max(0, (i >> 2) - 1), 3), [0, 25
 const LENGTH_ORDER = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
 const FIXED_CODES = [huffman(Array.from({ length: 288 }, (_, i) => (i < 144 ? 8 : i < 256 ? 9 : i < 280 ? 7 : 8))), huffman(new Array(30).fill(5))];
 
-/* Decompresses a gzip stream without name, comment or extra fields to `size` bytes. */
+/* Decompresses a gzip stream of `size` bytes; its header must have no name, comment or extra field. */
 const inflate = (input, size) => {
   const out = new Uint8Array(size);
   let at = 10, held = 0, have = 0, end = 0;
@@ -66,7 +66,7 @@ const inflate = (input, size) => {
     }
   };
   const copyBlock = () => {
-    held = have = 0; /* drops the rest of the byte; no byte was read ahead */
+    held = have = 0; /* skips the remaining bits of the byte; no byte was read ahead */
     const length = input[at] | input[at + 1] << 8;
     out.set(input.subarray(at + 4, at + 4 + length), end);
     at += 4 + length;

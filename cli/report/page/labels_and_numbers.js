@@ -1,5 +1,5 @@
-/* labels_and_numbers.js - display names of JSON keys, and number formats. The help panel also shows the keys, for use
- * on the command line. */
+/* labels_and_numbers.js - display names of JSON keys, and number formats. The help panel also shows the keys, because
+ * the command line uses them. */
 const NAMES = {
   metric: { importance: 'importance', unique: 'uniqueness', entropy: 'entropy', entropy_norm: 'normalized entropy', entropy_content: 'entropy, content tokens',
     distance: 'mean distance', distance_content: 'mean distance, content tokens', offset: 'mean offset', confidence: 'largest weight',
@@ -19,8 +19,8 @@ const NAMES = {
 };
 const nameOf = (kind, key) => NAMES[kind][key] || key;
 
-/* Returns the number of decimals for a list of values: three, or enough for three significant digits of the largest
- * value. */
+/* Returns the number of decimals for a list of values: one or three, or for small values enough to show three
+ * significant digits of the largest value. */
 const decimalsOf = (values) => {
   const most = values.filter(isNumber).reduce((a, x) => Math.max(a, Math.abs(x)), 0);
   return most >= 100 ? 1 : most >= 0.01 || most === 0 ? 3 : Math.min(2 - Math.floor(Math.log10(most)), 9);

@@ -1,4 +1,4 @@
-/* map_overview.js - thumbnails of all maps, in layer order or sorted by a metric, filtered by label, entropy and
+/* map_overview.js - shows thumbnails of all maps, in layer order or sorted by a metric, filtered by label, entropy and
  * importance. */
 const THUMBNAIL = 64;
 const filter = { labels: new Set(), entropy: null, importance: null }; /* empty labels = all labels; ranges as [low, high], null = no limit */
@@ -20,7 +20,7 @@ const makeCell = (h, index) => {
   return cell;
 };
 
-/* Draws thumbnails while maps are unpacked, a few at a time, so the page stays responsive. */
+/* Unpacks the maps and draws their thumbnails a few at a time, so that the page stays responsive. */
 const AT_ONCE = 8;
 const paintCell = (h, cell, m, map) => cell.querySelectorAll('.picture')[m].replaceChildren(thumbnail(map, THUMBNAIL));
 const cellsOf = (m) => heads.map((h, index) => [h, cells[index]]).filter(([h]) => h.at[m] >= 0);
@@ -95,7 +95,8 @@ const applyFilter = () => {
   markTabStop();
 };
 
-/* Returns two number fields for the range of a metric; the placeholders are its minimum and maximum over all heads. */
+/* Adds two number fields for the range of a metric to `box`; the placeholders are the minimum and maximum over all
+ * heads. */
 const rangeFilter = (box, name) => {
   const values = heads.map((h) => valueOf(h, name)).filter(isNumber);
   if (values.length === 0) {
@@ -160,7 +161,7 @@ const markTabStop = () => {
   });
 };
 
-/* Returns the nearest cell on the screen in the direction of an arrow key. */
+/* Returns the index of the nearest visible cell in the direction of an arrow key; -1 if there is none. */
 const neighbor = (from, [down, right]) => {
   const center = (cell) => {
     const box = cell.getBoundingClientRect();

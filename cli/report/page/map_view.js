@@ -1,4 +1,4 @@
-/* map_view.js - the large map of one model: token axes, zoom, and the weight under the pointer. */
+/* map_view.js - draws the large map of one model, with token axes, zoom, and the weight under the pointer. */
 const look = { scale: 'root', focus: 'none', hideSink: false, printing: false,
   point: null, /* {m, row, column}: the weight under the pointer, or selected with the arrow keys */
   held: false, /* true if a click pinned the point */
@@ -8,7 +8,7 @@ const FONT = 12, LEAST_TOKENS = 4, ROOM_MOST = 110;
 const shorten = (t) => (t.length > 14 ? `${t.slice(0, 13)}…` : t);
 const sameTokens = () => models.length < 2 || (models[0].tokens.length === models[1].tokens.length &&
   models[0].tokens.every((t, i) => t.text === models[1].tokens[i].text));
-const ROOM_BESIDE = 250, LEAST_SIDE = 320; /* pixels of the screen reserved above and below a map, and its minimum side */
+const ROOM_BESIDE = 250, LEAST_SIDE = 320; /* CSS pixels of the window reserved above and below a map, and the minimum side of a map */
 
 class MapView {
   constructor(m, changed) {
@@ -175,7 +175,7 @@ class MapView {
     this.changed();
   }
 
-  /* Scales the visible part by `factor`, around the given weight or the center. */
+  /* Scales the visible part of the map by `factor`, keeping the position of the weight `around` or of the center. */
   zoom(factor, around) {
     const at = this.layout(), part = clamp(look.part * factor, Math.min(1, LEAST_TOKENS / this.n), 1);
     const mid = around ? [around.row + .5, around.column + .5] : [at.i + at.size / 2, at.j + at.size / 2];

@@ -1,8 +1,9 @@
-/* not_measured.js - lists missing measurements with the options that provide them, and hides their sections and links. */
+/* not_measured.js - lists missing measurements with the options that provide them, and hides their sections and links.
+ * */
 const PARTS = [
   { part: 'importance', has: () => models.some((m) => m.importance), how: 'mha report --by SCORE measures the effect of removing each head.' },
   { part: 'diversity', section: 'diversity', has: () => withDiversity().length > 0, make: () => makeDiversity(), how: 'mha report --diversity measures how similar two heads are.' },
-  { part: 'clusters', section: 'clusters', has: () => withDiversity().some((m) => models[m].diversity.xy), make: () => makeClusters(), how: 'mha report --diversity maps the heads by their distances.' },
+  { part: 'clusters', section: 'clusters', has: () => withDiversity().some((m) => models[m].diversity.xy), make: () => makeClusters(), how: 'mha report --diversity draws a map of the heads from their distances.' },
   { part: 'pruning curve', section: 'curve', has: () => withCurve().length > 0, make: () => makeCurve(), how: 'mha prune --search --json measures the curve, and mha report --curve FILE shows it.' },
 ];
 

@@ -1,12 +1,12 @@
-/* pruning_curve.js - the pruning curve: loss (for encoders 1 - cosine) on held-out text over the number of kept heads. Points
- * within the limit of the search are filled. */
+/* pruning_curve.js - draws the pruning curve: loss (for encoders 1 - cosine) on held-out text as a function of the
+ * number of kept heads. Points within the limit of the search are filled. */
 const CURVE = { width: 720, height: 360, margin: 56 };
 const CURVE_NAMES = { heads: 'heads kept', loss: 'loss', mean_cosine: 'mean cosine', parameters: 'parameters', bytes: 'bytes',
   kv_bytes_per_token: 'cache bytes per token', tokens_per_second: 'tokens per second' };
 
 const curvePlot = (points, box) => {
   const losses = points.map((p) => p.loss), counts = points.map((p) => p.heads);
-  const { svg, x, y } = plot(fitted(CURVE, box), [Math.min(...counts), Math.max(...counts)], spread(losses), ['heads kept', 'loss on held-out text'], 'Loss over heads kept; the values are in the table below');
+  const { svg, x, y } = plot(fitted(CURVE, box), [Math.min(...counts), Math.max(...counts)], spread(losses), ['heads kept', 'loss on held-out text'], 'Loss by number of heads kept; the adjacent table lists the values');
   const sorted = [...points].sort((a, b) => a.heads - b.heads);
   svg.append(drawing('polyline', { points: sorted.map((p) => `${x(p.heads)},${y(p.loss)}`).join(' '), class: 'line' }));
   sorted.forEach((p) => {

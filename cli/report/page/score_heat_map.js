@@ -1,5 +1,5 @@
-/* score_heat_map.js - a metric of every head as a heat map: a table of layers and heads, initially of importance if
- * measured. */
+/* score_heat_map.js - shows a metric of every head as a heat map with one row per layer. The initial metric is
+ * importance if it was measured. */
 
 /* Returns a sentence such as "Importance by Jacobian (...), on 128 texts; rank correlation between the halves of the
  * texts 0.93." */
@@ -15,7 +15,8 @@ const meaning = (name) => {
   return models.filter((m) => m.importance).map((m) => (models.length > 1 ? `${m.model}: ` : '') + describeImportance(m)).join(' ');
 };
 
-/* Returns the color scale of a metric: square root for importance, which spans two decades or more, else linear. */
+/* Returns the color scale of a metric: square root for importance, which spans at least two decades; otherwise linear.
+ * */
 const placeOn = (name, low, high) => {
   const line = (x) => (high > low ? (x - low) / (high - low) : 0);
   return name === 'importance' ? (x) => Math.sqrt(Math.max(line(x), 0)) : line;

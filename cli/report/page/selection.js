@@ -1,10 +1,10 @@
-/* selection.js - the texts and models, the selection, and its listeners. The scripts are concatenated in the order of
- * page.html; build_page.js, the last script, starts the page. Untrusted text reaches the page only through textContent
- * and canvas text, never as markup. */
+/* selection.js - stores the models, the selected text and the selected head, and notifies listeners. The scripts are
+ * concatenated in the order of page.html; build_page.js, the last script, starts the page. Untrusted text reaches the
+ * page only through textContent and canvas text, never as markup. */
 
-/* The models (two with --compare) on the current text, and their heads by layer and original number, in reading order:
- * {layer, head, name, at}. at[m] is the index of the head in its layer of model m, or -1 if model m lacks the head
- * (after pruning). */
+/* The models (two with --compare), measured on the current text, and their heads by layer and original number, in
+ * reading order: {layer, head, name, at}. at[m] is the index of the head in its layer of model m, or -1 if the head was
+ * pruned from model m. */
 const models = [], heads = [];
 
 const listHeads = () => {
@@ -24,7 +24,7 @@ const useText = (t) => {
 
 /* Returns the text of a token; white space is shown as symbols if the token has no other characters. */
 const readable = (token) => (token.text.trim() ? token.text : token.text.replace(/ /g, '␣').replace(/\n/g, '↵').replace(/\t/g, '⇥'));
-/* Returns the tokenizer's spelling of a token, for tooltips. */
+/* Returns the tooltip of a token: its index and its spelling in the tokenizer. */
 const spelled = (m, i) => `token ${i}: ${models[m].tokens[i].raw || models[m].tokens[i].text}`;
 /* Returns the text of a token with its index from 0, which distinguishes repeated tokens. */
 const placed = (m, i) => `${readable(models[m].tokens[i]).trim()} (${i})`;
@@ -50,8 +50,8 @@ const valueOf = (h, name, m = modelOf(h)) => {
   return table ? table[h.layer][h.at[m]] : null;
 };
 
-/* Returns a value of a head as text. Metrics of maps have three decimals; importance has the unit of its loss, which
- * may be small. */
+/* kindOf returns the number of decimals of a metric, and shownValue the value of a head as text. Metrics of maps have
+ * three decimals; the decimals of importance depend on its values, which may be small. */
 const kindOf = (name) => (name === 'importance' ? decimalsOf(models.flatMap((m) => (tableOf(m, name) || []).flat())) : 3);
 const shownValue = (h, name, m = modelOf(h)) => fixed(valueOf(h, name, m), kindOf(name));
 
@@ -68,12 +68,12 @@ const select = (index) => {
   tell('head');
 };
 
-/* ---- boxes: built when visible, redrawn when resized ---- */
+/* ---- building and redrawing of sections ---- */
 
 const waiting = new Set(), observers = [];
 
-/* Runs `call` when `box` first comes near the viewport, at the latest before printing, so distant sections do not delay
- * loading. */
+/* Runs `call` once, when `box` approaches the viewport or before the page is printed, so that distant sections do not
+ * delay loading. */
 const whenSeen = (box, call) => {
   const once = () => {
     if (waiting.delete(once)) call();

@@ -1,7 +1,8 @@
-/* unpack_maps.js - attention maps: unpacked on demand and kept in their stored type (a byte or a float per weight).
+/* unpack_maps.js - unpacks attention maps on demand and keeps them in their stored type, a byte or a float per weight.
  *
- * A head's map is a gzip stream in base64, which stores the map column by column, since a column is smoother than a
- * row. Bytes store the square root: weight = (byte / 255)^2, largest error 0.004. */
+ * The map of a head is a base64 string of a gzip stream, which stores the map column by column, since columns compress
+ * better than rows. A byte stores the square root of a weight: weight = (byte / 255)^2, with an error of at most
+ * 0.004. */
 const EXACT = 'f32';
 const ROOTS = Float32Array.from({ length: 256 }, (_, u) => (u / 255) ** 2);
 
@@ -11,7 +12,7 @@ const bytesOf = (base64) => {
   return bytes;
 };
 
-/* Stores the map at index `place` of a model, given its bytes, and drops the text of the stream. */
+/* Stores the decompressed bytes `raw` as the map at index `place` of a model, and discards the base64 string. */
 const keepMap = (model, place, raw) => {
   const n = model.tokens.length, exact = model.maps.type === EXACT;
   const numbers = exact ? new Float32Array(raw) : new Uint8Array(raw);
@@ -38,7 +39,8 @@ const mapOf = (m, place) => {
 };
 const readyMap = (h, m) => (h.at[m] < 0 ? undefined : (models[m].ready || [])[placeOf(h, m)]);
 
-/* Calls `call` with the maps of heads [h, m], immediately if all are unpacked; null for a head that the model lacks. */
+/* Calls `call` with the maps of a list of [head, model], immediately if all are unpacked. The map is null if the head
+ * was removed from the model. */
 const withMaps = (list, call) => {
   const maps = list.map(([h, m]) => (h.at[m] < 0 ? null : readyMap(h, m)));
   if (maps.every((map) => map !== undefined)) call(maps);
@@ -56,8 +58,8 @@ const unpackAll = () => models.forEach((model) => {
 const rowOf = (map, i) => Array.from({ length: map.n }, (_, j) => map.at(i, j));
 const columnOf = (map, j) => Array.from({ length: map.n }, (_, i) => map.at(i, j));
 
-/* Returns the sink of a map: the column with the largest mean weight, if that mean exceeds 0.3 (Gu et al. 2024); -1 if
- * there is none. The mean excludes rows for which a causal mask hides the column. */
+/* Returns the sink of a map: the column with the largest mean weight, if the mean exceeds 0.3 (Gu et al. 2024); -1 if
+ * the map has no sink. The mean excludes rows for which a causal mask hides the column. */
 const SINK = 0.3;
 const sinkOf = (map, causal) => {
   if (map.sink !== undefined) return map.sink;
@@ -72,8 +74,8 @@ const sinkOf = (map, causal) => {
   return best;
 };
 
-/* Returns an image of the map with at most `side` pixels per side. A pixel shows its largest weight, so thin lines stay
- * visible. */
+/* Returns an image of the map with at most `side` pixels per side. Each pixel shows the largest weight that it covers,
+ * so that thin lines stay visible. */
 const thumbnail = (map, side) => {
   const step = Math.ceil(map.n / side), n = Math.ceil(map.n / step), most = new Float32Array(n * n);
   for (let j = 0, q = 0; j < map.n; j++) {
