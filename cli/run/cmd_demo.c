@@ -1,5 +1,5 @@
-/* cmd_demo.c - `mha demo`: the first command to try. The built-in model continues unseen texts; the command describes
- * the responsible heads, then ablates them. */
+/* cmd_demo.c - `mha demo`: the first command to try. The built-in model continues unseen texts; the command then
+ * describes the heads that copy, and ablates them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,8 +80,8 @@ static void show_model(const cli_session *s, const mha_model *model)
     fprintf(s->out, "%s%s%s", cli_bold(s), name, cli_plain(s));
     cli_put_prose(
         s, (int)strlen(name), 0,
-        ": a decoder, %lld layers of %lld heads, %.2f million weights. mha trained it in minutes, on sentences "
-        "and tasks made up by this project: its vocabulary is a few hundred words, and it has no knowledge of the "
+        ": a decoder with %lld layers of %lld heads and %.2f million weights. mha trained it in minutes, on sentences "
+        "and tasks written for this project. Its vocabulary is a few hundred words, and it has no knowledge of the "
         "world.",
         (long long)info->layers, (long long)info->heads, (double)info->parameters / 1e6);
 }
@@ -112,7 +112,7 @@ static void show_next(const cli_session *s)
         {"mha generate \"Anna has a red box.\"", "continues your own text"},
         {"mha heads \"Your own sentence.\"", "shows every head with all scores"},
         {"mha heads -m FOLDER \"Your own sentence.\"", "shows the heads of your own model"},
-        {"mha --help", "all commands"},
+        {"mha --help", "lists all commands"},
     };
     fprintf(s->out, "\n%sNext%s ", cli_bold(s), cli_plain(s));
     cli_put_prose(s, 5, 0, "(from a checkout: ./run instead of mha)\n");
@@ -133,13 +133,12 @@ static int show_heads(cli_session *s, const mha_model *model, const mha_heads *h
     char line[96];
     title(s, 2, "The first text, as the tokens that the model reads");
     cli_put_tokens(s, mha_model_tokenizer(model), mha_heads_tokens(heads), INDENT);
-    snprintf(line, sizeof line, "The %lld heads: label, and score of the label in percent",
-             (long long)count_heads(heads));
+    snprintf(line, sizeof line, "The %lld heads: label, and score in percent", (long long)count_heads(heads));
     title(s, 3, line);
     cli_put_grid(s, model, heads, INDENT);
     fputc('\n', s->out);
     cli_put_legend(s, heads, INDENT);
-    title(s, 4, "Three heads described (LAYER.HEAD)");
+    title(s, 4, "What three of the heads do (LAYER.HEAD)");
     demo_heads_tell(s, model, heads, HEADS_IN_WORDS, INDENT);
 
     title(s, 5, "Probability of the correct token in the repeated words, with heads removed");
@@ -152,8 +151,8 @@ static int show_heads(cli_session *s, const mha_model *model, const mha_heads *h
     return code;
 }
 
-/* Writes the page: the heads on the repeated text, with the results printed in the terminal. Takes ownership of
- * `continuations`. */
+/* Writes the page of -o: the heads measured on the repeated text, with the results that the terminal shows. Takes
+ * ownership of `continuations`. */
 static int save_page(cli_session *s, const mha_model *model, const mha_heads *heads, json_t *continuations,
                      const demo_table *table)
 {
@@ -187,7 +186,7 @@ static int show(cli_session *s, const mha_model *model, const mha_heads *heads)
 
 static int run(cli_session *s)
 {
-    if (s->arg_count > 0) return cli_usage(s, "accepts no arguments; for your own text: mha heads TEXT");
+    if (s->arg_count > 0) return cli_usage(s, "demo accepts no arguments; for your own text, run mha heads TEXT");
     mha_model *model = NULL;
     mha_heads *heads = NULL;
     mha_error error = {0};
@@ -206,7 +205,7 @@ const cli_command cli_demo = {
     .name = "demo",
     .summary = "show the built-in model: its continuations and its heads",
     .usage = "",
-    .details = "With -o FILE.html it also writes a page of all heads on the repeated text, like mha report.",
+    .details = "-o FILE.html also writes a page of all heads on the repeated text, like the page of mha report.",
     .shared = CLI_OUT,
     .examples = "mha demo\n"
                 "mha demo -o demo.html\n",

@@ -1,4 +1,4 @@
-/* cmd_embed.c - `mha embed`: one vector per text, independent of the other texts. */
+/* cmd_embed.c - `mha embed`: computes one vector per text, which does not depend on the other texts. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static struct {
 } given;
 
 static const struct poptOption options[] = {
-    {"pool", 0, POPT_ARG_STRING, &given.pool, 0, "pooling: mean of all tokens (default) or first token: mean, cls",
+    {"pool", 0, POPT_ARG_STRING, &given.pool, 0, "pooling: mean of all tokens (default), or cls, the first token",
      "HOW"},
     {"no-normalize", 0, POPT_ARG_NONE, &given.no_normalize, 0, "do not L2-normalize the vectors", NULL},
     POPT_TABLEEND};
@@ -57,7 +57,7 @@ static double cosine(const vectors *v, int64_t a, int64_t b)
     return xy / sqrt(xx * yy);
 }
 
-/* Prints the first elements of each vector, and the similarity of a few texts. */
+/* Prints the first elements of each vector and, for a few texts, the matrix of cosine similarities. */
 static void print_vectors(const cli_session *s, const vectors *v)
 {
     enum {
@@ -66,7 +66,7 @@ static void print_vectors(const cli_session *s, const vectors *v)
         MARGIN = 10,
         TEXT = 30,
         MATRIX = 12
-    }; /* widths in columns; maximum numbers of elements and texts shown */
+    }; /* CELL, MARGIN, TEXT: widths in columns; MOST, MATRIX: maximum numbers of elements and of texts shown */
     int64_t shown = (s->columns - MARGIN - TEXT) / CELL, alike = (s->columns - 3) / 6;
     shown = shown < 1 ? 1 : shown > MOST ? MOST : shown;
     if (shown > v->width) shown = v->width;
@@ -77,7 +77,7 @@ static void print_vectors(const cli_session *s, const vectors *v)
         fprintf(s->out, "%s  %s%s%s\n", v->width > shown ? " ..." : "", cli_dim(s),
                 cli_shown_start(v->texts->text[i], s->columns - MARGIN - (int)shown * CELL), cli_plain(s));
     }
-    cli_put_prose(s, 0, 0, "%lld of %lld elements each; --json or -o FILE.npy writes all", (long long)shown,
+    cli_put_prose(s, 0, 0, "%lld of %lld elements per vector; --json or -o FILE.npy writes all", (long long)shown,
                   (long long)v->width);
     if (v->texts->count < 2 || v->texts->count > MATRIX || v->texts->count > alike) return;
     fputs("\ncosine similarity\n   ", s->out);
@@ -101,7 +101,7 @@ static int write_npy(const cli_session *s, const vectors *v)
     return CLI_DONE;
 }
 
-/* JSON lines are written to a separate stream: stdout stays empty with -o. */
+/* Writes the JSON lines to the file of -o. A separate stream collects them, because stdout stays empty with -o. */
 static int write_json(cli_session *s, const vectors *v)
 {
     char *text;
@@ -159,7 +159,7 @@ static int check_options(const cli_session *s, mha_pool *pool)
         return cli_usage(s, "--pool must be one of mean, cls (got \"%s\")", cli_shown(given.pool));
     const char *out = s->options.out;
     if (out && !cli_out_ends(s, ".npy") && !cli_out_ends(s, ".json"))
-        return cli_usage(s, "-o %s: the name must end in .npy or .json", cli_shown(out));
+        return cli_usage(s, "-o must end in .npy or .json (got \"%s\")", cli_shown(out));
     return CLI_DONE;
 }
 
@@ -184,8 +184,8 @@ const cli_command cli_embed = {
     .name = "embed",
     .summary = "embed texts: similar vectors for texts of similar meaning",
     .usage = "TEXT... | -f FILE",
-    .details = "--json prints one object per text and line: {text, embedding}. -o FILE.npy writes a float32 matrix "
-               "[texts, width] for NumPy, -o FILE.json the same lines as --json. Texts must not contain NUL.",
+    .details = "--json prints one line per text: {text, embedding}. -o FILE.npy writes a float32 matrix [texts, width] "
+               "for NumPy; -o FILE.json writes the lines of --json. Texts must not contain NUL.",
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha embed -m minilm \"a cat\" \"a kitten\" \"an engine\"\n"

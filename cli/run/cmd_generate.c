@@ -32,16 +32,15 @@ static const struct poptOption options[] = {
     {"min-p", 0, POPT_ARG_STRING, &given.min_p, 0, "sample from tokens with at least P times the highest probability",
      "P"},
     {"repetition-penalty", 0, POPT_ARG_STRING, &given.penalty, 0,
-     "penalty for tokens that already occurred, if above 1", "X"},
+     "penalize tokens that already occurred, if X is above 1", "X"},
     {"no-repeat-ngram", 0, POPT_ARG_STRING, &given.ngram, 0, "do not repeat any sequence of N tokens", "N"},
     {"stop", 0, POPT_ARG_ARGV, &given.stops, 0, "stop before this text; may be repeated", "TEXT"},
     {"no-eos", 0, POPT_ARG_NONE, &given.no_eos, 0, "do not stop at the model's end-of-text tokens", NULL},
     {"samples", 0, POPT_ARG_STRING, &given.samples, 0, "continuations per prompt (the prompt is computed once)", "N"},
-    {"at-once", 0, POPT_ARG_STRING, &given.at_once, 0, "texts generated at the same time (default: 8)", "N"},
+    {"at-once", 0, POPT_ARG_STRING, &given.at_once, 0, "number of texts generated in one batch (default: 8)", "N"},
     {"kv-dtype", 0, POPT_ARG_STRING, &given.kv_dtype, 0, "type of the KV cache: f32 (default), bf16, f16, int8",
      "TYPE"},
-    {"lookup", 0, POPT_ARG_STRING, &given.lookup, 0, "speculate up to N tokens when the text repeats; same output",
-     "N"},
+    {"lookup", 0, POPT_ARG_STRING, &given.lookup, 0, "speculate up to N tokens if the text repeats; same output", "N"},
     {"echo", 0, POPT_ARG_NONE, &given.echo, 0, "print each prompt before its continuation", NULL},
     POPT_TABLEEND};
 
@@ -104,7 +103,7 @@ static int read_options(cli_session *s, mha_generate_options *o, int64_t *sample
     return code == CLI_DONE ? read_numbers(s, &o->sampling) : code;
 }
 
-/* Prompts given with -p replace the arguments. */
+/* Reads the prompts from -p, the arguments, -f or standard input. */
 static int read_prompts(cli_session *s, cli_texts *texts)
 {
     if (given.prompts && s->arg_count > 0) return cli_usage(s, "-p and prompts as arguments are mutually exclusive");
@@ -116,7 +115,7 @@ static int read_prompts(cli_session *s, cli_texts *texts)
 
 /* ---- generation ---- */
 
-/* The state and memory of a run. */
+/* The inputs, results and buffers of a run. */
 typedef struct job {
     const mha_model *model;
     const cli_texts *texts;
@@ -197,8 +196,9 @@ static int put_json(cli_session *s, const job *j, int64_t max_new)
     return code;
 }
 
-/* Without -n, generation stops at the model's number of positions. With learned positions the library rejects more;
- * rotary positions allow more, but the model was not trained on them. */
+/* Without -n, limits max_new so that prompt and continuation fit the model's maximum number of positions. With -n, logs
+ * if they exceed this maximum. Rotary position embeddings allow this, although the model was not trained on such
+ * positions; for learned position embeddings (gpt2), the library returns an error. */
 static void fit(const cli_session *s, const job *j, mha_generate_options *o)
 {
     const int64_t most = mha_model_describe(j->model)->max_positions;
@@ -211,7 +211,7 @@ static void fit(const cli_session *s, const job *j, mha_generate_options *o)
         cli_say(s, "at most %lld new tokens: the model accepts %lld tokens, the prompt has %lld", (long long)o->max_new,
                 (long long)most, (long long)longest);
     } else if (strcmp(mha_model_describe(j->model)->family, "gpt2") != 0) {
-        cli_say(s, "up to %lld tokens including the prompt: the model was trained for %lld (max_position_embeddings)",
+        cli_say(s, "up to %lld tokens including the prompt: the model was trained on %lld (max_position_embeddings)",
                 (long long)(longest + o->max_new), (long long)most);
     }
 }
@@ -278,11 +278,11 @@ const cli_command cli_generate = {
     .summary = "continue a prompt, streaming the output: greedy or sampled",
     .usage = "-p PROMPT... | PROMPT... | -f FILE",
     .details = "Text is streamed to stdout without the prompt, in the order of the prompts. Control characters "
-               "are printed as escapes. --json prints the text unchanged, one object per line at the end: "
+               "are printed as escapes. --json prints the text unchanged, at the end of the run, one object per line: "
                "{prompt, text, prompt_ids, ids, ended}; ended is length, eos or stop. The text of a prompt "
                "depends on the prompt, the options and the seed, not on the other prompts; text number n uses seed + n "
-               "- 1. From generation_config.json only eos_token_id is used; stderr lists the options for the other "
-               "settings. Ctrl-C stops; the text printed so far remains.",
+               "- 1. Of generation_config.json, only eos_token_id is used; stderr lists the options that correspond to "
+               "its other settings. Ctrl-C stops the generation; the text printed so far remains.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_SEED | CLI_DTYPE,
     .options = options,
     .examples = "mha generate \"One day Clara finds\"\n"

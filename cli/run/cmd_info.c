@@ -1,5 +1,5 @@
-/* cmd_info.c - `mha info`: the contents of a checkpoint folder, a .safetensors file or an .npy file. Only headers are
- * read, not weights. */
+/* cmd_info.c - `mha info`: prints the contents of a checkpoint folder, a .safetensors file or an .npy file. It reads
+ * only headers, not weights. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -102,7 +102,7 @@ static void print_model(const cli_session *s, const mha_model_info *info)
     put_title(s, "layers");
     cli_put_prose(s, TITLE, TITLE, "%lld", (long long)info->layers);
     put_title(s, "heads");
-    cli_put_prose(s, TITLE, TITLE, "%lld in total; %s per layer, %s for keys, %s for values, width %lld",
+    cli_put_prose(s, TITLE, TITLE, "%lld in total; per layer: %s query, %s key, %s value heads; width %lld",
                   (long long)total, show_range(&a, info, info->heads_per_layer),
                   show_range(&b, info, info->key_heads_per_layer), show_range(&c, info, info->value_heads_per_layer),
                   (long long)info->head_dim);
@@ -138,7 +138,7 @@ static int run_model(cli_session *s)
     return code;
 }
 
-/* ---- output for a file of tensors ---- */
+/* ---- output for a tensor file ---- */
 
 static json_t *tensor_json(const mha_tensor *t)
 {
@@ -163,7 +163,7 @@ static json_t *file_json(const mha_file *file)
     return json_pack("{s:s, s:o, s:o}", "format", mha_file_format(file), "tensors", tensors, "metadata", metadata);
 }
 
-/* Prints dtype, bytes, name and shape; in a narrow terminal the name has its own line. */
+/* Prints dtype, bytes, name and shape; on a narrow terminal, the name is on a second line. */
 static void print_tensor(const cli_session *s, const mha_tensor *t)
 {
     char shape[32 * 24 + 3]; /* the rank is at most 32 (io.h) */
@@ -229,7 +229,7 @@ static int run(cli_session *s)
 
 const cli_command cli_info = {
     .name = "info",
-    .summary = "print what a model folder, .safetensors, .npy or index contains",
+    .summary = "print the contents of a model folder, .safetensors, .npy or index",
     .usage = "[FOLDER|FILE]",
     .shared = CLI_MODEL | CLI_JSON,
     .examples = "mha info\n"

@@ -1,4 +1,4 @@
-/* cmd_logits.c - `mha logits`: the tensors of one forward pass, for debugging. */
+/* cmd_logits.c - `mha logits`: prints or writes the tensors of one forward pass, for debugging. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,13 +18,13 @@ static struct {
 static const struct poptOption options[] = {
     {"hidden", 0, POPT_ARG_NONE, &given.hidden, 0, "also write the hidden states (requires -o)", NULL},
     {"attn", 0, POPT_ARG_NONE, &given.attn, 0, "also write the attention maps (requires -o)", NULL},
-    {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "only the maps of these heads, LAYER.HEAD,...: 0.2,3.11", "L.H,..."},
+    {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "write only the maps of these heads (requires -o)", "L.H,..."},
     {"stats", 0, POPT_ARG_NONE, &given.stats, 0, "also write statistics of the maps per token (requires -o)", NULL},
     {"at", 0, POPT_ARG_STRING, &given.at, 0, "show predictions after token N, counted from 0 (default: the last)", "N"},
-    {"top", 0, POPT_ARG_STRING, &given.top, 0, "tokens to show (default: 5)", "N"},
+    {"top", 0, POPT_ARG_STRING, &given.top, 0, "number of tokens to show (default: 5)", "N"},
     POPT_TABLEEND};
 
-/* The sequence and its description. */
+/* The input sequence, and the memory of its ids. */
 typedef struct sequence {
     mha_tokenizer *tokenizer; /* NULL if texts are ids and there is no tokenizer */
     mha_encoding *encoding;   /* encoding of a text */
@@ -62,7 +62,7 @@ static int encode_text(const cli_session *s, const cli_texts *texts, int64_t voc
     return cli_check_rows(s, q->tokenizer, q->encoding, vocab);
 }
 
-/* Reads the sequence: the ids of --ids, for which the folder may lack tokenizer.json, or the ids of one text. */
+/* Reads the sequence from one text: token ids with --ids, which do not require tokenizer.json, or words to tokenize. */
 static int read_sequence(cli_session *s, const mha_model *model, sequence *q)
 {
     mha_error error = {0};
@@ -89,7 +89,7 @@ static int by_layer(const void *a, const void *b)
                                 : (x->head > y->head) - (x->head < y->head);
 }
 
-/* Parses --heads: ascending, without duplicates. The caller must free the list. */
+/* Parses --heads into an ascending list and rejects duplicates. The caller must free the list. */
 static int read_heads(const cli_session *s, const mha_model *model, mha_model_head **heads, int64_t *count)
 {
     *heads = NULL;
@@ -103,26 +103,28 @@ static int read_heads(const cli_session *s, const mha_model *model, mha_model_he
         if (!end || (*end && *end != ','))
             return cli_usage(s, "--heads must be LAYER.HEAD,... (got \"%s\")", cli_shown_start(text, 40));
         const int64_t place = mha_head_place(model, h->layer, h->head);
-        if (place < 0) return cli_usage(s, "--heads: the model has no head %d.%d", (int)h->layer, (int)h->head);
+        if (place < 0)
+            return cli_usage(s, "--heads must be heads of the model (got %d.%d)", (int)h->layer, (int)h->head);
         h->head = (int32_t)place;
     }
     qsort(list, (size_t)*count, sizeof *list, by_layer);
     for (int64_t n = 1; n < *count; n++)
         if (by_layer(&list[n - 1], &list[n]) == 0)
-            return cli_usage(s, "--heads: %d.%lld is listed twice", (int)list[n].layer,
+            return cli_usage(s, "--heads must list each head once (got %d.%lld twice)", (int)list[n].layer,
                              (long long)mha_head_number(model, list[n].layer, list[n].head));
     return CLI_DONE;
 }
 
 /* ---- output ---- */
 
-/* One of the most likely tokens. */
+/* One of the most likely next tokens. */
 typedef struct choice {
     int64_t id;
     double logit, probability;
 } choice;
 
-/* Finds the `most` largest values, sorted by id if equal; returns their number. Skips NaN. */
+/* Finds the `most` tokens with the largest logits, in the order of ids if logits are equal, and their probabilities.
+ * Ignores NaN. Returns the number of tokens found. */
 static int64_t find_top(const float *logits, int64_t vocab, int64_t most, choice *top)
 {
     int64_t count = 0;
@@ -214,8 +216,7 @@ static int write_tensors(const cli_session *s, const tap *t)
 static int tap_sequence(cli_session *s, const mha_model *model, const sequence *q, long long at, long long most)
 {
     if (at >= q->count)
-        return cli_usage(s, "--at %lld is out of range: the %lld tokens are 0 to %lld", at, (long long)q->count,
-                         (long long)q->count - 1);
+        return cli_usage(s, "--at must be a token from 0 to %lld (got %lld)", (long long)q->count - 1, at);
     tap t = {0};
     mha_model_head *heads = NULL;
     tap_wish wish = {.keep = (s->options.out || given.at ? TAP_ALL_LOGITS : 0) | (given.hidden ? TAP_HIDDEN : 0) |
@@ -241,9 +242,8 @@ static int check_options(const cli_session *s, long long *at, long long *most)
                          : given.heads ? "heads"
                                        : "stats");
     if ((given.hidden || given.attn || given.heads || given.stats) && cli_out_ends(s, ".npy"))
-        return cli_usage(
-            s, "-o %s: an .npy file can only contain logits; for other tensors, the name must end in .safetensors",
-            cli_shown(s->options.out));
+        return cli_usage(s, "for tensors other than logits, -o must end in .safetensors (got \"%s\")",
+                         cli_shown(s->options.out));
     if (given.attn && given.heads) return cli_usage(s, "--attn and --heads are mutually exclusive");
     int code = cli_whole(s, "--at", given.at, 0, INT32_MAX, at);
     if (code == CLI_DONE) code = cli_whole(s, "--top", given.top, 1, 1000, most);
@@ -265,7 +265,7 @@ static int run(cli_session *s)
     return code;
 }
 
-/* Returns true if the ranks may divide a text, since their passes return only logits. */
+/* Returns true if the ranks can divide the text: their passes return only logits, no other tensors. */
 static bool shares(const cli_session *s)
 {
     return !given.hidden && !given.attn && !given.heads && !given.stats && cli_reads_no_stdin(s);
@@ -277,11 +277,11 @@ const cli_command cli_logits = {
     .usage = "TEXT | -f FILE",
     .details = "Prints the most likely next tokens; --json prints {ids, tokens, at, top: [{id, token, logit, "
                "probability}]}. -o OUT writes float32 tensors as safetensors: logits [tokens, vocab]; with "
-               "--hidden, hidden.N [tokens, width], where 0 is the embeddings and the last state follows the "
-               "final norm; with --attn, attn.N [heads, tokens, tokens] of layer N; with --heads, attn.L.H "
-               "[tokens, tokens]; with --stats, row_entropy.N (bits), row_max.N, row_argmax.N (int64), "
-               "row_distance.N (tokens) and received.N, each [heads, tokens], in memory that grows linearly "
-               "with the tokens. -o OUT.npy writes only the logits, as .npy.",
+               "--hidden, hidden.N [tokens, width], where hidden.0 contains the embeddings and the last state follows "
+               "the final norm; with --attn, attn.N [heads, tokens, tokens] of layer N; with --heads 0.2,3.11, "
+               "attn.0.2 and attn.3.11 [tokens, tokens]; with --stats, row_entropy.N (bits), row_max.N, row_argmax.N "
+               "(int64), row_distance.N (tokens) and received.N, each [heads, tokens], in memory proportional to the "
+               "number of tokens. -o OUT.npy writes only the logits, as .npy.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha logits \"Count from 2 to 6: 2 3\"\n"

@@ -1,4 +1,4 @@
-/* cmd_score.c - `mha score`: scores texts: loss, perplexity, log-probability per token. */
+/* cmd_score.c - `mha score`: computes the loss, perplexity and log-probabilities per token of texts. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -153,10 +153,10 @@ const cli_command cli_score = {
     .summary = "score texts: loss, perplexity, log-probability per token",
     .usage = "TEXT... | -f FILE",
     .details = "The loss is the mean of -log p (natural logarithm) of each token, given the preceding tokens; "
-               "the first token is not predicted. --json prints one object per text and line: {text, loss, "
-               "perplexity, ids, tokens, logprobs, truncated}. truncated is the number of tokens removed "
-               "because the model's context is full. With several texts, the last line is the total: {texts, "
-               "predicted_tokens, loss, perplexity}.",
+               "the first token is not predicted. --json prints one line per text: {text, loss, perplexity, ids, "
+               "tokens, logprobs, truncated}. truncated is the number of tokens removed because they exceed the "
+               "model's context. With several texts, the last line is the total: {texts, predicted_tokens, loss, "
+               "perplexity}.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha score \"The kite is in the barn.\"\n"

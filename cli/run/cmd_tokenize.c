@@ -1,4 +1,4 @@
-/* cmd_tokenize.c - `mha tokenize`: prints texts as token ids. Only tokenizer.json is required; weights are not read. */
+/* cmd_tokenize.c - `mha tokenize`: prints the tokens and ids of texts. It requires tokenizer.json, but no weights. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static const struct poptOption options[] = {
 
 /* Limits of the model in the tokenizer's folder; zeros if the folder has no model or an unsupported model. */
 typedef struct limits {
-    int64_t tokens; /* tokens of one text; 0 = unlimited */
+    int64_t tokens; /* maximum tokens per text; 0 = unlimited */
     int64_t rows;   /* number of embedding rows; 0 = unknown */
 } limits;
 
@@ -42,7 +42,7 @@ static int find_limits(cli_session *s, limits *most)
     if (wanted >= 0) most->tokens = wanted;
     bool missing = status == MHA_ERR_IO || status == MHA_ERR_UNSUPPORTED;
     if (status != MHA_OK && !missing && wanted < 0) return cli_refuse(s, &error);
-    if (missing && s->options.verbose) cli_say(s, "number of tokens not limited: %s", error.message);
+    if (missing && s->options.verbose) cli_say(s, "the number of tokens is not limited: %s", error.message);
     return CLI_DONE;
 }
 
@@ -137,9 +137,9 @@ const cli_command cli_tokenize = {
     .summary = "split texts into the tokens of a model",
     .usage = "TEXT... | -f FILE",
     .details =
-        "--json prints one object per text and line: {ids, tokens, offsets, truncated}, and decoded with --decode; an "
-        "offset is the pair of byte positions [begin, end) in the text, [0, 0] for special tokens. A text of -f "
-        "may contain NUL, which the tokenizer treats as any other character; commands that run a model reject it.",
+        "--json prints one line per text: {ids, tokens, offsets, truncated}, and decoded with --decode. The offset of "
+        "a token is the pair of byte positions [begin, end) in the text, [0, 0] for special tokens. A text of -f may "
+        "contain NUL, which the tokenizer treats like any other character; commands that run a model reject NUL.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON,
     .options = options,
     .examples = "mha tokenize \"Hello, world!\"\n"

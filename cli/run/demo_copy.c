@@ -1,4 +1,4 @@
-/* demo_copy.c - ablates heads and measures how well the model still copies. */
+/* demo_copy.c - measures how well the model copies with some heads ablated. */
 #include "run/demo_copy.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 enum { LISTED = 6 }; /* maximum number of heads named in a line */
 
-/* Returns the log-probability of the token `next`. */
+/* Returns log p of the token `next`, where p = softmax(logits). */
 static double log_chance(const float *logits, int64_t vocab, int32_t next)
 {
     double most = -INFINITY, sum = 0;
@@ -19,8 +19,8 @@ static double log_chance(const float *logits, int64_t vocab, int32_t next)
     return (double)logits[next] - most - log(sum);
 }
 
-/* Returns the geometric mean of the probabilities of the second copy's tokens, except the first, which cannot be
- * predicted. `gates` [layers, heads]. */
+/* Computes the geometric mean of the probabilities of the second copy's tokens, except the first, which cannot be
+ * predicted. `gates` [layers, heads] multiply the heads. Returns an exit code. */
 static int measure(const cli_session *s, const demo_copy *c, const float *gates, double *chance)
 {
     const mha_encoding *tokens = mha_heads_tokens(c->heads);
@@ -39,7 +39,7 @@ static int measure(const cli_session *s, const demo_copy *c, const float *gates,
     return status == MHA_OK ? CLI_DONE : cli_refuse(s, &error);
 }
 
-/* ---- heads ablated in each row of the table ---- */
+/* ---- selection of the ablated heads ---- */
 
 typedef struct choice {
     const char *words;
@@ -71,7 +71,8 @@ static const choice choices[] = {{"the induction heads", is_induction},
 enum { CHOICES = sizeof choices / sizeof *choices };
 _Static_assert(CHOICES + 1 == DEMO_ROWS, "one row per choice, and one with all heads");
 
-/* Closes the gates of the selected heads and names them in `row`. Returns their number. */
+/* Sets the gates of the selected heads to 0 and all other gates to 1, and writes the names of the selected heads to
+ * `row`. Returns the number of selected heads. */
 static int64_t close_gates(const demo_copy *c, const choice *what, float *gates, demo_row *row)
 {
     const int64_t layers = mha_heads_layers(c->heads), heads = mha_model_describe(c->model)->heads;

@@ -1,4 +1,4 @@
-/* demo_copy.h - how well a decoder copies, with all heads and with some heads ablated. */
+/* demo_copy.h - measures how well a decoder copies, with all heads and with some heads ablated. */
 #ifndef CLI_RUN_DEMO_COPY_H
 #define CLI_RUN_DEMO_COPY_H
 
@@ -13,23 +13,22 @@ typedef struct demo_copy {
     int64_t again;          /* first token of the second copy */
 } demo_copy;
 
-/* A row of the table: probability of the correct token in the second copy, with all heads or with some heads
- * ablated. */
+/* A row of the table: the result for all heads, or with some heads ablated. */
 typedef struct demo_row {
-    char words[160], names[160]; /* "without the induction heads" and " 1.0 1.3 ..." */
+    char words[160], names[160]; /* description and ablated heads: "without the induction heads", " 1.0 1.3 ..." */
     json_t *heads;               /* names of all ablated heads */
-    double chance;
+    double chance;               /* mean probability of the correct token in the second copy */
 } demo_row;
 
-/* Rows: all heads; without the induction heads; without the previous-token heads; without the other heads in the layers
- * of the induction heads. A row whose heads the model lacks is omitted. */
+/* The rows ablate no heads; the induction heads; the previous-token heads; the other heads in layers with induction
+ * heads. A row is omitted if the model has no such heads. */
 enum { DEMO_ROWS = 4 };
 typedef struct demo_table {
     demo_row row[DEMO_ROWS];
     int count;
 } demo_table;
 
-/* Returns an exit code; call demo_table_free even after an error. */
+/* Measures all rows. Returns an exit code; call demo_table_free even after an error. */
 int demo_copy_measure(const cli_session *session, const demo_copy *copy, demo_table *table);
 void demo_table_put(const cli_session *session, const demo_table *table, int indent);
 /* Returns the rows as [{words, heads, chance}]. */

@@ -1,4 +1,4 @@
-/* demo_heads.c - describes head measurements in words. */
+/* demo_heads.c - see demo_heads.h. */
 #include "run/demo_heads.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ static const struct story {
     example example;
 } stories[] = {
     {MHA_LABEL_INDUCTION,
-     "continues repeats: in repeated random text, %.0f %% of its weight is on the token after the earlier copy.",
+     "continues repeats: in repeated random text, %.0f %% of its weight is on the token after the first copy.",
      EXAMPLE_WHAT_FOLLOWED},
     {MHA_LABEL_PREV, "attends to the previous token: %.0f %% of its weight.", EXAMPLE_STRONGEST},
     {MHA_LABEL_DUPLICATE, "finds repeats: in repeated random text, %.0f %% of its weight is on the other copy.",
@@ -50,7 +50,7 @@ static place best_head(const mha_heads *heads, mha_head_label label)
     return best;
 }
 
-/* Returns true if attention from token i to token j may be the example. */
+/* Returns true if query token i and key token j form a pair of the given kind. */
 static bool fits(const mha_encoding *tokens, example kind, int64_t i, int64_t j)
 {
     const int32_t *ids = tokens->ids;
@@ -68,7 +68,7 @@ static bool fits(const mha_encoding *tokens, example kind, int64_t i, int64_t j)
     return false;
 }
 
-/* Finds the pair of this kind with the largest weight; weight 0 if there is none. */
+/* Finds the pair of this kind with the largest weight and returns the weight; 0 if there is no such pair. */
 static float find_example(const mha_heads *heads, place at, example kind, int64_t *from, int64_t *to)
 {
     const mha_encoding *tokens = mha_heads_tokens(heads);
@@ -94,7 +94,7 @@ static void put_example(const cli_session *s, const mha_model *model, const mha_
                       mha_tokenizer_decode(tokenizer, tokens->ids + to, 1, 0, &word[1], NULL, NULL) == MHA_OK;
     fprintf(s->out, "%*s", indent, "");
     if (read)
-        cli_put_prose(s, indent, indent, "Here token %lld \"%s\" puts %.0f %% of its weight on token %lld \"%s\".",
+        cli_put_prose(s, indent, indent, "Here, token %lld \"%s\" puts %.0f %% of its weight on token %lld \"%s\".",
                       (long long)from, cli_shown(word[0]), 100 * (double)weight, (long long)to, cli_shown(word[1]));
     for (int i = 0; i < 2; i++)
         mha_tokenizer_text_free(tokenizer, word[i]);

@@ -4,8 +4,8 @@
 
 #include "command.h"
 
-/* Describes at most `count` heads, the best of each label, each with a pair of tokens of the text; `heads` must be
- * measured with maps. */
+/* Describes at most `count` heads: per label the head with the highest score, with a pair of tokens as an example.
+ * `heads` must be measured with keep_maps. */
 void demo_heads_tell(const cli_session *session, const mha_model *model, const mha_heads *heads, int count, int indent);
 
 #endif

@@ -1,4 +1,4 @@
-/* forward_tensors.c - a forward pass whose intermediate tensors are copied by observers. */
+/* forward_tensors.c - runs a forward pass and copies its intermediate tensors in the callbacks of the library. */
 #include "run/forward_tensors.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 enum { TAP_STATISTICS = 5 };
 
-/* Adds a tensor of `rank` dimensions, a copy of `data`, under the name in t->names[t->count]. */
+/* Appends a tensor of `rank` dimensions with a copy of `data`; its name must be in t->names[t->count]. */
 static int add(tap *t, mha_dtype dtype, int rank, const int64_t *shape, const void *data)
 {
     size_t bytes = mha_dtype_size(dtype);

@@ -1,4 +1,4 @@
-/* generate_config.c - settings of generation_config.json as the equivalent options of `mha generate`. */
+/* generate_config.c - logs settings of generation_config.json as the equivalent options of `mha generate`. */
 #include "run/generate_config.h"
 
 #include <jansson.h>
@@ -7,8 +7,8 @@
 
 #include "output.h"
 
-/* Lists options, for example " --top-k 20 --top-p 0.9". Filters apply only if the file requests sampling; a missing
- * key has the default of transformers. */
+/* Writes the options for the settings of the file, for example " --top-k 20 --top-p 0.9". Filters apply only if the
+ * file requests sampling; a missing key has the default of transformers. */
 static void list_options(const json_t *file, const mha_generate_options *o, bool most, char *text, size_t room)
 {
     const mha_sampling *s = &o->sampling;
@@ -42,12 +42,12 @@ void generate_config_say(const cli_session *session, const mha_generate_options 
 {
     char path[PATH_MAX], text[400];
     if (snprintf(path, sizeof path, "%s/generation_config.json", session->model) >= (int)sizeof path) return;
-    struct stat st; /* parsing 1 MiB of JSON needs up to 80 MiB */
+    struct stat st; /* the size is limited to 1 MiB, because parsing 1 MiB of JSON requires up to 80 MiB of memory */
     if (stat(path, &st) != 0 || st.st_size > 1 << 20) return;
     json_t *file = json_load_file(path, 0, NULL); /* the library has already read the file and rejects invalid JSON */
     if (!file) return;
     list_options(file, o, most, text, sizeof text);
     json_decref(file);
     if (text[0])
-        cli_say(session, "generation_config.json: only eos_token_id is used; for the other keys give:%s", text);
+        cli_say(session, "generation_config.json: only eos_token_id is used; for its other settings, give%s", text);
 }

@@ -1,5 +1,5 @@
-/* generate_print.c - writes generated text to stdout. Several prompts are continued at the same time; the text of
- * later prompts is held in memory until its turn. */
+/* generate_print.c - writes generated text to stdout. Several prompts are continued at the same time; the text of a
+ * later prompt is kept in memory until the texts before it are printed. */
 #include "run/generate_print.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static void put(generation *g, void (*format)(generation *g, FILE *out, const ge
 
 /* ---- output of one text ---- */
 
-/* With several prompts, prints a line with the number and text of each. */
+/* Prints the heading of a text, its number and prompt, if there are several texts; then the prompt with --echo. */
 static void format_start(generation *g, FILE *out, const generated *t)
 {
     const cli_session *s = g->session;

@@ -1,4 +1,4 @@
-/* generate_print.h - the output of `mha generate`: texts in the order of their prompts, streaming the current text. */
+/* generate_print.h - prints the output of `mha generate`: texts in the order of the prompts, streamed one at a time. */
 #ifndef CLI_RUN_GENERATE_PRINT_H
 #define CLI_RUN_GENERATE_PRINT_H
 
@@ -15,7 +15,7 @@ typedef struct generated {
     mha_ending why;
 } generated;
 
-/* State of a run. All fields except the first four must start as zero. */
+/* State of the output of a run. All fields after `echo` must be zero at the start. */
 typedef struct generation {
     cli_session *session;
     generated *list; /* [count] continuations */
@@ -23,9 +23,10 @@ typedef struct generation {
     bool stream, echo; /* stream text to stdout; print the prompt first */
     int64_t at;        /* the first unfinished text, printed as it grows */
     bool begun;        /* true if a part of text `at` is on stdout */
-    int code;          /* exit code; any value but CLI_DONE stops the work */
-    /* Token counts and times: `since` is the start of the current prefill, negative if none is running. */
+    int code;          /* exit code; any value other than CLI_DONE stops the generation */
+    /* Counts: prompt tokens, prompt tokens whose keys and values were shared, new tokens, prefilled prompts. */
     int64_t read, shared, made, prompts;
+    /* Seconds: start of the run, start of the current prefill (negative if none is running), time of all prefills. */
     double start, since, reading;
 } generation;
 
@@ -35,9 +36,9 @@ int generation_token(void *user, int64_t prompt, int32_t id);
 int generation_text(void *user, int64_t prompt, const char *text, size_t bytes);
 void generation_end(void *user, int64_t prompt, mha_ending why);
 
-/* Ends the line of a text interrupted by a failure or signal. */
+/* Writes a newline after a text that a failure or signal interrupted. */
 void generation_break(generation *g);
-/* Logs tokens and tokens per second. */
+/* Logs the numbers of prompt tokens and new tokens, and tokens per second. */
 void generation_times(const generation *g);
 void generation_free(generation *g);
 

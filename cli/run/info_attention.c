@@ -8,7 +8,7 @@
 #include "memory.h"
 #include "word_wrap.h"
 
-/* Keys in "mha.attention" for each way to select heads. */
+/* Keys in "mha.attention" for each kind of head selection. */
 static const char *const choices[] = {[MHA_CHOICE_NONE] = NULL,
                                       [MHA_CHOICE_EXPERTS] = "moe_heads",
                                       [MHA_CHOICE_HEADS] = "head_pruning",
@@ -104,8 +104,8 @@ static void describe(FILE *out, const mha_model_info *info, const mha_model_atte
     describe_choice(out, any, a);
 }
 
-/* Prints the layers with the same attention as layer `first`, for example " in layers 1, 3"; nothing if these are all
- * layers. */
+/* Prints the layers with the same attention as layer `first`, for example " in layers 1, 3"; prints nothing if all
+ * layers have the same attention. */
 static void list_layers(FILE *out, const mha_model_info *info, int64_t first)
 {
     const mha_model_attention *a = info->attention_per_layer;

@@ -1,4 +1,4 @@
-/* info_attention.h - how `mha info` describes the attention of each layer. */
+/* info_attention.h - describes the attention of each layer for `mha info`. */
 #ifndef CLI_RUN_INFO_ATTENTION_H
 #define CLI_RUN_INFO_ATTENTION_H
 
@@ -6,10 +6,11 @@
 
 #include "command.h"
 
-/* Returns [{window, rotary, qk_norm, alibi, scale, softcap}], with the keys of "mha.attention". */
+/* Returns one object per layer, {window, rotary, qk_norm, alibi, scale, softcap, ...}, with the keys of
+ * "mha.attention". */
 json_t *info_attention_json(const mha_model_info *info);
-/* Prints a line per kind of attention: "rotary, window 64 in layers 1, 3", without layers if all layers are equal.
- * Lines after the first are indented. */
+/* Prints a line per kind of attention, such as "rotary, window 64 in layers 1, 3", without layers if all layers have
+ * the same attention. Lines after the first are indented. */
 void info_put_attention(const cli_session *session, int indent, const mha_model_info *info);
 
 #endif

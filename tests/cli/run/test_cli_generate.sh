@@ -109,13 +109,13 @@ refused 3 generate -n 64 "$long"
 expect 0 generate -n 4 "$long"
 has_not err 'the model'
 expect 0 "$MHA" generate -m "$data/models/gemma2-tiny" --no-eos -n 200 -p 'Every morn' -p x
-[ "$(grep -c 'the model was trained for 128 (max_position_embeddings)' err)" = 1 ] || fail "not said once: $(cat err)"
+[ "$(grep -c 'the model was trained on 128 (max_position_embeddings)' err)" = 1 ] || fail "not said once: $(cat err)"
 expect 0 "$MHA" generate -m "$data/models/gemma2-tiny" -n 20 -p 'Every morn'
 has_not err 'max_position_embeddings'
 
 # Other settings of generation_config.json must be printed as options, except for options that were given.
 cp -r "$model" settings
-said() { sed -n 's|.*for the other keys give:||p' err; }
+said() { sed -n 's|.*for its other settings, give||p' err; }
 expect 0 "$MHA" generate -m settings -n 2 x
 [ -z "$(said)" ] || fail "options of no file: $(said)"
 printf '{"eos_token_id": 639, "temperature": 0.5, "repetition_penalty": 1.25, "min_new_tokens": 3, "top_p": null}' >settings/generation_config.json
