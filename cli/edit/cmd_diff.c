@@ -1,4 +1,4 @@
-/* cmd_diff.c - `mha diff`: compares two models: tensors, head counts, and embeddings and loss on texts. */
+/* cmd_diff.c - `mha diff`: compares the tensors and heads of two models, and their embeddings and loss on texts. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,8 +30,8 @@ static json_t *shape_json(const mha_tensor *t)
     return shape;
 }
 
-/* Returns the largest absolute difference of two floating-point tensors of the same shape; NAN if one cannot be
- * widened to f32. */
+/* Returns the largest absolute difference of two tensors of the same shape; NAN if a tensor cannot be converted to f64
+ * or memory is exhausted. */
 static double furthest(const mha_tensor *a, const mha_tensor *b)
 {
     double most = NAN;
@@ -51,7 +51,7 @@ static bool same_shape(const mha_tensor *a, const mha_tensor *b)
     return a->rank == b->rank && memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
 }
 
-/* Describes the difference of two tensors of the same name; NULL if they are bitwise identical. */
+/* Returns how two tensors of the same name differ; NULL if they are bitwise identical. */
 static json_t *tensor_json(const mha_tensor *a, const mha_tensor *b)
 {
     if (!same_shape(a, b))
@@ -154,7 +154,7 @@ static void print_tensors(const diff *d)
     json_array_foreach(d->tensors, n, t)
     {
         if (n == MOST) {
-            fprintf(d->session->out, "  and %zu more; --json lists all\n", json_array_size(d->tensors) - MOST);
+            fprintf(d->session->out, "  and %zu more; --json lists all tensors\n", json_array_size(d->tensors) - MOST);
             break;
         }
         fprintf(d->session->out, "  %s: %s", cli_shown(json_string_value(json_object_get(t, "name"))),
@@ -243,8 +243,7 @@ const cli_command cli_diff = {
     .usage = "-m MODEL -m MODEL [TEXT... | -f FILE]",
     .details = "Both models run on the texts, tokenized by the first model. The command compares embeddings (cosine of "
                "the mean of the last hidden states) and, for decoders, the loss (mean -log p per token). Heads are "
-               "numbered as in the "
-               "unpruned model.\n"
+               "numbered as in the unpruned model.\n"
                "--json prints {a, b: {model, family, parameters, bytes, kv_bytes_per_token, heads}, tensors_equal, "
                "tensors: [{name, differs, a, b, furthest}], texts: {texts, tokens, mean_cosine, min_cosine, worst, "
                "cosines, loss: [a, b]}}.",

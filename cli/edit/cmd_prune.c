@@ -1,4 +1,4 @@
-/* cmd_prune.c - `mha prune`: removes heads, or finds the largest number of heads that can be removed. */
+/* cmd_prune.c - `mha prune`: removes heads, or searches for the largest number of heads that can be removed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,9 +17,9 @@ static const struct poptOption options[] = {
     {"ratio", 0, POPT_ARG_STRING, &given.ratio, 0,
      "fraction of the model's heads to remove, 0 to 1, rounded to the nearest head or group", "R"},
     {"count", 0, POPT_ARG_STRING, &given.count, 0,
-     "number of heads to remove; with shared keys rounded up to whole groups", "N"},
+     "number of heads to remove; with shared keys, rounded up to whole groups", "N"},
     {"per-layer", 0, POPT_ARG_NONE, &given.per_layer, 0,
-     "remove the same number in every layer; a ratio is rounded up per layer", NULL},
+     "remove the same number of heads from every layer; a ratio is rounded up", NULL},
     {"floor", 0, POPT_ARG_STRING, &given.floor, 0, "minimum number of heads per layer (default: 1)", "N"},
     {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "remove these heads, numbered as in the unpruned model", "L.H,..."},
     {"keep", 0, POPT_ARG_STRING, &given.keep, 0,
@@ -29,9 +29,9 @@ static const struct poptOption options[] = {
     {"ridge", 0, POPT_ARG_STRING, &given.ridge, 0, "ridge parameter of --refit, 0.001 to 1000 (default: 3)", "X"},
     {"compatible", 0, POPT_ARG_NONE, &given.compatible, 0,
      "keep the original tensor shapes, zero-filled, so that Hugging Face transformers can load the model", NULL},
-    {"test", 0, POPT_ARG_STRING, &given.test, 0, "evaluate on these texts (default: every fourth of -f)", "FILE"},
+    {"test", 0, POPT_ARG_STRING, &given.test, 0, "evaluate on these texts (default: every fourth text of -f)", "FILE"},
     {"search", 0, POPT_ARG_NONE, &given.search, 0, "find how many heads can be removed; -o draws the curve", NULL},
-    {"max-loss-increase", 0, POPT_ARG_STRING, &given.max_increase, 0, "with --search: largest loss increase allowed",
+    {"max-loss-increase", 0, POPT_ARG_STRING, &given.max_increase, 0, "maximum loss increase that --search allows",
      "X"},
     POPT_TABLEEND};
 
@@ -53,7 +53,8 @@ static void print_removed(const prune_job *job)
     fputc('\n', out);
 }
 
-/* Heads named by a file or the command line may have been chosen on any text, including held-out texts. */
+/* Returns a warning if the heads or scores were given by the user, since they may have been chosen on the held-out
+ * texts; otherwise NULL. */
 static const char *unknown_choice(const prune_job *job, char text[IMPORTANCE_SCORES_UNKNOWN])
 {
     if (!given.heads && !given.keep) return importance_scores_unknown(&job->by, text);
@@ -142,7 +143,7 @@ static int check(prune_job *job)
     if (given.search && given.compatible)
         return cli_usage(s, "--compatible must not be given with --search, which writes no model");
     if (given.search && s->options.out && !figure_knows(s->options.out))
-        return cli_usage(s, "-o %s: the name must end in .png, .svg or .pdf", cli_shown(s->options.out));
+        return cli_usage(s, "with --search, -o must end in .png, .svg or .pdf (got \"%s\")", cli_shown(s->options.out));
     if (!given.search && !s->options.out) return cli_usage(s, "missing -o FOLDER");
     return s->options.out ? cli_check_out(s) : CLI_DONE;
 }
@@ -156,7 +157,7 @@ static int work(prune_job *job)
     if (code != CLI_DONE) return code;
     job->info = mha_model_describe(job->model);
     if (learns && !job->session->options.file)
-        return cli_usage(job->session, "missing texts to choose and fit on: give -f FILE");
+        return cli_usage(job->session, "missing texts to choose heads or fit weights on: give -f FILE");
     code = held_texts_read(job->session, job->model, given.test, learns, &job->by, &job->texts);
     if (code == CLI_DONE && given.search && !job->texts.held)
         code = cli_usage(job->session, "missing texts for --search: give -f FILE");
@@ -177,7 +178,8 @@ static int run(cli_session *s)
     return code;
 }
 
-/* Named heads are removed without a measurement, except for --fill and --search. */
+/* Returns true if processes can divide the measurements. Heads given by --heads or --keep are not measured, except for
+ * --fill and --search. */
 static bool divides(void)
 {
     const bool measures = (!given.heads && !given.keep) || given.fill || given.search;
@@ -189,7 +191,7 @@ static void print_scores(FILE *out, int columns)
     enum { MARGIN = 24 };
     fputs("\nHeads are chosen by:\n", out);
     fprintf(out, "  %-*s", MARGIN - 2, "joint");
-    cli_put_wrapped(out, columns, MARGIN, MARGIN, "heads are chosen together, by the change that removing them causes");
+    cli_put_wrapped(out, columns, MARGIN, MARGIN, "heads whose joint removal changes the output least are removed");
     fprintf(out, "  %-*s", MARGIN - 2, "a score");
     cli_put_wrapped(out, columns, MARGIN, MARGIN, "heads with low scores are removed first");
     importance_scores_put_lists(out, columns, MARGIN);
@@ -205,21 +207,20 @@ const cli_command cli_prune = {
         "numbers (mha.heads in config.json); mha.record lists the removed heads, the source file (sha256) and the "
         "measured quality. transformers loads the folder if all layers have the same number of heads and, for LLaMA "
         "and Gemma-2, the hidden size is a multiple of that number. In all other cases, and always for BERT and "
-        "GPT-2, whose head width is derived from the hidden size, use --compatible: it keeps the original shapes and "
-        "writes zeros.\n"
-        "--by accepts the scores and losses of mha heads; with --loss pairs each line of -f contains two paraphrases "
-        "separated by a tab. --scores FILE reads the output of mha heads --by SCORE (--json or --csv) for "
-        "this model; - is standard input. With --scores, --loss pairs states that the lines of -f are pairs.\n"
+        "GPT-2, whose head width is derived from the hidden size, use --compatible, which keeps the original shapes "
+        "and writes zeros.\n"
+        "--by accepts the scores and losses of mha heads; with --loss pairs, each line of -f contains two paraphrases "
+        "separated by a tab. --scores FILE reads the output of mha heads --by SCORE (--json or --csv) for this model; "
+        "- is standard input. With --scores, --loss pairs declares that each line of -f is a pair.\n"
         "Quality and speed are measured on held-out texts: the texts of --test or, by default, every fourth text of "
-        "-f. (These may include the texts that the scores of --scores were measured on.) --search removes heads step "
-        "by "
-        "step and reports the largest pruning that increases the loss on the held-out texts by at most "
-        "--max-loss-increase (decoders: mean -log p per token; encoders: 1 - cosine), with the curve and the --heads "
-        "option that repeats it; with --per-layer the same number is removed from every layer. -o FILE.svg, .png or "
-        ".pdf draws the curve.\n"
+        "-f. (The scores of --scores may have been measured on these texts.) --search removes heads step by step and "
+        "reports the largest number of heads whose removal increases the loss on the held-out texts by at most "
+        "--max-loss-increase (decoders: mean -log p per token; encoders: 1 - cosine). It also prints the curve, and "
+        "the --heads option that repeats the pruning; with --per-layer, it removes the same number of heads from every "
+        "layer. -o FILE.svg, .png or .pdf draws the curve.\n"
         "--json prints {model, out, chosen_by, removed, heads, parameters, bytes, kv_bytes_per_token, quality, "
-        "tokens_per_second}, where pairs are [before, after]; with --search {model, chosen_by, held_out, texts, "
-        "max_loss_increase, curve: [{heads, parameters, bytes, kv_bytes_per_token, loss, mean_cosine, "
+        "tokens_per_second}, where pairs are [before, after]. With --search, it prints {model, chosen_by, held_out, "
+        "texts, max_loss_increase, curve: [{heads, parameters, bytes, kv_bytes_per_token, loss, mean_cosine, "
         "tokens_per_second, within}], best}, where loss is the increase and best also lists the removed heads.",
     .lists = print_scores,
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_SEED,

@@ -17,16 +17,18 @@ static const struct poptOption options[] = {
     {"kv-heads", 0, POPT_ARG_STRING, &given.both, 0, "number of key heads and value heads per layer", "N"},
     {"key-heads", 0, POPT_ARG_STRING, &given.keys, 0, "number of key heads (default: unchanged)", "N"},
     {"value-heads", 0, POPT_ARG_STRING, &given.values, 0, "number of value heads (default: unchanged)", "N"},
-    {"method", 0, POPT_ARG_STRING, &given.method, 0, "how the heads of a group are merged (default: closed)", "METHOD"},
+    {"method", 0, POPT_ARG_STRING, &given.method, 0, "method that merges the heads of a group (default: closed)",
+     "METHOD"},
     IMPORTANCE_SCORES_OPTIONS_FOR("weight the heads of a group by their scores (default: equally)"),
     IMPORTANCE_SCORES_FILE,
-    {"test", 0, POPT_ARG_STRING, &given.test, 0, "evaluate on these texts (default: every fourth of -f)", "FILE"},
+    {"test", 0, POPT_ARG_STRING, &given.test, 0, "evaluate on these texts (default: every fourth text of -f)", "FILE"},
     {"ridge", 0, POPT_ARG_STRING, &given.ridge, 0,
      "ridge parameter of the refit, 0.001 to 1000; 0 = no refit (default: 0.3)", "X"},
-    {"contiguous", 0, POPT_ARG_NONE, &given.contiguous, 0, "group neighboring heads instead of similar ones", NULL},
-    {"published", 0, POPT_ARG_NONE, &given.published, 0, "the published closed form: neighbors, uncentered, no refit",
-     NULL},
-    {"compatible", 0, POPT_ARG_NONE, &given.compatible, 0, "repeat shared rows, for transformers", NULL},
+    {"contiguous", 0, POPT_ARG_NONE, &given.contiguous, 0, "group neighboring heads instead of similar heads", NULL},
+    {"published", 0, POPT_ARG_NONE, &given.published, 0,
+     "use the closed form as published: neighboring heads, uncentered, no refit", NULL},
+    {"compatible", 0, POPT_ARG_NONE, &given.compatible, 0,
+     "repeat the rows of shared heads, so that transformers can load the model", NULL},
     POPT_TABLEEND};
 
 typedef struct job {
@@ -64,7 +66,7 @@ static int put_result(const job *job)
 
 /* ---- regrouping ---- */
 
-/* Measures or reads the scores that weight the heads, if --by or --scores is given. */
+/* Measures or reads the scores that weight the heads; does nothing without --by and --scores. */
 static int weigh(job *j)
 {
     if (!importance_scores_given_any(&j->by)) return CLI_DONE;
@@ -103,7 +105,8 @@ static int work(job *j)
     cli_session *s = j->session;
     mha_model_edit *made = NULL;
     const mha_model_options how = {.size = sizeof how, .no_tokenizer = !s->options.file && !given.test};
-    if (learns(j) && !s->options.file) return cli_usage(s, "missing texts to fit on: give -f FILE, or --method mean");
+    if (learns(j) && !s->options.file)
+        return cli_usage(s, "missing texts to fit weights on: give -f FILE, or --method mean");
     int code = cli_model_open(s, &how, &j->model);
     if (code == CLI_DONE) code = held_texts_read(s, j->model, given.test, learns(j), &j->by, &j->texts);
     if (code == CLI_DONE) code = weigh(j);
@@ -186,13 +189,13 @@ const cli_command cli_regroup = {
     .usage = "-o FOLDER --kv-heads N [-f FILE]",
     .details =
         "Converts multi-head attention to grouped-query attention, or reduces the number of groups. Sharing keys "
-        "changes "
-        "the output little, sharing values more. The closed form minimizes the error of the shared heads on the texts "
-        "of -f; similar heads are grouped, and the output projections are refitted. For models with rotary positions "
-        "use \"values\": mean of the keys, closed form for the values. The folder contains the tokenizer and config "
-        "and can be loaded again (mha.kv_heads in config.json, or num_key_value_heads); mha.record lists the grouping, "
-        "the source file (sha256) and the measured quality. transformers loads the folder if config.json has "
-        "num_key_value_heads; in every other case use --compatible, which repeats the rows of shared heads.\n"
+        "changes the output little; sharing values changes it more. The closed form minimizes the error of the shared "
+        "heads on the texts of -f; similar heads are grouped, and the output projections are refitted. For models with "
+        "rotary position embeddings, use --method values, which averages keys and computes the closed form for values. "
+        "The folder contains the tokenizer and config and can be loaded again (mha.kv_heads in config.json, or "
+        "num_key_value_heads); mha.record lists the grouping, the source file (sha256) and the measured quality. "
+        "transformers loads the folder if config.json has num_key_value_heads; otherwise use --compatible, which "
+        "repeats the rows of shared heads.\n"
         "With --by SCORE or --scores FILE, as in mha prune, the error of each head is weighted by its score, but at "
         "least by one hundredth of the highest score of the layer.\n"
         "Quality and speed are measured on held-out texts: the texts of --test or, by default, every fourth text of "

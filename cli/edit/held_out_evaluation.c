@@ -9,7 +9,8 @@
 #include "session.h"
 #include "word_wrap.h"
 
-/* Minimum seconds of one pass. The time of shorter passes, even of the fastest, varied by 50 % from run to run. */
+/* Minimum seconds of a timed pass. The time of shorter passes varied by 50 % between runs, even the minimum of several
+ * passes. */
 static const double shortest_pass = 0.02;
 
 int judge(cli_session *s, const mha_model_edit *edit, const held_texts *texts, judgement *j)
@@ -95,7 +96,7 @@ void judge_print_row(const cli_session *s, const char *name, int64_t before, int
     print_row(s->out, name, (double)before, (double)after, 0);
 }
 
-/* Returns the seconds of the faster of the passes before and after the edit. */
+/* Returns the seconds of one pass of the faster model, before or after the edit. */
 static double pass_seconds(const judgement *j)
 {
     return (double)j->of.comparison.tokens / fmax(j->of.tokens_per_second[0], j->of.tokens_per_second[1]);

@@ -14,7 +14,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Drops held-out texts that are also in `learn`. Returns the number of texts left, or -1 if memory is exhausted. */
+/* Removes held-out texts that are also in `learn`. Returns the number of remaining texts; -1 if memory is exhausted. */
 static int64_t drop_learned(const cli_texts *learn, cli_texts *held)
 {
     const size_t bytes = (size_t)learn->count * sizeof *learn->text;
@@ -32,7 +32,7 @@ static int64_t drop_learned(const cli_texts *learn, cli_texts *held)
     return left;
 }
 
-/* Tokenizes both lists, after removing from `held` the texts that are also in `learn`. */
+/* Removes from `held` the texts that are also in `learn`, and tokenizes both lists. */
 static int tokens_of_both(cli_session *s, const mha_model *model, held_texts *t, const cli_texts *learn,
                           cli_texts *held)
 {
@@ -51,8 +51,8 @@ static int tokens_of_both(cli_session *s, const mha_model *model, held_texts *t,
     return head_texts_data(s, model, held, s->work, &t->held);
 }
 
-/* Returns the new index of text i of `units`, with all texts to learn from first. Every fourth text is held out, so
- * both parts have the same mix of texts. */
+/* Returns the new index of text i if the held-out texts are moved to the end. Every fourth of the `units` (texts or
+ * pairs) is held out, so that both lists have the same mix of texts. `parts`: texts per unit, 1 or 2. */
 static int64_t place_of(int64_t i, int64_t units, int64_t parts)
 {
     const int64_t unit = i % units, part = i / units, held = units / FOURTH, learned = units - held;
@@ -60,7 +60,7 @@ static int64_t place_of(int64_t i, int64_t units, int64_t parts)
     return part * learned + unit - unit / FOURTH;
 }
 
-/* Splits -f: one list of `units` texts, or for pairs two lists (first texts, then second texts). */
+/* Splits the texts of -f: `units` texts, or for pairs `units` first texts followed by `units` second texts. */
 static int split(cli_session *s, const mha_model *model, held_texts *t, int64_t units)
 {
     const int64_t count = t->texts.count, parts = count / units, learned = parts * (units - units / FOURTH);
@@ -87,7 +87,7 @@ static int split(cli_session *s, const mha_model *model, held_texts *t, int64_t 
     return code;
 }
 
-/* Reads the files; *units is the number of texts of -f, or of its pairs. */
+/* Reads -f and `test`; *units is the number of texts, or pairs, of -f. */
 static int read_files(cli_session *s, const char *test, const importance_scores *scores, held_texts *t, int64_t *units)
 {
     int code = CLI_DONE;
@@ -111,7 +111,7 @@ int held_texts_read(cli_session *s, const mha_model *model, const char *test, bo
         return learns ? tokens_of_both(s, model, t, &t->texts, &t->test)
                       : head_texts_data(s, model, &t->test, s->work, &t->held);
     }
-    t->split = learns ? "every fourth of -f" : "-f";
+    t->split = learns ? "every fourth text of -f" : "-f";
     if (!t->texts.count) return CLI_DONE;
     return learns ? split(s, model, t, units) : head_texts_data(s, model, &t->texts, s->work, &t->held);
 }

@@ -1,5 +1,4 @@
-/* prune_choice.c - determines the heads to remove: jointly, by a score, or by their numbers in the unpruned
- * model. */
+/* prune_choice.c - determines the heads to remove: jointly, by a score, or by a list of head numbers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,7 +49,7 @@ static int check_amount(prune_job *job)
     return CLI_DONE;
 }
 
-/* Reads --by, whose default `joint` is not a score. */
+/* Parses --by. Its default value, "joint", is not a score. */
 static int read_scores(prune_job *job)
 {
     char *by = importance_scores_given.by;
@@ -73,8 +72,8 @@ int prune_choice_check(prune_job *job)
 static int no_head(const prune_job *job, const char *option, mha_model_head at)
 {
     const bool had = at.layer < job->info->layers && at.head < job->info->original_heads;
-    return cli_usage(job->session, "%s: %s has no head %d.%d%s", option, cli_shown(job->session->model_name), at.layer,
-                     at.head, had ? ": already removed" : "");
+    return cli_usage(job->session, "%s must name heads of %s (got %d.%d%s)", option,
+                     cli_shown(job->session->model_name), at.layer, at.head, had ? ", already removed" : "");
 }
 
 /* Sets the entry of job->keep for the head number `at` to `value`. */
@@ -127,7 +126,7 @@ static int keep_listed(prune_job *job, const json_t *lists)
     return CLI_DONE;
 }
 
-/* Reads --keep: a JSON list per layer, or a config.json with mha.heads. */
+/* Reads the file of --keep: a JSON array of one list per layer, or a config.json with mha.heads. */
 static int keep_named(prune_job *job)
 {
     json_t *root;

@@ -11,8 +11,8 @@
 
 typedef struct search {
     prune_job *job;
-    double limit;                         /* largest loss increase; INFINITY if not given */
-    const mha_prune_point *points, *best; /* best = NULL: no point is within the limit */
+    double limit;                         /* maximum loss increase; INFINITY if not given */
+    const mha_prune_point *points, *best; /* [count] the curve; `best` is NULL if no point is within the limit */
     int64_t count;
 } search;
 
@@ -71,12 +71,12 @@ static void print_best(const search *s)
     const cli_session *session = s->job->session;
     const mha_prune_point *best = s->best;
     if (!best || best->count == 0) {
-        cli_put_prose(session, 0, 0, "No head can be removed within %g.", s->limit);
+        cli_put_prose(session, 0, 0, "No head can be removed with a loss increase of at most %g.", s->limit);
         return;
     }
     cli_put_prose(session, 0, 0,
-                  "%lld of %lld heads keep the loss within %g on %lld held-out texts (%s). The number was chosen on "
-                  "these texts: evaluate it on different texts. To repeat this pruning:",
+                  "With %lld of %lld heads, the loss increases by at most %g on %lld held-out texts (%s). The number "
+                  "of heads was chosen on these texts, so evaluate it on different texts. To repeat this pruning:",
                   (long long)best->evaluation.heads[1], (long long)best->evaluation.heads[0], s->limit,
                   (long long)best->evaluation.comparison.texts, s->job->texts.split);
     print_options(s, best);
@@ -100,7 +100,7 @@ static void print_search(const search *s)
     if (!isinf(s->limit)) print_best(s);
 }
 
-/* Draws the curve over the number of kept heads, fewest first. */
+/* Draws the curve as a function of the number of kept heads. */
 static int draw(const search *s)
 {
     enum { CURVES = 4 };
@@ -128,7 +128,8 @@ static int draw(const search *s)
     unsigned char *data = NULL;
     size_t bytes = 0;
     const char *wrong = chart_draw(&c, session->options.out, &data, &bytes);
-    int code = wrong ? cli_error(session, CLI_FAILED, "the curve: %s", wrong) : cli_write_file(session, data, bytes);
+    int code =
+        wrong ? cli_error(session, CLI_FAILED, "the curve failed: %s", wrong) : cli_write_file(session, data, bytes);
     if (code == CLI_DONE) cli_say(session, "%s: curve of %lld points", cli_out_name(session), (long long)n);
     free(data);
     free(room);
@@ -144,7 +145,7 @@ static int put_curve(const search *s)
     return code;
 }
 
-/* Returns true if a token has a loss: decoders have a loss for each token after the first. */
+/* Returns true if the loss on the held-out texts is defined. A decoder has a loss for each token after the first. */
 static bool has_loss(const prune_job *job)
 {
     const mha_head_data *held = job->texts.held;
@@ -154,7 +155,7 @@ static bool has_loss(const prune_job *job)
 int prune_curve(prune_job *job)
 {
     if (!has_loss(job))
-        return cli_error(job->session, CLI_REFUSED, "--search: an evaluation text must have at least 2 tokens");
+        return cli_error(job->session, CLI_REFUSED, "--search requires an evaluation text of at least 2 tokens");
     const double limit = job->given.max_increase ? job->max_increase : INFINITY;
     const mha_prune_options how = prune_choice_options(job);
     const mha_prune_search_options o = {.size = sizeof o,

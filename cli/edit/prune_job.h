@@ -1,4 +1,4 @@
-/* prune_job.h - the state of one `mha prune`: options, model, texts, kept heads. */
+/* prune_job.h - the state of a run of `mha prune`: options, model, texts, kept heads. */
 #ifndef CLI_EDIT_PRUNE_JOB_H
 #define CLI_EDIT_PRUNE_JOB_H
 
@@ -30,17 +30,17 @@ typedef struct prune_job {
 
 /* Returns true if the heads are chosen on texts. */
 bool prune_choice_learns(const prune_job *job);
-/* Checks the options that choose heads, before any work. */
+/* Checks the options that choose heads, before the model is opened. */
 int prune_choice_check(prune_job *job);
 /* Measures the scores, if heads are chosen by scores, and sets job->chosen_by. */
 int prune_choice_measure(prune_job *job);
 /* Determines the heads to keep and stores them in job->keep. */
 int prune_choice_make(prune_job *job);
-/* Converts --fill, --refit, --ridge and --compatible to library options. */
+/* Returns --fill, --refit, --ridge and --compatible as options of the library. */
 mha_prune_options prune_choice_options(const prune_job *job);
 /* Logs why the number of `removed` heads differs from --ratio. */
 void prune_choice_log(const prune_job *job, int64_t before, int64_t removed);
-/* Lists, per layer, the numbers of the heads not in `keep`. */
+/* Returns, per layer, the numbers of the heads that are not in `keep`. */
 json_t *prune_removed_json(const prune_job *job, const uint8_t *keep);
 
 /* ---- prune_curve.c ---- */

@@ -30,7 +30,7 @@ expect 0 "$MHA" embed -m one 'you keep the count'
 refused 2 "$MHA" prune -m one --heads 0.1 -o two
 has err 'already removed'
 refused 2 "$MHA" prune -m one --heads 7.0 -o two
-has err 'has no head 7.0'
+has err '--heads must name heads of one (got 7.0)'
 expect 0 "$MHA" prune -m one --heads 2.0,0.2 -o two --json
 at removed.0.0 2
 at removed.2.0 0
@@ -102,7 +102,7 @@ tr '\n' ' ' <out >words
 has words 'on 24 texts not used for fitting (-f). The scores of scores.csv may have been measured on these texts.'
 expect 0 "$MHA" regroup -m "$tiny" --kv-heads 2 --scores scores.csv -f texts -o shared
 tr '\n' ' ' <out >words
-has words '(every fourth of -f). The scores of scores.csv may have been measured on these texts.'
+has words '(every fourth text of -f). The scores of scores.csv may have been measured on these texts.'
 expect 0 prune --heads 0.0 -f texts -o unknown --force
 tr '\n' ' ' <out >words
 has words 'The heads of --heads may have been chosen on these texts.'
@@ -124,7 +124,7 @@ done
 expect 0 prune --ratio 0.25 -f texts --refit --fill -o fitted --json
 at heads.1 9
 at quality.texts 6
-at quality.held_out 'every fourth of -f'
+at quality.held_out 'every fourth text of -f'
 at chosen_by 'joint, ratio 0.25'
 has fitted/config.json '"ridge": 3.0'
 cp out first
@@ -157,7 +157,7 @@ at curve.0.heads 3
 at best.within true
 has curve.svg '<svg'
 expect 0 prune --search -f texts --max-loss-increase 0 -o curve.png
-has out 'No head can be removed within 0'
+has out 'No head can be removed with a loss increase of at most 0'
 has out 'tokens/s'
 has_not out 'KV bytes' # an encoder has no cache
 
@@ -172,7 +172,7 @@ for by in ov_norm joint; do
     has out 'the same number in each layer'
 done
 expect 0 prune --search --per-layer --floor 3 -f texts --max-loss-increase 9
-has out '9 of 12 heads keep the loss'
+has out 'With 9 of 12 heads, the loss increases by at most 9'
 found=$(sed -n 's/^--heads //p' out)
 [ -n "$found" ] || fail 'the best point must have a --heads line'
 cp out search
@@ -222,7 +222,7 @@ refused 2 prune --heads 0.1 --ratio 0.5 -o x
 refused 2 prune --heads 0-1 -o x
 refused 2 prune --ratio 2 -f texts -o x
 refused 2 prune --ratio 0.5 -o x
-has err 'missing texts to choose and fit on'
+has err 'missing texts to choose heads or fit weights on'
 refused 2 prune --ratio 0.5 --by beauty -f texts -o x
 refused 2 prune --count 10 -f texts -o x
 refused 2 prune --heads 0.0,0.1,0.2,0.3 -o x

@@ -19,7 +19,7 @@ at key_heads.0 4
 at key_heads.1 2
 at value_heads.1 2
 at quality.texts 3
-at quality.held_out 'every fourth of -f'
+at quality.held_out 'every fourth text of -f'
 expect 0 "$MHA" info -m two --json
 at key_heads_per_layer.0 2
 at value_heads_per_layer.2 2
