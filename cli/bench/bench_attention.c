@@ -1,4 +1,5 @@
-/* bench_attention.c - measures one row: data, plan, timed calls, and the machine's limits before and after. */
+/* bench_attention.c - measures one row: creates data and plan, times calls, and measures the machine's limits before
+ * and after the calls. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,14 +39,14 @@ double bench_share(const bench_result *r)
 
 enum { HUGE_PAGE = 2 << 20 };
 
-/* Memory of one row; k and v are adjacent, so reading both covers one range. */
+/* Memory of one row; k and v are adjacent, so that reading both reads one range of memory. */
 typedef struct operands {
-    size_t q_bytes, kv_bytes, lse_bytes; /* elements of q and out, of k and v, and of lse */
+    size_t q_bytes, kv_bytes, lse_bytes; /* bytes of q (and of out), of k (and of v), and of lse */
     char *q, *k, *out;
     char *lse, *dout, *dq, *dk; /* for training; dk and dv are also adjacent */
 } operands;
 
-/* Requests huge pages, so that page table lookups do not distort the measurement. */
+/* Allocates zeroed memory, in huge pages if possible, so that page table lookups do not distort the measurement. */
 static char *allocate(size_t bytes)
 {
     void *memory = NULL;
@@ -167,7 +168,7 @@ static mha_status time_calls(runner *r, bool alone, double seconds, double *samp
                              mha_error *error)
 {
     double once = 0;
-    mha_status status = seconds_of(r, 1, &once, error); /* warm-up: touches pages, raises the clock frequency */
+    mha_status status = seconds_of(r, 1, &once, error); /* warm-up: accesses all pages, raises the clock frequency */
     if (status == MHA_OK) status = seconds_of(r, 1, &once, error);
     const int64_t together = once < SAMPLE_SECONDS ? 1 + (int64_t)(SAMPLE_SECONDS / (once + 1e-9)) : 1;
     if (alone && once > LONG_SECONDS) r->clock = CLOCK_THREAD_CPUTIME_ID;
@@ -185,7 +186,7 @@ static mha_status time_calls(runner *r, bool alone, double seconds, double *samp
 
 /* ---- machine limits and plan ---- */
 
-/* Measures the machine's limits and keeps the larger of the earlier and the new value. */
+/* Measures the machine's limits; each limit in `result` is the maximum of all measurements. */
 static mha_status measure_limits(mha_ctx *ctx, const operands *x, bench_result *result, mha_error *error)
 {
     double fma, read = 0;
@@ -198,7 +199,7 @@ static mha_status measure_limits(mha_ctx *ctx, const operands *x, bench_result *
     return MHA_OK;
 }
 
-/* Copies the instruction set and the type of the products from the description of the plan. */
+/* Copies the instruction set, and whether bf16 values are multiplied in pairs, from the plan to `result`. */
 static void note_plan(const mha_attn_plan *plan, bench_result *result)
 {
     char text[4096];

@@ -1,4 +1,4 @@
-/* bench_print.c - results of `mha bench` as a table, JSON or CSV; all three contain the same values. */
+/* bench_print.c - prints the results of `mha bench` as a table, JSON or CSV with the same values. */
 #include <math.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -6,7 +6,7 @@
 #include "bench/bench.h"
 #include "output.h"
 
-/* Writes the CPU's name, as the system reports it, to text[capacity]. */
+/* Writes the name of the CPU, as reported by the system, to text[capacity]. */
 static void cpu_name(char *text, size_t capacity)
 {
     struct utsname machine;

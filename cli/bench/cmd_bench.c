@@ -1,5 +1,5 @@
-/* cmd_bench.c - `mha bench attention`: speed of the operator, absolute and as a fraction of the machine's limit.
- */
+/* cmd_bench.c - `mha bench attention`: measures the speed of the operator as a rate and as a fraction of the machine's
+ * limit. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static struct {
 static const struct poptOption options[] = {
     {"rows", 0, POPT_ARG_STRING, &given.rows, 0, "run only these rows, separated by commas", "NAMES"},
     {"dtype", 0, POPT_ARG_STRING, &given.dtype, 0, "f32 (default), bf16, f16, or all", "TYPE"},
-    {"seconds", 0, POPT_ARG_STRING, &given.seconds_text, 0, "time for each row (default: 1)", "S"},
+    {"seconds", 0, POPT_ARG_STRING, &given.seconds_text, 0, "seconds per row (default: 1)", "S"},
     POPT_TABLEEND};
 
 static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_F16};
@@ -58,11 +58,11 @@ static bool is_wanted_type(mha_dtype dtype)
 static int check_given(const cli_session *s)
 {
     if (s->arg_count != 1 || strcmp(s->args[0], "attention") != 0)
-        return cli_usage(s, "missing target, for example mha bench attention");
+        return cli_usage(s, "the argument must be attention: mha bench attention");
     char *end = NULL;
     if (given.seconds_text) given.seconds = strtod(given.seconds_text, &end);
     if ((end && (end == given.seconds_text || *end)) || !(given.seconds > 0 && given.seconds <= 3600))
-        return cli_usage(s, "--seconds must be a number above 0, at most 3600 (got \"%s\")",
+        return cli_usage(s, "--seconds must be a number above 0 and at most 3600 (got \"%s\")",
                          cli_shown(given.seconds_text));
     bool known = false;
     for (int i = 0; i < TYPES; i++)
@@ -117,11 +117,10 @@ const cli_command cli_bench = {
     .usage = "attention",
     .details =
         "Rows: prefill, prefill-causal, bert-batch, grouped-causal, long, long-causal, small, decode-grouped, decode, "
-        "decode-batch, decode-long, training, training-causal (forward and backward). The result lists their shapes. "
-        "The last column is the fraction of the machine's limit, which is measured with each row: f32 multiply-adds "
-        "or, "
-        "for a single query, reading K and V. If bf16 is multiplied in pairs (amx, avx512bf16), that limit does not "
-        "apply and no fraction is printed.",
+        "decode-batch, decode-long, training, training-causal (forward and backward pass). The result lists the shape "
+        "of each row. The last column is the fraction of the machine's limit, which is measured with each row: the "
+        "rate of f32 multiply-adds or, for a single query, the bandwidth for reading K and V. If bf16 values are "
+        "multiplied in pairs (amx, avx512bf16), this limit does not apply, and no fraction is printed.",
     .words = words,
     .shared = CLI_JSON | CLI_CSV,
     .options = options,

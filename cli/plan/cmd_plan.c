@@ -1,4 +1,4 @@
-/* cmd_plan.c - `mha plan`: the head layouts that a model's width allows, and the cost of each. */
+/* cmd_plan.c - `mha plan`: lists the head layouts that a model's width allows, with the cost of each layout. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,18 +17,18 @@ static struct {
 
 static const struct poptOption options[] = {
     {"d-model", 0, POPT_ARG_STRING, &given.d_model, 0, "width of the model", "N"},
-    {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "heads of the variants (default: of width 64 or 128)", "N"},
-    {"layers", 0, POPT_ARG_STRING, &given.layers, 0, "layers (default: d_model / 128, at least 12)", "N"},
+    {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "number of heads (default: so that head_dim is 64 or 128)", "N"},
+    {"layers", 0, POPT_ARG_STRING, &given.layers, 0, "number of layers (default: d_model / 128, at least 12)", "N"},
     {"vocab", 0, POPT_ARG_STRING, &given.vocab, 0, "size of the vocabulary (default: 32000)", "N"},
-    {"seq", 0, POPT_ARG_STRING, &given.seq, 0, "tokens of a sequence (default: 2048)", "N"},
-    {"batch", 0, POPT_ARG_STRING, &given.batch, 0, "sequences (default: 1)", "N"},
-    {"dtype", 0, POPT_ARG_STRING, &given.dtype, 0, "keys and values in the cache: f32 (default), bf16, f16", "TYPE"},
+    {"seq", 0, POPT_ARG_STRING, &given.seq, 0, "tokens per sequence (default: 2048)", "N"},
+    {"batch", 0, POPT_ARG_STRING, &given.batch, 0, "number of sequences (default: 1)", "N"},
+    {"dtype", 0, POPT_ARG_STRING, &given.dtype, 0, "type of cached keys and values: f32 (default), bf16, f16", "TYPE"},
     {"parameters", 0, POPT_ARG_STRING, &given.parameters, 0, "parameters of the whole model (default: estimated)", "N"},
     {"prune", 0, POPT_ARG_STRING, &given.prune, 0, "fraction of heads that pruning removes (default: 0.25)", "SHARE"},
-    {"experts", 0, POPT_ARG_STRING, &given.experts, 0, "experts of moe (default: as many as heads)", "N"},
+    {"experts", 0, POPT_ARG_STRING, &given.experts, 0, "number of experts of moe (default: number of heads)", "N"},
     {"top-k", 0, POPT_ARG_STRING, &given.top_k, 0, "active experts per sequence (default: 2)", "N"},
     {"measure", 0, POPT_ARG_NONE, &given.measure, 0, "measure prefill and decode of each row on this machine", NULL},
-    {"seconds", 0, POPT_ARG_STRING, &given.seconds, 0, "time for each row with --measure (default: 0.2)", "S"},
+    {"seconds", 0, POPT_ARG_STRING, &given.seconds, 0, "seconds per row with --measure (default: 0.2)", "S"},
     POPT_TABLEEND};
 
 /* ---- options ---- */
@@ -156,10 +156,10 @@ const cli_command cli_plan = {
     .name = "plan",
     .summary = "compare head layouts for a new model: parameters, cache, time",
     .usage = "--d-model N",
-    .details = "Layouts are 1 to 64 heads in groups that share keys and values, sorted by parameters. "
-               "Parameters are those of one layer's attention, without biases unless stated; reduction is the "
-               "fraction saved compared with full-width q, k, v and output projections. Operations, cache and "
-               "times are for all layers together.\n"
+    .details = "The layouts have 1 to 64 heads in groups that share keys and values; they are sorted by parameters. "
+               "Parameters are counted for the attention of one layer, without biases unless stated; reduction is the "
+               "fraction saved compared with full-width query, key, value and output projections. Operations, cache "
+               "and times are totals over all layers.\n"
                "--json prints {model, rows, variants, recommendation}.",
     .lists = print_variants,
     .shared = CLI_JSON | CLI_CSV,

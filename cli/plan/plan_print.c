@@ -1,10 +1,10 @@
-/* plan_print.c - results of `mha plan` as tables, JSON or CSV; all three contain the same values. */
+/* plan_print.c - prints the results of `mha plan` as tables, JSON or CSV with the same values. */
 #include "plan/plan_print.h"
 
 #include "output.h"
 #include "word_wrap.h"
 
-/* Returns the milliseconds of a row; negative if it was not measured. */
+/* Returns `seconds` of a row in milliseconds; a negative number if the row was not measured. */
 static double milliseconds(const plan_result *r, const mha_plan_row *row, double seconds)
 {
     return r->measured && !row->refused ? 1e3 * seconds : -1;
@@ -72,8 +72,8 @@ static void print_tables(const cli_session *s, const plan_result *r)
                   (long long)m->layers, (long long)m->vocab, (long long)m->parameters,
                   r->estimated ? ", estimated" : "");
     cli_put_prose(s, 0, 2,
-                  "Parameters are those of one layer's attention. Operations, cache and times are totals of all "
-                  "layers: a causal prefill of %lld x %lld tokens, their keys and values in %s%s.",
+                  "Parameters are counted for one layer's attention. Operations, cache and times are totals over all "
+                  "layers, for a causal prefill of %lld x %lld tokens with keys and values in %s%s.",
                   (long long)m->batch, (long long)m->seq, mha_dtype_name(m->dtype),
                   r->measured ? ", and one more token per sequence" : "");
     fprintf(s->out, "\n%sLayouts%s\n", cli_bold(s), cli_plain(s));

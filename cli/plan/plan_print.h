@@ -1,11 +1,11 @@
-/* plan_print.h - the result of `mha plan`, and its output. */
+/* plan_print.h - prints the result of `mha plan`. */
 #ifndef CLI_PLAN_PLAN_PRINT_H
 #define CLI_PLAN_PLAN_PRINT_H
 
 #include "command.h"
 
 typedef struct plan_result {
-    mha_plan_options model; /* the options, with defaults */
+    mha_plan_options model; /* the options, with defaults filled in */
     bool estimated;         /* true if model.parameters was estimated */
     bool measured;
     mha_plan_row layouts[MHA_PLAN_LAYOUTS];

@@ -9,7 +9,7 @@ static int strict;
 
 static const struct poptOption options[] = {
     {"golden", 0, POPT_ARG_STRING, &golden, 0, "folder of recorded results: index.json and tensor files", "DIR"},
-    {"lm", 0, POPT_ARG_STRING, &lm, 0, "language model of the recorded heads", "FOLDER"},
+    {"lm", 0, POPT_ARG_STRING, &lm, 0, "folder of the language model whose heads are recorded", "FOLDER"},
     {"strict", 0, POPT_ARG_NONE, &strict, 0, "also fail if a case is not supported", NULL},
     POPT_TABLEEND,
 };
@@ -46,11 +46,12 @@ const cli_command cli_verify = {
     .summary = "check this build against double precision or recorded results",
     .usage = "",
     .details =
-        "Without --golden, compares every instruction set of this CPU with double precision on fixed problems.\n"
-        "With --golden DIR, compares with the recorded results in DIR: attention, ops, seeds (the walk-throughs), "
-        "models (-m FOLDER_OF_MODELS), minilm (-m MODEL) or heads (-m MODEL --lm FOLDER). Exit status 4 if a "
-        "case fails, 3 if DIR is malformed, has an unknown format, or has an index.json with an entry that mha does "
-        "not check.\n"
+        "Without --golden, the command compares every instruction set of this CPU with double precision on fixed "
+        "problems.\n"
+        "With --golden DIR, it compares this build with the recorded results in DIR: attention, ops, seeds (the "
+        "walk-throughs), models (-m FOLDER_OF_MODELS), minilm (-m MODEL) or heads (-m MODEL --lm FOLDER). The exit "
+        "status is 4 if a case fails, and 3 if DIR is malformed, has an unknown format, or has an entry in index.json "
+        "that mha does not check.\n"
         "In JSON, \"worst\" is the largest error divided by its tolerance.",
     .shared = CLI_MODEL | CLI_JSON,
     .options = options,

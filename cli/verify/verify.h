@@ -13,12 +13,12 @@
 
 /* ---- results (verify_log.c) ---- */
 
-/* State of a case that is being checked. Name and group are borrowed until verify_end. */
+/* State of a case that is being checked. `group` and `name` must remain valid until verify_end. */
 typedef struct verify_case {
     const char *group, *name;
     bool refused, broken;
     char reason[1024]; /* why the case is unsupported or failed */
-    char tensor[64];   /* the comparison with the largest error / limit */
+    char tensor[64];   /* the compared tensor with the largest error / limit */
     double error, limit, ratio;
 } verify_case;
 
@@ -27,9 +27,9 @@ typedef struct verify_log {
     int64_t passed, failed, refused;
     double worst; /* largest error / limit of all cases */
     json_t *groups, *failures, *refusals, *worst_case;
-    int64_t printed;  /* values compared with the digits printed by a walk-through */
-    json_t *skipped;  /* {tensor: cases}: recorded, but not computed by this build */
-    json_t *table;    /* {group: {isa: worst error / limit}} from verify_self, else NULL */
+    int64_t printed;  /* number of values compared with the digits printed by a walk-through */
+    json_t *skipped;  /* {tensor: number of cases} of recorded tensors that this build does not compute */
+    json_t *table;    /* {group: {isa: largest error / limit}} from verify_self; otherwise NULL */
     const char *kind; /* kind of the folder; "self" without a folder */
     const char *lm;   /* folder of the language model that golden/heads needs (--lm); NULL = not given */
     bool no_memory;
@@ -47,8 +47,7 @@ void verify_compare_reals(verify_case *c, const char *tensor, const double *got,
                           double limit);
 /* Records an error computed by the caller, for example the number of differing token ids with limit 0. */
 void verify_measured(verify_case *c, const char *tensor, double error, double limit);
-/* Records a failed library call: after MHA_ERR_UNSUPPORTED the case counts as unsupported, after any other error as
- * failed. */
+/* Records a failed library call: the case is unsupported after MHA_ERR_UNSUPPORTED, otherwise failed. */
 void verify_stopped(verify_case *c, const mha_error *error);
 void verify_end(verify_log *log, const verify_case *c);
 /* Records that a tensor of the case is not computed by this build. */
@@ -59,8 +58,8 @@ int verify_print(cli_session *session, const verify_log *log, bool strict);
 
 /* ---- memory of a case (verify_memory.c) ---- */
 
-/* A named case, or an object of index.json (`object`; NULL in the self-check). The first error stays in `error`, and
- * later reads return zeros, so callers check once after a group of reads. */
+/* A named case: an object of index.json, or NULL in the self-check. `error` keeps the first error, and later reads
+ * return zeros, so that callers can check `error` once after several reads. */
 typedef struct verify_entry {
     const json_t *object;
     const char *name;

@@ -91,7 +91,7 @@ static json_t *group_of(verify_log *log, const char *name)
     return json_object_get(log->groups, name);
 }
 
-/* Infinite ratios are stored as null, since JSON cannot represent them. */
+/* Returns a ratio stored in JSON; null represents infinity. */
 static double ratio_of(const json_t *value)
 {
     return json_is_number(value) ? json_number_value(value) : INFINITY;
@@ -202,7 +202,7 @@ static void print_groups(const cli_session *s, const verify_log *log)
     }
 }
 
-/* Logs why cases are unsupported: each reason once, with its count. */
+/* Logs each reason why cases are unsupported, with the number of cases. */
 static void say_refusals(const cli_session *session, const verify_log *log)
 {
     json_t *counts = json_object(), *refusal, *count;
@@ -219,7 +219,7 @@ static void say_refusals(const cli_session *session, const verify_log *log)
     json_decref(counts);
 }
 
-/* Prints columns first .. first + count - 1 of a row: ISA names, or values. */
+/* Prints columns `first` to first + count - 1 of a row: the names of the ISAs, or their values. */
 static void put_isas(FILE *out, json_t *row, int first, int count, bool names)
 {
     const char *isa;
@@ -236,14 +236,14 @@ static void put_isas(FILE *out, json_t *row, int first, int count, bool names)
     }
 }
 
-/* Prints the worst error / limit per group and ISA; ISAs that do not fit the terminal are printed as further tables. */
+/* Prints the largest error / limit per group and ISA; ISAs that do not fit the terminal are printed in more tables. */
 static void print_table(const cli_session *s, const verify_log *log)
 {
     const char *group;
     json_t *row, *head = json_object_iter_value(json_object_iter(log->table));
     const int width = name_columns(s, ISA_COLUMNS), room = (s->columns - width) / ISA_COLUMNS,
               isas = (int)json_object_size(head);
-    cli_put_prose(s, 0, 0, "error against double precision, in units of the tolerance");
+    cli_put_prose(s, 0, 0, "largest error compared with double precision, in units of the tolerance");
     for (int first = 0; first<isas; first += room> 0 ? room : 1) {
         fprintf(s->out, "%*s", width, "");
         put_isas(s->out, head, first, room > 0 ? room : 1, true);

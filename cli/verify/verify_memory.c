@@ -1,4 +1,4 @@
-/* verify_memory.c - memory of one case of `mha verify`, released together. */
+/* verify_memory.c - allocates the memory of one case of `mha verify`, which is released in one call. */
 #include <stdlib.h>
 
 #include "output.h"

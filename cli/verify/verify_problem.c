@@ -5,7 +5,7 @@
 
 /* ---- random data ---- */
 
-/* Returns an approximately normal number: the sum of twelve uniform numbers of SplitMix64. */
+/* Returns an approximately normal random number: the sum of twelve uniform numbers from SplitMix64, minus 6. */
 static double next_number(uint64_t *state)
 {
     double sum = -6;
@@ -18,7 +18,7 @@ static double next_number(uint64_t *state)
     return sum;
 }
 
-/* Allocates *narrow (f32) and *wide (f64) and fills both with the same random values; false without memory. */
+/* Allocates *narrow (f32) and *wide (f64) with the same random values. Returns false if memory is exhausted. */
 static bool make_numbers(verify_problem *p, int64_t count, uint64_t *state, float **narrow, double **wide)
 {
     *narrow = verify_alloc(&p->memory, count, sizeof **narrow, &p->entry);
@@ -70,7 +70,7 @@ bool verify_problem_make(verify_problem *p, const mha_attn_desc *desc, const cha
     return error->status == MHA_OK;
 }
 
-/* ---- results: operator in double and f32, and naive loops ---- */
+/* ---- computation by the operator and by naive loops ---- */
 
 static mha_attn_args arguments(const verify_problem *p, bool wide)
 {

@@ -114,7 +114,7 @@ static int open_contexts(cli_session *session, isa_contexts *all)
     return CLI_DONE;
 }
 
-/* Keeps the worst ratio of a group on an ISA. */
+/* Updates the largest error / limit of a group on an ISA. */
 static void note_ratio(verify_log *log, const char *group, const char *isa, double ratio)
 {
     json_t *row = json_object_get(log->table, group);
