@@ -21,17 +21,17 @@ static struct {
 
 static const struct poptOption options[] = {
     {"type", 0, POPT_ARG_STRING, &given.type, 0, "bpe: byte-level, like GPT-2 (default); wordpiece: like BERT", "TYPE"},
-    {"vocab-size", 0, POPT_ARG_STRING, &given.vocab_size, 0, "tokens to learn, including special tokens", "N"},
+    {"vocab-size", 0, POPT_ARG_STRING, &given.vocab_size, 0, "number of tokens, including special tokens", "N"},
     {"min-frequency", 0, POPT_ARG_STRING, &given.min_frequency, 0,
-     "merge only pairs at least this frequent (default: 2)", "N"},
+     "merge only pairs that occur at least N times (default: 2)", "N"},
     {"special", 0, POPT_ARG_ARGV, &given.special, 0, "add a special token; may be repeated", "TOKEN"},
     {"lowercase", 0, POPT_ARG_NONE, &given.lowercase, 0, "wordpiece: convert to lower case and remove accents", NULL},
     {"alphabet", 0, POPT_ARG_STRING, &given.alphabet, 0, "wordpiece: keep only the N most frequent characters", "N"},
-    {"file", 'f', POPT_ARG_ARGV, &given.files, 0, "train on FILE (- for stdin); further arguments are more files",
+    {"file", 'f', POPT_ARG_ARGV, &given.files, 0, "train on FILE (- for stdin); further arguments are also files",
      "FILE"},
     POPT_TABLEEND};
 
-/* State of reading the files, with the counts for the progress line. */
+/* The trainer that receives the texts, and the byte counts for the progress line. */
 typedef struct reading {
     cli_session *session;
     mha_tokenizer_trainer *trainer;
@@ -54,12 +54,13 @@ static int put_block(reading *r, const char *path, const char *block, size_t byt
     return CLI_DONE;
 }
 
-/* Reads the file to its end, without a byte order mark. The first block is kept until it has 3 bytes. */
+/* Passes the contents of the file to the trainer, without a byte order mark. To detect the mark, the first block must
+ * have at least 3 bytes. */
 static int read_descriptor(reading *r, const char *path, int fd)
 {
     static const char mark[] = {'\xEF', '\xBB', '\xBF'};
     static char block[1 << 16];
-    size_t kept = 0; /* number of bytes kept at the start of the buffer */
+    size_t kept = 0; /* number of bytes in the buffer that have not been passed on */
     bool first = true;
     for (;;) {
         mha_error error = {0};
@@ -113,7 +114,7 @@ static int read_files(reading *r)
     return code;
 }
 
-/* Arguments are texts; - and no arguments mean standard input. */
+/* Trains on the arguments as texts; reads standard input if the only argument is "-" or there are no arguments. */
 static int read_arguments(reading *r)
 {
     const cli_session *s = r->session;
@@ -203,7 +204,7 @@ static int train(cli_session *s, const mha_tokenizer_train_options *o, mha_token
     mha_tokenizer_trained trained;
     mha_tokenizer_trainer_trained(trainer, &trained);
     if (trained.tokens < o->vocab_size)
-        cli_say(s, "only %lld tokens: no other pair occurs %lld times", (long long)trained.tokens,
+        cli_say(s, "stopped at %lld tokens: no other pair occurs %lld times", (long long)trained.tokens,
                 (long long)(o->min_frequency ? o->min_frequency : 2));
     return put_result(s, o, &trained);
 }
@@ -238,14 +239,14 @@ const cli_command cli_tokenizer = {
     .summary = "train a tokenizer on texts",
     .usage = "train --vocab-size N -o FOLDER TEXT...",
     .details =
-        "Byte pair encoding: the most frequent pair of adjacent tokens is merged into a new token, until there are N "
-        "tokens. The result equals that of the tokenizers library on the same lines, for any number of threads. Each "
-        "line is a text. Files may have any size, are streamed, and must be UTF-8; memory grows with the number of "
-        "distinct words.\n"
+        "Byte pair encoding merges the most frequent pair of adjacent tokens into a new token until there are N "
+        "tokens. The result is identical to that of the tokenizers library on the same lines, for any number of "
+        "threads. Each line is a text. Files must be UTF-8 and may have any size, because they are streamed; memory "
+        "grows with the number of distinct words.\n"
         "FOLDER receives the files that mha, tokenizers and transformers load: tokenizer.json, tokenizer_config.json, "
-        "special_tokens_map.json, and vocab.json with merges.txt, or vocab.txt. It is written completely or not at "
-        "all. Special tokens have the first ids: <|endoftext|>, or [PAD] [UNK] [CLS] [SEP] [MASK], then the tokens of "
-        "--special.\n"
+        "special_tokens_map.json, and vocab.json with merges.txt, or vocab.txt. The folder is written completely or "
+        "not at all. Special tokens have the first ids: <|endoftext|>, or [PAD] [UNK] [CLS] [SEP] [MASK], followed by "
+        "the tokens of --special.\n"
         "--json prints {out, type, tokens, characters, merges, rarest, words, distinct, lines, bytes}; rarest is the "
         "frequency of the last merged pair.",
     .words = words,

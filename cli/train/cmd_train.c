@@ -10,7 +10,8 @@
 #include "train/train_run.h"
 
 static const struct poptOption options[] = {
-    {"config", 0, POPT_ARG_STRING, &train_given.config, 0, "settings as JSON; options override them", "FILE"},
+    {"config", 0, POPT_ARG_STRING, &train_given.config, 0, "read settings from a JSON file; options override them",
+     "FILE"},
     {"resume", 0, POPT_ARG_NONE, &train_given.resume, 0, "continue from the checkpoint in FOLDER, if it exists", NULL},
     POPT_TABLEEND};
 
@@ -31,7 +32,7 @@ static const cli_option_group groups[] = {{"Model:", GROUP(MODEL)},
                                           {NULL, NULL}};
 #undef GROUP
 
-/* Returns the last loss on held-out text; NaN if not measured. */
+/* Returns the last loss on held-out text; NAN if it was never measured. */
 static double last_eval(const mha_train_log *log)
 {
     for (int64_t n = mha_train_log_count(log) - 1; n >= 0; n--) {
@@ -75,12 +76,12 @@ static int put_result(cli_session *s, const train_run *run)
     return code;
 }
 
-/* Reads -o and removes trailing slashes. */
+/* Checks the folder name of -o and removes trailing slashes. */
 static int take_folder(cli_session *s)
 {
     static char folder[PATH_MAX];
     const char *out = s->options.out;
-    size_t n = strlen(out), most = NAME_MAX - 32; /* leaves space for .NAME.tmp.PID and NAME.step-STEP */
+    size_t n = strlen(out), most = NAME_MAX - 32; /* leaves space for the names .NAME.tmp.PID and NAME.step-STEP */
     while (n > 0 && out[n - 1] == '/')
         n--;
     if (n >= sizeof folder) return cli_usage(s, "%s: the path is too long", cli_shown(out));
@@ -101,7 +102,7 @@ static int check(cli_session *s)
     const int code = take_folder(s);
     if (code != CLI_DONE) return code;
     if (train_run_is_link(s->options.out))
-        return cli_usage(s, "%s is a symbolic link, which is never overwritten: give the path of the folder",
+        return cli_usage(s, "%s must not be a symbolic link, which is never overwritten: give the path of the folder",
                          cli_shown(out));
     if (train_given.resume) return CLI_DONE;
     if (!s->options.force && access(train_run_path(s, "training.json"), F_OK) == 0)
@@ -136,24 +137,24 @@ const cli_command cli_train = {
     .usage = "-o FOLDER -f FILE...",
     .details =
         "FOLDER is a checkpoint for mha and transformers, plus optimizer state (training.safetensors), settings "
-        "(training.json) and log (training.jsonl). It is replaced every --save-every steps, at the "
-        "end, and after Ctrl-C or SIGTERM; if the program is killed, the folder contains either the complete old or "
-        "the complete new checkpoint. --resume continues with its settings, bitwise identical to an uninterrupted run; "
-        "without a checkpoint it starts from the beginning.\n"
+        "(training.json) and log (training.jsonl). The folder is replaced every --save-every steps, at the end, and "
+        "after Ctrl-C or SIGTERM. If the program is killed, the folder contains either the complete old or the "
+        "complete new checkpoint. --resume continues with the settings of the checkpoint, bitwise identical to an "
+        "uninterrupted run; without a checkpoint, it starts a new run.\n"
         "Decoders predict the next token, encoders the masked tokens. Texts (--documents) are concatenated, each "
         "followed by the end token, and split into sequences, which are read once per pass in an order that depends "
-        "on --seed. Files of ids are .npy of uint16, int32 or int64, or .bin as written by nanoGPT and llm.c.\n"
+        "on --seed. Token files are .npy with uint16, int32 or int64 ids, or .bin as written by nanoGPT and llm.c.\n"
         "--config FILE is a JSON object of settings named like the options, with _ for -: {\"rate\": 0.0003, "
         "\"file\": [\"a.txt\"]}. docs/training.md is the manual.\n"
         "--json prints {out, family, parameters, steps, tokens, loss, eval_loss, perplexity, seconds, "
-        "tokens_per_second}; loss is the loss of the last step, eval_loss the last loss on held-out text; with "
-        "--gates also {heads, gates}: the number of open heads, and the gate of each head of each layer.\n"
-        "--teacher MODEL trains on the outputs of that model (distillation), to repair a pruned or regrouped model. "
-        "Encoders without logits match its last hidden states; each text is then one sequence.\n"
-        "--gates multiplies each head by a trained gate with a penalty for being open. Closed heads are zeros in the "
+        "tokens_per_second}; loss is the loss of the last step, eval_loss the last loss on held-out text. --gates "
+        "adds {heads, gates}: the number of open heads, and the gate of each head of each layer.\n"
+        "--teacher MODEL trains on the outputs of MODEL (distillation), to repair a pruned or regrouped model. "
+        "Encoders without logits match the last hidden states of MODEL; each text is then one sequence.\n"
+        "--gates multiplies each head by a trained gate, with a penalty for open gates. Closed heads are zeros in the "
         "saved model; mha prune --heads removes them permanently.\n"
-        "mpirun -np P mha-mpi train --workers V divides the V workers among P processes, P = 1, 2, 4 ... V, with "
-        "the same result.",
+        "mpirun -np P mha-mpi train --workers V divides the V workers among P processes, P = 1, 2, 4 ... V. The "
+        "result does not depend on P.",
     .shared = CLI_MODEL | CLI_OUT | CLI_JSON,
     .options = options,
     .groups = groups,

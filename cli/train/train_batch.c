@@ -1,4 +1,4 @@
-/* train_batch.c - reads the sequences of a step into its batches. */
+/* train_batch.c - copies the sequences of a step into its batches. */
 #include "output.h"
 #include "train/train_run.h"
 

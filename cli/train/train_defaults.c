@@ -1,4 +1,4 @@
-/* train_defaults.c - default values of settings, and their conversion to library options. */
+/* train_defaults.c - sets the defaults of settings, and converts settings to library options. */
 #include <math.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ void train_settings_unset(train_settings *t, const json_t *keys)
     }
 }
 
-/* Checks that `text` is one of the words, or NULL. */
+/* Checks that the value `text` of an option is one of the words; NULL (not given) is valid. */
 static int check_word(const cli_session *s, const char *option, const char *text, const char *const *words)
 {
     char list[80] = "";
@@ -61,7 +61,8 @@ long long train_settings_workers(const train_settings *t)
     return t->workers < 0 ? 1 : t->workers;
 }
 
-/* --workers and --reduce stay unset unless given, so that training.json is that of runs without them. */
+/* Checks --workers, --accumulate and --reduce. --workers and --reduce remain unset unless they are given, so that
+ * training.json does not contain their defaults. */
 static int check_workers(const cli_session *s, train_settings *t)
 {
     const long long workers = train_settings_workers(t);
@@ -86,7 +87,7 @@ int train_settings_check(const cli_session *s, train_settings *t)
     if (t->export_dtype && !t->export) return cli_usage(s, "--export-dtype requires --export");
     if (t->file.count && t->tokens.count) return cli_usage(s, "-f and --tokens are mutually exclusive");
     if (!t->file.count && !t->tokens.count)
-        return cli_usage(s, "missing data: give texts with -f FILE, or ids with --tokens FILE");
+        return cli_usage(s, "missing data: give texts with -f FILE, or token ids with --tokens FILE");
     whole(&t->batch, 8);
     whole(&t->seed, 0);
     number(&t->rate, t->from ? 5e-5 : 1e-3);
@@ -123,7 +124,7 @@ int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t seq
     const double of_step = (double)t->batch * (double)t->accumulate;
     const double steps = ceil((isnan(t->epochs) ? 1 : t->epochs) * (double)sequences / of_step);
     if (steps > 1e12)
-        return cli_usage(s, "--epochs must be at most 1e12 steps (got %g epochs, %g steps)", t->epochs, steps);
+        return cli_usage(s, "--epochs must give at most 1e12 steps (got %g epochs, %g steps)", t->epochs, steps);
     whole(&t->steps, (long long)steps);
     t->epochs = NAN; /* --epochs has been converted to --steps */
     t->follows[TRAIN_WARMUP] = t->warmup < 0;
@@ -140,7 +141,7 @@ long long train_settings_every(const train_settings *t, long long given)
     return t->steps < 10 ? 1 : t->steps > 10000 ? 1000 : t->steps / 10;
 }
 
-/* Returns `own`, or the default --dropout if it is not given. */
+/* Returns the dropout rate `own`, or --dropout if `own` is not given. */
 static double share(const train_settings *t, double own)
 {
     return isnan(own) ? t->dropout : own;

@@ -1,4 +1,4 @@
-/* train_eval.c - the loss on held-out sequences. */
+/* train_eval.c - separates held-out sequences and computes the loss on them. */
 #include <math.h>
 
 #include "output.h"
@@ -29,8 +29,9 @@ int train_run_split(train_run *run)
     if (t->eval.count) return read_held(run);
     if (aside == 0) return CLI_DONE;
     if (aside == all)
-        return cli_error(run->s, CLI_REFUSED, "--eval-share %g of %lld sequences leaves no sequence to train on",
-                         t->eval_share, (long long)all);
+        return cli_error(run->s, CLI_REFUSED,
+                         "--eval-share must leave a sequence for training (got %g of %lld sequences)", t->eval_share,
+                         (long long)all);
     run->judge = (train_span){run->data, all - aside, aside};
     run->learn.count = all - aside;
     return CLI_DONE;
@@ -38,8 +39,8 @@ int train_run_split(train_run *run)
 
 /* ---- held-out loss ---- */
 
-/* Reads `count` held-out sequences from position `at` of a fixed order (epoch -1), with the same masks at every
- * evaluation. */
+/* Copies `count` held-out sequences into the first batch, from position `at` of a fixed order (that of epoch -1). Every
+ * evaluation uses the same masks. */
 static int fill(train_run *run, int64_t at, int64_t count)
 {
     const uint64_t seed = (uint64_t)run->t.seed;

@@ -1,4 +1,4 @@
-/* train_gates.c - settings and results of --gates, which prunes heads during training. */
+/* train_gates.c - checks the settings of --gates, which prunes heads during training, and prints the gates. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,15 +31,15 @@ int train_settings_check_gates(const cli_session *s, const train_settings *t)
     return CLI_DONE;
 }
 
-/* Returns true for a trained model, whose gates are trained before its weights; a new model trains both together. */
+/* Returns true if gates are trained before weights, the default for a trained model. By default, gates and weights of a
+ * new model are trained together. */
 static bool gates_come_first(const train_settings *t)
 {
     return !t->gates_only && !t->gates_together && !(t->shape && t->gates_start == 0);
 }
 
-/* Returns the default of --gates-end. The steps after it repair the loss: three quarters of the remaining steps if
- * weights are trained. With --gates-only, open l1 gates are still trained for half of the steps; l0 gates have no
- * such phase. */
+/* Returns the default of --gates-end. The steps after this step repair the loss: three quarters of the remaining steps
+ * if weights are trained. With --gates-only, half of the steps, which still train open l1 gates; none for l0 gates. */
 static long long find_end(const train_settings *t)
 {
     const long long left = t->steps - t->gates_start, part = t->gates_only ? 2 : 4;

@@ -1,4 +1,4 @@
-/* train_inputs.c - reads texts one at a time and stores only their tokens. */
+/* train_inputs.c - see train_inputs.h. Texts are read one at a time, and only their tokens are stored. */
 #include "train/train_inputs.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 
 enum {
     PART_BYTES = 64 << 10
-}; /* minimum size of the parts in which a whole file is read; each part ends with a line */
+}; /* minimum bytes of the parts in which a whole file is read; each part consists of complete lines */
 
 typedef struct reading {
     const cli_session *s;
@@ -24,7 +24,7 @@ static int create(const cli_session *s, const mha_train_data_options *options, m
     return mha_train_data_create(s->ctx, options, data, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
 }
 
-/* Reports an error of the file `name`; errors that concern all files name the first file. */
+/* Reports an error in the file `name`. For an error that concerns all files, `name` is the first file. */
 static int refuse(const cli_session *s, const char *name, const mha_error *error)
 {
     if (error->status != MHA_ERR_FORMAT) return cli_refuse(s, error);
@@ -42,7 +42,7 @@ static int finish(const cli_session *s, const mha_train_data_options *options, c
         cli_say(s, "%lld of %lld texts are longer than --length %lld and are truncated", (long long)info->truncated,
                 (long long)info->texts, (long long)options->length);
     if (info->length < options->length)
-        cli_say(s, "%s: using --length %lld instead of %lld: the data contain only %lld tokens", text_reader_name(name),
+        cli_say(s, "%s: using --length %lld instead of %lld: the data has only %lld tokens", text_reader_name(name),
                 (long long)info->length, (long long)options->length, (long long)info->tokens);
     return CLI_DONE;
 }
@@ -100,7 +100,7 @@ int train_inputs_texts(const cli_session *s, const mha_train_data_options *optio
 static int add_file(const cli_session *s, const char *path, mha_train_data *data)
 {
     mha_error error = {0};
-    if (strcmp(path, "-") == 0) return cli_usage(s, "--tokens must name a file of ids (got \"-\")");
+    if (strcmp(path, "-") == 0) return cli_usage(s, "--tokens must name a token file (got \"-\")");
     cli_signals_reading(path);
     const mha_status status = mha_train_data_add_file(data, path, &error);
     cli_progress_clear();

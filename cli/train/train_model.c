@@ -38,7 +38,7 @@ static int bad_shape(const cli_session *s, const char *text)
                      cli_shown(text));
 }
 
-/* Reads a number followed by `end`, and advances *text past both. Returns 0 on failure. */
+/* Parses a number followed by the character `end`, and advances *text past both. Returns 0 on failure. */
 static long take_number(const char **text, char end)
 {
     enum { MOST = 7 }; /* maximum number of digits */
@@ -171,7 +171,8 @@ int train_model_open(cli_session *s, const train_settings *t, mha_model **model)
                          t->shape       ? "shape"
                          : t->tokenizer ? "tokenizer"
                                         : "vocab");
-    if (!t->from && !t->shape) return cli_usage(s, "missing model: give --from MODEL, or --shape SHAPE for a new one");
+    if (!t->from && !t->shape)
+        return cli_usage(s, "missing model: give --from MODEL, or --shape SHAPE for a new model");
     if (t->shape) return make(s, t, model);
     const int code = cli_model_find(s, t->from);
     if (code != CLI_DONE) return code;
@@ -182,8 +183,8 @@ int train_model_open(cli_session *s, const train_settings *t, mha_model **model)
 
 /* ---- special tokens and sequence length ---- */
 
-/* Returns the first eos_token_id in the model's config; -1 if absent, or if the config is larger than 1 MiB, since
- * parsing that can take 80 MiB. */
+/* Returns the first eos_token_id in the model's config; -1 if it is absent or the config is larger than 1 MiB, because
+ * parsing it could require more than 80 MiB. */
 static int32_t config_end(const mha_model *model)
 {
     const char *text = mha_model_config_json(model);
@@ -211,12 +212,12 @@ static int find_encoder_tokens(const cli_session *s, train_form *form)
     static const char *const first[] = {"[CLS]", "<s>", NULL}, *const last[] = {"[SEP]", "</s>", NULL},
                              *const mask[] = {"[MASK]", "<mask>", NULL};
     if (!form->data.tokenizer)
-        return cli_error(s, CLI_REFUSED, "an encoder requires a tokenizer, for [CLS], [SEP] and the mask");
+        return cli_error(s, CLI_REFUSED, "an encoder requires a tokenizer with [CLS], [SEP] and [MASK]");
     form->data.first = find_token(form->data.tokenizer, first);
     form->data.end = find_token(form->data.tokenizer, last);
     form->mask = find_token(form->data.tokenizer, mask);
     if (form->data.first >= 0 && form->data.end >= 0 && (form->mask >= 0 || !form->masks)) return CLI_DONE;
-    return cli_error(s, CLI_REFUSED, "the tokenizer lacks %s",
+    return cli_error(s, CLI_REFUSED, "the tokenizer must have the token %s",
                      form->data.first < 0 ? "[CLS]"
                      : form->data.end < 0 ? "[SEP]"
                                           : "[MASK]");

@@ -1,4 +1,4 @@
-/* train_open.c - opens a training run up to its first step. */
+/* train_open.c - opens a training run: settings, model, data, trainer and log, up to the first step. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -37,11 +37,11 @@ static int open_new(train_run *run, mha_model **model)
 {
     const int code = train_model_open(run->s, &run->t, model);
     if (code != CLI_DONE || run->teacher || mha_model_describe(*model)->logits) return code;
-    return cli_error(run->s, CLI_REFUSED, "%s has no language-model head: training it requires --teacher",
+    return cli_error(run->s, CLI_REFUSED, "%s has no language-model head, so its training requires --teacher",
                      cli_shown(run->s->model_name));
 }
 
-/* Opens the model. If the run is resumed, weights are not read: the trainer reads them from the checkpoint. */
+/* Opens the model. In a resumed run it has no weights, because the trainer reads them from the checkpoint. */
 static int open_model(train_run *run, mha_model **model)
 {
     cli_session *s = run->s;
@@ -90,7 +90,7 @@ static int fit_models(train_run *run, const mha_model *model)
                          *teacher = run->teacher ? mha_model_describe(run->teacher) : NULL;
     int code = train_run_check_teacher(run, model);
     if (code == CLI_DONE) code = train_settings_fit_model(run->s, &run->t, info, teacher);
-    if (code == CLI_DONE && teacher) /* without weights, the model cannot tell whether it has logits */
+    if (code == CLI_DONE && teacher) /* the model of a resumed run is opened without weights, so info->logits is 0 */
         train_settings_fit_teacher(&run->t, teacher->logits && (run->goes_on || info->logits));
     return code;
 }
@@ -98,7 +98,7 @@ static int fit_models(train_run *run, const mha_model *model)
 static int open_both(train_run *run)
 {
     mha_model *model = NULL;
-    int code = train_run_open_teacher(run); /* the session then names the model again, not the teacher */
+    int code = train_run_open_teacher(run); /* first, because the session must then contain the name of the model */
     if (code == CLI_DONE) code = open_model(run, &model);
     if (code == CLI_DONE) code = fit_models(run, model);
     if (code == CLI_DONE) code = open_data(run, model);
@@ -144,7 +144,7 @@ static int create_log(train_run *run)
     return mha_train_log_create(run->s->ctx, &run->log, &error) == MHA_OK ? CLI_DONE : cli_fail(run->s, &error);
 }
 
-/* Begins a log at the step of the checkpoint. */
+/* Creates a log that begins at the step of the checkpoint. */
 static int begin_log(train_run *run)
 {
     mha_error error = {0};
@@ -160,25 +160,24 @@ static int begin_log(train_run *run)
     return mha_train_log_add(run->log, &now, &error) == MHA_OK ? CLI_DONE : cli_fail(run->s, &error);
 }
 
-/* Reads the log of the checkpoint and opens it for appending. A symbolic link is read but not written: the next
- * checkpoint replaces it. */
+/* Reads the log of the checkpoint and opens it for appending. If the log is a symbolic link, it is only read; the next
+ * checkpoint replaces the link with a file. */
 static int resume_log(train_run *run, const char *path)
 {
     mha_error error = {0};
     const cli_session *s = run->s;
     const mha_status status = mha_train_log_read(s->ctx, path, run->begun, &run->log, &error);
     if (status == MHA_ERR_FORMAT)
-        return cli_error(s, CLI_REFUSED,
-                         "%s; repair it or move it away: the run then continues with a log from step %lld",
+        return cli_error(s, CLI_REFUSED, "%s; repair the log, or move it away to begin a new log at step %lld",
                          error.message, (long long)run->begun);
     if (status != MHA_OK) return cli_refuse(s, &error);
     if (mha_train_log_write_to(run->log, path, 0, &error) == MHA_OK) return CLI_DONE;
     if (!train_run_is_link(path)) return cli_fail(s, &error);
-    cli_say(s, "%s; steps are logged again from the next checkpoint", error.message);
+    cli_say(s, "%s; logging resumes at the next checkpoint", error.message);
     return CLI_DONE;
 }
 
-/* Begins a new log, because the user has moved the old log. */
+/* Creates a new log, because the log of the checkpoint does not exist. */
 static int replace_log(train_run *run, const char *path)
 {
     cli_say(run->s, "%s does not exist: the log begins at step %lld", cli_shown(path), (long long)run->begun);
@@ -202,7 +201,7 @@ static int open_log(train_run *run)
 
 /* ---- opening and closing ---- */
 
-/* Called if the program exits because memory is exhausted. */
+/* Closes the store when the program exits because memory is exhausted. */
 static void close_store(void *user)
 {
     train_run *run = user;
@@ -238,7 +237,7 @@ static int check_steps(const train_run *run)
     const cli_session *s = run->s;
     const long long begun = run->begun;
     if (begun > run->t.steps)
-        return cli_usage(s, "%s: --steps must be greater than the %lld steps of the checkpoint (got %lld)",
+        return cli_usage(s, "%s: --steps must be at least the %lld steps of the checkpoint (got %lld)",
                          cli_shown(s->options.out), begun, run->t.steps);
     if (begun == run->t.steps)
         cli_say(s, "%s: all %lld steps are complete; to continue, give a larger --steps", cli_shown(s->options.out),

@@ -1,7 +1,7 @@
-/* train_outputs.c - checks the outputs of a training run before the data are read: its folder, --export and --log.
+/* train_outputs.c - checks the outputs of a training run, -o, --export and --log, before the data is read.
  *
  * No output may be an input of the run. Without --force, an existing output is replaced only if training.json names it
- * and its content shows that this run wrote it. The log is compared when it is opened. */
+ * and its contents show that this run wrote it. The contents of the log are compared when the log is opened. */
 #include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 /* ---- errors of the library ---- */
 
-/* Returns the advice at the end of a message, "; set FIELD to 1 ...", or NULL if it has none. */
+/* Returns the end of a message that begins with "; set " and names `overwrite`; NULL if the message has no such end. */
 static const char *find_advice(const char *message)
 {
     const char *advice = NULL;
@@ -46,7 +46,7 @@ static bool find_place(const char *path, char place[PATH_MAX])
     return snprintf(place + used, PATH_MAX - used, "/%s", basename(name)) < (int)(PATH_MAX - used);
 }
 
-/* Returns true if `path` is `other` or inside it; false if one is NULL. */
+/* Returns true if `path` is `other` or inside `other`; false if either is NULL. */
 static bool is_within(const char *path, const char *other)
 {
     char a[PATH_MAX], b[PATH_MAX];
@@ -71,7 +71,7 @@ static int check_folder(const cli_session *s, const char *path, bool overwrite)
 
 /* ---- outputs ---- */
 
-/* An option that names a folder; path NULL if not given. */
+/* An option that names a folder; `path` is NULL if the option is not given. */
 typedef struct taken {
     const char *option, *path;
 } taken;
@@ -92,8 +92,8 @@ static int check_list(const cli_session *s, const char *output, const char *path
     return code;
 }
 
-/* Checks that `path`, named by the option `output`, is not an input of the run. The settings contain the inputs of
- * --config and training.json. A resumed run does not read the model it started from. */
+/* Checks that `path`, the value of the option `output`, is not an input of the run. The settings include inputs named
+ * in --config and training.json. A resumed run does not read --from, --tokenizer and --shape. */
 static int check_inputs(const train_run *run, const char *output, const char *path, const char *from)
 {
     const cli_session *s = run->s;
@@ -147,7 +147,7 @@ static int check_log(train_run *run, const char *named, const char *from)
     return code == CLI_DONE ? check_free(run, "--log", t->log, named) : code;
 }
 
-/* Finds the folder of --from; a resumed run no longer reads it. */
+/* Finds the folder of --from. A resumed run does not read this folder, which may no longer exist. */
 static int find_from(const train_run *run, const char **from)
 {
     *from = run->t.from;

@@ -1,5 +1,5 @@
-/* train_page.c - writes the log as data of the page. Long logs are thinned: a point is the mean of several steps, so
- * there are at most a few hundred points. */
+/* train_page.c - writes the HTML page with the log as its data. In long logs, a point is the mean of several steps, so
+ * that a curve has at most about MOST_POINTS points. */
 #include "train/train_page.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ static int64_t steps_of_point(const train_run *run)
 
 /* ---- curves ---- */
 
-/* Returns points that are means of `every` steps; the last point may have fewer steps. */
+/* Returns the curves; each point is the mean of `every` steps, the last point of the remaining steps. */
 static json_t *points_json(const train_run *run, int64_t every)
 {
     json_t *step = json_array(), *loss = json_array(), *rate = json_array(), *norm = json_array(),
@@ -55,7 +55,7 @@ static json_t *eval_json(const train_run *run)
     return json_pack("{s:o, s:o}", "step", step, "loss", loss);
 }
 
-/* Returns the newest samples. */
+/* Returns the newest samples, at most MOST_SAMPLES, in the order of the log. */
 static json_t *samples_json(const train_run *run)
 {
     json_t *all = json_array();

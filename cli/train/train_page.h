@@ -1,4 +1,5 @@
-/* train_page.h - the self-contained HTML page of a training run: loss, rate, gradient, samples, settings. */
+/* train_page.h - writes the self-contained HTML page of a training run: loss, learning rate, gradient norm, samples and
+ * settings. */
 #ifndef CLI_TRAIN_TRAIN_PAGE_H
 #define CLI_TRAIN_TRAIN_PAGE_H
 

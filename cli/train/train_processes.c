@@ -1,5 +1,5 @@
-/* train_processes.c - the ranks of mha-mpi that execute one training run together. All ranks take the steps. Only rank
- * 0 writes the checkpoints, log and export, evaluates, and samples. */
+/* train_processes.c - synchronizes the ranks of mha-mpi in a training run. All ranks compute the steps. Only rank 0
+ * writes checkpoints, log and export, evaluates, and samples. */
 #include <string.h>
 
 #include "output.h"
@@ -46,7 +46,7 @@ int train_run_check_ranks(const train_run *run)
         return cli_usage(run->s, "--workers must be at least the number of processes, %d (got %lld)", ranks, workers);
     for (int n = 0; n < files->count && ranks > 1; n++)
         if (strcmp(files->item[n], "-") == 0)
-            return cli_usage(run->s, "-f must name a file if several processes read it (got -)");
+            return cli_usage(run->s, "with several processes, -f must name a file (got -)");
     return CLI_DONE;
 }
 

@@ -8,7 +8,7 @@
 
 /* ---- progress ---- */
 
-/* Formats the progress, for example "step 120 of 2000   loss 3.412   5200 tokens/s   4 min left". */
+/* Formats the progress line, for example "step 120 of 2000   loss 3.4120   5200 tokens/s   4 min left". */
 static void describe(const train_run *run, const mha_train_record *r, char *line, size_t room)
 {
     char left[CLI_DURATION];
@@ -69,7 +69,7 @@ static int take_step(train_run *run)
     return record(run, &r);
 }
 
-/* Saves a checkpoint only if its weights are finite: the loss of a step belongs to the weights before the step, so
+/* Saves a checkpoint if the weights give a finite loss. The loss of a step is that of the weights before the step, so
  * the updated weights are tested on the data of the next step. */
 static int save(train_run *run)
 {
@@ -84,7 +84,7 @@ static int save(train_run *run)
     return code;
 }
 
-/* Evaluates the model and generates samples before the first step. */
+/* Evaluates the model, generates samples and saves a checkpoint before the first step. */
 static int begin(train_run *run)
 {
     const mha_train_record zero = {.loss = NAN, .rate = NAN, .norm = NAN, .open_heads = NAN};

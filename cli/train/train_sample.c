@@ -29,7 +29,7 @@ static int encode(train_run *run, train_prompt *p)
     const int64_t room = mha_model_describe(mha_trainer_model(run->trainer))->max_positions - p->prompt.count;
     p->most = room < run->t.sample_tokens ? room : run->t.sample_tokens;
     if (room < 1)
-        return cli_usage(s, "--sample \"%s\": the prompt of %lld tokens fills the context of the model",
+        return cli_usage(s, "--sample \"%s\" must leave room for a new token in the model's context (got %lld tokens)",
                          cli_shown_start(p->text, 40), (long long)p->prompt.count);
     if (p->prompt.ids == &form->end && form->end < 0)
         return cli_usage(s, "--sample must not be empty: the model has no end token (got \"\")");
@@ -79,7 +79,7 @@ static int take_text(void *user, int64_t prompt, const char *text, size_t bytes)
     return 0;
 }
 
-/* Generates a continuation as *text, which the caller must free. */
+/* Generates a continuation and stores it in *text, which the caller must free. */
 static int write_on(const train_run *run, const train_prompt *p, int64_t step, char **text, size_t *bytes)
 {
     mha_error error = {0};

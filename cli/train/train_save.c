@@ -1,5 +1,5 @@
-/* train_save.c - writes the files of a training run next to the model: training.json (settings and data digest) and
- * training.jsonl (log). They are written as a part of the checkpoint, atomically. */
+/* train_save.c - writes the files of a training run: training.json (settings and data digest), training.jsonl (log) and
+ * training.html (page). They are part of the checkpoint, which is written atomically. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -75,7 +75,7 @@ static int save(train_run *run, const mha_train_file *files, int64_t count)
     return CLI_DONE;
 }
 
-/* Gives rank 0 the optimizer state of this rank. */
+/* Sends the optimizer state of this rank to rank 0. */
 static int share(const train_run *run)
 {
     mha_error error = {0};
@@ -102,7 +102,7 @@ int train_run_save(train_run *run)
 
 /* ---- export ---- */
 
-/* The name of the file that identifies an export of this run. It contains the digest of the data. */
+/* The file that identifies an export of this run. It contains the digest of the data. */
 #define MARK "training.export"
 enum { MARK_BYTES = 64 };
 
@@ -146,7 +146,7 @@ int train_run_export(const train_run *run)
 int train_run_load(train_run *run)
 {
     const char *path = train_run_path(run->s, SETTINGS);
-    struct stat st; /* opening a FIFO would wait for its writer */
+    struct stat st; /* rejects a FIFO, because opening it would wait for its writer */
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return cli_error(run->s, CLI_REFUSED, "%s: must be a regular file (got %s)", cli_shown(path),
                          cli_file_kind(st.st_mode));
@@ -159,7 +159,7 @@ int train_run_load(train_run *run)
     return code;
 }
 
-/* Returns true for settings that define the model. */
+/* Returns true if a setting defines the model. */
 static bool is_of_model(const char *key)
 {
     static const char *const keys[] = {"from", "shape", "tokenizer", "vocab"};
@@ -169,7 +169,7 @@ static bool is_of_model(const char *key)
     return found;
 }
 
-/* Returns a setting as text. The caller must free it. */
+/* Returns a setting as text, which the caller must free. */
 static char *value_text(const json_t *value)
 {
     return value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6)) : strdup("not set");
@@ -199,8 +199,8 @@ int train_run_tell_changes(train_run *run)
     return CLI_DONE;
 }
 
-/* Compares the data with the data of the checkpoint. If they differ, checks for the same tokens in different
- * sequences. */
+/* Compares the data with the data of the checkpoint: *same if they are equal, *cut_anew if only the number of sequences
+ * differs. */
 static int compare(const train_run *run, const char *key, const mha_train_data *data, bool *same, bool *cut_anew)
 {
     const json_t *was = json_object_get(run->was, key);

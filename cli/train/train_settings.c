@@ -1,4 +1,4 @@
-/* train_settings.c - reads settings from the command line and from JSON, using one table. */
+/* train_settings.c - parses settings from the command line and from JSON with one table. */
 #include "train/train_settings.h"
 
 #include <limits.h>
@@ -23,7 +23,7 @@ struct train_given train_given;
 typedef struct row {
     kind kind;
     const char *key, *option; /* for example "save_every", "--save-every" */
-    double min, max;          /* bounds; those of integers, up to 2^62, are exact */
+    double min, max;          /* bounds; bounds of integers, up to 2^62, are exact */
     size_t field;             /* offset of the field in train_settings */
     void *given;
 } row;
@@ -53,7 +53,7 @@ static int no_memory(const cli_session *s)
     return cli_error(s, CLI_FAILED, "out of memory for the settings");
 }
 
-/* Copies a value. A path becomes absolute (except "-"), and an output path loses trailing slashes. */
+/* Returns a copy of a value. Paths except "-" become absolute, and an output path loses trailing slashes. */
 static char *copy(const row *r, const char *text)
 {
     char here[PATH_MAX];
@@ -134,7 +134,7 @@ static int take_text(const cli_session *s, const char *name, const row *r, const
     return code;
 }
 
-/* Reads a list of strings, or one string. */
+/* Parses a list of strings, or one string. */
 static int take_list(const cli_session *s, const char *name, const row *r, const json_t *value, train_settings *t)
 {
     train_list *list = at(t, r);
@@ -183,7 +183,7 @@ int train_settings_take(const cli_session *s, const char *name, const json_t *ob
     return CLI_DONE;
 }
 
-/* --steps and --epochs are alternatives: giving one clears the other. */
+/* Clears the setting of --epochs if --steps is given, and the reverse; they are mutually exclusive. */
 static int choose_extent(const cli_session *s, bool steps, bool epochs, train_settings *t)
 {
     if (steps && epochs) return cli_usage(s, "steps and epochs are mutually exclusive");
@@ -192,7 +192,7 @@ static int choose_extent(const cli_session *s, bool steps, bool epochs, train_se
     return CLI_DONE;
 }
 
-/* New data replace data of the other kind (texts or token files) in the settings of the checkpoint. */
+/* Records which data is named. New texts replace the token files in the settings of the checkpoint, and the reverse. */
 static void name_data(bool file, bool tokens, bool eval, train_settings *t)
 {
     if (file && !tokens) free_list(&t->tokens);
@@ -219,7 +219,7 @@ int train_settings_load(const cli_session *s, const char *path, train_settings *
     return code;
 }
 
-/* Returns the strings of a setting: none, one, or a list. */
+/* Returns the strings of a setting; *count is 0 if it is not given or has no strings. */
 static char *const *texts_of(const train_settings *t, const row *r, int *count)
 {
     const train_list *list = at(t, r);
@@ -276,7 +276,7 @@ int train_settings_check_texts(const cli_session *s, const train_settings *t)
         for (int i = 0; i < count; i++)
             if (cli_utf8_bytes(texts[i], strlen(texts[i])) < strlen(texts[i]))
                 return cli_error(s, CLI_REFUSED,
-                                 "%s must be UTF-8, which training.json stores for --resume (got \"%s\")",
+                                 "%s must be UTF-8, because training.json stores it for --resume (got \"%s\")",
                                  rows[n].option, cli_shown(texts[i]));
     }
     return CLI_DONE;
@@ -318,7 +318,7 @@ int train_settings_take_options(const cli_session *s, train_settings *t)
     if (train_given.from && s->options.model) return cli_usage(s, "-m and --from are synonyms: give only one");
     const bool dash = s->arg_count == 1 && strcmp(s->args[0], "-") == 0; /* the argument - means -f - */
     if (s->arg_count && !train_given.file && train_given.tokens)
-        return cli_usage(s, "unexpected argument \"%s\": each file of ids requires its own --tokens",
+        return cli_usage(s, "unexpected argument \"%s\": each token file requires its own --tokens",
                          cli_shown(s->args[0]));
     if (s->arg_count && !train_given.file && !dash) return cli_texts_refuse(s);
     for (int n = 0; n < ROWS && code == CLI_DONE; n++)

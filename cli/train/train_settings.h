@@ -22,36 +22,36 @@
     X(PATHS, file, 'f', "file", 0, 0, "train on the texts in FILE (- for stdin); further arguments are more files", \
       "FILE")                                                                                                       \
     X(PATHS, tokens, 0, "tokens", 0, 0, "train on token ids: .npy, or .bin of 16-bit ids", "FILE")                  \
-    X(TEXT, documents, 0, "documents", 0, 0, "unit of a text: line (default), paragraph, or whole file", "HOW")     \
-    X(TEXT, end_token, 0, "end-token", 0, 0, "appended to each text (default: the model's)", "TOKEN")               \
+    X(TEXT, documents, 0, "documents", 0, 0, "each text is a line (default), paragraph, or whole file", "HOW")      \
+    X(TEXT, end_token, 0, "end-token", 0, 0, "token appended to each text (default: the model's)", "TOKEN")         \
     X(WHOLE, length, 0, "length", 2, 1 << 24, "tokens per sequence (default: 128, or the model's maximum)", "N")    \
     X(NUMBER, mask, 0, "mask", 1e-6, 1, "encoders: fraction of the tokens to predict (default: 0.15)", "X")
 /* Settings of batches and steps. */
-#define TRAIN_SETTINGS_STEPS(X)                                                                                      \
-    X(WHOLE, batch, 0, "batch", 1, 1 << 20, "sequences per batch (default: 8)", "N")                                 \
-    X(WHOLE, accumulate, 0, "accumulate", 1, 1 << 20, "batches per step (default: --workers)", "N")                  \
-    X(WHOLE, workers, 0, "workers", 1, 1 << 20,                                                                      \
-      "virtual workers, which mha-mpi divides among processes: 1 (default), 2, 4, 8 ...", "V")                       \
-    X(TEXT, reduce, 0, "reduce", 0, 0,                                                                               \
-      "how mha-mpi adds gradients: tree (default; same result for any number of processes) or fast", "HOW")          \
-    X(WHOLE, steps, 0, "steps", 1, 1LL << 40, "total number of steps", "N")                                          \
-    X(NUMBER, epochs, 0, "epochs", 1e-6, 1e9, "passes over the data, instead of --steps (default: 1)", "X")          \
-    X(WHOLE, seed, 's', "seed", 0, 1LL << 62, "seed of initialization, order, masks, dropout, samples (default: 0)", \
-      "SEED")                                                                                                        \
-    X(TEXT, dtype, 0, "dtype", 0, 0, "type of matrix products: f32 (default) or bf16; weights are f32", "TYPE")      \
+#define TRAIN_SETTINGS_STEPS(X)                                                                                    \
+    X(WHOLE, batch, 0, "batch", 1, 1 << 20, "sequences per batch (default: 8)", "N")                               \
+    X(WHOLE, accumulate, 0, "accumulate", 1, 1 << 20, "batches per step (default: --workers)", "N")                \
+    X(WHOLE, workers, 0, "workers", 1, 1 << 20,                                                                    \
+      "virtual workers, which mha-mpi divides among processes: 1 (default), 2, 4, 8 ...", "V")                     \
+    X(TEXT, reduce, 0, "reduce", 0, 0,                                                                             \
+      "sum of gradients in mha-mpi: tree (default; same result for any number of processes) or fast", "HOW")       \
+    X(WHOLE, steps, 0, "steps", 1, 1LL << 40, "total number of steps", "N")                                        \
+    X(NUMBER, epochs, 0, "epochs", 1e-6, 1e9, "passes over the data, instead of --steps (default: 1)", "X")        \
+    X(WHOLE, seed, 's', "seed", 0, 1LL << 62, "random seed: weights, order, masks, dropout, samples (default: 0)", \
+      "SEED")                                                                                                      \
+    X(TEXT, dtype, 0, "dtype", 0, 0, "type of matrix products: f32 (default) or bf16; weights are f32", "TYPE")    \
     X(FLAG, recompute, 0, "recompute", 0, 0, "recompute activations: less memory, about 25 % more computation", NULL)
 /* Settings of the optimizer. */
-#define TRAIN_SETTINGS_ADAMW(X)                                                                                \
-    X(NUMBER, rate, 0, "rate", 1e-12, 1e6, "largest learning rate (default: 0.001, with --from 0.00005)", "X") \
-    X(WHOLE, warmup, 0, "warmup", 0, 1LL << 40, "warm-up steps (default: 1/50 of all steps)", "N")             \
-    X(TEXT, schedule, 0, "schedule", 0, 0, "schedule after the warm-up: cosine (default) or constant", "HOW")  \
-    X(NUMBER, floor, 0, "floor", 0, 1e6, "final rate of the cosine (default: a tenth of --rate)", "X")         \
-    X(NUMBER, decay, 0, "decay", 0, 1e6, "weight decay (default: 0.1)", "X")                                   \
-    X(TEXT, decays, 0, "decays", 0, 0, "parameters with weight decay: matrices (default), dense, all", "WHAT") \
-    X(NUMBER, beta1, 0, "beta1", 1e-9, 1 - 1e-9, "AdamW: decay of the first moment (default: 0.9)", "X")       \
-    X(NUMBER, beta2, 0, "beta2", 1e-9, 1 - 1e-9, "AdamW: decay of the second moment (default: 0.95)", "X")     \
-    X(NUMBER, clip, 0, "clip", 0, 1e30, "clip gradients to this norm, 0 = never (default: 1)", "X")            \
-    X(TEXTS, freeze, 0, "freeze", 0, 0, "frozen tensors: a name, \"*end\" or \"begin*\"", "NAME")
+#define TRAIN_SETTINGS_ADAMW(X)                                                                                  \
+    X(NUMBER, rate, 0, "rate", 1e-12, 1e6, "peak learning rate (default: 0.001; with --from 0.00005)", "X")      \
+    X(WHOLE, warmup, 0, "warmup", 0, 1LL << 40, "warm-up steps (default: 1/50 of all steps)", "N")               \
+    X(TEXT, schedule, 0, "schedule", 0, 0, "schedule after the warm-up: cosine (default) or constant", "HOW")    \
+    X(NUMBER, floor, 0, "floor", 0, 1e6, "final learning rate of the cosine schedule (default: rate / 10)", "X") \
+    X(NUMBER, decay, 0, "decay", 0, 1e6, "weight decay (default: 0.1)", "X")                                     \
+    X(TEXT, decays, 0, "decays", 0, 0, "parameters with weight decay: matrices (default), dense, all", "WHAT")   \
+    X(NUMBER, beta1, 0, "beta1", 1e-9, 1 - 1e-9, "AdamW: decay of the first moment (default: 0.9)", "X")         \
+    X(NUMBER, beta2, 0, "beta2", 1e-9, 1 - 1e-9, "AdamW: decay of the second moment (default: 0.95)", "X")       \
+    X(NUMBER, clip, 0, "clip", 0, 1e30, "clip gradients to this norm; 0 = do not clip (default: 1)", "X")        \
+    X(TEXTS, freeze, 0, "freeze", 0, 0, "do not train tensors of this name, \"*end\" or \"begin*\"", "NAME")
 /* Settings of dropout. */
 #define TRAIN_SETTINGS_DROPOUT(X)                                                                                    \
     X(NUMBER, dropout, 0, "dropout", 0, 0.99, "dropout rate of the three options below (default: 0)", "P")           \
@@ -62,20 +62,20 @@
     X(NUMBER, residual_dropout, 0, "residual-dropout", 0, 0.99,                                                      \
       "dropout rate of outputs added to the residual stream (default: --dropout)", "P")
 /* Settings of gates, which prune heads. */
-#define TRAIN_SETTINGS_GATES(X)                                                                          \
-    X(TEXT, gates, 0, "gates", 0, 0, "prune heads while training, with learned gates: l0 or l1", "KIND") \
-    X(WHOLE, heads, 0, "heads", 1, 1 << 20,                                                              \
-      "number of heads that stay open (default: as many as --gate-penalty leaves)", "N")                 \
-    X(NUMBER, gate_penalty, 0, "gate-penalty", 1e-8, 1e3,                                                \
-      "penalty per open head; with l1 and --heads the initial penalty (default: 0.01)", "X")             \
-    X(NUMBER, gate_rate, 0, "gate-rate", 1e-8, 1e3, "learning rate of the gates (default: 0.1)", "X")    \
-    X(WHOLE, gates_start, 0, "gates-start", 0, 1LL << 40,                                                \
-      "steps before the gates are trained (default: the steps taken)", "N")                              \
-    X(WHOLE, gates_end, 0, "gates-end", 1, 1LL << 40,                                                    \
-      "step after which gates are frozen (default: a quarter of the remaining steps)", "N")              \
-    X(FLAG, gates_together, 0, "gates-together", 0, 0,                                                   \
-      "train weights and gates together; by default the gates come first", NULL)                         \
-    X(FLAG, gates_only, 0, "gates-only", 0, 0, "train the gates only; weights are frozen", NULL)
+#define TRAIN_SETTINGS_GATES(X)                                                                                       \
+    X(TEXT, gates, 0, "gates", 0, 0, "prune heads during training with learned gates: l0 or l1", "KIND")              \
+    X(WHOLE, heads, 0, "heads", 1, 1 << 20, "number of heads that stay open (default: determined by --gate-penalty)", \
+      "N")                                                                                                            \
+    X(NUMBER, gate_penalty, 0, "gate-penalty", 1e-8, 1e3,                                                             \
+      "penalty per open head; with l1 and --heads, the initial penalty (default: 0.01)", "X")                         \
+    X(NUMBER, gate_rate, 0, "gate-rate", 1e-8, 1e3, "learning rate of the gates (default: 0.1)", "X")                 \
+    X(WHOLE, gates_start, 0, "gates-start", 0, 1LL << 40,                                                             \
+      "step after which gates are trained (default: the steps already taken)", "N")                                   \
+    X(WHOLE, gates_end, 0, "gates-end", 1, 1LL << 40,                                                                 \
+      "step after which gates are frozen (default: a quarter of the remaining steps)", "N")                           \
+    X(FLAG, gates_together, 0, "gates-together", 0, 0, "train weights and gates together (default: first the gates)", \
+      NULL)                                                                                                           \
+    X(FLAG, gates_only, 0, "gates-only", 0, 0, "train only the gates; weights are frozen", NULL)
 /* Settings of distillation. */
 #define TRAIN_SETTINGS_TEACHER(X)                                                                                    \
     X(TEXT, teacher, 0, "teacher", 0, 0, "train on the outputs of this model: a folder, minilm or builtin", "MODEL") \
@@ -85,13 +85,13 @@
     X(NUMBER, logit_weight, 0, "logit-weight", 0, 1e6,                                                               \
       "weight of the divergence from the teacher's logits (default: 0.5)", "X")                                      \
     X(NUMBER, state_weight, 0, "state-weight", 0, 1e6,                                                               \
-      "weight of the squared difference of the last states (default without logits: 1)", "X")                        \
-    X(NUMBER, text_weight, 0, "text-weight", 0, 1e6, "weight of 1 - cosine of the texts' vectors (default: 0)", "X")
+      "weight of the squared difference of the last hidden states (default without logits: 1)", "X")                 \
+    X(NUMBER, text_weight, 0, "text-weight", 0, 1e6, "weight of 1 - cosine of the text embeddings (default: 0)", "X")
 /* Settings of evaluation and samples. */
 #define TRAIN_SETTINGS_WATCH(X)                                                                                     \
     X(PATHS, eval, 0, "eval", 0, 0, "measure the loss on this held-out file, of the same kind as the data", "FILE") \
     X(NUMBER, eval_share, 0, "eval-share", 0, 0.9,                                                                  \
-      "hold out this fraction of the data, at its end, to measure the loss on", "X")                                \
+      "hold out this fraction of the data, at its end, to measure the loss", "X")                                   \
     X(WHOLE, eval_every, 0, "eval-every", 1, 1LL << 40, "steps between evaluations (default: --save-every)", "N")   \
     X(WHOLE, eval_sequences, 0, "eval-sequences", 1, 1LL << 40, "sequences per evaluation (default: 512, or all)",  \
       "N")                                                                                                          \
@@ -104,7 +104,7 @@
     X(WHOLE, save_every, 0, "save-every", 1, 1LL << 40,                                                              \
       "steps between checkpoints (default: a tenth of all steps, at most 1000)", "N")                                \
     X(WHOLE, keep, 0, "keep", 0, 1 << 20, "older checkpoints to keep, as FOLDER.step-STEP (default: none)", "N")     \
-    X(PATH, export, 0, "export", 0, 0, "also write the model without training state at the end", "FOLDER")           \
+    X(PATH, export, 0, "export", 0, 0, "at the end, also write the model without training state", "FOLDER")          \
     X(TEXT, export_dtype, 0, "export-dtype", 0, 0, "type of the exported weights: bf16 (default), f16, f32", "TYPE") \
     X(PATH, log, 0, "log", 0, 0, "also write the log to this file: .jsonl or .csv", "FILE")
 /* All settings. */
@@ -127,23 +127,23 @@ typedef struct train_list {
 /* C types of the settings of each kind. */
 #define TRAIN_VALUE_TEXT char *
 #define TRAIN_VALUE_SHAPE char * /* if set from a JSON object, the text of the object, which begins with { */
-#define TRAIN_VALUE_PATH char *  /* an absolute path, so the run can be resumed from any folder */
+#define TRAIN_VALUE_PATH char *  /* an absolute path, so that the run can be resumed from any folder */
 #define TRAIN_VALUE_TEXTS train_list
 #define TRAIN_VALUE_PATHS train_list
 #define TRAIN_VALUE_WHOLE long long
 #define TRAIN_VALUE_NUMBER double
 #define TRAIN_VALUE_FLAG bool
 
-/* Settings whose defaults depend on other settings, which may change on --resume. */
+/* Settings whose defaults depend on other settings. --resume may change these other settings. */
 enum { TRAIN_FLOOR, TRAIN_WARMUP, TRAIN_GATES_END, TRAIN_FOLLOWERS };
 
 typedef struct train_settings {
 #define X(kind, field, letter, option, min, max, help, value) TRAIN_VALUE_##kind field;
     TRAIN_SETTINGS_MAP(X)
 #undef X
-    bool follows[TRAIN_FOLLOWERS]; /* the value is a default derived from the rate or the steps */
+    bool follows[TRAIN_FOLLOWERS]; /* true if the value is a default derived from --rate or --steps */
     bool names_data, names_eval,
-        names_teacher; /* named on the command line or in --config, not only in training.json */
+        names_teacher; /* true if named on the command line or in --config, not only in training.json */
 } train_settings;
 
 /* C types that popt stores for settings. */
@@ -176,7 +176,7 @@ extern struct train_given {
 #define TRAIN_SETTINGS_OPTION(kind, field, letter, option, min, max, help, value) \
     {option, letter, TRAIN_ARG_##kind, &train_given.field, 0, help, value},
 
-/* Checks the allowed words, and sets the defaults that depend on neither model nor data. */
+/* Checks the settings, and sets the defaults that depend on neither model nor data. */
 int train_settings_check(const cli_session *s, train_settings *t);
 /* Checks that all strings are UTF-8, as JSON requires. */
 int train_settings_check_texts(const cli_session *s, const train_settings *t);
@@ -184,36 +184,37 @@ int train_settings_check_texts(const cli_session *s, const train_settings *t);
 int train_settings_fit_model(const cli_session *s, train_settings *t, const mha_model_info *info,
                              const mha_model_info *teacher);
 int train_settings_fit_data(const cli_session *s, train_settings *t, int64_t sequences);
-/* Settings of gates (train_gates.c): check them, set start and end, convert to library options. */
+/* Settings of gates: the functions check them, set the defaults of start and end, and return them as library options
+ * (train_gates.c). */
 int train_settings_check_gates(const cli_session *s, const train_settings *t);
 int train_settings_fit_gates(const cli_session *s, train_settings *t);
 mha_train_gates train_settings_gates_of(const train_settings *t);
-/* Writes the keys of derived settings to training.json; on reading, marks these settings as not given. */
+/* The first function returns the keys of settings with derived defaults, for training.json; the second marks the
+ * settings with these keys as not given. */
 json_t *train_settings_following(const train_settings *t);
 void train_settings_unset(train_settings *t, const json_t *keys);
-/* Returns the value of --save-every, --eval-every or --sample-every; the default is derived from the current number of
- * steps.
- */
+/* Returns `given`, the value of --save-every, --eval-every or --sample-every, or its default, which depends on the
+ * number of steps. */
 long long train_settings_every(const train_settings *t, long long given);
-/* Settings of a teacher (train_teacher.c): check them, set default weights (`logits` = both models have logits),
- * return whether an encoder needs labels, convert to library options. */
+/* Settings of a teacher: the functions check them, set the default weights (`logits`: both models have logits), return
+ * whether labels are needed, and return the settings as library options (train_teacher.c). */
 int train_settings_check_teacher(const cli_session *s, const train_settings *t);
 void train_settings_fit_teacher(train_settings *t, bool logits);
 bool train_settings_labels(const train_settings *t);
 mha_model_distill train_settings_distill_of(const train_settings *t);
 /* Returns the number of virtual workers; 1 unless given. */
 long long train_settings_workers(const train_settings *t);
-/* Converts to library options, except for the teacher; borrows from `t`. */
+/* Returns the settings as library options, except for the teacher; `t` must outlive the result. */
 mha_train_options train_settings_options_of(const train_settings *t);
 
 /* Marks all settings as not given. */
 void train_settings_none(train_settings *t);
-/* Reads settings from an object; `name` is its file, for messages. The caller must free *t even after an error.
- * Returns an exit code, like the functions below. */
+/* The next three functions set settings in *t and return an exit code. The caller must free *t even after an error. */
+/* Parses settings from a JSON object; `name` is its file, for messages. */
 int train_settings_take(const cli_session *s, const char *name, const json_t *object, train_settings *t);
-/* Reads the file of --config. */
+/* Parses the file of --config. */
 int train_settings_load(const cli_session *s, const char *path, train_settings *t);
-/* Reads the command line, including -m and arguments. */
+/* Parses the command line, including -m and arguments. */
 int train_settings_take_options(const cli_session *s, train_settings *t);
 /* Returns all given settings as an object; NULL if memory is exhausted. */
 json_t *train_settings_json(const train_settings *t);

@@ -1,4 +1,4 @@
-/* train_teacher.c - settings of --teacher, and opening the teacher model. */
+/* train_teacher.c - checks the settings of --teacher, and opens the teacher model. */
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ int train_settings_check_teacher(const cli_session *s, const train_settings *t)
     return cli_usage(s, "%s requires --teacher", other);
 }
 
-/* If one weight is given, the default of the others is 0. */
+/* If any weight is given, the default of the other weights is 0. */
 void train_settings_fit_teacher(train_settings *t, bool logits)
 {
     double *const weight[] = {&t->label_weight, &t->logit_weight, &t->state_weight, &t->text_weight};
@@ -53,7 +53,7 @@ mha_model_distill train_settings_distill_of(const train_settings *t)
 
 /* ---- teacher model ---- */
 
-/* Returns the first id whose token differs between the tokenizers, among their common ids; -1 if none. */
+/* Returns the first id whose tokens in the two tokenizers differ; -1 if the tokens of all common ids are equal. */
 static int32_t first_difference(const mha_tokenizer *a, const mha_tokenizer *b)
 {
     for (int32_t id = 0; id < mha_tokenizer_size(a) && id < mha_tokenizer_size(b); id++) {
@@ -78,12 +78,11 @@ int train_run_check_teacher(const train_run *run, const mha_model *model)
     if (mha_tokenizer_open(s->ctx, run->t.teacher, &its, &error) != MHA_OK) return cli_refuse(s, &error);
     const int32_t id = first_difference(own, its);
     const int code =
-        id < 0
-            ? CLI_DONE
-            : cli_error(s, CLI_REFUSED,
-                        "--teacher %s must have the tokens of the model: its token %d is \"%s\", the model's is \"%s\"",
-                        cli_shown(run->t.teacher), id, cli_shown(mha_tokenizer_token(its, id)),
-                        cli_shown(mha_tokenizer_token(own, id)));
+        id < 0 ? CLI_DONE
+               : cli_error(s, CLI_REFUSED,
+                           "--teacher %s must have the tokens of the model (got token %d \"%s\" instead of \"%s\")",
+                           cli_shown(run->t.teacher), id, cli_shown(mha_tokenizer_token(its, id)),
+                           cli_shown(mha_tokenizer_token(own, id)));
     mha_tokenizer_free(its);
     return code;
 }
@@ -102,7 +101,7 @@ int train_run_find_teacher(train_run *run)
     return train_settings_check_texts(s, t);
 }
 
-/* Computes the digest of the teacher, which may have changed when the run is resumed. */
+/* Computes the digest of the teacher, which shows whether the teacher has changed when the run is resumed. */
 static int take_digest(train_run *run)
 {
     mha_file *file;

@@ -88,7 +88,7 @@ awk -v a="$loss" -v b="$exact" 'BEGIN { exit !(a - b < 1e-3 && b - a < 1e-3) }' 
     expect 2 "$ranks" 2 "$MHA_MPI" train -q $shape --steps 3 -o absent
     has err "rank 0 ($host): --workers must be at least the number of processes, 2 (got 1)"
     expect 2 "$ranks" 2 "$MHA_MPI" train -q --shape gpt2:2x2x32 --tokenizer bpe -f - --workers 2 -o absent
-    has err '-f must name a file if several processes read it (got -)'
+    has err 'with several processes, -f must name a file (got -)'
 }
 for rank in 0 1; do
     mkdir folder.$rank

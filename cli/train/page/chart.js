@@ -1,9 +1,9 @@
-/* chart.js - curves over the steps; the pointer or the arrow keys read their values. */
+/* chart.js - draws curves as functions of the step. The pointer and the arrow keys select a point and show its value. */
 const SIZE = { width: 900, height: 360, margin: 60 }, SMALL = { width: 520, height: 240, margin: 60 };
 
 const STEPS = data.points.step;
 
-/* Returns, for each step, the mean of its value and the values of the preceding `steps` - 1 steps. */
+/* Returns, for each point, the mean of the values of the last `steps` steps. */
 const smoothed = (values, steps) => {
   let first = 0, sum = 0;
   return values.map((v, i) => {
@@ -15,7 +15,7 @@ const smoothed = (values, steps) => {
 
 const path = (points) => points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(' ');
 
-/* Returns the index of the step nearest to x. */
+/* Returns the index of the element of `steps`, in ascending order, that is nearest to x. */
 const nearest = (steps, x) => {
   let low = 0, high = steps.length - 1;
   while (high - low > 1) {
@@ -25,7 +25,8 @@ const nearest = (steps, x) => {
   return x - steps[low] < steps[high] - x ? low : high;
 };
 
-/* Marks the point at the pointer or selected by the arrow keys; show(i) describes point i. */
+/* Marks the point at the pointer, or the point selected with the arrow keys, and shows its values: show(i) returns the
+ * description of point i. */
 const makeReader = (box, svg, size, x, steps, show) => {
   const rule = drawing('line', { class: 'reader', y1: size.margin / 2, y2: size.height - size.margin, visibility: 'hidden' });
   const words = element('output', null, 'read');
@@ -54,7 +55,7 @@ const makeReader = (box, svg, size, x, steps, show) => {
   box.append(words);
 };
 
-/* Returns a legend: a sample of each line with its name. */
+/* Returns a legend with a sample and the name of each line. */
 const makeLegend = (lines) => {
   const list = element('p', null, 'key');
   lines.forEach((l) => {
@@ -67,8 +68,9 @@ const makeLegend = (lines) => {
   return list;
 };
 
-/* Draws lines [{values, steps, className, name}] in one plot as wide as its box, with a legend if there are several.
- * show(i) describes point i of the first line. A logarithmic plot omits values that are not above 0. */
+/* Draws lines [{values, steps, className, name}] in one plot as wide as its box, with a legend if there are several
+ * lines. show(i) returns the description of point i of the first line. A logarithmic plot omits values that are not
+ * above 0. */
 const chart = (box, most, name, lines, show, logarithmic) => {
   const place = logarithmic ? Math.log10 : (v) => v, drawn = lines.filter((l) => l.values.length > 0);
   box.replaceChildren();
@@ -79,11 +81,11 @@ const chart = (box, most, name, lines, show, logarithmic) => {
   const shown = (l) => l.steps.map((s, i) => [s, l.values[i]]).filter(([, v]) => !logarithmic || v > 0).map(([s, v]) => [s, place(v)]);
   const all = drawn.flatMap(shown).map(([, v]) => v);
   if (all.length === 0) {
-    box.append(element('p', 'No value is above 0, so there is no logarithmic curve.', 'absent'));
+    box.append(element('p', 'A logarithmic curve requires values above 0.', 'absent'));
     return;
   }
   const low = all.reduce((a, b) => Math.min(a, b)), high = all.reduce((a, b) => Math.max(a, b));
-  const size = fitted(most, box), { svg, x, y } = plot(size, [0, STEPS[STEPS.length - 1]], spread([low, high]), ['step', logarithmic ? `log10 of ${name}` : name], `${name} over the steps; the arrow keys read values`);
+  const size = fitted(most, box), { svg, x, y } = plot(size, [0, STEPS[STEPS.length - 1]], spread([low, high]), ['step', logarithmic ? `log10 of ${name}` : name], `${name} by step; the arrow keys select a step`);
   drawn.forEach((l) => svg.append(drawing('polyline', { class: l.className, points: path(shown(l).map(([s, v]) => [x(s), y(v)])) })));
   drawn.filter((l) => l.dots).forEach((l) => shown(l).forEach(([s, v]) => svg.append(drawing('circle', { class: 'dot', r: 3, cx: x(s), cy: y(v) }))));
   box.append(svg);

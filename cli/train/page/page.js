@@ -1,4 +1,4 @@
-/* page.js - builds the page: curves, table of evaluations, samples, settings. */
+/* page.js - builds the page: curves, table of held-out losses, samples, settings. */
 const points = data.points, evals = data.eval, taught = Boolean(data.settings.teacher);
 
 const thousands = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, ',');
@@ -7,7 +7,7 @@ const duration = (s) => (s < 120 ? `${Math.round(s)} s` : s < 7200 ? `${Math.rou
 
 const atStep = (i) => (data.every > 1 ? `steps ${points.step[i] - data.every + 1 > 0 ? points.step[i] - data.every + 1 : 1} to ${points.step[i]}` : `step ${points.step[i]}`);
 
-/* Returns the last evaluation at or before a step. */
+/* Returns the last held-out loss at or before a step as text; "" if there is none. */
 const evalAt = (step) => {
   const i = evals.step.findLastIndex((s) => s <= step);
   return i < 0 ? '' : `, held out ${number(evals.loss[i])} at step ${evals.step[i]}`;
@@ -23,7 +23,7 @@ const drawLoss = () => {
 
 const drawCourse = (id, name, values) => chart($(id), SMALL, name, [{ values, steps: points.step, className: 'line' }], (i) => `${atStep(i)}: ${name} ${values[i] < 1e-4 && values[i] > 0 ? values[i].toExponential(3) : number(values[i])}`, false);
 
-/* Returns the tokens per second between points, which are lower if a step evaluates or saves. */
+/* Returns the tokens per second between points; evaluations and checkpoints are included in the time. */
 const speeds = () => points.step.map((_, i) => {
   const tokens = points.tokens[i] - (i ? points.tokens[i - 1] : data.begun.tokens), seconds = points.seconds[i] - (i ? points.seconds[i - 1] : data.begun.seconds);
   return seconds > 0 ? tokens / seconds : 0;

@@ -167,10 +167,10 @@ has err 'data changed: results will differ'
 cp stopped/training.jsonl held.jsonl
 printf '{"step":0,"tokens":0,"seconds":0}\nnonsense\n' >stopped/training.jsonl
 refused 3 train --resume -o stopped --steps 404
-has err 'stopped/training.jsonl: line 2 must be the record of a step; repair it or move it away'
+has err 'stopped/training.jsonl: line 2 must be the record of a step; repair the log, or move it away'
 printf '{"step":0,"tokens":0,"seconds":0}\n' >stopped/training.jsonl
 refused 3 train --resume -o stopped --steps 404
-has err 'training.jsonl: must contain the records up to step 403 (the log ends earlier); repair it or move it away'
+has err 'training.jsonl: must contain the records up to step 403 (the log ends earlier); repair the log, or move it away'
 # If the log is missing, only the curve is lost: the weights must equal those of a run with a complete log.
 cp -r stopped logless
 rm logless/training.jsonl
@@ -262,7 +262,7 @@ has err 'empty: the data must have at least 2 tokens (got 0)'
 echo 'too short' >short # for a sequence of the default length; the text is one shorter sequence
 expect 0 train --shape gpt2:1x1x8 --tokenizer bpe -f short -o shortened
 short=$("$JSON_AT" data.tokens <shortened/training.json)
-has err "using --length $short instead of 128: the data contain only $short tokens"
+has err "using --length $short instead of 128: the data has only $short tokens"
 [ "$("$JSON_AT" settings.length <shortened/training.json)" = "$short" ] || fail 'the sequence length must be that of the text'
 expect 0 train --resume --steps 2 -o shortened
 expect 0 train -q -m bert -f short --steps 1 -o shortened.bert

@@ -184,7 +184,7 @@ expect 0 "$MHA" train -t 1 --resume -o told --steps 3
 # A trailing slash must have no effect; a name must leave space for suffixes.
 ln -s Q slashed
 refused 2 train --resume -o slashed/ --steps 4
-has err 'slashed/ is a symbolic link'
+has err 'slashed/ must not be a symbolic link'
 expect 0 new --steps 2 -o S// --keep 1 --save-every 1 --export ES/
 expect 0 train --resume -o S/ --steps 3 --export ES
 expect 0 train --resume -o "$PWD/S/" --steps 4 --export "$PWD/ES//"

@@ -70,7 +70,7 @@ mv linked/training.jsonl elsewhere
 cp elsewhere before
 ln -s ../elsewhere linked/training.jsonl
 expect 0 train --resume -o linked --steps 6
-has err 'linked/training.jsonl: cannot open the log: Too many levels of symbolic links; steps are logged again from the next checkpoint'
+has err 'linked/training.jsonl: cannot open the log: Too many levels of symbolic links; logging resumes at the next checkpoint'
 same elsewhere before 'the target of the link'
 lines linked/training.jsonl 7 'after the next checkpoint'
 
@@ -88,11 +88,11 @@ expect 0 train -q --resume -o wrong --steps 5 --json
 for tokens in 4611686018427387905 9223372036854775807 -1; do
     number $tokens
     refused 3 train --resume -o wrong --steps 5
-    has err "wrong/training.jsonl: line 5: tokens must be an integer from 0 to 4611686018427387904 (got $tokens); repair it or move it away"
+    has err "wrong/training.jsonl: line 5: tokens must be an integer from 0 to 4611686018427387904 (got $tokens); repair the log, or move it away"
 done
 number 9223372036854775808
 refused 3 train --resume -o wrong --steps 5
-has err 'wrong/training.jsonl: line 5 must be the record of a step; repair it or move it away'
+has err 'wrong/training.jsonl: line 5 must be the record of a step; repair the log, or move it away'
 again wrong
 sed '3s/$/\x00/' $log >wrong/training.jsonl
 refused 3 train --resume -o wrong --steps 5

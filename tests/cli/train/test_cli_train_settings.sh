@@ -80,7 +80,7 @@ expect 0 train --resume --steps "$steps" -o flag
 has err "flag: all $steps steps are complete; to continue, give a larger --steps"
 cp flag/training.json before.json
 refused 2 train --resume --steps $((steps - 1)) -o flag
-has err "--steps must be greater than the $steps steps of the checkpoint (got $((steps - 1)))"
+has err "--steps must be at least the $steps steps of the checkpoint (got $((steps - 1)))"
 same flag/training.json before.json 'a rejected command must not change the settings'
 
 # Virtual workers: a power of two that divides the batches of a step; kept for --resume only if given.
@@ -108,7 +108,7 @@ cmp -s four/model.safetensors order/model.safetensors && fail 'four workers add 
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe --length 16 -f text --freeze '*' -o x
 has err 'frozen must leave at least one tensor to train'
 refused 2 train --shape gpt2:1x1x8 --vocab 50 --length 16 --tokens a.bin b.bin -o x
-has err 'each file of ids requires its own --tokens'
+has err 'each token file requires its own --tokens'
 refused 3 train --resume --length 8 --steps 9 -o flag
 has err '--length 8 changes how the data is split'
 

@@ -102,7 +102,7 @@ expect 0 "$MHA" embed -m near 'the number 5'
 
 # Invalid combinations must be rejected.
 refused 3 train --from small -f lines -o x
-has err 'training it requires --teacher'
+has err 'its training requires --teacher'
 refused 2 train --from small --label-weight 1 -f lines -o x
 has err '--label-weight requires --teacher'
 refused 2 train --from small --teacher whole -f lines -o x

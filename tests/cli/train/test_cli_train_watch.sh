@@ -101,11 +101,11 @@ has err '--eval and --eval-share are mutually exclusive'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --eval-share 1 -o x
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f text --eval nowhere -o x
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f other --length 16 --eval-share 0.9 -o x
-has err 'leaves no sequence to train on'
+has err '--eval-share must leave a sequence for training'
 refused 2 train --shape bert:1x1x8 --tokenizer wp -f text --sample the -o x
 has err '--sample requires a decoder'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --length 8 --sample 'the number 1 comes before the number 2 and so on' -o x
-has err 'fills the context of the model'
+has err "must leave room for a new token in the model's context"
 echo 'more' >>other
 refused 3 train --resume --steps 34 -o file
 has err 'data of --eval changed since the checkpoint'
