@@ -24,7 +24,7 @@ static const struct poptOption options[] = {
     {"html", 0, POPT_ARG_STRING, &given.html, 0, "write the steps to FILE as an HTML page", "FILE"},
     {"figure", 0, POPT_ARG_STRING, &given.figure, 0, "draw a tensor of the tour to FILE (.png, .svg or .pdf)", "FILE"},
     {"tensor", 0, POPT_ARG_STRING, &given.tensor, 0,
-     "tensor to draw: NAME or NAME[i,j] (default: the first suitable one)", "NAME"},
+     "tensor to draw: NAME or NAME[i,j] (default: the first suitable tensor)", "NAME"},
     {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace FILE if it exists", NULL},
     POPT_TABLEEND};
 
@@ -91,7 +91,7 @@ static int list(cli_session *s)
         cli_put_prose(s, SUMMARY, SUMMARY, "%s", e->summary);
     }
     fputc('\n', s->out);
-    cli_put_prose(s, 0, 0, "mha tour NAME shows one tour, mha tour all shows all; --html FILE writes a page.");
+    cli_put_prose(s, 0, 0, "mha tour NAME shows one tour, mha tour all shows all tours; --html FILE writes a page.");
     return CLI_DONE;
 }
 
@@ -136,7 +136,7 @@ static int check_options(cli_session *s)
     s->options.force = given.force;
     if (s->arg_count > 1)
         return cli_usage(s, "unexpected argument \"%s\": give one tour, or all", cli_shown(s->args[1]));
-    if (s->arg_count == 0 && given.html) return cli_usage(s, "-o requires a tour to show: a name, or all");
+    if (s->arg_count == 0 && given.html) return cli_usage(s, "--html requires the name of a tour, or all");
     if (given.force && !s->options.out) return cli_usage(s, "--force requires --html or --figure");
     if (given.tensor && !given.figure) return cli_usage(s, "--tensor requires --figure");
     return given.figure ? check_figure(s) : CLI_DONE;
@@ -172,10 +172,10 @@ const cli_command cli_tour = {
     .name = "tour",
     .summary = "show attention step by step, with all shapes and values",
     .usage = "[NAME|all]",
-    .details = "Without a name, lists the tours. Each step explains what happens, names the C function that computes "
-               "it (after ->), and prints its tensors in the format of PyTorch. All tensors are sampled with PyTorch's "
-               "generator from fixed seeds, so the digits match the published walk-throughs. (The tour induction uses "
-               "the built-in model.) The last line names an equivalent program in examples/.\n"
+    .details = "Without a name, the command lists the tours. Each step explains what happens, names the C function "
+               "that computes it (after ->), and prints its tensors in the format of PyTorch. All tensors are sampled "
+               "with PyTorch's generator from fixed seeds, so the digits match the published walk-throughs. (The tour "
+               "induction uses the built-in model.) The last line names an equivalent program in examples/.\n"
                "--html writes a self-contained page with the same steps and maps of the tensors; - is stdout. "
                "--figure draws one map of weights or the softmax curve.\n"
                "--json prints {tours: [{name, summary, example, steps: [{title, text, call, tensors: [{name, "

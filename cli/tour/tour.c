@@ -70,7 +70,7 @@ static tour_step *last(tour *t)
 
 /* ---- tensors ---- */
 
-/* Adds a tensor to the last step and allocates its elements. After a failure, returns a tensor outside all steps. */
+/* Adds a tensor to the last step and allocates its elements. After a failure, returns t->nowhere, which has none. */
 static tour_tensor *add(tour *t, const char *name, int rank, const int64_t *shape)
 {
     tour_tensor tensor = {.name = name, .rank = rank, .count = 1};
@@ -106,7 +106,7 @@ tour_tensor *tour_show_weights(tour *t, const char *name, const float *values, i
     return tensor;
 }
 
-/* Copies the words into one block: the pointers, then the strings. */
+/* Stores the copy in one block of memory: first the pointers, then the strings. */
 void tour_name_words(tour *t, tour_tensor *tensor, const char *const *words)
 {
     if (!tensor->values || tensor->words) return;

@@ -1,7 +1,7 @@
 /* tour.h - the walk-throughs of `mha tour` as data: the text and tensors of every step.
  *
- * A tour is a list of steps. tour_text.c, tour_json.c and tour_page.c print that list and do not depend on its
- * contents. The steps are made by tour_of_*.c, which use only the public headers of the library and print nothing; they
+ * A tour is a list of steps. tour_text.c, tour_json.c and tour_page.c write this list and do not depend on its
+ * contents. The files tour_of_*.c create the steps; they use only the public headers of the library, print nothing, and
  * are the tutorial of the C API. Each tour names an equivalent program in examples/.
  *
  * A failed library call ends the tour; its message is in tour.error. */
@@ -71,7 +71,7 @@ typedef struct tour_entry {
 } tour_entry;
 extern const tour_entry tour_entries[];
 
-/* Returns NULL if memory is exhausted. Check ->error: after a failure the tour has only the steps before it. */
+/* Runs a tour. Returns NULL if memory is exhausted. Any other failure sets ->error and ends the tour. */
 tour *tour_make(mha_ctx *ctx, const tour_entry *entry, const char *model);
 void tour_free(tour *t);
 
@@ -83,7 +83,7 @@ void tour_free(tour *t);
         if ((call) != MHA_OK) return; \
     } while (0)
 
-/* Begins a step; `format` as for printf. */
+/* Begins a step; `format` is a printf format. */
 void tour_say(tour *t, const char *title, const char *call, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -96,9 +96,9 @@ void tour_say(tour *t, const char *title, const char *call, const char *format, 
     }
 tour_tensor *tour_show(tour *t, const char *name, const float *values, int rank, const int64_t *shape);
 tour_tensor *tour_show_weights(tour *t, const char *name, const float *values, int rank, const int64_t *shape);
-/* Copies the labels of the last two axes; their number is the length of the last axis. */
+/* Labels the last two axes with copies of `words`, which has as many elements as the last axis. */
 void tour_name_words(tour *t, tour_tensor *tensor, const char *const *words);
-/* Sets the look TOUR_HEADS: `heads` colors, which change every `head_step` elements. */
+/* Sets the look TOUR_HEADS with one color per head; the head changes every `head_step` elements. */
 void tour_color_heads(tour_tensor *tensor, int64_t heads, int64_t head_step);
 /* Adds a scalar to the last step. */
 void tour_show_number(tour *t, const char *name, double value);
@@ -119,7 +119,7 @@ void tour_count_layer(tour *t, const char *name);
 
 /* ---- functions for output ---- */
 
-/* Prints the tensor as PyTorch does, in lines of about `columns`; abbreviated beyond 200 elements. */
+/* Prints the tensor as PyTorch does, in lines of about `columns`; omits inner elements if it has more than 200. */
 void tour_tensor_print(FILE *out, const tour_tensor *tensor, int columns);
 
 #endif

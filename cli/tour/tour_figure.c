@@ -21,7 +21,7 @@ static bool can_draw(const tour_tensor *t)
     return t->look == TOUR_CURVE || is_map(t);
 }
 
-/* Finds the tensor named by the first `length` bytes of `name`. */
+/* Returns the tensor named by the first `length` bytes of `name`, or for NULL the first tensor that can be drawn. */
 static const tour_tensor *find(const tour *t, const char *name, size_t length)
 {
     for (int s = 0; s < t->step_count; s++)
@@ -33,7 +33,7 @@ static const tour_tensor *find(const tour *t, const char *name, size_t length)
     return NULL;
 }
 
-/* Returns the number of the matrix at index "[1, 0]", 0 for ""; -1 if out of range. */
+/* Returns the number of the matrix at an index such as "[1, 0]"; 0 for ""; -1 if the index is invalid. */
 static int64_t matrix_of(const tour_tensor *t, const char *index)
 {
     int64_t matrix = 0;
@@ -69,7 +69,7 @@ static const char *draw_curve(const cli_session *s, const tour_tensor *t, const 
     return wrong;
 }
 
-/* Labels rows and columns with words or numbers. */
+/* Draws a matrix as a map; rows and columns are labeled with words or numbers. */
 static const char *draw_map(const cli_session *s, const tour_tensor *t, int64_t matrix, const char *title,
                             unsigned char **data, size_t *bytes)
 {

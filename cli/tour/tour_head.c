@@ -1,5 +1,5 @@
-/* tour_head.c - one head step by step: initializes five words and three matrices, projects the words, and runs the
- * operator. */
+/* tour_head.c - computes one head step by step: initializes five words and three matrices, projects the words, and runs
+ * the operator. */
 #include "tour/tour_head.h"
 
 const char *const tour_head_words[TOKENS] = {"Once", "upon", "a", "time", "there"};

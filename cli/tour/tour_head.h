@@ -1,5 +1,4 @@
-/* tour_head.h - five words passed through one head step by step, shared by the tours of one head. All data are sampled
- * from a fixed seed. */
+/* tour_head.h - computes one head on five words, for the tours of one head. All data is sampled from a fixed seed. */
 #ifndef CLI_TOUR_TOUR_HEAD_H
 #define CLI_TOUR_TOUR_HEAD_H
 
@@ -21,10 +20,10 @@ extern const char *const tour_head_words[TOKENS];
 /* Initializes words and matrices, and computes q, k and v. */
 mha_status tour_head_begin(tour *t, tour_head *h);
 
-/* Describes one head over the five words with scores and weights as outputs; the caller adds the options of a step.
- */
+/* Returns the description of one head over the five words with scores and weights as outputs; the caller adds the
+ * options of a step. */
 mha_attn_desc tour_head_desc(void);
-/* Runs the operator: output, weights, and scores at the stage named by `desc`. */
+/* Runs the operator, which computes the output, the weights, and the scores at the stage desc->scores. */
 mha_status tour_head_attend(tour *t, tour_head *h, const mha_attn_desc *desc);
 
 #endif

@@ -1,5 +1,5 @@
-/* tour_of_choices.c - the plain layer, and variants compared with it at the same width, head count and input: shared
- * keys and values, experts, pruned heads, and a head count per sequence. */
+/* tour_of_choices.c - tours of the plain layer, and of variants compared with it at the same width, head count and
+ * input: shared keys and values, experts, pruned heads, and a head count per sequence. */
 #include "tour/tours.h"
 
 enum { MOST = 256 }; /* maximum number of elements of an input or output */
@@ -89,9 +89,9 @@ void tour_standard_mha(tour *t)
     TOUR_TRY(run(t, 13, &x));
 
     tour_say(t, "Queries by head", "mha_standard_mha_create (.d_model = 8, .num_heads = 4), mha_variant_init",
-             "Four projections [8, 8] with biases. Each of the four heads gets two of the eight columns: "
-             "queries [3, 3, 8] become [3, 4, 3, 2], which is batch, head, token, feature; likewise keys "
-             "and values.");
+             "The layer has four projections [8, 8] with biases. Each of the four heads gets two of the eight "
+             "columns: queries [3, 3, 8] become [3, 4, 3, 2] (batch, head, token, feature). Keys and values are split "
+             "in the same way.");
     tour_show(t, "query", x.query, TOUR_SHAPE(BATCH, LQ, WIDTH));
     tour_show_trace(t, "q", MHA_STEP_Q);
 
@@ -104,7 +104,7 @@ void tour_standard_mha(tour *t)
 
     tour_say(t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
              "The heads are concatenated to [3, 3, 8] and multiplied by the output projection. The layer has 4 (8 * 8 "
-             "+ 8) parameters for any number of heads, since more heads are narrower.");
+             "+ 8) parameters for any number of heads, because more heads are narrower.");
     tour_show(t, "output", x.output, TOUR_SHAPE(BATCH, LQ, WIDTH));
     tour_count_layer(t, "four heads");
     TOUR_TRY(plain_layer(t, WIDTH, 2));
@@ -141,9 +141,9 @@ void tour_grouped_query(tour *t)
     TOUR_TRY(run(t, 42, &x));
 
     tour_say(t, "Fewer keys and values", "mha_grouped_query_create (.num_heads = 4, .num_kv_heads = 2)",
-             "Four query heads, but only two key/value heads, each shared by two query heads: q is [2, 4, "
+             "The layer has four query heads but only two key/value heads, each shared by two query heads: q is [2, 4, "
              "3, 2], k and v are [2, 2, 5, 2]. A decoder caches k and v of every token, so half as many key/value "
-             "heads need half the cache.");
+             "heads require half the cache.");
     tour_show_qkv(t);
 
     tour_say(t, "Weights of every query head", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
@@ -153,8 +153,8 @@ void tour_grouped_query(tour *t)
     tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
 
     tour_say(t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
-             "The output is [2, 3, 8], as in plain attention. The savings are in the projections of k and "
-             "v. A single key/value head for all query heads is called multi-query attention.");
+             "The output is [2, 3, 8], as in plain attention. Only the projections of k and v are smaller. A single "
+             "key/value head for all query heads is called multi-query attention.");
     show_output(t, &x, plain, "two k/v heads for four");
     tour_count_given(t, one);
 }
@@ -168,16 +168,16 @@ static mha_status experts(tour *t, mha_expert_output output)
     return mha_moe_heads_create(t->ctx, &options, tour_layer(t), &t->error);
 }
 
-/* Shows the layer with MHA_EXPERT_SLOT, an alternative to the published definition, on its own tokens. */
+/* Shows the layer with MHA_EXPERT_SLOT, an alternative to the published definition, on tokens from a separate seed. */
 static void show_slots(tour *t, inputs *x, tour_count plain, tour_count projected)
 {
     TOUR_TRY(experts(t, MHA_EXPERT_SLOT));
     TOUR_TRY(run(t, 23, x));
     tour_say(t, "Slots instead of projections", "mha_moe_heads_create (.expert_output = MHA_EXPERT_SLOT)",
              "The published code adds outputs of width 2 to a sum of width 8, which fails. One correction is an output "
-             "projection per expert. The correction shown here is a slot per expert: expert e fills columns 2 e and 2 "
-             "e + 1, and the columns of unselected experts stay 0. There are as many experts as heads. Initialized "
-             "from seed 23.");
+             "projection per expert. The correction shown here is a slot per expert: expert e writes columns 2 e and 2 "
+             "e + 1, and the columns of unselected experts remain 0. There are as many experts as heads. The layer is "
+             "initialized from seed 23.");
     show_chosen(t, "slot_chosen", x->batch);
     tour_show_trace(t, "slot_mixed", MHA_STEP_MIXED);
     tour_show(t, "slot_output", x->output, TOUR_SHAPE(x->batch, x->q_len, x->width));
@@ -195,7 +195,7 @@ void tour_moe_heads(tour *t)
     TOUR_TRY(run(t, 152, &x));
 
     tour_say(t, "Router logits", "mha_moe_heads_create (.num_heads = 4, .top_k = 2), MHA_STEP_LOGITS",
-             "Four heads are the experts. A router maps the mean of a sequence's queries to one logit per "
+             "The four heads are experts. A router maps the mean of a sequence's queries to one logit per "
              "expert: [3, 4] for three sequences.");
     tour_show_trace(t, "logits", MHA_STEP_LOGITS);
 
@@ -207,16 +207,16 @@ void tour_moe_heads(tour *t)
     tour_show_trace(t, "gates", MHA_STEP_GATES);
 
     tour_say(t, "Weights of the chosen experts", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
-             "[sequence, chosen expert, query, key]: each expert is plain attention of width 2.");
+             "The axes are [sequence, chosen expert, query, key]. Each expert computes plain attention of width 2.");
     tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
 
-    tour_say(t, "Mixed", "MHA_STEP_MIXED",
+    tour_say(t, "Weighted sum of the experts", "MHA_STEP_MIXED",
              "Each expert has its own output projection from width 2 to 8; the outputs are summed, weighted "
              "by the gates: [3, 4, 8].");
     tour_show_trace(t, "mixed", MHA_STEP_MIXED);
 
     tour_say(t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
-             "One output projection, as in plain attention. The layer has more parameters than plain "
+             "One output projection follows, as in plain attention. The layer has more parameters than plain "
              "attention, since every expert has its own projections, but only the selected experts are computed.");
     show_output(t, &x, plain, "two of four experts");
     show_slots(t, &x, plain, tour_counted(t, "with projections"));
@@ -244,13 +244,14 @@ void tour_head_pruning(tour *t)
     show_chosen(t, "chosen", x.batch);
 
     tour_say(t, "Weights of the kept heads", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
-             "[sequence, kept head, query, key]. The published code computes all heads and multiplies two "
-             "of them by 0; here the other two heads are not projected and not computed.");
+             "The axes are [sequence, kept head, query, key]. The published code computes all heads and multiplies two "
+             "of them by 0. Here, the two removed heads are neither projected nor computed.");
     tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
 
     tour_say(t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
-             "The columns of removed heads count as 0, so the output is the sum over the kept heads plus "
-             "the bias: [3, 4, 8]. The predictor adds a few parameters; the flops are about half.");
+             "The columns of removed heads are treated as 0, so the output is the sum over the kept heads plus the "
+             "bias: [3, 4, 8]. The predictor adds a few parameters; the flops are about half of those of plain "
+             "attention.");
     show_output(t, &x, plain, "two of four heads");
 }
 
@@ -272,7 +273,7 @@ void tour_adaptive_heads(tour *t)
 
     tour_say(t, "Predictor logits", "mha_adaptive_heads_create (.head_options = {4, 8, 16})",
              "A small network (linear 16 to 128, ReLU, linear 128 to 3) maps the mean of a sequence's "
-             "queries to a logit for each option: 4 heads, 8 heads or 16 heads. [4, 3] for four sequences.");
+             "queries to a logit for each option, 4, 8 or 16 heads: [4, 3] for four sequences.");
     tour_show_trace(t, "logits", MHA_STEP_LOGITS);
 
     tour_say(t, "Number of heads per sequence", "mha_trace_chosen, mha_trace_heads",
@@ -283,7 +284,7 @@ void tour_adaptive_heads(tour *t)
     tour_show(t, "heads", heads, TOUR_SHAPE(4))->look = TOUR_WHOLE;
 
     tour_say(t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
-             "The output is [4, 4, 16]. The matrix products cost the same for every split; the predictor is "
-             "added cost, and at this toy width it is larger than the layer itself.");
+             "The output is [4, 4, 16]. The matrix products have the same cost for every split. The predictor adds a "
+             "cost, which at this small width is larger than the cost of the layer itself.");
     show_output(t, &x, plain, "4, 8 or 16 heads");
 }

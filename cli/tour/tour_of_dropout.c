@@ -1,4 +1,4 @@
-/* tour_of_dropout.c - dropout: on a matrix of ones, on the weights of five words, and inside the operator. */
+/* tour_of_dropout.c - the tour of dropout on a matrix of ones, on the weights of five words, and in the operator. */
 #include "tour/tour_head.h"
 #include "tour/tours.h"
 
@@ -13,7 +13,8 @@ static void show_ones(tour *t)
     mha_rng rng;
     for (int n = 0; n < SIDE * SIDE; n++)
         ones[n] = 1;
-    tour_say(t, "Ones", NULL, "Dropout with rate 0.2, first on a matrix of ones, where its effect is visible.");
+    tour_say(t, "Ones", NULL,
+             "Dropout with rate 0.2 is first applied to a matrix of ones, where its effect is visible.");
     tour_show(t, "ones", ones, TOUR_SHAPE(TOKENS, TOKENS));
 
     float dropped[TOKENS * TOKENS];
@@ -23,10 +24,10 @@ static void show_ones(tour *t)
         zeros += dropped[n] == 0;
         sum += (double)dropped[n] / (TOKENS * TOKENS);
     }
-    tour_say(t, "Dropped at random", "mha_rng_manual_seed, mha_rng_dropout",
-             "Each element becomes 0 with probability 0.2, and the others are multiplied by 1 / (1 - 0.2) = "
-             "1.25, so that the expected mean stays 1. Of 25 elements seed 123 drops %d, not 5, and the "
-             "mean is %.2f.",
+    tour_say(t, "Ones after dropout", "mha_rng_manual_seed, mha_rng_dropout",
+             "Each element becomes 0 with probability 0.2; all other elements are multiplied by 1 / (1 - 0.2) = 1.25, "
+             "so that the expected mean remains 1. With seed 123, %d of the 25 elements become 0, not 5, and the mean "
+             "is %.2f.",
              zeros, sum);
     tour_show(t, "dropped", dropped, TOUR_SHAPE(TOKENS, TOKENS));
     tour_show(t, "zeros", &(float){(float)zeros}, 0, NULL)->look = TOUR_WHOLE;
@@ -47,8 +48,8 @@ static void show_dropped_weights(tour *t, tour_head *h)
     mha_rng_manual_seed(&rng, TOUR_SEED);
     TOUR_TRY(mha_rng_dropout(&rng, rate, MHA_RNG_ROUTE_DEFAULT, h->weights, dropped, TOKENS * TOKENS, &t->error));
     tour_say(t, "Weights after dropout", "mha_rng_dropout",
-             "The same mask on the attention weights: 0 at the same two positions, 1.25 times the weight "
-             "elsewhere. Rows no longer sum to 1, but their expected sum is 1.");
+             "The same mask is applied to the attention weights: the result is 0 at the same two positions and 1.25 "
+             "times the weight elsewhere. Rows no longer sum to 1, but their expected sum is 1.");
     tour_name_words(t, tour_show(t, "dropped_weights", dropped, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 }
 
@@ -87,8 +88,8 @@ void tour_dropout(tour *t)
     TOUR_TRY(mha_attention(t->ctx, &desc, &args, &t->error));
     tour_say(t, "Inside the operator", "mha_rng_dropout_mask, mha_attention, .dropout = 0.2, MHA_ATTN_DROPOUT_KEEP",
              "The operator can apply a given mask while it sums the values. It can also sample the mask from a seed "
-             "and the position of each weight; the backward pass then samples the same mask. The weights that it "
-             "returns are without dropout.");
+             "and the position of each weight; the backward pass then samples the same mask. The returned weights are "
+             "the weights before dropout.");
     tour_name_words(t, tour_show_weights(t, "keep", seen, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
     tour_show(t, "output", h.out, TOUR_SHAPE(TOKENS, WIDTH));
 }

@@ -1,5 +1,5 @@
-/* tour_of_induction.c - how the built-in model copies: a previous-token head, induction heads that attend to the token
- * after an earlier copy, and the effect of removing them. */
+/* tour_of_induction.c - the tour of copying in the built-in model: a previous-token head, induction heads that attend
+ * to the token after an earlier copy, and the effect of removing the induction heads. */
 #include <math.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ typedef struct walk {
     char *words[MOST_TOKENS];
 } walk;
 
-/* Reads the text of each token, without a leading space. */
+/* Decodes the text of each token. */
 static mha_status read_words(walk *w)
 {
     const mha_encoding *tokens = mha_heads_tokens(w->heads);
@@ -55,7 +55,7 @@ static void close_walk(walk *w)
     mha_model_free(w->model);
 }
 
-/* Finds the head with this label and the largest metric. */
+/* Finds the head with this label and the largest value of the metric; returns the value. */
 static double best(const walk *w, mha_head_label label, mha_head_metric metric, int64_t *layer, int64_t *head)
 {
     double most = 0;
@@ -117,12 +117,12 @@ static void show_map(walk *w, mha_head_label label, const char *name)
     if (induction)
         tour_say(w->t, "Induction heads", "mha_heads_measure, mha_heads_map",
                  "Head %lld.%lld attends from a token to the token after its earlier copy, which the previous-token "
-                 "head has marked as the successor of this token. On repeated random tokens %.3f of its "
-                 "weight is there. This is induction (Olsson et al. 2022).",
+                 "head has marked as the successor of this token. On repeated random tokens, %.3f of the weight of "
+                 "the head is on the successor. This is induction (Olsson et al. 2022).",
                  (long long)l, (long long)h, most);
     else
         tour_say(w->t, "A previous-token head", "mha_heads_measure, mha_heads_map",
-                 "Head %lld.%lld: %.3f of its weight is on the previous token, so the state of each token also "
+                 "Head %lld.%lld has %.3f of its weight on the previous token, so the state of each token also "
                  "contains the previous token. A row is a query token; the map is causal, 0 above the "
                  "diagonal, and rounded to three decimals.",
                  (long long)l, (long long)h, most);
@@ -153,8 +153,8 @@ static void show_next(walk *w)
     chances[1] = (float)p;
     TOUR_TRY(mha_tokenizer_decode(mha_model_tokenizer(w->model), &next, 1, 1, &word, NULL, &t->error));
     tour_say(t, "The effect on the next token", "mha_model_forward (.gates)",
-             "After the earlier copy, the next token was \"%s\". Its probability is %.3f; with the gates of the "
-             "induction heads set to 0 it is %.3f.",
+             "The token after the earlier copy was \"%s\". The model predicts this token with probability %.3f, and "
+             "with probability %.3f if the gates of the induction heads are 0.",
              word, (double)chances[0], (double)chances[1]);
     mha_tokenizer_text_free(mha_model_tokenizer(w->model), word);
     tour_show(t, "chances", chances, TOUR_SHAPE(2));

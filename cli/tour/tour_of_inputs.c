@@ -1,5 +1,5 @@
-/* tour_of_inputs.c - the general layer: queries, keys and values from three inputs of two lengths, and a padding mask.
- */
+/* tour_of_inputs.c - the tour of the general layer: queries, keys and values from three inputs of two lengths, and a
+ * padding mask. */
 #include "tour/tours.h"
 
 enum { SEED = 3, BATCH = 2, LQ = 3, LK = 5, D_IN = 6, D_OUT = 8, HEADS = 2 };
@@ -25,14 +25,14 @@ static mha_status draw(tour *t, inputs *in)
 static void show_projections(tour *t)
 {
     tour_say(t, "Projected and split", "mha_qkv_attention_create, mha_variant_init, mha_variant_forward",
-             "Three matrices [8, 6] with biases, one for each input; the eight features are split into two "
-             "heads of four. Queries are [2, 2, 3, 4], keys and values [2, 2, 5, 4]: batch, head, token, "
+             "The layer has three matrices [8, 6] with biases, one for each input; the eight features are split into "
+             "two heads of four. Queries are [2, 2, 3, 4], keys and values [2, 2, 5, 4]: batch, head, token, "
              "feature.");
     tour_show_qkv(t);
 
     tour_say(t, "Scaled scores", "mha_variant_forward (.want_scores = 1), MHA_STEP_SCORES",
-             "q k^T / sqrt(4), [2, 2, 3, 5]: three queries and five keys. Queries and keys must have the same width, "
-             "but their counts may differ, as when a translation attends to its source.");
+             "The scores q k^T / sqrt(4) are [2, 2, 3, 5]: three queries and five keys. Queries and keys must have the "
+             "same width, but their counts may differ, for example if a translation attends to its source text.");
     tour_show_trace(t, "scores", MHA_STEP_SCORES);
     tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
 }
@@ -76,8 +76,8 @@ void tour_qkv_attention(tour *t)
     tour_show_trace(t, "masked_weights", MHA_STEP_WEIGHTS);
 
     tour_say(t, "Output", "mha_variant_forward",
-             "weights v of each head, with the heads concatenated: [2, 3, 8]. The output is as long as the queries and "
-             "as wide as all heads together. This layer has no output projection.");
+             "The output is the product weights v of each head, with the heads concatenated: [2, 3, 8]. It is as long "
+             "as the queries and as wide as all heads together. This layer has no output projection.");
     tour_show(t, "output", output, TOUR_SHAPE(BATCH, LQ, D_OUT));
     tour_count_layer(t, "q/k/v attention");
 }

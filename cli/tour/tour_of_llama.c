@@ -1,4 +1,4 @@
-/* tour_of_llama.c - attention of the LLaMA family: rotary positions, cached keys and values. */
+/* tour_of_llama.c - the tour of attention in the LLaMA family: rotary position embeddings, cached keys and values. */
 #include <string.h>
 
 #include "tour/tours.h"
@@ -18,7 +18,7 @@ static mha_status make(tour *t, int rotary, float *x)
     return status;
 }
 
-/* ---- rotary positions ---- */
+/* ---- rotary position embeddings ---- */
 
 static void show_angles(tour *t)
 {
@@ -26,9 +26,9 @@ static void show_angles(tour *t)
     const mha_rope_options rope = {.size = sizeof rope, .head_dim = D};
     TOUR_TRY(mha_rope_angles(&rope, NULL, TOKENS, cosine, sine, &t->error));
     tour_say(t, "An angle for each position", "mha_rope_angles",
-             "The projections carry no position yet. Elements i and i + 2 of a head are the coordinates of "
-             "a point in the plane, rotated by position * 10000^(-i / 2): pair 0 by one radian per token, pair 1 by "
-             "0.01 radian. Cosines and sines are [6, 2].");
+             "The projections do not depend on positions. Elements i and i + 2 of a head are the coordinates of a "
+             "point in the plane, rotated by position * 10000^(-i / 2): pair 0 by one radian per token, pair 1 by 0.01 "
+             "radian. Cosines and sines are [6, 2].");
     tour_show(t, "cos", cosine, TOUR_SHAPE(TOKENS, D / 2));
     tour_show(t, "sin", sine, TOUR_SHAPE(TOKENS, D / 2));
 }
@@ -39,12 +39,13 @@ static void show_plain(tour *t, float *x)
     TOUR_TRY(make(t, 0, x));
     const mha_variant_input in = {.size = sizeof in, .batch = BATCH, .q_len = TOKENS, .query = x};
     TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
-    tour_say(t, "Tokens", "mha_rng_randn", "[2, 6, 8]: two sequences of six tokens with eight features each.");
+    tour_say(t, "Tokens", "mha_rng_randn",
+             "The input is [2, 6, 8]: two sequences of six tokens with eight features each.");
     tour_show(t, "x", x, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
 
     tour_say(t, "Queries, keys, values by head", "mha_llama_attention_create, mha_variant_init",
-             "Four matrices [8, 8] without biases. Each projection is viewed as [2, 6, 2, 4] and transposed "
-             "to [2, 2, 6, 4]: batch, head, token, feature.");
+             "The layer has four matrices [8, 8] without biases. Each projection is viewed as [2, 6, 2, 4] and "
+             "transposed to [2, 2, 6, 4]: batch, head, token, feature.");
     tour_show_qkv(t);
 }
 
@@ -53,27 +54,27 @@ static void show_whole(tour *t, const float *x, float *output)
     const mha_variant_input in = {
         .size = sizeof in, .batch = BATCH, .q_len = TOKENS, .query = x, .want_scores = 1, .want_weights = 1};
     TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
-    tour_say(t, "Turned", "mha_rope_turn, or mha_llama_attention_create (.rotary = 1)",
+    tour_say(t, "Rotated queries and keys", "mha_rope_turn, or mha_llama_attention_create (.rotary = 1)",
              "Queries and keys are rotated, values are not. Token 0 is unchanged. The dot product of a "
              "rotated query and a rotated key depends only on their distance, not on their positions.");
     tour_show_trace(t, "q_turned", MHA_STEP_Q);
     tour_show_trace(t, "k_turned", MHA_STEP_K);
 
     tour_say(t, "Weights", "mha_llama_attention_create (.causal = 1), MHA_STEP_SCORES, MHA_STEP_WEIGHTS",
-             "q k^T / sqrt(4), [2, 2, 6, 6]; then the causal mask and softmax in float32.");
+             "The scores q k^T / sqrt(4) are [2, 2, 6, 6]. The causal mask and softmax in float32 give the weights.");
     tour_show_trace(t, "scores", MHA_STEP_SCORES);
     tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
 
     tour_say(t, "Concatenated heads and output", "MHA_STEP_CONTEXT, mha_variant_forward",
-             "weights v is [2, 2, 6, 4]; it is transposed back and viewed as rows of eight: the context [2, "
-             "6, 8]. Then it is multiplied by o_proj.");
+             "The product weights v is [2, 2, 6, 4]. It is transposed back and viewed as rows of eight, the context "
+             "[2, 6, 8], which is then multiplied by o_proj.");
     tour_show_trace(t, "context", MHA_STEP_CONTEXT);
     tour_show(t, "output", output, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
 }
 
 /* ---- KV cache ---- */
 
-/* Cached keys and values of earlier calls. */
+/* Keys and values cached by earlier calls. */
 typedef struct cache {
     float k[BATCH * HEADS * TOKENS * D], v[BATCH * HEADS * TOKENS * D];
 } cache;
@@ -90,14 +91,14 @@ static void keep(const tour *t, mha_step step, float *to)
     }
 }
 
-/* Copies rows first .. first + n - 1 of every sequence. */
+/* Copies rows `first` to first + n - 1 of every sequence. */
 static void take(float *to, const float *from, int64_t first, int64_t n)
 {
     for (int64_t b = 0; b < BATCH; b++)
         memcpy(to + b * n * WIDTH, from + (b * TOKENS + first) * WIDTH, (size_t)(n * WIDTH) * sizeof *to);
 }
 
-/* Runs rows past .. past + n - 1 and caches their keys and values. */
+/* Runs the layer on rows `past` to past + n - 1 and caches their keys and values. */
 static mha_status advance(tour *t, cache *c, const float *x, int64_t past, int64_t n, float *output)
 {
     float rows[BATCH * TOKENS * WIDTH];
@@ -124,15 +125,15 @@ static void show_cache(tour *t, const float *x, const float *whole, tour_count a
     TOUR_TRY(advance(t, &c, x, 0, PAST, first));
     tour_say(t, "Five cached tokens", "MHA_STEP_K, MHA_STEP_V of the trace",
              "A decoder that generates one token at a time would compute the keys and values of all earlier "
-             "tokens at every step. They do not change, so they are cached, with the keys already rotated: "
-             "[2, 2, 5, 4] each.");
+             "tokens at every step. These keys and values do not change, so they are cached, with the keys already "
+             "rotated: [2, 2, 5, 4] each.");
     tour_show(t, "key_cache", c.k, TOUR_SHAPE(BATCH, HEADS, PAST, D));
     tour_show(t, "value_cache", c.v, TOUR_SHAPE(BATCH, HEADS, PAST, D));
 
     TOUR_TRY(advance(t, &c, x, PAST, 1, one));
     take(last, whole, PAST, 1);
     tour_say(t, "The sixth token alone", "mha_variant_input, .past_len = 5, .past_key, .past_value",
-             "One query against six keys, five of them cached: weights [2, 2, 1, 6], output [2, 1, 8]. It "
+             "One query attends to six keys, five of them cached: weights [2, 2, 1, 6], output [2, 1, 8]. It "
              "%s row 5 of the whole sequence computed in one call.",
              memcmp(one, last, sizeof one) == 0 ? "is bitwise identical to" : "differs from");
     tour_show_trace(t, "weights_of_one", MHA_STEP_WEIGHTS);
@@ -184,15 +185,14 @@ static void show_pages(tour *t, const float *x)
     const bool same = mha_trace_step(t->trace, MHA_STEP_CONTEXT, &whole) && whole.stride[1] == WIDTH &&
                       whole.stride[0] == (int64_t)TOKENS * WIDTH && memcmp(context, whole.data, sizeof context) == 0;
     tour_say(t, "In pages, token by token", "mha_cache_create, mha_cache_append, mha_cache_bind, mha_attention",
-             "A model stores keys and values in pages of 128 tokens, so that a sequence grows without being "
-             "copied. Here the six tokens are appended one by one, and each attends to all cached tokens. The "
-             "cache holds %lld pages for the two sequences. The context %s the context computed in one call.",
+             "A model stores keys and values in pages of 128 tokens, so that a sequence can grow without being "
+             "copied. Here, the six tokens are appended one at a time, and each token attends to all cached tokens. "
+             "The cache has %lld pages for the two sequences. The context %s the context computed in one call.",
              held, same ? "is bitwise identical to" : "differs from");
     tour_show(t, "context_in_pages", context, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
 }
 
-/* Shows four query heads and two key/value heads without rotation: a second walk-through of this layer, compared
- * with the plain layer. */
+/* Shows the layer with four query heads, two key/value heads and no rotation, compared with the plain layer. */
 static void show_grouped(tour *t)
 {
     enum { SHORT = 4, OTHER_SEED = 61 };
@@ -215,9 +215,9 @@ static void show_grouped(tour *t)
     TOUR_TRY(mha_rng_randn(&rng, x, BATCH * SHORT * WIDTH, &t->error));
     TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
     tour_say(t, "Shared keys and values", "mha_llama_attention_create (.num_heads = 4, .num_kv_heads = 2)",
-             "Larger models of the family share keys and values between query heads: four query heads and "
-             "two key/value heads halve the cache. The layer here has no rotation and no mask, and is compared with "
-             "the plain layer.");
+             "Larger models of the family share keys and values between query heads: two key/value heads for four "
+             "query heads halve the cache. The layer shown here has no rotation and no mask, and is compared with the "
+             "plain layer.");
     tour_show_trace(t, "grouped_weights", MHA_STEP_WEIGHTS);
     tour_show(t, "grouped_output", output, TOUR_SHAPE(BATCH, SHORT, WIDTH));
     tour_count_given(t, count);

@@ -1,4 +1,4 @@
-/* tour_of_many_heads.c - several heads: as a list of heads, then as one matrix that is split. */
+/* tour_of_many_heads.c - tours of several heads: first as a list of heads, then as one matrix that is split. */
 #include "tour/tours.h"
 
 enum { SEED = 123, BATCH = 2, WORDS = 6, D_IN = 3, D_OUT = 4, HEADS = 2, HEAD_DIM = D_OUT / HEADS };
@@ -14,8 +14,8 @@ static const char *const words[WORDS] = {"Your", "journey", "starts", "with", "o
 static void show_sentences(tour *t)
 {
     tour_say(t, "Two sentences", NULL,
-             "[2, 6, 3]: a batch of two sentences of six words, with three features for each word of \"Your "
-             "journey starts with one step\". The two sentences are the same, and so are their results.");
+             "The input is [2, 6, 3]: a batch of two sentences of six words, with three features for each word of "
+             "\"Your journey starts with one step\". The two sentences are identical, and so are their results.");
     tour_show(t, "x", sentences, TOUR_SHAPE(BATCH, WORDS, D_IN));
 }
 
@@ -68,8 +68,9 @@ void tour_stacked_heads(tour *t)
     TOUR_TRY(run(t, output));
 
     tour_say(t, "Matrices of each head", "mha_stacked_heads_create (.plain_matrices = 1), mha_variant_init",
-             "Two heads, each with its own three matrices [3, 2] for query, key and value, initialized head "
-             "by head with values from [0, 1). With its own matrices, each head can attend to different features.");
+             "The layer has two heads, each with its own three matrices [3, 2] for query, key and value, initialized "
+             "head by head with values from [0, 1). With its own matrices, each head can attend to different "
+             "features.");
     tour_show_parameter(t, "heads.0.w_q");
     tour_show_parameter(t, "heads.0.w_k");
     tour_show_parameter(t, "heads.0.w_v");
@@ -78,22 +79,22 @@ void tour_stacked_heads(tour *t)
     tour_show_parameter(t, "heads.1.w_v");
 
     tour_say(t, "Weights of each head", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
-             "[batch, head, query, key]: each head computes causal attention over the six words, with "
+             "The axes are [batch, head, query, key]. Each head computes causal attention over the six words, with "
              "scores divided by sqrt(2), the square root of its width.");
     tour_name_words(t, tour_show_trace(t, "weights", MHA_STEP_WEIGHTS), words);
 
     tour_say(t, "Concatenated outputs", "mha_variant_forward",
              "The output of each head is [2, 6, 2]; concatenated, it is [2, 6, 4]. Columns 0 and 1 belong to head "
-             "0, columns 2 and 3 to head 1. Nothing mixes the heads yet.");
+             "0, columns 2 and 3 to head 1. The heads are not mixed yet.");
     tour_color_heads(tour_show(t, "output", output, TOUR_SHAPE(BATCH, WORDS, D_OUT)), HEADS, HEAD_DIM);
     tour_count_layer(t, "a list of two heads");
 
     TOUR_TRY(stacked(t, WIDTH, WIDTH, 0, MHA_SCALE_D_OUT));
     TOUR_TRY(run_wide(t, wide));
     tour_say(t, "Wider heads, a different scale", "mha_stacked_heads_create (.scale_rule = MHA_SCALE_D_OUT)",
-             "Two heads of width 3 on random tokens [2, 5, 6], with matrices initialized as in nn.Linear. "
-             "One walk-through divides by sqrt(6) here, the width of all heads together, instead of "
-             "sqrt(3); the layer has an option for this rule, to reproduce the digits.");
+             "This layer has two heads of width 3, on random tokens [2, 5, 6], with matrices initialized as in "
+             "nn.Linear. One published walk-through divides the scores by sqrt(6), the width of all heads together, "
+             "instead of sqrt(3); the layer has an option for this rule, to reproduce the published digits.");
     tour_show(t, "wide_output", wide, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
 }
 
@@ -121,8 +122,8 @@ static mha_status project(tour *t, float *q)
 static void show_split(tour *t, const float *q)
 {
     tour_say(t, "One product for all heads", "mha_linear_create, mha_linear_forward",
-             "One matrix [4, 3] instead of two of [2, 3]: rows 0 and 1 belong to head 0, rows 2 and 3 to "
-             "head 1. q = x q_proj^T is [2, 6, 4], the queries of both heads together; likewise k and v.");
+             "One matrix [4, 3] replaces two matrices [2, 3]: rows 0 and 1 belong to head 0, rows 2 and 3 to head 1. q "
+             "= x q_proj^T is [2, 6, 4], the queries of both heads together. k and v are computed in the same way.");
     tour_show_parameter(t, "q_proj.weight");
     tour_color_heads(tour_show(t, "q", q, TOUR_SHAPE(BATCH, WORDS, D_OUT)), HEADS, HEAD_DIM);
 
@@ -152,11 +153,12 @@ void tour_weight_split(tour *t)
     show_split(t, q);
 
     tour_say(t, "Weights", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
-             "[batch, head, query, key]: causal attention of both heads in one call, scores divided by sqrt(2).");
+             "The axes are [batch, head, query, key]. One call computes causal attention of both heads, with scores "
+             "divided by sqrt(2).");
     tour_name_words(t, tour_show_trace(t, "weights", MHA_STEP_WEIGHTS), words);
 
     tour_say(t, "Concatenated heads", "MHA_STEP_CONTEXT of the trace",
-             "weights v is [2, 2, 6, 2]; it is transposed back, and the last two axes are merged: [2, 6, "
+             "The product weights v is [2, 2, 6, 2]. It is transposed back, and the last two axes are merged: [2, 6, "
              "4].");
     tour_show_trace(t, "context", MHA_STEP_CONTEXT);
 
@@ -171,6 +173,7 @@ void tour_weight_split(tour *t)
     TOUR_TRY(run_wide(t, wide));
     tour_say(
         t, "Wider heads, a different scale", "mha_weight_split_create (.scale_rule = MHA_SCALE_D_OUT)",
-        "Two heads of width 3 on random tokens [2, 5, 6], with scores divided by sqrt(6) as one walk-through does.");
+        "This layer has two heads of width 3, on random tokens [2, 5, 6], with scores divided by sqrt(6) as in one "
+        "published walk-through.");
     tour_show(t, "wide_output", wide, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
 }

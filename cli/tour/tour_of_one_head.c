@@ -1,5 +1,5 @@
-/* tour_of_one_head.c - one head step by step: self-attention and the causal mask. Each step adds one option to a call
- * of the operator; the last step is the layer that computes everything at once. */
+/* tour_of_one_head.c - tours of one head step by step: self-attention and the causal mask. Each step adds one option to
+ * a call of the operator; the last step is the layer that computes all steps in one call. */
 #include <math.h>
 #include <string.h>
 
@@ -48,8 +48,8 @@ static void show_layer(tour *t, const float *x)
     TOUR_TRY(mha_variant_init(t->layer, &rng, &t->error));
     TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
     tour_say(t, "The same head as one layer", "mha_self_attention_create, mha_variant_init, mha_variant_forward",
-             "The head as a trainable layer. Its matrices are initialized as in nn.Linear, between "
-             "-1/2 and 1/2 for four inputs, so the values differ; the steps are the same.");
+             "This layer computes the same steps with trainable matrices. They are initialized as in nn.Linear, "
+             "between -1/2 and 1/2 for four inputs, so the values differ.");
     tour_show(t, "layer_output", output, TOUR_SHAPE(TOKENS, WIDTH));
     tour_count_layer(t, "one head");
 }
@@ -63,8 +63,8 @@ static void show_beginning(tour *t, const tour_head *h)
     tour_show(t, "x", h->x, TOUR_SHAPE(TOKENS, WIDTH));
 
     tour_say(t, "Three matrices", "mha_rng_rand",
-             "One matrix each for queries, keys and values, initialized from [0, 1) after setting the seed "
-             "to 123 again. Training would change them, so the initial values matter little.");
+             "Queries, keys and values have one matrix each, initialized from [0, 1) after setting the seed "
+             "to 123 again. Training would change these matrices, so their initial values matter little.");
     tour_show(t, "w_q", h->w_q, TOUR_SHAPE(WIDTH, WIDTH));
     tour_show(t, "w_k", h->w_k, TOUR_SHAPE(WIDTH, WIDTH));
     tour_show(t, "w_v", h->w_v, TOUR_SHAPE(WIDTH, WIDTH));
@@ -87,8 +87,8 @@ void tour_self_attention(tour *t)
     desc.scale = 1;
     TOUR_TRY(tour_head_attend(t, &h, &desc));
     tour_say(t, "Scores", "mha_attention, .scale = 1, .scores = MHA_SCORES_RAW",
-             "q k^T: [5, 4] times [4, 5] is [5, 5]. Row i, column j is the dot product of query i and key "
-             "j: how well word j matches what word i searches for.");
+             "The scores are q k^T: [5, 4] times [4, 5] is [5, 5]. The element in row i and column j is the dot "
+             "product of query i and key j: how well word j matches what word i searches for.");
     tour_name_words(t, tour_show(t, "scores", h.scores, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 
     desc.scale = 0;
@@ -102,14 +102,14 @@ void tour_self_attention(tour *t)
     show_curve(t);
 
     tour_say(t, "Weights", "mha_attention, .outputs = MHA_ATTN_PROBS",
-             "Softmax of each row. Every row then sums to 1: it contains the weight with which a word attends to each "
-             "word. The word \"upon\" attends to itself with weight %.4f.",
+             "Softmax is applied to each row. Every row then sums to 1 and contains the weights with which a word "
+             "attends to each word. The word \"upon\" attends to itself with weight %.4f.",
              (double)h.weights[TOKENS + 1]);
     tour_name_words(t, tour_show_weights(t, "weights", h.weights, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 
     tour_say(t, "Output", "mha_attention, .out",
-             "weights v: [5, 5] times [5, 4] is [5, 4], the shape of x. Each output row is the mean of the "
-             "values, weighted by a row of the weights. One call of the operator computes all of this and "
+             "The output is weights v: [5, 5] times [5, 4] is [5, 4], the shape of x. Each output row is the mean of "
+             "the values, weighted by a row of the weights. One call of the operator computes all these steps and "
              "stores the weights only on request.");
     tour_show(t, "output", h.out, TOUR_SHAPE(TOKENS, WIDTH));
 
@@ -129,8 +129,8 @@ static void show_mask(tour *t, const tour_head *given, const mha_attn_desc *desc
         seen[n] = isinf(h.scores[n]) ? 0 : 1;
     tour_say(t, "The mask", "mha_attention, .causal = 1, .scores = MHA_SCORES_BIASED, queries of zeros",
              "A model that generates text cannot read ahead: word i may attend to words 0 to i. As a mask of ones and "
-             "zeros this is a lower triangle; as a bias added to the scores it is 0 for an unmasked "
-             "word and -inf for a masked one.");
+             "zeros, this is a lower triangle; as a bias added to the scores, it is 0 for an unmasked word and -inf "
+             "for a masked word.");
     tour_name_words(t, tour_show_weights(t, "seen", seen, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
     tour_name_words(t, tour_show(t, "mask", h.scores, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 }
@@ -145,9 +145,9 @@ static void show_unread(tour *t, const tour_head *given, const mha_attn_desc *de
     TOUR_TRY(tour_head_attend(t, &h, desc));
     for (int i = 0; i < TOKENS; i++)
         same += memcmp(h.out + (ptrdiff_t)(i * WIDTH), given->out + (ptrdiff_t)(i * WIDTH), sizeof *h.out * WIDTH) == 0;
-    tour_say(t, "Masked means unread", "mha_attention, .causal = 1",
-             "The key and the value of the last word are NaN here. %d of 5 rows are bitwise unchanged: only "
-             "the last word attends to itself. Multiplying by a mask of zeros would make all rows NaN.",
+    tour_say(t, "Masked keys and values are not read", "mha_attention, .causal = 1",
+             "The key and the value of the last word are NaN here. %d of 5 rows are bitwise unchanged, because only "
+             "the last word attends to this key. Multiplying by a mask of zeros would make all rows NaN.",
              same);
     tour_show(t, "output_beside_nan", h.out, TOUR_SHAPE(TOKENS, WIDTH));
 }
@@ -166,9 +166,9 @@ static void show_causal_layer(tour *t)
     TOUR_TRY(mha_variant_init(t->layer, &rng, &t->error));
     TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
     tour_say(t, "As a layer, on two sequences", "mha_causal_attention_create, mha_variant_init, mha_variant_forward",
-             "Input [2, 5, 4]: two sequences of five tokens, sampled as torch.randn does from seed 123; the "
-             "layer is then initialized. Row 0 of each sequence has one unmasked token, so its weight is 1 "
-             "and its output the value of that token.");
+             "The input is [2, 5, 4]: two sequences of five tokens, sampled like torch.randn from seed 123; the layer "
+             "is then initialized. Row 0 of each sequence has one unmasked token, so the weight of this token is 1, "
+             "and the output is its value.");
     tour_show(t, "layer_input", x, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
     tour_show_trace(t, "layer_weights", MHA_STEP_WEIGHTS);
     tour_show(t, "layer_output", output, TOUR_SHAPE(BATCH, TOKENS, WIDTH));
@@ -182,7 +182,7 @@ void tour_causal_attention(tour *t)
     TOUR_TRY(tour_head_begin(t, &h));
     TOUR_TRY(tour_head_attend(t, &h, &desc));
     tour_say(t, "Scores without a mask", "mha_attention, .scores = MHA_SCORES_RAW",
-             "The scaled scores of five words, as in the tour self-attention: every word has a score for "
+             "These are the scaled scores of five words, as in the tour self-attention: every word has a score for "
              "every word.");
     tour_name_words(t, tour_show(t, "scaled_scores", h.scores, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 
@@ -192,7 +192,7 @@ void tour_causal_attention(tour *t)
 
     TOUR_TRY(tour_head_attend(t, &h, &desc));
     tour_say(t, "Masked scores", "mha_attention, .causal = 1, .scores = MHA_SCORES_BIASED",
-             "Scores plus mask. Unmasked words keep their score; every later word gets -inf.");
+             "The mask is added to the scores. Unmasked words keep their score; every later word gets -inf.");
     tour_name_words(t, tour_show(t, "masked_scores", h.scores, TOUR_SHAPE(TOKENS, TOKENS)), tour_head_words);
 
     tour_say(t, "Masked weights", "mha_attention, .causal = 1, .outputs = MHA_ATTN_PROBS",

@@ -1,5 +1,5 @@
-/* tour_of_shapes.c - reshaping as in published code, with strides instead of copies: one product for all heads, and a
- * row split into heads. */
+/* tour_of_shapes.c - tours of reshaping as in published code, with strides instead of copies: one product for all
+ * heads, and a row split into heads. */
 #include <string.h>
 
 #include "tour/tours.h"
@@ -12,7 +12,7 @@ static const float a[PAIR * ROWS * COLUMNS] = {0.1855f, 0.8812f, 1.3211f, 0.8098
                                                0.3395f, 0.9652f, 1.6530f, 1.2084f, 0.3129f, 0.8747f, 1.5012f, 1.0955f,
                                                0.2865f, 0.7897f, 1.4100f, 1.0398f, 0.2990f, 0.8040f, 1.4025f, 1.0361f};
 
-/* Computes y = head head^T by a linear layer whose weight is its input. */
+/* Computes y = head head^T with a linear layer whose weight is its input. */
 static mha_status square(tour *t, const float *head, float *y)
 {
     mha_linear *linear = NULL;
@@ -26,12 +26,13 @@ void tour_batched_product(tour *t)
 {
     float one[ROWS * ROWS], other[ROWS * ROWS], all[PAIR * ROWS * ROWS], out[PAIR * ROWS * COLUMNS];
     tour_say(t, "Two heads of three rows", NULL,
-             "[1, 2, 3, 4]: one sequence, two heads, three words, four features each.");
+             "The tensor is [1, 2, 3, 4]: one sequence, two heads, three words, four features each.");
     tour_color_heads(tour_show(t, "a", a, TOUR_SHAPE(1, PAIR, ROWS, COLUMNS)), PAIR, (int64_t)ROWS * COLUMNS);
 
     const float *second = a + (ptrdiff_t)(ROWS * COLUMNS);
     tour_say(t, "Slices", "pointer arithmetic, no copy",
-             "a[0, 0] and a[0, 1]: head 1 starts 12 elements after head 0. Each slice is a matrix [3, 4].");
+             "The slices are a[0, 0] and a[0, 1]: head 1 starts 12 elements after head 0. Each slice is a matrix [3, "
+             "4].");
     tour_color_heads(tour_show(t, "first_head", a, TOUR_SHAPE(ROWS, COLUMNS)), 1, (int64_t)ROWS * COLUMNS);
     tour_color_heads(tour_show(t, "second_head", second, TOUR_SHAPE(ROWS, COLUMNS)), PAIR, (int64_t)ROWS * COLUMNS);
 
@@ -54,9 +55,9 @@ void tour_batched_product(tour *t)
     const mha_attn_args args = {
         .size = sizeof args, .q.data = a, .k.data = a, .v.data = a, .out.data = out, .scores.data = all};
     TOUR_TRY(mha_attention(t->ctx, &desc, &args, &t->error));
-    tour_say(t, "All heads at once", "mha_attention, .scale = 1, .scores = MHA_SCORES_RAW",
-             "The same products in one call: the last two axes are multiplied, the leading axes are batch "
-             "axes. With these queries and keys they are the scores of the operator, [1, 2, 3, 3].");
+    tour_say(t, "All heads in one call", "mha_attention, .scale = 1, .scores = MHA_SCORES_RAW",
+             "The operator computes the same products in one call: the last two axes are multiplied, the leading axes "
+             "are batch axes. If a contains the queries and the keys, the products are the scores, [1, 2, 3, 3].");
     tour_color_heads(tour_show(t, "product", all, TOUR_SHAPE(1, PAIR, ROWS, ROWS)), PAIR, (int64_t)ROWS * ROWS);
 }
 
@@ -68,8 +69,8 @@ static const float rows[WORDS * WIDTH] = {0.7924f, 0.4975f, 0.5119f, 0.4034f, 0.
                                           0.5565f, 0.5319f, 0.2773f, 0.2841f, 0.3263f, 0.7731f, 0.5472f, 0.6618f,
                                           0.3387f, 0.6278f, 0.7786f, 0.0196f, 0.0878f, 0.0646f, 0.6827f, 0.6362f};
 
-/* Copies a tensor between two sets of strides by the operator: every word attends only to itself, so the output is
- * v. */
+/* Copies a tensor from one set of strides to another with the operator: every word attends only to itself, so the
+ * output is v. */
 static mha_status copy(tour *t, mha_cview from, mha_view to)
 {
     const mha_attn_desc desc = {.size = sizeof desc,
@@ -87,8 +88,8 @@ void tour_reshape(tour *t)
 {
     float heads[WORDS * WIDTH], merged[WORDS * WIDTH];
     tour_say(t, "A row for each word", NULL,
-             "[4, 6]: the output of a projection. The first three elements of a row belong to head 0, the "
-             "others to head 1. The next word is 6 elements further, the next element 1: strides (6, 1).");
+             "The tensor [4, 6] is the output of a projection. The first three elements of a row belong to head 0, the "
+             "last three to head 1. The strides are (6, 1): the next word is 6 elements further, the next feature 1.");
     tour_color_heads(tour_show(t, "a", rows, TOUR_SHAPE(WORDS, WIDTH)), HEADS, D);
 
     tour_say(t, "view(4, 2, 3)", "mha_cview, .stride",
@@ -101,17 +102,17 @@ void tour_reshape(tour *t)
     const mha_view in_heads = {heads, {WORDS * WIDTH, WORDS * D, D, 1}};
     TOUR_TRY(copy(t, as_rows, in_heads));
     tour_say(t, "transpose(0, 1)", "mha_attention, .q = {a, {0, 3, 6, 1}}",
-             "Head axis first: head, word, feature, with strides (3, 6, 1). It is still the same memory, "
-             "but each head is now a matrix [4, 3], as if the columns had been split. The operator accepts "
-             "such strides. The printed values are those that it read: if every word attends only to itself, the "
-             "output equals the values.");
+             "The head axis is moved to the front: head, word, feature, with strides (3, 6, 1). Memory is still "
+             "unchanged, but each head is now a matrix [4, 3], as if the columns had been split. The operator accepts "
+             "such strides. The printed values are the values that it has read: if every word attends only to itself, "
+             "the output equals the values.");
     tour_color_heads(tour_show(t, "heads", heads, TOUR_SHAPE(HEADS, WORDS, D)), HEADS, (int64_t)WORDS * D);
 
     const mha_view as_words = {merged, {by_word[0], by_word[1], by_word[2], by_word[3]}};
     TOUR_TRY(copy(t, (mha_cview){heads, {WORDS * WIDTH, WORDS * D, D, 1}}, as_words));
-    tour_say(t, "And back", "mha_attention, .out = {merged, {0, 3, 6, 1}}",
-             "After attention the heads are concatenated again. The operator also writes through strides, "
-             "so its output is [4, 6] directly: %s the input.",
+    tour_say(t, "Merged heads", "mha_attention, .out = {merged, {0, 3, 6, 1}}",
+             "After attention, the heads are concatenated again. The operator also writes through strides, so its "
+             "output is already [4, 6]; it is %s the input.",
              memcmp(merged, rows, sizeof rows) == 0 ? "bitwise identical to" : "different from");
     tour_color_heads(tour_show(t, "merged", merged, TOUR_SHAPE(WORDS, WIDTH)), HEADS, D);
 }

@@ -56,22 +56,23 @@ static const struct variant {
     mha_status (*make)(tour *t);
 } variants[] = {
     {"plain", "plain_output", "Plain multi-head attention", "mha_standard_mha_create",
-     "Four projections from 768 to 768 with biases, twelve heads of width 64. The number of heads changes neither "
-     "parameters nor flops.",
+     "The layer has four projections from 768 to 768 with biases, and twelve heads of width 64. The number of heads "
+     "changes neither parameters nor flops.",
      make_plain},
     {"head pruning", "pruned_output", "Dynamic head pruning", "mha_head_pruning_create (.prune_ratio = 0.25)",
      "A predictor scores the heads of each sequence, and nine of twelve are computed: fewer flops, "
      "but not fewer parameters. The tour head-pruning shows the steps.",
      make_pruning},
-    {"grouped queries", "grouped_output", "Grouped queries", "mha_grouped_query_create (.num_kv_heads = 3)",
-     "Four query heads share one key/value head, so k_proj and v_proj have a quarter of the rows, and a decoder needs "
-     "a quarter of the cache. The tour grouped-query shows the steps.",
+    {"grouped queries", "grouped_output", "Grouped-query attention", "mha_grouped_query_create (.num_kv_heads = 3)",
+     "Four query heads share one key/value head, so k_proj and v_proj have a quarter of the rows, and a decoder "
+     "requires a quarter of the cache. The tour grouped-query shows the steps.",
      make_grouped},
-    {"multi-query", "multi_query_output", "One head of keys and values", "mha_grouped_query_create (.num_kv_heads = 1)",
-     "All twelve query heads share one key/value head: the smallest possible cache.", make_multi_query},
+    {"multi-query", "multi_query_output", "Multi-query attention", "mha_grouped_query_create (.num_kv_heads = 1)",
+     "All twelve query heads share one key/value head, which gives the smallest possible cache.", make_multi_query},
     {"LLaMA", "llama_output", "LLaMA attention",
      "mha_llama_attention_create (.num_kv_heads = 3, .causal = 1, .rotary = 1)",
-     "Grouped queries without biases, with rotary positions and a cache. The tour llama-attention shows the steps.",
+     "This is grouped-query attention without biases, with rotary position embeddings and a cache. The tour "
+     "llama-attention shows the steps.",
      make_llama},
     {"two of 12 experts", "experts_output", "Experts", "mha_moe_heads_create (.top_k = 2)",
      "Twelve heads are experts, each with its own projections; a router chooses two of them for "
@@ -112,10 +113,10 @@ static void walk(tour *t, float *x, float *output)
         if (v > 0) tour_count_given(t, counts[v]);
     }
     tour_say(t, "All variants", "mha_variant_parameter_count, mha_trace_flops",
-             "Width 768, twelve heads, one sequence of 128 tokens; each layer is initialized and run. "
-             "Parameters include biases. Flops are the multiplications and additions of matrix products, "
-             "masked weights included, and without heads that are not computed. `mha plan` computes these "
-             "for a model of any size.");
+             "Each layer of width 768 with twelve heads is initialized and run on one sequence of 128 tokens. "
+             "Parameters include biases. Flops are the multiplications and additions of matrix products, including "
+             "masked weights and excluding heads that are not computed. `mha plan` computes parameters and flops for a "
+             "model of any size.");
     for (int v = 0; v < VARIANTS; v++)
         tour_count_given(t, counts[v]);
 }

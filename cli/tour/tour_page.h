@@ -1,4 +1,4 @@
-/* tour_page.h - tours as one self-contained HTML page. */
+/* tour_page.h - writes tours as one self-contained HTML page. */
 #ifndef CLI_TOUR_TOUR_PAGE_H
 #define CLI_TOUR_TOUR_PAGE_H
 
@@ -13,7 +13,7 @@ void tour_put_page(FILE *out, tour *const *tours, int count);
 /* Writes text escaped for HTML; a shape such as [5, 4] stays on one line. */
 void tour_put_escaped(FILE *out, const char *text);
 
-/* Writes an image of a tensor according to its look; nothing for TOUR_ROWS and TOUR_WHOLE. */
+/* Writes the images of a tensor according to its look; writes nothing for TOUR_ROWS and TOUR_WHOLE. */
 void tour_put_svg(FILE *out, const tour_tensor *tensor);
 
 #endif

@@ -11,6 +11,6 @@
 void tour_put_text(const cli_session *session, const tour *t);
 /* Returns {name, summary, steps}; NULL if memory is exhausted. */
 json_t *tour_to_json(const tour *t);
-/* Formats the shape, for example "[5, 4]"; "" for a scalar. */
+/* Writes the shape, for example "[5, 4]", to `text` and returns it; "" for a scalar. */
 const char *tour_shape_text(const tour_tensor *tensor, char text[96]);
 #endif

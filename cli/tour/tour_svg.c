@@ -1,5 +1,5 @@
-/* tour_svg.c - draws tensors as SVG: one image per matrix of the last two axes. A map has a square per element;
- * tensors with heads are drawn as cells with their values, colored by head; a curve is a line.
+/* tour_svg.c - draws tensors as SVG, with one image per matrix of the last two axes. A map has a square per element;
+ * TOUR_HEADS has cells that contain the values and are colored by head; a curve is a line.
  *
  * Colors of squares are attributes; all other colors come from the style sheet of the page. */
 #include <math.h>
@@ -27,7 +27,7 @@ void tour_put_escaped(FILE *out, const char *text)
 
 enum { MAPS = 16 }; /* maximum number of images per tensor */
 
-/* Returns dark red at -1, white at 0, dark blue at 1: the ends of RdBu (Brewer 2002), interpolated linearly. */
+/* Returns dark red for -1, white for 0 and dark blue for 1, the ends of RdBu (Brewer 2002), interpolated linearly. */
 static color color_of_number(double x)
 {
     const color end = x < 0 ? (color){178, 24, 43} : (color){33, 102, 172};

@@ -1,5 +1,6 @@
 /* tour_tensor.c - prints a tensor as PyTorch does: four decimals, or none for integers; one format per tensor, derived
- * from its elements; rows wrapped at the line width; beyond 200 elements only the first and last three of each axis. */
+ * from its elements; rows wrapped at the line width; only the first and last three indices of each axis if the tensor
+ * has more than 200 elements. */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 
 enum { EDGE = 3, MANY = 200, INDENT = 7 /* INDENT: width of "tensor(" */ };
 
-/* Format of all elements. `whole`: all are integral, printed with a trailing point unless the type is `integer`. */
+/* Format of all elements. `whole`: all elements are integral and have a trailing point unless they are `integer`. */
 typedef struct format {
     bool summarised, integer, whole, scientific;
     int width;

@@ -7,7 +7,7 @@
 #include "tour/tour_print.h"
 #include "word_wrap.h"
 
-enum { INDENT = 3, PYTORCH_COLUMNS = 80, BRACKETS = 4 /* brackets that may follow the last element of a line */ };
+enum { INDENT = 3, PYTORCH_COLUMNS = 80, BRACKETS = 4 /* columns for brackets after the last element of a line */ };
 
 const char *tour_shape_text(const tour_tensor *tensor, char text[96])
 {
@@ -18,7 +18,7 @@ const char *tour_shape_text(const tour_tensor *tensor, char text[96])
     return text;
 }
 
-/* Draws a curve of y in 0..1 over x with characters. */
+/* Draws a curve with characters; its y values must be in 0..1. */
 static void put_curve(const cli_session *s, const tour_tensor *tensor)
 {
     enum { HIGH = 11, WIDEST = 61 };
@@ -37,7 +37,7 @@ static void put_curve(const cli_session *s, const tour_tensor *tensor)
     fprintf(s->out, "   %-*.0f%.0f\n", wide - 1, (double)tensor->values[0], (double)tensor->values[2 * (n - 1)]);
 }
 
-/* Draws a matrix of weights with characters, darker for larger weights, with row labels. */
+/* Draws a matrix of weights with row labels; larger weights have darker characters. */
 static void put_map(const cli_session *s, const tour_tensor *tensor)
 {
     static const char shades[] = " .:-=+*#%@";

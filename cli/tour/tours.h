@@ -25,11 +25,12 @@
     X("head-pruning", tour_head_pruning, "chosen_heads.c",                                                             \
       "each sequence keeps its highest-scoring heads; the others are not computed")                                    \
     X("adaptive-heads", tour_adaptive_heads, "chosen_heads.c", "the number of heads depends on the sequence")          \
-    X("llama-attention", tour_llama_attention, "token_by_token.c", "rotary positions, and a cache of keys and values") \
+    X("llama-attention", tour_llama_attention, "token_by_token.c",                                                     \
+      "rotary position embeddings, and a cache of keys and values")                                                    \
     X("induction", tour_induction, "train_induction.c",                                                                \
-      "the built-in model copies: two heads cooperate, and neither works alone")                                       \
+      "how the built-in model copies: a previous-token head and induction heads cooperate")                            \
     X("variants", tour_variants, "variants.c",                                                                         \
-      "parameters and flops of every variant next to plain multi-head attention")
+      "parameters and flops of every variant compared with plain multi-head attention")
 
 #define TOUR__X(name, walk, example, summary) void walk(tour *t);
 TOUR_MAP(TOUR__X)

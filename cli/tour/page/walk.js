@@ -25,7 +25,7 @@ const go = (tour, step) => {
   draw();
 };
 
-/* Moves to the next or previous step, across tours. */
+/* Shows the next step (by = 1) or the previous step (by = -1), which may belong to another tour. */
 const move = (by) => {
   const { steps } = tours[now.tour], step = now.step + by;
   if (step >= 0 && step < steps.length) go(now.tour, step);
