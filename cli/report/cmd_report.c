@@ -25,7 +25,7 @@ static const struct poptOption options[] = {
      NULL},
     {"data", 0, POPT_ARG_STRING, &given.data, 0, "texts for --by and --diversity (default: the displayed texts)",
      "FILE"},
-    {"curve", 0, POPT_ARG_STRING, &given.curve, 0, "show the curve printed by mha prune --search --json", "FILE"},
+    {"curve", 0, POPT_ARG_STRING, &given.curve, 0, "show the curve of mha prune --search --json", "FILE"},
     POPT_TABLEEND,
 };
 

@@ -18,7 +18,7 @@ static struct {
 static const struct poptOption options[] = {
     {"hidden", 0, POPT_ARG_NONE, &given.hidden, 0, "also write the hidden states (requires -o)", NULL},
     {"attn", 0, POPT_ARG_NONE, &given.attn, 0, "also write the attention maps (requires -o)", NULL},
-    {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "write only the maps of these heads (requires -o)", "L.H,..."},
+    {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "write only maps of these heads (requires -o)", "L.H,..."},
     {"stats", 0, POPT_ARG_NONE, &given.stats, 0, "also write statistics of the maps per token (requires -o)", NULL},
     {"at", 0, POPT_ARG_STRING, &given.at, 0, "show predictions after token N, counted from 0 (default: the last)", "N"},
     {"top", 0, POPT_ARG_STRING, &given.top, 0, "number of tokens to show (default: 5)", "N"},

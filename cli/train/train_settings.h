@@ -42,7 +42,7 @@
     X(FLAG, recompute, 0, "recompute", 0, 0, "recompute activations: less memory, about 25 % more computation", NULL)
 /* Settings of the optimizer. */
 #define TRAIN_SETTINGS_ADAMW(X)                                                                                  \
-    X(NUMBER, rate, 0, "rate", 1e-12, 1e6, "peak learning rate (default: 0.001; with --from 0.00005)", "X")      \
+    X(NUMBER, rate, 0, "rate", 1e-12, 1e6, "peak learning rate (default: 0.001, or 0.00005 with --from)", "X")   \
     X(WHOLE, warmup, 0, "warmup", 0, 1LL << 40, "warm-up steps (default: 1/50 of all steps)", "N")               \
     X(TEXT, schedule, 0, "schedule", 0, 0, "schedule after the warm-up: cosine (default) or constant", "HOW")    \
     X(NUMBER, floor, 0, "floor", 0, 1e6, "final learning rate of the cosine schedule (default: rate / 10)", "X") \
@@ -53,13 +53,11 @@
     X(NUMBER, clip, 0, "clip", 0, 1e30, "clip gradients to this norm; 0 = do not clip (default: 1)", "X")        \
     X(TEXTS, freeze, 0, "freeze", 0, 0, "do not train tensors of this name, \"*end\" or \"begin*\"", "NAME")
 /* Settings of dropout. */
-#define TRAIN_SETTINGS_DROPOUT(X)                                                                                    \
-    X(NUMBER, dropout, 0, "dropout", 0, 0.99, "dropout rate of the three options below (default: 0)", "P")           \
-    X(NUMBER, embedding_dropout, 0, "embedding-dropout", 0, 0.99, "dropout rate of embeddings (default: --dropout)", \
-      "P")                                                                                                           \
-    X(NUMBER, attention_dropout, 0, "attention-dropout", 0, 0.99,                                                    \
-      "dropout rate of attention weights (default: --dropout)", "P")                                                 \
-    X(NUMBER, residual_dropout, 0, "residual-dropout", 0, 0.99,                                                      \
+#define TRAIN_SETTINGS_DROPOUT(X)                                                                                     \
+    X(NUMBER, dropout, 0, "dropout", 0, 0.99, "dropout rate of the three options below (default: 0)", "P")            \
+    X(NUMBER, embedding_dropout, 0, "embedding-dropout", 0, 0.99, "embedding dropout rate (default: --dropout)", "P") \
+    X(NUMBER, attention_dropout, 0, "attention-dropout", 0, 0.99, "attention dropout rate (default: --dropout)", "P") \
+    X(NUMBER, residual_dropout, 0, "residual-dropout", 0, 0.99,                                                       \
       "dropout rate of outputs added to the residual stream (default: --dropout)", "P")
 /* Settings of gates, which prune heads. */
 #define TRAIN_SETTINGS_GATES(X)                                                                                       \
@@ -92,7 +90,7 @@
     X(PATHS, eval, 0, "eval", 0, 0, "measure the loss on this held-out file, of the same kind as the data", "FILE") \
     X(NUMBER, eval_share, 0, "eval-share", 0, 0.9,                                                                  \
       "hold out this fraction of the data, at its end, to measure the loss", "X")                                   \
-    X(WHOLE, eval_every, 0, "eval-every", 1, 1LL << 40, "steps between evaluations (default: --save-every)", "N")   \
+    X(WHOLE, eval_every, 0, "eval-every", 1, 1LL << 40, "evaluation interval (default: --save-every)", "N")         \
     X(WHOLE, eval_sequences, 0, "eval-sequences", 1, 1LL << 40, "sequences per evaluation (default: 512, or all)",  \
       "N")                                                                                                          \
     X(TEXTS, sample, 0, "sample", 0, 0, "sample continuations of this text (decoders); may be repeated", "TEXT")    \

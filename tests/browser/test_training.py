@@ -142,7 +142,7 @@ class Training(PageCase):
         self.assertIn("labels and teacher", self.one("#loss-hint").text)
         self.assertEqual(self.texts("#evals th"), ["step", "held-out loss"])
         self.one("#log-scale").click()
-        self.assertIn("No value is above 0", self.one("#loss-chart").text)
+        self.assertIn("requires values above 0", self.one("#loss-chart").text)
         self.run_js("points.loss[2] = 0.5; points.loss[4] = 0.25; drawLoss()")
         drawn = self.run_js("return document.querySelector('#loss-chart .line').getAttribute('points').split(' ').length")
         self.assertEqual((drawn, len(self.all("#loss-chart .dot"))), (2, 0))
