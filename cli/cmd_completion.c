@@ -1,5 +1,5 @@
-/* cmd_completion.c - `mha completion SHELL`: a shell's completion script, generated from the command and option tables.
- */
+/* cmd_completion.c - `mha completion SHELL`: prints a completion script for a shell, generated from the tables of
+ * commands and options. */
 #include <string.h>
 
 #include "commands.h"
@@ -17,7 +17,7 @@ static void each_option(FILE *out, const cli_command *command,
         row(out, command, o);
 }
 
-/* Escapes text inside single quotes for all three shells. Help texts contain no control characters. */
+/* Writes text escaped for single quotes in all three shells. Help texts contain no control characters. */
 static void put_quoted(FILE *out, const char *text)
 {
     for (; *text; text++) {
@@ -213,7 +213,7 @@ const cli_command cli_completion = {
     .name = "completion",
     .summary = "print a completion script for the shell",
     .usage = "bash|zsh|fish",
-    .details = "Completes commands, options, option values from a fixed set, models and file names.",
+    .details = "The script completes commands, options, option values from a fixed set, models and file names.",
     .words = shells,
     .examples = "source <(mha completion bash)\n"
                 "mha completion fish >~/.config/fish/completions/mha.fish\n",

@@ -116,7 +116,7 @@ typedef struct cli_command {
     const char *examples;
     void (*lists)(FILE *out, int columns); /* prints additional help below the details; may be NULL */
     const char *const *words;         /* values of an argument for completion, terminated by NULL; NULL = file names */
-    unsigned shared;                  /* CLI_MODEL | CLI_FILE ... */
+    unsigned shared;                  /* accepted shared options: CLI_MODEL | CLI_FILE ... */
     const struct poptOption *options; /* own options, terminated by POPT_TABLEEND; may be NULL */
     const cli_option_group *groups;   /* more own options, terminated by a NULL title; may be NULL */
     bool (*divides)(void);            /* true if processes can divide the work for these options; NULL = never */

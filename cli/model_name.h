@@ -1,4 +1,4 @@
-/* model_name.h - the folders of named models: "minilm" and "builtin". */
+/* model_name.h - finds the folders of the named models "minilm" and "builtin". */
 #ifndef CLI_MODEL_NAME_H
 #define CLI_MODEL_NAME_H
 

@@ -1,4 +1,4 @@
-/* option_values.h - options with a fixed set of values, for completion. */
+/* option_values.h - the values that options accept, for completion. */
 #ifndef CLI_OPTION_VALUES_H
 #define CLI_OPTION_VALUES_H
 

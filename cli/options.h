@@ -19,7 +19,7 @@ const char *cli_option_name(const struct poptOption *option, char name[CLI_OPTIO
 int cli_whole(const cli_session *session, const char *option, const char *text, long long min, long long max,
               long long *value);
 
-/* Parses a decimal number from min to max in the same way. */
+/* Same as cli_whole, for a decimal number from min to max. */
 int cli_number(const cli_session *session, const char *option, const char *text, double min, double max, double *value);
 
 /* Parses a head in the form LAYER.HEAD, such as "3.11". Returns the text after it; NULL if `text` has another form. */

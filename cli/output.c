@@ -1,4 +1,4 @@
-/* output.c - error messages, JSON, CSV, color, and the one write to stdout. Escaping is in escape.c. */
+/* output.c - error messages, JSON, CSV, colors, and the only write of results to stdout. Escaping is in escape.c. */
 #include "output.h"
 
 #include <errno.h>
@@ -111,7 +111,7 @@ static const char *sentence(const mha_error *error)
     return error->message[0] ? cli_message(error->message, text) : mha_status_text(error->status);
 }
 
-/* Work stopped by a signal needs no message, since the user sent the signal. */
+/* Returns true if a signal stopped the work. No message is needed then, because the user sent the signal. */
 static bool stopped(const mha_error *error)
 {
     return error->status == MHA_ERR_CANCELLED && cli_signal();

@@ -42,7 +42,7 @@ size_t cli_utf8_bytes(const char *text, size_t bytes);
 const char *cli_shown_start(const char *text, int columns);
 /* Writes a whole string of any length, escaped in the same way, to `out`. */
 void cli_put_shown(FILE *out, const char *text, size_t bytes);
-/* Writes running text, keeping newlines, tabs and the joiners inside words and emoji. */
+/* Writes running text, escaped in the same way except for newlines, tabs, and the joiners inside words and emoji. */
 void cli_put_running(FILE *out, const char *text, size_t bytes);
 /* Returns the terminal columns that cli_put_shown needs (East Asian wide characters count 2). */
 int cli_shown_columns(const char *text, size_t bytes);

@@ -12,8 +12,8 @@ int cli_input_check(const cli_session *session, const char *output, const char *
 /* Checks every input on the command line and standard input in the same way. */
 int cli_inputs_check(const cli_session *session, const char *output, const char *path);
 
-/* Returns CLI_USAGE and prints a message if "-" occurs more than once, or occurs while texts come from a pipe by
- * default: standard input can be read only once. */
+/* Returns CLI_USAGE and prints a message if "-" is given more than once, or if it is given and texts are read from a
+ * pipe by default (`piped`), because standard input can be read only once. */
 int cli_stdin_check(const cli_session *session, bool piped);
 
 #endif

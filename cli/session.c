@@ -1,4 +1,4 @@
-/* session.c - signals, and the progress line. Every message clears the line, so this file does not call output.c. */
+/* session.c - signals, and the progress line. The messages of output.c clear this line, so this file prints none. */
 #include "session.h"
 
 #include <errno.h>

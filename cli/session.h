@@ -18,7 +18,7 @@ int cli_signal(void);
  * that call cli_stopped themselves and stop where their state is complete. */
 void cli_signals_hold(void);
 bool cli_signals_held(void);
-/* For loops between library calls: returns 0 to continue, else the exit code. */
+/* For loops between library calls: returns 0 to continue, otherwise the exit code. */
 int cli_stopped(void);
 
 /* Calls openat, and repeats the call when a signal interrupts it. */
@@ -33,7 +33,7 @@ void cli_progress_line(const char *line);
 /* Writes a duration such as "45 s", "12 min" or "3.5 h" to `text` and returns it. */
 enum { CLI_DURATION = 24 };
 const char *cli_duration(double seconds, char text[CLI_DURATION]);
-/* Clears the progress line before anything else is written to the terminal. */
+/* Clears the progress line; must be called before other output is written to the terminal. */
 void cli_progress_clear(void);
 /* Turns the progress line on if stderr is a terminal. It is off when the program starts. */
 void cli_progress_on(void);

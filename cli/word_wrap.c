@@ -1,4 +1,4 @@
-/* word_wrap.c - wraps prose to the width of the terminal. */
+/* word_wrap.c - see word_wrap.h. */
 #include "word_wrap.h"
 
 #include <stdarg.h>

@@ -43,7 +43,7 @@ enum { HUGE_PAGE = 2 << 20 };
 typedef struct operands {
     size_t q_bytes, kv_bytes, lse_bytes; /* bytes of q (and of out), of k (and of v), and of lse */
     char *q, *k, *out;
-    char *lse, *dout, *dq, *dk; /* for training; dk and dv are also adjacent */
+    char *lse, *dout, *dq, *dk; /* used for training; dk and dv are also adjacent */
 } operands;
 
 /* Allocates zeroed memory, in huge pages if possible, so that page table lookups do not distort the measurement. */
@@ -77,7 +77,7 @@ static void fill(void *data, size_t bytes, mha_dtype dtype)
     uint16_t *half = data;
     uint32_t state = 1;
     for (size_t i = 0; i < count; i++) {
-        /* a linear congruential generator; only its upper bits are random enough */
+        /* linear congruential generator; only the upper bits are sufficiently random */
         state = state * 1664525U + 1013904223U;
         const float number = (float)((int)(state >> 24) - 128 + (state >> 24 == 0)) / 128;
         if (dtype == MHA_F32)
@@ -236,7 +236,7 @@ static mha_status run_plan(cli_session *s, const mha_attn_plan *plan, const oper
     double *samples = malloc(SAMPLES_MOST * sizeof *samples);
     mha_status status = MHA_ERR_MEMORY;
     if (!samples || (r.workspace_bytes > 0 && !r.workspace))
-        *error = (mha_error){.status = MHA_ERR_MEMORY, .message = "out of memory for the calls of a row"};
+        *error = (mha_error){.status = MHA_ERR_MEMORY, .message = "out of memory for the workspace of a row"};
     else
         status = measure_limits(s->ctx, x, result, error);
     if (status == MHA_OK) status = time_calls(&r, mha_ctx_threads(s->ctx) == 1, seconds, samples, result, error);

@@ -15,7 +15,7 @@ static struct {
 
 static const struct poptOption options[] = {
     {"rows", 0, POPT_ARG_STRING, &given.rows, 0, "run only these rows, separated by commas", "NAMES"},
-    {"dtype", 0, POPT_ARG_STRING, &given.dtype, 0, "f32 (default), bf16, f16, or all", "TYPE"},
+    {"dtype", 0, POPT_ARG_STRING, &given.dtype, 0, "type of the tensors: f32 (default), bf16, f16, or all", "TYPE"},
     {"seconds", 0, POPT_ARG_STRING, &given.seconds_text, 0, "seconds per row (default: 1)", "S"},
     POPT_TABLEEND};
 

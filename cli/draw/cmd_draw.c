@@ -101,9 +101,9 @@ static int check_head(const cli_session *s, const text_maps *h, mha_model_head a
                          (long long)mha_heads_layers(h->heads), cli_shown(given.head));
     if (mha_head_place(h->model, at.layer, at.head) >= 0) return CLI_DONE;
     const mha_model_info *info = mha_model_describe(h->model);
-    return cli_usage(s, "--head \"%s\": layer %lld has %lld heads%s", cli_shown(given.head), (long long)at.layer,
-                     (long long)info->heads_per_layer[at.layer],
-                     at.head < info->original_heads ? ", and this head was removed" : "");
+    return cli_usage(s, "--head must name one of the %lld heads of layer %lld (got \"%s\"%s)",
+                     (long long)info->heads_per_layer[at.layer], (long long)at.layer, cli_shown(given.head),
+                     at.head < info->original_heads ? ", which was removed" : "");
 }
 
 static int check_options(const cli_session *s, mha_model_head *at)

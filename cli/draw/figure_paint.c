@@ -1,4 +1,4 @@
-/* figure_paint.c - drawing with cairo, and encoding as PNG, SVG and PDF. */
+/* figure_paint.c - draws with cairo, and encodes figures as PNG, SVG and PDF. */
 #include "draw/figure_paint.h"
 
 #include <cairo-pdf.h>
@@ -183,7 +183,7 @@ void figure_bar(cairo_t *cr, double x, double y, double height)
 
 static cairo_surface_t *png_create(buffer *out, int width, int height)
 {
-    (void)out; /* written by png_finish */
+    (void)out; /* png_finish writes to `out` */
     return cairo_image_surface_create(CAIRO_FORMAT_RGB24, width, height);
 }
 

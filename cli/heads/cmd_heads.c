@@ -92,7 +92,7 @@ static ranked *rank_heads(const measured *m, size_t *count)
     return all;
 }
 
-enum { SCORE_WIDTH = 9 }; /* characters of an importance like 1.234e-05 */
+enum { SCORE_WIDTH = 9 }; /* characters of an importance such as 1.234e-05 */
 
 /* Prints the importance of a head and, if `shown` is 3, the bounds of its confidence interval. */
 static void put_importance(FILE *out, const mha_importance *importance, const ranked *r, int shown)
@@ -118,7 +118,7 @@ static void put_line(const cli_session *s, const measured *m, const ranked *r, i
     fputc('\n', s->out);
 }
 
-/* Prints "layer.head  label  metrics" for every head. Returns an exit code. */
+/* Prints a row "layer.head  label  metrics" for every head. Returns an exit code. */
 static int print_table(const cli_session *s, const measured *m)
 {
     static const char *const titles[] = {"import.", "95 % from", "to"};

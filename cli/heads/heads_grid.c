@@ -62,7 +62,7 @@ static void put_label_cell(const cli_session *session, const cell *c, int64_t la
 {
     mha_head_label label = mha_heads_label(c->heads, layer, head);
     double score =
-        mha_heads_value(c->heads, layer, head, styles[label].score); /* NAN for "mixed", which no score decides */
+        mha_heads_value(c->heads, layer, head, styles[label].score); /* NAN for "mixed", which has no score */
     put_code(session, label);
     if (c->wide && isfinite(score))
         fprintf(session->out, "%3.0f", fmin(score, 1) * 100);

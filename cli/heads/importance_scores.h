@@ -31,7 +31,7 @@ extern struct importance_scores_given {
 
 /* The parsed options. */
 typedef struct importance_scores {
-    bool wanted;      /* --by was given */
+    bool wanted;      /* true if --by was given */
     const char *file; /* value of --scores; NULL if absent */
     mha_importance_options how;
 } importance_scores;

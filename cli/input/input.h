@@ -25,7 +25,7 @@ int cli_texts_read(const cli_session *session, bool allow_nul, cli_texts *texts)
 bool cli_reads_no_stdin(const cli_session *session);
 /* Reads the texts of a file named by an option; a text must not contain NUL. */
 int cli_texts_read_file(const cli_session *session, const char *path, cli_texts *texts);
-/* Stores one text, which the caller still owns. */
+/* Sets *texts to one text, which the caller still owns. */
 int cli_texts_one(const cli_session *session, const char *text, cli_texts *texts);
 /* For commands that read texts only from files: sets -f to "-" if the only argument is "-" or if texts are required and
  * standard input is a pipe or a file. Returns CLI_USAGE for any other argument. */
@@ -56,7 +56,7 @@ int cli_json_parse(const cli_session *session, const char *name, const char *tex
 /* Opens -m MODEL: a folder, "minilm" (in the user's cache) or "builtin" (installed with the program), the default.
  * `options` may be NULL. */
 int cli_model_open(cli_session *session, const mha_model_options *options, mha_model **model);
-/* Opens the model with the given name in the same way. */
+/* Same as cli_model_open, for the model `name`; NULL = the default. */
 int cli_model_open_named(cli_session *session, const char *name, const mha_model_options *options, mha_model **model);
 /* Finds the folder of the model without opening it and stores both the folder and the name in the session. `name` NULL
  * = the default model. */

@@ -1,4 +1,4 @@
-/* read_json.c - JSON files named by options, with bounded memory. */
+/* read_json.c - reads JSON files named by options, with bounded memory. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -105,7 +105,7 @@ typedef struct cells {
     int count;
 } cells;
 
-/* Reads the next line at `at`; returns false at the end. */
+/* Splits the line at *at and advances *at to the next line; returns false at the end of the text. */
 static bool next_line(char **at, cells *c)
 {
     char *line = *at;

@@ -1,4 +1,4 @@
-/* text_reader.c - see text_reader.h. Memory holds one line and one text (or part of a text), never the whole file. */
+/* text_reader.c - see text_reader.h. Only one line and one text, or part of a text, are in memory at a time. */
 #include "input/text_reader.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* report_page.c - collects the data of the page and writes it. */
+/* report_page.c - collects the data of the page and writes the page. */
 #include "report/report_page.h"
 
 #include <stdlib.h>

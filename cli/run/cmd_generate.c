@@ -121,7 +121,7 @@ typedef struct job {
     const cli_texts *texts;
     int64_t samples, count; /* number of continuations per text, and in total */
     mha_encoding **tokens;  /* [texts] encodings of the prompts */
-    mha_prompt *prompts;    /* [count]; the samples of one text are adjacent */
+    mha_prompt *prompts;    /* [count] prompts; the samples of one text are adjacent */
     int32_t *ids;           /* [count, max_new] generated ids */
     int64_t *lengths;       /* [count] numbers of generated ids */
     generation shown;

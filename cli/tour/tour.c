@@ -46,7 +46,7 @@ void tour_say(tour *t, const char *title, const char *call, const char *format, 
 {
     if (t->error.status != MHA_OK) return;
     if (t->step_count == TOUR_STEPS) {
-        fail(t, MHA_ERR_ARG, "it has too many steps");
+        fail(t, MHA_ERR_ARG, "the tour has too many steps");
         return;
     }
     va_list args, again;
@@ -58,7 +58,7 @@ void tour_say(tour *t, const char *title, const char *call, const char *format, 
     va_end(again);
     va_end(args);
     if (!text)
-        fail(t, MHA_ERR_MEMORY, "out of memory for its text");
+        fail(t, MHA_ERR_MEMORY, "out of memory for the text of a step");
     else
         t->steps[t->step_count++] = (tour_step){.title = title, .call = call, .text = text};
 }

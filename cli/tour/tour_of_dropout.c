@@ -36,8 +36,8 @@ static void show_ones(tour *t)
     TOUR_TRY(mha_rng_dropout(&rng, rate, MHA_RNG_ROUTE_DEFAULT, ones, ones, SIDE * SIDE, &t->error));
     for (int n = 0; n < SIDE * SIDE; n++)
         large += (double)ones[n] / (SIDE * SIDE);
-    tour_say(t, "On many elements", "mha_rng_dropout",
-             "Dropout on 500 by 500 elements: the mean is close to 1. A head of a real model has even more weights.");
+    tour_say(t, "Dropout on many elements", "mha_rng_dropout",
+             "After dropout on 500 by 500 ones, the mean is close to 1. A head of a real model has even more weights.");
     tour_show_number(t, "mean_of_250000", large);
 }
 

@@ -24,7 +24,7 @@ static mha_status draw(tour *t, inputs *in)
 
 static void show_projections(tour *t)
 {
-    tour_say(t, "Projected and split", "mha_qkv_attention_create, mha_variant_init, mha_variant_forward",
+    tour_say(t, "Projections split into heads", "mha_qkv_attention_create, mha_variant_init, mha_variant_forward",
              "The layer has three matrices [8, 6] with biases, one for each input; the eight features are split into "
              "two heads of four. Queries are [2, 2, 3, 4], keys and values [2, 2, 5, 4]: batch, head, token, "
              "feature.");
@@ -67,7 +67,7 @@ void tour_qkv_attention(tour *t)
 
     in.blocked = (mha_mask){.data = padding, .rank = 3, .shape = {BATCH, 1, LK}};
     TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
-    tour_say(t, "Padding is masked", "mha_variant_input, .blocked = {padding, 3, {2, 1, 5}}",
+    tour_say(t, "Masked padding", "mha_variant_input, .blocked = {padding, 3, {2, 1, 5}}",
              "The first sequence has only four keys and the second three; the rest is padding. The mask is "
              "1 for a masked key and is added to the scores as mask * -1e10, before softmax. It has no head "
              "axis and one row for all queries, so it applies to every head and every query of its "

@@ -184,7 +184,7 @@ static void show_pages(tour *t, const float *x)
     TOUR_TRY(status);
     const bool same = mha_trace_step(t->trace, MHA_STEP_CONTEXT, &whole) && whole.stride[1] == WIDTH &&
                       whole.stride[0] == (int64_t)TOKENS * WIDTH && memcmp(context, whole.data, sizeof context) == 0;
-    tour_say(t, "In pages, token by token", "mha_cache_create, mha_cache_append, mha_cache_bind, mha_attention",
+    tour_say(t, "A paged cache, token by token", "mha_cache_create, mha_cache_append, mha_cache_bind, mha_attention",
              "A model stores keys and values in pages of 128 tokens, so that a sequence can grow without being "
              "copied. Here, the six tokens are appended one at a time, and each token attends to all cached tokens. "
              "The cache has %lld pages for the two sequences. The context %s the context computed in one call.",

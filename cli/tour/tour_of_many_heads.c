@@ -163,8 +163,9 @@ void tour_weight_split(tour *t)
     tour_show_trace(t, "context", MHA_STEP_CONTEXT);
 
     tour_say(t, "Output projection", "mha_weight_split_create, mha_variant_forward",
-             "output = context o_proj^T + bias, [2, 6, 4]: the only step that mixes the heads. It is optional and adds "
-             "the parameters below; q, k and v have as many parameters as in the list of heads.");
+             "The output is context o_proj^T + bias, [2, 6, 4]. The projection is the only step that mixes the heads. "
+             "It is optional and adds the parameters below; q, k and v have as many parameters as in the list of "
+             "heads.");
     tour_show(t, "output", output, TOUR_SHAPE(BATCH, WORDS, D_OUT));
     tour_count_given(t, list);
     tour_count_layer(t, "one matrix, split");

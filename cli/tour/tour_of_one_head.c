@@ -165,7 +165,8 @@ static void show_causal_layer(tour *t)
     TOUR_TRY(mha_causal_attention_create(t->ctx, &options, tour_layer(t), &t->error));
     TOUR_TRY(mha_variant_init(t->layer, &rng, &t->error));
     TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
-    tour_say(t, "As a layer, on two sequences", "mha_causal_attention_create, mha_variant_init, mha_variant_forward",
+    tour_say(t, "The causal layer on two sequences",
+             "mha_causal_attention_create, mha_variant_init, mha_variant_forward",
              "The input is [2, 5, 4]: two sequences of five tokens, sampled like torch.randn from seed 123; the layer "
              "is then initialized. Row 0 of each sequence has one unmasked token, so the weight of this token is 1, "
              "and the output is its value.");

@@ -21,7 +21,7 @@
     X("standard-mha", tour_standard_mha, "standard_mha.c",                                                             \
       "the baseline of all other variants, with a mask of 0 and 1")                                                    \
     X("grouped-query", tour_grouped_query, "grouped_query.c", "query heads share keys and values")                     \
-    X("moe-heads", tour_moe_heads, "chosen_heads.c", "heads as experts, two of them chosen by a router")               \
+    X("moe-heads", tour_moe_heads, "chosen_heads.c", "heads as experts, two of which a router chooses")                \
     X("head-pruning", tour_head_pruning, "chosen_heads.c",                                                             \
       "each sequence keeps its highest-scoring heads; the others are not computed")                                    \
     X("adaptive-heads", tour_adaptive_heads, "chosen_heads.c", "the number of heads depends on the sequence")          \

@@ -58,7 +58,7 @@ int train_settings_fit_gates(const cli_session *s, train_settings *t)
             s, "--gates-end must be after --gates-start = %lld (got %lld): give more --steps, or a later --gates-end",
             t->gates_start, t->gates_end);
     if (t->heads < 0 || t->gates_end <= t->steps) return CLI_DONE;
-    return cli_usage(s, "--gates-end %lld is after the last of %lld steps, so more than --heads %lld would stay open",
+    return cli_usage(s, "--gates-end %lld must not be after the last of %lld steps if --heads %lld is given",
                      t->gates_end, t->steps, t->heads);
 }
 

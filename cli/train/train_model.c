@@ -70,7 +70,7 @@ static int read_file(const cli_session *s, const char *path, json_t **config)
 {
     const int code = cli_json_read(s, path, config);
     if (code != CLI_DONE || json_is_object(*config)) return code;
-    return cli_error(s, CLI_REFUSED, "%s must be an object", cli_shown(path));
+    return cli_error(s, CLI_REFUSED, "%s must contain a JSON object", cli_shown(path));
 }
 
 static int read_shape(const cli_session *s, const char *text, json_t **config)

@@ -117,7 +117,7 @@ static int take_memory(train_run *run)
     const train_settings *t = &run->t;
     const bool masks = run->form.masks, apart = run->form.data.texts_apart;
     const size_t batches = (size_t)t->accumulate, sequences = (size_t)t->batch, length = (size_t)t->length;
-    /* Each factor is bounded so that the product of two fits; calloc checks the last product. */
+    /* Each factor is bounded, so the product of two factors fits in size_t; calloc checks the last product. */
     run->batches = calloc(batches, sizeof *run->batches);
     run->inputs = calloc(batches, sizeof *run->inputs);
     run->ids = calloc(batches * sequences, length * sizeof *run->ids);

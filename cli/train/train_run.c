@@ -92,7 +92,7 @@ static int begin(train_run *run)
     return code == CLI_DONE ? train_run_save(run) : code;
 }
 
-/* Logs the progress after an evaluation or a checkpoint. */
+/* Logs the progress after an evaluation or a checkpoint; otherwise updates the progress line. */
 static void tell(const train_run *run, bool kept)
 {
     char line[160], eval[80] = "", open[80] = "";

@@ -19,7 +19,7 @@
     X(WHOLE, vocab, 0, "vocab", 1, INT32_MAX, "vocabulary size of a new model (default: the tokenizer's)", "N")
 /* Settings of the training data. */
 #define TRAIN_SETTINGS_DATA(X)                                                                                      \
-    X(PATHS, file, 'f', "file", 0, 0, "train on the texts in FILE (- for stdin); further arguments are more files", \
+    X(PATHS, file, 'f', "file", 0, 0, "train on the texts in FILE (- for stdin); further arguments are also files", \
       "FILE")                                                                                                       \
     X(PATHS, tokens, 0, "tokens", 0, 0, "train on token ids: .npy, or .bin of 16-bit ids", "FILE")                  \
     X(TEXT, documents, 0, "documents", 0, 0, "each text is a line (default), paragraph, or whole file", "HOW")      \

@@ -66,7 +66,7 @@ typedef struct verify_entry {
     mha_error *error;
 } verify_entry;
 
-/* Memory of one case, released together. */
+/* Memory blocks of one case, which verify_release frees. */
 typedef struct verify_memory {
     void *block[1024];
     int count;

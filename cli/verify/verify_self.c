@@ -1,7 +1,7 @@
 /* verify_self.c - compares every ISA of this CPU with the double-precision operator on fixed problems.
  *
- * The tolerance is derived, not chosen: twice the largest error of naive f32 loops on the same problem, plus one
- * unit in the last place of the largest result. */
+ * The tolerance is derived from the problem: twice the largest error of naive f32 loops, plus one unit in the last
+ * place of the largest result. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>

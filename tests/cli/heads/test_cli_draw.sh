@@ -25,9 +25,9 @@ expect 0 "$MHA" prune -m "$tiny" --heads 0.0,1.1 -o fewer
 expect 0 "$MHA" draw -m fewer "$text" --head 0.3 -o fewer.png
 has err 'layer 0 head 3'
 refused 2 "$MHA" draw -m fewer "$text" --head 0.0 -o no.png
-has err 'layer 0 has 3 heads, and this head was removed'
+has err '--head must name one of the 3 heads of layer 0 (got "0.0", which was removed)'
 refused 2 "$MHA" draw -m fewer "$text" --head 0.4 -o no.png
-has err 'layer 0 has 3 heads'
+has err '--head must name one of the 3 heads of layer 0'
 has_not err removed
 expect 0 "$MHA" draw -m fewer "$text" --grid -o fewer.svg
 expect 0 "$MHA" heads -m fewer "$text"
