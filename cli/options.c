@@ -24,7 +24,7 @@ static const struct shared_option {
     {CLI_MODEL,
      {"model", 'm', POPT_ARG_ARGV, &model_names, 0, "checkpoint folder, minilm, or builtin (default)", "MODEL"}},
     {CLI_MODEL,
-     {"no-map", 0, POPT_ARG_NONE, &given.no_map, 0, "copy weights into memory, so that files may change", NULL}},
+     {"no-map", 0, POPT_ARG_NONE, &given.no_map, 0, "copy weights into memory, so that their file may change", NULL}},
     {CLI_FILE, {"file", 'f', POPT_ARG_STRING, &given.file, 0, "read texts from FILE; - is standard input", "FILE"}},
     {CLI_FILE,
      {"documents", 0, POPT_ARG_STRING, &given.documents, 0, "each text is a line (default), paragraph, or whole file",

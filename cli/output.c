@@ -1,4 +1,4 @@
-/* output.c - error messages, JSON, CSV, colors, and the only write of results to stdout. Escaping is in escape.c. */
+/* output.c - writes error messages, JSON, CSV and colors, and the results to stdout. Escaping is in escape.c. */
 #include "output.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* session.c - signals, and the progress line. The messages of output.c clear this line, so this file prints none. */
+/* session.c - handles signals and draws the progress line. Messages of output.c clear this line, so this file must not
+ * call them. */
 #include "session.h"
 
 #include <errno.h>

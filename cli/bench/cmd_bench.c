@@ -58,7 +58,7 @@ static bool is_wanted_type(mha_dtype dtype)
 static int check_given(const cli_session *s)
 {
     if (s->arg_count != 1 || strcmp(s->args[0], "attention") != 0)
-        return cli_usage(s, "the argument must be attention: mha bench attention");
+        return cli_usage(s, "the argument must be \"attention\"");
     char *end = NULL;
     if (given.seconds_text) given.seconds = strtod(given.seconds_text, &end);
     if ((end && (end == given.seconds_text || *end)) || !(given.seconds > 0 && given.seconds <= 3600))

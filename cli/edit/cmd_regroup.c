@@ -188,14 +188,14 @@ const cli_command cli_regroup = {
     .summary = "share keys and values between heads and write the smaller model",
     .usage = "-o FOLDER --kv-heads N [-f FILE]",
     .details =
-        "Converts multi-head attention to grouped-query attention, or reduces the number of groups. Sharing keys "
-        "changes the output little; sharing values changes it more. The closed form minimizes the error of the shared "
-        "heads on the texts of -f; similar heads are grouped, and the output projections are refitted. For models with "
-        "rotary position embeddings, use --method values, which averages keys and computes the closed form for values. "
-        "The folder contains the tokenizer and config and can be loaded again (mha.kv_heads in config.json, or "
-        "num_key_value_heads); mha.record lists the grouping, the source file (sha256) and the measured quality. "
-        "transformers loads the folder if config.json has num_key_value_heads; otherwise use --compatible, which "
-        "repeats the rows of shared heads.\n"
+        "The command converts multi-head attention to grouped-query attention, or reduces the number of groups. "
+        "Sharing keys changes the output little; sharing values changes it more. The closed form minimizes the error "
+        "of the shared heads on the texts of -f; similar heads are grouped, and the output projections are refitted. "
+        "For models with rotary position embeddings, use --method values, which averages keys and computes the closed "
+        "form for values. The folder contains the tokenizer and config and can be loaded again (mha.kv_heads in "
+        "config.json, or num_key_value_heads); mha.record lists the grouping, the source file (sha256) and the "
+        "measured quality. transformers loads the folder if config.json has num_key_value_heads; otherwise use "
+        "--compatible, which repeats the rows of shared heads.\n"
         "With --by SCORE or --scores FILE, as in mha prune, the error of each head is weighted by its score, but at "
         "least by one hundredth of the highest score of the layer.\n"
         "Quality and speed are measured on held-out texts: the texts of --test or, by default, every fourth text of "

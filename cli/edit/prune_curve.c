@@ -128,8 +128,8 @@ static int draw(const search *s)
     unsigned char *data = NULL;
     size_t bytes = 0;
     const char *wrong = chart_draw(&c, session->options.out, &data, &bytes);
-    int code =
-        wrong ? cli_error(session, CLI_FAILED, "the curve failed: %s", wrong) : cli_write_file(session, data, bytes);
+    int code = wrong ? cli_error(session, CLI_FAILED, "cannot draw the curve: %s", wrong)
+                     : cli_write_file(session, data, bytes);
     if (code == CLI_DONE) cli_say(session, "%s: curve of %lld points", cli_out_name(session), (long long)n);
     free(data);
     free(room);

@@ -42,7 +42,7 @@ static void put_code(const cli_session *session, mha_head_label label)
         fputs(style->code, session->out);
 }
 
-/* What the cells show: labels with scores, or importance; `wide` if a number fits. */
+/* The contents of the cells: labels with scores, or importance; `wide` if a number fits. */
 typedef struct cell {
     const mha_heads *heads;
     const mha_importance *importance; /* NULL = show labels and their scores */

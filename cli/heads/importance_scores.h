@@ -39,7 +39,8 @@ typedef struct importance_scores {
 /* Parses importance_scores_given. Returns an exit code and prints any error. */
 int importance_scores_read(const cli_session *s, importance_scores *scores);
 
-/* Returns true if processes can divide the measurement. With --settle, each step depends on all earlier steps. */
+/* Returns true if processes can divide the measurement. With --settle they cannot, because each step then depends on
+ * all earlier steps. */
 bool importance_scores_divide(void);
 
 /* Returns true if each text is a pair: scores are given, with --loss pairs. */

@@ -177,7 +177,8 @@ static int check_line(const reading *r, const char *line, size_t bytes)
                      (unsigned char)line[good]);
 }
 
-/* Processes the current line: a blank line ends a text, any other line is appended to the text with its newline. */
+/* Processes the current line: a blank line ends a text, except with CLI_WHOLE; any other line is appended to the text
+ * with its newline. */
 static int take_line(reading *r, size_t bytes)
 {
     static const char mark[] = "\xEF\xBB\xBF";

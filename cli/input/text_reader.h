@@ -24,7 +24,7 @@ typedef struct text_reader {
     const cli_session *session;
     cli_documents how;
     bool allow_nul;
-    /* with CLI_WHOLE: minimum bytes of the parts, of complete lines, in which the text is passed; 0 = one part */
+    /* with CLI_WHOLE: the text is passed in parts of complete lines of at least this many bytes; 0 = in one part */
     size_t part;
     /* Receives a text or a part of a text, NUL-terminated and valid during the call. `line` is the line where the text
      * begins, counted from 1; `last` is true for the last part of the text. Returns an exit code. */

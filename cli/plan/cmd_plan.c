@@ -17,7 +17,7 @@ static struct {
 
 static const struct poptOption options[] = {
     {"d-model", 0, POPT_ARG_STRING, &given.d_model, 0, "width of the model", "N"},
-    {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "number of heads (default: so that head_dim is 64 or 128)", "N"},
+    {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "number of heads (default: head_dim 64 or 128)", "N"},
     {"layers", 0, POPT_ARG_STRING, &given.layers, 0, "number of layers (default: d_model / 128, at least 12)", "N"},
     {"vocab", 0, POPT_ARG_STRING, &given.vocab, 0, "size of the vocabulary (default: 32000)", "N"},
     {"seq", 0, POPT_ARG_STRING, &given.seq, 0, "tokens per sequence (default: 2048)", "N"},

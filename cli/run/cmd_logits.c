@@ -104,7 +104,7 @@ static int read_heads(const cli_session *s, const mha_model *model, mha_model_he
             return cli_usage(s, "--heads must be LAYER.HEAD,... (got \"%s\")", cli_shown_start(text, 40));
         const int64_t place = mha_head_place(model, h->layer, h->head);
         if (place < 0)
-            return cli_usage(s, "--heads must be heads of the model (got %d.%d)", (int)h->layer, (int)h->head);
+            return cli_usage(s, "--heads must name heads of the model (got %d.%d)", (int)h->layer, (int)h->head);
         h->head = (int32_t)place;
     }
     qsort(list, (size_t)*count, sizeof *list, by_layer);

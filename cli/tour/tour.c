@@ -70,7 +70,7 @@ static tour_step *last(tour *t)
 
 /* ---- tensors ---- */
 
-/* Adds a tensor to the last step and allocates its elements. After a failure, returns t->nowhere, which has none. */
+/* Adds a tensor to the last step and allocates its elements. After a failure, returns t->nowhere, without elements. */
 static tour_tensor *add(tour *t, const char *name, int rank, const int64_t *shape)
 {
     tour_tensor tensor = {.name = name, .rank = rank, .count = 1};

@@ -90,7 +90,7 @@ static int fit_models(train_run *run, const mha_model *model)
                          *teacher = run->teacher ? mha_model_describe(run->teacher) : NULL;
     int code = train_run_check_teacher(run, model);
     if (code == CLI_DONE) code = train_settings_fit_model(run->s, &run->t, info, teacher);
-    if (code == CLI_DONE && teacher) /* the model of a resumed run is opened without weights, so info->logits is 0 */
+    if (code == CLI_DONE && teacher) /* a resumed run opens the model without weights, so info->logits is unknown */
         train_settings_fit_teacher(&run->t, teacher->logits && (run->goes_on || info->logits));
     return code;
 }
@@ -98,7 +98,7 @@ static int fit_models(train_run *run, const mha_model *model)
 static int open_both(train_run *run)
 {
     mha_model *model = NULL;
-    int code = train_run_open_teacher(run); /* first, because the session must then contain the name of the model */
+    int code = train_run_open_teacher(run); /* first, because opening a model sets its name in the session */
     if (code == CLI_DONE) code = open_model(run, &model);
     if (code == CLI_DONE) code = fit_models(run, model);
     if (code == CLI_DONE) code = open_data(run, model);

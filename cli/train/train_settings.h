@@ -27,18 +27,18 @@
     X(WHOLE, length, 0, "length", 2, 1 << 24, "tokens per sequence (default: 128, or the model's maximum)", "N")    \
     X(NUMBER, mask, 0, "mask", 1e-6, 1, "encoders: fraction of the tokens to predict (default: 0.15)", "X")
 /* Settings of batches and steps. */
-#define TRAIN_SETTINGS_STEPS(X)                                                                                    \
-    X(WHOLE, batch, 0, "batch", 1, 1 << 20, "sequences per batch (default: 8)", "N")                               \
-    X(WHOLE, accumulate, 0, "accumulate", 1, 1 << 20, "batches per step (default: --workers)", "N")                \
-    X(WHOLE, workers, 0, "workers", 1, 1 << 20,                                                                    \
-      "virtual workers, which mha-mpi divides among processes: 1 (default), 2, 4, 8 ...", "V")                     \
-    X(TEXT, reduce, 0, "reduce", 0, 0,                                                                             \
-      "sum of gradients in mha-mpi: tree (default; same result for any number of processes) or fast", "HOW")       \
-    X(WHOLE, steps, 0, "steps", 1, 1LL << 40, "total number of steps", "N")                                        \
-    X(NUMBER, epochs, 0, "epochs", 1e-6, 1e9, "passes over the data, instead of --steps (default: 1)", "X")        \
-    X(WHOLE, seed, 's', "seed", 0, 1LL << 62, "random seed: weights, order, masks, dropout, samples (default: 0)", \
-      "SEED")                                                                                                      \
-    X(TEXT, dtype, 0, "dtype", 0, 0, "type of matrix products: f32 (default) or bf16; weights are f32", "TYPE")    \
+#define TRAIN_SETTINGS_STEPS(X)                                                                                 \
+    X(WHOLE, batch, 0, "batch", 1, 1 << 20, "sequences per batch (default: 8)", "N")                            \
+    X(WHOLE, accumulate, 0, "accumulate", 1, 1 << 20, "batches per step (default: --workers)", "N")             \
+    X(WHOLE, workers, 0, "workers", 1, 1 << 20,                                                                 \
+      "virtual workers, which mha-mpi divides among processes: 1 (default), 2, 4, 8 ...", "V")                  \
+    X(TEXT, reduce, 0, "reduce", 0, 0,                                                                          \
+      "gradient summation in mha-mpi: tree (default; same result for any number of processes) or fast", "HOW")  \
+    X(WHOLE, steps, 0, "steps", 1, 1LL << 40, "total number of steps", "N")                                     \
+    X(NUMBER, epochs, 0, "epochs", 1e-6, 1e9, "passes over the data, instead of --steps (default: 1)", "X")     \
+    X(WHOLE, seed, 's', "seed", 0, 1LL << 62,                                                                   \
+      "random seed of weights, order, masks, dropout and samples (default: 0)", "SEED")                         \
+    X(TEXT, dtype, 0, "dtype", 0, 0, "type of matrix products: f32 (default) or bf16; weights are f32", "TYPE") \
     X(FLAG, recompute, 0, "recompute", 0, 0, "recompute activations: less memory, about 25 % more computation", NULL)
 /* Settings of the optimizer. */
 #define TRAIN_SETTINGS_ADAMW(X)                                                                                  \

@@ -1,5 +1,5 @@
-/* attended_text.js - draws the text in two columns, with a line from each token to the tokens that it attends to in the
- * color of the head, and a table of the key token to which the selected token attends most in every head. */
+/* attended_text.js - draws the text in two columns, with lines in the colors of the heads from each token to the tokens
+ * that it attends to, and a table of the key token to which the selected token attends most in every head. */
 const LINE_HEIGHT = 20, LEAST_WEIGHT = 0.05, MOST_LINES = 4000;
 const from = { m: 0, layer: 0, drawn: new Set(), token: -1, held: false }; /* drawn: heads whose lines are drawn, as indices into `heads` */
 
