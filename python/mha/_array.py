@@ -15,7 +15,7 @@ from ._abi import View
 # values of mha_dtype
 F32, BF16, F16, F64, Q8_0, BOOL, U8, I64 = 1, 2, 3, 4, 5, 6, 7, 14  # I64: results only; Q8_0: weights only
 _NAMES = {"float32": F32, "bfloat16": BF16, "float16": F16, "float64": F64, "bool": BOOL, "uint8": U8}
-_TYPES = {np.dtype(name): x for name, x in _NAMES.items() if name != "bfloat16"}  # a table, because looking up a name takes microseconds
+_TYPES = {np.dtype(name): x for name, x in _NAMES.items() if name != "bfloat16"}  # by dtype, because a.dtype.name takes microseconds
 _DLPACK = {(2, 32): F32, (4, 16): BF16, (2, 16): F16, (2, 64): F64, (6, 8): BOOL, (1, 8): U8}  # (type code, bits)
 _NUMPY = {F32: np.float32, F16: np.float16, F64: np.float64, I64: np.int64}
 
@@ -37,7 +37,7 @@ _CPU = 1
 
 
 class Array:
-    """The memory of an array: `owner` keeps it alive; strides are in elements."""
+    """A strided array whose memory `owner` keeps alive; strides are in elements."""
 
     def __init__(self, owner: Any, data: int, dtype: int, shape: Any, strides: Any) -> None:
         self.owner, self.data, self.dtype, self.shape, self.strides = owner, data, dtype, tuple(shape), tuple(strides)
@@ -47,7 +47,7 @@ class Array:
         return dtype_name(self.dtype)
 
     def view(self, axes: tuple[int, ...] | None = None) -> View:
-        """Returns a View with four strides, after reordering by `axes`."""
+        """Returns a View whose four strides are those of `axes`, in this order."""
         strides = self.strides if axes is None else [self.strides[a] for a in axes]
         return View(self.data, (c_int64 * 4)(*strides))
 
@@ -85,7 +85,7 @@ def _resolved(x: Any, name: str) -> Any:
                              "under torch.no_grad()")
         x = x.detach()
     if hasattr(x, "is_neg") and (x.is_neg() or x.is_conj()):
-        x = x.resolve_conj().resolve_neg()  # these calls copy the tensor if necessary
+        x = x.resolve_conj().resolve_neg()  # both methods copy the tensor only if its flag is set
     return x
 
 
@@ -124,7 +124,7 @@ def array(x: Any, name: str) -> Array:
 
 
 def operand(x: Any, name: str) -> Array:
-    """Returns an Array of x for arguments in which zero strides mean contiguous. A tensor expanded from one element, such
+    """Returns an Array of x for an argument of the library in which zero strides mean contiguous. A tensor expanded from one element, such
     as the gradient of a sum, has zero strides and is copied."""
     a = array(x, name)
     if any(a.strides) or all(n <= 1 for n in a.shape):
@@ -156,7 +156,7 @@ def integers(x: Any, name: str, dtype: Any = np.int64, dims: tuple[int, ...] = (
     try:
         a = np.asarray(x)
     except ValueError:
-        raise ValueError(f"{name} must have rows of one length: pad them, with a mask") from None
+        raise ValueError(f"{name} must have rows of equal length: pad shorter rows and pass a mask") from None
     if a.dtype.kind not in "iu" and a.size:
         raise ValueError(f"{name} must hold integers (got {a.dtype})")
     if a.ndim not in dims:

@@ -20,7 +20,7 @@ Gradients = namedtuple("Gradients", "dq dk dv dbias dsinks dslopes dgates")
 
 
 def _read(c: _Call, name: str, x: Any, shape: tuple[int, ...], axes: tuple[int, ...] | None) -> Array:
-    """Reads a tensor with the shape of a result (without the batch axis for packed sequences)."""
+    """Returns an Array of x, which must have `shape`, the shape of a result; for packed sequences, x has no batch axis."""
     a = operand(x, name)
     if c.packed:
         a.shape, a.strides = (1,) + a.shape, (0,) + a.strides
@@ -33,7 +33,8 @@ def _read(c: _Call, name: str, x: Any, shape: tuple[int, ...], axes: tuple[int, 
 
 
 def _empty(c: _Call, like: Any, dtype: int, shape: Any) -> tuple[Any, Array]:
-    """Allocates a result filled with zeros, since the library does not write results with an empty axis; returns it and its Array."""
+    """Returns a new result and its Array. The result is filled with zeros, since the library does not write results with an empty
+    axis."""
     x = empty_like(like, dtype, shape)
     x[...] = 0
     c.alive.append(x)
@@ -41,20 +42,20 @@ def _empty(c: _Call, like: Any, dtype: int, shape: Any) -> tuple[Any, Array]:
 
 
 def _dense(c: _Call, like: Any, given: Any) -> tuple[Any, View]:
-    """Allocates the gradient of the operand `given` (an Array with four axes); returns it and its View."""
+    """Returns a new array for the gradient of the operand `given` (an Array with four axes), and its View."""
     x, a = _empty(c, like, given.dtype, given.shape)
     view = a.view(c.axes)
     return (x[0] if c.packed else x), view
 
 
 def _reduced(c: _Call, like: Any, dtype: int, x: Any, target: tuple[int, ...], name: str) -> tuple[Any, View]:
-    """Allocates the gradient of the input x, which broadcasts to `target`; returns it and its View."""
+    """Returns a new array for the gradient of the input x, which broadcasts to `target`, and its View."""
     result, a = _empty(c, like, dtype, tuple(x.shape))
     return result, a.broadcast(target, name)
 
 
 def _per_head(c: _Call, like: Any, dtype: int, x: Any) -> tuple[Any, View]:
-    """Allocates the gradient of slopes, sinks or gates, [H] or [B, H]; returns it and its View."""
+    """Returns a new array for the gradient of slopes, sinks or gates, [H] or [B, H], and its View."""
     result, a = _empty(c, like, dtype, np.shape(x))
     data = a.data
     return result, View(data, (ctypes.c_int64 * 4)(c.desc.heads if len(a.shape) == 2 else 0, 1, 0, 0))
@@ -101,6 +102,6 @@ def attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *,
 
     dout is the gradient of out, dlse the gradient of lse (None: zeros). Returns Gradients(dq, dk, dv, dbias, dsinks,
     dslopes, dgates); the gradient of an absent input is None. Each gradient has the shape of its input, summed over
-    broadcast axes. dq, dk and dv have the dtypes of q, k and v; the others are float32, or float64 if q is float64.
+    broadcast axes. dq, dk and dv have the dtypes of q, k and v; the other gradients are float32, or float64 if q is float64.
     """
     return _gradients(dout, q, k, v, out, lse, dlse, Gradients._fields, threads, dict(description))

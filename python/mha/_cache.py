@@ -1,4 +1,4 @@
-"""mha.Cache, the KV cache of one layer, and mha.attn_merge, which merges results over disjoint keys."""
+"""mha.Cache, the KV cache of one layer, and mha.attn_merge, which merges attention results over disjoint keys."""
 from __future__ import annotations
 
 import ctypes
@@ -68,9 +68,9 @@ class Cache(Handle):
     # ---- tokens ----
 
     def append(self, k: Any, v: Any, *, sequence: int | None = None, counts: Sequence[int] | None = None) -> None:
-        """Appends keys k [n, Hkv, L, D] and values v [n, Hkv, L, Dv] to all sequences (n = batch), or to one (n = 1).
+        """Appends keys k [n, Hkv, L, D] and values v [n, Hkv, L, Dv] to all sequences (n = batch), or to one sequence (n = 1).
 
-        counts: the tokens of each sequence if they differ, at most L. Keys must already be rotated. Raises MemoryError if the capacity
+        counts: the number of tokens of each sequence, at most L; None: L. Keys must already be rotated. Raises MemoryError if the capacity
         is exhausted; after an error, the cache is unchanged.
         """
         a, b = operand(k, "k"), operand(v, "v")
@@ -91,7 +91,8 @@ class Cache(Handle):
         call("mha_cache_truncate", self._open(), self._sequence(sequence), integer(length, "length"))
 
     def fork(self, from_: int, to: int, length: int | None = None) -> None:
-        """Replaces sequence `to` by the first `length` tokens of sequence `from_` (None: all); both share the memory."""
+        """Replaces sequence `to` by the first `length` tokens of sequence `from_` (None: all tokens); both sequences share the memory of
+        these tokens."""
         length = self.length(from_) if length is None else integer(length, "length")
         call("mha_cache_fork", self._open(), integer(from_, "from_"), integer(to, "to"), length)
 
@@ -128,8 +129,8 @@ class Cache(Handle):
                   sinks: Any = None, gates: Any = None, return_lse: bool = False, threads: int | None = None) -> Any:
         """Computes attention for queries q [n, H, L, D] of the last L tokens; row i of a sequence has position length - L + i.
 
-        q_lens: the rows of each sequence if they differ. Returns out [n, H, L, Dv], or Attention(out, lse, None, None, None). The
-        options are those of mha.attention.
+        q_lens: the number of queries of each sequence, at most L; None: L. Returns out [n, H, L, Dv], or Attention(out, lse, None, None,
+        None). The options are those of mha.attention.
         """
         d, n = self._desc, self._desc.batch if sequence is None else 1
         c = describe_queries(q, n, d.kv_heads, d.head_dim, d.v_head_dim or d.head_dim, scale=scale, softcap=softcap, causal=causal,
@@ -143,7 +144,7 @@ class Cache(Handle):
         call("mha_attention", context(threads), ctypes.byref(c.desc), ctypes.byref(c.args))
         return Attention(out, lse, None, None, None) if return_lse else out
 
-    # ---- storing ----
+    # ---- saving and loading ----
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Returns a copy of the contents: "lengths" [B], "pages" [B, n], "k" and "v" [pages, Hkv, page_size, width].
@@ -159,7 +160,7 @@ class Cache(Handle):
         return result
 
     def load(self, tensors: dict[str, np.ndarray]) -> None:
-        """Replaces the contents by the tensors() of a cache with the same description."""
+        """Replaces the contents with the result of tensors() of a cache with the same description."""
         kept = {name: np.ascontiguousarray(x) for name, x in tensors.items()}
         if any(x.ndim > 4 or x.dtype.name not in _CODES for x in kept.values()):
             raise ValueError("tensors must be the result of mha.Cache.tensors()")
@@ -174,9 +175,10 @@ class Cache(Handle):
 
 
 def attn_merge(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
-    """Merges results of the same rows over disjoint keys, pairs (out [B, H, L, Dv], lse [B, H, L]), into (out, lse) over all keys.
+    """Merges attention results of the same queries over disjoint sets of keys; returns (out, lse) over all keys.
 
-    All parts must be float32, or all float64. Rows with lse = -infinity have no effect.
+    Each part is a pair (out [B, H, L, Dv], lse [B, H, L]). All parts must be float32, or all float64. Rows with lse = -infinity have no
+    effect.
 
         >>> import numpy as np, mha
         >>> x = np.random.default_rng(0).standard_normal((1, 2, 6, 8), dtype=np.float32)
@@ -192,9 +194,9 @@ def attn_merge(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
     shape, dtype = outs[0].shape, outs[0].dtype
     for n, (a, b) in enumerate(zip(outs, lses)):
         if len(shape) != 4 or a.shape != shape or b.shape != shape[:3]:
-            raise ValueError(f"parts[{n}] must be of shapes [B, H, L, Dv] and [B, H, L], as all others (got {a.shape} and {b.shape})")
+            raise ValueError(f"parts[{n}] must be of shapes [B, H, L, Dv] and [B, H, L], as all other parts (got {a.shape} and {b.shape})")
         if dtype not in (F32, F64) or {a.dtype, b.dtype} != {dtype}:
-            raise ValueError(f"parts[{n}] must be of float32 or float64, as all others (got {a.dtype_name} and {b.dtype_name})")
+            raise ValueError(f"parts[{n}] must be of float32 or float64, as all other parts (got {a.dtype_name} and {b.dtype_name})")
         b.strides = (*b.strides, 0)
     out, lse = empty_like(parts[0][0], dtype, shape), empty_like(parts[0][0], dtype, shape[:3])
     to_out, to_lse = array(out, "out"), array(lse, "lse")

@@ -1,4 +1,4 @@
-"""The contexts of calls: one per (threads, ISA), created on first use and cached."""
+"""Creates the contexts of the library: one per (threads, ISA), on first use."""
 from __future__ import annotations
 
 import ctypes
@@ -12,7 +12,7 @@ from ._library import call, lib, struct
 
 _lock = threading.Lock()
 _made: dict[tuple[int, str | None], ctypes.c_void_p] = {}
-_threads, _isa = 0, None  # 0 and None mean MHA_THREADS and MHA_ISA, or else all CPUs and the newest ISA
+_threads, _isa = 0, None  # 0, None: MHA_THREADS, MHA_ISA; if unset, all CPUs and the newest ISA
 
 
 def _on_log(_user: Any, level: int, message: bytes) -> None:
@@ -28,7 +28,7 @@ def _count(threads: int | None) -> int:
 
 
 def context(threads: int | None = None) -> ctypes.c_void_p:
-    """Returns the handle of the context with the current settings, or with another number of threads."""
+    """Returns the handle of the context with the current settings; `threads`, if given, replaces the number of threads."""
     key = (_threads if threads is None else _count(threads), _isa)
     with _lock:
         if key not in _made:
@@ -47,7 +47,8 @@ def isa() -> str:
 
 
 def set_isa(name: str | None) -> None:
-    """Limits the instruction set of later calls; None: the newest of this CPU. Raises ValueError if it is unknown or unavailable."""
+    """Limits the instruction set of later calls; None: the newest one of this CPU. Raises ValueError if `name` is unknown or
+    unavailable."""
     global _isa
     before, _isa = _isa, name
     try:

@@ -18,8 +18,8 @@ from ._model import Model
 
 @dataclass
 class Evaluation:
-    """Pairs of values, for the source model and the edited model. comparison is None without texts. broken_rule is the reason why
-    transformers cannot load the edited model, or None if it can."""
+    """The result of Edit.evaluate. Pairs are (source model, edited model). comparison is None without texts. broken_rule is the
+    reason why transformers cannot load the edited model, or None if it can."""
 
     heads: tuple[int, int]
     key_heads: tuple[int, int]
@@ -33,7 +33,7 @@ class Evaluation:
 
 
 class Edit(Handle):
-    """An edited model in memory, created by mha.prune or mha.regroup. open() returns it as a model, save() writes it to a folder."""
+    """An edited model in memory, created by mha.prune or mha.regroup. open() returns the model, save() writes it to a folder."""
 
     def __init__(self, handle: c_void_p, model: Model) -> None:
         self._own(handle, "mha_model_edit_free", model._open())
@@ -52,7 +52,7 @@ class Edit(Handle):
         return {t.name.decode(): view(t.data, np.float32, tuple(t.shape[:t.rank])).copy() for t in found[:count.value]}
 
     def evaluate(self, held_out: Any = None) -> Evaluation:
-        """Compares the sizes of both models, and, with texts (a list of str, or mha.HeadData), their results and speed."""
+        """Compares the source and the edited model: their sizes and, given texts (a list of str, or mha.HeadData), results and speed."""
         out, data = EditEvaluation(), None if held_out is None else _data(self._source, held_out)
         call("mha_model_edit_evaluate", self._open(), data and data._open(), ctypes.byref(out))
         compared = comparison(out.comparison, np.empty(0), np.empty((2, 0))) if out.comparison.texts else None
@@ -65,7 +65,7 @@ class Edit(Handle):
         call("mha_model_edit_note", self._open(), quality_json.encode())
 
     def save(self, folder: Any, overwrite: bool = False) -> None:
-        """Writes the edited model and its tokenizer as a checkpoint folder; if writing fails, no folder is left."""
+        """Writes the edited model and its tokenizer as a checkpoint folder; leaves no folder if writing fails."""
         call("mha_model_edit_save", self._open(), os.fsencode(folder), bool(overwrite))
 
 
@@ -100,8 +100,8 @@ def prune_choose(model: Model, scores: Any, *, ratio: float = 0.0, count: int = 
                  floor: int = 0) -> np.ndarray:
     """Returns the heads to keep, bool [layers, heads], if the heads with the lowest scores [layers, heads] are removed.
 
-    count or ratio: the number of heads to remove, or their fraction. per_layer: applies both to each layer. floor: the smallest
-    number of heads that remain in a layer.
+    count or ratio: the number of heads to remove, or their fraction. per_layer: removes this number or fraction in each layer.
+    floor: the smallest number of heads that remain in a layer.
     """
     table = _scores(model, scores)
     keep = np.zeros(table.shape, np.uint8)
@@ -111,7 +111,8 @@ def prune_choose(model: Model, scores: Any, *, ratio: float = 0.0, count: int = 
 
 def prune_choose_joint(model: Model, texts: Any, *, ratio: float = 0.0, count: int = 0, per_layer: bool = False, floor: int = 0,
                        rounds: int = 0, fill: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Chooses heads jointly on texts. Returns keep as prune_choose does, and order [layers, heads]: the step of removal from 1; 0: kept."""
+    """Chooses the heads to remove jointly, by their effect on texts. Returns keep, as prune_choose does, and order [layers, heads]:
+    the step, from 1, in which the head is removed; 0 if it is kept."""
     shape, data = (model.info["layers"], model.info["heads"]), _data(model, texts)
     keep, order = np.zeros(shape, np.uint8), np.zeros(shape, np.int32)
     options = struct(PruneJointOptions, rounds=integer(rounds, "rounds"), fill=bool(fill), order=order.ctypes.data)
@@ -125,7 +126,7 @@ def prune(model: Model, keep: Any, *, fill: Any = None, refit: Any = None, ridge
     """Removes the heads whose element of keep [layers, heads] is false.
 
     fill: texts on which the mean output of each removed head is measured, to be added to the output bias. refit: texts on which the
-    output projections are refitted. compatible: keeps shapes that transformers loads.
+    output projections are refitted. compatible: keeps shapes that transformers can load.
 
         >>> import mha
         >>> model = mha.Model()
@@ -150,7 +151,8 @@ def regroup(model: Model, key_heads: int = 0, value_heads: int = 0, *, method: s
             weighted_by: str | None = None) -> Edit:
     """Shares keys and values between heads: every layer keeps key_heads key heads and value_heads value heads (0: unchanged).
 
-    method: "closed" and "values" are fitted on the texts `fit`; "mean" needs no texts. scores [layers, heads] are weights of heads.
+    method: "closed" and "values" are fitted on the texts `fit`; "mean" requires no texts. scores [layers, heads]: the weight
+    of each head.
     """
     table = None if scores is None else _scores(model, scores)
     data = None if fit is None else _data(model, fit)

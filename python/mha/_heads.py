@@ -41,7 +41,7 @@ def _file(state: Any) -> bytes | None:
 
 
 class HeadData(Handle):
-    """Tokenized texts for measuring heads; all measures can share them.
+    """Tokenized texts for head measurements; one object may be passed to all of them.
 
     texts: a list of str, or, with ids=True, a list of lists of token ids, for models without a tokenizer. max_tokens truncates the
     texts; None: the model's maximum.
@@ -98,7 +98,7 @@ def _data(model: Model, texts: Any) -> HeadData:
 @dataclass
 class Heads:
     """The result of heads_measure. metrics: {name: array [layers, heads]}, with NaN for missing heads; metric_help() describes the
-    names. labels: [layers][heads]. sink_rate: the fraction of heads that are attention sinks. received: {(layer, head): the weight
+    metrics. labels: [layers][heads]. sink_rate: the fraction of heads that are attention sinks. received: {(layer, head): the weight
     that each position receives}."""
 
     metrics: dict[str, np.ndarray]
@@ -146,8 +146,8 @@ def _read_heads(handle: c_void_p, keep_maps: bool) -> Heads:
 def heads_measure(model: Model, texts: Any, *, probe: bool = True, seed: int = 0, keep_maps: bool = False, state: Any = None) -> Heads:
     """Measures every head over texts (a list of str, or mha.HeadData), as `mha heads` does.
 
-    probe: also measures repeated random tokens, which the labels "induction" and "duplicate" require. keep_maps: returns the maps of
-    a single text. state: a file from which an interrupted measurement resumes.
+    probe: also measures repeated random tokens, which the labels "induction" and "duplicate" require. keep_maps: also returns the
+    attention maps, for a single text. state: a file from which an interrupted measurement resumes.
 
         >>> import mha
         >>> found = mha.heads_measure(mha.Model(), ["the cat sat on the mat"])
@@ -232,7 +232,8 @@ def importance_measure(model: Model, texts: Any, by: str = "jacobian_probe", *, 
 
 def importance_pairs(model: Model, texts: Any, by: str = "loo", *, loss: str = "auto", batch_texts: int = 0,
                      labels: Any = None) -> np.ndarray:
-    """Returns the change of the loss (or embedding) without both heads of each pair, [N, N] for N heads; diagonal: without one head."""
+    """Returns the change of the loss (or embedding) without both heads of each pair, [N, N] for N heads; diagonal: without a single
+    head."""
     options, alive = _importance_options(by, loss, 0.0, 0, batch_texts, labels, 0, 0.0, None)
     count = model.info["layers"] * model.info["heads"]
     out, data = np.empty((count, count)), _data(model, texts)
@@ -245,9 +246,9 @@ def importance_pairs(model: Model, texts: Any, by: str = "loo", *, loss: str = "
 
 @dataclass
 class Diversity:
-    """The result of diversity_measure. values: {name: [N, N]} for the N heads of all layers; measures within a layer are NaN across
-    layers. layers: {name: [layers]}, the diversity of each layer. map: [N, 2], the heads as points; merges: [N - 1, 4], as in
-    scipy.cluster.hierarchy.linkage. Both are None without "js"."""
+    """The result of diversity_measure. values: {name: [N, N]} for the N heads of all layers; a measure defined within a layer is NaN for
+    heads of different layers. layers: {name: [layers]}, the diversity of each layer. map: [N, 2], the heads as points; merges: [N - 1, 4],
+    as in scipy.cluster.hierarchy.linkage. map and merges are None unless "js" is measured."""
 
     values: dict[str, np.ndarray]
     layers: dict[str, np.ndarray]
@@ -291,7 +292,7 @@ def diversity_measure(model: Model, texts: Any, what: Sequence[str] = (), *, max
 
 
 def head_rollout(model: Model, texts: Any, text: int = 0) -> np.ndarray:
-    """Returns the attention rollout of one text, float32 [n, n]: row i has the contribution of each input token to position i."""
+    """Returns the attention rollout of one text, float32 [n, n]: row i contains the contribution of each input token to position i."""
     data = _data(model, texts)
     n = len(data.ids(text))
     out = np.empty((n, n), np.float32)
@@ -301,7 +302,7 @@ def head_rollout(model: Model, texts: Any, text: int = 0) -> np.ndarray:
 
 @dataclass
 class ModelsComparison:
-    """Two models on the same texts: cosines [texts] of their embeddings, and losses [2, texts]."""
+    """The result of models_compare. cosines [texts]: the cosine similarity of the two embeddings of each text; losses [2, texts]."""
 
     texts: int
     tokens: int

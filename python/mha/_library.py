@@ -15,7 +15,7 @@ _Struct = TypeVar("_Struct", bound=ctypes.Structure)
 
 
 class _Library:
-    """Sets the types of a function at its first use, since the library has hundreds of functions and a program uses few."""
+    """The shared library. Sets the types of a function at its first use: the library has hundreds of functions, a program uses few."""
 
     def __init__(self) -> None:
         self._loaded = ctypes.CDLL(_places.library())  # CDLL releases the interpreter lock during each call
@@ -48,7 +48,7 @@ def call(name: str, *arguments: Any) -> None:
 
 class Owned(ctypes.c_void_p):
     """A pointer to an object of the library, freed with its last reference. Running calls and dependent objects hold references;
-    `parents` are the objects that this one depends on."""
+    `parents` are the objects on which this object depends."""
 
     def __init__(self, value: int | None, free: Callable[..., Any], parents: tuple[Any, ...] = ()) -> None:
         super().__init__(value)
@@ -87,7 +87,7 @@ class Handle:
 
 
 class Guard:
-    """Wraps callbacks of the user: an exception, which must not pass through C, ends the call and is raised afterwards."""
+    """Wraps callbacks of the user. An exception must not pass through C: it ends the call of the library, and is then raised."""
 
     def __init__(self) -> None:
         self.raised: list[BaseException] = []
@@ -102,7 +102,7 @@ class Guard:
         return run
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Like call(), but raises the exception of a callback."""
+        """Calls a function as call() does; if a callback raised an exception, raises it again."""
         try:
             call(name, *arguments)
         except KeyboardInterrupt:

@@ -63,7 +63,7 @@ def _copy(tensor: NamedTensor) -> np.ndarray:
 
 
 def encoded_texts(texts: Any) -> list[bytes]:
-    """Encodes texts as UTF-8 without NUL characters."""
+    """Returns texts encoded as UTF-8; raises ValueError if a text contains a NUL character."""
     if isinstance(texts, str):
         raise ValueError("texts must be a list of str (got one str)")
     for i, t in enumerate(texts):
@@ -135,7 +135,7 @@ class Model(Handle):
         found |= {name: getattr(raw, name) for name in _SCALARS}
         return found | {name: view(getattr(raw, name), np.int64, (raw.layers,)).tolist() for name in _PER_LAYER}
 
-    # ---- text ----
+    # ---- tokenizer ----
 
     def encode(self, text: str, pair: str | None = None, *, special: bool = True, max_tokens: int = 0,
                stored_limits: bool = False) -> Tokens:
@@ -165,7 +165,7 @@ class Model(Handle):
         return self.encode(text, special=special, max_tokens=max_tokens).ids
 
     def decode(self, ids: Any, skip_special: bool = False) -> str:
-        """Decodes ids to a text by the decoder of tokenizer.json."""
+        """Returns the text of ids, decoded by the decoder of tokenizer.json."""
         ids = integers(ids, "ids", np.int32)
         text, size, tokenizer = c_void_p(), c_size_t(), self._tokenizer
         call("mha_tokenizer_decode", tokenizer, ids.ctypes.data, len(ids), skip_special, ctypes.byref(text), ctypes.byref(size))
@@ -209,7 +209,7 @@ class Model(Handle):
                 on_activations: Callable[[dict[str, Any]], Any] | None = None) -> Any:
         """Runs the model on ids [B, L] with mask [B, L] (1: real token). Results that were not requested are None.
 
-        logits: [B, L, vocab], None if the checkpoint has none. hidden_states: layers + 1 arrays [B, L, E], from the embeddings to
+        logits: [B, L, vocab], None if the model computes none. hidden_states: layers + 1 arrays [B, L, E], from the embeddings to
         the states after the final norm. attentions: one array [B, heads, L, L] per layer, or, if attentions is a list of pairs
         (layer, head), only their maps as {(layer, head): [B, L, L]}. stats: adds a field with a dict per layer, in O(L) memory:
         row_entropy (bits), row_max, row_argmax, row_distance (tokens) and received, each [B, heads, L].
@@ -260,7 +260,7 @@ class Model(Handle):
              out.ctypes.data)
         return out
 
-    # ---- decoders ----
+    # ---- scoring and generation ----
 
     def score(self, ids: Any) -> np.ndarray:
         """Returns ln p(ids[i + 1] | ids[0 .. i]) for each token except the first, float32 [n - 1]."""
@@ -276,9 +276,9 @@ class Model(Handle):
 
         Generation ends after a token of eos (default: the checkpoint's; []: none), which is included, or after the token that
         completes a string of `stop`. Temperature 0 is greedy; top_p=0 selects the most likely token, as in transformers. Prompt i is
-        sampled with seed + i. lookup: the number of tokens to predict from earlier repetitions; the result is the same. min_new: the
-        number of tokens before eos is allowed. at_once: prompts that run in one batch (0: 8). on_text(prompt, text) is called with
-        new text as soon as it is final; if it returns True, generation for that prompt ends.
+        sampled with seed + i. lookup: the number of tokens to predict from earlier repetitions; this does not change the result.
+        min_new: the number of tokens before eos is allowed. at_once: the number of prompts in one batch (0: 8). on_text(prompt, text) is
+        called with new text as soon as it is final; if it returns True, generation for that prompt ends.
         """
         seed = integer(seed, "seed", 0, 2**64 - 1)
         several = len(ids) > 0 and np.ndim(ids[0]) == 1
@@ -310,7 +310,7 @@ class Model(Handle):
     # ---- gradients and saving ----
 
     def loss_and_grads(self, ids: Any, labels: Any = None, mask: Any = None) -> tuple[float, dict[str, np.ndarray]]:
-        """Returns the cross entropy on ids [B, L], and {name of the tensor in the checkpoint: gradient}. labels [B, L]: -100 is ignored.
+        """Returns the cross entropy on ids [B, L], and {name of the tensor in the checkpoint: gradient}. Labels [B, L] of -100 are ignored.
         For decoders, labels are shifted as in transformers; the default is ids."""
         ids = self._ids(ids)
         labels = self._like_ids("labels", labels, ids.shape)
@@ -366,7 +366,7 @@ class Model(Handle):
         return found
 
     def _heads(self, pairs: Any) -> Any:
-        """Returns pairs (layer, head) in the order of the layers."""
+        """Returns the pairs (layer, head), sorted, as a C array."""
         pairs = integers(list(pairs), "attentions", np.int32, dims=(2,))
         if pairs.shape[1] != 2 or len(pairs) == 0:
             raise ValueError(f"attentions must be True, False or pairs (layer, head) (got shape {pairs.shape})")
@@ -394,7 +394,7 @@ class Model(Handle):
 
 
 class _Found:
-    """The results collected by the callbacks of a pass, and the user's callbacks."""
+    """The callbacks of a forward pass: they collect its results and call the callbacks of the user."""
 
     def __init__(self, batch: int, length: int, shape: tuple[int, ...], on_hidden: Any, on_attention: Any, on_activations: Any) -> None:
         self.batch, self.length, self.shape, self.guard = batch, length, shape, Guard()

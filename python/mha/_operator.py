@@ -109,19 +109,19 @@ class _Call:
 
     @property
     def rows(self) -> tuple[int, int, int, int]:
-        """Batch, heads, rows and keys of inputs such as masks."""
+        """The shape (batch, heads, rows, keys) of inputs such as masks."""
         d = self.desc
         return d.batch, d.heads, d.max_q_len or d.q_len, d.max_kv_len or d.kv_len
 
     @property
     def maps(self) -> tuple[int, int, int, int]:
-        """Batch, heads, rows and keys of probs and scores."""
+        """The shape (batch, heads, rows, keys) of probs and scores."""
         d, (batch, heads, rows, keys) = self.desc, self.rows
         return batch, d.map_heads or d.listed_heads or heads, d.map_rows or rows, keys
 
     @property
     def results(self) -> tuple[int, int, int]:
-        """Batch, heads and rows of out."""
+        """The axes (batch, heads, rows) of out."""
         d = self.desc
         return 1 if self.packed else d.batch, d.listed_heads or d.heads, d.q_len
 
@@ -235,7 +235,7 @@ def _pack(call_: _Call, cu_seqlens_q: Any, cu_seqlens_k: Any) -> None:
         raise ValueError("cu_seqlens_q and cu_seqlens_k must be given together, or, with block_table, only cu_seqlens_q")
     ends = integers(cu_seqlens_q, "cu_seqlens_q")
     if len(ends) < 2:
-        raise ValueError(f"cu_seqlens_q must have at least 2 elements, one more than sequences (got {len(ends)})")
+        raise ValueError(f"cu_seqlens_q must have at least 2 elements, one more than there are sequences (got {len(ends)})")
     call_.desc.batch = len(ends) - 1
     for name, longest, x in (("cu_seqlens_q", "max_q_len", cu_seqlens_q), ("cu_seqlens_k", "max_kv_len", cu_seqlens_k)):
         if x is None:
@@ -309,14 +309,14 @@ def _output(call_: _Call, like: Any, flag: int, name: str, dtype: int, shape: An
 
 
 def _map(call_: _Call, like: Any, flag: int, name: str, dtype: int) -> Any:
-    """Allocates probs or scores, with 0 in rows beyond the end of a sequence, which the library does not write."""
+    """Allocates probs or scores. Rows beyond the end of a sequence are 0, since the library does not write them."""
     result = _output(call_, like, flag, name, dtype, call_.maps)
     result[...] = 0
     return result
 
 
 def _described(function: _F) -> _F:
-    """Adds the keywords of _prepare to the signature of `function`, for help() and for the check of names."""
+    """Adds the keywords of _prepare to the signature of `function`, for help() and for checks of keyword names."""
     own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
     names = {p.name for p in own}
     passed = [p for p in inspect.signature(_prepare).parameters.values()
@@ -326,7 +326,7 @@ def _described(function: _F) -> _F:
 
     @functools.wraps(function)
     def checked(*arguments: Any, **keywords: Any) -> Any:
-        if not known.issuperset(keywords):  # signature.bind() takes longer than a short call
+        if not known.issuperset(keywords):  # signature.bind() raises TypeError; it is slower than a short attention call
             signature.bind(*arguments, **keywords)
         return function(*arguments, **keywords)
 
@@ -387,13 +387,13 @@ def attention(q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse:
     top_keys=n adds the n largest probabilities of each row, top_prob, and their keys, top_key. row_distance is relative to
     the query positions of align or offsets; without either, query i is at key i, as with "top_left". scores="raw",
     "softcapped", "biased" or "probs" returns the scores [B, H, Lq, Lk] at that stage. map_heads and map_rows ([n], or [B, n]
-    for each sequence; -1 is its last row) list the heads and rows of probs and scores; the others are not computed.
+    for each sequence; -1 is its last row) list the heads and rows of probs and scores; other rows are not computed.
 
     Raises ValueError for invalid and unsupported arguments.
     """
     if not (return_lse or return_probs or return_stats or top_keys or scores is not None):
         plan = kept_plan(q, k, v, threads, cast("dict[str, Any]", description))
-        if plan is not None and plan.lock.acquire(blocking=False):  # if another thread runs the plan, call without it
+        if plan is not None and plan.lock.acquire(blocking=False):  # False: another thread is using the plan
             try:
                 return plan.run_known(q, k, v)
             finally:

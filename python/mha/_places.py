@@ -11,14 +11,14 @@ _HERE = Path(__file__).resolve().parent
 
 
 def _built() -> list[Path]:
-    """Returns the library of the checkout's build; empty for an installed package, which is not below a checkout."""
+    """Returns a list with the path of the library in the checkout's build folder; an installed package has none."""
     top = _HERE.parents[1]
     checkout = _HERE.parent.name == "python" and (top / "CMakePresets.json").exists()
     return [top / "build/release/libmha.so"] if checkout else []
 
 
 def library() -> str:
-    """Returns the shared library to load: the value of MHA_LIB, or else in the package, the checkout's build, or the system."""
+    """Returns the shared library to load: MHA_LIB if set, otherwise the first one found in the package, the checkout or the system."""
     named = os.environ.get("MHA_LIB")
     if named:
         if not os.path.isfile(named):
@@ -64,7 +64,8 @@ _MODEL = "a model must be a folder with config.json, tokenizer.json and model.sa
 
 
 def _folder(name: Any) -> Any:
-    """Returns the name if it is a folder with config.json. The library refuses empty names and names with a zero byte."""
+    """Returns the name if it is a folder with config.json. Empty names and names with a zero byte are returned too: the library rejects
+    them."""
     path = os.fsencode(name)
     if not path or b"\0" in path or os.path.exists(os.path.join(path, b"config.json")):
         return name

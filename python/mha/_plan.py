@@ -1,4 +1,4 @@
-"""mha.Plan: attention that is checked once and run many times; and the cache of plans of mha.attention."""
+"""mha.Plan, an attention call that is checked once and run many times, and the cache of plans of mha.attention."""
 from __future__ import annotations
 
 import ctypes
@@ -56,7 +56,7 @@ class _Slot:
         """Points the View at x; appends objects that must outlive the call to `alive`."""
         if self.signature is not None and _signature(x) == self.signature:
             self.view.data = _address(x)
-            self.last = x if type(x) is np.ndarray else None  # while it is referenced, an array keeps its address
+            self.last = x if type(x) is np.ndarray else None  # this reference keeps the memory of the array at its address
             return
         self.last = None
         a = array(x, self.name)

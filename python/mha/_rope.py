@@ -17,7 +17,7 @@ _KINDS = {"default": ROPE_DEFAULT, "linear": ROPE_LINEAR, "dynamic": ROPE_DYNAMI
 
 
 class Rope:
-    """Rotation of queries and keys by their positions. The options are the fields of mha_rope_options (include/mha/rope.h).
+    """Rotates queries and keys by their positions. The options are the fields of mha_rope_options (include/mha/rope.h).
 
         >>> import numpy as np, mha
         >>> rope = mha.Rope(8, theta=10000)
@@ -49,7 +49,7 @@ class Rope:
         self.frequencies(1)  # this call raises ValueError for invalid options
 
     def frequencies(self, length: int = 1) -> tuple[np.ndarray, float]:
-        """Returns the angle of each pair per position, float64 [rotary_dim / 2], and the gain, for texts of `length` tokens."""
+        """Returns the angle per position of each pair of elements, float64 [rotary_dim / 2], and the gain, for texts of `length` tokens."""
         found, gain = np.empty(self.rotary_dim // 2), c_double()
         call("mha_rope_frequencies", ctypes.byref(self._options), length, found.ctypes.data, ctypes.byref(gain))
         return found, gain.value

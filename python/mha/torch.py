@@ -28,7 +28,7 @@ _NAMES = (*_TENSORS, *_OPTIONS)
 assert set(Gradients._fields) == {f"d{n}" for n in _OPERANDS}
 
 
-# ---- operators: their arguments are all tensors, then all options, in the order of the tables ----
+# ---- operators: the arguments are those of _TENSORS, then those of _OPTIONS, in this order ----
 
 _ARGUMENTS = ", ".join([f"Tensor{'' if n in 'qkv' else '?'} {n}" for n in _TENSORS] + [f"{kind} {n}" for n, (kind, _) in _OPTIONS.items()])
 _library = torch.library.Library("mha", "DEF")
@@ -178,7 +178,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float
 # ---- replacement for torch.nn.functional ----
 
 def _autocast(x: torch.Tensor) -> torch.Tensor:
-    """Casts x like autocast on the CPU; float64 is unchanged."""
+    """Casts x as autocast on the CPU does; float64 is unchanged."""
     narrow = torch.is_autocast_enabled("cpu") and x.is_floating_point() and x.dtype != torch.float64
     return x.to(torch.get_autocast_dtype("cpu")) if narrow else x
 
@@ -215,7 +215,7 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: 
     """Replaces torch.nn.functional.scaled_dot_product_attention: query [..., Lq, D], key [..., Lk, D], value [..., Lk, Dv].
 
     Leading axes broadcast, and their number is not limited. Dropout drops the same elements as PyTorch for the same seed. Differences
-    to PyTorch: fully masked rows are zero; masked keys are not read; is_causal and attn_mask may be combined; tensors must be in CPU
+    from PyTorch: fully masked rows are zero; masked keys are not read; is_causal and attn_mask may be combined; tensors must be in CPU
     memory; the dtype of query may differ from that of key and value; autocast does not cast the mask. torch.func, vmap and second
     derivatives are not supported.
 

@@ -45,7 +45,7 @@ def _described(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, 
     if mask is None:
         if causal and query.shape[2] > 1:
             description = {"causal": True, "align": "top_left"}
-            if key.shape[2] > query.shape[2]:  # removes the unused end of a static cache
+            if key.shape[2] > query.shape[2]:  # remove the unused end of a static cache
                 key, value = key[:, :, :query.shape[2]], value[:, :, :query.shape[2]]
                 bias = bias if bias is None else bias[..., :query.shape[2]]
     elif mask.dtype == torch.bool:
@@ -213,10 +213,10 @@ def heads(model: Any, tokenizer: Any, texts: Sequence[str], *, maps: Sequence[tu
           importance: bool = False) -> Heads:
     """Runs a transformers model on texts and measures every head with the fused kernel, in O(L) memory.
 
-    maps: pairs (layer, head) whose attention maps are returned. gradients: also computes the gradient of the loss by a gate on each
-    head's output. importance: also computes the increase of the loss without each head, with one pass over the texts per head. Both use
-    the token ids as labels. Texts run one at a time; the tokenizer truncates them to its max_length. The attention implementation of
-    the model is restored afterwards. Raises ValueError if the architecture does not use AttentionInterface.
+    maps: pairs (layer, head) whose attention maps are returned. gradients: also computes the gradient of the loss with respect to a
+    gate on each head's output. importance: also computes the increase of the loss without each head, with one pass over the texts per head.
+    Both use the token ids as labels. Texts run one at a time; the tokenizer truncates them to its max_length. The attention implementation
+    of the model is restored afterwards. Raises ValueError if the architecture does not use AttentionInterface.
     """
     if isinstance(texts, str) or not len(texts):
         raise ValueError(f"texts must be a list of str, not empty (got {texts!r})")

@@ -150,7 +150,7 @@ class Decoder(unittest.TestCase):
         for text in (None, b"x", 7):
             with self.assertRaisesRegex(ValueError, "text must be a str"):
                 self.model.tokenize(text)
-        with self.assertRaisesRegex(ValueError, "ids must have rows of one length"):
+        with self.assertRaisesRegex(ValueError, "ids must have rows of equal length"):
             self.model.forward([[1, 2], [3]])
         with self.assertRaisesRegex((ValueError, OSError), "folder name must not be empty"):
             mha.Model("")
