@@ -1,4 +1,4 @@
-"""A headless Chromium without network for the tests of pages; tests are skipped if it is not installed."""
+"""Starts a headless Chromium without network for the tests of pages; the tests are skipped if Chromium is not installed."""
 import json
 import shutil
 import sys
@@ -25,7 +25,7 @@ def browser():
 
 
 def requests(driver):
-    """Yields the addresses that the page has requested since the last call."""
+    """Yields the URLs that the page has requested since the last call."""
     for entry in driver.get_log("performance"):
         message = json.loads(entry["message"])["message"]
         if message["method"] == "Network.requestWillBeSent":

@@ -1,4 +1,4 @@
-"""A page written by the program and opened in Chromium: base class of all page tests."""
+"""Base class of all page tests: opens a page written by the program in Chromium."""
 import time
 import tempfile
 import unittest
@@ -11,10 +11,10 @@ CONTRAST = """
 const light = (c) => { const v = c.map((x) => (x / 255 <= .04045 ? x / 255 / 12.92 : ((x / 255 + .055) / 1.055) ** 2.4));
   return .2126 * v[0] + .7152 * v[1] + .0722 * v[2]; };
 const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
-const parse = (text) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
-const behind = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c[3] === 255) return c.slice(0, 3); } return [255, 255, 255]; };
-const poor = [];
-for (const e of document.querySelectorAll('h1, h2, h3, p, a, th, td, button, label, span, caption, figcaption, li, dt, dd, output')) {
+const parse = (text) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1); return
+[...canvas.getImageData(0, 0, 1, 1).data]; }; const behind = (e) => { for (; e; e = e.parentElement) { const c =
+parse(getComputedStyle(e).backgroundColor); if (c[3] === 255) return c.slice(0, 3); } return [255, 255, 255]; }; const poor = []; for (const
+e of document.querySelectorAll('h1, h2, h3, p, a, th, td, button, label, span, caption, figcaption, li, dt, dd, output')) {
   if (!e.textContent.trim() || !e.checkVisibility() || e.closest('.out, #sentence, #to-tokens') || e.children.length) continue;
   const a = light(parse(getComputedStyle(e).color).slice(0, 3)), b = light(behind(e));
   const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
@@ -55,7 +55,7 @@ class PageCase(unittest.TestCase):
         Select(self.one(css)).select_by_value(value)
 
     def show(self, css):
-        """Scrolls to a part of the page; the page creates a part when it is near the screen."""
+        """Scrolls to an element of the page. The page creates the content of an element only when it is near the visible area."""
         self.run_js("document.querySelector(arguments[0]).scrollIntoView({block: 'center', behavior: 'instant'})", css)
 
     def texts(self, css):
@@ -75,7 +75,7 @@ class PageCase(unittest.TestCase):
         return self.run_js("return getComputedStyle(document.body).backgroundColor")
 
     def assert_light_and_dark(self):
-        """The theme must follow the system, the button and the key t, and every text must have sufficient contrast."""
+        """The system setting, the button and the key t must set the theme, and every text must have sufficient contrast."""
         self.assertEqual(self.run_js(CONTRAST), [])
         light = self.background()
         self.emulate("dark")
@@ -88,7 +88,7 @@ class PageCase(unittest.TestCase):
         self.assertEqual(self.background(), dark)
 
     def assert_fits(self):
-        """Nothing may be wider than the screen after the page has adapted to the screen width."""
+        """No element may be wider than the screen after the page has adapted to the screen width."""
         for width in (360, 800, 1500):
             self.emulate(width=width)
             for _ in range(100):

@@ -1,4 +1,4 @@
-"""A new report opened in Chromium: base class of the tests of reports."""
+"""Base class of the report tests: writes a report and opens it in Chromium."""
 import json
 import math
 import os
@@ -43,7 +43,7 @@ class ReportCase(PageCase):
 
 
 def decimals_of(values):
-    """Returns how many decimals the page uses for a list of numbers (labels_and_numbers.js)."""
+    """Returns the number of decimals that the page uses for a list of values (see labels_and_numbers.js)."""
     most = max((abs(x) for x in values if x is not None), default=0)
     if most >= 100:
         return 1
@@ -51,7 +51,7 @@ def decimals_of(values):
 
 
 def fixed(x, decimals=3):
-    """Formats a number in the format of the page."""
+    """Formats a value as the page does."""
     if x is None:
         return "–"
     text = f"{x:.{decimals}f}"

@@ -1,5 +1,5 @@
-"""The report in a real browser: it must have no errors, no requests except for its file, the same results as the
-JSON, and must display hostile text as text."""
+"""Tests the report in Chromium: it must cause no errors, request only its own file, show the results of the JSON output,
+and display hostile text as text."""
 import shutil
 import unittest
 from pathlib import Path
@@ -21,7 +21,7 @@ def flat(table):
 
 class Report(ReportCase):
     def point(self, row, column):
-        """Moves to a weight of the map with the arrow keys. Returns the text shown by the page, and the expected weight."""
+        """Selects an element of the attention map with the arrow keys. Returns the text and the weight of its tooltip."""
         canvas = self.one(".map")
         canvas.send_keys(Keys.ESCAPE)
         canvas.send_keys(Keys.ARROW_DOWN * row + Keys.ARROW_RIGHT * column if row else Keys.ARROW_RIGHT * (column + 1))
@@ -57,7 +57,7 @@ class Report(ReportCase):
             self.assertEqual(text, f"{tokens[row]} ({row}) → {tokens[column]} ({column}): {want:.3f}")
 
     def test_ids_in_place_of_a_text(self):
-        """The report of a model without a tokenizer must show ids."""
+        """The report of a model without a tokenizer must show token ids in place of tokens."""
         mute = Path(self.folder.name, "mute")
         mute.mkdir()
         gpt2 = Path(__file__).parents[1] / "golden/data/models/gpt2-tiny"
@@ -82,7 +82,7 @@ class Report(ReportCase):
         row = int(tip.get_attribute("data-row"))
         self.assertEqual([t.strip() for t in self.texts("#strongest tr:first-child td")][:1],
                          [max(zip(self.selected_row(said, row), said["tokens"]))[1]])
-        canvas.click()  # keeps this row selected
+        canvas.click()  # a click keeps this row selected while the pointer moves
         ActionChains(self.driver).move_by_offset(40, 40).perform()
         self.assertEqual(tip.get_attribute("data-row"), str(self.run_js("return look.point.row")))
         self.assertTrue(self.run_js("return look.held"))
@@ -120,7 +120,7 @@ class Report(ReportCase):
         self.point(3, 2)
         canvas.send_keys("+++")
         self.assertLess(self.run_js("return look.part"), 0.6)
-        self.point(0, 1)  # the map must follow the selection
+        self.point(0, 1)  # the visible part must move to the selected element
         self.assertEqual(self.run_js("const at = views[0].layout(); return [at.i, at.j <= 1]"), [0, True])
         canvas.send_keys("0")
         self.assertEqual(self.run_js("return look.part"), 1)
@@ -201,7 +201,7 @@ class Report(ReportCase):
         self.wait("return from.token === 4 && from.held")
 
     def test_what_was_not_measured_is_folded(self):
-        """One line must list the omitted measurements; empty cards and links to them must be hidden."""
+        """One line must list the measurements that were not run; their cards and the links to these cards must be hidden."""
         self.open()
         self.assertEqual(self.one("#absent summary").text, "Not measured: importance, diversity, clusters, pruning curve")
         for part in ("#diversity", "#clusters", "#curve"):
@@ -272,7 +272,7 @@ class Report(ReportCase):
         self.assertEqual(self.texts("#curve td"), ["12", "1.500", "9", "1.625", "6", "2.000"])
         heights = self.run_js("return [...document.querySelectorAll('#curve circle')].map(c => Number(c.getAttribute('cy')))")
         self.assertEqual(len(self.all("#curve circle.outside")), 1)
-        self.assertEqual(heights, sorted(heights))  # fewer heads first; lower losses must be lower in the figure
+        self.assertEqual(heights, sorted(heights))  # highest loss first: lower losses must be lower in the figure
         self.assert_quiet()
 
     def test_hostile_text_stays_text(self):

@@ -1,5 +1,5 @@
-"""Appearance and behavior of the report in a real browser: light and dark theme, contrast, names for screen readers,
-print, a long text."""
+"""Tests the appearance of the report in Chromium: light and dark theme, contrast, names for screen readers, print, and a
+long text."""
 import base64
 import os
 import unittest
@@ -11,7 +11,7 @@ from selenium.webdriver.common.keys import Keys
 MEGABYTES = 12
 OPEN_SECONDS = float(os.environ.get("MHA_OPEN_SECONDS", "5"))  # about 1 s on an idle machine
 
-# Script that returns the width of the rotated label in a cell without a map, and the width of the cell.
+# Script that returns, for each cell of a removed head, the width of its rotated label and the width of the cell.
 REMOVED = """
 const context = document.createElement('canvas').getContext('2d');
 return [...document.querySelectorAll('.picture.removed')].map((e) => {
@@ -41,7 +41,7 @@ class Look(ReportCase):
         self.assertEqual(self.run_js(NAMELESS), [])
         self.assertEqual(len(self.all("h1")), 1)
         self.assertEqual(self.run_js("return document.documentElement.lang"), "en")
-        self.assertEqual(self.run_js("return cells.filter(c => c.tabIndex === 0).length"), 1)  # must have one tab stop
+        self.assertEqual(self.run_js("return cells.filter(c => c.tabIndex === 0).length"), 1)  # the grid must be one tab stop
 
     def test_the_panel_of_definitions(self):
         said = self.open()
@@ -57,7 +57,7 @@ class Look(ReportCase):
         self.assertFalse(self.one("#help").is_displayed())
 
     def test_every_explanation_stands_alone(self):
-        """The page must show this part without the parts above it in the list."""
+        """Each entry of the definitions must be understandable without the entries above it."""
         self.open(json_too=False)
         lines = self.run_js("return ['metric_help', 'score_help', 'diversity_help'].flatMap(list => Object.entries(data[list]))")
         self.assertGreater(len(lines), 40)

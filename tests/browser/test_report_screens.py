@@ -1,5 +1,5 @@
-"""The report on a phone, on a desktop and in print: everything must be inside the screen and large enough to read,
-and a page that is printed while it loads must have all of its maps."""
+"""Tests the report on a phone, on a desktop and in print: every element must be inside the screen and large enough to read,
+and a page that is printed while it loads must contain all of its maps."""
 import base64
 import json
 import os
@@ -11,17 +11,19 @@ from report_page import SENTENCE, ReportCase  # imported first: skips the test i
 
 PHONE = 390
 
-# Script that returns visible text, HTML or SVG, smaller than 11 pixels.
+# Script that returns all visible text smaller than 11 pixels, in HTML and SVG.
 SMALL = """
 return [...document.querySelectorAll('body *')].filter((e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())
-    && !e.closest('script, style, title, [hidden], details:not([open]) > :not(summary)') && e.checkVisibility() && e.getBoundingClientRect().width > 0)
+    && !e.closest('script, style, title, [hidden], details:not([open]) > :not(summary)') && e.checkVisibility() &&
+    e.getBoundingClientRect().width > 0)
   .map((e) => [e, parseFloat(getComputedStyle(e).fontSize) * (e.getScreenCTM && e.ownerSVGElement ? e.getScreenCTM().a : 1)])
   .filter(([, size]) => size < 10.95).map(([e, size]) => `${e.tagName} ${e.className} ${e.textContent.slice(0, 20)}: ${size.toFixed(1)}`)"""
 
-# Script that returns elements of a selector that extend beyond the screen.
+# Script that returns the elements of a selector that extend beyond the screen.
 OUTSIDE = """
 return [...document.querySelectorAll(arguments[0])].map((e) => [e, e.getBoundingClientRect()])
-  .filter(([e, b]) => e.checkVisibility() && (b.left < -0.5 || b.right > innerWidth + 0.5)).map(([e, b]) => `${e.tagName}.${e.className} ${b.left} ${b.right}`)"""
+  .filter(([e, b]) => e.checkVisibility() && (b.left < -0.5 || b.right > innerWidth + 0.5)).map(([e, b]) => `${e.tagName}.${e.className}
+  ${b.left} ${b.right}`)"""
 
 CURVE = '{"curve": [{"heads": 12, "loss": 1.5}, {"heads": 9, "loss": 1.625}, {"heads": 6, "loss": 2}]}'
 
@@ -31,7 +33,7 @@ class Screens(ReportCase):
         self.emulate()
 
     def open_all(self):
-        """Creates a report with all parts."""
+        """Opens a report that contains all measurements."""
         curve = Path(self.folder.name, "curve.json")
         curve.write_text(CURVE)
         self.open(SENTENCE, "--diversity", "--by", "confidence", "--curve", str(curve), json_too=False)
@@ -72,7 +74,7 @@ class Screens(ReportCase):
             self.assertLessEqual(self.run_js("return document.documentElement.scrollWidth"), width)
 
     def test_what_is_wider_than_a_phone_can_be_scrolled(self):
-        """Tables with many columns must keep their first column visible, and shade the edge if columns are hidden."""
+        """A table with many columns must keep its first column visible, and shade its edge if columns are hidden."""
         self.open_all()
         self.emulate(width=PHONE)
         self.see_all()
@@ -86,7 +88,7 @@ class Screens(ReportCase):
             self.assertTrue(box[3])
 
     def test_the_head_is_seen_with_its_legend(self):
-        """Card and legend must not be clipped, and must fit on a common screen."""
+        """The card of the selected head and its legend must not be clipped, and must fit on a screen 900 pixels high."""
         self.emulate(width=1500)
         self.open(json_too=False)
         card, legend, overflow = self.run_js(
@@ -98,7 +100,7 @@ class Screens(ReportCase):
         self.assertLessEqual(self.run_js("return document.getElementById('map-legend').getBoundingClientRect().bottom"), 900)
 
     def test_right_halves_are_used(self):
-        """Each part with two columns must have content in both columns without a pointer."""
+        """Each section with two columns must show content in both columns before the pointer is moved."""
         self.open_all()
         self.emulate(width=1500)
         self.see_all()
@@ -135,7 +137,7 @@ class Screens(ReportCase):
         drawn = "return [...document.querySelectorAll('.cell canvas')].map((c) => c.toDataURL())"
         self.wait("return document.body.dataset.painted === 'yes'")
         usual = self.run_js(drawn)
-        # replaces the browser's asynchronous decompression by a function that never completes
+        # replaces the browser's asynchronous decompression with a function that never completes
         self.driver.execute_cdp_cmd("Page.enable", {})
         script = self.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {
             "source": "Response.prototype.arrayBuffer = () => new Promise(() => {});"})["identifier"]
@@ -172,14 +174,14 @@ class Screens(ReportCase):
             self.assertEqual(self.run_js(style, css, "breakAfter"), "avoid", css)
         for css in ("#overview", "#head", "#lines", "#scores", ".layer"):
             self.assertEqual(self.run_js(style, css, "breakInside"), "avoid", css)
-        # lines must end at their tokens: the canvas extends from one list to the other list
+        # the lines must end at their tokens, so the canvas must extend from one list of tokens to the other list
         ends = self.run_js("return ['#from-tokens', '#line-canvas', '#to-tokens'].map((css) => { const b = document.querySelector(css).getBoundingClientRect(); "
                            "return [b.left, b.right, b.height]; })")
         self.assertAlmostEqual(ends[0][1], ends[1][0], delta=2)
         self.assertAlmostEqual(ends[1][1], ends[2][0], delta=2)
         self.assertAlmostEqual(ends[0][2], ends[1][2], delta=1)
         shape = self.run_js("const c = document.querySelector('.map'), b = c.getBoundingClientRect(); return [b.width / b.height, c.width / c.height]")
-        self.assertAlmostEqual(*shape, delta=0.02)  # squares must remain squares
+        self.assertAlmostEqual(*shape, delta=0.02)  # the elements of the map must remain squares
         self.assertLessEqual(self.run_js("return document.documentElement.scrollWidth"), 700)
         pdf = base64.b64decode(self.driver.print_page())
         self.assertTrue(pdf.startswith(b"%PDF-"))
@@ -236,7 +238,7 @@ class Demo(ReportCase):
 
 
 class Texts(ReportCase):
-    """Tests a report of several texts, of which one is shown."""
+    """Tests a report of several texts, which shows one text at a time."""
 
     def open_lines(self, *lines):
         file, page = Path(self.folder.name, "lines"), Path(self.folder.name, f"texts-{len(lines)}.html")
@@ -271,7 +273,7 @@ class Texts(ReportCase):
         self.open_lines("One text here.", "And the second one.")
         self.one("#text-after").click()
         self.assertEqual(self.one("#sentence-text").text, "And the second one.")
-        self.one("#text-after").click()  # must have no effect, because there is no next text
+        self.one("#text-after").click()  # this click must have no effect, because there is no next text
         self.assertEqual(self.one("#sentence-text").text, "And the second one.")
         self.one("body").send_keys(",")
         self.assertEqual(self.one("#sentence-text").text, "One text here.")

@@ -1,5 +1,5 @@
-"""The page of all tours in a real browser: no errors, no requests except for its file, no element wider than a
-phone, light and dark theme, one step at a time, and the colors and values of the tensors."""
+"""Tests the page of all tours in Chromium: no errors, no requests except for its own file, no element wider than a phone,
+light and dark theme, one step at a time, and the colors and values of the tensors."""
 import itertools
 import json
 import os
@@ -39,7 +39,7 @@ class Tour(unittest.TestCase):
         return self.driver.execute_script(script, *args)
 
     def seen(self):
-        """Returns the visible steps."""
+        """Returns the ids of the visible steps."""
         return self.run_js("return [...document.querySelectorAll('article')].filter((e) => e.checkVisibility()).map((e) => e.id)")
 
     def press(self, keys):
@@ -79,7 +79,7 @@ class Tour(unittest.TestCase):
         self.assertEqual(section.find_element(By.CSS_SELECTOR, ".place").text, f"Step 2 of {len(self.tours[2]['steps'])}")
         section.find_element(By.CSS_SELECTOR, ".before").click()
         self.assertEqual(self.seen(), ["dropout-1"])
-        section.find_element(By.CSS_SELECTOR, ".before").click()  # back to the previous tour
+        section.find_element(By.CSS_SELECTOR, ".before").click()  # moves from the first step to the previous tour
         self.assertEqual(self.seen(), [f"causal-attention-{len(self.tours[1]['steps'])}"])
         self.driver.find_element(By.CSS_SELECTOR, '.tours a[href="#reshape"]').click()
         self.assertEqual(self.seen(), ["reshape-1"])

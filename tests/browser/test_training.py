@@ -1,5 +1,5 @@
-"""The page of a training run in a real browser: no errors, no requests except for its file, curves that match the
-log, and hostile text displayed as text."""
+"""Tests the page of a training run in Chromium: no errors, no requests except for its own file, curves that match the log,
+and hostile text displayed as text."""
 import json
 import os
 import subprocess
@@ -32,7 +32,7 @@ class Training(PageCase):
         self.driver.get_log("browser"), self.driver.get_log("performance")
         self.driver.get((folder / "training.html").as_uri())
         self.wait("return document.body.dataset.ready === 'yes'")
-        return [json.loads(line) for line in (folder / "training.jsonl").open()]  # splitlines would also split at U+2028
+        return [json.loads(line) for line in (folder / "training.jsonl").open()]  # str.splitlines would also split at U+2028
 
     def open_usual(self):
         return self.open("run", "--steps", "30", "--eval-share", "0.2", "--eval-every", "5", "--sample", HOSTILE, "--sample", "the",
@@ -70,7 +70,7 @@ class Training(PageCase):
         self.assert_quiet()
 
     def test_the_lines_have_a_legend(self):
-        """Each line must be named next to a sample of its color; a single line needs no name."""
+        """The legend must name each line next to a sample of its color; a chart with a single line must have no legend."""
         self.open_usual()
         samples = "return [...document.querySelectorAll('#loss-chart .key span')].map((e) => [e.textContent, getComputedStyle(e.querySelector('line')).stroke])"
         strokes = "return [...document.querySelectorAll('#loss-chart .plot polyline')].map((e) => getComputedStyle(e).stroke)"
