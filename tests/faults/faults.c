@@ -1,19 +1,18 @@
 /* faults.c - runs a command once per call of a given kind, makes that call fail, and checks the outcome.
  *
  *   faults [-m MOST] [-s] [-c CHECK] SHIM START KIND ACTION... -- COMMAND...
- *
  * COMMAND runs in a copy of the folder START. The first run has no fault: its stdout and folder are the expected
- * result. Then, for each ACTION (shim.c), COMMAND runs with a fault in call 1, 2, ... of KIND. Each run must end in one
- * of two ways:
- *   exit status 0, and the expected stdout and folder
- *   exit status 1 (memory; the message names it) or 1 or 3 (files), a message, no stdout, and the folder unchanged or
- *   as expected; if a call that removes a file fails, a temporary file may remain, and the message names it
+ * result. Then, for each ACTION (shim.c), COMMAND runs with a fault in call 1, 2, ... of KIND. Each run must either
+ *   succeed: exit status 0, and the expected stdout and folder, or
+ *   fail: exit status 1 (KIND memory) or 1 or 3 (other kinds), a message, which must contain "memory" for the KIND
+ *   memory, no stdout, and the folder unchanged or as expected. A temporary file may remain if the message names it.
  * A short read or write, and EINTR, must have no effect. After a kill, the folder must be unchanged or as expected,
  * except for temporary files, and the command must succeed when run again.
  *   -m MOST   test at most MOST calls, one at random from each of MOST equal ranges; MHA_FAULTS=all tests all calls
- *   -s        the command streams: stdout of a failed run is a prefix of the expected one, perhaps with a newline
+ *   -s        the command streams: stdout of a failed run must be a prefix of the expected stdout, with or without a
+ *             final newline
  *   -c CHECK  a shell command that must succeed after a failure or a kill, instead of comparing the folder
- * Exit status: 0 all runs are correct, 1 some are not, 2 the test itself failed.
+ * Exit status: 0 all runs are correct, 1 some runs are wrong, 2 the driver failed.
  */
 #define _GNU_SOURCE
 #include "faults/tree.h"
@@ -35,7 +34,7 @@ extern char **environ;
 
 enum { MOST_COMPLAINTS = 20 };
 
-/* Hashes of a folder: of all files, and of all files except those that a killed process may leave. */
+/* Hashes of a folder: `whole` includes all files, `bare` excludes the temporary files of a killed process. */
 typedef struct state {
     uint64_t whole, bare;
 } state;
@@ -124,20 +123,21 @@ static void complain(const char *fault, int status, const char *why)
     free(err);
 }
 
-/* Returns NULL if a failed run has the expected status, message and stdout, otherwise a description of the fault. */
+/* Returns NULL if a failed run has the expected exit status, message and stdout, otherwise the violated rule. */
 static const char *check_failure(int code, const char *out, size_t out_bytes, const char *err)
 {
-    if (code != 1 && (t.memory || code != 3)) return "wrong exit status";
+    if (code != 1 && (t.memory || code != 3)) return "the exit status must be 1, or 1 or 3 for calls other than allocations";
     if (!*err) return "must print a message";
     if (t.memory && !strcasestr(err, "memory")) return "the message must name memory";
-    if (t.streams && out_bytes > 0 && out[out_bytes - 1] == '\n') out_bytes--; /* a failed run may also end its line */
+    if (t.streams && out_bytes > 0 && out[out_bytes - 1] == '\n') out_bytes--; /* a failed run may print a final newline */
     if (out_bytes > (t.streams ? t.right_bytes : 0) || memcmp(out, t.right, out_bytes) != 0)
-        return "wrong stdout after a failure";
+        return "after a failure, stdout must be empty, or a prefix of the expected stdout with -s";
     return NULL;
 }
 
-/* Checks the folder after an exit: it must be as expected or, after a failure, unchanged. After failing file calls,
- * a temporary file may remain if the message names it. */
+/* Checks the folder after a run that ended with exit status `code`: it must be as expected or, after a failure,
+ * unchanged. If a file call failed, a temporary file may remain if the message `err` names it. Returns NULL if the
+ * folder is correct, otherwise the violated rule. */
 static const char *check_folder(int code, const char *err)
 {
     const state now = look();
@@ -150,11 +150,11 @@ static const char *check_folder(int code, const char *err)
                      : "the folder must be unchanged or as expected";
 }
 
-/* Checks a run that was not killed. */
+/* Checks exit status, output and folder of a run that was not killed. Returns NULL or the violated rule. */
 static const char *check_run(int status, bool must_succeed)
 {
     size_t out_bytes, err_bytes;
-    if (!WIFEXITED(status)) return "must not end by a signal";
+    if (!WIFEXITED(status)) return "the process must not be ended by a signal";
     const int code = WEXITSTATUS(status);
     char *out = contents(t.out, &out_bytes), *err = contents(t.err, &err_bytes);
     const char *wrong = check_folder(code, err);
@@ -166,10 +166,10 @@ static const char *check_run(int status, bool must_succeed)
     return wrong;
 }
 
-/* Checks the folder after a kill, then runs the command again. */
+/* Checks the folder after a kill, runs the command again, and checks the result. Returns NULL or the violated rule. */
 static const char *check_killed(int status)
 {
-    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) return "not killed";
+    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) return "the process must be ended by SIGKILL";
     if (t.check && system(t.check) != 0) return "-c CHECK failed after a kill";
     const uint64_t bare = look().bare;
     if (!t.check && bare != t.before.bare && bare != t.after.bare)
@@ -193,7 +193,7 @@ static void try_fault(const char *action, uint64_t n, uint64_t ended[3])
     if (hash_of(false) != t.before.whole) reset_folder();
 }
 
-/* Tests calls 1 to `calls`, or a sample of them that is the same in each test. */
+/* Tests one action in calls 1 to `calls`, or in a pseudorandom sample of t.most calls, the same in each test. */
 static void try_action(const char *action, uint64_t calls)
 {
     uint64_t ended[3] = {0}, state = 88172645463325252u;
@@ -221,7 +221,7 @@ static void learn_what_is_right(void)
     reset_folder();
 }
 
-/* Creates the folder in which the command runs, and the files next to it. */
+/* Creates a temporary folder with the counter of calls and the folder in which the command runs. */
 static void make_places(void)
 {
     char name[PATH_MAX] = "faults.XXXXXX", file[PATH_MAX + 8];

@@ -1,6 +1,6 @@
 # setup.sh - setup of the fault tests, sourced by test_*.sh in tests/faults. $SHIM is the shim, $FAULTS the driver.
-# Commands run in copies of the folder `start`. The folder already contains each output, and a failed run must keep the
-# old output. The driver tests MOST calls of each kind, or all with MHA_FAULTS=all.
+# Commands run in copies of the folder `start`, which already contains an output of each command; a failed run must keep
+# this output. The driver tests MOST calls of each kind, or all calls with MHA_FAULTS=all.
 # shellcheck shell=sh
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -21,7 +21,7 @@ echo old >vectors.npy
 rm -f out err
 cd .. || exit 1
 
-# faulty ARGUMENT...: runs the driver with these options and this command.
+# faulty ARGUMENT...: runs the driver with these arguments and counts a failure.
 faulty() {
     echo "== $*"
     "$FAULTS" "$@" || failures=$((failures + 1))

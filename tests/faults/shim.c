@@ -1,16 +1,18 @@
 /* shim.c - a preloaded library that makes one call of the process fail. It intercepts dynamically linked allocations
  * and file calls of the program and all libraries. It cannot intercept reads and writes of streams, which are calls
  * inside libc.
- *
- * MHA_FAULT=KIND:N:ACTION   the N-th call of KIND, counted from 1 when the constructors of the libraries have run
+ * MHA_FAULT=KIND:N:ACTION   applies ACTION to the N-th call of KIND, counted from 1 after the constructors have run
  * MHA_FAULT_COUNT=FILE      an 8-byte file with the number of calls so far, valid even after a kill
- *
- * KIND is memory, files (all calls of files below), slow (those that a signal may interrupt), bytes (read and
- * write), change (all that change a file or a name) or mmap. ACTION is one of once   the allocation fails
- * from   this one and all later ones fail a number                             the call returns an error, errno is
- * that number kill   SIGKILL before the call       half   SIGKILL when the first half of a write is in the file
- * short  half the bytes are read or written cut    the mapped file is truncated to nothing
- * */
+ * KIND is memory, files (all file calls), slow (file calls that a signal may interrupt), bytes (reads and writes),
+ * change (calls that change the contents or the name of a file) or mmap. ACTION is one of
+ *   once    the allocation fails
+ *   from    this and all later allocations fail
+ *   NUMBER  the call returns an error and sets errno to NUMBER
+ *   kill    the process is killed before the call
+ *   half    the process is killed after the first half of a write
+ *   short   half of the bytes are read or written
+ *   cut     the mapped file is truncated to size 0
+ */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -28,11 +30,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* glibc's own allocation functions; looking up other functions would allocate. */
+/* The allocation functions of glibc under their internal names, because dlsym itself may allocate. */
 extern void *__libc_malloc(size_t bytes), *__libc_calloc(size_t n, size_t bytes);
 extern void *__libc_realloc(void *memory, size_t bytes), *__libc_memalign(size_t align, size_t bytes);
 
-/* Kinds of calls. CHANGE: file contents. NAME: names and permissions, which signals cannot interrupt. */
+/* Kinds of calls. CHANGE modifies file contents; NAME modifies names and permissions, and cannot be interrupted. */
 typedef enum call { MEMORY, OPEN, READ, MAP, CHANGE, NAME, CLOSE } call;
 enum { ONCE = -1, FROM = -2, KILL = -3, HALF = -4, SHORT = -5, CUT = -6 };
 
@@ -79,7 +81,7 @@ __attribute__((constructor)) static void begin(void)
     kinds = (unsigned)value_of(kind_words, kind);
 }
 
-/* Returns true if the fault applies to this call. Does not return if the action is kill. */
+/* Counts a call and returns true if the fault applies to it. Does not return if the action is kill. */
 static bool strikes(call c)
 {
     if (!(kinds & 1u << c)) return false;
@@ -89,11 +91,11 @@ static bool strikes(call c)
     return true;
 }
 
-/* Returns true if the call must fail with an errno. */
+/* Returns true, and sets errno, if the call must fail. */
 static bool fails(call c)
 {
     if (!strikes(c)) return false;
-    if (action == HALF) raise(SIGKILL); /* these calls cannot be partial */
+    if (action == HALF) raise(SIGKILL); /* these calls transfer no bytes, so half means kill */
     if (action > 0) errno = action;
     return action > 0;
 }
@@ -144,7 +146,7 @@ int posix_memalign(void **memory, size_t align, size_t bytes)
 
 #define NEXT(name) (__extension__(__typeof__(&name)) dlsym(RTLD_NEXT, #name))
 
-/* The mode argument of an open call, if the call may create a file. */
+/* Declares `mode`, and reads it from the variable arguments of an open call that may create a file. */
 #define MODE(flags)                  \
     mode_t mode = 0;                 \
     if ((flags)&O_CREAT) {           \
@@ -174,8 +176,8 @@ int close(int fd)
     return failed ? -1 : result;
 }
 
-/* The effect of the fault on a call that transfers bytes. */
-typedef enum move { WHOLE, FAILED, LAST } move; /* LAST: the process is killed after it */
+/* The outcome of a call that transfers bytes. */
+typedef enum move { WHOLE, FAILED, LAST } move; /* LAST: the process is killed after the call */
 
 static move strike_bytes(call c, size_t *bytes)
 {

@@ -1,7 +1,7 @@
 #!/bin/sh
-# test_faults_files.sh - each file call of the program fails, is interrupted, transfers fewer bytes than requested, or
-# is interrupted by a kill. The folder must contain either the old or the new file, and a failure must print a message.
-# Texts, JSON of options and scores are read through streams, of which only opening and closing are tested (shim.c).
+# test_faults_files.sh - tests commands while one file call fails, is interrupted by a signal, transfers fewer bytes than
+# requested, or kills the process. The folder must then contain either the old or the new file, and a failure must print
+# a message. For files read through streams (texts, scores, JSON of options), only opening and closing are tested.
 set -u
 # shellcheck source=tests/faults/setup.sh
 . "$PWD/tests/faults/setup.sh"
@@ -24,7 +24,7 @@ strike tokenizer train -q -f texts --vocab-size 280 -o tok --force
 strike report -q -m "$tiny" -o page.html --force 'you keep the count'
 strike embed -q -m "$tiny" -f texts -o vectors.npy --force
 
-# Opening JSON files and scores files must be retried after a signal.
+# If a signal interrupts the opening of a JSON or scores file, the program must retry the call.
 expect 0 "$MHA" heads -q -m "$gpt2" --by ov_norm --csv --ids 1,2,3
 mv out start/scores.csv
 echo '[[0, 1, 2], [0, 1, 2, 3]]' >start/keep.json
@@ -33,8 +33,8 @@ for chosen in '--scores scores.csv --count 1' '--keep keep.json'; do
     faulty -m "$most" "$SHIM" start slow $EINTR -- "$MHA" prune -t 1 -q -m "$gpt2" $chosen -o pruned --force
 done
 
-# A resumed training run saves a checkpoint after each step. A complete checkpoint must exist at any time, and must
-# resume to the same result.
+# A resumed training run saves a checkpoint after each step. A complete checkpoint must exist at any time, and a run
+# resumed from it must have the same result.
 check="$MHA info -m run >/dev/null"
 strike train -q --json --resume --steps 3 --save-every 1 -o run
 strike train -q --json --resume --steps 3 --save-every 1 --keep 2 -o run

@@ -1,12 +1,12 @@
 #!/bin/sh
-# test_faults_memory.sh - each allocation of the process fails, alone or with all later allocations. The run must give
-# the expected result, or a message about memory, exit status 1, and unchanged files.
+# test_faults_memory.sh - tests commands while one allocation fails, or one and all later allocations. The command must
+# either give the expected result, or print a message about memory, exit with 1 and leave the files unchanged.
 set -u
 # shellcheck source=tests/faults/setup.sh
 . "$PWD/tests/faults/setup.sh"
 
-# starve [-s] COMMAND ARGUMENT...: runs the command with failing allocations; -s = its output is streamed. Uses one
-# thread, so that the order of allocations is the same in each run.
+# starve [-s] COMMAND ARGUMENT...: tests the command with failing allocations; -s: the command streams its output. Uses
+# one thread, so that the order of allocations is the same in each run.
 most=${MHA_FAULTS_MOST:-25} check=
 starve() {
     option=
@@ -31,8 +31,8 @@ starve report -m "$tiny" -o page.html --force 'you keep the count'
 starve tokenizer train -f texts --vocab-size 280 -o tok --force
 starve regroup -m "$tiny" --kv-heads 2 -f texts -o grouped --force
 
-# A training run writes its log continuously, and its first checkpoint before the first step. A complete checkpoint must
-# exist at any time.
+# A training run writes its log continuously, and its first checkpoint before the first step, so a failed run changes the
+# folder. A complete checkpoint must exist at any time.
 check="$MHA info -m run >/dev/null"
 starve train -q --json --shape gpt2:1x2x8 --tokenizer tok -f texts --length 8 --batch 2 --steps 2 --eval-share 0.2 -o run --force
 starve train -q --json --resume --steps 2 -o run

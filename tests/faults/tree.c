@@ -72,7 +72,7 @@ static void add(sum *s, const char *bytes, size_t n)
         s->hash = (s->hash ^ (unsigned char)bytes[i]) * UINT64_C(0x100000001b3);
 }
 
-/* Returns the end of the next JSON key whose value is a time, or NULL. */
+/* Returns the end of the next key of a time or a speed, or NULL if the text contains no such key. */
 static const char *after_clock(const char *text, const char *end)
 {
     static const char *const keys[] = {"\"seconds\":", "\"tokens_per_second\":", "\ntokens per second"};
