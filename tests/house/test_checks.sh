@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_checks.sh - if a check of the source tree is skipped, it must state the actual reason.
+# test_checks.sh - checks that tools/check_format.sh, if it is skipped, prints the actual reason.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 work=$(mktemp -d)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_commands.sh - the table in docs/commands.md must list the commands of `mha --help`, in the same order.
+# test_commands.sh - checks that docs/commands.md lists the commands of `mha --help`, in the same order.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 work=$(mktemp -d)

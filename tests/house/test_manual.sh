@@ -1,8 +1,7 @@
 #!/bin/sh
-# test_manual.sh - every command must have a manual page with its own title, summary and options, and the completions
-# must be valid shell code.
-#
-# $MHA is the program, $MHA_MANUAL the folder that cmake/man_pages.sh filled.
+# test_manual.sh - checks that every command has a manual page with its title, summary and options, and that the shell
+# completions are valid shell code.
+# $MHA is the program; $MHA_MANUAL is the folder to which cmake/man_pages.sh wrote the pages and completions.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -13,8 +12,8 @@ complain() {
     status=1
 }
 
-# check_page NAME SUMMARY HELP: the page NAME.1 must have its title and summary, every long option and all examples of
-# the file HELP, and no duplicate section.
+# check_page NAME SUMMARY HELP: the page NAME.1 must have its title, SUMMARY, every long option and all examples of the
+# file HELP, and no duplicate section.
 check_page() {
     page=$MHA_MANUAL/man1/$1.1
     title=$(printf '%s' "$1" | tr '[:lower:]' '[:upper:]')

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_release.sh - all files state one version; tools/check_release.sh names each file that states another one, and what a release lacks.
-# The recipes for Fedora, Arch and Homebrew are parsed by the tools that are installed.
+# test_release.sh - checks that all files state the same version, and that tools/check_release.sh names each file with another version and
+# each missing requirement of a release. The recipes for Fedora, Arch and Homebrew are parsed if their tools are installed.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -23,7 +23,7 @@ else
     echo 'skipped: parsing the recipe for Fedora requires rpmspec'
 fi
 
-# A tree of its own with the files that state the version.
+# A source tree that contains only the files that state the version.
 tree=$work/tree
 mkdir -p "$tree/tools"
 cp -r "$root/packaging" "$root/CMakeLists.txt" "$root/CHANGELOG.md" "$root/CITATION.cff" "$tree"
@@ -37,7 +37,7 @@ commit() {
     git -C "$tree" -c user.name=a -c user.email=a@example.org -c commit.gpgsign=false commit -qm "$1"
 }
 
-# expect STATUS TEXT...: the check of a release must exit with STATUS and print every TEXT.
+# expect STATUS TEXT...: tools/check_release.sh must exit with STATUS and print every TEXT.
 expect() {
     wanted=$1 got=0
     shift

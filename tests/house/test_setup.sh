@@ -1,23 +1,22 @@
 #!/bin/sh
-# test_setup.sh - behavior of ./run and ./check if packages are missing: they must install only with permission, and
-# always print the command.
-#
-# tools/setup.sh is sourced with a PATH of stand-ins only: `id` prints the user, `apt-get` and `sudo` record their
-# arguments. Nothing is installed.
-# shellcheck disable=SC2016 # stand-ins expand their own variables
+# test_setup.sh - checks ./run and ./check with missing packages: they must install packages only with permission, and
+# always print the command that installs them.
+# tools/setup.sh is sourced with a PATH that contains only fake programs: `id` prints the user, `apt-get` and `sudo`
+# record their arguments. No package is installed.
+# shellcheck disable=SC2016 # the fake programs expand these variables
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
 
-# stand_in NAME BODY: creates the stand-in NAME, a shell script.
+# stand_in NAME BODY: creates the fake program NAME, a shell script.
 stand_in() {
     printf '#!/bin/sh\n%s\n' "$2" >"$work/bin/$1"
     chmod +x "$work/bin/$1"
 }
 
-# world UID TOOL...: simulates a new machine with user UID and only these package tools.
+# world UID TOOL...: simulates a new machine with the user UID and only the package tools TOOL.
 world() {
     rm -rf "${work:?}"/*
     mkdir -p "$work/bin" "$work/tree"
@@ -35,7 +34,7 @@ world() {
     done
 }
 
-# Two required packages, which are present after "apt-get" has run.
+# Two required packages; the fake apt-get creates the program `two` of the second package.
 needs='
 tool  two  one two
 '

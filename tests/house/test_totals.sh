@@ -1,5 +1,6 @@
 #!/bin/sh
-# test_totals.sh - the last line of ./check must count each test printed by ctest once, as passed, failed or skipped.
+# test_totals.sh - checks that the last line of ./check counts each test printed by ctest once, as passed, failed or
+# skipped.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 work=$(mktemp -d)
