@@ -1,4 +1,4 @@
-"""PyTorch and transformers without network and without log messages; tests are skipped if they are not installed."""
+"""Imports PyTorch and transformers, without network and log messages; the test is skipped if they are not installed."""
 import os
 import sys
 

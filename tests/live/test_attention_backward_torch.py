@@ -2,9 +2,9 @@
 
     test_attention_backward_torch.py [--cases N] [--seed S] [--only CASE]
 
-The reference is autograd of the formula in float64. The tolerance is twice the error of the same formula in float32,
-plus the roundings of the terms of each element, from the same sums of magnitudes. A different seed gives different
-cases. A failing case is printed with the command that repeats it.
+The reference is autograd of the attention formula in float64. The tolerance is twice the error of the same formula in float32, plus a bound
+on the rounding errors of each element (see floors). A different seed gives different cases. A failing case is printed with the command that
+repeats it.
 """
 import argparse
 import math
@@ -27,7 +27,7 @@ OPERANDS = ("q", "k", "v", "bias", "slopes", "sinks", "gates")
 
 
 def largest(x):
-    """Returns the largest magnitude of the finite elements, to which rounding errors are relative."""
+    """Returns the largest magnitude of the finite elements of x; rounding errors are relative to it."""
     x = x.detach().abs()
     return float(x[x.isfinite()].max()) if x.isfinite().any() else 0.0
 
@@ -39,7 +39,7 @@ def leaves(t, d, dtype):
 
 
 class Formula:
-    """Evaluates the attention formula for the leaf tensors `x` and keeps every intermediate result."""
+    """Evaluates the attention formula for the leaf tensors `x`; the attributes are the intermediate results."""
 
     def __init__(self, x, d):
         dtype, group = x["q"].dtype, x["q"].shape[1] // x["k"].shape[1]
@@ -91,10 +91,10 @@ def reduced(x, shape):
 
 
 def floors(t, d, dout, dlse, unit):
-    """Bounds the roundings of every gradient: of p, of dO V^T and of D, through sums of magnitudes.
+    """Returns a bound on the rounding error of every gradient, computed from sums of magnitudes.
 
-    D is computed from the stored out. Kernels may round weights (P for the values, P and dS for the gradients) to the
-    16-bit type of their products: `stored` and `rounded` are half units.
+    Errors arise in the probabilities P, in dO V^T, and in the row sums D of dO * out, where `out` is rounded to its type. Kernels may also
+    round P and dS to the 16-bit type of their products. `stored` and `rounded` are the relative errors of these two roundings.
     """
     stored, rounded = UNIT.get(t["q"].dtype, 0), UNIT.get(t["v"].dtype, 0)
     with torch.no_grad():
@@ -107,7 +107,7 @@ def floors(t, d, dout, dlse, unit):
             p, w = f.p[:, h], f.p[:, h] * f.factor.expand(f.p.shape)[:, h]
             gate = f.gate.expand(f.out.shape[0], H, 1, 1)[:, h].abs()
             dp = go @ f.v[:, h].abs().transpose(-1, -2)
-            terms = (go * (w @ f.v[:, h].abs()) * gate).sum(-1, keepdim=True)  # D without cancellation
+            terms = (go * (w @ f.v[:, h].abs()) * gate).sum(-1, keepdim=True)  # the sum of magnitudes of the terms of D
             lost = stored * (go * f.out[:, h].abs()).sum(-1, keepdim=True) + rounded * terms
             A = terms + dlse[:, n].double().abs()[..., None]
             off = unit * (8 + 2 * f.largest)
@@ -129,7 +129,7 @@ def floors(t, d, dout, dlse, unit):
 
 
 def run_case(seed, case):
-    """Returns the errors of one case as messages."""
+    """Runs one case; yields a message per gradient that is wrong."""
     rng = np.random.default_rng([seed, case])
     t, d = draw(rng)
     double = rng.random() < 0.25
@@ -137,11 +137,11 @@ def run_case(seed, case):
         t = {n: x.double() for n, x in t.items()}
         d |= {"bias": d["bias"].double()} if "bias" in d else {}
     per_head = {n: np.float32(d[n]) for n in ("slopes", "sinks", "gates") if n in d}
-    d |= {n: np.float64(x) / 3 if double else x for n, x in per_head.items()}  # a third is not a float32
+    d |= {n: np.float64(x) / 3 if double else x for n, x in per_head.items()}  # one third of a float32 value is not exact in float32
     rows = (t["q"].shape[0], len(d.get("heads", range(t["q"].shape[1]))), t["q"].shape[2])
     dout = torch.tensor(rng.standard_normal(rows + t["v"].shape[-1:])).to(t["q"].dtype)
     dlse = torch.tensor(rng.standard_normal(rows)) * float(rng.random() < 0.4)
-    if "q_lens" in d:  # nonexistent rows have no lse
+    if "q_lens" in d:  # rows beyond q_lens have no lse
         dlse *= torch.arange(rows[2]) < torch.as_tensor(d["q_lens"]).reshape(-1, 1, 1)
     got = mha.attention(t["q"], t["k"], t["v"], return_lse=True, **d)
     ours = mha.attention_backward(dout, t["q"], t["k"], t["v"], got.out, got.lse, dlse=dlse.to(got.lse.dtype), **d)
@@ -151,18 +151,18 @@ def run_case(seed, case):
     for n, want in truth.items():
         g = getattr(ours, f"d{n}")
         if g.shape != want.shape:
-            yield f"d{n}: shape {tuple(g.shape)}, want {tuple(want.shape)}"
+            yield f"d{n}: shape must be {tuple(want.shape)} (got {tuple(g.shape)})"
             continue
         naive = 0 if double or not want.numel() else float((plain[n].double() - want).abs().max())
         limit = 2 * naive + 4 * floor[n] + UNIT.get(g.dtype, 0) * want.abs() + 1e-30 + (2.0**-24 if g.dtype == torch.float16 else 0)
         wrong = ~((g.double() - want).abs() <= limit)
         if wrong.any():
             error = (g.double() - want).abs()
-            yield f"d{n}: error {float(error[wrong].max()):.3g}, tolerance {float(limit[wrong].min()):.3g}"
+            yield f"d{n}: error must be at most {float(limit[wrong].min()):.3g} (got {float(error[wrong].max()):.3g})"
 
 
 def check_gradcheck():
-    """Runs torch.autograd.gradcheck in float64 for each mask and option that affects the gradients."""
+    """Runs torch.autograd.gradcheck in float64 for each mask and each option that affects gradients."""
     make = torch.Generator().manual_seed(1)
 
     def leaf(*shape):
@@ -211,7 +211,7 @@ def check_lowest_finite_mask():
 
 
 def check_module():
-    """Replaces PyTorch's attention in a model; the gradients of the model's parameters must agree."""
+    """If mha replaces PyTorch's attention in a model, the gradients of the model's parameters must agree."""
     torch.manual_seed(3)
     x, project = torch.randn(2, 10, 32), torch.nn.Linear(32, 96)
     found = []
@@ -233,7 +233,7 @@ def refused(kind, words, call):
 
 
 def check_second_derivative():
-    """Unsupported cases must be rejected with a message, even if the incoming gradient does not reveal them."""
+    """Second derivatives must raise an error, even if the incoming gradient itself requires no gradient."""
     x = torch.randn(1, 1, 5, 4, requires_grad=True)
     y = mha.torch.attention(x, x, x).sum() + x.square().sum()
     (first,) = torch.autograd.grad(y, x, create_graph=True)
@@ -241,8 +241,8 @@ def check_second_derivative():
 
 
 def check_changed_between():
-    """If operands change between the passes, tensors must be rejected as in PyTorch; other operands must have been
-    copied."""
+    """If a tensor is modified between the passes, the backward pass must fail as in PyTorch; changes of lists and arrays must have no
+    effect."""
     x = torch.linspace(-1, 1, 40).reshape(1, 1, 10, 4).requires_grad_(True)
     keep, kv_lens = torch.ones(10, 10, dtype=torch.bool).tril(), torch.tensor([5])
     for name, tensor, change in (("keep", keep, keep.logical_not_), ("kv_lens", kv_lens, lambda: kv_lens.add_(2))):
@@ -268,7 +268,7 @@ def check_mask_of_fewer_keys():
 
 
 def check_bfloat16_per_head():
-    """Sinks, slopes and gates of bfloat16 must give the results of float32, with gradients of bfloat16."""
+    """Sinks, slopes and gates of type bfloat16 must give the same results as float32 tensors, and gradients of type bfloat16."""
     torch.manual_seed(4)
     x, given = torch.randn(1, 2, 5, 4), {n: torch.rand(2).bfloat16() for n in ("sinks", "slopes", "gates")}
     found = []
@@ -282,7 +282,7 @@ def check_bfloat16_per_head():
 
 
 def check_dropout_seed():
-    """Without a seed, each call must get a seed from PyTorch's generator."""
+    """If seed is None, each call must sample a seed from PyTorch's generator."""
     x, found = torch.ones(1, 1, 16, 4), []
     for again in (False, False, True):
         if not found or again:
@@ -292,7 +292,7 @@ def check_dropout_seed():
 
 
 def check_autocast():
-    """The result must have the type that PyTorch returns."""
+    """Under autocast, the result must have the type that PyTorch's function returns."""
     x = torch.linspace(-1, 1, 40).reshape(1, 1, 10, 4)
     for dtype in (torch.float32, torch.float64):
         with torch.autocast("cpu", torch.bfloat16):
@@ -302,7 +302,7 @@ def check_autocast():
 
 
 def check_python_page():
-    """Runs the code of docs/python.md on mha.torch unchanged."""
+    """Runs the example of mha.torch in docs/python.md."""
     text = (Path(__file__).resolve().parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
     (lines,) = (b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "mha.torch" in b)
     exec(compile(lines, "docs/python.md", "exec"), names := {})
@@ -312,7 +312,7 @@ def check_python_page():
 
 
 def check_compiled():
-    """torch.compile must keep the operator."""
+    """A compiled model must have the same gradients as the model itself."""
 
     def model(x):
         return mha.torch.scaled_dot_product_attention(x * 2, x, x).square()

@@ -1,6 +1,6 @@
-"""Compares mha in transformers with eager attention: outputs, gradients, padding, caches, generation and torch.compile,
-for the tiny models of this project and those of the folder models2 of MHA_SHARED (or of `shared` next to the source
-tree), if present. Also compares mha.transformers.heads with eager's maps and the program's results."""
+"""Compares attn_implementation="mha" with eager attention: outputs, gradients, padding, caches, generation and torch.compile. The models
+are the tiny models of this project and, if present, those of the folder models2 in MHA_SHARED (default: `shared` next to the source tree).
+Also compares mha.transformers.heads with the maps of eager attention and with the results of the program."""
 import json
 import os
 import subprocess
@@ -25,7 +25,7 @@ def opened(folder, implementation):
 
 
 def batch(config, padded):
-    """Returns two sequences of ids; the second is padded on the left if requested and if the model reads masks."""
+    """Returns two sequences of ids; the second is padded on the left if `padded` is true and the model reads masks."""
     draw = torch.Generator().manual_seed(1)
     ids = torch.randint(5, config.vocab_size, (2, 11), generator=draw)
     mask = torch.ones_like(ids)
@@ -55,7 +55,7 @@ def inputs(model, padded):
 
 
 def result(model, given):
-    """Returns the tensor to compare, without padding positions."""
+    """Runs the model and returns the output to compare, without padding positions."""
     out = model(**given)
     for name in "logits", "logits_per_image", "last_hidden_state":
         if getattr(out, name, None) is not None:
@@ -137,7 +137,7 @@ class Beside(unittest.TestCase):
 
 
 class Words:
-    """A word list with the interface of tokenizers in transformers."""
+    """A tokenizer that splits at spaces, with the interface of tokenizers in transformers."""
 
     def __call__(self, text, return_tensors):
         ids = [5 + sum(map(ord, w)) % 60 for w in text.split()]
@@ -178,7 +178,7 @@ class Heads(unittest.TestCase):
         width = model.config.n_embd // model.config.n_head
 
         def loss(layer, head, gate):
-            """Returns the loss of each text with one head's output scaled by `gate` (its rows of c_proj.weight)."""
+            """Returns the loss of each text with one head's output scaled by `gate`, by scaling the head's rows of c_proj.weight."""
             rows = slice(head * width, (head + 1) * width)
             weight = model.transformer.h[layer].attn.c_proj.weight
             kept = weight.detach().clone()

@@ -1,12 +1,12 @@
-"""Compares random problem descriptions with PyTorch in one process.
+"""Compares mha.attention with PyTorch on random problem descriptions.
 
     test_attention_torch.py [--cases N] [--seed S] [--only CASE]
 
-The reference is the formula in float64. The tolerance is twice the error of the same formula in PyTorch's float32, plus
-two roundings of the largest score: a score s has an error of s * 2^-24, which exp turns into a relative error, and
-PyTorch may by chance be exact in a small case. For float64 results, the formula has errors of the same order, so the
-tolerance allows some roundings of each sum. Every run has the same cases unless another seed is given, so a new failure
-is caused by a change of the code. A failing case is printed with the command that repeats it.
+The reference is the attention formula in float64. The tolerance is twice the error of the same formula in PyTorch's float32, plus two
+rounding errors of the largest score: a score s has an error of s * 2^-24, which exp turns into a relative error, and PyTorch may by chance
+be exact in a small case. For float64 results, the reference has errors of the same order, so the tolerance allows some rounding errors of
+each sum. Without --seed, all runs have the same cases, so a new failure is caused by a change of the code. A failing case is printed with
+the command that repeats it.
 """
 import argparse
 import math
@@ -22,14 +22,14 @@ except ImportError as missing:
 import mha
 
 LENGTHS = [1, 2, 3, 7, 15, 16, 17, 33, 63, 64, 65, 127, 130, 257]
-LONG = [1000, 1025, 2048, 3000]  # more than one chunk of keys, which are then split
-UNIT = {torch.float32: 0, torch.bfloat16: 2.0 ** -8, torch.float16: 2.0 ** -11}  # half a unit in the last place of 1
+LONG = [1000, 1025, 2048, 3000]  # lengths of more than one chunk, whose keys are split
+UNIT = {torch.float32: 0, torch.bfloat16: 2.0 ** -8, torch.float16: 2.0 ** -11}  # the largest relative rounding error
 HALVES = [torch.float32, torch.bfloat16, torch.float16]
 WIDTHS = [1, 3, 8, 16, 32, 40, 64, 80, 128]
 
 
 def sizes(rng):
-    """B, H, Hkv, Lq, Lk, D, Dv."""
+    """Returns random sizes (B, H, Hkv, Lq, Lk, D, Dv)."""
     B, Hkv, group = (int(x) for x in rng.integers(1, 4, 3))
     Lq, Lk, D = int(rng.choice(LENGTHS)), int(rng.choice(LENGTHS)), int(rng.choice(WIDTHS))
     kind = rng.random()
@@ -44,7 +44,7 @@ def sizes(rng):
 
 
 def bias_of(rng, shape, dtype):
-    """Returns random elements, some of which are -inf."""
+    """Returns a bias that broadcasts to `shape`, with random elements, some of which are -inf."""
     x = rng.standard_normal(broadcastable(rng, shape))
     if rng.random() < 0.3:
         x[rng.random(x.shape) < 0.2] = -math.inf
@@ -52,7 +52,7 @@ def bias_of(rng, shape, dtype):
 
 
 def draw(rng):
-    """Makes one case: tensors, the description for mha, and the arguments of the formula."""
+    """Returns one random case: the tensors, the description of the call, and the stage of the scores."""
     B, H, Hkv, Lq, Lk, D, Dv = sizes(rng)
     kind, q_type, kv_type = rng.random(), torch.float32, torch.float32
     if kind < 0.1:
@@ -110,7 +110,7 @@ STAGES = ["raw", "softcapped", "biased", "probs"]
 
 
 def packed(t, d):
-    """Returns the problem with packed sequences, each with the rows and keys given by its lengths."""
+    """Returns the problem as packed sequences, each with as many rows and keys as its lengths give."""
     d = dict(d)
     (B, _, Lq, _), Lk = t["q"].shape, t["k"].shape[2]
     rows, keys = (np.asarray(d.pop(n, [x] * B)) for n, x in (("q_lens", Lq), ("kv_lens", Lk)))
@@ -119,7 +119,7 @@ def packed(t, d):
     if "prefix_lens" in d:
         d["prefix_lens"] = np.minimum(d["prefix_lens"], keys)
     for name in ("keep", "bias", "dropout_keep"):
-        if name in d:  # no longer than the longest sequence
+        if name in d:  # cut to the longest sequence
             x = d[name]
             d[name] = x[..., :max(int(rows.max()), 1) if x.shape[-2] > 1 else None, :max(int(keys.max()), 1)]
     if "block_keep" in d:
@@ -130,7 +130,7 @@ def packed(t, d):
 
 
 def paged(rng, t, d):
-    """Returns the problem with keys in shuffled pages; unused positions of pages are NaN."""
+    """Returns the problem with keys and values in shuffled pages; unused positions of a page are NaN."""
     B, _, Lk, _ = t["k"].shape
     size, n = 16, -(-Lk // 16)
     table = rng.permutation(B * n + 2)[:B * n].reshape(B, n)
@@ -139,7 +139,7 @@ def paged(rng, t, d):
         k[table[b, j // size], :, j % size] = t["k"][b, :, j]
         v[table[b, j // size], :, j % size] = t["v"][b, :, j]
     d = {"kv_lens": [Lk] * B} | d | {"block_table": table}
-    for name in ("keep", "bias", "dropout_keep"):  # pages have space for more keys
+    for name in ("keep", "bias", "dropout_keep"):  # padded, because the pages have space for more keys
         if name in d and d[name].shape[-1] > 1:
             x = d[name]
             d[name] = torch.cat([x, torch.zeros(*x.shape[:-1], n * size - Lk, dtype=x.dtype)], -1)
@@ -203,8 +203,8 @@ def allowed(t, d):
 
 
 def drawn(seed, shape, p):
-    """Returns which elements of [B, H, Lq, Lk] dropout keeps, from the first word of Philox4x32-10 for the counter (b,
-    h, i, j)."""
+    """Returns which elements of [B, H, Lq, Lk] dropout keeps. Element (b, h, i, j) depends on the first word of Philox4x32-10 for the
+    counter (b, h, i, j)."""
     low, c = np.uint64(0xFFFFFFFF), [x.astype(np.uint64) for x in np.indices(shape)]
     k = [seed & 0xFFFFFFFF, seed >> 32]
     for _ in range(10):
@@ -215,13 +215,13 @@ def drawn(seed, shape, p):
 
 
 def factor(d, shape):
-    """Returns the factor of each probability: 0 if dropped, otherwise the scale of dropout."""
+    """Returns the factor of each probability: 0 if it is dropped, otherwise 1 / (1 - dropout)."""
     keep = d["dropout_keep"] if "dropout_keep" in d else drawn(d["seed"], shape, d["dropout"])
     return keep.double() / (1 - d["dropout"])
 
 
 def formula(t, d, dtype, stage):
-    """Computes every result in `dtype`, and the scores at the stage `stage`."""
+    """Returns all results of the attention formula, computed in `dtype`, with the scores at the stage `stage`."""
     q, k, v = (t[n].to(dtype) for n in "qkv")
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
@@ -252,7 +252,7 @@ def formula(t, d, dtype, stage):
 
 
 def worst(ours, truth):
-    """Returns the largest difference; infinite if a non-finite element has a different counterpart."""
+    """Returns the largest difference between elements; infinity if only one of two elements is finite."""
     a, b = ours.double(), truth.double()
     same = (a == b) | (a.isnan() & b.isnan())
     return float(torch.where(same, 0, torch.nan_to_num((a - b).abs(), nan=math.inf)).max()) if a.numel() else 0.0
@@ -262,10 +262,10 @@ WANTED = {"return_lse": True, "return_probs": True, "return_stats": True}
 
 
 def limits(t, d, truth, stage):
-    """Returns the largest rounding error that is allowed for each result."""
+    """Returns the largest allowed error of each result."""
     plain = formula(t, d, torch.float32, stage)
     precise = t["q"].dtype == torch.float64
-    # for 16-bit tensors, weights are rounded before the product with values, but only if pairs are multiplied
+    # kernels that multiply 16-bit pairs round the probabilities to 16 bits before the product with the values
     paired = mha.attention_plan(t["q"], t["k"], t["v"], scores=stage, **WANTED, **d)["weights"] == "bf16"
     for name in ("out", "lse", "probs", "scores"):
         finite = truth[name][torch.isfinite(truth[name])]
@@ -282,7 +282,7 @@ def limits(t, d, truth, stage):
 
 
 def run_case(seed, case):
-    """Returns the errors of one case as messages."""
+    """Runs one case; yields a message per result that is wrong."""
     rng = np.random.default_rng([seed, case])
     t, d = draw(rng)
     stage = STAGES[case % 4]
@@ -291,15 +291,15 @@ def run_case(seed, case):
     for name, limit in limits(t, d, truth, stage):
         error = worst(getattr(got, name), truth[name])
         if not error <= limit:
-            yield f"{name}: error {error:.3g}, tolerance {limit:.3g}"
+            yield f"{name}: error must be at most {limit:.3g} (got {error:.3g})"
     if got.probs.numel():
         yield from wrong_statistics(got)
     yield from other_bits(rng, t, d, stage, got)
 
 
 def other_bits(rng, t, d, stage, got):
-    """Returns the results that differ from `got` if the problem is packed, if its keys are paged, and for selected
-    maps."""
+    """Runs the problem with packed sequences, with paged keys and for selected maps; yields a message per result that is not bitwise
+    identical to `got`."""
     flat, how = packed(t, d)
     r = mha.attention(*flat, scores=stage, **WANTED, **how)
     cu_q, cu_k = how["cu_seqlens_q"], how["cu_seqlens_k"]
@@ -312,29 +312,29 @@ def other_bits(rng, t, d, stage, got):
                  "row_entropy": (r.stats["row_entropy"][:, rows], got.stats["row_entropy"][b, :, :n])}
         for name, (x, y) in pairs.items():
             if not torch.equal(x, y):
-                yield f"packed: {name} of sequence {b} must be identical (difference {worst(x, y):.3g})"
+                yield f"packed: {name} of sequence {b} must be bitwise identical to the batched problem (difference {worst(x, y):.3g})"
     k, v, how = paged(rng, t, d)
     r = mha.attention(t["q"], k, v, return_lse=True, **how)
     if not torch.equal(r.out, got.out) or not torch.equal(r.lse, got.lse):
-        yield f"paged: must be identical (difference of out {worst(r.out, got.out):.3g}, of lse {worst(r.lse, got.lse):.3g})"
+        yield f"paged: out and lse must be bitwise identical to those of contiguous keys (difference of out {worst(r.out, got.out):.3g}, of lse {worst(r.lse, got.lse):.3g})"
     H, Lq = got.probs.shape[1:3]
     if Lq == 0:
         return
     heads, rows = rng.integers(0, H, 2), rng.integers(0, Lq, 3)
     r = mha.attention(t["q"], t["k"], t["v"], return_probs=True, scores=stage, map_heads=heads, map_rows=rows, **d)
     if not torch.equal(r.probs, got.probs[:, heads][:, :, rows]) or not torch.equal(r.scores, got.scores[:, heads][:, :, rows]):
-        yield f"selected maps: heads {heads}, rows {rows} must be identical"
+        yield f"selected maps: heads {heads}, rows {rows} must be bitwise identical to those of all maps"
 
 
 def wrong_statistics(got):
-    """Returns the statistics that differ from those computed by PyTorch from the probabilities."""
+    """Yields a message per statistic that differs from the statistic computed by PyTorch from the probabilities."""
     p, s = got.probs.double(), got.stats
     seen = p.sum(-1) > 0
     want = {"row_entropy": -torch.special.xlogy(p, p).sum(-1) / math.log(2), "row_max": got.probs.amax(-1),
             "row_argmax": torch.where(seen, got.probs.max(-1).indices, -1), "received": p.sum(-2)}
     for name, x in want.items():
         if not torch.allclose(s[name].double(), x.double(), rtol=2e-6, atol=2e-6):
-            yield f"{name}: must be identical (difference {worst(s[name], x):.3g})"
+            yield f"{name}: must equal the statistic of PyTorch within 2e-6 (difference {worst(s[name], x):.3g})"
 
 
 def main():

@@ -1,6 +1,5 @@
-"""Compares distillation with PyTorch: the loss and the gradient of every parameter. Tests distributions at a
-temperature combined with cross entropy, last hidden states and text vectors, for a decoder and encoders, with
-teachers of different layer and head counts."""
+"""Compares distillation with PyTorch: the loss and the gradient of every parameter, for decoders and encoders. The losses compare softened
+logits (combined with cross entropy), last hidden states, and text embeddings; teacher and student differ in layers and heads."""
 import ctypes
 import tempfile
 import unittest
@@ -21,7 +20,7 @@ B, L, VOCAB = 3, 11, 61
 BERT = dict(hidden_size=24, intermediate_size=40, vocab_size=VOCAB, max_position_embeddings=32, initializer_range=0.2)
 GEMMA = dict(hidden_size=24, intermediate_size=40, vocab_size=VOCAB, num_key_value_heads=2, head_dim=6, query_pre_attn_scalar=6,
              final_logit_softcapping=3.0, initializer_range=0.2)
-# Pairs of student and teacher.
+# The configurations of the student and the teacher.
 PAIRS = {
     "gpt2": [GPT2Config(n_embd=24, n_layer=n, n_head=h, n_positions=32, vocab_size=VOCAB, initializer_range=0.2)
              for n, h in ((2, 3), (3, 4))],
@@ -62,7 +61,7 @@ def vectors(states, mask, pool):
 
 
 def run(model, ids, mask):
-    """Returns logits (or None) and hidden states."""
+    """Runs a model; returns its logits (None if it has none) and hidden states."""
     out = model(ids, attention_mask=mask, output_hidden_states=True)
     return getattr(out, "logits", None), out.hidden_states[-1]
 

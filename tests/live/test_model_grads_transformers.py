@@ -17,7 +17,7 @@ import mha
 TINY = Path(__file__).resolve().parents[1] / "golden/data/models"
 SMALL = dict(hidden_size=32, intermediate_size=56, num_hidden_layers=3, num_attention_heads=4, vocab_size=97,
              max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)
-# One model of each family, with the features that distinguish it.
+# One configuration per family, with the features that distinguish the family.
 FAMILIES = {
     "llama": LlamaConfig(**SMALL, num_key_value_heads=2, attention_bias=True, mlp_bias=True),
     "mistral": MistralConfig(**SMALL, num_key_value_heads=2, sliding_window=7, head_dim=16),
@@ -31,8 +31,8 @@ FAMILIES = {
 
 
 def make(config, folder):
-    """Makes a checkpoint with random weights, including biases and norm weights. The tests use no tokenizer, but the
-    folder must contain one."""
+    """Writes a checkpoint with random weights, including biases and norm weights. The folder must contain a tokenizer, although the tests
+    do not use it."""
     torch.manual_seed(5)
     model = disturbed(AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval())
     model.save_pretrained(folder)
@@ -43,7 +43,7 @@ def make(config, folder):
 def batch(vocab, encoder):
     draw = np.random.default_rng(3)
     ids = draw.integers(3, vocab, (3, 14))
-    ids[0, 2:9:3] = 0  # uses the padding token as a real token
+    ids[0, 2:9:3] = 0  # the padding token occurs as a real token
     mask = np.ones_like(ids)
     mask[1, 9:] = 0
     mask[2, 13:] = 0
@@ -53,7 +53,7 @@ def batch(vocab, encoder):
 
 
 def theirs_of(model, ids, mask, labels):
-    """Returns the loss and the gradients by name, in float64."""
+    """Returns the loss and {name: gradient} of transformers, computed in float64."""
     model = model.double()
     model.zero_grad()
     out = model(torch.tensor(ids), attention_mask=torch.tensor(mask), labels=torch.tensor(labels))
@@ -105,7 +105,7 @@ class AgainstTransformers(unittest.TestCase):
         self.compare(folder, AutoModelForMaskedLM.from_pretrained(folder, attn_implementation="eager").eval(), True)
 
     def test_the_bias_of_an_encoders_logits(self):
-        """Tests a parameter with two names, of which one or both are stored."""
+        """Tests a bias that has two names in a checkpoint, if one or both of them are stored."""
         kind, name, own = AutoModelForMaskedLM, "cls.predictions.bias", "cls.predictions.decoder.bias"
         config = AutoConfig.from_pretrained(TINY / "bert-mlm-tiny")
         torch.manual_seed(6)
@@ -125,7 +125,7 @@ class AgainstTransformers(unittest.TestCase):
                 self.assertLess(np.abs(mha.Model(folder).forward(ids).logits - want).max(), 1e-4)
 
     def saved(self, folder, **options):
-        """A folder saved by mha must load in transformers."""
+        """Saves a model with mha and loads the folder in transformers, which must find all weights."""
         encoder = json.loads((folder / "config.json").read_text())["model_type"] == "bert"
         kind = AutoModelForMaskedLM if encoder else AutoModelForCausalLM
         with tempfile.TemporaryDirectory() as out:
@@ -160,7 +160,7 @@ class AgainstTransformers(unittest.TestCase):
                 self.assertLess(np.abs(ours - logits).max(), 1e-4)  # both compute with the rounded weights in float32
 
     def test_a_step_of_training(self):
-        """After a gradient step on the weights and saving, the loss must decrease in both libraries."""
+        """After a gradient step, the saved model must have a lower loss, which must be the same in both libraries."""
         folder = TINY / "gpt2-tiny"
         ours = mha.Model(folder)
         ids, _, _ = batch(ours.config["vocab_size"], False)

@@ -1,5 +1,5 @@
-"""Compares mha.Model with transformers on tiny folders (and MiniLM if installed): ids, hidden states, maps, embeddings;
-for decoders also logits, log-probabilities and generated tokens."""
+"""Compares mha.Model with transformers on tiny models and, if installed, MiniLM: ids, hidden states, attention maps and embeddings; for
+decoders also logits, log-probabilities and generated tokens."""
 import json
 import os
 import tempfile
@@ -134,7 +134,7 @@ class Decoders(unittest.TestCase):
 
 
 class OddCheckpoints(unittest.TestCase):
-    """Folders whose config.json and tensors disagree must be read as in transformers."""
+    """Tests checkpoints whose config.json and tensors disagree: mha must read them as transformers does."""
     IDS = [[1, 5, 7, 9, 30]]
 
     def saved(self, kind, **options):
@@ -159,7 +159,7 @@ class OddCheckpoints(unittest.TestCase):
         return theirs
 
     def test_tied_beside_a_head_of_its_own(self):
-        for tied in (False, True):  # output embeddings equal to the input embeddings, and different
+        for tied in (False, True):  # whether the stored lm_head.weight equals the input embeddings
             model, folder = self.saved(LlamaForCausalLM, tie_word_embeddings=False)
             if tied:
                 model.lm_head.weight.data.copy_(model.model.embed_tokens.weight)
@@ -213,7 +213,7 @@ class OddCheckpoints(unittest.TestCase):
 
 
 class Configs(unittest.TestCase):
-    """For keys that transformers treats specially, the same config.json must give the same logits."""
+    """Tests config.json keys that transformers treats specially: both libraries must compute the same logits."""
     SMALL = dict(hidden_size=32, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4, vocab_size=97,
                  num_key_value_heads=2, max_position_embeddings=64)
     ALTERNATE = ["full_attention", "sliding_attention"]

@@ -1,6 +1,6 @@
-"""Loads folders of `mha prune` in transformers. --compatible folders must load and give our results. Other folders must
-load in mha, give the same results, and be prunable again. If all layers are pruned equally and the family has config
-keys for it, they must load in transformers as well."""
+"""Loads the output folders of `mha prune` in transformers. Folders written with --compatible must load and have the results of mha. Other
+folders must load in mha, have the same results, and be prunable again; if all layers have the same head counts and the family has config
+keys for these, the folders must also load in transformers."""
 import json
 import os
 import subprocess
@@ -16,7 +16,7 @@ import mha
 
 DATA = Path(__file__).resolve().parents[1] / "golden/data"
 IDS = np.array([[5, 17, 42, 8, 33, 21, 60, 2, 9]])
-CASES = [  # whole groups if keys are shared
+CASES = [  # for grouped-query attention: all query heads of a key/value head
     ("models/bert-tiny", "0.0,0.2,2.3"),
     ("models/gpt2-tiny", "0.1,1.0,1.3"),
     ("models/gemma2-tiny", "0.0,0.1,3.2,3.3"),
@@ -25,7 +25,7 @@ CASES = [  # whole groups if keys are shared
     ("families/qwen2", "0.0,0.1"),
     ("families/mistral", "1.2,1.3"),
 ]
-ALIKE = [  # one group per layer
+ALIKE = [  # the query heads of one key/value head per layer
     ("models/gemma2-tiny", "0.0,0.1,1.2,1.3,2.0,2.1,3.2,3.3"),
     ("families/llama-f32", "0.2,0.3,1.0,1.1"),
     ("families/qwen3", "0.0,0.1,1.2,1.3"),
@@ -85,7 +85,7 @@ class Pruned(unittest.TestCase):
                 self.check(folder, heads)
 
     def test_fill_and_refit(self):
-        """Gemma-2 has no output bias. The fill must add a bias that transformers reads too."""
+        """The output projection of Gemma-2 has no bias, so --fill must add a bias, which transformers must read."""
         texts = self.out / "texts"
         texts.write_text("".join(f"the {word} of all that they said\n" for word in "one two count and once more you keep".split()))
         for folder in "models/bert-tiny", "models/gemma2-tiny":
@@ -104,8 +104,8 @@ class Pruned(unittest.TestCase):
         self.assertEqual([entry["removed"] for entry in config["mha.record"]], [[[0], [], [3]], [[3], [1], []]])
 
     def test_layers_alike(self):
-        """Three standard config keys must describe the smaller model, so that transformers loads it; the kept heads must
-        still be recorded."""
+        """If all layers keep the same number of heads, standard config keys must describe the pruned model, so that transformers can load
+        it; the kept heads must still be recorded."""
         for folder, heads in ALIKE:
             with self.subTest(folder):
                 direct = self.check(folder, heads)
@@ -119,8 +119,8 @@ class Pruned(unittest.TestCase):
                 np.testing.assert_allclose(logits_of_theirs(direct), want, rtol=0, atol=2e-5 * np.abs(want).max())
 
     def test_families_without_a_key(self):
-        """Heads of BERT and GPT-2 have the width hidden_size / num_attention_heads, so config keys cannot describe fewer
-        heads of the same width."""
+        """The head width of BERT and GPT-2 is hidden_size / num_attention_heads, so config keys cannot describe fewer heads of the same
+        width."""
         for folder, key in ("models/bert-tiny", "num_attention_heads"), ("models/gpt2-tiny", "n_head"):
             with self.subTest(folder):
                 layers = range(config_of(DATA / folder).get("num_hidden_layers") or config_of(DATA / folder)["n_layer"])
@@ -131,7 +131,8 @@ class Pruned(unittest.TestCase):
                     AutoModel.from_pretrained(direct)
 
     def test_layers_alike_pruned_again(self):
-        """Removes one more group of one layer from a model with standard keys, then restores its original shapes."""
+        """Prunes one layer of a pruned model that standard config keys describe: without --compatible, the result must equal pruning all
+        heads in one step; with --compatible, the folder must have the original shapes."""
         folder, heads = ALIKE[1]
         wide = self.out / "wide"
         self.make_wider(DATA / folder, wide)
@@ -155,7 +156,7 @@ class Pruned(unittest.TestCase):
         self.assertIn("already removed", run("-m", self.out / "alike", "--heads", "0.3", "-o", self.out / "no", code=2))
 
     def make_wider(self, folder, out):
-        """Returns the model with duplicated heads: 8 in groups of 2, so that the head count divides the hidden size."""
+        """Writes a random model with 8 query heads in groups of 2, whose hidden size of 48 is a multiple of both 8 and 6 heads."""
         config = config_of(folder)
         config |= {"num_attention_heads": 8, "num_key_value_heads": 4, "hidden_size": 48, "head_dim": 8}
         torch.manual_seed(1)

@@ -1,6 +1,6 @@
-"""Compares our file readers with safetensors, tokenizers and the config of transformers on mutated files. Both must
-accept or both reject each file. Known differences are listed below with their reasons; any other difference fails.
-MHA_SEED=N selects the mutations (default 1); MHA_CASES=N sets the number of files per reader."""
+"""Compares the file readers of mha with safetensors, tokenizers and the config classes of transformers on mutated files. Two readers must
+both accept or both reject each file. Known differences are listed below with their reasons; any other difference fails the test.
+MHA_SEED=N selects the mutations (default: 1); MHA_CASES=N sets the number of files per reader."""
 import copy
 import json
 import os
@@ -34,13 +34,13 @@ CASES = int(os.environ.get("MHA_CASES") or 0)
 VALUES = [None, True, False, 0, 1, -1, 2, 3, 8, 255, 65536, 2**31, 2**32, 2**63, 2**64, 0.5, 1.0, 8.0, 1e-5, 1e300, -0.0, "", "a", "F32",
           "I64", "gelu", "linear", [], {}, [0], [0, 8], [1, 2, 3], [[]], {"a": 1}, [None], "x" * 300, "\u00e9", "\U0001f600", "\0"]
 
-# ---- allowed differences: (error message, why the other reader accepts the file) ----
+# ---- allowed differences: (pattern of the error message, reason for the difference) ----
 
-TWICE = "duplicate object key"  # readers differ in which of two values they use, so such a file is ambiguous
+TWICE = "duplicate object key"  # the file is ambiguous: some readers use the first of two values, others the last
 
 SAFETENSORS_WE_REFUSE = [
     (TWICE, "safetensors keeps the last of two tensors with the same name"),
-    (r"tensor \".*\": .* elements of .* are .* bytes, but data_offsets", "safetensors ignores the first of two entries with the same name, which has the error"),
+    (r"tensor \".*\": .* elements of .* are .* bytes, but data_offsets", "safetensors ignores the first of two entries with the same name, which is the invalid one"),
     (r"integer must be at most 2\^63 - 1", "safetensors accepts dimensions of 2^63 and more in a tensor without elements"),
 ]
 SAFETENSORS_WE_ACCEPT = []
@@ -51,19 +51,19 @@ TOKENIZER_WE_REFUSE = [
     (r"must be \d+, the id that follows from the model's vocabulary",
      "tokenizers assigns the added token a different id than the file"),
     (r"model\.unk_token must be a token", "tokenizers fails later, on the first text with an unknown word"),
-    (r"post_processor\.(pair|single) must be a template", "tokenizers accepts a template without its texts"),
+    (r"post_processor\.(pair|single) must be a template", "tokenizers accepts a template without the items for texts"),
     (r"must be null: ", "we reject unsupported options that change tokens"),
     (r"integer must be at most 2\^63 - 1", "tokenizers reads such a number as a float, and accepts it in unused fields"),
     (r"padding\.pad_id must be the id of a token", "tokenizers pads with an id beyond the embedding table"),
     (r"\.type must be a string", "if the type is invalid, tokenizers tries all decoders or normalizers and uses the first match"),
     (r"\.type: .* is not supported", "we reject unsupported types by name"),
     (r"must be true or false \(got nothing", "the default of the missing setting differs between versions of tokenizers"),
-    (r"must be an integer from 0 to \d+ \(got", "an id far beyond the vocabulary would make every table huge"),
+    (r"must be an integer from 0 to \d+ \(got", "an id far beyond the vocabulary would require huge tables"),
     (r"model\.vocab\[\d+\] must be a unique piece", "tokenizers uses the last of two equal pieces"),
-    (r"must be a string without NUL \(got \"", "tokens of models never contain NUL, which would end a C string"),
+    (r"must be a string without NUL \(got \"", "a NUL would end the C string of a token; tokens of published models contain none"),
     (r"special_tokens\..* must be an object \(got nothing", "tokenizers accepts a template with an undefined special token"),
     (r"(normalizer|decoder|pre_tokenizer|post_processor) must be an object \(got", "tokenizers tries all types and uses the first match"),
-    (r"ids\[\d+\] must be an id in the vocabulary", "tokenizers adds an id without a token to texts"),
+    (r"ids\[\d+\] must be an id in the vocabulary", "tokenizers adds ids that have no token"),
 ]
 TOKENIZER_WE_ACCEPT = [
     ("Unknown tokenizer version|, in {\"version\":[^:]*$", "we do not read \"version\""),
@@ -83,7 +83,7 @@ CONFIG_WE_REFUSE = [
     (TWICE, "json.loads keeps the last of two values of a key"),
     (r"rope_theta must be a number from", "Python accepts true and false as numbers, and overflows to infinity beyond float32"),
     (r"must be an integer from 1 to .* \(got nothing", "transformers sets a missing dimension to that of a published model"),
-    (r"must be an integer from 1 to .* \(got 0", "transformers creates a model without rows, width or positions, which computes nothing"),
+    (r"must be an integer from 1 to .* \(got 0", "transformers creates a model with a dimension of 0, which computes nothing"),
     (r"num_attention_heads must divide hidden_size", "transformers rounds head_dim down"),
     (r"hidden_act \"(linear|[a-z0-9_]*)\" is not supported", "we reject unsupported activations by name"),
     (r"initializer_range must be a number", "transformers initializes weights to 0"),
@@ -95,7 +95,7 @@ CONFIG_WE_ACCEPT = [
     (r"field '[a-z_]+':\s+TypeError: Field '[a-z_]+' expected float, got int", "we accept 1 for 1.0"),
     (r"field '[a-z_]+':\s+TypeError: Field '[a-z_]+' (expected int, got float|with value \d+\.0 )", "we accept 8.0 for 8"),
     (r"field '[a-z_]+':\s+TypeError: .*got NoneType", "null means the default"),
-    ("Missing required keys in `rope_parameters`", "missing factors of a rotation have the values of its publication"),
+    ("Missing required keys in `rope_parameters`", "missing factors of rotary position embeddings have published defaults"),
     ("The hidden size .* is not a multiple of the number of attention", "head_dim is given explicitly"),
 ]
 
@@ -103,7 +103,7 @@ CONFIG_WE_ACCEPT = [
 # ---- mutations ----
 
 class Members(list):
-    """A JSON object as a list of members, which can have duplicate keys."""
+    """A JSON object as a list of [key, value] pairs, so that keys can occur twice."""
 
 
 def parse(text):
@@ -121,8 +121,7 @@ def dump(value):
 
 
 def places(rng, value):
-    """Returns (container, index) pairs of a tree; a member has the index of its pair. Samples long lists such as
-    vocabularies."""
+    """Returns a pair (container, index) for each node of a tree; long lists, such as vocabularies, are sampled."""
     found = []
     several = range(len(value)) if len(value) < 40 else rng.sample(range(len(value)), 4)
     for i in several:
@@ -162,7 +161,7 @@ def change(rng, tree):
 
 
 def mutated(rng, text):
-    """Changes the tree of a JSON text one to three times or, with a probability of 1/8, its bytes."""
+    """Returns a JSON text with one to three mutations of its tree or, with a probability of 1/8, of its bytes."""
     if rng.randrange(8):
         tree = parse(text)
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
@@ -198,7 +197,7 @@ def sentence(function, given):
 
 
 def theirs(function, inputs):
-    """Returns the results of the other reader from child processes, since some files end the process (a double panic)."""
+    """Returns the results of the other reader. It runs in child processes, since some files abort the process."""
     verdicts = []
     while len(verdicts) < len(inputs):
         out, into = os.pipe()
@@ -217,7 +216,7 @@ def theirs(function, inputs):
 
 
 def placed(refusal, given):
-    """Returns an error message. If the message names a column, the JSON object up to that column is appended."""
+    """Returns an error message; if the message names a column, with the JSON text of the object up to this column."""
     column = re.search(r"at line 1 column (\d+)$", refusal)
     if not column:
         return refusal
@@ -227,7 +226,7 @@ def placed(refusal, given):
 
 class Readers(unittest.TestCase):
     def compare(self, name, inputs, mine, others, we_refuse, we_accept):
-        """Compares the results of both readers, which are None or an error message per input."""
+        """Compares the results of two readers: for each input, None or an error message."""
         accepted, different, unexplained = mine.count(None), 0, []
         for given, own, other in zip(inputs, mine, others, strict=True):
             if (own is None) == (other is None):
@@ -238,7 +237,7 @@ class Readers(unittest.TestCase):
             if not any(re.search(pattern, refusal) for pattern, _ in known):
                 unexplained.append(f"{'we reject' if own else 'we accept'}: {refusal[:600]}\n    {given[:400]}")
         print(f"{name}: seed {SEED}, {len(inputs)} files, {accepted} accepted, {different} differences, {len(unexplained)} of which are not listed")
-        self.assertGreater(min(accepted, len(inputs) - accepted), len(inputs) // 50, "mutations must be partly valid and partly invalid")
+        self.assertGreater(min(accepted, len(inputs) - accepted), len(inputs) // 50, "at least 2 % of the files must be valid, and at least 2 % invalid")
         self.assertFalse(unexplained, "\n".join(["unlisted differences:"] + unexplained[:8]))
 
     def test_safetensors(self):
@@ -294,13 +293,12 @@ class Readers(unittest.TestCase):
             self.compare("config", inputs, mine, theirs(model, inputs), CONFIG_WE_REFUSE, CONFIG_WE_ACCEPT)
 
 
-# Numbers for which transformers would allocate more memory than a machine has.
+# Integers of five or more digits, for which transformers would allocate too much memory.
 TOO_LARGE = re.compile(rb"(?<![\d.])\d{5,}(?![\d.e])")
 
 
 def small(config):
-    """Removes keys that do not affect the model and reduces the vocabulary, so that the model is created in
-    milliseconds."""
+    """Removes keys that do not affect the model and reduces the vocabulary, so that creating the model takes milliseconds."""
     for key in ("architectures", "transformers_version", "_name_or_path", "dtype", "torch_dtype"):
         config.pop(key, None)
     return json.dumps({k: 64 if k == "vocab_size" else v for k, v in config.items()})

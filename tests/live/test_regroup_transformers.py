@@ -1,6 +1,6 @@
-"""Loads folders of `mha regroup` in transformers. --compatible folders must load and give our results, equal to those
-of other folders. Folders with equal counts of key and value heads in a family with num_key_value_heads must load
-unchanged."""
+"""Loads the output folders of `mha regroup` in transformers. Folders written with --compatible must load and have the results of mha, which
+must equal those without --compatible. Folders written without the option must load in
+transformers if the family has the key num_key_value_heads and the model has as many key heads as value heads."""
 import os
 import subprocess
 import tempfile

@@ -1,11 +1,10 @@
-"""Compares random sequences of generator calls with PyTorch; results must be bitwise identical. Each program seeds
-both generators and makes calls in sequence, so a call that consumes too many or too few random numbers makes the next
-calls fail.
+"""Compares the random generator with PyTorch's; results must be bitwise identical. Each case is a random sequence of calls after one seed,
+so a call that consumes too many or too few random values makes the next call fail.
 
     test_rng_torch.py [--cases N] [--seed S] [--only CASE]
 
-Runs once with PyTorch's kernels for this CPU and once, in a separate process, with its scalar kernels. The seed is
-printed, and a failing program is printed with the command that repeats it.
+The test runs with PyTorch's kernels for this CPU and, in a second process, with its scalar kernels. It prints the seed, and each failing
+case with the command that repeats it.
 """
 import argparse
 import ctypes
@@ -31,7 +30,7 @@ _state = Rng()
 
 
 def ours(name, *arguments, out, like=np.float32):
-    """Calls mha_rng_NAME and returns a new array of shape `out`, which is passed for the None in `arguments`."""
+    """Calls mha_rng_NAME with a new array of shape `out` in place of the None in `arguments`; returns the array."""
     x = np.empty(out, like)
     at = [x.ctypes.data if a is None else a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments]
     call(f"mha_rng_{name}", ctypes.byref(_state), *at)
@@ -39,12 +38,12 @@ def ours(name, *arguments, out, like=np.float32):
 
 
 def size(r):
-    """Returns a size near a multiple of 16, or any size."""
+    """Returns a random size, often one near a multiple of 16."""
     n = int(r.choice(SIZES))
     return n if r.random() < 0.7 else int(r.integers(0, 400))
 
 
-# Each function draws tensors with both generators and returns (description, PyTorch's tensor, our tensor).
+# Each function samples a tensor with both generators and returns (description of the call, PyTorch's tensor, our tensor).
 
 
 def rand(r):
@@ -173,7 +172,7 @@ CALLS = [rand, rand_f64, uniform, randn, randn, randn, normal, normal, randn_f64
 
 
 def run_case(seed, case):
-    """Returns the first call of a program that differs as a message, or None, and the number of elements compared."""
+    """Runs one case. Returns a message about the first call whose results differ, or None, and the number of compared elements."""
     r = np.random.default_rng([seed, case])
     start, numbers = int(r.integers(0, 2**63)), 0
     torch.manual_seed(start)

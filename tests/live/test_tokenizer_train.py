@@ -1,8 +1,8 @@
 """Compares trained tokenizers with those of the tokenizers library: the same lines must give the same vocabulary and
 merges, and the saved folders must give the same ids in tokenizers and transformers.
 
-The library numbers the ## characters of WordPiece at random. The test passes them as special tokens, in the order of
-this project, which fixes the order in which the library learns.
+The library assigns ids to the ## characters of WordPiece in random order. The test therefore passes them as special tokens, in the order of
+mha, so that both learn the tokens in the same order.
 
 MHA_SEED=N repeats a run; MHA_CASES=N sets the number of random texts."""
 import glob
@@ -36,7 +36,7 @@ WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(
 
 
 def random_lines(rng):
-    """Returns lines, with and without newlines, of few characters with many equal counts, or of various words."""
+    """Returns random lines, with and without newlines: of few characters, so that many pairs have equal counts, or of various words."""
     letters = rng.choice(["ab", "aab", "abc", "abcdefgh", "aé", "日本a"])
     kinds = rng.choice([("few",), ("words",), ("few", "words"), ("few", "words", "any", "long")])
     lines = []
@@ -69,7 +69,7 @@ def learn_here(kind, size, frequency, lines, folder, *more):
 
 
 def learn_there(kind, size, frequency, lines, lowercase, order, alphabet=None):
-    """`order` lists the tokens with the first ids."""
+    """Trains a tokenizer with the library and returns its model. `order` lists the tokens with the first ids."""
     if kind == "bpe":
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -86,7 +86,7 @@ def learn_there(kind, size, frequency, lines, lowercase, order, alphabet=None):
 
 
 def first_tokens(kind, vocab):
-    """Returns the tokens that precede the merged tokens."""
+    """Returns the tokens that precede the merged tokens, in the order of their ids."""
     tokens = sorted(vocab, key=vocab.get)
     count = len(SPECIAL[kind])
     if kind == "wordpiece":
@@ -110,7 +110,7 @@ class Training(unittest.TestCase):
             self.loads(out, lines)
 
     def refused(self, sentence, size, vocab, kind):
-        """Checks a rejected call: the vocabulary of the library is larger than `size`, or nothing was learned."""
+        """Checks the reason of a rejection: the library must have a vocabulary larger than `size`, or have learned nothing."""
         if "vocab_size must be at least" in sentence:
             self.assertGreater(len(vocab), size)
         else:
@@ -118,7 +118,7 @@ class Training(unittest.TestCase):
             self.assertEqual(len(vocab), len(SPECIAL[kind]) + (256 if kind == "bpe" else 0))
 
     def loads(self, folder, lines):
-        """tokenizers, transformers and this program must encode equally."""
+        """mha, tokenizers and transformers must encode the lines to the same ids with the saved folder."""
         lines = [line for line in (line.strip("\r\n") for line in lines[:20]) if "\x00" not in line and line.strip(WHITE + "\ufeff")]
         lines[:1] = [line.removeprefix("\ufeff") for line in lines[:1]]
         Path(folder, "..", "lines").write_bytes("".join(line + "\n" for line in lines).encode())
@@ -149,7 +149,7 @@ class Training(unittest.TestCase):
                 self.equal(kind, 3000, 2, lines, True)
 
     def test_alphabet(self):
-        """Characters beyond the alphabet limit must be removed from their words. The counts differ, so the selection is
+        """Characters beyond the alphabet limit must be removed from words. All characters have different counts, so the alphabet is
         unambiguous."""
         lines = ["".join(c * n for n, c in enumerate("zyxwvutsrq", 1)) + " " + "zq yr xs" + "\n"] * 3
         with tempfile.TemporaryDirectory() as folder:

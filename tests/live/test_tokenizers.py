@@ -1,6 +1,6 @@
-"""Compares the tokenizer with the tokenizers library for every folder of golden/data/tokenizer. Ids, type ids, byte
-offsets and decoded text of random texts and pairs must be equal, and so must the text decoded from random ids, in
-one call and as a stream. MHA_SEED=N repeats a run; MHA_CASES=N sets the number of texts per folder."""
+"""Compares the tokenizer with the tokenizers library for every folder of golden/data/tokenizer. For random texts and pairs, ids, type ids,
+byte offsets and the decoded text must be equal. For random ids, the text decoded in one call and as a stream must be equal. MHA_SEED=N
+repeats a run; MHA_CASES=N sets the number of texts per folder."""
 import ctypes
 import itertools
 import os
@@ -83,8 +83,8 @@ class Ours:
         return got
 
     def stream(self, ids, skip_special=False):
-        """Returns the parts of a stream, of which the last is returned at its end. Decoding checks that each part consists
-        of whole characters."""
+        """Returns the parts of a stream's text, including the part returned at its end. Raises UnicodeDecodeError if a part contains an
+        incomplete character."""
         stream, text, size, parts = c_void_p(), c_void_p(), c_size_t(), []
         call("mha_text_stream_create", self.handle, skip_special, byref(stream))
         for ident in ids:
@@ -123,8 +123,8 @@ class AgainstTokenizers(unittest.TestCase):
                     self.assertEqual(ours.decode(want[0]), reference.decode(want[0], skip_special_tokens=False))
 
     def test_random_ids(self):
-        """A stream must equal the text decoded in one call, except for the valid bytes of invalid sequences, which the
-        stream has already returned."""
+        """The parts of a stream must equal the text decoded in one call, unless byte tokens form invalid UTF-8: the stream has then already
+        returned the valid bytes."""
         for folder in FOLDERS:
             rng = random.Random(f"{SEED} {folder.name}")
             reference, ours = Tokenizer.from_file(str(folder / "tokenizer.json")), Ours(folder)
@@ -134,7 +134,7 @@ class AgainstTokenizers(unittest.TestCase):
             bytes_only = [i for i in known if reference.id_to_token(i).startswith("<0x")]
             for _ in range(CASES // 4):
                 ids = rng.choices(known, k=rng.randrange(30))
-                if rng.randrange(2):  # bytes that are likely to be valid text
+                if rng.randrange(2):  # ids of a text, so that byte tokens mostly form valid UTF-8
                     ids = reference.encode(random_text(rng)).ids
                 skip = bool(rng.randrange(2))
                 with self.subTest(folder=folder.name, ids=ids, skip=skip):

@@ -1,5 +1,5 @@
-"""Operators of mha.torch: PyTorch's samples of scaled_dot_product_attention in four types, forward pass and gradients;
-opcheck; torch.compile and torch.export."""
+"""Tests the operators of mha.torch: outputs and gradients for PyTorch's samples of scaled_dot_product_attention in four types, opcheck,
+torch.compile and torch.export."""
 import sys
 import types
 import unittest
@@ -7,17 +7,17 @@ import unittest
 from hugging_face import torch  # imported first: skips the test if PyTorch is not installed
 import mha.torch
 
-# PyTorch's sample tables import a package of PyTorch's test runner that the samples do not use.
+# The samples are in a module that imports a package of PyTorch's test runner; this empty module replaces the package.
 sys.modules.setdefault("expecttest", types.SimpleNamespace(TestCase=unittest.TestCase))
 from torch.testing._internal.common_methods_invocations import op_db
 
 theirs, ours = torch.nn.functional.scaled_dot_product_attention, mha.torch.scaled_dot_product_attention
 TYPES = torch.float32, torch.float64, torch.float16, torch.bfloat16
-BETWEEN = {torch.float32: 1e-6, torch.float64: 1e-13, torch.float16: 1e-3, torch.bfloat16: 1e-2}  # a few roundings of the type
+BETWEEN = {torch.float32: 1e-6, torch.float64: 1e-13, torch.float16: 1e-3, torch.bfloat16: 1e-2}  # a few rounding errors of the type
 
 
 def results(function, tensors, keywords, dtype):
-    """Returns output and gradients for inputs of type `dtype`."""
+    """Returns the output of `function` and its gradients for inputs converted to `dtype`."""
     leaves = [x.detach().to(dtype).requires_grad_() for x in tensors]
     keywords = {n: x.detach().to(dtype).requires_grad_() if isinstance(x, torch.Tensor) else x for n, x in keywords.items()}
     torch.manual_seed(7)
@@ -34,9 +34,9 @@ def distance(a, b):
 
 class Samples(unittest.TestCase):
     def agree(self, tensors, keywords, dtype):
-        """Errors relative to double precision must be at most twice PyTorch's, plus a few roundings."""
+        """The difference from the result in double precision must be at most twice PyTorch's, plus a few rounding errors."""
         got, want = results(ours, tensors, keywords, dtype), results(theirs, tensors, keywords, dtype)
-        # dropout depends on the type, so these samples are compared with PyTorch in the same type
+        # the elements that dropout drops depend on the type, so PyTorch must run in the same type
         exact = want if keywords.get("dropout_p") else results(theirs, tensors, keywords, torch.float64)
         for a, b, c in zip(got, want, exact, strict=True):
             self.assertEqual((a.shape, a.dtype), (b.shape, b.dtype))
@@ -49,15 +49,14 @@ class Samples(unittest.TestCase):
             count = 0
             for sample in info.sample_inputs("cpu", torch.float64, requires_grad=True):
                 with self.subTest(dtype=dtype, shape=sample.input.shape, **{n: str(x) for n, x in sample.kwargs.items()}):
-                    # small inputs that are exact in all types, so that rounding does not change which key has the
-                    # largest weight
+                    # small inputs that are exact in all types, so that rounding does not change the key with the largest weight
                     self.agree([(x / 8).to(torch.bfloat16) for x in (sample.input, *sample.args)],
                                {n: (x / 8).to(torch.bfloat16) if isinstance(x, torch.Tensor) else x for n, x in sample.kwargs.items()}, dtype)
                 count += 1
             self.assertGreaterEqual(count, 25)
 
     def test_opinfo_as_they_are(self):
-        """In double precision, the samples must agree even for large scores."""
+        """In double precision, the unchanged samples, which have large scores, must agree within 1e-12."""
         (info,) = (o for o in op_db if o.name == "nn.functional.scaled_dot_product_attention")
         for sample in info.sample_inputs("cpu", torch.float64, requires_grad=True):
             got, want = (results(f, (sample.input, *sample.args), sample.kwargs, torch.float64) for f in (ours, theirs))
@@ -132,7 +131,7 @@ class Operators(unittest.TestCase):
         torch.testing.assert_close(program.module()(q), Layer()(q))
 
     def test_sub_threads(self):
-        """Gradients are computed outside autograd's graph, so second derivatives must be rejected."""
+        """Second derivatives must raise an error, since gradients are computed outside autograd's graph."""
         q = torch.randn(1, 1, 4, 8, requires_grad=True)
         (g,) = torch.autograd.grad(mha.torch.attention(q, q, q).sum(), q, create_graph=True)
         with self.assertRaisesRegex(RuntimeError, "second derivatives of attention are not supported"):

@@ -1,5 +1,4 @@
-"""Compares the tensors that `mha tour` prints with PyTorch: each tensor of the JSON, printed by torch, must be in the
-text."""
+"""Compares the tensors that `mha tour` prints with PyTorch: the text must contain each tensor of the JSON output as torch prints it."""
 import json
 import os
 import subprocess
@@ -27,7 +26,7 @@ class Tour(unittest.TestCase):
             for step in entry["steps"]:
                 for tensor in step["tensors"]:
                     values = tensor["values"]
-                    if None in values:  # infinite or NaN, which JSON does not distinguish
+                    if None in values:  # the JSON contains null for infinity and NaN
                         continue
                     shape = f" {tensor['shape']}" if tensor["shape"] else ""
                     want = f"\n{tensor['name']}{shape}\n{torch.tensor(values).reshape(tensor['shape'])!s}\n"

@@ -1,5 +1,5 @@
-"""Loads folders of `mha train` in transformers: no weight may be missing, tokens must be equal, and the loss reported
-by the program must equal that of transformers on the same ids."""
+"""Loads the output folders of `mha train` in transformers: no weight may be missing, the tokenizers must return the same ids, and the loss
+printed by the program must equal the loss of transformers on the same ids."""
 import json
 import os
 import subprocess
@@ -14,7 +14,7 @@ LENGTH, VOCAB = 24, 50
 
 
 def ids(count, seed):
-    """Generates texts in which three of four tokens are determined by the preceding token."""
+    """Returns token ids of which three of four are determined by the preceding id."""
     draw, list_ = np.random.default_rng(seed), [3]
     while len(list_) < count:
         list_.append(int(draw.integers(VOCAB)) if draw.random() < 0.25 else (7 * list_[-1] + 3) % VOCAB)

@@ -1,9 +1,9 @@
-"""Compares training with PyTorch: small GPT-2 and LLaMA with the same weights, texts and options
-(bench/train_torch.py), 200 steps. The losses must differ by at most 1e-4 over the first 50 steps and by 2 % afterwards,
-and the saved model must give the same results in transformers.
+"""Compares training with PyTorch: 200 steps of a small GPT-2 and a small LLaMA with the same weights, texts and options
+(bench/train_torch.py). The losses must differ by at most 1e-4 in the first 50 steps and by at most 2 % in later steps, and the saved model
+must have the same results in transformers.
 
-With dropout, transformers gets the masks that mha/model_grads.h specifies, at its own sites and in its own order: the
-losses agree only if every site is the same in the forward and backward pass."""
+With dropout, transformers applies the masks that mha/model_grads.h specifies. The losses agree only if mha applies the same masks at the
+same sites, in the forward and the backward pass."""
 import ctypes
 import sys
 import tempfile
@@ -25,7 +25,7 @@ SMALL = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_atte
              vocab_size=97, max_position_embeddings=64)
 CONFIGS = {"gpt2": GPT2Config(n_embd=48, n_layer=2, n_head=4, n_positions=64, vocab_size=97, initializer_range=0.1),
            "llama": LlamaConfig(**SMALL, initializer_range=0.1)}
-# for tests with dropout: rates, as in the three fields of mha_train_dropout
+# configurations with dropout, and their rates in the order of the three fields of mha_train_dropout
 BERT = dict(SMALL, num_key_value_heads=4, initializer_range=0.1)
 DROPPING = {"gpt2": (GPT2Config(n_embd=48, n_layer=2, n_head=4, n_positions=64, vocab_size=97, initializer_range=0.1, embd_pdrop=0.1,
                                 attn_pdrop=0.2, resid_pdrop=0.3), (0.1, 0.2, 0.3)),
@@ -59,7 +59,7 @@ class Trainer:
 
 
 def number_of_splitmix(seed, n):
-    """Returns element n = 1, 2, ... of splitmix64 (Steele, Lea and Flood 2014)."""
+    """Returns element n = 1, 2, ... of the sequence of splitmix64 (Steele, Lea and Flood 2014)."""
     return next(train_torch.splitmix(seed + (n - 1) * 0x9E3779B97F4A7C15))
 
 
@@ -75,8 +75,8 @@ def philox(key, *counter):
 
 
 class Dropping:
-    """Replaces torch.nn.functional.dropout: drops the elements that this project drops at each site, in the order of
-    the forward pass."""
+    """Replaces torch.nn.functional.dropout. The calls of a forward pass correspond to the dropout sites of mha, in order; each call drops
+    the elements that mha drops at its site."""
 
     def __init__(self, seed, shares, layers):
         self.seed, self.drawn = seed, 0
