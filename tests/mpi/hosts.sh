@@ -1,11 +1,12 @@
-# hosts.sh - several hosts on one machine: network namespaces with addresses 10.99.0.1 to 10.99.0.N, joined by a bridge in a
-# namespace of its own, so nothing changes in the machine's own network. Sourced by tests; requires root and iproute2.
-# Namespaces are named $net0 (the bridge) and $net1 to $netN. Each host also has its own host name, h1 to hN, in which Open MPI
-# sees another machine, whose ranks it reaches over TCP.
-# shellcheck shell=sh disable=SC2154 # here: of tests/cli/lib.sh
+# hosts.sh - shell functions that create several hosts on one machine. Sourced by tests; requires root and iproute2. A host is a network
+# namespace with an address from 10.99.0.1 to 10.99.0.N. The hosts are connected by a bridge in a separate namespace, so the network of
+# the machine does not change. The namespaces are ${net}0 (the bridge) and ${net}1 to ${net}N. Each host has its own host name, h1 to hN,
+# so Open MPI treats it as another machine and connects its ranks over TCP.
+# shellcheck shell=sh disable=SC2154 # tests/cli/lib.sh sets $here
 net=mha$$-
 
-# hosts_possible: true if this process may create namespaces, and mpirun is Open MPI's, whose parameters these hosts need.
+# hosts_possible: creates the bridge; succeeds if this process may create namespaces and mpirun is that of Open MPI, whose options
+# hosts_run uses.
 hosts_possible() {
     [ "$(id -u)" -eq 0 ] && command -v ip >/dev/null && mpirun --version 2>&1 | grep -q 'Open MPI' || return 1
     ip netns add "${net}0" 2>/dev/null && unshare -u true 2>/dev/null && ip -n "${net}0" link add br0 type bridge 2>/dev/null && return
@@ -13,7 +14,7 @@ hosts_possible() {
     return 1
 }
 
-# hosts_up N: N hosts, after hosts_possible. hosts_down N removes them.
+# hosts_up N: creates N hosts; call hosts_possible first. hosts_down N removes the hosts.
 hosts_up() {
     ip -n "${net}0" link set br0 up
     for i in $(seq "$1"); do
@@ -33,7 +34,7 @@ hosts_down() {
     done
 }
 
-# hosts_run N PROGRAM [ARGUMENT...]: one rank on each of the hosts 1 to N; mpirun runs on host 1.
+# hosts_run N PROGRAM [ARGUMENT...]: runs one rank of PROGRAM on each of the hosts 1 to N; mpirun runs on host 1.
 hosts_run() {
     list=10.99.0.1:1
     for i in $(seq 2 "$1"); do list=$list,10.99.0.$i:1; done
@@ -47,7 +48,7 @@ hosts_run() {
         --mca mpi_yield_when_idle 1 "$@"
 }
 
-# host_unplug I, host_plug I: the network cable of host I. host_kill I: ends all its processes.
+# host_unplug I disconnects host I from the network, host_plug I connects it again. host_kill I kills all processes of host I.
 host_unplug() { ip -n "${net}0" link set "p$1" down; }
 host_plug() { ip -n "${net}0" link set "p$1" up; }
 host_kill() { ip netns pids "$net$1" | xargs -r kill -9; }

@@ -1,5 +1,5 @@
-/* keep_modules.c - linked into MPI programs with the address sanitizer. MPI unloads its modules at exit, and leaks of
- * an unloaded module have no name. If the modules stay loaded, tests/lsan.supp can match them. */
+/* keep_modules.c - replaces dlclose in MPI programs built with the address sanitizer, so that the modules of MPI remain
+ * loaded at exit. Leaks of an unloaded module would have no name that tests/lsan.supp could match. */
 #include <dlfcn.h>
 
 __attribute__((visibility("default"))) int dlclose(void *handle)

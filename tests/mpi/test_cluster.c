@@ -1,8 +1,8 @@
-/* test_cluster.c - clusters on any number of ranks: the grid, collective functions in chunks of 64 bytes, agreement
- * on failures, the common ISA. With an argument, tests a failure that ends the job:
+/* test_cluster.c - tests clusters on any number of ranks: the grid, collective functions in chunks of 64 bytes,
+ * agreement on failures, and the common ISA. With an argument, tests a failure that ends the job:
  *
- * silent      the last rank is late; the others must name it fail N      the Nth transfer of the last rank fails
- * inside MPI */
+ *     silent      the last rank sends no data; the other ranks must name it
+ *     fail N      the Nth transfer of the last rank fails inside MPI */
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "mha/cluster.h"
 #include "mha/mha.h"
 
-/* ---- wrapper that makes the Nth call of the last rank fail (0 = none) ---- */
+/* ---- wrappers of MPI functions: call number `failing` of the last rank fails (0: no call) ---- */
 
 static int failing, calls;
 
@@ -102,7 +102,7 @@ static void check_grid(void)
     mha_cluster_free(other);
 }
 
-enum { NUMBERS = 40000 }; /* a sum of more than one chunk */
+enum { NUMBERS = 40000 }; /* elements of a sum that is sent in more than one chunk */
 static int64_t numbers[NUMBERS];
 
 static void check_transfers(void)
@@ -130,7 +130,7 @@ static void check_agreement(void)
     char text[128];
     for (int failed = 0; failed < info->ranks; failed++) {
         mha_error own = {0};
-        const bool mine = info->rank >= failed; /* the lowest failing rank must be reported */
+        const bool mine = info->rank >= failed; /* rank `failed` is the lowest failing rank, which must be reported */
         snprintf(own.message, sizeof own.message, "boom %d", info->rank);
         snprintf(text, sizeof text, "rank %d (%s): boom %d", failed, mha_cluster_host(cluster, failed), failed);
         CHECK(mha_cluster_agree(cluster, mine ? MHA_ERR_FORMAT : MHA_OK, &own) == MHA_ERR_FORMAT);

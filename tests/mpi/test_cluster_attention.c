@@ -1,7 +1,7 @@
-/* test_cluster_attention.c - attention over a sequence that is distributed over ranks. Every rank also computes the
- * whole problem alone. In modes tree and ordered, the rows and gradients of a rank must be bitwise identical to the
- * whole problem; in mode ring they must agree within rounding, and two runs must be bitwise identical. Some ranks
- * have no chunk of some sequences. */
+/* test_cluster_attention.c - tests attention over a sequence that is distributed over ranks. Every rank also computes
+ * the whole problem alone. In modes tree and ordered, the rows and gradients of a rank must be bitwise identical to
+ * those of the whole problem; in mode ring they must agree within rounding, and two runs must be bitwise identical.
+ * Some ranks have no chunk of some sequences. */
 #include <math.h>
 #include <mpi.h>
 #include <stdbool.h>
@@ -76,7 +76,7 @@ static tensor draw(rng *r, int64_t B, int64_t H, int64_t L, int64_t W, mha_dtype
     return t;
 }
 
-/* Returns the slice of this rank along the third axis, which is copied or compared with the whole tensor. */
+/* Returns a copy of this rank's slice of `whole`, which is distributed over ranks along the third axis. */
 static tensor part_of(const tensor *whole)
 {
     const mha_cluster_part part = mha_cluster_part_of(whole->shape[2], me->cp, me->cp_rank);
@@ -96,14 +96,14 @@ static void compare(const char *mode, const char *name, const tensor *part, cons
 {
     tensor want = part_of(whole);
     if (tolerance == 0 && memcmp(part->data, want.data, bytes_of(&want)) != 0) {
-        snprintf(err.message, sizeof err.message, "%s: %s differs", mode, name);
+        snprintf(err.message, sizeof err.message, "%s: %s must be bitwise identical", mode, name);
         CHECK(!"bits");
     }
     const int64_t count = want.shape[0] * want.shape[1] * want.shape[2] * want.shape[3];
     for (int64_t n = 0; tolerance > 0 && n < count; n++) {
         const double a = get(part, n), b = get(&want, n);
         if (isinf(b) ? a == b : fabs(a - b) <= tolerance * (1 + fabs(b))) continue;
-        snprintf(err.message, sizeof err.message, "%s: %s[%lld] is %g, want %g", mode, name, (long long)n, a, b);
+        snprintf(err.message, sizeof err.message, "%s: %s[%lld] must be %g (got %g)", mode, name, (long long)n, b, a);
         CHECK(!"value");
     }
     free(want.data);
@@ -113,7 +113,7 @@ static void compare(const char *mode, const char *name, const tensor *part, cons
 
 typedef struct problem {
     mha_attn_desc desc;
-    mha_attn_args args; /* arguments for the whole sequence */
+    mha_attn_args args; /* the arguments that `desc` requires */
     int64_t lens[3][2], offsets[2];
     tensor q, k, v, out, lse, keep, bias, slopes, sinks, gates; /* keep and bias have one row if `broadcast` is set */
     tensor dout, dlse, dq, dk, dv, dbias;
@@ -130,7 +130,7 @@ typedef struct setting {
 #define SIZES(H, G) \
     .size = sizeof(mha_attn_desc), .heads = H, .kv_heads = G, .head_dim = 8, .v_head_dim = 12, .outputs = MHA_ATTN_LSE
 static const setting settings[] = {
-    {"causal, grouped heads", {SIZES(2, 1), .batch = 1, .q_len = 4700, .kv_len = 4700, .causal = 1}, false, true},
+    {"causal, grouped-query", {SIZES(2, 1), .batch = 1, .q_len = 4700, .kv_len = 4700, .causal = 1}, false, true},
     {"window, slopes, sinks, gates, lengths",
      {SIZES(2, 2), .batch = 2, .q_len = 2100, .kv_len = 2100, .window = {1, 900, 30}, .align = MHA_ALIGN_TOP_LEFT,
       .inputs = MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES | MHA_ATTN_KV_LENS | MHA_ATTN_Q_LENS},
@@ -167,7 +167,7 @@ static void draw_masks(problem *p, rng *r, bool broadcast)
     p->bias = draw(r, 1, d->heads, rows, d->kv_len, MHA_F32);
 }
 
-/* Returns a view whose stride is 0 for axes of size 1, which broadcasts them. */
+/* Returns a view with stride 0 for axes of size 1, so that these axes are broadcast. */
 static mha_cview broadcast_view(const tensor *t)
 {
     const int64_t *s = t->shape;
@@ -222,7 +222,7 @@ static void free_problem(problem *p)
         free(all[n]->data);
 }
 
-/* Makes the slice of the problem for this rank. */
+/* Sets *p to this rank's slice of the problem `whole`. */
 static void make_part(problem *p, const problem *whole)
 {
     *p = *whole;
@@ -243,7 +243,7 @@ static void make_part(problem *p, const problem *whole)
     a->lse.data = p->lse.data;
     if (a->keep.data) a->keep = broadcast_view(&p->keep);
     if (a->bias.data) a->bias = broadcast_view(&p->bias);
-    /* per-head arguments have no sequence axis: the slice uses those of the whole problem */
+    /* arguments per head have no sequence axis, so the slice uses the arrays of the whole problem and owns none */
     p->slopes = p->sinks = p->gates = (tensor){{0}, MHA_F32, NULL};
 }
 

@@ -1,6 +1,7 @@
-/* test_cluster_model.c - a model over a text whose tokens are divided among ranks. Every rank also runs the whole text
- * alone. In modes tree and ordered, hidden states, logits, scores, embeddings and generated tokens must be bitwise
- * identical; in mode ring they must agree within rounding. Some texts leave ranks without tokens. */
+/* test_cluster_model.c - tests a model on a text whose tokens are distributed over ranks. Every rank also runs the
+ * model on the whole text. In modes tree and ordered, hidden states, logits, scores, embeddings and generated tokens
+ * must be bitwise identical; in mode ring they must agree within rounding. Some texts are so short that a rank has no
+ * tokens. */
 #include <math.h>
 #include <mpi.h>
 #include <stdbool.h>
@@ -58,7 +59,7 @@ static mha_model *create(const char *config)
     return model;
 }
 
-/* Compares floats bit by bit, or within rounding. */
+/* Requires that a and b are bitwise identical if `exact` is true, and otherwise that they agree within rounding. */
 static void compare(bool exact, const float *a, const float *b, int64_t count)
 {
     if (exact) CHECK(memcmp(a, b, (size_t)count * sizeof *a) == 0);
@@ -66,7 +67,7 @@ static void compare(bool exact, const float *a, const float *b, int64_t count)
         CHECK(fabsf(a[n] - b[n]) <= 1e-3f * (1 + fabsf(b[n])));
 }
 
-/* ---- passes ---- */
+/* ---- forward pass ---- */
 
 static void check_rows(bool exact, int64_t length, int64_t width, const float *own, const float *whole)
 {
@@ -104,7 +105,8 @@ static void check_score(const mha_model *model, mha_cluster_mode mode, int64_t c
 
 /* ---- generation ---- */
 
-/* Logits after each new token, from keys on all ranks, against a pass over the whole sequence. */
+/* Compares the logits after each new token, computed with the cached keys of all ranks, with those of a pass over the
+ * whole sequence. */
 static void check_steps(const mha_model *model, int64_t prompt)
 {
     static float whole[VOCAB], shared[VOCAB];

@@ -1,9 +1,8 @@
-/* test_cluster_train.c - the callbacks of mha_cluster_train on any number of ranks, with pieces of 64 and 8192 bytes:
- * sums in the tree of ranks against sums that each rank computes alone, gathered ranges, and failures. With an
- * argument, one failure that ends the job:
- *
- *     silent      the last rank takes no part in a sum by MPI
- *     fail N      the Nth transfer that the last rank starts fails inside MPI */
+/* test_cluster_train.c - tests the callbacks of mha_cluster_train on any number of ranks, with messages of 64 and 8192
+ * bytes: sums over ranks must equal sums that each rank computes alone; also gathered ranges, and failures. With an
+ * argument, tests a failure that ends the job:
+ *     silent      the last rank does not take part in a sum
+ *     fail N      the Nth transfer of the last rank fails inside MPI */
 #include <math.h>
 #include <mpi.h>
 #include <stdbool.h>
@@ -14,7 +13,7 @@
 
 #include "mha/cluster.h"
 
-/* ---- wrappers that fail the Nth call of the last rank; 0 = none ---- */
+/* ---- wrappers of MPI functions: call number `failing` of the last rank fails (0: no call) ---- */
 
 static int failing, calls;
 
@@ -55,7 +54,7 @@ static mha_error err;
         }                                                                                                           \
     } while (0)
 
-/* ---- values of all ranks, which each rank knows ---- */
+/* ---- values of a rank, which every rank can compute ---- */
 
 static double value_of(int rank, int64_t n)
 {
@@ -85,7 +84,7 @@ static float *own_values(int64_t count)
     return values;
 }
 
-/* Ranges of different lengths; that of rank 1 is empty. */
+/* Splits `count` elements into one range per rank, of different lengths; the range of rank 1 is empty. */
 static void find_starts(int64_t count, int64_t *starts)
 {
     for (int rank = 0; rank <= info->ranks; rank++)
@@ -159,7 +158,7 @@ static void check_failures(void)
     snprintf(expected, sizeof expected, "rank %d (%s): boom", failed, mha_cluster_host(cluster, failed));
     mha_error own = {.status = MHA_ERR_MEMORY, .message = "boom"};
 
-    /* All ranks fail in the trainer. The next agreement must return this failure immediately, and only once. */
+    /* One rank fails in the trainer. The next agreement must return this failure immediately, and only once. */
     err = info->rank == failed ? own : (mha_error){0};
     CHECK(train->agree(train->user, info->rank == failed ? MHA_ERR_MEMORY : MHA_OK, 1, &err) == MHA_ERR_MEMORY);
     CHECK(strcmp(err.message, expected) == 0);
@@ -167,7 +166,7 @@ static void check_failures(void)
     CHECK(mha_cluster_agree(cluster, MHA_OK, &err) == MHA_ERR_MEMORY && strcmp(err.message, expected) == 0);
     CHECK(mha_cluster_agree(cluster, MHA_OK, &err) == MHA_OK);
 
-    /* One rank fails outside of the trainer. */
+    /* One rank fails outside the trainer while the other ranks wait in it. All ranks must return this failure. */
     err = info->rank == failed ? own : (mha_error){0};
     const mha_status status = info->rank == failed ? mha_cluster_agree(cluster, MHA_ERR_MEMORY, &err)
                                                    : train->agree(train->user, MHA_OK, 0, &err);
@@ -194,7 +193,7 @@ static void check_all(int64_t message_bytes)
 {
     open_cluster(message_bytes, 30);
     CHECK(train && train == mha_cluster_train(cluster) && train->rank == info->rank && train->ranks == info->ranks);
-    const int64_t more = message_bytes > 64 ? 600000 : 3000; /* more than one piece of received gradients */
+    const int64_t more = message_bytes > 64 ? 600000 : 3000; /* gradients of more than one message */
     if ((info->ranks & (info->ranks - 1)) == 0) {
         check_floats(more);
         check_floats(1);

@@ -1,5 +1,5 @@
-# test_mpi_failures.sh - a silent rank and failed MPI calls must end the job with a message that names rank and host.
-# $CLUSTER is the program of test_cluster.c.
+# test_mpi_failures.sh - if a rank sends no data or an MPI call fails, the job must end with a message that names the
+# rank and its host. $CLUSTER is the program of test_cluster.c.
 # shellcheck shell=sh source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 # shellcheck source=tests/mpi/lib.sh
@@ -10,7 +10,7 @@ expect 75 "$ranks" 2 "$CLUSTER" silent
 has out "rank 0 ($host): sum: rank 1 ($host) sent no data for 1 s"
 [ $(($(date +%s) - begin)) -le 10 ] || fail "must wait at most 10 s for a silent rank"
 
-# Each call of one rank fails in turn, until a run makes fewer calls.
+# Call 1, 2, ... of rank 1 fails, until a run has fewer calls and succeeds.
 call=1
 while [ $call -le 100 ] && [ "$failures" = 0 ]; do
     status=0
@@ -22,7 +22,7 @@ while [ $call -le 100 ] && [ "$failures" = 0 ]; do
 done
 if [ $call -lt 6 ] || [ $call -gt 100 ]; then fail "the number of calls must be from 6 to 100 (got $call)"; fi
 
-# The same for a training run.
+# Failures of the calls of a training run (test_cluster_train.c).
 trains=$(dirname "$CLUSTER")/test_cluster_train
 expect 75 "$ranks" 2 "$trains" silent
 has out "rank 0 ($host): sum of gradients: a rank sent no data for 1 s"

@@ -1,6 +1,6 @@
-# test_mpi_heads.sh - `mha-mpi heads` must print the same bytes as `mha heads` for any number of ranks, also if ranks
-# are killed or frozen, journals are truncated, or the number of ranks changes. Data that differ on a rank must be
-# rejected with the rank and host. MHA_FAULTS=all kills and freezes ranks at 20 random times each.
+# test_mpi_heads.sh - `mha-mpi heads` must print the same bytes as `mha heads` for any number of ranks, even if a rank is
+# killed or frozen, a journal is truncated, or a resumed run has another number of ranks. If data differ on a rank, an
+# error must name the rank and its host. With MHA_FAULTS=all, ranks are killed and frozen at 20 random times each.
 # shellcheck shell=sh source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 # shellcheck source=tests/mpi/lib.sh
@@ -9,7 +9,7 @@ rounds=1
 [ "${MHA_FAULTS:-}" != all ] || rounds=20
 head -n 100 "$here/share/mha/texts/stories.txt" >texts.txt
 
-# ---- identical output ----
+# ---- output of mha-mpi and mha ----
 while read -r count form; do
     "$MHA" heads -m builtin -f texts.txt "$form" >one
     expect 0 "$ranks" "$count" "$MHA_MPI" heads -m builtin -f texts.txt "$form"
@@ -27,7 +27,7 @@ same one out "maps"
 expect 0 "$ranks" 4 "$MHA_MPI" heads -m "$tiny" -f texts.txt --csv
 same one out "an encoder"
 
-# ---- differences on one rank ----
+# ---- a different model on one rank ----
 mkdir folder.0 folder.1
 cp -r "$tiny" folder.0/model
 cp -r "$data/models/gpt2-tiny" folder.1/model
@@ -45,7 +45,7 @@ has err "mha-mpi heads: rank 1 ($host): model: a model must be"
 [ ! -s out ] || fail "a failed job must not print a result"
 rm -r folder.0 folder.1
 
-# Ranks must use the common ISA, and a message must report it.
+# All ranks must use the newest ISA that every rank supports, and a message must name this ISA.
 if [ "$("$MHA" --version | sed -n 's/^in use: \([^,]*\),.*/\1/p')" != scalar ]; then
     "$MHA" heads -m "$tiny" -f texts.txt --csv --isa scalar >one
     SCALAR=1 expect 0 "$ranks" 3 "$each" heads -m "$tiny" -f texts.txt --csv
@@ -53,7 +53,7 @@ if [ "$("$MHA" --version | sed -n 's/^in use: \([^,]*\),.*/\1/p')" != scalar ]; 
     has err "the CPUs differ: all ranks use scalar, the newest ISA that rank 1 ($host) shares with the other ranks"
 fi
 
-# ---- a full disk under the journal of one rank ----
+# ---- a full disk while one rank writes its journal ----
 mkdir small
 if mount -t tmpfs -o size=16k mha-test small 2>mount.log; then
     trap 'umount "$work/small"; rm -rf "$work"' EXIT
@@ -69,15 +69,14 @@ else
     echo "skipped: a full disk, which requires permission to mount a file system"
 fi
 
-# ---- killed and frozen, then resumed with another number of ranks ----
-# shellcheck disable=SC2034 # counts
+# ---- killed and frozen ranks, and resuming with another number of ranks ---- shellcheck disable=SC2034 # counts
 for copy in 1 2 3 4 5 6 7 8 9 10 11 12; do cat texts.txt; done >long.txt
 begin=$(date +%s)
 "$MHA" heads -m builtin -f long.txt --csv >one
-# Ranks that do not fail complete all possible steps, which takes at most the time of one process on shared cores.
+# The ranks that do not fail complete all remaining steps; on shared cores, this takes at most as long as one process.
 limit=$((15 + 3 * ($(date +%s) - begin)))
 
-# start COUNT STATE: starts a job in the background; returns when its ranks have written their process ids.
+# start COUNT STATE: starts a job of COUNT ranks in the background; returns when all ranks have written their process ids.
 start() {
     rm -f pid.*
     "$ranks" "$1" "$each" --timeout 3 --record 1 heads -m builtin -f long.txt --csv --state "$2" >out 2>err </dev/null &
@@ -85,7 +84,7 @@ start() {
     await "$job" started "$1"
 }
 
-# ended WHAT: the job must fail within $limit s, without a result or a remaining process.
+# ended WHAT: the job must fail within $limit s, print no result and leave no process, or succeed with the right result.
 ended() {
     begin=$(date +%s)
     status=0
@@ -95,16 +94,16 @@ ended() {
     [ ! -s out ] || fail "$1: must fail without a result (got exit status $status)"
     has err "$host"
     for file in pid.*; do
-        # a zombie is reaped by its parent
+        # a zombie has ended; only its parent has not waited for it
         if ps -o stat= -p "$(cat "$file")" | grep -qv '^Z'; then fail "$1: no process may remain"; fi
     done
 }
 
-# Expected message if a rank is frozen before MPI starts, in which case MPI itself would wait forever.
+# The expected message if a rank is frozen before MPI starts. MPI itself would wait forever.
 no_start="rank [02] \($host\): MPI did not start within 6 s: another rank does not respond"
 FROZEN=1 start 3 state.start
 ended "rank 1, frozen before MPI started"
-grep -Eq "$no_start" err || fail "not in err: $no_start: $(cat err)"
+grep -Eq "$no_start" err || fail "stderr must match: $no_start (got $(cat err))"
 
 round=0
 while [ $round -lt $rounds ]; do
@@ -116,7 +115,7 @@ while [ $round -lt $rounds ]; do
         kill -$signal "$(cat pid.$victim)" 2>/dev/null || :
         ended "rank $victim, $signal after $delay s"
         [ $signal = KILL ] || [ ! -s err ] || grep -Eq "rank $victim \($host\) sent no data|$no_start" err ||
-            fail "the frozen rank $victim is not named: $(cat err)"
+            fail "the message must name the frozen rank $victim (got $(cat err))"
         expect 0 "$ranks" $((1 + (round + 1) % 4)) "$MHA_MPI" heads -m builtin -f long.txt --csv --state "state.$round.$signal"
         same one out "resumed after $signal"
     done

@@ -1,5 +1,5 @@
-# test_mpi_hosts.sh - mha-mpi over TCP between hosts (hosts.sh) has the bytes of mha; a failed host is named, and the run resumes
-# with fewer hosts. Requires root and iproute2.
+# test_mpi_hosts.sh - mha-mpi on several hosts, connected over TCP (hosts.sh), must write the same bytes as mha. If a host fails, an error
+# must name it, and the run must resume on fewer hosts. Requires root and iproute2.
 # shellcheck shell=sh source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 # shellcheck source=tests/mpi/hosts.sh
@@ -13,7 +13,7 @@ hosts_up 4
 gpt2=$data/models/gpt2-tiny
 head -n 100 "$here/share/mha/texts/stories.txt" | cut -c 1-60 >texts.txt
 
-# ---- bytes ----
+# ---- output of mha-mpi and mha ----
 while read -r count options; do
     # shellcheck disable=SC2086
     "$MHA" $options >one || fail "mha $options"
@@ -36,7 +36,7 @@ expect 0 hosts_run 3 "$MHA_MPI" prune -q -m "$gpt2" -f texts.txt --ratio 0.5 -o 
 same one out "prune"
 diff -r one.model model || fail "the pruned models differ"
 
-# ---- the host in an error ----
+# ---- an error that names the host ----
 mkdir folder.0 folder.1 folder.2
 cp texts.txt folder.0
 cp texts.txt folder.1
@@ -45,8 +45,8 @@ expect 2 hosts_run 3 "$each" heads -q -m "$gpt2" -f texts.txt --by gate
 has err "rank 2 (h3): the data must be the same as on rank 0 (h1)"
 rm -r folder.0 folder.1 folder.2
 
-# ---- a host that is killed, and one that is unplugged; then fewer hosts ----
-# Long enough that the event is in the middle of the work: mpirun waits for a host that is lost while it ends a job.
+# ---- a host that is killed or disconnected, and resuming on fewer hosts ----
+# The text is so long that the host fails while the job runs: mpirun would wait for a host that fails while the job ends.
 # shellcheck disable=SC2034 # counts
 for copy in $(seq 40); do cat texts.txt; done >long.txt
 score="heads -q -m builtin -f long.txt --by gate --csv"
@@ -62,8 +62,8 @@ for event in kill unplug; do
     "host_$event" 4
     status=0
     wait "$job" || status=$?
-    [ $(($(date +%s) - begin)) -le 20 ] || fail "$event: ended after more than 20 s"
-    if [ $status -eq 0 ]; then same one out "$event, but after the end"; else [ ! -s out ] || fail "$event: a result"; fi
+    [ $(($(date +%s) - begin)) -le 20 ] || fail "$event: the job must end within 20 s"
+    if [ $status -eq 0 ]; then same one out "$event after the job had ended"; else [ ! -s out ] || fail "$event: a failed job must not print a result"; fi
     [ $status -eq 0 ] || has err 10.99.0.4
     [ "$event" = kill ] || host_plug 4
     for host in 1 2 3 4; do host_kill $host; done

@@ -1,6 +1,6 @@
-# test_mpi_measures.sh - scores, diversity, pruning and regrouping of mha-mpi have the bytes of mha for any number of ranks, also
-# after a rank was killed, with another number of ranks. Texts or models that differ are refused, naming rank and host.
-# MHA_FAULTS=all kills at 20 random moments.
+# test_mpi_measures.sh - importance scores, diversity, pruning and regrouping by mha-mpi must have the same bytes as by mha for any number
+# of ranks, even if a rank is killed and the run is resumed with another number of ranks. If data differ on a rank, an error must name the
+# rank and its host. With MHA_FAULTS=all, ranks are killed at 20 random times.
 # shellcheck shell=sh source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 # shellcheck source=tests/mpi/lib.sh
@@ -11,7 +11,7 @@ paste texts.txt texts.txt >pairs.txt
 rounds=1
 [ "${MHA_FAULTS:-}" != all ] || rounds=20
 
-# ---- scores: every score, and every number of ranks ----
+# ---- every importance score, with 1 to 4 ranks ----
 while read -r count model options; do
     # shellcheck disable=SC2086 # several options
     "$MHA" heads -q -m "$data/models/$model" $options --csv >one || fail "mha heads -m $model $options"
@@ -43,7 +43,7 @@ done <<'END'
 4 bert-tiny -f texts.txt --by loo --settle 0.9
 END
 
-# ---- diversity, in a report ----
+# ---- reports with diversity ----
 for count in 2 3; do
     "$MHA" report -q -m "$gpt2" "one text" "another text" --data texts.txt --by gate --diversity --json -o page --force >one
     mv page page.one
@@ -58,7 +58,7 @@ expect 0 "$ranks" 4 "$MHA_MPI" report -q -m "$tiny" "one text" --data texts.txt 
 same one out "report of two models"
 same page.one page "the page of two models"
 
-# ---- written models ----
+# ---- models written by prune and regroup ----
 while read -r count command; do
     rm -rf model one.model
     # shellcheck disable=SC2086
@@ -87,7 +87,7 @@ same one.timeless out.timeless "a search"
 expect 2 "$ranks" 3 "$MHA_MPI" prune -m "$gpt2" -f texts.txt --ratio 0.5 -o model
 has err "model exists; --force replaces it"
 
-# ---- data that differ on one rank ----
+# ---- different data on one rank ----
 mkdir folder.0 folder.1
 cp texts.txt folder.0
 sed '37s/$/ x/' texts.txt >folder.1/texts.txt
@@ -95,12 +95,11 @@ for command in "heads --by gate" "prune --ratio 0.5 -o new" "report --diversity 
     # shellcheck disable=SC2086
     expect 2 "$ranks" 2 "$each" ${command%% *} -q -m "$gpt2" -f texts.txt ${command#* }
     has err "rank 1 ($host): the data must be the same as on rank 0 ($host)"
-    if [ -s out ] || [ -e folder.0/new ]; then fail "a result in spite of different texts: $command"; fi
+    if [ -s out ] || [ -e folder.0/new ]; then fail "$command: must write no result if the texts differ"; fi
 done
 rm -r folder.0 folder.1
 
-# ---- killed, then resumed with another number of ranks ----
-# shellcheck disable=SC2034 # counts
+# ---- a killed rank, and resuming with another number of ranks ---- shellcheck disable=SC2034 # counts
 for copy in 1 2 3 4 5 6 7 8; do cat texts.txt; done >long.txt
 score="heads -q -m builtin -f long.txt --by gate --csv"
 # shellcheck disable=SC2086
@@ -111,19 +110,18 @@ while [ $round -lt $rounds ]; do
     # shellcheck disable=SC2086
     "$ranks" 3 "$each" --record 1 $score --state "state.$round" >out 2>err </dev/null &
     job=$!
-    await "$job" [ -e "state.$round.gate.1" ] # the scores are measured after the statistics
+    await "$job" [ -e "state.$round.gate.1" ] # the journal of the scores, which are measured after the statistics
     sleep "$(awk "BEGIN { srand($round); print 0.5 + 1.5 * rand() }")"
     kill -KILL "$(cat pid.$((round % 3)))" 2>/dev/null || :
     status=0
     wait "$job" || status=$?
-    if [ $status -eq 0 ]; then same one out "ended before the kill"; else [ ! -s out ] || fail "a result in spite of exit status $status"; fi
+    if [ $status -eq 0 ]; then same one out "ended before the kill"; else [ ! -s out ] || fail "a failed job must not print a result (got exit status $status)"; fi
     # shellcheck disable=SC2086
     expect 0 "$ranks" $((1 + (round + 1) % 4)) "$MHA_MPI" $score --state "state.$round"
     same one out "resumed after a kill"
-    # All of it from the journals, on one rank.
-    # shellcheck disable=SC2086
+    # One rank must read the complete result from the journals. shellcheck disable=SC2086
     expect 0 "$ranks" 1 "$MHA_MPI" $score --state "state.$round"
-    same one out "resumed after the end"
+    same one out "resumed after completion"
     round=$((round + 1))
 done
 finish

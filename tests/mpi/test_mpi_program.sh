@@ -1,5 +1,5 @@
-# test_mpi_program.sh - mha-mpi must have the same output and exit status as mha. Only rank 0 must print, and failures
-# must name a rank.
+# test_mpi_program.sh - mha-mpi must have the same output and exit status as mha. Only rank 0 may print, and an error must
+# name the rank that failed. Also tests mha-mpi launch.
 # shellcheck shell=sh source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 # shellcheck source=tests/mpi/lib.sh
@@ -14,7 +14,7 @@ alike 2 nonsense
 alike 4 info -m "$work/absent"
 alike 2 tokenize --nonsense
 
-# Output files must be written by one rank only.
+# An output file must equal that of mha, although all ranks run the command.
 expect 0 "$ranks" 2 "$MHA_MPI" embed -m "$tiny" "a cat" -o vectors.npy
 expect 0 "$MHA" embed -m "$tiny" "a cat" -o one.npy
 same one.npy vectors.npy
@@ -24,19 +24,19 @@ expect 3 "$ranks" 3 "$MHA_MPI" info -m "$work/absent"
 has err "mha-mpi info: rank 0 ($host): $work/absent: a model must be"
 [ "$(grep -c 'a model must be' err)" = 1 ] || fail "$(cat err)"
 
-# Tests options of mha-mpi.
+# Options of mha-mpi itself.
 expect 0 "$ranks" 2 "$MHA_MPI" --timeout 20 --mixed-isa --version
 refused 2 "$MHA_MPI" --timeout 0 --version
 has err 'mha-mpi: --timeout must be a whole number from 1 to 1000000 (got "0")'
 
 # A different command line on one rank must be rejected.
-# shellcheck disable=SC2016 # each rank expands them
+# shellcheck disable=SC2016 # each rank expands these variables
 printf '#!/bin/sh\nexec "$MHA_MPI" info -m "$OMPI_COMM_WORLD_RANK"\n' >differs
 chmod +x differs
 expect 1 "$ranks" 2 ./differs
 has err "rank 1 ($host): the command line must be the same as on rank 0 ($host)"
 
-# The command launch
+# ---- mha-mpi launch ----
 expect 0 "$MHA_MPI" launch --help
 has out 'Usage: mha-mpi launch'
 expect 0 "$MHA_MPI" launch -np 3 tokenize -m "$tiny" "a cat on a mat"
@@ -53,7 +53,7 @@ for wrong in '-np 0' '-np x' '-np' '--hosts' '--retries -1' '--timeout 0' '--non
     refused 2 "$MHA_MPI" launch $wrong
 done
 
-# A job that is killed must be started again. The stand-in for mpirun is killed once.
+# A job that is killed must be started again. A fake mpirun kills itself in its first run.
 mkdir bin
 printf '#!/bin/sh\n[ -e %s/died ] && exit 0\n: >%s/died\nkill -9 $$\n' "$work" "$work" >bin/mpirun
 chmod +x bin/mpirun

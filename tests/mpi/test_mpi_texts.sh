@@ -1,11 +1,12 @@
-# test_mpi_texts.sh - score, embed, logits and generate of mha-mpi print the same bytes as those of mha for any number of
-# ranks, for texts that are distributed over ranks and for short texts. Differing texts are rejected with the rank and host.
+# test_mpi_texts.sh - score, embed, logits and generate of mha-mpi must print the same bytes as those of mha for any number
+# of ranks, both for texts that are distributed over ranks and for short texts. If the texts or models differ, an error must
+# name the rank and its host.
 # shellcheck shell=sh source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 # shellcheck source=tests/mpi/lib.sh
 . "$here/tests/mpi/lib.sh"
 
-# A decoder with rotary positions that accepts long texts, and texts of about 3,000, 1,500 and 10 tokens.
+# A decoder with rotary position embeddings that accepts long texts, and texts of about 3,000, 1,500 and 10 tokens.
 cp -r "$here/share/mha/builtin" long
 sed 's/"max_position_embeddings": *[0-9]*/"max_position_embeddings": 8192/' "$here/share/mha/builtin/config.json" >long/config.json
 tr '\n' ' ' <"$here/share/mha/texts/stories.txt" | head -c 12000 >text.txt
@@ -25,14 +26,14 @@ alike 3 generate -m long -f texts.txt -n 20 --temperature 1 -s 4 --samples 2
 alike 2 generate -m long -f text.txt -n 4 --kv-dtype bf16 --json
 alike 2 generate -m long -f text.txt -n 6 --dtype bf16 --json
 
-# Short texts and the tiny models.
+# Short texts and tiny models.
 alike 3 generate -n 5 -p "One day Clara finds"
 alike 2 logits -m "$data/models/gpt2-tiny" --ids 3,4,5 --json
 alike 3 logits -m "$data/models/gemma2-tiny" --ids 3,4,5 --json
 alike 2 logits -m "$tiny" "a cat" --json
 alike 4 embed -m "$tiny" "a cat" "a dog" --json
 
-# Files, other modes, standard input.
+# Output files, the other attention modes, and standard input.
 expect 0 "$ranks" 3 "$MHA_MPI" --attention ordered logits -m long -f text.txt -o shared.npy
 "$MHA" logits -m long -f text.txt -o one.npy >one 2>/dev/null
 same one.npy shared.npy "logits of all tokens"
@@ -48,7 +49,7 @@ same one out "standard input"
 refused 2 "$ranks" 2 "$MHA_MPI" --attention star score -m long -f text.txt
 has err '--attention must be one of tree, ordered, ring (got "star")'
 
-# Another text on one rank.
+# A different text on one rank must be rejected.
 mkdir folder.0 folder.1
 cp text.txt folder.0/text.txt
 sed 's/brown/green/' text.txt >folder.1/text.txt
@@ -57,7 +58,7 @@ for command in embed generate; do
     has err "rank 1 ($host): the text must be the same as on rank 0 ($host)"
 done
 
-# One rank without the text, or with another model.
+# A missing text or a different model on one rank must be rejected.
 rm folder.1/text.txt
 refused 3 "$ranks" 2 "$each" score -m ../long -f text.txt
 has err "rank 1 ($host): text.txt: No such file or directory"

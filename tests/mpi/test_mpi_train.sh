@@ -1,6 +1,6 @@
-# test_mpi_train.sh - `mha-mpi train` writes the checkpoint of `mha train` for 1, 2 and 4 ranks, bit for bit, also if a run was killed
-# or stopped and goes on with another number of ranks; --reduce fast is close to it; failures name rank and host.
-# MHA_FAULTS=all kills and freezes at 20 random moments each.
+# test_mpi_train.sh - `mha-mpi train` on 1, 2 and 4 ranks must write checkpoints that are bitwise identical to those of `mha train`, even if
+# a run is killed or stopped and resumed with another number of ranks. With --reduce fast, the loss must agree within 1e-3. An error must
+# name the rank and its host. With MHA_FAULTS=all, ranks are killed and frozen at 20 random times each.
 # shellcheck shell=sh source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 # shellcheck source=tests/mpi/lib.sh
@@ -11,14 +11,14 @@ counting 80 >text
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 shape='--shape gpt2:2x2x32 --tokenizer bpe -f text --length 16 --batch 2 --rate 0.01 -t 1'
 
-# same_run A B: two folders must contain the same training run.
+# same_run A B WHAT: the folders A and B must contain the same training run.
 same_run() {
     for file in model.safetensors training.safetensors training.json; do same "$1/$file" "$2/$file" "$3"; done
     for folder in "$1" "$2"; do sed 's/,"seconds":[^,}]*//' "$folder/training.jsonl" >"$folder.log"; done
     same "$1.log" "$2.log" "$3: the log"
 }
 
-# ---- 20 steps ----
+# ---- checkpoints and output of mha-mpi and mha ----
 steps='--steps 20 --workers 4 --dropout 0.1 --eval-share 0.1 --sample the'
 # shellcheck disable=SC2086 # options
 {
@@ -31,13 +31,12 @@ steps='--steps 20 --workers 4 --dropout 0.1 --eval-share 0.1 --sample the'
         same expected result "$count ranks: the result"
         for file in model.safetensors training.safetensors; do same one/$file ranks.$count/$file "$count ranks"; done
     done
-    # Without workers, additions have another order.
+    # One worker adds the gradients in another order, so its weights must differ.
     expect 0 "$MHA" train -q $shape --steps 20 --accumulate 4 --dropout 0.1 --eval-share 0.1 -o in_order
-    cmp -s one/model.safetensors in_order/model.safetensors && fail 'four workers add as one does'
+    cmp -s one/model.safetensors in_order/model.safetensors && fail 'the weights of four workers and one worker must differ'
 }
 
-# ---- stopped at 10 with 4 ranks, continued with others ----
-# shellcheck disable=SC2086
+# ---- 10 steps with 4 ranks, resumed with other numbers of ranks ---- shellcheck disable=SC2086
 {
     expect 0 "$MHA" train -q $shape --steps 20 --workers 4 --schedule constant --warmup 2 --gates l1 --gates-end 15 -o whole
     expect 0 "$ranks" 4 "$MHA_MPI" train -q $shape --steps 10 --workers 4 --schedule constant --warmup 2 --gates l1 \
@@ -54,7 +53,7 @@ expect 0 "$MHA" train -q --resume --steps 14 -o third
 expect 0 "$ranks" 4 "$MHA_MPI" train -q --resume --steps 20 --save-every 2 -o third
 same whole/training.safetensors third/training.safetensors '4 ranks, then mha, then 4 ranks'
 
-# ---- a teacher, encoders, bf16 ----
+# ---- distillation, encoders, bf16 ----
 expect 0 "$MHA" tokenizer train -q --vocab-size 90 --type wordpiece -o wp -f text
 while read -r name options; do
     # shellcheck disable=SC2086
@@ -78,7 +77,7 @@ END
     same fast/model.safetensors fast.again/model.safetensors '--reduce fast, twice'
 }
 exact=$(tail -n 1 one/training.jsonl | "$JSON_AT" loss)
-awk -v a="$loss" -v b="$exact" 'BEGIN { exit !(a - b < 1e-3 && b - a < 1e-3) }' || fail "--reduce fast: loss $loss, not $exact"
+awk -v a="$loss" -v b="$exact" 'BEGIN { exit !(a - b < 1e-3 && b - a < 1e-3) }' || fail "--reduce fast: the loss must be $exact within 1e-3 (got $loss)"
 
 # ---- invalid options ----
 # shellcheck disable=SC2086
@@ -101,16 +100,16 @@ counting 81 >folder.1/text
 expect 2 "$ranks" 2 "$each" train -q $shape --steps 3 --workers 2 -o absent
 has err "rank 1 ($host): the data must be the same as on rank 0 ($host)"
 cp text folder.1/text
-at=$(($(wc -c <folder.1/one/model.safetensors) - 101)) # inside the last tensor
+at=$(($(wc -c <folder.1/one/model.safetensors) - 101)) # a byte of the last tensor
 printf '\001' | dd of=folder.1/one/model.safetensors bs=1 seek=$at conv=notrunc 2>dd.log
 expect 2 "$ranks" 2 "$each" train -q --from one -f text --steps 3 --workers 2 -o absent
 has err "rank 1 ($host): the weights must be the same as on rank 0 ($host)"
 expect 2 "$ranks" 2 "$each" train -q --from ../one --teacher one -f text --steps 3 --workers 2 -o absent
 has err "rank 1 ($host): the teacher must be the same as on rank 0 ($host)"
 rm -r folder.0 folder.1
-[ ! -e absent ] || fail 'a refused run has left a folder'
+[ ! -e absent ] || fail 'a rejected run must not create a folder'
 
-# ---- a full disk under the checkpoint of rank 0 ----
+# ---- a full disk while rank 0 writes a checkpoint ----
 mkdir small
 if mount -t tmpfs -o size=400k mha-test small 2>mount.log; then
     trap 'umount "$work/small"; rm -rf "$work"' EXIT
@@ -118,23 +117,23 @@ if mount -t tmpfs -o size=400k mha-test small 2>mount.log; then
     expect 1 "$ranks" 2 "$MHA_MPI" train -q $shape --steps 3 --workers 2 -o small/run
     has err "rank 0 ($host): "
     has err 'No space left on device'
-    [ ! -e small/run ] || fail 'half of a checkpoint'
-    # The log, which rank 0 writes between two steps.
+    [ ! -e small/run ] || fail 'a failed run must not leave an incomplete checkpoint'
+    # A full disk while rank 0 writes the log, between two steps.
     dd if=/dev/zero of=small/filler bs=4096 2>dd.log || :
     # shellcheck disable=SC2086
     expect 1 "$ranks" 2 "$MHA_MPI" --timeout 60 train -q $shape --steps 3 --workers 2 --log small/log.jsonl -o unlogged
     has err "rank 0 ($host): "
     has err 'No space left on device'
 else
-    echo "skipped: a full disk, which needs the right to mount one"
+    echo "skipped: a full disk, which requires permission to mount a file system"
 fi
 
-# ---- killed, frozen and stopped, then resumed with another number of ranks ----
+# ---- killed, frozen and stopped ranks, and resuming with another number of ranks ----
 long='--steps 60 --save-every 3 --workers 4'
 begin=$(date +%s)
 # shellcheck disable=SC2086
 expect 0 "$ranks" 2 "$MHA_MPI" train -q $shape $long -o long
-limit=$((15 + 3 * ($(date +%s) - begin))) # cores may be shared
+limit=$((15 + 3 * ($(date +%s) - begin))) # allows for cores shared with other processes
 round=0
 while [ $round -lt $rounds ]; do
     for signal in KILL STOP TERM; do
@@ -151,10 +150,10 @@ while [ $round -lt $rounds ]; do
         kill -$signal "$(cat pid.$victim)" 2>/dev/null || :
         status=0
         wait "$job" || status=$?
-        [ $(($(date +%s) - begin)) -le $limit ] || fail "$signal: ended after more than $limit s"
+        [ $(($(date +%s) - begin)) -le $limit ] || fail "$signal: the job must end within $limit s"
         [ $status -eq 0 ] || has err "$host"
         for file in pid.*; do
-            if ps -o stat= -p "$(cat "$file")" | grep -qv '^Z'; then fail "$signal: a process is left"; fi
+            if ps -o stat= -p "$(cat "$file")" | grep -qv '^Z'; then fail "$signal: no process may remain"; fi
         done
         count=$((4 / (1 + (round + 1) % 2 * 3)))
         # shellcheck disable=SC2086

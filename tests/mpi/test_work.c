@@ -1,6 +1,6 @@
-/* test_work.c - work that is distributed over ranks. Every step must be done once, and all ranks must get the exact
- * sums, even if any rank fails at any time. A different number of ranks must be able to read the journals, and a
- * truncated journal must be read up to its last complete record. */
+/* test_work.c - tests mha_work, which distributes the steps of a measurement over ranks. Every step must run once, and
+ * all ranks must get the exact sums, even after any rank has failed at any point. Another number of ranks must be able
+ * to read the journals, and a truncated journal must be read up to its last complete record. */
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ static mha_cluster *cluster;
 static const mha_cluster_info *me;
 static const mha_work *work;
 static mha_error err;
-static char state[64]; /* path of the state, the same on all ranks */
+static char state[64]; /* the path of the journals without the rank, the same on all ranks */
 
 #define CHECK(condition)                                                                              \
     do {                                                                                              \
@@ -30,7 +30,7 @@ static char state[64]; /* path of the state, the same on all ranks */
 
 static mha_work_info info = {.name = "numbers", .model = "m", .data = "d", .steps = STEPS, .values = VALUES};
 
-/* The point of a step at which a rank fails. */
+/* The point at which a rank fails: before the first step, in the middle of a step, or after the last step. */
 typedef enum place { NOWHERE, BEFORE, IN_THE_MIDDLE, AT_THE_END } place;
 
 /* Runs one measurement as the library does. Adds the steps of this rank to *taken. */
@@ -48,7 +48,7 @@ static mha_status run(place fails, int64_t *sums, int64_t *taken, mha_error *e)
         status = work->add(work->user, step, values, e);
         ++*taken;
     }
-    if (fails != NOWHERE) return mine; /* under load, a rank may get no step to fail in */
+    if (fails != NOWHERE) return mine; /* if other ranks are faster, this rank may have had no step in which to fail */
     return status == MHA_OK ? work->total(work->user, sums, e) : status;
 }
 
@@ -57,7 +57,7 @@ static void check_sums(const int64_t *sums)
     CHECK(sums[0] == STEPS * (STEPS - 1) / 2 && sums[1] == STEPS && sums[2] == (INT64_C(1) << STEPS) - 1);
 }
 
-/* Runs until all steps are complete; returns the number of steps done by all ranks. */
+/* Runs the remaining steps, checks the sums, and returns the number of steps that all ranks ran. */
 static int64_t run_whole(void)
 {
     int64_t sums[VALUES] = {0}, taken = 0;
@@ -82,7 +82,7 @@ static void check_failures(void)
             CHECK(mha_cluster_agree(cluster, status, &e) == MHA_ERR_FORMAT);
             snprintf(begins, sizeof begins, "rank %d (%s): boom", rank, mha_cluster_host(cluster, rank));
             CHECK(strcmp(e.message, begins) == 0);
-            CHECK(run_whole() == STEPS); /* no work may be left */
+            CHECK(run_whole() == STEPS); /* without journals, the next run must repeat all steps */
         }
 }
 
@@ -125,9 +125,9 @@ static void check_journals(void)
 {
     info.state = state;
     CHECK(run_whole() == STEPS);
-    CHECK(run_whole() == 0); /* all steps are in the journals */
+    CHECK(run_whole() == 0); /* all steps must be read from the journals */
 
-    /* a journal is truncated in its last record, whose steps must be done again */
+    /* a journal is truncated within its last record: the steps of this record must run again */
     const off_t whole = size_of(me->ranks - 1);
     barrier();
     if (me->rank == 0) CHECK(truncate(journal(me->ranks - 1), whole - 5) == 0);
@@ -136,7 +136,7 @@ static void check_journals(void)
     CHECK(again >= 0 && again < STEPS && (me->ranks > 1 || again > 0));
     CHECK(run_whole() == 0);
 
-    /* a journal with a changed bit must be rejected */
+    /* a record with a modified byte must be ignored, so its steps must run again */
     if (me->rank == 0) {
         FILE *file = fopen(journal(0), "r+");
         CHECK(file && fseek(file, -3, SEEK_END) == 0 && fputc(77, file) == 77 && fclose(file) == 0);
@@ -145,7 +145,7 @@ static void check_journals(void)
     const int64_t repeated = run_whole();
     CHECK(repeated >= 0 && repeated < STEPS);
 
-    /* a journal of different data must be rejected on all ranks, and the file must be kept */
+    /* a journal of other data must be rejected on all ranks, and its file must not be changed */
     const off_t before = size_of(0);
     int64_t sums[VALUES], taken = 0;
     mha_error e = {0};

@@ -1,6 +1,6 @@
 #!/bin/sh
-# with_ranks.sh P PROGRAM [ARGUMENT...] - runs P ranks on this machine, with mpirun of Open MPI or mpiexec of another
-# MPI. Ranks yield their core while they wait; otherwise, four ranks on two cores would be four times slower.
+# with_ranks.sh P PROGRAM [ARGUMENT...] - runs P ranks on this machine, with mpirun of Open MPI or with mpiexec of another
+# MPI library. Waiting ranks of Open MPI yield their core; otherwise, four ranks on two cores would be four times slower.
 set -eu
 ranks=$1
 shift
