@@ -1,4 +1,4 @@
-"""mha.attention_backward on NumPy arrays: shapes, layouts, sums over broadcast axes, and rejected arguments."""
+"""Tests mha.attention_backward on NumPy arrays: shapes, layouts, sums over broadcast axes, and rejected arguments."""
 import unittest
 
 import numpy as np
@@ -52,7 +52,8 @@ class Backward(unittest.TestCase):
             self.assertTrue(np.array_equal(a.transpose(0, 2, 1, 3).reshape(b.shape), b))
 
     def test_long_packed_is_alone(self):
-        """Tests a sequence with enough rows for several splits, batched with a short sequence."""
+        """Gradients of each packed sequence must be bitwise identical to those of the sequence alone. One sequence is long enough to be
+        split."""
         rng = np.random.default_rng(6)
         lengths = [1500, 3, 140]
         ends = np.concatenate([[0], np.cumsum(lengths)])
@@ -65,7 +66,7 @@ class Backward(unittest.TestCase):
                 self.assertTrue(np.array_equal(whole[a:b].transpose(1, 0, 2), part[0]))
 
     def test_expanded_gradient(self):
-        """Tests the gradient of a sum, which is one expanded element with all strides 0."""
+        """Tests a dout with strides of 0, as PyTorch passes it for the gradient of a sum."""
         ones = np.broadcast_to(np.float64(1), self.dout.shape)
         got, want = (self.both(self.q, self.k, self.v, x) for x in (ones, np.ones(self.dout.shape)))
         self.assertTrue(all(np.array_equal(a, b) for a, b in zip(got[:3], want[:3])))

@@ -1,4 +1,4 @@
-"""mha.attention on NumPy arrays: layouts, requested results, and error messages that name the argument."""
+"""Tests mha.attention on NumPy arrays: layouts, requested results, and error messages that name the argument."""
 import inspect
 import threading
 import unittest
@@ -171,7 +171,7 @@ class Attention(unittest.TestCase):
         self.assertTrue(np.array_equal(r.scores, whole.scores[:, [3, 0]][:, :, [-1, 0, 4]]))
         r = mha.attention(self.q, self.k, self.v, return_probs=True, map_rows=[[1], [8]], q_lens=[9, 5])
         self.assertTrue(np.array_equal(r.probs[0], whole.probs[0, :, 1:2]))
-        self.assertEqual(float(r.probs[1].max()), 0)  # the row is past the end of its sequence
+        self.assertEqual(float(r.probs[1].max()), 0)  # row 8 is beyond the 5 queries of sequence 1
         plan = mha.attention_plan(self.q, self.k, self.v, return_probs=True, map_rows=range(2), scores="probs")
         self.assertIn("probs", plan["outputs"])
 
@@ -199,7 +199,7 @@ class Attention(unittest.TestCase):
         self.assertTrue(np.array_equal(a.out, b.out))
         self.assertFalse(np.array_equal(a.out, other.out))
         self.close(a.probs, reference(self.q, self.k, self.v)[1])
-        self.assertLess(abs(float(a.out.mean()) - 1), 0.15)  # kept weights are scaled up, so that the mean is unchanged
+        self.assertLess(abs(float(a.out.mean()) - 1), 0.15)  # kept weights are multiplied by 1 / (1 - p), so that the mean is unchanged
         self.assertEqual(float(np.abs(mha.attention(self.q, self.k, self.v, dropout=1.0)).max()), 0)
         kept = np.random.default_rng(4).random((2, 1, 9, 13)) < 0.5
         out = mha.attention(self.q, self.k, self.v, dropout=0.5, dropout_keep=kept)

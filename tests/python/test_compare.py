@@ -1,5 +1,4 @@
-"""bench/compare.py: its rows, values, error messages and figure. Libraries that are not installed must be omitted
-and named."""
+"""Tests bench/compare.py: rows, values, error messages and the figure. Libraries that are not installed must be reported as skipped."""
 import importlib.util
 import json
 import os
@@ -42,7 +41,7 @@ def test_table_and_csv():
 
 
 def test_bf16():
-    """Tests the limits of this CPU. Products of bf16 pairs have no fraction of the f32 limit; NumPy has no bf16."""
+    """Tests bf16, which requires PyTorch. A fraction of the f32 limit must be printed only if the CPU has no products of bf16 pairs."""
     if importlib.util.find_spec("torch") is None:
         run("--rows", "small", "--dtype", "bf16", code=1)
         return
@@ -53,7 +52,7 @@ def test_bf16():
 
 
 def test_merge():
-    """The shortest times and the larger limit of two runs must be used."""
+    """The merge of two runs must contain the shorter times and the larger limit."""
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / "a.json", Path(folder) / "b.json"]
         said = [run("--rows", "small", "--json") for _ in files]

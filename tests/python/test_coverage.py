@@ -7,24 +7,24 @@ from mha import _abi
 
 PACKAGE = Path(_abi.__file__).parent
 
-# reason for not binding a function: function names without mha_
+# {reason: the functions, without the prefix mha_, that the binding does not call for this reason}
 EXCLUDED = {
     "the binding does not need these functions": """
         status_text dtype_name dtype_size ctx_free ctx_threads isa_list attn_plan_weights model_ctx
     """,
-    "for shards in several processes": """
+    "the binding does not split attention over processes": """
         attn_subtree attn_merge_partials
     """,
-    "mha_attention_backward is bound, which plans and runs in one call": """
+    "the binding calls mha_attention_backward, which plans and runs the backward pass": """
         attn_backward
     """,
-    "for plans made before a step; Cache.attention makes no plan": """
+    "describes a call to be planned; Cache.attention runs without a plan": """
         cache_describe
     """,
-    "measures the machine: mha bench": """
+    "measures the limits of the machine, as mha bench does": """
         limit_fma limit_read
     """,
-    "NumPy and PyTorch have generators; PyTorch's gives the same values": """
+    "NumPy and PyTorch have random generators; PyTorch's returns the same values": """
         rng_manual_seed rng_next rng_rand rng_rand_f64 rng_uniform rng_randn rng_normal rng_randn_f64 rng_exponential
         rng_randint rng_randperm rng_multinomial rng_bernoulli rng_dropout_mask rng_dropout rng_kaiming_uniform
         rng_xavier_uniform rng_linear rng_embedding rng_multihead
@@ -36,7 +36,7 @@ EXCLUDED = {
         qkv_attention_create standard_mha_create grouped_query_create llama_attention_create moe_heads_create
         head_pruning_create adaptive_heads_create
     """,
-    "the layers are not bound yet; models run them": """
+    "single layers are not bound yet; models run them": """
         activation_forward activation_backward linear_create linear_create_stack linear_free linear_forward
         linear_backward norm_forward norm_backward cross_entropy embedding_forward embedding_backward
         attn_layer_create attn_layer_free attn_layer_forward attn_layer_workspace block_create block_free
@@ -54,7 +54,7 @@ EXCLUDED = {
         tokenizer_trainer_create tokenizer_trainer_free tokenizer_trainer_put tokenizer_trainer_end
         tokenizer_trainer_run tokenizer_trainer_trained tokenizer_trainer_save
     """,
-    "scores a part of a sequence; mha/cluster_model.h calls it": """
+    "scores a part of a sequence, for mha/cluster_model.h": """
         model_score_hidden
     """,
     "caches of models are not bound yet; generate() uses one internally": """

@@ -1,5 +1,5 @@
-"""The examples in the docstrings of the package must print the documented results. Modules that need missing packages
-are skipped."""
+"""The examples in the docstrings of the package must print the documented results. Modules that require a missing
+package are skipped."""
 import doctest
 import importlib
 import pkgutil
@@ -18,7 +18,7 @@ def main():
             continue
         result = doctest.testmod(module)
         attempted, failed = attempted + result.attempted, failed + result.failed
-    print(f"{attempted - failed} of {attempted} lines of examples give the documented results")
+    print(f"{attempted - failed} of {attempted} examples print the documented results")
     return bool(failed or attempted < 20)
 
 

@@ -1,5 +1,5 @@
-"""tools/fetch_wheel.py must download the file with the given hash, or leave no file and print the reason. The index
-is a local server."""
+"""tools/fetch_wheel.py must download the file with the given hash from a package index, or leave no file and print the reason. The test
+runs the index on this machine."""
 import hashlib
 import http.server
 import os

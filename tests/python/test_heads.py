@@ -1,5 +1,5 @@
-"""Heads from Python: results must equal those printed by the program, to the last digit, and edited models must
-equal those written by the program. Also tests callbacks and options of mha.Model.forward."""
+"""Head measures and edits from Python must equal those of the program: the printed results to the last digit, and the written models.
+Also tests callbacks and options of mha.Model.forward."""
 import json
 import os
 import subprocess
@@ -20,7 +20,7 @@ def program(*arguments):
 
 
 def printed(x):
-    """Returns a number as printed by the program, with nine digits."""
+    """Returns a float as printed by the program, with nine digits, or None for NaN."""
     return None if np.isnan(x) else float(f"{x:.9g}")
 
 
@@ -135,7 +135,7 @@ class Edits(unittest.TestCase):
             self.assertEqual(judged.heads, (16, 13))
             pruned = edit.open()
             self.assertTrue(edit.tensors())
-        model.close()  # objects that need the model keep it open
+        model.close()  # objects that depend on the model must keep it open
         ids = [[5, 6, 7, 8]]
         want = mha.Model().forward(ids, gates=keep).logits
         np.testing.assert_allclose(pruned.forward(ids).logits, want, atol=2e-5)
@@ -165,7 +165,7 @@ class Edits(unittest.TestCase):
 
 
 class Passes(unittest.TestCase):
-    """mha.Model.forward."""
+    """Tests mha.Model.forward."""
 
     def setUp(self):
         self.model, self.ids = mha.Model(DATA / "gpt2-tiny"), np.array([[5, 6, 7, 8, 9], [9, 8, 7, 6, 5]])
@@ -190,12 +190,12 @@ class Passes(unittest.TestCase):
             self.model.forward(self.ids, positions=places[:1])
 
     def test_fills(self):
-        """A gate of 0 with the head's output as fill must change nothing if the output is the same for every token."""
+        """If a head's output is the same for every token, a gate of 0 with this output as the fill must not change the logits."""
         info = self.model.info
         gates = np.ones((info["layers"], info["heads"]))
         fills = np.zeros((info["layers"], info["heads"], info["head_dim"]))
         np.testing.assert_array_equal(self.model.forward(self.ids, gates=gates, fills=fills).logits, self.want.logits)
-        gates[0, 1], one = 0, [[5]]  # for a single token, the head's output is its value
+        gates[0, 1], one = 0, [[5]]  # the head's output for a single token is the token's value
         seen = {}
         self.model.forward(one, on_activations=lambda a: seen.setdefault(a["layer"], a["context"].copy()) is None)
         fills[0, 1] = seen[0][0, 0, 1]

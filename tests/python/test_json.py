@@ -1,8 +1,7 @@
-"""test_json.py - compares the library's JSON reader with Python's: both must accept the same texts, with the same
-values.
+"""Compares the library's JSON reader with Python's: both must accept the same texts and return the same values.
 
-Python's reader gets the stricter rules of the library: no duplicate keys, no NaN, 64-bit integers, finite floats, no
-lone surrogates, no NUL in a key, 64 levels, an object at the root.
+The stricter rules of the library are added to Python's reader: no duplicate keys, no NaN, 64-bit integers, finite floats, no lone
+surrogates, no NUL in a key, at most 64 levels, an object at the root.
 """
 
 import json
@@ -40,7 +39,7 @@ def check(value):
         for item in value:
             check(item)
     elif isinstance(value, str):
-        value.encode("utf-8")  # a lone surrogate
+        value.encode("utf-8")  # raises UnicodeEncodeError for a lone surrogate
     elif isinstance(value, float):
         if value in (float("inf"), float("-inf")):
             raise ValueError("real")
@@ -49,7 +48,7 @@ def check(value):
 
 
 def reference(text):
-    """Returns the parsed value, or None if the text is rejected."""
+    """Returns the value that Python's reader parses from the text, or None if the reader or a rule rejects the text."""
     try:
         value = json.loads(text.decode("utf-8"), object_pairs_hook=pairs, parse_constant=no_constant)
         check(value)
@@ -59,7 +58,7 @@ def reference(text):
 
 
 def same(a, b):
-    """Returns true if both values are equal and have equal types: bool is not int, 1.0 is not 1."""
+    """Returns whether a and b are equal in value and type, so that True differs from 1, and 1.0 from 1."""
     if type(a) is not type(b):
         return False
     if isinstance(a, dict):
@@ -70,7 +69,7 @@ def same(a, b):
 
 
 class Documents:
-    """Returns random documents, some of which are mutated."""
+    """Generates random JSON documents, some of them mutated."""
 
     WORDS = ["", "a", "key", "\u00e9", "\u65e5\u672c", "\U0001f600", 'q"\\/', "\n\t\x1f", "\0", "\x7f", "z" * 70]
     PIECES = [b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b"\\u0000", b"\\ud83d", b"\\ude00", b"null", b"true", b"-",

@@ -1,5 +1,4 @@
-"""mha.Model on a tiny decoder and a tiny encoder: logits, scores, generated ids, and error messages that name the
-argument."""
+"""Tests mha.Model on a tiny decoder and a tiny encoder: logits, scores, generated ids, and error messages that name the argument."""
 import os
 import shutil
 import tempfile
@@ -12,7 +11,7 @@ import mha
 
 MODELS = Path(__file__).resolve().parents[1] / "golden/data/models"
 PROMPT = [36, 402, 88, 287, 292, 77]
-NEW = [45, 124, 467, 320, 297, 45, 180, 180, 180, 180, 180, 436]  # as continued by transformers
+NEW = [45, 124, 467, 320, 297, 45, 180, 180, 180, 180, 180, 436]  # the greedy continuation of PROMPT by transformers
 
 
 class Decoder(unittest.TestCase):

@@ -1,12 +1,12 @@
-"""Runs every example of the guides in docs/, in order, in a folder with the sample texts. A block after a language is checked:
+"""Runs every example of the guides in docs/, in order, in a folder with the sample texts. The language of a code block selects its check:
 
-    sh       must succeed; names of files that it writes are shared by the page
-    console  lines after `$ COMMAND` must be its output; ... stands for any text
-    c        is compiled, linked with the static library and run
-    python   is run; blocks of a page share their names
+    sh       the commands must succeed; all blocks of a page run in the same folder
+    console  the lines after `$ COMMAND` must be the output of COMMAND; ... matches any text
+    c        the program is compiled, linked with the static library and run
+    python   the code is run; all blocks of a page share their variables
+    text     the text must be the output of the preceding block of C or Python
 
-A block `text` after a block of C or Python is its output. Blocks of Python that need PyTorch or transformers are skipped without them. Small models
-of the tests replace named ones.
+Python blocks that require PyTorch or transformers are skipped if these are missing. Named models are replaced with small test models.
 """
 import contextlib
 import io
@@ -21,14 +21,14 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("start", "attend", "run-models", "prune", "how-to", "comparison")
 REPLACED = {'"gpt2"': repr(str(ROOT / "tests/golden/data/models/gpt2-tiny"))}
 OPTIONAL = ("torch", "transformers")
-LEAST = 39  # blocks that need no optional module
+LEAST = 39  # the number of blocks that require no optional module
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class Page:
     def __init__(self, name):
         self.name, self.names, self.ran, self.skipped, self.faults = name, {}, 0, [], []
-        self.printed = None  # by the last block of C or Python
+        self.printed = None  # the output of the last block of C or Python
 
     def shell(self, code, number):
         done = subprocess.run(["sh", "-euc", code], check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
@@ -67,7 +67,7 @@ class Page:
 
     def text(self, code, number):
         if self.printed is None:
-            self.skipped.append(f"skipped: docs/{self.name}.md, block {number}: the block before it was not run")
+            self.skipped.append(f"skipped: docs/{self.name}.md, block {number}: the preceding block was not run")
         else:
             self.check_output(code, self.printed, number)
 

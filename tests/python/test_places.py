@@ -1,4 +1,4 @@
-"""The binding must find its library and the named models, from scripts in all common places."""
+"""The binding must find the shared library and the models "minilm" and "builtin", wherever the script and the package are."""
 import os
 import shutil
 import subprocess
@@ -28,7 +28,7 @@ class Places(unittest.TestCase):
         return done.returncode, done.stdout + done.stderr
 
     def checkout(self, name="mha", library=True):
-        """Creates a checkout with this name: the package, and the files of a build."""
+        """Creates a checkout with this name, which contains the package and, if `library` is true, the files of a build."""
         top = self.place / name
         (top / "build/release").mkdir(parents=True)
         shutil.copy(ROOT / "CMakePresets.json", top)
@@ -49,7 +49,7 @@ class Places(unittest.TestCase):
         self.assertEqual(status, 0, text)
 
     def test_beside_the_checkout(self):
-        """A checkout named mha must not hide an installed package."""
+        """A folder named mha next to the script, here a checkout, must not hide the installed package."""
         self.checkout()
         shutil.copytree(ROOT / "python/mha", self.place / "site/mha")
         status, text = self.run_script(PYTHONPATH="site", MHA_LIB=str(LIBRARY))
@@ -93,7 +93,7 @@ class Places(unittest.TestCase):
         (self.place / "cache/mha/minilm").symlink_to(ROOT / "tests/golden/data/models/bert-tiny")
         status, text = self.run_script(script, **common)
         self.assertEqual(status, 0, text)
-        # a path object must always name a folder, never a built-in name
+        # a path object must always be a folder: Path('builtin') is not the built-in model
         status, text = self.run_script("import mha, pathlib\nmha.Model(pathlib.Path('builtin'))", **common)
         self.assertNotEqual(status, 0)
         self.assertIn("builtin: a model must be a folder", text)

@@ -1,5 +1,5 @@
-"""mha.Plan must equal mha.attention bitwise, reject other operands, and be usable by several threads. mha.attention
-keeps plans, which must have no visible effect. Calls release the interpreter lock."""
+"""mha.Plan must be bitwise identical to mha.attention, reject operands of another shape or type, and be usable by several threads. The
+plans that mha.attention caches must not change its results. Calls must release the interpreter lock."""
 import gc
 import threading
 import time
@@ -124,10 +124,10 @@ class Plans(unittest.TestCase):
 
 
 class Kept(unittest.TestCase):
-    """Tests the plans that mha.attention keeps."""
+    """Tests the plans that mha.attention caches."""
 
     def test_values_and_options(self):
-        for seed in range(80):  # more plans than are kept
+        for seed in range(80):  # more plans than the cache can contain
             q, = arrays((1, 2, 3 + seed % 40, 8), seed=seed)
             for causal in False, True:
                 for scale in None, 0.5:
@@ -167,7 +167,7 @@ class Kept(unittest.TestCase):
 
 class Lock(unittest.TestCase):
     def progress(self, work):
-        """Returns how often per second another thread counts while `work` runs."""
+        """Returns how often another thread can increment a counter while `work` runs, and the seconds of `work`."""
         counts, stop = [0], threading.Event()
 
         def count():

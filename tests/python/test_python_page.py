@@ -1,5 +1,5 @@
-"""Runs the Python code of docs/python.md unchanged, block by block with shared names (and with small models instead of
-named folders). Blocks that import a missing module are skipped."""
+"""Runs the Python code of docs/python.md, block by block with shared variables. Only the paths of models are replaced, with those of small
+test models. Blocks that import a missing module are skipped."""
 import contextlib
 import io
 import os

@@ -1,5 +1,5 @@
-"""Builds the site: every link and anchor is valid, every public function and name has its place, and pages load nothing from other hosts. Skipped if
-the tools cannot be installed."""
+"""Builds the site: every link and anchor must be valid, every public function and name must be documented, and pages must load no files
+from other hosts. Skipped if the tools cannot be installed."""
 import os
 import re
 import subprocess
@@ -33,7 +33,7 @@ class Site(unittest.TestCase):
         return set(re.findall(r'id="([^"]+)"', self.pages[page]))
 
     def test_folder(self):
-        """A folder with other files, even those of another site, is kept; an earlier site is replaced."""
+        """The build must reject a folder with other files, even those of another site; it must replace an earlier build of this site."""
         for name, text in (("thesis.txt", "years of work"), ("objects.inv", "# Sphinx inventory version 2\n# Project: other\n")):
             with tempfile.TemporaryDirectory() as folder:
                 Path(folder, name).write_text(text, encoding="utf-8")
@@ -69,7 +69,7 @@ class Site(unittest.TestCase):
         tours = [p for p in self.pages if p.startswith("tours/")]
         self.assertGreaterEqual(len(tours), 16)
         drawn = [p for p in tours if re.search(r'<img [^>]*src="[^"]+\.svg"', self.pages[p])]
-        self.assertGreaterEqual(len(drawn), 9)  # those that have a square map or a curve
+        self.assertGreaterEqual(len(drawn), 9)  # the tours with a square map or a curve
         self.assertIn("0.3374, -0.1778", self.pages["tours/self-attention.html"])
 
     def test_no_other_hosts(self):

@@ -1,5 +1,5 @@
-"""mha.attention on PyTorch tensors: flags of tensors that are not stored in memory, and error messages that name
-the argument."""
+"""Tests mha.attention on PyTorch tensors: negation and conjugation, which are flags of a tensor, and error messages that name the
+argument."""
 import sys
 import unittest
 
@@ -21,7 +21,7 @@ class Tensors(unittest.TestCase):
         self.x = torch.from_numpy(self.q)
 
     def test_lazy_negation(self):
-        """Tests negation, which is only a flag until the tensor is read."""
+        """Tests a negated tensor, whose memory is not negated: PyTorch only sets a flag."""
         lazy = self.x._neg_view()
         self.assertTrue(lazy.is_neg())
         want = mha.attention(-self.q, self.q, -self.q, bias=-self.q[..., :3], sinks=[-1.0, -2.0])

@@ -1,5 +1,4 @@
-"""The package must pass mypy --strict and ruff, with the settings of python/pyproject.toml; each is skipped if it is
-not installed."""
+"""The package must pass mypy --strict and ruff with the settings of python/pyproject.toml. A tool that is not installed is skipped."""
 import importlib.util
 import os
 import subprocess

@@ -1,6 +1,5 @@
-"""Installs the wheel in an empty virtual environment outside the checkout: the package must be importable, its
-program and the examples of docs/python.md must run, and uninstalling must leave no file. Skipped if the tools for
-wheels, or NumPy, cannot be installed."""
+"""Installs the wheel in an empty virtual environment outside the checkout: the package must be importable, its program and the examples
+of docs/python.md must run, and uninstalling must leave no file. Skipped if NumPy or the tools for wheels cannot be installed."""
 import os
 import re
 import subprocess
@@ -86,7 +85,7 @@ class Wheel(unittest.TestCase):
             self.check(self.python, ROOT / "tests/python" / name)
 
     def test_whole_removal(self):
-        """Runs last, by its name: uninstalling must leave no file of the package."""
+        """Uninstalling must leave no file of the package. This test runs last, because its name is the last one in alphabetical order."""
         self.check(self.python, "-m", "pip", "uninstall", "-q", "-y", "mha")
         self.assertEqual(sorted(self.files() - self.before), [])
 
