@@ -91,7 +91,7 @@ class Cache(Handle):
         call("mha_cache_truncate", self._open(), self._sequence(sequence), integer(length, "length"))
 
     def fork(self, from_: int, to: int, length: int | None = None) -> None:
-        """Replaces sequence `to` by the first `length` tokens of sequence `from_` (None: all tokens); both sequences share the memory of
+        """Replaces sequence `to` with the first `length` tokens of sequence `from_` (None: all tokens); both sequences share the memory of
         these tokens."""
         length = self.length(from_) if length is None else integer(length, "length")
         call("mha_cache_fork", self._open(), integer(from_, "from_"), integer(to, "to"), length)

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Tests the NEON kernels under qemu, built for 64-bit ARM with the small cmocka.h of this folder: the kernel tests, the test of the random
-# generator, and the property tests whose results depend on the kernels. Rejected calls, flags, memory and maps do not depend on the ISA;
-# their tests run only on the host, because emulation is slow.
+# Tests the NEON kernels under qemu: builds tests for 64-bit ARM, with the cmocka.h of this folder, and runs them. These are the kernel
+# tests, the test of the random generator, and the property tests whose results depend on the kernels. Other property tests, such as those
+# of rejected calls, flags, memory and maps, run only on the host, because their results do not depend on the ISA and emulation is slow.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -36,7 +36,7 @@ for name in $properties random backward differences; do
 done
 for test in "$here"/tests/kernel/test_*.c; do
     case $test in
-    *pairs*.c) wanted=77 ;; # the emulated CPU has no products of bf16 pairs
+    *pairs*.c) wanted=77 ;; # skipped: the emulated CPU has no instructions for products of bf16 pairs
     *) wanted=0 ;;
     esac
     compile gnu11 kernel_test "$test" objects/*.o || exit 1

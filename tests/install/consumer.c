@@ -1,4 +1,4 @@
-/* consumer.c - a program outside the project: the versions of its headers and of the loaded library must be equal. */
+/* consumer.c - a program outside the project; checks that its headers and the loaded library have the same version. */
 #include <mha/mha.h>
 
 #include <stdio.h>

@@ -66,7 +66,7 @@ utf8proc_ssize_t __wrap_utf8proc_iterate(const utf8proc_uint8_t *text, utf8proc_
     return taken;
 }
 
-/* Allocates memory that is marked as initialized, because the macros of jansson read its objects directly. */
+/* Allocates zeroed memory for jansson, because its macros, in instrumented code, read its objects directly. */
 static void *written_memory(size_t size)
 {
     return calloc(1, size);

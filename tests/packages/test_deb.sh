@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_deb.sh - tools/package.sh builds packages without errors of lintian; they can be installed in an empty Debian root, used and removed
-# (packaging/try_deb.sh); and the archive works wherever it is unpacked. Skipped without mmdebstrap, lintian or root.
+# test_deb.sh - checks that tools/package.sh builds packages without lintian errors, that these can be installed in an empty Debian root,
+# used and removed (packaging/try_deb.sh), and that the archive works in any folder. Skipped without mmdebstrap, lintian or root.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 for tool in mmdebstrap lintian; do
