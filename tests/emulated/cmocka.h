@@ -1,6 +1,6 @@
 /* cmocka.h - the subset of cmocka that the property tests use, in one header, for programs that are built
  * for another CPU and run in an emulator, where cmocka is not installed. A program exits with 1 at its first failure.
- * */
+ */
 #ifndef EMULATED_CMOCKA_H
 #define EMULATED_CMOCKA_H
 

@@ -126,10 +126,10 @@ static void complain(const char *fault, int status, const char *why)
 /* Returns NULL if a failed run has the expected exit status, message and stdout, otherwise the violated rule. */
 static const char *check_failure(int code, const char *out, size_t out_bytes, const char *err)
 {
-    if (code != 1 && (t.memory || code != 3)) return "the exit status must be 1, or 1 or 3 for calls other than allocations";
+    if (code != 1 && (t.memory || code != 3)) return "the exit status must be 1, or 3 for a file call";
     if (!*err) return "must print a message";
     if (t.memory && !strcasestr(err, "memory")) return "the message must name memory";
-    if (t.streams && out_bytes > 0 && out[out_bytes - 1] == '\n') out_bytes--; /* a failed run may print a final newline */
+    if (t.streams && out_bytes > 0 && out[out_bytes - 1] == '\n') out_bytes--; /* allows a final newline */
     if (out_bytes > (t.streams ? t.right_bytes : 0) || memcmp(out, t.right, out_bytes) != 0)
         return "after a failure, stdout must be empty, or a prefix of the expected stdout with -s";
     return NULL;

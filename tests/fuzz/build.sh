@@ -1,7 +1,7 @@
 #!/bin/sh
-# build.sh - builds the fuzz targets for OSS-Fuzz with $CC, $CFLAGS and $LIB_FUZZING_ENGINE. Writes to $OUT a program
-# per target, its dictionary, its seeds as a zip archive, and the libraries and data that the programs need. Builds in
-# $WORK ($OUT/work) from the source in $SRC/mha, or from the tree of this script.
+# build.sh - builds the fuzz targets for OSS-Fuzz with $CC, $CFLAGS and $LIB_FUZZING_ENGINE. Writes to $OUT one program per target, its
+# dictionary, a zip archive of its seeds, and the libraries and data that the programs require. Builds in $WORK (default: $OUT/work) from the
+# sources in $SRC/mha or, if these do not exist, in the tree of this script.
 #
 #   CC=clang CFLAGS='-O2 -fsanitize=address,undefined' LIB_FUZZING_ENGINE=-fsanitize=fuzzer OUT=/tmp/out tests/fuzz/build.sh
 set -eu
@@ -20,7 +20,7 @@ programs=$(CDPATH='' cd -- "$work" && ls tests/fuzz/*.seeds)
 # shellcheck disable=SC2046 # one word for each target
 ninja -C "$work" $(for seeds in $programs; do basename "$seeds" .seeds; done)
 
-# pack_seeds ARCHIVE FOLDER...: packs the seeds of a target, from one or more folders, into an archive.
+# pack_seeds TARGET: packs the seeds of a target, from one or more folders, into a zip archive in $OUT.
 pack_seeds() {
     name=$1
     all=$(mktemp -d)

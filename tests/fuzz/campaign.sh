@@ -1,12 +1,11 @@
 #!/bin/sh
-# campaign.sh OUT STATE [RUNS [JOBS [TARGET...]]] - a long fuzzing run of the programs that build.sh has written to OUT,
-# until all targets together have RUNS runs (10^8), in JOBS processes (1). Prints the table of docs/security.md.
-# campaign.sh --table STATE - only prints the table, even during a campaign.
-#
-# The targets take turns of MHA_FUZZ_SECONDS (60). STATE stores everything: TARGET.turns has one line per turn (runs and
-# edges as counted by libFuzzer), TARGET/ the corpus and the findings crash-*, leak-* and timeout-*. A second call
-# continues. The file STATE/stop ends a campaign after the current turns. A target with a finding is skipped until the
-# file is removed.
+# campaign.sh OUT STATE [RUNS [JOBS [TARGET...]]] - fuzzes the programs that build.sh has written to OUT, in JOBS processes (default: 1),
+# until all targets together have RUNS runs (default: 10^8). Prints the table of docs/security.md.
+# campaign.sh --table STATE - prints only the table; may be called during a campaign.
+# The targets run in turns of MHA_FUZZ_SECONDS (default: 60). The folder STATE contains a file TARGET.turns with one line per turn (runs and
+# edges as counted by libFuzzer), and a folder TARGET/ with the corpus and the findings crash-*, leak-* and timeout-*. Another call with the
+# same STATE resumes the campaign. If the file STATE/stop exists, the campaign ends after the current turns. A target with a finding is
+# skipped until the file of the finding is removed.
 set -eu
 
 findings() {
@@ -17,7 +16,7 @@ all_runs() {
     find "$1" -maxdepth 1 -name '*.turns' -exec cat {} + 2>/dev/null | awk '{ runs += $1 } END { printf "%d", runs }'
 }
 
-# grouped NUMBER: 12345678 becomes 12,345,678.
+# grouped NUMBER: prints a number with thousands separators, such as 12,345,678.
 grouped() {
     awk -v n="$1" 'BEGIN { t = n ""; while (length(t) > 3) { r = "," substr(t, length(t) - 2) r; t = substr(t, 1, length(t) - 3) }
                            print t r }'
@@ -37,7 +36,7 @@ table() {
     echo "| all | $(grouped "$(all_runs "$1")") | | | |"
 }
 
-# turn NAME: runs one turn of a target, and appends the counts of libFuzzer to its .turns file.
+# turn NAME: runs one turn of the target NAME and appends the counts of libFuzzer to its .turns file.
 turn() {
     name=$1
     if [ ! -d "$state/$name" ]; then
@@ -55,7 +54,7 @@ turn() {
          END { sub("/.*", "", corpus); if (runs > 0) print runs, edges + 0, corpus + 0 }' "$log" >>"$state/$name.turns"
 }
 
-# work N: runs the turns of every JOBS-th target.
+# work N: runs the turns of process N, which runs every JOBS-th target.
 work() {
     while [ ! -e "$state/stop" ]; do
         done_one=0
@@ -80,7 +79,7 @@ fi
     sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
-[ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && export TMPDIR=/dev/shm # a folder in memory, because inputs are written to files
+[ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && export TMPDIR=/dev/shm # in memory, because every input is written to a file
 mkdir -p "$2"
 out=$(CDPATH='' cd -- "$1" && pwd) state=$(CDPATH='' cd -- "$2" && pwd) most=${3:-100000000} jobs=${4:-1}
 shift $(($# < 4 ? $# : 4))

@@ -1,7 +1,6 @@
 /* driver.c - replays a corpus without libFuzzer: fuzz_X FOLDER...
- *
- * Passes every file to the target unchanged, truncated at 16 positions, and 64 times with a few bytes changed. The
- * changes use a fixed seed, so runs are repeatable. Prints the number of inputs.
+ * Passes every file to the target unchanged, truncated at 16 positions, and 64 times with a few modified bytes. The
+ * seed of the modifications is fixed, so runs are repeatable. Prints the number of inputs.
  */
 #include "fuzz.h"
 
@@ -14,7 +13,7 @@
 
 enum { CUTS = 16, CHANGES = 64 };
 
-/* The generator splitmix64. */
+/* Returns the next value of the random generator splitmix64. */
 static uint64_t next(uint64_t *state)
 {
     uint64_t z = *state += 0x9E3779B97F4A7C15u;
@@ -23,7 +22,8 @@ static uint64_t next(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* Passes a copy of the input in memory of exactly its size, so that a sanitizer detects reads past the end. */
+/* Passes a modified copy of the input to the target. The memory of the copy has exactly the size of the input, so that
+ * a sanitizer detects reads past the end. */
 static void try_copy(const char *bytes, size_t n, uint64_t *changes)
 {
     uint8_t *copy = malloc(n + !n);
@@ -67,7 +67,7 @@ static long replay_folder(const char *folder)
 
 int main(int argc, char **argv)
 {
-    /* a folder in memory, because every input is written to a file */
+    /* use a folder in memory, because every input is written to a file */
     if (access("/dev/shm", W_OK) == 0) setenv("TMPDIR", "/dev/shm", 0);
     for (int i = 1; i < argc; i++) {
         long inputs = replay_folder(argv[i]);

@@ -1,4 +1,4 @@
-/* fuzz.c - see fuzz.h. The library reads the bytes from a file, like untrusted input. */
+/* fuzz.c - see fuzz.h. The bytes are written to a file, which the library then reads. */
 #include "fuzz.h"
 
 #include "mha/model_create.h"
@@ -13,7 +13,7 @@
 void fuzz_check(int ok, const char *rule)
 {
     if (ok) return;
-    dprintf(STDERR_FILENO, "check failed: %s\n", rule); /* stderr may be a memory stream, which is lost on abort */
+    dprintf(STDERR_FILENO, "check failed: %s\n", rule); /* not stderr, which may be a memory stream */
     abort();
 }
 
@@ -66,7 +66,8 @@ const char *fuzz_folder(void)
     return folder;
 }
 
-/* Returns the folder of the data: next to the program, where build.sh copies it, or in the source tree. */
+/* Returns the folder "data" next to the program, where build.sh copies it, or else the golden data of the source tree.
+ * */
 static const char *data_folder(void)
 {
     static char beside[PATH_MAX];
@@ -122,7 +123,7 @@ mha_file *fuzz_open(const void *bytes, size_t n, int no_map)
     mha_error err = {0};
     mha_file *file = NULL;
     mha_status status = mha_file_open(NULL, fuzz_file(bytes, n), &options, &file, &err);
-    fuzz_check((status == MHA_OK) == (file != NULL), "file must be set on success only");
+    fuzz_check((status == MHA_OK) == (file != NULL), "file must be set only on success");
     fuzz_refusal(status, &err, path);
     return file;
 }

@@ -1,5 +1,5 @@
-/* mutate.c - see mutate.h. The text is split into tokens, well formed or not; one value, key or member is replaced,
- * removed, repeated or exchanged. The mutator does not use the library, whose JSON reader is under test.
+/* mutate.c - see mutate.h. The text, which may be malformed, is split into tokens; one value, key or member is then
+ * replaced, removed, repeated or exchanged. The mutator does not use the JSON reader of the library, which it tests.
  */
 #include "mutate.h"
 
@@ -12,7 +12,7 @@ size_t LLVMFuzzerMutate(uint8_t *bytes, size_t n, size_t most);
 enum { TOKENS = 2048 };
 
 typedef struct token {
-    size_t begin, end; /* end of a value: after the closing bracket of an object or array */
+    size_t begin, end; /* for an object or array, `end` is after the closing bracket */
     bool key;
 } token;
 
@@ -125,7 +125,8 @@ static void find_tokens(const uint8_t *text, size_t n)
     }
 }
 
-/* Replaces bytes [begin, end) by `with`. */
+/* Replaces bytes [begin, end) of the text with `with`, unless the result is longer than `most`. Returns the new length.
+ * */
 static size_t splice(uint8_t *text, size_t n, size_t most, size_t begin, size_t end, const void *with, size_t bytes)
 {
     if (n - (end - begin) + bytes > most) return n;
@@ -134,7 +135,7 @@ static size_t splice(uint8_t *text, size_t n, size_t most, size_t begin, size_t 
     return n - (end - begin) + bytes;
 }
 
-/* Returns the end of a member: after its value and the following comma. */
+/* Returns the end of the member with the key token `key`: the position after its value and a following comma. */
 static size_t member_end(const uint8_t *text, size_t n, int key)
 {
     size_t end = key + 1 < token_count ? tokens[key + 1].end : tokens[key].end;
@@ -153,7 +154,7 @@ static size_t copy_over(uint8_t *text, size_t n, size_t most, const token *to, s
     return n;
 }
 
-/* Changes the text once, at token `i`, and returns its new length. */
+/* Mutates the text at token `i`, as selected by the random bits `r`, and returns its new length. */
 static size_t change(uint8_t *text, size_t n, size_t most, int i, uint64_t r)
 {
     const token *t = &tokens[i], *other = &tokens[(r >> 32) % (uint64_t)token_count];
@@ -163,7 +164,7 @@ static size_t change(uint8_t *text, size_t n, size_t most, int i, uint64_t r)
         if (t->key && r >> 63) return splice(text, n, most, t->begin, member_end(text, n, i), "", 0);
         return t->key ? copy_over(text, n, most, &(token){t->begin, t->begin, false}, t->begin, member_end(text, n, i))
                       : n;
-    case 1: /* replaces a key by a key, or a value by a value */
+    case 1: /* replaces a key with another key, or a value with another value */
         return t->key == other->key ? copy_over(text, n, most, t, other->begin, other->end) : n;
     case 2: { /* mutates bytes inside the token */
         const size_t bytes = t->end - t->begin;

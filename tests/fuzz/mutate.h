@@ -1,10 +1,8 @@
-/* mutate.h - a mutator for JSON text that keeps it valid JSON, so that inputs reach the code that reads values. Targets
- * that read JSON define LLVMFuzzerCustomMutator with:
- *
- *     FUZZ_MUTATES_JSON                     the whole input is one text
- *     FUZZ_MUTATES_HEADER                   8 bytes with the length of a text, the text, then data (safetensors)
- *
- * Every second mutation is done by libFuzzer, with its dictionary. Without libFuzzer, the macros are empty.
+/* mutate.h - a mutator whose output remains valid JSON, so that inputs reach the code that reads values. A target that
+ * reads JSON defines LLVMFuzzerCustomMutator with one of:
+ *     FUZZ_MUTATES_JSON      the input is a JSON text
+ *     FUZZ_MUTATES_HEADER    the input is a safetensors file: the length of the header in 8 bytes, the header, the data
+ * libFuzzer itself performs every second mutation, with its dictionary. Without libFuzzer, the macros are empty.
  */
 #ifndef MHA_FUZZ_MUTATE_H
 #define MHA_FUZZ_MUTATE_H
@@ -12,9 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Changes the text in place, up to `most` bytes, and returns its new length. */
+/* Mutates the text of `n` bytes in place, to at most `most` bytes, and returns its new length. */
 size_t fuzz_mutate_json(uint8_t *text, size_t n, size_t most, unsigned seed);
-/* Changes the header of a safetensors file in the same way, and its length field. */
+/* Mutates the JSON header of a safetensors file, sets the length field, and returns the new length of the file. */
 size_t fuzz_mutate_header(uint8_t *file, size_t n, size_t most, unsigned seed);
 
 #ifdef MHA_FUZZ
@@ -25,7 +23,7 @@ size_t fuzz_mutate_header(uint8_t *file, size_t n, size_t most, unsigned seed);
         return function(bytes, n, most, seed);                                            \
     }
 #else
-#define FUZZ_MUTATES(function) /* without libFuzzer, driver.c changes bytes */
+#define FUZZ_MUTATES(function) /* without libFuzzer, driver.c modifies the inputs */
 #endif
 #define FUZZ_MUTATES_JSON FUZZ_MUTATES(fuzz_mutate_json)
 #define FUZZ_MUTATES_HEADER FUZZ_MUTATES(fuzz_mutate_header)

@@ -1,4 +1,4 @@
-/* program.c - see program.h. While input is read, stderr is redirected to a memory stream. */
+/* program.c - see program.h. While the program reads the input, stderr is a memory stream. */
 #include "program.h"
 
 #include "fuzz.h"
@@ -12,7 +12,7 @@ static FILE *real_stderr, *collected;
 static char *text;
 static size_t bytes;
 
-/* Replaces the function of cli/: the targets have no command line, so standard input is never an argument. */
+/* Replaces the function of the program, since the targets never read from standard input. */
 int cli_stdin_check(const cli_session *s, bool piped)
 {
     (void)s, (void)piped;
@@ -49,6 +49,6 @@ void fuzz_code(int code)
     fflush(collected);
     stderr = real_stderr;
     fuzz_check(code == CLI_DONE || code == CLI_REFUSED, "exit code must be CLI_DONE or CLI_REFUSED");
-    fuzz_check((bytes > 0) == (code != CLI_DONE), "an error message must be printed on failure only");
+    fuzz_check((bytes > 0) == (code != CLI_DONE), "an error message must be printed only on failure");
     if (bytes > 0) check_sentence();
 }

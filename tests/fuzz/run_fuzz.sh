@@ -1,12 +1,12 @@
 #!/bin/sh
-# run_fuzz.sh PROGRAM NAME CORPUS... - runs libFuzzer on one target for MHA_FUZZ_SECONDS (5), starting from the
-# committed corpus. Discards new inputs, except for failing inputs, which are written next to the program and printed.
+# run_fuzz.sh PROGRAM NAME CORPUS... - runs libFuzzer on the target NAME for MHA_FUZZ_SECONDS (default: 5), starting from
+# the committed corpus. New inputs are discarded, except for failing inputs, which are written next to PROGRAM and printed.
 set -eu
 program=$1
 name=$2
 shift 2
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
-[ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && export TMPDIR=/dev/shm # a folder in memory, because every input is written to a file
+[ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && export TMPDIR=/dev/shm # in memory, because every input is written to a file
 found=$(mktemp -d)
 trap 'rm -rf "$found"' EXIT
 dictionary=

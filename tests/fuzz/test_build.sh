@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_build.sh - the files that build.sh writes to $OUT must be self-contained: each target has a program and a seed
-# archive, and a campaign of all targets ends with a table that counts its runs.
+# test_build.sh - checks the files that build.sh writes to $OUT: each target must have a program and a seed archive, and a
+# campaign of all targets must end with a table of its runs.
 set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 OUT=$(mktemp -d)
@@ -15,7 +15,7 @@ for seeds in "$OUT"/fuzz_*.zip; do
     count=$(cmake -E tar tf "$seeds" | wc -l)
     own=$(find "$here/corpus/${name#fuzz_}" -type f | wc -l)
     if [ ! -x "$OUT/$name" ] || [ "$own" -eq 0 ] || [ "$count" -lt "$own" ]; then
-        echo "failed: $name: needs a program and $own seeds (got $count)"
+        echo "failed: $name must have a program and at least $own seeds (got $count)"
         exit 1
     fi
 done

@@ -1,8 +1,7 @@
-/* fuzz_attn.c - decodes bytes as the description and arguments of an operator call: valid and invalid features,
- * sizes, types and strides. All memory is between guard pages. The forward and backward pass must compute results,
- * or return an error without writing results, and must not access memory outside the arguments. Missing bytes read
- * as 0.
- * */
+/* fuzz_attn.c - decodes bytes as the description and arguments of an attention call: valid and invalid features, sizes,
+ * types and strides; missing bytes are 0. All memory is between guard pages. The forward and the backward pass must
+ * either compute results or return an error without writing results, and must not access memory outside the arguments.
+ */
 #include "fuzz.h"
 
 #include "mha/attn_grads.h"
@@ -21,7 +20,7 @@ typedef struct call {
     const uint8_t *bytes, *end;
     rng numbers;
     mha_attn_desc desc;
-    int64_t Hkv, Dv, Mq, Mk, results; /* fields of the description with defaults applied */
+    int64_t Hkv, Dv, Mq, Mk, results; /* dimensions, with defaults applied */
     mha_dtype kv, bias, real;
     bool packed, paged;
     mha_attn_args args;
@@ -52,7 +51,7 @@ static int64_t pick(call *c, const int64_t *list, int64_t n)
 #define PICK(c, ...) \
     pick(c, (const int64_t[]){__VA_ARGS__}, (int64_t)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
 
-/* Returns `all` with each bit kept with a probability of 1/4. */
+/* Returns a random subset of the bits `all`; each bit is kept with a probability of 1/4. */
 static uint32_t some_bits(call *c, uint32_t all)
 {
     uint32_t bits = all;
@@ -105,7 +104,7 @@ static void make_masks(call *c, mha_attn_desc *d)
     if ((in & MHA_ATTN_CU_SEQLENS) && below(c, 3) == 0) d->max_kv_len = PICK(c, 7, 64, 300);
 }
 
-/* Applies the defaults of fields that are 0, as documented in the header. */
+/* Sets the dimensions and types of `c` from the description, with the documented defaults for fields that are 0. */
 static void fill_defaults(call *c)
 {
     const mha_attn_desc *d = &c->desc;
@@ -123,7 +122,7 @@ static void fill_defaults(call *c)
     c->paged = d->inputs & MHA_ATTN_BLOCK_TABLE;
 }
 
-/* ---- memory ---- */
+/* ---- operands and their memory ---- */
 
 static size_t size_of(mha_dtype dtype)
 {
@@ -146,7 +145,7 @@ static void fill(call *c, void *data, size_t bytes, mha_dtype dtype)
     }
 }
 
-/* Makes random strides; all zeros mean contiguous. */
+/* Sets random strides for a view; zeros in all axes mean contiguous. */
 static void make_strides(call *c, const int64_t extent[4], bool output, int64_t stride[4])
 {
     const int64_t way = below(c, 8);
@@ -164,7 +163,7 @@ static void make_strides(call *c, const int64_t extent[4], bool output, int64_t 
     }
 }
 
-/* Computes the lowest and highest element offset of a view. */
+/* Computes the lowest and highest element offset of a view. Returns false if an offset overflows. */
 static bool reach(const int64_t extent[4], const int64_t stride[4], int64_t *low, int64_t *high)
 {
     int64_t step = 1, far;
@@ -178,7 +177,8 @@ static bool reach(const int64_t extent[4], const int64_t stride[4], int64_t *low
     return *low > -GUARDED_MOST && *high < GUARDED_MOST;
 }
 
-/* Allocates memory for a view; *data points to its first element. With `broadcasts`, zero strides are real strides. */
+/* Allocates memory for a view and sets *data to its first element. With `broadcasts`, zeros in all axes are actual
+ * strides instead of the default. */
 static void place(call *c, const int64_t extent[4], mha_dtype dtype, bool output, bool broadcasts, void **data,
                   int64_t stride[4])
 {
@@ -217,7 +217,7 @@ static mha_view output(call *c, const int64_t extent[4], mha_dtype dtype)
     return view;
 }
 
-/* Returns `count` integers from `low` to `high`, rarely with one outside this range. */
+/* Returns `count` integers from `low` to `high`; rarely, one of them is outside this range. */
 static void *integers(call *c, int64_t count, size_t size, int64_t low, int64_t high)
 {
     char *list = count >= 0 && count < 4096 ? guarded_take((size_t)count * size, size, false) : NULL;
@@ -325,7 +325,9 @@ static void make_outputs(call *c, mha_attn_args *a)
     const int64_t first = c->packed ? 1 : d->batch;
     const int64_t map_heads = d->map_heads ? d->map_heads : c->results, map_rows = d->map_rows ? d->map_rows : c->Mq;
     a->out = output(c, SHAPE(first, c->results, d->q_len, c->Dv), d->dtype);
-    if (below(c, 32) == 31) a->out = (mha_view){(void *)(uintptr_t)a->q.data, {0}}; /* valid if q has the same layout */
+    if (below(c, 32) == 31)
+        a->out =
+            (mha_view){(void *)(uintptr_t)a->q.data, {0}}; /* in place */
     if (d->outputs & MHA_ATTN_LSE) a->lse = output(c, SHAPE(first, c->results, d->q_len, 1), c->real);
     if (d->outputs & MHA_ATTN_PROBS) a->probs = output(c, SHAPE(d->batch, map_heads, map_rows, c->Mk), c->real);
     if (d->outputs & MHA_ATTN_SCORES) a->scores = output(c, SHAPE(d->batch, map_heads, map_rows, c->Mk), c->real);
@@ -366,7 +368,8 @@ static mha_ctx *context(call *c)
     return all[below(c, count)];
 }
 
-/* Checks that an error has a message, and that the failed call did not write any result from number `first` on. */
+/* Checks that the call wrote only its arguments and, if it failed, that it returned a message and did not write any
+ * result from index `first` on. */
 static void check_ending(const call *c, mha_status status, const mha_error *err, int first)
 {
     fuzz_check(guarded_intact(), "memory outside the arguments must not be written");
@@ -421,7 +424,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     make_masks(&c, &c.desc);
     c.args.dropout_seed = (uint64_t)below(&c, 256);
     const mha_status status = mha_attn_plan_create(ctx, &c.desc, &plan, &err);
-    fuzz_check((status == MHA_OK) == (plan != NULL), "plan must be set on success only");
+    fuzz_check((status == MHA_OK) == (plan != NULL), "plan must be set only on success");
     check_ending(&c, status, &err, 0);
     if (!plan) return 0;
     mha_attn_plan_describe(plan, (int)below(&c, 2), text, (size_t)below(&c, sizeof text + 1));

@@ -1,5 +1,5 @@
 /* fuzz_cache.c - decodes bytes as a sequence of operations on a KV cache (support/cached_program.h), and compares
- * the cache with a naive model after each operation. */
+ * the cache with a simple reference implementation after each operation. */
 #include "fuzz.h"
 #include "support/attn/cached_program.h"
 

@@ -1,5 +1,6 @@
 /* fuzz_cache_file.c - reads bytes as a safetensors file of a saved KV cache (cache.h); the first byte selects the cache
- * options. An accepted file must save as equal tensors, accept another token, and work with the operator.
+ * options. A cache loaded from an accepted file must save equal tensors, accept another token, and be usable for
+ * attention.
  */
 #include "fuzz.h"
 #include "mutate.h"
@@ -19,8 +20,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned s
 }
 #endif
 
-/* Creates a cache with options from the bits of `how`: a window, its first kept tokens, a memory limit, and the
- * dtype. */
+/* Creates a cache whose options are the bits of `how`: window, number of first tokens to keep, capacity and dtype. */
 static mha_cache *make(unsigned how)
 {
     static const mha_dtype dtypes[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_Q8_0};
@@ -40,7 +40,7 @@ static mha_cache *make(unsigned how)
     return cache;
 }
 
-/* Lists the tensors of the file that mha_named_tensor can represent. */
+/* Writes to `to` the tensors of the file that mha_named_tensor can represent; returns their number. */
 static int list(const mha_file *file, mha_named_tensor *to, int most)
 {
     int count = 0;
@@ -68,15 +68,15 @@ static void check_again(const mha_cache *cache, unsigned how)
     mha_error err = {0};
     mha_cache *other = make(how);
     mha_cache_save(cache, a);
-    fuzz_check(mha_cache_load(other, a, MHA_CACHE_TENSORS, &err) == MHA_OK, "saved input must be accepted again");
+    fuzz_check(mha_cache_load(other, a, MHA_CACHE_TENSORS, &err) == MHA_OK, "a saved file must be accepted again");
     mha_cache_save(other, b);
     for (int i = 0; i < MHA_CACHE_TENSORS; i++)
         fuzz_check(bytes_of(&a[i]) == bytes_of(&b[i]) && memcmp(a[i].data, b[i].data, bytes_of(&a[i])) == 0,
-                   "saved input must be read as equal");
+                   "a saved file must be read unchanged");
     mha_cache_free(other);
 }
 
-/* Appends one token to each sequence and calls the operator. Only the capacity may make the append fail. */
+/* Appends one token to each sequence, which may fail if the capacity is exhausted, and computes attention. */
 static void use(mha_cache *cache)
 {
     static const float k[BATCH * KV_HEADS * WIDTH] = {1, 0, 0, 0, 0, 1, 0, 0}, q[BATCH * WIDTH] = {1, 2, 3, 4};

@@ -1,7 +1,7 @@
-/* fuzz_config.c - reads bytes as config.json, and bytes after the first NUL as generation_config.json, without
- * weights. An accepted config must satisfy the limits of config.h and be accepted again. A small config must run as
- * a model with random weights.
- * */
+/* fuzz_config.c - reads bytes as config.json, and bytes after the first NUL as generation_config.json, without weights.
+ * An accepted config must be within the limits of config.h, and must be accepted again. If it is small, a model with
+ * this config and random weights must run.
+ */
 #include "fuzz.h"
 #include "mutate.h"
 
@@ -21,16 +21,16 @@ static void check_layer(const mha__config *c, int64_t n)
 {
     const mha__layer_attention *a = &c->attention[n];
     const int64_t heads = c->layer_heads[n], kept = mha__config_kept(c, n);
-    fuzz_check(heads >= 1 && heads <= MHA__HEADS, "the heads of a layer must be within their limit");
+    fuzz_check(heads >= 1 && heads <= MHA__HEADS, "the head count of a layer must be within its limit");
     fuzz_check(c->layer_kv_heads[n] >= 1 && heads % c->layer_kv_heads[n] == 0,
-               "key/value heads must divide the heads of a layer");
+               "the key/value head count must divide the head count of a layer");
     fuzz_check(heads % c->layer_k_heads[n] == 0 && heads % c->layer_v_heads[n] == 0,
-               "key and value heads of tensors must divide the heads of a layer");
+               "the key and value head counts of the tensors must divide the head count of a layer");
     fuzz_check(a->window >= 0 && a->window <= MHA__DIM, "window must be a valid dimension");
     fuzz_check(a->scale >= 0 && a->scale <= FLT_MAX, "scale must be finite");
     fuzz_check(a->softcap >= 0 && a->softcap <= FLT_MAX, "softcap must be finite");
     fuzz_check(kept >= 1 && (a->choice.of == MHA_CHOICE_OPTIONS || kept <= heads),
-               "at least one head must be kept per text");
+               "a layer that chooses heads must keep at least one head per text");
 }
 
 static void check(const mha__config *c)
@@ -38,8 +38,9 @@ static void check(const mha__config *c)
     const int64_t dims[] = {c->vocab, c->layers, c->hidden, c->heads, c->kv_heads, c->head_dim, c->intermediate};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
         fuzz_check(dims[i] >= 1 && dims[i] <= MHA__DIM, "dimensions must be within their limit");
-    fuzz_check(c->layers <= MHA__LAYERS && c->heads <= MHA__HEADS, "layers and heads must be within their limits");
-    fuzz_check(c->heads % c->kv_heads == 0, "key/value heads must divide the heads");
+    fuzz_check(c->layers <= MHA__LAYERS && c->heads <= MHA__HEADS,
+               "the layer and head counts must be within their limits");
+    fuzz_check(c->heads % c->kv_heads == 0, "the key/value head count must divide the head count");
     fuzz_check(c->eps >= 0 && c->eps <= FLT_MAX, "eps must be finite");
     fuzz_check(c->eos_count >= 0 && c->eos_count <= MHA__EOS, "eos_count must be within its limit");
     for (int64_t i = 0; i < c->eos_count; i++)
@@ -76,13 +77,13 @@ static void make(const char *config)
     mha_model *model = NULL;
     mha_error err = {0};
     const mha_status status = mha_model_create(fuzz_ctx(), config, NULL, &model, &err);
-    fuzz_check((status == MHA_OK) == (model != NULL), "model must be set on success only");
+    fuzz_check((status == MHA_OK) == (model != NULL), "model must be set only on success");
     fuzz_refusal(status, &err, "");
     if (model) run(model);
     mha_model_free(model);
 }
 
-/* Writes the bytes after the first NUL as generation_config.json. Without NUL, the file does not exist. */
+/* Writes the bytes after the first NUL to generation_config.json. If there is no NUL, removes the file. */
 static void put_generation(const char *config, size_t n)
 {
     static int there;
@@ -102,12 +103,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     given[n] = '\0';
     put_generation(given, n);
     const mha_status status = mha__config_read(fuzz_ctx(), fuzz_folder(), given, &config, &text, &err);
-    fuzz_check((status == MHA_OK) == (text != NULL), "text must be set on success only");
+    fuzz_check((status == MHA_OK) == (text != NULL), "text must be set only on success");
     fuzz_refusal(status, &err, "config.json");
     if (text) {
         check(&config);
         fuzz_check(mha__config_read(fuzz_ctx(), fuzz_folder(), text, &config, &again, &err) == MHA_OK,
-                   "saved input must be accepted again");
+                   "a saved file must be accepted again");
         if (is_small(&config)) make(text);
     }
     mha__free(fuzz_ctx(), text);

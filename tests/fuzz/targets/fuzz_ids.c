@@ -1,5 +1,5 @@
-/* fuzz_ids.c - reads bytes as a file of token ids for training; the first byte selects .npy or .bin, and the model.
- * Accepted data must be ids of the model's vocabulary, in sequences of equal length.
+/* fuzz_ids.c - reads bytes as a file of token ids for training; the first byte selects the format (.npy or .bin) and
+ * the model. Accepted data must contain ids of the model's vocabulary, in sequences of equal length.
  */
 #include "fuzz.h"
 

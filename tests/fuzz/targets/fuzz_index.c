@@ -1,7 +1,7 @@
 /* fuzz_index.c - reads bytes as model.safetensors.index.json of a folder with two real shards, and bytes after the
- * first NUL as the second shard. An accepted checkpoint must list each tensor once, in order, and be equal if mapped
- * or copied.
- * */
+ * first NUL as the second shard. An accepted checkpoint must list each tensor once, sorted by name, with the same
+ * contents whether its files are mapped or copied.
+ */
 #include "fuzz.h"
 #include "mutate.h"
 
@@ -16,7 +16,7 @@ FUZZ_MUTATES_JSON
 #define FIRST "model-00001-of-00002.safetensors"
 #define SECOND "model-00002-of-00002.safetensors"
 
-/* Writes the shards to the folder; NULL as `second` selects the real one. */
+/* Writes both shards to the folder. If `second` is NULL, the second shard is the one of the golden data. */
 static void put_shards(const void *second, size_t n)
 {
     static int begun, real;
@@ -37,7 +37,7 @@ static mha_file *open_folder(int no_map, int *status)
     mha_error err = {0};
     mha_file *file = NULL;
     *status = mha_checkpoint_open(fuzz_ctx(), fuzz_folder(), &options, &file, &err);
-    fuzz_check((*status == MHA_OK) == (file != NULL), "file must be set on success only");
+    fuzz_check((*status == MHA_OK) == (file != NULL), "file must be set only on success");
     fuzz_refusal((mha_status)*status, &err, fuzz_folder());
     return file;
 }

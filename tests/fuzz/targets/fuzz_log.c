@@ -1,6 +1,6 @@
-/* fuzz_log.c - reads bytes as the log of a training run that is resumed at a step. The first byte is the step; 64
- * means the end of the log. An accepted log must be unchanged when read again from its lines.
- * */
+/* fuzz_log.c - reads bytes as the log of a training run that is resumed at a step. The first byte selects the step; 64
+ * is the end of the log. An accepted log must be unchanged after its lines are read again.
+ */
 #include "fuzz.h"
 #include "mutate.h"
 
@@ -18,7 +18,7 @@ static mha_train_log *read_log(const void *bytes, size_t n, int64_t step)
     files_write(path, bytes, n);
     const mha_status status = mha_train_log_read(fuzz_ctx(), path, step, &log, &err);
     fuzz_refusal(status, &err, path);
-    fuzz_check((log != NULL) == (status == MHA_OK), "log must be set on success only");
+    fuzz_check((log != NULL) == (status == MHA_OK), "log must be set only on success");
     return log;
 }
 
@@ -26,7 +26,7 @@ static void check(const mha_train_log *log, int64_t step)
 {
     const int64_t count = mha_train_log_count(log);
     fuzz_check(step < 0 || (count > 0 && mha_train_log_record(log, count - 1)->step == step),
-               "a log must end with its step");
+               "a log read for a step must end with this step");
     for (int64_t n = 0; n < count; n++) {
         const mha_train_record *r = mha_train_log_record(log, n);
         fuzz_check(n == 0 || mha_train_log_record(log, n - 1)->step < r->step, "steps must ascend");
@@ -47,9 +47,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     check(log, step);
     const char *lines = mha_train_log_lines(log, &length[0]);
     mha_train_log *again = read_log(lines, length[0], step);
-    fuzz_check(again != NULL, "saved input must be accepted again");
+    fuzz_check(again != NULL, "a saved file must be accepted again");
     const char *same = mha_train_log_lines(again, &length[1]);
-    fuzz_check(length[0] == length[1] && memcmp(same, lines, length[0]) == 0, "saved input must be read as equal");
+    fuzz_check(length[0] == length[1] && memcmp(same, lines, length[0]) == 0, "a saved file must be read unchanged");
     mha_train_log_free(again);
     mha_train_log_free(log);
     return 0;

@@ -1,7 +1,7 @@
 /* fuzz_model.c - reads bytes as config.json, and bytes after the first NUL as generation_config.json, of a folder
- * with real weights. The first byte selects the folder. An accepted model must run the forward pass, and a decoder
- * must generate tokens with the cache. Opening without packing must give the same status.
- * */
+ * with real weights. The first byte selects the folder. The forward pass of an accepted model must succeed, and a
+ * decoder must generate tokens with the KV cache. Opening the model without packing must return the same status.
+ */
 #include "fuzz.h"
 #include "mutate.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The JSON mutator tolerates the first byte, which is not text. */
+/* The first byte is not text, but the JSON mutator skips bytes that are not part of a token. */
 FUZZ_MUTATES_JSON
 
 static const char *const weights[] = {"hostile/base/llama", "hostile/base/gpt2", "models/bert-mlm-tiny",
@@ -27,7 +27,7 @@ static void remove_folders(void)
         if (folders[i]) files_remove(folders[i]);
 }
 
-/* Returns a folder with a link to the weights, which is the same for all inputs. */
+/* Returns the folder for base model `base`, the same for all inputs, which contains a link to the weights. */
 static const char *folder_of(unsigned base)
 {
     static int registered;
@@ -41,8 +41,8 @@ static const char *folder_of(unsigned base)
     return folders[base];
 }
 
-/* Additional tensors of LLaMA-like models: biases of q, k and v, norms of q and k. The shapes are for two layers of
- * width 24, with heads of width 8. */
+/* Returns tensors that variants of LLaMA add: biases of the query, key and value projections, and norms of queries and
+ * keys, for two layers of width 24 with heads of width 8. */
 static const mha_named_tensor *more_tensors(int64_t *count)
 {
     static const struct {
@@ -69,7 +69,7 @@ static mha_status open_base(unsigned base, int check_only, mha_model **model)
     mha_error err = {0};
     if (base == 0) options.tensors = more_tensors(&options.tensor_count);
     const mha_status status = mha_model_open(NULL, folder_of(base), &options, model, &err);
-    fuzz_check((status == MHA_OK) == (*model != NULL), "model must be set on success only");
+    fuzz_check((status == MHA_OK) == (*model != NULL), "model must be set only on success");
     fuzz_refusal(status, &err, folder_of(base));
     return status;
 }

@@ -1,6 +1,5 @@
-/* fuzz_npy.c - reads bytes as an .npy file. An accepted file must be readable, and equal if mapped or copied.
- *
- * Every input is also tested with a header length that ends the header at the first newline.
+/* fuzz_npy.c - reads bytes as an .npy file. An accepted file must be readable, with the same contents whether it is
+ * mapped or copied. Every input is also tested with a valid header length, which ends the header at the first newline.
  */
 #include "fuzz.h"
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* fuzz_resume.c - reads bytes as training.safetensors of a checkpoint folder, from which training resumes (train.h).
- * The first byte selects whether heads have gates. A run of 16 letters W is replaced by the fingerprint of the
- * weights. A trainer resumed from an accepted checkpoint must run a step and be saved.
- * */
+ * The first byte selects whether heads have gates. The fingerprint of the weights replaces a run of 16 letters W. A
+ * trainer resumed from an accepted checkpoint must run a step and save the result.
+ */
 #include "fuzz.h"
 #include "mutate.h"
 
@@ -47,7 +47,7 @@ static void read_mark(char mark[17])
     fuzz_check(strlen(mark) == 16, "the fingerprint of the weights must have 16 characters");
 }
 
-/* Creates the folder with a trainer. Returns the fingerprint of its weights. */
+/* Writes a checkpoint folder with a new trainer. Returns the fingerprint of its weights. */
 static const char *make_folder(void)
 {
     static char mark[17];
@@ -65,7 +65,7 @@ static const char *make_folder(void)
     return mark;
 }
 
-/* Runs a step and saves. Moments may be so large that the step is not finite; such a step must fail. */
+/* Runs a step. The moments in the file may be so large that the step is not finite; such a step must fail. */
 static void use(mha_trainer *t)
 {
     static const int32_t ids[LENGTH] = {1, 2, 3, 4};
@@ -75,8 +75,10 @@ static void use(mha_trainer *t)
     mha_error err = {0};
     fuzz_check(before >= 0, "the step count must not be negative");
     const mha_status status = mha_trainer_step(t, &batch, 1, NULL, &err);
-    fuzz_check(status == MHA_OK || status == MHA_ERR_NOT_FINITE, "a resumed run must take a step");
-    fuzz_check(mha_trainer_step_count(t) == before + (status == MHA_OK), "a completed step must be counted");
+    fuzz_check(status == MHA_OK || status == MHA_ERR_NOT_FINITE,
+               "a step of a resumed run must succeed, or fail because it is not finite");
+    fuzz_check(mha_trainer_step_count(t) == before + (status == MHA_OK),
+               "the step count must increase only if the step succeeds");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
@@ -89,7 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     mha_error err = {0};
     files_write(files_path(fuzz_folder(), "training.safetensors"), file, n - 1);
     const mha_status status = mha_trainer_resume(fuzz_ctx(), fuzz_folder(), &o, &t, &err);
-    fuzz_check((status == MHA_OK) == (t != NULL), "trainer must be set on success only");
+    fuzz_check((status == MHA_OK) == (t != NULL), "trainer must be set only on success");
     fuzz_refusal(status, &err, status == MHA_ERR_ARG ? "" : "training.safetensors");
     if (t) use(t);
     mha_trainer_free(t);

@@ -1,9 +1,7 @@
-/* fuzz_safetensors.c - reads bytes as a safetensors file. An accepted file is read completely and written again; the
- * new file must be accepted and have equal contents.
- *
- * Most mutations change the length of the header and would fail for that reason, so every input is also tested with
- * a length that ends the header at the last brace.
- * */
+/* fuzz_safetensors.c - reads bytes as a safetensors file. An accepted file is read completely and written to a new
+ * file, which must be accepted and have equal contents. Most mutations change the length of the header and would be
+ * rejected for this reason, so every input is also tested with a length that ends the header at the last brace.
+ */
 #include "fuzz.h"
 #include "mutate.h"
 #include <jansson.h>
@@ -38,7 +36,7 @@ static json_t *header_of(const mha_file *file)
     return header;
 }
 
-/* Returns the file as written by the library, in allocated memory. */
+/* Returns the contents of a safetensors file with the tensors and metadata of `file`, in allocated memory. */
 static char *save(const mha_file *file, size_t *bytes)
 {
     json_t *header = header_of(file);
@@ -83,7 +81,7 @@ static void try_bytes(const uint8_t *bytes, size_t n)
         size_t saved_bytes;
         char *saved = save(file, &saved_bytes);
         mha_file *again = fuzz_open(saved, saved_bytes, 0);
-        fuzz_check(again != NULL, "saved input must be accepted again");
+        fuzz_check(again != NULL, "a saved file must be accepted again");
         compare(file, again);
         mha_file_free(again);
         free(saved);

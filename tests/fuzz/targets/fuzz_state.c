@@ -1,7 +1,7 @@
-/* fuzz_state.c - reads bytes as the state file of head measurements (heads/data/measure_state.h). A run of 16
- * letters M is replaced by the model's fingerprint, a run of 16 letters D by that of the data. An accepted state
+/* fuzz_state.c - reads bytes as the state file of head measurements (heads/data/measure_state.h). The fingerprint
+ * of the model replaces a run of 16 letters M, the fingerprint of the data a run of 16 letters D. An accepted state
  * must be unchanged after saving and reading.
- * */
+ */
 #include "fuzz.h"
 #include "mutate.h"
 
@@ -47,7 +47,7 @@ static mha_status open_state(mha__state *state, const char *path, int64_t *done,
     return mha__state_open(state, model(), data(), &of, sums, 2, done, err);
 }
 
-/* Returns a new state, which has the fingerprints of model and data. */
+/* Returns an empty state, whose fields contain the fingerprints of model and data. */
 static const mha__state *prints(void)
 {
     static mha__state state;
@@ -69,7 +69,7 @@ static void check_again(mha__state *state, int64_t done)
     memset(sum, 0, sizeof sum);
     fuzz_check(open_state(state, state->of.path, &again, &err) == MHA_OK && again == done,
                "a saved state must be accepted again");
-    fuzz_check(memcmp(first, sum, sizeof sum) == 0, "saved input must be read as equal");
+    fuzz_check(memcmp(first, sum, sizeof sum) == 0, "a saved file must be read unchanged");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)

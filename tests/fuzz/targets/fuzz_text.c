@@ -1,7 +1,7 @@
-/* fuzz_text.c - trains a tokenizer on bytes as text. The first byte selects the type, the second the options, the
- * third the size of the parts in which the text is added; the result must not depend on this size. The tokenizer
- * must encode the text, and byte-level BPE must decode it to the same bytes.
- * */
+/* fuzz_text.c - trains a tokenizer on the bytes after the third as text. The first byte selects the type, the second
+ * the options, the third the size of the parts in which the text is added; the result must not depend on this size. The
+ * tokenizer must encode the text, and byte-level BPE must decode the tokens to the same text.
+ */
 #include "fuzz.h"
 
 #include "base/utf8.h"
@@ -27,13 +27,13 @@ static mha_tokenizer *train(const mha_tokenizer_train_options *o, const char *te
     const int valid = mha__utf8_check(text, n) == n;
     fuzz_check(valid || status == MHA_ERR_ARG, "text that is not UTF-8 must be rejected");
     if (status == MHA_OK) status = mha_tokenizer_trainer_run(t, &tokenizer, &err);
-    fuzz_check((status == MHA_OK) == (tokenizer != NULL), "tokenizer must be set on success only");
+    fuzz_check((status == MHA_OK) == (tokenizer != NULL), "tokenizer must be set only on success");
     fuzz_check(status == MHA_OK || status == MHA_ERR_ARG, "status must be MHA_OK or MHA_ERR_ARG");
     mha_tokenizer_trainer_free(t);
     return tokenizer;
 }
 
-/* Fails unless both tokenizers, trained on different parts of the same text, have the same tokens. */
+/* Checks that two tokenizers have the same tokens; they were trained on the same text, split differently. */
 static void compare(const mha_tokenizer *a, const mha_tokenizer *b)
 {
     fuzz_check(mha_tokenizer_size(a) == mha_tokenizer_size(b), "the result must not depend on how the text is split");
@@ -42,7 +42,7 @@ static void compare(const mha_tokenizer *a, const mha_tokenizer *b)
                    "the result must not depend on how the text is split");
 }
 
-/* Returns true if the text contains the special token, which decodes to an empty string. */
+/* Returns true if the text contains the special token, which is not decoded to the same text. */
 static int has_special(const char *text, size_t n)
 {
     static const char special[] = "<|endoftext|>";

@@ -1,5 +1,5 @@
 /* fuzz_texts.c - reads bytes as a file of texts; the first byte selects where texts end and whether NUL is allowed.
- * Texts must be valid UTF-8 and begin on ascending lines. A file read in parts must equal the file read in one call.
+ * Texts must be valid UTF-8, with ascending line numbers. A file read in parts must give the same text as in one call.
  */
 #include "fuzz.h"
 #include "program.h"
@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The texts read up to now, concatenated. */
+/* The concatenation of all texts read so far. */
 typedef struct taken {
-    char *text; /* capacity: allocated bytes */
+    char *text; /* `room` is the number of allocated bytes */
     size_t bytes, room;
     int64_t line, texts;
     int whole; /* true if the last text has ended */

@@ -1,7 +1,7 @@
-/* fuzz_tokenize.c - encodes bytes as text. The first byte selects a tokenizer (and the options of BERT's
- * normalizer). Offsets must be inside the text, at character boundaries. A text must give the same tokens alone and
- * in a pair. Decoded tokens must be UTF-8, and equal those of a stream if decoding is unambiguous.
- * */
+/* fuzz_tokenize.c - encodes bytes as text. The first byte selects a tokenizer (and the options of BERT's normalizer).
+ * Offsets must be inside the text, at character boundaries. A text must have the same tokens alone and in a pair. The
+ * decoded text must be UTF-8 and, unless the tokens form invalid UTF-8, equal the text of a stream.
+ */
 #include "fuzz.h"
 
 #include "base/utf8.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Folders with one tokenizer of each kind; the first tokenizer has a BertNormalizer. */
+/* The folders of one tokenizer of each kind; the first tokenizer has a BertNormalizer. */
 static const char *const folders[] = {"small-added",     "gpt2-tiny",         "llama-tiny",           "qwen3-tiny",
                                       "llama-yarn-tiny", "llama-linear-tiny", "gemma2-tiny",          "bpe-trim",
                                       "bpe-fused",       "bpe-first",         "bpe-digits",           "unigram",
@@ -40,8 +40,8 @@ static void check_places(const mha_tokenizer *t, const mha_encoding *e, const ch
     }
 }
 
-/* Appends the stream's text to `all`, which has space for the whole text. Returns the length, or SIZE_MAX if the
- * text is longer. */
+/* Decodes the tokens with a stream and writes its text to `all`, which has space for `room` bytes. Returns the length
+ * of the text, or SIZE_MAX if the text is longer. */
 static size_t stream(const mha_tokenizer *t, const mha_encoding *e, char *all, size_t room)
 {
     mha_text_stream *s;
@@ -74,7 +74,8 @@ static void check_decoding(const mha_tokenizer *t, const mha_encoding *e)
     fuzz_check(mha__utf8_check(whole, n) == n, "decoded text must be UTF-8");
     if (!strstr(whole, "\xEF\xBF\xBD")) { /* for invalid UTF-8, a stream may decode differently */
         char *all = malloc(n + 1);
-        fuzz_check(all && stream(t, e, all, n) == n && memcmp(all, whole, n) == 0, "a stream must give the whole text");
+        fuzz_check(all && stream(t, e, all, n) == n && memcmp(all, whole, n) == 0,
+                   "a stream must return the text decoded in one call");
         free(all);
     }
     mha_tokenizer_text_free(t, whole);
@@ -102,7 +103,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     if (how >> 4 == 0) use_settings(t, how);
     bool valid = mha__utf8_check(text, n) == n;
     mha_status status = mha_tokenizer_encode(t, text, n, NULL, 0, &plain, &e, &err);
-    fuzz_check(status == (valid ? MHA_OK : MHA_ERR_ARG), "UTF-8 must be encoded, and other bytes must be rejected");
+    fuzz_check(status == (valid ? MHA_OK : MHA_ERR_ARG),
+               "UTF-8 text must be encoded, and invalid UTF-8 must be rejected");
     if (!e) return 0;
     check_places(t, e, text, n);
     fuzz_check(mha_tokenizer_encode(t, text, n, text, n, &plain, &both, &err) == MHA_OK, "a pair must encode");

@@ -1,5 +1,5 @@
-/* fuzz_tokenizer.c - reads bytes as tokenizer.json. An accepted tokenizer must encode some texts with ids of its
- * vocabulary, and decode them. */
+/* fuzz_tokenizer.c - reads bytes as tokenizer.json. An accepted tokenizer must encode sample texts to ids of its
+ * vocabulary, and decode these ids. */
 #include "fuzz.h"
 #include "mutate.h"
 #include "text/tokenizer.h"
@@ -22,7 +22,7 @@ static void use(const mha_tokenizer *t, const char *text, const char *pair, int 
     mha_error err = {0};
     char *decoded = NULL;
     mha_status status = mha_tokenizer_encode(t, text, strlen(text), pair, pair ? strlen(pair) : 0, &options, &e, &err);
-    fuzz_check((status == MHA_OK) == (e != NULL), "encoding must be set on success only");
+    fuzz_check((status == MHA_OK) == (e != NULL), "encoding must be set only on success");
     fuzz_check(status == MHA_OK || (stored && status == MHA_ERR_ARG) || status == MHA_ERR_UNSUPPORTED,
                "encoding must succeed unless a stored limit or a normalizer prevents it");
     if (!e) return;
@@ -39,10 +39,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     mha_tokenizer *t = NULL;
     mha_error err = {0};
     const mha_status status = mha__tokenizer_read(NULL, (const char *)bytes, n, &t, &err);
-    fuzz_check((status == MHA_OK) == (t != NULL), "tokenizer must be set on success only");
+    fuzz_check((status == MHA_OK) == (t != NULL), "tokenizer must be set only on success");
     fuzz_refusal(status, &err, MHA__TOKENIZER_FILE);
     if (!t) return 0;
-    fuzz_check(mha_tokenizer_size(t) <= (int64_t)(4 * n + 1024), "the table size must not depend on an id");
+    fuzz_check(mha_tokenizer_size(t) <= (int64_t)(4 * n + 1024),
+               "the size of the vocabulary must be limited by the size of the file");
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         use(t, texts[i], NULL, 1);
         use(t, texts[i], texts[0], 0);

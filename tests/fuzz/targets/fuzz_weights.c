@@ -1,7 +1,7 @@
 /* fuzz_weights.c - reads bytes as model.safetensors of a folder with a fixed config.json. The first byte selects the
- * config. An accepted model must run the forward pass, and a decoder must generate tokens with the cache. Mapping
- * and packing must not affect the status.
- * */
+ * config. The forward pass of an accepted model must succeed, and a decoder must generate tokens with the KV cache. The
+ * status must not depend on memory mapping or packing.
+ */
 #include "fuzz.h"
 #include "mutate.h"
 
@@ -35,7 +35,7 @@ static mha_status open_folder(const mha_model_options *options, mha_model **mode
     mha_error err = {0};
     *model = NULL;
     const mha_status status = mha_model_open(fuzz_ctx(), fuzz_folder(), options, model, &err);
-    fuzz_check((status == MHA_OK) == (*model != NULL), "model must be set on success only");
+    fuzz_check((status == MHA_OK) == (*model != NULL), "model must be set only on success");
     fuzz_refusal(status, &err, "");
     return status;
 }
@@ -56,7 +56,7 @@ static void run(const mha_model *model)
     fuzz_check(mha_model_forward(model, &input, &output, &err) == MHA_OK, "forward pass must succeed");
     if (!info->causal || !info->logits) return;
     const mha_status status = mha_model_generate(model, &prompt, 1, &generate, out, &length, &err);
-    const int is_nan = status == MHA_ERR_NOT_FINITE; /* weights may be arbitrary */
+    const int is_nan = status == MHA_ERR_NOT_FINITE; /* the weights in the file may be of any size */
     fuzz_check(is_nan || (status == MHA_OK && length > 0), "generation must succeed");
 }
 
