@@ -1,4 +1,4 @@
-/* alloc.c - the counting allocator of alloc.h. */
+/* alloc.c - implements the counting allocator of alloc.h. */
 #include "support/alloc.h"
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* check.c - checks whether messages contain words. */
+/* check.c - implements the checks of messages of check.h. */
 #include "support/check.h"
 #include <string.h>
 

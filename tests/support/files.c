@@ -28,7 +28,7 @@ const char *files_folder(void)
     static char name[128][256];
     static int used;
     const char *tmp = getenv("TMPDIR");
-    if (used == 128) stop("files_folder: must create at most 128 folders", "");
+    if (used == 128) stop("files_folder: the number of folders must be at most 128", "");
     snprintf(name[used], sizeof name[used], "%s/mha-test-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(name[used])) stop("mkdtemp", name[used]);
     return name[used++];

@@ -7,15 +7,16 @@
 /* Creates an empty folder below $TMPDIR or /tmp; fails the running test on error. The name is valid until the program
  * ends. */
 const char *files_folder(void);
-/* Removes the files of a folder (not its subfolders) and the folder. */
+/* Removes a folder and its files; the folder must have no subfolders. */
 void files_remove(const char *folder);
 /* Returns the number of entries in a folder. */
 int files_count(const char *folder);
 
-/* Returns "FOLDER/NAME" in one of eight buffers used in turn. */
+/* Returns the path "FOLDER/NAME", which is valid until the eighth next call. */
 const char *files_path(const char *folder, const char *name);
 
-/* Returns the NUL-terminated content of a file, allocated by malloc, or NULL on failure. n must not be NULL. */
+/* Returns the contents of a file, followed by NUL and allocated by malloc, and sets *n to their size; NULL on failure.
+ * */
 char *files_read(const char *path, size_t *n);
 /* Creates or replaces a file; fails the running test on error. */
 void files_write(const char *path, const void *bytes, size_t n);

@@ -1,4 +1,4 @@
-/* isas.c - creates the contexts of isas.h. */
+/* isas.c - implements the setup functions of isas.h. */
 #include "support/isas.h"
 
 mha_ctx *isa_contexts[PROBLEM_ISAS];

@@ -1,4 +1,4 @@
-/* isas.h - a context for each tested ISA, created before and freed after a group of tests. */
+/* isas.h - setup functions that create one context per tested ISA, shared by a group of tests. */
 #ifndef TEST_ISAS_H
 #define TEST_ISAS_H
 
@@ -7,7 +7,7 @@
 extern mha_ctx *isa_contexts[PROBLEM_ISAS];
 extern int isa_count;
 
-/* Creates contexts with one, two and three threads; a setup function for cmocka. */
+/* Setup functions for cmocka, which create contexts with one, two and three threads. */
 int isa_setup(void **state);
 int isa_setup_two(void **state);
 int isa_setup_three(void **state);

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The first byte is not text, but the JSON mutator skips bytes that are not part of a token. */
+/* The first byte is not part of the JSON text; the mutator accepts malformed text. */
 FUZZ_MUTATES_JSON
 
 static const char *const weights[] = {"hostile/base/llama", "hostile/base/gpt2", "models/bert-mlm-tiny",

@@ -1,4 +1,4 @@
-/* cached.c - the naive model of a KV cache, and its comparison with a cache. */
+/* cached.c - implements the reference model of a KV cache, and compares a cache with it. */
 #include "support/attn/cached.h"
 #include "support/check.h"
 #include "support/reference/half.h"
@@ -20,9 +20,10 @@ mha_cache *cached_create(mha_ctx *ctx, const mha_cache_desc *desc)
     return cache;
 }
 
-/* ---- elements of tokens ---- */
+/* ---- keys and values of tokens ---- */
 
-/* Returns integers from -127 to 127, with 127 in every block of 32, so that the scale of q8_0 is 1. */
+/* Elements are integers from -127 to 127. For q8_0, the first element of each block of 32 is 127, so that the scale of
+ * the block is 1. */
 double cached_element(const mha_cache_desc *desc, int64_t id, int64_t g, int64_t d, bool value)
 {
     if (desc->dtype == MHA_Q8_0 && d % Q8_NUMBERS == 0) return 127;
@@ -63,7 +64,7 @@ mha_status cached_append(mha_cache *cache, const mha_cache_desc *desc, int64_t s
     return status;
 }
 
-/* ---- the naive copy ---- */
+/* ---- updates of the reference model ---- */
 
 void cached_start(cached_model *m, const mha_cache_desc *desc)
 {
@@ -79,7 +80,7 @@ int64_t cached_pinned(const cached_model *m)
     return (m->desc.keep_first + m->desc.page_size - 1) / m->desc.page_size * m->desc.page_size;
 }
 
-/* Updates the model after an append. A page is freed when the first of the new rows attends to none of its keys. */
+/* Updates the model after an append. A page is freed if the first new row attends to none of its keys. */
 void cached_note(cached_model *m, int64_t b, int64_t count, int64_t first)
 {
     const int64_t size = m->desc.page_size;
@@ -113,7 +114,7 @@ bool cached_seen(const cached_model *m, int64_t b, int64_t position)
     return true;
 }
 
-/* ---- comparison with the naive copy ---- */
+/* ---- comparison with the reference model ---- */
 
 /* Returns the 16-bit encoding of an integer from -127 to 127. */
 static uint16_t small_half(double x, int fraction)
@@ -124,7 +125,7 @@ static uint16_t small_half(double x, int fraction)
     return *at;
 }
 
-/* Returns true if element d of a row of a page has the expected bits; a zero may have either sign. */
+/* Returns true if element d of a row of a page is x in the stored type; a zero may have either sign. */
 static bool is_stored(const mha_named_tensor *t, const mha_cache_desc *desc, int64_t row, int64_t d, double x)
 {
     const char *at = (const char *)t->data + (size_t)(row * t->shape[3]) * mha_dtype_size(t->dtype);
@@ -156,22 +157,23 @@ static bool holds_token(const mha_named_tensor *t, const mha_cache_desc *desc, i
     return true;
 }
 
-/* Checks one sequence and marks its pages in `used`. Returns NULL, or the violated invariant. */
+/* Checks the tensors of sequence b against the model and marks its pages in `used`. Returns NULL, or the violated
+ * invariant. */
 static const char *broken_sequence(const mha_named_tensor *t, const cached_model *m, int64_t b, bool *used)
 {
     const int64_t size = m->desc.page_size, width = t[1].shape[1], length = m->length[b];
     const int32_t *pages = width > 0 ? (const int32_t *)t[1].data + b * width : NULL;
     if (((const int64_t *)t[0].data)[b] != length) return "the saved length must be the length of the sequence";
-    if (width * size < length) return "the table must cover the sequence";
+    if (width * size < length) return "the page table must cover the whole sequence";
     for (int64_t n = 0; n < width; n++) {
         const bool wanted = n * size < length && !m->gone[b][n];
-        if (pages[n] < -1 || pages[n] >= t[2].shape[0]) return "a table entry must be -1 or a page";
-        if ((pages[n] >= 0) != wanted) return "a page must be held exactly if it has tokens within the window";
+        if (pages[n] < -1 || pages[n] >= t[2].shape[0]) return "an entry of the page table must be -1 or a page number";
+        if ((pages[n] >= 0) != wanted) return "a sequence must keep exactly the pages with tokens in its window";
         if (wanted) used[pages[n]] = true;
     }
     for (int64_t j = 0; j < length; j++)
         if (!m->gone[b][j / size] && !holds_token(t, &m->desc, pages[j / size], j % size, m->id[b][j]))
-            return "a token must have its original values";
+            return "a token must have the keys and values that were appended";
     return NULL;
 }
 
@@ -182,15 +184,15 @@ const char *cached_broken(const mha_cache *cache, const cached_model *m)
     const char *law = NULL;
     mha_cache_save(cache, t);
     bool *used = calloc((size_t)t[2].shape[0] + 1, sizeof *used);
-    if (!used) return "out of memory for the test";
+    if (!used) return "the test must have enough memory";
     for (int64_t b = 0; b < m->desc.batch && !law; b++) {
-        if (mha_cache_length(cache, b) != m->length[b]) law = "a sequence must have the length of its tokens";
+        if (mha_cache_length(cache, b) != m->length[b]) law = "the length of a sequence must be its number of tokens";
         if (!law) law = broken_sequence(t, m, b, used);
     }
     for (int64_t page = 0; page < t[2].shape[0]; page++)
         pages += used[page];
     free(used);
-    return law || mha_cache_pages(cache) == pages ? law : "the pages in use must be those of the sequences";
+    return law || mha_cache_pages(cache) == pages ? law : "the pages in use must be the pages of the sequences";
 }
 
 void cached_holds(const mha_cache *cache, const cached_model *m)

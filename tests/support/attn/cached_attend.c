@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* One call of the operator: entries 0 .. n - 1 are sequences first .. first + n - 1. q and out are [n, H, most,
- * width] or, if packed, [1, H, total, width]. */
+/* An attention call. Batch entry e = 0 .. n - 1 is sequence first + e. q and out are [n, H, most, width] or, if packed,
+ * [1, H, total, width]. */
 typedef struct call {
     const cached_model *m;
     int64_t first, n, heads, group, most, rows[CACHED_B_MOST], cu[CACHED_B_MOST + 1];
@@ -15,10 +15,11 @@ typedef struct call {
 static double query_element(int64_t place)
 {
     return (double)((int64_t)((uint64_t)(place + 1) * 0xD1B54A32D192ED03u >> 58) - 32) /
-           256; /* small factors keep the products small */
+           256; /* small elements keep the scores small */
 }
 
-/* Returns true if the bind must succeed: every sequence has the rows, and all keys to which they attend are present. */
+/* Returns true if the bind must succeed: every sequence has the requested rows, and the cache has all keys to which
+ * these rows attend. */
 static bool may_bind(const call *c)
 {
     const mha_cache_desc *d = &c->m->desc;
@@ -46,7 +47,7 @@ static bool sees(const mha_cache_desc *d, int64_t position, int64_t j)
     return j <= position && (d->window == 0 || j < d->keep_first || j > position - d->window);
 }
 
-/* Returns true if row i of entry n is close to the expected values, which are at most 127 in magnitude. */
+/* Returns true if row i of entry n agrees with the expected values, which are at most 127 in magnitude. */
 static bool row_is_near(const call *c, int64_t n, int64_t h, int64_t i)
 {
     const cached_model *m = c->m;
@@ -108,11 +109,12 @@ static const char *run(mha_ctx *ctx, mha_cache *cache, const call *c, cached_row
     }
     const int64_t sequence = c->n == c->m->desc.batch ? MHA_CACHE_ALL : c->first;
     *status = mha_cache_bind(cache, sequence, way == CACHED_ROWS_BY_LENGTHS ? c->rows : NULL, &d, &a, &err);
-    if ((*status == MHA_OK) != may_bind(c)) return "a bind must fail exactly if a key of a row is missing";
+    if ((*status == MHA_OK) != may_bind(c))
+        return "a bind must fail exactly if a key to which a row attends is missing";
     if (*status != MHA_OK) return *status == MHA_ERR_ARG ? NULL : "a failed bind must return MHA_ERR_ARG";
     *status = mha_attention(ctx, &d, &a, &err);
     if (*status == MHA_ERR_MEMORY) return NULL;
-    if (*status != MHA_OK) return "the operator must accept the arguments set by a bind";
+    if (*status != MHA_OK) return "mha_attention must accept the arguments that a bind has set";
     return all_near(c) ? NULL : "attention over the cache must equal attention over its tokens";
 }
 

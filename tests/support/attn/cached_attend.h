@@ -1,5 +1,5 @@
-/* cached_attend.h - runs the operator on a KV cache and compares it with attention in double over the tokens of the
- * naive model. */
+/* cached_attend.h - computes attention over a KV cache and compares the result with attention in double over the tokens
+ * of the reference model. */
 #ifndef TEST_CACHED_ATTEND_H
 #define TEST_CACHED_ATTEND_H
 
@@ -7,7 +7,7 @@
 
 enum { CACHED_ROWS_MOST = 24 };
 
-/* How the number of rows of a call is specified. */
+/* How a call specifies the number of rows: equal for all sequences, by lengths, or packed. */
 typedef enum cached_rows {
     CACHED_ROWS_ALIKE,
     CACHED_ROWS_BY_LENGTHS,
@@ -15,9 +15,9 @@ typedef enum cached_rows {
     CACHED_ROWS_WAYS
 } cached_rows;
 
-/* Attends with rows[n] query rows for each entry n of the call, on `sequence` or MHA_CACHE_ALL, with `group` query
- * heads per key/value head. MHA_CACHE_ALL with CACHED_ROWS_ALIKE reads only rows[0]. Stores the status of the bind.
- * Returns NULL, or the violated invariant. */
+/* Computes attention with rows[n] query rows for batch entry n, on `sequence` or MHA_CACHE_ALL, with `group` query
+ * heads per key/value head. With CACHED_ROWS_ALIKE, all entries have rows[0] rows. Sets *status to the status of the
+ * call that failed, or MHA_OK. Returns NULL, or the violated invariant. */
 const char *cached_attend(mha_ctx *ctx, mha_cache *cache, const cached_model *m, int64_t sequence, cached_rows way,
                           const int64_t *rows, int64_t group, mha_status *status);
 

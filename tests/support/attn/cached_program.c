@@ -1,4 +1,4 @@
-/* cached_program.c - see cached_program.h. Bytes past the end of the program read as 0. */
+/* cached_program.c - see cached_program.h. Bytes past the end of the program are 0. */
 #include "support/attn/cached_program.h"
 
 #include "support/alloc.h"
@@ -40,10 +40,10 @@ static void make_desc(run *r, mha_cache_desc *d)
     d->capacity = below(r, 3) ? 0 : 1 + 4 * below(r, 256);
 }
 
-/* ---- appending ---- */
+/* ---- append operations ---- */
 
-/* Returns true if an append must succeed. Beyond `capacity`, it fails unless all sequences would fit without shared
- * pages. */
+/* Returns true if an append must succeed: the pages of all sequences are within the capacity, even if no page is shared
+ * between sequences. */
 static bool must_fit(const run *r, const int64_t *counts, int64_t first, int64_t n)
 {
     cached_model m = r->model;
@@ -101,8 +101,8 @@ static const char *append(run *r, int64_t sequence)
     r->next_id += n * count;
     if (r->status == MHA_OK || (r->status == MHA_ERR_MEMORY && r->starved)) return NULL;
     if (r->status != MHA_ERR_MEMORY || r->model.desc.capacity == 0)
-        return "an append must succeed while memory is available";
-    return must_fit(r, counts, first, n) ? "a cache must be full exactly when its pages are used up" : NULL;
+        return "an append must succeed if memory is available";
+    return must_fit(r, counts, first, n) ? "an append must fail only if the pages exceed the capacity" : NULL;
 }
 
 static const char *append_one(run *r)
@@ -115,18 +115,19 @@ static const char *append_all(run *r)
     return append(r, MHA_CACHE_ALL);
 }
 
-/* ---- truncating, forking and clearing ---- */
+/* ---- truncate, fork and clear operations ---- */
 
-/* Returns NULL if truncating to `length` had the expected effect. */
+/* Checks the status of truncating sequence b to `length`. Returns NULL, or the violated invariant. */
 static const char *check_cut(const run *r, int64_t b, int64_t length)
 {
     const bool may =
         length <= r->model.length[b] && (length <= cached_pinned(&r->model) || cached_seen(&r->model, b, length));
-    if ((r->status == MHA_OK) != may) return "truncation must fail exactly if a key of the next row is missing";
+    if ((r->status == MHA_OK) != may)
+        return "truncation must fail exactly if a key to which the next row attends is missing";
     return may || r->status == MHA_ERR_ARG ? NULL : "a failed truncation must return MHA_ERR_ARG";
 }
 
-/* Returns a valid length or, rarely, a length that is too large by one. */
+/* Returns a valid length of sequence b or, rarely, a length that is too large by one. */
 static int64_t some_length(run *r, int64_t b)
 {
     const int64_t from_end = below(r, below(r, 4) ? 24 : 256) - 1;
@@ -149,7 +150,7 @@ static const char *fork_one(run *r)
     const int64_t from = below(r, r->model.desc.batch), to = below(r, r->model.desc.batch);
     const int64_t length = some_length(r, from);
     r->status = mha_cache_fork(r->cache, from, to, length, &err);
-    if (from == to) return r->status == MHA_ERR_ARG ? NULL : "a fork of a sequence to itself must return MHA_ERR_ARG";
+    if (from == to) return r->status == MHA_ERR_ARG ? NULL : "forking a sequence to itself must return MHA_ERR_ARG";
     const char *law = check_cut(r, from, length);
     if (r->status == MHA_OK) cached_note_fork(&r->model, from, to, length);
     return law;
@@ -158,17 +159,19 @@ static const char *fork_one(run *r)
 static const char *clear(run *r)
 {
     mha_error err = {0};
-    const int64_t b = below(r, r->model.desc.batch + 2) - 1; /* all sequences, one, or one past the last */
+    const int64_t b = below(r, r->model.desc.batch + 2) -
+                      1; /* MHA_CACHE_ALL, a sequence, or the invalid number after the last sequence */
     r->status = mha_cache_clear(r->cache, b, &err);
-    if (b == r->model.desc.batch) return r->status == MHA_ERR_ARG ? NULL : "clear must fail for a missing sequence";
+    if (b == r->model.desc.batch)
+        return r->status == MHA_ERR_ARG ? NULL : "clear must return MHA_ERR_ARG for an invalid sequence";
     for (int64_t n = 0; n < r->model.desc.batch; n++)
         if (b == MHA_CACHE_ALL || b == n) cached_note_length(&r->model, n, 0);
     return r->status == MHA_OK ? NULL : "clear must succeed";
 }
 
-/* ---- saving and loading ---- */
+/* ---- save and load operations ---- */
 
-/* Copies the tensors of the cache to separate, unaligned memory. */
+/* Saves the cache and copies the data of its tensors to separate, unaligned memory. */
 static void copy_tensors(const mha_cache *cache, mha_named_tensor t[MHA_CACHE_TENSORS], char *memory[MHA_CACHE_TENSORS])
 {
     mha_cache_save(cache, t);
@@ -183,7 +186,7 @@ static void copy_tensors(const mha_cache *cache, mha_named_tensor t[MHA_CACHE_TE
     }
 }
 
-/* Changes a few bytes of "lengths" and "pages". Returns true if a byte changed. */
+/* Changes at most a few bytes of the tensors "lengths" and "pages". Returns true if a byte was changed. */
 static bool spoil(run *r, const mha_named_tensor t[MHA_CACHE_TENSORS], char *memory[MHA_CACHE_TENSORS])
 {
     const size_t sizes[] = {(size_t)t[0].shape[0] * sizeof(int64_t),
@@ -197,7 +200,7 @@ static bool spoil(run *r, const mha_named_tensor t[MHA_CACHE_TENSORS], char *mem
     return any;
 }
 
-/* A loaded cache must accept appends and must be clearable. Returns NULL, or the violated invariant. */
+/* Appends to a cache that was loaded from modified tensors, and clears it. Returns NULL, or the violated invariant. */
 static const char *use_up(run *r, mha_cache *cache)
 {
     mha_error err = {0};
@@ -206,10 +209,11 @@ static const char *use_up(run *r, mha_cache *cache)
     if (status != MHA_OK && status != MHA_ERR_MEMORY && status != MHA_ERR_ARG)
         return "an append must return one of its documented statuses";
     if (mha_cache_clear(cache, MHA_CACHE_ALL, &err) != MHA_OK) return "clear must succeed";
-    return mha_cache_pages(cache) == 0 ? NULL : "an empty cache must hold no pages";
+    return mha_cache_pages(cache) == 0 ? NULL : "an empty cache must have no pages in use";
 }
 
-/* Loads a copy, which replaces the cache unless its tensors were corrupted. */
+/* Loads the tensors into a new cache, which replaces the cache unless the tensors were modified. Returns NULL, or the
+ * violated invariant. */
 static const char *load_copy(run *r, const mha_named_tensor t[MHA_CACHE_TENSORS], bool spoiled)
 {
     mha_error err = {0};
@@ -225,7 +229,7 @@ static const char *load_copy(run *r, const mha_named_tensor t[MHA_CACHE_TENSORS]
     if (spoiled)
         law = copy && r->model.desc.dtype != MHA_F64 ? use_up(r, copy) : NULL;
     else if (!r->starved || r->status != MHA_ERR_MEMORY)
-        law = "a saved cache must load";
+        law = "loading a saved cache must succeed";
     mha_cache_free(copy);
     return law;
 }
@@ -241,7 +245,7 @@ static const char *reload(run *r)
     return law;
 }
 
-/* ---- the operator ---- */
+/* ---- attention ---- */
 
 static const char *attend(run *r)
 {
@@ -254,7 +258,7 @@ static const char *attend(run *r)
         if (rows[n] > r->model.length[first + n] && below(r, 4)) rows[n] = r->model.length[first + n];
     }
     const char *law = cached_attend(r->ctx, r->cache, &r->model, sequence, way, rows, group, &r->status);
-    if (!law && r->status == MHA_ERR_MEMORY && !r->starved) return "attention must succeed while memory is available";
+    if (!law && r->status == MHA_ERR_MEMORY && !r->starved) return "attention must succeed if memory is available";
     return law;
 }
 
@@ -263,7 +267,7 @@ static const char *attend(run *r)
 static const char *(*const operations[])(run *) = {append_one, append_all, truncate_one, fork_one,
                                                    clear,      reload,     attend};
 
-/* Selects an operation. Appends, forks and operator calls are more frequent than other operations. */
+/* Selects a random operation; appends, forks and attention are more frequent than other operations. */
 static cached_operation choose(run *r)
 {
     static const cached_operation often[] = {CACHED_APPEND_ONE, CACHED_APPEND_ALL, CACHED_APPEND_ALL,
@@ -303,7 +307,7 @@ static const char *start(run *r)
 
 const char *cached_program(const uint8_t *bytes, size_t n, cached_tally *tally)
 {
-    static run r; /* static, because the naive model in it is large */
+    static run r; /* static, because it contains the large reference model */
     memset(&r, 0, sizeof r);
     r.bytes = bytes, r.end = bytes + n, r.next_id = 1;
     const char *law = start(&r);

@@ -57,7 +57,7 @@ void gradients_random(gradients *g, const problem *p, uint64_t seed, uint64_t nu
         tensor_layout *l = &at.result[n];
         *l = tensor_layout_random(&r, false);
         if (n < DBIAS || n == ROW_TAYLOR) continue;
-        l->unspecified = false; /* all-zero strides would sum over the axes */
+        l->unspecified = false; /* zeros in all strides would mean sums over all axes */
         for (int axis = 0; axis < 4; axis++)
             l->repeat[axis] = rng_chance(&r, 0.3);
     }
@@ -96,7 +96,8 @@ static bool intact(const uint8_t *memory, size_t bytes)
     return true;
 }
 
-/* Runs the backward pass with a workspace of NaN (all bits set) between guards. */
+/* Runs the backward pass with a workspace that is filled with NaN (all bits set) and lies between guards. On failure,
+ * returns false with a message in why[capacity]. */
 static bool run(const mha_attn_plan *plan, problem *p, gradients *g, char *why, size_t capacity)
 {
     mha_error err = {0};
@@ -110,7 +111,7 @@ static bool run(const mha_attn_plan *plan, problem *p, gradients *g, char *why, 
     ok = ok && mha_attn_backward(plan, &p->args, &g->args, memory + GUARD, bytes, &err) == MHA_OK;
     if (!ok) snprintf(why, capacity, "%s", err.message);
     if (ok && !intact(memory, bytes)) {
-        snprintf(why, capacity, "guards of the workspace must not be overwritten");
+        snprintf(why, capacity, "memory outside the workspace must not be written");
         ok = false;
     }
     free(memory);
@@ -132,7 +133,7 @@ bool gradients_try(mha_ctx *ctx, problem *p, gradients *g, char *why, size_t cap
     mha_attn_plan_free(plan);
     for (int n = 0; n < RESULTS && ok; n++) {
         if (!g->result[n].memory || tensor_guards_intact(&g->result[n], TEST_CANARY)) continue;
-        snprintf(why, capacity, "guards of gradient %d must not be overwritten", n);
+        snprintf(why, capacity, "memory outside gradient %d must not be written", n);
         ok = false;
     }
     return ok;

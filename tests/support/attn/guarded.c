@@ -1,4 +1,4 @@
-/* guarded.c - see guarded.h. The pages are mapped once, because mapping takes longer than a typical tested call. */
+/* guarded.c - see guarded.h. The pages are mapped once, because mapping them takes longer than most tested calls. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MAP_NORESERVE */
 #include "support/attn/guarded.h"
 
@@ -33,8 +33,8 @@ void guarded_reset(void)
     used = 0;
 }
 
-/* Returns the start of the filled bytes: the allocated memory and up to BESIDE bytes before it, within the guard
- * pages. */
+/* Returns the start of the bytes that are filled and checked: at most BESIDE bytes before the allocated memory, and not
+ * in the guard page. */
 static char *fill_begin(const slot *s)
 {
     return s->taken - s->begin > BESIDE ? s->taken - BESIDE : s->begin;

@@ -15,10 +15,11 @@ static int64_t keys_of(const problem *p, int64_t b)
     return p->desc.inputs & MHA_ATTN_BLOCK_TABLE ? p->desc.kv_len : p->cu_k[b + 1] - p->cu_k[b];
 }
 
-/* ---- making packed problems ---- */
+/* ---- packing a problem ---- */
 
-/* Sets the lengths of sequences to lens[b] or, if `flag` is among the inputs, to random values from lens[b] to
- * `longest`. Without lengths, all sequences have `longest`. */
+/* Computes cu, the boundaries of the packed sequences, from their lengths. Without the input `flag`, all sequences have
+ * the length `longest`; with it, the length of sequence b is lens[b] or, at random, a value from lens[b] to `longest`.
+ * */
 static void cut(problem *p, uint32_t flag, const int64_t *lens, int64_t longest, int64_t *cu, rng *r)
 {
     const bool given = p->desc.inputs & flag, exact = rng_chance(r, 0.5);
@@ -28,7 +29,7 @@ static void cut(problem *p, uint32_t flag, const int64_t *lens, int64_t longest,
         cu[b + 1] = cu[b] + (!given ? longest : exact ? lens[b] : rng_range(r, lens[b], longest));
 }
 
-/* Changes `t` from padded [B, heads, L, width] to packed [1, heads, total length, width]. */
+/* Converts `t` from padded [B, heads, L, width] to packed [1, heads, total length, width]. */
 static void pack(tensor *t, const int64_t *cu, double guard)
 {
     tensor all;
@@ -69,7 +70,7 @@ void packed_make(problem *p, uint64_t seed)
     problem_bind(p);
 }
 
-/* ---- comparing results ---- */
+/* ---- comparison of results ---- */
 
 typedef struct place {
     const char *name;
@@ -82,8 +83,8 @@ static bool same(double a, double b)
     return a == b ? signbit(a) == signbit(b) : isnan(a) && isnan(b);
 }
 
-/* Compares row `l` of sequence b: the first `width` elements must be equal, and all other elements must be
- * unwritten. */
+/* Compares row `l` of sequence b: the first `width` elements must equal those of the padded problem, and all other
+ * elements must be unwritten. */
 static bool same_row(const place *at, int64_t b, int64_t l, int64_t width, char *why, size_t capacity)
 {
     for (int64_t h = 0; h < at->packed->dim[1]; h++)
@@ -91,14 +92,14 @@ static bool same_row(const place *at, int64_t b, int64_t l, int64_t width, char 
             const double got = tensor_get(at->packed, at->cu ? 0 : b, h, l + (at->cu ? at->cu[b] : 0), d);
             const double want = d < width ? tensor_get(at->padded, b, h, l, d) : TEST_CANARY;
             if (same(got, want)) continue;
-            snprintf(why, capacity, "packed: %s[%lld,%lld,%lld,%lld] = %.9g, want %.9g", at->name, (long long)b,
-                     (long long)h, (long long)l, (long long)d, got, want);
+            snprintf(why, capacity, "packed: %s[%lld,%lld,%lld,%lld] must be %.9g (got %.9g)", at->name, (long long)b,
+                     (long long)h, (long long)l, (long long)d, want, got);
             return false;
         }
     return true;
 }
 
-/* Compares maps, which are [B, heads, max rows, max keys] in both problems. */
+/* Compares probs or scores, which are [B, heads, max rows, max keys] in both problems. */
 static bool same_map(const problem *p, const place *at, char *why, size_t capacity)
 {
     for (int64_t b = 0; b < p->desc.batch && at->packed->memory; b++)

@@ -27,7 +27,7 @@ static double always_nan(void *arg)
     return NAN;
 }
 
-/* Changes `dense` [B, Hkv, Lk, width] to [pages, Hkv, page_size, width]. */
+/* Converts `dense` from [B, Hkv, Lk, width] to pages [pages, Hkv, page_size, width]. */
 static void into_pages(problem *p, tensor *dense)
 {
     static const tensor_layout plain;

@@ -5,7 +5,7 @@
 #include "support/attn/problem.h"
 
 /* Moves k and v into pages of `page_size` keys, shuffled, with three spare pages. Unused pages, and positions after
- * the last key of a sequence, hold NaN. Table entries after the last key are out of range. */
+ * the last key of a sequence, contain NaN. Table entries after the last page of a sequence are out of range. */
 void paged_make(problem *p, int64_t page_size, uint64_t seed);
 /* Drops page `page` of entry b: sets its table entry to -1 and its elements to NaN. */
 void paged_drop(problem *p, int64_t b, int64_t page);

@@ -1,4 +1,4 @@
-/* problem.c - makes, runs and compares the problems of problem.h. */
+/* problem.c - see problem.h. Creates problems, runs them, and compares their results. */
 #include "support/attn/problem.h"
 #include "support/attn/paged.h"
 #include "support/attn/statistics.h"
@@ -23,7 +23,7 @@ static double next_bias(void *arg)
     return rng_chance(arg, 0.1) ? -INFINITY : 2 * rng_normal(arg);
 }
 
-/* Returns the usual ALiBi slopes 1, 1/2 ... 1/128, sometimes with negative signs. */
+/* Returns a random ALiBi slope from 1, 1/2 ... 1/128 or, with probability 0.2, a small negative slope. */
 static double next_slope(void *arg)
 {
     double slope = ldexp(1, -(int)rng_range(arg, 0, 7));
@@ -50,8 +50,8 @@ static void random_lengths(problem *p, rng *r)
     }
 }
 
-/* Makes the tensor of one argument. Each argument has its own random stream, so that removing an argument does not
- * change the others. */
+/* Creates and fills the tensor of one argument. Each argument has its own random stream, so that the other arguments do
+ * not change if one argument is removed. */
 static void make_input(tensor *t, mha_dtype dtype, const int64_t dim[4], const tensor_layout *layout, uint64_t seed,
                        uint64_t stream, double (*next)(void *))
 {
@@ -79,7 +79,7 @@ static mha_dtype stored(mha_dtype given, mha_dtype otherwise)
     return given == MHA_DTYPE_DEFAULT ? otherwise : given;
 }
 
-/* Returns the number of stored elements in a row of keys or values; in q8_0, an element is a block. */
+/* Returns the number of tensor elements in a row of keys or values; for q8_0, a tensor element is a block. */
 static int64_t elements(mha_dtype dtype, int64_t width)
 {
     return dtype == MHA_Q8_0 ? blocks_of(width, Q8_NUMBERS) : width;
@@ -171,7 +171,7 @@ void problem_free(problem *p)
 
 /* ---- random descriptions ---- */
 
-/* Returns a random length, often near the sizes at which vectors, tiles and chunks end. */
+/* Returns a random length, often near a multiple of the size of vectors, tiles or chunks. */
 static int64_t random_length(rng *r)
 {
     static const int64_t edges[] = {0,  1,  2,   3,   7,   8,   15,  16,  17,   31,   32,   33,   63,
@@ -196,7 +196,7 @@ static void random_sizes(mha_attn_desc *d, rng *r)
     d->kv_len = rng_chance(r, 0.3) ? d->q_len : random_length(r);
     d->head_dim = random_width(r);
     d->v_head_dim = rng_chance(r, 0.7) ? 0 : random_width(r);
-    /* bounds the work of a case by reducing batches, then rows */
+    /* limits the computation of a case by reducing the batch size, then the number of rows */
     while (d->batch * d->heads * d->q_len * d->kv_len * d->head_dim > 400000 && d->batch > 1)
         d->batch--;
     while (d->batch * d->heads * d->q_len * d->kv_len * d->head_dim > 400000 && d->q_len > 1)
@@ -248,13 +248,13 @@ static problem_layouts random_layouts(rng *r)
     at.block_keep = tensor_layout_random(r, true);
     at.dropout_keep = tensor_layout_random(r, true);
     at.dropout_keep.unspecified = false;
-    /* all-zero strides would broadcast over the axes */
+    /* zeros in all strides would broadcast along all axes */
     at.block_keep.unspecified = at.keep.unspecified = at.bias.unspecified = false;
     at.slopes.unspecified = at.sinks.unspecified = at.gates.unspecified = false;
     return at;
 }
 
-/* Gives some problems paged keys and drops a few pages, using a separate random stream. */
+/* Moves the keys of every fifth problem into pages and drops a few pages, using a separate random stream. */
 static void random_pages(problem *p, uint64_t seed, uint64_t number)
 {
     rng r = rng_make(seed, number ^ UINT64_C(1) << 63);
@@ -276,8 +276,8 @@ static void random_types(mha_attn_desc *d, rng *r)
     if (rng_chance(r, 0.3)) d->bias_dtype = narrow[rng_range(r, 1, 3)];
 }
 
-/* Requests statistics for a quarter of the problems, mostly with the probabilities from which they are computed,
- * using a separate random stream. */
+/* Requests statistics for every fourth problem, mostly together with the probabilities, using a separate random
+ * stream. */
 static void random_statistics(mha_attn_desc *d, problem_layouts *at, uint64_t seed, uint64_t number)
 {
     rng r = rng_make(seed, number ^ UINT64_C(1) << 62);
@@ -288,7 +288,7 @@ static void random_statistics(mha_attn_desc *d, problem_layouts *at, uint64_t se
     at->stats = tensor_layout_random(&r, false);
 }
 
-/* Makes a random problem with the given outputs (0 = random outputs). */
+/* Creates a random problem with the given outputs; 0 means random outputs. */
 static void random_problem(problem *p, uint32_t outputs, uint64_t seed, uint64_t number)
 {
     rng r = rng_make(seed, number);
@@ -346,7 +346,7 @@ const char *problem_text(const problem *p, char *text, size_t capacity)
     return text;
 }
 
-/* ---- running ---- */
+/* ---- forward pass ---- */
 
 enum { WORKSPACE_GUARD = 256 }; /* bytes before and after the workspace; a multiple of 64 */
 
@@ -394,7 +394,7 @@ bool problem_try(mha_ctx *ctx, problem *p, char *why, size_t capacity)
     if (status != MHA_OK)
         snprintf(why, capacity, "forward: %s", err.message);
     else if (!ok)
-        snprintf(why, capacity, "guards of the %s must not be overwritten",
+        snprintf(why, capacity, "memory outside the %s must not be written",
                  workspace_intact(memory, bytes) ? "outputs" : "workspace");
     free(memory);
     mha_attn_plan_free(plan);
@@ -408,7 +408,7 @@ void problem_run(mha_ctx *ctx, problem *p)
     fail_msg("%s: %s: %s", mha_ctx_isa(ctx), problem_text(p, text, sizeof text), why);
 }
 
-/* ---- comparing ---- */
+/* ---- comparison of results ---- */
 
 static double error_of(double got, double want)
 {
@@ -417,7 +417,7 @@ static double error_of(double got, double want)
     return isnan(error) ? INFINITY : error;
 }
 
-/* The tolerances of one output. */
+/* One output, its expected values, and the terms of its tolerance (ref.h). */
 typedef struct yardstick {
     const char *name;
     const tensor *got;
@@ -438,8 +438,8 @@ static bool near(const yardstick *y, double *worst, char *why, size_t capacity)
         double limit = 2 * plain_error + 2 * floor, error = error_of(got, y->truth[n]);
         if (error > 0) *worst = fmax(*worst, error / limit);
         if (error <= limit) continue;
-        snprintf(why, capacity, "%s[%lld,%lld,%lld,%zu] = %.9g, want %.9g: error %.3g, limit %.3g", y->name,
-                 (long long)b, (long long)h, (long long)i, n % width, got, y->truth[n], error, limit);
+        snprintf(why, capacity, "%s[%lld,%lld,%lld,%zu] must be %.9g (got %.9g: error %.3g, limit %.3g)", y->name,
+                 (long long)b, (long long)h, (long long)i, n % width, y->truth[n], got, error, limit);
         return false;
     }
     return true;
@@ -470,8 +470,8 @@ bool problem_same_bits(const problem *a, const problem *b)
     return true;
 }
 
-/* Returns an ISA to which tests are limited, or NULL. Under the slow thread sanitizer, one ISA is enough, since
- * threads synchronize at the same points on every ISA. */
+/* Returns the only ISA to test, or NULL for all ISAs. With the thread sanitizer, which is slow, one ISA is enough,
+ * since threads synchronize at the same points on every ISA. */
 static const char *only_isa(const char *const *names, int listed)
 {
     const char *wanted = getenv("MHA_ISA");

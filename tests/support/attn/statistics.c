@@ -31,13 +31,14 @@ mha_attn_stats statistics_views(const problem *p)
                             .top_key = tensor_view(&p->stats[TOP_KEY])};
 }
 
-/* A row or a column of probabilities. */
+/* One row or column of the probabilities whose statistics are checked, and the destination of messages. */
 typedef struct line {
     const problem *p;
     int64_t b, h, i;
-    /* The relative error of a sum. Within a block of keys, the sum is one chain. The error of each addition is at
-     * most half a unit in the last place of a partial sum, which averages half the total; nearly equal terms all
-     * round in the same direction. The terms and the sum over blocks in double add a few units. */
+    /* The largest relative error of a sum. Within a block of keys, terms are added one after another. The error of
+     * each addition is at most half a unit in the last place of the partial sum, which on average is half the
+     * total; if terms are nearly equal, all additions round in the same direction. The errors of the terms and of the
+     * sum over blocks, in double, add a few units. */
     double few;
     char *why;
     size_t capacity;
@@ -47,13 +48,13 @@ static bool close_to(const line *at, const char *name, int stat, double want, do
 {
     const double got = tensor_get(&at->p->stats[stat], at->b, at->h, at->i, 0);
     if (isnan(want) ? isnan(got) : fabs(got - want) <= limit) return true;
-    snprintf(at->why, at->capacity, "%s[%lld,%lld,%lld] = %.9g, want %.9g, limit %.3g", name, (long long)at->b,
-             (long long)at->h, (long long)at->i, got, want, limit);
+    snprintf(at->why, at->capacity, "%s[%lld,%lld,%lld] must be %.9g within %.3g (got %.9g)", name, (long long)at->b,
+             (long long)at->h, (long long)at->i, want, limit, got);
     return false;
 }
 
-/* Finds the top keys by repeated search: each time, the largest probability; among equal probabilities, the lowest
- * key after the previous key. */
+/* Compares the top keys with a search of the probabilities: each further key must have the largest remaining
+ * probability, and the lowest index among equal probabilities. */
 static bool top_is_right(const line *at, bool nan)
 {
     const problem *p = at->p;
@@ -73,15 +74,15 @@ static bool top_is_right(const line *at, bool nan)
             above = best, last = where;
             continue;
         }
-        snprintf(at->why, at->capacity, "top %lld of [%lld,%lld,%lld] = %.9g at %g, want %.9g at %lld", (long long)n,
-                 (long long)at->b, (long long)at->h, (long long)at->i, prob, key, best, (long long)where);
+        snprintf(at->why, at->capacity, "top key %lld of [%lld,%lld,%lld] must be %lld with %.9g (got %g with %.9g)",
+                 (long long)n, (long long)at->b, (long long)at->h, (long long)at->i, (long long)where, best, key, prob);
         return false;
     }
     return true;
 }
 
-/* Checks a row. Sums of non-negative terms may have the relative error `few`, and each logarithm the rounding error
- * of its p. */
+/* Checks the statistics of a row. A sum of non-negative terms may have the relative error `few`; the entropy also has
+ * the rounding error of p in each log p. */
 static bool row_is_right(const line *at)
 {
     const problem *p = at->p;

@@ -4,7 +4,7 @@
 
 #include "support/attn/problem.h"
 
-/* Allocates all statistics in one layout and sets their views. */
+/* Allocates all statistics of a problem in the given layout and sets their views. */
 void statistics_make(problem *p, const tensor_layout *layout);
 mha_attn_stats statistics_views(const problem *p);
 

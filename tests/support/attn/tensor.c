@@ -1,11 +1,11 @@
-/* tensor.c - the guarded tensors of tensor.h. */
+/* tensor.c - implements the guarded tensors of tensor.h. */
 #include "support/attn/tensor.h"
 #include "support/reference/half.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MARGIN = 64 }; /* guard elements on each side, unless the layout is tight */
+enum { MARGIN = 64 }; /* number of guard elements before and after the data, unless the layout is tight */
 
 static size_t element_size(mha_dtype dtype)
 {
@@ -58,7 +58,8 @@ static double take(const tensor *t, size_t at)
     }
 }
 
-/* Sets the strides and the index of element (0, 0, 0, 0). Returns the number of elements that the tensor spans. */
+/* Sets the strides and `start`, the index of element (0, 0, 0, 0). Returns the number of elements that the tensor
+ * spans. */
 static size_t lay_out(tensor *t, const tensor_layout *layout)
 {
     static const int plain[4] = {0, 1, 2, 3};
@@ -155,7 +156,7 @@ bool tensor_same_bits(const tensor *a, const tensor *b)
     return true;
 }
 
-/* Returns a guard value converted to the tensor's type and back. */
+/* Returns a value after conversion to the tensor's type and back. */
 static double as_stored(mha_dtype dtype, double value)
 {
     uint64_t element[Q8_BYTES / sizeof(uint64_t) + 1] = {0};

@@ -1,8 +1,7 @@
-/* tensor.h - memory for one argument of the operator, with any strides, and guards in all memory that is not part of
- * the tensor: before it, after it and in gaps.
- *
- * Guards of inputs are NaN, so that an out-of-bounds read changes the result. Guards of outputs are a
- * finite canary, so that a stray write shows even if it writes NaN. */
+/* tensor.h - memory for one argument of an attention call, with any strides, and with guard elements before and after
+ * the tensor and in its gaps.
+ * The guards of inputs are NaN, so that an out-of-bounds read changes the result. The guards of outputs have a finite
+ * value, so that an out-of-bounds write is detected even if it writes NaN. */
 #ifndef TEST_TENSOR_H
 #define TEST_TENSOR_H
 
@@ -10,25 +9,26 @@
 #include "support/rng.h"
 #include <stdbool.h>
 
-/* The memory layout of the four axes. Zero is contiguous, passed as explicit strides. */
+/* The memory layout of the four axes. All fields zero: contiguous, with explicit strides. */
 typedef struct tensor_layout {
     int order[4];     /* axes from the outermost to the innermost; all zero means 0 1 2 3 */
     int pad[4];       /* number of unused elements added to the length of an axis */
     bool flip[4];     /* negative stride */
-    bool repeat[4];   /* stride 0: one entry represents all (inputs only) */
-    int shift;        /* elements between the data and its 64-byte alignment */
+    bool repeat[4];   /* stride 0: all indices of an axis refer to one element (inputs only) */
+    int shift;        /* number of elements by which the data is shifted from 64-byte alignment */
     bool unspecified; /* contiguous; strides are passed as zeros */
-    bool tight;       /* no guards before and after the data, so that a sanitizer detects reads there */
+    bool tight;       /* no guards around the data, so that a sanitizer detects out-of-bounds reads */
 } tensor_layout;
 
 typedef struct tensor {
-    mha_dtype dtype; /* MHA_F32, MHA_BF16, MHA_F16, MHA_F64, MHA_I64, MHA_U8, or MHA_Q8_0, where an element is a block
-                * generated from one value (half.h) */
+    mha_dtype
+        dtype; /* MHA_F32, MHA_BF16, MHA_F16, MHA_F64, MHA_I64, MHA_U8 or MHA_Q8_0. An element of type MHA_Q8_0 is a
+                * block, generated from one value (half.h) */
     int64_t dim[4], stride[4];
     bool unspecified;
-    size_t count, start; /* number of elements in `memory`, and before `data` */
+    size_t count, start; /* number of elements of `memory`, and of those before `data` */
     void *memory, *data;
-    bool *inside; /* [count] true for elements of the tensor */
+    bool *inside; /* [count] true if the element belongs to the tensor, false for guards */
 } tensor;
 
 /* Allocates a tensor and sets all elements, including the guards, to `guard`. */
@@ -45,9 +45,9 @@ mha_view tensor_view(const tensor *t);
 void tensor_fill(tensor *t, double (*next)(void *arg), void *arg);
 /* Copies the values of `from`; the shapes must be equal. */
 void tensor_copy(tensor *to, const tensor *from);
-/* Returns true if a and b are bitwise identical (compared as doubles: -0 differs from 0, a NaN equals itself). */
+/* Returns true if all elements of a and b are identical as doubles: -0 differs from 0, and NaN equals NaN. */
 bool tensor_same_bits(const tensor *a, const tensor *b);
-/* Returns true if every guard still holds `guard`. */
+/* Returns true if all guards still have the value `guard`. */
 bool tensor_guards_intact(const tensor *t, double guard);
 
 /* Returns a random layout; `repeat` allows stride 0. */

@@ -1,4 +1,4 @@
-/* choosing.c - see choosing.h. Uses plain loops in double. */
+/* choosing.c - see choosing.h. The formulas are computed with plain loops in double. */
 #include "support/model/choosing.h"
 #include "mha/model_create.h"
 #include "support/check.h"
@@ -100,7 +100,7 @@ static double *find(const choosing_naive *d, const char *name)
     snprintf(full, sizeof full, "bert.%s", name);
     for (int n = 0; n < d->count; n++)
         if (strcmp(d->name[n], full) == 0) return d->value[n];
-    fail_msg("checkpoint must have tensor %s", full);
+    fail_msg("the checkpoint must have a tensor %s", full);
     return NULL;
 }
 
@@ -132,7 +132,7 @@ static void linear(const choosing_naive *d, const char *name, int out, int in, c
     }
 }
 
-/* Computes the router scores of a text. Returns the number of scores. */
+/* Computes the router scores of text b. Returns the number of scores. */
 static int find_scores(const choosing_naive *d, const mha_model_input *in, int b, double x[L][E],
                        double score[CHOOSING_SCORES])
 {
@@ -154,7 +154,7 @@ static int find_scores(const choosing_naive *d, const mha_model_input *in, int b
     return 3;
 }
 
-/* Computes the gates of the heads of a text. Returns the number of heads used. */
+/* Computes the gate of each head from the router scores of a text. Returns the number of selected heads. */
 static int choose(const choosing *c, int scores, const double *score, double *gate)
 {
     double soft[CHOOSING_SCORES], sum = 0;
@@ -177,11 +177,11 @@ static int choose(const choosing *c, int scores, const double *score, double *ga
     return heads;
 }
 
-/* Computes one head of row i: the sum of weighted values over unmasked tokens. */
+/* Computes the output of head h for row i: gate * sum_j p[j] v[j] over the unmasked tokens j. */
 static void attend(const choosing *c, const mha_model_input *in, int b, int i, int h, int D, double q[L][E],
                    double k[L][E], double v[L][E], double gate, double *context)
 {
-    const bool other = strstr(c->entry, "window") != NULL; /* one case has a window and a scale */
+    const bool other = strstr(c->entry, "window") != NULL; /* the case with a window and a scale */
     double p[L], sum = 0;
     for (int j = 0; j < L; j++) {
         double s = 0;

@@ -1,4 +1,4 @@
-/* inner_case.c - the models, inputs and formulas of inner_case.h. */
+/* inner_case.c - see inner_case.h. Opens models, creates inputs, and computes the formulas. */
 #include "support/model/inner_case.h"
 #include "support/rng.h"
 #include <math.h>
@@ -110,7 +110,7 @@ void inner_probs(const inner_family *f, const mha_model_input *in, const mha_mod
         p[j] /= sum;
 }
 
-/* ---- copies of callback data ---- */
+/* ---- copies of activations ---- */
 
 static const float *copy(const float *from, int64_t count)
 {

@@ -1,4 +1,4 @@
-/* inner_case.h - small models of four families, inputs of every kind, and attention activations computed from the
+/* inner_case.h - small models of four families, inputs of every kind, and attention probabilities computed from the
  * formula in double: the reference for tests of activations and their gradients. */
 #ifndef TEST_INNER_CASE_H
 #define TEST_INNER_CASE_H
@@ -9,18 +9,19 @@
 enum { INNER_B = 3, INNER_L = 23, INNER_H = 4, INNER_LAYERS = 4, INNER_WIDEST = 96, INNER_FAMILIES = 4 };
 enum { INNER_ENCODER = 0, INNER_DECODER = 1, INNER_SLIDING = 2 };
 
-/* Parameters of the formula for each model, from its config.json. */
+/* The parameters of the attention formula for a model, as in its config.json. */
 typedef struct inner_family {
-    const char *folder, *weight, *bias; /* folder, and names of an output projection's tensors */
+    const char *folder, *weight, *bias; /* the folder, and the tensor names of an output projection */
     bool transposed, causal;
-    double divisor, softcap;    /* scores are divided by its square root; 0 = D */
-    int window, windowed_every; /* keys to which layers 0, n, 2 n ... attend, including the row's own; 0 = all */
+    double divisor, softcap;    /* scores are divided by sqrt(divisor); 0: D */
+    int window, windowed_every; /* layers 0, n, 2 n ... (n = windowed_every) attend to `window` keys; 0: all keys */
 } inner_family;
 extern const inner_family inner_families[INNER_FAMILIES];
 
 mha_model *inner_open(mha_ctx *ctx, int family, mha_dtype dtype);
 
-/* Kinds of inputs, which are in static memory: three sequences, some shorter, with gates, and with fills. */
+/* Kinds of inputs: three sequences of equal or different lengths, padded, masked, packed, with gates, or with fills.
+ * The memory of an input is static. */
 enum { INNER_PLAIN, INNER_PADDED, INNER_HOLES, INNER_LEFT, INNER_PACKED, INNER_GATED, INNER_FILLED, INNER_INPUTS };
 mha_model_input inner_input(int kind);
 
@@ -31,12 +32,12 @@ void inner_sequence(const mha_model_input *in, int64_t row, int64_t *b, int64_t 
 /* Returns the gate of head h of a layer for the sequence of this row. */
 double inner_gate(const mha_model_input *in, int64_t layer, int64_t row, int64_t h);
 
-/* Computes the probabilities of head h for one row from q and k: p[j] for row j of the call, 0 if masked. The row
- * must not be a masked token. */
+/* Computes p[j], the probability with which head h of row `row` attends to row j, from the activations q and k; 0 if j
+ * is masked. The row itself must not be masked. */
 void inner_probs(const inner_family *f, const mha_model_input *in, const mha_model_activations *a, int64_t row,
                  int64_t h, double *p);
 
-/* Returns a copy of the arguments of on_activations, which the caller must free with inner_release. */
+/* Returns a copy of the activations passed to on_activations, which the caller must free with inner_release. */
 mha_model_activations inner_keep(const mha_model_activations *a, int64_t width);
 void inner_release(mha_model_activations *a);
 

@@ -71,6 +71,6 @@ const double *trial_gradient(const trial *p, const char *name, int64_t *count)
     *count = 0;
     while (n-- > 0)
         if (strcmp(list[n].name, name) == 0) return *count = trial_elements(&list[n]), list[n].data;
-    fail_msg("layer must have parameter %s", name);
+    fail_msg("the layer must have a parameter %s", name);
     return NULL;
 }

@@ -1,4 +1,4 @@
-/* layer_trial.h - a layer in double with its inputs and a loss, for gradient tests. */
+/* layer_trial.h - a layer of type double with its input and a loss, for gradient tests. */
 #ifndef TEST_TRIAL_H
 #define TEST_TRIAL_H
 
@@ -18,24 +18,24 @@ typedef struct trial {
     double query[TRIAL_MOST], key[TRIAL_MOST], value[TRIAL_MOST], past_key[TRIAL_MOST], past_value[TRIAL_MOST],
         output[TRIAL_MOST], weight[TRIAL_MOST];
     mha_trace *trace;
-    double step, limit; /* step and error limit of the finite differences */
-    int64_t samples;    /* approximate number of elements per tensor that are tested by finite differences; 0 = all */
+    double step, limit; /* step size and error limit of finite differences */
+    int64_t samples;    /* approximate number of elements per tensor to compare with finite differences; 0: all */
 } trial;
 
 void trial_draw(mha_rng *rng, double *x, int64_t n);
 /* Returns a trial that owns the layer. With `cross`, key and value inputs differ from the query input. */
 trial *trial_make(const char *name, mha_status status, mha_variant *layer, int64_t d_in, int64_t d_out, bool cross);
 void trial_drop(trial *p);
-/* Increases the step of finite differences, because gates are f32 in the operator and their rounding errors must be
- * small in comparison. */
+/* Increases the step of finite differences, so that the rounding errors of gates, which are f32, are small compared
+ * with it. */
 void trial_soft_gates(trial *p);
-/* Runs the layer. Returns the sum of its outputs times their weights. */
+/* Runs the layer and returns the loss. */
 double trial_loss(trial *p);
 int64_t trial_elements(const mha_named_tensor *t);
-/* Returns the gradient of a parameter. */
+/* Returns the gradient of the parameter `name` and sets *count to its number of elements. */
 const double *trial_gradient(const trial *p, const char *name, int64_t *count);
 
-/* Declares a trial `p`, for example TRIAL(standard_mha, 4, 4, true, .d_model = 4, ...). */
+/* Creates a layer and declares its trial `p`, for example TRIAL(standard_mha, 4, 4, true, .d_model = 4, ...). */
 #define TRIAL(kind, d_in, d_out, cross, ...)                                          \
     mha_variant *layer = NULL;                                                        \
     const mha_##kind##_options o = {.size = sizeof o, .dtype = MHA_F64, __VA_ARGS__}; \

@@ -53,6 +53,6 @@ const mha_named_tensor *layer_parameter(const mha_variant *layer, const char *na
     const mha_named_tensor *list = mha_variant_parameters(layer, &count);
     while (count-- > 0)
         if (strcmp(list[count].name, name) == 0) return &list[count];
-    fail_msg("layer must have parameter %s", name);
+    fail_msg("the layer must have a parameter %s", name);
     return NULL;
 }

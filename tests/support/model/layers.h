@@ -1,4 +1,4 @@
-/* layers.h - layers for tests: initialized from one seed, with shared inputs; runs must succeed without a message. */
+/* layers.h - creates layers with weights from one seed, and runs them on shared inputs; a failed run fails the test. */
 #ifndef TEST_LAYERS_H
 #define TEST_LAYERS_H
 
@@ -9,12 +9,12 @@ enum { B = 3, LQ = 5, LK = 7, E = 24, LAYER_MOST = B * LK * E };
 extern mha_error err;
 extern float query[LAYER_MOST], key[LAYER_MOST], value[LAYER_MOST], out[LAYER_MOST], other[LAYER_MOST];
 
-/* Fills query, key and value; a setup function for cmocka. */
+/* A setup function for cmocka, which fills query, key and value with random values. */
 int layer_inputs(void **state);
 
-/* Returns the new layer with initialized parameters; fails the test if the layer was not created. */
+/* Initializes the parameters of the layer *made and returns it; fails the running test unless `status` is MHA_OK. */
 mha_variant *layer_drawn(mha_status status, mha_variant **made);
-/* Declares a layer, for example LAYER(layer, standard_mha, .d_model = E, .num_heads = 4). */
+/* Declares and creates a layer, for example LAYER(layer, standard_mha, .d_model = E, .num_heads = 4). */
 #define LAYER(name, kind, ...)                                                 \
     mha_variant *name = NULL;                                                  \
     do {                                                                       \
@@ -24,7 +24,7 @@ mha_variant *layer_drawn(mha_status status, mha_variant **made);
 
 mha_trace *layer_trace(void);
 void layer_run(const mha_variant *layer, const mha_variant_input *in, float *y, mha_trace *trace);
-/* Returns an input of B samples with LQ queries and LK keys. */
+/* Returns a cross-attention input of B samples with LQ queries and LK keys. */
 mha_variant_input layer_cross(void);
 const mha_named_tensor *layer_parameter(const mha_variant *layer, const char *name);
 

@@ -1,4 +1,4 @@
-/* model_case.c - opens checkpoints and reads golden tensors. */
+/* model_case.c - see model_case.h. Opens checkpoints, reads golden tensors, and runs the forward pass. */
 #include "support/model/model_case.h"
 #include "mha/model_create.h"
 #include "support/alloc.h"
@@ -51,7 +51,7 @@ mha_file *case_file(const char *path)
 static const mha_tensor *find(const mha_file *file, const char *name)
 {
     const mha_tensor *tensor = mha_file_find(file, name);
-    if (!tensor) fail_msg("file must have tensor %s", name);
+    if (!tensor) fail_msg("the file must have a tensor %s", name);
     return tensor;
 }
 
@@ -95,7 +95,7 @@ const char *case_copy(const char *folder)
     return copy;
 }
 
-/* ---- a forward pass ---- */
+/* ---- forward pass ---- */
 
 static int keep_hidden(void *user, int64_t entry, const float *x)
 {
@@ -145,7 +145,8 @@ double case_near(const char *what, const float *a, const float *b, int64_t count
     for (int64_t i = 0; i < count; i++) {
         const double error = fabs((double)a[i] - (double)b[i]);
         if (!(error <= limit))
-            fail_msg("%s[%lld] = %.9g, want %.9g within %g", what, (long long)i, (double)a[i], (double)b[i], limit);
+            fail_msg("%s[%lld] must be %.9g within %g (got %.9g)", what, (long long)i, (double)b[i], limit,
+                     (double)a[i]);
         if (error > worst) worst = error;
     }
     return worst;

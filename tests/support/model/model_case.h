@@ -1,4 +1,4 @@
-/* model_case.h - checkpoints and golden tensors for tests of the model. */
+/* model_case.h - opens checkpoints, reads golden tensors, and runs forward passes for tests of models. */
 #ifndef TEST_MODEL_CASE_H
 #define TEST_MODEL_CASE_H
 
@@ -9,11 +9,11 @@
  * error message. */
 mha_model *case_model(mha_ctx *ctx, const char *folder, const mha_model_options *options);
 mha_file *case_file(const char *path);
-/* Returns the folder of the original all-MiniLM-L6-v2: $MHA_MINILM, else the cache folder that `./run fetch minilm`
- * fills. NULL if the folder does not exist. */
+/* Returns the folder of all-MiniLM-L6-v2: $MHA_MINILM if set, otherwise the folder to which `./run fetch minilm` writes
+ * the model. NULL if the folder does not exist. */
 const char *case_minilm(void);
 
-/* Returns a tensor of a golden file, which the caller must free; fails the running test if the tensor is missing. */
+/* Returns a copy of a tensor of a golden file, which the caller must free; fails the running test if it is missing. */
 float *case_floats(const mha_file *file, const char *name);
 int32_t *case_ints(const mha_file *file, const char *name);
 int64_t case_extent(const mha_file *file, const char *name, int axis);
@@ -22,7 +22,8 @@ int64_t case_extent(const mha_file *file, const char *name, int axis);
  * tokenizer.json of `folder`. */
 const char *case_copy(const char *folder);
 
-/* Calls mha_model_create with each allocation failing in turn. Each call must fail and free all memory. */
+/* Calls mha_model_create repeatedly, each time with the next allocation failing. Each call must return an error and
+ * free all memory. */
 void case_create_without_memory(const char *config_json);
 
 /* All results of one forward pass. Arrays are allocated by malloc; free with case_run_free. */

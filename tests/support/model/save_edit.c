@@ -1,4 +1,4 @@
-/* save_edit.c - prunes or regroups a model and saves it. */
+/* save_edit.c - see save_edit.h. */
 #include "support/model/save_edit.h"
 #include "support/check.h"
 

@@ -1,5 +1,5 @@
-/* thread_ranks.c - see thread_ranks.h. Each callback publishes its argument, waits for the other ranks, reads theirs,
- * and waits again. Sums are computed recursively, unlike in libmha_mpi. */
+/* thread_ranks.c - see thread_ranks.h. Each callback publishes its argument, waits for the other ranks, reads the
+ * arguments of all ranks, and waits again. Sums are computed recursively, unlike in libmha_mpi. */
 #include "support/model/thread_ranks.h"
 #include "support/check.h"
 #include <math.h>
@@ -71,7 +71,7 @@ static mha_status same(void *user, const char *what, const void *data, size_t by
             differs = r;
     leave(m);
     if (!differs) return MHA_OK;
-    snprintf(err->message, sizeof err->message, "rank %d: %s must be the same", differs, what);
+    snprintf(err->message, sizeof err->message, "rank %d: %s must be the same as on rank 0", differs, what);
     return err->status = MHA_ERR_ARG;
 }
 
@@ -126,7 +126,7 @@ static mha_status add_doubles(void *user, double *values, int64_t count, mha_err
     return MHA_OK;
 }
 
-/* Sums the elements `first` to `end`; the elements of other ranks become NaN if `clear` is set. */
+/* Sums elements first .. end - 1 over all ranks; with `clear`, sets all other elements to NaN. */
 static void add_range(const member *m, float *values, int64_t first, int64_t end, int64_t count, bool clear)
 {
     float *sums = calloc((size_t)count + 1, sizeof *sums);
@@ -184,7 +184,7 @@ static mha_status start(void *user, float *values, int64_t count, mha_error *err
     return MHA_OK;
 }
 
-/* As in MPI, all ranks must have begun the same sums. */
+/* Completes all sums that were begun. As in MPI, all ranks must have begun the same sums. */
 static mha_status finish(void *user, mha_error *err)
 {
     member *m = user;

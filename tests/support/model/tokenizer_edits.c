@@ -1,4 +1,4 @@
-/* tokenizer_edits.c - opens edited versions of tokenizer.json. */
+/* tokenizer_edits.c - see tokenizer_edits.h. */
 #include "support/model/tokenizer_edits.h"
 
 #include "text/tokenizer.h"
@@ -20,7 +20,7 @@ json_t *edits_load(const char *name)
     return json;
 }
 
-/* Stores the JSON `value` (NULL removes the key) at a path such as "added_tokens/0/id". */
+/* Sets the value at a path, such as "added_tokens/0/id", to the JSON text `value`; NULL removes the key. */
 void edits_put(json_t *json, const char *path, const char *value)
 {
     char key[64];

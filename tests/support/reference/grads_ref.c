@@ -1,12 +1,12 @@
-/* grads_ref.c - the formula of the gradients (see grads.h): the three instances of grads_ref.inc, and the
- * comparison. */
+/* grads_ref.c - computes the expected gradients (see grads.h) in three types by including grads_ref.inc, and compares
+ * gradients with them. */
 #include "support/attn/grads.h"
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Indices of a row: batch, query head, key/value head, row, and head index in the results. */
+/* The indices of a row: batch entry, query head, key/value head, row, and head in the results. */
 typedef struct place {
     int64_t b, h, g, i, n;
 } place;
@@ -45,7 +45,7 @@ size_t gradients_index(const tensor *t, int64_t b, int64_t h, int64_t i, int64_t
 #undef EXP
 #undef TANH
 
-/* in double: the reference of f32 problems, and the plain code of f64 problems (without floors) */
+/* double: the reference of f32 problems, and the plain computation of f64 problems (without floors) */
 #define SUFFIX f64
 #define REAL double
 #define EXP exp
@@ -107,8 +107,8 @@ static bool near(const tensor *t, const char *name, const double *wide, const do
         const double limit = 2 * plain_error + 2 * floor[n] + ref_rounding(t->dtype, wide[n]) + (double)FLT_MIN;
         if (error > 0) *worst = fmax(*worst, error / limit);
         if (error <= limit) continue;
-        snprintf(why, capacity, "%s[%lld,%lld,%lld,%lld] = %.9g, want %.9g: error %.3g, limit %.3g", name, (long long)b,
-                 (long long)h, (long long)i, (long long)j, got, wide[n], error, limit);
+        snprintf(why, capacity, "%s[%lld,%lld,%lld,%lld] must be %.9g (got %.9g: error %.3g, limit %.3g)", name,
+                 (long long)b, (long long)h, (long long)i, (long long)j, wide[n], got, error, limit);
         return false;
     }
     return true;

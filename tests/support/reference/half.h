@@ -20,7 +20,7 @@ static inline double half_value(uint16_t bits, int fraction)
     return sign * ldexp(digits + (1 << fraction), exponent - bias - fraction);
 }
 
-/* Returns `x` as a 16-bit float, rounded to nearest, ties to even. */
+/* Returns the bits of `x` as a 16-bit float with `fraction` fraction bits, rounded to nearest, ties to even. */
 static inline uint16_t half_bits(double x, int fraction)
 {
     int bias = (1 << (14 - fraction)) - 1, infinity = (2 * bias + 1) << fraction;
@@ -37,7 +37,7 @@ static inline uint16_t half_bits(double x, int fraction)
 
 enum { Q8_NUMBERS = 32, Q8_BYTES = 34 };
 
-/* Returns element n of a block. */
+/* Returns element n of a q8_0 block. */
 static inline double q8_value(const void *block, int n)
 {
     uint16_t scale;
@@ -45,8 +45,8 @@ static inline double q8_value(const void *block, int n)
     return half_value(scale, F16_FRACTION) * ((const int8_t *)block)[sizeof scale + (size_t)n];
 }
 
-/* Makes a block with values of about the magnitude of `x`: its scale is x / 64, and its 32 elements are derived from
- * the scale. */
+/* Writes a q8_0 block with values of about the magnitude of `x`: its scale is x / 64, and its 32 elements are derived
+ * from the scale. */
 static inline void q8_make(void *block, double x)
 {
     const uint16_t scale = half_bits(x / 64, F16_FRACTION);

@@ -1,4 +1,4 @@
-/* layer_ref.c - see layer_ref.h. Plain loops without optimizations. */
+/* layer_ref.c - see layer_ref.h. Uses plain loops. */
 #include "support/reference/layer_ref.h"
 #include <math.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ double worst_error(const float *a, const double *b, int64_t count)
     double worst = 0;
     for (int64_t i = 0; i < count; i++) {
         const double error = fabs((double)a[i] - b[i]);
-        if (!(error <= worst)) worst = error; /* written so that NaN is kept */
+        if (!(error <= worst)) worst = error; /* the negated comparison keeps NaN */
     }
     return worst;
 }
@@ -98,7 +98,7 @@ static bool visible(const mha_attn_layer_options *o, const mha_layer_input *in, 
     return ((const uint8_t *)in->keep.data)[b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3]] != 0;
 }
 
-/* Computes p[j] of one query row; all are 0 if no key is visible. */
+/* Computes p[j], the probabilities of query row i; all are 0 if every key is masked. */
 static void row_of_probs(const mha_attn_layer_options *o, const mha_layer_input *in, int64_t b, int64_t h, int64_t i,
                          const double *q, const double *k, int64_t k_stride, int64_t D, double *p)
 {
@@ -174,7 +174,7 @@ static void norm_of(const mha_norm *norm, int64_t rows, int64_t E, double *x)
     if (norm->weight) ref_layer_norm(x, rows, E, norm->weight, norm->bias, norm->eps);
 }
 
-/* Computes x += branch times the residual scale of the options. */
+/* Computes x += residual_scale * branch. */
 static void join(const mha_block_options *o, double *x, const double *branch, int64_t count)
 {
     for (int64_t n = 0; n < count; n++)

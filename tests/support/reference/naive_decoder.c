@@ -36,7 +36,7 @@ void naive_free(naive_decoder *d)
     free(d->weights);
 }
 
-/* Returns the weight of that name, or NULL if it is missing. */
+/* Returns the elements of the weight `name`, or NULL if it is missing. */
 static const double *find(const naive_decoder *d, const char *name)
 {
     for (int64_t n = 0; n < d->count; n++)
@@ -58,7 +58,7 @@ static double *zeros(int count)
     return calloc((size_t)count, sizeof(double));
 }
 
-/* Returns the sum of x[i] w[i stride]. */
+/* Returns the sum of x[i] * w[i * stride] over i < count. */
 static double dot(const double *x, const double *w, int stride, int count)
 {
     double sum = 0;
@@ -72,7 +72,7 @@ static double *linear(const naive_decoder *d, int layer, const char *name, int r
 {
     const double *w = part(d, layer, name, ".weight"), *b = part(d, layer, name, ".bias");
     double *y = zeros(rows * out);
-    if (!w) fail_msg("checkpoint must have the weight of %s in layer %d", name, layer);
+    if (!w) fail_msg("the checkpoint must have the weight of %s in layer %d", name, layer);
     for (int r = 0; r < rows; r++)
         for (int o = 0; o < out; o++)
             y[r * out + o] = (b ? b[o] : 0) + dot(x + r * in, w + (d->gpt2 ? o : o * in), d->gpt2 ? out : 1, in);
@@ -108,7 +108,7 @@ static void add(int count, double *x, double *branch)
 
 /* ---- attention ---- */
 
-/* Rotates pairs (i, i + D/2) by position / 10000^(2i/D), in radians. */
+/* Rotates pairs (i, i + D/2) of a head of width D by position / 10000^(2i/D), in radians. */
 static void turn(const naive_decoder *d, int position, double *head)
 {
     const int half = d->head_dim / 2;
@@ -152,7 +152,7 @@ static void project(attention *a, const double *x)
     free(all);
 }
 
-/* Normalizes each head, then rotates it. */
+/* Applies RMSNorm and rotary position embeddings to each head of x, if the layer has them. */
 static void prepare(const attention *a, const char *norm, int heads, double *x)
 {
     const naive_decoder *d = a->d;
@@ -176,7 +176,7 @@ static double score(const attention *a, int head, int i, int j)
     return a->l->alibi ? sum - pow(2, -8.0 * (number + 1) / a->d->heads) * (i - j) : sum;
 }
 
-/* Computes the attention weights of row i of a head. */
+/* Computes p[j], the attention weights of row i of a head. */
 static void row_of(const attention *a, int head, int i, double *p)
 {
     const int first = a->l->window > 0 && i >= a->l->window ? i - a->l->window + 1 : 0;
@@ -216,13 +216,13 @@ static double *attend(const naive_decoder *d, int layer, int L, const double *x)
 
 /* ---- feed-forward network ---- */
 
-/* Returns the width of the feed-forward network, from the shape of the stored tensor. */
+/* Returns the width of the feed-forward network of a layer, which is a dimension of its weight. */
 static int width_of(const naive_decoder *d, int layer)
 {
     const double *w = part(d, layer, d->gpt2 ? "mlp.c_fc" : "mlp.up_proj", ".weight");
     for (int64_t n = 0; n < d->count; n++)
         if (d->weights[n].data == w && w) return (int)d->weights[n].shape[d->gpt2 ? 1 : 0];
-    fail_msg("checkpoint must have a feed-forward network in layer %d", layer);
+    fail_msg("the checkpoint must have a feed-forward network in layer %d", layer);
     return 0;
 }
 
@@ -241,7 +241,7 @@ static double *feed(const naive_decoder *d, int layer, int L, const double *x)
     return y;
 }
 
-/* ---- whole decoder ---- */
+/* ---- complete decoder ---- */
 
 static double *embed(const naive_decoder *d, const int32_t *ids, int L)
 {

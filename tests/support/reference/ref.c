@@ -1,4 +1,4 @@
-/* ref.c - see ref.h. Views, visibility, and the three instances of ref.inc. */
+/* ref.c - see ref.h. Reads views and masks, and includes ref.inc once per type. */
 #include "support/reference/ref.h"
 #include "support/reference/half.h"
 #include <float.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A view with its strides and element type resolved; paged if it has a table. */
+/* A view with explicit strides and an element type; paged if it has a block table. */
 typedef struct reader {
     const char *data;
     int64_t stride[4];
@@ -15,7 +15,7 @@ typedef struct reader {
     int64_t page_size;
 } reader;
 
-/* A description of a call with its defaults resolved. */
+/* The description and arguments of a call, with default sizes applied. */
 typedef struct problem_view {
     const mha_attn_desc *desc;
     const mha_attn_args *args;
@@ -25,7 +25,7 @@ typedef struct problem_view {
 } problem_view;
 
 typedef struct row_at {
-    int64_t b, h, g, i; /* g: key/value head */
+    int64_t b, h, g, i; /* batch entry, query head, key/value head, row */
 } row_at;
 
 static int32_t page_of(const mha_cview *table, int64_t b, int64_t page)
@@ -125,13 +125,13 @@ double ref_distance(const mha_attn_desc *desc, const mha_attn_args *args, int64_
     return fabs((double)i + (double)offset - (double)j);
 }
 
-/* Returns the number of heads in the results. */
+/* Returns the head count of the results. */
 static int64_t results_of(const mha_attn_desc *desc)
 {
     return desc->inputs & MHA_ATTN_HEAD_LIST ? desc->listed_heads : desc->heads;
 }
 
-/* Returns the slope, sink or gate of a head. */
+/* Returns the slope, sink or gate of head h in batch entry b. */
 static double per_head(const mha_attn_desc *desc, const mha_cview *view, int64_t b, int64_t h)
 {
     const int64_t n = b * view->stride[0] + h * view->stride[1];
@@ -144,7 +144,7 @@ static bool byte_at(const mha_cview *v, int64_t b, int64_t h, int64_t i, int64_t
     return ((const uint8_t *)v->data)[b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3]] != 0;
 }
 
-/* Computes Philox4x32-10 and returns the first of its four words. */
+/* Returns the first of the four words of Philox4x32-10 for a counter (c0, c1, c2, c3). */
 static uint32_t philox(uint64_t seed, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3)
 {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -193,7 +193,8 @@ static bool kept(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b
     return j < described && byte_at(&args->keep, b, h, i, j);
 }
 
-/* Returns true if row i and key j exist, ignoring masks. */
+/* Returns true if row i and key j of sequence b exist: both are within the lengths, and the page of key j is present.
+ * */
 static bool exists(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t i, int64_t j)
 {
     if (i >= rows_of(desc, args, b) || j >= keys_of(desc, args, b)) return false;
@@ -234,7 +235,7 @@ bool ref_visible(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b
 #undef LOG
 #undef TANH
 
-/* in double: the reference of f32 problems, and the plain code of f64 problems (without floors) */
+/* double: the reference of f32 problems, and the plain computation of f64 problems (without floors) */
 #define SUFFIX f64
 #define REAL double
 #define EXP exp

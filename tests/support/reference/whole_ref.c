@@ -1,4 +1,4 @@
-/* whole_ref.c - see whole_ref.h. Plain loops without optimizations. */
+/* whole_ref.c - see whole_ref.h. Uses plain loops. */
 #include "support/reference/whole_ref.h"
 #include "mha/layer.h"
 #include "support/check.h"
@@ -60,7 +60,8 @@ static const double *find(const whole_model *w, const char *name, int64_t *rows,
     return NULL;
 }
 
-/* Returns the tensor `name` of a layer; -1 = outside the layers. A name that begins with '/' gets no prefix. */
+/* Returns the tensor `name` of a layer; layer -1: a tensor outside the layers. The prefix of the family is prepended to
+ * the name unless it begins with '/'. */
 static part part_of(const whole_model *w, int64_t layer, const char *name)
 {
     const bool gpt2 = is_family(w, "gpt2"), bert = is_family(w, "bert");
@@ -82,7 +83,7 @@ static part part_of(const whole_model *w, int64_t layer, const char *name)
 
 /* ---- vector and matrix operations ---- */
 
-/* The state of one run through the model; memory is freed after each layer. */
+/* The state of one forward pass; its temporary memory is released after each layer. */
 typedef struct run {
     const whole_model *w;
     const whole_input *in;
@@ -97,7 +98,7 @@ static double *take(run *r, int64_t count)
     return x;
 }
 
-/* Computes y = x W^T + b; GPT-2 stores W^T. Returns the width of y. */
+/* Computes y = x W^T + b and returns the width of y. With `conv`, the stored matrix is W^T, as in GPT-2. */
 static int64_t linear(const part *p, bool conv, int64_t rows, const double *x, double *y)
 {
     const int64_t in = conv ? p->rows : p->columns, out = conv ? p->columns : p->rows;
@@ -111,7 +112,7 @@ static int64_t linear(const part *p, bool conv, int64_t rows, const double *x, d
     return out;
 }
 
-/* Applies LayerNorm if there is a bias, else RMSNorm; Gemma uses 1 + weight. y may be x. */
+/* Applies LayerNorm if the norm has a bias, otherwise RMSNorm, in which Gemma adds 1 to the weight. y may be x. */
 static void norm(const whole_model *w, const part *p, int64_t rows, const double *x, double *y)
 {
     const int64_t n = p->rows;
@@ -147,7 +148,7 @@ static bool sees(const run *r, int64_t layer, int64_t i, int64_t j)
     return r->in->mask[j] && !(r->w->info->causal && j > i) && !(window && i - j >= window);
 }
 
-/* Computes the attention weights of one row for one head. */
+/* Computes p[j], the attention weights of row i for one head. */
 static void weights_of(const run *r, int64_t layer, int64_t i, const double *q, const double *k, int64_t stride,
                        double *p)
 {
@@ -166,7 +167,8 @@ static void weights_of(const run *r, int64_t layer, int64_t i, const double *q, 
         p[j] /= sum;
 }
 
-/* Computes one row per query. Rows of q are `q_stride` elements apart, rows of k and v `stride` elements. */
+/* Computes the attention output of all rows and heads. The stride between rows is q_stride for q and `stride` for k and
+ * v, in elements. */
 static void attend(run *r, int64_t layer, int64_t heads, int64_t kv_heads, const double *q, int64_t q_stride,
                    const double *k, const double *v, int64_t stride, double *context)
 {
@@ -243,7 +245,7 @@ static void add(double *x, const double *y, int64_t count)
         x[i] += y[i];
 }
 
-/* Computes x += branch(before(x)), with `after` applied to the branch; for BERT, x = after(x + branch(x)). */
+/* Computes x += after(branch(before(x))), where `before` and `after` are norms; for BERT, x = after(x + branch(x)). */
 static void residual(run *r, int64_t layer, double *(*branch)(run *r, int64_t layer, const double *x),
                      const char *before, const char *after, double *x)
 {
