@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_prune.sh - `mha prune` and `mha diff`: removal of heads by number and by score, and evaluation on held-out
-# texts.
+# test_cli_prune.sh - tests `mha prune` and `mha diff`: removal of heads by number and by score, and evaluation on
+# held-out texts.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -9,7 +9,7 @@ prune() { "$MHA" prune -m "$tiny" "$@"; }
 awk 'BEGIN { split("you keep the count of all that they said and then again once more", w, " ")
              for (i = 0; i < 24; i++) { for (j = 0; j < 6 + i % 5; j++) printf "%s ", w[(i * 5 + j * 3) % 14 + 1]; print "" } }' >texts
 
-# With given heads, nothing must be fitted; without texts, nothing must be evaluated.
+# With --heads, no texts must be used for fitting; without texts, the model must not be evaluated.
 expect 0 prune --heads 0.1,2.3 -o one --json
 at removed.0.0 1
 at removed.1.# 0
@@ -20,7 +20,7 @@ at chosen_by named
 has_not out quality
 has one/config.json '"mha.heads"'
 has one/config.json "$(sha256sum "$tiny/model.safetensors" | cut -d ' ' -f 1)"
-[ -s one/tokenizer.json ] || fail 'no tokenizer next to the weights'
+[ -s one/tokenizer.json ] || fail 'the folder must contain tokenizer.json'
 expect 0 prune --heads 0.1,2.3 -o one --force -f texts --json
 at quality.texts 24
 at quality.held_out -f
@@ -51,7 +51,7 @@ at texts.min_cosine 1.0
 at b.heads.0.# 4
 has_not zeros/config.json mha.heads
 
-# A ratio must apply to the model's 12 heads; with --per-layer, to the 4 heads of each layer, rounded up.
+# --ratio must remove a fraction of the model's 12 heads; with --per-layer, of the 4 heads of each layer, rounded up.
 for amount in 0.1:11 0.2:10 0.3:8 0.4:7; do
     expect 0 prune --ratio ${amount%:*} --by ov_norm -o ratio --force --json
     at heads.1 ${amount#*:}
@@ -61,7 +61,7 @@ at removed.0.# 2
 at removed.1.# 2
 at removed.2.# 2
 
-# If the number of removed heads differs from --ratio, the log must state the reason.
+# If the number of removed heads is not the fraction of --ratio, a message must state the reason.
 asks() { # RATIO MESSAGE OPTIONS...
     ratio=$1 sentence=$2
     shift 2
@@ -80,7 +80,7 @@ has err 'rounded to whole groups of heads that share keys'
 expect 0 "$MHA" prune -m "$data/families/gemma2" --by ov_norm --ratio 0.3 --per-layer -o ratio --force
 has err 'rounded up in each layer to whole groups of heads that share keys'
 
-# The error must name the violated rule of transformers.
+# A message must name the violated rule of transformers.
 breaks() { # MESSAGE MODEL HEADS
     expect 0 "$MHA" prune -m "$2" --heads "$3" -o ratio --force
     has err "transformers cannot load this folder, because $1; use --compatible"
@@ -93,7 +93,7 @@ breaks 'head_dim must be the hidden size divided by the number of heads' "$tiny"
 expect 0 "$MHA" prune --heads 0.0,0.1,0.2,0.3,1.0,1.1,1.2,1.3 -o ratio --force
 has_not err transformers
 
-# Heads given by a file or on the command line may have been selected on the evaluation texts, which must be reported.
+# If scores or heads are given by a file or an option, a message must state that they may depend on the evaluation texts.
 expect 0 "$MHA" heads -q -m "$tiny" --by jacobian_probe -f texts --csv
 mv out scores.csv
 expect 0 prune --scores scores.csv --count 2 -f texts -o unknown
@@ -109,7 +109,7 @@ has words 'The heads of --heads may have been chosen on these texts.'
 expect 0 prune --by ov_norm --count 2 -f texts -o unknown --force
 has_not out 'may have been'
 
-# The reported bytes must equal the file sizes, for every weight type.
+# For every type of weights, the reported bytes must equal those that mha info prints.
 for model in "$data/families/llama-f16" "$data/families/gemma2" "$data/families/llama-sharded"; do
     expect 0 "$MHA" prune -m "$model" --heads 0.0,0.1 -o stored --force --json
     before=$("$JSON_AT" bytes.0 <out) after=$("$JSON_AT" bytes.1 <out)
@@ -117,10 +117,10 @@ for model in "$data/families/llama-f16" "$data/families/gemma2" "$data/families/
     at bytes "$before"
     expect 0 "$MHA" info stored --json
     at bytes "$after"
-    [ "$after" -lt "$before" ] || fail "$model: size must decrease (got $before, then $after bytes)"
+    [ "$after" -lt "$before" ] || fail "$model: pruning must decrease the size (got $before bytes before, $after bytes after)"
 done
 
-# Commands that fit on texts must hold out some texts for evaluation.
+# If texts are used for fitting, some of them must be held out for evaluation.
 expect 0 prune --ratio 0.25 -f texts --refit --fill -o fitted --json
 at heads.1 9
 at quality.texts 6
@@ -138,20 +138,20 @@ expect 0 prune --by jacobian_probe --count 3 --floor 2 -f texts -o by_probe --js
 at heads.1 9
 expect 0 prune --heads 0.1 -o plain -f texts
 has out 'Embeddings before and after'
-# Speed must not be reported for passes of less than 20 ms. With sanitizers or on a loaded machine,
-# passes may take longer; a printed speed must correspond to a pass of at least 20 ms.
+# The speed must be omitted if a pass takes less than 20 ms. Since passes may take longer on a loaded machine or with sanitizers, a
+# printed speed must correspond to a pass of at least 20 ms.
 tr '\n' ' ' <out >words
 if grep -qF 'tokens per second' out; then
     has_not words 'Speed is omitted'
     awk '/^tokens per second/ { print ($4 > $5) ? $4 : $5 }' out >speed
     expect 0 prune --heads 0.1 -o plain_json -f texts --json
     tokens=$("$JSON_AT" quality.tokens <out)
-    awk "{ exit !($tokens / \$1 > 0.0199) }" speed || fail "speeds of $tokens tokens measured in less than 20 ms: $(cat speed)"
+    awk "{ exit !($tokens / \$1 > 0.0199) }" speed || fail "a printed speed must be of a pass of at least 20 ms (got $(cat speed) tokens per second for $tokens tokens)"
 else
     has words 'Speed is omitted: a pass over these texts takes less than 20 ms'
 fi
 
-# --search must prune, and write its curve.
+# --search must measure the curve of loss over the number of heads, and write it.
 expect 0 prune --search --by ov_norm -f texts --max-loss-increase 0.02 -o curve.svg --json
 at curve.0.heads 3
 at best.within true
@@ -159,9 +159,9 @@ has curve.svg '<svg'
 expect 0 prune --search -f texts --max-loss-increase 0 -o curve.png
 has out 'No head can be removed with a loss increase of at most 0'
 has out 'tokens/s'
-has_not out 'KV bytes' # an encoder has no cache
+has_not out 'KV bytes' # an encoder has no KV cache
 
-# Tests the same number of heads in every layer, selected by a score and jointly.
+# With --per-layer, every point of the curve must have the same number of heads in each layer.
 for by in ov_norm joint; do
     expect 0 prune --search --per-layer --by $by -f texts --max-loss-increase 9 --json
     at curve.# 4
@@ -180,7 +180,7 @@ expect 0 prune --count 1 --per-layer -f texts -o each --json
 at heads.1 9
 [ "$("$JSON_AT" removed.0.# <out)" = 1 ] || fail 'every layer must have one head'
 
-# The heads found by the search can be pruned with --heads.
+# The heads found by the search must be accepted by --heads.
 expect 0 prune --heads "$found" -f texts --test texts -o found --json
 at heads.1 9
 # Texts used for fitting must not be evaluation texts.
@@ -193,7 +193,7 @@ at quality.texts 20
 printf '5\n6\n7\n8\n' >words
 refused 3 "$MHA" prune -m "$data/models/gpt2-tiny" --search --by ov_norm --ids -f words
 
-# Each point of a decoder's curve must have costs and benefits as text, JSON and figure.
+# Each point of a decoder's curve must have all sizes and quality measures, in the text, the JSON and the figure.
 decoder() { "$MHA" prune -m "$data/models/gpt2-tiny" --search --by ov_norm -f texts "$@"; }
 expect 0 decoder --json -o gpt2.svg --force
 for key in heads parameters bytes kv_bytes_per_token loss mean_cosine tokens_per_second within; do
@@ -203,7 +203,8 @@ more() { awk -v a="$("$JSON_AT" "curve.0.$1" <out)" -v b="$("$JSON_AT" "curve.2.
 for key in heads parameters bytes kv_bytes_per_token; do
     more $key || fail "$key must increase with the number of heads"
 done
-# Titles in a figure are glyphs and cannot be searched. A decoder's figure must have an additional panel for the cache.
+# A decoder's figure must have an additional panel for the KV cache. Its title cannot be searched, because the text of a figure consists
+# of glyphs, so the heights of two figures are compared.
 expect 0 prune --search --by ov_norm -f texts -o curve.svg --force
 height() { sed -n 's/.*<svg[^>]* height="\([0-9]*\)pt".*/\1/p' "$1"; }
 [ "$(height gpt2.svg)" -gt "$(height curve.svg)" ] || fail 'the figure of a decoder must have a panel for the cache'
@@ -236,7 +237,7 @@ refused 2 "$MHA" diff -m "$tiny" -m "$tiny" -m "$tiny"
 refused 3 "$MHA" diff -m "$tiny" -m nowhere
 [ ! -e x ] || fail 'a rejected command must not create a folder'
 
-# If the command is killed during writing, the old folder must stay intact.
+# If the command is killed while it writes, the old folder must remain complete.
 cp -r one before
 for delay in 0.00 0.01 0.02 0.04 0.08; do
     "$MHA" prune -m "$tiny" --ratio 0.5 -f texts --refit -o one --force >/dev/null 2>&1 </dev/null &
@@ -247,7 +248,7 @@ for delay in 0.00 0.01 0.02 0.04 0.08; do
     cmp -s one/model.safetensors before/model.safetensors || break # stops if the command finished before it was killed
 done
 
-# Blank texts must be rejected; without a tokenizer, ids must be accepted.
+# Blank texts must be rejected. For a model without a tokenizer, ids must be accepted.
 printf '\n\n\n\n\n' >blank
 mkdir mute
 cp "$data/models/gpt2-tiny/config.json" "$data/models/gpt2-tiny/model.safetensors" mute

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_regroup.sh - `mha regroup`: the written folder must load and record the edit, quality must be measured on
-# held-out texts, and usage errors must be rejected.
+# test_cli_regroup.sh - tests `mha regroup`: the written folder must load and record the edit, quality must be measured
+# on held-out texts, and usage errors must be rejected.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -23,7 +23,7 @@ at quality.held_out 'every fourth text of -f'
 expect 0 "$MHA" info -m two --json
 at key_heads_per_layer.0 2
 at value_heads_per_layer.2 2
-grep -q '"regrouped"' two/config.json || fail 'no record'
+grep -q '"regrouped"' two/config.json || fail 'config.json must contain a record of the edit'
 expect 0 "$MHA" embed -m two 'you keep the count'
 
 head -n 8 texts >few
@@ -37,7 +37,7 @@ grep -q 'mha.kv_heads' whole/config.json && fail 'a compatible config must not c
 expect 0 "$MHA" info -m whole --json
 at key_heads_per_layer.0 4
 
-# The error must name the violated rule of transformers, also after another edit.
+# A message must name the violated rule of transformers, even after another edit.
 rule='keys and values must have the same number of heads'
 llama() { "$MHA" regroup -m "$data/families/llama" --method mean --force "$@"; }
 expect 0 llama -o apart --value-heads 1
@@ -51,7 +51,7 @@ has_not err transformers
 expect 0 regroup -o shared --kv-heads 2 --method mean
 has err 'transformers cannot load this folder, because each head must have its own keys and values'
 
-# The reported bytes must equal the file size.
+# The reported bytes must equal those that mha info prints.
 expect 0 "$MHA" regroup -m "$data/families/llama-f16" -o stored --kv-heads 1 --method mean --json
 after=$("$JSON_AT" bytes.1 <out)
 expect 0 "$MHA" info stored --json
@@ -70,7 +70,7 @@ refused 2 regroup -o new --kv-heads 2 -f texts more
 refused 3 regroup -o new --kv-heads 2 -f missing
 [ -e new ] && fail 'a rejected command must not write a file'
 
-# Blank texts must be rejected; without a tokenizer, ids must be accepted.
+# Blank texts must be rejected. For a model without a tokenizer, ids must be accepted.
 printf '\n\n\n\n\n' >blank
 mkdir mute
 cp "$data/models/gpt2-tiny/config.json" "$data/models/gpt2-tiny/model.safetensors" mute

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_draw.sh - formats of figures and reports, protection of existing files, and usage errors.
-# shellcheck source=tests/cli/lib.sh
+# test_cli_draw.sh - tests `mha draw` and `mha report`: output formats, protection of existing files, and usage errors. shellcheck
+# source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
 text='Two words, and two words again.'
@@ -20,7 +20,7 @@ has grid.svg '<svg'
 has grid.pdf '%PDF-'
 refused 2 "$MHA" draw -m "$tiny" "$text" --grid --head 0.0 -o no.png
 
-# Heads of a pruned model must keep their numbers in the unpruned model.
+# Heads of a pruned model must have the numbers of the unpruned model.
 expect 0 "$MHA" prune -m "$tiny" --heads 0.0,1.1 -o fewer
 expect 0 "$MHA" draw -m fewer "$text" --head 0.3 -o fewer.png
 has err 'layer 0 head 3'
@@ -32,13 +32,13 @@ has_not err removed
 expect 0 "$MHA" draw -m fewer "$text" --grid -o fewer.svg
 expect 0 "$MHA" heads -m fewer "$text"
 [ "$(grep -c '^0\.0 \|^1\.1 ' out)" = 0 ] || fail 'the table must not list removed heads'
-[ "$(grep -c '^0\.3 \|^1\.3 ' out)" = 2 ] || fail 'the table must list the original numbers of the heads'
+[ "$(grep -c '^0\.3 \|^1\.3 ' out)" = 2 ] || fail 'the table must list the heads with the numbers of the unpruned model'
 grep -q '^    0        [a-z.]' out || fail 'the grid must be empty at position 0.0'
 expect 0 "$MHA" logits -m fewer "$text" --heads 0.3 -o maps.safetensors
 grep -q 'attn\.0\.3' maps.safetensors || fail 'the output must have a map of head 0.3'
 refused 2 "$MHA" logits -m fewer "$text" --heads 0.0 -o no.safetensors
 
-# --scale must set the pixels per point of a PNG (default 2), and the size of SVG and PDF.
+# --scale must set the number of pixels per point of a PNG (default: 2), and the size of an SVG and a PDF.
 png_size() { od -An -tu1 -j16 -N8 "$1" | awk '{ print $3 * 256 + $4, $7 * 256 + $8 }'; }
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --scale 1 -o one.png
 for scale in 2 4; do
@@ -56,9 +56,9 @@ for wrong in 0 0.4 17 -1 x nan ''; do
     has err '--scale'
 done
 
-# --colors: the middle of the color bar must be at weight 0.5 with linear, and at 0.25 with root.
+# --colors must select the color scale; the default must be root.
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --colors root -o root.png
-same map.png root.png 'the default and --colors root'
+same map.png root.png 'default and --colors root'
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --colors linear -o linear.png
 cmp -s map.png linear.png && fail '--colors linear must have an effect'
 expect 0 "$MHA" draw -m "$tiny" "$text" --grid --colors linear -o linear.pdf
@@ -77,7 +77,7 @@ grep -q "$unknown" private/tokenizer.json || fail 'the vocabulary must contain "
 expect 0 "$MHA" draw -m private "$unknown and $unknown" --head 1.0 -o box.png
 has err 'lacks characters of 2 of'
 
-# Columns must be labeled with ids if the model has no tokenizer, otherwise with tokens.
+# The labels of columns must be tokens or, if the model has no tokenizer, ids.
 gpt2=$data/models/gpt2-tiny
 mkdir mute
 cp "$gpt2/config.json" "$gpt2/model.safetensors" mute
@@ -95,7 +95,7 @@ expect 0 "$MHA" report -m mute --ids 36,402,36 --by jacobian_probe --data ids -o
 at tokens '["36","402","36"]'
 at importance.texts 2
 
-# The same input must give bitwise identical files.
+# Two figures of the same input must be bitwise identical.
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 -o again.png
 same map.png again.png 'two drawings of one map'
 
@@ -117,7 +117,7 @@ for left in no.png no.gif no.svg; do
     [ ! -e $left ] || fail "a refusal left $left"
 done
 
-# The report must write to stdout only with --json, and its page must escape all data.
+# mha report must print to stdout only with --json, and must escape all data in its page.
 expect 0 "$MHA" report -m "$tiny" '</script><img src=x onerror=alert(1)>' -o page.html
 [ ! -s out ] || fail 'stdout must be empty'
 has_not page.html '<img'
@@ -145,7 +145,7 @@ at diversity.measures.output_cka.blocks.2.# 10
 at diversity.unique.2.# 4
 at diversity.xy.# 12
 at diversity.merges.# 11
-# Several texts must give one page; importance must be measured on all texts.
+# A report of several texts must be one page; importance must be measured on all of its texts.
 printf 'One text.\n\nAnd a second one.\nThird.\n' >lines
 expect 0 "$MHA" report -m "$tiny" -f lines -o lines.html --json
 at output lines.html
@@ -160,7 +160,7 @@ at texts.1.text two
 at texts.1.compare.text two
 at importance.texts 2
 at compare.importance.texts 2
-# The total size of the maps is limited: with 12 heads x 96 x 96 weights per text, to 607 texts.
+# The total number of attention weights is limited to 67108864: with 12 heads of 96 x 96 weights per text, 607 texts.
 words=$(awk 'BEGIN { for (n = 0; n < 120; n++) printf "the cat " }')
 awk -v words="$words" 'BEGIN { for (n = 0; n < 608; n++) print words }' >long
 refused 2 "$MHA" report -m "$tiny" -f long -o no.html -q
@@ -180,7 +180,7 @@ done
 refused 3 "$MHA" report -m "$tiny" "$text" --compare no-such-folder -o no.html
 expect 0 "$MHA" report -m "$tiny" "$text" -o -
 has out "</html>"
-[ ! -e - ] || fail "a file called -"
+[ ! -e - ] || fail "- must not be the name of an output file"
 refused 2 "$MHA" report -m "$tiny" "$text" -o ""
 has err "the name of the output file must not be empty (got \"\")"
 refused 2 "$MHA" report -m "$tiny" "$text"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_heads.sh - `mha heads` and `mha demo`: JSON, CSV, grid, color, and, if MiniLM is installed, its labels.
+# test_cli_heads.sh - tests `mha heads` and `mha demo`: JSON, CSV, grid, colors and, if MiniLM is installed, its labels.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -33,7 +33,7 @@ refused 2 heads --maps 'you keep the count'
 refused 2 heads --maps --json one two
 refused 2 heads --json --csv one
 
-# Blank texts must be rejected by every command; a blank text among other texts must be measured.
+# Every command must reject input that consists only of blank texts; blank lines among other texts must be skipped.
 printf '\n \t\n' >blank
 printf '\nyou keep the count\n' >one_blank
 refused 3 heads -f blank
@@ -50,7 +50,7 @@ at texts 1
 refused 3 "$MHA" embed -m "$tiny" -f blank
 has err 'every line is blank'
 
-# Ids must give the same results as texts, with and without a tokenizer.
+# Ids must give the same results as the text with these ids, with and without a tokenizer.
 gpt2=$data/models/gpt2-tiny
 mkdir mute
 cp "$gpt2/config.json" "$gpt2/model.safetensors" mute
@@ -76,7 +76,7 @@ expect 0 "$MHA" heads -m mute --ids -f ids --by gradmag --json --dtype bf16
 cmp -s exact rounded && fail '--dtype bf16 must change the scores'
 tr -d '[]' <exact | tr ',' '\n' >exact.lines
 tr -d '[]' <rounded | tr ',' '\n' | paste exact.lines - | awk '{ if ($1 > top) top = $1; off = $1 > $2 ? $1 - $2 : $2 - $1; if (off > worst) worst = off }
-    END { exit !(NR > 1 && top > 0 && worst < 0.05 * top) }' || fail "scores in bf16 are not those of f32: $(cat exact rounded)"
+    END { exit !(NR > 1 && top > 0 && worst < 0.05 * top) }' || fail "scores in bf16 must be within 5 % of those in f32 (got $(cat exact rounded))"
 refused 1 "$MHA" heads -m mute --ids -f ids --by gradmag --dtype f16
 has err 'dtype of the model must be f32 or bf16 for gradients (got f16)'
 refused 2 "$MHA" heads -m mute --ids -f ids --by gate --loss mlm
@@ -91,7 +91,7 @@ expect 0 heads --csv 'you keep the count'
 [ "$(wc -l <out)" = 13 ] || fail 'the CSV must have one line per head and a header'
 has out 'layer,head,label,entropy'
 
-# Importance: tests the ranking with intervals in every output format, which must not depend on the number of threads.
+# Importance: every output format must contain the scores with intervals, which must not depend on the number of threads.
 printf '%s\n' 'you keep the count' 'and then again' 'they said so' 'all the words that we know' >texts
 expect 0 heads -f texts --by jacobian_probe --json
 at texts 4
@@ -121,15 +121,15 @@ printf 'a cat\tone cat\nthe sun\ta sun\nold men\tmen of age\n' >pairs
 expect 0 heads -f pairs --by gate --loss pairs --json
 at texts 6
 at importance.by gate
-refused 2 heads -f texts --by gate --loss pairs # must fail: pairs are separated by tabs
-refused 2 heads -f texts --by gate              # must fail: an encoder has no next-token loss
+refused 2 heads -f texts --by gate --loss pairs # these texts are not pairs separated by tabs
+refused 2 heads -f texts --by gate              # an encoder has no next-token loss
 has err '--loss pairs'
 has_not err '--loss mlm'
 refused 2 "$MHA" heads -m "$data/models/bert-mlm-tiny" -f texts --by gate
 has err '--loss mlm'
 expect 0 "$MHA" heads -m "$data/models/bert-mlm-tiny" -f texts --by gate --loss mlm
 refused 2 "$MHA" heads -m "$data/models/bert-tiny" -f texts --by gate
-has_not err '--loss mlm' # must fail: the model has no logits
+has_not err '--loss mlm' # not suggested, because the model has no logits
 refused 2 heads -f texts --by nonsense
 has err 'nonsense'
 refused 2 heads -f texts --by gate --loss nonsense
@@ -139,7 +139,7 @@ for wrong in 0 -1 x 9999; do
     refused 2 heads -f texts --by jacobian_probe --probes $wrong
 done
 
-# The masked-token loss: the seed must determine the masked tokens.
+# Masked-token loss: the seed must determine the masked tokens.
 mlm() { "$MHA" heads -m "$data/models/bert-mlm-tiny" -f words --json "$@"; }
 printf 'you keep the count, and then again\nthey said: wait for the tank\nold men of age, and the sun\n' >words
 for by in gate loo_loss; do
@@ -147,17 +147,17 @@ for by in gate loo_loss; do
     cp out first
     at importance.by $by
     at importance.texts 3
-    awk -v loss="$("$JSON_AT" importance.loss <out)" 'BEGIN { exit !(loss > 1 && loss < 50) }' || fail "the masked-token loss, $by"
+    awk -v loss="$("$JSON_AT" importance.loss <out)" 'BEGIN { exit !(loss > 1 && loss < 50) }' || fail "$by: the masked-token loss must be between 1 and 50"
     expect 0 mlm --by $by --loss mlm --no-progress
     same out first 'masked words, again'
     expect 0 mlm --by $by --loss mlm --seed 7
     cmp -s out first && fail 'the seed must change the masked tokens'
 done
-refused 2 heads -f words --by gate --loss mlm # must fail: the model has no logits
+refused 2 heads -f words --by gate --loss mlm # the model has no logits
 refused 2 "$MHA" heads -m "$data/models/gpt2-tiny" -f words --by gate --loss mlm
 has err '[MASK]'
 
-# The grid must fit the given width, and be colored only on a terminal.
+# Output must fit the width of COLUMNS, and must have colors only on a terminal.
 for width in 40 60 80 120; do
     expect 0 env COLUMNS=$width "$MHA" heads -m "$tiny" 'you keep the count'
     most=$(awk '{ if (length > most) most = length } END { print most }' out)
@@ -169,33 +169,33 @@ done
 has_not out "$(printf '\033')"
 if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     on_terminal() { script -qec "$1" /dev/null </dev/null >out; }
-    on_terminal "TERM=xterm '$MHA' heads -m '$tiny' keep" || fail 'on a terminal'
+    on_terminal "TERM=xterm '$MHA' heads -m '$tiny' keep" || fail 'must succeed on a terminal'
     has out "$(printf '\033[48;5;')"
-    on_terminal "TERM=xterm '$MHA' heads -m '$tiny' keep --by confidence" || fail 'on a terminal, --by'
+    on_terminal "TERM=xterm '$MHA' heads -m '$tiny' keep --by confidence" || fail '--by must succeed on a terminal'
     has out "$(printf '\033[48;5;226')"
     for plain in NO_COLOR=1 TERM=dumb; do
-        on_terminal "TERM=xterm $plain '$MHA' heads -m '$tiny' keep --no-progress" || fail "on a terminal, $plain"
+        on_terminal "TERM=xterm $plain '$MHA' heads -m '$tiny' keep --no-progress" || fail "must succeed on a terminal with $plain"
         has_not out "$(printf '\033[48')"
     done
 else
-    echo 'skipped: color on a terminal: script is not installed or cannot open a terminal'
+    echo 'skipped: colors on a terminal: script is not installed or cannot open a terminal'
 fi
 
-# `mha demo` must print what the built-in model generates and which heads are responsible, and write their page.
+# `mha demo` must print the text that the built-in model generates and the heads that copy it, and write a page of heads.
 expect 0 "$MHA" demo -o page.html
 has out 'Repeat after me: wug dax blicket toma fep.'
 has out '... wug dax blicket toma fep.'
 has out ' induction '
 has out 'continues repeats'
-# shellcheck disable=SC2016 # awk's own
+# shellcheck disable=SC2016 # $1 belongs to awk
 awk '/with all .* heads$/ { all = $1 } / the induction heads:/ { without = $1 } / other heads of/ { others = $1 }
-    END { exit !(all > 70 && without < all / 4 && others > all / 2) }' out || fail "copying in the demo: $(grep '%' out | tail -n 4)"
+    END { exit !(all > 70 && without < all / 4 && others > all / 2) }' out || fail "the induction heads must be required for copying (got $(grep '%' out | tail -n 4))"
 has page.html 'builtin'
 has err 'open it in a browser'
 cp out first
 expect 0 "$MHA" demo -t 3
 same out first '3 threads'
-refused 2 "$MHA" demo -o page.html # must fail, because the file exists
+refused 2 "$MHA" demo -o page.html # the file exists
 
 if [ -d "$minilm" ]; then
     mkdir -p "$XDG_CACHE_HOME/mha"
@@ -204,6 +204,6 @@ if [ -d "$minilm" ]; then
     at model minilm
     at labels.0.2 prev
 else
-    echo "skipped: labels of MiniLM ($minilm is not there: ./run fetch minilm)"
+    echo "skipped: labels of MiniLM, which is not installed (./run fetch minilm)"
 fi
 finish

@@ -1,7 +1,7 @@
 #!/bin/sh
-# `mha heads` runs that are killed at random times and continued with --state must print the same bytes as an
-# uninterrupted run. Tests statistics, scores with and without a loss, and leave-one-out ablation. State of a different
-# run must be rejected.
+# test_cli_heads_state.sh - a run of `mha heads` that is killed at random times and resumed with --state must print the
+# same bytes as an uninterrupted run: statistics, scores with and without a loss, and leave-one-out ablation. The state
+# of a different run must be rejected.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -16,14 +16,14 @@ now() { date +%s.%N; }
 seed=$(date +%s)
 echo "random times from seed $seed"
 
-# moment SECONDS: prints a random fraction, 0.1 to 0.6, of the duration.
+# moment SECONDS: prints a random time from 0.1 to 0.6 of the duration SECONDS.
 moment() {
     seed=$((seed + 1))
     awk -v seed=$seed -v took="$1" 'BEGIN { srand(seed); print took * (0.1 + 0.5 * rand()) }'
 }
 
-# killed NAME OPTIONS...: kills three runs, then lets one run complete. A run that completes before
-# it is killed is repeated.
+# killed NAME OPTIONS...: kills three runs with these options, then completes the run and compares its output. A run that
+# completes before it is killed is repeated.
 killed() {
     name=$1
     shift
@@ -42,12 +42,12 @@ killed() {
         tries=$((tries + 1))
     done
     [ $kills -gt 0 ] || fail "$name: at least one run must be killed"
-    ls "$name".* >files 2>/dev/null || echo "$name: state must be saved before the kills"
+    ls "$name".* >files 2>/dev/null || echo "$name: no state was saved before a kill"
     expect 0 "$MHA" heads -m "$tiny" --json -t 1 --no-progress "$@" --state "$name"
     same out whole "$name, after $kills kills"
     [ -s "$name.statistics" ] || fail "$name: must write $name.statistics"
     begin=$(now)
-    expect 0 "$MHA" heads -m "$tiny" --json -t 1 --no-progress "$@" --state "$name" # the state contains all results
+    expect 0 "$MHA" heads -m "$tiny" --json -t 1 --no-progress "$@" --state "$name" # the state is complete
     same out whole "$name, from a complete state"
 }
 
@@ -56,16 +56,16 @@ killed jacobian -f half --by jacobian_probe
 killed gate -f pairs --by gate --loss pairs --batch 8
 killed loo -f short --by loo
 for file in jacobian.jacobian_probe gate.gate loo.loo; do
-    [ -s $file ] || fail "no $file"
+    [ -s $file ] || fail "$file must exist"
 done
 [ ! -e statistics.gate ] || fail 'scores must not be measured without --by'
 
-# State of different texts, models or options must be rejected; another score must have a separate file.
+# The state of other texts, models or options must be rejected. Each score must have a separate state file.
 printf '%s\n' "$words" "and then again" >few
 run() { "$MHA" heads -m "$tiny" --json -t 1 "$@"; }
 expect 0 run -f few --by jacobian_probe --state one
 expect 0 run -f few --by confidence --state one
-[ -s one.confidence ] || fail 'no one.confidence'
+[ -s one.confidence ] || fail 'one.confidence must exist'
 refused 2 run -f few --by jacobian_probe --probes 5 --state one
 has err 'one.jacobian_probe: state must be from a run with the same options (got jacobian_probe'
 refused 2 run -f few --by jacobian_probe --seed 5 --state one
@@ -82,7 +82,7 @@ has err 'one.statistics'
 refused 2 run -f few --state ''
 refused 2 run --maps 'you keep the count' --state one
 
-# With --state, the report must keep the measurements on --data.
+# With --state, mha report must save its measurements on --data and reuse them.
 report() { "$MHA" report -m "$tiny" -t 1 'you keep the count' --data few --by loo --diversity --force "$@"; }
 expect 0 report -o plain.html
 expect 0 report -o kept.html --state page

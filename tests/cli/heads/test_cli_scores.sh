@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_scores.sh - `mha prune` and `mha regroup` must measure the scores of `mha heads`, or read scores that `mha
-# heads` wrote.
+# test_cli_scores.sh - `mha prune` and `mha regroup` must measure the same scores as `mha heads`, and must read scores
+# that `mha heads` has written.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -18,8 +18,7 @@ head -n 16 pairs >choose
 tail -n 8 pairs >judge
 tr -d '\t' <choose >single
 
-# The pipeline of the walk-throughs on an encoder: heads of every layer are removed by the gradients of the projections.
-# A single command must remove the same heads as two commands with a scores file.
+# mha prune --by SCORE must remove the same heads as mha heads --by SCORE followed by mha prune --scores FILE.
 for by in gradmag gate loo_loss taylor_token; do
     expect 0 prune --by $by --loss pairs -f choose --test judge --ratio 0.3 --per-layer -o direct --json
     at heads.1 6
@@ -34,21 +33,21 @@ for by in gradmag gate loo_loss taylor_token; do
         same direct/model.safetensors by_file/model.safetensors "$by, $file"
     done
 done
-prune --scores - --ratio 0.3 --per-layer -o piped <scores.csv >/dev/null 2>&1 || fail 'no scores from standard input'
+prune --scores - --ratio 0.3 --per-layer -o piped <scores.csv >/dev/null 2>&1 || fail 'scores must be read from standard input'
 same direct/model.safetensors piped/model.safetensors 'standard input'
 
-# prune and regroup must accept the options of mha heads.
+# prune and regroup must accept the options of mha heads for scores.
 refused 2 prune --by gradmag -f choose --count 2 -o x
 has err 'give --loss pairs'
 refused 2 prune --by gradmag --loss pairs -f single --count 2 -o x
 has err 'separated by one tab'
 refused 2 prune --by gradmag --loss pairs -f choose --test choose --count 2 -o x
 has err 'is also used to choose heads'
-expect 0 prune --by gate --loss pairs -f pairs --count 2 -o x --json # the texts of a pair must not be evaluation texts
+expect 0 prune --by gate --loss pairs -f pairs --count 2 -o x --json # pairs for scores must not be used for evaluation
 at quality.texts 12
 expect 0 prune --by jacobian_probe --probes 2 -s 3 -f single --count 2 -o x
 expect 0 prune --by gate --loss pairs --batch 4 --settle 0.9 --state kept -f choose --test judge --count 2 -o x
-[ -s kept.gate ] || fail 'must write a state file of the score'
+[ -s kept.gate ] || fail 'the state file of the score must exist'
 expect 0 "$MHA" prune -m "$data/models/bert-mlm-tiny" --by gradmag --loss mlm -f single --test judge --count 2 -o x --force
 refused 2 prune --loss pairs -f choose --count 2 -o x
 has err '--loss requires --by SCORE'
@@ -61,7 +60,7 @@ at quality.texts 16
 expect 0 prune --search --scores scores.json -f judge --max-loss-increase 9 --json
 at best.heads 3
 
-# Important heads must have more weight in shared keys and values, with scores from a file or measured.
+# Scores must weight the heads of shared keys and values, whether they are measured or read from a file.
 expect 0 regroup --kv-heads 2 -f choose --loss pairs --by gate --test judge -o weighted
 has weighted/config.json '"weighted_by": "gate"'
 heads --by gate --loss pairs -f choose --json >gate.json 2>/dev/null
@@ -76,7 +75,7 @@ expect 0 regroup --kv-heads 2 --method mean --scores gate.json -o mean
 refused 2 regroup --kv-heads 2 --method mean --by gate -o x
 refused 2 regroup --kv-heads 2 --published --by gate --loss pairs -f choose -o x
 
-# Files without scores, or with scores of a different model, must be rejected.
+# A file without scores, or with scores of a different model, must be rejected.
 wrong() {
     printf '%s' "$1" >wrong
     refused 3 prune --scores wrong --count 2 -o never
@@ -116,9 +115,9 @@ expect 0 prune --heads 0.0,1.1 -o fewer
 refused 3 "$MHA" prune -m fewer --scores scores.json --count 2 -o never
 has err 'importance.values[0] must be a list of the 3 heads of the layer'
 
-# Scores of a pruned model must name its heads by their numbers in the unpruned model.
+# In the scores of a pruned model, heads must have the numbers of the unpruned model.
 expect 0 "$MHA" heads -m fewer --by ov_norm -f single --csv
-[ "$(cut -d , -f 1,2 out | tr '\n' ' ')" = 'layer,head 0,1 0,2 0,3 1,0 1,2 1,3 2,0 2,1 2,2 2,3 ' ] || fail "heads by number: $(cut -d , -f 1,2 out)"
+[ "$(cut -d , -f 1,2 out | tr '\n' ' ')" = 'layer,head 0,1 0,2 0,3 1,0 1,2 1,3 2,0 2,1 2,2 2,3 ' ] || fail "the CSV must list the heads with the numbers of the unpruned model (got $(cut -d , -f 1,2 out))"
 cp out fewer.csv
 expect 0 "$MHA" heads -m fewer --by ov_norm -f single --json
 at head_numbers.0.0 1
@@ -127,7 +126,7 @@ cp out fewer.json
 expect 0 "$MHA" prune -m fewer --by ov_norm --count 4 -o measured --force
 for file in fewer.csv fewer.json; do
     expect 0 "$MHA" prune -m fewer --scores $file --count 4 -o by_file --force
-    same measured/model.safetensors by_file/model.safetensors "of a pruned model, $file"
+    same measured/model.safetensors by_file/model.safetensors "scores of a pruned model, $file"
 done
 expect 0 prune --heads 0.1,1.0 -o others
 for file in fewer.csv fewer.json; do # the same number of heads, but different heads
@@ -135,13 +134,13 @@ for file in fewer.csv fewer.json; do # the same number of heads, but different h
 done
 has err 'head_numbers[0][0] must be a head of the model (got 1)'
 
-# An unreadable file must not be reported as malformed.
+# If a file cannot be read, the message must state the reason, not that the file is malformed.
 refused 3 prune --scores . --count 2 -o never
 has err ': Is a directory'
 refused 3 prune --keep . -o never
 has err ': Is a directory'
 
-# CRLF line ends and a byte order mark must be accepted.
+# CRLF line endings and a byte order mark must be accepted.
 sed 's/$/\r/' scores.csv >windows.csv
 expect 0 prune --scores windows.csv --ratio 0.3 --per-layer -o windows
 same direct/model.safetensors windows/model.safetensors 'CR LF'
@@ -150,7 +149,7 @@ expect 0 prune --scores bom.json --ratio 0.3 --per-layer -o bom
 same direct/model.safetensors bom/model.safetensors 'byte order mark'
 wrong 'no scores' 'line 1 must name the columns written by mha heads --by SCORE --csv, including "layer" (got "no scores")'
 
-# A scores file must have at most 16 MiB.
+# A scores file larger than 16 MiB must be rejected.
 head -c 16777217 /dev/zero | tr '\0' ' ' >long
 refused 3 prune --scores long --count 1 -o none
 has err 'long: must be at most 16 MiB (got more)'

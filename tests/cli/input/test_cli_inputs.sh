@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_inputs.sh - commands must not overwrite their inputs, even with --force or through another name (a hard link,
-# a symbolic link, another path).
+# test_cli_inputs.sh - a command must not overwrite its inputs, even with --force or if the output has another name (a
+# hard link, a symbolic link, another path).
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -13,7 +13,7 @@ cp -R "$tiny" model
 ln -s model linked
 ln model/config.json config.svg
 
-kept() { # OUT WHERE COMMAND...: the command must fail with this message, and no input may change
+kept() { # OUT WHERE COMMAND...: the command must fail with a message that contains OUT and WHERE, and must not change any input
     name=$1 where=$2
     shift 2
     refused 2 "$MHA" "$@"
@@ -46,7 +46,7 @@ status=0
 has err 'must not be an input (got "hard.svg", which is standard input)'
 same texts.svg before
 
-# A file in a model's folder that is not part of the model is not an input: a report must be writable there, twice.
+# A file in the folder of a model that is not part of the model is not an input: writing a report to it must succeed, also twice.
 cp -R "$tiny" own
 for option in '' --force; do
     # shellcheck disable=SC2086 # an option, or none
@@ -54,7 +54,7 @@ for option in '' --force; do
 done
 refused 2 "$MHA" report -q -m own -o own/tokenizer.json --force text
 
-# Standard input can be read only once.
+# Two options that read standard input must be rejected.
 echo text >line
 for words in '--scores - --count 1 -f -' '--keep - -f -' '--scores - --count 1 -f line --test -'; do
     # shellcheck disable=SC2086 # words
@@ -69,7 +69,7 @@ echo text | "$MHA" prune -m own --scores - --count 1 --refit -o never >out 2>err
 [ "$status" = 2 ] || fail "a second reader of standard input must be rejected (got exit status $status)"
 has err 'must be given once'
 
-# Training: tests every output, and inputs that are given in --config.
+# Training: every output must be checked, and the inputs given by --config.
 cp texts.svg log.jsonl
 ln -f log.jsonl hard.jsonl
 learn() { kept "$@" --shape gpt2:1x2x8 --tokenizer "$data/models/gpt2-tiny" --steps 1; }

@@ -1,12 +1,12 @@
 #!/bin/sh
-# test_cli_model_folder.sh - names that are not checkpoint folders. The message must state what was found, what a model
-# must be, and where to get a model.
+# test_cli_model_folder.sh - if -m does not name a checkpoint folder, the message must state what a model must be, what
+# was found, and where to get a model.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 rule='a model must be a folder with config.json, tokenizer.json and model.safetensors, or minilm, or builtin'
 
-# not_a_model NAME WHAT: every option that names a model must reject NAME with the rule and WHAT was found.
+# not_a_model NAME WHAT: every command must reject the model NAME with a message that contains the rule and WHAT.
 not_a_model() {
     for command in heads embed score 'generate -n 1' tokenize info 'diff -m builtin'; do
         case $command in info | diff*) text='' ;; *) text=hello ;; esac
@@ -34,7 +34,7 @@ not_a_model texts 'file must be safetensors or .npy'
 not_a_model "$tiny/model.safetensors" 'give the folder that contains it'
 not_a_model /dev/null 'must be a regular file'
 
-# Incomplete folders must be rejected; tokenize requires only tokenizer.json.
+# An incomplete folder must be rejected, except by mha tokenize, which requires only tokenizer.json.
 lacks() {
     refused 3 "$MHA" heads -m "$1" hello
     has err "$2"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_shorter.sh - a model file is truncated while the program runs. The program must exit with a message and
-# status 3; with --no-map, truncation must have no effect.
+# test_cli_shorter.sh - if a model file is truncated while the program runs, the program must print a message and exit
+# with 3; with --no-map, truncation must have no effect.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -10,10 +10,10 @@ cp "$data"/models/gemma2-tiny/*.json model
 restore() { cp "$data/models/gemma2-tiny/model.safetensors" model; }
 set -- generate -q -m model --no-eos -n 1500 -p 'Every morn'
 restore
-"$MHA" "$@" >whole || fail 'no text'
+"$MHA" "$@" >whole || fail 'generation from the complete file must succeed'
 
-# Mapped file: stdout is a full pipe, so the program blocks at its first token. For the second token, it reads a row of
-# the truncated embedding table.
+# Mapped file: stdout is a full pipe, so the program waits after its first token while the file is truncated. For its
+# second token, the program must read a row of the embedding table that is no longer in the file.
 [ -r /proc/self/maps ] || skip '/proc is not available to check the mapping'
 mkfifo pipe
 exec 3<>pipe
@@ -32,9 +32,9 @@ wait $program || status=$?
 [ "$status" = 3 ] || fail "truncated mapped file: exit status must be 3 (got $status)"
 has err 'mha: model: a mapped file shrank while being read'
 has err --no-map
-[ "$(wc -l <err)" = 1 ] || fail "more than a sentence: $(cat err)"
+[ "$(wc -l <err)" = 1 ] || fail "stderr must have one line (got $(cat err))"
 
-# Copied file: after the first byte of output, the program must not read the file.
+# Copied file: after its first byte of output, the program must not read the file.
 restore
 {
     "$MHA" "$@" --no-map 2>err

@@ -1,11 +1,11 @@
 #!/bin/sh
-# test_cli_texts.sh - texts from arguments, files and pipes; `mha tokenize`.
+# test_cli_texts.sh - tests how commands read texts from arguments, files and pipes, and tests `mha tokenize`.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 tokenize() { "$MHA" tokenize -m "$tiny" "$@"; }
 
-# Each text must give one JSON object with matching ids, tokens and offsets.
+# For each text, the output must be one JSON object with ids, tokens and offsets.
 expect 0 tokenize --json 'the tank, again'
 at ids '[2,237,392,117,361,3]'
 at tokens '["[CLS]","the","tank",",","again","[SEP]"]'
@@ -25,20 +25,20 @@ at decoded '[CLS] the tank, again [SEP]'
 expect 0 tokenize --decode 'the tank, again'
 has out '[CLS] the tank, again [SEP]'
 
-# Tests tokenizers of other families, in folders without a model or with an unsupported model.
+# Tokenizers of other families must work in folders without a model or with an unsupported model.
 expect 0 "$MHA" tokenize -m "$data/tokenizer/gpt2-tiny" --json --decode "don't"
 at tokens '["d","on","'"'"'t"]'
 at offsets '[[0,1],[1,3],[3,5]]'
 at decoded "don't"
 
-# The model's maximum must truncate; --max-tokens 0 must not.
+# Texts must be truncated to the maximum of the model, but not with --max-tokens 0.
 long=$(printf 'the %.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20)
 expect 0 tokenize --json "$long$long$long$long$long$long"
 at ids.# 96
 expect 0 tokenize --json --max-tokens 0 "$long$long$long$long$long$long"
 at ids.# 122
 
-# Files have one text per line, with or without a final newline or CR. Each text must give one object.
+# Each line of a file must be one text, with or without a final newline and with LF or CRLF line endings.
 printf 'the tank, again' >plain
 printf 'the tank, again\r\n' >crlf
 for file in plain crlf; do
@@ -56,7 +56,7 @@ expect 0 tokenize --json -f marked
 same out single 'a byte order mark'
 has_not err blank
 
-# A line of white space, as defined by Unicode, must count as blank. U+200B is not white space.
+# A line that contains only white space, as defined by Unicode, must be blank. U+200B is not white space.
 white='\302\205 \302\240 \341\232\200 \342\200\200 \342\200\212 \342\200\250 \342\200\251 \342\200\257 \342\201\237 \343\200\200'
 # shellcheck disable=SC2059 # the format contains the escapes
 {
@@ -86,7 +86,7 @@ for how in line paragraph whole; do
     same with.$how without.$how "--documents $how: last line with CR"
 done
 
-# In paragraphs and whole files, newlines within a text must be kept, and the last newline must be removed.
+# With --documents paragraph or whole, newlines within a text must be kept, and the last newline must be removed.
 printf 'the tank,\r\nagain\n\n \nthe\n' >letter
 expect 0 tokenize --json --documents paragraph -f letter
 [ "$(wc -l <out)" = 2 ] || fail 'two paragraphs must give two objects'
@@ -104,7 +104,7 @@ has err '--documents must be one of line, paragraph, whole (got "page")'
 refused 2 tokenize --documents whole the
 has err '--documents requires texts from a file or a pipe'
 
-# Standard input must be read with -f -, with - as a text, and by default if it is a pipe or a file.
+# Standard input must be read with -f -, with the argument -, and, if it is a pipe or a file, by default.
 for how in '-f -' '-' ''; do
     # shellcheck disable=SC2086 # words
     tokenize --json $how <plain >out || fail "'$how' must read a file"
@@ -119,13 +119,13 @@ printf '\377\n' >bytes
 tokenize - <bytes >out 2>err && fail 'piped text must be validated'
 has err 'standard input: line 1: not valid UTF-8: byte 0 (0xFF)'
 
-# An argument that is the name of a file must be treated as text, with a hint.
+# An argument that is the name of a file must be treated as text, and a hint must suggest -f.
 expect 0 tokenize --json plain
 has err 'did you mean -f plain?'
 expect 0 tokenize --json -q plain
-[ ! -s err ] || fail '-q gives a hint'
+[ ! -s err ] || fail '-q must suppress the hint'
 expect 0 tokenize --json the
-[ ! -s err ] || fail 'must not print a hint if the file does not exist'
+[ ! -s err ] || fail 'a hint must not be printed if the file does not exist'
 for command in 'prune -o x --count 1' 'regroup -o x --kv-heads 2' 'train -o x --vocab 300 --shape gpt2:1x1x8'; do
     # shellcheck disable=SC2086 # words
     refused 2 "$MHA" $command plain
@@ -151,7 +151,7 @@ refused 3 tokenize -f fifo
 refused 3 tokenize "$(printf 'bad \377 byte')"
 has err 'text 1: not valid UTF-8: byte 4 (0xFF)'
 printf 'a\000b\n' >nul
-expect 0 tokenize --json -f nul # a NUL character is data in npy
+expect 0 tokenize --json -f nul # mha tokenize accepts NUL characters
 refused 3 "$MHA" embed -m "$tiny" -f nul
 has err 'nul: line 1: texts must not contain a NUL character'
 refused 3 "$MHA" tokenize -m '' text
@@ -197,7 +197,7 @@ expect 0 "$MHA" draw -m "$gpt2" --grid -f letter --documents whole -o letter.svg
 expect 0 "$MHA" report -m "$gpt2" -f letter --documents whole -o letter.html
 expect 0 "$MHA" logits -m "$gpt2" -f letter --documents whole --json
 
-# Messages must name the line of the file.
+# Messages about a text in a file must name its line.
 printf '1,2\n\n3,x\n' >ids
 refused 3 "$MHA" heads -m "$gpt2" --ids -f ids
 has err '--ids: ids: line 3: token ids must be whole numbers separated by commas (got "x")'
@@ -213,7 +213,7 @@ printf 'a\tb\n\na\n' >pairs
 refused 2 "$MHA" heads -m "$gpt2" --by gate --loss pairs -f pairs
 has err 'pairs: line 3: --loss pairs requires two texts separated by one tab'
 
-# tokenize must require only a tokenizer, and must escape the tokens of the file in its output.
+# mha tokenize must require only tokenizer.json, and must escape its tokens in the output.
 mkdir alone
 sed 's/"tank"/"ta\\u001b[2J\\u202e\\u007f"/' "$tiny/tokenizer.json" >alone/tokenizer.json
 expect 0 "$MHA" tokenize -m alone --no-special the

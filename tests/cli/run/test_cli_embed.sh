@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_embed.sh - `mha embed`: shapes, files, and vectors, which must not depend on other texts or on threads.
+# test_cli_embed.sh - tests `mha embed`: shapes, files, and vectors, which must not depend on other texts or on threads.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -24,17 +24,17 @@ cmp -s out alone && fail '--no-normalize must have an effect'
 expect 0 embed one two
 has out 'cosine similarity'
 
-# Truncation of a text must be reported, also without -v, but not with -q.
+# Truncation of a text must be reported without -v, but not with -q.
 long=$(printf 'the %.0s' $(seq 120))
 expect 0 embed --json the "$long"
 has err 'text 2 of 2: 122 tokens, 26 were truncated; the model accepts 96'
 expect 0 embed -q --json the "$long"
 [ ! -s err ] || fail '-q must suppress the message on truncation'
 
-# Files must be written atomically, overwritten only with --force, and leave no temporary files.
+# A file must be written atomically, must be overwritten only with --force, and no temporary file may remain.
 expect 0 embed -o e.npy one two
 [ ! -s out ] || fail 'with -o, stdout must be empty'
-[ "$(wc -c <e.npy)" = $((128 + 2 * 48 * 4)) ] || fail "e.npy has $(wc -c <e.npy) bytes"
+[ "$(wc -c <e.npy)" = $((128 + 2 * 48 * 4)) ] || fail "e.npy must have a header of 128 bytes and 2 x 48 floats (got $(wc -c <e.npy) bytes)"
 expect 0 "$MHA" info e.npy --json
 at tensors.0.shape '[2,48]'
 cp e.npy before
@@ -45,13 +45,13 @@ cmp -s e.npy before && fail '--force must overwrite the file'
 expect 0 embed -o e.json 'wait for the tank'
 same e.json alone '-o FILE.json'
 
-# Results of 16-bit and 8-bit types must be close to f32, but not equal, which the first element shows.
+# With 16-bit and 8-bit weights, the result must differ from that of f32; its first element must differ by less than 0.02.
 first() { sed 's/.*"embedding": \[\([-0-9.e]*\),.*/\1/' "$1"; }
 for dtype in bf16 f16 int8; do
     expect 0 embed --json --dtype $dtype 'wait for the tank'
     cmp -s out alone && fail "--dtype $dtype must differ from f32"
     echo "$(first out) $(first alone)" | awk '{ d = $1 - $2; exit !(d < 0.02 && d > -0.02) }' ||
-        fail "--dtype $dtype: $(first out), in f32 $(first alone)"
+        fail "--dtype $dtype: the first element must be $(first alone) within 0.02 (got $(first out))"
 done
 expect 0 embed --json --dtype f32 'wait for the tank'
 same out alone '--dtype f32'
@@ -63,8 +63,8 @@ refused 2 embed --pool max one
 refused 1 embed -o no/such/folder/e.npy one
 [ "$(find . -name '*.tmp*' | wc -l)" = 0 ] || fail 'no temporary file may remain'
 
-# After a signal, the exit status must be 128 + n, and stdout must be empty. (A shell without job control starts
-# background jobs with SIGINT ignored; timeout does not.)
+# After signal n, the exit status must be 128 + n, and stdout must be empty. (The command is started by timeout, because a
+# shell without job control starts background jobs with SIGINT ignored.)
 for pair in INT:130 TERM:143 HUP:129; do
     status=0
     sleep 3 | timeout --foreground --preserve-status -s "${pair%:*}" 0.3 "$MHA" embed -m "$tiny" -f - >out 2>err || status=$?

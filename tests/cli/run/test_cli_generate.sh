@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_generate.sh - `mha generate`: recorded tokens, streaming, stop strings, several prompts, and the end of
+# test_cli_generate.sh - tests `mha generate`: recorded tokens, streaming, stop strings, several prompts, and the end of
 # generation.
 set -u
 # shellcheck source=tests/cli/lib.sh
@@ -31,8 +31,8 @@ for type in f32 bf16 f16 int8; do
     at ids '[45,124,467]'
 done
 
-# Streamed text must equal the text in the JSON, in whole characters with control characters escaped; --echo must print
-# the prompt first.
+# The streamed text must equal the text in the JSON and must consist of whole characters, with control characters escaped.
+# --echo must print the prompt before the text.
 expect 0 generate --no-eos -n 32 -p 'Every morn'
 harmless out
 iconv -f UTF-8 -t UTF-8 out >/dev/null || fail 'the text must end with a whole character'
@@ -50,7 +50,7 @@ cp out both
 expect 0 generate --no-eos -n 32 -f prompts
 same both out '-f'
 
-# Output must be truncated before the stop string, even if the string spans two tokens, as here.
+# The text must end before a stop string, even if the string spans two tokens.
 expect 0 generate --json --no-eos -n 32 --stop 'small' --stop '--i' 'Every morn'
 at ended stop
 at ids '[45,124,467,320,297]'
@@ -61,8 +61,8 @@ same want out 'text before a stop string'
 expect 0 generate --json --no-eos -n 4 --stop 'never there' 'Every morn'
 at ended length
 
-# Sampling: the seed must determine the text, also with several prompts. Each sample must have a separate seed; the
-# prompt must be read once.
+# Sampling: the seed must determine the text. Sample i must have the seed s + i, and the samples of a prompt must share
+# its cached keys and values.
 draw() { generate --json --no-eos -n 12 --temperature 1.2 --top-k 80 --top-p 0.95 --min-p 0.001 "$@"; }
 expect 0 draw -s 5 'the tank was seen again at the harbour this morning'
 cp out first
@@ -73,9 +73,9 @@ same want out 'samples'
 has err 'of these tokens shared'
 cmp -s first out && fail 'the seed must change the text'
 expect 0 generate --json -n 12 --no-repeat-ngram 1 --no-eos 'Every morn'
-[ "$(field ids <out | tr -d '[] ' | tr ',' '\n' | sort -u | wc -l)" = 12 ] || fail 'a token was repeated'
+[ "$(field ids <out | tr -d '[] ' | tr ',' '\n' | sort -u | wc -l)" = 12 ] || fail '--no-repeat-ngram 1 must prevent the repetition of a token'
 
-# If the model ends the text immediately, the text must be empty, the exit status 0, and a message must report it.
+# If the first token ends the text, the text must be empty, the exit status must be 0, and a message must be printed.
 expect 0 generate -n 8 'Every morn'
 has_not err 'immediately'
 cp -r "$data/models/gpt2-tiny" ending
@@ -90,17 +90,17 @@ has err 'mha generate: the model ended the text immediately'
 expect 0 "$MHA" generate -m ending -n 8 'Every morn' Hello
 has err 'text 2: the model ended the text immediately'
 expect 0 "$MHA" generate -q -m ending -n 8 'Every morn'
-[ ! -s err ] || fail '-q logs the end'
+[ ! -s err ] || fail '-q must suppress the message'
 
-# The model's end-of-text token must end the text and be included in the ids.
+# The end-of-text token must end the text, and the ids must include it.
 expect 0 generate --json --temperature 3 --samples 200 -n 60 -s 1 'Every morn'
 [ "$(grep -c '"ended": "eos"' out)" -gt 0 ] || fail 'at least one text must end with the end-of-text token'
 grep '"ended": "eos"' out | grep -qv ', 639\], "ended"' && fail 'the ids of a text must include its end-of-text token'
 expect 0 generate --json --temperature 3 --samples 200 -n 60 -s 1 --min-tokens 60 'Every morn'
 has_not out '"ended": "eos"'
 
-# Without -n, a long prompt must get as many tokens as fit; a larger -n must be rejected. Models with rotary positions
-# must continue beyond their trained length.
+# Without -n, generation after a long prompt must end at the maximum of the model; a larger -n must be rejected. A model
+# with rotary position embeddings must generate beyond its maximum.
 long=$(printf 'the small house %.0s' 1 2 3 4 5 6 7 8)
 expect 0 generate --json --no-eos "$long"
 [ $(($("$JSON_AT" 'prompt_ids.#' <out) + $("$JSON_AT" 'ids.#' <out))) = 96 ] || fail 'the default must use all positions'
@@ -113,34 +113,34 @@ expect 0 "$MHA" generate -m "$data/models/gemma2-tiny" --no-eos -n 200 -p 'Every
 expect 0 "$MHA" generate -m "$data/models/gemma2-tiny" -n 20 -p 'Every morn'
 has_not err 'max_position_embeddings'
 
-# Other settings of generation_config.json must be printed as options, except for options that were given.
+# A message must list the other settings of generation_config.json as options, except for options that were given.
 cp -r "$model" settings
 said() { sed -n 's|.*for its other settings, give||p' err; }
 expect 0 "$MHA" generate -m settings -n 2 x
-[ -z "$(said)" ] || fail "options of no file: $(said)"
+[ -z "$(said)" ] || fail "without generation_config.json, no options must be listed (got $(said))"
 printf '{"eos_token_id": 639, "temperature": 0.5, "repetition_penalty": 1.25, "min_new_tokens": 3, "top_p": null}' >settings/generation_config.json
 expect 0 "$MHA" generate -m settings x
-[ "$(said)" = ' --min-tokens 3 --repetition-penalty 1.25' ] || fail "of a greedy file: $(said)"
+[ "$(said)" = ' --min-tokens 3 --repetition-penalty 1.25' ] || fail "options of a config without sampling must be listed (got $(said))"
 printf '{"do_sample": true, "temperature": 0.5, "top_p": 0.9, "max_new_tokens": 7, "no_repeat_ngram_size": 2}' >settings/generation_config.json
 expect 0 "$MHA" generate -m settings x
-[ "$(said)" = ' -n 7 --no-repeat-ngram 2 --temperature 0.5 --top-k 50 --top-p 0.9' ] || fail "of a file that draws: $(said)"
+[ "$(said)" = ' -n 7 --no-repeat-ngram 2 --temperature 0.5 --top-k 50 --top-p 0.9' ] || fail "options of a config with sampling must be listed (got $(said))"
 expect 0 "$MHA" generate -m settings -n 2 --temperature 1 --top-k 3 x
-[ "$(said)" = ' --no-repeat-ngram 2 --top-p 0.9' ] || fail "beside given options: $(said)"
+[ "$(said)" = ' --no-repeat-ngram 2 --top-p 0.9' ] || fail "only options that were not given must be listed (got $(said))"
 expect 0 "$MHA" generate -m settings -q -n 2 x
-[ ! -s err ] || fail '-q talks of settings'
+[ ! -s err ] || fail '-q must suppress the list of options'
 
-# If the reader closes the pipe, or on Ctrl-C, the output so far must be kept and the program must end. timeout needs
-# --foreground: otherwise, it sends its signal twice, and a second signal ends the program immediately.
+# If the reader closes the pipe, or on Ctrl-C, the program must end, and the text printed so far must be complete. Without
+# --foreground, timeout would send the signal twice, and the second signal would end the program immediately.
 long() { timeout --foreground --preserve-status -s INT "$1" "$MHA" generate -m "$model" --no-eos -n 90 --samples 100000 --temperature 1 'Every morn'; }
 { long 60 2>err; echo $? >code; } | head -c 20 >few
-[ "$(wc -c <few)" = 20 ] || fail 'nothing for head'
+[ "$(wc -c <few)" = 20 ] || fail 'head must read 20 bytes'
 [ "$(cat code)" = 0 ] || fail "a reader that went away: exit status $(cat code)"
 status=0
 long 2 >out 2>err || status=$?
-[ $status = 130 ] || fail "Ctrl-C: wrong exit status $status"
+[ $status = 130 ] || fail "after Ctrl-C, the exit status must be 130 (got $status)"
 has out 'Every morn'
 [ -z "$(tail -c 1 out | tr -d '\n')" ] || fail 'the last line must end with a newline'
-[ ! -s err ] || fail 'talk after Ctrl-C'
+[ ! -s err ] || fail 'stderr must be empty after Ctrl-C'
 long 60 >/dev/full 2>err && fail 'a full disk must be reported as an error'
 has err 'No space left'
 
@@ -161,7 +161,7 @@ done
 refused 2 generate --stop '' text
 refused 2 generate --min-tokens 5 -n 3 text
 has err 'mha generate: --min-tokens must be at most -n (got 5 and 3)'
-# An unreadable generation_config.json must be an error; it must not be treated as absent.
+# A generation_config.json that cannot be read must be an error; it must not be treated as missing.
 mkdir odd
 cp "$model"/*.json "$model"/model.safetensors odd
 rm -f odd/generation_config.json

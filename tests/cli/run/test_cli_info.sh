@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_info.sh - `mha info` on folders and files, with hostile names.
+# test_cli_info.sh - tests `mha info` on folders, files and hostile tensor names.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -28,7 +28,7 @@ expect 0 "$MHA" prune -m "$tiny" --heads 0.0,0.1,1.0 -o uneven
 expect 0 "$MHA" info uneven
 has out '9 in total; 2 to 4 per layer'
 
-# An index of shards must count as one file, and must not name files outside its folder.
+# An index of shards that names one file must be accepted; an index that names another file or a file outside its folder must be rejected.
 mkdir shards
 for id in 1 2; do
     expect 0 "$MHA" logits -m "$here/tests/golden/data/models/gpt2-tiny" --ids $id --hidden -o shards/$id
@@ -44,7 +44,7 @@ echo '{"weight_map": {"logits": "../weights"}}' >shards/out.json
 refused 3 "$MHA" info shards/out.json
 has err 'weight_map must name files in this folder'
 
-# A file without a folder must be identified by its content, not by its name.
+# The format of a file must be identified by its contents, not by its name.
 cp "$tiny/model.safetensors" weights
 expect 0 "$MHA" info weights --json
 at format safetensors
@@ -52,7 +52,7 @@ at tensors.0.dtype F32
 expect 0 "$MHA" info weights
 has out 'embeddings.word_embeddings.weight'
 
-# Tensor names are untrusted text, which must be escaped. The header is 104 bytes long.
+# Tensor names are untrusted text and must be escaped.
 header='{"a\u001b[2J\u202e":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
 printf '%b%s\0\0\0\0' "\\0$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0" "$header" >names
 expect 0 "$MHA" info names
@@ -74,7 +74,7 @@ echo '{"model_type": "t5"}' >checkpoint/config.json
 refused 3 "$MHA" info checkpoint
 has err 'checkpoint/config.json: model_type "t5"'
 
-# If two names of one setting have different values, the config must be rejected.
+# A config in which two names of the same setting have different values must be rejected.
 mkdir two
 cp "$here"/tests/golden/data/models/gemma2-tiny/model.safetensors "$here"/tests/golden/data/models/gemma2-tiny/tokenizer.json two
 sed 's/"rope_parameters"/"rope_scaling": {"rope_type": "linear", "factor": 4.0}, &/' \
@@ -86,7 +86,7 @@ refused 3 "$MHA" info fifo
 refused 2 "$MHA" info a b
 refused 2 "$MHA" info -m "$tiny" weights
 
-# Attention-only layers: the file may contain unused tensors.
+# In a model with attention-only layers, unused tensors of the file must be ignored.
 mkdir alone
 cp "$here"/tests/golden/data/models/gpt2-tiny/model.safetensors alone
 sed 's/^{/{"mha.feed_forward": [true, false, true], /' "$here/tests/golden/data/models/gpt2-tiny/config.json" >alone/config.json
@@ -96,7 +96,7 @@ at feed_forward_per_layer.1 0
 expect 0 "$MHA" info alone
 has out 'feed-forward 0 to 192'
 
-# Prints the attention of each layer, as given by the model family or changed by "mha.attention".
+# The attention of each layer must be printed, as defined by the model family or by the config key "mha.attention".
 expect 0 "$MHA" info "$here/tests/golden/data/models/gemma2-tiny" --json
 at attention_per_layer.0.window 8
 at attention_per_layer.0.rotary true

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_logits.sh - `mha logits`: the logits must equal those of transformers, in tables, JSON and files.
+# test_cli_logits.sh - tests `mha logits`: the logits in tables, JSON and files must equal those of transformers.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -29,19 +29,20 @@ has out 'Ġsmall'
 expect 0 logits --json --top 1000 --ids 1
 at top.# 640
 
-# Compares all logits with the recorded logits.
+# Logits, hidden states and attention maps must agree with those recorded from transformers.
 if command -v python3 >/dev/null; then
     tensors() { python3 "$here/tests/cli/tensors.py" "$@"; }
     for name in gpt2-tiny gemma2-tiny bert-mlm-tiny; do
         record=$data/models/$name.safetensors
         expect 0 "$MHA" logits -m "$data/models/$name" --ids "$(tensors ids "$record" prompt/input_ids)" --hidden --attn -o $name.st
-        tensors compare 5e-5 "$record" prompt/logits $name.st logits || fail "logits of $name"
-        tensors compare 5e-5 "$record" prompt/hidden $name.st 'hidden.*' || fail "hidden states of $name"
-        tensors compare 1e-5 "$record" prompt/attn $name.st 'attn.*' || fail "maps of $name"
+        tensors compare 5e-5 "$record" prompt/logits $name.st logits || fail "$name: the logits must agree with the recorded logits"
+        tensors compare 5e-5 "$record" prompt/hidden $name.st 'hidden.*' || fail "$name: the hidden states must agree with the recorded hidden states"
+        tensors compare 1e-5 "$record" prompt/attn $name.st 'attn.*' || fail "$name: the maps must agree with the recorded maps"
     done
 fi
 
-# Files must be complete and replaced only with --force. Writing to an unwritable folder must fail.
+# A file must contain all requested tensors and must be replaced only with --force. If it cannot be written, the command
+# must fail.
 expect 0 logits --ids 17,402,264 -o plain.st
 expect 0 "$MHA" info plain.st
 has out 'logits ['
@@ -54,7 +55,7 @@ has out 'hidden.3 [1, 48]'
 refused 1 logits --ids 1 -o no/such/folder/x.st
 [ -z "$(find . -name '*.tmp*')" ] || fail 'no temporary file may remain'
 
-# A file named .npy must contain only the logits.
+# An output file with the extension .npy must contain only the logits.
 expect 0 logits --ids 17,402,264 -o both.st
 expect 0 logits --ids 17,402,264 -o plain.npy
 expect 0 "$MHA" info plain.npy
@@ -66,9 +67,9 @@ same npy st 'the logits of both formats'
 refused 2 logits --ids 1 --hidden -o x.npy
 has err .safetensors
 refused 3 "$MHA" logits -m "$data/models/bert-tiny" text -o x.npy
-[ ! -e x.npy ] || fail 'a file was written'
+[ ! -e x.npy ] || fail 'a rejected command must not write a file'
 
-# A checkpoint without an LM head must give all other results.
+# For a checkpoint without an LM head, all results except the logits must be available.
 refused 3 "$MHA" logits -m "$data/models/bert-tiny" text
 has err 'no logits'
 expect 0 "$MHA" logits -m "$data/models/bert-tiny" text --attn -o maps.st
@@ -77,7 +78,7 @@ expect 0 "$MHA" info maps.st
 has out 'attn.2'
 has_not out logits
 
-# Maps of selected heads must equal those of all heads, and statistics must equal those of the maps.
+# The maps of selected heads must equal the maps of the same heads with --attn, and the statistics must equal those computed from the maps.
 expect 0 "$MHA" logits -m "$data/models/gemma2-tiny" --ids 5,9,3,300,2,17,8,44,6,21,9,9 --heads 2.1,0.3,2.0 --stats -o some.st
 expect 0 "$MHA" logits -m "$data/models/gemma2-tiny" --ids 5,9,3,300,2,17,8,44,6,21,9,9 --attn -o all.st
 expect 0 "$MHA" info some.st
@@ -96,7 +97,7 @@ for wrong in '' 0 0. .1 '0.1,' 0.1,,0.2 0.1.2 3.0 0.4 -1.0 0.1,0.1 0.9999999999;
     refused 2 logits --ids 1 --heads "$wrong" -o x.st
 done
 
-# Ids must not require a tokenizer.
+# With --ids, no tokenizer must be required.
 mkdir mute
 cp "$model/config.json" "$model/model.safetensors" mute
 expect 0 "$MHA" logits -m mute --ids 36,402,88,287,292,77 --json

@@ -1,6 +1,5 @@
 #!/bin/sh
-# test_cli_score.sh - `mha score`: loss and log-probabilities, with one object per text that does not depend on other
-# texts or threads.
+# test_cli_score.sh - tests `mha score`: loss and log-probabilities, which must not depend on other texts or threads.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -32,7 +31,7 @@ expect 0 score --tokens 'Hello, world!' 'Goodbye'
 has out perplexity
 has out ' all '
 
-# The loss must be the mean over the tokens.
+# The loss of a text must be the negative mean of the log-probabilities of its tokens.
 expect 0 score --json 'wait for the tank'
 sed 's/.*"loss": \([0-9.]*\).*"logprobs": \[null, \([^]]*\)\].*/\1 \2/; s/,//g' out |
     awk '{ for (n = 2; n <= NF; n++) sum -= $n; d = sum / (NF - 1) - $1; exit !(d < 1e-6 && d > -1e-6) }' ||

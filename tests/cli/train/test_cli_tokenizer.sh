@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_tokenizer.sh - `mha tokenizer train`: text sources, options, the saved folder, and invalid input.
+# test_cli_tokenizer.sh - tests `mha tokenizer train`: text sources, options, the saved folder, and invalid input.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -18,7 +18,7 @@ at lines 4
 at words 26
 at bytes "$(cat one two | wc -c)"
 has err 'only 272 tokens'
-for name in tokenizer.json tokenizer_config.json special_tokens_map.json vocab.json merges.txt; do [ -s "bpe/$name" ] || fail "no $name"; done
+for name in tokenizer.json tokenizer_config.json special_tokens_map.json vocab.json merges.txt; do [ -s "bpe/$name" ] || fail "bpe/$name must exist"; done
 has bpe/merges.txt '#version: 0.2'
 expect 0 "$MHA" tokenize --json --decode -m bpe 'the head <|endoftext|> that'
 at decoded 'the head <|endoftext|> that'
@@ -33,16 +33,16 @@ at tokens.3 '<end>'
 at ids.3 6
 [ "$(sed -n 1p wp/vocab.txt)" = '[PAD]' ] || fail 'vocab.txt must begin with [PAD]'
 
-# Texts can be arguments, several files or stdin; the number of threads must have no effect.
+# The same text from files, stdin or arguments, with any number of threads, must give the same tokenizer.
 expect 0 train -q --vocab-size 290 -o more -f one two
 cmp -s bpe/tokenizer.json more/tokenizer.json || fail '-f one two must equal -f one -f two'
 cat one two >both
-train -q -t 2 --vocab-size 290 -o piped -f - <both >out 2>err || fail "stdin: $(cat err)"
+train -q -t 2 --vocab-size 290 -o piped -f - <both >out 2>err || fail "stdin must be accepted (got $(cat err))"
 cmp -s bpe/tokenizer.json piped/tokenizer.json || fail 'stdin must give the same tokenizer'
-for how in '-' ''; do # the same text after a byte order mark that arrives byte by byte
+for how in '-' ''; do # the same text after a byte order mark that is written byte by byte
     # shellcheck disable=SC2059,SC2086 # escapes, words
     { for byte in '\357' '\273' '\277'; do printf "$byte" && sleep 0.05; done && cat both; } |
-        train -q -t 2 --vocab-size 290 -o "piped$how.too" $how >out 2>err || fail "stdin: $(cat err)"
+        train -q -t 2 --vocab-size 290 -o "piped$how.too" $how >out 2>err || fail "stdin must be accepted (got $(cat err))"
     cmp -s bpe/tokenizer.json "piped$how.too/tokenizer.json" || fail "stdin must give the same tokenizer with '$how'"
 done
 expect 0 train --vocab-size 290 -o hinted one
@@ -51,7 +51,7 @@ expect 0 train -q --vocab-size 290 -o said "$(cat one)" "$(cat two)"
 expect 0 train --vocab-size 290 -o said --force 'a a a' 'b b b'
 has out 'said: 259 tokens, including 256 characters'
 
-# An existing folder must be replaced only with --force, and never if it contains an unknown file.
+# An existing folder must be replaced only with --force, and not if it contains an unknown file.
 refused 2 train -q --vocab-size 290 -o bpe -f one
 touch wp/mine
 refused 1 train -q --vocab-size 90 --type wordpiece -o wp --force -f one

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_train.sh - `mha train`: new models and checkpoints, data from texts and token files, settings from all
-# sources, interruptions.
+# test_cli_train.sh - tests `mha train`: new models and checkpoints, data from texts and token files, settings from files
+# and options, and interruptions.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -16,7 +16,7 @@ expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 expect 0 "$MHA" tokenizer train -q --vocab-size 90 --type wordpiece -o wp -f text
 small='--length 16 --batch 4 --seed 5'
 
-# Each family must train, and its folder must be an ordinary checkpoint.
+# For each family, the loss must decrease, and the output folder must be a complete checkpoint.
 for shape in gpt2:2x2x16 llama:2x2x16 qwen3:1x2x16 bert:2x2x16; do
     tokenizer=bpe
     [ $shape != bert:2x2x16 ] || tokenizer=wp
@@ -30,14 +30,13 @@ for shape in gpt2:2x2x16 llama:2x2x16 qwen3:1x2x16 bert:2x2x16; do
     awk -v a="$first" -v b="$last" 'BEGIN { exit !(b < a - 0.5) }' || fail "$shape: the loss must decrease (got $first, then $last)"
     expect 0 "$MHA" info -m "${shape%%:*}"
     for name in config.json model.safetensors tokenizer.json training.safetensors training.json training.jsonl; do
-        [ -s "${shape%%:*}/$name" ] || fail "$shape: no $name"
+        [ -s "${shape%%:*}/$name" ] || fail "$shape: $name must exist"
     done
     [ "$(wc -l <"${shape%%:*}/training.jsonl")" = 41 ] || fail "$shape: the log must have 41 lines"
 done
 expect 0 "$MHA" generate -m gpt2 -n 4 'the number'
 
-# --export must write only the model, with 2 bytes per element, and must not overwrite an existing folder.
-# shellcheck disable=SC2086
+# --export must write only the model, in bf16, and must not overwrite an existing folder. shellcheck disable=SC2086
 expect 0 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 3 $small --export alone -o kept
 expect 0 "$MHA" info -m alone --json
 at dtype bf16
@@ -47,7 +46,7 @@ expect 0 "$MHA" generate -m alone -n 4 'the number'
 refused 2 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 3 $small --export alone -o again
 has err 'alone exists'
 [ ! -e again ] || fail 'a rejected command must not start training'
-expect 0 train -q --resume -o kept --steps 5 --export-dtype f32 # keeps the settings of the checkpoint
+expect 0 train -q --resume -o kept --steps 5 --export-dtype f32 # exports to the folder of the first run
 expect 0 "$MHA" info -m alone --json
 at dtype f32
 refused 2 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --export-dtype int4 --export there -o again
@@ -64,14 +63,14 @@ same gpt2/model.safetensors threads/model.safetensors '3 threads'
 same_log gpt2 threads '3 threads'
 cmp -s gpt2/model.safetensors other/model.safetensors && fail 'another seed must give different weights'
 
-# Settings are read from a file; options on the command line must override the file.
+# Settings must be read from the file of --config; options on the command line must override them.
 cat >settings.json <<'JSON'
 {"shape": {"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 16, "n_positions": 16}, "tokenizer": "bpe",
  "file": ["text"], "steps": 7, "length": 16, "batch": 4, "seed": 5, "rate": 0.01, "recompute": true, "freeze": "*wpe.weight"}
 JSON
 expect 0 train -q --config settings.json --steps 9 --log log.csv -o both
 [ "$(wc -l <both/training.jsonl)" = 10 ] || fail '--steps must override the file'
-[ "$(sed -n 1p log.csv)" = 'step,loss,rate,norm,tokens,seconds,eval_loss,open_heads' ] || fail "log.csv begins with $(sed -n 1p log.csv)"
+[ "$(sed -n 1p log.csv)" = 'step,loss,rate,norm,tokens,seconds,eval_loss,open_heads' ] || fail "log.csv must begin with the names of its columns (got $(sed -n 1p log.csv))"
 [ "$(wc -l <log.csv)" = 11 ] || fail 'log.csv must have 11 lines'
 "$JSON_AT" settings.freeze.0 <both/training.json >out
 has out 'wpe.weight'
@@ -95,8 +94,7 @@ printf '{"model_type": "gpt2",\n "n_layer" 2}' >wrong.json
 refused 3 train --shape wrong.json --tokenizer bpe -f text -o x
 has err 'wrong.json: line 2: '
 
-# Training a checkpoint: frozen tensors must stay unchanged, other tensors must change.
-# shellcheck disable=SC2086
+# When a checkpoint is trained, tensors of --freeze must stay unchanged, and other tensors must change. shellcheck disable=SC2086
 expect 0 train -q --from gpt2 -f text --steps 2 --rate 0.01 $small --freeze '*wte.weight' --freeze '*wpe.weight' -o tuned
 refused 2 train -q --from gpt2 -f text --steps 2 --freeze '*nothing*' -o x
 has err 'must match a tensor of the model'
@@ -105,7 +103,7 @@ expect 0 train -q -m bert -f text --steps 2 -o tuned.bert
 refused 2 train -m llama --shape gpt2:1x1x8 -f text -o x
 has err '--shape must not be given with --from, which defines the shape and tokenizer'
 
-# Documents are lines, paragraphs or files. Each must end with an end-of-text token.
+# With --documents, each line, paragraph or file must be one document that ends with an end-of-text token.
 for how in line:80 paragraph:20 whole:1; do
     expect 0 train -q --documents "${how%:*}" --shape gpt2:1x1x8 --tokenizer bpe -f text --steps 1 --length 16 -o "docs.${how%:*}"
     "$JSON_AT" data.tokens <"docs.${how%:*}/training.json" >"tokens.${how%:*}"
@@ -114,10 +112,10 @@ done
 cat text text >twice
 expect 0 train -q --documents whole --shape gpt2:1x1x8 --tokenizer bpe -f text text --steps 1 --length 16 -o docs.two
 [ "$("$JSON_AT" data.tokens <docs.two/training.json)" = $((2 * $(cat tokens.whole))) ] || fail 'two files must be read as two documents'
-for old in lines:line blank:paragraph; do # names used by the first version, which training.json may contain
+for old in lines:line blank:paragraph; do # names of the first version, which a training.json may contain
     printf '{"documents": "%s"}' "${old%:*}" >old.json
     expect 0 train -q --config old.json --shape gpt2:1x1x8 --tokenizer bpe -f text --steps 1 --length 16 -o docs.old --force
-    [ "$("$JSON_AT" data.tokens <docs.old/training.json)" = "$(cat "tokens.${old#*:}")" ] || fail "--documents ${old%:*} must have the same meaning"
+    [ "$("$JSON_AT" data.tokens <docs.old/training.json)" = "$(cat "tokens.${old#*:}")" ] || fail "documents ${old%:*} must mean ${old#*:}"
 done
 expect 0 train --shape gpt2:1x1x8 --tokenizer bpe -f text --steps 1 --length 16 -o docs.line --force
 has err 'text: skipped 20 blank lines'
@@ -129,8 +127,8 @@ expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f marked --steps 1 --lengt
 cat text | "$MHA" train -t 1 -q --shape gpt2:1x1x8 --tokenizer bpe --steps 1 --length 16 -o docs.piped >out 2>err || fail 'a pipe must be read'
 [ "$("$JSON_AT" data.digest <docs.piped/training.json)" = "$("$JSON_AT" data.digest <docs.line/training.json)" ] || fail 'data from a pipe must be the same'
 
-# After a signal, the run must finish its step, save a checkpoint and report how to continue. The resumed run must equal
-# an uninterrupted run.
+# After a signal, the run must complete its step, save a checkpoint, and print the command that resumes it. The resumed
+# run must equal an uninterrupted run.
 # shellcheck disable=SC2086
 set -- --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 400 --save-every 50 $small
 expect 0 train -q "$@" -o whole
@@ -140,17 +138,17 @@ while [ ! -s stopped/training.jsonl ] || [ "$(wc -l <stopped/training.jsonl 2>/d
 kill -TERM $victim
 wait $victim
 status=$?
-[ $status = 143 ] || fail "SIGTERM: exit $status"
+[ $status = 143 ] || fail "after SIGTERM, the exit status must be 143 (got $status)"
 [ ! -s out ] || fail 'a stopped training run must not print a result'
 has err 'continue with mha train --resume -o stopped'
-(cd / && "$MHA" train -q -t 1 --resume -o "$work/stopped") >out 2>err || fail "--resume: $(cat err)"
+(cd / && "$MHA" train -q -t 1 --resume -o "$work/stopped") >out 2>err || fail "--resume must succeed in another current folder (got $(cat err))"
 same whole/model.safetensors stopped/model.safetensors SIGTERM
 same whole/training.safetensors stopped/training.safetensors SIGTERM
 same_log whole stopped SIGTERM
 expect 0 train -q --json --resume -o stopped
 at steps 400
-same whole/model.safetensors stopped/model.safetensors 'the resumed run must have steps left'
-# Changed data must be accepted only if given again; more steps must always be accepted.
+same whole/model.safetensors stopped/model.safetensors 'the resumed and the uninterrupted run'
+# Changed data must be accepted only if -f is given again; a larger number of steps must always be accepted.
 cp text moved
 expect 0 train -q --resume -o stopped --steps 401
 echo 'another line' >>text
@@ -158,7 +156,7 @@ refused 3 train --resume -o stopped --steps 402
 has err 'data changed since the checkpoint'
 expect 0 train --resume -o stopped --steps 402 -f text
 has err 'data changed: results will differ'
-# A settings file must be able to give the data, like the command line.
+# The data may also be given again by a settings file.
 echo 'one more' >>text
 refused 3 train --resume -o stopped --steps 403
 printf '{"file": "text"}' >named.json
@@ -171,7 +169,7 @@ has err 'stopped/training.jsonl: line 2 must be the record of a step; repair the
 printf '{"step":0,"tokens":0,"seconds":0}\n' >stopped/training.jsonl
 refused 3 train --resume -o stopped --steps 404
 has err 'training.jsonl: must contain the records up to step 403 (the log ends earlier); repair the log, or move it away'
-# If the log is missing, only the curve is lost: the weights must equal those of a run with a complete log.
+# If the log is missing, a new log must begin, and the weights must equal those of a run with a complete log.
 cp -r stopped logless
 rm logless/training.jsonl
 expect 0 train --resume -o logless
@@ -186,8 +184,8 @@ expect 0 train -q --resume -o stopped --steps 406
 same stopped/model.safetensors logless/model.safetensors 'without its log'
 mv moved text
 
-# The checkpoint must define the model, and other changes must be reported. Two signals in succession must leave a
-# complete checkpoint.
+# On resume, the checkpoint must define the model, and changes of other settings must be reported. After two signals in
+# succession, the checkpoint must be complete.
 expect 0 train --resume -o gpt2 --shape gpt2:9x9x9 --steps 41 --batch 5
 has err 'ignoring shape: the checkpoint defines the model'
 has err 'batch is now 5, was 4'
@@ -199,15 +197,15 @@ kill -TERM $victim
 kill -TERM $victim 2>/dev/null
 wait $victim
 status=$?
-[ $status = 143 ] || fail "two signals: wrong exit status $status"
+[ $status = 143 ] || fail "after two signals, the exit status must be 143 (got $status)"
 expect 0 "$MHA" info -m gpt2
 
-# Reads text from stdin.
-train -q --shape gpt2:1x1x8 --tokenizer bpe -f - --length 16 --steps 2 -o stdin <text >out 2>err || fail "stdin: $(cat err)"
+# Text from stdin must give the same model as text from a file.
+train -q --shape gpt2:1x1x8 --tokenizer bpe -f - --length 16 --steps 2 -o stdin <text >out 2>err || fail "stdin must be accepted (got $(cat err))"
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 2 -o file
 same stdin/model.safetensors file/model.safetensors stdin
 
-# If a value is not finite, the error must name the step and the layer, and the last checkpoint must be kept.
+# If a result is not finite, the error must name the step and the layer, and the last checkpoint must be kept.
 refused 1 train --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 50 --rate 1e6 --clip 0 --save-every 2 --length 16 -o nan
 has err 'step '
 has err 'layer'
@@ -224,7 +222,7 @@ for options in '--resume --steps 5000' '--shape gpt2:1x1x8 --tokenizer bpe -f te
     has err 'a symbolic link'
 done
 
-# Rejects an existing folder, usage errors and invalid data.
+# An existing folder, usage errors and invalid data must be rejected.
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text -o gpt2
 has err '--resume continues it'
 mkdir mine
@@ -259,11 +257,11 @@ refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f nowhere -o x
 : >empty
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f empty -o x
 has err 'empty: the data must have at least 2 tokens (got 0)'
-echo 'too short' >short # for a sequence of the default length; the text is one shorter sequence
+echo 'too short' >short # shorter than --length, which is then reduced to the text
 expect 0 train --shape gpt2:1x1x8 --tokenizer bpe -f short -o shortened
 short=$("$JSON_AT" data.tokens <shortened/training.json)
 has err "using --length $short instead of 128: the data has only $short tokens"
-[ "$("$JSON_AT" settings.length <shortened/training.json)" = "$short" ] || fail 'the sequence length must be that of the text'
+[ "$("$JSON_AT" settings.length <shortened/training.json)" = "$short" ] || fail 'the sequence length must be the length of the text'
 expect 0 train --resume --steps 2 -o shortened
 expect 0 train -q -m bert -f short --steps 1 -o shortened.bert
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f text --length 64 --eval short -o x
@@ -271,7 +269,7 @@ has err 'short: the data must have at least 64 tokens'
 printf 'one\ntwo \377\n' >broken
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f broken -o x
 has err 'broken: line 2: '
-# Input must not be dropped silently: a line that is too long must be rejected before memory is exhausted.
+# A line that is too long must be rejected before memory is exhausted; it must not be skipped.
 cp text endless
 truncate -s +600M endless
 cat text >>endless
@@ -281,7 +279,7 @@ rm endless
 refused 3 train --from "$tiny" -f text -o x
 has err 'no language-model head'
 
-# Token files: raw, with the header of llm.c, and .npy. The error for an invalid id must name its position.
+# Files of token ids: raw, with the header of llm.c, and .npy. The error for an invalid id must name its index.
 i=0
 while [ $i -lt 200 ]; do
     # shellcheck disable=SC2059 # octal escapes

@@ -1,13 +1,13 @@
 #!/bin/sh
-# test_cli_train_dropout.sh - `mha train --dropout` and `--dtype bf16`: the effect of each option, and results that do
-# not depend on threads and interruptions.
+# test_cli_train_dropout.sh - tests `mha train --dropout` and `--dtype bf16`: each option must have an effect, and results
+# must not depend on threads or interruptions.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 seq 1 60 | sed 's/.*/the number & comes before others, and after it some number waits/' >text
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 
-# learn FOLDER OPTION...: trains for $steps steps.
+# learn FOLDER OPTION...: trains for $steps steps and writes to FOLDER.
 threads=1 seed=3 steps=12
 learn() {
     to=$1
@@ -38,14 +38,14 @@ learn other --dropout 0.2
 seed=3
 differ all other '--seed'
 
-# The held-out loss must be measured without dropout: at step 0, it depends only on the weights.
+# The held-out loss must be measured without dropout, so at step 0 it must not depend on --dropout.
 learn measured --eval-share 0.2 --eval-every 12
 sed -n 1p measured/training.jsonl | "$JSON_AT" eval_loss >before
 learn dropped --eval-share 0.2 --eval-every 12 --dropout 0.5
 sed -n 1p dropped/training.jsonl | "$JSON_AT" eval_loss >after
 same before after 'loss on held-out text'
 
-# Results must be bitwise identical for any threads and after an interruption, in f32 and bf16.
+# In f32 and bf16, results must be bitwise identical for any number of threads and after an interruption.
 for dtype in f32 bf16; do
     options="--dtype $dtype --dropout 0.1 --accumulate 2"
     # shellcheck disable=SC2086 # options

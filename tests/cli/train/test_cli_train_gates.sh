@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_train_gates.sh - `mha train --gates`: gates that close heads down to a given number; saving, resuming and
-# pruning.
+# test_cli_train_gates.sh - tests `mha train --gates`: gates must close all but a given number of heads; also saving,
+# resuming and pruning.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -10,14 +10,14 @@ counting 80 >text
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 expect 0 train -q --shape gpt2:2x4x32 --tokenizer bpe -f text --steps 30 --rate 0.01 --length 16 --batch 4 -o base
 
-# Gates must close 5 of 8 heads within a quarter of the steps, as recorded in the log. The weights must be frozen during
-# this time.
+# Gates must close 5 of 8 heads in the first quarter of the steps, in which the weights must be frozen; the log must
+# record the number of open heads.
 gates='--length 16 --batch 4 --steps 30'
 # shellcheck disable=SC2086 # options
 expect 0 train -q --json --from base -f text $gates --gates l0 --heads 3 --eval-share 0.1 -o pruned
 at heads 3
 closed=$(sed 's/.*"gates": *//' out | tr -dc '01.,' | tr ',' '\n' | grep -c '^0\.0*$')
-[ "$closed" = 5 ] || fail "$closed gates are 0, not 5: $(cat out)"
+[ "$closed" = 5 ] || fail "5 gates must be 0 (got $closed: $(cat out))"
 "$JSON_AT" settings.gates_end <pruned/training.json >out
 has out 7
 [ "$(sed -n 8p pruned/training.jsonl | "$JSON_AT" rate)" = 0.0 ] || fail 'weights must not be trained before the gates are frozen'
@@ -25,18 +25,18 @@ has out 7
 [ "$(sed -n 31p pruned/training.jsonl | "$JSON_AT" open_heads)" = 3.0 ] || fail "the last step must have 3 open heads: $(tail -n 1 pruned/training.jsonl)"
 [ "$(sed -n 2p pruned/training.jsonl | "$JSON_AT" open_heads | cut -c 1)" = 7 ] || fail 'the first step must have 7 open heads'
 
-# The text output must have a line per layer, with a dot for each closed head. Pruning the closed heads must not change
+# The text output must have one line per layer, with a dot for each closed head. Pruning the closed heads must not change
 # the loss.
 # shellcheck disable=SC2086
 expect 0 train -q --from base -f text $gates --gates l0 --heads 3 -o again
 has out '3 heads open'
-[ "$(grep -c '^layer [01]  ' out)" = 2 ] || fail "no two layers: $(cat out)"
+[ "$(grep -c '^layer [01]  ' out)" = 2 ] || fail "the output must have a line for each of 2 layers (got $(cat out))"
 list=$(sed -n 's/^layer \([01]\)  */\1 /p' out | awk '{ for (h = 2; h <= NF; h++) if ($h == ".") printf "%s%d.%d", n++ ? "," : "", $1, h - 2 }')
 expect 0 "$MHA" prune -q --json -m again --heads "$list" -o small -f text
 at heads.1 3
 cp out judged
 awk -v a="$("$JSON_AT" quality.loss.0 <judged)" -v b="$("$JSON_AT" quality.loss.1 <judged)" 'BEGIN { exit !(a > 0 && a - b < 1e-6 && b - a < 1e-6) }' ||
-    fail "removing closed heads changes the loss: $(cat judged)"
+    fail "pruning closed heads must not change the loss (got $(cat judged))"
 
 # A resumed run must equal an uninterrupted run, even if it was interrupted before the gates were frozen or its folder
 # was renamed.
@@ -47,7 +47,7 @@ expect 0 train -q --resume --keep 0 -o part
 same part/model.safetensors straight/model.safetensors 'resumed'
 same part/training.safetensors straight/training.safetensors 'resumed'
 
-# Frozen gates must keep their settings; more steps must not change the step at which gates were frozen.
+# After the gates are frozen, their settings must not change, and more steps must not change the step at which they were frozen.
 expect 0 train --json --resume --heads 6 --gates-end 31 --steps 32 -o part
 has err 'the gates were frozen after step 20'
 has_not err 'heads is now'

@@ -6,14 +6,14 @@ set -u
 . "$PWD/tests/cli/lib.sh"
 train() { "$MHA" train -q -t 1 "$@"; }
 new() { train --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 "$@"; }
-# unchanged FOLDER: the folder must equal its copy FOLDER.before.
-unchanged() { diff -r "$1" "$1.before" >differences || fail "$1 has changed: $(cat differences)"; }
+# unchanged FOLDER: FOLDER must equal its copy FOLDER.before.
+unchanged() { diff -r "$1" "$1.before" >differences || fail "$1 must not change (got $(cat differences))"; }
 
 counting 60 >text
 cp text text.before
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 
-# --export must keep existing files, except an earlier export of the same run.
+# --export must not replace existing files, except for an earlier export of the same run.
 expect 0 new --steps 3 -o P
 expect 0 new --steps 3 -o Q
 expect 0 new --steps 3 -o R --export alone
@@ -27,7 +27,7 @@ expect 0 train --resume -o R --steps 4
 expect 0 train --resume -o R --steps 5 --export alone
 expect 0 "$MHA" info -m alone
 
-# The export must not be in the training folder or in a model that the run reads, under any name.
+# The folder of --export must not be in the training folder or in a model that the run reads, whatever name it is given by.
 ln -s Q link
 for place in Q Q/ ./Q link Q/sub; do
     refused 2 train --resume --force -o Q --steps 4 --export "$place"
@@ -80,8 +80,8 @@ expect 0 train --resume -o R --steps 7
 [ "$(wc -l <R.csv)" = 9 ] || fail "R.csv has $(wc -l <R.csv) lines"
 expect 0 train --resume -o R --steps 8 --log notes --force
 [ "$(wc -l <notes)" = 9 ] || fail "notes has $(wc -l <notes) lines"
-# training.json may be forged, so its file names are not trusted. A log must be recognized by its records, an export by
-# its marker.
+# The file names in training.json are not trusted, because the file may have been forged: a log must be recognized by its
+# records, an export by its marker.
 tamper() { sed "s|\"$1\": *\"[^\"]*\"|\"$1\": \"$2\"|" R/training.json >changed && mv changed R/training.json; }
 cp notes rows.csv && cp notes rows.csv.before # records of this run, in another format
 echo precious >precious.csv && cp precious.csv precious.csv.before
@@ -100,7 +100,7 @@ unchanged model
 tamper export alone
 expect 0 train --resume -o R --steps 9
 [ "$(wc -l <notes)" = 10 ] || fail "notes has $(wc -l <notes) lines"
-head -n 3 notes >short && mv short notes # as if the run had been killed early
+head -n 3 notes >short && mv short notes # the log of a run that was killed earlier
 expect 0 train --resume -o R --steps 10
 [ "$(wc -l <notes)" = 11 ] || fail "notes has $(wc -l <notes) lines"
 
@@ -110,7 +110,7 @@ refused 1 train --shape llama:2x2x16 --tokenizer bpe -f text --length 16 --rate 
 has err 'step 4: the loss of batch 1 is nan; the first non-finite result is the output of layer 0'
 expect 0 "$MHA" generate -m apart -n 4 'the number'
 
-# Only one training run must write a folder at a time; the lock of a killed run must be ignored.
+# Only one training run at a time may write to a folder; the lock of a killed run must be ignored.
 "$MHA" train -q -t 1 --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 1000000 --warmup 0 -o busy >out 2>err &
 victim=$!
 while [ ! -s busy/training.jsonl ]; do sleep 0.01; done
@@ -124,7 +124,7 @@ wait $victim 2>/dev/null
 expect 0 train --resume -o busy --steps 2
 [ ! -e .busy.lock ] || fail 'a completed training run must remove its lock file'
 
-# Outputs that cannot be saved must be reported before the first step.
+# If an output cannot be saved, the run must fail before the first step.
 mkdir full
 touch Q/mine full/thing
 cp Q/training.jsonl lines
@@ -140,8 +140,8 @@ refused 1 new --steps 3 -o fresh --export notes --force
 has err 'it is a file'
 [ ! -e fresh ] || fail 'a rejected command must not start training'
 
-# --keep must remove only its own checkpoints, but no other files and no training run that was continued in a
-# checkpoint.
+# --keep must remove only checkpoints of this run; other files, and a checkpoint from which another run was resumed, must
+# be kept.
 expect 0 new --steps 3 --save-every 1 --keep 2 -o row
 expect 0 train --resume -o row.step-1 --steps 2 --keep 0
 touch row.step-2/notes.txt
@@ -156,7 +156,7 @@ expect 0 new --steps 3 --save-every 1 --keep 2 -o row --force
 expect 0 "$MHA" info -m row.step-1
 [ "$(echo row.step-*)" = 'row.step-1 row.step-2' ] || fail "kept: $(echo row.step-*)"
 
-# --force must replace a run only after the first checkpoint: a command that fails earlier must delete nothing.
+# --force must replace a run only at the first checkpoint of the new run; a command that fails earlier must not delete any file.
 expect 0 new --steps 4 --save-every 1 --keep 2 -o again
 touch again/notes.txt
 refused 1 new --steps 3 --keep 2 -o again --force
@@ -166,14 +166,14 @@ cp -r again again.before
 refused 1 new --steps 3 --keep 2 -o again --force --log nowhere/log.csv
 has err 'nowhere'
 unchanged again
-[ "$(echo again.step-*)" = 'again.step-2 again.step-3' ] || fail "a refused command leaves $(echo again.step-*)"
-# Temporary files of a killed process with the same id must be ignored, because process ids repeat in containers.
+[ "$(echo again.step-*)" = 'again.step-2 again.step-3' ] || fail "a rejected command must keep again.step-2 and again.step-3 (got $(echo again.step-*))"
+# Temporary files of a killed process with the same process id must not cause an error: process ids repeat in containers.
 expect 0 sh -c 'mkdir .again.tmp.$$ && touch .again.tmp.$$/part && exec "$@"' sh "$MHA" train -q -t 1 --shape gpt2:1x1x8 \
     --tokenizer bpe -f text --length 16 --steps 1 --keep 2 -o again --force
 leftovers=$(find . -name '.again.*' -o -name 'again.step-*')
 [ -z "$leftovers" ] || fail "left behind: $leftovers"
 
-# An existing folder with the name of a kept checkpoint must stay, and must be reported once.
+# An existing folder with the name of a checkpoint of --keep must not be replaced, and must be reported once.
 expect 0 new --steps 2 --save-every 1 --keep 1 -o told
 mkdir told.step-2
 touch told.step-2/mine
@@ -181,7 +181,7 @@ expect 0 "$MHA" train -t 1 --resume -o told --steps 3
 [ "$(grep -c 'not removing told.step-2' err)" = 1 ] || fail "must be reported once: $(cat err)"
 [ "$(echo told.step-2/*)" = told.step-2/mine ] || fail "told.step-2 contains $(echo told.step-2/*)"
 
-# A trailing slash must have no effect; a name must leave space for suffixes.
+# A trailing slash must have no effect. A folder name that leaves too few bytes for suffixes must be rejected.
 ln -s Q slashed
 refused 2 train --resume -o slashed/ --steps 4
 has err 'slashed/ must not be a symbolic link'
@@ -198,7 +198,7 @@ long=$(printf '%0223d' 0)
 expect 0 new --steps 3 --save-every 1 --keep 1 -o "$long"
 expect 0 "$MHA" info -m "$long.step-2"
 
-# A folder that is not writable must be reported before the data are read.
+# If the folder cannot be written, the run must fail before it reads the data.
 mkdir plain
 touch plain/mine
 for place in nowhere/new plain; do
@@ -207,8 +207,7 @@ for place in nowhere/new plain; do
     has_not err 'missing'
 done
 
-# After a kill between two renames, the old folder must be deleted if the new folder exists; otherwise, it must be
-# restored.
+# After a kill between two renames, the old folder must be deleted if the new folder exists, and otherwise be restored.
 cp -r Q twice
 cp -r Q .twice.old.77
 expect 0 train --resume -o twice --steps 5
@@ -217,14 +216,14 @@ cp -r Q .twice.old.99999999
 mv twice .twice.old.7
 refused 2 new --steps 3 -o twice
 has err '--resume continues it'
-[ ! -e twice ] || fail 'must not start a new run if an earlier run can be restored'
+[ ! -e twice ] || fail 'a new run must not start if an earlier run can be restored'
 expect 0 "$MHA" train -t 1 --resume -o twice --steps 6
 has err 'restored twice from .twice.old.7:'
 has_not err 'step 4 of 6'
 [ "$(wc -l <twice/training.jsonl)" = 7 ] || fail 'the run must restore the latest of two folders'
 leftovers=$(find . -name '.twice.*')
 [ -z "$leftovers" ] || fail "left behind: $leftovers"
-# If a lock cannot be removed, the run must fail, but the model must be complete.
+# If the lock file cannot be removed, the run must fail, but the model must be complete.
 mkfifo pipe
 train --shape gpt2:1x1x8 --tokenizer bpe -f - --length 16 --steps 1 -o locked <pipe >out 2>err &
 exec 3>pipe

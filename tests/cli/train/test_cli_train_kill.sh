@@ -1,11 +1,11 @@
 #!/bin/sh
-# test_cli_train_kill.sh - a training run that is killed twenty times while it writes checkpoints and resumed each time
-# must be bitwise identical to an uninterrupted run: weights, optimizer state, and log except for seconds.
+# test_cli_train_kill.sh - a training run that is killed twenty times while it writes checkpoints, and resumed each time,
+# must be bitwise identical to an uninterrupted run: weights, optimizer state, and the log except for seconds.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
-# The text is small, with a checkpoint after every step, so that most kills interrupt the writing of a checkpoint.
+# The text is small and every step saves a checkpoint, so that most kills occur while a checkpoint is written.
 counting 60 >text
 expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o tok -f text
 set -- --shape gpt2:2x2x16 --tokenizer tok -f text --length 16 --batch 2 --steps 120 --save-every 1 --keep 2 \
@@ -30,9 +30,9 @@ while [ $kills -lt 20 ] && [ $rounds -lt 200 ]; do
     status=$?
     [ $status = 137 ] || [ $status = 0 ] || fail "round $rounds: exit $status: $(cat err)"
     for name in .killed.tmp.*; do [ ! -e "$name" ] || half=$((half + 1)); done
-    # Before the first checkpoint, the folder may be missing; afterwards, it must always be complete.
-    [ ! -e killed ] || "$MHA" info -m killed >out 2>err || fail "round $rounds: no whole checkpoint: $(cat err)"
-    if [ $status = 0 ]; then # the run was complete, so the test starts another run
+    # The folder may be missing before the first checkpoint; if it exists, it must be a complete checkpoint.
+    [ ! -e killed ] || "$MHA" info -m killed >out 2>err || fail "round $rounds: the checkpoint must be complete (got $(cat err))"
+    if [ $status = 0 ]; then # the run is complete, so the test starts a new run
         same whole/model.safetensors killed/model.safetensors "seed $seed"
         rm -rf killed killed.step-*
     fi

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_train_log.sh - the log of a resumed training run, which must be truncated after the checkpoint's step and
-# continued, or rejected.
+# test_cli_train_log.sh - when a training run is resumed, its log must be truncated after the step of the checkpoint and
+# continued, or, if it is invalid, rejected.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -11,24 +11,24 @@ expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 4 --sample the --sample-every 2 --sample-tokens 3 \
     -o base
 log=base/training.jsonl
-lines() { [ "$(wc -l <"$1")" = "$2" ] || fail "$3: $1 has $(wc -l <"$1") lines, not $2"; }
-# again FOLDER: makes a new copy of the checkpoint of step 4.
+lines() { [ "$(wc -l <"$1")" = "$2" ] || fail "$3: $1 must have $2 lines (got $(wc -l <"$1"))"; }
+# again FOLDER: replaces FOLDER with a copy of the checkpoint at step 4.
 again() {
     rm -rf "$1"
     cp -r base "$1"
 }
 
-# Records up to the checkpoint must be kept byte for byte; later records and incomplete lines must be removed.
+# Records up to the step of the checkpoint must be bitwise identical; later records and incomplete lines must be removed.
 again cut
 printf '{"step":5,"loss":3,"tokens":640,"seconds":1}\n{"step":6,"lo' >>cut/training.jsonl
 expect 0 train -q --resume -o cut
-same $log cut/training.jsonl 'the resumed run must have steps left'
+same $log cut/training.jsonl 'the log before and after'
 printf '{"step":5' >>cut/training.jsonl
 expect 0 train -q --resume -o cut --steps 6
 lines cut/training.jsonl 7 'two more steps'
 head -n 5 cut/training.jsonl >five
-same $log five 'the lines before'
-# A user may edit the log, removing the last newline and inserting spaces.
+same $log five 'the records before the checkpoint'
+# A log that a user has edited, without the last newline and with additional spaces, must be continued.
 again edited
 head -c -1 $log | sed 's/,"loss"/, "loss"/' >edited/training.jsonl
 cp edited/training.jsonl before
@@ -40,15 +40,15 @@ lines edited/training.jsonl 6 'one more step'
 head -n 5 edited/training.jsonl >five
 same before five 'an edited log, continued'
 
-# Temporary files of a killed run with the same process id must be ignored, because process ids repeat in containers.
+# Temporary files of a killed run with the same process id must not cause an error: process ids repeat in containers.
 again left
-# shellcheck disable=SC2016 # the shell that becomes the program
+# shellcheck disable=SC2016 # the inner shell expands $$ and becomes the program
 expect 0 sh -c 'touch left/training.jsonl.tmp.$$ logged.jsonl.tmp.$$; exec "$MHA" train -q -t 1 --resume -o left --steps 6 --log logged.jsonl'
 same left/training.jsonl logged.jsonl 'with leftover temporary files'
-[ "$(echo left/*.tmp.*)" = 'left/*.tmp.*' ] || fail "still there: $(echo left/*.tmp.*)"
+[ "$(echo left/*.tmp.*)" = 'left/*.tmp.*' ] || fail "temporary files must be removed (got $(echo left/*.tmp.*))"
 
-# A new --log file must start with all records. Another file must be replaced only with --force, and links must not be
-# followed.
+# A new file of --log must begin with the records of all previous steps. An existing file must be replaced only with
+# --force, and symbolic links must not be followed.
 again copied
 echo 'not a log' >log.csv
 ln -s log.csv link.csv
@@ -64,7 +64,7 @@ expect 0 train -q --resume -o copied --steps 6
 lines log.csv 8 'the log must have a header and steps 0 to 6'
 [ "$(grep -c step log.csv)" = 1 ] || fail 'the log must not have a header in the middle'
 
-# A log that cannot be written must be skipped until the next checkpoint; a link must never be followed.
+# If the log is a symbolic link, it must not be followed: steps must not be logged until the next checkpoint replaces the log.
 again linked
 mv linked/training.jsonl elsewhere
 cp elsewhere before
@@ -74,7 +74,7 @@ has err 'linked/training.jsonl: cannot open the log: Too many levels of symbolic
 same elsewhere before 'the target of the link'
 lines linked/training.jsonl 7 'after the next checkpoint'
 
-# Rejects counters that would overflow, invalid bytes, and a line longer than any record.
+# Counters that would overflow, invalid bytes, and a line longer than any record must be rejected.
 number() {
     again wrong
     sed "\$s/\"tokens\":[0-9]*/\"tokens\":$1/" $log >wrong/training.jsonl
@@ -106,7 +106,7 @@ if lives_with_little; then
 fi
 refused 3 train --resume -o wrong --steps 5
 has err 'wrong/training.jsonl: line 3 must be the record of a step'
-# A FIFO in the folder must be rejected without waiting for its writer.
+# A FIFO in the folder must be rejected without waiting for a writer.
 for name in training.json training.jsonl; do
     again piped
     rm piped/$name

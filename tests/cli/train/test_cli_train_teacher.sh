@@ -1,11 +1,11 @@
 #!/bin/sh
-# test_cli_train_teacher.sh - `mha train --teacher`: distillation of a pruned model from its original. Decoders are
-# trained on distributions and labels, encoders without logits on hidden states, with each text as a sequence.
+# test_cli_train_teacher.sh - tests `mha train --teacher`: distillation of a pruned model from the unpruned model.
+# Decoders are trained on the logits of the teacher and on labels, encoders without logits on hidden states.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 train() { "$MHA" train -t 1 "$@"; }
-below() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b) }' || fail "$3: $1, not below $2"; }
+below() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b) }' || fail "$3 must be below $2 (got $1)"; }
 step() { sed -n "$(($2 + 1))p" "$1/training.jsonl" | "$JSON_AT" "$3"; }
 
 counting 80 >text
@@ -13,15 +13,15 @@ expect 0 "$MHA" tokenizer train -q --vocab-size 300 -o bpe -f text
 expect 0 train -q --shape gpt2:2x4x32 --tokenizer bpe -f text --steps 40 --rate 0.01 --length 16 --batch 4 -o whole
 expect 0 "$MHA" prune -q -m whole --heads 0.1,0.2,1.0 -o pruned -f text
 
-# For a decoder, labels and the teacher's distribution must have equal weight, at temperature 2. The settings must be
-# saved.
+# For a decoder, the defaults must be equal weights of labels and the teacher's logits, and temperature 2. The settings
+# must be saved.
 any='--length 16 --batch 4 --rate 0.01'
 small="$any --steps 40"
 # shellcheck disable=SC2086 # options
 expect 0 train -q --json --from pruned --teacher whole -f text $small --eval-share 0.1 -o mended
 at perplexity null
 [ "$("$JSON_AT" eval_loss <out)" = "$(step mended 40 eval_loss)" ] || fail 'the result and the log must have the same loss'
-below "$(step mended 40 eval_loss)" "$(step mended 0 eval_loss)" 'mended'
+below "$(step mended 40 eval_loss)" "$(step mended 0 eval_loss)" 'the held-out loss after training'
 "$JSON_AT" settings.label_weight <mended/training.json >out
 has out 0.5
 "$JSON_AT" settings.teacher_temperature <mended/training.json >out
@@ -30,18 +30,16 @@ has out 2
 has out "$work/whole"
 expect 0 "$MHA" info -m mended
 
-# With the teacher only, the loss must decrease; it must be zero for a model that is its own teacher.
-# shellcheck disable=SC2086
+# Without labels, the loss must decrease, and must be 0 for a model that is its own teacher. shellcheck disable=SC2086
 expect 0 train -q --from pruned --teacher whole --logit-weight 1 -f text $small -o alike
-below "$(step alike 40 loss)" 0.1 'divergence'
-below "$(step alike 40 loss)" "$(step alike 1 loss)" 'divergence'
+below "$(step alike 40 loss)" 0.1 'the loss after 40 steps'
+below "$(step alike 40 loss)" "$(step alike 1 loss)" 'the loss after 40 steps'
 # shellcheck disable=SC2086
 expect 0 train -q --from whole --teacher whole --logit-weight 1 --state-weight 1 --text-weight 1 -f text $small --decay 0 -o itself
-[ "$(step itself 1 loss)" = 0.0 ] || fail "the loss between a model and its copy is not zero: $(step itself 1 loss)"
-[ "$(step itself 40 norm)" = 0.0 ] || fail 'the gradient of a model with its copy as teacher must be zero'
+[ "$(step itself 1 loss)" = 0.0 ] || fail "the loss of a model that is its own teacher must be 0 (got $(step itself 1 loss))"
+[ "$(step itself 40 norm)" = 0.0 ] || fail 'the gradient of a model that is its own teacher must be 0'
 
-# A resumed run must equal an uninterrupted run, and must find the teacher's folder from any current folder.
-# shellcheck disable=SC2086
+# A resumed run must equal an uninterrupted run, and must find the folder of the teacher from any current folder. shellcheck disable=SC2086
 expect 0 train -q --from pruned --teacher whole -f text $any --steps 30 --schedule constant --warmup 0 -o straight
 # shellcheck disable=SC2086
 expect 0 train -q --from pruned --teacher whole -f text $any --steps 12 --schedule constant --warmup 0 -o part
@@ -52,7 +50,7 @@ cd .. || exit 1
 same part/model.safetensors straight/model.safetensors 'resumed'
 same part/training.safetensors straight/training.safetensors 'resumed'
 
-# The teacher must be that of the checkpoint or be given again; it must not be the output folder.
+# On resume, a teacher that has changed must be accepted only if --teacher is given. The teacher must not be the output folder.
 cp -r whole by
 for name in by by/ ./by; do
     refused 2 train --from pruned --teacher "$name" -f text --steps 4 -o by --force
@@ -73,7 +71,7 @@ mv altered by/config.json
 refused 3 train --resume --steps 6 -o pupil
 has err 'by differs from the teacher of the checkpoint'
 
-# The sequence length must be limited to the length that the teacher accepts.
+# The sequence length must be at most the maximum of the teacher, which must limit the default.
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 8 --steps 1 -o brief
 refused 2 train --from pruned --teacher brief --length 16 -f text --steps 1 -o x
 has err '--length must be at most the 8 tokens of the teacher (got 16)'
@@ -81,8 +79,8 @@ expect 0 train -q --from pruned --teacher brief -f text --steps 1 -o limited
 "$JSON_AT" settings.length <limited/training.json >out
 has out 8
 
-# An encoder without logits must be trained on hidden states of texts of any length, without a mask token. The result
-# must be closer to the teacher.
+# An encoder without logits must be trained on the hidden states of texts of any length, without masked tokens, and must
+# then be closer to the teacher.
 encoder=$data/models/bert-tiny
 head -n 24 text >lines
 expect 0 "$MHA" prune -q -m "$encoder" --heads 0.0,1.1 -o small -f lines
@@ -95,7 +93,7 @@ if [ "$tokens" -ge $((40 * 4 * 64)) ] || [ "$tokens" -lt $((40 * 4 * 3)) ]; then
 expect 0 "$MHA" diff --json -m "$encoder" -m small -f text
 before=$("$JSON_AT" texts.mean_cosine <out)
 expect 0 "$MHA" diff --json -m "$encoder" -m near -f text
-below "$before" "$("$JSON_AT" texts.mean_cosine <out)" 'cosine'
+below "$before" "$("$JSON_AT" texts.mean_cosine <out)" 'the cosine similarity before training'
 expect 0 train --from small --teacher "$encoder" --text-weight 1 -f lines --steps 2 --length 5 -o cut
 has err '24 of 24 texts are longer than --length 5 and are truncated'
 expect 0 "$MHA" embed -m near 'the number 5'
