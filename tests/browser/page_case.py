@@ -11,10 +11,10 @@ CONTRAST = """
 const light = (c) => { const v = c.map((x) => (x / 255 <= .04045 ? x / 255 / 12.92 : ((x / 255 + .055) / 1.055) ** 2.4));
   return .2126 * v[0] + .7152 * v[1] + .0722 * v[2]; };
 const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
-const parse = (text) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1); return
-[...canvas.getImageData(0, 0, 1, 1).data]; }; const behind = (e) => { for (; e; e = e.parentElement) { const c =
-parse(getComputedStyle(e).backgroundColor); if (c[3] === 255) return c.slice(0, 3); } return [255, 255, 255]; }; const poor = []; for (const
-e of document.querySelectorAll('h1, h2, h3, p, a, th, td, button, label, span, caption, figcaption, li, dt, dd, output')) {
+const parse = (text) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
+const behind = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c[3] === 255) return c.slice(0, 3); } return [255, 255, 255]; };
+const poor = [];
+for (const e of document.querySelectorAll('h1, h2, h3, p, a, th, td, button, label, span, caption, figcaption, li, dt, dd, output')) {
   if (!e.textContent.trim() || !e.checkVisibility() || e.closest('.out, #sentence, #to-tokens') || e.children.length) continue;
   const a = light(parse(getComputedStyle(e).color).slice(0, 3)), b = light(behind(e));
   const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);

@@ -14,16 +14,14 @@ PHONE = 390
 # Script that returns all visible text smaller than 11 pixels, in HTML and SVG.
 SMALL = """
 return [...document.querySelectorAll('body *')].filter((e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())
-    && !e.closest('script, style, title, [hidden], details:not([open]) > :not(summary)') && e.checkVisibility() &&
-    e.getBoundingClientRect().width > 0)
+    && !e.closest('script, style, title, [hidden], details:not([open]) > :not(summary)') && e.checkVisibility() && e.getBoundingClientRect().width > 0)
   .map((e) => [e, parseFloat(getComputedStyle(e).fontSize) * (e.getScreenCTM && e.ownerSVGElement ? e.getScreenCTM().a : 1)])
   .filter(([, size]) => size < 10.95).map(([e, size]) => `${e.tagName} ${e.className} ${e.textContent.slice(0, 20)}: ${size.toFixed(1)}`)"""
 
 # Script that returns the elements of a selector that extend beyond the screen.
 OUTSIDE = """
 return [...document.querySelectorAll(arguments[0])].map((e) => [e, e.getBoundingClientRect()])
-  .filter(([e, b]) => e.checkVisibility() && (b.left < -0.5 || b.right > innerWidth + 0.5)).map(([e, b]) => `${e.tagName}.${e.className}
-  ${b.left} ${b.right}`)"""
+  .filter(([e, b]) => e.checkVisibility() && (b.left < -0.5 || b.right > innerWidth + 0.5)).map(([e, b]) => `${e.tagName}.${e.className} ${b.left} ${b.right}`)"""
 
 CURVE = '{"curve": [{"heads": 12, "loss": 1.5}, {"heads": 9, "loss": 1.625}, {"heads": 6, "loss": 2}]}'
 

@@ -69,7 +69,8 @@ else
     echo "skipped: a full disk, which requires permission to mount a file system"
 fi
 
-# ---- killed and frozen ranks, and resuming with another number of ranks ---- shellcheck disable=SC2034 # counts
+# ---- killed and frozen ranks, and resuming with another number of ranks ----
+# shellcheck disable=SC2034 # counts
 for copy in 1 2 3 4 5 6 7 8 9 10 11 12; do cat texts.txt; done >long.txt
 begin=$(date +%s)
 "$MHA" heads -m builtin -f long.txt --csv >one

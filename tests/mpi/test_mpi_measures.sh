@@ -99,7 +99,8 @@ for command in "heads --by gate" "prune --ratio 0.5 -o new" "report --diversity 
 done
 rm -r folder.0 folder.1
 
-# ---- a killed rank, and resuming with another number of ranks ---- shellcheck disable=SC2034 # counts
+# ---- a killed rank, and resuming with another number of ranks ----
+# shellcheck disable=SC2034 # counts
 for copy in 1 2 3 4 5 6 7 8; do cat texts.txt; done >long.txt
 score="heads -q -m builtin -f long.txt --by gate --csv"
 # shellcheck disable=SC2086
@@ -119,7 +120,8 @@ while [ $round -lt $rounds ]; do
     # shellcheck disable=SC2086
     expect 0 "$ranks" $((1 + (round + 1) % 4)) "$MHA_MPI" $score --state "state.$round"
     same one out "resumed after a kill"
-    # One rank must read the complete result from the journals. shellcheck disable=SC2086
+    # One rank must read the complete result from the journals.
+    # shellcheck disable=SC2086
     expect 0 "$ranks" 1 "$MHA_MPI" $score --state "state.$round"
     same one out "resumed after completion"
     round=$((round + 1))

@@ -36,7 +36,8 @@ steps='--steps 20 --workers 4 --dropout 0.1 --eval-share 0.1 --sample the'
     cmp -s one/model.safetensors in_order/model.safetensors && fail 'the weights of four workers and one worker must differ'
 }
 
-# ---- 10 steps with 4 ranks, resumed with other numbers of ranks ---- shellcheck disable=SC2086
+# ---- 10 steps with 4 ranks, resumed with other numbers of ranks ----
+# shellcheck disable=SC2086
 {
     expect 0 "$MHA" train -q $shape --steps 20 --workers 4 --schedule constant --warmup 2 --gates l1 --gates-end 15 -o whole
     expect 0 "$ranks" 4 "$MHA_MPI" train -q $shape --steps 10 --workers 4 --schedule constant --warmup 2 --gates l1 \

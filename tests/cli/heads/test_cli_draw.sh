@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_draw.sh - tests `mha draw` and `mha report`: output formats, protection of existing files, and usage errors. shellcheck
-# source=tests/cli/lib.sh
+# test_cli_draw.sh - tests `mha draw` and `mha report`: output formats, protection of existing files, and usage errors.
+# shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
 text='Two words, and two words again.'

@@ -36,7 +36,8 @@ for shape in gpt2:2x2x16 llama:2x2x16 qwen3:1x2x16 bert:2x2x16; do
 done
 expect 0 "$MHA" generate -m gpt2 -n 4 'the number'
 
-# --export must write only the model, in bf16, and must not overwrite an existing folder. shellcheck disable=SC2086
+# --export must write only the model, in bf16, and must not overwrite an existing folder.
+# shellcheck disable=SC2086
 expect 0 train -q --shape gpt2:2x2x16 --tokenizer bpe -f text --steps 3 $small --export alone -o kept
 expect 0 "$MHA" info -m alone --json
 at dtype bf16
@@ -94,7 +95,8 @@ printf '{"model_type": "gpt2",\n "n_layer" 2}' >wrong.json
 refused 3 train --shape wrong.json --tokenizer bpe -f text -o x
 has err 'wrong.json: line 2: '
 
-# When a checkpoint is trained, tensors of --freeze must stay unchanged, and other tensors must change. shellcheck disable=SC2086
+# When a checkpoint is trained, tensors of --freeze must stay unchanged, and other tensors must change.
+# shellcheck disable=SC2086
 expect 0 train -q --from gpt2 -f text --steps 2 --rate 0.01 $small --freeze '*wte.weight' --freeze '*wpe.weight' -o tuned
 refused 2 train -q --from gpt2 -f text --steps 2 --freeze '*nothing*' -o x
 has err 'must match a tensor of the model'

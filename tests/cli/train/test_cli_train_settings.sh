@@ -54,7 +54,8 @@ mv longer early/training.json
 expect 0 train --resume --steps 3 -o early
 has err 'warmup is now 0, was 6'
 
-# A settings file must be able to clear a flag. shellcheck disable=SC2086
+# A settings file must be able to clear a flag.
+# shellcheck disable=SC2086
 expect 0 train -q $small -f text --steps 2 --recompute -o flag
 echo '{"recompute": false}' >no.json
 expect 0 train --resume --config no.json --steps 3 -o flag
@@ -82,7 +83,8 @@ refused 2 train --resume --steps $((steps - 1)) -o flag
 has err "--steps must be at least the $steps steps of the checkpoint (got $((steps - 1)))"
 same flag/training.json before.json 'a rejected command must not change the settings'
 
-# --workers must be a power of two that divides --accumulate, and must be saved for --resume only if it was given. shellcheck disable=SC2086
+# --workers must be a power of two that divides --accumulate, and must be saved for --resume only if it was given.
+# shellcheck disable=SC2086
 {
     refused 2 train $small -f text --steps 2 --workers 3 -o x
     has err '--workers must be a power of two (got 3)'

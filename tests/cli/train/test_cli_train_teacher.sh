@@ -30,7 +30,8 @@ has out 2
 has out "$work/whole"
 expect 0 "$MHA" info -m mended
 
-# Without labels, the loss must decrease, and must be 0 for a model that is its own teacher. shellcheck disable=SC2086
+# Without labels, the loss must decrease, and must be 0 for a model that is its own teacher.
+# shellcheck disable=SC2086
 expect 0 train -q --from pruned --teacher whole --logit-weight 1 -f text $small -o alike
 below "$(step alike 40 loss)" 0.1 'the loss after 40 steps'
 below "$(step alike 40 loss)" "$(step alike 1 loss)" 'the loss after 40 steps'
@@ -39,7 +40,8 @@ expect 0 train -q --from whole --teacher whole --logit-weight 1 --state-weight 1
 [ "$(step itself 1 loss)" = 0.0 ] || fail "the loss of a model that is its own teacher must be 0 (got $(step itself 1 loss))"
 [ "$(step itself 40 norm)" = 0.0 ] || fail 'the gradient of a model that is its own teacher must be 0'
 
-# A resumed run must equal an uninterrupted run, and must find the folder of the teacher from any current folder. shellcheck disable=SC2086
+# A resumed run must equal an uninterrupted run, and must find the folder of the teacher from any current folder.
+# shellcheck disable=SC2086
 expect 0 train -q --from pruned --teacher whole -f text $any --steps 30 --schedule constant --warmup 0 -o straight
 # shellcheck disable=SC2086
 expect 0 train -q --from pruned --teacher whole -f text $any --steps 12 --schedule constant --warmup 0 -o part
