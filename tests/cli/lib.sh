@@ -1,7 +1,6 @@
 # lib.sh - shell functions for the tests of the program, sourced by test_*.sh. $MHA is the program, $JSON_AT is json_at.
-#
-# Each test runs in a new folder, without the user's models and colors. `expect CODE COMMAND...` writes the output of
-# the command to the files out and err. Failed checks are printed and counted; `finish` ends the test.
+# Each test runs in a new folder, without the models and environment settings of the user. `expect CODE COMMAND...` writes
+# the output of the command to the files out and err. Failed checks are printed and counted; `finish` ends the test.
 # shellcheck shell=sh
 here=$PWD # tests start in the root of the source tree
 work=$(mktemp -d "${TMPDIR:-/tmp}/mha-cli.XXXXXX")
@@ -40,8 +39,9 @@ refused() {
     [ -s err ] || fail "a failed command must print a message: $*"
 }
 
-# with_little COMMAND...: limits the address space to 500 MB if the program can run in it. Sanitizers need more.
-# shellcheck disable=SC3045 # dash has it
+# lives_with_little: succeeds if the program can run with 500 MB of address space; sanitizers require more.
+# with_little COMMAND...: runs the command with this limit, or fails if the program cannot run with it.
+# shellcheck disable=SC3045 # dash supports ulimit -v
 lives_with_little() { (ulimit -v 500000 && "$MHA" --version) >/dev/null 2>&1; }
 # shellcheck disable=SC3045
 with_little() { (! lives_with_little || ulimit -v 500000 && "$@"); }
@@ -72,7 +72,7 @@ counting() {
 
 # readable FILE: the text must consist of words from the shipped stories and end with a complete sentence.
 readable() {
-    grep -q '[a-z]\.$' "$1" || fail "the text does not end with a sentence: $(cat "$1")"
+    grep -q '[a-z]\.$' "$1" || fail "the text must end with a sentence (got $(cat "$1"))"
     tr -cs 'A-Za-z' '\n' <"$here/share/mha/texts/stories.txt" | sort -u >words.known
     unknown=$(tr -cs 'A-Za-z' '\n' <"$1" | sort -u | comm -23 - words.known)
     [ "$(echo "$unknown" | wc -w)" -le 1 ] || fail "words that are not in the stories: $unknown, in: $(cat "$1")"

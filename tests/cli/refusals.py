@@ -1,8 +1,9 @@
-"""Files of the maximum accepted size with an error at the end, and the memory that rejecting them takes:
-refusals.py PROGRAM MODEL FOLDER
+"""Measures the memory that the program uses to reject files of the maximum accepted size with an error at the end.
 
-Each file is written in parts and removed after its case. The peak memory of a child process includes that of this
-process, which must therefore stay small.
+    refusals.py PROGRAM MODEL FOLDER
+
+Each file is written in parts and removed after its case. This process must use little memory, because the peak memory of a child process
+includes the memory of its parent.
 """
 import itertools, os, shutil, struct, subprocess, sys
 
@@ -10,13 +11,13 @@ LIMIT = 256 << 20
 
 
 def put(path, parts):
-    """Writes the texts to a file; returns the number of bytes."""
+    """Writes the strings `parts` to a file; returns the number of bytes."""
     with open(path, "wb") as f:
         return sum(f.write(part.encode()) for part in parts)
 
 
 def listed(begin, items, end):
-    """Yields a list as text, several thousand items at a time."""
+    """Yields the text of a JSON list between `begin` and `end`, several thousand items at a time."""
     yield begin
     items, comma = iter(items), ""
     while batch := list(itertools.islice(items, 4096)):
@@ -26,7 +27,7 @@ def listed(begin, items, end):
 
 
 def repeated(item, size):
-    """Repeats `item` to fill `size` bytes."""
+    """Returns an iterator that repeats `item` as often as a list of `size` bytes allows."""
     return itertools.repeat(item, (size - 64) // (len(item) + 1))
 
 
@@ -43,7 +44,7 @@ def tensors(count):
 
 
 def headers(folder):
-    """Headers of 95 MiB: two tensors with the same name, and values that are not tensors."""
+    """Yields safetensors headers of 95 MiB: with two tensors of the same name, and with values that are not tensors."""
     path = os.path.join(folder, "x.safetensors")
     header(path, listed("{", tensors(100000000 // 58 - 10), "}"))
     yield "header of tensors", ["info", path]
@@ -58,7 +59,7 @@ def configs(folder):
 
 
 def indexes(folder):
-    """The maximum number of tensors in an index, in a missing file; and one tensor more."""
+    """Yields an index with the maximum number of tensors, in a missing file, and an index with one more tensor."""
     path = os.path.join(folder, "model.safetensors.index.json")
     for count in 1 << 20, (1 << 20) + 1:
         put(path, listed('{"weight_map":{', ('"%06x":"a"' % i for i in range(count)), "}}"))
@@ -66,7 +67,8 @@ def indexes(folder):
 
 
 def tokenizers(folder):
-    """An error in the last part, the decoder; or a valid file whose tables need far more memory than the file."""
+    """Yields tokenizers with an error in their last part, the decoder, and valid tokenizers whose tables require far more memory than the
+    file."""
     path = os.path.join(folder, "tokenizer.json")
     end = '},"decoder":{"type":"Unknown"}}'
     run = ["tokenize", "-m", folder, "text"]
@@ -95,7 +97,7 @@ def tokenizers(folder):
 
 
 def options(folder):
-    """JSON files of options: values that need the most memory per byte, and one byte after the end."""
+    """Yields JSON files of options with values that require the most memory per byte, and one byte after the end."""
     path = os.path.join(folder, "x.json")
     train = ["train", "--shape", path, "--vocab", "9", "--tokens", "none", "-o", os.path.join(folder, "none")]
     keep = ["prune", "-m", os.path.join(folder, "model"), "--keep", path, "-o", os.path.join(folder, "none")]
@@ -113,7 +115,7 @@ def options(folder):
 
 
 def texts(folder):
-    """More texts than the memory limit allows: short lines, long lines, and lines of the maximum length."""
+    """Yields files with more texts than the memory limit allows: short lines, long lines, and lines of the maximum length."""
     path = os.path.join(folder, "texts.txt")
     for line, count in ("a", 20 << 20), ("a" * 1000, 300 << 10), ("a" * ((16 << 20) - 1), 14):
         put(path, itertools.repeat(line + "\n", count))
@@ -121,7 +123,7 @@ def texts(folder):
 
 
 def logs(folder):
-    """A line of a run's log: longer than any record, and one whose samples need the most memory per byte."""
+    """Yields logs of a training run with a line longer than any record, and with a line whose samples require the most memory per byte."""
     ids, run = os.path.join(folder, "ids.bin"), os.path.join(folder, "run")
     put(ids, itertools.repeat("\x01\x00", 64))
     shape = ["--shape", "gpt2:1x1x8", "--vocab", "9", "--length", "8", "--tokens", ids]
@@ -134,7 +136,7 @@ def logs(folder):
 
 
 def refuse(program, words):
-    """Returns exit status, peak memory in bytes, seconds, and the message."""
+    """Runs the program; returns its exit status, peak memory in bytes, duration in seconds, and message."""
     reader, writer = os.pipe()
     actions = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0), (os.POSIX_SPAWN_DUP2, writer, 2)]
     child = os.posix_spawn(program, [program, *words], os.environ, file_actions=actions)

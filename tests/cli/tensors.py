@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads tensors of safetensors files with only the standard library:
+"""Prints or compares tensors of safetensors files, using only the standard library:
 
   tensors.py ids FILE NAME                          prints an i64 tensor, separated by commas
   tensors.py compare LIMIT FILE NAME FILE NAME[.*]  compares f32 tensors within LIMIT; .* concatenates NAME.0, NAME.1 ...
@@ -68,5 +68,5 @@ a, b = read(*sys.argv[3:5], "f", "F32"), read(*sys.argv[5:7], "f", "F32")
 if len(a) != len(b) or not a:
     sys.exit(f"{name}: element counts must be equal (got {len(a)} and {len(b)})")
 worst = max(abs(x - y) for x, y in zip(a, b))
-if not worst <= limit:  # NaN counts as a mismatch
+if not worst <= limit:  # also true for NaN
     sys.exit(f"{name}: the largest difference must be at most {limit} (got {worst})")

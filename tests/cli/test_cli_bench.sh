@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_bench.sh - `mha bench attention`: results must be present and positive, and rows and types must be validated.
-# Speed is not tested.
+# test_cli_bench.sh - tests `mha bench attention`: results must exist and be positive, and invalid rows and types must be
+# rejected. Speed is not tested.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -21,13 +21,13 @@ for key in best_ms median_ms gflops gb_per_s limit_rate share calls; do
     positive "rows.0.$key"
 done
 
-# Decoding one query must be reported as bound by memory reads.
+# The limit of decoding one query must be memory reads.
 expect 0 "$MHA" bench attention --rows small,decode --seconds 0.01 --json -t 2
 at rows.# 2
 at rows.1.limit read
 positive rows.1.share
 
-# bf16 pairs are not bound by f32 multiply-adds, so no fraction of that peak must be printed.
+# Products of bf16 pairs can exceed the peak of f32 multiply-adds, so a fraction of this peak must not be printed for them.
 expect 0 "$MHA" bench attention --rows prefill,decode --seconds 0.01 --dtype bf16 --json -t 1
 case "$("$JSON_AT" rows.0.isa <out)" in
 amx | avx512bf16)

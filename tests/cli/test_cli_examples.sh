@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_examples.sh - runs the examples of every command's help unchanged, in order, in a folder with the shipped
+# test_cli_examples.sh - runs the examples in the help of every command unchanged, in order, in a folder with the shipped
 # texts. A tiny encoder replaces MiniLM.
 set -u
 # shellcheck source=tests/cli/lib.sh
@@ -19,7 +19,7 @@ for command in $("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
         bash -e "$command.examples" >out 2>err || fail "$command: $(cat err)"
         ;;
     *)
-        # shellcheck disable=SC1090 # whole lines, some with continuations
+        # shellcheck disable=SC1090 # the examples are shell code, in which lines may be continued
         (set -e && . "./$command.examples") >out 2>err </dev/null || fail "$command: $(cat "$command.examples" err)"
         ;;
     esac

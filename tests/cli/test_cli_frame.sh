@@ -1,10 +1,10 @@
 #!/bin/sh
-# test_cli_frame.sh - help, version, usage errors, and output streams.
+# test_cli_frame.sh - tests help, version, usage errors, completion, and output streams.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
-# Requested help must go to stdout with exit status 0; usage errors must go to stderr with exit status 2.
+# Help must be printed to stdout, with exit status 0; usage errors must be printed to stderr, with exit status 2.
 expect 0 "$MHA" --help
 has out 'Usage: mha COMMAND'
 [ ! -s err ] || fail '--help must not write to stderr'
@@ -19,7 +19,7 @@ refused 2 "$MHA" --nonsense
 refused 2 "$MHA" info --nonsense
 has err '--nonsense: unknown option'
 has_not err 'did you mean'
-# The message must suggest a similar word if there is one.
+# For an unknown word, the message must suggest a similar valid word if one exists.
 means() { # WORD ARGUMENT...
     meant=$1
     shift
@@ -53,8 +53,7 @@ same out helps 'mha version --help'
 refused 2 "$MHA" version foo
 has err 'version accepts no argument (got "foo")'
 refused 2 "$MHA" help heads score
-# Numbers must consist of digits only, -t and MHA_THREADS must have the same rule, and the message must name option and
-# value.
+# A number must consist only of digits, for -t as for MHA_THREADS, and the message must contain the option and its value.
 for bad in x -1 0 1025 ' 3' +3 0x3 3x '' 99999999999999999999; do
     refused 2 "$MHA" info -t "$bad"
     has err "-t must be a whole number from 1 to 1024 (got \"$bad\")"
@@ -62,7 +61,7 @@ for bad in x -1 0 1025 ' 3' +3 0x3 3x '' 99999999999999999999; do
     refused 2 env MHA_THREADS="$bad" "$MHA" info
     has err "MHA_THREADS must be a whole number from 1 to 1024 (got \"$bad\")"
 done
-# Options with one value must be rejected if repeated. Options with several values, flags and help may be repeated.
+# An option with one value must be rejected if repeated; options with several values, flags and --help may be repeated.
 once() { # OPTION TIMES COMMAND...
     option=$1 times=$2
     shift 2
@@ -99,19 +98,19 @@ at family llama
 refused 3 "$MHA" info -m minilm
 has err 'fetch minilm'
 
-# User input must be printed with escapes.
+# Messages must escape control characters in user input.
 refused 2 "$MHA" "$(printf 'x\033[2J\302\233y')"
 harmless err
 has err '\x1b[2J'
 
-# Output must fit the terminal: results 40 columns, help 80. Characters are counted, not bytes, by keeping only the
-# first byte of each character.
+# Output must fit the width of the terminal: results in at least 40 columns, help in 80. Only the first byte of each
+# UTF-8 character is kept, so that characters are counted instead of bytes.
 narrow() {
     width=$1
     shift
     expect 0 env COLUMNS="$width" "$@"
     wide=$(LC_ALL=C tr -d '\200-\277' <out | awk -v n="$width" 'length > n')
-    [ -z "$wide" ] || fail "wider than $width columns: $*: $wide"
+    [ -z "$wide" ] || fail "$*: lines must have at most $width columns (got $wide)"
 }
 for columns in 40 80 120; do
     for command in demo info tokenize embed heads verify; do
@@ -129,21 +128,21 @@ narrow 80 "$MHA" info "$tiny/model.safetensors"
 # heads --help and the glossary must describe every metric and label of heads.h.
 expect 0 "$MHA" heads --help
 sed -n 's/^ *X(MHA_\(HEAD\|LABEL\)_[A-Z0-9_]*, "\([a-z0-9_]*\)".*/\2/p' "$here/include/mha/heads.h" >keys
-[ "$(wc -l <keys)" = 40 ] || fail "heads.h: $(wc -l <keys) keys of metrics and labels, not 40"
+[ "$(wc -l <keys)" = 40 ] || fail "heads.h must define 40 metrics and labels (got $(wc -l <keys))"
 while read -r key; do
     grep -q "^  $key  *[^ ]" out || fail "heads --help must explain $key"
     has "$here/docs/glossary.md" "\`$key\`"
 done <keys
 # The glossary must explain every score of importance.h.
 sed -n 's/^ *X(MHA_IMPORTANCE_[A-Z0-9_]*, "\([a-z0-9_]*\)".*/\1/p' "$here/include/mha/importance.h" >keys
-[ "$(wc -l <keys)" -ge 9 ] || fail "importance.h: only $(wc -l <keys) keys of scores"
+[ "$(wc -l <keys)" -ge 9 ] || fail "importance.h must define at least 9 scores (got $(wc -l <keys))"
 while read -r key; do has "$here/docs/glossary.md" "\`$key\`"; done <keys
 # The glossary must explain every measure of diversity.h.
 sed -n 's/^ *X(MHA_DIVERSITY_[A-Z0-9_]*, "\([a-z0-9_]*\)".*/\1/p' "$here/include/mha/diversity.h" >keys
-[ "$(wc -l <keys)" = 7 ] || fail "diversity.h: $(wc -l <keys) keys of measures, not 7"
+[ "$(wc -l <keys)" = 7 ] || fail "diversity.h must define 7 measures (got $(wc -l <keys))"
 while read -r key; do has "$here/docs/glossary.md" "\`$key\`"; done <keys
 
-# Every command must have a help text, and the completion of every shell must name every command and option.
+# Every command must have a help text, and the completions for all shells must contain every command and option.
 commands=$("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p')
 [ "$(echo "$commands" | wc -l)" -ge 6 ] || fail 'the list of commands must be complete'
 for command in $commands; do
@@ -170,7 +169,7 @@ for shell in bash zsh fish; do
     done
 done
 if command -v bash >/dev/null; then
-    bash -n completion.bash || fail 'bash must be able to read its completion'
+    bash -n completion.bash || fail 'bash must parse its completion'
     # shellcheck disable=SC2016
     completes() { # WANT WORD...: bash must complete the last word to WANT
         want=$1
@@ -193,9 +192,9 @@ if command -v bash >/dev/null; then
     completes '' mha train --rate 0
 fi
 
-# Completion must offer exactly the accepted values: offered values must be accepted, and other values rejected.
+# The values that completion offers for an option must be exactly those that the option accepts.
 "$MHA" completion fish | sed -n "s/.*from \([a-z]*\)'.* -l \([a-z-]*\) -xa '\([^(]*\)' -d .*/\1 \2 \3/p" | grep -v ' isa ' >values
-[ "$(wc -l <values)" -ge 30 ] || fail "only $(wc -l <values) options have values"
+[ "$(wc -l <values)" -ge 30 ] || fail "completion must offer values for at least 30 options (got $(wc -l <values))"
 while read -r command option words; do
     case $command in
     train) set -- train -o x --vocab 300 --shape gpt2:1x1x8 -f nowhere ;;
@@ -220,7 +219,7 @@ done <values
 
 # A closed pipe must not be an error; a full or closed stdout must be an error.
 { "$MHA" completion fish; echo $? >status; } 2>err | head -n 1 >out
-[ "$(cat status)" = 0 ] || fail "closed pipe: exit $(cat status)"
+[ "$(cat status)" = 0 ] || fail "closed pipe: exit status must be 0 (got $(cat status))"
 [ ! -s err ] || fail 'closed pipe: the program must not write to stderr'
 if [ -w /dev/full ]; then
     "$MHA" completion fish >/dev/full 2>err && fail 'a full disk must be reported'

@@ -1,11 +1,11 @@
 #!/bin/sh
-# test_cli_plan.sh - `mha plan`: the figures of the walk-throughs in all three output formats, measured times, and
-# invalid options.
+# test_cli_plan.sh - tests `mha plan`: published parameter counts and sizes in all three output formats, measured times,
+# and invalid options.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 
-# ---- the table of head configurations: number of rows, first and last row ----
+# ---- table of head layouts: number of rows, first and last row ----
 expect 0 "$MHA" plan --d-model 768 --layers 12 --vocab 50257 --seq 1024 --json
 at rows.# 29
 at rows.0.heads 8
@@ -28,16 +28,16 @@ at variants.3.kv_heads 3
 at recommendation.variant gqa
 at recommendation.experts 0
 at model.prune 0.25
-"$JSON_AT" rows.0.prefill_ms <out >/dev/null 2>&1 && fail 'a time without --measure'
+"$JSON_AT" rows.0.prefill_ms <out >/dev/null 2>&1 && fail 'without --measure, the JSON must not contain times'
 
-# CSV must have the same rows; cells with reasons must be quoted.
+# The CSV must have the same rows as the table; cells that contain commas must be quoted.
 expect 0 "$MHA" plan --d-model 768 --csv
-[ "$(wc -l <out)" = 37 ] || fail "must be a header, 29 layouts and 7 variants: $(cat out)"
+[ "$(wc -l <out)" = 37 ] || fail "the CSV must have a header, 29 layouts and 7 variants (got $(cat out))"
 has out 'layout,mqa,8,96,8,1,1327104,1728,0.4375,'
 has out 'variant,mqa,12,64,12,1,1277952,1664,0.458333,'
 [ "$(awk -F, '{ print NF }' out | sort -u)" = 15 ] || fail 'all rows must have the same number of columns'
 
-# ---- parameters of one layer, and its fraction of a model with 175 billion parameters ----
+# ---- parameters of one layer, and their fraction of a model with 175 billion parameters ----
 expect 0 "$MHA" plan --d-model 12288 --heads 96 --parameters 175000000000
 has out 'mha       150994944  150994944  150994944  150994944        0  603979776   604028928     0.35%'
 has out 'Recommended: gqa, 96 query heads, 12 key/value heads, with expert heads'
@@ -56,7 +56,7 @@ has out 'no divisor but 1 and itself'
 expect 0 "$MHA" plan --d-model 7 --heads 7 --json
 at variants.3.left_out 'the number of heads has no divisor but 1 and itself'
 
-# ---- advice depends on the model ----
+# ---- recommendations for models of different sizes ----
 advice() {
     expect 0 "$MHA" plan "$@"
     tr '\n' ' ' <out >advice
@@ -82,17 +82,17 @@ for path in rows.0.prefill_ms rows.0.decode_ms variants.5.prefill_ms variants.5.
     awk -v x="$got" 'BEGIN { exit !(x + 0 > 0) }' || fail "$path must be positive (got $got)"
 done
 
-# The row of a single head of width 768 must be measured like other rows.
+# Times must also be measured for a single head of width 768.
 expect 0 "$MHA" plan --d-model 768 --layers 1 --seq 2 --measure --seconds 0.001
-grep -q '^mha  *1  *768 ' out || fail "no row of one head 768 wide: $(cat out)"
-! grep -q 'operator supports' out || fail "a row was not measured: $(grep 'operator supports' out)"
+grep -q '^mha  *1  *768 ' out || fail "the table must have a row for one head of width 768 (got $(cat out))"
+! grep -q 'operator supports' out || fail "every row must be measured (got $(grep 'operator supports' out))"
 
-# Rows that the operator does not support must be marked, with and without --measure.
+# Head widths that the attention operator does not support must be marked, with and without --measure.
 for measure in '' '--measure --seconds 0.001'; do
     # shellcheck disable=SC2086 # two words or none
     expect 0 "$MHA" plan --d-model 2048 --layers 1 --seq 2 $measure
-    [ "$(grep -c 'heads are wider than the operator supports$' out)" = 1 ] || fail "must have one row of heads 2048 wide: $(cat out)"
-    grep -q '^mha  *1  *2048 .*the operator supports$' out || fail 'the row of the wide head must be marked'
+    [ "$(grep -c 'heads are wider than the operator supports$' out)" = 1 ] || fail "one row, that of heads of width 2048, must be marked as unsupported (got $(cat out))"
+    grep -q '^mha  *1  *2048 .*the operator supports$' out || fail 'the row of the head of width 2048 must be marked as unsupported'
 done
 expect 0 "$MHA" plan --d-model 2048 --json
 at rows.15.head_dim 2048

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_tour.sh - `mha tour`: the published values of the walk-throughs, shapes, counts, JSON, the page, and usage
+# test_cli_tour.sh - tests `mha tour`: published values of the tensors, shapes, parameter counts, JSON, the page, and usage
 # errors.
 set -u
 # shellcheck source=tests/cli/lib.sh
@@ -8,7 +8,7 @@ set -u
 # ---- list of tours ----
 expect 0 "$MHA" tour
 sed -n 's/^\([a-z][a-z-]*\)   *[^ ].*/\1/p' out >names
-[ "$(wc -l <names)" = 16 ] || fail "the list has $(wc -l <names) tours, not 16"
+[ "$(wc -l <names)" = 16 ] || fail "the list must have 16 tours (got $(wc -l <names))"
 expect 0 "$MHA" tour --json
 at tours.# 16
 at tours.0.name self-attention
@@ -25,8 +25,9 @@ while read -r name; do
     n=$((n + 1))
 done <names
 
-# ---- published values: prints "TOUR TENSOR: ELEMENTS" for each printed tensor ----
-# Each tensor follows a line with its name and shape.
+# ---- published values ----
+# This awk program prints "TOUR TENSOR: ELEMENTS" for each tensor in the output of a tour, in which a line with the name and
+# shape precedes each tensor.
 # shellcheck disable=SC2016 # code of awk
 numbers='
 /^tensor\(/ { split(before, word, " "); printf "%s %s:", tour, word[1]; on = 1; sub(/^tensor/, "") }
@@ -37,8 +38,8 @@ while read -r name; do
     expect 0 "$MHA" tour "$name"
     awk -v tour="$name" "$numbers" out >>printed
 done <names
-# Published values must be equal, but the last digit of values with an exponent may differ by 1, which one value
-# requires. All other values were recorded and have a tolerance, because small sums of large values are inexact.
+# Published values (marked "page") must be equal, except that the last digit of a value with an exponent may differ by 1. All other values
+# were recorded and have a tolerance, because small sums of large values are inexact.
 # shellcheck disable=SC2016
 compare='
 function differs(a, b, page,  x, y) {
@@ -60,10 +61,10 @@ NR == FNR { key = $1 " " $2; have[key] = $0; next }
 }
 END { print compared > "compared" }'
 awk "$compare" printed "$data/tour.txt" >wrong
-[ ! -s wrong ] || fail "digits: $(cat wrong)"
-[ "$(cat compared)" -gt 3000 ] || fail "only $(cat compared) numbers compared"
+[ ! -s wrong ] || fail "printed tensors must equal those of tour.txt (got $(cat wrong))"
+[ "$(cat compared)" -gt 3000 ] || fail "more than 3000 elements must be compared (got $(cat compared))"
 grep -c ' page: ' "$data/tour.txt" >pages
-[ "$(cat pages)" = 33 ] || fail "$(cat pages) published tensors, not 33"
+[ "$(cat pages)" = 33 ] || fail "tour.txt must have 33 published tensors (got $(cat pages))"
 # The comparison must detect a wrong digit.
 sed 's/17\.4476/17.4477/' printed >changed
 awk "$compare" changed "$data/tour.txt" | grep -q 'self-attention scores: number 6 is 17.4477' || fail 'a wrong digit must be detected'
@@ -78,7 +79,7 @@ expect 0 "$MHA" tour causal-attention
 has out '4 of 5 rows'
 expect 0 "$MHA" tour llama-attention
 has out 'It is bitwise identical to row 5'
-tr -s '\n ' ' ' <out | grep -q 'The context is bitwise identical to the context computed in one call' || fail 'paged keys change the result'
+tr -s '\n ' ' ' <out | grep -q 'The context is bitwise identical to the context computed in one call' || fail 'the output must state that paged keys give a bitwise identical result'
 expect 0 "$MHA" tour moe-heads
 has out 'with slots                        324         4800' # 4 experts of 3 x (16 + 2), router 36, o_proj 72
 has out 'tensor([[2, 0],'                                    # integers, as PyTorch prints indices
@@ -91,7 +92,7 @@ while read -r name; do has out "$name: "; done <names
 for columns in 40 80 120; do
     expect 0 env COLUMNS=$columns "$MHA" tour all
     wide=$(awk -v n="$columns" 'length > n' out)
-    [ -z "$wide" ] || fail "wider than $columns columns: $wide"
+    [ -z "$wide" ] || fail "lines must have at most $columns columns (got $wide)"
 done
 
 # ---- JSON ----
@@ -118,7 +119,7 @@ expect 0 "$MHA" tour all --html page.html
 has err 'page.html'
 [ "$(grep -c '<script' page.html)" = 1 ] || fail 'the page must have one script'
 grep -q "default-src 'none'; script-src 'sha256-[A-Za-z0-9+/]*='" page.html || fail 'the page must contain the hash of the script'
-if grep -oE '(src|href)="[^#][^"]*"|url\([^)]*\)|https?:[^" <]*|@import' page.html >links; then fail "external links: $(cat links)"; fi
+if grep -oE '(src|href)="[^#][^"]*"|url\([^)]*\)|https?:[^" <]*|@import' page.html >links; then fail "the page must not contain external links (got $(cat links))"; fi
 while read -r name; do
     has page.html "<section id=\"$name\">"
     has page.html "href=\"#$name\""
@@ -139,9 +140,9 @@ has one.html 'examples/split_heads.c'
 expect 0 "$MHA" tour reshape --html -
 has out '<section id="reshape">'
 has err 'stdout'
-[ ! -e - ] || fail 'created a file named -'
+[ ! -e - ] || fail '- must not be the name of an output file'
 
-# ---- maps in the terminal, tokens, figures ----
+# ---- maps as text, token labels, and figures ----
 expect 0 "$MHA" tour self-attention
 has out '    upon |  @@      |' # this token attends only to its own key
 expect 0 "$MHA" tour self-attention --json
@@ -173,7 +174,7 @@ refused 2 "$MHA" tour self-attention --figure curve.png
 has err 'curve.png exists; --force replaces it'
 [ ! -e no.png ] || fail 'a rejected command must not write a figure'
 
-# ---- tours are a tutorial, so they include only public headers and the tour headers ----
+# ---- sources of tours, which must include only public headers and the headers of tours, since they are a tutorial ----
 cat "$here"/cli/tour/tour_of_*.c "$here"/cli/tour/tour_head.[ch] "$here"/cli/tour/tour.h | sed -n 's/^#include "\(.*\)"/\1/p' | sort -u >seen
 printf '%s\n' mha/mha.h tour/tour.h tour/tour_head.h tour/tours.h | sort >public
 same seen public 'headers that the tours include'

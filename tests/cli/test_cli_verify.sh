@@ -1,5 +1,6 @@
 #!/bin/sh
-# `mha verify` without a folder must compare every instruction set with double precision; tests usage errors.
+# test_cli_verify.sh - `mha verify` without a folder must compare every instruction set with double precision; usage
+# errors must be rejected.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -10,7 +11,7 @@ tail -n 1 out | grep -q '^[1-9][0-9]* passed, 0 failed, 0 unsupported$' || fail 
 for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     sed -n 2p out | grep -qw "$isa" || fail "the table must have a column for $isa"
 done
-[ ! -s err ] || fail "-q does not silence stderr: $(cat err)"
+[ ! -s err ] || fail "-q must suppress all messages (got $(cat err))"
 
 # --isa must limit the table to the given instruction sets.
 expect 0 "$MHA" verify -q --isa scalar

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_writers.sh - several processes write one folder simultaneously with --force. All must succeed, the folder
-# must be the complete result of one process, and no temporary files may remain.
+# test_cli_writers.sh - if several processes write to the same folder simultaneously with --force, all must succeed, the
+# folder must be the complete result of one of them, and no temporary files may remain.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -11,7 +11,7 @@ for size in 260 270 280 290; do
     expect 0 "$MHA" tokenizer train -q -t 1 --vocab-size $size -o "alone.$size" -f text
 done
 
-# Every other round starts without the folder, so the first process creates the folder while other processes run.
+# Every second round starts without the folder, so that one process creates it while other processes run.
 round=0
 : >failed
 while [ $round -lt 40 ]; do
@@ -25,5 +25,5 @@ while [ $round -lt 40 ]; do
 done
 [ ! -s failed ] || fail "$(wc -l <failed) of 160 commands failed: $(sort -u failed | head -n 3)"
 left=$(find . -name '.shared.*')
-[ -z "$left" ] || fail "left behind: $left"
+[ -z "$left" ] || fail "no temporary file may remain (got $left)"
 finish

@@ -171,7 +171,7 @@ unchanged again
 expect 0 sh -c 'mkdir .again.tmp.$$ && touch .again.tmp.$$/part && exec "$@"' sh "$MHA" train -q -t 1 --shape gpt2:1x1x8 \
     --tokenizer bpe -f text --length 16 --steps 1 --keep 2 -o again --force
 leftovers=$(find . -name '.again.*' -o -name 'again.step-*')
-[ -z "$leftovers" ] || fail "left behind: $leftovers"
+[ -z "$leftovers" ] || fail "no temporary file may remain (got $leftovers)"
 
 # An existing folder with the name of a checkpoint of --keep must not be replaced, and must be reported once.
 expect 0 new --steps 2 --save-every 1 --keep 1 -o told
@@ -222,7 +222,7 @@ has err 'restored twice from .twice.old.7:'
 has_not err 'step 4 of 6'
 [ "$(wc -l <twice/training.jsonl)" = 7 ] || fail 'the run must restore the latest of two folders'
 leftovers=$(find . -name '.twice.*')
-[ -z "$leftovers" ] || fail "left behind: $leftovers"
+[ -z "$leftovers" ] || fail "no temporary file may remain (got $leftovers)"
 # If the lock file cannot be removed, the run must fail, but the model must be complete.
 mkfifo pipe
 train --shape gpt2:1x1x8 --tokenizer bpe -f - --length 16 --steps 1 -o locked <pipe >out 2>err &

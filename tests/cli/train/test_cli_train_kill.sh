@@ -52,5 +52,5 @@ for folder in killed.step-*; do
 done
 [ $kept -le 2 ] || fail "--keep 2 kept $kept"
 leftovers=$(find . -name '.killed.*')
-[ -z "$leftovers" ] || fail "left behind: $leftovers"
+[ -z "$leftovers" ] || fail "no temporary file may remain (got $leftovers)"
 finish
