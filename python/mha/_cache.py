@@ -65,7 +65,7 @@ class Cache(Handle):
         self._own(handle, "mha_cache_free")
         self._desc, self._dtype = desc, _DTYPES[dtype]
 
-    # ---- tokens ----
+    # ---- appending and removing tokens ----
 
     def append(self, k: Any, v: Any, *, sequence: int | None = None, counts: Sequence[int] | None = None) -> None:
         """Appends keys k [n, Hkv, L, D] and values v [n, Hkv, L, Dv] to all sequences (n = batch), or to one sequence (n = 1).

@@ -129,7 +129,7 @@ class Plan:
         for axis, n in zip(c.axes, (*c.results, c.desc.v_head_dim)):
             shape[axis] = n
         self._shape = tuple(shape)
-        self._like = torch.empty(0) if torch is not None and isinstance(q, torch.Tensor) else np.empty(0)  # type of the results
+        self._like = torch.empty(0) if torch is not None and isinstance(q, torch.Tensor) else np.empty(0)  # results have its type
         first = empty_like(self._like, c.desc.dtype, self._shape)
         self._dtype, a = first.dtype, array(first, "out")
         self._empty: Any = np.empty if type(first) is np.ndarray else lambda shape, dtype: torch.empty(shape, dtype=dtype)

@@ -219,7 +219,7 @@ def heads(model: Any, tokenizer: Any, texts: Sequence[str], *, maps: Sequence[tu
     of the model is restored afterwards. Raises ValueError if the architecture does not use AttentionInterface.
     """
     if isinstance(texts, str) or not len(texts):
-        raise ValueError(f"texts must be a list of str, not empty (got {texts!r})")
+        raise ValueError(f"texts must be a list of str with at least one element (got {texts!r})")
     encoded = [dict(tokenizer(text, return_tensors="pt")) for text in texts]
     observer = _Observer({module: name for name, module in model.named_modules()}, maps)
     with _observed(model, observer):

@@ -68,7 +68,7 @@ class Tour(unittest.TestCase):
             tallest = max(tallest, self.run_js("return document.documentElement.scrollHeight"))
             self.press(Keys.ARROW_RIGHT)
         self.assertEqual(self.seen(), [steps[-1]])  # the last step must remain visible
-        self.assertLess(tallest, 4000)  # all steps together are 14 times as high
+        self.assertLess(tallest, 4000)  # a page with all steps would be 14 times as high
         self.press(Keys.ARROW_LEFT)
         self.assertEqual(self.seen(), [steps[-2]])
 
@@ -147,8 +147,8 @@ class Tour(unittest.TestCase):
         self.assertEqual(len(said), 25)
         for got, want in zip(said, weights, strict=True):
             self.assertAlmostEqual(got, want, delta=1e-3 * want)
-        self.assertEqual(squares[6].get_attribute("fill"), "#fde725")  # almost 1: yellow
-        self.assertEqual(squares[5].get_attribute("fill"), "#450356")  # almost 0: violet
+        self.assertEqual(squares[6].get_attribute("fill"), "#fde725")  # a weight near 1 must be yellow
+        self.assertEqual(squares[5].get_attribute("fill"), "#450356")  # a weight near 0 must be violet
 
 
 if __name__ == "__main__":

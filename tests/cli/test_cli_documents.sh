@@ -8,14 +8,14 @@ ln -s "$here/share" share
 mkdir -p cache/mha
 ln -s "$minilm" cache/mha/minilm
 # shellcheck disable=SC2016 # the script expands these variables
-printf '#!/bin/sh\nexec "$MHA" "$@"\n' >run && chmod +x run # replaces ./run, with the program already built
+printf '#!/bin/sh\nexec "$MHA" "$@"\n' >run && chmod +x run # replaces ./run with a script that runs the tested program
 
 sed -n '/^## First commands/,/^## /p' "$here/docs/commands.md" | awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' |
     sed 's/  *# .*//' >lines
 [ "$(wc -l <lines)" = 6 ] || fail "the section First commands of docs/commands.md must have 6 commands (got $(wc -l <lines))"
 while read -r line; do
     case $line in
-    *' fetch '*) continue ;; # tests/house/test_fetch.sh
+    *' fetch '*) continue ;; # tested by tests/house/test_fetch.sh
     *minilm*) [ -e "$minilm/model.safetensors" ] || continue ;;
     esac
     eval "$line" >out 2>err </dev/null || fail "must exit with 0 (got $?): $line: $(cat err)"

@@ -20,7 +20,7 @@ refused 2 "$MHA" info --nonsense
 has err '--nonsense: unknown option'
 has_not err 'did you mean'
 # For an unknown word, the message must suggest a similar valid word if one exists.
-means() { # WORD ARGUMENT...
+means() { # WORD ARGUMENT...: mha ARGUMENT... must fail with a message that suggests WORD
     meant=$1
     shift
     refused 2 "$MHA" "$@"
@@ -62,7 +62,7 @@ for bad in x -1 0 1025 ' 3' +3 0x3 3x '' 99999999999999999999; do
     has err "MHA_THREADS must be a whole number from 1 to 1024 (got \"$bad\")"
 done
 # An option with one value must be rejected if repeated; options with several values, flags and --help may be repeated.
-once() { # OPTION TIMES COMMAND...
+once() { # OPTION TIMES ARGUMENT...: mha ARGUMENT..., in which OPTION occurs TIMES times, must fail
     option=$1 times=$2
     shift 2
     refused 2 "$MHA" "$@"

@@ -200,7 +200,7 @@ static void try_action(const char *action, uint64_t calls)
     const uint64_t tries = t.most && t.most < calls ? t.most : calls;
     for (uint64_t i = 0; i < tries; i++) {
         const uint64_t low = calls * i / tries, high = calls * (i + 1) / tries;
-        state ^= state << 13, state ^= state >> 7, state ^= state << 17; /* xorshift64 */
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17; /* the random generator xorshift64 */
         try_fault(action, low + 1 + state % (high - low), ended);
     }
     printf("%s %s: %llu of %llu calls, %llu succeeded, %llu failed or were killed as expected, %llu wrong\n", t.kind,

@@ -57,7 +57,7 @@ static char *read_file(const char *path, size_t *bytes)
     return text;
 }
 
-/* ---- hash ---- */
+/* ---- hashing ---- */
 
 #define BASIS UINT64_C(0xcbf29ce484222325) /* constants of FNV-1a */
 
@@ -133,7 +133,7 @@ bool tree_hash(const char *folder, bool no_leftovers, uint64_t *hash)
     return good;
 }
 
-/* ---- copy and clear ---- */
+/* ---- copying and removing ---- */
 
 static bool copy_entry(void *user, const char *path, const char *name, bool is_folder)
 {

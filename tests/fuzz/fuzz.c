@@ -13,7 +13,7 @@
 void fuzz_check(int ok, const char *rule)
 {
     if (ok) return;
-    dprintf(STDERR_FILENO, "check failed: %s\n", rule); /* not stderr, which may be a memory stream */
+    dprintf(STDERR_FILENO, "check failed: %s\n", rule); /* stderr may be a memory stream */
     abort();
 }
 

@@ -175,7 +175,7 @@ def mutated(rng, text):
     return bytes(data)
 
 
-# ---- results ----
+# ---- results of the readers ----
 
 def ours(function, free, *arguments):
     """Returns None if the file is accepted, or the error message."""

@@ -37,7 +37,7 @@ int MPI_Testsome(int count, MPI_Request *requests, int *done, int *indices, MPI_
     return fails() ? MPI_ERR_OTHER : PMPI_Testsome(count, requests, done, indices, statuses);
 }
 
-/* ---- check functions ---- */
+/* ---- state of the test ---- */
 
 static mha_cluster *cluster;
 static const mha_cluster_info *info;

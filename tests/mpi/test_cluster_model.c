@@ -154,7 +154,7 @@ static void check_generation(const mha_model *model, mha_cluster_mode mode)
     CHECK(memcmp(whole, shared, (size_t)(count * NEW) * sizeof *whole) == 0);
 }
 
-/* ---- errors ---- */
+/* ---- rejected inputs ---- */
 
 static void check_errors(const mha_model *model)
 {

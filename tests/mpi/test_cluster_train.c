@@ -38,7 +38,7 @@ int MPI_Iallreduce(const void *from, void *to, int count, MPI_Datatype type, MPI
     return fails() ? MPI_ERR_OTHER : PMPI_Iallreduce(from, to, count, type, op, comm, request);
 }
 
-/* ---- checks ---- */
+/* ---- state of the test ---- */
 
 static mha_cluster *cluster;
 static const mha_cluster_info *info;

@@ -25,12 +25,14 @@ static inline rng rng_make(uint64_t seed, uint64_t stream)
     return r;
 }
 
-static inline double rng_uniform(rng *r) /* in [0, 1) */
+/* Returns a uniform value in [0, 1). */
+static inline double rng_uniform(rng *r)
 {
     return (double)(rng_next(r) >> 11) * 0x1p-53;
 }
 
-static inline int64_t rng_range(rng *r, int64_t low, int64_t high) /* low and high inclusive */
+/* Returns a uniform integer from low to high, both inclusive. */
+static inline int64_t rng_range(rng *r, int64_t low, int64_t high)
 {
     return low + (int64_t)(rng_next(r) % (uint64_t)(high - low + 1));
 }

@@ -62,7 +62,7 @@ at removed.1.# 2
 at removed.2.# 2
 
 # If the number of removed heads is not the fraction of --ratio, a message must state the reason.
-asks() { # RATIO MESSAGE OPTIONS...
+asks() { # RATIO MESSAGE OPTION...: with --ratio RATIO, a message must contain "--ratio RATIO is MESSAGE"
     ratio=$1 sentence=$2
     shift 2
     expect 0 prune --by ov_norm --ratio "$ratio" -o ratio --force "$@"
@@ -81,7 +81,7 @@ expect 0 "$MHA" prune -m "$data/families/gemma2" --by ov_norm --ratio 0.3 --per-
 has err 'rounded up in each layer to whole groups of heads that share keys'
 
 # A message must name the violated rule of transformers.
-breaks() { # MESSAGE MODEL HEADS
+breaks() { # RULE MODEL HEADS: if HEADS of MODEL are removed without --compatible, a message must contain RULE
     expect 0 "$MHA" prune -m "$2" --heads "$3" -o ratio --force
     has err "transformers cannot load this folder, because $1; use --compatible"
     expect 0 "$MHA" prune -m "$2" --heads "$3" -o ratio --force --compatible

@@ -69,7 +69,7 @@ refused 2 "$MHA" draw -m "$tiny" "$text" --head 1.0 --font '' -o no.png
 # Characters without a glyph in the font (Anatolian hieroglyphs) must be drawn as boxes, after a warning.
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 -o silent.png
 has_not err 'warning'
-unknown=$(printf '\360\224\220\200') # U+14400
+unknown=$(printf '\360\224\220\200') # U+14400, an Anatolian hieroglyph
 mkdir private
 cp "$tiny/config.json" "$tiny/model.safetensors" private
 sed "s/\"two\"/\"$unknown\"/" "$tiny/tokenizer.json" >private/tokenizer.json

@@ -48,7 +48,7 @@ unchanged P
 unchanged Q
 [ ! -e fresh ] || fail 'a rejected command must not start training'
 
-# The same rules must apply to --log.
+# --log must not replace existing files, inputs, or files in folders that the run reads or writes.
 echo precious >notes
 cp notes notes.before
 refused 2 train --resume -o Q --steps 4 --log notes

@@ -325,9 +325,7 @@ static void make_outputs(call *c, mha_attn_args *a)
     const int64_t first = c->packed ? 1 : d->batch;
     const int64_t map_heads = d->map_heads ? d->map_heads : c->results, map_rows = d->map_rows ? d->map_rows : c->Mq;
     a->out = output(c, SHAPE(first, c->results, d->q_len, c->Dv), d->dtype);
-    if (below(c, 32) == 31)
-        a->out =
-            (mha_view){(void *)(uintptr_t)a->q.data, {0}}; /* in place */
+    if (below(c, 32) == 31) a->out = (mha_view){(void *)(uintptr_t)a->q.data, {0}}; /* out replaces q */
     if (d->outputs & MHA_ATTN_LSE) a->lse = output(c, SHAPE(first, c->results, d->q_len, 1), c->real);
     if (d->outputs & MHA_ATTN_PROBS) a->probs = output(c, SHAPE(d->batch, map_heads, map_rows, c->Mk), c->real);
     if (d->outputs & MHA_ATTN_SCORES) a->scores = output(c, SHAPE(d->batch, map_heads, map_rows, c->Mk), c->real);
