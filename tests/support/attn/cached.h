@@ -14,8 +14,8 @@ extern const mha_cache_desc cached_plain;
 
 /* Creates a cache; fails the running test on an error. */
 mha_cache *cached_create(mha_ctx *ctx, const mha_cache_desc *desc);
-/* Appends `count` f32 tokens to each of n sequences. The keys are stored as [n][count][Hkv][D], so they are not
- * contiguous in the order of the cache. The ids of the tokens are first, first + 1, ... */
+/* Appends `count` f32 tokens to each of n sequences. The keys are stored as [n][count][Hkv][D], so their
+ * strides are not those of a contiguous [n, Hkv, count, D]. The ids of the tokens are first, first + 1, ... */
 mha_status cached_append(mha_cache *cache, const mha_cache_desc *desc, int64_t sequence, int64_t n, int64_t count,
                          const int64_t *counts, int64_t first, mha_error *err);
 /* Creates the keys (or, with `value`, values) of shape[0] * shape[1] tokens in any type and layout. For a q8_0 cache,
