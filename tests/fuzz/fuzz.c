@@ -67,7 +67,7 @@ const char *fuzz_folder(void)
 }
 
 /* Returns the folder "data" next to the program, where build.sh copies it, or else the golden data of the source tree.
- * */
+ */
 static const char *data_folder(void)
 {
     static char beside[PATH_MAX];

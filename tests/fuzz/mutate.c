@@ -126,7 +126,7 @@ static void find_tokens(const uint8_t *text, size_t n)
 }
 
 /* Replaces bytes [begin, end) of the text with `with`, unless the result is longer than `most`. Returns the new length.
- * */
+ */
 static size_t splice(uint8_t *text, size_t n, size_t most, size_t begin, size_t end, const void *with, size_t bytes)
 {
     if (n - (end - begin) + bytes > most) return n;

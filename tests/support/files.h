@@ -16,7 +16,7 @@ int files_count(const char *folder);
 const char *files_path(const char *folder, const char *name);
 
 /* Returns the contents of a file, followed by NUL and allocated by malloc, and sets *n to their size; NULL on failure.
- * */
+ */
 char *files_read(const char *path, size_t *n);
 /* Creates or replaces a file; fails the running test on error. */
 void files_write(const char *path, const void *bytes, size_t n);

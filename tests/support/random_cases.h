@@ -11,7 +11,7 @@ typedef struct cases {
 } cases;
 
 /* Returns the seed and the range of cases: `given`, as modified by --seed S, --cases N and --case K. Prints the seed.
- * */
+ */
 cases cases_read(int argc, char **argv, cases given);
 
 #endif

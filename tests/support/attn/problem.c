@@ -276,8 +276,8 @@ static void random_types(mha_attn_desc *d, rng *r)
     if (rng_chance(r, 0.3)) d->bias_dtype = narrow[rng_range(r, 1, 3)];
 }
 
-/* With probability 0.25, requests statistics, mostly together with the probabilities, using a separate random stream.
- * */
+/* With probability 0.25, requests statistics, mostly together with the probabilities, using a separate random
+ * stream. */
 static void random_statistics(mha_attn_desc *d, problem_layouts *at, uint64_t seed, uint64_t number)
 {
     rng r = rng_make(seed, number ^ UINT64_C(1) << 62);

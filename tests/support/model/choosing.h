@@ -31,7 +31,7 @@ extern const int choosing_count;
 const char *choosing_config(const char *entry, int layers);
 mha_model *choosing_model(mha_ctx *ctx, const char *config);
 /* Returns texts of several lengths, which are padded on the right or, with `holes`, have masked tokens at any position.
- * */
+ */
 mha_model_input choosing_input(bool holes);
 
 /* The reference model of a case: its weights in double, with their checkpoint names. */

@@ -1,6 +1,6 @@
 /* naive_decoder.h - computes a complete decoder directly from its formulas in double, as the reference for models whose
  * layers differ by config keys. Shares no code with src/ and does not read a config; the caller describes each layer.
- * */
+ */
 #ifndef TEST_NAIVE_H
 #define TEST_NAIVE_H
 

@@ -194,7 +194,7 @@ static bool kept(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b
 }
 
 /* Returns true if row i and key j of sequence b exist: both are within the lengths, and the page of key j is present.
- * */
+ */
 static bool exists(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t i, int64_t j)
 {
     if (i >= rows_of(desc, args, b) || j >= keys_of(desc, args, b)) return false;
