@@ -33,6 +33,7 @@ int train_run_compare_ranks(const train_run *run)
     const char *digest = mha_train_data_describe(run->data)->digest;
     if (code == CLI_DONE && ranks->same(ranks->user, "the data", digest, strlen(digest), &error) != MHA_OK)
         code = cli_fail(run->s, &error);
+    if (code == CLI_DONE && mha_trainer_compare_ranks(run->trainer, &error) != MHA_OK) code = cli_fail(run->s, &error);
     return code;
 }
 

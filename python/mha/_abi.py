@@ -2980,6 +2980,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_trainer_step_count": (c_int64, [c_void_p]),
     "mha_trainer_weights": (POINTER(NamedTensor), [c_void_p, c_void_p]),
     "mha_trainer_refresh": (c_int, [c_void_p, POINTER(Error)]),
+    "mha_trainer_compare_ranks": (c_int, [c_void_p, POINTER(Error)]),
     "mha_trainer_gates": (c_int64, [c_void_p, c_void_p, c_void_p]),
     "mha_trainer_step": (c_int, [c_void_p, POINTER(TrainBatch), c_int64, POINTER(TrainReport), POINTER(Error)]),
     "mha_trainer_loss": (c_int, [c_void_p, POINTER(TrainBatch), c_int64, c_void_p, c_void_p, POINTER(Error)]),

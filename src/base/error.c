@@ -77,3 +77,9 @@ const char *mha__quote(mha__quoted *q, const char *bytes, size_t n)
     q->text[used] = '\0';
     return q->text;
 }
+
+const char *mha__quote_dtype(mha__quoted *q, mha_dtype dtype)
+{
+    snprintf(q->text, sizeof q->text, "%d", (int)dtype);
+    return strcmp(mha_dtype_name(dtype), "unknown") == 0 ? q->text : mha_dtype_name(dtype);
+}

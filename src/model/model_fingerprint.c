@@ -38,6 +38,8 @@ static mha_status run_tokens(const mha_model *model, int64_t length, float *hidd
 
 mha_status mha_model_fingerprint(const mha_model *model, char text[17], mha_error *err)
 {
+    if (!model || !text)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_fingerprint: %s must not be NULL", model ? "text" : "model");
     const mha_model_info *info = mha_model_describe(model);
     const char *config = mha_model_config_json(model);
     const int64_t length = mha__min64(mha__min64(info->vocab, info->max_positions), MOST_TOKENS);

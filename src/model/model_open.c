@@ -131,7 +131,7 @@ mha_status mha_model_open(mha_ctx *ctx, const char *folder, const mha_model_opti
     if (!folder) folder = "";
     if (o.dtype && o.dtype != MHA_F32 && o.dtype != MHA_BF16 && o.dtype != MHA_F16 && o.dtype != MHA_Q8_0)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_options: dtype must be one of f32, bf16, f16, q8_0 (got %s)",
-                         mha_dtype_name(o.dtype));
+                         mha__quote_dtype(&(mha__quoted){0}, o.dtype));
     MHA__TRY(mha__ctx_find(&ctx, err));
     mha_model *m = mha__calloc(ctx, 1, sizeof *m);
     if (!m) return mha__no_memory(err, sizeof *m, "a model");

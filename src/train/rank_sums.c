@@ -63,6 +63,16 @@ static mha_status compare(mha_trainer *t, mha_error *err)
     return MHA_OK;
 }
 
+mha_status mha_trainer_compare_ranks(mha_trainer *trainer, mha_error *err)
+{
+    mha_error why = {0};
+    if (!trainer) return mha__fail(err, MHA_ERR_ARG, "mha_trainer_compare_ranks: trainer must not be NULL");
+    if (!trainer->o.ranks || trainer->compared) return MHA_OK;
+    const mha_status status = compare(trainer, &why);
+    if (status != MHA_OK && err) *err = why;
+    return status;
+}
+
 mha_status mha__ranks_begin(mha_trainer *t, mha_error *err)
 {
     const mha_train_ranks *r = t->o.ranks;

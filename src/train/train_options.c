@@ -69,7 +69,7 @@ mha_status mha__train_options(mha_train_options *o, const mha_train_options *giv
     if (!o->dtype) o->dtype = MHA_F32;
     if (o->dtype != MHA_F32 && o->dtype != MHA_BF16)
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: dtype must be one of f32, bf16 (got %s)",
-                         mha_dtype_name(o->dtype));
+                         mha__quote_dtype(&(mha__quoted){0}, o->dtype));
     if (o->decays < MHA_DECAY_MATRICES || o->decays > MHA_DECAY_ALL)
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: decays must be a value of mha_train_decay (got %d)",
                          (int)o->decays);

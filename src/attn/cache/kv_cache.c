@@ -32,7 +32,7 @@ static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_err
     MHA__TRY(mha__attn_check_width("v_head_dim", d->v_head_dim, true, err));
     if (!mha__cache_converts(mha__cache_source(d->dtype), d->dtype))
         return mha__fail(err, MHA_ERR_ARG, "dtype must be one of f32, f64, bf16, f16, q8_0 (got %s)",
-                         mha_dtype_name(d->dtype));
+                         mha__quote_dtype(&(mha__quoted){0}, d->dtype));
     if (d->page_size < PAGE_SIZE_MIN || (d->page_size & (d->page_size - 1)) != 0)
         return bad_field(err, "page_size", d->page_size, "0 (default 128) or a power of two of at least 16");
     if (d->capacity < 0) return bad_field(err, "capacity", d->capacity, "0 (grow on demand) or positive");

@@ -146,7 +146,7 @@ mha_status mha__attn_check_dtype(const char *field, mha_dtype dtype, bool cache,
     const bool is_float = dtype == MHA_F32 || dtype == MHA_BF16 || dtype == MHA_F16 || dtype == MHA_F64;
     if (dtype == MHA_DTYPE_DEFAULT || is_float || (cache && dtype == MHA_Q8_0)) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "%s must be one of f32, f64, bf16, f16%s (got %s)", field, cache ? ", q8_0" : "",
-                     mha_dtype_name(dtype));
+                     mha__quote_dtype(&(mha__quoted){0}, dtype));
 }
 
 static mha_status check_flags(const char *field, uint32_t value, uint32_t known, mha_error *err)

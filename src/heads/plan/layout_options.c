@@ -32,7 +32,8 @@ static mha_status resolve_rest(mha_plan_options *o, mha_error *err)
 {
     if (o->dtype == MHA_DTYPE_DEFAULT) o->dtype = MHA_F32;
     if (o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16)
-        return mha__fail(err, MHA_ERR_ARG, "dtype must be one of f32, bf16, f16 (got %s)", mha_dtype_name(o->dtype));
+        return mha__fail(err, MHA_ERR_ARG, "dtype must be one of f32, bf16, f16 (got %s)",
+                         mha__quote_dtype(&(mha__quoted){0}, o->dtype));
     if (o->parameters == 0) o->parameters = o->layers * 12 * o->d_model * o->d_model + o->vocab * o->d_model;
     if (o->parameters < 1)
         return mha__fail(err, MHA_ERR_ARG, "parameters must be at least 1 (got %lld)", (long long)o->parameters);

@@ -20,7 +20,7 @@ static mha_status check_array(const mha_tensor *array, size_t *bytes, mha_error 
     const char *name = mha__quote(&q, what_of(array), strlen(what_of(array)));
     if (!mha__npy_type(array->dtype))
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "array \"%s\": dtype must be supported by the .npy format (got %s)",
-                         name, mha_dtype_name(array->dtype));
+                         name, mha__quote_dtype(&(mha__quoted){0}, array->dtype));
     if (array->rank < 0 || array->rank > MHA__RANK || (array->rank && !array->shape))
         return mha__fail(err, MHA_ERR_ARG, "array \"%s\": rank must be from 0 to %d, and 0 if shape is NULL (got %d)",
                          name, MHA__RANK, array->rank);

@@ -14,7 +14,7 @@ mha_status mha__named_bytes(const mha_named_tensor *t, size_t *bytes, mha_error 
     const char *name = mha__quote(&q, t->name, strlen(t->name));
     if (!mha__stored_as(t->dtype))
         return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": dtype must be supported by safetensors (got %s)", name,
-                         mha_dtype_name(t->dtype));
+                         mha__quote_dtype(&(mha__quoted){0}, t->dtype));
     if (t->rank < 0 || t->rank > 4)
         return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": rank must be from 0 to 4 (got %d)", name, t->rank);
     if (!mha__bytes(t->shape, t->rank, mha_dtype_size(t->dtype), bytes) || *bytes > INT64_MAX / 2)

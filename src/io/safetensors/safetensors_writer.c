@@ -39,7 +39,7 @@ static mha_status check_tensor(const mha_tensor *t, mha__slot *s, mha_error *err
                                           : NULL;
     if (!s->type)
         return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": dtype must be supported by safetensors (got %s)", name,
-                         mha_dtype_name(t->dtype));
+                         mha__quote_dtype(&(mha__quoted){0}, t->dtype));
     if (t->rank < 0 || t->rank > MHA__RANK || (t->rank && !t->shape))
         return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": rank must be from 0 to %d, and 0 if shape is NULL (got %d)",
                          name, MHA__RANK, t->rank);

@@ -43,7 +43,7 @@ static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
     if (!o->dtype) o->dtype = MHA_F32;
     if (o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: dtype must be one of f32, bf16, f16 (got %s)",
-                         mha_dtype_name(o->dtype));
+                         mha__quote_dtype(&(mha__quoted){0}, o->dtype));
     return mha__attn_choice_check(o, err);
 }
 

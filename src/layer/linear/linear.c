@@ -192,7 +192,7 @@ mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_matrix *p
     const mha_dtype packed = parts[0].packed == MHA_DTYPE_DEFAULT ? MHA_F32 : parts[0].packed;
     if (packed != MHA_F32 && packed != MHA_BF16 && packed != MHA_F16 && packed != MHA_Q8_0)
         return mha__fail(err, MHA_ERR_ARG, "linear: packed must be one of f32, bf16, f16, q8_0 (got %s)",
-                         mha_dtype_name(packed));
+                         mha__quote_dtype(&(mha__quoted){0}, packed));
     for (int64_t p = 0; p < count; p++) {
         if (parts[p].packed != parts[0].packed)
             return mha__fail(err, MHA_ERR_ARG,

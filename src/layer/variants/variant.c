@@ -137,7 +137,7 @@ static mha_status check_dtype(mha_variant *v, mha_error *err)
     if (!*dtype) *dtype = MHA_F32;
     if (*dtype != MHA_F32 && *dtype != MHA_F64)
         return mha__fail(err, MHA_ERR_ARG, "%s: dtype must be one of f32, f64 (got %s)", v->name,
-                         mha_dtype_name(*dtype));
+                         mha__quote_dtype(&(mha__quoted){0}, *dtype));
     return MHA_OK;
 }
 

@@ -33,7 +33,7 @@ static mha_status check_options(const mha_model *model, mha_model_cache_options 
     if (o->dtype && o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16 && o->dtype != MHA_Q8_0)
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_model_cache_options: dtype must be one of f32, bf16, f16, q8_0 (got %s)",
-                         mha_dtype_name(o->dtype));
+                         mha__quote_dtype(&(mha__quoted){0}, o->dtype));
     if (o->batch == 0) o->batch = 1;
     if (o->dtype == MHA_DTYPE_DEFAULT && model->outer.packed == MHA_BF16) o->dtype = MHA_BF16;
     if (o->tokens == 0) o->tokens = model->config.max_positions;

@@ -208,7 +208,7 @@ static mha_status check_options(const mha_model_save_options *o, mha_error *err)
 {
     if (o->dtype != MHA_DTYPE_DEFAULT && o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_save_options: dtype must be one of f32, bf16, f16 (got %s)",
-                         mha_dtype_name(o->dtype));
+                         mha__quote_dtype(&(mha__quoted){0}, o->dtype));
     if (o->count < 0 || (o->count && !o->tensors))
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_model_save_options: count must be the number of entries of tensors (got %lld, %s)",

@@ -8,7 +8,7 @@
 #include "support/files.h"
 #include "support/model/model_case.h"
 
-static const char FOLDER[] = "families/llama";
+static const char FOLDER[] = "models/gpt2-tiny";
 
 /* Writes the fingerprint of a model that is opened only for it. */
 static void fingerprint(mha_ctx *ctx, const char *folder, const mha_model_options *options, char text[17])
