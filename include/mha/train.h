@@ -208,9 +208,9 @@ MHA_API int64_t mha_trainer_step_count(const mha_trainer *trainer);
  * Their data are the weights themselves. If you change them, call mha_trainer_refresh before any other function. */
 MHA_API const mha_named_tensor *mha_trainer_weights(const mha_trainer *trainer, int64_t *count);
 MHA_API mha_status mha_trainer_refresh(mha_trainer *trainer, mha_error *err);
-/* Checks that all ranks have the same options, step, weights and teacher: MHA_ERR_ARG on all ranks, naming the
- * difference. Collective. The first step calls it, unless it was called before; call it earlier to learn of a difference
- * before writing files. Does nothing without ranks. */
+/* Checks that all ranks have the same options, step, weights and teacher; otherwise MHA_ERR_ARG on all ranks, naming
+ * the difference. Collective: all ranks must call it. The first step makes the same check if no call preceded it; a
+ * program that calls it earlier detects a difference before it writes files. Does nothing without ranks. */
 MHA_API mha_status mha_trainer_compare_ranks(mha_trainer *trainer, mha_error *err);
 
 /* Writes the gates after the last step, without sampling: gates [layers, H], H as in mha_model_info.heads, 0 = closed,
