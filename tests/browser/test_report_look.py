@@ -1,7 +1,6 @@
 """Tests the appearance of the report in Chromium: light and dark theme, contrast, names for screen readers, print, and a
 long text."""
 import base64
-import os
 import unittest
 
 from report_page import ReportCase  # imported first: skips the test if Chromium is not installed
