@@ -241,7 +241,7 @@ def show_csv(results):
 
 def show_markdown(results):
     """Prints the tables of docs/benchmarks.md."""
-    print("| row | B, H, Hkv, Lq, Lk, D | mha ms | in C | fraction of limit (goal) | best other ms | ratio (goal) |")
+    print("| row | B, H, Hkv, Lq, Lk, D | mha [ms] | mha in C [ms] | fraction of limit (goal) | fastest other [ms] | ratio (goal) |")
     print("|---|---|---|---|---|---|---|")
     shapes = {row.name: row for row in peers.rows()}
     for r in results:

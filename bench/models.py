@@ -38,7 +38,7 @@ from mha._library import call, lib, struct
 
 DTYPES = {"f32": (torch.float32, 1, 4), "bf16": (torch.bfloat16, 2, 2)}  # PyTorch's dtype, mha_dtype, bytes per weight
 TOLERANCE = {"f32": 1e-3, "bf16": 6e-2}  # maximum error, relative to the largest value
-GOALS = {  # goals for the ratio to the best other library: f32, bf16
+GOALS = {  # goals for the speedup over the best other library: f32, bf16
     "linear-1": (1.5, 1.5), "linear-1-large": (1.5, 1.5), "linear-16": (1.5, 1.5), "linear-512": (0.95, 0.9),
     "linear-4096": (0.95, 0.9), "minilm": (1.3, 1.3), "mixed": (2.0, 2.0), "prefill": (1.2, 1.2), "decode": (1.0, 1.8),
 }  # fmt: skip

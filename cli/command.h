@@ -97,8 +97,8 @@ typedef struct cli_session {
     const char *model;              /* folder of the model (input.h) */
     const char *model_name;         /* as given by the user: "minilm" or a folder */
     const cli_ranks *ranks;         /* the processes of mha-mpi; NULL in mha */
-    const mha_work *work;           /* divides the measurements of this command; NULL if it runs in one process */
-    const cli_shared_texts *shared; /* divides passes over long texts; NULL if the command runs in one process */
+    const mha_work *work;           /* divides measurements among the processes; NULL in a single process */
+    const cli_shared_texts *shared; /* divides long texts among the processes; NULL in a single process */
 } cli_session;
 
 /* Options that the help lists under a separate heading, such as "Data:". */

@@ -1,7 +1,7 @@
 #!/bin/sh
 # check_format.sh - checks that every tracked C file is formatted by clang-format 16, and that no line has more than 120
-# characters, comments included (which clang-format does not check). Exit 77 (skipped) without clang-format 16, since
-# other versions format differently.
+# characters, comments included (which clang-format does not check). Exits with status 77 (skipped) if clang-format
+# 16 is not installed, because other versions format differently.
 set -eu
 cd "$(dirname -- "$0")/.."
 format=

@@ -1,5 +1,6 @@
 #!/bin/sh
-# check_shell.sh - checks that the shell scripts are POSIX (.ci/run: bash) and pass shellcheck. Exit 77 (skipped) without shellcheck.
+# check_shell.sh - checks that the shell scripts are POSIX (.ci/run: bash) and pass shellcheck. Exits with status 77 (skipped) if shellcheck
+# is not installed.
 set -eu
 cd "$(dirname -- "$0")/.."
 command -v shellcheck >/dev/null || {

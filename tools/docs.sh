@@ -2,7 +2,7 @@
 # docs.sh [FOLDER] - builds the site in build/site or FOLDER: docs/, the C and Python interfaces, and the walk-throughs. Every link is
 # checked. The pages load nothing from other hosts.
 #
-# FOLDER is replaced, so it must be absent, empty, or an earlier site. The tools (MkDocs, Material for MkDocs, mkdocstrings) are installed
+# FOLDER is replaced, so it must be absent, empty, or a site built by an earlier run. The tools (MkDocs, Material for MkDocs, mkdocstrings) are installed
 # into build/docs-tools; later runs do not need a network. Exit: 0 built, 1 failed, 2 FOLDER has other files, 3 a
 # missing package could not be installed.
 set -eu
@@ -12,9 +12,9 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 
 mkdir -p "${1:-$root/build/site}"
 out=$(CDPATH='' cd -- "${1:-$root/build/site}" && pwd)
-# An earlier site contains objects.inv, the list of documented names, to which mkdocstrings writes the name of the site.
+# A site built by an earlier run contains objects.inv, the list of documented names, with the name of the site.
 [ "$out" = "$root/build/site" ] || [ -z "$(ls -A "$out")" ] || grep -qs '^# Project: mha$' "$out/objects.inv" ||
-    fail 2 "$out must be absent, empty, or an earlier site, because it is replaced"
+    fail 2 "$out must be absent, empty, or a site built by an earlier run, because it is replaced"
 install_needs "$build_needs$tools_needs"
 tools=$root/build/docs-tools
 work=$(mktemp -d)

@@ -49,8 +49,8 @@ bool importance_scores_use_pairs(const importance_scores *scores);
  * parts. A text without a tab is an error, unless the texts are `not_scored`. */
 int importance_scores_pair(const cli_session *s, const importance_scores *scores, bool not_scored, cli_texts *texts);
 
-/* Path of a state file of --state FILE. Each measure is saved in its own file, FILE.WORD, such as FILE.gate; the second
- * model of a comparison (`model` = 1) uses FILE.2.WORD. */
+/* Path of a file written by --state FILE. Each measurement is saved in its own file, FILE.WORD, such as FILE.gate; for
+ * the second model of a comparison (`model` = 1), the file is FILE.2.WORD. */
 typedef struct head_state {
     char path[4096];
 } head_state;

@@ -38,7 +38,7 @@ static int refuse_missing(const cli_session *s, const char *name)
     suggestion like = suggest_for(name);
     suggest_offer(&like, "minilm");
     suggest_offer(&like, "builtin");
-    cli_error(s, CLI_REFUSED, "%s: " RULE " (got a name that does not exist)%s", cli_shown(name),
+    cli_error(s, CLI_REFUSED, "%s: " RULE " (got a path that does not exist)%s", cli_shown(name),
               suggest_text(&like, "", meant));
     return advise(s, of_hub(name) ? name : NULL);
 }

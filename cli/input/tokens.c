@@ -78,7 +78,7 @@ int cli_check_rows(const cli_session *s, const mha_tokenizer *tokenizer, const m
     return CLI_DONE;
 }
 
-/* Returns the columns that a token or its id needs, whichever is wider, plus one space. */
+/* Returns the width of a token or its id in terminal columns, whichever is wider, plus one for a space. */
 static int cell_width(const mha_tokenizer *tokenizer, int32_t id)
 {
     const char *token = cli_token_text(tokenizer, id);

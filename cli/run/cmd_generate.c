@@ -211,7 +211,9 @@ static void fit(const cli_session *s, const job *j, mha_generate_options *o)
         cli_say(s, "at most %lld new tokens: the model accepts %lld tokens, the prompt has %lld", (long long)o->max_new,
                 (long long)most, (long long)longest);
     } else if (strcmp(mha_model_describe(j->model)->family, "gpt2") != 0) {
-        cli_say(s, "up to %lld tokens including the prompt: the model was trained on %lld (max_position_embeddings)",
+        cli_say(s,
+                "output may reach %lld tokens including the prompt, but the model was trained on sequences of at most "
+                "%lld (max_position_embeddings)",
                 (long long)(longest + o->max_new), (long long)most);
     }
 }

@@ -48,7 +48,7 @@ static void show_layer(tour *t, const float *x)
     TOUR_TRY(mha_variant_init(t->layer, &rng, &t->error));
     TOUR_TRY(mha_variant_forward(t->layer, &in, output, t->trace, &t->error));
     tour_say(t, "The same head as one layer", "mha_self_attention_create, mha_variant_init, mha_variant_forward",
-             "This layer computes the same steps with trainable matrices. They are initialized as in nn.Linear, "
+             "This layer performs the same steps with trainable matrices. They are initialized as in nn.Linear, "
              "between -1/2 and 1/2 for four inputs, so the values differ.");
     tour_show(t, "layer_output", output, TOUR_SHAPE(TOKENS, WIDTH));
     tour_count_layer(t, "one head");

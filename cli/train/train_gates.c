@@ -24,7 +24,9 @@ int train_settings_check_gates(const cli_session *s, const train_settings *t)
         return cli_usage(s, "--gates must be one of l0, l1 (got \"%s\")", cli_shown(t->gates));
     const char *unused = !isnan(t->gate_rate) ? "--gate-rate" : !isnan(t->gate_penalty) ? "--gate-penalty" : NULL;
     if (t->gates && strcmp(t->gates, "l0") == 0 && t->heads >= 0 && unused)
-        return cli_usage(s, "%s has no effect with --gates l0 and --heads: the importance of a head sets its gate",
+        return cli_usage(s,
+                         "%s must not be combined with --gates l0 and --heads, because each gate is then computed from "
+                         "the value of its head",
                          unused);
     if (t->gates_only && t->gates_together)
         return cli_usage(s, "--gates-only and --gates-together are mutually exclusive");

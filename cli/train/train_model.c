@@ -135,7 +135,7 @@ static int create(cli_session *s, const train_settings *t, json_t *config, mha_m
     mha_error error = {0};
     const mha_model_create_options o = {.size = sizeof o, .seed = (uint64_t)t->seed, .folder = t->tokenizer};
     char *text = json_dumps(config, JSON_INDENT(2));
-    if (!text) return cli_error(s, CLI_FAILED, "out of memory for the shape");
+    if (!text) return cli_error(s, CLI_FAILED, "out of memory for the config");
     const mha_status status = mha_model_create(s->ctx, text, &o, model, &error);
     free(text);
     if (status == MHA_OK) return CLI_DONE;

@@ -172,7 +172,7 @@ static bool is_of_model(const char *key)
 /* Returns a setting as text, which the caller must free. */
 static char *value_text(const json_t *value)
 {
-    return value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6)) : strdup("not set");
+    return value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6)) : strdup("unset");
 }
 
 static void tell_change(const cli_session *s, const char *key, const json_t *was, const json_t *now)
@@ -181,7 +181,7 @@ static void tell_change(const cli_session *s, const char *key, const json_t *was
     if (now && is_of_model(key)) cli_say(s, "ignoring %s: the checkpoint defines the model", key);
     if (is_of_model(key)) return;
     char *texts[] = {value_text(was), value_text(now)};
-    if (texts[0] && texts[1]) cli_say(s, "%s is now %s, was %s", key, cli_shown(texts[1]), cli_shown(texts[0]));
+    if (texts[0] && texts[1]) cli_say(s, "%s is now %s (was %s)", key, cli_shown(texts[1]), cli_shown(texts[0]));
     free(texts[0]);
     free(texts[1]);
 }

@@ -191,8 +191,8 @@ mha_train_gates train_settings_gates_of(const train_settings *t);
  * settings with these keys as not given. */
 json_t *train_settings_following(const train_settings *t);
 void train_settings_unset(train_settings *t, const json_t *keys);
-/* Returns `given`, the value of --save-every, --eval-every or --sample-every, or its default, which depends on the
- * number of steps. */
+/* Returns `given` (the value of --save-every, --eval-every or --sample-every) if it is greater than 0; otherwise the
+ * value of --save-every if set, or a default that depends on the number of steps. */
 long long train_settings_every(const train_settings *t, long long given);
 /* Settings of a teacher: the functions check them, set the default weights (`logits`: both models have logits), return
  * whether labels are needed, and return the settings as library options (train_teacher.c). */

@@ -16,8 +16,8 @@
  *
  * Failures: a message begins with "rank R (HOST): ", naming the rank that failed. A failed transfer, or a peer that is
  * silent for `timeout` seconds, is MHA_ERR_IO. The cluster cannot be used afterwards: transfers may be in progress, and
- * their memory is not freed. The program should then print the message and call mha_cluster_abort, which ends all
- * ranks. MPI's own initialization and finalization, in mha_cluster_open and mha_cluster_free, wait for every rank
+ * their memory is not freed. The program should then print the message and call mha_cluster_abort, which aborts
+ * all ranks. MPI's own initialization and finalization, in mha_cluster_open and mha_cluster_free, wait for every rank
  * without a timeout. */
 #ifndef MHA_CLUSTER_H
 #define MHA_CLUSTER_H
@@ -168,7 +168,7 @@ MHA_API mha_cluster_part mha_cluster_part_of(int64_t length, int cp, int cp_rank
  *            identical to one process. Memory: the keys and values of three KV heads of the whole sequence */
 typedef enum mha_cluster_mode { MHA_CLUSTER_RING = 0, MHA_CLUSTER_TREE, MHA_CLUSTER_ORDERED } mha_cluster_mode;
 
-/* Collective for the ranks of a cp group. `desc` describes the call over the whole sequence (q_len, kv_len and lengths
+/* Collective over the ranks of a cp group. `desc` describes the call over the whole sequence (q_len, kv_len and lengths
  * included). `args` contains this rank's part: for q, out and lse, the rows of mha_cluster_part_of(q_len); for k and v,
  * the keys of mha_cluster_part_of(kv_len); for keep and bias, the rank's rows and all keys. All other inputs cover the
  * whole sequence. `ctx` must be created by mha_cluster_ctx_create, so that transfers progress between tiles.

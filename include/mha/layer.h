@@ -177,7 +177,7 @@ MHA_API mha_status mha_cross_entropy(mha_ctx *ctx, const mha_cross_entropy_args 
 MHA_API mha_status mha_embedding_forward(const char *what, const float *table, int64_t count, int64_t width,
                                          const int32_t *ids, int64_t rows, int add, float *y, mha_error *err);
 
-/* Computes dtable[ids[r]] += dy[r]. Rows are added in ascending order, so the sum of a token that occurs twice is
+/* Computes dtable[ids[r]] += dy[r]. Rows are added in ascending order, so the sum for a repeated token is
  * reproducible. */
 MHA_API mha_status mha_embedding_backward(const char *what, float *dtable, int64_t count, int64_t width,
                                           const int32_t *ids, int64_t rows, const float *dy, mha_error *err);
@@ -203,19 +203,21 @@ typedef enum mha_choice {
 
 /* Head selection per sequence inside a layer of a model:
  *
- *     score = W m + b,  of options W relu(W' m + b') + b,  m the mean of the layer's input over the real tokens
+ *     score = W m + b                          scores of heads
+ *     score = W relu(W' m + b') + b            scores of options
  *
- * m is computed in double for each sequence. The `keep` heads with the highest scores get a gate each; ties go to the
- * lower index. All other heads get a gate of 0. With MHA_CHOICE_OPTIONS, the option with the highest score is selected.
- * A NaN score ranks above all other scores, so that NaN appears in the output instead of being hidden.
+ * where m is the mean of the layer's input over the real tokens, computed in double for each sequence. Each of the
+ * `keep` heads with the highest scores gets a gate; ties go to the lower index. All other heads get a gate of 0. With
+ * MHA_CHOICE_OPTIONS, the option with the highest score is selected. A NaN score ranks above all other scores, so that
+ * NaN appears in the output instead of being hidden.
  *
  * The gates of the selected heads are multiplied by the gates of the call (mha_layer_input). Causal layers have no
- * selection: m is the mean over all tokens, so it would leak later tokens into earlier ones. Heads with a gate of 0 are
- * not computed: neither their attention nor, in f32 with weights [out, in], their projections. All heads are computed
- * if the call requests probs, stats, on_rows or activations.
+ * selection, because m would leak later tokens into earlier ones. Heads with a gate of 0 are not computed: neither
+ * their attention nor, in f32 with weights [out, in], their projections. All heads are computed if the call requests
+ * probs, stats, on_rows or activations.
  *
- * With MHA_CHOICE_OPTIONS, each sequence is a separate call of the operator, which allocates its own plan and
- * workspace. Per-head inputs and outputs are then MHA_ERR_UNSUPPORTED: gates, probs, stats, on_rows, and masks that
+ * With MHA_CHOICE_OPTIONS, the operator is called once per sequence, with a new plan and workspace for each call.
+ * Requests for per-head inputs or outputs then return MHA_ERR_UNSUPPORTED: gates, probs, stats, on_rows, and masks that
  * differ between heads. */
 typedef struct mha_layer_choice {
     mha_choice of;
@@ -294,7 +296,7 @@ typedef struct mha_layer_input {
                                are those of the cache; `lengths` may be 0 for some. Not with keep */
     int64_t sequence;       /* with batch 1: index of the sequence in a cache of several sequences */
     const float *cos, *sin; /* [B L, R/2] from mha_rope_angles, for the positions of all tokens; required with rope */
-    mha_cview gates;        /* [B, H] f32 factors of each head's output; zero strides broadcast; data NULL = none */
+    mha_cview gates;        /* [B, H] f32 factors applied to each head's output; zero strides broadcast; NULL = none */
     float *probs;           /* [B, H, L, K] attention probabilities, written; K is defined below; NULL = not computed */
     /* Packed sequences, concatenated without padding: batch is 1, length is the total, and sequence n is rows
      * starts[n] to starts[n + 1]. Attention never crosses sequences. Not with lengths, keep or cache; NULL = one

@@ -131,7 +131,7 @@ static mha_status lay_out_grid(mha_cluster *c, const mha_cluster_options *o, mha
     const int cp = o->cp < 0 && o->tp > 0 ? i->ranks / o->tp : o->cp;
     if (o->tp < 1 || cp < 1 || o->tp > i->ranks || cp > i->ranks / o->tp || i->ranks % (o->tp * cp) != 0)
         return mha__cluster_fail(c, err, MHA_ERR_ARG,
-                                 "mha_cluster_options: tp * cp must be a divisor of the rank count %d (got %d * %d)",
+                                 "mha_cluster_options: tp * cp must be a divisor of %d, the rank count (got %d * %d)",
                                  i->ranks, o->tp, o->cp);
     i->tp = o->tp;
     i->cp = cp;

@@ -92,7 +92,7 @@ static inline int mha__group_rank(const mha__group *group, int member)
 {
     return group->first + member * group->step;
 }
-/* Collective for the group. Copies `bytes` bytes from member `root` to all members. */
+/* Collective over the group. Copies `bytes` bytes from member `root` to all members. */
 mha_status mha__group_broadcast(mha_cluster *cluster, const mha__group *group, int root, void *data, size_t bytes,
                                 mha_error *err);
 

@@ -37,7 +37,7 @@ static mha_status create_ctx(void *user, const mha_ctx_options *options, mha_ctx
     return mha_cluster_ctx_create(p->cluster, options, p->options.mixed_isa, out, err);
 }
 
-/* Ends all ranks, because the transfers of this rank cannot complete. */
+/* Prints the message and aborts all ranks. Called if this rank cannot continue, for example after a failed transfer. */
 static void give_up(program *p, const char *message)
 {
     fprintf(stderr, "mha-mpi: %s\n", message);

@@ -206,7 +206,7 @@ def view(address: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
 
 
 def empty_like(x: Any, dtype: int, shape: Any) -> Any:
-    """Returns a new contiguous array of an mha_dtype: a PyTorch tensor if x is one, otherwise a NumPy array."""
+    """Returns a new contiguous array with the given shape and mha_dtype: a PyTorch tensor if x is a PyTorch tensor, otherwise NumPy."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         names = {F32: torch.float32, BF16: torch.bfloat16, F16: torch.float16, F64: torch.float64, I64: torch.int64}

@@ -214,7 +214,7 @@ class Model(Handle):
         (layer, head), only their maps as {(layer, head): [B, L, L]}. stats: adds a field with a dict per layer, in O(L) memory:
         row_entropy (bits), row_max, row_argmax, row_distance (tokens) and received, each [B, heads, L].
 
-        type_ids, positions: [B, L]. gates [layers, heads] or [layers, B, heads]: factors of each head's output. fills
+        type_ids, positions: [B, L]. gates [layers, heads] or [layers, B, heads]: factors for each head's output. fills
         [layers, heads, head_dim]: constants added to each head's output. states [B, L, E]: the input of layer `first_layer`, at which
         the pass then starts; it equals hidden_states[first_layer] of a full pass.
 

@@ -69,7 +69,7 @@ def _folder(name: Any) -> Any:
     path = os.fsencode(name)
     if not path or b"\0" in path or os.path.exists(os.path.join(path, b"config.json")):
         return name
-    got = "a name that does not exist"
+    got = "a path that does not exist"
     if os.path.exists(path):
         got = "a folder without config.json" if os.path.isdir(path) else "a file: pass its folder; GGUF is not supported"
     raise FileNotFoundError(f"{os.fsdecode(name)}: {_MODEL} (got {got}); checkpoint folders come from huggingface.co, for example: "

@@ -31,7 +31,7 @@ _MEANS = {"entropy": "row_entropy", "confidence": "row_max", "distance": "row_di
 
 
 def register(name: str = "mha") -> None:
-    """Registers attn_implementation="mha" in transformers, with forward and backward pass. May be called more than once."""
+    """Registers attn_implementation="mha" with transformers, including the forward and backward passes. May be called more than once."""
     AttentionInterface.register(name, _forward)
     AttentionMaskInterface.register(name, sdpa_mask)
 

@@ -71,8 +71,8 @@ typedef struct mha__ahead {
 } mha__ahead;
 
 /* Ranges of memory to prefetch in order, distributed over the next `products` calls of scores and values. The calls
- * spread the prefetches evenly over their arithmetic, because a core supports only about 16 outstanding requests and a
- * burst would delay its own loads. */
+ * spread the prefetches evenly over their arithmetic, because a core supports only about 16 outstanding requests, and a
+ * burst of prefetches would delay the loads of the kernel. */
 enum { MHA__STRETCHES = 4, MHA__LINE = 64 };
 typedef struct mha__feed {
     mha__ahead stretch[MHA__STRETCHES];

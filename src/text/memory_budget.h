@@ -12,7 +12,7 @@
 static inline mha_status mha__room_take(size_t *room, size_t bytes, mha_error *err)
 {
     if (room && bytes > *room)
-        return mha__fail(err, MHA_ERR_FORMAT, "tokenizer.json: memory for reading it must be at most %zu MiB",
+        return mha__fail(err, MHA_ERR_FORMAT, "tokenizer.json: reading the file must require at most %zu MiB",
                          MHA__TOKENIZER_MEMORY / MHA__MIB);
     if (room) *room -= bytes;
     return MHA_OK;

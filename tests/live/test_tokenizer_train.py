@@ -110,7 +110,7 @@ class Training(unittest.TestCase):
             self.loads(out, lines)
 
     def refused(self, sentence, size, vocab, kind):
-        """Checks the reason of a rejection: the library must have a vocabulary larger than `size`, or have learned nothing."""
+        """Checks the reason for a rejection by mha: the vocabulary of the tokenizers library must exceed `size` or contain no learned token."""
         if "vocab_size must be at least" in sentence:
             self.assertGreater(len(vocab), size)
         else:

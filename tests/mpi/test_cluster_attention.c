@@ -243,7 +243,7 @@ static void make_part(problem *p, const problem *whole)
     a->lse.data = p->lse.data;
     if (a->keep.data) a->keep = broadcast_view(&p->keep);
     if (a->bias.data) a->bias = broadcast_view(&p->bias);
-    /* arguments per head have no sequence axis, so the slice uses the arrays of the whole problem and owns none */
+    /* per-head arguments have no sequence axis, so the slice uses the arrays of the whole problem and owns none */
     p->slopes = p->sinks = p->gates = (tensor){{0}, MHA_F32, NULL};
 }
 

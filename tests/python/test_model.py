@@ -153,7 +153,7 @@ class Decoder(unittest.TestCase):
             self.model.forward([[1, 2], [3]])
         with self.assertRaisesRegex((ValueError, OSError), "folder name must not be empty"):
             mha.Model("")
-        for path, got in (("no/such/model", "a name that does not exist"), (MODELS, "a folder without config.json"),
+        for path, got in (("no/such/model", "a path that does not exist"), (MODELS, "a folder without config.json"),
                           (MODELS / "gpt2-tiny/config.json", "a file: pass its folder")):
             with self.assertRaisesRegex(OSError, "a model must be a folder with config.json, .*got " + got):
                 mha.Model(path)

@@ -39,7 +39,7 @@ class Site(unittest.TestCase):
                 Path(folder, name).write_text(text, encoding="utf-8")
                 made = self.build(folder)
                 self.assertEqual(made.returncode, 2, made.stderr)
-                self.assertIn(f"{folder} must be absent, empty, or an earlier site", made.stderr)
+                self.assertIn(f"{folder} must be absent, empty, or a site built by an earlier run", made.stderr)
                 self.assertEqual(Path(folder, name).read_text(encoding="utf-8"), text)
         old = self.site / "old.html"
         old.touch()

@@ -27,8 +27,8 @@ typedef struct mha__exchange {
  * exchange->own. */
 mha_status mha__exchange_begin(mha__exchange *exchange, mha_cluster *cluster, const mha__key_layout *layout,
                                size_t part_bytes, mha_error *err);
-/* Collective for the cp group. Replaces exchange->own, whose rows have been computed, with the merged parts of all
- * ranks. `call` describes the rows: sizes and dtype. */
+/* Collective over the cp group. The rows of exchange->own must have been computed. Replaces exchange->own with the
+ * merged parts of all ranks. `call` specifies the sizes and dtype of the rows. */
 mha_status mha__exchange_merge(mha__exchange *exchange, mha_cluster *cluster, mha_ctx *ctx,
                                const mha__key_layout *layout, const mha_attn_merge_partials_args *call, mha_error *err);
 void mha__exchange_free(mha__exchange *exchange);

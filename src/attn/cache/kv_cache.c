@@ -128,7 +128,7 @@ mha_status mha__cache_check_seen(const mha_cache *c, int64_t sequence, int64_t p
     const int64_t from = c->pinned * c->desc.page_size, to = c->sequences[sequence].dropped * c->desc.page_size;
     if (from >= to || mha__cache_first_seen(c, position) >= to) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG,
-                     "position must not require dropped keys (got %" PRId64 " of sequence %" PRId64
+                     "position must not require dropped keys (got position %" PRId64 " in sequence %" PRId64
                      ", whose keys %" PRId64 " to %" PRId64 " were dropped)",
                      position, sequence, from, to - 1);
 }

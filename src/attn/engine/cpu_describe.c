@@ -238,7 +238,7 @@ static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int
     sentences_of_outputs(t, &plan->desc);
     backward_sentence(t, plan);
     for (int i = 0; i < count; i++)
-        append(t, "not taken: %s: %s\n", paths[i].name, paths[i].reason);
+        append(t, "not used: %s: %s\n", paths[i].name, paths[i].reason);
 }
 
 static void json_of_outputs(text *t, const mha_attn_desc *d)

@@ -1,8 +1,8 @@
-/* kv_fetch.h - locates keys and values: in the caller's dense view, in one page, or gathered from several pages.
+/* kv_fetch.h - locates keys and values in the caller's dense view or in one page, or gathers them from several pages.
  *
- * A run is part of one block of MHA__KEY_BLOCK keys. Blocks start at the same positions for any page size, so paged and
- * dense calls are bitwise identical. Page sizes are powers of two, so a block is either within one page or consists of
- * whole pages. */
+ * A run is a range of keys within one block of MHA__KEY_BLOCK keys. Blocks start at the same positions for any page
+ * size, so paged and dense calls give bitwise identical results. Page sizes are powers of two, so a block is either
+ * within one page or consists of whole pages. */
 #ifndef MHA_ATTN_PLAN_KV_FETCH_H
 #define MHA_ATTN_PLAN_KV_FETCH_H
 

@@ -65,10 +65,12 @@ static mha_status check_count(const mha_model *m, const char *name, int64_t coun
 {
     for (int64_t l = 0; count && l < m->config.layers; l++) {
         if (count < 0 || m->config.layer_heads[l] % count)
-            return mha__fail(err, MHA_ERR_ARG, "%s must be a divisor of the head count %d of layer %lld (got %lld)",
+            return mha__fail(err, MHA_ERR_ARG, "%s must be a divisor of %d, the head count of layer %lld (got %lld)",
                              name, (int)m->config.layer_heads[l], (long long)l, (long long)count);
         if (count > had[l])
-            return mha__fail(err, MHA_ERR_ARG, "%s must be at most the source's head count %d of layer %lld (got %lld)",
+            return mha__fail(err, MHA_ERR_ARG,
+                             "%s must be at most %d, the source's head count in layer %lld (got "
+                             "%lld)",
                              name, (int)had[l], (long long)l, (long long)count);
     }
     return MHA_OK;

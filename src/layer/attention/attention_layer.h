@@ -138,10 +138,10 @@ static inline int64_t mha__attn_keys(const mha__attn_call *call)
     return call->past + mha__attn_kv_length(call);
 }
 
-/* The selection of each sequence in a call (selection/head_selection.h). S is the number of scores: one per head or per
- * option. Arrays are [sequences, S] unless noted. */
+/* The head selection for each sequence of a call (selection/head_selection.h). S is the number of scores: one per head
+ * or per option. Arrays are [sequences, S] unless noted. */
 typedef struct mha__chosen {
-    double *mean;   /* [sequences, E] mean tokens */
+    double *mean;   /* [sequences, E] means of the tokens */
     double *hidden; /* [sequences, P] hidden layer of the scores, or NULL */
     double *score;
     double *soft;  /* trained gates (selection_gates.h) */
@@ -171,7 +171,7 @@ typedef struct mha__choice_grads {
     void *dgates;    /* [sequences, S] gradients of the operator's gates (reals) */
     double *dscore;  /* [sequences, S] gradients of the scores */
     double *dhidden; /* [sequences, P] gradients of the hidden layer, or NULL */
-    double *dmean;   /* [sequences, E] gradients of the mean tokens */
+    double *dmean;   /* [sequences, E] gradients of `mean` */
 } mha__choice_grads;
 
 /* Temporary memory of a call. */

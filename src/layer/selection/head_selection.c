@@ -1,4 +1,4 @@
-/* head_selection.c - selects the heads of an attention layer per sequence, by scores of the mean token. */
+/* head_selection.c - selects the heads of an attention layer per sequence; scores come from the mean of its tokens. */
 #include "layer/selection/head_selection.h"
 #include "base/ctx.h"
 #include "layer/selection/computed_heads.h"

@@ -45,7 +45,7 @@ mha_status mha__attn_choice_check(const mha_attn_layer_options *o, mha_error *er
                          (int)c->selection);
     if (!c->score.weight || !c->score.bias || c->score.transposed)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.score must have a weight and a bias");
-    if (o->causal) return refuse("causal attention, since the mean token would reveal later tokens", err);
+    if (o->causal) return refuse("causal attention, because the mean over all tokens would leak later tokens", err);
     if (c->of == MHA_CHOICE_OPTIONS) return check_split(o, err);
     if (c->keep < 1 || c->keep > o->heads)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: choice.keep must be from 1 to heads = %lld (got %lld)",

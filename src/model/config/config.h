@@ -66,7 +66,7 @@ typedef struct mha__config {
     double softcap, logit_cap;        /* cap of scores (default of layers); cap of logits; 0 = off */
     double attention_multiplier;      /* Granite: scale of scores; 0 = use query_scalar */
     double embed_multiplier, residual_multiplier, logit_divisor, logit_multiplier; /* 0 = the factor is 1 */
-    float embed_scale, logit_scale; /* factors of embeddings and logits, computed from the fields above */
+    float embed_scale, logit_scale; /* factors for embeddings and logits, computed from the fields above */
     mha_rope_options rope;          /* rotation; head_dim 0 = none; points to short_by and long_by */
     mha_rope_options local_rope;    /* rotation of sliding layers, if it differs; without longrope */
     double short_by[MHA_HEAD_DIM_MAX / 2], long_by[MHA_HEAD_DIM_MAX / 2]; /* [rotary_dim / 2] factors of longrope */

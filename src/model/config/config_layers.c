@@ -105,7 +105,7 @@ static mha_status read_counts(const mha__json_obj *shared, const char *key, cons
             continue;
         }
         char want[96];
-        snprintf(want, sizeof want, "a divisor of the head count %d of layer %lld", (int)c->layer_heads[layer],
+        snprintf(want, sizeof want, "a divisor of %d, the head count of layer %lld", (int)c->layer_heads[layer],
                  (long long)layer);
         return list ? mha__json_refuse_item(shared, key, (size_t)layer, want, err)
                     : mha__json_refuse(shared, key, want, err);

@@ -13,8 +13,8 @@ static const char *const names[] = {
 static mha_status refuse_decoder(const mha__json_obj *entry, const char *key, const mha__config *c, mha_error *err)
 {
     return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                     "%s: %s.%s must be absent in a decoder, where the mean token, which selects heads, would reveal "
-                     "later tokens (got model_type %s)",
+                     "%s: %s.%s must be absent in a decoder, because heads are selected by the mean over all tokens, "
+                     "which would leak later tokens (got model_type %s)",
                      entry->file, entry->where, key, c->family->name);
 }
 

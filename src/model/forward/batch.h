@@ -24,7 +24,7 @@ typedef struct mha__batch {
     mha_layer_shard shard;
     int64_t shard_end; /* largest position of the whole sequence */
     struct {
-        float *cos, *sin; /* [B L, rotary_dim / 2] factors of each rotated pair */
+        float *cos, *sin; /* [B L, rotary_dim / 2] factors for each rotated pair */
     } angles[2];          /* angles of config.rope and of config.local_rope; NULL if no layer has this rotation */
 } mha__batch;
 

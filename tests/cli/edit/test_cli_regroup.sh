@@ -83,5 +83,5 @@ expect 0 "$MHA" regroup -m mute --ids -f ids --kv-heads 2 -o mute_out
 [ -e mute_out/model.safetensors ] || fail 'regroup with ids must write a model'
 [ ! -e blank_out ] || fail 'a rejected command must not write blank_out'
 refused 2 "$MHA" regroup --kv-heads 3 --method mean --ridge 0 -o none
-has err 'mha regroup: key_heads must be a divisor of the head count 8 of layer 0 (got 3)'
+has err 'mha regroup: key_heads must be a divisor of 8, the head count of layer 0 (got 3)'
 finish

@@ -20,7 +20,7 @@ not_a_model() {
 }
 echo hello >texts
 
-not_a_model nowhere 'got a name that does not exist'
+not_a_model nowhere 'got a path that does not exist'
 has err 'hf download openai-community/gpt2 --local-dir gpt2'
 not_a_model bultin 'did you mean builtin?'
 not_a_model organization/name 'hf download organization/name --local-dir name'

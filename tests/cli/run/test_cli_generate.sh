@@ -109,7 +109,7 @@ refused 3 generate -n 64 "$long"
 expect 0 generate -n 4 "$long"
 has_not err 'the model'
 expect 0 "$MHA" generate -m "$data/models/gemma2-tiny" --no-eos -n 200 -p 'Every morn' -p x
-[ "$(grep -c 'the model was trained on 128 (max_position_embeddings)' err)" = 1 ] || fail "not said once: $(cat err)"
+[ "$(grep -c 'the model was trained on sequences of at most 128 (max_position_embeddings)' err)" = 1 ] || fail "not said once: $(cat err)"
 expect 0 "$MHA" generate -m "$data/models/gemma2-tiny" -n 20 -p 'Every morn'
 has_not err 'max_position_embeddings'
 

@@ -190,8 +190,8 @@ mv moved text
 # succession, the checkpoint must be complete.
 expect 0 train --resume -o gpt2 --shape gpt2:9x9x9 --steps 41 --batch 5
 has err 'ignoring shape: the checkpoint defines the model'
-has err 'batch is now 5, was 4'
-has err 'steps is now 41, was 40'
+has err 'batch is now 5 (was 4)'
+has err 'steps is now 41 (was 40)'
 "$MHA" train -t 1 --resume -o gpt2 --steps 4000 >out 2>err &
 victim=$!
 while [ "$(wc -l <gpt2/training.jsonl)" -lt 60 ]; do sleep 0.01; done
@@ -259,7 +259,7 @@ refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f nowhere -o x
 : >empty
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f empty -o x
 has err 'empty: the data must have at least 2 tokens (got 0)'
-echo 'too short' >short # shorter than --length, which is then reduced to the text
+echo 'too short' >short # shorter than --length, which is then reduced to the length of the text
 expect 0 train --shape gpt2:1x1x8 --tokenizer bpe -f short -o shortened
 short=$("$JSON_AT" data.tokens <shortened/training.json)
 has err "using --length $short instead of 128: the data has only $short tokens"

@@ -57,10 +57,10 @@ at heads 3
 expect 0 train --resume --steps 62 -o pruned
 has_not err 'gates'
 
-# With l0 and --heads, importance determines the gates, so --gate-rate must be rejected.
+# With --gates l0 and --heads, gates are computed from the values of heads, so --gate-rate must be rejected.
 # shellcheck disable=SC2086
 refused 2 train -q --from base -f text $gates --gates l0 --heads 3 --gate-rate 0.5 -o none
-has err '--gate-rate has no effect with --gates l0 and --heads'
+has err '--gate-rate must not be combined with --gates l0 and --heads'
 
 # With --gates-only, only the gates must be trained.
 # shellcheck disable=SC2086

@@ -33,12 +33,12 @@ expect 0 train -q $small -f text --steps 300 --save-every 100 --keep 2 -o whole
 mv whole.step-100 lower
 cp -r whole.step-200 warm
 expect 0 train --resume --rate 1e-5 --keep 0 -o lower
-has err 'rate is now 1e-5, was 0.001'
-has err 'floor is now 1e-6, was 0.0001'
+has err 'rate is now 1e-5 (was 0.001)'
+has err 'floor is now 1e-6 (was 0.0001)'
 expect 0 train --resume --steps 600 --keep 0 --dropout 0.1 --embedding-dropout 0 -o whole
-has err 'warmup is now 12, was 6'
-has err 'dropout is now 0.1, was 0.0'
-has err 'embedding_dropout is now 0.0, was not set'
+has err 'warmup is now 12 (was 6)'
+has err 'dropout is now 0.1 (was 0.0)'
+has err 'embedding_dropout is now 0.0 (was unset)'
 has_not err 'floor'
 expect 0 train -q --resume --steps 201 --keep 0 --warmup 5 --floor 1e-5 -o warm
 expect 0 train --resume --steps 203 --rate 2e-3 -o warm
@@ -52,14 +52,14 @@ expect 0 train -q $small -f text --steps 2 -o early
 sed -e 's/"steps": 2/"steps": 300/' -e 's/"warmup": 0/"warmup": 6/' early/training.json >longer
 mv longer early/training.json
 expect 0 train --resume --steps 3 -o early
-has err 'warmup is now 0, was 6'
+has err 'warmup is now 0 (was 6)'
 
 # A settings file must be able to clear a flag.
 # shellcheck disable=SC2086
 expect 0 train -q $small -f text --steps 2 --recompute -o flag
 echo '{"recompute": false}' >no.json
 expect 0 train --resume --config no.json --steps 3 -o flag
-has err 'recompute is now not set, was true'
+has err 'recompute is now unset (was true)'
 
 # A message about an error in the JSON of --shape must name --shape.
 refused 3 train --shape '{"model_type":"gpt2","n_layer":"x"}' --tokenizer bpe -f text -o x

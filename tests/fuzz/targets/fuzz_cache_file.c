@@ -20,7 +20,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned s
 }
 #endif
 
-/* Creates a cache whose options are the bits of `how`: window, number of first tokens to keep, capacity and dtype. */
+/* Creates a cache whose options (window, number of first tokens to keep, capacity and dtype) are decoded from the bits
+ * of `how`. */
 static mha_cache *make(unsigned how)
 {
     static const mha_dtype dtypes[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_Q8_0};

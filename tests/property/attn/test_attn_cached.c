@@ -354,7 +354,7 @@ static void test_bind_refusals(void **state)
     assert_true(d.window.on && d.window.left == 69 && d.kv_len == 200 && d.page_size == 32);
     append(cache, &p, 200, 100);
     d.q_len = 180;
-    expect(mha_cache_bind(cache, 0, NULL, &d, &a, &err), &err, "(got 120 of sequence 0");
+    expect(mha_cache_bind(cache, 0, NULL, &d, &a, &err), &err, "(got position 120 in sequence 0");
     d.q_len = 301;
     expect(mha_cache_bind(cache, MHA_CACHE_ALL, NULL, &d, &a, &err), &err, "300");
     d.q_len = -1;

@@ -554,7 +554,7 @@ static void test_describe_wording(void **state)
                      MHA_OK);
     mha_attn_desc d = {.size = sizeof d, .batch = 1, .heads = 1, .q_len = 200, .kv_len = 300, .head_dim = 16};
     check_said(ctx, &d, 0, "2 tiles in 1 part of the keys on up to 1 thread\n", "few rows:");
-    check_said(ctx, &d, 0, "not taken: products of bf16 pairs", "here none");
+    check_said(ctx, &d, 0, "not used: products of bf16 pairs", "here none");
     d.q_len = 128;
     d.outputs = MHA_ATTN_GRADS;
     check_said(ctx, &d, 0, "1 tile in 1 part", "tiles in");
@@ -589,23 +589,23 @@ static void test_describe_few(void **state)
         const int few = few_of(ctx, &d);
         assert_int_equal(few == 0, strcmp(mha_ctx_isa(ctx), "scalar") == 0);
         if (few == 0) {
-            check_said(ctx, &d, 0, "not taken: fwd_few: this ISA has no kernels for few rows\n", "few rows: ");
+            check_said(ctx, &d, 0, "not used: fwd_few: this ISA has no kernels for few rows\n", "few rows: ");
             check_said(ctx, &d, 1, "{\"kernel\": \"fwd_tiled\", \"few\": null, ", "fwd_few\", \"few");
             continue;
         }
         d.q_len = few;
-        check_said(ctx, &d, 0, "stride[3] = 1 of k and v", "not taken: fwd_few");
+        check_said(ctx, &d, 0, "stride[3] = 1 of k and v", "not used: fwd_few");
         check_said(ctx, &d, 1, "{\"kernel\": \"fwd_few\", \"few\": {\"rows\": ", "\"path\": \"fwd_few\"");
         d.q_len = few + 1;
-        check_said(ctx, &d, 0, "not taken: fwd_few: too many rows in a tile\n", "kernel: fwd_few");
+        check_said(ctx, &d, 0, "not used: fwd_few: too many rows in a tile\n", "kernel: fwd_few");
         check_said(ctx, &d, 1, "\"tiles\": \"none\", \"needs\": \"stride[3] = 1 of k and v\"", "fwd_few\", \"few");
         d.q_len = 129;
         check_said(ctx, &d, 0, "(here the last tile of each head)", "kernel: fwd_few");
         d.q_len = few, d.kv_heads = 2;
-        check_said(ctx, &d, 0, "4 tiles, each with all heads of a group,", "not taken: heads of a group as one tile");
+        check_said(ctx, &d, 0, "4 tiles, each with all heads of a group,", "not used: heads of a group as one tile");
         d.kv_heads = d.heads;
         d.dtype = MHA_F64, d.q_len = 1;
-        check_said(ctx, &d, 0, "not taken: fwd_few: this ISA has no kernels for few rows\n", "few rows: ");
+        check_said(ctx, &d, 0, "not used: fwd_few: this ISA has no kernels for few rows\n", "few rows: ");
         d.dtype = MHA_F32, d.inputs = MHA_ATTN_CU_SEQLENS;
         d.q_len = d.kv_len = 200;
         check_said(ctx, &d, 0, "(here the tiles of short sequences)", "kernel: fwd_few");
@@ -622,14 +622,14 @@ static void test_describe_one_block(void **state)
         mha_attn_desc d = good;
         d.q_len = 130, d.kv_len = 128;
         d.outputs = MHA_ATTN_LSE;
-        check_said(isa_contexts[c], &d, 0, "kernel: fwd_one_block", "not taken: fwd_one_block");
+        check_said(isa_contexts[c], &d, 0, "kernel: fwd_one_block", "not used: fwd_one_block");
         check_said(isa_contexts[c], &d, 1, "{\"kernel\": \"fwd_one_block\", \"few\": null, ", "fwd_tiled");
         d.inputs = MHA_ATTN_KEEP;
-        check_said(isa_contexts[c], &d, 0, "not taken: fwd_one_block: only lengths, lists", "kernel: fwd_one_block");
+        check_said(isa_contexts[c], &d, 0, "not used: fwd_one_block: only lengths, lists", "kernel: fwd_one_block");
         d.inputs = 0, d.dtype = MHA_F16;
-        check_said(isa_contexts[c], &d, 0, "not taken: fwd_one_block: 16-bit and q8_0", "kernel: fwd_one_block");
+        check_said(isa_contexts[c], &d, 0, "not used: fwd_one_block: 16-bit and q8_0", "kernel: fwd_one_block");
         d.dtype = MHA_F32, d.kv_len = 129;
-        check_said(isa_contexts[c], &d, 0, "not taken: fwd_one_block: more keys than fit", "kernel: fwd_one_block");
+        check_said(isa_contexts[c], &d, 0, "not used: fwd_one_block: more keys than fit", "kernel: fwd_one_block");
     }
 }
 

@@ -212,8 +212,8 @@ static const char *use_up(run *r, mha_cache *cache)
     return mha_cache_pages(cache) == 0 ? NULL : "an empty cache must have no pages in use";
 }
 
-/* Loads the tensors into a new cache, which replaces the cache unless the tensors were modified. Returns NULL, or the
- * violated invariant. */
+/* Loads the tensors into a new cache. Replaces r->cache with the new cache, unless the tensors were modified. Returns
+ * NULL, or the violated invariant. */
 static const char *load_copy(run *r, const mha_named_tensor t[MHA_CACHE_TENSORS], bool spoiled)
 {
     mha_error err = {0};

@@ -57,7 +57,7 @@ static void check(mha_ctx *ctx, mha__isa taken)
     describe(ctx, MHA_F32, 0, text);
     assert_says(text, "products: f32, weights rounded to f32");
     for (int isa = taken + 1; isa < MHA__ISAS; isa++) {
-        snprintf(words, sizeof words, "not taken: %s: %s\n", mha__isa_name((mha__isa)isa), reason((mha__isa)isa));
+        snprintf(words, sizeof words, "not used: %s: %s\n", mha__isa_name((mha__isa)isa), reason((mha__isa)isa));
         assert_says(text, words);
     }
 }

@@ -419,11 +419,11 @@ static void test_refused(void **state)
     mha_head_data *data = data_of(bert), *tokens = data_of(llama);
     refused(bert, REGROUP(.fit = data), MHA_ERR_ARG, "key_heads or value_heads must be above 0");
     refused(bert, REGROUP(.key_heads = 4, .fit = data), MHA_ERR_ARG,
-            "key_heads must be a divisor of the head count 6 of layer 0 (got 4)");
+            "key_heads must be a divisor of 6, the head count of layer 0 (got 4)");
     refused(bert, REGROUP(.value_heads = -1, .fit = data), MHA_ERR_ARG,
-            "value_heads must be a divisor of the head count 6 of layer 0 (got -1)");
+            "value_heads must be a divisor of 6, the head count of layer 0 (got -1)");
     refused(llama, REGROUP(.value_heads = 4, .fit = tokens), MHA_ERR_ARG,
-            "value_heads must be at most the source's head count 2 of layer 0 (got 4)");
+            "value_heads must be at most 2, the source's head count in layer 0 (got 4)");
     refused(bert, REGROUP(.key_heads = 3), MHA_ERR_ARG, "fit must not be NULL");
     refused(bert, REGROUP(.key_heads = 3, .method = MHA_REGROUP_MEAN, .ridge = 1), MHA_ERR_ARG, "fit must not be NULL");
     refused(bert, REGROUP(.key_heads = 3, .fit = data, .ridge = NAN), MHA_ERR_ARG, "ridge must be finite (got nan)");

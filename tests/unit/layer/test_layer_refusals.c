@@ -181,7 +181,7 @@ static void test_mask_shapes(void **state)
     mha_variant_free(layer);
 }
 
-/* If the head count may differ between samples, a mask per head must be rejected, and a mask for all heads accepted. */
+/* If the head count may differ between samples, per-head masks must be rejected, and a mask for all heads accepted. */
 static void test_mask_of_adaptive_heads(void **state)
 {
     (void)state;

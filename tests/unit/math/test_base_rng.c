@@ -257,8 +257,8 @@ static void test_multinomial_zero(void **state)
     }
 }
 
-/* The generator and outputs of failed calls. A failed call must name the rule and the values, and must not consume
- * random numbers. */
+/* Generator and outputs used by the failing calls. The error message of a failed call must state the rule and the
+ * values, and the call must not consume random numbers. */
 static mha_rng g;
 static float f[64];
 static int64_t w[64];

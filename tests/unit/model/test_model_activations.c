@@ -174,8 +174,8 @@ static void values_are_those_of_the_formula(void **state)
     }
 }
 
-/* In a post-norm layer, the input passed to on_activations must be the input of the layer without a norm, and q must be
- * its projection. */
+/* In a post-norm layer, on_activations must receive the layer's input before any normalization, and q must be the
+ * projection of this input. */
 static void queries_are_projections_of_the_input(void **state)
 {
     (void)state;

@@ -208,8 +208,8 @@ static void test_wrong_configs(void **state)
         choosing_config("{\"adaptive_heads\":{\"head_options\":[2]}},\"mha.kv_heads\":{\"keys\":2,\"values\":2}", 1),
         MHA_ERR_UNSUPPORTED, "config.json: mha.attention: adaptive_heads must not be combined with shared keys");
     expect_config("{\"model_type\":\"gpt2\",\"mha.attention\":{\"moe_heads\":{}}}", MHA_ERR_UNSUPPORTED,
-                  "config.json: mha.attention.moe_heads must be absent in a decoder, where the mean token, which "
-                  "selects heads, would reveal later tokens (got model_type gpt2)");
+                  "config.json: mha.attention.moe_heads must be absent in a decoder, because heads are selected by "
+                  "the mean over all tokens, which would leak later tokens (got model_type gpt2)");
 }
 
 /* Heads of a layer that selects heads must not be removed or regrouped. Heads of another layer of the same model can be
@@ -266,7 +266,7 @@ static void expect_refused(mha_status status, const mha_error *err, const char *
     assert_string_equal(err->message, want);
 }
 
-/* If the head count differs between texts, requests per head must be rejected. */
+/* If the head count differs between texts, per-head requests must be rejected. */
 static void test_no_single_heads_if_head_count_varies(void **state)
 {
     (void)state;
@@ -290,7 +290,7 @@ static void test_no_single_heads_if_head_count_varies(void **state)
     mha_model_free(model);
 }
 
-/* If the head count differs between sequences, the attention layer must reject gates, maps and masks per head. */
+/* If the head count differs between sequences, the attention layer must reject per-head gates, maps and masks. */
 static void test_no_single_heads_of_such_a_layer(void **state)
 {
     (void)state;
@@ -425,7 +425,8 @@ static void test_wrong_layers(void **state)
     static const char *const messages[] = {
         "attention layer: choice.keep must be from 1 to heads = 4 (got 0)",
         "attention layer: choice.score must have a weight and a bias",
-        "attention layer: choice does not support causal attention, since the mean token would reveal later tokens",
+        "attention layer: choice does not support causal attention, because the mean over all tokens would leak later "
+        "tokens",
         "attention layer: choice.of must be a value of mha_choice (got 7)",
         "attention layer: choice.selection must be a value of mha_selection (got 9)",
     };

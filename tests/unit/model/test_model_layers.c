@@ -513,8 +513,8 @@ static void test_refusals(void **state)
         {"\"mha.attention\":[{},\"gqa\",{}]",
          "mha.attention[1] must be an object, or null for the default of the family (got \"gqa\")", MHA_ERR_FORMAT},
         {"\"mha.attention\":[{},{},{\"moe_heads\":{}}]",
-         "mha.attention[2].moe_heads must be absent in a decoder, where the mean token, which selects heads, would "
-         "reveal later tokens (got model_type gpt2)",
+         "mha.attention[2].moe_heads must be absent in a decoder, because heads are selected by the mean over all "
+         "tokens, which would leak later tokens (got model_type gpt2)",
          MHA_ERR_UNSUPPORTED},
         {"\"mha.attention\":{\"heads\":4}",
          "mha.attention.heads: unknown key (known: adaptive_heads, alibi, head_pruning, moe_heads, qk_norm, rotary, "

@@ -347,20 +347,20 @@ static void test_refused(void **state)
     (void)state;
     const char *folder = case_copy("models/bert-mlm-tiny");
     refused(folder, NULL, "3", "mha.kv_heads");
-    refused(folder, NULL, "{\"keys\": 3}", "mha.kv_heads.values must be a divisor of the head count 6 of layer 0");
-    refused(folder, NULL, "{\"keys\": 4, \"values\": 2}", "mha.kv_heads.keys must be a divisor of the head count 6");
+    refused(folder, NULL, "{\"keys\": 3}", "mha.kv_heads.values must be a divisor of 6, the head count of layer 0");
+    refused(folder, NULL, "{\"keys\": 4, \"values\": 2}", "mha.kv_heads.keys must be a divisor of 6, the head count");
     refused(folder, NULL, "{\"keys\": 0, \"values\": 2}", "got 0");
     refused(folder, NULL, "{\"keys\": \"2\", \"values\": 2}", "got \"2\"");
     refused(folder, NULL, "{\"keys\": [2], \"values\": 2}",
             "mha.kv_heads.keys must have 2 elements, one head count per layer (got 1)");
     refused(folder, NULL, "{\"keys\": [2, 4], \"values\": 2}",
-            "mha.kv_heads.keys[1] must be a divisor of the head count 6 of layer 1 (got 4");
+            "mha.kv_heads.keys[1] must be a divisor of 6, the head count of layer 1 (got 4");
     refused(folder, "[[0, 1, 2], [3, 3]]", "{\"keys\": 1, \"values\": 1}",
             "mha.heads[1][1] must be a distinct head number (got 3");
     refused(folder, "[[0, 1, 2], [3, 6]]", "{\"keys\": 1, \"values\": 1}", "got 6");
     refused(folder, "[[0, 1, 2], []]", "{\"keys\": 1, \"values\": 1}",
             "mha.heads[1] must have at least one head (got an empty array)");
-    refused(folder, "[[5, 1, 2], [3, 4]]", "{\"keys\": 2, \"values\": 1}", "a divisor of the head count 3 of layer 0");
+    refused(folder, "[[5, 1, 2], [3, 4]]", "{\"keys\": 2, \"values\": 1}", "a divisor of 3, the head count of layer 0");
     refused(folder, NULL, "{\"keys\": 2, \"values\": 2}", "must be [16, 48], as config.json requires");
     files_remove(folder);
 }
