@@ -12,7 +12,7 @@ int64_t verify_int(const verify_entry *e, const char *key);
 double verify_real(const verify_entry *e, const char *key);
 bool verify_bool(const verify_entry *e, const char *key);
 const char *verify_text(const verify_entry *e, const char *key); /* "" on failure, never NULL */
-/* Reads the array `key`, which must contain exactly `count` integers. */
+/* Reads the array `key`. The array must contain exactly `count` integers. */
 void verify_ints(const verify_entry *e, const char *key, int64_t *out, int64_t count);
 
 /* Returns the tolerance of a tensor in "atol" of index.json; `otherwise` if the tensor has none. */

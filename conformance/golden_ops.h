@@ -21,8 +21,8 @@ const float *ops_floats(ops_case *c, const char *name, int rank, int64_t *shape)
 const mha_tensor *ops_find(const ops_case *c, const char *name);
 /* Allocates `count` floats; NULL on error. */
 float *ops_room(ops_case *c, int64_t count);
-/* Compares the tensor CASE/NAME, which must have `count` elements, without its last `but` elements. The tolerance is 32
- * rounding errors of the largest recorded value, or of `size` if it is larger. */
+/* Compares the tensor CASE/NAME without its last `but` elements. The tensor must have `count` elements. The tolerance
+ * is 32 rounding errors of the largest recorded value, or of `size` if it is larger. */
 void ops_compare(ops_case *c, const char *name, const float *got, int64_t count, int64_t but, double size);
 /* Reports that CASE/NAME is recorded, but has no counterpart in this build. */
 void ops_skip(ops_case *c, const char *name);

@@ -133,7 +133,7 @@ static int read_counts(const cli_session *s, mha_regroup_options *how)
     if (code == CLI_DONE) code = cli_whole(s, "--value-heads", given.values, 1, 65536, &values);
     if (code != CLI_DONE) return code;
     if (given.both && (given.keys || given.values))
-        return cli_usage(s, "--kv-heads cannot be combined with --key-heads or --value-heads");
+        return cli_usage(s, "--kv-heads must not be combined with --key-heads or --value-heads");
     if (!given.both && !given.keys && !given.values) return cli_usage(s, "missing --kv-heads N");
     how->key_heads = given.both ? both : keys;
     how->value_heads = given.both ? both : values;
@@ -151,7 +151,7 @@ static int check(job *j)
     if (code == CLI_DONE) code = cli_number(s, "--ridge", given.ridge, 0, 1000, &ridge);
     if (code != CLI_DONE) return code;
     if (given.published && (given.ridge || how->method != MHA_REGROUP_CLOSED || importance_scores_given_any(&j->by)))
-        return cli_usage(s, "--published cannot be combined with --ridge, --by, --scores or --method");
+        return cli_usage(s, "--published must not be combined with --ridge, --by, --scores or --method");
     if (!s->options.out) return cli_usage(s, "missing -o FOLDER");
     how->ridge = given.published || (given.ridge && ridge == 0) ? -1 : ridge;
     how->contiguous = given.contiguous || given.published;

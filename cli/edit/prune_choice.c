@@ -36,7 +36,7 @@ static int check_amount(prune_job *job)
     if (o->ratio && o->count) return cli_usage(job->session, "--ratio and --count are mutually exclusive");
     if (named && (importance_scores_given.by || job->by.file || o->ratio || o->count || o->floor || o->per_layer))
         return cli_usage(job->session,
-                         "--by, --scores, --ratio, --count, --floor and --per-layer cannot be combined with %s",
+                         "--by, --scores, --ratio, --count, --floor and --per-layer must not be combined with %s",
                          o->heads ? "--heads" : "--keep");
     if (o->search && (named || o->ratio || o->count))
         return cli_usage(job->session, "--%s must not be given with --search, which chooses the number of heads",

@@ -132,7 +132,7 @@ static size_t white_bytes(const char *text)
     return 0;
 }
 
-/* Returns true if `text`, which must be NUL-terminated, consists only of white space. */
+/* Returns true if the NUL-terminated string `text` consists only of white space. */
 static bool is_blank(const char *text, size_t bytes)
 {
     size_t at = 0, more;

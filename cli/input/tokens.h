@@ -11,8 +11,8 @@ const char *cli_token_text(const mha_tokenizer *tokenizer, int32_t id);
 enum { CLI_ID_DIGITS = 12 };
 const char *cli_token_name(const mha_tokenizer *tokenizer, int32_t id, char digits[CLI_ID_DIGITS]);
 
-/* Parses text n of --ids: integers separated by commas, each less than `vocab`. Appends the ids to `ids`, which must
- * have room for strlen(text) / 2 + 1 more, and increments *count for each id. Returns an exit code. */
+/* Parses text n of --ids: integers separated by commas, each less than `vocab`. Appends the ids to `ids` and increments
+ * *count for each id. `ids` must have space for strlen(text) / 2 + 1 more ids. Returns an exit code. */
 int cli_ids_read(const cli_session *session, const cli_texts *texts, int64_t n, int64_t vocab, int32_t *ids,
                  int64_t *count);
 

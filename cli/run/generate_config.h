@@ -4,9 +4,9 @@
 
 #include "command.h"
 
-/* Logs the options that correspond to settings of the model's generation_config.json, except the end-of-text tokens,
- * which the library applies, and options that are set in `o`; `most` is true if -n was given. Logs nothing if there are
- * no such settings. */
+/* Logs the options that correspond to settings of the model's generation_config.json. Options that are set in `o` and
+ * the end-of-text tokens, which the library applies, are not logged; `most` is true if -n was given. Logs nothing if
+ * there are no such settings. */
 void generate_config_say(const cli_session *session, const mha_generate_options *o, bool most);
 
 #endif

@@ -175,7 +175,8 @@ static int on_activations(void *user, const mha_model_activations *a)
     return 0;
 }
 
-/* Computes each head's mean context over all tokens without padding, which replaces the context of a removed head. */
+/* Computes each head's mean context over all tokens except padding. This mean replaces the context of a removed
+ * head. */
 static void check_mean_contexts(heads_file *f)
 {
     const heads_run *run = f->run;

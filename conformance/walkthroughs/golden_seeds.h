@@ -39,7 +39,7 @@ float *seed_alloc(seed_case *c, int64_t count);
 
 /* Compares `count` elements with the recorded tensor and with the printed digits. */
 void seed_compare(seed_case *c, const char *name, const float *got, int64_t count);
-/* Compares indices, which must be equal. */
+/* Compares indices. They must be equal. */
 void seed_compare_integers(seed_case *c, const char *name, const int64_t *got, int64_t count);
 /* Returns true if `status` is MHA_OK; else ends the case with the library's error. */
 bool seed_ok(seed_case *c, mha_status status, const mha_error *error);

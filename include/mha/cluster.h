@@ -140,7 +140,7 @@ MHA_API const mha_work *mha_cluster_work(mha_cluster *cluster);
  * rank sends and receives about one vector of all gradients (two with MHA_REDUCE_FAST) and one vector of all weights.
  *
  * Failures are those of mha_cluster_work: a rank that fails outside these functions must call mha_cluster_agree with
- * its error, which the other ranks get from their next step or save, and each rank may call mha_cluster_agree once
+ * its error. The other ranks get this error from their next step or save. Each rank may call mha_cluster_agree once
  * after any failure. A rank that needs longer than the timeout for the batches of a step counts as silent; between two
  * steps, and before a save, the other ranks wait for rank 0 without a timeout. */
 MHA_API const mha_train_ranks *mha_cluster_train(mha_cluster *cluster);

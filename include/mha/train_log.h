@@ -81,7 +81,7 @@ MHA_API mha_status mha_train_log_add(mha_train_log *log, const mha_train_record 
 /* Writes the records to `path`, now and as they are added. The content of an existing file is kept if it is the
  * beginning of this log; later records, which an interrupted run leaves behind, are removed. Any other file is replaced
  * with `overwrite`, and is MHA_ERR_ARG without it. A log writes to at most two files. A path that it already writes to
- * is opened again, which is required after another file was renamed to this path (mha_train_store_save). Only regular
+ * is opened again. This is required after another file was renamed to this path (mha_train_store_save). Only regular
  * files are opened, never through a symbolic link at the last component. Errors: MHA_ERR_ARG; MHA_ERR_IO;
  * MHA_ERR_MEMORY. After an error the log no longer writes to `path`. */
 MHA_API mha_status mha_train_log_write_to(mha_train_log *log, const char *path, int overwrite, mha_error *err);

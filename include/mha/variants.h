@@ -119,10 +119,10 @@ typedef struct mha_trace mha_trace;
 MHA_API mha_status mha_trace_create(mha_ctx *ctx, mha_trace **trace, mha_error *err);
 MHA_API void mha_trace_free(mha_trace *trace);
 
-/* Writes output [B, Lq, d_out], which must not overlap the inputs. Creates an operator plan for this shape, or one
- * per sample if heads are selected. Errors besides the common ones: more tokens than the layer's context_length; a
- * mask of a wrong shape; an input that this variant does not accept (key, positions, past ...), naming it;
- * parameters that were neither initialized nor loaded. */
+/* Writes output [B, Lq, d_out]. The output must not overlap the inputs. Creates an operator plan for this shape, or one
+ * per sample if heads are selected. Errors besides the common ones: more tokens than the layer's context_length; a mask
+ * of a wrong shape; an input that this variant does not accept (key, positions, past ...), naming it; parameters that
+ * were neither initialized nor loaded. */
 MHA_API mha_status mha_variant_forward(const mha_variant *layer, const mha_variant_input *input, void *output,
                                        mha_trace *trace, mha_error *err);
 

@@ -44,7 +44,7 @@ static inline int64_t mha__round_up(int64_t a, int64_t b)
 {
     return mha__ceil_div(a, b) * b;
 }
-/* Returns the least common multiple of positive a and b, which must not overflow. */
+/* Returns the least common multiple of a and b. Both must be positive, and the result must not overflow. */
 static inline int64_t mha__common_multiple(int64_t a, int64_t b)
 {
     int64_t divisor = a, rest = b;

@@ -41,14 +41,14 @@ struct mha_file {
 /* Creates an empty file for the reader to fill. The caller must free it even if the reader fails. */
 mha_status mha__file_create(mha_ctx *ctx, const char *path, mha_file **file, mha_error *err);
 mha_status mha__safetensors_open(mha_file *file, const mha__source *source, mha_error *err);
-/* Fills the tables of `file`, unsorted, from a header's text[0 .. n), which must be followed by a NUL; each entry is
+/* Fills the tables of `file`, unsorted, from a header's text[0 .. n). The text must be followed by a NUL. Each entry is
  * validated against `data_bytes` bytes of data. */
 mha_status mha__safetensors_header(mha_file *file, const char *path, const char *text, size_t n, size_t data_bytes,
                                    mha_error *err);
 mha_status mha__npy_open(mha_file *file, const mha__source *source, mha_error *err);
 
-/* Loads the bytes [offset, offset + n) of the file, which must be inside it. Maps the bytes, or copies them with
- * `no_map` or if the file system does not support mapping. *data is valid until mha__data_drop. */
+/* Loads the bytes [offset, offset + n) of the file. The range must be within the file. Maps the bytes, or copies them
+ * with `no_map` or if the file system does not support mapping. *data is valid until mha__data_drop. */
 mha_status mha__data_load(mha_file *file, const mha__source *source, size_t offset, size_t n, const char **data,
                           mha_error *err);
 void mha__data_drop(mha_file *file);

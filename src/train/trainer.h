@@ -90,8 +90,8 @@ void mha__train_mark_weights(const mha_trainer *trainer, char mark[17]);
 mha_status mha__train_moments_create(mha_trainer *trainer, mha_error *err);
 /* Reads the moments of these elements from a state file, after checking names and shapes. */
 mha_status mha__train_moments_read(const mha_trainer *trainer, const mha_file *file, mha_error *err);
-/* Sets the moments to 0 on the first call, which must precede reading them. Before this call, the moments use no
- * physical memory, so that the source model can be freed first. */
+/* Sets the moments to 0 on the first call. The moments must not be read before this call. Until then, the moments use
+ * no physical memory, so that the source model can be freed first. */
 void mha__train_moments(const mha_trainer *trainer);
 enum { MHA__TRAIN_BUCKET = 4 << 20 }; /* minimum size of a sum over the ranks [bytes]; 36 ms at 1 Gbit/s */
 #define MHA__TRAIN_RATE 1e-3          /* the default learning rate */

@@ -174,7 +174,7 @@ refused 2 "$MHA" tour self-attention --figure curve.png
 has err 'curve.png exists; --force replaces it'
 [ ! -e no.png ] || fail 'a rejected command must not write a figure'
 
-# ---- sources of tours, which must include only public headers and the headers of tours, since they are a tutorial ----
+# ---- sources of tours: because they are a tutorial, they must include only public headers and headers of tours ----
 cat "$here"/cli/tour/tour_of_*.c "$here"/cli/tour/tour_head.[ch] "$here"/cli/tour/tour.h | sed -n 's/^#include "\(.*\)"/\1/p' | sort -u >seen
 printf '%s\n' mha/mha.h tour/tour.h tour/tour_head.h tour/tours.h | sort >public
 same seen public 'headers that the tours include'

@@ -1,6 +1,6 @@
 /* test_safetensors.c - compares all files of data/safetensors with the results of the reference reader, and tests
- * the safetensors and npy files of data/hostile. Every file is opened mapped and copied, which must give the same
- * result.
+ * the safetensors and npy files of data/hostile. Every file is opened both mapped and copied; the results must be the
+ * same.
  * */
 #include <setjmp.h>
 #include <stdarg.h>

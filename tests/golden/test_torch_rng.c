@@ -1,4 +1,4 @@
-/* test_torch_rng.c - compares the random generator with values recorded from PyTorch (data/torch-rng.json), which
+/* test_torch_rng.c - compares the random generator with values recorded from PyTorch (data/torch-rng.json). All values
  * must be bitwise identical: every entry of the file, for its four seeds, both kinds of kernels, and both masks. */
 #include "mha/rng.h"
 #include "support/check.h"

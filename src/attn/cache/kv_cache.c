@@ -170,7 +170,7 @@ static void release_pages(mha_cache *c, int64_t sequence, int64_t page)
     }
 }
 
-/* Truncates a sequence to `length`, which has been checked. The pinned pages are never dropped. */
+/* Truncates a sequence to `length`. The caller must have checked `length`. The pinned pages are never dropped. */
 static void shorten(mha_cache *c, int64_t sequence, int64_t length)
 {
     mha__sequence *s = &c->sequences[sequence];

@@ -31,8 +31,8 @@ void mha__outcome_free(mha__outcome *outcome);
 mha_status mha__outcome_batch(const mha__outcome *outcome, int64_t batch, const float *gates, const float *fills,
                               mha_error *err);
 
-/* Advances the start of the runs by one layer: runs the batch through that layer and stores its output in `stream`,
- * which must be allocated. Must not be called at the last layer. */
+/* Advances the start of the runs by one layer: runs the batch through that layer and stores its output in `stream`.
+ * `stream` must be allocated. Must not be called at the last layer. */
 mha_status mha__outcome_advance(mha__outcome *outcome, int64_t batch, const float *gates, const float *fills,
                                 mha_error *err);
 

@@ -4,7 +4,7 @@
  * The result of a step is an array of integers that depends only on model, data, options and step; the result of the
  * measure is the sum over all steps. The order of the steps, and the process that ran them, therefore do not matter.
  * Real values are summed in fixed point (math/fixed_sum.h). A value that belongs to one step has its own element of the
- * array, which is 0 in all other steps. */
+ * array. This element is 0 in all other steps. */
 #ifndef MHA_HEADS_DATA_MEASURE_STEPS_H
 #define MHA_HEADS_DATA_MEASURE_STEPS_H
 

@@ -43,7 +43,7 @@ static mha_status list_groups(const mha_model *m, const double *scores, int64_t 
     return MHA_OK;
 }
 
-/* Relative tolerance: 0.07 * 100 exceeds 7 only because of binary rounding, which must not remove an additional
+/* Relative tolerance: 0.07 * 100 exceeds 7 only because of binary rounding. This excess must not remove an additional
  * head. */
 static const double binary_error = 4e-16;
 

@@ -56,8 +56,9 @@ void mha__ablation_free(mha__ablation *a);
 /* Runs the whole model on a group of texts. Sets `whole`, and sets `base` to the stream at layer 0, with its
  * context. */
 mha_status mha__ablation_begin(mha__ablation *a, const int64_t *text, int64_t texts, mha_error *err);
-/* Advances a stream to the next layer, which must exist: runs the layer of `from` with the heads `off` [count] switched
- * off, and sets `to` to the stream of the next layer, with its context. `to` may equal `from` if `count` is 0. */
+/* Advances a stream to the next layer. This layer must exist. Runs the layer of `from` with the heads `off` [count]
+ * switched off, and sets `to` to the stream of the next layer, with its context. `to` may equal `from` if `count` is
+ * 0. */
 mha_status mha__ablation_step(mha__ablation *a, mha__stream *from, const int64_t *off, int64_t count, mha__stream *to,
                               mha_error *err);
 /* Computes `value` with the heads `off` [count] of the stream's layer switched off. */

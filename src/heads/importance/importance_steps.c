@@ -149,7 +149,7 @@ int64_t mha__importance_texts_before(const void *user, int64_t step)
     return unit * (mha__importance_of_pairs(s) ? 2 : 1);
 }
 
-/* Checks the counts in a state file, which must be the counts after `done` steps; otherwise, the file is damaged. */
+/* Checks that the counts in a state file are the counts after `done` steps; otherwise, the file is damaged. */
 static mha_status check_counts(const void *user, int64_t done, mha_error *err)
 {
     const mha__importance_job *s = user;

@@ -35,8 +35,8 @@ typedef struct mha__head_lines {
     double *diagonal;         /* [2n - 1] sums over content rows */
 } mha__head_lines;
 
-/* Return the number of doubles in the lines of a text of n tokens, and lines that use an array of that size, which the
- * caller must set to 0. */
+/* Return the number of doubles in the lines of a text of n tokens, and lines that use an array of that size. The caller
+ * must set this array to 0. */
 static inline size_t mha__head_lines_doubles(int64_t n)
 {
     return (size_t)(4 * n);

@@ -76,8 +76,8 @@ static int rename_both(const mha__folder *f, const char *const *known, mha__repl
     return renameat(f->dir, r->name, f->dir, f->name) == 0 ? failed : errno;
 }
 
-/* Moves the new folder to its final name. Returns 0, or an errno: ENOENT if another process has changed the entry,
- * which must be checked again. */
+/* Moves the new folder to its final name. Returns 0, or an errno: ENOENT if another process has changed the entry; the
+ * entry must then be checked again. */
 static int swap(const mha__folder *f, const char *const *known, mha__replaced *r)
 {
     const int failed = exchange_names(f);

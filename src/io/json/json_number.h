@@ -14,7 +14,7 @@ typedef struct mha__json_decimal {
     size_t n;                 /* length of the number [bytes]; 0 = not a number */
 } mha__json_decimal;
 
-/* Parses the number at `text`, which must be followed by a byte that is not part of a number. */
+/* Parses the number at `text`. The next byte after the number must not be part of a number. */
 mha__json_decimal mha__json_decimal_of(const char *text);
 
 /* Returns the nearest double; infinity if the number is too large. */

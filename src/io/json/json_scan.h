@@ -52,7 +52,7 @@ typedef struct mha__json_scan {
     mha_error *err;
 } mha__json_scan;
 
-/* Begins scanning text[0 .. n), which must be followed by a NUL; error messages name `file`. Rejects text that is
+/* Begins scanning text[0 .. n). The text must be followed by a NUL. Error messages name `file`. Rejects text that is
  * empty, not UTF-8, or recognized as another format. Errors of all functions: MHA_ERR_FORMAT, MHA_ERR_MEMORY. */
 mha_status mha__json_scan_begin(mha__json_scan *s, const char *file, const char *text, size_t n, unsigned flags,
                                 mha_error *err);

@@ -51,7 +51,7 @@ typedef struct mha__log_parsed {
     const mha__json *tree;
 } mha__log_parsed;
 
-/* Parses line[0 .. bytes), which must be followed by a NUL, as the record of a step in `first` .. `last`. Error
+/* Parses line[0 .. bytes) as the record of a step in `first` .. `last`. The line must be followed by a NUL. Error
  * messages begin with `where`. The result must be freed even after a failure; its tree is NULL if the line is not
  * JSON. */
 mha_status mha__log_parse(mha_ctx *ctx, const char *where, const char *line, size_t bytes, int64_t first, int64_t last,

@@ -91,7 +91,7 @@ expect 0 heads --csv 'you keep the count'
 [ "$(wc -l <out)" = 13 ] || fail 'the CSV must have one line per head and a header'
 has out 'layer,head,label,entropy'
 
-# Importance: every output format must contain the scores with intervals, which must not depend on the number of threads.
+# Importance: every output format must contain the scores with intervals. They must not depend on the number of threads.
 printf '%s\n' 'you keep the count' 'and then again' 'they said so' 'all the words that we know' >texts
 expect 0 heads -f texts --by jacobian_probe --json
 at texts 4

@@ -1,5 +1,6 @@
 #!/bin/sh
-# test_cli_embed.sh - tests `mha embed`: shapes, files, and vectors, which must not depend on other texts or on threads.
+# test_cli_embed.sh - tests `mha embed`: shapes, files and vectors. Vectors must not depend on other texts or on
+# threads.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_cli_score.sh - tests `mha score`: loss and log-probabilities, which must not depend on other texts or threads.
+# test_cli_score.sh - tests `mha score`: the loss and log-probabilities must not depend on other texts or on threads.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"

@@ -73,7 +73,7 @@ mv altered by/config.json
 refused 3 train --resume --steps 6 -o pupil
 has err 'by differs from the teacher of the checkpoint'
 
-# The sequence length must be at most the maximum of the teacher, which must limit the default.
+# The sequence length must be at most the maximum length of the teacher. The default must not exceed this maximum.
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 8 --steps 1 -o brief
 refused 2 train --from pruned --teacher brief --length 16 -f text --steps 1 -o x
 has err '--length must be at most the 8 tokens of the teacher (got 16)'

@@ -89,7 +89,8 @@ has err 'old.step-9 exists'
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 2 --keep 2 -o old --force
 [ "$(echo old.step-*)" = 'old.step-1 old.step-9' ] || fail "--force must keep old.step-9, from which a run was resumed (got $(echo old.step-*))"
 
-# On a file system that cannot exchange folders, a kill between two renames leaves only the old folder, which must be restored.
+# On a file system that cannot exchange folders, a kill between two renames leaves only the old folder. The next run must
+# restore this folder.
 mv old .old.old.4711
 expect 0 train --resume --steps 3 -o old/
 has err 'restored old from .old.old.4711'

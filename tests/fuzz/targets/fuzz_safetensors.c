@@ -1,6 +1,6 @@
 /* fuzz_safetensors.c - reads bytes as a safetensors file. An accepted file is read completely and written to a new
- * file, which must be accepted and have equal contents. Most mutations change the length of the header and would be
- * rejected for this reason, so every input is also tested with a length that ends the header at the last brace.
+ * file. The new file must be accepted and have equal contents. Most mutations change the length of the header and would
+ * be rejected for this reason, so every input is also tested with a length that ends the header at the last brace.
  */
 #include "fuzz.h"
 #include "mutate.h"

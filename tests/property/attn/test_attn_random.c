@@ -1,5 +1,5 @@
 /* test_attn_random.c - compares the operator on random problems with a higher-precision reference, on every ISA.
- * Some problems are repeated with packed sequences, which must be bitwise identical.
+ * Some problems are repeated with packed sequences; the results must be bitwise identical.
  *
  * test_attn_random [--seed S] [--cases N] [--case K]
  *

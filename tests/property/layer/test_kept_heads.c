@@ -80,7 +80,7 @@ static void test_bits_of_all_heads(void **state)
     }
 }
 
-/* Sets the weights of heads that no sequence keeps to NaN, which must not change the result. */
+/* Sets the weights of heads that no sequence keeps to NaN. NaN in these weights must not change the result. */
 static void test_other_heads_are_not_computed(void **state)
 {
     (void)state;

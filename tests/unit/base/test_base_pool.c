@@ -44,7 +44,7 @@ static mha_ctx *create(int threads)
 }
 
 /* One parallel call. `hits` is not atomic, because each task writes its own element and the end of the call
- * synchronizes. `inside` counts the running tasks of each worker number, which must be at most 1. `faults` counts
+ * synchronizes. `inside` counts the running tasks of each worker number; each count must be at most 1. `faults` counts
  * errors, since cmocka's assertions work only on the thread of the test. */
 typedef struct job {
     mha_ctx *ctx;
@@ -246,7 +246,8 @@ static bool exits_with_0(pid_t child)
     return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* Runs `what` with ctx in a child process, which then frees ctx and exits. Returns true if `what` returned true. */
+/* Runs `what` with ctx in a child process. The child process then frees ctx and exits. Returns true if `what` returned
+ * true. */
 static bool in_child(mha_ctx *ctx, bool (*what)(mha_ctx *))
 {
     pid_t child = fork();

@@ -195,7 +195,7 @@ static void resumed_runs_are_bitwise_identical(void **state)
         assert_int_equal(files_count(folder), 1);
         mha_importance *got = some_importance(model, data, o), *again = some_importance(model, data, o);
         same(got, want);
-        same(again, want); /* the file contains all results, which must be returned unchanged */
+        same(again, want); /* the file contains all results; they must be returned unchanged */
         o.seed = 1;
         assert_int_equal(mha_importance_measure(model, data, &o, &i, NULL), MHA_ERR_ARG);
         assert_int_equal(files_count(folder), 1);

@@ -153,8 +153,8 @@ static void test_another(void **state)
     assert_int_equal(files_count(folder), 2);
 }
 
-/* If another process has removed the replaced folder, which is then under the temporary name, the replacement must
- * succeed. */
+/* After the exchange, the replaced folder has the temporary name. If another process has then removed it, the
+ * replacement must succeed. */
 static void test_removed(void **state)
 {
     (void)state;

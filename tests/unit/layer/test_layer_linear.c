@@ -19,7 +19,8 @@ static mha_ctx *context(int threads)
     return ctx;
 }
 
-/* Returns y = linear(x), computed between two guard regions, which must remain unchanged. The caller must free y. */
+/* Returns y = linear(x), computed between two guard regions. The guard regions must remain unchanged. The caller must
+ * free y. */
 static float *forward(const mha_linear *linear, const float *x, int64_t rows, int64_t out)
 {
     const int64_t count = rows * out;

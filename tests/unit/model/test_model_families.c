@@ -134,8 +134,8 @@ static void test_refused_configs(void **state)
 
 /* ---- missing tensors ---- */
 
-/* Changes the first letter of the name of a tensor, which is then missing. Opening the model must fail with a message
- * that names the tensor. */
+/* Changes the first letter of the name of a tensor, so that this tensor is missing. Opening the model must fail with a
+ * message that names the tensor. */
 static void lose(const char *family, const char *name)
 {
     char folder[64], want[200];

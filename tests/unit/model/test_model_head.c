@@ -22,7 +22,7 @@ static void set_key(const char *folder, const char *key, json_t *value)
     json_decref(config);
 }
 
-/* Changes the first letter of the name of a tensor, which is then missing from the file. */
+/* Changes the first letter of the name of a tensor, so that this tensor is missing from the file. */
 static void lose(const char *folder, const char *name)
 {
     const char *path = files_path(folder, "model.safetensors");

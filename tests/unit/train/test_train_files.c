@@ -55,8 +55,8 @@ static void test_additional_files(void **state)
     files_remove(folder);
 }
 
-/* Saving must remove the incomplete checkpoint of a process that has ended, and keep that of a running process, which
- * is locked. */
+/* Saving must remove the incomplete checkpoint of a process that has ended. It must keep the locked checkpoint of a
+ * running process. */
 static void test_incomplete_checkpoints(void **state)
 {
     (void)state;
