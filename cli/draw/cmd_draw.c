@@ -42,7 +42,7 @@ static int finish(cli_session *s, const text_maps *h, const char *wrong, unsigne
 {
     mha_error err = {.status = MHA_ERR_MEMORY};
     if (wrong)
-        snprintf(err.message, sizeof err.message, "the figure of %lld tokens failed: %s",
+        snprintf(err.message, sizeof err.message, "cannot draw a figure for %lld tokens: %s",
                  (long long)mha_heads_tokens(h->heads)->count, wrong);
     int code = wrong ? cli_fail(s, &err) : cli_write_file(s, data, bytes);
     if (code == CLI_DONE) cli_say(s, "%s: %.1f KB; %s", cli_shown(s->options.out), (double)bytes / 1e3, what);

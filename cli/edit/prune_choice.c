@@ -175,7 +175,7 @@ void prune_choice_log(const prune_job *job, int64_t before, int64_t removed)
     char why[96];
     if (!job->given.ratio || (double)removed == asked) return;
     if ((double)removed < asked && removed >= most)
-        snprintf(why, sizeof why, "--floor keeps at least %lld in every layer",
+        snprintf(why, sizeof why, "--floor keeps at least %lld per layer",
                  job->rule.floor > 0 ? (long long)job->rule.floor : 1);
     else
         snprintf(why, sizeof why, "%s to whole %s", job->rule.per_layer ? "rounded up in each layer" : "rounded",

@@ -77,8 +77,8 @@ static void print_vectors(const cli_session *s, const vectors *v)
         fprintf(s->out, "%s  %s%s%s\n", v->width > shown ? " ..." : "", cli_dim(s),
                 cli_shown_start(v->texts->text[i], s->columns - MARGIN - (int)shown * CELL), cli_plain(s));
     }
-    cli_put_prose(s, 0, 0, "%lld of %lld elements per vector; --json or -o FILE.npy writes all", (long long)shown,
-                  (long long)v->width);
+    cli_put_prose(s, 0, 0, "The first %lld of %lld elements per vector; --json or -o FILE.npy writes all elements.",
+                  (long long)shown, (long long)v->width);
     if (v->texts->count < 2 || v->texts->count > MATRIX || v->texts->count > alike) return;
     fputs("\ncosine similarity\n   ", s->out);
     for (int64_t i = 0; i < v->texts->count; i++)

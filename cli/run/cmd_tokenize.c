@@ -42,7 +42,8 @@ static int find_limits(cli_session *s, limits *most)
     if (wanted >= 0) most->tokens = wanted;
     bool missing = status == MHA_ERR_IO || status == MHA_ERR_UNSUPPORTED;
     if (status != MHA_OK && !missing && wanted < 0) return cli_refuse(s, &error);
-    if (missing && s->options.verbose) cli_say(s, "the number of tokens is not limited: %s", error.message);
+    if (missing && s->options.verbose)
+        cli_say(s, "using no limit on the number of tokens, because the model was not opened: %s", error.message);
     return CLI_DONE;
 }
 

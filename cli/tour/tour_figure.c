@@ -96,7 +96,7 @@ static int refuse(const cli_session *s, const tour *t, const char *name)
             if (can_draw(&t->steps[i].tensors[n]))
                 used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
                                          t->steps[i].tensors[n].name);
-    if (!*names) return cli_usage(s, "--figure: the tour %s has no map of weights and no curve", t->name);
+    if (!*names) return cli_usage(s, "--figure requires a tour with a map of weights or a curve (got %s)", t->name);
     return cli_usage(s, "--tensor must be one of %s, with an index if it has several maps (got \"%s\")", names,
                      cli_shown(name));
 }

@@ -67,7 +67,7 @@ static int put_result(cli_session *s, const train_run *run)
     fprintf(s->out, "%s: %lld steps", cli_out_name(s), (long long)r->step);
     if (!isnan(r->loss)) fprintf(s->out, ", loss %.4f", r->loss); /* the loss is NaN if the log begins at this step */
     fputc('\n', s->out);
-    if (!isnan(eval)) fprintf(s->out, "on held-out text %.4f", eval);
+    if (!isnan(eval)) fprintf(s->out, "held-out loss %.4f", eval);
     if (!isnan(eval) && !run->teacher) fprintf(s->out, ", perplexity %.2f", exp(eval));
     if (!isnan(eval)) fputc('\n', s->out);
     const int code = train_run_put_gates(run);

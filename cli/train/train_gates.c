@@ -116,7 +116,7 @@ int train_run_put_gates(const train_run *run)
     if (!run->t.gates) return CLI_DONE;
     float *gates = read_gates(run, &info);
     if (!gates) return cli_error(run->s, CLI_FAILED, "out of memory for the gates");
-    fprintf(out, "%lld heads open\n", (long long)mha_trainer_gates(run->trainer, NULL, NULL));
+    fprintf(out, "%lld open heads\n", (long long)mha_trainer_gates(run->trainer, NULL, NULL));
     for (int64_t l = 0; l < info->layers; l++) {
         fprintf(out, "layer %-3lld", (long long)l);
         for (int64_t h = 0; h < info->heads_per_layer[l]; h++)

@@ -1,4 +1,5 @@
-/* cmd_verify.c - `mha verify`: checks this build against double precision, or against a folder of recorded results. */
+/* cmd_verify.c - `mha verify`: checks this build against a double-precision reference, or against a folder of recorded
+ * results. */
 #include <string.h>
 
 #include "output.h"
@@ -43,7 +44,7 @@ static int run(cli_session *session)
 
 const cli_command cli_verify = {
     .name = "verify",
-    .summary = "check this build against double precision or recorded results",
+    .summary = "check this build against double-precision or recorded results",
     .usage = "",
     .details =
         "Without --golden, the command compares every instruction set of this CPU with double precision on fixed "

@@ -77,7 +77,7 @@ void verify_release(verify_memory *memory);
 
 /* ---- checks; each returns an exit code ---- */
 
-/* Compares every ISA of this CPU (up to --isa) with double precision. */
+/* Compares every ISA of this CPU (up to --isa) with a double-precision reference. */
 int verify_self(cli_session *session, verify_log *log);
 #ifdef MHA_CONFORMANCE
 /* Compares this build with the recorded results in `folder`, of any kind (conformance/). */

@@ -243,7 +243,7 @@ static void print_table(const cli_session *s, const verify_log *log)
     json_t *row, *head = json_object_iter_value(json_object_iter(log->table));
     const int width = name_columns(s, ISA_COLUMNS), room = (s->columns - width) / ISA_COLUMNS,
               isas = (int)json_object_size(head);
-    cli_put_prose(s, 0, 0, "largest error compared with double precision, in units of the tolerance");
+    cli_put_prose(s, 0, 0, "largest difference from a double-precision reference, in units of the tolerance");
     for (int first = 0; first<isas; first += room> 0 ? room : 1) {
         fprintf(s->out, "%*s", width, "");
         put_isas(s->out, head, first, room > 0 ? room : 1, true);

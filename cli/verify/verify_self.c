@@ -49,7 +49,7 @@ static const struct {
 };
 enum { PROBLEMS = sizeof problems / sizeof *problems };
 
-/* ---- comparison with double precision ---- */
+/* ---- comparison with a double-precision reference ---- */
 
 /* Returns twice the error of naive f32 loops, plus one unit in the last place of the largest result. */
 static double limit_of(const double *plain, const double *want, int64_t count)

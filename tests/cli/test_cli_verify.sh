@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_verify.sh - `mha verify` without a folder must compare every instruction set with double precision; usage
-# errors must be rejected.
+# test_cli_verify.sh - `mha verify` without a folder must compare every instruction set with a double-precision
+# reference; usage errors must be rejected.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"

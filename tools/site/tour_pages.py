@@ -20,7 +20,7 @@ class Tours:
             done = subprocess.run(command, check=False, capture_output=True, text=True)
             if done.returncode == 0:
                 return re.search(r"; (\S+)$", done.stderr.strip())[1]
-        if "has no map of weights and no curve" not in done.stderr:
+        if "requires a tour with a map of weights or a curve" not in done.stderr:
             raise RuntimeError(done.stderr)
         return None
 

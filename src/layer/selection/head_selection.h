@@ -1,5 +1,6 @@
 /* head_selection.h - selection of heads per sequence in an attention layer (mha_layer_choice), forward and backward,
- * and the mean token of a sequence. The mha__attn_choice functions do nothing for a layer without a selection. */
+ * and the mean of the tokens of a sequence. The mha__attn_choice functions do nothing for a layer without a
+ * selection. */
 #ifndef MHA_LAYER_SELECTION_HEAD_SELECTION_H
 #define MHA_LAYER_SELECTION_HEAD_SELECTION_H
 
@@ -28,7 +29,7 @@ mha_status mha__attn_choice_keep(mha_attn_layer *layer, const mha__matrix *score
                                  mha_error *err);
 
 void mha__chosen_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in, mha__chosen *chosen);
-/* Scores and selects the heads of each sequence from its mean token; x is [B L, E]. */
+/* Scores and selects the heads for each sequence from the mean of its tokens; x is [B L, E]. */
 void mha__attn_choose(const mha_attn_layer *layer, const mha_layer_input *in, const void *x, const mha__chosen *chosen);
 /* Sets the operator's gates and, if heads are skipped, the block mask that selects the kept heads. */
 void mha__chosen_bind(const mha_attn_layer *layer, const mha_layer_input *in, const mha__chosen *chosen,

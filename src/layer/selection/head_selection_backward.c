@@ -1,4 +1,5 @@
-/* head_selection_backward.c - backpropagates from the gates to the scores, the scorer's weights and the mean token. */
+/* head_selection_backward.c - backpropagates from the gates to the scores, the scorer's weights and the mean of the
+ * tokens. */
 #include "base/ctx.h"
 #include "layer/selection/head_selection.h"
 #include "layer/selection/selection_gates.h"

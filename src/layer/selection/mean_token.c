@@ -1,4 +1,4 @@
-/* mean_token.c - computes the mean token of each sequence, which determines the selected heads; forward and
+/* mean_token.c - computes the mean of the tokens of each sequence, which determines the selected heads; forward and
  * backward. */
 #include "base/ctx.h"
 #include "layer/selection/head_selection.h"

@@ -68,9 +68,9 @@ asks() { # RATIO MESSAGE OPTION...: with --ratio RATIO, a message must contain "
     expect 0 prune --by ov_norm --ratio "$ratio" -o ratio --force "$@"
     has err "--ratio $ratio is $sentence"
 }
-asks 1 '12 of 12 heads; removing 9: --floor keeps at least 1 in every layer'
-asks 0.95 '11.4 of 12 heads; removing 6: --floor keeps at least 2 in every layer' --floor 2
-asks 0.9 '10.8 of 12 heads; removing 9: --floor keeps at least 1 in every layer' --per-layer
+asks 1 '12 of 12 heads; removing 9: --floor keeps at least 1 per layer'
+asks 0.95 '11.4 of 12 heads; removing 6: --floor keeps at least 2 per layer' --floor 2
+asks 0.9 '10.8 of 12 heads; removing 9: --floor keeps at least 1 per layer' --per-layer
 asks 0.03 '0.36 of 12 heads; removing 0: rounded to whole heads'
 asks 0.3 '3.6 of 12 heads; removing 6: rounded up in each layer to whole heads' --per-layer
 expect 0 prune --by ov_norm --ratio 0.25 -o ratio --force

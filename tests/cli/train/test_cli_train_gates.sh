@@ -29,7 +29,7 @@ has out 7
 # the loss.
 # shellcheck disable=SC2086
 expect 0 train -q --from base -f text $gates --gates l0 --heads 3 -o again
-has out '3 heads open'
+has out '3 open heads'
 [ "$(grep -c '^layer [01]  ' out)" = 2 ] || fail "the output must have a line for each of 2 layers (got $(cat out))"
 list=$(sed -n 's/^layer \([01]\)  */\1 /p' out | awk '{ for (h = 2; h <= NF; h++) if ($h == ".") printf "%s%d.%d", n++ ? "," : "", $1, h - 2 }')
 expect 0 "$MHA" prune -q --json -m again --heads "$list" -o small -f text
