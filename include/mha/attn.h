@@ -65,8 +65,8 @@ typedef enum mha_scores {
     MHA_SCORES_PROBS       /* after softmax */
 } mha_scores;
 
-/* Flags of the optional inputs (besides q, k and v) and of the optional outputs (besides out). A call must pass
- * exactly the operands whose flags its plan has. */
+/* Flags of the optional inputs (besides q, k and v) and of the optional outputs (besides out). A call must pass exactly
+ * the operands whose flags are set in its plan. */
 enum {
     MHA_ATTN_KEEP = 1 << 0,          /* args.keep          boolean mask                          */
     MHA_ATTN_BIAS = 1 << 1,          /* args.bias          added to the scores                   */
@@ -108,7 +108,7 @@ typedef struct mha_attn_desc {
     size_t size;          /* sizeof(mha_attn_desc) */
     int64_t batch;        /* B   > 0; with MHA_ATTN_CU_SEQLENS the number of sequences */
     int64_t heads;        /* H   > 0 */
-    int64_t kv_heads;     /* Hkv 0 = H; else divides H */
+    int64_t kv_heads;     /* Hkv 0 = H; else must divide H */
     int64_t q_len;        /* Lq  >= 0; with MHA_ATTN_CU_SEQLENS the total of all sequences */
     int64_t kv_len;       /* Lk  >= 0; 0 sets outputs to 0; with MHA_ATTN_CU_SEQLENS the total of all sequences */
     int64_t head_dim;     /* D   1..MHA_HEAD_DIM_MAX */
@@ -217,20 +217,20 @@ typedef struct mha_attn_args {
                                   * block's rows may attend to its keys; zero strides broadcast; keys masked for every
                                   * row are skipped */
     mha_cview block_table;       /* [B, ceil(Lk / page_size)] of int32; see above. All-zero strides: contiguous */
-    mha_cview slopes; /* [B, H] of f32, f64 for f64; zero strides broadcast; score -= slope * |i + offset - j| */
+    mha_cview slopes; /* [B, H] f32 (f64 if dtype is f64); zero strides broadcast; score -= slope * |i + offset - j| */
     mha_cview sinks;  /* [B, H] like slopes; exp(sink) is added to the denominator only */
     mha_cview gates;  /* [B, H] like slopes; out *= gate; lse and probs do not change */
     const int32_t *head_list; /* [listed_heads] 0..H-1 */
     mha_cview dropout_keep;   /* [B, H, Mq, Mk] of bytes; 0 = dropped; replaces sampling; zero strides broadcast */
     uint64_t dropout_seed;
-    const int32_t *map_heads; /* [desc.map_heads] 0..listed_heads - 1 */
-    mha_cview map_rows;       /* [B, desc.map_rows] of int64, -Mq..Mq - 1; all-zero strides: contiguous */
-    mha_view lse;             /* [B, H, Lq] (stride[3] unused) of f32, f64 for f64 */
-    mha_view probs;           /* [B, H, Mq, Mk] of f32, f64 for f64; before dropout; masked entries are 0 */
-    mha_view scores;          /* [B, H, Mq, Mk] of f32, f64 for f64; -infinity (probabilities: 0) beyond the lengths */
+    const int32_t *map_heads;    /* [desc.map_heads] 0..listed_heads - 1 */
+    mha_cview map_rows;          /* [B, desc.map_rows] of int64, -Mq..Mq - 1; all-zero strides: contiguous */
+    mha_view lse;                /* [B, H, Lq] (stride[3] unused) f32 (f64 if dtype is f64) */
+    mha_view probs;              /* [B, H, Mq, Mk] f32 (f64 if dtype is f64); before dropout; masked entries are 0 */
+    mha_view scores;             /* [B, H, Mq, Mk] f32 (f64 if dtype is f64); beyond the lengths -infinity (probs: 0) */
     const mha_attn_stats *stats; /* see stats.h */
     mha_attn_visitor on_rows;    /* see stats.h */
-    mha_view partial;            /* [B, H, Lq, 2 + Dv] of f32, f64 for f64: maximum, sum, unnormalized output */
+    mha_view partial;            /* [B, H, Lq, 2 + Dv] f32 (f64 if dtype is f64): maximum, sum, unnormalized output */
 } mha_attn_args;
 
 /* An immutable plan. Any number of threads may run it concurrently, each with its own workspace. */
@@ -288,7 +288,7 @@ typedef struct mha_attn_merge_args {
     mha_dtype dtype;                         /* type of every out and lse: f32 (default) or f64 */
     int64_t count;                           /* number of parts; 0: the result of rows that attend to no key */
     const mha_attn_part *parts;              /* [count] */
-    mha_view out; /* [B, H, Lq, Dv]  may be exactly the out of a part, but not overlap otherwise */
+    mha_view out; /* [B, H, Lq, Dv]  may be exactly the out of a part; any other overlap is an error */
     mha_view lse; /* [B, H, Lq]  may be exactly the lse of a part; data NULL: not computed */
 } mha_attn_merge_args;
 

@@ -6,7 +6,7 @@
  *                              .dq.data = dq, .dk.data = dk, .dv.data = dv };
  *     mha_attn_backward(plan, &args, &grads, workspace, bytes, &err);    the same args; outputs in args are not read
  *
- * With P the probabilities before dropout, W the probabilities after it, g the gate, and D = rowsum(dO * O) - dlse:
+ * P and W are the probabilities before and after dropout, g is the gate, and D = rowsum(dO * O) - dlse:
  *
  *     dV = g W^T dO        dS = P * (g keep / (1 - dropout) * (dO V^T) - D)        dbias = dS
  *     dQ = scale dS' K     dK = scale dS'^T Q     dS' = dS * (1 - (s / softcap)^2)
@@ -50,16 +50,16 @@ typedef struct mha_attn_grads {
     size_t size;      /* sizeof(mha_attn_grads) */
     mha_cview dout;   /* [B, H,   Lq, Dv] of desc.dtype: the gradient of out */
     mha_cview out;    /* [B, H,   Lq, Dv] of desc.dtype: as written by mha_attn_forward */
-    mha_cview lse;    /* [B, H,   Lq] (stride[3] unused) of f32, f64 for f64: as written by mha_attn_forward */
+    mha_cview lse;    /* [B, H,   Lq] (stride[3] unused) f32 (f64 if dtype is f64): as written by mha_attn_forward */
     mha_cview dlse;   /* [B, H,   Lq] like lse: the gradient of lse; data NULL: zeros. Not read if lse is -infinity */
     mha_view dq;      /* [B, H,   Lq, D ] of desc.dtype */
     mha_view dk;      /* [B, Hkv, Lk, D ] of desc.kv_dtype */
     mha_view dv;      /* [B, Hkv, Lk, Dv] of desc.kv_dtype */
-    mha_view dbias;   /* [B, H, Lq, Lk], or packed [B, H, max_q_len, max_kv_len], of f32, f64 for f64 */
-    mha_view dslopes; /* [B, H] of f32, f64 for f64; zero strides sum */
+    mha_view dbias;   /* [B, H, Lq, Lk], or packed [B, H, max_q_len, max_kv_len], f32 (f64 if dtype is f64) */
+    mha_view dslopes; /* [B, H] f32 (f64 if dtype is f64); zero strides sum */
     mha_view dsinks;  /* [B, H] like dslopes */
     mha_view dgates;  /* [B, H] like dslopes */
-    mha_view row_taylor; /* [B, H, Lq] (stride[3] unused) of f32, f64 for f64; the estimate described below */
+    mha_view row_taylor; /* [B, H, Lq] (stride[3] unused) f32 (f64 if dtype is f64); the estimate described below */
 } mha_attn_grads;
 
 /* row_taylor is not a gradient. It is a first-order estimate of how much the loss changes when single weights of a row

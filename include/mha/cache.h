@@ -43,7 +43,7 @@ typedef struct mha_cache_desc {
     int64_t kv_heads;   /* Hkv > 0 */
     int64_t head_dim;   /* D   1..MHA_HEAD_DIM_MAX */
     int64_t v_head_dim; /* Dv  0 = D; else 1..MHA_HEAD_DIM_MAX */
-    mha_dtype dtype;    /* storage type: f32 (default), f64 for f64 calls, bf16, f16 or q8_0 (types.h) */
+    mha_dtype dtype;    /* storage type: f32 (default), f64 (for f64 calls), bf16, f16 or q8_0 (types.h) */
     int64_t page_size;  /* keys per page: 0 = 128; else a power of two >= 16 */
     int64_t capacity;   /* total number of keys, allocated at creation, rounded up to pages. Sequences take whole pages,
                            so they may need up to (page_size - 1) B more keys than they contain.

@@ -36,7 +36,7 @@ enum { MHA_CLUSTER_TIMEOUT = 300 }; /* [s] default timeout */
 
 typedef struct mha_cluster_options {
     size_t size;
-    /* own_comm = 1: `comm` is the MPI_Comm_c2f handle of a communicator, which is duplicated; 0: MPI_COMM_WORLD. */
+    /* own_comm = 1: use a duplicate of the communicator with the MPI_Comm_c2f handle `comm`; 0: use MPI_COMM_WORLD. */
     int own_comm;
     int comm;
     /* Sizes of the grid (see mha_cluster_info); 0 = 1. tp * cp must divide the number of ranks. cp = -1 means the
@@ -68,8 +68,7 @@ typedef struct mha_cluster_info {
 MHA_API mha_status mha_cluster_open(const mha_cluster_options *options, mha_cluster **out, mha_error *err);
 /* Collective. Finalizes MPI if mha_cluster_open initialized it; MPI cannot be used again in this process afterwards. */
 MHA_API void mha_cluster_free(mha_cluster *cluster);
-/* Not collective. Ends the processes of all ranks with exit status `code` (1..255). Does not return unless `cluster` is
- * NULL. */
+/* Not collective. Aborts all ranks with exit status `code` (1..255). Does not return unless `cluster` is NULL. */
 MHA_API void mha_cluster_abort(mha_cluster *cluster, int code);
 
 /* Returns 1 after a failed transfer or a timeout; then only mha_cluster_abort and mha_cluster_free may be called. */
@@ -94,12 +93,12 @@ MHA_API mha_status mha_cluster_wait_for(mha_cluster *cluster, int rank, mha_erro
  * supported, because floating-point sums would depend on the number of ranks. */
 MHA_API mha_status mha_cluster_sum(mha_cluster *cluster, int64_t *values, int64_t count, mha_error *err);
 
-/* Collective. Creates a context for this rank; `options` as for mha_ctx_create. Results differ between ISAs, so if
- * ranks would use different ISAs, all ranks use the newest ISA that every rank's CPU and options permit. Rank 0 then
+/* Collective. Creates a context for this rank; `options` are those of mha_ctx_create. Results differ between ISAs, so
+ * if ranks would use different ISAs, all ranks use the newest ISA that every rank's CPU and options permit. Rank 0 then
  * logs a warning that names this ISA and a host that does not support a newer one. With `mixed_isa` = 1, each rank uses
- * its own ISA. The context's between_tiles callback drives the transfers of this cluster, which must outlive the
- * context, and then calls options->between_tiles. If threads is 0 and MHA_THREADS is unset, ranks on one host that are
- * not bound to CPUs divide the CPUs among themselves. */
+ * its own ISA. The context's between_tiles callback drives the transfers of this cluster and then calls
+ * options->between_tiles, so the cluster must outlive the context. If threads is 0 and MHA_THREADS is unset, ranks on
+ * one host that are not bound to CPUs divide the CPUs among themselves. */
 MHA_API mha_status mha_cluster_ctx_create(mha_cluster *cluster, const mha_ctx_options *options, int mixed_isa,
                                           mha_ctx **out, mha_error *err);
 

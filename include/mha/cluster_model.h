@@ -9,13 +9,13 @@
  *
  * Every rank opens the whole model, computes the tokens of its part (mha_cluster_part_of) through all layers, and
  * attends to the keys of all ranks with mha_cluster_attention. In the modes tree and ordered, all results are bitwise
- * identical to those of one process. Chunks are multiples of MHA_ATTN_CHUNK tokens, so a text needs more than that many
- * tokens to be divided.
+ * identical to those of one process. Chunks are multiples of MHA_ATTN_CHUNK tokens, so a text is divided only if it has
+ * more than MHA_ATTN_CHUNK tokens.
  *
- * All functions are collective for the ranks of a cp group, with the same arguments. `model` must use a context of
- * mha_cluster_ctx_create. Invalid arguments and unsupported models fail on all ranks, before any transfer. After any
- * other failure, the other ranks may wait for this one; the cluster then counts as broken (mha_cluster_broken), and the
- * program should call mha_cluster_abort.
+ * All functions are collective over the ranks of a cp group; all ranks must pass the same arguments. `model` must use a
+ * context of mha_cluster_ctx_create. Invalid arguments and unsupported models fail on all ranks, before any transfer.
+ * After any other failure, the other ranks may wait for the failed rank; the cluster then counts as broken
+ * (mha_cluster_broken), and the program should call mha_cluster_abort.
  *
  * Memory per rank for n tokens of its part: the weights; 4 n (2 E + (2 H + 2 Hkv) D + R) bytes of activations, with R
  * rotated columns per head; the feed-forward activations of 512 tokens; and the memory of the mode (cluster.h) for one
@@ -34,8 +34,8 @@ extern "C" {
  * tokens, if the cp group has one rank, or if the model does not support shards (mha_model_input.shard). */
 MHA_API int mha_cluster_model_divides(const mha_cluster *cluster, const mha_model *model, int64_t length);
 
-/* Collective. Runs mha_model_forward on the tokens of this rank's part. `input` is that of the whole sequence, without
- * a shard. last_hidden, logits and on_hidden of `output` have the rows of this rank's part; pooled and last_logits are
+/* Collective. Runs mha_model_forward on the tokens of this rank's part. `input` describes the whole sequence, without a
+ * shard. last_hidden, logits and on_hidden of `output` have the rows of this rank's part; pooled and last_logits are
  * written on all ranks. Errors: those of mha_model_forward with a shard; those of mha_cluster_attention. */
 MHA_API mha_status mha_cluster_model_forward(mha_cluster *cluster, const mha_model *model, mha_cluster_mode mode,
                                              const mha_model_input *input, const mha_model_output *output,

@@ -40,8 +40,8 @@ typedef int (*mha_progress_fn)(void *user, const char *what, int64_t done, int64
  * the call with MHA_ERR_CANCELLED, and its outputs are unspecified. */
 typedef int (*mha_between_tiles_fn)(void *user, int64_t begun, int64_t total);
 
-/* The caller's thread pool. It must call task(arg, i, worker) once for each i in [0, count), with `worker` in
- * [0, threads) never used by two calls at the same time, and return when all calls have returned. */
+/* The caller's thread pool. It must call task(arg, i, worker) once for each i in [0, count), and return when all calls
+ * have returned. `worker` must be in [0, threads) and must not be used by two calls at the same time. */
 typedef void (*mha_parallel_for_fn)(void *user, int64_t count, void (*task)(void *arg, int64_t i, int worker),
                                     void *arg);
 

@@ -29,8 +29,9 @@ extern "C" {
  *                    Clark et al. 2019 compute it
  *   output_cka       |X_a' X_b|^2 / (|X_a' X_a| |X_b' X_b|), Frobenius norms; X is what the head adds to the layer's
  *                    output, a row per token, columns centered. Linear CKA of Kornblith et al. 2019
- *   output_subspace  |U_a' U_b|^2 / d, U an orthonormal basis of the head's d columns of the output projection; d is
- *                    the larger rank of the two if columns are dependent. Computed from the weights alone
+ *   output_subspace  |U_a' U_b|^2 / d, where U is an orthonormal basis of the head's d columns of the output
+ *                    projection. If columns are dependent, d is the larger of the two ranks. Computed from the
+ *                    weights alone
  *   unique           for a single head: 1 - R^2 of X predicted from the X of the other heads of its layer. The tokens
  *                    are divided into two halves, in alternating runs of 64 tokens; the first run of text t belongs to
  *                    half t mod 2. Each half, centered, is predicted by a ridge regression fitted on the other half.

@@ -42,7 +42,7 @@ MHA_API const char *mha_plan_variant_help(mha_plan_variant variant);
 typedef struct mha_plan_options {
     size_t size;
     int64_t d_model;    /* E, 1..2^20 */
-    int64_t heads;      /* query heads, divides E; 0 = chosen for a head width near 64, or near 128 if E >= 2048 */
+    int64_t heads;      /* query heads; must divide E; 0 = chosen for a head width near 64, or near 128 if E >= 2048 */
     int64_t layers;     /* 1..65536; 0 = E / 128, at least 12 */
     int64_t vocab;      /* 1..2^31; 0 = 32000 */
     int64_t seq, batch; /* tokens per sequence, 1..2^32, 0 = 2048; sequences, 1..2^20, 0 = 1 */
@@ -100,7 +100,7 @@ MHA_API mha_status mha_plan_variants(const mha_plan_options *options, mha_plan_r
 MHA_API mha_status mha_plan_measure(mha_ctx *ctx, const mha_plan_options *options, mha_plan_row *row, double seconds,
                                     mha_error *err);
 
-/* The recommendation, following the rule of thumb of the walk-throughs: below 100 million parameters, multi-head
+/* The recommended layout, according to the rule of thumb in the walk-throughs: below 100 million parameters, multi-head
  * attention or light pruning; up to 10 billion, grouped-query heads; above that, grouped-query heads and experts. */
 typedef struct mha_plan_advice {
     mha_plan_variant variant;

@@ -132,10 +132,10 @@ typedef struct mha_importance_options {
 typedef struct mha_importance mha_importance;
 
 /* Runs the model over the data and scores every head. `data` may be NULL for ov_norm and qk_norm. Reports progress as
- * "importance", in texts. The result is bitwise identical for any number of threads, and of processes if the data are
- * divided (mha_head_data_options.work; not with `settle`). Processes divide the steps described at `state`, so gradmag
- * and PAIRS are divided only if batch_texts is set. A loss below 0.05 logs a warning, because its small gradients rank
- * heads poorly.
+ * "importance", in texts. The result is bitwise identical for any number of threads and, if the data are divided, for
+ * any number of processes (mha_head_data_options.work; not with `settle`). Processes divide the steps described at
+ * `state`, so gradmag and PAIRS are divided only if batch_texts is set. A loss below 0.05 logs a warning, because its
+ * small gradients rank heads poorly.
  *
  * Errors: MHA_ERR_ARG for a score that needs a loss if there is none (the message names alternatives), for a loss that
  * the model or the data do not support, and for labels out of range; MHA_ERR_UNSUPPORTED for gradients of a model that
@@ -180,13 +180,13 @@ MHA_API int64_t mha_importance_texts_used(const mha_importance *importance);
 
 /* ---- pairs of heads ---- */
 
-/* Ablates every pair of heads: out [N, N], N = layers H, the change of the loss (or of the distance, if there is no
- * loss) with both heads removed; on the diagonal, with one head removed. Reads from `options` the loss, its labels and
- * batches, and `by`, which only selects 0 or the mean (loo_mean, loo_mean_loss) for removed heads. The change beyond
- * the sum of the two single changes is the redundancy of the two heads, which scores of single heads cannot measure.
- * Symmetric; NAN for heads that a layer does not have. Reports progress as "pairs", in texts. Errors: those of
- * mha_importance_measure.
- * Cost: about N^2 / 6 forward passes. Memory: 8 E floats for each token of a batch of texts that share a loss. */
+/* Ablates every pair of heads. out [N, N], where N = layers * H, receives the change of the loss (or of the distance,
+ * if there is no loss) with both heads removed; on the diagonal, with one head removed. Reads from `options` the loss,
+ * its labels and batches, and `by`, which only selects 0 or the mean (loo_mean, loo_mean_loss) for removed heads. The
+ * change beyond the sum of the two single changes is the redundancy of the two heads, which scores of single heads
+ * cannot measure. Symmetric; NAN for heads that a layer does not have. Reports progress as "pairs", in texts. Errors:
+ * those of mha_importance_measure. Cost: about N^2 / 6 forward passes. Memory: 8 E floats for each token of a batch of
+ * texts that share a loss. */
 MHA_API mha_status mha_importance_pairs(const mha_model *model, const mha_head_data *data,
                                         const mha_importance_options *options, double *out, mha_error *err);
 

@@ -225,7 +225,7 @@ typedef struct mha_layer_choice {
     int64_t keep;            /* heads to keep, 1..H; not for options */
     mha_matrix score;        /* W, b [H, E], or [options, P]; required, copied; `packed` and `out` are not read */
     mha_matrix hidden;       /* W', b' [P, E], only for options; required, copied; `out` = P */
-    int64_t options[MHA_HEAD_OPTIONS]; /* [option_count] each divides H D; not with shared keys, rope, norms, slopes */
+    int64_t options[MHA_HEAD_OPTIONS]; /* [option_count]; must divide H D; not with shared keys, rope, norms, slopes */
     int64_t option_count;
 } mha_layer_choice;
 
@@ -233,7 +233,7 @@ typedef struct mha_attn_layer_options {
     size_t size;                  /* sizeof(mha_attn_layer_options) */
     int64_t hidden;               /* E   > 0 */
     int64_t heads;                /* H   > 0 */
-    int64_t kv_heads;             /* Hkv 0 = H; else divides H */
+    int64_t kv_heads;             /* Hkv 0 = H; else must divide H */
     int64_t head_dim;             /* D   0 = E / H (which must divide); else 1..MHA_HEAD_DIM_MAX */
     mha_matrix q, k, v;           /* with H D, Hkv D, Hkv D outputs; `out` is not read */
     mha_matrix qkv;               /* fused q, k and v, H D + 2 Hkv D outputs (GPT-2); q, k and v are then empty */
@@ -271,14 +271,14 @@ typedef struct mha_layer_activations {
     float *out;     /* [B L, E] output of the output projection, with its bias */
 } mha_layer_activations;
 
-/* Attention over one sequence whose tokens are divided among several processes; a call has some of the tokens. The
- * layer computes q, k and v of these tokens, and passes them to `attend` instead of the operator. */
+/* Attention over one sequence whose tokens are divided among several processes; each call processes some of the tokens.
+ * The layer computes q, k and v of these tokens, and passes them to `attend` instead of the operator. */
 typedef struct mha_layer_shard {
     int64_t length; /* tokens of the whole sequence */
     int64_t layer;  /* passed to `attend`; models set it to the layer's index */
     /* Computes the attention. `desc` describes the call over the whole sequence: q_len and kv_len are `length`. The
-     * views q, k, v and out of `args` contain the tokens of this call, in their order; all other inputs are those of
-     * the whole sequence. The layer's call returns the status of `attend`. */
+     * views q, k, v and out of `args` contain the tokens of this call, in their order; all other inputs describe the
+     * whole sequence. The layer's call returns the status of `attend`. */
     mha_status (*attend)(void *user, int64_t layer, const mha_attn_desc *desc, const mha_attn_args *args,
                          mha_error *err);
     void *user;
@@ -306,8 +306,8 @@ typedef struct mha_layer_input {
     void *workspace; /* 64-byte aligned, from the _workspace function; NULL = allocated for this call */
     size_t workspace_bytes;
     /* Optional outputs of the attention itself; the layer's output is bitwise identical with and without them. K is L;
-     * with a cache, K is L plus the cached tokens of the longest sequence. With starts, probs are [sequences, H, M,
-     * M], M being the longest sequence, and elements beyond a shorter sequence are not written. */
+     * with a cache, K is L plus the cached tokens of the longest sequence. With starts, probs are [sequences, H, M, M],
+     * where M is the length of the longest sequence; elements beyond a shorter sequence are not written. */
     const int32_t *map_heads; /* [map_count] heads of `probs` and of on_rows, in this order; NULL = all */
     const int64_t *map_rows;  /* [B, map_row_count] rows of each sequence instead of all L, as in attn.h; NULL = all */
     int64_t map_count, map_row_count;

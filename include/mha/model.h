@@ -143,9 +143,9 @@ MHA_API mha_status mha_model_fingerprint(const mha_model *model, char text[17], 
  *                       to MHA_HEAD_DIM_MAX wide, chosen by a predictor of width P [128]; all heads have one gate, the
  *                       softmax of the scores or 1, depending on S (MHA_CHOICE_OPTIONS). Excludes rotary, qk_norm,
  *                       alibi and shared keys
- * The last three are for encoders only, because the scores depend on the mean of all tokens, which in a decoder would
- * include later tokens. They have their own tensors, head_choice, and head_choice_hidden for a predictor. Heads of
- * these layers can be measured and plotted, but they cannot be removed (prune.h), regrouped or trained with learned
+ * The last three keys are for encoders only: the scores depend on the mean of all tokens, and in a decoder this mean
+ * would include later tokens. They have their own tensors, head_choice, and head_choice_hidden for a predictor. Heads
+ * of these layers can be measured and plotted, but they cannot be removed (prune.h), regrouped or trained with learned
  * gates. A model with adaptive_heads in a layer provides no per-head results: its head count depends on the text. Keys
  * missing from an entry take the values of the family's own keys (layer_types, sliding_window, attn_logit_softcapping,
  * query_pre_attn_scalar ...). "mha.heads" defines the head count of a layer and "mha.kv_heads" how its heads share keys
@@ -222,7 +222,7 @@ typedef struct mha_model_input {
      * ids [starts[B]], and all arrays [B, L] have starts[B] rows instead. `length` is ignored; mask and cache must be
      * NULL. Results are bitwise identical to separate calls. */
     const int64_t *starts; /* [B + 1] strictly ascending from 0; NULL = padded to one length */
-    /* [layers, B, H] factors on the output of each head, per sequence: 0 removes a head; NULL = ones. A layer with
+    /* [layers, B, H] factors for the output of each head, per sequence: 0 removes a head; NULL = ones. A layer with
      * fewer than H heads reads only the first entries. */
     const float *gates;
     /* [layers, H, D] added to the gated output of each head, for every token; NULL = zeros. A gate of 0 and a fill with
@@ -267,7 +267,7 @@ typedef struct mha_model_stats {
 } mha_model_stats;
 
 /* Activations of the attention of one layer for all tokens of the call. Rows are [B, L], or those of packed sequences
- * (starts). Elements are f32; in a 16-bit model q, k, v and c have been rounded to that type. With c the output of the
+ * (starts). Elements are f32; in a 16-bit model q, k, v and c have been rounded to that type. c is the output of the
  * operator for a head, softmax(q k^T) v:
  *
  *     context of a head = gate c + fill         (c itself without gates and fills; includes the gate of a head that the
@@ -308,8 +308,8 @@ typedef struct mha_model_output {
      * on_attention is called for these layers only, and on_rows gets these heads only. NULL = all heads. */
     const mha_model_head *map_heads;
     int64_t map_count;
-    /* [B, map_row_count] requested rows of each sequence, instead of L: row n of this call, or -n for the n-th row from
-     * the end, in any order. probs are 0 for a row that a sequence does not have. Rows that are not requested cost no
+    /* [B, map_row_count] requested rows of each sequence, instead of L, in any order: n = row n of this call, -n = the
+     * n-th row from the end. probs are 0 for a row that a sequence does not have. Rows that are not requested cost no
      * time. NULL = all rows. */
     const int64_t *map_rows;
     int64_t map_row_count;
@@ -355,7 +355,7 @@ typedef struct mha_embed_options {
     void *user;
 } mha_embed_options;
 
-/* Embeds texts: out [count, E], one vector per text. `options` may be NULL. Texts are terminated UTF-8. A text with
+/* Embeds texts: out [count, E], one vector per text. `options` may be NULL. Texts are NUL-terminated UTF-8. A text with
  * more than max_positions tokens is truncated, with a warning in the log of the context: "text 3 of 7: 600 tokens, 88
  * were truncated; the model accepts 512". Runs in batches without padding; the vector of a text is bitwise independent
  * of all other texts. Reports progress as "embed". Errors: MHA_ERR_ARG for a text that is NULL, not UTF-8 or without

@@ -47,7 +47,8 @@ typedef struct mha_edit_evaluation {
 MHA_API mha_status mha_model_edit_evaluate(const mha_model_edit *edit, const mha_head_data *held_out,
                                            mha_edit_evaluation *out, mha_error *err);
 
-/* Adds measurements of the edited model to the record: a NUL-terminated JSON object, else MHA_ERR_FORMAT. */
+/* Adds measurements of the edited model to the record. MHA_ERR_FORMAT unless `quality_json` is a NUL-terminated JSON
+ * object. */
 MHA_API mha_status mha_model_edit_note(mha_model_edit *edit, const char *quality_json, mha_error *err);
 
 /* Writes the edited model like mha_model_save (model_save.h), completely or not at all, with the tokenizer files.

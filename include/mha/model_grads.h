@@ -17,7 +17,7 @@
  *
  * If the model was opened in bf16, dense products use bf16 in both passes. Weights are rounded. Where the CPU
  * multiplies pairs of bf16 (AMX, AVX512-BF16), activations, their gradients and the operands of weight gradients are
- * rounded too. Sums are float32, and so is everything else, including attention. Logits then differ from those of
+ * rounded too. Sums and all other operations, including attention, are float32. Logits then differ from those of
  * mha_model_forward only because mha_model_forward also rounds q, k, v and context.
  *
  * Memory: between forward and backward, each layer keeps per token about 3 E + 2 (H + Hkv) D + I floats (2 I with a
@@ -149,13 +149,13 @@ MHA_API mha_status mha_model_grads_backward(mha_model_grads *grads, const mha_mo
 /* Distillation from another model, the teacher: the loss is the weighted sum of these terms.
  *
  *     labels       cross entropy with the labels: a mean over labels
- *     logits       T^2 KL(p || q), p and q being the softmax of logits / T of teacher and model: a mean over the tokens
- *                  that have a label; for encoders without labels, over all real tokens. T^2 keeps the magnitude
- *                  of the gradient independent of T (Hinton et al. 2015)
+ *     logits       T^2 KL(p || q), where p and q are the softmax of logits / T of teacher and model: a mean over the
+ *                  tokens that have a label; for encoders without labels, over all real tokens. T^2 keeps the
+ *                  magnitude of the gradient independent of T (Hinton et al. 2015)
  *     hidden       (x - y)^2 of the last hidden states: a mean over real tokens and the width
  *     text         1 - cosine of the text embeddings of mha_model_embed: a mean over texts
  *
- * If all four weights are 0: labels and logits are 0.5 if both models have logits; else hidden is 1. */
+ * If all four weights are 0, labels and logits are 0.5 if both models have logits; otherwise hidden is 1. */
 typedef struct mha_model_distill {
     double labels, logits, hidden, text; /* >= 0 */
     double temperature;                  /* T in 1e-3 .. 1e3; 0 = 2 */
@@ -189,11 +189,11 @@ typedef struct mha_model_loss_args {
  * with nothing to count (label, token, text) makes the loss NaN and all gradients 0, including those of other terms.
  * With `scale`, each term is scale times its sum over labels, tokens or texts.
  *
- * A teacher costs its forward pass, its output head for `logits`, and memory for its last hidden states. A model
+ * Cost of a teacher: its forward pass, its output head for `logits`, and memory for its last hidden states. A model
  * identical to its teacher has a loss of 0 and gradients of 0 in all terms except labels.
  *
- * Errors: MHA_ERR_ARG for a label outside the vocabulary, for a teacher of another vocabulary, width or kind, and the
- * errors of backward; MHA_ERR_UNSUPPORTED for a checkpoint without the logits that a term needs. */
+ * Errors: MHA_ERR_ARG for a label outside the vocabulary, for a teacher with another vocabulary, width or kind; the
+ * errors of mha_model_grads_backward; MHA_ERR_UNSUPPORTED for a checkpoint without the logits that a term needs. */
 MHA_API mha_status mha_model_grads_loss(mha_model_grads *grads, const mha_model_input *input,
                                         const mha_model_loss_args *args, double *loss, int64_t *counted,
                                         mha_error *err);

@@ -1,5 +1,5 @@
-/* model_save.h - saves a model as a checkpoint folder that transformers and other tools load. Exception: models with
- * layers that only this project supports ("mha.heads" of layers that differ, "mha.kv_heads", "mha.feed_forward",
+/* model_save.h - saves a model as a checkpoint folder that transformers and other tools load. Exceptions are models
+ * with layers that only this project supports ("mha.heads" of layers that differ, "mha.kv_heads", "mha.feed_forward",
  * "mha.attention": model.h).
  *
  *     mha_model_save(model, "out", NULL, &err);

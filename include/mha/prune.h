@@ -54,24 +54,24 @@ typedef struct mha_prune_rule {
  * Returns -1 for NULL or an invalid rule. */
 MHA_API int64_t mha_prune_most(const mha_model *model, const mha_prune_rule *rule);
 
-/* Writes keep [layers, H], H as in mha_model_info.heads: 1 = kept, 0 = removed, or not in the layer. `scores` [layers,
- * H], higher = more important, are read only for heads that the model has; the score of a group that shares keys is the
- * mean of its heads. Heads with the lowest scores are removed first; among equal scores, heads of later layers first,
- * then later heads. The floor has priority: a ratio then removes fewer heads, and a count that cannot be reached is
- * MHA_ERR_ARG, as is a score that is not finite. Heads of layers that select heads for each text (model.h) are kept and
- * not counted. */
+/* Writes keep [layers, H], where H is mha_model_info.heads: 1 = kept, 0 = removed, or not in the layer. `scores`
+ * [layers, H], higher = more important, are read only for heads that the model has; the score of a group that shares
+ * keys is the mean of its heads. Heads with the lowest scores are removed first; among equal scores, heads of later
+ * layers first, then later heads. The floor has priority: a ratio then removes fewer heads, and a count that cannot be
+ * reached is MHA_ERR_ARG, as is a score that is not finite. Heads of layers that select heads for each text (model.h)
+ * are kept and not counted. */
 MHA_API mha_status mha_prune_choose(const mha_model *model, const double *scores, const mha_prune_rule *rule,
                                     uint8_t *keep, mha_error *err);
 
 /* Chooses heads jointly from texts, without scores: the set of heads whose removal changes the output least. Of two
  * redundant heads, each looks useless alone; here, the second is evaluated with the first removed.
  *
- * For encoders the change is the mean of 1 - cos(e, e of the pruned model), e being a text's embedding (the mean of its
- * last hidden states): removing a head shifts each e by a vector, and each step removes the group for which the sum of
- * these vectors is shortest. For decoders with logits, it is the change of the next-token loss, summed over the removed
- * heads. The heads are removed in `rounds` equal parts; after each part, the changes are measured again on the model
- * pruned so far. With `fill`, a removed head is replaced by its mean output on the texts instead of 0: use it before
- * pruning with mean fill.
+ * For encoders the change is the mean of 1 - cos(e, e of the pruned model), where e is a text's embedding (the mean of
+ * its last hidden states). Removing a head shifts each e by a vector, and each step removes the group for which the sum
+ * of these vectors is shortest. For decoders with logits, it is the change of the next-token loss, summed over the
+ * removed heads. The heads are removed in `rounds` equal parts; after each part, the changes are measured again on the
+ * model pruned so far. With `fill`, a removed head is replaced by its mean output on the texts instead of 0: use it
+ * before pruning with mean fill.
  *
  * Cost: in each round, half a forward pass over the texts per remaining head. Memory: per group, 4 bytes for each text
  * and element of the hidden size. Errors: those of mha_prune_choose; MHA_ERR_ARG for NULL, and for a decoder if every

@@ -1,5 +1,5 @@
-/* prune_search.h - finds how many heads a model can lose: prunes it to fewer and fewer heads, and evaluates each result
- * on held-out texts.
+/* prune_search.h - finds how many heads can be removed from a model: prunes it to fewer and fewer heads, and evaluates
+ * each result on held-out texts.
  *
  *     const mha_prune_search_options o = {
  *         .size = sizeof o, .learn = learn, .held_out = held_out, .max_increase = 0.05};
@@ -9,8 +9,8 @@
  *     if (best) mha_prune(model, best->keep, NULL, &edit, &err);
  *
  * The search first evaluates thirteen counts, from 0 to the maximum that the floor permits. It then evaluates every
- * count between the largest of them within the limit and the next of them, which exceeds it. Larger counts are not
- * searched, even if some are within the limit.
+ * count between the largest of these thirteen counts that is within the limit and the next larger one. Larger counts
+ * are not searched, even if some are within the limit.
  */
 #ifndef MHA_PRUNE_SEARCH_H
 #define MHA_PRUNE_SEARCH_H

@@ -84,9 +84,9 @@ typedef struct mha_regroup_options {
      * of N and M. MHA_ERR_UNSUPPORTED for layers of different head counts, and for "mha.feed_forward" or
      * "mha.attention". */
     int compatible;
-    /* [layers, H] importance scores (importance.h), higher = more important, H as in mha_model_info.heads. The error of
-     * a shared head, or the mean, weights each head by its score, but by at least a hundredth of the highest score of
-     * its layer. NULL = equal weights */
+    /* [layers, H] importance scores (importance.h), where H is mha_model_info.heads; higher = more important. The error
+     * of a shared head, or the mean, weights each head by its score, but by at least a hundredth of the highest score
+     * of its layer. NULL = equal weights */
     const double *scores;
     const char *weighted_by; /* the source of the scores, for the record; NULL = none */
 } mha_regroup_options;

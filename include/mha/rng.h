@@ -13,9 +13,9 @@
  * library's log, log1p, sin and cos in double. They may rarely differ in the last bit from PyTorch built with another C
  * library. The same applies to mha_rng_randn with MHA_RNG_SCALAR. All other results are the same everywhere.
  *
- * All functions fail only for invalid arguments (MHA_ERR_ARG: nothing is sampled or written), allocate nothing and may
- * be called from any thread; an mha_rng must not be used by two threads at the same time. Cost: a few nanoseconds per
- * element. */
+ * All functions fail only for invalid arguments (MHA_ERR_ARG: nothing is sampled or written) and allocate nothing. They
+ * may be called from any thread, but two threads must not use the same mha_rng at the same time. Cost: a few
+ * nanoseconds per element. */
 #ifndef MHA_RNG_H
 #define MHA_RNG_H
 

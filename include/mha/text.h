@@ -87,8 +87,8 @@ MHA_API void mha_tokenizer_text_free(const mha_tokenizer *tokenizer, char *text)
 /* Incremental decoding, for ids that arrive one at a time during generation. */
 typedef struct mha_text_stream mha_text_stream;
 
-/* Creates a stream. `skip_special` as in mha_tokenizer_decode. The tokenizer must outlive the stream. Errors:
- * MHA_ERR_ARG, MHA_ERR_MEMORY. */
+/* Creates a stream. `skip_special` has the same meaning as in mha_tokenizer_decode. The tokenizer must outlive the
+ * stream. Errors: MHA_ERR_ARG, MHA_ERR_MEMORY. */
 MHA_API mha_status mha_text_stream_create(const mha_tokenizer *tokenizer, int skip_special, mha_text_stream **out,
                                           mha_error *err);
 MHA_API void mha_text_stream_free(mha_text_stream *stream);

@@ -12,8 +12,8 @@
  *     }
  *     mha_trainer_save(trainer, "out", NULL, &err);
  *
- * The model may be new (model_create.h), opened in any type, or pruned. Every family of model.h can be trained, with
- * all tensors or only those that are not frozen. Decoders learn to predict the next token, encoders the labeled tokens
+ * The model may be new (model_create.h), opened in any type, or pruned. Every family of model.h can be trained; all
+ * tensors are trained unless some are frozen. Decoders learn to predict the next token, encoders the labeled tokens
  * (MLM). The loss is cross entropy, fused with the product of the logits: rows are processed in chunks, so that [B, L,
  * vocab] is never stored.
  *
@@ -41,7 +41,8 @@
  * log2(V / processes) more buffers of the size of the gradients, and the moments of its part of the parameters only.
  *
  * With a teacher the model learns to match the outputs of another model (distillation, Hinton et al. 2015), which
- * restores quality after pruning or regrouping. Encoders without logits match last states or text vectors.
+ * restores quality after pruning or regrouping. Encoders without logits learn to match the last hidden states or the
+ * text embeddings of the teacher.
  */
 #ifndef MHA_TRAIN_H
 #define MHA_TRAIN_H
@@ -74,8 +75,8 @@ typedef struct mha_train_dropout {
 /* Learned head pruning: the output of each head is multiplied by a gate, one value for all tokens of a sequence. A
  * penalty favors closed gates, so training closes the gates that matter least.
  *
- *     L0   hard concrete gates (Louizos et al. 2018; Voita et al. 2019). With a the parameter of the gate, its
- *          log-alpha, and u sampled from (0, 1) for each step, sequence and head:
+ *     L0   hard concrete gates (Louizos et al. 2018; Voita et al. 2019). a is the parameter of the gate (its
+ *          log-alpha), and u is sampled from (0, 1) for each step, sequence and head:
  *              s = sigmoid((log u - log(1 - u) + a) / (2/3)),    z = min(1, max(0, 1.2 s - 0.1))
  *          z, which is often exactly 0 or 1, is the gate of this step. The penalty is on the expected number of open
  *          gates: sum of P(z > 0) = sigmoid(a + 2/3 log 11). Without sampling (in mha_trainer_loss, the model and
@@ -108,13 +109,13 @@ typedef struct mha_train_gates {
     int64_t end;               /* step after which the gates are frozen, > start; 0 = never */
     /* Target: number of open heads in all layers; 0 = determined by the strength. During the ramp the target falls
      * evenly from all heads to this number; without a target the strength rises from 0 to its value. With a target, the
-     * strength of L1 is adapted: with d the number of open heads above the target of the step, it is base exp(2 d) up
-     * to 1e3, and then base *= exp(0.05 d), within 1e-8 .. 1e3; `strength` is the initial base.
-     * When the gates are frozen, `heads` gates stay open: those with the largest parameters, or among equal
-     * parameters, those with the largest descent direction. Without a target, gates of at least 0.5 stay open; for
-     * L1, gates above 0. The best head of each layer always stays, as in prune.h, so `heads` must be at least the
-     * number of layers. An open L0 gate is then 1; open L1 gates continue to be trained, by a restarted Adam without
-     * the penalty that made them small, and are at least 0.01. */
+     * strength of L1 is adapted. If d is the number of open heads above the target of the step, the strength is base
+     * exp(2 d), at most 1e3, and base is then multiplied by exp(0.05 d), within 1e-8 .. 1e3; `strength` is the initial
+     * base. When the gates are frozen, `heads` gates stay open: those with the largest parameters, or among equal
+     * parameters, those with the largest descent direction. Without a target, gates of at least 0.5 stay open; for L1,
+     * gates above 0. The best head of each layer always stays, as in prune.h, so `heads` must be at least the number of
+     * layers. An open L0 gate is then 1; open L1 gates continue to be trained, by a restarted Adam without the penalty
+     * that made them small, and are at least 0.01. */
     int64_t heads;
     int only; /* 1 = train only the gates, at half the cost of a backward pass */
     /* 1 = train the gates first, at the same cost. The weights, their moments and their schedule (mha_train_rate) do
@@ -184,15 +185,15 @@ typedef struct mha_train_options {
 
 /* Returns the learning rate of a step (the first is 1). With gates.first, it is 0 for the end - start steps in which
  * only the gates are trained. The schedule omits these steps: a later step n has the rate of step n - (end - start) of
- * a run that is shorter by these steps, and AdamW corrects its bias likewise. `options` as for mha_trainer_create,
- * which checks them; must not be NULL. */
+ * a run that is shorter by these steps, and AdamW corrects its bias likewise. `options` are those of
+ * mha_trainer_create, which checks them; must not be NULL. */
 MHA_API double mha_train_rate(const mha_train_options *options, int64_t step);
 
 /* Creates a trainer with a copy of the weights of the model, which may be freed afterwards. `options` may be NULL.
  * The trainer uses the context of the model. Tensors that no term of the loss depends on do not change: poolers, and
  * the language-model head if the loss has only the hidden and text terms. Errors: MHA_ERR_ARG for an option out of
- * range, naming it, a model without weights, or a teacher of another vocabulary, width or kind; MHA_ERR_UNSUPPORTED for
- * a model without the logits that the loss requires, and with gates for a model whose layers choose heads per text;
+ * range, naming it, a model without weights, or a teacher with another vocabulary, width or kind; MHA_ERR_UNSUPPORTED
+ * for a model without the logits that the loss requires, and with gates for a model whose layers choose heads per text;
  * MHA_ERR_MEMORY; those of mha_model_open, since the folder of the model is read again, and MHA_ERR_FORMAT if its
  * tensors have changed. */
 MHA_API mha_status mha_trainer_create(const mha_model *model, const mha_train_options *options, mha_trainer **out,
@@ -213,9 +214,9 @@ MHA_API mha_status mha_trainer_refresh(mha_trainer *trainer, mha_error *err);
  * program that calls it earlier detects a difference before it writes files. Does nothing without ranks. */
 MHA_API mha_status mha_trainer_compare_ranks(mha_trainer *trainer, mha_error *err);
 
-/* Writes the gates after the last step, without sampling: gates [layers, H], H as in mha_model_info.heads, 0 = closed,
- * or not a head of the layer; ones for a trainer without gates. Returns the number of gates that are not 0. `gates` and
- * `expected` (expected number of open heads with sampling; all heads before `start`) may be NULL.
+/* Writes the gates after the last step, without sampling: gates [layers, H], where H is mha_model_info.heads; 0 =
+ * closed, or not a head of the layer; ones for a trainer without gates. Returns the number of gates that are not 0.
+ * `gates` and `expected` (expected number of open heads with sampling; all heads before `start`) may be NULL.
  *
  * With gates, the output projections in mha_trainer_weights, mha_trainer_model and checkpoints are the product of
  * weight and gate: a closed head has columns of zeros. These columns give the same results in every program as in

@@ -66,10 +66,10 @@ MHA_API void mha_train_data_free(mha_train_data *data);
 MHA_API mha_status mha_train_data_add_text(mha_train_data *data, const char *text, size_t bytes, int last,
                                            mha_error *err);
 
-/* Appends a file of token ids and checks every id. The name ends in .npy (uint16, int32 or int64), or in .bin: 16-bit
- * ids, as in nanoGPT, or with the header of llm.c. The file is mapped and must not change during the life of the data
- * (io.h). Errors: MHA_ERR_IO; MHA_ERR_FORMAT for another format, or for an id outside the vocabulary, naming its
- * position; MHA_ERR_CANCELLED. */
+/* Appends a file of token ids and checks every id. The file name must end in .npy (uint16, int32 or int64 ids) or in
+ * .bin (16-bit ids, as in nanoGPT, or a file with the header of llm.c). The file is mapped and must not change during
+ * the life of the data (io.h). Errors: MHA_ERR_IO; MHA_ERR_FORMAT for another format, or for an id outside the
+ * vocabulary, naming its position; MHA_ERR_CANCELLED. */
 MHA_API mha_status mha_train_data_add_file(mha_train_data *data, const char *path, mha_error *err);
 
 /* Completes the data: nothing may be added afterwards, and sequences may be read by any number of threads. Errors:

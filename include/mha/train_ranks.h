@@ -33,8 +33,8 @@ typedef struct mha_train_ranks {
 
     /* Replaces each value by its sum over all ranks. */
     mha_status (*add_integers)(void *user, int64_t *values, int64_t count, mha_error *err);
-    /* The same for floating-point values, added in a binary tree: adjacent ranks in pairs, then adjacent sums in pairs,
-     * and so on. All ranks get bitwise identical sums. */
+    /* Replaces each floating-point value by its sum over all ranks, added in a binary tree: adjacent ranks in pairs,
+     * then adjacent sums in pairs, and so on. All ranks get bitwise identical sums. */
     mha_status (*add_doubles)(void *user, double *values, int64_t count, mha_error *err);
     /* Adds `values` in the same tree. Each rank gets only the sums of its own range; all other elements are
      * unspecified. */

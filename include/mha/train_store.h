@@ -13,7 +13,8 @@
  *     mha_train_store_save(store, trainer, files, count, &err);   at intervals, and at the end
  *     mha_train_store_close(store, &err);
  *
- * `mha train` uses these functions. Only one process may use a folder at a time, and only one thread a store. */
+ * `mha train` uses these functions. Only one process may use a folder, and only one thread may use a store at a
+ * time. */
 #ifndef MHA_TRAIN_STORE_H
 #define MHA_TRAIN_STORE_H
 

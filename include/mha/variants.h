@@ -90,8 +90,7 @@ typedef struct mha_variant_input {
 
     /* Masks, applied in addition to the variant's own causal mask. A row for which `keep` masks every key attends
      * uniformly to all keys that the causal mask allows, regardless of additive and blocked. This equals the effect of
-     * a score of -1e9 for every masked key. The q of such a row counts as 0, even in the trace, and so do its
-     * scores. */
+     * a score of -1e9 for every masked key. The q and the scores of such a row count as 0, even in the trace. */
     mha_mask keep;     /* bytes; 0 = masked */
     mha_mask additive; /* of the layer's dtype; added to the scaled scores; -infinity masks */
     mha_mask blocked;  /* of the layer's dtype; multiplied by -1e10 and added: 1 = masked; not with additive */
@@ -120,9 +119,9 @@ MHA_API mha_status mha_trace_create(mha_ctx *ctx, mha_trace **trace, mha_error *
 MHA_API void mha_trace_free(mha_trace *trace);
 
 /* Writes output [B, Lq, d_out]. The output must not overlap the inputs. Creates an operator plan for this shape, or one
- * per sample if heads are selected. Errors besides the common ones: more tokens than the layer's context_length; a mask
- * of a wrong shape; an input that this variant does not accept (key, positions, past ...), naming it; parameters that
- * were neither initialized nor loaded. */
+ * per sample if heads are selected. Errors in addition to the common ones: more tokens than the layer's context_length;
+ * a mask of a wrong shape; an input that this variant does not accept (key, positions, past ...), naming it; parameters
+ * that were neither initialized nor loaded. */
 MHA_API mha_status mha_variant_forward(const mha_variant *layer, const mha_variant_input *input, void *output,
                                        mha_trace *trace, mha_error *err);
 
@@ -286,8 +285,8 @@ typedef struct mha_grouped_query_options {
     size_t size;
     mha_dtype dtype;
     int64_t d_model, num_heads;
-    int64_t num_kv_heads; /* divides num_heads; 0 = num_heads / kv_groups */
-    int64_t kv_groups;    /* query heads per key/value head, divides num_heads; 0 = 1; not with num_kv_heads */
+    int64_t num_kv_heads; /* must divide num_heads; 0 = num_heads / kv_groups */
+    int64_t kv_groups;    /* query heads per key/value head; must divide num_heads; 0 = 1; not with num_kv_heads */
 } mha_grouped_query_options;
 MHA_API mha_status mha_grouped_query_create(mha_ctx *ctx, const mha_grouped_query_options *options, mha_variant **layer,
                                             mha_error *err);
@@ -298,7 +297,7 @@ typedef struct mha_llama_attention_options {
     size_t size;
     mha_dtype dtype; /* f64 without rotation only */
     int64_t hidden_size, num_heads;
-    int64_t num_kv_heads;   /* divides num_heads; 0 = num_heads */
+    int64_t num_kv_heads;   /* must divide num_heads; 0 = num_heads */
     int64_t context_length; /* max_position_embeddings: maximum number of tokens, cached ones included; 0 = unlimited */
     int causal;             /* 1 = token i attends to tokens 0..i; 0 = only input.additive masks */
     int rotary;             /* 1 = q and k are rotated by input.positions */
@@ -350,7 +349,7 @@ typedef struct mha_adaptive_heads_options {
     size_t size;
     mha_dtype dtype;
     int64_t d_model;
-    const int64_t *head_options; /* [head_option_count] each divides d_model; copied */
+    const int64_t *head_options; /* [head_option_count] each must divide d_model; copied */
     int64_t head_option_count;   /* 1..MHA_HEAD_OPTIONS */
     int64_t predictor_width;     /* 0 = 128 */
     mha_selection selection;
