@@ -23,7 +23,7 @@ grouped() {
 }
 
 table() {
-    echo "| target | runs | edges | corpus | findings |"
+    echo "| target | runs | covered edges | corpus inputs | findings |"
     echo "|---|---|---|---|---|"
     for turns in "$1"/*.turns; do
         name=$(basename "$turns" .turns)
