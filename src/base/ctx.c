@@ -154,6 +154,6 @@ mha_status mha__between_tiles(mha_ctx *ctx, int64_t begun, int64_t total, mha_er
 {
     ctx = mha__ctx(ctx);
     if (!ctx || !ctx->between_tiles || ctx->between_tiles(ctx->between_tiles_user, begun, total) == 0) return MHA_OK;
-    return mha__fail(err, MHA_ERR_CANCELLED, "canceled by between_tiles: %lld of %lld tiles begun", (long long)begun,
+    return mha__fail(err, MHA_ERR_CANCELLED, "canceled by between_tiles: %lld of %lld tiles started", (long long)begun,
                      (long long)total);
 }

@@ -132,7 +132,7 @@ struct mha_tokenizer {
     mha__vocab vocab;   /* vocabulary of the model, token -> id */
     const char **token; /* by id; NULL if the id has no token */
     bool *special;      /* by id: true for special tokens */
-    int64_t ids;        /* number of entries of `token` and `special` */
+    int64_t ids;        /* number of entries in `token` and `special` */
     int64_t id_limit;   /* exclusive upper bound of ids in the file: 4 times the number of tokens plus 1024 */
 
     mha__added_token *added;

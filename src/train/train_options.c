@@ -78,7 +78,7 @@ mha_status mha__train_options(mha_train_options *o, const mha_train_options *giv
                          (long long)o->warmup, (long long)o->steps);
     if (o->frozen_count < 0 || (o->frozen_count && !o->frozen))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_train_options: frozen_count must be the number of entries of frozen (got %lld, %s)",
+                         "mha_train_options: frozen_count must be the number of entries in frozen (got %lld, %s)",
                          (long long)o->frozen_count, o->frozen ? "given" : "NULL");
     MHA__TRY(check_ranks(o, err));
     return mha__gates_options(&o->gates, err);

@@ -124,7 +124,7 @@ static mha_status check_files(const mha_trainer_save_options *o, mha_error *err)
 {
     if (o->file_count < 0 || (o->file_count && !o->files))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_trainer_save_options: file_count must be the number of entries of files (got %lld, %s)",
+                         "mha_trainer_save_options: file_count must be the number of entries in files (got %lld, %s)",
                          (long long)o->file_count, o->files ? "given" : "NULL");
     for (int64_t n = 0; n < o->file_count; n++)
         MHA__TRY(check_file(o, n, err));

@@ -1,5 +1,5 @@
 /* json_at.c - a tool for the tests of the program: json_at PATH reads a JSON value from stdin and prints the value at a
- * path such as metrics.entropy.0.3. The path component "#" is the number of entries of an array or object. Exits with 1
+ * path such as metrics.entropy.0.3. The path component "#" is the number of entries in an array or object. Exits with 1
  * if the input is not a JSON value or has no value at the path. */
 #include <jansson.h>
 #include <stdlib.h>

@@ -73,7 +73,7 @@ static mha_status resolve_addition(const mha_cache *c, int64_t sequence, const m
     size_t bytes;
     if (tokens->count < 0 || !mha__bytes(extent, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
         return mha__fail(err, MHA_ERR_ARG,
-                         "tokens.count must be at least 0, and its keys must fit the address space (got %" PRId64 ")",
+                         "tokens.count must be at least 0, and the keys must fit the address space (got %" PRId64 ")",
                          tokens->count);
     MHA__TRY(check_counts(c, a, err));
     MHA__TRY(bind_view(c, "k", a, c->desc.head_dim, &a->tokens.k, err));

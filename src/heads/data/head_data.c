@@ -169,7 +169,7 @@ static mha_status check(const mha_model *model, int64_t count, const void *given
         return mha__fail(err, MHA_ERR_ARG, "batch_tokens must be at least 0 (got %lld)",
                          (long long)options->batch_tokens);
     if (options->special_count < 0 || (options->special_count > 0 && !options->special))
-        return mha__fail(err, MHA_ERR_ARG, "special_count must be the number of entries of special (got %lld)",
+        return mha__fail(err, MHA_ERR_ARG, "special_count must be the number of entries in special (got %lld)",
                          (long long)options->special_count);
     const mha_work *w = options->work;
     if (w && !(w->begin && w->next && w->add && w->total))

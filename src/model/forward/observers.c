@@ -81,7 +81,7 @@ mha_status mha__taps_read(const mha_model *m, const mha__batch *batch, const mha
     if (batch->in.context && (shows_maps(out) || out->on_stats || out->on_activations))
         return mha__fail(
             err, MHA_ERR_ARG,
-            "mha_model_output: %s must not be requested with context, which replaces the output of attention",
+            "mha_model_output: %s must not be requested with context, because it replaces the output of attention",
             out->on_stats         ? "on_stats"
             : out->on_activations ? "on_activations"
                                   : "maps or rows");

@@ -62,7 +62,7 @@ static mha_status check_stop(const mha__generation *g, mha_error *err)
     const mha_generate_options *o = &g->o;
     if (o->stop_count < 0 || (o->stop_count > 0 && !o->stop))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_generate_options: stop_count must be the number of entries of stop (got %lld)",
+                         "mha_generate_options: stop_count must be the number of entries in stop (got %lld)",
                          (long long)o->stop_count);
     if ((o->stop_count > 0 || o->on_text) && !mha_model_tokenizer(g->model))
         return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: %s must be unset for a model without a tokenizer",

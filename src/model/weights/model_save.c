@@ -211,7 +211,7 @@ static mha_status check_options(const mha_model_save_options *o, mha_error *err)
                          mha__quote_dtype(&(mha__quoted){0}, o->dtype));
     if (o->count < 0 || (o->count && !o->tensors))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_model_save_options: count must be the number of entries of tensors (got %lld, %s)",
+                         "mha_model_save_options: count must be the number of entries in tensors (got %lld, %s)",
                          (long long)o->count, o->tensors ? "given" : "NULL");
     for (int64_t n = 0; n < o->count; n++) {
         size_t bytes = 0;

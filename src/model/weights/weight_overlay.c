@@ -47,7 +47,7 @@ mha_status mha__shards_replace(mha__shards *s, const mha_named_tensor *tensors, 
     mha__quoted q = {0};
     if (count < 0 || (count && !tensors))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_model_options: tensor_count must be the number of entries of tensors (got %lld, %s)",
+                         "mha_model_options: tensor_count must be the number of entries in tensors (got %lld, %s)",
                          (long long)count, tensors ? "given" : "NULL");
     if (!count) return MHA_OK;
     s->instead = mha__calloc(s->ctx, (size_t)count, sizeof *s->instead);

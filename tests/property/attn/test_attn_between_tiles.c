@@ -100,7 +100,7 @@ static void forward_is_stopped(void **state)
         tensor_set(&p.lse, 0, 0, i, 0, UNTOUCHED);
     c.stop_at = 3;
     assert_int_equal(mha_attn_forward(plan, &p.args, workspace, bytes, &err), MHA_ERR_CANCELLED);
-    assert_string_equal(err.message, "canceled by between_tiles: 3 of 8 tiles begun");
+    assert_string_equal(err.message, "canceled by between_tiles: 3 of 8 tiles started");
     int64_t written = 0;
     for (int64_t i = 0; i < d.q_len; i++)
         written += tensor_get(&p.lse, 0, 0, i, 0) != UNTOUCHED;

@@ -225,7 +225,7 @@ static void hostile(void **state)
     refused(model, ids, good, 2, (mha_head_data_options){.batch_tokens = -1},
             "batch_tokens must be at least 0 (got -1)");
     refused(model, ids, good, 2, (mha_head_data_options){.special_count = 1},
-            "special_count must be the number of entries of special (got 1)");
+            "special_count must be the number of entries in special (got 1)");
     const long long last = (long long)mha_model_describe(model)->vocab - 1;
     snprintf(sentence, sizeof sentence, "text 1 of 1: ids[3] must be from 0 to %lld (got 2147483647)", last);
     refused(model, ids, far, 1, plain, sentence);

@@ -552,9 +552,8 @@ static void invalid_requests(void **state)
     const mha_model_input in = inner_input(INNER_PLAIN);
     const mha_model_output out = {.size = sizeof out, .on_activations = stop_second};
     assert_int_equal(mha_model_forward(model, &changed, &out, &err), MHA_ERR_ARG);
-    assert_string_equal(
-        err.message,
-        "mha_model_output: on_activations must not be requested with context, which replaces the output of attention");
+    assert_string_equal(err.message, "mha_model_output: on_activations must not be requested with context, because it "
+                                     "replaces the output of attention");
     assert_int_equal(mha_model_forward(model, &in, &out, &err), MHA_ERR_CANCELLED);
     assert_string_equal(err.message, "stopped by on_activations at layer 1");
     mha_model_cache_free(cache);

@@ -453,7 +453,7 @@ static void test_refusals(void **state)
     expect_refused((mha_train_options){.frozen = frozen, .frozen_count = 2},
                    "frozen[1] must match a tensor of the model (got \"h.99.*\")");
     expect_refused((mha_train_options){.frozen_count = 1},
-                   "frozen_count must be the number of entries of frozen (got 1, NULL)");
+                   "frozen_count must be the number of entries in frozen (got 1, NULL)");
     mha_trainer *t = NULL;
     mha_error err = {0};
     mha_model *headless = case_model(NULL, "models/bert-tiny", NULL);
