@@ -14,8 +14,8 @@ typedef struct held_texts {
 } held_texts;
 
 /* Reads -f and `test` (a file, or NULL). The held-out texts are the texts of `test`; without `test`, every fourth text
- * of -f if the command `learns` from texts, otherwise all texts of -f. A held-out text that is also learned from is
- * removed, with a log line. If `scores` (NULL = none) use --loss pairs, each line of -f is a pair and is not divided
+ * of -f if the command `learns` from texts, otherwise all texts of -f. A held-out text that is also used for learning
+ * is removed, with a log line. If `scores` (NULL = none) use --loss pairs, each line of -f is a pair and is not divided
  * between the lists; `learn` then contains all first texts, then all second texts. Returns an exit code and prints any
  * error. The caller must free *t even after an error. */
 int held_texts_read(cli_session *s, const mha_model *model, const char *test, bool learns,

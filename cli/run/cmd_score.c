@@ -1,4 +1,4 @@
-/* cmd_score.c - `mha score`: scores texts: computes the loss, the perplexity and the log-probability of each token. */
+/* cmd_score.c - `mha score`: computes the loss, the perplexity and the log-probability of each token. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -41,8 +41,8 @@ static bool gates_come_first(const train_settings *t)
 }
 
 /* Returns the default of --gates-end. The steps after this step repair the loss: three quarters of the remaining steps
- * if weights are trained. With --gates-only, the default leaves half of the steps for l1, which still train open gates,
- * and none for l0. */
+ * if weights are trained. With --gates-only, the default leaves half of the steps for l1, because its open gates are
+ * still trained, and none for l0. */
 static long long find_end(const train_settings *t)
 {
     const long long left = t->steps - t->gates_start, part = t->gates_only ? 2 : 4;

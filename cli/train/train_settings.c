@@ -183,7 +183,7 @@ int train_settings_take(const cli_session *s, const char *name, const json_t *ob
     return CLI_DONE;
 }
 
-/* Clears the setting of --epochs if --steps is given, and the reverse; they are mutually exclusive. */
+/* Clears the setting of --epochs if --steps is given, and vice versa; they are mutually exclusive. */
 static int choose_extent(const cli_session *s, bool steps, bool epochs, train_settings *t)
 {
     if (steps && epochs) return cli_usage(s, "steps and epochs are mutually exclusive");
@@ -192,7 +192,8 @@ static int choose_extent(const cli_session *s, bool steps, bool epochs, train_se
     return CLI_DONE;
 }
 
-/* Records which data is named. New texts replace the token files in the settings of the checkpoint, and the reverse. */
+/* Records whether texts or token files are named. New texts replace the token files in the settings of the checkpoint,
+ * and vice versa. */
 static void name_data(bool file, bool tokens, bool eval, train_settings *t)
 {
     if (file && !tokens) free_list(&t->tokens);

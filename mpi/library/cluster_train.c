@@ -237,7 +237,7 @@ const mha_train_ranks *mha_cluster_train(mha_cluster *cluster)
 
 void mha__cluster_training_free(mha_cluster *cluster)
 {
-    if (!cluster->training || cluster->broken) return; /* if broken, MPI may still write to the pieces */
+    if (!cluster->training || cluster->broken) return; /* if the cluster is broken, MPI may still write to the pieces */
     free(cluster->training->pieces);
     free(cluster->training);
 }

@@ -382,5 +382,5 @@ const mha_work *mha_cluster_work(mha_cluster *cluster)
 void mha__cluster_work_free(mha_cluster *cluster)
 {
     if (cluster->work && !cluster->broken) clear(cluster->work);
-    if (!cluster->broken) free(cluster->work); /* if broken, MPI may still write an answer to it */
+    if (!cluster->broken) free(cluster->work); /* if the cluster is broken, MPI may still write an answer here */
 }

@@ -90,6 +90,6 @@ mha_status mha_cluster_model_generate(mha_cluster *cluster, const mha_model *mod
     generation g = {.model = model,
                     .shards = {.cluster = cluster, .ctx = mha_model_ctx(model), .mode = mode, .room = room}};
     const mha_status status = generate(&g, prompts, count, &o, out, lengths, &why);
-    if (cluster->pending == 0) mha__shards_free(&g.shards); /* else a transfer may still use its memory */
+    if (cluster->pending == 0) mha__shards_free(&g.shards); /* otherwise, a transfer may still use this memory */
     return mha__pass_end(cluster, status, &why, err);
 }
