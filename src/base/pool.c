@@ -24,8 +24,8 @@
 /* Number of pause instructions before a thread sleeps. Each takes 40 to 140 cycles, so a thread spins for a few
  * microseconds: longer than the time between two parallel calls of a forward pass. */
 enum { SPINS = 128 };
-/* Stack of a worker. Tasks keep their scratch memory in workspaces; the largest stack frame is that of a kernel
- * tile, some tens of KiB. */
+/* Stack of a worker. Tasks keep their scratch memory in workspaces; the largest stack frame belongs to a kernel tile
+ * and takes some tens of KiB. */
 enum { STACK_BYTES = 1 << 20 };
 enum { CACHE_LINE = 64 };
 

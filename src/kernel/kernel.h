@@ -317,7 +317,7 @@ typedef struct mha__kernels {
     /* s = exp(s - max) * inverse; 0 if s is -inf, for any max and inverse. */
     void (*probs)(int64_t keys, int64_t lanes, const void *max, const void *inverse, void *s);
 
-    /* Same as `probs`, and also computes `moments`. position and first are those of `alibi`. */
+    /* Same as `probs`, and also computes `moments`. position and first have the same meaning as in `alibi`. */
     void (*moments)(int64_t keys, int64_t lanes, const void *max, const void *inverse, int64_t position, int64_t first,
                     void *s, const mha__moments *moments);
     /* Returns the first key in [key, keys) with s[key][lane] > bound, or `keys`. `bound` is rounded to the table's
@@ -407,7 +407,8 @@ typedef struct mha__kernels {
     /* ds *= 1 - (capped / cap)^2; an exact 0 stays 0. `capped` is a panel [key][nr]; ds has rows of `stride`
      * elements. */
     void (*softcap_back)(int64_t keys, int64_t lanes, double cap, const void *capped, void *ds, int64_t stride);
-    /* sums[lane] -= sum of |position + lane - (first + key)| * ds. position and first are those of `alibi`. */
+    /* sums[lane] -= sum of |position + lane - (first + key)| * ds. position and first have the same meaning as in
+     * `alibi`. */
     void (*alibi_back)(int64_t keys, int64_t lanes, int64_t position, int64_t first, const void *ds, int64_t stride,
                        void *sums);
     /* to[key][lane] += ds[key][lane]. */

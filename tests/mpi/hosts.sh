@@ -5,7 +5,7 @@
 # shellcheck shell=sh disable=SC2154 # tests/cli/lib.sh sets $here
 net=mha$$-
 
-# hosts_possible: creates the bridge; succeeds if this process may create namespaces and mpirun is that of Open MPI, whose options
+# hosts_possible: creates the bridge; succeeds if this process may create namespaces and mpirun belongs to Open MPI, whose options
 # hosts_run uses.
 hosts_possible() {
     [ "$(id -u)" -eq 0 ] && command -v ip >/dev/null && mpirun --version 2>&1 | grep -q 'Open MPI' || return 1

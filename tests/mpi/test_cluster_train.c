@@ -1,6 +1,6 @@
 /* test_cluster_train.c - tests the callbacks of mha_cluster_train on any number of ranks, with messages of 64 and 8192
- * bytes: sums over ranks must equal sums that each rank computes alone; also gathered ranges, and failures. With an
- * argument, tests a failure that ends the job:
+ * bytes: sums over ranks must equal sums that each rank computes alone. Also tests gathered ranges and failures. With
+ * an argument, tests a failure that ends the job:
  *     silent      the last rank does not take part in a sum
  *     fail N      the Nth transfer of the last rank fails inside MPI */
 #include <math.h>

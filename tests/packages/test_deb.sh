@@ -1,6 +1,7 @@
 #!/bin/sh
 # test_deb.sh - checks that tools/package.sh builds packages without lintian errors, that these can be installed in an empty Debian root,
-# used and removed (packaging/try_deb.sh), and that the archive works in any folder. Skipped without mmdebstrap, lintian or root.
+# used and removed (packaging/try_deb.sh), and that the archive works in any folder. Skipped if mmdebstrap, lintian or root permission is
+# missing.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 for tool in mmdebstrap lintian; do

@@ -25,7 +25,7 @@ void mha__shards_begin(mha__key_shards *shards, int64_t prompt);
 mha_status mha__shards_grow(mha__key_shards *shards, mha_error *err);
 void mha__shards_free(mha__key_shards *shards);
 
-/* Functions for mha_model_shard.attend; `user` is a mha__key_shards. mha__shards_prefill computes and caches this
+/* Functions for mha_model_shard.attend; `user` is an mha__key_shards. mha__shards_prefill computes and caches this
  * rank's part of the prompt; mha__shards_decode computes the last token of the sequence, which every rank passes. */
 mha_status mha__shards_prefill(void *user, int64_t layer, const mha_attn_desc *desc, const mha_attn_args *args,
                                mha_error *err);

@@ -9,7 +9,7 @@
 #include <inttypes.h>
 
 /* Rows are divided into parts of at least PART_TILES tiles, so that calls with few heads use many threads. Only the
- * shape of one sequence determines the division, and with it the rounding of results. Each part needs its own sums of
+ * shape of one sequence determines the division and therefore the rounding of results. Each part needs its own sums of
  * dk and dv in reals. With 16-bit k and v and one key/value head per query head, 4 copies of the sums would take twice
  * the memory of q, k, v, out and their gradients. */
 enum { PART_TILES = 8, PARTS_MOST = 4, PARTS_MOST_SHORT = 3 };

@@ -74,8 +74,8 @@ mha_dtype mha__cache_source(mha_dtype stored);
 bool mha__cache_converts(mha_dtype from, mha_dtype to);
 /* Returns false for a finite element that would become NaN, together with the other 31 elements of its block. */
 bool mha__cache_holds(mha_dtype stored, float x);
-/* Writes tokens [0, count) of entry n of `view` to a sequence, at the keys from `position` on, whose pages exist.
- * `width` is D or Dv; `pages` is the cache's k or v. */
+/* Writes tokens [0, count) of entry n of `view` to a sequence, starting at key `position`. The pages of these keys must
+ * exist. `width` is D or Dv; `pages` is the cache's k or v. */
 void mha__cache_write(mha_cache *cache, int64_t sequence, int64_t position, int64_t count, const mha_cview *view,
                       mha_dtype dtype, int64_t n, int64_t width, char *pages);
 

@@ -5,8 +5,8 @@
 #include "base/size.h"
 #include <inttypes.h>
 
-/* Checks that each length is from 0 to that of its sequence: the difference of two `cu` entries, or `longest` if cu
- * is NULL. */
+/* Checks that each length is from 0 to the length of its sequence: the difference of two `cu` entries, or `longest` if
+ * cu is NULL. */
 static mha_status check_lengths(const char *name, const int64_t *lens, int64_t count, const int64_t *cu,
                                 int64_t longest, mha_error *err)
 {

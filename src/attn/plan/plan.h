@@ -6,9 +6,9 @@
 #include "kernel/kernel.h"
 #include "mha/attn_grads.h"
 
-/* Sizes that determine the order of sums, and with it the rounding of results. They never depend on threads, batch or
- * lengths. MHA_ATTN_CHUNK (attn.h), a multiple of MHA__KEY_BLOCK, is another such size. MHA__LEVELS is only an
- * upper bound. */
+/* Sizes that determine the order of sums and therefore the rounding of results. They never depend on threads, batch or
+ * lengths. MHA_ATTN_CHUNK (attn.h), a multiple of MHA__KEY_BLOCK, is another such size. MHA__LEVELS is only an upper
+ * bound. */
 enum {
     MHA__TILE_Q = 128, /* queries per task; a multiple of every kernel's nr */
     MHA__LEVELS = 54   /* levels of the merge tree: enough for 2^63 / MHA_ATTN_CHUNK chunks */

@@ -13,7 +13,7 @@ typedef struct mha__gather {
     int64_t *starts;      /* [count + 1] */
 } mha__gather;
 
-/* Collect the tokens of `texts`, or the tokens `ids`, in `g`, of which only ctx and count must be set. The caller frees
+/* Collect the tokens of `texts`, or the tokens `ids`, in `g`. Only ctx and count of `g` must be set. The caller frees
  * `g`, also after a failure. */
 mha_status mha__gather_texts(mha__gather *g, const mha_model *model, const char *const *texts, int64_t max_tokens,
                              mha_error *err);

@@ -1,8 +1,8 @@
-/* diversity_outputs.c - compares what heads add to the output of their layer: X = C W^T, with C the contexts of a head
- * [tokens, D] and W its columns of the output projection [E, D].
+/* diversity_outputs.c - compares what heads add to the output of their layer: X = C W^T, where C [tokens, D] contains
+ * the contexts of a head, and W [E, D] its columns of the output projection.
  *
- * With W = U R, U an orthonormal basis [E, D], the coordinates of X in U are Z = C R^T. All norms, products and
- * regressions among heads can be computed from Z, with D elements per token. Therefore no array of width E is
+ * With W = U R, where U is an orthonormal basis [E, D], the coordinates of X in U are Z = C R^T. All norms, products
+ * and regressions among heads can be computed from Z, with D elements per token. Therefore no array of width E is
  * accumulated. The products of all contexts of a layer, C^T C [H D, H D], are summed separately for the two halves of
  * the tokens, and transformed to Z^T Z at the end. */
 #include <math.h>

@@ -4,7 +4,8 @@
  * distance smaller than the distances it is computed from. The merges are found in a different order, so they are
  * sorted by height afterwards.
  *
- * Order and numbering are those of scipy.cluster.hierarchy.linkage, also for equal distances. */
+ * The order and the numbering of the merges are the same as in scipy.cluster.hierarchy.linkage, even for equal
+ * distances. */
 #include <math.h>
 #include <string.h>
 

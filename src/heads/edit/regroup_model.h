@@ -87,7 +87,7 @@ mha_status mha__regroup_weigh(mha__regroup *r, mha_error *err);
 int64_t mha__regroup_count(int64_t asked, int32_t had);
 /* Returns true if regrouping reduces the number of key (or value) heads of any layer. */
 bool mha__regroup_shrinks(const mha__regroup *r, bool keys);
-/* Returns the number of key heads, equal to that of value heads, that a `compatible` result stores; 0 if not
+/* Returns the number of key heads, which is also the number of value heads, that a `compatible` result stores; 0 if not
  * `compatible`. */
 int64_t mha__regroup_copies(const mha__regroup *r, int64_t layer);
 /* Writes config.json and the record of the regrouped model. */

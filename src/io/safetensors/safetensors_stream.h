@@ -20,7 +20,7 @@ typedef struct mha__outgoing {
     void *user;
 } mha__outgoing;
 
-/* Writes the new file `name` of the folder. Reports progress as "save". Errors: as for mha_tensors_writer_create. */
+/* Writes the new file `name` of the folder. Reports progress as "save". Errors: those of mha_tensors_writer_create. */
 mha_status mha__stream_tensors(mha_ctx *ctx, const mha__folder *folder, const char *name, const mha__outgoing *list,
                                int64_t count, const mha_tensors_writer_options *options, mha_error *err);
 

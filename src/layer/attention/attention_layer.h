@@ -152,8 +152,8 @@ typedef struct mha__chosen {
     void *rounded; /* [sequences, E + P + S] reals: scratch of rounded scores; NULL if they are double */
 } mha__chosen;
 
-/* The results of a call: arrays of reals unless noted; NULL = not needed. Lk is the number of all keys, n the greatest
- * head count of a sequence. */
+/* The results of a call: arrays of reals unless noted; NULL = not needed. Lk is the number of all keys, and n is the
+ * greatest head count of a sequence. */
 typedef struct mha__attn_trace {
     void *plain;            /* q, k and v before the norms of q and k, in the layout of qkv */
     void *qkv;              /* q, k and v in the layout of mha__qkv; NULL if the projection writes `half` directly */

@@ -1,8 +1,8 @@
 /* variant.h - a published variant of attention (mha/variants.h): the options of an attention layer, the names of its
  * parameters, and the inputs that it accepts.
  *
- * A constructor sets the fields of a mha_variant (options of the layer, masks, projections) and names its parameters in
- * the order of their initialization; mha__variant_create creates the object. The work of each call is divided as
+ * A constructor sets the fields of an mha_variant (options of the layer, masks, projections) and names its parameters
+ * in the order of their initialization; mha__variant_create creates the object. The work of each call is divided as
  * follows:
  *
  *     variant_input.c   checks the input and converts masks to views for the operator

@@ -12,7 +12,7 @@ typedef struct mha__shards {
     int64_t (*shapes)[4]; /* [instead_count] memory of the shapes of `instead` */
 } mha__shards;
 
-/* Opens the weights of a folder; errors as in mha_checkpoint_open. */
+/* Opens the weights of a folder. Errors: those of mha_checkpoint_open. */
 mha_status mha__shards_open(mha_ctx *ctx, const char *folder, const mha_file_options *options, mha__shards *shards,
                             mha_error *err);
 /* Opens a folder whose weights are all in memory, represented by a file without tensors. */

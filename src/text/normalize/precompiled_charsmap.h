@@ -15,7 +15,7 @@ typedef struct mha__charsmap {
     size_t n;
 } mha__charsmap;
 
-/* Decodes base64 text into `blob`, which must have space for 3 bytes per 4 of `text`, and locates its parts. */
+/* Decodes base64 text into `blob`, and locates its parts. `blob` must have space for 3 bytes per 4 bytes of `text`. */
 mha_status mha__charsmap_load(const mha__json_obj *json, const char *text, size_t n, unsigned char *blob,
                               mha__charsmap *map, mha_error *err);
 

@@ -1,7 +1,7 @@
 /* text_edit.h - the edits that make up normalizers and pre-tokenizers; each edit rewrites or splits words.
  *
  * A type of tokenizer.json becomes one or more edits: "Metaspace" replaces spaces by markers, prepends a marker and
- * splits at the markers. The edits of a stage run in sequence, each on all words that the previous one produced; a
+ * splits at the markers. The edits of a stage run in sequence, each on all words that the previous edit produced; a
  * normalizer treats the whole text as one word. */
 #ifndef MHA_TEXT_NORMALIZE_TEXT_EDIT_H
 #define MHA_TEXT_NORMALIZE_TEXT_EDIT_H

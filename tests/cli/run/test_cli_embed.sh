@@ -46,7 +46,8 @@ cmp -s e.npy before && fail '--force must overwrite the file'
 expect 0 embed -o e.json 'wait for the tank'
 same e.json alone '-o FILE.json'
 
-# With 16-bit and 8-bit weights, the result must differ from that of f32; its first element must differ by less than 0.02.
+# With 16-bit and 8-bit weights, the result must differ from the f32 result; its first element must differ by less than
+# 0.02.
 first() { sed 's/.*"embedding": \[\([-0-9.e]*\),.*/\1/' "$1"; }
 for dtype in bf16 f16 int8; do
     expect 0 embed --json --dtype $dtype 'wait for the tank'

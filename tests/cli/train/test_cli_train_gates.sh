@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_train_gates.sh - tests `mha train --gates`: gates must close all but a given number of heads; also saving,
-# resuming and pruning.
+# test_cli_train_gates.sh - tests `mha train --gates`: gates must close all but a given number of heads. Also tests
+# saving, resuming and pruning.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"

@@ -1,7 +1,7 @@
 /* test_heads_minilm.c - properties of the heads of all-MiniLM-L6-v2 that test_verify_heads.sh does not cover: other
  * random texts, words outside the vocabulary, and invalid arguments.
  *
- * Needs the real weights: the folder named by MHA_MINILM, or the cache folder of `./run fetch minilm`. */
+ * Requires the real weights: the folder named by MHA_MINILM, or the cache folder of `./run fetch minilm`. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -58,8 +58,8 @@ edited 's/"vertical": 0.8$/"vertical": 0.5/; s/"vertical": 0.8,/"vertical": 0.5,
 expect 4 verify --golden broken -q
 has out 'FAIL  labels  labels'
 
-# Must pass with another instruction set, and without the weights unless --strict is given; must fail with other
-# weights.
+# The command must pass with another instruction set, and without the weights unless --strict is given. It must fail
+# with other weights.
 edited ''
 expect 0 verify --golden broken -q --isa scalar
 expect 4 verify --golden broken --strict
@@ -69,7 +69,7 @@ expect 4 verify --golden broken -q
 has out 'FAIL  weights  tinylm-model.safetensors'
 rm broken/tinylm-model.safetensors
 
-# Unknown files, tensors, keys and patterns must be rejected, and so must inconsistent ones.
+# Unknown or inconsistent files, tensors, keys and patterns must be rejected.
 for edit in 's/"layer-backward.safetensors"/"layer-forward.safetensors"/' 's/"entropy_norm": {/"entropy_squared": {/' \
     's/"seed": 1/"sead": 1/' '0,/"dtype"/s/"dtype"/"type"/' '/"entropy_norm": {/,/}/s/12$/11/' \
     's/"attention_14"/"attention_99"/' 's/"attention_layer0"/"attention_layer77"/' '/"pattern_names"/,/]/s/"broad"/"wide"/' 's/"single": 0.4/"single": "0.4"/'; do
