@@ -97,7 +97,7 @@ def lost(args: argparse.Namespace, texts: str, everyone: bool, draw: random.Rand
         job.wait()
         ages = [now - max(begin, os.path.getmtime(f"{state}.gate.{rank}")) for rank in range(args.ranks)]
         if run([*mpirun(args.ranks + 1), args.mpi, *command, "--state", state])[1] != want:
-            sys.exit("the result of the resumed run must equal that of the uninterrupted run")
+            sys.exit("the result of the resumed run must equal the result of the uninterrupted run")
         return max(ages) if everyone else ages[-1]
 
 

@@ -141,7 +141,7 @@ def compare(row, dtype, a):
 
 
 def add_ratio(result):
-    """Adds the name of the fastest other library, and the ratio of its time to that of mha."""
+    """Adds the name of the fastest other library, and the ratio of its time to the time of mha."""
     others = {n: c["best ms"] for n, c in result["calls"].items() if n != "mha"}
     ours = result["calls"].get("mha")
     result["best peer"] = min(others, key=others.get) if others else None

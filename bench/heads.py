@@ -68,7 +68,7 @@ class Bench:
         return found, {"wall": found["seconds"], "cpu": found["cpu_seconds"], "mib": used["mib"]}
 
     def times(self, short):
-        """Returns the total length of all sentences divided by that of the sentences that PyTorch ran."""
+        """Returns the total length of all sentences divided by the total length of the sentences that PyTorch ran."""
         return 1.0 if not short else sum(len(line) for line in self.lines) / sum(len(line) for line in self.lines[:SHORT])
 
 

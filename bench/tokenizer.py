@@ -76,7 +76,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     a = parser.parse_args()
     print(f"{Path(a.texts).stat().st_size / 1e6:.1f} MB, {a.vocab_size} tokens, one thread")
-    print(f"{'':10} {'mha s':>8} {'MiB':>6} {'tokenizers s':>14} {'MiB':>6} {'ratio':>6}")
+    print(f"{'':10} {'mha [s]':>8} {'[MiB]':>6} {'tokenizers [s]':>14} {'[MiB]':>6} {'ratio':>6}")
     with tempfile.TemporaryDirectory() as folder:
         for kind in ("bpe", "wordpiece"):
             rounds = [(ours(a, kind, Path(folder)), theirs(a, kind, Path(folder))) for _ in range(a.rounds)]

@@ -250,8 +250,8 @@ void tour_head_pruning(tour *t)
 
     tour_say(t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
              "The columns of removed heads are treated as 0, so the output is the sum over the kept heads plus the "
-             "bias: [3, 4, 8]. The predictor adds a few parameters; the flops are about half of those of plain "
-             "attention.");
+             "bias: [3, 4, 8]. The predictor adds a few parameters; the flops are about half of the flops of "
+             "plain attention.");
     show_output(t, &x, plain, "two of four heads");
 }
 

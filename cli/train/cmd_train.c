@@ -150,7 +150,7 @@ const cli_command cli_train = {
         "tokens_per_second}; loss is the loss of the last step, eval_loss the last loss on held-out text. --gates "
         "adds {heads, gates}: the number of open heads, and the gate of each head of each layer.\n"
         "--teacher MODEL trains on the outputs of MODEL (distillation), to repair a pruned or regrouped model. "
-        "Encoders without logits match the last hidden states of MODEL; each text is then one sequence.\n"
+        "Encoders without logits learn to match the last hidden states of MODEL; each text is then one sequence.\n"
         "--gates multiplies each head by a trained gate, with a penalty for open gates. Closed heads are zeros in the "
         "saved model; mha prune --heads removes them permanently.\n"
         "mpirun -np P mha-mpi train --workers V divides the V workers among P processes, P = 1, 2, 4 ... V. The "

@@ -29,7 +29,7 @@ static int encode(train_run *run, train_prompt *p)
     const int64_t room = mha_model_describe(mha_trainer_model(run->trainer))->max_positions - p->prompt.count;
     p->most = room < run->t.sample_tokens ? room : run->t.sample_tokens;
     if (room < 1)
-        return cli_usage(s, "--sample \"%s\" must leave room for a new token in the model's context (got %lld tokens)",
+        return cli_usage(s, "--sample \"%s\" must leave space for a new token in the model's context (got %lld tokens)",
                          cli_shown_start(p->text, 40), (long long)p->prompt.count);
     if (p->prompt.ids == &form->end && form->end < 0)
         return cli_usage(s, "--sample must not be empty: the model has no end token (got \"\")");

@@ -47,8 +47,8 @@ const cli_command cli_verify = {
     .summary = "check this build against double-precision or recorded results",
     .usage = "",
     .details =
-        "Without --golden, the command compares every instruction set of this CPU with double precision on fixed "
-        "problems.\n"
+        "Without --golden, the command compares every instruction set of this CPU with a double-precision reference on "
+        "fixed problems.\n"
         "With --golden DIR, it compares this build with the recorded results in DIR: attention, ops, seeds (the "
         "walk-throughs), models (-m FOLDER_OF_MODELS), minilm (-m MODEL) or heads (-m MODEL --lm FOLDER). The exit "
         "status is 4 if a case fails, and 3 if DIR is malformed, has an unknown format, or has an entry in index.json "

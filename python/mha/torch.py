@@ -187,8 +187,8 @@ def _grouped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> lis
     """Returns keys and values with the same number of heads, a divisor of the query's number of heads."""
     for name, x in (("key", key), ("value", value)):
         if x.dim() < 3 or query.shape[-3] % x.shape[-3]:
-            raise ValueError(f"{name} must have a number of heads that divides the query's (got {tuple(x.shape)} for a query of "
-                             f"{tuple(query.shape)})")
+            raise ValueError(f"{name} must have a number of heads that divides the query's number of heads "
+                             f"(got {tuple(x.shape)} for a query of {tuple(query.shape)})")
     heads = math.lcm(key.shape[-3], value.shape[-3])
     return [x if x.shape[-3] == heads else x.repeat_interleave(heads // x.shape[-3], -3) for x in (key, value)]
 

@@ -82,7 +82,7 @@ IGNORED = ("use_cache|pretraining_tp|initializer_range|pad_token_id|bos_token_id
 CONFIG_WE_REFUSE = [
     (TWICE, "json.loads keeps the last of two values of a key"),
     (r"rope_theta must be a number from", "Python accepts true and false as numbers, and overflows to infinity beyond float32"),
-    (r"must be an integer from 1 to .* \(got nothing", "transformers sets a missing dimension to that of a published model"),
+    (r"must be an integer from 1 to .* \(got nothing", "transformers sets a missing dimension to the dimension of a published model"),
     (r"must be an integer from 1 to .* \(got 0", "transformers creates a model with a dimension of 0, which computes nothing"),
     (r"num_attention_heads must divide hidden_size", "transformers rounds head_dim down"),
     (r"hidden_act \"(linear|[a-z0-9_]*)\" is not supported", "we reject unsupported activations by name"),

@@ -34,7 +34,7 @@ def distance(a, b):
 
 class Samples(unittest.TestCase):
     def agree(self, tensors, keywords, dtype):
-        """The difference from the result in double precision must be at most twice PyTorch's, plus a few rounding errors."""
+        """The difference from the result in double precision must be at most twice PyTorch's difference, plus a few rounding errors."""
         got, want = results(ours, tensors, keywords, dtype), results(theirs, tensors, keywords, dtype)
         # the elements that dropout drops depend on the type, so PyTorch must run in the same type
         exact = want if keywords.get("dropout_p") else results(theirs, tensors, keywords, torch.float64)

@@ -106,7 +106,7 @@ has err '--eval-share must leave a sequence for training'
 refused 2 train --shape bert:1x1x8 --tokenizer wp -f text --sample the -o x
 has err '--sample requires a decoder'
 refused 2 train --shape gpt2:1x1x8 --tokenizer bpe -f text --length 8 --sample 'the number 1 comes before the number 2 and so on' -o x
-has err "must leave room for a new token in the model's context"
+has err "must leave space for a new token in the model's context"
 echo 'more' >>other
 refused 3 train --resume --steps 34 -o file
 has err 'data of --eval changed since the checkpoint'
