@@ -3,7 +3,7 @@
 # the packages, and checks that nothing is left.
 #
 # The root has the release of this machine. The package archive is the one that mmdebstrap uses by default. MHA_MODELS may name a folder
-# with the model minilm, for the example of sentence embeddings. Exit: 0 passed, 1 failed, 77 a requirement is missing.
+# with the model minilm, for the example of sentence embeddings. Exit status: 0 passed, 1 failed, 77 a requirement is missing.
 # shellcheck disable=SC2016 # the shell in the root expands variables
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)

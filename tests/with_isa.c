@@ -1,6 +1,6 @@
 /* with_isa.c - runs a test under an ISA cap: with_isa ISA PROGRAM [ARGUMENT...]
  *
- * Sets MHA_ISA and executes PROGRAM. If this CPU lacks the ISA, exits with 77 (skipped) and prints the reason.
+ * Sets MHA_ISA and executes PROGRAM. If this CPU lacks the ISA, exits with status 77 (skipped) and prints the reason.
  */
 #include <stdio.h>
 #include <stdlib.h>

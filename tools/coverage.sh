@@ -3,8 +3,8 @@
 # covered by the tests and the fuzz corpora together. Builds in BUILD (default: build/coverage) with clang's
 # source-based coverage, runs the tests named below, and prints a table with one row per file.
 #
-# Exit 4 if fewer than 95 % of the lines or 90 % of the branches are covered, 1 if a test fails, 77 if a tool is
-# missing.
+# Exits with status 4 if fewer than 95 % of the lines or 90 % of the branches are covered, 1 if a test fails, 77 if a
+# tool is missing.
 set -eu
 cd "$(dirname -- "$0")/.."
 build=${1:-build/coverage}

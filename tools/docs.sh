@@ -2,9 +2,9 @@
 # docs.sh [FOLDER] - builds the site in build/site or FOLDER: docs/, the C and Python interfaces, and the walk-throughs. Every link is
 # checked. The pages load nothing from other hosts.
 #
-# FOLDER is replaced, so it must be absent, empty, or a site built by an earlier run. The tools (MkDocs, Material for MkDocs, mkdocstrings) are installed
-# into build/docs-tools; later runs do not need a network. Exit: 0 built, 1 failed, 2 FOLDER has other files, 3 a
-# missing package could not be installed.
+# FOLDER is replaced, so it must be absent, empty, or a site built by an earlier run. The tools (MkDocs, Material for
+# MkDocs, mkdocstrings) are installed into build/docs-tools; later runs do not need a network. Exit status: 0 built, 1
+# failed, 2 FOLDER has other files, 3 a missing package could not be installed.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=tools/setup.sh

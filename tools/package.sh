@@ -2,7 +2,7 @@
 # package.sh [FOLDER] - builds the Debian packages libmha0, libmha-dev and mha, and a .tar.gz with the files of all three, in build/dist or
 # FOLDER; prints their names. The packages are for the release of Debian or Ubuntu that this machine runs.
 #
-# Exit: 0 built, 1 failed, 3 a missing package could not be installed.
+# Exit status: 0 built, 1 failed, 3 a missing package could not be installed.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=tools/setup.sh

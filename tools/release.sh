@@ -4,8 +4,8 @@
 # CHANGELOG.md), and SHA256SUMS.
 #
 # The checks of tools/check_release.sh must pass first; --draft skips the checks that only a release needs. The script
-# does not tag, sign or upload anything; docs/releasing.md lists these steps. Exit: 0 built, 1 failed, 3 a missing
-# package could not be installed.
+# does not tag, sign or upload anything; docs/releasing.md lists these steps. Exit status: 0 built, 1 failed, 3 a
+# missing package could not be installed.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=tools/setup.sh

@@ -2,7 +2,7 @@
 #
 # Source this file after setting `root` to the top of the source tree. All messages are written to stderr, because
 # stdout is for the output of the program. Builds are in build/NAME (a preset of CMakePresets.json), and their logs are
-# in build/NAME.log. Files outside the source tree are changed only by apt-get, whose packages are listed first.
+# in build/NAME.log. Files outside the source tree are changed only by apt-get, and its packages are listed first.
 # shellcheck shell=sh
 : "${root:?must be set before sourcing}"
 
@@ -122,8 +122,8 @@ install_needs() {
     [ -z "$still" ] || fail 3 "installed, but still not found: $still(check CC and PKG_CONFIG_PATH)"
 }
 
-# get_tools FOLDER PROGRAM PACKAGE...: installs Python packages into the virtual environment FOLDER, unless the Python PROGRAM, which uses
-# them, succeeds there.
+# get_tools FOLDER PROGRAM PACKAGE...: installs Python packages into the virtual environment FOLDER, unless PROGRAM, a Python program that
+# uses them, succeeds there.
 get_tools() {
     venv=$1 uses=$2
     shift 2

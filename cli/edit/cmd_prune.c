@@ -141,7 +141,7 @@ static int check(prune_job *job)
     if (given.ridge && !given.refit) return cli_usage(s, "--ridge requires --refit");
     if (given.max_increase && !given.search) return cli_usage(s, "--max-loss-increase requires --search");
     if (given.search && given.compatible)
-        return cli_usage(s, "--compatible must not be given with --search, which writes no model");
+        return cli_usage(s, "--compatible must not be given with --search, since --search writes no model");
     if (given.search && s->options.out && !figure_knows(s->options.out))
         return cli_usage(s, "with --search, -o must end in .png, .svg or .pdf (got \"%s\")", cli_shown(s->options.out));
     if (!given.search && !s->options.out) return cli_usage(s, "missing -o FOLDER");

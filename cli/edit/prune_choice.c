@@ -39,7 +39,8 @@ static int check_amount(prune_job *job)
                          "--by, --scores, --ratio, --count, --floor and --per-layer must not be combined with %s",
                          o->heads ? "--heads" : "--keep");
     if (o->search && (named || o->ratio || o->count))
-        return cli_usage(job->session, "--%s must not be given with --search, which chooses the number of heads",
+        return cli_usage(job->session,
+                         "--%s must not be given with --search, since --search selects the number of heads",
                          o->heads   ? "heads"
                          : o->keep  ? "keep"
                          : o->ratio ? "ratio"

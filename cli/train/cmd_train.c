@@ -102,8 +102,9 @@ static int check(cli_session *s)
     const int code = take_folder(s);
     if (code != CLI_DONE) return code;
     if (train_run_is_link(s->options.out))
-        return cli_usage(s, "%s must not be a symbolic link, which is never overwritten: give the path of the folder",
-                         cli_shown(out));
+        return cli_usage(
+            s, "%s must not be a symbolic link, since links are never overwritten: give the path of the folder",
+            cli_shown(out));
     if (train_given.resume) return CLI_DONE;
     if (!s->options.force && access(train_run_path(s, "training.json"), F_OK) == 0)
         return cli_usage(s, "%s already contains a training run: --resume continues it, --force replaces it",

@@ -167,7 +167,7 @@ int train_model_open(cli_session *s, const train_settings *t, mha_model **model)
 {
     char path[PATH_MAX];
     if (t->from && (t->shape || t->tokenizer || t->vocab > 0))
-        return cli_usage(s, "--%s must not be given with --from, which defines the shape and tokenizer",
+        return cli_usage(s, "--%s must not be given with --from, since --from defines the shape and tokenizer",
                          t->shape       ? "shape"
                          : t->tokenizer ? "tokenizer"
                                         : "vocab");

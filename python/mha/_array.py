@@ -212,5 +212,5 @@ def empty_like(x: Any, dtype: int, shape: Any) -> Any:
         names = {F32: torch.float32, BF16: torch.bfloat16, F16: torch.float16, F64: torch.float64, I64: torch.int64}
         return torch.empty(shape, dtype=names[dtype])
     if dtype not in _NUMPY:
-        raise ValueError("q must be a PyTorch tensor for results of bfloat16, which NumPy does not support")
+        raise ValueError("q must be a PyTorch tensor for results of bfloat16, since NumPy does not support bfloat16")
     return np.empty(shape, dtype=_NUMPY[dtype])

@@ -63,7 +63,7 @@ def _forward(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, va
              **more: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
     for name in _UNSUPPORTED:
         if more.get(name) is not None:
-            raise ValueError(f"attn_implementation=\"mha\" does not support {name}, which {type(module).__name__} passes")
+            raise ValueError(f"{name} must be None with attn_implementation=\"mha\" ({type(module).__name__} passes it)")
     key, value, description = _described(module, query, key, value, attention_mask, is_causal, position_bias)
     description |= {"scale": scaling, "softcap": softcap or 0.0, "sinks": s_aux}
     if _observer is not None:

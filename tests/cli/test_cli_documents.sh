@@ -18,7 +18,7 @@ while read -r line; do
     *' fetch '*) continue ;; # tested by tests/house/test_fetch.sh
     *minilm*) [ -e "$minilm/model.safetensors" ] || continue ;;
     esac
-    eval "$line" >out 2>err </dev/null || fail "must exit with 0 (got $?): $line: $(cat err)"
+    eval "$line" >out 2>err </dev/null || fail "must exit with status 0 (got $?): $line: $(cat err)"
     case $line in *' heads '*) cp out heads ;; esac
 done <lines
 readable out

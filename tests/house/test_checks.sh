@@ -13,7 +13,7 @@ expect() {
     got=0
     PATH=$work/bin "$root/tools/check_format.sh" >"$work/out" 2>&1 || got=$?
     if [ "$got" -ne 77 ] || ! grep -qF "skipped: $1" "$work/out"; then
-        echo "must exit with 77 (got $got) and print: skipped: $1"
+        echo "must exit with status 77 (got $got) and print: skipped: $1"
         cat "$work/out"
         exit 1
     fi

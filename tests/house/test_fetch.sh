@@ -39,7 +39,7 @@ expect() {
     got=0
     env -u XDG_CACHE_HOME "$@" >"$work/out" 2>"$work/err" </dev/null || got=$?
     if [ "$got" -ne "$wanted" ] || [ -s "$work/out" ] || ! grep -qF -- "$text" "$work/err"; then
-        echo "$*: must exit with $wanted (got $got), print nothing on stdout, and print on stderr: $text"
+        echo "$*: must exit with status $wanted (got $got), print nothing on stdout, and print on stderr: $text"
         cat "$work/out" "$work/err"
         exit 1
     fi

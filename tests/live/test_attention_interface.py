@@ -132,7 +132,7 @@ class Beside(unittest.TestCase):
     def test_refuses(self):
         module = torch.nn.Identity()
         x = torch.randn(1, 1, 2, 4)
-        with self.assertRaisesRegex(ValueError, "does not support head_mask, which Identity passes"):
+        with self.assertRaisesRegex(ValueError, "head_mask must be None with attn_implementation=\"mha\" .Identity passes it."):
             mha.transformers._forward(module, x, x, x, None, head_mask=x)
 
 

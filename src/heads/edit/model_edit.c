@@ -15,8 +15,9 @@ enum { PER_LAYER = 8 }; /* maximum number of tensors per layer: weights and bias
 mha_status mha__edit_check_compatible(const char *key, mha_error *err)
 {
     if (!key) return MHA_OK;
-    return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                     "compatible must be 0 for a model with %s in config.json, which other programs do not read", key);
+    return mha__fail(
+        err, MHA_ERR_UNSUPPORTED,
+        "compatible must be 0 for a model with %s in config.json, since other programs do not read this key", key);
 }
 
 mha_status mha__edit_check_norms(const mha_model *m, mha_error *err)

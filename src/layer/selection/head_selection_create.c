@@ -5,7 +5,7 @@
 
 static mha_status refuse(const char *why, mha_error *err)
 {
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "attention layer: choice does not support %s", why);
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "attention layer: choice must not be combined with %s", why);
 }
 
 /* Checks the options of a layer whose head count varies per sequence. Options that refer to single heads are

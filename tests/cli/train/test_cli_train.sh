@@ -103,7 +103,7 @@ has err 'must match a tensor of the model'
 expect 0 train -q -m llama -f text --steps 2 -o tuned.llama
 expect 0 train -q -m bert -f text --steps 2 -o tuned.bert
 refused 2 train -m llama --shape gpt2:1x1x8 -f text -o x
-has err '--shape must not be given with --from, which defines the shape and tokenizer'
+has err '--shape must not be given with --from, since --from defines the shape and tokenizer'
 
 # With --documents, each line, paragraph or file must be one document that ends with an end-of-text token.
 for how in line:80 paragraph:20 whole:1; do

@@ -43,8 +43,8 @@ static void make(parts *p, mha_choice of, int64_t kv_heads, int64_t v_heads)
                                                      .score = {.weight = p->score, .bias = p->score_bias}}};
 }
 
-/* Computes the output y of a layer and its kept heads. If wants_all is true, the call also requests probabilities, for
- * which the layer computes all heads. */
+/* Computes the output y of a layer and its kept heads. If wants_all is true, the call also requests probabilities, so
+ * that the layer computes all heads. */
 static void run(const parts *p, bool wants_all, const mha_layer_input *input, float *y, uint8_t *kept)
 {
     static float x[ROWS * E], probs[B * H * L * L];

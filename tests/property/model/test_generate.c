@@ -81,8 +81,8 @@ static void fill(int32_t *ids, int64_t count, uint64_t stream)
 
 /* Prompts with common prefixes must generate the same tokens as alone, greedy or sampled, all together or a few at a
  * time. Some prompts are equal, and one is a prefix of another. A shared prefix must be computed once, unless the
- * prompt is a page (128 tokens) or more longer than the prefix and the window: then the prefix is no longer in the
- * cache. */
+ * prompt is longer than the prefix and the window together by a page (128 tokens) or more: then the prefix is no longer
+ * in the cache. */
 static void test_shared_beginnings(void **state)
 {
     (void)state;

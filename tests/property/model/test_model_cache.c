@@ -83,7 +83,7 @@ static void test_pieces(void **state)
     }
 }
 
-/* Three sequences advance by different numbers of tokens per call, some by none. Each must be bitwise identical to its
+/* Three sequences advance by different numbers of tokens per call, sometimes 0. Each must be bitwise identical to its
  * sequence alone. */
 static void test_unequal_batch(void **state)
 {

@@ -98,7 +98,8 @@ static void disturb(grad_case *c, uint64_t seed)
     if (mha_trainer_refresh(c->trainer, &err) != MHA_OK) fail_msg("%s", err.message);
 }
 
-/* Fills the batch with two random sequences without token 0, the padding token, whose embedding has no gradient. */
+/* Fills the batch with two random sequences without token 0, the padding token, because its embedding has no
+ * gradient. */
 static void draw_batch(grad_case *c, uint64_t seed, bool holes)
 {
     rng r = rng_make(seed, 1000);

@@ -11,8 +11,8 @@ enum { BATCH = 3, L = 24, HIDDEN_MOST = 64, VOCAB_MOST = 700 };
 static const char *const folders[] = {"models/bert-tiny", "models/gpt2-tiny", "models/gemma2-tiny"};
 
 /* Limits of the relative RMS error of the last hidden state. Every weight is rounded to 8 significant bits (bf16, and
- * q8_0 relative to the largest of its block of 32) or 11 (f16). The largest errors measured with four instruction sets
- * on one machine are 0.017, 0.0013 and 0.034. */
+ * q8_0 relative to the largest weight of its block of 32) or 11 (f16). The largest errors measured with four
+ * instruction sets on one machine are 0.017, 0.0013 and 0.034. */
 static const struct {
     mha_dtype dtype;
     double limit;

@@ -36,8 +36,7 @@ static double rounded(float x)
     return pairs ? half_value(half_bits((double)x, BF16_FRACTION), BF16_FRACTION) : (double)x;
 }
 
-/* Compares a product C = A B with double. The rows of C have n + 3 elements, the last three of which must not be
- * written. */
+/* Compares a product C = A B with double. The rows of C have n + 3 elements. The last three must not be written. */
 static void check_product(const shape *s, bool accumulate)
 {
     const int64_t row = s->n + 3;

@@ -30,7 +30,7 @@ extern const int choosing_count;
  * `layers` layers. */
 const char *choosing_config(const char *entry, int layers);
 mha_model *choosing_model(mha_ctx *ctx, const char *config);
-/* Returns texts of several lengths, which are padded on the right or, with `holes`, have masked tokens at any position.
+/* Returns texts of several lengths. They are padded on the right or, with `holes`, have masked tokens at any position.
  */
 mha_model_input choosing_input(bool holes);
 

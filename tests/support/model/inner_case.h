@@ -37,7 +37,7 @@ double inner_gate(const mha_model_input *in, int64_t layer, int64_t row, int64_t
 void inner_probs(const inner_family *f, const mha_model_input *in, const mha_model_activations *a, int64_t row,
                  int64_t h, double *p);
 
-/* Returns a copy of the activations passed to on_activations, which the caller must free with inner_release. */
+/* Returns a copy of the activations passed to on_activations. The caller must free the copy with inner_release. */
 mha_model_activations inner_keep(const mha_model_activations *a, int64_t width);
 void inner_release(mha_model_activations *a);
 

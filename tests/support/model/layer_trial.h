@@ -26,8 +26,8 @@ void trial_draw(mha_rng *rng, double *x, int64_t n);
 /* Returns a trial that owns the layer. With `cross`, key and value inputs differ from the query input. */
 trial *trial_make(const char *name, mha_status status, mha_variant *layer, int64_t d_in, int64_t d_out, bool cross);
 void trial_drop(trial *p);
-/* Increases the step of finite differences, so that the rounding errors of gates, which are f32, are small compared
- * with the step. */
+/* Increases the step of finite differences, so that the f32 rounding errors of gates are small compared with the
+ * step. */
 void trial_soft_gates(trial *p);
 /* Runs the layer and returns the loss. */
 double trial_loss(trial *p);

@@ -4,8 +4,8 @@
 
 #include "mha/train.h"
 
-/* Generates training text `number` as bench/train_torch.py does: ids below 61, of which on average 7 of 8 are
- * determined by the previous id. */
+/* Generates training text `number` as bench/train_torch.py does: ids below 61. On average, 7 of 8 ids are determined by
+ * the previous id. */
 void train_sequence(int64_t number, int64_t length, int32_t *ids);
 /* Generates the texts of a step, ids [batch, length]; steps are counted from 1. */
 void train_texts(int64_t step, int64_t batch, int64_t length, int32_t *ids);

@@ -9,7 +9,7 @@
 /* Returns `count` values scale * x + shift with normal random x, allocated by malloc. */
 float *random_floats(uint64_t seed, uint64_t stream, int64_t count, double scale, double shift);
 
-/* Computes y [rows, out] = x [rows, in] W^T + b, with W, b and `out` of `m` (layer.h). y must not be x. */
+/* Computes y [rows, out] = x [rows, in] W^T + b, with W, b and `out` from `m` (layer.h). y must not be x. */
 void ref_linear(const double *x, int64_t rows, int64_t in, const mha_matrix *m, double *y);
 /* Applies LayerNorm to x [rows, width] in place. */
 void ref_layer_norm(double *x, int64_t rows, int64_t width, const float *weight, const float *bias, double eps);

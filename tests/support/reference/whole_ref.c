@@ -112,7 +112,7 @@ static int64_t linear(const part *p, bool conv, int64_t rows, const double *x, d
     return out;
 }
 
-/* Applies LayerNorm if the norm has a bias, otherwise RMSNorm, in which Gemma adds 1 to the weight. y may be x. */
+/* Applies LayerNorm if the norm has a bias, otherwise RMSNorm; Gemma adds 1 to its weight. y may be x. */
 static void norm(const whole_model *w, const part *p, int64_t rows, const double *x, double *y)
 {
     const int64_t n = p->rows;

@@ -36,7 +36,7 @@ static void fail_may_quote_the_previous_message(void **state)
     assert_string_equal(err.message, "outer: inner");
 }
 
-/* Returns a string of `n` bytes: `lead` letters, then copies of a character of `width` bytes, the last of which may be
+/* Returns a string of `n` bytes: `lead` letters, then copies of a character of `width` bytes. The last copy may be
  * truncated. */
 static char *text_of(size_t n, size_t lead, int width)
 {

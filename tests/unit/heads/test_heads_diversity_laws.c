@@ -380,7 +380,7 @@ static void pruned_layers(void **state)
 
 /* ---- heads with zero output, and weights that are not finite ---- */
 
-/* Returns a copy of a weight [48, 48] of the encoder, whose heads are 12 wide, with a block of elements set to x. */
+/* Returns a copy of a weight [48, 48] of the encoder (heads of width 12), with a block of elements set to x. */
 static float *changed(const char *name, int64_t first_row, int64_t rows, int64_t first, int64_t columns, float x)
 {
     mha_file *file = case_file("models/bert-tiny/model.safetensors");
@@ -438,7 +438,7 @@ static void non_finite_values_are_named(void **state)
     }
 }
 
-/* A text shorter than 64 tokens is in one half only. The measure `unique`, which requires two halves, must be NAN. */
+/* A text shorter than 64 tokens is in one half only. The measure `unique` requires two halves, so it must be NAN. */
 static void unique_requires_two_halves(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* test_heads_stats.c - tests the scores of one head without a model: for small maps with values calculated by hand, and
- * for the ideal patterns of golden/heads, whose labels are known. */
+ * for the ideal patterns of golden/heads and their known labels. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -160,8 +160,8 @@ static void by_hand(void **state)
     assert_int_equal(label_of(&s), MHA_LABEL_PREV);
 }
 
-/* A causal head that attends equally to all visible keys must have a normalized entropy of 1. Row 0, which has one
- * visible key, must not be counted. */
+/* A causal head that attends equally to all visible keys must have a normalized entropy of 1. Row 0 has one visible key
+ * and must not be counted. */
 static void causal_even(void **state)
 {
     (void)state;

@@ -13,7 +13,7 @@
 
 static mha_error err;
 
-/* Writes a shard with one tensor per letter in `names`. Each tensor has one element, whose value is the letter. */
+/* Writes a shard with one tensor per letter in `names`. Each tensor has one element: its letter. */
 static void write_shard(const char *folder, const char *file, const char *names, const mha_metadata *meta, int pairs)
 {
     enum { MOST = 8 };

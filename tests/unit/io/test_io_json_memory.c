@@ -196,8 +196,8 @@ static void test_header_stream(void **state)
     files_remove(folder);
 }
 
-/* Parsing and looking up 300,000 keys must end within the time limit of the test, which an algorithm of quadratic time
- * would exceed. */
+/* Parsing and looking up 300,000 keys must end within the time limit of the test. An algorithm of quadratic time would
+ * exceed it. */
 static void test_many_keys(void **state)
 {
     (void)state;

@@ -218,8 +218,8 @@ static void npy_headers(void **state)
     files_remove(folder);
 }
 
-/* Reads an array of shape (2, 3, 4), whose element [i][j][k] is 100 i + 10 j + k, for both dimension orders and both
- * byte orders. */
+/* Reads an array of shape (2, 3, 4) with element [i][j][k] = 100 i + 10 j + k, for both dimension orders and both byte
+ * orders. */
 static void npy_orders(void **state)
 {
     (void)state;

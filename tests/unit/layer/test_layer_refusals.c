@@ -1,5 +1,5 @@
-/* test_layer_refusals.c - tests invalid calls of the attention layers, whose error message must name the field and its
- * value, and unusual calls that must succeed. test_layer_constructors.c tests the constructors. */
+/* test_layer_refusals.c - tests attention layers: the error message of an invalid call must name the field and its
+ * value, and unusual calls must succeed. test_layer_constructors.c tests the constructors. */
 #include "mha/mha.h"
 #include "support/alloc.h"
 #include "support/check.h"

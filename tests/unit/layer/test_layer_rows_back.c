@@ -93,8 +93,8 @@ static void test_norms(void **state)
     }
 }
 
-/* For norms of heads, which are parts of wider rows, each gradient must equal that of a separate row. All other
- * elements must remain unchanged. */
+/* If heads are normalized as parts of wider rows, each gradient must equal that of a separate row. All other elements
+ * must remain unchanged. */
 static void test_norm_of_heads(void **state)
 {
     (void)state;

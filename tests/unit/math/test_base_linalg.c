@@ -142,8 +142,8 @@ static void eigen_of_special_matrices(void **state)
         free(all[i]);
 }
 
-/* Tests X^T X for X with 32 rows, whose magnitudes decrease by powers of ten, and 384 columns. Most eigenvalues are 0
- * within rounding errors. */
+/* Tests X^T X for X with 384 columns and 32 rows; the magnitudes of the rows decrease by powers of ten. Most
+ * eigenvalues are 0 within rounding errors. */
 static void eigen_of_missing_rank(void **state)
 {
     (void)state;

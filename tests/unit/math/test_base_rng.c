@@ -216,8 +216,8 @@ static void test_padding_row(void **state)
     assert_true(mha_rng_next(&a) == mha_rng_next(&b));
 }
 
-/* A single selection, which has its own code path, must equal the first of two selections and leave the generator in
- * the same state. */
+/* A single selection has its own code path. It must equal the first of two selections and leave the generator in the
+ * same state. */
 static void test_multinomial_one(void **state)
 {
     (void)state;

@@ -425,7 +425,8 @@ static void test_wrong_layers(void **state)
     static const char *const messages[] = {
         "attention layer: choice.keep must be from 1 to heads = 4 (got 0)",
         "attention layer: choice.score must have a weight and a bias",
-        "attention layer: choice does not support causal attention, because the mean over all tokens would leak later "
+        "attention layer: choice must not be combined with causal attention, because the mean over all tokens would "
+        "leak later "
         "tokens",
         "attention layer: choice.of must be a value of mha_choice (got 7)",
         "attention layer: choice.selection must be a value of mha_selection (got 9)",

@@ -80,8 +80,8 @@ static void test_tensors_are_those_of_transformers(void **state)
     }
 }
 
-/* A head of the largest width for rotary embeddings, whose factors fill their table, must be accepted. A wider head
- * must be rejected. */
+/* A head of the largest width for rotary embeddings must be accepted; its factors fill their table. A wider head must
+ * be rejected. */
 static void test_the_widest_head_is_rotated(void **state)
 {
     (void)state;
@@ -350,8 +350,8 @@ static void test_padding_row_is_zero(void **state)
     }
 }
 
-/* A stored model whose pad_token_id has no embedding row must load, since some published checkpoints have one and no
- * token reads the row. */
+/* A stored model whose pad_token_id has no embedding row must load, since some published checkpoints have such a
+ * pad_token_id, and no token reads the row. */
 static void test_a_stored_model_may_lack_the_row(void **state)
 {
     (void)state;

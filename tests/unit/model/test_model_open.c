@@ -410,8 +410,8 @@ static void write_weights(const char *folder, edit how)
     free(data);
 }
 
-/* Returns the last hidden states of fixed tokens, computed by a model opened with `options`, whose type must be
- * `dtype`. The caller must free them. */
+/* Returns the last hidden states of fixed tokens, computed by a model opened with `options`. The type of the model must
+ * be `dtype`. The caller must free them. */
 static float *hidden_of(const char *folder, mha_dtype dtype, const mha_model_options *options)
 {
     static const int32_t ids[9] = {2, 489, 152, 255, 30, 259, 237, 141, 3};

@@ -129,8 +129,8 @@ static void rows_are_those_of_maps(void **state)
     }
 }
 
-/* With a cache, rows of the second half of a sequence, whose queries attend to keys of both halves, must equal those of
- * the map. */
+/* With a cache, the queries of the second half of a sequence attend to keys of both halves. Their rows must equal those
+ * of the map. */
 static void rows_from_a_cache(void **state)
 {
     (void)state;

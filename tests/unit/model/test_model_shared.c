@@ -16,8 +16,8 @@
 
 enum { TENSORS = 64, L = 13 };
 
-/* A checkpoint and the location of its key and value weights: two tensors, or one tensor for both (fused), which is
- * stored [inputs, outputs]. */
+/* A checkpoint and the location of its key and value weights: two tensors, or one tensor for both (fused), stored as
+ * [inputs, outputs]. */
 typedef struct family {
     const char *folder, *key, *value; /* key, value: name formats of the tensors of a layer */
     bool fused;

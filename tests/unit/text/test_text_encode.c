@@ -173,7 +173,7 @@ static void test_hostile_texts(void **state)
     free(text);
 }
 
-/* Tests texts of random characters, many of which have a special meaning in some step. The seed is constant and is
+/* Tests texts of random characters. Many of them have a special meaning in some step. The seed is constant and is
  * printed. */
 static void test_random_texts(void **state)
 {

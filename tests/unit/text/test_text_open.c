@@ -269,7 +269,8 @@ static void test_hostile(void **state)
     files_remove(folder);
 }
 
-/* A normalizer whose steps each triple the text must fail at a size limit, before memory is exhausted. */
+/* If each step of a normalizer triples the text, normalization must fail at a size limit, before memory is
+ * exhausted. */
 static void test_growth(void **state)
 {
     (void)state;

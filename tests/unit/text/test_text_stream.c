@@ -21,8 +21,8 @@ static mha_tokenizer *open_folder(mha_ctx *ctx, const char *name)
     return t;
 }
 
-/* Passes tokens to a stream, from a list separated by spaces. Returns the decoded parts separated by "|", the last of
- * which is the text returned at the end of the stream. */
+/* Passes tokens to a stream, from a list separated by spaces. Returns the decoded parts separated by "|". The last part
+ * is the text returned at the end of the stream. */
 static const char *parts_of(const char *folder, const char *tokens, int skip_special)
 {
     static char parts[512];

@@ -139,8 +139,8 @@ static double loss_of(const pass *p, const mha_model_dropout *dropout, float *de
     return loss;
 }
 
-/* Dropout at a single site must change the loss, and differently for another seed. With rates of 0, the loss must be
- * that without dropout. */
+/* Dropout at a single site must change the loss, with different results for different seeds. With rates of 0, the loss
+ * must be that without dropout. */
 static void test_every_site_counts(void **state)
 {
     (void)state;

@@ -211,8 +211,8 @@ static void test_saved_model_is_the_gated_one(void **state)
     }
 }
 
-/* Returns the largest absolute weight of head h in the output projection of a layer, which is [E, heads D] or, if
- * transposed, [heads D, E]. */
+/* Returns the largest absolute weight of head h in the output projection of a layer. The projection is [E, heads D] or,
+ * if transposed, [heads D, E]. */
 static double largest_column(const mha_trainer *t, int64_t layer, int64_t head)
 {
     const mha_named_tensor *w = &t->list[t->gates->layer[layer].parameter];
