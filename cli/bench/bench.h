@@ -24,7 +24,7 @@ typedef struct bench_result {
     double best, median; /* seconds per call */
     double flops, bytes; /* operations per call, bytes read per call */
     double fma, read;    /* measured limits: operations per second, and bytes per second for reading this K and V */
-    bool reads;          /* true for one query per head, whose limit is memory bandwidth */
+    bool reads;          /* true for one query per head: the limit is then memory bandwidth */
     bool pairs; /* true if bf16 values were multiplied in pairs: fma does not apply, and no other limit is measured */
 } bench_result;
 

@@ -16,7 +16,7 @@ const char *cli_token_name(const mha_tokenizer *tokenizer, int32_t id, char digi
 int cli_ids_read(const cli_session *session, const cli_texts *texts, int64_t n, int64_t vocab, int32_t *ids,
                  int64_t *count);
 
-/* Checks that every id is less than `rows`, the number of rows of the model's embedding; 0 = unknown, no check. Returns
+/* Checks that every id is less than `rows`, the number of rows in the model's embedding; 0 = unknown, no check. Returns
  * an exit code. */
 int cli_check_rows(const cli_session *session, const mha_tokenizer *tokenizer, const mha_encoding *e, int64_t rows);
 

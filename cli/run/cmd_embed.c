@@ -1,4 +1,4 @@
-/* cmd_embed.c - `mha embed`: computes one vector per text, which does not depend on the other texts. */
+/* cmd_embed.c - `mha embed`: computes one vector per text, independently of the other texts. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

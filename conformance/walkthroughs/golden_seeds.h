@@ -1,4 +1,4 @@
-/* golden_seeds.h - declares a case of a walk-through, whose tensors are stored or sampled from its seed.
+/* golden_seeds.h - declares a case of a walk-through. Its tensors are stored, or sampled from its seed.
  * */
 #ifndef CONFORMANCE_WALKTHROUGHS_GOLDEN_SEEDS_H
 #define CONFORMANCE_WALKTHROUGHS_GOLDEN_SEEDS_H

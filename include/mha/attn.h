@@ -313,7 +313,7 @@ MHA_API mha_status mha_attn_merge(mha_ctx *ctx, const mha_attn_merge_args *args,
  * must cover exactly one subtree; only the last one may have fewer keys. */
 enum { MHA_ATTN_CHUNK = 1024 };
 
-/* Returns the number of keys of the largest subtree that begins at `key` and ends at or before `end`: the keys of one
+/* Returns the number of keys in the largest subtree that begins at `key` and ends at or before `end`: the keys of one
  * call with MHA_ATTN_PARTIAL. A shard of several subtrees needs one call for each. Returns 0 if `key` is not the first
  * key of a chunk, or is not less than `end`. */
 MHA_API int64_t mha_attn_subtree(int64_t key, int64_t end);

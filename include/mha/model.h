@@ -177,7 +177,7 @@ MHA_API mha_status mha_model_cache_create(const mha_model *model, const mha_mode
                                           mha_model_cache **out, mha_error *err);
 MHA_API void mha_model_cache_free(mha_model_cache *cache);
 
-/* Return the number of tokens in a sequence, or -1 for an unknown sequence; and the number of bytes of all layers. */
+/* Return the number of tokens in a sequence, or -1 for an unknown sequence; and the number of bytes in all layers. */
 MHA_API int64_t mha_model_cache_length(const mha_model_cache *cache, int64_t sequence);
 MHA_API size_t mha_model_cache_bytes(const mha_model_cache *cache);
 /* Call mha_cache_clear, mha_cache_truncate and mha_cache_fork for every layer. A fork shares the first `length` tokens

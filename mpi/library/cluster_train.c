@@ -9,7 +9,7 @@
 
 #include "cluster_struct.h"
 
-enum { PIECE = 1 << 18 }; /* values of a piece, which is received while the previous piece is added */
+enum { PIECE = 1 << 18 }; /* number of values in a piece; a piece is received while the previous piece is added */
 
 typedef struct mha__shared_training {
     mha_train_ranks callbacks;

@@ -70,7 +70,7 @@ class Cache(Handle):
     def append(self, k: Any, v: Any, *, sequence: int | None = None, counts: Sequence[int] | None = None) -> None:
         """Appends keys k [n, Hkv, L, D] and values v [n, Hkv, L, Dv] to all sequences (n = batch), or to one sequence (n = 1).
 
-        counts: the number of tokens of each sequence, at most L; None: L. Keys must already be rotated. Raises MemoryError if the capacity
+        counts: the number of tokens in each sequence, at most L; None: L. Keys must already be rotated. Raises MemoryError if the capacity
         is exhausted; after an error, the cache is unchanged.
         """
         a, b = operand(k, "k"), operand(v, "v")
@@ -109,7 +109,7 @@ class Cache(Handle):
 
     @property
     def lengths(self) -> list[int]:
-        """The number of tokens of each sequence."""
+        """The number of tokens in each sequence."""
         return [self.length(n) for n in range(self._desc.batch)]
 
     @property
@@ -129,7 +129,7 @@ class Cache(Handle):
                   sinks: Any = None, gates: Any = None, return_lse: bool = False, threads: int | None = None) -> Any:
         """Computes attention for queries q [n, H, L, D] of the last L tokens; row i of a sequence has position length - L + i.
 
-        q_lens: the number of queries of each sequence, at most L; None: L. Returns out [n, H, L, Dv], or Attention(out, lse, None, None,
+        q_lens: the number of queries in each sequence, at most L; None: L. Returns out [n, H, L, Dv], or Attention(out, lse, None, None,
         None). The options are those of mha.attention.
         """
         d, n = self._desc, self._desc.batch if sequence is None else 1

@@ -79,7 +79,7 @@ class HeadData(Handle):
 
     @property
     def tokens(self) -> int:
-        """The number of tokens of all texts."""
+        """The number of tokens in all texts."""
         return int(lib.mha_head_data_tokens(self._open()))
 
     def ids(self, text: int) -> list[int]:

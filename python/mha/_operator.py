@@ -381,7 +381,7 @@ def attention(q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse:
     With block_table [B, n] of int, k and v are pages [pages, Hkv, page_size, D or Dv]; -1 is a dropped page. With
     cu_seqlens_q and cu_seqlens_k the sequences are packed: q [Tq, H, D], k [Tk, Hkv, D], v [Tk, Hkv, Dv]; keep, bias and
     probs are [B, H, rows of the longest sequence, keys of the longest sequence]. With cu_seqlens_q and block_table, only the
-    queries are packed, and kv_lens gives the number of keys of each sequence.
+    queries are packed, and kv_lens gives the number of keys in each sequence.
 
     stats is a dict of row_entropy (bits), row_max, row_argmax (-1: all keys masked), row_distance, and received (per key).
     top_keys=n adds the n largest probabilities of each row, top_prob, and their keys, top_key. row_distance is relative to

@@ -13,7 +13,7 @@ static void warn_cut(const mha_model *model, const mha__text *text, int64_t all,
              (long long)mha_model_describe(model)->max_positions);
 }
 
-/* Returns the maximum number of tokens of a text; sets *asked to true if the caller requested this limit. */
+/* Returns the maximum number of tokens in a text; sets *asked to true if the caller requested this limit. */
 static int64_t most_tokens(const mha_model *model, int64_t max_tokens, bool *asked)
 {
     const int64_t most = mha_model_describe(model)->max_positions;

@@ -38,9 +38,9 @@ struct mha_trainer {
     mha__parameter *parameter; /* [count] */
     int64_t count;
     float *weights;        /* [elements] all weights, in the order of `list` and of the gradients */
-    int64_t elements;      /* number of elements of all parameters */
+    int64_t elements;      /* number of elements in all parameters */
     double *partial;       /* [blocks] sums of squares */
-    int64_t blocks;        /* number of blocks of all tensors; see mha__squares_blocks */
+    int64_t blocks;        /* number of blocks in all tensors; see mha__squares_blocks */
     int64_t *starts;       /* [ranks + 1] first element that each rank updates */
     int64_t *own_blocks;   /* [ranks + 1] first block that each rank sums */
     int64_t *piece_starts; /* [ranks + 1] scratch of moments_gather.c */

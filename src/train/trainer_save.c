@@ -250,7 +250,7 @@ static mha_status check_moments(const mha_trainer *t, const mha_file *file, mha_
     return MHA_OK;
 }
 
-/* Checks gates.end for a state without gates, in which the trainer's gates start open: steps must remain to train
+/* Checks gates.end for a state without gates. The trainer's gates then start open, so steps must remain to train
  * them. */
 static mha_status check_gates_end(const mha_trainer *t, mha_error *err)
 {

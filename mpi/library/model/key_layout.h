@@ -13,7 +13,7 @@ typedef struct mha__key_layout {
     int64_t prompt, length; /* tokens of the prompt, and of the whole sequence */
 } mha__key_layout;
 
-/* Returns the number of ranges of a rank, some of which may be empty. */
+/* Returns the number of ranges of a rank. Some ranges may be empty. */
 int64_t mha__layout_ranges(const mha__key_layout *layout, int cp_rank);
 /* Returns a range; `local` is not set. */
 mha__range mha__layout_range(const mha__key_layout *layout, int cp_rank, int64_t n);

@@ -30,7 +30,7 @@ typedef struct run {
     const mha_head_data *data;
     mha_diversity *d;
     mha_diversity_options options; /* options with defaults set */
-    int64_t tokens, done;          /* number of tokens of all texts, and of the texts already processed */
+    int64_t tokens, done;          /* number of tokens in all texts, and in the texts already processed */
     mha__diversity_tally sums;
     int64_t room;       /* maximum number of stored map elements per head */
     int64_t *before;    /* [texts] number of tokens before each text, in the given order */
@@ -127,7 +127,7 @@ static mha_status run_texts(run *r, const mha_model_input *input, mha_error *err
     return pass(r, input, NULL, 0, true, err);
 }
 
-/* Returns the number of texts of a batch that run together, starting with text `first`, the longest of them. */
+/* Returns the number of texts in a batch that run together, starting with text `first`, the longest of them. */
 static int64_t together(const run *r, const mha_model_input *batch, int64_t first, int64_t longest)
 {
     const int64_t left = batch->batch - first;

@@ -16,13 +16,13 @@ mha_status mha__keep_check(const mha_model *model, const uint8_t *keep, mha_erro
 /* Returns false for a layer that selects heads for each text: removing a head would change its selection. */
 bool mha__may_lose_heads(const mha_model *model, int64_t layer);
 
-/* Returns the number of kept heads of a layer; layer -1 = of all layers. */
+/* Returns the number of kept heads in a layer; layer -1 = in all layers. */
 int64_t mha__keep_count(const mha_model *model, const uint8_t *keep, int64_t layer);
 
 /* Writes the original numbers of the heads whose keep equals `which`: [[0, 2], ...] */
 void mha__keep_write(mha__json_writer *w, const mha_model *model, const uint8_t *keep, bool which);
 
-/* The number of heads of a layer, and of the key and value heads that they read. */
+/* The number of heads in a layer, and of the key and value heads that they read. */
 typedef struct mha__head_count {
     int64_t heads, keys, values;
 } mha__head_count;

@@ -44,7 +44,7 @@ int64_t mha__importance_steps(const mha__importance_job *s)
     return (groups - 1) * steps_of(s, s->per_group) + steps_of(s, group_units(s, groups - 1));
 }
 
-/* Returns the number of predicted tokens of a text. */
+/* Returns the number of predicted tokens in a text. */
 static int64_t terms_of(const mha__importance_job *s, int64_t text)
 {
     const int32_t *labels = s->packer.labelled ? s->packer.labelled + s->label_at[text] : NULL;

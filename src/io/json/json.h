@@ -35,7 +35,7 @@ static inline bool mha__json_is(const mha__json *value, mha__json_kind kind)
 }
 bool mha__json_is_bool(const mha__json *value);
 bool mha__json_is_number(const mha__json *value);
-/* Returns the number of items of an array or members of an object; 0 for any other type. */
+/* Returns the number of items in an array or members in an object; 0 for any other type. */
 size_t mha__json_size(const mha__json *value);
 /* Return a member of an object, and an item of an array; NULL if absent. If the array contains arrays or objects,
  * finding an item takes time proportional to `index`; to iterate over all items, use mha__json_each. */

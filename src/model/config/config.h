@@ -120,7 +120,7 @@ typedef struct mha__layer_widths {
 mha__layer_widths mha__config_widths(const mha__config *config, int64_t layer);
 /* Returns the first layer that selects heads for each text; -1 if none does. */
 int64_t mha__config_choosing(const mha__config *config);
-/* Returns the number of heads of a layer that each text uses: all heads if the layer does not select heads. */
+/* Returns the number of heads in a layer that each text uses: all heads if the layer does not select heads. */
 int64_t mha__config_kept(const mha__config *config, int64_t layer);
 
 /* Reads and validates `folder`/config.json, or the text `given` if it is not NULL. Stores the content in *text (free

@@ -23,7 +23,7 @@ typedef struct pass {
     void *block;         /* the blocks' workspace */
     mha_attn_plan *plan; /* plan of the layer `planned` and of all layers with the same shape */
     const mha_attn_layer *planned;
-    int64_t planned_maps; /* number of heads of that layer whose maps are requested */
+    int64_t planned_maps; /* number of heads in that layer with requested maps */
 } pass;
 
 /* ---- memory ---- */

@@ -68,7 +68,7 @@ static mha_status check_rows(const mha__batch *batch, const mha_model_output *ou
             const int64_t row = out->map_rows[b * out->map_row_count + n];
             if (row < -rows || row >= rows)
                 return mha__fail(err, MHA_ERR_ARG,
-                                 "mha_model_output: map_rows of sequence %lld must be from %lld to %lld (got %lld)",
+                                 "mha_model_output: map_rows for sequence %lld must be from %lld to %lld (got %lld)",
                                  (long long)b, (long long)-rows, (long long)rows - 1, (long long)row);
         }
     return MHA_OK;

@@ -133,7 +133,7 @@ static size_t word_tokens(const mha__strings *words, size_t number, const mha__c
     return count;
 }
 
-/* Counts the words with at least two tokens, and their tokens. Sets *longest to the number of tokens of the longest
+/* Counts the words with at least two tokens, and their tokens. Sets *longest to the number of tokens in the longest
  * word. */
 static mha_status count_symbols(mha_tokenizer_trainer *t, const mha__character *chars, size_t *longest, mha_error *err)
 {

@@ -5,8 +5,8 @@
 #include "train/data/train_data_struct.h"
 #include <string.h>
 
-/* The header of llm.c files: 256 32-bit integers, of which the first three are the magic number, the version and the
- * token count. */
+/* The header of llm.c files: 256 32-bit integers. The first three are the magic number, the version and the token
+ * count. */
 enum { HEADER = 1024, MAGIC = 20240520, VERSION = 1 };
 
 static mha_status refuse(const char *path, const char *why, mha_error *err)

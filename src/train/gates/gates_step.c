@@ -147,7 +147,7 @@ static bool is_better(const mha__gates *g, int64_t a, int64_t b)
     return g->value[a] > g->value[b] || (g->value[a] == g->value[b] && g->mean[a] < g->mean[b]);
 }
 
-/* Returns the best head of a layer (-1 = of all layers) that is not chosen yet; on ties, the first of them. */
+/* Returns the best head in a layer (-1 = in all layers) that is not chosen yet; on ties, the first of them. */
 static int64_t best(const mha__gates *g, int64_t layer, const float *chosen)
 {
     int64_t found = -1;

@@ -28,7 +28,7 @@ static bool is_open(const mha__gates *g, int64_t at)
     return at % g->heads < g->layer[at / g->heads].heads && g->value[at] > closed;
 }
 
-/* Returns the number of open gates of a layer (-1 = of all layers). */
+/* Returns the number of open gates in a layer (-1 = in all layers). */
 static int64_t count_open(const mha__gates *g, int64_t layer)
 {
     int64_t open = 0;

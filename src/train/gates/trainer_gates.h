@@ -29,7 +29,7 @@ typedef struct mha__gates {
     double *value, *mean, *square;
     double *control;         /* [MHA__GATES_CONTROL] log of base strength, steps (0 once frozen), 1 = frozen */
     double *gradient;        /* gradient of the loss with respect to `value`, summed over labels */
-    int64_t drawn;           /* number of sequences of this step whose gates have been sampled */
+    int64_t drawn;           /* number of sequences in this step with sampled gates */
     float *chosen;           /* scratch: heads to keep */
     float *shown;            /* the gates that are multiplied into the model */
     mha__gated *layer;       /* [layers] */

@@ -25,7 +25,7 @@ static int64_t starts[TEXTS + 1];
 typedef struct stop {
     double at; /* fraction of the tokens after which to stop; 0 = never */
     bool kill;
-    int64_t tiles; /* number of tiles of the first batch after which to stop; 0 = never */
+    int64_t tiles; /* number of tiles in the first batch after which to stop; 0 = never */
     double begun;  /* fraction of the tokens already measured at the first callback; -1 = no callback yet */
 } stop;
 

@@ -28,7 +28,7 @@ static void make_ids(void)
 
 typedef struct seen {
     int64_t sequences, rows, keys; /* dimensions of a map */
-    int64_t all;                   /* total number of rows of all sequences */
+    int64_t all;                   /* total number of rows in all sequences */
     int64_t layers, heads;
     int calls[LAYERS], stats_calls;
     float *maps[LAYERS]; /* [sequences, selected heads, rows, keys] */
@@ -577,8 +577,8 @@ static void invalid_requests(void **state)
         int maps;
         const char *sentence;
     } other[] = {
-        {{0, 0, L}, 1, 1, "map_rows of sequence 2 must be from -23 to 22 (got 23)"},
-        {{0, -L - 1, 0}, 1, 1, "map_rows of sequence 1 must be from -23 to 22 (got -24)"},
+        {{0, 0, L}, 1, 1, "map_rows for sequence 2 must be from -23 to 22 (got 23)"},
+        {{0, -L - 1, 0}, 1, 1, "map_rows for sequence 1 must be from -23 to 22 (got -24)"},
         {{0}, 0, 1, "must be set together (got 0, given, given)"},
         {{0}, 1, 0, "must be set together (got 1, given, NULL)"},
     };
