@@ -139,7 +139,7 @@ def _mha_training(problem, c, q, k, v, out):
 
 
 def limit(problem):
-    """Returns the machine's limit for the number of threads of the problem: operations per second, or bytes per second."""
+    """Returns the machine's limit for the number of threads in the problem: operations per second, or bytes per second."""
     rate, ctx = c_double(), context(problem.threads)
     if problem.row.reads:
         count = problem.row.bytes(problem.dtype)  # the number of bytes that the row reads

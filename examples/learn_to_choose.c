@@ -66,7 +66,7 @@ static mha_status step(mha_variant *layer, const mha_variant_input *in, mha_trac
     return mha_variant_update(layer, err);
 }
 
-/* Returns the number of sequences of the last batch that match the best assignment of one head to each kind. */
+/* Returns the number of sequences in the last batch that match the best assignment of one head to each kind. */
 static int suited(const mha_trace *trace)
 {
     int same = 0;
@@ -76,8 +76,8 @@ static int suited(const mha_trace *trace)
     return same > BATCH / 2 ? same : BATCH - same;
 }
 
-/* Trains a layer on new sequences in every step, which are the same for all three layers. Sets *error to the mean error
- * of the last steps. */
+/* Trains a layer on new sequences in every step. The sequences are the same for all three layers. Sets *error to the
+ * mean error of the last steps. */
 static mha_status learn(const char *name, mha_selection selection, const mha_variant *teacher, double *error,
                         mha_error *err)
 {

@@ -17,7 +17,7 @@ grep -q '^CMAKE_INSTALL_\(BIN\|LIB\|INCLUDE\)DIR:PATH=/' "$build/CMakeCache.txt"
     exit 77
 }
 work=$(mktemp -d)
-# Preserves the list of the files that the user installed, which the build folder stores for `uninstall`.
+# Preserves the list of installed files that the build folder stores for `uninstall`.
 manifest=$build/install_manifest.txt
 [ ! -e "$manifest" ] || cp -p "$manifest" "$work/manifest"
 restore() {

@@ -102,7 +102,7 @@ def kept(u):
 
 
 def extending(u):
-    """Returns the characters that extend a cluster only in the reference, whose Precompiled normalizer replaces clusters of "a" by "b"."""
+    """Returns the characters that extend a cluster only in the reference. Its Precompiled normalizer replaces clusters of "a" by "b"."""
     units = [0] * 0x400
     units[0], units[0x161], units[0x361] = 0x100 << 10, 0x200 << 10 | 1 << 8 | ord("a"), 1 << 31
     ask = normalizers.Precompiled(struct.pack("<I", 4 * len(units)) + struct.pack(f"<{len(units)}I", *units) + b"b\0")

@@ -44,7 +44,7 @@ def sizes(rng):
 
 
 def bias_of(rng, shape, dtype):
-    """Returns a bias that broadcasts to `shape`, with random elements, some of which are -inf."""
+    """Returns a bias that broadcasts to `shape`, with random elements, some of them -inf."""
     x = rng.standard_normal(broadcastable(rng, shape))
     if rng.random() < 0.3:
         x[rng.random(x.shape) < 0.2] = -math.inf

@@ -125,7 +125,7 @@ class AgainstTransformers(unittest.TestCase):
                 self.assertLess(np.abs(mha.Model(folder).forward(ids).logits - want).max(), 1e-4)
 
     def saved(self, folder, **options):
-        """Saves a model with mha and loads the folder in transformers, which must find all weights."""
+        """Saves a model with mha and loads the folder in transformers. All weights must be found."""
         encoder = json.loads((folder / "config.json").read_text())["model_type"] == "bert"
         kind = AutoModelForMaskedLM if encoder else AutoModelForCausalLM
         with tempfile.TemporaryDirectory() as out:
@@ -160,7 +160,7 @@ class AgainstTransformers(unittest.TestCase):
                 self.assertLess(np.abs(ours - logits).max(), 1e-4)  # both compute with the rounded weights in float32
 
     def test_a_step_of_training(self):
-        """After a gradient step, the saved model must have a lower loss, which must be the same in both libraries."""
+        """After a gradient step, the saved model must have a lower loss, and the loss must be the same in both libraries."""
         folder = TINY / "gpt2-tiny"
         ours = mha.Model(folder)
         ids, _, _ = batch(ours.config["vocab_size"], False)

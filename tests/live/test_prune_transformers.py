@@ -85,7 +85,7 @@ class Pruned(unittest.TestCase):
                 self.check(folder, heads)
 
     def test_fill_and_refit(self):
-        """The output projection of Gemma-2 has no bias, so --fill must add a bias, which transformers must read."""
+        """The output projection of Gemma-2 has no bias, so --fill must add a bias, and transformers must read this bias."""
         texts = self.out / "texts"
         texts.write_text("".join(f"the {word} of all that they said\n" for word in "one two count and once more you keep".split()))
         for folder in "models/bert-tiny", "models/gemma2-tiny":
@@ -156,7 +156,7 @@ class Pruned(unittest.TestCase):
         self.assertIn("already removed", run("-m", self.out / "alike", "--heads", "0.3", "-o", self.out / "no", code=2))
 
     def make_wider(self, folder, out):
-        """Writes a random model with 8 query heads in groups of 2, whose hidden size of 48 is a multiple of both 8 and 6 heads."""
+        """Writes a random model with 8 query heads in groups of 2. The hidden size of 48 is a multiple of both 8 and 6."""
         config = config_of(folder)
         config |= {"num_attention_heads": 8, "num_key_value_heads": 4, "hidden_size": 48, "head_dim": 8}
         torch.manual_seed(1)

@@ -14,7 +14,7 @@ LENGTH, VOCAB = 24, 50
 
 
 def ids(count, seed):
-    """Returns token ids of which three of four are determined by the preceding id."""
+    """Returns token ids. Three of four ids are determined by the preceding id."""
     draw, list_ = np.random.default_rng(seed), [3]
     while len(list_) < count:
         list_.append(int(draw.integers(VOCAB)) if draw.random() < 0.25 else (7 * list_[-1] + 3) % VOCAB)

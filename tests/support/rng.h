@@ -1,4 +1,4 @@
-/* rng.h - reproducible random values for tests (SplitMix64), which depend only on (seed, stream). */
+/* rng.h - reproducible random values for tests (SplitMix64). They depend only on (seed, stream). */
 #ifndef TEST_RNG_H
 #define TEST_RNG_H
 

@@ -203,7 +203,7 @@ def piece(draw):
 
 
 def scramble(draw):
-    """Returns a repeated row of random pieces, whose second copy can be predicted only from the first copy."""
+    """Returns a repeated row of random pieces. Its second copy can be predicted only from the first copy."""
     count = length_of_row(draw)
     row = "".join(draw.one(["", " ", " "]) + piece(draw) for _ in range(count)).strip()
     return " ".join(said_often(draw, row, 2 * count))

@@ -10,7 +10,7 @@ SPECIAL = re.compile(r"([\\`*_<>\[\]#|$~])")
 
 
 def groups():
-    """Returns [(group, [header])] in the order of mha.h; the headers of libmha_mpi, which mha.h does not include, are the last group."""
+    """Returns [(group, [header])] in the order of mha.h. The headers of libmha_mpi are the last group, since mha.h does not include them."""
     found = []
     for line in (HEADERS / "mha.h").read_text(encoding="utf-8").splitlines():
         group, header = re.fullmatch(r"/\* ([a-z, ]+) \*/", line), re.match(r'#include "mha/(\w+)\.h"', line)

@@ -77,7 +77,7 @@ static void check_again(const mha_cache *cache, unsigned how)
     mha_cache_free(other);
 }
 
-/* Appends one token to each sequence, which may fail if the capacity is exhausted, and computes attention. */
+/* Appends one token to each sequence and computes attention. Appending may fail if the capacity is exhausted. */
 static void use(mha_cache *cache)
 {
     static const float k[BATCH * KV_HEADS * WIDTH] = {1, 0, 0, 0, 0, 1, 0, 0}, q[BATCH * WIDTH] = {1, 2, 3, 4};

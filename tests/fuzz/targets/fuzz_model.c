@@ -27,7 +27,8 @@ static void remove_folders(void)
         if (folders[i]) files_remove(folders[i]);
 }
 
-/* Returns the folder for base model `base`, the same for all inputs, which contains a link to the weights. */
+/* Returns the folder for base model `base`. The folder is the same for all inputs and contains a link to the
+ * weights. */
 static const char *folder_of(unsigned base)
 {
     static int registered;

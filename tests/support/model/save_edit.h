@@ -5,7 +5,7 @@
 #include "mha/prune.h"
 #include "mha/regroup.h"
 
-/* Prunes or regroups a model and saves it to a folder, which is replaced if it exists. */
+/* Prunes or regroups a model and saves it to a folder. An existing folder is replaced. */
 void save_pruned(const mha_model *model, const uint8_t *keep, const mha_prune_options *options, const char *folder);
 void save_regrouped(const mha_model *model, const mha_regroup_options *options, const char *folder);
 

@@ -12,7 +12,7 @@ extern int64_t some_starts[SOME_TEXTS + 1];
 
 /* Opens a folder below MHA_TEST_DATA, without its tokenizer. */
 mha_model *some_model(mha_ctx *ctx, const char *folder);
-/* Creates random texts of 3 to 12 tokens, which are not sorted by length. */
+/* Creates random texts of 3 to 12 tokens. The texts are not sorted by length. */
 mha_head_data *some_data(const mha_model *model);
 /* Measures the importance of all heads; `options.size` need not be set. On failure, fails the running test with the
  * error message. */

@@ -15,7 +15,7 @@ typedef struct whole_config {
     int64_t window;             /* window of layers 0, 2, 4 ... [tokens]; 0: no window */
 } whole_config;
 
-/* A reference model with mutable weights in double, which have the names and shapes of `list`. */
+/* A reference model with mutable weights in double. The weights have the names and shapes of `list`. */
 typedef struct whole_model {
     const mha_model_info *info;
     whole_config config;

@@ -1,5 +1,4 @@
-/* test_io_checkpoint.c - tests sharded checkpoints, which are opened through their index as one file, and errors in the
- * index. */
+/* test_io_checkpoint.c - tests sharded checkpoints, opened through their index as one file, and errors in the index. */
 #include "mha/io.h"
 #include "support/alloc.h"
 #include "support/check.h"

@@ -160,7 +160,7 @@ static void test_moe_heads(void **state)
         check(p);
         trial_drop(p);
     }
-    /* 40 experts, of which each sample uses 2: the trace must not contain contexts of unused experts */
+    /* Each sample uses 2 of 40 experts: the trace must not contain contexts of unused experts */
     TRIAL(moe_heads, 4, 4, true, .d_model = 4, .num_heads = 2, .num_experts = 40, .top_k = 2);
     trial_soft_gates(p);
     check(p);

@@ -49,7 +49,7 @@ static double *symmetric(int64_t n, uint64_t seed, bool graded)
     return a;
 }
 
-/* Returns X^T X, which is positive definite, since X is random and has more rows than columns. */
+/* Returns X^T X. It is positive definite, since X is random and has more rows than columns. */
 static double *definite(int64_t n, uint64_t seed)
 {
     rng draw = rng_make(seed, 0);
@@ -284,7 +284,7 @@ static void products_are_chains(void **state)
         double *got = numbers(m * n, sizeof *got), *square = numbers(m * m, sizeof *square);
         for (int64_t i = 0; i < m * n; i++)
             got[i] = 0.5;
-        const int64_t half = rows / 2; /* two calls, whose numbers of rows are not multiples of the block size */
+        const int64_t half = rows / 2; /* two calls with numbers of rows that are not multiples of the block size */
         const mha__columns x2 = {x.data + half * x.row, x.row, x.column, m};
         const mha__columns y2 = {y.data + half * y.row, y.row, y.column, n};
         assert_int_equal(mha__gram_cross(NULL, half, &x, &y, got, NULL), MHA_OK);

@@ -138,7 +138,7 @@ static void test_descriptions(void **state)
     mha_model_free(model);
 }
 
-/* Tests models opened as bf16, f16 and q8_0, in which the scores must remain f32. */
+/* Tests models opened as bf16, f16 and q8_0. The scores must remain f32. */
 static void test_other_types(void **state)
 {
     (void)state;

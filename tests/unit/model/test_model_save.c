@@ -508,7 +508,7 @@ static void test_cancelled(void **state)
     files_remove(folder);
 }
 
-/* Saving to a folder without write permission must fail. As root, which may write to any folder, the test changes to
+/* Saving to a folder without write permission must fail. Root may write to any folder, so as root, the test changes to
  * another user. */
 static void test_no_permission(void **state)
 {

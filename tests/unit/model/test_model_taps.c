@@ -510,7 +510,7 @@ static int finite_stats(void *user, const mha_model_stats *s)
     return 0;
 }
 
-/* The statistics of a long text must not need maps, which have 4 MiB per head. */
+/* The statistics of a long text must not need maps: they would have 4 MiB per head. */
 static void statistics_of_a_long_text_need_no_maps(void **state)
 {
     (void)state;

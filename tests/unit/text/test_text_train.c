@@ -136,7 +136,7 @@ static void count_whole(const mha_tokenizer *start, const char *text, size_t n, 
     mha__pass_free(&pass);
 }
 
-/* A long line, which is read in pieces, must give the same words as the line as a whole. */
+/* A long line is read in pieces. It must give the same words as the line as a whole. */
 static void check_long_line(const mha_tokenizer_train_options *o)
 {
     mha_tokenizer_trainer *t = create(NULL, o);

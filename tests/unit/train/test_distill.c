@@ -26,7 +26,7 @@ enum { FOLDERS = sizeof folders / sizeof *folders, B = 3, L = 12 };
 static int32_t ids[B * L], labels[B * L];
 static uint8_t mask[B * L];
 
-/* Returns a batch of three texts, the second of which is padded. */
+/* Returns a batch of three texts. The second text is padded. */
 static mha_model_input input_of(void)
 {
     train_texts(1, B, L, ids);

@@ -145,7 +145,7 @@ static void test_frozen_tensors_stay(void **state)
 
 /* ---- training steps ---- */
 
-/* Returns the norm of the first moments after the first step, which are a tenth of the gradient. */
+/* Returns the norm of the first moments after the first step. These moments are a tenth of the gradient. */
 static double first_mean(const mha_trainer *t)
 {
     double squares = 0;

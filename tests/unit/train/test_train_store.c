@@ -67,8 +67,8 @@ static mha_trainer *open_trainer(mha_train_store *store)
     return trainer;
 }
 
-/* Returns the log of the checkpoint in `folder`, which continues at the step of the checkpoint, or an empty log if
- * there is no checkpoint. */
+/* Returns the log of the checkpoint in `folder`. The log continues at the step of the checkpoint. Without a checkpoint,
+ * returns an empty log. */
 static mha_train_log *open_log(const mha_train_store *store, const char *folder)
 {
     const char *path = files_path(folder, "training.jsonl");
@@ -82,7 +82,7 @@ static mha_train_log *open_log(const mha_train_store *store, const char *folder)
     return log;
 }
 
-/* Runs one step, whose data depends only on the number of the step. */
+/* Runs one step. Its data depends only on the number of the step. */
 static void take_step(mha_trainer *trainer, mha_train_log *log, const mha_train_data *data)
 {
     int32_t ids[BATCH * LENGTH];
