@@ -165,7 +165,7 @@ for wrong in 'weights[0,2]' 'weights[0]' 'weights[0,1' 'weights[0,1]x' 'weights[
     has err '--tensor must be one of weights'
 done
 refused 2 "$MHA" tour reshape --figure no.png
-has err 'no map of weights and no curve'
+has err '--figure requires a tour with a map of weights or a curve (got reshape)'
 refused 2 "$MHA" tour all --figure no.png
 refused 2 "$MHA" tour reshape --figure no.gif
 refused 2 "$MHA" tour self-attention --tensor curve
