@@ -18,15 +18,15 @@ at kv_bytes_per_token 0
 expect 0 "$MHA" info -m "$tiny"
 has out 'bert'
 expect 0 "$MHA" info "$tiny"
-has out '12 in total; 4 per layer'
+has out '12 in total; per layer: 4 query, 4 key, 4 value heads'
 expect 0 "$MHA" prune -m "$tiny" --heads 0.0,0.1,1.0,1.1,2.0,2.1 -o half
 expect 0 "$MHA" info half --json
 at heads_per_layer '[2,2,2]'
 expect 0 "$MHA" info half
-has out '6 in total; 2 per layer'
+has out '6 in total; per layer: 2 query'
 expect 0 "$MHA" prune -m "$tiny" --heads 0.0,0.1,1.0 -o uneven
 expect 0 "$MHA" info uneven
-has out '9 in total; 2 to 4 per layer'
+has out '9 in total; per layer: 2 to 4 query'
 
 # An index of shards that names one file must be accepted; an index that names another file or a file outside its folder must be rejected.
 mkdir shards

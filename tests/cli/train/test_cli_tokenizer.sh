@@ -17,7 +17,7 @@ at merges 15
 at lines 4
 at words 26
 at bytes "$(cat one two | wc -c)"
-has err 'only 272 tokens'
+has err 'stopped at 272 tokens'
 for name in tokenizer.json tokenizer_config.json special_tokens_map.json vocab.json merges.txt; do [ -s "bpe/$name" ] || fail "bpe/$name must exist"; done
 has bpe/merges.txt '#version: 0.2'
 expect 0 "$MHA" tokenize --json --decode -m bpe 'the head <|endoftext|> that'

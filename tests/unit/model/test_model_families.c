@@ -121,7 +121,7 @@ static void test_refused_configs(void **state)
         {"granite", "logits_scaling", "1e-45", MHA_ERR_FORMAT, "logits_scaling must be"},
         {"granite", "embedding_multiplier", "\"2\"", MHA_ERR_FORMAT, "embedding_multiplier must be"},
         {"smollm3", "no_rope_layers", "[1, 0, 2, 1]", MHA_ERR_FORMAT, "no_rope_layers[2] must be 0 or 1 (got 2"},
-        {"smollm3", "no_rope_layers", "[1, 0]", MHA_ERR_FORMAT, "no_rope_layers must be 0 or 1 per layer"},
+        {"smollm3", "no_rope_layers", "[1, 0]", MHA_ERR_FORMAT, "no_rope_layers must have 4 elements, 0 or 1 per layer (got 2)"},
         {"smollm3", "no_rope_layers", "7", MHA_ERR_FORMAT, "no_rope_layers must be"},
         {"cohere", "use_qk_norm", "true", MHA_ERR_UNSUPPORTED, "use_qk_norm must be false (got true)"},
         {"cohere", "logit_scale", "-1", MHA_ERR_FORMAT, "logit_scale must be"},

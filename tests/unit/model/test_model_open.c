@@ -78,7 +78,7 @@ static void test_refused_configs(void **state)
         {"hidden_act", "\"gelu_10\"", MHA_ERR_UNSUPPORTED, "hidden_act \"gelu_10\""},
         {"hidden_act", "7", MHA_ERR_FORMAT, "hidden_act"},
         {"position_embedding_type", "\"relative_key\"", MHA_ERR_UNSUPPORTED, "relative_key"},
-        {"is_decoder", "true", MHA_ERR_UNSUPPORTED, "is_decoder is true"},
+        {"is_decoder", "true", MHA_ERR_UNSUPPORTED, "is_decoder must be false (got true)"},
         {"add_cross_attention", "true", MHA_ERR_UNSUPPORTED, "add_cross_attention"},
         {"quantization_config", "{\"bits\": 4}", MHA_ERR_UNSUPPORTED,
          "quantization_config must be absent (got an object)"},
@@ -182,7 +182,7 @@ static void test_refused_decoders(void **state)
         {"llama", "\"is_causal\": false", "config.json: is_causal must be true (got false)"},
         {"qwen3", "\"is_causal\": null", "config.json: is_causal must be true (got null)"},
         {"gpt2", "\"is_causal\": false", "config.json: is_causal must be true (got false)"},
-        {"gemma2", "\"use_bidirectional_attention\": true", "use_bidirectional_attention is true"},
+        {"gemma2", "\"use_bidirectional_attention\": true", "use_bidirectional_attention must be false (got true)"},
         {"llama", "\"compression_config\": {\"quant_method\": \"x\"}", "compression_config.quant_method is \"x\""},
         {"gemma2", "\"hidden_activation\": \"gelu_10\"", "hidden_activation \"gelu_10\""},
     };
