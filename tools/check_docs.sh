@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_docs.sh - checks the documents: the C example in README.md must equal examples/attention.c, and every linked
-# file must exist.
+# check_docs.sh - checks the documents: the C example in README.md must equal examples/attention.c, README.md must have at
+# most 120 lines, and every linked file must exist.
 set -eu
 cd "$(dirname -- "$0")/.."
 status=0
@@ -8,6 +8,12 @@ status=0
 # Compares the first block marked `c` in README.md with the example.
 awk '/^```c$/ { on = 1; next } /^```$/ { if (on) exit } on' README.md | diff -u examples/attention.c - || {
     echo 'README.md: its C example differs from examples/attention.c'
+    status=1
+}
+
+lines=$(wc -l <README.md)
+[ "$lines" -le 120 ] || {
+    echo "README.md must have at most 120 lines (got $lines)"
     status=1
 }
 

@@ -51,6 +51,10 @@
 #include "mha/compare_models.h" /* comparing two models on the same texts */
 #include "mha/head_layouts.h"   /* planning the heads of a new model */
 
+/* Not included, because they belong to libmha_mpi and require MPI:
+ * "mha/cluster.h"                 measurements, training and attention on several machines
+ * "mha/cluster_model.h"           one text distributed over several machines */
+
 /* clang-format on */
 
 #ifdef __cplusplus
