@@ -46,7 +46,7 @@ static void every_weight_counts(void **state)
     for (int64_t n = 0; n < mha_file_count(file); n++) {
         const mha_tensor *t = mha_file_tensor(file, n);
         mha_named_tensor tensor = {.name = t->name, .dtype = t->dtype, .rank = t->rank};
-        memcpy(tensor.shape, t->shape, sizeof tensor.shape);
+        memcpy(tensor.shape, t->shape, (size_t)t->rank * sizeof *t->shape);
         char *data = malloc(t->bytes);
         assert_non_null(data);
         memcpy(data, t->data, t->bytes);
