@@ -7,6 +7,7 @@
 Requires only NumPy and libmha.so. Invalid input raises ValueError with the message of the library.
 """
 from ._backward import Gradients, attention_backward
+from ._blocks import AttnLayer, Block, HeadChoice, LayerOutput
 from ._cache import Cache, attn_merge
 from ._context import isa, set_isa, set_threads
 from ._edit import (
@@ -20,6 +21,7 @@ from ._edit import (
                      prune_most,
                      regroup,
 )
+from ._files import File, TensorsWriter, file_write, npy_write, tensors_read, tensors_read_into, tensors_write
 from ._heads import (
                      Diversity,
                      HeadData,
@@ -37,15 +39,52 @@ from ._heads import (
                      models_compare,
                      score_help,
 )
+from ._layers import (
+                     CrossEntropy,
+                     Linear,
+                     LinearGradients,
+                     Matrix,
+                     Norm,
+                     NormGradients,
+                     activation_backward,
+                     activation_forward,
+                     cross_entropy,
+                     embedding_backward,
+                     embedding_forward,
+                     linear_backward,
+                     norm_backward,
+                     norm_forward,
+)
 from ._library import version
 from ._model import Model, Output, Tokens
 from ._operator import Attention, attention, attention_plan
 from ._plan import Plan
+from ._rng import Rng
 from ._rope import Rope
+from ._variant import Trace, Variant, VariantGradients
+from ._variants import (
+                     AdaptiveHeads,
+                     CausalAttention,
+                     GroupedQuery,
+                     HeadPruning,
+                     LlamaAttention,
+                     MoeHeads,
+                     QkvAttention,
+                     SelfAttention,
+                     StackedHeads,
+                     StandardMha,
+                     WeightSplit,
+)
 
-__all__ = ["Attention", "Cache", "Diversity", "Edit", "Evaluation", "Gradients", "HeadData", "Heads", "Importance", "Model",
-           "ModelsComparison", "Output", "Plan", "Rope", "Tokens", "attention", "attention_backward", "attention_plan", "attn_merge",
-           "diversity_help", "diversity_measure", "head_number", "head_place", "head_rollout", "heads_measure", "importance_measure",
-           "importance_pairs", "isa", "label_help", "metric_help", "models_compare", "prune", "prune_choose", "prune_choose_joint",
-           "prune_most", "regroup", "score_help", "set_isa", "set_threads", "version"]
+__all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalAttention", "CrossEntropy", "Diversity", "Edit",
+           "Evaluation", "File", "Gradients", "GroupedQuery", "HeadChoice", "HeadData", "HeadPruning", "Heads", "Importance",
+           "LayerOutput", "Linear", "LinearGradients", "LlamaAttention", "Matrix", "Model", "ModelsComparison", "MoeHeads", "Norm",
+           "NormGradients", "Output", "Plan", "QkvAttention", "Rng", "Rope", "SelfAttention", "StackedHeads", "StandardMha",
+           "TensorsWriter", "Tokens", "Trace", "Variant", "VariantGradients", "WeightSplit", "activation_backward",
+           "activation_forward", "attention", "attention_backward", "attention_plan", "attn_merge", "cross_entropy",
+           "diversity_help", "diversity_measure", "embedding_backward", "embedding_forward", "file_write", "head_number",
+           "head_place", "head_rollout", "heads_measure", "importance_measure", "importance_pairs", "isa", "label_help",
+           "linear_backward", "metric_help", "models_compare", "norm_backward", "norm_forward", "npy_write", "prune",
+           "prune_choose", "prune_choose_joint", "prune_most", "regroup", "score_help", "set_isa", "set_threads", "tensors_read",
+           "tensors_read_into", "tensors_write", "version"]
 __version__ = version

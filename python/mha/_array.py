@@ -5,12 +5,15 @@ import ctypes
 import math
 import operator
 import sys
+from collections.abc import Mapping
 from ctypes import POINTER, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ._abi import View
+
+_T = TypeVar("_T")
 
 # values of mha_dtype
 F32, BF16, F16, F64, Q8_0, BOOL, U8, I64 = 1, 2, 3, 4, 5, 6, 7, 14  # I64: results only; Q8_0: weights only
@@ -18,6 +21,7 @@ _NAMES = {"float32": F32, "bfloat16": BF16, "float16": F16, "float64": F64, "boo
 _TYPES = {np.dtype(name): x for name, x in _NAMES.items() if name != "bfloat16"}  # by dtype, because a.dtype.name takes microseconds
 _DLPACK = {(2, 32): F32, (4, 16): BF16, (2, 16): F16, (2, 64): F64, (6, 8): BOOL, (1, 8): U8}  # by (type code, bits) of DLPack
 _NUMPY = {F32: np.float32, F16: np.float16, F64: np.float64, I64: np.int64}
+DTYPES = {"f32": F32, "bf16": BF16, "f16": F16, "f64": F64, "q8_0": Q8_0}  # the names of the library
 
 
 def dtype_name(dtype: int) -> str:
@@ -167,6 +171,31 @@ def integers(x: Any, name: str, dtype: Any = np.int64, dims: tuple[int, ...] = (
     return np.ascontiguousarray(a, dtype=dtype)
 
 
+def floats(x: Any, name: str, shape: tuple[int | None, ...] | None = None, dtype: Any = np.float32) -> np.ndarray:
+    """Returns a contiguous array of real numbers. None in `shape` stands for any length."""
+    a = np.ascontiguousarray(real(x, name), dtype=dtype)
+    if shape is not None and (a.ndim != len(shape) or any(n not in (None, m) for n, m in zip(shape, a.shape))):
+        wanted = ", ".join("any" if n is None else str(n) for n in shape)
+        raise ValueError(f"{name} must be of shape ({wanted}) (got {a.shape})")
+    return a
+
+
+def flags(x: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Returns a contiguous array of bytes: 1 where x is true or not 0."""
+    a = np.ascontiguousarray(np.asarray(readable(x, name)) != 0, dtype=np.uint8)
+    if a.shape != shape:
+        raise ValueError(f"{name} must be of shape {shape} (got {a.shape})")
+    return a
+
+
+def choose(name: str, value: Any, table: Mapping[Any, _T]) -> _T:
+    """Returns the value of a key in the table."""
+    try:
+        return table[value]
+    except (KeyError, TypeError):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, table))} (got {value!r})") from None
+
+
 def lengths(x: Any, count: int, name: str) -> np.ndarray:
     """Returns a contiguous int64 array of `count` integers."""
     a = integers(x, name)
@@ -203,6 +232,13 @@ def view(address: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
     if size == 0:
         return np.empty(shape, dtype)
     return np.frombuffer((ctypes.c_char * size).from_address(address), dtype).reshape(shape)
+
+
+def strided(address: int, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """Returns C memory with strides in elements as an array without a copy, valid as long as the memory is valid."""
+    size = sum((n - 1) * s for n, s in zip(shape, strides)) + 1 if math.prod(shape) else 0
+    whole = view(address, dtype, (size,))
+    return np.lib.stride_tricks.as_strided(whole, shape, tuple(s * whole.itemsize for s in strides))
 
 
 def empty_like(x: Any, dtype: int, shape: Any) -> Any:

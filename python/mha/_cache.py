@@ -3,35 +3,28 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import c_int64, c_void_p
+from ctypes import c_void_p
 from typing import Any
 
 import numpy as np
 
 from ._abi import (
     ATTN_LSE,
-    BF16,
     CACHE_ALL,
     CACHE_TENSORS,
-    F16,
     F32,
     F64,
-    Q8_0,
     AttnMergeArgs,
     AttnPart,
     CacheDesc,
     CacheTokens,
     NamedTensor,
 )
-from ._array import array, empty_like, integer, lengths, operand, view
+from ._array import DTYPES, array, choose, empty_like, integer, lengths, operand
 from ._context import context
 from ._library import Handle, call, lib, struct
 from ._operator import Attention, _output, describe_queries
-
-_DTYPES = {"f32": F32, "f64": F64, "bf16": BF16, "f16": F16, "q8_0": Q8_0}
-_SAVED = {"lengths": np.int64, "pages": np.int32}
-_STORED = {F32: np.float32, F64: np.float64, BF16: np.uint16, F16: np.float16, Q8_0: np.uint8}
-_CODES = {"int64": 14, "int32": 12, "uint8": 7, "float32": F32, "float64": F64, "float16": F16, "uint16": BF16}
+from ._tensors import given, taken
 
 
 class Cache(Handle):
@@ -55,15 +48,19 @@ class Cache(Handle):
 
     def __init__(self, batch: int, kv_heads: int, head_dim: int, *, v_head_dim: int | None = None, dtype: str = "f32",
                  page_size: int = 0, capacity: int = 0, window: int = 0, keep_first: int = 0) -> None:
-        if dtype not in _DTYPES:
-            raise ValueError(f"dtype must be one of {', '.join(map(repr, _DTYPES))} (got {dtype!r})")
+        code = choose("dtype", dtype, DTYPES)
         fields = {"batch": batch, "kv_heads": kv_heads, "head_dim": head_dim, "v_head_dim": v_head_dim or 0,
                   "page_size": page_size, "capacity": capacity, "window": window, "keep_first": keep_first}
-        desc = struct(CacheDesc, dtype=_DTYPES[dtype], **{name: integer(x, name) for name, x in fields.items()})
+        desc = struct(CacheDesc, dtype=code, **{name: integer(x, name) for name, x in fields.items()})
         handle = c_void_p()
         call("mha_cache_create", context(), ctypes.byref(desc), ctypes.byref(handle))
         self._own(handle, "mha_cache_free")
-        self._desc, self._dtype = desc, _DTYPES[dtype]
+        self._desc = desc
+
+    @property
+    def capacity(self) -> int:
+        """The number of keys reserved for all sequences, in whole pages; 0: unlimited."""
+        return int(self._desc.capacity)
 
     # ---- appending and removing tokens ----
 
@@ -153,21 +150,12 @@ class Cache(Handle):
         """
         found = (NamedTensor * CACHE_TENSORS)()
         lib.mha_cache_save(self._open(), found)
-        result = {}
-        for t in found:
-            name = (t.name or b"").decode()
-            result[name] = view(t.data, _SAVED.get(name, _STORED[self._dtype]), tuple(t.shape[:t.rank])).copy()
-        return result
+        return taken(found, CACHE_TENSORS)
 
     def load(self, tensors: dict[str, np.ndarray]) -> None:
-        """Replaces the contents with the result of tensors() of a cache with the same description."""
-        kept = {name: np.ascontiguousarray(x) for name, x in tensors.items()}
-        if any(x.ndim > 4 or x.dtype.name not in _CODES for x in kept.values()):
-            raise ValueError("tensors must be the result of mha.Cache.tensors()")
-        named = (NamedTensor * len(kept))(*(
-            NamedTensor(name.encode(), _CODES[x.dtype.name], x.ndim, (c_int64 * 4)(*x.shape), x.ctypes.data)
-            for name, x in kept.items()))
-        call("mha_cache_load", self._open(), named, len(kept))
+        """Replaces the contents by the tensors() of a cache with the same description."""
+        named = given(tensors, "tensors")
+        call("mha_cache_load", self._open(), named, len(named))
 
     @staticmethod
     def _sequence(sequence: int | None) -> int:

@@ -3,7 +3,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from ctypes import c_char_p, c_void_p
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
 
 from . import _places
 from ._abi import ERR_CANCELLED, ERR_IO, ERR_MEMORY, FUNCTIONS, Error
@@ -113,8 +116,43 @@ class Guard:
 
 
 def struct(kind: type[_Struct], /, **fields: Any) -> _Struct:
-    """Creates a struct with its field `size` set, as all input structs require."""
-    return kind(size=ctypes.sizeof(kind), **fields)
+    """Creates a struct with its field `size`, if it has one. Arrays become pointers to their elements, which must be contiguous; the
+    struct keeps them alive."""
+    if kind._fields_[0][0] == "size":
+        fields["size"] = ctypes.sizeof(kind)
+    made = kind(**{name: x.ctypes.data if isinstance(x, np.ndarray) else x for name, x in fields.items()})
+    made.__dict__["alive"] = fields
+    return made
+
+
+def create(name: str, *arguments: Any) -> c_void_p:
+    """Calls a function whose last argument before the error is a new object; returns the object."""
+    handle = c_void_p()
+    call(name, *arguments, ctypes.byref(handle))
+    return handle
+
+
+def text(x: Any, name: str = "text") -> bytes:
+    """Encodes a str as UTF-8."""
+    if not isinstance(x, str):
+        raise ValueError(f"{name} must be a str (got {type(x).__name__})")
+    return x.encode("utf-8", "surrogatepass")
+
+
+def string(x: Any, name: str) -> bytes:
+    """Encodes a str as UTF-8 without NUL characters, as strings of C."""
+    data = text(x, name)
+    if b"\0" in data:
+        raise ValueError(f"{name} must not contain a NUL character")
+    return data
+
+
+def strings(values: Any, name: str) -> Any:
+    """Encodes a list of str as an array of strings of C."""
+    if isinstance(values, str):
+        raise ValueError(f"{name} must be a list of str (got one str)")
+    data = [string(x, f"{name}[{n}]") for n, x in enumerate(values)]
+    return (c_char_p * len(data))(*data)
 
 
 def callback(kind: type[ctypes.Structure], field: str, function: Callable[..., Any] | None) -> Any:

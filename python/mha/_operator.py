@@ -12,7 +12,23 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 import numpy as np
 
 from ._abi import AttnArgs, AttnDesc, AttnStats, View, Window
-from ._array import BOOL, F32, F64, I64, U8, Array, array, empty_like, integer, integers, lengths, number, operand, real
+from ._array import (
+    BOOL,
+    F32,
+    F64,
+    I64,
+    U8,
+    Array,
+    array,
+    choose,
+    empty_like,
+    integer,
+    integers,
+    lengths,
+    number,
+    operand,
+    real,
+)
 from ._context import context
 from ._library import call, struct
 from ._plan import Plan, kept_plan
@@ -21,7 +37,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_T = TypeVar("_T")
 
 Attention = namedtuple("Attention", "out lse probs stats scores")
 
@@ -75,7 +90,7 @@ class _Call:
     def __init__(self, q: Any, k: Any, v: Any, layout: str, packed: bool, paged: bool) -> None:
         self.desc, self.args = struct(AttnDesc), struct(AttnArgs)
         self.alive: list[Any] = []
-        axes = _choose("layout", layout, _LAYOUT)
+        axes = choose("layout", layout, _LAYOUT)
         self.packed, self.packed_keys = packed, packed and not paged
         self.axes, self.key_axes = _LAYOUT["blhd"] if packed else axes, _LAYOUT["blhd"] if self.packed_keys else axes
         self.q = self._operand(q, "q", packed)
@@ -151,14 +166,6 @@ class _Call:
         self.give(flag, name, View(a.ctypes.data, (ctypes.c_int64 * 4)(heads if a.ndim == 2 else 0, 1, 0, 0)))
 
 
-def _choose(name: str, value: Any, table: dict[Any, _T]) -> _T:
-    try:
-        return table[value]
-    except (KeyError, TypeError):
-        known = ", ".join(repr(k) for k in table)
-        raise ValueError(f"{name} must be one of {known} (got {value!r})") from None
-
-
 def _prepare(q: Any, k: Any, v: Any, *, scale: float | None = None, softcap: float = 0.0, causal: bool = False,
              align: str | None = None, offsets: Any = None, window: tuple[int, int] = (-1, -1), keep: Any = None, bias: Any = None,
              prefix_lens: Any = None, q_lens: Any = None, kv_lens: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None,
@@ -176,9 +183,9 @@ def _prepare(q: Any, k: Any, v: Any, *, scale: float | None = None, softcap: flo
     desc.scale = 0.0 if scale is None else number(scale, "scale")
     if scale is not None and not desc.scale:
         raise ValueError(f"scale must be a number other than 0, or None for 1/sqrt(head_dim) (got {scale!r})")
-    desc.softcap, desc.causal = number(softcap, "softcap"), _choose("causal", causal, _CAUSAL)
-    desc.align = _choose("align", align, _ALIGN)
-    _choose("precision", precision, _PRECISION)
+    desc.softcap, desc.causal = number(softcap, "softcap"), choose("causal", causal, _CAUSAL)
+    desc.align = choose("align", align, _ALIGN)
+    choose("precision", precision, _PRECISION)
     desc.dropout, args.dropout_seed = number(dropout, "dropout"), integer(seed, "seed", 0, 2**64 - 1)
     left, right = _pair("window", window, "(left, right)")
     if (left, right) != (-1, -1):
@@ -411,7 +418,7 @@ def attention(q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse:
     stats = _stats(c, q, wide, top_keys) if return_stats else None
     written = None
     if scores is not None:
-        d.scores = _choose("scores", scores, _SCORES)
+        d.scores = choose("scores", scores, _SCORES)
         written = _map(c, q, SCORES, "scores", wide)
     call("mha_attention", context(threads), ctypes.byref(d), ctypes.byref(c.args))
     if c.packed:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ._abi import ATTN_LSE, ATTN_PROBS, ATTN_SCORES, ATTN_STATS, Error, View
-from ._array import F32, F64, Array, array, dtype_name, empty_like
+from ._array import F32, F64, Array, array, choose, dtype_name, empty_like
 from ._context import context
 from ._library import call, failure, lib
 
@@ -103,7 +103,7 @@ class Plan:
         self._wide = F64 if d.dtype == F64 else F32
         self._stage = scores
         d.top_keys = operator._top_keys(top_keys, return_stats)
-        d.scores = 0 if scores is None else operator._choose("scores", scores, operator._SCORES)
+        d.scores = 0 if scores is None else choose("scores", scores, operator._SCORES)
         d.outputs = (ATTN_LSE * bool(return_lse) | ATTN_PROBS * bool(return_probs) | ATTN_STATS * bool(return_stats)
                      | ATTN_SCORES * (scores is not None))
         self._more = bool(d.outputs)

@@ -44,21 +44,28 @@ class Rope:
             if x is not None and x.shape != (self.rotary_dim // 2,):
                 raise ValueError(f"{name} must be of shape ({self.rotary_dim // 2},) (got {x.shape})")
         short, long = (None if x is None else x.ctypes.data for x in self._factors)
-        self._options = struct(RopeOptions, head_dim=head_dim, rotary_dim=rotary_dim, interleaved=bool(interleaved),
+        self.options = struct(RopeOptions, head_dim=head_dim, rotary_dim=rotary_dim, interleaved=bool(interleaved),
                                theta=number(theta, "theta"), kind=_KINDS[kind], short_by=short, long_by=long, **scaling)
         self.frequencies(1)  # this call raises ValueError for invalid options
+
+    def layer_options(self) -> RopeOptions:
+        """The options for a layer, which sets size and head_dim itself."""
+        options = RopeOptions.from_buffer_copy(self.options)
+        options.size = options.head_dim = 0
+        options.__dict__["alive"] = self
+        return options
 
     def frequencies(self, length: int = 1) -> tuple[np.ndarray, float]:
         """Returns the angle per position of each pair of elements, float64 [rotary_dim / 2], and the gain, for texts of `length` tokens."""
         found, gain = np.empty(self.rotary_dim // 2), c_double()
-        call("mha_rope_frequencies", ctypes.byref(self._options), length, found.ctypes.data, ctypes.byref(gain))
+        call("mha_rope_frequencies", ctypes.byref(self.options), length, found.ctypes.data, ctypes.byref(gain))
         return found, gain.value
 
     def angles(self, positions: Any) -> tuple[np.ndarray, np.ndarray]:
         """Returns cos and sin of `positions`, times the gain: float32 [n, rotary_dim / 2]. An integer n means 0 to n - 1."""
         at = np.arange(positions) if isinstance(positions, int) else integers(positions, "positions")
         cos, sin = (np.empty((len(at), self.rotary_dim // 2), np.float32) for _ in range(2))
-        call("mha_rope_angles", ctypes.byref(self._options), at.ctypes.data, len(at), cos.ctypes.data, sin.ctypes.data)
+        call("mha_rope_angles", ctypes.byref(self.options), at.ctypes.data, len(at), cos.ctypes.data, sin.ctypes.data)
         return cos, sin
 
     def turn(self, x: Any, positions: Any = None, *, back: bool = False, layout: str = "bhld") -> np.ndarray:
@@ -79,6 +86,6 @@ class Rope:
             raise ValueError(f"positions must be of shape ({rows},) or ({batch}, {rows}) (got {at.shape})")
         for n in range(batch):
             cos, sin = self.angles(at[n] if at.ndim == 2 else at)
-            call("mha_rope_turn", context(), ctypes.byref(self._options), cos.ctypes.data, sin.ctypes.data, rows, heads,
+            call("mha_rope_turn", context(), ctypes.byref(self.options), cos.ctypes.data, sin.ctypes.data, rows, heads,
                  y[n].ctypes.data, row_stride, head_stride, back)
         return y
