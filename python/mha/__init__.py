@@ -22,6 +22,9 @@ from ._edit import (
                      regroup,
 )
 from ._files import File, TensorsWriter, file_write, npy_write, tensors_read, tensors_read_into, tensors_write
+from ._forward import Output
+from ._generate import sampling_apply
+from ._grads import Distill, Loss, ModelGrads
 from ._heads import (
                      Diversity,
                      HeadData,
@@ -56,11 +59,14 @@ from ._layers import (
                      norm_forward,
 )
 from ._library import version
-from ._model import Model, Output, Tokens
+from ._model import Model, model_save_check
+from ._model_cache import ModelCache
 from ._operator import Attention, attention, attention_plan
 from ._plan import Plan
+from ._progress import set_progress
 from ._rng import Rng
 from ._rope import Rope
+from ._tokenizer import TextStream, Tokenizer, TokenizerTrainer, Tokens, Trained
 from ._variant import Trace, Variant, VariantGradients
 from ._variants import (
                      AdaptiveHeads,
@@ -76,15 +82,16 @@ from ._variants import (
                      WeightSplit,
 )
 
-__all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalAttention", "CrossEntropy", "Diversity", "Edit",
-           "Evaluation", "File", "Gradients", "GroupedQuery", "HeadChoice", "HeadData", "HeadPruning", "Heads", "Importance",
-           "LayerOutput", "Linear", "LinearGradients", "LlamaAttention", "Matrix", "Model", "ModelsComparison", "MoeHeads", "Norm",
-           "NormGradients", "Output", "Plan", "QkvAttention", "Rng", "Rope", "SelfAttention", "StackedHeads", "StandardMha",
-           "TensorsWriter", "Tokens", "Trace", "Variant", "VariantGradients", "WeightSplit", "activation_backward",
-           "activation_forward", "attention", "attention_backward", "attention_plan", "attn_merge", "cross_entropy",
-           "diversity_help", "diversity_measure", "embedding_backward", "embedding_forward", "file_write", "head_number",
-           "head_place", "head_rollout", "heads_measure", "importance_measure", "importance_pairs", "isa", "label_help",
-           "linear_backward", "metric_help", "models_compare", "norm_backward", "norm_forward", "npy_write", "prune",
-           "prune_choose", "prune_choose_joint", "prune_most", "regroup", "score_help", "set_isa", "set_threads", "tensors_read",
-           "tensors_read_into", "tensors_write", "version"]
+__all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalAttention", "CrossEntropy", "Distill", "Diversity",
+           "Edit", "Evaluation", "File", "Gradients", "GroupedQuery", "HeadChoice", "HeadData", "HeadPruning", "Heads",
+           "Importance", "LayerOutput", "Linear", "LinearGradients", "LlamaAttention", "Loss", "Matrix", "Model", "ModelCache",
+           "ModelGrads", "ModelsComparison", "MoeHeads", "Norm", "NormGradients", "Output", "Plan", "QkvAttention", "Rng", "Rope",
+           "SelfAttention", "StackedHeads", "StandardMha", "TensorsWriter", "TextStream", "Tokenizer", "TokenizerTrainer", "Tokens",
+           "Trace", "Trained", "Variant", "VariantGradients", "WeightSplit", "activation_backward", "activation_forward",
+           "attention", "attention_backward", "attention_plan", "attn_merge", "cross_entropy", "diversity_help",
+           "diversity_measure", "embedding_backward", "embedding_forward", "file_write", "head_number", "head_place",
+           "head_rollout", "heads_measure", "importance_measure", "importance_pairs", "isa", "label_help", "linear_backward",
+           "metric_help", "model_save_check", "models_compare", "norm_backward", "norm_forward", "npy_write", "prune",
+           "prune_choose", "prune_choose_joint", "prune_most", "regroup", "sampling_apply", "score_help", "set_isa", "set_progress",
+           "set_threads", "tensors_read", "tensors_read_into", "tensors_write", "version"]
 __version__ = version

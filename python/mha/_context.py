@@ -9,6 +9,7 @@ from typing import Any
 from ._abi import CtxOptions, LogFn
 from ._array import integer
 from ._library import call, lib, struct
+from ._progress import PROGRESS
 
 _lock = threading.Lock()
 _made: dict[tuple[int, str | None], ctypes.c_void_p] = {}
@@ -33,8 +34,7 @@ def context(threads: int | None = None) -> ctypes.c_void_p:
     with _lock:
         if key not in _made:
             handle = ctypes.c_void_p()
-            options = struct(CtxOptions, threads=key[0], isa=key[1].encode() if key[1] else None,
-                             log=_LOG)
+            options = struct(CtxOptions, threads=key[0], isa=key[1].encode() if key[1] else None, log=_LOG, progress=PROGRESS)
             call("mha_ctx_create", ctypes.byref(options), ctypes.byref(handle))
             _made[key] = handle
         return _made[key]

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from ._abi import REGROUP_METHODS, EditEvaluation, PruneJointOptions, PruneOptions, PruneRule, RegroupOptions
-from ._array import integer, number, view
+from ._array import integer, number
 from ._heads import ModelsComparison, _choose, _data, _keys, comparison
 from ._library import Handle, call, lib, struct
+from ._long_call import call_long
 from ._model import Model
+from ._tensors import taken
 
 
 @dataclass
@@ -49,12 +51,12 @@ class Edit(Handle):
         """Returns copies of the modified tensors, float32, by their names in the checkpoint."""
         count = c_int64()
         found = lib.mha_model_edit_tensors(self._open(), ctypes.byref(count))
-        return {t.name.decode(): view(t.data, np.float32, tuple(t.shape[:t.rank])).copy() for t in found[:count.value]}
+        return taken(found, count.value)
 
     def evaluate(self, held_out: Any = None) -> Evaluation:
         """Compares the source and the edited model: their sizes and, given texts (a list of str, or mha.HeadData), results and speed."""
         out, data = EditEvaluation(), None if held_out is None else _data(self._source, held_out)
-        call("mha_model_edit_evaluate", self._open(), data and data._open(), ctypes.byref(out))
+        call_long("mha_model_edit_evaluate", self._open(), data and data._open(), ctypes.byref(out))
         compared = comparison(out.comparison, np.empty(0), np.empty((2, 0))) if out.comparison.texts else None
         pairs = {name: tuple(getattr(out, name)) for name in ("heads", "key_heads", "value_heads", "parameters", "bytes",
                                                               "kv_bytes_per_token", "tokens_per_second")}
@@ -65,8 +67,8 @@ class Edit(Handle):
         call("mha_model_edit_note", self._open(), quality_json.encode())
 
     def save(self, folder: Any, overwrite: bool = False) -> None:
-        """Writes the edited model and its tokenizer as a checkpoint folder; leaves no folder if writing fails."""
-        call("mha_model_edit_save", self._open(), os.fsencode(folder), bool(overwrite))
+        """Writes the edited model and its tokenizer as a checkpoint folder; if writing fails, no folder is left."""
+        call_long("mha_model_edit_save", self._open(), os.fsencode(folder), bool(overwrite))
 
 
 def head_number(model: Model, layer: int, head: int) -> int:
@@ -116,7 +118,7 @@ def prune_choose_joint(model: Model, texts: Any, *, ratio: float = 0.0, count: i
     shape, data = (model.info["layers"], model.info["heads"]), _data(model, texts)
     keep, order = np.zeros(shape, np.uint8), np.zeros(shape, np.int32)
     options = struct(PruneJointOptions, rounds=integer(rounds, "rounds"), fill=bool(fill), order=order.ctypes.data)
-    call("mha_prune_choose_joint", model._open(), data._open(), ctypes.byref(_rule(ratio, count, per_layer, floor)),
+    call_long("mha_prune_choose_joint", model._open(), data._open(), ctypes.byref(_rule(ratio, count, per_layer, floor)),
          ctypes.byref(options), keep.ctypes.data)
     return keep.astype(bool), order
 
@@ -142,7 +144,7 @@ def prune(model: Model, keep: Any, *, fill: Any = None, refit: Any = None, ridge
     options = struct(PruneOptions, fill=data[0] and data[0]._open(), refit=data[1] and data[1]._open(), ridge=number(ridge, "ridge"),
                      compatible=bool(compatible), chosen_by=None if chosen_by is None else chosen_by.encode())
     handle = c_void_p()
-    call("mha_prune", model._open(), kept.ctypes.data, ctypes.byref(options), ctypes.byref(handle))
+    call_long("mha_prune", model._open(), kept.ctypes.data, ctypes.byref(options), ctypes.byref(handle))
     return Edit(handle, model)
 
 
@@ -162,5 +164,5 @@ def regroup(model: Model, key_heads: int = 0, value_heads: int = 0, *, method: s
                      compatible=bool(compatible), scores=None if table is None else table.ctypes.data,
                      weighted_by=None if weighted_by is None else weighted_by.encode())
     handle = c_void_p()
-    call("mha_regroup", model._open(), ctypes.byref(options), ctypes.byref(handle))
+    call_long("mha_regroup", model._open(), ctypes.byref(options), ctypes.byref(handle))
     return Edit(handle, model)

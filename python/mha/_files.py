@@ -13,7 +13,7 @@ from . import _abi
 from ._abi import FileOptions, Metadata, TensorsWriterOptions
 from ._array import integer, view
 from ._context import context
-from ._library import Handle, call, create, lib, string, struct, text
+from ._library import Handle, call, create, lib, string, struct, utf8
 from ._tensors import CODES, NUMPY, given
 
 _TO_FLOAT = (_abi.BF16,)
@@ -127,7 +127,7 @@ class TensorsWriter(Handle):
             shapes.append((c_int64 * len(shape))(*shape))
             t.name, t.dtype, t.rank = string(name, "name"), CODES[np.dtype(dtype)], len(shape)
             t.shape = ctypes.cast(shapes[-1], c_void_p)
-        pairs = [(string(k, "metadata"), text(v, f"metadata[{k!r}]")) for k, v in (metadata or {}).items()]
+        pairs = [(string(k, "metadata"), utf8(v, f"metadata[{k!r}]")) for k, v in (metadata or {}).items()]
         strings = (Metadata * len(pairs))(*(Metadata(k, v, len(v)) for k, v in pairs))
         options = struct(TensorsWriterOptions, overwrite=bool(overwrite), metadata=strings, metadata_count=len(strings))
         self._own(create("mha_tensors_writer_create", context(), os.fsencode(path), listed, len(listed), ctypes.byref(options)),

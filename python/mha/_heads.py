@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import c_char_p, c_int64, c_void_p
+from ctypes import c_int64, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +21,9 @@ from ._abi import (
     ImportanceOptions,
 )
 from ._array import integer, integers, number, view
-from ._library import Handle, call, lib, struct
-from ._model import Model, encoded_texts
+from ._library import Handle, lib, strings, struct
+from ._long_call import call_long
+from ._model import Model
 
 
 def _keys(function: str, count: int) -> tuple[str, ...]:
@@ -64,12 +65,11 @@ class HeadData(Handle):
             rows = [integers(x, f"texts[{n}]", np.int32) for n, x in enumerate(texts)]
             all_ids = np.concatenate(rows) if rows else np.empty(0, np.int32)
             starts = np.cumsum([0] + [len(x) for x in rows], dtype=np.int64)
-            call("mha_head_data_of_ids", model._open(), all_ids.ctypes.data, starts.ctypes.data, len(rows), ctypes.byref(options),
+            call_long("mha_head_data_of_ids", model._open(), all_ids.ctypes.data, starts.ctypes.data, len(rows), ctypes.byref(options),
                  ctypes.byref(handle))
         else:
-            data = encoded_texts(texts)
-            call("mha_head_data_of_texts", model._open(), (c_char_p * len(data))(*data), len(data), ctypes.byref(options),
-                 ctypes.byref(handle))
+            data = strings(texts, "texts")
+            call_long("mha_head_data_of_texts", model._open(), data, len(data), ctypes.byref(options), ctypes.byref(handle))
         self._own(handle, "mha_head_data_free")
 
     @property
@@ -157,7 +157,7 @@ def heads_measure(model: Model, texts: Any, *, probe: bool = True, seed: int = 0
     options = struct(HeadsOptions, no_probe=not probe, seed=integer(seed, "seed", 0, 2**64 - 1), keep_maps=bool(keep_maps),
                      state=_file(state))
     handle, data = c_void_p(), _data(model, texts)
-    call("mha_heads_measure_data", model._open(), data._open(), ctypes.byref(options), ctypes.byref(handle))
+    call_long("mha_heads_measure_data", model._open(), data._open(), ctypes.byref(options), ctypes.byref(handle))
     try:
         return _read_heads(handle, keep_maps)
     finally:
@@ -213,7 +213,7 @@ def importance_measure(model: Model, texts: Any, by: str = "jacobian_probe", *, 
     """
     options, alive = _importance_options(by, loss, loss_scale, probes, batch_texts, labels, seed, settle, state)
     data, handle = None if texts is None else _data(model, texts), c_void_p()
-    call("mha_importance_measure", model._open(), data and data._open(), ctypes.byref(options), ctypes.byref(handle))
+    call_long("mha_importance_measure", model._open(), data and data._open(), ctypes.byref(options), ctypes.byref(handle))
     del alive
     try:
         info, count = model.info, c_int64()
@@ -237,7 +237,7 @@ def importance_pairs(model: Model, texts: Any, by: str = "loo", *, loss: str = "
     options, alive = _importance_options(by, loss, 0.0, 0, batch_texts, labels, 0, 0.0, None)
     count = model.info["layers"] * model.info["heads"]
     out, data = np.empty((count, count)), _data(model, texts)
-    call("mha_importance_pairs", model._open(), data._open(), ctypes.byref(options), out.ctypes.data)
+    call_long("mha_importance_pairs", model._open(), data._open(), ctypes.byref(options), out.ctypes.data)
     del alive
     return out
 
@@ -275,7 +275,7 @@ def diversity_measure(model: Model, texts: Any, what: Sequence[str] = (), *, max
     chosen = [_choose("what", name, names) for name in what] or list(range(len(names)))
     options = struct(DiversityOptions, what=sum(1 << n for n in set(chosen)), max_rows=integer(max_rows, "max_rows"), state=_file(state))
     handle, data = c_void_p(), _data(model, texts)
-    call("mha_diversity_measure", model._open(), data._open(), ctypes.byref(options), ctypes.byref(handle))
+    call_long("mha_diversity_measure", model._open(), data._open(), ctypes.byref(options), ctypes.byref(handle))
     try:
         counts = model.info["heads_per_layer"]
         places = [(layer, head) for layer, count in enumerate(counts) for head in range(count)]
@@ -296,7 +296,7 @@ def head_rollout(model: Model, texts: Any, text: int = 0) -> np.ndarray:
     data = _data(model, texts)
     n = len(data.ids(text))
     out = np.empty((n, n), np.float32)
-    call("mha_head_rollout", model._open(), data._open(), text, out.ctypes.data)
+    call_long("mha_head_rollout", model._open(), data._open(), text, out.ctypes.data)
     return out
 
 
@@ -329,5 +329,5 @@ def models_compare(a: Model, b: Model, texts: Any) -> ModelsComparison:
     """
     data, out = _data(a, texts), Comparison()
     cosines, losses = np.empty(data.count), np.empty((2, data.count))
-    call("mha_models_compare", a._open(), b._open(), data._open(), cosines.ctypes.data, losses.ctypes.data, ctypes.byref(out))
+    call_long("mha_models_compare", a._open(), b._open(), data._open(), cosines.ctypes.data, losses.ctypes.data, ctypes.byref(out))
     return comparison(out, cosines, losses)

@@ -89,32 +89,6 @@ class Handle:
         self.close()
 
 
-class Guard:
-    """Wraps callbacks of the user. An exception must not pass through C: it ends the call of the library, and is then raised."""
-
-    def __init__(self) -> None:
-        self.raised: list[BaseException] = []
-
-    def wrap(self, function: Callable[..., Any]) -> Callable[..., int]:
-        def run(*arguments: Any) -> int:
-            try:
-                return int(bool(self.raised or function(*arguments)))
-            except BaseException as error:  # BaseException includes KeyboardInterrupt
-                self.raised.append(error)
-                return 1
-        return run
-
-    def call(self, name: str, *arguments: Any) -> None:
-        """Calls a function as call() does; if a callback raised an exception, raises it again."""
-        try:
-            call(name, *arguments)
-        except KeyboardInterrupt:
-            if not self.raised:
-                raise
-        if self.raised:
-            raise self.raised[0]
-
-
 def struct(kind: type[_Struct], /, **fields: Any) -> _Struct:
     """Creates a struct with its field `size`, if it has one. Arrays become pointers to their elements, which must be contiguous; the
     struct keeps them alive."""
@@ -132,7 +106,7 @@ def create(name: str, *arguments: Any) -> c_void_p:
     return handle
 
 
-def text(x: Any, name: str = "text") -> bytes:
+def utf8(x: Any, name: str = "text") -> bytes:
     """Encodes a str as UTF-8."""
     if not isinstance(x, str):
         raise ValueError(f"{name} must be a str (got {type(x).__name__})")
@@ -141,7 +115,7 @@ def text(x: Any, name: str = "text") -> bytes:
 
 def string(x: Any, name: str) -> bytes:
     """Encodes a str as UTF-8 without NUL characters, as strings of C."""
-    data = text(x, name)
+    data = utf8(x, name)
     if b"\0" in data:
         raise ValueError(f"{name} must not contain a NUL character")
     return data
