@@ -7,7 +7,8 @@ tests/python/test_abi.py compares sizes, offsets and constants of _abi.py with t
 
     C type                                      ctypes
     integer, floating and enum types            c_int64, c_double, c_int ...
-    const char *                                c_char_p; in callbacks c_void_p if a length follows (no terminator)
+    const char *                                c_char_p; c_void_p in callbacks if a length follows, and as the result of a
+                                                function that also writes a length (no terminator)
     pointer to a struct whose fields are public POINTER(Class)
     any other pointer                           c_void_p, or POINTER(c_void_p) if the callee stores a pointer
     function pointer                            CFUNCTYPE
@@ -240,6 +241,11 @@ class Writer:
     def decayed(self, kind):
         return Pointer(kind.of) if isinstance(kind, Array) else kind
 
+    def result(self, function):
+        """Returns the ctypes expression for the result of a function."""
+        lengths = any(kind == Pointer(Name("size_t", False)) for _, kind in function.parameters)
+        return "c_void_p" if lengths and function.result == Pointer(Name("char", True)) else self.expression(function.result)
+
     def parameters(self, function, callback):
         kinds = [self.decayed(kind) for _, kind in function.parameters]
         return [self.expression(kind, following, callback) for kind, following in zip(kinds, kinds[1:] + [None])]
@@ -308,7 +314,7 @@ class Writer:
         yield "# name: (result, parameters)"
         yield "FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {"
         for name, function in r.functions.items():
-            yield f'    "{name}": ({self.expression(function.result)}, [{", ".join(self.parameters(function, False))}]),'
+            yield f'    "{name}": ({self.result(function)}, [{", ".join(self.parameters(function, False))}]),'
         yield "}"
 
 

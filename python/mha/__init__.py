@@ -67,6 +67,10 @@ from ._progress import set_progress
 from ._rng import Rng
 from ._rope import Rope
 from ._tokenizer import TextStream, Tokenizer, TokenizerTrainer, Tokens, Trained
+from ._train import TrainBatch, Trainer, TrainerGates, TrainGates, TrainOptions, TrainReport, train_rate
+from ._train_data import TrainData, TrainDataInfo, TrainDigest, train_mask_tokens, train_sequence_order
+from ._train_log import TrainLog, TrainRecord
+from ._train_store import TrainStore, train
 from ._variant import Trace, Variant, VariantGradients
 from ._variants import (
                      AdaptiveHeads,
@@ -87,11 +91,13 @@ __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalA
            "Importance", "LayerOutput", "Linear", "LinearGradients", "LlamaAttention", "Loss", "Matrix", "Model", "ModelCache",
            "ModelGrads", "ModelsComparison", "MoeHeads", "Norm", "NormGradients", "Output", "Plan", "QkvAttention", "Rng", "Rope",
            "SelfAttention", "StackedHeads", "StandardMha", "TensorsWriter", "TextStream", "Tokenizer", "TokenizerTrainer", "Tokens",
-           "Trace", "Trained", "Variant", "VariantGradients", "WeightSplit", "activation_backward", "activation_forward",
-           "attention", "attention_backward", "attention_plan", "attn_merge", "cross_entropy", "diversity_help",
-           "diversity_measure", "embedding_backward", "embedding_forward", "file_write", "head_number", "head_place",
-           "head_rollout", "heads_measure", "importance_measure", "importance_pairs", "isa", "label_help", "linear_backward",
-           "metric_help", "model_save_check", "models_compare", "norm_backward", "norm_forward", "npy_write", "prune",
-           "prune_choose", "prune_choose_joint", "prune_most", "regroup", "sampling_apply", "score_help", "set_isa", "set_progress",
-           "set_threads", "tensors_read", "tensors_read_into", "tensors_write", "version"]
+           "Trace", "TrainBatch", "TrainData", "TrainDataInfo", "TrainDigest", "TrainGates", "TrainLog", "TrainOptions",
+           "TrainRecord", "TrainReport", "TrainStore", "Trained", "Trainer", "TrainerGates", "Variant", "VariantGradients",
+           "WeightSplit", "activation_backward", "activation_forward", "attention", "attention_backward", "attention_plan",
+           "attn_merge", "cross_entropy", "diversity_help", "diversity_measure", "embedding_backward", "embedding_forward",
+           "file_write", "head_number", "head_place", "head_rollout", "heads_measure", "importance_measure", "importance_pairs",
+           "isa", "label_help", "linear_backward", "metric_help", "model_save_check", "models_compare", "norm_backward",
+           "norm_forward", "npy_write", "prune", "prune_choose", "prune_choose_joint", "prune_most", "regroup", "sampling_apply",
+           "score_help", "set_isa", "set_progress", "set_threads", "tensors_read", "tensors_read_into", "tensors_write", "train",
+           "train_mask_tokens", "train_rate", "train_sequence_order", "version"]
 __version__ = version

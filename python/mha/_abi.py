@@ -3010,7 +3010,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_train_log_free": (None, [c_void_p]),
     "mha_train_log_count": (c_int64, [c_void_p]),
     "mha_train_log_record": (POINTER(TrainRecord), [c_void_p, c_int64]),
-    "mha_train_log_lines": (c_char_p, [c_void_p, c_void_p]),
+    "mha_train_log_lines": (c_void_p, [c_void_p, c_void_p]),
     "mha_train_log_add": (c_int, [c_void_p, POINTER(TrainRecord), POINTER(Error)]),
     "mha_train_log_write_to": (c_int, [c_void_p, c_char_p, c_int, POINTER(Error)]),
     "mha_head_data_of_texts": (c_int, [c_void_p, POINTER(c_char_p), c_int64, POINTER(HeadDataOptions), POINTER(c_void_p), POINTER(Error)]),

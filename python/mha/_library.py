@@ -66,8 +66,9 @@ class Handle:
 
     _owned: Owned | None = None
 
-    def _own(self, handle: ctypes.c_void_p, free: str, *parents: Any) -> None:
-        self._owned = Owned(handle.value, getattr(lib, free), parents)  # `lib` may be None at interpreter exit
+    def _own(self, handle: ctypes.c_void_p, free: str | Callable[..., Any], *parents: Any) -> None:
+        release = getattr(lib, free) if isinstance(free, str) else free  # looked up here, since `lib` may be None at interpreter exit
+        self._owned = Owned(handle.value, release, parents)
 
     def _open(self) -> Owned:
         if self._owned is None:

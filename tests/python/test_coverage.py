@@ -27,16 +27,6 @@ EXCLUDED = {
     "forward() allocates its workspace": """
         attn_layer_workspace block_workspace
     """,
-    "training is not bound yet: mha train": """
-        train_log_create train_log_read train_log_free train_log_count train_log_record train_log_lines train_log_add
-        train_log_write_to
-        train_rate trainer_create trainer_free trainer_model trainer_step_count trainer_weights trainer_refresh
-        trainer_gates trainer_step trainer_loss trainer_save trainer_resume train_data_create train_data_free
-        train_data_add_text train_data_add_file train_data_finish train_data_describe train_data_sequence
-        train_sequence_order train_mask_tokens train_digest_add train_digest_add_number train_digest_text
-        train_store_open train_store_close train_store_has_checkpoint train_store_step train_store_resume
-        train_store_keep train_store_save
-    """,
     "head statistics are not bound yet: mha heads": """
         heads_measure heads_of_maps
     """,
