@@ -10,6 +10,7 @@ from ._backward import Gradients, attention_backward
 from ._blocks import AttnLayer, Block, HeadChoice, LayerOutput
 from ._cache import Cache, attn_merge
 from ._context import isa, set_isa, set_threads
+from ._diversity import Diversity, ModelsComparison, diversity_help, diversity_measure, head_rollout, models_compare
 from ._edit import (
                      Edit,
                      Evaluation,
@@ -20,28 +21,27 @@ from ._edit import (
                      prune_choose_joint,
                      prune_most,
                      regroup,
+                     regroup_method_help,
 )
 from ._files import File, TensorsWriter, file_write, npy_write, tensors_read, tensors_read_into, tensors_write
 from ._forward import Output
 from ._generate import sampling_apply
 from ._grads import Distill, Loss, ModelGrads
-from ._heads import (
-                     Diversity,
-                     HeadData,
-                     Heads,
-                     Importance,
-                     ModelsComparison,
-                     diversity_help,
-                     diversity_measure,
-                     head_rollout,
-                     heads_measure,
-                     importance_measure,
-                     importance_pairs,
-                     label_help,
-                     metric_help,
-                     models_compare,
-                     score_help,
+from ._head_data import HeadData
+from ._head_layouts import (
+                     PlanAdvice,
+                     PlanOptions,
+                     PlanRow,
+                     PlanRows,
+                     plan_advise,
+                     plan_layouts,
+                     plan_measure,
+                     plan_resolve,
+                     plan_variant_help,
+                     plan_variants,
 )
+from ._heads import HeadMap, Heads, HeadThresholds, heads_measure, heads_of_maps, label_help, metric_help
+from ._importance import Importance, importance_measure, importance_pairs, score_help, score_needs_loss
 from ._layers import (
                      CrossEntropy,
                      Linear,
@@ -59,11 +59,13 @@ from ._layers import (
                      norm_forward,
 )
 from ._library import version
+from ._machine import isa_list, limit_fma, limit_read, threads
 from ._model import Model, model_save_check
 from ._model_cache import ModelCache
 from ._operator import Attention, attention, attention_plan
 from ._plan import Plan
 from ._progress import set_progress
+from ._prune_search import PruneCurve, PrunePoint, prune_search
 from ._rng import Rng
 from ._rope import Rope
 from ._tokenizer import TextStream, Tokenizer, TokenizerTrainer, Tokens, Trained
@@ -87,17 +89,20 @@ from ._variants import (
 )
 
 __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalAttention", "CrossEntropy", "Distill", "Diversity",
-           "Edit", "Evaluation", "File", "Gradients", "GroupedQuery", "HeadChoice", "HeadData", "HeadPruning", "Heads",
-           "Importance", "LayerOutput", "Linear", "LinearGradients", "LlamaAttention", "Loss", "Matrix", "Model", "ModelCache",
-           "ModelGrads", "ModelsComparison", "MoeHeads", "Norm", "NormGradients", "Output", "Plan", "QkvAttention", "Rng", "Rope",
+           "Edit", "Evaluation", "File", "Gradients", "GroupedQuery", "HeadChoice", "HeadData", "HeadMap", "HeadPruning",
+           "HeadThresholds", "Heads", "Importance", "LayerOutput", "Linear", "LinearGradients", "LlamaAttention", "Loss", "Matrix",
+           "Model", "ModelCache", "ModelGrads", "ModelsComparison", "MoeHeads", "Norm", "NormGradients", "Output", "Plan",
+           "PlanAdvice", "PlanOptions", "PlanRow", "PlanRows", "PruneCurve", "PrunePoint", "QkvAttention", "Rng", "Rope",
            "SelfAttention", "StackedHeads", "StandardMha", "TensorsWriter", "TextStream", "Tokenizer", "TokenizerTrainer", "Tokens",
            "Trace", "TrainBatch", "TrainData", "TrainDataInfo", "TrainDigest", "TrainGates", "TrainLog", "TrainOptions",
            "TrainRecord", "TrainReport", "TrainStore", "Trained", "Trainer", "TrainerGates", "Variant", "VariantGradients",
            "WeightSplit", "activation_backward", "activation_forward", "attention", "attention_backward", "attention_plan",
            "attn_merge", "cross_entropy", "diversity_help", "diversity_measure", "embedding_backward", "embedding_forward",
-           "file_write", "head_number", "head_place", "head_rollout", "heads_measure", "importance_measure", "importance_pairs",
-           "isa", "label_help", "linear_backward", "metric_help", "model_save_check", "models_compare", "norm_backward",
-           "norm_forward", "npy_write", "prune", "prune_choose", "prune_choose_joint", "prune_most", "regroup", "sampling_apply",
-           "score_help", "set_isa", "set_progress", "set_threads", "tensors_read", "tensors_read_into", "tensors_write", "train",
+           "file_write", "head_number", "head_place", "head_rollout", "heads_measure", "heads_of_maps", "importance_measure",
+           "importance_pairs", "isa", "isa_list", "label_help", "limit_fma", "limit_read", "linear_backward", "metric_help",
+           "model_save_check", "models_compare", "norm_backward", "norm_forward", "npy_write", "plan_advise", "plan_layouts",
+           "plan_measure", "plan_resolve", "plan_variant_help", "plan_variants", "prune", "prune_choose", "prune_choose_joint",
+           "prune_most", "prune_search", "regroup", "regroup_method_help", "sampling_apply", "score_help", "score_needs_loss",
+           "set_isa", "set_progress", "set_threads", "tensors_read", "tensors_read_into", "tensors_write", "threads", "train",
            "train_mask_tokens", "train_rate", "train_sequence_order", "version"]
 __version__ = version

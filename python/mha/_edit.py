@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from . import _draw
 from ._abi import REGROUP_METHODS, EditEvaluation, PruneJointOptions, PruneOptions, PruneRule, RegroupOptions
-from ._array import integer, number
-from ._heads import ModelsComparison, _choose, _data, _keys, comparison
-from ._library import Handle, call, lib, struct
+from ._array import choose, flags, floats, integer, number
+from ._diversity import ModelsComparison, comparison
+from ._head_data import head_data, helps, keys
+from ._library import Handle, call, lib, string, struct
 from ._long_call import call_long
 from ._model import Model
 from ._tensors import taken
@@ -32,6 +34,21 @@ class Evaluation:
     tokens_per_second: tuple[float, float]
     comparison: ModelsComparison | None
     broken_rule: str | None
+
+    def _repr_html_(self) -> str:
+        rows = {name: getattr(self, name) for name in ("heads", "key_heads", "value_heads", "parameters", "bytes", "kv_bytes_per_token",
+                                                       "tokens_per_second")}
+        if self.comparison is not None:
+            rows |= {"loss": self.comparison.loss, "mean cosine of embeddings": ("", self.comparison.mean_cosine)}
+        return _draw.html_rows("before and after the edit", ("", "source", "edited"), [(name, *x) for name, x in rows.items()])
+
+
+def evaluation(out: EditEvaluation) -> Evaluation:
+    """Copies an evaluation of the library."""
+    compared = comparison(out.comparison, np.empty(0), np.empty((2, 0))) if out.comparison.texts else None
+    pairs = {name: tuple(getattr(out, name)) for name in ("heads", "key_heads", "value_heads", "parameters", "bytes",
+                                                          "kv_bytes_per_token", "tokens_per_second")}
+    return Evaluation(comparison=compared, broken_rule=None if out.broken_rule is None else out.broken_rule.decode(), **pairs)
 
 
 class Edit(Handle):
@@ -54,13 +71,10 @@ class Edit(Handle):
         return taken(found, count.value)
 
     def evaluate(self, held_out: Any = None) -> Evaluation:
-        """Compares the source and the edited model: their sizes and, given texts (a list of str, or mha.HeadData), results and speed."""
-        out, data = EditEvaluation(), None if held_out is None else _data(self._source, held_out)
+        """Compares the sizes of both models, and, with texts (a list of str, or mha.HeadData), their results and speed."""
+        out, data = EditEvaluation(), None if held_out is None else head_data(self._source, held_out)
         call_long("mha_model_edit_evaluate", self._open(), data and data._open(), ctypes.byref(out))
-        compared = comparison(out.comparison, np.empty(0), np.empty((2, 0))) if out.comparison.texts else None
-        pairs = {name: tuple(getattr(out, name)) for name in ("heads", "key_heads", "value_heads", "parameters", "bytes",
-                                                              "kv_bytes_per_token", "tokens_per_second")}
-        return Evaluation(comparison=compared, broken_rule=None if out.broken_rule is None else out.broken_rule.decode(), **pairs)
+        return evaluation(out)
 
     def note(self, quality_json: str) -> None:
         """Adds measurements, as a JSON object, to the record of the edit in config.json."""
@@ -92,10 +106,8 @@ def prune_most(model: Model, *, per_layer: bool = False, floor: int = 0) -> int:
 
 
 def _scores(model: Model, scores: Any) -> np.ndarray:
-    info, table = model.info, np.ascontiguousarray(scores, np.float64)
-    if table.shape != (info["layers"], info["heads"]):
-        raise ValueError(f"scores must be of shape {(info['layers'], info['heads'])} (got {table.shape})")
-    return table
+    info = model.info
+    return floats(scores, "scores", (info["layers"], info["heads"]), np.float64)
 
 
 def prune_choose(model: Model, scores: Any, *, ratio: float = 0.0, count: int = 0, per_layer: bool = False,
@@ -113,14 +125,23 @@ def prune_choose(model: Model, scores: Any, *, ratio: float = 0.0, count: int = 
 
 def prune_choose_joint(model: Model, texts: Any, *, ratio: float = 0.0, count: int = 0, per_layer: bool = False, floor: int = 0,
                        rounds: int = 0, fill: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Chooses the heads to remove jointly, by their effect on texts. Returns keep, as prune_choose does, and order [layers, heads]:
-    the step, from 1, in which the head is removed; 0 if it is kept."""
-    shape, data = (model.info["layers"], model.info["heads"]), _data(model, texts)
+    """Chooses heads jointly on texts. Returns keep as prune_choose does, and order [layers, heads]: the step of removal from 1; 0: kept."""
+    shape, data = (model.info["layers"], model.info["heads"]), head_data(model, texts)
     keep, order = np.zeros(shape, np.uint8), np.zeros(shape, np.int32)
     options = struct(PruneJointOptions, rounds=integer(rounds, "rounds"), fill=bool(fill), order=order.ctypes.data)
     call_long("mha_prune_choose_joint", model._open(), data._open(), ctypes.byref(_rule(ratio, count, per_layer, floor)),
          ctypes.byref(options), keep.ctypes.data)
     return keep.astype(bool), order
+
+
+def prune_options(model: Model, fill: Any, refit: Any, ridge: float, compatible: bool = False,
+                  chosen_by: str | None = None) -> PruneOptions:
+    """Returns the options of a pruning; they keep their texts alive."""
+    data = [None if x is None else head_data(model, x) for x in (fill, refit)]
+    options = struct(PruneOptions, fill=data[0] and data[0]._open(), refit=data[1] and data[1]._open(), ridge=number(ridge, "ridge"),
+                     compatible=bool(compatible), chosen_by=None if chosen_by is None else string(chosen_by, "chosen_by"))
+    options.__dict__["data"] = data
+    return options
 
 
 def prune(model: Model, keep: Any, *, fill: Any = None, refit: Any = None, ridge: float = 0.0, compatible: bool = False,
@@ -137,15 +158,17 @@ def prune(model: Model, keep: Any, *, fill: Any = None, refit: Any = None, ridge
         ...     edit.evaluate().heads
         (16, 12)
     """
-    info, kept = model.info, np.ascontiguousarray(np.asarray(keep) != 0, np.uint8)
-    if kept.shape != (info["layers"], info["heads"]):
-        raise ValueError(f"keep must be of shape {(info['layers'], info['heads'])} (got {kept.shape})")
-    data = [None if x is None else _data(model, x) for x in (fill, refit)]
-    options = struct(PruneOptions, fill=data[0] and data[0]._open(), refit=data[1] and data[1]._open(), ridge=number(ridge, "ridge"),
-                     compatible=bool(compatible), chosen_by=None if chosen_by is None else chosen_by.encode())
+    info = model.info
+    kept = flags(keep, "keep", (info["layers"], info["heads"]))
+    options = prune_options(model, fill, refit, ridge, compatible, chosen_by)
     handle = c_void_p()
     call_long("mha_prune", model._open(), kept.ctypes.data, ctypes.byref(options), ctypes.byref(handle))
     return Edit(handle, model)
+
+
+def regroup_method_help() -> dict[str, str]:
+    """Returns {method: description} of the methods of mha.regroup."""
+    return helps("mha_regroup_method_key", "mha_regroup_method_help", REGROUP_METHODS)
 
 
 def regroup(model: Model, key_heads: int = 0, value_heads: int = 0, *, method: str = "closed", fit: Any = None,
@@ -157,9 +180,9 @@ def regroup(model: Model, key_heads: int = 0, value_heads: int = 0, *, method: s
     of each head.
     """
     table = None if scores is None else _scores(model, scores)
-    data = None if fit is None else _data(model, fit)
+    data = None if fit is None else head_data(model, fit)
     options = struct(RegroupOptions, key_heads=integer(key_heads, "key_heads"), value_heads=integer(value_heads, "value_heads"),
-                     method=_choose("method", method, _keys("mha_regroup_method_key", REGROUP_METHODS)), fit=data and data._open(),
+                     method=choose("method", method, keys("mha_regroup_method_key", REGROUP_METHODS)), fit=data and data._open(),
                      contiguous=bool(contiguous), uncentered=bool(uncentered), ridge=number(ridge, "ridge"),
                      compatible=bool(compatible), scores=None if table is None else table.ctypes.data,
                      weighted_by=None if weighted_by is None else weighted_by.encode())

@@ -141,6 +141,11 @@ class Plan:
         """The bytes of the workspace, which the plan owns."""
         return int(self._bytes)
 
+    @property
+    def weights(self) -> str:
+        """The type that probabilities are rounded to before the product with v: "float32", "float64" or "bfloat16"."""
+        return dtype_name(lib.mha_attn_plan_weights(self._open()))
+
     def describe(self) -> dict[str, Any]:
         """Returns the description of the plan: kernel, isa, workspace, flops, bytes, refused ... (mha_attn_plan_describe)."""
         size = lib.mha_attn_plan_describe(self._open(), 1, None, 0) + 1

@@ -9,7 +9,7 @@ from ctypes import c_size_t
 from dataclasses import dataclass
 from typing import Any
 
-from . import _abi
+from . import _abi, _draw
 from ._array import integer, number
 from ._context import context
 from ._library import Handle, call, create, lib, struct, utf8
@@ -88,3 +88,7 @@ class TrainLog(Handle):
         """Writes the records to a file, now and as they are added; as CSV if its name ends in .csv. A file that begins with this log is
         continued; any other is replaced only with overwrite."""
         call("mha_train_log_write_to", self._open(), os.fsencode(path), bool(overwrite))
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draws the loss of each step with matplotlib; returns the axes."""
+        return _draw.plot_line([r.step for r in self], [r.loss for r in self], "step", "loss (nats)", ax)
