@@ -66,6 +66,7 @@ from ._operator import Attention, attention, attention_plan
 from ._plan import Plan
 from ._progress import set_progress
 from ._prune_search import PruneCurve, PrunePoint, prune_search
+from ._report import Report, report
 from ._rng import Rng
 from ._rope import Rope
 from ._tokenizer import TextStream, Tokenizer, TokenizerTrainer, Tokens, Trained
@@ -92,7 +93,7 @@ __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalA
            "Edit", "Evaluation", "File", "Gradients", "GroupedQuery", "HeadChoice", "HeadData", "HeadMap", "HeadPruning",
            "HeadThresholds", "Heads", "Importance", "LayerOutput", "Linear", "LinearGradients", "LlamaAttention", "Loss", "Matrix",
            "Model", "ModelCache", "ModelGrads", "ModelsComparison", "MoeHeads", "Norm", "NormGradients", "Output", "Plan",
-           "PlanAdvice", "PlanOptions", "PlanRow", "PlanRows", "PruneCurve", "PrunePoint", "QkvAttention", "Rng", "Rope",
+           "PlanAdvice", "PlanOptions", "PlanRow", "PlanRows", "PruneCurve", "PrunePoint", "QkvAttention", "Report", "Rng", "Rope",
            "SelfAttention", "StackedHeads", "StandardMha", "TensorsWriter", "TextStream", "Tokenizer", "TokenizerTrainer", "Tokens",
            "Trace", "TrainBatch", "TrainData", "TrainDataInfo", "TrainDigest", "TrainGates", "TrainLog", "TrainOptions",
            "TrainRecord", "TrainReport", "TrainStore", "Trained", "Trainer", "TrainerGates", "Variant", "VariantGradients",
@@ -102,7 +103,7 @@ __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalA
            "importance_pairs", "isa", "isa_list", "label_help", "limit_fma", "limit_read", "linear_backward", "metric_help",
            "model_save_check", "models_compare", "norm_backward", "norm_forward", "npy_write", "plan_advise", "plan_layouts",
            "plan_measure", "plan_resolve", "plan_variant_help", "plan_variants", "prune", "prune_choose", "prune_choose_joint",
-           "prune_most", "prune_search", "regroup", "regroup_method_help", "sampling_apply", "score_help", "score_needs_loss",
-           "set_isa", "set_progress", "set_threads", "tensors_read", "tensors_read_into", "tensors_write", "threads", "train",
-           "train_mask_tokens", "train_rate", "train_sequence_order", "version"]
+           "prune_most", "prune_search", "regroup", "regroup_method_help", "report", "sampling_apply", "score_help",
+           "score_needs_loss", "set_isa", "set_progress", "set_threads", "tensors_read", "tensors_read_into", "tensors_write",
+           "threads", "train", "train_mask_tokens", "train_rate", "train_sequence_order", "version"]
 __version__ = version

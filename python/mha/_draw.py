@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 # viridis, as in cli/page/color_scale.c
-_STOPS = np.array([[int(c[n:n + 2], 16) for n in (0, 2, 4)] for c in ["440154", "481467", "482576", "453781", "404688", "39558c", "33638d", "2d718e", "287d8e", "238a8d", "1f968b", "20a386", "29af7f", "3dbc74", "56c667", "75d054", "95d840", "bade28", "dde318", "fde725"]], np.float64)
+_VIRIDIS = bytes.fromhex("440154481467482576453781404688" "39558c33638d2d718e287d8e238a8d"
+                         "1f968b20a38629af7f3dbc7456c667" "75d05495d840bade28dde318fde725")
+_STOPS = np.frombuffer(_VIRIDIS, np.uint8).reshape(-1, 3).astype(np.float64)
 _MOST_CELLS = 128  # of a map in a page, per side; larger maps are shown by plot()
 _STYLE = "border-collapse:collapse;font:12px sans-serif"
 

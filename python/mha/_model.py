@@ -49,6 +49,7 @@ class Model(Forward, Generate, TextMethods):
     def __init__(self, path: Any = "builtin", dtype: str = "f32", threads: int | None = None, *, no_map: bool = False,
                  tensors: Mapping[str, Any] | None = None, config: Mapping[str, Any] | str | None = None, weights: bool = True) -> None:
         code = choose("dtype", dtype, _DTYPES)
+        self.path: str | None = os.fsdecode(path)
         path = _places.model(path, lib.mha_version)
         if b"\0" in os.fsencode(path):
             raise ValueError(f"path must not contain a zero byte (got {path!r})")
@@ -62,6 +63,7 @@ class Model(Forward, Generate, TextMethods):
     def _of(cls, handle: c_void_p, *parents: Any) -> Model:
         """Wraps a model handle of the library."""
         model = cls.__new__(cls)
+        model.path = None
         model._take(handle, *parents)
         return model
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,18 @@ def library() -> str:
     if found:
         return found
     raise ImportError("libmha.so was not found: build it with ./run in the checkout, install mha, or set MHA_LIB to its path")
+
+
+def program() -> str:
+    """Returns the program mha: in the package, next to the library that is loaded, or in the system."""
+    loaded = Path(library())  # only a name, without a folder, if the system finds it
+    for path in (_HERE / "bin/mha", loaded.parent / "bin/mha"):
+        if path.is_absolute() and path.is_file():
+            return str(path)
+    found = shutil.which("mha")
+    if found is None:
+        raise FileNotFoundError("the program mha was not found: it must be in the folder bin next to libmha.so, or in a folder of PATH")
+    return found
 
 
 class _Symbol(ctypes.Structure):

@@ -183,8 +183,7 @@ class Trainer(Handle):
     def model(self) -> Model:
         """The model with the weights after the last step. It must not run during a step."""
         owner = self._open()
-        model = Model.__new__(Model)
-        model._take(c_void_p(lib.mha_trainer_model(owner)))
+        model = Model._of(c_void_p(lib.mha_trainer_model(owner)))
         assert model._owned is not None
         model._owned.free = _kept
         model._owned.parents = (owner,)

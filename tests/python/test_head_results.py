@@ -1,10 +1,13 @@
 """Results of heads in Python: layouts of new models, searches, metrics of given maps, and what notebooks show; the numbers must be those of
 the program to the last digit."""
+import html
 import json
 import os
 import re
 import subprocess
+import tempfile
 import unittest
+from pathlib import Path
 
 import numpy as np
 
@@ -157,6 +160,29 @@ class Shown(unittest.TestCase):
         matplotlib.pyplot.close("all")
         with self.assertRaisesRegex(ValueError, "metric must be one of 'entropy'"):
             self.found.plot("odd")
+
+
+class Reports(unittest.TestCase):
+    def test_the_page_is_that_of_the_program(self):
+        model = mha.Model()
+        page = mha.report(model, ["the cat & <b> sat", "--odd"], by="gate", seed=3)
+        with tempfile.TemporaryDirectory() as folder:
+            said = program("report", "-m", "builtin", "--by", "gate", "-s", 3, "--json", "-q", "-o", f"{folder}/x.html", "--",
+                           "the cat & <b> sat", "--odd")
+            self.assertEqual(page.html, Path(folder, "x.html").read_text())
+            page.save(f"{folder}/y.html")
+            self.assertEqual(Path(folder, "y.html").read_text(), page.html)
+        self.assertEqual(page.values["importance"], said["importance"])
+        shown = re.search(r'srcdoc="([^"]*)"', page._repr_html_())[1]
+        self.assertEqual(html.unescape(shown), page.html)
+
+    def test_refusals(self):
+        model = mha.Model()
+        for use, sentence in ((lambda: mha.report(model, ["a"], by="odd"), "--by"), (lambda: mha.report(model, "a"), "list of str"),
+                              (lambda: mha.report(model, []), "text"),
+                              (lambda: mha.report(mha.Model.create(model.config), ["a"]), "opened from folders")):
+            with self.assertRaisesRegex(ValueError, sentence):
+                use()
 
 
 class Machine(unittest.TestCase):
