@@ -2,8 +2,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections import namedtuple
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +15,18 @@ from ._operator import BIAS, GATES, GRADS, SINKS, SLOPES, Description, _Call, _d
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Gradients = namedtuple("Gradients", "dq dk dv dbias dsinks dslopes dgates")
+
+class Gradients(NamedTuple):
+    """The gradients of mha.attention_backward; None for absent inputs."""
+
+    dq: Any
+    dk: Any
+    dv: Any
+    dbias: Any
+    dsinks: Any
+    dslopes: Any
+    dgates: Any
+
 
 
 def _read(c: _Call, name: str, x: Any, shape: tuple[int, ...], axes: tuple[int, ...] | None) -> Array:
@@ -102,6 +112,12 @@ def attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *,
 
     dout is the gradient of out, dlse the gradient of lse (None: zeros). Returns Gradients(dq, dk, dv, dbias, dsinks,
     dslopes, dgates); the gradient of an absent input is None. Each gradient has the shape of its input, summed over
-    broadcast axes. dq, dk and dv have the dtypes of q, k and v; the other gradients are float32, or float64 if q is float64.
+    broadcast axes. dq, dk and dv have the dtypes of q, k and v; the others are float32, or float64 if q is float64.
+
+        >>> import numpy as np, mha
+        >>> q = np.random.default_rng(0).standard_normal((1, 2, 4, 8), dtype=np.float32)
+        >>> out, lse, *_ = mha.attention(q, q, q, causal=True, return_lse=True)
+        >>> mha.attention_backward(np.ones_like(out), q, q, q, out, lse, causal=True).dv.shape
+        (1, 2, 4, 8)
     """
     return _gradients(dout, q, k, v, out, lse, dlse, Gradients._fields, threads, dict(description))

@@ -2,10 +2,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections import namedtuple
 from ctypes import c_int64
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +17,17 @@ from ._layers import ACTIVATIONS, Matrix, Norm
 from ._library import Handle, call, create, struct
 from ._rope import Rope
 
-LayerOutput = namedtuple("LayerOutput", "y probs stats activations kept")
+
+class LayerOutput(NamedTuple):
+    """The results of mha.AttnLayer.forward; None for those that were not requested."""
+
+    y: np.ndarray
+    probs: np.ndarray | None
+    stats: dict[str, np.ndarray] | None
+    activations: dict[str, np.ndarray] | None
+    kept: np.ndarray | None
+
+
 _CHOICES = {"experts": _abi.CHOICE_EXPERTS, "heads": _abi.CHOICE_HEADS, "options": _abi.CHOICE_OPTIONS}
 _SELECTIONS = {"hard": _abi.SELECTION_HARD, "soft": _abi.SELECTION_SOFT, "straight_through": _abi.SELECTION_STRAIGHT_THROUGH}
 

@@ -41,14 +41,25 @@ def context(threads: int | None = None) -> ctypes.c_void_p:
 
 
 def isa() -> str:
-    """Returns the instruction set in use: scalar, avx2, avx512 ..."""
+    """Returns the instruction set in use: scalar, avx2, avx512 ...
+
+        >>> import mha
+        >>> mha.isa() in mha.isa_list()
+        True
+    """
     name: bytes = lib.mha_ctx_isa(context())
     return name.decode()
 
 
 def set_isa(name: str | None) -> None:
-    """Limits the instruction set of later calls; None: the newest one of this CPU. Raises ValueError if `name` is unknown or
-    unavailable."""
+    """Limits the instruction set of later calls; None: the newest of this CPU. Raises ValueError if it is unknown or unavailable.
+
+        >>> import mha
+        >>> mha.set_isa("scalar")
+        >>> mha.isa()
+        'scalar'
+        >>> mha.set_isa(None)
+    """
     global _isa
     before, _isa = _isa, name
     try:
@@ -59,7 +70,14 @@ def set_isa(name: str | None) -> None:
 
 
 def set_threads(n: int) -> None:
-    """Sets the number of threads of later calls; 0: all CPUs of the process. Results are bitwise identical for any number of threads."""
+    """Sets the number of threads of later calls; 0: all CPUs of the process. Results are bitwise identical for any number of threads.
+
+        >>> import mha
+        >>> mha.set_threads(1)
+        >>> mha.threads()
+        1
+        >>> mha.set_threads(0)
+    """
     global _threads
     before, _threads = _threads, _count(n)
     try:

@@ -40,7 +40,12 @@ class Diversity:
 
 
 def diversity_help() -> dict[str, str]:
-    """Returns {name: description} of the measures of mha.diversity_measure."""
+    """Returns {name: description} of the measures of mha.diversity_measure.
+
+        >>> import mha
+        >>> "js" in mha.diversity_help()
+        True
+    """
     return helps("mha_diversity_key", "mha_diversity_help", DIVERSITIES)
 
 
@@ -74,7 +79,12 @@ def diversity_measure(model: Model, texts: Any, what: Sequence[str] = (), *, max
 
 
 def head_rollout(model: Model, texts: Any, text: int = 0) -> np.ndarray:
-    """Returns the attention rollout of one text, float32 [n, n]: row i has the contribution of each input token to position i."""
+    """Returns the attention rollout of one text, float32 [n, n]: row i has the contribution of each input token to position i.
+
+        >>> import mha
+        >>> mha.head_rollout(mha.Model(), ["the cat sat"]).shape
+        (5, 5)
+    """
     data = head_data(model, texts)
     n = len(data.ids(text))
     out = np.empty((n, n), np.float32)

@@ -86,12 +86,22 @@ class Edit(Handle):
 
 
 def head_number(model: Model, layer: int, head: int) -> int:
-    """Returns the number of a head in the unpruned model; -1 if the head does not exist."""
+    """Returns the number of a head in the unpruned model; -1 if the head does not exist.
+
+        >>> import mha
+        >>> mha.head_number(mha.Model(), 1, 3)
+        3
+    """
     return int(lib.mha_head_number(model._open(), layer, head))
 
 
 def head_place(model: Model, layer: int, number_: int) -> int:
-    """Returns the current position of the head with this number in the unpruned model; -1 if it was removed."""
+    """Returns the current position of the head with this number in the unpruned model; -1 if it was removed.
+
+        >>> import mha
+        >>> mha.head_place(mha.Model(), 1, 8)
+        -1
+    """
     return int(lib.mha_head_place(model._open(), layer, number_))
 
 
@@ -101,7 +111,12 @@ def _rule(ratio: float, count: int, per_layer: bool, floor: int) -> PruneRule:
 
 
 def prune_most(model: Model, *, per_layer: bool = False, floor: int = 0) -> int:
-    """Returns the largest number of heads that prune_choose can remove."""
+    """Returns the largest number of heads that prune_choose can remove.
+
+        >>> import mha
+        >>> mha.prune_most(mha.Model()), mha.prune_most(mha.Model(), floor=6)
+        (14, 4)
+    """
     return int(lib.mha_prune_most(model._open(), ctypes.byref(_rule(0.0, 0, per_layer, floor))))
 
 
@@ -114,8 +129,13 @@ def prune_choose(model: Model, scores: Any, *, ratio: float = 0.0, count: int = 
                  floor: int = 0) -> np.ndarray:
     """Returns the heads to keep, bool [layers, heads], if the heads with the lowest scores [layers, heads] are removed.
 
-    count or ratio: the number of heads to remove, or their fraction. per_layer: removes this number or fraction in each layer.
-    floor: the smallest number of heads that remain in a layer.
+    count or ratio: the number of heads to remove, or their fraction. per_layer: applies both to each layer. floor: the smallest
+    number of heads that remain in a layer.
+
+        >>> import numpy as np, mha
+        >>> scores = np.arange(16.0).reshape(2, 8)
+        >>> mha.prune_choose(mha.Model(), scores, count=3)[0].tolist()
+        [False, False, False, True, True, True, True, True]
     """
     table = _scores(model, scores)
     keep = np.zeros(table.shape, np.uint8)
@@ -125,7 +145,13 @@ def prune_choose(model: Model, scores: Any, *, ratio: float = 0.0, count: int = 
 
 def prune_choose_joint(model: Model, texts: Any, *, ratio: float = 0.0, count: int = 0, per_layer: bool = False, floor: int = 0,
                        rounds: int = 0, fill: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Chooses heads jointly on texts. Returns keep as prune_choose does, and order [layers, heads]: the step of removal from 1; 0: kept."""
+    """Chooses heads jointly on texts. Returns keep as prune_choose does, and order [layers, heads]: the step of removal from 1; 0: kept.
+
+        >>> import mha
+        >>> keep, order = mha.prune_choose_joint(mha.Model(), ["the cat sat on the mat"], count=2)
+        >>> int(keep.sum()), sorted(order[order > 0].tolist())
+        (14, [1, 2])
+    """
     shape, data = (model.info["layers"], model.info["heads"]), head_data(model, texts)
     keep, order = np.zeros(shape, np.uint8), np.zeros(shape, np.int32)
     options = struct(PruneJointOptions, rounds=integer(rounds, "rounds"), fill=bool(fill), order=order.ctypes.data)
@@ -167,7 +193,12 @@ def prune(model: Model, keep: Any, *, fill: Any = None, refit: Any = None, ridge
 
 
 def regroup_method_help() -> dict[str, str]:
-    """Returns {method: description} of the methods of mha.regroup."""
+    """Returns {method: description} of the methods of mha.regroup.
+
+        >>> import mha
+        >>> list(mha.regroup_method_help())
+        ['closed', 'mean', 'values']
+    """
     return helps("mha_regroup_method_key", "mha_regroup_method_help", REGROUP_METHODS)
 
 
@@ -176,8 +207,13 @@ def regroup(model: Model, key_heads: int = 0, value_heads: int = 0, *, method: s
             weighted_by: str | None = None) -> Edit:
     """Shares keys and values between heads: every layer keeps key_heads key heads and value_heads value heads (0: unchanged).
 
-    method: "closed" and "values" are fitted on the texts `fit`; "mean" requires no texts. scores [layers, heads]: the weight
-    of each head.
+    method: "closed" and "values" are fitted on the texts `fit`; "mean" needs no texts. scores [layers, heads] are weights of heads.
+
+        >>> import mha
+        >>> model = mha.Model()
+        >>> with mha.regroup(model, 4, 4, method="mean") as edit:
+        ...     edit.evaluate().key_heads
+        (8, 4)
     """
     table = None if scores is None else _scores(model, scores)
     data = None if fit is None else head_data(model, fit)

@@ -85,13 +85,28 @@ class File(Handle):
 
 
 def tensors_read(path: Any) -> dict[str, np.ndarray]:
-    """Returns all tensors of a file or checkpoint folder by name, in their own types; bfloat16 as float32."""
+    """Returns all tensors of a file or checkpoint folder by name, in their own types; bfloat16 as float32.
+
+        >>> import mha, os, tempfile
+        >>> folder = os.path.join(tempfile.mkdtemp(), "copy")
+        >>> mha.Model().save(folder)
+        >>> mha.tensors_read(folder)["model.norm.weight"].shape
+        (128,)
+    """
     with File(path) as file:
         return {name: file.read(name) for name in file.names()}
 
 
 def tensors_read_into(path: Any, tensors: Mapping[str, np.ndarray]) -> None:
-    """Fills contiguous arrays from the file by name, converted to their types; names and shapes are checked first."""
+    """Fills contiguous arrays from the file by name, converted to their types; names and shapes are checked first.
+
+        >>> import numpy as np, mha, os, tempfile
+        >>> path, wide = os.path.join(tempfile.mkdtemp(), "x.safetensors"), np.empty(2)
+        >>> mha.tensors_write(path, {"w": np.float32([1, 2])})
+        >>> mha.tensors_read_into(path, {"w": wide})
+        >>> wide.tolist()
+        [1.0, 2.0]
+    """
     for name, x in tensors.items():
         if not isinstance(x, np.ndarray) or not x.flags.c_contiguous or not x.flags.writeable:
             raise ValueError(f"tensors[{name!r}] must be a contiguous, writable NumPy array")
@@ -101,7 +116,14 @@ def tensors_read_into(path: Any, tensors: Mapping[str, np.ndarray]) -> None:
 
 
 def tensors_write(path: Any, tensors: Mapping[str, Any], overwrite: bool = False) -> None:
-    """Writes arrays as a safetensors file, atomically. uint16 is written as bfloat16."""
+    """Writes arrays as a safetensors file, atomically. uint16 is written as bfloat16.
+
+        >>> import numpy as np, mha, os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "x.safetensors")
+        >>> mha.tensors_write(path, {"w": np.arange(3)})
+        >>> mha.tensors_read(path)["w"].tolist()
+        [0, 1, 2]
+    """
     named = given(tensors, "tensors")
     call("mha_tensors_write", context(), os.fsencode(path), named, len(named), bool(overwrite))
 
@@ -154,7 +176,14 @@ class TensorsWriter(Handle):
 
 
 def npy_write(path: Any, array: Any, overwrite: bool = False) -> None:
-    """Writes one array as .npy, atomically."""
+    """Writes one array as .npy, atomically.
+
+        >>> import numpy as np, mha, os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "x.npy")
+        >>> mha.npy_write(path, np.arange(3))
+        >>> np.load(path).tolist()
+        [0, 1, 2]
+    """
     x = np.ascontiguousarray(array)
     if x.dtype not in CODES or x.dtype == np.uint16:
         raise ValueError(f"array: dtype {x.dtype} is not supported")
@@ -163,5 +192,12 @@ def npy_write(path: Any, array: Any, overwrite: bool = False) -> None:
 
 
 def file_write(path: Any, data: bytes, overwrite: bool = False) -> None:
-    """Writes bytes as the whole content of a file, atomically: at any time the path is the old file, the new file, or absent."""
+    """Writes bytes as the whole content of a file, atomically: at any time the path is the old file, the new file, or absent.
+
+        >>> import mha, os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "x.txt")
+        >>> mha.file_write(path, b"text")
+        >>> open(path).read()
+        'text'
+    """
     call("mha_file_write", os.fsencode(path), bytes(data), integer(len(data), "data"), bool(overwrite))

@@ -2,9 +2,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections import namedtuple
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,9 +14,39 @@ from ._long_call import Guard, call_long
 from ._model_cache import ModelCache
 from ._model_input import Input, ModelBase, head_pairs
 
-Output = namedtuple("Output", "logits last_hidden hidden_states attentions")
-OutputStats = namedtuple("OutputStats", "logits last_hidden hidden_states attentions stats")
-OutputMore = namedtuple("OutputMore", "logits last_hidden hidden_states attentions stats pooled last_logits kept")
+
+class Output(NamedTuple):
+    """The results of mha.Model.forward; None for those that were not requested."""
+
+    logits: np.ndarray | None
+    last_hidden: np.ndarray
+    hidden_states: list[np.ndarray] | None
+    attentions: Any
+
+
+class OutputStats(NamedTuple):
+    """The results of mha.Model.forward with stats."""
+
+    logits: np.ndarray | None
+    last_hidden: np.ndarray
+    hidden_states: list[np.ndarray] | None
+    attentions: Any
+    stats: list[dict[str, np.ndarray]]
+
+
+class OutputMore(NamedTuple):
+    """The results of mha.Model.forward with more."""
+
+    logits: np.ndarray | None
+    last_hidden: np.ndarray
+    hidden_states: list[np.ndarray] | None
+    attentions: Any
+    stats: list[dict[str, np.ndarray]] | None
+    pooled: np.ndarray | None
+    last_logits: np.ndarray | None
+    kept: np.ndarray | None
+
+
 POOL = {"mean": 0, "cls": 1}
 _LONG = 2048  # a pass with this many tokens can be interrupted between its layers
 

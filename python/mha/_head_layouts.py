@@ -96,7 +96,12 @@ def _row(r: _abi.PlanRow) -> PlanRow:
 
 
 def plan_variant_help() -> dict[str, str]:
-    """Returns {variant: description} of the variants of plan_variants."""
+    """Returns {variant: description} of the variants of plan_variants.
+
+        >>> import mha
+        >>> mha.plan_variant_help()["gqa"]
+        'groups of query heads share one key and value head'
+    """
     return helps("mha_plan_variant_key", "mha_plan_variant_help", PLAN_VARIANTS)
 
 
@@ -114,7 +119,13 @@ def plan_resolve(options: PlanOptions) -> PlanOptions:
 
 
 def plan_layouts(options: PlanOptions) -> PlanRows:
-    """Returns all layouts with 1 to 64 heads in groups of 1, 2, 4 or 8, by ascending number of parameters."""
+    """Returns all layouts with 1 to 64 heads in groups of 1, 2, 4 or 8, by ascending number of parameters.
+
+        >>> import mha
+        >>> row = mha.plan_layouts(mha.PlanOptions(768))[0]
+        >>> row.variant, row.heads, row.weights["total"]
+        ('mqa', 8, 1327104)
+    """
     rows, count = (_abi.PlanRow * PLAN_LAYOUTS)(), c_int()
     call("mha_plan_layouts", ctypes.byref(options.struct()), rows, ctypes.byref(count))
     return PlanRows(_row(r) for r in rows[:count.value])
@@ -133,7 +144,13 @@ def plan_variants(options: PlanOptions) -> PlanRows:
 
 
 def plan_measure(options: PlanOptions, row: PlanRow, seconds: float = 1.0) -> PlanRow:
-    """Measures the times of a row on this machine, in about `seconds`; returns the row with prefill and decode."""
+    """Measures the times of a row on this machine, in about `seconds`; returns the row with prefill and decode.
+
+        >>> import mha
+        >>> options = mha.PlanOptions(64, layers=1, seq=16)
+        >>> mha.plan_measure(options, mha.plan_layouts(options)[0], 0.01).prefill > 0
+        True
+    """
     raw = _abi.PlanRow.from_buffer_copy(row.raw)
     call("mha_plan_measure", context(), ctypes.byref(options.struct()), ctypes.byref(raw), number(seconds, "seconds"))
     return _row(raw)

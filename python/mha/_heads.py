@@ -88,12 +88,22 @@ class Heads:
 
 
 def metric_help() -> dict[str, str]:
-    """Returns {name: description} of the metrics of mha.heads_measure."""
+    """Returns {name: description} of the metrics of mha.heads_measure.
+
+        >>> import mha
+        >>> mha.metric_help()["prev"]
+        'mass on the previous token'
+    """
     return helps("mha_head_metric_key", "mha_head_metric_help", HEAD_METRICS)
 
 
 def label_help() -> dict[str, str]:
-    """Returns {label: rule} of the labels of mha.heads_measure."""
+    """Returns {label: rule} of the labels of mha.heads_measure.
+
+        >>> import mha
+        >>> mha.label_help()["mixed"]
+        'no rule applies'
+    """
     return helps("mha_head_label_key", "mha_head_label_help", HEAD_LABELS)
 
 

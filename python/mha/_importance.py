@@ -41,12 +41,22 @@ class Importance:
 
 
 def score_help() -> dict[str, str]:
-    """Returns {name: description} of the scores of mha.importance_measure."""
+    """Returns {name: description} of the scores of mha.importance_measure.
+
+        >>> import mha
+        >>> "gate" in mha.score_help()
+        True
+    """
     return helps("mha_importance_score_key", "mha_importance_score_help", IMPORTANCE_SCORES)
 
 
 def score_needs_loss(by: str) -> bool:
-    """Returns whether a score of mha.importance_measure needs a loss."""
+    """Returns whether a score of mha.importance_measure needs a loss.
+
+        >>> import mha
+        >>> mha.score_needs_loss("gate"), mha.score_needs_loss("jacobian")
+        (True, False)
+    """
     return bool(lib.mha_importance_score_needs_loss(choose("by", by, keys("mha_importance_score_key", IMPORTANCE_SCORES))))
 
 
@@ -93,7 +103,12 @@ def importance_measure(model: Model, texts: Any, by: str = "jacobian_probe", *, 
 
 def importance_pairs(model: Model, texts: Any, by: str = "loo", *, loss: str = "auto", batch_texts: int = 0,
                      labels: Any = None) -> np.ndarray:
-    """Returns the change of the loss (or embedding) without both heads of each pair, [N, N] for N heads; diagonal: without one head."""
+    """Returns the change of the loss (or embedding) without both heads of each pair, [N, N] for N heads; diagonal: without one head.
+
+        >>> import mha
+        >>> mha.importance_pairs(mha.Model(), ["the cat sat"], by="loo_loss").shape
+        (16, 16)
+    """
     options, alive = _importance_options(by, loss, 0.0, 0, batch_texts, labels, 0, 0.0, None)
     count = model.info["layers"] * model.info["heads"]
     out, data = np.empty((count, count)), head_data(model, texts)

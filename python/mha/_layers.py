@@ -2,10 +2,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections import namedtuple
 from ctypes import c_double, c_int64
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,9 +13,31 @@ from ._array import DTYPES, choose, floats, integers, number
 from ._context import context
 from ._library import Handle, call, create, string, struct
 
-LinearGradients = namedtuple("LinearGradients", "dx dweight dbias")
-NormGradients = namedtuple("NormGradients", "dx dweight dbias")
-CrossEntropy = namedtuple("CrossEntropy", "loss counted dlogits")
+
+class LinearGradients(NamedTuple):
+    """The gradients of linear_backward."""
+
+    dx: np.ndarray
+    dweight: np.ndarray
+    dbias: np.ndarray | None
+
+
+class NormGradients(NamedTuple):
+    """The gradients of norm_backward."""
+
+    dx: np.ndarray
+    dweight: np.ndarray
+    dbias: np.ndarray | None
+
+
+class CrossEntropy(NamedTuple):
+    """The loss of cross_entropy, the number of counted rows, and the gradient of the logits."""
+
+    loss: float
+    counted: int
+    dlogits: np.ndarray | None
+
+
 
 ACTIVATIONS = {"none": _abi.ACT_NONE, "gelu": _abi.ACT_GELU, "gelu_tanh": _abi.ACT_GELU_TANH, "relu": _abi.ACT_RELU, "tanh": _abi.ACT_TANH,
                "silu": _abi.ACT_SILU, "quick_gelu": _abi.ACT_QUICK_GELU, "sigmoid": _abi.ACT_SIGMOID, "softplus": _abi.ACT_SOFTPLUS}
@@ -53,7 +74,12 @@ def activation_forward(activation: str, x: Any) -> np.ndarray:
 
 
 def activation_backward(activation: str, x: Any, dy: Any) -> np.ndarray:
-    """Returns the gradient of x, the input of the activation, for the gradient dy of its output."""
+    """Returns the gradient of x, the input of the activation, for the gradient dy of its output.
+
+        >>> import mha
+        >>> mha.activation_backward("relu", [-1.0, 2.0], [5.0, 5.0]).tolist()
+        [0.0, 5.0]
+    """
     a = _rows(x, "x")
     b, dx = floats(dy, "dy", a.shape), np.empty_like(a)
     call("mha_activation_backward", context(), choose("activation", activation, ACTIVATIONS), _count(a), a.shape[-1], a.ctypes.data,
@@ -115,7 +141,13 @@ class Linear(Handle):
 
 
 def linear_backward(x: Any, dy: Any, matrix: Matrix) -> LinearGradients:
-    """Returns the gradients (dx, dweight, dbias) of y = x W^T + b for the gradient dy [..., out]; dbias is None without a bias."""
+    """Returns the gradients (dx, dweight, dbias) of y = x W^T + b for the gradient dy [..., out]; dbias is None without a bias.
+
+        >>> import numpy as np, mha
+        >>> dx, dweight, dbias = mha.linear_backward(np.ones((4, 3)), np.ones((4, 2)), mha.Matrix(np.eye(2, 3), np.zeros(2)))
+        >>> dx[0].tolist(), dweight.shape, dbias.tolist()
+        ([1.0, 1.0, 0.0], (2, 3), [4.0, 4.0])
+    """
     m = matrix.struct("matrix")
     w, b = m.alive["weight"], m.alive["bias"]
     a = _rows(x, "x", w.shape[0] if matrix.transposed else w.shape[1])
@@ -160,7 +192,13 @@ def norm_forward(norm: Norm, x: Any, residual: Any = None) -> np.ndarray:
 
 
 def norm_backward(norm: Norm, x: Any, dy: Any) -> NormGradients:
-    """Returns the gradients (dx, dweight, dbias) of norm(x) for the gradient dy; dbias is None without a bias."""
+    """Returns the gradients (dx, dweight, dbias) of norm(x) for the gradient dy; dbias is None without a bias.
+
+        >>> import numpy as np, mha
+        >>> found = mha.norm_backward(mha.Norm(np.ones(4), np.zeros(4)), np.eye(4), np.ones((4, 4)))
+        >>> bool(np.abs(found.dx).max() < 1e-6), found.dbias.tolist()
+        (True, [4.0, 4.0, 4.0, 4.0])
+    """
     n = norm.struct("norm")
     w, b = n.alive["weight"], n.alive["bias"]
     a = _rows(x, "x", len(w))
@@ -199,7 +237,12 @@ def _ids(ids: Any) -> np.ndarray:
 
 
 def embedding_forward(table: Any, ids: Any, add: Any = None, what: str = "ids") -> np.ndarray:
-    """Returns the rows of table [count, width] for ids [rows] or [B, L], plus `add` of the same shape if given, float32."""
+    """Returns the rows of table [count, width] for ids [rows] or [B, L], plus `add` of the same shape if given, float32.
+
+        >>> import mha
+        >>> mha.embedding_forward([[1, 2], [3, 4]], [1, 1, 0]).tolist()
+        [[3.0, 4.0], [3.0, 4.0], [1.0, 2.0]]
+    """
     t, at = floats(table, "table", (None, None)), _ids(ids)
     shape = (*at.shape, t.shape[1])
     y = np.empty(shape, np.float32) if add is None else floats(add, "add", shape).copy()
@@ -208,7 +251,12 @@ def embedding_forward(table: Any, ids: Any, add: Any = None, what: str = "ids") 
 
 
 def embedding_backward(ids: Any, dy: Any, count: int, what: str = "ids") -> np.ndarray:
-    """Returns the gradient [count, width] of the table for the gradient dy of embedding_forward(table, ids)."""
+    """Returns the gradient [count, width] of the table for the gradient dy of embedding_forward(table, ids).
+
+        >>> import mha
+        >>> mha.embedding_backward([1, 1], [[1, 2], [3, 4]], 3).tolist()
+        [[0.0, 0.0], [4.0, 6.0], [0.0, 0.0]]
+    """
     at = _ids(ids)
     d = floats(dy, "dy", (*at.shape, None))
     dtable = np.zeros((count, d.shape[-1]), np.float32)

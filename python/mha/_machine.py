@@ -26,19 +26,34 @@ def isa_list() -> list[str]:
 
 
 def threads() -> int:
-    """Returns the number of threads of calls, including the calling thread."""
+    """Returns the number of threads of calls, including the calling thread.
+
+        >>> import mha
+        >>> mha.threads() >= 1
+        True
+    """
     return int(lib.mha_ctx_threads(context()))
 
 
 def limit_fma() -> float:
-    """Measures float32 operations per second of all threads, in about 0.1 s; a multiply-add is two operations."""
+    """Measures float32 operations per second of all threads, in about 0.1 s; a multiply-add is two operations.
+
+        >>> import mha
+        >>> mha.limit_fma() > 1e6
+        True
+    """
     found = c_double()
     call_long("mha_limit_fma", context(), ctypes.byref(found))
     return found.value
 
 
 def limit_read(memory: Any) -> float:
-    """Measures the bytes per second that all threads read from a contiguous array of at least 4096 bytes."""
+    """Measures the bytes per second that all threads read from a contiguous array of at least 4096 bytes.
+
+        >>> import numpy as np, mha
+        >>> mha.limit_read(np.zeros(1 << 16, np.float32)) > 1e6
+        True
+    """
     x = np.asarray(memory)
     if not x.flags.c_contiguous:
         raise ValueError("memory must be a contiguous array")

@@ -107,5 +107,9 @@ class Model(Forward, Generate, TextMethods):
 
 
 def model_save_check(folder: Any, overwrite: bool = False) -> None:
-    """Raises OSError if saving a model to this folder would fail because of existing files or a missing parent folder."""
+    """Raises OSError if saving a model to this folder would fail because of existing files or a missing parent folder.
+
+        >>> import mha, os, tempfile
+        >>> mha.model_save_check(os.path.join(tempfile.mkdtemp(), "new"))
+    """
     call("mha_model_save_check", os.fsencode(folder), bool(overwrite))

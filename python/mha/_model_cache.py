@@ -45,6 +45,7 @@ class ModelCache(Handle):
         return found
 
     def longest(self, sequence: int | None) -> int:
+        """Returns the number of tokens of a sequence; None: of the longest one."""
         return self.length(sequence) if sequence is not None else max(self.length(n) for n in range(self.batch))
 
     @property

@@ -4,10 +4,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import inspect
-from collections import namedtuple
 from collections.abc import Callable
 from ctypes import c_void_p
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, cast
 
 import numpy as np
 
@@ -38,7 +37,16 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-Attention = namedtuple("Attention", "out lse probs stats scores")
+
+class Attention(NamedTuple):
+    """The results of mha.attention; None for those that were not requested."""
+
+    out: Any
+    lse: Any
+    probs: Any
+    stats: dict[str, Any] | None
+    scores: Any
+
 
 
 class Description(TypedDict, total=False):
@@ -397,6 +405,12 @@ def attention(q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse:
     for each sequence; -1 is its last row) list the heads and rows of probs and scores; other rows are not computed.
 
     Raises ValueError for invalid and unsupported arguments.
+
+        >>> import numpy as np, mha
+        >>> q = np.random.default_rng(0).standard_normal((1, 8, 16, 64), dtype=np.float32)
+        >>> out, lse, probs, *_ = mha.attention(q, q, q, causal=True, return_lse=True, return_probs=True)
+        >>> out.shape, lse.shape, probs.shape
+        ((1, 8, 16, 64), (1, 8, 16), (1, 8, 16, 16))
     """
     if not (return_lse or return_probs or return_stats or top_keys or scores is not None):
         plan = kept_plan(q, k, v, threads, cast("dict[str, Any]", description))
@@ -433,7 +447,13 @@ def attention(q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse:
 def attention_plan(q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse: bool = False, return_probs: bool = False,
                    return_stats: bool = False, top_keys: int = 0, scores: str | None = None,
                    **description: Unpack[Description]) -> dict[str, Any]:
-    """Returns the plan of attention() for these arguments: a dict with kernel, isa, workspace, flops, bytes, refused ..."""
+    """Returns the plan of attention() for these arguments: a dict with kernel, isa, workspace, flops, bytes, refused ...
+
+        >>> import numpy as np, mha
+        >>> q = np.ones((1, 2, 4, 8), np.float32)
+        >>> mha.attention_plan(q, q, q)["kernel"]
+        'fwd_few'
+    """
     with Plan(q, k, v, threads=threads, return_lse=return_lse, return_probs=return_probs, return_stats=return_stats,
               top_keys=top_keys, scores=scores, **description) as plan:
         return plan.describe()

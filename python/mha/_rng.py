@@ -58,6 +58,7 @@ class Rng:
         return int(lib.mha_rng_next(ctypes.byref(self._state)))
 
     def pointer(self) -> Any:
+        """Returns a pointer to the state, for calls of the library."""
         return ctypes.pointer(self._state)
 
     def _fill(self, function: str, shape: _Shape, kind: Any, *before: Any) -> np.ndarray:

@@ -112,7 +112,14 @@ def train_sequence_order(seed: int, epoch: int, index: int, count: int) -> int:
 def train_mask_tokens(tokenizer: TextMethods, ids: Any, index: int, *, mask: int, vocab: int, fraction: float = 0.15,
                       seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Selects tokens of a sequence to predict (MLM). Returns (ids, labels): 80 % of the selected ids become `mask`, 10 % a random id; labels
-    are the original ids of selected tokens, and -100 elsewhere. The same index gives the same selection."""
+    are the original ids of selected tokens, and -100 elsewhere. The same index gives the same selection.
+
+        >>> import mha
+        >>> model = mha.Model()
+        >>> ids, labels = mha.train_mask_tokens(model, [7, 8, 9, 10], 0, mask=1, vocab=model.vocabulary, fraction=0.5)
+        >>> int((labels != -100).sum())
+        2
+    """
     out = integers(ids, "ids", np.int32).copy()
     labels = np.empty_like(out)
     options = struct(_abi.TrainMaskOptions, length=len(out), vocab=integer(vocab, "vocab"), fraction=number(fraction, "fraction"),

@@ -2,10 +2,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections import namedtuple
 from collections.abc import Mapping
 from ctypes import c_int64
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
@@ -20,7 +19,17 @@ from ._tensors import put, taken
 if TYPE_CHECKING:
     from typing import Literal
 
-VariantGradients = namedtuple("VariantGradients", "query key value past_key past_value")
+
+class VariantGradients(NamedTuple):
+    """The gradients of the inputs of a layer; None for those that were not requested or given."""
+
+    query: np.ndarray | None
+    key: np.ndarray | None
+    value: np.ndarray | None
+    past_key: np.ndarray | None
+    past_value: np.ndarray | None
+
+
 _STEPS = {"q": _abi.STEP_Q, "k": _abi.STEP_K, "v": _abi.STEP_V, "scores": _abi.STEP_SCORES, "weights": _abi.STEP_WEIGHTS,
           "context": _abi.STEP_CONTEXT, "mixed": _abi.STEP_MIXED, "logits": _abi.STEP_LOGITS, "gates": _abi.STEP_GATES}
 _STAGES = {"raw": 0, "softcapped": 1, "biased": 2, "probs": 3}

@@ -37,7 +37,13 @@ class SelfAttention(Variant):
 
 
 class CausalAttention(Variant):
-    """Self-attention in which token i attends to tokens 0 to i, with dropout of the weights; docs/layers/causal-attention.md."""
+    """Self-attention in which token i attends to tokens 0 to i, with dropout of the weights; docs/layers/causal-attention.md.
+
+        >>> import mha
+        >>> layer = mha.CausalAttention(4, 2, context_length=5, dropout=0.1)
+        >>> layer.parameter_count
+        24
+    """
 
     def __init__(self, d_in: int, d_out: int, *, context_length: int = 0, dropout: float = 0.0, qkv_bias: bool = False,
                  dtype: str = "f32") -> None:
@@ -49,6 +55,10 @@ class StackedHeads(Variant):
     """Causal heads with separate matrices, whose outputs are concatenated; docs/layers/stacked-heads.md.
 
     d_out is the width of all heads together. scale_rule: scores are divided by the square root of "head_dim" or "d_out".
+
+        >>> import mha
+        >>> sorted(mha.StackedHeads(4, 4, 2).parameters())[:2]
+        ['heads.0.k_proj.weight', 'heads.0.q_proj.weight']
     """
 
     def __init__(self, d_in: int, d_out: int, num_heads: int, *, context_length: int = 0, dropout: float = 0.0, qkv_bias: bool = False,
@@ -82,7 +92,14 @@ class WeightSplit(Variant):
 
 
 class QkvAttention(Variant):
-    """q, k and v from three inputs, with biases, without an output projection; docs/layers/qkv-attention.md."""
+    """q, k and v from three inputs, with biases, without an output projection; docs/layers/qkv-attention.md.
+
+        >>> import mha
+        >>> layer = mha.QkvAttention(input_dim=6, num_heads=2, output_dim=8)
+        >>> layer.init(mha.Rng(1))
+        >>> layer.forward(mha.Rng(2).randn((1, 3, 6)), mha.Rng(3).randn((1, 5, 6))).shape
+        (1, 3, 8)
+    """
 
     def __init__(self, input_dim: int, num_heads: int, output_dim: int, *, dtype: str = "f32") -> None:
         self.num_heads = num_heads
@@ -91,7 +108,14 @@ class QkvAttention(Variant):
 
 
 class StandardMha(Variant):
-    """The layer of Vaswani et al. 2017: q, k, v and o projections with biases; docs/layers/standard-mha.md."""
+    """The layer of Vaswani et al. 2017: q, k, v and o projections with biases; docs/layers/standard-mha.md.
+
+        >>> import mha
+        >>> layer = mha.StandardMha(d_model=8, num_heads=2)
+        >>> layer.init(mha.Rng(1))
+        >>> layer.forward(mha.Rng(2).randn((1, 3, 8)), keep=[[1, 1, 0]] * 3).shape
+        (1, 3, 8)
+    """
 
     def __init__(self, d_model: int, num_heads: int, *, dtype: str = "f32") -> None:
         self.num_heads = num_heads
@@ -103,6 +127,10 @@ class GroupedQuery(Variant):
     """Query heads that share key/value heads; num_kv_heads=1 is multi-query attention; docs/layers/grouped-query.md.
 
     kv_groups: query heads per key/value head, instead of num_kv_heads.
+
+        >>> import mha
+        >>> mha.GroupedQuery(8, 4, num_kv_heads=1).parameters()["k_proj.weight"].shape
+        (2, 8)
     """
 
     def __init__(self, d_model: int, num_heads: int, *, num_kv_heads: int = 0, kv_groups: int = 0, dtype: str = "f32") -> None:
@@ -160,6 +188,13 @@ class HeadPruning(Variant):
     """A predictor scores the heads; each text keeps (int)(num_heads (1 - prune_ratio)) of them; docs/layers/head-pruning.md.
 
     selection: how the predictor is trained: "hard" (not), "soft" or "straight_through".
+
+        >>> import mha
+        >>> layer = mha.HeadPruning(8, 4, prune_ratio=0.5, selection="soft")
+        >>> layer.init(mha.Rng(1))
+        >>> y, trace = layer.forward(mha.Rng(2).randn((1, 3, 8)), trace=True)
+        >>> len(trace.chosen(0))
+        2
     """
 
     def __init__(self, d_model: int, num_heads: int, prune_ratio: float, *, selection: str = "hard", dtype: str = "f32") -> None:
