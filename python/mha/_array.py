@@ -247,6 +247,9 @@ def empty_like(x: Any, dtype: int, shape: Any) -> Any:
     if torch is not None and isinstance(x, torch.Tensor):
         names = {F32: torch.float32, BF16: torch.bfloat16, F16: torch.float16, F64: torch.float64, I64: torch.int64}
         return torch.empty(shape, dtype=names[dtype])
-    if dtype not in _NUMPY:
-        raise ValueError("q must be a PyTorch tensor for results of bfloat16, since NumPy does not support bfloat16")
-    return np.empty(shape, dtype=_NUMPY[dtype])
+    if dtype in _NUMPY:
+        return np.empty(shape, dtype=_NUMPY[dtype])
+    types = sys.modules.get("ml_dtypes")  # imported if q is an array of its bfloat16
+    if types is None:
+        raise ValueError("q must be a PyTorch tensor, or an array of ml_dtypes.bfloat16, for results of bfloat16")
+    return np.empty(shape, dtype=types.bfloat16)

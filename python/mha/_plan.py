@@ -37,7 +37,7 @@ def _address(x: Any) -> int:
 def _signature(x: Any) -> Any:
     """Returns (shape, strides, dtype) of an array or tensor; None if it must be checked further before a plan can use it."""
     if type(x) is np.ndarray:
-        return x.shape, x.strides, x.dtype.char if x.dtype.isnative else None
+        return x.shape, x.strides, x.dtype.num if x.dtype.isnative else None
     torch = sys.modules.get("torch")
     if torch is None or type(x) is not torch.Tensor or x.requires_grad or x.is_neg() or x.is_conj() or x.device.type != "cpu":
         return None

@@ -1,0 +1,58 @@
+"""mha.attention, its gradients and plans on arrays of ml_dtypes.bfloat16: the results have the bits of PyTorch tensors of bfloat16, or, without
+PyTorch, of the rounded float32 result. Skipped without ml_dtypes."""
+import sys
+import unittest
+
+import numpy as np
+
+try:
+    from ml_dtypes import bfloat16
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+import mha
+
+
+class Bfloat16(unittest.TestCase):
+    def setUp(self):
+        wide = np.random.default_rng(3).standard_normal((1, 2, 40, 16), dtype=np.float32)
+        self.x = wide.astype(bfloat16)
+
+    def test_forward(self):
+        out = mha.attention(self.x, self.x, self.x, causal=True, return_lse=True)
+        self.assertEqual((out.out.dtype, out.lse.dtype), (bfloat16, np.float32))
+        wide = mha.attention(*[self.x.astype(np.float32)] * 3, causal=True)
+        np.testing.assert_allclose(out.out.astype(np.float32), wide, atol=0.02)
+        plan = mha.Plan(self.x, self.x, self.x, causal=True)
+        for _ in range(2):
+            np.testing.assert_array_equal(plan(self.x, self.x, self.x), out.out)
+            np.testing.assert_array_equal(mha.attention(self.x, self.x, self.x, causal=True), out.out)
+
+    def test_backward(self):
+        out, lse, *_ = mha.attention(self.x, self.x, self.x, return_lse=True)
+        found = mha.attention_backward(self.x, self.x, self.x, self.x, out, lse)
+        wide = [a.astype(np.float32) for a in (self.x, self.x, self.x, self.x, out)]
+        want = mha.attention_backward(*wide, lse)
+        for name in "dq", "dk", "dv":
+            got = getattr(found, name)
+            self.assertEqual(got.dtype, bfloat16)
+            np.testing.assert_allclose(got.astype(np.float32), getattr(want, name), atol=0.03, err_msg=name)
+
+    def test_other_types_of_the_module_are_refused(self):
+        import ml_dtypes
+        with self.assertRaisesRegex(ValueError, "q: dtype float8_e4m3fn is not supported"):
+            mha.attention(*[self.x.astype(ml_dtypes.float8_e4m3fn)] * 3)
+
+    def test_as_pytorch(self):
+        try:
+            import torch
+        except ImportError as missing:
+            self.skipTest(str(missing))
+        tensor = torch.from_numpy(self.x.view(np.int16)).view(torch.bfloat16)
+        want = mha.attention(tensor, tensor, tensor, causal=True).view(torch.int16).numpy()
+        np.testing.assert_array_equal(mha.attention(self.x, self.x, self.x, causal=True).view(np.int16), want)
+
+
+if __name__ == "__main__":
+    unittest.main()
