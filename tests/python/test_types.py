@@ -16,6 +16,12 @@ import mha
 x = np.ones((1, 2, 4, 8), np.float32)
 mha.attention(x, x, x, causal=True, window=(3, 0))
 shape: tuple[int, ...] = mha.importance_measure(mha.Model(), ["a"], by="gate").values.shape
+layer = mha.WeightSplit(6, 6, 2)
+out: np.ndarray = layer.forward(np.ones((1, 3, 6)))
+again, trace = layer.forward(out, trace=True, weights=True)
+steps: dict[str, np.ndarray] = trace.steps()
+report: mha.TrainReport = mha.Trainer(mha.Model(), mha.TrainOptions(rate=0.1)).step([[1, 2]])
+best: mha.PrunePoint | None = mha.prune_search(mha.Model(), ["a"], learn=["a"]).best
 """
 WRONG = "import mha\nmha.attention(1, 1, 1, no_such_option=1)\nmha.Model().tokenize(3)\n"
 
