@@ -105,6 +105,18 @@ class Model(Forward, Generate, TextMethods):
                          config_json=_config(config))
         call_long("mha_model_save", self._open(), os.fsencode(path), ctypes.byref(options))
 
+    def fingerprint(self) -> str:
+        """Returns a hash of the config, the weights and the hidden states of a few tokens, as 16 hexadecimal digits. It detects
+        accidental changes, and distinguishes the types of packed weights and the instruction sets.
+
+            >>> import mha
+            >>> mha.Model().fingerprint() == mha.Model(dtype="bf16").fingerprint()
+            False
+        """
+        text = ctypes.create_string_buffer(17)
+        call_long("mha_model_fingerprint", self._open(), text)
+        return text.value.decode()
+
 
 def model_save_check(folder: Any, overwrite: bool = False) -> None:
     """Raises OSError if saving a model to this folder would fail because of existing files or a missing parent folder.
