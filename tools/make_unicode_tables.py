@@ -14,7 +14,8 @@ make the result independent of its Unicode version:
   - `lower` lists the lower case mappings that differ in utf8proc;
   - `letter` and `number` list the letters and numbers that PCRE2 does not contain yet;
   - `kept` lists the characters that only utf8proc decomposes by compatibility (they are newer than the reference's tables);
-  - `extending` lists the characters that only the reference joins to the preceding grapheme cluster.
+  - `extending` lists the characters that only the reference joins to the preceding grapheme cluster;
+  - `combining` lists the characters that StripAccents drops, which include spacing and enclosing marks.
 Before it writes the file, the script checks every code point and fails if utf8proc with these tables differs from the reference.
 """
 
@@ -112,6 +113,11 @@ def extending(u):
     return ranges(reference - ours)
 
 
+def combining():
+    strip = normalizers.StripAccents()
+    return ranges(c for c in POINTS if strip.normalize_str("a" + chr(c)) == "a")
+
+
 def newer(classes, name, pattern):
     """Returns the ranges of a class that PCRE2 lacks; PCRE2 must not have characters that the class lacks."""
     known, all_of_them = Pcre2().members(pattern), members(classes[name])
@@ -153,6 +159,7 @@ def build(golden, u):
         "ordered": ranges(c for c in POINTS if c not in marks and c not in split and u.combining_class(c) and has_class(c)),
         "decomposed": ranges(c for c in split if c > 0xFFFF), "letter": newer(classes, "regex_L", rb"\p{L}"),
         "number": newer(classes, "regex_N", rb"\p{N}"), "kept": kept(u), "extending": extending(u),
+        "combining": combining(),
     }
     pairs = sorted((c, lower.get(c, [c])) for c in POINTS if lower.get(c, [c]) != [u.lower(c)])
     return tables, pairs, maps
@@ -191,6 +198,7 @@ WHAT = {
     "letter": "letters missing in PCRE2 10.42", "number": "numbers missing in PCRE2 10.42",
     "kept": "decomposed by utf8proc but not by the reference",
     "extending": "characters that extend a grapheme cluster in the reference, but not in utf8proc",
+    "combining": "combining marks that StripAccents drops",
 }
 
 

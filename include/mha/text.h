@@ -1,9 +1,9 @@
 /* text.h - converts text to token ids and back, as defined by the model's tokenizer.json.
  *
  * Supported types in tokenizer.json:
- *
  *   model           BPE, Unigram, WordPiece
- *   normalizer      BertNormalizer, NFC, NFD, NFKC, NFKD, Precompiled, Prepend, Replace, Strip, Sequence
+ *   normalizer      BertNormalizer, NFC, NFD, NFKC, NFKD, Precompiled, Prepend, Replace, Strip, StripAccents,
+ *                   Lowercase, Sequence
  *   pre_tokenizer   BertPreTokenizer, ByteLevel, Digits, Metaspace, Split, WhitespaceSplit, Sequence
  *   post_processor  TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel, Sequence
  *   decoder         ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, WordPiece, Sequence

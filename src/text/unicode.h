@@ -23,6 +23,7 @@ typedef enum mha__char_class {
     MHA__CHAR_NUMBER,      /* \p{N}, but missing in the tables of PCRE2 10.42 */
     MHA__CHAR_KEPT,        /* has no compatibility decomposition in the reference, unlike in utf8proc */
     MHA__CHAR_EXTENDING,   /* extends the grapheme cluster before it in the reference, unlike in utf8proc */
+    MHA__CHAR_COMBINING,   /* dropped by StripAccents */
     MHA__CHAR_CLASSES
 } mha__char_class;
 

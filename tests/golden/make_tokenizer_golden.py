@@ -200,6 +200,8 @@ def bpe_variants(models, unigram):
         **unigram, "normalizer": part("NFC"), "pre_tokenizer": metaspace("first", False),
         "decoder": parts("decoders", part("ByteFallback"), part("Fuse"), metaspace("first", False)),
         "model": {"type": "Unigram", "unk_id": 2, "vocab": pieces, "byte_fallback": True}}
+    out["unigram-accents"] = {**unigram, "normalizer": parts("normalizers", replace("``", '"'), part("NFKD"), part("StripAccents"),
+                                                             part("Lowercase"))}
     return out
 
 

@@ -45,6 +45,18 @@ static mha_status load_strip(mha_tokenizer *t, const mha__json_obj *json, void *
     return mha__edit_add(t, json, list, &edit, err);
 }
 
+static mha_status load_strip_accents(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
+{
+    const mha__edit edit = {.run = mha__edit_drop, .rewrites = true, .dropped = MHA__CHAR_COMBINING};
+    return mha__edit_add(t, json, list, &edit, err);
+}
+
+static mha_status load_lowercase(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
+{
+    const mha__edit edit = {.run = mha__edit_bert, .rewrites = true, .bert.lowercase = true};
+    return mha__edit_add(t, json, list, &edit, err);
+}
+
 static mha_status load_charsmap(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
 {
     const char *text;
@@ -66,6 +78,8 @@ static const mha__kind kinds[] = {
     {"Prepend", load_prepend},
     {"Replace", load_replace},
     {"Strip", load_strip},
+    {"StripAccents", load_strip_accents},
+    {"Lowercase", load_lowercase},
     {"Precompiled", load_charsmap},
     {NULL, NULL},
 };

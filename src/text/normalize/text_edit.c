@@ -72,6 +72,16 @@ mha_status mha__edit_strip(const mha__edit *edit, mha__pass *pass, const mha__sl
     return mha__pass_copy(pass, in, begin, end);
 }
 
+/* StripAccents: drops the characters of a class. */
+mha_status mha__edit_drop(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base)
+{
+    (void)base;
+    for (size_t at = 0, length; at < in->n; at += length)
+        if (!mha__char_is(edit->dropped, mha__slice_next(in, at, &length)))
+            MHA__TRY(mha__pass_copy(pass, in, at, at + length));
+    return MHA_OK;
+}
+
 /* ByteLevel: replaces each byte by a printable character. */
 mha_status mha__edit_bytes(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base)
 {

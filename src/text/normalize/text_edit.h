@@ -31,6 +31,7 @@ struct mha__edit {
         struct {
             bool clean_text, chinese, strip_accents, lowercase;
         } bert;
+        mha__char_class dropped;
         struct {
             bool compatible, compose;
         } form; /* NFC, NFD, NFKC, NFKD */
@@ -68,6 +69,7 @@ mha_status mha__edits_run(const mha__edit_list *list, mha__pass *pass, mha__alig
 
 /* The implementations of mha__edit.run. Each function reads the settings of the same name. */
 mha_status mha__edit_bert(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
+mha_status mha__edit_drop(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
 mha_status mha__edit_form(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
 mha_status mha__edit_charsmap(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
 mha_status mha__edit_strip(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base);
