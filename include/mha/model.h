@@ -2,7 +2,7 @@
  *
  * A folder contains config.json, tokenizer.json, and model.safetensors or its shards with their index, in the format of
  * transformers 4.x and 5.x. Supported families:
- *     encoders  bert, roberta, xlm-roberta, mpnet, distilbert, nomic_bert, modernbert, with their MLM heads
+ *     encoders  bert, roberta, xlm-roberta, mpnet, distilbert, electra, albert, nomic_bert, modernbert, with MLM heads
  *     decoders  gpt2, opt, bloom, gpt_neox, phi, cohere, llama (1 to 3), mistral, qwen2, qwen3, gemma, gemma2,
  *               gemma3_text, phi3, olmo2, granite, smollm3
  * Other families return an error that names them. Weights are used in place from the mapped

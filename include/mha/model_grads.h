@@ -129,7 +129,7 @@ typedef struct mha_model_gradient {
     const float *pooled;      /* [B, E] */
     const float *logits;      /* [B, L, vocab] */
     float *gates;             /* [layers, B, H] written: gradients of gates (1 if not given); 0 for missing heads */
-    float *embeddings;        /* [B, L, E] written: gradients of each token's word embedding */
+    float *embeddings;        /* [B, L, E] written: gradients of each token's word embedding (E: width of the table) */
     /* Called on the calling thread after each layer, from the last layer to the first; its data are valid during the
      * call only. Non-zero stops the backward pass with MHA_ERR_CANCELLED. */
     int (*on_context)(void *user, const mha_model_context_gradient *g);

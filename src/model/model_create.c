@@ -55,7 +55,7 @@ static mha_status draw(creation *n, const mha__config *c, mha__role role, bool b
     if (residual && (role == MHA__ATTN_OUT || role == MHA__DOWN)) range /= sqrt(2 * (double)c->layers);
     MHA__TRY(mha_rng_normal(&n->rng, 0, range, t->data, elements, err));
     if (role == MHA__WORDS && c->padding >= 0)
-        memset((float *)t->data + c->padding * c->hidden, 0, (size_t)c->hidden * sizeof(float));
+        memset((float *)t->data + c->padding * c->embed_width, 0, (size_t)c->embed_width * sizeof(float));
     return MHA_OK;
 }
 

@@ -150,7 +150,8 @@ void mha_model_free(mha_model *model)
 {
     if (!model) return;
     for (int64_t i = 0; model->block && i < model->config.layers; i++)
-        mha_block_free(model->block[i]);
+        if (mha__config_owner(&model->config, i) == i) mha_block_free(model->block[i]);
+    mha_linear_free(model->embed_map);
     mha__free(model->ctx, model->block);
     mha__free(model->ctx, model->heads_per_layer);
     mha__free(model->ctx, model->attention_per_layer);

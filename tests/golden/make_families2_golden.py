@@ -31,6 +31,9 @@ FAMILIES = {
     "mpnet": tr.MPNetConfig(**{**ENCODER, "pad_token_id": 1, "bos_token_id": 0, "max_position_embeddings": 66}, hidden_act="silu",
                             relative_attention_num_buckets=40),
     "distilbert": tr.DistilBertConfig(vocab_size=64, dim=32, hidden_dim=40, n_layers=2, n_heads=4, max_position_embeddings=64, activation="relu"),
+    "electra": tr.ElectraConfig(**ENCODER, embedding_size=24, type_vocab_size=2, hidden_act="relu"),
+    "albert": tr.AlbertConfig(**{**ENCODER, "num_hidden_layers": 4}, embedding_size=20, num_hidden_groups=2, type_vocab_size=2,
+                              hidden_act="gelu"),
     "nomic-bert": tr.NomicBertConfig(**ENCODER, type_vocab_size=2, hidden_act="gelu", rope_parameters={**ROPE, "rope_theta": 500.0}),
     "modernbert": tr.ModernBertConfig(**{**ENCODER, "num_hidden_layers": 4}, global_attn_every_n_layers=2, local_attention=10,
                                       cls_token_id=1, sep_token_id=2),
@@ -61,7 +64,7 @@ FAMILIES = {
 
 
 def is_encoder(config):
-    return config.model_type in ("roberta", "xlm-roberta", "mpnet", "distilbert", "nomic_bert", "modernbert")
+    return config.model_type in ("roberta", "xlm-roberta", "mpnet", "distilbert", "electra", "albert", "nomic_bert", "modernbert")
 
 
 def draw(config, seed):

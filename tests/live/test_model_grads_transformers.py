@@ -10,7 +10,7 @@ from hugging_face import disturbed, torch  # imported first: skips the test if P
 import numpy as np
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
-from transformers import Gemma2Config, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import AlbertConfig, ElectraConfig, Gemma2Config, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 import mha
 
@@ -30,11 +30,19 @@ FAMILIES = {
 }
 
 
+NARROW = {k: v for k, v in SMALL.items() if k != "num_hidden_layers"}
+ENCODERS = {
+    "electra": ElectraConfig(**NARROW, num_hidden_layers=2, embedding_size=20),
+    "albert": AlbertConfig(**NARROW, num_hidden_layers=5, num_hidden_groups=2, embedding_size=24),
+}
+
+
 def make(config, folder):
     """Writes a checkpoint with random weights, including biases and norm weights. The folder must contain a tokenizer, although the tests
     do not use it."""
     torch.manual_seed(5)
-    model = disturbed(AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval())
+    kind = AutoModelForMaskedLM if config.model_type in ENCODERS else AutoModelForCausalLM
+    model = disturbed(kind.from_config(config, attn_implementation="eager").eval())
     model.save_pretrained(folder)
     (Path(folder) / "tokenizer.json").write_bytes((TINY / "gpt2-tiny/tokenizer.json").read_bytes())
     return model
@@ -100,6 +108,19 @@ class AgainstTransformers(unittest.TestCase):
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
                 self.compare(folder, make(config, folder))
 
+    def test_logits_and_gradients_of_encoders(self):
+        for name, config in ENCODERS.items():
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                theirs, ours = make(config, folder), mha.Model(folder)
+                ids = np.random.default_rng(6).integers(3, 97, (2, 21))
+                with torch.no_grad():
+                    want = theirs(torch.tensor(ids)).logits.numpy()
+                self.assertLess(np.abs(ours.forward(ids).logits - want).max(), 5e-5)
+                self.compare(folder, theirs, True)
+                logits, stored, ours = self.saved(Path(folder))
+                self.assertTrue(np.array_equal(logits, stored))
+                self.assertLess(np.abs(ours - stored).max(), 1e-4)
+
     def test_gradients_of_an_encoder(self):
         folder = TINY / "bert-mlm-tiny"
         self.compare(folder, AutoModelForMaskedLM.from_pretrained(folder, attn_implementation="eager").eval(), True)
@@ -125,8 +146,8 @@ class AgainstTransformers(unittest.TestCase):
                 self.assertLess(np.abs(mha.Model(folder).forward(ids).logits - want).max(), 1e-4)
 
     def saved(self, folder, **options):
-        """Saves a model with mha and loads the folder in transformers. All weights must be found."""
-        encoder = json.loads((folder / "config.json").read_text())["model_type"] == "bert"
+        """Saves a model with mha and loads the folder in transformers, which must find all weights."""
+        encoder = json.loads((folder / "config.json").read_text())["model_type"] in ("bert", *ENCODERS)
         kind = AutoModelForMaskedLM if encoder else AutoModelForCausalLM
         with tempfile.TemporaryDirectory() as out:
             mha.Model(folder).save(Path(out) / "new", **options)

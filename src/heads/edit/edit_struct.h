@@ -37,8 +37,8 @@ mha_status mha__edit_finish(mha_model_edit *edit, mha_status status, mha_model_e
 mha_status mha__edit_new_tensor(mha_model_edit *edit, const char *name, int rank, const int64_t *shape, float **data,
                                 mha_error *err);
 
-/* Returns an error for a model whose norms cover all heads of a layer, since its heads cannot be removed or
- * regrouped. */
+/* Returns an error for a model whose heads cannot be removed or regrouped: its norms cover all heads of a layer, or its
+ * layers share their tensors. */
 mha_status mha__edit_check_norms(const mha_model *model, mha_error *err);
 /* Checks for both pruning and regrouping. In this order, they reject: a `compatible` result if config.json has `key`,
  * which only this project supports (NULL = no such key); a layer that selects heads for each text; a model without

@@ -94,8 +94,9 @@ mha_status mha__importance_loss(mha__importance_job *s, mha_error *err)
     double loss = 0;
     mha__identity_begin(s);
     MHA__TRY((s->options.loss == MHA_LOSS_PAIRS ? pairs_loss : tokens_loss)(s, &loss, err));
-    if (s->rule->parameters) MHA__TRY(mha__identity_weights(s, err));
-    mha__identity_end(s, s->rule->parameters ? MHA__FORMS : MHA__FORM_OUT);
+    const bool weights = s->rule->parameters && !mha__identity_shared(s);
+    if (weights) MHA__TRY(mha__identity_weights(s, err));
+    mha__identity_end(s, weights ? MHA__FORMS : MHA__FORM_OUT);
     mha__fixed_add(s->loss, loss);
     return MHA_OK;
 }

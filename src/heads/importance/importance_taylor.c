@@ -111,6 +111,11 @@ static mha_status add_layer(mha__importance_job *s, int64_t layer, mha_error *er
     return status;
 }
 
+bool mha__identity_shared(const mha__importance_job *s)
+{
+    return mha__config_shares(&s->model->config);
+}
+
 mha_status mha__identity_weights(mha__importance_job *s, mha_error *err)
 {
     for (int64_t layer = 0; layer < s->info->layers; layer++)

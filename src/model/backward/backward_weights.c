@@ -49,7 +49,9 @@ mha_status mha__grads_pack(mha_model_grads *g, mha_error *err)
         mha__weights weights = g->model->outer; /* a copy that has its own list of converted tensors */
         weights.converted_count = 0;
         const mha__role role = (mha__role)(n % MHA__ROLES);
-        const mha_status status = is_dense(role) ? pack(g, role, n / MHA__ROLES, &weights, err) : MHA_OK;
+        const int64_t layer = n / MHA__ROLES;
+        const bool packs = is_dense(role) && mha__config_owner(&g->model->config, layer) == layer;
+        const mha_status status = packs ? pack(g, role, layer, &weights, err) : MHA_OK;
         mha__weights_release(&weights);
         if (status != MHA_OK) return status;
     }

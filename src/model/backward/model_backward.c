@@ -55,7 +55,7 @@ static mha_status find_slots(const mha_model_grads *g, int64_t layer, mha__weigh
                             {MHA__DOWN, &s->down, true}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         *places[i].slot = mha__grads_slot(g, places[i].role, layer);
-        if (g->packed) places[i].slot->packed = g->packed[layer * MHA__ROLES + places[i].role];
+        if (g->packed) places[i].slot->packed = mha__grads_packed(g, places[i].role, layer);
         if (places[i].dense && !g->packed)
             MHA__TRY(mha__grads_weight(weights, places[i].role, layer, places[i].slot, err));
     }
@@ -146,29 +146,47 @@ static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_
 
 /* ---- final norm and embeddings ---- */
 
-static mha_status outer_norm_back(const mha_model_grads *g, mha__role role, const mha_norm *norm, const float *x,
-                                  mha_error *err)
+static mha_status outer_norm_back(const mha_model_grads *g, mha__role role, const mha_norm *norm, int64_t width,
+                                  const float *x, float *dx, mha_error *err)
 {
     const mha__grad_slot slot = mha__grads_slot(g, role, -1);
     const mha_norm_gradient gradient = {.size = sizeof gradient,
                                         .rows = g->batch.in.batch * g->batch.in.length,
-                                        .width = g->model->config.hidden,
+                                        .width = width,
                                         .x = x,
-                                        .dy = g->saved.dx,
-                                        .dx = g->saved.dx,
+                                        .dy = dx,
+                                        .dx = dx,
                                         .dweight = slot.dweight,
                                         .dbias = slot.dbias};
     return mha_norm_backward(g->ctx, norm, &gradient, err);
 }
 
-/* Sets the rows of padding tokens in saved.dx to zero. Like padding_idx of nn.Embedding, the padding id gets no
+/* Backpropagates saved.dx through the linear map from embeddings to hidden states. */
+static mha_status embed_map_back(const mha_model_grads *g, mha_error *err)
+{
+    const mha__config *c = &g->model->config;
+    mha__weights weights = g->model->outer; /* a copy with its own list of converted tensors */
+    mha__linear_grad grad = {.slot = mha__grads_slot(g, MHA__EMBED_MAP, -1),
+                             .rows = g->batch.in.batch * g->batch.in.length,
+                             .in = c->embed_width,
+                             .out = c->hidden,
+                             .x = g->saved.embedded,
+                             .dy = g->saved.dx,
+                             .dx = g->saved.dembedded};
+    weights.converted_count = 0;
+    mha_status status = mha__grads_weight(&weights, MHA__EMBED_MAP, -1, &grad.slot, err);
+    if (status == MHA_OK) status = mha__linear_backward(g->ctx, &grad, err);
+    mha__weights_release(&weights);
+    return status;
+}
+
+/* Sets the rows of padding tokens in dx to zero. Like padding_idx of nn.Embedding, the padding id gets no
  * gradient for its word embedding, nor for its position if positions start after the padding id. */
-static void clear_padding(const mha_model_grads *g, int64_t rows)
+static void clear_padding(const mha_model_grads *g, int64_t rows, float *dx)
 {
     const mha__config *c = &g->model->config;
     for (int64_t r = 0; r < rows; r++)
-        if (g->batch.in.ids[r] == c->padding)
-            memset(g->saved.dx + r * c->hidden, 0, (size_t)c->hidden * sizeof *g->saved.dx);
+        if (g->batch.in.ids[r] == c->padding) memset(dx + r * c->embed_width, 0, (size_t)c->embed_width * sizeof *dx);
 }
 
 static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_error *err)
@@ -176,25 +194,27 @@ static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_e
     const mha_model *m = g->model;
     const mha__batch *b = &g->batch;
     const mha__config *c = &m->config;
-    const int64_t rows = b->in.batch * b->in.length, width = c->hidden;
-    float *dx = g->saved.dx, *const words = mha__grads_slot(g, MHA__WORDS, -1).dweight;
+    const int64_t rows = b->in.batch * b->in.length, width = c->embed_width;
+    float *dx = m->embed_map ? g->saved.dembedded : g->saved.dx;
+    float *const words = mha__grads_slot(g, MHA__WORDS, -1).dweight;
     float *const types = mha__grads_slot(g, MHA__TYPES, -1).dweight;
     float *const positions = mha__grads_slot(g, MHA__POSITIONS, -1).dweight;
     const mha__drop drop = mha__grads_drop(g, 0, MHA__DROP_EMBEDDINGS);
     const float scale = c->embed_scale;
+    if (m->embed_map) MHA__TRY(embed_map_back(g, err));
     mha__drop_rows(g->ctx, &drop, &b->layer, width, dx);
-    if (g->saved.sum) MHA__TRY(outer_norm_back(g, MHA__EMBED_NORM, &m->embed_norm, g->saved.sum, err));
+    if (g->saved.sum) MHA__TRY(outer_norm_back(g, MHA__EMBED_NORM, &m->embed_norm, width, g->saved.sum, dx, err));
     for (int64_t i = 0; scale != 1 && i < rows * width; i++)
         dx[i] *= scale;
     if (dembeddings) memcpy(dembeddings, dx, (size_t)(rows * width) * sizeof *dx);
     if (types)
         MHA__TRY(mha_embedding_backward("type_ids", types, c->type_vocab, width,
                                         b->in.type_ids ? b->in.type_ids : b->zeros, rows, dx, err));
-    if (c->family->position_rule == MHA__POSITIONS_AFTER_PAD) clear_padding(g, rows);
+    if (c->family->position_rule == MHA__POSITIONS_AFTER_PAD) clear_padding(g, rows, dx);
     if (positions)
         MHA__TRY(mha_embedding_backward("positions", positions, c->position_rows, width, b->positions, rows, dx, err));
     if (!words) return MHA_OK;
-    clear_padding(g, rows);
+    clear_padding(g, rows, dx);
     return mha_embedding_backward("ids", words, c->vocab, width, b->in.ids, rows, dx, err);
 }
 
@@ -225,7 +245,8 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
     if (wanted->taylor && !row_taylor) return mha__no_memory(err, taylor, "row_taylor");
     if (wanted->gates) memset(wanted->gates, 0, gates);
     mha_status status = MHA_OK;
-    if (m->final_norm.weight) status = outer_norm_back(g, MHA__FINAL_NORM, &m->final_norm, g->saved.x, err);
+    if (m->final_norm.weight)
+        status = outer_norm_back(g, MHA__FINAL_NORM, &m->final_norm, c->hidden, g->saved.x, g->saved.dx, err);
     if (status == MHA_OK) status = layers_back(g, wanted, row_taylor, ends, err);
     mha__free(g->ctx, row_taylor);
     return status == MHA_OK && !ends ? embed_back(g, wanted->embeddings, err) : status;

@@ -39,7 +39,7 @@ static void walk(mha_model_grads *g)
 
 mha__grad_slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t layer)
 {
-    const int64_t *number = numbers_of(g, role, layer);
+    const int64_t *number = numbers_of(g, role, mha__config_owner(&g->model->config, layer));
     mha__grad_slot slot = {.dtype = g->model->outer.packed,
                            .transposed = g->model->config.family->parts[role].kind == MHA__PART_CONV1D};
     if (mha__grads_parameters(g) && number[0] >= 0) slot.dweight = g->list[number[0]].data;

@@ -9,7 +9,9 @@
 
 /* Arrays of one forward call and its backward pass; rows are [B L]. */
 typedef struct mha__saved_activations {
-    float *sum;              /* [rows, E] embeddings before their norm; NULL if the model has no such norm */
+    float *sum;              /* [rows, W] embeddings before their norm; NULL if the model has no such norm */
+    float *embedded;         /* [rows, W] input of the linear map from embeddings to hidden states; NULL without it */
+    float *dembedded;        /* [rows, W] gradient of `embedded`; NULL without that map. W is the embeddings' width */
     float *x, *last;         /* [rows, E] x: output of the last layer; last: output of the final norm, or x without a
                               * final norm */
     mha__block_trace *trace; /* [layers]; with recompute, all traces overlap, except x */
@@ -56,6 +58,12 @@ mha__grad_slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t
 /* Fetches the weight of a matrix for the backward pass (mha__weights_again). */
 mha_status mha__grads_weight(mha__weights *weights, mha__role role, int64_t layer, mha__grad_slot *slot,
                              mha_error *err);
+
+/* Returns the matrix of a role that was packed for the backward pass; `packed` must not be NULL. */
+static inline mha_linear *mha__grads_packed(const mha_model_grads *g, mha__role role, int64_t layer)
+{
+    return g->packed[mha__config_owner(&g->model->config, layer) * MHA__ROLES + role];
+}
 
 /* Returns true if parameters get gradients. */
 static inline bool mha__grads_parameters(const mha_model_grads *g)

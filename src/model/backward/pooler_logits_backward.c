@@ -19,10 +19,11 @@ typedef struct chunk {
     const mha_model_grads *g;
     int64_t rows;
     float *x;       /* [rows, E] last hidden states */
-    float *plain;   /* [rows, E] BERT: output of dense before its activation */
-    float *dense;   /* [rows, E] BERT: output of dense after its activation */
-    float *input;   /* [rows, E] input of the output matrix: x, or the norm of `dense` */
-    float *dinput;  /* [rows, E] gradient of `input` */
+    float *plain;   /* [rows, W] BERT: output of dense before its activation */
+    float *dense;   /* [rows, W] BERT: output of dense after its activation; later [rows, E] the gradient of x */
+    float *input;   /* [rows, W] input of the output matrix: x, or the norm of `dense`; W is the width of the
+                     * embeddings, at most E */
+    float *dinput;  /* [rows, W] gradient of `input` */
     float *logits;  /* [rows, V] logits of the model */
     float *dlogits; /* [rows, V] the same array as `logits` unless a cap or a teacher reads the logits again */
     float *teacher_x, *teacher_room; /* [rows, E of the teacher] selected states, and scratch */
@@ -58,12 +59,11 @@ static void lay_out(mha__arena *arena, const mha_model *m, const mha__teaching *
 
 /* ---- processing of one chunk ---- */
 
-/* Backpropagates through y = x W^T + b, where the input of W has the width of the model. */
-static mha_status dense_back(const mha_model_grads *g, const mha__grad_slot *slot, int64_t rows, int64_t out,
-                             const float *x, const float *dy, float *dx, mha_error *err)
+/* Backpropagates through y = x W^T + b. */
+static mha_status dense_back(const mha_model_grads *g, const mha__grad_slot *slot, int64_t rows, int64_t in,
+                             int64_t out, const float *x, const float *dy, float *dx, mha_error *err)
 {
-    const mha__linear_grad grad = {
-        .slot = *slot, .rows = rows, .in = g->model->config.hidden, .out = out, .x = x, .dy = dy, .dx = dx};
+    const mha__linear_grad grad = {.slot = *slot, .rows = rows, .in = in, .out = out, .x = x, .dy = dy, .dx = dx};
     return mha__linear_backward(g->ctx, &grad, err);
 }
 
@@ -78,9 +78,10 @@ static mha_status gather(const chunk *c, const int64_t *rows, mha_error *err)
     if (!m->lm_dense) return MHA_OK;
     mha__linear_run(m->lm_dense,
                     &(mha__linear_call){.x = c->x, .rows = c->rows, .y = c->plain, .linear = true, .left = c->left});
-    memcpy(c->dense, c->plain, (size_t)c->rows * bytes);
-    MHA__TRY(mha_activation_forward(c->g->ctx, m->config.head_activation, c->rows, width, c->dense, err));
-    return mha_norm_forward(c->g->ctx, &m->lm_norm, c->rows, width, c->dense, NULL, c->input, err);
+    const int64_t narrow = m->config.embed_width;
+    memcpy(c->dense, c->plain, (size_t)(c->rows * narrow) * sizeof *c->dense);
+    MHA__TRY(mha_activation_forward(c->g->ctx, m->config.head_activation, c->rows, narrow, c->dense, err));
+    return mha_norm_forward(c->g->ctx, &m->lm_norm, c->rows, narrow, c->dense, NULL, c->input, err);
 }
 
 /* Computes dlogits of the cross entropy, and adds the loss; without labels, sets dlogits to zeros. */
@@ -144,7 +145,7 @@ static mha_status find_dlogits(const chunk *c, const mha__head_job *job, int64_t
 static mha_status transform_back(const chunk *c, mha_error *err)
 {
     const mha_model *m = c->g->model;
-    const int64_t width = m->config.hidden;
+    const int64_t width = m->config.embed_width;
     const mha__grad_slot norm = mha__grads_slot(c->g, MHA__LM_NORM, -1);
     const mha_norm_gradient gradient = {.size = sizeof gradient,
                                         .rows = c->rows,
@@ -157,7 +158,7 @@ static mha_status transform_back(const chunk *c, mha_error *err)
     MHA__TRY(mha_norm_backward(c->g->ctx, &m->lm_norm, &gradient, err));
     MHA__TRY(mha_activation_backward(c->g->ctx, m->config.head_activation, c->rows, width, c->plain, c->dinput,
                                      c->dinput, err));
-    return dense_back(c->g, &c->first, c->rows, width, c->x, c->dinput, c->dense, err);
+    return dense_back(c->g, &c->first, c->rows, m->config.hidden, width, c->x, c->dinput, c->dense, err);
 }
 
 static void scatter(const mha_model_grads *g, const int64_t *rows, int64_t count, const float *dx)
@@ -173,7 +174,8 @@ static mha_status run_chunk(const chunk *c, const mha__head_job *job, int64_t fi
     MHA__TRY(gather(c, job->rows + first, err));
     MHA__TRY(find_dlogits(c, job, first, loss, err));
     if (job->loss_only) return MHA_OK;
-    MHA__TRY(dense_back(c->g, &c->head, c->rows, c->g->model->config.vocab, c->input, c->dlogits, c->dinput, err));
+    const mha__config *of = &c->g->model->config;
+    MHA__TRY(dense_back(c->g, &c->head, c->rows, of->embed_width, of->vocab, c->input, c->dlogits, c->dinput, err));
     if (c->plain) MHA__TRY(transform_back(c, err));
     scatter(c->g, job->rows + first, c->rows, c->plain ? c->dense : c->dinput);
     return MHA_OK;
@@ -231,7 +233,7 @@ static mha_status pooler_back(mha_model_grads *g, const mha__grad_slot *slot, co
     MHA__TRY(mha__head_pool(g->model, &g->batch, g->saved.last, first, dplain, err));
     for (int64_t i = 0; i < batch * width; i++)
         dplain[i] = dpooled[i] * (1 - dplain[i] * dplain[i]);
-    MHA__TRY(dense_back(g, slot, batch, width, first, dplain, dfirst, err));
+    MHA__TRY(dense_back(g, slot, batch, width, width, first, dplain, dfirst, err));
     for (int64_t b = 0; b < batch; b++)
         for (int64_t i = 0; i < width; i++)
             g->saved.dx[mha__batch_first(&g->batch, b) * width + i] += dfirst[b * width + i];

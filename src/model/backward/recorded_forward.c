@@ -103,7 +103,10 @@ static void lay_out(mha__arena *arena, mha_model_grads *g, size_t space_bytes)
     const size_t rows = (size_t)(g->batch.in.batch * g->batch.in.length);
     const size_t width = (size_t)m->config.hidden * sizeof *k->x;
     mha__batch_lay_out(arena, m, &g->batch);
-    k->sum = m->embed_norm.weight ? mha__take(arena, rows, width) : NULL;
+    const size_t narrow = (size_t)m->config.embed_width * sizeof *k->x;
+    k->sum = m->embed_norm.weight ? mha__take(arena, rows, narrow) : NULL;
+    k->embedded = m->embed_map ? mha__take(arena, rows, narrow) : NULL;
+    k->dembedded = m->embed_map ? mha__take(arena, rows, narrow) : NULL;
     k->x = mha__take(arena, rows, width);
     k->last = m->final_norm.weight ? mha__take(arena, rows, width) : k->x;
     k->dx = mha__take(arena, rows, width);
@@ -165,16 +168,27 @@ static mha_status check_output(const mha_model *m, const mha_model_output *out, 
     return mha__head_check(m, out->pooled != NULL, out->logits || out->last_logits, err);
 }
 
+/* Computes the input of the first layer. */
+static mha_status enter(mha_model_grads *g, mha_error *err)
+{
+    const mha_model *m = g->model;
+    const mha__saved_activations *k = &g->saved;
+    const mha__drop drop = mha__grads_drop(g, 0, MHA__DROP_EMBEDDINGS);
+    const int64_t rows = g->batch.in.batch * g->batch.in.length, width = m->config.embed_width;
+    float *x = m->embed_map ? k->embedded : k->x;
+    MHA__TRY(mha__batch_fill(m, &g->batch, err));
+    MHA__TRY(mha__batch_embed(m, &g->batch, k->sum ? k->sum : x, err));
+    if (k->sum) MHA__TRY(mha_norm_forward(m->ctx, &m->embed_norm, rows, width, k->sum, NULL, x, err));
+    mha__drop_rows(m->ctx, &drop, &g->batch.layer, width, x);
+    return m->embed_map ? mha_linear_forward(m->embed_map, x, rows, k->x, err) : MHA_OK;
+}
+
 static mha_status run(mha_model_grads *g, mha_error *err)
 {
     const mha_model *m = g->model;
-    mha__saved_activations *k = &g->saved;
-    const mha__drop drop = mha__grads_drop(g, 0, MHA__DROP_EMBEDDINGS);
+    const mha__saved_activations *k = &g->saved;
     const int64_t rows = g->batch.in.batch * g->batch.in.length, width = m->config.hidden;
-    MHA__TRY(mha__batch_fill(m, &g->batch, err));
-    MHA__TRY(mha__batch_embed(m, &g->batch, k->sum ? k->sum : k->x, err));
-    if (k->sum) MHA__TRY(mha_norm_forward(m->ctx, &m->embed_norm, rows, width, k->sum, NULL, k->x, err));
-    mha__drop_rows(m->ctx, &drop, &g->batch.layer, width, k->x);
+    MHA__TRY(enter(g, err));
     for (int64_t layer = 0; layer < m->config.layers; layer++) {
         mha__block_call call;
         MHA__TRY(mha__grads_call(g, layer, NULL, &call, err));

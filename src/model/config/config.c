@@ -159,6 +159,23 @@ static mha_status derive_positions(const mha__json_obj *root, mha__config *c, mh
     return MHA_OK;
 }
 
+/* Checks the width of the embeddings, and whether the model maps them to the hidden states. */
+static mha_status derive_embeddings(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    const bool maps = c->family->parts[MHA__EMBED_MAP].kind != MHA__PART_ABSENT;
+    if (!c->embed_width) c->embed_width = c->hidden;
+    c->embed_mapped = maps && (c->family->always_mapped || c->embed_width != c->hidden);
+    if (!maps && c->embed_width != c->hidden)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: word_embed_proj_dim must be hidden_size = %lld (got %lld)",
+                         root->file, (long long)c->hidden, (long long)c->embed_width);
+    if (c->embed_width > c->hidden)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: embedding_size must be at most hidden_size = %lld (got %lld)",
+                         root->file, (long long)c->hidden, (long long)c->embed_width);
+    if (c->group_layers <= 1) return MHA_OK;
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: inner_group_num must be 1 (got %lld)", root->file,
+                     (long long)c->group_layers);
+}
+
 static mha_status derive_scales(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
     const double embed = c->embed_multiplier != 0 ? c->embed_multiplier : 1;
@@ -176,6 +193,11 @@ static mha_status check_heads(const mha__json_obj *root, const mha__config *c, m
 {
     const mha__family *f = c->family;
     const bool per_head = f->parts[MHA__QKV].per_head;
+    static const char *const per_layer[] = {"mha.heads", "mha.kv_heads", "mha.attention", "mha.feed_forward"};
+    for (size_t n = 0; mha__config_shares(c) && n < sizeof per_layer / sizeof *per_layer; n++)
+        if (mha__json_has(root, per_layer[n]))
+            return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s must be absent, since layers of %s share their tensors",
+                             root->file, per_layer[n], f->name);
     for (int64_t l = 0; l < c->layers; l++) {
         const bool shared = c->layer_k_heads[l] != c->layer_heads[l] || c->layer_v_heads[l] != c->layer_heads[l];
         if (per_head && shared)
@@ -214,9 +236,7 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
     c->final_normed = c->pre_norm && !c->no_final_norm;
     if (c->family->exact_head) c->head_activation = MHA_ACT_GELU;
     if (!c->head_activation) c->head_activation = c->activation;
-    if (c->embed_width && c->embed_width != c->hidden)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: word_embed_proj_dim must be hidden_size = %lld (got %lld)",
-                         root->file, (long long)c->hidden, (long long)c->embed_width);
+    MHA__TRY(derive_embeddings(root, c, err));
     if (c->buckets && c->buckets < MHA__RELATIVE_BUCKETS)
         return mha__fail(err, MHA_ERR_FORMAT, "%s: relative_attention_num_buckets must be at least %d (got %lld)",
                          root->file, MHA__RELATIVE_BUCKETS, (long long)c->buckets);
@@ -229,6 +249,25 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
     MHA__TRY(mha__config_windows(root, c, err));
     MHA__TRY(mha__config_attention(root, c, err));
     return mha__config_rope(root, c, err);
+}
+
+int64_t mha__config_tensors(const mha__config *c, int64_t layer)
+{
+    if (!c->layer_groups) return layer;
+    return (int64_t)((double)layer / ((double)c->layers / (double)c->layer_groups)); /* as in transformers */
+}
+
+bool mha__config_shares(const mha__config *c)
+{
+    return c->layer_groups > 0 && c->layer_groups < c->layers;
+}
+
+int64_t mha__config_owner(const mha__config *c, int64_t layer)
+{
+    int64_t first = layer;
+    while (c->layer_groups && first > 0 && mha__config_tensors(c, first - 1) == mha__config_tensors(c, layer))
+        first--;
+    return first;
 }
 
 mha__layer_widths mha__config_widths(const mha__config *c, int64_t layer)

@@ -41,7 +41,11 @@ typedef struct mha__layer_attention {
 typedef struct mha__config {
     const struct mha__family *family;
     int64_t vocab, max_positions, type_vocab;
-    int64_t embed_width;   /* width of the word embeddings, if the family has a key for it; 0 = hidden */
+    int64_t embed_width;   /* width of the embeddings, and of the input of the output matrix: hidden, or less in
+                            * families with a linear map from embeddings to hidden states */
+    bool embed_mapped;     /* the model has that linear map */
+    int64_t layer_groups;  /* ALBERT: groups of consecutive layers that share their tensors; 0 = none */
+    int64_t group_layers;  /* ALBERT: layers in a group's tensors; 1 is the only supported value */
     int64_t buckets;       /* rows of the table of relative positions; 0 = none */
     int64_t position_rows; /* rows of the position table, >= max_positions */
     int64_t padding;       /* row of the word embeddings that gets no gradient from inputs (nn.Embedding's padding_idx);
@@ -118,6 +122,12 @@ typedef struct mha__layer_widths {
 } mha__layer_widths;
 
 mha__layer_widths mha__config_widths(const mha__config *config, int64_t layer);
+/* Returns the number that a layer's tensors have in their names: its own, or that of the group that shares them. */
+int64_t mha__config_tensors(const mha__config *config, int64_t layer);
+/* Returns the first layer with the same tensors: the layer itself, unless layers share tensors. */
+int64_t mha__config_owner(const mha__config *config, int64_t layer);
+/* Returns true if some layers share their tensors. */
+bool mha__config_shares(const mha__config *config);
 /* Returns the first layer that selects heads for each text; -1 if none does. */
 int64_t mha__config_choosing(const mha__config *config);
 /* Returns the number of heads in a layer that each text uses: all heads if the layer does not select heads. */

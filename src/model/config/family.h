@@ -11,7 +11,8 @@ typedef enum mha__role {
     MHA__POSITIONS,
     MHA__TYPES,
     MHA__EMBED_NORM,
-    MHA__RELATIVE, /* relative position biases, added to the scores */
+    MHA__EMBED_MAP, /* linear map from the embeddings to the hidden states */
+    MHA__RELATIVE,  /* relative position biases, added to the scores */
     MHA__POOLER,
     MHA__FINAL_NORM,
     MHA__LM_DENSE, /* BERT: dense layer and norm before the output matrix */
@@ -94,17 +95,19 @@ typedef struct mha__family {
     int common_count, key_count;
     const char *const (*aliases)[2]; /* pairs of a key in `keys` and its alternative name, ending with NULL; or NULL */
     const char *const *prefixes;     /* prefixes of tensor names, tried in this order, ending with NULL */
-    const char *layer;               /* prefix of layers: a tensor of layer n is called PREFIX LAYER n "." NAME */
-    const mha__part *parts;          /* [MHA__ROLES] */
+    const char *layer; /* prefix of layers: a tensor of layer n is called PREFIX LAYER n "." NAME; layers that share
+                        * tensors have the number of their group instead of n */
+    const mha__part *parts; /* [MHA__ROLES] */
     bool pre_norm, causal, rotary;
     bool head_keys;    /* config.json has num_key_value_heads and head_dim */
     bool normed;       /* default of qk_norm in "mha.attention": q and k are normalized per head */
     bool embed_scaled; /* embeddings are multiplied by sqrt(hidden) */
     bool parallel;     /* attention and feed-forward read the block's input; default of use_parallel_residual */
     bool alibi;
-    bool whole_norms; /* each norm of q and k covers all heads together */
-    bool exact_head;  /* the activation before the output matrix is GELU, regardless of hidden_act */
-    bool rope_list;   /* no_rope_layers lists the layers that rotate */
+    bool whole_norms;   /* each norm of q and k covers all heads together */
+    bool always_mapped; /* the map from embeddings to hidden states also exists if both have the same width */
+    bool exact_head;    /* the activation before the output matrix is GELU, regardless of hidden_act */
+    bool rope_list;     /* no_rope_layers lists the layers that rotate */
     mha__window_rule window_rule;
     mha__position_rule position_rule;
     /* Rotation. interleaved: pairs are adjacent. rotary_part: default of partial_rotary_factor, whose older name is

@@ -94,6 +94,86 @@ static const mha__part roberta_parts[MHA__ROLES] = {
     BERT_LAYER,
 };
 
+/* ---- ELECTRA and ALBERT: embeddings and output head with a width of their own ---- */
+
+/* Keys of both families; the tables of each follow, with their own defaults. */
+static const mha__config_key narrow_keys[] = {
+    {"vocab_size", MHA__KEY_DIM, FIELD(vocab), 30522, MHA__DIM, NULL},
+    {"embedding_size", MHA__KEY_DIM, FIELD(embed_width), 128, MHA__DIM, NULL},
+    {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 512, MHA__DIM, NULL},
+    {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 0, MHA__DIM, NULL},
+    {"type_vocab_size", MHA__KEY_DIM, FIELD(type_vocab), 2, MHA__DIM, NULL},
+    {"layer_norm_eps", MHA__KEY_POSITIVE, FIELD(eps), 1e-12, 0, NULL},
+    {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
+    {"position_embedding_type", MHA__KEY_ONLY_TEXT, 0, 0, 0, "absolute"},
+    {"is_decoder", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
+    {"add_cross_attention", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
+    {"pruned_heads", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
+    NOT_QUANTIZED,
+};
+
+static const mha__config_key electra_keys[] = {
+    {"hidden_size", MHA__KEY_DIM, FIELD(hidden), 256, MHA__DIM, NULL},
+    {"num_hidden_layers", MHA__KEY_DIM, FIELD(layers), 12, MHA__LAYERS, NULL},
+    {"num_attention_heads", MHA__KEY_DIM, FIELD(heads), 4, MHA__HEADS, NULL},
+    {"intermediate_size", MHA__KEY_DIM, FIELD(intermediate), 1024, MHA__DIM, NULL},
+    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu"},
+};
+
+static const mha__config_key albert_keys[] = {
+    {"vocab_size", MHA__KEY_DIM, FIELD(vocab), 30000, MHA__DIM, NULL},
+    {"hidden_size", MHA__KEY_DIM, FIELD(hidden), 4096, MHA__DIM, NULL},
+    {"num_hidden_layers", MHA__KEY_DIM, FIELD(layers), 12, MHA__LAYERS, NULL},
+    {"num_hidden_groups", MHA__KEY_DIM, FIELD(layer_groups), 1, MHA__LAYERS, NULL},
+    {"inner_group_num", MHA__KEY_DIM, FIELD(group_layers), 1, MHA__DIM, NULL},
+    {"num_attention_heads", MHA__KEY_DIM, FIELD(heads), 64, MHA__HEADS, NULL},
+    {"intermediate_size", MHA__KEY_DIM, FIELD(intermediate), 16384, MHA__DIM, NULL},
+    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu_new"},
+};
+
+static const char *const electra_prefixes[] = {"", "electra.", NULL};
+static const char *const albert_prefixes[] = {"", "albert.", NULL};
+
+#define NARROW_EMBEDDINGS                                                                                       \
+    [MHA__WORDS] = {AS(TABLE, "embeddings.word_embeddings", FIELD(vocab), FIELD(embed_width))},                 \
+    [MHA__POSITIONS] = {AS(TABLE, "embeddings.position_embeddings", FIELD(position_rows), FIELD(embed_width))}, \
+    [MHA__TYPES] = {AS(TABLE, "embeddings.token_type_embeddings", FIELD(type_vocab), FIELD(embed_width))},      \
+    [MHA__EMBED_NORM] = {AS(NORM, "embeddings.LayerNorm", FIELD(embed_width), 0)}
+
+/* The head of ELECTRA's generator. The heads of discriminators are ignored: their models have hidden states only. */
+static const mha__part electra_parts[MHA__ROLES] = {
+    NARROW_EMBEDDINGS,
+    [MHA__EMBED_MAP] = {AS(LINEAR, "embeddings_project", FIELD(hidden), FIELD(embed_width)),
+                        .only_if = FIELD(embed_mapped)},
+    [MHA__LM_DENSE] = {AS(LINEAR, "/generator_predictions.dense", FIELD(embed_width), FIELD(hidden)), .optional = true},
+    [MHA__LM_NORM] = {AS(NORM, "/generator_predictions.LayerNorm", FIELD(embed_width), 0), .optional = true},
+    [MHA__LM_BIAS] = {AS(VECTOR, "/generator_lm_head.bias", FIELD(vocab), 0), .optional = true},
+    [MHA__LM_TIED_BIAS] = {AS(VECTOR, "/generator_lm_head.bias", FIELD(vocab), 0), .optional = true},
+    [MHA__LM_HEAD] = {AS(TABLE, "/generator_lm_head", FIELD(vocab), FIELD(embed_width)), .optional = true},
+    BERT_LAYER,
+};
+
+#define ALBERT(name) "albert_layers.0." name
+
+static const mha__part albert_parts[MHA__ROLES] = {
+    NARROW_EMBEDDINGS,
+    [MHA__EMBED_MAP] = {AS(LINEAR, "encoder.embedding_hidden_mapping_in", FIELD(hidden), FIELD(embed_width))},
+    [MHA__POOLER] = {AS(LINEAR, "pooler", FIELD(hidden), FIELD(hidden)), .optional = true},
+    [MHA__LM_DENSE] = {AS(LINEAR, "/predictions.dense", FIELD(embed_width), FIELD(hidden)), .optional = true},
+    [MHA__LM_NORM] = {AS(NORM, "/predictions.LayerNorm", FIELD(embed_width), 0), .optional = true},
+    [MHA__LM_BIAS] = {AS(VECTOR, "/predictions.decoder.bias", FIELD(vocab), 0), .optional = true},
+    [MHA__LM_TIED_BIAS] = {AS(VECTOR, "/predictions.bias", FIELD(vocab), 0), .optional = true},
+    [MHA__LM_HEAD] = {AS(TABLE, "/predictions.decoder", FIELD(vocab), FIELD(embed_width)), .optional = true},
+    [MHA__QUERY] = {AS(LINEAR, ALBERT("attention.query"), WIDTH(q), FIELD(hidden))},
+    [MHA__KEY] = {AS(LINEAR, ALBERT("attention.key"), WIDTH(k), FIELD(hidden))},
+    [MHA__VALUE] = {AS(LINEAR, ALBERT("attention.value"), WIDTH(v), FIELD(hidden))},
+    [MHA__ATTN_OUT] = {AS(LINEAR, ALBERT("attention.dense"), FIELD(hidden), WIDTH(q))},
+    [MHA__ATTN_NORM] = {AS(NORM, ALBERT("attention.LayerNorm"), FIELD(hidden), 0)},
+    [MHA__UP] = {AS(LINEAR, ALBERT("ffn"), FIELD(intermediate), FIELD(hidden))},
+    [MHA__DOWN] = {AS(LINEAR, ALBERT("ffn_output"), FIELD(hidden), FIELD(intermediate))},
+    [MHA__MLP_NORM] = {AS(NORM, ALBERT("full_layer_layer_norm"), FIELD(hidden), 0)},
+};
+
 /* ---- DistilBERT: BERT without token types and pooler ---- */
 
 static const mha__config_key distilbert_keys[] = {
@@ -189,6 +269,8 @@ static const mha__part mpnet_parts[MHA__ROLES] = {
     KEYS(roberta_keys), .prefixes = roberta_prefixes, .layer = "encoder.layer.", .parts = roberta_parts, \
                         .exact_head = true, .position_rule = MHA__POSITIONS_AFTER_PAD
 
+#define NARROW_LIKE .common = narrow_keys, .common_count = COUNT(narrow_keys)
+
 static const mha__family families[] = {
     {.name = "bert", KEYS(bert_keys), .prefixes = bert_prefixes, .layer = "encoder.layer.", .parts = bert_parts},
     {.name = "roberta", ROBERTA_LIKE},
@@ -206,6 +288,20 @@ static const mha__family families[] = {
      .prefixes = distilbert_prefixes,
      .layer = "transformer.layer.",
      .parts = distilbert_parts},
+    {.name = "electra",
+     NARROW_LIKE,
+     KEYS(electra_keys),
+     .prefixes = electra_prefixes,
+     .layer = "encoder.layer.",
+     .parts = electra_parts,
+     .exact_head = true},
+    {.name = "albert",
+     NARROW_LIKE,
+     KEYS(albert_keys),
+     .prefixes = albert_prefixes,
+     .layer = "encoder.albert_layer_groups.",
+     .parts = albert_parts,
+     .always_mapped = true},
 };
 
 const mha__family_list mha__families_bert = {families, COUNT(families)};

@@ -304,7 +304,7 @@ mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err
 /* Adds the embeddings in the order of transformers, so that the sums are bitwise identical to its sums. */
 mha_status mha__batch_embed(const mha_model *m, const mha__batch *p, float *x, mha_error *err)
 {
-    const int64_t rows = p->in.batch * p->in.length, width = m->config.hidden;
+    const int64_t rows = p->in.batch * p->in.length, width = m->config.embed_width;
     const int32_t *types = p->in.type_ids ? p->in.type_ids : p->zeros;
     const float scale = m->config.embed_scale;
     MHA__TRY(mha_embedding_forward("ids", m->words.weight, m->config.vocab, width, p->in.ids, rows, 0, x, err));

@@ -18,6 +18,7 @@ typedef struct pass {
     mha_model_output out;
     mha__taps taps;
     float *x;            /* [B L, E] the caller's last_hidden, or memory of the arena */
+    float *embedded;     /* [B L, width of the embeddings] if a linear map follows, else NULL */
     float *first;        /* [B, E] one row per sequence: the first for the pooler, or the last for logits */
     float *final;        /* [rows, E] input of the output matrix, if it is not x */
     void *block;         /* the blocks' workspace */
@@ -33,6 +34,7 @@ static void lay_out(mha__arena *arena, const mha_model *m, pass *p, size_t block
     const mha_model_input *in = &p->batch.in;
     const size_t batch = (size_t)in->batch, rows = batch * (size_t)in->length, width = (size_t)m->config.hidden;
     p->x = p->out.last_hidden ? p->out.last_hidden : mha__take(arena, rows, width * sizeof(float));
+    if (m->embed_map) p->embedded = mha__take(arena, rows, (size_t)m->config.embed_width * sizeof(float));
     mha__batch_lay_out(arena, m, &p->batch);
     mha__shard_lay_out(arena, &p->batch);
     if (m->lm_dense && (p->out.logits || p->out.last_logits)) p->final = mha__take(arena, rows, width * sizeof(float));
@@ -75,7 +77,7 @@ static mha_status block_bytes(const mha_model *m, pass *p, size_t *bytes, mha_er
 
 static mha_status logits(const mha_model *m, const pass *p, mha_error *err)
 {
-    const int64_t rows = p->batch.in.batch * p->batch.in.length, width = m->config.hidden;
+    const int64_t rows = p->batch.in.batch * p->batch.in.length, width = m->config.embed_width;
     const float *x = NULL;
     MHA__TRY(mha__head_input(m, rows, p->x, p->final, &x, err));
     if (p->out.logits) MHA__TRY(mha__head_logits(m, rows, x, p->out.logits, err));
@@ -92,8 +94,11 @@ static mha_status enter(const mha_model *m, const pass *p, mha_error *err)
         memmove(p->x, p->batch.in.hidden, (size_t)(rows * width) * sizeof *p->x);
         return MHA_OK;
     }
-    MHA__TRY(mha__batch_embed(m, &p->batch, p->x, err));
-    return m->embed_norm.weight ? mha_norm_forward(m->ctx, &m->embed_norm, rows, width, p->x, NULL, p->x, err) : MHA_OK;
+    float *x = m->embed_map ? p->embedded : p->x;
+    MHA__TRY(mha__batch_embed(m, &p->batch, x, err));
+    if (m->embed_norm.weight)
+        MHA__TRY(mha_norm_forward(m->ctx, &m->embed_norm, rows, m->config.embed_width, x, NULL, x, err));
+    return m->embed_map ? mha_linear_forward(m->embed_map, x, rows, p->x, err) : MHA_OK;
 }
 
 /* Returns true if no requested output is computed after the attention of the last layer. */

@@ -8,8 +8,9 @@
 mha_status mha__head_check(const mha_model *m, bool pooled, bool logits, mha_error *err)
 {
     if (pooled && !m->pooler)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "checkpoint must have a pooler for pooled output (pooler.dense.weight is absent)");
+        return mha__fail(
+            err, MHA_ERR_UNSUPPORTED, "checkpoint must have a pooler for pooled output (%s.weight is absent)",
+            m->config.family->parts[MHA__POOLER].name ? m->config.family->parts[MHA__POOLER].name : "pooler.dense");
     if (logits && !m->lm_head) {
         const char *name = m->config.family->parts[m->info.causal ? MHA__LM_HEAD : MHA__LM_DENSE].name;
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
@@ -34,7 +35,7 @@ mha_status mha__head_input(const mha_model *m, int64_t rows, const float *x, flo
     if (!m->lm_dense) return MHA_OK;
     *input = room;
     MHA__TRY(mha_linear_forward(m->lm_dense, x, rows, room, err));
-    return mha_norm_forward(m->ctx, &m->lm_norm, rows, m->config.hidden, room, NULL, room, err);
+    return mha_norm_forward(m->ctx, &m->lm_norm, rows, m->config.embed_width, room, NULL, room, err);
 }
 
 mha_status mha__head_logits(const mha_model *m, int64_t rows, const float *input, float *logits, mha_error *err)

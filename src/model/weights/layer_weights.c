@@ -101,6 +101,9 @@ mha_status mha__model_create_block(mha_model *m, int64_t layer, mha_error *err)
 {
     mha_matrix part[MHA__ROLES] = {0};
     mha__weights weights = m->outer;
+    const int64_t owner = mha__config_owner(&m->config, layer);
+    m->block[layer] = m->block[owner];
+    if (owner != layer) return MHA_OK;
     mha_status status = take_parts(&weights, layer, part, err);
     if (status == MHA_OK && !weights.check_only) {
         const mha_block_options options = block_of(m, layer, part);
@@ -118,6 +121,7 @@ mha_status mha__model_repack(mha_model *m, int64_t layer, mha_error *err)
 {
     mha_matrix part[MHA__ROLES] = {0};
     mha__weights weights = m->outer;
+    if (mha__config_owner(&m->config, layer) != layer) return MHA_OK;
     mha_status status = take_parts(&weights, layer, part, err);
     if (status == MHA_OK) {
         const mha_block_options options = block_of(m, layer, part);

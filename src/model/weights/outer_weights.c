@@ -12,13 +12,13 @@ static mha_status take_norm(mha_model *m, mha__role role, mha_norm *norm, mha_er
     return MHA_OK;
 }
 
-static mha_status take_linear(mha_model *m, mha__role role, mha_activation activation, mha_linear **linear,
+static mha_status take_linear(mha_model *m, mha__role role, int64_t in, mha_activation activation, mha_linear **linear,
                               mha_error *err)
 {
     mha_matrix part = {0};
     MHA__TRY(mha__weights_part(&m->outer, role, -1, &part, err));
     if (!part.weight) return MHA_OK;
-    return mha_linear_create_stack(m->ctx, m->config.hidden, &part, 1, activation, linear, err);
+    return mha_linear_create_stack(m->ctx, in, &part, 1, activation, linear, err);
 }
 
 /* Unties the output matrix from the word embeddings, like transformers, if the file contains an output matrix with
@@ -46,7 +46,7 @@ static mha_status take_transform(mha_model *m, mha_matrix *bias, mha_error *err)
     if (!is_stored(m, MHA__LM_NORM)) return mha__weights_missing(&m->outer, MHA__LM_NORM, err);
     if (!is_stored(m, m->lm_bias)) return mha__weights_missing(&m->outer, m->lm_bias, err);
     MHA__TRY(take_norm(m, MHA__LM_NORM, &m->lm_norm, err));
-    MHA__TRY(take_linear(m, MHA__LM_DENSE, m->config.head_activation, &m->lm_dense, err));
+    MHA__TRY(take_linear(m, MHA__LM_DENSE, m->config.hidden, m->config.head_activation, &m->lm_dense, err));
     return mha__weights_part(&m->outer, m->lm_bias, -1, bias, err);
 }
 
@@ -66,7 +66,7 @@ static mha_status take_head(mha_model *m, mha_error *err)
     if (c->family->causal) MHA__TRY(mha__weights_part(&m->outer, m->lm_bias, -1, &bias, err));
     if (m->outer.check_only) return MHA_OK;
     head.bias = bias.weight;
-    return mha_linear_create_stack(m->ctx, c->hidden, &head, 1, MHA_ACT_NONE, &m->lm_head, err);
+    return mha_linear_create_stack(m->ctx, c->embed_width, &head, 1, MHA_ACT_NONE, &m->lm_head, err);
 }
 
 mha_status mha__model_take_outer(mha_model *m, mha_error *err)
@@ -77,7 +77,8 @@ mha_status mha__model_take_outer(mha_model *m, mha_error *err)
     MHA__TRY(mha__weights_part(&m->outer, MHA__RELATIVE, -1, &m->relative, err));
     MHA__TRY(take_norm(m, MHA__EMBED_NORM, &m->embed_norm, err));
     MHA__TRY(take_norm(m, MHA__FINAL_NORM, &m->final_norm, err));
-    MHA__TRY(take_linear(m, MHA__POOLER, MHA_ACT_TANH, &m->pooler, err));
+    MHA__TRY(take_linear(m, MHA__EMBED_MAP, m->config.embed_width, MHA_ACT_NONE, &m->embed_map, err));
+    MHA__TRY(take_linear(m, MHA__POOLER, m->config.hidden, MHA_ACT_TANH, &m->pooler, err));
     return take_head(m, err);
 }
 
@@ -111,6 +112,7 @@ static void adopt(mha_model *m, const mha__weights *weights, const mha_matrix *p
     m->embed_norm = mha__model_norm(c, MHA__EMBED_NORM, &part[MHA__EMBED_NORM]);
     m->final_norm = mha__model_norm(c, MHA__FINAL_NORM, &part[MHA__FINAL_NORM]);
     m->lm_norm = mha__model_norm(c, MHA__LM_NORM, &part[MHA__LM_NORM]);
+    if (m->embed_map) mha__linear_repack(m->embed_map, &part[MHA__EMBED_MAP], 1);
     if (m->pooler) mha__linear_repack(m->pooler, &part[MHA__POOLER], 1);
     if (m->lm_dense) mha__linear_repack(m->lm_dense, &part[MHA__LM_DENSE], 1);
     if (m->lm_head) mha__linear_repack(m->lm_head, &head, 1);

@@ -53,14 +53,16 @@ static const char *path_of(const mha__weights *w)
     return mha_file_path(w->shards->file);
 }
 
-static void make_name(const mha__family *f, const char *prefix, mha__role role, int64_t layer, const char *suffix,
+static void make_name(const mha__config *c, const char *prefix, mha__role role, int64_t layer, const char *suffix,
                       char *name)
 {
+    const mha__family *f = c->family;
     const char *own = f->parts[role].name;
     if (own[0] == '/')
         snprintf(name, MHA__TENSOR_NAME, "%s%s", own + 1, suffix);
     else if (layer >= 0)
-        snprintf(name, MHA__TENSOR_NAME, "%s%s%lld.%s%s", prefix, f->layer, (long long)layer, own, suffix);
+        snprintf(name, MHA__TENSOR_NAME, "%s%s%lld.%s%s", prefix, f->layer, (long long)mha__config_tensors(c, layer),
+                 own, suffix);
     else
         snprintf(name, MHA__TENSOR_NAME, "%s%s%s", prefix, own, suffix);
 }
@@ -69,7 +71,7 @@ static const mha_tensor *find(const mha__weights *w, const mha__part *part, int6
                               char *name)
 {
     const mha__family *f = w->config->family;
-    make_name(f, w->prefix, (mha__role)(part - f->parts), layer, suffix, name);
+    make_name(w->config, w->prefix, (mha__role)(part - f->parts), layer, suffix, name);
     return mha__shards_find(w->shards, name);
 }
 
@@ -176,7 +178,7 @@ bool mha__weights_expected(const mha__config *config, mha__role role, int64_t la
     if (!exists(config, role, layer) || (bias && !has_bias(config, p))) return false;
     while (!**prefix)
         prefix++;
-    make_name(f, *prefix, role, layer, bias ? kinds[p->kind].bias : kinds[p->kind].weight, name);
+    make_name(config, *prefix, role, layer, bias ? kinds[p->kind].bias : kinds[p->kind].weight, name);
     const bool matrix = !bias && kinds[p->kind].rank == 2;
     const int64_t rows = dimension(config, layer, p->rows), columns = matrix ? dimension(config, layer, p->columns) : 1;
     *tensor = (mha_named_tensor){.name = name, .dtype = MHA_F32, .rank = matrix ? 2 : 1};
@@ -201,7 +203,8 @@ bool mha__tensor_each(const mha__config *c, mha__tensor_step *s)
         s->layer = s->next / (2 * MHA__ROLES) - 1;
         s->role = (mha__role)(s->next / 2 % MHA__ROLES);
         s->bias = s->next++ % 2 != 0;
-    } while (s->layer < c->layers && (s->role >= MHA__FIRST_OF_LAYER) != (s->layer >= 0));
+    } while (s->layer < c->layers &&
+             ((s->role >= MHA__FIRST_OF_LAYER) != (s->layer >= 0) || mha__config_owner(c, s->layer) != s->layer));
     return s->layer < c->layers;
 }
 

@@ -37,7 +37,7 @@ void mha__weights_begin(mha__weights *weights);
 mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t layer, mha_matrix *part, mha_error *err);
 
 /* Iterator over the tensors of a model: weight and bias of each role, first outside the layers (layer -1), then layer
- * by layer:
+ * by layer. Tensors that layers share appear once, in the first of these layers:
  *
  *     for (mha__tensor_step s = {0}; mha__tensor_each(config, &s);) */
 typedef struct mha__tensor_step {

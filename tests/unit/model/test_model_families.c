@@ -83,6 +83,18 @@ static void test_refused_configs(void **state)
          "must be [41, 4], as config.json requires (got [40, 4])"},
         {"opt", "word_embed_proj_dim", "24", MHA_ERR_UNSUPPORTED,
          "word_embed_proj_dim must be hidden_size = 32 (got 24)"},
+        {"electra", "embedding_size", "33", MHA_ERR_UNSUPPORTED,
+         "embedding_size must be at most hidden_size = 32 (got 33)"},
+        {"electra", "embedding_size", "25", MHA_ERR_FORMAT, "must be [64, 25], as config.json requires (got [64, 24])"},
+        {"electra", "embedding_size", "0", MHA_ERR_FORMAT, "embedding_size must be"},
+        {"electra", "is_decoder", "true", MHA_ERR_UNSUPPORTED, "is_decoder must be false (got true)"},
+        {"albert", "inner_group_num", "2", MHA_ERR_UNSUPPORTED, "inner_group_num must be 1 (got 2)"},
+        {"albert", "num_hidden_groups", "0", MHA_ERR_FORMAT, "num_hidden_groups must be"},
+        {"albert", "num_hidden_groups", "3", MHA_ERR_FORMAT,
+         "\"albert.encoder.albert_layer_groups.2.albert_layers.0.attention.query.weight\" is missing"},
+        {"albert", "mha.heads", "[[0], [0], [0], [0]]", MHA_ERR_UNSUPPORTED,
+         "mha.heads must be absent, since layers of albert share their tensors"},
+        {"albert", "mha.attention", "{\"window\": 2}", MHA_ERR_UNSUPPORTED, "mha.attention must be absent"},
         {"distilbert", "dim", "\"32\"", MHA_ERR_FORMAT, "dim must be"},
         {"distilbert", "hidden_size", "40", MHA_ERR_FORMAT, "dim and hidden_size, names of the same key"},
         {"nomic-bert", "rope_parameters", "{\"rope_theta\": -1}", MHA_ERR_FORMAT, "rope_theta must be"},
@@ -121,7 +133,7 @@ static void test_refused_configs(void **state)
         {"granite", "logits_scaling", "1e-45", MHA_ERR_FORMAT, "logits_scaling must be"},
         {"granite", "embedding_multiplier", "\"2\"", MHA_ERR_FORMAT, "embedding_multiplier must be"},
         {"smollm3", "no_rope_layers", "[1, 0, 2, 1]", MHA_ERR_FORMAT, "no_rope_layers[2] must be 0 or 1 (got 2"},
-        {"smollm3", "no_rope_layers", "[1, 0]", MHA_ERR_FORMAT, "no_rope_layers must have 4 elements, 0 or 1 per layer (got 2)"},
+        {"smollm3", "no_rope_layers", "[1, 0]", MHA_ERR_FORMAT, "no_rope_layers must have 4 elements"},
         {"smollm3", "no_rope_layers", "7", MHA_ERR_FORMAT, "no_rope_layers must be"},
         {"cohere", "use_qk_norm", "true", MHA_ERR_UNSUPPORTED, "use_qk_norm must be false (got true)"},
         {"cohere", "logit_scale", "-1", MHA_ERR_FORMAT, "logit_scale must be"},
@@ -166,6 +178,10 @@ static void test_missing_tensors(void **state)
     lose("modernbert", "model.layers.2.mlp.Wi.weight");
     lose("modernbert", "head.norm.weight");
     lose("mpnet", "mpnet.encoder.relative_attention_bias.weight");
+    lose("electra", "electra.embeddings_project.bias");
+    lose("electra", "generator_predictions.LayerNorm.weight");
+    lose("albert", "albert.encoder.embedding_hidden_mapping_in.weight");
+    lose("albert", "albert.encoder.albert_layer_groups.1.albert_layers.0.ffn.weight");
     lose("phi", "lm_head.bias");
     lose("gpt-neox", "gpt_neox.layers.1.attention.query_key_value.bias");
     lose("olmo2", "model.layers.0.self_attn.k_norm.weight");
@@ -202,9 +218,9 @@ static void test_packed_and_padded(void **state)
 {
     (void)state;
     static const char *const folders[] = {"families2/roberta", "families2/modernbert", "families2/phi3",
-                                          "families2/mpnet"};
+                                          "families2/mpnet",   "families2/electra",    "families2/albert"};
     static const int64_t starts[3] = {0, 4, L};
-    for (int f = 0; f < 4; f++) {
+    for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
         mha_model *model = open_model(NULL, folders[f]);
         const int64_t V = mha_model_describe(model)->vocab;
         float *together = malloc((size_t)(L * V) * sizeof *together);
@@ -264,22 +280,12 @@ static void check_pruned(const char *folder)
 static void test_pruned(void **state)
 {
     (void)state;
-    static const char *const folders[] = {"families2/roberta",
-                                          "families2/xlm-roberta",
-                                          "families2/distilbert",
-                                          "families2/nomic-bert",
-                                          "families2/gemma",
-                                          "families2/gemma3",
-                                          "families2/phi",
-                                          "families2/phi3",
-                                          "families2/opt",
-                                          "families2/gpt-neox",
-                                          "families2/gpt-neox-parallel",
-                                          "families2/granite",
-                                          "families2/smollm3",
-                                          "families2/cohere",
-                                          "families2/bloom",
-                                          "families2/modernbert"};
+    static const char *const folders[] = {"families2/roberta", "families2/xlm-roberta", "families2/distilbert",
+                                          "families2/electra", "families2/nomic-bert",  "families2/gemma",
+                                          "families2/gemma3",  "families2/phi",         "families2/phi3",
+                                          "families2/opt",     "families2/gpt-neox",    "families2/gpt-neox-parallel",
+                                          "families2/granite", "families2/smollm3",     "families2/cohere",
+                                          "families2/bloom",   "families2/modernbert"};
     for (size_t f = 0; f < sizeof folders / sizeof *folders; f++)
         check_pruned(folders[f]);
 }
@@ -298,8 +304,80 @@ static void test_refused_edits(void **state)
         strstr(err.message, "heads of olmo2 must not be removed or regrouped, since a norm covers all heads"));
     assert_int_equal(mha_regroup(rows, &fewer, &edit, &err), MHA_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "key and value heads of gpt_neox must not be regrouped"));
+    mha_model *shared = open_model(NULL, "families2/albert");
+    uint8_t few[16] = {0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1};
+    assert_int_equal(mha_prune(shared, few, NULL, &edit, &err), MHA_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "heads of albert must not be removed or regrouped, since layers share"));
+    assert_int_equal(mha_regroup(shared, &fewer, &edit, &err), MHA_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "heads of albert must not be removed or regrouped, since layers share"));
+    mha_model_free(shared);
     mha_model_free(norms);
     mha_model_free(rows);
+}
+
+/* ---- layers that share their tensors ---- */
+
+/* Layers of a group must be counted, listed and saved once, and the saved model must give the same logits. */
+static void test_shared_layers(void **state)
+{
+    (void)state;
+    mha_model *model = open_model(NULL, "families2/albert");
+    const mha_model_info *info = mha_model_describe(model);
+    mha_model_grads *grads = NULL;
+    mha_error err = {0};
+    int64_t count = 0, elements = 0;
+    assert_int_equal(info->layers, 4);
+    if (mha_model_grads_create(model, NULL, &grads, &err) != MHA_OK) fail_msg("%s", err.message);
+    const mha_named_tensor *list = mha_model_grads_list(grads, &count);
+    for (int64_t n = 0; n < count; n++)
+        elements += list[n].shape[0] * (list[n].rank == 2 ? list[n].shape[1] : 1);
+    assert_int_equal(count, 12 + 2 * 16); /* outside the layers, and two groups */
+    assert_int_equal(elements, info->parameters);
+    mha_model_grads_free(grads);
+    const char *saved = files_folder();
+    if (mha_model_save(model, saved, NULL, &err) != MHA_OK) fail_msg("%s", err.message);
+    mha_model *again = open_model(NULL, saved);
+    float *want = logits_of(model, ids, L, NULL), *got = logits_of(again, ids, L, NULL);
+    assert_memory_equal(want, got, (size_t)(L * info->vocab) * sizeof *got);
+    free(want);
+    free(got);
+    mha_model_free(again);
+    mha_model_free(model);
+    files_remove(saved);
+}
+
+/* Gradients with packed weights and with recomputed layers must be bitwise identical to those without. */
+static void check_gradient_options(const char *folder)
+{
+    const mha_model_grads_options options[3] = {{.size = sizeof options[0]},
+                                                {.size = sizeof options[0], .pack = 1},
+                                                {.size = sizeof options[0], .recompute = 1}};
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids};
+    const mha_model_loss_args args = {.size = sizeof args, .labels = ids};
+    mha_model *model = open_model(NULL, folder);
+    mha_model_grads *grads[3] = {NULL};
+    mha_error err = {0};
+    int64_t count = 0;
+    for (int n = 0; n < 3; n++)
+        if (mha_model_grads_create(model, &options[n], &grads[n], &err) != MHA_OK ||
+            mha_model_grads_loss(grads[n], &input, &args, NULL, NULL, &err) != MHA_OK)
+            fail_msg("%s: %s", folder, err.message);
+    const mha_named_tensor *list = mha_model_grads_list(grads[0], &count);
+    for (int64_t t = 0; t < count; t++)
+        for (int n = 1; n < 3; n++) {
+            const size_t elements = (size_t)list[t].shape[0] * (list[t].rank == 2 ? (size_t)list[t].shape[1] : 1);
+            assert_memory_equal(list[t].data, mha_model_grads_list(grads[n], NULL)[t].data, elements * sizeof(float));
+        }
+    for (int n = 0; n < 3; n++)
+        mha_model_grads_free(grads[n]);
+    mha_model_free(model);
+}
+
+static void test_gradient_options(void **state)
+{
+    (void)state;
+    check_gradient_options("families2/electra");
+    check_gradient_options("families2/albert");
 }
 
 /* ---- new models ---- */
@@ -328,12 +406,12 @@ static void check_created(const char *folder)
 static void test_created(void **state)
 {
     (void)state;
-    static const char *const folders[] = {"families2/roberta",    "families2/xlm-roberta", "families2/distilbert",
-                                          "families2/nomic-bert", "families2/gemma3",      "families2/phi",
-                                          "families2/phi3",       "families2/gpt-neox",    "families2/opt",
-                                          "families2/opt-post",   "families2/olmo2",       "families2/granite",
-                                          "families2/smollm3",    "families2/cohere",      "families2/bloom",
-                                          "families2/modernbert", "families2/mpnet"};
+    static const char *const folders[] = {
+        "families2/roberta", "families2/xlm-roberta", "families2/distilbert", "families2/nomic-bert",
+        "families2/gemma3",  "families2/phi",         "families2/phi3",       "families2/gpt-neox",
+        "families2/opt",     "families2/opt-post",    "families2/olmo2",      "families2/granite",
+        "families2/smollm3", "families2/cohere",      "families2/bloom",      "families2/modernbert",
+        "families2/mpnet",   "families2/electra",     "families2/albert"};
     for (size_t f = 0; f < sizeof folders / sizeof *folders; f++)
         check_created(folders[f]);
 }
@@ -382,6 +460,7 @@ static void test_no_memory(void **state)
     check_memory("families2/modernbert");
     check_memory("families2/cohere");
     check_memory("families2/mpnet");
+    check_memory("families2/albert");
 }
 
 int main(void)
@@ -391,6 +470,7 @@ int main(void)
         cmocka_unit_test(test_most_tokens),     cmocka_unit_test(test_packed_and_padded),
         cmocka_unit_test(test_pruned),          cmocka_unit_test(test_refused_edits),
         cmocka_unit_test(test_created),         cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_shared_layers),   cmocka_unit_test(test_gradient_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
