@@ -50,6 +50,7 @@
 #include "mha/regroup.h"        /* converting MHA to GQA or MQA */
 #include "mha/compare_models.h" /* comparing two models on the same texts */
 #include "mha/head_layouts.h"   /* planning the heads of a new model */
+#include "mha/host_layouts.h"   /* planning the hosts for a model */
 
 /* Not included, because they belong to libmha_mpi and require MPI:
  * "mha/cluster.h"                 measurements, training and attention on several machines

@@ -218,6 +218,14 @@ PLAN_MOE = 5
 PLAN_ADAPTIVE = 6
 PLAN_VARIANTS = 7
 PLAN_LAYOUTS = 36
+HOST_NETWORKS = 5
+HOST_FLOPS_PERCENT = 75
+HOSTS_HEADS = 0
+HOSTS_SCORE = 1
+HOSTS_GENERATE = 2
+HOSTS_TRAIN = 3
+HOST_JOBS = 4
+HOST_LAYOUTS = 128
 
 
 class Error(ctypes.Structure):
@@ -2674,6 +2682,134 @@ class PlanAdvice(ctypes.Structure):
         ("reason", c_char * 512),
     ]
 
+
+class HostModel(ctypes.Structure):
+    size: int
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    feed_forward: int
+    gated: int
+    bidirectional: int
+    layer_weights: int
+    output_weights: int
+    word_weights: int
+    other_weights: int
+    tied: int
+    _fields_ = [
+        ("size", c_size_t),
+        ("layers", c_int64),
+        ("hidden", c_int64),
+        ("heads", c_int64),
+        ("kv_heads", c_int64),
+        ("head_dim", c_int64),
+        ("feed_forward", c_int64),
+        ("gated", c_int),
+        ("bidirectional", c_int),
+        ("layer_weights", c_int64),
+        ("output_weights", c_int64),
+        ("word_weights", c_int64),
+        ("other_weights", c_int64),
+        ("tied", c_int),
+    ]
+
+
+class HostNetwork(ctypes.Structure):
+    latency: float
+    bandwidth: float
+    _fields_ = [
+        ("latency", c_double),
+        ("bandwidth", c_double),
+    ]
+
+
+class HostSpeed(ctypes.Structure):
+    flops: float
+    bandwidth: float
+    _fields_ = [
+        ("flops", c_double),
+        ("bandwidth", c_double),
+    ]
+
+
+class HostOptions(ctypes.Structure):
+    size: int
+    hosts: int
+    memory: int
+    network: HostNetwork
+    speed: HostSpeed
+    job: int
+    seq: int
+    batch: int
+    workers: int
+    dtype: int
+    kv_dtype: int
+    _fields_ = [
+        ("size", c_size_t),
+        ("hosts", c_int64),
+        ("memory", c_int64),
+        ("network", HostNetwork),
+        ("speed", HostSpeed),
+        ("job", c_int),
+        ("seq", c_int64),
+        ("batch", c_int64),
+        ("workers", c_int64),
+        ("dtype", c_int),
+        ("kv_dtype", c_int),
+    ]
+
+
+class HostLayout(ctypes.Structure):
+    tp: int
+    cp: int
+    dp: int
+    refused: _Bytes | None
+    fits: int
+    weights: float
+    cache: float
+    activations: float
+    exchange: float
+    optimizer: float
+    bytes: float
+    compute: float
+    hidden: float
+    exposed: float
+    seconds: float
+    tokens_per_second: float
+    _fields_ = [
+        ("tp", c_int64),
+        ("cp", c_int64),
+        ("dp", c_int64),
+        ("refused", c_char_p),
+        ("fits", c_int),
+        ("weights", c_double),
+        ("cache", c_double),
+        ("activations", c_double),
+        ("exchange", c_double),
+        ("optimizer", c_double),
+        ("bytes", c_double),
+        ("compute", c_double),
+        ("hidden", c_double),
+        ("exposed", c_double),
+        ("seconds", c_double),
+        ("tokens_per_second", c_double),
+    ]
+
+
+class HostChoice(ctypes.Structure):
+    count: int
+    smallest: int
+    fastest: int
+    hiding_tokens: float
+    _fields_ = [
+        ("count", c_int),
+        ("smallest", c_int),
+        ("fastest", c_int),
+        ("hiding_tokens", c_double),
+    ]
+
 STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_error": Error,
     "mha_cview": View,
@@ -2791,6 +2927,12 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_plan_parameters": PlanParameters,
     "mha_plan_row": PlanRow,
     "mha_plan_advice": PlanAdvice,
+    "mha_host_model": HostModel,
+    "mha_host_network": HostNetwork,
+    "mha_host_speed": HostSpeed,
+    "mha_host_options": HostOptions,
+    "mha_host_layout": HostLayout,
+    "mha_host_choice": HostChoice,
 }
 
 # name: (result, parameters)
@@ -3090,5 +3232,15 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_plan_variants": (c_int, [POINTER(PlanOptions), POINTER(PlanRow), POINTER(Error)]),
     "mha_plan_measure": (c_int, [c_void_p, POINTER(PlanOptions), POINTER(PlanRow), c_double, POINTER(Error)]),
     "mha_plan_advise": (c_int, [POINTER(PlanOptions), POINTER(PlanAdvice), POINTER(Error)]),
+    "mha_host_model_of_config": (c_int, [c_void_p, c_char_p, POINTER(HostModel), POINTER(Error)]),
+    "mha_host_model_of_plan": (c_int, [POINTER(PlanOptions), c_int64, POINTER(HostModel), POINTER(Error)]),
+    "mha_host_network_key": (c_char_p, [c_int]),
+    "mha_host_network_help": (c_char_p, [c_int]),
+    "mha_host_network_find": (c_int, [c_char_p, POINTER(HostNetwork), POINTER(Error)]),
+    "mha_host_speed_measure": (c_int, [c_void_p, POINTER(HostSpeed), POINTER(Error)]),
+    "mha_host_job_key": (c_char_p, [c_int]),
+    "mha_host_job_help": (c_char_p, [c_int]),
+    "mha_host_layout_predict": (c_int, [POINTER(HostModel), POINTER(HostOptions), c_int64, c_int64, c_int64, POINTER(HostLayout), POINTER(Error)]),
+    "mha_host_layouts": (c_int, [POINTER(HostModel), POINTER(HostOptions), POINTER(HostLayout), POINTER(HostChoice), POINTER(Error)]),
     "mha_version": (c_char_p, []),
 }

@@ -1,0 +1,168 @@
+/* host_memory.c - how a layout divides a job, and the memory of one host.
+ *
+ * The counts follow the code of the passes: cluster_model.h (pass of a part of a text), cluster.h (ring buffers and
+ * partial results), train.h (weights, gradients and moments) and model_grads.h (activations of a training step). */
+#include "base/size.h"
+#include "heads/plan/host_cost.h"
+#include "mha/attn.h"
+#include <math.h>
+
+enum {
+    BLOCK_TOKENS = 512, /* tokens that pass the feed-forward together */
+    BATCH_TOKENS = 2048 /* tokens of a batch of short texts in measurements of heads */
+};
+static const double F32 = sizeof(float);
+
+int mha__host_steps(int64_t ranks)
+{
+    int steps = 0;
+    while ((INT64_C(1) << steps) < ranks)
+        steps++;
+    return steps;
+}
+
+/* ---- the division ---- */
+
+/* Computes the tokens of one rank, two chunks as in cluster.h, and the pairs of these tokens and the tokens that they
+ * attend to; raises the largest values of all ranks. */
+static void count_rank(mha__host_job *job, int64_t chunk, int64_t rank)
+{
+    const int64_t N = job->o->seq;
+    double tokens = 0, pairs = 0;
+    for (int half = 0; half < 2; half++) {
+        const int64_t start = mha__min64(N, chunk * (half == 0 ? rank : 2 * job->cp - 1 - rank));
+        const double length = (double)mha__min64(chunk, N - start), before = (double)start;
+        tokens += length;
+        pairs += job->model->bidirectional ? length * (double)N : length * (before + (length + 1) / 2);
+    }
+    job->tokens = fmax(job->tokens, tokens);
+    job->pairs = fmax(job->pairs, pairs);
+}
+
+/* Chunks are whole MHA_ATTN_CHUNKs. Ranks with two full chunks have the same work, so besides one of these, only the
+ * ranks at the end of the text and the last rank need to be counted. */
+static void divide_text(mha__host_job *job)
+{
+    const int64_t N = job->o->seq, cp = job->cp;
+    if (cp == 1 || N <= MHA_ATTN_CHUNK) {
+        job->tokens = (double)N;
+        job->pairs = job->tokens * (job->model->bidirectional ? job->tokens : (job->tokens + 1) / 2);
+        return;
+    }
+    const int64_t chunk = mha__ceil_div(N, 2 * cp * MHA_ATTN_CHUNK) * MHA_ATTN_CHUNK, full = N / chunk;
+    const int64_t ranks[] = {cp - 1, 2 * cp - full, 2 * cp - 1 - full, full - 1, full};
+    for (size_t n = 0; n < sizeof ranks / sizeof *ranks; n++)
+        count_rank(job, chunk, mha__max64(0, mha__min64(cp - 1, ranks[n])));
+}
+
+mha__host_job mha__host_divide(const mha_host_model *model, const mha_host_options *options, int64_t tp, int64_t cp,
+                               int64_t dp)
+{
+    mha__host_job job = {.model = model, .o = options, .tp = tp, .cp = cp, .dp = dp};
+    const int64_t groups = mha__ceil_div(MHA__TP_GROUPS, tp);
+    job.share = tp <= MHA__TP_GROUPS ? (double)groups / MHA__TP_GROUPS : 1 / (double)tp;
+    job.heads = (double)model->heads * job.share;
+    job.kv_heads = fmax(1, (double)model->kv_heads * job.share);
+    divide_text(&job);
+    return job;
+}
+
+/* ---- elements ---- */
+
+static double element_bytes(mha_dtype type)
+{
+    return type == MHA_Q8_0 ? 34.0 / 32 : (double)mha_dtype_size(type);
+}
+
+double mha__host_key_bytes(const mha_host_options *options)
+{
+    return options->dtype == MHA_BF16 ? element_bytes(MHA_BF16) : F32;
+}
+
+double mha__host_parameters(const mha_host_model *model)
+{
+    const double tables = (double)model->word_weights + (double)model->other_weights;
+    return (double)model->layer_weights + tables + (model->tied ? 0 : (double)model->output_weights);
+}
+
+double mha__host_packed_bytes(const mha__host_job *job)
+{
+    const mha_host_model *m = job->model;
+    return element_bytes(job->o->dtype) * ((double)m->layer_weights + (double)m->output_weights) * job->share;
+}
+
+/* Returns the width of q and the heads' output, and that of k and v, of a token and rank. */
+static double query_width(const mha__host_job *job)
+{
+    return job->heads * (double)job->model->head_dim;
+}
+
+static double key_width(const mha__host_job *job)
+{
+    return job->kv_heads * (double)job->model->head_dim;
+}
+
+/* ---- the parts ---- */
+
+/* Activations of a pass over `tokens` tokens, and its feed-forward in blocks. */
+static double pass_bytes(const mha__host_job *job, double tokens)
+{
+    const mha_host_model *m = job->model;
+    const double wide = (double)m->feed_forward * job->share * (m->gated ? 2 : 1);
+    const double row = 2 * (double)m->hidden + 2 * query_width(job) + 2 * key_width(job);
+    return F32 * (tokens * row + fmin(tokens, BLOCK_TOKENS) * (wide + (double)m->hidden));
+}
+
+/* Ring: keys and values of two ranks, and partial results of the rank's rows, of which the worst number that wait in
+ * mode tree was found by simulation. */
+static double ring_bytes(const mha__host_job *job)
+{
+    if (job->cp == 1 || job->o->seq <= MHA_ATTN_CHUNK) return 0;
+    const double parts = fmax(2, 3 * mha__host_steps(job->cp) - 2);
+    const double part = job->heads * ((double)job->model->head_dim + 2) * F32;
+    return job->tokens * (2 * 2 * key_width(job) * mha__host_key_bytes(job->o) + parts * part);
+}
+
+/* Sums of the groups of all ranks, and messages. */
+static double allreduce_bytes(const mha__host_job *job)
+{
+    return job->tp == 1 ? 0 : F32 * MHA__TP_ROWS * (double)job->model->hidden * (6 + MHA__TP_GROUPS);
+}
+
+static void train_memory(const mha__host_job *job, mha_host_layout *row)
+{
+    const mha_host_model *m = job->model;
+    const double dense = (double)m->layer_weights + (double)m->output_weights;
+    const double all = mha__host_parameters(m);
+    const double E = (double)m->hidden, tokens = (double)job->o->seq * (double)job->o->batch;
+    const double trace =
+        2 * E + (double)m->feed_forward * (m->gated ? 2 : 1) + 2 * query_width(job) + 2 * key_width(job);
+    const double scratch = 6 * E + 4 * (query_width(job) + key_width(job));
+    row->weights = F32 * (2 * all + dense);
+    row->activations = F32 * tokens * ((double)m->layers * trace + scratch);
+    row->optimizer = F32 * all * (2 / (double)job->dp + mha__host_steps(job->o->workers / job->dp));
+}
+
+static void pass_memory(const mha__host_job *job, mha_host_layout *row)
+{
+    const mha_host_options *o = job->o;
+    row->weights = mha__host_packed_bytes(job) +
+                   F32 * ((double)job->model->word_weights * job->share + (double)job->model->other_weights);
+    const double batch =
+        o->job == MHA_HOSTS_HEADS ? fmax(job->tokens, fmin(BATCH_TOKENS, job->tokens * (double)o->batch)) : job->tokens;
+    row->activations = pass_bytes(job, batch);
+    row->exchange = ring_bytes(job) + allreduce_bytes(job);
+    if (o->job == MHA_HOSTS_GENERATE)
+        row->cache = (double)o->batch * (double)job->model->layers * job->tokens * 2 * key_width(job) *
+                     element_bytes(o->kv_dtype);
+}
+
+void mha__host_memory(const mha__host_job *job, mha_host_layout *row)
+{
+    row->weights = row->cache = row->activations = row->exchange = row->optimizer = 0;
+    if (job->o->job == MHA_HOSTS_TRAIN)
+        train_memory(job, row);
+    else
+        pass_memory(job, row);
+    row->bytes = row->weights + row->cache + row->activations + row->exchange + row->optimizer;
+}

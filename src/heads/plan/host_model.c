@@ -1,0 +1,138 @@
+/* host_model.c - the shape of a model for host planning: from config.json, or from a planned model. */
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "base/struct_size.h"
+#include "heads/plan/host_cost.h"
+#include "model/weights/weights.h"
+
+static mha_status within(const char *name, int64_t value, int64_t least, int64_t most, mha_error *err)
+{
+    if (value >= least && value <= most) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "%s must be from %lld to %lld (got %lld)", name, (long long)least,
+                     (long long)most, (long long)value);
+}
+
+mha_status mha__host_model_check(const mha_host_model *given, mha_host_model *model, mha_error *err)
+{
+    const int64_t wide = INT64_C(1) << 20, most = INT64_C(1) << 60;
+    mha_host_model m;
+    MHA__TRY(mha__options_need(&m, sizeof m, given, "mha_host_model", err));
+    MHA__TRY(within("layers", m.layers, 1, 65536, err));
+    MHA__TRY(within("hidden", m.hidden, 1, wide, err));
+    MHA__TRY(within("heads", m.heads, 1, wide, err));
+    if (m.kv_heads == 0) m.kv_heads = m.heads;
+    MHA__TRY(within("kv_heads", m.kv_heads, 1, m.heads, err));
+    if (m.heads % m.kv_heads != 0)
+        return mha__fail(err, MHA_ERR_ARG, "kv_heads must divide heads = %lld (got %lld)", (long long)m.heads,
+                         (long long)m.kv_heads);
+    MHA__TRY(within("head_dim", m.head_dim, 1, wide, err));
+    if (m.feed_forward == 0) m.feed_forward = 4 * m.hidden;
+    MHA__TRY(within("feed_forward", m.feed_forward, 1, INT64_C(1) << 31, err));
+    MHA__TRY(within("layer_weights", m.layer_weights, 1, most, err));
+    MHA__TRY(within("output_weights", m.output_weights, 0, most, err));
+    MHA__TRY(within("word_weights", m.word_weights, 0, most, err));
+    MHA__TRY(within("other_weights", m.other_weights, 0, most, err));
+    *model = m;
+    return MHA_OK;
+}
+
+/* ---- from config.json ---- */
+
+/* Adds a tensor to the counts. */
+static void count_tensor(const mha__config *c, const mha__tensor_step *at, const mha_named_tensor *t, mha_host_model *m)
+{
+    const int64_t elements = t->shape[0] * (t->rank == 2 ? t->shape[1] : 1);
+    if (at->role == MHA__LM_HEAD)
+        m->output_weights = elements;
+    else if (at->layer >= 0 && t->rank == 2)
+        m->layer_weights += elements;
+    else if (at->role == MHA__WORDS)
+        m->word_weights = elements;
+    else
+        m->other_weights += elements;
+    if (at->role == MHA__WORDS && c->tied) m->output_weights = elements;
+    if (at->role == MHA__GATE || at->role == MHA__GATE_UP) m->gated = 1;
+}
+
+static void count_weights(const mha__config *c, mha_host_model *m)
+{
+    char name[MHA__TENSOR_NAME];
+    mha_named_tensor t;
+    for (mha__tensor_step at = {0}; mha__tensor_each(c, &at);) {
+        if (at.role == MHA__POOLER || (at.role == MHA__LM_HEAD && c->tied)) continue;
+        if (mha__weights_expected(c, at.role, at.layer, at.bias, name, &t)) count_tensor(c, &at, &t, m);
+    }
+}
+
+static mha_host_model shape_of(const mha__config *c)
+{
+    return (mha_host_model){.size = sizeof(mha_host_model),
+                            .layers = c->layers,
+                            .hidden = c->hidden,
+                            .heads = c->heads,
+                            .kv_heads = c->kv_heads,
+                            .head_dim = c->head_dim,
+                            .feed_forward = c->intermediate,
+                            .bidirectional = !c->family->causal,
+                            .tied = c->tied};
+}
+
+mha_status mha_host_model_of_config(mha_ctx *ctx, const char *config_json, mha_host_model *model, mha_error *err)
+{
+    char *text = NULL;
+    mha_host_model m;
+    if (!config_json || !model)
+        return mha__fail(err, MHA_ERR_ARG, "mha_host_model_of_config: %s must not be NULL",
+                         model ? "config_json" : "model");
+    MHA__TRY(mha__options_need(&m, sizeof m, model, "mha_host_model", err));
+    MHA__TRY(mha__ctx_find(&ctx, err));
+    mha__config *c = mha__alloc(ctx, sizeof *c); /* too large for some stacks */
+    if (!c) return mha__no_memory(err, sizeof *c, "a config");
+    const mha_status status = mha__config_read(ctx, "", config_json, c, &text, err);
+    if (status == MHA_OK) {
+        m = shape_of(c);
+        count_weights(c, &m);
+        mha__options_write(model, &m, sizeof m);
+    }
+    mha__free(ctx, c);
+    mha__free(ctx, text);
+    return status;
+}
+
+/* ---- from a planned model ---- */
+
+static mha_host_model shape_of_plan(const mha_plan_options *p, int64_t kv_heads)
+{
+    const int64_t E = p->d_model, D = E / p->heads;
+    return (mha_host_model){.size = sizeof(mha_host_model),
+                            .layers = p->layers,
+                            .hidden = E,
+                            .heads = p->heads,
+                            .kv_heads = kv_heads,
+                            .head_dim = D,
+                            .layer_weights = p->layers * (10 * E * E + 2 * E * kv_heads * D),
+                            .output_weights = p->vocab * E,
+                            .word_weights = p->vocab * E,
+                            .tied = 1};
+}
+
+mha_status mha_host_model_of_plan(const mha_plan_options *options, int64_t kv_heads, mha_host_model *model,
+                                  mha_error *err)
+{
+    mha_plan_options given, p;
+    mha_host_model m;
+    MHA__TRY(mha__options_need(&m, sizeof m, model, "mha_host_model", err));
+    MHA__TRY(mha__options_need(&given, sizeof given, options, "mha_plan_options", err));
+    MHA__TRY(mha_plan_resolve(&given, &p, err));
+    if (kv_heads == 0) kv_heads = p.heads;
+    MHA__TRY(within("kv_heads", kv_heads, 1, p.heads, err));
+    m = shape_of_plan(&p, kv_heads);
+    if (given.parameters > 0) m.layer_weights = given.parameters - m.word_weights;
+    if (m.layer_weights < 1)
+        return mha__fail(err, MHA_ERR_ARG, "parameters must be above vocab * d_model = %lld (got %lld)",
+                         (long long)m.word_weights, (long long)given.parameters);
+    MHA__TRY(mha__host_model_check(&m, &m, err));
+    mha__options_write(model, &m, sizeof m);
+    return MHA_OK;
+}
