@@ -16,6 +16,11 @@ static const char *method_name(int n)
     return n < MHA_REGROUP_METHODS ? mha_regroup_method_key((mha_regroup_method)n) : NULL;
 }
 
+static const char *job_name(int n)
+{
+    return mha_host_job_key((mha_host_job)n);
+}
+
 /* The values of options. The first matching row applies; `command` NULL matches every command. `more`, if not NULL,
  * returns further word n, or NULL after the last word. */
 static const struct row {
@@ -26,6 +31,9 @@ static const struct row {
     {NULL, "isa", "scalar avx2 avx512 avx512bf16 amx neon", NULL},
     {"train", "dtype", "f32 bf16", NULL},
     {"plan", "dtype", "f32 bf16 f16", NULL},
+    {"plan", "weights", "f32 bf16 f16 int8", NULL},
+    {"plan", "network", "", mha_host_network_key},
+    {"plan", "job", "", job_name},
     {"bench", "dtype", "f32 bf16 f16 all", NULL},
     {NULL, "dtype", "f32 bf16 f16 int8", NULL},
     {NULL, "kv-dtype", "f32 bf16 f16 int8", NULL},

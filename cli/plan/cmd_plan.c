@@ -5,6 +5,7 @@
 #include "commands.h"
 #include "options.h"
 #include "output.h"
+#include "plan/plan_hosts.h"
 #include "plan/plan_print.h"
 #include "session.h"
 #include "word_wrap.h"
@@ -78,14 +79,34 @@ static int read_type(const cli_session *s, mha_plan_options *model)
     return cli_usage(s, "--dtype must be one of f32, bf16, f16 (got \"%s\")", cli_shown(given.dtype));
 }
 
+/* With --hosts, options of head layouts are rejected, and with -m also those of a planned model. */
+static int check_hosts(const cli_session *s)
+{
+    const struct {
+        const char *option, *text;
+    } others[] = {{"--prune", given.prune},     {"--experts", given.experts}, {"--top-k", given.top_k},
+                  {"--seconds", given.seconds}, {"--d-model", given.d_model}, {"--heads", given.heads},
+                  {"--layers", given.layers},   {"--vocab", given.vocab},     {"--parameters", given.parameters}};
+    if (!plan_hosts_given()) return plan_hosts_absent(s);
+    if (given.measure) return cli_usage(s, "--measure must not be given with --hosts");
+    for (size_t i = 0; i < (plan_hosts_of_model() ? sizeof others / sizeof *others : 4); i++)
+        if (others[i].text)
+            return cli_usage(s, "%s must not be given with %s (got \"%s\")", others[i].option, i < 4 ? "--hosts" : "-m",
+                             cli_shown(others[i].text));
+    if (given.d_model || plan_hosts_of_model()) return CLI_DONE;
+    return cli_usage(s, "missing --d-model N or -m MODEL");
+}
+
 static int read_given(const cli_session *s, mha_plan_options *model, double *seconds)
 {
     if (s->arg_count > 0)
         return cli_usage(s, "unexpected argument \"%s\": this command accepts only options", cli_shown(s->args[0]));
-    if (!given.d_model) return cli_usage(s, "missing --d-model N");
+    int code = check_hosts(s);
+    if (code != CLI_DONE) return code;
+    if (!given.d_model && !plan_hosts_given()) return cli_usage(s, "missing --d-model N");
     if (given.seconds && !given.measure)
         return cli_usage(s, "--seconds \"%s\" requires --measure", cli_shown(given.seconds));
-    int code = read_wholes(s, model);
+    code = read_wholes(s, model);
     if (code == CLI_DONE) code = read_type(s, model);
     if (code == CLI_DONE) code = read_real(s, "--prune", given.prune, 0, 1, &model->prune);
     if (code == CLI_DONE) code = read_real(s, "--seconds", given.seconds, 0, 3600, seconds);
@@ -132,6 +153,7 @@ static int run(cli_session *s)
     double seconds = 0.2;
     int code = read_given(s, &model, &seconds);
     if (code != CLI_DONE) return code;
+    if (plan_hosts_given()) return plan_hosts(s, &model);
     plan_result *result = calloc(1, sizeof *result);
     if (!result) return cli_error(s, CLI_FAILED, "out of memory");
     result->measured = given.measure;
@@ -142,29 +164,51 @@ static int run(cli_session *s)
     return code;
 }
 
-static void print_variants(FILE *out, int columns)
+static void put_entry(FILE *out, int columns, const char *key, const char *text)
 {
     enum { MARGIN = 12 };
-    fputs("\nVariants:\n", out);
-    for (int v = 0; v < MHA_PLAN_VARIANTS; v++) {
-        fprintf(out, "  %-*s", MARGIN - 2, mha_plan_variant_key((mha_plan_variant)v));
-        cli_put_wrapped(out, columns, MARGIN, MARGIN, mha_plan_variant_help((mha_plan_variant)v));
-    }
+    fprintf(out, "  %-*s", MARGIN - 2, key);
+    cli_put_wrapped(out, columns, MARGIN, MARGIN, text);
 }
+
+static void print_lists(FILE *out, int columns)
+{
+    fputs("\nVariants:\n", out);
+    for (int v = 0; v < MHA_PLAN_VARIANTS; v++)
+        put_entry(out, columns, mha_plan_variant_key((mha_plan_variant)v), mha_plan_variant_help((mha_plan_variant)v));
+    fputs("\nJobs:\n", out);
+    for (int n = 0; n < MHA_HOST_JOBS; n++)
+        put_entry(out, columns, mha_host_job_key((mha_host_job)n), mha_host_job_help((mha_host_job)n));
+    fputs("\nNetworks:\n", out);
+    for (int n = 0; n < MHA_HOST_NETWORKS; n++)
+        put_entry(out, columns, mha_host_network_key(n), mha_host_network_help(n));
+    put_entry(out, columns, "S:N", "latency of a message in seconds, and bytes per second, such as 50e-6:117e6");
+}
+
+static const cli_option_group groups[] = {{"Hosts:", plan_hosts_options}, {NULL, NULL}};
 
 const cli_command cli_plan = {
     .name = "plan",
     .summary = "compare head layouts for a new model: parameters, cache, time",
-    .usage = "--d-model N",
+    .usage = "--d-model N|-m MODEL",
     .details = "The layouts have 1 to 64 heads in groups that share keys and values; they are sorted by parameters. "
                "Parameters are counted for the attention of one layer, without biases unless stated; reduction is the "
                "fraction saved compared with full-width query, key, value and output projections. Operations, cache "
                "and times are totals over all layers.\n"
-               "--json prints {model, rows, variants, recommendation}.",
-    .lists = print_variants,
+               "With --hosts, the rows are layouts of a job of mha-mpi over several hosts: tp hosts divide the heads of "
+               "each layer among them, cp hosts the tokens of a text, dp hosts the texts. Memory is that of one host. "
+               "Time is the sum of compute, which hides a part of the messages, and exposed messages.\n"
+               "--json prints {model, rows, variants, recommendation}, or with --hosts {model, job, hosts, memory, "
+               "speed, rows, smallest, fastest}.",
+    .lists = print_lists,
     .shared = CLI_JSON | CLI_CSV,
     .options = options,
-    .examples = "mha plan --d-model 768\n"
-                "mha plan --d-model 1024 --heads 16 --seq 8192 --dtype bf16 --csv\n",
+    .groups = groups,
+    .examples =
+        "mha plan --d-model 768\n"
+        "mha plan --d-model 1024 --heads 16 --seq 8192 --dtype bf16 --csv\n"
+        "mha plan -m minilm --job heads --hosts 8 --network 10gbe --batch 100000 --seq 200\n"
+        "mha plan --d-model 8192 --layers 80 --kv-heads 8 --hosts 8 --memory 64G --network 100gbe --job generate "
+        "--weights bf16\n",
     .run = run,
 };

@@ -209,6 +209,7 @@ while read -r command option words; do
     *) set -- "$command" -f nowhere ;;
     esac
     [ "$option" != loss ] || set -- "$@" --by gate
+    case $command,$option in plan,job | plan,network | plan,weights) set -- "$@" --hosts 1 --speed 1:1 ;; esac
     for word in $words; do
         "$MHA" "$@" "--$option=$word" >out 2>err </dev/null
         if grep -q "\"$word\"" err; then fail "$command --$option $word is completed, but: $(cat err)"; fi

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_cli_plan.sh - tests `mha plan`: published parameter counts and sizes in all three output formats, measured times,
-# and invalid options.
+# layouts over hosts, and invalid options.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -101,6 +101,74 @@ at rows.15.refused 'heads are wider than the operator supports'
 expect 0 "$MHA" plan --d-model 2048 --csv
 has out ',heads are wider than the operator supports'
 
+# ---- layouts over hosts: a model of 70 billion parameters in bf16, one token with 200 GB/s and 100 Gbit/s ----
+large="--d-model 8192 --layers 80 --heads 64 --kv-heads 8 --vocab 8 --parameters 70000000000 --weights bf16 --seq 1"
+fast="--network 100gbe --speed 1e18:200e9"
+# shellcheck disable=SC2086 # options
+expect 0 "$MHA" plan $large $fast --job generate --hosts 8 --memory 40G --json
+at job generate
+at hosts 8
+at memory 42949672960
+at measured false
+at model.layer_weights 69999934464
+at network.latency 1.5e-5
+at rows.0.bytes.weights 140000262144
+at rows.0.fits false
+at rows.0.seconds.hidden 0.0
+smallest=$("$JSON_AT" smallest <out)
+at "rows.$smallest.tp" 4
+at "rows.$smallest.hosts" 4
+at "rows.$smallest.fits" true
+fastest=$("$JSON_AT" fastest <out)
+at "rows.$fastest.tp" 8
+speed=$("$JSON_AT" "rows.$fastest.tokens_per_second" <out)
+awk -v x="$speed" 'BEGIN { exit !(x > 10.3 && x < 10.5) }' || fail "8 hosts must decode 10.4 tokens per second (got $speed)"
+
+# Table and CSV must have the same rows; columns that are 0 everywhere are left out of the table.
+# shellcheck disable=SC2086 # options
+expect 0 "$MHA" plan $large $fast --job generate --hosts 8 --memory 40G --csv
+[ "$(awk -F, '{ print NF }' out | sort -u)" = 17 ] || fail 'all rows must have the same number of columns'
+rows=$(($(wc -l <out) - 1))
+grep -q '^4,4,1,1,1,.*,smallest$' out || fail "tp 4 must be marked as the smallest: $(cat out)"
+# shellcheck disable=SC2086 # options
+expect 0 "$MHA" plan $large $fast --job generate --hosts 8 --memory 40G
+[ "$(grep -c '^ *[0-9]* *[0-9]* *[0-9]* *[0-9]* .*B ' out)" = "$rows" ] || fail "the table must have $rows rows: $(cat out)"
+has out 'Smallest that fits: tp 4, cp 1, dp 1'
+has_not out 'optimizer'
+# shellcheck disable=SC2086 # options
+expect 0 "$MHA" plan $large $fast --job generate --hosts 8 --memory 1G
+has out 'No layout fits'
+# shellcheck disable=SC2086 # options
+expect 0 "$MHA" plan $large $fast --job generate --hosts 8 --memory 1G --json
+at smallest null
+at fastest null
+
+# A slower network must not change the memory, and a text of 100,000 tokens is divided among hosts.
+for network in 1gbe 50e-6:25e6; do
+    expect 0 "$MHA" plan --d-model 1024 --seq 100000 --hosts 4 --network $network --speed 1e12:1e10 --memory 4G --json
+    at rows.1.cp 2
+    "$JSON_AT" rows.1.bytes.total <out >>totals
+    "$JSON_AT" rows.1.seconds.total <out >>seconds
+    "$JSON_AT" hiding_tokens <out >>hiding
+done
+[ "$(sort -u totals | wc -l)" = 1 ] || fail "memory must not depend on the network: $(cat totals)"
+[ "$(sort -n seconds | head -n 1)" = "$(head -n 1 seconds)" ] || fail "the slow network must not be faster: $(cat seconds)"
+[ "$(sort -n hiding | head -n 1)" = "$(head -n 1 hiding)" ] || fail "a slow network needs longer parts: $(cat hiding)"
+
+# The model of a folder needs config.json only. Without --memory and --speed, this machine is measured.
+mkdir config
+cp "$data/models/llama-tiny/config.json" config/ 2>/dev/null || cp "$tiny/config.json" config/
+expect 0 "$MHA" plan -m config --hosts 1 --json -t 1
+at measured true
+for path in memory speed.flops speed.bandwidth rows.0.seconds.total; do
+    got=$("$JSON_AT" "$path" <out) || fail "the JSON must have $path"
+    awk -v x="$got" 'BEGIN { exit !(x + 0 > 0) }' || fail "$path must be positive (got $got)"
+done
+expect 0 "$MHA" plan -m builtin --job train --hosts 4 --workers 2 --network 0:1e9 --speed 1e10:1e10 --csv
+[ "$(cut -d, -f 4 out | tr '\n' ' ')" = 'dp 1 2 ' ] || fail "two workers allow two hosts: $(cat out)"
+expect 0 "$MHA" plan -m builtin --job heads --hosts 6 --network ib100 --speed 1e10:1e10 --csv
+[ "$(cut -d, -f 4 out | tr '\n' ' ')" = 'dp 1 2 4 6 ' ] || fail "heads must list powers of two and all hosts: $(cat out)"
+
 # ---- usage errors: the message must contain the option and its value ----
 wrong() {
     name=$1 value=$2
@@ -127,4 +195,48 @@ wrong seq 4294967296 --d-model 1048576 --layers 65536 --seq 4294967296 --batch 1
 wrong --seconds 1 --d-model 768 --seconds 1
 wrong --seconds 0 --d-model 768 --measure --seconds 0
 wrong 'accepts only options' text --d-model 768 text
+wrong --hosts 0 --d-model 768 --hosts 0
+wrong --hosts 65537 --d-model 768 --hosts 65537
+wrong --hosts 2 --d-model 768 --hosts 2x --network 1gbe
+for option in '-m builtin' '--kv-heads 2' '--job score' '--memory 1G' '--network 1gbe' '--speed 1:1' '--weights f32' '--workers 2'; do
+    # shellcheck disable=SC2086 # an option and its value
+    wrong "${option% *}" "${option#* }" --d-model 768 $option
+    has err 'requires --hosts'
+done
+hosts='--hosts 2 --network 1gbe --speed 1e9:1e9'
+for option in '--prune 0.5' '--experts 2' '--top-k 2' '--seconds 1'; do
+    # shellcheck disable=SC2086 # options
+    wrong "${option% *}" "${option#* }" --d-model 768 $hosts $option
+    has err 'must not be given with --hosts'
+done
+for option in '--d-model 64' '--heads 2' '--layers 2' '--vocab 9' '--parameters 9'; do
+    # shellcheck disable=SC2086 # options
+    wrong "${option% *}" "${option#* }" -m builtin $hosts $option
+    has err 'must not be given with -m'
+done
+# shellcheck disable=SC2086 # options
+{
+    wrong --measure --hosts --d-model 768 $hosts --measure
+    wrong --d-model -m $hosts
+    wrong --kv-heads 2 -m builtin $hosts --kv-heads 2
+    wrong kv_heads 5 --d-model 768 $hosts --kv-heads 5
+    wrong --job draw --d-model 768 $hosts --job draw
+    wrong --workers 2 --d-model 768 $hosts --workers 2
+    wrong workers 3 --d-model 768 $hosts --workers 3 --job train
+    wrong --weights f64 --d-model 768 $hosts --weights f64
+    wrong generate encoder -m "$tiny" $hosts --job generate
+    for size in '' 0 -1G 64GB 1e30 nan x G; do wrong --memory "\"$size\"" --d-model 768 $hosts --memory "$size"; done
+}
+for network in '' 2gbe 1:2:3 1e-6: nan:1e9; do
+    wrong --network "\"$network\"" --d-model 768 --hosts 2 --network "$network"
+done
+for speed in '' 1e9 0:1e9 1e9:0 1e9:1e9:1 nan:1 :; do
+    wrong --speed "\"$speed\"" --d-model 768 --hosts 1 --speed "$speed"
+done
+wrong missing --network --d-model 768 --hosts 2
+refused 3 "$MHA" plan -m nowhere --hosts 1
+has err nowhere
+mkdir empty
+refused 3 "$MHA" plan -m empty --hosts 1
+has err config.json
 finish
