@@ -1,6 +1,6 @@
-/* host_layouts.h - plans the hosts for a model: lists the ways to divide one job among several hosts, with the predicted
- * memory and time per host, and finds the smallest one that fits. It needs neither weights nor MPI; the jobs themselves
- * run in mha-mpi (docs/cluster.md).
+/* host_layouts.h - plans the hosts for a model: lists the ways to divide one job among several hosts, with the
+ * predicted memory and time per host, and finds the smallest that fits. It needs neither weights nor MPI; the jobs
+ * themselves run in mha-mpi (docs/cluster.md).
  *
  *     mha_host_model model = {.size = sizeof model};
  *     mha_host_options options = {.size = sizeof options, .hosts = 8, .memory = 64LL << 30, .job = MHA_HOSTS_GENERATE};
@@ -12,13 +12,14 @@
  *     MHA_CHECK(mha_host_layouts(&model, &options, rows, &choice, &err));
  *
  * Each host runs one process (rank). The hosts form the grid of mha_cluster_info (cluster.h): the weights are divided
- * among tp hosts (heads of a layer, columns of its feed-forward, tokens of the vocabulary, each in 8 groups), the tokens
- * of a text among cp, and texts or batches among dp. A layout uses tp * cp * dp hosts. Pipelines of layers are not supported.
+ * among tp hosts (heads of a layer, columns of its feed-forward, tokens of the vocabulary, each in 8 groups), the
+ * tokens of a text among cp, and texts or batches among dp. A layout uses tp * cp * dp hosts. Pipelines of layers are
+ * not supported.
  *
- * Time follows the alpha-beta model: a message of S bytes takes latency + S / bandwidth, and an allreduce among P hosts
- * the shorter of ceil(log2 P) (latency + S / bandwidth), by recursive doubling, and 2 ceil(log2 P) latency + 2 S (P -
- * 1) / (P bandwidth), by reduce-scatter and all-gather. Computation takes the longer of its operations / speed.flops and
- * the bytes it must read / speed.bandwidth. */
+ * Time follows the alpha-beta model: a message of S bytes takes latency + S / bandwidth. An allreduce among P hosts
+ * takes the shorter of ceil(log2 P) (latency + S / bandwidth), by recursive doubling, and 2 ceil(log2 P) latency +
+ * 2 S (P - 1) / (P bandwidth), by reduce-scatter and all-gather. Computation takes the longer of its operations /
+ * speed.flops and the bytes that it reads / speed.bandwidth. */
 #ifndef MHA_HOST_LAYOUTS_H
 #define MHA_HOST_LAYOUTS_H
 
@@ -84,10 +85,8 @@ typedef struct mha_host_speed {
     double bandwidth; /* [bytes/s] reading weights from memory, 1..1e15 */
 } mha_host_speed;
 
-/* Measures this machine with machine_peak.h. `flops` is MHA_HOST_FLOPS_PERCENT % of mha_limit_fma, which is what the
- * products of a model reached when measured (docs/cluster.md); `bandwidth` is mha_limit_read of 64 MiB. Takes about
- * 0.3 s and allocates 64 MiB. */
-enum { MHA_HOST_FLOPS_PERCENT = 75 };
+/* Measures this machine with machine_peak.h: `flops` is 3/4 of mha_limit_fma, `bandwidth` is mha_limit_read of 64 MiB.
+ * Takes about 0.3 s and allocates 64 MiB. */
 MHA_API mha_status mha_host_speed_measure(mha_ctx *ctx, mha_host_speed *speed, mha_error *err);
 
 /* X(name, key, text): the jobs, whose commands in mha-mpi have the same names */
@@ -116,11 +115,10 @@ typedef struct mha_host_options {
     mha_host_speed speed;
     mha_host_job job;
     int64_t seq, batch; /* tokens of a text, 1..2^32, 0 = 2048; texts, 1..2^32, 0 = 1 */
-    int64_t workers;    /* virtual workers of a training run (train.h), a power of two up to 65536; 0 = the
-                               * largest power of two up to hosts */
+    /* Virtual workers of a training run (train.h), a power of two up to 65536; 0 = the largest up to `hosts` */
+    int64_t workers;
     mha_dtype dtype;    /* type of the packed weights: f32 (default), bf16, f16 or q8_0 */
-    mha_dtype kv_dtype; /* type of cached keys and values: f32, bf16 or f16; default: bf16 if dtype is bf16, else
-                               * f32 */
+    mha_dtype kv_dtype; /* type of cached keys and values: f32, bf16 or f16; default: bf16 if dtype is bf16, else f32 */
 } mha_host_options;
 
 /* ---- layouts ---- */
@@ -132,7 +130,7 @@ typedef struct mha_host_layout {
     const char *refused; /* reason why mha-mpi does not support the layout; NULL = supported */
     int fits;            /* 1 if `bytes` is at most options->memory */
     double weights;      /* [bytes] packed matrices and tables; training: weights, their packed form and gradients */
-    double cache;        /* [bytes] cached keys and values of `generate` */
+    double cache;        /* [bytes] cached keys and values of `generate`, and of `score` if the text is not divided */
     double activations;  /* [bytes] of a pass */
     double exchange;     /* [bytes] of buffers for messages and for partial results */
     double optimizer;    /* [bytes] moments, and waiting sums of gradients, of `train` */
@@ -153,8 +151,8 @@ typedef struct mha_host_choice {
     int count;    /* number of rows */
     int smallest; /* the row with the fewest hosts that fits; of several, the fastest; -1 = none */
     int fastest;  /* the row that fits with the most tokens per second; -1 = none */
-    /* For a divided text: the number of tokens per host from which the exchange of keys is hidden behind the attention,
-     * bytes per key element * flops / (query heads per key head * bandwidth), half if bidirectional; 0 for other jobs. */
+    /* Job `score`: the number of tokens per host from which the exchange of keys is hidden behind the attention: bytes
+     * of a key element * flops / (query heads per key head * bandwidth), half of it if bidirectional; else 0. */
     double hiding_tokens;
 } mha_host_choice;
 

@@ -5,7 +5,7 @@
 #include "mha/host_layouts.h"
 #include <stdbool.h>
 
-/* Tensor parallelism adds the products of this many groups of columns in a fixed tree, so it has at most as many ranks. */
+/* Tensor parallelism adds the products of this many groups of columns in a fixed tree: its largest number of ranks. */
 enum { MHA__TP_GROUPS = 8, MHA__TP_ROWS = 128 /* tokens per message */ };
 
 /* A layout of a checked job. Sizes are those of the rank with the most work. */
@@ -15,7 +15,9 @@ typedef struct mha__host_job {
     int64_t tp, cp, dp;
     double share;           /* fraction of the matrices that a rank stores */
     double heads, kv_heads; /* query heads and key/value heads of a rank */
-    double tokens;          /* tokens of a text that a rank computes at once */
+    bool divided;           /* true if the tokens of a text are divided */
+    double tokens;          /* tokens of a text that a rank computes */
+    double piece;           /* tokens that a rank computes in one pass */
     double pairs;           /* attended pairs of these tokens and tokens of the text */
 } mha__host_job;
 

@@ -1,15 +1,18 @@
 /* host_memory.c - how a layout divides a job, and the memory of one host.
  *
- * The counts follow the code of the passes: cluster_model.h (pass of a part of a text), cluster.h (ring buffers and
- * partial results), train.h (weights, gradients and moments) and model_grads.h (activations of a training step). */
+ * The counts follow the code of the passes: cluster_model.h (pass of a part of a text), generate.h (pieces of a text
+ * that is not divided), cluster.h (ring buffers and partial results), train.h (weights, gradients and moments) and
+ * model_grads.h (activations of a training step). */
 #include "base/size.h"
 #include "heads/plan/host_cost.h"
 #include "mha/attn.h"
 #include <math.h>
 
 enum {
-    BLOCK_TOKENS = 512, /* tokens that pass the feed-forward together */
-    BATCH_TOKENS = 2048 /* tokens of a batch of short texts in measurements of heads */
+    BLOCK_TOKENS = 512,  /* tokens that pass the feed-forward together */
+    BATCH_TOKENS = 2048, /* tokens of a batch of short texts in measurements of heads */
+    SCORE_PIECE = 64,    /* tokens of a pass, and rows of logits, when a text is scored through a cache */
+    PREFILL_PIECE = 512  /* tokens of a pass of a prompt */
 };
 static const double F32 = sizeof(float);
 
@@ -44,7 +47,8 @@ static void count_rank(mha__host_job *job, int64_t chunk, int64_t rank)
 static void divide_text(mha__host_job *job)
 {
     const int64_t N = job->o->seq, cp = job->cp;
-    if (cp == 1 || N <= MHA_ATTN_CHUNK) {
+    job->divided = cp > 1 && N > MHA_ATTN_CHUNK;
+    if (!job->divided) {
         job->tokens = (double)N;
         job->pairs = job->tokens * (job->model->bidirectional ? job->tokens : (job->tokens + 1) / 2);
         return;
@@ -64,6 +68,12 @@ mha__host_job mha__host_divide(const mha_host_model *model, const mha_host_optio
     job.heads = (double)model->heads * job.share;
     job.kv_heads = fmax(1, (double)model->kv_heads * job.share);
     divide_text(&job);
+    job.piece = job.tokens;
+    if (options->job == MHA_HOSTS_HEADS)
+        job.piece = fmax(job.tokens, fmin(BATCH_TOKENS, job.tokens * (double)options->batch));
+    if (job.divided || model->bidirectional) return job;
+    if (options->job == MHA_HOSTS_SCORE) job.piece = fmin(SCORE_PIECE, job.tokens);
+    if (options->job == MHA_HOSTS_GENERATE) job.piece = fmin(PREFILL_PIECE, job.tokens);
     return job;
 }
 
@@ -104,20 +114,23 @@ static double key_width(const mha__host_job *job)
 
 /* ---- the parts ---- */
 
-/* Activations of a pass over `tokens` tokens, and its feed-forward in blocks. */
-static double pass_bytes(const mha__host_job *job, double tokens)
+/* Activations of a pass over a piece, its feed-forward in blocks, and logits. */
+static double pass_bytes(const mha__host_job *job)
 {
+    const double tokens = job->piece;
     const mha_host_model *m = job->model;
     const double wide = (double)m->feed_forward * job->share * (m->gated ? 2 : 1);
     const double row = 2 * (double)m->hidden + 2 * query_width(job) + 2 * key_width(job);
-    return F32 * (tokens * row + fmin(tokens, BLOCK_TOKENS) * (wide + (double)m->hidden));
+    const double logits = job->o->job == MHA_HOSTS_HEADS ? 0 : (double)m->output_weights / (double)m->hidden;
+    return F32 * (tokens * row + fmin(tokens, BLOCK_TOKENS) * (wide + (double)m->hidden) +
+                  fmin(tokens, SCORE_PIECE) * logits);
 }
 
 /* Ring: keys and values of two ranks, and partial results of the rank's rows, of which the worst number that wait in
  * mode tree was found by simulation. */
 static double ring_bytes(const mha__host_job *job)
 {
-    if (job->cp == 1 || job->o->seq <= MHA_ATTN_CHUNK) return 0;
+    if (!job->divided) return 0;
     const double parts = fmax(2, 3 * mha__host_steps(job->cp) - 2);
     const double part = job->heads * ((double)job->model->head_dim + 2) * F32;
     return job->tokens * (2 * 2 * key_width(job) * mha__host_key_bytes(job->o) + parts * part);
@@ -148,13 +161,11 @@ static void pass_memory(const mha__host_job *job, mha_host_layout *row)
     const mha_host_options *o = job->o;
     row->weights = mha__host_packed_bytes(job) +
                    F32 * ((double)job->model->word_weights * job->share + (double)job->model->other_weights);
-    const double batch =
-        o->job == MHA_HOSTS_HEADS ? fmax(job->tokens, fmin(BATCH_TOKENS, job->tokens * (double)o->batch)) : job->tokens;
-    row->activations = pass_bytes(job, batch);
+    row->activations = pass_bytes(job);
     row->exchange = ring_bytes(job) + allreduce_bytes(job);
-    if (o->job == MHA_HOSTS_GENERATE)
-        row->cache = (double)o->batch * (double)job->model->layers * job->tokens * 2 * key_width(job) *
-                     element_bytes(o->kv_dtype);
+    const double keys = (double)job->model->layers * job->tokens * 2 * key_width(job);
+    if (o->job == MHA_HOSTS_GENERATE) row->cache = (double)o->batch * keys * element_bytes(o->kv_dtype);
+    if (o->job == MHA_HOSTS_SCORE && job->piece < job->tokens) row->cache = keys * mha__host_key_bytes(o);
 }
 
 void mha__host_memory(const mha__host_job *job, mha_host_layout *row)

@@ -71,6 +71,9 @@ mha_status mha_host_network_find(const char *text, mha_host_network *network, mh
 
 /* ---- speed ---- */
 
+/* Fraction of the peak rate of multiply-adds that the products and attention of a model reach. */
+static const double REACHED = 0.75;
+
 mha_status mha_host_speed_measure(mha_ctx *ctx, mha_host_speed *speed, mha_error *err)
 {
     enum { BYTES = 64 << 20 };
@@ -83,7 +86,7 @@ mha_status mha_host_speed_measure(mha_ctx *ctx, mha_host_speed *speed, mha_error
     mha_status status = mha_limit_read(ctx, memory, BYTES, &own.bandwidth, err);
     mha__free(ctx, memory);
     if (status == MHA_OK) status = mha_limit_fma(ctx, &own.flops, err);
-    own.flops *= MHA_HOST_FLOPS_PERCENT / 100.0;
+    own.flops *= REACHED;
     if (status == MHA_OK) *speed = own;
     return status;
 }

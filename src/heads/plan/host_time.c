@@ -3,7 +3,6 @@
  * Operations: two per matrix element and token; in attention four per pair, query head and element of a head. A
  * backward pass needs twice the operations of the products, and five products of attention instead of two. */
 #include "heads/plan/host_cost.h"
-#include "mha/attn.h"
 #include <math.h>
 
 enum {
@@ -44,7 +43,7 @@ static double tp_exchange(const mha__host_job *job, double tokens)
     if (job->tp == 1) return 0;
     const mha_host_model *m = job->model;
     const mha_host_network *n = &job->o->network;
-    const double rows = fmin(tokens, MHA__TP_ROWS), bytes = rows * (double)m->hidden * sizeof(float);
+    const double rows = fmin(fmin(tokens, job->piece), MHA__TP_ROWS), bytes = rows * (double)m->hidden * sizeof(float);
     const double logits = tokens * (double)m->output_weights / (double)m->hidden * sizeof(float);
     const double sums = 2 * (double)m->layers * ceil(tokens / rows) * allreduce(n, job->tp, bytes);
     return m->output_weights == 0 ? sums : sums + message(n, logits * (double)(job->tp - 1) / (double)job->tp);
@@ -75,7 +74,7 @@ static double attention_flops(const mha__host_job *job, double pairs)
 /* Keys and values move around the ring, one step behind the other ranks' attention, in each layer. */
 static void ring_time(const mha__host_job *job, double attention, mha_host_layout *row)
 {
-    if (job->cp == 1 || job->o->seq <= MHA_ATTN_CHUNK) return;
+    if (!job->divided) return;
     const double bytes = 2 * job->tokens * job->kv_heads * (double)job->model->head_dim * mha__host_key_bytes(job->o);
     const double steps = (double)job->model->layers * (double)(job->cp - 1);
     const double step = attention / ((double)job->model->layers * (double)job->cp);
@@ -88,7 +87,8 @@ static void score_time(const mha__host_job *job, mha_host_layout *row)
 {
     const double texts = (double)job->o->batch;
     const double attention = attention_flops(job, job->pairs) / job->o->speed.flops;
-    row->compute = texts * (products(job, job->tokens) + attention);
+    const double pieces = ceil(job->tokens / job->piece); /* each reads all weights */
+    row->compute = texts * (pieces * products(job, job->tokens / pieces) + attention);
     row->exposed = tp_exchange(job, job->tokens);
     ring_time(job, attention, row);
     row->hidden *= texts;
@@ -130,7 +130,7 @@ static void heads_time(const mha__host_job *job, mha_host_layout *row)
  * others, and packs all weights. */
 static void train_time(const mha__host_job *job, mha_host_layout *row)
 {
-    enum { UPDATE_BYTES = 28, PACK_BYTES = 12 }; /* read and written per parameter */
+    enum { UPDATE_BYTES = 32, PACK_BYTES = 12 }; /* read and written per parameter */
     const mha_host_options *o = job->o;
     const double texts = (double)o->batch, batches = ceil((double)o->workers / (double)job->dp);
     const double all = mha__host_parameters(job->model);

@@ -1,4 +1,5 @@
-/* test_heads_host_options.c - host plans: shapes of config.json and of planned models, names, measured speed, errors. */
+/* test_heads_host_options.c - host plans: shapes of config.json and of planned models, names, measured speed,
+ * errors. */
 #include "mha/host_layouts.h"
 #include "support/alloc.h"
 #include "support/check.h"

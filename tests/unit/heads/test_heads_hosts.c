@@ -116,7 +116,9 @@ static void test_prefill(void **state)
         const double step = 15e-6 + 2 * n * key * 2 / 11e9; /* of the ring, with keys in bf16 */
         near(row.hidden, 32 * (double)(hosts[i] - 1) * step, 1e-6);
         near(row.weights, 16e9, 1);
-        near(row.activations, 4 * (n * (2 * 4096 + 2 * 4096 + 2 * key) + 512 * (4 * 4096 + 4096)), 1);
+        if (hosts[i] == 1) near(row.activations, 4 * (64 * (4 * 4096 + 2 * key) + 64 * (4 * 4096 + 4096)), 1);
+        if (hosts[i] > 1) near(row.activations, 4 * (n * (4 * 4096 + 2 * key) + 512 * (4 * 4096 + 4096)), 1);
+        near(row.cache, hosts[i] == 1 ? 32 * n * 2 * key * 2 : 0, 1); /* only an undivided text has a cache */
         const double parts[] = {0, 16, 22};
         near(row.exchange, hosts[i] == 1 ? 0 : n * (4 * key * 2 + parts[i] * 32 * 130 * 4), 1);
     }
@@ -154,12 +156,13 @@ static void test_divided_heads(void **state)
     mha_host_layout row = layout(&m, &o, 2, 1, 1);
     near(row.weights, 4 * (4000 + 3200 + 3200 + 100), 1e-6);
     near(row.exchange, 4 * 128 * 64 * 14, 1e-6);
-    near(row.activations, 4 * (200 * (2 * 64 + 2 * 32 + 2 * 16) + 200 * (128 + 64)), 1e-6);
-    near(row.exposed, 3 * (8 * (1e-3 + 128 * 64 * 4 / 1e6) + 1e-3 + 200 * 100 * 4 / 2 / 1e6), 1e-9);
+    near(row.activations, 4 * (64 * (2 * 64 + 2 * 32 + 2 * 16) + 64 * (128 + 64) + 64 * 100), 1e-6);
+    near(row.cache, 4 * 2 * 200 * 2 * 16, 1e-6);
+    near(row.exposed, 3 * (2 * 2 * 4 * (1e-3 + 64 * 64 * 4 / 1e6) + 1e-3 + 200 * 100 * 4 / 2 / 1e6), 1e-9);
     row = layout(&m, &o, 3, 1, 1); /* 3 of 8 groups */
     near(row.weights, 4 * (3.0 / 8 * (8000 + 6400 + 6400) + 100), 1e-6);
     row = layout(&m, &o, 4, 1, 1); /* one head reads one of two key heads */
-    near(row.activations, 4 * (200 * (2 * 64 + 2 * 16 + 2 * 16) + 200 * (64 + 64)), 1e-6);
+    near(row.activations, 4 * (64 * (2 * 64 + 2 * 16 + 2 * 16) + 64 * (64 + 64) + 64 * 100), 1e-6);
 }
 
 static void test_training(void **state)
