@@ -204,11 +204,9 @@ const cli_command cli_plan = {
     .shared = CLI_JSON | CLI_CSV,
     .options = options,
     .groups = groups,
-    .examples =
-        "mha plan --d-model 768\n"
-        "mha plan --d-model 1024 --heads 16 --seq 8192 --dtype bf16 --csv\n"
-        "mha plan -m minilm --job heads --hosts 8 --network 10gbe --batch 100000 --seq 200\n"
-        "mha plan --d-model 8192 --layers 80 --kv-heads 8 --hosts 8 --memory 64G --network 100gbe --job generate "
-        "--weights bf16\n",
+    .examples = "mha plan --d-model 768\n"
+                "mha plan --d-model 1024 --heads 16 --seq 8192 --dtype bf16 --csv\n"
+                "mha plan -m minilm --job heads --hosts 8 --network 10gbe --batch 100000\n"
+                "mha plan --d-model 8192 --hosts 8 --network 100gbe --job generate --memory 64G\n",
     .run = run,
 };
