@@ -6,6 +6,8 @@
 #include "heads/plan/host_cost.h"
 #include "model/weights/weights.h"
 
+#define MOST_WEIGHTS (INT64_C(1) << 60)
+
 static mha_status within(const char *name, int64_t value, int64_t least, int64_t most, mha_error *err)
 {
     if (value >= least && value <= most) return MHA_OK;
@@ -15,7 +17,7 @@ static mha_status within(const char *name, int64_t value, int64_t least, int64_t
 
 mha_status mha__host_model_check(const mha_host_model *given, mha_host_model *model, mha_error *err)
 {
-    const int64_t wide = INT64_C(1) << 20, most = INT64_C(1) << 60;
+    const int64_t wide = INT64_C(1) << 20, most = MOST_WEIGHTS;
     mha_host_model m;
     MHA__TRY(mha__options_need(&m, sizeof m, given, "mha_host_model", err));
     MHA__TRY(within("layers", m.layers, 1, 65536, err));
@@ -39,30 +41,37 @@ mha_status mha__host_model_check(const mha_host_model *given, mha_host_model *mo
 
 /* ---- from config.json ---- */
 
-/* Adds a tensor to the counts. */
-static void count_tensor(const mha__config *c, const mha__tensor_step *at, const mha_named_tensor *t, mha_host_model *m)
+/* Returns the count that a tensor belongs to. */
+static int64_t *count_of(const mha__tensor_step *at, const mha_named_tensor *t, mha_host_model *m)
 {
-    const int64_t elements = t->shape[0] * (t->rank == 2 ? t->shape[1] : 1);
-    if (at->role == MHA__LM_HEAD)
-        m->output_weights = elements;
-    else if (at->layer >= 0 && t->rank == 2)
-        m->layer_weights += elements;
-    else if (at->role == MHA__WORDS)
-        m->word_weights = elements;
-    else
-        m->other_weights += elements;
-    if (at->role == MHA__WORDS && c->tied) m->output_weights = elements;
-    if (at->role == MHA__GATE || at->role == MHA__GATE_UP) m->gated = 1;
+    if (at->role == MHA__LM_HEAD) return &m->output_weights;
+    if (at->layer >= 0 && t->rank == 2) return &m->layer_weights;
+    return at->role == MHA__WORDS ? &m->word_weights : &m->other_weights;
 }
 
-static void count_weights(const mha__config *c, mha_host_model *m)
+/* Adds the elements of a tensor to a count; returns false if it exceeds MOST_WEIGHTS. */
+static bool add_tensor(const mha_named_tensor *t, int64_t *count)
+{
+    size_t elements;
+    if (!mha__bytes(t->shape, t->rank, 1, &elements) || elements > MOST_WEIGHTS) return false;
+    *count += (int64_t)elements;
+    return *count <= MOST_WEIGHTS;
+}
+
+static mha_status count_weights(const mha__config *c, mha_host_model *m, mha_error *err)
 {
     char name[MHA__TENSOR_NAME];
     mha_named_tensor t;
     for (mha__tensor_step at = {0}; mha__tensor_each(c, &at);) {
         if (at.role == MHA__POOLER || (at.role == MHA__LM_HEAD && c->tied)) continue;
-        if (mha__weights_expected(c, at.role, at.layer, at.bias, name, &t)) count_tensor(c, &at, &t, m);
+        if (!mha__weights_expected(c, at.role, at.layer, at.bias, name, &t)) continue;
+        if (!add_tensor(&t, count_of(&at, &t, m)))
+            return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                             "config.json: parameters must be at most 2^60 (got more with tensor \"%s\")", name);
+        if (at.role == MHA__GATE || at.role == MHA__GATE_UP) m->gated = 1;
     }
+    if (c->tied) m->output_weights = m->word_weights;
+    return MHA_OK;
 }
 
 static mha_host_model shape_of(const mha__config *c)
@@ -89,12 +98,12 @@ mha_status mha_host_model_of_config(mha_ctx *ctx, const char *config_json, mha_h
     MHA__TRY(mha__ctx_find(&ctx, err));
     mha__config *c = mha__alloc(ctx, sizeof *c); /* too large for some stacks */
     if (!c) return mha__no_memory(err, sizeof *c, "a config");
-    const mha_status status = mha__config_read(ctx, "", config_json, c, &text, err);
+    mha_status status = mha__config_read(ctx, "", config_json, c, &text, err);
     if (status == MHA_OK) {
         m = shape_of(c);
-        count_weights(c, &m);
-        mha__options_write(model, &m, sizeof m);
+        status = count_weights(c, &m, err);
     }
+    if (status == MHA_OK) mha__options_write(model, &m, sizeof m);
     mha__free(ctx, c);
     mha__free(ctx, text);
     return status;

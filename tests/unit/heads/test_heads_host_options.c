@@ -75,6 +75,13 @@ static void test_config_errors(void **state)
     assert_int_equal(mha_host_model_of_config(NULL, "{\"model_type\": \"unheard\"}", &m, &e), MHA_ERR_UNSUPPORTED);
     assert_non_null(strstr(e.message, "unheard"));
     assert_int_equal(mha_host_model_of_config(NULL, "{", &m, &e), MHA_ERR_FORMAT);
+    assert_int_equal(mha_host_model_of_config(NULL,
+                                              "{\"model_type\": \"llama\", \"hidden_size\": 2147483648, "
+                                              "\"intermediate_size\": 2147483648, \"num_attention_heads\": 4, "
+                                              "\"head_dim\": 64, \"vocab_size\": 9, \"num_hidden_layers\": 4096}",
+                                              &m, &e),
+                     MHA_ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.message, "parameters"));
     assert_int_equal(mha_host_model_of_config(NULL, NULL, &m, &e), MHA_ERR_ARG);
     assert_int_equal(mha_host_model_of_config(NULL, "{}", NULL, &e), MHA_ERR_ARG);
     counting counted = {.budget = -1};
