@@ -50,6 +50,8 @@ GOES_RIGHT = {
 # Base names must be unique in these folders: NAME.c and NAME.h are in one folder; a public header may have the same
 # name.
 NAMED_ONCE = ("src", "cli", "conformance", "mpi")
+# Tags that begin with mha_ must be unique in these folders.
+TAGGED_ONCE = ("include", *NAMED_ONCE)
 MOST_FILES = 25  # maximum number of files per folder, without README.md; more files require subfolders
 CROWDED = {"include/mha"}
 DATA = ("tests/golden/data/", "tests/fuzz/corpus/")  # these folders and their subfolders may contain any number of files
@@ -245,6 +247,18 @@ def shared_names(paths):
                 yield f"{path}: the base name must differ from that of {header}"
 
 
+def shared_tags(texts):
+    """Yields a message for each mha_ tag of a struct, union or enum that is defined twice; texts: {path: text}."""
+    places = {}
+    for path, text in sorted(texts.items()):
+        if path.split("/")[0] in TAGGED_ONCE:
+            for tag in re.findall(r"\b(?:struct|union|enum)\s+(mha_\w+)\s*\{", without_comments(text)):
+                places.setdefault(tag, []).append(path)
+    for tag, found in sorted(places.items()):
+        if len(found) > 1:
+            yield f"the tag {tag} must be defined only once (got {', '.join(found)})"
+
+
 def crowded(counts):
     """Yields a message for each folder with too many files, and for each unnecessary exception; counts: {folder: files}."""
     for folder, count in sorted(counts.items()):
@@ -269,7 +283,7 @@ def count_files(root):
 
 def check_tree(root):
     """Prints each violation below root and returns their number; a tree without source files is also a violation."""
-    count = files = 0
+    count = 0
     for place in stale_rules(root):
         print(f"tools/check_includes.py: a rule names {place}, which must exist")
         count += 1
@@ -277,21 +291,17 @@ def check_tree(root):
         print(f"tools/check_includes.py: SUBFOLDERS must list {subfolder}")
         count += 1
     paths = [path.relative_to(root).as_posix() for top in FOLDERS for path in (root / top).rglob("*")]
-    for message in [*crowded(count_files(root)), *shared_names(paths)]:
+    texts = {path: (root / path).read_text(encoding="utf-8") for path in sorted(paths) if path.endswith((".c", ".h", ".inc"))}
+    for message in [*crowded(count_files(root)), *shared_names(paths), *shared_tags(texts)]:
         print(message)
         count += 1
-    for folder in FOLDERS:
-        for path in sorted((root / folder).rglob("*")):
-            if path.suffix not in (".c", ".h", ".inc"):
-                continue
-            name = path.relative_to(root).as_posix()
-            files += 1
-            for line, message in check_file(name, path.read_text(encoding="utf-8")):
-                print(f"{name}:{line}: {message}")
-                count += 1
-    if files == 0:
+    for name, text in texts.items():
+        for line, message in check_file(name, text):
+            print(f"{name}:{line}: {message}")
+            count += 1
+    if not texts:
         print(f"{root}: must contain source files")
-    return count or files == 0
+    return count or not texts
 
 
 # ---- self-test: (path, text, part of the expected message, or None if there is no violation) ----
@@ -366,6 +376,17 @@ def self_test():
     for paths, want in named:
         if len(list(shared_names(paths))) != want:
             print(f"self-test: base names of {paths} must yield {want} messages")
+            wrong += 1
+    tag = "typedef struct mha__x {\n    int a;\n} mha__x;\n"
+    tagged = [
+        ({"src/a/a.c": tag, "mpi/b.c": tag}, 1),
+        ({"src/a/a.c": tag.replace("mha__", ""), "cli/b.c": tag.replace("mha__", "")}, 0),
+        ({"src/a/a.h": tag, "src/a/b.h": "typedef struct mha__x mha__x; // struct mha__x { }"}, 0),
+        ({"src/a/a.h": tag, "tests/b.h": tag}, 0),
+    ]
+    for texts, want in tagged:
+        if len(list(shared_tags(texts))) != want:
+            print(f"self-test: tags of {texts} must yield {want} messages")
             wrong += 1
     if len(list(crowded({}))) != len(CROWDED):
         print("self-test: an unnecessary exception in CROWDED must be reported")

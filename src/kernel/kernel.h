@@ -118,10 +118,10 @@ typedef struct mha__draw {
 } mha__draw;
 
 /* Sums for the row statistics: one element per lane, over the keys of a panel. */
-typedef struct mha__moments {
+typedef struct mha__row_stat_sums {
     void *total, *depth, *reach; /* sums of p, of p * (max - s), and of p * |position + lane - (first + key)| */
     void *peak, *where;          /* largest p, and first + the lowest key that has it; 0 and -1 if no p is above 0 */
-} mha__moments;
+} mha__row_stat_sums;
 
 /* Inputs and outputs of softmax_back and taylor_back for one panel of scores. */
 typedef struct mha__softmax_back {
@@ -319,7 +319,7 @@ typedef struct mha__kernels {
 
     /* Same as `probs`, and also computes `moments`. position and first have the same meaning as in `alibi`. */
     void (*moments)(int64_t keys, int64_t lanes, const void *max, const void *inverse, int64_t position, int64_t first,
-                    void *s, const mha__moments *moments);
+                    void *s, const mha__row_stat_sums *moments);
     /* Returns the first key in [key, keys) with s[key][lane] > bound, or `keys`. `bound` is rounded to the table's
      * type. */
     int64_t (*next_above)(int64_t key, int64_t keys, const void *s, int64_t lane, double bound);

@@ -70,10 +70,10 @@ void mha__train_moments(const mha_trainer *t)
 mha_status mha__train_moments_read(const mha_trainer *t, const mha_file *file, mha_error *err)
 {
     const size_t count = 2 * (size_t)t->count;
-    mha__range *ranges = mha__calloc(t->ctx, count, sizeof *ranges);
+    mha__element_range *ranges = mha__calloc(t->ctx, count, sizeof *ranges);
     if (!ranges) return mha__no_memory(err, count * sizeof *ranges, "the ranges of moments");
     for (size_t n = 0; n < count; n++)
-        ranges[n] = (mha__range){t->parameter[n / 2].own_first, t->parameter[n / 2].own_count};
+        ranges[n] = (mha__element_range){t->parameter[n / 2].own_first, t->parameter[n / 2].own_count};
     const mha_status status = mha__tensors_read_ranges(file, t->state, ranges, (int64_t)count, err);
     mha__free(t->ctx, ranges);
     return status;

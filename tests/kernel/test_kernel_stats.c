@@ -52,7 +52,7 @@ static void check_moments(const mha__kernels *t, int64_t lanes, rng *r)
     memcpy(want.data, s.data, (size_t)s.n * t->real_size);
     for (int n = 0; n < MOMENTS; n++)
         m[n] = array_make(t, t->nr, 0, OUTPUT);
-    const mha__moments moments = {m[0].data, m[1].data, m[2].data, m[3].data, m[4].data};
+    const mha__row_stat_sums moments = {m[0].data, m[1].data, m[2].data, m[3].data, m[4].data};
     t->moments(keys, lanes, max.data, inverse.data, position, first, p.data, &moments);
     t->probs(keys, lanes, max.data, inverse.data, want.data);
     assert_true(same_bits(&p, &want));

@@ -14,7 +14,7 @@ static void carve_stats(const mha_attn_plan *plan, char *base, size_t *used, mha
     const bool wanted = stats || shown;
     const size_t size = plan->kernels->real_size;
     const int64_t lanes = wanted ? plan->kernels->nr : 0, rows = wanted ? MHA__TILE_Q : 0;
-    mha__moments *m = &scratch->moments;
+    mha__row_stat_sums *m = &scratch->moments;
     void **pieces[] = {&m->total, &m->depth, &m->reach, &m->peak, &m->where};
     for (size_t n = 0; n < sizeof pieces / sizeof *pieces; n++)
         *pieces[n] = mha__carve(base, used, lanes, size);

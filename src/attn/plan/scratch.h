@@ -26,7 +26,7 @@
 #include "attn/plan/plan.h"
 #include "base/size.h"
 
-/* The statistics of one row over the keys processed so far; see mha__moments. */
+/* The statistics of one row over the keys processed so far; see mha__row_stat_sums. */
 typedef struct mha__row_sums {
     double total, depth, reach, peak;
     int64_t where;
@@ -43,7 +43,7 @@ typedef struct mha__scratch {
     void *top, *alpha, *inverse, *gated;
     uint8_t *bytes;
     int64_t *lo, *hi, *prefix;
-    mha__moments moments;
+    mha__row_stat_sums moments;
     mha__row_sums *row_sums;
     mha__top_key *top_keys;
     double *received;

@@ -89,7 +89,7 @@ static mha_status find(const mha_file *file, const mha_named_tensor *want, const
     return MHA_OK;
 }
 
-static mha_tensor part_of(const mha_tensor *t, mha__range range)
+static mha_tensor part_of(const mha_tensor *t, mha__element_range range)
 {
     const size_t size = mha_dtype_size(t->dtype);
     mha_tensor part = *t;
@@ -99,8 +99,8 @@ static mha_tensor part_of(const mha_tensor *t, mha__range range)
     return part;
 }
 
-static mha_status read_list(const mha_file *file, const mha_named_tensor *list, const mha__range *ranges, int64_t count,
-                            mha_error *err)
+static mha_status read_list(const mha_file *file, const mha_named_tensor *list, const mha__element_range *ranges,
+                            int64_t count, mha_error *err)
 {
     const mha_tensor *t = NULL;
     for (int64_t n = 0; n < count; n++)
@@ -113,8 +113,8 @@ static mha_status read_list(const mha_file *file, const mha_named_tensor *list, 
     return MHA_OK;
 }
 
-mha_status mha__tensors_read_ranges(const mha_file *file, const mha_named_tensor *list, const mha__range *ranges,
-                                    int64_t count, mha_error *err)
+mha_status mha__tensors_read_ranges(const mha_file *file, const mha_named_tensor *list,
+                                    const mha__element_range *ranges, int64_t count, mha_error *err)
 {
     mha_error why = {0};
     if (count < 0)

@@ -11,11 +11,11 @@ mha_status mha__named_bytes(const mha_named_tensor *tensor, size_t *bytes, mha_e
 mha_status mha__named_view(const mha_named_tensor *tensor, mha_tensor *view, mha_error *err);
 
 /* A range of the elements of a tensor. */
-typedef struct mha__range {
+typedef struct mha__element_range {
     int64_t first, count;
-} mha__range;
+} mha__element_range;
 /* Like mha_tensors_read, but reads only ranges[n] of tensor n, to the start of the tensor's data. */
-mha_status mha__tensors_read_ranges(const mha_file *file, const mha_named_tensor *list, const mha__range *ranges,
-                                    int64_t count, mha_error *err);
+mha_status mha__tensors_read_ranges(const mha_file *file, const mha_named_tensor *list,
+                                    const mha__element_range *ranges, int64_t count, mha_error *err);
 
 #endif

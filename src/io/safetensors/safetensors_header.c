@@ -73,7 +73,7 @@ static mha_status read_dtype(reader *r, const mha__json_token *t, entry *e)
 {
     mha__quoted q;
     char name[16];
-    const mha__stored *type = NULL;
+    const mha__stored_type *type = NULL;
     if (t->kind == MHA__JSON_STRING && t->bytes <= sizeof name) {
         mha__json_decode(t, name, sizeof name);
         type = mha__stored_named(name, t->bytes);

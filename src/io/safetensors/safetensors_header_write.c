@@ -76,10 +76,10 @@ static mha_status check_pairs(const mha_tensors_writer_options *o, const mha_met
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp((*(mha__slot *const *)a)->name, (*(mha__slot *const *)b)->name);
+    return strcmp((*(mha__file_tensor *const *)a)->name, (*(mha__file_tensor *const *)b)->name);
 }
 
-static mha_status check_names(mha__slot **slots, int64_t count, mha_error *err)
+static mha_status check_names(mha__file_tensor **slots, int64_t count, mha_error *err)
 {
     qsort(slots, (size_t)count, sizeof *slots, by_name);
     for (int64_t n = 0; n < count; n++) {
@@ -94,8 +94,8 @@ static mha_status check_names(mha__slot **slots, int64_t count, mha_error *err)
     return MHA_OK;
 }
 
-mha_status mha__tensors_check(mha_ctx *ctx, mha__slot **slots, int64_t count, const mha_tensors_writer_options *o,
-                              mha_error *err)
+mha_status mha__tensors_check(mha_ctx *ctx, mha__file_tensor **slots, int64_t count,
+                              const mha_tensors_writer_options *o, mha_error *err)
 {
     const mha_metadata **order = mha__calloc(ctx, (size_t)o->metadata_count + 1, sizeof *order);
     if (!order) return no_memory(err);
@@ -123,7 +123,7 @@ static void write_metadata(mha__json_writer *w, const mha_tensors_writer_options
     mha__json_close(w, '}');
 }
 
-static void write_entry(mha__json_writer *w, const mha__slot *s)
+static void write_entry(mha__json_writer *w, const mha__file_tensor *s)
 {
     mha__json_key(w, s->name);
     mha__json_open(w, '{');
@@ -142,7 +142,7 @@ static void write_entry(mha__json_writer *w, const mha__slot *s)
     mha__json_close(w, '}');
 }
 
-mha_status mha__tensors_header(mha_ctx *ctx, mha__slot *const *slots, int64_t count,
+mha_status mha__tensors_header(mha_ctx *ctx, mha__file_tensor *const *slots, int64_t count,
                                const mha_tensors_writer_options *o, char **text, size_t *n, mha_error *err)
 {
     mha__json_writer w = {.ctx = ctx};

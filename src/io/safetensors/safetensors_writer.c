@@ -19,18 +19,18 @@ struct mha_tensors_writer {
     size_t data; /* offset of the data in the file */
     int64_t count;
     char *names; /* names of all tensors, concatenated */
-    mha__slot slots[];
+    mha__file_tensor slots[];
 };
 
 /* ---- layout ---- */
 
-static mha_status check_tensor(const mha_tensor *t, mha__slot *s, mha_error *err)
+static mha_status check_tensor(const mha_tensor *t, mha__file_tensor *s, mha_error *err)
 {
     mha__quoted q = {0};
     size_t bits = 0;
     if (!t->name) return mha__fail(err, MHA_ERR_ARG, "tensors to write: names must not be NULL");
     const char *name = mha__quote(&q, t->name, strlen(t->name));
-    *s = (mha__slot){.name = t->name, .tensor = t};
+    *s = (mha__file_tensor){.name = t->name, .tensor = t};
     if (strlen(t->name) > MHA__NAME_BYTES)
         return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": name must be at most %zu bytes (got %zu)", name,
                          MHA__NAME_BYTES, strlen(t->name));
@@ -53,12 +53,12 @@ static mha_status check_tensor(const mha_tensor *t, mha__slot *s, mha_error *err
 /* Orders tensors as in the file: by descending element size, then by name. */
 static int by_size_and_name(const void *a, const void *b)
 {
-    const mha__slot *x = *(mha__slot *const *)a, *y = *(mha__slot *const *)b;
+    const mha__file_tensor *x = *(mha__file_tensor *const *)a, *y = *(mha__file_tensor *const *)b;
     if (x->type->bits != y->type->bits) return x->type->bits < y->type->bits ? 1 : -1;
     return strcmp(x->name, y->name);
 }
 
-static mha_status list_slots(mha_tensors_writer *w, const mha_tensor *list, mha__slot **slots, mha_error *err)
+static mha_status list_slots(mha_tensors_writer *w, const mha_tensor *list, mha__file_tensor **slots, mha_error *err)
 {
     size_t dimensions = 0;
     for (int64_t n = 0; n < w->count; n++) {
@@ -73,7 +73,7 @@ static mha_status list_slots(mha_tensors_writer *w, const mha_tensor *list, mha_
 }
 
 /* Assigns an offset to every tensor; order[0 .. count) is then in file order. */
-static mha_status place(mha__slot **order, int64_t count, mha_error *err)
+static mha_status place(mha__file_tensor **order, int64_t count, mha_error *err)
 {
     size_t at = 0;
     qsort(order, (size_t)count, sizeof *order, by_size_and_name);
@@ -141,7 +141,7 @@ static mha_status begin_file(mha_tensors_writer *w, const destination *to, const
 static mha_status begin(mha_tensors_writer *w, const destination *to, const mha_tensor *list,
                         const mha_tensors_writer_options *o, mha_error *err)
 {
-    mha__slot **order = mha__calloc(w->ctx, (size_t)w->count + 1, sizeof *order);
+    mha__file_tensor **order = mha__calloc(w->ctx, (size_t)w->count + 1, sizeof *order);
     char *header = NULL;
     size_t n = 0;
     if (!order) return mha__no_memory(err, (size_t)w->count * sizeof *order, "the header of a safetensors file");
@@ -158,7 +158,7 @@ static mha_status begin(mha_tensors_writer *w, const destination *to, const mha_
 static mha_status create(mha_ctx *ctx, const destination *to, const mha_tensor *list, int64_t count,
                          const mha_tensors_writer_options *o, mha_tensors_writer **out, mha_error *err)
 {
-    const size_t bytes = sizeof(mha_tensors_writer) + (size_t)count * sizeof(mha__slot);
+    const size_t bytes = sizeof(mha_tensors_writer) + (size_t)count * sizeof(mha__file_tensor);
     MHA__TRY(mha__ctx_find(&ctx, err));
     mha_tensors_writer *w = mha__calloc(ctx, 1, bytes);
     if (!w) return mha__no_memory(err, bytes, "a tensor writer");
@@ -228,7 +228,7 @@ mha_status mha_tensors_writer_put(mha_tensors_writer *writer, int64_t index, con
     if (index < 0 || index >= writer->count)
         return mha__fail(err, MHA_ERR_ARG, "mha_tensors_writer_put: index must be at least 0 and below %lld (got %lld)",
                          (long long)writer->count, (long long)index);
-    mha__slot *s = &writer->slots[index];
+    mha__file_tensor *s = &writer->slots[index];
     if (bytes > s->bytes - s->written)
         return mha__fail(err, MHA_ERR_ARG,
                          "tensor \"%s\": data must be at most %zu bytes (got %zu after the first %zu)",
@@ -244,7 +244,7 @@ mha_status mha_tensors_writer_finish(mha_tensors_writer *writer, mha_error *err)
     if (!writer) return mha__fail(err, MHA_ERR_ARG, "mha_tensors_writer_finish: writer must not be NULL");
     if (!writer->open) return not_open(err);
     for (int64_t n = 0; n < writer->count; n++) {
-        const mha__slot *s = &writer->slots[n];
+        const mha__file_tensor *s = &writer->slots[n];
         if (s->written < s->bytes)
             return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": data must have %zu bytes (got %zu)",
                              mha__quote(&q, s->name, strlen(s->name)), s->bytes, s->written);

@@ -2,7 +2,7 @@
 #include "io/safetensors/stored_types.h"
 #include <string.h>
 
-static const mha__stored types[] = {
+static const mha__stored_type types[] = {
     {"BOOL", MHA_BOOL, 8},
     {"U8", MHA_U8, 8},
     {"I8", MHA_I8, 8},
@@ -29,14 +29,14 @@ static const mha__stored types[] = {
 
 enum { TYPES = sizeof types / sizeof types[0] };
 
-const mha__stored *mha__stored_named(const char *name, size_t n)
+const mha__stored_type *mha__stored_named(const char *name, size_t n)
 {
     for (int i = 0; i < TYPES; i++)
         if (n == strlen(types[i].name) && memcmp(name, types[i].name, n) == 0) return &types[i];
     return NULL;
 }
 
-const mha__stored *mha__stored_as(mha_dtype dtype)
+const mha__stored_type *mha__stored_as(mha_dtype dtype)
 {
     for (int i = 0; i < TYPES; i++)
         if (types[i].dtype == dtype && dtype != MHA_DTYPE_OTHER) return &types[i];

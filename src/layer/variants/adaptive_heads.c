@@ -48,7 +48,7 @@ mha_status mha_adaptive_heads_create(mha_ctx *ctx, const mha_adaptive_heads_opti
     MHA__TRY(mha__check_selection(&v, err));
     MHA__TRY(mha__check_width(&v, "predictor_width", width, err));
     mha__usual_dense(&v, true, true);
-    v.dense[MHA__CHOICE_HIDDEN] = (mha__dense){.in = o.d_model, .out = width, .bias = true};
-    v.dense[MHA__CHOICE] = (mha__dense){.in = width, .out = o.head_option_count, .bias = true};
+    v.dense[MHA__CHOICE_HIDDEN] = (mha__variant_projection){.in = o.d_model, .out = width, .bias = true};
+    v.dense[MHA__CHOICE] = (mha__variant_projection){.in = width, .out = o.head_option_count, .bias = true};
     return mha__variant_create(ctx, &v, name_all, layer, err);
 }

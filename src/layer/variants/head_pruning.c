@@ -30,6 +30,6 @@ mha_status mha_head_pruning_create(mha_ctx *ctx, const mha_head_pruning_options 
         return mha__fail(err, MHA_ERR_ARG, "%s: prune_ratio must be from 0 to 1 (got %g)", v.name, o.prune_ratio);
     v.layer.options.choice.keep = (int64_t)((double)o.num_heads * (1 - o.prune_ratio));
     mha__usual_dense(&v, true, true);
-    v.dense[MHA__CHOICE] = (mha__dense){.in = o.d_model, .out = o.num_heads, .bias = true};
+    v.dense[MHA__CHOICE] = (mha__variant_projection){.in = o.d_model, .out = o.num_heads, .bias = true};
     return mha__variant_create(ctx, &v, name_all, layer, err);
 }

@@ -59,8 +59,8 @@ mha_status mha_moe_heads_create(mha_ctx *ctx, const mha_moe_heads_options *optio
         v.dense[d].tensors = (int)experts;
     v.dense[MHA__O].in = o.d_model;
     if (o.expert_output == MHA_EXPERT_PROJECT)
-        v.dense[MHA__EXPERT_O] = (mha__dense){
+        v.dense[MHA__EXPERT_O] = (mha__variant_projection){
             .in = v.layer.options.head_dim, .out = experts * o.d_model, .tensors = (int)experts, .bias = true};
-    v.dense[MHA__CHOICE] = (mha__dense){.in = o.d_model, .out = experts, .bias = true};
+    v.dense[MHA__CHOICE] = (mha__variant_projection){.in = o.d_model, .out = experts, .bias = true};
     return mha__variant_create(ctx, &v, name_all, layer, err);
 }

@@ -89,14 +89,15 @@ void mha__usual_dense(mha_variant *v, bool bias, bool output)
 {
     const mha_attn_layer_options *o = &v->layer.options;
     for (int d = MHA__Q; d <= MHA__V; d++)
-        v->dense[d] =
-            (mha__dense){.in = o->hidden, .out = (d == MHA__Q ? o->heads : o->kv_heads) * o->head_dim, .bias = bias};
-    if (output) v->dense[MHA__O] = (mha__dense){.in = o->heads * o->head_dim, .out = v->layer.out, .bias = bias};
+        v->dense[d] = (mha__variant_projection){
+            .in = o->hidden, .out = (d == MHA__Q ? o->heads : o->kv_heads) * o->head_dim, .bias = bias};
+    if (output)
+        v->dense[MHA__O] = (mha__variant_projection){.in = o->heads * o->head_dim, .out = v->layer.out, .bias = bias};
 }
 
 /* ---- the list of parameters ---- */
 
-static void name_one(mha_variant *v, mha__parameter as, const char *format, int64_t number, const char *suffix,
+static void name_one(mha_variant *v, mha__variant_parameter as, const char *format, int64_t number, const char *suffix,
                      int rank, int64_t rows, int64_t columns)
 {
     const int n = v->parameters++;
@@ -111,10 +112,10 @@ static void name_one(mha_variant *v, mha__parameter as, const char *format, int6
 
 void mha__name_matrix(mha_variant *v, int dense, int t, const char *format, int64_t number)
 {
-    const mha__dense *d = &v->dense[dense];
+    const mha__variant_projection *d = &v->dense[dense];
     const int64_t out = d->out / (d->tensors ? d->tensors : 1);
-    const mha__parameter weight = {.fan_in = d->plain ? 0 : d->in, .dense = dense, .tensor = t};
-    const mha__parameter bias = {.fan_in = d->in, .dense = dense, .tensor = t, .bias = true};
+    const mha__variant_parameter weight = {.fan_in = d->plain ? 0 : d->in, .dense = dense, .tensor = t};
+    const mha__variant_parameter bias = {.fan_in = d->in, .dense = dense, .tensor = t, .bias = true};
     if (d->plain) {
         name_one(v, weight, format, number, "", 2, d->in, out);
         return;
@@ -144,7 +145,7 @@ static mha_status check_dtype(mha_variant *v, mha_error *err)
 static mha_variant *lay_out(mha__arena *arena, int parameters)
 {
     mha_variant *v = mha__take(arena, 1, sizeof *v);
-    mha__parameter *parameter = mha__take(arena, (size_t)parameters, sizeof *parameter);
+    mha__variant_parameter *parameter = mha__take(arena, (size_t)parameters, sizeof *parameter);
     mha_named_tensor *values = mha__take(arena, 2 * (size_t)parameters, sizeof *values);
     if (v) *v = (mha_variant){.parameter = parameter, .values = values, .gradients = values + parameters};
     return v;

@@ -20,7 +20,7 @@
 
 /* The matrix of one projection, [out, in], or a list of matrices, one per head. Unless `plain` is set, the list is
  * contiguous and thus also one matrix. */
-typedef struct mha__dense {
+typedef struct mha__variant_projection {
     int64_t in, out; /* out is the sum over all matrices; 0 = the variant does not have this projection */
     int tensors;     /* matrices in the list; 0 = a single matrix */
     bool bias;
@@ -28,17 +28,17 @@ typedef struct mha__dense {
                             * [0, 1) */
     char *weight, *biases; /* elements; NULL before mha_variant_init */
     char *dweight, *dbiases;
-} mha__dense;
+} mha__variant_projection;
 
 enum { MHA__Q, MHA__K, MHA__V, MHA__EXPERT_O, MHA__O, MHA__CHOICE, MHA__CHOICE_HIDDEN, MHA__DENSES };
 
 /* A parameter: its name, its initialization, and which matrix or bias of a projection it is. */
-typedef struct mha__parameter {
+typedef struct mha__variant_parameter {
     char name[56];
     int64_t fan_in; /* number of inputs, which determines the bound of the initialization; 0 = uniform in [0, 1) */
     int dense, tensor;
     bool bias;
-} mha__parameter;
+} mha__variant_parameter;
 
 struct mha_variant {
     const char *name; /* name in error messages, for example "causal attention" */
@@ -51,11 +51,11 @@ struct mha_variant {
     double dropout;
     bool dropout_by_head; /* masks are sampled head by head, each for the whole batch */
     bool takes_past;
-    mha__dense dense[MHA__DENSES];
+    mha__variant_projection dense[MHA__DENSES];
     bool packed; /* parameters were packed, so the layer can run */
     /* parameters in the order of initialization */
     int parameters;
-    mha__parameter *parameter;            /* NULL while parameters are counted */
+    mha__variant_parameter *parameter;    /* NULL while parameters are counted */
     mha_named_tensor *values, *gradients; /* parameters and their gradients, in lists with the same names */
     void *value_memory, *gradient_memory;
 };

@@ -53,7 +53,7 @@ static mha_status allocate(const mha_variant *v, mha_named_tensor *list, char *w
     arena.used = 0;
     lay_out_dense(v, &arena, weight, bias);
     for (int n = 0; n < v->parameters; n++) {
-        const mha__parameter *p = &v->parameter[n];
+        const mha__variant_parameter *p = &v->parameter[n];
         const size_t each = (size_t)elements(&list[n]) * mha__attn_real(&v->layer);
         list[n].data = (p->bias ? bias : weight)[p->dense] + (size_t)p->tensor * each;
     }
@@ -152,7 +152,7 @@ mha_status mha_variant_init(mha_variant *v, mha_rng *rng, mha_error *err)
 
 static mha__matrix matrix_of(const mha_variant *v, int dense)
 {
-    const mha__dense *d = &v->dense[dense];
+    const mha__variant_projection *d = &v->dense[dense];
     return (mha__matrix){.weight = d->weight, .bias = d->biases, .transposed = d->plain, .out = d->out};
 }
 

@@ -147,7 +147,7 @@ mha_status mha_variant_forward(const mha_variant *v, const mha_variant_input *in
 
 static mha__grad_slot slot_of(const mha_variant *v, int dense)
 {
-    const mha__dense *d = &v->dense[dense];
+    const mha__variant_projection *d = &v->dense[dense];
     return (mha__grad_slot){.dtype = v->layer.options.dtype,
                             .weight = d->weight,
                             .transposed = d->plain,

@@ -85,7 +85,7 @@ static void show_selection(const mha_variant *v, mha_trace *t)
 /* Returns the multiply-adds of a projection for `rows` rows; skipped heads count 0. */
 static int64_t products(const mha_variant *v, const mha_trace *t, int dense, int64_t rows)
 {
-    const mha__dense *d = &v->dense[dense];
+    const mha__variant_projection *d = &v->dense[dense];
     const bool by_head = selects_heads(v) && (dense <= MHA__V || dense == MHA__EXPERT_O);
     return rows * d->in * (by_head ? d->out / t->choices * t->chosen : d->out);
 }

@@ -34,7 +34,7 @@ typedef struct arrival {
 typedef struct merging {
     mha_tokenizer_trainer *t;
     mha_error *err;
-    mha__pairs index; /* ids of two tokens -> index of the pair */
+    mha__pair_table index; /* ids of two tokens -> index of the pair */
     pair *pairs;
     arrival *arrivals;
     uint32_t *touched; /* pairs with new positions */

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 typedef struct mha__bpe {
-    mha__pairs merges;              /* ids of two adjacent tokens -> rank */
+    mha__pair_table merges;         /* ids of two adjacent tokens -> rank */
     int32_t *made;                  /* by rank: the id of the merged token */
     int32_t chars[MHA__BYTE_CHARS]; /* ids of the characters below MHA__BYTE_CHARS, by code point; -1 = no token */
     int32_t bytes[256];             /* ids of "<0x00>" and so on; -1 = no token */

@@ -8,14 +8,14 @@ enum { FIRST_SLOTS = 64 };
 
 /* Returns the first slot to probe. The multiplier is the golden ratio in 64 bits (Knuth, The Art of Computer
  * Programming, 6.4). */
-static size_t start(const mha__pairs *pairs, uint32_t first, uint32_t second)
+static size_t start(const mha__pair_table *pairs, uint32_t first, uint32_t second)
 {
     uint64_t key = ((uint64_t)first << 32 | second) * 0x9E3779B97F4A7C15u;
     return (size_t)((key ^ key >> 32) & pairs->mask);
 }
 
 /* Returns the slot of the key, or the free slot where it would be inserted. */
-static size_t find(const mha__pairs *pairs, uint32_t first, uint32_t second)
+static size_t find(const mha__pair_table *pairs, uint32_t first, uint32_t second)
 {
     size_t at = start(pairs, first, second);
     while (pairs->slots[at].value && (pairs->slots[at].first != first || pairs->slots[at].second != second))
@@ -23,7 +23,7 @@ static size_t find(const mha__pairs *pairs, uint32_t first, uint32_t second)
     return at;
 }
 
-void mha__pairs_free(mha__pairs *pairs)
+void mha__pairs_free(mha__pair_table *pairs)
 {
     mha__free(pairs->ctx, pairs->slots);
     pairs->slots = NULL;
@@ -31,9 +31,9 @@ void mha__pairs_free(mha__pairs *pairs)
 }
 
 /* Doubles the number of slots. */
-static mha_status grow(mha__pairs *pairs, mha_error *err)
+static mha_status grow(mha__pair_table *pairs, mha_error *err)
 {
-    mha__pairs old = *pairs;
+    mha__pair_table old = *pairs;
     size_t slots = old.slots ? 2 * (old.mask + 1) : FIRST_SLOTS;
     MHA__TRY(mha__room_take(pairs->room, slots * sizeof *pairs->slots, err));
     pairs->slots = mha__calloc(pairs->ctx, slots, sizeof *pairs->slots);
@@ -49,7 +49,7 @@ static mha_status grow(mha__pairs *pairs, mha_error *err)
     return MHA_OK;
 }
 
-mha_status mha__pairs_put(mha__pairs *pairs, uint32_t first, uint32_t second, uint32_t value, mha_error *err)
+mha_status mha__pairs_put(mha__pair_table *pairs, uint32_t first, uint32_t second, uint32_t value, mha_error *err)
 {
     if (!pairs->slots || 2 * pairs->count > pairs->mask) MHA__TRY(grow(pairs, err));
     size_t at = find(pairs, first, second);
@@ -64,7 +64,7 @@ mha_status mha__pairs_put(mha__pairs *pairs, uint32_t first, uint32_t second, ui
     return MHA_OK;
 }
 
-int64_t mha__pairs_get(const mha__pairs *pairs, uint32_t first, uint32_t second)
+int64_t mha__pairs_get(const mha__pair_table *pairs, uint32_t first, uint32_t second)
 {
     return pairs->slots ? (int64_t)pairs->slots[find(pairs, first, second)].value - 1 : -1;
 }

@@ -13,21 +13,21 @@ typedef struct mha__pair_slot {
     uint32_t value; /* 1 + the value; 0 = free */
 } mha__pair_slot;
 
-typedef struct mha__pairs {
+typedef struct mha__pair_table {
     mha_ctx *ctx;
     size_t *room; /* memory budget for slots; NULL = unlimited */
     mha__pair_slot *slots;
     size_t mask; /* number of slots minus 1 */
     size_t count, looks;
-} mha__pairs;
+} mha__pair_table;
 
 /* A zero-initialized table with a context is empty and ready for use. */
-void mha__pairs_free(mha__pairs *pairs);
+void mha__pairs_free(mha__pair_table *pairs);
 
 /* Stores value (below UINT32_MAX) under the key, replacing an existing value. */
-mha_status mha__pairs_put(mha__pairs *pairs, uint32_t first, uint32_t second, uint32_t value, mha_error *err);
+mha_status mha__pairs_put(mha__pair_table *pairs, uint32_t first, uint32_t second, uint32_t value, mha_error *err);
 
 /* Returns the value of a key; -1 if the key is absent. */
-int64_t mha__pairs_get(const mha__pairs *pairs, uint32_t first, uint32_t second);
+int64_t mha__pairs_get(const mha__pair_table *pairs, uint32_t first, uint32_t second);
 
 #endif

@@ -206,7 +206,7 @@ static void test_empty_vocabulary(void **state)
 static void test_pairs(void **state)
 {
     (void)state;
-    mha__pairs pairs = {0};
+    mha__pair_table pairs = {0};
     assert_int_equal(mha__pairs_get(&pairs, 0, 0), -1);
     for (uint32_t i = 0; i < 20000; i++)
         assert_int_equal(mha__pairs_put(&pairs, i % 100, i / 100, i, NULL), MHA_OK);
@@ -227,7 +227,7 @@ static void test_colliding_pairs(void **state)
     uint64_t inverse = 1;
     for (int i = 0; i < 6; i++)
         inverse *= 2 - 0x9E3779B97F4A7C15u * inverse;
-    mha__pairs pairs = {0};
+    mha__pair_table pairs = {0};
     mha_error err = {0};
     mha_status status = MHA_OK;
     uint32_t i = 1;
