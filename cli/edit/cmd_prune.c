@@ -62,34 +62,35 @@ static const char *unknown_choice(const prune_job *job, char text[IMPORTANCE_SCO
                        : "The heads of --keep may have been chosen on these texts.";
 }
 
-static int put_result(const prune_job *job, const judgement *j)
+static int put_result(const prune_job *job, const held_out_evaluation *e)
 {
     char text[IMPORTANCE_SCORES_UNKNOWN];
     const char *unknown = unknown_choice(job, text);
     cli_session *s = job->session;
     if (!s->options.json) {
         print_removed(job);
-        judge_print_title(s);
-        judge_print_row(s, "heads", j->of.heads[0], j->of.heads[1]);
-        judge_print_rest(s, j, unknown ? "fitting" : "choosing or fitting", unknown);
+        held_out_print_title(s);
+        held_out_print_row(s, "heads", e->of.heads[0], e->of.heads[1]);
+        held_out_print_rest(s, e, unknown ? "fitting" : "choosing or fitting", unknown);
         return CLI_DONE;
     }
-    json_t *all = json_pack("{s:s, s:s, s:s, s:o, s:o}", "model", cli_shown(s->model_name), "out",
-                            cli_shown(s->options.out), "chosen_by", job->chosen_by, "removed",
-                            prune_removed_json(job, job->keep), "heads", judge_pair(j->of.heads[0], j->of.heads[1]));
-    judge_add_json(all, j);
+    json_t *all =
+        json_pack("{s:s, s:s, s:s, s:o, s:o}", "model", cli_shown(s->model_name), "out", cli_shown(s->options.out),
+                  "chosen_by", job->chosen_by, "removed", prune_removed_json(job, job->keep), "heads",
+                  held_out_pair_json(e->of.heads[0], e->of.heads[1]));
+    held_out_add_json(all, e);
     return cli_put_json(s, all, false);
 }
 
 /* ---- pruning ---- */
 
-static int make(prune_job *job, mha_model_edit **edit, judgement *j)
+static int make(prune_job *job, mha_model_edit **edit, held_out_evaluation *e)
 {
     mha_error error = {0};
     const mha_prune_options how = prune_choice_options(job);
     if (mha_prune(job->model, job->keep, &how, edit, &error) != MHA_OK)
         return error.status == MHA_ERR_ARG ? cli_fail(job->session, &error) : cli_refuse(job->session, &error);
-    return judge(job->session, *edit, &job->texts, j);
+    return held_out_evaluate(job->session, *edit, &job->texts, e);
 }
 
 static int64_t count_kept(const prune_job *job, int64_t layer)
@@ -102,22 +103,22 @@ static int64_t count_kept(const prune_job *job, int64_t layer)
 
 static int prune(prune_job *job)
 {
-    judgement j;
+    held_out_evaluation e;
     mha_model_edit *edit = NULL;
     int code = prune_choice_make(job);
-    if (code == CLI_DONE) code = make(job, &edit, &j);
+    if (code == CLI_DONE) code = make(job, &edit, &e);
     if (code == CLI_DONE && given.compatible) {
-        j.of.heads[1] = 0; /* with --compatible, the removed heads are still in the file */
+        e.of.heads[1] = 0; /* with --compatible, the removed heads are still in the file */
         for (int64_t l = 0; l < job->info->layers; l++)
-            j.of.heads[1] += count_kept(job, l);
+            e.of.heads[1] += count_kept(job, l);
     }
-    if (code == CLI_DONE) code = judge_save(job->session, edit, &j);
+    if (code == CLI_DONE) code = held_out_save(job->session, edit, &e);
     if (code == CLI_DONE) {
-        cli_say(job->session, "%s: %lld of %lld heads kept%s", cli_out_name(job->session), (long long)j.of.heads[1],
-                (long long)j.of.heads[0], given.compatible ? ", the removed heads set to zero" : "");
-        prune_choice_log(job, j.of.heads[0], j.of.heads[0] - j.of.heads[1]);
-        if (!given.compatible) judge_log_transformers(job->session, &j);
-        code = put_result(job, &j);
+        cli_say(job->session, "%s: %lld of %lld heads kept%s", cli_out_name(job->session), (long long)e.of.heads[1],
+                (long long)e.of.heads[0], given.compatible ? ", the removed heads set to zero" : "");
+        prune_choice_log(job, e.of.heads[0], e.of.heads[0] - e.of.heads[1]);
+        if (!given.compatible) held_out_log_transformers(job->session, &e);
+        code = put_result(job, &e);
     }
     mha_model_edit_free(edit);
     return code;

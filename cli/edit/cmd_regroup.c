@@ -39,28 +39,28 @@ typedef struct job {
     double *scores; /* [layers, H] from --by or --scores; NULL if neither is given */
     char weighted_by[200];
     held_texts texts;
-    judgement judgement;
+    held_out_evaluation evaluation;
 } job;
 
 /* ---- output ---- */
 
 static int put_result(const job *job)
 {
-    const judgement *j = &job->judgement;
+    const held_out_evaluation *e = &job->evaluation;
     cli_session *s = job->session;
     char unknown[IMPORTANCE_SCORES_UNKNOWN];
     if (!s->options.json) {
-        judge_print_title(s);
-        judge_print_row(s, "key heads per layer", j->of.key_heads[0], j->of.key_heads[1]);
-        judge_print_row(s, "value heads per layer", j->of.value_heads[0], j->of.value_heads[1]);
-        judge_print_rest(s, j, "fitting", importance_scores_unknown(&job->by, unknown));
+        held_out_print_title(s);
+        held_out_print_row(s, "key heads per layer", e->of.key_heads[0], e->of.key_heads[1]);
+        held_out_print_row(s, "value heads per layer", e->of.value_heads[0], e->of.value_heads[1]);
+        held_out_print_rest(s, e, "fitting", importance_scores_unknown(&job->by, unknown));
         return CLI_DONE;
     }
     json_t *all = json_pack("{s:s, s:s, s:s, s:o, s:o}", "model", cli_shown(s->model_name), "out", cli_out_name(s),
                             "method", mha_regroup_method_key(job->how.method), "key_heads",
-                            judge_pair(j->of.key_heads[0], j->of.key_heads[1]), "value_heads",
-                            judge_pair(j->of.value_heads[0], j->of.value_heads[1]));
-    judge_add_json(all, j);
+                            held_out_pair_json(e->of.key_heads[0], e->of.key_heads[1]), "value_heads",
+                            held_out_pair_json(e->of.value_heads[0], e->of.value_heads[1]));
+    held_out_add_json(all, e);
     return cli_put_json(s, all, false);
 }
 
@@ -86,11 +86,11 @@ static int make(job *j, mha_model_edit **made)
     j->how.fit = j->texts.learn;
     if (mha_regroup(j->model, &j->how, made, &error) != MHA_OK)
         return error.status == MHA_ERR_ARG ? cli_fail(s, &error) : cli_refuse(s, &error);
-    int code = judge(s, *made, &j->texts, &j->judgement);
-    if (code == CLI_DONE) code = judge_save(s, *made, &j->judgement);
+    int code = held_out_evaluate(s, *made, &j->texts, &j->evaluation);
+    if (code == CLI_DONE) code = held_out_save(s, *made, &j->evaluation);
     if (code != CLI_DONE) return code;
     cli_say(s, "%s: written", cli_out_name(s));
-    if (!given.compatible) judge_log_transformers(s, &j->judgement);
+    if (!given.compatible) held_out_log_transformers(s, &j->evaluation);
     return put_result(j);
 }
 

@@ -13,60 +13,60 @@
  * passes. */
 static const double shortest_pass = 0.02;
 
-int judge(cli_session *s, const mha_model_edit *edit, const held_texts *texts, judgement *j)
+int held_out_evaluate(cli_session *s, const mha_model_edit *edit, const held_texts *texts, held_out_evaluation *e)
 {
     mha_error error = {0};
-    *j = (judgement){.held_out = texts->held ? texts->split : NULL};
-    return mha_model_edit_evaluate(edit, texts->held, &j->of, &error) == MHA_OK ? CLI_DONE : cli_refuse(s, &error);
+    *e = (held_out_evaluation){.held_out = texts->held ? texts->split : NULL};
+    return mha_model_edit_evaluate(edit, texts->held, &e->of, &error) == MHA_OK ? CLI_DONE : cli_refuse(s, &error);
 }
 
-void judge_log_transformers(const cli_session *s, const judgement *j)
+void held_out_log_transformers(const cli_session *s, const held_out_evaluation *e)
 {
-    if (j->of.broken_rule)
+    if (e->of.broken_rule)
         cli_say(s, "%s: transformers cannot load this folder, because %s; use --compatible", cli_out_name(s),
-                j->of.broken_rule);
+                e->of.broken_rule);
 }
 
 /* ---- JSON ---- */
 
-json_t *judge_pair(int64_t before, int64_t after)
+json_t *held_out_pair_json(int64_t before, int64_t after)
 {
     return json_pack("[I, I]", (json_int_t)before, (json_int_t)after);
 }
 
-static json_t *quality_json(const judgement *j)
+static json_t *quality_json(const held_out_evaluation *e)
 {
     json_t *quality =
-        json_pack("{s:s, s:I, s:I, s:o, s:o}", "held_out", j->held_out, "texts", (json_int_t)j->of.comparison.texts,
-                  "tokens", (json_int_t)j->of.comparison.tokens, "mean_cosine", cli_real(j->of.comparison.mean_cosine),
-                  "min_cosine", cli_real(j->of.comparison.min_cosine));
-    if (quality && j->of.comparison.predicted)
+        json_pack("{s:s, s:I, s:I, s:o, s:o}", "held_out", e->held_out, "texts", (json_int_t)e->of.comparison.texts,
+                  "tokens", (json_int_t)e->of.comparison.tokens, "mean_cosine", cli_real(e->of.comparison.mean_cosine),
+                  "min_cosine", cli_real(e->of.comparison.min_cosine));
+    if (quality && e->of.comparison.predicted)
         json_object_set_new(
             quality, "loss",
-            json_pack("[o, o]", cli_real(j->of.comparison.loss[0]), cli_real(j->of.comparison.loss[1])));
+            json_pack("[o, o]", cli_real(e->of.comparison.loss[0]), cli_real(e->of.comparison.loss[1])));
     return quality;
 }
 
-void judge_add_json(json_t *all, const judgement *j)
+void held_out_add_json(json_t *all, const held_out_evaluation *e)
 {
-    json_object_set_new(all, "parameters", judge_pair(j->of.parameters[0], j->of.parameters[1]));
-    json_object_set_new(all, "bytes", judge_pair(j->of.bytes[0], j->of.bytes[1]));
+    json_object_set_new(all, "parameters", held_out_pair_json(e->of.parameters[0], e->of.parameters[1]));
+    json_object_set_new(all, "bytes", held_out_pair_json(e->of.bytes[0], e->of.bytes[1]));
     json_object_set_new(all, "kv_bytes_per_token",
-                        judge_pair(j->of.kv_bytes_per_token[0], j->of.kv_bytes_per_token[1]));
-    if (!j->held_out) return;
-    json_object_set_new(all, "quality", quality_json(j));
+                        held_out_pair_json(e->of.kv_bytes_per_token[0], e->of.kv_bytes_per_token[1]));
+    if (!e->held_out) return;
+    json_object_set_new(all, "quality", quality_json(e));
     json_object_set_new(
         all, "tokens_per_second",
-        json_pack("[o, o]", cli_real(j->of.tokens_per_second[0]), cli_real(j->of.tokens_per_second[1])));
+        json_pack("[o, o]", cli_real(e->of.tokens_per_second[0]), cli_real(e->of.tokens_per_second[1])));
 }
 
-int judge_save(cli_session *s, mha_model_edit *edit, const judgement *j)
+int held_out_save(cli_session *s, mha_model_edit *edit, const held_out_evaluation *e)
 {
     mha_error error = {0};
     mha_status status = MHA_OK;
     if (!cli_writes(s)) return CLI_DONE;
-    if (j->held_out) {
-        json_t *quality = quality_json(j);
+    if (e->held_out) {
+        json_t *quality = quality_json(e);
         char *text = quality ? json_dumps(quality, JSON_REAL_PRECISION(9)) : NULL;
         if (text) status = mha_model_edit_note(edit, text, &error);
         json_decref(quality);
@@ -86,40 +86,40 @@ static void print_row(FILE *out, const char *name, double before, double after, 
     fputc('\n', out);
 }
 
-void judge_print_title(const cli_session *s)
+void held_out_print_title(const cli_session *s)
 {
     fprintf(s->out, "%s%-22s %14s %14s %10s%s\n", cli_bold(s), "", "before", "after", "change", cli_plain(s));
 }
 
-void judge_print_row(const cli_session *s, const char *name, int64_t before, int64_t after)
+void held_out_print_row(const cli_session *s, const char *name, int64_t before, int64_t after)
 {
     print_row(s->out, name, (double)before, (double)after, 0);
 }
 
 /* Returns the seconds of one pass of the faster model, before or after the edit. */
-static double pass_seconds(const judgement *j)
+static double pass_seconds(const held_out_evaluation *e)
 {
-    return (double)j->of.comparison.tokens / fmax(j->of.tokens_per_second[0], j->of.tokens_per_second[1]);
+    return (double)e->of.comparison.tokens / fmax(e->of.tokens_per_second[0], e->of.tokens_per_second[1]);
 }
 
-void judge_print_rest(const cli_session *s, const judgement *j, const char *learned, const char *unknown)
+void held_out_print_rest(const cli_session *s, const held_out_evaluation *e, const char *learned, const char *unknown)
 {
-    judge_print_row(s, "parameters", j->of.parameters[0], j->of.parameters[1]);
-    judge_print_row(s, "bytes of weights", j->of.bytes[0], j->of.bytes[1]);
-    if (j->of.kv_bytes_per_token[0])
-        judge_print_row(s, "KV bytes per token", j->of.kv_bytes_per_token[0], j->of.kv_bytes_per_token[1]);
-    if (!j->held_out) {
+    held_out_print_row(s, "parameters", e->of.parameters[0], e->of.parameters[1]);
+    held_out_print_row(s, "bytes of weights", e->of.bytes[0], e->of.bytes[1]);
+    if (e->of.kv_bytes_per_token[0])
+        held_out_print_row(s, "KV bytes per token", e->of.kv_bytes_per_token[0], e->of.kv_bytes_per_token[1]);
+    if (!e->held_out) {
         fputs("\nQuality and speed were not measured: give texts with -f or --test.\n", s->out);
         return;
     }
-    const bool timed = pass_seconds(j) >= shortest_pass;
-    if (timed) print_row(s->out, "tokens per second", j->of.tokens_per_second[0], j->of.tokens_per_second[1], 0);
-    if (j->of.comparison.predicted) print_row(s->out, "loss", j->of.comparison.loss[0], j->of.comparison.loss[1], 4);
+    const bool timed = pass_seconds(e) >= shortest_pass;
+    if (timed) print_row(s->out, "tokens per second", e->of.tokens_per_second[0], e->of.tokens_per_second[1], 0);
+    if (e->of.comparison.predicted) print_row(s->out, "loss", e->of.comparison.loss[0], e->of.comparison.loss[1], 4);
     fputc('\n', s->out);
     cli_put_prose(s, 0, 0,
                   "Embeddings before and after: cosine %.4f (smallest %.4f), on %lld texts not used for %s (%s).%s%s",
-                  j->of.comparison.mean_cosine, j->of.comparison.min_cosine, (long long)j->of.comparison.texts, learned,
-                  j->held_out, unknown ? " " : "", unknown ? unknown : "");
+                  e->of.comparison.mean_cosine, e->of.comparison.min_cosine, (long long)e->of.comparison.texts, learned,
+                  e->held_out, unknown ? " " : "", unknown ? unknown : "");
     if (!timed)
         cli_put_prose(
             s, 0, 0,

@@ -177,7 +177,7 @@ static void print_table(const cli_session *s, const sequence *q, int64_t at, con
                 cli_bold(s), cli_shown(token_of(q, top[i].id)), cli_plain(s));
 }
 
-static int put_top(cli_session *s, const sequence *q, const tap *t, int64_t at, int64_t most)
+static int put_top(cli_session *s, const sequence *q, const captured_tensors *t, int64_t at, int64_t most)
 {
     if (!t->logits) return s->options.json ? put_json(s, q, at, NULL, 0) : CLI_DONE;
     const int64_t wanted = most < t->vocab ? most : t->vocab;
@@ -193,14 +193,14 @@ static int put_top(cli_session *s, const sequence *q, const tap *t, int64_t at, 
     return code;
 }
 
-static int write_npy(const cli_session *s, const tap *t)
+static int write_npy(const cli_session *s, const captured_tensors *t)
 {
     mha_error error = {0};
     const mha_tensor logits = {.dtype = MHA_F32, .rank = 2, .shape = (int64_t[]){t->rows, t->vocab}, .data = t->logits};
     return mha_npy_write(s->options.out, &logits, s->options.force, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
 }
 
-static int write_tensors(const cli_session *s, const tap *t)
+static int write_tensors(const cli_session *s, const captured_tensors *t)
 {
     mha_error error = {0};
     if (!s->options.out || !cli_writes(s)) return CLI_DONE;
@@ -213,20 +213,21 @@ static int write_tensors(const cli_session *s, const tap *t)
 
 /* ---- forward pass ---- */
 
-static int tap_sequence(cli_session *s, const mha_model *model, const sequence *q, long long at, long long most)
+static int capture_sequence(cli_session *s, const mha_model *model, const sequence *q, long long at, long long most)
 {
     if (at >= q->count)
         return cli_usage(s, "--at must be a token from 0 to %lld (got %lld)", (long long)q->count - 1, at);
-    tap t = {0};
+    captured_tensors t = {0};
     mha_model_head *heads = NULL;
-    tap_wish wish = {.keep = (s->options.out || given.at ? TAP_ALL_LOGITS : 0) | (given.hidden ? TAP_HIDDEN : 0) |
-                             (given.attn || given.heads ? TAP_ATTENTIONS : 0) | (given.stats ? TAP_STATS : 0)};
-    int code = read_heads(s, model, &heads, &wish.head_count);
-    wish.heads = heads;
-    if (code == CLI_DONE) code = tap_run(s, model, q->ids, q->count, &wish, &t);
+    capture_request request = {
+        .keep = (s->options.out || given.at ? CAPTURE_ALL_LOGITS : 0) | (given.hidden ? CAPTURE_HIDDEN : 0) |
+                (given.attn || given.heads ? CAPTURE_ATTENTIONS : 0) | (given.stats ? CAPTURE_STATS : 0)};
+    int code = read_heads(s, model, &heads, &request.head_count);
+    request.heads = heads;
+    if (code == CLI_DONE) code = capture_tensors(s, model, q->ids, q->count, &request, &t);
     if (code == CLI_DONE) code = put_top(s, q, &t, given.at ? at : q->count - 1, most);
     if (code == CLI_DONE) code = write_tensors(s, &t);
-    tap_free(&t);
+    captured_tensors_free(&t);
     free(heads);
     return code;
 }
@@ -259,7 +260,7 @@ static int run(cli_session *s)
     int code = check_options(s, &at, &most);
     if (code == CLI_DONE) code = cli_model_open(s, &bare, &model);
     if (code == CLI_DONE) code = read_sequence(s, model, &q);
-    if (code == CLI_DONE) code = tap_sequence(s, model, &q, at, most);
+    if (code == CLI_DONE) code = capture_sequence(s, model, &q, at, most);
     free_sequence(&q);
     mha_model_free(model);
     return code;

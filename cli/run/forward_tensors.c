@@ -6,10 +6,10 @@
 
 #include "output.h"
 
-enum { TAP_STATISTICS = 5 };
+enum { CAPTURED_STATISTICS = 5 };
 
 /* Appends a tensor of `rank` dimensions with a copy of `data`; its name must be in t->names[t->count]. */
-static int add(tap *t, mha_dtype dtype, int rank, const int64_t *shape, const void *data)
+static int add(captured_tensors *t, mha_dtype dtype, int rank, const int64_t *shape, const void *data)
 {
     size_t bytes = mha_dtype_size(dtype);
     for (int i = 0; i < rank; i++)
@@ -24,7 +24,7 @@ static int add(tap *t, mha_dtype dtype, int rank, const int64_t *shape, const vo
     return 0;
 }
 
-static char *name_of(tap *t, const char *prefix, int64_t n)
+static char *name_of(captured_tensors *t, const char *prefix, int64_t n)
 {
     snprintf(t->names[t->count], sizeof *t->names, "%s.%lld", prefix, (long long)n);
     return t->names[t->count];
@@ -32,14 +32,14 @@ static char *name_of(tap *t, const char *prefix, int64_t n)
 
 static int on_hidden(void *user, int64_t entry, const float *x)
 {
-    tap *t = user;
+    captured_tensors *t = user;
     name_of(t, "hidden", entry);
     return add(t, MHA_F32, 2, (int64_t[]){t->length, t->hidden}, x);
 }
 
 static int on_attention(void *user, int64_t layer, int64_t heads, const float *probs)
 {
-    tap *t = user;
+    captured_tensors *t = user;
     const int64_t map[] = {heads, t->length, t->length};
     if (!t->heads) {
         name_of(t, "attn", layer);
@@ -57,63 +57,64 @@ static int on_attention(void *user, int64_t layer, int64_t heads, const float *p
 
 static int on_stats(void *user, const mha_model_stats *s)
 {
-    tap *t = user;
+    captured_tensors *t = user;
     const struct {
         const char *name;
         mha_dtype dtype;
         const void *data;
-    } all[TAP_STATISTICS] = {{"row_entropy", MHA_F32, s->row_entropy},
-                             {"row_max", MHA_F32, s->row_max},
-                             {"row_argmax", MHA_I64, s->row_argmax},
-                             {"row_distance", MHA_F32, s->row_distance},
-                             {"received", MHA_F32, s->received}};
-    for (int n = 0; n < TAP_STATISTICS; n++) {
+    } all[CAPTURED_STATISTICS] = {{"row_entropy", MHA_F32, s->row_entropy},
+                                  {"row_max", MHA_F32, s->row_max},
+                                  {"row_argmax", MHA_I64, s->row_argmax},
+                                  {"row_distance", MHA_F32, s->row_distance},
+                                  {"received", MHA_F32, s->received}};
+    for (int n = 0; n < CAPTURED_STATISTICS; n++) {
         name_of(t, all[n].name, s->layer);
         if (add(t, all[n].dtype, 2, (int64_t[]){s->heads, t->length}, all[n].data)) return 1;
     }
     return 0;
 }
 
-static int no_memory(const cli_session *s, const tap *t)
+static int no_memory(const cli_session *s, const captured_tensors *t)
 {
     return cli_error(s, CLI_FAILED, "out of memory for the tensors of %lld tokens", (long long)t->length);
 }
 
 /* Allocates the list of tensors and the logits. */
-static bool allocate(tap *t, const mha_model_info *info, const tap_wish *wish)
+static bool allocate(captured_tensors *t, const mha_model_info *info, const capture_request *request)
 {
-    const size_t most = (2 + TAP_STATISTICS) * (size_t)info->layers + (size_t)wish->head_count + 2;
+    const size_t most = (2 + CAPTURED_STATISTICS) * (size_t)info->layers + (size_t)request->head_count + 2;
     t->list = calloc(most, sizeof *t->list);
     t->names = calloc(most, sizeof *t->names);
     if (info->logits) t->logits = calloc((size_t)t->rows, (size_t)info->vocab * sizeof *t->logits);
     return t->list && t->names && (t->logits || !info->logits);
 }
 
-int tap_run(cli_session *s, const mha_model *model, const int32_t *ids, int64_t length, const tap_wish *wish, tap *t)
+int capture_tensors(cli_session *s, const mha_model *model, const int32_t *ids, int64_t length,
+                    const capture_request *request, captured_tensors *t)
 {
     const mha_model_info *info = mha_model_describe(model);
-    const unsigned keep = wish->keep;
-    const bool all = keep & TAP_ALL_LOGITS;
-    *t = (tap){.model = model,
-               .length = length,
-               .vocab = info->vocab,
-               .rows = all ? length : 1,
-               .hidden = info->hidden,
-               .heads = wish->heads};
-    if (!info->logits && !(keep & (TAP_HIDDEN | TAP_ATTENTIONS | TAP_STATS)))
+    const unsigned keep = request->keep;
+    const bool all = keep & CAPTURE_ALL_LOGITS;
+    *t = (captured_tensors){.model = model,
+                            .length = length,
+                            .vocab = info->vocab,
+                            .rows = all ? length : 1,
+                            .hidden = info->hidden,
+                            .heads = request->heads};
+    if (!info->logits && !(keep & (CAPTURE_HIDDEN | CAPTURE_ATTENTIONS | CAPTURE_STATS)))
         return cli_error(s, CLI_REFUSED, "%s has no logits: use --hidden, --attn or --stats", cli_shown(s->model_name));
     if (!info->logits) cli_say(s, "%s has no logits; writing the other tensors", cli_shown(s->model_name));
-    if (!allocate(t, info, wish)) return no_memory(s, t);
+    if (!allocate(t, info, request)) return no_memory(s, t);
     mha_error error = {0};
     const mha_model_input input = {.size = sizeof input, .batch = 1, .length = length, .ids = ids};
     const mha_model_output output = {.size = sizeof output,
                                      .logits = all ? t->logits : NULL,
                                      .last_logits = all ? NULL : t->logits,
-                                     .on_hidden = keep & TAP_HIDDEN ? on_hidden : NULL,
-                                     .on_attention = keep & TAP_ATTENTIONS ? on_attention : NULL,
-                                     .map_heads = wish->heads,
-                                     .map_count = wish->head_count,
-                                     .on_stats = keep & TAP_STATS ? on_stats : NULL,
+                                     .on_hidden = keep & CAPTURE_HIDDEN ? on_hidden : NULL,
+                                     .on_attention = keep & CAPTURE_ATTENTIONS ? on_attention : NULL,
+                                     .map_heads = request->heads,
+                                     .map_count = request->head_count,
+                                     .on_stats = keep & CAPTURE_STATS ? on_stats : NULL,
                                      .user = t};
     const cli_shared_texts *shared = s->shared;
     const mha_status status = shared ? shared->forward(shared->user, model, &input, &output, &error)
@@ -126,7 +127,7 @@ int tap_run(cli_session *s, const mha_model *model, const int32_t *ids, int64_t 
     return CLI_DONE;
 }
 
-void tap_free(tap *t)
+void captured_tensors_free(captured_tensors *t)
 {
     for (int64_t i = 0; i < t->count; i++)
         if (t->list[i].data != t->logits) free(t->list[i].data);

@@ -4,7 +4,7 @@
 
 #include "command.h"
 
-typedef struct tap {
+typedef struct captured_tensors {
     const mha_model *model;
     int64_t length, vocab;
     float *logits; /* [rows, vocab] for all tokens, or for the last token; NULL if the checkpoint has no output head */
@@ -18,21 +18,21 @@ typedef struct tap {
     const mha_model_head *heads; /* the next selected head to copy; NULL = all heads */
     int64_t hidden;              /* hidden size E */
     bool out_of_memory;
-} tap;
+} captured_tensors;
 
 /* The tensors to copy. */
-enum { TAP_ALL_LOGITS = 1, TAP_HIDDEN = 2, TAP_ATTENTIONS = 4, TAP_STATS = 8 };
-typedef struct tap_wish {
+enum { CAPTURE_ALL_LOGITS = 1, CAPTURE_HIDDEN = 2, CAPTURE_ATTENTIONS = 4, CAPTURE_STATS = 8 };
+typedef struct capture_request {
     unsigned keep;
     const mha_model_head *heads; /* [head_count] ascending: heads whose maps are copied; NULL = all */
     int64_t head_count;
-} tap_wish;
+} capture_request;
 
-/* Runs a forward pass on ids [length] and copies the tensors of `wish`. A checkpoint without logits is an error unless
- * other tensors are requested; then only a log line reports the missing logits. Returns an exit code; call tap_free
- * even after an error. */
-int tap_run(cli_session *session, const mha_model *model, const int32_t *ids, int64_t length, const tap_wish *wish,
-            tap *t);
-void tap_free(tap *t);
+/* Runs a forward pass on ids [length] and copies the tensors of `request`. A checkpoint without logits is an error
+ * unless other tensors are requested; then only a log line reports the missing logits. Returns an exit code; call
+ * captured_tensors_free even after an error. */
+int capture_tensors(cli_session *session, const mha_model *model, const int32_t *ids, int64_t length,
+                    const capture_request *request, captured_tensors *t);
+void captured_tensors_free(captured_tensors *t);
 
 #endif

@@ -16,7 +16,7 @@ static int read_held(train_run *run)
     const int code = t->file.count ? train_inputs_texts(run->s, &o, &t->eval, t->documents, &run->held)
                                    : train_inputs_ids(run->s, &o, &t->eval, &run->held);
     if (code != CLI_DONE) return code;
-    run->judge = (train_span){run->held, 0, mha_train_data_describe(run->held)->sequences};
+    run->evaluation = (train_span){run->held, 0, mha_train_data_describe(run->held)->sequences};
     return CLI_DONE;
 }
 
@@ -32,7 +32,7 @@ int train_run_split(train_run *run)
         return cli_error(run->s, CLI_REFUSED,
                          "--eval-share must leave a sequence for training (got %g of %lld sequences)", t->eval_share,
                          (long long)all);
-    run->judge = (train_span){run->data, all - aside, aside};
+    run->evaluation = (train_span){run->data, all - aside, aside};
     run->learn.count = all - aside;
     return CLI_DONE;
 }
@@ -44,7 +44,7 @@ int train_run_split(train_run *run)
 static int fill(train_run *run, int64_t at, int64_t count)
 {
     const uint64_t seed = (uint64_t)run->t.seed;
-    const train_span *held = &run->judge;
+    const train_span *held = &run->evaluation;
     int code = CLI_DONE;
     for (int64_t n = 0; n < count && code == CLI_DONE; n++) {
         const int64_t sequence = held->first + mha_train_sequence_order(seed, -1, at + n, held->count);
@@ -55,7 +55,7 @@ static int fill(train_run *run, int64_t at, int64_t count)
 
 int train_run_evaluate(train_run *run, double *loss)
 {
-    const int64_t most = run->t.eval_sequences, count = run->judge.count < most ? run->judge.count : most;
+    const int64_t most = run->t.eval_sequences, count = run->evaluation.count < most ? run->evaluation.count : most;
     double sum = 0;
     int64_t labels = 0;
     for (int64_t at = 0; at < count && !cli_stopped(); at += run->t.batch) {

@@ -17,13 +17,13 @@
 
 static int read_settings(train_run *run, const char *config)
 {
-    int code = run->goes_on ? train_run_load(run) : CLI_DONE;
+    int code = run->resumed ? train_run_load(run) : CLI_DONE;
     char *export = run->t.export ? strdup(run->t.export) : NULL, *log = run->t.log ? strdup(run->t.log) : NULL;
     if (code == CLI_DONE && config) code = train_settings_load(run->s, config, &run->t);
     if (code == CLI_DONE) code = train_settings_take_options(run->s, &run->t);
     if (code == CLI_DONE) code = train_settings_check(run->s, &run->t);
     if (code == CLI_DONE) code = train_run_check_ranks(run);
-    if (code == CLI_DONE && run->goes_on) code = train_run_join_gates(run);
+    if (code == CLI_DONE && run->resumed) code = train_run_join_gates(run);
     if (code == CLI_DONE) code = train_run_find_teacher(run);
     if (code == CLI_DONE) code = train_places_check(run, export, log);
     free(export);
@@ -45,7 +45,7 @@ static int open_new(train_run *run, mha_model **model)
 static int open_model(train_run *run, mha_model **model)
 {
     cli_session *s = run->s;
-    if (!run->goes_on) return open_new(run, model);
+    if (!run->resumed) return open_new(run, model);
     mha_error error = {0};
     const mha_model_options how = {
         .size = sizeof how, .no_weights = 1, .no_tokenizer = access(train_run_path(s, "tokenizer.json"), F_OK) != 0};
@@ -73,7 +73,7 @@ static int open_trainer(train_run *run, const mha_model *model)
     o.teacher = run->teacher;
     o.distill = train_settings_distill_of(&run->t);
     if (run->s->ranks) o.ranks = run->s->ranks->train;
-    const mha_status status = !run->goes_on ? mha_trainer_create(model, &o, &run->trainer, &error)
+    const mha_status status = !run->resumed ? mha_trainer_create(model, &o, &run->trainer, &error)
                               : run->store
                                   ? mha_train_store_resume(run->store, &o, &run->trainer, &error)
                                   : mha_trainer_resume(run->s->ctx, run->s->options.out, &o, &run->trainer, &error);
@@ -91,7 +91,7 @@ static int fit_models(train_run *run, const mha_model *model)
     int code = train_run_check_teacher(run, model);
     if (code == CLI_DONE) code = train_settings_fit_model(run->s, &run->t, info, teacher);
     if (code == CLI_DONE && teacher) /* a resumed run opens the model without weights, so info->logits is unknown */
-        train_settings_fit_teacher(&run->t, teacher->logits && (run->goes_on || info->logits));
+        train_settings_fit_teacher(&run->t, teacher->logits && (run->resumed || info->logits));
     return code;
 }
 
@@ -104,7 +104,7 @@ static int open_both(train_run *run)
     if (code == CLI_DONE) code = open_data(run, model);
     if (code == CLI_DONE) code = train_run_split(run);
     if (code == CLI_DONE) code = train_settings_fit_data(run->s, &run->t, run->learn.count);
-    if (code == CLI_DONE && run->goes_on) code = train_run_compare(run);
+    if (code == CLI_DONE && run->resumed) code = train_run_compare(run);
     if (code == CLI_DONE) code = open_trainer(run, model);
     mha_model_free(model);
     return code;
@@ -186,14 +186,14 @@ static int replace_log(train_run *run, const char *path)
 
 static int open_log(train_run *run)
 {
-    if (!train_run_leads(run)) return run->goes_on ? begin_log(run) : create_log(run);
+    if (!train_run_leads(run)) return run->resumed ? begin_log(run) : create_log(run);
     const cli_session *s = run->s;
     const char *path = train_run_path(s, "training.jsonl");
     mha_error error = {0};
     const bool exists = access(path, F_OK) == 0 || errno != ENOENT;
-    const int code = !run->goes_on ? create_log(run) : exists ? resume_log(run, path) : replace_log(run, path);
+    const int code = !run->resumed ? create_log(run) : exists ? resume_log(run, path) : replace_log(run, path);
     if (code != CLI_DONE) return code;
-    run->start = cli_seconds() - (run->goes_on ? train_run_last(run)->seconds : 0);
+    run->start = cli_seconds() - (run->resumed ? train_run_last(run)->seconds : 0);
     if (!run->t.log || mha_train_log_write_to(run->log, run->t.log, s->options.force, &error) == MHA_OK)
         return CLI_DONE;
     return train_run_refuse(s, &error);
@@ -220,7 +220,7 @@ static int open_store(train_run *run, bool resume)
     cli_memory_at_end(close_store, run);
     const int code = train_run_sync(run); /* opening the store may restore a checkpoint */
     if (code != CLI_DONE) return code;
-    run->goes_on = resume && access(train_run_path(s, "training.json"), F_OK) == 0;
+    run->resumed = resume && access(train_run_path(s, "training.json"), F_OK) == 0;
     return CLI_DONE;
 }
 
@@ -255,7 +255,7 @@ int train_run_open(cli_session *s, bool resume, const char *config, train_run *r
     if (code == CLI_DONE) code = take_memory(run);
     if (code != CLI_DONE) return code;
     run->begun = mha_trainer_step_count(run->trainer);
-    if (run->goes_on) {
+    if (run->resumed) {
         code = check_steps(run);
         if (code != CLI_DONE) return code;
         train_run_keep_settled(run);

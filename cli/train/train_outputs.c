@@ -100,7 +100,7 @@ static int check_inputs(const train_run *run, const char *output, const char *pa
     const train_settings *t = &run->t;
     const taken list[] = {
         {"--teacher", t->teacher}, {"--from", from}, {"--tokenizer", t->tokenizer}, {"--shape", t->shape}};
-    const size_t count = run->goes_on ? 1 : sizeof list / sizeof *list;
+    const size_t count = run->resumed ? 1 : sizeof list / sizeof *list;
     int code = cli_inputs_check(s, output, path);
     if (code == CLI_DONE) code = check_list(s, output, path, "-f", &t->file);
     if (code == CLI_DONE) code = check_list(s, output, path, "--tokens", &t->tokens);
@@ -152,7 +152,7 @@ static int check_log(train_run *run, const char *named, const char *from)
 static int find_from(const train_run *run, const char **from)
 {
     *from = run->t.from;
-    if (run->goes_on || !*from) return CLI_DONE;
+    if (run->resumed || !*from) return CLI_DONE;
     const int code = cli_model_find(run->s, *from);
     *from = run->s->model;
     return code;
@@ -166,8 +166,8 @@ int train_places_check(train_run *run, const char *export, const char *log)
     int code = find_from(run, &from);
     if (code == CLI_DONE && is_within(t->teacher, s->options.out))
         return cli_usage(s, "--teacher %s must not be the folder of -o or be inside it", cli_shown(t->teacher));
-    if (code == CLI_DONE && !run->goes_on) code = check_inputs(run, "-o", s->options.out, from);
-    if (code == CLI_DONE) code = check_folder(s, s->options.out, run->goes_on || s->options.force);
+    if (code == CLI_DONE && !run->resumed) code = check_inputs(run, "-o", s->options.out, from);
+    if (code == CLI_DONE) code = check_folder(s, s->options.out, run->resumed || s->options.force);
     if (code == CLI_DONE && t->export) code = check_export(run, export, from);
     return code == CLI_DONE && t->log ? check_log(run, log, from) : code;
 }

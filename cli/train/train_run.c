@@ -35,7 +35,7 @@ static int record(train_run *run, const mha_train_record *of_step)
     r.size = sizeof r;
     r.eval_loss = NAN;
     const bool leads = train_run_leads(run);
-    if (leads && run->judge.count && is_due(run, r.step, run->t.eval_every))
+    if (leads && run->evaluation.count && is_due(run, r.step, run->t.eval_every))
         code = train_run_evaluate(run, &r.eval_loss);
     if (leads && code == CLI_DONE && is_due(run, r.step, run->t.sample_every)) code = train_run_sample(run, &r);
     r.seconds = cli_seconds() - run->start;
@@ -117,7 +117,7 @@ static int stop(const train_run *run)
 int train_run_steps(train_run *run)
 {
     cli_signals_hold();
-    int code = run->goes_on ? CLI_DONE : begin(run);
+    int code = run->resumed ? CLI_DONE : begin(run);
     for (int64_t step = run->begun; code == CLI_DONE && step < run->t.steps;) {
         code = take_step(run);
         if (code != CLI_DONE) break;

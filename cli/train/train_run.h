@@ -27,15 +27,15 @@ typedef struct train_run {
     const char *name;       /* last path component of -o */
     mha_train_store *store; /* store of the checkpoint folder, -o */
     train_form form;
-    mha_train_data *data, *held; /* data: training data; held: data of --eval, or NULL */
-    train_span learn, judge;     /* disjoint ranges of sequences to train on and to evaluate on */
-    train_prompt *prompts;       /* [t.sample.count] prompts of --sample */
-    mha_train_sample *samples;   /* [t.sample.count] newest sample of each prompt */
+    mha_train_data *data, *held;  /* data: training data; held: data of --eval, or NULL */
+    train_span learn, evaluation; /* disjoint ranges of sequences to train on and to evaluate on */
+    train_prompt *prompts;        /* [t.sample.count] prompts of --sample */
+    mha_train_sample *samples;    /* [t.sample.count] newest sample of each prompt */
     mha_train_log *log;
     mha_trainer *trainer;
     mha_model *teacher;           /* model of --teacher; NULL if not given */
     char teacher_digest[17];      /* digest of the teacher's config and weights */
-    bool goes_on;                 /* true if the run resumes from the existing checkpoint */
+    bool resumed;                 /* true if the run resumes from the existing checkpoint */
     json_t *was;                  /* training.json of the resumed checkpoint, until the first step; otherwise NULL */
     double start;                 /* cli_seconds() minus the seconds of earlier runs */
     int64_t begun;                /* steps taken by earlier runs */

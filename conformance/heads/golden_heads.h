@@ -77,7 +77,7 @@ typedef struct heads_known {
     const char *words;
 } heads_known;
 
-extern const heads_known heads_files[]; /* table in golden_heads_parts.c, terminated by a NULL name */
+extern const heads_known heads_files[]; /* table in golden_heads_recorded_files.c, terminated by a NULL name */
 
 heads_part heads_statistics; /* defined in golden_heads_stats.c */
 heads_part heads_importance; /* defined in golden_heads_gates.c */

@@ -1,4 +1,4 @@
-/* golden_heads_parts.c - lists the recorded files of head analysis and the parts that compare them. */
+/* golden_heads_recorded_files.c - lists the recorded files of head analysis and the parts that compare them. */
 #include "conformance/heads/golden_heads.h"
 
 /* Files in the order of comparison, the fastest first. */
