@@ -25,8 +25,6 @@ int cli_texts_read(const cli_session *session, bool allow_nul, cli_texts *texts)
 bool cli_reads_no_stdin(const cli_session *session);
 /* Reads the texts of a file named by an option; a text must not contain NUL. */
 int cli_texts_read_file(const cli_session *session, const char *path, cli_texts *texts);
-/* Sets *texts to one text, which the caller still owns. */
-int cli_texts_one(const cli_session *session, const char *text, cli_texts *texts);
 /* For commands that read texts only from files: sets -f to "-" if the only argument is "-" or if texts are required and
  * standard input is a pipe or a file. Returns CLI_USAGE for any other argument. */
 int cli_texts_of_file(cli_session *session, bool needed);

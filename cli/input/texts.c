@@ -199,18 +199,6 @@ int cli_texts_refuse(const cli_session *session)
     return cli_usage(session, "unexpected argument \"%s\": give texts with -f FILE", name);
 }
 
-int cli_texts_one(const cli_session *session, const char *text, cli_texts *texts)
-{
-    *texts = (cli_texts){.count = 1};
-    if (!reserve(texts, 1)) {
-        cli_texts_free(texts);
-        return no_memory(session);
-    }
-    texts->text[0] = text;
-    texts->bytes[0] = strlen(text);
-    return CLI_DONE;
-}
-
 const char *cli_texts_where(const cli_texts *texts, int64_t i, char where[CLI_WHERE])
 {
     if (texts->line)

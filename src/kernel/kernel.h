@@ -215,8 +215,7 @@ typedef struct mha__dense {
     void (*left)(int64_t rows, int64_t k, const float *x, int64_t stride, uint16_t *to);
     void (*open)(void);
     void (*close)(void);
-    int rows;      /* product reads rows of A up to a multiple of this; rows from m on may have any content */
-    bool by_steps; /* if `left` is set: elements are computed in steps, otherwise in pairs */
+    int rows; /* product reads rows of A up to a multiple of this; rows from m on may have any content */
 
     /* Same as mha__kernels.product, with C initialized from `from`, whose rows are from_row apart. A from_row of 0 adds
      * a bias, from = c accumulates, and a NULL `from` means zeros. lda counts elements of the left operand. */

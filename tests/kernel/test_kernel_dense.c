@@ -131,6 +131,12 @@ static float left_number(const problem *p, int64_t i, int64_t kk)
     return p->left ? mha__bf16_to_f32(mha__f32_to_bf16(x)) : x;
 }
 
+/* Returns true if the kernels use tile registers, which add in steps. */
+static bool by_steps(const problem *p)
+{
+    return strcmp(p->k->isa, "amx") == 0;
+}
+
 /* Returns the expected C[i][j] of a product of bf16 pairs. For kernels that add in steps, it is total + (even + odd),
  * and *slack is 0. For vectors of pairs, the CPU chooses the order of the two additions and whether it rounds in
  * between. The result is then the exact sum, and *slack its tolerance. */
@@ -148,8 +154,8 @@ static double in_pairs(const problem *p, int64_t i, int64_t j, float begin, doub
         }
         total += sum[0] + sum[1];
     }
-    *slack = p->d->by_steps ? 0 : 0x1p-24 * (double)p->depth * sizes;
-    return p->d->by_steps ? (double)total : exact;
+    *slack = by_steps(p) ? 0 : 0x1p-24 * (double)p->depth * sizes;
+    return by_steps(p) ? (double)total : exact;
 }
 
 /* Returns the expected C of the f32 product on the rounded weights. */
