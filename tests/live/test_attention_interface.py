@@ -108,8 +108,7 @@ class Beside(unittest.TestCase):
 
     def test_models2(self):
         if not SHARED.is_dir():
-            print(f"skipped: the models of {SHARED} are not on this machine (set MHA_SHARED)")
-            return
+            self.skipTest(f"{SHARED} does not exist (set MHA_SHARED to the folder of the large recordings)")
         folders = [p for p in sorted(SHARED.iterdir()) if (p / "config.json").exists()]
         checked = 0
         for folder in folders:
