@@ -1,7 +1,7 @@
-/* elementwise.c - element-wise sums and products of two arrays, and multiples of an array. */
+/* elementwise.c - see elementwise.h. */
+#include "layer/elementwise.h"
 #include "base/ctx.h"
 #include "base/size.h"
-#include "layer/block/transformer_block.h"
 
 #define NUMBERS_PER_TASK 32768 /* elements per task: a few microseconds of work */
 

@@ -5,7 +5,6 @@
 #include "base/ctx.h"
 #include "base/size.h"
 #include "kernel/kernel.h"
-#include "layer/linear/linear.h"
 #include <math.h>
 
 #define TASK_ROWS 16

@@ -3,7 +3,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/adamw.h"
-#include "layer/block/transformer_block.h"
+#include "layer/elementwise.h"
 #include "train/trainer.h"
 #include <string.h>
 

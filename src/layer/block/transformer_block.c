@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "layer/arena.h"
+#include "layer/elementwise.h"
 #include "layer/linear/linear.h"
 #include "layer/norm.h"
 #include "layer/repack.h"

@@ -42,11 +42,4 @@ mha_status mha__block_run(const mha_block *block, const mha_attn_plan *plan, con
 mha_status mha__block_attend(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in,
                              const float *x, mha_error *err);
 
-typedef enum mha__joining { MHA__ADD, MHA__MULTIPLY } mha__joining;
-
-/* Computes x += y or x *= y, element by element. */
-void mha__join(mha_ctx *ctx, mha__joining how, int64_t count, const float *y, float *x);
-/* Computes x *= factor. */
-void mha__scale(mha_ctx *ctx, float factor, int64_t count, float *x);
-
 #endif

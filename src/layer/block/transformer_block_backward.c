@@ -2,6 +2,7 @@
  * recompute are not stored: outputs of norms, and everything after the activation. */
 #include "layer/block/transformer_block_backward.h"
 #include "base/error.h"
+#include "layer/elementwise.h"
 #include "layer/linear/linear.h"
 #include <string.h>
 

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "layer/activation.h"
+#include "layer/elementwise.h"
 #include "layer/linear/linear.h"
 #include "layer/loss/distillation_kl.h"
 #include "model/backward/model_grads.h"

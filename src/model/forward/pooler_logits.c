@@ -2,7 +2,7 @@
 #include "model/forward/pooler_logits.h"
 #include "base/error.h"
 #include "layer/activation.h"
-#include "layer/block/transformer_block.h"
+#include "layer/elementwise.h"
 #include <string.h>
 
 mha_status mha__head_check(const mha_model *m, bool pooled, bool logits, mha_error *err)
