@@ -28,24 +28,36 @@ UMBRELLA = "mha/mha.h"  # for code outside the library; in the library, only the
 UMBRELLA_USERS = {"src/base/status.c"}
 # Code outside src/ that may include internal headers.
 INSIDERS = ("tests/unit/", "tests/kernel/", "tests/property/", "tests/golden/", "tests/fuzz/", "tests/support/", "bench/kernel.c")
-# Subfolders, each of which may include only subfolders to its left. "." means the files of the folder itself;
-# without ".", these files may include every subfolder, and every subfolder may include them.
+# Subfolders, each of which may include only subfolders to its left. "." means the files of the folder itself.
 SUBFOLDERS = {
     "src/kernel": ["simd", "rows", "matmul", "attention", ".", "isa"],
     "src/attn": ["plan", "mask", "stats", "forward", "backward", "engine", "cache"],
-    "src/layer": ["linear", "selection", "attention", "variants", "block", "loss"],
+    "src/layer": [".", "linear", "selection", "attention", "variants", "block", "loss"],
     "src/io": ["files", ".", "json", "npy", "safetensors"],
-    "src/text": ["pretokenize", "normalize", "vocabulary", "decode", "train"],
-    "src/model": ["config", "weights", "forward", "backward", "generate"],
-    "src/train": ["data", "gates", "store", "log"],
+    "src/text": [".", "pretokenize", "normalize", "vocabulary", "decode", "train"],
+    "src/model": [".", "config", "weights", "forward", "backward", "generate"],
+    "src/train": [".", "data", "gates", "store", "log"],
     "src/heads": ["data", "measure", "diversity", "edit", "importance", "plan"],
     "cli": [".", "page", "input", "heads", "draw", "report", "run", "edit", "train", "tour", "plan", "bench", "verify", "program"],
     "conformance": [".", "heads", "models", "walkthroughs"],
+    "mpi": ["library", "program"],
+    "mpi/library": [".", "model"],
 }  # fmt: skip
 CONFORMANCE_SEES = ("", "input", "verify")  # subfolders of cli/ that conformance may include; "" stands for the files of cli/ itself
 # Exceptions: (file, header to its right). An unnecessary entry is an error.
 GOES_RIGHT = {
     ("src/layer/selection/head_selection.h", "layer/attention/attention_layer.h"),
+    # structs with members whose types are in subfolders
+    ("src/text/tokenizer.h", "text/decode/decode.h"),
+    ("src/text/tokenizer.h", "text/normalize/text_edit.h"),
+    ("src/text/tokenizer.h", "text/vocabulary/bpe.h"),
+    ("src/text/tokenizer.h", "text/vocabulary/unigram.h"),
+    ("src/text/tokenizer.h", "text/vocabulary/vocab.h"),
+    ("src/model/model_struct.h", "model/weights/weights.h"),
+    ("src/train/trainer.h", "train/gates/trainer_gates.h"),
+    # functions of subfolders
+    ("src/text/encode_buffers.c", "text/pretokenize/split_pattern.h"),
+    ("src/text/trim_offsets.c", "text/pretokenize/byte_level.h"),
 }
 # Base names must be unique in these folders: NAME.c and NAME.h are in one folder; a public header may have the same
 # name.
@@ -142,15 +154,14 @@ def check_subfolders(path, name):
     if path.startswith("conformance/") and not name.startswith(("conformance/", "mha/")):
         seen = "/" not in name or name.split("/")[0] in CONFORMANCE_SEES
         return None if seen else f'conformance may include only {", ".join(CONFORMANCE_SEES[1:])} of cli (got "{name}")'
-    folder = next((folder for folder in SUBFOLDERS if path.startswith(folder + "/")), None)
-    within = folder.removeprefix("src/") + "/" if folder and folder != "cli" else ""
-    if not folder or not name.startswith(within):
-        return None
-    rest = [str(path).removeprefix(folder + "/"), name.removeprefix(within)]
-    subfolders = [place.split("/")[0] if "/" in place else "." for place in rest]
-    order = SUBFOLDERS[folder]
-    if subfolders[0] in order and subfolders[1] in order and order.index(subfolders[1]) > order.index(subfolders[0]):
-        return f'{folder}/{subfolders[0]} may not include "{name}", which is to its right'
+    for folder, order in SUBFOLDERS.items():
+        within = folder.removeprefix("src/").removeprefix("mpi/") + "/" if folder not in ("cli", "mpi") else ""
+        if not path.startswith(folder + "/") or not name.startswith(within):
+            continue
+        rest = [str(path).removeprefix(folder + "/"), name.removeprefix(within)]
+        subfolders = [place.split("/")[0] if "/" in place else "." for place in rest]
+        if subfolders[0] in order and subfolders[1] in order and order.index(subfolders[1]) > order.index(subfolders[0]):
+            return f'{folder}/{subfolders[0]} may not include "{name}", which is to its right'
     return None
 
 
@@ -225,8 +236,10 @@ def includes(path, name):
 
 
 def unlisted_subfolders(root):
-    """Yields the subfolders that SUBFOLDERS does not list."""
+    """Yields the subfolders that SUBFOLDERS does not list, and FOLDER/. if it does not list the files of a folder."""
     for folder, subfolders in SUBFOLDERS.items():
+        if "." not in subfolders and any((root / folder).glob("*.[ch]")):
+            yield f"{folder}/."
         for subfolder in sorted((root / folder).iterdir()):
             if subfolder.is_dir() and subfolder.name not in subfolders and any(subfolder.rglob("*.[ch]")):
                 yield f"{folder}/{subfolder.name}"
@@ -310,6 +323,11 @@ SAMPLES = [
     ("src/attn/fwd.c", '#include "kernel/kernel.h"\n#include "mha/attn.h"\n#include <math.h>', None),
     ("src/kernel/x.c", '#include "attn/plan/plan.h"', "is to its right"),
     ("src/io/x.c", '#include "kernel/kernel.h"', "is to its right"),
+    ("src/layer/x.c", '#include "layer/block/transformer_block.h"', "is to its right"),
+    ("src/layer/block/x.c", '#include "layer/elementwise.h"', None),
+    ("mpi/library/x.c", '#include "program/launch.h"', "is to its right"),
+    ("mpi/library/x.c", '#include "library/model/key_layout.h"', "is to its right"),
+    ("mpi/library/model/x.c", '#include "library/shard_call.h"', None),
     ("src/model/x.c", '#include "text/text.h"\n#include "layer/layer.h"', None),
     ("src/layer/x.c", '#include "io/json/json.h"', "is to its right"),
     ("src/base/x.c", '#include "mha/model.h"', "is to its right"),

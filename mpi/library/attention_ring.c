@@ -3,7 +3,7 @@
  *
  * Partial results (maximum, sum, unnormalized output) stay in f32 or f64 until the end, regardless of the type of out:
  * rounding them at every step would lose accuracy with every rank. */
-#include "attention_ring.h"
+#include "library/attention_ring.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cluster_struct.h"
+#include "library/cluster_struct.h"
 #include "mha/mha.h"
 
 static const double RECORD_PAUSE = 10; /* [s] */

@@ -6,8 +6,8 @@
  * pass therefore gather whole tensors, one KV head at a time, and merge no results. */
 #include <string.h>
 
-#include "attention_ring.h"
-#include "head_gather.h"
+#include "library/attention_ring.h"
+#include "library/head_gather.h"
 
 /* ---- forward pass ---- */
 

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cluster_struct.h"
-#include "work_journal.h"
+#include "library/cluster_struct.h"
+#include "library/work_journal.h"
 
 /* ---- broadcast ---- */
 

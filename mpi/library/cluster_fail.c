@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "cluster_struct.h"
+#include "library/cluster_struct.h"
 
 mha_status mha__cluster_fail(const mha_cluster *cluster, mha_error *err, mha_status status, const char *format, ...)
 {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cluster_struct.h"
+#include "library/cluster_struct.h"
 
 enum { PIECE = 1 << 18 }; /* number of values in a piece; a piece is received while the previous piece is added */
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "cluster_struct.h"
+#include "library/cluster_struct.h"
 
 enum { TAG = 7, FIRST_ROOM = 16 };
 static const double TICK = 50e-6, YIELDING = 5e-3; /* [s] */

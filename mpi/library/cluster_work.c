@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cluster_struct.h"
-#include "work_journal.h"
+#include "library/cluster_struct.h"
+#include "library/work_journal.h"
 
 enum { ASK_TAG = 8, ANSWER_TAG = 9 };
 static const double PATIENCE = 1.5; /* timeout factor of ranks other than 0, so that rank 0 times out first and names

@@ -1,6 +1,6 @@
 /* head_gather.c - gathers the tensors of KV heads from all ranks. Each rank sends its part to the other cp - 1
  * ranks. */
-#include "head_gather.h"
+#include "library/head_gather.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef MHA_MPI_HEAD_GATHER_H
 #define MHA_MPI_HEAD_GATHER_H
 
-#include "shard_call.h"
+#include "library/shard_call.h"
 
 /* A tensor whose rows or keys are divided among the ranks. */
 typedef struct mha__gathered {

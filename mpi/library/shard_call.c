@@ -1,5 +1,5 @@
 /* shard_call.c - builds the operator calls of one rank for parts of a distributed sequence. */
-#include "shard_call.h"
+#include "library/shard_call.h"
 
 #include <stdlib.h>
 #include <string.h>

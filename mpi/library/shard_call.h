@@ -2,7 +2,7 @@
 #ifndef MHA_MPI_SHARD_CALL_H
 #define MHA_MPI_SHARD_CALL_H
 
-#include "cluster_struct.h"
+#include "library/cluster_struct.h"
 
 /* A shared call on one rank, with all defaults and all strides set. */
 typedef struct mha__shared_call {

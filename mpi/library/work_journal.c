@@ -1,5 +1,5 @@
 /* work_journal.c - the file in which a rank stores the results of its steps. */
-#include "work_journal.h"
+#include "library/work_journal.h"
 
 #include <errno.h>
 #include <fcntl.h>

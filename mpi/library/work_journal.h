@@ -6,7 +6,7 @@
 #ifndef MHA_MPI_WORK_JOURNAL_H
 #define MHA_MPI_WORK_JOURNAL_H
 
-#include "cluster_struct.h"
+#include "library/cluster_struct.h"
 #include "mha/work.h"
 
 typedef struct mha__journal {

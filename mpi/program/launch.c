@@ -3,7 +3,7 @@
  * By default, Open MPI 4 waits forever for a host that no longer responds; with keepalive messages the job ends after
  * 10 s. A process that still runs but does not respond is detected by the other ranks (--timeout). After a temporary
  * failure, the job is restarted. It resumes from its state file or checkpoint, if the command writes one. */
-#include "launch.h"
+#include "program/launch.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -15,7 +15,7 @@
 
 #include "command.h"
 #include "output.h"
-#include "rank_options.h"
+#include "program/rank_options.h"
 
 enum { MOST_RANKS = 100000, MOST_RETRIES = 1000, WORDS = 64 };
 

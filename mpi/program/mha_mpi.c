@@ -8,11 +8,11 @@
 #include <unistd.h>
 
 #include "command.h"
-#include "launch.h"
 #include "mha/cluster.h"
-#include "mpi_watchdog.h"
-#include "rank_options.h"
-#include "shared_texts.h"
+#include "program/launch.h"
+#include "program/mpi_watchdog.h"
+#include "program/rank_options.h"
+#include "program/shared_texts.h"
 
 enum { SIGNALED = 128 }; /* exit status 128 + n: signal n */
 enum {

@@ -1,6 +1,6 @@
 /* mpi_watchdog.c - limits the time for starting and ending MPI. The watchdog is a timer signal, because the process is
  * inside an MPI call that does not return. */
-#include "mpi_watchdog.h"
+#include "program/mpi_watchdog.h"
 
 #include <math.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* rank_options.c - reads the options of mha-mpi itself. */
-#include "rank_options.h"
+#include "program/rank_options.h"
 
 #include <errno.h>
 #include <stdio.h>

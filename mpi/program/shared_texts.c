@@ -1,6 +1,6 @@
 /* shared_texts.c - divides long texts among the ranks. Before every text, the ranks agree that no rank has failed, and
  * compare the text; before the first text, they compare the model. */
-#include "shared_texts.h"
+#include "program/shared_texts.h"
 
 #include <stdlib.h>
 #include <string.h>

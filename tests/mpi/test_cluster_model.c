@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "key_shards.h"
+#include "library/model/key_shards.h"
 #include "mha/cluster_model.h"
 #include "mha/model_create.h"
 

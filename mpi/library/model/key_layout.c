@@ -1,5 +1,5 @@
 /* key_layout.c - the ranges of keys that each rank caches (key_layout.h). */
-#include "key_layout.h"
+#include "library/model/key_layout.h"
 
 #include <stdlib.h>
 

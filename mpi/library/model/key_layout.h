@@ -3,7 +3,7 @@
 #ifndef MHA_MPI_KEY_LAYOUT_H
 #define MHA_MPI_KEY_LAYOUT_H
 
-#include "shard_call.h"
+#include "library/shard_call.h"
 
 /* A prompt is divided by mha_cluster_part_of. The last chunk of MHA_ATTN_CHUNK keys, if incomplete, grows on its rank;
  * later chunks belong to the ranks in turn. Ranges 0 and 1 of a rank are its parts of the prompt; each later chunk is

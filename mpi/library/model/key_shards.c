@@ -1,6 +1,6 @@
 /* key_shards.c - caches one rank's keys of a distributed sequence, and attends to them. The cache of a layer has one
  * sequence per range of keys, since a sequence of a cache has consecutive positions. */
-#include "key_shards.h"
+#include "library/model/key_shards.h"
 
 #include <stdlib.h>
 

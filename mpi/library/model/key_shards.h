@@ -3,9 +3,9 @@
 #ifndef MHA_MPI_KEY_SHARDS_H
 #define MHA_MPI_KEY_SHARDS_H
 
-#include "key_layout.h"
+#include "library/model/key_layout.h"
+#include "library/model/partial_exchange.h"
 #include "mha/cache.h"
-#include "partial_exchange.h"
 
 typedef struct mha__key_shards {
     mha_cluster *cluster;

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "key_shards.h"
-#include "model_pass.h"
+#include "library/model/key_shards.h"
+#include "library/model/model_pass.h"
 
 typedef struct generation {
     const mha_model *model;

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model_pass.h"
-#include "shard_call.h"
+#include "library/model/model_pass.h"
+#include "library/shard_call.h"
 
 /* ---- texts that can be distributed ---- */
 

@@ -2,7 +2,7 @@
 #ifndef MHA_MPI_MODEL_PASS_H
 #define MHA_MPI_MODEL_PASS_H
 
-#include "cluster_struct.h"
+#include "library/cluster_struct.h"
 #include "mha/cluster_model.h"
 
 /* Checks the arguments that all functions of cluster_model.h have. */

@@ -1,6 +1,6 @@
 /* partial_exchange.c - exchanges lists of partial results between ranks, and merges them. The layout determines which
  * parts a rank has after an exchange, so only rows are sent. */
-#include "partial_exchange.h"
+#include "library/model/partial_exchange.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #ifndef MHA_MPI_PARTIAL_EXCHANGE_H
 #define MHA_MPI_PARTIAL_EXCHANGE_H
 
-#include "key_layout.h"
+#include "library/model/key_layout.h"
 
 /* Partial results in ascending order of their keys; part n has the rows at memory + n * bytes. */
 typedef struct mha__part_list {
