@@ -84,6 +84,9 @@ skip() {
     exit 77
 }
 
+# requires_golden: skips the test if the program is built without `mha verify --golden`.
+requires_golden() { [ "${MHA_CONFORMANCE:-1}" != 0 ] || skip "the program is built with MHA_CONFORMANCE=OFF"; }
+
 finish() {
     [ "$failures" = 0 ] || exit 1
 }

@@ -5,6 +5,7 @@
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
+requires_golden
 
 golden=${MHA_SHARED:-$here/../shared}/golden/minilm
 [ -f "$golden/long.safetensors" ] || skip "$golden does not exist (set MHA_SHARED to the folder of the large recordings)"

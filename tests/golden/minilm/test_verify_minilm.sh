@@ -4,6 +4,7 @@
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
+requires_golden
 
 [ -d "$minilm" ] || skip "MiniLM is not installed (./run fetch minilm)"
 for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do

@@ -5,6 +5,7 @@
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
+requires_golden
 
 refused 2 "$MHA" verify --golden "$data/heads" -m builtin # must fail without --lm
 has err '--lm'

@@ -4,6 +4,7 @@
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
+requires_golden
 
 # The number of printed values in the walk-throughs.
 printed=$(sed -n 's/^ *"values": \[\(.*\)\],*$/\1/p' "$data/seeds/index.json" | tr ',' '\n' | grep -c .)
