@@ -21,6 +21,12 @@ static const double ALONE_FLOPS = 2e6;
  * threads. */
 enum { WORKERS_FREE = 64 };
 
+/* Returns the flags of the operands that a folded call of one query per head, or of several, may have. */
+static uint32_t folding(uint32_t (*flags_with)(uint32_t facts), bool one)
+{
+    return flags_with(MHA__FOLDS) | flags_with(MHA__FOLDS_ROWS) | (one ? flags_with(MHA__FOLDS_ONE) : 0);
+}
+
 /* Returns why a plan is not folded; NULL if it is. Folding treats the queries of all heads of a group as rows of one
  * tile. K and V are then read once per group, and more lanes are filled. No input or output may differ per head:
  * with more than one query, heads and rows have no common stride, which masks, biases and maps would need. If keys
@@ -31,12 +37,11 @@ static const char *why_unfolded(const mha_attn_plan *plan)
     enum { QUERIES_MOST = 16, TILES_LEAST = 8 };
     const mha_attn_desc *d = &plan->desc;
     const bool one = d->q_len == 1;
-    const uint32_t inputs = mha__inputs_with(MHA__FOLDS) | (one ? mha__inputs_with(MHA__FOLDS_ONE) : 0);
-    const uint32_t outputs = one ? MHA_ATTN_PROBS | MHA_ATTN_SCORES : 0;
+    const uint32_t inputs = folding(mha__inputs_with, one), outputs = folding(mha__outputs_with, one);
     if (d->heads == d->kv_heads) return "each query head has its own keys and values";
     if (d->q_len < 1 || d->q_len > QUERIES_MOST || (!one && d->q_len * (d->heads / d->kv_heads) > MHA__TILE_Q))
         return "requires 1 to 16 queries per head, and at most one tile of rows per group";
-    if ((d->inputs & ~inputs) || (d->outputs & ~(outputs | MHA_ATTN_LSE | MHA_ATTN_PARTIAL)) || d->dropout != 0)
+    if ((d->inputs & ~inputs) || (d->outputs & ~outputs) || d->dropout != 0)
         return "an input or output differs per head";
     if (!one && d->kv_len <= MHA__KEY_BLOCK) return "few keys, which stay cached from one head to the next";
     if (!one && d->kv_len <= MHA_ATTN_CHUNK && d->batch * d->kv_heads < TILES_LEAST &&

@@ -44,16 +44,22 @@ static mha_status bind_inputs(const mha_attn_plan *plan, mha_attn_args *a, mha_e
     return MHA_OK;
 }
 
-/* Folds a call: turns the heads of a group into rows of one head in every view that has heads and rows. With more
- * than one query, the rows of each head keep their stride, and the heads are mha__folded_stride apart. */
+/* Folds a view that has heads and rows: turns the heads of a group into rows of one head. With more than one query, the
+ * rows of each head keep their stride, and the heads are mha__folded_stride apart. */
+static void fold_view(const mha_attn_desc *d, const mha__operand_row *row, mha_attn_args *a)
+{
+    if (!(row->facts & (MHA__FOLDS_ONE | MHA__FOLDS_ROWS)) || !mha__operand_is_used(d, row)) return;
+    int64_t *stride = (int64_t *)(void *)((char *)a + row->field + offsetof(mha_view, stride));
+    if (d->q_len == 1) stride[2] = stride[1];
+    stride[1] *= d->heads / d->kv_heads;
+}
+
 static void fold(const mha_attn_desc *d, mha_attn_args *a)
 {
-    int64_t *strides[] = {a->q.stride,      a->out.stride,  a->lse.stride,  a->probs.stride,
-                          a->scores.stride, a->keep.stride, a->bias.stride, a->partial.stride};
-    for (size_t n = 0; n < sizeof strides / sizeof *strides; n++) {
-        if (d->q_len == 1) strides[n][2] = strides[n][1];
-        strides[n][1] *= d->heads / d->kv_heads;
-    }
+    for (int n = 0; n < MHA__INPUT_ROWS; n++)
+        fold_view(d, &mha__input_rows[n], a);
+    for (int n = 0; n < MHA__OUTPUT_ROWS; n++)
+        fold_view(d, &mha__output_rows[n], a);
 }
 
 /* ---- results ---- */

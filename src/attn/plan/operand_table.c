@@ -32,7 +32,7 @@ enum {
 };
 
 const mha__operand_row mha__input_rows[MHA__INPUT_ROWS] = {
-    {ARG(q), NO_FLAG, MHA__OF_Q, SHAPE(ROW_BATCH, HEADS, Q_LEN, HEAD_DIM), 4, 0},
+    {ARG(q), NO_FLAG, MHA__OF_Q, SHAPE(ROW_BATCH, HEADS, Q_LEN, HEAD_DIM), 4, MHA__FOLDS_ROWS},
     {ARG(k), NO_FLAG, MHA__OF_KV, SHAPE(STORES, KV_HEADS, STORED_KEYS, K_ELEMENTS), 4, 0},
     {ARG(v), NO_FLAG, MHA__OF_KV, SHAPE(STORES, KV_HEADS, STORED_KEYS, V_ELEMENTS), 4, 0},
     {ARG(keep), FLAG(MHA_ATTN_KEEP), MHA__OF_BYTE, SHAPE(BATCH, HEADS, MAX_Q_LEN, KEEP_KEYS), 4, MASK | MHA__FOLDS_ONE},
@@ -60,14 +60,14 @@ const mha__operand_row mha__input_rows[MHA__INPUT_ROWS] = {
 };
 
 const mha__operand_row mha__output_rows[MHA__OUTPUT_ROWS] = {
-    {ARG(out), NO_FLAG, MHA__OF_Q, RESULT, 4, 0},
-    {ARG(lse), FLAG(MHA_ATTN_LSE), MHA__OF_REAL, PER_ROW, 3, MHA__IS_RESULT},
-    {ARG(probs), FLAG(MHA_ATTN_PROBS), MHA__OF_REAL, MAP, 4, MHA__IS_RESULT},
+    {ARG(out), NO_FLAG, MHA__OF_Q, RESULT, 4, MHA__FOLDS_ROWS},
+    {ARG(lse), FLAG(MHA_ATTN_LSE), MHA__OF_REAL, PER_ROW, 3, MHA__IS_RESULT | MHA__FOLDS_ROWS},
+    {ARG(probs), FLAG(MHA_ATTN_PROBS), MHA__OF_REAL, MAP, 4, MHA__IS_RESULT | MHA__FOLDS_ONE},
     {ARG(stats), FLAG(MHA_ATTN_STATS), MHA__OF_NONE, {0}, 0, MHA__IS_RESULT},
-    {ARG(scores), FLAG(MHA_ATTN_SCORES), MHA__OF_REAL, MAP, 4, MHA__IS_RESULT},
+    {ARG(scores), FLAG(MHA_ATTN_SCORES), MHA__OF_REAL, MAP, 4, MHA__IS_RESULT | MHA__FOLDS_ONE},
     {ARG(on_rows), FLAG(MHA_ATTN_ROWS), MHA__OF_NONE, {0}, 0, MHA__IS_RESULT},
     {ARG(partial), FLAG(MHA_ATTN_PARTIAL), MHA__OF_REAL, SHAPE(ROW_BATCH, LISTED_HEADS, Q_LEN, PARTIAL), 4,
-     MHA__IS_RESULT},
+     MHA__IS_RESULT | MHA__FOLDS_ROWS},
 };
 
 const mha__operand_row mha__stats_rows[MHA__STATS_ROWS] = {
@@ -108,11 +108,11 @@ uint32_t mha__inputs_with(uint32_t facts)
     return flags;
 }
 
-uint32_t mha__output_flags(void)
+uint32_t mha__outputs_with(uint32_t facts)
 {
-    uint32_t flags = MHA_ATTN_GRADS; /* MHA_ATTN_GRADS has no field in mha_attn_args */
+    uint32_t flags = 0;
     for (int n = 0; n < MHA__OUTPUT_ROWS; n++)
-        flags |= mha__output_rows[n].flag;
+        if ((mha__output_rows[n].facts & facts) == facts) flags |= mha__output_rows[n].flag;
     return flags;
 }
 

@@ -64,6 +64,7 @@ enum {
     MHA__SINGLE_BLOCK = 1 << 8, /* the single-block kernel supports the operand */
     MHA__PER_HEAD_SUM = 1 << 9, /* the gradient of the operand has one sum per head */
     MHA__IS_RESULT = 1 << 10,   /* the flag is one of desc.outputs */
+    MHA__FOLDS_ROWS = 1 << 11,  /* one row per head and query, in which the heads of a group may be rows of one head */
 };
 
 typedef struct mha__operand_row {
@@ -95,8 +96,8 @@ extern const mha__operand_row mha__grad_rows[MHA__GRAD_ROWS];             /* out
 
 /* Returns the flags of desc.inputs whose rows have all of `facts`, or all flags if `facts` is 0. */
 uint32_t mha__inputs_with(uint32_t facts);
-/* Returns every flag of desc.outputs that has a row. */
-uint32_t mha__output_flags(void);
+/* Same for desc.outputs. MHA_ATTN_GRADS has no row, because it has no field in mha_attn_args. */
+uint32_t mha__outputs_with(uint32_t facts);
 /* Returns the name of a flag of desc.inputs. */
 const char *mha__input_flag_name(uint32_t flag);
 

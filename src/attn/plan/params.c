@@ -258,7 +258,7 @@ static mha_status check_partial(const mha_attn_desc *d, mha_error *err)
 static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
 {
     MHA__TRY(check_flags("inputs", d->inputs, mha__inputs_with(0), err));
-    MHA__TRY(check_flags("outputs", d->outputs, mha__output_flags(), err));
+    MHA__TRY(check_flags("outputs", d->outputs, mha__outputs_with(0) | MHA_ATTN_GRADS, err));
     MHA__TRY(mha__attn_check_dtype("dtype", d->dtype, false, err));
     MHA__TRY(mha__attn_check_dtype("kv_dtype", d->kv_dtype, true, err));
     MHA__TRY(mha__attn_check_dtype("bias_dtype", d->bias_dtype, false, err));
