@@ -3,7 +3,6 @@
 #include "attn/forward/forward_tiled.h"
 #include "attn/plan/map_lists.h"
 #include "attn/plan/operand_table.h"
-#include "math/q8_0.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -114,51 +113,38 @@ static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
     return n;
 }
 
-/* Returns the bytes of all inputs with one element per query and key. Strides are known only for a call, so
- * broadcasting is ignored. */
-static double mask_bytes(const mha_attn_plan *plan)
+/* Returns the number of elements that a call reads or writes along an axis: only the listed heads, and each key once,
+ * in whatever page it is. */
+static double used_elements(const mha_attn_plan *plan, mha__dimension dimension)
 {
-    const mha_attn_desc *d = &plan->desc;
-    const double rows = (double)d->batch * (double)d->listed_heads * (double)d->max_q_len;
-    double width = 0;
-    for (int n = 0; n < MHA__INPUT_ROWS; n++) {
-        const mha__operand_row *row = &mha__input_rows[n];
-        if (row->shape[2] == MHA__DIM_MAX_Q_LEN && mha__operand_is_used(d, row))
-            width += (double)mha__element_bytes(plan, row->element) * (double)mha__dimension_of(plan, row->shape[3]);
-    }
-    return rows * width;
+    const mha__dimension used = dimension == MHA__DIM_HEADS         ? MHA__DIM_LISTED_HEADS
+                                : dimension == MHA__DIM_STORES      ? MHA__DIM_KEY_BATCH
+                                : dimension == MHA__DIM_STORED_KEYS ? MHA__DIM_KV_LEN
+                                                                    : dimension;
+    return (double)mha__dimension_of(plan, used);
 }
 
-/* Returns the bytes of all outputs except out. `queries` is the number of rows of all heads, `keys` the number of keys
- * of all heads. */
-static double result_bytes(const mha_attn_plan *plan, double queries, double keys)
+static double row_bytes(const mha_attn_plan *plan, const mha__operand_row *row)
 {
-    /* reals per row: entropy, maximum, distance; a key index is added for the maximum and for each top key */
-    enum { REALS = 3 };
-    const mha_attn_desc *d = &plan->desc;
-    const double real = (double)plan->kernels->real_size, key = sizeof(int64_t);
-    const double in_map = real * ((d->outputs & MHA_ATTN_PROBS) != 0) + real * ((d->outputs & MHA_ATTN_SCORES) != 0);
-    int64_t map[4];
-    mha__maps_extent(d, map);
-    double bytes = in_map * (double)map[0] * (double)map[1] * (double)map[2] * (double)map[3];
-    if (d->outputs & MHA_ATTN_LSE) bytes += real * queries;
-    if (d->outputs & MHA_ATTN_STATS)
-        bytes += queries * (REALS * real + key + (double)d->top_keys * (real + key)) + keys * real;
+    if (row->element == MHA__OF_NONE || !mha__operand_is_used(&plan->desc, row)) return 0;
+    double bytes = (double)mha__element_bytes(plan, row->element);
+    for (int n = 0; n < 4; n++)
+        bytes *= used_elements(plan, row->shape[n]);
     return bytes;
 }
 
-/* Returns the bytes read and written, each byte counted once. */
+/* Returns the bytes read and written, each byte counted once. Of the inputs, only those with four axes are counted: q,
+ * k, v, masks and bias. Strides are known only for a call, so broadcasting is ignored. */
 static double bytes_of(const mha_attn_plan *plan)
 {
-    const mha_attn_desc *d = &plan->desc;
-    const double sequences = plan->packed ? 1 : (double)d->batch, caches = plan->packed_keys ? 1 : (double)d->batch;
-    const double queries = sequences * (double)d->listed_heads * (double)d->q_len;
-    const double keys = caches * (double)d->kv_len;
-    const double wide = (double)(d->head_dim + d->v_head_dim);
-    const double elements =
-        (double)(mha__element_count(d->kv_dtype, d->head_dim) + mha__element_count(d->kv_dtype, d->v_head_dim));
-    return (double)plan->q.size * queries * wide + (double)plan->kv.size * keys * (double)d->kv_heads * elements +
-           mask_bytes(plan) + result_bytes(plan, queries, keys * (double)d->listed_heads);
+    double bytes = 0;
+    for (int n = 0; n < MHA__INPUT_ROWS; n++)
+        if (mha__input_rows[n].dims == 4) bytes += row_bytes(plan, &mha__input_rows[n]);
+    for (int n = 0; n < MHA__OUTPUT_ROWS; n++)
+        bytes += row_bytes(plan, &mha__output_rows[n]);
+    for (int n = 0; n < MHA__STATS_ROWS && (plan->desc.outputs & MHA_ATTN_STATS); n++)
+        bytes += row_bytes(plan, &mha__stats_rows[n]);
+    return bytes;
 }
 
 /* Returns the plural suffix of a noun. */
