@@ -56,6 +56,14 @@ typedef struct mha_error {
 /* Returns "invalid argument" and so on; "unknown status" for other values. Never NULL. */
 MHA_API const char *mha_status_text(mha_status status);
 
+/* Reads a public struct that begins with `size` from a caller whose header may be older or newer: copies `given` to
+ * `own`, which has own_size bytes. Fields that a smaller (older) struct lacks become zero. A larger (newer) struct is
+ * accepted if all bytes that `own` lacks are zero. The size field of `own` becomes own_size. A NULL `given` is
+ * equivalent to all zeros. Messages use `name` as the name of the struct. Every function of this library reads structs
+ * in this way; libraries on top of it, such as libmha_mpi, call this function. Errors: MHA_ERR_ARG for an invalid
+ * `size`, MHA_ERR_UNSUPPORTED for a newer struct with later fields set. */
+MHA_API mha_status mha_struct_read(void *own, size_t own_size, const void *given, const char *name, mha_error *err);
+
 /* Element types. MHA_DTYPE_DEFAULT in a description means f32, or the default that the field documents. */
 typedef enum mha_dtype {
     MHA_DTYPE_DEFAULT = 0,

@@ -21,10 +21,7 @@ static mha_status check_seconds(const char *name, double value, mha_error *err)
 
 static mha_status read_options(const mha_cluster_options *given, mha_cluster_options *own, mha_error *err)
 {
-    if (given && given->size != sizeof *given)
-        return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "mha_cluster_options: size must be %zu (got %zu)",
-                                 sizeof *given, given->size);
-    *own = given ? *given : (mha_cluster_options){.size = sizeof *own};
+    MHA__TRY(mha__cluster_read(NULL, own, sizeof *own, given, "mha_cluster_options", err));
     MHA__TRY(check_seconds("timeout", own->timeout, err));
     MHA__TRY(check_seconds("record_pause", own->record_pause, err));
     if (own->message_bytes < 0 || own->message_bytes > MOST_BYTES)

@@ -233,10 +233,8 @@ mha_status mha_cluster_attention_backward(mha_cluster *cluster, mha_ctx *ctx, co
 {
     backward w = {.gather = {.call = NULL}};
     mha_error why = {0};
-    if (!grads || grads->size != sizeof *grads)
-        return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "mha_attn_grads: size must be %zu (got %zu)", sizeof *grads,
-                                 grads ? grads->size : 0);
-    w.grads = *grads;
+    if (!grads) return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "grads must not be NULL");
+    MHA__TRY(mha__cluster_read(cluster, &w.grads, sizeof w.grads, grads, "mha_attn_grads", err));
     mha_status status = mha__shared_call_open(&w.call, cluster, ctx, desc, args, &why);
     if (status == MHA_OK) status = run_backward(&w, &why);
     if (w.gather.call) mha__gather_close(&w.gather);

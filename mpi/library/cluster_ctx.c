@@ -130,10 +130,8 @@ mha_status mha_cluster_ctx_create(mha_cluster *cluster, const mha_ctx_options *o
 {
     if (out) *out = NULL;
     if (!cluster || !out) return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "cluster and out must not be NULL");
-    if (options && options->size != sizeof *options)
-        return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "mha_ctx_options: size must be %zu (got %zu)",
-                                 sizeof *options, options->size);
-    mha_ctx_options o = options ? *options : (mha_ctx_options){.size = sizeof o};
+    mha_ctx_options o;
+    MHA__TRY(mha__cluster_read(cluster, &o, sizeof o, options, "mha_ctx_options", err));
     mha_error why = {0};
     own_ctx own = {isas[0], 1};
     MHA__TRY(find_own(cluster, &o, &own, err));

@@ -28,6 +28,14 @@ mha_status mha__cluster_no_memory(const mha_cluster *cluster, mha_error *err, si
     return mha__cluster_fail(cluster, err, MHA_ERR_MEMORY, "out of memory: %zu bytes for %s", bytes, what);
 }
 
+mha_status mha__cluster_read(const mha_cluster *cluster, void *own, size_t own_size, const void *given,
+                             const char *name, mha_error *err)
+{
+    mha_error why = {0};
+    const mha_status status = mha_struct_read(own, own_size, given, name, &why);
+    return status == MHA_OK ? MHA_OK : mha__cluster_fail(cluster, err, status, "%s", why.message);
+}
+
 mha_status mha__cluster_check(mha_cluster *cluster, int result, const char *call, mha_error *err)
 {
     char text[MPI_MAX_ERROR_STRING] = "";

@@ -59,6 +59,9 @@ struct mha_cluster {
 mha_status mha__cluster_fail(const mha_cluster *cluster, mha_error *err, mha_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 mha_status mha__cluster_no_memory(const mha_cluster *cluster, mha_error *err, size_t bytes, const char *what);
+/* Reads a struct that begins with `size` (mha_struct_read of types.h) and is named `name`. */
+mha_status mha__cluster_read(const mha_cluster *cluster, void *own, size_t own_size, const void *given,
+                             const char *name, mha_error *err);
 /* Converts the result of the MPI call named `call`. Returns MHA_OK for MPI_SUCCESS; otherwise marks the cluster as
  * broken and fails. */
 mha_status mha__cluster_check(mha_cluster *cluster, int result, const char *call, mha_error *err);

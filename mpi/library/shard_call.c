@@ -145,12 +145,8 @@ mha_status mha__shared_call_open(mha__shared_call *call, mha_cluster *cluster, m
     *call = (mha__shared_call){.cluster = cluster, .ctx = ctx};
     if (!cluster || !desc || !args)
         return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "cluster, desc and args must not be NULL");
-    if (desc->size != sizeof *desc || args->size != sizeof *args)
-        return mha__cluster_fail(cluster, err, MHA_ERR_ARG,
-                                 "size of desc and args must be %zu and %zu (got %zu and %zu)", sizeof *desc,
-                                 sizeof *args, desc->size, args->size);
-    call->desc = *desc;
-    call->args = *args;
+    MHA__TRY(mha__cluster_read(cluster, &call->desc, sizeof call->desc, desc, "mha_attn_desc", err));
+    MHA__TRY(mha__cluster_read(cluster, &call->args, sizeof call->args, args, "mha_attn_args", err));
     call->cp = cluster->info.cp;
     call->me = cluster->info.cp_rank;
     MHA__TRY(check_description(call, err));

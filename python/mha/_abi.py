@@ -2937,6 +2937,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
 # name: (result, parameters)
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_status_text": (c_char_p, [c_int]),
+    "mha_struct_read": (c_int, [c_void_p, c_size_t, c_void_p, c_char_p, POINTER(Error)]),
     "mha_dtype_name": (c_char_p, [c_int]),
     "mha_dtype_size": (c_size_t, [c_int]),
     "mha_ctx_create": (c_int, [POINTER(CtxOptions), POINTER(c_void_p), POINTER(Error)]),

@@ -25,6 +25,14 @@ mha_status mha__options_read(void *own, size_t own_size, const void *given, cons
     return MHA_OK;
 }
 
+mha_status mha_struct_read(void *own, size_t own_size, const void *given, const char *name, mha_error *err)
+{
+    if (!own || !name) return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", own ? "name" : "own");
+    if (own_size < sizeof own_size)
+        return mha__fail(err, MHA_ERR_ARG, "own_size must be at least %zu (got %zu)", sizeof own_size, own_size);
+    return mha__options_read(own, own_size, given, name, err);
+}
+
 mha_status mha__options_need(void *own, size_t own_size, const void *given, const char *name, mha_error *err)
 {
     if (!given) return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", name);

@@ -73,6 +73,30 @@ static void check_refusals(void)
     mha_cluster_abort(NULL, 1);
 }
 
+/* Structs of newer headers must be read if their later fields are zero, and refused otherwise. */
+static void check_newer_structs(void)
+{
+    mha_cluster *other;
+    mha_ctx *ctx;
+    struct {
+        mha_cluster_options known;
+        int64_t later;
+    } open = {.known = {.size = sizeof open}};
+    struct {
+        mha_ctx_options known;
+        int64_t later;
+    } context = {.known = {.size = sizeof context, .threads = 1}};
+    CHECK(mha_cluster_open(&open.known, &other, &err) == MHA_OK);
+    CHECK(mha_cluster_ctx_create(other, &context.known, 0, &ctx, &err) == MHA_OK && mha_ctx_threads(ctx) == 1);
+    mha_ctx_free(ctx);
+    context.later = 1;
+    CHECK(mha_cluster_ctx_create(other, &context.known, 0, &ctx, &err) == MHA_ERR_UNSUPPORTED && !ctx);
+    CHECK(strncmp(err.message, "rank ", 5) == 0 && strstr(err.message, "): mha_ctx_options.size must be at most "));
+    mha_cluster_free(other);
+    open.later = 1;
+    CHECK(mha_cluster_open(&open.known, &other, &err) == MHA_ERR_UNSUPPORTED && !other);
+}
+
 static void check_grid(void)
 {
     int rank, ranks;
@@ -237,6 +261,7 @@ int main(int argc, char **argv)
     } else if (argc > 2) {
         code = be_broken(atoi(argv[2]));
     } else {
+        check_newer_structs();
         check_grid();
         check_transfers();
         check_agreement();

@@ -372,6 +372,40 @@ static void check_refusals(void)
     CHECK(strncmp(err.message, begins, strlen(begins)) == 0);
 }
 
+/* Structs of newer headers must be read if their later fields are zero, and refused otherwise. */
+static void check_newer_structs(void)
+{
+    float x[5][4] = {{1, 2, 3, 4}, {1, 1, 1, 1}, {2, 3, 5, 7}}, lse = 0;
+    const int rows = me->rank == 0;
+    way = "newer structs";
+    struct {
+        mha_attn_desc known;
+        int64_t later;
+    } d = {.known = {sizeof d, .batch = 1, .heads = 1, .q_len = 1, .kv_len = 1, .head_dim = 4}};
+    struct {
+        mha_attn_args known;
+        int64_t later;
+    } a = {.known = {sizeof a, .q.data = x[0], .k.data = x[1], .v.data = x[2], .out.data = x[3], .lse.data = &lse}};
+    struct {
+        mha_attn_grads known;
+        int64_t later;
+    } g = {.known = {sizeof g, .dout.data = x[0], .out.data = x[3], .lse.data = &lse, .dv.data = x[4]}};
+    d.known.outputs = MHA_ATTN_LSE | MHA_ATTN_GRADS;
+    CHECK(mha_cluster_attention(cluster, ctx, MHA_CLUSTER_TREE, &d.known, &a.known, &err) == MHA_OK);
+    CHECK(!rows || memcmp(x[3], x[2], sizeof x[2]) == 0);
+    CHECK(mha_cluster_attention_backward(cluster, ctx, &d.known, &a.known, &g.known, &err) == MHA_OK);
+    CHECK(!rows || memcmp(x[4], x[0], sizeof x[0]) == 0);
+    g.later = 1;
+    CHECK(mha_cluster_attention_backward(cluster, ctx, &d.known, &a.known, &g.known, &err) == MHA_ERR_UNSUPPORTED);
+    CHECK(strstr(err.message, "mha_attn_grads.size must be at most "));
+    a.later = 1;
+    CHECK(mha_cluster_attention(cluster, ctx, MHA_CLUSTER_TREE, &d.known, &a.known, &err) == MHA_ERR_UNSUPPORTED);
+    CHECK(strstr(err.message, "mha_attn_args.size must be at most "));
+    d.later = 1;
+    CHECK(mha_cluster_attention(cluster, ctx, MHA_CLUSTER_TREE, &d.known, &a.known, &err) == MHA_ERR_UNSUPPORTED);
+    CHECK(strstr(err.message, "mha_attn_desc.size must be at most "));
+}
+
 int main(void)
 {
     int provided, ranks;
@@ -384,6 +418,7 @@ int main(void)
     CHECK(mha_cluster_ctx_create(cluster, NULL, 0, &ctx, &err) == MHA_OK);
     check_layout();
     check_refusals();
+    check_newer_structs();
     check_settings();
     mha_ctx_free(ctx);
     mha_cluster_free(cluster);

@@ -172,6 +172,44 @@ static void check_errors(const mha_model *model)
     CHECK(mha_cluster_model_divides(cluster, model, 1025) == (me->cp > 1));
 }
 
+/* Structs of newer headers must be read if their later fields are zero, and refused otherwise. */
+static void check_newer_structs(const mha_model *model)
+{
+    static float logits[VOCAB];
+    static int32_t out[NEW];
+    int64_t length;
+    const mha_prompt prompt = {ids, 1100};
+    struct {
+        mha_model_input known;
+        int64_t later;
+    } in = {.known = {.size = sizeof in, .batch = 1, .length = 1100, .ids = ids}};
+    struct {
+        mha_model_output known;
+        int64_t later;
+    } to = {.known = {.size = sizeof to, .last_logits = logits}};
+    struct {
+        mha_generate_options known;
+        int64_t later;
+    } how = {.known = {.size = sizeof how, .max_new = 2, .eos_count = -1}};
+    struct {
+        mha_embed_options known;
+        int64_t later;
+    } pool = {.known = {.size = sizeof pool}, .later = 1};
+    const mha_cluster_mode mode = MHA_CLUSTER_TREE;
+    CHECK(mha_cluster_model_forward(cluster, model, mode, &in.known, &to.known, &err) == MHA_OK);
+    CHECK(mha_cluster_model_generate(cluster, model, mode, &prompt, 1, &how.known, out, &length, &err) == MHA_OK);
+    to.later = how.later = 1;
+    CHECK(mha_cluster_model_forward(cluster, model, mode, &in.known, &to.known, &err) == MHA_ERR_UNSUPPORTED);
+    CHECK(strstr(err.message, "mha_model_output.size must be at most "));
+    CHECK(mha_cluster_model_generate(cluster, model, mode, &prompt, 1, &how.known, out, &length, &err) ==
+          MHA_ERR_UNSUPPORTED);
+    in.later = 1;
+    CHECK(mha_cluster_model_forward(cluster, model, mode, &in.known, &to.known, &err) == MHA_ERR_UNSUPPORTED);
+    CHECK(strstr(err.message, "mha_model_input.size must be at most "));
+    CHECK(mha_cluster_model_embed(cluster, model, mode, NULL, 0, &pool.known, logits, &err) == MHA_ERR_UNSUPPORTED);
+    CHECK(strstr(err.message, "mha_embed_options.size must be at most "));
+}
+
 int main(void)
 {
     const mha_cluster_options options = {.size = sizeof options, .cp = -1};
@@ -190,6 +228,7 @@ int main(void)
         if (n < 4) check_steps(model, n == 0 ? 3071 : n == 1 ? 1000 : 2600);
         if (n == 0 || n == 4) check_generation(model, modes[n % 3]);
         if (n == 0) check_errors(model);
+        if (n == 0) check_newer_structs(model);
         mha_model_free(model);
     }
     mha_ctx_free(ctx);

@@ -79,11 +79,10 @@ mha_status mha_cluster_model_generate(mha_cluster *cluster, const mha_model *mod
 {
     mha_error why = {0};
     MHA__TRY(mha__pass_check(cluster, model, mode, err));
-    if (!options || options->size != sizeof *options || options->forward)
-        return mha__cluster_fail(cluster, err, MHA_ERR_ARG,
-                                 "mha_generate_options: size must be %zu, and forward NULL (got size %zu)",
-                                 sizeof *options, options ? options->size : 0);
-    mha_generate_options o = *options;
+    mha_generate_options o;
+    if (!options) return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "options must not be NULL");
+    MHA__TRY(mha__cluster_read(cluster, &o, sizeof o, options, "mha_generate_options", err));
+    if (o.forward) return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "mha_generate_options: forward must be NULL");
     const int64_t room = room_of(prompts, count, &o);
     if (o.cache_dtype != MHA_DTYPE_DEFAULT || o.no_cache || !mha_cluster_model_divides(cluster, model, room))
         return mha_model_generate(model, prompts, count, &o, out, lengths, err);

@@ -88,24 +88,30 @@ static mha_status spread(mha_cluster *c, const mha_model *model, const mha_model
                                 out->last_logits, (size_t)info->vocab * sizeof *out->last_logits, err);
 }
 
+static mha_status read_forward(const mha_cluster *c, const mha_model_input *input, const mha_model_output *output,
+                               mha_model_input *in, mha_model_output *out, mha_error *err)
+{
+    if (!input) return mha__cluster_fail(c, err, MHA_ERR_ARG, "input must not be NULL");
+    MHA__TRY(mha__cluster_read(c, in, sizeof *in, input, "mha_model_input", err));
+    MHA__TRY(mha__cluster_read(c, out, sizeof *out, output, "mha_model_output", err));
+    return in->shard ? mha__cluster_fail(c, err, MHA_ERR_ARG, "mha_model_input: shard must be NULL") : MHA_OK;
+}
+
 mha_status mha_cluster_model_forward(mha_cluster *cluster, const mha_model *model, mha_cluster_mode mode,
                                      const mha_model_input *input, const mha_model_output *output, mha_error *err)
 {
-    static const mha_model_output nothing = {.size = sizeof nothing};
+    mha_model_input in;
+    mha_model_output out;
     mha_error why = {0};
     MHA__TRY(mha__pass_check(cluster, model, mode, err));
-    if (!input || input->size != sizeof *input || input->shard || (output && output->size != sizeof *output))
-        return mha__cluster_fail(cluster, err, MHA_ERR_ARG,
-                                 "size of input and output must be %zu and %zu, and shard must be NULL", sizeof *input,
-                                 sizeof *output);
+    MHA__TRY(read_forward(cluster, input, output, &in, &out, err));
     pass p = {cluster, mha_model_ctx(model), mode};
-    const mha_cluster_part part = mha_cluster_part_of(input->length, cluster->info.cp, cluster->info.cp_rank);
+    const mha_cluster_part part = mha_cluster_part_of(in.length, cluster->info.cp, cluster->info.cp_rank);
     const mha_model_shard shard = {
         .size = sizeof shard, .count = 2, .start = part.start, .length = part.length, .attend = attend, .user = &p};
-    mha_model_input own = *input;
-    own.shard = &shard;
-    mha_status status = mha_model_forward(model, &own, output, &why);
-    if (status == MHA_OK) status = spread(cluster, model, input, output ? output : &nothing, &why);
+    in.shard = &shard;
+    mha_status status = mha_model_forward(model, &in, &out, &why);
+    if (status == MHA_OK) status = spread(cluster, model, &in, &out, &why);
     return mha__pass_end(cluster, status, &why, err);
 }
 
@@ -264,11 +270,9 @@ mha_status mha_cluster_model_embed(mha_cluster *cluster, const mha_model *model,
     embedding e = {cluster, model, mode};
     mha_error why = {0};
     MHA__TRY(mha__pass_check(cluster, model, mode, err));
-    if (options && (options->size != sizeof *options || options->pool_long))
-        return mha__cluster_fail(cluster, err, MHA_ERR_ARG,
-                                 "mha_embed_options: size must be %zu, and pool_long NULL (got size %zu)",
-                                 sizeof *options, options->size);
-    mha_embed_options o = options ? *options : (mha_embed_options){.size = sizeof o};
+    mha_embed_options o;
+    MHA__TRY(mha__cluster_read(cluster, &o, sizeof o, options, "mha_embed_options", err));
+    if (o.pool_long) return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "mha_embed_options: pool_long must be NULL");
     if (mha_cluster_model_divides(cluster, model, MHA_ATTN_CHUNK + 1)) {
         o.pool_long = pool_long;
         o.long_tokens = MHA_ATTN_CHUNK;

@@ -15,6 +15,7 @@
 /* One forward call: validated structs and the arrays of the arena. */
 typedef struct pass {
     mha__batch batch;
+    mha_model_shard shard; /* a copy of the caller's struct, if there is one */
     mha_model_output out;
     mha__taps taps;
     float *x;            /* [B L, E] the caller's last_hidden, or memory of the arena */
@@ -162,7 +163,7 @@ mha_status mha_model_forward(const mha_model *model, const mha_model_input *inpu
     MHA__TRY(mha__options_read(&p.out, sizeof p.out, output, "mha_model_output", err));
     MHA__TRY(mha__batch_read(model, &p.batch, input, err));
     MHA__TRY(mha__head_check(model, p.out.pooled != NULL, p.out.logits || p.out.last_logits, err));
-    MHA__TRY(mha__shard_read(model, &p.batch, &p.out, err));
+    MHA__TRY(mha__shard_read(model, &p.batch, &p.shard, &p.out, err));
     MHA__TRY(mha__taps_read(model, &p.batch, &p.out, &p.taps, err));
     mha__batch_describe(&p.batch, &some_lengths);
     mha_status status = allocate(model, &p, &memory, err);

@@ -2,6 +2,7 @@
  * checked, so that all processes reject an invalid sequence before any process waits for another process. */
 #include "model/forward/sequence_shard.h"
 #include "base/error.h"
+#include "base/struct_size.h"
 
 static mha_status check_ranges(const mha_model_shard *s, int64_t length, mha_error *err)
 {
@@ -48,11 +49,10 @@ static mha_status check(const mha_model *m, const mha__batch *p, const mha_model
 {
     const mha_model_input *in = &p->in;
     const mha_model_shard *s = in->shard;
-    if (s->size != sizeof *s || s->count < 0 || !s->attend || (s->count > 0 && (!s->start || !s->length)))
-        return mha__fail(err, MHA_ERR_ARG,
-                         "mha_model_shard: size must be %zu, and attend, start and length must not be NULL (got size "
-                         "%zu)",
-                         sizeof *s, s->size);
+    if (s->count < 0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_shard: count must be at least 0 (got %lld)", (long long)s->count);
+    if (!s->attend || (s->count > 0 && (!s->start || !s->length)))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_shard: attend, start and length must not be NULL");
     if (in->batch != 1 || in->mask || in->cache || in->starts || in->hidden)
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_model_input: shard must be NULL unless batch is 1, and mask, cache, starts and hidden "
@@ -69,11 +69,13 @@ static mha_status check(const mha_model *m, const mha__batch *p, const mha_model
     return check_ids(m, in, err);
 }
 
-mha_status mha__shard_read(const mha_model *m, mha__batch *batch, mha_model_output *out, mha_error *err)
+mha_status mha__shard_read(const mha_model *m, mha__batch *batch, mha_model_shard *s, mha_model_output *out,
+                           mha_error *err)
 {
-    const mha_model_shard *s = batch->in.shard;
     bool first = false, last = false;
-    if (!s) return MHA_OK;
+    if (!batch->in.shard) return MHA_OK;
+    MHA__TRY(mha__options_need(s, sizeof *s, batch->in.shard, "mha_model_shard", err));
+    batch->in.shard = s;
     MHA__TRY(check(m, batch, out, err));
     const int64_t length = batch->in.length;
     batch->in.length = 0;

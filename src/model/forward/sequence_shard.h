@@ -5,9 +5,11 @@
 
 #include "model/forward/batch.h"
 
-/* Checks the shard of a batch that mha__batch_read has read, and reduces the batch to the tokens of the shard. Outputs
- * whose row the shard does not contain are set to NULL. Does nothing without a shard. */
-mha_status mha__shard_read(const mha_model *m, mha__batch *batch, mha_model_output *out, mha_error *err);
+/* Checks the shard of a batch that mha__batch_read has read, copies it to `shard`, which the batch then points to, and
+ * reduces the batch to the tokens of the shard. Outputs whose row the shard does not contain are set to NULL. Does
+ * nothing without a shard. */
+mha_status mha__shard_read(const mha_model *m, mha__batch *batch, mha_model_shard *shard, mha_model_output *out,
+                           mha_error *err);
 void mha__shard_lay_out(mha__arena *arena, mha__batch *batch);
 /* Sets the ids, types and positions of the shard's tokens. */
 void mha__shard_fill(const mha_model *m, mha__batch *batch);

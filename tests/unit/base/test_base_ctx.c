@@ -88,6 +88,31 @@ static void options_of_every_version(void **state)
     }
 }
 
+/* Libraries on top of this one must be able to read their structs with the same rules. */
+static void structs_of_every_version(void **state)
+{
+    example own = {0};
+    mha_error err = {0};
+    example given = {.size = offsetof(example, second), .first = 1, .second = 2};
+    (void)state;
+    assert_int_equal(mha_struct_read(&own, sizeof own, &given, "example", &err), MHA_OK);
+    assert_true(own.size == sizeof own && own.first == 1 && own.second == 0);
+    given.size = sizeof given;
+    assert_int_equal(mha_struct_read(&own, offsetof(example, second), &given, "example", &err), MHA_ERR_UNSUPPORTED);
+    given.second = 0;
+    assert_int_equal(mha_struct_read(&own, offsetof(example, second), &given, "example", &err), MHA_OK);
+    assert_true(own.size == offsetof(example, second) && own.first == 1);
+    assert_int_equal(mha_struct_read(&own, sizeof own, NULL, "example", &err), MHA_OK);
+    assert_true(own.size == sizeof own && own.first == 0);
+
+    assert_int_equal(mha_struct_read(NULL, sizeof own, &given, "example", &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "own must not be NULL");
+    assert_int_equal(mha_struct_read(&own, sizeof own, &given, NULL, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "name must not be NULL");
+    assert_int_equal(mha_struct_read(&own, 4, &given, "example", &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "own_size must be at least 8 (got 4)");
+}
+
 static void bad_options_are_refused(void **state)
 {
     mha_ctx_options bad = {0};
@@ -432,6 +457,7 @@ int main(void)
         cmocka_unit_test_setup(default_context_reads_the_environment_once,
                                clear_environment), /* must be the first test, so that no default context exists yet */
         cmocka_unit_test(options_of_every_version),
+        cmocka_unit_test(structs_of_every_version),
         cmocka_unit_test_setup(bad_options_are_refused, clear_environment),
         cmocka_unit_test_setup_teardown(threads_come_from_option_then_environment, clear_environment,
                                         clear_environment),

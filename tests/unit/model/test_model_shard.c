@@ -83,6 +83,36 @@ static void test_whole(void **state)
     }
 }
 
+/* The struct of a newer header must be read if its later fields are zero, and refused otherwise. */
+static void test_newer_struct(void **state)
+{
+    (void)state;
+    int calls = 0;
+    float hidden[L * E];
+    mha_model *model = create(configs[0]);
+    const int64_t start = 0, length = L;
+    struct {
+        mha_model_shard known;
+        int64_t later;
+    } shard = {.known = {sizeof shard, 1, &start, &length, attend, &calls}};
+    const mha_model_input in = {.size = sizeof in, .batch = 1, .length = L, .ids = ids, .shard = &shard.known};
+    const mha_model_output out = {.size = sizeof out, .last_hidden = hidden};
+    check_status(MHA_OK, mha_model_forward(model, &in, &out, &err));
+    assert_int_equal(calls, LAYERS);
+    shard.later = 1;
+    check_status(MHA_ERR_UNSUPPORTED, mha_model_forward(model, &in, &out, &err));
+    shard.known.size = 3;
+    check_status(MHA_ERR_ARG, mha_model_forward(model, &in, &out, &err));
+    assert_non_null(strstr(err.message, "mha_model_shard.size must be"));
+    shard.known = (mha_model_shard){.size = sizeof shard.known, .count = -1, .attend = attend};
+    check_status(MHA_ERR_ARG, mha_model_forward(model, &in, &out, &err));
+    assert_string_equal(err.message, "mha_model_shard: count must be at least 0 (got -1)");
+    shard.known.count = 1;
+    check_status(MHA_ERR_ARG, mha_model_forward(model, &in, &out, &err));
+    assert_string_equal(err.message, "mha_model_shard: attend, start and length must not be NULL");
+    mha_model_free(model);
+}
+
 /* The queries, keys and values passed to the callback, and the context, for each layer. */
 typedef struct record {
     float q[LAYERS][L * E], k[LAYERS][L * E], v[LAYERS][L * E], context[LAYERS][L * E];
@@ -288,11 +318,9 @@ static void test_embed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),
-        cmocka_unit_test(test_some_rows),
-        cmocka_unit_test(test_no_rows_and_errors),
-        cmocka_unit_test(test_score_hidden),
-        cmocka_unit_test(test_generate),
+        cmocka_unit_test(test_whole),        cmocka_unit_test(test_newer_struct),
+        cmocka_unit_test(test_some_rows),    cmocka_unit_test(test_no_rows_and_errors),
+        cmocka_unit_test(test_score_hidden), cmocka_unit_test(test_generate),
         cmocka_unit_test(test_embed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
