@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from table import tell
+from table import print_rows
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 SYSTEMS = ("mha", "mha fast", "torch")
@@ -145,7 +145,8 @@ def main():
     a = options.parse_args()
     if a.rank:
         return serve(*map(int, a.rank.split("/")), a.folder, a)
-    tell(rows(a), f"seconds of a step, {a.shape}, 2 batches of {a.batch}x{a.length}", ["", "1 process", "2 processes", "speedup", "bit-exact", "reproducible"],
+    columns = ["", "1 process", "2 processes", "speedup", "same bits", "reproducible"]
+    print_rows(rows(a), f"seconds of a step, {a.shape}, 2 batches of {a.batch}x{a.length}", columns,
          cells, a.json)
 
 
