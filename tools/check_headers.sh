@@ -1,6 +1,6 @@
 #!/bin/sh
 # check_headers.sh - checks that each public header compiles alone, and when included twice, as C11 and C++17 without
-# warnings.
+# warnings, and that types.h names every struct without the field `size`.
 #
 # $CC is the C compiler (default: cc), $CXX is the C++ compiler (default: any that is found). Without a C++ compiler,
 # C++17 is skipped.
@@ -27,5 +27,15 @@ for path in include/mha/*.h; do
     header=${path##*/}
     compile "$header" "${CC:-cc}" c c11
     [ -z "$cxx" ] || compile "$header" "$cxx" c++ c++17
+done
+
+unsized=$(awk '/^typedef struct [a-z0-9_]+ \{/ { name = $3; sized = 0 }
+               /^    size_t size;/ { sized = 1 }
+               /^\} / { if (name && !sized) print name; name = "" }' include/mha/*.h)
+for name in $unsized; do
+    grep '^ \*  ' include/mha/types.h | grep -qw "$name" || {
+        echo "$name must begin with size, or be named in the conventions of include/mha/types.h"
+        status=1
+    }
 done
 exit "$status"

@@ -37,7 +37,7 @@ typedef struct mha_head_data_options {
     /* Divides the measurements of the data among several processes (work.h), each of which makes the same calls; every
      * process gets results bitwise identical to those of a single process. The `state` of a measurement is then passed
      * to `work`. Calls that are not measurements, such as a rollout or the refit of an edited model, run in every
-     * process. Must outlive the data. NULL = a single process. */
+     * process. The struct is copied; work->user must outlive the data. NULL = a single process. */
     const mha_work *work;
 } mha_head_data_options;
 

@@ -179,7 +179,8 @@ typedef struct mha_train_options {
      * batches of each step a multiple of the workers. */
     int64_t workers; /* [1] virtual workers: a power of two, at most 2^20 */
     mha_train_reduce reduce;
-    /* The processes that take part in this training run; must outlive the trainer. NULL = this process only. */
+    /* The processes that take part in this training run. The struct is copied; ranks->user must outlive the trainer.
+     * NULL = this process only. */
     const mha_train_ranks *ranks;
 } mha_train_options;
 

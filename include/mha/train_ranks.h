@@ -9,7 +9,8 @@
  * to starts[r + 1] - 1 belong to rank r. Ranges may be empty.
  *
  * All callbacks are collective: every rank calls the same one, on the thread that called the trainer. A callback that
- * fails returns a status and a message, which the trainer then returns. `err` is never NULL. */
+ * fails returns a status and a message, which the trainer then returns. `err` is never NULL.
+ * Callbacks must not be NULL. */
 #ifndef MHA_TRAIN_RANKS_H
 #define MHA_TRAIN_RANKS_H
 
@@ -20,6 +21,7 @@ extern "C" {
 #endif
 
 typedef struct mha_train_ranks {
+    size_t size; /* sizeof(mha_train_ranks) */
     void *user;
     int rank, ranks; /* index of this process; number of processes, a power of two */
 

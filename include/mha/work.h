@@ -28,6 +28,7 @@ typedef struct mha_work_info {
 } mha_work_info;
 
 typedef struct mha_work {
+    size_t size; /* sizeof(mha_work) */
     void *user;
     /* Begins a measurement. */
     mha_status (*begin)(void *user, const mha_work_info *info, mha_error *err);

@@ -218,7 +218,8 @@ const mha_train_ranks *mha_cluster_train(mha_cluster *cluster)
         free(t);
         return NULL;
     }
-    t->callbacks = (mha_train_ranks){.user = cluster,
+    t->callbacks = (mha_train_ranks){.size = sizeof t->callbacks,
+                                     .user = cluster,
                                      .rank = cluster->info.rank,
                                      .ranks = cluster->info.ranks,
                                      .agree = agree,

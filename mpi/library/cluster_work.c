@@ -373,7 +373,7 @@ const mha_work *mha_cluster_work(mha_cluster *cluster)
     if (!cluster->work) {
         cluster->work = calloc(1, sizeof *cluster->work);
         if (!cluster->work) return NULL;
-        cluster->work->callbacks = (mha_work){cluster, begin, next, add, total};
+        cluster->work->callbacks = (mha_work){sizeof(mha_work), cluster, begin, next, add, total};
         cluster->work->journal.fd = -1;
     }
     return &cluster->work->callbacks;

@@ -1943,6 +1943,7 @@ class ModelSaveOptions(ctypes.Structure):
 
 
 class TrainRanks(ctypes.Structure):
+    size: int
     user: int | None
     rank: int
     ranks: int
@@ -1957,6 +1958,7 @@ class TrainRanks(ctypes.Structure):
     start: Any
     finish: Any
     _fields_ = [
+        ("size", c_size_t),
         ("user", c_void_p),
         ("rank", c_int),
         ("ranks", c_int),
@@ -2253,12 +2255,14 @@ class WorkInfo(ctypes.Structure):
 
 
 class Work(ctypes.Structure):
+    size: int
     user: int | None
     begin: Any
     next: Any
     add: Any
     total: Any
     _fields_ = [
+        ("size", c_size_t),
         ("user", c_void_p),
         ("begin", CFUNCTYPE(c_int, c_void_p, POINTER(WorkInfo), POINTER(Error))),
         ("next", CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(Error))),

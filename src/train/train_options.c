@@ -29,9 +29,24 @@ static bool is_power_of_2(int64_t n)
     return n > 0 && (n & (n - 1)) == 0;
 }
 
-static mha_status check_ranks(mha_train_options *o, mha_error *err)
+/* Replaces o->ranks by a copy of the caller's struct in `r`. */
+static mha_status read_ranks(mha_train_options *o, mha_train_ranks *r, mha_error *err)
 {
-    const mha_train_ranks *r = o->ranks;
+    if (!o->ranks) return MHA_OK;
+    MHA__TRY(mha__options_need(r, sizeof *r, o->ranks, "mha_train_ranks", err));
+    o->ranks = r;
+    if (!is_power_of_2(r->ranks) || r->rank < 0 || r->rank >= r->ranks)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_train_ranks: ranks must be a power of two, and rank must be less than ranks (got %d, %d)",
+                         r->ranks, r->rank);
+    if (!(r->agree && r->same && r->broadcast && r->add_integers && r->add_doubles && r->add_floats && r->gather &&
+          r->collect && r->start && r->finish))
+        return mha__fail(err, MHA_ERR_ARG, "mha_train_ranks: callbacks must not be NULL");
+    return MHA_OK;
+}
+
+static mha_status check_workers(mha_train_options *o, mha_train_ranks *r, mha_error *err)
+{
     if (o->workers == 0) o->workers = 1;
     if (!is_power_of_2(o->workers) || o->workers > MOST_WORKERS)
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: workers must be a power of two up to %d (got %lld)",
@@ -39,17 +54,15 @@ static mha_status check_ranks(mha_train_options *o, mha_error *err)
     if (o->reduce != MHA_REDUCE_TREE && o->reduce != MHA_REDUCE_FAST)
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: reduce must be a value of mha_train_reduce (got %d)",
                          (int)o->reduce);
-    if (r && (!is_power_of_2(r->ranks) || r->rank < 0 || r->rank >= r->ranks))
-        return mha__fail(err, MHA_ERR_ARG,
-                         "mha_train_ranks: ranks must be a power of two, and rank must be less than ranks (got %d, %d)",
-                         r->ranks, r->rank);
-    if (r && o->workers % r->ranks != 0)
+    MHA__TRY(read_ranks(o, r, err));
+    if (o->ranks && o->workers % r->ranks != 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: workers must be a multiple of the %d ranks (got %lld)",
                          r->ranks, (long long)o->workers);
     return MHA_OK;
 }
 
-mha_status mha__train_options(mha_train_options *o, const mha_train_options *given, mha_error *err)
+mha_status mha__train_options(mha_train_options *o, mha_train_ranks *ranks, const mha_train_options *given,
+                              mha_error *err)
 {
     MHA__TRY(mha__options_read(o, sizeof *o, given, "mha_train_options", err));
     o->rate = or_default(o->rate, MHA__TRAIN_RATE);
@@ -80,7 +93,7 @@ mha_status mha__train_options(mha_train_options *o, const mha_train_options *giv
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_train_options: frozen_count must be the number of entries in frozen (got %lld, %s)",
                          (long long)o->frozen_count, o->frozen ? "given" : "NULL");
-    MHA__TRY(check_ranks(o, err));
+    MHA__TRY(check_workers(o, ranks, err));
     return mha__gates_options(&o->gates, err);
 }
 

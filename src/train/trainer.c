@@ -192,10 +192,11 @@ mha_status mha_trainer_create(const mha_model *model, const mha_train_options *o
                               mha_error *err)
 {
     mha_train_options o;
+    mha_train_ranks ranks = {0};
     if (!model || !out)
         return mha__fail(err, MHA_ERR_ARG, "mha_trainer_create: %s must not be NULL", model ? "out" : "model");
     *out = NULL;
-    MHA__TRY(mha__train_options(&o, options, err));
+    MHA__TRY(mha__train_options(&o, &ranks, options, err));
     if (!model->packed)
         return mha__fail(err, MHA_ERR_ARG, "model must have weights (got a model opened with no_weights)");
     MHA__TRY(mha__distill_read(model, o.teacher, &o.distill, err));
@@ -203,6 +204,8 @@ mha_status mha_trainer_create(const mha_model *model, const mha_train_options *o
     if (!t) return mha__no_memory(err, sizeof *t, "a trainer");
     t->ctx = model->ctx;
     t->o = o;
+    t->ranks = ranks;
+    if (o.ranks) t->o.ranks = &t->ranks;
     t->bucket = MHA__TRAIN_BUCKET;
     const mha_status status = create(t, model, err);
     if (status == MHA_OK)

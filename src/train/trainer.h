@@ -30,8 +30,9 @@ typedef struct mha__parameter {
 
 struct mha_trainer {
     mha_ctx *ctx;
-    mha_train_options o; /* options with defaults set */
-    int64_t step;        /* number of finished steps */
+    mha_train_options o;   /* options with defaults set */
+    mha_train_ranks ranks; /* a copy of the caller's struct, to which o.ranks points; unused if o.ranks is NULL */
+    int64_t step;          /* number of finished steps */
 
     mha_named_tensor *list;    /* [count] weights */
     mha_named_tensor *state;   /* [count, 2] mean and square, named as in a state file */
@@ -74,8 +75,10 @@ static inline int mha__train_rank(const mha_trainer *t)
     return t->o.ranks ? t->o.ranks->rank : 0;
 }
 
-/* Copies `given`, sets defaults, and rejects values out of range. */
-mha_status mha__train_options(mha_train_options *options, const mha_train_options *given, mha_error *err);
+/* Copies `given`, sets defaults, and rejects values out of range. options->ranks, unless NULL, then points to `ranks`,
+ * a copy of the caller's struct. */
+mha_status mha__train_options(mha_train_options *options, mha_train_ranks *ranks, const mha_train_options *given,
+                              mha_error *err);
 /* Packs the weights of the model again. */
 static inline mha_status mha__trainer_refresh(mha_trainer *t, mha_error *err)
 {

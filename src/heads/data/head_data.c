@@ -17,7 +17,7 @@ enum { BATCH_TOKENS = 2048 };
 
 struct mha_head_data {
     mha_ctx *ctx;
-    const mha_work *work;
+    mha_work work; /* zeros if the data are measured by a single process */
     mha__frame frame;
     int64_t count, tokens, batches;
     int64_t most_tokens, most_texts; /* maximum number of tokens, and of texts, per batch */
@@ -150,7 +150,7 @@ static mha_status fill(const mha_model *model, const mha__gather *g, const mha_h
     mha__free(d->ctx, counts);
     lay_tokens(d, g, tokenizer, options);
     cut_batches(d, options->batch_tokens ? options->batch_tokens : BATCH_TOKENS);
-    d->work = options->work;
+    if (options->work) d->work = *options->work;
     return MHA_OK;
 }
 
@@ -171,9 +171,17 @@ static mha_status check(const mha_model *model, int64_t count, const void *given
     if (options->special_count < 0 || (options->special_count > 0 && !options->special))
         return mha__fail(err, MHA_ERR_ARG, "special_count must be the number of entries in special (got %lld)",
                          (long long)options->special_count);
-    const mha_work *w = options->work;
-    if (w && !(w->begin && w->next && w->add && w->total))
+    return MHA_OK;
+}
+
+/* Replaces options->work by a copy of the caller's callbacks in `work`. */
+static mha_status read_work(mha_head_data_options *options, mha_work *work, mha_error *err)
+{
+    if (!options->work) return MHA_OK;
+    MHA__TRY(mha__options_need(work, sizeof *work, options->work, "mha_work", err));
+    if (!(work->begin && work->next && work->add && work->total))
         return mha__fail(err, MHA_ERR_ARG, "mha_work: begin, next, add and total must not be NULL");
+    options->work = work;
     return MHA_OK;
 }
 
@@ -196,9 +204,11 @@ mha_status mha_head_data_of_texts(const mha_model *model, const char *const *tex
                                   const mha_head_data_options *options, mha_head_data **out, mha_error *err)
 {
     mha_head_data_options own;
+    mha_work work;
     if (out) *out = NULL;
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_head_data_options", err));
     MHA__TRY(check(model, count, texts, out, &own, err));
+    MHA__TRY(read_work(&own, &work, err));
     if (!mha_model_tokenizer(model))
         return mha__fail(err, MHA_ERR_ARG, "model must have a tokenizer (got a model opened with no_tokenizer)");
     if (own.segments) return mha__fail(err, MHA_ERR_ARG, "mha_head_data_options: segments must be NULL for texts");
@@ -210,9 +220,11 @@ mha_status mha_head_data_of_ids(const mha_model *model, const int32_t *ids, cons
                                 const mha_head_data_options *options, mha_head_data **out, mha_error *err)
 {
     mha_head_data_options own;
+    mha_work work;
     if (out) *out = NULL;
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_head_data_options", err));
     MHA__TRY(check(model, count, ids ? (const void *)starts : NULL, out, &own, err));
+    MHA__TRY(read_work(&own, &work, err));
     mha__gather g = {.ctx = mha_model_ctx(model), .count = count};
     return finish(model, &g, mha__gather_ids(&g, model, ids, starts, &own, err), &own, out, err);
 }
@@ -263,7 +275,7 @@ const mha__frame *mha__head_data_frame(const mha_head_data *data)
 
 const mha_work *mha__head_data_work(const mha_head_data *data)
 {
-    return data->work;
+    return data->work.size ? &data->work : NULL;
 }
 
 int64_t mha__tokens_before(const mha_head_data *data, int64_t batch)

@@ -214,9 +214,20 @@ void thread_ranks_run(int ranks, void (*run)(const mha_train_ranks *ranks, void 
     pthread_barrier_init(&g.barrier, NULL, (unsigned)ranks);
     for (int r = 0; r < ranks; r++) {
         members[r] = (member){.g = &g};
-        members[r].callbacks =
-            (mha_train_ranks){&members[r], r,          ranks,  agree,   same,  broadcast, add_integers,
-                              add_doubles, add_floats, gather, collect, start, finish};
+        members[r].callbacks = (mha_train_ranks){.size = sizeof members[r].callbacks,
+                                                 .user = &members[r],
+                                                 .rank = r,
+                                                 .ranks = ranks,
+                                                 .agree = agree,
+                                                 .same = same,
+                                                 .broadcast = broadcast,
+                                                 .add_integers = add_integers,
+                                                 .add_doubles = add_doubles,
+                                                 .add_floats = add_floats,
+                                                 .gather = gather,
+                                                 .collect = collect,
+                                                 .start = start,
+                                                 .finish = finish};
         assert_int_equal(pthread_create(&threads[r], NULL, run_member, &members[r]), 0);
     }
     for (int r = 0; r < ranks; r++)

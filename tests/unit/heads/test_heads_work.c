@@ -91,7 +91,7 @@ static mha_heads *measure(turns *t, mha_status want, const char *message)
 {
     mha_heads *heads;
     mha_error err = {0};
-    const mha_work work = {t, begin, next, add, total};
+    const mha_work work = {sizeof work, t, begin, next, add, total};
     mha_head_data *shared = t ? data_with(&work) : NULL;
     const mha_heads_options options = {.size = sizeof options, .state = t && t->me == 1 ? "name" : NULL};
     assert_int_equal(mha_heads_measure_data(model, t ? shared : data, &options, &heads, &err), want);
@@ -253,7 +253,7 @@ static void test_others(void **state)
         assert_true(want.count > 10);
         for (int count = 1; count <= 3; count++) {
             turns t = {.count = count, .least = 1, .name = all[m].name};
-            const mha_work work = {&t, begin, next, add, total};
+            const mha_work work = {sizeof work, &t, begin, next, add, total};
             mha_head_data *shared = data_with(&work);
             for (int me = count - 1; me >= 0; me--) {
                 t.me = me;
@@ -273,7 +273,7 @@ static void test_settle(void **state)
     mha_importance *i;
     mha_error err = {0};
     turns t = {.count = 1};
-    const mha_work work = {&t, begin, next, add, total};
+    const mha_work work = {sizeof work, &t, begin, next, add, total};
     mha_head_data *shared = data_with(&work);
     const mha_importance_options options = {.size = sizeof options, .by = MHA_IMPORTANCE_LOO, .settle = 0.5};
     assert_int_equal(mha_importance_measure(model, shared, &options, &i, &err), MHA_ERR_ARG);
@@ -305,7 +305,7 @@ static void test_refusals(void **state)
     mha_heads *heads;
     mha_error err = {0};
     turns t = {.count = 1, .name = STATISTICS};
-    mha_work work = {&t, begin, same_step, add, total};
+    mha_work work = {sizeof work, &t, begin, same_step, add, total};
     mha_head_data *shared = data_with(&work), *single;
     assert_int_equal(mha_heads_measure_data(model, shared, NULL, &heads, &err), MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "mha_work: next must return a step from 2 to "));
@@ -321,6 +321,33 @@ static void test_refusals(void **state)
     work.total = NULL;
     assert_int_equal(mha_head_data_of_ids(model, ids, one, 1, &how, &single, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "mha_work: begin, next, add and total must not be NULL");
+}
+
+/* The callbacks of a newer header must be copied if their later fields are zero, and refused otherwise. */
+static void test_newer_struct(void **state)
+{
+    (void)state;
+    mha_heads *heads;
+    mha_head_data *shared;
+    mha_error err = {0};
+    turns t = {.count = 1, .name = STATISTICS};
+    struct {
+        mha_work known;
+        int64_t later;
+    } work = {.known = {sizeof work, &t, begin, next, add, total}};
+    const mha_head_data_options how = {.size = sizeof how, .batch_tokens = BATCH, .work = &work.known};
+    assert_int_equal(mha_head_data_of_ids(model, ids, starts, TEXTS, &how, &shared, &err), MHA_OK);
+    memset(&work.known.user, 0, sizeof work - sizeof work.known.size); /* the data have a copy of the callbacks */
+    assert_int_equal(mha_heads_measure_data(model, shared, NULL, &heads, &err), MHA_OK);
+    assert_true(t.steps > 1 && t.added == t.steps);
+    mha_heads_free(heads);
+    mha_head_data_free(shared);
+    free(t.sums);
+    work.later = 1;
+    assert_int_equal(mha_head_data_of_ids(model, ids, starts, TEXTS, &how, &shared, &err), MHA_ERR_UNSUPPORTED);
+    work.known.size = 0;
+    assert_int_equal(mha_head_data_of_ids(model, ids, starts, TEXTS, &how, &shared, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "mha_work.size must be sizeof(mha_work) = "));
 }
 
 static int setup(void **state)
@@ -346,8 +373,8 @@ static int teardown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shared), cmocka_unit_test(test_others),
-                                       cmocka_unit_test(test_settle), cmocka_unit_test(test_failures),
-                                       cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shared),   cmocka_unit_test(test_others),
+                                       cmocka_unit_test(test_settle),   cmocka_unit_test(test_failures),
+                                       cmocka_unit_test(test_refusals), cmocka_unit_test(test_newer_struct)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -320,10 +320,49 @@ static void expect_refused(mha_train_options o, const char *message)
     mha_model_free(model);
 }
 
+/* The callbacks of a newer header must be copied if their later fields are zero, and refused otherwise. */
+static void use_newer_struct(const mha_train_ranks *ranks, void *user)
+{
+    run *r = user;
+    struct {
+        mha_train_ranks known;
+        int64_t later;
+    } newer = {.known = *ranks};
+    newer.known.size = sizeof newer;
+    mha_train_options o = r->options;
+    mha_trainer *t = NULL;
+    mha_error err = {0};
+    o.ranks = &newer.known;
+    o.workers = 2;
+    mha_model *model =
+        case_model(NULL, GPT2, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    newer.known.ranks = 4;
+    assert_int_equal(mha_trainer_create(model, &o, &t, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "mha_train_options: workers must be a multiple of the 4 ranks (got 2)");
+    newer.known.ranks = 1;
+    newer.later = 1;
+    assert_int_equal(mha_trainer_create(model, &o, &t, &err), MHA_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "mha_train_ranks.size must be at most "));
+    newer.later = 0;
+    assert_int_equal(mha_trainer_create(model, &o, &t, &err), MHA_OK);
+    mha_trainer_free(t);
+    newer.known.size = 4;
+    assert_int_equal(mha_trainer_create(model, &o, &t, &err), MHA_ERR_ARG);
+    mha_model_free(model);
+}
+
+static void test_newer_struct(void **state)
+{
+    (void)state;
+    run r = run_of(GPT2, 8);
+    thread_ranks_run(1, use_newer_struct, &r);
+    end(&r);
+}
+
 static void test_refused_options(void **state)
 {
     (void)state;
-    mha_train_ranks three = {.ranks = 3}, four = {.ranks = 4};
+    mha_train_ranks three = {.size = sizeof three, .ranks = 3};
     mha_train_options o = {.size = sizeof o, .workers = 3};
     expect_refused(o, "mha_train_options: workers must be a power of two up to 1048576 (got 3)");
     o.workers = -2;
@@ -332,8 +371,8 @@ static void test_refused_options(void **state)
     expect_refused(o, "mha_train_options: reduce must be a value of mha_train_reduce (got 2)");
     o = (mha_train_options){.size = sizeof o, .ranks = &three, .workers = 4};
     expect_refused(o, "mha_train_ranks: ranks must be a power of two, and rank must be less than ranks (got 3, 0)");
-    o = (mha_train_options){.size = sizeof o, .ranks = &four, .workers = 2};
-    expect_refused(o, "mha_train_options: workers must be a multiple of the 4 ranks (got 2)");
+    three.ranks = 4;
+    expect_refused(o, "mha_train_ranks: callbacks must not be NULL");
     run r = run_of(GPT2, 16);
     r.may_fail = true;
     run_on(0, &r);
@@ -353,6 +392,7 @@ int main(void)
         cmocka_unit_test(test_failure_of_one_rank),
         cmocka_unit_test(test_failed_save),
         cmocka_unit_test(test_failed_sum),
+        cmocka_unit_test(test_newer_struct),
         cmocka_unit_test(test_refused_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
