@@ -4,9 +4,9 @@
  * transformers 4.x and 5.x. Supported families:
  *     encoders  bert, roberta, xlm-roberta, mpnet, distilbert, electra, albert, nomic_bert, modernbert, with MLM heads
  *     decoders  gpt2, opt, bloom, gpt_neox, phi, cohere, llama (1 to 3), mistral, qwen2, qwen3, gemma, gemma2,
- *               gemma3_text, phi3, olmo2, granite, smollm3
- * Other families return an error that names them. Weights are used in place from the mapped
- * file where their type allows it; dense weights are packed once when the model is opened. Where config.json and the
+ *               gemma3_text, phi3, olmo2, granite, smollm3, and with experts mixtral, qwen2_moe, qwen3_moe
+ * Other families return an error that names them. Weights are used in place from the mapped file
+ * where their type allows it; dense weights are packed once when the model is opened. Where config.json and the
  * tensors disagree, they are read as in transformers 5: a stored language-model head is used if it differs from the
  * embedding table, even if tie_word_embeddings is true; a decoder saved without a head (LlamaModel) has logits only if
  * its embeddings are tied. Results equal those of transformers in float32 within rounding, unless a 16-bit or 8-bit
@@ -51,8 +51,8 @@ typedef struct mha_model_options {
  * may run it concurrently. Errors name the file, the key or tensor, and the value: MHA_ERR_IO, MHA_ERR_FORMAT,
  * MHA_ERR_MEMORY, and MHA_ERR_UNSUPPORTED for a model_type, activation, position embedding, quantization or storage
  * type that is not supported.
- * Memory: the packed dense weights (4 bytes per weight in f32, 2 in bf16 and f16, 34 per 32 weights in q8_0) and the
- * tables that cannot be used in place. */
+ * Memory: the packed dense weights, of all experts (4 bytes per weight in f32, 2 in bf16 and f16, 34 per 32 weights in
+ * q8_0), and the tables that cannot be used in place. */
 MHA_API mha_status mha_model_open(mha_ctx *ctx, const char *folder, const mha_model_options *options, mha_model **out,
                                   mha_error *err);
 MHA_API void mha_model_free(mha_model *model);
@@ -87,7 +87,7 @@ typedef struct mha_model_info {
     int logits;                     /* 1 if the model has logits */
     /* [layers] key heads and value heads in the weights of a layer ("mha.kv_heads" below) */
     const int64_t *key_heads_per_layer, *value_heads_per_layer;
-    const int64_t *feed_forward_per_layer;          /* [layers] width; 0 = no feed-forward ("mha.feed_forward") */
+    const int64_t *feed_forward_per_layer;          /* [layers] width, of the experts of a token together; 0 = none */
     const mha_model_attention *attention_per_layer; /* [layers] */
     int64_t original_heads; /* heads of the unpruned model; larger than `heads` if all layers were pruned equally */
     /* 1 = rotation depends on the length of the text, so a cached key depends on the length at the time it was

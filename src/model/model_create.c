@@ -43,7 +43,7 @@ static void fill(float *x, int64_t count, float value)
 static mha_status draw(creation *n, const mha__config *c, mha__role role, bool bias, const mha_named_tensor *t,
                        mha_error *err)
 {
-    const mha__part_kind kind = c->family->parts[role].kind;
+    const mha__part_kind kind = mha__part_of(c, role)->kind;
     const bool norm = kind == MHA__PART_NORM || kind == MHA__PART_NORM_ONLY || kind == MHA__PART_RMS;
     const bool residual = kind == MHA__PART_CONV1D;
     const int64_t elements = t->shape[0] * (t->rank == 2 ? t->shape[1] : 1);

@@ -84,6 +84,14 @@ static mha_model_attention attention_of(const mha__config *c, int64_t layer)
                                  .head_option_count = a->choice.option_count};
 }
 
+/* Returns the columns of feed-forward that each token uses. */
+static int64_t feed_forward_of(const mha__config *c, int64_t layer)
+{
+    const int64_t expert = c->expert_width ? c->expert_width : c->intermediate;
+    if (c->attention_only[layer]) return 0;
+    return c->sparse[layer] ? c->experts_chosen * expert + c->shared_width : c->intermediate;
+}
+
 /* Sets the information per layer, after the tensors have been read. */
 static void fill_layers(mha_model *m)
 {
@@ -93,7 +101,7 @@ static void fill_layers(mha_model *m)
         m->heads_per_layer[i] = c->layer_heads[i];
         m->key_heads_per_layer[i] = c->layer_k_heads[i];
         m->value_heads_per_layer[i] = c->layer_v_heads[i];
-        m->feed_forward_per_layer[i] = c->attention_only[i] ? 0 : c->intermediate;
+        m->feed_forward_per_layer[i] = feed_forward_of(c, i);
         m->attention_per_layer[i] = attention_of(c, i);
         kv_heads += c->layer_kv_heads[i];
     }

@@ -58,6 +58,12 @@ FAMILIES = {
                                 residual_multiplier=1.5, logits_scaling=3.0),
     "smollm3": tr.SmolLM3Config(**{**SMALL, "num_hidden_layers": 4}, tie_word_embeddings=False, use_sliding_window=True, sliding_window=6,
                                 no_rope_layer_interval=2, max_window_layers=0),
+    "mixtral": tr.MixtralConfig(**SMALL, num_local_experts=3, num_experts_per_tok=2, sliding_window=6, rope_parameters=ROPE),
+    "qwen2-moe": tr.Qwen2MoeConfig(**{**SMALL, "num_hidden_layers": 3}, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=20,
+                                   shared_expert_intermediate_size=28, mlp_only_layers=[1], qkv_bias=False, norm_topk_prob=True,
+                                   use_sliding_window=True, sliding_window=5, max_window_layers=1),
+    "qwen3-moe": tr.Qwen3MoeConfig(**{**SMALL, "num_hidden_layers": 4}, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=16,
+                                   decoder_sparse_step=2, attention_bias=True, head_dim=16, use_sliding_window=True, sliding_window=7),
     "cohere": tr.CohereConfig(**SMALL, attention_bias=True, logit_scale=0.5),
     "bloom": tr.BloomConfig(vocab_size=64, hidden_size=36, n_layer=2, n_head=6, pad_token_id=3, bos_token_id=1, eos_token_id=2),
 }
@@ -71,7 +77,7 @@ def draw(config, seed):
     """Returns a model whose weights are exact in bfloat16, with random biases and norm weights."""
     torch.manual_seed(seed)
     kind = tr.AutoModelForMaskedLM if is_encoder(config) else tr.AutoModelForCausalLM
-    model = kind.from_config(config, attn_implementation="eager").eval().float()
+    model = kind.from_config(config, attn_implementation="eager", experts_implementation="eager").eval().float()
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.25 * torch.randn_like(p))

@@ -10,7 +10,9 @@ from hugging_face import disturbed, torch  # imported first: skips the test if P
 import numpy as np
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
-from transformers import AlbertConfig, ElectraConfig, Gemma2Config, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import AlbertConfig, ElectraConfig, MixtralConfig, Qwen2MoeConfig, Qwen3MoeConfig
+from transformers.core_model_loading import revert_weight_conversion
+from transformers import Gemma2Config, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 import mha
 
@@ -25,6 +27,11 @@ FAMILIES = {
                          sliding_window=6, max_window_layers=1),
     "qwen3": Qwen3Config(**SMALL, num_key_value_heads=2, head_dim=16),
     "gemma2": Gemma2Config(**SMALL, num_key_value_heads=2, head_dim=8, query_pre_attn_scalar=8, sliding_window=6),
+    "mixtral": MixtralConfig(**SMALL, num_key_value_heads=2, num_local_experts=4),
+    "qwen2_moe": Qwen2MoeConfig(**SMALL, num_key_value_heads=2, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24,
+                                shared_expert_intermediate_size=40, mlp_only_layers=[0]),
+    "qwen3_moe": Qwen3MoeConfig(**SMALL, num_key_value_heads=2, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24,
+                                norm_topk_prob=True, head_dim=16, decoder_sparse_step=2),
     "gpt2": GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=64, vocab_size=97, scale_attn_by_inverse_layer_idx=True,
                        tie_word_embeddings=False),
 }
@@ -42,7 +49,7 @@ def make(config, folder):
     do not use it."""
     torch.manual_seed(5)
     kind = AutoModelForMaskedLM if config.model_type in ENCODERS else AutoModelForCausalLM
-    model = disturbed(kind.from_config(config, attn_implementation="eager").eval())
+    model = disturbed(kind.from_config(config, attn_implementation="eager", experts_implementation="eager").eval())
     model.save_pretrained(folder)
     (Path(folder) / "tokenizer.json").write_bytes((TINY / "gpt2-tiny/tokenizer.json").read_bytes())
     return model
@@ -66,7 +73,8 @@ def theirs_of(model, ids, mask, labels):
     model.zero_grad()
     out = model(torch.tensor(ids), attention_mask=torch.tensor(mask), labels=torch.tensor(labels))
     out.loss.backward()
-    return out.loss.item(), {n: p.grad.numpy() for n, p in model.named_parameters() if p.grad is not None}
+    grads = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    return out.loss.item(), {n: g.numpy() for n, g in revert_weight_conversion(model, grads).items()}
 
 
 class AgainstTransformers(unittest.TestCase):

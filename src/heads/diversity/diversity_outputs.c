@@ -117,7 +117,7 @@ static mha_status read_weights(const mha_model *m, layer *l, mha_error *err)
 {
     mha__weights weights = m->outer; /* a copy with its own list of converted tensors */
     const float *w;
-    weights.converted_count = 0;
+    weights.converted = NULL;
     MHA__TRY(mha__weights_again(&weights, MHA__ATTN_OUT, l->number, &w, err));
     const bool transposed = m->config.family->parts[MHA__ATTN_OUT].kind == MHA__PART_CONV1D;
     for (int64_t j = 0; j < l->width; j++)

@@ -102,7 +102,7 @@ static mha_status add_layer(mha__importance_job *s, int64_t layer, mha_error *er
     mha_status status = MHA_OK;
     mha__weights weights = s->model->outer; /* a copy with its own list of converted tensors */
     for (int64_t h = 0; status == MHA_OK && h < s->info->heads_per_layer[layer]; h++) {
-        weights.converted_count = 0;
+        weights.converted = NULL;
         status = add_forms(s, layer, h, &weights, err);
         mha__weights_release(&weights);
     }

@@ -29,7 +29,7 @@ static mha_status norm_of(const mha_model *m, int64_t layer, int64_t head, mha__
     const int64_t count = m->config.head_dim * m->config.head_dim;
     double *gram = mha__calloc(m->ctx, (size_t)count, 2 * sizeof *gram), sum = 0;
     mha__weights weights = m->outer; /* a copy with its own list of converted tensors */
-    weights.converted_count = 0;
+    weights.converted = NULL;
     if (!gram) return mha__no_memory(err, 2 * (size_t)count * sizeof *gram, "the Gram matrices of a head");
     mha_status status = add_gram(m, &weights, &parts[0], layer, gram, err);
     if (status == MHA_OK) status = add_gram(m, &weights, &parts[1], layer, gram + count, err);

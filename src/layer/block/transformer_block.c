@@ -64,20 +64,28 @@ void mha__block_keep_norms(mha_block *b, const mha_block_options *o)
     }
 }
 
-static mha_status create_parts(mha_block *b, const mha_block_options *o, mha_error *err)
+static mha__feed_options feed_of(const mha_block_options *o)
 {
-    mha_matrix gate = o->gate, up = o->up, down = o->down;
-    gate.out = up.out = o->intermediate;
-    down.out = o->attn.hidden;
+    return (mha__feed_options){
+        .width = o->intermediate, .activation = o->activation, .gate = o->gate, .up = o->up, .down = o->down};
+}
+
+static mha_status create_parts(mha_block *b, const mha_block_options *o, const mha__experts_options *experts,
+                               mha_error *err)
+{
+    const mha__feed_options feed = feed_of(o);
     MHA__TRY(mha_attn_layer_create(b->ctx, &o->attn, &b->attn, err));
-    if (!feeds(o)) return MHA_OK;
-    if (gate.weight) MHA__TRY(mha_linear_create_stack(b->ctx, b->hidden, &gate, 1, o->activation, &b->gate, err));
-    const mha_activation of_up = gate.weight ? MHA_ACT_NONE : o->activation;
-    MHA__TRY(mha_linear_create_stack(b->ctx, b->hidden, &up, 1, of_up, &b->up, err));
-    return mha_linear_create_stack(b->ctx, b->intermediate, &down, 1, MHA_ACT_NONE, &b->down, err);
+    if (feeds(o)) MHA__TRY(mha__feed_create(b->ctx, b->hidden, &feed, &b->feed, err));
+    return experts ? mha__experts_create(b->ctx, b->hidden, experts, &b->experts, err) : MHA_OK;
 }
 
 mha_status mha_block_create(mha_ctx *ctx, const mha_block_options *options, mha_block **block, mha_error *err)
+{
+    return mha__block_create(ctx, options, NULL, block, err);
+}
+
+mha_status mha__block_create(mha_ctx *ctx, const mha_block_options *options, const mha__experts_options *experts,
+                             mha_block **block, mha_error *err)
 {
     if (!block) return mha__fail(err, MHA_ERR_ARG, "block: the output pointer must not be NULL");
     *block = NULL;
@@ -90,13 +98,11 @@ mha_status mha_block_create(mha_ctx *ctx, const mha_block_options *options, mha_
     if (!b) return mha__no_memory(err, bytes, "a block");
     b->ctx = ctx;
     b->hidden = o.attn.hidden;
-    b->intermediate = o.intermediate;
     b->pre_norm = o.pre_norm != 0;
     b->parallel = o.parallel != 0;
     b->residual_scale = o.residual_scale != 0 ? (float)o.residual_scale : 1;
-    b->activation = o.activation;
     mha__block_keep_norms(b, &o);
-    const mha_status status = create_parts(b, &o, err);
+    const mha_status status = create_parts(b, &o, experts, err);
     if (status != MHA_OK) {
         mha_block_free(b);
         return status;
@@ -109,9 +115,8 @@ void mha_block_free(mha_block *block)
 {
     if (!block) return;
     mha_attn_layer_free(block->attn);
-    mha_linear_free(block->gate);
-    mha_linear_free(block->up);
-    mha_linear_free(block->down);
+    mha__feed_free(&block->feed);
+    mha__experts_free(block->ctx, block->experts);
     mha__free(block->ctx, block);
 }
 
@@ -120,37 +125,21 @@ void mha_block_free(mha_block *block)
 typedef struct workspace {
     float *branch; /* [chunk, E] branch output that is added to x */
     float *normed; /* [B L, E] branch input with pre-norm; feed-forward uses only one chunk of it */
-    float *wide;   /* [chunk, I]; bf16 if `down` reads bf16 (rounds_middle) */
-    float *gated;  /* [chunk, I]; NULL without a gate */
-    void *left;    /* rounded input of the linear layers of a chunk: of `up` and `gate`, then of `down` */
-    void *attn;    /* workspace of the attention layer */
+    mha__feed_scratch feed;
+    mha__experts_scratch experts;
+    void *attn; /* workspace of the attention layer */
     mha__attn_trace trace;
     mha__attn_scratch scratch;
 } workspace;
 
-/* Returns true if `up` writes bf16 directly for `down`. */
-static bool rounds_middle(const mha_block *b)
-{
-    return !b->gate && mha__linear_takes_bf16(b->down);
-}
-
-/* Places the arrays of feed-forward in the workspace. */
-static void lay_out_feed(mha__arena *arena, const mha_block *b, size_t wide, workspace *w)
-{
-    const size_t left = mha__linear_left(b->up, (int64_t)wide), down = mha__linear_left(b->down, (int64_t)wide);
-    w->wide =
-        rounds_middle(b) ? mha__take(arena, 1, down) : mha__take(arena, wide, (size_t)b->intermediate * sizeof(float));
-    if (b->gate) w->gated = mha__take(arena, wide, (size_t)b->intermediate * sizeof(float));
-    w->left = mha__take(arena, 1, left > down ? left : down);
-}
-
 static workspace lay_out(mha__arena *arena, const mha_block *b, int64_t rows, size_t attn_bytes)
 {
     workspace w = {0};
-    const size_t wide = (size_t)mha__min64(rows, MHA__CHUNK_ROWS);
+    const size_t wide = (size_t)mha__block_chunk(b, rows);
     w.branch = mha__take(arena, wide, (size_t)b->hidden * sizeof(float));
     if (b->pre_norm) w.normed = mha__take(arena, (size_t)rows, (size_t)b->hidden * sizeof(float));
-    if (b->up) lay_out_feed(arena, b, wide, &w);
+    if (b->feed.up) mha__feed_lay_out(arena, &b->feed, wide, &w.feed);
+    if (b->experts) mha__experts_lay_out(arena, b->experts, wide, &w.experts);
     w.attn = mha__take(arena, 1, attn_bytes);
     return w;
 }
@@ -181,29 +170,19 @@ static void norm(const mha_block *b, int which, int64_t rows, const float *x, co
 /* Returns where the norm before feed-forward writes bf16; NULL if a later step reads f32 or the norm is absent. */
 static uint16_t *rounded_input(const mha_block *b, const workspace *w)
 {
-    return b->up && b->norm[mha__block_feed_norm(b)].weight && mha__linear_takes_bf16(b->up) &&
-                   (!b->gate || mha__linear_takes_bf16(b->gate))
-               ? w->left
+    return b->feed.up && !b->experts && b->norm[mha__block_feed_norm(b)].weight && mha__linear_takes_bf16(b->feed.up) &&
+                   (!b->feed.gate || mha__linear_takes_bf16(b->feed.gate))
+               ? w->feed.left
                : NULL;
 }
 
-/* Computes y = down(act(up(x))) or y = down(act(gate(x)) * up(x)) for one chunk. */
+/* Computes the feed-forward output of one chunk. */
 static void feed_forward(const mha_block *b, const workspace *w, int64_t rows, const float *x, float *y)
 {
-    mha__linear_call in = {.x = rounded_input(b, w) ? NULL : x, .rows = rows, .y = w->wide, .left = w->left};
-    mha__linear_call out = {.x = w->wide, .rows = rows, .y = y, .left = w->left};
-    if (rounds_middle(b)) {
-        in.rounded = MHA_BF16;
-        out.x = NULL;
-        out.left = w->wide;
-    }
-    mha__linear_run(b->up, &in);
-    if (b->gate) {
-        in.y = w->gated;
-        mha__linear_run(b->gate, &in);
-        mha__join(b->ctx, MHA__MULTIPLY, rows * b->intermediate, w->gated, w->wide);
-    }
-    mha__linear_run(b->down, &out);
+    if (b->experts)
+        mha__experts_run(b->ctx, b->experts, &w->experts, &b->feed, &w->feed, rows, x, y);
+    else
+        mha__feed_run(b->ctx, &b->feed, &w->feed, rows, rounded_input(b, w) ? NULL : x, y);
 }
 
 /* Computes attention up to the context; the output projection is applied later, chunk by chunk. */
@@ -221,12 +200,12 @@ static mha_status post_norm(const mha_block *b, const mha__attn_call *call, cons
 {
     const int64_t rows = call->in->batch * call->in->length;
     MHA__TRY(attend(b, call, w, x, err));
-    for (int64_t r = 0; r < rows; r += MHA__CHUNK_ROWS) {
-        const int64_t chunk = mha__min64(MHA__CHUNK_ROWS, rows - r);
+    for (int64_t r = 0, chunk; r < rows; r += chunk) {
+        chunk = mha__block_chunk(b, rows - r);
         float *const at = x + r * b->hidden;
         mha__attn_output(b->attn, call, &w->trace, &w->scratch, r, chunk, w->branch);
         norm(b, MHA__BLOCK_ATTN_NORM, chunk, at, w->branch, at, rounded_input(b, w));
-        if (!b->up) continue;
+        if (!mha__block_feeds(b)) continue;
         feed_forward(b, w, chunk, at, w->branch);
         norm(b, MHA__BLOCK_MLP_NORM, chunk, at, w->branch, at, NULL);
     }
@@ -255,13 +234,13 @@ static mha_status pre_norm(const mha_block *b, const mha__attn_call *call, const
 {
     const int64_t rows = call->in->batch * call->in->length;
     MHA__TRY(attend(b, call, w, x, err));
-    for (int64_t r = 0; r < rows; r += MHA__CHUNK_ROWS) {
-        const int64_t chunk = mha__min64(MHA__CHUNK_ROWS, rows - r);
+    for (int64_t r = 0, chunk; r < rows; r += chunk) {
+        chunk = mha__block_chunk(b, rows - r);
         float *const at = x + r * b->hidden;
         mha__attn_output(b->attn, call, &w->trace, &w->scratch, r, chunk, w->branch);
-        if (b->parallel && b->up) feed_input(b, w, chunk, at);
+        if (b->parallel && mha__block_feeds(b)) feed_input(b, w, chunk, at);
         join(b, w, MHA__BLOCK_ATTN_OUT_NORM, chunk, at);
-        if (!b->up) continue;
+        if (!mha__block_feeds(b)) continue;
         if (!b->parallel) feed_input(b, w, chunk, at);
         feed_forward(b, w, chunk, w->normed, w->branch);
         join(b, w, MHA__BLOCK_MLP_OUT_NORM, chunk, at);
@@ -338,14 +317,11 @@ mha_status mha_block_forward(const mha_block *block, const mha_layer_input *inpu
     return status;
 }
 
-void mha__block_repack(mha_block *block, const mha_block_options *o)
+void mha__block_repack(mha_block *block, const mha_block_options *o, const mha__experts_options *experts)
 {
-    mha_matrix gate = o->gate, up = o->up, down = o->down;
-    gate.out = up.out = o->intermediate;
-    down.out = o->attn.hidden;
+    const mha__feed_options feed = feed_of(o);
     mha__attn_layer_repack(block->attn, &o->attn);
-    if (block->gate) mha__linear_repack(block->gate, &gate, 1);
-    if (block->up) mha__linear_repack(block->up, &up, 1);
-    if (block->down) mha__linear_repack(block->down, &down, 1);
+    mha__feed_repack(&block->feed, block->hidden, &feed);
+    if (experts) mha__experts_repack(block->experts, experts);
     mha__block_keep_norms(block, o);
 }

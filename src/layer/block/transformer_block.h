@@ -3,6 +3,7 @@
 #define MHA_LAYER_BLOCK_TRANSFORMER_BLOCK_H
 
 #include "layer/attention/attention_layer.h"
+#include "layer/block/feed_forward.h"
 
 #define MHA__CHUNK_ROWS 512 /* rows of a feed-forward chunk */
 
@@ -10,15 +11,32 @@ enum { MHA__BLOCK_ATTN_NORM, MHA__BLOCK_MLP_NORM, MHA__BLOCK_ATTN_OUT_NORM, MHA_
 
 struct mha_block {
     mha_ctx *ctx;
-    int64_t hidden, intermediate;
+    int64_t hidden;
     bool pre_norm, parallel;
     float residual_scale; /* factor of both branches; 1 = none */
     mha_attn_layer *attn;
-    mha_linear *gate, *up, *down; /* NULL in a block without feed-forward; gate is NULL without a gated activation */
-    mha_activation activation;
+    mha__mlp feed;                   /* of all tokens; beside experts, the shared feed-forward */
+    mha__experts *experts;           /* NULL = none */
     mha_norm norm[MHA__BLOCK_NORMS]; /* weights and biases point into `norms` */
     float norms[];                   /* [2 MHA__BLOCK_NORMS, E] */
 };
+
+/* Creates a block with experts; as mha_block_create if `experts` is NULL. The feed-forward of the options is then that
+ * of all tokens beside the experts. */
+mha_status mha__block_create(mha_ctx *ctx, const mha_block_options *options, const mha__experts_options *experts,
+                             mha_block **block, mha_error *err);
+
+/* Returns true unless the block consists of attention only. */
+static inline bool mha__block_feeds(const mha_block *block)
+{
+    return block->feed.up || block->experts;
+}
+
+/* Returns the rows of a feed-forward chunk. */
+static inline int64_t mha__block_chunk(const mha_block *block, int64_t rows)
+{
+    return mha__min64(rows, block->experts ? MHA__EXPERT_ROWS : MHA__CHUNK_ROWS);
+}
 
 /* Copies the norms from the options into the block. */
 void mha__block_keep_norms(mha_block *block, const mha_block_options *options);

@@ -8,16 +8,6 @@
 
 /* ---- memory ---- */
 
-/* Allocates the trace of feed-forward from the arena. */
-static void trace_feed(mha__arena *arena, const mha_block *b, size_t rows, bool learns, mha__block_trace *t)
-{
-    const size_t width = (size_t)b->hidden * sizeof(float), wide = (size_t)b->intermediate * sizeof(float);
-    if (b->norm[MHA__BLOCK_MLP_OUT_NORM].weight || !b->pre_norm) t->mlp_branch = mha__take(arena, rows, width);
-    t->up = mha__take(arena, rows, wide);
-    if (b->gate) t->gate = mha__take(arena, rows, wide);
-    t->slopes = !learns && !b->gate && b->activation != MHA_ACT_NONE && b->activation != MHA_ACT_RELU;
-}
-
 void mha__block_trace_take(mha__arena *arena, const mha_block *b, const mha_layer_input *in, bool learns,
                            mha__block_trace *t)
 {
@@ -25,8 +15,10 @@ void mha__block_trace_take(mha__arena *arena, const mha_block *b, const mha_laye
     *t = (mha__block_trace){0};
     t->x = learns || b->pre_norm ? mha__take(arena, rows, width) : NULL;
     if (b->norm[MHA__BLOCK_ATTN_OUT_NORM].weight) t->attn_branch = mha__take(arena, rows, width);
-    if (!b->parallel && (b->up || !b->pre_norm)) t->middle = mha__take(arena, rows, width);
-    if (b->up) trace_feed(arena, b, rows, learns, t);
+    if (!b->parallel && (mha__block_feeds(b) || !b->pre_norm)) t->middle = mha__take(arena, rows, width);
+    if (mha__block_feeds(b) && (b->norm[MHA__BLOCK_MLP_OUT_NORM].weight || !b->pre_norm))
+        t->mlp_branch = mha__take(arena, rows, width);
+    mha__feed_trace_take(arena, &b->feed, b->experts, rows, learns, &t->feed, &t->experts);
     mha__attn_trace_take(arena, b->attn, &(mha__attn_call){.in = in, .outputs = MHA__ATTN_BOTH}, &t->attn);
 }
 
@@ -35,16 +27,12 @@ void mha__block_scratch_take(mha__arena *arena, const mha_block *b, const mha_la
 {
     const bool normed = b->norm[MHA__BLOCK_ATTN_OUT_NORM].weight || b->norm[MHA__BLOCK_MLP_OUT_NORM].weight;
     const int64_t rows = in->batch * in->length;
-    const size_t width = (size_t)b->hidden * sizeof(float), wide = (size_t)b->intermediate * sizeof(float);
-    const size_t chunk = (size_t)mha__min64(rows, MHA__CHUNK_ROWS);
+    const size_t width = (size_t)b->hidden * sizeof(float);
     s->branch = mha__take(arena, (size_t)rows, width);
     s->normed = mha__take(arena, (size_t)rows, width);
     const bool differs = drops || normed || b->parallel || b->residual_scale != 1;
     s->outer = differs ? mha__take(arena, (size_t)rows, width) : NULL;
-    s->wide = mha__take(arena, chunk, wide);
-    s->other = b->gate ? mha__take(arena, chunk, wide) : NULL;
-    s->dwide = mha__take(arena, chunk, wide);
-    s->left = b->up ? mha__take(arena, 1, mha__linear_left(b->up, (int64_t)chunk)) : NULL;
+    mha__feed_work_take(arena, &b->feed, b->experts, (size_t)mha__block_chunk(b, rows), &s->feed);
     mha__attn_scratch_take(arena, b->attn, &(mha__attn_call){.in = in, .outputs = MHA__ATTN_BOTH}, space_bytes,
                            &s->attn);
 }
@@ -84,46 +72,28 @@ static void drop(const mha__block_call *c, const mha__drop *of, float *x)
     mha__drop_rows(c->block->ctx, of, c->attn.in, c->block->hidden, x);
 }
 
-/* Computes the input of `down` from the stored up and gate: act(up), or act(gate) * up. Copies act(gate) to `gated`
- * unless it is NULL. */
-static mha_status middle_of(const mha_block *b, int64_t rows, const float *up, const float *gate, float *wide,
-                            float *gated, mha_error *err)
-{
-    const int64_t count = rows * b->intermediate;
-    memcpy(wide, gate ? gate : up, (size_t)count * sizeof *wide);
-    MHA__TRY(mha_activation_forward(b->ctx, b->activation, rows, b->intermediate, wide, err));
-    if (!gate) return MHA_OK;
-    if (gated) memcpy(gated, wide, (size_t)count * sizeof *gated);
-    mha__join(b->ctx, MHA__MULTIPLY, count, up, wide);
-    return MHA_OK;
-}
-
-/* Replaces the activation's input in `up` with the activation's derivative. */
-static mha_status keep_slopes(const mha__block_call *c, int64_t rows, float *up, mha_error *err)
+static mha__feed_call feed_call(const mha__block_call *c, int64_t first)
 {
     const mha_block *b = c->block;
-    float *ones = c->scratch.dwide; /* scratch memory that is unused at this point */
-    for (int64_t i = 0; i < rows * b->intermediate; i++)
-        ones[i] = 1;
-    return mha_activation_backward(b->ctx, b->activation, rows, b->intermediate, up, ones, up, err);
+    return (mha__feed_call){.ctx = b->ctx,
+                            .feed = &b->feed,
+                            .experts = b->experts,
+                            .hidden = b->hidden,
+                            .first = first,
+                            .rows = mha__block_chunk(b, rows_of(c) - first),
+                            .trace = &c->trace.feed,
+                            .experts_trace = &c->trace.experts,
+                            .work = &c->scratch.feed};
 }
 
 /* Runs feed-forward and stores its trace; computes the output only if y is not NULL. */
 static mha_status feed_keep(const mha__block_call *c, const float *x, float *y, mha_error *err)
 {
-    const mha_block *b = c->block;
-    const mha__block_trace *t = &c->trace;
-    for (int64_t r = 0; r < rows_of(c); r += MHA__CHUNK_ROWS) {
-        const int64_t chunk = mha__min64(MHA__CHUNK_ROWS, rows_of(c) - r);
-        float *up = t->up + r * b->intermediate, *gate = b->gate ? t->gate + r * b->intermediate : NULL;
-        mha__linear_call call = {
-            .x = x + r * b->hidden, .rows = chunk, .y = up, .linear = true, .left = c->scratch.left};
-        mha__linear_run(b->up, &call);
-        call.y = gate;
-        if (gate) mha__linear_run(b->gate, &call);
-        if (y) MHA__TRY(middle_of(b, chunk, up, gate, c->scratch.wide, NULL, err));
-        if (t->slopes) MHA__TRY(keep_slopes(c, chunk, up, err));
-        if (y) MHA__TRY(mha_linear_forward(b->down, c->scratch.wide, chunk, y + r * b->hidden, err));
+    const int64_t E = c->block->hidden;
+    for (int64_t r = 0; r < rows_of(c);) {
+        const mha__feed_call call = feed_call(c, r);
+        MHA__TRY(mha__feed_keep(&call, x + r * E, y ? y + r * E : NULL, err));
+        r += call.rows;
     }
     return MHA_OK;
 }
@@ -143,7 +113,7 @@ static mha_status keep_post_norm(const mha__block_call *c, float *x, mha_error *
     drop(c, &c->attn_drop, t->middle);
     add(c, x, t->middle);
     MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->middle, x, err));
-    if (!c->block->up) return MHA_OK;
+    if (!mha__block_feeds(c->block)) return MHA_OK;
     MHA__TRY(feed_keep(c, x, t->mlp_branch, err));
     drop(c, &c->mlp_drop, t->mlp_branch);
     add(c, x, t->mlp_branch);
@@ -188,7 +158,7 @@ static mha_status keep_pre_norm(const mha__block_call *c, float *x, mha_error *e
     MHA__TRY(attend(c, input, t->attn_branch ? t->attn_branch : c->scratch.branch, err));
     if (t->attn_branch) MHA__TRY(norm(c, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, c->scratch.branch, err));
     join(c, &c->attn_drop, x);
-    return c->block->up ? keep_feed_pre_norm(c, x, err) : MHA_OK;
+    return mha__block_feeds(c->block) ? keep_feed_pre_norm(c, x, err) : MHA_OK;
 }
 
 mha_status mha__block_keep(const mha__block_call *call, float *x, mha_error *err)
@@ -215,45 +185,15 @@ static mha_status norm_back(const mha__block_call *c, const mha__block_slots *sl
     return mha_norm_backward(c->block->ctx, &c->block->norm[which], &g, err);
 }
 
-static mha_status dense_back(const mha_block *b, const mha__grad_slot *slot, int64_t rows, int64_t in, int64_t out,
-                             const float *x, const float *dy, bool add_dx, float *dx, mha_error *err)
-{
-    const mha__linear_grad g = {
-        .slot = *slot, .rows = rows, .in = in, .out = out, .x = x, .dy = dy, .dx = dx, .add_dx = add_dx};
-    return mha__linear_backward(b->ctx, &g, err);
-}
-
-static mha_status feed_back_chunk(const mha__block_call *c, const mha__block_slots *slots, int64_t first, int64_t rows,
-                                  const float *x, const float *dy, float *dx, mha_error *err)
-{
-    const mha_block *b = c->block;
-    const mha__block_scratch *s = &c->scratch;
-    const int64_t E = b->hidden, I = b->intermediate, count = rows * I;
-    const float *up = c->trace.up + first * I, *gate = b->gate ? c->trace.gate + first * I : NULL;
-    if (gate || slots->down.dweight) MHA__TRY(middle_of(b, rows, up, gate, s->wide, s->other, err));
-    MHA__TRY(dense_back(b, &slots->down, rows, I, E, s->wide, dy + first * E, false, s->dwide, err));
-    x += first * E;
-    dx += first * E;
-    if (!gate) {
-        if (c->trace.slopes)
-            mha__join(b->ctx, MHA__MULTIPLY, count, up, s->dwide);
-        else
-            MHA__TRY(mha_activation_backward(b->ctx, b->activation, rows, I, up, s->dwide, s->dwide, err));
-        return dense_back(b, &slots->up, rows, E, I, x, s->dwide, false, dx, err);
-    }
-    mha__join(b->ctx, MHA__MULTIPLY, count, s->dwide, s->other); /* product rule: the gradient of up is multiplied by
-                                                                  * act(gate) */
-    MHA__TRY(dense_back(b, &slots->up, rows, E, I, x, s->other, false, dx, err));
-    mha__join(b->ctx, MHA__MULTIPLY, count, up, s->dwide);
-    MHA__TRY(mha_activation_backward(b->ctx, b->activation, rows, I, gate, s->dwide, s->dwide, err));
-    return dense_back(b, &slots->gate, rows, E, I, x, s->dwide, true, dx, err);
-}
-
 static mha_status feed_back(const mha__block_call *c, const mha__block_slots *slots, const float *x, const float *dy,
                             float *dx, mha_error *err)
 {
-    for (int64_t r = 0; r < rows_of(c); r += MHA__CHUNK_ROWS)
-        MHA__TRY(feed_back_chunk(c, slots, r, mha__min64(MHA__CHUNK_ROWS, rows_of(c) - r), x, dy, dx, err));
+    const int64_t E = c->block->hidden;
+    for (int64_t r = 0; r < rows_of(c);) {
+        const mha__feed_call call = feed_call(c, r);
+        MHA__TRY(mha__feed_back(&call, &slots->feed, x + r * E, dy + r * E, dx + r * E, err));
+        r += call.rows;
+    }
     return MHA_OK;
 }
 
@@ -286,12 +226,6 @@ static mha_status input_back(const mha__block_call *c, const mha__block_slots *s
     return MHA_OK;
 }
 
-/* Returns true if `up` or `gate` is trained. Only these weight gradients require the input of feed-forward. */
-static bool feed_learns(const mha__block_slots *slots)
-{
-    return slots->up.dweight || slots->gate.dweight;
-}
-
 /* Backpropagates dx through the feed-forward part of a post-norm block. */
 static mha_status feed_back_post_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx,
                                       mha_error *err)
@@ -299,7 +233,7 @@ static mha_status feed_back_post_norm(const mha__block_call *c, const mha__block
     const mha__block_trace *t = &c->trace;
     const mha__block_scratch *s = &c->scratch;
     MHA__TRY(norm_back(c, slots, MHA__BLOCK_MLP_NORM, t->mlp_branch, dx, false, dx, err));
-    if (feed_learns(slots)) MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->middle, s->normed, err));
+    if (mha__feed_learns(&slots->feed)) MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->middle, s->normed, err));
     MHA__TRY(feed_back(c, slots, s->normed, branch_back(c, &c->mlp_drop, dx), s->branch, err));
     add(c, s->branch, dx);
     return MHA_OK;
@@ -309,7 +243,7 @@ static mha_status back_post_norm(const mha__block_call *c, const mha__block_slot
 {
     const mha__block_trace *t = &c->trace;
     const mha__block_scratch *s = &c->scratch;
-    if (c->block->up) MHA__TRY(feed_back_post_norm(c, slots, dx, err));
+    if (mha__block_feeds(c->block)) MHA__TRY(feed_back_post_norm(c, slots, dx, err));
     MHA__TRY(norm_back(c, slots, MHA__BLOCK_ATTN_NORM, t->middle, dx, false, dx, err));
     const float *of_attn = branch_back(c, &c->attn_drop, dx);
     if (c->ends) return attend_back(c, slots, t->x, of_attn, NULL, err);
@@ -337,7 +271,7 @@ static mha_status feed_back_pre_norm(const mha__block_call *c, const mha__block_
     const int which = mha__block_feed_norm(c->block);
     const float *of_mlp = branch_back(c, &c->mlp_drop, dx), *input = NULL;
     MHA__TRY(outer_norm_back(c, slots, MHA__BLOCK_MLP_OUT_NORM, t->mlp_branch, &of_mlp, err));
-    if (feed_learns(slots)) MHA__TRY(branch_input(c, which, feed_source(c), &input, err));
+    if (mha__feed_learns(&slots->feed)) MHA__TRY(branch_input(c, which, feed_source(c), &input, err));
     MHA__TRY(feed_back(c, slots, input ? input : c->scratch.normed, of_mlp, c->scratch.branch, err));
     if (c->block->parallel) {
         copy(c, dx, c->scratch.outer);
@@ -351,7 +285,7 @@ static mha_status back_pre_norm(const mha__block_call *c, const mha__block_slots
     const mha__block_trace *t = &c->trace;
     const mha__block_scratch *s = &c->scratch;
     const float *sum = dx, *input = s->normed;
-    if (c->block->up) MHA__TRY(feed_back_pre_norm(c, slots, dx, &sum, err));
+    if (mha__block_feeds(c->block)) MHA__TRY(feed_back_pre_norm(c, slots, dx, &sum, err));
     const float *of_attn = branch_back(c, &c->attn_drop, sum);
     MHA__TRY(outer_norm_back(c, slots, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, &of_attn, err));
     if (mha__attn_learns(&slots->attn)) MHA__TRY(branch_input(c, MHA__BLOCK_ATTN_NORM, t->x, &input, err));

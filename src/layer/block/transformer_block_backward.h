@@ -2,13 +2,14 @@
 #ifndef MHA_LAYER_BLOCK_TRANSFORMER_BLOCK_BACKWARD_H
 #define MHA_LAYER_BLOCK_TRANSFORMER_BLOCK_BACKWARD_H
 
+#include "layer/block/feed_forward_backward.h"
 #include "layer/block/transformer_block.h"
 #include "layer/row_dropout.h"
 
 typedef struct mha__block_slots {
     mha__attn_slots attn;
     mha__grad_slot norm[MHA__BLOCK_NORMS];
-    mha__grad_slot up, gate, down;
+    mha__feed_part_slots feed;
 } mha__block_slots;
 
 /* The activations that the forward pass stores; rows = B L. Inputs of norms include the residual. */
@@ -19,18 +20,15 @@ typedef struct mha__block_trace {
     float *middle;
     float *attn_branch; /* [rows, E] input of attn_out_norm; NULL without that norm */
     float *mlp_branch;  /* [rows, E] input of mlp_out_norm or, with post-norm, of mlp_norm; else NULL */
-    float *up, *gate;   /* [rows, I] before the activation; gate is NULL without a gated activation */
-    /* `up` contains the activation's derivative instead of its input, so that repeated backward passes do not recompute
-     * it */
-    bool slopes;
+    mha__feed_trace feed;
+    mha__experts_trace experts;
     mha__attn_trace attn;
 } mha__block_trace;
 
 typedef struct mha__block_scratch {
     float *branch, *normed; /* [rows, E] */
     float *outer;           /* [rows, E] gradient of a branch, if it differs from the gradient of the sum; else NULL */
-    float *wide, *other, *dwide; /* [chunk, I] */
-    void *left;                  /* rounded input of `up` and `gate`, if they round it */
+    mha__feed_work feed;
     mha__attn_scratch attn;
 } mha__block_scratch;
 

@@ -24,19 +24,52 @@ static mha_status split_gate_up(const mha_model_grads *g, int64_t layer, mha__we
     mha__grad_slot both = mha__grads_slot(g, MHA__GATE_UP, layer);
     if (!g->packed) MHA__TRY(mha__grads_weight(weights, MHA__GATE_UP, layer, &both, err));
     if (!mha__weights_tensor(weights, MHA__GATE_UP, layer, false)) return MHA_OK;
-    both.packed = s->gate.packed;
-    s->gate = both;
-    both.packed = s->up.packed;
-    s->up = both;
-    if (both.weight) s->up.weight = (const float *)both.weight + count;
-    if (both.dweight) s->up.dweight = (float *)both.dweight + count;
-    if (both.dbias) s->up.dbias = (float *)both.dbias + rows;
+    mha__feed_slots *f = &s->feed.feed;
+    both.packed = f->gate.packed;
+    f->gate = both;
+    both.packed = f->up.packed;
+    f->up = both;
+    if (both.weight) f->up.weight = (const float *)both.weight + count;
+    if (both.dweight) f->up.dweight = (float *)both.dweight + count;
+    if (both.dbias) f->up.dbias = (float *)both.dbias + rows;
+    return MHA_OK;
+}
+
+static mha_status find_places(const mha_model_grads *g, int64_t layer, mha__weights *weights, const place *places,
+                              size_t count, mha_error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        *places[i].slot = mha__grads_slot(g, places[i].role, layer);
+        if (g->packed) places[i].slot->packed = mha__grads_packed(g, places[i].role, layer);
+        if (places[i].dense && !g->packed)
+            MHA__TRY(mha__grads_weight(weights, places[i].role, layer, places[i].slot, err));
+    }
+    return MHA_OK;
+}
+
+/* Sets the slots of all experts; the list must be freed. */
+static mha_status find_experts(const mha_model_grads *g, int64_t layer, mha__weights *weights, mha__block_slots *s,
+                               mha_error *err)
+{
+    const mha__config *c = &g->model->config;
+    const size_t bytes = (size_t)c->experts * sizeof *s->feed.expert;
+    if (!g->model->block[layer]->experts) return MHA_OK;
+    s->feed.expert = mha__calloc(g->ctx, 1, bytes);
+    if (!s->feed.expert) return mha__no_memory(err, bytes, "the gradients of experts");
+    for (int64_t e = 0; e < c->experts; e++) {
+        mha__feed_slots *f = &s->feed.expert[e];
+        const place places[] = {{mha__expert_role(MHA__EXPERT_GATE, e), &f->gate, true},
+                                {mha__expert_role(MHA__EXPERT_UP, e), &f->up, true},
+                                {mha__expert_role(MHA__EXPERT_DOWN, e), &f->down, true}};
+        MHA__TRY(find_places(g, layer, weights, places, sizeof places / sizeof *places, err));
+    }
     return MHA_OK;
 }
 
 static mha_status find_slots(const mha_model_grads *g, int64_t layer, mha__weights *weights, mha__block_slots *s,
                              mha_error *err)
 {
+    const bool sparse = g->model->config.sparse[layer];
     const place places[] = {{MHA__QUERY, &s->attn.q, true},
                             {MHA__KEY, &s->attn.k, true},
                             {MHA__VALUE, &s->attn.v, true},
@@ -50,15 +83,13 @@ static mha_status find_slots(const mha_model_grads *g, int64_t layer, mha__weigh
                             {MHA__ATTN_OUT_NORM, &s->norm[MHA__BLOCK_ATTN_OUT_NORM], false},
                             {MHA__MLP_NORM, &s->norm[MHA__BLOCK_MLP_NORM], false},
                             {MHA__MLP_OUT_NORM, &s->norm[MHA__BLOCK_MLP_OUT_NORM], false},
-                            {MHA__UP, &s->up, true},
-                            {MHA__GATE, &s->gate, true},
-                            {MHA__DOWN, &s->down, true}};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        *places[i].slot = mha__grads_slot(g, places[i].role, layer);
-        if (g->packed) places[i].slot->packed = mha__grads_packed(g, places[i].role, layer);
-        if (places[i].dense && !g->packed)
-            MHA__TRY(mha__grads_weight(weights, places[i].role, layer, places[i].slot, err));
-    }
+                            {sparse ? MHA__SHARED_UP : MHA__UP, &s->feed.feed.up, true},
+                            {sparse ? MHA__SHARED_GATE : MHA__GATE, &s->feed.feed.gate, true},
+                            {sparse ? MHA__SHARED_DOWN : MHA__DOWN, &s->feed.feed.down, true},
+                            {MHA__SHARED_SHARE, &s->feed.shared_gate, true},
+                            {MHA__ROUTER, &s->feed.router, true}};
+    MHA__TRY(find_places(g, layer, weights, places, sizeof places / sizeof *places, err));
+    MHA__TRY(find_experts(g, layer, weights, s, err));
     return split_gate_up(g, layer, weights, s, err);
 }
 
@@ -121,7 +152,7 @@ static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_
     mha__weights weights = g->model->outer; /* a copy with its own list of converted tensors */
     const int64_t length = g->batch.in.length, rows = g->batch.in.batch * length;
     const size_t bytes = (size_t)(rows * g->model->config.hidden) * sizeof(float);
-    weights.converted_count = 0;
+    weights.converted = NULL;
     MHA__TRY(mha__grads_call(g, layer, wanted->gates, &call, err));
     call.attn.also.row_taylor = (mha_view){row_taylor, {length, rows, 1}};
     call.ends = ends;
@@ -139,6 +170,7 @@ static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_
                            mha__grads_slot(g, MHA__RELATIVE, -1).dweight);
     if (status == MHA_OK && rows_of_heads.memory) copy_rows(g, layer, &rows_of_heads, &slots.attn.qkv, true);
     mha__free(g->ctx, rows_of_heads.memory);
+    mha__free(g->ctx, slots.feed.expert);
     if (status == MHA_OK) status = show(g, layer, &call, wanted, row_taylor, err);
     mha__weights_release(&weights);
     return status;
@@ -173,7 +205,7 @@ static mha_status embed_map_back(const mha_model_grads *g, mha_error *err)
                              .x = g->saved.embedded,
                              .dy = g->saved.dx,
                              .dx = g->saved.dembedded};
-    weights.converted_count = 0;
+    weights.converted = NULL;
     mha_status status = mha__grads_weight(&weights, MHA__EMBED_MAP, -1, &grad.slot, err);
     if (status == MHA_OK) status = mha__linear_backward(g->ctx, &grad, err);
     mha__weights_release(&weights);

@@ -9,7 +9,7 @@
 
 static int64_t *numbers_of(const mha_model_grads *g, mha__role role, int64_t layer)
 {
-    return g->slots + ((layer + 1) * MHA__ROLES + role) * 2;
+    return g->slots + ((layer + 1) * mha__config_roles(&g->model->config) + role) * 2;
 }
 
 static void add_tensor(mha_model_grads *g, const mha_tensor *tensor)
@@ -40,8 +40,8 @@ static void walk(mha_model_grads *g)
 mha__grad_slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t layer)
 {
     const int64_t *number = numbers_of(g, role, mha__config_owner(&g->model->config, layer));
-    mha__grad_slot slot = {.dtype = g->model->outer.packed,
-                           .transposed = g->model->config.family->parts[role].kind == MHA__PART_CONV1D};
+    mha__grad_slot slot = {.dtype = mha__grads_dtype(g, role),
+                           .transposed = mha__part_of(&g->model->config, role)->kind == MHA__PART_CONV1D};
     if (mha__grads_parameters(g) && number[0] >= 0) slot.dweight = g->list[number[0]].data;
     if (mha__grads_parameters(g) && number[1] >= 0) slot.dbias = g->list[number[1]].data;
     return slot;
@@ -59,7 +59,7 @@ mha_status mha__grads_weight(mha__weights *weights, mha__role role, int64_t laye
 
 static mha_status create_list(mha_model_grads *g, bool parameters, mha_error *err)
 {
-    const size_t slots = (size_t)(g->model->config.layers + 1) * MHA__ROLES * 2;
+    const size_t slots = (size_t)(g->model->config.layers + 1) * (size_t)mha__config_roles(&g->model->config) * 2;
     g->slots = mha__calloc(g->ctx, slots, sizeof *g->slots);
     if (!g->slots) return mha__no_memory(err, slots * sizeof *g->slots, "the list of gradients");
     for (size_t n = 0; n < slots; n++)

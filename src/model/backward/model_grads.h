@@ -37,11 +37,11 @@ struct mha_model_grads {
 
     mha_named_tensor *list; /* [count] */
     int64_t count;
-    /* [layers + 1, MHA__ROLES, 2] list indices of weight and bias, or -1; entry 0 is for tensors outside the layers */
+    /* [layers + 1, roles, 2] list indices of weight and bias, or -1; entry 0 is for tensors outside the layers */
     int64_t *slots;
     float *gradients;
     size_t bytes;        /* size of all gradients */
-    mha_linear **packed; /* [layers, MHA__ROLES] matrices for the backward pass, or NULL */
+    mha_linear **packed; /* [layers, roles] matrices for the backward pass, or NULL */
 
     bool ready; /* a forward call has completed */
     mha__batch batch;
@@ -51,6 +51,12 @@ struct mha_model_grads {
     mha_attn_plan *plan; /* plan of the layer `planned` and of all layers with the same shape */
     const mha_attn_layer *planned;
 };
+
+/* Returns the type in which the matrix of a role is multiplied: routers always in f32, like in the forward pass. */
+static inline mha_dtype mha__grads_dtype(const mha_model_grads *g, mha__role role)
+{
+    return role == MHA__ROUTER || role == MHA__SHARED_SHARE ? MHA_F32 : g->model->outer.packed;
+}
 
 /* Returns where the gradients of a role are accumulated; `layer` is -1 for parts outside the layers. The fields are
  * NULL if the role has no gradient. */
@@ -62,7 +68,8 @@ mha_status mha__grads_weight(mha__weights *weights, mha__role role, int64_t laye
 /* Returns the matrix of a role that was packed for the backward pass; `packed` must not be NULL. */
 static inline mha_linear *mha__grads_packed(const mha_model_grads *g, mha__role role, int64_t layer)
 {
-    return g->packed[mha__config_owner(&g->model->config, layer) * MHA__ROLES + role];
+    const mha__config *c = &g->model->config;
+    return g->packed[mha__config_owner(c, layer) * mha__config_roles(c) + role];
 }
 
 /* Returns true if parameters get gradients. */

@@ -210,7 +210,7 @@ mha_status mha__grads_head(mha_model_grads *g, const mha__head_job *job, double 
     chunk c = {.g = g};
     mha__arena arena = {0};
     mha__weights weights = g->model->outer;
-    weights.converted_count = 0;
+    weights.converted = NULL;
     if (!job->count) return MHA_OK;
     lay_out(&arena, g->model, job->teaching, (size_t)chunk_rows(g->model, job->count), &c);
     if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "a chunk of logits");
@@ -245,7 +245,7 @@ mha_status mha__grads_pooler(mha_model_grads *g, const float *dpooled, mha_error
 {
     mha__grad_slot slot = mha__grads_slot(g, MHA__POOLER, -1);
     mha__weights weights = g->model->outer;
-    weights.converted_count = 0;
+    weights.converted = NULL;
     const size_t bytes = 3 * (size_t)(g->batch.sequences * g->model->config.hidden) * sizeof(float);
     float *room = mha__alloc(g->ctx, bytes);
     if (!room) return mha__no_memory(err, bytes, "the gradient of a pooler");

@@ -96,7 +96,8 @@ static mha_status read_row(const mha__json_obj *root, const mha__config_key *key
 static mha_status read_key(const mha__json_obj *root, const mha__config_key *key, mha__config *config, mha_error *err)
 {
     void *field = (char *)config + key->offset;
-    const bool has_off = key->kind == MHA__KEY_DIM_OR_OFF || key->kind == MHA__KEY_POSITIVE_OR_OFF;
+    const bool has_off =
+        key->kind == MHA__KEY_DIM_OR_OFF || key->kind == MHA__KEY_POSITIVE_OR_OFF || key->kind == MHA__KEY_COUNT_OR_OFF;
     const double initial =
         has_off && mha__json_is(mha__json_get(root->json, key->key), MHA__JSON_NULL) ? 0 : key->initial;
     switch (key->kind) {
@@ -107,6 +108,7 @@ static mha_status read_key(const mha__json_obj *root, const mha__config_key *key
         return mha__json_dim(root, key->key, key->kind == MHA__KEY_DIM && initial == 0 ? MHA__REQUIRED : MHA__OPTIONAL,
                              key->max, field, err);
     case MHA__KEY_COUNT:
+    case MHA__KEY_COUNT_OR_OFF:
         *(int64_t *)field = (int64_t)initial;
         return mha__json_int(root, key->key, MHA__OPTIONAL, 0, key->max, field, err);
     case MHA__KEY_ROW:
@@ -245,6 +247,7 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
     MHA__TRY(mha__config_heads(root, c, err));
     MHA__TRY(check_heads(root, c, err));
     MHA__TRY(mha__config_feed(root, c, err));
+    MHA__TRY(mha__config_experts(root, c, err));
     MHA__TRY(mha__config_turned(root, c, err));
     MHA__TRY(mha__config_windows(root, c, err));
     MHA__TRY(mha__config_attention(root, c, err));
@@ -255,6 +258,11 @@ int64_t mha__config_tensors(const mha__config *c, int64_t layer)
 {
     if (!c->layer_groups) return layer;
     return (int64_t)((double)layer / ((double)c->layers / (double)c->layer_groups)); /* as in transformers */
+}
+
+int64_t mha__config_roles(const mha__config *c)
+{
+    return MHA__ROLES * (c->experts ? c->experts : 1);
 }
 
 bool mha__config_shares(const mha__config *c)
@@ -281,6 +289,7 @@ mha__layer_widths mha__config_widths(const mha__config *c, int64_t layer)
                            .scored = split ? choice->width : c->hidden};
     w.qkv = w.q + w.k + w.v;
     w.gate_up = 2 * c->intermediate;
+    w.one = 1;
     return w;
 }
 

@@ -11,6 +11,7 @@
 struct mha__family;
 
 enum { MHA__RELATIVE_BUCKETS = 32 }; /* number of rows that MPNet uses of its table of relative positions */
+enum { MHA__EXPERTS = 1024 };        /* maximum number of experts in a layer */
 enum { MHA__EOS = 64 };              /* maximum number of end-of-text tokens; a longer list is rejected */
 
 /* How a layer selects heads for each text. */
@@ -57,8 +58,14 @@ typedef struct mha__config {
     /* Head counts of k and v in the tensors of a layer; the operator and the cache use their least common multiple,
      * layer_kv_heads. */
     int32_t layer_k_heads[MHA__LAYERS], layer_v_heads[MHA__LAYERS];
-    bool unturned[MHA__LAYERS];       /* layer without rotation, unless "mha.attention" sets it */
-    bool attention_only[MHA__LAYERS]; /* layer without feed-forward and its norms */
+    bool unturned[MHA__LAYERS];         /* layer without rotation, unless "mha.attention" sets it */
+    bool attention_only[MHA__LAYERS];   /* layer without feed-forward and its norms */
+    int64_t experts, experts_chosen;    /* experts of a layer, and experts per token; 0 = no layer has experts */
+    int64_t expert_width, shared_width; /* width of an expert, and of the feed-forward of all tokens beside experts */
+    int64_t sparse_step;                /* every n-th layer has experts; 0 = all */
+    bool experts_normed;                /* the weights of the chosen experts are divided by their sum */
+    bool qkv_bias;                      /* biases of q, k and v, in families where they are optional */
+    bool sparse[MHA__LAYERS];           /* layer with experts */
     double eps;
     mha_activation activation, head_activation; /* activation of feed-forward; activation before the output matrix */
     bool pre_norm, parallel, no_final_norm, final_normed;
@@ -91,6 +98,7 @@ typedef enum mha__key_kind {
     MHA__KEY_MAYBE_DIM,       /* like DIM, but the default may be 0 */
     MHA__KEY_DIM_OR_OFF,      /* like DIM, but null is 0, not the default */
     MHA__KEY_COUNT,           /* integer in 0..max, stored as int64_t */
+    MHA__KEY_COUNT_OR_OFF,    /* like COUNT, but null is 0, not the default */
     MHA__KEY_ROW,             /* row of the embeddings, stored as int64_t; a negative row counts from the end; null = -1
                                * = none */
     MHA__KEY_POSITIVE,        /* finite number > 0, stored as double */
@@ -119,6 +127,7 @@ typedef struct mha__layer_widths {
     int64_t q, k, v, qkv;   /* rows of the projections of q, k and v, and of all three */
     int64_t gate_up;        /* rows of gate and up in one tensor */
     int64_t scores, scored; /* layer that selects heads: number of scores, and width of the scored vector */
+    int64_t one;            /* 1 */
 } mha__layer_widths;
 
 mha__layer_widths mha__config_widths(const mha__config *config, int64_t layer);
@@ -126,6 +135,8 @@ mha__layer_widths mha__config_widths(const mha__config *config, int64_t layer);
 int64_t mha__config_tensors(const mha__config *config, int64_t layer);
 /* Returns the first layer with the same tensors: the layer itself, unless layers share tensors. */
 int64_t mha__config_owner(const mha__config *config, int64_t layer);
+/* Returns the number of role values (mha__expert_role) that a layer may have. */
+int64_t mha__config_roles(const mha__config *config);
 /* Returns true if some layers share their tensors. */
 bool mha__config_shares(const mha__config *config);
 /* Returns the first layer that selects heads for each text; -1 if none does. */

@@ -193,11 +193,13 @@ mha_status mha__config_windows(const mha__json_obj *root, mha__config *c, mha_er
     if (rule == MHA__WINDOW_NONE) return MHA_OK;
     if (c->local_keys) c->window = c->local_keys / 2 + 1;
     MHA__TRY(mha__json_array(root, "layer_types", MHA__OPTIONAL, &types, err));
-    if ((rule == MHA__WINDOW_LATER || rule == MHA__WINDOW_UNTURNED) && !c->windowed) c->window = 0;
+    const bool optional = rule == MHA__WINDOW_LATER || rule == MHA__WINDOW_UNTURNED || rule == MHA__WINDOW_EVEN_BEFORE;
+    if (optional && !c->windowed) c->window = 0;
     if (types) return read_types(root, types, c, err);
     for (int64_t i = 0; i < c->layers; i++) {
         const bool slides = rule == MHA__WINDOW_ALL || (rule == MHA__WINDOW_EVEN && i % 2 == 0) ||
                             (rule == MHA__WINDOW_LATER && i >= c->full_layers) ||
+                            (rule == MHA__WINDOW_EVEN_BEFORE && i % 2 == 0 && i < c->full_layers) ||
                             (rule == MHA__WINDOW_UNTURNED && c->unturned[i]) ||
                             (rule == MHA__WINDOW_BETWEEN && i % c->window_pattern != 0) ||
                             (rule == MHA__WINDOW_PATTERN && (i + 1) % c->window_pattern != 0);

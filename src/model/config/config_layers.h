@@ -29,6 +29,9 @@ mha_status mha__config_choice(const mha__json_obj *entry, mha__config *config, i
 /* Sets config->attention_only from "mha.feed_forward". */
 mha_status mha__config_feed(const mha__json_obj *root, mha__config *config, mha_error *err);
 
+/* Sets config->sparse, which marks the layers with experts, and checks how many experts a token uses. */
+mha_status mha__config_experts(const mha__json_obj *root, mha__config *config, mha_error *err);
+
 /* Rejects a list that does not have exactly `count` entries, one per layer or dimension. */
 mha_status mha__config_count(const mha__json_obj *o, const char *key, const mha__json *list, int64_t count,
                              const char *want, mha_error *err);

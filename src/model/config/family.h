@@ -35,12 +35,36 @@ typedef enum mha__role {
     MHA__GATE_UP, /* gate and up in one tensor, in this order, instead of two */
     MHA__UP,
     MHA__DOWN,
+    MHA__SHARED_GATE, /* layers with experts: the feed-forward of all tokens, instead of gate, up and down */
+    MHA__SHARED_UP,
+    MHA__SHARED_DOWN,
+    MHA__SHARED_SHARE, /* linear map to its factor, before the sigmoid */
+    MHA__ROUTER,       /* linear map to the scores of experts */
+    MHA__EXPERT_GATE,  /* of each expert; in names, '*' is the number of the expert */
+    MHA__EXPERT_UP,
+    MHA__EXPERT_DOWN,
     MHA__MLP_NORM,
     MHA__MLP_OUT_NORM,
     MHA__ROLES,
     MHA__FIRST_OF_LAYER = MHA__QUERY,
     MHA__FIRST_OF_FEED = MHA__GATE
 } mha__role;
+
+/* A value of mha__role identifies a part and an expert: expert e has the roles of expert 0 plus e * MHA__ROLES. */
+static inline mha__role mha__expert_role(mha__role role, int64_t expert)
+{
+    return (mha__role)(role + expert * MHA__ROLES);
+}
+
+static inline mha__role mha__part_role(mha__role role)
+{
+    return (mha__role)(role % MHA__ROLES);
+}
+
+static inline bool mha__of_experts(mha__role role)
+{
+    return mha__part_role(role) >= MHA__EXPERT_GATE && mha__part_role(role) <= MHA__EXPERT_DOWN;
+}
 
 typedef enum mha__part_kind {
     MHA__PART_ABSENT = 0, /* the family has no such part */
@@ -74,11 +98,12 @@ typedef struct mha__part {
 typedef enum mha__window_rule {
     MHA__WINDOW_NONE = 0,
     MHA__WINDOW_ALL,
-    MHA__WINDOW_EVEN,     /* layers 0, 2, 4 ... */
-    MHA__WINDOW_LATER,    /* layers from max_window_layers on, if use_sliding_window is set */
-    MHA__WINDOW_UNTURNED, /* layers without rotation, if use_sliding_window is set */
-    MHA__WINDOW_PATTERN,  /* all layers except every window_pattern-th layer */
-    MHA__WINDOW_BETWEEN   /* like PATTERN, but layer 0 has no window */
+    MHA__WINDOW_EVEN,        /* layers 0, 2, 4 ... */
+    MHA__WINDOW_EVEN_BEFORE, /* even layers below max_window_layers, if use_sliding_window is set */
+    MHA__WINDOW_LATER,       /* layers from max_window_layers on, if use_sliding_window is set */
+    MHA__WINDOW_UNTURNED,    /* layers without rotation, if use_sliding_window is set */
+    MHA__WINDOW_PATTERN,     /* all layers except every window_pattern-th layer */
+    MHA__WINDOW_BETWEEN      /* like PATTERN, but layer 0 has no window */
 } mha__window_rule;
 
 /* Determines the row of the position table for a token, if the caller passes no positions. */
@@ -104,10 +129,11 @@ typedef struct mha__family {
     bool embed_scaled; /* embeddings are multiplied by sqrt(hidden) */
     bool parallel;     /* attention and feed-forward read the block's input; default of use_parallel_residual */
     bool alibi;
-    bool whole_norms;   /* each norm of q and k covers all heads together */
-    bool always_mapped; /* the map from embeddings to hidden states also exists if both have the same width */
-    bool exact_head;    /* the activation before the output matrix is GELU, regardless of hidden_act */
-    bool rope_list;     /* no_rope_layers lists the layers that rotate */
+    bool whole_norms;    /* each norm of q and k covers all heads together */
+    bool always_mapped;  /* the map from embeddings to hidden states also exists if both have the same width */
+    bool experts_normed; /* the weights of the chosen experts are divided by their sum, regardless of the config */
+    bool exact_head;     /* the activation before the output matrix is GELU, regardless of hidden_act */
+    bool rope_list;      /* no_rope_layers lists the layers that rotate */
     mha__window_rule window_rule;
     mha__position_rule position_rule;
     /* Rotation. interleaved: pairs are adjacent. rotary_part: default of partial_rotary_factor, whose older name is
@@ -119,6 +145,12 @@ typedef struct mha__family {
     const char *partial_key, *theta_key, *local_theta_key;
     int32_t eos; /* end-of-text token if no file defines one; 0 = none */
 } mha__family;
+
+/* Returns the entry of a role, of any expert, in the family's table. */
+static inline const mha__part *mha__part_of(const mha__config *config, mha__role role)
+{
+    return &config->family->parts[mha__part_role(role)];
+}
 
 /* Returns the table of a family; NULL if `model_type` is not supported. */
 const mha__family *mha__family_find(const char *model_type);

@@ -93,6 +93,53 @@ static const mha__config_key gemma3_keys[] = {
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
 };
 
+/* ---- families with experts ---- */
+
+static const mha__config_key mixtral_keys[] = {
+    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
+    {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 8, MHA__HEADS, NULL},
+    {"rms_norm_eps", MHA__KEY_POSITIVE, FIELD(eps), 1e-5, 0, NULL},
+    {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 131072, MHA__DIM, NULL},
+    {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 0, MHA__DIM, NULL},
+    {"num_local_experts", MHA__KEY_DIM, FIELD(experts), 8, MHA__EXPERTS, NULL},
+    {"num_experts_per_tok", MHA__KEY_DIM, FIELD(experts_chosen), 2, MHA__EXPERTS, NULL},
+};
+
+static const mha__config_key qwen2_moe_keys[] = {
+    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
+    {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 16, MHA__HEADS, NULL},
+    {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 32768, MHA__DIM, NULL},
+    {"qkv_bias", MHA__KEY_BOOL, FIELD(qkv_bias), 1, 0, NULL},
+    {"sliding_window", MHA__KEY_COUNT_OR_OFF, FIELD(window), 4096, MHA__DIM, NULL},
+    {"use_sliding_window", MHA__KEY_BOOL, FIELD(windowed), 0, 0, NULL},
+    {"max_window_layers", MHA__KEY_COUNT, FIELD(full_layers), 28, MHA__DIM, NULL},
+    {"num_experts", MHA__KEY_DIM, FIELD(experts), 60, MHA__EXPERTS, NULL},
+    {"num_experts_per_tok", MHA__KEY_DIM, FIELD(experts_chosen), 4, MHA__EXPERTS, NULL},
+    {"moe_intermediate_size", MHA__KEY_DIM, FIELD(expert_width), 1408, MHA__DIM, NULL},
+    {"shared_expert_intermediate_size", MHA__KEY_DIM, FIELD(shared_width), 5632, MHA__DIM, NULL},
+    {"decoder_sparse_step", MHA__KEY_DIM, FIELD(sparse_step), 1, MHA__DIM, NULL},
+    {"norm_topk_prob", MHA__KEY_BOOL, FIELD(experts_normed), 0, 0, NULL},
+};
+
+static const mha__config_key qwen3_moe_keys[] = {
+    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
+    {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
+    {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 4, MHA__HEADS, NULL},
+    {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 32768, MHA__DIM, NULL},
+    {"sliding_window", MHA__KEY_COUNT_OR_OFF, FIELD(window), 4096, MHA__DIM, NULL},
+    {"use_sliding_window", MHA__KEY_BOOL, FIELD(windowed), 0, 0, NULL},
+    {"num_experts", MHA__KEY_DIM, FIELD(experts), 128, MHA__EXPERTS, NULL},
+    {"num_experts_per_tok", MHA__KEY_DIM, FIELD(experts_chosen), 8, MHA__EXPERTS, NULL},
+    {"moe_intermediate_size", MHA__KEY_DIM, FIELD(expert_width), 768, MHA__DIM, NULL},
+    {"decoder_sparse_step", MHA__KEY_DIM, FIELD(sparse_step), 1, MHA__DIM, NULL},
+    {"norm_topk_prob", MHA__KEY_BOOL, FIELD(experts_normed), 0, 0, NULL},
+};
+
+static const char *const qwen3_moe_aliases[][2] = {
+    {"num_experts", "num_local_experts"}, /* name in transformers 5.x */
+    {NULL, NULL},
+};
+
 static const char *const gemma3_aliases[][2] = {
     {"_sliding_window_pattern", "sliding_window_pattern"}, /* name in transformers 4.x */
     {NULL, NULL},
@@ -204,6 +251,41 @@ static const mha__part phi3_parts[MHA__ROLES] = {
     NORM_OF(MHA__MLP_NORM, RMS, "post_attention_layernorm"),
 };
 
+/* The experts of a layer, of width `wide`. */
+#define EXPERTS(router, gate, up, down, wide)                           \
+    [MHA__ROUTER] = {AS(TABLE, router, FIELD(experts), FIELD(hidden))}, \
+    [MHA__EXPERT_GATE] = {AS(TABLE, gate, FIELD(wide), FIELD(hidden))}, \
+    [MHA__EXPERT_UP] = {AS(TABLE, up, FIELD(wide), FIELD(hidden))},     \
+    [MHA__EXPERT_DOWN] = {AS(TABLE, down, FIELD(hidden), FIELD(wide))}
+#define QWEN_EXPERTS \
+    EXPERTS("mlp.gate", "mlp.experts.*.gate_proj", "mlp.experts.*.up_proj", "mlp.experts.*.down_proj", expert_width)
+
+static const mha__part mixtral_parts[MHA__ROLES] = {
+    LLAMA_OUTER(RMS),
+    LLAMA_ATTENTION(FIELD(attn_bias), FIELD(attn_bias)),
+    HEAD_NORMS(RMS),
+    EXPERTS("block_sparse_moe.gate", "block_sparse_moe.experts.*.w1", "block_sparse_moe.experts.*.w3",
+            "block_sparse_moe.experts.*.w2", intermediate),
+    NORM_OF(MHA__ATTN_NORM, RMS, "input_layernorm"),
+    NORM_OF(MHA__MLP_NORM, RMS, "post_attention_layernorm"),
+};
+static const mha__part qwen2_moe_parts[MHA__ROLES] = {
+    LLAMA_PARTS(RMS, FIELD(qkv_bias), FIELD(attn_bias)),
+    QWEN_EXPERTS,
+    [MHA__SHARED_GATE] = {AS(TABLE, "mlp.shared_expert.gate_proj", FIELD(shared_width), FIELD(hidden))},
+    [MHA__SHARED_UP] = {AS(TABLE, "mlp.shared_expert.up_proj", FIELD(shared_width), FIELD(hidden))},
+    [MHA__SHARED_DOWN] = {AS(TABLE, "mlp.shared_expert.down_proj", FIELD(hidden), FIELD(shared_width))},
+    [MHA__SHARED_SHARE] = {AS(TABLE, "mlp.shared_expert_gate", WIDTH(one), FIELD(hidden))},
+    NORM_OF(MHA__ATTN_NORM, RMS, "input_layernorm"),
+    NORM_OF(MHA__MLP_NORM, RMS, "post_attention_layernorm"),
+};
+static const mha__part qwen3_moe_parts[MHA__ROLES] = {
+    LLAMA_PARTS(RMS, FIELD(attn_bias), FIELD(attn_bias)),
+    QWEN_EXPERTS,
+    NORM_OF(MHA__ATTN_NORM, RMS, "input_layernorm"),
+    NORM_OF(MHA__MLP_NORM, RMS, "post_attention_layernorm"),
+};
+
 /* ---- list of families ---- */
 
 #define LLAMA_BASE                                                                                               \
@@ -230,6 +312,12 @@ static const mha__family families[] = {
     {LLAMA_LIKE, .name = "granite", KEYS(granite_keys), .parts = llama_parts, .eos = 2},
     {LLAMA_LIKE, .name = "smollm3", KEYS(smollm3_keys), .parts = llama_parts, .eos = 128001, .rope_list = true,
      .window_rule = MHA__WINDOW_UNTURNED, .theta = 2e6},
+    {LLAMA_LIKE, .name = "mixtral", KEYS(mixtral_keys), .parts = mixtral_parts, .eos = 2, .experts_normed = true,
+     .window_rule = MHA__WINDOW_ALL, .theta = 1e6},
+    {LLAMA_LIKE, .name = "qwen2_moe", KEYS(qwen2_moe_keys), .parts = qwen2_moe_parts,
+     .window_rule = MHA__WINDOW_EVEN_BEFORE},
+    {LLAMA_LIKE, .name = "qwen3_moe", KEYS(qwen3_moe_keys), .parts = qwen3_moe_parts, .aliases = qwen3_moe_aliases,
+     .normed = true, .window_rule = MHA__WINDOW_LATER},
 };
 
 const mha__family_list mha__families_llama = {families, COUNT(families)};

@@ -1,6 +1,8 @@
 /* layer_weights.c - builds the blocks of a model from the family's tables and the tensors of each layer. Packs a block
  * again after its tensors have changed. */
+#include "base/ctx.h"
 #include "base/error.h"
+#include "layer/block/transformer_block.h"
 #include "layer/repack.h"
 #include "model/model_struct.h"
 #include <string.h>
@@ -63,6 +65,7 @@ static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const m
 static mha_block_options block_of(const mha_model *m, int64_t layer, const mha_matrix *part)
 {
     const mha__config *c = &m->config;
+    const bool sparse = c->sparse[layer];
     return (mha_block_options){
         .size = sizeof(mha_block_options),
         .attn = attn_of(m, layer, part),
@@ -73,21 +76,55 @@ static mha_block_options block_of(const mha_model *m, int64_t layer, const mha_m
         .mlp_norm = mha__model_norm(c, MHA__MLP_NORM, &part[MHA__MLP_NORM]),
         .attn_out_norm = mha__model_norm(c, MHA__ATTN_OUT_NORM, &part[MHA__ATTN_OUT_NORM]),
         .mlp_out_norm = mha__model_norm(c, MHA__MLP_OUT_NORM, &part[MHA__MLP_OUT_NORM]),
-        .intermediate = c->attention_only[layer] ? 0 : c->intermediate,
-        .up = part[MHA__UP],
-        .down = part[MHA__DOWN],
-        .gate = part[MHA__GATE],
+        .intermediate = c->attention_only[layer] ? 0
+                        : sparse                 ? c->shared_width
+                                                 : c->intermediate,
+        .up = part[sparse ? MHA__SHARED_UP : MHA__UP],
+        .down = part[sparse ? MHA__SHARED_DOWN : MHA__DOWN],
+        .gate = part[sparse ? MHA__SHARED_GATE : MHA__GATE],
         .activation = c->activation,
     };
 }
 
-/* Finds the parts of a layer; converted tensors are kept in `weights`. */
-static mha_status take_parts(mha__weights *weights, int64_t layer, mha_matrix *part, mha_error *err)
+static mha__experts_options experts_of(const mha__config *c, const mha_matrix *part, const mha__feed_options *feeds)
 {
-    weights->converted_count = 0; /* `weights` is a copy with the same file and prefix, but with its own converted
+    return (mha__experts_options){.count = c->experts,
+                                  .chosen = c->experts_chosen,
+                                  .normalized = c->experts_normed,
+                                  .router = part[MHA__ROUTER],
+                                  .shared_gate = part[MHA__SHARED_SHARE],
+                                  .feeds = feeds};
+}
+
+/* Finds the matrices of all experts of a layer. */
+static mha_status take_experts(mha__weights *weights, int64_t layer, mha__feed_options *feeds, mha_error *err)
+{
+    for (int64_t e = 0; e < weights->config->experts; e++) {
+        mha_matrix gate, up, down;
+        MHA__TRY(mha__weights_part(weights, mha__expert_role(MHA__EXPERT_GATE, e), layer, &gate, err));
+        MHA__TRY(mha__weights_part(weights, mha__expert_role(MHA__EXPERT_UP, e), layer, &up, err));
+        MHA__TRY(mha__weights_part(weights, mha__expert_role(MHA__EXPERT_DOWN, e), layer, &down, err));
+        feeds[e] = (mha__feed_options){
+            .width = up.out, .activation = weights->config->activation, .gate = gate, .up = up, .down = down};
+    }
+    return MHA_OK;
+}
+
+/* Finds the parts of a layer; converted tensors are kept in `weights`. */
+static mha_status take_parts(mha__weights *weights, int64_t layer, mha_matrix *part, mha__feed_options **feeds,
+                             mha_error *err)
+{
+    weights->converted = NULL; /* `weights` is a copy with the same file and prefix, but with its own converted
                                    * tensors */
     for (int role = MHA__FIRST_OF_LAYER; role < MHA__ROLES; role++)
-        MHA__TRY(mha__weights_part(weights, role, layer, &part[role], err));
+        if (!mha__of_experts((mha__role)role))
+            MHA__TRY(mha__weights_part(weights, (mha__role)role, layer, &part[role], err));
+    *feeds = NULL;
+    if (weights->config->sparse[layer] && !weights->config->attention_only[layer]) {
+        *feeds = mha__calloc(weights->ctx, (size_t)weights->config->experts, sizeof **feeds);
+        if (!*feeds) return mha__no_memory(err, (size_t)weights->config->experts * sizeof **feeds, "a list of experts");
+        return take_experts(weights, layer, *feeds, err);
+    }
     if (!part[MHA__GATE_UP].weight) return MHA_OK;
     const int64_t rows = weights->config->intermediate, count = rows * weights->config->hidden;
     const mha_matrix *both = &part[MHA__GATE_UP];
@@ -97,20 +134,33 @@ static mha_status take_parts(mha__weights *weights, int64_t layer, mha_matrix *p
     return MHA_OK;
 }
 
-mha_status mha__model_create_block(mha_model *m, int64_t layer, mha_error *err)
+/* Builds the block of a layer or, if it exists, packs it again. */
+static mha_status build(mha_model *m, int64_t layer, mha__weights *weights, mha_error *err)
 {
     mha_matrix part[MHA__ROLES] = {0};
+    mha__feed_options *feeds = NULL;
+    mha_status status = take_parts(weights, layer, part, &feeds, err);
+    if (status == MHA_OK && !weights->check_only) {
+        const mha_block_options options = block_of(m, layer, part);
+        const mha__experts_options experts = experts_of(&m->config, part, feeds);
+        if (m->block[layer])
+            mha__block_repack(m->block[layer], &options, feeds ? &experts : NULL);
+        else
+            status = mha__block_create(m->ctx, &options, feeds ? &experts : NULL, &m->block[layer], err);
+    }
+    mha__free(m->ctx, feeds);
+    mha__weights_release(weights);
+    return status;
+}
+
+mha_status mha__model_create_block(mha_model *m, int64_t layer, mha_error *err)
+{
     mha__weights weights = m->outer;
     const int64_t owner = mha__config_owner(&m->config, layer);
     m->block[layer] = m->block[owner];
     if (owner != layer) return MHA_OK;
-    mha_status status = take_parts(&weights, layer, part, err);
-    if (status == MHA_OK && !weights.check_only) {
-        const mha_block_options options = block_of(m, layer, part);
-        status = mha_block_create(m->ctx, &options, &m->block[layer], err);
-    }
-    mha__weights_release(&weights);
-    for (int role = MHA__FIRST_OF_LAYER; role < MHA__ROLES; role++)
+    const mha_status status = build(m, layer, &weights, err);
+    for (int64_t role = MHA__FIRST_OF_LAYER; role < mha__config_roles(&m->config); role++)
         mha__weights_rest(&weights, (mha__role)role, layer);
     m->outer.parameters = weights.parameters;
     m->outer.bytes = weights.bytes;
@@ -119,16 +169,8 @@ mha_status mha__model_create_block(mha_model *m, int64_t layer, mha_error *err)
 
 mha_status mha__model_repack(mha_model *m, int64_t layer, mha_error *err)
 {
-    mha_matrix part[MHA__ROLES] = {0};
     mha__weights weights = m->outer;
-    if (mha__config_owner(&m->config, layer) != layer) return MHA_OK;
-    mha_status status = take_parts(&weights, layer, part, err);
-    if (status == MHA_OK) {
-        const mha_block_options options = block_of(m, layer, part);
-        mha__block_repack(m->block[layer], &options);
-    }
-    mha__weights_release(&weights);
-    return status;
+    return mha__config_owner(&m->config, layer) == layer ? build(m, layer, &weights, err) : MHA_OK;
 }
 
 mha_status mha__model_single_heads(const mha_model *m, const char *what, mha_error *err)

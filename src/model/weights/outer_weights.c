@@ -103,8 +103,7 @@ static void adopt(mha_model *m, const mha__weights *weights, const mha_matrix *p
     mha_matrix head = c->tied ? part[MHA__WORDS] : part[MHA__LM_HEAD];
     head.bias = part[m->lm_bias].weight;
     mha__weights_release(&m->outer); /* the converted tensors in `weights` replace the old ones */
-    memcpy(m->outer.converted, weights->converted, sizeof m->outer.converted);
-    m->outer.converted_count = weights->converted_count;
+    m->outer.converted = weights->converted;
     m->words = part[MHA__WORDS];
     m->positions = part[MHA__POSITIONS];
     m->types = part[MHA__TYPES];
@@ -122,7 +121,7 @@ mha_status mha__model_refresh(mha_model *m, mha_error *err)
 {
     mha_matrix part[MHA__FIRST_OF_LAYER] = {0};
     mha__weights weights = m->outer; /* a copy that has its own list of converted tensors */
-    weights.converted_count = 0;
+    weights.converted = NULL;
     mha_status status = MHA_OK;
     for (int role = 0; role < MHA__FIRST_OF_LAYER && status == MHA_OK; role++)
         if (mha__model_uses(m, (mha__role)role))

@@ -39,10 +39,14 @@ static bool flag_of(const mha__config *config, size_t offset)
 /* Returns true if the model has the part. */
 static bool exists(const mha__config *c, mha__role role, int64_t layer)
 {
-    const mha__part *part = &c->family->parts[role];
+    const mha__part *part = mha__part_of(c, role);
+    const mha__role of = mha__part_role(role);
     if (part->kind == MHA__PART_ABSENT || !flag_of(c, part->only_if)) return false;
     if (layer == 0 && part->not_first) return false;
-    if (layer >= 0 && role >= MHA__FIRST_OF_FEED) return !c->attention_only[layer];
+    if (role >= MHA__ROLES && (!mha__of_experts(role) || role >= mha__config_roles(c))) return false;
+    if (layer >= 0 && c->attention_only[layer] && of >= MHA__FIRST_OF_FEED) return false;
+    if (layer >= 0 && of >= MHA__GATE && of <= MHA__DOWN) return !c->sparse[layer];
+    if (layer >= 0 && of >= MHA__SHARED_GATE && of <= MHA__EXPERT_DOWN) return c->sparse[layer];
     if (layer >= 0 && role == MHA__HEAD_CHOICE) return c->attention[layer].choice.of != MHA_CHOICE_NONE;
     if (layer >= 0 && role == MHA__HEAD_CHOICE_HIDDEN) return c->attention[layer].choice.of == MHA_CHOICE_OPTIONS;
     return layer < 0 || (role != MHA__QUERY_NORM && role != MHA__KEY_NORM) || c->attention[layer].normed;
@@ -53,11 +57,24 @@ static const char *path_of(const mha__weights *w)
     return mha_file_path(w->shards->file);
 }
 
+enum { PART_NAME = 96 }; /* longer than any name of a family table with the number of an expert */
+
+/* Replaces the '*' of a name by the number of the expert. */
+static void expert_name(const char *name, int64_t expert, char own[PART_NAME])
+{
+    const char *star = strchr(name, '*');
+    if (star)
+        snprintf(own, PART_NAME, "%.*s%lld%s", (int)(star - name), name, (long long)expert, star + 1);
+    else
+        snprintf(own, PART_NAME, "%s", name);
+}
+
 static void make_name(const mha__config *c, const char *prefix, mha__role role, int64_t layer, const char *suffix,
                       char *name)
 {
     const mha__family *f = c->family;
-    const char *own = f->parts[role].name;
+    char own[PART_NAME];
+    expert_name(mha__part_of(c, role)->name, role / MHA__ROLES, own);
     if (own[0] == '/')
         snprintf(name, MHA__TENSOR_NAME, "%s%s", own + 1, suffix);
     else if (layer >= 0)
@@ -67,11 +84,9 @@ static void make_name(const mha__config *c, const char *prefix, mha__role role, 
         snprintf(name, MHA__TENSOR_NAME, "%s%s%s", prefix, own, suffix);
 }
 
-static const mha_tensor *find(const mha__weights *w, const mha__part *part, int64_t layer, const char *suffix,
-                              char *name)
+static const mha_tensor *find(const mha__weights *w, mha__role role, int64_t layer, const char *suffix, char *name)
 {
-    const mha__family *f = w->config->family;
-    make_name(w->config, w->prefix, (mha__role)(part - f->parts), layer, suffix, name);
+    make_name(w->config, w->prefix, role, layer, suffix, name);
     return mha__shards_find(w->shards, name);
 }
 
@@ -81,7 +96,7 @@ void mha__weights_begin(mha__weights *weights)
     char name[MHA__TENSOR_NAME];
     for (int i = 0; family->prefixes[i]; i++) {
         weights->prefix = family->prefixes[i];
-        if (find(weights, &family->parts[MHA__WORDS], -1, ".weight", name)) return;
+        if (find(weights, MHA__WORDS, -1, ".weight", name)) return;
     }
     weights->prefix = family->prefixes[0];
 }
@@ -112,12 +127,23 @@ static mha_status check(const mha__weights *w, const mha_tensor *tensor, const w
     return MHA_OK;
 }
 
+/* Allocates memory that mha__weights_release frees: a pointer to the previous allocation, then `bytes` bytes. */
+static float *keep(mha__weights *w, size_t bytes)
+{
+    enum { HEADER = 64 }; /* keeps the alignment */
+    size_t all = 0;
+    char *memory = mha__add(bytes, HEADER, &all) ? mha__alloc(w->ctx, all) : NULL;
+    if (!memory) return NULL;
+    memcpy(memory, &w->converted, sizeof w->converted);
+    w->converted = memory;
+    return (float *)(memory + HEADER);
+}
+
 static mha_status convert(mha__weights *w, const mha_tensor *tensor, const float **out, mha_error *err)
 {
     const size_t bytes = (size_t)tensor->elements * sizeof(float); /* at most twice the bytes in the file */
-    float *copy = mha__alloc(w->ctx, bytes);
+    float *copy = keep(w, bytes);
     if (!copy) return mha__no_memory(err, bytes, tensor->name);
-    w->converted[w->converted_count++] = copy;
     *out = copy;
     return mha_tensor_read(tensor, MHA_F32, copy, err);
 }
@@ -129,12 +155,12 @@ static mha_status missing(const mha__weights *w, const char *name, mha_error *er
 }
 
 /* Finds the tensor of a part under one of two suffixes. */
-static mha_status take(mha__weights *w, const mha__part *part, int64_t layer, const char *suffix,
-                       const char *old_suffix, const wanted *want, const float **out, mha_error *err)
+static mha_status take(mha__weights *w, mha__role role, int64_t layer, const char *suffix, const char *old_suffix,
+                       const wanted *want, const float **out, mha_error *err)
 {
     char name[MHA__TENSOR_NAME];
-    const mha_tensor *tensor = old_suffix ? find(w, part, layer, old_suffix, name) : NULL;
-    if (!tensor) tensor = find(w, part, layer, suffix, name);
+    const mha_tensor *tensor = old_suffix ? find(w, role, layer, old_suffix, name) : NULL;
+    if (!tensor) tensor = find(w, role, layer, suffix, name);
     if (!tensor) return missing(w, name, err);
     MHA__TRY(check(w, tensor, want, err));
     if (!w->parameters) w->dtype = tensor->dtype;
@@ -173,7 +199,7 @@ bool mha__weights_expected(const mha__config *config, mha__role role, int64_t la
                            mha_named_tensor *tensor)
 {
     const mha__family *f = config->family;
-    const mha__part *p = &f->parts[role];
+    const mha__part *p = mha__part_of(config, role);
     const char *const *prefix = f->prefixes;
     if (!exists(config, role, layer) || (bias && !has_bias(config, p))) return false;
     while (!**prefix)
@@ -189,22 +215,23 @@ bool mha__weights_expected(const mha__config *config, mha__role role, int64_t la
 
 const mha_tensor *mha__weights_tensor(const mha__weights *w, mha__role role, int64_t layer, bool bias)
 {
-    const mha__part *p = &w->config->family->parts[role];
+    const mha__part *p = mha__part_of(w->config, role);
     const char *old = bias ? kinds[p->kind].old_bias : kinds[p->kind].old_weight;
     char name[MHA__TENSOR_NAME];
     if (!exists(w->config, role, layer) || (bias && !has_bias(w->config, p))) return NULL;
-    const mha_tensor *tensor = old ? find(w, p, layer, old, name) : NULL;
-    return tensor ? tensor : find(w, p, layer, bias ? kinds[p->kind].bias : kinds[p->kind].weight, name);
+    const mha_tensor *tensor = old ? find(w, role, layer, old, name) : NULL;
+    return tensor ? tensor : find(w, role, layer, bias ? kinds[p->kind].bias : kinds[p->kind].weight, name);
 }
 
 bool mha__tensor_each(const mha__config *c, mha__tensor_step *s)
 {
     do {
-        s->layer = s->next / (2 * MHA__ROLES) - 1;
-        s->role = (mha__role)(s->next / 2 % MHA__ROLES);
+        const int64_t roles = mha__config_roles(c);
+        s->layer = s->next / (2 * roles) - 1;
+        s->role = (mha__role)(s->next / 2 % roles);
         s->bias = s->next++ % 2 != 0;
-    } while (s->layer < c->layers &&
-             ((s->role >= MHA__FIRST_OF_LAYER) != (s->layer >= 0) || mha__config_owner(c, s->layer) != s->layer));
+    } while (s->layer < c->layers && ((mha__part_role(s->role) >= MHA__FIRST_OF_LAYER) != (s->layer >= 0) ||
+                                      mha__config_owner(c, s->layer) != s->layer));
     return s->layer < c->layers;
 }
 
@@ -212,7 +239,7 @@ bool mha__tensor_each(const mha__config *c, mha__tensor_step *s)
 
 bool mha__weights_per_head(const mha__config *c, mha__role role)
 {
-    return c->family->parts[role].per_head;
+    return mha__part_of(c, role)->per_head;
 }
 
 void mha__rows_by_head(const mha__config *c, int64_t layer, int64_t width, const float *from, float *to, bool back)
@@ -233,10 +260,9 @@ static mha_status order_rows(mha__weights *w, mha__role role, int64_t layer, int
     if (w->check_only || !mha__weights_per_head(c, role) || !*rows)
         return MHA_OK; /* a role outside the layers is never stored head by head */
     const size_t bytes = 3 * (size_t)(c->layer_heads[layer] * c->head_dim * width) * sizeof(float);
-    float *copy = mha__alloc(w->ctx, bytes);
+    float *copy = keep(w, bytes);
     if (!copy) return mha__no_memory(err, bytes, "the rows of q, k and v");
     mha__rows_by_head(c, layer, width, *rows, copy, false);
-    w->converted[w->converted_count++] = copy;
     *rows = copy;
     return MHA_OK;
 }
@@ -264,10 +290,9 @@ static mha_status add_zeros(mha__weights *w, int64_t count, const float **bias, 
 {
     const size_t bytes = (size_t)count * sizeof(float);
     if (w->check_only) return MHA_OK;
-    float *zeros = mha__calloc(w->ctx, 1, bytes);
+    float *zeros = keep(w, bytes);
     if (!zeros) return mha__no_memory(err, bytes, "the bias of a norm");
-    w->converted[w->converted_count++] = zeros;
-    *bias = zeros;
+    *bias = memset(zeros, 0, bytes);
     return MHA_OK;
 }
 
@@ -276,18 +301,17 @@ static mha_status add_one(mha__weights *w, int64_t count, const float **weight, 
 {
     const size_t bytes = (size_t)count * sizeof(float);
     if (w->check_only) return MHA_OK;
-    float *copy = mha__alloc(w->ctx, bytes);
+    float *copy = keep(w, bytes);
     if (!copy) return mha__no_memory(err, bytes, "the weights of a norm");
     for (int64_t i = 0; i < count; i++)
         copy[i] = 1 + (*weight)[i];
-    w->converted[w->converted_count++] = copy;
     *weight = copy;
     return MHA_OK;
 }
 
 mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t layer, mha_matrix *part, mha_error *err)
 {
-    const mha__part *p = &weights->config->family->parts[role];
+    const mha__part *p = mha__part_of(weights->config, role);
     const mha__part_kind kind = p->kind;
     *part = (mha_matrix){0};
     if (!exists(weights->config, role, layer)) return MHA_OK;
@@ -300,26 +324,28 @@ mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t laye
     part->out = rows;
     part->packed = weights->packed;
     part->transposed = kinds[kind].transposed;
-    MHA__TRY(take(weights, p, layer, kinds[kind].weight, kinds[kind].old_weight, &matrix, &part->weight, err));
+    MHA__TRY(take(weights, role, layer, kinds[kind].weight, kinds[kind].old_weight, &matrix, &part->weight, err));
     if (kinds[kind].plus_one) MHA__TRY(add_one(weights, rows, &part->weight, err));
     MHA__TRY(order_rows(weights, role, layer, weights->config->hidden, &part->weight, err));
     if (kind == MHA__PART_NORM_ONLY) return add_zeros(weights, rows, &part->bias, err);
     if (!has_bias(weights->config, p)) return MHA_OK;
-    MHA__TRY(take(weights, p, layer, kinds[kind].bias, kinds[kind].old_bias, &vector, &part->bias, err));
+    MHA__TRY(take(weights, role, layer, kinds[kind].bias, kinds[kind].old_bias, &vector, &part->bias, err));
     return order_rows(weights, role, layer, 1, &part->bias, err);
 }
 
 mha_status mha__weights_missing(const mha__weights *weights, mha__role role, mha_error *err)
 {
-    const mha__part *p = &weights->config->family->parts[role];
+    const mha__part *p = mha__part_of(weights->config, role);
     char name[MHA__TENSOR_NAME];
-    find(weights, p, -1, kinds[p->kind].weight, name);
+    find(weights, role, -1, kinds[p->kind].weight, name);
     return missing(weights, name, err);
 }
 
 void mha__weights_release(mha__weights *weights)
 {
-    for (int i = 0; i < weights->converted_count; i++)
-        mha__free(weights->ctx, weights->converted[i]);
-    weights->converted_count = 0;
+    while (weights->converted) {
+        void *memory = weights->converted;
+        memcpy(&weights->converted, memory, sizeof weights->converted);
+        mha__free(weights->ctx, memory);
+    }
 }

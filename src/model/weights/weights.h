@@ -6,10 +6,6 @@
 #include "model/config/family.h"
 #include "model/weights/weight_overlay.h"
 
-/* Capacity for the converted tensors of one layer, or of everything outside the layers: a role has at most two
- * tensors, each of them converted and reordered. */
-#define MHA__MAX_CONVERTED (4 * MHA__ROLES)
-
 /* Longer than any prefix + layer + name + suffix of a family table; a longer name would be truncated and not found. */
 #define MHA__TENSOR_NAME 160
 
@@ -17,13 +13,12 @@ typedef struct mha__weights {
     mha_ctx *ctx;
     const mha__config *config;
     const mha__shards *shards;
-    const char *prefix;                   /* the prefix that this file uses */
-    mha_dtype packed;                     /* type in which matrices are packed */
-    bool check_only;                      /* only shapes are checked; data is not read, pointers stay NULL */
-    int64_t parameters, bytes;            /* totals of all tensors found so far */
-    mha_dtype dtype;                      /* stored type of the first tensor */
-    float *converted[MHA__MAX_CONVERTED]; /* f32 copies of tensors that cannot be used in place */
-    int converted_count;
+    const char *prefix;        /* the prefix that this file uses */
+    mha_dtype packed;          /* type in which matrices are packed */
+    bool check_only;           /* only shapes are checked; data is not read, pointers stay NULL */
+    int64_t parameters, bytes; /* totals of all tensors found so far */
+    mha_dtype dtype;           /* stored type of the first tensor */
+    void *converted;           /* f32 copies of tensors that cannot be used in place, as a list; NULL = none */
 } mha__weights;
 
 /* Detects the prefix that the file uses. The fields before `prefix`, `packed` and `check_only` must be set. */
@@ -37,7 +32,7 @@ void mha__weights_begin(mha__weights *weights);
 mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t layer, mha_matrix *part, mha_error *err);
 
 /* Iterator over the tensors of a model: weight and bias of each role, first outside the layers (layer -1), then layer
- * by layer. Tensors that layers share appear once, in the first of these layers:
+ * by layer, and in a layer expert by expert. Tensors that layers share appear once, in the first of these layers:
  *
  *     for (mha__tensor_step s = {0}; mha__tensor_each(config, &s);) */
 typedef struct mha__tensor_step {

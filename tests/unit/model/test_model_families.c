@@ -95,6 +95,24 @@ static void test_refused_configs(void **state)
         {"albert", "mha.heads", "[[0], [0], [0], [0]]", MHA_ERR_UNSUPPORTED,
          "mha.heads must be absent, since layers of albert share their tensors"},
         {"albert", "mha.attention", "{\"window\": 2}", MHA_ERR_UNSUPPORTED, "mha.attention must be absent"},
+        {"mixtral", "num_experts_per_tok", "4", MHA_ERR_FORMAT,
+         "num_experts_per_tok must be at most the number of experts, 3 (got 4)"},
+        {"mixtral", "num_local_experts", "0", MHA_ERR_FORMAT, "num_local_experts must be"},
+        {"mixtral", "num_local_experts", "1025", MHA_ERR_FORMAT, "num_local_experts must be"},
+        {"mixtral", "num_local_experts", "4", MHA_ERR_FORMAT, "must be [4, 32], as config.json requires (got [3, 32])"},
+        {"mixtral", "intermediate_size", "41", MHA_ERR_FORMAT,
+         "\"model.layers.0.block_sparse_moe.experts.0.w1.weight\" must be [41, 32], as config.json requires (got [40, "
+         "32])"},
+        {"qwen2-moe", "mlp_only_layers", "[]", MHA_ERR_FORMAT,
+         "\"model.layers.1.mlp.shared_expert.gate_proj.weight\" is missing"},
+        {"qwen2-moe", "mlp_only_layers", "[1, true]", MHA_ERR_FORMAT,
+         "mlp_only_layers[1] must be the number of a layer"},
+        {"qwen2-moe", "mlp_only_layers", "7", MHA_ERR_FORMAT, "mlp_only_layers must be"},
+        {"qwen2-moe", "qkv_bias", "true", MHA_ERR_FORMAT, "\"model.layers.0.self_attn.q_proj.bias\" is missing"},
+        {"qwen2-moe", "shared_expert_intermediate_size", "27", MHA_ERR_FORMAT,
+         "must be [27, 32], as config.json requires (got [28, 32])"},
+        {"qwen3-moe", "decoder_sparse_step", "0", MHA_ERR_FORMAT, "decoder_sparse_step must be"},
+        {"qwen3-moe", "num_experts", "5", MHA_ERR_FORMAT, "num_experts and num_local_experts, names of the same key"},
         {"distilbert", "dim", "\"32\"", MHA_ERR_FORMAT, "dim must be"},
         {"distilbert", "hidden_size", "40", MHA_ERR_FORMAT, "dim and hidden_size, names of the same key"},
         {"nomic-bert", "rope_parameters", "{\"rope_theta\": -1}", MHA_ERR_FORMAT, "rope_theta must be"},
@@ -182,6 +200,10 @@ static void test_missing_tensors(void **state)
     lose("electra", "generator_predictions.LayerNorm.weight");
     lose("albert", "albert.encoder.embedding_hidden_mapping_in.weight");
     lose("albert", "albert.encoder.albert_layer_groups.1.albert_layers.0.ffn.weight");
+    lose("mixtral", "model.layers.1.block_sparse_moe.gate.weight");
+    lose("mixtral", "model.layers.1.block_sparse_moe.experts.2.w2.weight");
+    lose("qwen2-moe", "model.layers.2.mlp.shared_expert_gate.weight");
+    lose("qwen3-moe", "model.layers.3.mlp.experts.5.up_proj.weight");
     lose("phi", "lm_head.bias");
     lose("gpt-neox", "gpt_neox.layers.1.attention.query_key_value.bias");
     lose("olmo2", "model.layers.0.self_attn.k_norm.weight");
@@ -218,7 +240,8 @@ static void test_packed_and_padded(void **state)
 {
     (void)state;
     static const char *const folders[] = {"families2/roberta", "families2/modernbert", "families2/phi3",
-                                          "families2/mpnet",   "families2/electra",    "families2/albert"};
+                                          "families2/mpnet",   "families2/electra",    "families2/albert",
+                                          "families2/mixtral", "families2/qwen2-moe",  "families2/qwen3-moe"};
     static const int64_t starts[3] = {0, 4, L};
     for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
         mha_model *model = open_model(NULL, folders[f]);
@@ -280,12 +303,13 @@ static void check_pruned(const char *folder)
 static void test_pruned(void **state)
 {
     (void)state;
-    static const char *const folders[] = {"families2/roberta", "families2/xlm-roberta", "families2/distilbert",
-                                          "families2/electra", "families2/nomic-bert",  "families2/gemma",
-                                          "families2/gemma3",  "families2/phi",         "families2/phi3",
-                                          "families2/opt",     "families2/gpt-neox",    "families2/gpt-neox-parallel",
-                                          "families2/granite", "families2/smollm3",     "families2/cohere",
-                                          "families2/bloom",   "families2/modernbert"};
+    static const char *const folders[] = {"families2/roberta",   "families2/xlm-roberta", "families2/distilbert",
+                                          "families2/electra",   "families2/mixtral",     "families2/qwen2-moe",
+                                          "families2/qwen3-moe", "families2/nomic-bert",  "families2/gemma",
+                                          "families2/gemma3",    "families2/phi",         "families2/phi3",
+                                          "families2/opt",       "families2/gpt-neox",    "families2/gpt-neox-parallel",
+                                          "families2/granite",   "families2/smollm3",     "families2/cohere",
+                                          "families2/bloom",     "families2/modernbert"};
     for (size_t f = 0; f < sizeof folders / sizeof *folders; f++)
         check_pruned(folders[f]);
 }
@@ -378,6 +402,123 @@ static void test_gradient_options(void **state)
     (void)state;
     check_gradient_options("families2/electra");
     check_gradient_options("families2/albert");
+    check_gradient_options("families2/mixtral");
+    check_gradient_options("families2/qwen2-moe");
+    check_gradient_options("families2/qwen3-moe");
+}
+
+/* ---- experts ---- */
+
+/* Returns true if the logits of one token are unchanged when all weights of an expert are NAN. */
+static bool skips(const char *folder, const char *name, const float *want)
+{
+    static const int64_t elements = 16 * 32;
+    float *poison = malloc((size_t)elements * sizeof *poison);
+    for (int64_t n = 0; n < elements; n++)
+        poison[n] = NAN;
+    const mha_named_tensor tensor = {.name = name, .dtype = MHA_F32, .rank = 2, .shape = {16, 32}, .data = poison};
+    const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1, .tensors = &tensor, .tensor_count = 1};
+    mha_model *model = case_model(NULL, folder, &o);
+    float *got = logits_of(model, ids, 1, NULL);
+    const bool same = memcmp(got, want, (size_t)mha_model_describe(model)->vocab * sizeof *got) == 0;
+    free(got);
+    mha_model_free(model);
+    free(poison);
+    return same;
+}
+
+/* Of 6 experts of a layer, a token must use 3, and the others must not be computed. */
+static void test_chosen_experts(void **state)
+{
+    (void)state;
+    mha_model *model = open_model(NULL, "families2/qwen3-moe");
+    float *want = logits_of(model, ids, 1, NULL);
+    assert_int_equal(mha_model_describe(model)->feed_forward_per_layer[0], 40);
+    assert_int_equal(mha_model_describe(model)->feed_forward_per_layer[1], 3 * 16);
+    for (int layer = 1; layer < 4; layer += 2) {
+        int skipped = 0;
+        for (int e = 0; e < 6; e++) {
+            char name[80];
+            snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%d.up_proj.weight", layer, e);
+            skipped += skips("families2/qwen3-moe", name, want);
+        }
+        assert_int_equal(skipped, 3);
+    }
+    free(want);
+    mha_model_free(model);
+}
+
+/* Computes logits and the gradients of all parameters in a context with these threads. */
+static void run_threads(const char *folder, int threads, float *logits, float *gradients)
+{
+    mha_ctx *ctx = NULL;
+    mha_model_grads *grads = NULL;
+    mha_error err = {0};
+    int64_t count = 0, at = 0;
+    int32_t many[64];
+    for (int n = 0; n < 64; n++)
+        many[n] = 4 + n * 7 % 60;
+    const mha_ctx_options options = {.size = sizeof options, .threads = threads};
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = 64, .ids = many};
+    const mha_model_output output = {.size = sizeof output, .logits = logits};
+    const mha_model_loss_args args = {.size = sizeof args, .labels = many};
+    assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+    mha_model *model = open_model(ctx, folder);
+    if (mha_model_forward(model, &input, &output, &err) != MHA_OK ||
+        mha_model_grads_create(model, NULL, &grads, &err) != MHA_OK ||
+        mha_model_grads_loss(grads, &input, &args, NULL, NULL, &err) != MHA_OK)
+        fail_msg("%s: %s", folder, err.message);
+    const mha_named_tensor *list = mha_model_grads_list(grads, &count);
+    for (int64_t t = 0; t < count; t++) {
+        const int64_t elements = list[t].shape[0] * (list[t].rank == 2 ? list[t].shape[1] : 1);
+        memcpy(gradients + at, list[t].data, (size_t)elements * sizeof(float));
+        at += elements;
+    }
+    assert_int_equal(at, mha_model_describe(model)->parameters);
+    mha_model_grads_free(grads);
+    mha_model_free(model);
+    mha_ctx_free(ctx);
+}
+
+/* Results must be bitwise identical for any number of threads, also where groups of rows have several tasks. */
+static void test_threads(void **state)
+{
+    (void)state;
+    enum { LOGITS = 64 * 64, GRADIENTS = 1 << 17 };
+    static const char *const folders[] = {"families2/mixtral", "families2/qwen2-moe", "families2/qwen3-moe"};
+    float *logits = malloc(2 * LOGITS * sizeof *logits), *gradients = calloc(2 * GRADIENTS, sizeof *gradients);
+    for (int f = 0; f < 3; f++) {
+        run_threads(folders[f], 1, logits, gradients);
+        run_threads(folders[f], 3, logits + LOGITS, gradients + GRADIENTS);
+        assert_memory_equal(logits, logits + LOGITS, LOGITS * sizeof *logits);
+        assert_memory_equal(gradients, gradients + GRADIENTS, GRADIENTS * sizeof *gradients);
+    }
+    free(logits);
+    free(gradients);
+}
+
+/* In bf16, the loss must be near that of f32, and gradients must be finite. */
+static void test_experts_in_bf16(void **state)
+{
+    (void)state;
+    const mha_model_options rounded = {.size = sizeof rounded, .no_tokenizer = 1, .dtype = MHA_BF16};
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids};
+    const mha_model_loss_args args = {.size = sizeof args, .labels = ids};
+    double loss[2] = {0};
+    for (int n = 0; n < 2; n++) {
+        mha_model *model =
+            n ? case_model(NULL, "families2/qwen2-moe", &rounded) : open_model(NULL, "families2/qwen2-moe");
+        mha_model_grads *grads = NULL;
+        int64_t count = 0;
+        assert_int_equal(mha_model_grads_create(model, NULL, &grads, NULL), MHA_OK);
+        assert_int_equal(mha_model_grads_loss(grads, &input, &args, &loss[n], NULL, NULL), MHA_OK);
+        const mha_named_tensor *list = mha_model_grads_list(grads, &count);
+        for (int64_t t = 0; t < count; t++)
+            assert_true(isfinite(((const float *)list[t].data)[0]));
+        mha_model_grads_free(grads);
+        mha_model_free(model);
+    }
+    assert_true(fabs(loss[0] - loss[1]) < 0.03 * loss[0]);
 }
 
 /* ---- new models ---- */
@@ -407,11 +548,12 @@ static void test_created(void **state)
 {
     (void)state;
     static const char *const folders[] = {
-        "families2/roberta", "families2/xlm-roberta", "families2/distilbert", "families2/nomic-bert",
-        "families2/gemma3",  "families2/phi",         "families2/phi3",       "families2/gpt-neox",
-        "families2/opt",     "families2/opt-post",    "families2/olmo2",      "families2/granite",
-        "families2/smollm3", "families2/cohere",      "families2/bloom",      "families2/modernbert",
-        "families2/mpnet",   "families2/electra",     "families2/albert"};
+        "families2/roberta",   "families2/xlm-roberta", "families2/distilbert", "families2/nomic-bert",
+        "families2/gemma3",    "families2/phi",         "families2/phi3",       "families2/gpt-neox",
+        "families2/opt",       "families2/opt-post",    "families2/olmo2",      "families2/granite",
+        "families2/smollm3",   "families2/cohere",      "families2/bloom",      "families2/modernbert",
+        "families2/mpnet",     "families2/electra",     "families2/albert",     "families2/mixtral",
+        "families2/qwen2-moe", "families2/qwen3-moe"};
     for (size_t f = 0; f < sizeof folders / sizeof *folders; f++)
         check_created(folders[f]);
 }
@@ -461,6 +603,7 @@ static void test_no_memory(void **state)
     check_memory("families2/cohere");
     check_memory("families2/mpnet");
     check_memory("families2/albert");
+    check_memory("families2/qwen2-moe");
 }
 
 int main(void)
@@ -471,6 +614,8 @@ int main(void)
         cmocka_unit_test(test_pruned),          cmocka_unit_test(test_refused_edits),
         cmocka_unit_test(test_created),         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_shared_layers),   cmocka_unit_test(test_gradient_options),
+        cmocka_unit_test(test_chosen_experts),  cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_experts_in_bf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,34 @@
+/* config_experts.c - reads which layers have experts. */
+#include "base/error.h"
+#include "model/config/config_layers.h"
+#include "model/config/family.h"
+
+#define DENSE "mlp_only_layers"
+
+/* Marks the layers that mlp_only_layers lists. Numbers of layers that do not exist have no effect, as in
+ * transformers. */
+static mha_status read_dense(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    const mha__json *list = NULL;
+    MHA__TRY(mha__json_array(root, DENSE, MHA__OPTIONAL, &list, err));
+    for (mha__json_step i = {0}; mha__json_each(list, &i);) {
+        const int64_t layer = mha__json_as_int(i.value);
+        if (!mha__json_is(i.value, MHA__JSON_INTEGER))
+            return mha__json_refuse_item(root, DENSE, i.index, "the number of a layer", err);
+        if (layer >= 0 && layer < c->layers) c->sparse[layer] = false;
+    }
+    return MHA_OK;
+}
+
+mha_status mha__config_experts(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    if (!c->experts) return MHA_OK;
+    if (c->experts_chosen > c->experts)
+        return mha__fail(err, MHA_ERR_FORMAT,
+                         "%s: num_experts_per_tok must be at most the number of experts, %lld (got %lld)", root->file,
+                         (long long)c->experts, (long long)c->experts_chosen);
+    c->experts_normed |= c->family->experts_normed;
+    for (int64_t layer = 0; layer < c->layers; layer++)
+        c->sparse[layer] = !c->sparse_step || (layer + 1) % c->sparse_step == 0;
+    return read_dense(root, c, err);
+}
