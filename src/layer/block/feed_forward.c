@@ -3,6 +3,7 @@
 #include "layer/block/feed_forward.h"
 #include "base/error.h"
 #include "layer/block/transformer_block.h"
+#include "layer/elementwise.h"
 #include "layer/linear/linear.h"
 #include "layer/repack.h"
 

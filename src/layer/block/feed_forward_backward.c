@@ -4,6 +4,7 @@
 #include "layer/block/feed_forward_backward.h"
 #include "base/error.h"
 #include "layer/block/transformer_block.h"
+#include "layer/elementwise.h"
 #include <string.h>
 
 /* ---- memory ---- */
