@@ -1,5 +1,5 @@
 /* importance_steps.c - divides a measurement into steps and runs them. A group is one step if its texts cannot be
- * separated (pairs, or gradients of weights); otherwise, each step has at most STEP units of a group. */
+ * separated (pairs, or gradients of weights); otherwise, each step has some of its units. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,9 @@
 #include "heads/importance/importance.h"
 #include "math/hash.h"
 
-enum { STEP = 32 };
+/* Maximum number of units in a step. A killed rank loses its current step, so the steps of several processes are
+ * shorter; a single process needs fewer and larger matrix products. Results do not depend on this number. */
+enum { STEP_ALONE = 64, STEP_SHARED = 32 };
 
 /* ---- groups and steps ---- */
 
@@ -21,7 +23,8 @@ static bool is_divided(const mha__importance_job *s)
 
 int64_t mha__importance_step_units(const mha__importance_job *s)
 {
-    return is_divided(s) ? mha__min64(STEP, s->per_group) : s->per_group;
+    const int64_t most = mha__head_data_work(s->data) ? STEP_SHARED : STEP_ALONE;
+    return is_divided(s) ? mha__min64(most, s->per_group) : s->per_group;
 }
 
 /* Returns the number of units in a group. If the last group of pairs would have one pair, the pair joins the previous
