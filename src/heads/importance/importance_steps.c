@@ -1,5 +1,5 @@
 /* importance_steps.c - divides a measurement into steps and runs them. A group is one step if its texts cannot be
- * separated (pairs, or gradients of weights); otherwise, each step has some of its units. */
+ * separated (pairs, or gradients of weights); otherwise, each step has at most STEP units of a group. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,9 +10,7 @@
 #include "heads/importance/importance.h"
 #include "math/hash.h"
 
-/* Maximum number of units in a step. A killed rank loses its current step, so the steps of several processes are
- * shorter; a single process needs fewer and larger matrix products. Results do not depend on this number. */
-enum { STEP_ALONE = 64, STEP_SHARED = 32 };
+enum { STEP = 32 };
 
 /* ---- groups and steps ---- */
 
@@ -23,8 +21,7 @@ static bool is_divided(const mha__importance_job *s)
 
 int64_t mha__importance_step_units(const mha__importance_job *s)
 {
-    const int64_t most = mha__head_data_work(s->data) ? STEP_SHARED : STEP_ALONE;
-    return is_divided(s) ? mha__min64(most, s->per_group) : s->per_group;
+    return is_divided(s) ? mha__min64(STEP, s->per_group) : s->per_group;
 }
 
 /* Returns the number of units in a group. If the last group of pairs would have one pair, the pair joins the previous
