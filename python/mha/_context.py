@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import sys
 import threading
 import warnings
 from typing import Any
@@ -16,9 +18,20 @@ _made: dict[tuple[int, str | None], ctypes.c_void_p] = {}
 _threads, _isa = 0, None  # 0, None: MHA_THREADS, MHA_ISA; if unset, all CPUs and the newest ISA
 
 
+_PACKAGE = os.path.dirname(__file__) + os.sep
+
+
+def _outside() -> int:
+    """Returns the stack level, counted from the caller, of the line that called mha."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 def _on_log(_user: Any, level: int, message: bytes) -> None:
-    if level == 0:  # level 0 is a warning; stacklevel selects the line that called mha
-        warnings.warn(message.decode("utf-8", "replace"), stacklevel=4)
+    if level == 0:  # a warning
+        warnings.warn(message.decode("utf-8", "replace"), stacklevel=_outside())
 
 
 _LOG = LogFn(_on_log)

@@ -100,7 +100,7 @@ def plan_variant_help() -> dict[str, str]:
 
         >>> import mha
         >>> mha.plan_variant_help()["gqa"]
-        'groups of query heads share one key and value head'
+        'each group of query heads shares one key/value head'
     """
     return helps("mha_plan_variant_key", "mha_plan_variant_help", PLAN_VARIANTS)
 
