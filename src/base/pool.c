@@ -206,8 +206,8 @@ static bool reset(mha__pool *pool, long pid)
 
 mha__pool *mha__pool_create(mha_ctx *ctx, int threads)
 {
-    size_t bytes = sizeof(mha__pool) + (size_t)(threads - 1) * sizeof(worker); /* cannot overflow, because threads <=
-    1024 */
+    /* The size cannot overflow, because threads <= 1024. */
+    size_t bytes = sizeof(mha__pool) + (size_t)(threads - 1) * sizeof(worker);
     mha__pool *pool = mha__ctx_alloc(ctx, bytes);
     if (!pool) return NULL;
     memset(pool, 0, bytes);

@@ -235,9 +235,8 @@ void mha__experts_scatter(mha_ctx *ctx, const mha__experts *x, const mha__routes
 
 /* ---- the whole layer ---- */
 
-void mha__shared_share(mha_ctx *ctx, const mha__experts *x, int64_t rows, const float *in, float *share)
+void mha__shared_share(const mha__experts *x, int64_t rows, const float *in, float *share)
 {
-    (void)ctx;
     mha__linear_run(x->shared_gate, &(mha__linear_call){.x = in, .rows = rows, .y = share});
     for (int64_t r = 0; r < rows; r++)
         share[r] = (float)(1 / (1 + exp(-(double)share[r])));
@@ -258,7 +257,7 @@ void mha__experts_run(mha_ctx *ctx, const mha__experts *x, const mha__experts_sc
     else
         memset(y, 0, (size_t)(rows * x->hidden) * sizeof *y);
     if (s->share) {
-        mha__shared_share(ctx, x, rows, in, s->share);
+        mha__shared_share(x, rows, in, s->share);
         mha__scale_rows(rows, x->hidden, s->share, y);
     }
     mha__experts_route(ctx, x, rows, in, &s->routes);

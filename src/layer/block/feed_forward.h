@@ -94,7 +94,7 @@ void mha__experts_gather(mha_ctx *ctx, const mha__experts *experts, const mha__r
 void mha__experts_scatter(mha_ctx *ctx, const mha__experts *experts, const mha__routes *routes, int64_t e,
                           const float *from, bool weighted, float *y);
 /* Computes share [rows] = sigmoid(shared_gate(x)). */
-void mha__shared_share(mha_ctx *ctx, const mha__experts *experts, int64_t rows, const float *x, float *share);
+void mha__shared_share(const mha__experts *experts, int64_t rows, const float *x, float *share);
 /* Multiplies each row of y by its share. */
 void mha__scale_rows(int64_t rows, int64_t width, const float *share, float *y);
 

@@ -206,7 +206,7 @@ static mha_status keep_shared(const mha__feed_call *c, const float *x, float *y,
     const part shared = part_of(c, c->feed, c->trace, c->first, c->rows);
     float *share = c->experts && c->experts_trace->share ? c->experts_trace->share + c->first : NULL;
     MHA__TRY(keep_part(&shared, x, y, err));
-    if (share) mha__shared_share(c->ctx, c->experts, c->rows, x, share);
+    if (share) mha__shared_share(c->experts, c->rows, x, share);
     if (share && y) mha__scale_rows(c->rows, c->hidden, share, y);
     return MHA_OK;
 }
