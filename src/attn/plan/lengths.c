@@ -48,11 +48,15 @@ static mha_status check_head_list(const mha_attn_desc *d, const int32_t *list, m
     return MHA_OK;
 }
 
-/* Checks a call without an alignment: positions are then defined only if each sequence has as many queries as keys. */
+/* Checks a call without an alignment: positions are then defined only if each sequence has as many queries as keys.
+   Sequences of one length are checked once: with no query, a batch of 2^31 sequences requires no memory. */
 static mha_status check_align(const mha__call *call, mha_error *err)
 {
     const mha_attn_args *a = &call->args;
-    for (int64_t b = 0; b < call->plan->desc.batch; b++) {
+    const mha_attn_plan *plan = call->plan;
+    const bool equal = !a->q_lens && !a->kv_lens && !plan->packed && !plan->packed_keys;
+    const int64_t sequences = equal && plan->desc.batch > 1 ? 1 : plan->desc.batch;
+    for (int64_t b = 0; b < sequences; b++) {
         const int64_t queries = a->q_lens ? a->q_lens[b] : mha__rows_of(call, b);
         const int64_t keys = a->kv_lens ? a->kv_lens[b] : mha__keys_of(call, b);
         if (queries != keys)
