@@ -12,7 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { TOP_KEYS_MAX = 32, PAGE_SIZE_MIN = 16 };
+/* WIDEST_PANEL: the upper bound of `nr` of the kernel tables. */
+enum { TOP_KEYS_MAX = 32, PAGE_SIZE_MIN = 16, WIDEST_PANEL = 64 };
 
 static mha_status bad_int(mha_error *err, const char *field, int64_t value, const char *want)
 {
@@ -74,12 +75,14 @@ static mha_status check_products(const mha_attn_desc *d, mha_error *err)
     const int64_t queries[] = {d->batch, d->heads, rows, widest}, cached[] = {d->batch, d->kv_heads, keys, widest};
     const int64_t paged[] = {mha__max64(d->pages, 1), d->kv_heads, page, widest};
     const int64_t stats[] = {d->batch, d->heads, mha__max64(rows, keys), mha__max64(d->top_keys, 1)};
+    const int64_t visited[] = {d->max_kv_len, WIDEST_PANEL, 1, 1}; /* per worker, for any batch */
     int64_t map[4];
     mha__maps_extent(d, map);
     MHA__TRY(check_bytes("batch * heads * q_len * head_dim", queries, err));
     MHA__TRY(check_bytes("batch * kv_heads * kv_len * head_dim", cached, err));
     MHA__TRY(check_bytes("pages * kv_heads * page_size * head_dim", paged, err));
     if (d->outputs & MHA_ATTN_STATS) MHA__TRY(check_bytes("batch * heads * length * top_keys of stats", stats, err));
+    if (d->outputs & MHA_ATTN_ROWS) MHA__TRY(check_bytes("kv_len * 64 rows for on_rows", visited, err));
     const bool mapped = d->outputs & (MHA_ATTN_PROBS | MHA_ATTN_SCORES);
     return mapped ? check_bytes("batch * heads * q_len * kv_len of probs or scores", map, err) : MHA_OK;
 }
