@@ -117,10 +117,11 @@ static mha_status bind_results(const mha_attn_plan *plan, mha__call *call, mha_e
 
 /* ---- pages ---- */
 
-/* Checks the entries of the block table for keys within the lengths: each must be a page or -1. */
+/* Checks the entries of the block table for keys within the lengths: each must be a page or -1. A call without queries
+ * reads none of them. */
 static mha_status check_block_table(const mha_attn_desc *d, const mha_attn_args *a, mha_error *err)
 {
-    for (int64_t b = 0; b < d->batch; b++) {
+    for (int64_t b = 0; b < d->batch && d->q_len > 0; b++) {
         const int64_t used = mha__ceil_div(a->kv_lens ? a->kv_lens[b] : d->kv_len, d->page_size);
         for (int64_t n = 0; n < used; n++) {
             const int32_t page = *(const int32_t *)mha__at(&a->block_table, sizeof page, b, n, 0, 0);

@@ -49,7 +49,7 @@ static mha_status check_head_list(const mha_attn_desc *d, const int32_t *list, m
 }
 
 /* Checks a call without an alignment: positions are then defined only if each sequence has as many queries as keys.
-   Sequences of one length are checked once: with no query, a batch of 2^31 sequences requires no memory. */
+ * Sequences of one length are checked once: with no query, a batch of 2^31 sequences requires no memory. */
 static mha_status check_align(const mha__call *call, mha_error *err)
 {
     const mha_attn_args *a = &call->args;
