@@ -143,7 +143,10 @@ mha_status mha_cluster_agree(mha_cluster *cluster, mha_status status, mha_error 
     if (!cluster || !err) return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "cluster and err must not be NULL");
     if (!cluster->broken && mha__cluster_work_leave(cluster, err)) return err->status;
     if (!cluster->broken && mha__cluster_training_leave(cluster, err)) return err->status;
-    if (cluster->broken) return status != MHA_OK ? status : MHA_ERR_IO;
+    if (cluster->broken) {
+        *err = cluster->failure; /* `status` and *err may only report its consequence, such as a canceled call */
+        return err->status;
+    }
     return mha__cluster_agree_now(cluster, status, err);
 }
 

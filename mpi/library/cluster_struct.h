@@ -35,8 +35,9 @@ struct mha__shared_training;
 
 struct mha_cluster {
     MPI_Comm comm;
-    bool finalizes; /* mha_cluster_open initialized MPI */
-    bool broken;    /* a transfer failed or timed out */
+    bool finalizes;    /* mha_cluster_open initialized MPI */
+    bool broken;       /* a transfer failed or timed out; no other transfer may start */
+    mha_error failure; /* the first such failure, if broken */
     mha_cluster_info info;
     char (*hosts)[MHA__HOST_NAME];         /* [ranks] */
     int64_t *gathered;                     /* [ranks] result of mha__cluster_gather */
@@ -62,8 +63,13 @@ mha_status mha__cluster_no_memory(const mha_cluster *cluster, mha_error *err, si
 /* Reads a struct that begins with `size` (mha_struct_read of types.h) and is named `name`. */
 mha_status mha__cluster_read(const mha_cluster *cluster, void *own, size_t own_size, const void *given,
                              const char *name, mha_error *err);
-/* Converts the result of the MPI call named `call`. Returns MHA_OK for MPI_SUCCESS; otherwise marks the cluster as
- * broken and fails. */
+/* Marks the cluster as broken and stores the first failure. Writes the formatted message to `err` (may be NULL) as
+ * mha__cluster_fail does, and returns MHA_ERR_IO. */
+mha_status mha__cluster_break(mha_cluster *cluster, mha_error *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Stores the failure of a cluster that is now broken, unless an earlier one is stored. */
+void mha__cluster_keep_failure(mha_cluster *cluster, const mha_error *failure);
+/* Converts the result of the MPI call named `call`. Returns MHA_OK for MPI_SUCCESS; otherwise breaks the cluster. */
 mha_status mha__cluster_check(mha_cluster *cluster, int result, const char *call, mha_error *err);
 
 mha_status mha__mode_check(const mha_cluster *cluster, mha_cluster_mode mode, mha_error *err);

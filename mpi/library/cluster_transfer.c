@@ -16,10 +16,14 @@ static const double TICK = 50e-6, YIELDING = 5e-3; /* [s] */
 
 /* ---- the list of messages ---- */
 
-/* Reserves space for one more message in the three arrays. If an array cannot grow, the arrays that have already grown
- * stay larger. */
+/* Prepares one more message: fails if the cluster is broken, and reserves space in the three arrays. If an array cannot
+ * grow, the arrays that have already grown stay larger. */
 static mha_status make_room(mha_cluster *c, mha_error *err)
 {
+    if (c->broken) {
+        if (err) *err = c->failure;
+        return c->failure.status;
+    }
     if (c->pending < c->capacity) return MHA_OK;
     const int more = c->capacity > 0 ? 2 * c->capacity : FIRST_ROOM;
     MPI_Request *requests = realloc(c->requests, (size_t)more * sizeof *requests);
@@ -108,10 +112,9 @@ static mha_status test_messages(mha_cluster *c, int *count, mha_error *err)
 static mha_status timed_out(mha_cluster *c, const char *step, mha_error *err)
 {
     const mha__message *m = &c->messages[0];
-    c->broken = true;
-    if (m->peer < 0) return mha__cluster_fail(c, err, MHA_ERR_IO, "%s: a rank sent no data for %g s", step, c->timeout);
-    return mha__cluster_fail(c, err, MHA_ERR_IO, "%s: rank %d (%s) %s no data for %g s", step, m->peer,
-                             c->hosts[m->peer], m->sends ? "accepted" : "sent", c->timeout);
+    if (m->peer < 0) return mha__cluster_break(c, err, "%s: a rank sent no data for %g s", step, c->timeout);
+    return mha__cluster_break(c, err, "%s: rank %d (%s) %s no data for %g s", step, m->peer, c->hosts[m->peer],
+                              m->sends ? "accepted" : "sent", c->timeout);
 }
 
 void mha__cluster_rest(double waited)

@@ -99,11 +99,9 @@ static mha_status await_reports(mha_cluster *c, mha_error *err)
     for (int rank; (rank = missing(c)) >= 0;) {
         MHA__TRY(mha__cluster_serve(c, err));
         const double waited = mha__cluster_now() - c->work->heard;
-        if (waited > c->timeout && missing(c) == rank) {
-            c->broken = true;
-            return mha__cluster_fail(c, err, MHA_ERR_IO, "shared work: rank %d (%s) sent no data for %g s", rank,
-                                     c->hosts[rank], c->timeout);
-        }
+        if (waited > c->timeout && missing(c) == rank)
+            return mha__cluster_break(c, err, "shared work: rank %d (%s) sent no data for %g s", rank, c->hosts[rank],
+                                      c->timeout);
         mha__cluster_rest(waited);
     }
     c->work->serves = false;
@@ -137,11 +135,9 @@ static mha_status collect(mha_cluster *c, mha_error *err)
         const double waited = mha__cluster_now() - since;
         w->asked = !there;
         if (there) break;
-        if (waited > c->timeout) {
-            c->broken = true;
-            return mha__cluster_fail(c, err, MHA_ERR_IO, "shared work: rank 0 (%s) sent no data for %g s", c->hosts[0],
-                                     c->timeout);
-        }
+        if (waited > c->timeout)
+            return mha__cluster_break(c, err, "shared work: rank 0 (%s) sent no data for %g s", c->hosts[0],
+                                      c->timeout);
         mha__cluster_rest(waited);
     }
     return MHA_OK;

@@ -134,6 +134,20 @@ static void make_command(words *w, const launch_options *o, const char *ranks, c
         put(w, *command);
 }
 
+/* Prints a word as an argument that a POSIX shell reads back unchanged. */
+static void print_word(const char *word, char after)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789@%_+=:,./-";
+    if (*word && word[strspn(word, plain)] == 0) {
+        printf("%s%c", word, after);
+        return;
+    }
+    putchar('\'');
+    for (; *word; word++)
+        fputs(*word == '\'' ? "'\\''" : (char[]){*word, 0}, stdout);
+    printf("'%c", after);
+}
+
 /* ---- the job ---- */
 
 static volatile sig_atomic_t job, stopped;
@@ -204,7 +218,7 @@ int launch(int argc, char **argv)
     if (!w.word) return fputs("mha-mpi launch: out of memory\n", stderr), CLI_FAILED;
     make_command(&w, &o, ranks, self, argv + command);
     for (int n = 0; o.print && n < w.count; n++)
-        printf("%s%c", w.word[n], n + 1 < w.count ? ' ' : '\n');
+        print_word(w.word[n], n + 1 < w.count ? ' ' : '\n');
     const int code = o.print ? CLI_DONE : run_with_retries(&w, o.retries);
     free(w.word);
     return code;

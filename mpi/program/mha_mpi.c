@@ -14,11 +14,9 @@
 #include "program/rank_options.h"
 #include "program/shared_texts.h"
 
-enum { SIGNALED = 128 }; /* exit status 128 + n: signal n */
-enum {
-    SILENT = 75
-}; /* exit status if a peer does not respond or a transfer fails: EX_TEMPFAIL; a restart may
-                          * succeed */
+/* Exit statuses. SIGNALED + n: signal n. SILENT: a peer does not respond or a transfer failed; this is EX_TEMPFAIL,
+ * because a restart may succeed. */
+enum { SIGNALED = 128, SILENT = 75 };
 
 /* Factor of the timeout for the start and the end of MPI. The library's waits, whose messages name the rank, must time
  * out first. */
@@ -38,11 +36,11 @@ static mha_status create_ctx(void *user, const mha_ctx_options *options, mha_ctx
 }
 
 /* Prints the message and aborts all ranks. Called if this rank cannot continue, for example after a failed transfer. */
-static void give_up(program *p, const char *message)
+static void give_up(program *p, const char *message, int code)
 {
     fprintf(stderr, "mha-mpi: %s\n", message);
     fflush(NULL);
-    mha_cluster_abort(p->cluster, SILENT);
+    mha_cluster_abort(p->cluster, code);
 }
 
 /* Converts an exit code to a status, since ranks exchange statuses. */
@@ -73,7 +71,7 @@ static int finish(void *user, bool everywhere, int code, mha_error *message)
         snprintf(why.message, sizeof why.message, "stopped by signal %d", code - SIGNALED);
     mha_status status = everywhere ? MHA_OK : mha_cluster_wait_for(p->cluster, 0, &why);
     if (status == MHA_OK) status = mha_cluster_agree(p->cluster, status_of(code), &why);
-    if (mha_cluster_broken(p->cluster)) give_up(p, why.message);
+    if (mha_cluster_broken(p->cluster)) give_up(p, why.message, code > SIGNALED ? code : SILENT);
     *message = why;
     if (status_of(code) != MHA_OK || status == MHA_OK) return code;
     return code_of(status);
@@ -118,7 +116,7 @@ static int open_program(program *p, int argc, char **argv)
     }
     const int rank = mha_cluster_describe(p->cluster)->rank;
     if (!mha_cluster_work(p->cluster) || !mha_cluster_train(p->cluster)) {
-        give_up(p, "out of memory");
+        give_up(p, "out of memory", SILENT);
         return CLI_FAILED;
     }
     snprintf(p->label, sizeof p->label, "rank %d (%s): ", rank, mha_cluster_host(p->cluster, rank));

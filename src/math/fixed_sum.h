@@ -7,12 +7,13 @@
 #include <stdint.h>
 
 /* A sum: whole + fraction 2^-40 + rest 2^-80, with fraction and rest in [0, 2^40). Initialize the integers to zero. To
- * combine sums, add each integer; at most 2^22 sums may be combined before mha__fixed_carry. */
+ * combine sums, add each integer; at most MHA__FIXED_COMBINED sums may be combined before mha__fixed_carry. */
 typedef struct mha__fixed {
     int64_t whole, fraction, rest;
     int64_t bad; /* number of terms that are not finite or too large; if positive, the sum is NAN */
 } mha__fixed;
 
+enum { MHA__FIXED_COMBINED = 1 << 22 };
 enum { MHA__FIXED_BITS = 40, MHA__FIXED_WORDS = sizeof(mha__fixed) / sizeof(int64_t) };
 
 static inline void mha__fixed_carry(mha__fixed *s)

@@ -48,6 +48,9 @@ expect 0 "$MHA_MPI" launch --hosts hosts.txt --timeout 7 --mixed-isa --print hea
 has out 'oob_tcp_keepalive_time 5'
 has out "--hostfile hosts.txt --map-by ppr:1:numa --bind-to numa"
 has out "$(basename "$MHA_MPI") --timeout 7 --mixed-isa heads -f texts.txt"
+# The shell must read the printed command back as the given words.
+expect 0 "$MHA_MPI" launch --print -np 2 score "it's \$HOME" ''
+has out "score 'it'\\''s \$HOME' ''"
 for wrong in '-np 0' '-np x' '-np' '--hosts' '--retries -1' '--timeout 0' '--nonsense' ''; do
     # shellcheck disable=SC2086 # words
     refused 2 "$MHA_MPI" launch $wrong

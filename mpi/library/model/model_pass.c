@@ -35,10 +35,10 @@ int mha_cluster_model_divides(const mha_cluster *cluster, const mha_model *model
 mha_status mha__pass_end(mha_cluster *cluster, mha_status status, const mha_error *why, mha_error *err)
 {
     if (status == MHA_OK) return MHA_OK;
-    if (status != MHA_ERR_ARG && status != MHA_ERR_UNSUPPORTED) cluster->broken = true;
-    if (!err) return status;
-    if (strncmp(why->message, "rank ", 5) != 0) return mha__cluster_fail(cluster, err, status, "%s", why->message);
-    *err = *why;
+    mha_error failure = *why;
+    if (strncmp(why->message, "rank ", 5) != 0) mha__cluster_fail(cluster, &failure, status, "%s", why->message);
+    if (status != MHA_ERR_ARG && status != MHA_ERR_UNSUPPORTED) mha__cluster_keep_failure(cluster, &failure);
+    if (err) *err = failure;
     return status;
 }
 

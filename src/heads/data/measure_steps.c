@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "heads/data/head_data.h"
 #include "heads/data/measure_state.h"
+#include "math/fixed_sum.h"
 
 static mha_status show_progress(const mha__measure *m, int64_t step, mha_error *err)
 {
@@ -60,6 +61,9 @@ static mha_status run_shared_steps(const mha__measure *m, const mha_work *work, 
 static mha_status run_shared(const mha__measure *m, const mha_work *work, mha_error *err)
 {
     mha__state marks;
+    if (m->steps > MHA__FIXED_COMBINED)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: mha_work must divide at most %d steps (got %lld)", m->title,
+                         (int)MHA__FIXED_COMBINED, (long long)m->steps);
     MHA__TRY(mha__state_mark(&marks, m->model, m->data, err));
     const mha_work_info info = {.name = m->options,
                                 .model = marks.model,
