@@ -21,12 +21,17 @@ fail() {
     failures=$((failures + 1))
 }
 
+# attempt COMMAND...: runs the command, and sets $status to its exit status.
+attempt() {
+    status=0
+    "$@" >out 2>err </dev/null || status=$?
+}
+
 # expect CODE COMMAND...: runs the command, whose exit status must be CODE.
 expect() {
     want=$1
     shift
-    status=0
-    "$@" >out 2>err </dev/null || status=$?
+    attempt "$@"
     [ "$status" = "$want" ] && return
     fail "exit status must be $want (got $status): $*"
     cat err

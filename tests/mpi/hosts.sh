@@ -40,7 +40,7 @@ hosts_run() {
     for i in $(seq 2 "$1"); do list=$list,10.99.0.$i:1; done
     count=$1
     shift
-    HOSTS_NET=$net ip netns exec "${net}1" unshare -u sh -c 'hostname h1; exec "$@"' sh mpirun --allow-run-as-root \
+    HOSTS_NET=$net "$here/tests/mpi/launcher.sh" ip netns exec "${net}1" unshare -u sh -c 'hostname h1; exec "$@"' sh mpirun --allow-run-as-root \
         --host "$list" -np "$count" --map-by node --bind-to none \
         --mca plm rsh --mca plm_rsh_agent "$here/tests/mpi/host_agent.sh" --mca plm_rsh_no_tree_spawn 1 \
         --mca pml ob1 --mca btl self,vader,tcp --mca btl_tcp_if_include 10.99.0.0/24 --mca oob_tcp_if_include 10.99.0.0/24 \

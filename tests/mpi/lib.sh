@@ -27,3 +27,29 @@ await() {
         sleep 0.05
     done
 }
+
+# attempt COMMAND...: runs the command as tests/cli/lib.sh does, but again if mpirun itself crashed or did not end (launcher.sh): its exit
+# status is then not that of the job. After a job that failed, mpirun of Open MPI 4.1 sometimes crashes or hangs in PMIx_server_finalize.
+attempt() {
+    for try in 1 2 3 4 5; do
+        status=0
+        "$@" >out 2>err </dev/null || status=$?
+        grep -q PMIx_server_finalize err || return 0
+    done
+}
+
+# gone: succeeds if the process of each file pid.* has ended. A zombie has ended; only its parent has not waited for it.
+gone() {
+    for file in pid.*; do
+        if ps -o stat= -p "$(cat "$file")" | grep -qv '^Z'; then return 1; fi
+    done
+}
+
+# await_gone WHAT LIMIT: the process of each file pid.* must end within LIMIT s, because a killed process ends only when it runs again.
+await_gone() {
+    last=$(($(date +%s) + $2))
+    until gone; do
+        [ "$(date +%s)" -le $last ] || { fail "$1: no process may remain" && return; }
+        sleep 0.05
+    done
+}

@@ -94,10 +94,7 @@ ended() {
     [ $status -ne 0 ] || { same one out "$1, after completion" && return; }
     [ ! -s out ] || fail "$1: must fail without a result (got exit status $status)"
     has err "$host"
-    for file in pid.*; do
-        # a zombie has ended; only its parent has not waited for it
-        if ps -o stat= -p "$(cat "$file")" | grep -qv '^Z'; then fail "$1: no process may remain"; fi
-    done
+    await_gone "$1" $limit
 }
 
 # The expected message if a rank is frozen before MPI starts. MPI itself would wait forever.

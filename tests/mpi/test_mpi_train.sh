@@ -154,9 +154,7 @@ while [ $round -lt $rounds ]; do
         wait "$job" || status=$?
         [ $(($(date +%s) - begin)) -le $limit ] || fail "$signal: the job must end within $limit s"
         [ $status -eq 0 ] || has err "$host"
-        for file in pid.*; do
-            if ps -o stat= -p "$(cat "$file")" | grep -qv '^Z'; then fail "$signal: no process may remain"; fi
-        done
+        await_gone "$signal" $limit
         count=$((4 / (1 + (round + 1) % 2 * 3)))
         # shellcheck disable=SC2086
         expect 0 "$ranks" $count "$MHA_MPI" train -q --resume $shape $long -o "$folder"

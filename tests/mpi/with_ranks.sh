@@ -12,4 +12,4 @@ case $("$launcher" --version 2>&1) in
     ;;
 *) set -- -n "$ranks" "$@" ;;
 esac
-exec "$launcher" "$@"
+exec "$(dirname "$0")/launcher.sh" "$launcher" "$@"
