@@ -79,8 +79,9 @@ done <<END
 4 regroup -m $gpt2 --key-heads 2 --method closed --ridge 0
 END
 timeless() { sed 's/"tokens_per_second": \(\[[^]]*\]\|[^,}]*\)/"tokens_per_second": 0/g' "$1"; }
-"$MHA" prune -q -m "$gpt2" -f texts.txt --search --max-loss-increase 0.01 --json >one
-expect 0 "$ranks" 3 "$MHA_MPI" prune -q -m "$gpt2" -f texts.txt --search --max-loss-increase 0.01 --json
+head -n 24 texts.txt >few.txt
+"$MHA" prune -q -m "$gpt2" -f few.txt --search --max-loss-increase 0.01 --json >one
+expect 0 "$ranks" 3 "$MHA_MPI" prune -q -m "$gpt2" -f few.txt --search --max-loss-increase 0.01 --json
 timeless one >one.timeless
 timeless out >out.timeless
 same one.timeless out.timeless "a search"
