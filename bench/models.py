@@ -32,9 +32,9 @@ import numpy as np
 import peers
 import torch
 import transformers
-from mha._context import context
-from mha._abi import Error, Matrix, ModelInput, ModelOptions, ModelOutput
-from mha._library import call, lib, struct
+from mha._binding.context import context
+from mha._binding.abi import Error, Matrix, ModelInput, ModelOptions, ModelOutput
+from mha._binding.library import call, lib, struct
 
 DTYPES = {"f32": (torch.float32, 1, 4), "bf16": (torch.bfloat16, 2, 2)}  # PyTorch's dtype, mha_dtype, bytes per weight
 TOLERANCE = {"f32": 1e-3, "bf16": 6e-2}  # maximum error, relative to the largest value

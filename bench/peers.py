@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mha._context import context
-from mha._array import F32, array, empty_like
-from mha._abi import AttnGrads, View
-from mha._library import call, lib, struct
-from mha._operator import GRADS, LSE, _output, _prepare
+from mha._binding.context import context
+from mha._arrays.array import F32, array, empty_like
+from mha._binding.abi import AttnGrads, View
+from mha._binding.library import call, lib, struct
+from mha._attention.operator import GRADS, LSE, _output, _prepare
 
 
 class Missing(Exception):

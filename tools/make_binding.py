@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""make_binding.py [--check] - writes python/mha/_abi.py, which declares every struct, constant, function type and function of include/mha
+"""make_binding.py [--check] - writes python/mha/_binding/abi.py, which declares every struct, constant, function type and function of include/mha
 for ctypes. --check compares the file with the headers instead, and fails if it is out of date.
 
 $CC (default: cc) preprocesses the headers. The parser below reads their declarations and exits at unknown syntax.
-tests/python/test_abi.py compares sizes, offsets and constants of _abi.py with those of the compiler.
+tests/python/test_abi.py compares sizes, offsets and constants of abi.py with those of the compiler.
 
     C type                                      ctypes
     integer, floating and enum types            c_int64, c_double, c_int ...
@@ -22,7 +22,7 @@ from collections import namedtuple
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-OUTPUT = ROOT / "python/mha/_abi.py"
+OUTPUT = ROOT / "python/mha/_binding/abi.py"
 SCALARS = {"char": "c_char", "int": "c_int", "size_t": "c_size_t", "double": "c_double", "float": "c_float"}
 SCALARS |= {f"{sign}int{bits}_t": f"c_{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 

@@ -6,12 +6,26 @@
 
 Requires only NumPy and libmha.so. Invalid input raises ValueError with the message of the library.
 """
-from ._backward import Gradients, attention_backward
-from ._blocks import AttnLayer, Block, HeadChoice, LayerOutput
-from ._cache import Cache, attn_merge
-from ._context import isa, set_isa, set_threads
-from ._diversity import Diversity, ModelsComparison, diversity_help, diversity_measure, head_rollout, models_compare
-from ._edit import (
+from ._arrays.files import File, TensorsWriter, file_write, npy_write, tensors_read, tensors_read_into, tensors_write
+from ._arrays.rng import Rng
+from ._attention.backward import Gradients, attention_backward
+from ._attention.cache import Cache, attn_merge
+from ._attention.operator import Attention, attention, attention_plan
+from ._attention.plan import Plan
+from ._binding.context import isa, set_isa, set_threads
+from ._binding.library import version
+from ._binding.machine import isa_list, limit_fma, limit_read, threads
+from ._binding.progress import set_progress
+from ._draw.report import Report, report
+from ._heads.diversity import (
+                     Diversity,
+                     ModelsComparison,
+                     diversity_help,
+                     diversity_measure,
+                     head_rollout,
+                     models_compare,
+)
+from ._heads.edit import (
                      Edit,
                      Evaluation,
                      head_number,
@@ -23,12 +37,8 @@ from ._edit import (
                      regroup,
                      regroup_method_help,
 )
-from ._files import File, TensorsWriter, file_write, npy_write, tensors_read, tensors_read_into, tensors_write
-from ._forward import Output
-from ._generate import sampling_apply
-from ._grads import Distill, Loss, ModelGrads
-from ._head_data import HeadData
-from ._head_layouts import (
+from ._heads.head_data import HeadData
+from ._heads.head_layouts import (
                      PlanAdvice,
                      PlanOptions,
                      PlanRow,
@@ -40,9 +50,11 @@ from ._head_layouts import (
                      plan_variant_help,
                      plan_variants,
 )
-from ._heads import HeadMap, Heads, HeadThresholds, heads_measure, heads_of_maps, label_help, metric_help
-from ._importance import Importance, importance_measure, importance_pairs, score_help, score_needs_loss
-from ._layers import (
+from ._heads.importance import Importance, importance_measure, importance_pairs, score_help, score_needs_loss
+from ._heads.measure import HeadMap, Heads, HeadThresholds, heads_measure, heads_of_maps, label_help, metric_help
+from ._heads.prune_search import PruneCurve, PrunePoint, prune_search
+from ._layers.blocks import AttnLayer, Block, HeadChoice, LayerOutput
+from ._layers.linear_norm_loss import (
                      CrossEntropy,
                      Linear,
                      LinearGradients,
@@ -58,24 +70,9 @@ from ._layers import (
                      norm_backward,
                      norm_forward,
 )
-from ._library import version
-from ._machine import isa_list, limit_fma, limit_read, threads
-from ._model import Model, model_save_check
-from ._model_cache import ModelCache
-from ._operator import Attention, attention, attention_plan
-from ._plan import Plan
-from ._progress import set_progress
-from ._prune_search import PruneCurve, PrunePoint, prune_search
-from ._report import Report, report
-from ._rng import Rng
-from ._rope import Rope
-from ._tokenizer import TextStream, Tokenizer, TokenizerTrainer, Tokens, Trained
-from ._train import TrainBatch, Trainer, TrainerGates, TrainGates, TrainOptions, TrainReport, train_rate
-from ._train_data import TrainData, TrainDataInfo, TrainDigest, train_mask_tokens, train_sequence_order
-from ._train_log import TrainLog, TrainRecord
-from ._train_store import TrainStore, train
-from ._variant import Trace, Variant, VariantGradients
-from ._variants import (
+from ._layers.rope import Rope
+from ._layers.variant import Trace, Variant, VariantGradients
+from ._layers.variants import (
                      AdaptiveHeads,
                      CausalAttention,
                      GroupedQuery,
@@ -88,6 +85,16 @@ from ._variants import (
                      StandardMha,
                      WeightSplit,
 )
+from ._models.forward import Output
+from ._models.generate import sampling_apply
+from ._models.grads import Distill, Loss, ModelGrads
+from ._models.model import Model, model_save_check
+from ._models.model_cache import ModelCache
+from ._models.tokenizer import TextStream, Tokenizer, TokenizerTrainer, Tokens, Trained
+from ._training.data import TrainData, TrainDataInfo, TrainDigest, train_mask_tokens, train_sequence_order
+from ._training.log import TrainLog, TrainRecord
+from ._training.store import TrainStore, train
+from ._training.trainer import TrainBatch, Trainer, TrainerGates, TrainGates, TrainOptions, TrainReport, train_rate
 
 __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalAttention", "CrossEntropy", "Distill", "Diversity",
            "Edit", "Evaluation", "File", "Gradients", "GroupedQuery", "HeadChoice", "HeadData", "HeadMap", "HeadPruning",

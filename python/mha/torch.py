@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from ._backward import Gradients, _gradients
-from ._operator import attention as _attention
+from ._attention.backward import Gradients, _gradients
+from ._attention.operator import attention as _attention
 
 __all__ = ["attention", "scaled_dot_product_attention"]
 

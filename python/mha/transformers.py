@@ -20,8 +20,8 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
-from ._operator import Description
-from ._operator import attention as _attention
+from ._attention.operator import Description
+from ._attention.operator import attention as _attention
 from .torch import attention as _differentiable
 
 __all__ = ["Heads", "heads", "register"]

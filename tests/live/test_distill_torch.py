@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from transformers import BertConfig, BertForMaskedLM, BertModel, Gemma2Config, GPT2Config
 from transformers import AutoModelForCausalLM
 
-from mha._abi import ModelDistill, ModelInput, ModelLossArgs, ModelOptions
-from mha._array import view
-from mha._library import call, lib, struct
+from mha._binding.abi import ModelDistill, ModelInput, ModelLossArgs, ModelOptions
+from mha._arrays.array import view
+from mha._binding.library import call, lib, struct
 
 torch.set_num_threads(1)
 B, L, VOCAB = 3, 11, 61

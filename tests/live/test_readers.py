@@ -24,8 +24,8 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
-from mha._abi import Error
-from mha._library import lib
+from mha._binding.abi import Error
+from mha._binding.library import lib
 
 DATA = Path(__file__).resolve().parents[1] / "golden/data"
 SEED = int(os.environ.get("MHA_SEED") or 1)

@@ -20,8 +20,8 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
-from mha._abi import Rng
-from mha._library import call, lib
+from mha._binding.abi import Rng
+from mha._binding.library import call, lib
 
 
 SIZES = [0, 1, 2, 3, 5, 7, 8, 14, 15, 16, 17, 31, 32, 33, 47, 48, 49, 100, 255, 256, 257, 623, 624, 625, 1000, 5000]

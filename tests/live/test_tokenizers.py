@@ -16,9 +16,9 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
-from mha._abi import EncodeOptions, Encoding
-from mha._array import view
-from mha._library import call, lib
+from mha._binding.abi import EncodeOptions, Encoding
+from mha._arrays.array import view
+from mha._binding.library import call, lib
 
 FOLDERS = sorted(p for p in (Path(__file__).resolve().parents[1] / "golden/data/tokenizer").iterdir() if p.is_dir())
 SEED = int(os.environ.get("MHA_SEED") or random.SystemRandom().randrange(1 << 32))

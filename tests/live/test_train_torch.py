@@ -18,8 +18,8 @@ import numpy
 import train_torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, BertConfig, GPT2Config, LlamaConfig
 
-from mha._abi import ModelInput, ModelOptions, TrainBatch, TrainOptions, TrainReport
-from mha._library import call, lib, struct
+from mha._binding.abi import ModelInput, ModelOptions, TrainBatch, TrainOptions, TrainReport
+from mha._binding.library import call, lib, struct
 
 SMALL = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              vocab_size=97, max_position_embeddings=64)

@@ -7,20 +7,20 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mha import _abi
+from mha._binding import abi
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def expectations():
     """Yields lines `expression value` that must be true for the headers."""
-    for name, struct in _abi.STRUCTS.items():
+    for name, struct in abi.STRUCTS.items():
         yield f"sizeof({name})", ctypes.sizeof(struct)
         for field, *_ in struct._fields_:
             spelled = field.removesuffix("_")  # the field `in` is named in_, because "in" is a keyword of Python
             yield f"offsetof({name}, {spelled})", getattr(struct, field).offset
             yield f"sizeof((({name} *)0)->{spelled})", getattr(struct, field).size
-    yield from ((f"MHA_{name}", value) for name, value in vars(_abi).items() if isinstance(value, int))
+    yield from ((f"MHA_{name}", value) for name, value in vars(abi).items() if isinstance(value, int))
 
 
 def main():

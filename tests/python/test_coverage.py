@@ -3,9 +3,10 @@ import re
 import sys
 from pathlib import Path
 
-from mha import _abi
+import mha
+from mha._binding import abi
 
-PACKAGE = Path(_abi.__file__).parent
+PACKAGE = Path(mha.__file__).parent
 
 # {reason: the functions, without the prefix mha_, that the binding does not call for this reason}
 EXCLUDED = {
@@ -44,17 +45,17 @@ EXCLUDED = {
 
 
 def main():
-    sources = "\n".join(p.read_text(encoding="utf-8") for p in PACKAGE.glob("*.py") if p.name != "_abi.py")
+    sources = "\n".join(p.read_text(encoding="utf-8") for p in PACKAGE.rglob("*.py") if p != Path(abi.__file__))
     called = set(re.findall(r"\bmha_\w+", sources))
     listed = {f"mha_{name}" for names in EXCLUDED.values() for name in names.split()}
-    missing = [name for name in _abi.FUNCTIONS if name not in called | listed]
-    stale = [name for name in sorted(listed) if name in called or name not in _abi.FUNCTIONS]
-    bound = sum(name in called for name in _abi.FUNCTIONS)
+    missing = [name for name in abi.FUNCTIONS if name not in called | listed]
+    stale = [name for name in sorted(listed) if name in called or name not in abi.FUNCTIONS]
+    bound = sum(name in called for name in abi.FUNCTIONS)
     for name in missing:
         print(f"{name}: must be called in python/mha, or be excluded here with a reason")
     for name in stale:
         print(f"{name}: must not be listed here: it is bound, or not a public function")
-    print(f"{bound} of {len(_abi.FUNCTIONS)} public functions are bound")
+    print(f"{bound} of {len(abi.FUNCTIONS)} public functions are bound")
     return bool(missing or stale or bound < 282)
 
 

@@ -10,7 +10,7 @@ import mha
 
 def main():
     attempted = failed = 0
-    for found in pkgutil.iter_modules(mha.__path__, "mha."):
+    for found in pkgutil.walk_packages(mha.__path__, "mha."):
         try:
             module = importlib.import_module(found.name)
         except ImportError as missing:

@@ -1,0 +1,1 @@
+"""Arrays: access without copies, named tensors, files of tensors, and random numbers."""

@@ -1,0 +1,1 @@
+"""The attention operator: one call, plans, the backward pass, and the KV cache."""

@@ -1,0 +1,266 @@
+"""mha.Plan, an attention call that is checked once and run many times, and the cache of plans of mha.attention."""
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import sys
+import threading
+from ctypes import c_char, c_void_p
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from .._arrays.array import F32, F64, Array, array, choose, dtype_name, empty_like
+from .._binding.abi import ATTN_LSE, ATTN_PROBS, ATTN_SCORES, ATTN_STATS, Error, View
+from .._binding.context import context
+from .._binding.library import call, failure, lib
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from .operator import Description
+
+_from_buffer, _addressof = c_char.from_buffer, ctypes.addressof
+
+
+def _address(x: Any) -> int:
+    """Returns the address of the elements. For arrays, ctypes.addressof takes a quarter of the time of x.ctypes.data."""
+    if type(x) is not np.ndarray:
+        return int(x.data_ptr())
+    try:
+        return _addressof(_from_buffer(cast(Any, x)))
+    except (TypeError, ValueError, BufferError):  # the array is read-only, not contiguous, or empty
+        return x.ctypes.data
+
+
+def _signature(x: Any) -> Any:
+    """Returns (shape, strides, dtype) of an array or tensor; None if it must be checked further before a plan can use it."""
+    if type(x) is np.ndarray:
+        return x.shape, x.strides, x.dtype.num if x.dtype.isnative else None
+    torch = sys.modules.get("torch")
+    if torch is None or type(x) is not torch.Tensor or x.requires_grad or x.is_neg() or x.is_conj() or x.device.type != "cpu":
+        return None
+    return x.shape, x.stride(), x.dtype
+
+
+class _Slot:
+    """An operand of the plan: its View in the arguments, and the shape, strides and dtype that arrays must have."""
+
+    def __init__(self, name: str, view: View, like: Any, a: Array) -> None:
+        self.name, self.view, self.dtype, self.shape, self.strides = name, view, a.dtype, a.shape, a.strides
+        self.signature = _signature(like)
+        self.last: Any = None
+
+    def put(self, x: Any, alive: list[Any]) -> None:
+        """Points the View at x; appends objects that must outlive the call to `alive`."""
+        if self.signature is not None and _signature(x) == self.signature:
+            self.view.data = _address(x)
+            self.last = x if type(x) is np.ndarray else None  # this reference keeps the memory of the array at its address
+            return
+        self.last = None
+        a = array(x, self.name)
+        shape, strides = ((1, *a.shape), (0, *a.strides)) if len(a.shape) == len(self.shape) - 1 else (a.shape, a.strides)
+        if (a.dtype, shape) != (self.dtype, self.shape):
+            raise ValueError(f"{self.name} must be of the shape and dtype that the plan was made for, {self.shape} of "
+                             f"{dtype_name(self.dtype)} (got {a.shape} of {a.dtype_name})")
+        if any(s != t for s, t, n in zip(strides, self.strides, shape) if n > 1):
+            raise ValueError(f"{self.name} must have the strides that the plan was made for, {self.strides} (got {strides})")
+        alive.append(a)
+        self.view.data = a.data
+
+
+class Plan:
+    """Attention for operands of one shape, checked once and run many times.
+
+    The arguments are those of mha.attention. q, k and v define shapes, dtypes and strides; the constructor does not read them.
+    Masks, lengths and other arrays of the description are read at each call, so their values may change in place.
+
+        >>> import numpy as np, mha
+        >>> q = np.ones((1, 2, 4, 8), np.float32)
+        >>> plan = mha.Plan(q, q, q, causal=True)
+        >>> plan(q, q, q).shape
+        (1, 2, 4, 8)
+        >>> out = np.empty_like(q)
+        >>> plan(q, q, q, out=out) is out
+        True
+        >>> plan.describe()["kernel"]
+        'fwd_few'
+
+    The plan keeps references to the arrays of the last call. Calls from several threads run one after another. Raises ValueError if
+    the description is invalid, or if operands differ from those of the plan in shape, strides or dtype.
+    """
+
+    def __init__(self, q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse: bool = False, return_probs: bool = False,
+                 return_stats: bool = False, top_keys: int = 0, scores: str | None = None,
+                 **description: Unpack[Description]) -> None:
+        from . import operator  # imported here, since operator.py imports this module
+        self._handle: c_void_p | None = None
+        self._workspace = c_void_p()
+        self.lock = threading.Lock()
+        c = self._call = operator._prepare(q, k, v, **description)
+        d, self._operator = c.desc, operator
+        self._wide = F64 if d.dtype == F64 else F32
+        self._stage = scores
+        d.top_keys = operator._top_keys(top_keys, return_stats)
+        d.scores = 0 if scores is None else choose("scores", scores, operator._SCORES)
+        d.outputs = (ATTN_LSE * bool(return_lse) | ATTN_PROBS * bool(return_probs) | ATTN_STATS * bool(return_stats)
+                     | ATTN_SCORES * (scores is not None))
+        self._more = bool(d.outputs)
+        ctx, handle = context(threads), c_void_p()
+        call("mha_attn_plan_create", ctx, ctypes.byref(d), ctypes.byref(handle))
+        self._handle = handle
+        self._forward, self._free, self._plan_free = lib.mha_attn_forward, lib.mha_free, lib.mha_attn_plan_free
+        self._ctx, self._bytes = ctx, lib.mha_attn_plan_workspace(handle)
+        if self._bytes:
+            self._workspace = c_void_p(lib.mha_alloc(ctx, self._bytes))
+            if not self._workspace:
+                raise MemoryError(f"mha.Plan: cannot allocate a workspace of {self._bytes} bytes")
+        self._slots = [_Slot(name, getattr(c.args, name), x, getattr(c, name)) for name, x in (("q", q), ("k", k), ("v", v))]
+        self._out = self._result(q)
+        del c.q, c.k, c.v  # drop the references to the arrays of the constructor
+        self._error = Error()
+        self._byref = ctypes.byref(c.args), ctypes.byref(self._error)
+
+    def _result(self, q: Any) -> _Slot:
+        """Returns the slot of out, which is contiguous and has the layout of q."""
+        c, torch = self._call, cast(Any, sys.modules.get("torch"))
+        shape = [0] * 4
+        for axis, n in zip(c.axes, (*c.results, c.desc.v_head_dim)):
+            shape[axis] = n
+        self._shape = tuple(shape)
+        self._like = torch.empty(0) if torch is not None and isinstance(q, torch.Tensor) else np.empty(0)  # results have its type
+        first = empty_like(self._like, c.desc.dtype, self._shape)
+        self._dtype, a = first.dtype, array(first, "out")
+        self._empty: Any = np.empty if type(first) is np.ndarray else lambda shape, dtype: torch.empty(shape, dtype=dtype)
+        c.args.out = a.view(c.axes)
+        return _Slot("out", c.args.out, first, a)
+
+    @property
+    def workspace(self) -> int:
+        """The bytes of the workspace, which the plan owns."""
+        return int(self._bytes)
+
+    @property
+    def weights(self) -> str:
+        """The type that probabilities are rounded to before the product with v: "float32", "float64" or "bfloat16"."""
+        return dtype_name(lib.mha_attn_plan_weights(self._open()))
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the description of the plan: kernel, isa, workspace, flops, bytes, refused ... (mha_attn_plan_describe)."""
+        size = lib.mha_attn_plan_describe(self._open(), 1, None, 0) + 1
+        text = ctypes.create_string_buffer(size)
+        lib.mha_attn_plan_describe(self._open(), 1, text, size)
+        found: dict[str, Any] = json.loads(text.value)
+        return found
+
+    def _open(self) -> c_void_p:
+        if self._handle is None:
+            raise ValueError("mha.Plan is closed")
+        return self._handle
+
+    def __call__(self, q: Any, k: Any, v: Any, out: Any = None) -> Any:
+        """Returns out, or Attention(out, lse, probs, stats, scores) if a return_ argument or scores was passed to the constructor.
+
+        out: a contiguous array of the dtype of q for the output, which may be q itself. None: a new array.
+        """
+        with self.lock:
+            return self._run_more(q, k, v, out) if self._more else self._run(q, k, v, out)
+
+    def _run(self, q: Any, k: Any, v: Any, out: Any) -> Any:
+        if self._handle is None:
+            self._open()
+        alive: list[Any] = []
+        of_q, of_k, of_v = self._slots
+        if q is not of_q.last:
+            of_q.put(q, alive)
+        if k is not of_k.last:
+            of_k.put(k, alive)
+        if v is not of_v.last:
+            of_v.put(v, alive)
+        if out is None:
+            out = self._new_out()
+        elif out is not self._out.last:
+            self._out.put(out, alive)
+        return self._launch(out)
+
+    def run_known(self, q: Any, k: Any, v: Any) -> Any:
+        """Runs a call whose operands have the signatures of the plan. The caller must hold the lock."""
+        for slot, x in zip(self._slots, (q, k, v)):
+            slot.view.data = _address(x)
+        return self._launch(self._new_out())
+
+    def _new_out(self) -> Any:
+        out = self._empty(self._shape, self._dtype)
+        self._out.view.data, self._out.last = _address(out), None
+        return out
+
+    def _launch(self, out: Any) -> Any:
+        args, error = self._byref
+        if self._forward(self._handle, args, self._workspace, self._bytes, error):
+            raise failure(self._error)
+        return out[0] if self._call.packed and len(out.shape) == 4 else out
+
+    def _run_more(self, q: Any, k: Any, v: Any, out: Any) -> Any:
+        c, operator, outputs = self._call, self._operator, self._call.desc.outputs
+        held = len(c.alive)
+        try:
+            lse = operator._output(c, self._like, ATTN_LSE, "lse", self._wide, c.results) if outputs & ATTN_LSE else None
+            probs = operator._map(c, self._like, ATTN_PROBS, "probs", self._wide) if outputs & ATTN_PROBS else None
+            stats = operator._stats(c, self._like, self._wide, c.desc.top_keys) if outputs & ATTN_STATS else None
+            scores = operator._map(c, self._like, ATTN_SCORES, "scores", self._wide) if outputs & ATTN_SCORES else None
+            out = self._run(q, k, v, out)
+        finally:
+            del c.alive[held:]
+        if c.packed:
+            lse, stats = operator._unpacked(c, lse, stats)
+        return operator.Attention(out, lse, probs, stats, scores)
+
+    def close(self) -> None:
+        """Frees the plan and its workspace. May be called more than once."""
+        if getattr(self, "_handle", None) is None:
+            return
+        with self.lock:  # wait for a call in another thread
+            handle, self._handle = self._handle, None
+            if handle is not None:
+                self._free(self._ctx, self._workspace)
+                self._plan_free(handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+# ---- the plan cache of mha.attention ----
+
+_PLAIN = frozenset((bool, int, float, str, type(None)))
+_KEPT = 32  # maximum number of cached plans
+_KEPT_ELEMENTS, _KEPT_BYTES = 1 << 18, 1 << 18  # limits of a cached plan: for larger calls, the time of checks is insignificant
+_plans: dict[Any, Plan] = {}
+_plans_lock = threading.Lock()
+
+
+def kept_plan(q: Any, k: Any, v: Any, threads: int | None, description: dict[str, Any]) -> Plan | None:
+    """Returns a cached or new plan for a call with plain options; None if the call cannot use a plan."""
+    for value in description.values():
+        if type(value) not in _PLAIN and not (type(value) is tuple and all(type(x) is int for x in value)):
+            return None
+    a, b, c = _signature(q), _signature(k), _signature(v)
+    if a is None or b is None or c is None or None in (a[2], b[2], c[2]) or math.prod(a[0]) > _KEPT_ELEMENTS:
+        return None
+    key = a, b, c, context(threads).value, *description.items()
+    plan = _plans.get(key)
+    if plan is None:
+        plan = Plan(q, k, v, threads=threads, **cast("Description", description))
+        if plan.workspace > _KEPT_BYTES:
+            return plan
+        with _plans_lock:
+            if len(_plans) >= _KEPT:
+                del _plans[next(iter(_plans))]
+            _plans[key] = plan
+    return plan

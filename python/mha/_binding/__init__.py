@@ -1,0 +1,1 @@
+"""The binding: the generated declarations, calls and their errors, contexts, progress, and the places of the library and its models."""

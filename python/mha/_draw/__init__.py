@@ -1,0 +1,1 @@
+"""Drawing: tables, maps and plots for notebooks, and the page of all heads."""

@@ -1,0 +1,85 @@
+"""mha.HeadData: tokenized texts, which all measures of heads share."""
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from ctypes import c_int64, c_void_p
+from typing import Any
+
+import numpy as np
+
+from .._arrays.array import integer, integers, view
+from .._binding.abi import HeadDataOptions
+from .._binding.library import Handle, lib, strings, struct
+from .._binding.long_call import call_long
+from .._models.model import Model
+
+
+def keys(function: str, count: int) -> dict[str, int]:
+    """Returns {name: number} of a list of names in the library."""
+    return {getattr(lib, function)(n).decode(): n for n in range(count)}
+
+
+def helps(key: str, help_: str, count: int) -> dict[str, str]:
+    """Returns {name: description} of a list of names in the library."""
+    return {name: getattr(lib, help_)(n).decode() for name, n in keys(key, count).items()}
+
+
+def state_file(state: Any) -> bytes | None:
+    """Returns the path of a file that stores the sums of a measurement."""
+    return None if state is None else os.fsencode(state)
+
+
+class HeadData(Handle):
+    """Tokenized texts for measuring heads; all measures can share them.
+
+    texts: a list of str, or, with ids=True, a list of lists of token ids, for models without a tokenizer. max_tokens truncates the
+    texts; None: the model's maximum.
+
+        >>> import mha
+        >>> data = mha.HeadData(mha.Model(), ["the cat sat on the mat", "a dog"])
+        >>> data.count
+        2
+    """
+
+    def __init__(self, model: Model, texts: Sequence[Any], *, ids: bool = False, max_tokens: int | None = None,
+                 segments: Any = None, special: Any = None, batch_tokens: int = 0) -> None:
+        given = [None if x is None else integers(x, name, np.int32) for name, x in (("segments", segments), ("special", special))]
+        options = struct(HeadDataOptions, max_tokens=max_tokens or 0, batch_tokens=batch_tokens,
+                         segments=None if given[0] is None else given[0].ctypes.data,
+                         special=None if given[1] is None else given[1].ctypes.data,
+                         special_count=0 if given[1] is None else len(given[1]))
+        handle = c_void_p()
+        if ids:
+            rows = [integers(x, f"texts[{n}]", np.int32) for n, x in enumerate(texts)]
+            all_ids = np.concatenate(rows) if rows else np.empty(0, np.int32)
+            starts = np.cumsum([0] + [len(x) for x in rows], dtype=np.int64)
+            call_long("mha_head_data_of_ids", model._open(), all_ids.ctypes.data, starts.ctypes.data, len(rows), ctypes.byref(options),
+                 ctypes.byref(handle))
+        else:
+            data = strings(texts, "texts")
+            call_long("mha_head_data_of_texts", model._open(), data, len(data), ctypes.byref(options), ctypes.byref(handle))
+        self._own(handle, "mha_head_data_free")
+
+    @property
+    def count(self) -> int:
+        """The number of texts."""
+        return int(lib.mha_head_data_count(self._open()))
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens of all texts."""
+        return int(lib.mha_head_data_tokens(self._open()))
+
+    def ids(self, text: int) -> list[int]:
+        """Returns the token ids of one text; raises IndexError if the text does not exist."""
+        length = c_int64()
+        found = lib.mha_head_data_ids(self._open(), integer(text, "text"), ctypes.byref(length))
+        if not found:
+            raise IndexError(f"text must be from 0 to {self.count - 1} (got {text})")
+        return list(view(found, np.int32, (length.value,)).tolist())
+
+
+def head_data(model: Model, texts: Any) -> HeadData:
+    return texts if isinstance(texts, HeadData) else HeadData(model, texts)

@@ -1,0 +1,118 @@
+"""How much each head matters: mha.importance_measure and mha.importance_pairs."""
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_int64, c_void_p
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._arrays.array import choose, integer, integers, number, view
+from .._binding import abi
+from .._binding.abi import IMPORTANCE_SCORES, ImportanceOptions
+from .._binding.library import lib, struct
+from .._binding.long_call import call_long
+from .._draw import figures
+from .._models.model import Model
+from .head_data import head_data, helps, keys, state_file
+
+
+@dataclass
+class Importance:
+    """The result of importance_measure. values: [layers, heads]; low and high: the 95 % confidence interval over texts. halves: the rank
+    correlation between the scores on two halves of the texts. loss: the mean loss, or NaN for scores without a loss."""
+
+    by: str
+    values: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    halves: float
+    loss: float
+    saturated: bool
+    texts_used: int
+    identity: float
+
+    def _repr_html_(self) -> str:
+        return figures.html_table(self.values, f"importance by {self.by}, with 95 % intervals", figures.intervals(self.low, self.high))
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draws the scores of all heads with their intervals, highest first, with matplotlib; returns the axes."""
+        return figures.plot_scores(self.values, self.low, self.high, f"importance by {self.by}", ax)
+
+
+def score_help() -> dict[str, str]:
+    """Returns {name: description} of the scores of mha.importance_measure.
+
+        >>> import mha
+        >>> "gate" in mha.score_help()
+        True
+    """
+    return helps("mha_importance_score_key", "mha_importance_score_help", IMPORTANCE_SCORES)
+
+
+def score_needs_loss(by: str) -> bool:
+    """Returns whether a score of mha.importance_measure needs a loss.
+
+        >>> import mha
+        >>> mha.score_needs_loss("gate"), mha.score_needs_loss("jacobian")
+        (True, False)
+    """
+    return bool(lib.mha_importance_score_needs_loss(choose("by", by, keys("mha_importance_score_key", IMPORTANCE_SCORES))))
+
+
+def _importance_options(by: str, loss: str, loss_scale: float, probes: int, batch_texts: int, labels: Any, seed: int, settle: float,
+                        state: Any) -> tuple[ImportanceOptions, Any]:
+    given = None if labels is None else integers(labels, "labels", np.int32)
+    return struct(ImportanceOptions, by=choose("by", by, keys("mha_importance_score_key", IMPORTANCE_SCORES)),
+                  loss=choose("loss", loss, keys("mha_head_loss_key", abi.LOSS_PAIRS + 1)),
+                  loss_scale=number(loss_scale, "loss_scale"), probes=integer(probes, "probes"),
+                  batch_texts=integer(batch_texts, "batch_texts"), labels=None if given is None else given.ctypes.data,
+                  seed=integer(seed, "seed", 0, 2**64 - 1), settle=number(settle, "settle"), state=state_file(state)), given
+
+
+def importance_measure(model: Model, texts: Any, by: str = "jacobian_probe", *, loss: str = "auto", loss_scale: float = 0.0,
+                       probes: int = 0, batch_texts: int = 0, labels: Any = None, seed: int = 0, settle: float = 0.0,
+                       state: Any = None) -> Importance:
+    """Computes the importance score `by` of every head on texts (a list of str, or mha.HeadData; None for scores of weights only).
+
+    score_help() lists the scores. The losses are "auto", "none", "lm", "mlm" and "pairs" (include/mha/importance.h).
+
+        >>> import mha
+        >>> found = mha.importance_measure(mha.Model(), ["the cat sat on the mat", "a dog ran home"], by="gate")
+        >>> found.values.shape, bool((found.low <= found.values).all())
+        ((2, 8), True)
+    """
+    options, alive = _importance_options(by, loss, loss_scale, probes, batch_texts, labels, seed, settle, state)
+    data, handle = None if texts is None else head_data(model, texts), c_void_p()
+    call_long("mha_importance_measure", model._open(), data and data._open(), ctypes.byref(options), ctypes.byref(handle))
+    del alive
+    try:
+        info, count = model.info, c_int64()
+        shape = info["layers"], info["heads"]
+        values = view(lib.mha_importance_values(handle, ctypes.byref(count)), np.float64, shape).copy()
+        low, high = np.empty(shape), np.empty(shape)
+        for place in np.ndindex(*shape):
+            low[place] = lib.mha_importance_low(handle, *place)
+            high[place] = lib.mha_importance_high(handle, *place)
+        return Importance(by, values, low, high, lib.mha_importance_halves(handle), lib.mha_importance_loss(handle),
+                          bool(lib.mha_importance_saturated(handle)), lib.mha_importance_texts_used(handle),
+                          lib.mha_importance_identity(handle))
+    finally:
+        lib.mha_importance_free(handle)
+
+
+def importance_pairs(model: Model, texts: Any, by: str = "loo", *, loss: str = "auto", batch_texts: int = 0,
+                     labels: Any = None) -> np.ndarray:
+    """Returns the change of the loss (or embedding) without both heads of each pair, [N, N] for N heads; diagonal: without one head.
+
+        >>> import mha
+        >>> mha.importance_pairs(mha.Model(), ["the cat sat"], by="loo_loss").shape
+        (16, 16)
+    """
+    options, alive = _importance_options(by, loss, 0.0, 0, batch_texts, labels, 0, 0.0, None)
+    count = model.info["layers"] * model.info["heads"]
+    out, data = np.empty((count, count)), head_data(model, texts)
+    call_long("mha_importance_pairs", model._open(), data._open(), ctypes.byref(options), out.ctypes.data)
+    del alive
+    return out

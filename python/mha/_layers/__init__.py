@@ -1,0 +1,1 @@
+"""Layers: linear, norm and loss, rotary positions, transformer blocks, and the published variants of multi-head attention."""

@@ -1,0 +1,1 @@
+"""Models: checkpoints, tokenizers, the forward and backward pass, scoring and generation."""

@@ -1,0 +1,110 @@
+"""The base of mha.Model: its properties, and the input of its passes as the library reads it."""
+from __future__ import annotations
+
+import json
+from ctypes import c_void_p
+from typing import Any
+
+import numpy as np
+
+from .._arrays.array import flags, floats, integer, integers, view
+from .._binding.abi import ModelHead, ModelInfo, ModelInput
+from .._binding.library import Handle, lib, struct
+
+_SCALARS = ("layers", "heads", "kv_heads", "head_dim", "hidden", "intermediate", "vocab", "max_positions", "type_vocab", "parameters",
+            "bytes", "kv_bytes_per_token", "causal", "logits", "original_heads", "rotation_by_length")
+_PER_LAYER = ("heads_per_layer", "key_heads_per_layer", "value_heads_per_layer", "feed_forward_per_layer")
+_CHOICES = ("none", "experts", "heads", "options")
+
+
+class ModelBase(Handle):
+    """An opened model, with its properties."""
+
+    def _take(self, handle: c_void_p, *parents: Any) -> None:
+        self._own(handle, "mha_model_free", *parents)
+        self.config: dict[str, Any] = json.loads(lib.mha_model_config_json(handle))
+
+    @property
+    def _info(self) -> ModelInfo:
+        info: ModelInfo = lib.mha_model_describe(self._open()).contents
+        return info
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """The properties of the checkpoint: family, layers, heads, kv_heads, head_dim, hidden, vocab, parameters, heads_per_layer ..."""
+        raw = self._info
+        found: dict[str, Any] = {"family": raw.family.decode() if raw.family else ""}
+        found |= {name: getattr(raw, name) for name in _SCALARS}
+        return found | {name: view(getattr(raw, name), np.int64, (raw.layers,)).tolist() for name in _PER_LAYER}
+
+    @property
+    def attention(self) -> list[dict[str, Any]]:
+        """The attention of each layer: window, rotary, qk_norm, alibi, scale, softcap, choice, heads_per_text, head_options."""
+        raw, layers = self._info, []
+        for a in raw.attention_per_layer[:raw.layers]:
+            one = {name: getattr(a, name) for name in ("window", "rotary", "qk_norm", "alibi", "scale", "softcap", "heads_per_text")}
+            layers.append(one | {"choice": _CHOICES[a.choice],
+                                 "head_options": view(a.head_options, np.int64, (a.head_option_count,)).tolist() if a.head_options else []})
+        return layers
+
+
+class Input:
+    """Token ids and masks of a pass. `rows` is the shape of results per token: [B, L], or [total] of packed sequences."""
+
+    def __init__(self, info: ModelInfo, ids: Any, *, mask: Any = None, type_ids: Any = None, positions: Any = None, gates: Any = None,
+                 fills: Any = None, first_layer: int = 0, states: Any = None, context: Any = None, cache: Any = None,
+                 sequence: int | None = None, starts: Any = None) -> None:
+        ids = token_ids(ids) if starts is None else integers(ids, "ids", np.int32)
+        self.rows: tuple[int, ...] = ids.shape
+        at = None if starts is None else integers(starts, "starts")
+        self.batch: int = len(ids) if at is None else len(at) - 1
+        self.length: int = ids.shape[1] if at is None else int(np.diff(at).max(initial=0))
+        if at is not None and (len(at) < 2 or at[-1] != len(ids)):
+            raise ValueError(f"starts must begin with 0 and end with {len(ids)}, the number of ids (got {at.tolist()})")
+        if cache is not None and self.batch != (cache.batch if sequence is None else 1):
+            raise ValueError(f"ids must have the batch of the cache, {cache.batch}, or 1 with sequence (got {self.batch})")
+        hidden = None if states is None else floats(states, "states", (*self.rows, info.hidden))
+        if hidden is None and first_layer:
+            raise ValueError(f"first_layer must be 0 unless states is given (got {first_layer})")
+        self.struct = struct(
+            ModelInput, batch=self.batch, length=self.length, ids=ids, type_ids=like_ids("type_ids", type_ids, self.rows),
+            mask=None if mask is None else flags(mask, "mask", self.rows), positions=like_ids("positions", positions, self.rows),
+            gates=_gates(info, gates, self.batch), fills=None if fills is None else floats(fills, "fills", (
+                info.layers, info.heads, info.head_dim)), starts=at, first_layer=integer(first_layer, "first_layer"), hidden=hidden,
+            context=None if context is None else floats(context, "context", (*self.rows, None)),
+            cache=None if cache is None else cache._open(), sequence=integer(sequence or 0, "sequence"))
+
+
+def token_ids(ids: Any) -> np.ndarray:
+    """Returns ids [B, L]."""
+    found: np.ndarray = integers(ids, "ids", np.int32, dims=(2,))
+    return found
+
+
+def like_ids(name: str, x: Any, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Returns integers of the shape of the ids; None for None."""
+    if x is None:
+        return None
+    found: np.ndarray = integers(x, name, np.int32, dims=(1, 2))
+    if found.shape != shape:
+        raise ValueError(f"{name} must be of shape {shape} (got {found.shape})")
+    return found
+
+
+def head_pairs(pairs: Any, name: str) -> Any:
+    """Returns pairs (layer, head) in the order of the layers."""
+    pairs = integers(list(pairs), name, np.int32, dims=(2,))
+    if pairs.shape[1] != 2 or len(pairs) == 0:
+        raise ValueError(f"{name} must be True, False or pairs (layer, head) (got shape {pairs.shape})")
+    ordered: Any = sorted(map(tuple, pairs.tolist()))
+    return (ModelHead * len(ordered))(*ordered)
+
+
+def _gates(info: ModelInfo, gates: Any, batch: int) -> np.ndarray | None:
+    if gates is None:
+        return None
+    gates, layers, heads = np.asarray(gates, dtype=np.float32), info.layers, info.heads
+    if gates.shape not in ((layers, heads), (layers, batch, heads)):
+        raise ValueError(f"gates must be of shape {(layers, heads)} or {(layers, batch, heads)} (got {gates.shape})")
+    each = gates[:, None] if gates.ndim == 2 else gates
+    return np.ascontiguousarray(np.broadcast_to(each, (layers, batch, heads)))
