@@ -55,9 +55,6 @@ GOES_RIGHT = {
     ("src/text/tokenizer.h", "text/vocabulary/vocab.h"),
     ("src/model/model_struct.h", "model/weights/weights.h"),
     ("src/train/trainer.h", "train/gates/trainer_gates.h"),
-    # functions of subfolders
-    ("src/text/encode_buffers.c", "text/pretokenize/split_pattern.h"),
-    ("src/text/trim_offsets.c", "text/pretokenize/byte_level.h"),
 }
 # Base names must be unique in these folders: NAME.c and NAME.h are in one folder; a public header may have the same
 # name.

@@ -1,8 +1,6 @@
 /* encode_buffers.c - implements growing buffers, and access to the characters of slices. */
 #include "text/encode_buffers.h"
 
-#include "text/pretokenize/split_pattern.h"
-
 #include "base/ctx.h"
 #include "base/size.h"
 #include "base/utf8.h"

@@ -1,7 +1,7 @@
 /* trim_offsets.c - excludes white space at the ends of tokens from their offsets. */
 #include "text/trim_offsets.h"
 
-#include "text/pretokenize/byte_level.h"
+#include "text/byte_level.h"
 #include "text/unicode.h"
 
 static bool is_space(uint32_t code)

@@ -1,7 +1,7 @@
 /* decode_steps.c - implements the decode steps, of which decoders consist. */
 #include "text/decode/decode.h"
 
-#include "text/pretokenize/byte_level.h"
+#include "text/byte_level.h"
 
 #include "base/utf8.h"
 #include <string.h>

@@ -2,7 +2,7 @@
  * characters. */
 #include "text/normalize/text_edit.h"
 
-#include "text/pretokenize/byte_level.h"
+#include "text/byte_level.h"
 
 #include "io/input_limits.h"
 #include <string.h>

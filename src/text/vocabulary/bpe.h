@@ -2,7 +2,7 @@
 #ifndef MHA_TEXT_VOCABULARY_BPE_H
 #define MHA_TEXT_VOCABULARY_BPE_H
 
-#include "text/pretokenize/byte_level.h"
+#include "text/byte_level.h"
 #include "text/vocabulary/pair_table.h"
 #include <stdbool.h>
 

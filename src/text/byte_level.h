@@ -2,8 +2,8 @@
  *
  * Bytes 21-7E, A1-AC and AE-FF are represented by the character with the same code. The other 68 bytes, in ascending
  * order, are represented by U+0100 and the following characters. For example, a space is U+0120, a newline U+010A. */
-#ifndef MHA_TEXT_PRETOKENIZE_BYTE_LEVEL_H
-#define MHA_TEXT_PRETOKENIZE_BYTE_LEVEL_H
+#ifndef MHA_TEXT_BYTE_LEVEL_H
+#define MHA_TEXT_BYTE_LEVEL_H
 
 #include <stdint.h>
 
