@@ -36,7 +36,7 @@ SUBFOLDERS = {
     "src/io": ["files", ".", "json", "npy", "safetensors"],
     "src/text": [".", "pretokenize", "normalize", "vocabulary", "decode", "train"],
     "src/model": [".", "config", "weights", "forward", "backward", "generate"],
-    "src/train": [".", "data", "gates", "store", "log"],
+    "src/train": [".", "data", "gates", "trainer", "store", "log"],
     "src/heads": ["data", "measure", "diversity", "edit", "importance", "plan"],
     "cli": [".", "page", "input", "heads", "draw", "report", "run", "edit", "train", "tour", "plan", "bench", "verify", "program"],
     "conformance": [".", "heads", "models", "walkthroughs"],
@@ -54,7 +54,6 @@ GOES_RIGHT = {
     ("src/text/tokenizer.h", "text/vocabulary/unigram.h"),
     ("src/text/tokenizer.h", "text/vocabulary/vocab.h"),
     ("src/model/model_struct.h", "model/weights/weights.h"),
-    ("src/train/trainer.h", "train/gates/trainer_gates.h"),
 }
 # Base names must be unique in these folders: NAME.c and NAME.h are in one folder; a public header may have the same
 # name.

@@ -3,7 +3,8 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
-#include "train/trainer.h"
+#include "train/gates/trainer_gates.h"
+#include "train/trainer_struct.h"
 
 mha_status mha__gates_take(mha_trainer *t, const mha_train_batch *batch, bool learn, mha__gates_batch *own,
                            mha_error *err)

@@ -2,7 +2,8 @@
  * freezes the gates. */
 #include "base/error.h"
 #include "math/rng_draws.h"
-#include "train/trainer.h"
+#include "train/gates/trainer_gates.h"
+#include "train/trainer_struct.h"
 #include <math.h>
 #include <string.h>
 

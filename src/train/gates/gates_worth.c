@@ -6,7 +6,8 @@
  * an extra pass, how much the loss would rise if the gate were closed and the other gates kept their sampled values:
  * the worth of the head. Gradient descent is not needed, because a is computed from the worth and the price, and the
  * price from the target head count. */
-#include "train/trainer.h"
+#include "train/gates/trainer_gates.h"
+#include "train/trainer_struct.h"
 #include <math.h>
 
 static const double memory = 0.9; /* decay of the running mean of worth */

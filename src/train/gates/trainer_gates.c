@@ -4,7 +4,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/arena.h"
-#include "train/trainer.h"
+#include "train/trainer_struct.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

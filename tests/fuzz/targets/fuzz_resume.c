@@ -6,7 +6,7 @@
 #include "mutate.h"
 
 #include "support/files.h"
-#include "train/trainer.h"
+#include "train/trainer_struct.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

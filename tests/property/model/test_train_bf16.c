@@ -9,7 +9,7 @@
 #include "support/model/train_case.h"
 #include "support/reference/half.h"
 #include "support/reference/layer_ref.h"
-#include "train/trainer.h"
+#include "train/trainer_struct.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/model_case.h"
-#include "train/trainer.h"
+#include "train/trainer_struct.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include "support/model/model_case.h"
 #include "support/model/train_case.h"
 #include "support/reference/layer_ref.h"
-#include "train/trainer.h"
+#include "train/trainer_struct.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

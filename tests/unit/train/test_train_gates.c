@@ -5,7 +5,8 @@
 #include "support/files.h"
 #include "support/model/model_case.h"
 #include "support/model/train_case.h"
-#include "train/trainer.h"
+#include "train/gates/trainer_gates.h"
+#include "train/trainer_struct.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

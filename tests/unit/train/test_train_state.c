@@ -6,7 +6,7 @@
 #include "support/files.h"
 #include "support/model/model_case.h"
 #include "support/model/train_case.h"
-#include "train/trainer.h"
+#include "train/trainer_struct.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

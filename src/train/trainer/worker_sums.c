@@ -1,10 +1,11 @@
 /* worker_sums.c - sums the gradients of virtual workers. */
-#include "train/worker_sums.h"
+#include "train/trainer/worker_sums.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/adamw.h"
 #include "layer/elementwise.h"
-#include "train/trainer.h"
+#include "train/gates/trainer_gates.h"
+#include "train/trainer_struct.h"
 #include <string.h>
 
 int64_t mha__own_workers(const mha_trainer *t)

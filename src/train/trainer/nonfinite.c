@@ -1,7 +1,7 @@
 /* nonfinite.c - finds the origin of a non-finite loss or gradient: the first layer with a non-finite output, and the
  * first tensor with a non-finite weight. It runs once, when training must stop. */
 #include "base/error.h"
-#include "train/trainer.h"
+#include "train/trainer_struct.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

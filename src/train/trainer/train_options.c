@@ -2,7 +2,8 @@
  * names. */
 #include "base/error.h"
 #include "base/struct_size.h"
-#include "train/trainer.h"
+#include "train/gates/trainer_gates.h"
+#include "train/trainer_struct.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>

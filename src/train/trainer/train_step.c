@@ -9,7 +9,10 @@
 #include "base/error.h"
 #include "layer/adamw.h"
 #include "math/rng_draws.h"
-#include "train/trainer.h"
+#include "train/gates/trainer_gates.h"
+#include "train/trainer/rank_sums.h"
+#include "train/trainer/worker_sums.h"
+#include "train/trainer_struct.h"
 #include <math.h>
 #include <string.h>
 

@@ -3,9 +3,10 @@
  * Before each exchange, the ranks agree that all of them have reached it, so that no rank waits for a rank that has
  * failed. With MHA_REDUCE_FAST, exchanges begin before this agreement, and a rank whose workers have failed takes part
  * in them. */
-#include "train/rank_sums.h"
+#include "train/trainer/rank_sums.h"
 #include "base/error.h"
-#include "train/trainer.h"
+#include "train/gates/trainer_gates.h"
+#include "train/trainer_struct.h"
 
 /* ---- checks at the beginning of a step ---- */
 

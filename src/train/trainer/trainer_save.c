@@ -9,7 +9,9 @@
 #include "math/hash.h"
 #include "model/weights/checkpoint_folder.h"
 #include "text/tokenizer.h"
-#include "train/trainer.h"
+#include "train/gates/trainer_gates.h"
+#include "train/trainer/moments_gather.h"
+#include "train/trainer_struct.h"
 #include <errno.h>
 #include <float.h>
 #include <inttypes.h>

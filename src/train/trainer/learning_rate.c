@@ -1,6 +1,6 @@
 /* learning_rate.c - computes the learning rate of each step: linear warm-up, then a cosine from the peak rate to the
  * floor. Steps that train only the gates are not counted. */
-#include "train/trainer.h"
+#include "train/trainer_struct.h"
 #include <math.h>
 
 int64_t mha__train_own_step(const mha_train_options *o, int64_t step)

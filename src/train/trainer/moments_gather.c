@@ -1,10 +1,10 @@
 /* moments_gather.c - sends the moments of all ranks to rank 0 while rank 0 writes a checkpoint. Rank 0 requests pieces,
  * and the other ranks answer, so that rank 0 can end the exchange at any time if it fails. */
-#include "train/moments_gather.h"
+#include "train/trainer/moments_gather.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "io/safetensors/safetensors_stream.h"
-#include "train/trainer.h"
+#include "train/trainer_struct.h"
 #include <string.h>
 
 enum { END = -1 };

@@ -8,7 +8,7 @@
 #include "io/safetensors/named_tensors.h"
 #include "layer/adamw.h"
 #include "layer/arena.h"
-#include "train/trainer.h"
+#include "train/trainer_struct.h"
 #include <string.h>
 
 /* Divides the parameters evenly among the ranks; each range begins at a block boundary. */

@@ -2,8 +2,8 @@
  *
  * A process runs its workers one after another. The sum over a subtree of 2^k workers is stored at level k until the
  * sum over the next subtree of the same size is complete, as in a binary counter. */
-#ifndef MHA_TRAIN_WORKER_SUMS_H
-#define MHA_TRAIN_WORKER_SUMS_H
+#ifndef MHA_TRAIN_TRAINER_WORKER_SUMS_H
+#define MHA_TRAIN_TRAINER_WORKER_SUMS_H
 
 #include "mha/train.h"
 

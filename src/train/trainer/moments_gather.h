@@ -1,6 +1,6 @@
 /* moments_gather.h - sends the moments of all ranks to rank 0 for a checkpoint. */
-#ifndef MHA_TRAIN_MOMENTS_GATHER_H
-#define MHA_TRAIN_MOMENTS_GATHER_H
+#ifndef MHA_TRAIN_TRAINER_MOMENTS_GATHER_H
+#define MHA_TRAIN_TRAINER_MOMENTS_GATHER_H
 
 #include "mha/train.h"
 

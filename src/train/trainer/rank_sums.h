@@ -1,7 +1,7 @@
 /* rank_sums.h - the steps of a training run in which its processes (ranks) exchange data, through the callbacks of
  * mha/train_ranks.h. Without ranks, these functions do nothing. */
-#ifndef MHA_TRAIN_RANK_SUMS_H
-#define MHA_TRAIN_RANK_SUMS_H
+#ifndef MHA_TRAIN_TRAINER_RANK_SUMS_H
+#define MHA_TRAIN_TRAINER_RANK_SUMS_H
 
 #include "mha/train.h"
 #include <stdbool.h>

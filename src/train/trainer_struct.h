@@ -1,14 +1,10 @@
-/* trainer.h - the state of a trainer: trained weights, their moments, and the model that uses these weights. */
-#ifndef MHA_TRAIN_TRAINER_H
-#define MHA_TRAIN_TRAINER_H
+/* trainer_struct.h - the state of a trainer: trained weights, their moments, and the model that uses these weights. */
+#ifndef MHA_TRAIN_TRAINER_STRUCT_H
+#define MHA_TRAIN_TRAINER_STRUCT_H
 
 #include "mha/train.h"
 #include "model/backward/model_grads.h"
 #include "model/model_struct.h"
-#include "train/gates/trainer_gates.h"
-#include "train/moments_gather.h"
-#include "train/rank_sums.h"
-#include "train/worker_sums.h"
 
 /* Returns `a` limited to the range from 0 to `most`. */
 static inline int64_t mha__clamp64(int64_t a, int64_t most)
@@ -53,8 +49,8 @@ struct mha_trainer {
     mha_model_grads *grads;
     const mha_named_tensor *gradients; /* [count] */
     bool stale;                        /* true if packing failed, so the packed weights are not current */
-    mha__gates *gates;                 /* NULL = no trained gates */
-    mha__worker_sum *sum;              /* [levels] pending sums of virtual workers */
+    struct mha__gates *gates;          /* gates/trainer_gates.h; NULL = no trained gates */
+    struct mha__worker_sum *sum;       /* [levels] pending sums of virtual workers (trainer/worker_sums.h) */
     int levels;
 
     bool compared;    /* true once the ranks have compared weights and options */
