@@ -261,10 +261,10 @@ def start(program, folder, seconds):
 def limit_of(work, threads):
     rate = c_double()
     if not work.read:
-        call("mha_limit_fma", context(threads), ctypes.byref(rate))
+        call("mha_machine_peak_fma", context(threads), ctypes.byref(rate))
     else:
         memory = np.ones(work.read // 256 * 64, np.float32)
-        call("mha_limit_read", context(threads), memory.ctypes.data, memory.nbytes, ctypes.byref(rate))
+        call("mha_machine_peak_read", context(threads), memory.ctypes.data, memory.nbytes, ctypes.byref(rate))
     return rate.value
 
 

@@ -20,12 +20,12 @@ static void row(mha_ctx *ctx, const char *what, double rate, const char *unit)
 static mha_status measure(mha_ctx *ctx, const void *memory, mha_error *error)
 {
     double rate;
-    mha_status status = mha_limit_fma(ctx, &rate, error);
+    mha_status status = mha_machine_peak_fma(ctx, &rate, error);
     if (status == MHA_OK) row(ctx, "fma", rate, "GFLOP/s");
     for (size_t i = 0; status == MHA_OK && i < sizeof footprints / sizeof *footprints; i++) {
         char what[32];
         snprintf(what, sizeof what, "read %d MiB", footprints[i]);
-        status = mha_limit_read(ctx, memory, (int64_t)footprints[i] * MIB, &rate, error);
+        status = mha_machine_peak_read(ctx, memory, (int64_t)footprints[i] * MIB, &rate, error);
         if (status == MHA_OK) row(ctx, what, rate, "GB/s");
     }
     return status;

@@ -143,9 +143,9 @@ def limit(problem):
     rate, ctx = c_double(), context(problem.threads)
     if problem.row.reads:
         count = problem.row.bytes(problem.dtype)  # the number of bytes that the row reads
-        call("mha_limit_read", ctx, problem.kv.ctypes.data, count, ctypes.byref(rate))
+        call("mha_machine_peak_read", ctx, problem.kv.ctypes.data, count, ctypes.byref(rate))
     else:
-        call("mha_limit_fma", ctx, ctypes.byref(rate))
+        call("mha_machine_peak_fma", ctx, ctypes.byref(rate))
     return rate.value
 
 

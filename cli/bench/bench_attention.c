@@ -191,8 +191,8 @@ static mha_status measure_limits(mha_ctx *ctx, const operands *x, bench_result *
 {
     double fma, read = 0;
     const int64_t footprint = 2 * (int64_t)x->kv_bytes;
-    mha_status status = mha_limit_fma(ctx, &fma, error);
-    if (status == MHA_OK && result->reads) status = mha_limit_read(ctx, x->k, footprint, &read, error);
+    mha_status status = mha_machine_peak_fma(ctx, &fma, error);
+    if (status == MHA_OK && result->reads) status = mha_machine_peak_read(ctx, x->k, footprint, &read, error);
     if (status != MHA_OK) return status;
     if (fma > result->fma) result->fma = fma;
     if (read > result->read) result->read = read;

@@ -34,7 +34,7 @@ static const struct poptOption options[] = {
 
 /* ---- options ---- */
 
-static int read_wholes(const cli_session *s, mha_plan_options *model)
+static int read_wholes(const cli_session *s, mha_head_layout_options *model)
 {
     const struct {
         const char *option, *text;
@@ -70,7 +70,7 @@ static int read_real(const cli_session *s, const char *option, const char *text,
     return cli_usage(s, "%s must be a number above %g and below %g (got \"%s\")", option, low, high, cli_shown(text));
 }
 
-static int read_type(const cli_session *s, mha_plan_options *model)
+static int read_type(const cli_session *s, mha_head_layout_options *model)
 {
     static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_F16};
     for (size_t i = 0; given.dtype && i < sizeof types / sizeof *types; i++)
@@ -97,7 +97,7 @@ static int check_hosts(const cli_session *s)
     return cli_usage(s, "missing --d-model N or -m MODEL");
 }
 
-static int read_given(const cli_session *s, mha_plan_options *model, double *seconds)
+static int read_given(const cli_session *s, mha_head_layout_options *model, double *seconds)
 {
     if (s->arg_count > 0)
         return cli_usage(s, "unexpected argument \"%s\": this command accepts only options", cli_shown(s->args[0]));
@@ -115,41 +115,42 @@ static int read_given(const cli_session *s, mha_plan_options *model, double *sec
 
 /* ---- measurement ---- */
 
-static int measure_row(cli_session *s, const mha_plan_options *model, mha_plan_row *row, double seconds)
+static int measure_row(cli_session *s, const mha_head_layout_options *model, mha_head_layout *row, double seconds)
 {
     mha_error error = {0};
     if (row->left_out || row->refused) return CLI_DONE;
-    if (mha_plan_measure(s->ctx, model, row, seconds, &error) != MHA_OK) return cli_fail(s, &error);
+    if (mha_head_layout_measure(s->ctx, model, row, seconds, &error) != MHA_OK) return cli_fail(s, &error);
     return cli_stopped();
 }
 
 static int measure(cli_session *s, plan_result *r, double seconds)
 {
-    const int all = r->layout_count + MHA_PLAN_VARIANTS;
+    const int all = r->layout_count + MHA_HEAD_LAYOUT_VARIANTS;
     int code = CLI_DONE;
     for (int i = 0; i < all && code == CLI_DONE; i++) {
         cli_progress("rows", i, all);
-        mha_plan_row *row = i < r->layout_count ? &r->layouts[i] : &r->variants[i - r->layout_count];
+        mha_head_layout *row = i < r->layout_count ? &r->layouts[i] : &r->variants[i - r->layout_count];
         code = measure_row(s, &r->model, row, seconds);
     }
     if (code == CLI_DONE) cli_progress("rows", all, all);
     return code;
 }
 
-static int count(cli_session *s, const mha_plan_options *model, plan_result *r)
+static int count(cli_session *s, const mha_head_layout_options *model, plan_result *r)
 {
     mha_error error = {0};
     r->estimated = model->parameters == 0;
-    if (mha_plan_resolve(model, &r->model, &error) != MHA_OK ||
-        mha_plan_layouts(model, r->layouts, &r->layout_count, &error) != MHA_OK ||
-        mha_plan_variants(model, r->variants, &error) != MHA_OK || mha_plan_advise(model, &r->advice, &error) != MHA_OK)
+    if (mha_head_layout_resolve(model, &r->model, &error) != MHA_OK ||
+        mha_head_layouts(model, r->layouts, &r->layout_count, &error) != MHA_OK ||
+        mha_head_layout_variants(model, r->variants, &error) != MHA_OK ||
+        mha_head_layout_advise(model, &r->advice, &error) != MHA_OK)
         return cli_fail(s, &error);
     return CLI_DONE;
 }
 
 static int run(cli_session *s)
 {
-    mha_plan_options model = {.size = sizeof model};
+    mha_head_layout_options model = {.size = sizeof model};
     double seconds = 0.2;
     int code = read_given(s, &model, &seconds);
     if (code != CLI_DONE) return code;
@@ -174,8 +175,9 @@ static void put_entry(FILE *out, int columns, const char *key, const char *text)
 static void print_lists(FILE *out, int columns)
 {
     fputs("\nVariants:\n", out);
-    for (int v = 0; v < MHA_PLAN_VARIANTS; v++)
-        put_entry(out, columns, mha_plan_variant_key((mha_plan_variant)v), mha_plan_variant_help((mha_plan_variant)v));
+    for (int v = 0; v < MHA_HEAD_LAYOUT_VARIANTS; v++)
+        put_entry(out, columns, mha_head_layout_variant_key((mha_head_layout_variant)v),
+                  mha_head_layout_variant_help((mha_head_layout_variant)v));
     fputs("\nJobs:\n", out);
     for (int n = 0; n < MHA_HOST_JOBS; n++)
         put_entry(out, columns, mha_host_job_key((mha_host_job)n), mha_host_job_help((mha_host_job)n));

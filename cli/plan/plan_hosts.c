@@ -148,7 +148,7 @@ static int read_config(cli_session *s, mha_host_model *model)
     return code;
 }
 
-static int read_model(cli_session *s, const mha_plan_options *planned, mha_host_model *model)
+static int read_model(cli_session *s, const mha_head_layout_options *planned, mha_host_model *model)
 {
     long long kv_heads = 0;
     mha_error error = {0};
@@ -160,7 +160,7 @@ static int read_model(cli_session *s, const mha_plan_options *planned, mha_host_
     return mha_host_model_of_plan(planned, kv_heads, model, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
 }
 
-static int predict(cli_session *s, const mha_plan_options *planned, plan_hosts_result *r)
+static int predict(cli_session *s, const mha_head_layout_options *planned, plan_hosts_result *r)
 {
     mha_error error = {0};
     mha_host_options *o = &r->options;
@@ -177,7 +177,7 @@ static int predict(cli_session *s, const mha_plan_options *planned, plan_hosts_r
     return mha_host_layouts(&r->model, o, r->rows, &r->choice, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
 }
 
-int plan_hosts(cli_session *s, const mha_plan_options *planned)
+int plan_hosts(cli_session *s, const mha_head_layout_options *planned)
 {
     plan_hosts_result *result = calloc(1, sizeof *result);
     if (!result) return cli_error(s, CLI_FAILED, "out of memory");

@@ -23,7 +23,7 @@ bool plan_hosts_of_model(void);
 /* Returns CLI_USAGE if an option of the group was given without --hosts. */
 int plan_hosts_absent(const cli_session *session);
 /* Predicts and prints the layouts. `planned` has the options of the model, unless -m was given. */
-int plan_hosts(cli_session *session, const mha_plan_options *planned);
+int plan_hosts(cli_session *session, const mha_head_layout_options *planned);
 
 /* Writes the result as --json, --csv or a table. Returns an exit code. */
 int plan_hosts_print(cli_session *session, const plan_hosts_result *result);

@@ -5,7 +5,7 @@
 #include "word_wrap.h"
 
 /* Returns `seconds` of a row in milliseconds; a negative number if the row was not measured. */
-static double milliseconds(const plan_result *r, const mha_plan_row *row, double seconds)
+static double milliseconds(const plan_result *r, const mha_head_layout *row, double seconds)
 {
     return r->measured && !row->refused ? 1e3 * seconds : -1;
 }
@@ -29,9 +29,9 @@ static void put_costs_heading(const cli_session *s, const plan_result *r, const 
     fprintf(s->out, "%s\n", cli_plain(s));
 }
 
-static void put_costs(const cli_session *s, const plan_result *r, const mha_plan_row *row)
+static void put_costs(const cli_session *s, const plan_result *r, const mha_head_layout *row)
 {
-    fprintf(s->out, "%-8s ", mha_plan_variant_key(row->variant));
+    fprintf(s->out, "%-8s ", mha_head_layout_variant_key(row->variant));
     if (row->left_out) {
         fprintf(s->out, "%5s  %s\n", "-", row->left_out);
         return;
@@ -54,12 +54,12 @@ static void put_parameters(const cli_session *s, const plan_result *r)
     fprintf(s->out, "\n%sParameters of one layer's attention%s\n", cli_bold(s), cli_plain(s));
     fprintf(s->out, "%s%-8s %10s %10s %10s %10s %8s %10s %11s %9s%s\n", cli_dim(s), "variant", "q", "k", "v", "out",
             "extra", "total", "with biases", "of model", cli_plain(s));
-    for (int v = 0; v < MHA_PLAN_VARIANTS; v++) {
-        const mha_plan_row *row = &r->variants[v];
-        const mha_plan_parameters *w = &row->weights;
+    for (int v = 0; v < MHA_HEAD_LAYOUT_VARIANTS; v++) {
+        const mha_head_layout *row = &r->variants[v];
+        const mha_head_layout_parameters *w = &row->weights;
         if (row->left_out) continue;
         fprintf(s->out, "%-8s %10lld %10lld %10lld %10lld %8lld %10lld %11lld %8.2f%%\n",
-                mha_plan_variant_key(row->variant), (long long)w->q, (long long)w->k, (long long)w->v,
+                mha_head_layout_variant_key(row->variant), (long long)w->q, (long long)w->k, (long long)w->v,
                 (long long)w->out, (long long)w->extra, (long long)w->total, (long long)(w->total + row->biases.total),
                 100 * (double)w->total / (double)r->model.parameters);
     }
@@ -67,7 +67,7 @@ static void put_parameters(const cli_session *s, const plan_result *r)
 
 static void print_tables(const cli_session *s, const plan_result *r)
 {
-    const mha_plan_options *m = &r->model;
+    const mha_head_layout_options *m = &r->model;
     cli_put_prose(s, 0, 2, "d_model %lld, %lld layers, a vocabulary of %lld: %lld parameters%s", (long long)m->d_model,
                   (long long)m->layers, (long long)m->vocab, (long long)m->parameters,
                   r->estimated ? ", estimated" : "");
@@ -82,11 +82,11 @@ static void print_tables(const cli_session *s, const plan_result *r)
         put_costs(s, r, &r->layouts[i]);
     fprintf(s->out, "\n%sVariants of %lld heads%s\n", cli_bold(s), (long long)m->heads, cli_plain(s));
     put_costs_heading(s, r, "variant");
-    for (int v = 0; v < MHA_PLAN_VARIANTS; v++)
+    for (int v = 0; v < MHA_HEAD_LAYOUT_VARIANTS; v++)
         put_costs(s, r, &r->variants[v]);
     put_parameters(s, r);
     fprintf(s->out, "\n%sRecommended: %s, %lld query head%s, %lld key/value head%s%s%s\n", cli_bold(s),
-            mha_plan_variant_key(r->advice.variant), (long long)r->advice.heads, r->advice.heads == 1 ? "" : "s",
+            mha_head_layout_variant_key(r->advice.variant), (long long)r->advice.heads, r->advice.heads == 1 ? "" : "s",
             (long long)r->advice.kv_heads, r->advice.kv_heads == 1 ? "" : "s",
             r->advice.experts ? ", with expert heads" : "", cli_plain(s));
     cli_put_prose(s, 0, 0, "%s", r->advice.reason);
@@ -94,16 +94,16 @@ static void print_tables(const cli_session *s, const plan_result *r)
 
 /* ---- JSON ---- */
 
-static json_t *parameters_json(const mha_plan_parameters *p)
+static json_t *parameters_json(const mha_head_layout_parameters *p)
 {
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "q", (json_int_t)p->q, "k", (json_int_t)p->k, "v",
                      (json_int_t)p->v, "out", (json_int_t)p->out, "extra", (json_int_t)p->extra, "total",
                      (json_int_t)p->total);
 }
 
-static json_t *row_json(const plan_result *r, const mha_plan_row *row)
+static json_t *row_json(const plan_result *r, const mha_head_layout *row)
 {
-    const char *const variant = mha_plan_variant_key(row->variant);
+    const char *const variant = mha_head_layout_variant_key(row->variant);
     if (row->left_out) return json_pack("{s:s, s:s}", "variant", variant, "left_out", row->left_out);
     json_t *o = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:I}", "variant", variant, "heads",
                           (json_int_t)row->heads, "head_dim", (json_int_t)row->head_dim, "kv_groups",
@@ -119,7 +119,7 @@ static json_t *row_json(const plan_result *r, const mha_plan_row *row)
     return o;
 }
 
-static json_t *rows_json(const plan_result *r, const mha_plan_row *rows, int count)
+static json_t *rows_json(const plan_result *r, const mha_head_layout *rows, int count)
 {
     json_t *all = json_array();
     for (int i = 0; i < count; i++)
@@ -129,7 +129,7 @@ static json_t *rows_json(const plan_result *r, const mha_plan_row *rows, int cou
 
 static json_t *model_json(const plan_result *r)
 {
-    const mha_plan_options *m = &r->model;
+    const mha_head_layout_options *m = &r->model;
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:o, s:I, s:I}", "d_model", (json_int_t)m->d_model,
                      "heads", (json_int_t)m->heads, "layers", (json_int_t)m->layers, "vocab", (json_int_t)m->vocab,
                      "seq", (json_int_t)m->seq, "batch", (json_int_t)m->batch, "dtype", mha_dtype_name(m->dtype),
@@ -140,21 +140,21 @@ static json_t *model_json(const plan_result *r)
 static int print_json(cli_session *s, const plan_result *r)
 {
     json_t *advice =
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:s}", "variant", mha_plan_variant_key(r->advice.variant), "heads",
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:s}", "variant", mha_head_layout_variant_key(r->advice.variant), "heads",
                   (json_int_t)r->advice.heads, "kv_heads", (json_int_t)r->advice.kv_heads, "experts",
                   (json_int_t)r->advice.experts, "top_k", (json_int_t)r->advice.top_k, "reason", r->advice.reason);
     return cli_put_json(s,
                         json_pack("{s:o, s:o, s:o, s:o}", "model", model_json(r), "rows",
                                   rows_json(r, r->layouts, r->layout_count), "variants",
-                                  rows_json(r, r->variants, MHA_PLAN_VARIANTS), "recommendation", advice),
+                                  rows_json(r, r->variants, MHA_HEAD_LAYOUT_VARIANTS), "recommendation", advice),
                         true);
 }
 
 /* ---- CSV ---- */
 
-static void put_csv_line(const cli_session *s, const plan_result *r, const char *table, const mha_plan_row *row)
+static void put_csv_line(const cli_session *s, const plan_result *r, const char *table, const mha_head_layout *row)
 {
-    fprintf(s->out, "%s,%s,", table, mha_plan_variant_key(row->variant));
+    fprintf(s->out, "%s,%s,", table, mha_head_layout_variant_key(row->variant));
     if (row->left_out) {
         fputs(",,,,,,,,,,,", s->out);
         cli_put_csv(s->out, row->left_out);
@@ -180,7 +180,7 @@ static void print_csv(const cli_session *s, const plan_result *r)
           s->out);
     for (int i = 0; i < r->layout_count; i++)
         put_csv_line(s, r, "layout", &r->layouts[i]);
-    for (int v = 0; v < MHA_PLAN_VARIANTS; v++)
+    for (int v = 0; v < MHA_HEAD_LAYOUT_VARIANTS; v++)
         put_csv_line(s, r, "variant", &r->variants[v]);
 }
 

@@ -5,13 +5,13 @@
 #include "command.h"
 
 typedef struct plan_result {
-    mha_plan_options model; /* the options, with defaults filled in */
-    bool estimated;         /* true if model.parameters was estimated */
+    mha_head_layout_options model; /* the options, with defaults filled in */
+    bool estimated;                /* true if model.parameters was estimated */
     bool measured;
-    mha_plan_row layouts[MHA_PLAN_LAYOUTS];
+    mha_head_layout layouts[MHA_HEAD_LAYOUTS];
     int layout_count;
-    mha_plan_row variants[MHA_PLAN_VARIANTS];
-    mha_plan_advice advice;
+    mha_head_layout variants[MHA_HEAD_LAYOUT_VARIANTS];
+    mha_head_layout_advice advice;
 } plan_result;
 
 /* Writes the result as --json, --csv or tables. Returns an exit code. */

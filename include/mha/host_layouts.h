@@ -52,8 +52,8 @@ MHA_API mha_status mha_host_model_of_config(mha_ctx *ctx, const char *config_jso
                                             mha_error *err);
 /* The shape of a planned model (head_layouts.h) with kv_heads key/value heads (0 = heads), a feed-forward of width 4 E
  * without a gate, and tied embeddings. If options->parameters is 0, they are counted from the shape. */
-MHA_API mha_status mha_host_model_of_plan(const mha_plan_options *options, int64_t kv_heads, mha_host_model *model,
-                                          mha_error *err);
+MHA_API mha_status mha_host_model_of_plan(const mha_head_layout_options *options, int64_t kv_heads,
+                                          mha_host_model *model, mha_error *err);
 
 /* ---- hosts, network and job ---- */
 
@@ -85,8 +85,8 @@ typedef struct mha_host_speed {
     double bandwidth; /* [bytes/s] reading weights from memory, 1..1e15 */
 } mha_host_speed;
 
-/* Measures this machine with machine_peak.h: `flops` is 3/4 of mha_limit_fma, `bandwidth` is mha_limit_read of 64 MiB.
- * Takes about 0.3 s and allocates 64 MiB. */
+/* Measures this machine with machine_peak.h: `flops` is 3/4 of mha_machine_peak_fma, `bandwidth` is
+ * mha_machine_peak_read of 64 MiB. Takes about 0.3 s and allocates 64 MiB. */
 MHA_API mha_status mha_host_speed_measure(mha_ctx *ctx, mha_host_speed *speed, mha_error *err);
 
 /* X(name, key, text): the jobs, whose commands in mha-mpi have the same names */

@@ -16,14 +16,14 @@ extern "C" {
 
 /* Measures f32 multiply-adds in registers, in operations per second of all threads; a multiply-add is two operations.
  * Takes about 0.1 s. */
-MHA_API mha_status mha_limit_fma(mha_ctx *ctx, double *flops_per_second, mha_error *err);
+MHA_API mha_status mha_machine_peak_fma(mha_ctx *ctx, double *flops_per_second, mha_error *err);
 
 /* Measures the read bandwidth, in bytes per second of all threads, by repeatedly summing `bytes` of the caller's
  * memory. The memory must be 4-byte-aligned. The figure applies to this size and these pages, so pass the K and V that
  * the call reads. The last chunks of 512 bytes may not be read; below 1 MiB, the figure includes the time to wake the
  * threads. Takes about 0.1 s, or 5 passes. Errors: MHA_ERR_ARG if memory is NULL or bytes < 4096. */
-MHA_API mha_status mha_limit_read(mha_ctx *ctx, const void *memory, int64_t bytes, double *bytes_per_second,
-                                  mha_error *err);
+MHA_API mha_status mha_machine_peak_read(mha_ctx *ctx, const void *memory, int64_t bytes, double *bytes_per_second,
+                                         mha_error *err);
 
 #ifdef __cplusplus
 }

@@ -14,7 +14,7 @@ from ._attention.operator import Attention, attention, attention_plan
 from ._attention.plan import Plan
 from ._binding.context import isa, set_isa, set_threads
 from ._binding.library import version
-from ._binding.machine import isa_list, limit_fma, limit_read, threads
+from ._binding.machine import isa_list, machine_peak_fma, machine_peak_read, threads
 from ._binding.progress import set_progress
 from ._draw.report import Report, report
 from ._heads.diversity import (
@@ -39,16 +39,16 @@ from ._heads.edit import (
 )
 from ._heads.head_data import HeadData
 from ._heads.head_layouts import (
-                     PlanAdvice,
-                     PlanOptions,
-                     PlanRow,
-                     PlanRows,
-                     plan_advise,
-                     plan_layouts,
-                     plan_measure,
-                     plan_resolve,
-                     plan_variant_help,
-                     plan_variants,
+                     HeadLayout,
+                     HeadLayoutAdvice,
+                     HeadLayoutOptions,
+                     HeadLayouts,
+                     head_layout_advise,
+                     head_layout_measure,
+                     head_layout_resolve,
+                     head_layout_variant_help,
+                     head_layout_variants,
+                     head_layouts,
 )
 from ._heads.importance import Importance, importance_measure, importance_pairs, score_help, score_needs_loss
 from ._heads.measure import HeadMap, Heads, HeadThresholds, heads_measure, heads_of_maps, label_help, metric_help
@@ -97,20 +97,21 @@ from ._training.store import TrainStore, train
 from ._training.trainer import TrainBatch, Trainer, TrainerGates, TrainGates, TrainOptions, TrainReport, train_rate
 
 __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalAttention", "CrossEntropy", "Distill", "Diversity",
-           "Edit", "Evaluation", "File", "Gradients", "GroupedQuery", "HeadChoice", "HeadData", "HeadMap", "HeadPruning",
-           "HeadThresholds", "Heads", "Importance", "LayerOutput", "Linear", "LinearGradients", "LlamaAttention", "Loss", "Matrix",
-           "Model", "ModelCache", "ModelGrads", "ModelsComparison", "MoeHeads", "Norm", "NormGradients", "Output", "Plan",
-           "PlanAdvice", "PlanOptions", "PlanRow", "PlanRows", "PruneCurve", "PrunePoint", "QkvAttention", "Report", "Rng", "Rope",
-           "SelfAttention", "StackedHeads", "StandardMha", "TensorsWriter", "TextStream", "Tokenizer", "TokenizerTrainer", "Tokens",
-           "Trace", "TrainBatch", "TrainData", "TrainDataInfo", "TrainDigest", "TrainGates", "TrainLog", "TrainOptions",
+           "Edit", "Evaluation", "File", "Gradients", "GroupedQuery", "HeadChoice", "HeadData", "HeadLayout", "HeadLayoutAdvice",
+           "HeadLayoutOptions", "HeadLayouts", "HeadMap", "HeadPruning", "HeadThresholds", "Heads", "Importance", "LayerOutput",
+           "Linear", "LinearGradients", "LlamaAttention", "Loss", "Matrix", "Model", "ModelCache", "ModelGrads", "ModelsComparison",
+           "MoeHeads", "Norm", "NormGradients", "Output", "Plan", "PruneCurve", "PrunePoint", "QkvAttention", "Report", "Rng",
+           "Rope", "SelfAttention", "StackedHeads", "StandardMha", "TensorsWriter", "TextStream", "Tokenizer", "TokenizerTrainer",
+           "Tokens", "Trace", "TrainBatch", "TrainData", "TrainDataInfo", "TrainDigest", "TrainGates", "TrainLog", "TrainOptions",
            "TrainRecord", "TrainReport", "TrainStore", "Trained", "Trainer", "TrainerGates", "Variant", "VariantGradients",
            "WeightSplit", "activation_backward", "activation_forward", "attention", "attention_backward", "attention_plan",
            "attn_merge", "cross_entropy", "diversity_help", "diversity_measure", "embedding_backward", "embedding_forward",
-           "file_write", "head_number", "head_place", "head_rollout", "heads_measure", "heads_of_maps", "importance_measure",
-           "importance_pairs", "isa", "isa_list", "label_help", "limit_fma", "limit_read", "linear_backward", "metric_help",
-           "model_save_check", "models_compare", "norm_backward", "norm_forward", "npy_write", "plan_advise", "plan_layouts",
-           "plan_measure", "plan_resolve", "plan_variant_help", "plan_variants", "prune", "prune_choose", "prune_choose_joint",
-           "prune_most", "prune_search", "regroup", "regroup_method_help", "report", "sampling_apply", "score_help",
-           "score_needs_loss", "set_isa", "set_progress", "set_threads", "tensors_read", "tensors_read_into", "tensors_write",
-           "threads", "train", "train_mask_tokens", "train_rate", "train_sequence_order", "version"]
+           "file_write", "head_layout_advise", "head_layout_measure", "head_layout_resolve", "head_layout_variant_help",
+           "head_layout_variants", "head_layouts", "head_number", "head_place", "head_rollout", "heads_measure", "heads_of_maps",
+           "importance_measure", "importance_pairs", "isa", "isa_list", "label_help", "linear_backward", "machine_peak_fma",
+           "machine_peak_read", "metric_help", "model_save_check", "models_compare", "norm_backward", "norm_forward", "npy_write",
+           "prune", "prune_choose", "prune_choose_joint", "prune_most", "prune_search", "regroup", "regroup_method_help", "report",
+           "sampling_apply", "score_help", "score_needs_loss", "set_isa", "set_progress", "set_threads", "tensors_read",
+           "tensors_read_into", "tensors_write", "threads", "train", "train_mask_tokens", "train_rate", "train_sequence_order",
+           "version"]
 __version__ = version

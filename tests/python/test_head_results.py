@@ -27,9 +27,9 @@ def printed(x):
 
 class Layouts(unittest.TestCase):
     def test_as_the_program(self):
-        options = mha.PlanOptions(768, layers=12, vocab=50257, seq=1024)
+        options = mha.HeadLayoutOptions(768, layers=12, vocab=50257, seq=1024)
         said = program("plan", "--d-model", 768, "--layers", 12, "--vocab", 50257, "--seq", 1024, "--json")
-        for found, rows in ((mha.plan_layouts(options), said["rows"]), (mha.plan_variants(options), said["variants"])):
+        for found, rows in ((mha.head_layouts(options), said["rows"]), (mha.head_layout_variants(options), said["variants"])):
             self.assertEqual(len(found), len(rows))
             for ours, theirs in zip(found, rows):
                 if ours.left_out is None:
@@ -37,23 +37,23 @@ class Layouts(unittest.TestCase):
                         self.assertEqual(getattr(ours, name), theirs[name], (ours.variant, name))
                     for name in "reduction", "project_flops", "attend_flops":
                         self.assertEqual(printed(getattr(ours, name)), theirs[name])
-        self.assertEqual(mha.plan_advise(options).reason, said["recommendation"]["reason"])
-        self.assertEqual(list(mha.plan_variant_help()), [r.variant for r in mha.plan_variants(options)])
+        self.assertEqual(mha.head_layout_advise(options).reason, said["recommendation"]["reason"])
+        self.assertEqual(list(mha.head_layout_variant_help()), [r.variant for r in mha.head_layout_variants(options)])
 
     def test_resolved_and_measured(self):
-        options = mha.plan_resolve(mha.PlanOptions(64, layers=1, seq=32))
+        options = mha.head_layout_resolve(mha.HeadLayoutOptions(64, layers=1, seq=32))
         self.assertEqual((options.heads, options.vocab, options.dtype), (1, 32000, "f32"))
-        row = mha.plan_layouts(options)[0]
+        row = mha.head_layouts(options)[0]
         self.assertEqual((row.prefill, row.decode), (0, 0))
-        measured = mha.plan_measure(options, row, 0.01)
+        measured = mha.head_layout_measure(options, row, 0.01)
         self.assertTrue(measured.prefill > 0 < measured.decode)
-        advice = mha.plan_advise(mha.PlanOptions(8192, layers=80))
+        advice = mha.head_layout_advise(mha.HeadLayoutOptions(8192, layers=80))
         self.assertEqual((advice.variant, advice.experts > 0), ("gqa", True))
         self.assertIn("billion", advice.reason)
-        for bad, sentence in ((mha.PlanOptions(0), "d_model"), (mha.PlanOptions(64, dtype="f64"), "dtype must be one of 'f32'"),
-                              (mha.PlanOptions(64, heads=5), "heads")):
+        for bad, sentence in ((mha.HeadLayoutOptions(0), "d_model"), (mha.HeadLayoutOptions(64, dtype="f64"), "dtype must be one of 'f32'"),
+                              (mha.HeadLayoutOptions(64, heads=5), "heads")):
             with self.assertRaisesRegex(ValueError, sentence):
-                mha.plan_resolve(bad)
+                mha.head_layout_resolve(bad)
 
 
 class Search(unittest.TestCase):
@@ -131,7 +131,7 @@ class Shown(unittest.TestCase):
             self.assertIn("<td style=\"padding:2px 8px\">13</td>", edit.evaluate(TEXTS)._repr_html_())
         curve = mha.prune_search(self.model, TEXTS, scores=scores.values, floor=7)
         self.assertEqual(curve._repr_html_().count("<tr>"), 1 + len(curve.points))
-        self.assertIn("gqa", mha.plan_variants(mha.PlanOptions(768))._repr_html_())
+        self.assertIn("gqa", mha.head_layout_variants(mha.HeadLayoutOptions(768))._repr_html_())
         with self.assertRaisesRegex(ValueError, "keep_maps must be True"):
             mha.heads_measure(self.model, TEXTS).map(0, 0)
         with self.assertRaises(IndexError):
@@ -187,12 +187,12 @@ class Reports(unittest.TestCase):
 
 class Machine(unittest.TestCase):
     def test_limits(self):
-        self.assertGreater(mha.limit_fma(), 1e7)
-        self.assertGreater(mha.limit_read(np.zeros(1 << 20, np.float32)), 1e6)
+        self.assertGreater(mha.machine_peak_fma(), 1e7)
+        self.assertGreater(mha.machine_peak_read(np.zeros(1 << 20, np.float32)), 1e6)
         self.assertIn(mha.isa(), mha.isa_list())
         self.assertGreaterEqual(mha.threads(), 1)
         with self.assertRaisesRegex(ValueError, "memory must be a contiguous array"):
-            mha.limit_read(np.zeros((64, 64))[:, ::2])
+            mha.machine_peak_read(np.zeros((64, 64))[:, ::2])
         q = np.ones((1, 1, 2, 4), np.float32)
         self.assertEqual(mha.Plan(q, q, q).weights, "float32")
 

@@ -209,15 +209,15 @@ REGROUP_CLOSED = 0
 REGROUP_MEAN = 1
 REGROUP_VALUES = 2
 REGROUP_METHODS = 3
-PLAN_MHA = 0
-PLAN_PRUNED = 1
-PLAN_DYNAMIC = 2
-PLAN_GQA = 3
-PLAN_MQA = 4
-PLAN_MOE = 5
-PLAN_ADAPTIVE = 6
-PLAN_VARIANTS = 7
-PLAN_LAYOUTS = 36
+HEAD_LAYOUT_MHA = 0
+HEAD_LAYOUT_PRUNED = 1
+HEAD_LAYOUT_DYNAMIC = 2
+HEAD_LAYOUT_GQA = 3
+HEAD_LAYOUT_MQA = 4
+HEAD_LAYOUT_MOE = 5
+HEAD_LAYOUT_ADAPTIVE = 6
+HEAD_LAYOUT_VARIANTS = 7
+HEAD_LAYOUTS = 36
 HOST_NETWORKS = 5
 HOSTS_HEADS = 0
 HOSTS_SCORE = 1
@@ -2586,7 +2586,7 @@ class RegroupOptions(ctypes.Structure):
     ]
 
 
-class PlanOptions(ctypes.Structure):
+class HeadLayoutOptions(ctypes.Structure):
     size: int
     d_model: int
     heads: int
@@ -2615,7 +2615,7 @@ class PlanOptions(ctypes.Structure):
     ]
 
 
-class PlanParameters(ctypes.Structure):
+class HeadLayoutParameters(ctypes.Structure):
     q: int
     k: int
     v: int
@@ -2632,7 +2632,7 @@ class PlanParameters(ctypes.Structure):
     ]
 
 
-class PlanRow(ctypes.Structure):
+class HeadLayout(ctypes.Structure):
     variant: int
     left_out: _Bytes | None
     refused: _Bytes | None
@@ -2640,8 +2640,8 @@ class PlanRow(ctypes.Structure):
     head_dim: int
     kv_groups: int
     kv_heads: int
-    weights: PlanParameters
-    biases: PlanParameters
+    weights: HeadLayoutParameters
+    biases: HeadLayoutParameters
     reduction: float
     project_flops: float
     attend_flops: float
@@ -2656,8 +2656,8 @@ class PlanRow(ctypes.Structure):
         ("head_dim", c_int64),
         ("kv_groups", c_int64),
         ("kv_heads", c_int64),
-        ("weights", PlanParameters),
-        ("biases", PlanParameters),
+        ("weights", HeadLayoutParameters),
+        ("biases", HeadLayoutParameters),
         ("reduction", c_double),
         ("project_flops", c_double),
         ("attend_flops", c_double),
@@ -2667,7 +2667,7 @@ class PlanRow(ctypes.Structure):
     ]
 
 
-class PlanAdvice(ctypes.Structure):
+class HeadLayoutAdvice(ctypes.Structure):
     variant: int
     heads: int
     kv_heads: int
@@ -2926,10 +2926,10 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_prune_point": PrunePoint,
     "mha_prune_search_options": PruneSearchOptions,
     "mha_regroup_options": RegroupOptions,
-    "mha_plan_options": PlanOptions,
-    "mha_plan_parameters": PlanParameters,
-    "mha_plan_row": PlanRow,
-    "mha_plan_advice": PlanAdvice,
+    "mha_head_layout_options": HeadLayoutOptions,
+    "mha_head_layout_parameters": HeadLayoutParameters,
+    "mha_head_layout": HeadLayout,
+    "mha_head_layout_advice": HeadLayoutAdvice,
     "mha_host_model": HostModel,
     "mha_host_network": HostNetwork,
     "mha_host_speed": HostSpeed,
@@ -2976,8 +2976,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_cache_describe": (c_int, [c_void_p, c_int64, c_int64, POINTER(AttnDesc), POINTER(Error)]),
     "mha_cache_save": (None, [c_void_p, POINTER(NamedTensor)]),
     "mha_cache_load": (c_int, [c_void_p, POINTER(NamedTensor), c_int, POINTER(Error)]),
-    "mha_limit_fma": (c_int, [c_void_p, c_void_p, POINTER(Error)]),
-    "mha_limit_read": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
+    "mha_machine_peak_fma": (c_int, [c_void_p, c_void_p, POINTER(Error)]),
+    "mha_machine_peak_read": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
     "mha_rope_frequencies": (c_int, [POINTER(RopeOptions), c_int64, c_void_p, c_void_p, POINTER(Error)]),
     "mha_rope_angles": (c_int, [POINTER(RopeOptions), c_void_p, c_int64, c_void_p, c_void_p, POINTER(Error)]),
     "mha_rope_turn": (c_int, [c_void_p, POINTER(RopeOptions), c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_int64, c_int64, c_int, POINTER(Error)]),
@@ -3229,15 +3229,15 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_regroup_method_key": (c_char_p, [c_int]),
     "mha_regroup_method_help": (c_char_p, [c_int]),
     "mha_regroup": (c_int, [c_void_p, POINTER(RegroupOptions), POINTER(c_void_p), POINTER(Error)]),
-    "mha_plan_variant_key": (c_char_p, [c_int]),
-    "mha_plan_variant_help": (c_char_p, [c_int]),
-    "mha_plan_resolve": (c_int, [POINTER(PlanOptions), POINTER(PlanOptions), POINTER(Error)]),
-    "mha_plan_layouts": (c_int, [POINTER(PlanOptions), POINTER(PlanRow), c_void_p, POINTER(Error)]),
-    "mha_plan_variants": (c_int, [POINTER(PlanOptions), POINTER(PlanRow), POINTER(Error)]),
-    "mha_plan_measure": (c_int, [c_void_p, POINTER(PlanOptions), POINTER(PlanRow), c_double, POINTER(Error)]),
-    "mha_plan_advise": (c_int, [POINTER(PlanOptions), POINTER(PlanAdvice), POINTER(Error)]),
+    "mha_head_layout_variant_key": (c_char_p, [c_int]),
+    "mha_head_layout_variant_help": (c_char_p, [c_int]),
+    "mha_head_layout_resolve": (c_int, [POINTER(HeadLayoutOptions), POINTER(HeadLayoutOptions), POINTER(Error)]),
+    "mha_head_layouts": (c_int, [POINTER(HeadLayoutOptions), POINTER(HeadLayout), c_void_p, POINTER(Error)]),
+    "mha_head_layout_variants": (c_int, [POINTER(HeadLayoutOptions), POINTER(HeadLayout), POINTER(Error)]),
+    "mha_head_layout_measure": (c_int, [c_void_p, POINTER(HeadLayoutOptions), POINTER(HeadLayout), c_double, POINTER(Error)]),
+    "mha_head_layout_advise": (c_int, [POINTER(HeadLayoutOptions), POINTER(HeadLayoutAdvice), POINTER(Error)]),
     "mha_host_model_of_config": (c_int, [c_void_p, c_char_p, POINTER(HostModel), POINTER(Error)]),
-    "mha_host_model_of_plan": (c_int, [POINTER(PlanOptions), c_int64, POINTER(HostModel), POINTER(Error)]),
+    "mha_host_model_of_plan": (c_int, [POINTER(HeadLayoutOptions), c_int64, POINTER(HostModel), POINTER(Error)]),
     "mha_host_network_key": (c_char_p, [c_int]),
     "mha_host_network_help": (c_char_p, [c_int]),
     "mha_host_network_find": (c_int, [c_char_p, POINTER(HostNetwork), POINTER(Error)]),

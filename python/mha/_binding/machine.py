@@ -35,28 +35,28 @@ def threads() -> int:
     return int(lib.mha_ctx_threads(context()))
 
 
-def limit_fma() -> float:
+def machine_peak_fma() -> float:
     """Measures float32 operations per second of all threads, in about 0.1 s; a multiply-add is two operations.
 
         >>> import mha
-        >>> mha.limit_fma() > 1e6
+        >>> mha.machine_peak_fma() > 1e6
         True
     """
     found = c_double()
-    call_long("mha_limit_fma", context(), ctypes.byref(found))
+    call_long("mha_machine_peak_fma", context(), ctypes.byref(found))
     return found.value
 
 
-def limit_read(memory: Any) -> float:
+def machine_peak_read(memory: Any) -> float:
     """Measures the bytes per second that all threads read from a contiguous array of at least 4096 bytes.
 
         >>> import numpy as np, mha
-        >>> mha.limit_read(np.zeros(1 << 16, np.float32)) > 1e6
+        >>> mha.machine_peak_read(np.zeros(1 << 16, np.float32)) > 1e6
         True
     """
     x = np.asarray(memory)
     if not x.flags.c_contiguous:
         raise ValueError("memory must be a contiguous array")
     found = c_double()
-    call_long("mha_limit_read", context(), x.ctypes.data, x.nbytes, ctypes.byref(found))
+    call_long("mha_machine_peak_read", context(), x.ctypes.data, x.nbytes, ctypes.byref(found))
     return found.value

@@ -61,7 +61,7 @@ static void read_slice(void *arg, int64_t i, int worker)
     if (bytes > 0) r->kernels->read(bytes / (int64_t)r->kernels->real_size, r->memory + first);
 }
 
-mha_status mha_limit_fma(mha_ctx *ctx, double *flops_per_second, mha_error *err)
+mha_status mha_machine_peak_fma(mha_ctx *ctx, double *flops_per_second, mha_error *err)
 {
     if (!flops_per_second) return mha__fail(err, MHA_ERR_ARG, "flops_per_second must not be NULL");
     MHA__TRY(mha__ctx_find(&ctx, err));
@@ -74,7 +74,8 @@ mha_status mha_limit_fma(mha_ctx *ctx, double *flops_per_second, mha_error *err)
     return MHA_OK;
 }
 
-mha_status mha_limit_read(mha_ctx *ctx, const void *memory, int64_t bytes, double *bytes_per_second, mha_error *err)
+mha_status mha_machine_peak_read(mha_ctx *ctx, const void *memory, int64_t bytes, double *bytes_per_second,
+                                 mha_error *err)
 {
     if (!memory) return mha__fail(err, MHA_ERR_ARG, "memory must not be NULL");
     if (!bytes_per_second) return mha__fail(err, MHA_ERR_ARG, "bytes_per_second must not be NULL");

@@ -111,7 +111,7 @@ mha_status mha_host_model_of_config(mha_ctx *ctx, const char *config_json, mha_h
 
 /* ---- from a planned model ---- */
 
-static mha_host_model shape_of_plan(const mha_plan_options *p, int64_t kv_heads)
+static mha_host_model shape_of_plan(const mha_head_layout_options *p, int64_t kv_heads)
 {
     const int64_t E = p->d_model, D = E / p->heads;
     return (mha_host_model){.size = sizeof(mha_host_model),
@@ -126,14 +126,14 @@ static mha_host_model shape_of_plan(const mha_plan_options *p, int64_t kv_heads)
                             .tied = 1};
 }
 
-mha_status mha_host_model_of_plan(const mha_plan_options *options, int64_t kv_heads, mha_host_model *model,
+mha_status mha_host_model_of_plan(const mha_head_layout_options *options, int64_t kv_heads, mha_host_model *model,
                                   mha_error *err)
 {
-    mha_plan_options given, p;
+    mha_head_layout_options given, p;
     mha_host_model m;
     MHA__TRY(mha__options_need(&m, sizeof m, model, "mha_host_model", err));
-    MHA__TRY(mha__options_need(&given, sizeof given, options, "mha_plan_options", err));
-    MHA__TRY(mha_plan_resolve(&given, &p, err));
+    MHA__TRY(mha__options_need(&given, sizeof given, options, "mha_head_layout_options", err));
+    MHA__TRY(mha_head_layout_resolve(&given, &p, err));
     if (kv_heads == 0) kv_heads = p.heads;
     MHA__TRY(within("kv_heads", kv_heads, 1, p.heads, err));
     m = shape_of_plan(&p, kv_heads);

@@ -83,9 +83,9 @@ mha_status mha_host_speed_measure(mha_ctx *ctx, mha_host_speed *speed, mha_error
     void *memory = mha__alloc(ctx, BYTES);
     if (!memory) return mha__no_memory(err, BYTES, "the measurement of memory bandwidth");
     memset(memory, 1, BYTES); /* untouched pages would share one page of zeros */
-    mha_status status = mha_limit_read(ctx, memory, BYTES, &own.bandwidth, err);
+    mha_status status = mha_machine_peak_read(ctx, memory, BYTES, &own.bandwidth, err);
     mha__free(ctx, memory);
-    if (status == MHA_OK) status = mha_limit_fma(ctx, &own.flops, err);
+    if (status == MHA_OK) status = mha_machine_peak_fma(ctx, &own.flops, err);
     own.flops *= REACHED;
     if (status == MHA_OK) *speed = own;
     return status;

@@ -40,7 +40,7 @@ static const char *number(amount *a, int64_t n)
     return shown(a, (double)n, 1000, names);
 }
 
-static void __attribute__((format(printf, 2, 3))) say(mha_plan_advice *a, const char *format, ...)
+static void __attribute__((format(printf, 2, 3))) say(mha_head_layout_advice *a, const char *format, ...)
 {
     const size_t used = strlen(a->reason);
     va_list args;
@@ -50,10 +50,11 @@ static void __attribute__((format(printf, 2, 3))) say(mha_plan_advice *a, const 
 }
 
 /* Compares the cache size of a small model with the size of its weights in f32. */
-static void say_cache(const mha_plan_options *m, const mha_plan_row rows[MHA_PLAN_VARIANTS], mha_plan_advice *a)
+static void say_cache(const mha_head_layout_options *m, const mha_head_layout rows[MHA_HEAD_LAYOUT_VARIANTS],
+                      mha_head_layout_advice *a)
 {
     amount cache;
-    const mha_plan_row *mha = &rows[MHA_PLAN_MHA];
+    const mha_head_layout *mha = &rows[MHA_HEAD_LAYOUT_MHA];
     say(a, " Its cache for %lld tokens takes %s", (long long)m->seq * m->batch, bytes(&cache, mha->kv_bytes));
     if (m->heads == 1)
         say(a, ", and a single head cannot share keys and values");
@@ -61,13 +62,15 @@ static void say_cache(const mha_plan_options *m, const mha_plan_row rows[MHA_PLA
         say(a, ", so sharing keys and values saves little and may cost quality");
     else
         say(a, ", more than the parameters: sharing keys and values may cost quality, but is worth trying (row %s)",
-            mha_plan_variant_key(rows[MHA_PLAN_GQA].left_out ? MHA_PLAN_MQA : MHA_PLAN_GQA));
+            mha_head_layout_variant_key(rows[MHA_HEAD_LAYOUT_GQA].left_out ? MHA_HEAD_LAYOUT_MQA
+                                                                           : MHA_HEAD_LAYOUT_GQA));
 }
 
-static void advise_small(const mha_plan_options *m, const mha_plan_row rows[MHA_PLAN_VARIANTS], mha_plan_advice *a)
+static void advise_small(const mha_head_layout_options *m, const mha_head_layout rows[MHA_HEAD_LAYOUT_VARIANTS],
+                         mha_head_layout_advice *a)
 {
     amount parameters;
-    const mha_plan_row *mha = &rows[MHA_PLAN_MHA], *pruned = &rows[MHA_PLAN_PRUNED];
+    const mha_head_layout *mha = &rows[MHA_HEAD_LAYOUT_MHA], *pruned = &rows[MHA_HEAD_LAYOUT_PRUNED];
     const double attention = (double)m->layers * (double)mha->weights.total, share = attention / (double)m->parameters;
     say(a, "The model is small: %s parameters, less than 100 million.", number(&parameters, m->parameters));
     say_cache(m, rows, a);
@@ -84,8 +87,8 @@ static void advise_small(const mha_plan_options *m, const mha_plan_row rows[MHA_
 }
 
 /* Recommends shared keys and values, with reasons. If heads cannot be grouped, all heads share one key/value head. */
-static void advise_shared(const mha_plan_options *m, const mha_plan_row *mha, const mha_plan_row *shared,
-                          mha_plan_advice *a)
+static void advise_shared(const mha_head_layout_options *m, const mha_head_layout *mha, const mha_head_layout *shared,
+                          mha_head_layout_advice *a)
 {
     amount parameters, before, after;
     const bool large = m->parameters > MHA__PLAN_LARGE;
@@ -102,21 +105,22 @@ static void advise_shared(const mha_plan_options *m, const mha_plan_row *mha, co
     say(a, " At this size, add experts (row moe) for more parameters at the same operations per token.");
 }
 
-mha_status mha_plan_advise(const mha_plan_options *options, mha_plan_advice *advice, mha_error *err)
+mha_status mha_head_layout_advise(const mha_head_layout_options *options, mha_head_layout_advice *advice,
+                                  mha_error *err)
 {
-    mha_plan_options m;
-    mha_plan_row rows[MHA_PLAN_VARIANTS];
-    MHA__TRY(mha_plan_resolve(options, &m, err));
-    MHA__TRY(mha_plan_variants(&m, rows, err));
-    const mha_plan_row *best = &rows[MHA_PLAN_MHA];
+    mha_head_layout_options m;
+    mha_head_layout rows[MHA_HEAD_LAYOUT_VARIANTS];
+    MHA__TRY(mha_head_layout_resolve(options, &m, err));
+    MHA__TRY(mha_head_layout_variants(&m, rows, err));
+    const mha_head_layout *best = &rows[MHA_HEAD_LAYOUT_MHA];
     if (m.parameters >= MHA__PLAN_MEDIUM && m.heads > 1)
-        best = rows[MHA_PLAN_GQA].left_out ? &rows[MHA_PLAN_MQA] : &rows[MHA_PLAN_GQA];
-    *advice = (mha_plan_advice){
+        best = rows[MHA_HEAD_LAYOUT_GQA].left_out ? &rows[MHA_HEAD_LAYOUT_MQA] : &rows[MHA_HEAD_LAYOUT_GQA];
+    *advice = (mha_head_layout_advice){
         .variant = best->variant, .heads = best->heads, .kv_heads = best->kv_heads, .parameters = m.parameters};
     if (m.parameters < MHA__PLAN_MEDIUM)
         advise_small(&m, rows, advice);
     else if (m.heads > 1)
-        advise_shared(&m, &rows[MHA_PLAN_MHA], best, advice);
+        advise_shared(&m, &rows[MHA_HEAD_LAYOUT_MHA], best, advice);
     else
         say(advice, "A single head cannot share keys and values; several heads can.");
     return MHA_OK;

@@ -28,7 +28,7 @@ static int64_t usual_heads(int64_t d_model, int64_t width)
     return best;
 }
 
-static mha_status resolve_rest(mha_plan_options *o, mha_error *err)
+static mha_status resolve_rest(mha_head_layout_options *o, mha_error *err)
 {
     if (o->dtype == MHA_DTYPE_DEFAULT) o->dtype = MHA_F32;
     if (o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16)
@@ -43,10 +43,11 @@ static mha_status resolve_rest(mha_plan_options *o, mha_error *err)
     return MHA_OK;
 }
 
-mha_status mha_plan_resolve(const mha_plan_options *options, mha_plan_options *resolved, mha_error *err)
+mha_status mha_head_layout_resolve(const mha_head_layout_options *options, mha_head_layout_options *resolved,
+                                   mha_error *err)
 {
-    mha_plan_options o;
-    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_plan_options", err));
+    mha_head_layout_options o;
+    MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_head_layout_options", err));
     const int64_t wide = INT64_C(1) << 20;
     MHA__TRY(whole("d_model", &o.d_model, 0, wide, err));
     MHA__TRY(whole("heads", &o.heads, usual_heads(o.d_model, o.d_model < 2048 ? 64 : 128), wide, err));

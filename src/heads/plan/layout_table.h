@@ -9,6 +9,7 @@
 #define MHA__PLAN_LARGE INT64_C(10000000000)
 
 /* Computes the row of one variant; `model` must be resolved. */
-mha_status mha__plan_row(const mha_plan_options *model, mha_plan_variant variant, mha_plan_row *row, mha_error *err);
+mha_status mha__plan_row(const mha_head_layout_options *model, mha_head_layout_variant variant, mha_head_layout *row,
+                         mha_error *err);
 
 #endif

@@ -173,16 +173,16 @@ static mha_status measure(layer *l, bool decode, bool mixture, double seconds, d
     return best_pass(l, decode ? l->B : l->B * l->L, seconds, best, err);
 }
 
-mha_status mha_plan_measure(mha_ctx *ctx, const mha_plan_options *options, mha_plan_row *row, double seconds,
-                            mha_error *err)
+mha_status mha_head_layout_measure(mha_ctx *ctx, const mha_head_layout_options *options, mha_head_layout *row,
+                                   double seconds, mha_error *err)
 {
-    mha_plan_options model;
-    MHA__TRY(mha_plan_resolve(options, &model, err));
+    mha_head_layout_options model;
+    MHA__TRY(mha_head_layout_resolve(options, &model, err));
     if (!row || row->left_out || row->heads < 1 || row->kv_heads < 1 || row->heads % row->kv_heads != 0)
-        return mha__fail(err, MHA_ERR_ARG, "mha_plan_measure: row must be a supported layout");
+        return mha__fail(err, MHA_ERR_ARG, "mha_head_layout_measure: row must be a supported layout");
     if (row->refused)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_plan_measure: head_dim %lld: %s", (long long)row->head_dim,
-                         row->refused);
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_head_layout_measure: head_dim %lld: %s",
+                         (long long)row->head_dim, row->refused);
     if (!(seconds >= 0)) return mha__fail(err, MHA_ERR_ARG, "seconds must be at least 0 (got %g)", seconds);
     MHA__TRY(mha__ctx_find(&ctx, err));
     double best[2];
@@ -190,7 +190,8 @@ mha_status mha_plan_measure(mha_ctx *ctx, const mha_plan_options *options, mha_p
         layer l = {.ctx = ctx, .E = model.d_model, .D = row->head_dim, .H = row->heads, .Hkv = row->kv_heads};
         l.B = model.batch, l.L = model.seq, l.kv_dtype = model.dtype;
         l.width = (l.H + 2 * l.Hkv) * l.D;
-        const mha_status status = measure(&l, decode, row->variant == MHA_PLAN_MOE, seconds / 2, &best[decode], err);
+        const mha_status status =
+            measure(&l, decode, row->variant == MHA_HEAD_LAYOUT_MOE, seconds / 2, &best[decode], err);
         layer_close(&l);
         if (status != MHA_OK) return status;
     }

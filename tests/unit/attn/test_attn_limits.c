@@ -33,8 +33,8 @@ static void test_rates(void **state)
     for (int i = 0; i < count; i++) {
         mha_ctx *ctx = context(1 + i % 3, names[i]);
         double fma = 0, read = 0;
-        assert_int_equal(mha_limit_fma(ctx, &fma, NULL), MHA_OK);
-        assert_int_equal(mha_limit_read(ctx, memory + 4, BYTES, &read, NULL), MHA_OK);
+        assert_int_equal(mha_machine_peak_fma(ctx, &fma, NULL), MHA_OK);
+        assert_int_equal(mha_machine_peak_read(ctx, memory + 4, BYTES, &read, NULL), MHA_OK);
         assert_true(fma > 1e6 && fma < 1e15);
         assert_true(read > 1e6 && read < 1e15);
         mha_ctx_free(ctx);
@@ -50,7 +50,7 @@ static void test_odd_bytes(void **state)
     char *memory = calloc(1, 4097);
     double read = 0;
     assert_non_null(memory);
-    assert_int_equal(mha_limit_read(NULL, memory, 4097, &read, NULL), MHA_OK);
+    assert_int_equal(mha_machine_peak_read(NULL, memory, 4097, &read, NULL), MHA_OK);
     assert_true(read > 0);
     free(memory);
 }
@@ -61,11 +61,11 @@ static void test_refusals(void **state)
     mha_error error = {0};
     double rate;
     char byte = 0;
-    assert_int_equal(mha_limit_fma(NULL, NULL, &error), MHA_ERR_ARG);
-    assert_int_equal(mha_limit_read(NULL, NULL, BYTES, &rate, &error), MHA_ERR_ARG);
+    assert_int_equal(mha_machine_peak_fma(NULL, NULL, &error), MHA_ERR_ARG);
+    assert_int_equal(mha_machine_peak_read(NULL, NULL, BYTES, &rate, &error), MHA_ERR_ARG);
     assert_string_equal(error.message, "memory must not be NULL");
-    assert_int_equal(mha_limit_read(NULL, &byte, BYTES, NULL, &error), MHA_ERR_ARG);
-    assert_int_equal(mha_limit_read(NULL, &byte, 100, &rate, &error), MHA_ERR_ARG);
+    assert_int_equal(mha_machine_peak_read(NULL, &byte, BYTES, NULL, &error), MHA_ERR_ARG);
+    assert_int_equal(mha_machine_peak_read(NULL, &byte, 100, &rate, &error), MHA_ERR_ARG);
     assert_non_null(strstr(error.message, "bytes must be at least 4096 (got 100)"));
 }
 

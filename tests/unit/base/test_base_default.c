@@ -86,7 +86,7 @@ static void test_operator(void **state)
     want("plan", mha_attn_plan_create(NULL, &d, &plan, &err));
     want("cache", mha_cache_create(NULL, &c, &cache, &err));
     want("merge", mha_attn_merge(NULL, &m, &err));
-    want("limit", mha_limit_fma(NULL, &limit, &err));
+    want("limit", mha_machine_peak_fma(NULL, &limit, &err));
 }
 
 int main(void)

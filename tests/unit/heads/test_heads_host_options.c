@@ -105,7 +105,7 @@ static void test_planned(void **state)
     (void)state;
     mha_error e = {0};
     mha_host_model m = MODEL(.layers = 0);
-    mha_plan_options p = {.size = sizeof p, .d_model = 64, .heads = 4, .layers = 3, .vocab = 100};
+    mha_head_layout_options p = {.size = sizeof p, .d_model = 64, .heads = 4, .layers = 3, .vocab = 100};
     assert_int_equal(mha_host_model_of_plan(&p, 0, &m, NULL), MHA_OK);
     assert_true(m.layer_weights == 3 * 12 * 64 * 64 && m.output_weights == 6400 && m.word_weights == 6400 && m.tied);
     assert_int_equal(mha_host_model_of_plan(&p, 2, &m, NULL), MHA_OK);

@@ -13,8 +13,8 @@ static void test_defaults(void **state)
                                        {768, 12, 12},  {64, 1, 12},    {97, 1, 12},     {1024, 16, 12},
                                        {2048, 16, 16}, {4096, 32, 32}, {12288, 96, 96}, {100, 2, 12}};
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
-        mha_plan_options model = {.size = sizeof model, .d_model = usual[i][0]};
-        assert_int_equal(mha_plan_resolve(&model, &model, NULL), MHA_OK);
+        mha_head_layout_options model = {.size = sizeof model, .d_model = usual[i][0]};
+        assert_int_equal(mha_head_layout_resolve(&model, &model, NULL), MHA_OK);
         assert_int_equal(model.heads, usual[i][1]);
         assert_int_equal(model.layers, usual[i][2]);
         assert_int_equal(model.parameters, model.layers * 12 * model.d_model * model.d_model + 32000 * model.d_model);
@@ -32,33 +32,33 @@ static void test_defaults(void **state)
 static void test_costs(void **state)
 {
     (void)state;
-    const mha_plan_options model = {.size = sizeof model,
-                                    .d_model = 8,
-                                    .heads = 4,
-                                    .layers = 3,
-                                    .seq = 7,
-                                    .batch = 5,
-                                    .dtype = MHA_BF16,
-                                    .prune = 0.5};
-    mha_plan_row rows[MHA_PLAN_VARIANTS];
-    assert_int_equal(mha_plan_variants(&model, rows, NULL), MHA_OK);
+    const mha_head_layout_options model = {.size = sizeof model,
+                                           .d_model = 8,
+                                           .heads = 4,
+                                           .layers = 3,
+                                           .seq = 7,
+                                           .batch = 5,
+                                           .dtype = MHA_BF16,
+                                           .prune = 0.5};
+    mha_head_layout rows[MHA_HEAD_LAYOUT_VARIANTS];
+    assert_int_equal(mha_head_layout_variants(&model, rows, NULL), MHA_OK);
     const double tokens = 2.0 * 3 * 5 * 7, sequences = 2.0 * 3 * 5, pairs = 3.0 * 5 * 7 * 8 / 2;
     const struct {
-        mha_plan_variant variant;
+        mha_head_layout_variant variant;
         double project;
         int heads, kv_heads;
     } want[] = {
-        {MHA_PLAN_MHA, tokens * 4 * 64, 4, 4},
-        {MHA_PLAN_PRUNED, tokens * 4 * 32, 2, 2},
-        {MHA_PLAN_DYNAMIC, tokens * 4 * 32 + sequences * 8 * 4, 2, 2},
-        {MHA_PLAN_GQA, tokens * (2 * 64 + 2 * 32), 4, 2},
-        {MHA_PLAN_MQA, tokens * (2 * 64 + 2 * 16), 4, 1},
-        {MHA_PLAN_MOE, tokens * (4 * 32 + 64) + sequences * 8 * 4, 2, 2},
-        {MHA_PLAN_ADAPTIVE, tokens * 4 * 64 + sequences * (8 * 128 + 128 * 3), 4, 4},
+        {MHA_HEAD_LAYOUT_MHA, tokens * 4 * 64, 4, 4},
+        {MHA_HEAD_LAYOUT_PRUNED, tokens * 4 * 32, 2, 2},
+        {MHA_HEAD_LAYOUT_DYNAMIC, tokens * 4 * 32 + sequences * 8 * 4, 2, 2},
+        {MHA_HEAD_LAYOUT_GQA, tokens * (2 * 64 + 2 * 32), 4, 2},
+        {MHA_HEAD_LAYOUT_MQA, tokens * (2 * 64 + 2 * 16), 4, 1},
+        {MHA_HEAD_LAYOUT_MOE, tokens * (4 * 32 + 64) + sequences * 8 * 4, 2, 2},
+        {MHA_HEAD_LAYOUT_ADAPTIVE, tokens * 4 * 64 + sequences * (8 * 128 + 128 * 3), 4, 4},
     };
-    assert_int_equal(sizeof want / sizeof *want, MHA_PLAN_VARIANTS);
+    assert_int_equal(sizeof want / sizeof *want, MHA_HEAD_LAYOUT_VARIANTS);
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-        const mha_plan_row *r = &rows[want[i].variant];
+        const mha_head_layout *r = &rows[want[i].variant];
         assert_int_equal(r->variant, want[i].variant);
         assert_null(r->left_out);
         assert_int_equal(r->heads, want[i].heads);
@@ -75,25 +75,25 @@ static void test_costs(void **state)
 static void test_excluded_layouts(void **state)
 {
     (void)state;
-    mha_plan_options model = {.size = sizeof model, .d_model = 7, .heads = 1};
-    mha_plan_row rows[MHA_PLAN_VARIANTS];
-    assert_int_equal(mha_plan_variants(&model, rows, NULL), MHA_OK);
-    for (int v = 0; v < MHA_PLAN_VARIANTS; v++)
-        assert_true((rows[v].left_out == NULL) == (v == MHA_PLAN_MHA || v == MHA_PLAN_MOE));
+    mha_head_layout_options model = {.size = sizeof model, .d_model = 7, .heads = 1};
+    mha_head_layout rows[MHA_HEAD_LAYOUT_VARIANTS];
+    assert_int_equal(mha_head_layout_variants(&model, rows, NULL), MHA_OK);
+    for (int v = 0; v < MHA_HEAD_LAYOUT_VARIANTS; v++)
+        assert_true((rows[v].left_out == NULL) == (v == MHA_HEAD_LAYOUT_MHA || v == MHA_HEAD_LAYOUT_MOE));
     model.heads = 7;
-    assert_int_equal(mha_plan_variants(&model, rows, NULL), MHA_OK);
-    for (int v = 0; v < MHA_PLAN_VARIANTS; v++)
-        assert_true((rows[v].left_out == NULL) == (v != MHA_PLAN_GQA && v != MHA_PLAN_ADAPTIVE));
-    assert_null(mha_plan_variant_key(MHA_PLAN_VARIANTS));
-    assert_null(mha_plan_variant_help((mha_plan_variant)-1));
+    assert_int_equal(mha_head_layout_variants(&model, rows, NULL), MHA_OK);
+    for (int v = 0; v < MHA_HEAD_LAYOUT_VARIANTS; v++)
+        assert_true((rows[v].left_out == NULL) == (v != MHA_HEAD_LAYOUT_GQA && v != MHA_HEAD_LAYOUT_ADAPTIVE));
+    assert_null(mha_head_layout_variant_key(MHA_HEAD_LAYOUT_VARIANTS));
+    assert_null(mha_head_layout_variant_help((mha_head_layout_variant)-1));
 }
 
-static mha_plan_advice advice_of(int64_t heads, int64_t parameters)
+static mha_head_layout_advice advice_of(int64_t heads, int64_t parameters)
 {
-    const mha_plan_options model = {
+    const mha_head_layout_options model = {
         .size = sizeof model, .d_model = 840, .heads = heads, .parameters = parameters, .seq = 1000};
-    mha_plan_advice advice;
-    assert_int_equal(mha_plan_advise(&model, &advice, NULL), MHA_OK);
+    mha_head_layout_advice advice;
+    assert_int_equal(mha_head_layout_advise(&model, &advice, NULL), MHA_OK);
     assert_int_equal(advice.parameters, parameters);
     assert_int_equal(advice.heads, heads);
     assert_true(strlen(advice.reason) > 40 && strlen(advice.reason) + 1 < sizeof advice.reason);
@@ -103,13 +103,13 @@ static mha_plan_advice advice_of(int64_t heads, int64_t parameters)
 static void test_advice(void **state)
 {
     (void)state;
-    mha_plan_advice a = advice_of(12, 99999999);
-    assert_int_equal(a.variant, MHA_PLAN_MHA);
+    mha_head_layout_advice a = advice_of(12, 99999999);
+    assert_int_equal(a.variant, MHA_HEAD_LAYOUT_MHA);
     assert_int_equal(a.kv_heads, 12);
     assert_non_null(strstr(a.reason, "small"));
     assert_non_null(strstr(a.reason, "to 9 of 12 heads"));
     a = advice_of(12, 100000000);
-    assert_int_equal(a.variant, MHA_PLAN_GQA);
+    assert_int_equal(a.variant, MHA_HEAD_LAYOUT_GQA);
     assert_int_equal(a.kv_heads, 3);
     assert_non_null(strstr(a.reason, "medium"));
     assert_null(strstr(a.reason, "experts"));
@@ -118,16 +118,16 @@ static void test_advice(void **state)
     assert_int_equal(a.kv_heads, 14);
     assert_non_null(strstr(a.reason, "medium"));
     a = advice_of(56, 10000000001);
-    assert_int_equal(a.variant, MHA_PLAN_GQA);
+    assert_int_equal(a.variant, MHA_HEAD_LAYOUT_GQA);
     assert_int_equal(a.kv_heads, 7);
     assert_non_null(strstr(a.reason, "experts"));
     assert_int_equal(a.experts, 56);
     assert_int_equal(a.top_k, 2);
     a = advice_of(7, 100000000); /* 7 heads have no divisor other than 1 and 7 */
-    assert_int_equal(a.variant, MHA_PLAN_MQA);
+    assert_int_equal(a.variant, MHA_HEAD_LAYOUT_MQA);
     assert_int_equal(a.kv_heads, 1);
-    assert_int_equal(advice_of(1, INT64_MAX).variant, MHA_PLAN_MHA);
-    assert_int_equal(advice_of(1, 1).variant, MHA_PLAN_MHA);
+    assert_int_equal(advice_of(1, INT64_MAX).variant, MHA_HEAD_LAYOUT_MHA);
+    assert_int_equal(advice_of(1, 1).variant, MHA_HEAD_LAYOUT_MHA);
 }
 
 /* The advice must state that fewer key/value heads save little only if the cache is small relative to the
@@ -135,14 +135,15 @@ static void test_advice(void **state)
 static void test_advice_on_the_cache(void **state)
 {
     (void)state;
-    mha_plan_options model = {.size = sizeof model, .d_model = 768, .heads = 12, .parameters = 50000000, .seq = 128};
-    mha_plan_advice a;
-    assert_int_equal(mha_plan_advise(&model, &a, NULL), MHA_OK);
+    mha_head_layout_options model = {
+        .size = sizeof model, .d_model = 768, .heads = 12, .parameters = 50000000, .seq = 128};
+    mha_head_layout_advice a;
+    assert_int_equal(mha_head_layout_advise(&model, &a, NULL), MHA_OK);
     assert_non_null(strstr(a.reason, "saves little"));
     model.seq = 131072;
-    assert_int_equal(mha_plan_advise(&model, &a, NULL), MHA_OK);
+    assert_int_equal(mha_head_layout_advise(&model, &a, NULL), MHA_OK);
     assert_non_null(strstr(a.reason, "more than the parameters"));
-    assert_int_equal(a.variant, MHA_PLAN_MHA);
+    assert_int_equal(a.variant, MHA_HEAD_LAYOUT_MHA);
 }
 
 /* Every kind of row must have positive times for every type of the cache. */
@@ -150,17 +151,17 @@ static void test_measure(void **state)
 {
     (void)state;
     for (int dtype = MHA_F32; dtype <= MHA_F16; dtype++) {
-        const mha_plan_options model = {.size = sizeof model,
-                                        .d_model = 48,
-                                        .heads = 4,
-                                        .layers = 2,
-                                        .seq = 9,
-                                        .batch = 3,
-                                        .dtype = (mha_dtype)dtype};
-        mha_plan_row rows[MHA_PLAN_VARIANTS];
-        assert_int_equal(mha_plan_variants(&model, rows, NULL), MHA_OK);
-        for (int v = 0; v < MHA_PLAN_VARIANTS; v++) {
-            assert_int_equal(mha_plan_measure(NULL, &model, &rows[v], 0, NULL), MHA_OK);
+        const mha_head_layout_options model = {.size = sizeof model,
+                                               .d_model = 48,
+                                               .heads = 4,
+                                               .layers = 2,
+                                               .seq = 9,
+                                               .batch = 3,
+                                               .dtype = (mha_dtype)dtype};
+        mha_head_layout rows[MHA_HEAD_LAYOUT_VARIANTS];
+        assert_int_equal(mha_head_layout_variants(&model, rows, NULL), MHA_OK);
+        for (int v = 0; v < MHA_HEAD_LAYOUT_VARIANTS; v++) {
+            assert_int_equal(mha_head_layout_measure(NULL, &model, &rows[v], 0, NULL), MHA_OK);
             assert_true(rows[v].prefill > 0 && rows[v].prefill < 60);
             assert_true(rows[v].decode > 0 && rows[v].decode < 60);
         }
@@ -171,9 +172,9 @@ static void test_measure(void **state)
 static void test_starvation(void **state)
 {
     (void)state;
-    const mha_plan_options model = {.size = sizeof model, .d_model = 16, .heads = 4, .layers = 1, .seq = 5};
-    mha_plan_row rows[MHA_PLAN_VARIANTS];
-    assert_int_equal(mha_plan_variants(&model, rows, NULL), MHA_OK);
+    const mha_head_layout_options model = {.size = sizeof model, .d_model = 16, .heads = 4, .layers = 1, .seq = 5};
+    mha_head_layout rows[MHA_HEAD_LAYOUT_VARIANTS];
+    assert_int_equal(mha_head_layout_variants(&model, rows, NULL), MHA_OK);
     counting counted = {.budget = -1};
     mha_ctx *ctx;
     const mha_ctx_options options = {.size = sizeof options, .threads = 1, .allocator = counting_allocator(&counted)};
@@ -184,7 +185,7 @@ static void test_starvation(void **state)
         mha_error error = {0};
         assert_in_range(budget, 0, 200);
         counted.budget = counted.calls + budget;
-        status = mha_plan_measure(ctx, &model, &rows[MHA_PLAN_MOE], 0, &error);
+        status = mha_head_layout_measure(ctx, &model, &rows[MHA_HEAD_LAYOUT_MOE], 0, &error);
         if (status != MHA_OK) assert_int_equal(error.status, MHA_ERR_MEMORY);
         assert_int_equal(counted.live, before);
     }
@@ -192,19 +193,19 @@ static void test_starvation(void **state)
     mha_ctx_free(ctx);
 }
 
-static void said(const mha_plan_options *model, const char *word, const char *value)
+static void said(const mha_head_layout_options *model, const char *word, const char *value)
 {
     mha_error e = {0};
-    mha_plan_row rows[MHA_PLAN_LAYOUTS];
+    mha_head_layout rows[MHA_HEAD_LAYOUTS];
     int count;
-    assert_int_equal(mha_plan_layouts(model, rows, &count, &e), MHA_ERR_ARG);
+    assert_int_equal(mha_head_layouts(model, rows, &count, &e), MHA_ERR_ARG);
     if (!strstr(e.message, word) || !check_has_word(e.message, value))
         fail_msg("\"%s\" must contain %s and %s", e.message, word, value);
-    assert_int_equal(mha_plan_variants(model, rows, NULL), MHA_ERR_ARG);
-    assert_int_equal(mha_plan_advise(model, &(mha_plan_advice){0}, NULL), MHA_ERR_ARG);
+    assert_int_equal(mha_head_layout_variants(model, rows, NULL), MHA_ERR_ARG);
+    assert_int_equal(mha_head_layout_advise(model, &(mha_head_layout_advice){0}, NULL), MHA_ERR_ARG);
 }
 
-#define MODEL(...) (&(mha_plan_options){.size = sizeof(mha_plan_options), __VA_ARGS__})
+#define MODEL(...) (&(mha_head_layout_options){.size = sizeof(mha_head_layout_options), __VA_ARGS__})
 
 static void test_refusals(void **state)
 {
@@ -232,19 +233,19 @@ static void test_measure_refusals(void **state)
 {
     (void)state;
     mha_error e = {0};
-    const mha_plan_options *model = MODEL(.d_model = 1536, .seq = 4);
-    mha_plan_row rows[MHA_PLAN_LAYOUTS], none = {.left_out = "it is"};
+    const mha_head_layout_options *model = MODEL(.d_model = 1536, .seq = 4);
+    mha_head_layout rows[MHA_HEAD_LAYOUTS], none = {.left_out = "it is"};
     int count;
-    assert_int_equal(mha_plan_layouts(model, rows, &count, NULL), MHA_OK);
-    assert_int_equal(mha_plan_measure(NULL, model, NULL, 0, &e), MHA_ERR_ARG);
-    assert_int_equal(mha_plan_measure(NULL, model, &none, 0, &e), MHA_ERR_ARG);
-    assert_int_equal(mha_plan_measure(NULL, MODEL(.d_model = 0), &rows[0], 0, &e), MHA_ERR_ARG);
+    assert_int_equal(mha_head_layouts(model, rows, &count, NULL), MHA_OK);
+    assert_int_equal(mha_head_layout_measure(NULL, model, NULL, 0, &e), MHA_ERR_ARG);
+    assert_int_equal(mha_head_layout_measure(NULL, model, &none, 0, &e), MHA_ERR_ARG);
+    assert_int_equal(mha_head_layout_measure(NULL, MODEL(.d_model = 0), &rows[0], 0, &e), MHA_ERR_ARG);
     assert_non_null(strstr(e.message, "d_model"));
-    assert_int_equal(mha_plan_measure(NULL, model, &rows[0], NAN, &e), MHA_ERR_ARG);
+    assert_int_equal(mha_head_layout_measure(NULL, model, &rows[0], NAN, &e), MHA_ERR_ARG);
     for (int i = 0; i < count; i++) { /* the row with one head has a head width of 1536, above the limit */
         assert_true((rows[i].refused != NULL) == (rows[i].heads == 1));
         if (rows[i].heads > 1) continue;
-        assert_int_equal(mha_plan_measure(NULL, model, &rows[i], 0, &e), MHA_ERR_UNSUPPORTED);
+        assert_int_equal(mha_head_layout_measure(NULL, model, &rows[i], 0, &e), MHA_ERR_UNSUPPORTED);
         assert_int_equal(e.status, MHA_ERR_UNSUPPORTED);
         assert_true(check_has_word(e.message, "1536"));
     }
