@@ -80,6 +80,7 @@ const char *mha__quote(mha__quoted *q, const char *bytes, size_t n)
 
 const char *mha__quote_dtype(mha__quoted *q, mha_dtype dtype)
 {
+    const char *name = mha__dtype_name(dtype);
     snprintf(q->text, sizeof q->text, "%d", (int)dtype);
-    return strcmp(mha_dtype_name(dtype), "unknown") == 0 ? q->text : mha_dtype_name(dtype);
+    return name ? name : q->text;
 }

@@ -24,6 +24,8 @@ typedef struct mha__quoted {
  * \uNNNN; text that does not fit is truncated and ends with "...". Returns q->text:
  *     mha__quote(&(mha__quoted){0}, name, n) */
 const char *mha__quote(mha__quoted *q, const char *bytes, size_t n);
+/* Returns the name of a dtype; NULL for other values. Defined in status.c. */
+const char *mha__dtype_name(mha_dtype dtype);
 /* Returns the name of a dtype, or its number if it has no name. */
 const char *mha__quote_dtype(mha__quoted *q, mha_dtype dtype);
 

@@ -44,6 +44,10 @@ static inline int64_t mha__round_up(int64_t a, int64_t b)
 {
     return mha__ceil_div(a, b) * b;
 }
+static inline bool mha__is_power_of_two(int64_t n)
+{
+    return n > 0 && (n & (n - 1)) == 0;
+}
 /* Returns the least common multiple of a and b. Both must be positive, and the result must not overflow. */
 static inline int64_t mha__common_multiple(int64_t a, int64_t b)
 {

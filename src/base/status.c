@@ -1,4 +1,5 @@
 /* status.c - names of statuses and data types, and the version. These functions cannot fail. */
+#include "base/error.h"
 #include "mha/mha.h"
 
 #define TEXT_OF(x) #x
@@ -29,6 +30,11 @@ static const struct {
 static int known(mha_dtype dtype)
 {
     return (size_t)dtype < sizeof dtypes / sizeof dtypes[0]; /* a negative value becomes a very large size_t */
+}
+
+const char *mha__dtype_name(mha_dtype dtype)
+{
+    return known(dtype) ? dtypes[dtype].name : NULL;
 }
 
 const char *mha_dtype_name(mha_dtype dtype)

@@ -33,7 +33,7 @@ static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_err
     if (!mha__cache_converts(mha__cache_source(d->dtype), d->dtype))
         return mha__fail(err, MHA_ERR_ARG, "dtype must be one of f32, f64, bf16, f16, q8_0 (got %s)",
                          mha__quote_dtype(&(mha__quoted){0}, d->dtype));
-    if (d->page_size < PAGE_SIZE_MIN || (d->page_size & (d->page_size - 1)) != 0)
+    if (d->page_size < PAGE_SIZE_MIN || !mha__is_power_of_two(d->page_size))
         return bad_field(err, "page_size", d->page_size, "0 (default 128) or a power of two of at least 16");
     if (d->capacity < 0) return bad_field(err, "capacity", d->capacity, "0 (grow on demand) or positive");
     if (d->window < 0) return bad_field(err, "window", d->window, "0 (keep all keys) or positive");

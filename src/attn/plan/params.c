@@ -191,7 +191,7 @@ static mha_status check_owners(const mha_attn_desc *d, mha_error *err)
 static mha_status check_pages(const mha_attn_desc *d, mha_error *err)
 {
     if (!(d->inputs & MHA_ATTN_BLOCK_TABLE)) return MHA_OK;
-    if (d->page_size < PAGE_SIZE_MIN || (d->page_size & (d->page_size - 1)) != 0)
+    if (d->page_size < PAGE_SIZE_MIN || !mha__is_power_of_two(d->page_size))
         return bad_int(err, "page_size", d->page_size, "a power of two of at least 16");
     if (d->pages < 0 || d->pages > INT32_MAX) return bad_int(err, "pages", d->pages, "from 0 to 2147483647");
     return MHA_OK;

@@ -1,6 +1,7 @@
 /* host_options.c - hosts, network, speed and job of a host plan: names, measurement, checks and defaults. */
 #include "base/ctx.h"
 #include "base/error.h"
+#include "base/size.h"
 #include "base/struct_size.h"
 #include "heads/plan/host_cost.h"
 #include "mha/machine_peak.h"
@@ -148,7 +149,7 @@ mha_status mha__host_options_check(const mha_host_options *given, mha_host_optio
     MHA__TRY(whole("seq", &o.seq, 2048, most, err));
     MHA__TRY(whole("batch", &o.batch, 1, most, err));
     MHA__TRY(whole("workers", &o.workers, usual_workers(o.hosts), 65536, err));
-    if ((o.workers & (o.workers - 1)) != 0)
+    if (!mha__is_power_of_two(o.workers))
         return mha__fail(err, MHA_ERR_ARG, "workers must be a power of two (got %lld)", (long long)o.workers);
     if ((unsigned)o.job >= MHA_HOST_JOBS)
         return mha__fail(err, MHA_ERR_ARG, "job must be from 0 to %d (got %d)", MHA_HOST_JOBS - 1, (int)o.job);

@@ -7,11 +7,6 @@
 
 /* ---- one layout ---- */
 
-static bool power_of_two(int64_t n)
-{
-    return (n & (n - 1)) == 0;
-}
-
 static bool divides_tokens(mha_host_job job)
 {
     return job == MHA_HOSTS_SCORE || job == MHA_HOSTS_GENERATE;
@@ -29,7 +24,7 @@ static const char *refusal(const mha__host_job *job)
     if (job->cp > 1 && o->seq <= MHA_ATTN_CHUNK) return "texts of at most 1024 tokens are not divided";
     if (job->cp > 1 && o->job == MHA_HOSTS_GENERATE && o->kv_dtype != (o->dtype == MHA_BF16 ? MHA_BF16 : MHA_F32))
         return "cached keys of another type than those of the model are not divided";
-    if (o->job == MHA_HOSTS_TRAIN && !power_of_two(job->dp)) return "train requires a power of two";
+    if (o->job == MHA_HOSTS_TRAIN && !mha__is_power_of_two(job->dp)) return "train requires a power of two";
     if (o->job == MHA_HOSTS_TRAIN && job->dp > o->workers) return "train requires a virtual worker per host";
     return NULL;
 }

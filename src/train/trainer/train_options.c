@@ -1,6 +1,7 @@
 /* train_options.c - sets defaults and checks ranges of the options of a trainer, and matches patterns of tensor
  * names. */
 #include "base/error.h"
+#include "base/size.h"
 #include "base/struct_size.h"
 #include "train/gates/trainer_gates.h"
 #include "train/trainer_struct.h"
@@ -25,18 +26,13 @@ static mha_status check(const char *name, double value, double min, bool with_mi
                      with_min ? "[" : "(", min, max, with_max ? "]" : ")", value);
 }
 
-static bool is_power_of_2(int64_t n)
-{
-    return n > 0 && (n & (n - 1)) == 0;
-}
-
 /* Replaces o->ranks by a copy of the caller's struct in `r`. */
 static mha_status read_ranks(mha_train_options *o, mha_train_ranks *r, mha_error *err)
 {
     if (!o->ranks) return MHA_OK;
     MHA__TRY(mha__options_need(r, sizeof *r, o->ranks, "mha_train_ranks", err));
     o->ranks = r;
-    if (!is_power_of_2(r->ranks) || r->rank < 0 || r->rank >= r->ranks)
+    if (!mha__is_power_of_two(r->ranks) || r->rank < 0 || r->rank >= r->ranks)
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_train_ranks: ranks must be a power of two, and rank must be less than ranks (got %d, %d)",
                          r->ranks, r->rank);
@@ -49,7 +45,7 @@ static mha_status read_ranks(mha_train_options *o, mha_train_ranks *r, mha_error
 static mha_status check_workers(mha_train_options *o, mha_train_ranks *r, mha_error *err)
 {
     if (o->workers == 0) o->workers = 1;
-    if (!is_power_of_2(o->workers) || o->workers > MOST_WORKERS)
+    if (!mha__is_power_of_two(o->workers) || o->workers > MOST_WORKERS)
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: workers must be a power of two up to %d (got %lld)",
                          MOST_WORKERS, (long long)o->workers);
     if (o->reduce != MHA_REDUCE_TREE && o->reduce != MHA_REDUCE_FAST)

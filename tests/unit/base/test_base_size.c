@@ -47,6 +47,9 @@ static void small_helpers(void **state)
     assert_true(mha__ceil_div(0, 5) == 0 && mha__ceil_div(1, 5) == 1 && mha__ceil_div(5, 5) == 1);
     assert_true(mha__ceil_div(6, 5) == 2);
     assert_true(mha__ceil_div(INT64_MAX, 2) == INT64_MAX / 2 + 1); /* the computation must not overflow at INT64_MAX */
+    assert_true(mha__is_power_of_two(1) && mha__is_power_of_two(64) && mha__is_power_of_two(INT64_C(1) << 62));
+    assert_false(mha__is_power_of_two(0) || mha__is_power_of_two(-4) || mha__is_power_of_two(INT64_MIN));
+    assert_false(mha__is_power_of_two(6) || mha__is_power_of_two(INT64_MAX));
     assert_true(mha__round_up(0, 16) == 0 && mha__round_up(1, 16) == 16 && mha__round_up(32, 16) == 32);
 }
 
