@@ -14,8 +14,7 @@
 static mha_status start(mha_tokenizer *t, mha__template *list, size_t room, const mha__json_obj *json, mha_error *err)
 {
     if (list->items)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s: a second template is not supported", json->file,
-                         json->where);
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s must be the only template", json->file, json->where);
     MHA__TRY(mha__room_take(&t->room, (room + 1) * sizeof *list->items, err));
     list->items = mha__calloc(t->ctx, room + 1, sizeof *list->items);
     return list->items ? MHA_OK : mha__no_memory(err, (room + 1) * sizeof *list->items, "the template");

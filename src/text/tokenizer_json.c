@@ -39,7 +39,7 @@ void mha__free_copies(mha_tokenizer *t)
 
 /* ---- stages ---- */
 
-/* Fails with a message such as: FILE: model.type: "BNE" is not supported (supported: WordPiece, BPE) */
+/* Fails with a message such as: FILE: model.type must be one of WordPiece, BPE (got "BNE") */
 static mha_status refuse_type(const mha__json_obj *json, const mha__stage *stage, mha_error *err)
 {
     char known[256] = "";
@@ -47,8 +47,8 @@ static mha_status refuse_type(const mha__json_obj *json, const mha__stage *stage
     for (const mha__kind *kind = stage->kinds; kind->type && n < sizeof known; kind++)
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", kind->type);
     if (stage->list && n < sizeof known) snprintf(known + n, sizeof known - n, ", Sequence");
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s.type: %s is not supported (supported: %s)", json->file,
-                     json->where, mha__json_show(&(mha__quoted){0}, mha__json_get(json->json, "type")), known);
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s.type must be one of %s (got %s)", json->file, json->where, known,
+                     mha__json_show(&(mha__quoted){0}, mha__json_get(json->json, "type")));
 }
 
 static mha_status load_object(mha_tokenizer *t, const mha__json_obj *json, const mha__stage *stage, void *into,

@@ -5,7 +5,7 @@ import ctypes
 import math
 import operator
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from ctypes import POINTER, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p
 from typing import Any, TypeVar
 
@@ -27,6 +27,11 @@ DTYPES = {"f32": F32, "bf16": BF16, "f16": F16, "f64": F64, "q8_0": Q8_0}  # the
 def dtype_name(dtype: int) -> str:
     """Returns the name of an mha_dtype in NumPy and PyTorch."""
     return next(name for name, x in _NAMES.items() if x == dtype)
+
+
+def dtype_error(name: str, dtype: Any, known: Iterable[Any] = tuple(_NAMES)) -> ValueError:
+    """Returns the error for an array of a dtype that is not known."""
+    return ValueError(f"{name}.dtype must be one of {', '.join(map(str, known))} (got {dtype})")
 
 
 class _DLTensor(ctypes.Structure):
@@ -73,7 +78,7 @@ class Array:
 def _from_numpy(a: Any, name: str) -> Array:
     dtype = _TYPES.get(a.dtype) or _NAMES.get(a.dtype.name)
     if dtype is None or not a.dtype.isnative:
-        raise ValueError(f"{name}: dtype {a.dtype} is not supported")
+        raise dtype_error(name, a.dtype)
     size, strides = a.itemsize, a.strides
     if any(s % size for s in strides):
         raise ValueError(f"{name} must have strides that are multiples of the element size {size} (got {strides})")
@@ -109,7 +114,7 @@ def _from_dlpack(x: Any, name: str) -> Array:
     dtype = _DLPACK.get((t.code, t.bits))
     if dtype is None or t.lanes != 1:
         dtype_text = getattr(x, "dtype", f"DLPack type code {t.code} with {t.bits} bits")
-        raise ValueError(f"{name}: dtype {dtype_text} is not supported")
+        raise dtype_error(name, dtype_text)
     shape = t.shape[:t.ndim]
     if t.strides:
         strides = t.strides[:t.ndim]

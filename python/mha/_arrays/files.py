@@ -13,7 +13,7 @@ from .._binding import abi
 from .._binding.abi import FileOptions, Metadata, TensorsWriterOptions
 from .._binding.context import context
 from .._binding.library import Handle, call, create, lib, string, struct, utf8
-from .array import integer, view
+from .array import dtype_error, integer, view
 from .tensors import CODES, NUMPY, given
 
 _TO_FLOAT = (abi.BF16,)
@@ -65,7 +65,7 @@ class File(Handle):
         t = found.contents
         code = CODES[np.dtype(dtype)] if dtype is not None else abi.F32 if t.dtype in _TO_FLOAT else t.dtype
         if code not in NUMPY:
-            raise ValueError(f"{name}: dtype {(t.dtype_name or b'?').decode()} is not supported")
+            raise dtype_error(name, (t.dtype_name or b"?").decode(), CODES)
         out = np.empty(view(t.shape, np.int64, (t.rank,)) if t.rank else (), NUMPY[code])
         call("mha_tensor_read", found, code, out.ctypes.data)
         return out
@@ -186,7 +186,7 @@ def npy_write(path: Any, array: Any, overwrite: bool = False) -> None:
     """
     x = np.ascontiguousarray(array)
     if x.dtype not in CODES or x.dtype == np.uint16:
-        raise ValueError(f"array: dtype {x.dtype} is not supported")
+        raise dtype_error("array", x.dtype, [known for known in CODES if known != np.uint16])
     t = struct(abi.Tensor, dtype=CODES[x.dtype], rank=x.ndim, shape=np.array(x.shape, np.int64), elements=x.size, data=x, bytes=x.nbytes)
     call("mha_npy_write", os.fsencode(path), ctypes.byref(t), bool(overwrite))
 

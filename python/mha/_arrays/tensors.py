@@ -9,7 +9,7 @@ import numpy as np
 
 from .._binding.abi import BF16, F16, F32, F64, I8, I16, I32, I64, Q8_0, U8, U16, U32, U64, NamedTensor
 from .._binding.abi import BOOL as BOOL_
-from .array import readable, view
+from .array import dtype_error, readable, view
 
 NUMPY = {F32: np.float32, F64: np.float64, F16: np.float16, BF16: np.uint16, Q8_0: np.uint8, BOOL_: np.bool_, U8: np.uint8, I8: np.int8,
           U16: np.uint16, I16: np.int16, U32: np.uint32, I32: np.int32, U64: np.uint64, I64: np.int64}
@@ -32,7 +32,7 @@ def given(tensors: Mapping[str, Any], name: str, dtype: Any = None) -> Any:
         if x.ndim > 4:
             raise ValueError(f"{name}[{key!r}].ndim must be at most 4 (got {x.ndim})")
         if x.dtype not in CODES:
-            raise ValueError(f"{name}[{key!r}]: dtype {x.dtype} is not supported")
+            raise dtype_error(f"{name}[{key!r}]", x.dtype, CODES)
     made = (NamedTensor * len(kept))(*(NamedTensor(key.encode(), CODES[x.dtype], x.ndim, (c_int64 * 4)(*x.shape), x.ctypes.data)
                                        for key, x in zip(tensors, kept)))
     made.__dict__["alive"] = kept

@@ -35,14 +35,14 @@ static const struct {
     char letter;
     const char *text;
 } refused_kinds[] = {
-    {'O', "an object array is a Python pickle, which can run code and is never read"},
-    {'V', "structures are not supported"},
-    {'S', "strings are not supported"},
-    {'a', "strings are not supported"},
-    {'U', "strings are not supported"},
-    {'M', "dates are not supported"},
-    {'m', "durations are not supported"},
-    {'c', "complex numbers are not supported"},
+    {'O', "a Python pickle, which can run code and is never read"},
+    {'V', "a structure"},
+    {'S', "a string"},
+    {'a', "a string"},
+    {'U', "a string"},
+    {'M', "a date"},
+    {'m', "a duration"},
+    {'c', "a complex number"},
 };
 
 typedef struct reader {
@@ -128,12 +128,13 @@ static mha_status read_descr(reader *r)
     const char *text;
     size_t n;
     mha__quoted q;
-    if (take(r, "[")) return refuse(r, "header: descr: structures are not supported");
+    if (take(r, "[")) return refuse(r, "header: descr must be a dtype of real numbers (got a structure)");
     if (!take_string(r, &text, &n)) return expected(r, "a quoted dtype such as '<f4'");
     mha__quote(&q, text, n);
     for (size_t i = 0; n > 1 && i < sizeof refused_kinds / sizeof refused_kinds[0]; i++)
         if (text[1] == refused_kinds[i].letter)
-            return refuse(r, "header: descr: dtype \"%s\": %s", q.text, refused_kinds[i].text);
+            return refuse(r, "header: descr must be a dtype of real numbers (got \"%s\": %s)", q.text,
+                          refused_kinds[i].text);
     for (size_t i = 0; n == 3 && i < sizeof dtypes / sizeof dtypes[0]; i++) {
         if (memcmp(text + 1, dtypes[i].text, 2) != 0) continue;
         bool one_byte = text[2] == '1';
@@ -143,7 +144,7 @@ static mha_status read_descr(reader *r)
         memcpy(r->descr, text, 3);
         return MHA_OK;
     }
-    return refuse(r, "header: descr: unknown dtype \"%s\"", q.text);
+    return refuse(r, "header: descr must be a dtype of real numbers, such as \"<f4\" (got \"%s\")", q.text);
 }
 
 static mha_status read_order(reader *r)
@@ -206,7 +207,7 @@ static mha_status find_header(const reader *r, const mha__source *source, size_t
     size_t n = source->size < sizeof head ? source->size : sizeof head;
     MHA__TRY(mha__source_read(source, 0, head, n, r->err));
     if (n > 7 && (head[6] < 1 || head[6] > 3 || head[7] != 0))
-        return refuse(r, ".npy version %d.%d is not supported (supported: 1.0, 2.0, 3.0)", head[6], head[7]);
+        return refuse(r, ".npy version must be 1.0, 2.0 or 3.0 (got %d.%d)", head[6], head[7]);
     *begin = head[6] == 1 ? 10 : 12;
     if (n < *begin) return refuse(r, ".npy file of %zu bytes is truncated in its header", source->size);
     *length = head[8] | (size_t)head[9] << 8;

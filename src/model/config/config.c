@@ -44,8 +44,8 @@ static mha_status read_activation(const mha__json_obj *root, const mha__config_k
             return MHA_OK;
         }
     return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                     "%s: %s \"%s\" is not supported (supported: gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, "
-                     "relu, sigmoid, silu, tanh)",
+                     "%s: %s must be one of gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, sigmoid, silu, tanh "
+                     "(got \"%s\")",
                      root->file, key->key, mha__quote(&(mha__quoted){0}, name, strlen(name)));
 }
 
@@ -141,8 +141,8 @@ static mha_status find_family(const mha__json_obj *root, const mha__family **fam
     *family = mha__family_find(type);
     if (*family) return MHA_OK;
     mha__family_names(names, sizeof names);
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: model_type \"%s\" is not supported (supported: %s)", root->file,
-                     mha__quote(&(mha__quoted){0}, type, strlen(type)), names);
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: model_type must be one of %s (got \"%s\")", root->file, names,
+                     mha__quote(&(mha__quoted){0}, type, strlen(type)));
 }
 
 /* Computes the rows of the position table, and the number of tokens that it supports. */

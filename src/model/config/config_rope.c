@@ -24,10 +24,9 @@ static mha_status read_kind(const mha__json_obj *rope, mha_rope_kind *kind, mha_
             *kind = kinds[i].kind;
             return MHA_OK;
         }
-    return mha__fail(
-        err, MHA_ERR_UNSUPPORTED,
-        "%s: %s.rope_type \"%s\" is not supported (supported: default, linear, dynamic, llama3, yarn, longrope)",
-        rope->file, rope->where, mha__quote(&(mha__quoted){0}, name, strlen(name)));
+    return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                     "%s: %s.rope_type must be one of default, linear, dynamic, llama3, yarn, longrope (got \"%s\")",
+                     rope->file, rope->where, mha__quote(&(mha__quoted){0}, name, strlen(name)));
 }
 
 static mha_status positive(const mha__json_obj *o, const char *key, double *value, mha_error *err)

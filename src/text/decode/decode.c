@@ -61,7 +61,7 @@ static mha_status add(const mha__json_obj *json, void *into, const mha__decode_s
                          (int)MHA__DECODE_STEPS);
     for (int i = 0; step->whole && i < list->count; i++)
         if (list->items[i].fuses)
-            return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s.type: %s after Fuse or ByteLevel is not supported",
+            return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s.type must not follow Fuse or ByteLevel (got %s)",
                              json->file, json->where,
                              mha__json_show(&(mha__quoted){0}, mha__json_get(json->json, "type")));
     list->items[list->count++] = *step;

@@ -130,7 +130,8 @@ mha_status mha__regex_make(mha_ctx *ctx, mha__regex_list *list, const char *text
     while (i < sizeof known / sizeof known[0] && strcmp(known[i].text, text) != 0)
         i++;
     if (i == sizeof known / sizeof known[0])
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "the regular expression \"%s\" is not supported",
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "must be the regular expression of a supported tokenizer (got \"%s\")",
                          mha__quote(&(mha__quoted){0}, text, strlen(text)));
     mha__regex *r = mha__calloc(ctx, 1, sizeof *r);
     if (!r) return mha__no_memory(err, sizeof *r, "a split pattern");
@@ -165,7 +166,7 @@ mha_status mha__pattern_load(mha_ctx *ctx, mha__regex_list *list, const mha__jso
         mha_error inner = {0};
         mha_status status = mha__regex_make(ctx, list, regex, &pattern->regex, &inner);
         if (status == MHA_OK) return MHA_OK;
-        return mha__fail(err, status, "%s: %s.pattern.Regex: %s", json->file, json->where, inner.message);
+        return mha__fail(err, status, "%s: %s.pattern.Regex %s", json->file, json->where, inner.message);
     }
     MHA__TRY(mha__json_string(&object, "String", MHA__REQUIRED, &pattern->string, &pattern->n, err));
     if (pattern->n == 0 || pattern->n > MAX_STRING_BYTES)

@@ -284,10 +284,9 @@ static mha_status refuse_options(const mha__json_obj *json, mha_error *err)
     MHA__TRY(mha__json_string(json, "continuing_subword_prefix", MHA__OPTIONAL, &prefix, NULL, err));
     MHA__TRY(mha__json_string(json, "end_of_word_suffix", MHA__OPTIONAL, &suffix, NULL, err));
     MHA__TRY(mha__json_number(json, "dropout", MHA__OPTIONAL, 0, 1, &dropout, err));
-    if (*prefix)
-        return mha__json_refuse(json, "continuing_subword_prefix", "null: other values are not supported", err);
-    if (*suffix) return mha__json_refuse(json, "end_of_word_suffix", "null: other values are not supported", err);
-    if (dropout > 0) return mha__json_refuse(json, "dropout", "null: dropout is not supported", err);
+    if (*prefix) return mha__json_refuse(json, "continuing_subword_prefix", "null or empty", err);
+    if (*suffix) return mha__json_refuse(json, "end_of_word_suffix", "null or empty", err);
+    if (dropout > 0) return mha__json_refuse(json, "dropout", "null or 0", err);
     return MHA_OK;
 }
 

@@ -72,7 +72,8 @@ has err 'passwd: file must be safetensors or .npy'
 mkdir checkpoint
 echo '{"model_type": "t5"}' >checkpoint/config.json
 refused 3 "$MHA" info checkpoint
-has err 'checkpoint/config.json: model_type "t5"'
+has err 'checkpoint/config.json: model_type must be one of bert, '
+has err '(got "t5")'
 
 # A config in which two names of the same setting have different values must be rejected.
 mkdir two

@@ -25,10 +25,10 @@ static const edit bpe_edits[] = {
      "model.merges[1] must be two tokens whose concatenation is in model.vocab"},
     {"model/merges", "[]", NULL},
     {"model/merges", "null", "model.merges must be an array (got null"},
-    {"model/dropout", "0.1", "model.dropout must be null: dropout is not supported (got 0.1"},
+    {"model/dropout", "0.1", "model.dropout must be null or 0 (got 0.1"},
     {"model/dropout", "0.0", NULL},
-    {"model/continuing_subword_prefix", "\"##\"", "model.continuing_subword_prefix must be null"},
-    {"model/end_of_word_suffix", "\"</w>\"", "model.end_of_word_suffix must be null"},
+    {"model/continuing_subword_prefix", "\"##\"", "model.continuing_subword_prefix must be null or empty (got \"##\""},
+    {"model/end_of_word_suffix", "\"</w>\"", "model.end_of_word_suffix must be null or empty (got \"</w>\""},
     {"model/end_of_word_suffix", "\"\"", NULL},
     {"model/unk_token", "\"?!\"", "model.unk_token must be a token of model.vocab (got \"?!\""},
     {"model/byte_fallback", "1", "model.byte_fallback must be true or false (got 1"},
@@ -52,9 +52,9 @@ static const edit bpe_edits[] = {
      "pre_tokenizer.pattern must be an object"},
     {"pre_tokenizer",
      "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\s\"},\"behavior\":\"Isolated\",\"invert\":false}",
-     "pre_tokenizer.pattern.Regex: the regular expression \"\\s\" is not supported"},
+     "pre_tokenizer.pattern.Regex must be the regular expression of a supported tokenizer (got \"\\s\")"},
     {"decoder", "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}]}",
-     "decoder.decoders[1].type: \"ByteFallback\" after Fuse or ByteLevel is not supported"},
+     "decoder.decoders[1].type must not follow Fuse or ByteLevel (got \"ByteFallback\")"},
     {"decoder/decoders/1/content", "\"ab\"", "decoder.decoders[1].content must be one character (got \"ab\""},
     {"decoder/decoders/1/start", "-1", "decoder.decoders[1].start must be an integer from 0"},
     {"post_processor", "{\"type\":\"ByteLevel\",\"add_prefix_space\":true}",
@@ -87,7 +87,7 @@ static const edit unigram_edits[] = {
      "precompiled_charsmap must be UTF-8 (got an invalid byte at 4)"},
     {"normalizer/normalizers/0/precompiled_charsmap", "\"AAAAAA==\"", NULL},
     {"normalizer/normalizers/2/pattern", "{\"Regex\":\" {3,}\"}",
-     "normalizer.normalizers[2].pattern.Regex: the regular"},
+     "normalizer.normalizers[2].pattern.Regex must be the regular"},
 };
 
 static void test_edits(void **state)
@@ -114,7 +114,7 @@ static void test_sequences(void **state)
     static const char two[] =
         "{\"type\":\"Sequence\",\"processors\":[{\"type\":\"BertProcessing\",\"sep\":[\"a\",1],\"cls\":[\"b\",2]},"
         "{\"type\":\"BertProcessing\",\"sep\":[\"a\",1],\"cls\":[\"b\",2]}]}";
-    edits_check("bpe-first", &(edit){"post_processor", two, "post_processor.processors[1]: a second template is not"},
+    edits_check("bpe-first", &(edit){"post_processor", two, "post_processor.processors[1] must be the only template"},
                 1);
 }
 
