@@ -2,34 +2,25 @@
 #include "edit/held_out_texts.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "heads/head_texts.h"
 #include "output.h"
 
-enum { FOURTH = 4 };
-
-static int by_text(const void *a, const void *b)
+/* Removes held-out texts that are also in `learn`. */
+static int drop_learned(cli_session *s, const cli_texts *learn, cli_texts *held)
 {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* Removes held-out texts that are also in `learn`. Returns the number of remaining texts; -1 if memory is exhausted. */
-static int64_t drop_learned(const cli_texts *learn, cli_texts *held)
-{
-    const size_t bytes = (size_t)learn->count * sizeof *learn->text;
-    const char **sorted = malloc(bytes);
-    int64_t left = 0;
-    if (!sorted) return -1;
-    memcpy(sorted, learn->text, bytes);
-    qsort(sorted, (size_t)learn->count, sizeof *sorted, by_text);
-    for (int64_t i = 0; i < held->count; i++) {
-        if (bsearch(&held->text[i], sorted, (size_t)learn->count, sizeof *sorted, by_text)) continue;
-        if (held->line) held->line[left] = held->line[i];
-        held->text[left++] = held->text[i];
+    mha_error error = {0};
+    int64_t left = 0, *kept = calloc((size_t)held->count, sizeof *kept);
+    if (!kept) return cli_error(s, CLI_FAILED, "out of memory for the texts");
+    const mha_status status =
+        mha_held_out_distinct(NULL, learn->text, learn->count, held->text, held->count, kept, &left, &error);
+    for (int64_t n = 0; n < left; n++) {
+        if (held->line) held->line[n] = held->line[kept[n]];
+        held->text[n] = held->text[kept[n]];
     }
-    free(sorted);
-    return left;
+    held->count = left;
+    free(kept);
+    return status == MHA_OK ? CLI_DONE : cli_fail(s, &error);
 }
 
 /* Removes from `held` the texts that are also in `learn`, and tokenizes both lists. */
@@ -38,52 +29,59 @@ static int tokens_of_both(cli_session *s, const mha_model *model, held_texts *t,
 {
     int code = head_texts_data(s, model, learn, s->work, &t->learn);
     if (code != CLI_DONE) return code;
-    const int64_t left = drop_learned(learn, held);
-    if (left < 0) return cli_error(s, CLI_FAILED, "out of memory for the texts");
-    if (left == 0)
+    const int64_t count = held->count;
+    code = drop_learned(s, learn, held);
+    if (code != CLI_DONE) return code;
+    if (held->count == 0)
         return cli_usage(
             s, "every evaluation text (%s) is also used to choose heads: give different texts with --test FILE",
             t->split);
-    if (left < held->count)
+    if (held->count < count)
         cli_say(s, "skipping %lld of %lld evaluation texts (%s), which are also used to choose heads",
-                (long long)(held->count - left), (long long)held->count, t->split);
-    held->count = left;
+                (long long)(count - held->count), (long long)count, t->split);
     return head_texts_data(s, model, held, s->work, &t->held);
 }
 
-/* Returns the new index of text i if the held-out texts are moved to the end. Every fourth of the `units` (texts or
- * pairs) is held out, so that both lists have the same mix of texts. `parts`: texts per unit, 1 or 2. */
-static int64_t place_of(int64_t i, int64_t units, int64_t parts)
+/* Lists the texts to learn from, then the held-out texts. The caller frees to->text and to->line, also after an
+ * error. */
+static int reorder(cli_session *s, const cli_texts *texts, bool pairs, cli_texts *to, int64_t *learned)
 {
-    const int64_t unit = i % units, part = i / units, held = units / FOURTH, learned = units - held;
-    if (unit % FOURTH == FOURTH - 1) return parts * learned + part * held + unit / FOURTH;
-    return part * learned + unit - unit / FOURTH;
+    mha_error error = {0};
+    const size_t count = (size_t)texts->count;
+    int64_t *order = calloc(count, sizeof *order);
+    *to = (cli_texts){.count = texts->count,
+                      .text = calloc(count, sizeof *to->text),
+                      .line = calloc(count, sizeof *to->line),
+                      .path = texts->path};
+    int code = order && to->text && to->line ? CLI_DONE : cli_error(s, CLI_FAILED, "out of memory for the texts");
+    if (code == CLI_DONE && mha_held_out_split(texts->count, pairs, order, learned, &error) != MHA_OK)
+        code = cli_fail(s, &error);
+    for (size_t n = 0; n < count && code == CLI_DONE; n++) {
+        to->text[n] = texts->text[order[n]];
+        to->line[n] = texts->line[order[n]];
+    }
+    free(order);
+    return code;
 }
 
 /* Splits the texts of -f: `units` texts, or for pairs `units` first texts followed by `units` second texts. */
 static int split(cli_session *s, const mha_model *model, held_texts *t, int64_t units)
 {
-    const int64_t count = t->texts.count, parts = count / units, learned = parts * (units - units / FOURTH);
-    if (units < FOURTH)
-        return cli_usage(s, "-f must have at least %d %s (got %lld), or give evaluation texts with --test FILE", FOURTH,
-                         parts > 1 ? "pairs" : "texts", (long long)units);
-    const char **text = malloc((size_t)count * sizeof *text);
-    int64_t *line = malloc((size_t)count * sizeof *line);
-    for (int64_t i = 0; text && line && i < count; i++) {
-        text[place_of(i, units, parts)] = t->texts.text[i];
-        line[place_of(i, units, parts)] = t->texts.line[i];
-    }
-    int code = CLI_FAILED;
-    if (text && line) {
-        const cli_texts learn = {.count = learned, .text = text, .line = line, .path = t->texts.path};
+    const bool pairs = t->texts.count > units;
+    if (units < MHA_HELD_OUT_PART)
+        return cli_usage(s, "-f must have at least %d %s (got %lld), or give evaluation texts with --test FILE",
+                         MHA_HELD_OUT_PART, pairs ? "pairs" : "texts", (long long)units);
+    cli_texts all;
+    int64_t learned = 0;
+    int code = reorder(s, &t->texts, pairs, &all, &learned);
+    if (code == CLI_DONE) {
+        const cli_texts learn = {.count = learned, .text = all.text, .line = all.line, .path = all.path};
         cli_texts held = {
-            .count = count - learned, .text = text + learned, .line = line + learned, .path = t->texts.path};
+            .count = all.count - learned, .text = all.text + learned, .line = all.line + learned, .path = all.path};
         code = tokens_of_both(s, model, t, &learn, &held);
-    } else {
-        cli_error(s, CLI_FAILED, "out of memory for the texts");
     }
-    free(text);
-    free(line);
+    free(all.text);
+    free(all.line);
     return code;
 }
 

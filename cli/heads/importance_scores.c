@@ -160,64 +160,16 @@ int importance_scores_pair(const cli_session *s, const importance_scores *scores
     return code;
 }
 
-/* Returns the id of the mask token; -1 if the tokenizer has no mask token. */
-static int32_t mask_id(const mha_tokenizer *tokenizer)
-{
-    const int32_t id = mha_tokenizer_id(tokenizer, "[MASK]");
-    return id >= 0 ? id : mha_tokenizer_id(tokenizer, "<mask>");
-}
-
-enum { MASKED_PERCENT = 15 }; /* percentage of masked tokens (Devlin et al. 2019) */
-
-/* Input of the masked-token loss: the concatenated tokens, some of them replaced by the mask token, and the labels. */
-typedef struct masked {
-    int32_t *ids, *labels;
-    int64_t *starts;
-} masked;
-
-static void masked_free(masked *m)
-{
-    free(m->ids);
-    free(m->labels);
-    free(m->starts);
-}
-
-static void hide_tokens(const mha_tokenizer *tokenizer, const mha_head_data *data, uint64_t seed, masked *m)
-{
-    const int32_t mask = mask_id(tokenizer);
-    mha_rng rng;
-    mha_rng_manual_seed(&rng, seed);
-    int64_t at = 0;
-    for (int64_t t = 0; t < mha_head_data_count(data); t++) {
-        int64_t length;
-        const int32_t *text = mha_head_data_ids(data, t, &length);
-        m->starts[t] = at;
-        for (int64_t i = 0; i < length; i++, at++) {
-            const bool hide =
-                mha_rng_next(&rng) % 100 < MASKED_PERCENT && !mha_tokenizer_is_special(tokenizer, text[i]);
-            m->ids[at] = hide ? mask : text[i];
-            m->labels[at] = hide ? text[i] : MHA_IGNORE;
-        }
-    }
-    m->starts[mha_head_data_count(data)] = at;
-}
-
-/* Masks tokens at random and stores the data with the masked tokens in *out. */
-static int hide(cli_session *s, const mha_model *model, uint64_t seed, const mha_head_data *data, masked *m,
+/* Creates a copy of the data with masked tokens, and their labels. The caller frees both, also after an error. */
+static int hide(cli_session *s, const mha_model *model, uint64_t seed, const mha_head_data *data, int32_t **labels,
                 mha_head_data **out)
 {
-    const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
-    const size_t tokens = (size_t)mha_head_data_tokens(data), texts = (size_t)mha_head_data_count(data);
-    if (mask_id(tokenizer) < 0) return cli_usage(s, "--loss mlm requires a tokenizer with a [MASK] token");
-    *m = (masked){calloc(tokens, sizeof *m->ids), calloc(tokens, sizeof *m->labels),
-                  calloc(texts + 1, sizeof *m->starts)};
-    if (!m->ids || !m->labels || !m->starts) return cli_error(s, CLI_FAILED, "out of memory");
-    hide_tokens(tokenizer, data, seed, m);
     mha_error error = {0};
-    const mha_head_data_options how = {.size = sizeof how, .work = s->work};
-    if (mha_head_data_of_ids(model, m->ids, m->starts, (int64_t)texts, &how, out, &error) != MHA_OK)
-        return cli_fail(s, &error);
-    return CLI_DONE;
+    if (mha_tokenizer_mask_id(mha_model_tokenizer(model)) < 0)
+        return cli_usage(s, "--loss mlm requires a tokenizer with a [MASK] token");
+    *labels = calloc((size_t)mha_head_data_tokens(data), sizeof **labels);
+    if (!*labels) return cli_error(s, CLI_FAILED, "out of memory");
+    return mha_head_data_mask(model, data, seed, *labels, out, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
 }
 
 /* ---- measurement ---- */
@@ -229,7 +181,7 @@ static int check_loss(const cli_session *s, const mha_model *model, const mha_im
     const mha_model_info *info = mha_model_describe(model);
     const bool own = info->causal && info->logits;
     if (how->loss != MHA_LOSS_AUTO || own || !mha_importance_score_needs_loss(how->by)) return CLI_DONE;
-    const bool masks = info->logits && !info->causal && mask_id(mha_model_tokenizer(model)) >= 0;
+    const bool masks = info->logits && !info->causal && mha_tokenizer_mask_id(mha_model_tokenizer(model)) >= 0;
     return cli_usage(s,
                      "--by %s requires a loss, which this model does not define: give %s--loss pairs (each text two "
                      "paraphrases separated by a tab), or a score without a loss: --by jacobian_probe",
@@ -242,17 +194,17 @@ int importance_scores_measure(cli_session *s, const importance_scores *scores, c
     *out = NULL;
     if (!scores->wanted) return CLI_DONE;
     mha_head_data *hidden = NULL;
-    masked m = {0};
+    int32_t *labels = NULL;
     mha_error error = {0};
     mha_importance_options how = scores->how;
     head_state state;
     int code = check_loss(s, model, &how);
     how.state = head_state_path(number, mha_importance_score_key(how.by), &state);
-    if (code == CLI_DONE && how.loss == MHA_LOSS_MLM) code = hide(s, model, how.seed, data, &m, &hidden);
-    how.labels = m.labels;
+    if (code == CLI_DONE && how.loss == MHA_LOSS_MLM) code = hide(s, model, how.seed, data, &labels, &hidden);
+    how.labels = labels;
     if (code == CLI_DONE && mha_importance_measure(model, hidden ? hidden : data, &how, out, &error) != MHA_OK)
         code = cli_fail(s, &error);
-    masked_free(&m);
+    free(labels);
     mha_head_data_free(hidden);
     return code;
 }

@@ -209,13 +209,12 @@ static int find_end(const cli_session *s, const train_settings *t, const mha_mod
 
 static int find_encoder_tokens(const cli_session *s, train_form *form)
 {
-    static const char *const first[] = {"[CLS]", "<s>", NULL}, *const last[] = {"[SEP]", "</s>", NULL},
-                             *const mask[] = {"[MASK]", "<mask>", NULL};
+    static const char *const first[] = {"[CLS]", "<s>", NULL}, *const last[] = {"[SEP]", "</s>", NULL};
     if (!form->data.tokenizer)
         return cli_error(s, CLI_REFUSED, "an encoder requires a tokenizer with [CLS], [SEP] and [MASK]");
     form->data.first = find_token(form->data.tokenizer, first);
     form->data.end = find_token(form->data.tokenizer, last);
-    form->mask = find_token(form->data.tokenizer, mask);
+    form->mask = mha_tokenizer_mask_id(form->data.tokenizer);
     if (form->data.first >= 0 && form->data.end >= 0 && (form->mask >= 0 || !form->masks)) return CLI_DONE;
     return cli_error(s, CLI_REFUSED, "the tokenizer must have the token %s",
                      form->data.first < 0 ? "[CLS]"

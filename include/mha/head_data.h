@@ -58,6 +58,13 @@ MHA_API mha_status mha_head_data_of_ids(const mha_model *model, const int32_t *i
                                         mha_error *err);
 MHA_API void mha_head_data_free(mha_head_data *data);
 
+/* Creates a copy of the data with masked tokens, for MHA_LOSS_MLM (importance.h): the mask token of the model's
+ * tokenizer replaces each token that is not special with a probability of 0.15 (Devlin et al. 2019). labels
+ * [mha_head_data_tokens] receives the id of each masked token, and MHA_IGNORE for the other tokens, text by text. The
+ * same seed masks the same tokens. Errors: MHA_ERR_ARG for a model without a mask token; MHA_ERR_MEMORY. */
+MHA_API mha_status mha_head_data_mask(const mha_model *model, const mha_head_data *data, uint64_t seed, int32_t *labels,
+                                      mha_head_data **out, mha_error *err);
+
 /* Return the number of texts, and the total number of tokens after truncation. */
 MHA_API int64_t mha_head_data_count(const mha_head_data *data);
 MHA_API int64_t mha_head_data_tokens(const mha_head_data *data);

@@ -40,6 +40,7 @@
 
 /* heads */
 #include "mha/head_data.h"      /* tokenized texts for measuring heads */
+#include "mha/held_out.h"       /* texts to learn from, and held-out texts */
 #include "mha/work.h"           /* measurements divided among several processes */
 #include "mha/heads.h"          /* what each head does: statistics, patterns, labels */
 #include "mha/importance.h"     /* how much each head matters */

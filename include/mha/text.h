@@ -113,6 +113,8 @@ MHA_API int64_t mha_tokenizer_size(const mha_tokenizer *tokenizer);
 MHA_API const char *mha_tokenizer_token(const mha_tokenizer *tokenizer, int32_t id);
 /* Returns the id of a token, spelled as in the file, or -1 if the token is unknown. */
 MHA_API int32_t mha_tokenizer_id(const mha_tokenizer *tokenizer, const char *token);
+/* Returns the id of the mask token, [MASK] or <mask>; -1 if the tokenizer has none. */
+MHA_API int32_t mha_tokenizer_mask_id(const mha_tokenizer *tokenizer);
 /* Returns 1 for special tokens ([CLS], [SEP], [MASK] ...), as the file marks them. */
 MHA_API int mha_tokenizer_is_special(const mha_tokenizer *tokenizer, int32_t id);
 

@@ -37,7 +37,7 @@ from ._heads.edit import (
                      regroup,
                      regroup_method_help,
 )
-from ._heads.head_data import HeadData
+from ._heads.head_data import HeadData, held_out_distinct, held_out_split
 from ._heads.head_layouts import (
                      HeadLayout,
                      HeadLayoutAdvice,
@@ -108,10 +108,10 @@ __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalA
            "attn_merge", "cross_entropy", "diversity_help", "diversity_measure", "embedding_backward", "embedding_forward",
            "file_write", "head_layout_advise", "head_layout_measure", "head_layout_resolve", "head_layout_variant_help",
            "head_layout_variants", "head_layouts", "head_number", "head_place", "head_rollout", "heads_measure", "heads_of_maps",
-           "importance_measure", "importance_pairs", "isa", "isa_list", "label_help", "linear_backward", "machine_peak_fma",
-           "machine_peak_read", "metric_help", "model_save_check", "models_compare", "norm_backward", "norm_forward", "npy_write",
-           "prune", "prune_choose", "prune_choose_joint", "prune_most", "prune_search", "regroup", "regroup_method_help", "report",
-           "sampling_apply", "score_help", "score_needs_loss", "set_isa", "set_progress", "set_threads", "tensors_read",
-           "tensors_read_into", "tensors_write", "threads", "train", "train_mask_tokens", "train_rate", "train_sequence_order",
-           "version"]
+           "held_out_distinct", "held_out_split", "importance_measure", "importance_pairs", "isa", "isa_list", "label_help",
+           "linear_backward", "machine_peak_fma", "machine_peak_read", "metric_help", "model_save_check", "models_compare",
+           "norm_backward", "norm_forward", "npy_write", "prune", "prune_choose", "prune_choose_joint", "prune_most", "prune_search",
+           "regroup", "regroup_method_help", "report", "sampling_apply", "score_help", "score_needs_loss", "set_isa", "set_progress",
+           "set_threads", "tensors_read", "tensors_read_into", "tensors_write", "threads", "train", "train_mask_tokens",
+           "train_rate", "train_sequence_order", "version"]
 __version__ = version

@@ -209,6 +209,12 @@ int32_t mha_tokenizer_id(const mha_tokenizer *t, const char *token)
     return added >= 0 ? t->added[added].id : mha__vocab_find(&t->vocab, token, strlen(token));
 }
 
+int32_t mha_tokenizer_mask_id(const mha_tokenizer *t)
+{
+    const int32_t id = mha_tokenizer_id(t, "[MASK]");
+    return id >= 0 ? id : mha_tokenizer_id(t, "<mask>");
+}
+
 int mha_tokenizer_is_special(const mha_tokenizer *t, int32_t id)
 {
     return mha_tokenizer_token(t, id) && t->special[id];

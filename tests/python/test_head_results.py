@@ -79,6 +79,37 @@ class Search(unittest.TestCase):
         self.assertEqual([p.count for p in joint.points], [0, 1, 2])
 
 
+class HeldOut(unittest.TestCase):
+    def test_masked_tokens_as_the_program(self):
+        folder = Path(__file__).resolve().parents[1] / "golden/data/models/bert-mlm-tiny"
+        texts = ["you keep the count, and then again", "they said: wait for the tank", "old men of age, and the sun"]
+        model = mha.Model(folder)
+        data = mha.HeadData(model, texts)
+        masked, labels = data.mask(model, seed=7)
+        whole = np.concatenate([data.ids(n) for n in range(3)])
+        seen = np.concatenate([masked.ids(n) for n in range(3)])
+        np.testing.assert_array_equal(seen, np.where(labels == -100, whole, model.mask_id()))
+        self.assertTrue((labels != -100).any())
+        found = mha.importance_measure(model, masked, by="gate", loss="mlm", labels=labels, seed=7)
+        with tempfile.TemporaryDirectory() as place:
+            file = Path(place, "texts")
+            file.write_text("\n".join(texts) + "\n")
+            said = program("heads", "-m", folder, "-f", file, "--by", "gate", "--loss", "mlm", "--seed", 7, "--json")
+        self.assertEqual([[printed(x) for x in row] for row in found.values.tolist()], said["importance"]["values"])
+        self.assertIsNone(mha.Model().mask_id())
+        with self.assertRaisesRegex(ValueError, "must have a mask token"):
+            mha.HeadData(mha.Model(), TEXTS).mask(mha.Model())
+
+    def test_split(self):
+        learned, held = mha.held_out_split(16, pairs=True)
+        self.assertEqual((learned.tolist(), held.tolist()), ([0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14], [3, 7, 11, 15]))
+        for count, pairs in (3, False), (-1, False), (9, True):
+            with self.assertRaisesRegex(ValueError, "count must be"):
+                mha.held_out_split(count, pairs)
+        self.assertEqual(mha.held_out_distinct([], TEXTS), [0, 1, 2, 3, 4])
+        self.assertEqual(mha.held_out_distinct(TEXTS[:2], TEXTS), [2, 3, 4])
+
+
 class Maps(unittest.TestCase):
     def test_the_metrics_of_given_maps(self):
         model = mha.Model()

@@ -130,6 +130,7 @@ GATES_L0 = 1
 GATES_L1 = 2
 REDUCE_TREE = 0
 REDUCE_FAST = 1
+HELD_OUT_PART = 4
 HEAD_ENTROPY = 0
 HEAD_ENTROPY_NORM = 1
 HEAD_ENTROPY_CONTENT = 2
@@ -3080,6 +3081,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_tokenizer_size": (c_int64, [c_void_p]),
     "mha_tokenizer_token": (c_char_p, [c_void_p, c_int32]),
     "mha_tokenizer_id": (c_int32, [c_void_p, c_char_p]),
+    "mha_tokenizer_mask_id": (c_int32, [c_void_p]),
     "mha_tokenizer_is_special": (c_int, [c_void_p, c_int32]),
     "mha_tokenizer_trainer_create": (c_int, [c_void_p, POINTER(TokenizerTrainOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_tokenizer_trainer_free": (None, [c_void_p]),
@@ -3162,9 +3164,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_head_data_of_texts": (c_int, [c_void_p, POINTER(c_char_p), c_int64, POINTER(HeadDataOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_head_data_of_ids": (c_int, [c_void_p, c_void_p, c_void_p, c_int64, POINTER(HeadDataOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_head_data_free": (None, [c_void_p]),
+    "mha_head_data_mask": (c_int, [c_void_p, c_void_p, c_uint64, c_void_p, POINTER(c_void_p), POINTER(Error)]),
     "mha_head_data_count": (c_int64, [c_void_p]),
     "mha_head_data_tokens": (c_int64, [c_void_p]),
     "mha_head_data_ids": (c_void_p, [c_void_p, c_int64, c_void_p]),
+    "mha_held_out_split": (c_int, [c_int64, c_int, c_void_p, c_void_p, POINTER(Error)]),
+    "mha_held_out_distinct": (c_int, [c_void_p, POINTER(c_char_p), c_int64, POINTER(c_char_p), c_int64, c_void_p, c_void_p, POINTER(Error)]),
     "mha_head_metric_key": (c_char_p, [c_int]),
     "mha_head_metric_help": (c_char_p, [c_int]),
     "mha_head_label_key": (c_char_p, [c_int]),

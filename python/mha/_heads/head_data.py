@@ -11,7 +11,7 @@ import numpy as np
 
 from .._arrays.array import integer, integers, view
 from .._binding.abi import HeadDataOptions
-from .._binding.library import Handle, lib, strings, struct
+from .._binding.library import Handle, call, lib, strings, struct
 from .._binding.long_call import call_long
 from .._models.model import Model
 
@@ -79,6 +79,42 @@ class HeadData(Handle):
         if not found:
             raise IndexError(f"text must be from 0 to {self.count - 1} (got {text})")
         return list(view(found, np.int32, (length.value,)).tolist())
+
+
+    def mask(self, model: Model, seed: int = 0) -> tuple[HeadData, np.ndarray]:
+        """Returns a copy of the data with masked tokens, and the labels for loss="mlm": the ids of the masked tokens, -100 elsewhere."""
+        labels, handle = np.empty(self.tokens, np.int32), c_void_p()
+        call("mha_head_data_mask", model._open(), self._open(), integer(seed, "seed"), labels.ctypes.data, ctypes.byref(handle))
+        masked = HeadData.__new__(HeadData)
+        masked._own(handle, "mha_head_data_free", model._open())
+        return masked, labels
+
+
+def held_out_split(count: int, pairs: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Holds out every fourth of `count` texts, or of pairs (texts n and count / 2 + n). Returns the indices of the texts to learn from, and
+    the indices of the held-out texts.
+
+        >>> import mha
+        >>> [part.tolist() for part in mha.held_out_split(9)]
+        [[0, 1, 2, 4, 5, 6, 8], [3, 7]]
+    """
+    number = integer(count, "count")
+    order, learned = np.empty(max(number, 0), np.int64), c_int64()
+    call("mha_held_out_split", number, bool(pairs), order.ctypes.data, ctypes.byref(learned))
+    return order[:learned.value], order[learned.value:]
+
+
+def held_out_distinct(learn: Sequence[str], held: Sequence[str]) -> list[int]:
+    """Returns the indices of the held-out texts that are not also texts to learn from.
+
+        >>> import mha
+        >>> mha.held_out_distinct(["a cat", "a dog"], ["a dog", "a fish"])
+        [1]
+    """
+    kept, left = np.empty(len(held), np.int64), c_int64()
+    call("mha_held_out_distinct", None, strings(learn, "learn"), len(learn), strings(held, "held"), len(held), kept.ctypes.data,
+         ctypes.byref(left))
+    return [int(n) for n in kept[:left.value]]
 
 
 def head_data(model: Model, texts: Any) -> HeadData:

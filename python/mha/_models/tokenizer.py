@@ -102,6 +102,11 @@ class TextMethods(Handle):
         found = lib.mha_tokenizer_id(self._tokenizer, utf8(token, "token"))
         return None if found < 0 else int(found)
 
+    def mask_id(self) -> int | None:
+        """Returns the id of the mask token, [MASK] or <mask>; None if the tokenizer has none."""
+        found = int(lib.mha_tokenizer_mask_id(self._tokenizer))
+        return found if found >= 0 else None
+
     def is_special(self, id: int) -> bool:
         """Returns whether an id is a special token, such as [CLS]."""
         return bool(lib.mha_tokenizer_is_special(self._tokenizer, integer(id, "id", -2**31, 2**31 - 1)))

@@ -229,6 +229,35 @@ mha_status mha_head_data_of_ids(const mha_model *model, const int32_t *ids, cons
     return finish(model, &g, mha__gather_ids(&g, model, ids, starts, &own, err), &own, out, err);
 }
 
+mha_status mha__head_data_copy(const mha_head_data *data, mha_head_data **out, mha_error *err)
+{
+    const mha__gather sizes = {.count = data->count, .starts = data->starts, .segments = data->segments};
+    const size_t count = (size_t)data->count, tokens = (size_t)data->tokens;
+    mha_head_data *d = NULL;
+    MHA__TRY(allocate(data->ctx, &sizes, &d, err));
+    const mha_head_data arrays = *d;
+    *d = *data;
+    d->ids = memcpy(arrays.ids, data->ids, tokens * sizeof *d->ids);
+    d->types = memcpy(arrays.types, data->types, tokens * sizeof *d->types);
+    if (data->segments) d->segments = memcpy(arrays.segments, data->segments, tokens * sizeof *d->segments);
+    d->kinds = memcpy(arrays.kinds, data->kinds, tokens);
+    d->order = memcpy(arrays.order, data->order, count * sizeof *d->order);
+    d->place = memcpy(arrays.place, data->place, count * sizeof *d->place);
+    d->starts = memcpy(arrays.starts, data->starts, (count + 1) * sizeof *d->starts);
+    d->first = memcpy(arrays.first, data->first, ((size_t)data->batches + 1) * sizeof *d->first);
+    d->batch_starts =
+        memcpy(arrays.batch_starts, data->batch_starts, (count + (size_t)data->batches) * sizeof *d->batch_starts);
+    *out = d;
+    return MHA_OK;
+}
+
+void mha__head_data_replace(mha_head_data *d, int64_t text, int64_t at, int32_t id, uint8_t kind)
+{
+    const int64_t token = d->starts[d->place[text]] + at;
+    d->ids[token] = id;
+    d->kinds[token] = kind;
+}
+
 void mha_head_data_free(mha_head_data *data)
 {
     if (data) mha__free(data->ctx, data);

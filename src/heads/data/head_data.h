@@ -5,6 +5,11 @@
 #include "heads/data/special_tokens.h"
 #include "mha/head_data.h"
 
+/* Creates a copy of the data. */
+mha_status mha__head_data_copy(const mha_head_data *data, mha_head_data **out, mha_error *err);
+/* Replaces a token of a text and its kind. Data that measures can already read must not change. */
+void mha__head_data_replace(mha_head_data *data, int64_t text, int64_t at, int32_t id, uint8_t kind);
+
 /* Returns the number of batches. The longest texts come first, ties in the given order; the division into batches
  * depends only on lengths and batch_tokens. */
 int64_t mha__head_data_batches(const mha_head_data *data);
