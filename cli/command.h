@@ -50,10 +50,13 @@ typedef struct cli_options {
 
 struct cli_command;
 
-/* Forward passes distributed over the ranks, with the contracts of mha_model_forward, mha_model_score, mha_model_embed
- * and mha_model_generate. All ranks make the same calls. */
+/* Opening of models, and forward passes distributed over the ranks, with the contracts of mha_model_open,
+ * mha_model_forward, mha_model_score, mha_model_embed and mha_model_generate. All ranks make the same calls. */
 typedef struct cli_shared_texts {
     void *user;
+    /* May open only a part of the model on each rank. */
+    mha_status (*open)(void *user, mha_ctx *ctx, const char *folder, const mha_model_options *options,
+                       mha_model **model, mha_error *err);
     /* `input` must contain one sequence. Computes last_logits on all ranks and logits on rank 0; no other output. */
     mha_status (*forward)(void *user, const mha_model *model, const mha_model_input *input,
                           const mha_model_output *output, mha_error *err);
@@ -74,6 +77,7 @@ typedef struct cli_ranks {
     int rank;
     const char *label;             /* prefix of this rank's messages, such as "rank 1 (HOST): " */
     const cli_shared_texts *texts; /* divides passes over long texts among the ranks */
+    bool divides_models;           /* each rank opens a part of the model; only commands that divide texts can run */
     /* Called by all ranks; same contract as mha_ctx_create. */
     mha_status (*ctx_create)(void *user, const mha_ctx_options *options, mha_ctx **out, mha_error *err);
     /* Called by all ranks at the end of a command, with this rank's exit code and error message ("" if it did not

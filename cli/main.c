@@ -185,6 +185,12 @@ static int dispatch(int argc, char **argv)
         session.work = ranks->work;
         session.shared = ranks->texts;
     }
+    if (code < 0 && ranks && ranks->divides_models && !session.shared)
+        code =
+            cli_usage(&session,
+                      "with --tp, the command must be score, embed, logits or generate, with texts from arguments or "
+                      "files and options that ranks can share (got %s)",
+                      session.command->name);
     const bool idle = ranks && ranks->rank > 0 && !session.work; /* the command runs only on rank 0 */
     if (code >= 0)
         code = close_stdout(code);

@@ -23,7 +23,7 @@ PUBLIC_OWNER = {"types": "base", "ctx": "base", "machine_peak": "attn", "cache":
                 "generate": "model",
                 "model_grads": "model", "model_save": "model", "model_create": "model", "head_layouts": "heads", "host_layouts": "heads", "head_data": "heads", "held_out": "heads",
                 "importance": "heads", "diversity": "heads", "prune": "heads", "compare_models": "heads", "regroup": "heads", "model_edit": "heads",
-                "prune_search": "heads", "cluster": "attn", "cluster_model": "model", "work": "base", "train_ranks": "base"}
+                "prune_search": "heads", "cluster": "attn", "cluster_model": "model", "work": "base", "train_ranks": "base", "model_ranks": "layer"}
 UMBRELLA = "mha/mha.h"  # for code outside the library; in the library, only the file with the version includes this header
 UMBRELLA_USERS = {"src/base/status.c"}
 # Code outside src/ that may include internal headers.
@@ -32,7 +32,7 @@ INSIDERS = ("tests/unit/", "tests/kernel/", "tests/property/", "tests/golden/", 
 SUBFOLDERS = {
     "src/kernel": ["simd", "rows", "matmul", "attention", ".", "isa"],
     "src/attn": ["plan", "mask", "stats", "forward", "backward", "engine", "cache"],
-    "src/layer": [".", "linear", "selection", "attention", "variants", "block", "loss"],
+    "src/layer": [".", "linear", "ranks", "selection", "attention", "variants", "block", "loss"],
     "src/io": ["files", ".", "json", "npy", "safetensors"],
     "src/text": [".", "pretokenize", "normalize", "vocabulary", "decode", "train"],
     "src/model": [".", "config", "weights", "forward", "backward", "generate"],

@@ -69,6 +69,8 @@ int cli_model_open_named(cli_session *session, const char *name, const mha_model
     if (mute && !all.no_tokenizer)
         return cli_error(session, CLI_REFUSED, "%s: texts require tokenizer.json; give token ids with --ids instead",
                          cli_shown(session->model));
-    if (mha_model_open(session->ctx, session->model, &all, model, &error) != MHA_OK) return cli_refuse(session, &error);
-    return CLI_DONE;
+    const cli_shared_texts *shared = session->shared;
+    const mha_status status = shared ? shared->open(shared->user, session->ctx, session->model, &all, model, &error)
+                                     : mha_model_open(session->ctx, session->model, &all, model, &error);
+    return status == MHA_OK ? CLI_DONE : cli_refuse(session, &error);
 }

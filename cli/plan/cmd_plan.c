@@ -198,9 +198,9 @@ const cli_command cli_plan = {
                "fraction saved compared with full-width query, key, value and output projections. Operations, cache "
                "and times are totals over all layers.\n"
                "With --hosts, the rows are layouts of a job of mha-mpi over several hosts: tp hosts divide the heads "
-               "of each layer among them (a prediction: mha-mpi cannot do this yet), cp hosts the tokens of a text, "
-               "dp hosts the texts. Memory is that of one host. Time is the sum of compute, which hides a part of "
-               "the messages, and exposed messages.\n"
+               "of each layer among them (mha-mpi --tp), cp hosts the tokens of a text, dp hosts the texts. Memory is "
+               "that of one host. Time is the sum of compute, which hides a part of the messages, and exposed "
+               "messages.\n"
                "--json prints {model, rows, variants, recommendation}, or with --hosts {model, job, hosts, memory, "
                "speed, rows, smallest, fastest}.",
     .lists = print_lists,

@@ -125,6 +125,16 @@ static void put_row(const cli_session *s, const plan_hosts_result *r, int n)
     fprintf(s->out, "%s%s\n", *mark(r, n) ? "  " : "", mark(r, n));
 }
 
+/* Prints the command of a layout over several hosts. */
+static void put_command(const cli_session *s, const plan_hosts_result *r, const char *title, const mha_host_layout *row)
+{
+    const long long hosts = (long long)(row->tp * row->cp * row->dp);
+    if (hosts == 1) return;
+    fprintf(s->out, "%s: mha-mpi launch -np %lld ", title, hosts);
+    if (row->tp > 1) fprintf(s->out, "--tp %lld ", (long long)row->tp);
+    fprintf(s->out, "%s ...\n", mha_host_job_key(r->options.job));
+}
+
 static void put_choice(const cli_session *s, const plan_hosts_result *r)
 {
     const mha_host_layout *row = row_at(r, r->choice.smallest);
@@ -134,6 +144,9 @@ static void put_choice(const cli_session *s, const plan_hosts_result *r)
                 (long long)row->cp, (long long)row->dp, cli_plain(s));
         cli_put_prose(s, 0, 0, "%s per host, %s, %.3g tokens per second.", shown_bytes(&memory, row->bytes),
                       shown_seconds(&seconds, row->seconds), row->tokens_per_second);
+        put_command(s, r, "Command", row);
+        if (r->choice.fastest != r->choice.smallest)
+            put_command(s, r, "Command of the fastest layout", row_at(r, r->choice.fastest));
         return;
     }
     double least = r->rows[0].bytes;

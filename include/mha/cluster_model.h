@@ -30,6 +30,27 @@
 extern "C" {
 #endif
 
+/* ---- a model whose weights are divided among the ranks of a tp group ---- */
+
+/* Returns the ranks of this rank's tp group (model_ranks.h), valid until the cluster is freed; NULL if the cluster is
+ * NULL. tp must be at most MHA_RANK_GROUPS for mha_model_open to accept them:
+ *
+ *     mha_cluster_options o = {.size = sizeof o, .tp = 4};
+ *     mha_cluster_open(&o, &cluster, &err);
+ *     mha_cluster_ctx_create(cluster, NULL, 0, &ctx, &err);
+ *     const mha_model_options how = {.size = sizeof how, .ranks = mha_cluster_model_ranks(cluster)};
+ *     mha_model_open(ctx, folder, &how, &model, &err);
+ *     mha_model_generate(model, prompts, count, &options, ids, lengths, &err);
+ *
+ * The model runs with the functions of model.h and generate.h, called by all ranks of the group. An exchange is one
+ * message to and one from each other rank, without barriers. The functions below accept such a model, too: they divide
+ * a long text among the cp ranks, and the weights among the tp ranks. If a rank fails during a pass (except with
+ * MHA_ERR_ARG and MHA_ERR_UNSUPPORTED, which all ranks get), the other ranks wait for it until the timeout, so the
+ * program should call mha_cluster_abort. */
+MHA_API const mha_model_ranks *mha_cluster_model_ranks(mha_cluster *cluster);
+
+/* ---- a sequence divided among the ranks of a cp group ---- */
+
 /* Collective. Returns 1 if the functions below divide a text of `length` tokens; 0 if it has at most MHA_ATTN_CHUNK
  * tokens, if the cp group has one rank, or if the model does not support shards (mha_model_input.shard). */
 MHA_API int mha_cluster_model_divides(const mha_cluster *cluster, const mha_model *model, int64_t length);

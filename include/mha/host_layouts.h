@@ -44,6 +44,7 @@ typedef struct mha_host_model {
     int64_t word_weights;              /* elements of the word embeddings, which are stored in f32 */
     int64_t other_weights;             /* elements of norms, biases and other tables, which are stored in f32 */
     int tied;                          /* 1 = the output matrix is the word embeddings, stored twice */
+    int undivided;                     /* 1 = the weights cannot be divided among hosts (model_ranks.h), so tp is 1 */
 } mha_host_model;
 
 /* Reads the shape from the content of config.json (model.h); no weights are needed. A layer with fewer heads than the

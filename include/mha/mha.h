@@ -25,6 +25,7 @@
 #include "mha/io.h"             /* safetensors and .npy */
 #include "mha/text.h"           /* tokenizers */
 #include "mha/text_train.h"     /* training a tokenizer */
+#include "mha/model_ranks.h"    /* one model divided among several processes */
 #include "mha/model.h"          /* checkpoints: open, run, embed */
 #include "mha/generate.h"       /* text generation with a decoder */
 #include "mha/model_grads.h"    /* backward pass of a whole model */

@@ -18,6 +18,7 @@
 #include "mha/cache.h"
 #include "mha/ctx.h"
 #include "mha/layer.h"
+#include "mha/model_ranks.h"
 #include "mha/text.h"
 
 #ifdef __cplusplus
@@ -45,6 +46,9 @@ typedef struct mha_model_options {
     /* 1 = read no weights from the folder: `tensors` contains all tensors that the model needs. The folder may then
      * lack a tokenizer; with config_json it may be NULL. */
     int memory_only;
+    /* The processes that divide the weights of the model (model_ranks.h): this process reads and stores only its part,
+     * and mha_model_open is collective. The struct is copied. NULL = this process opens the whole model. */
+    const mha_model_ranks *ranks;
 } mha_model_options;
 
 /* Opens a folder. `options` may be NULL. `ctx` must outlive the model. The model is immutable: any number of threads
@@ -100,7 +104,12 @@ MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
 /* Writes the fingerprint of a model: 16 hexadecimal digits and a NUL. It is a hash of the config, the elements of all
  * weights, and the exact hidden states of up to 16 tokens, which depend on the type of packed weights and on the ISA.
  * File names do not affect it. Detects accidental but not malicious changes. Cost: one read of the weights and one
- * forward pass over these tokens. Errors: MHA_ERR_MEMORY, and those of mha_model_forward. */
+ * forward pass over these tokens.
+ *
+ * In a model that is divided among ranks (model_ranks.h), the call is collective, and no tensor is read again. The hash
+ * then covers the config, the tensor names, types and shapes, the norms, biases and word embeddings, the first 64 bytes
+ * of each matrix, the hidden states, and the logits of the last token; it is the same for any number of ranks. Errors:
+ * MHA_ERR_MEMORY, and those of mha_model_forward. */
 MHA_API mha_status mha_model_fingerprint(const mha_model *model, char text[17], mha_error *err);
 
 /* A pruned checkpoint contains only the rows and columns of the kept heads. The key "mha.heads" of config.json lists

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "mha/cluster.h"
+#include "mha/model_ranks.h"
 
 /* Evaluates a call and returns its status from the enclosing function unless it is MHA_OK. */
 #define MHA__TRY(expr)                         \
@@ -45,6 +46,7 @@ struct mha_cluster {
     mha__hook *hooks;                      /* list of the contexts' callbacks */
     struct mha__shared_work *work;         /* NULL = shared work was never requested */
     struct mha__shared_training *training; /* NULL = mha_cluster_train was never called */
+    mha_model_ranks model_ranks;           /* result of mha_cluster_model_ranks */
     double timeout, record_pause;
     int64_t message_bytes;
 

@@ -23,12 +23,13 @@ typedef struct launch_options {
     const char *hosts;
     long ranks, retries;
     bool print;
-    const char *own[8]; /* options that are passed on to the ranks */
+    const char *own[12]; /* options that are passed on to the ranks */
     int own_count;
 } launch_options;
 
 static const char usage[] =
-    "Usage: mha-mpi launch [-np P] [--hosts FILE] [--timeout S] [--record S] [--attention MODE] [--mixed-isa]\n"
+    "Usage: mha-mpi launch [-np P] [--hosts FILE] [--timeout S] [--record S] [--attention MODE] [--tp N] "
+    "[--mixed-isa]\n"
     "                      [--retries N] [--print] COMMAND ...\n\n"
     "Starts P ranks of `mha-mpi COMMAND ...` with mpirun, on this machine or on the hosts of FILE (one per line,\n"
     "in mpirun's format: NAME slots=N). Reports a rank or host that fails, and ends the job.\n\n"
@@ -38,6 +39,7 @@ static const char usage[] =
     "  --record S     with a state file: seconds between two records of a rank (10)\n"
     "  --attention M  how ranks exchange the keys of a distributed text: tree (default) and ordered\n"
     "                 are bitwise identical to one process, ring is not; see docs/cluster.md\n"
+    "  --tp N         divide the weights of the model among N ranks, from 1 to 8 (score, embed, logits, generate)\n"
     "  --mixed-isa    let each rank use the newest ISA of its CPU; results then depend on the hosts\n"
     "  --retries N    restart the job after a temporary failure, at most N times (0)\n"
     "  --print        print the mpirun command and exit\n";

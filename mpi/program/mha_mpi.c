@@ -43,6 +43,15 @@ static void give_up(program *p, const char *message, int code)
     mha_cluster_abort(p->cluster, code);
 }
 
+/* Ends all ranks, because this rank failed in a pass for which the others may still wait. */
+static void leave_pass(program *p, const mha_error *message)
+{
+    char line[sizeof message->message + sizeof p->label];
+    const bool named = strncmp(message->message, "rank ", 5) == 0;
+    snprintf(line, sizeof line, "%s%s", named ? "" : p->label, message->message);
+    give_up(p, line);
+}
+
 /* Converts an exit code to a status, since ranks exchange statuses. */
 static mha_status status_of(int code)
 {
@@ -67,6 +76,7 @@ static int finish(void *user, bool everywhere, int code, mha_error *message)
     program *p = user;
     mha_error why = *message;
     if (shared_texts_ended(message)) return code_of(message->status);
+    if (shared_texts_broken()) leave_pass(p, message);
     if (code > SIGNALED && !why.message[0])
         snprintf(why.message, sizeof why.message, "stopped by signal %d", code - SIGNALED);
     mha_status status = everywhere ? MHA_OK : mha_cluster_wait_for(p->cluster, 0, &why);
@@ -104,8 +114,11 @@ static mha_status check_words(program *p, int argc, char **argv, mha_error *err)
 static int open_program(program *p, int argc, char **argv)
 {
     mha_error error = {0};
-    const mha_cluster_options options = {
-        .size = sizeof options, .cp = -1, .timeout = p->options.timeout, .record_pause = p->options.record_pause};
+    const mha_cluster_options options = {.size = sizeof options,
+                                         .tp = p->options.tp,
+                                         .cp = -1,
+                                         .timeout = p->options.timeout,
+                                         .record_pause = p->options.record_pause};
     mpi_watchdog_start("start", step_limit(p), SILENT);
     mha_status status = mha_cluster_open(&options, &p->cluster, &error);
     mpi_watchdog_stop();
@@ -123,7 +136,8 @@ static int open_program(program *p, int argc, char **argv)
     p->ranks = (cli_ranks){.user = p,
                            .rank = rank,
                            .label = p->label,
-                           .texts = shared_texts_of(p->cluster, p->options.attention),
+                           .texts = shared_texts_of(p->cluster, p->options.attention, p->options.tp > 0),
+                           .divides_models = p->options.tp > 0,
                            .ctx_create = create_ctx,
                            .finish = finish,
                            .work = mha_cluster_work(p->cluster),

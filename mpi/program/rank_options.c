@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mha/model_ranks.h"
 #include "output.h"
 
 enum { MOST_SECONDS = 1000000 };
@@ -32,12 +33,20 @@ static int read_attention(const char *text, rank_options *options)
     return -1;
 }
 
+static int read_tp(const char *text, rank_options *options)
+{
+    long ranks;
+    if (!rank_options_whole("--tp", text, 1, MHA_RANK_GROUPS, &ranks)) return -1;
+    return options->tp = (int)ranks, 2;
+}
+
 int rank_options_read_one(int left, char **argv, rank_options *options)
 {
     long seconds;
     const bool timeout = left > 0 && strcmp(argv[0], "--timeout") == 0;
     if (left > 0 && strcmp(argv[0], "--mixed-isa") == 0) return options->mixed_isa = true, 1;
     if (left > 0 && strcmp(argv[0], "--attention") == 0) return read_attention(left > 1 ? argv[1] : NULL, options);
+    if (left > 0 && strcmp(argv[0], "--tp") == 0) return read_tp(left > 1 ? argv[1] : NULL, options);
     if (!timeout && (left < 1 || strcmp(argv[0], "--record") != 0)) return 0;
     if (!rank_options_whole(argv[0], left > 1 ? argv[1] : NULL, 1, MOST_SECONDS, &seconds)) return -1;
     *(timeout ? &options->timeout : &options->record_pause) = (double)seconds;

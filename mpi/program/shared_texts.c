@@ -2,6 +2,7 @@
  * compare the text; before the first text, they compare the model. */
 #include "program/shared_texts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,11 +12,25 @@
 typedef struct sharing {
     mha_cluster *cluster;
     mha_cluster_mode mode;
+    bool divides_models;
     const mha_model *compared; /* the model that the ranks have compared */
-    bool ended;
+    bool ended, broken;
     mha_error failure;
 } sharing;
 static sharing only;
+
+bool shared_texts_broken(void)
+{
+    return only.broken;
+}
+
+/* Returns the status of a pass. Sets `broken` if only this rank may have failed. */
+static mha_status passed(sharing *s, mha_status status)
+{
+    if (s->divides_models && (status == MHA_ERR_IO || status == MHA_ERR_MEMORY || status == MHA_ERR_CANCELLED))
+        s->broken = true;
+    return status;
+}
 
 /* ---- comparison ---- */
 
@@ -23,11 +38,55 @@ static mha_status compare_models(sharing *s, const mha_model *model, mha_error *
 {
     char text[17] = "";
     if (s->compared == model) return MHA_OK;
-    mha_status status = mha_model_fingerprint(model, text, err);
+    /* In a divided model, the fingerprint is collective. */
+    mha_status status = passed(s, mha_model_fingerprint(model, text, err));
+    if (s->broken) return status;
     status = mha_cluster_agree(s->cluster, status, err);
     if (status != MHA_OK) return status;
     s->compared = model;
     return mha_cluster_same(s->cluster, "the model and the CPU instruction set", text, sizeof text, err);
+}
+
+/* Agrees that no rank has failed. After a failure, all ranks have agreed on the error of the rank that left the
+ * command. */
+static mha_status meet(sharing *s, mha_error *why)
+{
+    const mha_status status = mha_cluster_agree(s->cluster, MHA_OK, why);
+    s->ended = status != MHA_OK && !mha_cluster_broken(s->cluster);
+    if (s->ended) s->failure = *why;
+    return status;
+}
+
+/* Adds the host to a message of mha_model_open that begins with a rank of the tp group. */
+static void name_host(const sharing *s, mha_error *err)
+{
+    int member, used = 0;
+    const mha_cluster_info *info = mha_cluster_describe(s->cluster);
+    const mha_error given = *err;
+    if (sscanf(given.message, "rank %d: %n", &member, &used) != 1 || used == 0) return;
+    const int rank = info->rank - info->tp_rank + member;
+    snprintf(err->message, sizeof err->message, "rank %d (%s): %.900s", rank, mha_cluster_host(s->cluster, rank),
+             given.message + used);
+}
+
+/* Opens a model or, with --tp, this rank's part of it. */
+static mha_status open(void *user, mha_ctx *ctx, const char *folder, const mha_model_options *options,
+                       mha_model **model, mha_error *err)
+{
+    sharing *s = user;
+    mha_model_options all = *options;
+    mha_error why = {0};
+    mha_status status = MHA_OK;
+    *model = NULL;
+    if (s->divides_models) {
+        all.ranks = mha_cluster_model_ranks(s->cluster);
+        status = meet(s, &why);
+    }
+    if (status == MHA_OK) status = mha_model_open(ctx, folder, &all, model, &why);
+    if (status == MHA_OK) return MHA_OK;
+    if (s->divides_models) name_host(s, &why);
+    *err = why;
+    return status;
 }
 
 /* Begins a text on all ranks: agrees that no rank has failed, and compares the digests of the text and the models. */
@@ -36,9 +95,7 @@ static mha_status begin(sharing *s, const mha_model *model, mha_train_digest *di
     char text[17];
     mha_error why = {0};
     mha_train_digest_text(digest, text);
-    mha_status status = mha_cluster_agree(s->cluster, MHA_OK, &why);
-    s->ended = status != MHA_OK && !mha_cluster_broken(s->cluster);
-    if (s->ended) s->failure = why;
+    mha_status status = meet(s, &why);
     if (status == MHA_OK) status = mha_cluster_same(s->cluster, "the text", text, sizeof text, &why);
     if (status == MHA_OK) status = compare_models(s, model, &why);
     if (status != MHA_OK) *err = why;
@@ -85,7 +142,7 @@ static mha_status forward(void *user, const mha_model *model, const mha_model_in
     mha_status status = begin_ids(s, model, input->ids, input->length, err);
     if (status != MHA_OK) return status;
     if (!mha_cluster_model_divides(s->cluster, model, input->length))
-        return mha_model_forward(model, input, output, err);
+        return passed(s, mha_model_forward(model, input, output, err));
     if (output->logits) logits = calloc(rows, vocab * sizeof *logits);
     status = mha_cluster_agree(s->cluster, output->logits && !logits ? MHA_ERR_MEMORY : MHA_OK, &why);
     if (status == MHA_OK) status = forward_part(s, model, input, output, logits, &why);
@@ -99,7 +156,8 @@ static mha_status score(void *user, const mha_model *model, const int32_t *ids, 
 {
     sharing *s = user;
     const mha_status status = begin_ids(s, model, ids, count, err);
-    return status != MHA_OK ? status : mha_cluster_model_score(s->cluster, model, s->mode, ids, count, logprob, err);
+    if (status != MHA_OK) return status;
+    return passed(s, mha_cluster_model_score(s->cluster, model, s->mode, ids, count, logprob, err));
 }
 
 static mha_status embed(void *user, const mha_model *model, const char *const *texts, int64_t count,
@@ -112,8 +170,8 @@ static mha_status embed(void *user, const mha_model *model, const char *const *t
         mha_train_digest_add(&digest, texts[n], strlen(texts[n]));
     }
     const mha_status status = begin(s, model, &digest, err);
-    return status != MHA_OK ? status
-                            : mha_cluster_model_embed(s->cluster, model, s->mode, texts, count, options, out, err);
+    if (status != MHA_OK) return status;
+    return passed(s, mha_cluster_model_embed(s->cluster, model, s->mode, texts, count, options, out, err));
 }
 
 static mha_status generate(void *user, const mha_model *model, const mha_prompt *prompts, int64_t count,
@@ -126,14 +184,14 @@ static mha_status generate(void *user, const mha_model *model, const mha_prompt 
         mha_train_digest_add(&digest, prompts[n].ids, (size_t)prompts[n].count * sizeof *prompts[n].ids);
     }
     const mha_status status = begin(s, model, &digest, err);
-    return status != MHA_OK
-               ? status
-               : mha_cluster_model_generate(s->cluster, model, s->mode, prompts, count, options, out, lengths, err);
+    if (status != MHA_OK) return status;
+    return passed(s,
+                  mha_cluster_model_generate(s->cluster, model, s->mode, prompts, count, options, out, lengths, err));
 }
 
-const cli_shared_texts *shared_texts_of(mha_cluster *cluster, mha_cluster_mode mode)
+const cli_shared_texts *shared_texts_of(mha_cluster *cluster, mha_cluster_mode mode, bool divides_models)
 {
-    static const cli_shared_texts texts = {&only, forward, score, embed, generate};
-    only = (sharing){.cluster = cluster, .mode = mode};
+    static const cli_shared_texts texts = {&only, open, forward, score, embed, generate};
+    only = (sharing){.cluster = cluster, .mode = mode, .divides_models = divides_models};
     return &texts;
 }

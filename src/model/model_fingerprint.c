@@ -1,5 +1,8 @@
 /* model_fingerprint.c - the fingerprint of a model: a hash of its config, of the elements of all its weights, and of
- * the exact hidden states of a few tokens. The hidden states distinguish types of packed weights and ISAs. */
+ * the exact hidden states of a few tokens. The hidden states distinguish types of packed weights and ISAs.
+ *
+ * In a model that is divided among processes, no process reads all weights. There, hidden states and logits represent
+ * the matrices of the layers and the output matrix. */
 #include <string.h>
 
 #include "base/ctx.h"
@@ -25,14 +28,21 @@ static uint64_t hash_weights(uint64_t h, const mha__shards *shards)
     return h;
 }
 
-/* Computes the last hidden states of up to MOST_TOKENS tokens, evenly spaced in the vocabulary. */
-static mha_status run_tokens(const mha_model *model, int64_t length, float *hidden, mha_error *err)
+/* Returns the elements of the pass's results: the hidden states and, in a divided model, the logits of a token. */
+static size_t result_count(const mha_model *m, int64_t length)
+{
+    return (size_t)(length * m->info.hidden + (m->ranks.ranks && m->lm_head ? m->info.vocab : 0));
+}
+
+/* Computes the results of a pass over up to MOST_TOKENS tokens, evenly spaced in the vocabulary. */
+static mha_status run_tokens(const mha_model *model, int64_t length, float *results, mha_error *err)
 {
     int32_t ids[MOST_TOKENS];
     for (int64_t n = 0; n < length; n++)
         ids[n] = (int32_t)(n * (model->info.vocab / length));
     const mha_model_input input = {.size = sizeof input, .batch = 1, .length = length, .ids = ids};
-    const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
+    mha_model_output output = {.size = sizeof output, .last_hidden = results};
+    if (model->ranks.ranks && model->lm_head) output.last_logits = results + length * model->info.hidden;
     return mha_model_forward(model, &input, &output, err);
 }
 
@@ -43,12 +53,16 @@ mha_status mha_model_fingerprint(const mha_model *model, char text[17], mha_erro
     const mha_model_info *info = mha_model_describe(model);
     const char *config = mha_model_config_json(model);
     const int64_t length = mha__min64(mha__min64(info->vocab, info->max_positions), MOST_TOKENS);
-    const size_t bytes = (size_t)(length * info->hidden) * sizeof(float);
-    float *hidden = mha__alloc(mha_model_ctx(model), bytes);
-    if (!hidden) return mha__no_memory(err, bytes, "the fingerprint of a model");
-    const mha_status status = run_tokens(model, length, hidden, err);
-    const uint64_t weights = hash_weights(mha__hash(0, config, strlen(config)), &model->shards);
-    if (status == MHA_OK) mha__hash_print(text, mha__hash(weights, hidden, bytes));
-    mha__free(mha_model_ctx(model), hidden);
+    const size_t bytes = result_count(model, length) * sizeof(float);
+    uint64_t weights = 0;
+    float *results = mha__alloc(mha_model_ctx(model), bytes);
+    if (!results) return mha__no_memory(err, bytes, "the fingerprint of a model");
+    mha_status status = run_tokens(model, length, results, err);
+    if (status == MHA_OK && model->ranks.ranks)
+        status = mha__rank_parts_hash(model, &weights, err);
+    else
+        weights = hash_weights(mha__hash(0, config, strlen(config)), &model->shards);
+    if (status == MHA_OK) mha__hash_print(text, mha__hash(weights, results, bytes));
+    mha__free(mha_model_ctx(model), results);
     return status;
 }

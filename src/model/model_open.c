@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-static mha_status open_weights(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
+static mha_status find_weights(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
 {
     const mha_file_options file_options = {.size = sizeof file_options, .no_map = options->no_map};
     MHA__TRY(options->memory_only ? mha__shards_none(m->ctx, folder, &m->shards, err)
@@ -24,6 +24,11 @@ static mha_status open_weights(mha_model *m, const char *folder, const mha_model
                               .packed = options->dtype ? options->dtype : MHA_F32,
                               .check_only = options->no_weights};
     mha__weights_begin(&m->outer);
+    return MHA_OK;
+}
+
+static mha_status take_weights(mha_model *m, const mha_model_options *options, mha_error *err)
+{
     MHA__TRY(mha__model_take_outer(m, err));
     for (int64_t layer = 0; layer < m->config.layers; layer++)
         MHA__TRY(mha__model_create_block(m, layer, err));
@@ -103,20 +108,32 @@ static void fill_layers(mha_model *m)
         m->value_heads_per_layer[i] = c->layer_v_heads[i];
         m->feed_forward_per_layer[i] = feed_forward_of(c, i);
         m->attention_per_layer[i] = attention_of(c, i);
-        kv_heads += c->layer_kv_heads[i];
+        kv_heads += mha__model_kv_heads(m, i);
     }
     m->info.kv_bytes_per_token = c->family->causal ? 2 * kv_heads * c->head_dim * (int64_t)sizeof(float) : 0;
 }
 
-static mha_status open_all(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
+/* Reads everything but the data of the weights. */
+static mha_status open_files(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
 {
     MHA__TRY(mha__config_read(m->ctx, folder, options->config_json, &m->config, &m->config_text, err));
+    if (m->ranks.ranks) MHA__TRY(mha__rank_config_check(&m->config, err));
     MHA__TRY(fill_info(m, err));
     MHA__TRY(mha__model_number_heads(m, err));
     MHA__TRY(mha__model_slopes(m, err));
     if (!options->no_tokenizer && (!options->memory_only || mha__source_exists(folder, MHA__TOKENIZER_FILE)))
         MHA__TRY(mha_tokenizer_open(m->ctx, folder, &m->tokenizer, err));
-    MHA__TRY(open_weights(m, folder, options, err));
+    return find_weights(m, folder, options, err);
+}
+
+static mha_status open_all(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
+{
+    if (options->ranks) MHA__TRY(mha__ranks_read(&m->ranks, options->ranks, err));
+    mha_status status = open_files(m, folder, options, err);
+    MHA__TRY(mha__rank_parts_agree(m, status, err));
+    MHA__TRY(mha__rank_parts_same(m, err));
+    status = take_weights(m, options, err);
+    MHA__TRY(mha__rank_parts_agree(m, status, err));
     fill_layers(m);
     m->info.parameters = m->outer.parameters;
     m->info.bytes = m->outer.bytes;

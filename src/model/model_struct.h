@@ -2,12 +2,15 @@
 #ifndef MHA_MODEL_STRUCT_H
 #define MHA_MODEL_STRUCT_H
 
+#include "layer/ranks/rank_exchange.h"
 #include "mha/model.h"
 #include "model/weights/weights.h"
 
 struct mha_model {
-    mha_ctx *ctx;   /* context in use: the caller's context, or the default context */
-    mha_ctx *given; /* context as the caller passed it */
+    mha_ctx *ctx;          /* context in use: the caller's context, or the default context */
+    mha_ctx *given;        /* context as the caller passed it */
+    mha_model_ranks ranks; /* the processes that hold parts of this model; ranks.ranks = 0: the whole model */
+    bool tied_on_ranks;    /* mha__model_is_tied for the rows of all ranks */
     mha__config config;
     mha_model_info info;
     int64_t *heads_per_layer; /* [4, layers] counts that `info` points to; the next three pointers point into this
@@ -28,6 +31,31 @@ struct mha_model {
     mha_block **block;                                   /* [layers]; layers that share tensors share a block */
     void *own; /* memory of a created model's tensors (model_create.c), or NULL */
 };
+
+/* Returns true if the output matrix is the word embeddings, as far as these rows of both show; false if it is a
+ * separate matrix by config.json. */
+bool mha__model_is_tied(const mha_model *model, mha_model_range rows);
+/* Returns the options of a layer's block from the tensors of its roles. */
+mha_block_options mha__model_block_options(const mha_model *model, int64_t layer, const mha_matrix *part);
+/* ---- models that are divided among processes (mha/model_ranks.h) ---- */
+
+/* Returns the key/value heads of a layer in the cache of this process. */
+int64_t mha__model_kv_heads(const mha_model *model, int64_t layer);
+
+/* Returns MHA_ERR_UNSUPPORTED for a config whose weights cannot be divided. */
+mha_status mha__rank_config_check(const mha__config *config, mha_error *err);
+/* Collective. Passes the status of this rank and, if it is not MHA_OK, the message in `err`. Returns the status of the
+ * first rank that failed, on all ranks. Does nothing in a model that is not divided. */
+mha_status mha__rank_parts_agree(const mha_model *model, mha_status status, mha_error *err);
+/* Collective. Fails unless all ranks have opened the same config and tensors, of which it compares names, types and
+ * shapes, vectors, and the first bytes of matrices. Sets tied_on_ranks, which depends on tensors that no rank reads
+ * completely. */
+mha_status mha__rank_parts_same(mha_model *model, mha_error *err);
+/* Collective. Computes a hash of what mha__rank_parts_same compares and of all word embeddings, the same for any number
+ * of processes. */
+mha_status mha__rank_parts_hash(const mha_model *model, uint64_t *hash, mha_error *err);
+
+/* ---- tensors ---- */
 
 /* Returns a norm of the model from the tensors of its role. */
 mha_norm mha__model_norm(const mha__config *config, mha__role role, const mha_matrix *part);

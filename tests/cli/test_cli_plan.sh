@@ -134,6 +134,8 @@ grep -q '^4,4,1,1,1,.*,smallest$' out || fail "tp 4 must be marked as the smalle
 expect 0 "$MHA" plan $large $fast --job generate --hosts 8 --memory 40G
 [ "$(grep -c '^ *[0-9]* *[0-9]* *[0-9]* *[0-9]* .*B ' out)" = "$rows" ] || fail "the table must have $rows rows: $(cat out)"
 has out 'Smallest that fits: tp 4, cp 1, dp 1'
+has out 'Command: mha-mpi launch -np 4 --tp 4 generate ...'
+has out 'Command of the fastest layout: mha-mpi launch -np 8 --tp 8 generate ...'
 has_not out 'optimizer'
 # shellcheck disable=SC2086 # options
 expect 0 "$MHA" plan $large $fast --job generate --hosts 8 --memory 1G

@@ -16,8 +16,8 @@ EXCLUDED = {
     "contexts live as long as the process": """
         ctx_free model_ctx
     """,
-    "for shards in several processes: mha/cluster.h": """
-        attn_subtree attn_merge_partials trainer_compare_ranks
+    "for work shared by several processes: mha/cluster.h and mha/model_ranks.h": """
+        attn_subtree attn_merge_partials trainer_compare_ranks model_ranks_range
     """,
     "the binding calls mha_attention_backward, which plans and runs the backward pass": """
         attn_backward

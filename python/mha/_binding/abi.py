@@ -116,6 +116,7 @@ CHOICE_HEADS = 2
 CHOICE_OPTIONS = 3
 TOKENIZER_BPE = 0
 TOKENIZER_WORDPIECE = 1
+RANK_GROUPS = 8
 POOL_MEAN = 0
 POOL_CLS = 1
 END_LENGTH = 0
@@ -1439,6 +1440,30 @@ class TokenizerTrained(ctypes.Structure):
     ]
 
 
+class ModelRanks(ctypes.Structure):
+    size: int
+    rank: int
+    ranks: int
+    exchange: Any
+    user: int | None
+    _fields_ = [
+        ("size", c_size_t),
+        ("rank", c_int),
+        ("ranks", c_int),
+        ("exchange", CFUNCTYPE(c_int, c_void_p, POINTER(c_void_p), c_void_p, POINTER(c_void_p), c_void_p, POINTER(Error))),
+        ("user", c_void_p),
+    ]
+
+
+class ModelRange(ctypes.Structure):
+    first: int
+    count: int
+    _fields_ = [
+        ("first", c_int64),
+        ("count", c_int64),
+    ]
+
+
 class ModelOptions(ctypes.Structure):
     size: int
     no_map: int
@@ -1449,6 +1474,7 @@ class ModelOptions(ctypes.Structure):
     tensor_count: int
     config_json: _Bytes | None
     memory_only: int
+    ranks: ctypes._Pointer[ModelRanks]
     _fields_ = [
         ("size", c_size_t),
         ("no_map", c_int),
@@ -1459,6 +1485,7 @@ class ModelOptions(ctypes.Structure):
         ("tensor_count", c_int64),
         ("config_json", c_char_p),
         ("memory_only", c_int),
+        ("ranks", POINTER(ModelRanks)),
     ]
 
 
@@ -2702,6 +2729,7 @@ class HostModel(ctypes.Structure):
     word_weights: int
     other_weights: int
     tied: int
+    undivided: int
     _fields_ = [
         ("size", c_size_t),
         ("layers", c_int64),
@@ -2717,6 +2745,7 @@ class HostModel(ctypes.Structure):
         ("word_weights", c_int64),
         ("other_weights", c_int64),
         ("tied", c_int),
+        ("undivided", c_int),
     ]
 
 
@@ -2871,6 +2900,8 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_encoding": Encoding,
     "mha_tokenizer_train_options": TokenizerTrainOptions,
     "mha_tokenizer_trained": TokenizerTrained,
+    "mha_model_ranks": ModelRanks,
+    "mha_model_range": ModelRange,
     "mha_model_options": ModelOptions,
     "mha_model_attention": ModelAttention,
     "mha_model_info": ModelInfo,
@@ -3090,6 +3121,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_tokenizer_trainer_run": (c_int, [c_void_p, POINTER(c_void_p), POINTER(Error)]),
     "mha_tokenizer_trainer_trained": (None, [c_void_p, POINTER(TokenizerTrained)]),
     "mha_tokenizer_trainer_save": (c_int, [c_void_p, c_char_p, c_int, POINTER(Error)]),
+    "mha_model_ranks_range": (ModelRange, [c_int64, c_int, c_int]),
     "mha_model_open": (c_int, [c_void_p, c_char_p, POINTER(ModelOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_model_free": (None, [c_void_p]),
     "mha_model_ctx": (c_void_p, [c_void_p]),

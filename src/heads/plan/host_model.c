@@ -4,7 +4,7 @@
 #include "base/size.h"
 #include "base/struct_size.h"
 #include "heads/plan/host_cost.h"
-#include "model/weights/weights.h"
+#include "model/model_struct.h"
 
 #define MOST_WEIGHTS (INT64_C(1) << 60)
 
@@ -84,7 +84,8 @@ static mha_host_model shape_of(const mha__config *c)
                             .head_dim = c->head_dim,
                             .feed_forward = c->intermediate,
                             .bidirectional = !c->family->causal,
-                            .tied = c->tied};
+                            .tied = c->tied,
+                            .undivided = mha__rank_config_check(c, NULL) != MHA_OK};
 }
 
 mha_status mha_host_model_of_config(mha_ctx *ctx, const char *config_json, mha_host_model *model, mha_error *err)

@@ -20,6 +20,7 @@ static const char *refusal(const mha__host_job *job)
     if (!divides_tokens(o->job) && job->tp > 1) return "heads and train do not divide the heads of a layer";
     if (!divides_tokens(o->job) && job->cp > 1) return "heads and train do not divide the tokens of a text";
     if (job->tp > MHA__TP_GROUPS) return "the heads of a layer are divided among at most 8 hosts";
+    if (job->tp > 1 && job->model->undivided) return "the weights of the model are not divided among hosts";
     if (job->tp > job->model->heads) return "the model has fewer heads";
     if (job->cp > 1 && o->seq <= MHA_ATTN_CHUNK) return "texts of at most 1024 tokens are not divided";
     if (job->cp > 1 && o->job == MHA_HOSTS_GENERATE && o->kv_dtype != (o->dtype == MHA_BF16 ? MHA_BF16 : MHA_F32))

@@ -145,14 +145,16 @@ static mha_status pack_heads(mha_attn_layer *l, const weights *w, mha_error *err
     return mha__heads_pack(l, qkv, err);
 }
 
-/* Packs the projections; q, k and v become one linear layer unless calls skip heads. */
-static mha_status create_projections(mha_attn_layer *l, const weights *w, mha_error *err)
+/* Packs the projections; q, k and v become one linear layer unless calls skip heads. Without an output projection, the
+ * output is the context. */
+static mha_status create_projections(mha_attn_layer *l, const weights *w, bool projects_output, mha_error *err)
 {
     if (packs_heads(l, w))
         MHA__TRY(pack_heads(l, w, err));
     else
         MHA__TRY(mha_linear_create_stack(l->ctx, l->options.hidden, w->matrix, w->fused ? 1 : 3, MHA_ACT_NONE,
                                          &l->project[0], err));
+    if (!projects_output) return MHA_OK;
     return mha_linear_create_stack(l->ctx, l->options.heads * l->options.head_dim, &w->o, 1, MHA_ACT_NONE, &l->o, err);
 }
 
@@ -177,8 +179,8 @@ void mha__attn_layer_repack(mha_attn_layer *l, const mha_attn_layer_options *o)
 
 /* ---- creation and release ---- */
 
-mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,
-                                 mha_error *err)
+static mha_status create(mha_ctx *ctx, const mha_attn_layer_options *options, bool projects_output,
+                         mha_attn_layer **layer, mha_error *err)
 {
     if (!layer) return mha__fail(err, MHA_ERR_ARG, "attention layer: the output pointer must not be NULL");
     *layer = NULL;
@@ -194,7 +196,7 @@ mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *opt
     l->norms = (float *)(void *)(l + 1);
     keep_options(l, &o);
     const weights w = weights_of(l, &o);
-    mha_status status = create_projections(l, &w, err);
+    mha_status status = create_projections(l, &w, projects_output, err);
     if (status == MHA_OK) status = keep_choice(l, &o.choice, err);
     if (status != MHA_OK) {
         mha_attn_layer_free(l);
@@ -202,6 +204,18 @@ mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *opt
     }
     *layer = l;
     return MHA_OK;
+}
+
+mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,
+                                 mha_error *err)
+{
+    return create(ctx, options, true, layer, err);
+}
+
+mha_status mha__attn_layer_create_context(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,
+                                          mha_error *err)
+{
+    return create(ctx, options, false, layer, err);
 }
 
 void mha__attn_layer_release(mha_attn_layer *layer)

@@ -41,11 +41,12 @@ static size_t past_elements(const mha_attn_layer *l, const mha__attn_call *call)
 /* Allocates memory for qkv and the context in 16 bits, and in f32 if a step reads f32. */
 static void take_halves(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call, mha__attn_trace *t)
 {
-    const size_t out = mha__linear_left(l->o, mha__attn_rows(call)), context = context_elements(l, call);
+    const size_t context = context_elements(l, call);
     if (!rounds_at_once(l, call->in)) t->qkv = mha__take(arena, qkv_elements(l, call), sizeof(float));
     t->half = mha__take(arena, qkv_elements(l, call), sizeof *t->half);
-    if (l->options.dtype == MHA_BF16 && mha__linear_takes_bf16(l->o) && !call->in->fills) {
-        t->mixed = mha__take(arena, 1, out); /* the output projection reads bf16 directly */
+    if (l->options.dtype == MHA_BF16 && l->o && mha__linear_takes_bf16(l->o) && !call->in->fills) {
+        /* the output projection reads bf16 directly */
+        t->mixed = mha__take(arena, 1, mha__linear_left(l->o, mha__attn_rows(call)));
         return;
     }
     t->context = mha__take(arena, context, sizeof(float));

@@ -85,6 +85,10 @@ static inline int64_t mha__context_width(const mha_attn_layer *layer)
     return (mha__experts_summed(layer) ? o->choice.keep : o->heads) * o->head_dim;
 }
 
+/* Creates a layer of a model without an output projection: the caller reads the context of the call's trace, in f32,
+ * and computes the projection. */
+mha_status mha__attn_layer_create_context(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,
+                                          mha_error *err);
 /* Frees the memory that the struct points to, but not the struct. */
 void mha__attn_layer_release(mha_attn_layer *layer);
 /* Returns true if both layers describe a call to the operator identically. */

@@ -7,16 +7,23 @@
 #include "layer/linear/linear.h"
 #include "layer/repack.h"
 
-mha_status mha__feed_create(mha_ctx *ctx, int64_t hidden, const mha__feed_options *o, mha__mlp *feed, mha_error *err)
+mha_status mha__feed_create_middle(mha_ctx *ctx, int64_t hidden, const mha__feed_options *o, mha__mlp *feed,
+                                   mha_error *err)
 {
-    mha_matrix gate = o->gate, up = o->up, down = o->down;
+    mha_matrix gate = o->gate, up = o->up;
     gate.out = up.out = o->width;
-    down.out = hidden;
     feed->width = o->width;
     feed->activation = o->activation;
     if (gate.weight) MHA__TRY(mha_linear_create_stack(ctx, hidden, &gate, 1, o->activation, &feed->gate, err));
     const mha_activation of_up = gate.weight ? MHA_ACT_NONE : o->activation;
-    MHA__TRY(mha_linear_create_stack(ctx, hidden, &up, 1, of_up, &feed->up, err));
+    return mha_linear_create_stack(ctx, hidden, &up, 1, of_up, &feed->up, err);
+}
+
+mha_status mha__feed_create(mha_ctx *ctx, int64_t hidden, const mha__feed_options *o, mha__mlp *feed, mha_error *err)
+{
+    mha_matrix down = o->down;
+    down.out = hidden;
+    MHA__TRY(mha__feed_create_middle(ctx, hidden, o, feed, err));
     return mha_linear_create_stack(ctx, o->width, &down, 1, MHA_ACT_NONE, &feed->down, err);
 }
 
@@ -40,31 +47,37 @@ void mha__feed_free(mha__mlp *feed)
 /* Returns true if `up` writes bf16 directly for `down`. */
 static bool rounds_middle(const mha__mlp *f)
 {
-    return !f->gate && mha__linear_takes_bf16(f->down);
+    return f->down && !f->gate && mha__linear_takes_bf16(f->down);
 }
 
 void mha__feed_lay_out(mha__arena *arena, const mha__mlp *f, size_t rows, mha__feed_scratch *s)
 {
-    const size_t left = mha__linear_left(f->up, (int64_t)rows), down = mha__linear_left(f->down, (int64_t)rows);
+    const size_t left = mha__linear_left(f->up, (int64_t)rows);
+    const size_t down = f->down ? mha__linear_left(f->down, (int64_t)rows) : 0;
     s->wide = rounds_middle(f) ? mha__take(arena, 1, down) : mha__take(arena, rows, (size_t)f->width * sizeof(float));
     if (f->gate) s->gated = mha__take(arena, rows, (size_t)f->width * sizeof(float));
     s->left = mha__take(arena, 1, left > down ? left : down);
 }
 
-void mha__feed_run(mha_ctx *ctx, const mha__mlp *f, const mha__feed_scratch *s, int64_t rows, const float *x, float *y)
+void mha__feed_middle(mha_ctx *ctx, const mha__mlp *f, const mha__feed_scratch *s, int64_t rows, const float *x)
 {
     mha__linear_call in = {.x = x, .rows = rows, .y = s->wide, .left = s->left};
-    mha__linear_call out = {.x = s->wide, .rows = rows, .y = y, .left = s->left};
-    if (rounds_middle(f)) {
-        in.rounded = MHA_BF16;
-        out.x = NULL;
-        out.left = s->wide;
-    }
+    if (rounds_middle(f)) in.rounded = MHA_BF16;
     mha__linear_run(f->up, &in);
     if (f->gate) {
         in.y = s->gated;
         mha__linear_run(f->gate, &in);
         mha__join(ctx, MHA__MULTIPLY, rows * f->width, s->gated, s->wide);
     }
+}
+
+void mha__feed_run(mha_ctx *ctx, const mha__mlp *f, const mha__feed_scratch *s, int64_t rows, const float *x, float *y)
+{
+    mha__linear_call out = {.x = s->wide, .rows = rows, .y = y, .left = s->left};
+    if (rounds_middle(f)) {
+        out.x = NULL;
+        out.left = s->wide;
+    }
+    mha__feed_middle(ctx, f, s, rows, x);
     mha__linear_run(f->down, &out);
 }

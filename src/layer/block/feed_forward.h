@@ -24,6 +24,9 @@ typedef struct mha__feed_options {
 
 mha_status mha__feed_create(mha_ctx *ctx, int64_t hidden, const mha__feed_options *options, mha__mlp *feed,
                             mha_error *err);
+/* Creates a feed-forward without `down`: only mha__feed_middle may be called. */
+mha_status mha__feed_create_middle(mha_ctx *ctx, int64_t hidden, const mha__feed_options *options, mha__mlp *feed,
+                                   mha_error *err);
 void mha__feed_repack(mha__mlp *feed, int64_t hidden, const mha__feed_options *options);
 void mha__feed_free(mha__mlp *feed);
 
@@ -35,6 +38,9 @@ typedef struct mha__feed_scratch {
 } mha__feed_scratch;
 
 void mha__feed_lay_out(mha__arena *arena, const mha__mlp *feed, size_t rows, mha__feed_scratch *scratch);
+/* Computes the input of `down` in scratch->wide; x as in mha__feed_run. */
+void mha__feed_middle(mha_ctx *ctx, const mha__mlp *feed, const mha__feed_scratch *scratch, int64_t rows,
+                      const float *x);
 /* Computes y [rows, E]; if x is NULL, its elements are already in scratch->left, rounded to bf16. */
 void mha__feed_run(mha_ctx *ctx, const mha__mlp *feed, const mha__feed_scratch *scratch, int64_t rows, const float *x,
                    float *y);

@@ -74,9 +74,56 @@ static mha_status create_parts(mha_block *b, const mha_block_options *o, const m
                                mha_error *err)
 {
     const mha__feed_options feed = feed_of(o);
-    MHA__TRY(mha_attn_layer_create(b->ctx, &o->attn, &b->attn, err));
+    MHA__TRY((b->o_sum ? mha__attn_layer_create_context : mha_attn_layer_create)(b->ctx, &o->attn, &b->attn, err));
+    if (b->down_sum) return mha__feed_create_middle(b->ctx, b->hidden, &feed, &b->feed, err);
     if (feeds(o)) MHA__TRY(mha__feed_create(b->ctx, b->hidden, &feed, &b->feed, err));
     return experts ? mha__experts_create(b->ctx, b->hidden, experts, &b->experts, err) : MHA_OK;
+}
+
+/* Allocates a block and sets everything but its parts. */
+static mha_status allocate(mha_ctx *ctx, const mha_block_options *o, mha_block **block, mha_error *err)
+{
+    MHA__TRY(check_options(o, err));
+    MHA__TRY(mha__ctx_find(&ctx, err));
+    const size_t bytes = sizeof(mha_block) + 2 * MHA__BLOCK_NORMS * (size_t)o->attn.hidden * sizeof(float);
+    mha_block *b = mha__calloc(ctx, 1, bytes);
+    if (!b) return mha__no_memory(err, bytes, "a block");
+    b->ctx = ctx;
+    b->hidden = o->attn.hidden;
+    b->pre_norm = o->pre_norm != 0;
+    b->parallel = o->parallel != 0;
+    b->residual_scale = o->residual_scale != 0 ? (float)o->residual_scale : 1;
+    mha__block_keep_norms(b, o);
+    *block = b;
+    return MHA_OK;
+}
+
+/* Creates the parts of an allocated block, which is freed after a failure. */
+static mha_status complete(mha_block *b, const mha_block_options *o, const mha__experts_options *experts,
+                           mha_block **block, mha_error *err)
+{
+    const mha_status status = create_parts(b, o, experts, err);
+    if (status != MHA_OK)
+        mha_block_free(b);
+    else
+        *block = b;
+    return status;
+}
+
+mha_status mha__block_create_part(mha_ctx *ctx, const mha_block_options *options, mha__row_parallel *o,
+                                  mha__row_parallel *down, mha_block **block, mha_error *err)
+{
+    mha_block *b = NULL;
+    *block = NULL;
+    const mha_status status = allocate(ctx, options, &b, err);
+    if (status != MHA_OK) {
+        mha__row_parallel_free(o);
+        mha__row_parallel_free(down);
+        return status;
+    }
+    b->o_sum = o;
+    b->down_sum = down;
+    return complete(b, options, NULL, block, err);
 }
 
 mha_status mha_block_create(mha_ctx *ctx, const mha_block_options *options, mha_block **block, mha_error *err)
@@ -90,25 +137,10 @@ mha_status mha__block_create(mha_ctx *ctx, const mha_block_options *options, con
     if (!block) return mha__fail(err, MHA_ERR_ARG, "block: the output pointer must not be NULL");
     *block = NULL;
     mha_block_options o;
+    mha_block *b = NULL;
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_block_options", err));
-    MHA__TRY(check_options(&o, err));
-    MHA__TRY(mha__ctx_find(&ctx, err));
-    const size_t bytes = sizeof(mha_block) + 2 * MHA__BLOCK_NORMS * (size_t)o.attn.hidden * sizeof(float);
-    mha_block *b = mha__calloc(ctx, 1, bytes);
-    if (!b) return mha__no_memory(err, bytes, "a block");
-    b->ctx = ctx;
-    b->hidden = o.attn.hidden;
-    b->pre_norm = o.pre_norm != 0;
-    b->parallel = o.parallel != 0;
-    b->residual_scale = o.residual_scale != 0 ? (float)o.residual_scale : 1;
-    mha__block_keep_norms(b, &o);
-    const mha_status status = create_parts(b, &o, experts, err);
-    if (status != MHA_OK) {
-        mha_block_free(b);
-        return status;
-    }
-    *block = b;
-    return MHA_OK;
+    MHA__TRY(allocate(ctx, &o, &b, err));
+    return complete(b, &o, experts, block, err);
 }
 
 void mha_block_free(mha_block *block)
@@ -117,6 +149,8 @@ void mha_block_free(mha_block *block)
     mha_attn_layer_free(block->attn);
     mha__feed_free(&block->feed);
     mha__experts_free(block->ctx, block->experts);
+    mha__row_parallel_free(block->o_sum);
+    mha__row_parallel_free(block->down_sum);
     mha__free(block->ctx, block);
 }
 
@@ -127,10 +161,19 @@ typedef struct workspace {
     float *normed; /* [B L, E] branch input with pre-norm; feed-forward uses only one chunk of it */
     mha__feed_scratch feed;
     mha__experts_scratch experts;
+    void *sum;  /* workspace of o_sum and down_sum */
     void *attn; /* workspace of the attention layer */
     mha__attn_trace trace;
     mha__attn_scratch scratch;
 } workspace;
+
+/* Returns the bytes of workspace for the products of a divided block. */
+static size_t sum_bytes(const mha_block *b, int64_t rows)
+{
+    const size_t o = mha__row_parallel_bytes(b->o_sum, rows);
+    const size_t down = b->down_sum ? mha__row_parallel_bytes(b->down_sum, rows) : 0;
+    return o > down ? o : down;
+}
 
 static workspace lay_out(mha__arena *arena, const mha_block *b, int64_t rows, size_t attn_bytes)
 {
@@ -140,6 +183,7 @@ static workspace lay_out(mha__arena *arena, const mha_block *b, int64_t rows, si
     if (b->pre_norm) w.normed = mha__take(arena, (size_t)rows, (size_t)b->hidden * sizeof(float));
     if (b->feed.up) mha__feed_lay_out(arena, &b->feed, wide, &w.feed);
     if (b->experts) mha__experts_lay_out(arena, b->experts, wide, &w.experts);
+    if (b->o_sum) w.sum = mha__take(arena, 1, sum_bytes(b, (int64_t)wide));
     w.attn = mha__take(arena, 1, attn_bytes);
     return w;
 }
@@ -177,12 +221,19 @@ static uint16_t *rounded_input(const mha_block *b, const workspace *w)
 }
 
 /* Computes the feed-forward output of one chunk. */
-static void feed_forward(const mha_block *b, const workspace *w, int64_t rows, const float *x, float *y)
+static mha_status feed_forward(const mha_block *b, const workspace *w, int64_t rows, const float *x, float *y,
+                               mha_error *err)
 {
+    const float *const in = rounded_input(b, w) ? NULL : x;
+    if (b->down_sum) {
+        mha__feed_middle(b->ctx, &b->feed, &w->feed, rows, in);
+        return mha__row_parallel_run(b->down_sum, w->feed.wide, b->feed.width, rows, w->sum, y, err);
+    }
     if (b->experts)
         mha__experts_run(b->ctx, b->experts, &w->experts, &b->feed, &w->feed, rows, x, y);
     else
-        mha__feed_run(b->ctx, &b->feed, &w->feed, rows, rounded_input(b, w) ? NULL : x, y);
+        mha__feed_run(b->ctx, &b->feed, &w->feed, rows, in, y);
+    return MHA_OK;
 }
 
 /* Computes attention up to the context; the output projection is applied later, chunk by chunk. */
@@ -195,6 +246,19 @@ static mha_status attend(const mha_block *b, const mha__attn_call *call, const w
     return mha__attn_attend(b->attn, call, normed ? w->normed : x, &w->trace, &w->scratch, err);
 }
 
+/* Computes the output of attention in w->branch, for rows [first, first + rows). */
+static mha_status project(const mha_block *b, const mha__attn_call *call, const workspace *w, int64_t first,
+                          int64_t rows, mha_error *err)
+{
+    if (b->o_sum) {
+        const int64_t width = mha__context_width(b->attn);
+        const float *context = (const float *)w->trace.context + first * width;
+        return mha__row_parallel_run(b->o_sum, context, width, rows, w->sum, w->branch, err);
+    }
+    mha__attn_output(b->attn, call, &w->trace, &w->scratch, first, rows, w->branch);
+    return MHA_OK;
+}
+
 static mha_status post_norm(const mha_block *b, const mha__attn_call *call, const workspace *w, float *x,
                             mha_error *err)
 {
@@ -203,10 +267,10 @@ static mha_status post_norm(const mha_block *b, const mha__attn_call *call, cons
     for (int64_t r = 0, chunk; r < rows; r += chunk) {
         chunk = mha__block_chunk(b, rows - r);
         float *const at = x + r * b->hidden;
-        mha__attn_output(b->attn, call, &w->trace, &w->scratch, r, chunk, w->branch);
+        MHA__TRY(project(b, call, w, r, chunk, err));
         norm(b, MHA__BLOCK_ATTN_NORM, chunk, at, w->branch, at, rounded_input(b, w));
         if (!mha__block_feeds(b)) continue;
-        feed_forward(b, w, chunk, at, w->branch);
+        MHA__TRY(feed_forward(b, w, chunk, at, w->branch, err));
         norm(b, MHA__BLOCK_MLP_NORM, chunk, at, w->branch, at, NULL);
     }
     return MHA_OK;
@@ -237,12 +301,12 @@ static mha_status pre_norm(const mha_block *b, const mha__attn_call *call, const
     for (int64_t r = 0, chunk; r < rows; r += chunk) {
         chunk = mha__block_chunk(b, rows - r);
         float *const at = x + r * b->hidden;
-        mha__attn_output(b->attn, call, &w->trace, &w->scratch, r, chunk, w->branch);
+        MHA__TRY(project(b, call, w, r, chunk, err));
         if (b->parallel && mha__block_feeds(b)) feed_input(b, w, chunk, at);
         join(b, w, MHA__BLOCK_ATTN_OUT_NORM, chunk, at);
         if (!mha__block_feeds(b)) continue;
         if (!b->parallel) feed_input(b, w, chunk, at);
-        feed_forward(b, w, chunk, w->normed, w->branch);
+        MHA__TRY(feed_forward(b, w, chunk, w->normed, w->branch, err));
         join(b, w, MHA__BLOCK_MLP_OUT_NORM, chunk, at);
     }
     return MHA_OK;

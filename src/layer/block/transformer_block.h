@@ -4,6 +4,7 @@
 
 #include "layer/attention/attention_layer.h"
 #include "layer/block/feed_forward.h"
+#include "layer/ranks/row_parallel.h"
 
 #define MHA__CHUNK_ROWS 512 /* rows of a feed-forward chunk */
 
@@ -15,8 +16,11 @@ struct mha_block {
     bool pre_norm, parallel;
     float residual_scale; /* factor of both branches; 1 = none */
     mha_attn_layer *attn;
-    mha__mlp feed;                   /* of all tokens; beside experts, the shared feed-forward */
-    mha__experts *experts;           /* NULL = none */
+    mha__mlp feed;         /* of all tokens; beside experts, the shared feed-forward */
+    mha__experts *experts; /* NULL = none */
+    /* If the weights are divided among processes: the products that replace the output projection of attention and
+     * feed.down, which are then NULL. */
+    mha__row_parallel *o_sum, *down_sum;
     mha_norm norm[MHA__BLOCK_NORMS]; /* weights and biases point into `norms` */
     float norms[];                   /* [2 MHA__BLOCK_NORMS, E] */
 };
@@ -37,6 +41,11 @@ static inline int64_t mha__block_chunk(const mha_block *block, int64_t rows)
 {
     return mha__min64(rows, block->experts ? MHA__EXPERT_ROWS : MHA__CHUNK_ROWS);
 }
+/* Creates a block of which this process stores a part: `options` has its heads, its feed-forward columns, and neither o
+ * nor down. The products `o` and `down` (NULL without feed-forward) replace these two. The block owns them, even if
+ * this function fails. Only mha__block_run and mha_block_free may be called. */
+mha_status mha__block_create_part(mha_ctx *ctx, const mha_block_options *options, mha__row_parallel *o,
+                                  mha__row_parallel *down, mha_block **block, mha_error *err);
 
 /* Copies the norms from the options into the block. */
 void mha__block_keep_norms(mha_block *block, const mha_block_options *options);

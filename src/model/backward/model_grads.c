@@ -87,6 +87,9 @@ mha_status mha_model_grads_create(const mha_model *model, const mha_model_grads_
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_model_grads_options", err));
     if (!model->packed)
         return mha__fail(err, MHA_ERR_ARG, "model must have weights (got a model opened with no_weights)");
+    if (model->ranks.ranks)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "model must not be divided among ranks for gradients (got %d ranks)",
+                         model->ranks.ranks);
     if (model->outer.packed != MHA_F32 && model->outer.packed != MHA_BF16)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "dtype of the model must be f32 or bf16 for gradients (got %s)",
                          mha_dtype_name(model->outer.packed));

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "model/forward/model_cache.h"
+#include "model/forward/rank_gather.h"
 #include "model/forward/relative_bias.h"
 #include "model/forward/sequence_shard.h"
 #include <string.h>
@@ -307,7 +308,7 @@ mha_status mha__batch_embed(const mha_model *m, const mha__batch *p, float *x, m
     const int64_t rows = p->in.batch * p->in.length, width = m->config.embed_width;
     const int32_t *types = p->in.type_ids ? p->in.type_ids : p->zeros;
     const float scale = m->config.embed_scale;
-    MHA__TRY(mha_embedding_forward("ids", m->words.weight, m->config.vocab, width, p->in.ids, rows, 0, x, err));
+    MHA__TRY(mha__words_forward(m, p->in.ids, rows, x, err));
     if (m->types.weight)
         MHA__TRY(
             mha_embedding_forward("type_ids", m->types.weight, m->config.type_vocab, width, types, rows, 1, x, err));

@@ -13,7 +13,7 @@ static mha_status create_layers(mha_model_cache *c, const mha_model_cache_option
     for (int64_t layer = 0; layer < config->layers; layer++) {
         const mha_cache_desc desc = {.size = sizeof desc,
                                      .batch = c->batch,
-                                     .kv_heads = config->layer_kv_heads[layer],
+                                     .kv_heads = mha__model_kv_heads(c->model, layer),
                                      .head_dim = config->head_dim,
                                      .dtype = o->dtype,
                                      .page_size = o->page_size,

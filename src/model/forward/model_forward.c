@@ -8,6 +8,7 @@
 #include "model/forward/model_cache.h"
 #include "model/forward/observers.h"
 #include "model/forward/pooler_logits.h"
+#include "model/forward/rank_gather.h"
 #include "model/forward/selected_heads.h"
 #include "model/forward/sequence_shard.h"
 #include <string.h>
@@ -163,6 +164,7 @@ mha_status mha_model_forward(const mha_model *model, const mha_model_input *inpu
     MHA__TRY(mha__options_read(&p.out, sizeof p.out, output, "mha_model_output", err));
     MHA__TRY(mha__batch_read(model, &p.batch, input, err));
     MHA__TRY(mha__head_check(model, p.out.pooled != NULL, p.out.logits || p.out.last_logits, err));
+    MHA__TRY(mha__rank_check(model, &p.batch.in, &p.out, err));
     MHA__TRY(mha__shard_read(model, &p.batch, &p.shard, &p.out, err));
     MHA__TRY(mha__taps_read(model, &p.batch, &p.out, &p.taps, err));
     mha__batch_describe(&p.batch, &some_lengths);

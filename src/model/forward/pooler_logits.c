@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "layer/activation.h"
 #include "layer/elementwise.h"
+#include "model/forward/rank_gather.h"
 #include <string.h>
 
 mha_status mha__head_check(const mha_model *m, bool pooled, bool logits, mha_error *err)
@@ -40,7 +41,8 @@ mha_status mha__head_input(const mha_model *m, int64_t rows, const float *x, flo
 
 mha_status mha__head_logits(const mha_model *m, int64_t rows, const float *input, float *logits, mha_error *err)
 {
-    MHA__TRY(mha_linear_forward(m->lm_head, input, rows, logits, err));
+    MHA__TRY(m->ranks.ranks ? mha__rank_logits(m, rows, input, logits, err)
+                            : mha_linear_forward(m->lm_head, input, rows, logits, err));
     if (m->config.logit_scale != 1) mha__scale(m->ctx, m->config.logit_scale, rows * m->config.vocab, logits);
     if (m->config.logit_cap != 0) mha__softcap(m->ctx, m->config.logit_cap, rows * m->config.vocab, logits);
     return MHA_OK;

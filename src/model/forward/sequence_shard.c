@@ -20,9 +20,9 @@ static mha_status check_ranges(const mha_model_shard *s, int64_t length, mha_err
     return MHA_OK;
 }
 
-static mha_status check_ids(const mha_model *m, const mha_model_input *in, mha_error *err)
+mha_status mha__ids_check(const mha_model *m, const mha_model_input *in, mha_error *err)
 {
-    for (int64_t i = 0; i < in->length; i++) {
+    for (int64_t i = 0; i < in->batch * in->length; i++) {
         if (in->ids[i] < 0 || in->ids[i] >= m->config.vocab)
             return mha__fail(err, MHA_ERR_ARG, "ids[%lld] must be from 0 to %lld (got %d)", (long long)i,
                              (long long)m->config.vocab - 1, in->ids[i]);
@@ -66,7 +66,7 @@ static mha_status check(const mha_model *m, const mha__batch *p, const mha_model
                                                : "on_rows");
     MHA__TRY(check_model(m, err));
     MHA__TRY(check_ranges(s, in->length, err));
-    return check_ids(m, in, err);
+    return mha__ids_check(m, in, err);
 }
 
 mha_status mha__shard_read(const mha_model *m, mha__batch *batch, mha_model_shard *s, mha_model_output *out,

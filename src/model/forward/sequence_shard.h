@@ -5,6 +5,8 @@
 
 #include "model/forward/batch.h"
 
+/* Fails for ids or types of the whole input that are out of range. */
+mha_status mha__ids_check(const mha_model *m, const mha_model_input *in, mha_error *err);
 /* Checks the shard of a batch that mha__batch_read has read, copies it to `shard`, which the batch then points to, and
  * reduces the batch to the tokens of the shard. Outputs whose row the shard does not contain are set to NULL. Does
  * nothing without a shard. */

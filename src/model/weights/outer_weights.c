@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "layer/repack.h"
 #include "model/model_struct.h"
+#include "model/weights/rank_parts.h"
 #include <string.h>
 
 static mha_status take_norm(mha_model *m, mha__role role, mha_norm *norm, mha_error *err)
@@ -21,15 +22,21 @@ static mha_status take_linear(mha_model *m, mha__role role, int64_t in, mha_acti
     return mha_linear_create_stack(m->ctx, in, &part, 1, activation, linear, err);
 }
 
-/* Unties the output matrix from the word embeddings, like transformers, if the file contains an output matrix with
- * different elements. */
-static void find_tied(mha_model *m)
+bool mha__model_is_tied(const mha_model *m, mha_model_range rows)
 {
     const mha_tensor *words = mha__weights_tensor(&m->outer, MHA__WORDS, -1, false);
     const mha_tensor *head = mha__weights_tensor(&m->outer, MHA__LM_HEAD, -1, false);
-    if (!m->config.tied || !head || head == words) return;
-    m->config.tied =
-        head->dtype == words->dtype && head->bytes == words->bytes && memcmp(head->data, words->data, head->bytes) == 0;
+    if (!m->config.tied || !head || head == words) return m->config.tied;
+    const size_t row = head->bytes / (size_t)m->config.vocab, begin = (size_t)rows.first * row;
+    return head->dtype == words->dtype && head->bytes == words->bytes &&
+           memcmp((const char *)head->data + begin, (const char *)words->data + begin, (size_t)rows.count * row) == 0;
+}
+
+/* Finds the part of a role whose rows are tokens. */
+static mha_status take_vocabulary(mha_model *m, mha__role role, mha_matrix *part, mha_error *err)
+{
+    return m->ranks.ranks ? mha__rank_vocabulary(&m->outer, &m->ranks, role, part, err)
+                          : mha__weights_part(&m->outer, role, -1, part, err);
 }
 
 static bool is_stored(const mha_model *m, mha__role role)
@@ -47,7 +54,7 @@ static mha_status take_transform(mha_model *m, mha_matrix *bias, mha_error *err)
     if (!is_stored(m, m->lm_bias)) return mha__weights_missing(&m->outer, m->lm_bias, err);
     MHA__TRY(take_norm(m, MHA__LM_NORM, &m->lm_norm, err));
     MHA__TRY(take_linear(m, MHA__LM_DENSE, m->config.hidden, m->config.head_activation, &m->lm_dense, err));
-    return mha__weights_part(&m->outer, m->lm_bias, -1, bias, err);
+    return take_vocabulary(m, m->lm_bias, bias, err);
 }
 
 /* Finds the output matrix: the word embeddings, or a separate matrix. An encoder has logits only if the parts before
@@ -59,19 +66,26 @@ static mha_status take_head(mha_model *m, mha_error *err)
     m->lm_bias = MHA__LM_BIAS;
     if (!c->family->causal && !is_stored(m, MHA__LM_DENSE)) return MHA_OK;
     if (!c->family->causal) MHA__TRY(take_transform(m, &bias, err));
-    find_tied(m);
-    if (!c->tied) MHA__TRY(mha__weights_part(&m->outer, MHA__LM_HEAD, -1, &head, err));
+    const void *const kept = m->outer.converted;
+    /* Like transformers, does not tie weights if the file contains an output matrix with different elements. Ranks have
+     * already compared them (mha__rank_parts_same). */
+    m->config.tied = m->ranks.ranks ? m->tied_on_ranks : mha__model_is_tied(m, (mha_model_range){0, c->vocab});
+    if (!c->tied) MHA__TRY(take_vocabulary(m, MHA__LM_HEAD, &head, err));
     if (!c->tied && !head.out && !*m->outer.prefix) return MHA_OK;
     if (!c->tied && !head.out) return mha__weights_missing(&m->outer, MHA__LM_HEAD, err);
-    if (c->family->causal) MHA__TRY(mha__weights_part(&m->outer, m->lm_bias, -1, &bias, err));
+    if (c->family->causal) MHA__TRY(take_vocabulary(m, m->lm_bias, &bias, err));
     if (m->outer.check_only) return MHA_OK;
     head.bias = bias.weight;
-    return mha_linear_create_stack(m->ctx, c->embed_width, &head, 1, MHA_ACT_NONE, &m->lm_head, err);
+    const mha_status status = mha_linear_create_stack(m->ctx, c->embed_width, &head, 1, MHA_ACT_NONE, &m->lm_head, err);
+    mha__weights_release_after(&m->outer, kept); /* the output matrix has been packed */
+    mha__weights_rest(&m->outer, MHA__WORDS, -1);
+    mha__weights_rest(&m->outer, MHA__LM_HEAD, -1);
+    return status;
 }
 
 mha_status mha__model_take_outer(mha_model *m, mha_error *err)
 {
-    MHA__TRY(mha__weights_part(&m->outer, MHA__WORDS, -1, &m->words, err));
+    MHA__TRY(take_vocabulary(m, MHA__WORDS, &m->words, err));
     MHA__TRY(mha__weights_part(&m->outer, MHA__POSITIONS, -1, &m->positions, err));
     MHA__TRY(mha__weights_part(&m->outer, MHA__TYPES, -1, &m->types, err));
     MHA__TRY(mha__weights_part(&m->outer, MHA__RELATIVE, -1, &m->relative, err));

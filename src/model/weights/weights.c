@@ -127,8 +127,8 @@ static mha_status check(const mha__weights *w, const mha_tensor *tensor, const w
     return MHA_OK;
 }
 
-/* Allocates memory that mha__weights_release frees: a pointer to the previous allocation, then `bytes` bytes. */
-static float *keep(mha__weights *w, size_t bytes)
+/* The allocation begins with a pointer to the previous allocation. */
+float *mha__weights_keep(mha__weights *w, size_t bytes)
 {
     enum { HEADER = 64 }; /* keeps the alignment */
     size_t all = 0;
@@ -142,7 +142,7 @@ static float *keep(mha__weights *w, size_t bytes)
 static mha_status convert(mha__weights *w, const mha_tensor *tensor, const float **out, mha_error *err)
 {
     const size_t bytes = (size_t)tensor->elements * sizeof(float); /* at most twice the bytes in the file */
-    float *copy = keep(w, bytes);
+    float *copy = mha__weights_keep(w, bytes);
     if (!copy) return mha__no_memory(err, bytes, tensor->name);
     *out = copy;
     return mha_tensor_read(tensor, MHA_F32, copy, err);
@@ -260,7 +260,7 @@ static mha_status order_rows(mha__weights *w, mha__role role, int64_t layer, int
     if (w->check_only || !mha__weights_per_head(c, role) || !*rows)
         return MHA_OK; /* a role outside the layers is never stored head by head */
     const size_t bytes = 3 * (size_t)(c->layer_heads[layer] * c->head_dim * width) * sizeof(float);
-    float *copy = keep(w, bytes);
+    float *copy = mha__weights_keep(w, bytes);
     if (!copy) return mha__no_memory(err, bytes, "the rows of q, k and v");
     mha__rows_by_head(c, layer, width, *rows, copy, false);
     *rows = copy;
@@ -290,7 +290,7 @@ static mha_status add_zeros(mha__weights *w, int64_t count, const float **bias, 
 {
     const size_t bytes = (size_t)count * sizeof(float);
     if (w->check_only) return MHA_OK;
-    float *zeros = keep(w, bytes);
+    float *zeros = mha__weights_keep(w, bytes);
     if (!zeros) return mha__no_memory(err, bytes, "the bias of a norm");
     *bias = memset(zeros, 0, bytes);
     return MHA_OK;
@@ -301,7 +301,7 @@ static mha_status add_one(mha__weights *w, int64_t count, const float **weight, 
 {
     const size_t bytes = (size_t)count * sizeof(float);
     if (w->check_only) return MHA_OK;
-    float *copy = keep(w, bytes);
+    float *copy = mha__weights_keep(w, bytes);
     if (!copy) return mha__no_memory(err, bytes, "the weights of a norm");
     for (int64_t i = 0; i < count; i++)
         copy[i] = 1 + (*weight)[i];
@@ -341,11 +341,16 @@ mha_status mha__weights_missing(const mha__weights *weights, mha__role role, mha
     return missing(weights, name, err);
 }
 
-void mha__weights_release(mha__weights *weights)
+void mha__weights_release_after(mha__weights *weights, const void *kept)
 {
-    while (weights->converted) {
+    while (weights->converted != kept) {
         void *memory = weights->converted;
         memcpy(&weights->converted, memory, sizeof weights->converted);
         mha__free(weights->ctx, memory);
     }
+}
+
+void mha__weights_release(mha__weights *weights)
+{
+    mha__weights_release_after(weights, NULL);
 }

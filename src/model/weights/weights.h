@@ -68,7 +68,10 @@ bool mha__weights_expected(const mha__config *config, mha__role role, int64_t la
 /* Fails with the name of the missing tensor of an optional part that this checkpoint must have. */
 mha_status mha__weights_missing(const mha__weights *weights, mha__role role, mha_error *err);
 
-/* Frees the converted tensors. */
+/* Allocates memory for a converted tensor, or for a part of one; returns NULL if memory is exhausted. */
+float *mha__weights_keep(mha__weights *weights, size_t bytes);
+/* Frees all converted tensors, or those that were converted after `kept`, a previous value of `converted`. */
 void mha__weights_release(mha__weights *weights);
+void mha__weights_release_after(mha__weights *weights, const void *kept);
 
 #endif

@@ -4,6 +4,7 @@
 #include "support/alloc.h"
 #include "support/check.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MODEL(...) ((mha_host_model){.size = sizeof(mha_host_model), __VA_ARGS__})
@@ -65,6 +66,35 @@ static void test_config(void **state)
     assert_int_equal(m.output_weights, 1600);
     assert_int_equal(m.word_weights, 1600);
     assert_int_equal(m.other_weights, 320 + 2 * (4 * 32 + 96 + 32 + 128 + 32) + 64);
+}
+
+/* Models that mha_model_ranks rejects must have no layout that divides their weights. */
+static void test_undivided(void **state)
+{
+    static const char *const families[] = {"llama", "qwen3", "mixtral", "olmo2", "mpnet"};
+    mha_host_options o = OPTIONS(.hosts = 2, .job = MHA_HOSTS_SCORE, FAST);
+    o.network = network("1gbe");
+    (void)state;
+    for (int n = 0; n < 5; n++) {
+        const int undivided = n >= 2;
+        char config[400];
+        mha_host_model m = MODEL(.layers = 0);
+        mha_host_layout rows[MHA_HOST_LAYOUTS];
+        mha_host_choice choice;
+        mha_error e = {0};
+        snprintf(config, sizeof config,
+                 "{\"model_type\": \"%s\", \"hidden_size\": 64, \"intermediate_size\": 96, \"vocab_size\": 64, "
+                 "\"num_attention_heads\": 4, \"num_key_value_heads\": 4, \"num_hidden_layers\": 2, "
+                 "\"max_position_embeddings\": 66}",
+                 families[n]);
+        if (mha_host_model_of_config(NULL, config, &m, &e) != MHA_OK) fail_msg("%s: %s", families[n], e.message);
+        assert_int_equal(m.undivided, undivided);
+        assert_int_equal(layout(&m, &o, 2, 1, 1).refused != NULL, undivided);
+        assert_int_equal(mha_host_layouts(&m, &o, rows, &choice, NULL), MHA_OK);
+        assert_int_equal(choice.count, undivided ? 2 : 3);
+        for (int row = 0; row < choice.count; row++)
+            assert_true(rows[row].tp == 1 || !undivided);
+    }
 }
 
 static void test_config_errors(void **state)
@@ -258,7 +288,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_config),        cmocka_unit_test(test_config_errors), cmocka_unit_test(test_planned),
         cmocka_unit_test(test_names),         cmocka_unit_test(test_speed),         cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_wrong_layouts),
+        cmocka_unit_test(test_wrong_layouts), cmocka_unit_test(test_undivided),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,27 @@
+/* model_ranks.c - the exchange of a model whose weights are divided among the ranks of a tp group. */
+#include "library/cluster_struct.h"
+#include "mha/cluster_model.h"
+
+/* Starts all transfers, receives first, and waits once for all of them. */
+static mha_status exchange(void *user, const void *const *send, const size_t *send_bytes, void *const *receive,
+                           const size_t *receive_bytes, mha_error *err)
+{
+    mha_cluster *c = user;
+    const int tp = c->info.tp, me = c->info.tp_rank, first = c->info.rank - me;
+    for (int rank = 0; rank < tp; rank++)
+        if (rank != me) MHA__TRY(mha__cluster_receive(c, receive[rank], receive_bytes[rank], first + rank, err));
+    for (int rank = 0; rank < tp; rank++)
+        if (rank != me) MHA__TRY(mha__cluster_send(c, send[rank], send_bytes[rank], first + rank, err));
+    return mha__cluster_wait(c, "exchanging parts of a layer", err);
+}
+
+const mha_model_ranks *mha_cluster_model_ranks(mha_cluster *cluster)
+{
+    if (!cluster) return NULL;
+    cluster->model_ranks = (mha_model_ranks){.size = sizeof cluster->model_ranks,
+                                             .rank = cluster->info.tp_rank,
+                                             .ranks = cluster->info.tp,
+                                             .exchange = exchange,
+                                             .user = cluster};
+    return &cluster->model_ranks;
+}

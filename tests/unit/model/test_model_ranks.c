@@ -1,0 +1,447 @@
+/* test_model_ranks.c - models whose weights are divided among ranks (mha/model_ranks.h), which are threads here. All
+ * results must be bitwise identical on all ranks and for 1 to 8 ranks, and agree with the whole model within
+ * rounding. */
+#include "mha/generate.h"
+#include "mha/model_create.h"
+#include "mha/model_grads.h"
+#include "mha/model_save.h"
+#include "support/check.h"
+#include "support/files.h"
+#include "support/model/model_case.h"
+#include "support/model/thread_exchange.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { B = 4, L = 33, NEW = 6, MOST_VOCAB = 1100, MOST_E = 256 };
+
+/* The results of one rank. */
+typedef struct results {
+    float hidden[B * L * MOST_E], logits[B * L * MOST_VOCAB], last[B * MOST_VOCAB], pooled[B * MOST_E], score[B * L],
+        embedding[MOST_E];
+    int32_t out[B * NEW];
+    int64_t lengths[B];
+    char fingerprint[17];
+    size_t cache_bytes;
+} results;
+
+typedef struct trial {
+    const char *folder;
+    mha_dtype dtype;
+    results *of[MHA_RANK_GROUPS];
+    mha_error error[MHA_RANK_GROUPS];
+} trial;
+
+/* ---- one rank ---- */
+
+static mha_status run_decoder(const mha_model *model, const int32_t *ids, results *r, mha_error *e)
+{
+    mha_model_cache *cache = NULL;
+    const mha_model_cache_options room = {.size = sizeof room, .batch = B, .tokens = L};
+    const mha_prompt prompts[B] = {{ids, L - NEW}, {ids + L, 3}, {ids, L - NEW}, {ids + 5, 1}};
+    const mha_generate_options how = {.size = sizeof how, .max_new = NEW, .eos_count = -1};
+    mha_status status = mha_model_score(model, ids, L, r->score, e);
+    if (status == MHA_OK) status = mha_model_generate(model, prompts, B, &how, r->out, r->lengths, e);
+    if (status == MHA_OK) status = mha_model_cache_create(model, &room, &cache, e);
+    r->cache_bytes = mha_model_cache_bytes(cache);
+    mha_model_cache_free(cache);
+    return status;
+}
+
+static mha_status run_model(const mha_model *model, results *r, mha_error *e)
+{
+    int32_t ids[B * L];
+    const mha_model_info *info = mha_model_describe(model);
+    for (int i = 0; i < B * L; i++)
+        ids[i] = (int32_t)((7 * i * i + 3 * i + 2) % info->vocab);
+    const mha_model_input in = {.size = sizeof in, .batch = B, .length = L, .ids = ids};
+    const mha_model_output out = {.size = sizeof out,
+                                  .last_hidden = r->hidden,
+                                  .logits = info->logits ? r->logits : NULL,
+                                  .last_logits = info->logits ? r->last : NULL};
+    mha_status status = mha_model_forward(model, &in, &out, e);
+    if (status == MHA_OK) status = mha_model_fingerprint(model, r->fingerprint, e);
+    if (status == MHA_OK && info->causal) status = run_decoder(model, ids, r, e);
+    return status;
+}
+
+static void run_rank(const mha_model_ranks *ranks, void *user)
+{
+    trial *t = user;
+    const int rank = ranks ? ranks->rank : 0;
+    mha_error *e = &t->error[rank];
+    mha_ctx *ctx = NULL;
+    mha_model *model = NULL;
+    const mha_ctx_options alone = {.size = sizeof alone, .threads = 1};
+    const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1, .dtype = t->dtype, .ranks = ranks};
+    t->of[rank] = calloc(1, sizeof *t->of[rank]);
+    mha_status status = mha_ctx_create(&alone, &ctx, e);
+    if (status == MHA_OK) status = mha_model_open(ctx, t->folder, &o, &model, e);
+    if (status == MHA_OK) status = run_model(model, t->of[rank], e);
+    if (status == MHA_OK) *e = (mha_error){0};
+    mha_model_free(model);
+    mha_ctx_free(ctx);
+}
+
+static void release(trial *t)
+{
+    for (int r = 0; r < MHA_RANK_GROUPS; r++)
+        free(t->of[r]);
+}
+
+/* ---- comparisons ---- */
+
+static void check_error(const trial *t, int ranks, int rank)
+{
+    if (t->error[rank].status != MHA_OK || t->error[rank].message[0])
+        fail_msg("%s, rank %d of %d: %s", t->folder, rank, ranks, t->error[rank].message);
+}
+
+/* Compares everything but the size of the cache, which depends on the rank. */
+static void check_same(const trial *t, int ranks, int rank, const results *want)
+{
+    check_error(t, ranks, rank);
+    const results *got = t->of[rank];
+    if (memcmp(got, want, offsetof(results, cache_bytes)) != 0)
+        fail_msg("%s, %s: rank %d of %d differs from one rank (hidden %d, logits %d, score %d, tokens %d)", t->folder,
+                 mha_dtype_name(t->dtype), rank, ranks, memcmp(got->hidden, want->hidden, sizeof got->hidden) != 0,
+                 memcmp(got->logits, want->logits, sizeof got->logits) != 0,
+                 memcmp(got->score, want->score, sizeof got->score) != 0,
+                 memcmp(got->out, want->out, sizeof got->out) != 0);
+}
+
+/* Returns the largest difference, relative to the largest element. */
+static double distance(const float *a, const float *b, size_t count)
+{
+    double most = 1e-30, apart = 0;
+    for (size_t i = 0; i < count; i++) {
+        most = fmax(most, fabs((double)b[i]));
+        apart = fmax(apart, fabs((double)a[i] - (double)b[i]));
+    }
+    return apart / most;
+}
+
+/* Compares 1 rank with the whole model, and 2 to 8 ranks with 1 rank. */
+static void check_folder(const char *folder, mha_dtype dtype, double limit)
+{
+    trial whole = {.folder = folder, .dtype = dtype}, one = whole;
+    run_rank(NULL, &whole);
+    check_error(&whole, 0, 0);
+    thread_exchange_run(1, run_rank, &one);
+    check_error(&one, 1, 0);
+    const double hidden = distance(one.of[0]->hidden, whole.of[0]->hidden, B * L * MOST_E);
+    const double logits = distance(one.of[0]->logits, whole.of[0]->logits, B * L * MOST_VOCAB);
+    if (getenv("SHOW")) printf("%s: hidden %.1e, logits %.1e\n", folder, hidden, logits);
+    if (!(hidden <= limit && logits <= limit))
+        fail_msg("%s: hidden differ by %g, logits by %g", folder, hidden, logits);
+    for (int ranks = 2; ranks <= MHA_RANK_GROUPS; ranks++) {
+        trial t = {.folder = folder, .dtype = dtype};
+        thread_exchange_run(ranks, run_rank, &t);
+        for (int rank = 0; rank < ranks; rank++)
+            check_same(&t, ranks, rank, one.of[0]);
+        release(&t);
+    }
+    release(&whole);
+    release(&one);
+}
+
+/* ---- models of every family ---- */
+
+static const char *const folders[] = {
+    "models/gpt2-tiny",       "models/gemma2-tiny",     "models/bert-tiny",
+    "models/bert-mlm-tiny",   "families/llama-f32",     "families/llama",
+    "families/llama-sharded", "families/llama-dynamic", "families/mistral",
+    "families/qwen2-window",  "families/qwen3",         "families/llama-longrope",
+    "families2/opt",          "families2/opt-post",     "families2/bloom",
+    "families2/gpt-neox",     "families2/phi",          "families2/gpt-neox-parallel",
+    "families2/cohere",       "families2/gemma",        "families2/gemma3",
+    "families2/phi3",         "families2/granite",      "families2/smollm3",
+    "families2/roberta",      "families2/xlm-roberta",  "families2/distilbert",
+    "families2/modernbert",   "families2/nomic-bert",   "families2/electra",
+    "families2/albert",
+};
+
+static void test_families(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < sizeof folders / sizeof *folders; n++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", MHA_TEST_DATA, folders[n]);
+        check_folder(path, MHA_F32, 1e-5);
+    }
+}
+
+static void test_types(void **state)
+{
+    static const mha_dtype types[] = {MHA_BF16, MHA_F16, MHA_Q8_0};
+    static const char *const of[] = {"models/gpt2-tiny", "models/gemma2-tiny", "families2/bloom"};
+    (void)state;
+    for (int n = 0; n < 9; n++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", MHA_TEST_DATA, of[n / 3]);
+        check_folder(path, types[n % 3], 0.1);
+    }
+}
+
+/* ---- head counts that do not divide evenly ---- */
+
+#define WIDE "\"hidden_size\":256,\"vocab_size\":61,\"num_hidden_layers\":2,\"initializer_range\":0.2,"
+
+/* Heads, key heads and feed-forward columns that 2 to 8 ranks cannot divide; products wide enough for two exchanges;
+ * pruned layers; layers with different numbers of key heads and value heads, and without feed-forward. */
+static const char *const configs[] = {
+    "{\"model_type\":\"llama\"," WIDE "\"num_attention_heads\":7,\"head_dim\":6,\"intermediate_size\":101}",
+    "{\"model_type\":\"llama\"," WIDE
+    "\"num_attention_heads\":14,\"num_key_value_heads\":2,\"head_dim\":6,\"intermediate_size\":5}",
+    "{\"model_type\":\"llama\"," WIDE
+    "\"num_attention_heads\":24,\"num_key_value_heads\":8,\"head_dim\":8,\"intermediate_size\":64}",
+    "{\"model_type\":\"phi3\"," WIDE
+    "\"num_attention_heads\":16,\"num_key_value_heads\":4,\"intermediate_size\":31,\"pad_token_id\":0}",
+    "{\"model_type\":\"llama\"," WIDE "\"num_attention_heads\":8,\"head_dim\":8,\"intermediate_size\":24,"
+    "\"mha.heads\":[[0,2,5],[0,1,2,3,4,5,6]]}",
+    "{\"model_type\":\"gpt2\",\"n_embd\":48,\"vocab_size\":61,\"n_layer\":2,\"n_head\":12,\"n_positions\":64,"
+    "\"initializer_range\":0.2,\"mha.kv_heads\":{\"keys\":2,\"values\":3}}",
+    "{\"model_type\":\"llama\"," WIDE "\"num_attention_heads\":5,\"head_dim\":8,\"intermediate_size\":24,"
+    "\"mha.feed_forward\":[false,true],\"mha.attention\":[{\"alibi\":true,\"rotary\":false},{\"qk_norm\":true}]}",
+    "{\"model_type\":\"bloom\",\"hidden_size\":36,\"vocab_size\":61,\"n_layer\":1,\"n_head\":9}",
+};
+
+static mha_model *create(const char *config)
+{
+    const mha_model_create_options o = {.size = sizeof o, .seed = 3};
+    mha_model *model = NULL;
+    mha_error err = {0};
+    if (mha_model_create(NULL, config, &o, &model, &err) != MHA_OK) fail_msg("%s: %s", config, err.message);
+    return model;
+}
+
+static const char *save(const char *config, mha_dtype dtype)
+{
+    const mha_model_save_options o = {.size = sizeof o, .dtype = dtype, .overwrite = 1};
+    const char *folder = files_folder();
+    mha_error err = {0};
+    mha_model *model = create(config);
+    if (mha_model_save(model, folder, &o, &err) != MHA_OK) fail_msg("%s: %s", config, err.message);
+    mha_model_free(model);
+    return folder;
+}
+
+static void test_uneven(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < sizeof configs / sizeof *configs; n++) {
+        const char *folder = save(configs[n], n % 2 ? MHA_BF16 : MHA_F32);
+        check_folder(folder, MHA_F32, 1e-5);
+        files_remove(folder);
+    }
+}
+
+/* Copies of key heads: each rank caches only those that its heads read. */
+static void test_cache(void **state)
+{
+    const char *folder = save(configs[2], MHA_F32);
+    const int64_t kv_heads[][4] = {{8, 0, 0, 0}, {4, 4, 0, 0}, {2, 3, 3, 0}, {2, 2, 2, 2}};
+    (void)state;
+    size_t one = 0;
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        trial t = {.folder = folder, .dtype = MHA_F32};
+        thread_exchange_run(ranks, run_rank, &t);
+        for (int rank = 0; rank < ranks; rank++) {
+            check_error(&t, ranks, rank);
+            if (ranks == 1) one = t.of[0]->cache_bytes / 8;
+            const double copies = (double)t.of[rank]->cache_bytes / (double)one; /* and a small struct */
+            assert_true(fabs(copies - (double)kv_heads[ranks - 1][rank]) < 0.05);
+        }
+        release(&t);
+    }
+    files_remove(folder);
+}
+
+/* ---- fingerprints ---- */
+
+/* Writes the fingerprint of a model on 3 ranks, which must be the same on each rank. */
+static void fingerprint_of(const char *folder, char text[17])
+{
+    trial t = {.folder = folder, .dtype = MHA_F32};
+    thread_exchange_run(3, run_rank, &t);
+    for (int rank = 0; rank < 3; rank++) {
+        check_error(&t, 3, rank);
+        assert_string_equal(t.of[rank]->fingerprint, t.of[0]->fingerprint);
+    }
+    memcpy(text, t.of[0]->fingerprint, 17);
+    release(&t);
+}
+
+/* The fingerprint must depend on each element of each tensor, whether or not a rank reads the element. */
+static void test_fingerprint(void **state)
+{
+    char first[17], other[17];
+    size_t bytes = 0;
+    const char *folder = save(configs[0], MHA_F32), *path = files_path(folder, "model.safetensors");
+    char *const text = files_read(path, &bytes);
+    uint64_t header;
+    (void)state;
+    memcpy(&header, text, sizeof header);
+    fingerprint_of(folder, first);
+    const size_t begin = sizeof header + (size_t)header, step = (bytes - begin) / 23 & ~(size_t)3;
+    for (size_t at = begin + 1; at < bytes; at += step) {
+        text[at] ^= 64; /* mantissa of an element */
+        files_write(path, text, bytes);
+        fingerprint_of(folder, other);
+        if (strcmp(first, other) == 0) fail_msg("the fingerprint must depend on byte %zu of %zu", at, bytes);
+        text[at] ^= 64;
+    }
+    free(text);
+    files_remove(folder);
+}
+
+/* ---- ranges ---- */
+
+static void test_ranges(void **state)
+{
+    (void)state;
+    for (int64_t items = 0; items < 40; items++)
+        for (int ranks = 1; ranks <= MHA_RANK_GROUPS; ranks++) {
+            int64_t next = 0;
+            for (int rank = 0; rank < ranks; rank++) {
+                const mha_model_range range = mha_model_ranks_range(items, ranks, rank);
+                assert_int_equal(range.first, next);
+                assert_int_equal(range.first, items * (8 * rank / ranks) / 8);
+                next += range.count;
+            }
+            assert_int_equal(next, items);
+        }
+    assert_int_equal(mha_model_ranks_range(-1, 2, 1).count, 0);
+    assert_int_equal(mha_model_ranks_range(16, 9, 1).count, 0);
+    assert_int_equal(mha_model_ranks_range(16, 2, 2).count, 0);
+    assert_int_equal(mha_model_ranks_range(16, 2, -1).count, 0);
+}
+
+/* ---- what is rejected ---- */
+
+static void expect(mha_status status, mha_status want, const mha_error *err, const char *words)
+{
+    if (status != want || !strstr(err->message, words))
+        fail_msg("%d, \"%s\"; want %s", (int)status, err->message, words);
+}
+
+/* Opening with these ranks must fail. */
+static void refuse(const char *folder, const mha_model_ranks *ranks, mha_status want, const char *words)
+{
+    char path[512];
+    mha_error err = {0};
+    mha_model *model = NULL;
+    const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1, .ranks = ranks};
+    snprintf(path, sizeof path, "%s%s%s", *folder == '/' ? "" : MHA_TEST_DATA, *folder == '/' ? "" : "/", folder);
+    expect(mha_model_open(NULL, path, &o, &model, &err), want, &err, words);
+    assert_null(model);
+}
+
+static void test_refused_models(void **state)
+{
+    const mha_model_ranks one = {.size = sizeof one, .ranks = 1};
+    mha_model_ranks wrong = one;
+    (void)state;
+    refuse("families2/mpnet", &one, MHA_ERR_UNSUPPORTED, "has relative positions (got model_type mpnet)");
+    refuse("families2/olmo2", &one, MHA_ERR_UNSUPPORTED, "normalizes all heads together (got model_type olmo2)");
+    refuse("families2/mixtral", &one, MHA_ERR_UNSUPPORTED, "has layers of experts (got model_type mixtral)");
+    refuse("families2/qwen2-moe", &one, MHA_ERR_UNSUPPORTED, "has layers of experts (got model_type qwen2_moe)");
+    refuse("families2/qwen3-moe", &one, MHA_ERR_UNSUPPORTED, "has layers of experts (got model_type qwen3_moe)");
+    const char *few =
+        save("{\"model_type\":\"gpt2\",\"n_embd\":8,\"vocab_size\":7,\"n_layer\":1,\"n_head\":2}", MHA_F32);
+    refuse(few, &one, MHA_ERR_UNSUPPORTED, "vocab_size must be at least 8 with ranks (got 7)");
+    files_remove(few);
+    wrong.ranks = 9;
+    refuse("models/gpt2-tiny", &wrong, MHA_ERR_ARG, "ranks must be from 1 to 8 (got 9)");
+    wrong.ranks = 2;
+    refuse("models/gpt2-tiny", &wrong, MHA_ERR_ARG, "exchange must not be NULL with 2 ranks");
+    wrong.rank = 2;
+    refuse("models/gpt2-tiny", &wrong, MHA_ERR_ARG, "rank must be from 0 to 1 (got 2)");
+    wrong.size = 1;
+    refuse("models/gpt2-tiny", &wrong, MHA_ERR_ARG, "mha_model_ranks");
+}
+
+static int seen(void *user, int64_t layer, int64_t heads, const float *probs)
+{
+    (void)user, (void)layer, (void)heads, (void)probs;
+    return 0;
+}
+
+static void test_refused_calls(void **state)
+{
+    const mha_model_ranks one = {.size = sizeof one, .ranks = 1};
+    const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1, .ranks = &one};
+    mha_model *model = case_model(NULL, "models/gpt2-tiny", &o);
+    const int32_t ids[] = {1, 640};
+    const float gates[64] = {0};
+    float hidden[2 * MOST_E];
+    mha_model_grads *grads = NULL;
+    mha_error err = {0};
+    mha_model_input in = {.size = sizeof in, .batch = 1, .length = 1, .ids = ids, .gates = gates};
+    mha_model_output out = {.size = sizeof out, .last_hidden = hidden};
+    (void)state;
+    expect(mha_model_forward(model, &in, &out, &err), MHA_ERR_UNSUPPORTED, &err, "gates must be NULL for a model");
+    in.gates = NULL;
+    out.on_attention = seen;
+    expect(mha_model_forward(model, &in, &out, &err), MHA_ERR_UNSUPPORTED, &err, "on_attention must be NULL");
+    out.on_attention = NULL;
+    in.length = 2;
+    expect(mha_model_forward(model, &in, &out, &err), MHA_ERR_ARG, &err, "ids[1] must be from 0 to 639 (got 640)");
+    expect(mha_model_grads_create(model, NULL, &grads, &err), MHA_ERR_UNSUPPORTED, &err, "divided among ranks");
+    mha_model_free(model);
+}
+
+/* ---- failures while the ranks open a model ---- */
+
+typedef struct failing {
+    const char *folder[MHA_RANK_GROUPS];
+    mha_error error[MHA_RANK_GROUPS];
+} failing;
+
+static void open_rank(const mha_model_ranks *ranks, void *user)
+{
+    failing *f = user;
+    mha_model *model = NULL;
+    const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1, .ranks = ranks};
+    mha_model_open(NULL, f->folder[ranks->rank], &o, &model, &f->error[ranks->rank]);
+    mha_model_free(model);
+}
+
+static void check_failing(failing *f, int ranks, mha_status want, const char *here, const char *there, int bad)
+{
+    thread_exchange_run(ranks, open_rank, f);
+    for (int rank = 0; rank < ranks; rank++)
+        expect(f->error[rank].status, want, &f->error[rank], rank == bad ? here : there);
+}
+
+static void test_failing_rank(void **state)
+{
+    const char *good = save(configs[0], MHA_F32), *bad = save(configs[0], MHA_F32);
+    size_t bytes = 0;
+    failing missing = {.folder = {good, good, "/missing"}}, other = {.folder = {good, bad, good}};
+    (void)state;
+    check_failing(&missing, 3, MHA_ERR_IO, "/missing", "rank 2: ", 2);
+    char *text = files_read(files_path(bad, "model.safetensors"), &bytes);
+    text[bytes - 17] ^= 1; /* in a tensor of one dimension, the last of the file */
+    files_write(files_path(bad, "model.safetensors"), text, bytes);
+    check_failing(&other, 3, MHA_ERR_ARG, "rank 1: config.json", "rank 1: config.json", 1);
+    files_write(files_path(bad, "model.safetensors"), text, bytes / 2);
+    failing cut = {.folder = {bad, good}};
+    check_failing(&cut, 2, MHA_ERR_FORMAT, "model.safetensors", "rank 0: ", 0);
+    free(text);
+    files_remove(good);
+    files_remove(bad);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_families),      cmocka_unit_test(test_types),
+        cmocka_unit_test(test_uneven),        cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_ranges),        cmocka_unit_test(test_refused_models),
+        cmocka_unit_test(test_refused_calls), cmocka_unit_test(test_failing_rank),
+        cmocka_unit_test(test_fingerprint),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
