@@ -180,24 +180,22 @@ static bool same_row(const tensor *x, const tensor *y, int64_t b, int64_t h, int
 }
 
 /* Sets key and value j of head (1, 1) to `value`, which is NaN or infinite. The dq of rows that do not attend to key j
- * and the gradients of other batch entries must not change. */
-static void check_key(mha_ctx *ctx, size_t way, int64_t j, double value)
+ * and the gradients of other batch entries must equal `want`, the gradients without garbage. */
+static void check_key(mha_ctx *ctx, size_t way, const gradients *want, int64_t j, double value)
 {
-    problem p, clean;
-    gradients g, want;
+    problem p;
+    gradients g;
     make(&p, &g, &ways[way].desc);
-    make(&clean, &want, &ways[way].desc);
     spoil(&p.k, 1, 1, j, value);
     spoil(&p.v, 1, 1, j, value);
     gradients_run(ctx, &p, &g);
-    gradients_run(ctx, &clean, &want);
     for (int64_t h = 0; h < p.desc.heads; h++)
         for (int64_t i = 0; i < p.desc.q_len; i++) {
             const bool touched = h / 2 == 1 && sees(&p, 1, h, i, j);
-            if (!touched && !same_row(&g.result[DQ], &want.result[DQ], 1, h, i))
+            if (!touched && !same_row(&g.result[DQ], &want->result[DQ], 1, h, i))
                 fail_msg("%s: %s: key %d must not affect dq of row %d", mha_ctx_isa(ctx), ways[way].name, (int)j,
                          (int)i);
-            if (!touched && !same_row(&g.result[ROW_TAYLOR], &want.result[ROW_TAYLOR], 1, h, i))
+            if (!touched && !same_row(&g.result[ROW_TAYLOR], &want->result[ROW_TAYLOR], 1, h, i))
                 fail_msg("%s: %s: key %d must not affect row_taylor of row %d", mha_ctx_isa(ctx), ways[way].name,
                          (int)j, (int)i);
             if (touched && !isfinite(value) && isfinite(tensor_get(&g.result[DQ], 1, h, i, 0)))
@@ -206,59 +204,53 @@ static void check_key(mha_ctx *ctx, size_t way, int64_t j, double value)
         }
     for (int64_t key = 0; key < p.desc.kv_len; key++)
         for (int n = DK; n <= DV; n++)
-            if (!same_row(&g.result[n], &want.result[n], 0, 1, key) ||
-                !same_row(&g.result[n], &want.result[n], 1, 0, key))
+            if (!same_row(&g.result[n], &want->result[n], 0, 1, key) ||
+                !same_row(&g.result[n], &want->result[n], 1, 0, key))
                 fail_msg("%s: %s: other heads must not change", mha_ctx_isa(ctx), ways[way].name);
     drop(&p, &g);
-    drop(&clean, &want);
-}
-
-static void test_garbage_keys(void **state)
-{
-    (void)state;
-    static const int64_t keys[] = {0, 5, 64, 127, 128, 169};
-    for (int n = 0; n < isa_count; n++)
-        for (size_t way = 0; way < WAYS; way++)
-            for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
-                check_key(isa_contexts[n], way, keys[k], garbage[k % 3]);
 }
 
 /* Sets q and dout of row i of head (1, 2) to `value`, which is NaN or infinite. The dk and dv of keys to which the row
- * does not attend and the gradients of other rows must not change. */
-static void check_row(mha_ctx *ctx, size_t way, int64_t i, double value)
+ * does not attend and the gradients of other rows must equal `want`, the gradients without garbage. */
+static void check_row(mha_ctx *ctx, size_t way, const gradients *want, int64_t i, double value)
 {
-    problem p, clean;
-    gradients g, want;
+    problem p;
+    gradients g;
     make(&p, &g, &ways[way].desc);
-    make(&clean, &want, &ways[way].desc);
     spoil(&p.q, 1, 2, i, value);
     spoil(&g.dout, 1, 2, i, value);
     gradients_run(ctx, &p, &g);
-    gradients_run(ctx, &clean, &want);
     for (int64_t j = 0; j < p.desc.kv_len; j++)
         for (int which = DK; which <= DV; which++) {
             const bool touched = sees(&p, 1, 2, i, j);
-            if (!touched && !same_row(&g.result[which], &want.result[which], 1, 1, j))
+            if (!touched && !same_row(&g.result[which], &want->result[which], 1, 1, j))
                 fail_msg("%s: %s: row %d must not affect key %d", mha_ctx_isa(ctx), ways[way].name, (int)i, (int)j);
             if (touched && isnan(value) && isfinite(tensor_get(&g.result[which], 1, 1, j, 0)))
                 fail_msg("%s: %s: the gradient of key %d, to which a garbage row attends, must not be finite",
                          mha_ctx_isa(ctx), ways[way].name, (int)j);
         }
     for (int64_t row = 0; row < p.desc.q_len; row++)
-        if (row != i && !same_row(&g.result[DQ], &want.result[DQ], 1, 2, row))
+        if (row != i && !same_row(&g.result[DQ], &want->result[DQ], 1, 2, row))
             fail_msg("%s: %s: row %d must not affect row %d", mha_ctx_isa(ctx), ways[way].name, (int)i, (int)row);
     drop(&p, &g);
-    drop(&clean, &want);
 }
 
-static void test_garbage_rows(void **state)
+static void test_garbage(void **state)
 {
     (void)state;
-    static const int64_t rows[] = {0, 31, 32, 127, 128, 149};
+    static const int64_t keys[] = {0, 5, 64, 127, 128, 169}, rows[] = {0, 31, 32, 127, 128, 149};
     for (int n = 0; n < isa_count; n++)
-        for (size_t way = 0; way < WAYS; way++)
+        for (size_t way = 0; way < WAYS; way++) {
+            problem clean;
+            gradients want;
+            make(&clean, &want, &ways[way].desc);
+            gradients_run(isa_contexts[n], &clean, &want);
+            for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+                check_key(isa_contexts[n], way, &want, keys[k], garbage[k % 3]);
             for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
-                check_row(isa_contexts[n], way, rows[r], r % 2 ? INFINITY : NAN);
+                check_row(isa_contexts[n], way, &want, rows[r], r % 2 ? INFINITY : NAN);
+            drop(&clean, &want);
+        }
 }
 
 /* Keys to which no row attends and rows without keys must have zero gradients, even if they contain NaN. */
@@ -305,7 +297,6 @@ static void test_unseen(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_threads), cmocka_unit_test(test_batch),
-                                              cmocka_unit_test(test_garbage_keys), cmocka_unit_test(test_garbage_rows),
-                                              cmocka_unit_test(test_unseen)};
+                                              cmocka_unit_test(test_garbage), cmocka_unit_test(test_unseen)};
     return cmocka_run_group_tests(tests, isa_setup, isa_teardown);
 }

@@ -157,7 +157,8 @@ static void test_wrong_tables(void **state)
     mha_error err = {0};
     assert_int_equal(mha_attention(NULL, &p.desc, &p.args, &err), MHA_ERR_ARG);
     problem_bind(&p);
-    problem_run(NULL, &p);
+    for (int n = 0; n < isa_count; n++)
+        problem_run(isa_contexts[n], &p);
     problem_free(&p);
 }
 

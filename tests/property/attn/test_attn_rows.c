@@ -249,7 +249,8 @@ static void test_workspace(void **state)
 {
     (void)state;
     size_t before = 0;
-    for (int64_t L = 1024; L <= 4096; L *= 2) {
+    for (int n = 0; n < 3 * isa_count; n++) {
+        const int64_t L = INT64_C(1024) << n % 3;
         const mha_attn_desc d = {.size = sizeof d,
                                  .batch = 1,
                                  .heads = 12,
@@ -258,9 +259,9 @@ static void test_workspace(void **state)
                                  .head_dim = 64,
                                  .outputs = MHA_ATTN_ROWS};
         mha_attn_plan *plan;
-        assert_int_equal(mha_attn_plan_create(isa_contexts[isa_count - 1], &d, &plan, NULL), MHA_OK);
+        assert_int_equal(mha_attn_plan_create(isa_contexts[n / 3], &d, &plan, NULL), MHA_OK);
         const size_t bytes = mha_attn_plan_workspace(plan);
-        if (before) assert_true(bytes < 2 * before);
+        if (n % 3 > 0) assert_true(bytes < 2 * before);
         before = bytes;
         mha_attn_plan_free(plan);
     }
