@@ -2,8 +2,9 @@
  *
  * O = softmax(softcap(scale * Q K^T) + bias, over the keys that the row may attend to) V      for every (b, h)
  *
- * Notation: B batch, H query heads, Hkv key/value heads, Lq and Lk lengths, D head width of q and k, Dv of v; b, h, i
- * (query), j (key) and d are the indices. Query head h reads key/value head h / (H / Hkv).
+ * Notation: B sequences, H query heads, Hkv key/value heads, Lq queries and Lk keys, D head width of q and k, Dv head
+ * width of v. Indices: b sequence, h head, i query row, j key, d element. Query head h reads key/value head h / (H /
+ * Hkv).
  *
  * A single call:
  *
@@ -17,14 +18,14 @@
  * then runs it any number of times without allocating.
  *
  * Guarantees (explained in docs/numerics.md):
- *   - For a given ISA and build, a row is bitwise identical for any thread count, batch size and position in the batch,
- *     whether it is computed alone or with other rows.
+ *   - For a given ISA and build, the result of a row is bitwise identical for any thread count, batch size and position
+ *     in the batch, whether the row is computed alone or with other rows.
  *   - Memory grows with L, not with L x L, unless all probabilities are requested.
  *   - Masked keys and values are not read: NaN, Inf or garbage in them never affects a row that may not attend to them.
  *   - A row that attends to no key gives out = 0, probs = 0 and lse = -infinity (or lse = its sink, if it has one).
  *   - NaN and Inf in keys and values propagate only to the rows that attend to them.
  *   - bf16 and f16 operands are converted to f32 exactly, arithmetic is in f32, and out is rounded once, to nearest
- *     even. On hardware with bf16 products, bf16 operands are multiplied directly, and weights are rounded to bf16
+ *     even. If the CPU multiplies bf16 directly, bf16 operands are not converted, and weights are rounded to bf16
  *     before the product with V; mha_attn_plan_describe reports whether this is the case.
  *   - Unsupported options make plan creation fail with MHA_ERR_UNSUPPORTED; nothing is silently ignored.
  *
@@ -45,8 +46,8 @@ extern "C" {
 typedef enum mha_align {
     MHA_ALIGN_UNSET = 0,
     MHA_ALIGN_TOP_LEFT,     /* offset 0 */
-    MHA_ALIGN_BOTTOM_RIGHT, /* offset = keys - queries of the sequence, after its lengths apply */
-    MHA_ALIGN_OFFSETS       /* args.offsets[b]: with a KV cache, the number of past tokens */
+    MHA_ALIGN_BOTTOM_RIGHT, /* offset = keys - queries of the sequence, after q_lens and kv_lens apply */
+    MHA_ALIGN_OFFSETS       /* offset = args.offsets[b]; with a KV cache, the number of cached tokens */
 } mha_align;
 
 /* Row i attends to keys p - left to p + right inclusive, where p = i + offset; -1 = unlimited on that side. */
@@ -55,9 +56,9 @@ typedef struct mha_window {
     int64_t left, right;
 } mha_window;
 
-/* The stage of args.scores. Raw and softcapped scores precede masks, so every key within the lengths of its sequence
- * has them. A biased score is -infinity if the row may not attend to the key. The stage MHA_SCORES_PROBS gives the
- * probabilities of args.probs. */
+/* The stage of args.scores. Raw and softcapped scores are computed before masking, so every key within the length of
+ * its sequence has such scores. A biased score is -infinity if the row may not attend to the key. At the stage
+ * MHA_SCORES_PROBS, args.scores receives the same probabilities as args.probs. */
 typedef enum mha_scores {
     MHA_SCORES_RAW = 0,    /* scale * q k */
     MHA_SCORES_SOFTCAPPED, /* after softcap */
@@ -70,13 +71,13 @@ typedef enum mha_scores {
 enum {
     MHA_ATTN_KEEP = 1 << 0,          /* args.keep          boolean mask                          */
     MHA_ATTN_BIAS = 1 << 1,          /* args.bias          added to the scores                   */
-    MHA_ATTN_Q_LENS = 1 << 2,        /* args.q_lens        rows of each sequence                 */
-    MHA_ATTN_KV_LENS = 1 << 3,       /* args.kv_lens       keys of each sequence                 */
+    MHA_ATTN_Q_LENS = 1 << 2,        /* args.q_lens        number of rows of each sequence       */
+    MHA_ATTN_KV_LENS = 1 << 3,       /* args.kv_lens       number of keys of each sequence       */
     MHA_ATTN_CU_SEQLENS = 1 << 4,    /* args.cu_seqlens_*  packed sequences                      */
-    MHA_ATTN_PREFIX_LENS = 1 << 5,   /* args.prefix_lens   prefix-LM                             */
+    MHA_ATTN_PREFIX_LENS = 1 << 5,   /* args.prefix_lens   keys visible to all rows (prefix-LM)  */
     MHA_ATTN_BLOCK_KEEP = 1 << 6,    /* args.block_keep    block-sparse mask                     */
     MHA_ATTN_BLOCK_TABLE = 1 << 7,   /* args.block_table   k and v in pages                      */
-    MHA_ATTN_SLOPES = 1 << 8,        /* args.slopes        ALiBi                                 */
+    MHA_ATTN_SLOPES = 1 << 8,        /* args.slopes        ALiBi slopes of the heads             */
     MHA_ATTN_SINKS = 1 << 9,         /* args.sinks         an additional logit in the denominator */
     MHA_ATTN_GATES = 1 << 10,        /* args.gates         factor on each head's output          */
     MHA_ATTN_HEAD_LIST = 1 << 11,    /* args.head_list     compute only these heads              */
@@ -106,11 +107,12 @@ typedef struct mha_shard {
 /* Description of a call. Set unused fields to zero. */
 typedef struct mha_attn_desc {
     size_t size;          /* sizeof(mha_attn_desc) */
-    int64_t batch;        /* B   > 0; with MHA_ATTN_CU_SEQLENS the number of sequences */
+    int64_t batch;        /* B   > 0; number of sequences, packed or not */
     int64_t heads;        /* H   > 0 */
     int64_t kv_heads;     /* Hkv 0 = H; else must divide H */
-    int64_t q_len;        /* Lq  >= 0; with MHA_ATTN_CU_SEQLENS the total of all sequences */
-    int64_t kv_len;       /* Lk  >= 0; 0 sets outputs to 0; with MHA_ATTN_CU_SEQLENS the total of all sequences */
+    int64_t q_len;        /* Lq  >= 0; with MHA_ATTN_CU_SEQLENS, total number of queries of all sequences */
+    int64_t kv_len;       /* Lk  >= 0; 0 sets out to 0; with MHA_ATTN_CU_SEQLENS, total number of keys of all
+                           * sequences */
     int64_t head_dim;     /* D   1..MHA_HEAD_DIM_MAX */
     int64_t v_head_dim;   /* Dv  0 = D; else 1..MHA_HEAD_DIM_MAX */
     mha_dtype dtype;      /* type of q and out: f32 (default), bf16, f16, f64 */
@@ -118,8 +120,8 @@ typedef struct mha_attn_desc {
     mha_dtype bias_dtype; /* type of args.bias: f32, bf16, f16; f64 only with dtype f64; default: f32, or f64 if dtype
                            * is f64 */
     double scale;         /* 0 = 1/sqrt(D); finite */
-    double softcap;       /* 0 = off; else s becomes softcap * tanh(s / softcap), before bias and masks; > 0, and
-                               * 1 / softcap finite (f32: 2.94e-39 and more) */
+    double softcap;       /* 0 = off; otherwise > 0: a score s becomes softcap * tanh(s / softcap), before bias and
+                           * masks; 1 / softcap must be finite (in f32: softcap at least 2.94e-39) */
     int causal;           /* 1 = row i attends to keys j <= i + offset */
     mha_align align;      /* see mha_align */
     mha_window window;    /* see mha_window */
@@ -128,15 +130,16 @@ typedef struct mha_attn_desc {
     int64_t keep_keys;    /* keys per row of args.keep, which has [B, H, Mq, keep_keys] bytes; later keys are masked.
                            * 0 = all Mk. To mask all keys, set kv_len or kv_lens to 0 instead */
     int64_t block_q, block_k; /* rows and keys per block of args.block_keep; 0 if unused */
-    int64_t page_size, pages; /* for args.block_table: keys per page, a power of two >= 16; pages in k and v */
-    int64_t listed_heads;     /* entries of args.head_list, 1..H; 0 if unused */
-    int64_t map_heads;        /* entries of args.map_heads; 0 if unused */
-    int64_t map_rows;         /* entries of args.map_rows per sequence; 0 if unused */
-    int64_t top_keys;         /* 0..32 entries per row in args.stats->top_* */
+    int64_t page_size, pages; /* for args.block_table: keys per page, a power of two >= 16; number of pages in k and
+                               * v */
+    int64_t listed_heads;     /* number of entries in args.head_list, 1..H; 0 if unused */
+    int64_t map_heads;        /* number of entries in args.map_heads; 0 if unused */
+    int64_t map_rows;         /* number of entries in args.map_rows per sequence; 0 if unused */
+    int64_t top_keys;         /* number of entries per row in args.stats->top_*, 0..32 */
     double dropout;           /* dropout probability of the attention weights, 0..1; see mha_attn_args */
     mha_scores scores;        /* stage of args.scores; 0 if unused */
-    uint32_t inputs;          /* MHA_ATTN_KEEP ... */
-    uint32_t outputs;         /* MHA_ATTN_LSE ... */
+    uint32_t inputs;          /* OR of the input flags, MHA_ATTN_KEEP ... */
+    uint32_t outputs;         /* OR of the output flags, MHA_ATTN_LSE ... */
     mha_shard shard;          /* all 0 = the call is not a shard; see mha_attn_args */
 } mha_attn_desc;
 
@@ -206,13 +209,15 @@ typedef struct mha_attn_args {
     mha_view out;                /* [B, H,   Lq, Dv]  may be exactly q; any other overlap is an error */
     mha_cview keep;              /* [B, H, Mq, keep_keys] of bytes; non-zero = visible; zero strides broadcast */
     mha_cview bias;              /* [B, H, Mq, Mk] of bias_dtype; zero strides broadcast */
-    const int64_t *q_lens;       /* [B] 0..Lq; later rows attend to no key: out = 0, lse = -infinity or the sink */
-    const int64_t *kv_lens;      /* [B] 0..Lk; later keys are not read */
-    const int64_t *offsets;      /* [B] with MHA_ALIGN_OFFSETS; any sign */
+    const int64_t *q_lens;       /* [B] 0..Lq; rows from q_lens[b] on attend to no key: out = 0, lse = -infinity or the
+                                  * sink */
+    const int64_t *kv_lens;      /* [B] 0..Lk; keys from kv_lens[b] on are not read */
+    const int64_t *offsets;      /* [B] read with MHA_ALIGN_OFFSETS; may be negative */
     const int64_t *cu_seqlens_q; /* [B + 1] ascending from 0 to Lq; equal neighbors are an empty sequence */
     const int64_t *cu_seqlens_k; /* [B + 1] ascending from 0 to Lk */
-    const int64_t *prefix_lens;  /* [B] 0..shard.key + Mk; earlier keys are visible despite causal and window; values
-                                  * beyond a sequence mean all of its keys; unlimited with MHA_ATTN_PARTIAL */
+    const int64_t *prefix_lens;  /* [B] 0..shard.key + Mk: keys below prefix_lens[b] are visible despite causal and
+                                  * window. A value beyond a sequence selects all of its keys; with MHA_ATTN_PARTIAL
+                                  * there is no upper limit */
     mha_cview block_keep;        /* [B, H, ceil(Mq / block_q), ceil(Mk / block_k)] of bytes; non-zero = the
                                   * block's rows may attend to its keys; zero strides broadcast; keys masked for every
                                   * row are skipped */
@@ -227,16 +232,18 @@ typedef struct mha_attn_args {
     mha_cview map_rows;          /* [B, desc.map_rows] of int64, -Mq..Mq - 1; all-zero strides: contiguous */
     mha_view lse;                /* [B, H, Lq] (stride[3] unused) f32 (f64 if dtype is f64) */
     mha_view probs;              /* [B, H, Mq, Mk] f32 (f64 if dtype is f64); before dropout; masked entries are 0 */
-    mha_view scores;             /* [B, H, Mq, Mk] f32 (f64 if dtype is f64); beyond the lengths -infinity (probs: 0) */
+    mha_view scores;             /* [B, H, Mq, Mk] f32 (f64 if dtype is f64); -infinity beyond the lengths (0 at the
+                                  * stage probs) */
     const mha_attn_stats *stats; /* see stats.h */
     mha_attn_visitor on_rows;    /* see stats.h */
-    mha_view partial;            /* [B, H, Lq, 2 + Dv] f32 (f64 if dtype is f64): maximum, sum, unnormalized output */
+    mha_view partial;            /* [B, H, Lq, 2 + Dv] f32 (f64 if dtype is f64); per row: maximum score, sum of
+                                  * exponentials, unnormalized output */
 } mha_attn_args;
 
 /* An immutable plan. Any number of threads may run it concurrently, each with its own workspace. */
 typedef struct mha_attn_plan mha_attn_plan;
 
-/* Creates a plan, allocates the workspace, runs the plan and frees both. */
+/* Creates a plan, allocates its workspace, runs the forward pass, and frees plan and workspace. */
 MHA_API mha_status mha_attention(mha_ctx *ctx, const mha_attn_desc *desc, const mha_attn_args *args, mha_error *err);
 
 /* Checks the description, selects kernels and divides the work. Errors: MHA_ERR_ARG naming the field and its value;
@@ -266,15 +273,15 @@ MHA_API mha_dtype mha_attn_plan_weights(const mha_attn_plan *plan);
  * writes at most `capacity` bytes, including a NUL, and returns the length of the whole text. */
 MHA_API size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *text, size_t capacity);
 
-/* Runs the plan. `workspace` has `workspace_bytes` bytes, at least mha_attn_plan_workspace(). Does not allocate, log or
- * lock (except that it wakes the threads of the pool, see ctx.h). Errors: MHA_ERR_ARG for a NULL pointer that the
- * description requires, a workspace that is too small or misaligned, or a length out of range; nothing has been written
- * then. MHA_ERR_CANCELLED if the context's between_tiles cancels the call. Cost: about 2 B H Lq Lk (D + Dv) operations;
- * masked tiles are skipped. */
+/* Runs the forward pass of the plan. `workspace` has `workspace_bytes` bytes, at least mha_attn_plan_workspace(). Does
+ * not allocate, log or lock (except that it wakes the threads of the pool, see ctx.h). Errors: MHA_ERR_ARG for a NULL
+ * pointer that the description requires, a workspace that is too small or misaligned, or a length out of range; nothing
+ * has been written then. MHA_ERR_CANCELLED if the context's between_tiles cancels the call. Cost: about 2 B H Lq Lk (D
+ * + Dv) operations; masked tiles are skipped. */
 MHA_API mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace,
                                     size_t workspace_bytes, mha_error *err);
 
-/* ---- results over disjoint keys ---- */
+/* ---- merging results over disjoint keys ---- */
 
 /* The result of a call over some of the keys. */
 typedef struct mha_attn_part {
@@ -306,11 +313,11 @@ typedef struct mha_attn_merge_args {
  * value, or a result that overlaps a part. On error nothing is written. */
 MHA_API mha_status mha_attn_merge(mha_ctx *ctx, const mha_attn_merge_args *args, mha_error *err);
 
-/* ---- partial results of shards of keys ---- */
+/* ---- merging partial results of shards of keys ---- */
 
-/* Keys per chunk. A call merges the results of its chunks in a binary tree. Chunk c contains keys 1024 c to 1024 c +
- * 1023 of the whole call, and a subtree contains 2^n chunks, the first of which is a multiple of 2^n. A partial result
- * must cover exactly one subtree; only the last one may have fewer keys. */
+/* Keys per chunk. The operator merges the results of all chunks of a call in a binary tree. Chunk c contains keys 1024
+ * c to 1024 c + 1023 of the whole call. A subtree contains 2^n chunks, and the index of its first chunk is a multiple
+ * of 2^n. A partial result must cover exactly one subtree; only the last subtree of a call may have fewer keys. */
 enum { MHA_ATTN_CHUNK = 1024 };
 
 /* Returns the number of keys in the largest subtree that begins at `key` and ends at or before `end`: the keys of one

@@ -1,10 +1,10 @@
 /* attn_grads.h - the backward pass of the attention operator.
  *
- *     desc.outputs = MHA_ATTN_LSE | MHA_ATTN_GRADS;                      the plan then supports both passes
- *     mha_attn_forward(plan, &args, workspace, bytes, &err);             keep out and lse
+ *     desc.outputs = MHA_ATTN_LSE | MHA_ATTN_GRADS;                      the plan supports both passes
+ *     mha_attn_forward(plan, &args, workspace, bytes, &err);             writes out and lse, which backward reads
  *     mha_attn_grads grads = { .size = sizeof grads, .dout.data = dout, .out.data = out, .lse.data = lse,
  *                              .dq.data = dq, .dk.data = dk, .dv.data = dv };
- *     mha_attn_backward(plan, &args, &grads, workspace, bytes, &err);    the same args; outputs in args are not read
+ *     mha_attn_backward(plan, &args, &grads, workspace, bytes, &err);    same args; their outputs are not read
  *
  * P and W are the probabilities before and after dropout, g is the gate, and D = rowsum(dO * O) - dlse:
  *
@@ -12,12 +12,12 @@
  *     dQ = scale dS' K     dK = scale dS'^T Q     dS' = dS * (1 - (s / softcap)^2)
  *     dslope = - sum of |i + offset - j| dS       dsink = - sum of exp(sink - lse) D       dgate = sum of W * (dO V^T)
  *
- * P is recomputed from q, k and lse, block by block; no array of size L x L is stored, unless dbias has this size.
+ * P is recomputed from q, k and lse, block by block; no array of size L x L is stored, except a dbias of that size.
  *
  * Guarantees, in addition to those of attn.h:
  *   - For a given ISA and build, results are bitwise identical for any thread count, batch size and position in the
- *     batch, packed or alone. Sums over query rows run in ascending order; the sums of a key/value head with 1,024 or
- *     more query rows have up to four parts.
+ *     batch, packed or alone. Sums over query rows run in ascending order; for a key/value head with 1,024 or more
+ *     query rows, they are computed in up to four parts.
  *   - Masked pairs have no effect in either direction. Garbage in k or v does not affect gradients of rows that may not
  *     attend to it. Garbage in q, dout or out of a row does not affect gradients of keys that the row may not attend
  *     to. Rows that attend to no key, and keys that no row attends to, get zeros. NaN and Inf propagate to the
@@ -47,38 +47,39 @@ extern "C" {
  * gradient; four zero strides sum over everything. Sums are accumulated in double. Computing dbias adds two matrix
  * products to the five of the pass. */
 typedef struct mha_attn_grads {
-    size_t size;      /* sizeof(mha_attn_grads) */
-    mha_cview dout;   /* [B, H,   Lq, Dv] of desc.dtype: the gradient of out */
-    mha_cview out;    /* [B, H,   Lq, Dv] of desc.dtype: as written by mha_attn_forward */
-    mha_cview lse;    /* [B, H,   Lq] (stride[3] unused) f32 (f64 if dtype is f64): as written by mha_attn_forward */
-    mha_cview dlse;   /* [B, H,   Lq] like lse: the gradient of lse; data NULL: zeros. Not read if lse is -infinity */
-    mha_view dq;      /* [B, H,   Lq, D ] of desc.dtype */
-    mha_view dk;      /* [B, Hkv, Lk, D ] of desc.kv_dtype */
-    mha_view dv;      /* [B, Hkv, Lk, Dv] of desc.kv_dtype */
-    mha_view dbias;   /* [B, H, Lq, Lk], or packed [B, H, max_q_len, max_kv_len], f32 (f64 if dtype is f64) */
-    mha_view dslopes; /* [B, H] f32 (f64 if dtype is f64); zero strides sum */
-    mha_view dsinks;  /* [B, H] like dslopes */
-    mha_view dgates;  /* [B, H] like dslopes */
+    size_t size;         /* sizeof(mha_attn_grads) */
+    mha_cview dout;      /* [B, H,   Lq, Dv] of desc.dtype: gradient of the loss with respect to out */
+    mha_cview out;       /* [B, H,   Lq, Dv] of desc.dtype: as written by mha_attn_forward */
+    mha_cview lse;       /* [B, H,   Lq] (stride[3] unused) f32 (f64 if dtype is f64): as written by mha_attn_forward */
+    mha_cview dlse;      /* [B, H,   Lq] like lse: gradient of the loss with respect to lse; data NULL: zeros. Not read
+                       * where lse is -infinity */
+    mha_view dq;         /* [B, H,   Lq, D ] of desc.dtype */
+    mha_view dk;         /* [B, Hkv, Lk, D ] of desc.kv_dtype */
+    mha_view dv;         /* [B, Hkv, Lk, Dv] of desc.kv_dtype */
+    mha_view dbias;      /* [B, H, Lq, Lk], or packed [B, H, max_q_len, max_kv_len], f32 (f64 if dtype is f64) */
+    mha_view dslopes;    /* [B, H] f32 (f64 if dtype is f64); a zero stride sums over that axis */
+    mha_view dsinks;     /* [B, H] like dslopes */
+    mha_view dgates;     /* [B, H] like dslopes */
     mha_view row_taylor; /* [B, H, Lq] (stride[3] unused) f32 (f64 if dtype is f64); the estimate described below */
 } mha_attn_grads;
 
-/* row_taylor is not a gradient. It is a first-order estimate of how much the loss changes when single weights of a row
- * are removed:
+/* row_taylor is not a gradient. It is a first-order estimate of how much the loss changes if single attention weights
+ * of a row are set to 0:
  *
  *     row_taylor[i] = sum over keys j attended by row i of |p_ij dL/dp_ij|     dL/dp = g keep / (1 - dropout) dO V^T
  *
  * where p is the probability before dropout; dL/dp is 0 for the entries that dropout sets to 0. Each p is treated as an
  * independent variable that affects the loss through out only (dlse is not read). Without the absolute value, the sum
- * is the row's contribution to g dgate. Shapes follow lse (lists of heads, packed sequences). Cost: one more
- * exponential per query-key pair, and no memory that grows with L. After: Michel et al. 2019, Molchanov et al. 2017
- * (weight times gradient as importance). */
+ * is the row's contribution to g dgate. Shapes follow lse (lists of heads, packed sequences). Cost: one additional
+ * exponential per query-key pair; no memory that grows with L. After: Michel et al. 2019, Molchanov et al. 2017 (weight
+ * times gradient as importance). */
 
 /* Runs the backward pass of a plan created with MHA_ATTN_GRADS. The workspace and the rules are those of
  * mha_attn_forward; the pass does not allocate, log or lock. Every requested gradient is written completely, including
  * zeros. Errors: MHA_ERR_ARG for a plan without MHA_ATTN_GRADS, a NULL or misaligned operand, a gradient of an input
- * that the description does not have, a gradient that overlaps another operand, or a workspace that is too small. On
- * error nothing is written. Cost: about 2 B H Lq Lk (3 D + 2 Dv) operations. Workspace: per thread, one row of dk and
- * dv for each key of a head; if rows are divided into parts, four times this size per head. */
+ * whose flag is not set in the description, a gradient that overlaps another operand, or a workspace that is too small.
+ * On error nothing is written. Cost: about 2 B H Lq Lk (3 D + 2 Dv) operations. Workspace: per thread, one row of dk
+ * and dv for each key of a head; if rows are divided into parts, four times this size per head. */
 MHA_API mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,
                                      void *workspace, size_t workspace_bytes, mha_error *err);
 

@@ -12,14 +12,14 @@
  *         mha_attention(ctx, &d, &a, &err);
  *     }
  *
- * The cache does not compute attention: it sets the description and the arguments, and the operator reads the memory of
- * the cache. Decoding token by token is therefore bitwise identical to a prefill of the whole sequence, in one pass or
- * in chunks.
+ * The cache does not compute attention: mha_cache_bind sets the description and the arguments of a call, and the
+ * operator reads keys and values from the memory of the cache. Decoding token by token is therefore bitwise identical
+ * to a prefill of the whole sequence, in one pass or in chunks.
  *
- * Memory consists of pages of page_size keys and values: [page][Hkv][page_size][D] for keys, the same with Dv for
- * values. Pages are reference counted: sequences with a common prefix (mha_cache_fork) share its pages, and a shared
- * page is copied before it is written. With a window, pages that no later query attends to are released, so a sequence
- * needs memory only for its window, not for its full length.
+ * Memory consists of pages of page_size keys and values: [page][Hkv][page_size][D] for keys, [page][Hkv][page_size][Dv]
+ * for values. Pages are reference counted: sequences with a common prefix (mha_cache_fork) share its pages, and a
+ * shared page is copied before it is written. With a window, pages that no later query attends to are released, so a
+ * sequence needs memory only for its window, not for its full length.
  *
  * Keys are stored unchanged. Rotary embedding must be applied before appending, with absolute positions.
  *
@@ -39,7 +39,7 @@ typedef struct mha_cache mha_cache;
 
 typedef struct mha_cache_desc {
     size_t size;        /* sizeof(mha_cache_desc) */
-    int64_t batch;      /* B   > 0 sequences, initially empty */
+    int64_t batch;      /* B   > 0; number of sequences, initially empty */
     int64_t kv_heads;   /* Hkv > 0 */
     int64_t head_dim;   /* D   1..MHA_HEAD_DIM_MAX */
     int64_t v_head_dim; /* Dv  0 = D; else 1..MHA_HEAD_DIM_MAX */
@@ -49,7 +49,7 @@ typedef struct mha_cache_desc {
                            so they may need up to (page_size - 1) B more keys than they contain.
                            0 = memory grows on demand, by at least half, and an append may move it */
     int64_t window;     /* keys that a query attends to, including its own; 0 = all */
-    int64_t keep_first; /* with a window: first tokens that stay visible (streaming), 0..2^60; 0 = none */
+    int64_t keep_first; /* with a window: number of first tokens that stay visible (streaming), 0..2^60; 0 = none */
 } mha_cache_desc;
 
 /* Creates an empty cache. Errors: MHA_ERR_ARG naming the field and its value; MHA_ERR_MEMORY. */
@@ -64,8 +64,8 @@ enum { MHA_CACHE_ALL = -1 }; /* selects all sequences */
  * contiguous. Their data must be aligned to the element size and must not overlap memory of the cache. */
 typedef struct mha_cache_tokens {
     size_t size;           /* sizeof(mha_cache_tokens) */
-    int64_t count;         /* >= 0 per sequence */
-    const int64_t *counts; /* [n] 0..count per sequence; NULL = count for each */
+    int64_t count;         /* tokens per sequence, >= 0 */
+    const int64_t *counts; /* [n] tokens of each sequence, 0..count; NULL = `count` for each */
     mha_dtype dtype;       /* type of k and v: the type of the cache, or f32 if the cache stores bf16, f16 or q8_0. 0 =
                               the type of the cache; f32 for q8_0 */
     mha_cview k;           /* [n, Hkv, count, D] */
@@ -103,11 +103,12 @@ MHA_API int64_t mha_cache_pages(const mha_cache *cache);
  *          head_dim, v_head_dim, kv_dtype, align, page_size, pages, the window of the cache, and the flags of the
  *          arguments. kv_len becomes the longest length, unless it is larger already: a plan for a larger kv_len can be
  *          used for many steps, as long as `pages` does not change (it never changes with a fixed capacity)
- *   args   k, v, block_table, kv_lens, offsets, q_lens and, with keep_first, prefix_lens. They point into the cache and
- *          are valid until the cache changes or is bound again. After an error `desc` and `args` are unchanged
+ *   args   k, v, block_table, kv_lens, offsets, q_lens and, with keep_first, prefix_lens. The pointers refer to memory
+ *          of the cache and are valid until the cache changes or is bound again. After an error `desc` and `args` are
+ *          unchanged
  *   q_lens [n] rows of each sequence; NULL = q_len rows each, or, if the caller has set MHA_ATTN_CU_SEQLENS and
- *          args->cu_seqlens_q, the rows of the packed queries. NULL also clears the MHA_ATTN_Q_LENS and args->q_lens of
- *          an earlier call
+ *          args->cu_seqlens_q, the rows of the packed queries. NULL also clears the flag MHA_ATTN_Q_LENS and
+ *          args->q_lens, which an earlier call may have set
  *
  * Rows of a sequence without tokens have position 0 and no unmasked key.
  *
@@ -125,7 +126,7 @@ MHA_API mha_status mha_cache_describe(const mha_cache *cache, int64_t sequence, 
 
 /* ---- saving and loading ---- */
 
-/* Alias of mha_named_tensor, for programs that use this name. */
+/* Alternative name of mha_named_tensor. */
 typedef mha_named_tensor mha_cache_tensor;
 
 /* The cache does no file I/O: it lists its tensors, and the caller writes and reads them (mha/io.h). */

@@ -6,7 +6,7 @@
  *     mha_cluster *cluster;
  *     mha_ctx *ctx;
  *     if (mha_cluster_open(NULL, &cluster, &err) != MHA_OK) ...
- *     mha_cluster_ctx_create(cluster, NULL, 0, &ctx, &err);         an ISA that all ranks support
+ *     mha_cluster_ctx_create(cluster, NULL, 0, &ctx, &err);         uses an ISA that all ranks support
  *     ...
  *     mha_ctx_free(ctx);
  *     mha_cluster_free(cluster);
@@ -14,11 +14,11 @@
  * Collective functions must be called by all ranks in the same order, as in MPI; their comments begin with
  * "Collective". All functions must be called on the thread that opened the cluster (MPI_THREAD_FUNNELED).
  *
- * Failures: a message begins with "rank R (HOST): ", naming the rank that failed. A failed transfer, or a peer that is
- * silent for `timeout` seconds, is MHA_ERR_IO. The cluster cannot be used afterwards: transfers may be in progress, and
- * their memory is not freed. The program should then print the message and call mha_cluster_abort, which aborts
- * all ranks. MPI's own initialization and finalization, in mha_cluster_open and mha_cluster_free, wait for every rank
- * without a timeout. */
+ * Failures: an error message begins with "rank R (HOST): ", which names the rank that failed. A failed transfer, or a
+ * peer that is silent for `timeout` seconds, is MHA_ERR_IO. The cluster cannot be used afterwards, because transfers
+ * may still be in progress; their memory is not freed. The program should then print the message and call
+ * mha_cluster_abort, which aborts all ranks. MPI's own initialization and finalization, in mha_cluster_open and
+ * mha_cluster_free, wait for every rank without a timeout. */
 #ifndef MHA_CLUSTER_H
 #define MHA_CLUSTER_H
 
@@ -71,10 +71,11 @@ MHA_API void mha_cluster_free(mha_cluster *cluster);
 /* Not collective. Aborts all ranks with exit status `code` (1..255). Does not return unless `cluster` is NULL. */
 MHA_API void mha_cluster_abort(mha_cluster *cluster, int code);
 
-/* Returns 1 after a failed transfer or a timeout; then only mha_cluster_abort and mha_cluster_free may be called. */
+/* Returns 1 after a failed transfer or a timeout; afterwards, only mha_cluster_abort and mha_cluster_free may be
+ * called. */
 MHA_API int mha_cluster_broken(const mha_cluster *cluster);
 MHA_API const mha_cluster_info *mha_cluster_describe(const mha_cluster *cluster);
-/* Returns the name of the host that `rank` runs on, as the host reports it; NULL if out of range. */
+/* Returns the name of the host that `rank` runs on, as the host reports it; NULL if `rank` is out of range. */
 MHA_API const char *mha_cluster_host(const mha_cluster *cluster, int rank);
 
 /* Collective. Each rank passes its own status and, if the status is not MHA_OK, the message in `err` (not NULL). On all
@@ -111,9 +112,9 @@ MHA_API mha_status mha_cluster_ctx_create(mha_cluster *cluster, const mha_ctx_op
  *     mha_head_data_of_texts(model, texts, count, &options, &data, &err);
  *     mha_heads_measure_data(model, data, NULL, &heads, &err);
  *
- * Rank 0 hands out the steps in ascending order, so that no rank idles. Results are added as integers, so all ranks get
- * a result bitwise identical to that of one process. At the start, the ranks compare model, ISA, data and options; an
- * error names what differs.
+ * Rank 0 assigns the steps to the ranks one by one, in ascending order, so that no rank idles. Results are added as
+ * integers, so all ranks get a result bitwise identical to that of one process. At the start, the ranks compare model,
+ * ISA, data and options; an error names what differs.
  *
  * Progress: with a state file FILE, rank R appends its results to FILE.R every `record_pause` seconds. At the start,
  * the ranks together read all journals, regardless of how many ranks wrote them, and finished steps are not repeated. A
@@ -147,7 +148,7 @@ MHA_API const mha_train_ranks *mha_cluster_train(mha_cluster *cluster);
 /* ---- attention over a sequence divided among the ranks of a cp group ---- */
 
 /* The positions of one rank: chunk cp_rank and chunk 2 cp - 1 - cp_rank of 2 cp chunks (zig-zag), so that causal
- * attention takes the same work on all ranks. All chunks have the same length, a multiple of MHA_ATTN_CHUNK, but the
+ * attention requires the same work on all ranks. All chunks have the same length, a multiple of MHA_ATTN_CHUNK, but the
  * last chunks may be shorter or empty. The rank's tensors contain the first chunk, then the second. All fields are 0
  * for invalid arguments. */
 typedef struct mha_cluster_part {

@@ -1,7 +1,7 @@
 /* cluster_model.h - runs a model over one long text whose sequence is divided among the ranks of a cp group
  * (libmha_mpi).
  *
- *     mha_cluster_options o = {.size = sizeof o, .cp = -1};                     one cp group of all ranks
+ *     mha_cluster_options o = {.size = sizeof o, .cp = -1};                     all ranks form one cp group
  *     mha_cluster_open(&o, &cluster, &err);
  *     mha_cluster_ctx_create(cluster, NULL, 0, &ctx, &err);
  *     mha_model_open(ctx, folder, NULL, &model, &err);                          all ranks

@@ -1,7 +1,7 @@
 /* ctx.h - the context: threads, memory, logging, progress and the instruction set.
  *
- * A context holds the caller's settings. Pass NULL for an `mha_ctx *` to use the default context: all CPUs available to
- * the process, malloc, no logging.
+ * A context stores the caller's settings. Pass NULL for an `mha_ctx *` to use the default context: all CPUs available
+ * to the process, malloc, no logging.
  *
  * Any number of threads may use one context concurrently. Its worker pool serves one call at a time; a call that finds
  * the pool busy runs on the calling thread. Results are bitwise identical either way. After fork() a child may continue
@@ -41,7 +41,7 @@ typedef int (*mha_progress_fn)(void *user, const char *what, int64_t done, int64
 typedef int (*mha_between_tiles_fn)(void *user, int64_t begun, int64_t total);
 
 /* The caller's thread pool. It must call task(arg, i, worker) once for each i in [0, count), and return when all calls
- * have returned. `worker` must be in [0, threads) and must not be used by two calls at the same time. */
+ * have returned. `worker` must be in [0, threads), and two concurrent calls must not have the same `worker`. */
 typedef void (*mha_parallel_for_fn)(void *user, int64_t count, void (*task)(void *arg, int64_t i, int worker),
                                     void *arg);
 
@@ -49,7 +49,7 @@ typedef struct mha_ctx_options {
     size_t size;             /* sizeof(mha_ctx_options) */
     int threads;             /* 0 = MHA_THREADS if set, otherwise all CPUs available to the process; at most 1024 */
     const char *isa;         /* newest ISA to use; NULL = MHA_ISA if set, else the best on this CPU (mha_isa_list) */
-    mha_allocator allocator; /* zeros = malloc; otherwise set both functions */
+    mha_allocator allocator; /* both functions NULL = malloc and free; otherwise both must be set */
     mha_log_fn log;          /* NULL = no logging */
     void *log_user;
     mha_progress_fn progress; /* NULL = none */
@@ -70,8 +70,8 @@ MHA_API mha_status mha_ctx_create(const mha_ctx_options *options, mha_ctx **out,
 MHA_API void mha_ctx_free(mha_ctx *ctx);
 
 /* Returns the newest ISA that this context may use, as named by mha_isa_list. A plan may use an older one: f32 uses
- * AVX-512 even if the context's ISA is amx. mha_attn_plan_describe reports the kernels of a plan ("isa") and its
- * products ("products"). */
+ * AVX-512 even if the context's ISA is amx. mha_attn_plan_describe reports the ISA of a plan's kernels ("isa") and how
+ * they multiply bf16 ("products"). */
 MHA_API const char *mha_ctx_isa(mha_ctx *ctx);
 /* Returns the number of threads, including the calling thread. */
 MHA_API int mha_ctx_threads(mha_ctx *ctx);

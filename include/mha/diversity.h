@@ -18,8 +18,9 @@
 extern "C" {
 #endif
 
-/* X(name, key, one line of explanation). The rows of a map are those of all texts (or max_rows of them); its columns
- * are the n keys that a row attends to: the n tokens of the text, or i + 1 in row i of a causal model.
+/* X(name, key, one line of explanation). The rows of a map are the query rows of all texts (or max_rows of these rows).
+ * Its columns are the n keys that a row may attend to: the n tokens of the text, or tokens 0 to i in row i of a causal
+ * model.
  *
  *   cosine           u_a . u_b / (|u_a| |u_b|); u is all rows of a head's maps, concatenated
  *   cosine_centred   cosine of u_a - 1/n and u_b - 1/n: 0 for two independent maps
@@ -28,14 +29,14 @@ extern "C" {
  *   js_clark_sum     sum of the same divergence over rows, in nats, of maps smoothed to 0.999 p + 0.001/n, as
  *                    Clark et al. 2019 compute it
  *   output_cka       |X_a' X_b|^2 / (|X_a' X_a| |X_b' X_b|), Frobenius norms; X is what the head adds to the layer's
- *                    output, a row per token, columns centered. Linear CKA of Kornblith et al. 2019
+ *                    output, a row per token, columns centered. Linear CKA (Kornblith et al. 2019)
  *   output_subspace  |U_a' U_b|^2 / d, where U is an orthonormal basis of the head's d columns of the output
  *                    projection. If columns are dependent, d is the larger of the two ranks. Computed from the
  *                    weights alone
  *   unique           for a single head: 1 - R^2 of X predicted from the X of the other heads of its layer. The tokens
  *                    are divided into two halves, in alternating runs of 64 tokens; the first run of text t belongs to
  *                    half t mod 2. Each half, centered, is predicted by a ridge regression fitted on the other half.
- *                    The penalty is the mean over tokens of |X|^2, summed over the layer's heads. 1 - R^2 is the
+ *                    The ridge penalty is the mean over tokens of |X|^2, summed over the layer's heads. 1 - R^2 is the
  *                    residual sum of squares / the total, at most 1. Overestimated with few tokens: MiniLM's layers
  *                    (384 elements per token) have 0.81 to 0.97 on 24 sentences, 0.64 to 0.82 on 128, and 0.49 to 0.60
  *                    on 1,000 */

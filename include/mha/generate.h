@@ -32,7 +32,7 @@ typedef struct mha_sampling {
     double min_p;              /* 0 = off; 0..1: minimum probability relative to the largest (Nguyen et al. 2024) */
     double repetition_penalty; /* 0 = off; > 0: divides positive logits of earlier tokens and multiplies negative
                                   ones (Keskar et al. 2019) */
-    int64_t no_repeat_ngram;   /* 0 = off; n = no sequence of n tokens occurs twice */
+    int64_t no_repeat_ngram;   /* 0 = off; n: no sequence of n tokens may occur twice */
     uint64_t seed;
 } mha_sampling;
 
@@ -42,7 +42,7 @@ MHA_API mha_status mha_sampling_apply(mha_ctx *ctx, const mha_sampling *sampling
                                       int64_t vocab, float *logits, mha_error *err);
 
 typedef struct mha_prompt {
-    const int32_t *ids; /* [count] */
+    const int32_t *ids; /* [count] token ids of the prompt */
     int64_t count;      /* > 0 */
 } mha_prompt;
 
@@ -53,9 +53,9 @@ typedef struct mha_generate_options {
     size_t size;           /* sizeof(mha_generate_options) */
     int64_t max_new;       /* > 0 new tokens per prompt */
     int64_t min_new;       /* 0..max_new: no eos token is chosen before this many new tokens */
-    mha_sampling sampling; /* prompt n samples with its own generator, seeded with seed + n */
+    mha_sampling sampling; /* for prompt n, tokens are sampled with a separate generator, seeded with seed + n */
     const int32_t *eos; /* [eos_count] tokens that end a prompt and are kept; NULL = from the checkpoint; at most 64 */
-    int64_t eos_count;  /* if eos is NULL: -1 = no token ends a prompt */
+    int64_t eos_count;  /* entries in eos; if eos is NULL, -1 = no token ends a prompt */
     /* [stop_count] UTF-8, not empty. A prompt ends with the token that completes a stop string in its new text; the
      * token is kept. The new text is the output of mha_text_stream, without special tokens, continuing the prompt. */
     const char *const *stop;
@@ -64,20 +64,20 @@ typedef struct mha_generate_options {
                       * the length */
     int64_t at_once; /* maximum number of prompts that run together; 0 = 8. When one ends, the next starts */
     mha_dtype cache_dtype; /* dtype of the caches, as in mha_model_cache_options */
-    /* 0 = off; 1..64 = prompt lookup: number of tokens to speculate. They are the tokens that followed the previous
-     * occurrence of the latest three (or two) tokens. They are verified in the pass of the next token, so the output is
-     * the same, greedy or sampled; repetitive text is faster if the weights do not fit the CPU caches. Has no effect
-     * without a cache, with sliding windows, or with rotation that depends on the length. Saxena 2023 (prompt lookup
-     * decoding); Leviathan et al. 2023 (speculative decoding). */
+    /* 0 = off; 1..64 = prompt lookup: number of tokens to speculate. The speculated tokens are those that followed the
+     * previous occurrence of the latest three (or two) tokens. They are verified in the forward pass of the next token,
+     * so the output is the same, greedy or sampled; repetitive text is faster if the weights do not fit the CPU caches.
+     * Has no effect without a cache, with sliding windows, or with rotation that depends on the length. Saxena 2023
+     * (prompt lookup decoding); Leviathan et al. 2023 (speculative decoding). */
     int64_t lookup;
 
     /* Callbacks on the calling thread; each may be NULL. A non-zero return of on_token or on_text ends the prompt.
      * Calls for prompts that run at the same time are interleaved. */
     void (*on_prompt)(void *user, int64_t prompt, int64_t shared); /* before a prompt is processed; its first `shared`
                                                                       tokens are shared with another prompt */
-    int (*on_token)(void *user, int64_t prompt, int32_t id);       /* each new token */
+    int (*on_token)(void *user, int64_t prompt, int32_t id);       /* called for each new token */
     /* New final text, not NUL-terminated, valid during the call: whole characters, excluding a stop string, any text
-     * after it, and text that may become part of one. The last call precedes on_end. */
+     * after it, and text that may become part of a stop string. The last call precedes on_end. */
     int (*on_text)(void *user, int64_t prompt, const char *text, size_t bytes);
     void (*on_end)(void *user, int64_t prompt, mha_ending why);
     void *user;

@@ -1,8 +1,8 @@
 /* head_data.h - tokenized texts for measuring heads: created once, read by every measure.
  *
- * The tokens of all texts are kept in memory, at 9 bytes each. Texts run packed, longest first (in the given order if
- * equally long), so padding takes no time, and insufficient memory is detected at the start. Results are bitwise
- * identical for any batch size.
+ * The tokens of all texts are kept in memory, which takes 9 bytes per token. Measures run the model on packed texts,
+ * longest first (in the given order if equally long). Padding therefore takes no time, and insufficient memory is
+ * detected at the start. Results are bitwise identical for any batch size.
  *
  *     mha_head_data *data;
  *     mha_head_data_of_texts(model, texts, count, NULL, &data, &err);
@@ -31,8 +31,9 @@ typedef struct mha_head_data_options {
      * example [CLS] or BOS if the model has no tokenizer. */
     const int32_t *special;
     int64_t special_count;
-    /* [starts[count]] With ids: the segment of each token (sentence, turn, document), any values; NULL = none. Read by
-     * the metric "block" of heads.h, and as token types by models with several types (BERT: 0 and 1). */
+    /* [starts[count]], for mha_head_data_of_ids: the segment of each token (sentence, turn, document), any values; NULL
+     * = none. Read by the metric "block" of heads.h, and as token types by models with several types (BERT: 0 and
+     * 1). */
     const int32_t *segments;
     /* Divides the measurements of the data among several processes (work.h), each of which makes the same calls; every
      * process gets results bitwise identical to those of a single process. The `state` of a measurement is then passed

@@ -1,9 +1,9 @@
 /* heads.h - describes what each attention head does: statistics, patterns and a label for every head of a model.
  *
- * All metrics are means over the query rows of all texts (sum over rows / number of rows). Padding is excluded from
- * rows and keys. Pattern metrics use content rows (queries that are not special tokens); statistics use all rows. Rows
- * are summed while the operator computes them and are not stored: memory grows linearly with the longest text, unless
- * maps are kept.
+ * Every metric is a mean over the query rows of all texts: sum over rows / number of rows. Padding tokens count neither
+ * as rows nor as keys. Pattern metrics use content rows (queries that are not special tokens); statistics use all rows.
+ * Rows are summed while the operator computes them and are not stored: memory grows linearly with the longest text,
+ * unless maps are kept.
  */
 #ifndef MHA_HEADS_H
 #define MHA_HEADS_H
@@ -57,8 +57,9 @@ typedef enum mha_head_metric {
 MHA_API const char *mha_head_metric_key(mha_head_metric metric);
 MHA_API const char *mha_head_metric_help(mha_head_metric metric);
 
-/* X(name, key, rule). The label of a head is the first whose rule applies: induction, duplicate, the largest of prev
- * next self first sep punct, local, block, broad, vertical, mixed. The thresholds are options. */
+/* X(name, key, rule). A head gets the first label whose rule applies, in this order: induction; duplicate; the label
+ * with the largest metric among prev, next, self, first, sep and punct; local; block; broad; vertical; mixed. The
+ * thresholds are options. */
 #define MHA_HEAD_LABEL_MAP(X)                                                                                      \
     X(MHA_LABEL_INDUCTION, "induction", "in a repeated text, attends to the token after the first copy (>= 0.40)") \
     X(MHA_LABEL_DUPLICATE, "duplicate", "in a repeated text, attends to the other copy of the token (>= 0.40)")    \
@@ -89,21 +90,21 @@ MHA_API const char *mha_head_label_help(mha_head_label label);
  * r. */
 typedef struct mha_head_probe {
     const int32_t *ids;    /* [texts, period] r of each text; NULL = random */
-    int64_t texts, period; /* shape of `ids`; at most 4096 texts */
+    int64_t texts, period; /* number of probe texts, at most 4096, and length of r */
     /* Tokens before and after r r, at most 8 each; NULL = the special tokens of the tokenizer, if there is one. */
     const int32_t *first, *last;
     int64_t first_count, last_count;
 } mha_head_probe;
 
-/* Thresholds of the label rules and of sinks; 0 = the default, listed here, above and in docs/glossary.md. */
+/* Thresholds of the label rules and of sinks; 0 = the default in brackets. */
 typedef struct mha_head_thresholds {
-    double probe;    /* 0.40; for induction and duplicate */
-    double single;   /* 0.40; for prev, next, self, first, sep and punct */
-    double local;    /* 0.70 */
-    double block;    /* 0.40 */
-    double broad;    /* 0.90 */
-    double vertical; /* 0.80 */
-    double sink;     /* 0.30; a sink receives more than this fraction of the weight of all rows */
+    double probe;    /* [0.40] for induction and duplicate */
+    double single;   /* [0.40] for prev, next, self, first, sep and punct */
+    double local;    /* [0.70] for local */
+    double block;    /* [0.40] for block */
+    double broad;    /* [0.90] for broad */
+    double vertical; /* [0.80] for vertical */
+    double sink;     /* [0.30] a sink receives more than this fraction of the weight of all rows */
 } mha_head_thresholds;
 
 typedef struct mha_heads_options {
@@ -137,7 +138,7 @@ MHA_API mha_status mha_heads_measure(const mha_model *model, const char *const *
 
 /* ---- metrics of given maps ---- */
 
-/* Kinds of tokens; several flags may be set. */
+/* Kinds of tokens; a token may have several of these flags. */
 enum {
     MHA_TOKEN_SPECIAL = 1, /* [CLS], [SEP], BOS ...; the token's row is not a content row */
     MHA_TOKEN_SEP = 2,     /* counted by "sep" */
@@ -170,7 +171,7 @@ MHA_API mha_status mha_heads_of_maps(mha_ctx *ctx, const mha_head_maps *maps, mh
 MHA_API void mha_heads_free(mha_heads *heads);
 
 MHA_API int64_t mha_heads_layers(const mha_heads *heads);
-MHA_API int64_t mha_heads_count(const mha_heads *heads, int64_t layer); /* heads of that layer */
+MHA_API int64_t mha_heads_count(const mha_heads *heads, int64_t layer); /* number of heads in `layer` */
 /* Returns the value of a metric; NAN if the metric applies to no row, or if out of range. */
 MHA_API double mha_heads_value(const mha_heads *heads, int64_t layer, int64_t head, mha_head_metric metric);
 /* Returns the label of a head; MHA_LABEL_MIXED if out of range. */

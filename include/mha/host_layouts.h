@@ -34,8 +34,8 @@ extern "C" {
 /* Shape of a model. `layers`, `hidden`, `heads`, `head_dim` and layer_weights have no default. */
 typedef struct mha_host_model {
     size_t size;
-    int64_t layers, hidden;            /* 1..65536; E, 1..2^20 */
-    int64_t heads, kv_heads, head_dim; /* 1..2^20; a divisor of heads, 0 = heads; 1..2^20 */
+    int64_t layers, hidden;            /* number of layers, 1..65536; width E, 1..2^20 */
+    int64_t heads, kv_heads, head_dim; /* heads, head_dim: 1..2^20; kv_heads must divide `heads`, 0 = heads */
     int64_t feed_forward;              /* width of the feed-forward; 0 = 4 E */
     int gated;                         /* 1 = the feed-forward has a gate */
     int bidirectional;                 /* 1 = all tokens attend to each other, as in encoders */
@@ -47,8 +47,8 @@ typedef struct mha_host_model {
     int undivided;                     /* 1 = the weights cannot be divided among hosts (model_ranks.h), so tp is 1 */
 } mha_host_model;
 
-/* Reads the shape from the content of config.json (model.h); no weights are needed. A layer with fewer heads than the
- * others counts like them. Errors: those of mha_model_open for config.json. */
+/* Reads the shape from the content of config.json (model.h); no weights are needed. A pruned layer counts like a layer
+ * with all heads. Errors: those of mha_model_open for config.json. */
 MHA_API mha_status mha_host_model_of_config(mha_ctx *ctx, const char *config_json, mha_host_model *model,
                                             mha_error *err);
 /* The shape of a planned model (head_layouts.h) with kv_heads key/value heads (0 = heads), a feed-forward of width 4 E
@@ -63,7 +63,7 @@ typedef struct mha_host_network {
     double bandwidth; /* [bytes/s] between two hosts in one direction, 1..1e15 */
 } mha_host_network;
 
-/* X(key, latency [s], bandwidth [bytes/s], text): achieved by MPI messages, not nominal */
+/* X(key, latency [s], bandwidth [bytes/s], description): figures that MPI messages achieve, not nominal ones */
 #define MHA_HOST_NETWORK_MAP(X)                     \
     X("1gbe", 50e-6, 0.117e9, "1 Gbit/s Ethernet")  \
     X("10gbe", 30e-6, 1.15e9, "10 Gbit/s Ethernet") \
@@ -111,7 +111,7 @@ MHA_API const char *mha_host_job_help(mha_host_job job);
 typedef struct mha_host_options {
     size_t size;
     int64_t hosts;            /* number of hosts, 1..65536 */
-    int64_t memory;           /* [bytes] of one host that its process may use, at least 1 */
+    int64_t memory;           /* [bytes] memory of one host that its process may use, at least 1 */
     mha_host_network network; /* not read if hosts is 1 */
     mha_host_speed speed;
     mha_host_job job;
@@ -132,28 +132,29 @@ typedef struct mha_host_layout {
     int fits;            /* 1 if `bytes` is at most options->memory */
     double weights;      /* [bytes] packed matrices and tables; training: weights, their packed form and gradients */
     double cache;        /* [bytes] cached keys and values of `generate`, and of `score` if the text is not divided */
-    double activations;  /* [bytes] of a pass */
-    double exchange;     /* [bytes] of buffers for messages and for partial results */
-    double optimizer;    /* [bytes] moments, and waiting sums of gradients, of `train` */
-    double bytes;        /* sum of the five */
+    double activations;  /* [bytes] activations of a pass */
+    double exchange;     /* [bytes] buffers for messages and for partial results */
+    double optimizer;    /* [bytes] moments of `train`, and gradient sums that are not yet merged */
+    double bytes;        /* [bytes] sum of the five fields above */
     double compute;      /* [s] computation */
     double hidden;       /* [s] messages during the computation, included in `compute` */
     double exposed;      /* [s] messages during which the host waits */
-    double seconds;      /* [s] of the job: compute + exposed */
-    double tokens_per_second; /* of all hosts together */
+    double seconds;      /* [s] time of the job: compute + exposed */
+    double tokens_per_second; /* throughput of all hosts together */
 } mha_host_layout;
 
-/* Predicts one layout, also an unsupported one. Errors: MHA_ERR_ARG for invalid fields, naming the field and its value,
- * and if tp, cp or dp is below 1 or their product exceeds options->hosts. */
+/* Predicts memory and time of one layout, even if mha-mpi does not support it. Errors: MHA_ERR_ARG for invalid fields,
+ * naming the field and its value, and if tp, cp or dp is below 1 or their product exceeds options->hosts. */
 MHA_API mha_status mha_host_layout_predict(const mha_host_model *model, const mha_host_options *options, int64_t tp,
                                            int64_t cp, int64_t dp, mha_host_layout *layout, mha_error *err);
 
 typedef struct mha_host_choice {
     int count;    /* number of rows */
-    int smallest; /* the row with the fewest hosts that fits; of several, the fastest; -1 = none */
-    int fastest;  /* the row that fits with the most tokens per second; -1 = none */
+    int smallest; /* index of the row with the fewest hosts among those that fit, on ties the fastest; -1 = none */
+    int fastest;  /* index of the row with the most tokens per second among those that fit; -1 = none */
     /* Job `score`: the number of tokens per host from which the exchange of keys is hidden behind the attention: bytes
-     * of a key element * flops / (query heads per key head * bandwidth), half of it if bidirectional; else 0. */
+     * of a key element * flops / (query heads per key head * bandwidth), half of that if bidirectional. 0 for other
+     * jobs. */
     double hiding_tokens;
 } mha_host_choice;
 

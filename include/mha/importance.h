@@ -14,8 +14,8 @@
  * Scores in the last layers are often ten times those in the first layers, so a rule that prunes per layer should also
  * rank per layer.
  *
- * Definitions. xi is a gate on a head's output, 1 in the unmodified model; c is the head's output before the output
- * projection; L is the loss.
+ * Definitions. xi is a gate on a head's output, 1 in the unmodified model. c is the head's output before the output
+ * projection. A are its attention weights. L is the loss.
  *
  *     gate            sum over texts of |dL/dxi|, each text with its own gate; Michel et al. 2019
  *     gate_batch      |sum over texts of dL/dxi|: one gate for all texts. Signs cancel, so it is unstable; for
@@ -43,8 +43,8 @@
  *     ov_norm         |Wo_h Wv_h| (Frobenius): from the weights alone
  *     qk_norm         |Wq_h^T Wk_h| / sqrt(D) (Frobenius): from the weights alone
  *
- * Sums over texts do not grow with their number, since L is a mean. Over several batches, gate_* and taylor_* are means
- * over all texts.
+ * Sums over texts do not grow with the number of texts, since L is a mean. Over several batches, gate_* and taylor_*
+ * are means over all texts.
  *
  * Values of texts are summed as integers in units of 2^-80: each value is truncated by less than 1e-24, and the sum is
  * exact. Values of at least 4e-9 keep all their bits.
@@ -128,7 +128,7 @@ typedef struct mha_importance_options {
     const char *state;
 } mha_importance_options;
 
-/* The scores of all heads; immutable. */
+/* Result of a measurement: the scores of all heads. Immutable. */
 typedef struct mha_importance mha_importance;
 
 /* Runs the model over the data and scores every head. `data` may be NULL for ov_norm and qk_norm. Reports progress as
@@ -141,39 +141,40 @@ typedef struct mha_importance mha_importance;
  * the model or the data do not support, and for labels out of range; MHA_ERR_UNSUPPORTED for gradients of a model that
  * was opened in f16 or q8_0; MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
  *
- * Cost, in forward passes: gate and Taylor forms 2; gradmag 2.3; jacobian_probe 1 + probes; jacobian 1 + E, of
- * decoders 1 + the vocabulary; confidence 1.5; loo_* H (layers + 1) / 2, since the layers below a head run only once.
+ * Cost, in forward passes: gate_* and taylor_* 2; gradmag 2.3; jacobian_probe 1 + probes; jacobian 1 + E, or 1 + the
+ * vocabulary size for decoders; confidence 1.5; loo_* H (layers + 1) / 2, since the layers below a head run only once.
  * PAIRS takes one more pass if a group has more than 1,024 tokens. Memory: what a pass with gradients stores for 1,024
  * tokens or one longer text (model_grads.h), 4 bytes for each dense weight; 8 bytes for each text of a step and head,
- * 16 E for each of its texts; with gradmag 4 bytes for each element of Wq, Wk, Wv and Wo; for the Jacobian of decoders
- * 8 bytes for 64 times the vocabulary. loo_* store no gradients, but 12 E bytes for each token of a step. */
+ * 16 E for each of its texts; with gradmag 4 bytes for each element of Wq, Wk, Wv and Wo; for `jacobian` on decoders, 8
+ * bytes for 64 times the vocabulary size. loo_* store no gradients, but 12 E bytes for each token of a step. */
 MHA_API mha_status mha_importance_measure(const mha_model *model, const mha_head_data *data,
                                           const mha_importance_options *options, mha_importance **out, mha_error *err);
 MHA_API void mha_importance_free(mha_importance *importance);
 
 /* Returns the score of one head; NAN if the layer does not have this head, or if out of range. */
 MHA_API double mha_importance_value(const mha_importance *importance, int64_t layer, int64_t head);
-/* Returns all scores [layers, H], where H is `heads` of mha_model_info. */
+/* Returns all scores [layers, H], where H is `heads` of mha_model_info; *count gets their number. */
 MHA_API const double *mha_importance_values(const mha_importance *importance, int64_t *count);
 
 /* Return the bounds of the 95 % confidence interval over texts: value -+ 1.96 standard errors over units (texts, pairs,
  * or the batches of gradmag), at least 0 except for changes of a loss. NAN for fewer than 2 units; the value itself for
- * scores of the weights alone. */
+ * scores that are computed from the weights alone. */
 MHA_API double mha_importance_low(const mha_importance *importance, int64_t layer, int64_t head);
 MHA_API double mha_importance_high(const mha_importance *importance, int64_t layer, int64_t head);
 /* Returns Spearman's rank correlation, over all heads, of the scores from even units with the scores from odd units:
- * near 1 if other texts would give the same ranking. NAN for fewer than 2 units; 1 for scores of the weights alone. */
+ * near 1 if other texts would give the same ranking. NAN for fewer than 2 units; 1 for scores that are computed from
+ * the weights alone. */
 MHA_API double mha_importance_halves(const mha_importance *importance);
 
-/* Returns the mean loss over batches; NAN for scores without a loss. */
+/* Returns the mean loss over batches; NAN for scores that need no loss. */
 MHA_API double mha_importance_loss(const mha_importance *importance);
 /* Returns 1 if the loss is below 0.05. */
 MHA_API int mha_importance_saturated(const mha_importance *importance);
 /* Checks the library on this model: the gradient of each gate is also computed as sum <c, dL/dc>, and for gradmag as
  * <Wo, dL/dWo> and <Wv, dL/dWv> + <bv, dL/dbv> (if no other head shares these values). In exact arithmetic, these
  * values are equal before absolute values are taken. Sums each head's largest difference, and its |gradient|, over the
- * steps described at `state`, and returns the largest of the first sums relative to the largest of the second. Rounding
- * makes it about 1e-6. NAN for scores without a loss. */
+ * steps described at `state`, and returns the largest of the first sums relative to the largest of the second. Because
+ * of rounding, this ratio is about 1e-6. NAN for scores that need no loss. */
 MHA_API double mha_importance_identity(const mha_importance *importance);
 /* Returns the number of texts read, which is smaller than given if the ranking converged early. */
 MHA_API int64_t mha_importance_texts_used(const mha_importance *importance);

@@ -37,7 +37,7 @@ typedef struct mha_tensor {
     const char *dtype_name; /* as in the file: "F32", "F8_E4M3" ...; in .npy "<f4" and similar */
     int rank;               /* 0..32; 0 is a scalar */
     const int64_t *shape;   /* [rank], each >= 0 */
-    int64_t elements;       /* product of the shape */
+    int64_t elements;       /* number of elements, the product of the shape */
     const void *data;       /* never NULL, even if elements is 0; MHA_BOOL: 0 or non-zero bytes */
     size_t bytes;
 } mha_tensor;
@@ -55,13 +55,12 @@ typedef struct mha_file mha_file;
  *
  * safetensors: the rules of the format and of its reference reader, plus stricter ones: the first byte of the header
  * must be '{', names and fields must be unique (after decoding escapes), and names must not contain NUL.
- * "__metadata__": null counts as absent; unknown fields of an entry are ignored. Types that mha does not compute with
- * (all F8, F6, F4, C64) become MHA_DTYPE_OTHER; their sizes are also checked.
- * .npy: versions 1 to 3; types bool, int and float of 1 to 8 bytes. Arrays in column-major order or of the other byte
- * order are converted into a copy. Bytes after the array are rejected.
- * Limits: header 100,000,000 bytes (.npy: 64 KiB), name 64 KiB, 2^21 dimensions of all tensors together, rank 32,
- * 2^18 - 1 metadata pairs, strings of 16 MiB, JSON nesting depth 64, 1 MiB per entry with unknown fields; a shard index
- * 32 MiB and 2^20 tensors.
+ * "__metadata__": null counts as absent; unknown fields of an entry are ignored. Types in which mha does not compute
+ * (all F8, F6, F4, C64) become MHA_DTYPE_OTHER; their sizes are also checked. .npy: versions 1 to 3; types bool, int
+ * and float of 1 to 8 bytes. Arrays in column-major order or in big-endian byte order are converted into a copy. Bytes
+ * after the array are rejected. Limits: header 100,000,000 bytes (.npy: 64 KiB), name 64 KiB, 2^21 dimensions of all
+ * tensors together, rank 32, 2^18 - 1 metadata pairs, strings of 16 MiB, JSON nesting depth 64, 1 MiB per entry with
+ * unknown fields; a shard index 32 MiB and 2^20 tensors.
  *
  * Errors: MHA_ERR_IO (cannot be opened or read, or is not a regular file); MHA_ERR_FORMAT (violates a rule, or has
  * another format: pickle, zip, GGUF, HTML and Git LFS pointers are named); MHA_ERR_MEMORY; MHA_ERR_ARG. Cost: parses
@@ -74,9 +73,9 @@ MHA_API void mha_file_free(mha_file *file);
  * without it, the shards in model.safetensors.index.json; or an index, whose name ends in .json; or any file that
  * mha_file_open accepts.
  *
- * An index may only name files in its own folder, and must agree with them in both directions: every listed tensor is
- * in the named file, and every tensor of the files is listed (otherwise MHA_ERR_FORMAT). The metadata are the union of
- * the metadata of all shards; if values differ, the shard that the index names last takes precedence. Limits: index 128
+ * An index may only name files in its own folder, and must match these files: every listed tensor must be in the named
+ * file, and every tensor of the files must be listed (otherwise MHA_ERR_FORMAT). The metadata are the union of the
+ * metadata of all shards; if values differ, the shard that the index names last takes precedence. Limits: index 128
  * MiB, 65536 files. Errors and options are the same as for mha_file_open. */
 MHA_API mha_status mha_checkpoint_open(mha_ctx *ctx, const char *path, const mha_file_options *options, mha_file **out,
                                        mha_error *err);
@@ -134,7 +133,7 @@ typedef struct mha_tensors_writer mha_tensors_writer;
 
 typedef struct mha_metadata {
     const char *key, *value;
-    size_t value_bytes; /* 0 = up to the NUL */
+    size_t value_bytes; /* length of `value`; 0 = up to the NUL */
 } mha_metadata;
 
 typedef struct mha_tensors_writer_options {
@@ -152,8 +151,8 @@ typedef struct mha_tensors_writer_options {
 MHA_API mha_status mha_tensors_writer_create(mha_ctx *ctx, const char *path, const mha_tensor *list, int64_t count,
                                              const mha_tensors_writer_options *options, mha_tensors_writer **out,
                                              mha_error *err);
-/* Appends bytes to tensor `index` of the list. MHA_ERR_ARG for more bytes than the tensor has; after MHA_ERR_IO the
- * same bytes may be written again. Allocates nothing. */
+/* Appends bytes to tensor `index` of the list. Errors: MHA_ERR_ARG for more bytes than the tensor has; after MHA_ERR_IO
+ * the same bytes may be written again. Allocates nothing. */
 MHA_API mha_status mha_tensors_writer_put(mha_tensors_writer *writer, int64_t index, const void *data, size_t bytes,
                                           mha_error *err);
 /* Syncs the file and renames it to its path. MHA_ERR_ARG if a tensor is incomplete (it can still be completed) or if
@@ -176,9 +175,9 @@ MHA_API mha_status mha_npy_write(const char *path, const mha_tensor *array, int 
  * rename, and fsync of the folder. At any time, even under kill -9, the path is the complete old file, the complete new
  * file, or absent. An existing file is replaced only with `overwrite`, and keeps its permissions; a new file gets
  * 0666 & ~umask. Symbolic links, directories and devices are never written to. On failure the temporary file is
- * removed. Only a killed process leaves a temporary file behind; a later write by a process with the same ID then fails
- * with a message that asks the user to remove this file. If two processes write the same path, one of them wins. A
- * caller that requires EFBIG or EPIPE as errors must ignore SIGXFSZ and SIGPIPE. Errors: MHA_ERR_IO with the reason,
+ * removed. Only a killed process leaves its temporary file; a later write by a process with the same ID then fails with
+ * a message that asks the user to remove this file. If two processes write the same path, one of them wins. A caller
+ * that requires EFBIG or EPIPE as errors must ignore SIGXFSZ and SIGPIPE. Errors: MHA_ERR_IO with the reason,
  * MHA_ERR_ARG. Allocates nothing. */
 MHA_API mha_status mha_file_write(const char *path, const void *data, size_t bytes, int overwrite, mha_error *err);
 

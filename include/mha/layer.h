@@ -1,6 +1,6 @@
 /* layer.h - the building blocks of a transformer, and the published variants of attention.
  *
- *     linear, norm, activation, embedding, loss         below: row-wise functions, forward and backward
+ *     linear, norm, activation, embedding, loss         below: functions of rows, forward and backward
  *     mha_attn_layer, mha_block                         below: attention and a transformer block, as models run them
  *     self-attention, causal, stacked heads,            variants.h, which this header includes: a constructor for
  *     weight-split, q/k/v, standard MHA, GQA and MQA,   each variant, and the common calls: initialization, forward,
@@ -36,7 +36,7 @@ typedef enum mha_activation {
     MHA_ACT_NONE = 0,
     MHA_ACT_GELU,      /* x/2 (1 + erf(x / sqrt 2))                          "gelu" */
     MHA_ACT_GELU_TANH, /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))      "gelu_new", "gelu_pytorch_tanh" */
-    MHA_ACT_RELU,      /* max(x, 0); NaN stays NaN */
+    MHA_ACT_RELU,      /* max(x, 0); NaN for NaN */
     MHA_ACT_TANH,
     MHA_ACT_SILU,       /* x / (1 + e^-x)                                            "silu", "swish" */
     MHA_ACT_QUICK_GELU, /* x / (1 + e^-1.702x), within 0.021 of GELU                 "quick_gelu" */
@@ -62,8 +62,8 @@ typedef struct mha_matrix {
     const float *weight;
     const float *bias;
     int transposed;
-    int64_t out;      /* rows of W; only read by mha_linear_create_stack */
-    mha_dtype packed; /* packed type: f32 (default), bf16, f16 or q8_0 */
+    int64_t out;      /* number of outputs; only read by mha_linear_create_stack */
+    mha_dtype packed; /* type of the packed weights: f32 (default), bf16, f16 or q8_0 */
 } mha_matrix;
 
 /* y = act(x W^T + b). The weights are packed at creation: in * out elements, padded to whole panels (kernel.h). Each
@@ -73,8 +73,8 @@ typedef struct mha_matrix {
  * 65504 become Inf), q8_0 keeps 8 with one f16 scale per 32 inputs. This halves or quarters the memory of the weights.
  * Calls with few rows become faster by about the same factor, because reading the weights dominates their time. x and
  * all sums stay f32, except for bf16 on the ISAs amx and avx512bf16 (ctx.h). There, x is also rounded to bf16, and
- * products are faster, several times faster with AMX tiles. In either case, each row of y is bitwise reproducible: it
- * depends only on its row of x and the weights. */
+ * products are faster, and several times faster with AMX tiles. In either case, each row of y is bitwise reproducible:
+ * it depends only on its row of x and the weights. */
 typedef struct mha_linear mha_linear;
 
 /* Creates a linear layer from weight [out, in] and bias [out] or NULL. Packing reads the weights once, on all
@@ -116,7 +116,7 @@ typedef enum mha_norm_kind {
     MHA_NORM_RMS        /* x / sqrt(mean(x^2) + eps) * weight; Zhang & Sennrich 2019 */
 } mha_norm_kind;
 
-/* A norm over rows of a given width. If the norm is optional, weight NULL = no norm. */
+/* A norm over rows. Where a norm is optional, weight NULL means no norm. */
 typedef struct mha_norm {
     const float *weight, *bias; /* [width]; MHA_NORM_RMS has no bias */
     double eps;                 /* > 0 */
@@ -128,7 +128,7 @@ typedef struct mha_norm {
 MHA_API mha_status mha_norm_forward(mha_ctx *ctx, const mha_norm *norm, int64_t rows, int64_t width, const float *x,
                                     const float *residual, float *y, mha_error *err);
 
-/* Gradients of y = norm(x), where x is the input of the norm: x + residual, if a residual was added. */
+/* Gradients of y = norm(x). If the forward call added a residual, x is the sum x + residual. */
 typedef struct mha_norm_gradient {
     size_t size;         /* sizeof(mha_norm_gradient) */
     int64_t rows, width; /* rows >= 0 */
@@ -191,9 +191,9 @@ MHA_API mha_status mha_embedding_backward(const char *what, float *dtable, int64
  * head counts. */
 typedef struct mha_attn_layer mha_attn_layer;
 
-/* How a layer selects heads for each sequence. */
+/* How an attention layer selects the heads that run for each sequence. */
 typedef enum mha_choice {
-    MHA_CHOICE_NONE = 0, /* no selection: all heads run */
+    MHA_CHOICE_NONE = 0, /* no selection: all heads run for every sequence */
     MHA_CHOICE_EXPERTS,  /* mixture of experts in which heads are the experts: gates are the softmax over the scores
                             of the kept heads, as in mha_moe_heads of variants.h with MHA_EXPERT_SLOT */
     MHA_CHOICE_HEADS,    /* dynamic head pruning, as in mha_head_pruning; `selection` defines the gates */
@@ -222,10 +222,11 @@ typedef enum mha_choice {
 typedef struct mha_layer_choice {
     mha_choice of;
     mha_selection selection; /* gate rule, and how W and b are trained (variants.h); not for MHA_CHOICE_EXPERTS */
-    int64_t keep;            /* heads to keep, 1..H; not for options */
+    int64_t keep;            /* number of heads to keep, 1..H; not read for MHA_CHOICE_OPTIONS */
     mha_matrix score;        /* W, b [H, E], or [options, P]; required, copied; `packed` and `out` are not read */
     mha_matrix hidden;       /* W', b' [P, E], only for options; required, copied; `out` = P */
-    int64_t options[MHA_HEAD_OPTIONS]; /* [option_count]; must divide H D; not with shared keys, rope, norms, slopes */
+    int64_t options[MHA_HEAD_OPTIONS]; /* [option_count] head counts; each must divide H D; not with shared keys, rope,
+                                        * norms or slopes */
     int64_t option_count;
 } mha_layer_choice;
 
@@ -235,8 +236,8 @@ typedef struct mha_attn_layer_options {
     int64_t heads;                /* H   > 0 */
     int64_t kv_heads;             /* Hkv 0 = H; else must divide H */
     int64_t head_dim;             /* D   0 = E / H (which must divide); else 1..MHA_HEAD_DIM_MAX */
-    mha_matrix q, k, v;           /* with H D, Hkv D, Hkv D outputs; `out` is not read */
-    mha_matrix qkv;               /* fused q, k and v, H D + 2 Hkv D outputs (GPT-2); q, k and v are then empty */
+    mha_matrix q, k, v;           /* E -> H D, Hkv D and Hkv D; `out` is not read */
+    mha_matrix qkv;               /* fused q, k and v, E -> H D + 2 Hkv D (GPT-2); q, k and v are then empty */
     mha_matrix o;                 /* projects H D to E */
     mha_norm q_norm, k_norm;      /* over D, per head of q and k, before rotation (Qwen3); weight NULL = none */
     int whole_norms;              /* 1 = q_norm is over H D and k_norm over Hkv D, all heads together (OLMo 2) */
@@ -274,7 +275,7 @@ typedef struct mha_layer_activations {
 /* Attention over one sequence whose tokens are divided among several processes; each call processes some of the tokens.
  * The layer computes q, k and v of these tokens, and passes them to `attend` instead of the operator. */
 typedef struct mha_layer_shard {
-    int64_t length; /* tokens of the whole sequence */
+    int64_t length; /* number of tokens in the whole sequence */
     int64_t layer;  /* passed to `attend`; models set it to the layer's index */
     /* Computes the attention. `desc` describes the call over the whole sequence: q_len and kv_len are `length`. The
      * views q, k, v and out of `args` contain the tokens of this call, in their order; all other inputs describe the
@@ -288,13 +289,14 @@ typedef struct mha_layer_shard {
 typedef struct mha_layer_input {
     size_t size;            /* sizeof(mha_layer_input) */
     int64_t batch, length;  /* B, L > 0 */
-    const int64_t *lengths; /* [B] 0..L; later tokens are padding: masked as keys, unspecified as rows. NULL = L */
+    const int64_t *lengths; /* [B] 0..L; later tokens are padding: their keys are masked, and their output rows are
+                             * unspecified. NULL = L */
     mha_cview keep;         /* [B, H, L, L] bytes, non-zero = attend; zero strides broadcast; data NULL = none */
     mha_cview bias;         /* [B, H, L, L] f32 added to the scores, before masks; packed: [sequences, H, M, M] with the
                                longest sequence M; zero strides broadcast; data NULL = none. Not with cache */
     mha_cache *cache;       /* cached keys and values, to which this call appends its own; NULL = none. Sequences
                                are those of the cache; `lengths` may be 0 for some. Not with keep */
-    int64_t sequence;       /* with batch 1: index of the sequence in a cache of several sequences */
+    int64_t sequence;       /* index of the sequence in a cache of several sequences, with batch 1 */
     const float *cos, *sin; /* [B L, R/2] from mha_rope_angles, for the positions of all tokens; required with rope */
     mha_cview gates;        /* [B, H] f32 factors applied to each head's output; zero strides broadcast; NULL = none */
     float *probs;           /* [B, H, L, K] attention probabilities, written; K is defined below; NULL = not computed */
@@ -312,12 +314,12 @@ typedef struct mha_layer_input {
     const int64_t *map_rows;  /* [B, map_row_count] rows of each sequence instead of all L, as in attn.h; NULL = all */
     int64_t map_count, map_row_count;
     const mha_attn_stats *stats; /* statistics of rows and keys (stats.h), with any strides; NULL = none */
-    int64_t top_keys;            /* number of keys in stats->top_* */
-    /* [B, L] for stats: 0 = the row is masked and does not count in `received`. Needed in addition to `keep`, which
-     * masks keys; NULL = all rows count. */
+    int64_t top_keys;            /* number of keys per row in stats->top_* */
+    /* [B, L] for stats: 0 = the row is masked and does not count in `received`. This is needed in addition to `keep`,
+     * which only masks keys. NULL = all rows count. */
     const uint8_t *rows;
     const float *fills; /* [H, D] added to the gated output of each head, for every token; NULL = zeros */
-    const mha_layer_activations *activations; /* written; NULL = not copied */
+    const mha_layer_activations *activations; /* buffers that receive the activations; NULL = not copied */
     /* [B L, H D] input of the output projection, instead of the computed one. Queries, keys, values, gates and fills
      * are then unused; outputs of the attention itself may not be requested. NULL = computed from x. */
     const float *context;
@@ -349,8 +351,8 @@ MHA_API mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const m
  *     parallel  (GPT-NeoX) x = x + attention(attn_norm(x)) + mlp(mlp_norm(x))
  * With pre_norm every norm may be absent; its input then passes through unchanged (OLMo 2 has output norms only). In a
  * parallel block without mlp_norm both branches read attn_norm(x) (Phi, Cohere). A block may also consist of attention
- * only, the first half of each formula. Then, intermediate is 0, the weights of the second half are empty, and its
- * norms are not read. */
+ * only, the first half of each formula: if `intermediate` is 0, the matrices of the feed-forward part must be empty,
+ * and its norms are not read. */
 typedef struct mha_block mha_block;
 
 typedef struct mha_block_options {
@@ -358,7 +360,8 @@ typedef struct mha_block_options {
     mha_attn_layer_options attn; /* attention options; attn.hidden is E */
     int pre_norm;                /* 0 = post-norm */
     int parallel;                /* 1 = both branches read the block's input; with pre_norm only */
-    double residual_scale;       /* factor of each branch before it is added (Granite); with pre_norm only; 0 = 1 */
+    double residual_scale;       /* factor of each branch's output before it is added (Granite); with pre_norm only; 0 =
+                                  * 1 */
     mha_norm attn_norm, mlp_norm;
     mha_norm attn_out_norm, mlp_out_norm; /* norms of each branch's output; with pre_norm only; weight NULL = none */
     int64_t intermediate;                 /* I > 0; 0 = attention only */

@@ -29,11 +29,11 @@
 #include "mha/model.h"          /* checkpoints: open, run, embed */
 #include "mha/generate.h"       /* text generation with a decoder */
 #include "mha/model_grads.h"    /* backward pass of a whole model */
-#include "mha/model_create.h"   /* a new model from a config */
-#include "mha/model_save.h"     /* a model as a checkpoint folder */
+#include "mha/model_create.h"   /* creating a model from a config */
+#include "mha/model_save.h"     /* saving a model as a checkpoint folder */
 
 /* training */
-#include "mha/train_ranks.h"    /* one training run on several processes */
+#include "mha/train_ranks.h"    /* callbacks for a training run on several processes */
 #include "mha/train.h"          /* loss, optimizer, schedule, gates, teacher, resume */
 #include "mha/train_data.h"     /* sequences from texts and token files: order, masking, digests */
 #include "mha/train_store.h"    /* folder of a training run: lock, checkpoints, resuming */
@@ -43,12 +43,12 @@
 #include "mha/head_data.h"      /* tokenized texts for measuring heads */
 #include "mha/held_out.h"       /* texts to learn from, and held-out texts */
 #include "mha/work.h"           /* measurements divided among several processes */
-#include "mha/heads.h"          /* what each head does: statistics, patterns, labels */
-#include "mha/importance.h"     /* how much each head matters */
+#include "mha/heads.h"          /* descriptions of heads: statistics, patterns, labels */
+#include "mha/importance.h"     /* importance of heads: published scores, confidence intervals */
 #include "mha/diversity.h"      /* similarity of heads: distances, clusters */
 #include "mha/model_edit.h"     /* edited models: open, evaluate, save */
 #include "mha/prune.h"          /* removing heads */
-#include "mha/prune_search.h"   /* finding how many heads can be removed */
+#include "mha/prune_search.h"   /* search for the number of heads that can be removed */
 #include "mha/regroup.h"        /* converting MHA to GQA or MQA */
 #include "mha/compare_models.h" /* comparing two models on the same texts */
 #include "mha/head_layouts.h"   /* planning the heads of a new model */

@@ -37,14 +37,14 @@ typedef struct mha_model_options {
      * mean square): last hidden states of the small test models up to 2 % in bf16, 0.2 % in f16 and 4 % in q8_0;
      * sentence vectors of MiniLM 0.6 %, 0.05 % and 2 %. */
     mha_dtype dtype;
-    /* Tensors in memory (f32), such as weights changed by training or pruning. They replace the tensors of the same
-     * name in the files, or are added to them. The list itself may be freed after opening; names and data are used in
-     * place and must not change during the life of the model. To use changed data, open the model again. */
+    /* Tensors in memory (f32), such as weights changed by training or pruning. They replace tensors of the same name in
+     * the files; all others are added. The list itself may be freed after opening; names and data are used in place and
+     * must not change during the life of the model. To use other data, open the model again. */
     const mha_named_tensor *tensors;
     int64_t tensor_count;
     const char *config_json; /* replaces the folder's config.json: NUL-terminated UTF-8 JSON; NULL = the file */
-    /* 1 = read no weights from the folder: `tensors` contains all tensors that the model needs. The folder may then
-     * lack a tokenizer; with config_json it may be NULL. */
+    /* 1 = read no weights from the folder: `tensors` contains all tensors that the model needs. The folder need not
+     * contain a tokenizer; if config_json is set, `folder` may be NULL. */
     int memory_only;
     /* The processes that divide the weights of the model (model_ranks.h): this process reads and stores only its part,
      * and mha_model_open is collective. The struct is copied. NULL = this process opens the whole model. */
@@ -66,9 +66,9 @@ MHA_API mha_ctx *mha_model_ctx(const mha_model *model);
 
 /* The attention of a layer, as defined by the family or by the key "mha.attention" (below). */
 typedef struct mha_model_attention {
-    int64_t window;              /* a query attends to the last N tokens (encoders: distance < N); 0 = all */
+    int64_t window;              /* N: a query attends to the last N tokens (encoders: distance < N); 0 = all */
     int rotary, qk_norm, alibi;  /* 0 or 1 */
-    double scale;                /* scale of scores; 0 = 1 / sqrt(head_dim), if head_dim depends on the text */
+    double scale;                /* scale of scores; 0 = 1 / sqrt(head_dim) where head_dim depends on the text */
     double softcap;              /* 0 = off */
     mha_choice choice;           /* head selection per sequence (layer.h) */
     mha_selection selection;     /* unused with MHA_CHOICE_EXPERTS */
@@ -77,9 +77,9 @@ typedef struct mha_model_attention {
     int64_t head_option_count;
 } mha_model_attention;
 
-/* Description of the checkpoint. Valid as long as the model. */
+/* Description of the checkpoint. Valid until the model is freed. */
 typedef struct mha_model_info {
-    const char *family;                                              /* model_type, "llama" */
+    const char *family;                                              /* model_type, such as "llama" */
     int64_t layers, heads, kv_heads, head_dim, hidden, intermediate; /* as in config.json */
     int64_t vocab, max_positions, type_vocab;
     int64_t parameters;             /* elements of the weights that the model uses */
@@ -91,7 +91,8 @@ typedef struct mha_model_info {
     int logits;                     /* 1 if the model has logits */
     /* [layers] key heads and value heads in the weights of a layer ("mha.kv_heads" below) */
     const int64_t *key_heads_per_layer, *value_heads_per_layer;
-    const int64_t *feed_forward_per_layer;          /* [layers] width, of the experts of a token together; 0 = none */
+    const int64_t *feed_forward_per_layer;          /* [layers] feed-forward width; with experts, total width of the
+                                                     * experts that run for a token; 0 = none */
     const mha_model_attention *attention_per_layer; /* [layers] */
     int64_t original_heads; /* heads of the unpruned model; larger than `heads` if all layers were pruned equally */
     /* 1 = rotation depends on the length of the text, so a cached key depends on the length at the time it was
@@ -177,7 +178,7 @@ typedef struct mha_model_cache_options {
     size_t size;
     int64_t batch;     /* B   0 = 1 */
     int64_t tokens;    /* capacity per sequence; 0 = max_positions. Memory is committed on first use */
-    mha_dtype dtype;   /* stored as f32 (default), bf16 (default of a model opened in bf16), f16 or q8_0 */
+    mha_dtype dtype;   /* storage type: f32 (default), bf16 (default if the model was opened in bf16), f16 or q8_0 */
     int64_t page_size; /* as in mha_cache_desc */
 } mha_model_cache_options;
 
@@ -186,7 +187,8 @@ MHA_API mha_status mha_model_cache_create(const mha_model *model, const mha_mode
                                           mha_model_cache **out, mha_error *err);
 MHA_API void mha_model_cache_free(mha_model_cache *cache);
 
-/* Return the number of tokens in a sequence, or -1 for an unknown sequence; and the number of bytes in all layers. */
+/* Return the number of tokens in a sequence (-1 for an unknown sequence), and the number of bytes of all layers'
+ * caches. */
 MHA_API int64_t mha_model_cache_length(const mha_model_cache *cache, int64_t sequence);
 MHA_API size_t mha_model_cache_bytes(const mha_model_cache *cache);
 /* Call mha_cache_clear, mha_cache_truncate and mha_cache_fork for every layer. A fork shares the first `length` tokens
@@ -198,23 +200,25 @@ MHA_API mha_status mha_model_cache_fork(mha_model_cache *cache, int64_t from, in
 
 /* ---- the forward pass ---- */
 
-/* Part of one sequence of L tokens that is divided among several processes: the pass computes only the tokens of these
- * ranges, in this order, through all layers. For the attention of each layer it calls `attend`, which gets queries,
- * keys and values of the shard's tokens (mha_layer_shard in layer.h) and must compute attention over the whole
- * sequence; see mha_cluster_attention in cluster.h. */
+/* Part of one sequence of L tokens that is divided among several processes. The pass computes only the tokens of the
+ * ranges in `start` and `length`, in this order, through all layers. For the attention of each layer it calls `attend`,
+ * which gets queries, keys and values of the shard's tokens (mha_layer_shard in layer.h) and must compute attention
+ * over the whole sequence; see mha_cluster_attention in cluster.h. */
 typedef struct mha_model_shard {
     size_t size;
-    int64_t count;                 /* ranges; a shard without tokens still calls `attend` in every layer */
+    int64_t count;                 /* number of ranges; `attend` is called in every layer even if the shard has no
+                                    * tokens */
     const int64_t *start, *length; /* [count] ascending, not overlapping, within 0 .. L-1; a length may be 0 */
     mha_status (*attend)(void *user, int64_t layer, const mha_attn_desc *desc, const mha_attn_args *args,
                          mha_error *err);
     void *user;
 } mha_model_shard;
 
-/* B sequences of L tokens, padded to the same length. Any mask is allowed, even one with holes: no query attends to a
- * masked token, regardless of its id. The default positions are 0 .. L-1, independent of the mask. In roberta,
- * xlm-roberta and mpnet, default positions count the ids that are not pad_token_id, from pad_token_id + 1, and a given
- * position is a row of the table. max_positions is the number of tokens that the position table supports. */
+/* B sequences of L tokens, padded to the same length. Any mask is allowed, even with masked tokens between real ones:
+ * no query attends to a masked token, regardless of its id. The default positions are 0 .. L-1, independent of the
+ * mask. In roberta, xlm-roberta and mpnet, default positions count the ids that are not pad_token_id, from pad_token_id
+ * + 1, and a given position is a row of the table. max_positions is the number of tokens that the position table
+ * supports. */
 typedef struct mha_model_input {
     size_t size;
     int64_t batch, length;
@@ -238,12 +242,12 @@ typedef struct mha_model_input {
      * the head's mean output over a data set is mean ablation. A layer with fewer than H heads reads only the first
      * entries. */
     const float *fills;
-    /* Starts the pass at layer `first_layer` with its input `hidden` [B, L, E], which is the on_hidden entry of this
-     * number. The layers before it do not run, and no callbacks are called for them; ids and type_ids are ignored and
-     * may be NULL. All other results are bitwise identical to those of the full pass; positions are still read.
-     * `hidden` may be exactly last_hidden of the output, which overwrites it; rows of masked tokens are arbitrary. NULL
-     * with first_layer = 0 starts from the ids. With a cache `first_layer` must be 0, because every layer caches
-     * keys. */
+    /* Starts the pass at layer `first_layer` with its input `hidden` [B, L, E], which is the entry of on_hidden with
+     * the same number. The layers before it do not run, and no callbacks are called for them; ids and type_ids are
+     * ignored and may be NULL. All other results are bitwise identical to those of the full pass; positions are still
+     * read. `hidden` may be exactly last_hidden of the output, which overwrites it; rows of masked tokens are
+     * arbitrary. NULL with first_layer = 0 starts from the ids. With a cache `first_layer` must be 0, because every
+     * layer caches keys. */
     int64_t first_layer;
     const float *hidden;
     /* [B, L, heads D] input of the output projection of layer `first_layer`, as passed to on_activations and possibly
@@ -258,7 +262,7 @@ typedef struct mha_model_input {
     const mha_model_shard *shard;
 } mha_model_input;
 
-/* One head of one layer. */
+/* Identifies a head by its layer and its index in the layer. */
 typedef struct mha_model_head {
     int32_t layer, head;
 } mha_model_head;
@@ -269,8 +273,9 @@ typedef struct mha_model_head {
 typedef struct mha_model_stats {
     int64_t layer, heads, keys;                        /* the layer, the number of its heads, and K */
     const float *row_entropy, *row_max, *row_distance; /* [B, heads, L] in bits, in 0..1, and in tokens */
-    const int64_t *row_argmax;                         /* [B, heads, L] the key of row_max */
-    const float *received;                             /* [B, heads, K] sum over the rows of this call */
+    const int64_t *row_argmax;                         /* [B, heads, L] key with the probability row_max */
+    const float *received;                             /* [B, heads, K] probabilities of each key, summed over the rows
+                                                        * of this call */
     const float *top_prob;                             /* [B, heads, L, top_keys] largest p; NULL without top_keys */
     const int64_t *top_key;                            /* [B, heads, L, top_keys] keys of top_prob */
 } mha_model_stats;
@@ -279,8 +284,8 @@ typedef struct mha_model_stats {
  * (starts). Elements are f32; in a 16-bit model q, k, v and c have been rounded to that type. c is the output of the
  * operator for a head, softmax(q k^T) v:
  *
- *     context of a head = gate c + fill         (c itself without gates and fills; includes the gate of a head that the
- *                                                layer chooses per text)
+ *     context of a head = gate c + fill         (equals c without gates and fills; in layers that select heads per
+ *                                                text, gate includes the gate of the selected head)
  *     out = context Wo^T + bo
  *
  * Query head h reads key head h / (heads / kv_heads). Rows of masked tokens are unspecified. With a cache, k and v are
@@ -288,11 +293,12 @@ typedef struct mha_model_stats {
 typedef struct mha_model_activations {
     int64_t layer, rows, heads, kv_heads, head_dim; /* the layer; sizes of the arrays below */
     const float *input;                             /* [rows, E] input of the projections, after the pre-norm */
-    const float *q;                                 /* [rows, heads head_dim] normalized and rotated, `stride` apart */
-    const float *k, *v;   /* [rows, kv_heads head_dim] `stride` apart; k is normalized and rotated */
+    const float *q;                                 /* [rows, heads head_dim] normalized and rotated; row stride
+                                                     * `stride` */
+    const float *k, *v;   /* [rows, kv_heads head_dim] row stride `stride`; k is normalized and rotated */
     int64_t stride;       /* elements between rows of q, k or v */
     const float *context; /* [rows, heads head_dim] input of the output projection */
-    const float *out;     /* [rows, E] output projection, before the residual and later norms */
+    const float *out;     /* [rows, E] result of the output projection, before the residual and later norms */
 } mha_model_activations;
 
 /* Requested outputs; NULL fields are not computed. The callbacks run on the calling thread, layer by layer, so that
@@ -305,11 +311,11 @@ typedef struct mha_model_output {
     float *pooled;      /* [B, E] tanh pooler of BERT; MHA_ERR_UNSUPPORTED if the checkpoint has none */
     float *logits;      /* [B, L, vocab]; MHA_ERR_UNSUPPORTED for a checkpoint without logits */
     float *last_logits; /* [B, vocab] logits of the next token, from the last real token of each sequence */
-    /* x [B, L, E]: entry 0 is the embeddings (in BERT after their norm), entry n the output of layer n - 1; the last
-     * entry is after the final norm. Every other entry n is the input of layer n. */
+    /* Receives hidden states x [B, L, E]. Entry 0 contains the embeddings (in BERT after their norm), and entry n the
+     * output of layer n - 1, which is the input of layer n. The last entry is taken after the final norm. */
     int (*on_hidden)(void *user, int64_t entry, const float *x);
-    /* probs [B, heads, L, K] of one layer; `heads` counts the heads of the layer, or those in map_heads. K, the number
-     * of keys, is L; with a cache L plus the cached tokens of the longest sequence. With starts, maps are
+    /* Receives probs [B, heads, L, K] of one layer; `heads` counts the heads of the layer, or those in map_heads. K,
+     * the number of keys, is L; with a cache L plus the cached tokens of the longest sequence. With starts, maps are
      * [B, heads, M, M] with the length M of the longest sequence, and 0 outside a shorter one. */
     int (*on_attention)(void *user, int64_t layer, int64_t heads, const float *probs);
     void *user;
@@ -355,7 +361,7 @@ typedef enum mha_pool { MHA_POOL_MEAN = 0, MHA_POOL_CLS } mha_pool;
 
 typedef struct mha_embed_options {
     size_t size;
-    mha_pool pool;    /* mean of the real tokens, or the first token */
+    mha_pool pool;    /* MHA_POOL_MEAN: mean of the real tokens; MHA_POOL_CLS: the first token */
     int no_normalize; /* 1 = do not L2-normalize */
     /* Replaces the forward pass of texts with more than `long_tokens` tokens: writes the pooled vector [E], before
      * normalization, of `input`, a batch of one text. NULL = the forward pass of this process. */

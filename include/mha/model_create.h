@@ -36,8 +36,8 @@ typedef struct mha_model_create_options {
  * in order. The order is specific to this library, so a seed gives different values than in PyTorch, but the same
  * values on every machine.
  *
- * Errors: MHA_ERR_ARG for a NULL; MHA_ERR_FORMAT and MHA_ERR_UNSUPPORTED for config.json as in mha_model_open; those
- * of mha_tokenizer_open if a folder is given; MHA_ERR_MEMORY. Memory: 4 bytes per parameter, plus that of
+ * Errors: MHA_ERR_ARG for a NULL argument; MHA_ERR_FORMAT and MHA_ERR_UNSUPPORTED for config.json as in mha_model_open;
+ * those of mha_tokenizer_open if a folder is given; MHA_ERR_MEMORY. Memory: 4 bytes per parameter, plus that of
  * mha_model_open. Cost: a few nanoseconds per parameter. */
 MHA_API mha_status mha_model_create(mha_ctx *ctx, const char *config_json, const mha_model_create_options *options,
                                     mha_model **out, mha_error *err);

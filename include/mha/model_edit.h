@@ -26,18 +26,18 @@ MHA_API void mha_model_edit_free(mha_model_edit *edit);
 /* Opens the edited model without writing it. The edit must outlive the model; no tokenizer is opened. */
 MHA_API mha_status mha_model_edit_open(const mha_model_edit *edit, mha_model **out, mha_error *err);
 
-/* Returns the changed tensors, f32, with the names and shapes of the written file. Valid as long as the edit. */
+/* Returns the changed tensors, f32, with the names and shapes of the written file. Valid until the edit is freed. */
 MHA_API const mha_named_tensor *mha_model_edit_tensors(const mha_model_edit *edit, int64_t *count);
 
-/* Properties of the source model [0] and the edited model [1]. */
+/* Properties of the source model (index 0) and of the edited model (index 1). */
 typedef struct mha_edit_evaluation {
-    int64_t heads[2], key_heads[2], value_heads[2];         /* heads of all layers; key and value heads of the first
-                                                               layer */
+    int64_t heads[2], key_heads[2], value_heads[2];         /* head counts of all layers together; key and value head
+                                                             * counts of the first layer */
     int64_t parameters[2], bytes[2], kv_bytes_per_token[2]; /* as in mha_model_info */
     mha_comparison comparison;                              /* on the held-out texts; `texts` is 0 without them */
     double tokens_per_second[2]; /* best of at least five passes, in which the models alternate */
-    /* The rule that prevents transformers from loading the edited model ("all layers must have the same number of
-     * heads"); NULL if it loads. */
+    /* The rule of transformers that the edited model violates, such as "all layers must have the same number of heads";
+     * NULL if transformers can load the model. */
     const char *broken_rule;
 } mha_edit_evaluation;
 

@@ -39,19 +39,21 @@
 extern "C" {
 #endif
 
-/* Gradients of one model, and the activations of its last forward call. Not thread-safe, but one model may have several
- * such objects. */
+/* Gradients of one model, and the activations of its last forward call. Not thread-safe, but several such objects may
+ * exist for one model. */
 typedef struct mha_model_grads mha_model_grads;
 
 typedef struct mha_model_grads_options {
     size_t size;
-    int no_parameters; /* 1 = gradients of gates and embeddings only; the list is empty. Halves the time */
+    int no_parameters; /* 1 = compute gradients of gates and embeddings only; mha_model_grads_list is empty. Halves the
+                        * time */
     int recompute;     /* 1 = keep only the input of each layer, and run the layer again in the backward pass */
     /* 1 = pack the dense weights of the layers for the backward pass once, at creation, instead of in each pass: 4
      * bytes per weight, 2 in bf16. Worthwhile for many short batches, or many backward passes per forward pass.
      * Gradients are bitwise identical whether or not it is set. */
     int pack;
-    int attention_only; /* 1 = parameters of the attention layers only: projections, and norms of q and k */
+    int attention_only; /* 1 = compute gradients only of the attention layers' parameters: projections, and norms of q
+                         * and k */
 } mha_model_grads_options;
 
 /* Creates the gradients of a model. `options` may be NULL. `model` must outlive the result. Errors: MHA_ERR_ARG for
@@ -64,8 +66,8 @@ MHA_API void mha_model_grads_free(mha_model_grads *grads);
 /* Returns the gradients, float32, under the names and shapes of the parameters in the checkpoint; initially zero. Tied
  * tensors appear once, with the sum of their gradients. The list omits tensors of the file that the model does not use.
  * The input row of the token that config.json names as pad_token_id (BERT, Gemma-2: 0 if absent) adds nothing to the
- * gradient of the word embeddings, as with PyTorch's padding_idx. A tied output head still does. GPT-2 has no such
- * row. */
+ * gradient of the word embeddings, as with PyTorch's padding_idx. A tied output head still adds to it. GPT-2 has no
+ * such row. */
 MHA_API const mha_named_tensor *mha_model_grads_list(const mha_model_grads *grads, int64_t *count);
 MHA_API void mha_model_grads_zero(mha_model_grads *grads);
 
@@ -100,7 +102,7 @@ typedef struct mha_model_dropout {
  * and a backward pass uses the dropout of its forward call. MHA_ERR_ARG for a probability outside [0, 1), naming it. */
 MHA_API mha_status mha_model_grads_dropout(mha_model_grads *grads, const mha_model_dropout *dropout, mha_error *err);
 
-/* ---- forward and backward pass of a custom loss ---- */
+/* ---- forward and backward pass for a custom loss ---- */
 
 /* Runs mha_model_forward and keeps the activations for the backward pass. `output` may be NULL; its last_hidden,
  * pooled, logits and last_logits are supported. All other fields, and cache, fills and hidden of `input`, must be NULL
@@ -135,7 +137,8 @@ typedef struct mha_model_gradient {
     int (*on_context)(void *user, const mha_model_context_gradient *g);
     void *user;
     int taylor; /* 1 = compute row_taylor: one more exponential per pair of tokens, 4 bytes per head and row */
-    const float *last_logits; /* [B, vocab] at the last real token of each sequence */
+    const float *last_logits; /* [B, vocab] gradient with respect to the logits of the last real token of each
+                               * sequence */
 } mha_model_gradient;
 
 /* Runs the backward pass and accumulates the gradients of parameters into the list. May be called several times
@@ -169,8 +172,8 @@ typedef struct mha_model_loss_args {
      * of real tokens, for decoders only. */
     const int32_t *labels;
     double scale;       /* 0 = 1 / counted labels, the mean; else the loss is scale times the sum */
-    float *dgates;      /* as gates in mha_model_gradient */
-    float *dembeddings; /* as embeddings in mha_model_gradient */
+    float *dgates;      /* gradients of the gates, as in mha_model_gradient; NULL = not computed */
+    float *dembeddings; /* gradients of the embeddings, as in mha_model_gradient; NULL = not computed */
     int (*on_context)(void *user, const mha_model_context_gradient *g); /* on_context, user, taylor: as in
                                                                            mha_model_gradient */
     void *user;
@@ -185,15 +188,15 @@ typedef struct mha_model_loss_args {
 
 /* Computes the loss and its gradients: cross entropy of the logits (layer.h), or the distillation loss of a teacher.
  * Logits, including those of the teacher, are only computed for rows that count, a chunk of rows at a time. Accumulates
- * into the list. `counted` may be NULL; it gets the number of labels or, if no term uses logits, of real tokens. A term
- * with nothing to count (label, token, text) makes the loss NaN and all gradients 0, including those of other terms.
- * With `scale`, each term is scale times its sum over labels, tokens or texts.
+ * into the list. `counted` may be NULL; it gets the number of labels or, if no term uses logits, of real tokens. If a
+ * term has nothing to count (no label, token or text), the loss is NaN, and all gradients are 0, including those of
+ * other terms. With `scale`, each term is scale times its sum over labels, tokens or texts.
  *
  * Cost of a teacher: its forward pass, its output head for `logits`, and memory for its last hidden states. A model
  * identical to its teacher has a loss of 0 and gradients of 0 in all terms except labels.
  *
- * Errors: MHA_ERR_ARG for a label outside the vocabulary, for a teacher with another vocabulary, width or kind; the
- * errors of mha_model_grads_backward; MHA_ERR_UNSUPPORTED for a checkpoint without the logits that a term needs. */
+ * Errors: MHA_ERR_ARG for a label outside the vocabulary, and for a teacher whose vocabulary, width or kind differs;
+ * the errors of mha_model_grads_backward; MHA_ERR_UNSUPPORTED for a checkpoint without the logits that a term needs. */
 MHA_API mha_status mha_model_grads_loss(mha_model_grads *grads, const mha_model_input *input,
                                         const mha_model_loss_args *args, double *loss, int64_t *counted,
                                         mha_error *err);

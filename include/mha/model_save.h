@@ -10,8 +10,8 @@
  *
  * The folder appears complete or not at all. It is written next to its destination, as .NAME.tmp.PID; every file is
  * synced, the folder is opened and checked, and then one rename moves it into place. After kill -9, with a full disk or
- * without permission, the destination is unchanged: the old folder, or none. Only a killed process leaves the temporary
- * folder behind; the next save of that name removes it if the file system supports locks. */
+ * without permission, the destination is unchanged: the old folder, or none. Only a killed process leaves its temporary
+ * folder; the next save under the same name removes that folder if the file system supports locks. */
 #ifndef MHA_MODEL_SAVE_H
 #define MHA_MODEL_SAVE_H
 
@@ -39,8 +39,9 @@ typedef struct mha_model_save_options {
  * An existing empty folder is accepted. Any other existing folder requires `overwrite` and must contain only the files
  * of a checkpoint. The files of a training run (train.h: state and log) count as checkpoint files and are removed. The
  * folder is exchanged atomically if the system supports it (Linux), else by two renames: the old folder becomes
- * .NAME.old.PID, then the new folder gets its name. If a kill in between leaves an old folder behind, the next save
- * removes it, provided that a folder of that name exists. Symbolic links are never followed.
+ * .NAME.old.PID, then the new folder gets its name. If the process is killed between the two renames, the old folder
+ * remains; the next save removes it, provided that a folder with the original name exists. Symbolic links are never
+ * followed.
  *
  * Errors: MHA_ERR_IO with name and reason, including a missing tokenizer file of the model; MHA_ERR_FORMAT if the
  * result would not be a valid model (replaced tensors or config that do not fit); MHA_ERR_ARG; MHA_ERR_MEMORY;

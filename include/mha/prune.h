@@ -9,10 +9,10 @@
  *     mha_model_edit_free(edit);
  *
  * Removing head h of a layer deletes its rows of the projections of queries, keys and values, their biases, and its
- * columns of the output projection; the output bias, norms and all other weights stay. The result is the same as with a
- * gate of 0 (model.h), but the head is neither stored nor computed. Heads that share keys or values are removed
- * together: the unit is one key head with its H / Hkv query heads, or, with "mha.kv_heads" (model.h), whole key heads
- * and whole value heads.
+ * columns of the output projection; the output bias, norms and all other weights are unchanged. The result is the same
+ * as with a gate of 0 (model.h), but the head is neither stored nor computed. Heads that share keys or values are
+ * removed together: the unit is one key head with its H / Hkv query heads, or, with "mha.kv_heads" (model.h), whole key
+ * heads and whole value heads.
  *
  * Heads are numbered by their position in the model, from 0 in each layer, like gates and scores; mha_head_number
  * returns the number that a head had in the unpruned model. A saved model keeps the original numbers ("mha.heads" of
@@ -41,8 +41,8 @@ MHA_API int64_t mha_head_place(const mha_model *model, int64_t layer, int64_t nu
 
 typedef struct mha_prune_rule {
     size_t size;
-    /* 0..1, a fraction of the model's heads, rounded to the nearest number of heads (whole groups if keys are shared);
-     * halves are rounded up. With per_layer, a fraction of the heads of each layer, rounded up: ceil(heads ratio). */
+    /* Fraction of heads to remove, 0..1. The resulting number of heads (of whole groups if keys are shared) is rounded
+     * to nearest, halves up. With per_layer, it is a fraction of each layer's heads, rounded up: ceil(heads ratio). */
     double ratio;
     int64_t count; /* heads to remove, per layer with per_layer, else in total, rounded up to whole groups; 0 = use
                     * ratio */
@@ -63,8 +63,8 @@ MHA_API int64_t mha_prune_most(const mha_model *model, const mha_prune_rule *rul
 MHA_API mha_status mha_prune_choose(const mha_model *model, const double *scores, const mha_prune_rule *rule,
                                     uint8_t *keep, mha_error *err);
 
-/* Chooses heads jointly from texts, without scores: the set of heads whose removal changes the output least. Of two
- * redundant heads, each looks useless alone; here, the second is evaluated with the first removed.
+/* Chooses heads jointly from texts, without scores: the set of heads whose joint removal changes the output least. Of
+ * two redundant heads, each looks useless alone; here, the second is evaluated with the first removed.
  *
  * For encoders the change is the mean of 1 - cos(e, e of the pruned model), where e is a text's embedding (the mean of
  * its last hidden states). Removing a head shifts each e by a vector, and each step removes the group for which the sum
@@ -106,13 +106,13 @@ typedef struct mha_prune_options {
      * omitted. MHA_ERR_UNSUPPORTED for a model with "mha.kv_heads", "mha.feed_forward" or "mha.attention", which no
      * other program reads. */
     int compatible;
-    const char *chosen_by; /* a sentence on how the heads were chosen, for the record; NULL = none */
+    const char *chosen_by; /* a sentence for the record that states how the heads were chosen; NULL = none */
 } mha_prune_options;
 
-/* Creates the edit that removes the heads whose keep [layers, H] is 0: its config.json gets "mha.heads", the remaining
- * heads of each layer by their original numbers, with num_attention_heads and "mha.original_heads" if all layers have
- * the same number (model.h). `options` may be NULL. `model` must outlive *out; neither `keep` nor the options are
- * retained.
+/* Creates the edit that removes the heads whose keep [layers, H] is 0: its config.json gets "mha.heads", the original
+ * numbers of the remaining heads of each layer. If all layers have the same head count, it also gets
+ * num_attention_heads and "mha.original_heads" (model.h). `options` may be NULL. `model` must outlive *out; neither
+ * `keep` nor the options are retained.
  *
  * Errors: MHA_ERR_ARG for a layer without any head, a group of shared keys that is only partly kept, or an unknown
  * option; MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY, MHA_ERR_CANCELLED ("fill" and "refit" report progress, in layers and

@@ -1,5 +1,5 @@
-/* prune_search.h - finds how many heads can be removed from a model: prunes it to fewer and fewer heads, and evaluates
- * each result on held-out texts.
+/* prune_search.h - finds how many heads can be removed from a model: prunes it to several head counts, and evaluates
+ * each pruned model on held-out texts.
  *
  *     const mha_prune_search_options o = {
  *         .size = sizeof o, .learn = learn, .held_out = held_out, .max_increase = 0.05};
@@ -9,8 +9,8 @@
  *     if (best) mha_prune(model, best->keep, NULL, &edit, &err);
  *
  * The search first evaluates thirteen counts, from 0 to the maximum that the floor permits. It then evaluates every
- * count between the largest of these thirteen counts that is within the limit and the next larger one. Larger counts
- * are not searched, even if some are within the limit.
+ * count between the largest of these thirteen counts whose loss increase is within the limit and the next larger count.
+ * Larger counts are not searched, even if some of them would be within the limit.
  */
 #ifndef MHA_PRUNE_SEARCH_H
 #define MHA_PRUNE_SEARCH_H
@@ -38,9 +38,10 @@ typedef struct mha_prune_search_options {
     const mha_head_data *learn;
     int per_layer;                  /* as in mha_prune_rule */
     int64_t floor;                  /* as in mha_prune_rule */
-    const mha_prune_options *prune; /* fill, refit and ridge of every pruning; NULL = none */
+    const mha_prune_options *prune; /* `fill`, `refit` and `ridge` for every pruned model; NULL = neither fill nor
+                                     * refit */
     double max_increase;            /* maximum loss increase, at least 0; INFINITY = no maximum */
-    /* Called after each point; a non-zero return ends the search with MHA_ERR_CANCELLED. NULL = none. */
+    /* Called after each point; a non-zero return value ends the search with MHA_ERR_CANCELLED. NULL = no callback. */
     int (*on_point)(void *user, const mha_prune_point *point);
     void *user;
 } mha_prune_search_options;
@@ -54,7 +55,7 @@ MHA_API mha_status mha_prune_search(const mha_model *model, const mha_prune_sear
                                     mha_prune_curve **out, mha_error *err);
 MHA_API void mha_prune_curve_free(mha_prune_curve *curve);
 
-/* Returns the points in ascending order of removed heads. Valid as long as the curve. */
+/* Returns the points in ascending order of removed heads. Valid until the curve is freed. */
 MHA_API const mha_prune_point *mha_prune_curve_points(const mha_prune_curve *curve, int64_t *count);
 /* Returns the point within the limit that removes the most heads; NULL if there is none. */
 MHA_API const mha_prune_point *mha_prune_curve_best(const mha_prune_curve *curve);

@@ -15,12 +15,12 @@
  * further training: without training, the mean cosine of MiniLM's sentence vectors, before and after, falls to 0.57
  * with 4 key/value heads.
  *
- * MHA_REGROUP_CLOSED: in each group, the shared head with the least error, computed from activations on texts. For keys
- * S_h = (Q_h^T Q_h / T + 1e-6 I)^(1/2) over the T tokens of the texts, Z = [K_h S_h]_h, P the D first eigenvectors of
- * Z^T Z with blocks P_h; then the shared key is k' = sum_h P_h^T S_h k_h, and q'_h = P_h^T S_h^-1 q_h. For values
- * S_h = (Wo_h^T Wo_h + 1e-8 I)^(1/2), v' = sum_h P_h^T S_h v_h, Wo'_h = Wo_h S_h^-1 P_h. This is exact if the heads of
- * a group together span at most D directions. It is computed in double; activations are those of the original model in
- * all layers. Extensions of the published method, each enabled unless an option disables it:
+ * MHA_REGROUP_CLOSED: in each group, the closed-form shared head with the least error, computed from activations on
+ * texts. For keys S_h = (Q_h^T Q_h / T + 1e-6 I)^(1/2) over the T tokens of the texts, Z = [K_h S_h]_h, P the D first
+ * eigenvectors of Z^T Z with blocks P_h; then the shared key is k' = sum_h P_h^T S_h k_h, and q'_h = P_h^T S_h^-1 q_h.
+ * For values S_h = (Wo_h^T Wo_h + 1e-8 I)^(1/2), v' = sum_h P_h^T S_h v_h, Wo'_h = Wo_h S_h^-1 P_h. This is exact if
+ * the heads of a group together span at most D directions. It is computed in double; activations are those of the
+ * original model in all layers. Extensions of the published method, each enabled unless an option disables it:
  *   - keys are centered before the fit: a term that is equal for all keys of a row changes no probability;
  *   - similar heads share a group: heads are reordered to minimize the part that D shared directions do not explain,
  *     summed over all pairs within groups. All tensors of a layer follow this order, which "mha.heads" of config.json
@@ -76,7 +76,7 @@ typedef struct mha_regroup_options {
     int64_t key_heads, value_heads;
     mha_regroup_method method;
     const mha_head_data *fit; /* texts for CLOSED, VALUES and the refit; about 3,000 tokens suffice. NULL with MEAN */
-    int contiguous; /* 1 = keep the order of heads, as published; MEAN and the keys of VALUES always keep it */
+    int contiguous; /* 1 = do not reorder heads, as published; MEAN, and VALUES for keys, never reorder heads */
     int uncentered; /* 1 = keys are not centered, as published */
     double ridge;   /* ridge of the refit; 0 = 0.3, or no refit with MEAN; < 0 = no refit, as published */
     /* 1 = shapes that transformers loads, with the same results: in BERT and GPT-2, rows are repeated for every head
@@ -88,7 +88,7 @@ typedef struct mha_regroup_options {
      * of a shared head, or the mean, weights each head by its score, but by at least a hundredth of the highest score
      * of its layer. NULL = equal weights */
     const double *scores;
-    const char *weighted_by; /* the source of the scores, for the record; NULL = none */
+    const char *weighted_by; /* source of the scores, for the record; NULL = none */
 } mha_regroup_options;
 
 /* Creates the edit. Its config.json contains num_key_value_heads if that key can describe the result (and

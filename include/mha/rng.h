@@ -32,10 +32,10 @@ typedef enum mha_rng_kernels {
     MHA_RNG_SCALAR      /* ATEN_CPU_CAPABILITY=default; normal_ follows this machine's logf, sinf and cosf */
 } mha_rng_kernels;
 
-/* How a dropout mask is sampled. */
+/* The algorithm that samples a dropout mask. */
 typedef enum mha_rng_route {
-    MHA_RNG_ROUTE_DEFAULT = 0, /* PyTorch since 2025, and earlier versions without MKL (ARM, AMD, macOS) */
-    MHA_RNG_ROUTE_MKL          /* PyTorch before 2025 with MKL on Intel CPUs: one sample seeds a 31-bit generator */
+    MHA_RNG_ROUTE_DEFAULT = 0, /* as PyTorch since 2025, and as earlier versions without MKL (ARM, AMD, macOS) */
+    MHA_RNG_ROUTE_MKL          /* as PyTorch before 2025 with MKL on Intel CPUs: one sample seeds a 31-bit generator */
 } mha_rng_route;
 
 /* The state of the generator. Plain data: copy it to return to this state later; there is nothing to free. All fields
@@ -48,12 +48,12 @@ typedef struct mha_rng {
     mha_rng_kernels kernels; /* mha_rng_manual_seed sets MHA_RNG_VECTOR; change it afterwards if needed */
 } mha_rng;
 
-/* torch.manual_seed(seed). As in PyTorch, only the low 32 bits are used. */
+/* torch.manual_seed(seed): initializes the generator. As in PyTorch, only the low 32 bits are used. */
 MHA_API void mha_rng_manual_seed(mha_rng *rng, uint64_t seed);
-/* Returns the next 32 random bits. */
+/* Returns the next 32 random bits of the generator. */
 MHA_API uint32_t mha_rng_next(mha_rng *rng);
 
-/* torch.rand(n): [0, 1) in steps of 2^-24, or 2^-53 for float64. */
+/* torch.rand(n): uniform in [0, 1), in steps of 2^-24, or 2^-53 for float64. */
 MHA_API mha_status mha_rng_rand(mha_rng *rng, float *x, int64_t n, mha_error *err);
 MHA_API mha_status mha_rng_rand_f64(mha_rng *rng, double *x, int64_t n, mha_error *err);
 
@@ -69,7 +69,7 @@ MHA_API mha_status mha_rng_randn(mha_rng *rng, float *x, int64_t n, mha_error *e
 MHA_API mha_status mha_rng_normal(mha_rng *rng, double mean, double std, float *x, int64_t n, mha_error *err);
 MHA_API mha_status mha_rng_randn_f64(mha_rng *rng, double *x, int64_t n, mha_error *err);
 
-/* x.exponential_() with rate 1. */
+/* x.exponential_(): samples the exponential distribution with rate 1. */
 MHA_API mha_status mha_rng_exponential(mha_rng *rng, float *x, int64_t n, mha_error *err);
 
 /* torch.randint(low, high, (n,)): low <= x < high. Errors: low >= high. */
@@ -92,8 +92,8 @@ MHA_API mha_status mha_rng_bernoulli(mha_rng *rng, double p, mha_rng_route route
  * covers [B, H, Lq, Lk]. p = 0 and p = 1 sample nothing. Errors: p outside [0, 1]. */
 MHA_API mha_status mha_rng_dropout_mask(mha_rng *rng, double p, mha_rng_route route, uint8_t *keep, int64_t n,
                                         mha_error *err);
-/* y = dropout(x, p) in training: x / (1 - p) if kept, x * 0 if dropped (a dropped infinity becomes NaN). y may be x.
- */
+/* y = dropout(x, p) in training: x / (1 - p) if kept, x * 0 if dropped (a dropped infinity becomes NaN). y may be
+ * exactly x. */
 MHA_API mha_status mha_rng_dropout(mha_rng *rng, double p, mha_rng_route route, const float *x, float *y, int64_t n,
                                    mha_error *err);
 

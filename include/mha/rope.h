@@ -32,20 +32,21 @@ typedef enum mha_rope_kind {
     MHA_ROPE_LINEAR,  /* f / factor */
     MHA_ROPE_DYNAMIC, /* theta increases with the longest position beyond max_positions */
     MHA_ROPE_LLAMA3,  /* f / factor for long wavelengths, f for short ones, interpolated in between */
-    MHA_ROPE_YARN,    /* interpolates between f / factor and f by the number of rotations; has a gain */
+    MHA_ROPE_YARN,    /* interpolated between f / factor and f, depending on the number of rotations; has a gain */
     MHA_ROPE_LONGROPE /* f / short_by[i] or f / long_by[i], depending on the length; has a gain */
 } mha_rope_kind;
 
 /* Options of a rotation. 0 or NULL selects the stated default. */
 typedef struct mha_rope_options {
     size_t size;                      /* sizeof(mha_rope_options) */
-    int64_t head_dim;                 /* D 2..MHA_HEAD_DIM_MAX */
-    int64_t rotary_dim;               /* R 0 = D; else even, 2..D */
+    int64_t head_dim;                 /* D  2..MHA_HEAD_DIM_MAX */
+    int64_t rotary_dim;               /* R  0 = D; otherwise even, 2..D */
     int interleaved;                  /* 1 = pairs of adjacent elements */
     double theta;                     /* 0 = 10000; > 0 */
-    mha_rope_kind kind;               /* each field below is read only by the kinds it names */
-    double factor;                    /* linear, dynamic, llama3: required, >= 1; yarn, longrope: 0 = max / original */
-    int64_t max_positions;            /* dynamic: required; yarn, longrope: for factor = 0 */
+    mha_rope_kind kind;               /* each field below is read only for the kinds that its comment names */
+    double factor;                    /* linear, dynamic, llama3: required, >= 1; yarn, longrope: 0 = max_positions /
+                                       * original_positions */
+    int64_t max_positions;            /* dynamic: required; yarn, longrope: required if factor is 0 */
     int64_t original_positions;       /* llama3, yarn, longrope: required */
     double low_freq, high_freq;       /* llama3: 0 = 1 and 4; low < high */
     double beta_fast, beta_slow;      /* yarn: 0 = 32 and 1 */

@@ -37,8 +37,9 @@ extern "C" {
 typedef struct mha_tokenizer mha_tokenizer;
 
 /* Reads `folder`/tokenizer.json. The tokenizer is immutable; any number of threads may use it concurrently. Uses ctx
- * (which may be NULL) until the tokenizer is freed. Errors: MHA_ERR_IO, MHA_ERR_FORMAT (malformed, or reading would
- * take more than 240 MiB of memory), MHA_ERR_UNSUPPORTED (another kind of tokenizer), MHA_ERR_MEMORY. */
+ * (which may be NULL) until the tokenizer is freed. Errors: MHA_ERR_IO; MHA_ERR_FORMAT for a malformed file, or if
+ * reading it would require more than 240 MiB of memory; MHA_ERR_UNSUPPORTED for another type of tokenizer;
+ * MHA_ERR_MEMORY. */
 MHA_API mha_status mha_tokenizer_open(mha_ctx *ctx, const char *folder, mha_tokenizer **out, mha_error *err);
 /* Frees the tokenizer. Free every encoding and stream created with it first. */
 MHA_API void mha_tokenizer_free(mha_tokenizer *tokenizer);
@@ -53,7 +54,8 @@ typedef struct mha_encode_options {
 /* Tokens of one text. Arrays have `count` entries. begin/end are byte offsets into the token's source text (for a
  * pair, the second text where sequence is 1). They give the range of characters that the token was made from, before
  * normalization. Both are 0 for special tokens of the template and for padding. Tokens may overlap: normalization can
- * turn one character into several, and a token that holds some bytes of a character covers the whole character. */
+ * turn one character into several, and the range of a token that contains some bytes of a character includes the whole
+ * character. */
 typedef struct mha_encoding {
     int64_t count;
     int32_t *ids;
@@ -79,7 +81,8 @@ MHA_API void mha_encoding_free(mha_encoding *encoding);
 /* Decodes ids to text with the decoder of the file, without special tokens if skip_special is set. *out is
  * NUL-terminated and is freed with mha_tokenizer_text_free; *bytes (may be NULL) gets its length. The text is UTF-8:
  * invalid byte sequences become U+FFFD. Errors: MHA_ERR_ARG for an id without a token; MHA_ERR_UNSUPPORTED for a text
- * longer than 16 times the tokens plus 4096 bytes per token, which only the decoder of a hostile file produces. */
+ * of more than 16 times the length of the tokens plus 4096 bytes per token, which only the decoder of a hostile file
+ * can produce. */
 MHA_API mha_status mha_tokenizer_decode(const mha_tokenizer *tokenizer, const int32_t *ids, int64_t count,
                                         int skip_special, char **out, size_t *bytes, mha_error *err);
 MHA_API void mha_tokenizer_text_free(const mha_tokenizer *tokenizer, char *text);
@@ -96,10 +99,10 @@ MHA_API void mha_text_stream_free(mha_text_stream *stream);
 /* Appends the next id. *text and *bytes get the text that is final now, possibly empty: whole characters only, not
  * NUL-terminated, valid until the next call. Text held back (bytes of an incomplete character, white space that the
  * decoder may strip) is returned with a later id or at the end. The concatenated text equals that of
- * mha_tokenizer_decode, with one exception. For byte tokens ("<0xE3>") that are not valid UTF-8 together,
- * mha_tokenizer_decode returns U+FFFD for each; a stream only for those after the last whole character. Memory does
- * not grow with the text. Errors: MHA_ERR_ARG for an id without a token, after which the stream stays usable;
- * MHA_ERR_MEMORY and MHA_ERR_UNSUPPORTED as above, after which the stream can only be freed. */
+ * mha_tokenizer_decode, with one exception. If consecutive byte tokens ("<0xE3>") together are not valid UTF-8,
+ * mha_tokenizer_decode returns U+FFFD for each of them, but a stream only for those after the last whole character.
+ * Memory does not grow with the text. Errors: MHA_ERR_ARG for an id without a token, after which the stream stays
+ * usable; MHA_ERR_MEMORY and MHA_ERR_UNSUPPORTED as above, after which the stream can only be freed. */
 MHA_API mha_status mha_text_stream_put(mha_text_stream *stream, int32_t id, const char **text, size_t *bytes,
                                        mha_error *err);
 /* Returns the held-back text after the last id. No id may be appended afterwards. */
@@ -108,7 +111,7 @@ MHA_API mha_status mha_text_stream_end(mha_text_stream *stream, const char **tex
 /* Returns the number of ids, one more than the largest id in use. */
 MHA_API int64_t mha_tokenizer_size(const mha_tokenizer *tokenizer);
 /* Returns the token of an id, spelled as in the file, or NULL if the id has no token. An added token that is matched
- * in normalized text is returned in its normalized form. Valid as long as the tokenizer. The string comes from the
+ * in normalized text is returned in its normalized form. Valid until the tokenizer is freed. The string comes from the
  * file: escape it before printing it to a terminal. */
 MHA_API const char *mha_tokenizer_token(const mha_tokenizer *tokenizer, int32_t id);
 /* Returns the id of a token, spelled as in the file, or -1 if the token is unknown. */

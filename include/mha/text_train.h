@@ -59,7 +59,7 @@ typedef struct mha_tokenizer_train_options {
 
 typedef struct mha_tokenizer_trainer mha_tokenizer_trainer;
 
-/* Creates a trainer. Uses ctx (which may be NULL) until it is freed. Errors: MHA_ERR_ARG (naming the field),
+/* Creates a trainer. Uses ctx (which may be NULL) until the trainer is freed. Errors: MHA_ERR_ARG (naming the field),
  * MHA_ERR_MEMORY. */
 MHA_API mha_status mha_tokenizer_trainer_create(mha_ctx *ctx, const mha_tokenizer_train_options *options,
                                                 mha_tokenizer_trainer **out, mha_error *err);
@@ -75,26 +75,27 @@ MHA_API mha_status mha_tokenizer_trainer_put(mha_tokenizer_trainer *trainer, con
  * mha_tokenizer_trainer_put. */
 MHA_API mha_status mha_tokenizer_trainer_end(mha_tokenizer_trainer *trainer, mha_error *err);
 
-/* Trains the tokenizer, once, after the last end. *tokenizer (tokenizer may be NULL) gets the result, which the caller
- * owns. Errors: MHA_ERR_ARG for text without a word, and for a vocab_size smaller than the number of characters and
- * special tokens; MHA_ERR_UNSUPPORTED for tokens of more than 8 MiB in total, and for distinct words of more than 4
- * billion characters in total; MHA_ERR_MEMORY; MHA_ERR_CANCELLED. Progress: "merge", in tokens. */
+/* Trains the tokenizer. Call it once, after the last mha_tokenizer_trainer_end. *tokenizer receives the trained
+ * tokenizer, which the caller owns; `tokenizer` may be NULL. Errors: MHA_ERR_ARG for text without a word, and for a
+ * vocab_size smaller than the number of characters and special tokens; MHA_ERR_UNSUPPORTED for tokens of more than 8
+ * MiB in total, and for distinct words of more than 4 billion characters in total; MHA_ERR_MEMORY; MHA_ERR_CANCELLED.
+ * Progress: "merge", in tokens. */
 MHA_API mha_status mha_tokenizer_trainer_run(mha_tokenizer_trainer *trainer, mha_tokenizer **tokenizer, mha_error *err);
 
-/* Statistics of the text read and of the trained tokenizer so far. */
+/* Statistics of the text read so far, and of the trained tokenizer. */
 typedef struct mha_tokenizer_trained {
-    int64_t bytes, lines;    /* size of the text read so far */
+    int64_t bytes, lines;    /* bytes and lines of the text read so far */
     int64_t words, distinct; /* number of words, and of distinct words */
     int64_t characters;      /* single-character tokens; a character inside a word counts separately */
     int64_t tokens, merges;
-    int64_t rarest; /* count of the last merged pair in the text; 0 without merges */
+    int64_t rarest; /* number of occurrences of the last merged pair in the text; 0 without merges */
 } mha_tokenizer_trained;
 MHA_API void mha_tokenizer_trainer_trained(const mha_tokenizer_trainer *trainer, mha_tokenizer_trained *trained);
 
-/* Writes, after run, the folder that mha_tokenizer_open, transformers and `tokenizers` read: tokenizer.json,
- * tokenizer_config.json, special_tokens_map.json, and vocab.json with merges.txt, or vocab.txt. The folder is replaced
- * atomically, as by mha_model_save. With `overwrite`, an existing folder of that name is replaced if it contains only
- * such files. Errors: MHA_ERR_IO, MHA_ERR_ARG, MHA_ERR_MEMORY. */
+/* Writes, after mha_tokenizer_trainer_run, the folder that mha_tokenizer_open, transformers and `tokenizers` read:
+ * tokenizer.json, tokenizer_config.json, special_tokens_map.json, and vocab.json with merges.txt, or vocab.txt. The
+ * folder is replaced atomically, as by mha_model_save. With `overwrite`, an existing folder of that name is replaced if
+ * it contains only such files. Errors: MHA_ERR_IO, MHA_ERR_ARG, MHA_ERR_MEMORY. */
 MHA_API mha_status mha_tokenizer_trainer_save(const mha_tokenizer_trainer *trainer, const char *folder, int overwrite,
                                               mha_error *err);
 

@@ -27,8 +27,8 @@
  * Memory: 16 bytes per parameter (weight, gradient and two moments; moments are allocated at the first step or save); 4
  * more for the packed form of dense weights (2 in bf16); 4 more for output projections with gates; and the activations
  * of a pass with gradients (model_grads.h). With `recompute` only the inputs of the layers are kept (Chen et al. 2016).
- * If only gates are trained, there are no gradients of weights, and moments take memory only if they are saved.
- * Cost of a step: three forward passes over its tokens, with `recompute` nearly four, and one pass over all parameters.
+ * If only gates are trained, gradients of weights are not allocated, and moments only if they are saved. Cost of a
+ * step: that of three forward passes over its tokens (with `recompute`, nearly four), and one pass over all parameters.
  *
  * Several batches in one step are one large batch (gradient accumulation): gradients are added and divided by the total
  * number of labels. Dropout masks differ from those of one large batch: they are a function of the step, the batch
@@ -41,8 +41,8 @@
  * log2(V / processes) more buffers of the size of the gradients, and the moments of its part of the parameters only.
  *
  * With a teacher the model learns to match the outputs of another model (distillation, Hinton et al. 2015), which
- * restores quality after pruning or regrouping. Encoders without logits learn to match the last hidden states or the
- * text embeddings of the teacher.
+ * restores quality after pruning or regrouping. Encoders without logits learn to match the teacher's last hidden states
+ * or text embeddings.
  */
 #ifndef MHA_TRAIN_H
 #define MHA_TRAIN_H
@@ -58,11 +58,11 @@ extern "C" {
 /* A model in training, with its optimizer state. Not thread-safe: use it from one thread at a time. */
 typedef struct mha_trainer mha_trainer;
 
-/* Tensors with weight decay. Biases and norms are vectors. */
+/* The tensors to which weight decay applies. Biases and norm weights are vectors. */
 typedef enum mha_train_decay {
-    MHA_DECAY_MATRICES = 0, /* all but vectors, including embedding tables, as in GPT-2 training scripts */
-    MHA_DECAY_DENSE,        /* all but vectors and embedding tables, tied tables included */
-    MHA_DECAY_ALL           /* all, as in torch.optim.AdamW(model.parameters()) */
+    MHA_DECAY_MATRICES = 0, /* all tensors but vectors, as in GPT-2 training scripts; includes embedding tables */
+    MHA_DECAY_DENSE,        /* all tensors but vectors and embedding tables, tied ones included */
+    MHA_DECAY_ALL           /* all tensors, as in torch.optim.AdamW(model.parameters()) */
 } mha_train_decay;
 
 /* Dropout probabilities of a step, each in [0, 1); see mha_model_dropout. mha_trainer_loss applies no dropout. */
@@ -102,8 +102,9 @@ typedef struct mha_train_gates {
     mha_gates_penalty penalty; /* MHA_GATES_NONE: no gates; the other fields must be 0 */
     double strength;           /* [0.01] > 0, nats per open head; for L0 without `heads`, and for L1 */
     double rate;               /* [0.1] > 0, constant learning rate of these gates */
-    double initial;            /* [2.5 = a gate of 1; L1: 1] initial parameter of every gate, -6 .. 4; L1: > 0 */
-    int64_t start;             /* number of initial steps without gates (all gates are 1) */
+    double initial;            /* [2.5, which is a gate of 1; L1: 1] initial parameter of every gate, -6 .. 4; L1: >
+                                * 0 */
+    int64_t start;             /* number of steps at the beginning in which all gates are 1 */
     int64_t ramp;              /* [half of start .. end, 0.8 of it for L0 with `heads`; 0 without an end] steps over
                                 * which the penalty increases */
     int64_t end;               /* step after which the gates are frozen, > start; 0 = never */
@@ -127,10 +128,10 @@ typedef struct mha_train_gates {
 
 /* How the gradients of several processes are added. */
 typedef enum mha_train_reduce {
-    MHA_REDUCE_TREE = 0, /* in the tree of the virtual workers */
-    /* The gradients are added during the last backward pass of a step, in an order that depends on the number of
-     * processes. Each process adds its batches in order, without additional buffers. Reproducible for a given number of
-     * processes; with one process, `workers` has no effect. */
+    MHA_REDUCE_TREE = 0, /* gradients are added in the tree of the virtual workers */
+    /* Gradients are added during the last backward pass of a step, in an order that depends on the number of processes.
+     * Each process adds its batches in order, without additional buffers. Reproducible for a given number of processes;
+     * with one process, `workers` has no effect. */
     MHA_REDUCE_FAST
 } mha_train_reduce;
 
@@ -159,7 +160,7 @@ typedef struct mha_train_options {
     const char *const *frozen;
     int64_t frozen_count;
 
-    mha_train_dropout dropout; /* [none] */
+    mha_train_dropout dropout; /* [none] dropout probabilities */
     /* Seed of all random numbers. The seed of step n = 1, 2, ... is output n of splitmix64 seeded with `seed`. For
      * batch m = 1, 2, ... of the step, mha_model_dropout.seed is output m of splitmix64 seeded with the seed of the
      * step. The gates of the step use Philox4x32-10 with the seed of the step as the key, low word first: u = (x + 0.5)
@@ -175,8 +176,8 @@ typedef struct mha_train_options {
 
     mha_dtype dtype; /* [f32] type of dense products, forward and backward: f32 or bf16 (Precision, above) */
 
-    /* Data parallelism; see above. The number of workers must be a multiple of the number of ranks, and the number of
-     * batches of each step a multiple of the workers. */
+    /* Data parallelism (Virtual workers, above). The number of workers must be a multiple of the number of ranks, and
+     * the number of batches of each step a multiple of the workers. */
     int64_t workers; /* [1] virtual workers: a power of two, at most 2^20 */
     mha_train_reduce reduce;
     /* The processes that take part in this training run. The struct is copied; ranks->user must outlive the trainer.
@@ -207,7 +208,7 @@ MHA_API const mha_model *mha_trainer_model(const mha_trainer *trainer);
 /* Returns the number of steps taken, including those before a resume. */
 MHA_API int64_t mha_trainer_step_count(const mha_trainer *trainer);
 /* Returns the trained and frozen tensors under their names in the checkpoint, in the order of mha_model_grads_list.
- * Their data are the weights themselves. If you change them, call mha_trainer_refresh before any other function. */
+ * Their data are the weights themselves. After changing data, call mha_trainer_refresh before any other function. */
 MHA_API const mha_named_tensor *mha_trainer_weights(const mha_trainer *trainer, int64_t *count);
 MHA_API mha_status mha_trainer_refresh(mha_trainer *trainer, mha_error *err);
 /* Checks that all ranks have the same options, step, weights and teacher; otherwise MHA_ERR_ARG on all ranks, naming
@@ -227,8 +228,8 @@ MHA_API int64_t mha_trainer_gates(const mha_trainer *trainer, float *gates, doub
 
 /* One batch of a step. */
 typedef struct mha_train_batch {
-    const mha_model_input *input; /* as in mha_model_grads_forward: no cache, fills or hidden; with learned gates
-                                   * no `gates` */
+    const mha_model_input *input; /* as in mha_model_grads_forward: no cache, fills or hidden; `gates` must be NULL if
+                                   * gates are trained */
     /* As in mha_model_loss_args: [B, L] token ids or MHA_IGNORE, shifted by the function for decoders; NULL = the real
      * tokens of the input, for decoders. */
     const int32_t *labels;
@@ -248,11 +249,11 @@ typedef struct mha_train_report {
 /* Takes one step on `count` >= 1 batches, which count as one batch. `report` may be NULL. With ranks, this call is
  * collective: each rank passes all batches and runs those of its workers, and all ranks get the same report. The first
  * step checks that weights and options are the same on all ranks. On failure no weight has changed, and the step may be
- * tried again, unless a callback of the ranks failed. Exception: if memory for packing the changed weights is short,
- * the step has been taken, as mha_trainer_step_count shows, and the next call packs them first. Errors: MHA_ERR_ARG for
- * batches without labels (tokens, texts); those of mha_model_grads_loss; MHA_ERR_NOT_FINITE if the loss or a gradient
- * is NaN or infinite, naming the step and the first layer whose output is not finite, or the tensor whose gradient is
- * not. */
+ * tried again, unless a callback of the ranks failed. Exception: if memory for packing the changed weights cannot be
+ * allocated, the step has been taken, as mha_trainer_step_count shows, and the next call packs them first. Errors:
+ * MHA_ERR_ARG for batches without labels (tokens, texts); those of mha_model_grads_loss; MHA_ERR_NOT_FINITE if the loss
+ * or a gradient is NaN or infinite, naming the step and the first layer whose output is not finite, or the tensor whose
+ * gradient is not. */
 MHA_API mha_status mha_trainer_step(mha_trainer *trainer, const mha_train_batch *batches, int64_t count,
                                     mha_train_report *report, mha_error *err);
 
@@ -299,11 +300,11 @@ MHA_API mha_status mha_trainer_save(const mha_trainer *trainer, const char *fold
 
 /* Opens a folder written by mha_trainer_save and resumes: with the same options and batches every later step is
  * bitwise identical to that of an uninterrupted run. Options may differ from those of the saved run. Gates may be
- * added (their `start` and `end` count from the first step of the run) or omitted; then the model is trained with
- * the current gates. Frozen gates stay frozen. Errors: those of mha_model_open and mha_trainer_create;
+ * added (their `start` and `end` count from the first step of the run) or omitted; if they are omitted, the model is
+ * trained with the current gates. Frozen gates stay frozen. Errors: those of mha_model_open and mha_trainer_create;
  * MHA_ERR_FORMAT for a state that lacks a tensor or the step, has a tensor of another shape, a moment that is not
- * finite or a negative second moment, or belongs to other weights than those in the folder; MHA_ERR_ARG for gates
- * with another penalty than in the state, and for gates that are added after their `end`. */
+ * finite or a negative second moment, or belongs to other weights than those in the folder; MHA_ERR_ARG for gates with
+ * another penalty than in the state, and for gates that are added after their `end`. */
 MHA_API mha_status mha_trainer_resume(mha_ctx *ctx, const char *folder, const mha_train_options *options,
                                       mha_trainer **out, mha_error *err);
 

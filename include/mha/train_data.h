@@ -11,8 +11,9 @@
  *         mha_train_mask_tokens(tokenizer, &mask_options, n, ids, labels, &err);  encoders only
  *     }
  *
- * Order and masks are functions of a seed and an index: a resumed training run needs its step count, but no generator
- * state. `mha train` uses these functions. Results are the same on every machine and for any number of threads.
+ * Order and masks are functions of a seed and an index, so a resumed training run needs its step count, but no
+ * generator state. `mha train` uses these functions. Results are the same on every machine and for any number of
+ * threads.
  */
 #ifndef MHA_TRAIN_DATA_H
 #define MHA_TRAIN_DATA_H
@@ -34,9 +35,10 @@ typedef struct mha_train_data mha_train_data;
 
 typedef struct mha_train_data_options {
     size_t size;
-    int64_t length;                 /* tokens per sequence; at least 2, for encoders 3 */
+    int64_t length;                 /* tokens per sequence; at least 2 for decoders, 3 for encoders */
     int64_t vocab;                  /* number of token ids (0 .. vocab - 1), 1 .. 2^31 */
-    const mha_tokenizer *tokenizer; /* tokenizer of the texts, for mha_train_data_add_text; NULL = token files only */
+    const mha_tokenizer *tokenizer; /* tokenizer of the texts, for mha_train_data_add_text; NULL if only token files are
+                                     * added */
     int causal;                     /* 1 = sequences for a decoder, 0 = for an encoder */
     int texts_apart;                /* 1 = each text is a sequence, truncated to `length`; encoders only */
     int shorten;                    /* 1 = if no sequence is full, use the longest run of tokens as a shorter one */
@@ -84,12 +86,12 @@ MHA_API const mha_train_data_info *mha_train_data_describe(const mha_train_data 
  * texts_apart; 0 if out of range or before mha_train_data_finish. */
 MHA_API int64_t mha_train_data_sequence(const mha_train_data *data, int64_t n, int32_t *ids);
 
-/* ---- order ---- */
+/* ---- order of sequences ---- */
 
 /* Returns the sequence, 0 .. count - 1, at position `index` of epoch `epoch`; each epoch is a permutation of all
- * sequences. Returns -1 unless 0 <= index < count <= 2^60. Any epoch is valid, including negative ones. Constant time
- * and memory: a Feistel cipher of four rounds over the next power of 4, iterated until its value is in range (Black and
- * Rogaway 2002). Like all functions below, allocates nothing. */
+ * sequences. Returns -1 unless 0 <= index < count <= 2^60. `epoch` may have any value, including negative ones. Takes
+ * constant time and memory: applies a Feistel cipher of four rounds over the next power of 4 until the value is in
+ * range (Black and Rogaway 2002). Like all functions below, allocates nothing. */
 MHA_API int64_t mha_train_sequence_order(uint64_t seed, int64_t epoch, int64_t index, int64_t count);
 
 /* ---- masked tokens (MLM) ---- */
@@ -111,10 +113,10 @@ typedef struct mha_train_mask_options {
 MHA_API mha_status mha_train_mask_tokens(const mha_tokenizer *tokenizer, const mha_train_mask_options *options,
                                          int64_t index, int32_t *ids, int32_t *labels, mha_error *err);
 
-/* ---- digest ---- */
+/* ---- digest of the data ---- */
 
 /* A 64-bit hash (after Fowler, Noll and Vo) that shows whether two runs read the same data. It detects accidental, not
- * malicious, changes. Plain data; initialize it with {0}. */
+ * malicious, changes. Plain data: initialize the struct with {0}. */
 typedef struct mha_train_digest {
     uint64_t lane[4]; /* internal; four independent lanes, hashed in parallel */
 } mha_train_digest;

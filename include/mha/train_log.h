@@ -1,7 +1,7 @@
 /* train_log.h - the log of a training run: one record per step, in memory and appended to files.
  *
  *     mha_train_log *log;
- *     mha_train_log_create(ctx, &log, &err);                                      for a new run; for a resumed run:
+ *     mha_train_log_create(ctx, &log, &err);                                      new run; for a resumed run, instead:
  *     mha_train_log_read(ctx, "run/training.jsonl", steps_taken, &log, &err);
  *     mha_train_log_write_to(log, "loss.csv", 0, &err);
  *     ...
@@ -31,10 +31,10 @@ extern "C" {
 /* A text that the model generated, in UTF-8; invalid bytes are written as U+FFFD. */
 typedef struct mha_train_sample {
     const char *prompt, *text;
-    size_t prompt_bytes, text_bytes; /* 0 = up to the NUL */
+    size_t prompt_bytes, text_bytes; /* lengths of `prompt` and `text`; 0 = up to the NUL */
 } mha_train_sample;
 
-/* The record of a step. NaN = not measured. */
+/* The record of a step. In floating-point fields, NaN means not measured. */
 typedef struct mha_train_record {
     size_t size;
     int64_t step;                    /* optimizer steps taken, 0 .. 2^62; 0 = before the first step */
@@ -52,9 +52,9 @@ typedef struct mha_train_log mha_train_log;
 /* Creates an empty log. `ctx` must outlive it. Errors: MHA_ERR_ARG, MHA_ERR_MEMORY. */
 MHA_API mha_status mha_train_log_create(mha_ctx *ctx, mha_train_log **out, mha_error *err);
 
-/* Reads JSON lines. With `step` >= 0, reads up to and including the record of that step; later lines, which a run wrote
- * after its last checkpoint, may be damaged. With `step` -1, reads all lines. Unknown keys are ignored. Only a regular
- * file is opened, and memory grows with the bytes read; a line may be at most 8 MiB long.
+/* Creates a log from a file of JSON lines. With `step` >= 0, reads up to and including the record of that step; later
+ * lines, which a run wrote after its last checkpoint, may be damaged. With `step` -1, reads all lines. Unknown keys are
+ * ignored. Only a regular file is opened, and memory grows with the bytes read; a line may be at most 8 MiB long.
  * Errors: MHA_ERR_FORMAT naming the line, and the key and value if one is out of range, for a line that is not a
  * record, steps that do not increase, and a file that ends before `step`; MHA_ERR_IO; MHA_ERR_ARG; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_train_log_read(mha_ctx *ctx, const char *path, int64_t step, mha_train_log **out,
@@ -81,8 +81,8 @@ MHA_API mha_status mha_train_log_add(mha_train_log *log, const mha_train_record 
 /* Writes the records to `path`, now and as they are added. The content of an existing file is kept if it is the
  * beginning of this log; later records, which an interrupted run leaves behind, are removed. Any other file is replaced
  * with `overwrite`, and is MHA_ERR_ARG without it. A log writes to at most two files. A path that it already writes to
- * is opened again. This is required after another file was renamed to this path (mha_train_store_save). Only regular
- * files are opened, never through a symbolic link at the last component. Errors: MHA_ERR_ARG; MHA_ERR_IO;
+ * is opened again. Call the function again after another file was renamed to this path (mha_train_store_save). Only
+ * regular files are opened, never through a symbolic link at the last component. Errors: MHA_ERR_ARG; MHA_ERR_IO;
  * MHA_ERR_MEMORY. After an error the log no longer writes to `path`. */
 MHA_API mha_status mha_train_log_write_to(mha_train_log *log, const char *path, int overwrite, mha_error *err);
 

@@ -8,9 +8,8 @@
  * A range of a vector belongs to each rank: `starts` has ranks + 1 entries in ascending order, and elements starts[r]
  * to starts[r + 1] - 1 belong to rank r. Ranges may be empty.
  *
- * All callbacks are collective: every rank calls the same one, on the thread that called the trainer. A callback that
- * fails returns a status and a message, which the trainer then returns. `err` is never NULL.
- * Callbacks must not be NULL. */
+ * All callbacks are collective: every rank calls the same one, on the thread that called the trainer. If a callback
+ * fails, the trainer returns its status and message. `err` is never NULL. All callbacks must be set. */
 #ifndef MHA_TRAIN_RANKS_H
 #define MHA_TRAIN_RANKS_H
 
@@ -28,9 +27,10 @@ typedef struct mha_train_ranks {
     /* Each rank passes its own status and, if the status is not MHA_OK, the message in `err`. On all ranks, returns the
      * status and message of the first rank that failed. `idle` = 1: rank 0 may be busy for any length of time. */
     mha_status (*agree)(void *user, mha_status status, int idle, mha_error *err);
-    /* Checks that the bytes are identical on all ranks; otherwise MHA_ERR_ARG on all ranks, naming `what`. */
+    /* Checks that the `bytes` bytes of `data` are identical on all ranks; otherwise MHA_ERR_ARG on all ranks, naming
+     * `what`. */
     mha_status (*same)(void *user, const char *what, const void *data, size_t bytes, mha_error *err);
-    /* Copies the bytes of rank 0 to all ranks. */
+    /* Copies `bytes` bytes of `data` from rank 0 to all ranks. */
     mha_status (*broadcast)(void *user, void *data, size_t bytes, mha_error *err);
 
     /* Replaces each value by its sum over all ranks. */
@@ -38,15 +38,16 @@ typedef struct mha_train_ranks {
     /* Replaces each floating-point value by its sum over all ranks, added in a binary tree: adjacent ranks in pairs,
      * then adjacent sums in pairs, and so on. All ranks get bitwise identical sums. */
     mha_status (*add_doubles)(void *user, double *values, int64_t count, mha_error *err);
-    /* Adds `values` in the same tree. Each rank gets only the sums of its own range; all other elements are
-     * unspecified. */
+    /* Adds `values` of all ranks in the same tree. Each rank gets only the sums of its own range; all other elements
+     * are unspecified. */
     mha_status (*add_floats)(void *user, float *values, const int64_t *starts, mha_error *err);
-    /* Copies each rank's range of `values`, whose elements have `size` bytes, to all ranks, or to rank 0 only. */
+    /* `gather` copies each rank's range of `values`, whose elements have `size` bytes, to all ranks; `collect` copies
+     * these ranges to rank 0 only. */
     mha_status (*gather)(void *user, void *values, size_t size, const int64_t *starts, mha_error *err);
     mha_status (*collect)(void *user, void *values, size_t size, const int64_t *starts, mha_error *err);
 
-    /* Begins to replace each value by its sum over all ranks, in an order of additions that depends only on the number
-     * of ranks. `finish` waits for all sums that were begun. */
+    /* `start` begins to replace each value by its sum over all ranks, in an order of additions that depends only on the
+     * number of ranks. `finish` waits until all sums that were started are complete. */
     mha_status (*start)(void *user, float *values, int64_t count, mha_error *err);
     mha_status (*finish)(void *user, mha_error *err);
 } mha_train_ranks;

@@ -1,5 +1,5 @@
-/* train_store.h - the folder of a training run: a lock, checkpoints that survive kill -9, and a number of older
- * checkpoints.
+/* train_store.h - the folder of a training run: locks it, saves checkpoints that survive kill -9, and keeps a number of
+ * older checkpoints.
  *
  *     mha_train_store_options options = {.size = sizeof options, .resume = 1};
  *     mha_train_store *store;
@@ -9,7 +9,7 @@
  *     else
  *         mha_trainer_create(model, &train_options, &trainer, &err);
  *     mha_train_store_keep(store, 2, &err);
- *     ...                                                         steps (train.h)
+ *         ...                                                         runs the steps (train.h)
  *     mha_train_store_save(store, trainer, files, count, &err);   at intervals, and at the end
  *     mha_train_store_close(store, &err);
  *
@@ -29,14 +29,15 @@ typedef struct mha_train_store mha_train_store;
 typedef struct mha_train_store_options {
     size_t size;
     int resume;    /* 1 = continue from the checkpoint in the folder, if there is one; 0 = start a new run */
-    int overwrite; /* 1 = the first checkpoint replaces the content of the folder, and older checkpoints next to it */
+    int overwrite; /* 1 = the first checkpoint replaces the content of the folder and the older checkpoints next to
+                    * it */
 } mha_train_store_options;
 
 /* Locks `folder`, which need not exist, with the file .FOLDER.lock next to it; the lock is released when the process
- * ends. With `resume`, a checkpoint that a killed run left as .FOLDER.old.PID is renamed back, which is logged.
- * `options` may be NULL. `ctx` must outlive the store. Errors: MHA_ERR_IO if another run holds the lock, or the parent
- * folder cannot be opened; MHA_ERR_ARG for a name of more than 223 bytes, and for a checkpoint left by a killed run
- * with neither `resume` nor `overwrite`; MHA_ERR_MEMORY. */
+ * ends. With `resume`, a checkpoint that a killed run left as .FOLDER.old.PID is renamed back to FOLDER, and this is
+ * logged. `options` may be NULL. `ctx` must outlive the store. Errors: MHA_ERR_IO if another run holds the lock, or the
+ * parent folder cannot be opened; MHA_ERR_ARG for a name of more than 223 bytes, and for a checkpoint left by a killed
+ * run with neither `resume` nor `overwrite`; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_train_store_open(mha_ctx *ctx, const char *folder, const mha_train_store_options *options,
                                         mha_train_store **out, mha_error *err);
 
@@ -62,9 +63,9 @@ MHA_API mha_status mha_train_store_resume(mha_train_store *store, const mha_trai
 MHA_API mha_status mha_train_store_keep(mha_train_store *store, int64_t count, mha_error *err);
 
 /* Replaces the checkpoint, completely or not at all: mha_trainer_save with these files. The first save of a new run
- * replaces a checkpoint of another run only with `overwrite`. Then removes older checkpoints in excess of the number to
- * keep; after the first save of a new run, removes all of them. Errors: those of mha_trainer_save, after which the
- * previous checkpoint is unchanged; MHA_ERR_IO if an older checkpoint cannot be removed. */
+ * replaces a checkpoint of another run only with `overwrite`. Afterwards, older checkpoints in excess of the number to
+ * keep are removed; after the first save of a new run, all older checkpoints are. Errors: those of mha_trainer_save,
+ * after which the previous checkpoint is unchanged; MHA_ERR_IO if an older checkpoint cannot be removed. */
 MHA_API mha_status mha_train_store_save(mha_train_store *store, const mha_trainer *trainer, const mha_train_file *files,
                                         int64_t file_count, mha_error *err);
 

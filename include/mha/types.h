@@ -22,8 +22,8 @@
  *         mha_step_view, mha_tokenizer_trained, mha_train_report;
  *       created only by the library: mha_attn_rows, mha_cluster_info, mha_encoding, mha_model_activations,
  *         mha_model_context_gradient, mha_model_info, mha_model_stats, mha_tensor, mha_train_data_info, mha_work_info.
- *   - A NULL handle is MHA_ERR_ARG. A function without a status then returns the value for a missing item: 0, -1, NaN,
- *     NULL or MHA_LABEL_MIXED.
+ *   - A NULL handle is MHA_ERR_ARG. Given a NULL handle, a function without a status returns the value for a missing
+ *     item: 0, -1, NaN, NULL or MHA_LABEL_MIXED.
  *   - The library never prints, exits or aborts, and has no global state except the default context (ctx.h).
  *   - Sizes, lengths and strides are int64_t and count elements, never bytes.
  */
@@ -43,7 +43,7 @@ extern "C" {
 #define MHA_API
 #endif
 
-/* X(name, value, text). The values are part of the ABI. */
+/* X(name, value, text of mha_status_text). The values are part of the ABI. */
 #define MHA_STATUS_MAP(X)                                 \
     X(MHA_OK, 0, "success")                               \
     X(MHA_ERR_ARG, 1, "invalid argument")                 \
@@ -60,8 +60,8 @@ typedef enum mha_status {
 #undef MHA__X
 } mha_status;
 
-/* Describes a failure in one sentence. Plain data: declare the struct on the stack; there is nothing to free. Text from
- * files is shortened, and escaped so that it contains no control characters. */
+/* Describes a failure in one sentence. Plain data: may be declared on the stack, and need not be freed. Text from files
+ * is shortened, and escaped so that it contains no control characters. */
 typedef struct mha_error {
     mha_status status;
     char message[1024]; /* UTF-8, always terminated */
@@ -95,7 +95,7 @@ typedef enum mha_dtype {
     MHA_I32,
     MHA_U64,
     MHA_I64,
-    MHA_DTYPE_OTHER /* a type in files that the library can only copy (F8_E4M3, C64 ...) */
+    MHA_DTYPE_OTHER /* a type in files whose elements the library can only copy (F8_E4M3, C64 ...) */
 } mha_dtype;
 
 /* Returns "f32", "bf16" and so on; "unknown" for other values. Never NULL. */
@@ -119,7 +119,7 @@ typedef struct mha_view {
 /* A named tensor in memory, row-major and contiguous. Layers list their tensors; io.h reads and writes these lists. */
 typedef struct mha_named_tensor {
     const char *name;
-    mha_dtype dtype; /* f32 or f64 in layers; any type in files */
+    mha_dtype dtype; /* f32 or f64 in lists of layers; any type in lists for files */
     int rank;        /* 0..4 */
     int64_t shape[4];
     void *data;

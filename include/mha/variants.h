@@ -5,8 +5,9 @@
  *     context = softmax(q k^T / divisor, over the keys that a row may attend to) v, for each head; heads concatenated
  *     output = context Wo^T + bo, or the context itself
  *
- * Every variant is this one layer with different options. Some have a selector, which selects the heads of each sample
- * from the mean of its query tokens. The second half of this header declares a constructor for each variant:
+ * Every variant is this one layer with different options. Some variants have a selector, which selects the heads of
+ * each sample from the mean of the sample's query tokens. The second half of this header declares a constructor for
+ * each variant:
  *
  *     mha_variant *layer;
  *     mha_weight_split_options o = { .size = sizeof o, .d_in = 6, .d_out = 6, .num_heads = 2, .context_length = 5 };
@@ -22,9 +23,9 @@
  * width. All arrays are row-major and contiguous, of the layer's dtype: f32, or f64 for gradient checks.
  *
  * Any number of threads may run a layer concurrently, each with its own trace. Calls that modify the layer (init,
- * update, backward, zero_gradients) need exclusive access. Results are bitwise identical for any number of threads and
- * any position of a sample in the batch. Common errors: MHA_ERR_ARG, which names the argument, for a NULL pointer or
- * an invalid value; MHA_ERR_MEMORY. */
+ * update, backward, zero_gradients) require exclusive access. Results are bitwise identical for any number of threads
+ * and any position of a sample in the batch. Common errors: MHA_ERR_ARG, which names the argument, for a NULL pointer
+ * or an invalid value; MHA_ERR_MEMORY. */
 #ifndef MHA_VARIANTS_H
 #define MHA_VARIANTS_H
 
@@ -47,8 +48,8 @@ MHA_API int64_t mha_variant_parameter_count(const mha_variant *layer);
 
 /* Allocates the parameters and initializes them as PyTorch's constructors would, in the order of
  * mha_variant_parameters. The weight and then the bias of a linear layer are uniform in +-1/sqrt(in); plain matrices
- * are uniform in [0, 1). An f64 layer gets the same float32 values. If `rng` is NULL, all parameters are set to 0,
- * for example before loading them. */
+ * are uniform in [0, 1). An f64 layer gets the same values, which are rounded to float32. If `rng` is NULL, all
+ * parameters are set to 0, for example before loading them. */
 MHA_API mha_status mha_variant_init(mha_variant *layer, mha_rng *rng, mha_error *err);
 
 /* Returns the named parameters: "q_proj.weight" [out, in], "heads.1.k_proj.bias" [out] ... `data` points to memory of
@@ -75,7 +76,7 @@ MHA_API mha_status mha_variant_zero_gradients(mha_variant *layer, mha_error *err
  * heads and q may be 1, which broadcasts; the last dimension is Lk. If heads are experts, the heads axis covers all
  * experts. Any other shape is an error. */
 typedef struct mha_mask {
-    const void *data; /* NULL = none */
+    const void *data; /* NULL = no mask */
     int rank;         /* 2..4 */
     int64_t shape[4]; /* [rank] */
 } mha_mask;
@@ -83,37 +84,39 @@ typedef struct mha_mask {
 typedef struct mha_variant_input {
     size_t size;          /* sizeof(mha_variant_input) */
     int64_t batch, q_len; /* B, Lq  > 0 */
-    int64_t kv_len;       /* tokens of key and value; 0 = Lq */
+    int64_t kv_len;       /* number of tokens in key and value; 0 = Lq */
     const void *query;    /* [B, Lq, d_in] */
     const void *key,
         *value; /* [B, kv_len, d_in]  key NULL = query, value NULL = key; NULL if the variant has one input */
 
     /* Masks, applied in addition to the variant's own causal mask. A row for which `keep` masks every key attends
      * uniformly to all keys that the causal mask allows, regardless of additive and blocked. This equals the effect of
-     * a score of -1e9 for every masked key. The q and the scores of such a row count as 0, even in the trace. */
+     * a score of -1e9 for every masked key. The query and the scores of such a row count as 0, even in the trace. */
     mha_mask keep;     /* bytes; 0 = masked */
     mha_mask additive; /* of the layer's dtype; added to the scaled scores; -infinity masks */
     mha_mask blocked;  /* of the layer's dtype; multiplied by -1e10 and added: 1 = masked; not with additive */
 
     const int64_t *positions;          /* [B, Lq] for rotation; NULL = past_len .. past_len + Lq - 1 */
-    int64_t past_len;                  /* P  number of cached tokens, whose keys and values are passed; 0 = none */
+    int64_t past_len;                  /* P  number of cached tokens, whose keys and values are in past_key and
+                                        * past_value; 0 = none */
     const void *past_key, *past_value; /* [B, Hkv, P, D], already rotated; not read if P is 0 */
 
     /* Dropout of the attention weights is applied with `training` only, if the layer has dropout. A layer without
      * dropout rejects these fields. At most one of dropout_keep and rng may be set. */
     int training;
     const uint8_t *dropout_keep; /* [B, H, Lq, Lk]  0 = dropped; NULL = sampled */
-    mha_rng *rng;                /* samples as in PyTorch; NULL = sample from dropout_seed, as in attn.h */
+    mha_rng *rng;                /* generator that samples the mask as PyTorch does; NULL = sampled from dropout_seed,
+                                  * as in attn.h */
     uint64_t dropout_seed;
 
     /* Additional values to record in the trace, B H Lq Lk elements each. */
     int want_weights;       /* after softmax, before dropout */
     int want_scores;        /* at score_stage */
-    mha_scores score_stage; /* MHA_SCORES_RAW: scaled, before masks */
+    mha_scores score_stage; /* stage of the scores; MHA_SCORES_RAW: scaled, before masks */
 } mha_variant_input;
 
-/* The record of a forward call, for backward and for inspection. A trace can be reused from call to call, with any
- * layer. It may still be read after the layer has been freed. */
+/* The record of a forward call, for backward and for inspection. A trace can be reused for further calls, with any
+ * layer, and may be read after the layer has been freed. */
 typedef struct mha_trace mha_trace;
 MHA_API mha_status mha_trace_create(mha_ctx *ctx, mha_trace **trace, mha_error *err);
 MHA_API void mha_trace_free(mha_trace *trace);
@@ -130,11 +133,12 @@ MHA_API mha_status mha_variant_forward(const mha_variant *layer, const mha_varia
 typedef enum mha_step {
     MHA_STEP_Q = 0,   /* [B, H, Lq, D] after projection and rotation; columns of skipped heads are unspecified */
     MHA_STEP_K,       /* [B, Hkv, Lk, D] like MHA_STEP_Q, cached keys first: the key cache for the next call */
-    MHA_STEP_V,       /* [B, Hkv, Lk, D] */
-    MHA_STEP_SCORES,  /* [B, n, Lq, Lk] with want_scores; n = H, or the computed heads, in the order of selection */
+    MHA_STEP_V,       /* [B, Hkv, Lk, D] values after projection, cached ones first */
+    MHA_STEP_SCORES,  /* [B, n, Lq, Lk] with want_scores; n = H, or the number of computed heads, in the order of
+                       * selection */
     MHA_STEP_WEIGHTS, /* [B, n, Lq, Lk] with want_weights */
-    MHA_STEP_CONTEXT, /* [B, Lq, n D] */
-    MHA_STEP_MIXED,   /* [B, Lq, d_model] weighted sum over experts: the input of o_proj */
+    MHA_STEP_CONTEXT, /* [B, Lq, n D] outputs of the computed heads, concatenated */
+    MHA_STEP_MIXED,   /* [B, Lq, d_model] sum over experts, weighted by their gates: the input of o_proj */
     MHA_STEP_LOGITS,  /* [B, choices] output of the selector */
     MHA_STEP_GATES    /* [B, n] gates of the selected heads, or [B, 1] of the selected option */
 } mha_step;
@@ -150,10 +154,11 @@ typedef struct mha_step_view {
 MHA_API int mha_trace_step(const mha_trace *trace, mha_step step, mha_step_view *view);
 
 /* Returns the selection for sample b: experts or heads in descending order of their logits, or, for the adaptive
- * layer, the index of its option. *count (may be NULL) gets their number. NULL if the layer selects nothing. */
+ * layer, the index of its option. *count (may be NULL) gets the number of entries. NULL if the layer does not select
+ * heads. */
 MHA_API const int32_t *mha_trace_chosen(const mha_trace *trace, int64_t b, int64_t *count);
-/* Returns the number of heads that sample b used. For the adaptive layer, this is how many of the n heads in scores
- * and weights are valid; for other layers it is n. */
+/* Returns the number of heads that sample b used. For the adaptive layer, only this many of the n heads in
+ * MHA_STEP_SCORES and MHA_STEP_WEIGHTS are valid; for other layers, the number is n. */
 MHA_API int64_t mha_trace_heads(const mha_trace *trace, int64_t b);
 /* Returns the number of floating-point operations of the matrix products in the last forward call: 2 rows in out for
  * each projection, 4 Lq Lk D for each head and sample (masked or not). Heads that were not computed are not
@@ -182,10 +187,10 @@ MHA_API mha_status mha_variant_backward(mha_variant *layer, const mha_variant_in
  *
  * Each constructor sets a few options of the layer above. Fields are named as in the walk-throughs; 0 selects the
  * default given at the field. docs/layers/ has a page for each variant with the shapes of every step. A constructor
- * rejects sizes outside 1..2^24, head counts that do not divide the width, and violations of the limits at the fields.
- * mha_variant_init rejects heads wider than MHA_HEAD_DIM_MAX. Free with mha_variant_free. */
+ * rejects sizes outside 1..2^24, head counts that do not divide the width, and values outside the limits given at the
+ * fields. mha_variant_init rejects heads wider than MHA_HEAD_DIM_MAX. Free the layer with mha_variant_free. */
 
-/* The divisor of the scores. */
+/* How the divisor of the scores is defined. */
 typedef enum mha_scale_rule {
     MHA_SCALE_HEAD_DIM = 0, /* sqrt of the width of one head */
     MHA_SCALE_D_OUT         /* sqrt of the total width of all heads, as in one of the PyTorch walk-throughs */
@@ -193,23 +198,24 @@ typedef enum mha_scale_rule {
 
 /* How the selection of heads, which is not differentiable, is trained: through a gate g that multiplies the output of
  * each selected head or option. Pruning: g = sigmoid(logit of the head). Adaptive: g = softmax(logits)[selected
- * option] (as in Fedus et al. 2021). Unselected heads are never computed and get a gradient through the softmax only.
- * Gates and their gradients are of the layer's dtype. */
+ * option] (as in Fedus et al. 2021). Unselected heads are never computed; their logits get a gradient only through the
+ * softmax. Gates and their gradients are of the layer's dtype. */
 typedef enum mha_selection {
     MHA_SELECTION_HARD = 0,        /* g = 1, no gradient, as in the published code */
     MHA_SELECTION_SOFT,            /* g as defined above, with its gradient */
     MHA_SELECTION_STRAIGHT_THROUGH /* g = 1 forward, gradient of the soft gate backward (Bengio et al. 2013) */
 } mha_selection;
 
-/* ---- one head ---- */
+/* ---- attention with one head ---- */
 
 /* softmax(q k^T / sqrt(d_out)) v.  docs/layers/self-attention.md */
 typedef struct mha_self_attention_options {
     size_t size;
     mha_dtype dtype;     /* f32 (default) or f64, here and in all options below */
     int64_t d_in, d_out; /* > 0 */
-    int qkv_bias;        /* 1 = biases of q, k, v */
-    int plain_matrices;  /* 1 = w_q, w_k, w_v [d_in, d_out], used as x @ w, initialized in [0, 1); no bias */
+    int qkv_bias;        /* 1 = the projections of q, k and v have biases */
+    int plain_matrices;  /* 1 = w_q, w_k, w_v [d_in, d_out], multiplied as x @ w, initialized in [0, 1), without
+                          * biases */
 } mha_self_attention_options;
 MHA_API mha_status mha_self_attention_create(mha_ctx *ctx, const mha_self_attention_options *options,
                                              mha_variant **layer, mha_error *err);
@@ -220,14 +226,14 @@ typedef struct mha_causal_attention_options {
     size_t size;
     mha_dtype dtype;
     int64_t d_in, d_out;
-    int64_t context_length; /* maximum number of tokens; 0 = unlimited */
+    int64_t context_length; /* maximum number of tokens per sequence; 0 = unlimited */
     double dropout;         /* 0..1 */
     int qkv_bias;
 } mha_causal_attention_options;
 MHA_API mha_status mha_causal_attention_create(mha_ctx *ctx, const mha_causal_attention_options *options,
                                                mha_variant **layer, mha_error *err);
 
-/* ---- several heads ---- */
+/* ---- attention with several heads ---- */
 
 /* num_heads causal heads with separate matrices, whose outputs are concatenated; no output projection. Parameters
  * "heads.N.q_proj.weight" ...; dropout is sampled head by head.  docs/layers/stacked-heads.md */
@@ -279,7 +285,7 @@ MHA_API mha_status mha_standard_mha_create(mha_ctx *ctx, const mha_standard_mha_
                                            mha_error *err);
 
 /* num_heads / num_kv_heads query heads share a key/value head: grouped-query attention (Ainslie et al. 2023), and
- * multi-query (Shazeer 2019) with one. Query head h uses h / (num_heads / num_kv_heads).
+ * multi-query attention (Shazeer 2019) if num_kv_heads is 1. Query head h uses h / (num_heads / num_kv_heads).
  * docs/layers/grouped-query.md */
 typedef struct mha_grouped_query_options {
     size_t size;
@@ -301,7 +307,8 @@ typedef struct mha_llama_attention_options {
     int64_t context_length; /* max_position_embeddings: maximum number of tokens, cached ones included; 0 = unlimited */
     int causal;             /* 1 = token i attends to tokens 0..i; 0 = only input.additive masks */
     int rotary;             /* 1 = q and k are rotated by input.positions */
-    mha_rope_options rope;  /* with rotary only; zeros = theta 10000, pairs (i, i + D/2); omit size and head_dim */
+    mha_rope_options rope;  /* read with `rotary` only; zeros = theta 10000, pairs (i, i + D/2); size and head_dim are
+                             * ignored */
 } mha_llama_attention_options;
 MHA_API mha_status mha_llama_attention_create(mha_ctx *ctx, const mha_llama_attention_options *options,
                                               mha_variant **layer, mha_error *err);
@@ -329,13 +336,13 @@ MHA_API mha_status mha_moe_heads_create(mha_ctx *ctx, const mha_moe_heads_option
                                         mha_error *err);
 
 /* A predictor scores the heads, and each sample keeps the best (int)(num_heads * (1 - prune_ratio)) of them; the count
- * is computed in double. Pruned heads are not computed: they have no projection, no attention and no part in o_proj. A
- * ratio that keeps no head is allowed; the output is then the bias of o_proj.  docs/layers/head-pruning.md */
+ * is computed in double. Pruned heads are not computed: neither their projections nor their attention nor their part of
+ * o_proj. A ratio that keeps no head is allowed; the output is then the bias of o_proj.  docs/layers/head-pruning.md */
 typedef struct mha_head_pruning_options {
     size_t size;
     mha_dtype dtype;
     int64_t d_model, num_heads;
-    double prune_ratio; /* 0..1; 0 keeps all */
+    double prune_ratio; /* fraction of heads that are pruned, 0..1 */
     mha_selection selection;
 } mha_head_pruning_options;
 MHA_API mha_status mha_head_pruning_create(mha_ctx *ctx, const mha_head_pruning_options *options, mha_variant **layer,
@@ -349,9 +356,9 @@ typedef struct mha_adaptive_heads_options {
     size_t size;
     mha_dtype dtype;
     int64_t d_model;
-    const int64_t *head_options; /* [head_option_count] each must divide d_model; copied */
+    const int64_t *head_options; /* [head_option_count] head counts to select from; each must divide d_model; copied */
     int64_t head_option_count;   /* 1..MHA_HEAD_OPTIONS */
-    int64_t predictor_width;     /* 0 = 128 */
+    int64_t predictor_width;     /* width of the predictor's hidden layer; 0 = 128 */
     mha_selection selection;
 } mha_adaptive_heads_options;
 MHA_API mha_status mha_adaptive_heads_create(mha_ctx *ctx, const mha_adaptive_heads_options *options,
