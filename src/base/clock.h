@@ -1,4 +1,4 @@
-/* clock.h - the clock for code that measures its own run time, in seconds. */
+/* clock.h - reads the clocks that measure run times, in seconds. */
 #ifndef MHA_BASE_CLOCK_H
 #define MHA_BASE_CLOCK_H
 

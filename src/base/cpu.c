@@ -38,7 +38,7 @@ static bool has_all(uint64_t word, uint64_t wanted)
     return (word & wanted) == wanted;
 }
 
-/* Returns XCR0, which lists the register sets that the operating system saves. Allowed only if CPUID reports
+/* Returns XCR0, which lists the register sets that the operating system saves. May be called only if CPUID reports
  * OSXSAVE. */
 static uint64_t saved_registers(void)
 {
@@ -47,7 +47,7 @@ static uint64_t saved_registers(void)
     return (uint64_t)high << 32 | low;
 }
 
-/* Requests permission to use the tile registers, which Linux keeps disabled until then. Returns true if it is
+/* Requests permission to use the AMX tile registers, which Linux disables by default. Returns true if permission is
  * granted. */
 static bool tiles_permitted(void)
 {

@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-/* Instruction sets, ordered by age within an architecture. A cap allows the named ISA and every older one that the
- * CPU supports. */
+/* Instruction sets, ordered by age within an architecture. MHA_ISA and mha_ctx_options.isa name the newest ISA to use;
+ * every older one that the CPU supports is also allowed. */
 typedef enum mha__isa {
     MHA__SCALAR = 0,
     MHA__NEON,
@@ -26,8 +26,8 @@ bool mha__cpu_has(mha__isa isa); /* Returns true if the ISA is supported. Querie
  * (Sapphire Rapids), and other vendors are unknown, so on these CPUs AVX512BF16 is used only if it is requested by
  * name. */
 bool mha__cpu_pairs_pay(const char *vendor);
-/* Returns false for a supported ISA that is slower than an older one. */
+/* Returns false if `isa` is slower than an older ISA on this CPU. */
 bool mha__cpu_favours(mha__isa isa);
-mha__isa mha__cpu_best(void); /* the newest supported ISA for which mha__cpu_favours returns true */
+mha__isa mha__cpu_best(void); /* Returns the newest supported ISA for which mha__cpu_favours returns true. */
 
 #endif

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- default context, which exists until the process ends ---- */
+/* ---- default context (never freed) ---- */
 
 static mha_ctx *default_ctx;
 static mha_error default_error; /* the error if default_ctx could not be created */
@@ -36,8 +36,8 @@ mha_status mha__ctx_find(mha_ctx **ctx, mha_error *err)
 
 /* ---- memory ---- */
 
-/* True if the last allocation of this thread failed because no context exists. mha__no_memory must then report the
- * missing context instead. */
+/* True if the last allocation of this thread failed because the default context could not be created. mha__no_memory
+ * then reports that failure instead of missing memory. */
 static _Thread_local bool lacks_context;
 
 void *mha__alloc(mha_ctx *ctx, size_t bytes)

@@ -20,7 +20,7 @@ void *mha__alloc(mha_ctx *ctx, size_t bytes);
 void *mha__calloc(mha_ctx *ctx, size_t count, size_t size);
 void mha__free(mha_ctx *ctx, void *memory);
 /* Stores "out of memory: N bytes for WHAT" in err and returns MHA_ERR_MEMORY. If the last allocation of this thread
- * failed because no default context exists, reports that failure instead. */
+ * failed because the default context could not be created, reports that failure instead. */
 mha_status mha__no_memory(mha_error *err, size_t bytes, const char *what);
 
 /* Runs task(arg, i, worker) for each i in [0, count), worker in [0, mha__threads(ctx)), and returns when all tasks have
@@ -35,7 +35,8 @@ int mha__threads(mha_ctx *ctx);
 mha__isa mha__ctx_isa(mha_ctx *ctx);
 
 void mha__log(mha_ctx *ctx, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Calls the progress callback. Returns MHA_ERR_CANCELLED, with a message, if it requests a stop, otherwise MHA_OK. */
+/* Calls the progress callback. Returns MHA_ERR_CANCELLED, with a message, if the callback requests a stop, otherwise
+ * MHA_OK. */
 mha_status mha__progress(mha_ctx *ctx, const char *what, int64_t done, int64_t total, mha_error *err);
 /* Like mha__progress, for the between_tiles callback of the attention operator. */
 mha_status mha__between_tiles(mha_ctx *ctx, int64_t begun, int64_t total, mha_error *err);

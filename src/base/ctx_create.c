@@ -40,7 +40,7 @@ static int cpus(void)
 {
     long count = 0;
 #ifdef __linux__
-    cpu_set_t small; /* 1024 CPUs; with more CPUs, the call fails with EINVAL */
+    cpu_set_t small; /* has bits for 1024 CPUs; with more CPUs, the call below fails with EINVAL */
     if (sched_getaffinity(0, sizeof small, &small) == 0)
         count = CPU_COUNT(&small);
     else
@@ -81,7 +81,7 @@ int mha_isa_list(const char **names, int capacity)
     return count;
 }
 
-/* Lists the ISAs that this CPU supports, oldest first: "scalar, avx2, avx512". */
+/* Writes the names of the ISAs that this CPU supports to `text`, oldest first: "scalar, avx2, avx512". */
 static void list_isas(char *text, size_t capacity)
 {
     const char *names[MHA__ISAS];
@@ -182,6 +182,7 @@ void mha_ctx_free(mha_ctx *ctx)
 {
     if (!ctx) return;
     mha__pool_free(ctx, ctx->pool);
-    mha_allocator allocator = ctx->allocator; /* copied first, because the context is freed with it */
+    mha_allocator allocator = ctx->allocator; /* copied first, because the context that contains the allocator is
+                                               * freed */
     allocator.free(allocator.user, ctx);
 }

@@ -25,7 +25,7 @@ struct mha_ctx {
 };
 
 /* Allocate and free memory of an existing context. Called by mha__alloc and mha__free, which also accept NULL for the
- * default context, and while the default context is created. */
+ * default context, and by functions that create or free a context. */
 static inline void *mha__ctx_alloc(const mha_ctx *ctx, size_t bytes)
 {
     enum { ALIGNMENT = 64 }; /* the size of a cache line and of the widest register */

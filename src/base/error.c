@@ -22,7 +22,7 @@ mha_status mha__fail(mha_error *err, mha_status status, const char *format, ...)
         snprintf(text, sizeof text, "%s", mha_status_text(status));
     } else if ((size_t)length >= sizeof text) {
         size_t cut = sizeof text - sizeof ellipsis;
-        while (cut > 0 && ((unsigned char)text[cut] & 0xC0) == 0x80) /* inside a UTF-8 character */
+        while (cut > 0 && ((unsigned char)text[cut] & 0xC0) == 0x80) /* do not split a UTF-8 character */
             cut--;
         memcpy(text + cut, ellipsis, sizeof ellipsis);
     }
@@ -61,7 +61,7 @@ static size_t next_piece(const char *bytes, size_t n, char piece[8])
 const char *mha__quote(mha__quoted *q, const char *bytes, size_t n)
 {
     size_t used = 0;
-    size_t cut = 0; /* the last character end at which "..." still fits */
+    size_t cut = 0; /* end of the last character after which "..." still fits */
     for (size_t at = 0; bytes && at < n;) {
         char piece[8];
         at += next_piece(bytes + at, n - at, piece);

@@ -15,7 +15,7 @@
  * truncated at a character boundary and ends with "...". Untrusted text must pass through mha__quote first. */
 mha_status mha__fail(mha_error *err, mha_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* A short buffer for mha__quote; an mha__fail call may use several. */
+/* Buffer for the result of mha__quote. An mha__fail call with several quoted texts requires one buffer for each. */
 typedef struct mha__quoted {
     char text[200];
 } mha__quoted;

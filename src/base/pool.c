@@ -1,16 +1,16 @@
 /* pool.c - workers that execute the tasks of one call at a time.
  *
  * One word, `state`, describes a call: its serial number, whether it is open, and the number of workers inside. The
- * caller stores the task, then opens the call. A worker that sees a new open call enters by adding one, takes task
- * indices from `next` until none remain, and leaves by subtracting one. The caller also runs tasks, then closes the
+ * caller stores the task, then opens the call. A worker that sees a new open call enters by adding 1 to `state`, takes
+ * task indices from `next` until none remain, and leaves by subtracting 1. The caller also runs tasks, then closes the
  * call and waits for the workers inside. A worker that wakes up too late finds the call closed, so the caller never
  * waits for a sleeping worker.
  *
  * Invariant: task, arg and count change only while the call is closed and no worker is inside.
  *
- * Threads wait by spinning briefly, then sleeping. A worker increments `sleepers` before it reads `state` a last time,
- * and the caller opens the call before it reads `sleepers`. Both are sequentially consistent, so at least one of the
- * two sees the change of the other, and no wakeup is lost.
+ * Threads wait by spinning briefly, then sleeping. A worker increments `sleepers` before it reads `state` for the last
+ * time before sleeping, and the caller opens the call before it reads `sleepers`. These operations are sequentially
+ * consistent. Therefore, either the worker sees the open call, or the caller sees the sleeper, and no wakeup is lost.
  */
 #include "base/pool.h"
 
@@ -21,15 +21,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Number of pause instructions before a thread sleeps. Each takes 40 to 140 cycles, so a thread spins for a few
- * microseconds: longer than the time between two parallel calls of a forward pass. */
+/* Number of pause instructions before a thread sleeps. Each instruction takes 40 to 140 cycles, so a thread spins for a
+ * few microseconds, which is longer than the time between two parallel calls of a forward pass. */
 enum { SPINS = 128 };
-/* Stack of a worker. Tasks keep their scratch memory in workspaces; the largest stack frame belongs to a kernel tile
- * and takes some tens of KiB. */
+/* Stack of a worker. Tasks keep their scratch memory in workspaces. The largest stack frame, that of a kernel tile,
+ * takes some tens of KiB. */
 enum { STACK_BYTES = 1 << 20 };
 enum { CACHE_LINE = 64 };
 
-#define INSIDE UINT64_C(0xFFFF) /* workers inside the call */
+#define INSIDE UINT64_C(0xFFFF) /* mask of the number of workers inside the call */
 #define OPEN UINT64_C(0x10000)
 #define SERIAL UINT64_C(0x20000) /* one increment of the serial number, which occupies the bits above INSIDE and OPEN */
 
@@ -161,9 +161,9 @@ static void finish(mha__pool *pool)
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* Workers block signals sent to the process, because only the application's threads should run the handlers. Signals
- * raised by an instruction of the worker itself are not blocked: the kernel kills a process whose thread blocks such a
- * signal without calling the handler (for example SIGBUS for a page of a truncated mapped file). */
+/* Workers block signals sent to the process, because signal handlers should run on the application's threads only.
+ * Signals raised by an instruction of the worker itself are not blocked: the kernel kills a process whose thread blocks
+ * such a signal without calling the handler (for example SIGBUS for a page of a truncated mapped file). */
 static void block_sent_signals(sigset_t *before)
 {
     static const int raised[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
@@ -191,8 +191,8 @@ static void start_workers(mha__pool *pool)
     pthread_attr_destroy(&attr);
 }
 
-/* Resets a pool to its state without workers. A child of fork() also needs this, because its locks may have been copied
- * while a thread of the parent held them. */
+/* Resets a pool to its state without workers. This is also required in a child of fork(), because its locks may have
+ * been copied while a thread of the parent held them. */
 static bool reset(mha__pool *pool, long pid)
 {
     atomic_init(&pool->state, 0);

@@ -14,9 +14,9 @@ void mha__pool_free(mha_ctx *ctx, mha__pool *pool);
 /* Returns the number of threads, including the calling thread; fixed at creation. */
 int mha__pool_threads(const mha__pool *pool);
 
-/* Same as mha__parallel. The context ensures that only one call runs at a time and none from inside a task. `pid` is
- * getpid(). In a child of fork() it differs from the pid of the last call; the workers, which fork() does not copy, are
- * then started again. */
+/* Same as mha__parallel. The context ensures that only one call runs at a time, and that no call is made from inside a
+ * task. `pid` is getpid(). In a child of fork() it differs from the pid of the last call; the workers, which fork()
+ * does not copy, are then started again. */
 void mha__pool_run(mha__pool *pool, long pid, int64_t count, mha__task_fn task, void *arg);
 
 #endif

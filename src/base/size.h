@@ -1,4 +1,4 @@
-/* size.h - overflow-checked arithmetic for every size that the library receives from outside. */
+/* size.h - overflow-checked arithmetic for every size that the library receives from callers and files. */
 #ifndef MHA_BASE_SIZE_H
 #define MHA_BASE_SIZE_H
 

@@ -1,4 +1,5 @@
-/* struct_size.c - the version check of every public struct. Reads exactly as many bytes as the field `size` states. */
+/* struct_size.c - checks the version of a public struct by its field `size`, and reads exactly as many bytes as this
+ * field states. */
 #include "base/struct_size.h"
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-/* struct_size.h - reads a public struct from the caller, who may use another version of the header. */
+/* struct_size.h - reads a public struct from a caller that may use another version of the headers. */
 #ifndef MHA_BASE_STRUCT_SIZE_H
 #define MHA_BASE_STRUCT_SIZE_H
 

@@ -1,4 +1,4 @@
-/* fixed_sum.c - adds terms to arrays of sums, and reads these arrays. */
+/* fixed_sum.c - adds terms to arrays of order-independent sums (fixed_sum.h), and reads these arrays. */
 #include "math/fixed_sum.h"
 
 #include <string.h>

@@ -7,7 +7,8 @@
 #include <stdint.h>
 
 /* A sum: whole + fraction 2^-40 + rest 2^-80, with fraction and rest in [0, 2^40). Initialize the integers to zero. To
- * combine sums, add each integer; at most MHA__FIXED_COMBINED sums may be combined before mha__fixed_carry. */
+ * combine sums, add their integers field by field; at most MHA__FIXED_COMBINED sums may be combined before a call of
+ * mha__fixed_carry. */
 typedef struct mha__fixed {
     int64_t whole, fraction, rest;
     int64_t bad; /* number of terms that are not finite or too large; if positive, the sum is NAN */

@@ -1,6 +1,6 @@
-/* half.c - the 16-bit floating-point types. All rounding uses integers, so the rounding mode and flush-to-zero of the
- * calling thread have no effect. NaN keeps its sign and the payload bits that fit. As in CPU instructions, an f16 NaN
- * becomes quiet in both directions, a bf16 NaN only when it is narrowed. */
+/* half.c - conversion of the 16-bit floating-point types. All rounding uses integer arithmetic, so the rounding mode
+ * and flush-to-zero of the calling thread have no effect. NaN keeps its sign and the payload bits that fit. As with CPU
+ * instructions, a NaN becomes quiet when it is converted from or to f16, and when it is converted to bf16. */
 #include "math/half.h"
 
 #include <string.h>
@@ -38,7 +38,7 @@ float mha__f16_to_f32(uint16_t bits)
     uint32_t sign = (uint32_t)(bits & 0x8000) << 16;
     uint32_t exponent = bits >> 10 & 0x1F;
     uint32_t fraction = bits & 0x3FF;
-    if (exponent == 0x1F) /* infinity, or NaN made quiet */
+    if (exponent == 0x1F) /* infinity, or NaN, which becomes quiet */
         return float_of(sign | F32_INF | (fraction ? (fraction | F16_QUIET) << 13 : 0));
     if (exponent == 0) { /* zero or subnormal: fraction * 2^-24, a normal value in f32 */
         float magnitude = (float)fraction * 0x1p-24f;
@@ -62,10 +62,9 @@ uint16_t mha__f32_to_f16(float value)
     uint32_t exponent = magnitude >> 23;
     if (magnitude > F32_INF) return (uint16_t)(sign | F16_INF | F16_QUIET | (magnitude >> 13 & 0x3FF));
     if (magnitude >= 0x477FF000)
-        return (uint16_t)(sign | F16_INF); /* from 65520 on, halfway between the largest f16
-                                                                     * and 2^16 */
+        return (uint16_t)(sign | F16_INF); /* at least 65520, which is halfway between the largest f16 and 2^16 */
     if (exponent > 127 - 15) return (uint16_t)(sign | shift_round(magnitude - ((127u - 15) << 23), 13));
-    if (exponent < 127 - 25) return (uint16_t)sign; /* below 2^-25, half of the smallest subnormal */
+    if (exponent < 127 - 25) return (uint16_t)sign; /* below 2^-25, half of the smallest subnormal: becomes 0 */
     uint32_t significand = (magnitude & 0x7FFFFF) | 0x800000;
-    return (uint16_t)(sign | shift_round(significand, 126 - exponent)); /* in units of 2^-24 */
+    return (uint16_t)(sign | shift_round(significand, 126 - exponent)); /* subnormal result, in units of 2^-24 */
 }

@@ -5,8 +5,9 @@
 #include <stdint.h>
 
 float mha__bf16_to_f32(uint16_t bits);  /* exact */
-float mha__f16_to_f32(uint16_t bits);   /* exact, including subnormals and inf; nan becomes quiet */
-uint16_t mha__f32_to_bf16(float value); /* rounds to nearest even; nan stays nan (quiet) */
-uint16_t mha__f32_to_f16(float value);  /* rounds to nearest even; overflow to inf; nan stays nan (quiet) */
+float mha__f16_to_f32(uint16_t bits);   /* exact, including subnormals and infinity; a NaN becomes quiet */
+uint16_t mha__f32_to_bf16(float value); /* rounds to nearest even; a NaN becomes quiet */
+uint16_t mha__f32_to_f16(float value);  /* rounds to nearest even; values of at least 65520 become infinite; a NaN
+                                         * becomes quiet */
 
 #endif

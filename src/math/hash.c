@@ -1,4 +1,4 @@
-/* hash.c - the non-cryptographic hash of hash.h. */
+/* hash.c - computes the non-cryptographic hash that hash.h declares. */
 #include "math/hash.h"
 #include "math/rng_draws.h"
 #include <inttypes.h>

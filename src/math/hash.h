@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Returns the hash of `data`, chained to the previous hash h (0 at first). Hashes eight bytes at a time with
- * splitmix64, much faster than the weights of a model can be read from a file. The result depends on how `data` is
+ * splitmix64, which is much faster than reading the weights of a model from a file. The result depends on how `data` is
  * divided among calls. */
 uint64_t mha__hash(uint64_t h, const void *data, size_t bytes);
 

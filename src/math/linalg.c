@@ -1,4 +1,4 @@
-/* linalg.c - the dot product, and an orthonormal basis. */
+/* linalg.c - computes dot products and orthonormal bases. */
 #include "math/linalg.h"
 
 #include <math.h>

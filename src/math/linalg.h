@@ -1,5 +1,5 @@
-/* linalg.h - linear algebra in double: products of columns, eigenvectors of a symmetric matrix, Cholesky, orthonormal
- * bases.
+/* linalg.h - linear algebra in double: products of columns, eigenvectors of a symmetric matrix, Cholesky factorization,
+ * orthonormal bases.
  *
  * These functions replace LAPACK, whose rounding depends on how it was built. Matrices are row-major and contiguous
  * unless a stride is given. The sizes alone determine the order of every computation, so results are bitwise identical
@@ -19,7 +19,8 @@ typedef struct mha__columns {
 } mha__columns;
 
 /* Adds X^T Y to out [m, n], over `rows` rows of x [rows, m] and y [rows, n]. Terms are added to each element of out
- * in the order of the rows. Results are therefore bitwise identical if the rows are divided among several calls. */
+ * in the order of the rows. Results are therefore bitwise identical whether the rows are passed in one call or divided
+ * among several calls. */
 mha_status mha__gram_cross(mha_ctx *ctx, int64_t rows, const mha__columns *x, const mha__columns *y, double *out,
                            mha_error *err);
 /* Adds X^T X to out [n, n], at half the cost of mha__gram_cross. The result is exactly symmetric if out is symmetric

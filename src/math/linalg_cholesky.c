@@ -1,7 +1,8 @@
-/* linalg_cholesky.c - the factorization a = L L^T by blocks of columns, and the two triangular solves.
+/* linalg_cholesky.c - computes the factorization a = L L^T by blocks of columns, and solves the two triangular systems.
  *
  * Each step completes one block of columns: first the square on the diagonal, then the rows below it, which are
- * independent. The register tile then subtracts the product of the block with itself from the columns to its right. */
+ * independent. The register tile (linalg_tile.h) then subtracts the product of the block with its transpose from the
+ * columns to its right. */
 #include "math/linalg.h"
 
 #include <float.h>
@@ -21,7 +22,7 @@ typedef struct factor {
     double *minus, *plus; /* panels of the rows below the block: -L and L */
 } factor;
 
-/* Factors the square on the diagonal. Returns the row whose pivot is too small, or -1. */
+/* Factors the square on the diagonal. Returns the index of a row whose pivot is too small or not finite, or -1. */
 static int64_t factor_square(const factor *f, const double *diagonal)
 {
     const double tiny = (double)f->n * DBL_EPSILON;
@@ -67,8 +68,8 @@ static void finish_task(void *arg, int64_t panel, int worker)
     }
 }
 
-/* Subtracts the product of the current block of columns with itself from BLOCK rows below it, up to and including
- * the tiles on the diagonal. */
+/* Subtracts the product of the current block of columns with its transpose from BLOCK rows below it, up to and
+ * including the tiles on the diagonal. */
 static void update_task(void *arg, int64_t task, int worker)
 {
     (void)worker;
@@ -110,7 +111,7 @@ mha_status mha__cholesky(mha_ctx *ctx, int64_t n, double *a, mha_error *err)
     return status;
 }
 
-/* ---- solving ---- */
+/* ---- solving L L^T x = b ---- */
 
 typedef struct solve {
     int64_t n, columns;

@@ -1,8 +1,8 @@
-/* linalg_eigen.c - eigenvectors of a symmetric matrix: Householder reduction (linalg_tridiagonal.c), then the QL method
- * with implicit shifts (Bowdler, Martin, Reinsch and Wilkinson 1968; Golub and Van Loan, chapter 8).
+/* linalg_eigen.c - computes the eigenvectors of a symmetric matrix: Householder reduction (linalg_tridiagonal.c), then
+ * the QL method with implicit shifts (Bowdler, Martin, Reinsch and Wilkinson 1968; Golub and Van Loan, chapter 8).
  *
- * QL works on the tridiagonal matrix alone. Its rotations are recorded for several sweeps and then applied to the
- * vectors together. The columns of Q^T are independent, so each task processes a block of columns that fits in an L2
+ * QL operates on the tridiagonal matrix only. Its rotations are recorded for several sweeps and then applied to the
+ * vectors in one pass. The columns of Q^T are independent, so each task processes a block of columns that fits in an L2
  * cache. */
 #include <float.h>
 #include <math.h>
@@ -24,7 +24,7 @@ typedef struct sweep {
 typedef struct ql {
     int64_t n;
     double *d, *e, *vectors;
-    double floor; /* off-diagonal elements up to this size count as 0; the size of the matrix's rounding error */
+    double floor; /* off-diagonal elements up to this magnitude, that of the matrix's rounding error, count as 0 */
     double (*rotation)[2]; /* [SWEEPS * n] cosine and sine per rotation */
     sweep sweeps[SWEEPS];
     int64_t sweep_count, rotation_count;
@@ -58,7 +58,8 @@ static void apply(mha_ctx *ctx, ql *q)
     q->sweep_count = q->rotation_count = 0;
 }
 
-/* Performs one sweep over rows l to m, which are not coupled to other rows: chases the bulge of the shift upwards. */
+/* Performs one implicit QL sweep over rows l to m, which are not coupled to other rows: moves the bulge that the shift
+ * creates from row m up to row l. */
 static void sweep_block(ql *q, int64_t l, int64_t m)
 {
     double *d = q->d, *e = q->e;
@@ -127,7 +128,7 @@ static bool find_values(mha_ctx *ctx, ql *q)
     return true;
 }
 
-/* Sorts by ascending eigenvalue with at most one swap per position. */
+/* Sorts eigenvalues and vectors by ascending eigenvalue, with at most one swap per position. */
 static void sort(ql *q)
 {
     for (int64_t i = 0; i + 1 < q->n; i++) {

@@ -1,4 +1,4 @@
-/* linalg_product.c - X^T Y and X^T X of f32 rows, in double.
+/* linalg_product.c - computes X^T Y and X^T X of f32 rows in double.
  *
  * BLOCK_ROWS rows at a time are converted into panels (linalg_tile.h) that all tasks share. Each task computes one
  * square of out. */
@@ -65,8 +65,8 @@ static void square_task(void *arg, int64_t task, int worker)
     add_square(p, task / across * SQUARE, task % across * SQUARE);
 }
 
-/* Computes a square of the lower triangle. Squares are numbered row by row: square (r, c) has index r (r + 1) / 2 +
- * c. */
+/* Adds the products of one square of the lower triangle. Squares are numbered row by row: square (r, c) has index r (r
+ * + 1) / 2 + c. */
 static void lower_task(void *arg, int64_t task, int worker)
 {
     (void)worker;

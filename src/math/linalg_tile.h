@@ -1,4 +1,4 @@
-/* linalg_tile.h - the register tile of matrix products in double.
+/* linalg_tile.h - the register tile that computes matrix products in double.
  *
  * Both operands are panels [k][TILE] of TILE columns, padded with zeros. The code is compiled for baseline instructions
  * only and therefore runs on every CPU. */

@@ -1,9 +1,10 @@
-/* linalg_tridiagonal.c - Householder reduction of a symmetric matrix, and the product of its reflections.
+/* linalg_tridiagonal.c - reduces a symmetric matrix to tridiagonal form by Householder reflections, and computes the
+ * product of the reflections.
  *
  * Reflection k is I - v v^T with |v|^2 = 2. It zeroes the elements of row k after the superdiagonal, and v is stored in
  * their place. The trailing matrix S, rows and columns from k + 1 on, becomes S - v w^T - w v^T with w = p - (p . v /
- * 2) v and p = S v. This update is deferred until the next reflection is known: a single pass over S then applies it
- * and computes the next p. S does not fit in the caches, so it should be read only once per reflection. */
+ * 2) v and p = S v. This update is deferred until the next reflection is known: a single pass over S then applies the
+ * update and computes the next p. S does not fit in the caches, so it should be read only once per reflection. */
 #include "math/linalg_tridiagonal.h"
 
 #include <math.h>
@@ -20,7 +21,7 @@ typedef struct reduction {
     double *a, *q;
     const double *v, *w; /* [n] vectors of reflection k - 1, whose update is pending; NULL before the first
                           * reflection */
-    double *p;           /* [n] */
+    double *p;           /* [n] p = S v of reflection k */
 } reduction;
 
 /* Applies the pending update to row i of S, from column `first` on. */
@@ -73,7 +74,7 @@ static void reduce(mha_ctx *ctx, reduction *r, double *d, double *e, double *v, 
         change_row(r, k, k);
         d[k] = row[k];
         e[k] = left > 0 ? row[k + 1] : 0;
-        if (left < 2) continue; /* already tridiagonal */
+        if (left < 2) continue; /* the last two rows are already tridiagonal */
         e[k] = reflect(left, row + k + 1);
         mha__parallel(ctx, mha__ceil_div(left, ROWS), pass_task, r);
         memcpy(v + k + 1, row + k + 1, (size_t)left * sizeof *v);

@@ -1,4 +1,4 @@
-/* q8_0.c - quantization of rows to q8_0. */
+/* q8_0.c - quantizes rows of f32 elements to q8_0. */
 #include "math/q8_0.h"
 
 #include "math/half.h"

@@ -1,5 +1,5 @@
-/* q8_0.h - q8_0: blocks of 32 elements, each an int8, with one scale per block; 34 bytes, without padding. A row of n
- * elements is ceil(n / 32) blocks, padded with zeros. Element i is scale * q[i], exact in f32. */
+/* q8_0.h - the type q8_0: blocks of 32 int8 elements and one f16 scale, 34 bytes per block, without padding. A row of n
+ * elements is ceil(n / 32) blocks, padded with zeros. The value of element i is scale * q[i], which is exact in f32. */
 #ifndef MHA_MATH_Q8_0_H
 #define MHA_MATH_Q8_0_H
 
@@ -11,9 +11,10 @@ typedef struct mha__q8 {
     int8_t q[MHA__Q8_BLOCK];
 } mha__q8;
 
-/* Quantizes n elements, `stride` apart. The scale is the largest magnitude / 127, and each element is rounded to the
- * nearest multiple of the scale. The error is at most about half the scale. If a block contains NaN, Inf or a magnitude
- * above 127 times the largest f16, the whole block becomes NaN, so that invalid values remain visible. */
+/* Quantizes n elements of x, which are `stride` elements apart. The scale is the largest magnitude / 127, and each
+ * element is rounded to the nearest multiple of the scale. The error is at most about half the scale. If a block
+ * contains NaN, Inf or a magnitude above 127 times the largest f16, the whole block becomes NaN, so that invalid values
+ * remain visible. */
 void mha__q8_round(const float *x, int64_t stride, int64_t n, mha__q8 *blocks);
 
 /* Strides of a view count units: elements, or blocks of q8_0. These functions return the size of a unit in bytes, and

@@ -1,5 +1,5 @@
-/* rng.c - the MT19937 engine, and the seeding of a stream. Like PyTorch, it regenerates all 624 words when all have
- * been used, and at the first draw of a new stream. */
+/* rng.c - the MT19937 generator and its seeding. Like PyTorch, it regenerates all 624 words of its state at the first
+ * draw after seeding, and whenever all words have been used. */
 #include "math/rng_draws.h"
 
 #include "base/error.h"

@@ -1,6 +1,6 @@
-/* rng_distributions.c - all distributions except the normal distribution, which is in rng_normal.c. The fmaf calls
- * correspond to fused multiply-adds in PyTorch's vector kernels; -ffp-contract=off prevents the compiler from fusing
- * any others. */
+/* rng_distributions.c - samples all distributions except the normal distribution, which is in rng_normal.c. The fmaf
+ * calls correspond to fused multiply-adds in PyTorch's vector kernels; -ffp-contract=off prevents the compiler from
+ * fusing any others. */
 #include "base/error.h"
 #include "math/rng_draws.h"
 #include <math.h>
@@ -98,7 +98,8 @@ mha_status mha_rng_randperm(mha_rng *rng, int64_t *x, int64_t n, mha_error *err)
 
 /* ---- dropout masks ---- */
 
-/* The random stream of a dropout mask. MKL's generator computes x <- a x mod m and compares the float32 x / 2^31. */
+/* The random stream of a dropout mask. MKL's generator computes x <- a x mod m; an element is 1 if x / 2^31, in
+ * float32, is below p. */
 typedef struct mask_stream {
     mha_rng *rng;
     bool mkl;
@@ -189,8 +190,8 @@ static mha_status check_weights(const float *weights, int64_t count, bool replac
     return MHA_OK;
 }
 
-/* Samples with replacement: selects the first index whose cumulative fraction, a float32 sum, is at least a random
- * float64. */
+/* Samples with replacement. Each sample is the first index whose cumulative probability, a float32 sum, is at least a
+ * random float64. */
 static void choose_again(mha_rng *rng, const float *weights, int64_t count, float *share, int64_t *x, int64_t n)
 {
     float total = 0;
@@ -213,8 +214,8 @@ static void choose_again(mha_rng *rng, const float *weights, int64_t count, floa
     }
 }
 
-/* Samples without replacement: selects the n largest scores weight / exponential, in descending order. A selected score
- * is set to -1. */
+/* Samples without replacement: selects the n indices with the largest scores, in descending order. A score is the
+ * weight divided by an exponentially distributed number; the score of a selected index is set to -1. */
 static void choose_once(mha_rng *rng, const float *weights, int64_t count, float *score, int64_t *x, int64_t n)
 {
     for (int64_t i = 0; i < count; i++)
@@ -229,7 +230,7 @@ static void choose_once(mha_rng *rng, const float *weights, int64_t count, float
 }
 
 /* Same as choose_once for n = 1. Computes a logarithm only if the score can be the largest so far: because -log1p(-u)
- * >= u, the score is at most weight / u. The factor is a margin for rounding. */
+ * >= u, the score is at most weight / u. The factor 0.99999 is a margin for rounding. */
 static int64_t choose_one(mha_rng *rng, const float *weights, int64_t count)
 {
     int64_t best = 0;

@@ -1,4 +1,5 @@
-/* rng_draws.h - internals of the generator: raw draws, and the argument check that begins every public call. */
+/* rng_draws.h - internals of the generator: raw draws, and the argument check with which every public function
+ * begins. */
 #ifndef MHA_MATH_RNG_DRAWS_H
 #define MHA_MATH_RNG_DRAWS_H
 
@@ -22,7 +23,7 @@ static inline double mha__rng_unit64(mha_rng *rng)
 }
 
 /* Returns the next output of splitmix64 (Steele, Lea and Flood 2014), for uses that need not match a PyTorch stream.
- * From state n * MHA__SPLITMIX, the output is a hash of n. */
+ * If the state is n * MHA__SPLITMIX, the output is a hash of n. */
 #define MHA__SPLITMIX UINT64_C(0x9E3779B97F4A7C15)
 static inline uint64_t mha__splitmix(uint64_t *state)
 {
@@ -32,14 +33,14 @@ static inline uint64_t mha__splitmix(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* Returns output n = 1, 2, ... of the sequence from `seed`. */
+/* Returns output n = 1, 2, ... of splitmix64 seeded with `seed`. */
 static inline uint64_t mha__splitmix_at(uint64_t seed, uint64_t n)
 {
     uint64_t state = seed + (n - 1) * MHA__SPLITMIX;
     return mha__splitmix(&state);
 }
 
-/* Returns the first word of Philox4x32-10 (Salmon et al. 2011) for a counter and a key. The low word of the key comes
+/* Returns the first word of Philox4x32-10 (Salmon et al. 2011) for a counter and a key. The low word of the key is used
  * first, as in the dropout kernels. */
 static inline uint32_t mha__philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3)
 {

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Checks that a weight [out, in] is not NULL and that its size does not overflow. */
+/* Checks that a weight [out, in] is not NULL, that its dimensions are positive, and that its size does not overflow. */
 static mha_status check_weight(const mha_rng *rng, const char *out_name, int64_t out, const char *in_name, int64_t in,
                                const float *weight, const char *call, mha_error *err)
 {

@@ -1,4 +1,4 @@
-/* rng_normal.c - normally distributed numbers by the Box-Muller method: two uniform numbers u1 and u2 give the pair
+/* rng_normal.c - samples the normal distribution by the Box-Muller method: two uniform numbers u1 and u2 give the pair
  * sqrt(-2 log(1 - u1)) cos(2 pi u2), sqrt(-2 log(1 - u1)) sin(2 pi u2).
  *
  * For fewer than 16 numbers, PyTorch computes in double with the C library, otherwise in float32 in blocks of 16. Its
@@ -13,8 +13,8 @@
 enum { BLOCK = 16, HALF = BLOCK / 2 };
 static const double TWO_PI = 0x1.921fb54442d18p+2;
 
-/* The following functions process the 8 pairs of a block in loops that compilers vectorize. A call of fmaf would
- * dominate the time, so the same code is also compiled for CPUs with an FMA instruction. */
+/* The following functions process the 8 pairs of a block in loops that compilers vectorize. Without an FMA instruction,
+ * library calls of fmaf dominate the time, so the same code is also compiled for CPUs with that instruction. */
 #define INLINE static inline __attribute__((always_inline))
 
 /* ---- polynomials in float32 ---- */
@@ -30,8 +30,8 @@ INLINE float split(float x, int32_t *e)
     return x;
 }
 
-/* Returns log x for positive normal x. m is moved to [sqrt 1/2, sqrt 2), and log m = t - t^2 / 2 + t^3 P(t) with t = m
- * - 1. log 2 is split into two parts, the first of which gives an exact product with e. */
+/* Returns log x for positive normal x. With m scaled to [sqrt 1/2, sqrt 2) and t = m - 1, log m = t - t^2 / 2 + t^3
+ * P(t); in the code, `m` is t. log 2 is split into two parts; the product of the first part and e is exact. */
 INLINE float vector_log(float x)
 {
     int32_t e;
@@ -50,8 +50,8 @@ INLINE float vector_log(float x)
     return (m + y) + n * 0.693359375F;
 }
 
-/* Computes the sine and cosine of x in [0, 2 pi]. j is the octant of x, rounded up to an even number; pi / 4 is split
- * into three parts. */
+/* Computes the sine and cosine of x in [0, 2 pi]. j is the octant of x, rounded up to an even number. The reduced
+ * argument x - j pi / 4 is computed with pi / 4 split into three parts. */
 INLINE void vector_sincos(float x, float *sine, float *cosine)
 {
     const int32_t j = ((int32_t)(x * 1.27323954473516F) + 1) & ~1;
@@ -68,7 +68,7 @@ INLINE void vector_sincos(float x, float *sine, float *cosine)
     *cosine = ((j + 2) & 4) != 0 ? -b : b;
 }
 
-/* ---- blocks of 16: uniform numbers become normal numbers; elements j and j + 8 are a pair ---- */
+/* ---- blocks of 16 numbers, converted from uniform to normal; elements j and j + 8 are a pair ---- */
 
 INLINE void block_vector(float *x, float mean, float std)
 {
@@ -102,7 +102,8 @@ void mha__normal_avx2(float *x, float mean, float std)
 }
 #endif
 
-/* Same as PyTorch with ATEN_CPU_CAPABILITY=default, which uses the C library and also fuses the last step. */
+/* Converts a block as PyTorch does with ATEN_CPU_CAPABILITY=default: with the C library's functions, and with a fused
+ * multiply-add in the last step. */
 static void block_scalar(float *x, float mean, float std)
 {
     for (int j = 0; j < HALF; j++) {
@@ -138,7 +139,8 @@ static double normal_f64(mha_rng *rng)
 
 /* ---- tensors ---- */
 
-/* Fills x in blocks of 16. If n is not a multiple of 16, draws the last 16 numbers again, as PyTorch does. */
+/* Writes normal numbers to x [n] in blocks of 16, n >= 16. If n is not a multiple of 16, resamples the last 16 numbers,
+ * as PyTorch does. */
 static void normal_blocks(mha_rng *rng, float mean, float std, float *x, int64_t n)
 {
     void (*transform)(float *, float, float) = mha__cpu_has(MHA__AVX2) ? mha__normal_avx2 : mha__normal_any;
