@@ -49,7 +49,7 @@ static void leave_pass(program *p, const mha_error *message)
     char line[sizeof message->message + sizeof p->label];
     const bool named = strncmp(message->message, "rank ", 5) == 0;
     snprintf(line, sizeof line, "%s%s", named ? "" : p->label, message->message);
-    give_up(p, line);
+    give_up(p, line, SILENT);
 }
 
 /* Converts an exit code to a status, since ranks exchange statuses. */
