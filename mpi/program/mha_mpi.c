@@ -44,12 +44,12 @@ static void give_up(program *p, const char *message, int code)
 }
 
 /* Ends all ranks, because this rank failed in a pass for which the others may still wait. */
-static void leave_pass(program *p, const mha_error *message)
+static void leave_pass(program *p, const mha_error *message, int code)
 {
     char line[sizeof message->message + sizeof p->label];
     const bool named = strncmp(message->message, "rank ", 5) == 0;
     snprintf(line, sizeof line, "%s%s", named ? "" : p->label, message->message);
-    give_up(p, line, SILENT);
+    give_up(p, line, code > SIGNALED ? code : SILENT);
 }
 
 /* Converts an exit code to a status, since ranks exchange statuses. */
@@ -76,9 +76,9 @@ static int finish(void *user, bool everywhere, int code, mha_error *message)
     program *p = user;
     mha_error why = *message;
     if (shared_texts_ended(message)) return code_of(message->status);
-    if (shared_texts_broken()) leave_pass(p, message);
     if (code > SIGNALED && !why.message[0])
         snprintf(why.message, sizeof why.message, "stopped by signal %d", code - SIGNALED);
+    if (shared_texts_broken()) leave_pass(p, &why, code);
     mha_status status = everywhere ? MHA_OK : mha_cluster_wait_for(p->cluster, 0, &why);
     if (status == MHA_OK) status = mha_cluster_agree(p->cluster, status_of(code), &why);
     if (mha_cluster_broken(p->cluster)) give_up(p, why.message, code > SIGNALED ? code : SILENT);

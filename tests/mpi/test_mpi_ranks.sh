@@ -1,5 +1,5 @@
 # test_mpi_ranks.sh - mha-mpi --tp divides the weights of a model: score, logits, embed and generate print the same bytes for 1 to
-# 4 ranks, also if long texts are divided as well. Other commands, and ranks with different models, are rejected.
+# 4 ranks, also if long texts are divided as well. Other commands, and ranks with different models, are rejected. A signal ends all ranks.
 # shellcheck shell=sh source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
 # shellcheck source=tests/mpi/lib.sh
@@ -68,4 +68,16 @@ has err "rank 1 ($host): "
 rm -r folder.1/model
 refused 3 "$ranks" 2 "$each" --tp 2 generate -m model -p "One day" -n 3
 has err "rank 1 ($host): "
+
+# A signal to one rank during a pass must end all ranks with the status of the signal.
+rm -rf folder.* pid.*
+"$ranks" 2 "$each" --tp 2 generate -m long -p "One day" --no-eos -n 8000 >out 2>err </dev/null &
+job=$!
+await $job test -s out
+kill -TERM "$(cat pid.1)"
+status=0
+wait $job || status=$?
+[ $status -eq 143 ] || fail "a rank that received SIGTERM: exit status must be 143 (got $status)"
+has err "rank 1 ($host): stopped by signal 15"
+await_gone "a rank that received SIGTERM" 60
 finish
