@@ -1,11 +1,11 @@
-/* backward.h - the backward pass, shared by its files. The formulas are in mha/attn_grads.h.
+/* backward.h - declarations shared by the files of the backward pass. The formulas are in mha/attn_grads.h.
  *
  *   backward_plan.c          division of the work, and scratch memory
  *   backward_query_tile.c    opens a tile of queries: Q, dO, lse, D
  *   backward_panel.c         one panel of a tile and one block of keys: scores, P and dS
  *   backward_key_block.c     one tile and one block of keys: all panels, and their terms of dq, dk and dv
  *   backward_bf16.c          the bf16 version of backward_key_block.c
- *   backward_tasks.c         the tasks, each a part of the rows of a head group; dq
+ *   backward_tasks.c         runs the tasks, each a part of the rows of a head group; writes dq
  *   backward_dk_dv.c         writes dk and dv; adds the parts
  *   backward_bias.c          dbias
  *   backward_head_params.c   dslopes, dsinks, dgates
@@ -18,7 +18,7 @@
 
 #include "attn/forward/query_tile.h"
 
-/* Terms of dslopes, dsinks and dgates, summed over the rows of one tile of one head. */
+/* Terms of dslopes, dsinks and dgates of one head, summed over the rows of one tile. */
 typedef struct mha__bwd_sums {
     double slope, sink, gate;
 } mha__bwd_sums;
@@ -35,18 +35,19 @@ typedef struct mha__bwd_scratch {
     void *dout_panels;       /* dO^T, in the layout of base.q */
     void *k, *v;             /* K and V of the block as right operands; also scratch memory for rows of a block or of
                                 a new tile */
-    uint8_t *finite;         /* per block of keys: UNKNOWN, or FINITE or NOT_FINITE (backward_key_block.c) */
+    uint8_t *finite;         /* per block of keys: whether K and V are finite: UNKNOWN, FINITE or NOT_FINITE
+                              * (backward_key_block.c) */
     void *dp, *capped;       /* panels: dO V^T; with softcap, the scores before bias and masks */
     void *w, *ds, *mask;     /* spread: weights, dS and mask */
     mha__pair_weights pairs; /* bf16 weights and dS in rows of TILE_Q or KEY_BLOCK elements; only with bf16 pairs */
     void *lse, *inverse, *delta; /* per row of the tile: inputs of softmax_back */
     void *dots, *slopes;         /* per row: the terms of dgates and dslopes */
-    void *taylor;                /* per row: row_taylor */
+    void *taylor;                /* per row: sums of row_taylor */
     void *dq;                    /* gradients of the tile's queries: rows of q_stride elements */
     double *dbias;               /* a block of dbias: [KEY_BLOCK][TILE_Q]; only with a bias */
 } mha__bwd_scratch;
 
-/* A block of keys. As left operands, K and V are read in place, with any strides. */
+/* A block of keys. K and V are read in place, with any strides, if they are left operands of a product. */
 typedef struct mha__bwd_block {
     int64_t start;
     mha__run k, v;
@@ -77,7 +78,8 @@ void mha__bwd_carve(const mha__bwd_call *call, int worker, mha__bwd_scratch *x);
 /* Prepares the memory of a worker for consecutive tiles of t->call. mha__tile_close releases the resources of a
  * tile. */
 void mha__bwd_begin(mha__bwd_tile *t, int worker);
-/* Returns the number of parts of the rows of sequence b. Stores the number of tiles per part in *tiles. */
+/* Returns the number of parts into which the rows of sequence b are divided. Stores the number of tiles per part in
+ * *tiles. */
 int64_t mha__bwd_parts(const mha__call *call, int64_t b, int64_t *tiles);
 /* Stores in *dk and *dv the addresses of the gradient sums of a part, at key 0 of (b, g) in the workspace. `slot` is
  * the index of the task among the concurrent tasks. */
@@ -106,7 +108,7 @@ void *mha__bwd_scores(const mha__bwd_tile *t, const mha__panel *p, const mha__bw
                       int64_t end);
 /* Computes dO V^T in `dp`, with the same arguments and layout as mha__bwd_scores. */
 void *mha__bwd_dp(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first, int64_t end);
-/* Returns the per-row inputs of softmax_back for a panel. */
+/* Returns the inputs of the kernel softmax_back for the rows of a panel. */
 mha__softmax_back mha__bwd_rows_of(const mha__bwd_tile *t, const mha__panel *p);
 /* Adds the terms of `keys` keys to the panel's row_taylor, if requested. Call it before softmax_back, which may
  * overwrite the scores. */
@@ -120,7 +122,7 @@ void mha__bwd_finish_panel(const mha__bwd_tile *t, const mha__panel *p, int64_t 
 
 /* ---- backward_key_block.c ---- */
 
-/* Rows of contiguous reals. */
+/* Rows of contiguous reals (elements of the kernels' type). */
 typedef struct mha__reals {
     const void *data;
     int64_t stride;
@@ -170,7 +172,7 @@ void mha__bwd_write_heads(const mha__bwd_call *call);
 
 /* ---- tasks ---- */
 
-/* Runs the whole backward pass. */
+/* Runs the backward pass of a call. */
 mha_status mha__bwd_run_all(mha__bwd_call *call, mha_error *err);
 
 void mha__bwd_task(void *call, int64_t item, int worker);  /* item: index below plan->bwd.tasks */

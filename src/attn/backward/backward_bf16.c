@@ -14,7 +14,7 @@
 #include "math/half.h"
 #include <math.h>
 
-enum { QUERIES_PANEL = MHA__TILE_Q / 2, KEYS_PANEL = MHA__KEY_BLOCK / 2 }; /* panel sizes in rows of pairs */
+enum { QUERIES_PANEL = MHA__TILE_Q / 2, KEYS_PANEL = MHA__KEY_BLOCK / 2 }; /* sizes of panels, in rows of bf16 pairs */
 
 void mha__bwd_pairs_rows(const mha__bwd_tile *t, const mha_cview *view, int64_t h, int64_t width, void *panels,
                          void *columns)
@@ -82,8 +82,9 @@ void mha__bwd_pairs_panel(const mha__bwd_tile *t, const mha__panel *p, const mha
     back->round(from, to, p->rows.count, &rows, &w);
 }
 
-/* C [m][width] += A [m][n] B [n][width], restricted to the elements of B that are not finite. A contains weights, B
- * rows of bf16 in place. Masked pairs are -infinity in `mask`, which has the shape of A. */
+/* C [m][width] += A [m][n] B [n][width], restricted to the elements of B that are not finite. A contains weights; B
+ * consists of bf16 rows that are read in place. Entries of masked pairs are -infinity in `mask`, which has the shape of
+ * A. */
 typedef struct not_finite {
     int64_t m, n, width;
     const uint16_t *a;
@@ -152,7 +153,7 @@ static void add_over_queries(const mha__bwd_tile *t, const mha__bwd_run *r, int6
     add_not_finite(&x);
 }
 
-/* Adds dS K to dq. The rows after the end of the tile are scratch memory with weight 0. */
+/* Adds dS K to dq. Rows beyond the end of the tile are written to scratch memory; their weights are 0. */
 static void add_over_keys(const mha__bwd_tile *t, const mha__bwd_run *r, const mha__bwd_block *block, bool careful)
 {
     const cut at = cut_of(t, r, block->start);

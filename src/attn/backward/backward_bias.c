@@ -1,16 +1,17 @@
-/* backward_bias.c - dbias. Axes of stride 0 (batch, heads, rows or keys) are summed; the remaining axes are divided
- * into tasks. Each task owns a block of dbias and adds all terms of the block in a fixed order. Scores and dO V^T are
- * recomputed for dbias, so only the block itself is stored, in double. */
+/* backward_bias.c - computes dbias. Axes of stride 0 (batch, heads, rows or keys) are summed; the remaining axes are
+ * divided into tasks. Each task owns a block of dbias and adds all terms of the block in a fixed order. Scores and dO
+ * V^T are recomputed for dbias, so only the block itself is stored, in double. */
 #include "attn/backward/backward.h"
 
 #include <string.h>
 
-/* Ranges [first, end) of each axis: batch, heads, tiles of rows, blocks of keys. */
+/* The part of dbias that a task computes: ranges [first, end) of the axes batch, heads, tiles of rows, and blocks of
+ * keys. */
 typedef struct ranges {
     int64_t first[4], end[4];
 } ranges;
 
-/* Computes the extent of each axis and its number of tasks. */
+/* Computes the extent of each axis and the number of tasks along it. */
 static void extents(const mha__bwd_call *call, int64_t extent[4], int64_t tasks[4])
 {
     const mha_attn_desc *d = &call->call.plan->desc;

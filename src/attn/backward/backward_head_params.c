@@ -1,5 +1,5 @@
-/* backward_head_params.c - computes dslopes, dsinks and dgates from the sums per tile and head. There are few sums, so
- * one thread adds them in a fixed order. */
+/* backward_head_params.c - computes dslopes, dsinks and dgates from the sums per tile and head. Because there are few
+ * sums, one thread adds them in a fixed order. */
 #include "attn/backward/backward.h"
 
 #include <stddef.h>

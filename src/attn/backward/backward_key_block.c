@@ -1,4 +1,4 @@
-/* backward_key_block.c - one tile of queries and one block of keys.
+/* backward_key_block.c - computes the gradient terms of one tile of queries and one block of keys.
  *
  * S^T and dP^T = V dO^T are computed panel by panel as in the forward pass, and converted to W^T and dS^T, with one row
  * per key for all queries of the tile. Adjacent panels that attend to the same keys then form the products together:
@@ -39,7 +39,7 @@ static bool is_right_operand(const mha__bwd_tile *t, const mha__run *k)
            (uintptr_t)k->data % vector == 0;
 }
 
-/* Returns true if all elements of K and V of a block are finite. They are checked once per block of a head. */
+/* Returns true if all elements of K and V of a block are finite. Each block of a head is checked only once. */
 static bool is_finite(const mha__bwd_tile *t, int64_t start, int64_t keys)
 {
     const mha_attn_plan *plan = t->t.plan;

@@ -1,4 +1,4 @@
-/* backward_panel.c - one panel of queries and one block of keys: scores, P and dS. */
+/* backward_panel.c - computes the scores, P and dS of one panel of queries and one block of keys. */
 #include "attn/backward/backward.h"
 
 #include "attn/mask/attention_dropout.h"

@@ -1,4 +1,4 @@
-/* backward_plan.c - the division of the backward pass into tasks, and its workspace: scratch memory of the workers,
+/* backward_plan.c - divides the backward pass into tasks, and lays out its workspace: scratch memory of the workers,
  * then the sums of dk and dv, then the sums per head. */
 #include "attn/backward/backward.h"
 

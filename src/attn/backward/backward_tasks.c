@@ -1,4 +1,5 @@
-/* backward_tasks.c - the tasks of the backward pass. A task processes the tiles of a part of a head group in order. */
+/* backward_tasks.c - runs the tasks of the backward pass. A task processes the tiles of a part of a head group in
+ * order. */
 #include "attn/backward/backward.h"
 
 #include "attn/plan/run_tasks.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum { PAGE_SIZE = 128, PAGE_SIZE_MIN = 16 };
-static const size_t PAGE_BYTES_MAX = (size_t)1 << 40; /* larger than any page that can be allocated */
+static const size_t PAGE_BYTES_MAX = (size_t)1 << 40; /* [bytes] larger than any page that can be allocated */
 static const int64_t LENGTH_MAX = INT64_C(1) << 60;   /* prevents overflow in sums of lengths and in page counts */
 
 /* ---- creation ---- */
@@ -99,7 +99,7 @@ void mha_cache_free(mha_cache *c)
         mha__free(ctx, all[n]);
 }
 
-/* ---- queries ---- */
+/* ---- properties and checks ---- */
 
 mha_status mha__cache_range(const mha_cache *c, int64_t sequence, int64_t *first, int64_t *end, mha_error *err)
 {
@@ -159,7 +159,7 @@ size_t mha_cache_bytes(const mha_cache *c)
 
 /* ---- truncation ---- */
 
-/* Releases the logical pages from `page` on. */
+/* Releases the logical pages of a sequence from `page` on. */
 static void release_pages(mha_cache *c, int64_t sequence, int64_t page)
 {
     const int64_t end = mha__cache_pages_of(c, c->sequences[sequence].length);

@@ -6,7 +6,8 @@
  * logical page   0 .. pinned .. dropped .. ceil(length / page_size) .. width
  *                    stored  |   -1    |   stored              |   -1
  *
- * Invariant: refs[page] is the number of table entries that name the page; for a page on the free stack it is FREE. */
+ * Invariant: refs[page] is the number of table entries that refer to the page; for a page on the free stack, refs[page]
+ * is MHA__PAGE_FREE. */
 #ifndef MHA_ATTN_CACHE_KV_CACHE_H
 #define MHA_ATTN_CACHE_KV_CACHE_H
 
@@ -25,14 +26,14 @@ typedef struct mha__sequence {
 
 struct mha_cache {
     mha_ctx *ctx;
-    mha_cache_desc desc;      /* with all defaults set */
+    mha_cache_desc desc;      /* the caller's description, with all defaults set */
     size_t k_bytes, v_bytes;  /* bytes per page */
-    int64_t pinned;           /* logical pages that contain the keep_first tokens */
-    mha__sequence *sequences; /* [batch] */
+    int64_t pinned;           /* number of logical pages that contain the keep_first tokens */
+    mha__sequence *sequences; /* [batch] states of the sequences */
     int64_t *view;            /* [3][batch] lengths, offsets and prefixes; set by mha_cache_bind */
     int32_t *table;           /* [batch][width] physical pages, or MHA__PAGE_NONE */
     int64_t width;
-    char *k, *v;         /* [pages] of k_bytes and v_bytes */
+    char *k, *v;         /* memory of [pages] pages, of k_bytes and v_bytes each */
     int64_t *refs;       /* [pages] reference counts, or MHA__PAGE_FREE */
     int32_t *free_pages; /* stack of free pages */
     int64_t pages, free_count;
@@ -63,7 +64,7 @@ mha_status mha__cache_check_growth(const mha_cache *cache, int64_t sequence, int
  * has `width` columns. On failure, the visible state is unchanged. */
 mha_status mha__cache_reserve(mha_cache *cache, int64_t count, int64_t coming, int64_t width, mha_error *err);
 int32_t mha__cache_take(mha_cache *cache);                 /* takes a reserved page from the free stack */
-void mha__cache_give_back(mha_cache *cache, int32_t page); /* removes one reference */
+void mha__cache_give_back(mha_cache *cache, int32_t page); /* removes one reference to a page */
 void mha__cache_recycle(mha_cache *cache, int32_t page);   /* pushes an unreferenced page onto the free stack */
 
 /* ---- kv_cache_write.c ---- */

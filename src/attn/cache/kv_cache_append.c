@@ -29,7 +29,7 @@ static mha_status bind_view(const mha_cache *c, const char *name, const addition
     return mha__bind_input(name, view, extent, mha_dtype_size(a->tokens.dtype), err);
 }
 
-/* Checks the elements of new tokens. Only the conversion of f32 to q8_0 limits them. */
+/* Checks the elements of new tokens. Only a conversion from f32 to q8_0 restricts their values. */
 static mha_status check_values(const mha_cache *c, const char *name, const addition *a, int64_t width,
                                const mha_cview *view, mha_error *err)
 {
@@ -98,8 +98,8 @@ static int64_t release_dropped(mha_cache *c, int64_t sequence)
     return freed;
 }
 
-/* Marks the last page of a sequence for copying if other sequences share it. Returns the number of pages that the
- * append takes.
+/* Marks the last page of a sequence for copying if other sequences share it. Returns the number of new pages that the
+ * append requires.
  */
 static int64_t release_shared(mha_cache *c, int64_t sequence, int64_t count)
 {

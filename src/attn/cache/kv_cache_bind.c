@@ -1,4 +1,4 @@
-/* kv_cache_bind.c - passes a KV cache to the operator, as a description and arguments. */
+/* kv_cache_bind.c - sets the description and the arguments with which the operator reads a KV cache. */
 #include "attn/cache/kv_cache.h"
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-/* kv_cache_pages.c - the memory and reference counts of the pages of a KV cache, and the page table. */
+/* kv_cache_pages.c - manages the pages of a KV cache: memory, reference counts, and the page table. */
 #include "attn/cache/kv_cache.h"
 
 #include "base/error.h"
@@ -42,8 +42,8 @@ static mha_status grow_pool(mha_cache *c, int64_t pages, mha_error *err)
     }
     release(c->ctx, &old);
     c->k = new.k, c->v = new.v, c->refs = new.refs, c->free_pages = new.free_pages;
-    for (int64_t page = pages - 1; page >= c->pages; page--) { /* descending, so that the lowest page is on top of the
-                                                                * stack */
+    for (int64_t page = pages - 1; page >= c->pages; page--) { /* in descending order, so that the lowest page is on top
+                                                                * of the stack */
         c->refs[page] = MHA__PAGE_FREE;
         c->free_pages[c->free_count++] = (int32_t)page;
     }

@@ -50,7 +50,7 @@ void mha_cache_save(const mha_cache *c, mha_named_tensor t[MHA_CACHE_TENSORS])
 
 /* ---- loading ---- */
 
-/* Finds a tensor in the list. Dimensions of `want` that are not negative must match. */
+/* Finds a tensor in the list and checks it. Its dimensions must match those of `want` that are not negative. */
 static mha_status find(const mha_named_tensor *tensors, int count, const mha_named_tensor *want,
                        const mha_named_tensor **found, mha_error *err)
 {
@@ -109,7 +109,7 @@ static int32_t page_at(const mha_named_tensor *pages, int64_t b, int64_t n)
 }
 
 /* Loads the table of a sequence: pages of "k" up to its length, with -1 for pages before the window and after the end.
- * Sets the sequence, its table entries and the reference counts of `c`, whose table is as wide as the tensor. */
+ * Sets the sequence, its table entries and the reference counts of `c`, whose table must be as wide as the tensor. */
 static mha_status load_sequence(mha_cache *c, int64_t b, const mha_named_tensor *const t[MHA_CACHE_TENSORS],
                                 mha_error *err)
 {

@@ -1,4 +1,5 @@
-/* attn.c - the entry points of mha/attn.h and mha/attn_grads.h: check the call, then pass it to the plan's engine. */
+/* attn.c - the entry points of mha/attn.h and mha/attn_grads.h: they check the call, then pass it to the plan's
+ * engine. */
 #include "attn/engine/engine.h"
 #include "attn/plan/params.h"
 #include "base/error.h"
@@ -65,7 +66,7 @@ mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *arg
     return plan->engine->backward(&call, err);
 }
 
-/* A plan with its workspace, for one call. */
+/* A plan and a workspace that are used for one call only. */
 typedef struct single_call {
     mha_attn_plan *plan;
     void *workspace;

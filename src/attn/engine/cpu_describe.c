@@ -48,7 +48,7 @@ static const char *why_not_pairs(const mha_attn_plan *plan)
     return plan->kernels->pairs ? "q, k and v are not all bf16" : "this ISA has no bf16 products";
 }
 
-/* Returns a description of the tiles that use the decode kernels; NULL if the plan has no decode kernels. */
+/* Returns a phrase that names the tiles that use the decode kernels; NULL if the plan does not use these kernels. */
 static const char *few_tiles(const mha_attn_plan *plan)
 {
     const int64_t longest = plan->packed ? plan->desc.max_q_len : plan->rows, last = plan->rows % MHA__TILE_Q;
@@ -75,7 +75,7 @@ static const char *why_not_few(const mha_attn_plan *plan)
     return plan->pairs ? "bf16 pairs are multiplied in tiles" : "this ISA has no kernels for few rows";
 }
 
-/* Returns the arguments that fwd_few requires. The description alone does not determine them. */
+/* Returns the properties of arguments that fwd_few requires. They are not known from the description alone. */
 static const char *few_needs(const mha_attn_plan *plan)
 {
     return plan->pairs ? "stride[3] = 1 of k and v, and blocks without masked keys" : "stride[3] = 1 of k and v";
@@ -83,7 +83,7 @@ static const char *few_needs(const mha_attn_plan *plan)
 
 static const char few_otherwise[] = "fwd_tiled, which takes 2 to 14 times as long";
 
-/* Returns the types that the kernels multiply. */
+/* Returns the name of the type that the kernels multiply. */
 static const char *products(const mha_attn_plan *plan)
 {
     return plan->pairs ? "pairs of bf16" : plan->desc.dtype == MHA_F64 ? "f64" : "f32";
@@ -114,7 +114,7 @@ static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
 }
 
 /* Returns the number of elements that a call reads or writes along an axis: only the listed heads, and each key once,
- * in whatever page it is. */
+ * even if keys are in pages. */
 static double used_elements(const mha_attn_plan *plan, mha__dimension dimension)
 {
     const mha__dimension used = dimension == MHA__DIM_HEADS         ? MHA__DIM_LISTED_HEADS
@@ -171,7 +171,7 @@ static void sentences_of_outputs(text *t, const mha_attn_desc *d)
     append(t, again ? "; the scores of these rows are computed a second time\n" : "\n");
 }
 
-/* Returns the operations of the backward pass, without those for dbias. */
+/* Returns the number of operations of the backward pass, excluding those for dbias. */
 static double backward_flops(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;

@@ -21,17 +21,17 @@ static const double ALONE_FLOPS = 2e6;
  * threads. */
 enum { WORKERS_FREE = 64 };
 
-/* Returns the flags of the operands that a folded call of one query per head, or of several, may have. */
+/* Returns the flags of the operands that a folded call may have, with one query per head or with several. */
 static uint32_t folding(uint32_t (*flags_with)(uint32_t facts), bool one)
 {
     return flags_with(MHA__FOLDS) | flags_with(MHA__FOLDS_ROWS) | (one ? flags_with(MHA__FOLDS_ONE) : 0);
 }
 
-/* Returns why a plan is not folded; NULL if it is. Folding treats the queries of all heads of a group as rows of one
- * tile. K and V are then read once per group, and more lanes are filled. No input or output may differ per head:
- * with more than one query, heads and rows have no common stride, which masks, biases and maps would need. If keys
- * are too few to be divided into parts, folding must leave enough tiles for several threads. Only the shape
- * determines the decision. */
+/* Returns the reason why a plan is not folded; NULL if it is folded. Folding treats the queries of all heads of a group
+ * as rows of one tile. K and V are then read once per group, and more lanes are used. No input or output may differ per
+ * head, because with more than one query, heads and rows have no common stride, which masks, biases and maps require.
+ * If there are too few keys to divide them into parts, enough tiles for several threads must remain after folding. Only
+ * the shape determines the decision. */
 static const char *why_unfolded(const mha_attn_plan *plan)
 {
     enum { QUERIES_MOST = 16, TILES_LEAST = 8 };

@@ -4,7 +4,7 @@
 
 #include "attn/engine/engine.h"
 
-/* cpu_describe.c */
+/* implements mha_attn_plan_describe (cpu_describe.c) */
 size_t mha__cpu_describe(const mha_attn_plan *plan, int json, char *to, size_t capacity);
 
 #endif

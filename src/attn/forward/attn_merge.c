@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* Number of elements of o in a partial result on the stack. */
+/* Maximum number of elements of o, the unnormalized output, in a partial result on the stack. */
 enum { ELEMENTS = MHA__MERGE_ROWS * 512 };
 
 /* A partial result of up to MHA__MERGE_ROWS rows, or fewer if rows are wide; aligned for f32 and f64. */
@@ -23,7 +23,7 @@ typedef struct merging {
     const mha_attn_merge_args *args;
     const mha__kernels *k;
     int64_t o_stride;
-    mha_view out, lse; /* with all strides set */
+    mha_view out, lse; /* views of the results, with all strides set */
 } merging;
 
 /* Loads rows [first, first + rows) of a part. A row that attends to no key is not read. */

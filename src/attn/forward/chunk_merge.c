@@ -1,5 +1,5 @@
-/* chunk_merge.c - the merge stack of chunk_merge.h. The left sibling is always the destination, because the order of
- * the operands affects the rounding. */
+/* chunk_merge.c - implements the merge stack that chunk_merge.h declares. The left sibling is always the destination,
+ * because the order of the operands affects the rounding. */
 #include "attn/forward/chunk_merge.h"
 
 static void swap(mha__partial *a, mha__partial *b)

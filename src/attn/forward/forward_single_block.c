@@ -68,7 +68,7 @@ static void choose_keys(const mha__rows *r, const mha__span *tile, size_t size, 
     x->v = (const char *)x->v + (own.lo - x->first) * x->v_row * (int64_t)size;
     x->first = own.lo;
     x->keys = own.hi - own.lo;
-    if (x->keys == 0) x->feed = NULL; /* without keys, the products have no steps to prefetch in */
+    if (x->keys == 0) x->feed = NULL; /* without keys, the products have no steps in which to prefetch */
 }
 
 /* Advances x to the rows of the next panel. */

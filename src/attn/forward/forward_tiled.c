@@ -127,7 +127,7 @@ static int64_t rows_per_head(const mha__tile *t)
     return plan->folded && plan->desc.q_len > 1 ? plan->desc.q_len : t->rows.count;
 }
 
-/* Writes the partial result of a tile. Must be called before the sink is added: the sink applies to the whole row, not
+/* Writes the partial result of a tile. Call it before the sink is added, because the sink applies to the whole row, not
  * to one shard of its keys. */
 static void write_partial(const mha__tile *t, const mha__partial *from)
 {
@@ -227,7 +227,7 @@ void mha__fwd_tile(void *call, int64_t task, int worker)
         t.careful = true;
         t.merged = false;
         mha__scratch_carve(t.plan, mha__tile_scratch(call, worker),
-                           &t.scratch); /* the merge has overwritten the scratch memory with parts */
+                           &t.scratch); /* the merge of parts has overwritten this scratch memory */
         result = attend(&t);
         finish(&t, &result);
     }

@@ -1,4 +1,4 @@
-/* merge_sizes.c - the argument checks of mha_attn_merge and mha_attn_merge_partials. */
+/* merge_sizes.c - checks the sizes that are passed to mha_attn_merge and mha_attn_merge_partials. */
 #include "attn/forward/merge_sizes.h"
 
 #include "attn/plan/params.h"

@@ -5,7 +5,7 @@
 #include "mha/attn.h"
 
 enum {
-    MHA__MERGE_ROWS = 8,   /* rows that are merged together */
+    MHA__MERGE_ROWS = 8,   /* number of rows that are merged at a time */
     MHA__MERGE_VECTOR = 16 /* elements of the widest vector; kernels process maxima and sums in whole vectors */
 };
 

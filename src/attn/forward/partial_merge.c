@@ -15,7 +15,7 @@
 #include <string.h>
 
 typedef struct joining {
-    mha_attn_merge_partials_args a; /* with all strides set */
+    mha_attn_merge_partials_args a; /* the caller's arguments, with all strides set */
     const mha__kernels *k;
     mha__stored as; /* the storage type of out */
     mha__merge_stack stack;
@@ -188,7 +188,7 @@ static void take(const joining *j, const mha_cview *from, int64_t b, int64_t h, 
     }
 }
 
-/* Writes rows of out and lse by the same steps with which a forward call ends. */
+/* Writes rows of out and lse, by the same steps as at the end of a forward call. */
 static void write_rows(const joining *j, const mha__partial *p, int64_t b, int64_t h, int64_t first)
 {
     const mha_attn_merge_partials_args *a = &j->a;

@@ -8,9 +8,9 @@
 #include "attn/stats/requested_maps.h"
 #include <string.h>
 
-enum { LANES = 64 }; /* lanes of the widest panel */
+enum { LANES = 64 }; /* number of lanes in the widest panel */
 
-/* Sets keys [first, end) of the rows to 0. */
+/* Sets the probabilities of keys [first, end) to 0 in all rows. */
 static void clear(const mha__tile *t, int64_t lanes, int64_t keys, int64_t first, int64_t end)
 {
     for (int64_t i = 0; i < lanes && first < end; i++)
@@ -38,7 +38,7 @@ static void fill_block(const mha__tile *t, const mha__panel *p, int64_t start, i
     clear(t, lanes, keys, to, end);
 }
 
-/* ---- the callback ---- */
+/* ---- calls of the callback ---- */
 
 typedef struct row_numbers {
     double entropy[LANES], largest[LANES], distance[LANES];

@@ -1,4 +1,4 @@
-/* query_tile.h - a tile of queries, shared by the files of the forward pass.
+/* query_tile.h - a tile of queries, and the functions of the forward pass that process it.
  *
  *   query_tile.c       opens a tile: its rows, masks, packed Q
  *   tile_key_block.c   one block of keys: location of K and V, scores, P V
@@ -28,7 +28,7 @@ typedef struct mha__tile {
     mha__rows rows; /* all rows of the tile */
     mha__span span;
     int64_t kv_head, task;
-    int64_t end; /* the end of the keys that this work item reads */
+    int64_t end; /* end of the range of keys that this work item reads */
     bool careful;
     bool merged; /* the parts of the keys have been computed and only need to be merged */
     bool raw;    /* scores are not scaled until they are converted to weights, which saves one pass over them */
@@ -48,7 +48,7 @@ typedef struct mha__block {
     mha__value_run v;
 } mha__block;
 
-/* One panel of a tile. */
+/* One panel of a tile: the rows that fill the lanes of a register tile. */
 typedef struct mha__panel {
     mha__rows rows;
     mha__span span;
@@ -61,7 +61,8 @@ static inline void *mha__tile_at(const mha__tile *t, void *base, int64_t element
     return (char *)base + element * (int64_t)t->k->real_size;
 }
 
-/* Returns the number of reals per packed query. Pairs are half as large and pad head_dim to whole steps. */
+/* Returns the number of reals per packed query. bf16 pairs take half the memory, and their head_dim is padded to whole
+ * steps. */
 static inline int64_t mha__tile_depth(const mha__tile *t)
 {
     const int64_t d = t->plan->desc.head_dim;

@@ -1,5 +1,5 @@
-/* tile_bf16.c - one block of keys and a tile of queries with bf16 products (mha__pairs in kernel.h). The operands are
- * not widened. Scores are reals, so all masks can be applied; weights are rounded to bf16.
+/* tile_bf16.c - computes one block of keys for a tile of queries with bf16 products (mha__pairs in kernel.h). The
+ * operands are not widened. Scores are reals, so all masks can be applied; weights are rounded to bf16.
  *
  * The steps of a product begin at fixed keys, as blocks do, so a row is bitwise identical in every tile.
  *
@@ -20,7 +20,7 @@ bool mha__pairs_raw(const mha_attn_plan *plan)
            d->scale >= (double)FLT_MIN && d->scale <= (double)FLT_MAX;
 }
 
-/* Returns the factor that `attend` must still apply to scores. */
+/* Returns the factor by which `attend` must multiply scores: the scale if they are not scaled yet, otherwise 1. */
 static double scale_left(const mha__tile *t)
 {
     return t->raw ? t->plan->desc.scale : 1;

@@ -1,5 +1,5 @@
-/* tile_decode.c - one block of keys and a few queries, as in token generation. K and V are read once, in place and in
- * the stored type, page by page if they are paged.
+/* tile_decode.c - computes one block of keys for a few queries, as in token generation. K and V are read once, in place
+ * and in the stored type, page by page if they are paged.
  *
  * Most blocks have no masks, biases or other changes of scores. Their scores stay in a strip (kernel.h) from the
  * product to the weights. The scores of other blocks are converted to a panel, which is processed as usual. */

@@ -1,4 +1,4 @@
-/* tile_key_block.c - one block of keys and a tile of queries: location of K and V, scores, P V. */
+/* tile_key_block.c - computes one block of keys for a tile of queries: locates K and V, computes scores and P V. */
 #include "attn/forward/query_tile.h"
 
 #include <string.h>

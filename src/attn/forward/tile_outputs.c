@@ -58,7 +58,7 @@ void mha__tile_probabilities(const mha__tile *t, const mha__partial *result)
 
 /* ---- the output `scores` ---- */
 
-enum { LANES = 64 }; /* lanes of the widest panel */
+enum { LANES = 64 }; /* number of lanes in the widest panel */
 
 /* Computes one panel and one block of `keys` keys at a stage after masking, in scratch.s. Masked entries stay 0 or
  * become -infinity. */
@@ -81,7 +81,7 @@ static void masked_stage(const mha__tile *t, const mha__panel *p, const mha__blo
     t->k->interval(keys, lanes, b->start, lo, hi, t->scratch.s);
 }
 
-/* Same as masked_stage for a stage before masking, where only lengths apply. */
+/* Same as masked_stage, but for a stage before masking, at which only the lengths limit the scores. */
 static void plain_stage(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t keys, mha_scores stage)
 {
     const int64_t lanes = p->rows.count, queries = mha__mask_queries(t->call, t->rows.b);

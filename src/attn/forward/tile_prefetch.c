@@ -1,5 +1,6 @@
-/* tile_prefetch.c - selects the memory to prefetch while a block is computed. Most of this data is read soon, and by
- * one core only. Prefetching makes a batch of short sequences that does not fit in any cache a sixth faster. */
+/* tile_prefetch.c - selects the memory to prefetch while a block is computed. Most of this memory is read soon
+ * afterwards, and by one core only. Prefetching makes a batch of short sequences that does not fit in any cache a sixth
+ * faster. */
 #include "attn/forward/query_tile.h"
 
 #include "math/q8_0.h"
@@ -114,14 +115,14 @@ mha__feed mha__tile_ahead(const mha__tile *t, int64_t start)
 
 /* ---- prefetching for a few queries ---- */
 
-/* Distance in bytes at which a prefetch arrives in time. */
+/* Prefetch distance in bytes: data at this distance arrives before it is read. */
 enum { DISTANCE = 32 << 10 };
 
 /* Determines the work item that most likely follows on this thread. Threads are assumed to take items in turn. */
 static bool next_item(const mha__tile *t, int64_t *b, int64_t *g, int64_t *start)
 {
     const mha_attn_plan *plan = t->plan;
-    const int64_t keys = MHA_ATTN_CHUNK * plan->part_chunks; /* keys per part */
+    const int64_t keys = MHA_ATTN_CHUNK * plan->part_chunks; /* number of keys per part */
     int64_t task = t->task + plan->workers, part = 0;
     if (plan->parts > 1 && !t->merged)
         mha__item_split(plan, mha__item_of(plan, t->task, (t->end - 1) / keys) + plan->workers, &task, &part);

@@ -1,5 +1,5 @@
-/* attention_dropout.c - the dropout mask of a panel. Whether dropout is sampled or given, it first becomes a mask of
- * 0 and -infinity. */
+/* attention_dropout.c - computes the dropout mask of a panel: 0 for kept weights, -infinity for dropped ones, whether
+ * dropout is sampled or given by the caller. */
 #include "attn/mask/attention_dropout.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* block_mask.c - applies `block_keep`: skips keys and masks individual scores. Few bytes of block_keep apply to one
- * panel, so they are tested one by one. A mask of individual scores is written only for panels in which a key is masked
- * for some rows but not for all. */
+/* block_mask.c - applies `block_keep`: skips keys and masks individual scores. Only a few bytes of block_keep apply to
+ * a panel, so each byte is tested separately. A mask of individual scores is written only for panels in which a key is
+ * masked for some rows but not for all. */
 #include "attn/mask/block_mask.h"
 
 #include "base/size.h"

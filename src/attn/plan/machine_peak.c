@@ -1,7 +1,7 @@
 /* machine_peak.c - measures the peak rates of the machine: the best of many short runs of the two loops of
  * kernel/rows/peak_loops.inc on all threads of a context.
  *
- * Each run is one call of the thread pool, like a call of the operator. The best run is one that was not
+ * Each run is one call of the thread pool, like a call of the operator. The best run is assumed to be one that was not
  * interrupted. */
 #include "mha/machine_peak.h"
 
@@ -22,9 +22,9 @@ static const double TOTAL_SECONDS = 0.1, FMA_SECONDS = 0.004;
 
 typedef struct run {
     const mha__kernels *kernels;
-    int64_t steps; /* multiply-add steps */
+    int64_t steps; /* number of multiply-add steps */
     const char *memory;
-    int64_t bytes, slice; /* bytes to read, in total and per slice */
+    int64_t bytes, slice; /* number of bytes to read, in total and per slice */
 } run;
 
 static double seconds_of(mha_ctx *ctx, int64_t count, mha__task_fn task, run *r, clockid_t clock)

@@ -15,7 +15,7 @@ typedef struct mha__operand {
 
 /* Returns an output view as an operand. */
 mha__operand mha__operand_of(const char *name, const mha_view *view, const int64_t extent[4]);
-/* Rejects NULL, and sets the strides of a contiguous view. */
+/* Checks that the data pointer is not NULL, and sets the strides of a contiguous view. */
 mha_status mha__operand_bind(mha__operand *o, mha_error *err);
 /* Checks that each element can be loaded: its address must be aligned, and its byte distance from the first element
  * must not overflow. */
@@ -30,7 +30,7 @@ bool mha__operand_meet(const mha__operand *x, size_t x_size, const mha__operand 
 /* Returns true if both operands have the same elements at the same indices. */
 bool mha__operand_same(const mha__operand *x, const mha__operand *y);
 
-/* An output of a call. */
+/* An output of a call, and its shape. */
 typedef struct mha__result {
     const char *name;
     mha_view *view;

@@ -1,4 +1,4 @@
-/* operand_table.c - the rows of all operands, and the functions that read them. */
+/* operand_table.c - the table of all operands, and the functions that read the table. */
 #include "attn/plan/operand_table.h"
 
 #include "attn/plan/map_lists.h"
@@ -161,7 +161,7 @@ static int64_t blocks(int64_t length, int64_t size)
     return size > 0 ? mha__ceil_div(length, size) : 0;
 }
 
-/* Returns a dimension of k or v as stored, or of the maps that a call writes. */
+/* Returns the length of an axis of k or v as stored, or of the maps that a call writes. */
 static int64_t stored_dimension(const mha_attn_plan *plan, mha__dimension dimension)
 {
     const mha_attn_desc *d = &plan->desc;
@@ -289,7 +289,7 @@ mha_status mha__operand_check_flag(const mha_attn_plan *plan, const mha__operand
 {
     const mha_attn_desc *d = &plan->desc;
     const void *data = mha__operand_data(row, from);
-    if (!row->flag_name || !data == !is_flagged(d, row)) return MHA_OK; /* the most frequent case */
+    if (!row->flag_name || !data == !is_flagged(d, row)) return MHA_OK; /* fast path for the most frequent case */
     const char *in = row->facts & MHA__BY_ALIGN ? "align" : row->facts & MHA__IS_RESULT ? "outputs" : "inputs";
     if (data)
         return mha__fail(err, MHA_ERR_ARG, "%s must be NULL without %s in desc.%s (got %p)", row->name, row->flag_name,

@@ -11,27 +11,27 @@
 /* The length of an axis in terms of the description. */
 typedef enum mha__dimension {
     MHA__DIM_ONE,
-    MHA__DIM_BATCH,       /* B */
+    MHA__DIM_BATCH,       /* B, the number of sequences */
     MHA__DIM_ENDS,        /* B + 1 */
     MHA__DIM_ROW_BATCH,   /* B, or 1 if the rows of all sequences are packed */
     MHA__DIM_KEY_BATCH,   /* B, or 1 if the keys of all sequences are packed */
     MHA__DIM_STORES,      /* number of pages; if keys are not paged, 1 if packed, otherwise B */
     MHA__DIM_STORED_KEYS, /* page_size; if keys are not paged, Lk */
-    MHA__DIM_HEADS,       /* H */
-    MHA__DIM_KV_HEADS,    /* Hkv */
+    MHA__DIM_HEADS,       /* H, the number of query heads */
+    MHA__DIM_KV_HEADS,    /* Hkv, the number of key/value heads */
     MHA__DIM_LISTED_HEADS,
-    MHA__DIM_MAP_HEADS,    /* entries of map_heads */
-    MHA__DIM_MAP_ROWS,     /* entries of map_rows */
-    MHA__DIM_MAPPED_HEADS, /* heads of probs and scores */
-    MHA__DIM_MAPPED_ROWS,  /* rows of probs and scores */
+    MHA__DIM_MAP_HEADS,    /* number of entries in map_heads */
+    MHA__DIM_MAP_ROWS,     /* number of entries in map_rows */
+    MHA__DIM_MAPPED_HEADS, /* number of heads in probs and scores */
+    MHA__DIM_MAPPED_ROWS,  /* number of rows in probs and scores */
     MHA__DIM_Q_LEN,
     MHA__DIM_KV_LEN,
     MHA__DIM_MAX_Q_LEN,
     MHA__DIM_MAX_KV_LEN,
     MHA__DIM_KEEP_KEYS,
-    MHA__DIM_MASK_ROWS,   /* ceil(Mq / block_q) */
-    MHA__DIM_MASK_KEYS,   /* ceil(Mk / block_k) */
-    MHA__DIM_TABLE_PAGES, /* ceil(Lk / page_size) */
+    MHA__DIM_MASK_ROWS,   /* ceil(Mq / block_q), rows of block_keep */
+    MHA__DIM_MASK_KEYS,   /* ceil(Mk / block_k), columns of block_keep */
+    MHA__DIM_TABLE_PAGES, /* ceil(Lk / page_size), pages per sequence */
     MHA__DIM_HEAD_DIM,
     MHA__DIM_V_HEAD_DIM,
     MHA__DIM_K_ELEMENTS, /* elements of a row of k: D, or blocks of q8_0 */

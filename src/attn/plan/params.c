@@ -75,7 +75,8 @@ static mha_status check_products(const mha_attn_desc *d, mha_error *err)
     const int64_t queries[] = {d->batch, d->heads, rows, widest}, cached[] = {d->batch, d->kv_heads, keys, widest};
     const int64_t paged[] = {mha__max64(d->pages, 1), d->kv_heads, page, widest};
     const int64_t stats[] = {d->batch, d->heads, mha__max64(rows, keys), mha__max64(d->top_keys, 1)};
-    const int64_t visited[] = {d->max_kv_len, WIDEST_PANEL, 1, 1}; /* per worker, for any batch */
+    const int64_t visited[] = {d->max_kv_len, WIDEST_PANEL, 1, 1}; /* this memory is allocated per worker, for any
+                                                                    * batch */
     int64_t map[4];
     mha__maps_extent(d, map);
     MHA__TRY(check_bytes("batch * heads * q_len * head_dim", queries, err));
@@ -87,7 +88,7 @@ static mha_status check_products(const mha_attn_desc *d, mha_error *err)
     return mapped ? check_bytes("batch * heads * q_len * kv_len of probs or scores", map, err) : MHA_OK;
 }
 
-/* ---- real parameters ---- */
+/* ---- floating-point parameters ---- */
 
 /* Returns true if x is finite in the kernels' type: f64 if `wide` is set, otherwise f32. */
 static bool is_finite(double x, bool wide)
@@ -142,7 +143,7 @@ static mha_status check_masks(const mha_attn_desc *d, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- types, flags ---- */
+/* ---- types, flags and optional inputs ---- */
 
 mha_status mha__attn_check_dtype(const char *field, mha_dtype dtype, bool cache, mha_error *err)
 {

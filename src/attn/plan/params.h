@@ -7,7 +7,7 @@
 
 /* Checks `desc` and copies it with all defaults set: kv_heads, listed_heads, v_head_dim, dtypes, scale,
  * max_q_len, max_kv_len, keep_keys; a window that is off becomes {0, -1, -1}. Returns MHA_ERR_ARG for an invalid
- * description, otherwise MHA_ERR_UNSUPPORTED for one that is not supported. */
+ * description, and MHA_ERR_UNSUPPORTED for a valid description that is not supported. */
 mha_status mha__attn_resolve(const mha_attn_desc *desc, mha_attn_desc *resolved, mha_error *err);
 
 /* Returns MHA_ERR_ARG with the field name unless `width` is from 1 to MHA_HEAD_DIM_MAX, or 0 if `zero` is set. */
@@ -36,7 +36,7 @@ mha_status mha__attn_check_workspace(const void *workspace, size_t bytes, size_t
 /* Checks lengths, packing and the list of heads (lengths.c). */
 mha_status mha__bind_lengths(mha__call *call, mha_error *err);
 
-/* Lists the inputs of a call: q, k, v, then the inputs that its description names. Returns their number. */
+/* Lists the inputs of a call: q, k, v, then the inputs whose flags are set in its description. Returns their number. */
 typedef struct mha__input {
     mha__operand operand;
     size_t size;

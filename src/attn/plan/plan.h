@@ -1,4 +1,4 @@
-/* plan.h - a plan, and a call of a plan. Shared by all files of src/attn. */
+/* plan.h - the structs of a plan and of a call, which all files of src/attn use. */
 #ifndef MHA_ATTN_PLAN_PLAN_H
 #define MHA_ATTN_PLAN_PLAN_H
 
@@ -41,15 +41,15 @@ typedef struct mha__bwd_plan {
 /* A plan; immutable after creation. */
 struct mha_attn_plan {
     mha_ctx *ctx;
-    const struct mha__attn_engine *engine; /* see engine/engine.h */
-    mha_attn_desc desc;                    /* with all defaults set; see params.h */
+    const struct mha__attn_engine *engine; /* the engine that runs the plan; see engine/engine.h */
+    mha_attn_desc desc;                    /* the caller's description, with all defaults set; see params.h */
     mha_dtype weights;                     /* type to which probabilities are rounded before the product with v */
     const mha__kernels *kernels;
     const mha__pairs *pairs; /* the bf16 pair kernels if q, k and v are bf16, else NULL */
     mha__stored q, kv, bias; /* storage types; out is stored like q */
     int few;                 /* tiles of up to this many rows use the decode kernels */
     bool folded;             /* the queries of all heads of a group are the rows of one tile */
-    const char *unfolded;    /* why the queries are not folded; NULL if they are */
+    const char *unfolded;    /* reason why the queries are not folded; NULL if they are folded */
     int64_t heads, rows;     /* tile grid: computed heads and q_len; if folded, kv_heads and rows per group */
     int64_t group;           /* grid heads per key/value head, for a plan without a head list */
     int64_t tiles;           /* tiles per batch entry and head; for packed sequences, an upper bound for all sequences
@@ -68,7 +68,7 @@ struct mha_attn_plan {
     bool positional;     /* causal or windowed: rows have positions */
     bool scored;         /* an input changes individual scores or masks individual keys */
     size_t worker_bytes; /* scratch memory per worker; see scratch.c */
-    mha__bwd_plan bwd;   /* all zeros without MHA_ATTN_GRADS */
+    mha__bwd_plan bwd;   /* division of the backward pass; all zeros without MHA_ATTN_GRADS */
 };
 
 /* A call: the arguments with all strides set. */
@@ -83,7 +83,7 @@ typedef struct mha__call {
 /* A call of the backward pass. */
 typedef struct mha__bwd_call {
     mha__call call;
-    mha_attn_grads grads; /* with all strides set */
+    mha_attn_grads grads; /* the gradients, with all strides set */
 } mha__bwd_call;
 
 /* Returns the number of sums in stats.received per head: kv_len, times the number of sequences if queries are packed
@@ -128,7 +128,8 @@ static inline int mha__chunk_level(int64_t key, int64_t keys)
 }
 
 /* Splits a work item into its task and part. If a plan has parts, a work item is one part of one task. The heads of
- * a group process the same part consecutively, so that the second head finds its keys in the cache. */
+ * a group process the same part consecutively, so that all heads after the first one find their keys in the CPU
+ * cache. */
 static inline void mha__item_split(const mha_attn_plan *plan, int64_t item, int64_t *task, int64_t *part)
 {
     const int64_t heads = plan->together, items = plan->parts * heads, within = item % items;

@@ -13,7 +13,7 @@ typedef struct shared_tasks {
     int64_t count;
     _Atomic int64_t next;
     const char *caller;
-    mha_status status; /* written only by the caller's thread, like *err */
+    mha_status status; /* like *err, written only by the calling thread */
     mha_error *err;
 } shared_tasks;
 

@@ -25,7 +25,7 @@ bool mha__stats_receives(const mha__call *call)
     return (call->plan->desc.outputs & MHA_ATTN_STATS) && call->stats.received.data;
 }
 
-/* ---- sums over a head ---- */
+/* ---- sums over the rows of a head ---- */
 
 static void put_real(const mha__call *call, const mha_view *view, int64_t b, int64_t h, int64_t i, int64_t n, double x)
 {
@@ -52,7 +52,7 @@ void mha__stats_close_head(const mha__call *call, const mha__scratch *scratch, i
                  j % d->kv_len, 0, scratch->received[j]);
 }
 
-/* ---- sums over a tile ---- */
+/* ---- sums over the keys of a tile's rows ---- */
 
 void mha__stats_open_tile(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows)
 {

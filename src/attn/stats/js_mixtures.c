@@ -1,5 +1,6 @@
-/* js_mixtures.c - sums over the mixtures of pairs of heads. A task computes a square of pairs of heads. It divides the
- * rows of the heads into pieces, so that the pieces of both sides of the square fit in the L1 cache. */
+/* js_mixtures.c - computes the entropy sums of the mixtures of pairs of heads. A task computes a square of pairs of
+ * heads. It divides the rows of the heads into pieces, so that the pieces of both sides of the square fit in the L1
+ * cache. */
 #include "attn/stats/js_mixtures.h"
 
 #include "base/ctx.h"

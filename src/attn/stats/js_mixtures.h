@@ -1,4 +1,5 @@
-/* js_mixtures.h - sums over the mixtures of all pairs of heads, from which Jensen-Shannon divergences are computed. */
+/* js_mixtures.h - entropy sums of the mixtures of all pairs of heads, from which Jensen-Shannon divergences are
+ * computed. */
 #ifndef MHA_ATTN_STATS_JS_MIXTURES_H
 #define MHA_ATTN_STATS_JS_MIXTURES_H
 
