@@ -1,6 +1,6 @@
 /* input_limits.h - all limits on sizes and counts in input files.
  *
- * A file that exceeds a limit is an error whose message names the limit. All limits far exceed the needs of real
+ * A file that exceeds a limit is rejected with a message that names the limit. All limits far exceed the needs of real
  * checkpoints: the largest published config is below 1 MiB, the largest tokenizer below 40 MiB, the largest header or
  * index below 20 MiB. Together, the limits bound the memory spent on a rejected file to 256 MiB, including the file. */
 #ifndef MHA_IO_INPUT_LIMITS_H
@@ -10,28 +10,32 @@
 
 #define MHA__MIB ((size_t)1 << 20)
 
-#define MHA__CONFIG_BYTES (16 * MHA__MIB)        /* config.json, generation_config.json */
-#define MHA__JSON_BYTES (128 * MHA__MIB)         /* tokenizer.json */
-#define MHA__INDEX_BYTES (32 * MHA__MIB)         /* shard index */
-#define MHA__INDEX_TENSORS ((size_t)1 << 20)     /* tensors in a shard index */
-#define MHA__TOKENIZER_MEMORY (240 * MHA__MIB)   /* memory for reading tokenizer.json, including the file */
-#define MHA__JSON_DEPTH 64                       /* nesting depth of objects and arrays */
-#define MHA__STRING_BYTES (16 * MHA__MIB)        /* a string in a JSON file, as written */
-#define MHA__JSON_NODES ((size_t)6 << 20)        /* values and keys of a JSON file that is stored as a tree */
-#define MHA__IGNORED_BYTES MHA__MIB              /* safetensors header entry with unknown fields */
-#define MHA__HEADER_BYTES ((size_t)100000000)    /* safetensors header; the same limit as the reference reader */
-#define MHA__NPY_HEADER_BYTES ((size_t)64 << 10) /* .npy header; numpy's own default limit is 10,000 */
-#define MHA__NAME_BYTES ((size_t)64 << 10)       /* tensor name */
-#define MHA__TENSORS ((size_t)1 << 22)           /* tensors in one file */
-#define MHA__EXTENTS ((size_t)1 << 21)           /* dimensions of all tensors in one file */
-#define MHA__METADATA ((size_t)1 << 18)          /* metadata pairs in one file */
-#define MHA__SHARDS 65536                        /* files of one checkpoint */
-#define MHA__RANK 32                             /* dimensions of a tensor */
+#define MHA__CONFIG_BYTES (16 * MHA__MIB)      /* size of config.json and generation_config.json */
+#define MHA__JSON_BYTES (128 * MHA__MIB)       /* size of tokenizer.json */
+#define MHA__INDEX_BYTES (32 * MHA__MIB)       /* size of a shard index */
+#define MHA__INDEX_TENSORS ((size_t)1 << 20)   /* number of tensors in a shard index */
+#define MHA__TOKENIZER_MEMORY (240 * MHA__MIB) /* memory for reading tokenizer.json, including the file */
+#define MHA__JSON_DEPTH 64                     /* nesting depth of objects and arrays */
+#define MHA__STRING_BYTES (16 * MHA__MIB)      /* length of a string in a JSON file, before decoding */
+#define MHA__JSON_NODES ((size_t)6 << 20)      /* number of values and keys in a JSON file that is stored as a tree */
+#define MHA__IGNORED_BYTES MHA__MIB            /* size of a safetensors header entry with unknown fields */
+#define MHA__HEADER_BYTES \
+    ((size_t)100000000)                          /* size of a safetensors header; the reference reader has the same
+                                                  * limit */
+#define MHA__NPY_HEADER_BYTES ((size_t)64 << 10) /* size of an .npy header; numpy's own default limit is 10,000 */
+#define MHA__NAME_BYTES ((size_t)64 << 10)       /* length of a tensor name */
+#define MHA__TENSORS ((size_t)1 << 22)           /* number of tensors in one file */
+#define MHA__EXTENTS ((size_t)1 << 21)           /* number of dimensions of all tensors in one file together */
+#define MHA__METADATA ((size_t)1 << 18)          /* number of metadata pairs in one file */
+#define MHA__SHARDS 65536                        /* number of files of one checkpoint */
+#define MHA__RANK 32                             /* number of dimensions of a tensor */
 #define MHA__LAYERS 4096
-#define MHA__HEADS 65536                    /* heads of one layer */
-#define MHA__MODEL_HEADS ((int64_t)1 << 20) /* heads of all layers together; the largest published models have 16,128 */
-#define MHA__SEQUENCE ((int64_t)1 << 40)    /* tokens of a sequence */
-#define MHA__DIM ((int64_t)1 << 31)         /* any other dimension in a config, such as a width */
+#define MHA__HEADS 65536 /* number of heads in one layer */
+#define MHA__MODEL_HEADS \
+    ((int64_t)1 << 20)                   /* number of heads in all layers together; the largest published models have
+                                             * 16,128 */
+#define MHA__SEQUENCE ((int64_t)1 << 40) /* number of tokens in a sequence */
+#define MHA__DIM ((int64_t)1 << 31)      /* any other dimension in a config, such as a width */
 
 /* Maximum size of a normalizer's output for `n` bytes of text. */
 #define MHA__NORMALIZED_BYTES(n) (16 * (n) + 4096)

@@ -60,5 +60,6 @@ void mha__data_rest(const mha_file *file, const mha_tensor *tensor)
     for (int64_t n = 0; n < file->shard_count; n++)
         mha__data_rest(file->shard[n], tensor);
     if (tensor->bytes == 0 || begin < map || begin - map >= file->map_bytes) return;
-    madvise((void *)from, begin + tensor->bytes - from, MADV_DONTNEED); /* only advice, so failures are ignored */
+    madvise((void *)from, begin + tensor->bytes - from, MADV_DONTNEED); /* madvise is only an optimization, so failures
+                                                                         * are ignored */
 }

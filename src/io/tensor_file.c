@@ -1,5 +1,5 @@
-/* tensor_file.c - detects a file's format by its content and opens it; queries on open files (tensor_file.h,
- * mha/io.h). */
+/* tensor_file.c - detects a file's format by its content and opens it, and implements the queries on open files
+ * (tensor_file.h, mha/io.h). */
 #include "io/tensor_file.h"
 
 #include "base/ctx.h"

@@ -13,7 +13,7 @@ typedef struct mha__record {
 } mha__record;
 
 typedef struct mha__metadata {
-    const char *key, *value; /* NUL-terminated; the value may contain NULs */
+    const char *key, *value; /* NUL-terminated strings; the value may contain further NULs */
     size_t value_bytes;
     int64_t shard; /* in a checkpoint: index of the shard that contains this pair */
 } mha__metadata;
@@ -32,7 +32,7 @@ struct mha_file {
     void *map;       /* the mapped file, or NULL */
     size_t map_bytes;
     void *copy;       /* the bytes in memory, if not mapped */
-    mha_file **shard; /* [shard_count] shards of a checkpoint; records and metadata point into them */
+    mha_file **shard; /* [shard_count] shards of a checkpoint; records and metadata point to data of the shards */
     int64_t shard_count;
     const char *data; /* the whole file, if opened by mha__file_open_bytes */
     size_t bytes;

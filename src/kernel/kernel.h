@@ -45,7 +45,7 @@ enum { MHA__PIECES = MHA__KEY_BLOCK / 16, MHA__STRIP = MHA__KEY_BLOCK + 16 };
 /* The 16-bit types, and blocks of q8_0 (math/q8_0.h), which kernels only read. All arithmetic uses reals. */
 typedef enum mha__half { MHA__BF16, MHA__F16, MHA__HALVES, MHA__Q8 = MHA__HALVES } mha__half;
 
-/* Elementwise functions f between linear layers. */
+/* Activation functions f, which are applied to each element. */
 typedef enum mha__map {
     MHA__RELU, /* max(x, 0); the gradient is exactly 0 for x <= 0, for any dy */
     MHA__TANH,
@@ -64,10 +64,10 @@ typedef struct mha__partial {
     void *max, *sum, *o;
 } mha__partial;
 
-/* Memory to prefetch: rows of `bytes` bytes. */
+/* A range of memory to prefetch, which consists of rows of `bytes` bytes. */
 typedef struct mha__ahead {
     const void *at;
-    int64_t rows, stride, bytes; /* stride [bytes] */
+    int64_t rows, stride, bytes; /* row stride [bytes] */
 } mha__ahead;
 
 /* Ranges of memory to prefetch in order, distributed over the next `products` calls of scores and values. The calls
@@ -77,10 +77,10 @@ enum { MHA__STRETCHES = 4, MHA__LINE = 64 };
 typedef struct mha__feed {
     mha__ahead stretch[MHA__STRETCHES];
     int count, next;   /* number of ranges, and the index of the current range */
-    int products;      /* remaining product calls */
+    int products;      /* number of remaining product calls */
     int64_t row, byte; /* next position in the current range */
-    int64_t lines;     /* cache lines of all ranges that are not assigned to a product yet */
-    int64_t share;     /* cache lines to prefetch per tile of the current product */
+    int64_t lines;     /* number of cache lines, in all ranges, that are not assigned to a product yet */
+    int64_t share;     /* number of cache lines to prefetch per tile of the current product */
 } mha__feed;
 
 /* Rows of K or V of one block, in place: a single piece for a dense view, or one piece per page. */
@@ -95,18 +95,18 @@ typedef struct mha__pieces {
 
 /* A panel of queries whose keys fit in one block. Element (r, c) of q, k and v is at index r * row + c * col. */
 typedef struct mha__one_block {
-    int64_t rows, keys, d, dv; /* rows: 1..nr; keys: 0..MHA__KEY_BLOCK */
+    int64_t rows, keys, d, dv; /* number of rows, 1..nr, and of keys, 0..MHA__KEY_BLOCK */
     const void *q, *k, *v;
     int64_t q_row, q_col, k_row, k_col, v_row, v_col;
     double scale;
     int64_t first;          /* index of the first key in the sequence, used with lo and hi */
     const int64_t *lo, *hi; /* row r attends to keys [lo[r], hi[r]), or to all keys if NULL */
-    void *out;              /* may be the same memory as q */
+    void *out;              /* the output; may be the same memory as q */
     int64_t out_row, out_col;
-    void *lse; /* NULL if not requested */
+    void *lse; /* log-sum-exp of each row; NULL if not requested */
     int64_t lse_row;
     void *memory;    /* scratch: (d + keys + dv) * nr reals */
-    mha__feed *feed; /* as in `scores`, shared by both products; must be NULL if keys is 0 */
+    mha__feed *feed; /* as in `scores`, for both products together; must be NULL if keys is 0 */
 } mha__one_block;
 
 /* Random numbers for dropout: Philox4x32-10 with key `seed` (low half first) and counter (b, h, i, j). Only the first
@@ -114,7 +114,7 @@ typedef struct mha__one_block {
 typedef struct mha__draw {
     uint64_t seed;
     uint32_t b, h, i, j;
-    uint64_t dropped; /* probability * 2^32, rounded up: 1 to 2^32, where 2^32 drops everything */
+    uint64_t dropped; /* dropout probability * 2^32, rounded up: 1 to 2^32; 2^32 drops all elements */
 } mha__draw;
 
 /* Sums for the row statistics: one element per lane, over the keys of a panel. */
@@ -157,7 +157,7 @@ typedef struct mha__softmax_back {
  * Panels of scores have the layout of mha__kernels. v_panel is the distance from one panel of values to the next, in
  * units of 4 bytes. */
 typedef struct mha__pairs {
-    int step; /* elements per step: 32 */
+    int step; /* number of elements per step: 32 */
 
     /* Bracket any number of calls of the functions marked T on the same thread. open and close configure and release
      * the tile registers, if the ISA has any. */
@@ -215,7 +215,7 @@ typedef struct mha__dense {
     void (*left)(int64_t rows, int64_t k, const float *x, int64_t stride, uint16_t *to);
     void (*open)(void);
     void (*close)(void);
-    int rows; /* product reads rows of A up to a multiple of this; rows from m on may have any content */
+    int rows; /* `product` reads rows of A up to a multiple of this number; rows from m on may have any content */
 
     /* Same as mha__kernels.product, with C initialized from `from`, whose rows are from_row apart. A from_row of 0 adds
      * a bias, from = c accumulates, and a NULL `from` means zeros. lda counts elements of the left operand. */
@@ -255,11 +255,11 @@ typedef struct mha__norm_terms {
 } mha__norm_terms;
 
 typedef struct mha__kernels {
-    const char *isa;  /* for example "avx2" */
-    size_t real_size; /* 4 or 8 */
+    const char *isa;  /* name of the ISA, for example "avx2" */
+    size_t real_size; /* size of a real in bytes, 4 or 8 */
     int mr;           /* rows of C per register tile; a call accepts any number of rows */
     int nr;           /* columns of C per register tile = width of a panel; at most 64 */
-    int vl;           /* elements per vector */
+    int vl;           /* number of elements per vector */
     int few;          /* maximum number of lanes of the few_* functions; 0 if they are NULL */
 
     /* ---- the dense product ---- */
@@ -287,7 +287,7 @@ typedef struct mha__kernels {
     /* The inverse of packing: dst[lane * row_stride + key * col_stride] = panel[key][lane]. */
     void (*unpack)(int64_t lanes, int64_t keys, const void *panel, void *dst, int64_t row_stride, int64_t col_stride);
 
-    /* ---- one panel of scores: s is [keys][nr] ---- */
+    /* ---- operations on one panel of scores s [keys][nr] ---- */
 
     /* s = scale * K Q^T, and top[lane] = maximum of each column; the maximum may ignore a NaN. Element d of key j is at
      * k[j * k_row + d * k_col]. If `feed` is not NULL, part of it is prefetched during the computation. */
@@ -359,7 +359,7 @@ typedef struct mha__kernels {
 
     void (*one_block)(const mha__one_block *x);
 
-    /* ---- rows of results ---- */
+    /* ---- partial results and outputs ---- */
 
     /* Initializes `partial` to the results of rows that attend to no key. max and sum are written for whole vectors of
      * rows. */
@@ -440,7 +440,7 @@ typedef struct mha__kernels {
     void (*narrow[MHA__HALVES])(int64_t rows, int64_t n, const void *src, int64_t src_stride, void *dst,
                                 int64_t row_stride, int64_t col_stride);
 
-    /* ---- rows of a layer (f32; NULL in the f64 table) ---- */
+    /* ---- norms and activations of rows (f32; NULL in the f64 table) ---- */
 
     /* y = (x - mean) / sqrt(var + eps) * weight + bias over n elements, with the biased variance; y may be x. */
     void (*layer_norm)(const float *x, int64_t n, const float *weight, const float *bias, float eps, float *y);
@@ -453,7 +453,7 @@ typedef struct mha__kernels {
     /* dx = the gradient, or dx += the gradient if `add` is set; dx may be dy. */
     void (*norm_back)(const float *x, const float *dy, int64_t n, const float *weight, mha__norm_terms terms,
                       bool centred, bool add, float *dx);
-    void (*map[MHA__MAPS])(float *x, int64_t n); /* x = f(x) */
+    void (*map[MHA__MAPS])(float *x, int64_t n); /* x = f(x), where f is the activation. */
     /* dx = dy f'(x); dx may be x or dy. */
     void (*map_back[MHA__MAPS])(const float *x, const float *dy, int64_t n, float *dx);
 
@@ -464,13 +464,14 @@ typedef struct mha__kernels {
 
     const mha__dense *dense[MHA__HALVES + 1]; /* indexed by mha__half (f32; NULL in the f64 table) */
 
-    const mha__pairs *pairs;           /* NULL if the ISA has no products of pairs */
-    const mha__pairs_back *pairs_back; /* NULL if the ISA has no backward pass on pairs */
+    const mha__pairs *pairs;           /* products of bf16 pairs; NULL if the ISA does not have them */
+    const mha__pairs_back *pairs_back; /* backward pass on bf16 pairs; NULL if the ISA does not have it */
 } mha__kernels;
 
-/* Return the table for a cap: the newest compiled-in ISA that the CPU supports and the cap allows. Never NULL. */
+/* Returns the f32 table of the newest compiled-in ISA that the CPU supports and that is not newer than the cap. Never
+ * NULL. */
 const mha__kernels *mha__kernels_f32(mha__isa cap);
-const mha__kernels *mha__kernels_f64(mha__isa cap); /* the scalar table for every cap */
+const mha__kernels *mha__kernels_f64(mha__isa cap); /* Returns the f64 table, which is the scalar one for every cap. */
 /* Returns the table for `dtype` and the ISA of `ctx`: the f64 table for f64, otherwise an f32 table. */
 const mha__kernels *mha__kernels_of(mha_ctx *ctx, mha_dtype dtype);
 

@@ -1,5 +1,5 @@
-/* requested_maps.c - writes the requested heads and rows of maps. Lists are short, so they are searched linearly.
- * Heads and rows that are not listed are never computed. */
+/* requested_maps.c - writes the requested heads and rows of maps. The lists of heads and rows are short, so they are
+ * searched linearly. Heads and rows that are not listed are never computed. */
 #include "attn/stats/requested_maps.h"
 
 #include "attn/plan/map_lists.h"
@@ -45,7 +45,7 @@ bool mha__maps_want_row(const mha__call *call, const mha__rows *rows, int64_t la
     return mha__maps_want(call, &one);
 }
 
-/* Writes a panel to head `head` of the map. */
+/* Writes the requested rows of a panel to head `head` of the map. */
 static void write_head(const mha__call *call, const mha_view *map, const mha__rows *rows, int64_t head, int64_t start,
                        int64_t keys, const void *s)
 {

@@ -46,7 +46,7 @@ static int open_locked(int parent, const char *lock, bool *taken)
         const int fd = mha__open_at(parent, lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
         *taken = fd >= 0 && is_taken(fd, LOCK_EX) && (nanosleep(&a_moment, NULL) != 0 || is_taken(fd, LOCK_EX));
         if (fd < 0 || *taken || is_there(parent, lock, fd)) return fd;
-        close(fd); /* the previous writer has just finished and removed the file */
+        close(fd); /* the lock file is gone: the previous writer has just finished and removed it */
     }
 }
 

@@ -22,11 +22,14 @@ mha_status mha__fail_errno(mha_error *err, const char *what, const char *name, i
 
 mha_status mha__in_folder(mha_status status, const char *folder, const char *name, mha_error *err)
 {
-    enum { TAIL = 160 }; /* of a long folder name, the message shows the last bytes, because they distinguish it */
+    enum {
+        TAIL = 160
+    }; /* if the folder name is long, the message shows its last bytes, which distinguish it from
+                          * other names */
     if (status == MHA_OK || !err || !*folder || strncmp(err->message, name, strlen(name)) != 0) return status;
     size_t n = strlen(folder), skip = n > TAIL ? n - TAIL : 0;
     while (skip > 0 && skip < n && ((unsigned char)folder[skip] & 0xC0) == 0x80)
-        skip++; /* skip to the start of a character */
+        skip++; /* skip to the start of a UTF-8 character */
     const mha_error bare = *err;
     mha__quoted q;
     return mha__fail(err, status, "%s%s%s%s", skip ? "..." : "", mha__quote(&q, folder + skip, n - skip),

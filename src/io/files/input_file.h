@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 typedef struct mha__source {
-    const char *name; /* name for messages, as passed by the caller; borrowed */
+    const char *name; /* file name for messages, as passed by the caller; not copied */
     int fd;
     size_t size; /* [bytes] size when opened; data appended later is not read */
 } mha__source;

@@ -135,7 +135,7 @@ mha_status mha__fail_left(mha_status status, const char *name, mha_error *err)
     mha__quoted q;
     const mha_error first = err ? *err : (mha_error){0};
     return mha__fail(err, status, "%s cannot be removed; %s", mha__quote(&q, name, strlen(name)),
-                     first.message); /* the end of the message may be truncated */
+                     first.message); /* if the message is too long, it is truncated at its end */
 }
 
 mha_status mha__outfile_end(mha__outfile *file, mha_status status, mha_error *err)

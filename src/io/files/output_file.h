@@ -12,7 +12,7 @@ typedef struct mha__outfile {
     char temporary[NAME_MAX + 32];
     int dir, fd;
     bool owns_dir;
-    bool replaces; /* a regular file of that name exists */
+    bool replaces; /* true if a regular file with the final name exists */
     mode_t mode;   /* permissions of the existing file */
 } mha__outfile;
 

@@ -12,12 +12,12 @@ typedef struct mha__folder {
     char name[NAME_MAX + 1];      /* last component of the path */
     char temporary[NAME_MAX + 1]; /* temporary name in the parent folder */
     char place[PATH_MAX];         /* path of the temporary folder */
-    int dir;                      /* descriptor of the parent */
+    int dir;                      /* descriptor of the parent folder */
     int inside;                   /* descriptor of the temporary folder */
     DIR *entries;                 /* the temporary folder, opened in advance because removing it must not allocate
                                      memory */
-    bool overwrite;               /* an existing folder of that name may be replaced */
-    bool replaces;                /* a folder of that name exists and contains only removable files */
+    bool overwrite;               /* true if an existing folder with the final name may be replaced */
+    bool replaces;                /* true if a folder with the final name exists and contains only removable files */
     char aside[NAME_MAX + 1];     /* new name of the replaced folder; "" = it is removed */
 } mha__folder;
 

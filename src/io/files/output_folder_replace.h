@@ -4,9 +4,9 @@
 
 #include "io/files/output_folder.h"
 
-/* Folders that will be removed, opened before anything is changed. */
+/* Folders that will be removed. They are opened before the replacement begins. */
 typedef struct mha__replaced {
-    DIR *old, *aside; /* NULL = does not exist */
+    DIR *old, *aside; /* NULL = the folder does not exist */
     const char *left; /* name of the folder that could not be removed */
     char name[NAME_MAX + 1];
 } mha__replaced;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BLOCK = 64, PIECE = 1 << 20 }; /* [bytes]; a file is read in pieces of PIECE */
+enum { BLOCK = 64, PIECE = 1 << 20 }; /* [bytes] PIECE: size of the pieces in which a file is read */
 
 /* The first 32 bits of the fractional parts of the cube roots of the first 64 primes. */
 static const uint32_t k[64] = {

@@ -6,11 +6,11 @@
 
 typedef struct mha__sha256 {
     uint32_t state[8];
-    uint64_t bytes;         /* bytes processed so far */
+    uint64_t bytes;         /* number of bytes processed so far */
     unsigned char part[64]; /* bytes of an incomplete block */
 } mha__sha256;
 
-enum { MHA__SHA256_HEX = 65 }; /* 64 lower-case hexadecimal digits and a NUL */
+enum { MHA__SHA256_HEX = 65 }; /* the digest: 64 lower-case hexadecimal digits and a NUL */
 
 void mha__sha256_begin(mha__sha256 *hash);
 void mha__sha256_add(mha__sha256 *hash, const void *bytes, size_t count);

@@ -26,7 +26,7 @@ void mha__json_free(const mha__json *root);
 /* Returns the memory used by the tree, including the text [bytes]. */
 size_t mha__json_memory(const mha__json *root);
 
-/* ---- values; NULL is an absent value ---- */
+/* ---- access to values; NULL represents an absent value ---- */
 
 mha__json_kind mha__json_kind_of(const mha__json *value);
 static inline bool mha__json_is(const mha__json *value, mha__json_kind kind)
@@ -66,13 +66,13 @@ bool mha__json_each(const mha__json *container, mha__json_step *step);
 /* An object in a file, with its location for messages. */
 typedef struct mha__json_obj {
     const mha__json *json;
-    const char *file;  /* "config.json" */
-    const char *where; /* key of the object, "rope_scaling"; NULL for the root */
+    const char *file;  /* file name for messages, such as "config.json" */
+    const char *where; /* key of the object, such as "rope_scaling"; NULL for the root */
 } mha__json_obj;
 
 /* A key that is absent or null leaves *value unchanged, so the caller sets the default before the call; with
  * MHA__REQUIRED, it is an error. A value of a wrong type or range fails with MHA_ERR_FORMAT: "config.json: hidden_size
- * must be an integer from 1 to 2147483648 (got "24")". Strings and arrays are valid as long as the tree. */
+ * must be an integer from 1 to 2147483648 (got "24")". Strings and arrays are valid until the tree is freed. */
 typedef enum mha__need { MHA__OPTIONAL = 0, MHA__REQUIRED } mha__need;
 
 bool mha__json_has(const mha__json_obj *o, const char *key); /* true if the key is present and not null */

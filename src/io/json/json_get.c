@@ -14,7 +14,7 @@ static const char *show_string(mha__quoted *q, const char *s, size_t n)
     size_t cut = n;
     if (n > SHOWN)
         for (cut = SHOWN; cut > 0 && ((unsigned char)s[cut] & 0xC0) == 0x80;)
-            cut--; /* go back to the start of a character */
+            cut--; /* go back to the start of a UTF-8 character */
     const char *end = cut < n ? "...\"" : "\"";
     char raw[SHOWN + 8] = "\"";
     memcpy(raw + 1, s, cut);

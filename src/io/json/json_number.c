@@ -21,7 +21,8 @@ static bool is_digit(char c)
  * not fit are dropped. */
 static size_t take_digits(const char *text, size_t at, mha__json_decimal *d, bool fraction)
 {
-    static const uint64_t most = UINT64_MAX / 10 - 1; /* the largest value to which another digit can be appended */
+    static const uint64_t most = UINT64_MAX / 10 - 1; /* the largest value to which another digit can be appended
+                                                       * without overflow */
     for (; is_digit(text[at]); at++) {
         if (d->digits <= most) {
             d->digits = 10 * d->digits + (uint64_t)(text[at] - '0');
@@ -74,7 +75,7 @@ static bool is_exact(const mha__json_decimal *d)
 }
 
 /* Maximum number of digits passed to strtod, enough to round correctly: the midpoint of two doubles has at most 767
- * digits. Of the remaining digits, it only matters whether all are 0, so one digit represents them. */
+ * digits. The remaining digits only matter if one of them is not 0, so a single digit represents them. */
 enum { DIGITS = 800 };
 
 /* Copies the significant digits of `text`; returns their count. */
@@ -86,7 +87,7 @@ static size_t copy_digits(const char *text, char to[DIGITS])
         if (n < DIGITS)
             to[n++] = *text;
         else if (*text != '0')
-            to[DIGITS - 1] = '1'; /* represents the remaining digits */
+            to[DIGITS - 1] = '1'; /* this digit represents the remaining digits */
     }
     return n;
 }

@@ -9,7 +9,7 @@
 /* A parsed JSON number in decimal. */
 typedef struct mha__json_decimal {
     uint64_t digits;          /* the first 19 or 20 significant digits */
-    int64_t exponent;         /* power of 10 */
+    int64_t exponent;         /* exponent of the power of 10 by which `digits` is multiplied */
     bool negative, real, cut; /* real: has a decimal point or an exponent; cut: digits were dropped */
     size_t n;                 /* length of the number [bytes]; 0 = not a number */
 } mha__json_decimal;

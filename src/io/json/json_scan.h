@@ -32,11 +32,11 @@ typedef enum mha__json_kind {
 
 typedef struct mha__json_token {
     mha__json_kind kind;
-    bool escaped;     /* `text` contains escapes */
+    bool escaped;     /* true if `text` contains escapes */
     size_t at;        /* offset of the token's first byte in the text */
     const char *text; /* for a string or key: the bytes between the quotes, undecoded */
-    size_t n;         /* length of `text` [bytes] */
-    size_t bytes;     /* length after decoding [bytes]: at most n */
+    size_t n;         /* [bytes] length of `text` */
+    size_t bytes;     /* [bytes] length of `text` after decoding, at most n */
     int64_t integer;
     double real;
 } mha__json_token;

@@ -22,7 +22,7 @@ struct mha__json {
         int64_t integer;
         double real;
         const char *text;
-        const tree *tree; /* the tree that contains the object */
+        const tree *tree; /* the tree that contains this value */
     } is;
 };
 
@@ -32,16 +32,17 @@ _Static_assert(MHA__STRING_BYTES < (size_t)1 << 28 && MHA__JSON_NODES < (size_t)
 
 struct tree {
     mha_ctx *ctx;
-    char *text;      /* the text, into which strings point */
+    char *text;      /* the text of the file, which contains the strings of the tree */
     uint32_t *slots; /* [slot_count] node numbers of keys; 0 = free, since node 0 is the root */
     size_t slot_count, keys, looks;
-    size_t bytes; /* total memory */
+    size_t bytes; /* [bytes] memory of the tree, including the text */
     mha__json nodes[];
 };
 
 /* ---- keys ---- */
 
-/* Hashes a key with 64-bit FNV-1a, seeded with the object; the last product spreads short keys over the upper bits. */
+/* Hashes a key with 64-bit FNV-1a, seeded with the object; the final multiplication distributes the hashes of short
+ * keys over the upper bits. */
 static uint32_t hash_key(uint32_t object, const char *key, size_t n)
 {
     uint64_t hash = 0xCBF29CE484222325u ^ object * 0x9E3779B97F4A7C15u;

@@ -7,7 +7,7 @@
 
 #include "io/json/json.h"
 
-enum { MHA__JSON_COMPACT = 0 }; /* no indentation; other values of `indent` are the blanks per level */
+enum { MHA__JSON_COMPACT = 0 }; /* no indentation; any other value of `indent` is the number of blanks per level */
 
 typedef struct mha__json_writer {
     mha_ctx *ctx;

@@ -47,7 +47,7 @@ static const struct {
 
 typedef struct reader {
     const char *path;
-    const char *text, *at, *end; /* the header */
+    const char *text, *at, *end; /* the header: its text, the next byte to read, and its end */
     mha_error *err;
     char descr[4];
     mha_dtype dtype;
@@ -243,11 +243,11 @@ static mha_status check_size(const reader *r, size_t have, mha_tensor *t)
         return refuse(r, "header: shape: size must fit in 64 bits");
     if (t->bytes != have)
         return refuse(r, "data must have the %zu bytes that the shape requires (got %zu)", t->bytes, have);
-    t->elements = (int64_t)elements; /* cannot overflow, because the file has that many bytes */
+    t->elements = (int64_t)elements; /* cannot overflow, because the file contains this number of bytes */
     return MHA_OK;
 }
 
-/* ---- conversion of order ---- */
+/* ---- conversion of element order and byte order ---- */
 
 /* Copies the elements into row-major, little-endian order. The index advances with the last dimension fastest, and
  * `from` advances by the strides of the file, in elements. */

@@ -18,7 +18,7 @@ typedef struct reader {
     const char *path, *text;
     size_t data_bytes;
     mha__json_scan scan;
-    size_t tensors, metadata, extents, string_bytes; /* table elements needed so far */
+    size_t tensors, metadata, extents, string_bytes; /* number of table elements required so far */
     bool fill;                                       /* true in the second pass */
     bool described;                                  /* true if METADATA has been read */
     char name[256];                                  /* beginning of the current tensor's name, for messages */
@@ -278,7 +278,7 @@ static mha_status walk(reader *r, size_t n)
     MHA__TRY(mha__json_next(&r->scan, &t));
     for (;;) {
         MHA__TRY(mha__json_next(&r->scan, &t));
-        if (t.kind == MHA__JSON_END) return mha__json_next(&r->scan, &t); /* nothing may follow */
+        if (t.kind == MHA__JSON_END) return mha__json_next(&r->scan, &t); /* no token may follow the root object */
         const size_t shown = t.bytes < sizeof r->name - 1 ? t.bytes : sizeof r->name - 1;
         mha__json_decode(&t, r->name, shown);
         r->name[shown] = '\0';

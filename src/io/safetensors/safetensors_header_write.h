@@ -5,7 +5,7 @@
 #include "io/safetensors/stored_types.h"
 #include "mha/io.h"
 
-/* One tensor of the file. */
+/* One tensor of the file to write. */
 typedef struct mha__file_tensor {
     const char *name; /* borrowed from the caller until the header is written, then the writer's copy */
     const mha_tensor *tensor;

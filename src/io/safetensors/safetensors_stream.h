@@ -4,7 +4,7 @@
 
 #include "io/safetensors/safetensors_writer.h"
 
-enum { MHA__OUTGOING_PIECE = 1 << 20 }; /* maximum elements converted or requested at a time */
+enum { MHA__OUTGOING_PIECE = 1 << 20 }; /* maximum number of elements that are converted or requested at a time */
 
 /* Reads `count` elements of tensor `index` of the list, from element `first`. */
 typedef mha_status (*mha__outgoing_read)(void *user, int64_t index, int64_t first, int64_t count, void *to,

@@ -120,12 +120,13 @@ static mha_status keep_names(mha_tensors_writer *w, mha_error *err)
     return MHA_OK;
 }
 
-/* ---- create and free ---- */
+/* ---- creating and freeing a writer ---- */
 
-/* The destination of the file. */
+/* The path to which the file is written. */
 typedef struct destination {
     const char *path;
-    const mha__folder *folder; /* NULL if `path` is a path; otherwise the folder in which `path` is a name */
+    const mha__folder *folder; /* NULL, or the folder that contains the file; `path` is then a file name in this
+                                * folder */
     bool overwrite;
 } destination;
 

@@ -23,7 +23,7 @@ typedef struct opening {
     const mha_file_options *options;
     char *folder, *index; /* path of the folder, and name of the index in it */
     mha__quoted name;     /* name of the index, for messages */
-    const mha__json *map; /* tensor name -> file name */
+    const mha__json *map; /* the object weight_map, which maps tensor names to file names */
     int32_t *place;       /* [tensors of the map] file index of each tensor */
     const char **names;   /* [files] file names, in the order of first occurrence in the map */
     int64_t files;
@@ -238,7 +238,7 @@ static mha_status open_index(opening *o, mha_error *err)
     return status == MHA_ERR_FORMAT ? mha__in_folder(status, o->folder, o->index, err) : status;
 }
 
-/* ---- opening ---- */
+/* ---- opening a checkpoint ---- */
 
 /* Splits "FOLDER/INDEX" in place. */
 static void split(char *path, opening *o)

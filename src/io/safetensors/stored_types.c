@@ -1,4 +1,4 @@
-/* stored_types.c - the table of the safetensors format's types. */
+/* stored_types.c - the table of the types of the safetensors format. */
 #include "io/safetensors/stored_types.h"
 #include <string.h>
 

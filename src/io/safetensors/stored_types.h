@@ -1,4 +1,4 @@
-/* stored_types.h - the types of the safetensors format, including types that mha does not compute with. */
+/* stored_types.h - the types of the safetensors format, including types that mha cannot use in computations. */
 #ifndef MHA_IO_SAFETENSORS_STORED_TYPES_H
 #define MHA_IO_SAFETENSORS_STORED_TYPES_H
 

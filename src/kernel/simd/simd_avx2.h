@@ -150,8 +150,8 @@ static MHA_INLINE vf v_fma_unless_below(vf a, vf b, vf c, vf x, real low)
 {
     return _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_set1_ps(low), _CMP_LT_OQ), _mm256_fmadd_ps(a, b, c));
 }
-/* Even and odd words, each in a 64-bit lane. The upper half of a lane is arbitrary, because multiplications ignore
- * it. */
+/* Even and odd 32-bit words, each in a 64-bit lane. The upper half of a lane is arbitrary, because multiplications
+ * ignore it. */
 typedef struct vw {
     __m256i even, odd;
 } vw;

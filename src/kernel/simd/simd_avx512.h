@@ -144,8 +144,8 @@ static MHA_INLINE vf v_fma_unless_below(vf a, vf b, vf c, vf x, real low)
 {
     return _mm512_maskz_fmadd_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(low), _CMP_NLT_UQ), a, b, c);
 }
-/* Even and odd words, each in a 64-bit lane. The upper half of a lane is arbitrary, because multiplications ignore
- * it. */
+/* Even and odd 32-bit words, each in a 64-bit lane. The upper half of a lane is arbitrary, because multiplications
+ * ignore it. */
 typedef struct vw {
     __m512i even, odd;
 } vw;

@@ -102,7 +102,7 @@ static MHA_INLINE vf v_fnma(vf a, vf b, vf c)
 }
 static MHA_INLINE vf v_max(vf a, vf b)
 {
-    return vbslq_f32(vcgtq_f32(a, b), a, b); /* vmaxq would return NaN */
+    return vbslq_f32(vcgtq_f32(a, b), a, b); /* vmaxq would return NaN if either operand is NaN */
 }
 static MHA_INLINE vm v_lt(vf a, vf b)
 {
@@ -134,8 +134,8 @@ static MHA_INLINE vf v_split(vf x, vf *e)
     *e = vcvtq_f32_s32(power);
     return vreinterpretq_f32_s32(vsubq_s32(bits, vshlq_n_s32(power, 23)));
 }
-/* Returns p * 2^n, with the power of two built in the exponent bits. This power may be wrong if x < low, where the
- * result is 0, or if x is NaN, where p is NaN too. */
+/* Returns p * 2^n, with the power of two constructed from its exponent bits. This power may be wrong if x < low,
+ * because the result is then 0, or if x is NaN, because p is then NaN. */
 static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
 {
     int32x4_t exponent = vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127));
@@ -144,7 +144,7 @@ static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
 }
 typedef uint32x4_t vw;
 typedef struct vp {
-    uint32x4_t front, back; /* low and high words in alternation */
+    uint32x4_t front, back; /* low and high words alternate */
 } vp;
 static MHA_INLINE vw w_set1(uint32_t x)
 {
