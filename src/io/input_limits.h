@@ -10,18 +10,16 @@
 
 #define MHA__MIB ((size_t)1 << 20)
 
-#define MHA__CONFIG_BYTES (16 * MHA__MIB)      /* size of config.json and generation_config.json */
-#define MHA__JSON_BYTES (128 * MHA__MIB)       /* size of tokenizer.json */
-#define MHA__INDEX_BYTES (32 * MHA__MIB)       /* size of a shard index */
-#define MHA__INDEX_TENSORS ((size_t)1 << 20)   /* number of tensors in a shard index */
-#define MHA__TOKENIZER_MEMORY (240 * MHA__MIB) /* memory for reading tokenizer.json, including the file */
-#define MHA__JSON_DEPTH 64                     /* nesting depth of objects and arrays */
-#define MHA__STRING_BYTES (16 * MHA__MIB)      /* length of a string in a JSON file, before decoding */
-#define MHA__JSON_NODES ((size_t)6 << 20)      /* number of values and keys in a JSON file that is stored as a tree */
-#define MHA__IGNORED_BYTES MHA__MIB            /* size of a safetensors header entry with unknown fields */
-#define MHA__HEADER_BYTES \
-    ((size_t)100000000)                          /* size of a safetensors header; the reference reader has the same
-                                                  * limit */
+#define MHA__CONFIG_BYTES (16 * MHA__MIB)        /* size of config.json and generation_config.json */
+#define MHA__JSON_BYTES (128 * MHA__MIB)         /* size of tokenizer.json */
+#define MHA__INDEX_BYTES (32 * MHA__MIB)         /* size of a shard index */
+#define MHA__INDEX_TENSORS ((size_t)1 << 20)     /* number of tensors in a shard index */
+#define MHA__TOKENIZER_MEMORY (240 * MHA__MIB)   /* memory for reading tokenizer.json, including the file */
+#define MHA__JSON_DEPTH 64                       /* nesting depth of objects and arrays */
+#define MHA__STRING_BYTES (16 * MHA__MIB)        /* length of a string in a JSON file, before decoding */
+#define MHA__JSON_NODES ((size_t)6 << 20)        /* number of values and keys in a JSON file that is stored as a tree */
+#define MHA__IGNORED_BYTES MHA__MIB              /* size of a safetensors header entry with unknown fields */
+#define MHA__HEADER_BYTES ((size_t)100000000)    /* size of a safetensors header, as in the reference reader */
 #define MHA__NPY_HEADER_BYTES ((size_t)64 << 10) /* size of an .npy header; numpy's own default limit is 10,000 */
 #define MHA__NAME_BYTES ((size_t)64 << 10)       /* length of a tensor name */
 #define MHA__TENSORS ((size_t)1 << 22)           /* number of tensors in one file */
@@ -30,12 +28,10 @@
 #define MHA__SHARDS 65536                        /* number of files of one checkpoint */
 #define MHA__RANK 32                             /* number of dimensions of a tensor */
 #define MHA__LAYERS 4096
-#define MHA__HEADS 65536 /* number of heads in one layer */
-#define MHA__MODEL_HEADS \
-    ((int64_t)1 << 20)                   /* number of heads in all layers together; the largest published models have
-                                             * 16,128 */
-#define MHA__SEQUENCE ((int64_t)1 << 40) /* number of tokens in a sequence */
-#define MHA__DIM ((int64_t)1 << 31)      /* any other dimension in a config, such as a width */
+#define MHA__HEADS 65536                    /* number of heads in one layer */
+#define MHA__MODEL_HEADS ((int64_t)1 << 20) /* heads in all layers together; published models have at most 16,128 */
+#define MHA__SEQUENCE ((int64_t)1 << 40)    /* number of tokens in a sequence */
+#define MHA__DIM ((int64_t)1 << 31)         /* any other dimension in a config, such as a width */
 
 /* Maximum size of a normalizer's output for `n` bytes of text. */
 #define MHA__NORMALIZED_BYTES(n) (16 * (n) + 4096)

@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Maximum length of an added token. The search takes up to this many steps per byte of text. The longest tokens in
- * published files have about 100 bytes. */
+/* Maximum length of an added token. The search takes at most this number of steps per byte of text. The longest tokens
+ * in published files have about 100 bytes. */
 enum { MAX_CONTENT_BYTES = 1024 };
 
 /* ---- search ---- */
@@ -30,7 +30,7 @@ static bool is_word_before(const mha__slice *in, size_t at)
     return at > 0 && mha__char_is(MHA__CHAR_WORD, mha__slice_last(in, at, &length));
 }
 
-/* Returns the start of the white space that ends at `begin`, at least `stop`. */
+/* Returns the start of the white space that ends at `begin`, but not before `stop`. */
 static size_t strip_left(const mha__slice *in, size_t begin, size_t stop)
 {
     size_t length;
@@ -164,7 +164,7 @@ static mha_status add_patterns(mha_tokenizer *t, bool normalized, mha__pass *pas
         mha__slice pattern;
         if (token->normalized != normalized) continue;
         MHA__TRY(pattern_of(t, token, pass, &pattern));
-        if (pattern.n == 0) continue; /* content that is empty after normalization never matches */
+        if (pattern.n == 0) continue; /* a token whose content is empty after normalization never matches */
         MHA__TRY(mha__vocab_add(&set->patterns, pattern.bytes, pattern.n, (int32_t)i, &entry, pass->err));
         set->first[(unsigned char)pattern.bytes[0]] = true;
         token->shown = set->patterns.bytes + entry->begin;

@@ -46,7 +46,7 @@ static mha_status tokenize(const mha_tokenizer *t, mha__pass *pass, const char *
     return mha__added_split(t, &t->raw, pass, &whole, tokenize_raw);
 }
 
-/* ---- the encoding ---- */
+/* ---- memory of an encoding ---- */
 
 /* An encoding, its context for mha_encoding_free, and its arrays, in one allocation. */
 typedef struct encoding_memory {

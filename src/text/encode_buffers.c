@@ -37,7 +37,7 @@ mha_status mha__items_grow(mha_ctx *ctx, void *items, size_t *room, size_t want,
     size_t bytes;
     if (!mha__mul(grown, size, &bytes)) return mha__no_memory(err, SIZE_MAX, "a text");
     void *old;
-    memcpy(&old, items, sizeof old); /* `items` points to a pointer of any type */
+    memcpy(&old, items, sizeof old); /* `items` points to the array pointer, which may have any type */
     void *memory = mha__alloc(ctx, bytes);
     if (!memory) return mha__no_memory(err, bytes, "a text");
     if (old) memcpy(memory, old, *room * size);

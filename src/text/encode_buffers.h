@@ -26,7 +26,7 @@ typedef struct mha__aligned {
     char *bytes;
     uint32_t *from;
     size_t n, bytes_room, from_room;
-    size_t limit; /* maximum of n */
+    size_t limit; /* maximum value of n */
 } mha__aligned;
 
 typedef struct mha__word {
@@ -55,13 +55,13 @@ typedef struct mha__pending {
 /* Scratch memory for one word, which only one source file uses. */
 typedef struct mha__work {
     void *items;
-    size_t room; /* [bytes] */
+    size_t room; /* allocated size [bytes] */
 } mha__work;
 
 typedef struct mha__pass {
     mha_ctx *ctx;
     mha_error *err;
-    const char *text; /* the original, well-formed UTF-8, below 4 GiB */
+    const char *text; /* the original text: well-formed UTF-8 of less than 4 GiB */
     size_t text_bytes;
     mha__aligned normal[2];    /* the current piece, normalized; edits alternate between the two buffers */
     mha__aligned rewritten[2]; /* output of the pre-tokenizer, also in two buffers */
@@ -72,24 +72,24 @@ typedef struct mha__pass {
     mha__word *words; /* words of the current slice */
     mha__word *uncut; /* input words of the current splitting edit */
     size_t word_count, word_room, uncut_room;
-    void *matches; /* match data of the current regular expression, see split_pattern.c */
+    void *matches; /* PCRE2 match data of the current regular expression; see split_pattern.c */
     mha__work work, queue;
-    mha__token_list tokens; /* the result */
+    mha__token_list tokens; /* the resulting tokens */
 } mha__pass;
 
-void mha__pass_free(mha__pass *pass);  /* frees all buffers except `tokens` */
-void mha__matches_free(void *matches); /* frees pass->matches; defined in split_pattern.c */
+void mha__pass_free(mha__pass *pass); /* Frees all buffers except `tokens`. */
 void mha__token_list_free(mha_ctx *ctx, mha__token_list *list);
 
-/* Grow the array *items to at least `want` items of `size` bytes and preserve its content. `items` is the address of a
- * pointer. The capacity at least doubles. */
+/* Grow the array *items to at least `want` items of `size` bytes and preserve its content. `items` is the address of
+ * the array pointer. The capacity at least doubles. */
 mha_status mha__items_grow(mha_ctx *ctx, void *items, size_t *room, size_t want, size_t size, mha_error *err);
 mha_status mha__pass_grow(mha__pass *pass, void *items, size_t *room, size_t want, size_t size);
 
 /* Grows scratch memory to at least `want` items of `size` bytes, like mha__items_grow. */
 mha_status mha__work_grow(mha__pass *pass, mha__work *work, size_t want, size_t size);
 
-mha_status mha__pass_word(mha__pass *pass, size_t begin, size_t end); /* an empty word is ignored */
+mha_status mha__pass_word(mha__pass *pass, size_t begin, size_t end); /* Appends a word to pass->words, unless it is
+                                                                       * empty. */
 /* Appends a token that covers bytes [begin, end) of `slice`, begin < end. Both ends may be inside a character. */
 mha_status mha__pass_token(mha__pass *pass, const mha__slice *slice, int32_t id, size_t begin, size_t end);
 

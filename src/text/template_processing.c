@@ -1,8 +1,8 @@
 /* template_processing.c - inserts special tokens around a text or a pair: TemplateProcessing and its older equivalents.
  *
- * Every post-processor type becomes two lists of items, one for a text and one for a pair. The items of a list are
- * texts and the special tokens around the texts. Without a post-processor, a text has no special tokens, and the texts
- * of a pair are concatenated. ByteLevel adds no tokens; it may exclude white space from token offsets. */
+ * Every post-processor type is converted to two lists of items, one for a single text and one for a pair. The items of
+ * a list are texts and the special tokens around the texts. Without a post-processor, a text has no special tokens, and
+ * the texts of a pair are concatenated. ByteLevel adds no tokens; it may exclude white space from token offsets. */
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"
@@ -114,7 +114,7 @@ static mha_status roberta_load(mha_tokenizer *t, const mha__json_obj *json, void
 
 /* ---- TemplateProcessing ---- */
 
-enum { MAX_ITEMS = 1024 }; /* maximum items of a template; a special token counts once per id */
+enum { MAX_ITEMS = 1024 }; /* maximum number of items in a template; a special token counts once per id */
 
 /* Appends the ids of a special token; `json` is {"id": name, "type_id": n}. */
 static mha_status template_special(const mha_tokenizer *t, const mha__json_obj *json, const mha__json_obj *specials,

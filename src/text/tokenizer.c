@@ -8,7 +8,7 @@
 #include "io/input_limits.h"
 #include <string.h>
 
-/* ---- the model ---- */
+/* ---- kinds of models ---- */
 
 /* Returns the kind of a model that has no type, inferred from its keys, for files written before tokenizers 0.9. */
 static const mha__model_kind *guess_model(const mha__json *json)
@@ -190,7 +190,7 @@ void mha_tokenizer_free(mha_tokenizer *t)
     mha__free(ctx, t);
 }
 
-/* ---- lookup ---- */
+/* ---- lookup of tokens and ids ---- */
 
 int64_t mha_tokenizer_size(const mha_tokenizer *t)
 {

@@ -18,7 +18,7 @@
 
 #define MHA__TOKENIZER_FILE "tokenizer.json"
 
-/* ---- kinds ---- */
+/* ---- stages and kinds of objects ---- */
 
 typedef struct mha__kind {
     const char *type;
@@ -49,7 +49,7 @@ extern const mha__model_kind mha__model_wordpiece, mha__model_bpe, mha__model_un
 
 /* ---- elements of tokenizer.json that several stages read ---- */
 
-/* Copies `n` bytes of the file and appends a NUL; the copy is valid as long as the tokenizer. */
+/* Copies `n` bytes of the file and appends a NUL; the copy is valid until the tokenizer is freed. */
 mha_status mha__copy_text(mha_tokenizer *t, const char *text, size_t n, const char **copy, mha_error *err);
 void mha__free_copies(mha_tokenizer *t);
 
@@ -65,7 +65,7 @@ typedef enum mha__prepend { MHA__PREPEND_ALWAYS, MHA__PREPEND_FIRST, MHA__PREPEN
 
 /* The settings of "Metaspace", which is a pre-tokenizer and a decoder. */
 typedef struct mha__metaspace {
-    const char *mark; /* one character, n bytes */
+    const char *mark; /* the marker: one character of n bytes */
     size_t n;
     mha__prepend scheme;
     bool split;
@@ -114,7 +114,7 @@ typedef struct mha__stored_limits {
     int64_t max_tokens;
     mha__cut cut;
     bool cut_left, pad_left;
-    int64_t pad_to; /* 0 = no fixed length */
+    int64_t pad_to; /* fixed padded length; 0 = none */
     int64_t pad_multiple;
     int32_t pad_id, pad_type_id;
 } mha__stored_limits;
@@ -144,7 +144,7 @@ struct mha_tokenizer {
     mha__edit_list normalizer, splitter;
     const mha__model_kind *model;
     struct {
-        mha__vocab_prefix prefix; /* "##" inside a word */
+        mha__vocab_prefix prefix; /* prefix of tokens inside a word, such as "##" */
         int32_t unk;
         int64_t max_chars;
     } wordpiece;

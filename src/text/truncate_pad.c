@@ -8,7 +8,7 @@
 /* Maximum padded length that a file may request, which limits the memory use. */
 enum { MAX_PADDED = 1 << 20 };
 
-/* ---- loading ---- */
+/* ---- loading stored limits ---- */
 
 static mha_status load_left(const mha__json_obj *json, mha__need need, bool *left, mha_error *err)
 {

@@ -11,7 +11,7 @@
 #include "text/pretokenize/split_pattern.h"
 
 enum { MHA__DECODE_STEPS = 16 };
-enum { MHA__PART_BEGIN = 1, MHA__PART_END = 2, MHA__PART_WHOLE = 3 }; /* flags of a part of a token */
+enum { MHA__PART_BEGIN = 1, MHA__PART_END = 2, MHA__PART_WHOLE = 3 }; /* flags that describe a part of a token */
 
 typedef struct mha__decoding mha__decoding;
 
@@ -39,7 +39,7 @@ typedef struct mha__decode_step {
             bool drop_first;
         } metaspace;
         struct {
-            const char *text; /* one character */
+            const char *text; /* the character to remove */
             size_t n;
             int64_t start, stop; /* maximum number of characters to remove at each end */
         } strip;
@@ -61,7 +61,7 @@ typedef struct mha__decode_state {
 } mha__decode_state;
 
 struct mha__decoding {
-    mha__pass pass; /* memory, errors, and match data of regular expressions */
+    mha__pass pass; /* shared by all steps: memory, the first error, and match data of regular expressions */
     const mha__decode_list *list;
     bool eager; /* true for a stream: passes on complete characters immediately */
     size_t limit;

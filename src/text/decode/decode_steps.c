@@ -1,4 +1,4 @@
-/* decode_steps.c - implements the decode steps, of which decoders consist. */
+/* decode_steps.c - implements the steps of which decoders consist. */
 #include "text/decode/decode.h"
 
 #include "text/byte_level.h"
@@ -62,7 +62,7 @@ static mha_status feed_wordpiece(mha__decoding *d, int step, const char *bytes, 
 
 const mha__decode_step mha__decode_wordpiece = {.feed = feed_wordpiece, .whole = true};
 
-/* ---- bytes to characters ---- */
+/* ---- conversion of bytes to characters ---- */
 
 /* Returns the length of the well-formed character at p. Returns 0 if the first *bad bytes cannot begin a character. As
  * in the reference, the longest valid prefix of a character counts as one error. Also returns 0, with *bad = 0, if all
@@ -96,7 +96,7 @@ static mha_status flush_bytes(mha__decoding *d, int step, bool end)
     mha__decode_state *state = &d->state[step];
     const unsigned char *p = (const unsigned char *)state->bytes;
     size_t at = 0;
-    size_t good = 0; /* valid bytes from `at` */
+    size_t good = 0; /* number of valid bytes from `at` on */
     if (state->n == 0) return MHA_OK;
     while (at + good < state->n) {
         size_t bad = 0;

@@ -12,7 +12,8 @@ mha_status mha__order_add(mha__pass *pass, mha__pending item);
 /* Puts pass->run[begin..run_count), characters with a combining class, into canonical order. Takes linear time. */
 mha_status mha__order_settle(mha__pass *pass, size_t begin);
 
-/* A character of the output, and the number of input characters that it replaces: 0 if it was inserted. */
+/* A character of the output, and the number of input characters that it replaces, which is 0 if the character was
+ * inserted. */
 typedef struct mha__composed {
     uint32_t code, origins;
 } mha__composed;

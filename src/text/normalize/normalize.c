@@ -64,7 +64,7 @@ static mha_status load_charsmap(mha_tokenizer *t, const mha__json_obj *json, voi
     size_t n;
     mha__edit edit = {.run = mha__edit_charsmap, .rewrites = true};
     MHA__TRY(mha__json_string(json, "precompiled_charsmap", MHA__REQUIRED, &text, &n, err));
-    MHA__TRY(mha__copy_text(t, text, n, &blob, err)); /* decoded in place; the result is shorter */
+    MHA__TRY(mha__copy_text(t, text, n, &blob, err)); /* base64 is decoded in place, because the result is shorter */
     MHA__TRY(mha__charsmap_load(json, text, n, (unsigned char *)(uintptr_t)blob, &edit.charsmap, err));
     return mha__edit_add(t, json, list, &edit, err);
 }

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* ---- loading the blob ---- */
+/* ---- loading the replacements ---- */
 
 static int base64_digit(char c)
 {
@@ -104,7 +104,7 @@ const char *mha__charsmap_find(const mha__charsmap *map, const char *p, size_t n
 
 /* ---- the normalizer ---- */
 
-/* The text rewritten so far. The characters it replaces are in pass->run. */
+/* The text rewritten so far. pass->run contains the characters that this text replaces. */
 typedef struct rewriting {
     mha__pass *pass;
     size_t count;

@@ -9,13 +9,14 @@
 #include "io/json/json.h"
 
 typedef struct mha__charsmap {
-    const unsigned char *units; /* 4 bytes each, little-endian */
+    const unsigned char *units; /* units of the trie, 4 bytes each, little-endian */
     size_t count;
     const char *text; /* the replacements, each NUL-terminated; well-formed UTF-8 */
     size_t n;
 } mha__charsmap;
 
-/* Decodes base64 text into `blob`, and locates its parts. `blob` must have space for 3 bytes per 4 bytes of `text`. */
+/* Decodes base64 text into `blob`, and locates the trie and the replacements in it. `blob` must have space for 3 bytes
+ * per 4 bytes of `text`. */
 mha_status mha__charsmap_load(const mha__json_obj *json, const char *text, size_t n, unsigned char *blob,
                               mha__charsmap *map, mha_error *err);
 

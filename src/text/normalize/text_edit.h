@@ -47,13 +47,13 @@ struct mha__edit {
         struct {
             const char *text;
             size_t n;
-            bool once;  /* skips words that already begin with `text` */
-            bool first; /* only at the start of the original text */
+            bool once;  /* true = words that already begin with `text` are unchanged */
+            bool first; /* true = only the word at the start of the original text is edited */
         } prefix;
         struct {
             mha__pattern pattern;
             mha__cut_how how;
-            bool inverted; /* the text between matches counts as the match */
+            bool inverted; /* true = the text between matches counts as the match */
         } cut;
     };
 };

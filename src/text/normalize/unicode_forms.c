@@ -45,12 +45,12 @@ static uint32_t compose_two(uint32_t first, uint32_t second)
 }
 
 /* Composes the characters of a run in canonical order. A character combines with the last starter unless a character
- * with the same or a higher class is between them. */
+ * with the same or a higher combining class is between them. */
 static size_t compose(const mha__pending *run, size_t n, bool wanted, mha__composed *to)
 {
     size_t count = 0;
     mha__composed *starter = NULL;
-    int between = -1; /* class of the last character after the starter */
+    int between = -1; /* combining class of the last character after the starter */
     for (size_t i = 0; i < n; i++) {
         mha__composed item = {run[i].code, !run[i].inserted};
         bool open = wanted && starter && between < (int)run[i].order;

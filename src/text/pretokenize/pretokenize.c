@@ -51,7 +51,7 @@ static mha_status load_bytes(mha_tokenizer *t, const mha__json_obj *json, void *
     const mha__edit bytes = {.run = mha__edit_bytes, .rewrites = true};
     mha__edit cut = {.run = mha__edit_cut, .cut = {.how = MHA__ISOLATED}};
     bool prefix = true;
-    bool regex = true; /* default of files written before tokenizers 0.12 */
+    bool regex = true; /* the default in files written before tokenizers 0.12 */
     MHA__TRY(mha__json_bool(json, "add_prefix_space", MHA__REQUIRED, &prefix, err));
     MHA__TRY(mha__json_bool(json, "use_regex", MHA__OPTIONAL, &regex, err));
     if (prefix) MHA__TRY(mha__edit_add(t, json, list, &space, err));

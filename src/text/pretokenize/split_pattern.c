@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Maximum length of a string pattern. The search takes up to this many steps per byte of text. */
+/* Maximum length of a string pattern. The search takes at most this number of steps per byte of text. */
 enum { MAX_STRING_BYTES = 256 };
 
 /* ---- the known expressions ---- */
@@ -79,7 +79,7 @@ static size_t write_expression(const char *ours, char *to)
     return n;
 }
 
-/* ---- compiling ---- */
+/* ---- compiling expressions ---- */
 
 struct mha__regex {
     mha__regex *next;
@@ -113,7 +113,7 @@ static mha_status compile(mha_ctx *ctx, const char *ours, pcre2_code **code, mha
     pcre2_compile_context_free(how);
     pcre2_general_context_free(memory);
     mha__free(ctx, full);
-    if (!*code) return mha__no_memory(err, n, "a split pattern"); /* the known expressions always compile */
+    if (!*code) return mha__no_memory(err, n, "a split pattern"); /* the only error of a known expression */
     pcre2_jit_compile(*code, PCRE2_JIT_COMPLETE);                 /* on failure, PCRE2 falls back to its interpreter */
     return MHA_OK;
 }
@@ -174,7 +174,7 @@ mha_status mha__pattern_load(mha_ctx *ctx, mha__regex_list *list, const mha__jso
     return MHA_OK;
 }
 
-/* ---- searching ---- */
+/* ---- searching for matches ---- */
 
 typedef struct matches {
     mha_ctx *ctx;

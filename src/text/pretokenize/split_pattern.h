@@ -16,7 +16,7 @@ typedef struct mha__pattern {
     const char *string; /* a string of n >= 1 bytes; NULL for other patterns */
     size_t n;
     const mha__regex *regex;   /* a known expression, if not NULL */
-    mha__char_class character; /* otherwise: one character of this class */
+    mha__char_class character; /* if text and regex are NULL: matches one character of this class */
 } mha__pattern;
 
 /* The compiled expressions of a tokenizer. */
@@ -42,5 +42,7 @@ extern const char mha__regex_gpt2[];
  * match. */
 mha_status mha__pattern_find(const mha__pattern *pattern, mha__pass *pass, const mha__slice *in, size_t at,
                              size_t *begin, size_t *end);
+
+void mha__matches_free(void *matches); /* Frees pass->matches. */
 
 #endif

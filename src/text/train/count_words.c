@@ -32,7 +32,7 @@ static size_t find_cut(const char *text, size_t begin, size_t want, size_t end)
     return want < end && text[end - 1] == '\n' ? end : 0;
 }
 
-/* ---- counting ---- */
+/* ---- counting words ---- */
 
 /* The pieces of text that are counted together. */
 typedef struct batch {

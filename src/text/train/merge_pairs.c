@@ -85,7 +85,7 @@ static waiting pop(merging *m)
     return top;
 }
 
-/* ---- counts ---- */
+/* ---- counts and positions of pairs ---- */
 
 static mha_status find_pair(merging *m, uint32_t left, uint32_t right, uint32_t *number)
 {
@@ -152,7 +152,7 @@ static mha_status count_pairs(merging *m)
     return settle(m);
 }
 
-/* ---- merging ---- */
+/* ---- merging one pair ---- */
 
 /* Merges the symbol at `at` with its successor if they form the pair. */
 static mha_status join_at(merging *m, const pair *p, uint32_t made, uint32_t at)

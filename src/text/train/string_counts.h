@@ -10,7 +10,7 @@
 #include "mha/ctx.h"
 
 typedef struct mha__string {
-    size_t begin; /* offset in `bytes` */
+    size_t begin; /* offset of the string in `bytes` */
     int64_t sum;
     uint32_t length, hash;
 } mha__string;
@@ -21,7 +21,7 @@ typedef struct mha__strings {
     size_t used, bytes_room;
     mha__string *items;
     size_t count, room;
-    uint32_t *slots; /* 1 + number; 0 = free */
+    uint32_t *slots; /* 1 + number of the string; 0 = free */
     size_t mask;     /* number of slots minus 1 */
     size_t looks;    /* number of probes while adding */
 } mha__strings;

@@ -76,7 +76,8 @@ static void write_vocab(const mha_tokenizer_trainer *t, mha__json_writer *w)
 {
     mha__json_open(w, '{');
     for (size_t i = 0; i < t->vocab.count; i++) {
-        mha__json_key(w, mha__strings_at(&t->vocab, i)); /* NUL does not occur: it is removed or mapped */
+        mha__json_key(w, mha__strings_at(&t->vocab, i)); /* tokens contain no NUL, because it is removed or mapped to
+                                                          * another character */
         mha__json_put_int(w, (int64_t)i);
     }
     mha__json_close(w, '}');
@@ -188,7 +189,7 @@ mha_status mha__train_file_finish(mha_tokenizer_trainer *t, mha_error *err)
     return make_file(t, err);
 }
 
-/* ---- the folder ---- */
+/* ---- files of the folder ---- */
 
 static const char *const known[] = {MHA__TOKENIZER_FILE,
                                     "tokenizer_config.json",

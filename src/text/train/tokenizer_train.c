@@ -116,7 +116,7 @@ void mha_tokenizer_trainer_free(mha_tokenizer_trainer *t)
     mha__free(t->ctx, t);
 }
 
-/* ---- training ---- */
+/* ---- running the training ---- */
 
 static mha_status learn(mha_tokenizer_trainer *t, mha_error *err)
 {

@@ -19,7 +19,7 @@ enum {
 /* The word counts of one thread. */
 typedef struct mha__counter {
     mha__pass pass;
-    mha__strings words; /* sum = count of the word */
+    mha__strings words; /* the distinct words; the sum of a string is the count of the word */
     mha_status status;
     mha_error error;
 } mha__counter;
@@ -52,12 +52,12 @@ struct mha_tokenizer_trainer {
     mha__train_state state;
     mha_tokenizer_trained trained;
     char *json;           /* tokenizer.json, as compact text */
-    mha_tokenizer *start; /* opened from the initial json */
+    mha_tokenizer *start; /* tokenizer that is opened from the initial json */
 
     char *text; /* text that was read but not yet counted */
     size_t text_bytes, text_room;
     int64_t line, line_bytes; /* complete lines of the current file; counted bytes of the next line */
-    mha__counter *counters;   /* [threads] */
+    mha__counter *counters;   /* [threads] word counts of each thread */
     int threads;
 
     uint32_t codes;       /* highest code point of the distinct words, plus 1 */

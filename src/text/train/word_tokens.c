@@ -105,7 +105,7 @@ static mha_status add_characters(mha_tokenizer_trainer *t, mha__character *chars
 
 static mha_status name_characters(mha_tokenizer_trainer *t, mha__character *chars, mha_error *err)
 {
-    const size_t specials = t->vocab.count; /* added at creation */
+    const size_t specials = t->vocab.count; /* the special tokens were added when the trainer was created */
     MHA__TRY(add_characters(t, chars, err));
     t->trained.characters = (int64_t)(t->vocab.count - specials);
     if ((int64_t)t->vocab.count <= t->o.vocab_size) return MHA_OK;

@@ -189,7 +189,7 @@ static mha_status bpe_tokenize(const mha_tokenizer *t, mha__pass *pass, const mh
 
 /* ---- loading ---- */
 
-/* Splits "a b" (one space), or ["a", "b"], into its two halves. */
+/* Splits a merge, "a b" (with one space) or ["a", "b"], into its two halves. */
 static bool split_merge(const mha__json *value, const char *half[2], size_t n[2])
 {
     if (mha__json_is(value, MHA__JSON_STRING)) {

@@ -11,7 +11,7 @@ typedef struct mha__bpe {
     int32_t *made;                  /* by rank: the id of the merged token */
     int32_t chars[MHA__BYTE_CHARS]; /* ids of the characters below MHA__BYTE_CHARS, by code point; -1 = no token */
     int32_t bytes[256];             /* ids of "<0x00>" and so on; -1 = no token */
-    int32_t unk;                    /* -1 = unknown characters are dropped */
+    int32_t unk;                    /* id of the unknown token; -1 = unknown characters are dropped */
     bool fuse_unk;                  /* adjacent unknown characters become one token */
     bool byte_fallback;             /* an unknown character becomes its bytes, if all of them have tokens */
     bool ignore_merges;             /* a word that is in the vocabulary becomes that token, regardless of merges */
