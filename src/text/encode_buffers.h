@@ -77,7 +77,8 @@ typedef struct mha__pass {
     mha__token_list tokens; /* the resulting tokens */
 } mha__pass;
 
-void mha__pass_free(mha__pass *pass); /* Frees all buffers except `tokens`. */
+void mha__pass_free(mha__pass *pass);  /* Frees all buffers except `tokens`. */
+void mha__matches_free(void *matches); /* Frees pass->matches; defined in split_pattern.c. */
 void mha__token_list_free(mha_ctx *ctx, mha__token_list *list);
 
 /* Grow the array *items to at least `want` items of `size` bytes and preserve its content. `items` is the address of

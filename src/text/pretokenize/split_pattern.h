@@ -43,6 +43,4 @@ extern const char mha__regex_gpt2[];
 mha_status mha__pattern_find(const mha__pattern *pattern, mha__pass *pass, const mha__slice *in, size_t at,
                              size_t *begin, size_t *end);
 
-void mha__matches_free(void *matches); /* Frees pass->matches. */
-
 #endif
