@@ -63,9 +63,8 @@ static void test_sharing(void **state)
     mha_cache_free(cache);
 }
 
-/* One append drops a page of one sequence. The same page is also the last page of another sequence, so appending to
- * that sequence must copy the page. The page must remain allocated until it is copied, for any order of the
- * sequences. */
+/* In one append, a sequence drops a page that is also the last page of another sequence, so the other sequence must
+ * copy the page. The page must remain allocated until it is copied, for any order of the sequences. */
 static void test_page_dropped_while_shared(void **state)
 {
     (void)state;

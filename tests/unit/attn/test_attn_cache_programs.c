@@ -1,5 +1,5 @@
 /* test_attn_cache_programs.c - after any sequence of operations, a KV cache must have the same contents as a simple
- * model of it. The sequences are random; tests/fuzz/targets/fuzz_cache.c generates further sequences by fuzzing.
+ * model of the cache. The sequences are random; tests/fuzz/targets/fuzz_cache.c generates further sequences by fuzzing.
  *
  * test_attn_cache_programs [--seed S] [--cases N] [--case K] */
 #include "support/attn/cached_program.h"

@@ -14,7 +14,7 @@ static const mha__operand_row *row_at(int n)
     return n < MHA__INPUT_ROWS ? &mha__input_rows[n] : &mha__output_rows[n - MHA__INPUT_ROWS];
 }
 
-/* Returns a plan of `queries` per head with the flag of a row. */
+/* Returns a plan for `queries` queries per head, with the flag of an operand row set. */
 static mha_attn_plan *plan_with(const mha__operand_row *row, int64_t queries)
 {
     mha_attn_plan *plan;
@@ -73,7 +73,7 @@ static mha_view view_of(const mha_attn_args *a, const mha__operand_row *row)
 }
 
 /* Makes views with contiguous strides of the operands that the plan uses. The strides of all other views are the
- * largest integer, which a call must not read. */
+ * largest integer, and a call must not read them. */
 static mha_attn_args args_of(const mha_attn_plan *plan, char *memory)
 {
     mha_attn_args a = {.size = sizeof a};

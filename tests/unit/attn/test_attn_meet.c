@@ -1,4 +1,5 @@
-/* test_attn_meet.c - compares the overlap test of two views with marks on each byte, and tests it on common layouts. */
+/* test_attn_meet.c - compares the overlap test of two views with a reference that marks every byte, and tests it on
+ * common layouts. */
 #include "attn/plan/operand.h"
 #include "support/check.h"
 #include "support/rng.h"
@@ -86,14 +87,14 @@ static void test_packed_rows(void **state)
     assert_true(mha__operand_meet(&heads_first, sizeof(float), &k, sizeof(float)));
 }
 
-/* For views whose strides have no common divisor, the overlap must be exact if few steps decide it; otherwise, the
- * views must be reported as overlapping. */
+/* For views whose strides have no common divisor, the result must be exact if few steps decide it; otherwise, the views
+ * must be reported as overlapping. */
 static void test_unrelated_strides(void **state)
 {
     (void)state;
     static float memory[16000000];
     mha__operand x = {"x", {memory, {0, 0, 0, 6}}, {1, 1, 1, 1000}, false};
-    /* x has even positions and y odd positions, so the views do not overlap */
+    /* x occupies even positions and y odd positions, so the views do not overlap */
     mha__operand y = {"y", {memory + 1, {0, 0, 0, 10}}, {1, 1, 1, 1000}, false};
     assert_false(mha__operand_meet(&x, sizeof *memory, &y, sizeof *memory));
     x.extent[3] = y.extent[3] = 1000000;

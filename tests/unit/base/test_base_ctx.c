@@ -76,7 +76,7 @@ static void options_of_every_version(void **state)
     assert_int_equal(mha__options_read(&own, sizeof own, &newer, "example", &err), MHA_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "example.size must be at most 24 "));
 
-    /* a caller with an older, shorter struct: fields after its end must be 0, not read */
+    /* a caller may use an older, shorter struct: fields after its end must be set to 0, not read */
     newer.known.size = offsetof(example, second);
     assert_int_equal(mha__options_read(&own, sizeof own, &newer, "example", &err), MHA_OK);
     assert_true(own.size == sizeof own && own.first == 1 && own.second == 0);
@@ -88,7 +88,7 @@ static void options_of_every_version(void **state)
     }
 }
 
-/* Libraries on top of this one must be able to read their structs with the same rules. */
+/* Libraries that are built on libmha must be able to read their own structs by the same rules. */
 static void structs_of_every_version(void **state)
 {
     example own = {0};

@@ -41,7 +41,7 @@ static void test_files(void **state)
     want("tensors", mha_tensors_write(NULL, "/dev/null", &named, 1, 1, &err));
 }
 
-/* Checks that creating a layer of type `kind` with the given options fails, as in `want`. */
+/* Checks that creating a layer of type `kind` with the given options fails with the error that `want` requires. */
 #define VARIANT(kind, ...)                                              \
     do {                                                                \
         const mha_##kind##_options o = {.size = sizeof o, __VA_ARGS__}; \

@@ -65,7 +65,7 @@ static void fail_truncates_between_characters(void **state)
                 if (whole < MESSAGE) {
                     assert_string_equal(err.message, text);
                 } else {
-                    /* at most 3 bytes, an incomplete character, may be missing at the end */
+                    /* truncation may remove at most 3 more bytes: those of an incomplete character */
                     assert_true(length >= MESSAGE - 1 - 3);
                     assert_memory_equal(err.message, text, length - 3);
                     assert_string_equal(err.message + length - 3, "...");
@@ -182,8 +182,8 @@ static void utf8_reads_what_it_writes(void **state)
     }
 }
 
-/* Returns true if `second` may be the second byte after `first` by table 3-7 of the Unicode standard (well-formed byte
- * sequences). */
+/* Returns true if `second` may be the second byte after `first` according to table 3-7 of the Unicode standard
+ * (well-formed byte sequences). */
 static bool may_follow(unsigned first, unsigned second)
 {
     static const struct {

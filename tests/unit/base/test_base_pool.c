@@ -44,7 +44,7 @@ static mha_ctx *create(int threads)
 }
 
 /* One parallel call. `hits` is not atomic, because each task writes its own element and the end of the call
- * synchronizes. `inside` counts the running tasks of each worker number; each count must be at most 1. `faults` counts
+ * synchronizes. `inside` counts the running tasks per worker number; each count must be at most 1. `faults` counts
  * errors, since cmocka's assertions work only on the thread of the test. */
 typedef struct job {
     mha_ctx *ctx;
@@ -198,7 +198,7 @@ static void concurrent_contexts_and_callers(void **state)
     mha_ctx_free(contexts[1]);
 }
 
-/* ---- a thread pool of the caller ---- */
+/* ---- thread pools supplied by the caller ---- */
 
 typedef struct own_pool {
     mha_ctx *ctx;

@@ -30,8 +30,8 @@ static int64_t length_of(const mha_head_data *data, int64_t text)
     return length;
 }
 
-/* mha_head_data_ids must return the tokens of each text by its original number, equal to the output of the
- * tokenizer. */
+/* Given the original number of a text, mha_head_data_ids must return the tokens that the tokenizer returns for the
+ * text. */
 static void texts_keep_their_numbers(void **state)
 {
     mha_model *model = case_model(NULL, "models/bert-tiny", NULL);

@@ -56,7 +56,7 @@ static mha_model *open_model(mha_ctx *ctx, const char *folder)
 
 /* The maps of the current text, [N, n, n], and the contexts of all texts, [layers][tokens, W]. */
 typedef struct seen {
-    int64_t first[65], layers, width, tokens, at; /* first: number of heads in the layers before a layer; width: W */
+    int64_t first[65], layers, width, tokens, at; /* first[l]: number of heads in the layers before layer l; width: W */
     int64_t n;
     double *maps;
     double *contexts[64];

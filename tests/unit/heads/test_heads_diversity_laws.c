@@ -163,8 +163,8 @@ static void ranges(void **state)
     mha_model_free(model);
 }
 
-/* A measure that is requested alone must be bitwise identical to the measure requested with all others. Values of
- * measures that were not requested must be NAN. */
+/* Measuring one kind alone must give values bitwise identical to those of a measurement of all kinds. Values of kinds
+ * that were not requested must be NAN. */
 static void single_measures(void **state)
 {
     (void)state;
@@ -329,7 +329,7 @@ static void stopped_and_resumed(void **state)
     assert_int_equal(stops, 6);
     assert_true(equal(model, d, want));
     mha_diversity_free(d);
-    how.max_rows = 7; /* must be rejected, because the state file is of a run over all rows */
+    how.max_rows = 7; /* must be rejected, because the state file is from a run over all rows */
     assert_int_equal(mha_diversity_measure(model, data, &how, &d, NULL), MHA_ERR_ARG);
     files_remove(folder);
     mha_diversity_free(want);

@@ -1,5 +1,5 @@
-/* test_heads_host_options.c - host plans: shapes of config.json and of planned models, names, measured speed,
- * errors. */
+/* test_heads_host_options.c - tests host plans: model shapes (read from config.json or planned), names, the measured
+ * speed, and errors. */
 #include "mha/host_layouts.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -11,7 +11,7 @@
 #define OPTIONS(...) ((mha_host_options){.size = sizeof(mha_host_options), __VA_ARGS__})
 #define FAST .speed = {1e18, 200e9}, .memory = INT64_MAX
 
-/* A model of 8 billion parameters with grouped heads. */
+/* A model with 8 billion parameters and grouped-query attention. */
 static const mha_host_model medium = {.size = sizeof medium,
                                       .layers = 32,
                                       .hidden = 4096,
@@ -37,7 +37,7 @@ static mha_host_layout layout(const mha_host_model *model, const mha_host_option
     return row;
 }
 
-/* ---- shapes ---- */
+/* ---- model shapes ---- */
 
 static void test_config(void **state)
 {
@@ -203,7 +203,7 @@ static void refused(const mha_host_model *model, const mha_host_options *o, cons
     mha_host_choice choice;
     assert_int_equal(mha_host_layouts(model, o, rows, &choice, &e), MHA_ERR_ARG);
     if (!strstr(e.message, word) || !check_has_word(e.message, value))
-        fail_msg("\"%s\" must contain %s and %s", e.message, word, value);
+        fail_msg("message \"%s\" must contain %s and %s", e.message, word, value);
     assert_int_equal(mha_host_layout_predict(model, o, 1, 1, 1, rows, NULL), MHA_ERR_ARG);
 }
 

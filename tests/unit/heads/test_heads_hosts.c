@@ -1,5 +1,5 @@
-/* test_heads_hosts.c - host plans: figures calculated by hand from the alpha-beta model, and properties of random
- * plans. */
+/* test_heads_hosts.c - tests host plans: compares their figures with values calculated by hand from the alpha-beta
+ * model of communication costs, and checks properties of random plans. */
 #include "heads/plan/host_cost.h"
 #include "mha/host_layouts.h"
 #include "support/check.h"
@@ -9,7 +9,7 @@
 #define OPTIONS(...) ((mha_host_options){.size = sizeof(mha_host_options), __VA_ARGS__})
 #define FAST .speed = {1e18, 200e9}, .memory = INT64_MAX
 
-/* Models of 70 and 8 billion parameters with grouped heads, whose matrices are all in the layers. */
+/* Models with 70 and 8 billion parameters and grouped-query attention. All their matrices belong to layers. */
 static const mha_host_model large = {.size = sizeof large,
                                      .layers = 80,
                                      .hidden = 8192,
@@ -49,7 +49,8 @@ static void near(double value, double wanted, double tolerance)
 
 /* ---- hand-computed figures ---- */
 
-/* One token of a 70B model in bf16 on hosts that read 200 GB/s: tokens per second, and percentage of messages. */
+/* Compares the generation of one token with a 70B model in bf16 on hosts that read 200 GB/s: tokens per second, and the
+ * percentage of time spent on messages. */
 static void test_decode(void **state)
 {
     (void)state;
@@ -73,7 +74,8 @@ static void test_decode(void **state)
         }
 }
 
-/* Tokens per host from which the ring is hidden, for 1, 4 and 8 query heads per key head and elements of two bytes. */
+/* Compares the minimum number of tokens per host at which the computation hides the ring messages, for 1, 4 and 8 query
+ * heads per key head and elements of two bytes. */
 static void test_hiding(void **state)
 {
     (void)state;
@@ -98,7 +100,7 @@ static void test_hiding(void **state)
         }
 }
 
-/* A pass over 2^20 tokens with 8 Tflop/s: seconds, and hidden messages. */
+/* Compares the time of a pass over 2^20 tokens at 8 Tflop/s [s]. The computation must hide all messages. */
 static void test_prefill(void **state)
 {
     (void)state;
@@ -113,7 +115,7 @@ static void test_prefill(void **state)
         assert_true(row.exposed == 0 && (row.hidden > 0) == (hosts[i] > 1) && row.hidden < row.compute);
         near(row.tokens_per_second, (1 << 20) / row.seconds, 1e-6);
         const double n = (1 << 20) / (double)hosts[i], key = 8 * 128;
-        const double step = 15e-6 + 2 * n * key * 2 / 11e9; /* of the ring, with keys in bf16 */
+        const double step = 15e-6 + 2 * n * key * 2 / 11e9; /* seconds per ring step, with keys in bf16 */
         near(row.hidden, 32 * (double)(hosts[i] - 1) * step, 1e-6);
         near(row.weights, 16e9, 1);
         if (hosts[i] == 1) near(row.activations, 4 * (64 * (4 * 4096 + 2 * key) + 64 * (4 * 4096 + 4096)), 1);
@@ -122,7 +124,8 @@ static void test_prefill(void **state)
         const double parts[] = {0, 16, 22};
         near(row.exchange, hosts[i] == 1 ? 0 : n * (4 * key * 2 + parts[i] * 32 * 130 * 4), 1);
     }
-    /* Ethernet of 1 Gbit/s does not hide 8192 tokens per host: 127 steps in 32 layers. */
+    /* with 1 Gbit/s Ethernet and 8192 tokens per host, the computation does not hide the ring: 127 steps in each of 32
+     * layers */
     mha_host_options o = OPTIONS(.hosts = 128, .job = MHA_HOSTS_SCORE, .seq = 1 << 20, .dtype = MHA_BF16, FAST);
     o.speed.flops = 8e12;
     o.network = network("1gbe");
@@ -130,7 +133,7 @@ static void test_prefill(void **state)
     near(layout(&medium, &o, 1, 128, 1).exposed, 32 * 127 * (exchange - attention), 0.01);
 }
 
-/* Cached keys divided among hosts, and the messages that merge partial results. */
+/* Tests a cache divided among hosts: the keys per host, and the messages that merge partial results. */
 static void test_shared_cache(void **state)
 {
     (void)state;
@@ -145,7 +148,8 @@ static void test_shared_cache(void **state)
     assert_non_null(layout(&medium, &o, 1, 8, 1).refused);
 }
 
-/* Heads divided among two hosts: weights, and messages of a text of 200 tokens and of its logits. */
+/* Tests heads divided among hosts: compares the weights per host, and the messages for a text of 200 tokens and for its
+ * logits. */
 static void test_divided_heads(void **state)
 {
     (void)state;
@@ -161,7 +165,7 @@ static void test_divided_heads(void **state)
     near(row.exposed, 3 * (2 * 2 * 4 * (1e-3 + 64 * 64 * 4 / 1e6) + 1e-3 + 200 * 100 * 4 / 2 / 1e6), 1e-9);
     row = layout(&m, &o, 3, 1, 1); /* 3 of 8 groups */
     near(row.weights, 4 * (3.0 / 8 * (8000 + 6400 + 6400) + 100), 1e-6);
-    row = layout(&m, &o, 4, 1, 1); /* one head reads one of two key heads */
+    row = layout(&m, &o, 4, 1, 1); /* each host computes one head, which reads one of the two key heads */
     near(row.activations, 4 * (64 * (2 * 64 + 2 * 16 + 2 * 16) + 64 * (64 + 64) + 64 * 100), 1e-6);
 }
 
@@ -187,7 +191,7 @@ static void test_training(void **state)
     near(layout(&model, &o, 1, 1, 8).compute, 2 * (products + attention) / 1e12, 1e-4);
 }
 
-/* 1000 texts of 100 tokens are measured in 50 steps of 20 texts. */
+/* 1000 texts of 100 tokens must be measured in 50 steps of 20 texts. */
 static void test_measurement(void **state)
 {
     (void)state;
@@ -210,7 +214,7 @@ static uint64_t drawn(uint64_t *seed, uint64_t below)
     return (*seed >> 33) % below;
 }
 
-/* A random plan. Every tenth has extreme sizes. */
+/* Generates a random plan. Every tenth plan has extreme sizes. */
 static void draw(uint64_t *seed, mha_host_model *model, mha_host_options *o)
 {
     const int64_t kv_heads = 1 + (int64_t)drawn(seed, 16), big = drawn(seed, 10) == 0 ? 1 << 16 : 1;
@@ -250,7 +254,8 @@ static void check_list(const mha_host_options *o, const mha_host_layout *rows, c
     }
 }
 
-/* Compares the choice with all supported layouts. */
+/* Fails unless choice->smallest has the fewest hosts of all layouts that fit, and choice->fastest is the fastest row
+ * that fits. */
 static void check_choice(const mha_host_model *m, const mha_host_options *o, const mha_host_layout *rows,
                          const mha_host_choice *choice)
 {
@@ -290,7 +295,7 @@ static void test_smallest(void **state)
     assert_in_range(between, 20, 390);
 }
 
-/* Faster networks and hosts are never slower, and a host's memory never grows with tp. */
+/* A faster network or host must never increase the time, and a larger tp must never increase the memory per host. */
 static void test_faster(void **state)
 {
     (void)state;
@@ -318,7 +323,8 @@ static void test_faster(void **state)
     }
 }
 
-/* Tokens and pairs of the rank with the most must equal those of a search over all ranks and positions. */
+/* The tokens and the query-key pairs of the rank with the most work must equal those found by a search over all ranks
+ * and positions. */
 static void test_division(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_heads_joint.c - compares joint selection of heads, fills in models without bias, and model comparison with
- * separate forward passes. */
+/* test_heads_joint.c - compares joint selection of heads, mean fills in models without biases, and the comparison of
+ * two models with the results of separate forward passes. */
 #include "mha/compare_models.h"
 #include "mha/generate.h"
 #include "mha/prune.h"
@@ -34,8 +34,8 @@ static mha_head_data *data_of(const mha_model *model)
     return data;
 }
 
-/* Computes the sum of the last hidden states of each text with `gates`, in one forward pass per text. Its direction is
- * that of the mean. */
+/* Computes the sum of the last hidden states of each text with `gates`, in one forward pass per text. The sum has the
+ * same direction as the mean. */
 static void mean_states(const mha_model *model, const mha_head_data *data, const float *gates, double *out)
 {
     const int64_t E = mha_model_describe(model)->hidden;
@@ -289,8 +289,8 @@ static void check_filled(const mha_model *model, const mha_head_data *data, cons
     case_near(info->family, got, want, 7 * info->hidden, 2e-5);
 }
 
-/* A fill needs biases. For a model without biases, mha_prune must add them if a config key of the family permits this,
- * and otherwise return MHA_ERR_UNSUPPORTED. */
+/* A mean fill requires biases. For a model without biases, mha_prune must add them if a config key of the family
+ * permits this, and otherwise return MHA_ERR_UNSUPPORTED. */
 static void test_fill_without_bias(void **state)
 {
     (void)state;
@@ -368,7 +368,7 @@ static void test_regrouped(void **state)
     files_remove(folder);
 }
 
-/* Texts of one token have no next token to predict. Joint selection by the loss must fail. */
+/* Texts of one token have no next token to predict, so joint selection by the loss must fail. */
 static void test_nothing_to_predict(void **state)
 {
     (void)state;

@@ -146,7 +146,7 @@ static void test_advice_on_the_cache(void **state)
     assert_int_equal(a.variant, MHA_HEAD_LAYOUT_MHA);
 }
 
-/* Every kind of row must have positive times for every type of the cache. */
+/* The measured times must be positive for every kind of row and every cache dtype. */
 static void test_measure(void **state)
 {
     (void)state;

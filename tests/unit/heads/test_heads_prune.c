@@ -57,7 +57,8 @@ static void expect_same(const char *what, float *got, float *want, int64_t hidde
     free(want);
 }
 
-/* Selects groups of heads to remove from every layer except the last. In layer 0, the first group is among them. */
+/* Selects groups of heads to remove from every layer except the last. The selection includes the first group of layer
+ * 0. */
 static void some(const mha_model *model, uint8_t *keep, float *gates)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -115,7 +116,7 @@ static json_t *config_of(const mha_model *model)
     return json_loads(mha_model_config_json(model), 0, NULL);
 }
 
-/* Pruning in two steps must equal pruning once. Heads must keep the numbers of the original model. */
+/* Pruning in two steps must equal pruning once. Heads must keep their numbers in the original model. */
 static void test_pruned_again(void **state)
 {
     (void)state;

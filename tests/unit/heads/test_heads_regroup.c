@@ -239,8 +239,8 @@ static double cosine_of(const mha_model *model, const mha_head_data *data, const
     return c.mean_cosine;
 }
 
-/* On the texts of the fit, each method must be closer to the original model than the method before it: mean, closed
- * form, closed form with head order and refit. A regrouped model must accept a second regrouping. */
+/* On the texts of the fit, each method must be closer to the original model than the previous method in this order:
+ * mean, closed form, closed form with head order and refit. A regrouped model must accept a second regrouping. */
 static void test_each_method_improves(void **state)
 {
     (void)state;

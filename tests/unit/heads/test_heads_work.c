@@ -1,4 +1,4 @@
-/* test_heads_work.c - tests measurements whose steps are divided over several calls: for any division, the last call
+/* test_heads_work.c - tests measurements whose steps are divided among several calls: for any division, the last call
  * must return results bitwise identical to those of a single call. Invalid results of a callback must be rejected. */
 #include "support/check.h"
 #include "support/model/model_case.h"
@@ -323,7 +323,7 @@ static void test_refusals(void **state)
     assert_string_equal(err.message, "mha_work: begin, next, add and total must not be NULL");
 }
 
-/* The callbacks of a newer header must be copied if their later fields are zero, and refused otherwise. */
+/* A mha_work struct from a newer header must be copied if its additional fields are zero, and rejected otherwise. */
 static void test_newer_struct(void **state)
 {
     (void)state;
@@ -337,7 +337,7 @@ static void test_newer_struct(void **state)
     } work = {.known = {sizeof work, &t, begin, next, add, total}};
     const mha_head_data_options how = {.size = sizeof how, .batch_tokens = BATCH, .work = &work.known};
     assert_int_equal(mha_head_data_of_ids(model, ids, starts, TEXTS, &how, &shared, &err), MHA_OK);
-    memset(&work.known.user, 0, sizeof work - sizeof work.known.size); /* the data have a copy of the callbacks */
+    memset(&work.known.user, 0, sizeof work - sizeof work.known.size); /* the data contain a copy of the callbacks */
     assert_int_equal(mha_heads_measure_data(model, shared, NULL, &heads, &err), MHA_OK);
     assert_true(t.steps > 1 && t.added == t.steps);
     mha_heads_free(heads);

@@ -224,7 +224,7 @@ static void refused(const mha_model *model, const mha_head_data *data, mha_impor
 }
 
 /* A state file in which the count at `at` has an invalid value must be rejected with `sentence`. The original bytes are
- * restored. */
+ * then restored. */
 static void refused_counts(const mha_model *model, const mha_head_data *data, mha_importance_options o, char *whole,
                            size_t bytes, char *at, const char *sentence)
 {

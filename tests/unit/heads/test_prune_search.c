@@ -1,5 +1,4 @@
-/* test_prune_search.c - each point of the curve of a pruning search must equal a pruning that is evaluated
- * separately. */
+/* test_prune_search.c - each point on the curve of a pruning search must equal the result of a separate pruning. */
 #include "mha/prune_search.h"
 #include "support/check.h"
 #include "support/model/model_case.h"

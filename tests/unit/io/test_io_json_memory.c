@@ -17,7 +17,7 @@
 
 static const char text[] = "{\"a\":[1,2.5,\"x\\u00e9y\"],\"o\":{\"k\":null,\"l\":[true,false]},\"s\":\"\\\"\\n\"}";
 
-/* A function under test, which allocates in `ctx` and frees its results. */
+/* A function under test, which allocates memory in `ctx` and frees its results. */
 typedef mha_status (*work_fn)(mha_ctx *ctx, mha_error *err);
 
 static mha_status parse(mha_ctx *ctx, mha_error *err)
@@ -196,8 +196,8 @@ static void test_header_stream(void **state)
     files_remove(folder);
 }
 
-/* Parsing and looking up 300,000 keys must end within the time limit of the test. An algorithm of quadratic time would
- * exceed it. */
+/* Parsing and looking up 300,000 keys must finish within the time limit of the test, which a quadratic-time algorithm
+ * would exceed. */
 static void test_many_keys(void **state)
 {
     (void)state;

@@ -124,7 +124,7 @@ static void unwritable_tensors(void **state)
     files_remove(folder);
 }
 
-/* If the disk is full, writing must fail and leave the old file. A limit on the file size acts like a full disk; it is
+/* If the disk is full, writing must fail and leave the old file. A limit on the file size simulates a full disk; it is
  * set in a child process, because it cannot be raised again. */
 static void full_disk(void **state)
 {

@@ -143,7 +143,7 @@ static void existing_temporary_file(void **state)
     files_remove(folder);
 }
 
-/* If the disk is full, writing must fail and leave the old file. A limit on the file size acts like a full disk: one
+/* If the disk is full, writing must fail and leave the old file. A limit on the file size simulates a full disk: one
  * write is incomplete, and the next one fails. It is set in a child process, because it cannot be raised again. */
 static void full_disk(void **state)
 {

@@ -1,5 +1,5 @@
-/* test_io_writer.c - tests writing of safetensors files in pieces: round trips of every type, the same bytes for any
- * order of the list, and no temporary files after errors. */
+/* test_io_writer.c - tests writing of safetensors files in pieces: round trips of every type, bytewise identical files
+ * for any order of the list, and no temporary files after errors. */
 #include "mha/io.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -139,7 +139,7 @@ static void empty(void **state)
         mha_file *file = NULL;
         assert_int_equal(mha_tensors_writer_create(NULL, path, &none, count, &o, &writer, &err), MHA_OK);
         assert_int_equal(mha_tensors_writer_finish(writer, &err), MHA_OK);
-        assert_int_equal(mha_tensors_writer_finish(writer, &err), MHA_ERR_ARG); /* a second call of finish must fail */
+        assert_int_equal(mha_tensors_writer_finish(writer, &err), MHA_ERR_ARG); /* a second call to finish must fail */
         assert_int_equal(mha_tensors_writer_put(writer, 0, "", 0, &err), MHA_ERR_ARG);
         mha_tensors_writer_free(writer);
         assert_int_equal(mha_file_open(NULL, path, NULL, &file, &err), MHA_OK);

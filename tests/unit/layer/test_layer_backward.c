@@ -66,7 +66,7 @@ static void check_dx(const shape *s, const numbers *w, const numbers *dy, const 
         }
 }
 
-/* Compares dweight and dbias with double. The layer adds its gradients to the elements of `before`. */
+/* Compares dweight and dbias with sums in double. The layer must add its gradients to the elements of `before`. */
 static void check_dw(const shape *s, const numbers *x, const numbers *dy, const numbers *before, const numbers *dw,
                      const numbers *db)
 {
@@ -129,7 +129,8 @@ static void test_against_double(void **state)
             }
 }
 
-/* Compares a matrix product with double. The product is so large that its operands are packed in several blocks. */
+/* Compares a matrix product with a reference in double. The product is so large that its operands are packed in several
+ * blocks. */
 static void check_product(int64_t m, int64_t n, int64_t k, bool turned)
 {
     float *a = random_floats(7, 1, m * k, 1, 0), *b = random_floats(7, 2, k * n, 1, 0);
@@ -171,8 +172,8 @@ static void test_blocks_of_operands(void **state)
     check_product(1500, 5, 800, true); /* with panels of 32 columns, rows are divided into blocks of 1312 */
 }
 
-/* Compares the backward pass of a linear layer with double. The layer computes selected parts of its output from
- * selected columns of its input. */
+/* Compares the backward pass of a linear layer with a reference in double. The layer computes selected parts of its
+ * output from selected columns of its input. */
 static void test_parts_and_inputs(void **state)
 {
     (void)state;
@@ -271,7 +272,7 @@ static void test_starvation(void **state)
     mha_ctx_free(ctx);
 }
 
-/* Callback: counts its calls and cancels the call with number *user. */
+/* Callback: counts its calls and cancels call number *user. */
 static int called;
 
 static int between(void *user, int64_t begun, int64_t total)

@@ -1,5 +1,5 @@
-/* test_layer_block.c - compares attention layers and blocks with double. Results must not depend on padding, on other
- * sequences or on the number of threads. */
+/* test_layer_block.c - compares attention layers and blocks with references in double. Results must not depend on
+ * padding, on other sequences or on the number of threads. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/reference/layer_ref.h"
@@ -102,7 +102,7 @@ static void test_masks(void **state)
     random_block_free(&o);
 }
 
-/* Pads sequences of different lengths with arbitrary values. Each result must be bitwise identical to that of the
+/* Pads sequences of different lengths with arbitrary values. Each result must be bitwise identical to the result of the
  * sequence alone. */
 static void test_padding_changes_no_bit(void **state)
 {

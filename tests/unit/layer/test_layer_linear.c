@@ -1,5 +1,5 @@
-/* test_layer_linear.c - compares linear layers with double. A row of the result must be bitwise identical whatever the
- * other rows are. */
+/* test_layer_linear.c - compares linear layers with references in double. A row of the result must be bitwise identical
+ * for any values of the other rows. */
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/reference/layer_ref.h"
@@ -37,8 +37,8 @@ static float *forward(const mha_linear *linear, const float *x, int64_t rows, in
     return y;
 }
 
-/* Compares y = x W^T + b with double. Each element is computed with in + 1 roundings, so |error| <= (in + 1) u (|b| +
- * sum |x w|) with u = 2^-24. */
+/* Compares y = x W^T + b with a reference in double. Each element is computed with in + 1 roundings, so |error| <= (in
+ * + 1) u (|b| + sum |x w|) with u = 2^-24. */
 static void assert_near(const float *y, const float *x, int64_t rows, int64_t in, const mha_matrix *m)
 {
     for (int64_t r = 0; r < rows; r++)

@@ -1,6 +1,6 @@
-/* test_layer_packed.c - tests linear layers with 16-bit and q8_0 weights. Their error compared with double must be
- * bounded by the rounding of the weights (and of the inputs on ISAs with tiles). A row of the result must be bitwise
- * identical whatever the other rows are. Results can be stored in 16-bit types. */
+/* test_layer_packed.c - tests linear layers with 16-bit and q8_0 weights. Their error relative to a reference in double
+ * must be bounded by the rounding of the weights (and of the inputs on ISAs with tiles). A row of the result must be
+ * bitwise identical for any values of the other rows. Results can be stored in 16-bit types. */
 #include "layer/linear/linear.h"
 #include "math/half.h"
 #include "support/alloc.h"

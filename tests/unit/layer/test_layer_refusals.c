@@ -92,7 +92,7 @@ static void test_dropout(void **state)
     mha_rng_manual_seed(&rng, 1);
     mha_variant_input in = {.size = sizeof in, .batch = 1, .q_len = 3, .query = x, .training = 1, .rng = &rng};
     call_refused(layers[0], &in, "multi-head attention: rng must be NULL for a layer without dropout");
-    /* must be accepted, because the layer supports dropout and its probability is 0 */
+    /* rng must be accepted, because the layer supports dropout and its probability is 0 */
     assert_int_equal(mha_variant_forward(layers[1], &in, y, NULL, &err), MHA_OK);
     in.rng = NULL, in.dropout_keep = keep;
     call_refused(layers[0], &in, "multi-head attention: dropout_keep must be NULL for a layer without dropout");

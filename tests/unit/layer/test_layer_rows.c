@@ -14,7 +14,7 @@ static void check_norm(int64_t rows, int64_t width, bool with_residual, double s
     float *y = malloc((size_t)(rows * width) * sizeof *y);
     double *truth = to_doubles(x, rows * width);
     for (int64_t i = 0; with_residual && i < rows * width; i++)
-        /* rounded to f32 like the sum in the layer, so that this rounding is not an error */
+        /* the sum is rounded to f32 as in the layer, so that this rounding does not count as an error */
         truth[i] = (double)(x[i] + res[i]);
     ref_layer_norm(truth, rows, width, w, b, 1e-5);
     assert_int_equal(mha_norm_forward(NULL, &(mha_norm){w, b, 1e-5, MHA_NORM_LAYER}, rows, width, x,
@@ -38,7 +38,7 @@ static void check_norm(int64_t rows, int64_t width, bool with_residual, double s
             mha_norm_forward(NULL, &(mha_norm){w, b, 1e-5, MHA_NORM_LAYER}, rows, width, x, res, res, NULL), MHA_OK);
         assert_memory_equal(res, y, (size_t)(rows * width) * sizeof *x);
     }
-    /* a row computed alone must be the same */
+    /* a row computed alone must equal the same row of the batch */
     assert_int_equal(mha_norm_forward(NULL, &(mha_norm){w, b, 1e-5, MHA_NORM_LAYER}, 1, width, y + (rows - 1) * width,
                                       NULL, x, NULL),
                      MHA_OK);

@@ -65,8 +65,8 @@ static void test_stream(void **state)
     free(whole);
 }
 
-/* The AVX2 and the portable version must give the same normal values, also for the smallest and the largest uniform
- * value. */
+/* The AVX2 and the portable version must give the same normal values, including those for the smallest and the largest
+ * uniform value. */
 static void test_both_forms(void **state)
 {
     (void)state;

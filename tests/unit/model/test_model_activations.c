@@ -313,8 +313,8 @@ static void a_pass_from_any_layer_is_bitwise_identical(void **state)
     }
 }
 
-/* A pass can begin at the context of a layer. If the context is the layer's own, the result must be bitwise identical
- * to that of the complete pass, in 16-bit types too. */
+/* A pass can begin at the context of a layer. If this context was computed by the layer itself, the result must be
+ * bitwise identical to that of the complete pass, also in 16-bit types. */
 static void a_given_context_replaces_attention(void **state)
 {
     (void)state;

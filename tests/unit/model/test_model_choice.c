@@ -77,8 +77,8 @@ static int64_t size_of(const mha_named_tensor *t)
     return t->shape[0] * (t->rank == 2 ? t->shape[1] : 1);
 }
 
-/* Compares the gradients of some elements of a tensor with finite differences; for scores of heads, those of all
- * elements. */
+/* Compares gradients of a tensor with finite differences: all elements of head scores, and five elements of any other
+ * tensor. */
 static void check_tensor(choosing_naive *d, const mha_model_input *in, const mha_named_tensor *t, double *values)
 {
     const double step = 1e-6;

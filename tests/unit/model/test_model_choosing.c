@@ -21,7 +21,7 @@ static const char two_layers[] = "[{\"moe_heads\":{\"top_k\":2}},{\"head_pruning
 static const char three_layers[] =
     "[{\"moe_heads\":{}},{\"adaptive_heads\":{\"head_options\":[1,4,8]}},{\"head_pruning\":{\"prune_ratio\":0.5}}]";
 
-/* Hidden states must be bitwise identical with padded and packed texts and with any number of threads. */
+/* Hidden states must be bitwise identical for padded and packed texts and for any number of threads. */
 static void test_same_bits_packed_and_threaded(void **state)
 {
     (void)state;

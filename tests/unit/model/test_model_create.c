@@ -57,7 +57,7 @@ static float *logits_of(const mha_model *model)
 
 /* ---- tensor names and parameter counts ---- */
 
-/* A created model must have tensors of the names and shapes that transformers saves. */
+/* A created model must have tensors with the names and shapes that transformers saves. */
 static void test_tensors_are_those_of_transformers(void **state)
 {
     (void)state;
@@ -80,7 +80,7 @@ static void test_tensors_are_those_of_transformers(void **state)
     }
 }
 
-/* A head of the largest width for rotary embeddings must be accepted; its factors fill their table. A wider head must
+/* The largest head width must be accepted with rotary embeddings; its factors fill the whole table. A wider head must
  * be rejected. */
 static void test_the_widest_head_is_rotated(void **state)
 {

@@ -234,8 +234,8 @@ static void test_most_tokens(void **state)
     }
 }
 
-/* The logits of a text must be bitwise identical alone, packed and padded. In RoBERTa, positions must begin again in
- * each text. */
+/* The logits of a text must be bitwise identical whether the text is alone, packed or padded. In RoBERTa, positions
+ * must restart in each text. */
 static void test_packed_and_padded(void **state)
 {
     (void)state;
@@ -341,7 +341,8 @@ static void test_refused_edits(void **state)
 
 /* ---- layers that share their tensors ---- */
 
-/* Layers of a group must be counted, listed and saved once, and the saved model must give the same logits. */
+/* Layers that share their tensors must be counted, listed and saved once, and the saved model must give the same
+ * logits. */
 static void test_shared_layers(void **state)
 {
     (void)state;
@@ -355,7 +356,7 @@ static void test_shared_layers(void **state)
     const mha_named_tensor *list = mha_model_grads_list(grads, &count);
     for (int64_t n = 0; n < count; n++)
         elements += list[n].shape[0] * (list[n].rank == 2 ? list[n].shape[1] : 1);
-    assert_int_equal(count, 12 + 2 * 16); /* outside the layers, and two groups */
+    assert_int_equal(count, 12 + 2 * 16); /* 12 tensors outside the layers, and 16 tensors per group */
     assert_int_equal(elements, info->parameters);
     mha_model_grads_free(grads);
     const char *saved = files_folder();
@@ -370,7 +371,7 @@ static void test_shared_layers(void **state)
     files_remove(saved);
 }
 
-/* Gradients with packed weights and with recomputed layers must be bitwise identical to those without. */
+/* Gradients with packed weights and with recomputed layers must be bitwise identical to those without these options. */
 static void check_gradient_options(const char *folder)
 {
     const mha_model_grads_options options[3] = {{.size = sizeof options[0]},
@@ -427,7 +428,7 @@ static bool skips(const char *folder, const char *name, const float *want)
     return same;
 }
 
-/* Of 6 experts of a layer, a token must use 3, and the others must not be computed. */
+/* A token must use 3 of the 6 experts of a layer, and the other experts must not be computed. */
 static void test_chosen_experts(void **state)
 {
     (void)state;
@@ -480,7 +481,8 @@ static void run_threads(const char *folder, int threads, float *logits, float *g
     mha_ctx_free(ctx);
 }
 
-/* Results must be bitwise identical for any number of threads, also where groups of rows have several tasks. */
+/* Results must be bitwise identical for any number of threads, even if groups of rows are divided into several
+ * tasks. */
 static void test_threads(void **state)
 {
     (void)state;

@@ -29,13 +29,13 @@ static void repeatable(void **state)
     const char *copy = case_copy(FOLDER);
     fingerprint(NULL, FOLDER, NULL, first);
     fingerprint(one, copy, &(mha_model_options){.size = sizeof(mha_model_options), .no_map = 1}, second);
-    assert_string_equal(first, second); /* another folder, another number of threads, not mapped */
+    assert_string_equal(first, second); /* must not depend on the folder, the threads or the mapping */
     files_remove(copy);
     mha_ctx_free(one);
 }
 
-/* Changes the last element of one tensor after another. The last row of the embedding table belongs to a token that
- * the pass of the fingerprint does not contain. */
+/* Changing the last element of any tensor must change the fingerprint. The last row of the embedding table belongs to a
+ * token that the pass of the fingerprint does not contain. */
 static void every_weight_counts(void **state)
 {
     (void)state;

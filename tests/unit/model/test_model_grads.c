@@ -493,7 +493,7 @@ static void descend(const mha_named_tensor *own, const mha_named_tensor *gradien
     }
 }
 
-/* In each step of gradient descent, on a model opened with the new weights, the loss must fall. */
+/* Each step of gradient descent must reduce the loss of a model that is opened with the new weights. */
 static void test_descent(void **state)
 {
     (void)state;

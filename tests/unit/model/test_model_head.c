@@ -131,7 +131,7 @@ static void test_no_head(void **state)
     files_remove(folder);
 }
 
-/* ---- gradient of the padding row (only that of the hidden states; the tied head adds none) ---- */
+/* ---- gradient of the padding row: only from the hidden states, not from the tied head ---- */
 
 /* Returns the largest absolute gradient of word embedding row `id` for an input of three tokens `id`. */
 static float row_gradient(const char *folder, int32_t id)
@@ -167,7 +167,8 @@ static void test_the_row_of_padding_gets_no_gradient(void **state)
     (void)state;
     static const struct {
         const char *family;
-        /* the row without a gradient if pad_token_id is 5 (pad) and if it is absent (missing); -1 = none */
+        /* the row without a gradient if pad_token_id is 5 (`pad`) and if pad_token_id is absent (`missing`); -1 =
+         * none */
         int pad, missing;
     } cases[] = {{TINY, 5, 0}, {"models/gemma2-tiny", 5, 0}, {"models/gpt2-tiny", -1, -1}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {

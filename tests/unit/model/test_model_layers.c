@@ -1,5 +1,5 @@
 /* test_model_layers.c - tests layers that are composed with the project's own config keys. Results are compared with a
- * decoder in double that implements the formulas directly, gradients with finite differences of that decoder. All
+ * decoder in double that implements the formulas directly, and gradients with finite differences of that decoder. All
  * operations of other models must also be supported. */
 #include "mha/generate.h"
 #include "mha/heads.h"
@@ -125,7 +125,7 @@ static void expect_same(const float *a, const float *b, int64_t count, const cha
     if (memcmp(a, b, (size_t)count * sizeof *a) != 0) fail_msg("%s: results must be bitwise identical", what);
 }
 
-/* ---- comparison with double ---- */
+/* ---- comparison with the reference decoder ---- */
 
 static void check_logits(const composed *c, bool gpt2, const mha_model *model)
 {
@@ -325,8 +325,8 @@ static void test_opened_in_shorter_types(void **state)
             errors += pow((double)(want[i] - got[i]), 2);
         }
         if (!(errors > 0 && errors < 0.0025 * squares))
-            fail_msg("%s in %s: error %g of logits of size %g", config, mha_dtype_name(types[n % 3]), sqrt(errors),
-                     sqrt(squares));
+            fail_msg("%s in %s: error %g is too large for logits of magnitude %g", config, mha_dtype_name(types[n % 3]),
+                     sqrt(errors), sqrt(squares));
         free(want), free(got);
         mha_model_free(rounded), mha_model_free(model);
         mha_trainer_free(trainer);

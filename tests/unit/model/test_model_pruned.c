@@ -12,7 +12,7 @@
 enum { H = 4, D = 12, E = 48, LAYERS = 3, L = 20, VOCAB = 600 };
 static const char *const tiny = "models/bert-tiny";
 
-/* Whether each layer keeps each head; layer 1 keeps all heads. */
+/* kept[l][h] is true if layer l keeps head h; layer 1 keeps all heads. */
 static const bool kept[LAYERS][H] = {{true, false, true, false}, {true, true, true, true}, {false, false, false, true}};
 
 typedef enum role { OTHER, ROWS, ROW_BIAS, COLUMNS } role;
@@ -42,7 +42,7 @@ static int64_t write_part(const float *from, int64_t rows, int64_t columns, role
 }
 
 /* Writes the checkpoint without the removed heads or, if `whole` is true, with all heads and output columns of 0 for
- * the removed ones. */
+ * the removed heads. */
 static void write_weights(const char *folder, bool whole)
 {
     mha_file *file = case_file("models/bert-tiny/model.safetensors");

@@ -18,7 +18,7 @@ static const int64_t starts[B + 1] = {0, 11, 12, 12 + L};
 /* ---- a forward pass that copies all data passed to its callbacks ---- */
 
 typedef struct seen {
-    /* dimensions of a map; rows and keys of packed sequences are those of the longest */
+    /* dimensions of a map; for packed sequences, rows and keys are those of the longest sequence */
     int64_t sequences, rows, keys;
     float *maps[LAYERS];                   /* [sequences, H, rows, keys] as passed to on_attention */
     float shown[LAYERS][B][H][MOST][MOST]; /* [layer][sequence][head][row][key] as passed to on_rows */
@@ -179,8 +179,8 @@ static void rows_of_chosen_heads(void **state)
     mha_model_free(model);
 }
 
-/* With any number of threads, all rows must be received with the same values, and the rows of one head and sequence
- * from one thread at a time. */
+/* For any number of threads, on_rows must receive all rows with the same values. Only one thread at a time may pass the
+ * rows of a head and sequence. */
 static void threads_change_nothing(void **state)
 {
     (void)state;

@@ -356,8 +356,8 @@ static void test_saving_over_the_source_folder(void **state)
 
 /* ---- failures ---- */
 
-/* If the disk is full, saving must fail and leave the old folder, or none. A limit on the file size acts like a full
- * disk; it is set in a child process, because it cannot be raised again. */
+/* If the disk is full, saving must fail and leave the old folder (or no folder, if there was none). A limit on the file
+ * size simulates a full disk; it is set in a child process, because it cannot be raised again. */
 static void test_full_disk(void **state)
 {
     (void)state;
@@ -397,8 +397,8 @@ static int die_at(void *user, const char *what, int64_t done, int64_t total)
     return 0;
 }
 
-/* If the process is killed while saving, the folder must be complete (the old one) or absent. Its temporary files must
- * not prevent a later save. */
+/* If the process is killed while saving, the folder must be the complete old folder or be absent. Its temporary files
+ * must not prevent a later save. */
 static void test_killed(void **state)
 {
     (void)state;

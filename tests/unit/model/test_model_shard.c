@@ -83,7 +83,8 @@ static void test_whole(void **state)
     }
 }
 
-/* The struct of a newer header must be read if its later fields are zero, and refused otherwise. */
+/* A mha_model_shard struct from a newer header must be read if its additional fields are zero, and rejected
+ * otherwise. */
 static void test_newer_struct(void **state)
 {
     (void)state;

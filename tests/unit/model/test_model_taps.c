@@ -69,7 +69,8 @@ static int keep_stats(void *user, const mha_model_stats *t)
     return 0;
 }
 
-/* requested data; with ALONE, no last hidden states, so that the pass ends after the attention of the last layer */
+/* flags of the requested data; ALONE excludes the last hidden states, so that the pass ends after the attention of the
+ * last layer */
 enum { MAPS = 1, STATS = 2, ALONE = 4 };
 
 /* Returns a `seen` with the dimensions of the results for this input, without data. */
@@ -510,7 +511,7 @@ static int finite_stats(void *user, const mha_model_stats *s)
     return 0;
 }
 
-/* The statistics of a long text must not need maps: they would have 4 MiB per head. */
+/* The statistics of a long text must not require maps, which would need 4 MiB per head. */
 static void statistics_of_a_long_text_need_no_maps(void **state)
 {
     (void)state;

@@ -136,7 +136,7 @@ static void count_whole(const mha_tokenizer *start, const char *text, size_t n, 
     mha__pass_free(&pass);
 }
 
-/* A long line is read in pieces. It must give the same words as the line as a whole. */
+/* A long line, which is read in pieces, must give the same words as the line read as a whole. */
 static void check_long_line(const mha_tokenizer_train_options *o)
 {
     mha_tokenizer_trainer *t = create(NULL, o);
@@ -399,7 +399,7 @@ static void check_folder(const mha_tokenizer_train_options *o, int files)
     assert_int_equal(mha_tokenizer_open(NULL, folder, &opened, &err), MHA_OK);
     check_same(tokenizer, opened);
     files_write(files_path(folder, "mine.txt"), "x", 1);
-    /* must fail, because the folder now contains a file that is not part of a tokenizer */
+    /* saving must fail, because the folder now contains a file that is not part of a tokenizer */
     assert_int_equal(mha_tokenizer_trainer_save(t, folder, 1, &err), MHA_ERR_IO);
     assert_int_equal(files_count(parent), 1);
     mha_tokenizer_free(opened);

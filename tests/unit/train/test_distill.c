@@ -1,4 +1,4 @@
-/* test_distill.c - tests distillation: the divergence compared with double, and its gradient compared with finite
+/* test_distill.c - tests distillation: compares the divergence with a reference in double, and its gradient with finite
  * differences.
  *
  * Also tests a model that is its own teacher, the recovery of pruned models, and invariants of a step.
@@ -145,8 +145,8 @@ static void test_divergence_against_doubles(void **state)
     free(p), free(q);
 }
 
-/* Compares the divergence of two rows and its gradient with double. The temperature T may be so high that the rows
- * nearly agree, or so low that one class has a probability of 1. */
+/* Compares the divergence of two rows and its gradient with references in double. The temperature T may be so high that
+ * the rows nearly agree, or so low that one class has a probability of 1. */
 static void expect_divergence(const float *x, const float *y, int width, double T)
 {
     double *p = malloc((size_t)width * sizeof *p), *q = malloc((size_t)width * sizeof *q);
@@ -166,7 +166,7 @@ static void expect_divergence(const float *x, const float *y, int width, double 
     if (!(loss >= 0) || fabs(loss - want) > 1e-4 * want + tiny)
         fail_msg("T = %g, %d classes: %.9g, want %.9g", T, width, loss, want);
     if (off > 1e-3 * most + 1e-8 * T)
-        fail_msg("T = %g, %d classes: error %g of a gradient of at most %g", T, width, off, most);
+        fail_msg("T = %g, %d classes: error %g is too large for gradients of at most %g", T, width, off, most);
     free(p), free(q), free(dx);
 }
 

@@ -140,7 +140,7 @@ static double loss_of(const pass *p, const mha_model_dropout *dropout, float *de
 }
 
 /* Dropout at a single site must change the loss, with different results for different seeds. With rates of 0, the loss
- * must be that without dropout. */
+ * must equal the loss without dropout. */
 static void test_every_site_counts(void **state)
 {
     (void)state;

@@ -217,7 +217,7 @@ static void test_files_of_others(void **state)
     expect_file_refused(link, 1, MHA_ERR_IO, "link.csv: cannot open the log");
     expect_file(path, "step,loss\n0,1\n");
     TRY(mha_train_log_create(NULL, &log, &err));
-    /* must fail for an empty log, too */
+    /* the call must fail for an empty log, too */
     assert_int_equal(mha_train_log_write_to(log, path, 0, NULL), MHA_ERR_ARG);
     mha_train_log_free(log);
     expect_file_refused(path, 1, MHA_OK, "");

@@ -320,7 +320,8 @@ static void expect_refused(mha_train_options o, const char *message)
     mha_model_free(model);
 }
 
-/* The callbacks of a newer header must be copied if their later fields are zero, and refused otherwise. */
+/* A mha_train_ranks struct from a newer header must be copied if its additional fields are zero, and rejected
+ * otherwise. */
 static void use_newer_struct(const mha_train_ranks *ranks, void *user)
 {
     run *r = user;

@@ -65,7 +65,7 @@ static void test_resumed_gates_are_bitwise_identical(void **state)
         mha_trainer *second = resume(folder);
         expect_alike(first, second);
         learn(second, 2);
-        /* must fail, because the folder exists and overwrite is 0 */
+        /* saving must fail, because the folder exists and overwrite is 0 */
         assert_int_equal(mha_trainer_save(second, folder, NULL, &err), MHA_ERR_IO);
         if (mha_trainer_save(second, folder, &over, &err) != MHA_OK) fail_msg("%s", err.message);
         mha_trainer *third = resume(folder);
@@ -106,7 +106,7 @@ static void test_saved_model_is_the_trained_one(void **state)
         }
         assert_memory_equal(logits[0], logits[1], (size_t)cells * sizeof(float));
         mha_trainer *again = NULL;
-        /* must fail, because the folder has no training state */
+        /* resuming must fail, because the folder has no training state */
         assert_int_equal(mha_trainer_resume(NULL, folder, NULL, &again, &err), MHA_ERR_IO);
         assert_non_null(strstr(err.message, "training.safetensors"));
         free(logits[0]), free(logits[1]);
