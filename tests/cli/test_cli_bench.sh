@@ -21,7 +21,7 @@ for key in best_ms median_ms gflops gb_per_s limit_rate share calls; do
     positive "rows.0.$key"
 done
 
-# The limit of decoding one query must be memory reads.
+# The reported limit for decoding one query must be memory reads.
 expect 0 "$MHA" bench attention --rows small,decode --seconds 0.01 --json -t 2
 at rows.# 2
 at rows.1.limit read

@@ -53,7 +53,7 @@ same out helps 'mha version --help'
 refused 2 "$MHA" version foo
 has err 'version accepts no argument (got "foo")'
 refused 2 "$MHA" help heads score
-# A number must consist only of digits, for -t as for MHA_THREADS, and the message must contain the option and its value.
+# The values of -t and MHA_THREADS must consist only of digits; the error message must contain the option and its value.
 for bad in x -1 0 1025 ' 3' +3 0x3 3x '' 99999999999999999999; do
     refused 2 "$MHA" info -t "$bad"
     has err "-t must be a whole number from 1 to 1024 (got \"$bad\")"

@@ -89,7 +89,7 @@ grep -q '^mha  *1  *768 ' out || fail "the table must have a row for one head of
 
 # Head widths that the attention operator does not support must be marked, with and without --measure.
 for measure in '' '--measure --seconds 0.001'; do
-    # shellcheck disable=SC2086 # two words or none
+    # shellcheck disable=SC2086 # splits the variable into words
     expect 0 "$MHA" plan --d-model 2048 --layers 1 --seq 2 $measure
     [ "$(grep -c 'heads are wider than the operator supports$' out)" = 1 ] || fail "one row, that of heads of width 2048, must be marked as unsupported (got $(cat out))"
     grep -q '^mha  *1  *2048 .*the operator supports$' out || fail 'the row of the head of width 2048 must be marked as unsupported'
@@ -101,10 +101,10 @@ at rows.15.refused 'heads are wider than the operator supports'
 expect 0 "$MHA" plan --d-model 2048 --csv
 has out ',heads are wider than the operator supports'
 
-# ---- layouts over hosts: a model of 70 billion parameters in bf16, one token with 200 GB/s and 100 Gbit/s ----
+# ---- layouts over hosts: one token of a model with 70 billion parameters in bf16, at 200 GB/s and 100 Gbit/s ----
 large="--d-model 8192 --layers 80 --heads 64 --kv-heads 8 --vocab 8 --parameters 70000000000 --weights bf16 --seq 1"
 fast="--network 100gbe --speed 1e18:200e9"
-# shellcheck disable=SC2086 # options
+# shellcheck disable=SC2086 # splits the variable into words
 expect 0 "$MHA" plan $large $fast --job generate --hosts 8 --memory 40G --json
 at job generate
 at hosts 8
@@ -124,28 +124,28 @@ at "rows.$fastest.tp" 8
 speed=$("$JSON_AT" "rows.$fastest.tokens_per_second" <out)
 awk -v x="$speed" 'BEGIN { exit !(x > 10.3 && x < 10.5) }' || fail "8 hosts must decode 10.4 tokens per second (got $speed)"
 
-# Table and CSV must have the same rows; columns that are 0 everywhere are left out of the table.
-# shellcheck disable=SC2086 # options
+# Table and CSV must have the same rows; columns that are 0 everywhere must be omitted from the table.
+# shellcheck disable=SC2086 # splits the variable into words
 expect 0 "$MHA" plan $large $fast --job generate --hosts 8 --memory 40G --csv
 [ "$(awk -F, '{ print NF }' out | sort -u)" = 17 ] || fail 'all rows must have the same number of columns'
 rows=$(($(wc -l <out) - 1))
 grep -q '^4,4,1,1,1,.*,smallest$' out || fail "tp 4 must be marked as the smallest: $(cat out)"
-# shellcheck disable=SC2086 # options
+# shellcheck disable=SC2086 # splits the variable into words
 expect 0 "$MHA" plan $large $fast --job generate --hosts 8 --memory 40G
 [ "$(grep -c '^ *[0-9]* *[0-9]* *[0-9]* *[0-9]* .*B ' out)" = "$rows" ] || fail "the table must have $rows rows: $(cat out)"
 has out 'Smallest that fits: tp 4, cp 1, dp 1'
 has out 'Command: mha-mpi launch -np 4 --tp 4 generate ...'
 has out 'Command of the fastest layout: mha-mpi launch -np 8 --tp 8 generate ...'
 has_not out 'optimizer'
-# shellcheck disable=SC2086 # options
+# shellcheck disable=SC2086 # splits the variable into words
 expect 0 "$MHA" plan $large $fast --job generate --hosts 8 --memory 1G
 has out 'No layout fits'
-# shellcheck disable=SC2086 # options
+# shellcheck disable=SC2086 # splits the variable into words
 expect 0 "$MHA" plan $large $fast --job generate --hosts 8 --memory 1G --json
 at smallest null
 at fastest null
 
-# A slower network must not change the memory, and a text of 100,000 tokens is divided among hosts.
+# The speed of the network must not change the memory per host. A text of 100,000 tokens must be divided among hosts.
 for network in 1gbe 50e-6:25e6; do
     expect 0 "$MHA" plan --d-model 1024 --seq 100000 --hosts 4 --network $network --speed 1e12:1e10 --memory 4G --json
     at rows.1.cp 2
@@ -157,7 +157,7 @@ done
 [ "$(sort -n seconds | head -n 1)" = "$(head -n 1 seconds)" ] || fail "the slow network must not be faster: $(cat seconds)"
 [ "$(sort -n hiding | head -n 1)" = "$(head -n 1 hiding)" ] || fail "a slow network needs longer parts: $(cat hiding)"
 
-# The model of a folder needs config.json only. Without --memory and --speed, this machine is measured.
+# With -m, only config.json must be required. Without --memory and --speed, this machine is measured.
 mkdir config
 cp "$data/models/llama-tiny/config.json" config/ 2>/dev/null || cp "$tiny/config.json" config/
 expect 0 "$MHA" plan -m config --hosts 1 --json -t 1
@@ -201,22 +201,22 @@ wrong --hosts 0 --d-model 768 --hosts 0
 wrong --hosts 65537 --d-model 768 --hosts 65537
 wrong --hosts 2 --d-model 768 --hosts 2x --network 1gbe
 for option in '-m builtin' '--kv-heads 2' '--job score' '--memory 1G' '--network 1gbe' '--speed 1:1' '--weights f32' '--workers 2'; do
-    # shellcheck disable=SC2086 # an option and its value
+    # shellcheck disable=SC2086 # splits the variable into words
     wrong "${option% *}" "${option#* }" --d-model 768 $option
     has err 'requires --hosts'
 done
 hosts='--hosts 2 --network 1gbe --speed 1e9:1e9'
 for option in '--prune 0.5' '--experts 2' '--top-k 2' '--seconds 1'; do
-    # shellcheck disable=SC2086 # options
+    # shellcheck disable=SC2086 # splits the variable into words
     wrong "${option% *}" "${option#* }" --d-model 768 $hosts $option
     has err 'must not be given with --hosts'
 done
 for option in '--d-model 64' '--heads 2' '--layers 2' '--vocab 9' '--parameters 9'; do
-    # shellcheck disable=SC2086 # options
+    # shellcheck disable=SC2086 # splits the variable into words
     wrong "${option% *}" "${option#* }" -m builtin $hosts $option
     has err 'must not be given with -m'
 done
-# shellcheck disable=SC2086 # options
+# shellcheck disable=SC2086 # splits the variable into words
 {
     wrong --measure --hosts --d-model 768 $hosts --measure
     wrong --d-model -m $hosts

@@ -144,7 +144,7 @@ has err 'stdout'
 
 # ---- maps as text, token labels, and figures ----
 expect 0 "$MHA" tour self-attention
-has out '    upon |  @@      |' # this token attends only to its own key
+has out '    upon |  @@      |' # this token attends only to itself
 expect 0 "$MHA" tour self-attention --json
 at tours.0.steps.6.tensors.0.words '["Once","upon","a","time","there"]'
 expect 0 "$MHA" tour induction --json

@@ -9,7 +9,7 @@ prune() { "$MHA" prune -m "$tiny" "$@"; }
 awk 'BEGIN { split("you keep the count of all that they said and then again once more", w, " ")
              for (i = 0; i < 24; i++) { for (j = 0; j < 6 + i % 5; j++) printf "%s ", w[(i * 5 + j * 3) % 14 + 1]; print "" } }' >texts
 
-# With --heads, no texts must be used for fitting; without texts, the model must not be evaluated.
+# With --heads, the command must not use texts for fitting; without texts, it must not evaluate the model.
 expect 0 prune --heads 0.1,2.3 -o one --json
 at removed.0.0 1
 at removed.1.# 0
@@ -51,7 +51,8 @@ at texts.min_cosine 1.0
 at b.heads.0.# 4
 has_not zeros/config.json mha.heads
 
-# --ratio must remove a fraction of the model's 12 heads; with --per-layer, of the 4 heads of each layer, rounded up.
+# --ratio must remove a fraction of the model's 12 heads; with --per-layer, it must remove this fraction of the 4 heads
+# of each layer, rounded up.
 for amount in 0.1:11 0.2:10 0.3:8 0.4:7; do
     expect 0 prune --ratio ${amount%:*} --by ov_norm -o ratio --force --json
     at heads.1 ${amount#*:}
@@ -151,7 +152,7 @@ else
     has words 'Speed is omitted: a pass over these texts takes less than 20 ms'
 fi
 
-# --search must measure the curve of loss over the number of heads, and write it.
+# --search must measure the loss for each number of heads, and write the curve.
 expect 0 prune --search --by ov_norm -f texts --max-loss-increase 0.02 -o curve.svg --json
 at curve.0.heads 3
 at best.within true
@@ -178,7 +179,7 @@ found=$(sed -n 's/^--heads //p' out)
 cp out search
 expect 0 prune --count 1 --per-layer -f texts -o each --json
 at heads.1 9
-[ "$("$JSON_AT" removed.0.# <out)" = 1 ] || fail 'every layer must have one head'
+[ "$("$JSON_AT" removed.0.# <out)" = 1 ] || fail 'one head must be removed from each layer'
 
 # The heads found by the search must be accepted by --heads.
 expect 0 prune --heads "$found" -f texts --test texts -o found --json

@@ -43,10 +43,10 @@ png_size() { od -An -tu1 -j16 -N8 "$1" | awk '{ print $3 * 256 + $4, $7 * 256 + 
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --scale 1 -o one.png
 for scale in 2 4; do
     expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --scale $scale -o scaled.png --force
-    # shellcheck disable=SC2046 # two numbers
+    # shellcheck disable=SC2046 # splits the output into two numbers
     set -- $(png_size one.png) $(png_size scaled.png)
     [ "$3 $4" = "$((scale * $1)) $((scale * $2))" ] || fail "--scale $scale must scale the size $1 x $2 (got $3 x $4)"
-    [ $scale = 4 ] || same map.png scaled.png 'the default and --scale 2'
+    [ $scale = 4 ] || same map.png scaled.png 'the default must be --scale 2'
 done
 sed -n 's/.*<svg[^>]* width="\([0-9]*\)[^"]*" height.*/\1/p' map.svg >wide
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --scale 3 -o wide.svg
@@ -58,7 +58,7 @@ done
 
 # --colors must select the color scale; the default must be root.
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --colors root -o root.png
-same map.png root.png 'default and --colors root'
+same map.png root.png 'the default must be --colors root'
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --colors linear -o linear.png
 cmp -s map.png linear.png && fail '--colors linear must have an effect'
 expect 0 "$MHA" draw -m "$tiny" "$text" --grid --colors linear -o linear.pdf
@@ -160,7 +160,7 @@ at texts.1.text two
 at texts.1.compare.text two
 at importance.texts 2
 at compare.importance.texts 2
-# The total number of attention weights is limited to 67108864: with 12 heads of 96 x 96 weights per text, 607 texts.
+# A report may have at most 67108864 attention weights in total: 607 texts with 12 heads of 96 x 96 weights each.
 words=$(awk 'BEGIN { for (n = 0; n < 120; n++) printf "the cat " }')
 awk -v words="$words" 'BEGIN { for (n = 0; n < 608; n++) print words }' >long
 refused 2 "$MHA" report -m "$tiny" -f long -o no.html -q

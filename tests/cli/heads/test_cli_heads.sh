@@ -41,7 +41,7 @@ has err 'blank'
 refused 3 heads --maps --json ' '
 refused 3 heads ''
 for command in 'report -o blank.html' 'draw --grid -o blank.png'; do
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2086 # splits the variable into words
     refused 3 "$MHA" $command -m "$tiny" ''
     has err 'the text must not be blank'
 done
@@ -91,7 +91,8 @@ expect 0 heads --csv 'you keep the count'
 [ "$(wc -l <out)" = 13 ] || fail 'the CSV must have one line per head and a header'
 has out 'layer,head,label,entropy'
 
-# Importance: every output format must contain the scores with intervals. They must not depend on the number of threads.
+# Every output format must contain the importance scores with their intervals. The scores must not depend on the number
+# of threads.
 printf '%s\n' 'you keep the count' 'and then again' 'they said so' 'all the words that we know' >texts
 expect 0 heads -f texts --by jacobian_probe --json
 at texts 4
@@ -129,7 +130,7 @@ refused 2 "$MHA" heads -m "$data/models/bert-mlm-tiny" -f texts --by gate
 has err '--loss mlm'
 expect 0 "$MHA" heads -m "$data/models/bert-mlm-tiny" -f texts --by gate --loss mlm
 refused 2 "$MHA" heads -m "$data/models/bert-tiny" -f texts --by gate
-has_not err '--loss mlm' # not suggested, because the model has no logits
+has_not err '--loss mlm' # must not be suggested, because the model has no logits
 refused 2 heads -f texts --by nonsense
 has err 'nonsense'
 refused 2 heads -f texts --by gate --loss nonsense
@@ -139,7 +140,7 @@ for wrong in 0 -1 x 9999; do
     refused 2 heads -f texts --by jacobian_probe --probes $wrong
 done
 
-# Masked-token loss: the seed must determine the masked tokens.
+# With --loss mlm, the seed must determine the masked tokens.
 mlm() { "$MHA" heads -m "$data/models/bert-mlm-tiny" -f words --json "$@"; }
 printf 'you keep the count, and then again\nthey said: wait for the tank\nold men of age, and the sun\n' >words
 for by in gate loo_loss; do

@@ -60,7 +60,7 @@ at quality.texts 16
 expect 0 prune --search --scores scores.json -f judge --max-loss-increase 9 --json
 at best.heads 3
 
-# Scores must weight the heads of shared keys and values, whether they are measured or read from a file.
+# Scores must weight the heads that are merged into a shared head, whether the scores are measured or read from a file.
 expect 0 regroup --kv-heads 2 -f choose --loss pairs --by gate --test judge -o weighted
 has weighted/config.json '"weighted_by": "gate"'
 heads --by gate --loss pairs -f choose --json >gate.json 2>/dev/null

@@ -46,10 +46,11 @@ status=0
 has err 'must not be an input (got "hard.svg", which is standard input)'
 same texts.svg before
 
-# A file in the folder of a model that is not part of the model is not an input: writing a report to it must succeed, also twice.
+# A file in the folder of a model that is not part of the model is not an input, so writing a report to it must succeed,
+# even twice.
 cp -R "$tiny" own
 for option in '' --force; do
-    # shellcheck disable=SC2086 # an option, or none
+    # shellcheck disable=SC2086 # splits the variable into words
     expect 0 "$MHA" report -q -m own -o own/heads.html $option text
 done
 refused 2 "$MHA" report -q -m own -o own/tokenizer.json --force text
@@ -57,7 +58,7 @@ refused 2 "$MHA" report -q -m own -o own/tokenizer.json --force text
 # Two options that read standard input must be rejected.
 echo text >line
 for words in '--scores - --count 1 -f -' '--keep - -f -' '--scores - --count 1 -f line --test -'; do
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2086 # splits the variable into words
     refused 2 "$MHA" prune -m own $words -o never
     has err '- (standard input) must be given once (got '
 done
@@ -69,7 +70,7 @@ echo text | "$MHA" prune -m own --scores - --count 1 --refit -o never >out 2>err
 [ "$status" = 2 ] || fail "a second reader of standard input must be rejected (got exit status $status)"
 has err 'must be given once'
 
-# Training: every output must be checked, and the inputs given by --config.
+# For mha train, every output must be checked against all inputs, including those given by --config.
 cp texts.svg log.jsonl
 ln -f log.jsonl hard.jsonl
 learn() { kept "$@" --shape gpt2:1x2x8 --tokenizer "$data/models/gpt2-tiny" --steps 1; }

@@ -10,7 +10,7 @@ rule='a model must be a folder with config.json, tokenizer.json and model.safete
 not_a_model() {
     for command in heads embed score 'generate -n 1' tokenize info 'diff -m builtin'; do
         case $command in info | diff*) text='' ;; *) text=hello ;; esac
-        # shellcheck disable=SC2086 # words
+        # shellcheck disable=SC2086 # splits the variable into words
         refused 3 "$MHA" $command -m "$1" $text
         has err "$rule"
         has err "$2"

@@ -106,10 +106,10 @@ has err '--documents requires texts from a file or a pipe'
 
 # Standard input must be read with -f -, with the argument -, and, if it is a pipe or a file, by default.
 for how in '-f -' '-' ''; do
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2086 # splits the variable into words
     tokenize --json $how <plain >out || fail "'$how' must read a file"
     same out single "a file, with '$how'"
-    # shellcheck disable=SC2002,SC2086 # a pipe
+    # shellcheck disable=SC2002,SC2086 # tests a pipe; splits the variable into words
     cat plain | tokenize --json $how >out || fail "'$how' must read a pipe"
     same out single "a pipe, with '$how'"
 done
@@ -127,7 +127,7 @@ expect 0 tokenize --json -q plain
 expect 0 tokenize --json the
 [ ! -s err ] || fail 'a hint must not be printed if the file does not exist'
 for command in 'prune -o x --count 1' 'regroup -o x --kv-heads 2' 'train -o x --vocab 300 --shape gpt2:1x1x8'; do
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2086 # splits the variable into words
     refused 2 "$MHA" $command plain
     has err 'unexpected argument "plain": did you mean -f plain?'
 done
@@ -180,14 +180,14 @@ one_rule score -m "$gpt2"
 one_rule generate -m "$gpt2" -n 2
 one_rule diff -m "$tiny" -m "$tiny"
 for command in 'prune --count 2 --json' 'regroup --kv-heads 1 --json'; do
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2086 # splits the variable into words
     for file in some spaced; do
         expect 0 "$MHA" $command -m "$gpt2" -f $file -o made --force
         "$JSON_AT" quality <out >quality.$file
     done
     has err 'spaced: skipped 4 blank lines'
     same quality.some quality.spaced "$command"
-    # shellcheck disable=SC2002,SC2086 # a pipe, words
+    # shellcheck disable=SC2002,SC2086 # tests a pipe; splits the variable into words
     cat some | "$MHA" $command -m "$gpt2" -o made --force >out 2>err || fail "$command must read a pipe"
     "$JSON_AT" quality <out >quality.piped
     same quality.some quality.piped "$command"

@@ -155,7 +155,7 @@ refused 2 generate
 refused 2 generate -p a b
 for wrong in '-n 0' '-n x' '--temperature -1' '--temperature nan' '--top-p 1.5' '--min-p x' '--top-k -1' '--samples 0' '--kv-dtype f8' \
     '--repetition-penalty -2' '--at-once 0' '--lookup 65'; do
-    # shellcheck disable=SC2086 # an option and its value
+    # shellcheck disable=SC2086 # splits the variable into words
     refused 2 generate $wrong text
 done
 refused 2 generate --stop '' text

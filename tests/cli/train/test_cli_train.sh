@@ -20,7 +20,7 @@ small='--length 16 --batch 4 --seed 5'
 for shape in gpt2:2x2x16 llama:2x2x16 qwen3:1x2x16 bert:2x2x16; do
     tokenizer=bpe
     [ $shape != bert:2x2x16 ] || tokenizer=wp
-    # shellcheck disable=SC2086 # options
+    # shellcheck disable=SC2086 # splits the variable into words
     expect 0 train -q --json --shape $shape --tokenizer $tokenizer -f text --steps 40 --rate 0.01 $small -o ${shape%%:*}
     at family "${shape%%:*}"
     at steps 40
@@ -125,7 +125,7 @@ has err 'text: skipped 20 blank lines'
 expect 0 train -q --shape gpt2:1x1x8 --tokenizer bpe -f marked --steps 1 --length 16 -o docs.marked
 [ "$("$JSON_AT" data.digest <docs.marked/training.json)" = "$("$JSON_AT" data.digest <docs.line/training.json)" ] ||
     fail 'a byte order mark must not change the data'
-# shellcheck disable=SC2002 # a pipe
+# shellcheck disable=SC2002 # tests a pipe
 cat text | "$MHA" train -t 1 -q --shape gpt2:1x1x8 --tokenizer bpe --steps 1 --length 16 -o docs.piped >out 2>err || fail 'a pipe must be read'
 [ "$("$JSON_AT" data.digest <docs.piped/training.json)" = "$("$JSON_AT" data.digest <docs.line/training.json)" ] || fail 'data from a pipe must be the same'
 
@@ -219,7 +219,7 @@ ln -s gpt2 link
 refused 2 train --resume --steps 5000 -o link
 has err 'a symbolic link'
 for options in '--resume --steps 5000' '--shape gpt2:1x1x8 --tokenizer bpe -f text' '--shape gpt2:1x1x8 --tokenizer bpe -f text --force'; do
-    # shellcheck disable=SC2086 # options
+    # shellcheck disable=SC2086 # splits the variable into words
     refused 2 train $options -o link/
     has err 'a symbolic link'
 done
@@ -259,7 +259,7 @@ refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f nowhere -o x
 : >empty
 refused 3 train --shape gpt2:1x1x8 --tokenizer bpe -f empty -o x
 has err 'empty: the data must have at least 2 tokens (got 0)'
-echo 'too short' >short # shorter than --length, which is then reduced to the length of the text
+echo 'too short' >short # a text shorter than --length, so the command must reduce --length to the length of the text
 expect 0 train --shape gpt2:1x1x8 --tokenizer bpe -f short -o shortened
 short=$("$JSON_AT" data.tokens <shortened/training.json)
 has err "using --length $short instead of 128: the data has only $short tokens"
@@ -281,7 +281,8 @@ rm endless
 refused 3 train --from "$tiny" -f text -o x
 has err 'no language-model head'
 
-# Files of token ids: raw, with the header of llm.c, and .npy. The error for an invalid id must name its index.
+# Tests files of token ids: raw ids, ids after the header of llm.c, and .npy. The error for an invalid id must name its
+# index.
 i=0
 while [ $i -lt 200 ]; do
     # shellcheck disable=SC2059 # octal escapes
@@ -293,7 +294,7 @@ at steps 3
 "$JSON_AT" data.tokens <ids/training.json >out
 has out 200
 {
-    # 20240520, 1, 200: magic, version and tokens
+    # magic number 20240520, version 1, and 200 tokens
     printf '\210\330\064\001\001\000\000\000\310\000\000\000'
     head -c 1012 /dev/zero
     cat ids.bin

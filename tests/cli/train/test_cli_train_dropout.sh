@@ -48,7 +48,7 @@ same before after 'loss on held-out text'
 # In f32 and bf16, results must be bitwise identical for any number of threads and after an interruption.
 for dtype in f32 bf16; do
     options="--dtype $dtype --dropout 0.1 --accumulate 2"
-    # shellcheck disable=SC2086 # options
+    # shellcheck disable=SC2086 # splits the variable into words
     {
         learn "whole.$dtype" $options
         threads=3

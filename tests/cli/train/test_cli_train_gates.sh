@@ -13,7 +13,7 @@ expect 0 train -q --shape gpt2:2x4x32 --tokenizer bpe -f text --steps 30 --rate 
 # Gates must close 5 of 8 heads in the first quarter of the steps, in which the weights must be frozen; the log must
 # record the number of open heads.
 gates='--length 16 --batch 4 --steps 30'
-# shellcheck disable=SC2086 # options
+# shellcheck disable=SC2086 # splits the variable into words
 expect 0 train -q --json --from base -f text $gates --gates l0 --heads 3 --eval-share 0.1 -o pruned
 at heads 3
 closed=$(sed 's/.*"gates": *//' out | tr -dc '01.,' | tr ',' '\n' | grep -c '^0\.0*$')

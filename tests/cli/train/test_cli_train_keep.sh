@@ -54,7 +54,7 @@ cp notes notes.before
 refused 2 train --resume -o Q --steps 4 --log notes
 has err 'notes exists; --force replaces it'
 for list in '-f text' '-f text --eval text'; do
-    # shellcheck disable=SC2086 # options
+    # shellcheck disable=SC2086 # splits the variable into words
     refused 2 train --shape gpt2:1x1x8 --tokenizer bpe $list --length 16 --steps 4 --force -o fresh --log ./text
     has err 'must not be an input'
 done
@@ -150,11 +150,11 @@ has err 'not removing row.step-1'
 has err 'not removing row.step-2'
 [ "$(wc -l <row.step-1/training.jsonl)" -ge 3 ] || fail 'the training run in row.step-1 must be kept'
 for name in notes.txt model.safetensors; do [ -e row.step-2/$name ] || fail "row.step-2 must keep $name"; done
-[ "$(echo row.step-*)" = 'row.step-1 row.step-2 row.step-4 row.step-5' ] || fail "kept: $(echo row.step-*)"
+[ "$(echo row.step-*)" = 'row.step-1 row.step-2 row.step-4 row.step-5' ] || fail "only the checkpoints of steps 1, 2, 4 and 5 must be kept (got $(echo row.step-*))"
 expect 0 new --steps 3 --save-every 1 --keep 2 -o row --force
 [ -e row.step-2/notes.txt ] || fail '--force must not delete other files'
 expect 0 "$MHA" info -m row.step-1
-[ "$(echo row.step-*)" = 'row.step-1 row.step-2' ] || fail "kept: $(echo row.step-*)"
+[ "$(echo row.step-*)" = 'row.step-1 row.step-2' ] || fail "only the folders of steps 1 and 2 must be kept (got $(echo row.step-*))"
 
 # --force must replace a run only at the first checkpoint of the new run; a command that fails earlier must not delete any file.
 expect 0 new --steps 4 --save-every 1 --keep 2 -o again

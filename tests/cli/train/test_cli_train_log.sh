@@ -38,7 +38,7 @@ same before edited/training.jsonl 'an edited log'
 expect 0 train -q --resume -o edited --steps 5
 lines edited/training.jsonl 6 'one more step'
 head -n 5 edited/training.jsonl >five
-same before five 'an edited log, continued'
+same before five 'the edited records must be kept'
 
 # Temporary files of a killed run with the same process id must not cause an error: process ids repeat in containers.
 again left
@@ -64,7 +64,8 @@ expect 0 train -q --resume -o copied --steps 6
 lines log.csv 8 'the log must have a header and steps 0 to 6'
 [ "$(grep -c step log.csv)" = 1 ] || fail 'the log must not have a header in the middle'
 
-# If the log is a symbolic link, it must not be followed: steps must not be logged until the next checkpoint replaces the log.
+# If the log is a symbolic link, the link must not be followed, and steps must not be logged until the next checkpoint
+# replaces the log.
 again linked
 mv linked/training.jsonl elsewhere
 cp elsewhere before

@@ -14,7 +14,7 @@ small='--shape gpt2:1x1x8 --tokenizer bpe --length 16'
 latin=$(printf 'caf\351')
 cp text "$latin"
 mkdir "$latin.folder"
-# shellcheck disable=SC2086 # options
+# shellcheck disable=SC2086 # splits the variable into words
 {
     refused 3 train $small --steps 1 -o x -f "$latin"
     has err 'must be UTF-8'

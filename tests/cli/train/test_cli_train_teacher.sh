@@ -17,7 +17,7 @@ expect 0 "$MHA" prune -q -m whole --heads 0.1,0.2,1.0 -o pruned -f text
 # must be saved.
 any='--length 16 --batch 4 --rate 0.01'
 small="$any --steps 40"
-# shellcheck disable=SC2086 # options
+# shellcheck disable=SC2086 # splits the variable into words
 expect 0 train -q --json --from pruned --teacher whole -f text $small --eval-share 0.1 -o mended
 at perplexity null
 [ "$("$JSON_AT" eval_loss <out)" = "$(step mended 40 eval_loss)" ] || fail 'the result and the log must have the same loss'
