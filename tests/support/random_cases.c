@@ -1,4 +1,4 @@
-/* random_cases.c - see random_cases.h. */
+/* random_cases.c - implements random_cases.h. */
 #include "support/random_cases.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* cached_attend.c - see cached_attend.h. */
+/* cached_attend.c - implements cached_attend.h. */
 #include "support/attn/cached_attend.h"
 #include <math.h>
 #include <stdlib.h>
@@ -110,7 +110,7 @@ static const char *run(mha_ctx *ctx, mha_cache *cache, const call *c, cached_row
     const int64_t sequence = c->n == c->m->desc.batch ? MHA_CACHE_ALL : c->first;
     *status = mha_cache_bind(cache, sequence, way == CACHED_ROWS_BY_LENGTHS ? c->rows : NULL, &d, &a, &err);
     if ((*status == MHA_OK) != may_bind(c))
-        return "a bind must fail exactly if a key to which a row attends is missing";
+        return "a bind must fail if and only if a key to which a row attends is missing";
     if (*status != MHA_OK) return *status == MHA_ERR_ARG ? NULL : "a failed bind must return MHA_ERR_ARG";
     *status = mha_attention(ctx, &d, &a, &err);
     if (*status == MHA_ERR_MEMORY) return NULL;

@@ -1,4 +1,4 @@
-/* cached_program.c - see cached_program.h. Bytes past the end of the program are 0. */
+/* cached_program.c - implements cached_program.h. Bytes past the end of the program are 0. */
 #include "support/attn/cached_program.h"
 
 #include "support/alloc.h"
@@ -123,7 +123,7 @@ static const char *check_cut(const run *r, int64_t b, int64_t length)
     const bool may =
         length <= r->model.length[b] && (length <= cached_pinned(&r->model) || cached_seen(&r->model, b, length));
     if ((r->status == MHA_OK) != may)
-        return "truncation must fail exactly if a key to which the next row attends is missing";
+        return "truncation must fail if and only if a key to which the next row attends is missing";
     return may || r->status == MHA_ERR_ARG ? NULL : "a failed truncation must return MHA_ERR_ARG";
 }
 

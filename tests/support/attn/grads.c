@@ -96,8 +96,8 @@ static bool intact(const uint8_t *memory, size_t bytes)
     return true;
 }
 
-/* Runs the backward pass with a workspace that is filled with NaN (all bits set) and lies between guards. On failure,
- * returns false with a message in why[capacity]. */
+/* Runs the backward pass with a workspace that is filled with NaN (all bits set) and is placed between guards. On
+ * failure, returns false with a message in why[capacity]. */
 static bool run(const mha_attn_plan *plan, problem *p, gradients *g, char *why, size_t capacity)
 {
     mha_error err = {0};

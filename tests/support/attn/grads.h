@@ -25,7 +25,8 @@ typedef struct gradients_layouts {
 /* Allocates the gradients of all inputs of the problem, and fills dout (and dlse) with random values from the seed. The
  * outputs of the problem must include lse. `layouts` may be NULL. Free with gradients_free. */
 void gradients_make(gradients *g, const problem *p, const gradients_layouts *layouts, uint64_t seed);
-/* Calls gradients_make with random layouts and sums; some results are omitted at random. */
+/* Calls gradients_make with random layouts; some gradients are summed over an axis, and some results are omitted, at
+ * random. */
 void gradients_random(gradients *g, const problem *p, uint64_t seed, uint64_t number);
 /* Updates args after a tensor of the gradients or the problem has changed. */
 void gradients_bind(gradients *g, const problem *p);
@@ -49,7 +50,7 @@ void gradients_ref_free(gradients_truth *truth);
 size_t gradients_index(const tensor *t, int64_t b, int64_t h, int64_t i, int64_t j);
 
 /* Returns false with a message if the difference of a gradient from `wide` exceeds twice the largest difference of
- * `plain` from `wide`, plus twice the floor. *worst, if not NULL, is set to the largest fraction error / limit. */
+ * `plain` from `wide`, plus twice the floor. *worst, if not NULL, is set to the largest ratio error / limit. */
 bool gradients_near(const gradients *g, const gradients_truth *wide, const gradients_truth *plain, double *worst,
                     char *why, size_t capacity);
 bool gradients_same_bits(const gradients *x, const gradients *y);

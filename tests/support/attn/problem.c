@@ -1,4 +1,4 @@
-/* problem.c - see problem.h. Creates problems, runs them, and compares their results. */
+/* problem.c - implements problem.h. Creates problems, runs them, and compares their results. */
 #include "support/attn/problem.h"
 #include "support/attn/paged.h"
 #include "support/attn/statistics.h"

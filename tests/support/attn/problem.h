@@ -57,7 +57,7 @@ void problem_run(mha_ctx *ctx, problem *p);
 bool problem_try(mha_ctx *ctx, problem *p, char *why, size_t capacity);
 
 /* Returns false with a message in why[capacity] if the error of an output exceeds its limit (ref.h). *worst, if not
- * NULL, is set to the largest fraction error / limit. */
+ * NULL, is set to the largest ratio error / limit. */
 bool problem_near(const problem *p, const ref_result *truth, const ref_result *plain, double *worst, char *why,
                   size_t capacity);
 

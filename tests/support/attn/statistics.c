@@ -53,8 +53,8 @@ static bool close_to(const line *at, const char *name, int stat, double want, do
     return false;
 }
 
-/* Compares the top keys with a search of the probabilities: each further key must have the largest remaining
- * probability, and the lowest index among equal probabilities. */
+/* Compares the top keys with a search of the probabilities: each key must have the largest remaining probability, and
+ * the lowest index among equal probabilities. */
 static bool top_is_right(const line *at, bool nan)
 {
     const problem *p = at->p;

@@ -9,7 +9,7 @@
 #include "support/rng.h"
 #include <stdbool.h>
 
-/* The memory layout of the four axes. All fields zero: contiguous, with explicit strides. */
+/* The memory layout of the four axes. If all fields are zero, the tensor is contiguous and has explicit strides. */
 typedef struct tensor_layout {
     int order[4];     /* axes from the outermost to the innermost; all zero means 0 1 2 3 */
     int pad[4];       /* number of unused elements added to the length of an axis */

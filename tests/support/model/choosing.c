@@ -1,4 +1,4 @@
-/* choosing.c - see choosing.h. The formulas are computed with plain loops in double. */
+/* choosing.c - implements choosing.h. The formulas are computed with plain loops in double. */
 #include "support/model/choosing.h"
 #include "mha/model_create.h"
 #include "support/check.h"

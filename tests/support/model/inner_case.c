@@ -1,4 +1,4 @@
-/* inner_case.c - see inner_case.h. Opens models, creates inputs, and computes the formulas. */
+/* inner_case.c - implements inner_case.h. Opens models, creates inputs, and computes the formulas. */
 #include "support/model/inner_case.h"
 #include "support/rng.h"
 #include <math.h>

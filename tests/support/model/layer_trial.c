@@ -1,4 +1,4 @@
-/* layer_trial.c - see layer_trial.h. */
+/* layer_trial.c - implements layer_trial.h. */
 #include "support/model/layer_trial.h"
 #include "support/check.h"
 #include <stdlib.h>

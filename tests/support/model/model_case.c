@@ -1,4 +1,4 @@
-/* model_case.c - see model_case.h. Opens checkpoints, reads golden tensors, and runs the forward pass. */
+/* model_case.c - implements model_case.h. Opens checkpoints, reads golden tensors, and runs the forward pass. */
 #include "support/model/model_case.h"
 #include "mha/model_create.h"
 #include "support/alloc.h"

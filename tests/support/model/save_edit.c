@@ -1,4 +1,4 @@
-/* save_edit.c - see save_edit.h. */
+/* save_edit.c - implements save_edit.h. */
 #include "support/model/save_edit.h"
 #include "support/check.h"
 

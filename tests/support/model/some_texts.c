@@ -1,4 +1,4 @@
-/* some_texts.c - see some_texts.h. */
+/* some_texts.c - implements some_texts.h. */
 #include "support/model/some_texts.h"
 
 #include "support/check.h"

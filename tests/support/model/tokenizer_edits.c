@@ -1,4 +1,4 @@
-/* tokenizer_edits.c - see tokenizer_edits.h. */
+/* tokenizer_edits.c - implements tokenizer_edits.h. */
 #include "support/model/tokenizer_edits.h"
 
 #include "text/tokenizer.h"

@@ -1,4 +1,4 @@
-/* train_case.c - see train_case.h. */
+/* train_case.c - implements train_case.h. */
 #include "support/model/train_case.h"
 #include "math/rng_draws.h"
 #include "support/check.h"

@@ -1,4 +1,4 @@
-/* layer_ref.c - see layer_ref.h. Uses plain loops. */
+/* layer_ref.c - implements layer_ref.h. Uses plain loops. */
 #include "support/reference/layer_ref.h"
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* naive_decoder.c - see naive_decoder.h. Uses plain loops in double. */
+/* naive_decoder.c - implements naive_decoder.h. Uses plain loops in double. */
 #include "support/reference/naive_decoder.h"
 #include "support/check.h"
 #include <math.h>

@@ -1,4 +1,4 @@
-/* ref.c - see ref.h. Reads views and masks, and includes ref.inc once per type. */
+/* ref.c - implements ref.h. Reads views and masks, and includes ref.inc once per type. */
 #include "support/reference/ref.h"
 #include "support/reference/half.h"
 #include <float.h>

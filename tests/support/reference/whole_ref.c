@@ -1,4 +1,4 @@
-/* whole_ref.c - see whole_ref.h. Uses plain loops. */
+/* whole_ref.c - implements whole_ref.h. Uses plain loops. */
 #include "support/reference/whole_ref.h"
 #include "mha/layer.h"
 #include "support/check.h"
