@@ -1,7 +1,7 @@
 #!/bin/sh
 # build_ggml.sh FOLDER - builds FOLDER/libggml_peer.so, ggml's flash attention for bench/compare.py --ggml.
 #
-# The source of ggml is taken from the package llama-cpp-python; it is not part of this project. Only its CPU backend is
+# ggml is not part of this project; its source is taken from the package llama-cpp-python. Only the CPU backend is
 # built, for this machine. Requires pip ($PIP), cmake, a C compiler and a C++ compiler.
 set -eu
 [ $# -eq 1 ] || {

@@ -1,9 +1,9 @@
-"""Draws figures: bars of the fraction of the machine's limit per row and library (bench/compare.py), and curves (bench/pruning.py)."""
+"""Draws charts: bars for the fraction of the machine's limit that each library reaches per row (bench/compare.py), and curves (bench/pruning.py)."""
 from html import escape
 
 COLORS = {"mha": "#1b6ca8", "torch": "#e07a5f", "torch folded": "#f2b39f", "onnxruntime MHA": "#81b29a",
            "onnxruntime GQA": "#b7d5c4", "ggml": "#8d7fa8"}
-LEFT, BAR, GAP, SCALE, TOP = 170, 13, 14, 480, 70  # lengths in pixels; SCALE is the length of 100 %
+LEFT, BAR, GAP, SCALE, TOP = 170, 13, 14, 480, 70  # lengths [pixels]; SCALE is the length of a bar of 100 %
 
 
 def _text(x, y, text, extra=""):

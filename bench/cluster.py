@@ -56,7 +56,7 @@ def run(command: list[str]) -> tuple[Times, bytes]:
 
 def efficiency(args: argparse.Namespace, texts: str) -> None:
     start = fastest([run([*mpirun(args.ranks), args.mpi, "info", "-m", "builtin"])[0] for _ in range(args.rounds)])
-    print(f"start of {args.ranks} ranks: {start.elapsed:.2f} s, CPU {start.cpu:.2f} s")
+    print(f"startup of {args.ranks} ranks: {start.elapsed:.2f} s, CPU {start.cpu:.2f} s")
     for name in args.measures.split(","):
         command = ["heads", "-q", "-m", "builtin", "-f", texts, "--csv", *MEASURES[name]]
         one, many = [], []
@@ -79,7 +79,7 @@ def children(parent: int) -> list[int]:
 
 
 def lost(args: argparse.Namespace, texts: str, everyone: bool, draw: random.Random, want: bytes, command: list[str]) -> float | None:
-    """Kills one or all ranks after a random time; returns the largest time since the last record of a killed rank's journal, or None if the run had ended."""
+    """Kills one or all ranks after a random time; returns the maximum age of the last journal record of a killed rank [s], or None if the run had ended."""
     with tempfile.TemporaryDirectory() as folder:
         state = f"{folder}/state"
         job = subprocess.Popen([*mpirun(args.ranks), args.mpi, *command, "--state", state], stdout=subprocess.DEVNULL,
@@ -128,7 +128,7 @@ def main() -> None:
         for everyone in (False, True):
             ages = [age for _ in range(args.kills) if (age := lost(args, texts, everyone, draw, want, command)) is not None]
             print(f"killed {'all ranks' if everyone else 'one rank '}: {len(ages)} times, lost work per rank at most {max(ages, default=0):.1f} s, "
-                  f"mean {sum(ages) / max(1, len(ages)):.1f} s; every resumed result identical")
+                  f"mean {sum(ages) / max(1, len(ages)):.1f} s; all resumed results were identical")
 
 
 if __name__ == "__main__":

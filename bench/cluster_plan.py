@@ -21,10 +21,10 @@ from table import print_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 STORIES = ROOT / "share/mha/texts/stories.txt"
-LATENCY, HEADER = 30e-6, 1448 / 1514  # of a message; payload of a full Ethernet frame
+LATENCY, HEADER = 30e-6, 1448 / 1514  # seconds per message; payload as a fraction of a full Ethernet frame
 SHAPES = {"score": "llama:2x4x256", "train": "gpt2:2x4x256", "heads": "gpt2:2x4x256"}
-LENGTH, BATCH, WORKERS = 128, 2, 4  # of a training step
-TOKENS, TEXTS = 8192, 64  # of the long text; number of texts of LENGTH tokens
+LENGTH, BATCH, WORKERS = 128, 2, 4  # tokens per sequence, sequences per batch, and workers of a training step
+TOKENS, TEXTS = 8192, 64  # tokens of the long text; number of texts of LENGTH tokens
 
 
 def run(words, **more):
@@ -53,7 +53,7 @@ class Hosts:
                  "burst", "128kb", "latency", "100ms"])
 
     def mpirun(self, ranks, words):
-        """Returns the elapsed seconds and the largest resident set [bytes]; with 1 rank without mpirun."""
+        """Returns the elapsed seconds and the largest resident set [bytes]; a single rank runs without mpirun."""
         words = list(map(str, words))
         if ranks > 1:
             words = ["sh", "-c", f'here={ROOT}; . "$here/tests/mpi/hosts.sh"; net={self.net}; hosts_run {ranks} "$@"', "sh", *words]
@@ -83,7 +83,7 @@ def prepare(folder, a):
         values = json.loads(config.read_text())
         if job == "score":
             config.write_text(json.dumps(values | {"max_position_embeddings": 1 << 20}))
-    text = " ".join(STORIES.read_text(encoding="utf-8").split())[: 8 * TOKENS]  # short: children inherit the resident set of this process
+    text = " ".join(STORIES.read_text(encoding="utf-8").split())[: 8 * TOKENS]  # short, because child processes inherit the resident set of this process
     said = json.loads(run([a.program, "tokenize", "-m", f"{folder}/score", "-f", "-", "--documents", "whole", "--json"], input=text.encode()))
     Path(folder, "long.txt").write_text(text[: said["offsets"][TOKENS][1]], encoding="utf-8")
     ends = [said["offsets"][(n + 1) * LENGTH - 1][1] for n in range(TEXTS)]
@@ -104,7 +104,7 @@ def command(job, folder, program):
 
 
 def measure(job, ranks, hosts, folder, a):
-    """Returns the least seconds and bytes of all rounds."""
+    """Returns the minimum time [s] and the minimum memory use [bytes] over all rounds."""
     program = a.program if ranks == 1 else a.mpi
     times, sizes = [], []
     for _ in range(a.rounds):
@@ -120,7 +120,7 @@ def measure(job, ranks, hosts, folder, a):
 
 
 def predict(job, ranks, mbit, speed, folder, a):
-    """Returns the row of mha plan; `speed` [operations/s] is that of a rank with a CPU of its own."""
+    """Returns the row of mha plan; `speed` is the speed of a rank that has a CPU to itself [operations/s]."""
     sizes = {"score": [TOKENS, 1], "heads": [LENGTH, TEXTS], "train": [LENGTH, BATCH]}[job]
     share = min(1, len(os.sched_getaffinity(0)) / ranks)
     words = [a.program, "plan", "-m", f"{folder}/{job}", "--job", job, "--hosts", ranks, "--network", f"{LATENCY}:{mbit * 125e3 * HEADER}", "--speed",
@@ -161,13 +161,13 @@ def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--program", required=True, help="mha")
     options.add_argument("--mpi", required=True, help="mha-mpi")
-    options.add_argument("--rates", default="1000,200", help="of the networks [Mbit/s]")
+    options.add_argument("--rates", default="1000,200", help="rates of the networks [Mbit/s]")
     options.add_argument("--jobs", default="score,train,heads")
-    options.add_argument("--speed", type=float, help="operations per second of a host; default: those of one rank")
+    options.add_argument("--speed", type=float, help="operations per second of a host (default: measured with one rank)")
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--json", action="store_true")
     a = options.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # removes the hosts
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs the cleanup, which removes the hosts
     a.program, a.mpi = Path(a.program).resolve(), Path(a.mpi).resolve()
     columns = ["job", "hosts", "Mbit/s", "compute", "exposed", "predicted", "measured", "ratio", "MiB predicted", "measured"]
     print_rows(rows(a), "predicted and measured seconds and memory", columns, cells, a.json)

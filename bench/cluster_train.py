@@ -146,7 +146,7 @@ def main():
     if a.rank:
         return serve(*map(int, a.rank.split("/")), a.folder, a)
     columns = ["", "1 process", "2 processes", "speedup", "bit-exact", "reproducible"]
-    print_rows(rows(a), f"seconds of a step, {a.shape}, 2 batches of {a.batch}x{a.length}", columns,
+    print_rows(rows(a), f"seconds per step, {a.shape}, 2 batches of {a.batch}x{a.length}", columns,
          cells, a.json)
 
 

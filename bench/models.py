@@ -47,7 +47,7 @@ LINEAR = {"linear-1": (1, 3072, 768), "linear-1-large": (1, 4096, 4096), "linear
 
 
 class Work:
-    """The calls by name, and the operations of one call or, if reading is the limit, the bytes that a call reads."""
+    """The calls by name, and the work of one call: its operations or, if reads are the bottleneck, the bytes that it reads."""
 
     def __init__(self, calls, flops, read=0):
         self.calls, self.flops, self.read = calls, flops, read
@@ -227,9 +227,9 @@ def gpt2(step):
 MODELS = {"minilm": sentences, "mixed": mixed, "prefill": gpt2("prefill"), "decode": gpt2("decode")}
 
 
-# ---- start of new processes ----
+# ---- startup time of new processes ----
 
-START_GOAL = 0.15  # goal for the start of a process, in seconds
+START_GOAL = 0.15  # goal for the startup time of a process [s]
 IN_TRANSFORMERS = """
 import json, sys, torch, transformers
 tokens = transformers.PreTrainedTokenizerFast(tokenizer_file=sys.argv[1] + "/tokenizer.json")(sys.argv[2], return_tensors="pt")

@@ -44,7 +44,7 @@ class Row:
 
     @property
     def reads(self):
-        """True if reading K and V limits the speed, as for a single query."""
+        """True if reads of K and V are the bottleneck, as for a single query."""
         return self.Lq == 1
 
     def bytes(self, dtype):
@@ -190,7 +190,7 @@ def _torch_training(torch, problem, leaves, f):
 
 
 def torch_folded(problem):
-    """Runs grouped-query decode in the fastest form for PyTorch: the query heads of a group become rows of one head."""
+    """Runs grouped-query decode in the form that is fastest in PyTorch: the query heads of a group become rows of one head."""
     row = problem.row
     if row.Lq != 1 or row.H == row.Hkv:
         return None
