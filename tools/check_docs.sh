@@ -7,7 +7,7 @@ status=0
 
 # Compares the first block marked `c` in README.md with the example.
 awk '/^```c$/ { on = 1; next } /^```$/ { if (on) exit } on' README.md | diff -u examples/attention.c - || {
-    echo 'README.md: its C example differs from examples/attention.c'
+    echo 'README.md: the C example must equal examples/attention.c'
     status=1
 }
 

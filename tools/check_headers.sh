@@ -12,7 +12,7 @@ status=0
 compile() {
     printf '#include "mha/%s"\n#include "mha/%s"\n' "$1" "$1" |
         "$2" -x "$3" "-std=$4" -Wall -Wextra -Wpedantic -Wconversion -Werror -Iinclude -fsyntax-only - || {
-        echo "include/mha/$1 does not compile alone as $4"
+        echo "include/mha/$1 must compile alone as $4"
         status=1
     }
 }
@@ -21,7 +21,7 @@ cxx=
 for name in "${CXX:-}" c++ g++ clang++ clang++-16; do
     command -v "${name:-none}" >/dev/null && cxx=$name && break
 done
-[ -n "$cxx" ] || echo 'skipped: the public headers as C++17; no C++ compiler is installed'
+[ -n "$cxx" ] || echo 'skipped: the public headers as C++17, because no C++ compiler is installed'
 
 for path in include/mha/*.h; do
     header=${path##*/}

@@ -12,7 +12,7 @@ import sys
 
 # ---- rules ----
 
-# A folder may include only itself and folders to its left.
+# A folder may include only its own headers and those of folders to its left.
 CHAINS = [
     ["base", "math", "kernel", "attn", "layer", "model", "train", "heads"],
     ["base", "math", "io", "text", "model"],

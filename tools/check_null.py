@@ -52,7 +52,7 @@ int main(void)
 
 def functions():
     """Yields (name, [type of each parameter]) of every function declared with MHA_API."""
-    headers = (p for p in sorted((ROOT / "include/mha").glob("*.h")) if not p.name.startswith("cluster"))  # those declare libmha_mpi
+    headers = (p for p in sorted((ROOT / "include/mha").glob("*.h")) if not p.name.startswith("cluster"))  # cluster*.h declare libmha_mpi
     text = "\n".join(p.read_text() for p in headers)
     text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
     text = re.sub(r"^#.*$", " ", text, flags=re.M)

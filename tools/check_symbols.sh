@@ -35,7 +35,7 @@ report() {
     }
 }
 
-# MHA_API const char *mha_version(void);  ->  mha_version
+# extracts mha_version from "MHA_API const char *mha_version(void);"
 cat "$@" | grep -v '^#' | tr '\n' ' ' | grep -o 'MHA_API [^;(]*(' | sed 's/.*[ *]\(mha_[a-z0-9_]*\)($/\1/' |
     sort -u >"$work/declared"
 names "$shared" -D >"$work/exported"

@@ -103,7 +103,7 @@ def kept(u):
 
 
 def extending(u):
-    """Returns the characters that extend a cluster only in the reference. Its Precompiled normalizer replaces clusters of "a" by "b"."""
+    """Returns the characters that extend a cluster only in the reference. The reference's Precompiled normalizer replaces clusters of "a" with "b"."""
     units = [0] * 0x400
     units[0], units[0x161], units[0x361] = 0x100 << 10, 0x200 << 10 | 1 << 8 | ord("a"), 1 << 31
     ask = normalizers.Precompiled(struct.pack("<I", 4 * len(units)) + struct.pack(f"<{len(units)}I", *units) + b"b\0")

@@ -34,7 +34,8 @@ certs  -         ca-certificates
 
 say() { printf 'mha: %s\n' "$*" >&2; }
 
-# fail CODE SENTENCE: prints the sentence and exits. 1: failed, 2: invalid usage, 3: a requirement is missing.
+# fail CODE SENTENCE: prints the sentence and exits with CODE: 1 (failed), 2 (invalid usage) or 3 (a requirement is
+# missing).
 fail() {
     code=$1
     shift

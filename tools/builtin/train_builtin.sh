@@ -4,7 +4,7 @@
 #
 #     tools/builtin/train_builtin.sh OUT    (OUT must not exist; intermediate files stay in OUT.work)
 #
-# MHA is the program (default: build/release/bin/mha), MHA_THREADS its number of threads. The files are bitwise
+# MHA is the program (default: build/release/bin/mha), and MHA_THREADS is its number of threads. The files are bitwise
 # identical for any number of threads on every x86 CPU with AVX2, because MHA_ISA is set to avx2. An interrupted run
 # resumes.
 set -eu

@@ -1,4 +1,4 @@
-"""c_reference.py - pages of the C interface: each public header becomes one page, with its comments as text and its declarations as code."""
+"""c_reference.py - generates the pages of the C interface: each public header becomes one page, with its comments as text and its declarations as code."""
 import re
 import textwrap
 from pathlib import Path
