@@ -29,7 +29,7 @@ expect 0 "$MHA" heads -q -m "$gpt2" --by ov_norm --csv --ids 1,2,3
 mv out start/scores.csv
 echo '[[0, 1, 2], [0, 1, 2, 3]]' >start/keep.json
 for chosen in '--scores scores.csv --count 1' '--keep keep.json'; do
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2086 # splits the variable into words
     faulty -m "$most" "$SHIM" start slow $EINTR -- "$MHA" prune -t 1 -q -m "$gpt2" $chosen -o pruned --force
 done
 

@@ -1,4 +1,4 @@
-/* tree.c - see tree.h. */
+/* tree.c - implements tree.h. */
 #define _GNU_SOURCE
 #include "faults/tree.h"
 

@@ -1,4 +1,4 @@
-/* fuzz.c - see fuzz.h. The bytes are written to a file, which the library then reads. */
+/* fuzz.c - implements fuzz.h. The bytes are written to a file, which the library then reads. */
 #include "fuzz.h"
 
 #include "mha/model_create.h"

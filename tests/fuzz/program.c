@@ -1,4 +1,4 @@
-/* program.c - see program.h. While the program reads the input, stderr is a memory stream. */
+/* program.c - implements program.h. While the program reads the input, stderr is a memory stream. */
 #include "program.h"
 
 #include "fuzz.h"
