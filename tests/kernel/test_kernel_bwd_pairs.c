@@ -68,7 +68,7 @@ static void check_weights(const weights *w, int64_t first, int64_t end, int64_t 
         }
 }
 
-/* Returns an array with all elements NaN between finite guards. */
+/* Returns an array whose elements are NaN, between finite guards. */
 static array unwritten(const mha__kernels *k, int64_t n)
 {
     array a = array_make(k, n, 0, OUTPUT);
@@ -168,7 +168,7 @@ static void check_weights_of(const mha__kernels *k)
 
 typedef struct operands {
     int64_t m, n, steps, c_row;
-    uint16_t *a, *b; /* a: [m rounded up to 16][32 steps], b: [32 steps][n] */
+    uint16_t *a, *b; /* a: [m rounded up to 16][32 * steps], b: [32 * steps][n] */
     array panels, c;
 } operands;
 

@@ -131,7 +131,7 @@ static float left_number(const problem *p, int64_t i, int64_t kk)
     return p->left ? mha__bf16_to_f32(mha__f32_to_bf16(x)) : x;
 }
 
-/* Returns true if the kernels use tile registers, which add in steps. */
+/* Returns true if the kernels use tile registers, which add products in steps. */
 static bool by_steps(const problem *p)
 {
     return strcmp(p->k->isa, "amx") == 0;

@@ -114,7 +114,7 @@ static void test_gate(void **state)
 }
 
 /* Compares the first word of Philox4x32-10 with published test vectors (Random123, kat_vectors). The kernel must drop
- * an entry exactly if `dropped` is greater than its word. */
+ * an entry if and only if `dropped` is greater than its word. */
 static void test_draw(void **state)
 {
     (void)state;

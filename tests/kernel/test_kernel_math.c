@@ -98,7 +98,7 @@ static void test_tanh(void **state)
 }
 
 /* Returns the error bound of erfc(u). Without a fused multiply-add, the rounding error of u^2 (see vector_math.inc)
- * increases it; with the ln 2 of the x86 kernels, the error of exp(-u^2). */
+ * increases it; with the ln 2 of the x86 kernels, the error of exp(-u^2) increases it. */
 static double erfc_error(const mha__kernels *t, double u)
 {
     return 5e-7 + (strcmp(t->isa, "scalar") == 0 ? 6e-8 : has_table(t) ? 2.7e-9 : 0) * u * u;
@@ -173,7 +173,7 @@ static void test_gelu(void **state)
     }
 }
 
-/* An activation and its derivative must give the same result for an element at any position of the row. */
+/* The results of an activation and of its derivative must be the same for an element at any position in a row. */
 static void check_map(const mha__kernels *t, int map, int64_t n, rng *r)
 {
     array y = array_make(t, n, 1, OUTPUT), x = array_make(t, n, 2, INPUT), dy = array_make(t, n, 3, INPUT);
@@ -226,7 +226,7 @@ static void check_layer_norm(const mha__kernels *t, int64_t n, rng *r)
         assert_true(fabs(get(&y, i) - truth) <= floor);
     }
     assert_true(guards_intact(&y));
-    /* the result must be the same if computed in place */
+    /* the result must be bitwise identical if it is computed in place */
     t->layer_norm((float *)in.data, n, (float *)w.data, (float *)b.data, (float)eps, (float *)in.data);
     assert_true(same_bits(&in, &y));
     array_free(&in), array_free(&w), array_free(&b), array_free(&y);
@@ -246,7 +246,7 @@ static void check_rms_norm(const mha__kernels *t, int64_t n, rng *r)
         assert_true(fabs(get(&y, i) - truth) <= 1e-6 * fabs(truth) + 1e-30);
     }
     assert_true(guards_intact(&y));
-    /* the result must be the same if computed in place */
+    /* the result must be bitwise identical if it is computed in place */
     t->rms_norm((float *)in.data, n, (float *)w.data, 1e-5f, (float *)in.data);
     assert_true(same_bits(&in, &y));
     array_free(&in), array_free(&w), array_free(&y);

@@ -109,7 +109,7 @@ static bool same_number(const mha__kernels *t, const void *x, const void *y)
     return memcmp(x, y, t->real_size) == 0 || (isnan(get_at(t, x, 0)) && isnan(get_at(t, y, 0)));
 }
 
-/* Compares the kernel with step_by_step. out is separate strided memory or, if over_q, the memory of q. */
+/* Compares the kernel with step_by_step. out is separate strided memory or, if over_q is true, the memory of q. */
 static void check(one *p, bool over_q, rng *r)
 {
     const mha__kernels *t = p->t;

@@ -1,6 +1,6 @@
-/* test_kernel_pairs.c - compares products of bf16 pairs with double for every edge of keys, lanes and head dimensions,
- * and exp over its range. Results must be bitwise identical for any split of a product. NaN surrounds the inputs, and a
- * canary value surrounds the outputs. */
+/* test_kernel_pairs.c - compares products of bf16 pairs with formulas in double at every edge of keys, lanes and head
+ * dimensions, and exp over its range. Results must be bitwise identical for any split of a product. NaN surrounds the
+ * inputs, and a canary value surrounds the outputs. */
 #include "kernel/pairs.h"
 
 static void check_scores(const block *b, double scale)

@@ -1,5 +1,6 @@
-/* test_kernel_product.c - compares matrix products by register tiles with double at every edge of the tile. An element
- * must be bitwise identical in every product with the same row of A, column of W and inner length. */
+/* test_kernel_product.c - compares matrix products computed in register tiles with formulas in double, at every edge of
+ * a tile. An element must be bitwise identical in every product with the same row of A, column of W and inner
+ * length. */
 #include "kernel/table.h"
 
 typedef struct dense {
@@ -190,7 +191,7 @@ static void test_scores(void **state)
     }
 }
 
-/* Checks o = alpha * o + P V with V packed in panels and V read in place. If V is finite, values_masked must give
+/* Checks o = alpha * o + P V with V packed in panels and V read in place. If V is finite, values_masked must give a
  * bitwise identical o. */
 static void test_values(void **state)
 {

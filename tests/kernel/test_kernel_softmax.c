@@ -313,7 +313,7 @@ static void test_merge(void **state)
 }
 
 /* Checks the output and lse of random rows, some without keys, for every tail of dv, with contiguous or strided
- * columns. The kernel must return false exactly if an element is not finite. */
+ * columns. The kernel must return false if and only if an element is not finite. */
 static void check_output(const mha__kernels *t, int64_t rows, int64_t dv, rng *r)
 {
     const int64_t stride = (dv + t->nr - 1) / t->nr * t->nr, col = rng_chance(r, 0.5) ? 1 : 2, row = dv * col + 1;
