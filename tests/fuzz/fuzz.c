@@ -93,7 +93,7 @@ mha_ctx *fuzz_ctx(void)
 {
     static mha_ctx *ctx;
     const mha_ctx_options one = {.size = sizeof one, .threads = 1};
-    if (!ctx) fuzz_check(mha_ctx_create(&one, &ctx, NULL) == MHA_OK, "context must be created");
+    if (!ctx) fuzz_check(mha_ctx_create(&one, &ctx, NULL) == MHA_OK, "creating a context must succeed");
     return ctx;
 }
 

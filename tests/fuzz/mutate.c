@@ -1,6 +1,7 @@
-/* mutate.c - implements mutate.h. The text, which may be malformed, is split into tokens; one value, key or member is then
- * replaced, removed, repeated or exchanged. The mutator does not use the JSON reader of the library, which it tests.
- */
+/* mutate.c - implements mutate.h. The text, which may be malformed, is split into tokens; one value, key or member is
+ * then replaced, removed, repeated or exchanged. The mutator does not use the JSON reader of the library, which it
+ * tests.
+ * */
 #include "mutate.h"
 
 #include <stdbool.h>

@@ -145,7 +145,7 @@ static void fill(call *c, void *data, size_t bytes, mha_dtype dtype)
     }
 }
 
-/* Sets random strides for a view; zeros in all axes mean contiguous. */
+/* Sets random strides for a view; zero strides in all axes select the contiguous layout. */
 static void make_strides(call *c, const int64_t extent[4], bool output, int64_t stride[4])
 {
     const int64_t way = below(c, 8);

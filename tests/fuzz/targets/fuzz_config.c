@@ -30,7 +30,7 @@ static void check_layer(const mha__config *c, int64_t n)
     fuzz_check(a->scale >= 0 && a->scale <= FLT_MAX, "scale must be finite");
     fuzz_check(a->softcap >= 0 && a->softcap <= FLT_MAX, "softcap must be finite");
     fuzz_check(kept >= 1 && (a->choice.of == MHA_CHOICE_OPTIONS || kept <= heads),
-               "a layer that chooses heads must keep at least one head per text");
+               "a layer that selects heads must keep at least one head per text");
 }
 
 static void check(const mha__config *c)

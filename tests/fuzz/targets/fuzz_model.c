@@ -38,7 +38,7 @@ static const char *folder_of(unsigned base)
     folders[base] = files_folder();
     snprintf(target, sizeof target, "%s/model.safetensors", weights[base]);
     fuzz_check(symlink(fuzz_data(target), files_path(folders[base], "model.safetensors")) == 0,
-               "cannot create a symbolic link to the weights");
+               "symlink to the weights must succeed");
     return folders[base];
 }
 

@@ -58,8 +58,10 @@ static void encode(const mha_tokenizer *t, const char *text, size_t n, int exact
     mha_error err = {0};
     char *back = NULL;
     size_t length = 0;
-    fuzz_check(mha_tokenizer_encode(t, text, n, NULL, 0, &plain, &e, &err) == MHA_OK, "the training text must encode");
-    fuzz_check(mha_tokenizer_decode(t, e->ids, e->count, 0, &back, &length, &err) == MHA_OK, "tokens must decode");
+    fuzz_check(mha_tokenizer_encode(t, text, n, NULL, 0, &plain, &e, &err) == MHA_OK,
+               "encoding the training text must succeed");
+    fuzz_check(mha_tokenizer_decode(t, e->ids, e->count, 0, &back, &length, &err) == MHA_OK,
+               "decoding the tokens must succeed");
     fuzz_check(!exact || (length == n && memcmp(back, text, n) == 0), "byte-level BPE must decode to the same text");
     mha_tokenizer_text_free(t, back);
     mha_encoding_free(e);

@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         fuzz_check(read_texts(path, bytes[0], 1 + bytes[0] / 16, &parts) == CLI_DONE,
                    "text read in parts must be accepted");
         fuzz_check(parts.bytes == one.bytes && memcmp(parts.text, one.text, one.bytes) == 0,
-                   "text read in parts must be equal");
+                   "text read in parts must equal text read in one call");
     }
     free(one.text);
     free(parts.text);

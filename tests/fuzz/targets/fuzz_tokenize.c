@@ -70,7 +70,7 @@ static void check_decoding(const mha_tokenizer *t, const mha_encoding *e)
     char *whole;
     size_t n;
     fuzz_check(mha_tokenizer_decode(t, e->ids, e->count, 0, &whole, &n, NULL) == MHA_OK,
-               "the tokens of a text must decode");
+               "decoding the tokens of a text must succeed");
     fuzz_check(mha__utf8_check(whole, n) == n, "decoded text must be UTF-8");
     if (!strstr(whole, "\xEF\xBF\xBD")) { /* for invalid UTF-8, a stream may decode differently */
         char *all = malloc(n + 1);
@@ -107,7 +107,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
                "UTF-8 text must be encoded, and invalid UTF-8 must be rejected");
     if (!e) return 0;
     check_places(t, e, text, n);
-    fuzz_check(mha_tokenizer_encode(t, text, n, text, n, &plain, &both, &err) == MHA_OK, "a pair must encode");
+    fuzz_check(mha_tokenizer_encode(t, text, n, text, n, &plain, &both, &err) == MHA_OK,
+               "encoding a pair must succeed");
     fuzz_check(both->count == 2 * e->count, "a pair must have the tokens of both texts");
     size_t size = (size_t)e->count * sizeof *e->ids;
     fuzz_check(memcmp(both->ids, e->ids, size) == 0 && memcmp(both->ids + e->count, e->ids, size) == 0,
