@@ -119,7 +119,7 @@ def packed(t, d):
     if "prefix_lens" in d:
         d["prefix_lens"] = np.minimum(d["prefix_lens"], keys)
     for name in ("keep", "bias", "dropout_keep"):
-        if name in d:  # cut to the longest sequence
+        if name in d:  # truncated to the longest sequence
             x = d[name]
             d[name] = x[..., :max(int(rows.max()), 1) if x.shape[-2] > 1 else None, :max(int(keys.max()), 1)]
     if "block_keep" in d:

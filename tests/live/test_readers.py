@@ -52,11 +52,11 @@ TOKENIZER_WE_REFUSE = [
      "tokenizers assigns the added token a different id than the file"),
     (r"model\.unk_token must be a token", "tokenizers fails later, on the first text with an unknown word"),
     (r"post_processor\.(pair|single) must be a template", "tokenizers accepts a template without the items for texts"),
-    (r"must be null or (empty|0) ", "we reject unsupported options that change tokens"),
+    (r"must be null or (empty|0) ", "mha rejects unsupported options that change tokens"),
     (r"integer must be at most 2\^63 - 1", "tokenizers reads such a number as a float, and accepts it in unused fields"),
     (r"padding\.pad_id must be the id of a token", "tokenizers pads with an id beyond the embedding table"),
     (r"\.type must be a string", "if the type is invalid, tokenizers tries all decoders or normalizers and uses the first match"),
-    (r"\.type must (be one of|not follow) ", "we reject unsupported types by name"),
+    (r"\.type must (be one of|not follow) ", "mha rejects unsupported types by name"),
     (r"must be true or false \(got nothing", "the default of the missing setting differs between versions of tokenizers"),
     (r"must be an integer from 0 to \d+ \(got", "an id far beyond the vocabulary would require huge tables"),
     (r"model\.vocab\[\d+\] must be a unique piece", "tokenizers uses the last of two equal pieces"),
@@ -66,12 +66,12 @@ TOKENIZER_WE_REFUSE = [
     (r"ids\[\d+\] must be an id in the vocabulary", "tokenizers adds ids that have no token"),
 ]
 TOKENIZER_WE_ACCEPT = [
-    ("Unknown tokenizer version|, in {\"version\":[^:]*$", "we do not read \"version\""),
-    ("untagged enum PyDecoderWrapper", "we do not read fields of a decoder that do not affect text"),
-    ("untagged enum PostProcessorWrapper", "we read the ids in special_tokens, not the names"),
+    ("Unknown tokenizer version|, in {\"version\":[^:]*$", "mha does not read \"version\""),
+    ("untagged enum PyDecoderWrapper", "mha does not read fields of a decoder that do not affect text"),
+    ("untagged enum PostProcessorWrapper", "mha reads the ids in special_tokens, not the names"),
     ("missing field `(trim_offsets|stride|use_regex|direction)`", "missing fields have defaults or no effect"),
-    ("expected a boolean.*, in .*\"trim_offsets\":(?!true|false)", "we do not read trim_offsets of a pre-tokenizer, which has no effect"),
-    ("invalid type: .*, expected a string.*, in .*\"pad_token\":(?!\")", "we read the id of the padding token, not padding.pad_token"),
+    ("expected a boolean.*, in .*\"trim_offsets\":(?!true|false)", "mha does not read trim_offsets of a pre-tokenizer, which has no effect"),
+    ("invalid type: .*, expected a string.*, in .*\"pad_token\":(?!\")", "mha reads the id of the padding token, not padding.pad_token"),
     ("null, expected string or map", "null means the default"),
     ("null, expected a sequence", "null means no added tokens"),
 ]
@@ -85,15 +85,15 @@ CONFIG_WE_REFUSE = [
     (r"must be an integer from 1 to .* \(got nothing", "transformers sets a missing dimension to the dimension of a published model"),
     (r"must be an integer from 1 to .* \(got 0", "transformers creates a model with a dimension of 0, which computes nothing"),
     (r"num_attention_heads must divide hidden_size", "transformers rounds head_dim down"),
-    (r"hidden_act must be one of .* \(got \"[a-z0-9_]*\"\)", "we reject unsupported activations by name"),
+    (r"hidden_act must be one of .* \(got \"[a-z0-9_]*\"\)", "mha rejects unsupported activations by name"),
     (r"initializer_range must be a number", "transformers initializes weights to 0"),
     (r"rope_(parameters|scaling)\.[a-z_]+(\[\d+\])? must be a number", "Python accepts true and false as numbers, and transformers divides by factors of 0"),
 ]
 CONFIG_WE_ACCEPT = [
-    (f"field '({IGNORED})'", "we do not read keys of training or generation that do not affect results"),
-    ("dropout probability has to be between", "we do not read dropout probabilities, which do not affect inference"),
-    (r"field '[a-z_]+':\s+TypeError: Field '[a-z_]+' expected float, got int", "we accept 1 for 1.0"),
-    (r"field '[a-z_]+':\s+TypeError: Field '[a-z_]+' (expected int, got float|with value \d+\.0 )", "we accept 8.0 for 8"),
+    (f"field '({IGNORED})'", "mha does not read keys of training or generation that do not affect results"),
+    ("dropout probability has to be between", "mha does not read dropout probabilities, which do not affect inference"),
+    (r"field '[a-z_]+':\s+TypeError: Field '[a-z_]+' expected float, got int", "mha accepts 1 for 1.0"),
+    (r"field '[a-z_]+':\s+TypeError: Field '[a-z_]+' (expected int, got float|with value \d+\.0 )", "mha accepts 8.0 for 8"),
     (r"field '[a-z_]+':\s+TypeError: .*got NoneType", "null means the default"),
     ("Missing required keys in `rope_parameters`", "missing factors of rotary position embeddings have published defaults"),
     ("The hidden size .* is not a multiple of the number of attention", "head_dim is given explicitly"),
@@ -235,7 +235,7 @@ class Readers(unittest.TestCase):
             known = we_refuse if own else we_accept
             refusal = own or placed(other, given)
             if not any(re.search(pattern, refusal) for pattern, _ in known):
-                unexplained.append(f"{'we reject' if own else 'we accept'}: {refusal[:600]}\n    {given[:400]}")
+                unexplained.append(f"{'mha rejects' if own else 'mha accepts'}: {refusal[:600]}\n    {given[:400]}")
         print(f"{name}: seed {SEED}, {len(inputs)} files, {accepted} accepted, {different} differences, {len(unexplained)} of which are not listed")
         self.assertGreater(min(accepted, len(inputs) - accepted), len(inputs) // 50, "at least 2 % of the files must be valid, and at least 2 % invalid")
         self.assertFalse(unexplained, "\n".join(["unlisted differences:"] + unexplained[:8]))
