@@ -59,7 +59,7 @@ static void copy_block(tensor *to, const tensor *from, int64_t b, int64_t l)
                     tensor_set(to, n, h, i, d, tensor_get(from, b + n, h / share, l + i, d));
 }
 
-/* Makes the problem of rows [first, first + count) of batch entry b, with the first `keys` keys. */
+/* Makes the problem that consists of rows [first, first + count) of batch entry b and the first `keys` keys. */
 static void cut(problem *part, const problem *whole, int64_t b, int64_t first, int64_t count, int64_t keys)
 {
     mha_attn_desc d = whole->desc;
@@ -231,8 +231,8 @@ static void test_decode(void **state)
     problem_contexts_free(many, count);
 }
 
-/* Compares the path for short sequences (forward_single_block.c) with the tiled path, which a problem with gates of 1
- * takes. */
+/* Compares the path for short sequences (forward_single_block.c) with the tiled path, which is used for a problem with
+ * gates of 1. */
 static void check_short(mha_ctx *ctx, const mha_attn_desc *d, uint64_t seed)
 {
     problem one, tiled;
@@ -490,7 +490,7 @@ static void test_threads(void **state)
     check_threads(&d);
 }
 
-/* If out is the memory of q, the result must be the same. */
+/* If out overwrites q, the result must be the same. */
 static void test_out_is_q(void **state)
 {
     (void)state;

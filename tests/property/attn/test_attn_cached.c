@@ -201,7 +201,7 @@ static void test_fork_and_truncate(void **state)
         assert_int_equal(mha_cache_append(cache, 1, &rest_of_b, &err), MHA_OK);
         check_sequence(isa_contexts[n], cache, 0, &a, "the forked sequence");
         check_sequence(isa_contexts[n], cache, 1, &b, "the fork");
-        /* truncated to the fork, then continued with the tokens of b */
+        /* sequence 0 is truncated to the fork, then continued with the tokens of b */
         assert_int_equal(mha_cache_truncate(cache, 0, 90, &err), MHA_OK);
         assert_int_equal(mha_cache_append(cache, 0, &rest_of_b, &err), MHA_OK);
         check_sequence(isa_contexts[n], cache, 0, &b, "the truncated sequence");
@@ -268,7 +268,7 @@ static void test_stored_types(void **state)
             mha_cache_save(cache, t);
             read_back(&stored.k, &t[2], type, D);
             read_back(&stored.v, &t[3], type, Dv);
-            mha_cache *first = cache; /* the same results are required of a saved and loaded cache */
+            mha_cache *first = cache; /* a saved and loaded cache must give the same results */
             assert_int_equal(mha_cache_create(isa_contexts[n], &cd, &cache, &err), MHA_OK);
             if (mha_cache_load(cache, t, MHA_CACHE_TENSORS, &err) != MHA_OK) fail_msg("%s", err.message);
             mha_cache_free(first);

@@ -414,7 +414,8 @@ static void test_far_offsets(void **state)
     problem_free(&all);
 }
 
-/* If lengths are set, a missing align must be rejected exactly if the query and key lengths of a sequence differ. */
+/* If lengths are set, a missing align must be rejected if and only if the query and key lengths of a sequence
+ * differ. */
 static void test_unset_align_of_lengths(void **state)
 {
     (void)state;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Zeros, to which every operand of the calls below points. The calls must fail before they read an operand. */
+/* Zeroed memory, to which every operand of the calls below points. The calls must fail before they read an operand. */
 static int64_t memory[4096];
 
 typedef struct field {
@@ -108,7 +108,7 @@ static void test_flag_without_pointer(void **state)
     }
 }
 
-/* Offsets have no flag. Instead, args.offsets must be set exactly if desc.align is MHA_ALIGN_OFFSETS. */
+/* Offsets have no flag. Instead, args.offsets must be set if and only if desc.align is MHA_ALIGN_OFFSETS. */
 static void test_offsets(void **state)
 {
     (void)state;

@@ -199,14 +199,14 @@ static void check_key(mha_ctx *ctx, size_t way, const gradients *want, int64_t j
                 fail_msg("%s: %s: key %d must not affect row_taylor of row %d", mha_ctx_isa(ctx), ways[way].name,
                          (int)j, (int)i);
             if (touched && !isfinite(value) && isfinite(tensor_get(&g.result[DQ], 1, h, i, 0)))
-                fail_msg("%s: %s: dq of row %d, which attends to garbage, must not be finite", mha_ctx_isa(ctx),
-                         ways[way].name, (int)i);
+                fail_msg("%s: %s: dq of row %d, which attends to a non-finite key, must not be finite",
+                         mha_ctx_isa(ctx), ways[way].name, (int)i);
         }
     for (int64_t key = 0; key < p.desc.kv_len; key++)
         for (int n = DK; n <= DV; n++)
             if (!same_row(&g.result[n], &want->result[n], 0, 1, key) ||
                 !same_row(&g.result[n], &want->result[n], 1, 0, key))
-                fail_msg("%s: %s: other heads must not change", mha_ctx_isa(ctx), ways[way].name);
+                fail_msg("%s: %s: gradients of other heads must not change", mha_ctx_isa(ctx), ways[way].name);
     drop(&p, &g);
 }
 
@@ -226,7 +226,7 @@ static void check_row(mha_ctx *ctx, size_t way, const gradients *want, int64_t i
             if (!touched && !same_row(&g.result[which], &want->result[which], 1, 1, j))
                 fail_msg("%s: %s: row %d must not affect key %d", mha_ctx_isa(ctx), ways[way].name, (int)i, (int)j);
             if (touched && isnan(value) && isfinite(tensor_get(&g.result[which], 1, 1, j, 0)))
-                fail_msg("%s: %s: the gradient of key %d, to which a garbage row attends, must not be finite",
+                fail_msg("%s: %s: the gradient of key %d, to which a non-finite row attends, must not be finite",
                          mha_ctx_isa(ctx), ways[way].name, (int)j);
         }
     for (int64_t row = 0; row < p.desc.q_len; row++)

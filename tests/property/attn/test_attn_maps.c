@@ -51,7 +51,7 @@ static void choose(problem *p, choice *c, rng *r)
                 rng_chance(r, 0.4) ? rng_range(r, longest > 3 ? -3 : -longest, -1) : rng_range(r, 0, longest - 1);
 }
 
-/* Replaces a map by a tensor whose dimensions are those of the selection. */
+/* Replaces a map with a tensor whose dimensions are those of the selection. */
 static void shrink(problem *p, tensor *map)
 {
     static const tensor_layout plain;

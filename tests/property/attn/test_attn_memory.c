@@ -212,7 +212,9 @@ static void test_workspace_is_linear(void **state)
         bytes[n] = mha_attn_plan_workspace(plan);
         mha_attn_plan_free(plan);
     }
-    if (bytes[1] > 9 * bytes[0] + 4096) fail_msg("%zu bytes for L = 1024, %zu bytes for L = 8192", bytes[0], bytes[1]);
+    if (bytes[1] > 9 * bytes[0] + 4096)
+        fail_msg("workspace must be linear in L (got %zu bytes for L = 1024, %zu bytes for L = 8192)", bytes[0],
+                 bytes[1]);
 }
 
 /* Returns the memory of the forward and backward pass over 16,384 tokens, relative to the size of q, k, v, out and

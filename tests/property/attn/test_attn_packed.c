@@ -360,7 +360,7 @@ static void test_head_list_refusals(void **state)
         char why[1200];
         problem_make(&p, &d, NULL, 52);
         if (n < 3) memcpy(p.head_list, wrong[n], sizeof wrong[n]);
-        /* out may not replace q here, because rows of another listed head may be read later */
+        /* out must not overwrite q here, because rows of another listed head may be read later */
         if (n == 3) p.args.out = tensor_view(&p.q);
         assert_false(problem_try(NULL, &p, why, sizeof why));
         assert_non_null(strstr(why, n < 3 ? "head_list[" : "out must not overlap q"));

@@ -53,7 +53,7 @@ static void seen_free(seen *s)
     free(s->number);
 }
 
-/* The callback: stores the rows it receives. It writes only elements of their head and sequence. */
+/* Callback: stores the rows that it receives. Each call writes only elements of one head and sequence. */
 static void keep(void *user, const mha_attn_rows *r)
 {
     const seen *s = user;

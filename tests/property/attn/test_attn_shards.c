@@ -105,11 +105,13 @@ static void compare(mha_ctx *ctx, const char *name, const mha_attn_desc *desc, c
     for (size_t n = 0; n < count; n++)
         run_shard(ctx, &parts, &of_parts, &boxes[n], divided);
     if (!problem_same_bits(&whole, &parts))
-        fail_msg("%s: %s: the forward pass must be bitwise identical", mha_ctx_isa(ctx), name);
+        fail_msg("%s: %s: the forward pass of the shards must be bitwise identical to one call", mha_ctx_isa(ctx),
+                 name);
     for (int n = 0; n < RESULTS; n++)
         if (of_whole.result[n].memory && !(divided && sums_rows(n)) &&
             !tensor_same_bits(&of_whole.result[n], &of_parts.result[n]))
-            fail_msg("%s: %s: gradient %d must be bitwise identical", mha_ctx_isa(ctx), name, n);
+            fail_msg("%s: %s: gradient %d of the shards must be bitwise identical to one call", mha_ctx_isa(ctx), name,
+                     n);
     gradients_free(&of_whole), gradients_free(&of_parts);
     problem_free(&whole), problem_free(&parts);
 }

@@ -83,8 +83,8 @@ static void test_pieces(void **state)
     }
 }
 
-/* Three sequences advance by different numbers of tokens per call, sometimes 0. Each must be bitwise identical to its
- * sequence alone. */
+/* Three sequences advance by different numbers of tokens per call, sometimes 0. The logits of each sequence must be
+ * bitwise identical to those of the sequence alone. */
 static void test_unequal_batch(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_train_bf16.c - tests training in bf16. Matrix products must match double products of the rounded elements, and
- * gradients must be close to those of f32. Results must not depend on threads or batch splits, and weights must be
+/* test_train_bf16.c - tests training in bf16. Matrix products must match products of the rounded elements in double,
+ * and gradients must be close to those of f32. Results must not depend on threads or batch splits, and weights must be
  * stored in f32. tests/golden/test_train_curves.c tests loss curves. */
 #include "base/ctx.h"
 #include "kernel/kernel.h"
@@ -36,7 +36,8 @@ static double rounded(float x)
     return pairs ? half_value(half_bits((double)x, BF16_FRACTION), BF16_FRACTION) : (double)x;
 }
 
-/* Compares a product C = A B with double. The rows of C have n + 3 elements. The last three must not be written. */
+/* Compares a product C = A B with a reference in double. The rows of C have n + 3 elements. The last three must not be
+ * written. */
 static void check_product(const shape *s, bool accumulate)
 {
     const int64_t row = s->n + 3;
