@@ -27,7 +27,7 @@ SMALL = dict(hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_atte
 
 
 def llama(most=64, **rope):
-    """Returns the config of a llama with this rotation and `most` positions."""
+    """Returns the config of a LLaMA model with this rotation and `most` positions."""
     return LlamaConfig(**{**SMALL, "max_position_embeddings": most}, **({"rope_parameters": {"rope_theta": 1e4, **rope}} if rope else {}))
 
 
@@ -67,7 +67,7 @@ def draw(config, seed, dtype):
 
 
 def greedy(model, ids, use_cache):
-    """Returns new tokens, and the lead of each token over the second-best token."""
+    """Returns the new tokens, and the smallest difference between the best and the second-best logit of a token."""
     out = model.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)), max_new_tokens=NEW, do_sample=False, eos_token_id=None,
                          use_cache=use_cache, output_logits=True, return_dict_in_generate=True)
     best = torch.stack(out.logits)[:, 0].topk(2).values

@@ -1,6 +1,6 @@
-/* test_ablation_tinylm.c - ablation of single heads and pairs of a small causal model, against reference values
- * (float64, PyTorch). Removing one of its four induction heads increases the loss little; removing all four
- * increases it much. */
+/* test_ablation_tinylm.c - compares the ablation of single heads and pairs of heads of a small causal model with
+ * reference values (float64, PyTorch). Removing one of its four induction heads increases the loss slightly; removing
+ * all four increases it strongly. */
 #include "mha/importance.h"
 #include "support/alloc.h"
 #include "support/check.h"

@@ -1,5 +1,5 @@
-/* test_builtin.c - the statements of docs/builtin-model.md about the built-in model: its size, its loss on held-out
- * texts, its heads, and their effect on copying. */
+/* test_builtin.c - checks the statements of docs/builtin-model.md about the built-in model: its size, its loss on
+ * held-out texts, its heads, and their effect on copying. */
 #include "support/check.h"
 
 #include <dirent.h>

@@ -32,7 +32,7 @@ static void check_metric(const mha_heads *heads, mha_head_metric metric, const f
         const double got = mha_heads_value(heads, h / HEADS, h % HEADS, metric);
         const bool none = isnan(got) && want[h] == 0; /* the reference has 0 for undefined scores */
         if (!none && !(fabs(got - (double)want[h]) <= limit))
-            fail_msg("%s of head %d: %.9g, want %.9g", mha_head_metric_key(metric), h, got, (double)want[h]);
+            fail_msg("%s of head %d: got %.9g, expected %.9g", mha_head_metric_key(metric), h, got, (double)want[h]);
     }
 }
 

@@ -143,15 +143,15 @@ static void test_bert_mlm_tiny(void **state)
     check_old_config("models/bert-mlm-tiny", "models/bert-mlm-tiny.safetensors");
 }
 
-/* Tests Conv1D weights, learned positions, and one matrix for q, k and v. */
+/* Tests Conv1D weights, learned position embeddings, and one matrix for q, k and v. */
 static void test_gpt2_tiny(void **state)
 {
     (void)state;
     check_old_config("models/gpt2-tiny", "models/gpt2-tiny.safetensors");
 }
 
-/* Tests RMSNorm, rotary embeddings, SwiGLU, grouped heads, windows in every second layer, softcaps, and four norms
- * per layer. */
+/* Tests RMSNorm, rotary position embeddings, SwiGLU, grouped-query attention, windows in every second layer, softcaps,
+ * and four norms per layer. */
 static void test_gemma2_tiny(void **state)
 {
     (void)state;

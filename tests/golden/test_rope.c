@@ -1,5 +1,5 @@
-/* test_rope.c - every case of data/ops/rope.json: frequencies, gain, and rotated heads of each kind, compared with
- * transformers and with double arithmetic. */
+/* test_rope.c - compares every case of data/ops/rope.json with transformers and with double arithmetic: frequencies,
+ * gain, and rotated heads of each kind. */
 #include "mha/io.h"
 #include "mha/rope.h"
 #include "support/check.h"
@@ -92,7 +92,8 @@ static void check_frequencies(const json_t *c, const mha_rope_options *o, const 
     for (int64_t i = 0; i < want->elements; i++) {
         double w;
         memcpy(&w, (const char *)want->data + i * (int64_t)sizeof w, sizeof w);
-        if (!(fabs(f[i] / w - 1) < 1e-12)) fail_msg("%s: frequency %d is %.17g, want %.17g", name, (int)i, f[i], w);
+        if (!(fabs(f[i] / w - 1) < 1e-12))
+            fail_msg("%s: frequency %d: got %.17g, expected %.17g", name, (int)i, f[i], w);
     }
 }
 
@@ -114,7 +115,7 @@ static void check_turned(const mha_rope_options *o, const char *name, const char
     assert_int_equal(mha_rope_turn(NULL, o, cos, sin, rows, 2, y, 2 * D, D, 0, NULL), MHA_OK);
     for (int64_t i = 0; i < given->elements; i++)
         if (!(fabs((double)y[i] - (double)want[i]) < 1e-6))
-            fail_msg("%s %s: element %d is %g, want %g", name, form, (int)i, (double)y[i], (double)want[i]);
+            fail_msg("%s %s: element %d: got %g, expected %g", name, form, (int)i, (double)y[i], (double)want[i]);
     assert_int_equal(mha_rope_turn(NULL, o, cos, sin, rows, 2, y, 2 * D, D, 1, NULL), MHA_OK);
     for (int64_t i = 0; i < given->elements; i++) {
         const bool rotated = i % D < (o->rotary_dim ? o->rotary_dim : D);

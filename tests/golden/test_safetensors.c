@@ -93,7 +93,8 @@ static void check_tensor(const char *path, const mha_tensor *t, const json_t *wa
     assert_int_equal(t->bytes, json_integer_value(json_object_get(want, "bytes")));
     assert_non_null(t->data);
     sha256_hex(t->data, t->bytes, hex);
-    if (strcmp(hex, string_of(want, "sha256")) != 0) fail_msg("%s: data of tensor \"%s\" must match", path, t->name);
+    if (strcmp(hex, string_of(want, "sha256")) != 0)
+        fail_msg("%s: data of tensor \"%s\" must have the recorded digest", path, t->name);
 }
 
 static void check_metadata(const mha_file *file, const json_t *want)

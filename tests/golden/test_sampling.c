@@ -1,4 +1,4 @@
-/* test_sampling.c - penalties and filters, compared with transformers, and properties of token sampling. */
+/* test_sampling.c - compares penalties and filters with transformers, and tests properties of token sampling. */
 #include "mha/generate.h"
 #include "mha/io.h"
 #include "support/check.h"
@@ -40,7 +40,7 @@ static void check(const char *name, mha_sampling s)
     assert_int_equal(mha_sampling_apply(NULL, &s, ids, IDS, VOCAB, x, NULL), MHA_OK);
     for (int i = 0; i < VOCAB; i++)
         if (!(x[i] == want[i] || fabsf(x[i] - want[i]) < 1e-6f))
-            fail_msg("%s: logit %d is %g, want %g", name, i, (double)x[i], (double)want[i]);
+            fail_msg("%s: logit %d: got %g, expected %g", name, i, (double)x[i], (double)want[i]);
     free(want);
 }
 

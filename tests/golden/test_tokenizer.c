@@ -43,8 +43,8 @@ static void check_number(const json_t *list, const char *what, int64_t k, int64_
     int64_t want = json_integer_value(json_array_get(list, (size_t)k));
     if (got == want) return;
     size_t n;
-    fail_msg("%s[%lld] of \"%.200s\": want %lld, got %lld", what, (long long)k, text_of(c, "text", &n), (long long)want,
-             (long long)got);
+    fail_msg("%s[%lld] of \"%.200s\": expected %lld, got %lld", what, (long long)k, text_of(c, "text", &n),
+             (long long)want, (long long)got);
 }
 
 static void check_encoding(const mha_encoding *e, const json_t *c)
@@ -52,7 +52,7 @@ static void check_encoding(const mha_encoding *e, const json_t *c)
     const json_t *ids = json_object_get(c, "ids");
     size_t n;
     if ((size_t)e->count != json_array_size(ids))
-        fail_msg("\"%.200s\": want %zu tokens, got %lld", text_of(c, "text", &n), json_array_size(ids),
+        fail_msg("\"%.200s\": expected %zu tokens, got %lld", text_of(c, "text", &n), json_array_size(ids),
                  (long long)e->count);
     for (int64_t k = 0; k < e->count; k++) {
         const json_t *offsets = json_array_get(json_object_get(c, "offsets"), (size_t)k);
@@ -78,7 +78,7 @@ static void check_decoded(const mha_tokenizer *t, const mha_encoding *e, const j
     mha_tokenizer_text_free(t, text);
 }
 
-/* The recorded normalized text and words are for the whole text, not split at added tokens. */
+/* Compares the normalized text and the words, which are recorded for the whole text, not split at added tokens. */
 static void check_stages(const mha_tokenizer *t, const char *text, size_t n, const json_t *c)
 {
     const json_t *words = json_object_get(c, "pretokens");

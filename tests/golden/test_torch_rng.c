@@ -145,7 +145,7 @@ static void draw_bernoulli_mkl(mha_rng *rng, const json_t *entry, int64_t n, dou
         out[i] = x[i];
 }
 
-/* The mask alone must contain the same information as the dropped values. */
+/* The dropout mask alone must contain the same information as the dropped values. */
 static void draw_dropout(mha_rng *rng, const json_t *entry, int64_t n, double *out)
 {
     float x[MOST];
@@ -257,12 +257,12 @@ static void check_entry(const kind *k, const char *seed, mha_rng_kernels kernels
     }
     for (int64_t i = 0; i < n; i++)
         if (memcmp(&got[i], &want[i], sizeof *got) != 0)
-            fail_msg("seed %s, %s kernels, %s, element %d of %d: %a, want %a", seed, kernels ? "scalar" : "vector",
-                     k->key, (int)i, (int)n, got[i], want[i]);
+            fail_msg("seed %s, %s kernels, %s, element %d of %d: got %a, expected %a", seed,
+                     kernels ? "scalar" : "vector", k->key, (int)i, (int)n, got[i], want[i]);
     compared += n;
 }
 
-/* An entry, a list of entries, or an object that maps sizes to entries. */
+/* Checks an entry, a list of entries, or an object that maps sizes to entries. */
 static void check_entries(const kind *k, const char *seed, mha_rng_kernels kernels, json_t *entries)
 {
     const char *size;

@@ -1,5 +1,5 @@
-/* test_heads_minilm.c - properties of the heads of all-MiniLM-L6-v2 that test_verify_heads.sh does not cover: other
- * random texts, words outside the vocabulary, and invalid arguments.
+/* test_heads_minilm.c - tests properties of the heads of all-MiniLM-L6-v2 that test_verify_heads.sh does not cover:
+ * other random texts, words outside the vocabulary, and invalid arguments.
  *
  * Requires the real weights: the folder named by MHA_MINILM, or the cache folder of `./run fetch minilm`. */
 #include <math.h>

@@ -42,7 +42,7 @@ cp "$data/attention/len16_none.safetensors" tight
     echo ']}'
 } >tight/index.json
 expect 4 "$MHA" verify --golden tight
-grep -q '^FAIL  lengths  len16_none  out  error .*  limit 1e-30$' out || fail "no line for the case: $(cat out)"
+grep -q '^FAIL  lengths  len16_none  out  error .*  limit 1e-30$' out || fail "the output must contain a line for the case (got $(cat out))"
 [ "$(tail -n 1 out)" = "0 passed, 1 failed, 0 unsupported" ] || fail "$(cat out)"
 
 # An invalid folder must be rejected with a message and without a result.

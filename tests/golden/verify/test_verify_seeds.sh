@@ -8,7 +8,7 @@ requires_golden
 
 # The number of printed values in the walk-throughs.
 printed=$(sed -n 's/^ *"values": \[\(.*\)\],*$/\1/p' "$data/seeds/index.json" | tr ',' '\n' | grep -c .)
-[ "$printed" -eq 763 ] || fail "the index has $printed printed numbers"
+[ "$printed" -eq 763 ] || fail "the index must have 763 printed values (got $printed)"
 for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/seeds" --strict -q
     echo "$isa: $(grep 'printed numbers' out), $(tail -n 1 out)"
@@ -25,7 +25,7 @@ at groups.seed.passed 43
 at groups.tables.passed 3
 
 # Each edit changes one value, which a case must detect. The check that does not read the value must still pass.
-notices() { # WHAT SED CASE PASSED FAILED
+notices() { # WHAT SED CASE PASSED FAILED: CASE must detect the edit SED of WHAT, with these counts
     mkdir -p changed
     sed -e "$2" "$data/seeds/index.json" >changed/index.json
     ! cmp -s "$data/seeds/index.json" changed/index.json || fail "$1: nothing changed"
