@@ -1,4 +1,5 @@
-/* guarded.c - implements guarded.h. The pages are mapped once, because mapping them takes longer than most tested calls. */
+/* guarded.c - implements guarded.h. The pages are mapped once, because mapping them takes longer than most tested
+ * calls. */
 #define _GNU_SOURCE /* for MAP_ANONYMOUS and MAP_NORESERVE */
 #include "support/attn/guarded.h"
 
