@@ -1,7 +1,6 @@
 /* mutate.c - implements mutate.h. The text, which may be malformed, is split into tokens; one value, key or member is
  * then replaced, removed, repeated or exchanged. The mutator does not use the JSON reader of the library, which it
- * tests.
- * */
+ * tests. */
 #include "mutate.h"
 
 #include <stdbool.h>
