@@ -74,7 +74,8 @@ static void one_head_off(void **state)
     mha_importance *i = measure(model, data, MHA_IMPORTANCE_LOO_LOSS, 0);
     for (int n = 0; n < N; n++) {
         const double got = mha_importance_value(i, n / H, n % H);
-        if (!(fabs(got - (double)want[n]) <= 4.5e-6)) fail_msg("head %d: %.9g, want %.9g", n, got, (double)want[n]);
+        if (!(fabs(got - (double)want[n]) <= 4.5e-6))
+            fail_msg("head %d: got %.9g, expected %.9g", n, got, (double)want[n]);
         assert_true(mha_importance_low(i, n / H, n % H) < got && got < mha_importance_high(i, n / H, n % H));
     }
     assert_true(fabs(mha_importance_loss(i) - (double)*loss) <= 2.2e-6);
@@ -99,7 +100,7 @@ static void two_heads_off(void **state)
     if (mha_importance_pairs(model, data, &o, got, &err) != MHA_OK) fail_msg("%s", err.message);
     for (int n = 0; n < N * N; n++) {
         if (!(fabs(got[n] - (double)want[n]) <= 5.7e-6))
-            fail_msg("pair %d %d: %.9g, want %.9g", n / N, n % N, got[n], (double)want[n]);
+            fail_msg("pair %d %d: got %.9g, expected %.9g", n / N, n % N, got[n], (double)want[n]);
         assert_true(got[n] == got[n % N * N + n / N]);
     }
     free(want);
@@ -120,7 +121,7 @@ static void a_layer_off(void **state)
     double loss = 0;
     for (int t = 0; t < TEXTS; t++)
         loss += loss_of(model, ids + t * LENGTH, gates, NULL) / TEXTS;
-    if (!(fabs(loss - (double)*want) <= 6.9e-6)) fail_msg("%.9g, want %.9g", loss, (double)*want);
+    if (!(fabs(loss - (double)*want) <= 6.9e-6)) fail_msg("got %.9g, expected %.9g", loss, (double)*want);
     free(want);
     free(ids);
     mha_file_free(file);
@@ -193,7 +194,7 @@ static void scores_are_those_of_gates(void **state)
             for (int n = 0; n < N; n++) {
                 const double got = mha_importance_value(i, n / H, n % H);
                 const double want = by_hand(model, data, n, mean ? fills : NULL);
-                if (!(fabs(got - want) <= 3e-6)) fail_msg("head %d: %.9g, want %.9g", n, got, want);
+                if (!(fabs(got - want) <= 3e-6)) fail_msg("head %d: got %.9g, expected %.9g", n, got, want);
             }
             mha_importance_free(i);
         }

@@ -74,7 +74,8 @@ static void compare(const char *prefix, const char *name, const float *x, const 
         const double off = fabs((double)got[i] - (double)want[i]);
         worst = off > worst && fabs((double)x[i]) < 100 ? off : worst;
         if (!(off <= limit_of(name, (double)want[i])))
-            fail_msg("%s%s(%.9g) = %.9g, want %.9g", prefix, name, (double)x[i], (double)got[i], (double)want[i]);
+            fail_msg("%s%s(%.9g): got %.9g, expected %.9g", prefix, name, (double)x[i], (double)got[i],
+                     (double)want[i]);
     }
     printf("%s%s: largest error %.2g\n", prefix, name, worst);
 }

@@ -1,7 +1,6 @@
 /* test_safetensors.c - compares all files of data/safetensors with the results of the reference reader, and tests
  * the safetensors and npy files of data/hostile. Every file is opened both mapped and copied; the results must be the
- * same.
- * */
+ * same. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

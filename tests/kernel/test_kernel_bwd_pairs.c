@@ -39,7 +39,7 @@ static double bf16(uint16_t bits)
 static void assert_rounded(uint16_t got, double want, double size)
 {
     const double limit = 0x1p-8 * fabs(want) + 0x1p-19 * size;
-    if (!(fabs(bf16(got) - want) <= limit)) fail_msg("%.9g, want %.9g", bf16(got), want);
+    if (!(fabs(bf16(got) - want) <= limit)) fail_msg("got %.9g, expected %.9g", bf16(got), want);
 }
 
 static bool is_written(int64_t key, int64_t first, int64_t end)

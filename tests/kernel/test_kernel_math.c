@@ -69,7 +69,7 @@ static void check_exp(const mha__kernels *t)
         const double truth = exp((double)x[i]);
         const double most = 1.5 + (has_table(t) ? 2.7e-9 * 0x1p24 * fabs((double)x[i]) : 0);
         if (truth < FLT_MIN ? y[i] != 0 && ulps((double)y[i], truth) > most : ulps((double)y[i], truth) > most)
-            fail_msg("%s: exp(%.9g) = %.9g, want %.9g", t->isa, (double)x[i], (double)y[i], truth);
+            fail_msg("%s: exp(%.9g): got %.9g, expected %.9g", t->isa, (double)x[i], (double)y[i], truth);
         assert_true(y[i] == 0 || y[i] >= FLT_MIN);
     }
 }
@@ -86,7 +86,7 @@ static void check_tanh(const mha__kernels *t)
 {
     for (int i = 0; i < COUNT; i++)
         if (ulps((double)y[i], tanh((double)x[i])) > 2.5)
-            fail_msg("%s: tanh(%.9g) = %.9g, want %.9g", t->isa, (double)x[i], (double)y[i], tanh((double)x[i]));
+            fail_msg("%s: tanh(%.9g): got %.9g, expected %.9g", t->isa, (double)x[i], (double)y[i], tanh((double)x[i]));
 }
 
 static void test_tanh(void **state)
@@ -110,7 +110,7 @@ static void check_erfc(const mha__kernels *t)
     for (int i = 0; i < COUNT; i++) {
         const double u = -(double)x[i] * sqrt(0.5), truth = 0.5 * (double)x[i] * erfc(u);
         if (!(fabs((double)y[i] - truth) <= (2e-7 + erfc_error(t, u)) * fabs(truth) + 1e-35))
-            fail_msg("%s: gelu(%.9g) = %.9g, want %.9g", t->isa, (double)x[i], (double)y[i], truth);
+            fail_msg("%s: gelu(%.9g): got %.9g, expected %.9g", t->isa, (double)x[i], (double)y[i], truth);
     }
 }
 

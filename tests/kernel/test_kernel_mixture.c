@@ -22,7 +22,8 @@ static void sums_are_right(void **state)
                 size += fabs(term) + x;
             }
             const double got = k->mixture(n, (const float *)(void *)p.data, (const float *)(void *)q.data);
-            if (!(fabs(got - want) <= 2e-7 * size)) fail_msg("%s, n = %d: %.9g, want %.9g", k->isa, (int)n, got, want);
+            if (!(fabs(got - want) <= 2e-7 * size))
+                fail_msg("%s, n = %d: got %.9g, expected %.9g", k->isa, (int)n, got, want);
             array_free(&p);
             array_free(&q);
         }

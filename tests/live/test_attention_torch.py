@@ -110,7 +110,7 @@ STAGES = ["raw", "softcapped", "biased", "probs"]
 
 
 def packed(t, d):
-    """Returns the problem as packed sequences, each with as many rows and keys as its lengths give."""
+    """Returns the problem as packed sequences, each with the numbers of rows and keys that its lengths specify."""
     d = dict(d)
     (B, _, Lq, _), Lk = t["q"].shape, t["k"].shape[2]
     rows, keys = (np.asarray(d.pop(n, [x] * B)) for n, x in (("q_lens", Lq), ("kv_lens", Lk)))

@@ -216,7 +216,7 @@ def theirs(function, inputs):
 
 
 def placed(refusal, given):
-    """Returns an error message; if the message names a column, with the JSON text of the object up to this column."""
+    """Returns an error message. If it names a column, appends the JSON text of the object up to this column."""
     column = re.search(r"at line 1 column (\d+)$", refusal)
     if not column:
         return refusal

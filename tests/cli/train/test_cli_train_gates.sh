@@ -84,7 +84,7 @@ at heads 3
 has out 6
 "$JSON_AT" settings.gates_end <joined/training.json >out
 has out 9
-[ "$(sed -n 9p joined/training.jsonl | "$JSON_AT" open_heads)" != 3.0 ] || fail 'gates must not be frozen earlier'
+[ "$(sed -n 9p joined/training.jsonl | "$JSON_AT" open_heads)" != 3.0 ] || fail 'gates must not be frozen before step 9'
 mv joined.step-8 stopped
 expect 0 train -q --resume --keep 0 -o stopped
 same joined/model.safetensors stopped/model.safetensors 'joined'

@@ -37,7 +37,7 @@ static const mha_head_data *data(void)
     static mha_head_data *made;
     if (!made)
         fuzz_check(mha_head_data_of_ids(model(), ids, starts, 1, NULL, &made, NULL) == MHA_OK,
-                   "head data must be created");
+                   "creating head data must succeed");
     return made;
 }
 

@@ -33,7 +33,7 @@ static mha_tokenizer *train(const mha_tokenizer_train_options *o, const char *te
     return tokenizer;
 }
 
-/* Checks that two tokenizers have the same tokens; they were trained on the same text, split differently. */
+/* Checks that two tokenizers that were trained on the same text, split differently, have the same tokens. */
 static void compare(const mha_tokenizer *a, const mha_tokenizer *b)
 {
     fuzz_check(mha_tokenizer_size(a) == mha_tokenizer_size(b), "the result must not depend on how the text is split");

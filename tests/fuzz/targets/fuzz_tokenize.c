@@ -48,7 +48,7 @@ static size_t stream(const mha_tokenizer *t, const mha_encoding *e, char *all, s
     const char *part;
     size_t n;
     size_t used = 0;
-    fuzz_check(mha_text_stream_create(t, 0, &s, NULL) == MHA_OK, "stream must be created");
+    fuzz_check(mha_text_stream_create(t, 0, &s, NULL) == MHA_OK, "creating a stream must succeed");
     for (int64_t i = 0; i <= e->count && used != SIZE_MAX; i++) {
         mha_status status =
             i < e->count ? mha_text_stream_put(s, e->ids[i], &part, &n, NULL) : mha_text_stream_end(s, &part, &n, NULL);

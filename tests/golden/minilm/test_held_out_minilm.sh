@@ -1,7 +1,6 @@
 #!/bin/sh
-# The quality of all-MiniLM-L6-v2 without 24 of its 72 heads, and with shared key and value heads, on 96 held-out
-# sentences (heads/texts), must be at least the quality stated in docs/heads.md. Also tests a search. Skipped if the
-# weights are not installed.
+# On 96 held-out sentences (heads/texts), all-MiniLM-L6-v2 without 24 of its 72 heads, and with shared key/value heads,
+# must reach the quality stated in docs/heads.md. Also tests a search. Skipped if the weights are not installed.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"

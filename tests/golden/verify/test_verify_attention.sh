@@ -12,8 +12,8 @@ for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     [ "$(tail -n 1 out)" = "212 passed, 0 failed, 0 unsupported" ] || fail "$isa: $(cat out)"
 done
 
-# 16-bit outputs make gradients less exact, by "atol_rounded_out" of the index. Without this tolerance, the errors of
-# these gradients must exceed the tolerances of float32.
+# 16-bit outputs reduce the accuracy of gradients, for which the index has the tolerance "atol_rounded_out". Without it,
+# the errors of these gradients must exceed the tolerances of float32.
 mkdir plain
 cp "$data"/attention-half/*.safetensors plain
 sed 's/, "atol_rounded_out": {[^}]*}//' "$data/attention-half/index.json" >plain/index.json
@@ -24,7 +24,7 @@ for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     [ "$(tail -n 1 out)" = "0 passed, 2 failed, 0 unsupported" ] || fail "$isa: $(cat out)"
 done
 
-# The JSON must have the same counts.
+# The JSON output must contain the same counts as the text output.
 expect 0 "$MHA" verify --golden "$data/attention" --strict --json -q
 at kind attention
 at passed 212

@@ -16,7 +16,7 @@ for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     [ "$(tail -n 1 out)" = "89 passed, 0 failed, 0 unsupported" ] || fail "$isa: $(cat out)"
 done
 
-# The JSON must have the same counts.
+# The JSON output must contain the same counts as the text output.
 expect 0 "$MHA" verify --golden "$data/seeds" --json -q
 at kind seeds
 at printed "$printed"

@@ -167,7 +167,7 @@ static void check_sequence(mha_ctx *ctx, mha_cache *cache, int64_t sequence, con
 }
 
 /* After a fork, both sequences must continue independently, each bitwise identical to a sequence in its own cache. The
- * same is required of a sequence that is truncated to the fork and continued. */
+ * same applies to a sequence that is truncated to the fork and then continued. */
 static void test_fork_and_truncate(void **state)
 {
     (void)state;

@@ -133,8 +133,8 @@ static void negative_kv(problem *p)
     p->kv_lens[0] = -3;
 }
 
-/* Makes out and k overlap. In each such function, the shorter tensor is moved into the longer tensor, so that no third
- * tensor overlaps. */
+/* Makes out and k overlap. In this and similar functions, the shorter tensor is moved into the longer tensor, so that
+ * neither overlaps a third tensor. */
 static void out_is_k(problem *p)
 {
     p->args.out.data = p->k.data;

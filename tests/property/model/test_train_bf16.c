@@ -69,8 +69,8 @@ static void check_product(const shape *s, bool accumulate)
                 size += fabs(term);
             }
             if (!(fabs((double)c[i * row + j] - sum) <= (j < s->n ? 0x1p-23 * 40 * size : 0)))
-                fail_msg("[%d %d %d] (%d, %d) is %.9g, want %.9g", (int)s->m, (int)s->n, (int)s->k, (int)i, (int)j,
-                         (double)c[i * row + j], sum);
+                fail_msg("[%d %d %d] (%d, %d): got %.9g, expected %.9g", (int)s->m, (int)s->n, (int)s->k, (int)i,
+                         (int)j, (double)c[i * row + j], sum);
         }
     mha_ctx_free(ctx);
     free(a), free(b), free(c), free(was);

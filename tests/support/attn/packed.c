@@ -19,8 +19,7 @@ static int64_t keys_of(const problem *p, int64_t b)
 
 /* Computes cu, the boundaries of the packed sequences, from their lengths. Without the input `flag`, all sequences have
  * the length `longest`; with this input, the length of sequence b is lens[b] or, at random, a value from lens[b] to
- * `longest`.
- * */
+ * `longest`. */
 static void cut(problem *p, uint32_t flag, const int64_t *lens, int64_t longest, int64_t *cu, rng *r)
 {
     const bool given = p->desc.inputs & flag, exact = rng_chance(r, 0.5);

@@ -27,7 +27,7 @@ static void bytes_of_a_shape(void **state)
     size_t out = 0;
     (void)state;
     assert_true(mha__bytes((const int64_t[]){2, 3, 5}, 3, 4, &out) && out == 120);
-    assert_true(mha__bytes(NULL, 0, 8, &out) && out == 8); /* without dimensions, the size of one element */
+    assert_true(mha__bytes(NULL, 0, 8, &out) && out == 8); /* without dimensions, there is one element */
     assert_true(mha__bytes((const int64_t[]){7, 0, 9}, 3, 4, &out) && out == 0);
     assert_false(mha__bytes((const int64_t[]){3, -1}, 2, 4, &out));
     assert_false(mha__bytes((const int64_t[]){INT64_MIN}, 1, 1, &out));

@@ -284,7 +284,7 @@ static void a_long_text_runs_in_passes(void **state)
         sum += (plogp(p) + plogp(q)) / 2 - plogp((p + q) / 2);
     }
     const double got = mha_diversity_value(d, MHA_DIVERSITY_JS, 0, 0, 1, 3);
-    if (!(fabs(got - sum / LONG) < 3e-7)) fail_msg("js %.9g, want %.9g", got, sum / LONG);
+    if (!(fabs(got - sum / LONG) < 3e-7)) fail_msg("js: got %.9g, expected %.9g", got, sum / LONG);
     free(kept);
     mha_diversity_free(d);
     mha_head_data_free(data);

@@ -202,7 +202,7 @@ static void test_measurement(void **state)
     near(layout(&medium, &o, 1, 1, 1).seconds, 50 * step, 1e-6);
     near(layout(&medium, &o, 1, 1, 7).compute, 8 * step, 1e-6);
     near(layout(&medium, &o, 1, 1, 64).compute, step, 1e-6);
-    const double sums = 32.0 * 32 * 64 * 32; /* 2 MiB */
+    const double sums = 32.0 * 32 * 64 * 32; /* exchanged sums [bytes]: 2 MiB */
     near(layout(&medium, &o, 1, 1, 64).exposed, 2e-3 + 12e-3 + 2 * sums * 63 / 64 / 1e9, 1e-6);
 }
 

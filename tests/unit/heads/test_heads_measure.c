@@ -284,7 +284,7 @@ static void scores_are_those_of_the_maps(void **state)
                           {MHA_HEAD_CONFIDENCE_NOSPECIAL, nospecial / (double)content_rows}};
             for (size_t s = 0; s < sizeof scores / sizeof *scores; s++)
                 if (!(fabs(mha_heads_value(heads, l, h, scores[s].metric) - scores[s].want) < 1e-6))
-                    fail_msg("%s: %.9g, want %.9g", mha_head_metric_key(scores[s].metric),
+                    fail_msg("%s: got %.9g, expected %.9g", mha_head_metric_key(scores[s].metric),
                              mha_heads_value(heads, l, h, scores[s].metric), scores[s].want);
             assert_true(isnan(mha_heads_value(heads, l, h, MHA_HEAD_BLOCK)));
             sinks += sink / (double)n > 0.3;

@@ -75,7 +75,7 @@ static void keep_maps(const mha_model *model, texts *t, int64_t text)
  * maps are rounded to f32; all other scores use the same arithmetic. */
 static void near(double got, double want)
 {
-    if (isnan(want) ? !isnan(got) : !(fabs(got - want) <= 2e-6)) fail_msg("got %.9g, want %.9g", got, want);
+    if (isnan(want) ? !isnan(got) : !(fabs(got - want) <= 2e-6)) fail_msg("got %.9g, expected %.9g", got, want);
 }
 
 static void compare(const mha_heads *got, const mha_heads *want)

@@ -133,7 +133,7 @@ static mha_head_label label_of(const mha__head_stats *s)
 
 static void near(double got, double want)
 {
-    if (!(fabs(got - want) <= 1e-6)) fail_msg("got %.9g, want %.9g", got, want);
+    if (!(fabs(got - want) <= 1e-6)) fail_msg("got %.9g, expected %.9g", got, want);
 }
 
 /* The scores of a map of three tokens must equal values calculated by hand. */

@@ -85,7 +85,7 @@ static void reference_values(void **state)
         float *want = case_floats(golden, cases[c].name);
         for (int n = 0; n < 8; n++)
             if (!(fabs(mha_importance_value(i, n / 4, n % 4) - (double)want[n]) <= cases[c].limit))
-                fail_msg("%s of %d: %.9g, want %.9g", cases[c].name, n, mha_importance_value(i, n / 4, n % 4),
+                fail_msg("%s of %d: got %.9g, expected %.9g", cases[c].name, n, mha_importance_value(i, n / 4, n % 4),
                          (double)want[n]);
         if (cases[c].by != MHA_IMPORTANCE_CONFIDENCE)
             assert_true(fabs(mha_importance_loss(i) - (double)*loss) < 2.2e-6);

@@ -87,7 +87,7 @@ static void test_rounding(void **state)
         const double x = mha__json_real_of(text, &d);
         assert_int_equal(d.n, strlen(text));
         const double want = strtod(text, NULL);
-        if (memcmp(&x, &want, sizeof x) != 0) fail_msg("%s: %.17g, want %.17g", text, x, want);
+        if (memcmp(&x, &want, sizeof x) != 0) fail_msg("%s: got %.17g, expected %.17g", text, x, want);
     }
 }
 
@@ -108,7 +108,7 @@ static void test_long_numbers(void **state)
                 const mha__json_decimal d = mha__json_decimal_of(text);
                 const double x = mha__json_real_of(text, &d), want = strtod(text, NULL);
                 assert_int_equal(d.n, strlen(text));
-                if (memcmp(&x, &want, sizeof x) != 0) fail_msg("%s: %.17g, want %.17g", text, x, want);
+                if (memcmp(&x, &want, sizeof x) != 0) fail_msg("%s: got %.17g, expected %.17g", text, x, want);
             }
 }
 

@@ -62,8 +62,8 @@ static void enter(size_t i)
     assert_string_not_equal(localeconv()->decimal_point, ".");
 }
 
-/* Parses a list of numbers and keys. Returns the list as written by the JSON writer, and its numbers and keys as quoted
- * in an error message. The caller must free the result. */
+/* Returns a JSON list of parsed numbers and keys as written by the JSON writer, followed by the numbers as quoted in
+ * error messages. The caller must free the list. */
 static char *numbers(void)
 {
     static const char text[] = "{\"n\":[0,-0,9223372036854775807,2.0,0.1,1e-12,1E+5,1e22,-2.5e-5,123456789.123456789,"

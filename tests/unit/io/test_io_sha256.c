@@ -15,7 +15,7 @@ static void expect(const char *what, const void *bytes, size_t n, const char *wa
     mha__sha256_begin(&hash);
     mha__sha256_add(&hash, bytes, n);
     mha__sha256_end(&hash, hex);
-    if (strcmp(hex, want) != 0) fail_msg("%s: want %s, got %s", what, want, hex);
+    if (strcmp(hex, want) != 0) fail_msg("%s: expected %s, got %s", what, want, hex);
 }
 
 /* Compares digests with NIST's "Examples with intermediate values" and its two long messages. */

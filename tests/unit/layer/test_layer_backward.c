@@ -40,7 +40,7 @@ static void near(const numbers *got, int64_t i, double want, double size, const 
 {
     const double limit = (got->dtype == MHA_F64 ? 0x1p-52 : 0x1p-23) * 80 * (size + 1e-30);
     if (!(fabs(at(got, i) - want) <= limit))
-        fail_msg("%s[%d] = %.9g, want %.9g, limit %g", what, (int)i, at(got, i), want, limit);
+        fail_msg("%s[%d]: got %.9g, expected %.9g, limit %g", what, (int)i, at(got, i), want, limit);
 }
 
 typedef struct shape {
@@ -157,7 +157,7 @@ static void check_product(int64_t m, int64_t n, int64_t k, bool turned)
                 size += fabs(term);
             }
             if (!(fabs((double)c[i * n + j] - sum) <= 0x1p-20 * size))
-                fail_msg("c[%d, %d] = %.9g, want %.9g", (int)i, (int)j, (double)c[i * n + j], sum);
+                fail_msg("c[%d, %d]: got %.9g, expected %.9g", (int)i, (int)j, (double)c[i * n + j], sum);
         }
     free(a);
     free(b);

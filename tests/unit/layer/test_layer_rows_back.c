@@ -54,7 +54,7 @@ static void check_norm(mha_norm_kind kind, int64_t rows, int64_t width)
         for (int64_t i = 0; i < width; i++) {
             const double want = slope(&norm, width, x + r * width, dy + r * width, i);
             if (!(fabs((double)dx[r * width + i] - want) < 2e-6 * (1 + fabs(want))))
-                fail_msg("dx[%d, %d] = %.9g, want %.9g", (int)r, (int)i, (double)dx[r * width + i], want);
+                fail_msg("dx[%d, %d]: got %.9g, expected %.9g", (int)r, (int)i, (double)dx[r * width + i], want);
         }
     for (int64_t i = 0; i < width; i++) {
         double sum = (double)was[i], bias = (double)bias_was[i], y[MOST_WIDTH], row[MOST_WIDTH];

@@ -65,7 +65,7 @@ static void widening_is_exact(const half_type *t)
         double want = value_of(t, bits, false);
         bool ok = is_nan_pattern(t, bits) ? isnan(got) : (double)got == want;
         ok = ok && (bits_of(got) >> 31) == (uint32_t)bits >> 15;
-        if (!ok) fail_msg("%s %04X = %a, want %a", t->name, bits, (double)got, want);
+        if (!ok) fail_msg("%s %04X: got %a, expected %a", t->name, bits, (double)got, want);
     }
 }
 
@@ -84,9 +84,10 @@ static void round_trip_is_exact(const half_type *t)
 static void expect(const half_type *t, float value, uint16_t want)
 {
     uint16_t got = t->narrow(value);
-    if (got != want) fail_msg("%s of %a = %04X, want %04X", t->name, (double)value, got, want);
+    if (got != want) fail_msg("%s of %a: got %04X, expected %04X", t->name, (double)value, got, want);
     got = t->narrow(-value);
-    if (got != (want | 0x8000)) fail_msg("%s of %a = %04X, want %04X", t->name, -(double)value, got, want | 0x8000);
+    if (got != (want | 0x8000))
+        fail_msg("%s of %a: got %04X, expected %04X", t->name, -(double)value, got, want | 0x8000);
 }
 
 /* Narrowing must round to nearest, ties to even. Positive patterns have the order of their values, and the pattern of

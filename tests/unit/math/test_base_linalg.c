@@ -79,8 +79,8 @@ static void check_eigen(const double *a, const double *values, const double *vec
             const double overlap = mha__dot(n, v, vectors + i * n) - (i == r ? 1 : 0);
             if (!(fabs(residual) <= limit * size)) fail_msg("n = %d, vector %d: residual %g", (int)n, (int)r, residual);
             if (!(fabs(overlap) <= limit))
-                fail_msg("n = %d: inner product of eigenvectors %d and %d has an error of %g", (int)n, (int)r, (int)i,
-                         overlap);
+                fail_msg("n = %d: error of the inner product of eigenvectors %d and %d is too large (got %g)", (int)n,
+                         (int)r, (int)i, overlap);
         }
     }
 }

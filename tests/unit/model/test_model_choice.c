@@ -193,7 +193,7 @@ static void test_straight_through(void **state)
             want_of_heads(&d, &in, dgates, want);
         for (int s = 0; s < (split ? 3 : H); s++)
             if (!(fabs((double)got[s] - want[s]) < 2e-5))
-                fail_msg("%s: %g, want %g", c->entry, (double)got[s], want[s]);
+                fail_msg("%s: got %g, expected %g", c->entry, (double)got[s], want[s]);
         mha_model_grads_free(grads);
         choosing_free(&d);
         mha_model_free(model);

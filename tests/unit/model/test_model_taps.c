@@ -151,7 +151,7 @@ static bool is_real(const mha_model_input *in, int64_t b, int64_t i)
 
 static void near(const expectation *e, const char *what, double got, double want)
 {
-    if (!(fabs(got - want) <= e->limit * (1 + fabs(want)))) fail_msg("%s: %.9g, want %.9g", what, got, want);
+    if (!(fabs(got - want) <= e->limit * (1 + fabs(want)))) fail_msg("%s: got %.9g, expected %.9g", what, got, want);
 }
 
 static void check_row(const expectation *e, int64_t layer, int64_t b, int64_t h, int64_t i, int64_t past)

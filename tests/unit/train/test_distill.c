@@ -164,7 +164,7 @@ static void expect_divergence(const float *x, const float *y, int width, double 
         off = fmax(off, fabs((double)dx[i] - slope));
     }
     if (!(loss >= 0) || fabs(loss - want) > 1e-4 * want + tiny)
-        fail_msg("T = %g, %d classes: %.9g, want %.9g", T, width, loss, want);
+        fail_msg("T = %g, %d classes: got %.9g, expected %.9g", T, width, loss, want);
     if (off > 1e-3 * most + 1e-8 * T)
         fail_msg("T = %g, %d classes: error %g is too large for gradients of at most %g", T, width, off, most);
     free(p), free(q), free(dx);
@@ -275,8 +275,8 @@ static void test_gradient_against_differences(void **state)
         }
         const double slope = (loss[0] - loss[1]) / (2 * by);
         if (!(fabs(slope - norm) < 5e-3 * norm))
-            fail_msg("%s, terms %d: derivative %g from differences, %g from the gradient", folders[n / 4], n % 4, slope,
-                     norm);
+            fail_msg("%s, terms %d: expected derivative %g from differences, got %g from the gradient", folders[n / 4],
+                     n % 4, slope, norm);
         mha_trainer_free(t);
         release(&p);
         mha_model_free(teacher);

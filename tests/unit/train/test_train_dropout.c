@@ -205,7 +205,7 @@ static void test_gradient_against_differences(void **state)
         }
         const double slope = (loss[0] - loss[1]) / (2 * step);
         if (fabs(slope - norm) > 1e-3 * norm)
-            fail_msg("%s: derivative %g from differences, %g from the gradient", folders[f], slope, norm);
+            fail_msg("%s: expected derivative %g from differences, got %g from the gradient", folders[f], slope, norm);
         free(dembeddings);
         mha_trainer_free(t);
     }

@@ -109,8 +109,8 @@ static void check_slopes(const char *folder, mha_train_gates gates)
         const double slope =
             (first_step(folder, gates, at, step, NULL) - first_step(folder, gates, at, -step, NULL)) / (2 * step);
         if (fabs(slope - gradient[at]) > 2e-4 + 0.01 * fabs(slope))
-            fail_msg("%s, gate %d: derivative %g from differences, %g from the gradient", folder, (int)at, slope,
-                     gradient[at]);
+            fail_msg("%s, gate %d: expected derivative %g from differences, got %g from the gradient", folder, (int)at,
+                     slope, gradient[at]);
         const double open = mha__gate_open(gates.initial);
         const double pull = gates.strength * (gates.penalty == MHA_GATES_L0 ? open * (1 - open) : 1);
         /* counts the gates with a contribution of the loss to their gradient */
@@ -196,7 +196,8 @@ static void check_saved(const char *folder, mha_gates_penalty penalty)
     assert_int_equal(mha__gates_lift(t, NULL), MHA_OK);
     assert_int_equal(mha_model_grads_loss(t->grads, &input, &args, &gated, NULL, NULL), MHA_OK);
     if (fabs(gated - shown) > 2e-6)
-        fail_msg("%s: loss %.9g with gates as inputs, %.9g with gates in the weights", folder, gated, shown);
+        fail_msg("%s: losses must be equal (got %.9g with gates as inputs, %.9g with gates in the weights)", folder,
+                 gated, shown);
     mha_model_free(opened);
     mha_trainer_free(again);
     mha_trainer_free(t);
