@@ -91,7 +91,7 @@ def prepare(folder, a):
     Path(folder, "texts.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-# ---- the jobs ----
+# ---- jobs ----
 
 def command(job, folder, program):
     model = ["-m", f"{folder}/{job}", "-t", 1]

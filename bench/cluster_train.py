@@ -90,7 +90,7 @@ def run_mha(ranks, folder, fast, a):
     return {"seconds": seconds, "loss": log[1]["loss"], "digest": hashlib.sha256(Path(out, "model.safetensors").read_bytes()).hexdigest()}
 
 
-# ---- the comparison ----
+# ---- comparison ----
 
 def prepare(folder, a):
     import numpy

@@ -228,7 +228,7 @@ static void test_not_built(void **state)
     assert_non_null(strstr(err.message, "MHA_ATTN_BLOCK_TABLE"));
 }
 
-/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY and leave the gradients
+/* With a budget of 0, 1, 2, ... allocations, each failed call must return MHA_ERR_MEMORY and leave the gradients
  * unchanged. */
 static void test_failing_allocations(void **state)
 {

@@ -222,7 +222,7 @@ static void test_trace_again(void **state)
     mha_variant_free(standard);
 }
 
-/* With a budget of 0, 1, 2 ... allocations, a backward pass must return MHA_ERR_MEMORY until it succeeds. */
+/* With a budget of 0, 1, 2, ... allocations, a backward pass must return MHA_ERR_MEMORY until it succeeds. */
 static void test_starved_backward(void **state)
 {
     (void)state;

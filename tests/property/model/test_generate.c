@@ -322,7 +322,7 @@ static void test_guesses_change_nothing(void **state)
     mha_ctx_free(ctx);
 }
 
-/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory. */
+/* With a budget of 0, 1, 2, ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory. */
 static void test_without_memory(void **state)
 {
     (void)state;

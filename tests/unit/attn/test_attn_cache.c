@@ -116,7 +116,7 @@ static char *snapshot(const mha_cache *cache, size_t *bytes)
     return all;
 }
 
-/* With a budget of 0, 1, 2 ... allocations, a failed append must return MHA_ERR_MEMORY and leave the cache unchanged.
+/* With a budget of 0, 1, 2, ... allocations, a failed append must return MHA_ERR_MEMORY and leave the cache unchanged.
  * The first append that succeeds ends the test. */
 static void test_running_out_of_memory(void **state)
 {

@@ -261,7 +261,7 @@ static void a_text_without_tokens(void **state)
     (void)state;
 }
 
-/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory. */
+/* With a budget of 0, 1, 2, ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory. */
 static void no_memory(void **state)
 {
     counting memory = {.budget = -1};

@@ -206,7 +206,7 @@ static void test_measurement(void **state)
     near(layout(&medium, &o, 1, 1, 64).exposed, 2e-3 + 12e-3 + 2 * sums * 63 / 64 / 1e9, 1e-6);
 }
 
-/* ---- properties ---- */
+/* ---- invariants of random plans ---- */
 
 static uint64_t drawn(uint64_t *seed, uint64_t below)
 {

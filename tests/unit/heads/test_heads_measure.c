@@ -397,7 +397,7 @@ static void cancelled(void **state)
     mha_ctx_free(ctx);
 }
 
-/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory, and the
+/* With a budget of 0, 1, 2, ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory, and the
  * model must remain usable. */
 static void no_memory(void **state)
 {

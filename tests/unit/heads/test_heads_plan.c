@@ -168,7 +168,7 @@ static void test_measure(void **state)
     }
 }
 
-/* With a budget of 0, 1, 2 ... allocations, a failed measurement must return MHA_ERR_MEMORY and free its memory. */
+/* With a budget of 0, 1, 2, ... allocations, a failed measurement must return MHA_ERR_MEMORY and free its memory. */
 static void test_starvation(void **state)
 {
     (void)state;

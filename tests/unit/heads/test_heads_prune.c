@@ -306,7 +306,7 @@ static void test_impossible_requests(void **state)
     mha_model_free(gemma);
 }
 
-/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY, free its memory and leave no
+/* With a budget of 0, 1, 2, ... allocations, each failed call must return MHA_ERR_MEMORY, free its memory and leave no
  * file. */
 static void test_without_memory(void **state)
 {

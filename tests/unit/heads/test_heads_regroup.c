@@ -448,7 +448,7 @@ static void test_refused(void **state)
 
 /* ---- failed allocations ---- */
 
-/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory. */
+/* With a budget of 0, 1, 2, ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory. */
 static void test_every_allocation_may_fail(void **state)
 {
     (void)state;

@@ -100,7 +100,7 @@ static void write_files(void)
     files_write(files_path(folder, "model.safetensors.index.json"), index, strlen(index));
 }
 
-/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY, not a syntax error, and free
+/* With a budget of 0, 1, 2, ... allocations, each failed call must return MHA_ERR_MEMORY, not a syntax error, and free
  * its memory. */
 static void test_every_allocation(void **state)
 {

@@ -234,7 +234,7 @@ static void test_refusals(void **state)
     random_block_free((mha_block_options *)&good);
 }
 
-/* With a budget of 0, 1, 2 ... allocations, each failed creation or forward pass must return MHA_ERR_MEMORY and free
+/* With a budget of 0, 1, 2, ... allocations, each failed creation or forward pass must return MHA_ERR_MEMORY and free
  * its memory. The same call must then succeed. */
 static void test_no_memory(void **state)
 {

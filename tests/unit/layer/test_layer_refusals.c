@@ -277,7 +277,7 @@ static void test_gradient_of_nothing(void **state)
     mha_variant_free(layer);
 }
 
-/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY with a message and free its
+/* With a budget of 0, 1, 2, ... allocations, each failed call must return MHA_ERR_MEMORY with a message and free its
  * memory. */
 static void test_starvation(void **state)
 {

@@ -373,7 +373,7 @@ static void test_nan_scores_are_not_hidden(void **state)
     }
 }
 
-/* With a budget of 0, 1, 2 ... allocations, each failed forward or backward pass must return MHA_ERR_MEMORY and free
+/* With a budget of 0, 1, 2, ... allocations, each failed forward or backward pass must return MHA_ERR_MEMORY and free
  * its memory. */
 static void test_passes_without_memory(void **state)
 {

@@ -562,8 +562,8 @@ static void test_created(void **state)
 
 /* ---- failed allocations ---- */
 
-/* With a budget of 0, 1, 2 ... allocations, opening a model or computing its gradients must return MHA_ERR_MEMORY until
- * both succeed, and must free all memory. */
+/* With a budget of 0, 1, 2, ... allocations, opening a model or computing its gradients must return MHA_ERR_MEMORY
+ * until both succeed, and must free all memory. */
 static void check_memory(const char *folder)
 {
     const char *copy = case_copy(folder);

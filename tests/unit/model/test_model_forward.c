@@ -466,7 +466,7 @@ static void test_embed_progress(void **state)
 
 /* ---- failed allocations ---- */
 
-/* With a budget of 0, 1, 2 ... allocations, each failed forward pass or embedding must return MHA_ERR_MEMORY and free
+/* With a budget of 0, 1, 2, ... allocations, each failed forward pass or embedding must return MHA_ERR_MEMORY and free
  * its memory. The model must remain usable. */
 static void test_no_memory(void **state)
 {

@@ -632,7 +632,7 @@ static void test_refusals(void **state)
     mha_model_free(empty);
 }
 
-/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory. The next
+/* With a budget of 0, 1, 2, ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory. The next
  * call on the same object must succeed. */
 static void test_no_memory(void **state)
 {

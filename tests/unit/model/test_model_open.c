@@ -497,7 +497,7 @@ static void test_info(void **state)
 
 /* ---- failed allocations ---- */
 
-/* With a budget of 0, 1, 2 ... allocations, opening the model in `folder` must return MHA_ERR_MEMORY, free its memory,
+/* With a budget of 0, 1, 2, ... allocations, opening the model in `folder` must return MHA_ERR_MEMORY, free its memory,
  * and fail at least `least` times before it succeeds. */
 static void starve(const char *folder, int least)
 {

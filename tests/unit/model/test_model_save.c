@@ -534,7 +534,7 @@ static void test_no_permission(void **state)
     files_remove(folder);
 }
 
-/* With a budget of 0, 1, 2 ... allocations, each failed save must return MHA_ERR_MEMORY, free its memory and leave all
+/* With a budget of 0, 1, 2, ... allocations, each failed save must return MHA_ERR_MEMORY, free its memory and leave all
  * files unchanged. */
 static void test_no_memory(void **state)
 {

@@ -202,7 +202,7 @@ static void test_random_texts(void **state)
     }
 }
 
-/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory. The
+/* With a budget of 0, 1, 2, ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory. The
  * tokenizer must remain usable. */
 static void test_starvation(void **state)
 {

@@ -286,7 +286,7 @@ static void test_growth(void **state)
     files_remove(folder);
 }
 
-/* With a budget of 0, 1, 2 ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory. */
+/* With a budget of 0, 1, 2, ... allocations, each failed call must return MHA_ERR_MEMORY and free its memory. */
 static void test_starvation(void **state)
 {
     (void)state;

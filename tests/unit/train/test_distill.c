@@ -528,7 +528,8 @@ static void test_refusals(void **state)
     mha_model_free(headless), mha_model_free(empty);
 }
 
-/* With a budget of 0, 1, 2 ... allocations, each failed step must return MHA_ERR_MEMORY. The next step must succeed. */
+/* With a budget of 0, 1, 2, ... allocations, each failed step must return MHA_ERR_MEMORY. The next step must
+ * succeed. */
 static void test_no_memory(void **state)
 {
     (void)state;
