@@ -12,7 +12,8 @@ make the result independent of its Unicode version:
     than its tables have class 0);
   - `decomposed` lists the characters above U+FFFF that decompose (new ones below U+FFFF are not expected);
   - `lower` lists the lower case mappings that differ in utf8proc;
-  - `letter` and `number` list the letters and numbers that PCRE2 does not contain yet;
+  - `letter`, `number`, `regex_mark`, `symbol`, `upper` and `small` list the letters, numbers, marks, punctuation or symbols, and the letters
+    or marks that are not lower case or not upper case, that PCRE2 does not contain yet;
   - `kept` lists the characters that only utf8proc decomposes by compatibility (they are newer than the reference's tables);
   - `extending` lists the characters that only the reference joins to the preceding grapheme cluster;
   - `combining` lists the characters that StripAccents drops, which include spacing and enclosing marks.
@@ -27,11 +28,12 @@ import os
 import struct
 
 import tokenizers
-from tokenizers import AddedToken, Tokenizer, models, normalizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
 HANGUL = range(0xAC00, 0xD7A4)  # Hangul syllables are decomposed by a formula, so all libraries agree
 NFD = normalizers.NFD()
+PATTERNS = {"regex_mark": r"\p{M}", "symbol": r"[\p{P}\p{S}]", "upper": r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", "small": r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"}
 
 
 def ranges(points):
@@ -118,9 +120,15 @@ def combining():
     return ranges(c for c in POINTS if strip.normalize_str("a" + chr(c)) == "a")
 
 
-def newer(classes, name, pattern):
+def matching(pattern):
+    """Returns the characters that match a regular expression in the reference."""
+    pieces = pre_tokenizers.Split(Regex(pattern), "removed").pre_tokenize_str("".join(map(chr, POINTS)))
+    return set(POINTS) - {ord(c) for piece, _ in pieces for c in piece}
+
+
+def newer(all_of_them, pattern):
     """Returns the ranges of a class that PCRE2 lacks; PCRE2 must not have characters that the class lacks."""
-    known, all_of_them = Pcre2().members(pattern), members(classes[name])
+    known = Pcre2().members(pattern)
     assert known and known <= all_of_them
     return ranges(all_of_them - known)
 
@@ -157,9 +165,10 @@ def build(golden, u):
         "removed": classes["bert_removed"], "space": classes["bert_whitespace"], "chinese": classes["bert_cjk"],
         "punctuation": classes["bert_punctuation"], "word": ranges(word_characters()), "mark": ranges(marks),
         "ordered": ranges(c for c in POINTS if c not in marks and c not in split and u.combining_class(c) and has_class(c)),
-        "decomposed": ranges(c for c in split if c > 0xFFFF), "letter": newer(classes, "regex_L", rb"\p{L}"),
-        "number": newer(classes, "regex_N", rb"\p{N}"), "kept": kept(u), "extending": extending(u),
+        "decomposed": ranges(c for c in split if c > 0xFFFF), "letter": newer(members(classes["regex_L"]), rb"\p{L}"),
+        "number": newer(members(classes["regex_N"]), rb"\p{N}"), "kept": kept(u), "extending": extending(u),
         "combining": combining(),
+        **{name: newer(matching(pattern), pattern.encode()) for name, pattern in PATTERNS.items()},
     }
     pairs = sorted((c, lower.get(c, [c])) for c in POINTS if lower.get(c, [c]) != [u.lower(c)])
     return tables, pairs, maps
@@ -199,6 +208,9 @@ WHAT = {
     "kept": "decomposed by utf8proc but not by the reference",
     "extending": "characters that extend a grapheme cluster in the reference, but not in utf8proc",
     "combining": "combining marks that StripAccents drops",
+    "regex_mark": "marks (\\p{M}) missing in PCRE2 10.42", "symbol": "punctuation and symbols missing in PCRE2 10.42",
+    "upper": "letters and marks that are not lower case, missing in PCRE2 10.42",
+    "small": "letters and marks that are not upper or title case, missing in PCRE2 10.42",
 }
 
 

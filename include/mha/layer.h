@@ -226,7 +226,7 @@ typedef struct mha_layer_choice {
     mha_matrix score;        /* W, b [H, E], or [options, P]; required, copied; `packed` and `out` are not read */
     mha_matrix hidden;       /* W', b' [P, E], only for options; required, copied; `out` = P */
     int64_t options[MHA_HEAD_OPTIONS]; /* [option_count] head counts; each must divide H D; not with shared keys, rope,
-                                        * norms or slopes */
+                                        * norms, slopes or sinks */
     int64_t option_count;
 } mha_layer_choice;
 
@@ -256,6 +256,9 @@ typedef struct mha_attn_layer_options {
      * = none. */
     const float *slopes;
     mha_layer_choice choice; /* not with `causal` */
+    /* [H] attention sinks (gpt-oss): exp(sinks[h]) is added to the denominator of the softmax, so the probabilities of
+     * a row sum to less than 1; copied. NULL = none. */
+    const float *sinks;
 } mha_attn_layer_options;
 
 MHA_API mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,

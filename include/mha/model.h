@@ -2,9 +2,11 @@
  *
  * A folder contains config.json, tokenizer.json, and model.safetensors or its shards with their index, in the format of
  * transformers 4.x and 5.x. Supported families:
- *     encoders  bert, roberta, xlm-roberta, mpnet, distilbert, electra, albert, nomic_bert, modernbert, with MLM heads
+ *     encoders  bert, roberta, xlm-roberta, mpnet, distilbert, electra, albert, deberta-v2, nomic_bert, modernbert,
+ *               with MLM heads
  *     decoders  gpt2, opt, bloom, gpt_neox, phi, cohere, llama (1 to 3), mistral, qwen2, qwen3, gemma, gemma2,
- *               gemma3_text, phi3, olmo2, granite, smollm3, and with experts mixtral, qwen2_moe, qwen3_moe
+ *               gemma3_text, phi3, olmo2, granite, smollm3, and with experts mixtral, qwen2_moe, qwen3_moe, gpt_oss,
+ *               deepseek_v3
  * Other families return an error that names them. Weights are used in place from the mapped file
  * where their type allows it; dense weights are packed once when the model is opened. Where config.json and the
  * tensors disagree, they are read as in transformers 5: a stored language-model head is used if it differs from the

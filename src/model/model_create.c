@@ -39,6 +39,14 @@ static void fill(float *x, int64_t count, float value)
         x[i] = value;
 }
 
+static int64_t elements_of(const mha_named_tensor *t)
+{
+    int64_t count = 1;
+    for (int n = 0; n < t->rank; n++)
+        count *= t->shape[n];
+    return count;
+}
+
 /* Initializes one tensor. */
 static mha_status draw(creation *n, const mha__config *c, mha__role role, bool bias, const mha_named_tensor *t,
                        mha_error *err)
@@ -46,9 +54,9 @@ static mha_status draw(creation *n, const mha__config *c, mha__role role, bool b
     const mha__part_kind kind = mha__part_of(c, role)->kind;
     const bool norm = kind == MHA__PART_NORM || kind == MHA__PART_NORM_ONLY || kind == MHA__PART_RMS;
     const bool residual = kind == MHA__PART_CONV1D;
-    const int64_t elements = t->shape[0] * (t->rank == 2 ? t->shape[1] : 1);
+    const int64_t elements = elements_of(t);
     double range = n->range;
-    if (t->rank == 1) {
+    if (t->rank == 1 || bias) {
         fill(t->data, elements, norm && !bias ? 1 : 0);
         return MHA_OK;
     }
@@ -66,7 +74,7 @@ static mha_status add(mha__arena *arena, creation *n, const mha__config *c, cons
     if (!mha__weights_expected(c, at->role, at->layer, at->bias, name, &t)) return MHA_OK;
     const size_t bytes = strlen(name) + 1;
     char *own = mha__take(arena, 1, bytes);
-    t.data = mha__take(arena, (size_t)t.shape[0] * (t.rank == 2 ? (size_t)t.shape[1] : 1), sizeof(float));
+    t.data = mha__take(arena, (size_t)elements_of(&t), sizeof(float));
     t.name = own;
     const int64_t number = n->count++;
     if (!n->list) return MHA_OK;

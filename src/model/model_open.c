@@ -186,6 +186,7 @@ void mha_model_free(mha_model *model)
     mha__weights_release(&model->outer);
     mha__shards_close(&model->shards);
     mha_tokenizer_free(model->tokenizer);
+    mha__free(model->ctx, model->positions_normed);
     mha__free(model->ctx, model->head_numbers);
     mha__free(model->ctx, model->slopes);
     mha__free(model->ctx, model->config_text);

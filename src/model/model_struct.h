@@ -26,7 +26,10 @@ struct mha_model {
     bool packed;                                  /* false = opened with no_weights; the fields below are not set */
     mha_matrix words, positions, types, relative; /* weight NULL = the family lacks this table */
     mha_norm embed_norm, final_norm, lm_norm;
-    mha__role lm_bias;                                   /* role of the output bias, which has two possible names */
+    mha_matrix distances; /* embeddings of relative positions; weight NULL = none */
+    mha_norm distances_norm;
+    float *positions_normed; /* [rows, E] those embeddings after their norm, which the layers project */
+    mha__role lm_bias;       /* role of the output bias, which has two possible names */
     mha_linear *embed_map, *pooler, *lm_dense, *lm_head; /* NULL if the checkpoint lacks the part */
     mha_block **block;                                   /* [layers]; layers that share tensors share a block */
     void *own; /* memory of a created model's tensors (model_create.c), or NULL */

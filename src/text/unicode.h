@@ -24,6 +24,10 @@ typedef enum mha__char_class {
     MHA__CHAR_KEPT,        /* has no compatibility decomposition in the reference, unlike in utf8proc */
     MHA__CHAR_EXTENDING,   /* extends the grapheme cluster before it in the reference, unlike in utf8proc */
     MHA__CHAR_COMBINING,   /* dropped by StripAccents */
+    MHA__CHAR_REGEX_MARK,  /* \p{M}, but missing in the tables of PCRE2 10.42; and so are the next three classes: */
+    MHA__CHAR_SYMBOL,      /* [\p{P}\p{S}] */
+    MHA__CHAR_UPPER,       /* [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] */
+    MHA__CHAR_SMALL,       /* [\p{Ll}\p{Lm}\p{Lo}\p{M}] */
     MHA__CHAR_CLASSES
 } mha__char_class;
 

@@ -34,6 +34,10 @@ FAMILIES = {
     "electra": tr.ElectraConfig(**ENCODER, embedding_size=24, type_vocab_size=2, hidden_act="relu"),
     "albert": tr.AlbertConfig(**{**ENCODER, "num_hidden_layers": 4}, embedding_size=20, num_hidden_groups=2, type_vocab_size=2,
                               hidden_act="gelu"),
+    "deberta-v2": tr.DebertaV2Config(**ENCODER, relative_attention=True, max_relative_positions=6, pos_att_type=["c2p"], share_att_key=False,
+                                     type_vocab_size=2),
+    "deberta-v3": tr.DebertaV2Config(**ENCODER, relative_attention=True, position_buckets=6, pos_att_type="p2c|c2p", share_att_key=True,
+                                     norm_rel_ebd="layer_norm", position_biased_input=False, legacy=False, hidden_act="relu"),
     "nomic-bert": tr.NomicBertConfig(**ENCODER, type_vocab_size=2, hidden_act="gelu", rope_parameters={**ROPE, "rope_theta": 500.0}),
     "modernbert": tr.ModernBertConfig(**{**ENCODER, "num_hidden_layers": 4}, global_attn_every_n_layers=2, local_attention=10,
                                       cls_token_id=1, sep_token_id=2),
@@ -64,13 +68,27 @@ FAMILIES = {
                                    use_sliding_window=True, sliding_window=5, max_window_layers=1),
     "qwen3-moe": tr.Qwen3MoeConfig(**{**SMALL, "num_hidden_layers": 4}, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=16,
                                    decoder_sparse_step=2, attention_bias=True, head_dim=16, use_sliding_window=True, sliding_window=7),
+    "gpt-oss": tr.GptOssConfig(**{**SMALL, "num_hidden_layers": 3}, head_dim=16, num_local_experts=5, num_experts_per_tok=2, sliding_window=6,
+                               layer_types=["full_attention", "sliding_attention", "sliding_attention"], attention_bias=False,
+                               swiglu_alpha=1.3, swiglu_limit=0.75,
+                               rope_parameters={"rope_theta": 1e4, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
+                                                "beta_fast": 16.0, "beta_slow": 1.0}),
+    "deepseek-v3": tr.DeepseekV3Config(**{**SMALL, "num_key_value_heads": 4}, q_lora_rank=20, kv_lora_rank=12, qk_nope_head_dim=8, qk_rope_head_dim=4,
+                                       v_head_dim=14, n_routed_experts=6, n_group=3, topk_group=2, num_experts_per_tok=3, n_shared_experts=2,
+                                       moe_intermediate_size=12, first_k_dense_replace=1, norm_topk_prob=False, attention_bias=True,
+                                       rope_interleave=False, routed_scaling_factor=1.5, rope_parameters=ROPE),
+    "deepseek-v3-plain": tr.DeepseekV3Config(**{**SMALL, "num_key_value_heads": 4}, q_lora_rank=None, kv_lora_rank=16, qk_nope_head_dim=6,
+                                             qk_rope_head_dim=6, v_head_dim=8, n_routed_experts=4, n_group=1, topk_group=1,
+                                             num_experts_per_tok=2, moe_intermediate_size=16, first_k_dense_replace=0,
+                                             rope_parameters={"rope_theta": 1e4, "rope_type": "yarn", "factor": 4.0, "mscale": 0.8,
+                                                              "mscale_all_dim": 0.6, "original_max_position_embeddings": 16}),
     "cohere": tr.CohereConfig(**SMALL, attention_bias=True, logit_scale=0.5),
     "bloom": tr.BloomConfig(vocab_size=64, hidden_size=36, n_layer=2, n_head=6, pad_token_id=3, bos_token_id=1, eos_token_id=2),
 }
 
 
 def is_encoder(config):
-    return config.model_type in ("roberta", "xlm-roberta", "mpnet", "distilbert", "electra", "albert", "nomic_bert", "modernbert")
+    return config.model_type in ("roberta", "xlm-roberta", "mpnet", "distilbert", "electra", "albert", "nomic_bert", "modernbert", "deberta-v2")
 
 
 def draw(config, seed):
@@ -83,7 +101,10 @@ def draw(config, seed):
             p.add_(0.25 * torch.randn_like(p))
         if config.model_type.startswith("gemma"):
             model.get_input_embeddings().weight.mul_(0.1)  # tied and scaled by sqrt(E): otherwise, tokens predict themselves
-        for p in model.parameters():
+        routing = [b for name, b in model.named_buffers() if name.endswith("e_score_correction_bias")]
+        for b in routing:
+            b.add_(0.25 * torch.randn_like(b))
+        for p in [*model.parameters(), *routing]:
             p.copy_(p.to(torch.bfloat16))
     return model
 

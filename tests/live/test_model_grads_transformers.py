@@ -10,7 +10,7 @@ from hugging_face import disturbed, torch  # imported first: skips the test if P
 import numpy as np
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
-from transformers import AlbertConfig, ElectraConfig, MixtralConfig, Qwen2MoeConfig, Qwen3MoeConfig
+from transformers import AlbertConfig, DebertaV2Config, DeepseekV3Config, ElectraConfig, GptOssConfig, MixtralConfig, Qwen2MoeConfig, Qwen3MoeConfig
 from transformers.core_model_loading import revert_weight_conversion
 from transformers import Gemma2Config, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
@@ -32,6 +32,11 @@ FAMILIES = {
                                 shared_expert_intermediate_size=40, mlp_only_layers=[0]),
     "qwen3_moe": Qwen3MoeConfig(**SMALL, num_key_value_heads=2, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24,
                                 norm_topk_prob=True, head_dim=16, decoder_sparse_step=2),
+    "deepseek_v3": DeepseekV3Config(**SMALL, num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=20, qk_nope_head_dim=10, qk_rope_head_dim=6,
+                                    v_head_dim=18, n_routed_experts=8, n_group=2, topk_group=1, num_experts_per_tok=3, moe_intermediate_size=24,
+                                    first_k_dense_replace=1),
+    "gpt_oss": GptOssConfig(**SMALL, num_key_value_heads=2, head_dim=16, num_local_experts=6, num_experts_per_tok=2, sliding_window=7,
+                            swiglu_limit=1.0),
     "gpt2": GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=64, vocab_size=97, scale_attn_by_inverse_layer_idx=True,
                        tie_word_embeddings=False),
 }
@@ -40,6 +45,8 @@ FAMILIES = {
 NARROW = {k: v for k, v in SMALL.items() if k != "num_hidden_layers"}
 ENCODERS = {
     "electra": ElectraConfig(**NARROW, num_hidden_layers=2, embedding_size=20),
+    "deberta_v2": DebertaV2Config(**NARROW, num_hidden_layers=2, relative_attention=True, position_buckets=8, pos_att_type=["p2c"],
+                                  share_att_key=True, legacy=False),
     "albert": AlbertConfig(**NARROW, num_hidden_layers=5, num_hidden_groups=2, embedding_size=24),
 }
 

@@ -25,10 +25,10 @@ const char *files_path(const char *folder, const char *name)
 
 const char *files_folder(void)
 {
-    static char name[128][256];
+    static char name[256][256];
     static int used;
     const char *tmp = getenv("TMPDIR");
-    if (used == 128) stop("files_folder: the number of folders must be at most 128", "");
+    if (used == 256) stop("files_folder: the number of folders must be at most 256", "");
     snprintf(name[used], sizeof name[used], "%s/mha-test-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(name[used])) stop("mkdtemp", name[used]);
     return name[used++];

@@ -1162,6 +1162,7 @@ class AttnLayerOptions(ctypes.Structure):
     v_heads: int
     slopes: int | None
     choice: LayerChoice
+    sinks: int | None
     _fields_ = [
         ("size", c_size_t),
         ("hidden", c_int64),
@@ -1185,6 +1186,7 @@ class AttnLayerOptions(ctypes.Structure):
         ("v_heads", c_int64),
         ("slopes", c_void_p),
         ("choice", LayerChoice),
+        ("sinks", c_void_p),
     ]
 
 

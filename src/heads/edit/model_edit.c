@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PER_LAYER = 8 }; /* maximum number of tensors per layer: weights and biases of q, k, v, o */
+enum { PER_LAYER = 13 }; /* maximum number of tensors per layer: weights and biases of six projections; sinks */
 
 /* ---- checks ---- */
 

@@ -141,6 +141,9 @@ static mha_status check(const mha_model *model, const uint8_t *keep, mha_prune_o
     if (!(o->ridge >= 0 && isfinite(o->ridge)))
         return mha__fail(err, MHA_ERR_ARG, "mha_prune_options: ridge must be at least 0 (got %g)", o->ridge);
     if (o->ridge == 0) o->ridge = default_ridge;
+    if ((o->fill || o->refit) && model->config.family->latent)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_prune_options: fill and refit must be NULL for %s",
+                         model->info.family);
     if (o->fill || o->refit) MHA__TRY(mha__edit_check_weights(model, err));
     return mha__keep_check(model, keep, err);
 }

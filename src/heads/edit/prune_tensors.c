@@ -42,11 +42,10 @@ static void list_heads(cutting *c)
         c->changed |= c->heads[n] != n;
 }
 
-/* Appends the rows of every `step`-th head, starting at row `base` of the source; returns the new length of the
+/* Appends the D rows of every `step`-th head, starting at row `base` of the source; returns the new length of the
  * list. */
-static int64_t append_rows(const cutting *c, int64_t step, int64_t base, int64_t rows)
+static int64_t append_rows(const cutting *c, int64_t D, int64_t step, int64_t base, int64_t rows)
 {
-    const int64_t D = c->p->model->config.head_dim;
     for (int64_t n = 0; n < c->count; n += step)
         for (int64_t d = 0; d < D; d++)
             c->rows[rows++] = c->heads[n] < 0 ? -1 : base + c->heads[n] / step * D + d;
@@ -63,16 +62,29 @@ static int64_t append_groups(const cutting *c)
     return c->count * rows;
 }
 
+/* Returns the rows of a head in the tensor of a role, or its columns in the output projection. */
+static int64_t width_of(const mha__config *c, mha__role role)
+{
+    if (!c->family->latent) return c->head_dim;
+    return role == MHA__ATTN_OUT ? c->value_width
+                                 : c->nope_width + (role == MHA__QUERY ? c->rope_width : c->value_width);
+}
+
 static int64_t rows_of(const cutting *c, mha__role role)
 {
     const mha__config *config = &c->p->model->config;
     const int64_t D = config->head_dim, had = config->layer_heads[c->layer], keys = config->layer_k_heads[c->layer];
     const int64_t per_key = had / keys, per_value = had / config->layer_v_heads[c->layer];
     if (mha__weights_per_head(config, role)) return append_groups(c);
-    if (role != MHA__QKV) return append_rows(c, role == MHA__KEY ? per_key : role == MHA__VALUE ? per_value : 1, 0, 0);
-    int64_t rows = append_rows(c, 1, 0, 0);
-    rows = append_rows(c, per_key, had * D, rows);
-    return append_rows(c, per_value, (had + keys) * D, rows);
+    if (role != MHA__QKV)
+        return append_rows(c, width_of(config, role),
+                           role == MHA__KEY     ? per_key
+                           : role == MHA__VALUE ? per_value
+                                                : 1,
+                           0, 0);
+    int64_t rows = append_rows(c, D, 1, 0, 0);
+    rows = append_rows(c, D, per_key, had * D, rows);
+    return append_rows(c, D, per_value, (had + keys) * D, rows);
 }
 
 /* ---- tensors ---- */
@@ -138,6 +150,14 @@ static mha_status cut_projection(const cutting *c, mha__role role, mha_error *er
     return c->p->add_bias ? add_bias(c, role, rows, &data, err) : MHA_OK;
 }
 
+/* Cuts the sinks of the heads, if the model has them. */
+static mha_status cut_sinks(const cutting *c, mha_error *err)
+{
+    const mha_tensor *sinks = tensor_of(c, MHA__SINKS, false);
+    float *data;
+    return sinks && c->changed ? add_part(c->p->edit, sinks, 0, c->heads, c->count, &data, err) : MHA_OK;
+}
+
 /* Lists the columns of the output projection that belong to remaining heads. */
 static mha_status list_used(const cutting *c, mha__out_part *out, mha_error *err)
 {
@@ -155,7 +175,7 @@ static mha_status cut_out(const cutting *c, mha_error *err)
     const mha_tensor *bias = tensor_of(c, MHA__ATTN_OUT, true);
     mha__out_part *out = &c->p->edit->out[c->layer];
     out->transposed = is_conv1d(c, MHA__ATTN_OUT);
-    out->columns = rows_of(c, MHA__QUERY);
+    out->columns = rows_of(c, MHA__ATTN_OUT);
     MHA__TRY(list_used(c, out, err));
     MHA__TRY(add_part(c->p->edit, tensor_of(c, MHA__ATTN_OUT, false), out->transposed ? 0 : 1, c->rows, out->columns,
                       &out->weight, err));
@@ -168,7 +188,8 @@ static mha_status cut_out(const cutting *c, mha_error *err)
 
 static mha_status cut_layer(cutting *c, bool all_out, mha_error *err)
 {
-    static const mha__role separate[] = {MHA__QUERY, MHA__KEY, MHA__VALUE};
+    static const mha__role separate[] = {MHA__QUERY,   MHA__KEY,       MHA__VALUE,
+                                         MHA__POS_KEY, MHA__POS_QUERY, MHA__KV_EXPAND};
     list_heads(c);
     if (c->changed) MHA__TRY(mha__edit_check_norms(c->p->model, err));
     if (c->changed) MHA__TRY(mha__edit_check_selection(c->p->model, c->layer, err));
@@ -176,9 +197,10 @@ static mha_status cut_layer(cutting *c, bool all_out, mha_error *err)
         if (c->p->model->config.family->parts[MHA__QKV].kind != MHA__PART_ABSENT)
             MHA__TRY(cut_projection(c, MHA__QKV, err));
         else
-            for (int n = 0; n < 3; n++)
-                MHA__TRY(cut_projection(c, separate[n], err));
+            for (int n = 0; n < 6; n++)
+                if (tensor_of(c, separate[n], false)) MHA__TRY(cut_projection(c, separate[n], err));
     }
+    MHA__TRY(cut_sinks(c, err));
     return c->changed || all_out || c->p->add_bias ? cut_out(c, err) : MHA_OK;
 }
 

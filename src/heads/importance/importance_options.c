@@ -5,6 +5,7 @@
 #include "base/struct_size.h"
 #include "heads/importance/importance.h"
 #include "mha/layer.h"
+#include "model/model_struct.h"
 
 enum { PROBES = 4, MOST_PROBES = 4096 };
 static const double SCALE = 5;
@@ -84,6 +85,9 @@ mha_status mha__importance_options_read(const mha_model *model, const mha_head_d
     MHA__TRY(mha__options_need(own, sizeof *own, given, "mha_importance_options", err));
     MHA__TRY(check_numbers(own, err));
     const mha__importance_rule *rule = &mha__importance_rules[own->by];
+    if ((rule->weights || own->by == MHA_IMPORTANCE_GRADMAG) && model->config.family->latent)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s must not be requested for %s, whose heads share projections",
+                         mha_importance_score_key(own->by), info->family);
     if (rule->weights) return MHA_OK;
     if (!data) return mha__fail(err, MHA_ERR_ARG, "data must not be NULL for %s", mha_importance_score_key(own->by));
     if (own->loss == MHA_LOSS_AUTO) own->loss = usual_loss(info, own);

@@ -142,8 +142,8 @@ mha_status mha__importance_step(mha__importance_job *s, const mha__packed *batch
 int mha__importance_context(void *user, const mha_model_context_gradient *gradient);
 /* Compute and compare the forms of the gradient of gates. They are called, in this order: at the start of a step; after
  * each batch; after the last batch, if gradients of the projections exist; at the end of the step, to compare the first
- * `forms` forms. mha__identity_shared returns true if layers share their tensors: the gradient of a projection is then
- * a sum over layers, and its forms are left out. */
+ * `forms` forms. mha__identity_shared returns true if layers share their tensors, where the gradient of a projection is
+ * a sum over layers, or if heads share projections; forms of projections are then left out. */
 void mha__identity_begin(mha__importance_job *s);
 void mha__identity_gates(mha__importance_job *s);
 bool mha__identity_shared(const mha__importance_job *s);

@@ -113,7 +113,7 @@ static mha_status add_layer(mha__importance_job *s, int64_t layer, mha_error *er
 
 bool mha__identity_shared(const mha__importance_job *s)
 {
-    return mha__config_shares(&s->model->config);
+    return mha__config_shares(&s->model->config) || s->model->config.family->latent;
 }
 
 mha_status mha__identity_weights(mha__importance_job *s, mha_error *err)

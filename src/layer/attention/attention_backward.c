@@ -2,6 +2,8 @@
  * Probabilities are not stored: the operator recomputes them from q, k and the log-sum-exp of each row. */
 #include "base/ctx.h"
 #include "base/error.h"
+#include "layer/attention/disentangled.h"
+#include "layer/attention/latent.h"
 #include "layer/norm.h"
 #include "layer/selection/computed_heads.h"
 #include "layer/selection/expert_output.h"
@@ -45,8 +47,8 @@ static mha_cview readable(mha_view view, const void *data)
 }
 
 /* Returns the gradient arrays that the operator writes, in the layout of its arguments. dq, dk and dv are only included
- * if `projections` is set. */
-static mha_attn_grads grads_of(const mha_attn_layer *l, const mha__attn_call *call, bool projections,
+ * if `projections` is set, and dsinks if `sinks` is set. */
+static mha_attn_grads grads_of(const mha_attn_layer *l, const mha__attn_call *call, bool projections, bool sinks,
                                const mha_attn_args *args, const mha__attn_scratch *s)
 {
     const mha__qkv at = mha__qkv_of(l, call, s->dqkv, mha__attn_real(l));
@@ -57,6 +59,8 @@ static mha_attn_grads grads_of(const mha_attn_layer *l, const mha__attn_call *ca
                             .dgates = call->also.dgates,
                             .row_taylor = call->also.row_taylor,
                             .dbias = call->also.dbias};
+    if (l->relative) grads.dbias = mha__disentangled_view(l, call->in, s->dbias);
+    if (sinks) grads.dsinks = (mha_view){s->dsinks, {0, 1}};
     if (l->options.choice.of) grads.dgates = (mha_view){s->choice.dgates, {l->score.out, 1}};
     if (!projections) return grads;
     grads.dq = writable(args->q, at.q);
@@ -65,13 +69,14 @@ static mha_attn_grads grads_of(const mha_attn_layer *l, const mha__attn_call *ca
     return grads;
 }
 
-static mha_status operator_back(const mha_attn_layer *l, const mha__attn_call *call, bool projections,
+static mha_status operator_back(const mha_attn_layer *l, const mha__attn_call *call, bool projections, bool sinks,
                                 const mha__attn_trace *t, const mha__attn_scratch *s, mha_error *err)
 {
     const mha__qkv at = mha__qkv_of(l, call, s->dqkv, mha__attn_real(l));
     const mha_attn_args args = mha__attn_args(l, call, t);
-    const mha_attn_grads grads = grads_of(l, call, projections, &args, s);
-    if (!projections && !grads.dgates.data && !grads.row_taylor.data && !grads.dbias.data) return MHA_OK;
+    const mha_attn_grads grads = grads_of(l, call, projections, sinks, &args, s);
+    const bool reads = grads.dgates.data || grads.row_taylor.data || grads.dbias.data || grads.dsinks.data;
+    if (!projections && !reads) return MHA_OK;
     if (!mha__attn_splits(l)) return mha_attn_backward(call->plan, &args, &grads, s->space, s->space_bytes, err);
     if (!mha__experts_summed(l)) /* clear padding rows, which the operator does not write */
         memset(s->dqkv, 0, (size_t)at.elements * mha__attn_real(l));
@@ -182,14 +187,18 @@ mha_status mha__attn_back(const mha_attn_layer *layer, const mha__attn_call *cal
     const mha__chosen *chosen = &trace->chosen;
     const bool goes_on = dx->x[0] || dx->x[1] || dx->x[2] || dx->past_key || dx->past_value || mha__attn_learns(slots);
     MHA__TRY(output_back(layer, call, slots, trace, scratch, dy, err));
-    MHA__TRY(operator_back(layer, call, goes_on, trace, scratch, err));
+    MHA__TRY(operator_back(layer, call, goes_on, slots->sinks.dweight != NULL, trace, scratch, err));
+    for (int64_t h = 0; slots->sinks.dweight && h < layer->options.heads; h++)
+        ((float *)slots->sinks.dweight)[h] += scratch->dsinks[h];
     if (trace->sum)
         mha__experts_gates_back(layer, call->in, chosen, &slots->expert_o, scratch->dsum, scratch->choice.dgates);
     mha__attn_choice_back(layer, call->in, chosen, &scratch->choice, slots, call->also.dgates);
     if (!goes_on) return MHA_OK;
     mha__attn_move_past(layer, call, false, scratch->dqkv, scratch->dpast_k, scratch->dpast_v, dx->past_key,
                         dx->past_value);
+    if (layer->relative) MHA__TRY(mha__disentangled_back(layer, call, slots, trace, scratch, err));
     MHA__TRY(prepare_back(layer, call, slots, trace, scratch->dqkv, err));
+    if (layer->latent) return mha__latent_back(layer, call, slots, x, trace, scratch, dx->x[0], err);
     MHA__TRY(projections_back(layer, call, slots, x, trace, scratch->dqkv, dx->x, err));
     if (layer->options.choice.of && dx->x[0]) mha__attn_mean_back(layer, call->in, scratch->choice.dmean, dx->x[0]);
     return MHA_OK;

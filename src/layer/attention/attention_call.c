@@ -3,8 +3,10 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
+#include "layer/attention/disentangled.h"
 #include "layer/selection/computed_heads.h"
 #include "layer/selection/head_count_per_sequence.h"
+#include <string.h>
 
 static bool may_be_shard(const mha_layer_input *in)
 {
@@ -82,7 +84,8 @@ static uint32_t inputs_of(const mha_attn_layer *layer, const mha__attn_call *cal
     const mha_layer_input *in = call->in;
     return (in->lengths ? MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS : 0u) | (in->keep.data ? MHA_ATTN_KEEP : 0u) |
            (in->gates.data || o->choice.of || (call->outputs & MHA_ATTN_GRADS) ? MHA_ATTN_GATES : 0u) |
-           (o->slopes ? MHA_ATTN_SLOPES : 0u) | (call->in->bias.data ? MHA_ATTN_BIAS : 0u) |
+           (o->slopes ? MHA_ATTN_SLOPES : 0u) | (o->sinks ? MHA_ATTN_SINKS : 0u) |
+           (call->in->bias.data || layer->relative ? MHA_ATTN_BIAS : 0u) |
            (call->drop.data ? MHA_ATTN_DROPOUT_KEEP : 0u);
 }
 
@@ -107,6 +110,9 @@ mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call 
     if (in->shard && o->choice.of)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "mha_layer_input: shard must be NULL for a layer that selects heads");
+    if (in->shard && layer->relative)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "mha_layer_input: shard must be NULL for a layer with relative positions");
     if (o->choice.of == MHA_CHOICE_OPTIONS) MHA__TRY(mha__attn_split_check(in, err));
     *desc = (mha_attn_desc){
         .size = sizeof *desc,
@@ -154,8 +160,8 @@ bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b)
     return x->heads == y->heads && x->kv_heads == y->kv_heads && x->head_dim == y->head_dim && x->dtype == y->dtype &&
            x->scale == y->scale && x->softcap == y->softcap && x->causal == y->causal && x->window.on == y->window.on &&
            x->window.left == y->window.left && x->window.right == y->window.right && !x->slopes == !y->slopes &&
-           !x->choice.of == !y->choice.of && mha__heads_keep_some(x) == mha__heads_keep_some(y) &&
-           mha__attn_splits(a) == mha__attn_splits(b);
+           !x->sinks == !y->sinks && !a->relative == !b->relative && !x->choice.of == !y->choice.of &&
+           mha__heads_keep_some(x) == mha__heads_keep_some(y) && mha__attn_splits(a) == mha__attn_splits(b);
 }
 
 /* ---- arguments of the operator ---- */
@@ -199,6 +205,7 @@ mha_attn_args mha__attn_args(const mha_attn_layer *layer, const mha__attn_call *
         .dropout_seed = call->dropout_seed,
         .gates = in->gates,
         .slopes = {layer->options.slopes, {0, 1}},
+        .sinks = {layer->options.sinks, {0, 1}},
         .q_lens = in->lengths,
         .kv_lens = in->lengths,
         .cu_seqlens_q = in->starts,
@@ -212,6 +219,11 @@ mha_attn_args mha__attn_args(const mha_attn_layer *layer, const mha__attn_call *
         .on_rows = in->on_rows ? *in->on_rows : (mha_attn_visitor){0},
         .block_keep = {in->stats ? in->rows : NULL, {in->length, 0, 1, 0}},
     };
+    if (layer->relative) {
+        const mha_view bias = mha__disentangled_view(layer, in, t->bias);
+        args.bias.data = bias.data;
+        memcpy(args.bias.stride, bias.stride, sizeof bias.stride);
+    }
     bind_qkv(layer, call, t, &args);
     if ((call->outputs & MHA_ATTN_GRADS) && !args.gates.data) args.gates.data = no_gates(layer);
     mha__chosen_bind(layer, in, &t->chosen, &args);

@@ -2,6 +2,8 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
+#include "layer/attention/disentangled.h"
+#include "layer/attention/latent.h"
 #include "layer/norm.h"
 #include "layer/repack.h"
 #include "layer/selection/computed_heads.h"
@@ -71,6 +73,15 @@ static void keep_norms(mha_attn_layer *l, const mha_attn_layer_options *o)
     l->options.k_norm = keep_norm(&o->k_norm, k, l->norms + 2 * q);
 }
 
+/* Copies the slopes and sinks into the layer. */
+static void keep_per_head(mha_attn_layer *l, const mha_attn_layer_options *o)
+{
+    const size_t bytes = (size_t)o->heads * sizeof(float);
+    float *slopes = l->norms + norm_floats(o), *sinks = slopes + (o->slopes ? o->heads : 0);
+    if (o->slopes) l->options.slopes = memcpy(slopes, o->slopes, bytes);
+    if (o->sinks) l->options.sinks = memcpy(sinks, o->sinks, bytes);
+}
+
 static void keep_options(mha_attn_layer *l, const mha_attn_layer_options *o)
 {
     l->options = *o;
@@ -83,8 +94,7 @@ static void keep_options(mha_attn_layer *l, const mha_attn_layer_options *o)
     l->options.choice.score = l->options.choice.hidden = (mha_matrix){0};
     if (o->choice.of == MHA_CHOICE_OPTIONS) l->options.choice.keep = 1;
     keep_norms(l, o);
-    if (o->slopes)
-        l->options.slopes = memcpy(l->norms + norm_floats(o), o->slopes, (size_t)o->heads * sizeof *l->norms);
+    keep_per_head(l, o);
     l->options.rope = NULL;
     if (!o->rope) return;
     l->rope = (mha_rope_options){.size = sizeof l->rope,
@@ -145,16 +155,16 @@ static mha_status pack_heads(mha_attn_layer *l, const weights *w, mha_error *err
     return mha__heads_pack(l, qkv, err);
 }
 
-/* Packs the projections; q, k and v become one linear layer unless calls skip heads. Without an output projection, the
- * output is the context. */
-static mha_status create_projections(mha_attn_layer *l, const weights *w, bool projects_output, mha_error *err)
+/* Packs the projections, except those in `without`; q, k and v become one linear layer unless calls skip heads. Without
+ * an output projection, the output is the context. */
+static mha_status create_projections(mha_attn_layer *l, const weights *w, unsigned without, mha_error *err)
 {
     if (packs_heads(l, w))
         MHA__TRY(pack_heads(l, w, err));
-    else
+    else if (!(without & MHA__WITHOUT_QKV))
         MHA__TRY(mha_linear_create_stack(l->ctx, l->options.hidden, w->matrix, w->fused ? 1 : 3, MHA_ACT_NONE,
                                          &l->project[0], err));
-    if (!projects_output) return MHA_OK;
+    if (without & MHA__WITHOUT_OUTPUT) return MHA_OK;
     return mha_linear_create_stack(l->ctx, l->options.heads * l->options.head_dim, &w->o, 1, MHA_ACT_NONE, &l->o, err);
 }
 
@@ -170,17 +180,18 @@ void mha__attn_layer_repack(mha_attn_layer *l, const mha_attn_layer_options *o)
     const weights w = weights_of(l, o);
     if (l->head_part)
         (void)pack_heads(l, &w, NULL); /* cannot fail, because repacking allocates no memory */
-    else
+    else if (!l->latent)
         mha__linear_repack(l->project[0], w.matrix, w.fused ? 1 : 3);
     mha__linear_repack(l->o, &w.o, 1);
     keep_norms(l, o);
+    keep_per_head(l, o);
     (void)keep_choice(l, &o->choice, NULL);
 }
 
 /* ---- creation and release ---- */
 
-static mha_status create(mha_ctx *ctx, const mha_attn_layer_options *options, bool projects_output,
-                         mha_attn_layer **layer, mha_error *err)
+mha_status mha__attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, unsigned without,
+                                  mha_attn_layer **layer, mha_error *err)
 {
     if (!layer) return mha__fail(err, MHA_ERR_ARG, "attention layer: the output pointer must not be NULL");
     *layer = NULL;
@@ -188,15 +199,15 @@ static mha_status create(mha_ctx *ctx, const mha_attn_layer_options *options, bo
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_attn_layer_options", err));
     MHA__TRY(check_options(&o, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
-    const size_t slopes = o.slopes ? (size_t)o.heads : 0;
-    const size_t bytes = sizeof(mha_attn_layer) + ((size_t)norm_floats(&o) + slopes) * sizeof(float);
+    const size_t per_head = (size_t)o.heads * (size_t)((o.slopes != NULL) + (o.sinks != NULL));
+    const size_t bytes = sizeof(mha_attn_layer) + ((size_t)norm_floats(&o) + per_head) * sizeof(float);
     mha_attn_layer *l = mha__calloc(ctx, 1, bytes);
     if (!l) return mha__no_memory(err, bytes, "an attention layer");
     l->ctx = ctx;
     l->norms = (float *)(void *)(l + 1);
     keep_options(l, &o);
     const weights w = weights_of(l, &o);
-    mha_status status = create_projections(l, &w, projects_output, err);
+    mha_status status = create_projections(l, &w, without, err);
     if (status == MHA_OK) status = keep_choice(l, &o.choice, err);
     if (status != MHA_OK) {
         mha_attn_layer_free(l);
@@ -209,13 +220,7 @@ static mha_status create(mha_ctx *ctx, const mha_attn_layer_options *options, bo
 mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,
                                  mha_error *err)
 {
-    return create(ctx, options, true, layer, err);
-}
-
-mha_status mha__attn_layer_create_context(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,
-                                          mha_error *err)
-{
-    return create(ctx, options, false, layer, err);
+    return mha__attn_layer_create(ctx, options, 0, layer, err);
 }
 
 void mha__attn_layer_release(mha_attn_layer *layer)
@@ -224,6 +229,8 @@ void mha__attn_layer_release(mha_attn_layer *layer)
         mha_linear_free(layer->project[p]);
     mha_linear_free(layer->o);
     mha_linear_free(layer->expert_o);
+    mha__disentangled_free(layer);
+    mha__latent_free(layer);
     mha__free(layer->ctx, layer->head_part);
     mha__free(layer->ctx, layer->one_head);
     mha_linear_free(layer->score.linear);

@@ -7,6 +7,8 @@
  * copy. */
 #include "base/ctx.h"
 #include "base/error.h"
+#include "layer/attention/disentangled.h"
+#include "layer/attention/latent.h"
 #include "layer/norm.h"
 #include "layer/selection/computed_heads.h"
 #include "layer/selection/expert_output.h"
@@ -19,7 +21,8 @@
 static bool rounds_at_once(const mha_attn_layer *l, const mha_layer_input *in)
 {
     const mha_attn_layer_options *o = &l->options;
-    return !o->q_norm.weight && !o->k_norm.weight && !o->rope && !in->cache && l->k_heads == l->v_heads;
+    return !o->q_norm.weight && !o->k_norm.weight && !o->rope && !in->cache && !l->relative && !l->latent &&
+           l->k_heads == l->v_heads;
 }
 
 static size_t qkv_elements(const mha_attn_layer *l, const mha__attn_call *call)
@@ -80,6 +83,8 @@ void mha__attn_trace_take(mha__arena *arena, const mha_attn_layer *l, const mha_
     if (past) t->past_k = mha__take(arena, past, real);
     if (past) t->past_v = mha__take(arena, past, real);
     if (mha__experts_summed(l)) t->sum = mha__take(arena, (size_t)(mha__attn_rows(call) * l->options.hidden), real);
+    mha__disentangled_trace_take(arena, l, call->in, t);
+    mha__latent_trace_take(arena, l, call, t);
     mha__chosen_take(arena, l, call->in, &t->chosen);
 }
 
@@ -88,6 +93,7 @@ static void take_gradients(mha__arena *arena, const mha_attn_layer *l, const mha
     const size_t real = mha__attn_real(l), past = past_elements(l, call), rows = (size_t)mha__attn_rows(call);
     s->dqkv = mha__take(arena, qkv_elements(l, call), real);
     s->dcontext = mha__take(arena, context_elements(l, call), real);
+    if (l->options.sinks) s->dsinks = mha__take(arena, (size_t)l->options.heads, sizeof *s->dsinks);
     if (past) s->dpast_k = mha__take(arena, past, real);
     if (past) s->dpast_v = mha__take(arena, past, real);
     if (mha__experts_summed(l)) s->dsum = mha__take(arena, rows * (size_t)l->options.hidden, real);
@@ -97,10 +103,12 @@ static void take_gradients(mha__arena *arena, const mha_attn_layer *l, const mha
 void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call, size_t space_bytes,
                             mha__attn_scratch *s)
 {
-    const size_t in = mha__linear_left(l->project[0], mha__attn_rows(call));
+    const size_t in = l->latent ? 0 : mha__linear_left(l->project[0], mha__attn_rows(call));
     const size_t out = l->o ? mha__linear_left(l->o, mha__attn_rows(call)) : 0;
     *s = (mha__attn_scratch){.space_bytes = space_bytes};
     if (call->outputs & MHA_ATTN_GRADS) take_gradients(arena, l, call, s);
+    mha__disentangled_scratch_take(arena, l, call, s);
+    mha__latent_scratch_take(arena, l, call, s);
     s->left = mha__take(arena, 1, in > out ? in : out);
     s->space = mha__take(arena, 1, space_bytes);
 }
@@ -166,18 +174,20 @@ static void bind_halves(const mha_attn_layer *l, const mha__attn_call *call, con
 
 /* Computes q, k and v in the form that the operator reads. */
 static mha_status project(const mha_attn_layer *l, const mha__attn_call *call, const void *x, const mha__attn_trace *t,
-                          void *left, mha_attn_args *args, mha_error *err)
+                          const mha__attn_scratch *s, mha_attn_args *args, mha_error *err)
 {
     const int64_t rows = mha__attn_rows(call), wide = mha__qkv_width(&l->options);
     const void *const inputs[] = {x, call->key ? call->key : x, call->value ? call->value : x};
     if (!t->qkv) {
         mha__linear_run(
             l->project[0],
-            &(mha__linear_call){.x = x, .rows = rows, .y = t->half, .left = left, .rounded = l->options.dtype});
+            &(mha__linear_call){.x = x, .rows = rows, .y = t->half, .left = s->left, .rounded = l->options.dtype});
     } else if (l->head_part && mha__heads_skipped(l, call->in)) {
         mha__heads_project(l, call, &t->chosen, inputs, t->qkv);
+    } else if (l->latent) {
+        mha__latent_project(l, call, x, t, s);
     } else {
-        project_all(l, call, inputs, left, t->qkv);
+        project_all(l, call, inputs, s->left, t->qkv);
     }
     if (t->qkv) mha__attn_layer_share(l, rows, false, t->qkv);
     if (t->plain) memcpy(t->plain, t->qkv, qkv_elements(l, call) * mha__attn_real(l));
@@ -218,7 +228,8 @@ mha_status mha__attn_attend(const mha_attn_layer *l, const mha__attn_call *call,
     if (in->context) return MHA_OK;
     mha_attn_args args = mha__attn_args(l, call, t);
     mha__attn_choose(l, in, x, &t->chosen);
-    MHA__TRY(project(l, call, x, t, s->left, &args, err));
+    MHA__TRY(project(l, call, x, t, s, &args, err));
+    if (l->relative) mha__disentangled_fill(l, call, t, s);
     if (in->shard)
         MHA__TRY(attend_shard(l, call, &args, err));
     else if (mha__attn_splits(l))

@@ -51,7 +51,10 @@ struct mha_attn_layer {
      * reproduce published results. false for models: scores are double, and heads are summed by index. */
     bool as_published;
     mha__scorer score, hidden; /* linear maps that score the heads; `out` is 0 without a selection */
-    float *norms; /* weights and biases of q_norm and k_norm, then [H] ALiBi slopes if the layer has them */
+    /* weights and biases of q_norm and k_norm, then [H] ALiBi slopes and [H] sinks if the layer has them */
+    float *norms;
+    struct mha__disentangled *relative; /* terms of relative positions (disentangled.h); NULL = none */
+    struct mha__latent *latent;         /* projections of latent attention, instead of `project`; NULL = none */
 };
 
 /* Returns the width of the norm of q or k: head_dim or, with whole_norms, the width of all heads of the projection. */
@@ -85,10 +88,12 @@ static inline int64_t mha__context_width(const mha_attn_layer *layer)
     return (mha__experts_summed(layer) ? o->choice.keep : o->heads) * o->head_dim;
 }
 
-/* Creates a layer of a model without an output projection: the caller reads the context of the call's trace, in f32,
- * and computes the projection. */
-mha_status mha__attn_layer_create_context(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,
-                                          mha_error *err);
+/* Projections that a layer of a model lacks. Without q, k and v, mha__latent_set must add them. Without the output
+ * projection, the caller reads the context of the call's trace, in f32, and computes the projection. */
+enum { MHA__WITHOUT_QKV = 1, MHA__WITHOUT_OUTPUT = 2 };
+/* Like mha_attn_layer_create, but without the projections in `without`. */
+mha_status mha__attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, unsigned without,
+                                  mha_attn_layer **layer, mha_error *err);
 /* Frees the memory that the struct points to, but not the struct. */
 void mha__attn_layer_release(mha_attn_layer *layer);
 /* Returns true if both layers describe a call to the operator identically. */
@@ -101,6 +106,7 @@ typedef struct mha__attn_also {
     mha_view dgates;     /* [B, H] gradients of the caller's gates */
     mha_view row_taylor; /* [B, H, L] row_taylor of mha_attn_grads */
     mha_view dbias;      /* shaped like the bias of the input */
+    float *dtable;       /* accumulated gradient of the table of relative positions (disentangled.h) */
 } mha__attn_also;
 
 /* `outputs` of a call that has a forward and a backward pass. */
@@ -167,6 +173,8 @@ typedef struct mha__attn_trace {
     void *sum;              /* [B L, E] sum of the experts */
     void *lse;              /* [B, n, L] log-sum-exp of each row */
     void *probs, *scores;   /* [B, n, L, Lk] */
+    float *bias;            /* [sequences, H, M, M] terms of relative positions; M is the longest sequence */
+    float *q_latent, *kv_latent; /* [B L, ...] vectors of latent attention before their norms (latent.h) */
     mha__chosen chosen;
 } mha__attn_trace;
 
@@ -183,10 +191,17 @@ typedef struct mha__attn_scratch {
     void *left;  /* rounded input of the linear layers */
     void *space; /* workspace of the operator */
     size_t space_bytes;
+    float *terms[2]; /* [B L, rows of the table] products of q and k with relative positions; NULL without them */
+    /* Latent attention: [B L, ...] output of a second projection, a normalized vector, and rounded inputs. */
+    float *expanded, *normed;
+    void *latent_left;
     /* The fields below are used only with MHA_ATTN_GRADS: */
+    float *dbias;            /* gradient of the trace's bias */
+    float *dlatent;          /* gradient of a vector of latent attention */
     void *dqkv;              /* gradients in the layout of qkv */
     void *dpast_k, *dpast_v; /* gradients in the layout of past_k and past_v */
     void *dcontext, *dsum;   /* gradients in the layout of context and sum */
+    float *dsinks;           /* [H] gradient of the sinks in this call; NULL without sinks */
     mha__choice_grads choice;
 } mha__attn_scratch;
 
@@ -271,8 +286,10 @@ mha_status mha__attn_layer_place(const mha_attn_layer *layer, const mha__attn_ca
 
 /* The weights of a backward pass, in the layout of the checkpoint; packed weights are for the forward pass only. */
 typedef struct mha__attn_slots {
-    mha__grad_slot q, k, v, qkv, o; /* q, k and v, or qkv; unused slots are empty */
-    mha__grad_slot q_norm, k_norm;
+    mha__grad_slot q, k, v, qkv, o;       /* q, k and v, or qkv; unused slots are empty */
+    mha__grad_slot q_norm, k_norm, sinks; /* sinks: only dweight [H] is used */
+    mha__grad_slot pos_key, pos_query;    /* projections of relative positions, if they are not k and q */
+    mha__grad_slot q_a, q_a_norm, kv_a, kv_a_norm, kv_b; /* latent attention, whose q_b is `q` */
     mha__grad_slot choice, choice_hidden, expert_o;
     bool heads; /* q, k and v are read head by head (computed_heads.h) and not packed */
 } mha__attn_slots;

@@ -1,4 +1,4 @@
-/* experts.c - a layer of experts: routes each row to its experts, groups the rows by expert, and computes one dense
+/* experts.c - a layer of experts: groups the rows by the experts that expert_routing.c chose, and computes one dense
  * feed-forward per expert that has rows.
  *
  * Each row adds its experts in ascending order, whatever other rows chose, so its result does not depend on the batch
@@ -15,12 +15,22 @@
 
 /* ---- creation ---- */
 
+static void keep_correction(mha__experts *x, const mha__experts_options *o)
+{
+    for (int64_t e = 0; x->correction && e < x->count; e++)
+        x->correction[e] = o->correction ? o->correction[e] : 0;
+}
+
 static mha_status create_parts(mha_ctx *ctx, mha__experts *x, const mha__experts_options *o, mha_error *err)
 {
+    const size_t bytes = (size_t)o->count * sizeof *x->correction;
     mha_matrix router = o->router, shared = o->shared_gate;
     router.out = o->count;
     router.packed = shared.packed = MHA_F32;
     shared.out = 1;
+    if (o->sigmoid) x->correction = mha__calloc(ctx, 1, bytes);
+    if (o->sigmoid && !x->correction) return mha__no_memory(err, bytes, "the router of a layer");
+    keep_correction(x, o);
     MHA__TRY(mha_linear_create_stack(ctx, x->hidden, &router, 1, MHA_ACT_NONE, &x->router, err));
     if (shared.weight)
         MHA__TRY(mha_linear_create_stack(ctx, x->hidden, &shared, 1, MHA_ACT_NONE, &x->shared_gate, err));
@@ -39,6 +49,10 @@ mha_status mha__experts_create(mha_ctx *ctx, int64_t hidden, const mha__experts_
     x->chosen = o->chosen;
     x->hidden = hidden;
     x->normalized = o->normalized;
+    x->sigmoid = o->sigmoid;
+    x->groups = o->groups;
+    x->kept_groups = o->kept_groups;
+    x->factor = o->sigmoid ? o->factor : 1;
     return create_parts(ctx, x, o, err);
 }
 
@@ -48,6 +62,7 @@ void mha__experts_repack(mha__experts *x, const mha__experts_options *o)
     router.out = o->count;
     router.packed = shared.packed = MHA_F32;
     shared.out = 1;
+    keep_correction(x, o);
     mha__linear_repack(x->router, &router, 1);
     if (x->shared_gate) mha__linear_repack(x->shared_gate, &shared, 1);
     for (int64_t e = 0; e < x->count; e++)
@@ -59,6 +74,7 @@ void mha__experts_free(mha_ctx *ctx, mha__experts *x)
     if (!x) return;
     mha_linear_free(x->router);
     mha_linear_free(x->shared_gate);
+    mha__free(ctx, x->correction);
     for (int64_t e = 0; e < x->count; e++)
         mha__feed_free(&x->feed[e]);
     mha__free(ctx, x);
@@ -89,70 +105,7 @@ void mha__experts_lay_out(mha__arena *arena, const mha__experts *x, size_t rows,
     s->share = x->shared_gate ? mha__take(arena, rows, sizeof *s->share) : NULL;
 }
 
-/* ---- routing ---- */
-
-typedef struct route_job {
-    const mha__experts *experts;
-    const mha__routes *routes;
-    int64_t rows;
-} route_job;
-
-/* Replaces logits by their softmax. */
-static void softmax(int64_t count, float *p)
-{
-    float most = p[0];
-    double sum = 0;
-    for (int64_t e = 1; e < count; e++)
-        most = p[e] > most ? p[e] : most;
-    for (int64_t e = 0; e < count; e++)
-        sum += exp((double)p[e] - (double)most);
-    for (int64_t e = 0; e < count; e++)
-        p[e] = (float)(exp((double)p[e] - (double)most) / sum);
-}
-
-/* Returns the expert with the highest probability among those that are not in chosen[0..n). */
-static int32_t next_best(const mha__experts *x, const float *p, const int32_t *chosen, int64_t n)
-{
-    int32_t best = -1;
-    for (int32_t e = 0; e < (int32_t)x->count; e++) {
-        bool taken = false;
-        for (int64_t i = 0; i < n; i++)
-            taken |= chosen[i] == e;
-        if (!taken && (best < 0 || p[e] > p[best])) best = e;
-    }
-    return best;
-}
-
-static void choose(const mha__experts *x, float *p, int32_t *chosen, float *share)
-{
-    double sum = 0;
-    softmax(x->count, p);
-    for (int64_t n = 0; n < x->chosen; n++) {
-        chosen[n] = next_best(x, p, chosen, n);
-        share[n] = p[chosen[n]];
-        sum += (double)share[n];
-    }
-    for (int64_t n = 0; x->normalized && n < x->chosen; n++)
-        share[n] = (float)((double)share[n] / sum);
-}
-
-static void route_task(void *arg, int64_t i, int worker)
-{
-    (void)worker;
-    const route_job *job = arg;
-    const mha__experts *x = job->experts;
-    const int64_t end = mha__min64(job->rows, (i + 1) * ROWS_PER_TASK);
-    for (int64_t r = i * ROWS_PER_TASK; r < end; r++)
-        choose(x, job->routes->probs + r * x->count, job->routes->expert + r * x->chosen,
-               job->routes->share + r * x->chosen);
-}
-
-void mha__experts_route(mha_ctx *ctx, const mha__experts *x, int64_t rows, const float *in, const mha__routes *r)
-{
-    route_job job = {.experts = x, .routes = r, .rows = rows};
-    mha__linear_run(x->router, &(mha__linear_call){.x = in, .rows = rows, .y = r->probs});
-    mha__parallel(ctx, mha__ceil_div(rows, ROWS_PER_TASK), route_task, &job);
-}
+/* ---- groups of rows ---- */
 
 void mha__experts_group(const mha__experts *x, int64_t rows, const mha__routes *r)
 {

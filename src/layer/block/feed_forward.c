@@ -13,8 +13,9 @@ mha_status mha__feed_create_middle(mha_ctx *ctx, int64_t hidden, const mha__feed
     mha_matrix gate = o->gate, up = o->up;
     gate.out = up.out = o->width;
     feed->width = o->width;
-    feed->activation = o->activation;
-    if (gate.weight) MHA__TRY(mha_linear_create_stack(ctx, hidden, &gate, 1, o->activation, &feed->gate, err));
+    feed->activation = o->clamped.limit > 0 ? MHA_ACT_NONE : o->activation;
+    feed->clamped = o->clamped;
+    if (gate.weight) MHA__TRY(mha_linear_create_stack(ctx, hidden, &gate, 1, feed->activation, &feed->gate, err));
     const mha_activation of_up = gate.weight ? MHA_ACT_NONE : o->activation;
     return mha_linear_create_stack(ctx, hidden, &up, 1, of_up, &feed->up, err);
 }
@@ -67,7 +68,10 @@ void mha__feed_middle(mha_ctx *ctx, const mha__mlp *f, const mha__feed_scratch *
     if (f->gate) {
         in.y = s->gated;
         mha__linear_run(f->gate, &in);
-        mha__join(ctx, MHA__MULTIPLY, rows * f->width, s->gated, s->wide);
+        if (f->clamped.limit > 0)
+            mha__clamped_swiglu_forward(ctx, &f->clamped, rows * f->width, s->gated, s->wide, s->wide);
+        else
+            mha__join(ctx, MHA__MULTIPLY, rows * f->width, s->gated, s->wide);
     }
 }
 

@@ -5,21 +5,24 @@
 #define MHA_LAYER_BLOCK_FEED_FORWARD_H
 
 #include "layer/arena.h"
+#include "layer/block/clamped_swiglu.h"
 #include "mha/layer.h"
 #include <stdbool.h>
 
-/* y = down(act(up(x))), or y = down(act(gate(x)) * up(x)). */
+/* y = down(act(up(x))), y = down(act(gate(x)) * up(x)), or y = down(clamped_swiglu(gate(x), up(x))). */
 typedef struct mha__mlp {
     mha_linear *gate, *up, *down; /* gate is NULL without a gated activation; up is NULL if there is no feed-forward */
     int64_t width;                /* I */
     mha_activation activation;
+    mha__clamped_swiglu clamped;
 } mha__mlp;
 
 /* The matrices of a feed-forward; `out` is not read. */
 typedef struct mha__feed_options {
     int64_t width;
     mha_activation activation;
-    mha_matrix gate, up, down; /* gate.weight NULL = none */
+    mha__clamped_swiglu clamped; /* with limit > 0, requires a gate, and `activation` is not read */
+    mha_matrix gate, up, down;   /* gate.weight NULL = none */
 } mha__feed_options;
 
 mha_status mha__feed_create(mha_ctx *ctx, int64_t hidden, const mha__feed_options *options, mha__mlp *feed,
@@ -47,6 +50,8 @@ void mha__feed_run(mha_ctx *ctx, const mha__mlp *feed, const mha__feed_scratch *
 
 /* ---- experts ---- */
 
+enum { MHA__EXPERTS_MOST = 1024 }; /* maximum number of experts in a layer */
+
 #define MHA__EXPERT_ROWS 2048 /* rows of a chunk with experts: weights of an expert are read once per chunk */
 
 /* Experts of a layer. The router's matrix and that of the shared gate are always multiplied in f32, so that the choice
@@ -56,6 +61,10 @@ void mha__feed_run(mha_ctx *ctx, const mha__mlp *feed, const mha__feed_scratch *
 typedef struct mha__experts_options {
     int64_t count, chosen;          /* experts, and experts per token; count 0 = none */
     bool normalized;                /* divide the weights of the chosen experts by their sum */
+    bool sigmoid;                   /* scores are sigmoids instead of a softmax (expert_routing.c), with the fields: */
+    int64_t groups, kept_groups;    /* groups of equal size, of at least two experts, and groups that are kept */
+    double factor;                  /* of all weights */
+    const float *correction;        /* [count] added to the scores for the choice */
     mha_matrix router;              /* E -> count */
     mha_matrix shared_gate;         /* E -> 1: the shared feed-forward is multiplied by the sigmoid of the output;
                                      * weight NULL = it is added as it is */
@@ -64,7 +73,10 @@ typedef struct mha__experts_options {
 
 typedef struct mha__experts {
     int64_t count, chosen, hidden;
-    bool normalized;
+    bool normalized, sigmoid;
+    int64_t groups, kept_groups;
+    double factor;
+    float *correction; /* [count]; NULL without sigmoid */
     mha_linear *router, *shared_gate;
     mha__mlp feed[]; /* [count] */
 } mha__experts;
@@ -76,7 +88,7 @@ void mha__experts_free(mha_ctx *ctx, mha__experts *experts);
 
 /* The choice of experts for the rows of a chunk. */
 typedef struct mha__routes {
-    float *probs;    /* [rows, count] softmax of the router's logits */
+    float *probs;    /* [rows, count] softmax or sigmoids of the router's logits */
     int32_t *expert; /* [rows, chosen] the experts with the highest probabilities; of equal ones, the first */
     float *share;    /* [rows, chosen] their weights */
     int32_t *order;  /* [rows chosen] places in `expert`, grouped by expert, ascending within a group */
@@ -89,6 +101,9 @@ void mha__routes_lay_out(mha__arena *arena, const mha__experts *experts, size_t 
 /* Computes probs, expert and share of the rows. */
 void mha__experts_route(mha_ctx *ctx, const mha__experts *experts, int64_t rows, const float *x,
                         const mha__routes *routes);
+/* Computes the gradient of the router's logits of one row [count] from that of its weights [chosen]. */
+void mha__experts_route_back(const mha__experts *experts, const mha__routes *routes, int64_t row, const float *dshare,
+                             float *dlogits);
 /* Computes order and start from `expert`. */
 void mha__experts_group(const mha__experts *experts, int64_t rows, const mha__routes *routes);
 

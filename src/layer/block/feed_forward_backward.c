@@ -1,6 +1,7 @@
 /* feed_forward_backward.c - forward pass with a trace and backward pass of a block's feed-forward part. Everything
  * after the activation is recomputed. With experts, an output is y = sum of share times expert output, so the gradient
- * of a share is the dot product of the input of `down` and its gradient before the share is applied. */
+ * of a share is the dot product of an expert's output and the gradient of y; it is computed from the input and the bias
+ * of `down`. */
 #include "layer/block/feed_forward_backward.h"
 #include "base/error.h"
 #include "layer/block/transformer_block.h"
@@ -71,14 +72,18 @@ static part part_of(const mha__feed_call *c, const mha__mlp *feed, const mha__fe
     return (part){.call = c, .feed = feed, .trace = trace, .rows = rows};
 }
 
-/* Computes the input of `down` from the stored up and gate: act(up), or act(gate) * up. Copies act(gate) to `gated`
- * unless it is NULL. */
+/* Computes the input of `down` from the stored up and gate. Unless `gated` is NULL, copies act(gate) to it if the
+ * product rule reads it. */
 static mha_status middle_of(const part *p, float *gated, mha_error *err)
 {
     const mha__mlp *f = p->feed;
     mha_ctx *ctx = p->call->ctx;
     float *wide = p->call->work->wide;
     const int64_t count = p->rows * f->width;
+    if (f->clamped.limit > 0) {
+        mha__clamped_swiglu_forward(ctx, &f->clamped, count, p->trace.gate, p->trace.up, wide);
+        return MHA_OK;
+    }
     memcpy(wide, f->gate ? p->trace.gate : p->trace.up, (size_t)count * sizeof *wide);
     MHA__TRY(mha_activation_forward(ctx, f->activation, p->rows, f->width, wide, err));
     if (!f->gate) return MHA_OK;
@@ -125,24 +130,48 @@ typedef struct weighing {
     float *dshare, *dy;
 } weighing;
 
+static double dot(int64_t count, const float *a, const float *b)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
 /* Backpropagates w->dy through `down` and the weights. */
 static mha_status weigh_back(const part *p, const mha__grad_slot *down, const weighing *w, mha_error *err)
 {
     const int64_t E = p->call->hidden, I = p->feed->width;
     const float *wide = p->call->work->wide;
     float *dwide = p->call->work->dwide;
+    const float *bias = mha__linear_bias(p->feed->down);
     mha__grad_slot frozen = *down;
     frozen.dweight = frozen.dbias = NULL;
     MHA__TRY(dense_back(p, &frozen, I, E, wide, w->dy, false, dwide, err));
     for (int64_t r = 0; r < p->rows; r++) {
-        double sum = 0;
-        for (int64_t i = 0; i < I; i++)
-            sum += (double)wide[r * I + i] * (double)dwide[r * I + i];
-        w->dshare[r] = (float)sum;
+        const double sum = bias ? dot(E, w->dy + r * E, bias) : 0;
+        w->dshare[r] = (float)(sum + dot(I, wide + r * I, dwide + r * I));
     }
     mha__scale_rows(p->rows, I, w->share, dwide);
     mha__scale_rows(p->rows, E, w->share, w->dy);
     return dense_back(p, down, I, E, wide, w->dy, false, NULL, err);
+}
+
+/* Replaces dwide with the gradient of the output of `gate`, and act(gate) in `other` with that of `up`. */
+static mha_status gated_back(const part *p, mha_error *err)
+{
+    const mha__mlp *f = p->feed;
+    const mha__feed_work *w = p->call->work;
+    mha_ctx *ctx = p->call->ctx;
+    const int64_t count = p->rows * f->width;
+    if (f->clamped.limit > 0) {
+        mha__clamped_swiglu_backward(ctx, &f->clamped, count, p->trace.gate, p->trace.up, w->dwide, w->dwide, w->other);
+        return MHA_OK;
+    }
+    mha__join(ctx, MHA__MULTIPLY, count, w->dwide, w->other); /* product rule: the gradient of up is multiplied by
+                                                               * act(gate) */
+    mha__join(ctx, MHA__MULTIPLY, count, p->trace.up, w->dwide);
+    return mha_activation_backward(ctx, f->activation, p->rows, f->width, p->trace.gate, w->dwide, w->dwide, err);
 }
 
 /* Backpropagates dwide through the activation, `up` and `gate`. */
@@ -159,11 +188,8 @@ static mha_status middle_back(const part *p, const mha__feed_slots *slots, const
             MHA__TRY(mha_activation_backward(ctx, f->activation, p->rows, I, p->trace.up, w->dwide, w->dwide, err));
         return dense_back(p, &slots->up, E, I, x, w->dwide, false, dx, err);
     }
-    mha__join(ctx, MHA__MULTIPLY, count, w->dwide, w->other); /* product rule: the gradient of up is multiplied by
-                                                               * act(gate) */
+    MHA__TRY(gated_back(p, err));
     MHA__TRY(dense_back(p, &slots->up, E, I, x, w->other, false, dx, err));
-    mha__join(ctx, MHA__MULTIPLY, count, p->trace.up, w->dwide);
-    MHA__TRY(mha_activation_backward(ctx, f->activation, p->rows, I, p->trace.gate, w->dwide, w->dwide, err));
     return dense_back(p, &slots->gate, E, I, x, w->dwide, true, dx, err);
 }
 
@@ -232,20 +258,6 @@ mha_status mha__feed_keep(const mha__feed_call *c, const float *x, float *y, mha
     return MHA_OK;
 }
 
-/* Computes the gradient of the router's logits of one row from that of the weights. */
-static void logits_back(const mha__experts *x, const mha__routes *r, int64_t row, const float *dshare, float *dlogits)
-{
-    const float *probs = r->probs + row * x->count, *share = r->share + row * x->chosen;
-    const int32_t *expert = r->expert + row * x->chosen;
-    double sum = 0;
-    for (int64_t n = 0; n < x->chosen; n++)
-        sum += (double)dshare[n] * (double)share[n];
-    for (int64_t e = 0; e < x->count; e++) /* normalized weights are a softmax over the chosen experts only */
-        dlogits[e] = x->normalized ? 0 : (float)(-sum * (double)probs[e]);
-    for (int64_t n = 0; n < x->chosen; n++)
-        dlogits[expert[n]] += (float)((double)share[n] * ((double)dshare[n] - (x->normalized ? sum : 0)));
-}
-
 /* Adds the gradient of the router's input to dx. */
 static mha_status router_back(const mha__feed_call *c, const mha__grad_slot *slot, const mha__routes *r, const float *x,
                               float *dx, mha_error *err)
@@ -254,7 +266,7 @@ static mha_status router_back(const mha__feed_call *c, const mha__grad_slot *slo
     const mha__feed_work *w = c->work;
     const part all = {.call = c, .rows = c->rows};
     for (int64_t row = 0; row < c->rows; row++)
-        logits_back(experts, r, row, w->dshare + row * experts->chosen, w->dlogits + row * experts->count);
+        mha__experts_route_back(experts, r, row, w->dshare + row * experts->chosen, w->dlogits + row * experts->count);
     return dense_back(&all, slot, c->hidden, experts->count, x, w->dlogits, true, dx, err);
 }
 

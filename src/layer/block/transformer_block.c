@@ -71,10 +71,11 @@ static mha__feed_options feed_of(const mha_block_options *o)
 }
 
 static mha_status create_parts(mha_block *b, const mha_block_options *o, const mha__experts_options *experts,
-                               mha_error *err)
+                               bool latent, mha_error *err)
 {
     const mha__feed_options feed = feed_of(o);
-    MHA__TRY((b->o_sum ? mha__attn_layer_create_context : mha_attn_layer_create)(b->ctx, &o->attn, &b->attn, err));
+    const unsigned without = (latent ? MHA__WITHOUT_QKV : 0) | (b->o_sum ? MHA__WITHOUT_OUTPUT : 0);
+    MHA__TRY(mha__attn_layer_create(b->ctx, &o->attn, without, &b->attn, err));
     if (b->down_sum) return mha__feed_create_middle(b->ctx, b->hidden, &feed, &b->feed, err);
     if (feeds(o)) MHA__TRY(mha__feed_create(b->ctx, b->hidden, &feed, &b->feed, err));
     return experts ? mha__experts_create(b->ctx, b->hidden, experts, &b->experts, err) : MHA_OK;
@@ -99,10 +100,10 @@ static mha_status allocate(mha_ctx *ctx, const mha_block_options *o, mha_block *
 }
 
 /* Creates the parts of an allocated block, which is freed after a failure. */
-static mha_status complete(mha_block *b, const mha_block_options *o, const mha__experts_options *experts,
+static mha_status complete(mha_block *b, const mha_block_options *o, const mha__experts_options *experts, bool latent,
                            mha_block **block, mha_error *err)
 {
-    const mha_status status = create_parts(b, o, experts, err);
+    const mha_status status = create_parts(b, o, experts, latent, err);
     if (status != MHA_OK)
         mha_block_free(b);
     else
@@ -123,16 +124,16 @@ mha_status mha__block_create_part(mha_ctx *ctx, const mha_block_options *options
     }
     b->o_sum = o;
     b->down_sum = down;
-    return complete(b, options, NULL, block, err);
+    return complete(b, options, NULL, false, block, err);
 }
 
 mha_status mha_block_create(mha_ctx *ctx, const mha_block_options *options, mha_block **block, mha_error *err)
 {
-    return mha__block_create(ctx, options, NULL, block, err);
+    return mha__block_create(ctx, options, NULL, false, block, err);
 }
 
 mha_status mha__block_create(mha_ctx *ctx, const mha_block_options *options, const mha__experts_options *experts,
-                             mha_block **block, mha_error *err)
+                             bool latent, mha_block **block, mha_error *err)
 {
     if (!block) return mha__fail(err, MHA_ERR_ARG, "block: the output pointer must not be NULL");
     *block = NULL;
@@ -140,7 +141,7 @@ mha_status mha__block_create(mha_ctx *ctx, const mha_block_options *options, con
     mha_block *b = NULL;
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_block_options", err));
     MHA__TRY(allocate(ctx, &o, &b, err));
-    return complete(b, &o, experts, block, err);
+    return complete(b, &o, experts, latent, block, err);
 }
 
 void mha_block_free(mha_block *block)

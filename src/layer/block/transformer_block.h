@@ -26,9 +26,9 @@ struct mha_block {
 };
 
 /* Creates a block with experts; as mha_block_create if `experts` is NULL. The feed-forward of the options is then that
- * of all tokens beside the experts. */
+ * of all tokens beside the experts. `latent` is that of mha__attn_layer_create. */
 mha_status mha__block_create(mha_ctx *ctx, const mha_block_options *options, const mha__experts_options *experts,
-                             mha_block **block, mha_error *err);
+                             bool latent, mha_block **block, mha_error *err);
 
 /* Returns true unless the block consists of attention only. */
 static inline bool mha__block_feeds(const mha_block *block)

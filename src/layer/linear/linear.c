@@ -342,6 +342,11 @@ static int64_t left_stride(const mha_linear *linear)
     return linear->dense && linear->dense->left ? mha__round_up(linear->in, linear->dense->block) : 0;
 }
 
+const float *mha__linear_bias(const mha_linear *linear)
+{
+    return (const float *)(const void *)linear->bias;
+}
+
 size_t mha__linear_left(const mha_linear *linear, int64_t rows)
 {
     size_t bytes = 0;

@@ -44,6 +44,8 @@ typedef struct mha__linear_call {
 void mha__linear_run(const mha_linear *linear, const mha__linear_call *call);
 /* Returns the size of `left` in bytes for a call with `rows` rows: 0 unless x is rounded, SIZE_MAX on overflow. */
 size_t mha__linear_left(const mha_linear *linear, int64_t rows);
+/* Returns the biases [out] of an f32 layer; NULL if no part has a bias. */
+const float *mha__linear_bias(const mha_linear *linear);
 /* Returns true if callers may pass x rounded to bf16 in `left` (x NULL): rows of `in` contiguous elements, without
  * padding. */
 bool mha__linear_takes_bf16(const mha_linear *linear);

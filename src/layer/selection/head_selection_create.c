@@ -28,6 +28,7 @@ static mha_status check_split(const mha_attn_layer_options *o, mha_error *err)
                          "attention layer: choice.hidden must have a weight [out, hidden] and a bias");
     if (o->kv_heads != o->heads || o->v_heads != o->heads) return refuse("shared keys or values", err);
     if (o->rope || o->q_norm.weight || o->k_norm.weight) return refuse("rotation or norms of heads", err);
+    if (o->sinks) return refuse("attention sinks", err);
     return o->slopes ? refuse("ALiBi slopes", err) : MHA_OK;
 }
 

@@ -3,40 +3,57 @@
 #include "base/error.h"
 #include "layer/linear/linear.h"
 #include "model/backward/model_grads.h"
+#include "model/weights/tensor_order.h"
 
 static bool is_dense(mha__role role)
 {
-    return role == MHA__QUERY || role == MHA__KEY || role == MHA__VALUE || role == MHA__QKV || role == MHA__ATTN_OUT ||
-           role == MHA__GATE || role == MHA__UP || role == MHA__DOWN || mha__of_experts(role) ||
-           (role >= MHA__SHARED_GATE && role <= MHA__ROUTER);
+    return role == MHA__QUERY || role == MHA__KEY || role == MHA__VALUE || role == MHA__QKV || role == MHA__Q_LATENT ||
+           role == MHA__KV_LATENT || role == MHA__KV_EXPAND || role == MHA__POS_KEY || role == MHA__POS_QUERY ||
+           role == MHA__ATTN_OUT || role == MHA__GATE || role == MHA__UP || role == MHA__DOWN ||
+           mha__of_experts(role) || (role >= MHA__SHARED_GATE && role <= MHA__ROUTER);
 }
 
 /* The part of a tensor that contains the weight of a role. */
-typedef struct weight_rows {
+typedef struct weight_part {
     mha__role stored;
-    int64_t rows, columns, first; /* elements [first, first + rows * columns) */
-} weight_rows;
+    bool transposed;
+    int64_t rows, columns, first; /* elements [first, first + rows * columns) in the order of the model */
+} weight_part;
 
-static weight_rows rows_of(const mha_model_grads *g, mha__role role, const mha_tensor *both, const mha_tensor *tensor)
+static weight_part whole(const mha_model_grads *g, mha__role role, int64_t layer, const mha_tensor *t)
 {
-    const bool transposed = mha__part_of(&g->model->config, role)->kind == MHA__PART_CONV1D;
-    if (!both || (role != MHA__GATE && role != MHA__UP))
-        return (weight_rows){role, tensor->shape[transposed ? 1 : 0], tensor->shape[transposed ? 0 : 1], 0};
-    const int64_t rows = both->shape[0] / 2, columns = both->shape[1];
-    return (weight_rows){MHA__GATE_UP, rows, columns, role == MHA__UP ? rows * columns : 0};
+    const bool transposed = mha__part_transposed(mha__part_of(&g->model->config, role));
+    if (!t) return (weight_part){.rows = 0};
+    const int64_t rows = t->shape[transposed ? 1 : 0], stored = t->shape[transposed ? 0 : 1];
+    const int64_t ours = mha__order_elements(&g->model->config, role, layer, false); /* heads may be padded */
+    return (weight_part){role, transposed, rows, ours ? ours / rows : stored, 0};
+}
+
+/* Finds the weight of a role; rows is 0 if the layer has none. */
+static weight_part find(const mha_model_grads *g, mha__role role, int64_t layer)
+{
+    const mha__config *c = &g->model->config;
+    const mha__role part = mha__part_role(role);
+    const bool halves = part == MHA__GATE || part == MHA__UP;
+    const int64_t I = c->intermediate, count = I * c->hidden, e = role / MHA__ROLES;
+    if (halves && mha__weights_tensor(&g->model->outer, MHA__GATE_UP, layer, false))
+        return (weight_part){MHA__GATE_UP, false, I, c->hidden, part == MHA__UP ? count : 0};
+    if (!mha__of_experts(role) || !mha__part_of(c, MHA__EXPERTS_DOWN)->kind)
+        return whole(g, role, layer, mha__weights_tensor(&g->model->outer, role, layer, false));
+    if (!c->sparse[layer]) return (weight_part){.rows = 0};
+    if (part == MHA__EXPERT_DOWN) return (weight_part){MHA__EXPERTS_DOWN, true, c->hidden, I, e * count};
+    return (weight_part){MHA__EXPERTS_GATE_UP, true, I, c->hidden, (2 * e + (part == MHA__EXPERT_UP)) * count};
 }
 
 static mha_status pack(mha_model_grads *g, mha__role role, int64_t layer, mha__weights *weights, mha_error *err)
 {
-    const mha_tensor *both = mha__weights_tensor(&g->model->outer, MHA__GATE_UP, layer, false);
-    const mha_tensor *tensor = mha__weights_tensor(&g->model->outer, role, layer, false);
-    const bool transposed = mha__part_of(&g->model->config, role)->kind == MHA__PART_CONV1D;
+    const weight_part w = find(g, role, layer);
     const float *weight = NULL;
-    if (!tensor && !(both && (role == MHA__GATE || role == MHA__UP))) return MHA_OK;
-    const weight_rows w = rows_of(g, role, both, tensor);
+    if (!w.rows) return MHA_OK;
     MHA__TRY(mha__weights_again(weights, w.stored, layer, &weight, err));
-    MHA__TRY(mha__linear_back_create(g->ctx, mha__grads_dtype(g, role), w.columns, w.rows, weight + w.first, transposed,
-                                     &g->packed[layer * mha__config_roles(&g->model->config) + role], err));
+    MHA__TRY(mha__linear_back_create(g->ctx, mha__grads_dtype(g, role), w.columns, w.rows, weight + w.first,
+                                     w.transposed, &g->packed[layer * mha__config_roles(&g->model->config) + role],
+                                     err));
     mha__weights_rest(weights, w.stored, layer);
     return MHA_OK;
 }

@@ -3,127 +3,13 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
+#include "layer/elementwise.h"
 #include "model/backward/model_grads.h"
 #include "model/forward/pooler_logits.h"
 #include "model/forward/relative_bias.h"
 #include <string.h>
 
 /* ---- backward pass of one layer ---- */
-
-typedef struct place {
-    mha__role role;
-    mha__grad_slot *slot;
-    bool dense; /* true if the backward pass reads the weight */
-} place;
-
-/* Sets the slots of gate and up if both are stored as rows of one tensor. */
-static mha_status split_gate_up(const mha_model_grads *g, int64_t layer, mha__weights *weights, mha__block_slots *s,
-                                mha_error *err)
-{
-    const int64_t rows = g->model->config.intermediate, count = rows * g->model->config.hidden;
-    mha__grad_slot both = mha__grads_slot(g, MHA__GATE_UP, layer);
-    if (!g->packed) MHA__TRY(mha__grads_weight(weights, MHA__GATE_UP, layer, &both, err));
-    if (!mha__weights_tensor(weights, MHA__GATE_UP, layer, false)) return MHA_OK;
-    mha__feed_slots *f = &s->feed.feed;
-    both.packed = f->gate.packed;
-    f->gate = both;
-    both.packed = f->up.packed;
-    f->up = both;
-    if (both.weight) f->up.weight = (const float *)both.weight + count;
-    if (both.dweight) f->up.dweight = (float *)both.dweight + count;
-    if (both.dbias) f->up.dbias = (float *)both.dbias + rows;
-    return MHA_OK;
-}
-
-static mha_status find_places(const mha_model_grads *g, int64_t layer, mha__weights *weights, const place *places,
-                              size_t count, mha_error *err)
-{
-    for (size_t i = 0; i < count; i++) {
-        *places[i].slot = mha__grads_slot(g, places[i].role, layer);
-        if (g->packed) places[i].slot->packed = mha__grads_packed(g, places[i].role, layer);
-        if (places[i].dense && !g->packed)
-            MHA__TRY(mha__grads_weight(weights, places[i].role, layer, places[i].slot, err));
-    }
-    return MHA_OK;
-}
-
-/* Sets the slots of all experts; the list must be freed. */
-static mha_status find_experts(const mha_model_grads *g, int64_t layer, mha__weights *weights, mha__block_slots *s,
-                               mha_error *err)
-{
-    const mha__config *c = &g->model->config;
-    const size_t bytes = (size_t)c->experts * sizeof *s->feed.expert;
-    if (!g->model->block[layer]->experts) return MHA_OK;
-    s->feed.expert = mha__calloc(g->ctx, 1, bytes);
-    if (!s->feed.expert) return mha__no_memory(err, bytes, "the gradients of experts");
-    for (int64_t e = 0; e < c->experts; e++) {
-        mha__feed_slots *f = &s->feed.expert[e];
-        const place places[] = {{mha__expert_role(MHA__EXPERT_GATE, e), &f->gate, true},
-                                {mha__expert_role(MHA__EXPERT_UP, e), &f->up, true},
-                                {mha__expert_role(MHA__EXPERT_DOWN, e), &f->down, true}};
-        MHA__TRY(find_places(g, layer, weights, places, sizeof places / sizeof *places, err));
-    }
-    return MHA_OK;
-}
-
-static mha_status find_slots(const mha_model_grads *g, int64_t layer, mha__weights *weights, mha__block_slots *s,
-                             mha_error *err)
-{
-    const bool sparse = g->model->config.sparse[layer];
-    const place places[] = {{MHA__QUERY, &s->attn.q, true},
-                            {MHA__KEY, &s->attn.k, true},
-                            {MHA__VALUE, &s->attn.v, true},
-                            {MHA__QKV, &s->attn.qkv, true},
-                            {MHA__ATTN_OUT, &s->attn.o, true},
-                            {MHA__QUERY_NORM, &s->attn.q_norm, false},
-                            {MHA__KEY_NORM, &s->attn.k_norm, false},
-                            {MHA__HEAD_CHOICE, &s->attn.choice, false},
-                            {MHA__HEAD_CHOICE_HIDDEN, &s->attn.choice_hidden, false},
-                            {MHA__ATTN_NORM, &s->norm[MHA__BLOCK_ATTN_NORM], false},
-                            {MHA__ATTN_OUT_NORM, &s->norm[MHA__BLOCK_ATTN_OUT_NORM], false},
-                            {MHA__MLP_NORM, &s->norm[MHA__BLOCK_MLP_NORM], false},
-                            {MHA__MLP_OUT_NORM, &s->norm[MHA__BLOCK_MLP_OUT_NORM], false},
-                            {sparse ? MHA__SHARED_UP : MHA__UP, &s->feed.feed.up, true},
-                            {sparse ? MHA__SHARED_GATE : MHA__GATE, &s->feed.feed.gate, true},
-                            {sparse ? MHA__SHARED_DOWN : MHA__DOWN, &s->feed.feed.down, true},
-                            {MHA__SHARED_SHARE, &s->feed.shared_gate, true},
-                            {MHA__ROUTER, &s->feed.router, true}};
-    MHA__TRY(find_places(g, layer, weights, places, sizeof places / sizeof *places, err));
-    MHA__TRY(find_experts(g, layer, weights, s, err));
-    return split_gate_up(g, layer, weights, s, err);
-}
-
-/* ---- q, k and v stored head by head ---- */
-
-/* The gradient of q, k and v while a layer is processed: all rows of q, then of k, then of v. */
-typedef struct ordered {
-    float *memory; /* weight [3 H D, E], then bias [3 H D]; NULL if the checkpoint has this order */
-    mha__grad_slot stored;
-} ordered;
-
-static void copy_rows(const mha_model_grads *g, int64_t layer, ordered *o, mha__grad_slot *ours, bool back)
-{
-    const mha__config *c = &g->model->config;
-    const mha__grad_slot *from = back ? ours : &o->stored, *to = back ? &o->stored : ours;
-    mha__rows_by_head(c, layer, c->hidden, from->dweight, to->dweight, back);
-    if (from->dbias) mha__rows_by_head(c, layer, 1, from->dbias, to->dbias, back);
-}
-
-/* Points the slot to a copy of the gradient accumulated so far, with all rows of q first. */
-static mha_status order_rows(const mha_model_grads *g, int64_t layer, mha__grad_slot *slot, ordered *o, mha_error *err)
-{
-    const mha__config *c = &g->model->config;
-    const int64_t rows = 3 * c->layer_heads[layer] * c->head_dim;
-    const size_t bytes = (size_t)(rows * (c->hidden + 1)) * sizeof(float);
-    if (!mha__weights_per_head(c, MHA__QKV) || !slot->dweight) return MHA_OK;
-    o->memory = mha__alloc(g->ctx, bytes);
-    if (!o->memory) return mha__no_memory(err, bytes, "the gradient of q, k and v");
-    o->stored = *slot;
-    slot->dweight = o->memory;
-    if (slot->dbias) slot->dbias = o->memory + rows * c->hidden;
-    copy_rows(g, layer, o, slot, false);
-    return MHA_OK;
-}
 
 /* Calls on_context with the head outputs of this layer and their gradients. */
 static mha_status show(const mha_model_grads *g, int64_t layer, const mha__block_call *call,
@@ -147,8 +33,7 @@ static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_
                              bool ends, mha_error *err)
 {
     mha__block_call call;
-    mha__block_slots slots = {0};
-    ordered rows_of_heads = {0};
+    mha__layer_slots slots = {0};
     mha__weights weights = g->model->outer; /* a copy with its own list of converted tensors */
     const int64_t length = g->batch.in.length, rows = g->batch.in.batch * length;
     const size_t bytes = (size_t)(rows * g->model->config.hidden) * sizeof(float);
@@ -162,15 +47,12 @@ static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_
         memcpy(g->saved.again, call.trace.x, bytes);
         status = mha__block_keep(&call, g->saved.again, err);
     }
-    if (status == MHA_OK) status = find_slots(g, layer, &weights, &slots, err);
-    if (status == MHA_OK) status = order_rows(g, layer, &slots.attn.qkv, &rows_of_heads, err);
-    if (status == MHA_OK) status = mha__block_back(&call, &slots, g->saved.dx, err);
+    if (status == MHA_OK) status = mha__layer_slots_find(g, layer, &weights, &slots, err);
+    if (status == MHA_OK) status = mha__block_back(&call, &slots.block, g->saved.dx, err);
     if (status == MHA_OK && call.attn.also.dbias.data)
         mha__relative_back(g->model, layer, mha__batch_map_rows(&g->batch), g->saved.dbias,
                            mha__grads_slot(g, MHA__RELATIVE, -1).dweight);
-    if (status == MHA_OK && rows_of_heads.memory) copy_rows(g, layer, &rows_of_heads, &slots.attn.qkv, true);
-    mha__free(g->ctx, rows_of_heads.memory);
-    mha__free(g->ctx, slots.feed.expert);
+    mha__layer_slots_end(g, layer, &slots, status == MHA_OK);
     if (status == MHA_OK) status = show(g, layer, &call, wanted, row_taylor, err);
     mha__weights_release(&weights);
     return status;
@@ -264,12 +146,33 @@ static mha_status layers_back(mha_model_grads *g, const mha_model_gradient *want
     return MHA_OK;
 }
 
+/* Backpropagates saved.dtable to the embeddings of relative positions and their norm. */
+static mha_status distances_back(const mha_model_grads *g, mha_error *err)
+{
+    const mha_model *m = g->model;
+    const mha__grad_slot table = mha__grads_slot(g, MHA__DISTANCES, -1),
+                         norm = mha__grads_slot(g, MHA__DISTANCES_NORM, -1);
+    const int64_t rows = m->config.distance_rows, width = m->config.hidden;
+    const mha_norm_gradient gradient = {.size = sizeof gradient,
+                                        .rows = rows,
+                                        .width = width,
+                                        .x = m->distances.weight,
+                                        .dy = g->saved.dtable,
+                                        .dx = g->saved.dtable,
+                                        .dweight = norm.dweight,
+                                        .dbias = norm.dbias};
+    if (m->distances_norm.weight) MHA__TRY(mha_norm_backward(g->ctx, &m->distances_norm, &gradient, err));
+    mha__join(g->ctx, MHA__ADD, rows * width, g->saved.dtable, table.dweight);
+    return MHA_OK;
+}
+
 mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted, mha_error *err)
 {
     const mha_model *m = g->model;
     const mha__config *c = &m->config;
     const size_t gates = (size_t)(c->layers * g->batch.sequences * c->heads) * sizeof *wanted->gates;
     const size_t taylor = (size_t)(c->heads * g->batch.in.batch * g->batch.in.length) * sizeof(float);
+    const size_t table = (size_t)(c->distance_rows * c->hidden) * sizeof(float);
     const bool whole = mha__grads_parameters(g) && !g->attention_only;
     const bool ends = !whole && !wanted->embeddings; /* the backward pass stops in the attention of the first layer */
     MHA__TRY(mha__model_single_heads(m, wanted->gates ? "gradients" : wanted->on_context ? "contexts" : NULL, err));
@@ -279,7 +182,9 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
     mha_status status = MHA_OK;
     if (m->final_norm.weight)
         status = outer_norm_back(g, MHA__FINAL_NORM, &m->final_norm, c->hidden, g->saved.x, g->saved.dx, err);
+    if (g->saved.dtable) memset(g->saved.dtable, 0, table);
     if (status == MHA_OK) status = layers_back(g, wanted, row_taylor, ends, err);
+    if (status == MHA_OK && g->saved.dtable) status = distances_back(g, err);
     mha__free(g->ctx, row_taylor);
     return status == MHA_OK && !ends ? embed_back(g, wanted->embeddings, err) : status;
 }

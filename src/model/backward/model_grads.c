@@ -31,7 +31,8 @@ static void walk(mha_model_grads *g)
     g->bytes = 0;
     for (mha__tensor_step at = {0}; mha__tensor_each(&g->model->config, &at);) {
         const bool of_attention = at.role >= MHA__QUERY && at.role <= MHA__ATTN_OUT;
-        const mha_tensor *tensor = of_attention || !g->attention_only ? mha__model_tensor(g->model, &at) : NULL;
+        const bool wanted = (of_attention || !g->attention_only) && at.role != MHA__ROUTER_BIAS;
+        const mha_tensor *tensor = wanted ? mha__model_tensor(g->model, &at) : NULL;
         numbers_of(g, at.role, at.layer)[at.bias] = tensor ? g->count : -1;
         if (tensor) add_tensor(g, tensor);
     }
@@ -41,7 +42,7 @@ mha__grad_slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t
 {
     const int64_t *number = numbers_of(g, role, mha__config_owner(&g->model->config, layer));
     mha__grad_slot slot = {.dtype = mha__grads_dtype(g, role),
-                           .transposed = mha__part_of(&g->model->config, role)->kind == MHA__PART_CONV1D};
+                           .transposed = mha__part_transposed(mha__part_of(&g->model->config, role))};
     if (mha__grads_parameters(g) && number[0] >= 0) slot.dweight = g->list[number[0]].data;
     if (mha__grads_parameters(g) && number[1] >= 0) slot.dbias = g->list[number[1]].data;
     return slot;

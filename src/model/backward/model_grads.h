@@ -17,9 +17,10 @@ typedef struct mha__saved_activations {
     mha__block_trace *trace; /* [layers]; with recompute, all traces overlap, except x */
     mha__block_scratch *scratch; /* [layers] overlapping: only one layer is processed at a time */
     float *dx;                   /* [rows, E] gradient of x */
-    float *dbias; /* [H, M, M] gradient of a layer's biases by relative position; NULL if the model has no such
+    float *dbias;  /* [H, M, M] gradient of a layer's biases by relative position; NULL if the model has no such
                    * biases */
-    float *again; /* [rows, E] with recompute: input from which a layer is recomputed */
+    float *dtable; /* [rows of the table, E] gradient of the embeddings of relative positions; NULL = not computed */
+    float *again;  /* [rows, E] with recompute: input from which a layer is recomputed */
 } mha__saved_activations;
 
 /* A buffer that is reused from call to call. */
@@ -83,6 +84,30 @@ static inline void mha__grads_rest(mha_model_grads *g, bool rest)
 {
     g->resting = rest;
 }
+
+/* ---- the slots of a layer (layer_slots.c) ---- */
+
+/* The gradient of a tensor that is stored in another order (tensor_order.h), while a layer is processed. */
+typedef struct mha__ordered {
+    mha__role role;
+    float *memory;
+    mha__grad_slot stored, ours;
+} mha__ordered;
+
+enum { MHA__ORDERED = 4 }; /* maximum number of such tensors in a layer */
+
+typedef struct mha__layer_slots {
+    mha__block_slots block;
+    mha__ordered ordered[MHA__ORDERED];
+    int ordered_count;
+} mha__layer_slots;
+
+/* Fetches the weights of a layer for the backward pass, and finds where their gradients are accumulated. `slots` must
+ * be zero; mha__layer_slots_end frees its memory, also after a failure. */
+mha_status mha__layer_slots_find(const mha_model_grads *g, int64_t layer, mha__weights *weights,
+                                 mha__layer_slots *slots, mha_error *err);
+/* Frees the memory; first stores the gradients in the order of the checkpoint if `done` is set. */
+void mha__layer_slots_end(const mha_model_grads *g, int64_t layer, mha__layer_slots *slots, bool done);
 
 /* Grows the buffer to at least `bytes`. A buffer that is large enough is kept; otherwise its content is lost. */
 mha_status mha__grads_room(mha_model_grads *g, mha__room *room, size_t bytes, const char *what, mha_error *err);

@@ -46,6 +46,7 @@ mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha
                               .mlp_drop = mha__grads_drop(g, layer, MHA__DROP_MLP),
                               .trace = g->saved.trace[layer],
                               .scratch = g->saved.scratch[layer]};
+    call->attn.also.dtable = g->saved.dtable;
     const int64_t M = mha__batch_map_rows(&g->batch);
     if (mha__grads_slot(g, MHA__RELATIVE, -1).dweight)
         call->attn.also.dbias = (mha_view){g->saved.dbias, {0, M * M, M, 1}};
@@ -112,6 +113,9 @@ static void lay_out(mha__arena *arena, mha_model_grads *g, size_t space_bytes)
     k->dx = mha__take(arena, rows, width);
     const size_t M = (size_t)mha__batch_map_rows(&g->batch);
     k->dbias = m->relative.weight ? mha__take(arena, (size_t)m->config.heads * M, M * sizeof *k->dbias) : NULL;
+    const bool distances = mha__grads_slot(g, MHA__DISTANCES, -1).dweight != NULL;
+    const size_t table = (size_t)(m->config.distance_rows * m->config.hidden);
+    k->dtable = distances ? mha__take(arena, table, sizeof *k->dtable) : NULL;
     k->again = g->recompute ? mha__take(arena, rows, width) : NULL;
     take_traces(arena, g);
     take_scratch(arena, g, space_bytes);

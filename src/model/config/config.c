@@ -202,6 +202,10 @@ static mha_status check_heads(const mha__json_obj *root, const mha__config *c, m
                              root->file, per_layer[n], f->name);
     for (int64_t l = 0; l < c->layers; l++) {
         const bool shared = c->layer_k_heads[l] != c->layer_heads[l] || c->layer_v_heads[l] != c->layer_heads[l];
+        if ((f->distances || f->latent) && shared)
+            return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: mha.kv_heads must be absent, since each head of %s has %s",
+                             root->file, f->name,
+                             f->latent ? "keys and values of its own" : "relative positions of its own");
         if (per_head && shared)
             return mha__fail(err, MHA_ERR_UNSUPPORTED,
                              "%s: mha.kv_heads must be absent, since the tensors of %s interleave q, k and v by head",
@@ -219,6 +223,7 @@ static mha_status check_heads(const mha__json_obj *root, const mha__config *c, m
 static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
     if (!c->kv_heads) c->kv_heads = c->heads;
+    MHA__TRY(mha__config_latent(root, c, err));
     if (!c->intermediate) c->intermediate = 4 * c->hidden;
     if (!c->head_dim) {
         if (c->hidden % c->heads)
@@ -242,6 +247,7 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
     if (c->buckets && c->buckets < MHA__RELATIVE_BUCKETS)
         return mha__fail(err, MHA_ERR_FORMAT, "%s: relative_attention_num_buckets must be at least %d (got %lld)",
                          root->file, MHA__RELATIVE_BUCKETS, (long long)c->buckets);
+    MHA__TRY(mha__config_distances(root, c, err));
     MHA__TRY(derive_positions(root, c, err));
     MHA__TRY(derive_scales(root, c, err));
     MHA__TRY(mha__config_heads(root, c, err));
@@ -251,7 +257,9 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
     MHA__TRY(mha__config_turned(root, c, err));
     MHA__TRY(mha__config_windows(root, c, err));
     MHA__TRY(mha__config_attention(root, c, err));
-    return mha__config_rope(root, c, err);
+    MHA__TRY(mha__config_rope(root, c, err));
+    mha__config_latent_scale(c);
+    return MHA_OK;
 }
 
 int64_t mha__config_tensors(const mha__config *c, int64_t layer)
@@ -287,6 +295,12 @@ mha__layer_widths mha__config_widths(const mha__config *c, int64_t layer)
                            .v = c->layer_v_heads[layer] * c->head_dim,
                            .scores = split ? choice->option_count : c->layer_heads[layer],
                            .scored = split ? choice->width : c->hidden};
+    w.heads = c->layer_heads[layer];
+    w.q_in = c->q_rank ? c->q_rank : c->hidden;
+    w.q_out = w.heads * (c->nope_width + c->rope_width);
+    w.kv_low = c->kv_rank + c->rope_width;
+    w.kv_out = w.heads * (c->nope_width + c->value_width);
+    w.o_in = w.heads * c->value_width;
     w.qkv = w.q + w.k + w.v;
     w.gate_up = 2 * c->intermediate;
     w.one = 1;

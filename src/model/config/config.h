@@ -42,14 +42,19 @@ typedef struct mha__layer_attention {
 typedef struct mha__config {
     const struct mha__family *family;
     int64_t vocab, max_positions, type_vocab;
-    int64_t embed_width;   /* width of the embeddings, and of the input of the output matrix: hidden, or less in
+    int64_t embed_width;  /* width of the embeddings, and of the input of the output matrix: hidden, or less in
                             * families with a linear map from embeddings to hidden states */
-    bool embed_mapped;     /* the model has that linear map */
-    int64_t layer_groups;  /* ALBERT: groups of consecutive layers that share their tensors; 0 = none */
-    int64_t group_layers;  /* ALBERT: layers in a group's tensors; 1 is the only supported value */
-    int64_t buckets;       /* rows of the table of relative positions; 0 = none */
-    int64_t position_rows; /* rows of the position table, >= max_positions */
-    int64_t padding;       /* row of the word embeddings that gets no gradient from inputs (nn.Embedding's padding_idx);
+    bool embed_mapped;    /* the model has that linear map */
+    int64_t layer_groups; /* ALBERT: groups of consecutive layers that share their tensors; 0 = none */
+    int64_t group_layers; /* ALBERT: layers in a group's tensors; 1 is the only supported value */
+    int64_t buckets;      /* rows of the table of relative positions; 0 = none */
+    /* DeBERTa: rows of the embeddings of relative positions per sign, 0 = none; the distances that they stand for;
+     * which terms of the scores read them, by which projections */
+    int64_t distance_span, distance_rows, distance_buckets, distance_most;
+    bool distances, distances_normed, key_positions, query_positions, own_positions, pos_key, pos_query;
+    bool biased_input, typed_input, other_head; /* DeBERTa: has the tables of positions, of types; names of the head */
+    int64_t position_rows;                      /* rows of the position table, >= max_positions */
+    int64_t padding; /* row of the word embeddings that gets no gradient from inputs (nn.Embedding's padding_idx);
                             * -1 or outside the table = none */
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate;
     int64_t original_heads; /* head count of the unpruned model, >= heads; limit of the head numbers in "mha.heads" */
@@ -63,9 +68,16 @@ typedef struct mha__config {
     int64_t experts, experts_chosen;    /* experts of a layer, and experts per token; 0 = no layer has experts */
     int64_t expert_width, shared_width; /* width of an expert, and of the feed-forward of all tokens beside experts */
     int64_t sparse_step;                /* every n-th layer has experts; 0 = all */
-    bool experts_normed;                /* the weights of the chosen experts are divided by their sum */
-    bool qkv_bias;                      /* biases of q, k and v, in families where they are optional */
-    bool sparse[MHA__LAYERS];           /* layer with experts */
+    /* DeepSeek-V3: widths of latent attention (layer/attention/latent.h); q has no latent vector if q_rank is 0.
+     * head_dim is the width to which q, k and v are padded */
+    int64_t q_rank, kv_rank, nope_width, rope_width, value_width;
+    bool q_direct, q_latent, interleaved;
+    int64_t shared_experts, dense_layers, expert_groups, kept_groups; /* dense_layers: leading layers without experts */
+    double expert_factor;
+    double swiglu_alpha, swiglu_limit; /* gpt-oss: clamped SwiGLU of the experts; limit 0 = use `activation` */
+    bool experts_normed;               /* the weights of the chosen experts are divided by their sum */
+    bool qkv_bias;                     /* biases of q, k and v, in families where they are optional */
+    bool sparse[MHA__LAYERS];          /* layer with experts */
     double eps;
     mha_activation activation, head_activation; /* activation of feed-forward; activation before the output matrix */
     bool pre_norm, parallel, no_final_norm, final_normed;
@@ -124,8 +136,10 @@ typedef struct mha__config_key {
 
 /* Dimensions of tensors that differ between layers. */
 typedef struct mha__layer_widths {
-    int64_t q, k, v, qkv;   /* rows of the projections of q, k and v, and of all three */
-    int64_t gate_up;        /* rows of gate and up in one tensor */
+    int64_t q, k, v, qkv; /* rows of the projections of q, k and v, and of all three */
+    int64_t heads;
+    int64_t q_in, q_out, kv_low, kv_out, o_in; /* latent attention: columns and rows of its maps */
+    int64_t gate_up;                           /* rows of gate and up in one tensor */
     int64_t scores, scored; /* layer that selects heads: number of scores, and width of the scored vector */
     int64_t one;            /* 1 */
 } mha__layer_widths;

@@ -26,6 +26,14 @@ mha_status mha__config_attention(const mha__json_obj *root, mha__config *config,
 /* Reads the head selection from a layer's entry of "mha.attention". */
 mha_status mha__config_choice(const mha__json_obj *entry, mha__config *config, int64_t layer, mha_error *err);
 
+/* Sets head_dim and the scale of scores from the widths of latent attention; does nothing in other families. */
+mha_status mha__config_latent(const mha__json_obj *root, mha__config *config, mha_error *err);
+/* Multiplies the scales by the factor that depends on the rotation. */
+void mha__config_latent_scale(mha__config *config);
+
+/* Reads relative positions as in DeBERTa. */
+mha_status mha__config_distances(const mha__json_obj *root, mha__config *config, mha_error *err);
+
 /* Sets config->attention_only from "mha.feed_forward". */
 mha_status mha__config_feed(const mha__json_obj *root, mha__config *config, mha_error *err);
 

@@ -110,6 +110,7 @@ static mha_status read_part(const mha__json_obj *root, const mha__json_obj *rope
                          root->file, f->name, part);
     o->rotary_dim = c->head_dim; /* as in transformers, families without partial rotation ignore the key unless the
                                   * rotation is scaled */
+    if (f->latent) o->rotary_dim = c->rope_width;
     if (f->rotary_part != 0) o->rotary_dim = (int64_t)((double)c->head_dim * part);
     if (o->rotary_dim >= 2 && o->rotary_dim % 2 == 0) return MHA_OK;
     if (f->rotary_part == 0)
@@ -122,21 +123,28 @@ static mha_status read_part(const mha__json_obj *root, const mha__json_obj *rope
                      root->file, (long long)c->head_dim, part);
 }
 
+static mha_status check_rotation(const mha__json_obj *root, const mha_rope_options *o, mha_error *err)
+{
+    double f[MHA_HEAD_DIM_MAX / 2], gain;
+    mha_error why;
+    if (mha_rope_frequencies(o, 1, f, &gain, &why) == MHA_OK) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: rotary embedding: %s", root->file, why.message);
+}
+
 /* Reads one rotation from `rope`, which may be the whole config; `key` is the older name of rope_theta, or NULL. */
 static mha_status read_rotation(const mha__json_obj *root, const mha__json_obj *rope, const char *key, double theta,
                                 mha__config *c, mha_rope_options *o, mha_error *err)
 {
-    double f[MHA_HEAD_DIM_MAX / 2], gain;
-    mha_error why;
-    *o = (mha_rope_options){
-        .size = sizeof *o, .head_dim = c->head_dim, .theta = theta, .interleaved = c->family->interleaved};
+    *o = (mha_rope_options){.size = sizeof *o,
+                            .head_dim = c->head_dim,
+                            .theta = theta,
+                            .interleaved = c->family->interleaved || c->interleaved};
     if (rope->json != root->json) MHA__TRY(read_kind(rope, &o->kind, err));
     if (key) MHA__TRY(positive(root, key, &o->theta, err));
     MHA__TRY(positive(rope, "rope_theta", &o->theta, err));
     MHA__TRY(read_part(root, rope, c, o, err));
     if (o->kind != MHA_ROPE_DEFAULT) MHA__TRY(read_scaling(root, rope, c, o, err));
-    if (mha_rope_frequencies(o, 1, f, &gain, &why) == MHA_OK) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: rotary embedding: %s", root->file, why.message);
+    return check_rotation(root, o, err);
 }
 
 /* Reads the rotations of full and of sliding layers: one object per layer type (5.x), or separate keys (4.x), where
@@ -153,6 +161,16 @@ static mha_status read_two(const mha__json_obj *root, const mha__json_obj *rope,
     }
     MHA__TRY(read_rotation(root, &full, f->theta_key ? f->theta_key : "rope_theta", f->theta, c, &c->rope, err));
     return read_rotation(root, &local, f->local_theta_key, f->local_theta, c, &c->local_rope, err);
+}
+
+/* Sets the family's rotation for a config without rope_parameters. */
+static mha_status read_default(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    c->rope = *c->family->default_rope;
+    c->rope.head_dim = c->rope.rotary_dim = c->head_dim;
+    c->rope.max_positions = c->max_positions;
+    MHA__TRY(positive(root, "rope_theta", &c->rope.theta, err));
+    return check_rotation(root, &c->rope, err);
 }
 
 static bool turns(const mha__config *c)
@@ -174,6 +192,7 @@ mha_status mha__config_rope(const mha__json_obj *root, mha__config *c, mha_error
                          root->file);
     if (mha__json_has(root, "rope_parameters"))
         MHA__TRY(mha__json_object(root, "rope_parameters", MHA__OPTIONAL, &rope, err));
+    if (!rope.json && f->default_rope) return read_default(root, c, err);
     if (!rope.json) rope = *root; /* 4.x without scaling: rope_theta is a top-level key */
     if (f->local_theta != 0) return read_two(root, &rope, c, err);
     if (mha__json_has(&rope, "full_attention") || mha__json_has(&rope, "sliding_attention"))

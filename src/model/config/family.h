@@ -13,6 +13,8 @@ typedef enum mha__role {
     MHA__EMBED_NORM,
     MHA__EMBED_MAP, /* linear map from the embeddings to the hidden states */
     MHA__RELATIVE,  /* relative position biases, added to the scores */
+    MHA__DISTANCES, /* embeddings of relative positions, projected in each layer (DeBERTa), and their norm */
+    MHA__DISTANCES_NORM,
     MHA__POOLER,
     MHA__FINAL_NORM,
     MHA__LM_DENSE, /* BERT: dense layer and norm before the output matrix */
@@ -23,7 +25,16 @@ typedef enum mha__role {
     MHA__QUERY,
     MHA__KEY,
     MHA__VALUE,
-    MHA__QKV, /* q, k and v in one tensor, instead of three */
+    MHA__QKV,      /* q, k and v in one tensor, instead of three */
+    MHA__Q_LATENT, /* latent attention (DeepSeek-V3): maps to the vectors of q and of k and v, their norms, and the map
+                    * to k and v; QUERY maps the vector to q */
+    MHA__Q_LATENT_NORM,
+    MHA__KV_LATENT,
+    MHA__KV_LATENT_NORM,
+    MHA__KV_EXPAND,
+    MHA__POS_KEY, /* projections of the embeddings of relative positions */
+    MHA__POS_QUERY,
+    MHA__SINKS, /* [heads] logits that are only in the denominator of the softmax */
     MHA__QUERY_NORM,
     MHA__KEY_NORM,
     MHA__HEAD_CHOICE,        /* linear map to the scores of heads, in layers that select heads */
@@ -40,9 +51,12 @@ typedef enum mha__role {
     MHA__SHARED_DOWN,
     MHA__SHARED_SHARE, /* linear map to its factor, before the sigmoid */
     MHA__ROUTER,       /* linear map to the scores of experts */
+    MHA__ROUTER_BIAS,  /* added to the scores for the choice; not trained by gradients */
     MHA__EXPERT_GATE,  /* of each expert; in names, '*' is the number of the expert */
     MHA__EXPERT_UP,
     MHA__EXPERT_DOWN,
+    MHA__EXPERTS_GATE_UP, /* gate and up of all experts in one tensor, and down, instead of three tensors per expert */
+    MHA__EXPERTS_DOWN,
     MHA__MLP_NORM,
     MHA__MLP_OUT_NORM,
     MHA__ROLES,
@@ -75,7 +89,8 @@ typedef enum mha__part_kind {
     MHA__PART_NORM_ONLY,  /* LayerNorm without a bias: NAME.weight [rows] */
     MHA__PART_RMS,        /* NAME.weight [rows] */
     MHA__PART_RMS_1,      /* NAME.weight [rows], stored as the difference from 1 */
-    MHA__PART_VECTOR      /* NAME [rows] */
+    MHA__PART_VECTOR,     /* NAME [rows] */
+    MHA__PART_STACK       /* of all experts: NAME [experts, columns, rows], NAME_bias [experts, rows] */
 } mha__part_kind;
 
 /* Offset of a field of mha__layer_widths, shifted past the end of mha__config so that both kinds of offset fit one
@@ -86,12 +101,16 @@ typedef struct mha__part {
     const char *name; /* name without prefix, layer and suffix; a leading "/" = no prefix */
     mha__part_kind kind;
     size_t rows, columns; /* offsets of int64_t in mha__config, or MHA__PART_WIDTH per layer */
+    const char *other;    /* name if the bool of mha__config at offset `other_if` is true; NULL = always `name` */
+    size_t other_if;
     bool optional;
     size_t bias;    /* for PART_LINEAR: offset in mha__config of a bool, true if the part has a bias; 0 = it always has
                      * one */
     size_t only_if; /* offset in mha__config of a bool, true if the model has the part; 0 = every model has it */
     bool not_first; /* the first layer lacks the part */
-    bool per_head;  /* QKV: rows are q, k and v of the first head, then of the second head, and so on (GPT-NeoX) */
+    bool alternating; /* EXPERTS_GATE_UP: gate has columns 0, 2, 4 ..., and up has columns 1, 3, 5 ... */
+    bool padded;      /* ATTN_OUT: columns of each head are padded with zeros to head_dim */
+    bool per_head;    /* QKV: rows are q, k and v of the first head, then of the second head, and so on (GPT-NeoX) */
 } mha__part;
 
 /* Which layers have a sliding window if layer_types is absent. */
@@ -133,6 +152,9 @@ typedef struct mha__family {
     bool always_mapped;  /* the map from embeddings to hidden states also exists if both have the same width */
     bool experts_normed; /* the weights of the chosen experts are divided by their sum, regardless of the config */
     bool exact_head;     /* the activation before the output matrix is GELU, regardless of hidden_act */
+    bool latent;         /* latent attention (DeepSeek-V3) */
+    bool sigmoid_router; /* experts have scores in groups (expert_routing.c) */
+    bool distances;      /* keys of DeBERTa define relative positions */
     bool rope_list;      /* no_rope_layers lists the layers that rotate */
     mha__window_rule window_rule;
     mha__position_rule position_rule;
@@ -142,6 +164,7 @@ typedef struct mha__family {
     bool interleaved;
     bool drops_cache; /* generation recomputes cached keys when a longer text changes the frequencies */
     double rotary_part, theta, local_theta;
+    const mha_rope_options *default_rope; /* rotation of whole heads without rope_parameters, if it has a scaling */
     const char *partial_key, *theta_key, *local_theta_key;
     int32_t eos; /* end-of-text token if no file defines one; 0 = none */
 } mha__family;
@@ -150,6 +173,12 @@ typedef struct mha__family {
 static inline const mha__part *mha__part_of(const mha__config *config, mha__role role)
 {
     return &config->family->parts[mha__part_role(role)];
+}
+
+/* Returns true if the weights of a part are stored [columns, rows]. */
+static inline bool mha__part_transposed(const mha__part *part)
+{
+    return part->kind == MHA__PART_CONV1D || part->kind == MHA__PART_STACK;
 }
 
 /* Returns the table of a family; NULL if `model_type` is not supported. */

@@ -1,11 +1,11 @@
 /* family_llama.c - decoders derived from LLaMA: pre-norm, RMSNorm, rotation, SwiGLU. */
-#include "model/config/family_tables.h"
+#include "model/config/family_llama.h"
 
 /* ---- LLaMA and related families: pre-norm decoders, RMSNorm, rotation, SwiGLU ---- */
 
-/* Keys of every family in this file. The bias keys are in the tables of those families for which transformers reads
+/* Keys of every family like LLaMA. The bias keys are in the tables of those families for which transformers reads
  * them; Mistral and Qwen2 ignore them. */
-static const mha__config_key llama_common[] = {
+const mha__config_key mha__llama_common[MHA__LLAMA_COMMON] = {
     {"vocab_size", MHA__KEY_DIM, FIELD(vocab), 0, MHA__DIM, NULL},
     {"hidden_size", MHA__KEY_DIM, FIELD(hidden), 0, MHA__DIM, NULL},
     {"num_hidden_layers", MHA__KEY_DIM, FIELD(layers), 0, MHA__LAYERS, NULL},
@@ -20,6 +20,8 @@ static const mha__config_key llama_common[] = {
     {"is_causal", MHA__KEY_ONLY_TRUE, 0, 0, 0, NULL},
     NOT_QUANTIZED,
 };
+
+const char *const mha__llama_prefixes[] = {"model.", "", NULL};
 
 static const mha__config_key llama_keys[] = {
     {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
@@ -93,53 +95,6 @@ static const mha__config_key gemma3_keys[] = {
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
 };
 
-/* ---- families with experts ---- */
-
-static const mha__config_key mixtral_keys[] = {
-    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
-    {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 8, MHA__HEADS, NULL},
-    {"rms_norm_eps", MHA__KEY_POSITIVE, FIELD(eps), 1e-5, 0, NULL},
-    {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 131072, MHA__DIM, NULL},
-    {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 0, MHA__DIM, NULL},
-    {"num_local_experts", MHA__KEY_DIM, FIELD(experts), 8, MHA__EXPERTS, NULL},
-    {"num_experts_per_tok", MHA__KEY_DIM, FIELD(experts_chosen), 2, MHA__EXPERTS, NULL},
-};
-
-static const mha__config_key qwen2_moe_keys[] = {
-    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
-    {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 16, MHA__HEADS, NULL},
-    {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 32768, MHA__DIM, NULL},
-    {"qkv_bias", MHA__KEY_BOOL, FIELD(qkv_bias), 1, 0, NULL},
-    {"sliding_window", MHA__KEY_COUNT_OR_OFF, FIELD(window), 4096, MHA__DIM, NULL},
-    {"use_sliding_window", MHA__KEY_BOOL, FIELD(windowed), 0, 0, NULL},
-    {"max_window_layers", MHA__KEY_COUNT, FIELD(full_layers), 28, MHA__DIM, NULL},
-    {"num_experts", MHA__KEY_DIM, FIELD(experts), 60, MHA__EXPERTS, NULL},
-    {"num_experts_per_tok", MHA__KEY_DIM, FIELD(experts_chosen), 4, MHA__EXPERTS, NULL},
-    {"moe_intermediate_size", MHA__KEY_DIM, FIELD(expert_width), 1408, MHA__DIM, NULL},
-    {"shared_expert_intermediate_size", MHA__KEY_DIM, FIELD(shared_width), 5632, MHA__DIM, NULL},
-    {"decoder_sparse_step", MHA__KEY_DIM, FIELD(sparse_step), 1, MHA__DIM, NULL},
-    {"norm_topk_prob", MHA__KEY_BOOL, FIELD(experts_normed), 0, 0, NULL},
-};
-
-static const mha__config_key qwen3_moe_keys[] = {
-    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
-    {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
-    {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 4, MHA__HEADS, NULL},
-    {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 32768, MHA__DIM, NULL},
-    {"sliding_window", MHA__KEY_COUNT_OR_OFF, FIELD(window), 4096, MHA__DIM, NULL},
-    {"use_sliding_window", MHA__KEY_BOOL, FIELD(windowed), 0, 0, NULL},
-    {"num_experts", MHA__KEY_DIM, FIELD(experts), 128, MHA__EXPERTS, NULL},
-    {"num_experts_per_tok", MHA__KEY_DIM, FIELD(experts_chosen), 8, MHA__EXPERTS, NULL},
-    {"moe_intermediate_size", MHA__KEY_DIM, FIELD(expert_width), 768, MHA__DIM, NULL},
-    {"decoder_sparse_step", MHA__KEY_DIM, FIELD(sparse_step), 1, MHA__DIM, NULL},
-    {"norm_topk_prob", MHA__KEY_BOOL, FIELD(experts_normed), 0, 0, NULL},
-};
-
-static const char *const qwen3_moe_aliases[][2] = {
-    {"num_experts", "num_local_experts"}, /* name in transformers 5.x */
-    {NULL, NULL},
-};
-
 static const char *const gemma3_aliases[][2] = {
     {"_sliding_window_pattern", "sliding_window_pattern"}, /* name in transformers 4.x */
     {NULL, NULL},
@@ -182,30 +137,6 @@ static const mha__config_key smollm3_keys[] = {
     {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 0, MHA__DIM, NULL},
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
 };
-
-static const char *const llama_prefixes[] = {"model.", "", NULL};
-
-/* The parts outside the layers, and the projections of attention: `norm` is the kind of norm; `qkv` and `o` define
- * whether these projections have biases. */
-#define LLAMA_OUTER(norm)                                                    \
-    [MHA__WORDS] = {AS(TABLE, "embed_tokens", FIELD(vocab), FIELD(hidden))}, \
-    [MHA__FINAL_NORM] = {AS(norm, "norm", FIELD(hidden), 0)},                \
-    [MHA__LM_HEAD] = {AS(TABLE, "/lm_head", FIELD(vocab), FIELD(hidden)), .optional = true}
-#define LLAMA_ATTENTION(qkv, o)                                                            \
-    [MHA__QUERY] = {AS(LINEAR, "self_attn.q_proj", WIDTH(q), FIELD(hidden)), .bias = qkv}, \
-    [MHA__KEY] = {AS(LINEAR, "self_attn.k_proj", WIDTH(k), FIELD(hidden)), .bias = qkv},   \
-    [MHA__VALUE] = {AS(LINEAR, "self_attn.v_proj", WIDTH(v), FIELD(hidden)), .bias = qkv}, \
-    [MHA__ATTN_OUT] = {AS(LINEAR, "self_attn.o_proj", FIELD(hidden), WIDTH(q)), .bias = o}
-#define HEAD_NORMS(norm)                                                                                              \
-    [MHA__QUERY_NORM] = {AS(norm, "self_attn.q_norm", FIELD(head_dim), 0)}, [MHA__KEY_NORM] = {AS(norm,               \
-                                                                                                  "self_attn.k_norm", \
-                                                                                                  FIELD(head_dim), 0)}
-#define LLAMA_FEED                                                                                            \
-    [MHA__GATE] = {AS(LINEAR, "mlp.gate_proj", FIELD(intermediate), FIELD(hidden)), .bias = FIELD(mlp_bias)}, \
-    [MHA__UP] = {AS(LINEAR, "mlp.up_proj", FIELD(intermediate), FIELD(hidden)), .bias = FIELD(mlp_bias)},     \
-    [MHA__DOWN] = {AS(LINEAR, "mlp.down_proj", FIELD(hidden), FIELD(intermediate)), .bias = FIELD(mlp_bias)}
-#define LLAMA_PARTS(norm, qkv, o) LLAMA_OUTER(norm), LLAMA_ATTENTION(qkv, o), HEAD_NORMS(norm), LLAMA_FEED
-#define NORM_OF(role, norm, name) [role] = {AS(norm, name, FIELD(hidden), 0)}
 
 static const mha__part llama_parts[MHA__ROLES] = {
     LLAMA_PARTS(RMS, FIELD(attn_bias), FIELD(attn_bias)),
@@ -251,47 +182,7 @@ static const mha__part phi3_parts[MHA__ROLES] = {
     NORM_OF(MHA__MLP_NORM, RMS, "post_attention_layernorm"),
 };
 
-/* The experts of a layer, of width `wide`. */
-#define EXPERTS(router, gate, up, down, wide)                           \
-    [MHA__ROUTER] = {AS(TABLE, router, FIELD(experts), FIELD(hidden))}, \
-    [MHA__EXPERT_GATE] = {AS(TABLE, gate, FIELD(wide), FIELD(hidden))}, \
-    [MHA__EXPERT_UP] = {AS(TABLE, up, FIELD(wide), FIELD(hidden))},     \
-    [MHA__EXPERT_DOWN] = {AS(TABLE, down, FIELD(hidden), FIELD(wide))}
-#define QWEN_EXPERTS \
-    EXPERTS("mlp.gate", "mlp.experts.*.gate_proj", "mlp.experts.*.up_proj", "mlp.experts.*.down_proj", expert_width)
-
-static const mha__part mixtral_parts[MHA__ROLES] = {
-    LLAMA_OUTER(RMS),
-    LLAMA_ATTENTION(FIELD(attn_bias), FIELD(attn_bias)),
-    HEAD_NORMS(RMS),
-    EXPERTS("block_sparse_moe.gate", "block_sparse_moe.experts.*.w1", "block_sparse_moe.experts.*.w3",
-            "block_sparse_moe.experts.*.w2", intermediate),
-    NORM_OF(MHA__ATTN_NORM, RMS, "input_layernorm"),
-    NORM_OF(MHA__MLP_NORM, RMS, "post_attention_layernorm"),
-};
-static const mha__part qwen2_moe_parts[MHA__ROLES] = {
-    LLAMA_PARTS(RMS, FIELD(qkv_bias), FIELD(attn_bias)),
-    QWEN_EXPERTS,
-    [MHA__SHARED_GATE] = {AS(TABLE, "mlp.shared_expert.gate_proj", FIELD(shared_width), FIELD(hidden))},
-    [MHA__SHARED_UP] = {AS(TABLE, "mlp.shared_expert.up_proj", FIELD(shared_width), FIELD(hidden))},
-    [MHA__SHARED_DOWN] = {AS(TABLE, "mlp.shared_expert.down_proj", FIELD(hidden), FIELD(shared_width))},
-    [MHA__SHARED_SHARE] = {AS(TABLE, "mlp.shared_expert_gate", WIDTH(one), FIELD(hidden))},
-    NORM_OF(MHA__ATTN_NORM, RMS, "input_layernorm"),
-    NORM_OF(MHA__MLP_NORM, RMS, "post_attention_layernorm"),
-};
-static const mha__part qwen3_moe_parts[MHA__ROLES] = {
-    LLAMA_PARTS(RMS, FIELD(attn_bias), FIELD(attn_bias)),
-    QWEN_EXPERTS,
-    NORM_OF(MHA__ATTN_NORM, RMS, "input_layernorm"),
-    NORM_OF(MHA__MLP_NORM, RMS, "post_attention_layernorm"),
-};
-
 /* ---- list of families ---- */
-
-#define LLAMA_BASE                                                                                               \
-    .common = llama_common, .common_count = COUNT(llama_common), .prefixes = llama_prefixes, .layer = "layers.", \
-    .pre_norm = true, .causal = true, .rotary = true
-#define LLAMA_LIKE LLAMA_BASE, .head_keys = true
 
 static const mha__family families[] = {
     {LLAMA_LIKE, .name = "llama", KEYS(llama_keys), .parts = llama_parts, .eos = 2},
@@ -312,12 +203,6 @@ static const mha__family families[] = {
     {LLAMA_LIKE, .name = "granite", KEYS(granite_keys), .parts = llama_parts, .eos = 2},
     {LLAMA_LIKE, .name = "smollm3", KEYS(smollm3_keys), .parts = llama_parts, .eos = 128001, .rope_list = true,
      .window_rule = MHA__WINDOW_UNTURNED, .theta = 2e6},
-    {LLAMA_LIKE, .name = "mixtral", KEYS(mixtral_keys), .parts = mixtral_parts, .eos = 2, .experts_normed = true,
-     .window_rule = MHA__WINDOW_ALL, .theta = 1e6},
-    {LLAMA_LIKE, .name = "qwen2_moe", KEYS(qwen2_moe_keys), .parts = qwen2_moe_parts,
-     .window_rule = MHA__WINDOW_EVEN_BEFORE},
-    {LLAMA_LIKE, .name = "qwen3_moe", KEYS(qwen3_moe_keys), .parts = qwen3_moe_parts, .aliases = qwen3_moe_aliases,
-     .normed = true, .window_rule = MHA__WINDOW_LATER},
 };
 
 const mha__family_list mha__families_llama = {families, COUNT(families)};

@@ -35,7 +35,7 @@ static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const m
         .heads = c->layer_heads[layer],
         .kv_heads = c->layer_k_heads[layer],
         .head_dim = c->head_dim,
-        .q = part[MHA__QUERY],
+        .q = c->family->latent ? (mha_matrix){0} : part[MHA__QUERY],
         .k = part[MHA__KEY],
         .v = part[MHA__VALUE],
         .qkv = part[MHA__QKV],
@@ -53,6 +53,7 @@ static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const m
         .v_heads = c->layer_v_heads[layer],
         .dtype = m->outer.packed == MHA_BF16 ? MHA_BF16 : MHA_F32,
         .slopes = a->alibi ? m->slopes + layer * c->heads : NULL,
+        .sinks = part[MHA__SINKS].weight,
         .choice = choice_of(c, layer, part),
     };
 }

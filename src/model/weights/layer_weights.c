@@ -2,6 +2,8 @@
  * again after its tensors have changed. */
 #include "base/ctx.h"
 #include "base/error.h"
+#include "layer/attention/disentangled.h"
+#include "layer/attention/latent.h"
 #include "layer/block/transformer_block.h"
 #include "layer/repack.h"
 #include "model/model_struct.h"
@@ -12,14 +14,46 @@ static mha__experts_options experts_of(const mha__config *c, const mha_matrix *p
     return (mha__experts_options){.count = c->experts,
                                   .chosen = c->experts_chosen,
                                   .normalized = c->experts_normed,
+                                  .sigmoid = c->family->sigmoid_router,
+                                  .groups = c->expert_groups,
+                                  .kept_groups = c->kept_groups,
+                                  .factor = c->expert_factor,
+                                  .correction = part[MHA__ROUTER_BIAS].weight,
                                   .router = part[MHA__ROUTER],
                                   .shared_gate = part[MHA__SHARED_SHARE],
                                   .feeds = feeds};
 }
 
-/* Finds the matrices of all experts of a layer. */
-static mha_status take_experts(mha__weights *weights, int64_t layer, mha__feed_options *feeds, mha_error *err)
+/* Returns the matrix whose weights and biases begin at these elements of a larger one. */
+static mha_matrix part_at(const mha_matrix *whole, int64_t weight, int64_t bias)
 {
+    mha_matrix part = *whole;
+    part.weight += weight;
+    if (part.bias) part.bias += bias;
+    return part;
+}
+
+/* Sets the matrices of all experts from the two tensors that contain them. */
+static void split_stacks(const mha__config *c, const mha_matrix *part, mha__feed_options *feeds)
+{
+    const mha_matrix *both = &part[MHA__EXPERTS_GATE_UP], *down = &part[MHA__EXPERTS_DOWN];
+    const int64_t I = c->intermediate, count = c->hidden * I;
+    for (int64_t e = 0; e < c->experts && down->weight; e++)
+        feeds[e] = (mha__feed_options){.width = I,
+                                       .clamped = {(float)c->swiglu_alpha, (float)c->swiglu_limit},
+                                       .gate = part_at(both, 2 * e * count, 2 * e * I),
+                                       .up = part_at(both, (2 * e + 1) * count, (2 * e + 1) * I),
+                                       .down = part_at(down, e * count, e * c->hidden)};
+}
+
+/* Finds the matrices of all experts of a layer. */
+static mha_status take_experts(mha__weights *weights, int64_t layer, const mha_matrix *part, mha__feed_options *feeds,
+                               mha_error *err)
+{
+    if (mha__part_of(weights->config, MHA__EXPERTS_DOWN)->kind) {
+        split_stacks(weights->config, part, feeds);
+        return MHA_OK;
+    }
     for (int64_t e = 0; e < weights->config->experts; e++) {
         mha_matrix gate, up, down;
         MHA__TRY(mha__weights_part(weights, mha__expert_role(MHA__EXPERT_GATE, e), layer, &gate, err));
@@ -44,15 +78,45 @@ static mha_status take_parts(mha__weights *weights, int64_t layer, mha_matrix *p
     if (weights->config->sparse[layer] && !weights->config->attention_only[layer]) {
         *feeds = mha__calloc(weights->ctx, (size_t)weights->config->experts, sizeof **feeds);
         if (!*feeds) return mha__no_memory(err, (size_t)weights->config->experts * sizeof **feeds, "a list of experts");
-        return take_experts(weights, layer, *feeds, err);
+        return take_experts(weights, layer, part, *feeds, err);
     }
     if (!part[MHA__GATE_UP].weight) return MHA_OK;
     const int64_t rows = weights->config->intermediate, count = rows * weights->config->hidden;
     const mha_matrix *both = &part[MHA__GATE_UP];
-    part[MHA__GATE] = part[MHA__UP] = *both;
-    part[MHA__UP].weight += count;
-    if (both->bias) part[MHA__UP].bias += rows;
+    part[MHA__GATE] = *both;
+    part[MHA__UP] = part_at(both, count, rows);
     return MHA_OK;
+}
+
+/* Sets the projections of latent attention. */
+static mha_status set_latent(const mha_model *m, int64_t layer, const mha_matrix *part, mha_error *err)
+{
+    const mha__config *c = &m->config;
+    mha__latent_options o = {.q_rank = c->q_rank,
+                             .kv_rank = c->kv_rank,
+                             .nope = c->nope_width,
+                             .rope = c->rope_width,
+                             .value = c->value_width,
+                             .q_a = part[MHA__Q_LATENT],
+                             .q_b = part[MHA__QUERY],
+                             .kv_a = part[MHA__KV_LATENT],
+                             .kv_b = part[MHA__KV_EXPAND],
+                             .q_norm = mha__model_norm(c, MHA__Q_LATENT_NORM, &part[MHA__Q_LATENT_NORM]),
+                             .kv_norm = mha__model_norm(c, MHA__KV_LATENT_NORM, &part[MHA__KV_LATENT_NORM])};
+    o.q_norm.eps = o.kv_norm.eps = 1e-6; /* in transformers, whatever rms_norm_eps is */
+    return mha__latent_set(m->block[layer]->attn, &o, err);
+}
+
+/* Gives the layer its relative positions, projected by the layer's own k and q or by separate matrices. */
+static mha_status relate(const mha_model *m, int64_t layer, const mha_matrix *part, mha_error *err)
+{
+    const mha__config *c = &m->config;
+    mha__disentangled_options o = {.distances = {c->distance_span, c->distance_buckets, c->distance_most},
+                                   .table = m->positions_normed,
+                                   .separate = !c->own_positions};
+    if (c->key_positions) o.key = part[o.separate ? MHA__POS_KEY : MHA__KEY];
+    if (c->query_positions) o.query = part[o.separate ? MHA__POS_QUERY : MHA__QUERY];
+    return mha__disentangled_set(m->block[layer]->attn, &o, err);
 }
 
 /* Builds the block of a layer or, if it exists, packs it again. */
@@ -67,7 +131,10 @@ static mha_status build(mha_model *m, int64_t layer, mha__weights *weights, mha_
         if (m->block[layer])
             mha__block_repack(m->block[layer], &options, feeds ? &experts : NULL);
         else
-            status = mha__block_create(m->ctx, &options, feeds ? &experts : NULL, &m->block[layer], err);
+            status = mha__block_create(m->ctx, &options, feeds ? &experts : NULL, m->config.family->latent,
+                                       &m->block[layer], err);
+        if (status == MHA_OK && m->config.family->latent) status = set_latent(m, layer, part, err);
+        if (status == MHA_OK && m->positions_normed) status = relate(m, layer, part, err);
     }
     mha__free(m->ctx, feeds);
     mha__weights_release(weights);

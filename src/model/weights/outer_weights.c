@@ -1,4 +1,5 @@
 /* outer_weights.c - the parts of a model outside its layers: embeddings, outer norms, pooler and output head. */
+#include "base/ctx.h"
 #include "base/error.h"
 #include "layer/repack.h"
 #include "model/model_struct.h"
@@ -83,12 +84,28 @@ static mha_status take_head(mha_model *m, mha_error *err)
     return status;
 }
 
+/* Computes the embeddings of relative positions that the layers read. */
+static mha_status norm_distances(mha_model *m, mha_error *err)
+{
+    const int64_t rows = m->config.distance_rows, E = m->config.hidden;
+    const size_t bytes = (size_t)(rows * E) * sizeof(float);
+    if (!m->distances.weight) return MHA_OK;
+    if (!m->positions_normed) m->positions_normed = mha__alloc(m->ctx, bytes);
+    if (!m->positions_normed) return mha__no_memory(err, bytes, "the embeddings of relative positions");
+    memcpy(m->positions_normed, m->distances.weight, bytes);
+    if (!m->distances_norm.weight) return MHA_OK;
+    return mha_norm_forward(m->ctx, &m->distances_norm, rows, E, m->positions_normed, NULL, m->positions_normed, err);
+}
+
 mha_status mha__model_take_outer(mha_model *m, mha_error *err)
 {
     MHA__TRY(take_vocabulary(m, MHA__WORDS, &m->words, err));
     MHA__TRY(mha__weights_part(&m->outer, MHA__POSITIONS, -1, &m->positions, err));
     MHA__TRY(mha__weights_part(&m->outer, MHA__TYPES, -1, &m->types, err));
     MHA__TRY(mha__weights_part(&m->outer, MHA__RELATIVE, -1, &m->relative, err));
+    MHA__TRY(mha__weights_part(&m->outer, MHA__DISTANCES, -1, &m->distances, err));
+    MHA__TRY(take_norm(m, MHA__DISTANCES_NORM, &m->distances_norm, err));
+    MHA__TRY(norm_distances(m, err));
     MHA__TRY(take_norm(m, MHA__EMBED_NORM, &m->embed_norm, err));
     MHA__TRY(take_norm(m, MHA__FINAL_NORM, &m->final_norm, err));
     MHA__TRY(take_linear(m, MHA__EMBED_MAP, m->config.embed_width, MHA_ACT_NONE, &m->embed_map, err));
@@ -122,6 +139,9 @@ static void adopt(mha_model *m, const mha__weights *weights, const mha_matrix *p
     m->positions = part[MHA__POSITIONS];
     m->types = part[MHA__TYPES];
     m->relative = part[MHA__RELATIVE];
+    m->distances = part[MHA__DISTANCES];
+    m->distances_norm = mha__model_norm(c, MHA__DISTANCES_NORM, &part[MHA__DISTANCES_NORM]);
+    (void)norm_distances(m, NULL); /* cannot fail, since the memory exists */
     m->embed_norm = mha__model_norm(c, MHA__EMBED_NORM, &part[MHA__EMBED_NORM]);
     m->final_norm = mha__model_norm(c, MHA__FINAL_NORM, &part[MHA__FINAL_NORM]);
     m->lm_norm = mha__model_norm(c, MHA__LM_NORM, &part[MHA__LM_NORM]);

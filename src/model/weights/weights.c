@@ -7,12 +7,13 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "io/tensor_file.h"
+#include "model/weights/tensor_order.h"
 #include <stdio.h>
 #include <string.h>
 
 typedef struct wanted {
     int rank;
-    int64_t shape[2];
+    int64_t shape[3];
 } wanted;
 
 /* Returns the dimension at an offset of mha__part: a field of the config, or a width of the layer. */
@@ -46,7 +47,7 @@ static bool exists(const mha__config *c, mha__role role, int64_t layer)
     if (role >= MHA__ROLES && (!mha__of_experts(role) || role >= mha__config_roles(c))) return false;
     if (layer >= 0 && c->attention_only[layer] && of >= MHA__FIRST_OF_FEED) return false;
     if (layer >= 0 && of >= MHA__GATE && of <= MHA__DOWN) return !c->sparse[layer];
-    if (layer >= 0 && of >= MHA__SHARED_GATE && of <= MHA__EXPERT_DOWN) return c->sparse[layer];
+    if (layer >= 0 && of >= MHA__SHARED_GATE && of <= MHA__EXPERTS_DOWN) return c->sparse[layer];
     if (layer >= 0 && role == MHA__HEAD_CHOICE) return c->attention[layer].choice.of != MHA_CHOICE_NONE;
     if (layer >= 0 && role == MHA__HEAD_CHOICE_HIDDEN) return c->attention[layer].choice.of == MHA_CHOICE_OPTIONS;
     return layer < 0 || (role != MHA__QUERY_NORM && role != MHA__KEY_NORM) || c->attention[layer].normed;
@@ -74,7 +75,9 @@ static void make_name(const mha__config *c, const char *prefix, mha__role role, 
 {
     const mha__family *f = c->family;
     char own[PART_NAME];
-    expert_name(mha__part_of(c, role)->name, role / MHA__ROLES, own);
+    const mha__part *part = mha__part_of(c, role);
+    const bool other = part->other && flag_of(c, part->other_if);
+    expert_name(other ? part->other : part->name, role / MHA__ROLES, own);
     if (own[0] == '/')
         snprintf(name, MHA__TENSOR_NAME, "%s%s", own + 1, suffix);
     else if (layer >= 0)
@@ -164,7 +167,7 @@ static mha_status take(mha__weights *w, mha__role role, int64_t layer, const cha
     if (!tensor) return missing(w, name, err);
     MHA__TRY(check(w, tensor, want, err));
     if (!w->parameters) w->dtype = tensor->dtype;
-    w->parameters += tensor->elements;
+    if (role != MHA__ROUTER_BIAS) w->parameters += tensor->elements; /* transformers does not count it */
     w->bytes += (int64_t)mha__shards_saved_bytes(w->shards, tensor);
     if (w->check_only) return MHA_OK;
     if (tensor->dtype != MHA_F32 || !mha_tensor_aligned(tensor)) return convert(w, tensor, out, err);
@@ -188,7 +191,22 @@ static const struct {
     [MHA__PART_RMS] = {.weight = ".weight", .rank = 1},
     [MHA__PART_RMS_1] = {.weight = ".weight", .rank = 1, .plus_one = true},
     [MHA__PART_VECTOR] = {.weight = "", .rank = 1},
+    [MHA__PART_STACK] = {.weight = "", .bias = "_bias", .rank = 2, .transposed = true},
 };
+
+/* Returns the shape that a role's weight, or its bias, has in a checkpoint. */
+static wanted wanted_of(const mha__config *c, mha__role role, int64_t layer, bool bias)
+{
+    const mha__part *p = mha__part_of(c, role);
+    const bool matrix = !bias && kinds[p->kind].rank == 2;
+    const int64_t rows = dimension(c, layer, p->rows), columns = matrix ? dimension(c, layer, p->columns) : 1;
+    wanted w = {0};
+    if (p->kind == MHA__PART_STACK) w.shape[w.rank++] = c->experts;
+    if (matrix && kinds[p->kind].transposed) w.shape[w.rank++] = columns;
+    w.shape[w.rank++] = rows;
+    if (matrix && !kinds[p->kind].transposed) w.shape[w.rank++] = columns;
+    return w;
+}
 
 static bool has_bias(const mha__config *config, const mha__part *p)
 {
@@ -205,11 +223,9 @@ bool mha__weights_expected(const mha__config *config, mha__role role, int64_t la
     while (!**prefix)
         prefix++;
     make_name(config, *prefix, role, layer, bias ? kinds[p->kind].bias : kinds[p->kind].weight, name);
-    const bool matrix = !bias && kinds[p->kind].rank == 2;
-    const int64_t rows = dimension(config, layer, p->rows), columns = matrix ? dimension(config, layer, p->columns) : 1;
-    *tensor = (mha_named_tensor){.name = name, .dtype = MHA_F32, .rank = matrix ? 2 : 1};
-    tensor->shape[0] = kinds[p->kind].transposed && matrix ? columns : rows;
-    tensor->shape[1] = kinds[p->kind].transposed ? rows : columns;
+    const wanted want = wanted_of(config, role, layer, bias);
+    *tensor = (mha_named_tensor){.name = name, .dtype = MHA_F32, .rank = want.rank};
+    memcpy(tensor->shape, want.shape, sizeof want.shape);
     return true;
 }
 
@@ -235,35 +251,21 @@ bool mha__tensor_each(const mha__config *c, mha__tensor_step *s)
     return s->layer < c->layers;
 }
 
-/* ---- rows stored head by head ---- */
-
 bool mha__weights_per_head(const mha__config *c, mha__role role)
 {
     return mha__part_of(c, role)->per_head;
 }
 
-void mha__rows_by_head(const mha__config *c, int64_t layer, int64_t width, const float *from, float *to, bool back)
+/* Replaces *data with a copy in the order of the model. */
+static mha_status reorder(mha__weights *w, mha__role role, int64_t layer, bool bias, const float **data, mha_error *err)
 {
-    const int64_t heads = c->layer_heads[layer], count = c->head_dim * width; /* elements of a head in q, k or v */
-    for (int64_t n = 0; n < 3; n++)
-        for (int64_t h = 0; h < heads; h++) {
-            const int64_t stored = (h * 3 + n) * count, ours = (n * heads + h) * count;
-            memcpy(to + (back ? stored : ours), from + (back ? ours : stored), (size_t)count * sizeof *to);
-        }
-}
-
-/* Replaces *rows with a copy that has all rows of q first, then the rows of k and of v. */
-static mha_status order_rows(mha__weights *w, mha__role role, int64_t layer, int64_t width, const float **rows,
-                             mha_error *err)
-{
-    const mha__config *c = w->config;
-    if (w->check_only || !mha__weights_per_head(c, role) || !*rows)
-        return MHA_OK; /* a role outside the layers is never stored head by head */
-    const size_t bytes = 3 * (size_t)(c->layer_heads[layer] * c->head_dim * width) * sizeof(float);
+    const int64_t count = mha__order_elements(w->config, role, layer, bias);
+    const size_t bytes = (size_t)count * sizeof(float);
+    if (w->check_only || !count || !*data) return MHA_OK;
     float *copy = mha__weights_keep(w, bytes);
-    if (!copy) return mha__no_memory(err, bytes, "the rows of q, k and v");
-    mha__rows_by_head(c, layer, width, *rows, copy, false);
-    *rows = copy;
+    if (!copy) return mha__no_memory(err, bytes, "the rows of a tensor");
+    mha__order_copy(w->config, role, layer, bias, *data, copy, false);
+    *data = copy;
     return MHA_OK;
 }
 
@@ -276,7 +278,7 @@ mha_status mha__weights_again(mha__weights *w, mha__role role, int64_t layer, co
         MHA__TRY(convert(w, tensor, weight, err));
     else
         *weight = tensor->data;
-    return order_rows(w, role, layer, w->config->hidden, weight, err);
+    return reorder(w, role, layer, false, weight, err);
 }
 
 void mha__weights_rest(const mha__weights *w, mha__role role, int64_t layer)
@@ -317,20 +319,18 @@ mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t laye
     if (!exists(weights->config, role, layer)) return MHA_OK;
     if (p->optional && !mha__weights_tensor(weights, role, layer, false)) return MHA_OK;
     const int64_t rows = dimension(weights->config, layer, p->rows);
-    const int64_t columns = kinds[kind].rank == 2 ? dimension(weights->config, layer, p->columns) : 1;
-    const wanted vector = {1, {rows}};
-    const wanted matrix = {kinds[kind].rank,
-                           {kinds[kind].transposed ? columns : rows, kinds[kind].transposed ? rows : columns}};
+    const wanted weight = wanted_of(weights->config, role, layer, false);
     part->out = rows;
     part->packed = weights->packed;
     part->transposed = kinds[kind].transposed;
-    MHA__TRY(take(weights, role, layer, kinds[kind].weight, kinds[kind].old_weight, &matrix, &part->weight, err));
+    MHA__TRY(take(weights, role, layer, kinds[kind].weight, kinds[kind].old_weight, &weight, &part->weight, err));
     if (kinds[kind].plus_one) MHA__TRY(add_one(weights, rows, &part->weight, err));
-    MHA__TRY(order_rows(weights, role, layer, weights->config->hidden, &part->weight, err));
+    MHA__TRY(reorder(weights, role, layer, false, &part->weight, err));
     if (kind == MHA__PART_NORM_ONLY) return add_zeros(weights, rows, &part->bias, err);
     if (!has_bias(weights->config, p)) return MHA_OK;
-    MHA__TRY(take(weights, role, layer, kinds[kind].bias, kinds[kind].old_bias, &vector, &part->bias, err));
-    return order_rows(weights, role, layer, 1, &part->bias, err);
+    const wanted bias = wanted_of(weights->config, role, layer, true);
+    MHA__TRY(take(weights, role, layer, kinds[kind].bias, kinds[kind].old_bias, &bias, &part->bias, err));
+    return reorder(weights, role, layer, true, &part->bias, err);
 }
 
 mha_status mha__weights_missing(const mha__weights *weights, mha__role role, mha_error *err)

@@ -51,11 +51,8 @@ mha_status mha__weights_again(mha__weights *weights, mha__role role, int64_t lay
                               mha_error *err);
 
 /* Returns true if the rows of the role are stored head by head (mha__part). mha__weights_part and mha__weights_again
- * return them with all rows of q first, then k, then v. */
+ * return tensors in the order of the model (tensor_order.h). */
 bool mha__weights_per_head(const mha__config *config, mha__role role);
-/* Copies rows [3 H D, width] that are stored head by head to the order q, k, v; with `back`, to the stored order. */
-void mha__rows_by_head(const mha__config *config, int64_t layer, int64_t width, const float *from, float *to,
-                       bool back);
 
 /* Releases the file pages of a role's weight, after the weight has been packed. */
 void mha__weights_rest(const mha__weights *weights, mha__role role, int64_t layer);

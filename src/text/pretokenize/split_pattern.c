@@ -22,7 +22,12 @@ enum { MAX_STRING_BYTES = 256 };
 const char mha__regex_gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 const char mha__regex_number[] = "\\p{N}";
 
-/* In the rewritten expressions, <L>, <N> and <S> inside brackets represent letters, numbers and white space. */
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define SMALL "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define ASCII_SYMBOLS "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~]"
+
+/* In the rewritten expressions, the names of `classes` between < and > represent character classes. They only occur
+ * inside brackets. */
 static const struct {
     const char *text, *ours;
 } known[] = {
@@ -38,6 +43,17 @@ static const struct {
     /* BLOOM: the parentheses, the bar and the inner brackets are part of one class */
     {" ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+",
      " ?[^(<S>|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"},
+    /* gpt-oss */
+    {"[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" SMALL "+" CONTRACTIONS "?|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" SMALL
+     "*" CONTRACTIONS "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+     "[^\\r\\n<L><N>]?[<U>]*[<l>]+" CONTRACTIONS "?|[^\\r\\n<L><N>]?[<U>]+[<l>]*" CONTRACTIONS
+     "?|[<N>]{1,3}| ?[^<S><L><N>]+[\\r\\n/]*|[<S>]*[\\r\\n]+|[<S>]+(?![^<S>])|[<S>]+"},
+    /* DeepSeek-V3: three expressions */
+    {"\\p{N}{1,3}", "[<N>]{1,3}"},
+    {"[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"},
+    {ASCII_SYMBOLS "[A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|"
+                   "\\s+(?!\\S)|\\s+",
+     ASCII_SYMBOLS "[A-Za-z]+|[^\\r\\n<L><P>]?[<L><M>]+| ?[<P>]+[\\r\\n]*|[<S>]*[\\r\\n]+|[<S>]+(?![^<S>])|[<S>]+"},
     {mha__regex_number, "[<N>]"},
     /* T5's normalizer */
     {" {2,}", " {2,}"},
@@ -45,14 +61,41 @@ static const struct {
 
 #define SPACES "\\t-\\r \\x{85}\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
-/* Writes the expansion of <L>, <N> or <S> to `to`, unless `to` is NULL; returns its length. */
-static size_t write_class(char class, char *to)
+/* The classes: what PCRE2 knows, and the table of the characters that it lacks, or MHA__CHAR_CLASSES. */
+static const struct {
+    char name;
+    const char *start;
+    mha__char_class newer;
+} classes[] = {
+    {'L', "\\p{L}", MHA__CHAR_LETTER},
+    {'N', "\\p{N}", MHA__CHAR_NUMBER},
+    {'M', "\\p{M}", MHA__CHAR_REGEX_MARK},
+    {'P', "\\p{P}\\p{S}", MHA__CHAR_SYMBOL},
+    {'U', "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}", MHA__CHAR_UPPER},
+    {'l', "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}", MHA__CHAR_SMALL},
+    {'S', SPACES, MHA__CHAR_CLASSES},
+};
+
+enum { CLASSES = sizeof classes / sizeof *classes };
+
+/* Returns the index of the class whose name is at p, or CLASSES. */
+static int class_at(const char *p)
 {
-    const char *start = class == 'S' ? SPACES : class == 'L' ? "\\p{L}" : "\\p{N}";
-    size_t n = strlen(start);
-    if (to) memcpy(to, start, n);
-    if (class == 'S') return n;
-    const mha__char_table *newer = &mha__char_tables[class == 'L' ? MHA__CHAR_LETTER : MHA__CHAR_NUMBER];
+    int n = 0;
+    if (p[0] != '<' || !p[1] || p[2] != '>') return CLASSES;
+    while (n < CLASSES && classes[n].name != p[1])
+        n++;
+    return n;
+}
+
+/* Writes the expansion of a class to `to`, unless `to` is NULL; returns its length. */
+static size_t write_class(int class, char *to)
+{
+    static const mha__char_table none = {0};
+    const mha__char_class table = classes[class].newer;
+    const mha__char_table *newer = table == MHA__CHAR_CLASSES ? &none : &mha__char_tables[table];
+    size_t n = strlen(classes[class].start);
+    if (to) memcpy(to, classes[class].start, n);
     for (int i = 0; i < newer->count; i++) {
         char range[48];
         int length = snprintf(range, sizeof range, "\\x{%X}-\\x{%X}", (unsigned)newer->range[i].first,
@@ -68,8 +111,9 @@ static size_t write_expression(const char *ours, char *to)
 {
     size_t n = 0;
     for (const char *p = ours; *p; p++) {
-        if (p[0] == '<' && p[1] && p[2] == '>') {
-            n += write_class(p[1], to ? to + n : NULL);
+        const int class = class_at(p);
+        if (class < CLASSES) {
+            n += write_class(class, to ? to + n : NULL);
             p += 2;
         } else {
             if (to) to[n] = *p;

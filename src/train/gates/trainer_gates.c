@@ -92,7 +92,8 @@ static void add_layer(mha__arena *arena, const mha_trainer *t, mha__gates *g, in
                                       .heads = config->layer_heads[p->layer],
                                       .parameter = parameter,
                                       .outer = transposed ? 1 : config->hidden,
-                                      .inner = config->head_dim * (transposed ? config->hidden : 1)};
+                                      .inner = (config->family->latent ? config->value_width : config->head_dim) *
+                                               (transposed ? config->hidden : 1)};
 }
 
 static void take_all(mha__arena *arena, const mha_trainer *t, mha__gates *g)

@@ -36,6 +36,14 @@ static float *logits_of(const mha_model *model, const int32_t *tokens, int64_t c
     return logits;
 }
 
+static int64_t elements_of(const mha_named_tensor *t)
+{
+    int64_t count = 1;
+    for (int n = 0; n < t->rank; n++)
+        count *= t->shape[n];
+    return count;
+}
+
 /* ---- rejected configs ---- */
 
 /* Replaces `key` in the config by the JSON `value`, or removes it if `value` is NULL. Opening the model must fail with
@@ -113,6 +121,46 @@ static void test_refused_configs(void **state)
          "must be [27, 32], as config.json requires (got [28, 32])"},
         {"qwen3-moe", "decoder_sparse_step", "0", MHA_ERR_FORMAT, "decoder_sparse_step must be"},
         {"qwen3-moe", "num_experts", "5", MHA_ERR_FORMAT, "num_experts and num_local_experts, names of the same key"},
+        {"deberta-v2", "conv_kernel_size", "3", MHA_ERR_UNSUPPORTED, "conv_kernel_size must be 0 (got 3)"},
+        {"deberta-v2", "embedding_size", "16", MHA_ERR_UNSUPPORTED, "embedding_size must be hidden_size = 32 (got 16)"},
+        {"deberta-v2", "pos_att_type", "[\"c2p\", \"p2p\"]", MHA_ERR_FORMAT,
+         "pos_att_type[1] must be \"c2p\" or \"p2c\" (got \"p2p\")"},
+        {"deberta-v2", "pos_att_type", "\"c2p|x\"", MHA_ERR_FORMAT, "pos_att_type must be names"},
+        {"deberta-v2", "pos_att_type", "\"c2p | p2c\"", MHA_ERR_FORMAT,
+         "\"deberta.encoder.layer.0.attention.self.pos_query_proj.weight\" is missing"},
+        {"deberta-v2", "max_relative_positions", "7", MHA_ERR_FORMAT,
+         "must be [14, 32], as config.json requires (got [12, 32])"},
+        {"deberta-v2", "norm_rel_ebd", "\"layer_norm\"", MHA_ERR_FORMAT,
+         "\"deberta.encoder.LayerNorm.weight\" is missing"},
+        {"deberta-v2", "mha.kv_heads", "{\"keys\": 2, \"values\": 2}", MHA_ERR_UNSUPPORTED,
+         "mha.kv_heads must be absent, since each head of deberta-v2 has relative positions of its own"},
+        {"deberta-v3", "position_buckets", "1", MHA_ERR_FORMAT, "position_buckets must be at least 2"},
+        {"deberta-v3", "position_buckets", "8", MHA_ERR_FORMAT,
+         "must be [16, 32], as config.json requires (got [12, 32])"},
+        {"deberta-v3", "type_vocab_size", "2", MHA_ERR_FORMAT,
+         "\"deberta.embeddings.token_type_embeddings.weight\" is missing"},
+        {"deepseek-v3", "num_key_value_heads", "2", MHA_ERR_UNSUPPORTED,
+         "num_key_value_heads must be num_attention_heads = 4 (got 2)"},
+        {"deepseek-v3", "qk_rope_head_dim", "5", MHA_ERR_FORMAT, "qk_rope_head_dim must be even (got 5)"},
+        {"deepseek-v3", "q_lora_rank", "null", MHA_ERR_FORMAT, "\"model.layers.0.self_attn.q_proj.weight\" is missing"},
+        {"deepseek-v3", "v_head_dim", "13", MHA_ERR_FORMAT, "must be [84, 12], as config.json requires (got [88, 12])"},
+        {"deepseek-v3", "n_group", "4", MHA_ERR_FORMAT, "n_group must divide the number of experts, 6"},
+        {"deepseek-v3", "n_group", "6", MHA_ERR_FORMAT, "into groups of at least 2 (got 6)"},
+        {"deepseek-v3", "topk_group", "4", MHA_ERR_FORMAT, "topk_group must be at most n_group = 3 (got 4)"},
+        {"deepseek-v3", "topk_group", "1", MHA_ERR_FORMAT,
+         "num_experts_per_tok must be at most the number of experts in topk_group groups, 2 (got 3)"},
+        {"deepseek-v3", "first_k_dense_replace", "2", MHA_ERR_FORMAT,
+         "\"model.layers.1.mlp.gate_proj.weight\" is missing"},
+        {"deepseek-v3", "mha.kv_heads", "{\"keys\": 2, \"values\": 2}", MHA_ERR_UNSUPPORTED,
+         "mha.kv_heads must be absent, since each head of deepseek_v3 has keys and values of its own"},
+        {"gpt-oss", "swiglu_limit", "0", MHA_ERR_FORMAT, "swiglu_limit must be"},
+        {"gpt-oss", "num_local_experts", "4", MHA_ERR_FORMAT,
+         "\"model.layers.0.mlp.router.weight\" must be [4, 32], as config.json requires (got [5, 32])"},
+        {"gpt-oss", "intermediate_size", "41", MHA_ERR_FORMAT,
+         "\"model.layers.0.mlp.experts.gate_up_proj\" must be [5, 32, 82], as config.json requires (got [5, 32, 80])"},
+        {"gpt-oss", "attention_bias", "true", MHA_ERR_FORMAT, "\"model.layers.0.self_attn.q_proj.bias\" is missing"},
+        {"gpt-oss", "quantization_config", "{\"quant_method\": \"mxfp4\"}", MHA_ERR_UNSUPPORTED,
+         "quantization_config.quant_method must be absent (got \"mxfp4\")"},
         {"distilbert", "dim", "\"32\"", MHA_ERR_FORMAT, "dim must be"},
         {"distilbert", "hidden_size", "40", MHA_ERR_FORMAT, "dim and hidden_size, names of the same key"},
         {"nomic-bert", "rope_parameters", "{\"rope_theta\": -1}", MHA_ERR_FORMAT, "rope_theta must be"},
@@ -203,6 +251,15 @@ static void test_missing_tensors(void **state)
     lose("mixtral", "model.layers.1.block_sparse_moe.gate.weight");
     lose("mixtral", "model.layers.1.block_sparse_moe.experts.2.w2.weight");
     lose("qwen2-moe", "model.layers.2.mlp.shared_expert_gate.weight");
+    lose("deberta-v2", "deberta.encoder.layer.1.attention.self.pos_key_proj.bias");
+    lose("deberta-v3", "deberta.encoder.rel_embeddings.weight");
+    lose("deberta-v3", "lm_predictions.lm_head.LayerNorm.weight");
+    lose("deepseek-v3", "model.layers.1.self_attn.kv_a_layernorm.weight");
+    lose("deepseek-v3", "model.layers.1.mlp.gate.e_score_correction_bias");
+    lose("deepseek-v3-plain", "model.layers.0.self_attn.q_proj.weight");
+    lose("gpt-oss", "model.layers.2.self_attn.sinks");
+    lose("gpt-oss", "model.layers.1.mlp.experts.down_proj_bias");
+    lose("gpt-oss", "model.layers.0.mlp.router.bias");
     lose("qwen3-moe", "model.layers.3.mlp.experts.5.up_proj.weight");
     lose("phi", "lm_head.bias");
     lose("gpt-neox", "gpt_neox.layers.1.attention.query_key_value.bias");
@@ -239,9 +296,11 @@ static void test_most_tokens(void **state)
 static void test_packed_and_padded(void **state)
 {
     (void)state;
-    static const char *const folders[] = {"families2/roberta", "families2/modernbert", "families2/phi3",
-                                          "families2/mpnet",   "families2/electra",    "families2/albert",
-                                          "families2/mixtral", "families2/qwen2-moe",  "families2/qwen3-moe"};
+    static const char *const folders[] = {"families2/roberta",    "families2/modernbert", "families2/phi3",
+                                          "families2/mpnet",      "families2/electra",    "families2/albert",
+                                          "families2/mixtral",    "families2/qwen2-moe",  "families2/qwen3-moe",
+                                          "families2/gpt-oss",    "families2/deberta-v2", "families2/deberta-v3",
+                                          "families2/deepseek-v3"};
     static const int64_t starts[3] = {0, 4, L};
     for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
         mha_model *model = open_model(NULL, folders[f]);
@@ -303,13 +362,31 @@ static void check_pruned(const char *folder)
 static void test_pruned(void **state)
 {
     (void)state;
-    static const char *const folders[] = {"families2/roberta",   "families2/xlm-roberta", "families2/distilbert",
-                                          "families2/electra",   "families2/mixtral",     "families2/qwen2-moe",
-                                          "families2/qwen3-moe", "families2/nomic-bert",  "families2/gemma",
-                                          "families2/gemma3",    "families2/phi",         "families2/phi3",
-                                          "families2/opt",       "families2/gpt-neox",    "families2/gpt-neox-parallel",
-                                          "families2/granite",   "families2/smollm3",     "families2/cohere",
-                                          "families2/bloom",     "families2/modernbert"};
+    static const char *const folders[] = {"families2/roberta",
+                                          "families2/xlm-roberta",
+                                          "families2/distilbert",
+                                          "families2/electra",
+                                          "families2/mixtral",
+                                          "families2/qwen2-moe",
+                                          "families2/qwen3-moe",
+                                          "families2/nomic-bert",
+                                          "families2/gemma",
+                                          "families2/gemma3",
+                                          "families2/phi",
+                                          "families2/phi3",
+                                          "families2/opt",
+                                          "families2/gpt-neox",
+                                          "families2/gpt-neox-parallel",
+                                          "families2/granite",
+                                          "families2/smollm3",
+                                          "families2/cohere",
+                                          "families2/bloom",
+                                          "families2/modernbert",
+                                          "families2/gpt-oss",
+                                          "families2/deberta-v2",
+                                          "families2/deberta-v3",
+                                          "families2/deepseek-v3",
+                                          "families2/deepseek-v3-plain"};
     for (size_t f = 0; f < sizeof folders / sizeof *folders; f++)
         check_pruned(folders[f]);
 }
@@ -323,6 +400,7 @@ static void test_refused_edits(void **state)
     mha_error err = {0};
     const mha_regroup_options fewer = {
         .size = sizeof fewer, .method = MHA_REGROUP_MEAN, .key_heads = 2, .value_heads = 2};
+    const mha_regroup_options one = {.size = sizeof one, .method = MHA_REGROUP_MEAN, .key_heads = 1, .value_heads = 1};
     assert_int_equal(mha_prune(norms, keep, NULL, &edit, &err), MHA_ERR_UNSUPPORTED);
     assert_non_null(
         strstr(err.message, "heads of olmo2 must not be removed or regrouped, since a norm covers all heads"));
@@ -334,6 +412,18 @@ static void test_refused_edits(void **state)
     assert_non_null(strstr(err.message, "heads of albert must not be removed or regrouped, since layers share"));
     assert_int_equal(mha_regroup(shared, &fewer, &edit, &err), MHA_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "heads of albert must not be removed or regrouped, since layers share"));
+    mha_model *sinks = open_model(NULL, "families2/gpt-oss");
+    assert_int_equal(mha_regroup(sinks, &one, &edit, &err), MHA_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "key and value heads of gpt_oss must not be regrouped, since each query head"));
+    mha_model_free(sinks);
+    mha_model *distances = open_model(NULL, "families2/deberta-v3"),
+              *latent = open_model(NULL, "families2/deepseek-v3");
+    assert_int_equal(mha_regroup(distances, &one, &edit, &err), MHA_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "since each head has relative positions of its own"));
+    assert_int_equal(mha_regroup(latent, &one, &edit, &err), MHA_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "since each head has keys and values of its own"));
+    mha_model_free(distances);
+    mha_model_free(latent);
     mha_model_free(shared);
     mha_model_free(norms);
     mha_model_free(rows);
@@ -355,7 +445,7 @@ static void test_shared_layers(void **state)
     if (mha_model_grads_create(model, NULL, &grads, &err) != MHA_OK) fail_msg("%s", err.message);
     const mha_named_tensor *list = mha_model_grads_list(grads, &count);
     for (int64_t n = 0; n < count; n++)
-        elements += list[n].shape[0] * (list[n].rank == 2 ? list[n].shape[1] : 1);
+        elements += elements_of(&list[n]);
     assert_int_equal(count, 12 + 2 * 16); /* 12 tensors outside the layers, and 16 tensors per group */
     assert_int_equal(elements, info->parameters);
     mha_model_grads_free(grads);
@@ -390,7 +480,7 @@ static void check_gradient_options(const char *folder)
     const mha_named_tensor *list = mha_model_grads_list(grads[0], &count);
     for (int64_t t = 0; t < count; t++)
         for (int n = 1; n < 3; n++) {
-            const size_t elements = (size_t)list[t].shape[0] * (list[t].rank == 2 ? (size_t)list[t].shape[1] : 1);
+            const size_t elements = (size_t)elements_of(&list[t]);
             assert_memory_equal(list[t].data, mha_model_grads_list(grads[n], NULL)[t].data, elements * sizeof(float));
         }
     for (int n = 0; n < 3; n++)
@@ -406,6 +496,11 @@ static void test_gradient_options(void **state)
     check_gradient_options("families2/mixtral");
     check_gradient_options("families2/qwen2-moe");
     check_gradient_options("families2/qwen3-moe");
+    check_gradient_options("families2/gpt-oss");
+    check_gradient_options("families2/deberta-v2");
+    check_gradient_options("families2/deberta-v3");
+    check_gradient_options("families2/deepseek-v3");
+    check_gradient_options("families2/deepseek-v3-plain");
 }
 
 /* ---- experts ---- */
@@ -471,7 +566,7 @@ static void run_threads(const char *folder, int threads, float *logits, float *g
         fail_msg("%s: %s", folder, err.message);
     const mha_named_tensor *list = mha_model_grads_list(grads, &count);
     for (int64_t t = 0; t < count; t++) {
-        const int64_t elements = list[t].shape[0] * (list[t].rank == 2 ? list[t].shape[1] : 1);
+        const int64_t elements = elements_of(&list[t]);
         memcpy(gradients + at, list[t].data, (size_t)elements * sizeof(float));
         at += elements;
     }
@@ -487,9 +582,11 @@ static void test_threads(void **state)
 {
     (void)state;
     enum { LOGITS = 64 * 64, GRADIENTS = 1 << 17 };
-    static const char *const folders[] = {"families2/mixtral", "families2/qwen2-moe", "families2/qwen3-moe"};
+    static const char *const folders[] = {"families2/mixtral",    "families2/qwen2-moe",  "families2/qwen3-moe",
+                                          "families2/gpt-oss",    "families2/deberta-v2", "families2/deberta-v3",
+                                          "families2/deepseek-v3"};
     float *logits = malloc(2 * LOGITS * sizeof *logits), *gradients = calloc(2 * GRADIENTS, sizeof *gradients);
-    for (int f = 0; f < 3; f++) {
+    for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
         run_threads(folders[f], 1, logits, gradients);
         run_threads(folders[f], 3, logits + LOGITS, gradients + GRADIENTS);
         assert_memory_equal(logits, logits + LOGITS, LOGITS * sizeof *logits);
@@ -550,12 +647,13 @@ static void test_created(void **state)
 {
     (void)state;
     static const char *const folders[] = {
-        "families2/roberta",   "families2/xlm-roberta", "families2/distilbert", "families2/nomic-bert",
-        "families2/gemma3",    "families2/phi",         "families2/phi3",       "families2/gpt-neox",
-        "families2/opt",       "families2/opt-post",    "families2/olmo2",      "families2/granite",
-        "families2/smollm3",   "families2/cohere",      "families2/bloom",      "families2/modernbert",
-        "families2/mpnet",     "families2/electra",     "families2/albert",     "families2/mixtral",
-        "families2/qwen2-moe", "families2/qwen3-moe"};
+        "families2/roberta",    "families2/xlm-roberta", "families2/distilbert", "families2/nomic-bert",
+        "families2/gemma3",     "families2/phi",         "families2/phi3",       "families2/gpt-neox",
+        "families2/opt",        "families2/opt-post",    "families2/olmo2",      "families2/granite",
+        "families2/smollm3",    "families2/cohere",      "families2/bloom",      "families2/modernbert",
+        "families2/mpnet",      "families2/electra",     "families2/albert",     "families2/mixtral",
+        "families2/qwen2-moe",  "families2/qwen3-moe",   "families2/gpt-oss",    "families2/deberta-v2",
+        "families2/deepseek-v3"};
     for (size_t f = 0; f < sizeof folders / sizeof *folders; f++)
         check_created(folders[f]);
 }

@@ -344,6 +344,8 @@ static void test_refused_models(void **state)
     mha_model_ranks wrong = one;
     (void)state;
     refuse("families2/mpnet", &one, MHA_ERR_UNSUPPORTED, "has relative positions (got model_type mpnet)");
+    refuse("families2/deberta-v2", &one, MHA_ERR_UNSUPPORTED, "has relative positions (got model_type deberta-v2)");
+    refuse("families2/deepseek-v3", &one, MHA_ERR_UNSUPPORTED, "has latent attention (got model_type deepseek_v3)");
     refuse("families2/olmo2", &one, MHA_ERR_UNSUPPORTED, "normalizes all heads together (got model_type olmo2)");
     refuse("families2/mixtral", &one, MHA_ERR_UNSUPPORTED, "has layers of experts (got model_type mixtral)");
     refuse("families2/qwen2-moe", &one, MHA_ERR_UNSUPPORTED, "has layers of experts (got model_type qwen2_moe)");

@@ -1,0 +1,42 @@
+/* latent.h - multi-head latent attention (DeepSeek-V2, 2024): keys and values of all heads are projections of one
+ * vector per token, besides one rotated key that all heads share; queries may be projections of a vector too.
+ *
+ *     c = kv_norm(first kv_rank columns of kv_a(x)); the other `rope` columns are the shared key
+ *     [key, value] of head h = kv_b(c);    q = q_b(q_norm(q_a(x))), or q_b(x) without q_a
+ *
+ * The layer expands keys and values: the operator and the cache see ordinary heads of width D, whose first `rope`
+ * columns rotate, followed by the `nope` columns without rotation; q and k, and v, are padded with zeros to D. */
+#ifndef MHA_LAYER_ATTENTION_LATENT_H
+#define MHA_LAYER_ATTENTION_LATENT_H
+
+#include "layer/attention/attention_layer.h"
+
+typedef struct mha__latent_options {
+    int64_t q_rank, kv_rank, nope, rope, value; /* q_rank 0 = q has no latent vector; value: width of a value */
+    mha_matrix q_a, q_b, kv_a, kv_b;            /* `out` is not read; rows of a head are nope, rope; nope, value */
+    mha_norm q_norm, kv_norm;                   /* over q_rank, kv_rank */
+} mha__latent_options;
+
+typedef struct mha__latent {
+    mha__latent_options options; /* weights are NULL, except those of the norms, which point into `norms` */
+    mha_linear *q_a, *q_b, *kv_a, *kv_b;
+    float norms[]; /* [q_rank + kv_rank] */
+} mha__latent;
+
+/* Adds the projections to a layer that has none or, if the layer has them, packs them again; the latter cannot fail. */
+mha_status mha__latent_set(mha_attn_layer *layer, const mha__latent_options *options, mha_error *err);
+void mha__latent_free(mha_attn_layer *layer);
+
+void mha__latent_trace_take(mha__arena *arena, const mha_attn_layer *layer, const mha__attn_call *call,
+                            mha__attn_trace *trace);
+void mha__latent_scratch_take(mha__arena *arena, const mha_attn_layer *layer, const mha__attn_call *call,
+                              mha__attn_scratch *scratch);
+/* Computes q, k and v in trace->qkv before rotation. */
+void mha__latent_project(const mha_attn_layer *layer, const mha__attn_call *call, const float *x,
+                         const mha__attn_trace *trace, const mha__attn_scratch *scratch);
+/* Backpropagates scratch->dqkv; dx NULL = not computed. */
+mha_status mha__latent_back(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_slots *slots,
+                            const float *x, const mha__attn_trace *trace, const mha__attn_scratch *scratch, float *dx,
+                            mha_error *err);
+
+#endif
