@@ -70,8 +70,10 @@ static void test_values(void **state)
         assert_true(mha__fixed_value(sum) == 0 && sum.whole == 0 && sum.fraction == 0 && sum.rest == 0);
     }
     mha__fixed small = {0};
-    mha__fixed_add(&small, -1e-30); /* must be truncated to 0 */
+    mha__fixed_add(&small, -1e-30); /* must be rounded to 0 */
     assert_true(mha__fixed_value(small) == 0);
+    mha__fixed_add(&small, -0x1.8p-81);
+    assert_true(mha__fixed_value(small) == -0x1p-80);
 }
 
 static void test_not_finite(void **state)
@@ -86,9 +88,52 @@ static void test_not_finite(void **state)
     }
 }
 
+/* Sums of a pile must have the bits of sums to which terms are added one by one. */
+static void test_pile(void **state)
+{
+    (void)state;
+    rng r = rng_make(6, 1);
+    mha__pile pile = {.terms = 0};
+    mha__fixed want[MHA__PILE] = {{0}}, got[MHA__PILE] = {{0}};
+    fill(&r);
+    for (int n = 0; n + MHA__PILE <= TERMS; n += MHA__PILE)
+        assert_true(mha__pile_add(&pile, terms + n));
+    for (int n = 0; n < TERMS / MHA__PILE * MHA__PILE; n++)
+        mha__fixed_add(&want[n % MHA__PILE], terms[n]);
+    for (int n = 0; n < MHA__PILE; n++)
+        mha__pile_read(&pile, n, &got[n]);
+    assert_memory_equal(got, want, sizeof got);
+}
+
+static void test_limits_of_pile(void **state)
+{
+    (void)state;
+    static const double good[] = {-0x1p51, 0x1p51 - 1, 0x1p-81, 0x1.8p-80, 0x1p-1074};
+    const double bad[] = {(double)NAN, (double)INFINITY, -(double)INFINITY, 0x1p51, -0x1.8p51, 1e300};
+    mha__pile pile = {.terms = 0};
+    for (int n = 0; n < MHA__PILE; n++)
+        for (size_t b = 0; b < sizeof bad / sizeof *bad; b++) {
+            const mha__pile before = pile;
+            double x[MHA__PILE] = {0};
+            x[n] = bad[b];
+            assert_false(mha__pile_add(&pile, x));
+            assert_memory_equal(&pile, &before, sizeof pile);
+        }
+    for (size_t g = 0; g < sizeof good / sizeof *good; g++) {
+        const double x[MHA__PILE] = {good[g]};
+        mha__fixed got = {0}, want = {0};
+        memset(&pile, 0, sizeof pile);
+        assert_true(mha__pile_add(&pile, x));
+        mha__pile_read(&pile, 0, &got);
+        mha__fixed_add(&want, good[g]);
+        assert_memory_equal(&got, &want, sizeof got);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_order), cmocka_unit_test(test_values),
-                                       cmocka_unit_test(test_not_finite)};
+                                       cmocka_unit_test(test_not_finite), cmocka_unit_test(test_pile),
+                                       cmocka_unit_test(test_limits_of_pile)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
