@@ -82,7 +82,7 @@ typedef struct mha_diversity mha_diversity;
  * token and layer. Memory, in addition to that of the model: 4 N (rows) (keys) bytes for the maps of the texts that run
  * together. These maps take at most 96 MiB, or one row of each head if that is more; a longer text runs in several
  * passes over its rows. Set max_rows for long texts and many heads. Measures of outputs also take 48 (H D)^2 bytes per
- * layer and 88 (H D)^2 for the current layer. Each measure takes 32 N^2 bytes.
+ * layer and 80 (H D)^2 for the current layer. Each measure takes 32 N^2 bytes.
  *
  * Errors: MHA_ERR_ARG for unknown bits, for ids outside the vocabulary, and for maps or outputs that are not finite,
  * naming the head; MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */

@@ -45,7 +45,7 @@ typedef struct mha__diversity_tally {
     mha__fixed *all;
     int64_t count;
     mha__fixed *js, *clark, *dot, *mass, *even, *gram[MHA__HALVED], *column[MHA__HALVED], *tokens;
-    double *text; /* [N, N] or [H D, H D], the larger one: zeros; scratch for the products of one text */
+    double *text; /* [N, N] or [H D], the larger one: zeros; scratch for the sums of one text */
 } mha__diversity_tally;
 
 enum { MHA__DIVERSITY_OF_OUTPUTS = 1 << MHA_DIVERSITY_CKA | 1 << MHA_DIVERSITY_UNIQUE };
@@ -76,6 +76,7 @@ typedef struct mha__held_maps {
     const mha__map_row *rows;
     int64_t row_count;
     int64_t slots, keys; /* dimensions of a map in the callback */
+    int64_t *starts;     /* [texts + 1] scratch: the first element of each text */
 } mha__held_maps;
 
 /* mha__held_maps_take copies the maps of a layer. Once the maps of all layers are stored, mha__held_maps_add adds them
@@ -89,10 +90,10 @@ mha_status mha__diversity_of_maps(mha_diversity *d, const mha__diversity_sums *s
 /* ---- outputs (diversity_outputs.c) ---- */
 
 /* Adds the contexts of packed texts: text texts[b] has rows starts[b] .. starts[b + 1] of a->context. `buffer` has
- * space for all rows. */
+ * space for all rows, `runs` [count + 1] for the rows of each text in `buffer`. */
 mha_status mha__diversity_add_contexts(const mha_diversity *d, const mha__diversity_tally *sums,
                                        const mha_model_activations *a, const int64_t *texts, int64_t count,
-                                       const int64_t *starts, float *buffer, mha_error *err);
+                                       const int64_t *starts, float *buffer, int64_t *runs, mha_error *err);
 
 /* Computes the measures that compare outputs, and the measures that compare output projections. */
 mha_status mha__diversity_of_outputs(const mha_model *model, mha_diversity *d, const mha__diversity_sums *sums,

@@ -80,15 +80,17 @@ static void add_masses(const mha__held_maps *held, const mha__diversity_tally *s
 
 static mha_status add_products(const mha__held_maps *held, const mha__diversity_tally *sums, mha_error *err)
 {
+    mha__fixed *dot = sums->dot;
+    int64_t texts = 0;
     for (text_rows t = {0}; next_text(held, &t);) {
-        mha__fixed *dot = sums->dot;
-        for (int64_t l = 0; l < held->d->layers; l++) {
-            const int64_t heads = mha__diversity_width(held->d, l);
-            const mha__columns maps = {held->probs + held->d->first[l] * held->stride + t.at, 1, held->stride, heads};
-            MHA__TRY(mha__gram(held->ctx, t.numbers, &maps, sums->text, err));
-            mha__fixed_add_triangle(dot, sums->text, heads);
-            dot += mha__triangle(heads);
-        }
+        held->starts[texts] = t.at;
+        held->starts[++texts] = t.at + t.numbers;
+    }
+    for (int64_t l = 0; l < held->d->layers; l++) {
+        const int64_t heads = mha__diversity_width(held->d, l);
+        const mha__columns maps = {held->probs + held->d->first[l] * held->stride, 1, held->stride, heads};
+        MHA__TRY(mha__gram_runs(held->ctx, held->starts, texts, &maps, dot, err));
+        dot += mha__triangle(heads);
     }
     return MHA_OK;
 }

@@ -37,6 +37,7 @@ typedef struct run {
     int64_t *wanted;    /* [longest text] rows of the current pass, if a text runs in several passes */
     mha__map_row *rows; /* [tokens of a batch] rows of a pass */
     float *contexts;    /* [tokens of a batch, H D of the widest layer] */
+    int64_t *runs;      /* [texts of a batch + 1] rows of each text in `contexts` */
     mha__held_maps held;
     /* The texts of the current pass: */
     const int64_t *texts;
@@ -59,7 +60,8 @@ static int on_attention(void *user, int64_t layer, int64_t heads, const float *p
 static int on_activations(void *user, const mha_model_activations *a)
 {
     run *r = user;
-    r->status = mha__diversity_add_contexts(r->d, &r->sums, a, r->texts, r->count, r->starts, r->contexts, &r->failure);
+    r->status = mha__diversity_add_contexts(r->d, &r->sums, a, r->texts, r->count, r->starts, r->contexts, r->runs,
+                                            &r->failure);
     return r->status != MHA_OK;
 }
 
@@ -166,7 +168,7 @@ static void lay_out_work(mha__arena *arena, run *r)
 {
     const mha_model_info *info = mha_model_describe(r->model);
     const int64_t batch = mha__head_data_batch_tokens(r->data), longest = mha__head_data_longest(r->data);
-    const int64_t n = mha_diversity_heads(r->d);
+    const int64_t n = mha_diversity_heads(r->d), texts = mha__head_data_batch_texts(r->data);
     int64_t widest = 0;
     for (int64_t l = 0; l < r->d->layers; l++)
         widest = mha__max64(widest, mha__diversity_width(r->d, l) * info->head_dim);
@@ -174,7 +176,9 @@ static void lay_out_work(mha__arena *arena, run *r)
     r->before = mha__take(arena, (size_t)mha_head_data_count(r->data), sizeof *r->before);
     r->wanted = mha__take(arena, (size_t)longest, sizeof *r->wanted);
     r->rows = mha__take(arena, (size_t)batch, sizeof *r->rows);
-    r->starts = mha__take(arena, (size_t)mha__head_data_batch_texts(r->data) + 1, sizeof *r->starts);
+    r->starts = mha__take(arena, (size_t)texts + 1, sizeof *r->starts);
+    r->runs = mha__take(arena, (size_t)texts + 1, sizeof *r->runs);
+    r->held.starts = mha__take(arena, (size_t)texts + 1, sizeof *r->held.starts);
     if (r->options.what & OF_OUTPUTS)
         r->contexts = mha__take(arena, (size_t)batch, (size_t)widest * sizeof *r->contexts);
     if (!(r->options.what & OF_MAPS)) return;

@@ -21,61 +21,51 @@ enum { RUN = 64 }; /* consecutive tokens of a text that belong to the same half 
 
 /* ---- accumulation ---- */
 
-/* Copies the context rows of a text that belong to `half` of the tokens to `buffer`; returns their number. */
-static int64_t gather(const mha_model_activations *a, int half, int64_t text, const int64_t starts[2], float *buffer)
+/* Copies the context rows that belong to `half` of the tokens to `buffer`, text by text; text b gets rows runs[b] to
+ * runs[b + 1]. */
+static void gather(const mha_model_activations *a, int half, const int64_t *texts, int64_t count, const int64_t *starts,
+                   float *buffer, int64_t *runs)
 {
     const int64_t width = a->heads * a->head_dim;
-    int64_t rows = 0;
-    for (int64_t r = starts[0]; r < starts[1]; r++)
-        if ((text + (r - starts[0]) / RUN) % MHA__HALVED == half)
-            memcpy(buffer + rows++ * width, a->context + r * width, (size_t)width * sizeof *buffer);
-    return rows;
-}
-
-/* The sums of one layer. */
-typedef struct layer_sums {
-    mha__fixed *gram[MHA__HALVED], *column[MHA__HALVED];
-} layer_sums;
-
-static layer_sums sums_of(const mha_diversity *d, const mha__diversity_tally *sums, int64_t layer, int64_t D)
-{
-    layer_sums of;
-    for (int half = 0; half < MHA__HALVED; half++) {
-        of.gram[half] = sums->gram[half];
-        of.column[half] = sums->column[half];
-        for (int64_t l = 0; l < layer; l++) {
-            of.gram[half] += mha__triangle(mha__diversity_width(d, l) * D);
-            of.column[half] += mha__diversity_width(d, l) * D;
-        }
+    runs[0] = 0;
+    for (int64_t b = 0; b < count; b++) {
+        runs[b + 1] = runs[b];
+        for (int64_t r = starts[b]; r < starts[b + 1]; r++)
+            if ((texts[b] + (r - starts[b]) / RUN) % MHA__HALVED == half)
+                memcpy(buffer + runs[b + 1]++ * width, a->context + r * width, (size_t)width * sizeof *buffer);
     }
-    return of;
 }
 
-static mha_status add_rows(const mha_diversity *d, const mha__diversity_tally *sums, const layer_sums *to, int half,
-                           const float *buffer, int64_t rows, int64_t width, mha_error *err)
+/* Adds the column sums of each run: a run is summed in double. */
+static void add_columns(const mha__diversity_tally *sums, const int64_t *runs, int64_t count, int64_t width,
+                        const float *buffer, mha__fixed *to)
 {
-    const mha__columns x = {buffer, width, 1, width};
-    MHA__TRY(mha__gram(d->ctx, rows, &x, sums->text, err));
-    mha__fixed_add_triangle(to->gram[half], sums->text, width);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t n = 0; n < width; n++)
-            sums->text[n] += (double)buffer[i * width + n];
-    mha__fixed_add_array(to->column[half], sums->text, width);
-    return MHA_OK;
+    for (int64_t b = 0; b < count; b++) {
+        if (runs[b] == runs[b + 1]) continue;
+        for (int64_t r = runs[b]; r < runs[b + 1]; r++)
+            for (int64_t n = 0; n < width; n++)
+                sums->text[n] += (double)buffer[r * width + n];
+        mha__fixed_add_array(to, sums->text, width);
+    }
 }
 
 mha_status mha__diversity_add_contexts(const mha_diversity *d, const mha__diversity_tally *sums,
                                        const mha_model_activations *a, const int64_t *texts, int64_t count,
-                                       const int64_t *starts, float *buffer, mha_error *err)
+                                       const int64_t *starts, float *buffer, int64_t *runs, mha_error *err)
 {
-    const layer_sums to = sums_of(d, sums, a->layer, a->head_dim);
-    for (int64_t b = 0; b < count; b++)
-        for (int half = 0; half < MHA__HALVED; half++) {
-            const int64_t rows = gather(a, half, texts[b], starts + b, buffer);
-            if (rows == 0) continue;
-            MHA__TRY(add_rows(d, sums, &to, half, buffer, rows, a->heads * a->head_dim, err));
-            if (a->layer == 0) mha__fixed_add(&sums->tokens[half], (double)rows);
-        }
+    const int64_t width = a->heads * a->head_dim;
+    int64_t square = 0, column = 0;
+    for (int64_t l = 0; l < a->layer; l++) {
+        square += mha__triangle(mha__diversity_width(d, l) * a->head_dim);
+        column += mha__diversity_width(d, l) * a->head_dim;
+    }
+    for (int half = 0; half < MHA__HALVED; half++) {
+        gather(a, half, texts, count, starts, buffer, runs);
+        const mha__columns x = {buffer, width, 1, width};
+        MHA__TRY(mha__gram_runs(d->ctx, runs, count, &x, sums->gram[half] + square, err));
+        add_columns(sums, runs, count, width, buffer, sums->column[half] + column);
+        if (a->layer == 0) mha__fixed_add(&sums->tokens[half], (double)runs[count]);
+    }
     return MHA_OK;
 }
 

@@ -46,12 +46,13 @@ static void lay_out_tally(const mha_diversity *d, uint32_t what, mha__diversity_
 
 mha_status mha__diversity_tally_create(const mha_diversity *d, uint32_t what, mha__diversity_tally *t, mha_error *err)
 {
-    int64_t widest = mha_diversity_heads(d);
+    const int64_t n = mha_diversity_heads(d);
+    int64_t numbers = n * n;
     *t = (mha__diversity_tally){0};
     for (int64_t l = 0; l < d->layers && what & MHA__DIVERSITY_OF_OUTPUTS; l++)
-        widest = mha__max64(widest, width_of(d, l));
+        numbers = mha__max64(numbers, width_of(d, l));
     lay_out_tally(d, what, t);
-    const size_t bytes = (size_t)t->count * sizeof *t->all, room = (size_t)(widest * widest) * sizeof *t->text;
+    const size_t bytes = (size_t)t->count * sizeof *t->all, room = (size_t)numbers * sizeof *t->text;
     t->all = mha__calloc(d->ctx, 1, bytes);
     t->text = mha__calloc(d->ctx, 1, room);
     if (!t->all || !t->text) return mha__no_memory(err, bytes + room, "sums over pairs of heads");

@@ -21,53 +21,53 @@ typedef struct summing {
     mha__fixed *all;       /* [count] */
     int64_t count;
     layer_sums layer[MHA__LAYERS];
-    double *text; /* scratch for the products of one text, zero between texts */
+    double *text; /* [widest layer] zeros; scratch for the column sums of one text */
     mha_status status;
     mha_error failure; /* the error that set `status`; stopping the pass would overwrite it */
 } summing;
 
-/* ---- products of one text ---- */
+/* ---- products of the texts of a batch ---- */
 
-/* Adds X^T X for each of `heads` matrices X, whose rows are the rows of text b and whose columns are the next `width`
- * columns of `data`. */
-static mha_status add_products(summing *s, const mha_model_activations *a, int64_t b, const float *data, int64_t heads,
+/* Adds X^T X for each of `heads` matrices X, whose columns are the next `width` columns of `data`. */
+static mha_status add_products(summing *s, const mha_model_activations *a, const float *data, int64_t heads,
                                int64_t width, mha__fixed *to)
 {
-    const int64_t first = s->input.starts[b], rows = s->input.starts[b + 1] - first;
     for (int64_t h = 0; h < heads; h++) {
-        const mha__columns x = {data + first * a->stride + h * width, a->stride, 1, width};
-        MHA__TRY(mha__gram(s->model->ctx, rows, &x, s->text, &s->failure));
-        mha__fixed_add_triangle(to + h * mha__triangle(width), s->text, width);
+        const mha__columns x = {data + h * width, a->stride, 1, width};
+        MHA__TRY(mha__gram_runs(s->model->ctx, s->input.starts, s->input.batch, &x, to + h * mha__triangle(width),
+                                &s->failure));
     }
     return MHA_OK;
 }
 
-static void add_mean(const summing *s, const mha_model_activations *a, int64_t b, mha__fixed *to)
+/* Adds the column sums of the keys; each text is summed in double. */
+static void add_means(const summing *s, const mha_model_activations *a, mha__fixed *to)
 {
     const int64_t width = a->kv_heads * a->head_dim;
-    for (int64_t i = s->input.starts[b]; i < s->input.starts[b + 1]; i++)
-        for (int64_t n = 0; n < width; n++)
-            s->text[n] += (double)a->k[i * a->stride + n];
-    mha__fixed_add_array(to, s->text, width);
+    for (int64_t b = 0; b < s->input.batch; b++) {
+        for (int64_t i = s->input.starts[b]; i < s->input.starts[b + 1]; i++)
+            for (int64_t n = 0; n < width; n++)
+                s->text[n] += (double)a->k[i * a->stride + n];
+        mha__fixed_add_array(to, s->text, width);
+    }
 }
 
-static mha_status add_text(summing *s, const mha_model_activations *a, int64_t b)
+static mha_status add_batch(summing *s, const mha_model_activations *a)
 {
     const layer_sums *to = &s->layer[a->layer];
     const int64_t width = a->kv_heads * a->head_dim;
     if (to->keys) {
-        MHA__TRY(add_products(s, a, b, a->q, a->heads, a->head_dim, to->queries));
-        MHA__TRY(add_products(s, a, b, a->k, 1, width, to->keys));
-        add_mean(s, a, b, to->mean);
+        MHA__TRY(add_products(s, a, a->q, a->heads, a->head_dim, to->queries));
+        MHA__TRY(add_products(s, a, a->k, 1, width, to->keys));
+        add_means(s, a, to->mean);
     }
-    return to->values ? add_products(s, a, b, a->v, 1, width, to->values) : MHA_OK;
+    return to->values ? add_products(s, a, a->v, 1, width, to->values) : MHA_OK;
 }
 
 static int on_activations(void *user, const mha_model_activations *a)
 {
     summing *s = user;
-    for (int64_t b = 0; b < s->input.batch && s->status == MHA_OK; b++)
-        s->status = add_text(s, a, b);
+    s->status = add_batch(s, a);
     return s->status != MHA_OK;
 }
 
@@ -109,12 +109,12 @@ static void lay_out(summing *s, bool keys, bool values)
 static mha_status sum_all(summing *s, bool keys, bool values, mha_error *err)
 {
     const mha__config *c = &s->model->config;
-    int64_t widest = c->head_dim;
+    int64_t widest = 0;
     for (int64_t l = 0; l < c->layers; l++)
         widest = mha__max64(widest, c->layer_kv_heads[l] * c->head_dim);
     lay_out(s, keys, values);
     s->all = mha__calloc(s->model->ctx, (size_t)s->count, sizeof *s->all);
-    s->text = mha__calloc(s->model->ctx, (size_t)(widest * widest), sizeof *s->text);
+    s->text = mha__calloc(s->model->ctx, (size_t)widest, sizeof *s->text);
     if (!s->all || !s->text) return mha__no_memory(err, (size_t)s->count * sizeof *s->all, "the products of a model");
     lay_out(s, keys, values);
     const mha__measure measure = {.model = s->model,
