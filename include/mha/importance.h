@@ -123,8 +123,9 @@ typedef struct mha_importance_options {
      * read. At most 1; 0.95 is a good value. The texts should be in random order. */
     double settle;
     /* A file that stores the sums so far, as in mha_heads_options, so that an interrupted run can resume with a bitwise
-     * identical result. Steps have at most 32 texts; for gradmag and PAIRS, a batch is a step. MHA_ERR_ARG if the file
-     * belongs to another model, data or options. NULL = none. */
+     * identical result. Steps have at most 32 texts (64 for scores without a backward pass, unless the data are divided
+     * among processes); for gradmag and PAIRS, a batch is a step. MHA_ERR_ARG if the file belongs to another model,
+     * data or options. NULL = none. */
     const char *state;
 } mha_importance_options;
 

@@ -50,13 +50,12 @@ static double share_of(const mha__importance_job *s, const mha__ablation *a)
     return a->measure == MHA__ABLATION_PAIRS ? 0.5 : 1;
 }
 
+/* Adds the mean loss text by text, so that it does not depend on the number of texts in a step. */
 static void add_loss(mha__importance_job *s, const mha__ablation *a)
 {
-    double sum = 0;
-    for (int64_t t = 0; t < s->texts; t++)
-        sum += a->whole[t];
-    if (!s->rule->loss) return;
-    mha__fixed_add(s->loss, sum / (double)(a->measure == MHA__ABLATION_PAIRS ? s->texts : s->terms));
+    const double terms = (double)(a->measure == MHA__ABLATION_PAIRS ? s->texts : s->terms);
+    for (int64_t t = 0; t < s->texts && s->rule->loss; t++)
+        mha__fixed_add(s->loss, a->whole[t] / terms);
 }
 
 /* ---- ablation of one head ---- */
@@ -105,11 +104,9 @@ typedef struct pairs {
 /* Adds the result of the last evaluation to the sum of the pair of heads n <= m. */
 static void add_pair(const pairs *p, const mha__ablation *a, int64_t n, int64_t m)
 {
-    const mha__importance_job *s = &p->job;
-    double sum = 0;
-    for (int64_t t = 0; t < s->texts; t++)
-        sum += a->value[t] - a->whole[t];
-    mha__fixed_add(&p->sums[mha__triangle(m) + n], share_of(s, a) * sum);
+    const double share = share_of(&p->job, a);
+    for (int64_t t = 0; t < p->job.texts; t++)
+        mha__fixed_add(&p->sums[mha__triangle(m) + n], share * (a->value[t] - a->whole[t]));
 }
 
 /* Evaluates the pairs of head `h` of the base stream's layer with itself and with every later head. */

@@ -1,5 +1,5 @@
 /* importance_steps.c - divides a measurement into steps and runs them. A group is one step if its texts cannot be
- * separated (pairs, or gradients of weights); otherwise, each step has at most STEP units of a group. */
+ * separated (pairs, or gradients of weights); otherwise, each step has some units of a group. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,10 @@
 #include "heads/importance/importance.h"
 #include "math/hash.h"
 
-enum { STEP = 32 };
+/* Maximum number of units in a step. Fewer and larger matrix products are faster, but a backward pass needs more memory
+ * per text, and processes share short steps more evenly. Sums of forward passes do not depend on this number; those of
+ * backward passes do (the loss of a batch, and importance_taylor.c). */
+enum { STEP = 32, STEP_FORWARD = 64 };
 
 /* ---- groups and steps ---- */
 
@@ -21,7 +24,8 @@ static bool is_divided(const mha__importance_job *s)
 
 int64_t mha__importance_step_units(const mha__importance_job *s)
 {
-    return is_divided(s) ? mha__min64(STEP, s->per_group) : s->per_group;
+    const int64_t most = s->rule->forward && !mha__head_data_work(s->data) ? STEP_FORWARD : STEP;
+    return is_divided(s) ? mha__min64(most, s->per_group) : s->per_group;
 }
 
 /* Returns the number of units in a group. If the last group of pairs would have one pair, the pair joins the previous
@@ -174,9 +178,11 @@ const char *mha__importance_describe(const mha__importance_job *s, const char *w
 {
     const mha_importance_options *o = &s->options;
     snprintf(words, MHA__IMPORTANCE_WORDS,
-             "%s%s, loss %s, scale %.17g, %d probes, batches of %lld, settle %.17g, seed %llu, labels %llx", what,
-             mha_importance_score_key(o->by), mha_head_loss_key(o->loss), o->loss_scale, o->probes,
-             (long long)s->per_group, o->settle, (unsigned long long)o->seed, (unsigned long long)labels_hash(s));
+             "%s%s, loss %s, scale %.17g, %d probes, batches of %lld, steps of %lld, settle %.17g, seed %llu, "
+             "labels %llx",
+             what, mha_importance_score_key(o->by), mha_head_loss_key(o->loss), o->loss_scale, o->probes,
+             (long long)s->per_group, (long long)mha__importance_step_units(s), o->settle, (unsigned long long)o->seed,
+             (unsigned long long)labels_hash(s));
     return words;
 }
 

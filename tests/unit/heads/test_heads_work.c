@@ -197,6 +197,24 @@ static void by_loo(const mha_head_data *texts, numbers *out)
     score(texts, MHA_IMPORTANCE_LOO, 0, out);
 }
 
+/* The loss of all tokens. A single process runs larger steps than several processes. */
+static void by_loo_loss(const mha_head_data *texts, numbers *out)
+{
+    const mha_importance_options options = {
+        .size = sizeof options, .by = MHA_IMPORTANCE_LOO_LOSS, .loss = MHA_LOSS_MLM, .labels = ids};
+    mha_model *other = case_model(NULL, "models/bert-mlm-tiny", NULL);
+    mha_importance *i;
+    assert_int_equal(mha_importance_measure(other, texts, &options, &i, NULL), MHA_OK);
+    const mha_model_info *info = mha_model_describe(other);
+    for (int64_t n = 0; n < info->layers * info->heads; n++) {
+        put(out, mha_importance_value(i, n / info->heads, n % info->heads));
+        put(out, mha_importance_low(i, n / info->heads, n % info->heads));
+    }
+    put(out, mha_importance_loss(i));
+    mha_importance_free(i);
+    mha_model_free(other);
+}
+
 static void by_pairs_of_heads(const mha_head_data *texts, numbers *out)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -241,9 +259,13 @@ static void test_others(void **state)
         const char *name;
         void (*measure)(const mha_head_data *, numbers *);
     } all[] = {
-        {"jacobian_probe, loss ", by_jacobian_probe}, {"gate, loss pairs", by_gate_of_pairs},
-        {"gradmag, loss pairs", by_gradmag_of_pairs}, {"loo, loss ", by_loo},
-        {"pairs of heads", by_pairs_of_heads},        {"diversity", by_diversity},
+        {"jacobian_probe, loss ", by_jacobian_probe},
+        {"gate, loss pairs", by_gate_of_pairs},
+        {"gradmag, loss pairs", by_gradmag_of_pairs},
+        {"loo, loss ", by_loo},
+        {"loo_loss, loss ", by_loo_loss},
+        {"pairs of heads", by_pairs_of_heads},
+        {"diversity", by_diversity},
         {"comparison with model", by_comparison},
     };
     static numbers want, got;
