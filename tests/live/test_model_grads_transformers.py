@@ -45,7 +45,7 @@ FAMILIES = {
 NARROW = {k: v for k, v in SMALL.items() if k != "num_hidden_layers"}
 ENCODERS = {
     "electra": ElectraConfig(**NARROW, num_hidden_layers=2, embedding_size=20),
-    "deberta_v2": DebertaV2Config(**NARROW, num_hidden_layers=2, relative_attention=True, position_buckets=8, pos_att_type=["p2c"],
+    "deberta-v2": DebertaV2Config(**NARROW, num_hidden_layers=2, relative_attention=True, position_buckets=8, pos_att_type=["p2c"],
                                   share_att_key=True, legacy=False),
     "albert": AlbertConfig(**NARROW, num_hidden_layers=5, num_hidden_groups=2, embedding_size=24),
 }

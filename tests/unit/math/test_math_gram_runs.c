@@ -1,5 +1,6 @@
-/* test_math_gram_runs.c - sums of X^T X over runs of rows must have the bits of the products of single runs, added to the
- * sums one by one, for any number of threads, with and without AVX2, and for any division of the runs into calls. */
+/* test_math_gram_runs.c - sums of X^T X over runs of rows must be bitwise identical to the products of single runs that
+ * are added to the sums one by one, for any number of threads, with and without AVX2, and for any division of the runs
+ * into calls. */
 #include <stdlib.h>
 #include <string.h>
 
