@@ -16,14 +16,19 @@ static const double TICK = 50e-6, YIELDING = 5e-3; /* [s] */
 
 /* ---- the list of messages ---- */
 
+/* Returns the failure of a broken cluster, whose messages must not progress: their memory may be freed already. */
+static mha_status check_usable(const mha_cluster *c, mha_error *err)
+{
+    if (!c->broken) return MHA_OK;
+    if (err) *err = c->failure;
+    return c->failure.status;
+}
+
 /* Prepares one more message: fails if the cluster is broken, and reserves space in the three arrays. If an array cannot
  * grow, the arrays that have already grown stay larger. */
 static mha_status make_room(mha_cluster *c, mha_error *err)
 {
-    if (c->broken) {
-        if (err) *err = c->failure;
-        return c->failure.status;
-    }
+    MHA__TRY(check_usable(c, err));
     if (c->pending < c->capacity) return MHA_OK;
     const int more = c->capacity > 0 ? 2 * c->capacity : FIRST_ROOM;
     MPI_Request *requests = realloc(c->requests, (size_t)more * sizeof *requests);
@@ -129,6 +134,7 @@ void mha__cluster_rest(double waited)
 mha_status mha__cluster_wait(mha_cluster *cluster, const char *step, mha_error *err)
 {
     double since = mha__cluster_now();
+    MHA__TRY(check_usable(cluster, err));
     while (cluster->pending > 0) {
         int count;
         MHA__TRY(test_messages(cluster, &count, err));
@@ -145,6 +151,7 @@ mha_status mha__cluster_tick(mha_cluster *cluster, mha_error *err)
 {
     int count;
     const double now = mha__cluster_now();
+    MHA__TRY(check_usable(cluster, err));
     if (now - cluster->last_tick < TICK) return MHA_OK;
     cluster->last_tick = now;
     MHA__TRY(mha__cluster_serve(cluster, err));

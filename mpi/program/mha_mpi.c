@@ -43,7 +43,7 @@ static void give_up(program *p, const char *message, int code)
     mha_cluster_abort(p->cluster, code);
 }
 
-/* Ends all ranks, because this rank failed in a pass for which the others may still wait. */
+/* Ends all ranks, because this rank failed in a call for which other ranks may still wait. */
 static void leave_pass(program *p, const mha_error *message, int code)
 {
     char line[sizeof message->message + sizeof p->label];
@@ -79,9 +79,10 @@ static int finish(void *user, bool everywhere, int code, mha_error *message)
     if (code > SIGNALED && !why.message[0])
         snprintf(why.message, sizeof why.message, "stopped by signal %d", code - SIGNALED);
     if (shared_texts_broken()) leave_pass(p, &why, code);
+    const mha_error own = why;
     mha_status status = everywhere ? MHA_OK : mha_cluster_wait_for(p->cluster, 0, &why);
     if (status == MHA_OK) status = mha_cluster_agree(p->cluster, status_of(code), &why);
-    if (mha_cluster_broken(p->cluster)) give_up(p, why.message, code > SIGNALED ? code : SILENT);
+    if (mha_cluster_broken(p->cluster)) leave_pass(p, code > SIGNALED ? &own : &why, code);
     *message = why;
     if (status_of(code) != MHA_OK || status == MHA_OK) return code;
     return code_of(status);

@@ -39,7 +39,8 @@ const char *mha__dtype_name(mha_dtype dtype)
 
 const char *mha_dtype_name(mha_dtype dtype)
 {
-    return known(dtype) ? dtypes[dtype].name : "unknown";
+    const char *name = mha__dtype_name(dtype);
+    return name ? name : "unknown";
 }
 
 size_t mha_dtype_size(mha_dtype dtype)

@@ -3,6 +3,7 @@
 #include "mha/model_create.h"
 #include "base/ctx.h"
 #include "base/error.h"
+#include "base/size.h"
 #include "base/struct_size.h"
 #include "io/json/json.h"
 #include "layer/arena.h"
@@ -72,6 +73,8 @@ static mha_status add(mha__arena *arena, creation *n, const mha__config *c, cons
     char name[MHA__TENSOR_NAME];
     mha_named_tensor t;
     if (!mha__weights_expected(c, at->role, at->layer, at->bias, name, &t)) return MHA_OK;
+    size_t size;
+    if (!mha__bytes(t.shape, t.rank, sizeof(float), &size)) return mha__no_memory(err, SIZE_MAX, name);
     const size_t bytes = strlen(name) + 1;
     char *own = mha__take(arena, 1, bytes);
     t.data = mha__take(arena, (size_t)elements_of(&t), sizeof(float));

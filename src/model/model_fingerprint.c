@@ -60,7 +60,7 @@ mha_status mha_model_fingerprint(const mha_model *model, char text[17], mha_erro
     mha_status status = run_tokens(model, length, results, err);
     if (status == MHA_OK && model->ranks.ranks)
         status = mha__rank_parts_hash(model, &weights, err);
-    else
+    else if (status == MHA_OK)
         weights = hash_weights(mha__hash(0, config, strlen(config)), &model->shards);
     if (status == MHA_OK) mha__hash_print(text, mha__hash(weights, results, bytes));
     mha__free(mha_model_ctx(model), results);

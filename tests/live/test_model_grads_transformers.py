@@ -35,6 +35,10 @@ FAMILIES = {
     "deepseek_v3": DeepseekV3Config(**SMALL, num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=20, qk_nope_head_dim=10, qk_rope_head_dim=6,
                                     v_head_dim=18, n_routed_experts=8, n_group=2, topk_group=1, num_experts_per_tok=3, moe_intermediate_size=24,
                                     first_k_dense_replace=1),
+    "deepseek_v3 with padded values and biases": DeepseekV3Config(
+        **SMALL, num_key_value_heads=4, q_lora_rank=12, kv_lora_rank=20, qk_nope_head_dim=10, qk_rope_head_dim=6, v_head_dim=10,
+        n_routed_experts=8, n_group=2, topk_group=1, num_experts_per_tok=3, moe_intermediate_size=24, first_k_dense_replace=1,
+        attention_bias=True),
     "gpt_oss": GptOssConfig(**SMALL, num_key_value_heads=2, head_dim=16, num_local_experts=6, num_experts_per_tok=2, sliding_window=7,
                             swiglu_limit=1.0),
     "gpt2": GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=64, vocab_size=97, scale_attn_by_inverse_layer_idx=True,

@@ -21,10 +21,12 @@ static int64_t place_of(int64_t i, int64_t units, int64_t texts_per_unit)
 mha_status mha_held_out_split(int64_t count, int pairs, int64_t *order, int64_t *learned, mha_error *err)
 {
     const int64_t texts_per_unit = pairs ? 2 : 1, units = count / texts_per_unit;
-    if (!order || !learned) return mha__fail(err, MHA_ERR_ARG, "mha_held_out_split: outputs must not be NULL");
+    if (!order || !learned)
+        return mha__fail(err, MHA_ERR_ARG, "mha_held_out_split: %s must not be NULL", order ? "learned" : "order");
     if (units < MHA_HELD_OUT_PART || count % texts_per_unit != 0)
-        return mha__fail(err, MHA_ERR_ARG, "mha_held_out_split: count must be %s (got %lld)",
-                         pairs ? "even and at least 8 with pairs" : "at least 4", (long long)count);
+        return mha__fail(err, MHA_ERR_ARG, "mha_held_out_split: count must be %sat least %d%s (got %lld)",
+                         pairs ? "even and " : "", (int)(texts_per_unit * MHA_HELD_OUT_PART),
+                         pairs ? " with pairs" : "", (long long)count);
     for (int64_t i = 0; i < count; i++)
         order[place_of(i, units, texts_per_unit)] = i;
     *learned = texts_per_unit * (units - units / MHA_HELD_OUT_PART);
@@ -65,7 +67,8 @@ mha_status mha_held_out_distinct(mha_ctx *ctx, const char *const *learn, int64_t
                                  int64_t held_count, int64_t *kept, int64_t *left, mha_error *err)
 {
     const char **sorted = NULL;
-    if (!kept || !left) return mha__fail(err, MHA_ERR_ARG, "mha_held_out_distinct: outputs must not be NULL");
+    if (!kept || !left)
+        return mha__fail(err, MHA_ERR_ARG, "mha_held_out_distinct: %s must not be NULL", kept ? "left" : "kept");
     MHA__TRY(check("learn", learn, learn_count, err));
     MHA__TRY(check("held", held, held_count, err));
     MHA__TRY(mha__ctx_find(&ctx, err));

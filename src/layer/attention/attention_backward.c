@@ -59,7 +59,7 @@ static mha_attn_grads grads_of(const mha_attn_layer *l, const mha__attn_call *ca
                             .dgates = call->also.dgates,
                             .row_taylor = call->also.row_taylor,
                             .dbias = call->also.dbias};
-    if (l->relative) grads.dbias = mha__disentangled_view(l, call->in, s->dbias);
+    if (l->relative && projections) grads.dbias = mha__disentangled_view(l, call->in, s->dbias);
     if (sinks) grads.dsinks = (mha_view){s->dsinks, {0, 1}};
     if (l->options.choice.of) grads.dgates = (mha_view){s->choice.dgates, {l->score.out, 1}};
     if (!projections) return grads;

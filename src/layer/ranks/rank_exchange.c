@@ -34,6 +34,7 @@ mha_status mha__exchange(const mha_model_ranks *ranks, mha__messages *messages, 
     messages->send_bytes[ranks->rank] = messages->receive_bytes[ranks->rank] = 0;
     const mha_status status = ranks->exchange(ranks->user, messages->send, messages->send_bytes, messages->receive,
                                               messages->receive_bytes, &why);
+    why.status = status; /* the callback may have set only the message */
     if (status != MHA_OK && err) *err = why;
     return status;
 }

@@ -176,6 +176,8 @@ static mha_status run_sequence(const whole *w, int64_t n, mha_error *err)
 mha_status mha__attn_split_run(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_trace *trace,
                                const mha_attn_args *args, const mha_attn_grads *grads, void *dgates, mha_error *err)
 {
+    if (grads && grads->dbias.data) /* each sequence would overwrite the sums of the others */
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "heads must not be selected per sequence with dbias");
     const bool half = mha__attn_is_half(layer) && !mha__attn_records(call);
     const size_t size = half ? sizeof(uint16_t) : mha__attn_real(layer);
     const size_t sequences = (size_t)mha__layer_sequences(call->in), scores = (size_t)layer->score.out;

@@ -18,7 +18,7 @@ static void copy_ordered(const mha_model_grads *g, int64_t layer, const mha__ord
     const mha__config *c = &g->model->config;
     const mha__grad_slot *from = back ? &o->ours : &o->stored, *to = back ? &o->stored : &o->ours;
     mha__order_copy(c, o->role, layer, false, from->dweight, to->dweight, back);
-    if (from->dbias) mha__order_copy(c, o->role, layer, true, from->dbias, to->dbias, back);
+    if (from->dbias != to->dbias) mha__order_copy(c, o->role, layer, true, from->dbias, to->dbias, back);
 }
 
 /* If the gradient of the role is stored in another order than the model's, points the slot to a copy of the gradient
@@ -36,7 +36,7 @@ static mha_status order(const mha_model_grads *g, int64_t layer, mha__role role,
     if (!o->memory) return mha__no_memory(err, bytes, "the gradient of a tensor");
     s->ordered_count++;
     slot->dweight = o->memory;
-    if (slot->dbias) slot->dbias = o->memory + count;
+    if (slot->dbias && biases) slot->dbias = o->memory + count; /* a bias may have the model's order */
     o->ours = *slot;
     copy_ordered(g, layer, o, false);
     return MHA_OK;

@@ -11,7 +11,6 @@
 struct mha__family;
 
 enum { MHA__RELATIVE_BUCKETS = 32 }; /* number of rows that MPNet uses of its table of relative positions */
-enum { MHA__EXPERTS = 1024 };        /* maximum number of experts in a layer */
 enum { MHA__EOS = 64 };              /* maximum number of end-of-text tokens; a longer list is rejected */
 
 /* How a layer selects heads for each text. */

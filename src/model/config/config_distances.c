@@ -53,8 +53,8 @@ static mha_status read_ranges(const mha__json_obj *root, mha__config *c, mha_err
     if (buckets <= 0 || (buckets > 1 && buckets / 2 < c->distance_most - 1)) return MHA_OK;
     return mha__fail(
         err, MHA_ERR_FORMAT,
-        "%s: position_buckets must be at least 2, and at most twice the greatest distance, %lld (got %lld)", root->file,
-        (long long)c->distance_most - 1, (long long)buckets);
+        "%s: position_buckets must be at least 2 and less than twice the greatest distance, %lld (got %lld)",
+        root->file, (long long)c->distance_most - 1, (long long)buckets);
 }
 
 /* Rejects a convolution after the first layer, and embeddings that are projected before their norm. */

@@ -19,6 +19,14 @@ mha_status mha__config_latent(const mha__json_obj *root, mha__config *c, mha_err
     c->q_latent = c->q_rank > 0;
     c->head_dim = keys > c->value_width ? keys : c->value_width;
     c->query_scalar = (double)keys;
+    if (c->head_dim > MHA_HEAD_DIM_MAX)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s must be at most %d (got %lld)", root->file,
+                         keys > c->value_width ? "qk_nope_head_dim + qk_rope_head_dim" : "v_head_dim", MHA_HEAD_DIM_MAX,
+                         (long long)c->head_dim);
+    if (c->shared_experts > 0 && c->expert_width > MHA__DIM / c->shared_experts)
+        return mha__fail(err, MHA_ERR_FORMAT,
+                         "%s: n_shared_experts * moe_intermediate_size must be at most %lld (got %lld * %lld)",
+                         root->file, (long long)MHA__DIM, (long long)c->shared_experts, (long long)c->expert_width);
     c->shared_width = c->shared_experts * c->expert_width;
     return MHA_OK;
 }

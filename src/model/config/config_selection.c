@@ -92,11 +92,12 @@ static mha_status check_split(const mha__json_obj *entry, const mha__config *c, 
     const mha__layer_attention *a = &c->attention[layer];
     const bool shares =
         c->layer_k_heads[layer] != c->layer_heads[layer] || c->layer_v_heads[layer] != c->layer_heads[layer];
-    const char *what = a->turned   ? "rotary"
-                       : a->normed ? "qk_norm"
-                       : a->alibi  ? "alibi"
-                       : shares    ? "shared keys"
-                                   : NULL;
+    const char *what = a->turned                    ? "rotary"
+                       : a->normed                  ? "qk_norm"
+                       : a->alibi                   ? "alibi"
+                       : c->buckets || c->distances ? "relative positions"
+                       : shares                     ? "shared keys"
+                                                    : NULL;
     if (a->choice.of != MHA_CHOICE_OPTIONS || !what) return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s: adaptive_heads must not be combined with %s", entry->file,
                      entry->where, what);

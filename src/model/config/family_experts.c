@@ -1,4 +1,5 @@
 /* family_experts.c - decoders derived from LLaMA whose layers have experts. */
+#include "layer/block/feed_forward.h"
 #include "model/config/family_llama.h"
 
 static const mha__config_key mixtral_keys[] = {
@@ -7,8 +8,8 @@ static const mha__config_key mixtral_keys[] = {
     {"rms_norm_eps", MHA__KEY_POSITIVE, FIELD(eps), 1e-5, 0, NULL},
     {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 131072, MHA__DIM, NULL},
     {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 0, MHA__DIM, NULL},
-    {"num_local_experts", MHA__KEY_DIM, FIELD(experts), 8, MHA__EXPERTS, NULL},
-    {"num_experts_per_tok", MHA__KEY_DIM, FIELD(experts_chosen), 2, MHA__EXPERTS, NULL},
+    {"num_local_experts", MHA__KEY_DIM, FIELD(experts), 8, MHA__EXPERTS_MOST, NULL},
+    {"num_experts_per_tok", MHA__KEY_DIM, FIELD(experts_chosen), 2, MHA__EXPERTS_MOST, NULL},
 };
 
 static const mha__config_key qwen2_moe_keys[] = {
@@ -19,8 +20,8 @@ static const mha__config_key qwen2_moe_keys[] = {
     {"sliding_window", MHA__KEY_COUNT_OR_OFF, FIELD(window), 4096, MHA__DIM, NULL},
     {"use_sliding_window", MHA__KEY_BOOL, FIELD(windowed), 0, 0, NULL},
     {"max_window_layers", MHA__KEY_COUNT, FIELD(full_layers), 28, MHA__DIM, NULL},
-    {"num_experts", MHA__KEY_DIM, FIELD(experts), 60, MHA__EXPERTS, NULL},
-    {"num_experts_per_tok", MHA__KEY_DIM, FIELD(experts_chosen), 4, MHA__EXPERTS, NULL},
+    {"num_experts", MHA__KEY_DIM, FIELD(experts), 60, MHA__EXPERTS_MOST, NULL},
+    {"num_experts_per_tok", MHA__KEY_DIM, FIELD(experts_chosen), 4, MHA__EXPERTS_MOST, NULL},
     {"moe_intermediate_size", MHA__KEY_DIM, FIELD(expert_width), 1408, MHA__DIM, NULL},
     {"shared_expert_intermediate_size", MHA__KEY_DIM, FIELD(shared_width), 5632, MHA__DIM, NULL},
     {"decoder_sparse_step", MHA__KEY_DIM, FIELD(sparse_step), 1, MHA__DIM, NULL},
@@ -34,8 +35,8 @@ static const mha__config_key qwen3_moe_keys[] = {
     {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 32768, MHA__DIM, NULL},
     {"sliding_window", MHA__KEY_COUNT_OR_OFF, FIELD(window), 4096, MHA__DIM, NULL},
     {"use_sliding_window", MHA__KEY_BOOL, FIELD(windowed), 0, 0, NULL},
-    {"num_experts", MHA__KEY_DIM, FIELD(experts), 128, MHA__EXPERTS, NULL},
-    {"num_experts_per_tok", MHA__KEY_DIM, FIELD(experts_chosen), 8, MHA__EXPERTS, NULL},
+    {"num_experts", MHA__KEY_DIM, FIELD(experts), 128, MHA__EXPERTS_MOST, NULL},
+    {"num_experts_per_tok", MHA__KEY_DIM, FIELD(experts_chosen), 8, MHA__EXPERTS_MOST, NULL},
     {"moe_intermediate_size", MHA__KEY_DIM, FIELD(expert_width), 768, MHA__DIM, NULL},
     {"decoder_sparse_step", MHA__KEY_DIM, FIELD(sparse_step), 1, MHA__DIM, NULL},
     {"norm_topk_prob", MHA__KEY_BOOL, FIELD(experts_normed), 0, 0, NULL},
@@ -48,8 +49,8 @@ static const mha__config_key gpt_oss_keys[] = {
     {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 131072, MHA__DIM, NULL},
     {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 1, 0, NULL},
     {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 128, MHA__DIM, NULL},
-    {"num_local_experts", MHA__KEY_DIM, FIELD(experts), 128, MHA__EXPERTS, NULL},
-    {"num_experts_per_tok", MHA__KEY_DIM, FIELD(experts_chosen), 4, MHA__EXPERTS, NULL},
+    {"num_local_experts", MHA__KEY_DIM, FIELD(experts), 128, MHA__EXPERTS_MOST, NULL},
+    {"num_experts_per_tok", MHA__KEY_DIM, FIELD(experts_chosen), 4, MHA__EXPERTS_MOST, NULL},
     {"swiglu_alpha", MHA__KEY_POSITIVE, FIELD(swiglu_alpha), 1.702, 0, NULL},
     {"swiglu_limit", MHA__KEY_POSITIVE, FIELD(swiglu_limit), 7, 0, NULL},
 };
@@ -76,13 +77,13 @@ static const mha__config_key deepseek_keys[] = {
     {"qk_rope_head_dim", MHA__KEY_DIM, FIELD(rope_width), 64, MHA__DIM, NULL},
     {"v_head_dim", MHA__KEY_DIM, FIELD(value_width), 128, MHA__DIM, NULL},
     {"rope_interleave", MHA__KEY_BOOL, FIELD(interleaved), 1, 0, NULL},
-    {"n_routed_experts", MHA__KEY_DIM, FIELD(experts), 256, MHA__EXPERTS, NULL},
-    {"num_experts_per_tok", MHA__KEY_DIM, FIELD(experts_chosen), 8, MHA__EXPERTS, NULL},
+    {"n_routed_experts", MHA__KEY_DIM, FIELD(experts), 256, MHA__EXPERTS_MOST, NULL},
+    {"num_experts_per_tok", MHA__KEY_DIM, FIELD(experts_chosen), 8, MHA__EXPERTS_MOST, NULL},
     {"moe_intermediate_size", MHA__KEY_DIM, FIELD(expert_width), 2048, MHA__DIM, NULL},
-    {"n_shared_experts", MHA__KEY_DIM, FIELD(shared_experts), 1, MHA__EXPERTS, NULL},
+    {"n_shared_experts", MHA__KEY_DIM, FIELD(shared_experts), 1, MHA__EXPERTS_MOST, NULL},
     {"first_k_dense_replace", MHA__KEY_COUNT, FIELD(dense_layers), 3, MHA__LAYERS, NULL},
-    {"n_group", MHA__KEY_DIM, FIELD(expert_groups), 8, MHA__EXPERTS, NULL},
-    {"topk_group", MHA__KEY_DIM, FIELD(kept_groups), 4, MHA__EXPERTS, NULL},
+    {"n_group", MHA__KEY_DIM, FIELD(expert_groups), 8, MHA__EXPERTS_MOST, NULL},
+    {"topk_group", MHA__KEY_DIM, FIELD(kept_groups), 4, MHA__EXPERTS_MOST, NULL},
     {"norm_topk_prob", MHA__KEY_BOOL, FIELD(experts_normed), 1, 0, NULL},
     {"routed_scaling_factor", MHA__KEY_POSITIVE, FIELD(expert_factor), 2.5, 0, NULL},
 };

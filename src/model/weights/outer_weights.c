@@ -27,7 +27,7 @@ bool mha__model_is_tied(const mha_model *m, mha_model_range rows)
 {
     const mha_tensor *words = mha__weights_tensor(&m->outer, MHA__WORDS, -1, false);
     const mha_tensor *head = mha__weights_tensor(&m->outer, MHA__LM_HEAD, -1, false);
-    if (!m->config.tied || !head || head == words) return m->config.tied;
+    if (!m->config.tied || !words || !head || head == words) return m->config.tied;
     const size_t row = head->bytes / (size_t)m->config.vocab, begin = (size_t)rows.first * row;
     return head->dtype == words->dtype && head->bytes == words->bytes &&
            memcmp((const char *)head->data + begin, (const char *)words->data + begin, (size_t)rows.count * row) == 0;

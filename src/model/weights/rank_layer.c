@@ -128,6 +128,7 @@ static mha_block_options options_of(const layer_reader *r)
     o.attn.kv_heads = r->own.k_heads;
     o.attn.v_heads = r->own.v_heads;
     if (o.attn.slopes) o.attn.slopes += r->own.head;
+    if (o.attn.sinks) o.attn.sinks += r->own.head;
     if (o.intermediate) o.intermediate = r->own.columns;
     o.attn.o = o.down = (mha_matrix){0};
     return o;

@@ -162,6 +162,15 @@ static mha_status compile(mha_ctx *ctx, const char *ours, pcre2_code **code, mha
     return MHA_OK;
 }
 
+/* Returns the index of an expression in `known`; -1 for any other expression. */
+static int known_index(const char *text)
+{
+    int i = (int)(sizeof known / sizeof known[0]) - 1;
+    while (i >= 0 && strcmp(known[i].text, text) != 0)
+        i--;
+    return i;
+}
+
 mha_status mha__regex_make(mha_ctx *ctx, mha__regex_list *list, const char *text, const mha__regex **regex,
                            mha_error *err)
 {
@@ -170,13 +179,7 @@ mha_status mha__regex_make(mha_ctx *ctx, mha__regex_list *list, const char *text
             *regex = r;
             return MHA_OK;
         }
-    size_t i = 0;
-    while (i < sizeof known / sizeof known[0] && strcmp(known[i].text, text) != 0)
-        i++;
-    if (i == sizeof known / sizeof known[0])
-        return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "must be the regular expression of a supported tokenizer (got \"%s\")",
-                         mha__quote(&(mha__quoted){0}, text, strlen(text)));
+    const int i = known_index(text);
     mha__regex *r = mha__calloc(ctx, 1, sizeof *r);
     if (!r) return mha__no_memory(err, sizeof *r, "a split pattern");
     r->text = known[i].text;
@@ -206,12 +209,11 @@ mha_status mha__pattern_load(mha_ctx *ctx, mha__regex_list *list, const mha__jso
     if (mha__json_size(object.json) != 1)
         return mha__json_refuse(json, "pattern", "an object with either String or Regex", err);
     MHA__TRY(mha__json_string(&object, "Regex", MHA__OPTIONAL, &regex, NULL, err));
-    if (regex) {
-        mha_error inner = {0};
-        mha_status status = mha__regex_make(ctx, list, regex, &pattern->regex, &inner);
-        if (status == MHA_OK) return MHA_OK;
-        return mha__fail(err, status, "%s: %s.pattern.Regex %s", json->file, json->where, inner.message);
-    }
+    if (regex && known_index(regex) < 0)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "%s: %s.pattern.Regex must be the regular expression of a supported tokenizer (got \"%s\")",
+                         json->file, json->where, mha__quote(&(mha__quoted){0}, regex, strlen(regex)));
+    if (regex) return mha__regex_make(ctx, list, regex, &pattern->regex, err);
     MHA__TRY(mha__json_string(&object, "String", MHA__REQUIRED, &pattern->string, &pattern->n, err));
     if (pattern->n == 0 || pattern->n > MAX_STRING_BYTES)
         return mha__json_refuse(&object, "String", "a string of 1 to 256 bytes", err);

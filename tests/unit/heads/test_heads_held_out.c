@@ -85,14 +85,14 @@ static void texts_must_be_given(void **state)
 
 enum { TEXTS = 200 };
 
-static mha_head_data *many_texts(const mha_model *model)
+static mha_head_data *many_texts(const mha_model *model, const mha_head_data_options *options)
 {
     static const char *const text = "the rain and the tank, and then again they said the count";
     const char *texts[TEXTS];
     mha_head_data *data = NULL;
     for (int i = 0; i < TEXTS; i++)
         texts[i] = i % 2 ? text + 8 : text;
-    assert_int_equal(mha_head_data_of_texts(model, texts, TEXTS, NULL, &data, NULL), MHA_OK);
+    assert_int_equal(mha_head_data_of_texts(model, texts, TEXTS, options, &data, NULL), MHA_OK);
     return data;
 }
 
@@ -117,7 +117,7 @@ static void tokens_are_masked(void **state)
     (void)state;
     mha_model *model = case_model(NULL, "models/bert-tiny", NULL);
     const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
-    mha_head_data *data = many_texts(model), *masked = NULL;
+    mha_head_data *data = many_texts(model, NULL), *masked = NULL;
     const int64_t tokens = mha_head_data_tokens(data);
     int32_t *labels = calloc((size_t)tokens, sizeof *labels);
     int64_t count = 0, at = 0, length;
@@ -138,17 +138,46 @@ static void tokens_are_masked(void **state)
     mha_model_free(model);
 }
 
+/* A token that the caller declares special must not be masked. */
+static void special_tokens_are_not_masked(void **state)
+{
+    (void)state;
+    mha_model *model = case_model(NULL, "models/bert-tiny", NULL);
+    mha_head_data *plain = many_texts(model, NULL), *masked = NULL;
+    const int64_t tokens = mha_head_data_tokens(plain);
+    const int32_t special = mha_head_data_ids(plain, 0, NULL)[1];
+    const mha_head_data_options options = {.size = sizeof options, .special = &special, .special_count = 1};
+    mha_head_data *data = many_texts(model, &options);
+    int32_t *labels = calloc((size_t)tokens, sizeof *labels);
+    int64_t before = 0, after = 0;
+    assert_int_equal(mha_head_data_mask(model, plain, 7, labels, &masked, NULL), MHA_OK);
+    for (int64_t i = 0; i < tokens; i++)
+        before += labels[i] == special;
+    mha_head_data_free(masked);
+    assert_int_equal(mha_head_data_mask(model, data, 7, labels, &masked, NULL), MHA_OK);
+    for (int64_t i = 0; i < tokens; i++)
+        after += labels[i] == special;
+    assert_true(before > 0);
+    assert_int_equal(after, 0);
+    mha_head_data_free(masked);
+    mha_head_data_free(data);
+    mha_head_data_free(plain);
+    free(labels);
+    mha_model_free(model);
+}
+
 static void a_model_without_a_mask_token(void **state)
 {
     (void)state;
     mha_model *model = case_model(NULL, "models/gpt2-tiny", NULL);
-    mha_head_data *data = many_texts(model), *masked = data;
+    mha_head_data *data = many_texts(model, NULL), *masked = data;
     int32_t *labels = calloc((size_t)mha_head_data_tokens(data), sizeof *labels);
     mha_error err = {0};
     assert_int_equal(mha_head_data_mask(model, data, 7, labels, &masked, &err), MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "must have a mask token"));
     assert_null(masked);
     assert_int_equal(mha_head_data_mask(model, NULL, 7, labels, &masked, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "mha_head_data_mask: data must not be NULL");
     mha_head_data_free(data);
     free(labels);
     mha_model_free(model);
@@ -163,6 +192,7 @@ int main(void)
         cmocka_unit_test(learned_texts_are_not_held_out),
         cmocka_unit_test(texts_must_be_given),
         cmocka_unit_test(tokens_are_masked),
+        cmocka_unit_test(special_tokens_are_not_masked),
         cmocka_unit_test(a_model_without_a_mask_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
