@@ -157,7 +157,7 @@ static int read_model(cli_session *s, const mha_head_layout_options *planned, mh
     if (given.model) return read_config(s, model);
     const int code = cli_whole(s, "--kv-heads", given.kv_heads, 1, 1LL << 20, &kv_heads);
     if (code != CLI_DONE) return code;
-    return mha_host_model_of_plan(planned, kv_heads, model, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
+    return mha_host_model_of_layout(planned, kv_heads, model, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
 }
 
 static int predict(cli_session *s, const mha_head_layout_options *planned, plan_hosts_result *r)

@@ -32,7 +32,7 @@ EXCLUDED = {
         struct_read
     """,
     "layouts over hosts are predicted by the program: mha plan --hosts --json": """
-        host_model_of_config host_model_of_plan host_network_key host_network_help host_network_find host_speed_measure
+        host_model_of_config host_model_of_layout host_network_key host_network_help host_network_find host_speed_measure
         host_job_key host_job_help host_layout_predict host_layouts
     """,
     "mha_importance_values returns all scores": """

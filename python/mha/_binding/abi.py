@@ -3276,7 +3276,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_head_layout_measure": (c_int, [c_void_p, POINTER(HeadLayoutOptions), POINTER(HeadLayout), c_double, POINTER(Error)]),
     "mha_head_layout_advise": (c_int, [POINTER(HeadLayoutOptions), POINTER(HeadLayoutAdvice), POINTER(Error)]),
     "mha_host_model_of_config": (c_int, [c_void_p, c_char_p, POINTER(HostModel), POINTER(Error)]),
-    "mha_host_model_of_plan": (c_int, [POINTER(HeadLayoutOptions), c_int64, POINTER(HostModel), POINTER(Error)]),
+    "mha_host_model_of_layout": (c_int, [POINTER(HeadLayoutOptions), c_int64, POINTER(HostModel), POINTER(Error)]),
     "mha_host_network_key": (c_char_p, [c_int]),
     "mha_host_network_help": (c_char_p, [c_int]),
     "mha_host_network_find": (c_int, [c_char_p, POINTER(HostNetwork), POINTER(Error)]),

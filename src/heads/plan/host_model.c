@@ -112,7 +112,7 @@ mha_status mha_host_model_of_config(mha_ctx *ctx, const char *config_json, mha_h
 
 /* ---- from a planned model ---- */
 
-static mha_host_model shape_of_plan(const mha_head_layout_options *p, int64_t kv_heads)
+static mha_host_model shape_of_layout(const mha_head_layout_options *p, int64_t kv_heads)
 {
     const int64_t E = p->d_model, D = E / p->heads;
     return (mha_host_model){.size = sizeof(mha_host_model),
@@ -127,8 +127,8 @@ static mha_host_model shape_of_plan(const mha_head_layout_options *p, int64_t kv
                             .tied = 1};
 }
 
-mha_status mha_host_model_of_plan(const mha_head_layout_options *options, int64_t kv_heads, mha_host_model *model,
-                                  mha_error *err)
+mha_status mha_host_model_of_layout(const mha_head_layout_options *options, int64_t kv_heads, mha_host_model *model,
+                                    mha_error *err)
 {
     mha_head_layout_options given, p;
     mha_host_model m;
@@ -137,7 +137,7 @@ mha_status mha_host_model_of_plan(const mha_head_layout_options *options, int64_
     MHA__TRY(mha_head_layout_resolve(&given, &p, err));
     if (kv_heads == 0) kv_heads = p.heads;
     MHA__TRY(within("kv_heads", kv_heads, 1, p.heads, err));
-    m = shape_of_plan(&p, kv_heads);
+    m = shape_of_layout(&p, kv_heads);
     if (given.parameters > 0) m.layer_weights = given.parameters - m.word_weights;
     if (m.layer_weights < 1)
         return mha__fail(err, MHA_ERR_ARG, "parameters must be above vocab * d_model = %lld (got %lld)",

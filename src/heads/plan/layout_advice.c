@@ -91,7 +91,7 @@ static void advise_shared(const mha_head_layout_options *m, const mha_head_layou
                           mha_head_layout_advice *a)
 {
     amount parameters, before, after;
-    const bool large = m->parameters > MHA__PLAN_LARGE;
+    const bool large = m->parameters > MHA__HEAD_LAYOUT_LARGE;
     say(a,
         "The model is %s: %s parameters, %s 10 billion. With %lld query heads per key/value head, the "
         "cache for %lld tokens, which every decoded token reads, takes %s instead of %s. The projections "
@@ -113,11 +113,11 @@ mha_status mha_head_layout_advise(const mha_head_layout_options *options, mha_he
     MHA__TRY(mha_head_layout_resolve(options, &m, err));
     MHA__TRY(mha_head_layout_variants(&m, rows, err));
     const mha_head_layout *best = &rows[MHA_HEAD_LAYOUT_MHA];
-    if (m.parameters >= MHA__PLAN_MEDIUM && m.heads > 1)
+    if (m.parameters >= MHA__HEAD_LAYOUT_MEDIUM && m.heads > 1)
         best = rows[MHA_HEAD_LAYOUT_GQA].left_out ? &rows[MHA_HEAD_LAYOUT_MQA] : &rows[MHA_HEAD_LAYOUT_GQA];
     *advice = (mha_head_layout_advice){
         .variant = best->variant, .heads = best->heads, .kv_heads = best->kv_heads, .parameters = m.parameters};
-    if (m.parameters < MHA__PLAN_MEDIUM)
+    if (m.parameters < MHA__HEAD_LAYOUT_MEDIUM)
         advise_small(&m, rows, advice);
     else if (m.heads > 1)
         advise_shared(&m, &rows[MHA_HEAD_LAYOUT_MHA], best, advice);

@@ -129,7 +129,7 @@ static int64_t group_size(int64_t heads, int64_t wanted)
 
 static mha_status gqa_row(const mha_head_layout_options *model, mha_head_layout *row, mha_error *err)
 {
-    const int64_t group = group_size(model->heads, model->parameters > MHA__PLAN_LARGE ? 8 : 4);
+    const int64_t group = group_size(model->heads, model->parameters > MHA__HEAD_LAYOUT_LARGE ? 8 : 4);
     row->left_out = group == 0 ? "the number of heads has no divisor but 1 and itself" : NULL;
     return row->left_out ? MHA_OK : plain_row(model, model->heads, model->heads / group, row, err);
 }
@@ -177,8 +177,8 @@ static mha_status mha_row(const mha_head_layout_options *model, mha_head_layout 
     return plain_row(model, model->heads, model->heads, row, err);
 }
 
-mha_status mha__plan_row(const mha_head_layout_options *model, mha_head_layout_variant variant, mha_head_layout *row,
-                         mha_error *err)
+mha_status mha__head_layout_row(const mha_head_layout_options *model, mha_head_layout_variant variant,
+                                mha_head_layout *row, mha_error *err)
 {
     static mha_status (*const count[])(const mha_head_layout_options *, mha_head_layout *, mha_error *) = {
         [MHA_HEAD_LAYOUT_MHA] = mha_row,          [MHA_HEAD_LAYOUT_PRUNED] = pruned_row,
@@ -197,7 +197,7 @@ mha_status mha_head_layout_variants(const mha_head_layout_options *options,
     mha_head_layout_options model;
     MHA__TRY(mha_head_layout_resolve(options, &model, err));
     for (int v = 0; v < MHA_HEAD_LAYOUT_VARIANTS; v++)
-        MHA__TRY(mha__plan_row(&model, (mha_head_layout_variant)v, &rows[v], err));
+        MHA__TRY(mha__head_layout_row(&model, (mha_head_layout_variant)v, &rows[v], err));
     return MHA_OK;
 }
 

@@ -5,11 +5,11 @@
 #include "mha/head_layouts.h"
 
 /* The number of parameters from which a model is medium, and above which it is large. */
-#define MHA__PLAN_MEDIUM INT64_C(100000000)
-#define MHA__PLAN_LARGE INT64_C(10000000000)
+#define MHA__HEAD_LAYOUT_MEDIUM INT64_C(100000000)
+#define MHA__HEAD_LAYOUT_LARGE INT64_C(10000000000)
 
 /* Computes the row of one variant; `model` must be resolved. */
-mha_status mha__plan_row(const mha_head_layout_options *model, mha_head_layout_variant variant, mha_head_layout *row,
-                         mha_error *err);
+mha_status mha__head_layout_row(const mha_head_layout_options *model, mha_head_layout_variant variant,
+                                mha_head_layout *row, mha_error *err);
 
 #endif

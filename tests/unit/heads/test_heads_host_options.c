@@ -136,22 +136,22 @@ static void test_planned(void **state)
     mha_error e = {0};
     mha_host_model m = MODEL(.layers = 0);
     mha_head_layout_options p = {.size = sizeof p, .d_model = 64, .heads = 4, .layers = 3, .vocab = 100};
-    assert_int_equal(mha_host_model_of_plan(&p, 0, &m, NULL), MHA_OK);
+    assert_int_equal(mha_host_model_of_layout(&p, 0, &m, NULL), MHA_OK);
     assert_true(m.layer_weights == 3 * 12 * 64 * 64 && m.output_weights == 6400 && m.word_weights == 6400 && m.tied);
-    assert_int_equal(mha_host_model_of_plan(&p, 2, &m, NULL), MHA_OK);
+    assert_int_equal(mha_host_model_of_layout(&p, 2, &m, NULL), MHA_OK);
     assert_int_equal(m.layer_weights, 3 * (10 * 64 * 64 + 2 * 64 * 32));
     p.parameters = 6401;
-    assert_int_equal(mha_host_model_of_plan(&p, 2, &m, NULL), MHA_OK);
+    assert_int_equal(mha_host_model_of_layout(&p, 2, &m, NULL), MHA_OK);
     assert_int_equal(m.layer_weights, 1);
     p.parameters = 6400;
-    assert_int_equal(mha_host_model_of_plan(&p, 2, &m, &e), MHA_ERR_ARG);
+    assert_int_equal(mha_host_model_of_layout(&p, 2, &m, &e), MHA_ERR_ARG);
     assert_true(check_has_word(e.message, "6400"));
     p.parameters = 0;
-    assert_int_equal(mha_host_model_of_plan(&p, 3, &m, &e), MHA_ERR_ARG);
+    assert_int_equal(mha_host_model_of_layout(&p, 3, &m, &e), MHA_ERR_ARG);
     assert_true(strstr(e.message, "kv_heads") && check_has_word(e.message, "3"));
-    assert_int_equal(mha_host_model_of_plan(&p, -1, &m, &e), MHA_ERR_ARG);
-    assert_int_equal(mha_host_model_of_plan(NULL, 0, &m, &e), MHA_ERR_ARG);
-    assert_int_equal(mha_host_model_of_plan(&p, 0, NULL, &e), MHA_ERR_ARG);
+    assert_int_equal(mha_host_model_of_layout(&p, -1, &m, &e), MHA_ERR_ARG);
+    assert_int_equal(mha_host_model_of_layout(NULL, 0, &m, &e), MHA_ERR_ARG);
+    assert_int_equal(mha_host_model_of_layout(&p, 0, NULL, &e), MHA_ERR_ARG);
 }
 
 /* ---- names, speed, errors ---- */

@@ -1,5 +1,5 @@
-/* test_attn_limits.c - tests mha/machine_peak.h: the measured rates must be plausible, and error messages must contain
- * the invalid value. The accuracy of the rates is not tested. */
+/* test_attn_machine_peak.c - tests mha/machine_peak.h: the measured rates must be plausible, and error messages
+ * must contain the invalid value. The accuracy of the rates is not tested. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
