@@ -14,12 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { B = 4, L = 33, NEW = 6, MOST_VOCAB = 1100, MOST_E = 256 };
+enum { B = 4, L = 33, NEW = 6, MOST_VOCAB = 1100, MOST_E = 256, TEXTS = 12 };
 
 /* The results of one rank. */
 typedef struct results {
     float hidden[B * L * MOST_E], logits[B * L * MOST_VOCAB], last[B * MOST_VOCAB], pooled[B * MOST_E], score[B * L];
-    int32_t out[B * NEW], pools; /* pools: 1 if the model has a pooler */
+    float vectors[4][TEXTS * MOST_E]; /* of texts, with either pooling, normalized and not */
+    int32_t out[B * NEW];
+    int32_t pools, embeds; /* 1 if the model has a pooler; 1 if it has a tokenizer */
     int64_t lengths[B];
     char fingerprint[17];
     size_t cache_bytes;
@@ -28,6 +30,7 @@ typedef struct results {
 typedef struct trial {
     const char *folder;
     mha_dtype dtype;
+    int no_tokenizer; /* 1 if the folder has no tokenizer.json */
     results *of[MHA_RANK_GROUPS];
     mha_error error[MHA_RANK_GROUPS];
 } trial;
@@ -57,6 +60,23 @@ static mha_status run_pooler(const mha_model *model, const mha_model_input *in, 
     return status == MHA_ERR_UNSUPPORTED ? MHA_OK : status;
 }
 
+/* Embeds texts of different lengths, if the model has a tokenizer. */
+static mha_status run_texts(const mha_model *model, results *r, mha_error *e)
+{
+    static const char story[] = "the train to the coast leaves at noon, and a cat waits on the mat until it comes back";
+    const char *texts[TEXTS];
+    mha_status status = MHA_OK;
+    r->embeds = mha_model_tokenizer(model) != NULL;
+    for (int i = 0; i < TEXTS; i++)
+        texts[i] = story + 7 * i;
+    for (int n = 0; r->embeds && n < 4 && status == MHA_OK; n++) {
+        const mha_embed_options o = {
+            .size = sizeof o, .pool = n / 2 ? MHA_POOL_CLS : MHA_POOL_MEAN, .no_normalize = n % 2};
+        status = mha_model_embed(model, texts, TEXTS, &o, r->vectors[n], e);
+    }
+    return status;
+}
+
 static mha_status run_model(const mha_model *model, results *r, mha_error *e)
 {
     int32_t ids[B * L];
@@ -70,6 +90,7 @@ static mha_status run_model(const mha_model *model, results *r, mha_error *e)
                                   .last_logits = info->logits ? r->last : NULL};
     mha_status status = mha_model_forward(model, &in, &out, e);
     if (status == MHA_OK) status = run_pooler(model, &in, r, e);
+    if (status == MHA_OK) status = run_texts(model, r, e);
     if (status == MHA_OK) status = mha_model_fingerprint(model, r->fingerprint, e);
     if (status == MHA_OK && info->causal) status = run_decoder(model, ids, r, e);
     return status;
@@ -83,7 +104,7 @@ static void run_rank(const mha_model_ranks *ranks, void *user)
     mha_ctx *ctx = NULL;
     mha_model *model = NULL;
     const mha_ctx_options alone = {.size = sizeof alone, .threads = 1};
-    const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1, .dtype = t->dtype, .ranks = ranks};
+    const mha_model_options o = {.size = sizeof o, .no_tokenizer = t->no_tokenizer, .dtype = t->dtype, .ranks = ranks};
     t->of[rank] = calloc(1, sizeof *t->of[rank]);
     mha_status status = mha_ctx_create(&alone, &ctx, e);
     if (status == MHA_OK) status = mha_model_open(ctx, t->folder, &o, &model, e);
@@ -91,6 +112,15 @@ static void run_rank(const mha_model_ranks *ranks, void *user)
     if (status == MHA_OK) *e = (mha_error){0};
     mha_model_free(model);
     mha_ctx_free(ctx);
+}
+
+static trial begin(const char *folder, mha_dtype dtype)
+{
+    size_t bytes = 0;
+    char *const tokenizer = files_read(files_path(folder, "tokenizer.json"), &bytes);
+    const trial t = {.folder = folder, .dtype = dtype, .no_tokenizer = !tokenizer};
+    free(tokenizer);
+    return t;
 }
 
 static void release(trial *t)
@@ -113,9 +143,11 @@ static void check_same(const trial *t, int ranks, int rank, const results *want)
     check_error(t, ranks, rank);
     const results *got = t->of[rank];
     if (memcmp(got, want, offsetof(results, cache_bytes)) != 0)
-        fail_msg("%s, %s: rank %d of %d differs from one rank (hidden %d, logits %d, score %d, tokens %d)", t->folder,
-                 mha_dtype_name(t->dtype), rank, ranks, memcmp(got->hidden, want->hidden, sizeof got->hidden) != 0,
+        fail_msg("%s, %s: rank %d of %d differs from one rank (hidden %d, logits %d, vectors %d, score %d, tokens %d)",
+                 t->folder, mha_dtype_name(t->dtype), rank, ranks,
+                 memcmp(got->hidden, want->hidden, sizeof got->hidden) != 0,
                  memcmp(got->logits, want->logits, sizeof got->logits) != 0,
+                 memcmp(got->vectors, want->vectors, sizeof got->vectors) != 0,
                  memcmp(got->score, want->score, sizeof got->score) != 0,
                  memcmp(got->out, want->out, sizeof got->out) != 0);
 }
@@ -134,7 +166,7 @@ static double distance(const float *a, const float *b, size_t count)
 /* Compares 1 rank with the whole model, and 2 to 8 ranks with 1 rank. */
 static void check_folder(const char *folder, mha_dtype dtype, double limit)
 {
-    trial whole = {.folder = folder, .dtype = dtype}, one = whole;
+    trial whole = begin(folder, dtype), one = whole;
     run_rank(NULL, &whole);
     check_error(&whole, 0, 0);
     thread_exchange_run(1, run_rank, &one);
@@ -142,12 +174,14 @@ static void check_folder(const char *folder, mha_dtype dtype, double limit)
     const double hidden = distance(one.of[0]->hidden, whole.of[0]->hidden, B * L * MOST_E);
     const double logits = distance(one.of[0]->logits, whole.of[0]->logits, B * L * MOST_VOCAB);
     const double pooled = distance(one.of[0]->pooled, whole.of[0]->pooled, B * MOST_E);
-    if (!(hidden <= limit && logits <= limit && pooled <= limit))
-        fail_msg("%s: hidden differ by %g, logits by %g, pooled by %g", folder, hidden, logits, pooled);
+    const double vectors = distance(*one.of[0]->vectors, *whole.of[0]->vectors, (size_t)4 * TEXTS * MOST_E);
+    if (!(hidden <= limit && logits <= limit && pooled <= limit && vectors <= limit))
+        fail_msg("%s: hidden differ by %g, logits by %g, pooled by %g, vectors of texts by %g", folder, hidden, logits,
+                 pooled, vectors);
     assert_int_equal(one.of[0]->pools, whole.of[0]->pools);
-    if (strcmp(folder, "models/bert-tiny") == 0) assert_true(one.of[0]->pools);
+    if (strcmp(folder, MHA_TEST_DATA "/models/bert-tiny") == 0) assert_true(one.of[0]->pools && one.of[0]->embeds);
     for (int ranks = 2; ranks <= MHA_RANK_GROUPS; ranks++) {
-        trial t = {.folder = folder, .dtype = dtype};
+        trial t = begin(folder, dtype);
         thread_exchange_run(ranks, run_rank, &t);
         for (int rank = 0; rank < ranks; rank++)
             check_same(&t, ranks, rank, one.of[0]);
@@ -256,7 +290,7 @@ static void test_cache(void **state)
     (void)state;
     size_t one = 0;
     for (int ranks = 1; ranks <= 4; ranks++) {
-        trial t = {.folder = folder, .dtype = MHA_F32};
+        trial t = begin(folder, MHA_F32);
         thread_exchange_run(ranks, run_rank, &t);
         for (int rank = 0; rank < ranks; rank++) {
             check_error(&t, ranks, rank);
@@ -274,7 +308,7 @@ static void test_cache(void **state)
 /* Writes the fingerprint of a model on 3 ranks, which must be the same on each rank. */
 static void fingerprint_of(const char *folder, char text[17])
 {
-    trial t = {.folder = folder, .dtype = MHA_F32};
+    trial t = begin(folder, MHA_F32);
     thread_exchange_run(3, run_rank, &t);
     for (int rank = 0; rank < 3; rank++) {
         check_error(&t, 3, rank);
@@ -289,8 +323,8 @@ static void test_fingerprint(void **state)
 {
     char first[17], other[17];
     size_t bytes = 0;
-    const char *folder = save(configs[0], MHA_F32), *path = files_path(folder, "model.safetensors");
-    char *const text = files_read(path, &bytes);
+    const char *folder = save(configs[0], MHA_F32);
+    char *const text = files_read(files_path(folder, "model.safetensors"), &bytes);
     uint64_t header;
     (void)state;
     memcpy(&header, text, sizeof header);
@@ -298,7 +332,7 @@ static void test_fingerprint(void **state)
     const size_t begin = sizeof header + (size_t)header, step = (bytes - begin) / 23 & ~(size_t)3;
     for (size_t at = begin + 1; at < bytes; at += step) {
         text[at] ^= 64; /* mantissa of an element */
-        files_write(path, text, bytes);
+        files_write(files_path(folder, "model.safetensors"), text, bytes);
         fingerprint_of(folder, other);
         if (strcmp(first, other) == 0) fail_msg("the fingerprint must depend on byte %zu of %zu", at, bytes);
         text[at] ^= 64;
