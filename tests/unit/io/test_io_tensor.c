@@ -138,6 +138,8 @@ static const char *write_npy(const char *folder, int version, const char *header
     return path;
 }
 
+#define DESCR "header: descr must be a dtype of real numbers"
+
 static void npy_headers(void **state)
 {
     (void)state;
@@ -176,20 +178,22 @@ static void npy_headers(void **state)
         {"{}", 1, "descr is missing"},
         {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", 1, "duplicate key \"descr\""},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), 'x': 1}", 1, "unknown key \"x\""},
-        {"{'descr': '|O', 'fortran_order': False, 'shape': (3,)}", 1, "pickle"},
-        {"{'descr': '<U3', 'fortran_order': False, 'shape': (1,)}", 1, "real numbers (got \"<U3\": a string)"},
-        {"{'descr': '|S12', 'fortran_order': False, 'shape': (1,)}", 1, "real numbers (got \"|S12\": a string)"},
-        {"{'descr': '|V12', 'fortran_order': False, 'shape': (1,)}", 1, "(got \"|V12\": a structure)"},
-        {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,)}", 1, "real numbers (got a structure)"},
-        {"{'descr': '<M8[s]', 'fortran_order': False, 'shape': (1,)}", 1, "a date)"},
-        {"{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", 1, "complex"},
-        {"{'descr': '<f16', 'fortran_order': False, 'shape': (3,)}", 1, "real numbers, such as \"<f4\" (got \"<f16\")"},
-        {"{'descr': '|f4', 'fortran_order': False, 'shape': (3,)}", 1, "real numbers, such as \"<f4\" (got \"|f4\")"},
-        {"{'descr': '=f4', 'fortran_order': False, 'shape': (3,)}", 1, "real numbers, such as \"<f4\" (got \"=f4\")"},
-        {"{'descr': 'f4', 'fortran_order': False, 'shape': (3,)}", 1, "real numbers, such as \"<f4\" (got \"f4\")"},
+        {"{'descr': '|O', 'fortran_order': False, 'shape': (3,)}", 1,
+         DESCR " (got \"|O\": a Python pickle, which can run code and is never read)"},
+        {"{'descr': '<U3', 'fortran_order': False, 'shape': (1,)}", 1, DESCR " (got \"<U3\": a string)"},
+        {"{'descr': '|S12', 'fortran_order': False, 'shape': (1,)}", 1, DESCR " (got \"|S12\": a string)"},
+        {"{'descr': '|V12', 'fortran_order': False, 'shape': (1,)}", 1, DESCR " (got \"|V12\": a structure)"},
+        {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,)}", 1, DESCR " (got a structure)"},
+        {"{'descr': '<M8[s]', 'fortran_order': False, 'shape': (1,)}", 1, DESCR " (got \"<M8[s]\": a date)"},
+        {"{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", 1, DESCR " (got \"<c8\": a complex number)"},
+        {"{'descr': '<f16', 'fortran_order': False, 'shape': (3,)}", 1, DESCR ", such as \"<f4\" (got \"<f16\")"},
+        {"{'descr': '|f4', 'fortran_order': False, 'shape': (3,)}", 1, DESCR ", such as \"<f4\" (got \"|f4\")"},
+        {"{'descr': '=f4', 'fortran_order': False, 'shape': (3,)}", 1, DESCR ", such as \"<f4\" (got \"=f4\")"},
+        {"{'descr': 'f4', 'fortran_order': False, 'shape': (3,)}", 1, DESCR ", such as \"<f4\" (got \"f4\")"},
         {"{'descr': '\\x3cf4', 'fortran_order': False, 'shape': (3,)}", 1, "a quoted dtype"},
-        {"{'descr': '<f4\", 'fortran_order': False, 'shape': (3,)}", 1, "such as"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", 4, "version must be 1.0, 2.0 or 3.0 (got 4.0)"},
+        {"{'descr': '<f4\", 'fortran_order': False, 'shape': (3,)}", 1, DESCR ", such as \"<f4\" (got \"<f4\", \")"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", 4,
+         ".npy version must be 1.0, 2.0 or 3.0 (got 4.0)"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': "
          "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,3)}",
          1, "shape must have at most 32 dimensions"},

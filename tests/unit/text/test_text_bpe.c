@@ -87,7 +87,7 @@ static const edit unigram_edits[] = {
      "precompiled_charsmap must be UTF-8 (got an invalid byte at 4)"},
     {"normalizer/normalizers/0/precompiled_charsmap", "\"AAAAAA==\"", NULL},
     {"normalizer/normalizers/2/pattern", "{\"Regex\":\" {3,}\"}",
-     "normalizer.normalizers[2].pattern.Regex must be the regular"},
+     "normalizer.normalizers[2].pattern.Regex must be the regular expression of a supported tokenizer (got \" {3,}\")"},
 };
 
 static void test_edits(void **state)
