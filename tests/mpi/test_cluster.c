@@ -234,7 +234,8 @@ static int give_up(void)
 static int be_silent(void)
 {
     mha_error later = {.message = "canceled"};
-    if (info->rank == info->ranks - 1) sleep(20);
+    while (info->rank == info->ranks - 1)
+        pause(); /* until the job is aborted: only the timeout of another rank can end it */
     if (mha_cluster_sum(cluster, numbers, 1, &err) == MHA_OK) return 0;
     if (!mha_cluster_broken(cluster)) return 1;
     if (mha_cluster_agree(cluster, MHA_ERR_CANCELLED, &later) != MHA_ERR_IO) return 1;

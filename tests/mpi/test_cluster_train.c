@@ -219,7 +219,8 @@ static int be_silent(void)
 {
     float values[8] = {0};
     open_cluster(0, 1);
-    if (info->rank == info->ranks - 1) sleep(20);
+    while (info->rank == info->ranks - 1)
+        pause(); /* until the job is aborted: only the timeout of another rank can end it */
     const bool done =
         train->start(train->user, values, 8, &err) == MHA_OK && train->finish(train->user, &err) == MHA_OK;
     return done ? 0 : give_up();
