@@ -21,11 +21,14 @@ fail() {
     failures=$((failures + 1))
 }
 
-# attempt COMMAND...: runs the command, and sets $status to its exit status.
-attempt() {
+# run_once COMMAND...: runs the command, and sets $status to its exit status.
+run_once() {
     status=0
     "$@" >out 2>err </dev/null || status=$?
 }
+
+# attempt COMMAND...: the same; tests/mpi/lib.sh replaces it with a function that may run the command again.
+attempt() { run_once "$@"; }
 
 # expect CODE COMMAND...: runs the command, whose exit status must be CODE.
 expect() {

@@ -1,17 +1,20 @@
 #!/bin/sh
 # launcher.sh MPIRUN [ARGUMENT...] - runs mpirun, and ends it if it does not end after its job. After a job that failed, mpirun of Open MPI
-# 4.1 sometimes waits forever for its own thread in PMIx_server_finalize. The exit status is then 134, and stderr names the function.
+# 4.1 sometimes waits forever for its own thread in PMIx_server_finalize. stderr then names the function.
 exec 3<&0 # a background command of sh has no stdin
-"$@" <&3 3<&- &
+exec 4>&2
+"$@" <&3 3<&- 4>&- &
 mpirun=$!
 
 # hangs: succeeds if mpirun sleeps although all of its processes have ended.
 hangs() { ps -o stat= -p $mpirun | grep -q '^S' && ps -o stat= --ppid $mpirun | awk '!/^Z/ { exit 1 }'; }
 (
     seconds=0
-    while sleep 1 && kill -0 $mpirun; do
+    while sleep 1 4>&- && kill -0 $mpirun; do
         if hangs; then seconds=$((seconds + 1)); else seconds=0; fi
-        [ $seconds -lt 10 ] || kill -ABRT $mpirun
+        [ $seconds -ge 10 ] || continue
+        echo 'mpirun did not end after its job (PMIx_server_finalize)' >&4
+        kill -ABRT $mpirun
     done
 ) >/dev/null 2>&1 </dev/null 3<&- &
 watcher=$!
@@ -20,5 +23,4 @@ trap 'kill $mpirun' INT TERM
 status=0
 wait $mpirun || status=$?
 kill $watcher 2>/dev/null
-[ $status -ne 134 ] || echo 'mpirun did not end after its job (PMIx_server_finalize)' >&2
 exit $status

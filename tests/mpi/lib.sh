@@ -28,13 +28,15 @@ await() {
     done
 }
 
-# attempt COMMAND...: runs the command as tests/cli/lib.sh does, but again if mpirun itself crashed or did not end (launcher.sh): its exit
-# status is then not that of the job. After a job that failed, mpirun of Open MPI 4.1 sometimes crashes or hangs in PMIx_server_finalize.
+# attempt COMMAND...: runs the command, and again if mpirun itself crashed or did not end: its exit status is then not that of the job. After a
+# job that failed, mpirun of Open MPI 4.1 sometimes crashes or hangs in PMIx_server_finalize. Its backtrace, or else launcher.sh, then names
+# this function, which only mpirun calls; the backtrace of a rank does not contain it.
 attempt() {
-    for try in 1 2 3 4 5; do
-        status=0
-        "$@" >out 2>err </dev/null || status=$?
+    run_once "$@"
+    for try in 2 3 4 5; do
         grep -q PMIx_server_finalize err || return 0
+        echo "try $try, because mpirun crashed or did not end (exit status $status): $*" >&2
+        run_once "$@"
     done
 }
 
