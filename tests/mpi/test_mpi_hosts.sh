@@ -27,9 +27,7 @@ done <<END
 END
 "$MHA" report -q -m "$tiny" "one text" --data texts.txt --diversity --json -o page --force >one
 mv page page.one
-begin=$(date +%s)
 expect 0 hosts_run 4 "$MHA_MPI" report -q -m "$tiny" "one text" --data texts.txt --diversity --json -o page
-limit=$((30 + 3 * ($(date +%s) - begin))) # allows for a slow machine
 same one out "diversity"
 same page.one page "the page"
 "$MHA" prune -q -m "$gpt2" -f texts.txt --ratio 0.5 -o model >one
@@ -57,8 +55,18 @@ score="heads -q -m builtin -f long.txt --by gate --csv"
 # recorded: succeeds if the journal of rank 1 has a record after its header of 56 bytes.
 recorded() { [ "$(wc -c <"state.$event.gate.1")" -gt 56 ]; }
 
-# hold: starts the job, lets the rank of host 4 score heads only in short intervals, and stops it when another rank has recorded scores. The
-# job then cannot end before host 4 fails. mpirun waits forever for a host that fails while the job ends. Fails if the job has ended.
+# await_record: waits until rank 1 has recorded scores, but at most 1 s.
+await_record() {
+    for _ in $(seq 20); do
+        recorded && return
+        sleep 0.05
+    done
+    return 1
+}
+
+# hold: starts the job and stops the rank of host 4 until another rank has recorded scores, as each rank does when no work is left. The job
+# then cannot end before host 4 fails; mpirun waits forever for a host that fails while the job ends. While the job begins, the other ranks
+# may wait for the stopped rank, so it runs for a moment each second. Fails if the job has ended.
 hold() {
     rm -f pid.* "state.$event".*
     # shellcheck disable=SC2086
@@ -66,7 +74,7 @@ hold() {
     job=$!
     await "$job" [ -e "state.$event.gate.3" ]
     while kill -STOP "$(cat pid.3)" 2>/dev/null; do
-        if recorded; then [ ! -s out ] && return; fi
+        if await_record; then [ ! -s out ] && return; fi
         kill -CONT "$(cat pid.3)"
         sleep 0.05
     done
@@ -74,17 +82,19 @@ hold() {
 }
 
 for event in kill unplug; do
+    tries=1
     until hold; do
         wait "$job" || fail "exit status of the job must be 0 ($(cat err))"
         same one out "a job that ended early"
+        [ $tries -lt 5 ] || fail "$event: the job ended before host 4 could fail"
         finish # only if a check has failed
+        tries=$((tries + 1))
+        echo "try $tries, because the job ended before host 4 could fail"
     done
-    begin=$(date +%s)
     host_$event 4
+    # If host 4 is disconnected, the job ends 13 to 14 s later, when mpirun closes the connection (hosts.sh).
     status=0
     wait "$job" || status=$?
-    # The connection of a disconnected host is closed after 11 s (hosts.sh).
-    [ $(($(date +%s) - begin)) -le $limit ] || fail "$event: the job must end within $limit s"
     if [ $status -eq 0 ] || [ -s out ]; then fail "$event: the job must fail without a result (got exit status $status)"; fi
     has err 10.99.0.4
     [ "$event" = kill ] || host_plug 4
