@@ -1,20 +1,18 @@
-/* launch.c - runs mpirun, and restarts failed jobs.
+/* launch.c - the options of `mha-mpi launch`, and the mpirun command.
  *
  * By default, Open MPI 4 waits forever for a host that no longer responds; with keepalive messages the job ends after
- * 10 s. A process that still runs but does not respond is detected by the other ranks (--timeout). After a temporary
- * failure, the job is restarted. It resumes from its state file or checkpoint, if the command writes one. */
+ * 10 s. A process that still runs but does not respond is detected by the other ranks (--timeout). */
 #include "program/launch.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "command.h"
 #include "output.h"
+#include "program/launch_job.h"
 #include "program/rank_options.h"
 
 enum { MOST_RANKS = 100000, MOST_RETRIES = 1000, WORDS = 64 };
@@ -150,57 +148,6 @@ static void print_word(const char *word, char after)
     printf("'%c", after);
 }
 
-/* ---- the job ---- */
-
-static volatile sig_atomic_t job, stopped;
-
-static void on_signal(int number)
-{
-    stopped = number;
-    if (job > 0) kill((pid_t)job, number);
-}
-
-/* Runs the command once. Returns its exit code, or 128 + n if signal n killed it. */
-static int run_job(const words *w)
-{
-    int status = 0;
-    const pid_t child = fork();
-    if (child == 0) {
-        execvp(w->word[0], (char *const *)w->word);
-        fprintf(stderr, "mha-mpi launch: cannot run mpirun: %s\n", strerror(errno));
-        _exit(CLI_USAGE);
-    }
-    if (child < 0) {
-        fprintf(stderr, "mha-mpi launch: cannot start a process: %s\n", strerror(errno));
-        return CLI_FAILED;
-    }
-    job = child;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        continue;
-    job = 0;
-    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-/* Returns true if a restart may succeed. Usage errors, invalid inputs and failed checks would only fail again. */
-static bool may_pass(int code)
-{
-    return code != CLI_DONE && code != CLI_USAGE && code != CLI_REFUSED && code != CLI_NO && !stopped;
-}
-
-static int run_with_retries(const words *w, long retries)
-{
-    static const int stops[] = {SIGINT, SIGTERM, SIGHUP};
-    for (size_t n = 0; n < sizeof stops / sizeof *stops; n++)
-        sigaction(stops[n], &(struct sigaction){.sa_handler = on_signal}, NULL);
-    int code = run_job(w);
-    for (long n = 1; n <= retries && may_pass(code); n++) {
-        fprintf(stderr, "mha-mpi launch: the job ended with exit status %d; starting it again (%ld of %ld)\n", code, n,
-                retries);
-        code = run_job(w);
-    }
-    return stopped ? 128 + stopped : code;
-}
-
 int launch(int argc, char **argv)
 {
     launch_options o = {0};
@@ -221,7 +168,7 @@ int launch(int argc, char **argv)
     make_command(&w, &o, ranks, self, argv + command);
     for (int n = 0; o.print && n < w.count; n++)
         print_word(w.word[n], n + 1 < w.count ? ' ' : '\n');
-    const int code = o.print ? CLI_DONE : run_with_retries(&w, o.retries);
+    const int code = o.print ? CLI_DONE : launch_job(w.word, o.retries);
     free(w.word);
     return code;
 }

@@ -64,4 +64,10 @@ PATH=$work/bin:$PATH expect 0 "$MHA_MPI" launch -np 2 --retries 1 info
 has err 'the job ended with exit status 137; starting it again (1 of 1)'
 rm died
 PATH=$work/bin:$PATH expect 137 "$MHA_MPI" launch -np 2 info
+
+# An mpirun that waits forever after its last process must be killed. This one opens a pipe that nobody writes to.
+mkfifo never
+printf '#!/bin/sh\nsleep 0.5\nread -r line <%s/never\n' "$work" >bin/mpirun
+PATH=$work/bin:$PATH expect 1 "$MHA_MPI" launch -np 2 info
+has err 'killed mpirun, which did not end within 10 s after its processes'
 finish
