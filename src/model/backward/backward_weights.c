@@ -45,34 +45,57 @@ static weight_part find(const mha_model_grads *g, mha__role role, int64_t layer)
     return (weight_part){MHA__EXPERTS_GATE_UP, true, I, c->hidden, (2 * e + (part == MHA__EXPERT_UP)) * count};
 }
 
-static mha_status pack(mha_model_grads *g, mha__role role, int64_t layer, mha__weights *weights, mha_error *err)
+/* The tensors of a layer that contain the matrices of all experts. They stay converted until the whole layer is packed,
+ * because every expert reads them. */
+enum { STACKED = 2 };
+typedef struct stacked_tensors {
+    const float *weight[STACKED]; /* MHA__EXPERTS_DOWN, MHA__EXPERTS_GATE_UP; NULL before the first expert */
+} stacked_tensors;
+
+static bool is_stacked(mha__role stored)
+{
+    return stored == MHA__EXPERTS_DOWN || stored == MHA__EXPERTS_GATE_UP;
+}
+
+static mha_status pack(mha_model_grads *g, mha__role role, int64_t layer, mha__weights *weights,
+                       stacked_tensors *stacked, mha_error *err)
 {
     const weight_part w = find(g, role, layer);
-    const float *weight = NULL;
+    const void *kept = weights->converted;
+    const float *once = NULL, **weight = is_stacked(w.stored) ? &stacked->weight[w.stored != MHA__EXPERTS_DOWN] : &once;
     if (!w.rows) return MHA_OK;
-    MHA__TRY(mha__weights_again(weights, w.stored, layer, &weight, err));
-    MHA__TRY(mha__linear_back_create(g->ctx, mha__grads_dtype(g, role), w.columns, w.rows, weight + w.first,
+    if (!*weight) MHA__TRY(mha__weights_again(weights, w.stored, layer, weight, err));
+    MHA__TRY(mha__linear_back_create(g->ctx, mha__grads_dtype(g, role), w.columns, w.rows, *weight + w.first,
                                      w.transposed, &g->packed[layer * mha__config_roles(&g->model->config) + role],
                                      err));
+    if (is_stacked(w.stored)) return MHA_OK;
     mha__weights_rest(weights, w.stored, layer);
+    mha__weights_release_after(weights, kept);
     return MHA_OK;
+}
+
+static mha_status pack_layer(mha_model_grads *g, int64_t layer, mha_error *err)
+{
+    mha__weights weights = g->model->outer; /* a copy that has its own list of converted tensors */
+    weights.converted = NULL;
+    stacked_tensors stacked = {0};
+    mha_status status = MHA_OK;
+    for (mha__role role = 0; status == MHA_OK && role < mha__config_roles(&g->model->config); role++)
+        if (is_dense(role)) status = pack(g, role, layer, &weights, &stacked, err);
+    for (int n = 0; n < STACKED; n++)
+        if (stacked.weight[n]) mha__weights_rest(&weights, n ? MHA__EXPERTS_GATE_UP : MHA__EXPERTS_DOWN, layer);
+    mha__weights_release(&weights);
+    return status;
 }
 
 mha_status mha__grads_pack(mha_model_grads *g, mha_error *err)
 {
-    const size_t count = (size_t)(g->model->config.layers * mha__config_roles(&g->model->config));
+    const mha__config *c = &g->model->config;
+    const size_t count = (size_t)(c->layers * mha__config_roles(c));
     g->packed = mha__calloc(g->ctx, count, sizeof(mha_linear *));
     if (!g->packed) return mha__no_memory(err, count * sizeof(mha_linear *), "the weights of the backward pass");
-    for (int64_t n = 0; n < (int64_t)count; n++) {
-        mha__weights weights = g->model->outer; /* a copy that has its own list of converted tensors */
-        weights.converted = NULL;
-        const mha__role role = (mha__role)(n % mha__config_roles(&g->model->config));
-        const int64_t layer = n / mha__config_roles(&g->model->config);
-        const bool packs = is_dense(role) && mha__config_owner(&g->model->config, layer) == layer;
-        const mha_status status = packs ? pack(g, role, layer, &weights, err) : MHA_OK;
-        mha__weights_release(&weights);
-        if (status != MHA_OK) return status;
-    }
+    for (int64_t layer = 0; layer < c->layers; layer++)
+        if (mha__config_owner(c, layer) == layer) MHA__TRY(pack_layer(g, layer, err));
     return MHA_OK;
 }
 
