@@ -5,7 +5,7 @@
 
 #include "verify/verify.h"
 
-/* ---- recorded folders (golden_index.c) ---- */
+/* ---- index.json and tensor files of a golden folder (golden_index.c) ---- */
 
 bool verify_has(const verify_entry *e, const char *key); /* true if the key is present and not null */
 int64_t verify_int(const verify_entry *e, const char *key);

@@ -62,7 +62,7 @@ int main(void)
         repeat(&steps[2], v);
         status = attend(&steps[0], &err);
         same = memcmp(plain, context.data, sizeof plain) == 0;
-        printf("keys and values of a token: %lld heads of %d elements for %lld query heads\n",
+        printf("keys and values per token: %lld heads of %d elements for %lld query heads\n",
                (long long)steps[1].shape[1], 2 * D, (long long)steps[0].shape[1]);
     }
     if (status != MHA_OK) fprintf(stderr, "%s\n", err.message);

@@ -203,7 +203,7 @@ WHAT = {
     "removed": "removed by clean_text", "space": "white space", "chinese": "separated by handle_chinese_chars",
     "punctuation": "separated by BertPreTokenizer", "word": "word characters (\\w), which single_word checks",
     "mark": "nonspacing marks that strip_accents drops",
-    "ordered": "other characters with a combining class", "decomposed": "characters above U+FFFF that decompose",
+    "ordered": "characters, other than marks, with a nonzero combining class", "decomposed": "characters above U+FFFF that decompose",
     "letter": "letters missing in PCRE2 10.42", "number": "numbers missing in PCRE2 10.42",
     "kept": "decomposed by utf8proc but not by the reference",
     "extending": "characters that extend a grapheme cluster in the reference, but not in utf8proc",

@@ -14,7 +14,7 @@ typedef struct held_out_evaluation {
 
 /* Evaluates an edit. Returns an exit code and prints any error. */
 int held_out_evaluate(cli_session *s, const mha_model_edit *edit, const held_texts *texts, held_out_evaluation *e);
-/* Adds the quality to the record of the edit, and writes the model to the folder of -o. */
+/* Adds the quality to the record of the edit, and writes the model to the -o folder. */
 int held_out_save(cli_session *s, mha_model_edit *edit, const held_out_evaluation *e);
 /* If transformers cannot load the edited model, logs why. */
 void held_out_log_transformers(const cli_session *s, const held_out_evaluation *e);

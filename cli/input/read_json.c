@@ -28,7 +28,7 @@ static int read_stream(const cli_session *session, const char *name, FILE *file,
     size_t room = 0, more = 1;
     for (*bytes = 0; more > 0; *bytes += more) {
         if (*bytes > (size_t)MOST_MIB << 20)
-            return cli_error(session, CLI_REFUSED, "%s: must be at most %d MiB (got more)", name, MOST_MIB);
+            return cli_error(session, CLI_REFUSED, "%s: must be at most %d MiB", name, MOST_MIB);
         if (*bytes + 1 >= room) {
             room = 2 * room + 65536;
             char *grown = realloc(*text, room);

@@ -40,7 +40,7 @@ static int refuse_value(const scores *f, const char *place, const char *rule, co
 {
     enum { COLUMNS_SHOWN = 60 };
     char *text = got ? json_dumps(got, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    const int code = cli_error(f->session, CLI_REFUSED, "%s: %s must be %s (got %s)", f->name, place, rule,
+    const int code = cli_error(f->session, CLI_REFUSED, "%s: %s must %s (got %s)", f->name, place, rule,
                                text ? cli_shown_start(text, COLUMNS_SHOWN) : "nothing");
     free(text);
     return code;
@@ -49,20 +49,20 @@ static int refuse_value(const scores *f, const char *place, const char *rule, co
 /* Reads the scores of one layer. `numbers` lists the head number of each score; NULL = the heads in order. */
 static int read_row(const scores *f, const json_t *row, const json_t *numbers, int64_t layer)
 {
-    char place[64], rule[64];
+    char place[64], rule[96];
     const int64_t heads = f->info->heads_per_layer[layer];
     snprintf(place, sizeof place, "importance.values[%lld]", (long long)layer);
-    snprintf(rule, sizeof rule, "a list of the %lld heads of the layer", (long long)heads);
+    snprintf(rule, sizeof rule, "have one number for each of the %lld heads of the layer", (long long)heads);
     if (!json_is_array(row) || (int64_t)json_array_size(row) != heads) return refuse_value(f, place, rule, row);
     for (int64_t h = 0; h < heads; h++) {
         const json_t *item = json_array_get(row, (size_t)h);
         const double value = json_number_value(item);
         snprintf(place, sizeof place, "importance.values[%lld][%lld]", (long long)layer, (long long)h);
-        if (!json_is_number(item) || !isfinite(value)) return refuse_value(f, place, "a number", item);
+        if (!json_is_number(item) || !isfinite(value)) return refuse_value(f, place, "be a number", item);
         const json_t *number = json_array_get(numbers, (size_t)h);
         const int64_t head = numbers ? mha_head_place(f->model, layer, json_integer_value(number)) : h;
         snprintf(place, sizeof place, "head_numbers[%lld][%lld]", (long long)layer, (long long)h);
-        if (head < 0) return refuse_value(f, place, "a head of the model", number);
+        if (head < 0) return refuse_value(f, place, "be a head of the model", number);
         f->values[layer * f->info->heads + head] = value;
     }
     return CLI_DONE;
@@ -70,12 +70,12 @@ static int read_row(const scores *f, const json_t *row, const json_t *numbers, i
 
 static int read_lists(const scores *f, const json_t *root)
 {
-    char rule[64];
+    char rule[96];
     const json_t *importance = json_object_get(root, "importance"), *values = json_object_get(importance, "values");
     const json_t *numbers = json_object_get(root, "head_numbers");
-    snprintf(rule, sizeof rule, "a list of the %lld layers of the model", (long long)f->info->layers);
+    snprintf(rule, sizeof rule, "have one list for each of the %lld layers of the model", (long long)f->info->layers);
     if (!json_is_object(importance))
-        return refuse_value(f, "importance", "an object written by mha heads --by SCORE --json", importance);
+        return refuse_value(f, "importance", "be an object written by mha heads --by SCORE --json", importance);
     if (!json_is_array(values) || (int64_t)json_array_size(values) != f->info->layers)
         return refuse_value(f, "importance.values", rule, values);
     int code = CLI_DONE;
@@ -166,7 +166,10 @@ static int take_line(const scores *f, const cells *c, const int place[COLUMNS])
     snprintf(rule, sizeof rule, "one of the %lld heads of the layer", (long long)f->info->heads_per_layer[layer]);
     if (head < 0) return refuse_cell(f, c, HEAD, cell[HEAD], rule);
     double *value = f->values + layer * f->info->heads + head;
-    if (!isnan(*value)) return refuse_cell(f, c, HEAD, cell[HEAD], "on one line only");
+    if (!isnan(*value))
+        return cli_error(f->session, CLI_REFUSED,
+                         "%s: line %lld: head %s of layer %lld must be on only one line (got a second line)", f->name,
+                         (long long)c->line, cell[HEAD], (long long)layer);
     *value = strtod(cell[SCORE], &rest);
     if (rest == cell[SCORE] || *rest || isspace((unsigned char)*cell[SCORE]) || !isfinite(*value))
         return refuse_cell(f, c, SCORE, cell[SCORE], "a number");

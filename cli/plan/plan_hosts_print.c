@@ -146,7 +146,7 @@ static void put_choice(const cli_session *s, const plan_hosts_result *r)
                       shown_seconds(&seconds, row->seconds), row->tokens_per_second);
         put_command(s, r, "Command", row);
         if (r->choice.fastest != r->choice.smallest)
-            put_command(s, r, "Command of the fastest layout", row_at(r, r->choice.fastest));
+            put_command(s, r, "Command for the fastest layout", row_at(r, r->choice.fastest));
         return;
     }
     double least = r->rows[0].bytes;

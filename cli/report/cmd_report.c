@@ -117,7 +117,7 @@ static int check_size(const cli_session *s, const report *r, int64_t i)
 {
     if (r->planned == 1 || r->weights <= REPORT_MOST_WEIGHTS) return CLI_DONE;
     return cli_usage(s,
-                     "the texts must have at most %d attention weights in total (got more after text %lld of %lld): "
+                     "the texts must have at most %d attention weights in total (exceeded at text %lld of %lld): "
                      "give fewer or shorter texts",
                      REPORT_MOST_WEIGHTS, (long long)i + 1, (long long)r->planned);
 }

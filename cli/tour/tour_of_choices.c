@@ -95,7 +95,7 @@ void tour_standard_mha(tour *t)
     tour_show(t, "query", x.query, TOUR_SHAPE(BATCH, LQ, WIDTH));
     tour_show_trace(t, "q", MHA_STEP_Q);
 
-    tour_say(t, "Weights with a mask of 0 and 1", "mha_variant_input, .keep = {mask, 4, {3, 1, 3, 5}}",
+    tour_say(t, "Weights with a boolean mask", "mha_variant_input, .keep = {mask, 4, {3, 1, 3, 5}}",
              "0 marks a masked key: its score becomes -1e9, and its weight after softmax is 0. The axis of "
              "size 1 is broadcast over the heads. The first query of the last sequence has no unmasked key; "
              "its five scores of -1e9 are equal, so its weights are uniform instead of 0 divided by 0.");

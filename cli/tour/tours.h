@@ -18,8 +18,7 @@
     X("weight-split", tour_weight_split, "many_heads.c", "one matrix for all heads, and an output projection")         \
     X("qkv-attention", tour_qkv_attention, "three_inputs.c",                                                           \
       "queries, keys and values from three inputs, and a padding mask")                                                \
-    X("standard-mha", tour_standard_mha, "standard_mha.c",                                                             \
-      "the baseline of all other variants, with a mask of 0 and 1")                                                    \
+    X("standard-mha", tour_standard_mha, "standard_mha.c", "the baseline of all other variants, with a boolean mask")  \
     X("grouped-query", tour_grouped_query, "grouped_query.c", "query heads share keys and values")                     \
     X("moe-heads", tour_moe_heads, "chosen_heads.c", "heads as experts, two of which a router chooses")                \
     X("head-pruning", tour_head_pruning, "chosen_heads.c",                                                             \

@@ -118,9 +118,9 @@ static int check_export(train_run *run, const char *named, const char *from)
     const taken list[] = {{"-o", s->options.out}, {"--from", from}, {"--teacher", t->teacher}};
     const char *other = find_taken(t->export, list, sizeof list / sizeof *list);
     if (other)
-        return cli_usage(s, "--export %s must not be the folder of %s or be inside it", cli_shown(t->export), other);
+        return cli_usage(s, "--export %s must not be the %s folder or be inside it", cli_shown(t->export), other);
     if (is_within(s->options.out, t->export))
-        return cli_usage(s, "--export %s must not contain the folder of -o", cli_shown(t->export));
+        return cli_usage(s, "--export %s must not contain the -o folder", cli_shown(t->export));
     snprintf(inside, sizeof inside, "%s/training.json", t->export);
     if (!s->options.force && access(inside, F_OK) == 0)
         return cli_usage(s, "--export %s already contains a training run; --force replaces it", cli_shown(t->export));
@@ -140,15 +140,15 @@ static int check_log(train_run *run, const char *named, const char *from)
     const taken list[] = {{"--export", t->export}, {"--from", from}, {"--teacher", t->teacher}};
     if (strcmp(t->log, "-") == 0) return cli_usage(s, "--log must be the name of a file (got \"-\")");
     if (is_within(t->log, s->options.out))
-        return cli_usage(s, "--log %s must not be in the folder of -o, since that folder has its own log",
+        return cli_usage(s, "--log %s must not be in the -o folder, because that folder has its own log",
                          cli_shown(t->log));
     const char *other = find_taken(t->log, list, sizeof list / sizeof *list);
-    if (other) return cli_usage(s, "--log %s must not be in the folder of %s", cli_shown(t->log), other);
+    if (other) return cli_usage(s, "--log %s must not be in the %s folder", cli_shown(t->log), other);
     const int code = check_inputs(run, "--log", t->log, from);
     return code == CLI_DONE ? check_free(run, "--log", t->log, named) : code;
 }
 
-/* Finds the folder of --from. A resumed run does not read this folder, which may no longer exist. */
+/* Finds the --from folder. A resumed run does not read this folder, which may no longer exist. */
 static int find_from(const train_run *run, const char **from)
 {
     *from = run->t.from;
@@ -165,7 +165,7 @@ int train_places_check(train_run *run, const char *export, const char *log)
     const train_settings *t = &run->t;
     int code = find_from(run, &from);
     if (code == CLI_DONE && is_within(t->teacher, s->options.out))
-        return cli_usage(s, "--teacher %s must not be the folder of -o or be inside it", cli_shown(t->teacher));
+        return cli_usage(s, "--teacher %s must not be the -o folder or be inside it", cli_shown(t->teacher));
     if (code == CLI_DONE && !run->resumed) code = check_inputs(run, "-o", s->options.out, from);
     if (code == CLI_DONE) code = check_folder(s, s->options.out, run->resumed || s->options.force);
     if (code == CLI_DONE && t->export) code = check_export(run, export, from);

@@ -39,7 +39,7 @@ typedef struct train_run {
     json_t *was;                  /* training.json of the resumed checkpoint, until the first step; otherwise NULL */
     double start;                 /* cli_seconds() minus the seconds of earlier runs */
     int64_t begun;                /* steps taken by earlier runs */
-    bool own_export;              /* true if the folder of --export may be replaced */
+    bool own_export;              /* true if the --export folder may be replaced */
     long long was_heads, was_end; /* --heads and --gates-end of the checkpoint */
 
     /* Input of a step: [accumulate] batches of [batch, length] ids. */
@@ -115,7 +115,7 @@ int train_places_check(train_run *run, const char *export, const char *log);
 
 /* Saves a checkpoint (train_save.c). */
 int train_run_save(train_run *run);
-/* Writes the model to the folder of --export; does nothing if it is not given. */
+/* Writes the model to the --export folder; does nothing without --export. */
 int train_run_export(const train_run *run);
 /* Returns true if a folder is an export of this run. */
 bool train_run_is_export(const train_run *run, const char *folder);

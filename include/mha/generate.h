@@ -25,7 +25,7 @@ extern "C" {
 /* Options for the choice of the next token. All fields 0 = greedy. Applied in the order of transformers: penalties;
  * then, only when sampling, temperature, top_k, top_p, min_p. */
 typedef struct mha_sampling {
-    double temperature;        /* 0 = greedy; else > 0: logits are divided by it */
+    double temperature;        /* 0 = greedy; > 0: divisor of the logits */
     int64_t top_k;             /* 0 = off; keeps the k largest logits and all logits equal to the k-th */
     double top_p;              /* 0 = off; 0..1: keeps the smallest set whose probability reaches p, at least one token
                                   (Holtzman et al. 2020); DBL_MIN acts like 0 in transformers */

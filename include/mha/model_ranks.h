@@ -72,7 +72,7 @@ typedef struct mha_model_ranks {
      * 1 rank. A failure ends the call with this status and message; `err` is never NULL. */
     mha_status (*exchange)(void *user, const void *const *send, const size_t *send_bytes, void *const *receive,
                            const size_t *receive_bytes, mha_error *err);
-    void *user; /* must be valid as long as the model */
+    void *user; /* must remain valid as long as the model exists */
 } mha_model_ranks;
 
 typedef struct mha_model_range {

@@ -5,8 +5,9 @@
 #include "command.h"
 #include "mha/cluster.h"
 
-/* Returns the functions for a cluster, valid for the life of the program; one cluster at a time. `divides_models`: the
- * ranks of a tp group open parts of the model. */
+/* Returns the functions that divide texts among the ranks of a cluster. They are valid until the program exits or until
+ * the next call; only one cluster can be used at a time. Set `divides_models` if the ranks of a tp group open parts of
+ * the model. */
 const cli_shared_texts *shared_texts_of(mha_cluster *cluster, mha_cluster_mode mode, bool divides_models);
 /* Returns true and copies the error to *err if another rank left the command before a text that all ranks must process
  * together. All ranks have then agreed on this error. */

@@ -38,7 +38,8 @@ struct mha_file {
     size_t bytes;
 };
 
-/* Creates an empty file for the reader to fill. The caller must free it even if the reader fails. */
+/* Allocates an empty mha_file, which a reader then fills. The caller must free *file even if this function or the
+ * reader fails. */
 mha_status mha__file_create(mha_ctx *ctx, const char *path, mha_file **file, mha_error *err);
 mha_status mha__safetensors_open(mha_file *file, const mha__source *source, mha_error *err);
 /* Fills the tables of `file`, unsorted, from a header's text[0 .. n). The text must be followed by a NUL. Each entry is

@@ -10,7 +10,7 @@ except ImportError:
     print("skipped: the Python module selenium is not installed")
     sys.exit(77)
 if not (shutil.which("chromium") and shutil.which("chromedriver")):
-    print("skipped: chromium and chromedriver are not installed")
+    print("skipped: chromium or chromedriver is not installed")
     sys.exit(77)
 
 

@@ -349,7 +349,7 @@ def main():
         wrong = list(run_case(a.seed, case))
         failed += bool(wrong)
         for sentence in wrong:
-            print(f"{sentence}   (to repeat: tests/live/test_attention_backward_torch.py --seed {a.seed} --only {case})")
+            print(f"{sentence}   (to reproduce: tests/live/test_attention_backward_torch.py --seed {a.seed} --only {case})")
     print(f"{len(cases) - failed} of {len(cases)} agree with PyTorch")
     return bool(failed)
 

@@ -351,7 +351,7 @@ def main():
         wrong = list(run_case(a.seed, case))
         failed += bool(wrong)
         for sentence in wrong:
-            print(f"{sentence}   (to repeat: tests/live/test_attention_torch.py --seed {a.seed} --only {case})")
+            print(f"{sentence}   (to reproduce: tests/live/test_attention_torch.py --seed {a.seed} --only {case})")
     x = torch.zeros(1, 1, 2, 4, requires_grad=True)
     try:
         mha.attention(x, x, x)

@@ -212,7 +212,7 @@ def main():
         if wrong:
             failed += 1
             forced = "ATEN_CPU_CAPABILITY=default " if SCALAR else ""
-            print(f"{wrong}   (to repeat: {forced}tests/live/test_rng_torch.py --seed {a.seed} --only {case})")
+            print(f"{wrong}   (to reproduce: {forced}tests/live/test_rng_torch.py --seed {a.seed} --only {case})")
     agree = len(cases) - failed
     print(f"{kernels}: {agree} of {len(cases)} programs, {numbers} elements, agree with PyTorch", flush=True)
     if not SCALAR and a.only is None:

@@ -240,7 +240,7 @@ class Plan:
 
 _PLAIN = frozenset((bool, int, float, str, type(None)))
 _KEPT = 32  # maximum number of cached plans
-_KEPT_ELEMENTS, _KEPT_BYTES = 1 << 18, 1 << 18  # limits of a cached plan: for larger calls, the time of checks is insignificant
+_KEPT_ELEMENTS, _KEPT_BYTES = 1 << 18, 1 << 18  # limits of a cached plan; the time to validate larger calls is negligible
 _plans: dict[Any, Plan] = {}
 _plans_lock = threading.Lock()
 

@@ -71,7 +71,8 @@ class Edit(Handle):
         return taken(found, count.value)
 
     def evaluate(self, held_out: Any = None) -> Evaluation:
-        """Compares the sizes of both models, and, with texts (a list of str, or mha.HeadData), their results and speed."""
+        """Compares the sizes of both models and, if held_out (a list of str, or mha.HeadData) is given, also their results
+        and speed."""
         out, data = EditEvaluation(), None if held_out is None else head_data(self._source, held_out)
         call_long("mha_model_edit_evaluate", self._open(), data and data._open(), ctypes.byref(out))
         return evaluation(out)

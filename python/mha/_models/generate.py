@@ -1,4 +1,4 @@
-"""Decoders: scoring and generating text, and the choice of the next token."""
+"""Decoders: scoring text, generating text, and sampling the next token."""
 from __future__ import annotations
 
 import ctypes

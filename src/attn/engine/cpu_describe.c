@@ -72,7 +72,7 @@ static const char *why_not_few(const mha_attn_plan *plan)
 {
     if (plan->few > 0) return "too many rows in a tile";
     if (plan->one_block) return "fwd_one_block handles all tiles";
-    return plan->pairs ? "bf16 pairs are multiplied in tiles" : "this ISA has no kernels for few rows";
+    return plan->pairs ? "bf16 pairs are multiplied in tiles" : "this ISA has no decode kernels";
 }
 
 /* Returns the properties of arguments that fwd_few requires. They are not known from the description alone. */
@@ -209,7 +209,7 @@ static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int
     append(t, "kernel: %s, %s (keys and values %s), %s\n", kernel_name(plan), mha_dtype_name(plan->desc.dtype),
            mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
     if (plan->few > 0 && strcmp(few_tiles(plan), "none") != 0)
-        append(t, "few rows: fwd_few computes tiles of up to %d rows (here %s) and requires %s; otherwise %s\n",
+        append(t, "decode: fwd_few computes tiles of up to %d rows (here %s) and requires %s; otherwise %s\n",
                plan->few, few_tiles(plan), few_needs(plan), few_otherwise);
     append(t, "products: %s, weights rounded to %s, sums in %s\n", products(plan), weights(plan),
            plan->desc.dtype == MHA_F64 ? "f64" : "f32");

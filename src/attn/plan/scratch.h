@@ -1,4 +1,5 @@
-/* scratch.h - the scratch memory of a worker. The workspace of a call contains plan->workers such areas.
+/* scratch.h - the scratch memory of a worker. The workspace of a call contains one scratch area per worker
+ * (plan->workers).
  *
  *   q         Q^T of the tile: tile / nr panels [D][nr]
  *   folded    Q of the heads of a group, stacked, if they have more than one query
@@ -6,7 +7,7 @@
  *   extra     bias or keep of the block, in the shape of s
  *   wide      the block of K, rows of Q or rows of the result as reals (16-bit types only)
  *   bias      rows of the bias as reals (16-bit bias only)
- *   strip     scores of few queries: one row of MHA__STRIP elements per query
+ *   strip     scores of the decode path: one row of MHA__STRIP elements per query
  *   mask      the masked entries of the block, in the shape of s (only for values that are not finite)
  *   gathered  the block of K, and of V, if it spans several pages: [MHA__KEY_BLOCK][D or Dv]
  *   v         the block of V: panels [MHA__KEY_BLOCK][nr]
@@ -17,9 +18,9 @@
  *   moments, row_sums, top_keys, received   for statistics and on_rows only: 5 elements per lane; sums per row of the
  *             tile; the list [TILE_Q][top_keys] of each row; one element per key
  *   shown     a panel of rows of probabilities, contiguous: nr rows of max_kv_len (on_rows only)
- *   partial   the current chunk and the chunks that wait to be merged: max, sum and o, levels + 1 times
+ *   partial   the current chunk and the chunks not merged yet: max, sum and o, levels + 1 times
  *
- * Every area begins on a cache line. */
+ * Every array begins on a cache line. */
 #ifndef MHA_ATTN_PLAN_SCRATCH_H
 #define MHA_ATTN_PLAN_SCRATCH_H
 

@@ -41,7 +41,7 @@ static mha_status take_gram(side *s, mha_error *err)
     const double *from = s->keys ? m->keys[l] : m->values[l];
     s->shared.gram = mha__alloc(s->shared.ctx, (size_t)(n * n) * sizeof *s->shared.gram);
     if (!s->shared.gram)
-        return mha__no_memory(err, (size_t)(n * n) * sizeof *s->shared.gram, "the products of a layer");
+        return mha__no_memory(err, (size_t)(n * n) * sizeof *s->shared.gram, "the second moments of a layer");
     for (int64_t i = 0; i < n * n; i++)
         s->shared.gram[i] = from[i] - (sums ? sums[i / n] * sums[i % n] / tokens : 0);
     return MHA_OK;

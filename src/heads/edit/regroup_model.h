@@ -3,7 +3,7 @@
  *   regroup_model.c    the call; regroup_options.c checks its options, regroup_config.c writes its result
  *   regroup_layer.c    the new projections of one layer
  *   regroup_weights.c  the projections of a layer, read from the checkpoint's tensors and listed as new ones
- *   regroup_moments.c  products of queries, keys and values over the texts
+ *   regroup_moments.c  second moments of queries, keys and values over the texts
  *   regroup_fit.c      the shared head of a group
  *   regroup_groups.c   which heads share a group */
 #ifndef MHA_HEADS_EDIT_REGROUP_MODEL_H

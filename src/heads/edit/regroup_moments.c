@@ -115,14 +115,15 @@ static mha_status sum_all(summing *s, bool keys, bool values, mha_error *err)
     lay_out(s, keys, values);
     s->all = mha__calloc(s->model->ctx, (size_t)s->count, sizeof *s->all);
     s->text = mha__calloc(s->model->ctx, (size_t)widest, sizeof *s->text);
-    if (!s->all || !s->text) return mha__no_memory(err, (size_t)s->count * sizeof *s->all, "the products of a model");
+    if (!s->all || !s->text)
+        return mha__no_memory(err, (size_t)s->count * sizeof *s->all, "the second moments of a model");
     lay_out(s, keys, values);
     const mha__measure measure = {.model = s->model,
                                   .data = s->data,
                                   .title = "regroup",
-                                  .options = !keys    ? "products of values"
-                                             : values ? "products of queries, keys and values"
-                                                      : "products of queries and keys",
+                                  .options = !keys    ? "second moments of values"
+                                             : values ? "second moments of queries, keys and values"
+                                                      : "second moments of queries and keys",
                                   .steps = mha__head_data_batches(s->data),
                                   .values = (int64_t *)s->all,
                                   .count = s->count * MHA__FIXED_WORDS,
@@ -137,10 +138,10 @@ static mha_status sum_all(summing *s, bool keys, bool values, mha_error *err)
 static mha_status make(mha_ctx *ctx, int64_t layers, const int64_t *numbers, double ***out, mha_error *err)
 {
     *out = mha__calloc(ctx, (size_t)layers, sizeof **out);
-    if (!*out) return mha__no_memory(err, (size_t)layers * sizeof **out, "the products of a model");
+    if (!*out) return mha__no_memory(err, (size_t)layers * sizeof **out, "the second moments of a model");
     for (int64_t l = 0; l < layers; l++) {
         (*out)[l] = mha__calloc(ctx, (size_t)numbers[l], sizeof ***out);
-        if (!(*out)[l]) return mha__no_memory(err, (size_t)numbers[l] * sizeof ***out, "the products of a layer");
+        if (!(*out)[l]) return mha__no_memory(err, (size_t)numbers[l] * sizeof ***out, "the second moments of a layer");
     }
     return MHA_OK;
 }

@@ -42,8 +42,8 @@ static mha_status begin(mha__importance_job *s, bool two, mha__ablation *a, mha_
     return mha__ablation_begin(a, s->text, s->texts, err);
 }
 
-/* Returns the factor of each text's change, so that the mean over the group's units is the change of the group's mean
- * loss (or distance). */
+/* Returns the weight of each text's change in the sum. With this weight, the mean over the group's units is the change
+ * in the group's mean loss (or distance). */
 static double share_of(const mha__importance_job *s, const mha__ablation *a)
 {
     if (a->measure == MHA__ABLATION_TOKENS) return (double)s->group_units / (double)s->terms;

@@ -1,8 +1,9 @@
 /* importance_run.h - the state of one measurement of importance. Public header: mha/importance.h.
  *
  * Units (texts, or pairs of texts) form groups: the units that share one mean loss, or a fixed number of units if there
- * is no loss. A score processes one step at a time, which is a whole group or some of its units, and returns the value
- * of each text of the step. These values are summed as integers, so the order of the steps does not matter. */
+ * is no loss. The rule of a score processes one step at a time and computes a value for each text of the step. A step
+ * is a whole group or some of its units. These values are summed as integers, so the order of the steps does not
+ * matter. */
 #ifndef MHA_HEADS_IMPORTANCE_IMPORTANCE_RUN_H
 #define MHA_HEADS_IMPORTANCE_IMPORTANCE_RUN_H
 

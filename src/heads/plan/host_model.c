@@ -67,7 +67,8 @@ static mha_status count_weights(const mha__config *c, mha_host_model *m, mha_err
         if (!mha__weights_expected(c, at.role, at.layer, at.bias, name, &t)) continue;
         if (!add_tensor(&t, count_of(&at, &t, m)))
             return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                             "config.json: parameters must be at most 2^60 (got more with tensor \"%s\")", name);
+                             "config.json: the model must have at most 2^60 parameters (exceeded at tensor \"%s\")",
+                             name);
         if (at.role == MHA__GATE || at.role == MHA__GATE_UP) m->gated = 1;
     }
     if (c->tied) m->output_weights = m->word_weights;

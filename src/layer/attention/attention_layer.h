@@ -159,7 +159,8 @@ typedef struct mha__chosen {
     void *gates;   /* gate times the caller's gate (reals); read by the operator */
     uint8_t *kept; /* 1 = selected, 0 = not */
     int32_t *list; /* indices of the selected scores: ascending, or greatest score first with as_published */
-    void *rounded; /* [sequences, E + P + S] reals: scratch of rounded scores; NULL if they are double */
+    void *rounded; /* [sequences, E + P + S] reals: scratch for means, hidden values and scores rounded to the
+                    * layer dtype; NULL unless as_published */
 } mha__chosen;
 
 /* The results of a call: arrays of reals unless noted; NULL = not needed. Lk is the number of all keys, and n is the

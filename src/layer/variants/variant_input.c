@@ -109,7 +109,7 @@ static mha_status check_mask(const mha_variant *v, const mha_variant_input *in, 
             snprintf(text + length, sizeof text - (size_t)length, "%s%lld", n ? ", " : "", (long long)m->shape[n]);
     return mha__fail(err, MHA_ERR_ARG,
                      "%s: shape of %s must be [q, k], [batch, q, k] or [batch, heads, q, k] with batch = %lld, heads = "
-                     "%lld, q = %lld or 1 each, and k = %lld (got [%s])",
+                     "%lld, q = %lld and k = %lld, where batch, heads and q may also be 1 (got [%s])",
                      v->name, field, (long long)want[0], (long long)want[1], (long long)want[2], (long long)want[3],
                      text);
 }

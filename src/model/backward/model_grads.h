@@ -47,8 +47,8 @@ struct mha_model_grads {
     bool ready; /* a forward call has completed */
     mha__batch batch;
     mha__saved_activations saved;
-    mha__room pass;      /* memory of `batch` and `saved` */
-    mha__room head;      /* memory of a chunk of logits */
+    mha__room pass;      /* memory for `batch` and `saved` */
+    mha__room head;      /* memory for a chunk of logits */
     mha_attn_plan *plan; /* plan of the layer `planned` and of all layers with the same shape */
     const mha_attn_layer *planned;
 };

@@ -172,7 +172,9 @@ mha_status mha_model_grads_loss(mha_model_grads *g, const mha_model_input *input
     MHA__TRY(mha_model_grads_forward(g, input, NULL, err));
     take_arrays(&arena, g, &l);
     arena.base = arena.overflow ? NULL : mha__alloc(g->ctx, arena.used);
-    if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the rows of labels");
+    if (!arena.base)
+        return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used,
+                              "the labels and the teacher's hidden states");
     arena.used = 0;
     take_arrays(&arena, g, &l);
     const mha_status status = run(g, input, &l, loss, counted, err);

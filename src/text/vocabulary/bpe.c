@@ -240,8 +240,9 @@ static mha_status load_merge(mha_tokenizer *t, const mha__json *value, bool stri
     size_t n[2];
     int32_t made = NONE;
     if (mha__json_is(value, MHA__JSON_STRING) != strings || !split_merge(value, half, n))
-        return refuse_merge(index, strings ? "\"a b\", two tokens with one space between" : "[a, b], two tokens", value,
-                            err);
+        return refuse_merge(index,
+                            strings ? "two tokens separated by one space, such as \"a b\"" : "an array of two tokens",
+                            value, err);
     int32_t left = mha__vocab_find(&t->vocab, half[0], n[0]);
     int32_t right = mha__vocab_find(&t->vocab, half[1], n[1]);
     if (left < 0 || right < 0) return refuse_merge(index, "two tokens of model.vocab", value, err);

@@ -20,7 +20,7 @@ static const struct column {
     size_t field;
     mha__need need;
     bool whole;
-    double least; /* minimum of a real number */
+    double least; /* smallest valid value of a real-valued column */
 } columns[] = {
     {"step", offsetof(mha_train_record, step), MHA__REQUIRED, true, 0},
     {"loss", offsetof(mha_train_record, loss), MHA__OPTIONAL, false, -DBL_MAX},

@@ -254,6 +254,8 @@ mha_status mha__retention_restore(const mha_train_store *s, mha_error *err)
     MHA__TRY(find_old(s, old, &found, err));
     if (!found || (s->overwrite && !s->resume)) return MHA_OK;
     if (s->resume) return restore(s, old, err);
-    return mha__fail(err, MHA_ERR_ARG, "%s was left by a killed run of %s; set resume or overwrite to 1",
-                     mha__quote(&q1, old, strlen(old)), mha__quote(&q2, s->name, strlen(s->name)));
+    return mha__fail(
+        err, MHA_ERR_ARG,
+        "%s was left behind by a training run that was killed while writing %s; set resume or overwrite to 1",
+        mha__quote(&q1, old, strlen(old)), mha__quote(&q2, s->name, strlen(s->name)));
 }

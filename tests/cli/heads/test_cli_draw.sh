@@ -164,7 +164,7 @@ at compare.importance.texts 2
 words=$(awk 'BEGIN { for (n = 0; n < 120; n++) printf "the cat " }')
 awk -v words="$words" 'BEGIN { for (n = 0; n < 608; n++) print words }' >long
 refused 2 "$MHA" report -m "$tiny" -f long -o no.html -q
-has err 'must have at most 67108864 attention weights in total (got more after text 607 of 608)'
+has err 'must have at most 67108864 attention weights in total (exceeded at text 607 of 608)'
 head -n 3 long >three
 expect 0 "$MHA" report -m "$tiny" -f three -o three.html
 has err 'three: line 3: '

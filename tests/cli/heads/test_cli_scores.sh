@@ -87,14 +87,14 @@ line='
 wrong '' 'must contain scores (got an empty file)'
 wrong '{' 'line 1:'
 wrong '{}' 'importance must be an object written by mha heads --by SCORE --json (got nothing)'
-wrong '{"importance": {"values": 3}}' 'importance.values must be a list of the 3 layers of the model (got 3)'
-wrong '{"importance": {"values": [[1,2,3,4],[1,2,3,4]]}}' 'importance.values must be a list of the 3 layers'
+wrong '{"importance": {"values": 3}}' 'importance.values must have one list for each of the 3 layers of the model (got 3)'
+wrong '{"importance": {"values": [[1,2,3,4],[1,2,3,4]]}}' 'importance.values must have one list for each of the 3 layers'
 wrong '{"importance": {"values": [[1,2,3,4],[1,2,3],[1,2,3,4]]}}' \
-    'importance.values[1] must be a list of the 4 heads of the layer (got [1,2,3])'
+    'importance.values[1] must have one number for each of the 4 heads of the layer (got [1,2,3])'
 wrong '{"importance": {"values": [[1,2,3,4],[1,2,null,4],[1,2,3,4]]}}' 'importance.values[1][2] must be a number (got null)'
 wrong '{"importance": {"values": [[1,2,3,4],[1,2,"3",4],[1,2,3,4]]}}' 'importance.values[1][2] must be a number (got "3")'
 wrong "layer,head,label$line" 'line 1 must name the columns written by mha heads --by SCORE --csv, including "importance" (got "layer", ...)'
-wrong "$header$line$line" 'line 3: head must be on one line only (got "0")'
+wrong "$header$line$line" 'line 3: head 0 of layer 0 must be on only one line (got a second line)'
 wrong "$header$line,2" 'line 2: must have 3 cells, like line 1 (got 4)'
 wrong "$header$line" 'head 0.1 of the model must have a score'
 for value in x '' nan inf '1 2' ' 1'; do
@@ -113,7 +113,7 @@ refused 3 "$MHA" prune -m "$data/models/bert-mlm-tiny" --scores scores.json --co
 [ ! -e never ] || fail 'rejected scores must not write a model'
 expect 0 prune --heads 0.0,1.1 -o fewer
 refused 3 "$MHA" prune -m fewer --scores scores.json --count 2 -o never
-has err 'importance.values[0] must be a list of the 3 heads of the layer'
+has err 'importance.values[0] must have one number for each of the 3 heads of the layer'
 
 # In the scores of a pruned model, heads must have the numbers of the unpruned model.
 expect 0 "$MHA" heads -m fewer --by ov_norm -f single --csv
@@ -152,5 +152,5 @@ wrong 'no scores' 'line 1 must name the columns written by mha heads --by SCORE 
 # A scores file larger than 16 MiB must be rejected.
 head -c 16777217 /dev/zero | tr '\0' ' ' >long
 refused 3 prune --scores long --count 1 -o none
-has err 'long: must be at most 16 MiB (got more)'
+has err 'long: must be at most 16 MiB'
 finish

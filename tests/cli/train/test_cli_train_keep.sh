@@ -27,22 +27,22 @@ expect 0 train --resume -o R --steps 4
 expect 0 train --resume -o R --steps 5 --export alone
 expect 0 "$MHA" info -m alone
 
-# The folder of --export must not be in the training folder or in a model that the run reads, whatever name it is given by.
+# The --export folder must not be in the training folder or in a model that the run reads, whatever name it is given by.
 ln -s Q link
 for place in Q Q/ ./Q link Q/sub; do
     refused 2 train --resume --force -o Q --steps 4 --export "$place"
-    has err 'must not be the folder of -o or be inside it'
+    has err 'must not be the -o folder or be inside it'
 done
 refused 2 new --steps 4 -o fresh --export fresh
-has err 'the folder of -o'
+has err 'the -o folder'
 refused 2 train --force --from P -f text --steps 4 -o fresh --export P
-has err 'the folder of --from'
+has err 'the --from folder'
 refused 2 train --force --from Q --teacher P -f text --steps 4 -o fresh --export ./P
-has err 'the folder of --teacher'
+has err 'the --teacher folder'
 expect 0 new --steps 3 -o other --export E
 cp -r E E.before
 refused 2 new --steps 4 --force -o E/sub --export E
-has err "E must not contain the folder of -o"
+has err "E must not contain the -o folder"
 unchanged E
 unchanged P
 unchanged Q
@@ -64,13 +64,13 @@ has err 'must not be an input'
 refused 2 new --steps 4 -o fresh --log -
 has err 'must be the name of a file'
 refused 2 train --resume -o Q --steps 4 --log Q/mine.csv
-has err 'must not be in the folder of -o'
+has err 'must not be in the -o folder'
 refused 2 new --steps 4 --force -o fresh --export E --log E/log.csv
-has err 'must not be in the folder of --export'
+has err 'must not be in the --export folder'
 refused 2 train --force --from P -f text --steps 4 -o fresh --log P/config.json
-has err 'must not be in the folder of --from'
+has err 'must not be in the --from folder'
 refused 2 train --force --from Q --teacher P -f text --steps 4 -o fresh --log ./P/config.json
-has err 'must not be in the folder of --teacher'
+has err 'must not be in the --teacher folder'
 unchanged P
 same notes notes.before
 same text text.before

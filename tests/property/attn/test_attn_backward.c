@@ -36,8 +36,8 @@ static void check_case(uint64_t number)
     gradients_random(&g, &p, all.seed, number);
     for (int n = 0; n < context_count; n++)
         if (!check_on(contexts[n], &p, &g, &worst[n], why, sizeof why))
-            fail_msg("%s: %s\n  %s\n  to repeat: test_attn_backward --seed %llu --case %llu", mha_ctx_isa(contexts[n]),
-                     why, problem_text(&p, text, sizeof text), (unsigned long long)all.seed,
+            fail_msg("%s: %s\n  %s\n  to reproduce: test_attn_backward --seed %llu --case %llu",
+                     mha_ctx_isa(contexts[n]), why, problem_text(&p, text, sizeof text), (unsigned long long)all.seed,
                      (unsigned long long)number);
     gradients_free(&g);
     problem_free(&p);

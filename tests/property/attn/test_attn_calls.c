@@ -568,7 +568,7 @@ static void test_describe_wording(void **state)
     assert_int_equal(mha_ctx_create(&(mha_ctx_options){.size = sizeof(mha_ctx_options), .threads = 1}, &ctx, &err),
                      MHA_OK);
     mha_attn_desc d = {.size = sizeof d, .batch = 1, .heads = 1, .q_len = 200, .kv_len = 300, .head_dim = 16};
-    check_said(ctx, &d, 0, "2 tiles in 1 part of the keys on up to 1 thread\n", "few rows:");
+    check_said(ctx, &d, 0, "2 tiles in 1 part of the keys on up to 1 thread\n", "decode:");
     check_said(ctx, &d, 0, "not used: products of bf16 pairs", "here none");
     d.q_len = 128;
     d.outputs = MHA_ATTN_GRADS;
@@ -604,7 +604,7 @@ static void test_describe_few(void **state)
         const int few = few_of(ctx, &d);
         assert_int_equal(few == 0, strcmp(mha_ctx_isa(ctx), "scalar") == 0);
         if (few == 0) {
-            check_said(ctx, &d, 0, "not used: fwd_few: this ISA has no kernels for few rows\n", "few rows: ");
+            check_said(ctx, &d, 0, "not used: fwd_few: this ISA has no decode kernels\n", "decode: ");
             check_said(ctx, &d, 1, "{\"kernel\": \"fwd_tiled\", \"few\": null, ", "fwd_few\", \"few");
             continue;
         }
@@ -620,7 +620,7 @@ static void test_describe_few(void **state)
         check_said(ctx, &d, 0, "4 tiles, each with all heads of a group,", "not used: heads of a group as one tile");
         d.kv_heads = d.heads;
         d.dtype = MHA_F64, d.q_len = 1;
-        check_said(ctx, &d, 0, "not used: fwd_few: this ISA has no kernels for few rows\n", "few rows: ");
+        check_said(ctx, &d, 0, "not used: fwd_few: this ISA has no decode kernels\n", "decode: ");
         d.dtype = MHA_F32, d.inputs = MHA_ATTN_CU_SEQLENS;
         d.q_len = d.kv_len = 200;
         check_said(ctx, &d, 0, "(here the tiles of short sequences)", "kernel: fwd_few");

@@ -118,10 +118,11 @@ static void check_tensor(mha_ctx *ctx, problem *p, const gradients *g, tensor *t
     const double got = slope_along(ctx, p, g, t, from, u, h, &size);
     const double limit = 2e-7 * (1 + terms) + 1e-13 * size / h;
     if (!(fabs(got - want) <= limit))
-        fail_msg("%s: derivative %.12g from the gradient, %.12g from differences, tolerance %.3g\n  %s\n  to repeat: "
-                 "test_attn_differences --seed %llu --case %llu",
-                 names[which], want, got, limit, problem_text(p, text, sizeof text), (unsigned long long)all.seed,
-                 (unsigned long long)number);
+        fail_msg(
+            "%s: derivative %.12g from the gradient, %.12g from differences, tolerance %.3g\n  %s\n  to reproduce: "
+            "test_attn_differences --seed %llu --case %llu",
+            names[which], want, got, limit, problem_text(p, text, sizeof text), (unsigned long long)all.seed,
+            (unsigned long long)number);
     free(from);
     free(given);
     free(u);

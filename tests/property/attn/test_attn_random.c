@@ -36,7 +36,7 @@ static void check_case(uint64_t number)
         if (!problem_try(contexts[n], &p, why, sizeof why) ||
             !problem_near(&p, &truth, &plain, &worst[n], why, sizeof why) ||
             (number % 3 == 0 && !packed_agrees(contexts[n], &p, number, why, sizeof why)))
-            fail_msg("%s: %s\n  %s\n  to repeat: test_attn_random --seed %llu --case %llu", mha_ctx_isa(contexts[n]),
+            fail_msg("%s: %s\n  %s\n  to reproduce: test_attn_random --seed %llu --case %llu", mha_ctx_isa(contexts[n]),
                      why, problem_text(&p, text, sizeof text), (unsigned long long)all.seed,
                      (unsigned long long)number);
     }

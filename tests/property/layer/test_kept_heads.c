@@ -60,7 +60,7 @@ static void run(const parts *p, bool wants_all, const mha_layer_input *input, fl
 }
 
 /* y and the kept heads must be bitwise identical in both modes of `run`. Tests batches with and without padding, and
- * fewer key heads and value heads than query heads, with different counts. */
+ * key and value head counts that are equal to the query head count, below it, or different from each other. */
 static void test_bits_of_all_heads(void **state)
 {
     (void)state;

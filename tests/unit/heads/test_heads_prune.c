@@ -409,7 +409,7 @@ static void test_choice_of_groups(void **state)
     expect_keep(model, scores, RULE(.count = 1), "1111111111110011");
     expect_keep(model, scores, RULE(.count = 4), "1111001111110011");
     expect_keep(model, scores, RULE(.count = 5), "1100001111110011");
-    /* 0.3 * 16 = 4.8 heads are rounded to 4, the nearest number of whole groups */
+    /* 0.3 * 16 = 4.8 heads are rounded to 4, the nearest multiple of the group size */
     expect_keep(model, scores, RULE(.ratio = 0.3), "1111001111110011");
     expect_keep(model, scores, RULE(.ratio = 0.32), "1100001111110011");
     expect_keep(model, scores, RULE(.ratio = 0.05), "1111111111111111");

@@ -156,7 +156,7 @@ static void test_mask_shapes(void **state)
         assert_int_equal(status, masks[n].shape ? MHA_ERR_ARG : MHA_OK);
         snprintf(sentence, sizeof sentence,
                  "multi-head attention: shape of keep must be [q, k], [batch, q, k] or [batch, heads, q, k] with "
-                 "batch = 2, heads = 4, q = 3 or 1 each, and k = 5 (got %s)",
+                 "batch = 2, heads = 4, q = 3 and k = 5, where batch, heads and q may also be 1 (got %s)",
                  masks[n].shape ? masks[n].shape : "");
         if (masks[n].shape) assert_string_equal(err.message, sentence);
     }
@@ -172,12 +172,12 @@ static void test_mask_shapes(void **state)
     in.blocked = (mha_mask){x, 3, {2, 1, 4}};
     call_refused(layer, &in,
                  "multi-head attention: shape of blocked must be [q, k], [batch, q, k] or [batch, heads, q, k] with "
-                 "batch = 2, heads = 4, q = 3 or 1 each, and k = 5 (got [2, 1, 4])");
+                 "batch = 2, heads = 4, q = 3 and k = 5, where batch, heads and q may also be 1 (got [2, 1, 4])");
     in.blocked = (mha_mask){0};
     in.additive = (mha_mask){x, 4, {2, 3, 3, 5}};
     call_refused(layer, &in,
                  "multi-head attention: shape of additive must be [q, k], [batch, q, k] or [batch, heads, q, k] with "
-                 "batch = 2, heads = 4, q = 3 or 1 each, and k = 5 (got [2, 3, 3, 5])");
+                 "batch = 2, heads = 4, q = 3 and k = 5, where batch, heads and q may also be 1 (got [2, 3, 3, 5])");
     mha_variant_free(layer);
 }
 

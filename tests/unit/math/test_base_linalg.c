@@ -77,10 +77,12 @@ static void check_eigen(const double *a, const double *values, const double *vec
         for (int64_t i = 0; i < n; i++) {
             const double residual = mha__dot(n, a + i * n, v) - values[r] * v[i];
             const double overlap = mha__dot(n, v, vectors + i * n) - (i == r ? 1 : 0);
-            if (!(fabs(residual) <= limit * size)) fail_msg("n = %d, vector %d: residual %g", (int)n, (int)r, residual);
+            if (!(fabs(residual) <= limit * size))
+                fail_msg("n = %d: residual of eigenvector %d must be at most %g (got %g)", (int)n, (int)r, limit * size,
+                         residual);
             if (!(fabs(overlap) <= limit))
-                fail_msg("n = %d: error of the inner product of eigenvectors %d and %d is too large (got %g)", (int)n,
-                         (int)r, (int)i, overlap);
+                fail_msg("n = %d: error in the inner product of eigenvectors %d and %d must be at most %g (got %g)",
+                         (int)n, (int)r, (int)i, limit, overlap);
         }
     }
 }

@@ -57,8 +57,9 @@ static int list_rows(const family *f, int first, int all, int count, int copies,
     return n;
 }
 
-/* Writes the rows of the key tensor, the fused tensor or, if `values` is true, the value tensor to `rows`. If `wide` is
- * true, they are rows of the reference. Returns the number of rows. */
+/* Stores in `rows` the row indices of the fused tensor if there is one, otherwise of the value tensor (`values` true)
+ * or the key tensor. `wide`: indices of the reference's rows, in which heads are repeated. Returns the number of
+ * rows. */
 static int rows_of(const family *f, bool values, bool wide, int *rows)
 {
     const int width = f->heads * f->head_dim, kv = f->kv_heads * f->head_dim;

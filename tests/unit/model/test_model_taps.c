@@ -130,7 +130,7 @@ static void same(const void *a, const void *b, int64_t count, size_t size)
 
 /* ---- statistics and maps ---- */
 
-/* An input, its statistics and maps, and the error limit of their comparison. */
+/* An input, its statistics and maps, and the tolerance for comparing them. */
 typedef struct expectation {
     const mha_model_input *in;
     const seen *s;

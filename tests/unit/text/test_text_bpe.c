@@ -16,7 +16,7 @@
  * decoder. */
 static const edit bpe_edits[] = {
     {"model/merges/0", "\"\\u2581 t\"",
-     "model.merges[1] must be \"a b\", two tokens with one space between (got [\"h\", \"e\"]"},
+     "model.merges[1] must be two tokens separated by one space, such as \"a b\" (got [\"h\", \"e\"]"},
     {"model/merges/1", "\"\\u2581 t\"", "model.merges[1] must be [a, b], two tokens (got \""},
     {"model/merges/1", "[\"h\"]", "model.merges[1] must be [a, b], two tokens (got an array"},
     {"model/merges/1", "[\"h\", 7]", "model.merges[1] must be [a, b], two tokens"},

@@ -209,7 +209,8 @@ static void test_a_copy_of_the_teacher_has_no_gradient(void **state)
             for (int64_t n = 0; n < count; n++)
                 for (int64_t i = 0; i < g[n].shape[0] * (g[n].rank > 1 ? g[n].shape[1] : 1); i++)
                     if (((const float *)g[n].data)[i] != 0)
-                        fail_msg("gradient of %s of %s must be 0", g[n].name, folders[f]);
+                        fail_msg("%s: gradient of %s must be 0 (got %g)", folders[f], g[n].name,
+                                 (double)((const float *)g[n].data)[i]);
             mha_model_grads_free(grads);
             mha_model_free(model);
         }
@@ -467,7 +468,7 @@ static void expect_refused(const mha_model *m, const mha_model *teacher, mha_mod
     mha_error err = {0};
     const mha_train_options o = {.size = sizeof o, .teacher = teacher, .distill = d};
     assert_int_equal(mha_trainer_create(m, &o, &t, &err), want);
-    if (!strstr(err.message, part)) fail_msg("message part \"%s\" must be in \"%s\"", part, err.message);
+    if (!strstr(err.message, part)) fail_msg("the error message must contain \"%s\" (got \"%s\")", part, err.message);
     assert_null(t);
 }
 

@@ -250,7 +250,7 @@ static void test_renamed_checkpoint(void **state)
     mha_train_data *data = read_data(folder);
     run_to(run, data, 2, 0);
     assert_int_equal(rename(run, old), 0);
-    expect_refused(run, MHA_ERR_ARG, ".run.old.77 was left by a killed run of run");
+    expect_refused(run, MHA_ERR_ARG, ".run.old.77 was left behind by a training run that was killed while writing run");
     mha_train_store *store = open_store(run, 1, 0);
     assert_int_equal(mha_train_store_step(store, NULL), 2);
     TRY(mha_train_store_close(store, &err));
