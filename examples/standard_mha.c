@@ -1,6 +1,5 @@
-/* standard_mha.c - runs multi-head attention with a mask of zeros and ones on three sequences with five, four and three
- * unmasked keys. The first query of the last sequence attends to no key. Prints the same digits as PyTorch for seed
- * 13. */
+/* standard_mha.c - runs multi-head attention with a boolean mask on three sequences with five, four and three unmasked
+ * keys. The first query of the last sequence attends to no key. Prints the same digits as PyTorch for seed 13. */
 #include <mha/mha.h>
 #include <stdio.h>
 

@@ -160,7 +160,7 @@ static int check_results(mha_trainer *trainer, const mha_heads *heads, mha_statu
     if (*status == MHA_OK) *status = worst_without(trainer, others, rest, n, &worst, err);
     if (*status != MHA_OK) return 0;
     printf("loss %.3f; without the induction heads %.3f, chance is ln 64 = %.3f; without any %d other heads at most"
-           " %.3f, %.2f of chance\n",
+           " %.3f, %.2f times chance\n",
            whole, without, chance, n, worst, worst / chance);
     return expect(whole < 0.25 * chance, "the model has not learned to repeat") &
            expect(without > 0.75 * chance, "the model repeats without its induction heads") &

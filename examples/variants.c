@@ -1,5 +1,5 @@
-/* variants.c - runs the plain layer and other variants of multi-head attention on one input, and prints the number of
- * parameters and the operations of a forward pass for each of them. */
+/* variants.c - runs the plain layer and other variants of multi-head attention on one input, and prints the parameter
+ * count and the operations per forward pass of each variant. */
 #include <mha/mha.h>
 #include <stdio.h>
 

@@ -75,7 +75,7 @@ static inline int mha__train_rank(const mha_trainer *t)
  * a copy of the caller's struct. */
 mha_status mha__train_options(mha_train_options *options, mha_train_ranks *ranks, const mha_train_options *given,
                               mha_error *err);
-/* Packs the weights of the model again. */
+/* Repacks the weights of the model. */
 static inline mha_status mha__trainer_refresh(mha_trainer *t, mha_error *err)
 {
     const mha_status status = mha__model_refresh(t->model, err);

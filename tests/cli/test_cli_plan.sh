@@ -52,9 +52,9 @@ has out '67108864    67125248     0.04%'
 # ---- small models, and unavailable variants ----
 expect 0 "$MHA" plan --d-model 7 --heads 7 --layers 1 --vocab 10
 has out 'Recommended: mha, 7 query heads, 7 key/value heads'
-has out 'no divisor but 1 and itself'
+has out 'must have a divisor other than 1 and itself'
 expect 0 "$MHA" plan --d-model 7 --heads 7 --json
-at variants.3.left_out 'the number of heads has no divisor but 1 and itself'
+at variants.3.left_out 'the number of heads must have a divisor other than 1 and itself'
 
 # ---- recommendations for models of different sizes ----
 advice() {

@@ -37,7 +37,7 @@ mha_status mha__packer_create(mha_ctx *ctx, const mha_head_data *data, int64_t t
 
 void mha__packer_free(mha_ctx *ctx, mha__packer *p)
 {
-    mha__free(ctx, p->order); /* `order` is the first array of the single allocation */
+    mha__free(ctx, p->order); /* `order` is the first array in the single allocation */
 }
 
 static int64_t length_of(const mha__packer *p, int64_t place)

@@ -1,6 +1,6 @@
 /* batch_packer.h - packs a subset of the texts of a data set into batches, the longest texts first. A batch has at most
- * `most` tokens, or consists of one longer text. Measures that process texts in groups use it; head_data.h divides the
- * whole data set into batches. */
+ * `most` tokens, or consists of one longer text. Measures that process texts in groups use these functions; head_data.h
+ * divides the whole data set into batches. */
 #ifndef MHA_HEADS_DATA_BATCH_PACKER_H
 #define MHA_HEADS_DATA_BATCH_PACKER_H
 

@@ -118,7 +118,7 @@ mha_status mha__outcome_batch(const mha__outcome *o, int64_t batch, const float 
     return MHA_OK;
 }
 
-/* ---- advancing the first layer of the runs ---- */
+/* ---- starting runs at a later layer ---- */
 
 typedef struct advance {
     float *to;

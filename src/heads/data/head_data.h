@@ -22,7 +22,7 @@ int64_t mha__head_data_batch_texts(const mha_head_data *data);
 int64_t mha__tokens_before(const mha_head_data *data, int64_t batch);
 
 /* Sets batch, ids, type_ids and starts of `input` to the packed texts of a batch. Sets *texts to the index that each
- * text had in the call of mha_head_data_of_... Sums over texts must not depend on the order of texts in a batch: store
+ * text had in the call to mha_head_data_of_... Sums over texts must not depend on the order of texts in a batch: store
  * the result of each text, and add the results in the order of the indices. */
 mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_model_input *input, const int64_t **texts,
                                 mha_error *err);

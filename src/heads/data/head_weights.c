@@ -10,7 +10,7 @@ mha__head_part mha__head_part_of(const mha_model *m, int64_t layer, mha__project
     const int64_t H = c->layer_heads[layer], K = c->layer_k_heads[layer], V = c->layer_v_heads[layer], D = c->head_dim;
     const bool fused = which != MHA__OF_O && mha__weights_tensor(&m->outer, MHA__QKV, layer, false);
     const int64_t heads = which == MHA__OF_K ? K : which == MHA__OF_V ? V : H;
-    const bool side_by_side = fused && mha__weights_per_head(c, MHA__QKV); /* q, k and v are interleaved by head */
+    const bool side_by_side = fused && mha__weights_per_head(c, MHA__QKV); /* q, k, v rows interleaved by head */
     const int64_t number = which == MHA__OF_K ? 1 : which == MHA__OF_V ? 2 : 0;
     const int64_t before = !fused || which == MHA__OF_Q ? 0 : which == MHA__OF_K ? H * D : (H + K) * D;
     const int64_t at = side_by_side ? (3 * head + number) * D : before + head * heads / H * D,

@@ -1,4 +1,4 @@
-/* held_out.c - divides texts into texts to learn from and held-out texts. */
+/* held_out.c - divides texts into learning texts and held-out texts. */
 #include "mha/held_out.h"
 
 #include <stdlib.h>

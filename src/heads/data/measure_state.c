@@ -1,5 +1,5 @@
 /* measure_state.c - stores the sums of a measure in a file, and reads them to resume it. The fingerprint of the data
- * covers their tokens and the division into batches. */
+ * covers the tokens and their division into batches. */
 #include "heads/data/measure_state.h"
 
 #include <stdio.h>
@@ -78,7 +78,7 @@ static mha_status read_file(const mha__state *s, int64_t *done, mha_error *err)
 {
     mha_file *file;
     const mha_file_options options = {.size = sizeof options,
-                                      .no_map = 1}; /* not mapped, since the file is replaced later */
+                                      .no_map = 1}; /* not mapped, because the file is replaced later */
     MHA__TRY(mha_file_open(s->ctx, s->of.path, &options, &file, err));
     mha_status status = check_file(s, file, done, err);
     if (status == MHA_OK) status = mha_tensors_read(file, s->sums, s->count, err);

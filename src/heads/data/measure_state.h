@@ -1,9 +1,9 @@
 /* measure_state.h - stores the sums of a measure in a file, so that it can be interrupted and resumed.
  *
- * A measure processes batch after batch (head_data.h) and adds to sums. Its state consists of these sums and the
- * number of finished steps, in a safetensors file that is replaced atomically, periodically and at the end. The
- * doubles are stored exactly, so the result of a resumed run is bitwise identical to that of an uninterrupted run. A
- * file of another model, other data or other options is rejected.
+ * A measure processes batch after batch (head_data.h) and adds to sums. Its state consists of these sums and the number
+ * of finished steps, in a safetensors file that is replaced atomically, periodically and at the end. The doubles are
+ * stored exactly, so the result of a resumed run is bitwise identical to that of an uninterrupted run. A file from
+ * another model, other data or other options is rejected.
  *
  *     mha__state state;
  *     int64_t done;
@@ -36,9 +36,9 @@ typedef struct mha__state {
 
 /* If the file exists, reads it into `sums`, `count` tensors of f64 or i64 in the caller's memory, and sets *done to the
  * number of finished steps. Otherwise, leaves the sums unchanged and sets *done to 0. The list and its memory must
- * outlive the state. Errors: MHA_ERR_ARG for the state of another measure, naming the difference; MHA_ERR_FORMAT and
- * MHA_ERR_IO, naming the file. Cost: with a path, one read of the weights and one forward pass over a few tokens, for
- * the model's fingerprint. */
+ * outlive the state. Errors: MHA_ERR_ARG if the state is from another measure, naming the difference; MHA_ERR_FORMAT
+ * and MHA_ERR_IO, naming the file. Cost: with a path, one read of the weights and one forward pass over a few tokens,
+ * for the model's fingerprint. */
 mha_status mha__state_open(mha__state *state, const mha_model *model, const mha_head_data *data,
                            const mha__state_of *of, const mha_named_tensor *sums, int64_t count, int64_t *done,
                            mha_error *err);

@@ -9,7 +9,7 @@ static mha_status add(int32_t *side, int64_t *count, int32_t id, mha_error *err)
 {
     if (*count == MHA__FRAME_TOKENS)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "tokenizer: number of special tokens on one side of a text must be at most %d",
+                         "tokenizer: the number of special tokens on one side of a text must be at most %d",
                          MHA__FRAME_TOKENS);
     side[(*count)++] = id;
     return MHA_OK;

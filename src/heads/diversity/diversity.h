@@ -99,7 +99,7 @@ mha_status mha__diversity_add_contexts(const mha_diversity *d, const mha__divers
 mha_status mha__diversity_of_outputs(const mha_model *model, mha_diversity *d, const mha__diversity_sums *sums,
                                      mha_error *err);
 
-/* Regresses the output of each of `heads` heads, with D coordinates each, on the outputs of all other heads
+/* Regresses the output of each of `heads` heads, D coordinates per head, on the outputs of all other heads
  * (unique_output.c). With n = heads D, the regression is fitted to the products `fit` [n, n] of one half of the data
  * (`tokens` tokens). Adds to left[h] the squared residual on the products `test` [n, n] of the other half; adds nothing
  * if `fit` is 0. */

@@ -39,7 +39,7 @@ typedef struct run {
     float *contexts;    /* [tokens of a batch, H D of the widest layer] */
     int64_t *runs;      /* [texts of a batch + 1] rows of each text in `contexts` */
     mha__held_maps held;
-    /* The texts of the current pass: */
+    /* the texts of the current pass */
     const int64_t *texts;
     int64_t count, longest;
     int64_t *starts; /* [texts of a batch + 1] */

@@ -36,7 +36,7 @@ static void gather(const mha_model_activations *a, int half, const int64_t *text
     }
 }
 
-/* Adds the column sums of each run: a run is summed in double. */
+/* Adds the column sums of the contexts. Each run of tokens is summed in double. */
 static void add_columns(const mha__diversity_tally *sums, const int64_t *runs, int64_t count, int64_t width,
                         const float *buffer, mha__fixed *to)
 {

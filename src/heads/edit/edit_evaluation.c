@@ -41,7 +41,8 @@ static const char *find_broken_rule(const mha_model_info *info)
 /* ---- speed ---- */
 
 enum { BATCH_TOKENS = 2048, ROUNDS = 5, MOST_ROUNDS = 200 };
-static const double long_enough = 0.5; /* minimum total time of all rounds [s], since short passes need many rounds */
+static const double long_enough = 0.5; /* minimum total time of all rounds [s]; short passes therefore run in many
+                                        * rounds */
 
 typedef struct timing {
     const mha_head_data *data;
@@ -68,8 +69,8 @@ static mha_status run_all(const timing *t, const mha_model *model, mha_error *er
     return MHA_OK;
 }
 
-/* Measures the fastest pass of each model; the models alternate in rounds, so that changes of the machine's load
- * affect both. */
+/* Measures the fastest pass of each model; the models alternate in rounds, so that changes in the machine's load affect
+ * both. */
 static mha_status run_rounds(const timing *t, mha_ctx *ctx, const mha_model *const models[2], double best[2],
                              mha_error *err)
 {

@@ -41,8 +41,8 @@ mha_status mha__edit_new_tensor(mha_model_edit *edit, const char *name, int rank
  * layers share their tensors. */
 mha_status mha__edit_check_norms(const mha_model *model, mha_error *err);
 /* Checks for both pruning and regrouping. In this order, they reject: a `compatible` result if config.json has `key`,
- * which only this project supports (NULL = no such key); a layer that selects heads for each text; a model without
- * weights; scores [H] of a layer that are not finite. */
+ * which only this project supports (NULL if config.json has no key of this project); a layer that selects heads for
+ * each text; a model without weights; scores [H] of a layer that are not finite. */
 mha_status mha__edit_check_compatible(const char *key, mha_error *err);
 mha_status mha__edit_check_selection(const mha_model *model, int64_t layer, mha_error *err);
 mha_status mha__edit_check_weights(const mha_model *model, mha_error *err);
@@ -56,8 +56,8 @@ mha_status mha__edit_refit(mha_model_edit *edit, const mha_head_data *data, doub
 /* ---- edit_record.c ---- */
 
 void mha__record_text(mha__json_writer *w, const char *key, const char *value);
-/* Writes the last fields of an entry, which describe the refit on `refit` (NULL = no refit) with `ridge`, and stores
- * the entry in the edit. */
+/* Writes the last fields of an entry, which describe the refit on the data `refit` (NULL = no refit) with `ridge`, and
+ * stores the entry in the edit. */
 mha_status mha__record_end(mha_model_edit *edit, mha__json_writer *w, const mha_head_data *refit, double ridge,
                            bool compatible, mha_error *err);
 /* Sets *text to edit->config with the finished record; the caller frees it. */

@@ -19,7 +19,7 @@ bool mha__may_lose_heads(const mha_model *model, int64_t layer);
 /* Returns the number of kept heads in a layer; layer -1 = in all layers. */
 int64_t mha__keep_count(const mha_model *model, const uint8_t *keep, int64_t layer);
 
-/* Writes the original numbers of the heads whose keep equals `which`: [[0, 2], ...] */
+/* Writes the original numbers of the heads whose keep flag equals `which`: [[0, 2], ...] */
 void mha__keep_write(mha__json_writer *w, const mha_model *model, const uint8_t *keep, bool which);
 
 /* The number of heads in a layer, and of the key and value heads that they read. */

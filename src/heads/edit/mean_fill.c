@@ -17,8 +17,8 @@ typedef struct summing {
     double *text;          /* [H, head_dim] zeros; sums of one text */
 } summing;
 
-/* Adds the outputs of a layer's heads to the sums: each text is summed in double, in the order of its rows, and sums
- * over texts are integers. */
+/* Adds the outputs of a layer's heads to the sums. Each text is summed in double, in the order of its rows; sums over
+ * texts are integers. */
 static int on_activations(void *user, const mha_model_activations *a)
 {
     const summing *s = user;

@@ -1,7 +1,7 @@
 /* prune_choose.c - selects the heads to remove by their scores.
  *
- * Heads are removed in groups: the query heads of one key head. Groups are removed in the order of their scores, except
- * from layers that have reached their minimum. */
+ * Heads are removed in groups; a group consists of the query heads that share one key head. Groups are removed in the
+ * order of their scores, except from layers that have reached their minimum. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -18,7 +18,7 @@ typedef struct group {
     int64_t layer, first; /* first: the group's first head */
 } group;
 
-/* Orders groups by ascending score; of equal scores, the last group comes first. */
+/* Orders groups by ascending score; among groups with equal scores, the last one comes first. */
 static int by_score(const void *a, const void *b)
 {
     const group *x = a, *y = b;

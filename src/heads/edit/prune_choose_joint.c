@@ -24,7 +24,7 @@ typedef struct joint {
     const mha_model *m;
     const mha_prune_rule *rule;
     mha__outcome outcome;
-    int64_t cells, width; /* width: elements of one text's shift, E or 1; cells: of all texts' shifts */
+    int64_t cells, width; /* elements in the shifts of all texts, and in the shift of one text (E or 1) */
     uint8_t *keep;        /* [layers, H] */
     int32_t *order;       /* [layers, H] or NULL */
     int32_t gone;         /* number of heads removed so far */

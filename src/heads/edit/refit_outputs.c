@@ -1,9 +1,10 @@
-/* refit_outputs.c - fits the output projections, layer by layer, so that the edited model reproduces the source.
+/* refit_outputs.c - fits the output projections, layer by layer, so that the edited model reproduces the output of the
+ * source.
  *
- * The hidden states of all tokens pass through the layers of both models in parallel: the source, and the edited model,
- * whose earlier layers are already fitted. At each layer, X^T X and X^T (Y - X W0) are summed over the batches in
- * double (X: contexts, Y: output of the source, W0: weights before the fit). Then the new weights are packed, and the
- * hidden states of the edited model pass through the layer again. */
+ * The hidden states of all tokens pass through the layers of the source and of the edited model in parallel. The
+ * earlier layers of the edited model are already fitted. At each layer, X^T X and X^T (Y - X W0) are summed over the
+ * batches in double (X: contexts, Y: output of the source, W0: weights before the fit). Then the new weights are
+ * packed, and the hidden states of the edited model pass through the layer again. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/data/head_data.h"

@@ -21,7 +21,7 @@ int64_t mha__regroup_copies(const mha__regroup *r, int64_t layer)
     const mha__config *c = &r->model->config;
     if (!r->o.compatible) return 0;
     if (!c->family->head_keys) return c->layer_heads[layer];
-    int64_t copies = 1; /* config.json can express only one count for all layers */
+    int64_t copies = 1; /* config.json of a compatible result can express only one count for all layers */
     for (int64_t l = 0; l < c->layers; l++) {
         copies = mha__common_multiple(copies, mha__regroup_count(r->o.key_heads, c->layer_k_heads[l]));
         copies = mha__common_multiple(copies, mha__regroup_count(r->o.value_heads, c->layer_v_heads[l]));

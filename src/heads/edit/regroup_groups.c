@@ -26,7 +26,7 @@ static double cost_at(const search *s, int64_t unit, int64_t at, int64_t without
     return sum;
 }
 
-/* Returns the change of cost if two units are exchanged; 0 if both are in the same group. */
+/* Returns the change in cost if two units are exchanged; 0 if both are in the same group. */
 static double change(const search *s, int64_t a, int64_t b)
 {
     return cost_at(s, a, b, a) + cost_at(s, b, a, b) - cost_at(s, a, a, b) - cost_at(s, b, b, a);

@@ -1,5 +1,5 @@
-/* regroup_moments.c - sums products of the queries, keys and values of all layers over the texts, in one pass. The
- * products of one text are computed in double, and sums over texts are integers. */
+/* regroup_moments.c - sums the second moments of the queries, keys and values of all layers over the texts, in one
+ * pass. The products of one text are computed in double, and sums over texts are integers. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"

@@ -1,5 +1,5 @@
-/* importance_gate.c - scores from the gradients of gates, one gate per text and head. The gradients of texts are
- * multiplied by the number of units, so that the mean over units is the sum over texts of the gradient of the mean
+/* importance_gate.c - computes scores from the gradients of gates, one gate per text and head. The gradients of texts
+ * are multiplied by the number of units, so that the mean over units is the sum over texts of the gradient of the mean
  * loss. */
 #include <math.h>
 

@@ -12,7 +12,8 @@
 #include "math/fixed_sum.h"
 #include "mha/ctx.h"
 
-/* Views of one array of integers. The arrays of disjoint sets of units can be added element by element. */
+/* Sums over a set of units, as views of one array of integers. The arrays of disjoint sets can be added element by
+ * element. */
 typedef struct mha__tally {
     int64_t heads;                      /* number of heads in all layers */
     int64_t *values;                    /* [count] the array that contains the fields below */

@@ -27,7 +27,7 @@ static void direction(const mha__importance_job *s, int64_t k, int64_t text, int
         u[i] = mha__splitmix(&state) & 1 ? 1 : -1;
 }
 
-/* ---- e of encoders: the mean of the last hidden states, L2-normalized ---- */
+/* ---- output vector of encoders: the mean of the last hidden states, L2-normalized ---- */
 
 static mha_status see_hidden(mha__importance_job *s, const mha__packed *batch, mha_error *err)
 {
@@ -50,7 +50,7 @@ static mha_status back_hidden(mha__importance_job *s, const mha__packed *batch, 
     return mha_model_grads_backward(s->grads, &gradient, err);
 }
 
-/* ---- e of decoders: the log-probabilities of the token after the last one ---- */
+/* ---- output vector of decoders: the log-probabilities of the token after the text ---- */
 
 static void softmax(float *x, int64_t count)
 {

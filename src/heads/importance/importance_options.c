@@ -55,7 +55,7 @@ static mha_status check_loss(const mha_model_info *info, const mha_head_data *da
     if (o->loss == MHA_LOSS_PAIRS) {
         if (count % 2 || count < 4)
             return mha__fail(err, MHA_ERR_ARG,
-                             "data must be at least 2 pairs of texts for the loss \"pairs\" (got %lld texts)", count);
+                             "data must have at least 2 pairs of texts for the loss \"pairs\" (got %lld texts)", count);
         if (o->batch_texts == 1)
             return mha__fail(err, MHA_ERR_ARG, "batch_texts must be at least 2 for the loss \"pairs\" (got 1)");
         return MHA_OK;

@@ -84,7 +84,8 @@ struct mha__importance_job {
     mha__tally tally;
     int64_t *counts;                      /* [MHA__COUNTS], in the tally as the following sums */
     mha__fixed *loss;                     /* sum of the mean losses of the groups */
-    mha__fixed *forms_gate, *forms_apart; /* [total] sums of |gradient|, and of the largest difference of its forms */
+    mha__fixed *forms_gate, *forms_apart; /* [total] sums of |gradient|, and of the largest difference between its
+                                           * forms */
 };
 
 extern const mha__importance_rule mha__importance_rules[MHA_IMPORTANCE_SCORES];
@@ -141,10 +142,10 @@ mha_status mha__importance_step(mha__importance_job *s, const mha__packed *batch
 
 /* on_context callback of a backward pass: computes the Taylor scores of tokens and weights. */
 int mha__importance_context(void *user, const mha_model_context_gradient *gradient);
-/* Compute and compare the forms of the gradient of gates. They are called, in this order: at the start of a step; after
- * each batch; after the last batch, if gradients of the projections exist; at the end of the step, to compare the first
- * `forms` forms. mha__identity_shared returns true if layers share their tensors, where the gradient of a projection is
- * a sum over layers, or if heads share projections; forms of projections are then left out. */
+/* Compute and compare the forms of the gradient of gates. The functions are called, in this order: at the start of a
+ * step; after each batch; after the last batch, if gradients of the projections exist; at the end of the step, to
+ * compare the first `forms` forms. mha__identity_shared returns true if layers share their tensors, where the gradient
+ * of a projection is a sum over layers, or if heads share projections; forms of projections are then left out. */
 void mha__identity_begin(mha__importance_job *s);
 void mha__identity_gates(mha__importance_job *s);
 bool mha__identity_shared(const mha__importance_job *s);

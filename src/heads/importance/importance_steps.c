@@ -10,9 +10,9 @@
 #include "heads/importance/importance.h"
 #include "math/hash.h"
 
-/* Maximum number of units in a step. Fewer and larger matrix products are faster, but a backward pass needs more memory
- * per text, and processes share short steps more evenly. Sums of forward passes do not depend on this number; those of
- * backward passes do (the loss of a batch, and importance_taylor.c). */
+/* Maximum number of units in a step. Long steps have fewer and larger matrix products, which are faster; short steps
+ * need less memory in a backward pass, and can be divided more evenly among processes. Sums of forward passes do not
+ * depend on this number; those of backward passes do (the loss of a batch, and importance_taylor.c). */
 enum { STEP = 32, STEP_FORWARD = 64 };
 
 /* ---- groups and steps ---- */

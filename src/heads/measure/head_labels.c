@@ -1,5 +1,5 @@
-/* head_labels.c - assigns a label to a head by its scores. The order of the rules is part of the definition of the
- * labels: the most specific rule comes first. */
+/* head_labels.c - assigns a label to a head according to its pattern scores. The order of the rules is part of the
+ * definition of the labels: the most specific rule comes first. */
 #include "heads/measure/head_stats.h"
 
 #include <math.h>

@@ -133,7 +133,8 @@ static mha_status check(const mha_head_maps *maps, int64_t *longest, mha_error *
         return mha__fail(err, MHA_ERR_ARG, "mha_head_maps: layers and heads must be from 1 to %d (got %lld and %lld)",
                          MOST, (long long)maps->layers, (long long)maps->heads);
     if (maps->count < 1 || !maps->text)
-        return mha__fail(err, MHA_ERR_ARG, "mha_head_maps: count must be at least 1 and text not NULL (got %lld%s)",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_head_maps: count must be at least 1, and text must not be NULL (got %lld%s)",
                          (long long)maps->count, maps->text ? "" : ", NULL");
     *longest = 0;
     for (int64_t n = 0; n < maps->count; n++) {

@@ -1,18 +1,18 @@
-/* host_memory.c - how a layout divides a job, and the memory of one host.
+/* host_memory.c - computes how a layout divides a job, and the memory that one host requires.
  *
- * The counts follow the code of the passes: cluster_model.h (pass of a part of a text), generate.h (pieces of a text
- * that is not divided), cluster.h (ring buffers and partial results), train.h (weights, gradients and moments) and
- * model_grads.h (activations of a training step). */
+ * The counts describe the memory that the following code allocates: cluster_model.h (a pass over part of a text),
+ * generate.h (pieces of a text that is not divided), cluster.h (ring buffers and partial results), train.h (weights,
+ * gradients and moments) and model_grads.h (activations of a training step). */
 #include "base/size.h"
 #include "heads/plan/host_cost.h"
 #include "mha/attn.h"
 #include <math.h>
 
 enum {
-    BLOCK_TOKENS = 512,  /* tokens that pass the feed-forward together */
-    BATCH_TOKENS = 2048, /* tokens of a batch of short texts in measurements of heads */
-    SCORE_PIECE = 64,    /* tokens of a pass, and rows of logits, when a text is scored through a cache */
-    PREFILL_PIECE = 512  /* tokens of a pass of a prompt */
+    BLOCK_TOKENS = 512,  /* tokens per block of the feed-forward */
+    BATCH_TOKENS = 2048, /* tokens per batch of short texts when heads are measured */
+    SCORE_PIECE = 64,    /* tokens per pass, and rows of logits, when a text is scored through a cache */
+    PREFILL_PIECE = 512  /* tokens per pass over a prompt */
 };
 static const double F32 = sizeof(float);
 
@@ -24,10 +24,10 @@ int mha__host_steps(int64_t ranks)
     return steps;
 }
 
-/* ---- the division ---- */
+/* ---- division of a job ---- */
 
-/* Computes the tokens of one rank, two chunks as in cluster.h, and the pairs of these tokens and the tokens that they
- * attend to; raises the largest values of all ranks. */
+/* Counts the tokens of one rank (two chunks, as in cluster.h) and their (query, key) pairs, and updates the maximum
+ * over the ranks. */
 static void count_rank(mha__host_job *job, int64_t chunk, int64_t rank)
 {
     const int64_t N = job->o->seq;
@@ -42,8 +42,8 @@ static void count_rank(mha__host_job *job, int64_t chunk, int64_t rank)
     job->pairs = fmax(job->pairs, pairs);
 }
 
-/* Chunks are whole MHA_ATTN_CHUNKs. Ranks with two full chunks have the same work, so besides one of these, only the
- * ranks at the end of the text and the last rank need to be counted. */
+/* Divides a text into chunks, which are multiples of MHA_ATTN_CHUNK tokens. All ranks with two full chunks have the
+ * same work, so only one of them, the ranks at the end of the text and the last rank are counted. */
 static void divide_text(mha__host_job *job)
 {
     const int64_t N = job->o->seq, cp = job->cp;
@@ -77,7 +77,7 @@ mha__host_job mha__host_divide(const mha_host_model *model, const mha_host_optio
     return job;
 }
 
-/* ---- elements ---- */
+/* ---- element counts and sizes ---- */
 
 static double element_bytes(mha_dtype type)
 {
@@ -101,7 +101,7 @@ double mha__host_packed_bytes(const mha__host_job *job)
     return element_bytes(job->o->dtype) * ((double)m->layer_weights + (double)m->output_weights) * job->share;
 }
 
-/* Returns the width of q and the heads' output, and that of k and v, of a token and rank. */
+/* Return the width per token, on one rank, of q and the heads' output, and of k and v. */
 static double query_width(const mha__host_job *job)
 {
     return job->heads * (double)job->model->head_dim;
@@ -112,9 +112,9 @@ static double key_width(const mha__host_job *job)
     return job->kv_heads * (double)job->model->head_dim;
 }
 
-/* ---- the parts ---- */
+/* ---- parts of the memory ---- */
 
-/* Activations of a pass over a piece, its feed-forward in blocks, and logits. */
+/* Returns the memory for the activations of a pass over a piece, its feed-forward in blocks, and its logits. */
 static double pass_bytes(const mha__host_job *job)
 {
     const double tokens = job->piece;
@@ -126,8 +126,8 @@ static double pass_bytes(const mha__host_job *job)
                   fmin(tokens, SCORE_PIECE) * logits);
 }
 
-/* Ring: keys and values of two ranks, and partial results of the rank's rows, of which the worst number that wait in
- * mode tree was found by simulation. */
+/* Returns the memory for the ring exchange: keys and values of two ranks, and partial results of the rank's rows. The
+ * maximum number of unmerged partial results in the mode `tree` was found by simulation. */
 static double ring_bytes(const mha__host_job *job)
 {
     if (!job->divided) return 0;
@@ -136,7 +136,7 @@ static double ring_bytes(const mha__host_job *job)
     return job->tokens * (2 * 2 * key_width(job) * mha__host_key_bytes(job->o) + parts * part);
 }
 
-/* Sums of the groups of all ranks, and messages. */
+/* Returns the memory for the sums of the column groups of all ranks, and for messages. */
 static double allreduce_bytes(const mha__host_job *job)
 {
     return job->tp == 1 ? 0 : F32 * MHA__TP_ROWS * (double)job->model->hidden * (6 + MHA__TP_GROUPS);

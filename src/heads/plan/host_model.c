@@ -1,4 +1,4 @@
-/* host_model.c - the shape of a model for host planning: from config.json, or from a planned model. */
+/* host_model.c - reads the shape of a model for host planning from config.json or from a planned model. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -39,7 +39,7 @@ mha_status mha__host_model_check(const mha_host_model *given, mha_host_model *mo
     return MHA_OK;
 }
 
-/* ---- from config.json ---- */
+/* ---- shape from config.json ---- */
 
 /* Returns the count that a tensor belongs to. */
 static int64_t *count_of(const mha__tensor_step *at, const mha_named_tensor *t, mha_host_model *m)
@@ -49,7 +49,7 @@ static int64_t *count_of(const mha__tensor_step *at, const mha_named_tensor *t, 
     return at->role == MHA__WORDS ? &m->word_weights : &m->other_weights;
 }
 
-/* Adds the elements of a tensor to a count; returns false if it exceeds MOST_WEIGHTS. */
+/* Adds the elements of a tensor to *count; returns false if *count exceeds MOST_WEIGHTS. */
 static bool add_tensor(const mha_named_tensor *t, int64_t *count)
 {
     size_t elements;
@@ -98,7 +98,7 @@ mha_status mha_host_model_of_config(mha_ctx *ctx, const char *config_json, mha_h
                          model ? "config_json" : "model");
     MHA__TRY(mha__options_need(&m, sizeof m, model, "mha_host_model", err));
     MHA__TRY(mha__ctx_find(&ctx, err));
-    mha__config *c = mha__alloc(ctx, sizeof *c); /* too large for some stacks */
+    mha__config *c = mha__alloc(ctx, sizeof *c); /* on the heap, because the struct is too large for some stacks */
     if (!c) return mha__no_memory(err, sizeof *c, "a config");
     mha_status status = mha__config_read(ctx, "", config_json, c, &text, err);
     if (status == MHA_OK) {
@@ -111,7 +111,7 @@ mha_status mha_host_model_of_config(mha_ctx *ctx, const char *config_json, mha_h
     return status;
 }
 
-/* ---- from a planned model ---- */
+/* ---- shape of a planned model ---- */
 
 static mha_host_model shape_of_layout(const mha_head_layout_options *p, int64_t kv_heads)
 {

@@ -1,4 +1,5 @@
-/* host_options.c - hosts, network, speed and job of a host plan: names, measurement, checks and defaults. */
+/* host_options.c - the options of a host plan: names of jobs and networks, measurement of the speed, checks and
+ * defaults. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -83,7 +84,7 @@ mha_status mha_host_speed_measure(mha_ctx *ctx, mha_host_speed *speed, mha_error
     MHA__TRY(mha__ctx_find(&ctx, err));
     void *memory = mha__alloc(ctx, BYTES);
     if (!memory) return mha__no_memory(err, BYTES, "the measurement of memory bandwidth");
-    memset(memory, 1, BYTES); /* untouched pages would share one page of zeros */
+    memset(memory, 1, BYTES); /* without this write, all pages would map to one page of zeros */
     mha_status status = mha_machine_peak_read(ctx, memory, BYTES, &own.bandwidth, err);
     mha__free(ctx, memory);
     if (status == MHA_OK) status = mha_machine_peak_fma(ctx, &own.flops, err);

@@ -1,4 +1,4 @@
-/* host_table.c - the layouts of a job over hosts: which are supported, and the smallest that fits. */
+/* host_table.c - lists the supported layouts of a job over hosts, and selects the smallest that fits. */
 #include "base/error.h"
 #include "base/size.h"
 #include "heads/plan/host_cost.h"
@@ -16,17 +16,18 @@ static bool divides_tokens(mha_host_job job)
 static const char *refusal(const mha__host_job *job)
 {
     const mha_host_options *o = job->o;
-    if (divides_tokens(o->job) && job->dp > 1) return "score and generate do not divide texts among hosts";
-    if (!divides_tokens(o->job) && job->tp > 1) return "heads and train do not divide the heads of a layer";
-    if (!divides_tokens(o->job) && job->cp > 1) return "heads and train do not divide the tokens of a text";
-    if (job->tp > MHA__TP_GROUPS) return "the heads of a layer are divided among at most 8 hosts";
-    if (job->tp > 1 && job->model->undivided) return "the weights of the model are not divided among hosts";
-    if (job->tp > job->model->heads) return "the model has fewer heads";
-    if (job->cp > 1 && o->seq <= MHA_ATTN_CHUNK) return "texts of at most 1024 tokens are not divided";
+    if (divides_tokens(o->job) && job->dp > 1) return "dp must be 1 for score and generate";
+    if (!divides_tokens(o->job) && job->tp > 1) return "tp must be 1 for heads and train";
+    if (!divides_tokens(o->job) && job->cp > 1) return "cp must be 1 for heads and train";
+    if (job->tp > MHA__TP_GROUPS) return "tp must be at most 8";
+    if (job->tp > 1 && job->model->undivided)
+        return "tp must be 1, because the weights of this model cannot be divided";
+    if (job->tp > job->model->heads) return "tp must be at most the head count of the model";
+    if (job->cp > 1 && o->seq <= MHA_ATTN_CHUNK) return "cp must be 1 for texts of at most 1024 tokens";
     if (job->cp > 1 && o->job == MHA_HOSTS_GENERATE && o->kv_dtype != (o->dtype == MHA_BF16 ? MHA_BF16 : MHA_F32))
-        return "cached keys of another type than those of the model are not divided";
-    if (o->job == MHA_HOSTS_TRAIN && !mha__is_power_of_two(job->dp)) return "train requires a power of two";
-    if (o->job == MHA_HOSTS_TRAIN && job->dp > o->workers) return "train requires a virtual worker per host";
+        return "cp must be 1 if kv_dtype differs from the type of the computed keys";
+    if (o->job == MHA_HOSTS_TRAIN && !mha__is_power_of_two(job->dp)) return "dp must be a power of two for train";
+    if (o->job == MHA_HOSTS_TRAIN && job->dp > o->workers) return "dp must be at most the number of virtual workers";
     return NULL;
 }
 
@@ -63,7 +64,7 @@ mha_status mha_host_layout_predict(const mha_host_model *model, const mha_host_o
     return MHA_OK;
 }
 
-/* ---- the list ---- */
+/* ---- list of layouts ---- */
 
 typedef struct list {
     const mha_host_model *model;
@@ -77,7 +78,8 @@ static int64_t hosts_of(const mha_host_layout *row)
     return row->tp * row->cp * row->dp;
 }
 
-/* Inserts a layout before those with more hosts, or with as many and a larger tp, unless it is listed or refused. */
+/* Inserts a layout unless it is already listed or is not supported. The list is sorted by the number of hosts, then by
+ * tp. */
 static void insert(list *l, int64_t tp, int64_t cp, int64_t dp)
 {
     mha_host_layout row;
@@ -96,14 +98,14 @@ static void insert(list *l, int64_t tp, int64_t cp, int64_t dp)
     l->count++;
 }
 
-/* Returns true if tp ranks store less each than tp - 1 ranks. */
+/* Returns true if each of tp ranks stores less than each of tp - 1 ranks. */
 static bool divides_further(int64_t tp)
 {
     return tp == 1 || mha__ceil_div(MHA__TP_GROUPS, tp) < mha__ceil_div(MHA__TP_GROUPS, tp - 1);
 }
 
-/* Inserts the smallest number of cp ranks that fits with tp. Memory may grow with cp, because more partial results
- * wait. */
+/* Inserts the layout with the smallest cp that fits, for this tp. Memory use may grow with cp, because more partial
+ * results are stored before they are merged. */
 static void insert_smallest(list *l, int64_t tp, int64_t most)
 {
     mha_host_layout row = {.fits = 0};
@@ -131,7 +133,7 @@ static void list_text_layouts(list *l)
         insert(l, 1, 1, dp);
 }
 
-/* ---- the choice ---- */
+/* ---- choice of a layout ---- */
 
 static bool is_smaller(const mha_host_layout *a, const mha_host_layout *b)
 {

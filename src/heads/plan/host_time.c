@@ -1,16 +1,18 @@
-/* host_time.c - the time of a layout by the alpha-beta model (host_layouts.h).
+/* host_time.c - predicts the time of a layout with the alpha-beta model (host_layouts.h).
  *
- * Operations: two per matrix element and token; in attention four per pair, query head and element of a head. A
- * backward pass needs twice the operations of the products, and five products of attention instead of two. */
+ * A forward pass has two operations per matrix element and token, and four operations of attention per (query, key)
+ * pair, query head and element of a head. A backward pass has twice as many operations in matrix products, and five
+ * attention products instead of two. */
 #include "heads/plan/host_cost.h"
 #include <math.h>
 
 enum {
-    STEP_TOKENS = 2048,  /* tokens of a step of a measurement of heads */
-    STATISTICS = 64,     /* sums of a head */
-    STATISTIC_BYTES = 32 /* a sum, in units of 2^-80 */
+    STEP_TOKENS = 2048,  /* tokens per step when heads are measured */
+    STATISTICS = 64,     /* sums per head */
+    STATISTIC_BYTES = 32 /* size of a sum in units of 2^-80 */
 };
-/* Statistics of a layer recompute its scores: operations of attention in a measurement, relative to a pass. */
+/* Operations of attention when heads are measured, relative to a forward pass: the statistics of a layer recompute its
+ * scores. */
 static const double STATISTICS_ATTENTION = 2;
 
 /* ---- messages ---- */
@@ -20,7 +22,7 @@ static double message(const mha_host_network *n, double bytes)
     return n->latency + bytes / n->bandwidth;
 }
 
-/* Reduce-scatter by halving, then all-gather. */
+/* Returns the time of a reduce-scatter by recursive halving, followed by an all-gather. */
 static double reduce_gather(const mha_host_network *n, int64_t ranks, double bytes)
 {
     const double P = (double)ranks;
@@ -37,7 +39,8 @@ static double allreduce(const mha_host_network *n, int64_t ranks, double bytes)
     return fmin(doubling(n, ranks, bytes), reduce_gather(n, ranks, bytes));
 }
 
-/* Tensor parallelism adds the outputs of attention and feed-forward in every layer, and gathers the logits. */
+/* Returns the time of the messages of tensor parallelism: in every layer, the outputs of attention and feed-forward are
+ * summed, and at the end, the logits are gathered. */
 static double tp_exchange(const mha__host_job *job, double tokens)
 {
     if (job->tp == 1) return 0;
@@ -51,7 +54,7 @@ static double tp_exchange(const mha__host_job *job, double tokens)
 
 /* ---- computation ---- */
 
-/* Products of `tokens` tokens with the matrices of a rank. */
+/* Returns the operations that multiply `tokens` tokens by the matrices of a rank. */
 static double product_flops(const mha__host_job *job, double tokens, bool logits)
 {
     const mha_host_model *m = job->model;
@@ -69,9 +72,10 @@ static double attention_flops(const mha__host_job *job, double pairs)
     return 4 * pairs * (double)job->model->layers * job->heads * (double)job->model->head_dim;
 }
 
-/* ---- the jobs ---- */
+/* ---- time of each job ---- */
 
-/* Keys and values move around the ring, one step behind the other ranks' attention, in each layer. */
+/* Computes the time of the ring exchange. In each layer, keys and values are passed around the ring while attention is
+ * computed. */
 static void ring_time(const mha__host_job *job, double attention, mha_host_layout *row)
 {
     if (!job->divided) return;
@@ -87,7 +91,7 @@ static void score_time(const mha__host_job *job, mha_host_layout *row)
 {
     const double texts = (double)job->o->batch;
     const double attention = attention_flops(job, job->pairs) / job->o->speed.flops;
-    const double pieces = ceil(job->tokens / job->piece); /* each reads all weights */
+    const double pieces = ceil(job->tokens / job->piece); /* each piece reads all weights */
     row->compute = texts * (pieces * products(job, job->tokens / pieces) + attention);
     row->exposed = tp_exchange(job, job->tokens);
     ring_time(job, attention, row);
@@ -96,8 +100,8 @@ static void score_time(const mha__host_job *job, mha_host_layout *row)
     row->tokens_per_second = texts * (double)job->o->seq / (row->compute + row->exposed);
 }
 
-/* Time of one more token of each text. On cp ranks, texts are decoded one after another; each rank reads the keys that
- * it has cached, and partial results are merged by recursive doubling. */
+/* Computes the time to generate the next token of each text. On cp ranks, texts are decoded one after another; each
+ * rank reads the keys that it has cached, and partial results are merged by recursive doubling. */
 static void generate_time(const mha__host_job *job, mha_host_layout *row)
 {
     const mha_host_model *m = job->model;
@@ -110,7 +114,7 @@ static void generate_time(const mha__host_job *job, mha_host_layout *row)
     row->tokens_per_second = texts / (row->compute + row->exposed);
 }
 
-/* Ranks take steps from a counter of rank 0, and finally add their sums. */
+/* Computes the time to measure heads. The ranks take steps from a counter on rank 0, and add their sums at the end. */
 static void heads_time(const mha__host_job *job, mha_host_layout *row)
 {
     const mha_host_model *m = job->model;
@@ -126,11 +130,11 @@ static void heads_time(const mha__host_job *job, mha_host_layout *row)
     row->tokens_per_second = texts * tokens / (row->compute + row->exposed);
 }
 
-/* A rank computes workers / dp batches, adds the gradients of all ranks, updates its part of the weights, gathers the
- * others, and packs all weights. */
+/* Computes the time of a training step. A rank runs workers / dp batches, adds the gradients of all ranks, updates its
+ * part of the weights, gathers the other parts, and packs all weights. */
 static void train_time(const mha__host_job *job, mha_host_layout *row)
 {
-    enum { UPDATE_BYTES = 32, PACK_BYTES = 12 }; /* read and written per parameter */
+    enum { UPDATE_BYTES = 32, PACK_BYTES = 12 }; /* bytes read and written per parameter */
     const mha_host_options *o = job->o;
     const double texts = (double)o->batch, batches = ceil((double)o->workers / (double)job->dp);
     const double all = mha__host_parameters(job->model);

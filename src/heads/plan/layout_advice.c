@@ -59,9 +59,9 @@ static void say_cache(const mha_head_layout_options *m, const mha_head_layout ro
     if (m->heads == 1)
         say(a, ", and a single head cannot share keys and values");
     else if (mha->kv_bytes / (int64_t)sizeof(float) < m->parameters)
-        say(a, ", so sharing keys and values saves little and may cost quality");
+        say(a, ", so sharing keys and values saves little and may reduce quality");
     else
-        say(a, ", more than the parameters: sharing keys and values may cost quality, but is worth trying (row %s)",
+        say(a, ", more than the parameters: sharing keys and values may reduce quality, but is worth trying (row %s)",
             mha_head_layout_variant_key(rows[MHA_HEAD_LAYOUT_GQA].left_out ? MHA_HEAD_LAYOUT_MQA
                                                                            : MHA_HEAD_LAYOUT_GQA));
 }

@@ -90,7 +90,7 @@ static mha_status plain_row(const mha_head_layout_options *model, int64_t heads,
     return finish(model, (double)(w->q + w->k + w->v + w->out), row, err);
 }
 
-/* ---- the variants ---- */
+/* ---- variants ---- */
 
 /* Computes the row of permanently pruned heads. The published layers remove ceil(H prune) heads permanently; layers
  * that select heads per sequence keep int(H (1 - prune)) heads. */
@@ -130,7 +130,7 @@ static int64_t group_size(int64_t heads, int64_t wanted)
 static mha_status gqa_row(const mha_head_layout_options *model, mha_head_layout *row, mha_error *err)
 {
     const int64_t group = group_size(model->heads, model->parameters > MHA__HEAD_LAYOUT_LARGE ? 8 : 4);
-    row->left_out = group == 0 ? "the number of heads has no divisor but 1 and itself" : NULL;
+    row->left_out = group == 0 ? "the number of heads must have a divisor other than 1 and itself" : NULL;
     return row->left_out ? MHA_OK : plain_row(model, model->heads, model->heads / group, row, err);
 }
 
@@ -189,7 +189,7 @@ mha_status mha__head_layout_row(const mha_head_layout_options *model, mha_head_l
     return count[variant](model, row, err);
 }
 
-/* ---- the tables ---- */
+/* ---- tables ---- */
 
 mha_status mha_head_layout_variants(const mha_head_layout_options *options,
                                     mha_head_layout rows[MHA_HEAD_LAYOUT_VARIANTS], mha_error *err)

@@ -4,7 +4,7 @@
 
 #include "mha/head_layouts.h"
 
-/* The number of parameters from which a model is medium, and above which it is large. */
+/* The minimum number of parameters of a medium model, and the number above which a model is large. */
 #define MHA__HEAD_LAYOUT_MEDIUM INT64_C(100000000)
 #define MHA__HEAD_LAYOUT_LARGE INT64_C(10000000000)
 

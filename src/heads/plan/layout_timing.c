@@ -15,9 +15,9 @@
 /* One layer and the buffers of a pass. Unset pointers are NULL, so that `close` can free a partly created layer. */
 typedef struct layer {
     mha_ctx *ctx;
-    int64_t E, D, H, Hkv, B, L, width; /* width: elements of q, k and v of a token together */
+    int64_t E, D, H, Hkv, B, L, width; /* width: total number of elements of q, k and v per token */
     mha_dtype kv_dtype;
-    mha_linear *in, *out, *mix; /* mix: E -> E projection after `out`; only for a mixture of experts */
+    mha_linear *in, *out, *mix; /* mix: E -> E projection after `out`; NULL unless the layer is a mixture of experts */
     float *x, *qkv, *heads, *y; /* rows of E, width, H D and E elements */
     char *cache;                /* k [B, Hkv, L, D], then v */
     size_t cache_bytes;         /* size of k, and of v */

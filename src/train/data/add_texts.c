@@ -1,4 +1,4 @@
-/* add_texts.c - tokenizes texts and appends their tokens to one run; the texts themselves are not stored. */
+/* add_texts.c - tokenizes texts and appends all their tokens to a single token run. The text strings are not stored. */
 #include "base/ctx.h"
 #include "train/data/grow_array.h"
 #include "train/data/train_data_struct.h"

@@ -6,7 +6,7 @@
 #include "mha/ctx.h"
 
 /* Reserves space for `more` elements of `size` bytes after the first `used` elements of *array, whose capacity is
- * *room. If the capacity is too small, *array is replaced by an array of at least twice the size. Errors:
+ * *room. If the capacity is too small, *array is replaced with an array of at least twice the size. Errors:
  * MHA_ERR_MEMORY, naming `what`; *array is then unchanged. Free *array with mha__free. */
 mha_status mha__grow_array(mha_ctx *ctx, void *array, int64_t used, int64_t more, size_t size, int64_t *room,
                            const char *what, mha_error *err);

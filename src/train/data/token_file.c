@@ -24,7 +24,7 @@ static mha_status open_npy(const mha_train_data *d, const char *path, mha__token
     if (!t || strcmp(mha_file_format(run->file), "npy") != 0)
         return refuse(path, "must be an .npy file of token ids", err);
     if (t->dtype != MHA_U16 && t->dtype != MHA_I32 && t->dtype != MHA_I64)
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: elements must be one of uint16, int32, int64 (got %s)",
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: the element type must be one of uint16, int32, int64 (got %s)",
                          mha__quote(&q, path, strlen(path)), mha__quote(&type, t->dtype_name, strlen(t->dtype_name)));
     run->ids = t->data;
     run->count = t->elements;

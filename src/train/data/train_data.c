@@ -63,7 +63,7 @@ static mha_status check_ids(mha_train_data *d, const mha__token_run *run, const 
         mha_train_digest_add(&d->digest, ids, (size_t)count * sizeof *ids);
         MHA__TRY(mha__progress(d->ctx, "check tokens", at + count, run->count, err));
     }
-    mha_train_digest_add_number(&d->digest, ~(uint64_t)run->count); /* so that the digest depends on the ends of runs */
+    mha_train_digest_add_number(&d->digest, ~(uint64_t)run->count); /* makes the digest depend on the ends of runs */
     return MHA_OK;
 }
 

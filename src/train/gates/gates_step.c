@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-static const double settled_open = 32; /* log-alpha of a frozen open gate; a frozen closed gate has its negative */
+static const double settled_open = 32; /* log-alpha of a gate frozen open; the negative is log-alpha of a gate frozen
+                                        * closed */
 /* range of log-alpha during training: a gate at either limit can still change */
 static const double least = -6, most = 4;
 static const double least_open = 0.01; /* minimum of an L1 gate frozen open; a gate frozen closed is 0 */

@@ -2,10 +2,10 @@
  * further its gate opens.
  *
  * A hard concrete gate z is a function of its log-alpha a and of u, uniform in (0, 1). The mean of dL/dz dz/du over
- * samples equals the change of the loss from z = 0 to z = 1, whatever a is. Therefore every sample estimates, without
- * an extra pass, how much the loss would rise if the gate were closed and the other gates kept their sampled values:
- * the worth of the head. Gradient descent is not needed, because a is computed from the worth and the price, and the
- * price from the target head count. */
+ * samples equals the change of the loss from z = 0 to z = 1 for any a. Therefore every sample estimates, without an
+ * extra pass, how much the loss would rise if the gate were closed and the other gates kept their sampled values: the
+ * worth of the head. Gradient descent is not needed, because a is computed from the worth and the price, and the price
+ * from the target head count. */
 #include "train/gates/trainer_gates.h"
 #include "train/trainer_struct.h"
 #include <math.h>
@@ -66,7 +66,8 @@ static void set_price(mha__gates *g, double price)
         if (is_open(g, at)) g->value[at] = fmin(fmax((-g->mean[at] / price - 1) / blur, lowest), highest);
 }
 
-/* Finds the price with `target` expected open gates by bisection, since this number falls as the price rises. */
+/* Returns the price at which the expected number of open gates is `target`. Bisection finds the price, because this
+ * number falls as the price rises. */
 static double find_price(mha__gates *g, double target)
 {
     double low = log(1e-6), high = log(1e3);

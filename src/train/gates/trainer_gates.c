@@ -41,11 +41,11 @@ mha_status mha__gates_options(mha_train_gates *o, mha_error *err)
                    : mha__fail(err, MHA_ERR_ARG,
                                "mha_train_options: gates.penalty must be set if other fields of gates are set");
     if (o->start < 0 || o->ramp < 0 || (o->end && o->end <= o->start))
-        return mha__fail(
-            err, MHA_ERR_ARG,
-            "mha_train_options: gates.start and gates.ramp must be at least 0, gates.end 0 or above gates.start "
-            "(got %lld, %lld, %lld)",
-            (long long)o->start, (long long)o->ramp, (long long)o->end);
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_train_options: gates.start and gates.ramp must be at least 0, and gates.end must be 0 or "
+                         "above gates.start "
+                         "(got %lld, %lld, %lld)",
+                         (long long)o->start, (long long)o->ramp, (long long)o->end);
     if (o->first && (o->only || !o->end))
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: gates.first must be 0 %s gates.%s",
                          o->only ? "with" : "without", o->only ? "only" : "end");
@@ -164,7 +164,7 @@ mha_status mha__gates_resume(mha_trainer *t, mha_error *err)
     good &= g->control[MHA__GATES_TAKEN] >= 0;
     if (!good)
         return mha__fail(err, MHA_ERR_FORMAT,
-                         "the state of the gates must be finite, and its squares and steps at least 0");
+                         "the state of the gates must be finite, and its squares and steps must be at least 0");
     mha__gates_show(g);
     return MHA_OK;
 }

@@ -81,7 +81,7 @@ static const char *copy_text(const char *text, size_t bytes, char **end)
     return copy;
 }
 
-/* Replaces the samples of a record by a copy in one allocation: the array, then the texts. */
+/* Replaces the samples of a record with a copy in one allocation: the array, then the texts. */
 static mha_status copy_samples(mha_ctx *ctx, mha_train_record *r, mha_error *err)
 {
     size_t bytes = SIZE_MAX;

@@ -61,7 +61,7 @@ static mha_status agrees(const mha__log_file *file, int64_t size, const mha__log
     return MHA_OK;
 }
 
-/* Replaces the content of the file by the text. If the file already contains the beginning of the text, only the
+/* Replaces the content of the file with the text. If the file already contains the beginning of the text, only the
  * remaining bytes are written. */
 static mha_status fill(const mha__log_file *file, int64_t size, const mha__log_text *text, bool overwrite,
                        mha_error *err)

@@ -212,7 +212,7 @@ mha_status mha__retention_name(mha_train_store *s, char entry[NAME_MAX + 1], con
     return status;
 }
 
-/* ---- checkpoint of a killed run ---- */
+/* ---- checkpoint left by a killed process ---- */
 
 /* Finds the .FOLDER.old.NUMBER whose checkpoint has the most steps; sets *found to false if there is no such folder. */
 static mha_status find_old(const mha_train_store *s, char old[NAME_MAX + 32], bool *found, mha_error *err)

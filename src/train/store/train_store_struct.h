@@ -26,7 +26,7 @@ void mha__store_path(const mha_train_store *store, const char *name, char path[P
 mha_status mha__retention_name(mha_train_store *store, char entry[NAME_MAX + 1], const char **name, mha_error *err);
 /* Removes all kept checkpoints except the `most` newest. */
 mha_status mha__retention_leave(mha_train_store *store, int64_t most, mha_error *err);
-/* If `resume` is set, restores a missing folder from the checkpoint that a killed run left under another name. If
+/* If `resume` is set, restores a missing folder from the checkpoint that a killed process left under another name. If
  * neither `resume` nor `overwrite` is set, fails if there is such a checkpoint. */
 mha_status mha__retention_restore(const mha_train_store *store, mha_error *err);
 

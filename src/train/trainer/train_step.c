@@ -20,7 +20,8 @@
 typedef struct gathered {
     double loss; /* sum over labels */
     int64_t labels;
-    double mean;               /* factor from sums of losses and gradients to means: 1 / labels; 1 with a teacher */
+    double mean;               /* factor that converts sums of losses and gradients to means: 1 / labels; 1 with a
+                                * teacher */
     mha_model_distill distill; /* with a teacher: weights per label, per token and per text */
     int64_t overlaps;          /* index of the batch in whose backward pass the ranks sum gradients; -1 = none */
 } gathered;
@@ -252,7 +253,7 @@ mha_status mha_trainer_step(mha_trainer *t, const mha_train_batch *batches, int6
 {
     mha_train_report own = {0};
     mha_error unread;
-    if (!err) err = &unread; /* the callbacks of ranks may write to it */
+    if (!err) err = &unread; /* the callbacks of the ranks may write to *err */
     MHA__TRY(check_batches(t, batches, count, "mha_trainer_step", err));
     if (count % t->o.workers != 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_trainer_step: count must be a multiple of the %lld workers (got %lld)",

@@ -197,7 +197,7 @@ static void test_mask_of_adaptive_heads(void **state)
     assert_int_equal(mha_variant_init(layer, &rng, &err), MHA_OK);
     call_refused(layer, &in,
                  "adaptive heads: shape of keep must be [q, k], [batch, q, k] or [batch, heads, q, k] with batch = 2, "
-                 "heads = 1, q = 3 or 1 each, and k = 3 (got [2, 2, 3, 3])");
+                 "heads = 1, q = 3 and k = 3, where batch, heads and q may also be 1 (got [2, 2, 3, 3])");
     in.keep.shape[1] = 1;
     assert_int_equal(mha_variant_forward(layer, &in, y, NULL, &err), MHA_OK);
     mha_variant_free(layer);

@@ -709,8 +709,9 @@ static void test_refusals(void **state)
     expect_refused((mha_train_gates){MHA_GATES_L0, .rate = NAN}, "gates.rate must be in (0, 1000] (got nan)");
     expect_refused((mha_train_gates){MHA_GATES_L0, .initial = 6.5}, "gates.initial must be in [-6, 4] (got 6.5)");
     expect_refused((mha_train_gates){MHA_GATES_L1, .initial = -1}, "gates.initial must be above 0 (got -1");
-    expect_refused((mha_train_gates){MHA_GATES_L0, .start = 5, .end = 5},
-                   "gates.start and gates.ramp must be at least 0, gates.end 0 or above gates.start (got 5, 0, 5)");
+    expect_refused(
+        (mha_train_gates){MHA_GATES_L0, .start = 5, .end = 5},
+        "gates.start and gates.ramp must be at least 0, and gates.end must be 0 or above gates.start (got 5, 0, 5)");
     expect_refused((mha_train_gates){MHA_GATES_L0, .first = 1}, "gates.first must be 0 without gates.end");
     expect_refused((mha_train_gates){MHA_GATES_L0, .end = 5, .only = 1, .first = 1},
                    "gates.first must be 0 with gates.only");
