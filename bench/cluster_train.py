@@ -25,7 +25,7 @@ from table import print_rows
 os.environ["HF_HUB_OFFLINE"] = "1"
 SYSTEMS = ("mha", "mha fast", "torch")
 RATE, DECAY, CLIP, SEED = 1e-4, 0.1, 1.0, 1
-TOLERANCE = 1e-2  # maximum relative difference of the first loss; mha and PyTorch read the random tokens in different orders
+TOLERANCE = 1e-2  # maximum relative difference between the first losses; mha and PyTorch read the random tokens in different orders
 
 
 # ---- PyTorch: one rank of gloo ----

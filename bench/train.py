@@ -28,7 +28,7 @@ from table import print_rows
 os.environ["HF_HUB_OFFLINE"] = "1"
 PEERS = ("eager", "sdpa", "compile")
 GOAL = 1.3
-TOLERANCE = {"f32": 1e-4, "bf16": 1e-2}  # maximum difference of the loss
+TOLERANCE = {"f32": 1e-4, "bf16": 1e-2}  # maximum difference between the losses
 RATE, DECAY, CLIP = 1e-4, 0.1, 1.0  # the same values as in bench/train.c
 
 

@@ -1,5 +1,5 @@
 /* save_and_load.c - saves the parameters of a layer to a safetensors file, loads them into another layer, and checks
- * that the output is bitwise identical. PyTorch reads the same file with safetensors.torch.load_file.
+ * that both layers have bitwise identical outputs. PyTorch reads the same file with safetensors.torch.load_file.
  *
  *     save_and_load [FILE]        default: layer.safetensors; an existing file is overwritten */
 #include <mha/mha.h>
@@ -58,6 +58,7 @@ int main(int argc, char **argv)
     if (status == MHA_OK) status = load(path, &err);
     if (status != MHA_OK) return fprintf(stderr, "%s\n", err.message), 1;
     const int same = memcmp(before, after, sizeof before) == 0;
-    puts(same ? "the output of the loaded layer is bitwise identical" : "the output of the loaded layer differs");
+    puts(same ? "the output of the loaded layer is bitwise identical to that of the saved layer"
+              : "the output of the loaded layer differs from that of the saved layer");
     return !same;
 }

@@ -93,7 +93,7 @@ void figure_begin(cairo_t *cr, const char *title)
 
 /* ---- maps ---- */
 
-/* Finds the weights that pixel p of `side` pixels shows: *from to *to - 1, at least one of the n weights. */
+/* Finds the range of the n weights that pixel p of `side` pixels shows: *from to *to - 1, at least one weight. */
 static void span(int64_t n, int side, int p, int64_t *from, int64_t *to)
 {
     *from = p * n / side;

@@ -30,8 +30,8 @@ static json_t *shape_json(const mha_tensor *t)
     return shape;
 }
 
-/* Returns the largest absolute difference of two tensors of the same shape; NAN if a tensor cannot be converted to f64
- * or memory is exhausted. */
+/* Returns the largest absolute difference between two tensors of the same shape; NAN if a tensor cannot be converted to
+ * f64 or memory is exhausted. */
 static double furthest(const mha_tensor *a, const mha_tensor *b)
 {
     double most = NAN;

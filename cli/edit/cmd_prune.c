@@ -53,13 +53,13 @@ static void print_removed(const prune_job *job)
     fputc('\n', out);
 }
 
-/* Returns a warning if the heads or scores were given by the user, since they may have been chosen on the held-out
+/* Returns a warning if the heads or scores were given by the user, because they may have been chosen on the held-out
  * texts; otherwise NULL. */
 static const char *unknown_choice(const prune_job *job, char text[IMPORTANCE_SCORES_UNKNOWN])
 {
     if (!given.heads && !given.keep) return importance_scores_unknown(&job->by, text);
-    return given.heads ? "The heads of --heads may have been chosen on these texts."
-                       : "The heads of --keep may have been chosen on these texts.";
+    return given.heads ? "The heads given with --heads may have been chosen on these texts."
+                       : "The heads given with --keep may have been chosen on these texts.";
 }
 
 static int put_result(const prune_job *job, const held_out_evaluation *e)

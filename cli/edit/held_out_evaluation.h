@@ -16,7 +16,7 @@ typedef struct held_out_evaluation {
 int held_out_evaluate(cli_session *s, const mha_model_edit *edit, const held_texts *texts, held_out_evaluation *e);
 /* Adds the quality to the record of the edit, and writes the model to the -o folder. */
 int held_out_save(cli_session *s, mha_model_edit *edit, const held_out_evaluation *e);
-/* If transformers cannot load the edited model, logs why. */
+/* Logs the reason if transformers cannot load the edited model. */
 void held_out_log_transformers(const cli_session *s, const held_out_evaluation *e);
 
 /* Returns [before, after]. */

@@ -42,8 +42,7 @@ static int tokens_of_both(cli_session *s, const mha_model *model, held_texts *t,
     return head_texts_data(s, model, held, s->work, &t->held);
 }
 
-/* Lists the texts to learn from, then the held-out texts. The caller frees to->text and to->line, also after an
- * error. */
+/* Lists the learning texts, then the held-out texts. The caller frees to->text and to->line, also after an error. */
 static int reorder(cli_session *s, const cli_texts *texts, bool pairs, cli_texts *to, int64_t *learned)
 {
     mha_error error = {0};

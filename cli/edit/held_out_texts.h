@@ -1,4 +1,5 @@
-/* held_out_texts.h - reads two disjoint lists: texts to choose heads and fit weights on, and held-out texts. */
+/* held_out_texts.h - reads two disjoint lists: learning texts, on which heads are chosen and weights fitted, and
+ * held-out texts. */
 #ifndef CLI_EDIT_HELD_OUT_TEXTS_H
 #define CLI_EDIT_HELD_OUT_TEXTS_H
 
@@ -8,7 +9,7 @@
 
 typedef struct held_texts {
     cli_texts texts, test;
-    mha_head_data *learn; /* texts to choose or fit on; NULL if heads are not chosen and weights not fitted on texts */
+    mha_head_data *learn; /* learning texts; NULL if no texts are used to choose heads or to fit weights */
     mha_head_data *held;  /* held-out texts; NULL if there are no evaluation texts */
     const char *split;    /* how the texts were split, for messages */
 } held_texts;

@@ -110,7 +110,7 @@ static int keep_listed(prune_job *job, const json_t *lists)
     int code = CLI_DONE;
     memset(job->keep, 0, (size_t)(job->info->layers * job->info->heads));
     if (!json_is_array(lists) || (int64_t)json_array_size(lists) != job->info->layers)
-        return cli_error(job->session, CLI_REFUSED, "%s must contain a list of kept heads for each of %lld layers",
+        return cli_error(job->session, CLI_REFUSED, "%s must contain a list of kept heads for each of the %lld layers",
                          cli_shown(job->given.keep), (long long)job->info->layers);
     json_array_foreach(lists, layer, list)
     {

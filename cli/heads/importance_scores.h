@@ -43,7 +43,7 @@ int importance_scores_read(const cli_session *s, importance_scores *scores);
  * all earlier steps. */
 bool importance_scores_divide(void);
 
-/* Returns true if each text is a pair: scores are given, with --loss pairs. */
+/* Returns true if each text is a pair, that is, if --by or --scores is given with --loss pairs. */
 bool importance_scores_use_pairs(const importance_scores *scores);
 /* If each text is a pair: splits every text at its tab and replaces `texts` with all first parts, then all second
  * parts. A text without a tab is an error, unless the texts are `not_scored`. */

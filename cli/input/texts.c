@@ -74,8 +74,9 @@ static int collect(void *user, const char *text, size_t bytes, int64_t line, boo
 static int refuse_empty(const text_reader *reader, const char *path)
 {
     const char *name = text_reader_name(path);
-    if (reader->blank == 0) return cli_error(reader->session, CLI_REFUSED, "%s: contains no text", name);
-    return cli_error(reader->session, CLI_REFUSED, "%s: contains no text: every line is blank", name);
+    if (reader->blank == 0)
+        return cli_error(reader->session, CLI_REFUSED, "%s: must contain a text (got an empty file)", name);
+    return cli_error(reader->session, CLI_REFUSED, "%s: must contain a text (got only blank lines)", name);
 }
 
 static int read_file(const cli_session *session, const char *path, bool allow_nul, cli_texts *texts)

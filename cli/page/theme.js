@@ -11,7 +11,7 @@ const turnTheme = () => {
   nameTheme();
 };
 
-/* Sets up the theme button; `tell` is called after each change of the theme. */
+/* Sets up the theme button; `tell` is called after each theme change. */
 const makeTheme = (tell) => {
   $('theme').addEventListener('click', turnTheme);
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', nameTheme);

@@ -197,10 +197,10 @@ const cli_command cli_plan = {
                "Parameters are counted for the attention of one layer, without biases unless stated; reduction is the "
                "fraction saved compared with full-width query, key, value and output projections. Operations, cache "
                "and times are totals over all layers.\n"
-               "With --hosts, the rows are layouts of a job of mha-mpi over several hosts: tp hosts divide the heads "
-               "of each layer among them (mha-mpi --tp), cp hosts the tokens of a text, dp hosts the texts. Memory is "
-               "that of one host. Time is the sum of compute, which hides a part of the messages, and exposed "
-               "messages.\n"
+               "With --hosts, each row is a layout of an mha-mpi job over several hosts: the heads of each layer are "
+               "divided among tp hosts (mha-mpi --tp), the tokens of a text among cp hosts, and the texts among dp "
+               "hosts. Memory is per host. Time is the sum of compute, during which hidden messages are sent, and of "
+               "exposed messages.\n"
                "--json prints {model, rows, variants, recommendation}, or with --hosts {model, job, hosts, memory, "
                "speed, rows, smallest, fastest}.",
     .lists = print_lists,

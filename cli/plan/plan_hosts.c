@@ -21,7 +21,7 @@ const struct poptOption plan_hosts_options[] = {
     {"model", 'm', POPT_ARG_STRING, &given.model, 0, "read the shape from config.json, instead of --d-model", "MODEL"},
     {"kv-heads", 0, POPT_ARG_STRING, &given.kv_heads, 0, "key/value heads, with --d-model (default: heads)", "N"},
     {"job", 0, POPT_ARG_STRING, &given.job, 0, "heads, score (default), generate or train", "JOB"},
-    {"memory", 0, POPT_ARG_STRING, &given.memory, 0, "memory of a host, such as 64G (default: of this machine)",
+    {"memory", 0, POPT_ARG_STRING, &given.memory, 0, "memory per host, such as 64G (default: that of this machine)",
      "SIZE"},
     {"network", 0, POPT_ARG_STRING, &given.network, 0, "network between the hosts, required for 2 or more", "NAME"},
     {"speed", 0, POPT_ARG_STRING, &given.speed, 0, "operations and bytes read per second (default: measured)", "N:N"},
@@ -51,7 +51,7 @@ int plan_hosts_absent(const cli_session *s)
     return CLI_DONE;
 }
 
-/* ---- the options ---- */
+/* ---- options ---- */
 
 static int read_job(const cli_session *s, mha_host_options *o)
 {
@@ -65,7 +65,7 @@ static int read_job(const cli_session *s, mha_host_options *o)
     return cli_usage(s, "--job must be one of heads, score, generate, train (got \"%s\")", cli_shown(given.job));
 }
 
-/* Parses a number of bytes, with K, M, G or T for powers of 1024. Without the option, this machine's memory. */
+/* Parses --memory: a number of bytes, with K, M, G or T for powers of 1024. The default is this machine's memory. */
 static int read_memory(const cli_session *s, mha_host_options *o)
 {
     static const char units[] = "KMGT";
@@ -128,7 +128,7 @@ static int read_options(cli_session *s, mha_host_options *o)
     return code == CLI_DONE ? read_speed(s, o) : code;
 }
 
-/* ---- the model ---- */
+/* ---- model ---- */
 
 static int read_config(cli_session *s, mha_host_model *model)
 {

@@ -1,4 +1,4 @@
-/* plan_hosts_print.c - the result of `mha plan --hosts` as a table, JSON or CSV; all three contain the same rows. */
+/* plan_hosts_print.c - prints the result of `mha plan --hosts` as a table, JSON or CSV with the same rows. */
 #include <stddef.h>
 #include <string.h>
 
@@ -44,7 +44,7 @@ static const mha_host_layout *row_at(const plan_hosts_result *r, int n)
     return n < 0 ? NULL : &r->rows[n];
 }
 
-/* ---- the table ---- */
+/* ---- table ---- */
 
 static void put_heading(const cli_session *s, const plan_hosts_result *r)
 {
@@ -57,22 +57,25 @@ static void put_heading(const cli_session *s, const plan_hosts_result *r)
     cli_put_prose(s, 0, 2, "Job %s: %s.", mha_host_job_key(o->job), mha_host_job_help(o->job));
     cli_put_prose(s, 0, 2, "seq %lld, batch %lld, weights in %s.", (long long)o->seq, (long long)o->batch,
                   mha_dtype_name(o->dtype));
-    cli_put_prose(s, 0, 2, "Hosts: up to %lld with %s, %.3g operations per second and %s/s from memory%s.",
-                  (long long)o->hosts, shown_bytes(&memory, (double)o->memory), o->speed.flops,
-                  shown_bytes(&bandwidth, o->speed.bandwidth), r->measured ? ", measured on this machine" : "");
+    cli_put_prose(
+        s, 0, 2,
+        "Hosts: up to %lld, each with %s of memory, %.3g operations per second and %s/s of memory bandwidth%s.",
+        (long long)o->hosts, shown_bytes(&memory, (double)o->memory), o->speed.flops,
+        shown_bytes(&bandwidth, o->speed.bandwidth), r->measured ? " (measured on this machine)" : "");
     if (o->hosts > 1)
         cli_put_prose(s, 0, 2, "Network %s: %.3g us per message and %s/s.", cli_shown(r->network),
                       1e6 * o->network.latency, shown_bytes(&bandwidth, o->network.bandwidth));
     if (r->choice.hiding_tokens > 0)
-        cli_put_prose(s, 0, 2, "The exchange of keys is hidden from %.0f tokens per host.", r->choice.hiding_tokens);
+        cli_put_prose(s, 0, 2, "With at least %.0f tokens per host, computation hides the exchange of keys.",
+                      r->choice.hiding_tokens);
 }
 
-/* The parts of a row; those that are 0 in all rows have no column. */
+/* The parts of the memory and the time of a layout. A part that is 0 in all rows has no column. */
 static const struct {
     const char *name;
     size_t offset;
     const char *(*shown)(amount *, double);
-    bool first; /* of a group of columns */
+    bool first; /* true for the first column of a group */
 } parts[] = {
 #define PART(name, field, shown, first)                      \
     {                                                        \
@@ -125,7 +128,7 @@ static void put_row(const cli_session *s, const plan_hosts_result *r, int n)
     fprintf(s->out, "%s%s\n", *mark(r, n) ? "  " : "", mark(r, n));
 }
 
-/* Prints the command of a layout over several hosts. */
+/* Prints the command that runs a layout over several hosts. */
 static void put_command(const cli_session *s, const plan_hosts_result *r, const char *title, const mha_host_layout *row)
 {
     const long long hosts = (long long)(row->tp * row->cp * row->dp);
@@ -153,7 +156,7 @@ static void put_choice(const cli_session *s, const plan_hosts_result *r)
     for (int n = 1; n < r->choice.count; n++)
         least = r->rows[n].bytes < least ? r->rows[n].bytes : least;
     fprintf(s->out, "\n%sNo layout fits%s\n", cli_bold(s), cli_plain(s));
-    cli_put_prose(s, 0, 0, "The smallest requires %s per host.", shown_bytes(&memory, least));
+    cli_put_prose(s, 0, 0, "The smallest layout requires %s per host.", shown_bytes(&memory, least));
 }
 
 static void print_table(const cli_session *s, const plan_hosts_result *r)
@@ -167,7 +170,7 @@ static void print_table(const cli_session *s, const plan_hosts_result *r)
 
 /* ---- JSON and CSV ---- */
 
-/* Returns a number of bytes; one of 2^63 or more is a real number. */
+/* Returns a number of bytes as a JSON integer, or as a JSON real number from 2^63 on. */
 static json_t *bytes_json(double bytes)
 {
     return bytes < 0x1p63 ? json_integer((json_int_t)bytes) : cli_real(bytes);
@@ -197,7 +200,7 @@ static json_t *model_json(const mha_host_model *m)
                      "other_weights", (json_int_t)m->other_weights);
 }
 
-/* Returns an index, or null if there is none. */
+/* Returns an index as JSON; null if there is none. */
 static json_t *index_json(int n)
 {
     return n < 0 ? json_null() : json_integer(n);

@@ -5,7 +5,7 @@
 #include "command.h"
 
 typedef struct plan_result {
-    mha_head_layout_options model; /* the options, with defaults filled in */
+    mha_head_layout_options model; /* the options, with defaults set */
     bool estimated;                /* true if model.parameters was estimated */
     bool measured;
     mha_head_layout layouts[MHA_HEAD_LAYOUTS];

@@ -24,7 +24,7 @@ static const struct poptOption options[] = {
     {"top", 0, POPT_ARG_STRING, &given.top, 0, "number of tokens to show (default: 5)", "N"},
     POPT_TABLEEND};
 
-/* The input sequence, and the memory of its ids. */
+/* The input sequence, and the memory for its ids. */
 typedef struct sequence {
     mha_tokenizer *tokenizer; /* NULL if texts are ids and there is no tokenizer */
     mha_encoding *encoding;   /* encoding of a text */

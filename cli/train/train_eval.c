@@ -39,8 +39,8 @@ int train_run_split(train_run *run)
 
 /* ---- held-out loss ---- */
 
-/* Copies `count` held-out sequences into the first batch, from position `at` of a fixed order (that of epoch -1). Every
- * evaluation uses the same masks. */
+/* Copies `count` held-out sequences into the first batch, from position `at` of a fixed order (the order of epoch -1).
+ * Every evaluation uses the same masks. */
 static int fill(train_run *run, int64_t at, int64_t count)
 {
     const uint64_t seed = (uint64_t)run->t.seed;

@@ -11,8 +11,7 @@
 
 /* ---- --shape ---- */
 
-/* For each family, the config.json keys that a shape such as "gpt2:2x8x128" sets; NULL if the family has no such
- * key. */
+/* For each family, the config.json keys that a shape such as "gpt2:2x8x128" sets; NULL if the family lacks a key. */
 static const struct family {
     const char *name, *architecture, *layers, *heads, *width, *positions, *inner, *head_dim;
     int inner_times; /* feed-forward size in eighths of the width */

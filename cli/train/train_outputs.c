@@ -140,7 +140,7 @@ static int check_log(train_run *run, const char *named, const char *from)
     const taken list[] = {{"--export", t->export}, {"--from", from}, {"--teacher", t->teacher}};
     if (strcmp(t->log, "-") == 0) return cli_usage(s, "--log must be the name of a file (got \"-\")");
     if (is_within(t->log, s->options.out))
-        return cli_usage(s, "--log %s must not be in the -o folder, because that folder has its own log",
+        return cli_usage(s, "--log %s must not be in the -o folder, since that folder has its own log",
                          cli_shown(t->log));
     const char *other = find_taken(t->log, list, sizeof list / sizeof *list);
     if (other) return cli_usage(s, "--log %s must not be in the %s folder", cli_shown(t->log), other);

@@ -18,7 +18,8 @@ static int64_t steps_of_point(const train_run *run)
 
 /* ---- curves ---- */
 
-/* Returns the curves; each point is the mean of `every` steps, the last point of the remaining steps. */
+/* Returns the curves; each point is the mean of `every` steps, and the last point is the mean of the remaining
+ * steps. */
 static json_t *points_json(const train_run *run, int64_t every)
 {
     json_t *step = json_array(), *loss = json_array(), *rate = json_array(), *norm = json_array(),
@@ -26,7 +27,7 @@ static json_t *points_json(const train_run *run, int64_t every)
     double sum[2] = {0};
     int64_t count = 0;
     const int64_t records = mha_train_log_count(run->log);
-    for (int64_t n = 1; n < records; n++) { /* skip the record before the first step */
+    for (int64_t n = 1; n < records; n++) { /* skips the record before the first step */
         const mha_train_record *r = mha_train_log_record(run->log, n);
         sum[0] += r->loss, sum[1] += r->norm, count++;
         if (r->step % every && n + 1 < records) continue;

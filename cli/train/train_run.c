@@ -69,8 +69,8 @@ static int take_step(train_run *run)
     return record(run, &r);
 }
 
-/* Saves a checkpoint if the weights give a finite loss. The loss of a step is that of the weights before the step, so
- * the updated weights are tested on the data of the next step. */
+/* Saves a checkpoint if the weights give a finite loss. The loss of a step is computed with the weights before the
+ * step, so the updated weights are tested on the data of the next step. */
 static int save(train_run *run)
 {
     mha_error error = {0};

@@ -199,8 +199,8 @@ int train_run_tell_changes(train_run *run)
     return CLI_DONE;
 }
 
-/* Compares the data with the data of the checkpoint: *same if they are equal, *cut_anew if only the number of sequences
- * differs. */
+/* Compares the data with the data of the checkpoint. Sets *same if they are equal, and *cut_anew if only the number of
+ * sequences differs. */
 static int compare(const train_run *run, const char *key, const mha_train_data *data, bool *same, bool *cut_anew)
 {
     const json_t *was = json_object_get(run->was, key);

@@ -83,7 +83,7 @@
     X(NUMBER, logit_weight, 0, "logit-weight", 0, 1e6,                                                               \
       "weight of the divergence from the teacher's logits (default: 0.5)", "X")                                      \
     X(NUMBER, state_weight, 0, "state-weight", 0, 1e6,                                                               \
-      "weight of the squared difference of the last hidden states (default without logits: 1)", "X")                 \
+      "weight of the squared difference between the last hidden states (default without logits: 1)", "X")            \
     X(NUMBER, text_weight, 0, "text-weight", 0, 1e6, "weight of 1 - cosine of the text embeddings (default: 0)", "X")
 /* Settings of evaluation and samples. */
 #define TRAIN_SETTINGS_WATCH(X)                                                                                     \

@@ -90,7 +90,7 @@ MHA_API mha_status mha_cluster_same(mha_cluster *cluster, const char *what, cons
 MHA_API mha_status mha_cluster_broadcast(mha_cluster *cluster, int rank, void *data, size_t bytes, mha_error *err);
 /* Collective. Waits until `rank` has called this function. The other ranks sleep until then, without a timeout. */
 MHA_API mha_status mha_cluster_wait_for(mha_cluster *cluster, int rank, mha_error *err);
-/* Collective. Replaces each of the `count` integers by its sum over all ranks, modulo 2^64. Only integers are
+/* Collective. Replaces each of the `count` integers with its sum over all ranks, modulo 2^64. Only integers are
  * supported, because floating-point sums would depend on the number of ranks. */
 MHA_API mha_status mha_cluster_sum(mha_cluster *cluster, int64_t *values, int64_t count, mha_error *err);
 

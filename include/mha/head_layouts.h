@@ -75,7 +75,7 @@ typedef struct mha_head_layout {
     double prefill, decode;             /* time [s], set by mha_head_layout_measure */
 } mha_head_layout;
 
-/* Checks the options and replaces zeros by the defaults, for display. All other functions of this header do this
+/* Checks the options and replaces zeros with the defaults, for display. All other functions of this header do this
  * internally. Errors: MHA_ERR_ARG, naming the field and its value. */
 MHA_API mha_status mha_head_layout_resolve(const mha_head_layout_options *options, mha_head_layout_options *resolved,
                                            mha_error *err);

@@ -70,8 +70,8 @@ extern "C" {
     X(MHA_IMPORTANCE_GRADMAG, "gradmag", "mean |gradient| of the head's rows of Wq, Wk and Wv; needs a loss")         \
     X(MHA_IMPORTANCE_JACOBIAN, "jacobian", "1/2 |d embedding / d gate|^2, exact; needs no loss")                      \
     X(MHA_IMPORTANCE_JACOBIAN_PROBE, "jacobian_probe", "jacobian, estimated with random vectors; recommended")        \
-    X(MHA_IMPORTANCE_LOO, "loo", "change of the embedding if the head is removed; the reference, but slow")           \
-    X(MHA_IMPORTANCE_LOO_LOSS, "loo_loss", "change of the loss if the head is removed; needs a loss")                 \
+    X(MHA_IMPORTANCE_LOO, "loo", "change in the embedding if the head is removed; the reference, but slow")           \
+    X(MHA_IMPORTANCE_LOO_LOSS, "loo_loss", "change in the loss if the head is removed; needs a loss")                 \
     X(MHA_IMPORTANCE_LOO_MEAN, "loo_mean", "loo with the head's output set to its mean instead of 0")                 \
     X(MHA_IMPORTANCE_LOO_MEAN_LOSS, "loo_mean_loss", "loo_loss with the head's output set to its mean; needs a loss") \
     X(MHA_IMPORTANCE_CONFIDENCE, "confidence", "mean of each row's largest weight; does not measure importance")      \
@@ -182,7 +182,7 @@ MHA_API int64_t mha_importance_texts_used(const mha_importance *importance);
 
 /* ---- pairs of heads ---- */
 
-/* Ablates every pair of heads. out [N, N], where N = layers * H, receives the change of the loss (or of the distance,
+/* Ablates every pair of heads. out [N, N], where N = layers * H, receives the change in the loss (or in the distance,
  * if there is no loss) with both heads removed; on the diagonal, with one head removed. Reads from `options` the loss,
  * its labels and batches, and `by`, which only selects 0 or the mean (loo_mean, loo_mean_loss) for removed heads. The
  * change beyond the sum of the two single changes is the redundancy of the two heads, which scores of single heads

@@ -142,7 +142,7 @@ MHA_API mha_status mha_model_fingerprint(const mha_model *model, char text[17], 
  *     "alibi": bool     subtract |i - j| times a slope per head from the scores (Press et al. 2022); a head keeps its
  *                       slope when others are removed
  *     "scale": number   scale of the scores; null = 1 / sqrt(head_dim)
- *     "softcap": number replace scores by softcap tanh(score / softcap), as in Gemma-2; null = off
+ *     "softcap": number replace scores with softcap tanh(score / softcap), as in Gemma-2; null = off
  *     "moe_heads": {"top_k": N}
  *                       mixture of experts, where the heads are the experts: each text gets the N [2] heads with the
  *                       largest scores, weighted by the softmax of these scores (MHA_CHOICE_EXPERTS of layer.h)

@@ -68,7 +68,7 @@ MHA_API mha_status mha_prune_choose(const mha_model *model, const double *scores
  *
  * For encoders the change is the mean of 1 - cos(e, e of the pruned model), where e is a text's embedding (the mean of
  * its last hidden states). Removing a head shifts each e by a vector, and each step removes the group for which the sum
- * of these vectors is shortest. For decoders with logits, it is the change of the next-token loss, summed over the
+ * of these vectors is shortest. For decoders with logits, it is the change in the next-token loss, summed over the
  * removed heads. The heads are removed in `rounds` equal parts; after each part, the changes are measured again on the
  * model pruned so far. With `fill`, a removed head is replaced by its mean output on the texts instead of 0: use it
  * before pruning with mean fill.

@@ -33,9 +33,9 @@ typedef struct mha_train_ranks {
     /* Copies `bytes` bytes of `data` from rank 0 to all ranks. */
     mha_status (*broadcast)(void *user, void *data, size_t bytes, mha_error *err);
 
-    /* Replaces each value by its sum over all ranks. */
+    /* Replaces each value with its sum over all ranks. */
     mha_status (*add_integers)(void *user, int64_t *values, int64_t count, mha_error *err);
-    /* Replaces each floating-point value by its sum over all ranks, added in a binary tree: adjacent ranks in pairs,
+    /* Replaces each floating-point value with its sum over all ranks, added in a binary tree: adjacent ranks in pairs,
      * then adjacent sums in pairs, and so on. All ranks get bitwise identical sums. */
     mha_status (*add_doubles)(void *user, double *values, int64_t count, mha_error *err);
     /* Adds `values` of all ranks in the same tree. Each rank gets only the sums of its own range; all other elements
@@ -46,8 +46,8 @@ typedef struct mha_train_ranks {
     mha_status (*gather)(void *user, void *values, size_t size, const int64_t *starts, mha_error *err);
     mha_status (*collect)(void *user, void *values, size_t size, const int64_t *starts, mha_error *err);
 
-    /* `start` begins to replace each value by its sum over all ranks, in an order of additions that depends only on the
-     * number of ranks. `finish` waits until all sums that were started are complete. */
+    /* `start` begins to replace each value with its sum over all ranks, in an order of additions that depends only on
+     * the number of ranks. `finish` waits until all sums that were started are complete. */
     mha_status (*start)(void *user, float *values, int64_t count, mha_error *err);
     mha_status (*finish)(void *user, mha_error *err);
 } mha_train_ranks;

@@ -82,7 +82,7 @@ mha_status mha__mode_check(const mha_cluster *cluster, mha_cluster_mode mode, mh
  * with each other in the same order. `data` must stay unchanged and allocated until mha__cluster_wait. */
 mha_status mha__cluster_send(mha_cluster *cluster, const void *data, size_t bytes, int peer, mha_error *err);
 mha_status mha__cluster_receive(mha_cluster *cluster, void *data, size_t bytes, int peer, mha_error *err);
-/* Collective. Starts to replace each value by its sum over all ranks, in an order that MPI chooses. */
+/* Collective. Starts to replace each value with its sum over all ranks, in an order that MPI chooses. */
 mha_status mha__cluster_add(mha_cluster *cluster, float *values, int64_t count, mha_error *err);
 /* Waits until all transfers are done. If no transfer completes within `timeout`, fails with MHA_ERR_IO and a message
  * that names `step` and a peer. */

@@ -189,7 +189,8 @@ typedef struct mha__pairs {
 
     /* For at most mha__kernels.few lanes, with K and V in place as rows of contiguous elements. NULL if `scores` and
      * `attend` are fast enough. few_scores is mha__kernels.few_scores with an even d. few_attend is `attend` on a strip
-     * that begins with an even key of its block and has no dropped keys. Results are bitwise identical. */
+     * that begins with an even key of its block and has no dropped keys. The results are bitwise identical to those of
+     * `scores` and `attend`. */
     void (*few_scores)(const mha__pieces *k, int64_t d, const void *q, int64_t lanes, double scale, void *strip,
                        const mha__pieces *ahead);
     void (*few_attend)(const mha__pieces *v, int64_t keys, int64_t dv, int64_t lanes, double scale, void *strip,

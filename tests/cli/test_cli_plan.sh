@@ -135,7 +135,7 @@ expect 0 "$MHA" plan $large $fast --job generate --hosts 8 --memory 40G
 [ "$(grep -c '^ *[0-9]* *[0-9]* *[0-9]* *[0-9]* .*B ' out)" = "$rows" ] || fail "the table must have $rows rows: $(cat out)"
 has out 'Smallest that fits: tp 4, cp 1, dp 1'
 has out 'Command: mha-mpi launch -np 4 --tp 4 generate ...'
-has out 'Command of the fastest layout: mha-mpi launch -np 8 --tp 8 generate ...'
+has out 'Command for the fastest layout: mha-mpi launch -np 8 --tp 8 generate ...'
 has_not out 'optimizer'
 # shellcheck disable=SC2086 # splits the variable into words
 expect 0 "$MHA" plan $large $fast --job generate --hosts 8 --memory 1G

@@ -5,7 +5,7 @@
 The reference is the attention formula in float64. The tolerance is twice the error of the same formula in PyTorch's float32, plus two
 rounding errors of the largest score: a score s has an error of s * 2^-24, which exp turns into a relative error, and PyTorch may by chance
 be exact in a small case. For float64 results, the reference has errors of the same order, so the tolerance allows some rounding errors of
-each sum. Without --seed, all runs have the same cases, so a new failure is caused by a change of the code. A failing case is printed with
+each sum. Without --seed, all runs have the same cases, so a new failure is caused by a change in the code. A failing case is printed with
 the command that repeats it.
 """
 import argparse

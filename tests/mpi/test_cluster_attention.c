@@ -96,7 +96,8 @@ static void compare(const char *mode, const char *name, const tensor *part, cons
 {
     tensor want = part_of(whole);
     if (tolerance == 0 && memcmp(part->data, want.data, bytes_of(&want)) != 0) {
-        snprintf(err.message, sizeof err.message, "%s: %s must be bitwise identical", mode, name);
+        snprintf(err.message, sizeof err.message, "%s: %s must be bitwise identical to the result of one process", mode,
+                 name);
         CHECK(!"bits");
     }
     const int64_t count = want.shape[0] * want.shape[1] * want.shape[2] * want.shape[3];

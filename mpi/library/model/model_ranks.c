@@ -1,4 +1,4 @@
-/* model_ranks.c - the exchange of a model whose weights are divided among the ranks of a tp group. */
+/* model_ranks.c - exchanges data for a model whose weights are divided among the ranks of a tp group. */
 #include "library/cluster_struct.h"
 #include "mha/cluster_model.h"
 

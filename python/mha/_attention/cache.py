@@ -153,7 +153,7 @@ class Cache(Handle):
         return taken(found, CACHE_TENSORS)
 
     def load(self, tensors: dict[str, np.ndarray]) -> None:
-        """Replaces the contents by the tensors() of a cache with the same description."""
+        """Replaces the contents with the tensors() of a cache with the same description."""
         named = given(tensors, "tensors")
         call("mha_cache_load", self._open(), named, len(named))
 

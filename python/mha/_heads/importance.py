@@ -104,7 +104,7 @@ def importance_measure(model: Model, texts: Any, by: str = "jacobian_probe", *, 
 
 def importance_pairs(model: Model, texts: Any, by: str = "loo", *, loss: str = "auto", batch_texts: int = 0,
                      labels: Any = None) -> np.ndarray:
-    """Returns the change of the loss (or embedding) without both heads of each pair, [N, N] for N heads; diagonal: without one head.
+    """Returns the change in the loss (or embedding) without both heads of each pair, [N, N] for N heads; diagonal: without one head.
 
         >>> import mha
         >>> mha.importance_pairs(mha.Model(), ["the cat sat"], by="loo_loss").shape

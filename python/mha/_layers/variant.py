@@ -116,7 +116,7 @@ class Variant(Handle):
         return taken(*self._list("mha_variant_parameters"))
 
     def load(self, parameters: Mapping[str, Any]) -> None:
-        """Replaces all parameters by arrays of the same names and shapes."""
+        """Replaces all parameters with arrays of the same names and shapes."""
         found, count = self._list("mha_variant_parameters")
         if count and not found[0].data:
             self.init()

@@ -62,7 +62,7 @@ class ModelCache(Handle):
         call("mha_model_cache_truncate", self._open(), self._sequence(sequence), integer(length, "length"))
 
     def fork(self, from_: int, to: int, length: int | None = None) -> None:
-        """Replaces sequence `to` by the first `length` tokens of sequence `from_` (None: all); both share the memory."""
+        """Replaces sequence `to` with the first `length` tokens of sequence `from_` (None: all); both share the memory."""
         size = self.length(from_) if length is None else integer(length, "length")
         call("mha_model_cache_fork", self._open(), integer(from_, "from_"), integer(to, "to"), size)
 

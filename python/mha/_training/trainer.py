@@ -203,7 +203,7 @@ class Trainer(Handle):
         return taken(*self._weights())
 
     def load(self, weights: Mapping[str, Any]) -> None:
-        """Replaces all weights by arrays of the same names and shapes."""
+        """Replaces all weights with arrays of the same names and shapes."""
         put(*self._weights(), weights, "weights")
         call("mha_trainer_refresh", self._open())
 

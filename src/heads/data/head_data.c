@@ -174,7 +174,7 @@ static mha_status check(const mha_model *model, int64_t count, const void *given
     return MHA_OK;
 }
 
-/* Replaces options->work by a copy of the caller's callbacks in `work`. */
+/* Replaces options->work with a copy of the caller's callbacks in `work`. */
 static mha_status read_work(mha_head_data_options *options, mha_work *work, mha_error *err)
 {
     if (!options->work) return MHA_OK;

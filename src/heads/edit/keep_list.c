@@ -26,7 +26,7 @@ static mha_status refuse_part(const mha_model *m, int64_t layer, int64_t first, 
     char heads[128];
     name_heads(m, layer, first, count, heads, sizeof heads);
     return mha__fail(err, MHA_ERR_ARG,
-                     "layer %lld: heads %s must be kept or removed together, because they share keys or values",
+                     "layer %lld: heads %s must be kept or removed together, since they share keys or values",
                      (long long)layer, heads);
 }
 

@@ -17,19 +17,19 @@ mha_status mha__edit_check_compatible(const char *key, mha_error *err)
     if (!key) return MHA_OK;
     return mha__fail(
         err, MHA_ERR_UNSUPPORTED,
-        "compatible must be 0 for a model with %s in config.json, because other programs do not read this key", key);
+        "compatible must be 0 for a model with %s in config.json, since other programs do not read this key", key);
 }
 
 mha_status mha__edit_check_norms(const mha_model *m, mha_error *err)
 {
     if (mha__config_shares(&m->config))
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "heads of %s must not be removed or regrouped, because layers share their tensors",
+                         "heads of %s must not be removed or regrouped, since layers share their tensors",
                          m->info.family);
     for (int64_t l = 0; l < m->config.layers; l++)
         if (m->config.family->whole_norms && m->config.attention[l].normed)
             return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                             "heads of %s must not be removed or regrouped, because a norm covers all heads of a layer",
+                             "heads of %s must not be removed or regrouped, since a norm covers all heads of a layer",
                              m->info.family);
     return MHA_OK;
 }
@@ -39,7 +39,7 @@ mha_status mha__edit_check_selection(const mha_model *m, int64_t layer, mha_erro
     if (m->config.attention[layer].choice.of == MHA_CHOICE_NONE) return MHA_OK;
     return mha__fail(
         err, MHA_ERR_UNSUPPORTED,
-        "heads of layer %lld must not be removed or regrouped, because the layer selects its heads for each text",
+        "heads of layer %lld must not be removed or regrouped, since the layer selects its heads for each text",
         (long long)layer);
 }
 

@@ -27,7 +27,7 @@ static mha_status check_fill(mha__prune_job *p, mha_error *err)
     p->add_bias = may_add_bias(m);
     if (p->add_bias) return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                     "fill must be NULL for %s, because its output projections have no bias, and its config.json has "
+                     "fill must be NULL for %s, since its output projections have no bias, and its config.json has "
                      "no key to add a bias",
                      m->info.family);
 }

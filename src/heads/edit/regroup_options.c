@@ -97,15 +97,15 @@ static mha_status check_shapes(const mha__regroup *r, mha_error *err)
     if (mha__weights_per_head(c, MHA__QKV))
         return mha__fail(
             err, MHA_ERR_UNSUPPORTED,
-            "key and value heads of %s must not be regrouped, because its tensors interleave q, k and v by head",
+            "key and value heads of %s must not be regrouped, since its tensors interleave q, k and v by head",
             r->model->info.family);
     if (c->family->parts[MHA__SINKS].kind)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "key and value heads of %s must not be regrouped, because each query head has a sink",
+                         "key and value heads of %s must not be regrouped, since each query head has a sink",
                          r->model->info.family);
     if (c->distances || c->family->latent)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "key and value heads of %s must not be regrouped, because each head has its own %s",
+                         "key and value heads of %s must not be regrouped, since each head has %s of its own",
                          r->model->info.family, c->distances ? "relative positions" : "keys and values");
     for (int64_t l = 0; l < c->layers; l++)
         MHA__TRY(mha__edit_check_selection(r->model, l, err));

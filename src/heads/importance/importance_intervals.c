@@ -95,7 +95,7 @@ static int by_place(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Replaces values by ranks, and restores the original order. */
+/* Replaces values with ranks, and restores the original order. */
 static void rank(entry *e, int64_t count)
 {
     qsort(e, (size_t)count, sizeof *e, by_value);

@@ -63,7 +63,7 @@ double mha__head_stats_value(const mha__head_stats *stats, mha_head_metric metri
  * contain 0. */
 mha_head_label mha__head_stats_label(const mha__head_stats *stats, const mha_head_thresholds *limits);
 
-/* Copies the thresholds, replacing 0 by the defaults. Fails with MHA_ERR_ARG if a threshold is negative or NAN. */
+/* Copies the thresholds, replacing 0 with the defaults. Fails with MHA_ERR_ARG if a threshold is negative or NAN. */
 mha_status mha__head_thresholds_read(const mha_head_thresholds *given, mha_head_thresholds *limits, mha_error *err);
 
 #endif

@@ -5,7 +5,7 @@
 #include "mha/head_layouts.h"
 #include <math.h>
 
-/* Replaces 0 by the default `preset`, then checks that the value is from 1 to `most`. */
+/* Replaces 0 with the default `preset`, then checks that the value is from 1 to `most`. */
 static mha_status whole(const char *name, int64_t *value, int64_t preset, int64_t most, mha_error *err)
 {
     if (*value == 0) *value = preset;

@@ -187,7 +187,7 @@ typedef struct mha__choice_grads {
     double *dmean;   /* [sequences, E] gradients of `mean` */
 } mha__choice_grads;
 
-/* Temporary memory of a call. */
+/* Temporary memory for a call. */
 typedef struct mha__attn_scratch {
     void *left;  /* rounded input of the linear layers */
     void *space; /* workspace of the operator */

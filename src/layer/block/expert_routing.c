@@ -18,7 +18,7 @@ typedef struct route_job {
     int64_t rows;
 } route_job;
 
-/* Replaces logits by their softmax. */
+/* Replaces logits with their softmax. */
 static void softmax(int64_t count, float *p)
 {
     float most = p[0];
@@ -72,7 +72,7 @@ static void keep_groups(const mha__experts *x, float *score)
     }
 }
 
-/* Replaces logits by their sigmoids, and chooses the experts. */
+/* Replaces logits with their sigmoids, and chooses the experts. */
 static void choose_scored(const mha__experts *x, float *p, int32_t *chosen)
 {
     float score[MHA__EXPERTS_MOST];

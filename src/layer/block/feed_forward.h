@@ -33,7 +33,7 @@ mha_status mha__feed_create_middle(mha_ctx *ctx, int64_t hidden, const mha__feed
 void mha__feed_repack(mha__mlp *feed, int64_t hidden, const mha__feed_options *options);
 void mha__feed_free(mha__mlp *feed);
 
-/* Scratch memory of one call. */
+/* Scratch memory for one call. */
 typedef struct mha__feed_scratch {
     float *wide;  /* [rows, I]; bf16 if `down` reads bf16 */
     float *gated; /* [rows, I]; NULL without a gate */

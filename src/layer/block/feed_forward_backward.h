@@ -30,7 +30,7 @@ typedef struct mha__experts_trace {
     float *share;         /* [rows] of the shared feed-forward; NULL without a gate */
 } mha__experts_trace;
 
-/* Scratch memory of a chunk; `wide`, `other` and `dwide` fit the widest feed-forward of the part. */
+/* Scratch memory for a chunk; `wide`, `other` and `dwide` fit the widest feed-forward of the part. */
 typedef struct mha__feed_work {
     float *wide, *other, *dwide; /* [chunk, I] */
     void *left;                  /* rounded input of `up` and `gate`, if they round it */

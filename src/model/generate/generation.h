@@ -28,7 +28,7 @@ typedef struct mha__generation {
     int64_t *lengths;       /* [count] number of generated tokens */
     int64_t slots, room;    /* room is the capacity of ids in a slot */
     mha__slot *slot;        /* [slots] */
-    int32_t *ids;           /* [slots, room] memory of the ids of all slots */
+    int32_t *ids;           /* [slots, room] memory for the ids of all slots */
     int32_t *step;          /* [slots, 1 + lookup] the last token of each slot, followed by guesses */
     uint8_t *mask;          /* shape of `step`: 1 = a token, 0 = padding */
     float *logits;          /* [slots, 1 + lookup, vocab] */

@@ -60,7 +60,7 @@ static const char *path_of(const mha__weights *w)
 
 enum { PART_NAME = 96 }; /* longer than any name of a family table with the number of an expert */
 
-/* Replaces the '*' of a name by the number of the expert. */
+/* Replaces the '*' of a name with the number of the expert. */
 static void expert_name(const char *name, int64_t expert, char own[PART_NAME])
 {
     const char *star = strchr(name, '*');

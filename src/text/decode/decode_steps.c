@@ -254,7 +254,7 @@ static mha_status feed_replace(mha__decoding *d, int step, const char *bytes, si
 
 const mha__decode_step mha__decode_replace = {.feed = feed_replace, .whole = true};
 
-/* ---- Metaspace: replaces the marker by a space; may drop it in the first token ---- */
+/* ---- Metaspace: replaces the marker with a space; may drop it in the first token ---- */
 
 static mha_status feed_metaspace(mha__decoding *d, int step, const char *bytes, size_t n, unsigned part)
 {

@@ -123,7 +123,7 @@ static mha_status put(rewriting *r, uint32_t code, uint32_t origins)
     return MHA_OK;
 }
 
-/* Replaces `old` characters by the characters of text[0..n). If the counts differ, the last character absorbs the
+/* Replaces `old` characters with the characters of text[0..n). If the counts differ, the last character absorbs the
  * difference, even if it belongs to the previous replacement, as in the reference. */
 static mha_status put_replacement(rewriting *r, const char *text, size_t n, uint32_t old)
 {

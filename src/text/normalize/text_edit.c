@@ -82,7 +82,7 @@ mha_status mha__edit_drop(const mha__edit *edit, mha__pass *pass, const mha__sli
     return MHA_OK;
 }
 
-/* ByteLevel: replaces each byte by a printable character. */
+/* ByteLevel: replaces each byte with a printable character. */
 mha_status mha__edit_bytes(const mha__edit *edit, mha__pass *pass, const mha__slice *in, size_t base)
 {
     (void)edit, (void)base;

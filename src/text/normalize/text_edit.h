@@ -1,6 +1,6 @@
 /* text_edit.h - the edits that make up normalizers and pre-tokenizers; each edit rewrites or splits words.
  *
- * A type of tokenizer.json becomes one or more edits: "Metaspace" replaces spaces by markers, prepends a marker and
+ * A type of tokenizer.json becomes one or more edits: "Metaspace" replaces spaces with markers, prepends a marker and
  * splits at the markers. The edits of a stage run in sequence, each on all words that the previous edit produced; a
  * normalizer treats the whole text as one word. */
 #ifndef MHA_TEXT_NORMALIZE_TEXT_EDIT_H

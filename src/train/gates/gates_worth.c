@@ -2,7 +2,7 @@
  * further its gate opens.
  *
  * A hard concrete gate z is a function of its log-alpha a and of u, uniform in (0, 1). The mean of dL/dz dz/du over
- * samples equals the change of the loss from z = 0 to z = 1 for any a. Therefore every sample estimates, without an
+ * samples equals the change in the loss from z = 0 to z = 1 for any a. Therefore every sample estimates, without an
  * extra pass, how much the loss would rise if the gate were closed and the other gates kept their sampled values: the
  * worth of the head. Gradient descent is not needed, because a is computed from the worth and the price, and the price
  * from the target head count. */

@@ -80,7 +80,7 @@ bool mha__gates_begun(const mha__gates *g);
 double mha__gates_expected(const mha__gates *g);
 
 /* Returns true for L0 gates with a target head count. For these gates, `gradient` is the derivative with respect to u
- * instead of `value`, and `mean` is its running mean: the change of the loss when the gate opens. */
+ * instead of `value`, and `mean` is its running mean: the change in the loss when the gate opens. */
 bool mha__gates_priced(const mha__gates *g);
 /* Moves priced gates one step towards `target` open gates. Returns the price of a head [nats]; 0 until the price is
  * known. */

@@ -26,7 +26,7 @@ static mha_status check(const char *name, double value, double min, bool with_mi
                      with_min ? "[" : "(", min, max, with_max ? "]" : ")", value);
 }
 
-/* Replaces o->ranks by a copy of the caller's struct in `r`. */
+/* Replaces o->ranks with a copy of the caller's struct in `r`. */
 static mha_status read_ranks(mha_train_options *o, mha_train_ranks *r, mha_error *err)
 {
     if (!o->ranks) return MHA_OK;

@@ -106,7 +106,7 @@ tr '\n' ' ' <out >words
 has words '(every fourth text of -f). The scores of scores.csv may have been measured on these texts.'
 expect 0 prune --heads 0.0 -f texts -o unknown --force
 tr '\n' ' ' <out >words
-has words 'The heads of --heads may have been chosen on these texts.'
+has words 'The heads given with --heads may have been chosen on these texts.'
 expect 0 prune --by ov_norm --count 2 -f texts -o unknown --force
 has_not out 'may have been'
 

@@ -48,7 +48,7 @@ done
 expect 0 heads -f one_blank --json
 at texts 1
 refused 3 "$MHA" embed -m "$tiny" -f blank
-has err 'every line is blank'
+has err 'got only blank lines'
 
 # Ids must give the same results as the text with these ids, with and without a tokenizer.
 gpt2=$data/models/gpt2-tiny

@@ -72,7 +72,7 @@ expect 0 tokenize --json -f zero-width
 printf '\343\200\200\n\302\240' >wide
 for how in line paragraph whole; do
     refused 3 tokenize -f wide --documents $how
-    has err 'wide: contains no text'
+    has err 'wide: must contain a text'
 done
 # A CR at the end of the last line must be removed even if the newline is missing, because byte-level BPE would make it
 # a token.
@@ -138,11 +138,11 @@ refused 3 tokenize -f utf8
 has err 'utf8: line 2: not valid UTF-8: byte 4 (0xFF)'
 : >empty
 refused 3 tokenize -f empty
-has err 'empty: contains no text'
+has err 'empty: must contain a text'
 printf '\n \n' >blank
 for how in line paragraph whole; do
     refused 3 tokenize -f blank --documents $how
-    has err 'blank: contains no text'
+    has err 'blank: must contain a text'
 done
 refused 3 tokenize -f missing
 refused 3 tokenize -f .

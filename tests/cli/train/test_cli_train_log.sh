@@ -18,7 +18,8 @@ again() {
     cp -r base "$1"
 }
 
-# Records up to the step of the checkpoint must be bitwise identical; later records and incomplete lines must be removed.
+# Records up to the step of the checkpoint must not change by a single byte; later records and incomplete lines must be
+# removed.
 again cut
 printf '{"step":5,"loss":3,"tokens":640,"seconds":1}\n{"step":6,"lo' >>cut/training.jsonl
 expect 0 train -q --resume -o cut
@@ -40,7 +41,8 @@ lines edited/training.jsonl 6 'one more step'
 head -n 5 edited/training.jsonl >five
 same before five 'the edited records must be kept'
 
-# Temporary files of a killed run with the same process id must not cause an error: process ids repeat in containers.
+# Temporary files of a killed process with the same process id must not cause an error: process ids repeat in
+# containers.
 again left
 # shellcheck disable=SC2016 # the inner shell expands $$ and becomes the program
 expect 0 sh -c 'touch left/training.jsonl.tmp.$$ logged.jsonl.tmp.$$; exec "$MHA" train -q -t 1 --resume -o left --steps 6 --log logged.jsonl'

@@ -1,4 +1,4 @@
-/* test_heads_held_out.c - tests the division into texts to learn from and held-out texts, and masked tokens. */
+/* test_heads_held_out.c - tests the division of texts into learning and held-out texts, and the masking of tokens. */
 #include "support/check.h"
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* test_heads_memory.c - limits the memory that the head measurement of a long text needs in addition to the weights.
+/* test_heads_memory.c - the measurement of heads on a long text must need little memory in addition to the weights.
  *
  * The model has 12 layers of 12 heads with random weights; complete maps of 4,096 tokens would need 9.7 GB. The heads
  * are narrow to save time: the test concerns memory per head and per token, while the memory per column is known (x, q,

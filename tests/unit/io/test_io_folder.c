@@ -27,7 +27,7 @@ static const char *folder;
  * If `removes` is true, one then removes the first folder whose name begins with ".x.tmp.". */
 static const char *incoming;
 static bool removes;
-/* If true, another process replaces the temporary folder of x by a file of the same name just before the folder is
+/* If true, another process replaces the temporary folder of x with a file of the same name just before the folder is
  * locked. */
 static bool takes_the_name;
 
@@ -96,7 +96,7 @@ static void holds(const char *name, const char *file, const char *text)
     assert_int_equal(files_count(path), 1);
 }
 
-/* Replaces the folder x, in which file a contains "old", by a folder in which it contains "new". Meanwhile, another
+/* Replaces the folder x, in which file a contains "old", with a folder in which it contains "new". Meanwhile, another
  * process renames the folder `other` to x and, if `removed` is true, removes a temporary folder. */
 static mha_status replace(const char *other, bool removed, const char *aside, mha_error *err)
 {

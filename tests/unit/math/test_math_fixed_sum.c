@@ -88,7 +88,7 @@ static void test_not_finite(void **state)
     }
 }
 
-/* Sums of a pile must have the bits of sums to which terms are added one by one. */
+/* A sum collected in a pile must be bitwise identical to a sum to which the terms are added one by one. */
 static void test_pile(void **state)
 {
     (void)state;

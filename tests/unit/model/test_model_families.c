@@ -46,8 +46,8 @@ static int64_t elements_of(const mha_named_tensor *t)
 
 /* ---- rejected configs ---- */
 
-/* Replaces `key` in the config by the JSON `value`, or removes it if `value` is NULL. Opening the model must fail with
- * `status` and a message that contains `part`. */
+/* Replaces `key` in the config with the JSON `value`, or removes it if `value` is NULL. Opening the model must fail
+ * with `status` and a message that contains `part`. */
 static void refuse(const char *family, const char *key, const char *value, mha_status status, const char *part)
 {
     char folder[64];

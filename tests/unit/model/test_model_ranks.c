@@ -282,7 +282,7 @@ static void test_uneven(void **state)
     }
 }
 
-/* Copies of key heads: each rank caches only those that its heads read. */
+/* The cache of a rank must contain only the key heads that its query heads read. */
 static void test_cache(void **state)
 {
     const char *folder = save(configs[2], MHA_F32);
@@ -295,7 +295,7 @@ static void test_cache(void **state)
         for (int rank = 0; rank < ranks; rank++) {
             check_error(&t, ranks, rank);
             if (ranks == 1) one = t.of[0]->cache_bytes / 8;
-            const double copies = (double)t.of[rank]->cache_bytes / (double)one; /* and a small struct */
+            const double copies = (double)t.of[rank]->cache_bytes / (double)one; /* also counts a small struct */
             assert_true(fabs(copies - (double)kv_heads[ranks - 1][rank]) < 0.05);
         }
         release(&t);
@@ -363,7 +363,7 @@ static void test_ranges(void **state)
     assert_int_equal(mha_model_ranks_range(16, 2, -1).count, 0);
 }
 
-/* ---- what is rejected ---- */
+/* ---- rejected models, options and calls ---- */
 
 static void expect(mha_status status, mha_status want, const mha_error *err, const char *words)
 {

@@ -17,9 +17,9 @@
 static const edit bpe_edits[] = {
     {"model/merges/0", "\"\\u2581 t\"",
      "model.merges[1] must be two tokens separated by one space, such as \"a b\" (got [\"h\", \"e\"]"},
-    {"model/merges/1", "\"\\u2581 t\"", "model.merges[1] must be [a, b], two tokens (got \""},
-    {"model/merges/1", "[\"h\"]", "model.merges[1] must be [a, b], two tokens (got an array"},
-    {"model/merges/1", "[\"h\", 7]", "model.merges[1] must be [a, b], two tokens"},
+    {"model/merges/1", "\"\\u2581 t\"", "model.merges[1] must be an array of two tokens (got \""},
+    {"model/merges/1", "[\"h\"]", "model.merges[1] must be an array of two tokens (got an array"},
+    {"model/merges/1", "[\"h\", 7]", "model.merges[1] must be an array of two tokens"},
     {"model/merges/1", "[\"h\", \"e\\u0000\"]", "model.merges[1] must be two tokens of model.vocab"},
     {"model/merges/1", "[\"h\", \"\\u2581\"]",
      "model.merges[1] must be two tokens whose concatenation is in model.vocab"},

@@ -166,7 +166,8 @@ static void expect_divergence(const float *x, const float *y, int width, double 
     if (!(loss >= 0) || fabs(loss - want) > 1e-4 * want + tiny)
         fail_msg("T = %g, %d classes: got %.9g, expected %.9g", T, width, loss, want);
     if (off > 1e-3 * most + 1e-8 * T)
-        fail_msg("T = %g, %d classes: error %g is too large for gradients of at most %g", T, width, off, most);
+        fail_msg("T = %g, %d classes: error of the gradients must be at most %g (got %g)", T, width,
+                 1e-3 * most + 1e-8 * T, off);
     free(p), free(q), free(dx);
 }
 
