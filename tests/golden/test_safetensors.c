@@ -80,7 +80,7 @@ static void check_tensor(const char *path, const mha_tensor *t, const json_t *wa
 {
     const json_t *shape = json_object_get(want, "shape");
     char hex[65];
-    if (!t) fail_msg("%s: missing tensor", path);
+    if (!t) fail_msg("%s must have the recorded tensor", path);
     assert_string_equal(t->dtype_name, string_of(want, "dtype"));
     assert_int_equal(t->rank, json_array_size(shape));
     int64_t elements = 1;
@@ -141,8 +141,8 @@ static mha_file *open_checked(const char *path, const char *expect, int no_map)
         says = ours[i].says;
         accept = says == NULL;
     }
-    if (accept && status != MHA_OK) fail_msg("%s: refused: %s", path, err.message);
-    if (!accept && status == MHA_OK) fail_msg("%s: accepted", path);
+    if (accept && status != MHA_OK) fail_msg("%s must be accepted (got %s)", path, err.message);
+    if (!accept && status == MHA_OK) fail_msg("%s must be rejected", path);
     if (status == MHA_OK) return file;
     assert_null(file);
     assert_int_equal(status, MHA_ERR_FORMAT);

@@ -72,7 +72,7 @@ static void refused(mha_sampling s, const char *part)
     memcpy(x, logits, sizeof x);
     assert_int_equal(mha_sampling_apply(NULL, &s, ids, IDS, VOCAB, x, &err), MHA_ERR_ARG);
     assert_memory_equal(x, logits, sizeof x);
-    if (!strstr(err.message, part)) fail_msg("want \"%s\" in \"%s\"", part, err.message);
+    if (!strstr(err.message, part)) fail_msg("message must contain \"%s\" (got \"%s\")", part, err.message);
 }
 
 static void test_refusals(void **state)
@@ -209,7 +209,8 @@ static void test_generate_refusals(void **state)
         mha_error err = {0};
         o.size = sizeof o;
         assert_int_equal(mha_model_generate(model, &cases[i].prompt, 1, &o, out, &length, &err), MHA_ERR_ARG);
-        if (!strstr(err.message, cases[i].part)) fail_msg("want \"%s\" in \"%s\"", cases[i].part, err.message);
+        if (!strstr(err.message, cases[i].part))
+            fail_msg("message must contain \"%s\" (got \"%s\")", cases[i].part, err.message);
     }
     mha_model_free(model);
 }

@@ -283,7 +283,7 @@ static const kind *find(const char *key)
 {
     for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++)
         if (strcmp(KINDS[i].key, key) == 0) return &KINDS[i];
-    fail_msg("%s: unknown kind of entry", key);
+    fail_msg("%s must be a known kind of entry", key);
     return NULL;
 }
 

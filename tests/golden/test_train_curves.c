@@ -11,7 +11,7 @@
 static double number(const json_t *root, const char *key)
 {
     const json_t *value = json_object_get(root, key);
-    if (!json_is_number(value)) fail_msg("no number %s", key);
+    if (!json_is_number(value)) fail_msg("%s must be a number", key);
     return json_number_value(value);
 }
 

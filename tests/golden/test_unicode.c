@@ -92,7 +92,7 @@ static void test_clean_and_chinese(void **state)
         memcpy(apart + 1, text, n);
         apart[n + 1] = ' ';
         fine = fine && (chinese[c] ? is_text(&out, apart, n + 2) : is_text(&out, text, n));
-        if (!fine) fail_msg("U+%04X", (unsigned)c);
+        if (!fine) fail_msg("U+%04X must be cleaned and separated as in the reference", (unsigned)c);
     }
     mha__pass_free(&pass);
     free(removed);
@@ -115,7 +115,8 @@ static void test_splitting(void **state)
         text[n++] = 'a';
         mha__slice in = {.bytes = text, .n = n};
         assert_int_equal(mha__edits_run(&tokenizer->splitter, &pass, pass.rewritten, &in), MHA_OK);
-        if (pass.word_count != (space[c] ? 2u : punctuation[c] ? 3u : 1u)) fail_msg("U+%04X", (unsigned)c);
+        if (pass.word_count != (space[c] ? 2u : punctuation[c] ? 3u : 1u))
+            fail_msg("U+%04X must split words as in the reference", (unsigned)c);
     }
     mha__pass_free(&pass);
     free(space);
@@ -151,7 +152,7 @@ static void check_mapping(const json_t *mappings, const char *name, bool strip, 
         size_t n = to ? json_string_length(to) : (size_t)mha__utf8_write(c, want);
         if (to) memcpy(want, json_string_value(to), n);
         if (strip && c >= 0xAC00 && c <= 0xD7A3) n = hangul(c, want);
-        if (!is_text(&out, want, n)) fail_msg("%s: U+%04X", name, (unsigned)c);
+        if (!is_text(&out, want, n)) fail_msg("%s: U+%04X must have the recorded mapping", name, (unsigned)c);
         for (size_t i = 0; i < out.n; i++)
             assert_int_equal(out.from[i], 0);
     }
@@ -187,7 +188,7 @@ static void check_form(const json_t *mappings, const char *name, bool compatible
         snprintf(key, sizeof key, "%X", (unsigned)c);
         const json_t *want = json_object_get(map, key);
         bool fine = want ? is_text(&out, json_string_value(want), json_string_length(want)) : is_text(&out, text, n);
-        if (!fine) fail_msg("%s of U+%04X", name, (unsigned)c);
+        if (!fine) fail_msg("%s of U+%04X must equal the recorded form", name, (unsigned)c);
     }
     mha__pass_free(&pass);
 }
@@ -230,7 +231,7 @@ static void test_regex_classes(void **state)
         bool fine = (words_between(&list, &pass, 'x', c) == 1) == letter[c] &&
                     (words_between(&list, &pass, '1', c) == 1) == number[c] &&
                     (words_between(&list, &pass, '!', c) == 1) == (!letter[c] && !number[c] && !space[c]);
-        if (!fine) fail_msg("U+%04X", (unsigned)c);
+        if (!fine) fail_msg("U+%04X must be in the recorded classes", (unsigned)c);
     }
     mha__pass_free(&pass);
     mha__regex_list_free(NULL, &regexes);

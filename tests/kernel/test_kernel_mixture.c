@@ -44,7 +44,8 @@ static void terms_are_right(void **state)
             const float zero = 0;
             const double got = list[t]->mixture(1, &x, &zero), want = (double)x * log2((double)x);
             const double limit = x < 0x1p-126F ? 0x1p-118 : 1.2e-7 * (fabs(want) + (double)x);
-            if (!(fabs(got - want) <= limit)) fail_msg("%s: x = %a gives %.9g", list[t]->isa, (double)x, got);
+            if (!(fabs(got - want) <= limit))
+                fail_msg("%s: x = %a: got %.9g, expected %.9g", list[t]->isa, (double)x, got, want);
         }
         const float nothing[2] = {0, 0}, lost[2] = {0.5F, NAN}, whole[2] = {0.5F, 1};
         assert_true(list[t]->mixture(2, nothing, nothing) == 0);

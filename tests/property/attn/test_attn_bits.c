@@ -89,9 +89,10 @@ static void assert_rows_equal(const tensor *whole, int64_t b, int64_t first, con
             for (int64_t d = 0; d < part->dim[3]; d++) {
                 double x = tensor_get(whole, b, h, first + i, d), y = tensor_get(part, 0, h, i, d);
                 if (memcmp(&x, &y, sizeof x) != 0)
-                    fail_msg("row %lld of entry %lld, head %lld, column %lld: %.9g in the whole problem, but %.9g in "
-                             "the part",
-                             (long long)(first + i), (long long)b, (long long)h, (long long)d, x, y);
+                    fail_msg(
+                        "row %lld of entry %lld, head %lld, column %lld: expected %.9g as in the whole problem, got "
+                        "%.9g in the part",
+                        (long long)(first + i), (long long)b, (long long)h, (long long)d, x, y);
             }
 }
 
@@ -319,7 +320,7 @@ static void check_folded(mha_ctx *ctx, uint64_t number)
     problem_make(&p, &d, &at, number);
     if (rng_chance(&r, 0.3) && d.kv_dtype != MHA_Q8_0) tensor_set(&p.v, 0, 0, d.kv_len / 2, 0, NAN);
     if (rng_chance(&r, 0.4)) paged_make(&p, INT64_C(16) << rng_range(&r, 0, 4), number);
-    if (!is_folded(ctx, &p)) fail_msg("%s: not folded", problem_text(&p, text, sizeof text));
+    if (!is_folded(ctx, &p)) fail_msg("%s: the heads of a group must be folded", problem_text(&p, text, sizeof text));
     problem_run(ctx, &p);
     problem one = p;
     one.desc.inputs |= MHA_ATTN_HEAD_LIST;
@@ -332,7 +333,8 @@ static void check_folded(mha_ctx *ctx, uint64_t number)
     assert_false(is_folded(ctx, &one));
     problem_run(ctx, &one);
     if (!problem_same_bits(&p, &one))
-        fail_msg("%s: case %d: %s", mha_ctx_isa(ctx), (int)number, problem_text(&p, text, sizeof text));
+        fail_msg("%s: case %d: results must not depend on folding: %s", mha_ctx_isa(ctx), (int)number,
+                 problem_text(&p, text, sizeof text));
     tensor_free(&one.out);
     tensor_free(&one.lse);
     problem_free(&p);
@@ -508,7 +510,8 @@ static void test_out_is_q(void **state)
         if (!tensor_same_bits(&apart.out, &in_place.q) || !tensor_same_bits(&apart.lse, &in_place.lse) ||
             !tensor_same_bits(&apart.probs, &in_place.probs))
             fail_msg("%s: overwriting q must not change the result", mha_ctx_isa(ctx));
-        if (!tensor_guards_intact(&in_place.q, TEST_POISON)) fail_msg("%s: written around q", mha_ctx_isa(ctx));
+        if (!tensor_guards_intact(&in_place.q, TEST_POISON))
+            fail_msg("%s: elements around q must not be written", mha_ctx_isa(ctx));
         problem_free(&apart);
         problem_free(&in_place);
     }

@@ -118,8 +118,8 @@ static void check_case(mha_ctx *ctx, uint64_t number, bool packed)
         problem_run(ctx, &all);
         problem_run(ctx, &some);
         if (!agrees(&some, &c, &some.probs, &all.probs) || !agrees(&some, &c, &some.scores, &all.scores))
-            fail_msg("%s: case %llu: %s", mha_ctx_isa(ctx), (unsigned long long)number,
-                     problem_text(&some, text, sizeof text));
+            fail_msg("%s: case %llu: selected maps must equal the full maps: %s", mha_ctx_isa(ctx),
+                     (unsigned long long)number, problem_text(&some, text, sizeof text));
         tensor_free(&some.probs), tensor_free(&some.scores);
         assert_true(problem_same_bits(&some, &all)); /* compares all other outputs; the maps are freed */
     }

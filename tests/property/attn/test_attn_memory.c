@@ -261,7 +261,8 @@ static void test_long_training_fits(void **state)
         for (size_t n = 0; n < sizeof kinds / sizeof *kinds; n++) {
             const double share = share_of_long(ctx, kinds[n].dtype, kinds[n].causal, kinds[n].kv_heads);
             if (!(share < 3))
-                fail_msg("%s, causal %d, %d threads: the passes need %.2f times the size of the tensors",
+                fail_msg("%s, causal %d, %d threads: the passes must need less than 3 times the size of the tensors "
+                         "(got %.2f times)",
                          mha_dtype_name(kinds[n].dtype), kinds[n].causal, threads, share);
             most = share > most ? share : most;
         }

@@ -54,8 +54,8 @@ static void compare(const char *what, int which, const tensor *packed, const ten
         const int64_t d = at % packed->dim[3], l = at / packed->dim[3] % length, h = at / packed->dim[3] / length;
         const double got = tensor_get(packed, cu ? 0 : b, h, first + l, d), want = tensor_get(padded, b, h, l, d);
         if (got != want || isnan(got))
-            fail_msg("%s: gradient %d of sequence %d at [%d, %d, %d]: %.9g packed, %.9g padded", what, which, (int)b,
-                     (int)h, (int)l, (int)d, got, want);
+            fail_msg("%s: gradient %d of sequence %d at [%d, %d, %d]: got %.9g packed, expected %.9g as padded", what,
+                     which, (int)b, (int)h, (int)l, (int)d, got, want);
     }
 }
 

@@ -109,8 +109,8 @@ static void test_unseen_by_all(void **state)
                 problem_run(isa_contexts[n], &p);
                 problem_run(isa_contexts[n], &clean);
                 if (!problem_same_bits(&p, &clean))
-                    fail_msg("%s: %g behind \"%s\" leaks", mha_ctx_isa(isa_contexts[n]), garbage[value],
-                             ways[way].name);
+                    fail_msg("%s: %g must not affect the result where \"%s\" masks it", mha_ctx_isa(isa_contexts[n]),
+                             garbage[value], ways[way].name);
             }
             problem_free(&p);
             problem_free(&clean);

@@ -144,8 +144,8 @@ static void check_case(mha_ctx *ctx, uint64_t number, uint32_t outputs, bool pac
     show_to(&p, &s);
     problem_run(ctx, &p);
     if (!agrees(&p, &s))
-        fail_msg("%s: case %llu: %s", mha_ctx_isa(ctx), (unsigned long long)number,
-                 problem_text(&p, text, sizeof text));
+        fail_msg("%s: case %llu: rows passed to on_rows must equal the maps: %s", mha_ctx_isa(ctx),
+                 (unsigned long long)number, problem_text(&p, text, sizeof text));
     problem_run(ctx, &plain);
     assert_true(problem_same_bits(&p, &plain));
     seen_free(&s);

@@ -198,5 +198,5 @@ const char *cached_broken(const mha_cache *cache, const cached_model *m)
 void cached_holds(const mha_cache *cache, const cached_model *m)
 {
     const char *law = cached_broken(cache, m);
-    if (law) fail_msg("violated: %s", law);
+    if (law) fail_msg("rule violated: %s", law);
 }

@@ -58,12 +58,12 @@ static void check_edit(const char *name, const edit *e)
     mha_status status = edits_open(json, &t, &err);
     const char *shown = e->value ? e->value : "nothing";
     if (!e->sentence) {
-        if (status) fail_msg("%s = %s: %s", e->path, shown, err.message);
+        if (status) fail_msg("%s = %s must be accepted (got %s)", e->path, shown, err.message);
     } else {
-        if (!status) fail_msg("%s = %s: accepted", e->path, shown);
+        if (!status) fail_msg("%s = %s must be rejected", e->path, shown);
         assert_null(t);
         if (strncmp(err.message, "tokenizer.json: ", 16) != 0 || !strstr(err.message, e->sentence))
-            fail_msg("%s = %s: want \"%s\", got \"%s\"", e->path, shown, e->sentence, err.message);
+            fail_msg("%s = %s: message must contain \"%s\" (got \"%s\")", e->path, shown, e->sentence, err.message);
     }
     mha_tokenizer_free(t);
     json_decref(json);

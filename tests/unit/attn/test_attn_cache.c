@@ -275,7 +275,7 @@ static void test_bad_descriptions(void **state)
         assert_int_equal(mha_cache_create(NULL, &all[n].desc, &cache, &err), MHA_ERR_ARG);
         assert_null(cache);
         if (!strstr(err.message, all[n].field) || !check_has_word(err.message, all[n].value))
-            fail_msg("%s = %s: %s", all[n].field, all[n].value, err.message);
+            fail_msg("message must contain %s and %s (got \"%s\")", all[n].field, all[n].value, err.message);
     }
     mha_cache_desc large = cached_plain;
     large.capacity = INT64_MAX;

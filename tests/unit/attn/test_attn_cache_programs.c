@@ -23,7 +23,7 @@ static void test_random_programs(void **state)
             bytes[n] = (uint8_t)rng_next(&r);
         const char *law = cached_program(bytes, BYTES, &tally);
         if (law)
-            fail_msg("violated: %s\n  to reproduce: test_attn_cache_programs --seed %llu --case %llu", law,
+            fail_msg("rule violated: %s\n  to reproduce: test_attn_cache_programs --seed %llu --case %llu", law,
                      (unsigned long long)wanted.seed, (unsigned long long)number);
     }
 }

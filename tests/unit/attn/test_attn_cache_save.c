@@ -102,7 +102,8 @@ static void test_corrupted_tensors(void **state)
         err = (mha_error){0};
         const mha_status status = mha_cache_load(cache, t, MHA_CACHE_TENSORS, &err);
         if (status != MHA_ERR_FORMAT || !strstr(err.message, all[n].word))
-            fail_msg("%zu (%s): %s: %s", n, all[n].word, mha_status_text(status), err.message);
+            fail_msg("case %zu: message must contain \"%s\" (got %s: %s)", n, all[n].word, mha_status_text(status),
+                     err.message);
         cached_holds(cache, &m);
     }
     mha_cache_free(cache);

@@ -53,7 +53,8 @@ static void test_plans(void **state)
             const bool flagged = row->flag != 0 && !(row->facts & MHA__BY_ALIGN);
             mha_attn_plan *plan = plan_with(row, queries);
             if (plan->folded != (!flagged || (row->facts & facts)))
-                fail_msg("%s, %d queries: folded = %d", row->name, (int)queries, plan->folded);
+                fail_msg("%s, %d queries: folded must be %d (got %d)", row->name, (int)queries, !plan->folded,
+                         plan->folded);
             mha_attn_plan_free(plan);
         }
 }
@@ -105,7 +106,8 @@ static void check_strides(const mha_attn_plan *plan, const mha_attn_args *given,
             want.stride[1] *= GROUP;
         }
         if (memcmp(&want, &got, sizeof want) != 0)
-            fail_msg("%s, %d queries: strides %lld, %lld", row->name, (int)queries, (long long)got.stride[1],
+            fail_msg("%s, %d queries: strides of heads and rows must be %lld, %lld (got %lld, %lld)", row->name,
+                     (int)queries, (long long)want.stride[1], (long long)want.stride[2], (long long)got.stride[1],
                      (long long)got.stride[2]);
     }
 }

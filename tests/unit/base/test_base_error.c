@@ -176,7 +176,8 @@ static void utf8_reads_what_it_writes(void **state)
         char bytes[4];
         uint32_t back = UINT32_MAX;
         int length = mha__utf8_write(code, bytes);
-        if (mha__utf8_read(bytes, sizeof bytes, &back) != length || back != code) fail_msg("U+%04X", (unsigned)code);
+        if (mha__utf8_read(bytes, sizeof bytes, &back) != length || back != code)
+            fail_msg("U+%04X must be unchanged by encoding and decoding (got U+%04X)", (unsigned)code, (unsigned)back);
         if (mha__utf8_read(bytes, (size_t)length - 1, &back) != 0)
             fail_msg("U+%04X must be rejected if its last byte is missing", (unsigned)code);
     }
@@ -204,7 +205,8 @@ static void utf8_refuses_what_is_not_well_formed(void **state)
             uint32_t code;
             int length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
             int want = may_follow(first, second) ? length : 0;
-            if (mha__utf8_read(bytes, 4, &code) != want) fail_msg("%02X %02X", first, second);
+            const int got = mha__utf8_read(bytes, 4, &code);
+            if (got != want) fail_msg("%02X %02X 80 80: length must be %d (got %d)", first, second, want, got);
         }
     }
     uint32_t code;

@@ -266,7 +266,7 @@ static void check_choice(const mha_host_model *m, const mha_host_options *o, con
             for (int64_t dp = 1; dp <= o->hosts / (tp * cp); dp++) {
                 const mha_host_layout row = layout(m, o, tp, cp, dp);
                 if (row.refused || !row.fits) continue;
-                if (!best) fail_msg("%d x %d x %d fits", (int)tp, (int)cp, (int)dp);
+                if (!best) fail_msg("choice must not be empty, because %d x %d x %d fits", (int)tp, (int)cp, (int)dp);
                 assert_true(best->tp * best->cp * best->dp <= tp * cp * dp);
             }
     for (int n = 0; n < choice->count; n++)

@@ -143,7 +143,7 @@ static void invalid_indexes(void **state)
         assert_int_equal(mha_checkpoint_open(NULL, folder, NULL, &file, &err), MHA_ERR_FORMAT);
         assert_null(file);
         if (strncmp(err.message, index, strlen(index)) != 0 || !strstr(err.message, wrong[n].sentence))
-            fail_msg("%s: %s", wrong[n].map, err.message);
+            fail_msg("%s: message must contain \"%s\" (got \"%s\")", wrong[n].map, wrong[n].sentence, err.message);
     }
     files_remove(folder);
 }

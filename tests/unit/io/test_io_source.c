@@ -45,7 +45,8 @@ static void bare_names(void **state)
         {"\\", 1, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        if (mha__bare_name(cases[i].name, cases[i].n) != cases[i].bare) fail_msg("\"%s\"", cases[i].name);
+        if (mha__bare_name(cases[i].name, cases[i].n) != cases[i].bare)
+            fail_msg("\"%s\" must be %s", cases[i].name, cases[i].bare ? "accepted as a bare name" : "rejected");
 }
 
 static void expect_refusal(const char *path, const char *says)
@@ -54,7 +55,8 @@ static void expect_refusal(const char *path, const char *says)
     mha_file *file = NULL;
     assert_int_equal(mha_file_open(NULL, path, NULL, &file, &err), MHA_ERR_IO);
     assert_null(file);
-    if (!strstr(err.message, path) || !strstr(err.message, says)) fail_msg("%s: %s", path, err.message);
+    if (!strstr(err.message, path) || !strstr(err.message, says))
+        fail_msg("message must contain \"%s\" and \"%s\" (got \"%s\")", path, says, err.message);
 }
 
 static void only_regular_files(void **state)
@@ -177,7 +179,8 @@ static void foreign_files(void **state)
         mha_file *file = NULL;
         files_write(path, cases[i].head, cases[i].n);
         assert_int_equal(mha_file_open(NULL, path, NULL, &file, &err), MHA_ERR_FORMAT);
-        if (!strstr(err.message, path) || !strstr(err.message, cases[i].says)) fail_msg("%zu: %s", i, err.message);
+        if (!strstr(err.message, path) || !strstr(err.message, cases[i].says))
+            fail_msg("message must contain \"%s\" and \"%s\" (got \"%s\")", path, cases[i].says, err.message);
     }
     files_remove(folder);
 }

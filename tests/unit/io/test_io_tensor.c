@@ -206,8 +206,10 @@ static void npy_headers(void **state)
         mha_file *file = NULL;
         mha_status status = mha_file_open(NULL, write_npy(folder, cases[i].version, cases[i].header, data, sizeof data),
                                           NULL, &file, &err);
-        if ((status == MHA_OK) != !cases[i].says) fail_msg("%s: %s", cases[i].header, err.message);
-        if (cases[i].says && !strstr(err.message, cases[i].says)) fail_msg("%s: %s", cases[i].header, err.message);
+        if ((status == MHA_OK) != !cases[i].says)
+            fail_msg("%s must be %s (got %s)", cases[i].header, cases[i].says ? "rejected" : "accepted", err.message);
+        if (cases[i].says && !strstr(err.message, cases[i].says))
+            fail_msg("%s: message must contain \"%s\" (got %s)", cases[i].header, cases[i].says, err.message);
         if (file) {
             assert_string_equal(mha_file_format(file), "npy");
             assert_int_equal(mha_file_count(file), 1);

@@ -37,7 +37,8 @@ static void check(const shape *s, const mha_layer_input *in, mha_block_options *
     mha_block *block = create(NULL, o);
     run(block, &with_probs, x);
     ref_block(o, in, truth, true_probs);
-    if (!(worst_error(x, truth, count) <= 2e-5)) fail_msg("error of x: %g", worst_error(x, truth, count));
+    if (!(worst_error(x, truth, count) <= 2e-5))
+        fail_msg("error of x must be at most 2e-5 (got %g)", worst_error(x, truth, count));
     if (!(worst_error(probs, true_probs, maps) <= 5e-6))
         fail_msg("error of probs must be at most 5e-6 (got %g)", worst_error(probs, true_probs, maps));
     mha_block_free(block);

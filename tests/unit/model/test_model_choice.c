@@ -49,7 +49,8 @@ static void test_states_against_the_formulas(void **state)
             for (int k = 0; k < L * E; k++)
                 if (in.mask[b * L + k / E]) worst = fmax(worst, fabs(x[k / E][k % E] - (double)hidden[b * L * E + k]));
         }
-        if (!(worst < 2e-5)) fail_msg("%s: error %g", choosing_cases[n / 2].entry, worst);
+        if (!(worst < 2e-5))
+            fail_msg("%s: error of the hidden states must be below 2e-5 (got %g)", choosing_cases[n / 2].entry, worst);
         choosing_free(&d);
         mha_model_free(model);
     }
@@ -126,7 +127,7 @@ static const float *gradient_of(const mha_model_grads *grads, const char *part)
     const mha_named_tensor *list = mha_model_grads_list(grads, &count);
     for (int64_t n = 0; n < count; n++)
         if (strstr(list[n].name, part)) return list[n].data;
-    fail_msg("no %s", part);
+    fail_msg("gradients must include \"%s\"", part);
     return NULL;
 }
 

@@ -70,7 +70,7 @@ static void test_tensors_are_those_of_transformers(void **state)
         assert_int_equal(mha_file_count(file), made->shards.instead_count);
         for (int64_t n = 0; n < mha_file_count(file); n++) {
             const mha_tensor *a = mha_file_tensor(file, n), *b = mha__shards_find(&made->shards, a->name);
-            if (!b) fail_msg("%s: no %s", folders[f], a->name);
+            if (!b) fail_msg("%s: the model must have the tensor %s", folders[f], a->name);
             assert_int_equal(a->rank, b->rank);
             assert_memory_equal(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape);
         }
@@ -109,7 +109,7 @@ static void test_the_widest_head_is_rotated(void **state)
 static void moments(const mha_model *model, const char *name, double *mean, double *deviation)
 {
     const mha_tensor *t = mha__shards_find(&model->shards, name);
-    if (!t) fail_msg("no %s", name);
+    if (!t) fail_msg("the model must have the tensor %s", name);
     double sum = 0, squares = 0;
     for (int64_t i = 0; i < t->elements; i++) {
         const double x = (double)((const float *)t->data)[i];
@@ -330,7 +330,9 @@ static void test_padding_row_is_zero(void **state)
             snprintf(sentence, sizeof sentence, "config.json: pad_token_id must be from -1 to 63 (got %lld)",
                      (long long)outside[n]);
             const mha_status status = mha_model_create(NULL, with_padding(configs[c], outside[n]), NULL, &model, &err);
-            if (status != (has ? MHA_ERR_FORMAT : MHA_OK)) fail_msg("%s: %d", configs[c], (int)status);
+            if (status != (has ? MHA_ERR_FORMAT : MHA_OK))
+                fail_msg("%s: pad_token_id must be %s (got status %d)", configs[c], has ? "rejected" : "accepted",
+                         (int)status);
             if (has) assert_string_equal(err.message, sentence);
             mha_model_free(model);
         }

@@ -137,13 +137,15 @@ static void check_error(const trial *t, int ranks, int rank)
         fail_msg("%s, rank %d of %d: %s", t->folder, rank, ranks, t->error[rank].message);
 }
 
-/* Compares everything but the size of the cache, which depends on the rank. */
+/* Fails unless all results except the size of the cache, which depends on the rank, are bitwise identical to those of
+ * one rank. */
 static void check_same(const trial *t, int ranks, int rank, const results *want)
 {
     check_error(t, ranks, rank);
     const results *got = t->of[rank];
     if (memcmp(got, want, offsetof(results, cache_bytes)) != 0)
-        fail_msg("%s, %s: rank %d of %d differs from one rank (hidden %d, logits %d, vectors %d, score %d, tokens %d)",
+        fail_msg("%s, %s: rank %d of %d must have the results of one rank (1 = different: hidden %d, logits %d, "
+                 "vectors %d, score %d, tokens %d)",
                  t->folder, mha_dtype_name(t->dtype), rank, ranks,
                  memcmp(got->hidden, want->hidden, sizeof got->hidden) != 0,
                  memcmp(got->logits, want->logits, sizeof got->logits) != 0,
@@ -176,8 +178,8 @@ static void check_folder(const char *folder, mha_dtype dtype, double limit)
     const double pooled = distance(one.of[0]->pooled, whole.of[0]->pooled, B * MOST_E);
     const double vectors = distance(*one.of[0]->vectors, *whole.of[0]->vectors, (size_t)4 * TEXTS * MOST_E);
     if (!(hidden <= limit && logits <= limit && pooled <= limit && vectors <= limit))
-        fail_msg("%s: hidden differ by %g, logits by %g, pooled by %g, vectors of texts by %g", folder, hidden, logits,
-                 pooled, vectors);
+        fail_msg("%s: relative differences must be at most %g (got hidden %g, logits %g, pooled %g, vectors %g)",
+                 folder, limit, hidden, logits, pooled, vectors);
     assert_int_equal(one.of[0]->pools, whole.of[0]->pools);
     if (strcmp(folder, MHA_TEST_DATA "/models/bert-tiny") == 0) assert_true(one.of[0]->pools && one.of[0]->embeds);
     for (int ranks = 2; ranks <= MHA_RANK_GROUPS; ranks++) {
@@ -368,7 +370,7 @@ static void test_ranges(void **state)
 static void expect(mha_status status, mha_status want, const mha_error *err, const char *words)
 {
     if (status != want || !strstr(err->message, words))
-        fail_msg("%d, \"%s\"; want %s", (int)status, err->message, words);
+        fail_msg("the call must fail with \"%s\" (got status %d, \"%s\")", words, (int)status, err->message);
 }
 
 /* Opening with these ranks must fail. */

@@ -267,10 +267,11 @@ static void test_hostile(void **state)
         snprintf(path, sizeof path, MHA_TEST_DATA "/hostile/tokenizer/%s.json", cases[i].name);
         mha_status status = open_file(folder, path, &t, &err);
         const char *sentence = cases[i].sentence;
-        if (!sentence && status) fail_msg("%s: %s", cases[i].name, err.message);
+        if (!sentence && status) fail_msg("%s must be accepted (got %s)", cases[i].name, err.message);
         if (sentence && status != MHA_ERR_FORMAT && status != MHA_ERR_UNSUPPORTED)
-            fail_msg("%s: %d", cases[i].name, (int)status);
-        if (sentence && !strstr(err.message, sentence)) fail_msg("%s: %s", cases[i].name, err.message);
+            fail_msg("%s must be rejected as malformed or unsupported (got status %d)", cases[i].name, (int)status);
+        if (sentence && !strstr(err.message, sentence))
+            fail_msg("%s: message must contain \"%s\" (got %s)", cases[i].name, sentence, err.message);
         for (const char *p = err.message; *p; p++)
             assert_true((unsigned char)*p >= 32 && *p != 127);
         assert_true((t != NULL) == (status == MHA_OK));

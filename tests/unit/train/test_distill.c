@@ -315,7 +315,8 @@ static void test_a_pruned_model_recovers(void **state)
             const bool out_of_reach = role == MHA__POOLER || (of_logits && n % 3 != 1);
             const size_t bytes = (size_t)t->parameter[k].count * sizeof(float);
             const bool same = memcmp(t->list[k].data, before->list[k].data, bytes) == 0;
-            if (same != out_of_reach) fail_msg("%s: %s", folders[n / 3], t->list[k].name);
+            if (same != out_of_reach)
+                fail_msg("%s: %s must %schange", folders[n / 3], t->list[k].name, out_of_reach ? "not " : "");
         }
         mha_trainer_free(t), mha_trainer_free(before);
         release(&p);
