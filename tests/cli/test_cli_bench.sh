@@ -39,7 +39,7 @@ amx | avx512bf16)
 esac
 
 expect 0 "$MHA" bench attention --rows small --seconds 0.01 --dtype all --csv
-[ "$(wc -l <out)" = 4 ] || fail "not a heading and three rows: $(cat out)"
+[ "$(wc -l <out)" = 4 ] || fail "the output must be a heading and three rows: $(cat out)"
 has out 'small,8,2,2,16,16,8,0,bf16'
 expect 0 "$MHA" bench attention --rows small --seconds 0.01
 has out '8x2/2x16x16x8'

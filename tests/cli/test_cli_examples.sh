@@ -16,11 +16,11 @@ for command in $("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
     case $command in
     completion) # examples for bash and fish
         command -v bash >/dev/null || continue
-        bash -e "$command.examples" >out 2>err || fail "$command: $(cat err)"
+        bash -e "$command.examples" >out 2>err || fail "the examples of $command must succeed: $(cat err)"
         ;;
     *)
         # shellcheck disable=SC1090 # the examples are shell code, in which lines may be continued
-        (set -e && . "./$command.examples") >out 2>err </dev/null || fail "$command: $(cat "$command.examples" err)"
+        (set -e && . "./$command.examples") >out 2>err </dev/null || fail "the examples of $command must succeed: $(cat "$command.examples" err)"
         ;;
     esac
 done

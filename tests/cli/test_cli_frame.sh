@@ -164,7 +164,7 @@ for shell in bash zsh fish; do
     for command in $commands; do
         has "completion.$shell" "$command"
         for option in $("$MHA" "$command" --help | sed -n 's/^ .*--\([a-z0-9-]*\).*/\1/p'); do
-            grep -q -e "-*$option" "completion.$shell" || fail "$shell: no --$option"
+            grep -q -e "-*$option" "completion.$shell" || fail "the completion of $shell must contain --$option"
         done
     done
 done
@@ -212,7 +212,7 @@ while read -r command option words; do
     case $command,$option in plan,job | plan,network | plan,weights) set -- "$@" --hosts 1 --speed 1:1 ;; esac
     for word in $words; do
         "$MHA" "$@" "--$option=$word" >out 2>err </dev/null
-        if grep -q "\"$word\"" err; then fail "$command --$option $word is completed, but: $(cat err)"; fi
+        if grep -q "\"$word\"" err; then fail "$command must accept --$option $word, which is completed (got $(cat err))"; fi
     done
     refused 2 "$MHA" "$@" "--$option=unlikely"
     has err unlikely

@@ -155,7 +155,7 @@ for network in 1gbe 50e-6:25e6; do
 done
 [ "$(sort -u totals | wc -l)" = 1 ] || fail "memory must not depend on the network: $(cat totals)"
 [ "$(sort -n seconds | head -n 1)" = "$(head -n 1 seconds)" ] || fail "the slow network must not be faster: $(cat seconds)"
-[ "$(sort -n hiding | head -n 1)" = "$(head -n 1 hiding)" ] || fail "a slow network needs longer parts: $(cat hiding)"
+[ "$(sort -n hiding | head -n 1)" = "$(head -n 1 hiding)" ] || fail "a slower network must require more tokens per host: $(cat hiding)"
 
 # With -m, only config.json must be required. Without --memory and --speed, this machine is measured.
 mkdir config
@@ -167,7 +167,7 @@ for path in memory speed.flops speed.bandwidth rows.0.seconds.total; do
     awk -v x="$got" 'BEGIN { exit !(x + 0 > 0) }' || fail "$path must be positive (got $got)"
 done
 expect 0 "$MHA" plan -m builtin --job train --hosts 4 --workers 2 --network 0:1e9 --speed 1e10:1e10 --csv
-[ "$(cut -d, -f 4 out | tr '\n' ' ')" = 'dp 1 2 ' ] || fail "two workers allow two hosts: $(cat out)"
+[ "$(cut -d, -f 4 out | tr '\n' ' ')" = 'dp 1 2 ' ] || fail "with two workers, dp must be 1 or 2: $(cat out)"
 expect 0 "$MHA" plan -m builtin --job heads --hosts 6 --network ib100 --speed 1e10:1e10 --csv
 [ "$(cut -d, -f 4 out | tr '\n' ' ')" = 'dp 1 2 4 6 ' ] || fail "heads must list powers of two and all hosts: $(cat out)"
 

@@ -23,7 +23,7 @@ while [ $round -lt 40 ]; do
     for size in 260 270 280 290; do diff -r shared "alone.$size" >/dev/null 2>&1 && whole=1; done
     [ $whole = 1 ] || fail "round $round: the folder must equal one of the four results"
 done
-[ ! -s failed ] || fail "$(wc -l <failed) of 160 commands failed: $(sort -u failed | head -n 3)"
+[ ! -s failed ] || fail "all 160 commands must succeed ($(wc -l <failed) failed: $(sort -u failed | head -n 3))"
 left=$(find . -name '.shared.*')
 [ -z "$left" ] || fail "no temporary file may remain (got $left)"
 finish

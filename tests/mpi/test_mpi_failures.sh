@@ -14,7 +14,7 @@ while [ $call -le 100 ] && [ "$failures" = 0 ]; do
     attempt "$ranks" 2 "$CLUSTER" fail $call
     [ "$status" -ne 0 ] || break
     [ "$status" -eq 75 ] || fail "call $call failed: exit status must be 75 (got $status)"
-    grep -Eq "rank 1 \($host\): MPI_(Isend|Irecv|Testsome) failed: " out || fail "call $call failed: $(cat out)"
+    grep -Eq "rank 1 \($host\): MPI_(Isend|Irecv|Testsome) failed: " out || fail "the message must name rank 1 and the failed MPI call (call $call): $(cat out)"
     call=$((call + 1))
 done
 if [ $call -lt 6 ] || [ $call -gt 100 ]; then fail "the number of calls must be from 6 to 100 (got $call)"; fi
@@ -25,7 +25,7 @@ expect 75 "$ranks" 2 "$trains" silent
 has out "rank 0 ($host): sum of gradients: a rank sent no data for 1 s"
 for call in 1 2 3 4 5; do
     expect 75 "$ranks" 2 "$trains" fail $call
-    grep -Eq "rank 1 \($host\): MPI_(Isend|Irecv|Iallreduce) failed: " out || fail "call $call failed: $(cat out)"
+    grep -Eq "rank 1 \($host\): MPI_(Isend|Irecv|Iallreduce) failed: " out || fail "the message must name rank 1 and the failed MPI call (call $call): $(cat out)"
 done
 expect 0 "$ranks" 2 "$trains" fail 6
 finish

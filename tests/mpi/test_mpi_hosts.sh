@@ -16,7 +16,7 @@ head -n 100 "$here/share/mha/texts/stories.txt" | cut -c 1-60 >texts.txt
 # ---- output of mha-mpi and mha ----
 while read -r count options; do
     # shellcheck disable=SC2086
-    "$MHA" $options >one || fail "mha $options"
+    "$MHA" $options >one || fail "must succeed: mha $options"
     # shellcheck disable=SC2086
     expect 0 hosts_run "$count" "$MHA_MPI" $options
     same one out "$count hosts, $options"
@@ -34,7 +34,7 @@ same page.one page "the page"
 mv model one.model
 expect 0 hosts_run 3 "$MHA_MPI" prune -q -m "$gpt2" -f texts.txt --ratio 0.5 -o model
 same one out "prune"
-diff -r one.model model || fail "the pruned models differ"
+diff -r one.model model || fail "the pruned models must be identical on one host and on several hosts"
 
 # ---- an error that names the host ----
 mkdir folder.0 folder.1 folder.2

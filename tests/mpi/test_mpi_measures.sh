@@ -14,7 +14,7 @@ rounds=1
 # ---- every importance score, with 1 to 4 ranks ----
 while read -r count model options; do
     # shellcheck disable=SC2086 # several options
-    "$MHA" heads -q -m "$data/models/$model" $options --csv >one || fail "mha heads -m $model $options"
+    "$MHA" heads -q -m "$data/models/$model" $options --csv >one || fail "must succeed: mha heads -m $model $options"
     # shellcheck disable=SC2086
     expect 0 "$ranks" "$count" "$MHA_MPI" heads -q -m "$data/models/$model" $options --csv
     same one out "$count ranks, $model $options"
@@ -62,12 +62,12 @@ same page.one page "the page of two models"
 while read -r count command; do
     rm -rf model one.model
     # shellcheck disable=SC2086
-    "$MHA" $command -q -f texts.txt -o model >one || fail "mha $command"
+    "$MHA" $command -q -f texts.txt -o model >one || fail "must succeed: mha $command"
     mv model one.model
     # shellcheck disable=SC2086
     expect 0 "$ranks" "$count" "$MHA_MPI" $command -q -f texts.txt -o model
     same one out "$count ranks, $command"
-    diff -r one.model model || fail "the models of $count ranks differ: $command"
+    diff -r one.model model || fail "$count ranks must write the model that one process writes: $command"
 done <<END
 1 prune -m $gpt2 --ratio 0.25
 2 prune -m $gpt2 --ratio 0.5 --fill

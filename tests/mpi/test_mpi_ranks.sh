@@ -13,7 +13,7 @@ tr '\n' ' ' <"$here/share/mha/texts/stories.txt" | head -c 6000 >text.txt
 divided() {
     counts=$1
     shift
-    "$ranks" 1 "$MHA_MPI" --tp 1 "$@" >one 2>err </dev/null || fail "$* ($(cat err))"
+    "$ranks" 1 "$MHA_MPI" --tp 1 "$@" >one 2>err </dev/null || fail "must succeed: $* ($(cat err))"
     for count in $counts; do
         expect 0 "$ranks" "$count" "$MHA_MPI" --tp "$count" "$@"
         same one out "$count ranks of $*"
@@ -49,7 +49,7 @@ refused 2 "$ranks" 2 "$MHA_MPI" --tp 2 logits --hidden "a cat" -o x.safetensors
 has err "options that ranks can share (got logits)"
 refused 2 "$ranks" 2 "$MHA_MPI" --tp 9 score -f text.txt
 has err '--tp must be a whole number from 1 to 8 (got "9")'
-"$ranks" 3 "$MHA_MPI" --tp 2 score -f text.txt >out 2>err && fail "3 ranks with --tp 2"
+"$ranks" 3 "$MHA_MPI" --tp 2 score -f text.txt >out 2>err && fail "3 ranks with --tp 2 must be rejected"
 has err "tp * cp must be a divisor of 3, the rank count"
 refused 3 "$ranks" 2 "$MHA_MPI" --tp 2 logits -m "$data/families2/olmo2" --ids 1,2
 expect 0 "$MHA_MPI" launch -np 4 --tp 2 --print score -f text.txt

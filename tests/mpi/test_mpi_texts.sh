@@ -44,7 +44,7 @@ same one.json shared.json "vectors"
 "$MHA" score -m long -f text.txt >one
 expect 0 "$ranks" 2 "$MHA_MPI" --attention ring score -m long -f text.txt
 same one out "mode ring, 4 digits"
-"$ranks" 2 "$MHA_MPI" score -m long - <text.txt >out 2>err || fail "standard input: $(cat err)"
+"$ranks" 2 "$MHA_MPI" score -m long - <text.txt >out 2>err || fail "texts must be read from standard input: $(cat err)"
 same one out "standard input"
 refused 2 "$ranks" 2 "$MHA_MPI" --attention star score -m long -f text.txt
 has err '--attention must be one of tree, ordered, ring (got "star")'

@@ -107,7 +107,7 @@ expect 2 "$ranks" 2 "$each" train -q --from one -f text --steps 3 --workers 2 -o
 has err "rank 1 ($host): the weights must be the same as on rank 0 ($host)"
 expect 2 "$ranks" 2 "$each" train -q --from ../one --teacher one -f text --steps 3 --workers 2 -o absent
 has err "rank 1 ($host): the teacher must be the same as on rank 0 ($host)"
-[ ! -e folder.0/absent ] || fail 'a refused run has left a folder'
+[ ! -e folder.0/absent ] || fail 'a rejected run must not leave a folder'
 rm -r folder.0 folder.1
 [ ! -e absent ] || fail 'a rejected run must not create a folder'
 

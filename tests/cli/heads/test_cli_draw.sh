@@ -50,7 +50,7 @@ for scale in 2 4; do
 done
 sed -n 's/.*<svg[^>]* width="\([0-9]*\)[^"]*" height.*/\1/p' map.svg >wide
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 --scale 3 -o wide.svg
-grep -q "width=\"$((3 * $(cat wide)))" wide.svg || fail "--scale 3 of an SVG of width $(cat wide)"
+grep -q "width=\"$((3 * $(cat wide)))" wide.svg || fail "--scale 3 must multiply the width of an SVG, $(cat wide), by 3"
 for wrong in 0 0.4 17 -1 x nan ''; do
     refused 2 "$MHA" draw -m "$tiny" "$text" --head 1.0 --scale "$wrong" -o no.png
     has err '--scale'
@@ -114,7 +114,7 @@ refused 2 "$MHA" draw -m "$tiny" "$text" --head 0.0
 refused 2 "$MHA" draw -m "$tiny" "$text" -o no.png
 refused 2 "$MHA" draw -m "$tiny" one two --head 0.0 -o no.png
 for left in no.png no.gif no.svg; do
-    [ ! -e $left ] || fail "a refusal left $left"
+    [ ! -e $left ] || fail "a rejected command must not leave $left"
 done
 
 # mha report must print to stdout only with --json, and must escape all data in its page.
@@ -184,6 +184,6 @@ has out "</html>"
 refused 2 "$MHA" report -m "$tiny" "$text" -o ""
 has err "the name of the output file must not be empty (got \"\")"
 refused 2 "$MHA" report -m "$tiny" "$text"
-[ ! -e no.html ] || fail 'a refusal left a file'
+[ ! -e no.html ] || fail 'a rejected command must not write a file'
 
 finish

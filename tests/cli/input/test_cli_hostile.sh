@@ -29,7 +29,7 @@ command -v python3 >/dev/null || skip 'python3 is not installed'
 sanitizer=
 if grep -qa __asan_init "$MHA"; then sanitizer=--sanitizer; fi
 corpus() {
-    python3 "$here/tests/cli/input/run_hostile.py" "$data/hostile" --refuse-codes 3 $sanitizer "$@" || fail 'see above'
+    python3 "$here/tests/cli/input/run_hostile.py" "$data/hostile" --refuse-codes 3 $sanitizer "$@" || fail 'all cases of run_hostile.py must pass'
 }
 corpus --safetensors "$MHA info {file}" --npy "$MHA info {file}" --fsobj "$MHA info -m {model}" --config "$MHA info -m {model}" \
     --sharded "$MHA info -m {model}" --tokenizer "$MHA tokenize -m {model} -f {text}" --text "$MHA tokenize -m {model} -f {file}" \

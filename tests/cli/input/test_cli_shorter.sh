@@ -44,6 +44,6 @@ restore
     : >model/model.safetensors
     cat
 } >text
-[ "$(cat status)" = 0 ] || fail "--no-map: exit status $(cat status): $(cat err)"
+[ "$(cat status)" = 0 ] || fail "--no-map: exit status must be 0 (got $(cat status): $(cat err))"
 same whole text --no-map
 finish

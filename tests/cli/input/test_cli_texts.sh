@@ -50,7 +50,7 @@ expect 0 tokenize --json -f gaps
 [ "$(wc -l <out)" = 2 ] || fail 'two texts and two blank lines must give two objects'
 has err 'gaps: skipped 2 blank lines'
 expect 0 tokenize -q --json -f gaps
-[ ! -s err ] || fail '-q logs blank lines'
+[ ! -s err ] || fail '-q must suppress the message on blank lines'
 printf '\357\273\277the tank, again\n' >marked
 expect 0 tokenize --json -f marked
 same out single 'a byte order mark'

@@ -109,7 +109,7 @@ refused 3 generate -n 64 "$long"
 expect 0 generate -n 4 "$long"
 has_not err 'the model'
 expect 0 "$MHA" generate -m "$data/models/gemma2-tiny" --no-eos -n 200 -p 'Every morn' -p x
-[ "$(grep -c 'the model was trained on sequences of at most 128 (max_position_embeddings)' err)" = 1 ] || fail "not said once: $(cat err)"
+[ "$(grep -c 'the model was trained on sequences of at most 128 (max_position_embeddings)' err)" = 1 ] || fail "the message must be printed once: $(cat err)"
 expect 0 "$MHA" generate -m "$data/models/gemma2-tiny" -n 20 -p 'Every morn'
 has_not err 'max_position_embeddings'
 
@@ -134,7 +134,7 @@ expect 0 "$MHA" generate -m settings -q -n 2 x
 long() { timeout --foreground --preserve-status -s INT "$1" "$MHA" generate -m "$model" --no-eos -n 90 --samples 100000 --temperature 1 'Every morn'; }
 { long 60 2>err; echo $? >code; } | head -c 20 >few
 [ "$(wc -c <few)" = 20 ] || fail 'head must read 20 bytes'
-[ "$(cat code)" = 0 ] || fail "a reader that went away: exit status $(cat code)"
+[ "$(cat code)" = 0 ] || fail "after the reader closes the pipe, the exit status must be 0 (got $(cat code))"
 status=0
 long 2 >out 2>err || status=$?
 [ $status = 130 ] || fail "after Ctrl-C, the exit status must be 130 (got $status)"

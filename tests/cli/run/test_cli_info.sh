@@ -13,8 +13,8 @@ at head_dim 12
 at hidden 48
 at heads_per_layer '[4,4,4]'
 at kv_bytes_per_token 0
-[ "$("$JSON_AT" parameters <out)" -gt 50000 ] || fail 'too few parameters'
-[ "$("$JSON_AT" bytes <out)" -gt 200000 ] || fail 'too few bytes'
+[ "$("$JSON_AT" parameters <out)" -gt 50000 ] || fail 'the model must have more than 50000 parameters'
+[ "$("$JSON_AT" bytes <out)" -gt 200000 ] || fail 'the model must have more than 200000 bytes'
 expect 0 "$MHA" info -m "$tiny"
 has out 'bert'
 expect 0 "$MHA" info "$tiny"

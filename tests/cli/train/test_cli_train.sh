@@ -180,7 +180,7 @@ has out 'logless: 403 steps'
 has_not out nan
 expect 0 train -q --json --resume -o logless --steps 406
 at steps 406
-[ "$(wc -l <logless/training.jsonl)" = 4 ] || fail "a log from step 403 on: $(cat logless/training.jsonl)"
+[ "$(wc -l <logless/training.jsonl)" = 4 ] || fail "the log must have 4 lines, from step 403 on: $(cat logless/training.jsonl)"
 cp held.jsonl stopped/training.jsonl
 expect 0 train -q --resume -o stopped --steps 406
 same stopped/model.safetensors logless/model.safetensors 'without its log'

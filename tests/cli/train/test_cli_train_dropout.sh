@@ -65,7 +65,7 @@ for dtype in f32 bf16; do
 done
 differ whole.f32 whole.bf16 '--dtype bf16'
 awk -v a="$(sed -n 13p whole.f32/training.jsonl | "$JSON_AT" loss)" -v b="$(sed -n 13p whole.bf16/training.jsonl | "$JSON_AT" loss)" \
-    'BEGIN { exit !(a > 1 && a / b < 1.02 && b / a < 1.02) }' || fail "the loss in bf16 is not close to that in f32: $(tail -n 1 whole.bf16/training.jsonl)"
+    'BEGIN { exit !(a > 1 && a / b < 1.02 && b / a < 1.02) }' || fail "the loss in bf16 must be close to the loss in f32: $(tail -n 1 whole.bf16/training.jsonl)"
 expect 0 "$MHA" info --json -m whole.bf16
 at dtype f32
 

@@ -77,9 +77,9 @@ same text text.before
 unchanged Q
 expect 0 train --resume -o R --steps 6 --log R.csv
 expect 0 train --resume -o R --steps 7
-[ "$(wc -l <R.csv)" = 9 ] || fail "R.csv has $(wc -l <R.csv) lines"
+[ "$(wc -l <R.csv)" = 9 ] || fail "R.csv must have 9 lines (got $(wc -l <R.csv))"
 expect 0 train --resume -o R --steps 8 --log notes --force
-[ "$(wc -l <notes)" = 9 ] || fail "notes has $(wc -l <notes) lines"
+[ "$(wc -l <notes)" = 9 ] || fail "notes must have 9 lines (got $(wc -l <notes))"
 # The file names in training.json are not trusted, because the file may have been forged: a log must be recognized by its
 # records, an export by its marker.
 tamper() { sed "s|\"$1\": *\"[^\"]*\"|\"$1\": \"$2\"|" R/training.json >changed && mv changed R/training.json; }
@@ -99,10 +99,10 @@ has err 'model is not an export of this run; --force replaces it'
 unchanged model
 tamper export alone
 expect 0 train --resume -o R --steps 9
-[ "$(wc -l <notes)" = 10 ] || fail "notes has $(wc -l <notes) lines"
+[ "$(wc -l <notes)" = 10 ] || fail "notes must have 10 lines (got $(wc -l <notes))"
 head -n 3 notes >short && mv short notes # the log of a run that was killed earlier
 expect 0 train --resume -o R --steps 10
-[ "$(wc -l <notes)" = 11 ] || fail "notes has $(wc -l <notes) lines"
+[ "$(wc -l <notes)" = 11 ] || fail "notes must have 11 lines (got $(wc -l <notes))"
 
 # If the last step makes the weights NaN, the run must fail and keep the last valid checkpoint.
 refused 1 train --shape llama:2x2x16 --tokenizer bpe -f text --length 16 --rate 1e6 --clip 0 --floor 0 --schedule constant --steps 3 \
@@ -179,7 +179,7 @@ mkdir told.step-2
 touch told.step-2/mine
 expect 0 "$MHA" train -t 1 --resume -o told --steps 3
 [ "$(grep -c 'not removing told.step-2' err)" = 1 ] || fail "must be reported once: $(cat err)"
-[ "$(echo told.step-2/*)" = told.step-2/mine ] || fail "told.step-2 contains $(echo told.step-2/*)"
+[ "$(echo told.step-2/*)" = told.step-2/mine ] || fail "told.step-2 must contain only mine (got $(echo told.step-2/*))"
 
 # A trailing slash must have no effect. A folder name that leaves too few bytes for suffixes must be rejected.
 ln -s Q slashed
@@ -188,7 +188,7 @@ has err 'slashed/ must not be a symbolic link'
 expect 0 new --steps 2 -o S// --keep 1 --save-every 1 --export ES/
 expect 0 train --resume -o S/ --steps 3 --export ES
 expect 0 train --resume -o "$PWD/S/" --steps 4 --export "$PWD/ES//"
-[ "$(echo S.step-*)" = S.step-3 ] || fail "kept: $(echo S.step-*)"
+[ "$(echo S.step-*)" = S.step-3 ] || fail "only S.step-3 must be kept (got $(echo S.step-*))"
 long=$(printf '%0230d' 0)
 for place in "$long" "$long/" "sub/$long" / ///; do
     refused 2 new --steps 2 -o "$place"

@@ -28,7 +28,7 @@ while [ $kills -lt 20 ] && [ $rounds -lt 200 ]; do
     kill -KILL $victim 2>/dev/null && kills=$((kills + 1))
     wait $victim 2>/dev/null
     status=$?
-    [ $status = 137 ] || [ $status = 0 ] || fail "round $rounds: exit $status: $(cat err)"
+    [ $status = 137 ] || [ $status = 0 ] || fail "round $rounds: exit status must be 137 or 0 (got $status: $(cat err))"
     for name in .killed.tmp.*; do [ ! -e "$name" ] || half=$((half + 1)); done
     # The folder may be missing before the first checkpoint; if it exists, it must be a complete checkpoint.
     [ ! -e killed ] || "$MHA" info -m killed >out 2>err || fail "round $rounds: the checkpoint must be complete (got $(cat err))"
@@ -44,13 +44,13 @@ for name in model.safetensors training.safetensors config.json tokenizer.json; d
 sed 's/,"seconds":[^,}]*//' whole/training.jsonl >a
 sed 's/,"seconds":[^,}]*//' killed/training.jsonl >b
 same a b 'the log'
-[ "$(wc -l <a)" = 121 ] || fail "the log has $(wc -l <a) lines"
+[ "$(wc -l <a)" = 121 ] || fail "the log must have 121 lines (got $(wc -l <a))"
 kept=0
 for folder in killed.step-*; do
     kept=$((kept + 1))
     expect 0 "$MHA" info -m "$folder"
 done
-[ $kept -le 2 ] || fail "--keep 2 kept $kept"
+[ $kept -le 2 ] || fail "--keep 2 must keep at most 2 checkpoints (got $kept)"
 leftovers=$(find . -name '.killed.*')
 [ -z "$leftovers" ] || fail "no temporary file may remain (got $leftovers)"
 finish

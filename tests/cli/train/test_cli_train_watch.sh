@@ -19,7 +19,7 @@ expect 0 train --json --shape gpt2:2x2x16 --tokenizer bpe -f text --length 16 --
 at eval_loss "$(tail -n 1 share/training.jsonl | "$JSON_AT" eval_loss)"
 first=$(sed -n 1p share/training.jsonl | "$JSON_AT" eval_loss)
 awk -v a="$first" -v b="$("$JSON_AT" eval_loss <out)" -v p="$("$JSON_AT" perplexity <out)" \
-    'BEGIN { d = exp(b) / p - 1; exit !(b < a - 0.5 && d * d < 1e-8) }' || fail "held-out loss from $first: $(cat out)"
+    'BEGIN { d = exp(b) / p - 1; exit !(b < a - 0.5 && d * d < 1e-8) }' || fail "the held-out loss must decrease by more than 0.5 from $first, and must agree with the perplexity: $(cat out)"
 has err 'step 10 of 33'
 has err 'held-out loss'
 has err 'saved'

@@ -13,7 +13,7 @@ sed -n '/^## Example/,/^## The folder/p' "$here/docs/training.md" | awk '/^```sh
 count=0
 while read -r line; do
     count=$((count + 1))
-    eval "$line" >"out.$count" 2>"err.$count" </dev/null || fail "exit status $?: $line: $(cat "err.$count")"
+    eval "$line" >"out.$count" 2>"err.$count" </dev/null || fail "the command must succeed (exit status $?): $line: $(cat "err.$count")"
 done <lines
 
 # The outputs of commands 3 and 7, a story and a note, must be readable.

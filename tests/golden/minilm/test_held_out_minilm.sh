@@ -11,7 +11,7 @@ choose=$data/heads/texts/choose.txt judge=$data/heads/texts/judge.txt
 bound() {
     at quality.texts 96
     at quality.held_out --test
-    got=$("$JSON_AT" quality.mean_cosine <out) || fail 'no cosine'
+    got=$("$JSON_AT" quality.mean_cosine <out) || fail 'the JSON must have the cosine'
     awk -v got="$got" -v want="$2" "BEGIN { exit !(got $1 want) }" || fail "$3: mean cosine must be $1 $2 (got $got)"
     echo "$3: $got"
 }
@@ -34,7 +34,7 @@ bound '<' 0.957 'equal counts per layer, compared with a selection from all laye
 expect 0 "$MHA" train -q --from refitted --teacher "$minilm" -f "$choose" --epochs 2 --rate 3e-5 -o repaired
 expect 0 "$MHA" diff --json -m "$minilm" -m repaired -f "$judge"
 at texts.texts 96
-got=$("$JSON_AT" texts.mean_cosine <out) || fail 'no cosine'
+got=$("$JSON_AT" texts.mean_cosine <out) || fail 'the JSON must have the cosine'
 awk -v got="$got" 'BEGIN { exit !(got >= 0.977) }' || fail "repaired: mean cosine must be >= 0.977 (got $got)"
 echo "after distillation: $got"
 

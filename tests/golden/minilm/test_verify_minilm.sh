@@ -10,6 +10,6 @@ requires_golden
 for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/minilm" -m "$minilm" -q
     echo "$isa: $(tail -n 1 out)"
-    [ "$(tail -n 1 out)" = '13 passed, 0 failed, 0 unsupported' ] || fail "$isa: $(cat out)"
+    [ "$(tail -n 1 out)" = '13 passed, 0 failed, 0 unsupported' ] || fail "$isa: the last line must be 13 passed, 0 failed, 0 unsupported: $(cat out)"
 done
 finish

@@ -36,12 +36,12 @@ at 'groups.same bits.passed' 6
 case " $("$MHA" --version | sed -n 's/^this CPU has: *//p') " in
 *" avx2 "[a-z]*)
     expect 0 verify --golden whole -q --strict --isa avx2
-    [ "$(tail -n 1 out)" = '139 passed, 0 failed, 0 unsupported' ] || fail "avx2: $(cat out)"
+    [ "$(tail -n 1 out)" = '139 passed, 0 failed, 0 unsupported' ] || fail "avx2: the last line must be 139 passed, 0 failed, 0 unsupported: $(cat out)"
     ;;
 esac
 sed -e '/^  "minilm-importance/,/^  }/d' "$data/heads/index.json" >whole/index.json
 expect 0 verify --golden whole -q --isa scalar
-[ "$(tail -n 1 out)" = '108 passed, 0 failed, 0 unsupported' ] || fail "scalar: $(cat out)"
+[ "$(tail -n 1 out)" = '108 passed, 0 failed, 0 unsupported' ] || fail "scalar: the last line must be 108 passed, 0 failed, 0 unsupported: $(cat out)"
 
 # A tolerance that cannot be met, a label with a wrong name, and another threshold must fail. Only fast parts are run.
 mkdir broken

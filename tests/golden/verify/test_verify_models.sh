@@ -9,13 +9,13 @@ requires_golden
 for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/models" -m "$data/models" -q
     echo "$isa: $(tail -n 1 out)"
-    [ "$(tail -n 1 out)" = "151 passed, 0 failed, 0 unsupported" ] || fail "$isa: $(cat out)"
+    [ "$(tail -n 1 out)" = "151 passed, 0 failed, 0 unsupported" ] || fail "$isa: the last line must be 151 passed, 0 failed, 0 unsupported: $(cat out)"
     # Checks every decoder family, rotation and weight storage: from ids to hidden states, maps, logits and greedy text.
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/families" -m "$data/families" -q
-    [ "$(tail -n 1 out)" = "32 passed, 0 failed, 0 unsupported" ] || fail "$isa: $(cat out)"
+    [ "$(tail -n 1 out)" = "32 passed, 0 failed, 0 unsupported" ] || fail "$isa: the last line must be 32 passed, 0 failed, 0 unsupported: $(cat out)"
     # Checks the other families, with gradients.
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/families2" -m "$data/families2" -q
-    [ "$(tail -n 1 out)" = "77 passed, 0 failed, 0 unsupported" ] || fail "$isa: $(cat out)"
+    [ "$(tail -n 1 out)" = "77 passed, 0 failed, 0 unsupported" ] || fail "$isa: the last line must be 77 passed, 0 failed, 0 unsupported: $(cat out)"
 done
 refused 2 "$MHA" verify --golden "$data/models"
 

@@ -10,8 +10,8 @@ requires_golden
 for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/ops"
     echo "$isa: $(tail -n 1 out)"
-    tail -n 1 out | grep -q '^49 passed, 0 failed' || fail "$isa: $(cat out)"
-    grep -q '^torch_mha  *15 ' out || fail "$(cat out)"
+    tail -n 1 out | grep -q '^49 passed, 0 failed' || fail "$isa: 49 cases must pass: $(cat out)"
+    grep -q '^torch_mha  *15 ' out || fail "15 cases of torch_mha must pass: $(cat out)"
 done
 # Unsupported results must be counted; with --strict, they must be failures.
 expect 4 "$MHA" verify --golden "$data/ops" --strict

@@ -12,8 +12,8 @@ printed=$(sed -n 's/^ *"values": \[\(.*\)\],*$/\1/p' "$data/seeds/index.json" | 
 for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/seeds" --strict -q
     echo "$isa: $(grep 'printed numbers' out), $(tail -n 1 out)"
-    grep -q "^$printed printed values compared$" out || fail "$isa: $(cat out)"
-    [ "$(tail -n 1 out)" = "89 passed, 0 failed, 0 unsupported" ] || fail "$isa: $(cat out)"
+    grep -q "^$printed printed values compared$" out || fail "$isa: $printed printed values must be compared: $(cat out)"
+    [ "$(tail -n 1 out)" = "89 passed, 0 failed, 0 unsupported" ] || fail "$isa: the last line must be 89 passed, 0 failed, 0 unsupported: $(cat out)"
 done
 
 # The JSON output must contain the same counts as the text output.
@@ -28,11 +28,11 @@ at groups.tables.passed 3
 notices() { # WHAT SED CASE PASSED FAILED: CASE must detect the edit SED of WHAT, with these counts
     mkdir -p changed
     sed -e "$2" "$data/seeds/index.json" >changed/index.json
-    ! cmp -s "$data/seeds/index.json" changed/index.json || fail "$1: nothing changed"
+    ! cmp -s "$data/seeds/index.json" changed/index.json || fail "$1 must change the file"
     cp "$data"/seeds/*.safetensors changed
     expect 4 "$MHA" verify --golden changed -q
-    [ "$(grep -c "^FAIL .* $3" out)" -eq "$5" ] || fail "$1: $(cat out)"
-    [ "$(tail -n 1 out)" = "$4 passed, $5 failed, 0 unsupported" ] || fail "$1: $(tail -n 1 out)"
+    [ "$(grep -c "^FAIL .* $3" out)" -eq "$5" ] || fail "$1: $5 cases of $3 must fail: $(cat out)"
+    [ "$(tail -n 1 out)" = "$4 passed, $5 failed, 0 unsupported" ] || fail "$1: $4 cases must pass and $5 must fail: $(tail -n 1 out)"
     rm -r changed
 }
 notices "a printed digit" 's/"-0.5829", /"-0.5830", /' s003_mha 88 1
@@ -46,7 +46,7 @@ cp "$data"/seeds/*.safetensors broken
 for fault in 's/"op": "rand",/"op": "ran",/' 's/"d_in": 3,/"d_in": 4,/' 's/"file": "s000_stack.safetensors"/"file": "..\/x"/' \
     's/"heads": 2,/"heads": "2",/' 's/"shape": \[3, 2\]/"shape": [3, 1]/'; do
     sed -e "$fault" "$data/seeds/index.json" >broken/index.json
-    ! cmp -s "$data/seeds/index.json" broken/index.json || fail "$fault changes nothing"
+    ! cmp -s "$data/seeds/index.json" broken/index.json || fail "$fault must change the file"
     refused 3 "$MHA" verify --golden broken
 done
 finish
