@@ -1,13 +1,13 @@
-/* ranks.c - a model whose weights are divided among ranks (mha/model_ranks.h): memory against the formula of that
- * header, and time per token against the alpha-beta model of the exchanges.
+/* ranks.c - runs a model whose weights are divided among ranks (mha/model_ranks.h). Compares the memory with the
+ * formula in that header, and the time per token with the alpha-beta model of the exchanges.
  *
  *     bench_ranks FOLDER create [WIDTH [LAYERS]]    saves a llama with random weights, in bf16
  *     mpirun -np P bench_ranks FOLDER [TOKENS]
  *
- * Prints one row: memory, and its largest and smallest difference to the formula; the time per token (median); the
- * time of the same passes without exchanges (the slowest rank); their difference; and its prediction: alpha per
- * exchange, plus the bytes of the busiest direction divided by the bandwidth. Alpha and bandwidth are measured with
- * messages between ranks 0 and 1. */
+ * Prints one row: the memory, and its smallest and largest difference from the formula over the ranks; the median time
+ * per token; the time of the same passes without exchanges, on the slowest rank; the difference of both times; and the
+ * predicted difference, which is alpha per exchange plus the bytes of the busiest direction divided by the bandwidth.
+ * Alpha and bandwidth are measured with messages between ranks 0 and 1. */
 #include "clock.h"
 #include "mha/cluster_model.h"
 #include "mha/model_create.h"

@@ -35,9 +35,14 @@ void tour_free(tour *t)
 
 /* ---- steps ---- */
 
-static void fail(tour *t, mha_status status, const char *what)
+__attribute__((format(printf, 3, 4))) static void fail(tour *t, mha_status status, const char *format, ...)
 {
+    char what[sizeof t->error.message / 2];
     if (t->error.status != MHA_OK) return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
     t->error.status = status;
     snprintf(t->error.message, sizeof t->error.message, "tour %s: %s", t->name, what);
 }
@@ -46,7 +51,7 @@ void tour_say(tour *t, const char *title, const char *call, const char *format, 
 {
     if (t->error.status != MHA_OK) return;
     if (t->step_count == TOUR_STEPS) {
-        fail(t, MHA_ERR_ARG, "the tour has too many steps");
+        fail(t, MHA_ERR_ARG, "tour_say: a tour must have at most %d steps", TOUR_STEPS);
         return;
     }
     va_list args, again;
@@ -79,7 +84,7 @@ static tour_tensor *add(tour *t, const char *name, int rank, const int64_t *shap
         tensor.count *= tensor.shape[n] = shape[n];
     if (t->error.status != MHA_OK) return &t->nowhere;
     if (t->step_count == 0 || last(t)->tensors_used == TOUR_TENSORS) {
-        fail(t, MHA_ERR_ARG, "a step has too many tensors");
+        fail(t, MHA_ERR_ARG, "a tensor must follow tour_say, and a step must have at most %d tensors", TOUR_TENSORS);
         return &t->nowhere;
     }
     tensor.values = malloc((size_t)tensor.count * sizeof *tensor.values);
@@ -144,7 +149,7 @@ tour_tensor *tour_show_trace(tour *t, const char *name, mha_step step)
 {
     mha_step_view view;
     if (t->error.status == MHA_OK && !mha_trace_step(t->trace, step, &view))
-        fail(t, MHA_ERR_ARG, "the layer has no such step");
+        fail(t, MHA_ERR_ARG, "tour_show_trace: step must be in the trace of the layer (got %d)", (int)step);
     if (t->error.status != MHA_OK) return &t->nowhere;
     tour_tensor *tensor = add(t, name, view.rank, view.shape);
     tensor->look = step == MHA_STEP_WEIGHTS || step == MHA_STEP_GATES ? TOUR_WEIGHTS : TOUR_NUMBERS;
@@ -177,7 +182,7 @@ void tour_show_parameter(tour *t, const char *name)
             tour_show(t, name, list[n].data, list[n].rank, list[n].shape);
             return;
         }
-    fail(t, MHA_ERR_ARG, "the layer has no such parameter");
+    fail(t, MHA_ERR_ARG, "tour_show_parameter: name must be a parameter of the layer (got \"%s\")", name);
 }
 
 mha_variant **tour_layer(tour *t)
@@ -192,7 +197,7 @@ void tour_count_given(tour *t, tour_count count)
     if (t->error.status != MHA_OK) return;
     tour_step *step = last(t);
     if (step->counts_used == TOUR_COUNTS)
-        fail(t, MHA_ERR_ARG, "a step has too many counts");
+        fail(t, MHA_ERR_ARG, "tour_count_given: a step must have at most %d counts", TOUR_COUNTS);
     else
         step->counts[step->counts_used++] = count;
 }

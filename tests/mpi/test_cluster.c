@@ -73,7 +73,7 @@ static void check_refusals(void)
     mha_cluster_abort(NULL, 1);
 }
 
-/* Structs of newer headers must be read if their later fields are zero, and refused otherwise. */
+/* Structs of newer headers must be accepted if their additional fields are zero, and rejected otherwise. */
 static void check_newer_structs(void)
 {
     mha_cluster *other;

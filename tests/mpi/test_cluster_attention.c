@@ -373,7 +373,7 @@ static void check_refusals(void)
     CHECK(strncmp(err.message, begins, strlen(begins)) == 0);
 }
 
-/* Structs of newer headers must be read if their later fields are zero, and refused otherwise. */
+/* Structs of newer headers must be accepted if their additional fields are zero, and rejected otherwise. */
 static void check_newer_structs(void)
 {
     float x[5][4] = {{1, 2, 3, 4}, {1, 1, 1, 1}, {2, 3, 5, 7}}, lse = 0;

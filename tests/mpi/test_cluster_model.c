@@ -172,7 +172,7 @@ static void check_errors(const mha_model *model)
     CHECK(mha_cluster_model_divides(cluster, model, 1025) == (me->cp > 1));
 }
 
-/* Structs of newer headers must be read if their later fields are zero, and refused otherwise. */
+/* Structs of newer headers must be accepted if their additional fields are zero, and rejected otherwise. */
 static void check_newer_structs(const mha_model *model)
 {
     static float logits[VOCAB];

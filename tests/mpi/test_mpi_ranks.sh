@@ -9,7 +9,7 @@ cp -r "$here/share/mha/builtin" long
 sed 's/"max_position_embeddings": *[0-9]*/"max_position_embeddings": 8192/' "$here/share/mha/builtin/config.json" >long/config.json
 tr '\n' ' ' <"$here/share/mha/texts/stories.txt" | head -c 6000 >text.txt
 
-# divided COUNTS COMMAND...: these numbers of ranks must print what 1 rank prints.
+# divided COUNTS COMMAND...: with each of these rank counts, the output must equal the output with 1 rank.
 divided() {
     counts=$1
     shift
@@ -26,12 +26,12 @@ divided 3 embed "a cat" "a dog and a kite" --json
 divided "2 4" logits -m "$data/models/gpt2-tiny" --ids 3,4,5 --json
 divided 3 logits -m "$data/models/gemma2-tiny" --ids 3,4,5 --dtype int8 --json
 
-# Close to the whole model: the 4 digits of a loss.
+# The printed loss, which has 4 digits, must equal the loss of the whole model.
 expect 0 "$ranks" 2 "$MHA_MPI" --tp 2 score "One day Clara finds a kite."
 "$MHA" score "One day Clara finds a kite." >one
 same one out "the loss of the whole model"
 
-# Two ranks per model, two parts of the text.
+# Tests two ranks per model with texts divided into two parts.
 for command in score "generate -n 2 --json" embed; do
     # shellcheck disable=SC2086
     divided "" $command -m long -f text.txt --documents whole
@@ -40,7 +40,7 @@ for command in score "generate -n 2 --json" embed; do
     same one out "2 x 2 ranks of $command"
 done
 
-# What is rejected.
+# Unsupported commands and options must be rejected.
 refused 2 "$ranks" 2 "$MHA_MPI" --tp 2 heads -f text.txt
 has err "with --tp, the command must be score, embed, logits or generate"
 refused 2 "$ranks" 2 "$MHA_MPI" --tp 2 info
@@ -55,7 +55,7 @@ refused 3 "$ranks" 2 "$MHA_MPI" --tp 2 logits -m "$data/families2/olmo2" --ids 1
 expect 0 "$MHA_MPI" launch -np 4 --tp 2 --print score -f text.txt
 has out "--tp 2 score -f text.txt"
 
-# Another model, and no model, on one rank.
+# A different or a missing model on one rank must be rejected.
 mkdir folder.0 folder.1
 cp -r long folder.0/model
 cp -r long folder.1/model

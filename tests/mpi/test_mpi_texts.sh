@@ -26,14 +26,14 @@ alike 3 generate -m long -f texts.txt -n 20 --temperature 1 -s 4 --samples 2
 alike 2 generate -m long -f text.txt -n 4 --kv-dtype bf16 --json
 alike 2 generate -m long -f text.txt -n 6 --dtype bf16 --json
 
-# Short texts and tiny models.
+# Tests short texts and tiny models.
 alike 3 generate -n 5 -p "One day Clara finds"
 alike 2 logits -m "$data/models/gpt2-tiny" --ids 3,4,5 --json
 alike 3 logits -m "$data/models/gemma2-tiny" --ids 3,4,5 --json
 alike 2 logits -m "$tiny" "a cat" --json
 alike 4 embed -m "$tiny" "a cat" "a dog" --json
 
-# Output files, the other attention modes, and standard input.
+# Tests output files, the modes ordered and ring, and standard input.
 expect 0 "$ranks" 3 "$MHA_MPI" --attention ordered logits -m long -f text.txt -o shared.npy
 "$MHA" logits -m long -f text.txt -o one.npy >one 2>/dev/null
 same one.npy shared.npy "logits of all tokens"

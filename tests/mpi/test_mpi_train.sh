@@ -120,7 +120,7 @@ if mount -t tmpfs -o size=400k mha-test small 2>mount.log; then
     has err "rank 0 ($host): "
     has err 'No space left on device'
     [ ! -e small/run ] || fail 'a failed run must not leave an incomplete checkpoint'
-    # A full disk while rank 0 writes the log, between two steps.
+    # The disk is full when rank 0 writes the log, between two steps.
     dd if=/dev/zero of=small/filler bs=4096 2>dd.log || :
     # shellcheck disable=SC2086
     expect 1 "$ranks" 2 "$MHA_MPI" --timeout 60 train -q $shape --steps 3 --workers 2 --log small/log.jsonl -o unlogged

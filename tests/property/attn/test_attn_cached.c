@@ -237,7 +237,7 @@ static void test_stored_types(void **state)
     static const mha_dtype types[] = {MHA_Q8_0, MHA_BF16, MHA_F16};
     static const int64_t widths[][3] = {{32, 64, 16},    {40, 24, 128},   {7, 80, 64},
                                         {128, 128, 512}, {768, 1024, 32}, {1024, 768, 128}}; /* D, Dv, page_size */
-    static const int64_t lengths[] = {1, 5, 140}; /* query counts: decode, few, many */
+    static const int64_t lengths[] = {1, 5, 140}; /* query counts: decode, a few queries, many queries */
     mha_error err = {0};
     for (int n = 0; n < isa_count; n++)
         for (int at = 0; at < 3 * 3 * 6; at++) {

@@ -3,7 +3,7 @@
  *
  * test_attn_random [--seed S] [--cases N] [--case K]
  *
- * A failure prints the command that repeats only the failing case. */
+ * A failure prints the command that reproduces only the failing case. */
 #include "support/attn/packed.h"
 #include "support/attn/problem.h"
 #include "support/check.h"

@@ -235,8 +235,9 @@ static void test_types(void **state)
 
 #define WIDE "\"hidden_size\":256,\"vocab_size\":61,\"num_hidden_layers\":2,\"initializer_range\":0.2,"
 
-/* Heads, key heads and feed-forward columns that 2 to 8 ranks cannot divide; products wide enough for two exchanges;
- * pruned layers; layers with different numbers of key heads and value heads, and without feed-forward. */
+/* Configs whose heads, key heads and feed-forward columns 2 to 8 ranks cannot divide evenly; with products wide enough
+ * for two exchanges; with pruned layers; with layers that have different numbers of key heads and value heads, or no
+ * feed-forward. */
 static const char *const configs[] = {
     "{\"model_type\":\"llama\"," WIDE "\"num_attention_heads\":7,\"head_dim\":6,\"intermediate_size\":101}",
     "{\"model_type\":\"llama\"," WIDE
