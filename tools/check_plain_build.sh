@@ -1,6 +1,7 @@
 #!/bin/sh
-# check_plain_build.sh - checks that the operator (src/base, src/math, src/kernel, src/attn) builds without a build system or other
-# libraries: runs the compiler command of README.md, and the example program that it builds. $CC is the compiler (default: cc).
+# check_plain_build.sh - checks that the operator (src/base, src/math, src/kernel, src/attn) builds without a build system
+# or other libraries: runs the compiler command of README.md, and the example program that it builds. $CC is the compiler
+# (default: cc).
 set -eu
 cd "$(dirname -- "$0")/.."
 work=$(mktemp -d)
@@ -11,4 +12,4 @@ cd "$work"
 # shellcheck disable=SC2329 # called by the command in $line
 cc() { command "${CC:-cc}" "$@"; }
 eval "$line"
-./attention | grep 'token 3 attends to 0.000 0.005 0.000 0.995'
+./attention | grep 'token 3 attends with weights 0.000 0.005 0.000 0.995'
