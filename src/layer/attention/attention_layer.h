@@ -289,7 +289,7 @@ mha_status mha__attn_layer_place(const mha_attn_layer *layer, const mha__attn_ca
 typedef struct mha__attn_slots {
     mha__grad_slot q, k, v, qkv, o;       /* q, k and v, or qkv; unused slots are empty */
     mha__grad_slot q_norm, k_norm, sinks; /* sinks: only dweight [H] is used */
-    mha__grad_slot pos_key, pos_query;    /* projections of relative positions, if they are not k and q */
+    mha__grad_slot pos_key, pos_query;    /* projections of relative positions; unused if k and q project them */
     mha__grad_slot q_a, q_a_norm, kv_a, kv_a_norm, kv_b; /* latent attention, whose q_b is `q` */
     mha__grad_slot choice, choice_hidden, expert_o;
     bool heads; /* q, k and v are read head by head (computed_heads.h) and not packed */

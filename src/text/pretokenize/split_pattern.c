@@ -61,7 +61,7 @@ static const struct {
 
 #define SPACES "\\t-\\r \\x{85}\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
-/* The classes: what PCRE2 knows, and the table of the characters that it lacks, or MHA__CHAR_CLASSES. */
+/* Each class: its PCRE2 expression, and the table of its characters that PCRE2 does not know, or MHA__CHAR_CLASSES. */
 static const struct {
     char name;
     const char *start;
@@ -157,7 +157,7 @@ static mha_status compile(mha_ctx *ctx, const char *ours, pcre2_code **code, mha
     pcre2_compile_context_free(how);
     pcre2_general_context_free(memory);
     mha__free(ctx, full);
-    if (!*code) return mha__no_memory(err, n, "a split pattern"); /* the only error of a known expression */
+    if (!*code) return mha__no_memory(err, n, "a split pattern"); /* the only possible error for a known expression */
     pcre2_jit_compile(*code, PCRE2_JIT_COMPLETE);                 /* on failure, PCRE2 falls back to its interpreter */
     return MHA_OK;
 }
