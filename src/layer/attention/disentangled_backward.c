@@ -1,5 +1,6 @@
 /* disentangled_backward.c - the backward pass of disentangled.c. The gradient of the bias is summed over the pairs of
- * tokens that read a row of the table; the rest is that of the products and projections. */
+ * tokens that read a row of the table; the other steps are the backward passes of the products and of the
+ * projections. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/attention/disentangled.h"

@@ -98,7 +98,7 @@ typedef struct split_job {
     mha__qkv at;
 } split_job;
 
-/* Writes a head of q or k: the rotated columns, the others, zeros. */
+/* Writes a head of q or k: the rotated columns, the other columns, and zeros. */
 static void put_head(const mha__latent_options *o, int64_t D, const float *rope, const float *nope, float *to)
 {
     memcpy(to, rope, (size_t)o->rope * sizeof *to);

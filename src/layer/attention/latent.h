@@ -1,5 +1,5 @@
 /* latent.h - multi-head latent attention (DeepSeek-V2, 2024): keys and values of all heads are projections of one
- * vector per token, besides one rotated key that all heads share; queries may be projections of a vector too.
+ * vector per token, and all heads also share one rotated key; queries may also be projections of a vector.
  *
  *     c = kv_norm(first kv_rank columns of kv_a(x)); the other `rope` columns are the shared key
  *     [key, value] of head h = kv_b(c);    q = q_b(q_norm(q_a(x))), or q_b(x) without q_a

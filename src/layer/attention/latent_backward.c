@@ -61,7 +61,7 @@ typedef struct pair {
     const float *latent;
 } pair;
 
-/* Computes the gradient of `latent` in dlatent from that of the output of b in `expanded`. */
+/* Computes the gradient of `latent` in dlatent from the gradient of the output of b, which is in `expanded`. */
 static mha_status inner_back(const mha_attn_layer *l, const pair *p, int64_t rows, const mha__attn_scratch *s,
                              mha_error *err)
 {

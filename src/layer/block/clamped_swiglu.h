@@ -9,10 +9,10 @@ typedef struct mha__clamped_swiglu {
     float alpha, limit; /* limit 0 = the feed-forward has another activation */
 } mha__clamped_swiglu;
 
-/* Computes y [count]; y may be exactly gate or exactly up. */
+/* Computes y [count]; y may be the array `gate` or the array `up`. */
 void mha__clamped_swiglu_forward(mha_ctx *ctx, const mha__clamped_swiglu *options, int64_t count, const float *gate,
                                  const float *up, float *y);
-/* Computes dgate and dup from dy, which dgate or dup may be. Inputs that are clamped have the gradient 0. */
+/* Computes dgate and dup from dy; dgate or dup may be the array dy. The gradient of a clamped input is 0. */
 void mha__clamped_swiglu_backward(mha_ctx *ctx, const mha__clamped_swiglu *options, int64_t count, const float *gate,
                                   const float *up, const float *dy, float *dgate, float *dup);
 

@@ -31,7 +31,7 @@ static void softmax(int64_t count, float *p)
         p[e] = (float)(exp((double)p[e] - (double)most) / sum);
 }
 
-/* Returns the index of the highest of `count` values that is not in taken[0..n); of equal ones, the first. */
+/* Returns the index of the highest of `count` values that is not in taken[0..n); of equal values, the first. */
 static int32_t next_best(int64_t count, const float *p, const int32_t *taken, int64_t n)
 {
     int32_t best = -1;
@@ -126,7 +126,7 @@ void mha__experts_route(mha_ctx *ctx, const mha__experts *x, int64_t rows, const
 
 /* ---- backward pass ---- */
 
-/* Computes the gradient of the logits of scored experts; `sum` is that of weights times their gradients. */
+/* Computes the gradient of the logits of scored experts; `sum` is the sum of the weights times their gradients. */
 static void scored_back(const mha__experts *x, const float *p, const int32_t *chosen, const float *dshare, double sum,
                         float *dlogits)
 {

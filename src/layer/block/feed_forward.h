@@ -63,7 +63,7 @@ typedef struct mha__experts_options {
     bool normalized;                /* divide the weights of the chosen experts by their sum */
     bool sigmoid;                   /* scores are sigmoids instead of a softmax (expert_routing.c), with the fields: */
     int64_t groups, kept_groups;    /* groups of equal size, of at least two experts, and groups that are kept */
-    double factor;                  /* of all weights */
+    double factor;                  /* multiplies all weights */
     const float *correction;        /* [count] added to the scores for the choice */
     mha_matrix router;              /* E -> count */
     mha_matrix shared_gate;         /* E -> 1: the shared feed-forward is multiplied by the sigmoid of the output;
@@ -89,7 +89,7 @@ void mha__experts_free(mha_ctx *ctx, mha__experts *experts);
 /* The choice of experts for the rows of a chunk. */
 typedef struct mha__routes {
     float *probs;    /* [rows, count] softmax or sigmoids of the router's logits */
-    int32_t *expert; /* [rows, chosen] the experts with the highest probabilities; of equal ones, the first */
+    int32_t *expert; /* [rows, chosen] the experts with the highest probabilities; of equal probabilities, the first */
     float *share;    /* [rows, chosen] their weights */
     int32_t *order;  /* [rows chosen] places in `expert`, grouped by expert, ascending within a group */
     int64_t *start;  /* [count + 1] first index of each expert in `order` */
@@ -101,7 +101,7 @@ void mha__routes_lay_out(mha__arena *arena, const mha__experts *experts, size_t 
 /* Computes probs, expert and share of the rows. */
 void mha__experts_route(mha_ctx *ctx, const mha__experts *experts, int64_t rows, const float *x,
                         const mha__routes *routes);
-/* Computes the gradient of the router's logits of one row [count] from that of its weights [chosen]. */
+/* Computes the gradient of the router's logits of one row [count] from the gradient of its weights [chosen]. */
 void mha__experts_route_back(const mha__experts *experts, const mha__routes *routes, int64_t row, const float *dshare,
                              float *dlogits);
 /* Computes order and start from `expert`. */
@@ -123,7 +123,7 @@ typedef struct mha__experts_scratch {
     mha__routes routes;
     mha__feed_scratch feed;
     float *in, *out; /* [rows, E] rows of one expert */
-    float *share;    /* [rows] of the shared feed-forward; NULL without a gate */
+    float *share;    /* [rows] weights of the shared feed-forward; NULL without a gate */
 } mha__experts_scratch;
 
 void mha__experts_lay_out(mha__arena *arena, const mha__experts *experts, size_t rows, mha__experts_scratch *scratch);

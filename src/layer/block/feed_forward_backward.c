@@ -157,7 +157,8 @@ static mha_status weigh_back(const part *p, const mha__grad_slot *down, const we
     return dense_back(p, down, I, E, wide, w->dy, false, NULL, err);
 }
 
-/* Replaces dwide with the gradient of the output of `gate`, and act(gate) in `other` with that of `up`. */
+/* Replaces dwide with the gradient of the output of `gate`, and act(gate) in `other` with the gradient of the output of
+ * `up`. */
 static mha_status gated_back(const part *p, mha_error *err)
 {
     const mha__mlp *f = p->feed;

@@ -11,7 +11,7 @@ typedef struct mha__feed_slots {
 } mha__feed_slots;
 
 typedef struct mha__feed_part_slots {
-    mha__feed_slots feed; /* of all tokens */
+    mha__feed_slots feed; /* for all tokens */
     mha__grad_slot router, shared_gate;
     mha__feed_slots *expert; /* [count]; NULL without experts */
 } mha__feed_part_slots;
@@ -27,7 +27,7 @@ typedef struct mha__feed_trace {
 typedef struct mha__experts_trace {
     mha__feed_trace feed; /* [rows chosen, I] grouped by expert within each chunk */
     mha__routes routes;   /* probs, expert and share of all rows */
-    float *share;         /* [rows] of the shared feed-forward; NULL without a gate */
+    float *share;         /* [rows] weights of the shared feed-forward; NULL without a gate */
 } mha__experts_trace;
 
 /* Scratch memory for a chunk; `wide`, `other` and `dwide` fit the widest feed-forward of the part. */
@@ -60,7 +60,8 @@ void mha__feed_work_take(mha__arena *arena, const mha__mlp *feed, const mha__exp
 /* Runs feed-forward for the rows x [rows, E] of the chunk and stores its trace; computes the output only if y is not
  * NULL. */
 mha_status mha__feed_keep(const mha__feed_call *call, const float *x, float *y, mha_error *err);
-/* Computes dx from dy, both [rows, E], and accumulates the gradients of weights. x is only read for these. */
+/* Computes dx from dy, both [rows, E], and accumulates the gradients of weights. x is read only for the gradients of
+ * weights. */
 mha_status mha__feed_back(const mha__feed_call *call, const mha__feed_part_slots *slots, const float *x,
                           const float *dy, float *dx, mha_error *err);
 /* Returns true if a gradient of weights requires the input of feed-forward. */

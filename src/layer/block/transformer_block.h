@@ -16,7 +16,7 @@ struct mha_block {
     bool pre_norm, parallel;
     float residual_scale; /* factor of both branches; 1 = none */
     mha_attn_layer *attn;
-    mha__mlp feed;         /* of all tokens; beside experts, the shared feed-forward */
+    mha__mlp feed;         /* for all tokens; with experts, the shared feed-forward */
     mha__experts *experts; /* NULL = none */
     /* If the weights are divided among processes: the products that replace the output projection of attention and
      * feed.down, which are then NULL. */
@@ -25,8 +25,9 @@ struct mha_block {
     float norms[];                   /* [2 MHA__BLOCK_NORMS, E] */
 };
 
-/* Creates a block with experts; as mha_block_create if `experts` is NULL. The feed-forward of the options is then that
- * of all tokens beside the experts. `latent` is that of mha__attn_layer_create. */
+/* Creates a block like mha_block_create and adds experts, unless `experts` is NULL. With experts, the feed-forward of
+ * `options` is the shared feed-forward. With `latent`, the attention layer is created without q, k and v, for
+ * mha__latent_set. */
 mha_status mha__block_create(mha_ctx *ctx, const mha_block_options *options, const mha__experts_options *experts,
                              bool latent, mha_block **block, mha_error *err);
 
