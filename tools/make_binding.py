@@ -274,6 +274,11 @@ class Writer:
         fields = [(python_name(field), self.expression(kind)) for field, kind in self.reader.structs[name]]
         yield f"class {class_name(name)}(ctypes.Structure):"
         yield from (f"    {field}: {self.annotation(expression)}" for field, expression in fields)
+        if any(re.search(rf"\b{class_name(name)}\b", expression) for _, expression in fields):
+            yield from ("", "", f"{class_name(name)}._fields_ = [")  # the fields refer to the class itself
+            yield from (f'    ("{field}", {expression}),' for field, expression in fields)
+            yield "]"
+            return
         yield "    _fields_ = ["
         yield from (f'        ("{field}", {expression}),' for field, expression in fields)
         yield "    ]"

@@ -9,6 +9,7 @@
 #include "heads/heads_json.h"
 #include "heads/importance_scores.h"
 #include "input/input.h"
+#include "input/source_target.h"
 #include "output.h"
 #include "word_wrap.h"
 
@@ -252,11 +253,12 @@ static int measure(cli_session *s, const cli_texts *texts, const importance_scor
     mha_head_data *data = NULL;
     measured m = {.by = scores->how.by, .texts = texts->count};
     int code = cli_model_open(s, NULL, &model);
-    m.model = model;
+    const mha_model *side = cli_encoder_of(model);
+    m.model = side;
     const bool needed = !given.maps || scores->wanted;
-    if (code == CLI_DONE && needed) code = head_texts_data(s, model, texts, s->work, &data);
+    if (code == CLI_DONE && needed) code = head_texts_data(s, side, texts, s->work, &data);
     if (code == CLI_DONE) code = measure_heads(s, texts, data, &m);
-    if (code == CLI_DONE) code = importance_scores_measure(s, scores, model, 0, data, &m.importance);
+    if (code == CLI_DONE) code = importance_scores_measure(s, scores, side, 0, data, &m.importance);
     if (code == CLI_DONE) code = put_result(s, &m);
     mha_importance_free(m.importance);
     mha_heads_free(m.heads);

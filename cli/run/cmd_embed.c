@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "input/input.h"
+#include "input/source_target.h"
 #include "memory.h"
 #include "output.h"
 #include "word_wrap.h"
@@ -174,7 +175,7 @@ static int run(cli_session *s)
     code = cli_texts_read(s, false, &texts);
     if (code != CLI_DONE) return code;
     code = cli_model_open(s, NULL, &model);
-    if (code == CLI_DONE) code = embed(s, model, &texts, pool);
+    if (code == CLI_DONE) code = embed(s, cli_encoder_of(model), &texts, pool);
     mha_model_free(model);
     cli_texts_free(&texts);
     return code;

@@ -6,6 +6,7 @@
 
 #include "commands.h"
 #include "input/input.h"
+#include "input/source_target.h"
 #include "input/tokens.h"
 #include "options.h"
 #include "output.h"
@@ -122,6 +123,7 @@ typedef struct job {
     int64_t samples, count; /* number of continuations per text, and in total */
     mha_encoding **tokens;  /* [texts] encodings of the prompts */
     mha_prompt *prompts;    /* [count] prompts; the samples of one text are adjacent */
+    mha_prompt *starts;     /* [count] encoder-decoders: the texts are sources, and the prompts are empty */
     int32_t *ids;           /* [count, max_new] generated ids */
     int64_t *lengths;       /* [count] numbers of generated ids */
     generation shown;
@@ -133,10 +135,11 @@ static int allocate(cli_session *s, job *j, int64_t max_new)
     j->count = (int64_t)count;
     j->tokens = calloc(texts, sizeof(mha_encoding *));
     j->prompts = calloc(count, sizeof *j->prompts);
+    j->starts = calloc(count, sizeof *j->starts);
     j->ids = calloc(count, (size_t)max_new * sizeof *j->ids);
     j->lengths = calloc(count, sizeof *j->lengths);
     j->shown = (generation){.session = s, .list = calloc(count, sizeof *j->shown.list), .count = j->count};
-    if (j->tokens && j->prompts && j->ids && j->lengths && j->shown.list) return CLI_DONE;
+    if (j->tokens && j->prompts && j->starts && j->ids && j->lengths && j->shown.list) return CLI_DONE;
     return cli_error(s, CLI_FAILED, "out of memory for %lld texts", (long long)count);
 }
 
@@ -147,6 +150,7 @@ static void free_job(job *j)
     generation_free(&j->shown);
     free(j->tokens);
     free(j->prompts);
+    free(j->starts);
     free(j->ids);
     free(j->lengths);
 }
@@ -160,7 +164,8 @@ static int tokenize(cli_session *s, job *j)
         const size_t bytes = j->texts->bytes[i];
         if (mha_tokenizer_encode(tokenizer, text, bytes, NULL, 0, NULL, &j->tokens[i], &error) != MHA_OK)
             return cli_refuse(s, &error);
-        const int code = cli_check_rows(s, tokenizer, j->tokens[i], mha_model_describe(j->model)->vocab);
+        const int code =
+            cli_check_rows(s, tokenizer, j->tokens[i], mha_model_describe(cli_encoder_of(j->model))->vocab);
         if (code != CLI_DONE) return code;
         for (int64_t n = i * j->samples; n < (i + 1) * j->samples; n++) {
             j->prompts[n] = (mha_prompt){j->tokens[i]->ids, j->tokens[i]->count};
@@ -202,15 +207,16 @@ static int put_json(cli_session *s, const job *j, int64_t max_new)
 static void fit(const cli_session *s, const job *j, mha_generate_options *o)
 {
     const int64_t most = mha_model_describe(j->model)->max_positions;
-    int64_t longest = 0;
-    for (int64_t n = 0; n < j->count; n++)
+    const bool source = mha_model_encoder(j->model) != NULL;
+    int64_t longest = source ? 1 : 0;
+    for (int64_t n = 0; !source && n < j->count; n++)
         if (j->prompts[n].count > longest) longest = j->prompts[n].count;
     if (longest + o->max_new <= most) return;
     if (!given.most && longest < most) {
         o->max_new = most - longest;
         cli_say(s, "at most %lld new tokens: the model accepts %lld tokens, the prompt has %lld", (long long)o->max_new,
                 (long long)most, (long long)longest);
-    } else if (strcmp(mha_model_describe(j->model)->family, "gpt2") != 0) {
+    } else if (!source && strcmp(mha_model_describe(j->model)->family, "gpt2") != 0) {
         cli_say(s,
                 "output may reach %lld tokens including the prompt, but the model was trained on sequences of at most "
                 "%lld (max_position_embeddings)",
@@ -235,10 +241,13 @@ static int run_job(cli_session *s, job *j, mha_generate_options *o)
     o->on_prompt = generation_prompt, o->on_token = generation_token;
     o->on_text = generation_text, o->on_end = generation_end;
     o->user = g;
-    const cli_shared_texts *shared = s->shared;
+    const bool source = mha_model_encoder(j->model) != NULL;
+    if (source) o->sources = j->prompts;
+    const mha_prompt *prompts = source ? j->starts : j->prompts;
+    const cli_shared_texts *shared = source ? NULL : s->shared;
     const mha_status status =
-        shared ? shared->generate(shared->user, j->model, j->prompts, j->count, o, j->ids, j->lengths, &error)
-               : mha_model_generate(j->model, j->prompts, j->count, o, j->ids, j->lengths, &error);
+        shared ? shared->generate(shared->user, j->model, prompts, j->count, o, j->ids, j->lengths, &error)
+               : mha_model_generate(j->model, prompts, j->count, o, j->ids, j->lengths, &error);
     if (status != MHA_OK) {
         generation_break(g);
         return g->code != CLI_DONE || cli_stdout_closed() ? g->code : cli_refuse(s, &error);
@@ -284,7 +293,9 @@ const cli_command cli_generate = {
                "{prompt, text, prompt_ids, ids, ended}; ended is length, eos or stop. The text of a prompt "
                "depends on the prompt, the options and the seed, not on the other prompts; text number n uses seed + n "
                "- 1. Of generation_config.json, only eos_token_id is used; stderr lists the options that correspond to "
-               "its other settings. Ctrl-C stops the generation; the text printed so far remains.",
+               "its other settings. For an encoder-decoder (t5, bart, mbart, marian), "
+               "the prompt is the source text, and the output begins with the model's first token. Ctrl-C stops the "
+               "generation; the text printed so far remains.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_SEED | CLI_DTYPE,
     .options = options,
     .examples = "mha generate \"One day Clara finds\"\n"

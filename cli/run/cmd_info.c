@@ -98,7 +98,10 @@ static void print_model(const cli_session *s, const mha_model_info *info)
         total += info->heads_per_layer[l];
     number a, b, c;
     put_title(s, "family");
-    cli_put_prose(s, TITLE, TITLE, "%s, %s", info->family, info->causal ? "decoder" : "encoder");
+    cli_put_prose(s, TITLE, TITLE, "%s, %s", info->family,
+                  info->encoder_decoder ? "encoder-decoder; its decoder:"
+                  : info->causal        ? "decoder"
+                                        : "encoder");
     put_title(s, "layers");
     cli_put_prose(s, TITLE, TITLE, "%lld", (long long)info->layers);
     put_title(s, "heads");
@@ -123,6 +126,23 @@ static void print_model(const cli_session *s, const mha_model_info *info)
     }
 }
 
+/* Prints the encoder of an encoder-decoder in one line. */
+static void print_encoder(const cli_session *s, const mha_model_info *info)
+{
+    put_title(s, "encoder");
+    cli_put_prose(s, TITLE, TITLE, "%lld layers; per layer: %lld heads, width %lld; feed-forward %lld",
+                  (long long)info->layers, (long long)info->heads, (long long)info->head_dim,
+                  (long long)info->intermediate);
+}
+
+static json_t *sides_json(const mha_model *model)
+{
+    json_t *json = model_json(mha_model_describe(model));
+    const mha_model *encoder = mha_model_encoder(model);
+    if (encoder) json_object_set_new(json, "encoder", model_json(mha_model_describe(encoder)));
+    return json;
+}
+
 static int run_model(cli_session *s)
 {
     mha_model *model;
@@ -131,9 +151,10 @@ static int run_model(cli_session *s)
     if (code != CLI_DONE) return code;
     const mha_model_info *info = mha_model_describe(model);
     if (s->options.json)
-        code = cli_put_json(s, model_json(info), true);
+        code = cli_put_json(s, sides_json(model), true);
     else
         print_model(s, info);
+    if (!s->options.json && mha_model_encoder(model)) print_encoder(s, mha_model_describe(mha_model_encoder(model)));
     mha_model_free(model);
     return code;
 }

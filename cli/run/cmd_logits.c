@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "input/input.h"
+#include "input/source_target.h"
 #include "input/tokens.h"
 #include "options.h"
 #include "output.h"
@@ -31,11 +32,14 @@ typedef struct sequence {
     int32_t *listed;          /* ids of --ids */
     const int32_t *ids;       /* [count] ids of `encoding` or `listed` */
     int64_t count;
+    cli_source_target pair; /* encoder-decoders: source and target; `listed` are the ids of the decoder */
+    mha_model_input source; /* batch 0 for other models */
 } sequence;
 
 static void free_sequence(sequence *q)
 {
     mha_encoding_free(q->encoding);
+    cli_source_target_free(&q->pair);
     mha_tokenizer_free(q->tokenizer);
     free(q->listed);
 }
@@ -62,6 +66,26 @@ static int encode_text(const cli_session *s, const cli_texts *texts, int64_t voc
     return cli_check_rows(s, q->tokenizer, q->encoding, vocab);
 }
 
+/* Encodes the source of an encoder-decoder. The decoder reads its first token and, after a tab, the target. */
+static int encode_pair(const cli_session *s, const mha_model *model, const cli_texts *texts, sequence *q)
+{
+    const int64_t start = mha_model_describe(model)->decoder_start;
+    if (s->options.ids) return cli_usage(s, "--ids must not be given for an encoder-decoder");
+    if (start < 0) return cli_error(s, CLI_REFUSED, "%s has no decoder_start_token_id", cli_shown(s->model_name));
+    const int code = cli_source_target_encode(s, model, q->tokenizer, texts, 0, true, &q->pair);
+    if (code != CLI_DONE) return code;
+    const int64_t count = q->pair.target ? q->pair.target->count : 0;
+    q->listed = calloc((size_t)count + 1, sizeof *q->listed);
+    if (!q->listed) return cli_error(s, CLI_FAILED, "out of memory for the ids");
+    q->listed[0] = (int32_t)start;
+    if (count) memcpy(q->listed + 1, q->pair.target->ids, (size_t)count * sizeof *q->listed);
+    q->ids = q->listed;
+    q->count = count + 1;
+    q->source = (mha_model_input){
+        .size = sizeof q->source, .batch = 1, .length = q->pair.source->count, .ids = q->pair.source->ids};
+    return CLI_DONE;
+}
+
 /* Reads the sequence from one text: token ids with --ids, which do not require tokenizer.json, or words to tokenize. */
 static int read_sequence(cli_session *s, const mha_model *model, sequence *q)
 {
@@ -74,6 +98,8 @@ static int read_sequence(cli_session *s, const mha_model *model, sequence *q)
     if (code != CLI_DONE) return code;
     if (texts.count != 1)
         code = cli_usage(s, "exactly one text is required (got %lld)", (long long)texts.count);
+    else if (mha_model_encoder(model))
+        code = encode_pair(s, model, &texts, q);
     else
         code = s->options.ids ? read_ids(s, &texts, vocab, q) : encode_text(s, &texts, vocab, q);
     cli_texts_free(&texts);
@@ -220,6 +246,7 @@ static int capture_sequence(cli_session *s, const mha_model *model, const sequen
     captured_tensors t = {0};
     mha_model_head *heads = NULL;
     capture_request request = {
+        .source = q->source.batch ? &q->source : NULL,
         .keep = (s->options.out || given.at ? CAPTURE_ALL_LOGITS : 0) | (given.hidden ? CAPTURE_HIDDEN : 0) |
                 (given.attn || given.heads ? CAPTURE_ATTENTIONS : 0) | (given.stats ? CAPTURE_STATS : 0)};
     int code = read_heads(s, model, &heads, &request.head_count);
@@ -276,13 +303,16 @@ const cli_command cli_logits = {
     .name = "logits",
     .summary = "write logits, hidden states and attention maps of one sequence",
     .usage = "TEXT | -f FILE",
-    .details = "Prints the most likely next tokens; --json prints {ids, tokens, at, top: [{id, token, logit, "
-               "probability}]}. -o OUT writes float32 tensors as safetensors: logits [tokens, vocab]; with "
-               "--hidden, hidden.N [tokens, width], where hidden.0 contains the embeddings and the last state follows "
-               "the final norm; with --attn, attn.N [heads, tokens, tokens] of layer N; with --heads 0.2,3.11, "
-               "attn.0.2 and attn.3.11 [tokens, tokens]; with --stats, row_entropy.N (bits), row_max.N, row_argmax.N "
-               "(int64), row_distance.N (tokens) and received.N, each [heads, tokens], in memory proportional to the "
-               "number of tokens. -o OUT.npy writes only the logits, as .npy.",
+    .details =
+        "Prints the most likely next tokens; --json prints {ids, tokens, at, top: [{id, token, logit, "
+        "probability}]}. -o OUT writes float32 tensors as safetensors: logits [tokens, vocab]; with "
+        "--hidden, hidden.N [tokens, width], where hidden.0 contains the embeddings and the last state follows "
+        "the final norm; with --attn, attn.N [heads, tokens, tokens] of layer N; with --heads 0.2,3.11, "
+        "attn.0.2 and attn.3.11 [tokens, tokens]; with --stats, row_entropy.N (bits), row_max.N, row_argmax.N "
+        "(int64), row_distance.N (tokens) and received.N, each [heads, tokens], in memory proportional to the "
+        "number of tokens. For an encoder-decoder, the text is a source, or a source and a target separated by a "
+        "tab; the tensors are those of the decoder, whose first token precedes the target. -o OUT.npy writes only the "
+        "logits, as .npy.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha logits \"Count from 2 to 6: 2 3\"\n"

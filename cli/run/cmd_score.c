@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "input/input.h"
+#include "input/source_target.h"
 #include "input/tokens.h"
 #include "output.h"
 #include "session.h"
@@ -18,16 +19,48 @@ static const struct poptOption options[] = {
 /* The tokens of a text and their scores. */
 typedef struct scored {
     mha_encoding *tokens;
-    float *logprob; /* [count - 1] log-probabilities of the tokens from the second on */
+    float *logprob; /* [count - first] log-probabilities of the tokens from `first` on */
     double total;   /* sum of the log-probabilities */
+    int64_t first;  /* 1; 0 for the target of an encoder-decoder, whose first token is predicted too */
 } scored;
+
+static int no_memory(const cli_session *s, int64_t count)
+{
+    return cli_error(s, CLI_FAILED, "out of memory for %lld tokens", (long long)count);
+}
+
+/* Scores the target of a text "SOURCE<tab>TARGET". */
+static int score_target(const cli_session *s, const mha_model *model, const cli_texts *texts, int64_t n, scored *out)
+{
+    mha_error error = {0};
+    cli_source_target pair;
+    char where[CLI_WHERE];
+    int code = cli_source_target_encode(s, model, mha_model_tokenizer(model), texts, n, false, &pair);
+    *out = (scored){.tokens = pair.target};
+    if (code == CLI_DONE && !pair.target)
+        code = cli_error(s, CLI_REFUSED,
+                         "%sfor an encoder-decoder, a text must be a source and a target separated by a "
+                         "tab",
+                         cli_texts_where(texts, n, where));
+    pair.target = NULL;
+    const int64_t count = code == CLI_DONE ? out->tokens->count : 0;
+    out->logprob = count ? calloc((size_t)count, sizeof *out->logprob) : NULL;
+    if (count && !out->logprob) code = no_memory(s, count);
+    if (code == CLI_DONE && mha_model_score_target(model, pair.source->ids, pair.source->count, out->tokens->ids, count,
+                                                   out->logprob, &error) != MHA_OK)
+        code = cli_refuse(s, &error);
+    for (int64_t i = 0; code == CLI_DONE && i < count; i++)
+        out->total += (double)out->logprob[i];
+    cli_source_target_free(&pair);
+    return code;
+}
 
 static int score_text(const cli_session *s, const mha_model *model, const cli_texts *texts, int64_t n, scored *out)
 {
     mha_error error = {0};
     const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
     const mha_encode_options how = {.size = sizeof how, .max_tokens = mha_model_describe(model)->max_positions};
-    *out = (scored){0};
+    *out = (scored){.first = 1};
     if (mha_tokenizer_encode(tokenizer, texts->text[n], texts->bytes[n], NULL, 0, &how, &out->tokens, &error) != MHA_OK)
         return cli_refuse(s, &error);
     char where[CLI_WHERE];
@@ -37,7 +70,7 @@ static int score_text(const cli_session *s, const mha_model *model, const cli_te
     const int64_t count = out->tokens->count;
     if (count < 2) return CLI_DONE;
     out->logprob = calloc((size_t)count - 1, sizeof *out->logprob);
-    if (!out->logprob) return cli_error(s, CLI_FAILED, "out of memory for %lld tokens", (long long)count);
+    if (!out->logprob) return no_memory(s, count);
     const cli_shared_texts *shared = s->shared;
     const mha_status status = shared ? shared->score(shared->user, model, out->tokens->ids, count, out->logprob, &error)
                                      : mha_model_score(model, out->tokens->ids, count, out->logprob, &error);
@@ -57,7 +90,7 @@ static void free_scored(scored *text)
 
 static int64_t predicted_tokens(const scored *text)
 {
-    return text->logprob ? text->tokens->count - 1 : 0;
+    return text->logprob ? text->tokens->count - text->first : 0;
 }
 
 static json_t *scored_json(const mha_tokenizer *tokenizer, const char *text, const scored *t)
@@ -67,7 +100,7 @@ static json_t *scored_json(const mha_tokenizer *tokenizer, const char *text, con
     for (int64_t i = 0; i < t->tokens->count; i++) {
         json_array_append_new(ids, json_integer(t->tokens->ids[i]));
         json_array_append_new(tokens, json_string(cli_token_text(tokenizer, t->tokens->ids[i])));
-        json_array_append_new(logprobs, i ? cli_real((double)t->logprob[i - 1]) : json_null());
+        json_array_append_new(logprobs, i >= t->first ? cli_real((double)t->logprob[i - t->first]) : json_null());
     }
     return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:I}", "text", text, "loss", cli_real(-t->total / (double)n),
                      "perplexity", cli_real(exp(-t->total / (double)n)), "ids", ids, "tokens", tokens, "logprobs",
@@ -99,7 +132,7 @@ static void print_scored(const cli_session *s, const mha_tokenizer *tokenizer, c
     fprintf(s->out, "%s%s%s\n", cli_dim(s), cli_shown_start(text, s->columns - 37), cli_plain(s));
     for (int64_t i = 0; given.tokens && i < n; i++)
         fprintf(s->out, "     %8.4f  %s\n", (double)t->logprob[i],
-                cli_shown(cli_token_text(tokenizer, t->tokens->ids[i + 1])));
+                cli_shown(cli_token_text(tokenizer, t->tokens->ids[i + t->first])));
 }
 
 static int put_text(cli_session *s, const mha_model *model, const cli_texts *texts, int64_t n, const scored *t)
@@ -121,7 +154,7 @@ static int score(cli_session *s, const mha_model *model, const cli_texts *texts)
     for (int64_t n = 0; n < texts->count && code == CLI_DONE; n++) {
         scored t;
         cli_progress("score", n, texts->count);
-        code = score_text(s, model, texts, n, &t);
+        code = (mha_model_encoder(model) ? score_target : score_text)(s, model, texts, n, &t);
         if (code == CLI_DONE) code = put_text(s, model, texts, n, &t);
         total += t.total;
         tokens += code == CLI_DONE ? predicted_tokens(&t) : 0;
@@ -152,11 +185,14 @@ const cli_command cli_score = {
     .name = "score",
     .summary = "score texts: loss, perplexity, log-probability per token",
     .usage = "TEXT... | -f FILE",
-    .details = "The loss is the mean of -log p (natural logarithm) of each token, given the preceding tokens; "
-               "the first token is not predicted. --json prints one line per text: {text, loss, perplexity, ids, "
-               "tokens, logprobs, truncated}. truncated is the number of tokens removed because they exceed the "
-               "model's context. With several texts, the last line is the total: {texts, predicted_tokens, loss, "
-               "perplexity}.",
+    .details =
+        "The loss is the mean of -log p (natural logarithm) of each token, given the preceding tokens; "
+        "the first token is not predicted. For an encoder-decoder, a text is a source and a target separated by a "
+        "tab, and all tokens of the target are predicted. --json prints one line per text: {text, loss, perplexity, "
+        "ids, "
+        "tokens, logprobs, truncated}. truncated is the number of tokens removed because they exceed the "
+        "model's context. With several texts, the last line is the total: {texts, predicted_tokens, loss, "
+        "perplexity}.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha score \"The kite is in the barn.\"\n"

@@ -106,7 +106,8 @@ int capture_tensors(cli_session *s, const mha_model *model, const int32_t *ids, 
     if (!info->logits) cli_say(s, "%s has no logits; writing the other tensors", cli_shown(s->model_name));
     if (!allocate(t, info, request)) return no_memory(s, t);
     mha_error error = {0};
-    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = length, .ids = ids};
+    const mha_model_input input = {
+        .size = sizeof input, .batch = 1, .length = length, .ids = ids, .source = request->source};
     const mha_model_output output = {.size = sizeof output,
                                      .logits = all ? t->logits : NULL,
                                      .last_logits = all ? NULL : t->logits,
@@ -116,7 +117,7 @@ int capture_tensors(cli_session *s, const mha_model *model, const int32_t *ids, 
                                      .map_count = request->head_count,
                                      .on_stats = keep & CAPTURE_STATS ? on_stats : NULL,
                                      .user = t};
-    const cli_shared_texts *shared = s->shared;
+    const cli_shared_texts *shared = request->source ? NULL : s->shared;
     const mha_status status = shared ? shared->forward(shared->user, model, &input, &output, &error)
                                      : mha_model_forward(model, &input, &output, &error);
     if (t->out_of_memory) return no_memory(s, t);

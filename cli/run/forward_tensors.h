@@ -26,6 +26,7 @@ typedef struct capture_request {
     unsigned keep;
     const mha_model_head *heads; /* [head_count] ascending: heads whose maps are copied; NULL = all */
     int64_t head_count;
+    const mha_model_input *source; /* encoder-decoders: the input of the encoder */
 } capture_request;
 
 /* Runs a forward pass on ids [length] and copies the tensors of `request`. A checkpoint without logits is an error

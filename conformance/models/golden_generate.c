@@ -4,20 +4,27 @@
 
 #include "conformance/models/golden_model.h"
 #include "mha/generate.h"
+#include "mha/seq2seq.h"
 
 enum { TWINS = 3 };
 
 /* Continues the prompt and compares the tokens: several copies of the prompt with a cache, or one copy without a
- * cache. */
+ * cache. The prompts of an encoder-decoder are its sources; each text begins with the first token of the model. */
 static void check_run(const mha_model *model, const mha_prompt *prompts, const char *name, const int64_t *want,
                       int64_t count, bool cached, int32_t *room, verify_case *outcome)
 {
     int64_t lengths[TWINS], wrong = 0;
     mha_error error = {0};
-    const mha_generate_options o = {
-        .size = sizeof o, .max_new = count, .eos_count = -1, .no_cache = !cached, .at_once = cached ? 2 : 1};
+    static const mha_prompt starts[TWINS] = {{0}};
+    const bool sources = mha_model_encoder(model) != NULL;
+    const mha_generate_options o = {.size = sizeof o,
+                                    .max_new = count,
+                                    .eos_count = -1,
+                                    .no_cache = !cached,
+                                    .at_once = cached ? 2 : 1,
+                                    .sources = sources ? prompts : NULL};
     const int64_t copies = cached ? TWINS : 1;
-    if (mha_model_generate(model, prompts, copies, &o, room, lengths, &error) != MHA_OK) {
+    if (mha_model_generate(model, sources ? starts : prompts, copies, &o, room, lengths, &error) != MHA_OK) {
         verify_stopped(outcome, &error);
         return;
     }
@@ -56,8 +63,9 @@ static void generate(const verify_entry *e, const mha_file *file, const text_nam
 
 void verify_generate(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome)
 {
-    static const text_names names = {"gen/prompt_ids", "gen/new_ids", "gen/new_ids_no_cache"};
-    generate(e, file, &names, model, outcome);
+    static const text_names names = {"gen/prompt_ids", "gen/new_ids", "gen/new_ids_no_cache"},
+                            source_names = {"gen/input_ids", "gen/new_ids", "gen/new_ids_no_cache"};
+    generate(e, file, mha_model_encoder(model) ? &source_names : &names, model, outcome);
 }
 
 void verify_generate_long(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome)

@@ -33,6 +33,13 @@ mha_status verify_tokens(const verify_entry *model, const json_t *record, const 
 void verify_generate(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome);
 void verify_generate_long(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome);
 
+/* Compare a forward pass of an encoder-decoder: one sequence with hidden states and maps, and a padded batch. */
+void verify_seq2seq(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome);
+void verify_seq2seq_padded(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome);
+/* Reads token ids [L], or [B, L]. */
+int32_t *verify_ids_of(verify_memory *memory, const verify_entry *e, const mha_file *file, const char *name,
+                       int64_t *batch, int64_t *length);
+
 /* Compares the loss of the recorded labels and the gradients of all parameters. */
 void verify_train(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome);
 

@@ -74,9 +74,14 @@ static void check_opened(cli_session *session, const char *folder, const verify_
     const json_t *tokenizer = json_object_get(data, "tokenizer");
     if (verify_file_open(session->ctx, folder, e, verify_text(&recorded, "file"), &file) != MHA_OK) return;
     if (tokenizer) verify_tokens(e, tokenizer, mha_model_tokenizer(model), log);
-    if (e->error->status == MHA_OK) check_part(e, file, &prompt_names, "prompt", model, log);
-    if (e->error->status == MHA_OK && mha_file_find(file, pad_names.ids))
-        check_part(e, file, &pad_names, "pad", model, log);
+    if (verify_has(&recorded, "seq2seq")) {
+        check_whole(&recorded, file, "seq2seq", verify_seq2seq, model, log);
+        check_whole(&recorded, file, "pad", verify_seq2seq_padded, model, log);
+    } else {
+        if (e->error->status == MHA_OK) check_part(e, file, &prompt_names, "prompt", model, log);
+        if (e->error->status == MHA_OK && mha_file_find(file, pad_names.ids))
+            check_part(e, file, &pad_names, "pad", model, log);
+    }
     if (mha_file_find(file, "gen/new_ids")) check_whole(e, file, "text", verify_generate, model, log);
     if (mha_file_find(file, "gen_long/new_ids")) check_whole(e, file, "long", verify_generate_long, model, log);
     if (mha_file_find(file, "train/loss")) check_whole(&recorded, file, "train", verify_train, model, log);

@@ -5,6 +5,7 @@
 
 #include "conformance/models/golden_model.h"
 #include "mha/model_grads.h"
+#include "mha/seq2seq.h"
 #include "output.h"
 
 static const double LOSS_LIMIT = 1e-5,
@@ -18,9 +19,8 @@ typedef struct train_case {
     const mha_file *file;
     verify_case *outcome;
     verify_memory memory;
-    int64_t shape[2]; /* shape [B, L] of the token ids */
-    mha_model_input input;
-    int32_t *labels; /* NULL: the loss is the sum of train/upstream times the last hidden states */
+    mha_model_input input, source; /* `source` is the input of the encoder */
+    int32_t *labels;               /* NULL: the loss is the sum of train/upstream times the last hidden states */
     const mha_named_tensor *list;
     int64_t count;
     double norm;     /* norm of all recorded gradients */
@@ -30,30 +30,56 @@ typedef struct train_case {
 
 /* ---- inputs ---- */
 
-static int32_t *tokens(train_case *c, const char *name)
+/* Reads token ids [B, L]. */
+static int32_t *tokens(train_case *c, const char *name, mha_model_input *input)
 {
-    const int64_t *wide = verify_integers(&c->memory, c->entry, verify_tensor(c->entry, c->file, name, 2, c->shape));
-    int32_t *ids = wide ? verify_alloc(&c->memory, c->shape[0] * c->shape[1], sizeof *ids, c->entry) : NULL;
-    for (int64_t n = 0; ids && n < c->shape[0] * c->shape[1]; n++) {
-        if (wide[n] != (int32_t)wide[n])
-            verify_fault(c->entry, "token id must be a 32-bit integer (got %lld)", (long long)wide[n]);
-        ids[n] = (int32_t)wide[n];
-    }
-    return ids;
+    return verify_ids_of(&c->memory, c->entry, c->file, name, &input->batch, &input->length);
+}
+
+/* Reads ids and mask of a batch. */
+static mha_model_input read_batch(train_case *c)
+{
+    mha_model_input input = {.size = sizeof input}, shape = input;
+    const int32_t *ones = tokens(c, "train/attention_mask", &shape);
+    input.ids = tokens(c, "train/input_ids", &input);
+    const int64_t count = input.batch * input.length;
+    if (shape.batch != input.batch || shape.length != input.length)
+        verify_fault(c->entry, "tensor \"train/attention_mask\" must have the shape of \"train/input_ids\"");
+    if (c->entry->error->status != MHA_OK) return input;
+    uint8_t *mask = verify_alloc(&c->memory, count, 1, c->entry);
+    for (int64_t n = 0; mask && n < count; n++)
+        mask[n] = ones[n] != 0;
+    input.mask = mask;
+    return input;
 }
 
 static void read_input(train_case *c)
 {
-    c->shape[0] = c->shape[1] = -1;
-    c->input = (mha_model_input){.size = sizeof c->input, .ids = tokens(c, "train/input_ids")};
-    const int32_t *ones = tokens(c, "train/attention_mask");
-    if (!mha_file_find(c->file, "train/upstream")) c->labels = tokens(c, "train/labels");
-    if (c->entry->error->status != MHA_OK) return;
-    c->input.batch = c->shape[0], c->input.length = c->shape[1];
-    uint8_t *mask = verify_alloc(&c->memory, c->shape[0] * c->shape[1], 1, c->entry);
-    for (int64_t n = 0; mask && n < c->shape[0] * c->shape[1]; n++)
-        mask[n] = ones[n] != 0;
-    c->input.mask = mask;
+    const bool pair = mha_file_find(c->file, "train/decoder_input_ids") != NULL;
+    mha_model_input shape = {0};
+    c->source = read_batch(c);
+    c->input = c->source;
+    if (pair) c->input = (mha_model_input){.size = sizeof c->input, .source = &c->source};
+    if (pair) c->input.ids = tokens(c, "train/decoder_input_ids", &c->input);
+    if (mha_file_find(c->file, "train/upstream")) return;
+    c->labels = tokens(c, "train/labels", &shape);
+    if (shape.batch != c->input.batch || shape.length != c->input.length)
+        verify_fault(c->entry, "tensor \"train/labels\" must have the shape of the token ids");
+}
+
+/* Checks that an encoder-decoder computes the recorded input of its decoder from the labels. */
+static void check_shift(train_case *c, const mha_model *model)
+{
+    const int64_t count = c->input.batch * c->input.length;
+    int32_t *ids = c->input.source ? verify_alloc(&c->memory, count, sizeof *ids, c->entry) : NULL;
+    mha_error error = {0};
+    int64_t wrong = 0;
+    if (!ids) return;
+    if (mha_model_shift_labels(model, c->labels, c->input.batch, c->input.length, ids, &error) != MHA_OK)
+        verify_stopped(c->outcome, &error);
+    for (int64_t n = 0; n < count; n++)
+        wrong += ids[n] != c->input.ids[n];
+    verify_measured(c->outcome, "train/decoder_input_ids", (double)wrong, 0);
 }
 
 /* Removes name prefixes that only some copies of a checkpoint have, and updates old names of norm weights. */
@@ -200,6 +226,7 @@ static void run(train_case *c, const mha_model *model, mha_model_grads *grads, c
         verify_stopped(c->outcome, &error);
         return;
     }
+    check_shift(c, model);
     c->list = mha_model_grads_list(grads, &c->count);
     verify_measured(c->outcome, "train/loss", fabs(loss - *want), verify_limit(c->entry, "train/loss", LOSS_LIMIT));
     compare_gradients(c, json_object_get(record, "gradients"));

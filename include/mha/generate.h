@@ -43,7 +43,7 @@ MHA_API mha_status mha_sampling_apply(mha_ctx *ctx, const mha_sampling *sampling
 
 typedef struct mha_prompt {
     const int32_t *ids; /* [count] token ids of the prompt */
-    int64_t count;      /* > 0 */
+    int64_t count;      /* > 0; may be 0 with `sources` (mha_generate_options) */
 } mha_prompt;
 
 /* Why generation ended for a prompt: max_new tokens, an eos token, a stop string, or a callback. */
@@ -88,6 +88,9 @@ typedef struct mha_generate_options {
     mha_status (*forward)(void *user, int64_t slot, const int32_t *ids, int64_t length, int64_t past, float *logits,
                           mha_error *err);
     void *forward_user;
+    /* Encoder-decoders: [count] source of each prompt; required. A prompt then consists of decoder_start and any tokens
+     * that the text must continue; with ids NULL and count 0, of decoder_start alone. NULL for other models. */
+    const mha_prompt *sources;
 } mha_generate_options;
 
 /* Writes the new tokens of each prompt to out [count, max_new] and their number to lengths [count]. Reports progress as

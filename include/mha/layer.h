@@ -259,6 +259,10 @@ typedef struct mha_attn_layer_options {
     /* [H] attention sinks (gpt-oss): exp(sinks[h]) is added to the denominator of the softmax, so the probabilities of
      * a row sum to less than 1; copied. NULL = none. */
     const float *sinks;
+    /* 1 = cross-attention: keys and values are projections of another sequence, usually the output of an encoder
+     * (mha_layer_source). Requires dtype f32 and separate q, k and v; not with causal, window, rope, norms, slopes,
+     * v_heads or choice. */
+    int cross;
 } mha_attn_layer_options;
 
 MHA_API mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,
@@ -288,6 +292,21 @@ typedef struct mha_layer_shard {
     void *user;
 } mha_layer_shard;
 
+/* Keys and values of another sequence for cross-attention. They are computed once, by mha_attn_layer_source or
+ * mha_block_source, and may be read by any number of calls: when a decoder generates text, every new token reads the
+ * same keys and values. */
+typedef struct mha_layer_source {
+    int64_t tokens;         /* S   > 0 rows per sequence, padding included */
+    const int64_t *lengths; /* [B] 0..S; later rows are padding and are masked. NULL = S */
+    mha_cview keep;         /* [B, H, L, S] bytes, non-zero = attend; zero strides broadcast; data NULL = none */
+    const float *kv;        /* [B, S, 2 Hkv D] rows k | v; sequences are `stride` elements apart */
+    int64_t stride;         /* 0 = S 2 Hkv D */
+    /* [B, H, L, S] probabilities of the cross-attention of a block, written; NULL = not computed. A call to an
+     * attention layer writes `probs` of its input instead. */
+    float *probs;
+    const mha_attn_plan *plan; /* the operator's plan of a block's cross-attention; NULL = created for this call */
+} mha_layer_source;
+
 /* The tokens of one call and their masks, for an attention layer or a block. Masks are combined by AND. */
 typedef struct mha_layer_input {
     size_t size;            /* sizeof(mha_layer_input) */
@@ -295,8 +314,9 @@ typedef struct mha_layer_input {
     const int64_t *lengths; /* [B] 0..L; later tokens are padding: their keys are masked, and their output rows are
                              * unspecified. NULL = L */
     mha_cview keep;         /* [B, H, L, L] bytes, non-zero = attend; zero strides broadcast; data NULL = none */
-    mha_cview bias;         /* [B, H, L, L] f32 added to the scores, before masks; packed: [sequences, H, M, M] with the
-                               longest sequence M; zero strides broadcast; data NULL = none. Not with cache */
+    mha_cview bias;         /* [B, H, L, K] f32 added to the scores, before masks; K is defined below; packed:
+                               [sequences, H, M, M] with the longest sequence M; zero strides broadcast; data NULL =
+                               none */
     mha_cache *cache;       /* cached keys and values, to which this call appends its own; NULL = none. Sequences
                                are those of the cache; `lengths` may be 0 for some. Not with keep */
     int64_t sequence;       /* index of the sequence in a cache of several sequences, with batch 1 */
@@ -335,6 +355,9 @@ typedef struct mha_layer_input {
     /* The L tokens are part of a longer sequence. Requires batch 1; not with lengths, keep, bias, cache, starts, probs,
      * stats, on_rows, or a layer that selects heads; NULL = the tokens are the whole sequence. */
     const mha_layer_shard *shard;
+    /* Keys and values for a layer with `cross`, or for the cross-attention of a block. A layer with `cross` does not
+     * accept keep, bias, cache, starts, gates, fills, stats or shard. NULL = none. */
+    const mha_layer_source *source;
 } mha_layer_input;
 
 /* Computes y [B L, E] from x [B L, E]; they must not overlap. Creates an operator plan for this shape. Cost: 2 B L E
@@ -344,6 +367,10 @@ MHA_API mha_status mha_attn_layer_forward(const mha_attn_layer *layer, const mha
 /* Computes the workspace size [bytes] of a forward call with this input; input->workspace is not read. */
 MHA_API mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const mha_layer_input *input, size_t *bytes,
                                             mha_error *err);
+/* Computes the keys and values kv [rows, 2 Hkv D] of x [rows, E] for a layer with `cross`. Cost: 4 rows E Hkv D
+ * operations. */
+MHA_API mha_status mha_attn_layer_source(const mha_attn_layer *layer, const float *x, int64_t rows, float *kv,
+                                         mha_error *err);
 
 /* ---- block ---- */
 
@@ -355,7 +382,12 @@ MHA_API mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const m
  * With pre_norm every norm may be absent; its input then passes through unchanged (OLMo 2 has output norms only). In a
  * parallel block without mlp_norm both branches read attn_norm(x) (Phi, Cohere). A block may also consist of attention
  * only, the first half of each formula: if `intermediate` is 0, the matrices of the feed-forward part must be empty,
- * and its norms are not read. */
+ * and its norms are not read.
+ *
+ * The decoder of an encoder-decoder (Vaswani et al. 2017) has cross-attention between both halves, with keys and values
+ * of the encoder's output:
+ *     post-norm (BART)    x = cross_norm(x + cross(x))
+ *     pre-norm  (T5)      x = x + cross(cross_norm(x)) */
 typedef struct mha_block mha_block;
 
 typedef struct mha_block_options {
@@ -371,6 +403,8 @@ typedef struct mha_block_options {
     mha_matrix up, down;                  /* E -> I, I -> E; `out` is not read */
     mha_matrix gate;                      /* E -> I, gated feed-forward (SwiGLU, Shazeer 2020); weight NULL = none */
     mha_activation activation;            /* between up and down, or applied to the gate */
+    const mha_attn_layer_options *cross; /* its field `cross` is 1, and hidden is E; not with `parallel`; NULL = none */
+    mha_norm cross_norm;                 /* required with post-norm */
 } mha_block_options;
 
 MHA_API mha_status mha_block_create(mha_ctx *ctx, const mha_block_options *options, mha_block **block, mha_error *err);
@@ -381,6 +415,8 @@ MHA_API void mha_block_free(mha_block *block);
 MHA_API mha_status mha_block_forward(const mha_block *block, const mha_layer_input *input, float *x, mha_error *err);
 MHA_API mha_status mha_block_workspace(const mha_block *block, const mha_layer_input *input, size_t *bytes,
                                        mha_error *err);
+/* Runs mha_attn_layer_source for the cross-attention of a block. */
+MHA_API mha_status mha_block_source(const mha_block *block, const float *x, int64_t rows, float *kv, mha_error *err);
 
 #ifdef __cplusplus
 }

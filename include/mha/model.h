@@ -7,6 +7,7 @@
  *     decoders  gpt2, opt, bloom, gpt_neox, phi, cohere, llama (1 to 3), mistral, qwen2, qwen3, gemma, gemma2,
  *               gemma3_text, phi3, olmo2, granite, smollm3, and with experts mixtral, qwen2_moe, qwen3_moe, gpt_oss,
  *               deepseek_v3
+ *     encoder-decoders (seq2seq.h)  t5, bart, mbart, marian
  * Other families return an error that names them. Weights are used in place from the mapped file
  * where their type allows it; dense weights are packed once when the model is opened. Where config.json and the
  * tensors disagree, they are read as in transformers 5: a stored language-model head is used if it differs from the
@@ -101,6 +102,8 @@ typedef struct mha_model_info {
      * computed: prefixes are not shared, prompts are not prefilled in chunks, and prompt lookup has no effect
      * (generate.h) */
     int rotation_by_length;
+    int encoder_decoder;   /* 1 = this describes the decoder of an encoder-decoder (seq2seq.h) */
+    int64_t decoder_start; /* the token that every text of this decoder begins with; -1 = none */
 } mha_model_info;
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
 
@@ -182,6 +185,9 @@ typedef struct mha_model_cache_options {
     int64_t tokens;    /* capacity per sequence; 0 = max_positions. Memory is committed on first use */
     mha_dtype dtype;   /* storage type: f32 (default), bf16 (default if the model was opened in bf16), f16 or q8_0 */
     int64_t page_size; /* as in mha_cache_desc */
+    /* Encoder-decoders: capacity for the tokens of the source, per sequence; 0 = max_positions of the encoder. Keys and
+     * values of sources are stored as f32. */
+    int64_t source_tokens;
 } mha_model_cache_options;
 
 /* Creates an empty cache. `model` must outlive the cache. MHA_ERR_UNSUPPORTED for an encoder. */
@@ -262,6 +268,10 @@ typedef struct mha_model_input {
      * callbacks other than on_hidden, and for models with relative positions or head selection per text. NULL = the
      * whole sequence. */
     const mha_model_shard *shard;
+    /* Encoder-decoders: the input of the encoder, with the same batch and without cache and starts (seq2seq.h). With a
+     * cache, it is given with the first tokens of a sequence; later calls read the cached keys and values of the source
+     * and pass NULL. Not with starts or shard. */
+    const struct mha_model_input *source;
 } mha_model_input;
 
 /* Identifies a head by its layer and its index in the layer. */
@@ -344,6 +354,12 @@ typedef struct mha_model_output {
      * or the layer does not have this head. Only layers that choose heads per text skip heads; layers that choose
      * the head count compute all heads. */
     uint8_t *kept;
+    /* Encoder-decoders: outputs of the encoder; called or written before those of the decoder. Requires `source`. */
+    const struct mha_model_output *encoder;
+    /* Encoder-decoders: cross-attention probs [B, heads, L, S] of one layer, after on_attention of the layer. S is the
+     * length of `source`; with a cache, the longest source of the call. Elements of masked tokens of the source are
+     * 0. */
+    int (*on_cross_attention)(void *user, int64_t layer, int64_t heads, const float *probs);
 } mha_model_output;
 
 /* Runs the model. `output` may be NULL. The results of a sequence are bitwise identical alone, in a batch or padded,

@@ -168,8 +168,9 @@ typedef struct mha_model_distill {
 typedef struct mha_model_loss_args {
     size_t size;
     /* [B, L] token ids, or MHA_IGNORE. A decoder's token i predicts label i + 1 (labels are the ids themselves,
-     * shifted here); an encoder's token i predicts label i. No label is predicted from a masked token. NULL = the ids
-     * of real tokens, for decoders only. */
+     * shifted here); an encoder's token i predicts label i, and so does a token of the decoder of an encoder-decoder,
+     * whose ids are the shifted labels (mha_model_shift_labels). No label is predicted from a masked token. NULL = the
+     * ids of real tokens, for decoders only. */
     const int32_t *labels;
     double scale;       /* 0 = 1 / counted labels, the mean; else the loss is scale times the sum */
     float *dgates;      /* gradients of the gates, as in mha_model_gradient; NULL = not computed */

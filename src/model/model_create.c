@@ -163,6 +163,9 @@ mha_status mha_model_create(mha_ctx *given, const char *config_json, const mha_m
     mha__config *config = mha__alloc(ctx, sizeof *config); /* too large for some stacks */
     if (!config) return mha__no_memory(err, sizeof *config, "a config");
     mha_status status = mha__config_read(ctx, o.folder ? o.folder : "", config_json, config, &text, err);
+    if (status == MHA_OK && config->family->one_side)
+        status = mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_create: config must not be an encoder-decoder (got %s)",
+                           config->family->name);
     if (status == MHA_OK) status = make(ctx, text, config, o.seed, &n, &own, err);
     mha__free(ctx, config);
     if (status == MHA_OK) status = open_made(given, o.folder, text, &n, out, err);

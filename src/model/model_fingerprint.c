@@ -40,7 +40,9 @@ static mha_status run_tokens(const mha_model *model, int64_t length, float *resu
     int32_t ids[MOST_TOKENS];
     for (int64_t n = 0; n < length; n++)
         ids[n] = (int32_t)(n * (model->info.vocab / length));
-    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = length, .ids = ids};
+    const mha_model_input source = {.size = sizeof source, .batch = 1, .length = length, .ids = ids};
+    const mha_model_input input = {
+        .size = sizeof input, .batch = 1, .length = length, .ids = ids, .source = model->encoder ? &source : NULL};
     mha_model_output output = {.size = sizeof output, .last_hidden = results};
     if (model->ranks.ranks && model->lm_head) output.last_logits = results + length * model->info.hidden;
     return mha_model_forward(model, &input, &output, err);

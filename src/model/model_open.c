@@ -7,110 +7,20 @@
 #include "base/size.h"
 #include "base/struct_size.h"
 #include "io/files/input_file.h"
+#include "mha/seq2seq.h"
 #include "model/model_struct.h"
 #include "text/tokenizer.h"
 #include <math.h>
 #include <string.h>
 
-static mha_status find_weights(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
+/* ---- opening of a model ---- */
+
+static mha_status open_shards(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
 {
     const mha_file_options file_options = {.size = sizeof file_options, .no_map = options->no_map};
     MHA__TRY(options->memory_only ? mha__shards_none(m->ctx, folder, &m->shards, err)
                                   : mha__shards_open(m->ctx, folder, &file_options, &m->shards, err));
-    MHA__TRY(mha__shards_replace(&m->shards, options->tensors, options->tensor_count, err));
-    m->outer = (mha__weights){.ctx = m->ctx,
-                              .config = &m->config,
-                              .shards = &m->shards,
-                              .packed = options->dtype ? options->dtype : MHA_F32,
-                              .check_only = options->no_weights};
-    mha__weights_begin(&m->outer);
-    return MHA_OK;
-}
-
-static mha_status take_weights(mha_model *m, const mha_model_options *options, mha_error *err)
-{
-    MHA__TRY(mha__model_take_outer(m, err));
-    for (int64_t layer = 0; layer < m->config.layers; layer++)
-        MHA__TRY(mha__model_create_block(m, layer, err));
-    m->packed = !options->no_weights;
-    return MHA_OK;
-}
-
-/* ---- opening of a model ---- */
-
-static mha_status fill_info(mha_model *m, mha_error *err)
-{
-    const mha__config *c = &m->config;
-    m->heads_per_layer = mha__calloc(m->ctx, 4 * (size_t)c->layers, sizeof *m->heads_per_layer);
-    m->attention_per_layer = mha__calloc(m->ctx, (size_t)c->layers, sizeof *m->attention_per_layer);
-    m->block = mha__calloc(m->ctx, (size_t)c->layers, sizeof(mha_block *));
-    if (!m->heads_per_layer || !m->attention_per_layer || !m->block)
-        return mha__no_memory(err, 4 * (size_t)c->layers * sizeof *m->heads_per_layer, "the list of layers");
-    m->key_heads_per_layer = m->heads_per_layer + c->layers;
-    m->value_heads_per_layer = m->key_heads_per_layer + c->layers;
-    m->feed_forward_per_layer = m->value_heads_per_layer + c->layers;
-    m->info = (mha_model_info){
-        .family = c->family->name,
-        .layers = c->layers,
-        .heads = c->heads,
-        .original_heads = c->original_heads,
-        .rotation_by_length = c->rope.kind == MHA_ROPE_DYNAMIC || c->rope.kind == MHA_ROPE_LONGROPE,
-        .kv_heads = c->kv_heads,
-        .head_dim = c->head_dim,
-        .hidden = c->hidden,
-        .intermediate = c->intermediate,
-        .vocab = c->vocab,
-        .max_positions = c->max_positions,
-        .type_vocab = c->type_vocab,
-        .heads_per_layer = m->heads_per_layer,
-        .key_heads_per_layer = m->key_heads_per_layer,
-        .value_heads_per_layer = m->value_heads_per_layer,
-        .feed_forward_per_layer = m->feed_forward_per_layer,
-        .attention_per_layer = m->attention_per_layer,
-        .causal = c->family->causal,
-    };
-    return MHA_OK;
-}
-
-static mha_model_attention attention_of(const mha__config *c, int64_t layer)
-{
-    const mha__layer_attention *a = &c->attention[layer];
-    const bool split = a->choice.of == MHA_CHOICE_OPTIONS;
-    return (mha_model_attention){.window = a->window,
-                                 .rotary = a->turned,
-                                 .qk_norm = a->normed,
-                                 .alibi = a->alibi,
-                                 .scale = a->scale != 0 || split ? a->scale : 1 / sqrt((double)c->head_dim),
-                                 .softcap = a->softcap,
-                                 .choice = a->choice.of,
-                                 .selection = a->choice.selection,
-                                 .heads_per_text = mha__config_kept(c, layer),
-                                 .head_options = a->choice.options,
-                                 .head_option_count = a->choice.option_count};
-}
-
-/* Returns the columns of feed-forward that each token uses. */
-static int64_t feed_forward_of(const mha__config *c, int64_t layer)
-{
-    const int64_t expert = c->expert_width ? c->expert_width : c->intermediate;
-    if (c->attention_only[layer]) return 0;
-    return c->sparse[layer] ? c->experts_chosen * expert + c->shared_width : c->intermediate;
-}
-
-/* Sets the information per layer, after the tensors have been read. */
-static void fill_layers(mha_model *m)
-{
-    const mha__config *c = &m->config;
-    int64_t kv_heads = 0;
-    for (int64_t i = 0; i < c->layers; i++) {
-        m->heads_per_layer[i] = c->layer_heads[i];
-        m->key_heads_per_layer[i] = c->layer_k_heads[i];
-        m->value_heads_per_layer[i] = c->layer_v_heads[i];
-        m->feed_forward_per_layer[i] = feed_forward_of(c, i);
-        m->attention_per_layer[i] = attention_of(c, i);
-        kv_heads += mha__model_kv_heads(m, i);
-    }
-    m->info.kv_bytes_per_token = c->family->causal ? 2 * kv_heads * c->head_dim * (int64_t)sizeof(float) : 0;
+    return mha__shards_replace(&m->shards, options->tensors, options->tensor_count, err);
 }
 
 /* Reads everything but the data of the weights. */
@@ -118,12 +28,41 @@ static mha_status open_files(mha_model *m, const char *folder, const mha_model_o
 {
     MHA__TRY(mha__config_read(m->ctx, folder, options->config_json, &m->config, &m->config_text, err));
     if (m->ranks.ranks) MHA__TRY(mha__rank_config_check(&m->config, err));
-    MHA__TRY(fill_info(m, err));
-    MHA__TRY(mha__model_number_heads(m, err));
-    MHA__TRY(mha__model_slopes(m, err));
+    MHA__TRY(mha__model_set_up(m, options, err));
     if (!options->no_tokenizer && (!options->memory_only || mha__source_exists(folder, MHA__TOKENIZER_FILE)))
         MHA__TRY(mha_tokenizer_open(m->ctx, folder, &m->tokenizer, err));
-    return find_weights(m, folder, options, err);
+    MHA__TRY(open_shards(m, folder, options, err));
+    mha__weights_begin(&m->outer);
+    return MHA_OK;
+}
+
+/* Opens the encoder of an encoder-decoder. It is a model too, which uses the files and the tokenizer of the decoder. */
+static mha_status open_side(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
+{
+    mha_model *e = m->encoder;
+    MHA__TRY(mha__config_read_encoder(m->ctx, folder, options->config_json, &e->config, &e->config_text, err));
+    MHA__TRY(mha__model_set_up(e, options, err));
+    mha__weights_begin(&e->outer);
+    MHA__TRY(mha__model_take_weights(e, err));
+    mha__model_fill_info(e);
+    const mha_tensor *words = mha__weights_tensor(&m->outer, MHA__WORDS, -1, false);
+    const bool shared = words == mha__weights_tensor(&e->outer, MHA__WORDS, -1, false);
+    m->info.parameters += e->info.parameters - (shared ? words->elements : 0);
+    m->info.bytes += e->info.bytes - (shared ? (int64_t)mha__shards_saved_bytes(&m->shards, words) : 0);
+    return MHA_OK;
+}
+
+static mha_status open_encoder(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
+{
+    if (!m->config.family->encoder) return MHA_OK;
+    m->encoder = mha__calloc(m->ctx, 1, sizeof *m->encoder);
+    if (!m->encoder) return mha__no_memory(err, sizeof *m->encoder, "an encoder");
+    m->encoder->ctx = m->ctx;
+    m->encoder->given = m->given;
+    m->encoder->decoder = m;
+    m->encoder->shards = m->shards;
+    m->encoder->tokenizer = m->tokenizer;
+    return open_side(m, folder, options, err);
 }
 
 static mha_status open_all(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
@@ -132,14 +71,10 @@ static mha_status open_all(mha_model *m, const char *folder, const mha_model_opt
     mha_status status = open_files(m, folder, options, err);
     MHA__TRY(mha__rank_parts_agree(m, status, err));
     MHA__TRY(mha__rank_parts_same(m, err));
-    status = take_weights(m, options, err);
+    status = mha__model_take_weights(m, err);
     MHA__TRY(mha__rank_parts_agree(m, status, err));
-    fill_layers(m);
-    m->info.parameters = m->outer.parameters;
-    m->info.bytes = m->outer.bytes;
-    m->info.dtype = m->outer.dtype; /* type of the word embeddings, which are read first */
-    m->info.logits = m->lm_head != NULL;
-    return MHA_OK;
+    mha__model_fill_info(m);
+    return open_encoder(m, folder, options, err);
 }
 
 mha_status mha_model_open(mha_ctx *ctx, const char *folder, const mha_model_options *options, mha_model **out,
@@ -174,6 +109,7 @@ mha_status mha_model_open(mha_ctx *ctx, const char *folder, const mha_model_opti
 void mha_model_free(mha_model *model)
 {
     if (!model) return;
+    mha_model_free(model->encoder);
     for (int64_t i = 0; model->block && i < model->config.layers; i++)
         if (mha__config_owner(&model->config, i) == i) mha_block_free(model->block[i]);
     mha_linear_free(model->embed_map);
@@ -184,8 +120,8 @@ void mha_model_free(mha_model *model)
     mha_linear_free(model->lm_dense);
     mha_linear_free(model->lm_head);
     mha__weights_release(&model->outer);
-    mha__shards_close(&model->shards);
-    mha_tokenizer_free(model->tokenizer);
+    if (!model->decoder) mha__shards_close(&model->shards);
+    if (!model->decoder) mha_tokenizer_free(model->tokenizer);
     mha__free(model->ctx, model->positions_normed);
     mha__free(model->ctx, model->head_numbers);
     mha__free(model->ctx, model->slopes);
@@ -212,4 +148,15 @@ const char *mha_model_config_json(const mha_model *model)
 const mha_tokenizer *mha_model_tokenizer(const mha_model *model)
 {
     return model ? model->tokenizer : NULL;
+}
+
+const mha_model *mha_model_encoder(const mha_model *model)
+{
+    return model ? model->encoder : NULL;
+}
+
+mha_status mha__model_not_seq2seq(const mha_model *model, const char *what, mha_error *err)
+{
+    if (!model->encoder && !model->decoder) return MHA_OK;
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s must not be an encoder-decoder (got %s)", what, model->info.family);
 }

@@ -33,13 +33,19 @@ struct mha_model {
     mha_linear *embed_map, *pooler, *lm_dense, *lm_head; /* NULL if the checkpoint lacks the part */
     mha_block **block;                                   /* [layers]; layers that share tensors share a block */
     void *own; /* memory of a created model's tensors (model_create.c), or NULL */
+    /* Encoder-decoders: the model is the decoder, and owns its encoder. An encoder uses the shards and the tokenizer of
+     * its decoder. NULL = none */
+    struct mha_model *encoder;
+    const struct mha_model *decoder;
 };
 
 /* Returns true if the output matrix is the word embeddings, as far as these rows of both show; false if it is a
  * separate matrix by config.json. */
 bool mha__model_is_tied(const mha_model *model, mha_model_range rows);
-/* Returns the options of a layer's block from the tensors of its roles. */
-mha_block_options mha__model_block_options(const mha_model *model, int64_t layer, const mha_matrix *part);
+/* Returns the options of a layer's block from the tensors of its roles. `cross` is memory for the options of its
+ * cross-attention. */
+mha_block_options mha__model_block_options(const mha_model *model, int64_t layer, const mha_matrix *part,
+                                           mha_attn_layer_options *cross);
 /* ---- models that are divided among processes (mha/model_ranks.h) ---- */
 
 /* Returns the key/value heads of a layer in the cache of this process. */
@@ -81,6 +87,15 @@ mha_status mha__model_repack(mha_model *model, int64_t layer, mha_error *err);
 /* Packs all weights of the model again. Fails only if tensors must be converted (weights.h) and memory is exhausted;
  * some parts then have the old elements, and other parts the new elements. */
 mha_status mha__model_refresh(mha_model *model, mha_error *err);
+
+/* Returns MHA_ERR_UNSUPPORTED for one side of an encoder-decoder: `what` does not support it. */
+mha_status mha__model_not_seq2seq(const mha_model *model, const char *what, mha_error *err);
+
+/* Steps of opening a model. mha__model_set_up requires the config. mha__model_take_weights requires the shards and
+ * mha__weights_begin; mha__model_fill_info requires the weights. */
+mha_status mha__model_set_up(mha_model *model, const mha_model_options *options, mha_error *err);
+mha_status mha__model_take_weights(mha_model *model, mha_error *err);
+void mha__model_fill_info(mha_model *model);
 
 /* Returns MHA_ERR_UNSUPPORTED with a message that names `what` if the head count of a layer varies per text. Returns
  * MHA_OK if `what` is NULL (not requested). */

@@ -1163,6 +1163,7 @@ class AttnLayerOptions(ctypes.Structure):
     slopes: int | None
     choice: LayerChoice
     sinks: int | None
+    cross: int
     _fields_ = [
         ("size", c_size_t),
         ("hidden", c_int64),
@@ -1187,6 +1188,7 @@ class AttnLayerOptions(ctypes.Structure):
         ("slopes", c_void_p),
         ("choice", LayerChoice),
         ("sinks", c_void_p),
+        ("cross", c_int),
     ]
 
 
@@ -1213,6 +1215,25 @@ class LayerShard(ctypes.Structure):
         ("layer", c_int64),
         ("attend", CFUNCTYPE(c_int, c_void_p, c_int64, POINTER(AttnDesc), POINTER(AttnArgs), POINTER(Error))),
         ("user", c_void_p),
+    ]
+
+
+class LayerSource(ctypes.Structure):
+    tokens: int
+    lengths: int | None
+    keep: View
+    kv: int | None
+    stride: int
+    probs: int | None
+    plan: int | None
+    _fields_ = [
+        ("tokens", c_int64),
+        ("lengths", c_void_p),
+        ("keep", View),
+        ("kv", c_void_p),
+        ("stride", c_int64),
+        ("probs", c_void_p),
+        ("plan", c_void_p),
     ]
 
 
@@ -1247,6 +1268,7 @@ class LayerInput(ctypes.Structure):
     real: int | None
     kept: int | None
     shard: ctypes._Pointer[LayerShard]
+    source: ctypes._Pointer[LayerSource]
     _fields_ = [
         ("size", c_size_t),
         ("batch", c_int64),
@@ -1278,6 +1300,7 @@ class LayerInput(ctypes.Structure):
         ("real", c_void_p),
         ("kept", c_void_p),
         ("shard", POINTER(LayerShard)),
+        ("source", POINTER(LayerSource)),
     ]
 
 
@@ -1296,6 +1319,8 @@ class BlockOptions(ctypes.Structure):
     down: Matrix
     gate: Matrix
     activation: int
+    cross: ctypes._Pointer[AttnLayerOptions]
+    cross_norm: Norm
     _fields_ = [
         ("size", c_size_t),
         ("attn", AttnLayerOptions),
@@ -1311,6 +1336,8 @@ class BlockOptions(ctypes.Structure):
         ("down", Matrix),
         ("gate", Matrix),
         ("activation", c_int),
+        ("cross", POINTER(AttnLayerOptions)),
+        ("cross_norm", Norm),
     ]
 
 
@@ -1542,6 +1569,8 @@ class ModelInfo(ctypes.Structure):
     attention_per_layer: ctypes._Pointer[ModelAttention]
     original_heads: int
     rotation_by_length: int
+    encoder_decoder: int
+    decoder_start: int
     _fields_ = [
         ("family", c_char_p),
         ("layers", c_int64),
@@ -1566,6 +1595,8 @@ class ModelInfo(ctypes.Structure):
         ("attention_per_layer", POINTER(ModelAttention)),
         ("original_heads", c_int64),
         ("rotation_by_length", c_int),
+        ("encoder_decoder", c_int),
+        ("decoder_start", c_int64),
     ]
 
 
@@ -1575,12 +1606,14 @@ class ModelCacheOptions(ctypes.Structure):
     tokens: int
     dtype: int
     page_size: int
+    source_tokens: int
     _fields_ = [
         ("size", c_size_t),
         ("batch", c_int64),
         ("tokens", c_int64),
         ("dtype", c_int),
         ("page_size", c_int64),
+        ("source_tokens", c_int64),
     ]
 
 
@@ -1618,24 +1651,28 @@ class ModelInput(ctypes.Structure):
     hidden: int | None
     context: int | None
     shard: ctypes._Pointer[ModelShard]
-    _fields_ = [
-        ("size", c_size_t),
-        ("batch", c_int64),
-        ("length", c_int64),
-        ("ids", c_void_p),
-        ("type_ids", c_void_p),
-        ("mask", c_void_p),
-        ("positions", c_void_p),
-        ("cache", c_void_p),
-        ("sequence", c_int64),
-        ("starts", c_void_p),
-        ("gates", c_void_p),
-        ("fills", c_void_p),
-        ("first_layer", c_int64),
-        ("hidden", c_void_p),
-        ("context", c_void_p),
-        ("shard", POINTER(ModelShard)),
-    ]
+    source: ctypes._Pointer[ModelInput]
+
+
+ModelInput._fields_ = [
+    ("size", c_size_t),
+    ("batch", c_int64),
+    ("length", c_int64),
+    ("ids", c_void_p),
+    ("type_ids", c_void_p),
+    ("mask", c_void_p),
+    ("positions", c_void_p),
+    ("cache", c_void_p),
+    ("sequence", c_int64),
+    ("starts", c_void_p),
+    ("gates", c_void_p),
+    ("fills", c_void_p),
+    ("first_layer", c_int64),
+    ("hidden", c_void_p),
+    ("context", c_void_p),
+    ("shard", POINTER(ModelShard)),
+    ("source", POINTER(ModelInput)),
+]
 
 
 class ModelHead(ctypes.Structure):
@@ -1719,25 +1756,31 @@ class ModelOutput(ctypes.Structure):
     on_activations: Any
     on_rows: Any
     kept: int | None
-    _fields_ = [
-        ("size", c_size_t),
-        ("last_hidden", c_void_p),
-        ("pooled", c_void_p),
-        ("logits", c_void_p),
-        ("last_logits", c_void_p),
-        ("on_hidden", CFUNCTYPE(c_int, c_void_p, c_int64, c_void_p)),
-        ("on_attention", CFUNCTYPE(c_int, c_void_p, c_int64, c_int64, c_void_p)),
-        ("user", c_void_p),
-        ("map_heads", POINTER(ModelHead)),
-        ("map_count", c_int64),
-        ("map_rows", c_void_p),
-        ("map_row_count", c_int64),
-        ("on_stats", CFUNCTYPE(c_int, c_void_p, POINTER(ModelStats))),
-        ("top_keys", c_int64),
-        ("on_activations", CFUNCTYPE(c_int, c_void_p, POINTER(ModelActivations))),
-        ("on_rows", CFUNCTYPE(None, c_void_p, c_int64, POINTER(AttnRows))),
-        ("kept", c_void_p),
-    ]
+    encoder: ctypes._Pointer[ModelOutput]
+    on_cross_attention: Any
+
+
+ModelOutput._fields_ = [
+    ("size", c_size_t),
+    ("last_hidden", c_void_p),
+    ("pooled", c_void_p),
+    ("logits", c_void_p),
+    ("last_logits", c_void_p),
+    ("on_hidden", CFUNCTYPE(c_int, c_void_p, c_int64, c_void_p)),
+    ("on_attention", CFUNCTYPE(c_int, c_void_p, c_int64, c_int64, c_void_p)),
+    ("user", c_void_p),
+    ("map_heads", POINTER(ModelHead)),
+    ("map_count", c_int64),
+    ("map_rows", c_void_p),
+    ("map_row_count", c_int64),
+    ("on_stats", CFUNCTYPE(c_int, c_void_p, POINTER(ModelStats))),
+    ("top_keys", c_int64),
+    ("on_activations", CFUNCTYPE(c_int, c_void_p, POINTER(ModelActivations))),
+    ("on_rows", CFUNCTYPE(None, c_void_p, c_int64, POINTER(AttnRows))),
+    ("kept", c_void_p),
+    ("encoder", POINTER(ModelOutput)),
+    ("on_cross_attention", CFUNCTYPE(c_int, c_void_p, c_int64, c_int64, c_void_p)),
+]
 
 
 class EmbedOptions(ctypes.Structure):
@@ -1805,6 +1848,7 @@ class GenerateOptions(ctypes.Structure):
     user: int | None
     forward: Any
     forward_user: int | None
+    sources: ctypes._Pointer[Prompt]
     _fields_ = [
         ("size", c_size_t),
         ("max_new", c_int64),
@@ -1825,6 +1869,7 @@ class GenerateOptions(ctypes.Structure):
         ("user", c_void_p),
         ("forward", CFUNCTYPE(c_int, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_void_p, POINTER(Error))),
         ("forward_user", c_void_p),
+        ("sources", POINTER(Prompt)),
     ]
 
 
@@ -2892,6 +2937,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_attn_layer_options": AttnLayerOptions,
     "mha_layer_activations": LayerActivations,
     "mha_layer_shard": LayerShard,
+    "mha_layer_source": LayerSource,
     "mha_layer_input": LayerInput,
     "mha_block_options": BlockOptions,
     "mha_tensor": Tensor,
@@ -3077,10 +3123,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_attn_layer_free": (None, [c_void_p]),
     "mha_attn_layer_forward": (c_int, [c_void_p, POINTER(LayerInput), c_void_p, c_void_p, POINTER(Error)]),
     "mha_attn_layer_workspace": (c_int, [c_void_p, POINTER(LayerInput), c_void_p, POINTER(Error)]),
+    "mha_attn_layer_source": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
     "mha_block_create": (c_int, [c_void_p, POINTER(BlockOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_block_free": (None, [c_void_p]),
     "mha_block_forward": (c_int, [c_void_p, POINTER(LayerInput), c_void_p, POINTER(Error)]),
     "mha_block_workspace": (c_int, [c_void_p, POINTER(LayerInput), c_void_p, POINTER(Error)]),
+    "mha_block_source": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
     "mha_file_open": (c_int, [c_void_p, c_char_p, POINTER(FileOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_file_free": (None, [c_void_p]),
     "mha_checkpoint_open": (c_int, [c_void_p, c_char_p, POINTER(FileOptions), POINTER(c_void_p), POINTER(Error)]),
@@ -3140,6 +3188,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_model_cache_fork": (c_int, [c_void_p, c_int64, c_int64, c_int64, POINTER(Error)]),
     "mha_model_forward": (c_int, [c_void_p, POINTER(ModelInput), POINTER(ModelOutput), POINTER(Error)]),
     "mha_model_embed": (c_int, [c_void_p, POINTER(c_char_p), c_int64, POINTER(EmbedOptions), c_void_p, POINTER(Error)]),
+    "mha_model_encoder": (c_void_p, [c_void_p]),
+    "mha_model_shift_labels": (c_int, [c_void_p, c_void_p, c_int64, c_int64, c_void_p, POINTER(Error)]),
+    "mha_model_score_target": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, POINTER(Error)]),
     "mha_sampling_apply": (c_int, [c_void_p, POINTER(Sampling), c_void_p, c_int64, c_int64, c_void_p, POINTER(Error)]),
     "mha_model_generate": (c_int, [c_void_p, POINTER(Prompt), c_int64, POINTER(GenerateOptions), c_void_p, c_void_p, POINTER(Error)]),
     "mha_model_score": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),

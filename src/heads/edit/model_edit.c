@@ -22,6 +22,10 @@ mha_status mha__edit_check_compatible(const char *key, mha_error *err)
 
 mha_status mha__edit_check_norms(const mha_model *m, mha_error *err)
 {
+    if (m->config.family->one_side)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "heads of %s must not be removed or regrouped, since it is an encoder-decoder",
+                         m->info.family);
     if (mha__config_shares(&m->config))
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "heads of %s must not be removed or regrouped, since layers share their tensors",

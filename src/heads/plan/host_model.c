@@ -101,6 +101,9 @@ mha_status mha_host_model_of_config(mha_ctx *ctx, const char *config_json, mha_h
     mha__config *c = mha__alloc(ctx, sizeof *c); /* on the heap, because the struct is too large for some stacks */
     if (!c) return mha__no_memory(err, sizeof *c, "a config");
     mha_status status = mha__config_read(ctx, "", config_json, c, &text, err);
+    if (status == MHA_OK && c->family->one_side)
+        status =
+            mha__fail(err, MHA_ERR_UNSUPPORTED, "config_json must not be an encoder-decoder (got %s)", c->family->name);
     if (status == MHA_OK) {
         m = shape_of(c);
         status = count_weights(c, &m, err);

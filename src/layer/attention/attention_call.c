@@ -76,13 +76,24 @@ static void describe_outputs(const mha_layer_input *in, mha_attn_desc *desc)
     desc->block_k = in->length;
 }
 
+static const int64_t *kv_lengths(const mha_attn_layer *layer, const mha_layer_input *in)
+{
+    return layer->options.cross ? in->source->lengths : in->lengths;
+}
+
+static const mha_cview *keep_of(const mha_attn_layer *layer, const mha_layer_input *in)
+{
+    return layer->options.cross ? &in->source->keep : &in->keep;
+}
+
 /* Returns the flags of the masks and gates that the operator reads. A call with gradients always has gates, so that the
  * gradients of gates are computed too. */
 static uint32_t inputs_of(const mha_attn_layer *layer, const mha__attn_call *call)
 {
     const mha_attn_layer_options *o = &layer->options;
     const mha_layer_input *in = call->in;
-    return (in->lengths ? MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS : 0u) | (in->keep.data ? MHA_ATTN_KEEP : 0u) |
+    return (in->lengths ? MHA_ATTN_Q_LENS : 0u) | (kv_lengths(layer, in) ? MHA_ATTN_KV_LENS : 0u) |
+           (keep_of(layer, in)->data ? MHA_ATTN_KEEP : 0u) |
            (in->gates.data || o->choice.of || (call->outputs & MHA_ATTN_GRADS) ? MHA_ATTN_GATES : 0u) |
            (o->slopes ? MHA_ATTN_SLOPES : 0u) | (o->sinks ? MHA_ATTN_SINKS : 0u) |
            (call->in->bias.data || layer->relative ? MHA_ATTN_BIAS : 0u) |
@@ -120,7 +131,7 @@ mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call 
         .heads = o->heads,
         .kv_heads = o->kv_heads,
         .q_len = in->shard ? in->shard->length : in->length,
-        .kv_len = in->shard ? in->shard->length : mha__attn_keys(call),
+        .kv_len = in->shard ? in->shard->length : mha__attn_keys(layer, call),
         .head_dim = o->head_dim,
         .dtype = mha__attn_records(call) && mha__attn_is_half(layer) ? MHA_F32 : o->dtype,
         .scale = o->scale,
@@ -138,9 +149,7 @@ mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call 
     mha__heads_describe(layer, call, desc);
     describe_packed(in, desc);
     if (!in->cache) return MHA_OK;
-    if (in->keep.data || in->bias.data)
-        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s must be NULL with cache",
-                         in->keep.data ? "keep" : "bias");
+    if (in->keep.data) return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: keep must be NULL with cache");
     desc->kv_len = 0;
     return mha_cache_describe(in->cache, mha__layer_sequence(in), in->length, desc, err);
 }
@@ -161,7 +170,8 @@ bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b)
            x->scale == y->scale && x->softcap == y->softcap && x->causal == y->causal && x->window.on == y->window.on &&
            x->window.left == y->window.left && x->window.right == y->window.right && !x->slopes == !y->slopes &&
            !x->sinks == !y->sinks && !a->relative == !b->relative && !x->choice.of == !y->choice.of &&
-           mha__heads_keep_some(x) == mha__heads_keep_some(y) && mha__attn_splits(a) == mha__attn_splits(b);
+           mha__heads_keep_some(x) == mha__heads_keep_some(y) && mha__attn_splits(a) == mha__attn_splits(b) &&
+           !x->cross == !y->cross;
 }
 
 /* ---- arguments of the operator ---- */
@@ -174,6 +184,15 @@ static const void *no_gates(const mha_attn_layer *layer)
     return layer->options.dtype == MHA_F64 ? (const void *)&wide_one : &one;
 }
 
+/* Sets k and v to the keys and values of another sequence. */
+static void bind_source(const mha_attn_layer *layer, const mha_layer_source *source, mha_attn_args *args)
+{
+    const int64_t D = layer->options.head_dim, half = layer->options.kv_heads * D;
+    const int64_t apart = source->stride ? source->stride : source->tokens * 2 * half;
+    args->k = (mha_cview){source->kv, {apart, D, 2 * half, 1}};
+    args->v = (mha_cview){source->kv + half, {apart, D, 2 * half, 1}};
+}
+
 /* Sets the arrays from which the operator reads q, k and v, and the array to which it writes the context. */
 static void bind_qkv(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_trace *t,
                      mha_attn_args *args)
@@ -182,13 +201,14 @@ static void bind_qkv(const mha_attn_layer *layer, const mha__attn_call *call, co
     const size_t size = t->qkv ? mha__attn_real(layer) : sizeof *t->half;
     const mha__qkv at = mha__qkv_of(layer, call, t->qkv ? t->qkv : t->half, size);
     const int64_t L = call->in->length, D = o->head_dim, width = mha__context_width(layer),
-                  Ln = mha__attn_kv_length(call);
+                  Ln = mha__attn_kv_length(layer, call);
     args->q = (mha_cview){at.q, {L * at.q_row, D, at.q_row, 1}};
     args->k = (mha_cview){at.k, {Ln * at.kv_row, D, at.kv_row, 1}};
     args->v = (mha_cview){at.v, {Ln * at.kv_row, D, at.kv_row, 1}};
     args->out = (mha_view){t->context, {L * width, D, width, 1}};
+    if (mha__attn_kv_given(layer, call)) bind_source(layer, call->in->source, args);
     if (!call->past) return;
-    const int64_t head = mha__attn_keys(call) * D;
+    const int64_t head = mha__attn_keys(layer, call) * D;
     args->k = (mha_cview){t->past_k, {o->kv_heads * head, head, D, 1}};
     args->v = (mha_cview){t->past_v, {o->kv_heads * head, head, D, 1}};
 }
@@ -199,7 +219,7 @@ mha_attn_args mha__attn_args(const mha_attn_layer *layer, const mha__attn_call *
     const bool maps = in->probs || in->on_rows;
     mha_attn_args args = {
         .size = sizeof(mha_attn_args),
-        .keep = in->keep,
+        .keep = *keep_of(layer, in),
         .bias = in->bias,
         .dropout_keep = call->drop,
         .dropout_seed = call->dropout_seed,
@@ -207,7 +227,7 @@ mha_attn_args mha__attn_args(const mha_attn_layer *layer, const mha__attn_call *
         .slopes = {layer->options.slopes, {0, 1}},
         .sinks = {layer->options.sinks, {0, 1}},
         .q_lens = in->lengths,
-        .kv_lens = in->lengths,
+        .kv_lens = kv_lengths(layer, in),
         .cu_seqlens_q = in->starts,
         .cu_seqlens_k = in->starts,
         .lse = {t->lse, {layer->options.heads * in->length, in->length, 1}},

@@ -9,6 +9,23 @@
 #include "layer/selection/computed_heads.h"
 #include <string.h>
 
+/* Rejects options that cross-attention does not support. */
+static mha_status check_cross(const mha_attn_layer_options *o, mha_error *err)
+{
+    const char *name = o->causal                                 ? "causal"
+                       : o->window.on                            ? "window"
+                       : o->rope                                 ? "rope"
+                       : o->q_norm.weight || o->k_norm.weight    ? "norms of q and k"
+                       : o->slopes                               ? "slopes"
+                       : o->choice.of                            ? "choice"
+                       : o->qkv.weight                           ? "qkv"
+                       : o->v_heads && o->v_heads != o->kv_heads ? "v_heads"
+                       : o->dtype != MHA_F32                     ? "a 16-bit dtype"
+                                                                 : NULL;
+    if (!o->cross || !name) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "attention layer: cross must be 0 with %s (got %d)", name, o->cross);
+}
+
 static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
 {
     if (o->hidden < 1 || o->hidden > INT32_MAX)
@@ -46,6 +63,7 @@ static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
     if (o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: dtype must be one of f32, bf16, f16 (got %s)",
                          mha__quote_dtype(&(mha__quoted){0}, o->dtype));
+    MHA__TRY(check_cross(o, err));
     return mha__attn_choice_check(o, err);
 }
 
@@ -155,15 +173,23 @@ static mha_status pack_heads(mha_attn_layer *l, const weights *w, mha_error *err
     return mha__heads_pack(l, qkv, err);
 }
 
-/* Packs the projections, except those in `without`; q, k and v become one linear layer unless calls skip heads. Without
- * an output projection, the output is the context. */
+/* Packs q, k and v: as one linear layer, head by head if calls skip heads, or as three linear layers if k and v read
+ * another sequence. */
+static mha_status create_qkv(mha_attn_layer *l, const weights *w, mha_error *err)
+{
+    const int64_t hidden = l->options.hidden;
+    if (packs_heads(l, w)) return pack_heads(l, w, err);
+    if (!l->options.cross)
+        return mha_linear_create_stack(l->ctx, hidden, w->matrix, w->fused ? 1 : 3, MHA_ACT_NONE, &l->project[0], err);
+    for (int p = 0; p < 3; p++)
+        MHA__TRY(mha_linear_create_stack(l->ctx, hidden, &w->matrix[p], 1, MHA_ACT_NONE, &l->project[p], err));
+    return MHA_OK;
+}
+
+/* Packs the projections, except those in `without`. Without an output projection, the output is the context. */
 static mha_status create_projections(mha_attn_layer *l, const weights *w, unsigned without, mha_error *err)
 {
-    if (packs_heads(l, w))
-        MHA__TRY(pack_heads(l, w, err));
-    else if (!(without & MHA__WITHOUT_QKV))
-        MHA__TRY(mha_linear_create_stack(l->ctx, l->options.hidden, w->matrix, w->fused ? 1 : 3, MHA_ACT_NONE,
-                                         &l->project[0], err));
+    if (!(without & MHA__WITHOUT_QKV)) MHA__TRY(create_qkv(l, w, err));
     if (without & MHA__WITHOUT_OUTPUT) return MHA_OK;
     return mha_linear_create_stack(l->ctx, l->options.heads * l->options.head_dim, &w->o, 1, MHA_ACT_NONE, &l->o, err);
 }
@@ -178,9 +204,11 @@ static mha_status keep_choice(mha_attn_layer *l, const mha_layer_choice *c, mha_
 void mha__attn_layer_repack(mha_attn_layer *l, const mha_attn_layer_options *o)
 {
     const weights w = weights_of(l, o);
+    for (int p = 0; l->options.cross && p < 3; p++)
+        mha__linear_repack(l->project[p], &w.matrix[p], 1);
     if (l->head_part)
         (void)pack_heads(l, &w, NULL); /* cannot fail, because repacking allocates no memory */
-    else if (!l->latent)
+    else if (!l->latent && !l->options.cross)
         mha__linear_repack(l->project[0], w.matrix, w.fused ? 1 : 3);
     mha__linear_repack(l->o, &w.o, 1);
     keep_norms(l, o);

@@ -37,7 +37,7 @@ static size_t context_elements(const mha_attn_layer *l, const mha__attn_call *ca
 
 static size_t past_elements(const mha_attn_layer *l, const mha__attn_call *call)
 {
-    const int64_t keys = call->past ? mha__attn_keys(call) : 0;
+    const int64_t keys = call->past ? mha__attn_keys(l, call) : 0;
     return (size_t)(call->in->batch * keys * l->options.kv_heads * l->options.head_dim);
 }
 
@@ -62,7 +62,7 @@ static void take_records(mha__arena *arena, const mha_attn_layer *l, const mha__
     const mha_attn_layer_options *o = &l->options;
     const size_t real = mha__attn_real(l), rows = (size_t)mha__attn_rows(call);
     const size_t per_key = (size_t)mha__attn_most_heads(l) * real;
-    const size_t pairs = rows * (size_t)mha__attn_keys(call);
+    const size_t pairs = rows * (size_t)mha__attn_keys(l, call);
     if (o->q_norm.weight || o->k_norm.weight) t->plain = mha__take(arena, qkv_elements(l, call), real);
     t->lse = mha__take(arena, rows, per_key);
     if (call->outputs & MHA_ATTN_PROBS) t->probs = mha__take(arena, pairs, per_key);
@@ -103,13 +103,16 @@ static void take_gradients(mha__arena *arena, const mha_attn_layer *l, const mha
 void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call, size_t space_bytes,
                             mha__attn_scratch *s)
 {
-    const size_t in = l->latent ? 0 : mha__linear_left(l->project[0], mha__attn_rows(call));
     const size_t out = l->o ? mha__linear_left(l->o, mha__attn_rows(call)) : 0;
+    const size_t in = l->latent ? 0 : mha__linear_left(l->project[0], mha__attn_rows(call));
+    const size_t most = in > out ? in : out;
+    const int64_t kv_rows = mha__qkv_of(l, call, NULL, 0).kv_rows;
+    const size_t kv = l->project[1] ? mha__linear_left(l->project[1], kv_rows) : 0;
     *s = (mha__attn_scratch){.space_bytes = space_bytes};
     if (call->outputs & MHA_ATTN_GRADS) take_gradients(arena, l, call, s);
     mha__disentangled_scratch_take(arena, l, call, s);
     mha__latent_scratch_take(arena, l, call, s);
-    s->left = mha__take(arena, 1, in > out ? in : out);
+    s->left = mha__take(arena, 1, most > kv ? most : kv);
     s->space = mha__take(arena, 1, space_bytes);
 }
 
@@ -122,7 +125,8 @@ static void project_all(const mha_attn_layer *l, const mha__attn_call *call, con
     const size_t real = mha__attn_real(l);
     const mha__qkv at = mha__qkv_of(l, call, qkv, real);
     char *const y[] = {at.q, at.k, at.written_v};
-    for (int p = 0; p < 3 && l->project[p]; p++)
+    const int count = mha__attn_kv_given(l, call) ? 1 : 3;
+    for (int p = 0; p < count && l->project[p]; p++)
         mha__linear_run(l->project[p], &(mha__linear_call){.x = x[p],
                                                            .rows = p ? at.kv_rows : at.q_rows,
                                                            .y = y[p],
@@ -303,6 +307,7 @@ mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const mha_layer
         return mha__fail(err, MHA_ERR_ARG, "attention layer: %s must not be NULL", layer ? "bytes" : "layer");
     MHA__TRY(mha__layer_input(&in, input, err));
     mha__attn_call call = {.in = &in};
+    MHA__TRY(mha__cross_input(layer, &in, false, err));
     MHA__TRY(mha__attn_plan(layer, &call, &plan, err));
     call.plan = plan;
     const mha_status status = mha__attn_layer_bytes(layer, &call, bytes, err);
@@ -333,6 +338,7 @@ mha_status mha_attn_layer_forward(const mha_attn_layer *layer, const mha_layer_i
     void *own = NULL;
     if (!layer || !x || !y) return mha__fail(err, MHA_ERR_ARG, "attention layer: layer, x and y must not be NULL");
     MHA__TRY(mha__layer_input(&in, input, err));
+    MHA__TRY(mha__cross_input(layer, &in, true, err));
     MHA__TRY(mha__attn_plan(layer, &(mha__attn_call){.in = &in}, &plan, err));
     const mha_status status = run(layer, &in, plan, &own, x, y, err);
     mha_attn_plan_free(plan);

@@ -121,8 +121,9 @@ typedef struct mha__attn_call {
     double dropout;        /* fraction of the probabilities to drop */
     uint64_t dropout_seed; /* determines which probabilities are dropped */
     mha__attn_also also;
+    /* Used only by variants, and by cross-attention that records: */
+    const void *key, *value; /* [B, kv_length, E] inputs of k and v; NULL = x */
     /* The fields below are used only by variants: */
-    const void *key, *value;           /* [B, kv_length, E] inputs of k and v; NULL = x */
     int64_t kv_length;                 /* tokens of key and value; 0 = in->length */
     int64_t past;                      /* number of preceding tokens whose keys and values the caller passes */
     const void *past_key, *past_value; /* [B, Hkv, past, D] */
@@ -139,13 +140,19 @@ static inline int64_t mha__attn_rows(const mha__attn_call *call)
 {
     return call->in->batch * call->in->length;
 }
-static inline int64_t mha__attn_kv_length(const mha__attn_call *call)
+static inline int64_t mha__attn_kv_length(const mha_attn_layer *layer, const mha__attn_call *call)
 {
+    if (layer->options.cross) return call->in->source->tokens;
     return call->kv_length ? call->kv_length : call->in->length;
 }
-static inline int64_t mha__attn_keys(const mha__attn_call *call)
+static inline int64_t mha__attn_keys(const mha_attn_layer *layer, const mha__attn_call *call)
 {
-    return call->past + mha__attn_kv_length(call);
+    return call->past + mha__attn_kv_length(layer, call);
+}
+/* Returns true if k and v were computed before the call (mha_layer_source). */
+static inline bool mha__attn_kv_given(const mha_attn_layer *layer, const mha__attn_call *call)
+{
+    return layer->options.cross && call->in->source->kv;
 }
 
 /* The head selection for each sequence of a call (selection/head_selection.h). S is the number of scores: one per head
@@ -234,6 +241,9 @@ mha_status mha__layer_workspace(mha_ctx *ctx, size_t bytes, mha_layer_input *in,
                                 mha_error *err);
 /* Returns the cache sequence that the input belongs to, or MHA_CACHE_ALL. */
 int64_t mha__layer_sequence(const mha_layer_input *in);
+
+/* Checks the input of a layer with `cross`; `given` requires that keys and values are computed. */
+mha_status mha__cross_input(const mha_attn_layer *layer, const mha_layer_input *in, bool given, mha_error *err);
 
 /* Describes a call to the operator. With a 16-bit dtype, a call that records is described as f32. */
 mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call *call, mha_attn_desc *desc,

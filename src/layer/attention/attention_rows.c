@@ -11,7 +11,7 @@ mha__qkv mha__qkv_of(const mha_attn_layer *layer, const mha__attn_call *call, vo
 {
     const int64_t D = layer->options.head_dim, q_width = layer->options.heads * D;
     const int64_t kv_width = layer->options.kv_heads * D, rows = mha__attn_rows(call),
-                  length = mha__attn_kv_length(call);
+                  length = mha__attn_kv_given(layer, call) ? 0 : mha__attn_kv_length(layer, call);
     const bool apart = length != call->in->length;
     mha__qkv at = {.q = buffer,
                    .q_row = apart ? q_width : q_width + 2 * kv_width,

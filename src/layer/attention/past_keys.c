@@ -14,7 +14,7 @@ static void copy(bool join, char *all, char *part, size_t bytes)
 static void move(const mha_attn_layer *l, const mha__attn_call *call, bool join, char *fresh, int64_t row, char *all,
                  char *past)
 {
-    const int64_t H = l->options.kv_heads, D = l->options.head_dim, P = call->past, L = mha__attn_kv_length(call);
+    const int64_t H = l->options.kv_heads, D = l->options.head_dim, P = call->past, L = mha__attn_kv_length(l, call);
     const size_t real = mha__attn_real(l), head = (size_t)D * real;
     for (int64_t n = 0; n < call->in->batch * H; n++, all += (size_t)(P + L) * head) {
         copy(join, all, past ? past + (size_t)(n * P) * head : NULL, (size_t)P * head);

@@ -8,7 +8,14 @@
 
 #define MHA__CHUNK_ROWS 512 /* rows of a feed-forward chunk */
 
-enum { MHA__BLOCK_ATTN_NORM, MHA__BLOCK_MLP_NORM, MHA__BLOCK_ATTN_OUT_NORM, MHA__BLOCK_MLP_OUT_NORM, MHA__BLOCK_NORMS };
+enum {
+    MHA__BLOCK_ATTN_NORM,
+    MHA__BLOCK_MLP_NORM,
+    MHA__BLOCK_ATTN_OUT_NORM,
+    MHA__BLOCK_MLP_OUT_NORM,
+    MHA__BLOCK_CROSS_NORM,
+    MHA__BLOCK_NORMS
+};
 
 struct mha_block {
     mha_ctx *ctx;
@@ -16,6 +23,7 @@ struct mha_block {
     bool pre_norm, parallel;
     float residual_scale; /* factor of both branches; 1 = none */
     mha_attn_layer *attn;
+    mha_attn_layer *cross; /* cross-attention between attention and feed-forward; NULL = none */
     mha__mlp feed;         /* for all tokens; with experts, the shared feed-forward */
     mha__experts *experts; /* NULL = none */
     /* If the weights are divided among processes: the products that replace the output projection of attention and

@@ -20,6 +20,7 @@ void mha__block_trace_take(mha__arena *arena, const mha_block *b, const mha_laye
         t->mlp_branch = mha__take(arena, rows, width);
     mha__feed_trace_take(arena, &b->feed, b->experts, rows, learns, &t->feed, &t->experts);
     mha__attn_trace_take(arena, b->attn, &(mha__attn_call){.in = in, .outputs = MHA__ATTN_BOTH}, &t->attn);
+    mha__cross_trace_take(arena, b, in, t);
 }
 
 void mha__block_scratch_take(mha__arena *arena, const mha_block *b, const mha_layer_input *in, bool drops,
@@ -35,6 +36,7 @@ void mha__block_scratch_take(mha__arena *arena, const mha_block *b, const mha_la
     mha__feed_work_take(arena, &b->feed, b->experts, (size_t)mha__block_chunk(b, rows), &s->feed);
     mha__attn_scratch_take(arena, b->attn, &(mha__attn_call){.in = in, .outputs = MHA__ATTN_BOTH}, space_bytes,
                            &s->attn);
+    mha__cross_scratch_take(arena, b, in, space_bytes, s);
 }
 
 /* ---- forward pass ---- */
@@ -113,6 +115,7 @@ static mha_status keep_post_norm(const mha__block_call *c, float *x, mha_error *
     drop(c, &c->attn_drop, t->middle);
     add(c, x, t->middle);
     MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->middle, x, err));
+    if (c->block->cross) MHA__TRY(mha__cross_keep(c, x, err));
     if (!mha__block_feeds(c->block)) return MHA_OK;
     MHA__TRY(feed_keep(c, x, t->mlp_branch, err));
     drop(c, &c->mlp_drop, t->mlp_branch);
@@ -158,6 +161,7 @@ static mha_status keep_pre_norm(const mha__block_call *c, float *x, mha_error *e
     MHA__TRY(attend(c, input, t->attn_branch ? t->attn_branch : c->scratch.branch, err));
     if (t->attn_branch) MHA__TRY(norm(c, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, c->scratch.branch, err));
     join(c, &c->attn_drop, x);
+    if (c->block->cross) MHA__TRY(mha__cross_keep(c, x, err));
     return mha__block_feeds(c->block) ? keep_feed_pre_norm(c, x, err) : MHA_OK;
 }
 
@@ -233,7 +237,10 @@ static mha_status feed_back_post_norm(const mha__block_call *c, const mha__block
     const mha__block_trace *t = &c->trace;
     const mha__block_scratch *s = &c->scratch;
     MHA__TRY(norm_back(c, slots, MHA__BLOCK_MLP_NORM, t->mlp_branch, dx, false, dx, err));
-    if (mha__feed_learns(&slots->feed)) MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->middle, s->normed, err));
+    if (mha__feed_learns(&slots->feed) && c->block->cross)
+        MHA__TRY(norm(c, MHA__BLOCK_CROSS_NORM, t->cross_sum, s->normed, err));
+    else if (mha__feed_learns(&slots->feed))
+        MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->middle, s->normed, err));
     MHA__TRY(feed_back(c, slots, s->normed, branch_back(c, &c->mlp_drop, dx), s->branch, err));
     add(c, s->branch, dx);
     return MHA_OK;
@@ -244,6 +251,7 @@ static mha_status back_post_norm(const mha__block_call *c, const mha__block_slot
     const mha__block_trace *t = &c->trace;
     const mha__block_scratch *s = &c->scratch;
     if (mha__block_feeds(c->block)) MHA__TRY(feed_back_post_norm(c, slots, dx, err));
+    if (c->block->cross) MHA__TRY(mha__cross_back(c, slots, dx, err));
     MHA__TRY(norm_back(c, slots, MHA__BLOCK_ATTN_NORM, t->middle, dx, false, dx, err));
     const float *of_attn = branch_back(c, &c->attn_drop, dx);
     if (c->ends) return attend_back(c, slots, t->x, of_attn, NULL, err);
@@ -286,6 +294,7 @@ static mha_status back_pre_norm(const mha__block_call *c, const mha__block_slots
     const mha__block_scratch *s = &c->scratch;
     const float *sum = dx, *input = s->normed;
     if (mha__block_feeds(c->block)) MHA__TRY(feed_back_pre_norm(c, slots, dx, &sum, err));
+    if (c->block->cross) MHA__TRY(mha__cross_back(c, slots, dx, err));
     const float *of_attn = branch_back(c, &c->attn_drop, sum);
     MHA__TRY(outer_norm_back(c, slots, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, &of_attn, err));
     if (mha__attn_learns(&slots->attn)) MHA__TRY(branch_input(c, MHA__BLOCK_ATTN_NORM, t->x, &input, err));

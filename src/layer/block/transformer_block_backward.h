@@ -10,6 +10,7 @@ typedef struct mha__block_slots {
     mha__attn_slots attn;
     mha__grad_slot norm[MHA__BLOCK_NORMS];
     mha__feed_part_slots feed;
+    mha__attn_slots cross;
 } mha__block_slots;
 
 /* The activations that the forward pass stores; rows = B L. Inputs of norms include the residual. */
@@ -23,13 +24,18 @@ typedef struct mha__block_trace {
     mha__feed_trace feed;
     mha__experts_trace experts;
     mha__attn_trace attn;
+    /* Blocks with cross-attention, [rows, E]. cross_x: with pre-norm, the input of cross_norm. cross_sum: with
+     * post-norm, the input of cross_norm; else NULL */
+    float *cross_x, *cross_sum;
+    mha__attn_trace cross;
 } mha__block_trace;
 
 typedef struct mha__block_scratch {
     float *branch, *normed; /* [rows, E] */
     float *outer;           /* [rows, E] gradient of a branch, if it differs from the gradient of the sum; else NULL */
     mha__feed_work feed;
-    mha__attn_scratch attn;
+    mha__attn_scratch attn, cross;
+    float *dsource; /* [B S, E] gradient of the cross-attention's source from this block */
 } mha__block_scratch;
 
 /* Arguments of both passes of one call. */
@@ -43,6 +49,10 @@ typedef struct mha__block_call {
     bool ends;
     mha__block_trace trace;
     mha__block_scratch scratch;
+    /* Blocks with cross-attention: the call, whose `key` and `value` are the source [B S, E], and the gradient of the
+     * source, to which the backward pass adds; NULL = not computed */
+    mha__attn_call cross;
+    float *dsource;
 } mha__block_call;
 
 /* Allocate the arrays of a call from the arena. Set `learns` if the backward pass computes weight gradients, and
@@ -51,6 +61,16 @@ void mha__block_trace_take(mha__arena *arena, const mha_block *block, const mha_
                            mha__block_trace *trace);
 void mha__block_scratch_take(mha__arena *arena, const mha_block *block, const mha_layer_input *in, bool drops,
                              size_t space_bytes, mha__block_scratch *scratch);
+
+/* The cross-attention of a block, and its norm: updates x [rows, E] and stores the trace. */
+mha_status mha__cross_keep(const mha__block_call *call, float *x, mha_error *err);
+/* dx is the gradient of the output on entry, and the gradient of the input on return. */
+mha_status mha__cross_back(const mha__block_call *call, const mha__block_slots *slots, float *dx, mha_error *err);
+/* Allocate the arrays of the cross-attention from the arena, if the block has one. */
+void mha__cross_trace_take(mha__arena *arena, const mha_block *block, const mha_layer_input *in,
+                           mha__block_trace *trace);
+void mha__cross_scratch_take(mha__arena *arena, const mha_block *block, const mha_layer_input *in, size_t space_bytes,
+                             mha__block_scratch *scratch);
 
 /* Updates x [rows, E] and stores the trace. In f32 without dropout, x is bitwise identical to the result of
  * mha__block_run. With `again`, x is undefined afterwards. */

@@ -64,7 +64,7 @@ void mha__heads_describe(const mha_attn_layer *layer, const mha__attn_call *call
     if (!mha__heads_skipped(layer, call->in) || mha__experts_summed(layer)) return;
     desc->inputs |= MHA_ATTN_BLOCK_KEEP;
     desc->block_q = call->in->length;
-    desc->block_k = mha__attn_keys(call);
+    desc->block_k = mha__attn_keys(layer, call);
 }
 
 /* One head of a projection, and the query heads [first, first + count) that read it. */

@@ -10,7 +10,8 @@ static bool is_dense(mha__role role)
     return role == MHA__QUERY || role == MHA__KEY || role == MHA__VALUE || role == MHA__QKV || role == MHA__Q_LATENT ||
            role == MHA__KV_LATENT || role == MHA__KV_EXPAND || role == MHA__POS_KEY || role == MHA__POS_QUERY ||
            role == MHA__ATTN_OUT || role == MHA__GATE || role == MHA__UP || role == MHA__DOWN ||
-           mha__of_experts(role) || (role >= MHA__SHARED_GATE && role <= MHA__ROUTER);
+           mha__of_experts(role) || (role >= MHA__SHARED_GATE && role <= MHA__ROUTER) ||
+           (role >= MHA__CROSS_QUERY && role <= MHA__CROSS_OUT);
 }
 
 /* The part of a tensor that contains the weight of a role. */

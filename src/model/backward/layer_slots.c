@@ -153,6 +153,11 @@ mha_status mha__layer_slots_find(const mha_model_grads *g, int64_t layer, mha__w
                             {sparse ? MHA__SHARED_UP : MHA__UP, &s->feed.feed.up, true},
                             {sparse ? MHA__SHARED_GATE : MHA__GATE, &s->feed.feed.gate, true},
                             {sparse ? MHA__SHARED_DOWN : MHA__DOWN, &s->feed.feed.down, true},
+                            {MHA__CROSS_QUERY, &s->cross.q, true},
+                            {MHA__CROSS_KEY, &s->cross.k, true},
+                            {MHA__CROSS_VALUE, &s->cross.v, true},
+                            {MHA__CROSS_OUT, &s->cross.o, true},
+                            {MHA__CROSS_NORM, &s->norm[MHA__BLOCK_CROSS_NORM], false},
                             {MHA__SHARED_SHARE, &s->feed.shared_gate, true},
                             {MHA__ROUTER, &s->feed.router, true}};
     MHA__TRY(find_places(g, layer, weights, places, sizeof places / sizeof *places, err));

@@ -50,8 +50,8 @@ static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_
     if (status == MHA_OK) status = mha__layer_slots_find(g, layer, &weights, &slots, err);
     if (status == MHA_OK) status = mha__block_back(&call, &slots.block, g->saved.dx, err);
     if (status == MHA_OK && call.attn.also.dbias.data)
-        mha__relative_back(g->model, layer, mha__batch_map_rows(&g->batch), g->saved.dbias,
-                           mha__grads_slot(g, MHA__RELATIVE, -1).dweight);
+        status = mha__relative_back(g->model, layer, mha__batch_map_rows(&g->batch), g->saved.dbias,
+                                    mha__grads_slot(g, MHA__RELATIVE, -1).dweight, err);
     mha__layer_slots_end(g, layer, &slots, status == MHA_OK);
     if (status == MHA_OK) status = show(g, layer, &call, wanted, row_taylor, err);
     mha__weights_release(&weights);
@@ -118,9 +118,8 @@ static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_e
     if (m->embed_map) MHA__TRY(embed_map_back(g, err));
     mha__drop_rows(g->ctx, &drop, &b->layer, width, dx);
     if (g->saved.sum) MHA__TRY(outer_norm_back(g, MHA__EMBED_NORM, &m->embed_norm, width, g->saved.sum, dx, err));
-    for (int64_t i = 0; scale != 1 && i < rows * width; i++)
-        dx[i] *= scale;
-    if (dembeddings) memcpy(dembeddings, dx, (size_t)(rows * width) * sizeof *dx);
+    for (int64_t i = 0; dembeddings && i < rows * width; i++)
+        dembeddings[i] = dx[i] * scale;
     if (types)
         MHA__TRY(mha_embedding_backward("type_ids", types, c->type_vocab, width,
                                         b->in.type_ids ? b->in.type_ids : b->zeros, rows, dx, err));
@@ -128,6 +127,8 @@ static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_e
     if (positions)
         MHA__TRY(mha_embedding_backward("positions", positions, c->position_rows, width, b->positions, rows, dx, err));
     if (!words) return MHA_OK;
+    for (int64_t i = 0; scale != 1 && i < rows * width; i++)
+        dx[i] *= scale;
     clear_padding(g, rows, dx);
     return mha_embedding_backward("ids", words, c->vocab, width, b->in.ids, rows, dx, err);
 }
@@ -166,6 +167,14 @@ static mha_status distances_back(const mha_model_grads *g, mha_error *err)
     return MHA_OK;
 }
 
+/* Backpropagates the gradient of the source through the encoder of an encoder-decoder, if parameters get gradients. */
+static mha_status encoder_back(mha_model_grads *g, mha_error *err)
+{
+    if (!g->encoder || !mha__grads_parameters(g)) return MHA_OK;
+    const mha_model_gradient gradient = {.size = sizeof gradient, .last_hidden = g->saved.dsource};
+    return mha_model_grads_backward(g->encoder, &gradient, err);
+}
+
 mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted, mha_error *err)
 {
     const mha_model *m = g->model;
@@ -179,6 +188,7 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
     float *row_taylor = wanted->taylor ? mha__alloc(g->ctx, taylor) : NULL;
     if (wanted->taylor && !row_taylor) return mha__no_memory(err, taylor, "row_taylor");
     if (wanted->gates) memset(wanted->gates, 0, gates);
+    mha__grads_source_begin(g);
     mha_status status = MHA_OK;
     if (m->final_norm.weight)
         status = outer_norm_back(g, MHA__FINAL_NORM, &m->final_norm, c->hidden, g->saved.x, g->saved.dx, err);
@@ -186,6 +196,7 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
     if (status == MHA_OK) status = layers_back(g, wanted, row_taylor, ends, err);
     if (status == MHA_OK && g->saved.dtable) status = distances_back(g, err);
     mha__free(g->ctx, row_taylor);
+    if (status == MHA_OK) status = encoder_back(g, err);
     return status == MHA_OK && !ends ? embed_back(g, wanted->embeddings, err) : status;
 }
 

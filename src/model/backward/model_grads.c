@@ -24,18 +24,34 @@ static void add_tensor(mha_model_grads *g, const mha_tensor *tensor)
     g->bytes += (size_t)tensor->elements * sizeof *g->gradients;
 }
 
+static bool is_attention(mha__role role)
+{
+    return (role >= MHA__QUERY && role <= MHA__ATTN_OUT) || (role >= MHA__CROSS_QUERY && role <= MHA__CROSS_OUT);
+}
+
+/* Adds the parameters of `side`, which is g or its encoder. Both sides may have the same word embeddings. */
+static void walk_side(mha_model_grads *g, const mha_model_grads *side)
+{
+    const mha_tensor *words = mha__weights_tensor(&g->model->outer, MHA__WORDS, -1, false);
+    for (mha__tensor_step at = {0}; mha__tensor_each(&side->model->config, &at);) {
+        const bool of_attention = is_attention(at.role);
+        const bool learned =
+            mha__part_of(&side->model->config, at.role)->kind != MHA__PART_BUFFER && at.role != MHA__ROUTER_BIAS;
+        const bool wanted = learned && (of_attention || !g->attention_only);
+        const mha_tensor *tensor = wanted ? mha__model_tensor(side->model, &at) : NULL;
+        const bool again = side != g && tensor && tensor == words;
+        numbers_of(side, at.role, at.layer)[at.bias] = again ? *numbers_of(g, MHA__WORDS, -1) : tensor ? g->count : -1;
+        if (tensor && !again) add_tensor(g, tensor);
+    }
+}
+
 /* Counts the parameters and their bytes, and stores them in the list if it is allocated. */
 static void walk(mha_model_grads *g)
 {
     g->count = 0;
     g->bytes = 0;
-    for (mha__tensor_step at = {0}; mha__tensor_each(&g->model->config, &at);) {
-        const bool of_attention = at.role >= MHA__QUERY && at.role <= MHA__ATTN_OUT;
-        const bool wanted = (of_attention || !g->attention_only) && at.role != MHA__ROUTER_BIAS;
-        const mha_tensor *tensor = wanted ? mha__model_tensor(g->model, &at) : NULL;
-        numbers_of(g, at.role, at.layer)[at.bias] = tensor ? g->count : -1;
-        if (tensor) add_tensor(g, tensor);
-    }
+    walk_side(g, g);
+    if (g->encoder) walk_side(g, g->encoder);
 }
 
 mha__grad_slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t layer)
@@ -58,13 +74,20 @@ mha_status mha__grads_weight(mha__weights *weights, mha__role role, int64_t laye
 
 /* ---- creation and release ---- */
 
-static mha_status create_list(mha_model_grads *g, bool parameters, mha_error *err)
+static mha_status create_slots(mha_model_grads *g, mha_error *err)
 {
     const size_t slots = (size_t)(g->model->config.layers + 1) * (size_t)mha__config_roles(&g->model->config) * 2;
     g->slots = mha__calloc(g->ctx, slots, sizeof *g->slots);
     if (!g->slots) return mha__no_memory(err, slots * sizeof *g->slots, "the list of gradients");
     for (size_t n = 0; n < slots; n++)
         g->slots[n] = -1; /* -1 = no gradient; entries without a tensor keep this value */
+    return MHA_OK;
+}
+
+static mha_status create_list(mha_model_grads *g, bool parameters, mha_error *err)
+{
+    MHA__TRY(create_slots(g, err));
+    if (g->encoder) MHA__TRY(create_slots(g->encoder, err));
     walk(g);
     if (!parameters) {
         g->count = 0;
@@ -75,7 +98,21 @@ static mha_status create_list(mha_model_grads *g, bool parameters, mha_error *er
     g->list = mha__calloc(g->ctx, (size_t)g->count, sizeof *g->list);
     if (!g->list) return mha__no_memory(err, (size_t)g->count * sizeof *g->list, "the list of gradients");
     walk(g);
+    if (g->encoder) g->encoder->list = g->list;
     return MHA_OK;
+}
+
+/* Allocates the struct, and that of the encoder. */
+static mha_status create_sides(const mha_model *model, const mha_model_grads_options *o, mha_model_grads **out,
+                               mha_error *err)
+{
+    mha_model_grads *g = *out = mha__calloc(model->ctx, 1, sizeof *g);
+    if (!g) return mha__no_memory(err, sizeof *g, "the gradients of a model");
+    g->ctx = model->ctx;
+    g->model = model;
+    g->recompute = o->recompute != 0;
+    g->attention_only = o->attention_only != 0;
+    return model->encoder ? create_sides(model->encoder, o, &g->encoder, err) : MHA_OK;
 }
 
 mha_status mha_model_grads_create(const mha_model *model, const mha_model_grads_options *options, mha_model_grads **out,
@@ -94,14 +131,11 @@ mha_status mha_model_grads_create(const mha_model *model, const mha_model_grads_
     if (model->outer.packed != MHA_F32 && model->outer.packed != MHA_BF16)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "dtype of the model must be f32 or bf16 for gradients (got %s)",
                          mha_dtype_name(model->outer.packed));
-    mha_model_grads *g = mha__calloc(model->ctx, 1, sizeof *g);
-    if (!g) return mha__no_memory(err, sizeof *g, "the gradients of a model");
-    g->ctx = model->ctx;
-    g->model = model;
-    g->recompute = o.recompute != 0;
-    g->attention_only = o.attention_only != 0;
-    mha_status status = create_list(g, !o.no_parameters, err);
+    mha_model_grads *g = NULL;
+    mha_status status = create_sides(model, &o, &g, err);
+    if (status == MHA_OK) status = create_list(g, !o.no_parameters, err);
     if (status == MHA_OK && o.pack) status = mha__grads_pack(g, err);
+    if (status == MHA_OK && o.pack && g->encoder) status = mha__grads_pack(g->encoder, err);
     if (status == MHA_OK)
         *out = g;
     else
@@ -112,7 +146,10 @@ mha_status mha_model_grads_create(const mha_model *model, const mha_model_grads_
 void mha_model_grads_free(mha_model_grads *grads)
 {
     if (!grads) return;
+    if (grads->encoder) grads->encoder->list = NULL; /* that of `grads` */
+    mha_model_grads_free(grads->encoder);
     mha_attn_plan_free(grads->plan);
+    mha_attn_plan_free(grads->cross.plan);
     mha__grads_unpack(grads);
     mha__free(grads->ctx, grads->pass.memory);
     mha__free(grads->ctx, grads->head.memory);
@@ -144,6 +181,8 @@ mha_status mha_model_grads_dropout(mha_model_grads *grads, const mha_model_dropo
     for (int n = 0; n < 3; n++)
         if (!(shares[n] >= 0 && shares[n] < 1)) /* also rejects NaN */
             return mha__fail(err, MHA_ERR_ARG, "mha_model_dropout: %s must be in [0, 1) (got %g)", names[n], shares[n]);
+    for (int n = 0; n < 3; n++)
+        if (shares[n] > 0) MHA__TRY(mha__model_not_seq2seq(grads->model, "mha_model_grads_dropout: model", err));
     grads->next_dropout = d;
     return MHA_OK;
 }

@@ -4,7 +4,7 @@
 
 #include "layer/block/transformer_block_backward.h"
 #include "mha/model_grads.h"
-#include "model/forward/batch.h"
+#include "model/forward/encoder_source.h"
 #include <stdbool.h>
 
 /* Arrays of one forward call and its backward pass; rows are [B L]. */
@@ -17,10 +17,11 @@ typedef struct mha__saved_activations {
     mha__block_trace *trace; /* [layers]; with recompute, all traces overlap, except x */
     mha__block_scratch *scratch; /* [layers] overlapping: only one layer is processed at a time */
     float *dx;                   /* [rows, E] gradient of x */
-    float *dbias;  /* [H, M, M] gradient of a layer's biases by relative position; NULL if the model has no such
+    float *dbias;   /* [H, M, M] gradient of a layer's biases by relative position; NULL if the model has no such
                    * biases */
-    float *dtable; /* [rows of the table, E] gradient of the embeddings of relative positions; NULL = not computed */
-    float *again;  /* [rows, E] with recompute: input from which a layer is recomputed */
+    float *dtable;  /* [rows of the table, E] gradient of the embeddings of relative positions; NULL = not computed */
+    float *dsource; /* [B S, E] gradient of the encoder's last hidden states; NULL without an encoder */
+    float *again;   /* [rows, E] with recompute: input from which a layer is recomputed */
 } mha__saved_activations;
 
 /* A buffer that is reused from call to call. */
@@ -51,6 +52,12 @@ struct mha_model_grads {
     mha__room head;      /* memory for a chunk of logits */
     mha_attn_plan *plan; /* plan of the layer `planned` and of all layers with the same shape */
     const mha_attn_layer *planned;
+
+    /* Encoder-decoders: gradients of the encoder, whose tensors are in the list of the decoder; and the source of the
+     * pass. `encoder` is NULL for other models. */
+    struct mha_model_grads *encoder;
+    mha__cross_pass cross;
+    mha_layer_input cross_in;
 };
 
 /* Returns the type in which the matrix of a role is multiplied: routers always in f32, like in the forward pass. */
@@ -83,6 +90,7 @@ static inline bool mha__grads_parameters(const mha_model_grads *g)
 static inline void mha__grads_rest(mha_model_grads *g, bool rest)
 {
     g->resting = rest;
+    if (g->encoder) g->encoder->resting = rest;
 }
 
 /* ---- the slots of a layer (layer_slots.c) ---- */
@@ -123,6 +131,16 @@ mha__drop mha__grads_drop(const mha_model_grads *g, int64_t layer, mha__drop_sit
 
 /* Sets up the call of one layer with its plan and trace. `dgates` is [layers, B, H] or NULL. */
 mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha__block_call *call, mha_error *err);
+
+/* ---- encoder-decoders (encoder_backward.c); these functions do nothing for other models ---- */
+
+/* Sets the source of batch.layer, and creates the plan of the cross-attention unless it exists. */
+mha_status mha__grads_source_describe(mha_model_grads *g, mha_error *err);
+void mha__grads_source_lay_out(mha__arena *arena, mha_model_grads *g);
+/* Sets the cross-attention of the call of a layer. */
+void mha__grads_source_call(const mha_model_grads *g, mha__block_call *call);
+/* Clears saved.dsource, to which the backward pass of every layer adds. */
+void mha__grads_source_begin(const mha_model_grads *g);
 
 /* Rejects requests that mha__grads_down does not support. */
 mha_status mha__grads_check(const mha_model_gradient *wanted, mha_error *err);

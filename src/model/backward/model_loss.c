@@ -11,7 +11,8 @@
 /* Returns the label that the token of a row predicts, or MHA_IGNORE; `end` is one past the last row of its sequence. */
 static int32_t label_of(const mha_model_grads *g, const int32_t *labels, int64_t row, int64_t end)
 {
-    const int64_t at = row + (g->model->config.family->causal ? 1 : 0);
+    const bool shifted = g->model->encoder && labels; /* ids are labels moved right (seq2seq.h) */
+    const int64_t at = row + (g->model->config.family->causal && !shifted ? 1 : 0);
     if (at >= end || !mha__grads_real(g, row)) return MHA_IGNORE;
     if (labels) return labels[at];
     return mha__grads_real(g, at) ? g->batch.in.ids[at] : MHA_IGNORE;

@@ -47,6 +47,7 @@ mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha
                               .trace = g->saved.trace[layer],
                               .scratch = g->saved.scratch[layer]};
     call->attn.also.dtable = g->saved.dtable;
+    mha__grads_source_call(g, call);
     const int64_t M = mha__batch_map_rows(&g->batch);
     if (mha__grads_slot(g, MHA__RELATIVE, -1).dweight)
         call->attn.also.dbias = (mha_view){g->saved.dbias, {0, M * M, M, 1}};
@@ -104,6 +105,7 @@ static void lay_out(mha__arena *arena, mha_model_grads *g, size_t space_bytes)
     const size_t rows = (size_t)(g->batch.in.batch * g->batch.in.length);
     const size_t width = (size_t)m->config.hidden * sizeof *k->x;
     mha__batch_lay_out(arena, m, &g->batch);
+    mha__grads_source_lay_out(arena, g);
     const size_t narrow = (size_t)m->config.embed_width * sizeof *k->x;
     k->sum = m->embed_norm.weight ? mha__take(arena, rows, narrow) : NULL;
     k->embedded = m->embed_map ? mha__take(arena, rows, narrow) : NULL;
@@ -123,7 +125,7 @@ static void lay_out(mha__arena *arena, mha_model_grads *g, size_t space_bytes)
 
 static mha_status find_space(mha_model_grads *g, size_t *bytes, mha_error *err)
 {
-    *bytes = 0;
+    *bytes = g->cross.plan ? mha_attn_plan_workspace(g->cross.plan) : 0;
     mha_attn_plan_free(g->plan); /* the plan belongs to another batch */
     g->plan = NULL;
     for (int64_t layer = 0; layer < g->model->config.layers; layer++) {
@@ -140,6 +142,7 @@ static mha_status allocate(mha_model_grads *g, mha_error *err)
     size_t space_bytes = 0;
     mha__arena arena = {0};
     mha__batch_describe(&g->batch, &some_lengths);
+    MHA__TRY(mha__grads_source_describe(g, err));
     MHA__TRY(find_space(g, &space_bytes, err));
     lay_out(&arena, g, space_bytes);
     if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "a pass with gradients");
@@ -147,7 +150,7 @@ static mha_status allocate(mha_model_grads *g, mha_error *err)
     arena = (mha__arena){.base = g->pass.memory};
     lay_out(&arena, g, space_bytes);
     mha__batch_describe(&g->batch, g->batch.lengths);
-    return MHA_OK;
+    return mha__grads_source_describe(g, err);
 }
 
 /* ---- forward pass ---- */
@@ -161,11 +164,13 @@ static mha_status check_input(const mha_model_input *in, mha_error *err)
 
 static mha_status check_output(const mha_model *m, const mha_model_output *out, mha_error *err)
 {
-    const char *other = out->on_hidden        ? "on_hidden"
-                        : out->on_attention   ? "on_attention"
-                        : out->on_stats       ? "on_stats"
-                        : out->on_activations ? "on_activations"
-                                              : NULL;
+    const char *other = out->on_hidden            ? "on_hidden"
+                        : out->on_attention       ? "on_attention"
+                        : out->on_stats           ? "on_stats"
+                        : out->on_activations     ? "on_activations"
+                        : out->encoder            ? "encoder"
+                        : out->on_cross_attention ? "on_cross_attention"
+                                                  : NULL;
     if (other)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "mha_model_grads_forward: %s must be NULL, since only mha_model_forward supports it", other);
@@ -187,12 +192,21 @@ static mha_status enter(mha_model_grads *g, mha_error *err)
     return m->embed_map ? mha_linear_forward(m->embed_map, x, rows, k->x, err) : MHA_OK;
 }
 
+/* Runs the encoder of an encoder-decoder on the source of the batch. */
+static mha_status encode(mha_model_grads *g, mha_error *err)
+{
+    if (!g->encoder) return MHA_OK;
+    mha__cross_store_masks(&g->cross);
+    return mha_model_grads_forward(g->encoder, &g->cross.input, NULL, err);
+}
+
 static mha_status run(mha_model_grads *g, mha_error *err)
 {
     const mha_model *m = g->model;
     const mha__saved_activations *k = &g->saved;
     const int64_t rows = g->batch.in.batch * g->batch.in.length, width = m->config.hidden;
     MHA__TRY(enter(g, err));
+    MHA__TRY(encode(g, err));
     for (int64_t layer = 0; layer < m->config.layers; layer++) {
         mha__block_call call;
         MHA__TRY(mha__grads_call(g, layer, NULL, &call, err));
@@ -240,6 +254,8 @@ mha_status mha_model_grads_forward(mha_model_grads *g, const mha_model_input *in
     MHA__TRY(mha__options_read(&out, sizeof out, output, "mha_model_output", err));
     MHA__TRY(mha__batch_read(g->model, &g->batch, input, err));
     MHA__TRY(check_input(&g->batch.in, err));
+    mha_attn_plan_free(g->cross.plan); /* the plan belongs to another batch */
+    MHA__TRY(mha__cross_read(g->model, &g->batch, &out, &g->cross, err));
     MHA__TRY(check_output(g->model, &out, err));
     MHA__TRY(allocate(g, err));
     MHA__TRY(run(g, err));

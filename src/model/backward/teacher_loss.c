@@ -62,6 +62,8 @@ mha_status mha__distill_read(const mha_model *m, const mha_model *teacher, mha_m
         d->hidden = 1;
     if (d->temperature == 0) d->temperature = 2;
     MHA__TRY(check_weights(d, err));
+    if (teacher) MHA__TRY(mha__model_not_seq2seq(m, "mha_model_distill: model", err));
+    if (teacher) MHA__TRY(mha__model_not_seq2seq(teacher, "mha_model_distill: teacher", err));
     if (teacher) MHA__TRY(check_pair(m, teacher, d, err));
     return mha__head_check(m, false, mha__distill_logits(d), err);
 }

@@ -15,130 +15,13 @@
 
 #define FILE_NAME "config.json"
 
-/* ---- activations by name ---- */
-
-static const struct {
-    const char *name;
-    mha_activation activation;
-} activations[] = {
-    {"gelu", MHA_ACT_GELU},
-    {"gelu_new", MHA_ACT_GELU_TANH},
-    {"gelu_pytorch_tanh", MHA_ACT_GELU_TANH},
-    {"relu", MHA_ACT_RELU},
-    {"tanh", MHA_ACT_TANH},
-    {"silu", MHA_ACT_SILU},
-    {"swish", MHA_ACT_SILU},
-    {"quick_gelu", MHA_ACT_QUICK_GELU},
-    {"sigmoid", MHA_ACT_SIGMOID},
-};
-
-static mha_status read_activation(const mha__json_obj *root, const mha__config_key *key, mha_activation *out,
-                                  mha_error *err)
-{
-    const char *name = key->text;
-    MHA__TRY(mha__json_string(root, key->key, MHA__OPTIONAL, &name, NULL, err));
-    if (!name) return MHA_OK;
-    for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
-        if (strcmp(activations[i].name, name) == 0) {
-            *out = activations[i].activation;
-            return MHA_OK;
-        }
-    return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                     "%s: %s must be one of gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, sigmoid, silu, tanh "
-                     "(got \"%s\")",
-                     root->file, key->key, mha__quote(&(mha__quoted){0}, name, strlen(name)));
-}
-
-/* ---- reading of a single key ---- */
-
-static mha_status not_built(const mha__json_obj *o, const char *key, const char *built, mha_error *err)
-{
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s%s%s must be %s (got %s)", o->file, o->where ? o->where : "",
-                     o->where ? "." : "", key, built, mha__json_show(&(mha__quoted){0}, mha__json_get(o->json, key)));
-}
-
-/* Checks keys for which only one value is supported. */
-static mha_status check_only(const mha__json_obj *root, const mha__config_key *key, mha_error *err)
-{
-    const char *text = key->text;
-    bool on = false;
-    mha__json_obj object = {0};
-    switch (key->kind) {
-    case MHA__KEY_ONLY_TEXT:
-        MHA__TRY(mha__json_string(root, key->key, MHA__OPTIONAL, &text, NULL, err));
-        return strcmp(text, key->text) == 0 ? MHA_OK : not_built(root, key->key, key->text, err);
-    case MHA__KEY_ONLY_FALSE:
-        MHA__TRY(mha__json_bool(root, key->key, MHA__OPTIONAL, &on, err));
-        return on ? not_built(root, key->key, "false", err) : MHA_OK;
-    case MHA__KEY_ONLY_TRUE:
-        on = !mha__json_is(mha__json_get(root->json, key->key), MHA__JSON_NULL);
-        MHA__TRY(mha__json_bool(root, key->key, MHA__OPTIONAL, &on, err));
-        return on ? MHA_OK : not_built(root, key->key, "true", err);
-    default:
-        MHA__TRY(mha__json_object(root, key->key, MHA__OPTIONAL, &object, err));
-        if (mha__json_has(&object, "quant_method")) return not_built(&object, "quant_method", "absent", err);
-        return mha__json_size(object.json) ? not_built(root, key->key, "absent", err) : MHA_OK;
-    }
-}
-
-/* Reads the index of a row of the vocabulary, whose size is known. An index outside the vocabulary is accepted, as in
- * transformers. */
-static mha_status read_row(const mha__json_obj *root, const mha__config_key *key, int64_t vocab, int64_t *row,
-                           mha_error *err)
-{
-    *row = mha__json_get(root->json, key->key) ? -1 : (int64_t)key->initial;
-    if (!mha__json_has(root, key->key)) return MHA_OK;
-    MHA__TRY(mha__json_int(root, key->key, MHA__OPTIONAL, -key->max, key->max, row, err));
-    if (*row < 0 && *row >= -vocab) *row += vocab;
-    return MHA_OK;
-}
-
-static mha_status read_key(const mha__json_obj *root, const mha__config_key *key, mha__config *config, mha_error *err)
-{
-    void *field = (char *)config + key->offset;
-    const bool has_off =
-        key->kind == MHA__KEY_DIM_OR_OFF || key->kind == MHA__KEY_POSITIVE_OR_OFF || key->kind == MHA__KEY_COUNT_OR_OFF;
-    const double initial =
-        has_off && mha__json_is(mha__json_get(root->json, key->key), MHA__JSON_NULL) ? 0 : key->initial;
-    switch (key->kind) {
-    case MHA__KEY_DIM:
-    case MHA__KEY_MAYBE_DIM:
-    case MHA__KEY_DIM_OR_OFF:
-        *(int64_t *)field = (int64_t)initial;
-        return mha__json_dim(root, key->key, key->kind == MHA__KEY_DIM && initial == 0 ? MHA__REQUIRED : MHA__OPTIONAL,
-                             key->max, field, err);
-    case MHA__KEY_COUNT:
-    case MHA__KEY_COUNT_OR_OFF:
-        *(int64_t *)field = (int64_t)initial;
-        return mha__json_int(root, key->key, MHA__OPTIONAL, 0, key->max, field, err);
-    case MHA__KEY_ROW:
-        return read_row(root, key, config->vocab, field, err);
-    case MHA__KEY_POSITIVE: /* checked against the range of float, the type in which it is used */
-    case MHA__KEY_POSITIVE_OR_OFF:
-        *(double *)field = initial;
-        return mha__json_number(root, key->key, MHA__OPTIONAL, FLT_MIN, FLT_MAX, field, err);
-    case MHA__KEY_FIXED:
-        *(double *)field = key->initial;
-        return MHA_OK;
-    case MHA__KEY_BOOL:
-        *(bool *)field = initial != 0;
-        return mha__json_bool(root, key->key, MHA__OPTIONAL, field, err);
-    case MHA__KEY_ACTIVATION:
-    case MHA__KEY_ACTIVATION_IF:
-        return read_activation(root, key, field, err);
-    default:
-        return check_only(root, key, err);
-    }
-}
-
-/* ---- reading of config.json ---- */
-
-static mha_status find_family(const mha__json_obj *root, const mha__family **family, mha_error *err)
+static mha_status find_family(const mha__json_obj *root, bool encoder, const mha__family **family, mha_error *err)
 {
     const char *type = NULL;
-    char names[400];
+    char names[500];
     MHA__TRY(mha__json_string(root, "model_type", MHA__REQUIRED, &type, NULL, err));
     *family = mha__family_find(type);
+    if (*family && encoder) *family = (*family)->encoder;
     if (*family) return MHA_OK;
     mha__family_names(names, sizeof names);
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: model_type must be one of %s (got \"%s\")", root->file, names,
@@ -181,9 +64,9 @@ static mha_status derive_embeddings(const mha__json_obj *root, mha__config *c, m
 static mha_status derive_scales(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
     const double embed = c->embed_multiplier != 0 ? c->embed_multiplier : 1;
-    const double divisor = c->logit_divisor != 0 ? c->logit_divisor : 1;
+    const double divisor = c->scaled_head ? sqrt((double)c->hidden) : c->logit_divisor != 0 ? c->logit_divisor : 1;
     const double scale = (c->logit_multiplier != 0 ? c->logit_multiplier : 1) / divisor;
-    c->embed_scale = c->family->embed_scaled ? sqrtf((float)c->hidden) : (float)embed;
+    c->embed_scale = c->family->embed_scaled || c->scaled_words ? sqrtf((float)c->hidden) : (float)embed;
     c->logit_scale = (float)scale;
     if (scale >= FLT_MIN && scale <= FLT_MAX) return MHA_OK;
     return mha__fail(err, MHA_ERR_FORMAT, "%s: logits_scaling must have an inverse in the range of float (got %g)",
@@ -219,12 +102,9 @@ static mha_status check_heads(const mha__json_obj *root, const mha__config *c, m
     return MHA_OK;
 }
 
-/* Derives the remaining fields from the keys, and checks that they are consistent. */
-static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *err)
+/* Derives the width of a head, and checks it and the head counts. */
+static mha_status derive_widths(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
-    if (!c->kv_heads) c->kv_heads = c->heads;
-    MHA__TRY(mha__config_latent(root, c, err));
-    if (!c->intermediate) c->intermediate = 4 * c->hidden;
     if (!c->head_dim) {
         if (c->hidden % c->heads)
             return mha__fail(err, MHA_ERR_FORMAT, "%s: num_attention_heads must divide hidden_size = %lld (got %lld)",
@@ -240,14 +120,23 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
                          "%s: head_dim must be at most %d (got %lld; hidden_size %lld, num_attention_heads %lld)",
                          root->file, MHA_HEAD_DIM_MAX, (long long)c->head_dim, (long long)c->hidden,
                          (long long)c->heads);
+    return MHA_OK;
+}
+
+/* Derives the remaining fields from the keys, and checks that they are consistent. */
+static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    if (!c->kv_heads) c->kv_heads = c->heads;
+    MHA__TRY(mha__config_latent(root, c, err));
+    if (!c->intermediate) c->intermediate = 4 * c->hidden;
+    MHA__TRY(derive_widths(root, c, err));
     c->final_normed = c->pre_norm && !c->no_final_norm;
     if (c->family->exact_head) c->head_activation = MHA_ACT_GELU;
     if (!c->head_activation) c->head_activation = c->activation;
     MHA__TRY(derive_embeddings(root, c, err));
-    if (c->buckets && c->buckets < MHA__RELATIVE_BUCKETS)
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: relative_attention_num_buckets must be at least %d (got %lld)",
-                         root->file, MHA__RELATIVE_BUCKETS, (long long)c->buckets);
+    MHA__TRY(mha__config_relative(root, c, err));
     MHA__TRY(mha__config_distances(root, c, err));
+    MHA__TRY(mha__config_one_side(root, c, err));
     MHA__TRY(derive_positions(root, c, err));
     MHA__TRY(derive_scales(root, c, err));
     MHA__TRY(mha__config_heads(root, c, err));
@@ -307,39 +196,17 @@ mha__layer_widths mha__config_widths(const mha__config *c, int64_t layer)
     return w;
 }
 
-/* Finds a key under any of its names. */
-static mha_status find_key(const mha__json_obj *root, const mha__family *family, const mha__config_key *key,
-                           mha__config_key *found, mha_error *err)
+static mha_status read_keys(mha_ctx *ctx, const char *folder, const mha__json_obj *root, bool encoder,
+                            mha__config *config, mha_error *err)
 {
-    *found = *key;
-    for (int i = 0; family->aliases && family->aliases[i][0]; i++) {
-        const char *alias = family->aliases[i][1];
-        if (strcmp(family->aliases[i][0], key->key) != 0 || !mha__json_has(root, alias)) continue;
-        found->key = alias;
-        if (mha__json_has(root, key->key) &&
-            !mha__json_equal(mha__json_get(root->json, key->key), mha__json_get(root->json, alias)))
-            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s and %s, names of the same key, must be equal", root->file,
-                             key->key, alias);
-    }
-    return MHA_OK;
-}
-
-static mha_status read_keys(mha_ctx *ctx, const char *folder, const mha__json_obj *root, mha__config *config,
-                            mha_error *err)
-{
-    *config = (mha__config){.scaled = true, .padding = -1};
-    MHA__TRY(find_family(root, &config->family, err));
+    *config = (mha__config){.scaled = true, .padding = -1, .start = -1, .pad = -1};
+    MHA__TRY(find_family(root, encoder, &config->family, err));
     const mha__family *f = config->family;
     config->pre_norm = f->pre_norm;
     config->parallel = f->parallel;
-    for (int i = 0; i < f->common_count; i++)
-        MHA__TRY(read_key(root, &f->common[i], config, err));
-    for (int i = 0; i < f->key_count; i++) {
-        mha__config_key key;
-        MHA__TRY(find_key(root, f, &f->keys[i], &key, err));
-        MHA__TRY(read_key(root, &key, config, err));
-    }
+    MHA__TRY(mha__config_keys(root, config, err));
     MHA__TRY(derive(root, config, err));
+    MHA__TRY(mha__config_start(ctx, folder, config, err));
     return mha__config_eos(ctx, folder, root, config, err);
 }
 
@@ -352,27 +219,40 @@ static mha_status copy_given(mha_ctx *ctx, const char *given, char **text, size_
     return MHA_OK;
 }
 
-static mha_status read_text(mha_ctx *ctx, const char *folder, const char *given, mha__config *config, char **text,
-                            mha_error *err)
+static mha_status read_text(mha_ctx *ctx, const char *folder, const char *given, bool encoder, mha__config *config,
+                            char **text, mha_error *err)
 {
     size_t bytes = 0;
     const mha__json *json = NULL;
     MHA__TRY(given ? copy_given(ctx, given, text, &bytes, err)
                    : mha__read_whole(ctx, folder, FILE_NAME, MHA__CONFIG_BYTES, text, &bytes, err));
     MHA__TRY(mha__json_parse(ctx, FILE_NAME, *text, bytes, MHA__JSON_BOM, &json, err));
-    const mha_status status = read_keys(ctx, folder, &(mha__json_obj){.json = json, .file = FILE_NAME}, config, err);
+    const mha__json_obj root = {.json = json, .file = FILE_NAME};
+    const mha_status status = read_keys(ctx, folder, &root, encoder, config, err);
     mha__json_free(json);
     if (bytes >= 3 && memcmp(*text, "\xEF\xBB\xBF", 3) == 0) memmove(*text, *text + 3, bytes - 2);
     return status;
 }
 
-mha_status mha__config_read(mha_ctx *ctx, const char *folder, const char *given, mha__config *config, char **text,
-                            mha_error *err)
+static mha_status read_side(mha_ctx *ctx, const char *folder, const char *given, bool encoder, mha__config *config,
+                            char **text, mha_error *err)
 {
     *text = NULL;
-    const mha_status status = read_text(ctx, folder, given, config, text, err);
+    const mha_status status = read_text(ctx, folder, given, encoder, config, text, err);
     if (status == MHA_OK) return MHA_OK;
     mha__free(ctx, *text);
     *text = NULL;
     return mha__in_folder(status, given ? "" : folder, FILE_NAME, err);
+}
+
+mha_status mha__config_read(mha_ctx *ctx, const char *folder, const char *given, mha__config *config, char **text,
+                            mha_error *err)
+{
+    return read_side(ctx, folder, given, false, config, text, err);
+}
+
+mha_status mha__config_read_encoder(mha_ctx *ctx, const char *folder, const char *given, mha__config *config,
+                                    char **text, mha_error *err)
+{
+    return read_side(ctx, folder, given, true, config, text, err);
 }

@@ -10,8 +10,9 @@
 
 struct mha__family;
 
-enum { MHA__RELATIVE_BUCKETS = 32 }; /* number of rows that MPNet uses of its table of relative positions */
-enum { MHA__EOS = 64 };              /* maximum number of end-of-text tokens; a longer list is rejected */
+/* Number of rows that MPNet uses of its table of relative positions, and the distance at which the last one begins. */
+enum { MHA__MPNET_BUCKETS = 32, MHA__MPNET_DISTANCE = 128 };
+enum { MHA__EOS = 64 }; /* maximum number of end-of-text tokens; a longer list is rejected */
 
 /* How a layer selects heads for each text. */
 typedef struct mha__layer_choice {
@@ -41,12 +42,14 @@ typedef struct mha__layer_attention {
 typedef struct mha__config {
     const struct mha__family *family;
     int64_t vocab, max_positions, type_vocab;
-    int64_t embed_width;  /* width of the embeddings, and of the input of the output matrix: hidden, or less in
+    int64_t embed_width;   /* width of the embeddings, and of the input of the output matrix: hidden, or less in
                             * families with a linear map from embeddings to hidden states */
-    bool embed_mapped;    /* the model has that linear map */
-    int64_t layer_groups; /* ALBERT: groups of consecutive layers that share their tensors; 0 = none */
-    int64_t group_layers; /* ALBERT: layers in a group's tensors; 1 is the only supported value */
-    int64_t buckets;      /* rows of the table of relative positions; 0 = none */
+    bool embed_mapped;     /* the model has that linear map */
+    int64_t layer_groups;  /* ALBERT: groups of consecutive layers that share their tensors; 0 = none */
+    int64_t group_layers;  /* ALBERT: layers in a group's tensors; 1 is the only supported value */
+    int64_t buckets;       /* rows of the table of relative positions; 0 = none */
+    int64_t used_buckets;  /* rows that distances refer to */
+    int64_t most_distance; /* distance from which on all distances refer to the last of these rows */
     /* DeBERTa: rows of the embeddings of relative positions per sign, 0 = none; the distances that they stand for;
      * which terms of the scores read them, by which projections */
     int64_t distance_span, distance_rows, distance_buckets, distance_most;
@@ -77,6 +80,7 @@ typedef struct mha__config {
     bool experts_normed;               /* the weights of the chosen experts are divided by their sum */
     bool qkv_bias;                     /* biases of q, k and v, in families where they are optional */
     bool sparse[MHA__LAYERS];          /* layer with experts */
+    bool gated;                        /* feed_forward_proj of T5: feed-forward has a gate */
     double eps;
     mha_activation activation, head_activation; /* activation of feed-forward; activation before the output matrix */
     bool pre_norm, parallel, no_final_norm, final_normed;
@@ -88,6 +92,13 @@ typedef struct mha__config {
     double softcap, logit_cap;        /* cap of scores (default of layers); cap of logits; 0 = off */
     double attention_multiplier;      /* Granite: scale of scores; 0 = use query_scalar */
     double embed_multiplier, residual_multiplier, logit_divisor, logit_multiplier; /* 0 = the factor is 1 */
+    /* Encoder-decoders. scaled_words: word embeddings are multiplied by sqrt(hidden). scaled_head: the input of the
+     * output matrix is divided by sqrt(hidden) (T5). own_words: encoder and decoder have word embeddings of their own
+     * (Marian), the decoder's with decoder_vocab rows. */
+    bool scaled_words, scaled_head, shared_words, own_words;
+    int64_t decoder_vocab;
+    int64_t start;                  /* first token of the decoder; -1 = none */
+    int64_t pad;                    /* token of the decoder that has no label; -1 = none */
     float embed_scale, logit_scale; /* factors for embeddings and logits, computed from the fields above */
     mha_rope_options rope;          /* rotation; head_dim 0 = none; points to short_by and long_by */
     mha_rope_options local_rope;    /* rotation of sliding layers, if it differs; without longrope */
@@ -107,6 +118,7 @@ typedef struct mha__config {
 typedef enum mha__key_kind {
     MHA__KEY_DIM,             /* integer in 1..max, stored as int64_t; required if it has no default */
     MHA__KEY_MAYBE_DIM,       /* like DIM, but the default may be 0 */
+    MHA__KEY_DIM_IF,          /* like DIM, but an absent key does not change the field */
     MHA__KEY_DIM_OR_OFF,      /* like DIM, but null is 0, not the default */
     MHA__KEY_COUNT,           /* integer in 0..max, stored as int64_t */
     MHA__KEY_COUNT_OR_OFF,    /* like COUNT, but null is 0, not the default */
@@ -116,8 +128,10 @@ typedef enum mha__key_kind {
     MHA__KEY_POSITIVE_OR_OFF, /* finite number > 0, stored as double; null is 0 */
     MHA__KEY_FIXED,           /* not a key: a double that is always `initial` */
     MHA__KEY_BOOL,            /* bool; the default is `initial` */
+    MHA__KEY_BOOL_IF,         /* like BOOL, but an absent key does not change the field */
     MHA__KEY_ACTIVATION,      /* name of an activation, stored as mha_activation; the default is `text` */
     MHA__KEY_ACTIVATION_IF,   /* like ACTIVATION, but an absent key does not change the field */
+    MHA__KEY_FEED_FORWARD,    /* like ACTIVATION; after "gated-", sets `gated` too (T5) */
     MHA__KEY_ONLY_TEXT,       /* `text` is the only supported value */
     MHA__KEY_ONLY_FALSE,      /* false is the only supported value */
     MHA__KEY_ONLY_TRUE,       /* must be true or absent; null is rejected */
@@ -162,5 +176,9 @@ int64_t mha__config_kept(const mha__config *config, int64_t layer);
  * MHA_ERR_UNSUPPORTED for an unsupported one; both messages name the key, its value and the folder, if any. */
 mha_status mha__config_read(mha_ctx *ctx, const char *folder, const char *given, mha__config *config, char **text,
                             mha_error *err);
+/* Reads the config of the encoder of an encoder-decoder; for these families, mha__config_read reads that of the
+ * decoder. */
+mha_status mha__config_read_encoder(mha_ctx *ctx, const char *folder, const char *given, mha__config *config,
+                                    char **text, mha_error *err);
 
 #endif

@@ -6,6 +6,9 @@
 #include "io/json/json.h"
 #include "model/config/config.h"
 
+/* Reads the keys that the table of config->family lists. */
+mha_status mha__config_keys(const mha__json_obj *root, mha__config *config, mha_error *err);
+
 /* Sets config->rope from rope_parameters (5.x), or rope_scaling and rope_theta (4.x), if any layer has rotation.
  * head_dim must be set. */
 mha_status mha__config_rope(const mha__json_obj *root, mha__config *config, mha_error *err);
@@ -39,6 +42,14 @@ mha_status mha__config_feed(const mha__json_obj *root, mha__config *config, mha_
 
 /* Sets config->sparse, which marks the layers with experts, and checks how many experts a token uses. */
 mha_status mha__config_experts(const mha__json_obj *root, mha__config *config, mha_error *err);
+
+/* Checks the table of relative positions, and sets how many of its rows are used. */
+mha_status mha__config_relative(const mha__json_obj *root, mha__config *config, mha_error *err);
+
+/* Checks the keys that encoder-decoders do not support, and sets the vocabulary of this side. */
+mha_status mha__config_one_side(const mha__json_obj *root, mha__config *config, mha_error *err);
+/* Sets config->start from generation_config.json of the folder, if it defines the first token of the decoder. */
+mha_status mha__config_start(mha_ctx *ctx, const char *folder, mha__config *config, mha_error *err);
 
 /* Rejects a list that does not have exactly `count` entries, one per layer or dimension. */
 mha_status mha__config_count(const mha__json_obj *o, const char *key, const mha__json *list, int64_t count,

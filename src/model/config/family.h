@@ -42,6 +42,11 @@ typedef enum mha__role {
     MHA__ATTN_OUT,
     MHA__ATTN_NORM,
     MHA__ATTN_OUT_NORM,
+    MHA__CROSS_QUERY, /* cross-attention, in the decoder of an encoder-decoder */
+    MHA__CROSS_KEY,
+    MHA__CROSS_VALUE,
+    MHA__CROSS_OUT,
+    MHA__CROSS_NORM,
     MHA__GATE,
     MHA__GATE_UP, /* gate and up in one tensor, in this order, instead of two */
     MHA__UP,
@@ -90,7 +95,8 @@ typedef enum mha__part_kind {
     MHA__PART_RMS,        /* NAME.weight [rows] */
     MHA__PART_RMS_1,      /* NAME.weight [rows], stored as the difference from 1 */
     MHA__PART_VECTOR,     /* NAME [rows] */
-    MHA__PART_STACK       /* of all experts: NAME [experts, columns, rows], NAME_bias [experts, rows] */
+    MHA__PART_STACK,      /* of all experts: NAME [experts, columns, rows], NAME_bias [experts, rows] */
+    MHA__PART_BUFFER      /* NAME [1, rows]; a constant without a gradient */
 } mha__part_kind;
 
 /* Offset of a field of mha__layer_widths, shifted past the end of mha__config so that both kinds of offset fit one
@@ -167,6 +173,12 @@ typedef struct mha__family {
     const mha_rope_options *default_rope; /* rotation of whole heads without rope_parameters, if it has a scaling */
     const char *partial_key, *theta_key, *local_theta_key;
     int32_t eos; /* end-of-text token if no file defines one; 0 = none */
+    /* Encoder-decoders: a table for each side. The table of the decoder has the name of the family and points to the
+     * table of the encoder. */
+    const struct mha__family *encoder;
+    bool one_side;   /* the table is one side of an encoder-decoder */
+    bool code_first; /* the language code at the end of a text is the first token of the decoder (mBART) */
+    bool sines;      /* positions are computed, not stored: sines, then cosines (Marian) */
 } mha__family;
 
 /* Returns the entry of a role, of any expert, in the family's table. */

@@ -32,13 +32,6 @@ static bool is_right_padded(const mha_model_input *in)
     return true;
 }
 
-/* Returns the number of cached tokens of sequence b of the call. */
-static int64_t past_of(const mha__batch *p, int64_t b)
-{
-    if (!p->in.cache) return 0;
-    return mha_model_cache_length(p->in.cache, p->in.batch == 1 ? p->in.sequence : b);
-}
-
 /* Checks that every sequence of the cache has space for its new tokens, so that no layer fails after earlier layers
  * have stored their keys. */
 static mha_status check_cache(const mha_model *m, const mha__batch *p, int64_t most, mha_error *err)
@@ -59,7 +52,7 @@ static mha_status check_cache(const mha_model *m, const mha__batch *p, int64_t m
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_model_input: mask must be right-padded (ones, then zeros in each row) if cache is set");
     for (int64_t b = 0; b < p->in.batch; b++) {
-        const int64_t L = p->in.length, past = past_of(p, b);
+        const int64_t L = p->in.length, past = mha__batch_past(p, b);
         const int64_t fresh = p->in.mask ? leading_ones(p->in.mask + b * L, L) : L;
         if (past + fresh > c->tokens || past + fresh > most)
             return mha__fail(
@@ -152,6 +145,7 @@ mha_status mha__batch_read(const mha_model *m, mha__batch *batch, const mha_mode
     MHA__TRY(read_starts(batch, most, err));
     MHA__TRY(check_input(m, batch, most, err));
     batch->relative = m->relative.weight;
+    batch->relative_heads = m->config.heads;
     batch->right_padded = is_right_padded(&batch->in);
     return check_cache(m, batch, most, err);
 }
@@ -164,8 +158,7 @@ void mha__batch_lay_out(mha__arena *arena, const mha_model *m, mha__batch *p)
     p->positions = mha__take(arena, rows, sizeof *p->positions);
     p->zeros = p->in.type_ids ? NULL : mha__take(arena, rows, sizeof *p->zeros);
     p->lengths = mha__take(arena, batch, sizeof *p->lengths);
-    const size_t M = (size_t)mha__batch_map_rows(p);
-    p->bias = p->relative ? mha__take(arena, (size_t)m->config.heads * M, M * sizeof *p->bias) : NULL;
+    if (p->relative) p->bias = mha__take(arena, (size_t)mha__relative_size(m, p), sizeof *p->bias);
     p->bias_layer = -1;
     if (!m->config.rope.head_dim) return;
     const size_t extra = p->in.shard ? 1 : 0; /* row for the last position of the whole sequence (fill_angles) */
@@ -189,28 +182,11 @@ void mha__batch_describe(mha__batch *p, const int64_t *lengths)
                                  .starts = p->in.starts,
                                  .sequences = p->in.starts ? p->sequences : 0,
                                  .shard = p->in.shard ? &p->shard : NULL};
-    const int64_t M = mha__batch_map_rows(p);
-    if (p->relative) p->layer.bias = (mha_cview){p->bias ? p->bias : p->relative, {0, M * M, M, 1}};
+    if (p->relative) mha__relative_describe(p);
     if (p->in.mask && p->right_padded) p->layer.lengths = lengths;
     if (!p->in.mask || p->right_padded) return;
     p->layer.keep = (mha_cview){p->in.mask, {p->in.length, 0, 0, 1}};
     p->layer.real = p->in.mask;
-}
-
-int64_t mha__batch_map_rows(const mha__batch *p)
-{
-    int64_t most = p->in.starts ? 0 : p->in.length;
-    for (int64_t b = 0; p->in.starts && b < p->sequences; b++)
-        most = mha__max64(most, p->in.starts[b + 1] - p->in.starts[b]);
-    return most;
-}
-
-int64_t mha__batch_map_keys(const mha__batch *p)
-{
-    int64_t past = 0;
-    for (int64_t b = 0; b < p->sequences; b++)
-        past = mha__max64(past, past_of(p, b));
-    return past + mha__batch_map_rows(p);
 }
 
 /* Computes the biases of the layer, unless they were computed for a layer with the same heads. */
@@ -220,7 +196,7 @@ static void turn_bias(mha__batch *p, const mha_model *m, int64_t layer)
     const int32_t *numbers = m->head_numbers, *const now = numbers + layer * m->config.heads;
     if (!p->bias) return;
     if (p->bias_layer < 0 || memcmp(numbers + p->bias_layer * m->config.heads, now, bytes) != 0)
-        mha__relative_fill(m, layer, mha__batch_map_rows(p), p->bias);
+        mha__relative_fill(m, layer, p);
     p->bias_layer = layer;
 }
 
@@ -250,7 +226,7 @@ static void count_real(const mha_model *m, mha__batch *p, int64_t first, int64_t
 /* Computes the positions of the tokens of a sequence: from the caller, or by the family's rule. */
 static void fill_sequence(const mha_model *m, mha__batch *p, int64_t b)
 {
-    const int64_t L = p->in.length, past = past_of(p, b), first = mha__batch_first(p, b);
+    const int64_t L = p->in.length, past = mha__batch_past(p, b), first = mha__batch_first(p, b);
     const int64_t end = p->in.starts ? p->in.starts[b + 1] : first + L;
     const mha__position_rule rule = m->config.family->position_rule;
     for (int64_t i = first; i < end; i++) {
@@ -309,27 +285,13 @@ mha_status mha__batch_embed(const mha_model *m, const mha__batch *p, float *x, m
     const int32_t *types = p->in.type_ids ? p->in.type_ids : p->zeros;
     const float scale = m->config.embed_scale;
     MHA__TRY(mha__words_forward(m, p->in.ids, rows, x, err));
+    for (int64_t i = 0; scale != 1 && i < rows * width; i++)
+        x[i] *= scale;
     if (m->types.weight)
         MHA__TRY(
             mha_embedding_forward("type_ids", m->types.weight, m->config.type_vocab, width, types, rows, 1, x, err));
     if (m->positions.weight)
         MHA__TRY(mha_embedding_forward("positions", m->positions.weight, m->config.position_rows, width, p->positions,
                                        rows, 1, x, err));
-    for (int64_t i = 0; scale != 1 && i < rows * width; i++)
-        x[i] *= scale;
     return MHA_OK;
-}
-
-int64_t mha__batch_first(const mha__batch *p, int64_t b)
-{
-    return p->in.starts ? p->in.starts[b] : b * p->in.length;
-}
-
-int64_t mha__batch_last(const mha__batch *p, int64_t b)
-{
-    const int64_t first = mha__batch_first(p, b);
-    int64_t last = p->in.starts ? p->in.starts[b + 1] - 1 : first + p->in.length - 1;
-    while (p->in.mask && last > first && !p->in.mask[last])
-        last--;
-    return last;
 }

@@ -7,17 +7,19 @@
 #include "model/model_struct.h"
 
 typedef struct mha__batch {
-    mha_model_input in;    /* with packed sequences: batch is 1, length the total length */
-    int64_t sequences;     /* number of sequences in the caller's input */
-    mha_layer_input layer; /* input of every block */
-    bool right_padded;     /* each row of the mask is ones followed by zeros */
-    int32_t *positions;    /* [B L] positions of the tokens */
-    int64_t *turns;        /* [L] positions of one sequence, for rotation */
-    int32_t *zeros;        /* [B L] token types if the caller passes none */
-    int64_t *lengths;      /* [B] number of tokens without padding */
-    const float *relative; /* the model's table of relative positions; if NULL, bias is unused */
-    float *bias;           /* [H, M, M] biases of the layer bias_layer; M is mha__batch_map_rows */
-    int64_t bias_layer;    /* layer whose biases are in `bias`; -1 = none */
+    mha_model_input in;     /* with packed sequences: batch is 1, length the total length */
+    int64_t sequences;      /* number of sequences in the caller's input */
+    mha_layer_input layer;  /* input of every block */
+    bool right_padded;      /* each row of the mask is ones followed by zeros */
+    int32_t *positions;     /* [B L] positions of the tokens */
+    int64_t *turns;         /* [L] positions of one sequence, for rotation */
+    int32_t *zeros;         /* [B L] token types if the caller passes none */
+    int64_t *lengths;       /* [B] number of tokens without padding */
+    const float *relative;  /* the model's table of relative positions; if NULL, bias is unused */
+    int64_t relative_heads; /* H of `bias` */
+    /* [B, H, W] biases of the layer bias_layer by distance (mha__relative_fill); B is 1 without a cache */
+    float *bias;
+    int64_t bias_layer; /* layer whose biases are in `bias`; -1 = none */
     /* With in.shard, the batch has only the shard's tokens. shard_ids and shard_types (may be NULL) are their ids and
      * types, and `shard` is passed to the layers. */
     int32_t *shard_ids, *shard_types;
@@ -28,6 +30,8 @@ typedef struct mha__batch {
     } angles[2];          /* angles of config.rope and of config.local_rope; NULL if no layer has this rotation */
 } mha__batch;
 
+/* Returns the number of cached tokens of sequence b of the call. */
+int64_t mha__batch_past(const mha__batch *batch, int64_t b);
 /* Copies the caller's struct and checks everything except the ids. */
 mha_status mha__batch_read(const mha_model *m, mha__batch *batch, const mha_model_input *input, mha_error *err);
 /* Allocates the arrays of the batch from the arena. */
@@ -39,7 +43,7 @@ void mha__batch_turn(mha__batch *batch, const mha_model *m, int64_t layer);
 /* Computes the positions, lengths and angles of the batch. */
 mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err);
 
-/* Computes x [B L, E]: the sum of word, type and position embeddings, scaled if the family scales embeddings. This is
+/* Computes x [B L, E]: the sum of word embeddings, scaled if the family scales them, types and positions. This is
  * the input of the embedding norm, or of the first layer if there is none. Checks the ids. */
 mha_status mha__batch_embed(const mha_model *m, const mha__batch *batch, float *x, mha_error *err);
 

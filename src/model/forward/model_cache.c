@@ -24,6 +24,20 @@ static mha_status create_layers(mha_model_cache *c, const mha_model_cache_option
     return MHA_OK;
 }
 
+static mha_status create_sources(mha_model_cache *c, int64_t tokens, mha_error *err)
+{
+    mha__arena arena = {0};
+    if (!c->model->encoder) return MHA_OK;
+    c->sources = (mha__sources){.batch = c->batch, .tokens = tokens};
+    mha__sources_lay_out(&arena, c->model, true, &c->sources);
+    c->source_memory = arena.overflow ? NULL : mha__calloc(c->ctx, 1, arena.used);
+    if (!c->source_memory) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a cache of sources");
+    c->source_bytes = arena.used;
+    arena = (mha__arena){.base = c->source_memory};
+    mha__sources_lay_out(&arena, c->model, true, &c->sources);
+    return MHA_OK;
+}
+
 static mha_status check_options(const mha_model *model, mha_model_cache_options *o, mha_error *err)
 {
     if (!model->info.causal)
@@ -40,6 +54,10 @@ static mha_status check_options(const mha_model *model, mha_model_cache_options 
     if (o->batch < 1 || o->batch > INT32_MAX)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: batch must be from 1 to 2^31-1 (got %lld)",
                          (long long)o->batch);
+    if (o->source_tokens == 0 && model->encoder) o->source_tokens = model->encoder->config.max_positions;
+    if (o->source_tokens < 0 || o->source_tokens > INT32_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: source_tokens must be from 0 to 2^31-1 (got %lld)",
+                         (long long)o->source_tokens);
     if (o->page_size < 0 || o->page_size > INT32_MAX)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: page_size must be from 0 to 2^31-1 (got %lld)",
                          (long long)o->page_size);
@@ -64,7 +82,8 @@ mha_status mha_model_cache_create(const mha_model *model, const mha_model_cache_
     c->model = model;
     c->batch = o.batch;
     c->tokens = o.tokens;
-    const mha_status status = create_layers(c, &o, err);
+    mha_status status = create_layers(c, &o, err);
+    if (status == MHA_OK) status = create_sources(c, o.source_tokens, err);
     if (status != MHA_OK) {
         mha_model_cache_free(c);
         return status;
@@ -78,6 +97,7 @@ void mha_model_cache_free(mha_model_cache *cache)
     if (!cache) return;
     for (int64_t layer = 0; layer < cache->model->config.layers; layer++)
         mha_cache_free(cache->layer[layer]);
+    mha__free(cache->ctx, cache->source_memory);
     mha__free(cache->ctx, cache);
 }
 
@@ -88,7 +108,7 @@ int64_t mha_model_cache_length(const mha_model_cache *cache, int64_t sequence)
 
 size_t mha_model_cache_bytes(const mha_model_cache *cache)
 {
-    size_t bytes = 0;
+    size_t bytes = cache ? cache->source_bytes : 0;
     for (int64_t layer = 0; cache && layer < cache->model->config.layers; layer++)
         bytes += mha_cache_bytes(cache->layer[layer]);
     return bytes;
@@ -99,6 +119,7 @@ mha_status mha_model_cache_clear(mha_model_cache *cache, int64_t sequence, mha_e
     if (!cache) return mha__fail(err, MHA_ERR_ARG, "cache must not be NULL");
     for (int64_t layer = 0; layer < cache->model->config.layers; layer++)
         MHA__TRY(mha_cache_clear(cache->layer[layer], sequence, err));
+    mha__sources_clear(&cache->sources, sequence);
     return MHA_OK;
 }
 
@@ -123,5 +144,6 @@ mha_status mha_model_cache_fork(mha_model_cache *cache, int64_t from, int64_t to
         for (int64_t layer = 0; layer < c->layers; layer++)
             if ((c->attention[layer].window > 0) == slides)
                 MHA__TRY(mha_cache_fork(cache->layer[layer], from, to, length, err));
+    mha__sources_copy(&cache->sources, cache->model, from, to);
     return MHA_OK;
 }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "layer/block/transformer_block.h"
+#include "model/forward/encoder_source.h"
 #include "model/forward/model_cache.h"
 #include "model/forward/observers.h"
 #include "model/forward/pooler_logits.h"
@@ -19,6 +20,7 @@ typedef struct pass {
     mha_model_shard shard; /* a copy of the caller's struct, if there is one */
     mha_model_output out;
     mha__taps taps;
+    mha__cross_pass cross;
     float *x;            /* [B L, E] the caller's last_hidden, or memory of the arena */
     float *embedded;     /* [B L, width of the embeddings] if a linear map follows, else NULL */
     float *first;        /* [B, E] one row per sequence: the first for the pooler, or the last for logits */
@@ -43,6 +45,7 @@ static void lay_out(mha__arena *arena, const mha_model *m, pass *p, size_t block
     if (p->out.pooled || p->out.last_logits)
         p->first = mha__take(arena, (size_t)p->batch.sequences, width * sizeof(float));
     mha__taps_lay_out(arena, m, &p->batch, &p->taps);
+    mha__cross_lay_out(arena, m, &p->batch, &p->out, &p->cross);
     p->block = mha__take(arena, 1, block_bytes);
 }
 
@@ -52,6 +55,7 @@ static mha_status turn(const mha_model *m, pass *p, int64_t layer, mha_error *er
 {
     const mha_attn_layer *attn = mha__block_attn(m->block[layer]);
     mha__batch_turn(&p->batch, m, layer);
+    mha__cross_turn(m, &p->cross, layer);
     mha__taps_turn(&p->taps, m, &p->batch, layer);
     mha__selected_heads_begin(m, &p->batch, layer, p->out.kept);
     const int64_t maps = p->batch.layer.probs || p->batch.layer.on_rows ? p->batch.layer.map_count : 0;
@@ -107,7 +111,24 @@ static mha_status enter(const mha_model *m, const pass *p, mha_error *err)
 static bool ends_at_attention(const mha_model_output *out)
 {
     return (out->on_attention || out->on_rows || out->on_stats) && !out->on_activations && !out->on_hidden &&
-           !out->last_hidden && !out->pooled && !out->logits && !out->last_logits;
+           !out->on_cross_attention && !out->last_hidden && !out->pooled && !out->logits && !out->last_logits;
+}
+
+/* Runs the encoder of an encoder-decoder if the pass has a source, and stores the keys and values of the layers. */
+static mha_status encode(const mha_model *m, const mha_model_output *out, mha__cross_pass *p, mha_error *err)
+{
+    mha_model_output o;
+    const size_t bytes = (size_t)(p->input.batch * p->input.length * m->config.hidden) * sizeof(float);
+    if (!p->used || !p->input.size) return MHA_OK;
+    MHA__TRY(mha__options_read(&o, sizeof o, out->encoder, "mha_model_output", err));
+    float *own = o.last_hidden ? NULL : mha__alloc(m->ctx, bytes);
+    if (!o.last_hidden && !own) return mha__no_memory(err, bytes, "the hidden states of a source");
+    if (own) o.last_hidden = own;
+    mha__cross_store_masks(p);
+    mha_status status = mha_model_forward(m->encoder, &p->input, &o, err);
+    if (status == MHA_OK) status = mha__cross_store_keys(m, p, o.last_hidden, err);
+    mha__free(m->ctx, own);
+    return status;
 }
 
 static mha_status run(const mha_model *m, pass *p, mha_error *err)
@@ -117,6 +138,7 @@ static mha_status run(const mha_model *m, pass *p, mha_error *err)
     const int64_t begin = p->batch.in.first_layer;
     MHA__TRY(mha__batch_fill(m, &p->batch, err));
     MHA__TRY(enter(m, p, err));
+    MHA__TRY(encode(m, out, &p->cross, err));
     if (out->on_hidden && out->on_hidden(out->user, begin, p->x)) return mha__taps_stopped(err, "on_hidden", begin);
     for (int64_t layer = begin; layer < layers; layer++) {
         MHA__TRY(turn(m, p, layer, err));
@@ -127,6 +149,7 @@ static mha_status run(const mha_model *m, pass *p, mha_error *err)
             MHA__TRY(mha__block_run(m->block[layer], p->plan, &p->batch.layer, p->x, err));
         mha__selected_heads_report(m, &p->batch, layer, out->kept);
         MHA__TRY(mha__taps_show(&p->taps, m, &p->batch, layer, err));
+        MHA__TRY(mha__cross_show(m, &p->cross, out, layer, err));
         if (ends) return MHA_OK;
         if (layer == layers - 1 && m->final_norm.weight)
             MHA__TRY(mha_norm_forward(m->ctx, &m->final_norm, rows, m->config.hidden, p->x, NULL, p->x, err));
@@ -149,6 +172,7 @@ static mha_status allocate(const mha_model *m, pass *p, void **memory, mha_error
     arena.used = 0;
     lay_out(&arena, m, p, bytes);
     mha__batch_describe(&p->batch, p->batch.lengths);
+    MHA__TRY(mha__cross_describe(m, &p->batch, &p->out, &p->cross, err));
     p->batch.layer.workspace = p->block;
     p->batch.layer.workspace_bytes = bytes;
     return MHA_OK;
@@ -165,13 +189,16 @@ mha_status mha_model_forward(const mha_model *model, const mha_model_input *inpu
     MHA__TRY(mha__batch_read(model, &p.batch, input, err));
     MHA__TRY(mha__head_check(model, p.out.pooled != NULL, p.out.logits || p.out.last_logits, err));
     MHA__TRY(mha__rank_check(model, &p.batch.in, &p.out, err));
+    MHA__TRY(mha__cross_read(model, &p.batch, &p.out, &p.cross, err));
     MHA__TRY(mha__shard_read(model, &p.batch, &p.shard, &p.out, err));
     MHA__TRY(mha__taps_read(model, &p.batch, &p.out, &p.taps, err));
     mha__batch_describe(&p.batch, &some_lengths);
-    mha_status status = allocate(model, &p, &memory, err);
+    mha_status status = mha__cross_describe(model, &p.batch, &p.out, &p.cross, err);
+    if (status == MHA_OK) status = allocate(model, &p, &memory, err);
     if (status == MHA_OK) status = run(model, &p, err);
     if (status != MHA_OK && p.batch.in.cache) mha_model_cache_clear(p.batch.in.cache, MHA_CACHE_ALL, NULL);
     mha_attn_plan_free(p.plan);
+    mha_attn_plan_free(p.cross.plan);
     mha__free(model->ctx, memory);
     return status;
 }

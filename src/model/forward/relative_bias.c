@@ -1,16 +1,21 @@
 /* relative_bias.c - computes the biases of scores from relative positions, and their gradient. A pruned layer uses the
  * table columns of its remaining heads. */
 #include "model/forward/relative_bias.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include <math.h>
 
-int64_t mha__relative_bucket(int64_t distance)
+/* The logarithm is computed in float, like in transformers, because its rounding decides the row of some distances. */
+int64_t mha__relative_bucket(const mha__config *c, int64_t distance)
 {
-    enum { HALF = MHA__RELATIVE_BUCKETS / 2, EXACT = HALF / 2 };
-    const int64_t side = distance > 0 ? HALF : 0, d = distance < 0 ? -distance : distance;
-    int64_t range = 0;
-    if (d < EXACT) return side + d;
-    while (range < EXACT - 1 && d * d >= (int64_t)EXACT * EXACT << (range + 1))
-        range++;
-    return side + EXACT + range;
+    const int64_t rows = c->family->causal ? c->used_buckets : c->used_buckets / 2, exact = rows / 2;
+    const int64_t side = !c->family->causal && distance > 0 ? rows : 0;
+    const int64_t d = c->family->causal ? (distance < 0 ? -distance : 0) : distance < 0 ? -distance : distance;
+    if (d < exact) return side + d;
+    const float range = (float)log((double)c->most_distance / (double)exact);
+    const float place = logf((float)d / (float)exact) / range * (float)(rows - exact);
+    const int64_t row = exact + (int64_t)fminf(place, (float)rows);
+    return side + (row < rows ? row : rows - 1);
 }
 
 /* Returns the table column of a head in a layer. */
@@ -19,26 +24,67 @@ static int64_t column(const mha_model *m, int64_t layer, int64_t head)
     return m->head_numbers[layer * m->config.heads + head];
 }
 
-void mha__relative_fill(const mha_model *m, int64_t layer, int64_t M, float *bias)
+/* ---- biases ---- */
+
+/* Returns the elements per head: one per distance between a row and a key. */
+static int64_t width_of(const mha__batch *p)
 {
-    const int64_t columns = m->config.original_heads;
-    for (int64_t h = 0; h < m->config.layer_heads[layer]; h++) {
-        const float *table = m->relative.weight + column(m, layer, h);
-        for (int64_t i = 0; i < M; i++)
-            for (int64_t j = 0; j < M; j++)
-                bias[(h * M + i) * M + j] = table[mha__relative_bucket(j - i) * columns];
-    }
+    return mha__batch_map_rows(p) + mha__batch_map_keys(p) - 1;
 }
 
-void mha__relative_back(const mha_model *m, int64_t layer, int64_t M, const float *dbias, float *dtable)
+int64_t mha__relative_size(const mha_model *m, const mha__batch *p)
 {
-    const int64_t columns = m->config.original_heads;
-    for (int64_t h = 0; h < m->config.layer_heads[layer]; h++) {
-        double sums[MHA__RELATIVE_BUCKETS] = {0};
-        for (int64_t i = 0; i < M; i++)
-            for (int64_t j = 0; j < M; j++)
-                sums[mha__relative_bucket(j - i)] += (double)dbias[(h * M + i) * M + j];
-        for (int64_t n = 0; n < MHA__RELATIVE_BUCKETS; n++)
-            dtable[n * columns + column(m, layer, h)] += (float)sums[n];
-    }
+    return (p->in.cache ? p->sequences : 1) * m->config.heads * width_of(p);
+}
+
+void mha__relative_describe(mha__batch *p)
+{
+    const int64_t width = width_of(p), last = mha__batch_map_rows(p) - 1;
+    const float *data =
+        p->bias ? p->bias + last : p->relative; /* before memory is allocated, only marks its presence */
+    p->layer.bias = (mha_cview){data, {p->in.cache ? p->relative_heads * width : 0, width, -1, 1}};
+}
+
+/* Element n of a head's array is the bias of key n - last for row 0, whose position is the number of cached tokens. */
+void mha__relative_fill(const mha_model *m, int64_t layer, const mha__batch *p)
+{
+    const int64_t columns = m->config.original_heads, heads = m->config.heads, last = mha__batch_map_rows(p) - 1;
+    const int64_t width = width_of(p);
+    for (int64_t b = 0; b < (p->in.cache ? p->sequences : 1); b++)
+        for (int64_t n = 0; n < width; n++) {
+            const int64_t row = mha__relative_bucket(&m->config, n - last - mha__batch_past(p, b));
+            for (int64_t h = 0; h < m->config.layer_heads[layer]; h++)
+                p->bias[(b * heads + h) * width + n] = m->relative.weight[row * columns + column(m, layer, h)];
+        }
+}
+
+/* ---- gradient ---- */
+
+/* Adds the gradient of one head. `sums` has used_buckets elements, and rows [2 M - 1] the table row per distance. */
+static void head_back(const mha__config *c, int64_t M, const int64_t *rows, const float *dbias, double *sums,
+                      float *dtable)
+{
+    for (int64_t n = 0; n < c->used_buckets; n++)
+        sums[n] = 0;
+    for (int64_t i = 0; i < M; i++)
+        for (int64_t j = 0; j < M; j++)
+            sums[rows[M - 1 + j - i]] += (double)dbias[i * M + j];
+    for (int64_t n = 0; n < c->used_buckets; n++)
+        dtable[n * c->original_heads] += (float)sums[n];
+}
+
+mha_status mha__relative_back(const mha_model *m, int64_t layer, int64_t M, const float *dbias, float *dtable,
+                              mha_error *err)
+{
+    const mha__config *c = &m->config;
+    const size_t distances = 2 * (size_t)M - 1;
+    const size_t bytes = distances * sizeof(int64_t) + (size_t)c->used_buckets * sizeof(double);
+    int64_t *rows = mha__alloc(m->ctx, bytes);
+    if (!rows) return mha__no_memory(err, bytes, "the gradient of relative positions");
+    for (int64_t n = 0; n < (int64_t)distances; n++)
+        rows[n] = mha__relative_bucket(c, n - (M - 1));
+    for (int64_t h = 0; h < c->layer_heads[layer]; h++)
+        head_back(c, M, rows, dbias + h * M * M, (double *)(void *)(rows + distances), dtable + column(m, layer, h));
+    mha__free(m->ctx, rows);
+    return MHA_OK;
 }

@@ -4,9 +4,11 @@
 #include "base/size.h"
 #include "layer/loss/logits_softmax.h"
 #include "mha/generate.h"
+#include "mha/seq2seq.h"
 #include "model/forward/model_cache.h"
 #include "model/forward/pooler_logits.h"
 #include <math.h>
+#include <string.h>
 
 enum { PIECE = 64 }; /* tokens whose logits are in memory at a time */
 
@@ -18,15 +20,20 @@ static double log_prob(const mha__kernels *kernels, const float *logits, int64_t
     return (double)logits[id] - (double)top - log(sum);
 }
 
-static mha_status score_pieces(const mha_model *model, const int32_t *ids, int64_t count, mha_model_cache *cache,
-                               float *logits, float *logprob, mha_error *err)
+/* `source` is the input of the encoder, or NULL. */
+static mha_status score_pieces(const mha_model *model, const mha_model_input *source, const int32_t *ids, int64_t count,
+                               mha_model_cache *cache, float *logits, float *logprob, mha_error *err)
 {
     const mha__kernels *kernels = mha__kernels_f32(mha__ctx_isa(model->ctx));
     const int64_t vocab = model->config.vocab;
     for (int64_t at = 0; at + 1 < count; at += PIECE) {
         const int64_t length = mha__min64(PIECE, count - 1 - at);
-        const mha_model_input input = {
-            .size = sizeof input, .batch = 1, .length = length, .ids = ids + at, .cache = cache};
+        const mha_model_input input = {.size = sizeof input,
+                                       .batch = 1,
+                                       .length = length,
+                                       .ids = ids + at,
+                                       .cache = cache,
+                                       .source = at == 0 ? source : NULL};
         const mha_model_output output = {.size = sizeof output, .logits = logits};
         MHA__TRY(mha_model_forward(model, &input, &output, err));
         for (int64_t i = 0; i < length; i++)
@@ -86,17 +93,52 @@ static mha_status check(const mha_model *model, const int32_t *ids, int64_t coun
     return MHA_OK;
 }
 
-mha_status mha_model_score(const mha_model *model, const int32_t *ids, int64_t count, float *logprob, mha_error *err)
+static mha_status score(const mha_model *model, const mha_model_input *source, const int32_t *ids, int64_t count,
+                        float *logprob, mha_error *err)
 {
     mha_model_cache *cache = NULL;
-    MHA__TRY(check(model, ids, count, logprob, err));
-    const mha_model_cache_options o = {.size = sizeof o, .tokens = count};
+    const mha_model_cache_options o = {
+        .size = sizeof o, .tokens = count, .source_tokens = source ? mha__max64(1, source->length) : 0};
     MHA__TRY(mha_model_cache_create(model, &o, &cache, err));
     const size_t bytes = (size_t)mha__min64(PIECE, count) * (size_t)model->config.vocab * sizeof(float);
     float *logits = mha__alloc(model->ctx, bytes);
-    const mha_status status = logits ? score_pieces(model, ids, count, cache, logits, logprob, err)
+    const mha_status status = logits ? score_pieces(model, source, ids, count, cache, logits, logprob, err)
                                      : mha__no_memory(err, bytes, "the logits of a piece of text");
     mha__free(model->ctx, logits);
     mha_model_cache_free(cache);
+    return status;
+}
+
+mha_status mha_model_score(const mha_model *model, const int32_t *ids, int64_t count, float *logprob, mha_error *err)
+{
+    MHA__TRY(check(model, ids, count, logprob, err));
+    MHA__TRY(mha__model_not_seq2seq(model, "mha_model_score: model", err));
+    return score(model, NULL, ids, count, logprob, err);
+}
+
+mha_status mha_model_score_target(const mha_model *model, const int32_t *source, int64_t source_count,
+                                  const int32_t *ids, int64_t count, float *logprob, mha_error *err)
+{
+    if (!model || !source || (count > 0 && (!ids || !logprob)))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_score_target: model, source, ids and logprob must not be NULL");
+    if (!model->encoder)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_score_target: model must be an encoder-decoder (got %s)",
+                         model->info.family);
+    MHA__TRY(mha__head_check(model, false, true, err));
+    if (count < 0 || count >= INT32_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_score_target: count must be at least 0 (got %lld)",
+                         (long long)count);
+    if (count == 0) return MHA_OK;
+    const mha_model_input encoded = {.size = sizeof encoded, .batch = 1, .length = source_count, .ids = source};
+    const size_t bytes = (size_t)(count + 1) * sizeof *ids;
+    int32_t *all = mha__alloc(model->ctx, bytes);
+    if (!all) return mha__no_memory(err, bytes, "the tokens of a text");
+    memcpy(all + 1, ids, (size_t)count * sizeof *ids);
+    all[0] = 0;
+    mha_status status = check(model, all, count + 1, logprob, err); /* before labels are replaced */
+    if (status == MHA_OK) status = mha_model_shift_labels(model, ids, 1, count, all, err);
+    if (status == MHA_OK) all[count] = ids[count - 1];
+    if (status == MHA_OK) status = score(model, &encoded, all, count + 1, logprob, err);
+    mha__free(model->ctx, all);
     return status;
 }

@@ -34,7 +34,8 @@ static int64_t alike(const mha__generation *g, const mha__slot *s, const mha_pro
 static int64_t share(mha__generation *g, int64_t to, const mha_prompt *p)
 {
     int64_t most = 0, from = to;
-    for (int64_t n = 0; !g->model->info.rotation_by_length && n < g->slots; n++) {
+    const bool shares = !g->model->info.rotation_by_length && !g->o.sources; /* keys depend on the source */
+    for (int64_t n = 0; shares && n < g->slots; n++) {
         const int64_t same = alike(g, &g->slot[n], p);
         if (same > most) most = same, from = n;
     }
@@ -47,17 +48,33 @@ static int64_t share(mha__generation *g, int64_t to, const mha_prompt *p)
     return 0;
 }
 
+/* Returns the input of the encoder for a prompt. */
+static mha_model_input source_of(const mha__generation *g, int64_t prompt)
+{
+    mha_model_input input = {.size = sizeof input, .batch = 1};
+    if (!g->o.sources) return input;
+    input.length = g->o.sources[prompt].count;
+    input.ids = g->o.sources[prompt].ids;
+    return input;
+}
+
 /* Prefills the slot's prompt from token `at` on; g->logits receives the logits of the last token. */
 static mha_status read_prompt(mha__generation *g, int64_t n, int64_t at, mha_error *err)
 {
     const mha__slot *s = &g->slot[n];
     if (g->o.forward) return g->o.forward(g->o.forward_user, n, s->ids, s->length, at, g->logits, err);
     const int64_t piece = g->cache && !g->model->info.rotation_by_length ? PIECE : s->length;
+    const mha_model_input source = source_of(g, s->prompt);
     for (int64_t count; at < s->length; at += count) {
         count = mha__min64(piece, s->length - at);
         MHA__TRY(mha__progress(g->model->ctx, "generate", g->done, g->count * g->o.max_new, err));
-        const mha_model_input input = {
-            .size = sizeof input, .batch = 1, .length = count, .ids = s->ids + at, .cache = g->cache, .sequence = n};
+        const mha_model_input input = {.size = sizeof input,
+                                       .batch = 1,
+                                       .length = count,
+                                       .ids = s->ids + at,
+                                       .cache = g->cache,
+                                       .sequence = n,
+                                       .source = g->o.sources && at == 0 ? &source : NULL};
         const mha_model_output output = {.size = sizeof output,
                                          .last_logits = at + count == s->length ? g->logits : NULL};
         MHA__TRY(mha_model_forward(g->model, &input, &output, err));
@@ -69,14 +86,14 @@ static mha_status read_prompt(mha__generation *g, int64_t n, int64_t at, mha_err
 static mha_status begin(mha__generation *g, int64_t n, mha_error *err)
 {
     mha__slot *s = &g->slot[n];
-    const mha_prompt *p = &g->prompts[g->next];
-    const int64_t shared = g->cache ? share(g, n, p) : 0;
+    const mha_prompt p = mha__generation_prompt(g, g->next);
+    const int64_t shared = g->cache ? share(g, n, &p) : 0;
     if (g->o.on_prompt) g->o.on_prompt(g->o.user, g->next, shared);
     s->prompt = g->next++;
-    s->length = p->count;
-    memcpy(s->ids, p->ids, (size_t)p->count * sizeof *s->ids);
+    s->length = p.count;
+    memcpy(s->ids, p.ids, (size_t)p.count * sizeof *s->ids);
     mha_rng_manual_seed(&s->rng, g->o.sampling.seed + (uint64_t)s->prompt);
-    if (s->writer.tokenizer) MHA__TRY(mha__writer_begin(&s->writer, p, err));
+    if (s->writer.tokenizer) MHA__TRY(mha__writer_begin(&s->writer, &p, err));
     MHA__TRY(read_prompt(g, n, shared, err));
     return mha__generation_advance(g, s, g->logits, err);
 }

@@ -12,7 +12,7 @@
 
 static mha_status check_prompt(const mha__generation *g, int64_t n, int64_t most, mha_error *err)
 {
-    const mha_prompt *p = &g->prompts[n];
+    const mha_prompt one = mha__generation_prompt(g, n), *p = &one;
     if (!p->ids || p->count < 1)
         return mha__fail(err, MHA_ERR_ARG, "prompt %lld of %lld must have tokens", (long long)n + 1,
                          (long long)g->count);
@@ -77,6 +77,45 @@ static mha_status check_stop(const mha__generation *g, mha_error *err)
     return MHA_OK;
 }
 
+static mha_status check_source(const mha__generation *g, int64_t n, mha_error *err)
+{
+    const mha_model *e = g->model->encoder;
+    const mha_prompt *p = &g->o.sources[n];
+    const int64_t most = e->positions.weight ? e->config.max_positions : INT32_MAX / 2;
+    if (!p->ids || p->count < 1 || p->count > most)
+        return mha__fail(err, MHA_ERR_ARG, "source %lld of %lld must have from 1 to %lld tokens (got %lld)",
+                         (long long)n + 1, (long long)g->count, (long long)most, p->ids ? (long long)p->count : 0);
+    for (int64_t i = 0; i < p->count; i++)
+        if (p->ids[i] < 0 || p->ids[i] >= e->config.vocab)
+            return mha__fail(err, MHA_ERR_ARG, "source %lld of %lld: ids[%lld] must be from 0 to %lld (got %d)",
+                             (long long)n + 1, (long long)g->count, (long long)i, (long long)e->config.vocab - 1,
+                             p->ids[i]);
+    return MHA_OK;
+}
+
+/* Checks the sources of an encoder-decoder, and sets g->start. */
+static mha_status check_sources(mha__generation *g, mha_error *err)
+{
+    const bool needed = g->model->encoder != NULL && g->count > 0;
+    if (needed != (g->o.sources != NULL))
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_generate_options: sources must %sbe NULL, since %s is %san encoder-decoder",
+                         needed ? "not " : "", g->model->info.family, needed ? "" : "not ");
+    if (!needed) return MHA_OK;
+    if (g->o.forward)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_generate_options: forward must be NULL with sources");
+    g->start = (int32_t)g->model->config.start;
+    if (g->start < 0)
+        for (int64_t n = 0; n < g->count; n++)
+            if (!g->prompts[n].count)
+                return mha__fail(err, MHA_ERR_ARG,
+                                 "prompt %lld of %lld must have tokens, since the model has no decoder_start_token_id",
+                                 (long long)n + 1, (long long)g->count);
+    for (int64_t n = 0; n < g->count; n++)
+        MHA__TRY(check_source(g, n, err));
+    return MHA_OK;
+}
+
 mha_status mha__generation_check(mha__generation *g, mha_error *err)
 {
     const mha_model *m = g->model;
@@ -87,6 +126,7 @@ mha_status mha__generation_check(mha__generation *g, mha_error *err)
     MHA__TRY(check_numbers(&g->o, err));
     MHA__TRY(check_eos(g, err));
     MHA__TRY(check_stop(g, err));
+    MHA__TRY(check_sources(g, err));
     const int64_t most = m->positions.weight ? m->config.max_positions : INT32_MAX / 2;
     for (int64_t n = 0; n < g->count; n++)
         MHA__TRY(check_prompt(g, n, most, err));
@@ -127,7 +167,7 @@ mha_status mha__generation_allocate(mha__generation *g, mha_error *err)
     int64_t longest = 0;
     if (!may_guess(g)) g->o.lookup = 0;
     for (int64_t n = 0; n < g->count; n++)
-        longest = mha__max64(longest, g->prompts[n].count);
+        longest = mha__max64(longest, mha__generation_prompt(g, n).count);
     g->slots = mha__min64(g->count, g->o.at_once ? g->o.at_once : 8);
     g->room = longest + g->o.max_new;
     const size_t rows = (size_t)g->slots * (size_t)(1 + g->o.lookup);
@@ -142,8 +182,11 @@ mha_status mha__generation_allocate(mha__generation *g, mha_error *err)
     g->work = g->probs + vocab;
     set_up_slots(g);
     if (g->o.no_cache || g->o.forward) return MHA_OK;
+    int64_t sources = 0;
+    for (int64_t n = 0; g->o.sources && n < g->count; n++)
+        sources = mha__max64(sources, g->o.sources[n].count);
     const mha_model_cache_options o = {
-        .size = sizeof o, .batch = g->slots, .tokens = g->room, .dtype = g->o.cache_dtype};
+        .size = sizeof o, .batch = g->slots, .tokens = g->room, .dtype = g->o.cache_dtype, .source_tokens = sources};
     return mha_model_cache_create(g->model, &o, &g->cache, err);
 }
 

@@ -29,12 +29,19 @@ typedef struct mha__generation {
     int64_t slots, room;    /* room is the capacity of ids in a slot */
     mha__slot *slot;        /* [slots] */
     int32_t *ids;           /* [slots, room] memory for the ids of all slots */
+    int32_t start;          /* first token of prompts without ids */
     int32_t *step;          /* [slots, 1 + lookup] the last token of each slot, followed by guesses */
     uint8_t *mask;          /* shape of `step`: 1 = a token, 0 = padding */
     float *logits;          /* [slots, 1 + lookup, vocab] */
     float *probs, *work;    /* [vocab] each, scratch of sampling */
     mha_model_cache *cache; /* NULL = no cache: every token recomputes the whole sequence */
 } mha__generation;
+
+/* Returns prompt n; for an encoder-decoder without ids, its first token. */
+static inline mha_prompt mha__generation_prompt(const mha__generation *g, int64_t n)
+{
+    return g->prompts[n].count || !g->o.sources ? g->prompts[n] : (mha_prompt){&g->start, 1};
+}
 
 /* Checks all options, and sets g->o.eos. */
 mha_status mha__generation_check(mha__generation *g, mha_error *err);

@@ -28,7 +28,7 @@ static mha_status draw(mha__generation *g, mha__slot *s, const float *logits, in
 
 mha_status mha__generation_choose(mha__generation *g, mha__slot *s, float *logits, int64_t *id, mha_error *err)
 {
-    const int64_t vocab = g->model->config.vocab, fresh = s->length - g->prompts[s->prompt].count;
+    const int64_t vocab = g->model->config.vocab, fresh = s->length - mha__generation_prompt(g, s->prompt).count;
     for (int64_t i = 0; fresh < g->o.min_new && i < g->o.eos_count && g->o.eos; i++)
         logits[g->o.eos[i]] = -INFINITY;
     MHA__TRY(mha__sampling_run(g->model->ctx, &g->o.sampling, s->ids, s->length, vocab, logits, err));

@@ -58,10 +58,31 @@ static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const m
     };
 }
 
-mha_block_options mha__model_block_options(const mha_model *m, int64_t layer, const mha_matrix *part)
+/* Returns the cross-attention of a decoder layer, with the heads and the scale of its attention. */
+static mha_attn_layer_options cross_of(const mha_model *m, int64_t layer, const mha_matrix *part)
+{
+    const mha__config *c = &m->config;
+    return (mha_attn_layer_options){
+        .size = sizeof(mha_attn_layer_options),
+        .hidden = c->hidden,
+        .heads = c->layer_heads[layer],
+        .kv_heads = c->layer_k_heads[layer],
+        .head_dim = c->head_dim,
+        .q = part[MHA__CROSS_QUERY],
+        .k = part[MHA__CROSS_KEY],
+        .v = part[MHA__CROSS_VALUE],
+        .o = part[MHA__CROSS_OUT],
+        .scale = c->attention[layer].scale,
+        .cross = 1,
+    };
+}
+
+mha_block_options mha__model_block_options(const mha_model *m, int64_t layer, const mha_matrix *part,
+                                           mha_attn_layer_options *cross)
 {
     const mha__config *c = &m->config;
     const bool sparse = c->sparse[layer];
+    *cross = cross_of(m, layer, part);
     return (mha_block_options){
         .size = sizeof(mha_block_options),
         .attn = attn_of(m, layer, part),
@@ -79,5 +100,7 @@ mha_block_options mha__model_block_options(const mha_model *m, int64_t layer, co
         .down = part[sparse ? MHA__SHARED_DOWN : MHA__DOWN],
         .gate = part[sparse ? MHA__SHARED_GATE : MHA__GATE],
         .activation = c->activation,
+        .cross = c->family->encoder ? cross : NULL,
+        .cross_norm = mha__model_norm(c, MHA__CROSS_NORM, &part[MHA__CROSS_NORM]),
     };
 }

@@ -126,7 +126,8 @@ static mha_status build(mha_model *m, int64_t layer, mha__weights *weights, mha_
     mha__feed_options *feeds = NULL;
     mha_status status = take_parts(weights, layer, part, &feeds, err);
     if (status == MHA_OK && !weights->check_only) {
-        const mha_block_options options = mha__model_block_options(m, layer, part);
+        mha_attn_layer_options cross;
+        const mha_block_options options = mha__model_block_options(m, layer, part, &cross);
         const mha__experts_options experts = experts_of(&m->config, part, feeds);
         if (m->block[layer])
             mha__block_repack(m->block[layer], &options, feeds ? &experts : NULL);

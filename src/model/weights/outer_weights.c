@@ -166,5 +166,5 @@ mha_status mha__model_refresh(mha_model *m, mha_error *err)
         mha__weights_release(&weights);
     for (int64_t layer = 0; layer < m->config.layers && status == MHA_OK; layer++)
         status = mha__model_repack(m, layer, err);
-    return status;
+    return status == MHA_OK && m->encoder ? mha__model_refresh(m->encoder, err) : status;
 }

@@ -123,7 +123,9 @@ static mha_status create_sum(layer_reader *r, mha__role role, int64_t items, int
 /* Returns the options of the block with this process's heads and columns, and without the products. */
 static mha_block_options options_of(const layer_reader *r)
 {
-    mha_block_options o = mha__model_block_options(r->m, r->layer, r->part);
+    mha_attn_layer_options cross; /* not used: ranks do not support encoder-decoders */
+    mha_block_options o = mha__model_block_options(r->m, r->layer, r->part, &cross);
+    o.cross = NULL;
     o.attn.heads = r->own.heads;
     o.attn.kv_heads = r->own.k_heads;
     o.attn.v_heads = r->own.v_heads;

@@ -5,7 +5,6 @@
 #include "model/weights/weights.h"
 #include "base/ctx.h"
 #include "base/error.h"
-#include "base/size.h"
 #include "io/tensor_file.h"
 #include "model/weights/tensor_order.h"
 #include <stdio.h>
@@ -130,18 +129,6 @@ static mha_status check(const mha__weights *w, const mha_tensor *tensor, const w
     return MHA_OK;
 }
 
-/* The allocation begins with a pointer to the previous allocation. */
-float *mha__weights_keep(mha__weights *w, size_t bytes)
-{
-    enum { HEADER = 64 }; /* keeps the alignment */
-    size_t all = 0;
-    char *memory = mha__add(bytes, HEADER, &all) ? mha__alloc(w->ctx, all) : NULL;
-    if (!memory) return NULL;
-    memcpy(memory, &w->converted, sizeof w->converted);
-    w->converted = memory;
-    return (float *)(memory + HEADER);
-}
-
 static mha_status convert(mha__weights *w, const mha_tensor *tensor, const float **out, mha_error *err)
 {
     const size_t bytes = (size_t)tensor->elements * sizeof(float); /* at most twice the bytes in the file */
@@ -182,15 +169,17 @@ static const struct {
     int rank;
     bool transposed; /* stored [columns, rows] */
     bool plus_one;   /* stored as the difference from 1 */
+    bool one_row;    /* stored [1, rows] */
 } kinds[] = {
     [MHA__PART_TABLE] = {.weight = ".weight", .rank = 2},
     [MHA__PART_LINEAR] = {.weight = ".weight", .bias = ".bias", .rank = 2},
     [MHA__PART_CONV1D] = {.weight = ".weight", .bias = ".bias", .rank = 2, .transposed = true},
-    [MHA__PART_NORM] = {".weight", ".gamma", ".bias", ".beta", 1, false, false},
+    [MHA__PART_NORM] = {".weight", ".gamma", ".bias", ".beta", 1, false, false, false},
     [MHA__PART_NORM_ONLY] = {.weight = ".weight", .rank = 1},
     [MHA__PART_RMS] = {.weight = ".weight", .rank = 1},
     [MHA__PART_RMS_1] = {.weight = ".weight", .rank = 1, .plus_one = true},
     [MHA__PART_VECTOR] = {.weight = "", .rank = 1},
+    [MHA__PART_BUFFER] = {.weight = "", .rank = 1, .one_row = true},
     [MHA__PART_STACK] = {.weight = "", .bias = "_bias", .rank = 2, .transposed = true},
 };
 
@@ -202,6 +191,7 @@ static wanted wanted_of(const mha__config *c, mha__role role, int64_t layer, boo
     const int64_t rows = dimension(c, layer, p->rows), columns = matrix ? dimension(c, layer, p->columns) : 1;
     wanted w = {0};
     if (p->kind == MHA__PART_STACK) w.shape[w.rank++] = c->experts;
+    if (kinds[p->kind].one_row) w.shape[w.rank++] = 1;
     if (matrix && kinds[p->kind].transposed) w.shape[w.rank++] = columns;
     w.shape[w.rank++] = rows;
     if (matrix && !kinds[p->kind].transposed) w.shape[w.rank++] = columns;
@@ -220,9 +210,9 @@ bool mha__weights_expected(const mha__config *config, mha__role role, int64_t la
     const mha__part *p = mha__part_of(config, role);
     const char *const *prefix = f->prefixes;
     if (!exists(config, role, layer) || (bias && !has_bias(config, p))) return false;
-    while (!**prefix)
+    while (*prefix && !**prefix)
         prefix++;
-    make_name(config, *prefix, role, layer, bias ? kinds[p->kind].bias : kinds[p->kind].weight, name);
+    make_name(config, *prefix ? *prefix : "", role, layer, bias ? kinds[p->kind].bias : kinds[p->kind].weight, name);
     const wanted want = wanted_of(config, role, layer, bias);
     *tensor = (mha_named_tensor){.name = name, .dtype = MHA_F32, .rank = want.rank};
     memcpy(tensor->shape, want.shape, sizeof want.shape);
@@ -287,35 +277,12 @@ void mha__weights_rest(const mha__weights *w, mha__role role, int64_t layer)
     if (tensor) mha__data_rest(w->shards->file, tensor);
 }
 
-/* Allocates a zero bias for a LayerNorm without a bias. */
-static mha_status add_zeros(mha__weights *w, int64_t count, const float **bias, mha_error *err)
-{
-    const size_t bytes = (size_t)count * sizeof(float);
-    if (w->check_only) return MHA_OK;
-    float *zeros = mha__weights_keep(w, bytes);
-    if (!zeros) return mha__no_memory(err, bytes, "the bias of a norm");
-    *bias = memset(zeros, 0, bytes);
-    return MHA_OK;
-}
-
-/* Replaces *weight with a copy to which 1 is added. */
-static mha_status add_one(mha__weights *w, int64_t count, const float **weight, mha_error *err)
-{
-    const size_t bytes = (size_t)count * sizeof(float);
-    if (w->check_only) return MHA_OK;
-    float *copy = mha__weights_keep(w, bytes);
-    if (!copy) return mha__no_memory(err, bytes, "the weights of a norm");
-    for (int64_t i = 0; i < count; i++)
-        copy[i] = 1 + (*weight)[i];
-    *weight = copy;
-    return MHA_OK;
-}
-
 mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t layer, mha_matrix *part, mha_error *err)
 {
     const mha__part *p = mha__part_of(weights->config, role);
     const mha__part_kind kind = p->kind;
     *part = (mha_matrix){0};
+    if (role == MHA__POSITIONS && weights->config->family->sines) return mha__sine_positions(weights, part, err);
     if (!exists(weights->config, role, layer)) return MHA_OK;
     if (p->optional && !mha__weights_tensor(weights, role, layer, false)) return MHA_OK;
     const int64_t rows = dimension(weights->config, layer, p->rows);
@@ -324,9 +291,9 @@ mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t laye
     part->packed = weights->packed;
     part->transposed = kinds[kind].transposed;
     MHA__TRY(take(weights, role, layer, kinds[kind].weight, kinds[kind].old_weight, &weight, &part->weight, err));
-    if (kinds[kind].plus_one) MHA__TRY(add_one(weights, rows, &part->weight, err));
+    if (kinds[kind].plus_one) MHA__TRY(mha__weights_add_one(weights, rows, &part->weight, err));
     MHA__TRY(reorder(weights, role, layer, false, &part->weight, err));
-    if (kind == MHA__PART_NORM_ONLY) return add_zeros(weights, rows, &part->bias, err);
+    if (kind == MHA__PART_NORM_ONLY) return mha__weights_zeros(weights, rows, &part->bias, err);
     if (!has_bias(weights->config, p)) return MHA_OK;
     const wanted bias = wanted_of(weights->config, role, layer, true);
     MHA__TRY(take(weights, role, layer, kinds[kind].bias, kinds[kind].old_bias, &bias, &part->bias, err));
@@ -339,18 +306,4 @@ mha_status mha__weights_missing(const mha__weights *weights, mha__role role, mha
     char name[MHA__TENSOR_NAME];
     find(weights, role, -1, kinds[p->kind].weight, name);
     return missing(weights, name, err);
-}
-
-void mha__weights_release_after(mha__weights *weights, const void *kept)
-{
-    while (weights->converted != kept) {
-        void *memory = weights->converted;
-        memcpy(&weights->converted, memory, sizeof weights->converted);
-        mha__free(weights->ctx, memory);
-    }
-}
-
-void mha__weights_release(mha__weights *weights)
-{
-    mha__weights_release_after(weights, NULL);
 }

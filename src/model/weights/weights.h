@@ -31,6 +31,9 @@ void mha__weights_begin(mha__weights *weights);
  * file and the tensor. */
 mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t layer, mha_matrix *part, mha_error *err);
 
+/* Computes the position table of families that do not store it (sine_positions.c). */
+mha_status mha__sine_positions(mha__weights *weights, mha_matrix *part, mha_error *err);
+
 /* Iterator over the tensors of a model: weight and bias of each role, first outside the layers (layer -1), then layer
  * by layer, and in a layer expert by expert. Tensors that layers share appear once, in the first of these layers:
  *
@@ -67,6 +70,10 @@ mha_status mha__weights_missing(const mha__weights *weights, mha__role role, mha
 
 /* Allocates memory for a converted tensor, or for a part of one; returns NULL if memory is exhausted. */
 float *mha__weights_keep(mha__weights *weights, size_t bytes);
+/* Sets *bias to `count` zeros. */
+mha_status mha__weights_zeros(mha__weights *weights, int64_t count, const float **bias, mha_error *err);
+/* Replaces *weight with a copy to which 1 is added. */
+mha_status mha__weights_add_one(mha__weights *weights, int64_t count, const float **weight, mha_error *err);
 /* Frees all converted tensors, or those that were converted after `kept`, a previous value of `converted`. */
 void mha__weights_release(mha__weights *weights);
 void mha__weights_release_after(mha__weights *weights, const void *kept);

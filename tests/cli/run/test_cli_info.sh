@@ -70,10 +70,10 @@ printf 'root:x:0:0:root:/root:/bin/sh\n' >passwd
 refused 3 "$MHA" info passwd
 has err 'passwd: file must be safetensors or .npy'
 mkdir checkpoint
-echo '{"model_type": "t5"}' >checkpoint/config.json
+echo '{"model_type": "whisper"}' >checkpoint/config.json
 refused 3 "$MHA" info checkpoint
 has err 'checkpoint/config.json: model_type must be one of bert, '
-has err '(got "t5")'
+has err '(got "whisper")'
 
 # A config in which two names of the same setting have different values must be rejected.
 mkdir two

@@ -13,6 +13,9 @@ for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     # Checks every decoder family, rotation and weight storage: from ids to hidden states, maps, logits and greedy text.
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/families" -m "$data/families" -q
     [ "$(tail -n 1 out)" = "32 passed, 0 failed, 0 unsupported" ] || fail "$isa: the last line must be 32 passed, 0 failed, 0 unsupported: $(cat out)"
+    # Checks encoder-decoders, with tokenizers and gradients.
+    expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/seq2seq" -m "$data/seq2seq" -q
+    [ "$(tail -n 1 out)" = "149 passed, 0 failed, 0 unsupported" ] || fail "$isa: the last line must be 149 passed, 0 failed, 0 unsupported: $(cat out)"
     # Checks the other families, with gradients.
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/families2" -m "$data/families2" -q
     [ "$(tail -n 1 out)" = "77 passed, 0 failed, 0 unsupported" ] || fail "$isa: the last line must be 77 passed, 0 failed, 0 unsupported: $(cat out)"

@@ -1,0 +1,44 @@
+/* source_target.c - encodes the source and the target of a text for an encoder-decoder. */
+#include "input/source_target.h"
+
+#include <string.h>
+
+#include "input/tokens.h"
+#include "output.h"
+
+static int encode(const cli_session *s, const mha_model *model, const mha_tokenizer *tokenizer, const char *text,
+                  size_t bytes, bool plain, mha_encoding **out)
+{
+    mha_error error = {0};
+    const mha_encode_options how = {.size = sizeof how, .no_special = plain};
+    if (mha_tokenizer_encode(tokenizer, text, bytes, NULL, 0, &how, out, &error) != MHA_OK)
+        return cli_refuse(s, &error);
+    return cli_check_rows(s, tokenizer, *out, mha_model_describe(model)->vocab);
+}
+
+int cli_source_target_encode(const cli_session *s, const mha_model *model, const mha_tokenizer *tokenizer,
+                             const cli_texts *texts, int64_t n, bool plain, cli_source_target *pair)
+{
+    const char *text = texts->text[n], *tab = memchr(text, '\t', texts->bytes[n]);
+    const size_t bytes = tab ? (size_t)(tab - text) : texts->bytes[n];
+    char where[CLI_WHERE];
+    *pair = (cli_source_target){0};
+    int code = encode(s, mha_model_encoder(model), tokenizer, text, bytes, false, &pair->source);
+    if (code == CLI_DONE && pair->source->count == 0)
+        code = cli_error(s, CLI_REFUSED, "%sthe source must have at least one token", cli_texts_where(texts, n, where));
+    if (code == CLI_DONE && tab)
+        code = encode(s, model, tokenizer, tab + 1, texts->bytes[n] - bytes - 1, plain, &pair->target);
+    return code;
+}
+
+void cli_source_target_free(cli_source_target *pair)
+{
+    mha_encoding_free(pair->source);
+    mha_encoding_free(pair->target);
+}
+
+const mha_model *cli_encoder_of(const mha_model *model)
+{
+    const mha_model *encoder = mha_model_encoder(model);
+    return encoder ? encoder : model;
+}

@@ -1,0 +1,179 @@
+/* config_keys.c - reads the keys of config.json that the table of a family lists. */
+#include "base/error.h"
+#include "model/config/config_layers.h"
+#include "model/config/family.h"
+#include <float.h>
+#include <string.h>
+
+/* ---- activations by name ---- */
+
+static const struct {
+    const char *name;
+    mha_activation activation;
+} activations[] = {
+    {"gelu", MHA_ACT_GELU},
+    {"gelu_new", MHA_ACT_GELU_TANH},
+    {"gelu_pytorch_tanh", MHA_ACT_GELU_TANH},
+    {"relu", MHA_ACT_RELU},
+    {"tanh", MHA_ACT_TANH},
+    {"silu", MHA_ACT_SILU},
+    {"swish", MHA_ACT_SILU},
+    {"quick_gelu", MHA_ACT_QUICK_GELU},
+    {"sigmoid", MHA_ACT_SIGMOID},
+};
+
+static mha_status find_activation(const mha__json_obj *root, const char *key, const char *name, mha_activation *out,
+                                  mha_error *err)
+{
+    for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
+        if (strcmp(activations[i].name, name) == 0) {
+            *out = activations[i].activation;
+            return MHA_OK;
+        }
+    return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                     "%s: %s must be one of gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, sigmoid, silu, tanh "
+                     "(got \"%s\")",
+                     root->file, key, mha__quote(&(mha__quoted){0}, name, strlen(name)));
+}
+
+static mha_status read_activation(const mha__json_obj *root, const mha__config_key *key, mha_activation *out,
+                                  mha_error *err)
+{
+    const char *name = key->text;
+    MHA__TRY(mha__json_string(root, key->key, MHA__OPTIONAL, &name, NULL, err));
+    return name ? find_activation(root, key->key, name, out, err) : MHA_OK;
+}
+
+/* Reads feed_forward_proj of T5: an activation, after "gated-" if feed-forward has a gate. The name gated-gelu has
+ * always meant gelu_new. */
+static mha_status read_feed_forward(const mha__json_obj *root, const mha__config_key *key, mha__config *c,
+                                    mha_error *err)
+{
+    static const char gated[] = "gated-";
+    const char *name = key->text;
+    MHA__TRY(mha__json_string(root, key->key, MHA__OPTIONAL, &name, NULL, err));
+    c->gated = strncmp(name, gated, strlen(gated)) == 0;
+    if (c->gated) name += strlen(gated);
+    if (c->gated && strcmp(name, "gelu") == 0) name = "gelu_new";
+    return find_activation(root, key->key, name, &c->activation, err);
+}
+
+/* ---- reading of a single key ---- */
+
+static mha_status not_built(const mha__json_obj *o, const char *key, const char *built, mha_error *err)
+{
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s%s%s must be %s (got %s)", o->file, o->where ? o->where : "",
+                     o->where ? "." : "", key, built, mha__json_show(&(mha__quoted){0}, mha__json_get(o->json, key)));
+}
+
+/* Checks keys for which only one value is supported. */
+static mha_status check_only(const mha__json_obj *root, const mha__config_key *key, mha_error *err)
+{
+    const char *text = key->text;
+    bool on = false;
+    mha__json_obj object = {0};
+    switch (key->kind) {
+    case MHA__KEY_ONLY_TEXT:
+        MHA__TRY(mha__json_string(root, key->key, MHA__OPTIONAL, &text, NULL, err));
+        return strcmp(text, key->text) == 0 ? MHA_OK : not_built(root, key->key, key->text, err);
+    case MHA__KEY_ONLY_FALSE:
+        MHA__TRY(mha__json_bool(root, key->key, MHA__OPTIONAL, &on, err));
+        return on ? not_built(root, key->key, "false", err) : MHA_OK;
+    case MHA__KEY_ONLY_TRUE:
+        on = !mha__json_is(mha__json_get(root->json, key->key), MHA__JSON_NULL);
+        MHA__TRY(mha__json_bool(root, key->key, MHA__OPTIONAL, &on, err));
+        return on ? MHA_OK : not_built(root, key->key, "true", err);
+    default:
+        MHA__TRY(mha__json_object(root, key->key, MHA__OPTIONAL, &object, err));
+        if (mha__json_has(&object, "quant_method")) return not_built(&object, "quant_method", "absent", err);
+        return mha__json_size(object.json) ? not_built(root, key->key, "absent", err) : MHA_OK;
+    }
+}
+
+/* Reads the index of a row of the vocabulary, whose size is known. An index outside the vocabulary is accepted, as in
+ * transformers. */
+static mha_status read_row(const mha__json_obj *root, const mha__config_key *key, int64_t vocab, int64_t *row,
+                           mha_error *err)
+{
+    *row = mha__json_get(root->json, key->key) ? -1 : (int64_t)key->initial;
+    if (!mha__json_has(root, key->key)) return MHA_OK;
+    MHA__TRY(mha__json_int(root, key->key, MHA__OPTIONAL, -key->max, key->max, row, err));
+    if (*row < 0 && *row >= -vocab) *row += vocab;
+    return MHA_OK;
+}
+
+static mha_status read_key(const mha__json_obj *root, const mha__config_key *key, mha__config *config, mha_error *err)
+{
+    void *field = (char *)config + key->offset;
+    const bool has_off =
+        key->kind == MHA__KEY_DIM_OR_OFF || key->kind == MHA__KEY_POSITIVE_OR_OFF || key->kind == MHA__KEY_COUNT_OR_OFF;
+    const double initial =
+        has_off && mha__json_is(mha__json_get(root->json, key->key), MHA__JSON_NULL) ? 0 : key->initial;
+    switch (key->kind) {
+    case MHA__KEY_DIM:
+    case MHA__KEY_MAYBE_DIM:
+    case MHA__KEY_DIM_OR_OFF:
+        *(int64_t *)field = (int64_t)initial;
+        return mha__json_dim(root, key->key, key->kind == MHA__KEY_DIM && initial == 0 ? MHA__REQUIRED : MHA__OPTIONAL,
+                             key->max, field, err);
+    case MHA__KEY_DIM_IF:
+        return mha__json_dim(root, key->key, MHA__OPTIONAL, key->max, field, err);
+    case MHA__KEY_COUNT:
+    case MHA__KEY_COUNT_OR_OFF:
+        *(int64_t *)field = (int64_t)initial;
+        return mha__json_int(root, key->key, MHA__OPTIONAL, 0, key->max, field, err);
+    case MHA__KEY_ROW:
+        return read_row(root, key, config->vocab, field, err);
+    case MHA__KEY_POSITIVE: /* checked against the range of float, the type in which it is used */
+    case MHA__KEY_POSITIVE_OR_OFF:
+        *(double *)field = initial;
+        return mha__json_number(root, key->key, MHA__OPTIONAL, FLT_MIN, FLT_MAX, field, err);
+    case MHA__KEY_FIXED:
+        *(double *)field = key->initial;
+        return MHA_OK;
+    case MHA__KEY_BOOL:
+        *(bool *)field = initial != 0;
+        return mha__json_bool(root, key->key, MHA__OPTIONAL, field, err);
+    case MHA__KEY_BOOL_IF:
+        return mha__json_bool(root, key->key, MHA__OPTIONAL, field, err);
+    case MHA__KEY_ACTIVATION:
+    case MHA__KEY_ACTIVATION_IF:
+        return read_activation(root, key, field, err);
+    case MHA__KEY_FEED_FORWARD:
+        return read_feed_forward(root, key, config, err);
+    default:
+        return check_only(root, key, err);
+    }
+}
+
+/* ---- all keys of a family ---- */
+
+/* Finds a key under any of its names. */
+static mha_status find_key(const mha__json_obj *root, const mha__family *family, const mha__config_key *key,
+                           mha__config_key *found, mha_error *err)
+{
+    *found = *key;
+    for (int i = 0; family->aliases && family->aliases[i][0]; i++) {
+        const char *alias = family->aliases[i][1];
+        if (strcmp(family->aliases[i][0], key->key) != 0 || !mha__json_has(root, alias)) continue;
+        found->key = alias;
+        if (mha__json_has(root, key->key) &&
+            !mha__json_equal(mha__json_get(root->json, key->key), mha__json_get(root->json, alias)))
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: %s and %s, names of the same key, must be equal", root->file,
+                             key->key, alias);
+    }
+    return MHA_OK;
+}
+
+mha_status mha__config_keys(const mha__json_obj *root, mha__config *config, mha_error *err)
+{
+    const mha__family *f = config->family;
+    for (int i = 0; i < f->common_count; i++)
+        MHA__TRY(read_key(root, &f->common[i], config, err));
+    for (int i = 0; i < f->key_count; i++) {
+        mha__config_key key;
+        MHA__TRY(find_key(root, f, &f->keys[i], &key, err));
+        MHA__TRY(read_key(root, &key, config, err));
+    }
+    return MHA_OK;
+}

@@ -1,0 +1,74 @@
+/* config_seq2seq.c - reads what only encoder-decoders and models with relative positions have. */
+#include "base/error.h"
+#include "io/files/input_file.h"
+#include "model/config/config_layers.h"
+#include "model/config/family.h"
+
+#define GENERATION_FILE "generation_config.json"
+#define START "decoder_start_token_id"
+
+/* ---- relative positions ---- */
+
+/* Checks that buckets of T5 exist on both sides, and that distances beyond the exact buckets have a range. */
+static mha_status check_buckets(const mha__json_obj *root, const mha__config *c, mha_error *err)
+{
+    enum { LEAST = 4 }; /* an exact and a logarithmic bucket per sign */
+    if (c->used_buckets < LEAST)
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: relative_attention_num_buckets must be at least %d (got %lld)",
+                         root->file, LEAST, (long long)c->used_buckets);
+    if (c->most_distance > c->used_buckets / 2) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT,
+                     "%s: relative_attention_max_distance must be above half of relative_attention_num_buckets = %lld "
+                     "(got %lld)",
+                     root->file, (long long)c->used_buckets, (long long)c->most_distance);
+}
+
+mha_status mha__config_relative(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    if (!c->buckets) return MHA_OK;
+    if (c->most_distance) {
+        c->used_buckets = c->buckets;
+        return check_buckets(root, c, err);
+    }
+    c->used_buckets = MHA__MPNET_BUCKETS;
+    c->most_distance = MHA__MPNET_DISTANCE;
+    if (c->buckets >= MHA__MPNET_BUCKETS) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: relative_attention_num_buckets must be at least %d (got %lld)",
+                     root->file, MHA__MPNET_BUCKETS, (long long)c->buckets);
+}
+
+/* ---- encoder-decoders ---- */
+
+mha_status mha__config_one_side(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    static const char *const keys[] = {"mha.heads", "mha.kv_heads", "mha.attention", "mha.feed_forward",
+                                       "mha.original_heads"};
+    if (!c->family->one_side) return MHA_OK;
+    for (size_t n = 0; n < sizeof keys / sizeof *keys; n++)
+        if (mha__json_has(root, keys[n]))
+            return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s must be absent, since %s is an encoder-decoder",
+                             root->file, keys[n], c->family->name);
+    c->own_words = !c->shared_words;
+    if (c->own_words && c->family->causal && c->decoder_vocab) c->vocab = c->decoder_vocab;
+    if (c->padding >= c->vocab) c->padding = -1; /* such as the default of a config without the key */
+    if (c->pad < 0 || c->pad >= c->vocab) c->pad = c->padding;
+    if (c->start < c->vocab) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: " START " must be below the vocabulary size %lld (got %lld)", root->file,
+                     (long long)c->vocab, (long long)c->start);
+}
+
+static mha_status read_start(mha_ctx *ctx, const char *folder, mha__config *c, mha_error *err)
+{
+    const mha__json *json = NULL;
+    MHA__TRY(mha__json_read(ctx, folder, GENERATION_FILE, MHA__CONFIG_BYTES, &json, err));
+    const mha__json_obj o = {.json = json, .file = GENERATION_FILE};
+    const mha_status status = mha__json_int(&o, START, MHA__OPTIONAL, 0, c->vocab - 1, &c->start, err);
+    mha__json_free(json);
+    return status;
+}
+
+mha_status mha__config_start(mha_ctx *ctx, const char *folder, mha__config *c, mha_error *err)
+{
+    if (!c->family->encoder || !mha__source_exists(folder, GENERATION_FILE)) return MHA_OK;
+    return mha__in_folder(read_start(ctx, folder, c, err), folder, GENERATION_FILE, err);
+}

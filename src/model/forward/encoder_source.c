@@ -1,0 +1,191 @@
+/* encoder_source.c - checks the source of a pass, stores its masks, keys and values, and describes it for the layers.
+ *
+ * Padding at the end of a source is passed to the operator as a length, and other masked tokens as a keep mask. */
+#include "model/forward/encoder_source.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "layer/block/cross_block.h"
+#include "model/forward/model_cache.h"
+#include "model/forward/observers.h"
+#include <string.h>
+
+/* ---- memory ---- */
+
+void mha__cross_lay_out(mha__arena *arena, const mha_model *m, const mha__batch *batch, const mha_model_output *out,
+                        mha__cross_pass *p)
+{
+    if (!p->used) return;
+    if (!batch->in.cache) mha__sources_lay_out(arena, m, true, &p->own);
+    const size_t rows = (size_t)(batch->in.batch * batch->in.length), keys = (size_t)p->layer.tokens;
+    if (out->on_cross_attention) p->probs = mha__take(arena, rows * (size_t)m->config.heads, keys * sizeof *p->probs);
+}
+
+/* ---- checks ---- */
+
+/* Returns the length of a masked sequence up to its last real token. */
+static int64_t real_length(const mha_model_input *in, int64_t b)
+{
+    int64_t length = in->length;
+    while (in->mask && length > 0 && !in->mask[b * in->length + length - 1])
+        length--;
+    return length;
+}
+
+static mha_status check_given(const mha__batch *batch, const mha__cross_pass *p, mha_error *err)
+{
+    const mha_model_input *in = &p->input;
+    if (in->cache || in->starts || in->source || in->shard)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: source must not have cache, starts, source or shard");
+    if (in->batch != batch->in.batch)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch of source must be %lld (got %lld)",
+                         (long long)batch->in.batch, (long long)in->batch);
+    if (in->length < 1 || (batch->in.cache && in->length > p->store->tokens))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: length of source must be from 1 to %lld (got %lld)",
+                         (long long)(batch->in.cache ? p->store->tokens : INT32_MAX), (long long)in->length);
+    for (int64_t b = 0; b < in->batch; b++) {
+        if (real_length(in, b) < 1)
+            return mha__fail(err, MHA_ERR_ARG, "mha_model_input: sequence %lld of source must have a real token",
+                             (long long)b);
+        if (mha__batch_past(batch, b) > 0)
+            return mha__fail(err, MHA_ERR_ARG,
+                             "mha_model_input: source must be NULL after the first tokens of a sequence (got %lld "
+                             "cached tokens)",
+                             (long long)mha__batch_past(batch, b));
+    }
+    return MHA_OK;
+}
+
+/* Checks that every sequence with new tokens has a cached source. */
+static mha_status check_cached(const mha_model *m, const mha__batch *batch, const mha__cross_pass *p, mha_error *err)
+{
+    for (int64_t b = 0; b < batch->in.batch; b++) {
+        const bool idle = batch->in.mask && !batch->in.mask[b * batch->in.length];
+        if (!batch->in.cache || (!idle && !p->store->lengths[p->first + b]))
+            return mha__fail(err, MHA_ERR_ARG,
+                             "mha_model_input: source must not be NULL, since %s is an encoder-decoder",
+                             m->info.family);
+    }
+    return MHA_OK;
+}
+
+static mha_status check_output(const mha_model *m, const mha_model_output *out, const mha__cross_pass *p,
+                               mha_error *err)
+{
+    const char *name = out->encoder ? "encoder" : out->on_cross_attention ? "on_cross_attention" : NULL;
+    if (!name || (p->used && (p->input.size || !out->encoder))) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "mha_model_output: %s must be NULL %s", name,
+                     m->encoder ? "without source" : "unless the model is an encoder-decoder");
+}
+
+mha_status mha__cross_read(const mha_model *m, const mha__batch *batch, const mha_model_output *out, mha__cross_pass *p,
+                           mha_error *err)
+{
+    const mha_model_input *in = &batch->in;
+    *p = (mha__cross_pass){.used = m->encoder != NULL};
+    if (in->source && !p->used)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: source must be NULL, since %s is not an encoder-decoder",
+                         m->info.family);
+    if (p->used && in->source && (in->starts || in->shard))
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_input: %s must be NULL for an encoder-decoder",
+                         in->starts ? "starts" : "shard");
+    if (in->source) MHA__TRY(mha__options_read(&p->input, sizeof p->input, in->source, "mha_model_input", err));
+    MHA__TRY(check_output(m, out, p, err));
+    if (!p->used) return MHA_OK;
+    p->own = (mha__sources){.batch = in->batch, .tokens = p->input.length};
+    p->store = in->cache ? &in->cache->sources : &p->own;
+    p->first = in->cache && in->batch == 1 ? in->sequence : 0;
+    return in->source ? check_given(batch, p, err) : check_cached(m, batch, p, err);
+}
+
+/* ---- description for the layers ---- */
+
+/* Returns the longest source of the pass. */
+static int64_t most_tokens(const mha__batch *batch, const mha__cross_pass *p)
+{
+    int64_t most = p->input.size ? p->input.length : 1;
+    for (int64_t b = 0; !p->input.size && b < batch->in.batch; b++)
+        most = mha__max64(most, p->store->lengths[p->first + b]);
+    return most;
+}
+
+static bool has_holes(const mha__cross_pass *p)
+{
+    bool holes = !p->input.size && p->store->holes;
+    for (int64_t b = 0; p->input.size && b < p->input.batch; b++)
+        for (int64_t i = 0; i < real_length(&p->input, b); i++)
+            holes |= p->input.mask && !p->input.mask[b * p->input.length + i];
+    return holes;
+}
+
+void mha__cross_bind(const mha_model *m, mha__batch *batch, bool maps, mha__cross_pass *p)
+{
+    static const int64_t some_lengths = 0;
+    static const uint8_t some_mask = 0;
+    if (!p->used) return;
+    const mha__sources *s = p->store;
+    const int64_t *lengths = s->lengths ? s->lengths + p->first : &some_lengths;
+    const uint8_t *mask = s->mask ? s->mask + p->first * s->tokens : &some_mask;
+    p->layer = (mha_layer_source){
+        .tokens = most_tokens(batch, p), .lengths = lengths, .stride = mha__sources_stride(s, m), .plan = p->plan};
+    if (maps) p->layer.probs = p->probs ? p->probs : &p->some_probs;
+    if (has_holes(p)) p->layer.keep = (mha_cview){mask, {s->tokens, 0, 0, 1}};
+    batch->layer.source = &p->layer;
+}
+
+mha_status mha__cross_describe(const mha_model *m, mha__batch *batch, const mha_model_output *out, mha__cross_pass *p,
+                               mha_error *err)
+{
+    mha__cross_bind(m, batch, out->on_cross_attention != NULL, p);
+    if (!p->used || p->plan) return MHA_OK;
+    const mha_layer_input inner = mha__block_cross_input(&batch->layer);
+    MHA__TRY(mha__attn_plan(m->block[0]->cross, &(mha__attn_call){.in = &inner}, &p->plan, err));
+    p->layer.plan = p->plan;
+    return MHA_OK;
+}
+
+void mha__cross_turn(const mha_model *m, mha__cross_pass *p, int64_t layer)
+{
+    if (!p->used) return;
+    const mha__sources *s = p->store;
+    p->layer.kv = mha__sources_at(s, m, layer, p->first);
+}
+
+mha_status mha__cross_show(const mha_model *m, const mha__cross_pass *p, const mha_model_output *out, int64_t layer,
+                           mha_error *err)
+{
+    const int64_t heads = m->config.layer_heads[layer];
+    if (!p->probs || !out->on_cross_attention(out->user, layer, heads, p->probs)) return MHA_OK;
+    return mha__taps_stopped(err, "on_cross_attention", layer);
+}
+
+/* ---- masks, keys and values ---- */
+
+void mha__cross_store_masks(const mha__cross_pass *p)
+{
+    const mha_model_input *in = &p->input;
+    mha__sources *s = p->store;
+    s->holes |= has_holes(p);
+    for (int64_t b = 0; b < in->batch; b++) {
+        uint8_t *mask = s->mask + (p->first + b) * s->tokens;
+        s->lengths[p->first + b] = real_length(in, b);
+        for (int64_t i = 0; i < in->length; i++)
+            mask[i] = !in->mask || in->mask[b * in->length + i];
+    }
+}
+
+mha_status mha__cross_store_keys(const mha_model *m, const mha__cross_pass *p, const float *hidden, mha_error *err)
+{
+    const mha__sources *s = p->store;
+    const int64_t B = p->input.batch, S = p->input.length, E = m->config.hidden;
+    for (int64_t layer = 0; layer < m->config.layers; layer++) {
+        if (s->tokens == S) {
+            MHA__TRY(mha_block_source(m->block[layer], hidden, B * S, mha__sources_at(s, m, layer, p->first), err));
+            continue;
+        }
+        for (int64_t b = 0; b < B; b++)
+            MHA__TRY(mha_block_source(m->block[layer], hidden + b * S * E, S,
+                                      mha__sources_at(s, m, layer, p->first + b), err));
+    }
+    return MHA_OK;
+}
