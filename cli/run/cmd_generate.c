@@ -288,14 +288,15 @@ const cli_command cli_generate = {
     .name = "generate",
     .summary = "continue a prompt, streaming the output: greedy or sampled",
     .usage = "-p PROMPT... | PROMPT... | -f FILE",
-    .details = "Text is streamed to stdout without the prompt, in the order of the prompts. Control characters "
-               "are printed as escapes. --json prints the text unchanged, at the end of the run, one object per line: "
-               "{prompt, text, prompt_ids, ids, ended}; ended is length, eos or stop. The text of a prompt "
-               "depends on the prompt, the options and the seed, not on the other prompts; text number n uses seed + n "
-               "- 1. Of generation_config.json, only eos_token_id is used; stderr lists the options that correspond to "
-               "its other settings. For an encoder-decoder (t5, bart, mbart, marian), "
-               "the prompt is the source text, and the output begins with the model's first token. Ctrl-C stops the "
-               "generation; the text printed so far remains.",
+    .details =
+        "Text is streamed to stdout without the prompt, in the order of the prompts. Control characters "
+        "are printed as escapes. --json prints the text unchanged, at the end of the run, one object per line: "
+        "{prompt, text, prompt_ids, ids, ended}; ended is length, eos or stop. The text of a prompt "
+        "depends on the prompt, the options and the seed, not on the other prompts; text number n uses seed + n "
+        "- 1. Of generation_config.json, only eos_token_id is used; stderr lists the options that correspond to "
+        "its other settings. For an encoder-decoder (t5, bart, mbart, marian), the prompt is the source, the text "
+        "is the target, and decoder_start_token_id, forced_bos_token_id, forced_eos_token_id and bad_words_ids "
+        "are used too. Ctrl-C stops the generation; the text printed so far remains.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_SEED | CLI_DTYPE,
     .options = options,
     .examples = "mha generate \"One day Clara finds\"\n"

@@ -49,5 +49,5 @@ void generate_config_say(const cli_session *session, const mha_generate_options 
     list_options(file, o, most, text, sizeof text);
     json_decref(file);
     if (text[0])
-        cli_say(session, "generation_config.json: only eos_token_id is used; for its other settings, give%s", text);
+        cli_say(session, "generation_config.json: to apply settings that are ignored by default, give%s", text);
 }

@@ -22,7 +22,8 @@ static void check_run(const mha_model *model, const mha_prompt *prompts, const c
                                     .eos_count = -1,
                                     .no_cache = !cached,
                                     .at_once = cached ? 2 : 1,
-                                    .sources = sources ? prompts : NULL};
+                                    .sources = sources ? prompts : NULL,
+                                    .no_rules = 1}; /* recorded without forced tokens */
     const int64_t copies = cached ? TWINS : 1;
     if (mha_model_generate(model, sources ? starts : prompts, copies, &o, room, lengths, &error) != MHA_OK) {
         verify_stopped(outcome, &error);

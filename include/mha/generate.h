@@ -91,6 +91,10 @@ typedef struct mha_generate_options {
     /* Encoder-decoders: [count] source of each prompt; required. A prompt then consists of decoder_start and any tokens
      * that the text must continue; with ids NULL and count 0, of decoder_start alone. NULL for other models. */
     const mha_prompt *sources;
+    /* Encoder-decoders: 1 = ignore three keys of generation_config.json, which otherwise apply as in transformers:
+     * forced_bos_token_id (the first token, after a prompt of one token), forced_eos_token_id (token max_new), and
+     * bad_words_ids (words that are never generated). */
+    int no_rules;
 } mha_generate_options;
 
 /* Writes the new tokens of each prompt to out [count, max_new] and their number to lengths [count]. Reports progress as

@@ -5,6 +5,8 @@
 #include "text/tokenizer.h"
 
 #include "base/ctx.h"
+#include "base/error.h"
+#include "io/files/input_file.h"
 #include "io/input_limits.h"
 #include <string.h>
 
@@ -160,12 +162,26 @@ mha_status mha__tokenizer_read(mha_ctx *ctx, const char *text, size_t n, mha_tok
     return tokenizer_make(ctx, json, out, err);
 }
 
+/* Rejects a folder whose only tokenizer is a file of another format, as in published checkpoints of Marian. */
+static mha_status check_format(const char *folder, mha_error *err)
+{
+    static const char *const names[] = {"source.spm", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model"};
+    if (mha__source_exists(folder, MHA__TOKENIZER_FILE)) return MHA_OK;
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+        if (mha__source_exists(folder, names[n]))
+            return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                             MHA__TOKENIZER_FILE " must exist, since files of SentencePiece are not supported (got %s)",
+                             names[n]);
+    return MHA_OK;
+}
+
 mha_status mha_tokenizer_open(mha_ctx *ctx, const char *folder, mha_tokenizer **out, mha_error *err)
 {
     const mha__json *json = NULL;
     if (!out || !folder) return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", out ? "folder" : "out");
     *out = NULL;
-    mha_status status = mha__json_read(ctx, folder, MHA__TOKENIZER_FILE, MHA__JSON_BYTES, &json, err);
+    mha_status status = check_format(folder, err);
+    if (status == MHA_OK) status = mha__json_read(ctx, folder, MHA__TOKENIZER_FILE, MHA__JSON_BYTES, &json, err);
     if (status == MHA_OK) status = tokenizer_make(ctx, json, out, err);
     return mha__in_folder(status, folder, MHA__TOKENIZER_FILE, err);
 }

@@ -1849,6 +1849,7 @@ class GenerateOptions(ctypes.Structure):
     forward: Any
     forward_user: int | None
     sources: ctypes._Pointer[Prompt]
+    no_rules: int
     _fields_ = [
         ("size", c_size_t),
         ("max_new", c_int64),
@@ -1870,6 +1871,7 @@ class GenerateOptions(ctypes.Structure):
         ("forward", CFUNCTYPE(c_int, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_void_p, POINTER(Error))),
         ("forward_user", c_void_p),
         ("sources", POINTER(Prompt)),
+        ("no_rules", c_int),
     ]
 
 

@@ -199,15 +199,16 @@ mha__layer_widths mha__config_widths(const mha__config *c, int64_t layer)
 static mha_status read_keys(mha_ctx *ctx, const char *folder, const mha__json_obj *root, bool encoder,
                             mha__config *config, mha_error *err)
 {
-    *config = (mha__config){.scaled = true, .padding = -1, .start = -1, .pad = -1};
+    *config =
+        (mha__config){.scaled = true, .padding = -1, .start = -1, .pad = -1, .forced_first = -1, .forced_last = -1};
     MHA__TRY(find_family(root, encoder, &config->family, err));
     const mha__family *f = config->family;
     config->pre_norm = f->pre_norm;
     config->parallel = f->parallel;
     MHA__TRY(mha__config_keys(root, config, err));
     MHA__TRY(derive(root, config, err));
-    MHA__TRY(mha__config_start(ctx, folder, config, err));
-    return mha__config_eos(ctx, folder, root, config, err);
+    MHA__TRY(mha__config_eos(ctx, folder, root, config, err));
+    return mha__config_generation(ctx, folder, root, config, err);
 }
 
 static mha_status copy_given(mha_ctx *ctx, const char *given, char **text, size_t *bytes, mha_error *err)

@@ -12,7 +12,8 @@ struct mha__family;
 
 /* Number of rows that MPNet uses of its table of relative positions, and the distance at which the last one begins. */
 enum { MHA__MPNET_BUCKETS = 32, MHA__MPNET_DISTANCE = 128 };
-enum { MHA__EOS = 64 }; /* maximum number of end-of-text tokens; a longer list is rejected */
+enum { MHA__EOS = 64 };     /* maximum number of end-of-text tokens; a longer list is rejected */
+enum { MHA__BANNED = 256 }; /* maximum number of ids and words in bad_words_ids; a longer list is rejected */
 
 /* How a layer selects heads for each text. */
 typedef struct mha__layer_choice {
@@ -97,8 +98,12 @@ typedef struct mha__config {
      * (Marian), the decoder's with decoder_vocab rows. */
     bool scaled_words, scaled_head, shared_words, own_words;
     int64_t decoder_vocab;
-    int64_t start;                  /* first token of the decoder; -1 = none */
-    int64_t pad;                    /* token of the decoder that has no label; -1 = none */
+    int64_t start; /* first token of the decoder; -1 = none */
+    int64_t pad;   /* token of the decoder that has no label; -1 = none */
+    int64_t forced_first,
+        forced_last; /* generated tokens that are always the first, or the last of max_new; -1 = none */
+    int64_t banned_count;
+    int32_t banned[MHA__BANNED]; /* [banned_count] words that are never generated: their ids, each word ended by -1 */
     float embed_scale, logit_scale; /* factors for embeddings and logits, computed from the fields above */
     mha_rope_options rope;          /* rotation; head_dim 0 = none; points to short_by and long_by */
     mha_rope_options local_rope;    /* rotation of sliding layers, if it differs; without longrope */

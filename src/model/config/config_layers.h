@@ -48,8 +48,6 @@ mha_status mha__config_relative(const mha__json_obj *root, mha__config *config, 
 
 /* Checks the keys that encoder-decoders do not support, and sets the vocabulary of this side. */
 mha_status mha__config_one_side(const mha__json_obj *root, mha__config *config, mha_error *err);
-/* Sets config->start from generation_config.json of the folder, if it defines the first token of the decoder. */
-mha_status mha__config_start(mha_ctx *ctx, const char *folder, mha__config *config, mha_error *err);
 
 /* Rejects a list that does not have exactly `count` entries, one per layer or dimension. */
 mha_status mha__config_count(const mha__json_obj *o, const char *key, const mha__json *list, int64_t count,
@@ -58,5 +56,10 @@ mha_status mha__config_count(const mha__json_obj *o, const char *key, const mha_
 /* Sets config->eos from generation_config.json of the folder, or config.json. vocab must be set. */
 mha_status mha__config_eos(mha_ctx *ctx, const char *folder, const mha__json_obj *root, mha__config *config,
                            mha_error *err);
+
+/* Sets the first token of the decoder of an encoder-decoder, if generation_config.json of the folder defines it, and
+ * the rules for generated text. The end-of-text tokens must be set. */
+mha_status mha__config_generation(mha_ctx *ctx, const char *folder, const mha__json_obj *root, mha__config *config,
+                                  mha_error *err);
 
 #endif

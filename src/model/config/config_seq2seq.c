@@ -1,11 +1,7 @@
 /* config_seq2seq.c - reads what only encoder-decoders and models with relative positions have. */
 #include "base/error.h"
-#include "io/files/input_file.h"
 #include "model/config/config_layers.h"
 #include "model/config/family.h"
-
-#define GENERATION_FILE "generation_config.json"
-#define START "decoder_start_token_id"
 
 /* ---- relative positions ---- */
 
@@ -53,22 +49,7 @@ mha_status mha__config_one_side(const mha__json_obj *root, mha__config *c, mha_e
     if (c->padding >= c->vocab) c->padding = -1; /* such as the default of a config without the key */
     if (c->pad < 0 || c->pad >= c->vocab) c->pad = c->padding;
     if (c->start < c->vocab) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: " START " must be below the vocabulary size %lld (got %lld)", root->file,
+    return mha__fail(err, MHA_ERR_FORMAT,
+                     "%s: decoder_start_token_id must be below the vocabulary size %lld (got %lld)", root->file,
                      (long long)c->vocab, (long long)c->start);
-}
-
-static mha_status read_start(mha_ctx *ctx, const char *folder, mha__config *c, mha_error *err)
-{
-    const mha__json *json = NULL;
-    MHA__TRY(mha__json_read(ctx, folder, GENERATION_FILE, MHA__CONFIG_BYTES, &json, err));
-    const mha__json_obj o = {.json = json, .file = GENERATION_FILE};
-    const mha_status status = mha__json_int(&o, START, MHA__OPTIONAL, 0, c->vocab - 1, &c->start, err);
-    mha__json_free(json);
-    return status;
-}
-
-mha_status mha__config_start(mha_ctx *ctx, const char *folder, mha__config *c, mha_error *err)
-{
-    if (!c->family->encoder || !mha__source_exists(folder, GENERATION_FILE)) return MHA_OK;
-    return mha__in_folder(read_start(ctx, folder, c, err), folder, GENERATION_FILE, err);
 }

@@ -43,6 +43,11 @@ static inline mha_prompt mha__generation_prompt(const mha__generation *g, int64_
     return g->prompts[n].count || !g->o.sources ? g->prompts[n] : (mha_prompt){&g->start, 1};
 }
 
+/* Returns the token that the checkpoint's rules require next, or -1. */
+int64_t mha__generation_forced(const mha__generation *g, const mha__slot *slot);
+/* Sets the logits of tokens that would complete a banned word to -infinity. */
+void mha__generation_ban(const mha__generation *g, const mha__slot *slot, float *logits);
+
 /* Checks all options, and sets g->o.eos. */
 mha_status mha__generation_check(mha__generation *g, mha_error *err);
 /* Allocates the buffers of `g`. The caller must call mha__generation_release, even if this function fails. */

@@ -26,12 +26,32 @@ static mha_status draw(mha__generation *g, mha__slot *s, const float *logits, in
     return mha_rng_multinomial(&s->rng, g->probs, vocab, 0, g->work, id, 1, err);
 }
 
-mha_status mha__generation_choose(mha__generation *g, mha__slot *s, float *logits, int64_t *id, mha_error *err)
+/* Sets the logits to those of a distribution with one token. */
+static void keep_one(int64_t vocab, int64_t id, float *logits)
+{
+    for (int64_t i = 0; i < vocab; i++)
+        logits[i] = i == id ? 0 : -INFINITY;
+}
+
+/* Applies all options to the logits, before a token is sampled. */
+static mha_status edit_logits(const mha__generation *g, const mha__slot *s, float *logits, mha_error *err)
 {
     const int64_t vocab = g->model->config.vocab, fresh = s->length - mha__generation_prompt(g, s->prompt).count;
+    const int64_t forced = mha__generation_forced(g, s);
+    if (forced >= 0) {
+        keep_one(vocab, forced, logits);
+        return MHA_OK;
+    }
     for (int64_t i = 0; fresh < g->o.min_new && i < g->o.eos_count && g->o.eos; i++)
         logits[g->o.eos[i]] = -INFINITY;
-    MHA__TRY(mha__sampling_run(g->model->ctx, &g->o.sampling, s->ids, s->length, vocab, logits, err));
+    mha__generation_ban(g, s, logits);
+    return mha__sampling_run(g->model->ctx, &g->o.sampling, s->ids, s->length, vocab, logits, err);
+}
+
+mha_status mha__generation_choose(mha__generation *g, mha__slot *s, float *logits, int64_t *id, mha_error *err)
+{
+    const int64_t vocab = g->model->config.vocab;
+    MHA__TRY(edit_logits(g, s, logits, err));
     *id = greatest(logits, vocab);
     if (isnan(logits[*id]) || logits[*id] > FLT_MAX)
         return mha__fail(err, MHA_ERR_NOT_FINITE, "greatest logit must be finite to choose a token (got %g)",

@@ -115,7 +115,7 @@ has_not err 'max_position_embeddings'
 
 # A message must list the other settings of generation_config.json as options, except for options that were given.
 cp -r "$model" settings
-said() { sed -n 's|.*for its other settings, give||p' err; }
+said() { sed -n 's|.*ignored by default, give||p' err; }
 expect 0 "$MHA" generate -m settings -n 2 x
 [ -z "$(said)" ] || fail "without generation_config.json, no options must be listed (got $(said))"
 printf '{"eos_token_id": 639, "temperature": 0.5, "repetition_penalty": 1.25, "min_new_tokens": 3, "top_p": null}' >settings/generation_config.json
