@@ -1,5 +1,5 @@
-/* generation_rules.c - the rules for generated text that the checkpoint of an encoder-decoder contains: forced tokens, and
- * banned words. */
+/* generation_rules.c - the rules for generated text that the checkpoint of an encoder-decoder contains: forced tokens,
+ * and banned words. */
 #include "model/generate/generation.h"
 #include <math.h>
 #include <string.h>

@@ -398,6 +398,8 @@ static void test_refused_models(void **state)
     refuse("families2/mixtral", &one, MHA_ERR_UNSUPPORTED, "has layers of experts (got model_type mixtral)");
     refuse("families2/qwen2-moe", &one, MHA_ERR_UNSUPPORTED, "has layers of experts (got model_type qwen2_moe)");
     refuse("families2/qwen3-moe", &one, MHA_ERR_UNSUPPORTED, "has layers of experts (got model_type qwen3_moe)");
+    refuse("seq2seq/t5", &one, MHA_ERR_UNSUPPORTED, "is an encoder-decoder (got model_type t5)");
+    refuse("seq2seq/marian", &one, MHA_ERR_UNSUPPORTED, "is an encoder-decoder (got model_type marian)");
     const char *few =
         save("{\"model_type\":\"gpt2\",\"n_embd\":8,\"vocab_size\":7,\"n_layer\":1,\"n_head\":2}", MHA_F32);
     refuse(few, &one, MHA_ERR_UNSUPPORTED, "vocab_size must be at least 8 with ranks (got 7)");

@@ -1,5 +1,5 @@
-/* test_seq2seq_generate.c - tests text generation of encoder-decoders: recorded tokens, batches of sources, forced tokens
- * and banned words of generation_config.json. */
+/* test_seq2seq_generate.c - tests text generation of encoder-decoders: recorded tokens, batches of sources, forced
+ * tokens and banned words of generation_config.json. */
 #include "mha/generate.h"
 #include "support/check.h"
 #include "support/files.h"
