@@ -43,9 +43,9 @@
  *     + the activations of a pass, of which q, k, v, the context and the feed-forward are divided
  *
  * Supported: decoders and encoders of every family, with these exceptions, which mha_model_open rejects with
- * MHA_ERR_UNSUPPORTED before it reads a weight: relative positions (such as MPNet), latent attention (DeepSeek-V3),
- * norms over all heads (OLMo 2), experts (such as Mixtral), head selection per text, and a vocabulary of less than
- * MHA_RANK_GROUPS tokens. The model runs with mha_model_forward, mha_model_embed,
+ * MHA_ERR_UNSUPPORTED before it reads a weight: encoder-decoders, relative positions (such as MPNet), latent attention
+ * (DeepSeek-V3), norms over all heads (OLMo 2), experts (such as Mixtral), head selection per text, and a vocabulary of
+ * less than MHA_RANK_GROUPS tokens. The model runs with mha_model_forward, mha_model_embed,
  * mha_model_fingerprint and the functions of generate.h. Gates, fills, context, kept, and all callbacks except
  * on_hidden are MHA_ERR_UNSUPPORTED, as are functions that compute gradients.
  *

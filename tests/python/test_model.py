@@ -190,5 +190,38 @@ class Encoder(unittest.TestCase):
         self.assertEqual(mha.Model(MODELS / "bert-mlm-tiny").forward([[2, 9, 3]]).logits.shape, (1, 3, 520))
 
 
+class EncoderDecoder(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.model = mha.Model(MODELS.parent / "seq2seq/bart")
+        cls.source = cls.model.tokenize("The train to the coast leaves late.")
+
+    def test_generate(self):
+        alone = self.model.generate([], 8, eos=[], sources=self.source)
+        self.assertEqual((len(alone), alone[-1]), (8, 2))  # forced_eos_token_id
+        self.assertNotEqual(self.model.generate([], 8, eos=[], sources=self.source, rules=False)[-1], 2)
+        both = self.model.generate([[], []], 8, eos=[], sources=[self.source[:5], self.source])
+        self.assertEqual(both[1], alone)
+        self.assertEqual(self.model.generate([2, *alone[:3]], 5, eos=[], sources=self.source), alone[3:])
+        with self.assertRaisesRegex(ValueError, "sources must not be NULL, since bart is an encoder-decoder"):
+            self.model.generate([2], 8)
+        with self.assertRaisesRegex(ValueError, "sources must have one source per prompt, 2"):
+            self.model.generate([[], []], 8, sources=[self.source])
+
+    def test_scores_and_labels(self):
+        best = self.model.generate([], 6, eos=[], sources=self.source, rules=False)
+        scores = self.model.score_target(self.source, best)
+        self.assertEqual(scores.shape, (6,))
+        for i in range(6):  # greedy tokens have the highest probability
+            other = [*best[:i], (best[i] + 1) % 400]
+            self.assertLess(self.model.score_target(self.source, other)[i], scores[i])
+        self.assertEqual(self.model.shift_labels([[7, 8, -100]]).tolist(), [[2, 7, 8]])
+
+    def test_embed(self):
+        vectors = self.model.embed(["The train", "The coast leaves late."])
+        self.assertEqual(vectors.shape[0], 2)
+        self.assertTrue(np.allclose((vectors**2).sum(1), 1, atol=1e-5))
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._arrays.array import choose, integer, integers, strided, view
 from .._binding.abi import EmbedOptions, ModelActivations, ModelOutput, ModelStats
-from .._binding.library import callback, strings, struct
+from .._binding.library import callback, lib, strings, struct
 from .._binding.long_call import Guard, call_long
 from .model_cache import ModelCache
 from .model_input import Input, ModelBase, head_pairs
@@ -110,11 +110,13 @@ class Forward(ModelBase):
         return OutputStats(*some, found.stats) if stats else Output(*some)
 
     def embed(self, texts: Sequence[str], pool: str = "mean", normalize: bool = True) -> np.ndarray:
-        """Returns one vector per text, [n, d]. Texts longer than the model's maximum are truncated with a warning."""
+        """Returns one vector per text, [n, d]. Texts longer than the model's maximum are truncated with a warning. Vectors of an
+        encoder-decoder are those of its encoder."""
         data = strings(texts, "texts")
         out = np.empty((len(data), self._info.hidden), np.float32)
         options = struct(EmbedOptions, pool=choose("pool", pool, POOL), no_normalize=not normalize)
-        call_long("mha_model_embed", self._open(), data, len(data), ctypes.byref(options), out.ctypes.data)
+        model = lib.mha_model_encoder(self._open()) or self._open()
+        call_long("mha_model_embed", model, data, len(data), ctypes.byref(options), out.ctypes.data)
         return out
 
 

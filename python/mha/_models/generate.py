@@ -58,6 +58,15 @@ def _callbacks(on_text: Any, on_token: Any, on_prompt: Any, on_end: Any) -> dict
             "on_prompt": prompt_of if on_prompt else None, "on_end": end_of if on_end else None}
 
 
+def _prompts(ids: Any, several: bool) -> list[np.ndarray]:
+    """Returns the ids of each prompt. A prompt of an encoder-decoder may be empty."""
+    return [token_ids([p])[0] if len(p) else np.empty(0, np.int32) for p in (ids if several else [ids])]
+
+
+def _structs(prompts: list[np.ndarray]) -> Any:
+    return (Prompt * len(prompts))(*(Prompt(p.ctypes.data if len(p) else None, len(p)) for p in prompts))
+
+
 class Generate(ModelBase):
     """score() and generate() of mha.Model."""
 
@@ -79,7 +88,7 @@ class Generate(ModelBase):
 
     def generate(self, ids: Any, n: int, temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0, cache: bool = True, *,
                  min_p: float = 0.0, repetition_penalty: float = 1.0, no_repeat_ngram: int = 0, eos: Any = None, stop: Any = (),
-                 lookup: int = 0, min_new: int = 0, at_once: int = 0, cache_dtype: str | None = None,
+                 lookup: int = 0, min_new: int = 0, at_once: int = 0, cache_dtype: str | None = None, sources: Any = None, rules: bool = True,
                  on_text: Callable[[int, str], Any] | None = None, on_token: Callable[[int, int], Any] | None = None,
                  on_prompt: Callable[[int, int], Any] | None = None, on_end: Callable[[int, str], Any] | None = None) -> Any:
         """Generates up to n ids after the prompt `ids` and returns them as a list; for a list of prompts, as a list of lists.
@@ -89,13 +98,19 @@ class Generate(ModelBase):
         sampled with seed + i. lookup: the number of tokens to predict from earlier repetitions; the result is the same. min_new: the
         number of tokens before eos is allowed. at_once: prompts that run in one batch (0: 8). cache_dtype: as in mha.ModelCache.
 
+        For an encoder-decoder, sources are the ids of the source, or a list with one source per prompt; a prompt may be empty. rules:
+        False ignores the forced tokens and banned words of its generation_config.json.
+
         on_text(prompt, text) is called with new text as soon as it is final, on_token(prompt, id) with each new id; if one returns
         True, generation for that prompt ends. on_prompt(prompt, shared) is called before a prompt, whose first `shared` tokens are
         shared with another one; on_end(prompt, why) after it: "length", "eos", "stop" or "caller". Ctrl-C ends the call with
         KeyboardInterrupt.
         """
         several = len(ids) > 0 and np.ndim(ids[0]) == 1
-        prompts = [token_ids([p])[0] for p in (ids if several else [ids])]
+        prompts = _prompts(ids, several)
+        given = None if sources is None else _prompts(sources, several)
+        if given is not None and len(given) != len(prompts):
+            raise ValueError(f"sources must have one source per prompt, {len(prompts)} (got {len(given)})")
         out = np.empty((len(prompts), max(n, 0)), np.int32)
         lengths = np.zeros(len(prompts), np.int64)
         ends = None if eos is None else token_ids([np.asarray(eos, dtype=np.int64).reshape(-1)])[0]
@@ -106,11 +121,11 @@ class Generate(ModelBase):
             GenerateOptions, max_new=n, min_new=integer(min_new, "min_new"), at_once=integer(at_once, "at_once"), no_cache=not cache,
             lookup=integer(lookup, "lookup"), eos=ends if ends is not None and len(ends) else None,
             eos_count=0 if ends is None else len(ends) or -1, stop=stops, stop_count=len(stops),
-            cache_dtype=choose("cache_dtype", cache_dtype, CACHED),
+            cache_dtype=choose("cache_dtype", cache_dtype, CACHED), no_rules=not rules,
+            sources=None if given is None else _structs(given),
             sampling=_sampling(temperature, top_k, top_p, min_p, repetition_penalty, no_repeat_ngram, seed),
             **{name: callback(GenerateOptions, name, f and guard.wrap(f)) for name, f in functions.items()})
-        list_of = (Prompt * len(prompts))(*(Prompt(p.ctypes.data, len(p)) for p in prompts))
-        guard.call("mha_model_generate", self._open(), list_of, len(prompts), ctypes.byref(options), out.ctypes.data,
+        guard.call("mha_model_generate", self._open(), _structs(prompts), len(prompts), ctypes.byref(options), out.ctypes.data,
                    lengths.ctypes.data)
         made = [row[:length].tolist() for row, length in zip(out, lengths)]
         return made if several else made[0]
