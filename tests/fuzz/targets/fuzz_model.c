@@ -6,6 +6,7 @@
 #include "mutate.h"
 
 #include "mha/generate.h"
+#include "mha/seq2seq.h"
 #include "support/files.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +17,14 @@
 FUZZ_MUTATES_JSON
 
 static const char *const weights[] = {"hostile/base/llama", "hostile/base/gpt2", "models/bert-mlm-tiny",
-                                      "models/gemma2-tiny"};
-enum { BASES = sizeof weights / sizeof weights[0] };
+                                      "models/gemma2-tiny", "seq2seq/t5",        "seq2seq/bart"};
+enum { BASES = sizeof weights / sizeof weights[0], ENCODER_DECODERS = 2, OTHERS = BASES - ENCODER_DECODERS };
+
+/* Returns the folder that the first byte of an input selects: encoder-decoders have bytes from 128 on. */
+static unsigned base_of(uint8_t first)
+{
+    return first < 128 ? first % OTHERS : OTHERS + first % ENCODER_DECODERS;
+}
 
 static const char *folders[BASES];
 
@@ -80,8 +87,15 @@ static void run(const mha_model *model)
     const mha_model_info *info = mha_model_describe(model);
     const int32_t ids[3] = {0, (int32_t)(info->vocab - 1), 1 % (int32_t)info->vocab};
     const mha_prompt prompt = {ids, 3};
-    const mha_generate_options generate = {.size = sizeof generate, .max_new = 3};
-    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = 3, .ids = ids};
+    const mha_model *encoder = mha_model_encoder(model);
+    const int32_t last = (int32_t)(encoder ? mha_model_describe(encoder)->vocab : info->vocab) - 1;
+    const int32_t source_ids[3] = {0, last, last};
+    const mha_prompt source_of = {source_ids, 3};
+    const mha_generate_options generate = {
+        .size = sizeof generate, .max_new = 3, .sources = encoder ? &source_of : NULL};
+    const mha_model_input source = {.size = sizeof source, .batch = 1, .length = 3, .ids = source_ids};
+    const mha_model_input input = {
+        .size = sizeof input, .batch = 1, .length = 3, .ids = ids, .source = encoder ? &source : NULL};
     float *hidden = malloc((size_t)(3 * info->hidden) * sizeof *hidden);
     const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
     mha_error err = {0};
@@ -98,7 +112,7 @@ static void run(const mha_model *model)
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     if (n == 0) return 0;
-    const unsigned base = bytes[0] % BASES;
+    const unsigned base = base_of(bytes[0]);
     const char *config = (const char *)bytes + 1, *other = memchr(config, '\0', n - 1);
     const char *generation = files_path(folder_of(base), "generation_config.json");
     files_write(files_path(folder_of(base), "config.json"), config, other ? (size_t)(other - config) : n - 1);
