@@ -221,7 +221,7 @@ typedef struct mha_attn_args {
     mha_cview block_keep;        /* [B, H, ceil(Mq / block_q), ceil(Mk / block_k)] of bytes; non-zero = the
                                   * block's rows may attend to its keys; zero strides broadcast; keys masked for every
                                   * row are skipped */
-    mha_cview block_table;       /* [B, ceil(Lk / page_size)] of int32; see above. All-zero strides: contiguous */
+    mha_cview block_table;       /* [B, ceil(Lk / page_size)] of int32 (Pages, above); all-zero strides: contiguous */
     mha_cview slopes; /* [B, H] f32 (f64 if dtype is f64); zero strides broadcast; score -= slope * |i + offset - j| */
     mha_cview sinks;  /* [B, H] like slopes; exp(sink) is added to the denominator only */
     mha_cview gates;  /* [B, H] like slopes; out *= gate; lse and probs do not change */
@@ -309,8 +309,8 @@ typedef struct mha_attn_merge_args {
  * effect, and its out is not read; if no part has attended keys, out is 0 and lse is -infinity. A NaN in a part's lse,
  * or an lse of +infinity, makes the row NaN; NaN and Inf in a part's out propagate to the row. A sink must be included
  * in one part only; gates and head lists need no special treatment. Runs on the calling thread with the ISA of `ctx`
- * (NULL = the default context), allocates nothing, uses 70 KiB of stack. Errors: MHA_ERR_ARG naming the field and its
- * value, or a result that overlaps a part. On error nothing is written. */
+ * (NULL = the default context), allocates nothing, and uses 70 KiB of stack. Errors: MHA_ERR_ARG naming the field and
+ * its value, or a result that overlaps a part. On error nothing is written. */
 MHA_API mha_status mha_attn_merge(mha_ctx *ctx, const mha_attn_merge_args *args, mha_error *err);
 
 /* ---- merging partial results of shards of keys ---- */

@@ -83,8 +83,8 @@ typedef struct mha_generate_options {
     void *user;
 
     /* Replaces the forward passes and the caches: computes the logits [vocab] of the token that follows ids [length] of
-     * slot 0 .. at_once-1. The first `past` of these ids are those of the slot's last call: length - 1, or 0 for a new
-     * prompt. lookup and cache_dtype are then ignored. NULL = this process runs the forward passes. */
+     * slot 0 .. at_once-1. The first `past` ids (length - 1, or 0 for a new prompt) are those of the slot's last call.
+     * lookup and cache_dtype are then ignored. NULL = this process runs the forward passes. */
     mha_status (*forward)(void *user, int64_t slot, const int32_t *ids, int64_t length, int64_t past, float *logits,
                           mha_error *err);
     void *forward_user;

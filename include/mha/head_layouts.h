@@ -103,7 +103,8 @@ MHA_API mha_status mha_head_layout_measure(mha_ctx *ctx, const mha_head_layout_o
                                            double seconds, mha_error *err);
 
 /* The recommended layout, according to the rule of thumb in the walk-throughs: below 100 million parameters, multi-head
- * attention or light pruning; up to 10 billion, grouped-query heads; above that, grouped-query heads and experts. */
+ * attention or light pruning; up to 10 billion, grouped-query attention; above that, grouped-query attention and
+ * experts. */
 typedef struct mha_head_layout_advice {
     mha_head_layout_variant variant;
     int64_t heads, kv_heads;

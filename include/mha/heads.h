@@ -182,7 +182,7 @@ MHA_API double mha_heads_sink_rate(const mha_heads *heads);
 
 /* Returns the mean weight that each position receives, over the rows that may attend to it, in all texts that have the
  * position. *positions gets the length of the array, which is that of the longest text. Returns NULL and 0 if out of
- * range. An attention sink shows as a peak. */
+ * range. An attention sink appears as a peak. */
 MHA_API const double *mha_heads_received(const mha_heads *heads, int64_t layer, int64_t head, int64_t *positions);
 
 /* Return the map [n, n] (row = query) of one head, and the n tokens of the text with their offsets; NULL without

@@ -77,7 +77,7 @@ enum { MHA_HOST_NETWORKS = 5 };
 MHA_API const char *mha_host_network_key(int network);
 MHA_API const char *mha_host_network_help(int network);
 /* Finds a network by its key, or parses "LATENCY:BANDWIDTH" in seconds and bytes per second, such as "50e-6:117e6".
- * Errors: MHA_ERR_ARG with the text. */
+ * Errors: MHA_ERR_ARG with a message that contains the text. */
 MHA_API mha_status mha_host_network_find(const char *text, mha_host_network *network, mha_error *err);
 
 /* The speed that a model reaches on one host with all its threads. */

@@ -113,8 +113,8 @@ typedef struct mha_importance_options {
     double loss_scale;   /* for PAIRS; 0 = 5. With 20, as in training, easy pairs have too small a loss for ranking */
     int probes;          /* number of probes for jacobian_probe; 0 = 4, at most 4096 */
     int64_t batch_texts; /* number of consecutive texts (with PAIRS: pairs) whose loss is one mean; 0 = all */
-    /* A token id or MHA_IGNORE for each token of the data, text by text: for MLM, or to exclude tokens from LM (entries
-     * are at the predicted tokens). */
+    /* A token id or MHA_IGNORE for each token of the data, text by text: for MLM, or to exclude tokens from LM:
+     * MHA_IGNORE in the entry of a predicted token excludes this token. */
     const int32_t *labels;
     uint64_t seed; /* seed of the probes */
     /* > 0: stop when the ranking has converged. After each group of texts (the texts of one loss; 64 texts without a

@@ -73,8 +73,8 @@ typedef struct mha_matrix {
  * 65504 become Inf), q8_0 keeps 8 with one f16 scale per 32 inputs. This halves or quarters the memory of the weights.
  * Calls with few rows become faster by about the same factor, because reading the weights dominates their time. x and
  * all sums stay f32, except for bf16 on the ISAs amx and avx512bf16 (ctx.h). There, x is also rounded to bf16, and
- * products are faster, and several times faster with AMX tiles. In either case, each row of y is bitwise reproducible:
- * it depends only on its row of x and the weights. */
+ * products are faster, and several times faster with AMX tiles. With and without this rounding, each row of y is
+ * bitwise reproducible: it depends only on its row of x and the weights. */
 typedef struct mha_linear mha_linear;
 
 /* Creates a linear layer from weight [out, in] and bias [out] or NULL. Packing reads the weights once, on all

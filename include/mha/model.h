@@ -86,7 +86,7 @@ typedef struct mha_model_info {
     int64_t layers, heads, kv_heads, head_dim, hidden, intermediate; /* as in config.json */
     int64_t vocab, max_positions, type_vocab;
     int64_t parameters;             /* elements of the weights that the model uses */
-    int64_t bytes;                  /* size of these weights in the file, or as written by mha_model_save */
+    int64_t bytes;                  /* bytes of these weights in the file, or as written by mha_model_save */
     int64_t kv_bytes_per_token;     /* bytes of cached keys and values per token, in f32; 0 for encoders */
     const int64_t *heads_per_layer; /* [layers] smaller than `heads` in pruned layers ("mha.heads" below) */
     int causal;                     /* 1 for decoders */

@@ -1,8 +1,8 @@
 /* model_ranks.h - one model run by several processes, each of which stores a part of its weights (tensor
  * parallelism).
  *
- * For models that do not fit in the memory of one machine. Each process (rank) opens the same folder with its own
- * mha_model_ranks, and then makes the same calls in the same order, with the same arguments:
+ * Tensor parallelism is for models that do not fit in the memory of one machine. Each process (rank) opens the same
+ * folder with its own mha_model_ranks, and then makes the same calls in the same order, with the same arguments:
  *
  *     mha_model_ranks ranks = {.size = sizeof ranks, .rank = 1, .ranks = 4, .exchange = exchange};
  *     const mha_model_options options = {.size = sizeof options, .ranks = &ranks};
@@ -29,7 +29,7 @@
  *
  * Messages per pass and rank, for L tokens: an exchange of embeddings, two exchanges per layer (4 L E bytes to each
  * other rank for each subtree of groups that the rank holds), and an exchange of logits. With more than 2 ranks, if
- * 4 L E exceeds 32 KiB, each rank adds a share of the elements, and a second exchange distributes the sums, which
+ * 4 L E exceeds 32 KiB, each rank adds a part of the elements, and a second exchange distributes the sums, which
  * sends fewer bytes. Long passes exchange 128 tokens at a time.
  *
  * Memory of a rank, where f is its number of groups / 8, and w the bytes per packed weight (mha_model_options.dtype):

@@ -97,8 +97,9 @@ typedef struct mha_prune_options {
      * reproduces the output of the unpruned model on these texts:
      *     W = W0 + (X^T X + ridge mu I)^-1 X^T (Y - X W0)
      * X: contexts of the remaining heads, computed with the layers already fitted, and 1 for the bias; Y: the output of
-     * the unpruned projection; W0: the weight after removal (and fill); mu: mean of the diagonal of X^T X. In double.
-     * Evaluate on other texts: on these texts, the result looks better than it is. NULL = none. */
+     * the unpruned projection; W0: the weight after removal (and fill); mu: mean of the diagonal of X^T X. Computed in
+     * double. Evaluate the pruned model on other texts, because its result on these texts is too optimistic. NULL =
+     * none. */
     const mha_head_data *refit;
     double ridge; /* ridge of the refit; 0 = 3. Small values such as 0.001 overfit the texts */
     /* 1 = keep the shapes of the unpruned model and set removed weights to 0, for programs that require the same number

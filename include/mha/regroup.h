@@ -28,7 +28,7 @@
  *   - the output projections are fitted as after pruning (prune.h, refit), on the same texts.
  *
  * Mean cosine of the sentence vectors of MiniLM (12 heads) before and after, on 96 held-out sentences; fitted on 128
- * other sentences. All are from the documentation of Python's standard library:
+ * other sentences. All sentences are from the documentation of Python's standard library:
  *
  *     key, value heads        4, 4    6, 6    1, 1    4, 12   1, 12
  *     mean                    0.573
@@ -101,8 +101,8 @@ typedef struct mha_regroup_options {
  * "regroup" or "refit".
  * Memory, for all layers: 8 (Hkv D)^2 bytes for keys, the same for values, and 8 H D^2 for queries; in addition,
  * 32 H D E for the current layer, and the memory of the refit. Cost: one pass over the texts; per layer, an
- * eigenproblem of H D / N dimensions for each group and, unless contiguous, one of 2 D dimensions for each pair of
- * heads; and the refit. */
+ * eigenproblem of H D / N dimensions for each group and, unless `contiguous` is set, one of 2 D dimensions for each
+ * pair of heads; and the refit. */
 MHA_API mha_status mha_regroup(const mha_model *model, const mha_regroup_options *options, mha_model_edit **out,
                                mha_error *err);
 

@@ -105,8 +105,8 @@ typedef struct mha_train_gates {
     double initial;            /* [2.5, which is a gate of 1; L1: 1] initial parameter of every gate, -6 .. 4; L1: >
                                 * 0 */
     int64_t start;             /* number of steps at the beginning in which all gates are 1 */
-    int64_t ramp;              /* [half of start .. end, 0.8 of it for L0 with `heads`; 0 without an end] steps over
-                                * which the penalty increases */
+    int64_t ramp;              /* [half of the steps from start to end; 0.8 of them for L0 with `heads`; 0 without an
+                                * end] number of steps over which the penalty increases */
     int64_t end;               /* step after which the gates are frozen, > start; 0 = never */
     /* Target: number of open heads in all layers; 0 = determined by the strength. During the ramp the target falls
      * evenly from all heads to this number; without a target the strength rises from 0 to its value. With a target, the

@@ -317,7 +317,8 @@ MHA_API mha_status mha_llama_attention_create(mha_ctx *ctx, const mha_llama_atte
 
 typedef enum mha_expert_output {
     MHA_EXPERT_PROJECT = 0, /* the default: each expert has its own o_proj from head_dim to d_model */
-    MHA_EXPERT_SLOT,        /* expert e writes columns e * head_dim .. of the sum; num_experts must be num_heads */
+    MHA_EXPERT_SLOT,        /* expert e writes head_dim columns of the sum, from column e * head_dim on; num_experts
+                             * must be num_heads */
     MHA_EXPERT_PLAIN        /* the output of an expert is added without projection; head_dim must be d_model, so
                              * num_heads is 1 */
 } mha_expert_output;
