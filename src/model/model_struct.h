@@ -39,8 +39,8 @@ struct mha_model {
     const struct mha_model *decoder;
 };
 
-/* Returns true if the output matrix is the word embeddings, as far as these rows of both show; false if it is a
- * separate matrix by config.json. */
+/* Returns true if config.json ties the output matrix to the word embeddings, unless the file contains an output matrix
+ * whose elements in these rows differ. */
 bool mha__model_is_tied(const mha_model *model, mha_model_range rows);
 /* Returns the options of a layer's block from the tensors of its roles. `cross` is memory for the options of its
  * cross-attention. */

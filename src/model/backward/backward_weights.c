@@ -26,7 +26,7 @@ static weight_part whole(const mha_model_grads *g, mha__role role, int64_t layer
     const bool transposed = mha__part_transposed(mha__part_of(&g->model->config, role));
     if (!t) return (weight_part){.rows = 0};
     const int64_t rows = t->shape[transposed ? 1 : 0], stored = t->shape[transposed ? 0 : 1];
-    const int64_t ours = mha__order_elements(&g->model->config, role, layer, false); /* heads may be padded */
+    const int64_t ours = mha__order_elements(&g->model->config, role, layer, false); /* 0 = as stored */
     return (weight_part){role, transposed, rows, ours ? ours / rows : stored, 0};
 }
 

@@ -36,7 +36,7 @@ static mha_status order(const mha_model_grads *g, int64_t layer, mha__role role,
     if (!o->memory) return mha__no_memory(err, bytes, "the gradient of a tensor");
     s->ordered_count++;
     slot->dweight = o->memory;
-    if (slot->dbias && biases) slot->dbias = o->memory + count; /* a bias may have the model's order */
+    if (slot->dbias && biases) slot->dbias = o->memory + count; /* biases = 0: stored in the model's order */
     o->ours = *slot;
     copy_ordered(g, layer, o, false);
     return MHA_OK;
@@ -56,7 +56,7 @@ static mha_status find_places(const mha_model_grads *g, int64_t layer, mha__weig
     return MHA_OK;
 }
 
-/* Returns the slot whose elements begin at these elements of a larger one. */
+/* Returns the part of a slot that begins at these elements of its weight and bias. */
 static mha__grad_slot slot_at(const mha__grad_slot *whole, int64_t weight, int64_t bias, const mha_linear *packed)
 {
     mha__grad_slot part = *whole;

@@ -221,7 +221,7 @@ static mha_status serve_last(const mha_model_grads *g, float *logits, mha_error 
 {
     const mha_model *m = g->model;
     const int64_t width = m->config.hidden;
-    float *last = g->saved.dx; /* unused at this point */
+    float *last = g->saved.dx; /* free until the backward pass */
     const float *input = last;
     for (int64_t b = 0; b < g->batch.sequences; b++)
         memcpy(last + b * width, g->saved.last + mha__batch_last(&g->batch, b) * width, (size_t)width * sizeof *last);

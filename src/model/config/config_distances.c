@@ -6,7 +6,7 @@
 
 #define TYPES "pos_att_type"
 
-/* Sets the term that `name` of `bytes` bytes stands for. */
+/* Sets the term called `name`, a string of `bytes` bytes. Returns false if there is no such term. */
 static bool set_term(mha__config *c, const char *name, size_t bytes)
 {
     while (bytes && *name == ' ')
@@ -19,7 +19,7 @@ static bool set_term(mha__config *c, const char *name, size_t bytes)
     return key || query;
 }
 
-/* Reads the terms: a list, or a text with "|" between them. */
+/* Reads the terms: a list, or a string in which "|" separates them. */
 static mha_status read_terms(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
     static const char want[] = "\"c2p\" or \"p2c\"";

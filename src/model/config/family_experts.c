@@ -147,7 +147,7 @@ static const mha__part gpt_oss_parts[MHA__ROLES] = {
     NORM_OF(MHA__MLP_NORM, RMS, "post_attention_layernorm"),
 };
 
-/* DeepSeek-V3: latent attention, and experts beside a shared feed-forward. */
+/* DeepSeek-V3: latent attention, and experts in addition to a shared feed-forward. */
 static const mha__part deepseek_parts[MHA__ROLES] = {
     LLAMA_OUTER(RMS),
     [MHA__QUERY] = {AS(TABLE, "self_attn.q_b_proj", WIDTH(q_out), WIDTH(q_in)), .other = "self_attn.q_proj",

@@ -1,5 +1,5 @@
 /* rank_gather.c - see rank_gather.h. Each process sends the rows of its tokens, or the columns of its tokens, to all
- * others. */
+ * other processes. */
 #include "model/forward/rank_gather.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -42,8 +42,8 @@ static int owner_of(const mha_model *m, int32_t id)
     return rank;
 }
 
-/* Sends the rows of this process's tokens, and receives the others. `rows` receives the rows of all tokens, ordered by
- * process; next[rank] receives the index of the first row of a process. */
+/* Sends the rows of this process's tokens, and receives the rows of the other processes. `rows` receives the rows of
+ * all tokens, ordered by process; next[rank] receives the index of the first row of a process. */
 static mha_status gather_words(const mha_model *m, const int32_t *ids, int64_t count, float *rows, int64_t *next,
                                mha_error *err)
 {

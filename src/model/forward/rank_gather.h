@@ -5,8 +5,8 @@
 
 #include "model/forward/batch.h"
 
-/* Fails, before any process waits for another one, for ids out of range and for inputs and outputs that depend on the
- * heads of other ranks. Does nothing in a model that is not divided. */
+/* Fails, before any process waits for another process, for ids out of range and for inputs and outputs that depend on
+ * the heads of other ranks. Does nothing in a model that is not divided. */
 mha_status mha__rank_check(const mha_model *m, const mha_model_input *in, const mha_model_output *out, mha_error *err);
 
 /* Computes the word embeddings x [rows, E]; collective if the model is divided. */

@@ -52,8 +52,8 @@ static mha_status read_rows(layer_reader *r, mha__role role, const int64_t *star
     return mha__tensor_read_pieces(r->weights, weight, &pieces, &part->weight, err);
 }
 
-/* Writes the first rows of this process's heads of q, k or v: of `count` copies, each of which `each` query heads read,
- * where `share` query heads share a head of the layer. Heads begin `step` rows apart from row `first` on. */
+/* Writes to `start` the first row of each of this process's `count` heads of q, k or v; returns the end of the list. In
+ * the tensor, head n begins at row first + n step and is shared by `share` query heads. */
 static int64_t *list_heads(const layer_reader *r, int64_t count, int64_t share, int64_t first, int64_t step,
                            int64_t *start)
 {

@@ -10,8 +10,8 @@ static int64_t divisor(int64_t a, int64_t b)
     return a == 0 ? b : divisor(b % a, a);
 }
 
-/* Returns the number of key (or value) heads that the heads [first, first + count) read, if `share` heads share one:
- * each serves equally many of them, as the operator requires. */
+/* Returns the number of key (or value) heads that the heads [first, first + count) read, if `share` heads share one.
+ * Each of them is read by the same number of heads, as the operator requires. */
 static int64_t heads_read(int64_t first, int64_t count, int64_t share)
 {
     if (first / share == (first + count - 1) / share) return 1;

@@ -3,7 +3,8 @@
 #include <string.h>
 
 /* Describes a tensor as groups of `count` pieces of `size` elements. Piece n of a group is the model's piece number
- * `n % parts * (count / parts) + n / parts` of that group, which has `room` elements: those, then zeros. */
+ * `n % parts * (count / parts) + n / parts` of that group, which has `room` elements: the elements of the piece, then
+ * zeros. */
 typedef struct pieces {
     int64_t groups, count, parts, size, room;
 } pieces;

@@ -17,7 +17,7 @@ static mha_status read_run(const mha_tensor *tensor, int64_t first, int64_t coun
     return mha_tensor_read(&run, MHA_F32, out, err);
 }
 
-/* Returns how many pieces from `piece` on are one range of indices. */
+/* Returns the number of pieces, from `piece` on, that form one contiguous range of indices. */
 static int64_t joined(const mha__tensor_pieces *p, int64_t piece)
 {
     int64_t count = 1;
@@ -26,7 +26,7 @@ static int64_t joined(const mha__tensor_pieces *p, int64_t piece)
     return count;
 }
 
-/* Reads the pieces within `inner` elements per index, from element `at` on. */
+/* Reads the pieces. Index 0 begins at element `at`, and each index has `inner` elements. */
 static mha_status read_pieces(const mha_tensor *tensor, const mha__tensor_pieces *p, int64_t at, int64_t inner,
                               float **out, mha_error *err)
 {

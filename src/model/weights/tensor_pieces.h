@@ -11,8 +11,9 @@ typedef struct mha__tensor_pieces {
     const int64_t *start;
 } mha__tensor_pieces;
 
-/* Sets *out to the elements of the tensor with these indices, in the order of the pieces; all indices of the other
- * dimension. Used in place if they are one aligned f32 array; otherwise converted and kept in `weights`. */
+/* Sets *out to the elements of the tensor with these indices, in the order of the pieces, and with all indices of the
+ * other dimension. The elements are used in place if they are one aligned f32 array; otherwise, they are converted and
+ * kept in `weights`. */
 mha_status mha__tensor_read_pieces(mha__weights *weights, const mha_tensor *tensor, const mha__tensor_pieces *pieces,
                                    const float **out, mha_error *err);
 
