@@ -40,7 +40,7 @@ TWICE = "duplicate object key"  # the file is ambiguous: some readers use the fi
 
 SAFETENSORS_WE_REFUSE = [
     (TWICE, "safetensors keeps the last of two tensors with the same name"),
-    (r"tensor \".*\": .* elements of .* are .* bytes, but data_offsets", "safetensors ignores the first of two entries with the same name, which is the invalid one"),
+    (r"tensor \".*\": data_offsets must span .* bytes, the size of .* elements of .* \(got", "safetensors ignores the first of two entries with the same name, which is the invalid one"),
     (r"integer must be at most 2\^63 - 1", "safetensors accepts dimensions of 2^63 and more in a tensor without elements"),
 ]
 SAFETENSORS_WE_ACCEPT = []

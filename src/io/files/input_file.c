@@ -22,7 +22,7 @@ mha_status mha__fail_errno(mha_error *err, const char *what, const char *name, i
 
 mha_status mha__in_folder(mha_status status, const char *folder, const char *name, mha_error *err)
 {
-    enum { TAIL = 160 }; /* of a longer folder name, the message shows only the last TAIL bytes, which distinguish it */
+    enum { TAIL = 160 }; /* the message shows at most the last TAIL bytes of the folder name */
     if (status == MHA_OK || !err || !*folder || strncmp(err->message, name, strlen(name)) != 0) return status;
     size_t n = strlen(folder), skip = n > TAIL ? n - TAIL : 0;
     while (skip > 0 && skip < n && ((unsigned char)folder[skip] & 0xC0) == 0x80)

@@ -209,7 +209,7 @@ static mha_status find_header(const reader *r, const mha__source *source, size_t
     if (n > 7 && (head[6] < 1 || head[6] > 3 || head[7] != 0))
         return refuse(r, ".npy version must be 1.0, 2.0 or 3.0 (got %d.%d)", head[6], head[7]);
     *begin = head[6] == 1 ? 10 : 12;
-    if (n < *begin) return refuse(r, ".npy file of %zu bytes is truncated in its header", source->size);
+    if (n < *begin) return refuse(r, ".npy file must contain its whole header (got %zu bytes)", source->size);
     *length = head[8] | (size_t)head[9] << 8;
     if (head[6] > 1) *length |= (size_t)head[10] << 16 | (size_t)head[11] << 24;
     if (*length > source->size - *begin)

@@ -191,8 +191,8 @@ static mha_status check_offsets(const reader *r, const entry *e)
         return refuse(r, true, "data_offsets [%llu, %llu] must be within the %zu bytes of data", begin, end,
                       r->data_bytes);
     if (end - begin != t->bytes)
-        return refuse(r, true, "%lld elements of %s are %zu bytes, but data_offsets [%llu, %llu] span %llu",
-                      (long long)t->elements, t->dtype_name, t->bytes, begin, end, end - begin);
+        return refuse(r, true, "data_offsets must span %zu bytes, the size of %lld elements of %s (got [%llu, %llu])",
+                      t->bytes, (long long)t->elements, t->dtype_name, begin, end);
     return MHA_OK;
 }
 
