@@ -56,7 +56,8 @@ typedef struct mha__pile {
     uint64_t terms; /* number of terms in each sum */
 } mha__pile;
 
-/* y + MHA__PILE_WHOLE is y rounded to a multiple of 1, plus a constant; the others round to 2^-40 and 2^-80. */
+/* y + MHA__PILE_WHOLE is y rounded to a multiple of 1, plus a constant; the other two constants round to
+ * multiples of 2^-40 and 2^-80. */
 #define MHA__PILE_WHOLE 0x1.8p52
 #define MHA__PILE_FRACTION 0x1.8p12
 #define MHA__PILE_REST 0x1.8p-28
