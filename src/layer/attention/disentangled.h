@@ -39,7 +39,7 @@ typedef struct mha__disentangled {
 mha_status mha__disentangled_set(mha_attn_layer *layer, const mha__disentangled_options *options, mha_error *err);
 void mha__disentangled_free(mha_attn_layer *layer);
 
-/* Take the bias, and the scratch memory of both passes. */
+/* Allocate the bias of a call, and the scratch memory of both passes, from the arena. */
 void mha__disentangled_trace_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in,
                                   mha__attn_trace *trace);
 void mha__disentangled_scratch_take(mha__arena *arena, const mha_attn_layer *layer, const mha__attn_call *call,
@@ -50,8 +50,8 @@ mha_view mha__disentangled_view(const mha_attn_layer *layer, const mha_layer_inp
 /* Computes trace->bias from q and k in trace->qkv. */
 void mha__disentangled_fill(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_trace *trace,
                             const mha__attn_scratch *scratch);
-/* Adds the gradients of q and k to scratch->dqkv, and accumulates those of the projections and of the table, from the
- * gradient of the bias in scratch->dbias. */
+/* Adds the gradients of q and k to scratch->dqkv, and accumulates the gradients of the projections and of the table.
+ * Reads the gradient of the bias from scratch->dbias. */
 mha_status mha__disentangled_back(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_slots *slots,
                                   const mha__attn_trace *trace, const mha__attn_scratch *scratch, mha_error *err);
 

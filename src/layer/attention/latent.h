@@ -4,8 +4,8 @@
  *     c = kv_norm(first kv_rank columns of kv_a(x)); the other `rope` columns are the shared key
  *     [key, value] of head h = kv_b(c);    q = q_b(q_norm(q_a(x))), or q_b(x) without q_a
  *
- * The layer expands keys and values: the operator and the cache see ordinary heads of width D, whose first `rope`
- * columns rotate, followed by the `nope` columns without rotation; q and k, and v, are padded with zeros to D. */
+ * The layer expands keys and values: the operator and the cache receive ordinary heads of width D. Their first `rope`
+ * columns are rotated, and the following `nope` columns are not; q, k and v are padded with zeros to D. */
 #ifndef MHA_LAYER_ATTENTION_LATENT_H
 #define MHA_LAYER_ATTENTION_LATENT_H
 

@@ -15,7 +15,7 @@ typedef struct join_job {
     float *shared;   /* [rows, kv_rank + rope] receives the gradient of the shared key; NULL for q */
 } join_job;
 
-/* Adds the columns of the shared key of all heads. */
+/* Computes the gradient of the shared key: the sum of its columns over all heads. */
 static void add_shared(const mha__latent_options *o, int64_t heads, int64_t D, const float *k, float *shared)
 {
     for (int64_t i = 0; i < o->rope; i++) {

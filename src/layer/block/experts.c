@@ -1,8 +1,8 @@
 /* experts.c - a layer of experts: groups the rows by the experts that expert_routing.c chose, and computes one dense
  * feed-forward per expert that has rows.
  *
- * Each row adds its experts in ascending order, whatever other rows chose, so its result does not depend on the batch
- * or on the number of threads. */
+ * Each row adds its experts in ascending order, regardless of the choices of other rows, so its result does not depend
+ * on the batch or on the number of threads. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/block/feed_forward.h"

@@ -1,5 +1,5 @@
 /* feed_forward.h - the feed-forward part of a block: one feed-forward for all tokens, or experts of which each token
- * uses a few, with or without a shared feed-forward beside them. Experts that no token of a chunk chose are not
+ * uses a few, with or without an additional shared feed-forward. Experts that no token of a chunk chose are not
  * computed. */
 #ifndef MHA_LAYER_BLOCK_FEED_FORWARD_H
 #define MHA_LAYER_BLOCK_FEED_FORWARD_H
@@ -95,7 +95,7 @@ typedef struct mha__routes {
     int64_t *start;  /* [count + 1] first index of each expert in `order` */
 } mha__routes;
 
-/* Takes the arrays that only one chunk needs (order, start), or all arrays. */
+/* Allocates the arrays that only one chunk needs (order, start), or all arrays. */
 void mha__routes_group_lay_out(mha__arena *arena, const mha__experts *experts, size_t rows, mha__routes *routes);
 void mha__routes_lay_out(mha__arena *arena, const mha__experts *experts, size_t rows, mha__routes *routes);
 /* Computes probs, expert and share of the rows. */

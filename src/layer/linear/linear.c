@@ -3,8 +3,8 @@
  * At creation, the output columns are divided into blocks: whole panels of one matrix, about BLOCK_WEIGHTS elements. A
  * block stays in the level-2 cache while rows stream past it. A task computes one rectangle of y, a block of rows by a
  * block of columns: it starts from the bias, adds the product and applies the activation. All boundaries depend on the
- * shape, never on the thread count. A product continues the sum in y (kernel.h) in the order k = 0 .. in-1. Each
- * element depends bitwise only on its row of x and its row of W.
+ * shape, never on the thread count. A product continues the sum in y (kernel.h) in the order k = 0 .. in-1. The bits of
+ * each element depend only on its row of x and its row of W.
  *
  * A call may skip whole matrices of a stack or read only some inputs, so pruned heads cost no time. With few rows, the
  * time is one sequential read of the packed weights, which is shorter for 8-bit and 16-bit weights. Tiles multiply bf16

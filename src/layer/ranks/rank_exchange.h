@@ -8,7 +8,8 @@
 /* Copies and checks the caller's struct. */
 mha_status mha__ranks_read(mha_model_ranks *ranks, const mha_model_ranks *given, mha_error *err);
 
-/* Returns the first item of a group, of `items` items; for group MHA_RANK_GROUPS, the end of the last group. */
+/* Returns the first item of a group if `items` items are divided into groups; for group MHA_RANK_GROUPS, the number of
+ * items. */
 static inline int64_t mha__group_begin(int64_t items, int group)
 {
     return items * group / MHA_RANK_GROUPS;

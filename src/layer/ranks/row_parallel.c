@@ -1,9 +1,9 @@
 /* row_parallel.c - see row_parallel.h.
  *
- * The sums of this rank's subtrees are exchanged as they are, and every rank completes the tree. Few rows take one
- * exchange: each rank sends its subtrees to all others. With many rows, messages would be large: each rank completes
- * the tree for its share of the elements, and a second exchange distributes the results. Both give bitwise identical
- * results. */
+ * The ranks exchange the sums of their subtrees. For few rows, one exchange suffices: each rank sends its subtrees to
+ * all other ranks, and every rank completes the tree. For many rows, these messages would be large, so each rank
+ * completes the tree for a part of the elements, and a second exchange distributes the results. Both give bitwise
+ * identical results. */
 #include "layer/ranks/row_parallel.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum { ROWS = 128 };            /* rows per exchange; limits the workspace */
-enum { FEW_BYTES = 32 * 1024 }; /* size of rows from which a second exchange costs less than larger messages */
+enum { FEW_BYTES = 32 * 1024 }; /* [bytes] size of the rows above which two exchanges are faster than one */
 
 struct mha__row_parallel {
     mha_ctx *ctx;
@@ -183,7 +183,7 @@ static void complete(const mha__row_parallel *p, const mha__sum_tree *own, const
     add_bias(p, begin, count, y);
 }
 
-/* Sends the messages of m and receives the subtrees of the other ranks, each of which has `bytes` bytes. */
+/* Sends the messages in `m`, and receives the subtrees of the other ranks; a subtree has `bytes` bytes. */
 static mha_status exchange_subtrees(const mha__row_parallel *p, mha__messages *m, size_t bytes, const workspace *w,
                                     mha_error *err)
 {
@@ -197,7 +197,7 @@ static mha_status exchange_subtrees(const mha__row_parallel *p, mha__messages *m
     return mha__exchange(p->ranks, m, err);
 }
 
-/* Sends the subtrees of this rank to all other ranks. */
+/* Sends the subtrees of this rank to all other ranks, and completes all elements. */
 static mha_status sum_at_once(const mha__row_parallel *p, const mha__sum_tree *own, const workspace *w, int64_t count,
                               float *y, mha_error *err)
 {
@@ -212,7 +212,7 @@ static mha_status sum_at_once(const mha__row_parallel *p, const mha__sum_tree *o
     return MHA_OK;
 }
 
-/* Copies the elements of each rank's share together, for one message per rank. */
+/* Copies the elements that each rank completes to contiguous memory, for one message per rank. */
 static void pack_shares(const mha__row_parallel *p, const mha__sum_tree *own, const workspace *w, int64_t count,
                         mha__messages *m)
 {
@@ -226,7 +226,7 @@ static void pack_shares(const mha__row_parallel *p, const mha__sum_tree *own, co
     }
 }
 
-/* Completes this rank's share of the elements, and exchanges it for those of the other ranks. */
+/* Completes this rank's part of the elements, and exchanges the results with the other ranks. */
 static mha_status sum_by_shares(const mha__row_parallel *p, const mha__sum_tree *own, const workspace *w, int64_t count,
                                 float *y, mha_error *err)
 {

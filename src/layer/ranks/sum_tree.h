@@ -19,8 +19,8 @@ typedef struct mha__sum_tree {
     mha__subtree subtree[MHA_RANK_GROUPS];
 } mha__sum_tree;
 
-/* Adds a subtree that follows all others. Each sum of two subtrees overwrites the array of the first, which has `count`
- * elements. With sum NULL, only computes which subtrees remain. */
+/* Adds a subtree that follows all subtrees added so far. Each sum of two subtrees overwrites the array of the first
+ * subtree, which has `count` elements. If `sum` is NULL, only computes which subtrees remain. */
 void mha__sum_tree_add(mha_ctx *ctx, mha__sum_tree *tree, mha__subtree next, int64_t count);
 /* Returns the largest number of arrays that are in use at a time while the groups [first, end) are added one by one. */
 int mha__sum_tree_depth(int first, int end);
