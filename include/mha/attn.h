@@ -41,7 +41,7 @@ extern "C" {
 #endif
 
 /* The position of query row i among the keys is i + offset. Causal masks, windows and slopes depend on this position.
- * If one of them is set and Lq != Lk (or the lengths of a sequence differ), the alignment must be set: there is no
+ * If one of them is set and Lq != Lk (or the two lengths of a sequence differ), the alignment must be set: there is no
  * default. */
 typedef enum mha_align {
     MHA_ALIGN_UNSET = 0,

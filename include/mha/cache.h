@@ -60,8 +60,8 @@ MHA_API void mha_cache_free(mha_cache *cache);
 
 enum { MHA_CACHE_ALL = -1 }; /* selects all sequences */
 
-/* Keys and values of new tokens for n sequences: B with MHA_CACHE_ALL, else 1. For k and v, strides all 0 =
- * contiguous. Their data must be aligned to the element size and must not overlap memory of the cache. */
+/* Keys and values of new tokens for n sequences: B with MHA_CACHE_ALL, else 1. All-zero strides of k and v mean
+ * contiguous. The data must be aligned to the element size and must not overlap memory of the cache. */
 typedef struct mha_cache_tokens {
     size_t size;           /* sizeof(mha_cache_tokens) */
     int64_t count;         /* tokens per sequence, >= 0 */

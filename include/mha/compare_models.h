@@ -22,7 +22,7 @@ typedef struct mha_comparison {
     double mean_cosine, min_cosine;
     int64_t worst; /* index of the text with the smallest cosine */
     /* Causal models: mean of -log p of each token after the first of its text, natural logarithm, over all `predicted`
-     * tokens. NAN and 0 for encoders and for checkpoints without logits. */
+     * tokens. For encoders and for checkpoints without logits, `loss` is NAN and `predicted` is 0. */
     double loss[2];
     int64_t predicted;
 } mha_comparison;

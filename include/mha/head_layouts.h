@@ -44,9 +44,9 @@ typedef struct mha_head_layout_options {
     size_t size;
     int64_t d_model;    /* E, 1..2^20 */
     int64_t heads;      /* query heads; must divide E; 0 = chosen for a head width near 64, or near 128 if E >= 2048 */
-    int64_t layers;     /* 1..65536; 0 = E / 128, at least 12 */
-    int64_t vocab;      /* 1..2^31; 0 = 32000 */
-    int64_t seq, batch; /* tokens per sequence, 1..2^32, 0 = 2048; sequences, 1..2^20, 0 = 1 */
+    int64_t layers;     /* number of layers, 1..65536; 0 = E / 128, at least 12 */
+    int64_t vocab;      /* vocabulary size, 1..2^31; 0 = 32000 */
+    int64_t seq, batch; /* tokens per sequence, 1..2^32, 0 = 2048; number of sequences, 1..2^20, 0 = 1 */
     mha_dtype dtype;    /* type of keys and values: f32 (default), bf16 or f16 */
     int64_t parameters; /* parameters of the whole model; 0 = estimated as layers 12 E^2 + vocab E */
     double prune;       /* fraction of heads that are pruned, above 0, below 1; 0 = 0.25 */

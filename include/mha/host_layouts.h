@@ -59,8 +59,8 @@ MHA_API mha_status mha_host_model_of_layout(const mha_head_layout_options *optio
 /* ---- hosts, network and job ---- */
 
 typedef struct mha_host_network {
-    double latency;   /* [s] of a message between two hosts (alpha), 0..10 */
-    double bandwidth; /* [bytes/s] between two hosts in one direction, 1..1e15 */
+    double latency;   /* [s] latency of a message between two hosts (alpha), 0..10 */
+    double bandwidth; /* [bytes/s] data rate between two hosts in one direction, 1..1e15 */
 } mha_host_network;
 
 /* X(key, latency [s], bandwidth [bytes/s], description): figures that MPI messages achieve, not nominal ones */
@@ -82,8 +82,8 @@ MHA_API mha_status mha_host_network_find(const char *text, mha_host_network *net
 
 /* The speed that a model reaches on one host with all its threads. */
 typedef struct mha_host_speed {
-    double flops;     /* [1/s] operations of products, 1..1e18; a multiply-add is two operations */
-    double bandwidth; /* [bytes/s] reading weights from memory, 1..1e15 */
+    double flops;     /* [1/s] rate of operations in matrix products, 1..1e18; a multiply-add is two operations */
+    double bandwidth; /* [bytes/s] rate of reading weights from memory, 1..1e15 */
 } mha_host_speed;
 
 /* Measures this machine with machine_peak.h: `flops` is 3/4 of mha_machine_peak_fma, `bandwidth` is
@@ -115,7 +115,7 @@ typedef struct mha_host_options {
     mha_host_network network; /* not read if hosts is 1 */
     mha_host_speed speed;
     mha_host_job job;
-    int64_t seq, batch; /* tokens of a text, 1..2^32, 0 = 2048; texts, 1..2^32, 0 = 1 */
+    int64_t seq, batch; /* tokens per text, 1..2^32, 0 = 2048; number of texts, 1..2^32, 0 = 1 */
     /* Virtual workers of a training run (train.h), a power of two up to 65536; 0 = the largest up to `hosts` */
     int64_t workers;
     mha_dtype dtype;    /* type of the packed weights: f32 (default), bf16, f16 or q8_0 */

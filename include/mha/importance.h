@@ -110,7 +110,7 @@ typedef struct mha_importance_options {
     size_t size;
     mha_importance_score by;
     mha_head_loss loss;
-    double loss_scale;   /* for PAIRS; 0 = 5. With 20, as in training, easy pairs have too small a loss for ranking */
+    double loss_scale;   /* scale of PAIRS; 0 = 5. With 20, as in training, the loss is often too small to rank heads */
     int probes;          /* number of probes for jacobian_probe; 0 = 4, at most 4096 */
     int64_t batch_texts; /* number of consecutive texts (with PAIRS: pairs) whose loss is one mean; 0 = all */
     /* A token id or MHA_IGNORE for each token of the data, text by text: for MLM, or to exclude tokens from LM:

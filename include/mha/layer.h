@@ -239,7 +239,7 @@ typedef struct mha_attn_layer_options {
     mha_matrix q, k, v;           /* E -> H D, Hkv D and Hkv D; `out` is not read */
     mha_matrix qkv;               /* fused q, k and v, E -> H D + 2 Hkv D (GPT-2); q, k and v are then empty */
     mha_matrix o;                 /* projects H D to E */
-    mha_norm q_norm, k_norm;      /* over D, per head of q and k, before rotation (Qwen3); weight NULL = none */
+    mha_norm q_norm, k_norm;      /* normalize each head of q and k, before rotation (Qwen3); weight NULL = none */
     int whole_norms;              /* 1 = q_norm is over H D and k_norm over Hkv D, all heads together (OLMo 2) */
     const mha_rope_options *rope; /* rotates q and k; its head_dim is D; NULL = no rotation */
     double scale, softcap;        /* as in mha_attn_desc */

@@ -41,8 +41,8 @@ typedef struct mha_model_options {
      * sentence vectors of MiniLM 0.6 %, 0.05 % and 2 %. */
     mha_dtype dtype;
     /* Tensors in memory (f32), such as weights changed by training or pruning. They replace tensors of the same name in
-     * the files; all others are added. The list itself may be freed after opening; names and data are used in place and
-     * must not change during the life of the model. To use other data, open the model again. */
+     * the files; all other tensors are added. The list itself may be freed after opening; names and data are used in
+     * place and must not change during the life of the model. To use other data, open the model again. */
     const mha_named_tensor *tensors;
     int64_t tensor_count;
     const char *config_json; /* replaces the folder's config.json: NUL-terminated UTF-8 JSON; NULL = the file */
@@ -70,10 +70,10 @@ MHA_API mha_ctx *mha_model_ctx(const mha_model *model);
 /* The attention of a layer, as defined by the family or by the key "mha.attention" (below). */
 typedef struct mha_model_attention {
     int64_t window;              /* N: a query attends to the last N tokens (encoders: distance < N); 0 = all */
-    int rotary, qk_norm, alibi;  /* 0 or 1 */
+    int rotary, qk_norm, alibi;  /* 1 = the layer uses this option (below) */
     double scale;                /* scale of scores; 0 = 1 / sqrt(head_dim) where head_dim depends on the text */
     double softcap;              /* 0 = off */
-    mha_choice choice;           /* head selection per sequence (layer.h) */
+    mha_choice choice;           /* how the layer selects heads for each sequence (layer.h) */
     mha_selection selection;     /* unused with MHA_CHOICE_EXPERTS */
     int64_t heads_per_text;      /* heads computed per sequence: all, the selected ones, or the largest option */
     const int64_t *head_options; /* [head_option_count] with MHA_CHOICE_OPTIONS */
@@ -284,7 +284,7 @@ typedef struct mha_model_head {
  * unspecified and do not contribute to other rows and keys. */
 typedef struct mha_model_stats {
     int64_t layer, heads, keys;                        /* the layer, the number of its heads, and K */
-    const float *row_entropy, *row_max, *row_distance; /* [B, heads, L] in bits, in 0..1, and in tokens */
+    const float *row_entropy, *row_max, *row_distance; /* [B, heads, L] in bits, as a probability, and in tokens */
     const int64_t *row_argmax;                         /* [B, heads, L] key with the probability row_max */
     const float *received;                             /* [B, heads, K] probabilities of each key, summed over the rows
                                                         * of this call */

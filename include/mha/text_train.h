@@ -53,8 +53,8 @@ typedef struct mha_tokenizer_train_options {
     int64_t special_count;
     int lowercase;    /* WordPiece: 1 = convert to lower case and strip accents */
     int64_t alphabet; /* WordPiece: maximum alphabet size; 0 = unlimited. The most frequent characters are kept (on
-                         ties, the lower code point); all others become [UNK]. Set a limit for scripts with thousands
-                         of characters; published BERT vocabularies use 1000 */
+                         ties, the lower code point); other characters become [UNK]. Set a limit for scripts with
+                         thousands of characters; published BERT vocabularies use 1000 */
 } mha_tokenizer_train_options;
 
 typedef struct mha_tokenizer_trainer mha_tokenizer_trainer;

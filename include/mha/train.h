@@ -94,8 +94,8 @@ typedef struct mha_train_dropout {
  *
  * Otherwise Adam minimizes the loss plus strength times penalty, with a separate learning rate for the gates and beta1,
  * beta2 and eps as for the weights. Clipping and the norm in the report exclude the gates. After step `end` the gates
- * are frozen: some heads are permanently closed, the others open, and the weights are trained without sampling or
- * penalty. */
+ * are frozen: some gates are permanently closed, the other gates are open, and the weights are trained without sampling
+ * or penalty. */
 typedef enum mha_gates_penalty { MHA_GATES_NONE = 0, MHA_GATES_L0, MHA_GATES_L1 } mha_gates_penalty;
 
 typedef struct mha_train_gates {
