@@ -42,7 +42,7 @@ struct mha_model_grads {
     /* [layers + 1, roles, 2] list indices of weight and bias, or -1; entry 0 is for tensors outside the layers */
     int64_t *slots;
     float *gradients;
-    size_t bytes;        /* size of all gradients */
+    size_t bytes;        /* [bytes] size of all gradients */
     mha_linear **packed; /* [layers, roles] matrices for the backward pass, or NULL */
 
     bool ready; /* a forward call has completed */
@@ -60,7 +60,7 @@ struct mha_model_grads {
     mha_layer_input cross_in;
 };
 
-/* Returns the type in which the matrix of a role is multiplied: routers always in f32, like in the forward pass. */
+/* Returns the type in which the matrix of a role is multiplied: routers always in f32, as in the forward pass. */
 static inline mha_dtype mha__grads_dtype(const mha_model_grads *g, mha__role role)
 {
     return role == MHA__ROUTER || role == MHA__SHARED_SHARE ? MHA_F32 : g->model->outer.packed;

@@ -1,5 +1,5 @@
 /* teacher_loss.c - runs the teacher, and computes the loss terms that compare hidden states and texts of model and
- * teacher. Sums are double, in row order. */
+ * teacher. Sums are computed in double, in row order. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -112,7 +112,7 @@ static double compare_states(mha_model_grads *g, const mha__teaching *t, bool le
     return scale * sum;
 }
 
-/* The rows of a text that are averaged to the embedding of the text. */
+/* The rows of a text whose mean is the embedding of the text. */
 typedef struct text_rows {
     int64_t begin, end;
     int64_t count; /* number of real tokens before `end` */

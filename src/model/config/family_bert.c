@@ -94,7 +94,7 @@ static const mha__part roberta_parts[MHA__ROLES] = {
     BERT_LAYER,
 };
 
-/* ---- ELECTRA and ALBERT: embeddings and output head with a width of their own ---- */
+/* ---- ELECTRA and ALBERT: embeddings and output head with a separate width ---- */
 
 /* Keys of both families; the tables of each follow, with their own defaults. */
 static const mha__config_key narrow_keys[] = {

@@ -13,8 +13,8 @@ typedef struct mha__taps {
                                         * layer */
     float *probs;                      /* [sequences, heads, rows, keys] */
     int32_t *heads;                    /* [map_count] heads of map_heads, as int32 for the operator */
-    mha_attn_stats stats;              /* contiguous, so valid for any head count of a layer */
-    mha_layer_activations activations; /* contiguous for each layer */
+    mha_attn_stats stats;              /* contiguous views, which are valid for any head count of a layer */
+    mha_layer_activations activations; /* contiguous arrays, with the widths of the current layer */
     mha_attn_visitor visitor;          /* forwards rows to out->on_rows, with the layer number */
     int64_t layer;
     float some_probs; /* placeholders for arrays that are not allocated yet; not accessed */

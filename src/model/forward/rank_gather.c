@@ -95,8 +95,8 @@ mha_status mha__words_forward(const mha_model *m, const int32_t *ids, int64_t ro
 
 /* ---- logits ---- */
 
-/* Computes the logits of `rows` rows in the order of the processes: [rows, tokens of process 0], then those of process
- * 1, and so on. For one row, this is the order of the vocabulary. */
+/* Computes the logits of `rows` rows in the order of the processes: [rows, tokens of process 0], then [rows, tokens of
+ * process 1], and so on. For one row, this is the order of the vocabulary. */
 static mha_status gather_logits(const mha_model *m, int64_t rows, const float *input, float *logits, mha_error *err)
 {
     float *const own = logits + rows * range_of(m, m->ranks.rank).first;

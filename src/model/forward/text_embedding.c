@@ -60,7 +60,7 @@ static bool is_long(const mha_embed_options *o, const mha_encoding *tokens)
     return o->pool_long && tokens->count > o->long_tokens;
 }
 
-/* Returns how many of the first texts fit in one batch: at least one. A long text is a batch of its own. */
+/* Returns how many of the first texts fit in one batch: at least one. A text that is longer than a batch runs alone. */
 static int64_t batch_size(const mha_embed_options *o, mha_encoding *const *tokens, int64_t count)
 {
     int64_t n = 1, total = tokens[0]->count;

@@ -13,7 +13,7 @@ typedef struct mha__slot {
     int64_t length; /* number of ids in use, guesses excluded */
     int32_t *ids;   /* the prompt and its generated tokens, followed by guesses */
     int64_t ahead;  /* number of tokens to guess */
-    int64_t row;    /* length in this step: the last token and guesses; 0 = idle */
+    int64_t row;    /* number of tokens in this step: the last token and the guesses; 0 = idle */
     mha_rng rng;
     mha__writer writer;
 } mha__slot;
@@ -23,7 +23,7 @@ typedef struct mha__generation {
     const mha_prompt *prompts;
     mha_generate_options o;
     int64_t count, next;    /* number of prompts, and index of the next prompt to start */
-    int64_t done;           /* tokens generated, plus unused tokens of prompts that ended early */
+    int64_t done;           /* progress: tokens generated, plus unused tokens of prompts that ended early */
     int32_t *out;           /* [count, max_new] generated tokens */
     int64_t *lengths;       /* [count] number of generated tokens */
     int64_t slots, room;    /* room is the capacity of ids in a slot */
@@ -31,7 +31,7 @@ typedef struct mha__generation {
     int32_t *ids;           /* [slots, room] memory for the ids of all slots */
     int32_t start;          /* first token of prompts without ids */
     int32_t *step;          /* [slots, 1 + lookup] the last token of each slot, followed by guesses */
-    uint8_t *mask;          /* shape of `step`: 1 = a token, 0 = padding */
+    uint8_t *mask;          /* same shape as `step`: 1 = a token, 0 = padding */
     float *logits;          /* [slots, 1 + lookup, vocab] */
     float *probs, *work;    /* [vocab] each, scratch of sampling */
     mha_model_cache *cache; /* NULL = no cache: every token recomputes the whole sequence */

@@ -1,4 +1,5 @@
-/* rank_agreement.c - lets all processes that open a model fail together, and compares what they have opened. */
+/* rank_agreement.c - makes all processes that open a model fail if one of them fails, and compares the opened
+ * models. */
 #include "base/error.h"
 #include "math/hash.h"
 #include "model/weights/rank_parts.h"
@@ -7,7 +8,8 @@
 
 enum { COMPARED = 64 }; /* bytes at the start of a matrix that are compared */
 
-/* Sends `bytes` bytes of `own` to all ranks, and receives theirs in `all`, an array with an element per rank. */
+/* Sends `bytes` bytes of `own` to all ranks, and receives the bytes of all ranks in `all`, an array with one element
+ * per rank. */
 static mha_status gather(const mha_model_ranks *ranks, const void *own, void *all, size_t bytes, mha_error *err)
 {
     mha__messages m = {0};

@@ -24,7 +24,7 @@ static bool is_divided(mha__role role)
            role == MHA__GATE || role == MHA__GATE_UP || role == MHA__UP || role == MHA__DOWN;
 }
 
-/* Checks all tensors of the layer; reads those that are not divided. */
+/* Checks all tensors of the layer; reads the tensors that are not divided. */
 static mha_status read_whole(layer_reader *r, mha_error *err)
 {
     const bool check_only = r->weights->check_only;

@@ -1,5 +1,5 @@
 /* rank_parts.h - the part of a model that one of several processes stores (mha/model_ranks.h): reads it from the files.
- * model_struct.h declares the functions that agree on the parts. */
+ * model_struct.h declares the functions that compare the models of all processes. */
 #ifndef MHA_MODEL_WEIGHTS_RANK_PARTS_H
 #define MHA_MODEL_WEIGHTS_RANK_PARTS_H
 
@@ -9,7 +9,7 @@
  * that no product reads, so that its cache counts tokens; the same applies to columns. */
 typedef struct mha__layer_part {
     int64_t head, heads;
-    int64_t k_heads, v_heads, kv_heads; /* copies of key and value heads, as in mha__config */
+    int64_t k_heads, v_heads, kv_heads; /* head counts, copies included; kv_heads as in mha__config */
     int64_t column, columns;
 } mha__layer_part;
 mha__layer_part mha__layer_part_of(const mha_model *model, int64_t layer);
