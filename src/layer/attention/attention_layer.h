@@ -176,7 +176,7 @@ typedef struct mha__attn_trace {
     void *plain;            /* q, k and v before the norms of q and k, in the layout of qkv */
     void *qkv;              /* q, k and v in the layout of mha__qkv; NULL if the projection writes `half` directly */
     void *past_k, *past_v;  /* [B, Hkv, Lk, D] past and new keys and values; NULL without past keys */
-    uint16_t *half, *mixed; /* qkv and context in 16 bits */
+    uint16_t *half, *mixed; /* `qkv` and `context` in the layer's 16-bit type */
     void *context;          /* [B L, H D], or only the columns of kept experts if experts are summed */
     void *sum;              /* [B L, E] sum of the experts */
     void *lse;              /* [B, n, L] log-sum-exp of each row */

@@ -18,7 +18,7 @@ typedef struct mha__latent_options {
 } mha__latent_options;
 
 typedef struct mha__latent {
-    mha__latent_options options; /* weights are NULL, except those of the norms, which point into `norms` */
+    mha__latent_options options; /* weights are NULL, but the weights of the norms point into `norms` */
     mha_linear *q_a, *q_b, *kv_a, *kv_b;
     float norms[]; /* [q_rank + kv_rank] */
 } mha__latent;

@@ -62,8 +62,8 @@ typedef struct mha__experts_options {
     int64_t count, chosen;          /* experts, and experts per token; count 0 = none */
     bool normalized;                /* divide the weights of the chosen experts by their sum */
     bool sigmoid;                   /* scores are sigmoids instead of a softmax (expert_routing.c), with the fields: */
-    int64_t groups, kept_groups;    /* groups of equal size, of at least two experts, and groups that are kept */
-    double factor;                  /* multiplies all weights */
+    int64_t groups, kept_groups;    /* number of groups, of equal size and at least two experts, and of kept groups */
+    double factor;                  /* factor of all weights of experts */
     const float *correction;        /* [count] added to the scores for the choice */
     mha_matrix router;              /* E -> count */
     mha_matrix shared_gate;         /* E -> 1: the shared feed-forward is multiplied by the sigmoid of the output;
@@ -90,7 +90,7 @@ void mha__experts_free(mha_ctx *ctx, mha__experts *experts);
 typedef struct mha__routes {
     float *probs;    /* [rows, count] softmax or sigmoids of the router's logits */
     int32_t *expert; /* [rows, chosen] the experts with the highest probabilities; of equal probabilities, the first */
-    float *share;    /* [rows, chosen] their weights */
+    float *share;    /* [rows, chosen] weights of these experts */
     int32_t *order;  /* [rows chosen] places in `expert`, grouped by expert, ascending within a group */
     int64_t *start;  /* [count + 1] first index of each expert in `order` */
 } mha__routes;

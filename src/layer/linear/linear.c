@@ -6,9 +6,9 @@
  * shape, never on the thread count. A product continues the sum in y (kernel.h) in the order k = 0 .. in-1. The bits of
  * each element depend only on its row of x and its row of W.
  *
- * A call may skip whole matrices of a stack or read only some inputs, so pruned heads cost no time. With few rows, the
- * time is one sequential read of the packed weights, which is shorter for 8-bit and 16-bit weights. Tiles multiply bf16
- * by bf16, so x is rounded first. */
+ * A call may skip whole matrices of a stack or read only some inputs, so pruned heads cost no time. With few rows, a
+ * call takes about as long as one sequential read of the packed weights, which is shorter for 8-bit and 16-bit weights.
+ * Tiles multiply bf16 by bf16, so x is rounded first. */
 #include "layer/linear/linear.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -21,9 +21,9 @@
 #define BLOCK_ROWS 128      /* rows per task: x takes a few hundred KiB of the cache in addition to the weights */
 /* with tiles: rows multiplied at a time, which stay in the level-1 cache while all weights of a task stream past */
 #define TILE_ROWS 32
-#define TILE_BLOCKS 4      /* column blocks per task with tiles: a quarter of the level-2 cache */
+#define TILE_BLOCKS 4      /* column blocks per task with tiles; their weights fill a quarter of the level-2 cache */
 #define ROWS_TOGETHER 512  /* rows that stay in the level-2 cache while all weights stream past */
-#define STRIP 64           /* columns computed before they are rounded; whole panels */
+#define STRIP 64           /* columns that are computed before they are rounded; whole panels */
 #define LEFT_ROWS 64       /* rows per task that rounds x */
 #define MAX_SIZE INT32_MAX /* limit of in, out and the number of parts: the product of any two fits in int64_t */
 #define MAX_PARTS 64       /* maximum number of matrices in mha_linear_create_stack */
@@ -54,14 +54,14 @@ static const mha__dense *dense_of(const mha__kernels *kernels, mha_dtype dtype)
     return dtype == MHA_BF16 || dtype == MHA_F16 || dtype == MHA_Q8_0 ? kernels->dense[types[dtype]] : NULL;
 }
 
-/* Returns the bytes from one panel to the next. */
+/* Returns the distance between panels [bytes]. */
 static int64_t panel_bytes(const mha__kernels *kernels, const mha__dense *dense, int64_t in)
 {
     return dense ? mha__ceil_div(in, dense->block) * dense->block_bytes
                  : in * kernels->nr * (int64_t)kernels->real_size;
 }
 
-/* Returns the columns per block: whole panels, at least one. */
+/* Returns the number of columns per block: whole panels, at least one. */
 static int64_t block_width(const mha__kernels *kernels, int64_t in)
 {
     return mha__max64(1, BLOCK_WEIGHTS / in / kernels->nr) * kernels->nr;

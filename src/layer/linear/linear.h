@@ -46,7 +46,7 @@ void mha__linear_run(const mha_linear *linear, const mha__linear_call *call);
 size_t mha__linear_left(const mha_linear *linear, int64_t rows);
 /* Returns the biases [out] of an f32 layer; NULL if no part has a bias. */
 const float *mha__linear_bias(const mha_linear *linear);
-/* Returns true if callers may pass x rounded to bf16 in `left` (x NULL): rows of `in` contiguous elements, without
+/* Returns true if callers may pass x rounded to bf16 in `left` (with x NULL): rows of `in` contiguous elements, without
  * padding. */
 bool mha__linear_takes_bf16(const mha_linear *linear);
 

@@ -21,7 +21,7 @@ typedef struct divergence_job {
 /* The softmax of a row x with temperature T. */
 typedef struct softmax {
     const float *x;
-    float inverse; /* 1 / temperature */
+    float inverse; /* 1 / T */
     float most;    /* maximum of x */
     double sum;    /* sum of exp((x - most) / T) */
 } softmax;

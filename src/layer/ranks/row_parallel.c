@@ -19,7 +19,7 @@ struct mha__row_parallel {
     const mha_model_ranks *ranks;
     mha_linear *group[MHA_RANK_GROUPS]; /* NULL for groups of other ranks and for groups without columns */
     int64_t items, item_width, out;
-    int first, end; /* groups of this rank */
+    int first, end; /* this rank's groups are [first, end) */
     float *bias;    /* [out], or NULL */
 };
 
@@ -67,8 +67,8 @@ void mha__row_parallel_free(mha__row_parallel *product)
 
 typedef struct workspace {
     float *own;      /* [depth, rows, out] sums of this rank's groups and subtrees */
-    float *received; /* [subtrees of other ranks, elements that this rank completes] */
-    float *sent;     /* [own subtrees, rows, out] the elements for each rank together, if elements are divided */
+    float *received; /* [subtrees of other ranks, elements that this rank completes] sums of these subtrees */
+    float *sent;     /* [own subtrees, rows, out] sums ordered by receiving rank, if elements are divided */
     void *left;      /* rounded input of a linear layer */
 } workspace;
 
@@ -165,7 +165,7 @@ static void add_bias(const mha__row_parallel *p, int64_t begin, int64_t count, f
 }
 
 /* Adds `count` elements of all subtrees, from element `begin` on, and the bias. Subtrees of other ranks are in
- * w->received, by rank; `own` has those of this rank. */
+ * w->received, by rank; `own` has the subtrees of this rank. */
 static void complete(const mha__row_parallel *p, const mha__sum_tree *own, const workspace *w, int64_t begin,
                      int64_t count, float *y)
 {

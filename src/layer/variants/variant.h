@@ -22,7 +22,7 @@
  * contiguous and thus also one matrix. */
 typedef struct mha__variant_projection {
     int64_t in, out; /* out is the sum over all matrices; 0 = the variant does not have this projection */
-    int tensors;     /* matrices in the list; 0 = a single matrix */
+    int tensors;     /* number of matrices in the list; 0 = a single matrix */
     bool bias;
     bool plain;            /* matrices are stored as [in, out / tensors], used as x @ w, and initialized uniformly in
                             * [0, 1) */
@@ -108,8 +108,9 @@ struct mha_trace {
     mha_ctx *ctx;
     char *memory;
     size_t capacity;
-    const mha_variant
-        *layer; /* layer of the last forward call, only compared; NULL before the first call or after a failed call */
+    /* layer of the last forward call, which is compared but not accessed; NULL before the first call and after a failed
+     * call */
+    const mha_variant *layer;
     int64_t B, Lq, Ln, P, Lk; /* Ln tokens of key, P past tokens; Lk = P + Ln */
     /* the call of the layer, and the activations that it recorded */
     mha_layer_input in;
@@ -119,7 +120,7 @@ struct mha_trace {
     float *cos, *sin;   /* [B Lq, R / 2] angles, where R is the rotary width */
     /* true if keep masks every key of some row: a copy of keep then unmasks the row, and q of the row is 0 */
     bool opens_rows;
-    bool drops, draws; /* dropout is applied; the layer samples the mask */
+    bool drops, draws; /* drops: dropout is applied; draws: the layer samples the mask */
     int64_t keep_shape[4];
     uint8_t *keep_memory, *drop_memory, *empty; /* empty [keep_shape[0], keep_shape[1], Lq]: rows without a key */
     char *bias_memory;
@@ -127,7 +128,7 @@ struct mha_trace {
     mha_step_view step[MHA__STEPS];
     int64_t flops;
     int64_t n;           /* maximum number of heads computed per sample */
-    int64_t width;       /* columns of the computed heads in the context */
+    int64_t width;       /* number of columns of the computed heads in the context */
     int64_t chosen;      /* number of selected choices per sample */
     const int32_t *list; /* [B, choices] the first `chosen` entries are selected; NULL without a selector */
     int64_t choices;

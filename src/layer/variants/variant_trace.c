@@ -82,7 +82,7 @@ static void show_selection(const mha_variant *v, mha_trace *t)
 
 /* ---- operation counts ---- */
 
-/* Returns the multiply-adds of a projection for `rows` rows; skipped heads count 0. */
+/* Returns the multiply-adds of a projection for `rows` rows; skipped heads are not counted. */
 static int64_t products(const mha_variant *v, const mha_trace *t, int dense, int64_t rows)
 {
     const mha__variant_projection *d = &v->dense[dense];
