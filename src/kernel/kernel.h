@@ -291,7 +291,7 @@ typedef struct mha__kernels {
     /* ---- operations on one panel of scores s [keys][nr] ---- */
 
     /* s = scale * K Q^T, and top[lane] = maximum of each column; the maximum may ignore a NaN. Element d of key j is at
-     * k[j * k_row + d * k_col]. If `feed` is not NULL, part of it is prefetched during the computation. */
+     * k[j * k_row + d * k_col]. If `feed` is not NULL, part of its memory is prefetched during the computation. */
     void (*scores)(int64_t keys, int64_t d, const void *k, int64_t k_row, int64_t k_col, const void *q, int64_t lanes,
                    double scale, void *s, void *top, mha__feed *feed);
     /* The following functions modify scores and are called in this order; call `top` after the last one. */

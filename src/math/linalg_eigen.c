@@ -24,7 +24,7 @@ typedef struct sweep {
 typedef struct ql {
     int64_t n;
     double *d, *e, *vectors;
-    double floor; /* off-diagonal elements up to this magnitude, that of the matrix's rounding error, count as 0 */
+    double floor;          /* off-diagonal elements up to this magnitude (the matrix's rounding error) count as 0 */
     double (*rotation)[2]; /* [SWEEPS * n] cosine and sine per rotation */
     sweep sweeps[SWEEPS];
     int64_t sweep_count, rotation_count;
