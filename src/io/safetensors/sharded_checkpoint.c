@@ -31,7 +31,7 @@ typedef struct opening {
 
 static mha_status no_index(mha_error *err)
 {
-    return mha__no_memory(err, 0, "the index of weights");
+    return mha__no_memory(err, 0, "the index of a checkpoint");
 }
 
 /* ---- the index ---- */
@@ -113,10 +113,10 @@ static mha_status compare(const opening *o, int64_t n, mha_error *err)
         const char *place = mha__json_as_text(mha__json_get(o->map, tensor));
         mha__quoted shown = {0}, quoted = {0};
         if (!place || strcmp(place, o->names[n]) != 0)
-            return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" is in \"%s\", but weight_map %s", o->name.text,
-                             mha__quote(&shown, tensor, strlen(tensor)),
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" must have the file \"%s\" in weight_map (got %s)",
+                             o->name.text, mha__quote(&shown, tensor, strlen(tensor)),
                              mha__quote(&quoted, o->names[n], strlen(o->names[n])),
-                             place ? "names another file" : "does not list it");
+                             place ? "another file" : "no entry");
     }
     return MHA_OK;
 }
@@ -126,7 +126,7 @@ static mha_status check_places(const opening *o, mha_error *err)
     for (mha__json_step i = {0}; mha__json_each(o->map, &i);) {
         const char *tensor = mha__json_as_text(i.key);
         if (!mha_file_find(o->whole->shard[o->place[i.index]], tensor))
-            return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" is not in the file that weight_map names",
+            return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" must be in the file that weight_map names",
                              o->name.text, mha__quote(&(mha__quoted){0}, tensor, strlen(tensor)));
     }
     return MHA_OK;

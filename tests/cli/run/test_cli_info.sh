@@ -39,7 +39,7 @@ at tensors.# 5
 at tensors.4.name logits
 echo '{"weight_map": {"logits": "1", "hidden.0": "2"}}' >shards/two.json
 refused 3 "$MHA" info shards/two.json
-has err 'weight_map names another file'
+has err 'in weight_map (got another file)'
 echo '{"weight_map": {"logits": "../weights"}}' >shards/out.json
 refused 3 "$MHA" info shards/out.json
 has err 'weight_map must name files in this folder'
