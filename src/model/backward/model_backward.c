@@ -223,7 +223,7 @@ static mha_status logits_back(mha_model_grads *g, const float *dlogits, bool las
     const size_t bytes = (size_t)rows * sizeof(int64_t);
     int64_t *chosen = mha__alloc(g->ctx, bytes);
     mha__head_job job = {.rows = chosen, .dlogits = dlogits, .chosen = last};
-    if (!chosen) return mha__no_memory(err, bytes, "the rows of logits");
+    if (!chosen) return mha__no_memory(err, bytes, "the indices of rows of logits");
     for (int64_t b = 0; last && b < g->batch.sequences; b++)
         chosen[job.count++] = mha__batch_last(&g->batch, b);
     for (int64_t r = 0; !last && r < rows; r++)

@@ -188,7 +188,7 @@ mha_status mha__teach_states(mha_model_grads *g, const mha__teaching *t, bool le
     double *room = NULL;
     if (t->of_hidden != 0) *loss += compare_states(g, t, learn);
     if (t->of_text == 0) return MHA_OK;
-    if (!(room = mha__alloc(g->ctx, bytes))) return mha__no_memory(err, bytes, "the vectors of texts");
+    if (!(room = mha__alloc(g->ctx, bytes))) return mha__no_memory(err, bytes, "the embeddings of texts");
     for (int64_t b = 0; b < g->batch.sequences; b++)
         *loss += compare_text(g, t, b, learn, room);
     mha__free(g->ctx, room);

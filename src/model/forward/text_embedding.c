@@ -166,7 +166,7 @@ static embedding *create(const mha_model *m, const mha_embed_options *o, mha_err
     lay_out(&arena, m, o, &b);
     arena.base = arena.overflow ? NULL : mha__alloc(m->ctx, arena.used);
     if (!arena.base) {
-        mha__no_memory(err, arena.used, "the buffers of an embedding");
+        mha__no_memory(err, arena.used, "the buffers of text embeddings");
         return NULL;
     }
     arena.used = 0;

@@ -69,7 +69,7 @@ mha_status mha_model_score_hidden(const mha_model *model, const float *hidden, c
     const int64_t vocab = model->config.vocab;
     const size_t bytes = (size_t)mha__min64(PIECE, rows) * (size_t)vocab * sizeof(float);
     float *logits = mha__alloc(model->ctx, bytes);
-    mha_status status = logits ? MHA_OK : mha__no_memory(err, bytes, "the logits of a piece of text");
+    mha_status status = logits ? MHA_OK : mha__no_memory(err, bytes, "the logits of a part of a text");
     for (int64_t at = 0; at < rows && status == MHA_OK; at += PIECE) {
         const int64_t count = mha__min64(PIECE, rows - at);
         status = mha__head_logits(model, count, hidden + at * model->config.hidden, logits, err);
@@ -103,7 +103,7 @@ static mha_status score(const mha_model *model, const mha_model_input *source, c
     const size_t bytes = (size_t)mha__min64(PIECE, count) * (size_t)model->config.vocab * sizeof(float);
     float *logits = mha__alloc(model->ctx, bytes);
     const mha_status status = logits ? score_pieces(model, source, ids, count, cache, logits, logprob, err)
-                                     : mha__no_memory(err, bytes, "the logits of a piece of text");
+                                     : mha__no_memory(err, bytes, "the logits of a part of a text");
     mha__free(model->ctx, logits);
     mha_model_cache_free(cache);
     return status;

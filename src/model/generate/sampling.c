@@ -141,7 +141,7 @@ mha_status mha__sampling_run(mha_ctx *ctx, const mha_sampling *s, const int32_t 
                              float *logits, mha_error *err)
 {
     float *work = mha__alloc(ctx, (size_t)vocab * sizeof *work);
-    if (!work) return mha__no_memory(err, (size_t)vocab * sizeof *work, "the choice of a token");
+    if (!work) return mha__no_memory(err, (size_t)vocab * sizeof *work, "sampling a token");
     if (s->repetition_penalty != 0) penalize(s->repetition_penalty, ids, count, vocab, (uint8_t *)work, logits);
     if (s->no_repeat_ngram > 0 && s->no_repeat_ngram <= count + 1)
         forbid_repeats(s->no_repeat_ngram, ids, count, logits);

@@ -159,7 +159,7 @@ mha_status mha__rank_block(mha_model *m, int64_t layer, mha__weights *weights, m
     const size_t most = (size_t)(r.own.heads + r.own.k_heads + r.own.v_heads);
     weights->converted = NULL;
     r.start = mha__alloc(m->ctx, most * sizeof *r.start);
-    if (!r.start) return mha__no_memory(err, most * sizeof *r.start, "the rows of heads");
+    if (!r.start) return mha__no_memory(err, most * sizeof *r.start, "the row indices of heads");
     mha_status status = read_whole(&r, err);
     if (status == MHA_OK && !weights->check_only) status = create_block(&r, err);
     mha__free(m->ctx, r.start);
