@@ -51,7 +51,7 @@ static mha_status pack(const mha_attn_layer *l, const float *projected, mha_line
 {
     const int64_t rows = 2 * l->relative->distances.span, D = l->options.head_dim, H = l->options.heads;
     mha__matrix *part = mha__calloc(l->ctx, (size_t)H, sizeof *part);
-    if (!part) return mha__no_memory(err, (size_t)H * sizeof *part, "the positions of a layer");
+    if (!part) return mha__no_memory(err, (size_t)H * sizeof *part, "the relative positions of a layer");
     for (int64_t h = 0; h < H; h++)
         part[h] = (mha__matrix){.weight = projected + h * rows * D, .out = rows};
     const mha_status status = mha__linear_keep(l->ctx, MHA_F32, D, part, H, product, err);
@@ -76,9 +76,9 @@ static mha_status create(mha_attn_layer *l, const mha__disentangled_options *o, 
         if (pass || arena.overflow) break;
         const size_t bytes = arena.used;
         arena = (mha__arena){.base = mha__calloc(l->ctx, 1, bytes)};
-        if (!arena.base) return mha__no_memory(err, bytes, "the positions of a layer");
+        if (!arena.base) return mha__no_memory(err, bytes, "the relative positions of a layer");
     }
-    if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "the positions of a layer");
+    if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "the relative positions of a layer");
     l->relative->one_head[H - 1] = 1;
     return MHA_OK;
 }

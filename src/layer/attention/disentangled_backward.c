@@ -94,7 +94,7 @@ static mha_status term_back(const mha_attn_layer *l, const mha__attn_call *call,
     const int64_t sequences = call->in->starts ? call->in->sequences : call->in->batch;
     term own = *t;
     own.dprojected = mha__calloc(l->ctx, 2 * count, sizeof(float));
-    if (!own.dprojected) return mha__no_memory(err, 2 * count * sizeof(float), "the gradient of positions");
+    if (!own.dprojected) return mha__no_memory(err, 2 * count * sizeof(float), "the gradients of relative positions");
     mha_status status = MHA_OK;
     for (job->head = 0; job->head < l->options.heads && status == MHA_OK; job->head++) {
         mha__parallel(l->ctx, sequences, sum_task, job);

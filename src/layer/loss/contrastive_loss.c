@@ -75,7 +75,7 @@ mha_status mha__pairs_loss(mha_ctx *ctx, const double *e, int64_t pairs, int64_t
     const size_t rows = 2 * (size_t)pairs;
     double *memory = mha__calloc(ctx, rows, 2 * sizeof *memory), sum = 0;
     job j = {.e = e, .pairs = pairs, .width = width, .scale = scale, .lse = memory, .right = memory + rows, .de = de};
-    if (!memory) return mha__no_memory(err, rows * 2 * sizeof *memory, "the loss of pairs");
+    if (!memory) return mha__no_memory(err, rows * 2 * sizeof *memory, "the loss of text pairs");
     mha__parallel(ctx, 2 * pairs, sum_task, &j);
     for (int64_t r = 0; r < 2 * pairs; r++)
         sum += j.lse[r] - j.right[r];
@@ -91,7 +91,7 @@ mha_status mha__pairs_terms(mha_ctx *ctx, const double *e, int64_t pairs, int64_
     const size_t bytes = 2 * (size_t)pairs * sizeof(double);
     double *right = mha__alloc(ctx, bytes);
     job j = {.e = e, .pairs = pairs, .width = width, .scale = scale, .lse = terms, .right = right};
-    if (!right) return mha__no_memory(err, bytes, "the loss of pairs");
+    if (!right) return mha__no_memory(err, bytes, "the loss of text pairs");
     mha__parallel(ctx, 2 * pairs, sum_task, &j);
     for (int64_t r = 0; r < 2 * pairs; r++)
         terms[r] -= right[r];

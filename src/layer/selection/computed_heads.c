@@ -28,7 +28,7 @@ static mha_status allocate(mha_attn_layer *l, mha_error *err)
     const size_t bytes = (size_t)parts * sizeof *l->head_part;
     l->head_part = mha__alloc(l->ctx, bytes);
     l->one_head = mha__calloc(l->ctx, 2 * (size_t)l->options.heads, 1);
-    if (!l->head_part || !l->one_head) return mha__no_memory(err, bytes, "an attention layer's heads");
+    if (!l->head_part || !l->one_head) return mha__no_memory(err, bytes, "the heads of an attention layer");
     l->one_head[l->options.heads - 1] = 1;
     return MHA_OK;
 }
