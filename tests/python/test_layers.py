@@ -139,12 +139,11 @@ class Layers(unittest.TestCase):
         rope = mha.Rope(2)
         layer = mha.AttnLayer(4, self.o, **self.m, kv_heads=2, causal=True, rope=rope)
         whole = layer.forward(self.x)
-        with mha.Cache(batch=2, kv_heads=2, head_dim=2) as growing, self.assertRaisesRegex(ValueError, "cache must have a capacity"):
-            layer.forward(self.x, cache=growing)
-        with mha.Cache(batch=2, kv_heads=2, head_dim=2, capacity=256) as cache:
-            parts = [layer.forward(self.x[:, n:m], cache=cache, return_probs=True) for n, m in ((0, 3), (3, 4), (4, 5))]
-        np.testing.assert_array_equal(np.concatenate([p.y for p in parts], 1), whole)
-        self.assertEqual(parts[-1].probs.shape, (2, 4, 1, 5))
+        for capacity in 256, 0:
+            with mha.Cache(batch=2, kv_heads=2, head_dim=2, capacity=capacity) as cache:
+                parts = [layer.forward(self.x[:, n:m], cache=cache, return_probs=True) for n, m in ((0, 3), (3, 4), (4, 5))]
+            np.testing.assert_array_equal(np.concatenate([p.y for p in parts], 1), whole)
+            self.assertEqual(parts[-1].probs.shape, (2, 4, 1, 5))
         np.testing.assert_array_equal(layer.forward(self.x, positions=np.arange(5)), whole)
 
     def test_heads_chosen_by_the_text(self):

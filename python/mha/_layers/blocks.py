@@ -105,7 +105,7 @@ class AttnLayer(Handle):
 
             lengths     [B] tokens of each sequence; later ones are padding
             keep, bias  broadcast to [B, H, L, L]: False is masked; added to the scores
-            cache       an mha.Cache with a capacity, to which the keys and values are appended; sequence: its sequence, with batch 1
+            cache       an mha.Cache, to which the keys and values are appended; sequence: its sequence, with batch 1
             positions   [L] or [B, L] for rotation; None: they continue the cache, or begin at 0
             gates       [H] or [B, H] factors of each head's output; fills [H, D]: added to it
             context     [B, L, H D]: input of the output projection, instead of the computed one
@@ -141,8 +141,6 @@ class _Call:
         self.batch, self.length = self.x.shape[:2]
         self.past = [0] * self.batch
         if cache is not None:
-            if not cache.capacity:
-                raise ValueError("cache must have a capacity: a layer plans its call before it appends the tokens (got capacity 0)")
             self.past = cache.lengths if sequence is None else [cache.length(sequence)]
         if len(self.past) != self.batch:
             raise ValueError(f"x must have a batch of {len(self.past)}, as the cache (got {self.batch})")

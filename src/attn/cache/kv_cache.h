@@ -67,6 +67,12 @@ int32_t mha__cache_take(mha_cache *cache);                 /* takes a reserved p
 void mha__cache_give_back(mha_cache *cache, int32_t page); /* removes one reference to a page */
 void mha__cache_recycle(mha_cache *cache, int32_t page);   /* pushes an unreferenced page onto the free stack */
 
+/* ---- kv_cache_append.c ---- */
+
+/* Allocates the memory for `count` more tokens per sequence in a cache without a fixed capacity, so that appending them
+ * does not change `pages`, and a plan can be created in advance. */
+mha_status mha__cache_reserve_tokens(mha_cache *cache, int64_t sequence, int64_t count, mha_error *err);
+
 /* ---- kv_cache_write.c ---- */
 
 /* Returns the type of new tokens: f32 if q8_0 is stored, otherwise the stored type. */

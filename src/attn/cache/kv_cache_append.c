@@ -165,6 +165,28 @@ static mha_status reserve(mha_cache *c, const addition *a, mha_error *err)
     return status;
 }
 
+/* Returns an upper bound of the pages that `count` more tokens of a sequence require, including a copy of a shared last
+ * page. */
+static int64_t most_pages(const mha_cache *c, int64_t sequence, int64_t count)
+{
+    const int64_t length = c->sequences[sequence].length, size = c->desc.page_size;
+    const bool shared = length % size != 0 && c->refs[*mha__cache_entry(c, sequence, length / size)] > 1;
+    return mha__cache_pages_of(c, length + count) - mha__cache_pages_of(c, length) + shared;
+}
+
+mha_status mha__cache_reserve_tokens(mha_cache *c, int64_t sequence, int64_t count, mha_error *err)
+{
+    int64_t first = 0, end = 0, need = 0, width = 0;
+    MHA__TRY(mha__cache_range(c, sequence, &first, &end, err));
+    if (c->desc.capacity > 0) return MHA_OK;
+    for (int64_t b = first; b < end; b++) {
+        MHA__TRY(mha__cache_check_growth(c, b, count, err));
+        need += most_pages(c, b, count);
+        width = mha__max64(width, mha__cache_pages_of(c, c->sequences[b].length + count));
+    }
+    return mha__cache_reserve(c, need, 0, width, err);
+}
+
 static void write_tokens(mha_cache *c, const addition *a, int64_t sequence)
 {
     mha__sequence *s = &c->sequences[sequence];

@@ -1,4 +1,5 @@
 /* attention_call.c - the operator's description, plan and arguments for one call of an attention layer. */
+#include "attn/cache/kv_cache.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -151,6 +152,7 @@ mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call 
     if (!in->cache) return MHA_OK;
     if (in->keep.data) return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: keep must be NULL with cache");
     desc->kv_len = 0;
+    MHA__TRY(mha__cache_reserve_tokens(in->cache, mha__layer_sequence(in), in->length, err));
     return mha_cache_describe(in->cache, mha__layer_sequence(in), in->length, desc, err);
 }
 
