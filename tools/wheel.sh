@@ -26,7 +26,7 @@ make_wheel() {
     "$tools/bin/python" -m build -q --no-isolation --sdist -o "$work" "$root/python" &&
         "$tools/bin/python" -m pip wheel -q --no-build-isolation --no-deps -C build-dir=source/build/wheel -C cmake.define.MHA_WERROR=ON \
             -w "$work" "$work"/mha-*.tar.gz &&
-        PATH=$tools/bin:$PATH "$tools/bin/python" -m auditwheel repair -w "$work/repaired" "$work"/mha-*.whl
+        PATH=$tools/bin:$PATH "$tools/bin/python" "$root/tools/repair_wheel.py" "$work"/mha-*.whl "$work/repaired"
 }
 
 logged wheel-tools 'installing build tools for wheels' get_tools "$tools" \
