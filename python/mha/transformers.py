@@ -66,9 +66,15 @@ def _forward(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, va
             raise ValueError(f"{name} must be None with attn_implementation=\"mha\" ({type(module).__name__} passes it)")
     key, value, description = _described(module, query, key, value, attention_mask, is_causal, position_bias)
     description |= {"scale": scaling, "softcap": softcap or 0.0, "sinks": s_aux}
+    out = None
     if _observer is not None:
-        description |= _observer.see(module, query, key, value, description)
-    out = _differentiable(query, key, value, dropout=dropout, **description)
+        layer = _observer.layer(module, query)
+        if _observer.measuring:
+            out = _observer.measure(layer, query, key, value, description)
+        elif _observer.gates is not None:
+            description["gates"] = _observer.gates[layer]
+    if out is None:
+        out = _differentiable(query, key, value, dropout=dropout, **description)
     probs = None
     if more.get("output_attentions"):
         with torch.no_grad():
@@ -110,24 +116,22 @@ class _Observer:
         self.measuring = True
         self.gates: list[torch.Tensor] | None = None
 
-    def see(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
-            description: dict[str, Any]) -> dict[str, Any]:
-        """Measures a call, and returns additions to its description."""
+    def layer(self, module: torch.nn.Module, query: torch.Tensor) -> int:
+        """Returns the number of the layer of a module."""
         name = self.names.get(module, type(module).__name__)
         if name not in self.layers:
             self.layers.append(name)
             self.heads.append(query.shape[1])
             self.rows.append(0)
             self.sums.append({n: np.zeros(query.shape[1]) for n in (*_MEANS, "sink")})
-        layer = self.layers.index(name)
-        if self.measuring:
-            self.measure(layer, query, key, value, {n: x for n, x in description.items() if x is not None})
-        return {} if self.gates is None else {"gates": self.gates[layer]}
+        return self.layers.index(name)
 
-    def measure(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, description: dict[str, Any]) -> None:
+    def measure(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, description: dict[str, Any]) -> torch.Tensor:
+        """Computes the attention of a call with its statistics and maps, and returns its output."""
+        description = {n: x for n, x in description.items() if x is not None}
         chosen = [h for n, h in self.wanted if n == layer]
         if chosen:
-            description = {**description, "map_heads": chosen}
+            description["map_heads"] = chosen
         with torch.no_grad():
             found = _attention(query, key, value, return_stats=True, return_probs=bool(chosen), **cast("Description", description))
         stats = {n: np.asarray(x.double().numpy()) for n, x in found.stats.items()}
@@ -137,6 +141,8 @@ class _Observer:
         self.sums[layer]["sink"] += stats["received"][:, :, 0].sum(0)
         for n, head in enumerate(chosen):
             self.maps[layer, head].append(found.probs[0, n].float().numpy().copy())
+        out: torch.Tensor = found.out
+        return out
 
     def table(self, rows: Sequence[Any]) -> np.ndarray:
         """Combines one row per layer into [layers, heads]."""
