@@ -199,7 +199,7 @@ static int check_repeated(const cli_session *session)
     char name[CLI_OPTION_NAME];
     for (int n = 0; n < grouped.rows; n++)
         if (grouped.times[n] > 1)
-            return cli_usage(session, "%s must be given once (got %d)", cli_option_name(&grouped.row[n], name),
+            return cli_usage(session, "%s must be given at most once (got %d)", cli_option_name(&grouped.row[n], name),
                              grouped.times[n]);
     return CLI_DONE;
 }

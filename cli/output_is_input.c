@@ -151,5 +151,5 @@ int cli_stdin_check(const cli_session *s, bool piped)
         claim(&c, "the argument", s->args[n]);
     if (piped) claim(&c, "texts from", "-");
     if (c.count < 2) return CLI_DONE;
-    return cli_usage(s, "- (standard input) must be given once (got %s - and %s -)", c.first, c.last);
+    return cli_usage(s, "- (standard input) must be given at most once (got %s - and %s -)", c.first, c.last);
 }

@@ -177,7 +177,7 @@ def check_quoted(path, name):
     if parts[0] in ("cli", "conformance") and target in SUBFOLDERS["cli"]:
         return None
     if target in REACH and not path.startswith(INSIDERS):
-        return f'"{name}" is internal to the library; include only headers of include/mha'
+        return f'"{name}" is internal to the library; include only headers in include/mha'
     if parts[0] == "include" and target == "mha" and path != "include/" + UMBRELLA:
         return check_public(PUBLIC_OWNER.get(pathlib.PurePath(path).stem, pathlib.PurePath(path).stem), name, path)
     return None
@@ -335,13 +335,13 @@ SAMPLES = [
     ("src/io/x.c", "#include <jansson.h>", "io/json/json.h"),
     ("include/mha/attn.h", '#include "mha/model.h"', "is to its right"),
     ("include/mha/attn.h", "#include <cairo.h>", "libc, libm and threads"),
-    ("cli/x.c", '#include "base/ctx.h"', "include only headers of include/mha"),
+    ("cli/x.c", '#include "base/ctx.h"', "include only headers in include/mha"),
     ("cli/x.c", '#include "mha/mha.h"\n#include "output.h"\nint f(void) { return printf("x"); }', None),
-    ("examples/x.c", '#include "kernel/kernel.h"', "include only headers of include/mha"),
+    ("examples/x.c", '#include "kernel/kernel.h"', "include only headers in include/mha"),
     ("bench/kernel.c", '#include "kernel/kernel.h"', None),
-    ("bench/attn.c", '#include "kernel/kernel.h"', "include only headers of include/mha"),
+    ("bench/attn.c", '#include "kernel/kernel.h"', "include only headers in include/mha"),
     ("tests/unit/test_x.c", '#include "base/ctx.h"', None),
-    ("tests/cli/x.c", '#include "base/ctx.h"', "include only headers of include/mha"),
+    ("tests/cli/x.c", '#include "base/ctx.h"', "include only headers in include/mha"),
     ("src/kernel/x.c", "#include <immintrin.h>\n__m256 f(void) { return _mm256_setzero_ps(); }", None),
     ("src/attn/x.c", "#include <arm_neon.h>", "only in src/kernel"),
     ("src/attn/x.c", "\n__m512 x;", "only in src/kernel"),

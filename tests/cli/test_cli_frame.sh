@@ -66,7 +66,7 @@ once() { # OPTION TIMES ARGUMENT...: mha ARGUMENT..., in which OPTION occurs TIM
     option=$1 times=$2
     shift 2
     refused 2 "$MHA" "$@"
-    has err "$option must be given once (got $times)"
+    has err "$option must be given at most once (got $times)"
 }
 once -f 2 score -f a.txt --file b.txt
 once -f 3 score -f a.txt -f a.txt -f a.txt

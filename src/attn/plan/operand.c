@@ -55,8 +55,9 @@ static mha_status check_output(const char *name, const mha_view *view, const int
         const int64_t stride = llabs(view->stride[axes[n]]), length = extent[axes[n]];
         if (stride <= span)
             return mha__fail(err, MHA_ERR_ARG,
-                             "%s.stride[%d] must keep its %" PRId64 " elements apart (got %" PRId64 ")", name, axes[n],
-                             length, view->stride[axes[n]]);
+                             "%s.stride[%d] must be at least %" PRId64
+                             " in magnitude, so that elements do not overlap (got %" PRId64 ")",
+                             name, axes[n], span + 1, view->stride[axes[n]]);
         span += stride * (length - 1);
     }
     return MHA_OK;

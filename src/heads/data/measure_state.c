@@ -46,7 +46,7 @@ static mha_status check_same(const mha__state *s, const mha_file *file, const ch
     const char *theirs = mha__metadata_find(file, key, NULL);
     if (theirs && strcmp(theirs, mine) == 0) return MHA_OK;
     if (!theirs || strcmp(key, "format") == 0)
-        return mha__fail(err, MHA_ERR_ARG, "%s: must be a state file of head measures", s->of.path);
+        return mha__fail(err, MHA_ERR_ARG, "%s: must be a state file of head measurements", s->of.path);
     if (strcmp(key, "options") == 0)
         return mha__fail(err, MHA_ERR_ARG, "%s: state must be from a run with the same options (got %s, not \"%s\")",
                          s->of.path, mha__quote(&(mha__quoted){0}, theirs, strlen(theirs)), mine);

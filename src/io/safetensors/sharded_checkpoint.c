@@ -111,12 +111,13 @@ static mha_status compare(const opening *o, int64_t n, mha_error *err)
     for (int64_t i = 0; i < mha_file_count(file); i++) {
         const char *tensor = mha_file_tensor(file, i)->name;
         const char *place = mha__json_as_text(mha__json_get(o->map, tensor));
-        mha__quoted shown = {0}, quoted = {0};
+        mha__quoted shown = {0}, quoted = {0}, entry = {0};
         if (!place || strcmp(place, o->names[n]) != 0)
-            return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" must have the file \"%s\" in weight_map (got %s)",
+            return mha__fail(err, MHA_ERR_FORMAT,
+                             "%s: weight_map[\"%s\"] must be \"%s\", which contains the tensor (got %s%s%s)",
                              o->name.text, mha__quote(&shown, tensor, strlen(tensor)),
-                             mha__quote(&quoted, o->names[n], strlen(o->names[n])),
-                             place ? "another file" : "no entry");
+                             mha__quote(&quoted, o->names[n], strlen(o->names[n])), place ? "\"" : "",
+                             place ? mha__quote(&entry, place, strlen(place)) : "no entry", place ? "\"" : "");
     }
     return MHA_OK;
 }

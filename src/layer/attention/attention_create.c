@@ -58,7 +58,7 @@ static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: head_dim of rope must be %lld (got %lld)",
                          (long long)o->head_dim, (long long)o->rope->head_dim);
     if (o->qkv.weight && (o->q.weight || o->k.weight || o->v.weight))
-        return mha__fail(err, MHA_ERR_ARG, "attention layer: qkv must be NULL with q, k or v");
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: qkv must be NULL if q, k or v is set");
     if (!o->dtype) o->dtype = MHA_F32;
     if (o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: dtype must be one of f32, bf16, f16 (got %s)",

@@ -24,7 +24,7 @@ static mha_status check_pre_norm(const mha_block_options *o, mha_error *err)
                        : o->parallel              ? "parallel"
                        : o->residual_scale != 0.0 ? "residual_scale"
                                                   : NULL;
-    if (!o->pre_norm && name) return mha__fail(err, MHA_ERR_ARG, "block: pre_norm must be set with %s", name);
+    if (!o->pre_norm && name) return mha__fail(err, MHA_ERR_ARG, "block: pre_norm must be set if %s is set", name);
     if (isfinite(o->residual_scale) && isfinite((float)o->residual_scale)) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "block: residual_scale must be finite (got %g)", o->residual_scale);
 }

@@ -74,8 +74,12 @@ static mha_status read_heads(const mha__json_obj *root, const mha__json *list, i
     if (mha__json_has(root, "mha.kv_heads")) return read_any_order(root, list, layer, c, err);
     for (mha__json_step i = {0}; mha__json_each(list, &i);) {
         const int64_t head = mha__json_is(i.value, MHA__JSON_INTEGER) ? mha__json_as_int(i.value) : -1;
-        if (head <= before || head >= c->original_heads)
-            return refuse_head(root, layer, &i, "a head number in ascending order", err);
+        if (head <= before || head >= c->original_heads) {
+            char want[80];
+            snprintf(want, sizeof want, "a head number from 0 to %lld, greater than the previous one",
+                     (long long)c->original_heads - 1);
+            return refuse_head(root, layer, &i, want, err);
+        }
         if ((int64_t)i.index % group == 0 ? head % group != 0 : head != before + 1)
             return refuse_head(root, layer, &i, "in a whole group of heads that share keys", err);
         before = head;

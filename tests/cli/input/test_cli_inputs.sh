@@ -60,7 +60,7 @@ echo text >line
 for words in '--scores - --count 1 -f -' '--keep - -f -' '--scores - --count 1 -f line --test -'; do
     # shellcheck disable=SC2086 # splits the variable into words
     refused 2 "$MHA" prune -m own $words -o never
-    has err '- (standard input) must be given once (got '
+    has err '- (standard input) must be given at most once (got '
 done
 has err '(got --scores - and --test -)'
 refused 2 "$MHA" tokenizer train --vocab-size 300 -f - -o never -
@@ -68,7 +68,7 @@ has err '(got -f - and the argument -)'
 status=0 # --refit also reads piped texts, without an option
 echo text | "$MHA" prune -m own --scores - --count 1 --refit -o never >out 2>err || status=$?
 [ "$status" = 2 ] || fail "a second reader of standard input must be rejected (got exit status $status)"
-has err 'must be given once'
+has err 'must be given at most once'
 
 # For mha train, every output must be checked against all inputs, including those given by --config.
 cp texts.svg log.jsonl

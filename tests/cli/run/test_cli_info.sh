@@ -28,7 +28,7 @@ expect 0 "$MHA" prune -m "$tiny" --heads 0.0,0.1,1.0 -o uneven
 expect 0 "$MHA" info uneven
 has out '9 in total; per layer: 2 to 4 query'
 
-# An index of shards that names one file must be accepted; an index that names another file or a file outside its folder must be rejected.
+# An index of shards that names one file must be accepted; an index with a wrong file name or a file outside its folder must be rejected.
 mkdir shards
 for id in 1 2; do
     expect 0 "$MHA" logits -m "$here/tests/golden/data/models/gpt2-tiny" --ids $id --hidden -o shards/$id
@@ -39,7 +39,7 @@ at tensors.# 5
 at tensors.4.name logits
 echo '{"weight_map": {"logits": "1", "hidden.0": "2"}}' >shards/two.json
 refused 3 "$MHA" info shards/two.json
-has err 'in weight_map (got another file)'
+has err 'must be "1", which contains the tensor (got "2")'
 echo '{"weight_map": {"logits": "../weights"}}' >shards/out.json
 refused 3 "$MHA" info shards/out.json
 has err 'weight_map must name files in this folder'

@@ -69,11 +69,11 @@ static void check_again(const mha_cache *cache, unsigned how)
     mha_error err = {0};
     mha_cache *other = make(how);
     mha_cache_save(cache, a);
-    fuzz_check(mha_cache_load(other, a, MHA_CACHE_TENSORS, &err) == MHA_OK, "a saved file must be accepted again");
+    fuzz_check(mha_cache_load(other, a, MHA_CACHE_TENSORS, &err) == MHA_OK, "a saved cache must be accepted again");
     mha_cache_save(other, b);
     for (int i = 0; i < MHA_CACHE_TENSORS; i++)
         fuzz_check(bytes_of(&a[i]) == bytes_of(&b[i]) && memcmp(a[i].data, b[i].data, bytes_of(&a[i])) == 0,
-                   "a saved file must be read unchanged");
+                   "loading a saved cache must reproduce it exactly");
     mha_cache_free(other);
 }
 

@@ -47,9 +47,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     check(log, step);
     const char *lines = mha_train_log_lines(log, &length[0]);
     mha_train_log *again = read_log(lines, length[0], step);
-    fuzz_check(again != NULL, "a saved file must be accepted again");
+    fuzz_check(again != NULL, "a saved log must be accepted again");
     const char *same = mha_train_log_lines(again, &length[1]);
-    fuzz_check(length[0] == length[1] && memcmp(same, lines, length[0]) == 0, "a saved file must be read unchanged");
+    fuzz_check(length[0] == length[1] && memcmp(same, lines, length[0]) == 0,
+               "reading a saved log must reproduce it exactly");
     mha_train_log_free(again);
     mha_train_log_free(log);
     return 0;

@@ -69,7 +69,7 @@ static void check_again(mha__state *state, int64_t done)
     memset(sum, 0, sizeof sum);
     fuzz_check(open_state(state, state->of.path, &again, &err) == MHA_OK && again == done,
                "a saved state must be accepted again");
-    fuzz_check(memcmp(first, sum, sizeof sum) == 0, "a saved file must be read unchanged");
+    fuzz_check(memcmp(first, sum, sizeof sum) == 0, "reading a saved state must reproduce it exactly");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)

@@ -188,10 +188,10 @@ static void test_refusals(void **state)
     refuse(&p, "mha_attn_stats.size must be");
     problem_bind(&p);
     p.stats_views.received.stride[2] = 0;
-    refuse(&p, "stats.received.stride[2] must keep");
+    refuse(&p, "stats.received.stride[2] must be at least");
     problem_bind(&p);
     p.stats_views.top_key.stride[3] = 0;
-    refuse(&p, "stats.top_key.stride[3] must keep");
+    refuse(&p, "stats.top_key.stride[3] must be at least");
     problem_bind(&p);
     p.stats_views.row_max.data = p.stats_views.row_entropy.data;
     refuse(&p, "stats.row_max must not overlap stats.row_entropy");

@@ -132,8 +132,8 @@ static void invalid_indexes(void **state)
         {"{\"a\": \"in\\\\2\"}", "weight_map must name files in this folder"},
         {"{\"a\": \"2\\u00002\"}", "weight_map must name files in this folder"},
         {"{\"a\": \"\"}", "weight_map must name files in this folder (got \"\")"},
-        {"{\"a\": \"2\"}", "tensor \"b\" must have the file \"2\" in weight_map (got no entry)"},
-        {"{\"a\": \"2\", \"b\": \"1\"}", "tensor \"b\" must have the file \"2\" in weight_map (got another file)"},
+        {"{\"a\": \"2\"}", "weight_map[\"b\"] must be \"2\", which contains the tensor (got no entry)"},
+        {"{\"a\": \"2\", \"b\": \"1\"}", "weight_map[\"b\"] must be \"2\", which contains the tensor (got \"1\")"},
         {"{\"a\": \"2\", \"b\": \"2\", \"e\": \"2\"}", "tensor \"e\" must be in the file that weight_map names"},
     };
     const char *folder = shards(GOOD), *index = files_path(folder, INDEX);

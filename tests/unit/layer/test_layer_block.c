@@ -223,14 +223,14 @@ static void test_refusals(void **state)
     REFUSED(intermediate, 0, MHA_ERR_ARG, "out must be from 1 to 2^31-1 (got 0)");
     REFUSED(attn_norm.eps, 0, MHA_ERR_ARG, "block: attn_norm: eps must be greater than 0 (got 0)");
     REFUSED(mlp_norm.kind, (mha_norm_kind)7, MHA_ERR_ARG, "mlp_norm: kind must be a value of mha_norm_kind (got 7)");
-    REFUSED(attn_out_norm, good.attn_norm, MHA_ERR_ARG, "block: pre_norm must be set with attn_out_norm");
-    REFUSED(parallel, 1, MHA_ERR_ARG, "block: pre_norm must be set with parallel");
-    REFUSED(residual_scale, 2, MHA_ERR_ARG, "block: pre_norm must be set with residual_scale");
+    REFUSED(attn_out_norm, good.attn_norm, MHA_ERR_ARG, "block: pre_norm must be set if attn_out_norm is set");
+    REFUSED(parallel, 1, MHA_ERR_ARG, "block: pre_norm must be set if parallel is set");
+    REFUSED(residual_scale, 2, MHA_ERR_ARG, "block: pre_norm must be set if residual_scale is set");
     REFUSED(residual_scale, ((bad.pre_norm = 1), (double)NAN), MHA_ERR_ARG,
             "block: residual_scale must be finite (got nan)");
     REFUSED(attn.q_norm, ((mha_norm){good.attn_norm.weight, NULL, 0, MHA_NORM_RMS}), MHA_ERR_ARG,
             "attention layer: q_norm: eps must be greater than 0 (got 0)");
-    REFUSED(attn.qkv, good.up, MHA_ERR_ARG, "qkv must be NULL with q, k or v");
+    REFUSED(attn.qkv, good.up, MHA_ERR_ARG, "qkv must be NULL if q, k or v is set");
     REFUSED(mlp_norm.bias, NULL, MHA_ERR_ARG, "mlp_norm");
     random_block_free((mha_block_options *)&good);
 }

@@ -284,11 +284,14 @@ static void test_refused_lists(void **state)
     write_weights(folder, false);
     refused(folder, "[[0, 2], [0, 1, 2, 3]]", "mha.heads must have 3 elements, one list per layer (got 2)");
     refused(folder, "[[0, 2], 4, [3]]", "mha.heads[1] must be a list of heads (got 4");
-    refused(folder, "[[2, 0], [0, 1, 2, 3], [3]]", "mha.heads[0][1] must be a head number in ascending order (got 0");
-    refused(folder, "[[0, 0], [0, 1, 2, 3], [3]]", "mha.heads[0][1] must be a head number in ascending order (got 0");
-    refused(folder, "[[0, 4], [0, 1, 2, 3], [3]]", "mha.heads[0][1] must be a head number in ascending order (got 4");
+    refused(folder, "[[2, 0], [0, 1, 2, 3], [3]]",
+            "mha.heads[0][1] must be a head number from 0 to 3, greater than the previous one (got 0");
+    refused(folder, "[[0, 0], [0, 1, 2, 3], [3]]",
+            "mha.heads[0][1] must be a head number from 0 to 3, greater than the previous one (got 0");
+    refused(folder, "[[0, 4], [0, 1, 2, 3], [3]]",
+            "mha.heads[0][1] must be a head number from 0 to 3, greater than the previous one (got 4");
     refused(folder, "[[0, \"2\"], [0, 1, 2, 3], [3]]",
-            "mha.heads[0][1] must be a head number in ascending order (got \"2\"");
+            "mha.heads[0][1] must be a head number from 0 to 3, greater than the previous one (got \"2\"");
     refused(folder, "[[0, 2], [0, 1, 2, 3], []]", "mha.heads[2] must have whole groups of 1 heads (got 0 heads)");
     refused(folder, "[[0, 2], [0, 1, 2, 3], [2, 3]]", "must be [24, 48], as config.json requires");
     refused(folder, "{}", "mha.heads");

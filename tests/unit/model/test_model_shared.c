@@ -333,7 +333,8 @@ static void test_refused_numbers(void **state)
     refused_of(folder, -1, NULL, NULL, "mha.original_heads");
     refused_of(folder, 65537, NULL, NULL, "mha.original_heads");
     refused_of(folder, 8, NULL, NULL, "mha.original_heads must be absent without \"mha.heads\" (got 8");
-    refused_of(folder, 8, "[[0, 1], [7, 8]]", NULL, "mha.heads[1][1] must be a head number in ascending order (got 8");
+    refused_of(folder, 8, "[[0, 1], [7, 8]]", NULL,
+               "mha.heads[1][1] must be a head number from 0 to 7, greater than the previous one (got 8");
     refused_of(folder, 8, "[[0, 1], [0, 1, 2, 3, 4, 5, 6]]", NULL,
                "mha.heads[1] must have at most num_attention_heads = 6 heads (got 7)");
     refused_of(folder, 8, "[[0, 1], [6, 5, 4, 3, 2, 1, 0]]", "{\"keys\": 1, \"values\": 1}",
