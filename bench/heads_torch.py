@@ -1,4 +1,4 @@
-"""Computes the head measures of `mha heads` in PyTorch, for bench/heads.py.
+"""Computes the head measurements of `mha heads` in PyTorch, for bench/heads.py.
 
     python3 bench/heads_torch.py PART MODEL TEXTS [--threads N] [--limit N] [--batch N] [--values]
 

@@ -1,4 +1,4 @@
-/* result_file.c - the output file of -o: checks it before long computations and writes it at the end. */
+/* result_file.c - checks the output file given by -o before a long computation, and writes the file at the end. */
 #include <stdio.h>
 #include <unistd.h>
 

@@ -74,12 +74,13 @@ typedef struct mha_attn_grads {
  * exponential per query-key pair; no memory that grows with L. After: Michel et al. 2019, Molchanov et al. 2017 (weight
  * times gradient as importance). */
 
-/* Runs the backward pass of a plan created with MHA_ATTN_GRADS. The workspace and the rules are those of
- * mha_attn_forward; the pass does not allocate, log or lock. Every requested gradient is written completely, including
- * zeros. Errors: MHA_ERR_ARG for a plan without MHA_ATTN_GRADS, a NULL or misaligned operand, a gradient of an input
- * whose flag is not set in the description, a gradient that overlaps another operand, or a workspace that is too small.
- * On error nothing is written. Cost: about 2 B H Lq Lk (3 D + 2 Dv) operations. Workspace: per thread, one row of dk
- * and dv for each key of a head; if rows are divided into parts, four times this size per head. */
+/* Runs the backward pass of a plan created with MHA_ATTN_GRADS. `workspace` has the size and alignment that
+ * mha_attn_forward requires (mha_attn_plan_workspace). Like the forward pass, the backward pass does not allocate, log
+ * or lock. Every requested gradient is written completely, including zeros. Errors: MHA_ERR_ARG for a plan without
+ * MHA_ATTN_GRADS, a NULL or misaligned operand, a gradient of an input whose flag is not set in the description, a
+ * gradient that overlaps another operand, or a workspace that is too small. On error nothing is written. Cost: about
+ * 2 B H Lq Lk (3 D + 2 Dv) operations. For the backward pass, mha_attn_plan_workspace includes, per thread, one row of
+ * dk and dv for each key of a head; if rows are divided into parts, four times this size per head. */
 MHA_API mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,
                                      void *workspace, size_t workspace_bytes, mha_error *err);
 

@@ -51,8 +51,8 @@ typedef struct mha_host_model {
  * with all heads. Errors: those of mha_model_open for config.json. */
 MHA_API mha_status mha_host_model_of_config(mha_ctx *ctx, const char *config_json, mha_host_model *model,
                                             mha_error *err);
-/* The shape of a planned model (head_layouts.h) with kv_heads key/value heads (0 = heads), a feed-forward of width 4 E
- * without a gate, and tied embeddings. If options->parameters is 0, they are counted from the shape. */
+/* The shape of a planned model (head_layouts.h) with kv_heads key/value heads (0 = heads), a feed-forward part of
+ * width 4 E without a gate, and tied embeddings. If options->parameters is 0, they are counted from the shape. */
 MHA_API mha_status mha_host_model_of_layout(const mha_head_layout_options *options, int64_t kv_heads,
                                             mha_host_model *model, mha_error *err);
 

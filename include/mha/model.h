@@ -328,7 +328,7 @@ typedef struct mha_model_output {
     int (*on_hidden)(void *user, int64_t entry, const float *x);
     /* Receives probs [B, heads, L, K] of one layer; `heads` counts the heads of the layer, or those in map_heads. K,
      * the number of keys, is L; with a cache L plus the cached tokens of the longest sequence. With starts, maps are
-     * [B, heads, M, M] with the length M of the longest sequence, and 0 outside a shorter one. */
+     * [B, heads, M, M], where M is the length of the longest sequence, and 0 outside a shorter one. */
     int (*on_attention)(void *user, int64_t layer, int64_t heads, const float *probs);
     void *user;
     /* Heads whose maps are requested, with layers ascending; probs has the heads of a layer in the order of the list.
@@ -340,8 +340,8 @@ typedef struct mha_model_output {
      * time. NULL = all rows. */
     const int64_t *map_rows;
     int64_t map_row_count;
-    /* Receives the statistics of every layer, after on_attention: for head measures on long sequences, whose L x K maps
-     * would not fit in memory. The operator recomputes the scores for them (the cost is in stats.h). */
+    /* Receives the statistics of every layer, after on_attention: for head measurements on long sequences, whose L x K
+     * maps would not fit in memory. The operator recomputes the scores for them (the cost is in stats.h). */
     int (*on_stats)(void *user, const mha_model_stats *stats);
     int64_t top_keys; /* 0..32 */
     /* Receives queries, keys, values and head outputs of every layer, after on_stats. */

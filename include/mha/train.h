@@ -221,9 +221,10 @@ MHA_API mha_status mha_trainer_compare_ranks(mha_trainer *trainer, mha_error *er
  * `gates` and `expected` (expected number of open heads with sampling; all heads before `start`) may be NULL.
  *
  * With gates, the output projections in mha_trainer_weights, mha_trainer_model and checkpoints are the product of
- * weight and gate: a closed head has columns of zeros. These columns give the same results in every program as in
- * training, and mha_prune removes them. The weights without gates are stored separately, 4 bytes each. From step
- * `start` on, changes by the caller to these tensors are lost in the next step. */
+ * weight and gate: a closed head has columns of zeros. Because these columns are zeros, every program that loads the
+ * checkpoint computes the same results as the trainer, and mha_prune can remove the head. The weights without gates are
+ * stored separately, 4 bytes each. From step `start` on, changes by the caller to these tensors are lost in the next
+ * step. */
 MHA_API int64_t mha_trainer_gates(const mha_trainer *trainer, float *gates, double *expected);
 
 /* One batch of a step. */

@@ -1,9 +1,9 @@
 /* test_kernel_dense.c - tests the dense product with bf16, f16 and q8_0 weights.
  *
- * The expected value is computed in f32: the product of test_kernel_product.c on the rounded weights, or sums of pairs
- * by fmaf in the order that kernel.h specifies. Results must be bitwise identical, except where the CPU chooses the
- * order of additions; there they must agree within rounding. Sizes cover every edge of tiles and blocks. NaN surrounds
- * the inputs, and a canary value surrounds the outputs. */
+ * The expected value is computed in f32: the product of test_kernel_product.c with the rounded weights, or sums of
+ * pairs by fmaf in the order that kernel.h specifies. Results must be bitwise identical, except where the CPU chooses
+ * the order of additions; there they must agree within rounding. Sizes cover every edge of tiles and blocks. NaN
+ * surrounds the inputs, and a canary value surrounds the outputs. */
 #include "kernel/table.h"
 #include "math/half.h"
 #include "math/q8_0.h"
@@ -158,7 +158,7 @@ static double in_pairs(const problem *p, int64_t i, int64_t j, float begin, doub
     return by_steps(p) ? (double)total : exact;
 }
 
-/* Returns the expected C of the f32 product on the rounded weights. */
+/* Returns the expected C: the f32 product of A and the rounded weights. */
 static array in_reals(const problem *p, begin from)
 {
     const int64_t panels = (p->n + p->k->nr - 1) / p->k->nr;

@@ -16,7 +16,7 @@ def documented(x):
 
 
 def is_record(kind):
-    """Returns whether a class is a result or a set of options, shown in the examples of the functions that use it."""
+    """Returns True for result and option classes. They need no example of their own: the examples of the functions that use them show them."""
     return hasattr(kind, "__dataclass_fields__") or issubclass(kind, (tuple, list)) or kind in (mha.Variant, mha.Trace, mha.TextStream, mha.Edit)
 
 

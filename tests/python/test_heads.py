@@ -1,4 +1,4 @@
-"""Head measures and edits from Python must equal those of the program: the printed results to the last digit, and the written models.
+"""Head measurements and edits from Python must equal those of the program: the printed results to the last digit, and the written models.
 Also tests callbacks and options of mha.Model.forward."""
 import json
 import os

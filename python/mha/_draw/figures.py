@@ -43,7 +43,7 @@ def intervals(low: np.ndarray, high: np.ndarray) -> list[list[str]]:
 
 
 def html_table(values: np.ndarray, caption: str, notes: Sequence[Sequence[str]]) -> str:
-    """Returns a table [layers, heads] as HTML: numbers on colors from the lowest to the highest value, and a note in each cell."""
+    """Returns an HTML table [layers, heads]. Each cell shows a value and a note; its color ranges from the lowest to the highest value."""
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     rows = []
@@ -71,7 +71,7 @@ def html_rows(caption: str, names: Sequence[str], rows: Sequence[Sequence[Any]])
 
 
 def html_map(values: np.ndarray, tokens: Sequence[str], title: str) -> str:
-    """Returns an attention map as HTML: one cell per pair of tokens, on the square-root scale."""
+    """Returns an attention map as HTML: one cell per pair of tokens, colored by the square root of the weight."""
     n = min(len(values), _MOST_CELLS)
     names = [html.escape(t) for t in tokens[:n]]
     top = "".join(f'<th style="writing-mode:vertical-rl;font-weight:normal">{t}</th>' for t in names)
@@ -100,7 +100,7 @@ def _colors() -> Any:
 
 
 def plot_map(values: np.ndarray, tokens: Sequence[str], title: str, ax: Any) -> Any:
-    """Draws an attention map on the square-root scale."""
+    """Draws an attention map, colored by the square root of the weight."""
     from matplotlib.colors import PowerNorm
     ax = _axes(ax, title)
     ax.imshow(values, cmap=_colors(), norm=PowerNorm(0.5, 0, 1))

@@ -17,7 +17,7 @@ typedef struct mha__mlp {
     mha__clamped_swiglu clamped;
 } mha__mlp;
 
-/* The matrices of a feed-forward; `out` is not read. */
+/* The matrices of a feed-forward part; `out` is not read. */
 typedef struct mha__feed_options {
     int64_t width;
     mha_activation activation;
@@ -27,7 +27,7 @@ typedef struct mha__feed_options {
 
 mha_status mha__feed_create(mha_ctx *ctx, int64_t hidden, const mha__feed_options *options, mha__mlp *feed,
                             mha_error *err);
-/* Creates a feed-forward without `down`: only mha__feed_middle may be called. */
+/* Creates a feed-forward part without `down`; only mha__feed_middle may be called on it. */
 mha_status mha__feed_create_middle(mha_ctx *ctx, int64_t hidden, const mha__feed_options *options, mha__mlp *feed,
                                    mha_error *err);
 void mha__feed_repack(mha__mlp *feed, int64_t hidden, const mha__feed_options *options);
@@ -52,7 +52,8 @@ void mha__feed_run(mha_ctx *ctx, const mha__mlp *feed, const mha__feed_scratch *
 
 enum { MHA__EXPERTS_MOST = 1024 }; /* maximum number of experts in a layer */
 
-#define MHA__EXPERT_ROWS 2048 /* rows of a chunk with experts: weights of an expert are read once per chunk */
+/* Rows per chunk in blocks with experts; large, because each expert's weights are read once per chunk. */
+#define MHA__EXPERT_ROWS 2048
 
 /* Experts of a layer. The router's matrix and that of the shared gate are always multiplied in f32, so that the choice
  * does not depend on the type of the other weights. Cost per row: 2 E count operations for the router, and 6 E I for

@@ -124,7 +124,7 @@ mha_status mha__grads_room(mha_model_grads *g, mha__room *room, size_t bytes, co
 mha_status mha__grads_pack(mha_model_grads *g, mha_error *err);
 void mha__grads_unpack(mha_model_grads *g);
 
-/* Sites of dropout, in the numbering of mha/model_grads.h. */
+/* Dropout sites, numbered as in mha/model_grads.h. */
 typedef enum mha__drop_site { MHA__DROP_EMBEDDINGS, MHA__DROP_PROBS, MHA__DROP_ATTN, MHA__DROP_MLP } mha__drop_site;
 /* Returns the dropout probability and the key of a site. */
 mha__drop mha__grads_drop(const mha_model_grads *g, int64_t layer, mha__drop_site site);

@@ -34,7 +34,7 @@ mha_status mha__config_latent(const mha__json_obj *root, mha__config *config, mh
 /* Multiplies the scales by the factor that depends on the rotation. */
 void mha__config_latent_scale(mha__config *config);
 
-/* Reads relative positions as in DeBERTa. */
+/* Reads the config keys of DeBERTa's relative position embeddings (pos_att_type, position_buckets and others). */
 mha_status mha__config_distances(const mha__json_obj *root, mha__config *config, mha_error *err);
 
 /* Sets config->attention_only from "mha.feed_forward". */

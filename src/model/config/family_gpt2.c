@@ -87,7 +87,7 @@ static const mha__part opt_parts[MHA__ROLES] = {
     [MHA__MLP_NORM] = {AS(NORM, "final_layer_norm", FIELD(hidden), 0)},
 };
 
-/* ---- BLOOM: ALiBi, a norm of the embeddings, q, k and v interleaved per head ---- */
+/* ---- BLOOM: ALiBi; layer norm after the embeddings; q, k and v interleaved per head ---- */
 
 static const mha__config_key bloom_keys[] = {
     {"vocab_size", MHA__KEY_DIM, FIELD(vocab), 250880, MHA__DIM, NULL},

@@ -1,4 +1,5 @@
-/* family_modernbert.c - encoders with rotation and a gated feed-forward part: NomicBERT, ModernBERT. */
+/* family_modernbert.c - encoders with rotary position embeddings and a gated feed-forward part: NomicBERT, ModernBERT.
+ */
 #include "model/config/family_tables.h"
 
 /* ---- NomicBERT: post-norm, token types ---- */

@@ -11,7 +11,8 @@
  * decompose. */
 static bool is_inert(const mha__edit *edit, const mha__slice *in)
 {
-    unsigned char first = edit->form.compose && !edit->form.compatible ? 0xCC : 0x80; /* first byte of U+0300 */
+    /* 0xCC = first UTF-8 byte of U+0300, the first combining character */
+    unsigned char first = edit->form.compose && !edit->form.compatible ? 0xCC : 0x80;
     for (size_t i = 0; i < in->n; i++)
         if ((unsigned char)in->bytes[i] >= first) return false;
     return true;

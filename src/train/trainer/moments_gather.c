@@ -9,7 +9,7 @@
 
 enum { END = -1 };
 
-/* A request of rank 0: elements of tensor `index` of the state, or END. */
+/* A request from rank 0: elements [first, first + count) of state tensor `index`; index END = no more requests. */
 typedef struct request {
     int64_t index, first, count;
 } request;
@@ -40,8 +40,8 @@ static mha_status exchange(const mha_trainer *t, const request *r, float *piece,
     return t->o.ranks->collect(t->o.ranks->user, piece, sizeof *piece, starts, err);
 }
 
-/* Broadcasts a request of rank 0 to all ranks. The ranks wait for the request without a timeout, because rank 0 may be
- * writing a large file. */
+/* Broadcasts a request from rank 0 to all ranks. The ranks wait for the request without a timeout, because rank 0 may
+ * be writing a large file. */
 static mha_status pass_request(const mha_trainer *t, request *r, mha_error *err)
 {
     const mha_train_ranks *ranks = t->o.ranks;
