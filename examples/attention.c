@@ -17,7 +17,7 @@ int main(void)
     args.probs.data = probs;
     mha_error err;
     if (mha_attention(NULL, &desc, &args, &err) != MHA_OK) return fprintf(stderr, "%s\n", err.message), 1;
-
     for (float *p = probs; p < probs + L * L; p += L) /* rows of head 0 */
-        printf("token %d attends with weights %.3f %.3f %.3f %.3f\n", (int)(p - probs) / L, p[0], p[1], p[2], p[3]);
+        printf("token %d attends to tokens 0..3 with weights %.3f %.3f %.3f %.3f\n", (int)(p - probs) / L, p[0], p[1],
+               p[2], p[3]);
 }

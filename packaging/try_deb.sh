@@ -73,7 +73,7 @@ inside 'cd /try && apt-get install -y --no-install-recommends gcc pkg-config ./l
 for package in mha mha_attn; do
     for linking in '' --static; do
         inside "cd /try && cc attention.c \$(pkg-config $linking --cflags --libs $package) -o attention && ./attention"
-        prints 'token 3 attends with weights 0.000 0.005 0.000 0.995'
+        prints 'token 3 attends to tokens 0..3 with weights 0.000 0.005 0.000 0.995'
     done
 done
 

@@ -58,7 +58,7 @@ for package in mha mha_attn; do
     # shellcheck disable=SC2046 # lists of words
     quietly "$cc" examples/attention.c $(pkg-config --cflags --libs "$package") "-Wl,-rpath,$libdir" -o "$work/$package"
     "$work/$package" >"$work/$package.out"
-    grep -q 'token 3 attends with weights 0.000 0.005 0.000 0.995' "$work/$package.out"
+    grep -q 'token 3 attends to tokens 0..3 with weights 0.000 0.005 0.000 0.995' "$work/$package.out"
 done
 needed=$(readelf -d "$libdir/libmha_attn.so" | sed -n 's/.*(NEEDED).*\[\(.*\)\.so.*/\1/p' | sort | tr '\n' ' ')
 case $needed in 'libc libm ' | 'ld-linux-'*' libc libm ') ;; *)

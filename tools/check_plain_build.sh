@@ -12,4 +12,4 @@ cd "$work"
 # shellcheck disable=SC2329 # called by the command in $line
 cc() { command "${CC:-cc}" "$@"; }
 eval "$line"
-./attention | grep 'token 3 attends with weights 0.000 0.005 0.000 0.995'
+./attention | grep 'token 3 attends to tokens 0..3 with weights 0.000 0.005 0.000 0.995'

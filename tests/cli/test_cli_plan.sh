@@ -64,7 +64,7 @@ advice() {
 advice --d-model 7
 has out 'Recommended: mha, 1 query head, 1 key/value head'
 has advice 'and a single head cannot share keys and values; attention'
-grep -q 'the row' advice && fail 'the advice must not name a row that one head cannot use'
+grep -qF '(row ' advice && fail 'with one head, the advice must not recommend a layout that shares keys and values'
 advice --d-model 7 --heads 7
 has advice 'worth trying (row mqa)'
 advice --d-model 768 --heads 4 --prune 0.75 --parameters 50000000

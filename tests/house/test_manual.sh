@@ -44,7 +44,7 @@ while read -r command summary; do
     grep -qF "mha\\-$command\\fR(1)" "$MHA_MANUAL/man1/mha.1" || complain "mha.1: must refer to mha-$command(1)"
 done <"$work/commands"
 pages=$(find "$MHA_MANUAL/man1" -name '*.1' | wc -l)
-[ "$pages" -eq $(($(wc -l <"$work/commands") + 1)) ] || complain "must have one page per command and mha.1 (got $pages pages)"
+[ "$pages" -eq $(($(wc -l <"$work/commands") + 1)) ] || complain "$MHA_MANUAL/man1: must contain one page per command and mha.1 (got $pages pages)"
 
 # syntax SHELL FILE: SHELL, if installed, must parse FILE.
 syntax() {

@@ -34,6 +34,6 @@ tar -xzf "$work"/mha-*.tar.gz -C "$work/somewhere" --strip-components=1
 pc=$(find "$work/somewhere" -name mha.pc)
 # shellcheck disable=SC2046 # lists of words
 "${CC:-cc}" "$root/examples/attention.c" $(PKG_CONFIG_PATH=${pc%/*} pkg-config --cflags --libs mha) -o "$work/attention"
-LD_LIBRARY_PATH=${pc%/pkgconfig/*} "$work/attention" | grep -qF 'token 3 attends with weights 0.000 0.005 0.000 0.995'
+LD_LIBRARY_PATH=${pc%/pkgconfig/*} "$work/attention" | grep -qF 'token 3 attends to tokens 0..3 with weights 0.000 0.005 0.000 0.995'
 
 MHA_MODELS=${XDG_CACHE_HOME:-${HOME:-/}/.cache}/mha "$root/packaging/try_deb.sh" "$work"

@@ -42,7 +42,7 @@ def program() -> str:
             return str(path)
     found = shutil.which("mha")
     if found is None:
-        raise FileNotFoundError("the program mha was not found: it must be in the folder bin next to libmha.so, or in a folder of PATH")
+        raise FileNotFoundError("mha program not found: it must be in the bin folder next to libmha.so, or in a folder listed in PATH")
     return found
 
 

@@ -28,10 +28,10 @@ static mha_status check_experts(const mha_variant *v, const mha_moe_heads_option
                          (int)o->expert_output);
     if (o->expert_output == MHA_EXPERT_SLOT && experts != o->num_heads)
         return mha__fail(err, MHA_ERR_ARG,
-                         "%s: num_experts must be num_heads = %lld with expert_output slot (got %lld)", v->name,
+                         "%s: num_experts must equal num_heads (%lld) if expert_output is slot (got %lld)", v->name,
                          (long long)o->num_heads, (long long)experts);
     if (o->expert_output == MHA_EXPERT_PLAIN && o->num_heads != 1)
-        return mha__fail(err, MHA_ERR_ARG, "%s: num_heads must be 1 with expert_output plain (got %lld)", v->name,
+        return mha__fail(err, MHA_ERR_ARG, "%s: num_heads must be 1 if expert_output is plain (got %lld)", v->name,
                          (long long)o->num_heads);
     return MHA_OK;
 }

@@ -131,7 +131,7 @@ static mha_status check_target(const mha__gates *g, mha_error *err)
     if (g->o.heads == 0 || (g->o.heads >= g->layers && g->o.heads <= g->total)) return MHA_OK;
     return mha__fail(
         err, MHA_ERR_ARG,
-        "mha_train_options: gates.heads must be from %lld, one per layer, to the %lld heads of the model (got %lld)",
+        "mha_train_options: gates.heads must be from %lld (one per layer) to %lld (all heads of the model) (got %lld)",
         (long long)g->layers, (long long)g->total, (long long)g->o.heads);
 }
 

@@ -143,7 +143,7 @@ status=$?
 [ $status = 143 ] || fail "after SIGTERM, the exit status must be 143 (got $status)"
 [ ! -s out ] || fail 'a stopped training run must not print a result'
 has err 'continue with mha train --resume -o stopped'
-(cd / && "$MHA" train -q -t 1 --resume -o "$work/stopped") >out 2>err || fail "--resume must succeed in another current folder (got $(cat err))"
+(cd / && "$MHA" train -q -t 1 --resume -o "$work/stopped") >out 2>err || fail "--resume must succeed in another working directory (got $(cat err))"
 same whole/model.safetensors stopped/model.safetensors SIGTERM
 same whole/training.safetensors stopped/training.safetensors SIGTERM
 same_log whole stopped SIGTERM

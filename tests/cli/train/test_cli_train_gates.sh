@@ -106,7 +106,7 @@ has err '--heads requires --gates'
 refused 2 train --from base -f text --gates l2 -o x
 has err '--gates must be one of l0, l1 (got "l2")'
 refused 2 train --from base -f text --gates l0 --heads 9 --length 16 -o x
-has err 'gates.heads must be from 2, one per layer, to the 8 heads of the model (got 9)'
+has err 'gates.heads must be from 2 (one per layer) to 8 (all heads of the model) (got 9)'
 refused 2 train --from base -f text --gates l0 --heads 3 --length 16 --steps 10 --gates-end 11 -o x
 has err '--gates-end 11 must not be after the last of 10 steps if --heads 3 is given'
 [ ! -e x ] || fail 'a failed command must not create a folder'

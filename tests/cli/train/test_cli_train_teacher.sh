@@ -40,7 +40,7 @@ expect 0 train -q --from whole --teacher whole --logit-weight 1 --state-weight 1
 [ "$(step itself 1 loss)" = 0.0 ] || fail "the loss of a model that is its own teacher must be 0 (got $(step itself 1 loss))"
 [ "$(step itself 40 norm)" = 0.0 ] || fail 'the gradient of a model that is its own teacher must be 0'
 
-# A resumed run must equal an uninterrupted run, and must find the folder of the teacher from any current folder.
+# A resumed run must equal an uninterrupted run, and must find the teacher's folder from any working directory.
 # shellcheck disable=SC2086
 expect 0 train -q --from pruned --teacher whole -f text $any --steps 30 --schedule constant --warmup 0 -o straight
 # shellcheck disable=SC2086

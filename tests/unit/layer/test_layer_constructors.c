@@ -97,10 +97,10 @@ static void test_choices(void **state)
     REFUSED(mha_moe_heads_create, mha_moe_heads_options, "MoE heads: top_k must be from 1 to num_experts = 4 (got 5)",
             .d_model = 8, .num_heads = 4, .top_k = 5);
     REFUSED(mha_moe_heads_create, mha_moe_heads_options,
-            "MoE heads: num_experts must be num_heads = 4 with expert_output slot (got 6)", .d_model = 8,
+            "MoE heads: num_experts must equal num_heads (4) if expert_output is slot (got 6)", .d_model = 8,
             .num_heads = 4, .num_experts = 6, .expert_output = MHA_EXPERT_SLOT);
     REFUSED(mha_moe_heads_create, mha_moe_heads_options,
-            "MoE heads: num_heads must be 1 with expert_output plain (got 4)", .d_model = 8, .num_heads = 4,
+            "MoE heads: num_heads must be 1 if expert_output is plain (got 4)", .d_model = 8, .num_heads = 4,
             .expert_output = MHA_EXPERT_PLAIN);
     REFUSED(mha_head_pruning_create, mha_head_pruning_options,
             "head pruning: prune_ratio must be from 0 to 1 (got 1.1)", .d_model = 8, .num_heads = 4,

@@ -554,7 +554,7 @@ static void test_chosen_experts(void **state)
     mha_model_free(model);
 }
 
-/* Computes logits and the gradients of all parameters in a context with these threads. */
+/* Computes the logits and the gradients of all parameters in a context with `threads` threads. */
 static void run_threads(const char *folder, int threads, float *logits, float *gradients)
 {
     mha_ctx *ctx = NULL;

@@ -720,9 +720,9 @@ static void test_refusals(void **state)
     expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 4, .strength = 2},
                    "gates.strength must be 0 for L0 gates with a target head count (got 2)");
     expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 1},
-                   "gates.heads must be from 2, one per layer, to the 8 heads of the model (got 1)");
+                   "gates.heads must be from 2 (one per layer) to 8 (all heads of the model) (got 1)");
     expect_refused((mha_train_gates){MHA_GATES_L0, .heads = 9},
-                   "gates.heads must be from 2, one per layer, to the 8 heads of the model (got 9)");
+                   "gates.heads must be from 2 (one per layer) to 8 (all heads of the model) (got 9)");
     const int32_t ids[2] = {1, 2};
     const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     const mha_model_input input = {.size = sizeof input, .batch = 1, .length = 2, .ids = ids, .gates = ones};
