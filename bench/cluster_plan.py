@@ -120,7 +120,8 @@ def measure(job, ranks, hosts, folder, a):
 
 
 def predict(job, ranks, mbit, speed, folder, a):
-    """Returns the row of mha plan; `speed` is the speed of a rank that has a CPU to itself [operations/s]."""
+    """Returns the row that `mha plan` prints for `ranks` hosts without tensor parallelism; `speed` [operations/s] is the speed of a rank that
+    has a CPU to itself."""
     sizes = {"score": [TOKENS, 1], "heads": [LENGTH, TEXTS], "train": [LENGTH, BATCH]}[job]
     share = min(1, len(os.sched_getaffinity(0)) / ranks)
     words = [a.program, "plan", "-m", f"{folder}/{job}", "--job", job, "--hosts", ranks, "--network", f"{LATENCY}:{mbit * 125e3 * HEADER}", "--speed",

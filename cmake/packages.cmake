@@ -1,7 +1,7 @@
-# packages.cmake - settings of cpack: Debian packages (libmha0, libmha-dev, mha) and one .tar.gz. tools/package.sh builds them.
-# The component `mpi` is not packaged, since its files require the MPI that they were built with.
+# packages.cmake - CPack settings: Debian packages (libmha0, libmha-dev, mha) and one .tar.gz. tools/package.sh builds them.
+# The component `mpi` is not packaged, because its files require the MPI implementation they were built with.
 #
-# For libraries in the multiarch folder of Debian, configure with -DCMAKE_INSTALL_PREFIX=/usr (preset package).
+# To install libraries in Debian's multiarch directory, configure with -DCMAKE_INSTALL_PREFIX=/usr (preset package).
 set(CPACK_GENERATOR DEB TGZ)
 set(CPACK_PACKAGE_NAME mha)
 set(CPACK_PACKAGE_VENDOR "mha")

@@ -1,4 +1,4 @@
-# packages_generator.cmake - settings of cpack that depend on the generator; read by cpack once per generator.
+# packages_generator.cmake - CPack settings that depend on the generator; read by cpack once per generator.
 if(CPACK_GENERATOR STREQUAL "DEB")
   unset(CPACK_PACKAGE_DESCRIPTION_SUMMARY) # cpack would insert this summary before the description of each component
 else() # all components in one archive

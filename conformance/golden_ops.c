@@ -140,7 +140,7 @@ void ops_activation(ops_case *c)
     ops_compare(c, gradient, dx, count, BEYOND, 0);
 }
 
-/* ---- cases of the folder ---- */
+/* ---- kinds of operations, and the cases of each kind ---- */
 
 /* Kinds of operations. The cases of a kind are index[name][list], an array of named objects, or an object with one key
  * per case. A kind without a check function is reported as unsupported. */

@@ -22,8 +22,8 @@
 extern "C" {
 #endif
 
-/* Options for the choice of the next token. All fields 0 = greedy. Applied in the order of transformers: penalties;
- * then, only when sampling, temperature, top_k, top_p, min_p. */
+/* Options for the choice of the next token. All fields 0 = greedy. Applied in the same order as in Hugging Face
+ * transformers: penalties; then, only when sampling, temperature, top_k, top_p, min_p. */
 typedef struct mha_sampling {
     double temperature;        /* 0 = greedy; > 0: divisor of the logits */
     int64_t top_k;             /* 0 = off; keeps the k largest logits and all logits equal to the k-th */

@@ -117,7 +117,8 @@ typedef struct mha_heads_options {
     mha_head_thresholds thresholds;
     /* A file that stores the sums so far, so that an interrupted or killed run can resume with a bitwise identical
      * result. It is read if it exists, and replaced atomically about once a second, at the end, and on cancellation.
-     * MHA_ERR_ARG if the file belongs to another model, data or options. NULL = none; not with keep_maps. */
+     * MHA_ERR_ARG if the file belongs to another model, data or options. Must be NULL if keep_maps is set. NULL =
+     * none. */
     const char *state;
 } mha_heads_options;
 

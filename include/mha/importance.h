@@ -173,9 +173,10 @@ MHA_API double mha_importance_loss(const mha_importance *importance);
 MHA_API int mha_importance_saturated(const mha_importance *importance);
 /* Checks the library on this model: the gradient of each gate is also computed as sum <c, dL/dc>, and for gradmag as
  * <Wo, dL/dWo> and <Wv, dL/dWv> + <bv, dL/dbv> (if no other head shares these values). In exact arithmetic, these
- * values are equal before absolute values are taken. Sums each head's largest difference, and its |gradient|, over the
- * steps described at `state`, and returns the largest of the first sums relative to the largest of the second. Because
- * of rounding, this ratio is about 1e-6. NAN for scores that need no loss. */
+ * values are equal before absolute values are taken. For each head, sums the largest difference between these values,
+ * and |gradient|, over the steps described at `state`. Returns the maximum over heads of the summed differences,
+ * divided by the maximum over heads of the summed |gradient|; rounding alone gives about 1e-6. Returns NAN for scores
+ * that need no loss. */
 MHA_API double mha_importance_identity(const mha_importance *importance);
 /* Returns the number of texts read, which is smaller than given if the ranking converged early. */
 MHA_API int64_t mha_importance_texts_used(const mha_importance *importance);

@@ -315,17 +315,17 @@ typedef struct mha_layer_input {
                              * unspecified. NULL = L */
     mha_cview keep;         /* [B, H, L, L] bytes, non-zero = attend; zero strides broadcast; data NULL = none */
     mha_cview bias;         /* [B, H, L, K] f32 added to the scores, before masks; K is defined below; packed:
-                               [sequences, H, M, M] with the longest sequence M; zero strides broadcast; data NULL =
-                               none */
+                               [sequences, H, M, M], where M is the length of the longest sequence; zero strides
+                               broadcast; data NULL = none */
     mha_cache *cache;       /* cached keys and values, to which this call appends its own; NULL = none. Sequences
-                               are those of the cache; `lengths` may be 0 for some. Not with keep */
+                               are those of the cache; `lengths` may be 0 for some. Must be NULL if keep is set */
     int64_t sequence;       /* index of the sequence in a cache of several sequences, with batch 1 */
     const float *cos, *sin; /* [B L, R/2] from mha_rope_angles, for the positions of all tokens; required with rope */
     mha_cview gates;        /* [B, H] f32 factors applied to each head's output; zero strides broadcast; NULL = none */
     float *probs;           /* [B, H, L, K] attention probabilities, written; K is defined below; NULL = not computed */
     /* Packed sequences, concatenated without padding: batch is 1, length is the total, and sequence n is rows
-     * starts[n] to starts[n + 1]. Attention never crosses sequences. Not with lengths, keep or cache; NULL = one
-     * sequence per batch entry. */
+     * starts[n] to starts[n + 1]. Attention never crosses sequences. Must be NULL if lengths, keep or cache is set;
+     * NULL = one sequence per batch entry. */
     const int64_t *starts; /* [sequences + 1] ascending from 0 to length */
     int64_t sequences;
     void *workspace; /* 64-byte aligned, from the _workspace function; NULL = allocated for this call */

@@ -270,7 +270,7 @@ typedef struct mha_model_input {
     const mha_model_shard *shard;
     /* Encoder-decoders: the input of the encoder, with the same batch and without cache and starts (seq2seq.h). With a
      * cache, it is given with the first tokens of a sequence; later calls read the cached keys and values of the source
-     * and pass NULL. Not with starts or shard. */
+     * and pass NULL. Must be NULL if starts or shard is set. */
     const struct mha_model_input *source;
 } mha_model_input;
 

@@ -193,11 +193,11 @@ MHA_API double mha_train_rate(const mha_train_options *options, int64_t step);
 
 /* Creates a trainer with a copy of the weights of the model, which may be freed afterwards. `options` may be NULL.
  * The trainer uses the context of the model. Tensors that no term of the loss depends on do not change: poolers, and
- * the language-model head if the loss has only the hidden and text terms. Errors: MHA_ERR_ARG for an option out of
- * range, naming it, a model without weights, or a teacher with another vocabulary, width or kind; MHA_ERR_UNSUPPORTED
- * for a model without the logits that the loss requires, and with gates for a model whose layers choose heads per text;
- * MHA_ERR_MEMORY; those of mha_model_open, since the folder of the model is read again, and MHA_ERR_FORMAT if its
- * tensors have changed. */
+ * the language-model head if the loss has only the hidden and text terms. Errors: MHA_ERR_ARG if an option is out of
+ * range (the message names it), the model has no weights, or the vocabulary, width or kind of the teacher differs.
+ * MHA_ERR_UNSUPPORTED if the model lacks the logits that the loss requires, or if gates are set and a layer selects
+ * heads per text. MHA_ERR_FORMAT if the tensors of the model folder, which is read again, have changed. MHA_ERR_MEMORY,
+ * and the errors of mha_model_open. */
 MHA_API mha_status mha_trainer_create(const mha_model *model, const mha_train_options *options, mha_trainer **out,
                                       mha_error *err);
 MHA_API void mha_trainer_free(mha_trainer *trainer);

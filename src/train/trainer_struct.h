@@ -55,7 +55,7 @@ struct mha_trainer {
 
     bool compared;    /* true once the ranks have compared weights and options */
     int64_t unsummed; /* MHA_REDUCE_FAST: first element whose gradient sum over the ranks has begun */
-    int64_t bucket;   /* minimum size of a sum over the ranks [bytes]; see MHA__TRAIN_BUCKET */
+    int64_t bucket;   /* minimum size of a gradient bucket [bytes]; see MHA__TRAIN_BUCKET */
     mha_status overlap_status;
     mha_error overlap_error; /* error of a sum that began in the backward pass */
 };
@@ -92,8 +92,9 @@ mha_status mha__train_moments_read(const mha_trainer *trainer, const mha_file *f
 /* Sets the moments to 0 on the first call. The moments must not be read before this call. Until then, the moments use
  * no physical memory, so that the source model can be freed first. */
 void mha__train_moments(const mha_trainer *trainer);
-enum { MHA__TRAIN_BUCKET = 4 << 20 }; /* minimum size of a sum over the ranks [bytes]; 36 ms at 1 Gbit/s */
-#define MHA__TRAIN_RATE 1e-3          /* the default learning rate */
+/* Minimum size of a gradient bucket that is summed over the ranks [bytes]; takes 36 ms at 1 Gbit/s. */
+enum { MHA__TRAIN_BUCKET = 4 << 20 };
+#define MHA__TRAIN_RATE 1e-3 /* the default learning rate */
 /* Returns the number of weight updates up to and including a step; 0 while only gates are trained. */
 int64_t mha__train_own_step(const mha_train_options *options, int64_t step);
 /* Returns true if `name` matches "*end", "begin*", "*middle*" or, without asterisk, equals the pattern. */

@@ -102,7 +102,8 @@ static void add_values_not_finite(const mha__tile *t, const mha__panel *p, const
         }
 }
 
-/* Computes softmax and P V with dropout. The weights must first be computed as reals. */
+/* Computes softmax and P V with dropout. Computes the weights as reals first, because dropout is applied before they
+ * are rounded to bf16. */
 static void attend_dropped(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
                            const mha__partial *into)
 {

@@ -31,7 +31,8 @@ size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *s
     const int64_t nr = plan->kernels->nr, panel = MHA__KEY_BLOCK * nr;
     const int64_t gathered = mha__pages_gathered(&plan->desc) ? MHA__KEY_BLOCK : 0;
     size_t used = 0;
-    /* Pairs of bf16 pad head_dim to a multiple of the step, so a small head_dim can take more bytes than f32 would. */
+    /* With bf16 pairs, head_dim is padded to a multiple of the step, so if head_dim is small, the packed queries can
+     * take more bytes than in f32. */
     const int64_t depth = plan->pairs ? mha__round_up(d->head_dim, plan->pairs->step) : d->head_dim;
     scratch->q = mha__carve(base, &used, depth * MHA__TILE_Q, size);
     scratch->folded =

@@ -119,7 +119,7 @@ typedef struct mha__attn_call {
     uint32_t outputs;      /* outputs of the operator in addition to the outputs that `in` requests; MHA_ATTN_LSE if the
                             * call records */
     double dropout;        /* fraction of the probabilities to drop */
-    uint64_t dropout_seed; /* determines which probabilities are dropped */
+    uint64_t dropout_seed; /* seed of the random dropout mask */
     mha__attn_also also;
     /* Used only by variants, and by cross-attention that records: */
     const void *key, *value; /* [B, kv_length, E] inputs of k and v; NULL = x */
@@ -181,7 +181,7 @@ typedef struct mha__attn_trace {
     void *sum;              /* [B L, E] sum of the experts */
     void *lse;              /* [B, n, L] log-sum-exp of each row */
     void *probs, *scores;   /* [B, n, L, Lk] */
-    float *bias;            /* [sequences, H, M, M] terms of relative positions; M is the longest sequence */
+    float *bias;            /* [sequences, H, M, M] terms of relative positions; M = length of the longest sequence */
     float *q_latent, *kv_latent; /* [B L, ...] vectors of latent attention before their norms (latent.h) */
     mha__chosen chosen;
 } mha__attn_trace;

@@ -278,7 +278,7 @@ mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err
     return fill_angles(batch, &c->local_rope, batch->angles[1].cos, batch->angles[1].sin, err);
 }
 
-/* Adds the embeddings in the order of transformers, so that the sums are bitwise identical to its sums. */
+/* Adds the embeddings in the same order as Hugging Face transformers, so that the sums are bitwise identical. */
 mha_status mha__batch_embed(const mha_model *m, const mha__batch *p, float *x, mha_error *err)
 {
     const int64_t rows = p->in.batch * p->in.length, width = m->config.embed_width;
