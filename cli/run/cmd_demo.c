@@ -203,7 +203,7 @@ static int run(cli_session *s)
 
 const cli_command cli_demo = {
     .name = "demo",
-    .summary = "demonstrate the built-in model: continue prompts and describe its heads",
+    .summary = "continue prompts with the built-in model and describe its heads",
     .usage = "",
     .details = "-o FILE.html also writes a page of all heads on the repeated text, like the page of mha report.",
     .shared = CLI_OUT,

@@ -37,10 +37,14 @@ static size_t result_count(const mha_model *m, int64_t length)
 /* Computes the results of a pass over up to MOST_TOKENS tokens, evenly spaced in the vocabulary. */
 static mha_status run_tokens(const mha_model *model, int64_t length, float *results, mha_error *err)
 {
-    int32_t ids[MOST_TOKENS];
-    for (int64_t n = 0; n < length; n++)
+    int32_t ids[MOST_TOKENS], source_ids[MOST_TOKENS];
+    const mha_model *reader = model->encoder ? model->encoder : model; /* may have another vocabulary */
+    for (int64_t n = 0; n < length; n++) {
         ids[n] = (int32_t)(n * (model->info.vocab / length));
-    const mha_model_input source = {.size = sizeof source, .batch = 1, .length = length, .ids = ids};
+        source_ids[n] =
+            (int32_t)(n % reader->info.vocab * mha__max64(reader->info.vocab / length, 1) % reader->info.vocab);
+    }
+    const mha_model_input source = {.size = sizeof source, .batch = 1, .length = length, .ids = source_ids};
     const mha_model_input input = {
         .size = sizeof input, .batch = 1, .length = length, .ids = ids, .source = model->encoder ? &source : NULL};
     mha_model_output output = {.size = sizeof output, .last_hidden = results};

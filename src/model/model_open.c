@@ -11,6 +11,7 @@
 #include "model/model_struct.h"
 #include "text/tokenizer.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- opening of a model ---- */
@@ -36,10 +37,28 @@ static mha_status open_files(mha_model *m, const char *folder, const mha_model_o
     return MHA_OK;
 }
 
+/* Refuses a checkpoint whose encoder or decoder has word embeddings that differ from the shared ones, which both sides
+ * read. Equal copies are common in older files. */
+static mha_status check_words(const mha_model *m, mha_error *err)
+{
+    static const char *const sides[] = {"encoder", "decoder"};
+    const mha_tensor *words = mha__weights_tensor(&m->outer, MHA__WORDS, -1, false);
+    for (int n = 0; n < 2 && words && m->config.shared_words && !m->outer.check_only; n++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s%s.embed_tokens.weight", m->outer.prefix, sides[n]);
+        const mha_tensor *own = mha__shards_find(&m->shards, name);
+        if (own && (own->dtype != words->dtype || own->bytes != words->bytes ||
+                    memcmp(own->data, words->data, words->bytes) != 0))
+            return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s must be equal to %s (got other values)", name, words->name);
+    }
+    return MHA_OK;
+}
+
 /* Opens the encoder of an encoder-decoder. It is a model too, which uses the files and the tokenizer of the decoder. */
 static mha_status open_side(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
 {
     mha_model *e = m->encoder;
+    MHA__TRY(check_words(m, err));
     MHA__TRY(mha__config_read_encoder(m->ctx, folder, options->config_json, &e->config, &e->config_text, err));
     MHA__TRY(mha__model_set_up(e, options, err));
     mha__weights_begin(&e->outer);

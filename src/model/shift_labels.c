@@ -8,7 +8,7 @@ static int32_t first_token(const mha_model *m, const int32_t *labels, int64_t le
 {
     const mha__config *c = &m->config;
     int64_t real = 0;
-    if (!c->family->code_first) return (int32_t)c->start;
+    if (!c->family->code_first) return (int32_t)c->label_start;
     for (int64_t i = 0; i < length; i++)
         real += labels[i] != MHA_IGNORE && labels[i] != c->pad;
     const int32_t label = labels[real > 0 ? real - 1 : 0];
@@ -24,7 +24,8 @@ mha_status mha_model_shift_labels(const mha_model *model, const int32_t *labels,
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_model_shift_labels: batch must be at least 0, and length at least 1 (got %lld, %lld)",
                          (long long)batch, (long long)length);
-    if (!model->encoder || model->config.pad < 0 || model->config.start < 0)
+    const bool starts = model->config.family->code_first || model->config.label_start >= 0;
+    if (!model->encoder || model->config.pad < 0 || !starts)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "mha_model_shift_labels: model must be an encoder-decoder with decoder_start_token_id and "
                          "pad_token_id (got %s)",

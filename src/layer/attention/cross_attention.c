@@ -11,15 +11,16 @@ mha_status mha__cross_input(const mha_attn_layer *layer, const mha_layer_input *
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_layer_input: source must have tokens and kv for a layer with cross (got %lld tokens)",
                          source ? (long long)source->tokens : 0);
-    const char *name = in->keep.data    ? "keep"
-                       : in->bias.data  ? "bias"
-                       : in->cache      ? "cache"
-                       : in->starts     ? "starts"
-                       : in->gates.data ? "gates"
-                       : in->fills      ? "fills"
-                       : in->stats      ? "stats"
-                       : in->shard      ? "shard"
-                                        : NULL;
+    const char *name = in->keep.data     ? "keep"
+                       : in->bias.data   ? "bias"
+                       : in->cache       ? "cache"
+                       : in->starts      ? "starts"
+                       : in->gates.data  ? "gates"
+                       : in->fills       ? "fills"
+                       : in->stats       ? "stats"
+                       : in->shard       ? "shard"
+                       : in->activations ? "activations"
+                                         : NULL;
     if (!name) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s must be NULL for a layer with cross", name);
 }

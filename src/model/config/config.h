@@ -98,8 +98,9 @@ typedef struct mha__config {
      * (Marian), the decoder's with decoder_vocab rows. */
     bool scaled_words, scaled_head, shared_words, own_words;
     int64_t decoder_vocab;
-    int64_t start; /* first token of the decoder; -1 = none */
-    int64_t pad;   /* token of the decoder that has no label; -1 = none */
+    int64_t start;       /* first token of the decoder; -1 = none */
+    int64_t label_start; /* the same when labels are shifted: the value of config.json alone */
+    int64_t pad;         /* token of the decoder that has no label; -1 = none */
     int64_t forced_first,
         forced_last; /* generated tokens that are always the first, or the last of max_new; -1 = none */
     int64_t banned_count;

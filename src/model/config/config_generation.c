@@ -112,6 +112,7 @@ static mha_status read_rules(mha_ctx *ctx, const char *folder, mha__config *c, m
 mha_status mha__config_generation(mha_ctx *ctx, const char *folder, const mha__json_obj *root, mha__config *c,
                                   mha_error *err)
 {
+    c->label_start = c->start;
     if (!c->family->encoder) return MHA_OK;
     if (!mha__source_exists(folder, FILE_NAME)) return take_rules(root, c, err);
     return mha__in_folder(read_rules(ctx, folder, c, err), folder, FILE_NAME, err);

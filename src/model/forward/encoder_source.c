@@ -40,9 +40,10 @@ static mha_status check_given(const mha__batch *batch, const mha__cross_pass *p,
     if (in->batch != batch->in.batch)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch of source must be %lld (got %lld)",
                          (long long)batch->in.batch, (long long)in->batch);
-    if (in->length < 1 || (batch->in.cache && in->length > p->store->tokens))
+    const int64_t most = batch->in.cache ? p->store->tokens : INT32_MAX;
+    if (in->length < 1 || in->length > most)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: length of source must be from 1 to %lld (got %lld)",
-                         (long long)(batch->in.cache ? p->store->tokens : INT32_MAX), (long long)in->length);
+                         (long long)most, (long long)in->length);
     for (int64_t b = 0; b < in->batch; b++) {
         if (real_length(in, b) < 1)
             return mha__fail(err, MHA_ERR_ARG, "mha_model_input: sequence %lld of source must have a real token",
@@ -112,9 +113,9 @@ static int64_t most_tokens(const mha__batch *batch, const mha__cross_pass *p)
 static bool has_holes(const mha__cross_pass *p)
 {
     bool holes = !p->input.size && p->store->holes;
-    for (int64_t b = 0; p->input.size && b < p->input.batch; b++)
-        for (int64_t i = 0; i < real_length(&p->input, b); i++)
-            holes |= p->input.mask && !p->input.mask[b * p->input.length + i];
+    for (int64_t b = 0; p->input.mask && b < p->input.batch; b++)
+        for (int64_t i = 0, end = real_length(&p->input, b); i < end; i++)
+            holes |= !p->input.mask[b * p->input.length + i];
     return holes;
 }
 

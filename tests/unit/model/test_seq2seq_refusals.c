@@ -1,6 +1,7 @@
 /* test_seq2seq_refusals.c - tests what encoder-decoders reject: config keys, tokenizers of other formats, inputs, and
  * calls that do not support these families. A saved model must be the same. */
 #include "mha/generate.h"
+#include "mha/io.h"
 #include "mha/model_create.h"
 #include "mha/model_grads.h"
 #include "mha/model_save.h"
@@ -89,6 +90,8 @@ static void test_refused_configs(void **state)
         {SEQ2SEQ_MARIAN, "share_encoder_decoder_embeddings", "false", MHA_ERR_FORMAT,
          "\"model.decoder.embed_tokens.weight\" is missing"},
         {SEQ2SEQ_MARIAN, "decoder_vocab_size", "\"x\"", MHA_ERR_FORMAT, "decoder_vocab_size must be"},
+        {SEQ2SEQ_MARIAN, "max_position_embeddings", "2000000", MHA_ERR_UNSUPPORTED,
+         "max_position_embeddings must be at most 131072 in this family (got 2000000)"},
     };
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
         mha_model *model = NULL;
@@ -97,6 +100,58 @@ static void test_refused_configs(void **state)
                cases[n].part);
         assert_null(model);
     }
+}
+
+/* Word embeddings of one side must equal the shared ones, which both sides read. */
+static void test_embeddings_of_one_side(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"};
+    static const int families[] = {SEQ2SEQ_T5, SEQ2SEQ_BART};
+    for (int n = 0; n < 2; n++) {
+        char folder[64];
+        mha_file *file = NULL;
+        mha_error err = {0};
+        snprintf(folder, sizeof folder, "seq2seq/%s", seq2seq_names[families[n]]);
+        const char *path = case_copy(folder);
+        assert_int_equal(mha_file_open(NULL, files_path(path, "model.safetensors"), NULL, &file, &err), MHA_OK);
+        const mha_tensor *shared = mha_file_find(file, n ? "model.shared.weight" : "shared.weight");
+        float *own = malloc(shared->bytes);
+        memcpy(own, shared->data, shared->bytes);
+        mha_named_tensor tensor = {
+            .name = names[n], .dtype = MHA_F32, .rank = 2, .shape = {shared->shape[0], shared->shape[1]}, .data = own};
+        const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1, .tensors = &tensor, .tensor_count = 1};
+        mha_model *model = NULL;
+        assert_int_equal(mha_model_open(NULL, path, &o, &model, &err), MHA_OK);
+        mha_model_free(model);
+        model = NULL;
+        own[7] += 1;
+        expect(mha_model_open(NULL, path, &o, &model, &err), MHA_ERR_UNSUPPORTED, &err,
+               "shared.weight (got other values)");
+        assert_non_null(strstr(err.message, names[n]));
+        free(own);
+        mha_file_free(file);
+        files_remove(path);
+    }
+}
+
+/* Labels are shifted with decoder_start_token_id of config.json, not with that of generation_config.json, which
+ * generation uses. */
+static void test_start_of_labels(void **state)
+{
+    (void)state;
+    static const char generation[] = "{\"decoder_start_token_id\": 5}";
+    const int32_t labels[] = {11, 12};
+    int32_t ids[2];
+    const char *copy = case_copy("seq2seq/bart");
+    mha_model *model = NULL;
+    files_write(files_path(copy, "generation_config.json"), generation, sizeof generation - 1);
+    assert_int_equal(mha_model_open(NULL, copy, NULL, &model, NULL), MHA_OK);
+    assert_int_equal(mha_model_describe(model)->decoder_start, 5);
+    assert_int_equal(mha_model_shift_labels(model, labels, 1, 2, ids, NULL), MHA_OK);
+    assert_int_equal(ids[0], 2);
+    mha_model_free(model);
+    files_remove(copy);
 }
 
 /* A folder with files of SentencePiece instead of tokenizer.json is refused by the name of the file. */
@@ -139,7 +194,8 @@ static void test_refused_inputs(void **state)
     assert_int_equal(mha_model_cache_create(model, &o, &cache, NULL), MHA_OK);
 #define INPUT .size = sizeof(mha_model_input), .batch = 1, .length = 4, .ids = ids
     const mha_model_input good = {INPUT}, two = {.size = sizeof two, .batch = 2, .length = 2, .ids = ids},
-                          hidden = {INPUT, .mask = masked}, nested = {INPUT, .source = &good};
+                          hidden = {INPUT, .mask = masked}, nested = {INPUT, .source = &good},
+                          longest = {.size = sizeof longest, .batch = 1, .length = (int64_t)1 << 40, .ids = ids};
     const mha_model_output encoder = {.size = sizeof encoder}, sides = {.size = sizeof sides, .encoder = &encoder},
                            maps = {.size = sizeof maps, .on_cross_attention = see};
     const struct {
@@ -158,6 +214,7 @@ static void test_refused_inputs(void **state)
          "source must be NULL, since gpt2 is not an encoder-decoder"},
         {mha_model_encoder(model), {INPUT, .source = &good}, NULL, MHA_ERR_ARG, "source must be NULL"},
         {model, {INPUT, .source = &two}, NULL, MHA_ERR_ARG, "batch of source must be 1 (got 2)"},
+        {model, {INPUT, .source = &longest}, NULL, MHA_ERR_ARG, "length of source must be from 1 to 2147483647"},
         {model, {INPUT, .source = &hidden}, NULL, MHA_ERR_ARG, "sequence 0 of source must have a real token"},
         {model, {INPUT, .source = &nested}, NULL, MHA_ERR_ARG, "source must not have cache, starts, source or shard"},
         {model, {INPUT, .source = &good, .cache = cache}, NULL, MHA_ERR_ARG, "length of source must be from 1 to 3"},
@@ -295,7 +352,8 @@ static void test_saved_model_is_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused_configs),         cmocka_unit_test(test_tokenizers_of_other_formats),
+        cmocka_unit_test(test_refused_configs),         cmocka_unit_test(test_embeddings_of_one_side),
+        cmocka_unit_test(test_start_of_labels),         cmocka_unit_test(test_tokenizers_of_other_formats),
         cmocka_unit_test(test_refused_inputs),          cmocka_unit_test(test_source_after_the_first_tokens),
         cmocka_unit_test(test_refused_calls),           cmocka_unit_test(test_refused_models),
         cmocka_unit_test(test_saved_model_is_the_same),
