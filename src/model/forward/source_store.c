@@ -23,7 +23,7 @@ int64_t mha__sources_stride(const mha__sources *s, const mha_model *m)
 
 float *mha__sources_at(const mha__sources *s, const mha_model *m, int64_t layer, int64_t sequence)
 {
-    return s->kv + (layer * s->batch + sequence) * mha__sources_stride(s, m);
+    return s->kv ? s->kv + (layer * s->batch + sequence) * mha__sources_stride(s, m) : NULL;
 }
 
 void mha__sources_clear(mha__sources *s, int64_t sequence)

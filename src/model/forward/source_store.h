@@ -16,7 +16,7 @@ typedef struct mha__sources {
 
 /* Allocates the arrays of `sources`, whose batch and tokens are set; kv only if `keys` is true. */
 void mha__sources_lay_out(mha__arena *arena, const mha_model *m, bool keys, mha__sources *sources);
-/* Returns the keys and values of a sequence in a layer. */
+/* Returns the keys and values of a sequence in a layer; NULL without kv. */
 float *mha__sources_at(const mha__sources *sources, const mha_model *m, int64_t layer, int64_t sequence);
 /* Returns the elements of a sequence's keys and values in one layer. */
 int64_t mha__sources_stride(const mha__sources *sources, const mha_model *m);
