@@ -17,8 +17,9 @@
 
 #include "command.h"
 
-/* Time between two checks of the job [ms], and time after the last process until mpirun is killed [s]. */
-enum { POLL = 100, LONGEST_END = 10 };
+/* Time between two checks whether mpirun has ended [ms]; number of these checks between two searches for its processes,
+ * which read all of /proc; time after the last process until mpirun is killed [s]. */
+enum { POLL = 100, POLLS_PER_SEARCH = 10, LONGEST_END = 10 };
 
 static volatile sig_atomic_t job, stopped;
 
@@ -70,8 +71,9 @@ static int wait_for(pid_t mpirun, bool *killed)
     int status = 0;
     bool started = false;
     double since = now();
-    while (waitpid(mpirun, &status, WNOHANG) == 0) {
+    for (long n = 1; waitpid(mpirun, &status, WNOHANG) == 0; n++) {
         nanosleep(&(struct timespec){0, POLL * 1000000L}, NULL);
+        if (n % POLLS_PER_SEARCH != 0 && started) continue;
         if (has_children(mpirun)) started = true, since = now();
         if (*killed || !started || now() - since < LONGEST_END) continue;
         *killed = true;

@@ -41,8 +41,7 @@ static mha_status run_tokens(const mha_model *model, int64_t length, float *resu
     const mha_model *reader = model->encoder ? model->encoder : model; /* may have another vocabulary */
     for (int64_t n = 0; n < length; n++) {
         ids[n] = (int32_t)(n * (model->info.vocab / length));
-        source_ids[n] =
-            (int32_t)(n % reader->info.vocab * mha__max64(reader->info.vocab / length, 1) % reader->info.vocab);
+        source_ids[n] = (int32_t)(n * reader->info.vocab / length);
     }
     const mha_model_input source = {.size = sizeof source, .batch = 1, .length = length, .ids = source_ids};
     const mha_model_input input = {

@@ -8,7 +8,6 @@
 #include "model/forward/model_cache.h"
 #include "model/forward/pooler_logits.h"
 #include <math.h>
-#include <string.h>
 
 enum { PIECE = 64 }; /* tokens whose logits are in memory at a time */
 
@@ -80,16 +79,19 @@ mha_status mha_model_score_hidden(const mha_model *model, const float *hidden, c
     return status;
 }
 
-static mha_status check(const mha_model *model, const int32_t *ids, int64_t count, const float *logprob, mha_error *err)
+/* Checks the arguments of a function that scores `count` tokens, at least `least`. */
+static mha_status check(const char *function, const mha_model *model, const int32_t *ids, int64_t count, int64_t least,
+                        const float *logprob, mha_error *err)
 {
-    if (!model || !ids || !logprob)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_score: model, ids and logprob must not be NULL");
-    if (count < 2 || count > INT32_MAX)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_score: count must be at least 2 (got %lld)", (long long)count);
+    if (!model || (count > 0 && (!ids || !logprob)))
+        return mha__fail(err, MHA_ERR_ARG, "%s: model, ids and logprob must not be NULL", function);
+    if (count < least || count >= INT32_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "%s: count must be from %lld to 2^31-2 (got %lld)", function,
+                         (long long)least, (long long)count);
     for (int64_t i = 0; i < count; i++)
         if (ids[i] < 0 || ids[i] >= model->config.vocab)
-            return mha__fail(err, MHA_ERR_ARG, "mha_model_score: ids[%lld] must be from 0 to %lld (got %d)",
-                             (long long)i, (long long)model->config.vocab - 1, ids[i]);
+            return mha__fail(err, MHA_ERR_ARG, "%s: ids[%lld] must be from 0 to %lld (got %d)", function, (long long)i,
+                             (long long)model->config.vocab - 1, ids[i]);
     return MHA_OK;
 }
 
@@ -111,7 +113,7 @@ static mha_status score(const mha_model *model, const mha_model_input *source, c
 
 mha_status mha_model_score(const mha_model *model, const int32_t *ids, int64_t count, float *logprob, mha_error *err)
 {
-    MHA__TRY(check(model, ids, count, logprob, err));
+    MHA__TRY(check("mha_model_score", model, ids, count, 2, logprob, err));
     MHA__TRY(mha__model_not_seq2seq(model, "mha_model_score: model", err));
     return score(model, NULL, ids, count, logprob, err);
 }
@@ -119,25 +121,19 @@ mha_status mha_model_score(const mha_model *model, const int32_t *ids, int64_t c
 mha_status mha_model_score_target(const mha_model *model, const int32_t *source, int64_t source_count,
                                   const int32_t *ids, int64_t count, float *logprob, mha_error *err)
 {
-    if (!model || !source || (count > 0 && (!ids || !logprob)))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_score_target: model, source, ids and logprob must not be NULL");
+    MHA__TRY(check("mha_model_score_target", model, ids, count, 0, logprob, err)); /* before labels are replaced */
+    if (!source) return mha__fail(err, MHA_ERR_ARG, "mha_model_score_target: source must not be NULL");
     if (!model->encoder)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_score_target: model must be an encoder-decoder (got %s)",
                          model->info.family);
     MHA__TRY(mha__head_check(model, false, true, err));
-    if (count < 0 || count >= INT32_MAX)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_score_target: count must be at least 0 (got %lld)",
-                         (long long)count);
     if (count == 0) return MHA_OK;
     const mha_model_input encoded = {.size = sizeof encoded, .batch = 1, .length = source_count, .ids = source};
     const size_t bytes = (size_t)(count + 1) * sizeof *ids;
     int32_t *all = mha__alloc(model->ctx, bytes);
     if (!all) return mha__no_memory(err, bytes, "the tokens of a text");
-    memcpy(all + 1, ids, (size_t)count * sizeof *ids);
-    all[0] = 0;
-    mha_status status = check(model, all, count + 1, logprob, err); /* before labels are replaced */
-    if (status == MHA_OK) status = mha_model_shift_labels(model, ids, 1, count, all, err);
-    if (status == MHA_OK) all[count] = ids[count - 1];
+    all[count] = ids[count - 1];
+    mha_status status = mha_model_shift_labels(model, ids, 1, count, all, err);
     if (status == MHA_OK) status = score(model, &encoded, all, count + 1, logprob, err);
     mha__free(model->ctx, all);
     return status;

@@ -280,7 +280,7 @@ static void check_side(const mha_model *model, const char *family)
 static void test_refused_calls(void **state)
 {
     (void)state;
-    static const int32_t ids[] = {5, 6, 7};
+    static const int32_t ids[] = {5, 6, 7}, negative[] = {5, -1};
     static const char *const families[SEQ2SEQ_FAMILIES] = {"t5", "t5", "bart", "mbart", "marian"};
     const mha_model_dropout dropout = {.residual = 0.1};
     for (int f = 0; f < SEQ2SEQ_FAMILIES; f++) {
@@ -292,6 +292,12 @@ static void test_refused_calls(void **state)
         check_side(mha_model_encoder(model), families[f]);
         expect(mha_model_score(model, ids, 3, logprob, &err), MHA_ERR_UNSUPPORTED, &err,
                "mha_model_score: model must not be an encoder-decoder");
+        expect(mha_model_score_target(model, ids, 3, negative, 2, logprob, &err), MHA_ERR_ARG, &err,
+               "mha_model_score_target: ids[1] must be from 0 to");
+        expect(mha_model_score_target(model, ids, 3, ids, -1, logprob, &err), MHA_ERR_ARG, &err,
+               "mha_model_score_target: count must be from 0 to 2^31-2 (got -1)");
+        expect(mha_model_score_target(model, NULL, 3, ids, 3, logprob, &err), MHA_ERR_ARG, &err,
+               "mha_model_score_target: source must not be NULL");
         expect(mha_model_create(NULL, mha_model_config_json(model), NULL, &made, &err), MHA_ERR_UNSUPPORTED, &err,
                "mha_model_create: config must not be an encoder-decoder");
         assert_int_equal(mha_model_grads_create(model, NULL, &grads, NULL), MHA_OK);
