@@ -4,7 +4,6 @@
 #include "layer/block/cross_block.h"
 #include "layer/block/transformer_block_backward.h"
 #include "layer/elementwise.h"
-#include <string.h>
 
 static mha__attn_call call_of(const mha_layer_input *in)
 {
@@ -33,35 +32,14 @@ void mha__cross_scratch_take(mha__arena *arena, const mha_block *b, const mha_la
     mha__attn_scratch_take(arena, b->cross, &call, space_bytes, &s->cross);
 }
 
-/* ---- steps of both passes ---- */
-
-static int64_t rows_of(const mha__block_call *c)
-{
-    return c->attn.in->batch * c->attn.in->length;
-}
-
-static size_t bytes_of(const mha__block_call *c)
-{
-    return (size_t)(rows_of(c) * c->block->hidden) * sizeof(float);
-}
-
-static mha_status norm(const mha__block_call *c, const float *x, float *y, mha_error *err)
-{
-    return mha_norm_forward(c->block->ctx, &c->block->norm[MHA__BLOCK_CROSS_NORM], rows_of(c), c->block->hidden, x,
-                            NULL, y, err);
-}
+/* ---- forward pass ---- */
 
 /* Sets *input to the input of the projection of q: cross_x, or its norm in a pre-norm block. */
 static mha_status query_input(const mha__block_call *c, const float **input, mha_error *err)
 {
-    const bool normed = c->block->pre_norm && c->block->norm[MHA__BLOCK_CROSS_NORM].weight;
-    *input = normed ? c->scratch.normed : c->trace.cross_x;
-    return normed ? norm(c, c->trace.cross_x, c->scratch.normed, err) : MHA_OK;
-}
-
-static void add(const mha__block_call *c, int64_t rows, const float *y, float *x)
-{
-    mha__join(c->block->ctx, MHA__ADD, rows * c->block->hidden, y, x);
+    *input = c->trace.cross_x;
+    return c->block->pre_norm ? mha__block_branch_input(c, MHA__BLOCK_CROSS_NORM, c->trace.cross_x, input, err)
+                              : MHA_OK;
 }
 
 mha_status mha__cross_keep(const mha__block_call *c, float *x, mha_error *err)
@@ -70,36 +48,20 @@ mha_status mha__cross_keep(const mha__block_call *c, float *x, mha_error *err)
     const mha_block *b = c->block;
     const float *input = NULL;
     float *const y = b->pre_norm ? c->scratch.branch : t->cross_sum;
-    memcpy(t->cross_x, x, bytes_of(c));
+    mha__block_copy(c, x, t->cross_x);
     MHA__TRY(query_input(c, &input, err));
     MHA__TRY(mha__attn_attend(b->cross, &c->cross, input, &t->cross, &c->scratch.cross, err));
-    mha__attn_output(b->cross, &c->cross, &t->cross, &c->scratch.cross, 0, rows_of(c), y);
-    if (b->pre_norm && b->residual_scale != 1) mha__scale(b->ctx, b->residual_scale, rows_of(c) * b->hidden, y);
+    mha__attn_output(b->cross, &c->cross, &t->cross, &c->scratch.cross, 0, mha__block_rows(c), y);
+    if (b->pre_norm && b->residual_scale != 1) mha__scale(b->ctx, b->residual_scale, mha__block_rows(c) * b->hidden, y);
     if (b->pre_norm) {
-        add(c, rows_of(c), y, x);
+        mha__block_add(c, y, x);
         return MHA_OK;
     }
-    add(c, rows_of(c), t->cross_x, y);
-    return norm(c, y, x, err);
+    mha__block_add(c, t->cross_x, y);
+    return mha__block_norm(c, MHA__BLOCK_CROSS_NORM, y, x, err);
 }
 
 /* ---- backward pass ---- */
-
-static mha_status norm_back(const mha__block_call *c, const mha__block_slots *slots, const float *x, const float *dy,
-                            bool add_dx, float *dx, mha_error *err)
-{
-    const mha__grad_slot *slot = &slots->norm[MHA__BLOCK_CROSS_NORM];
-    const mha_norm_gradient g = {.size = sizeof g,
-                                 .rows = rows_of(c),
-                                 .width = c->block->hidden,
-                                 .x = x,
-                                 .dy = dy,
-                                 .dx = dx,
-                                 .add = add_dx,
-                                 .dweight = slot->dweight,
-                                 .dbias = slot->dbias};
-    return mha_norm_backward(c->block->ctx, &c->block->norm[MHA__BLOCK_CROSS_NORM], &g, err);
-}
 
 /* Computes the gradient of the input of q in `branch`, and adds the gradient of the source to dsource. */
 static mha_status attend_back(const mha__block_call *c, const mha__block_slots *slots, const float *dy, mha_error *err)
@@ -111,7 +73,8 @@ static mha_status attend_back(const mha__block_call *c, const mha__block_slots *
     MHA__TRY(query_input(c, &input, err));
     MHA__TRY(
         mha__attn_back(c->block->cross, &c->cross, &slots->cross, input, &c->trace.cross, &s->cross, dy, &grads, err));
-    if (dsource) add(c, c->attn.in->batch * c->attn.in->source->tokens, dsource, c->dsource);
+    const int64_t elements = c->attn.in->batch * c->attn.in->source->tokens * c->block->hidden;
+    if (dsource) mha__join(c->block->ctx, MHA__ADD, elements, dsource, c->dsource);
     return MHA_OK;
 }
 
@@ -120,22 +83,19 @@ static mha_status back_pre_norm(const mha__block_call *c, const mha__block_slots
     const mha_block *b = c->block;
     const float *dy = dx;
     if (b->residual_scale != 1) {
-        memcpy(c->scratch.outer, dx, bytes_of(c));
-        mha__scale(b->ctx, b->residual_scale, rows_of(c) * b->hidden, c->scratch.outer);
+        mha__block_copy(c, dx, c->scratch.outer);
+        mha__scale(b->ctx, b->residual_scale, mha__block_rows(c) * b->hidden, c->scratch.outer);
         dy = c->scratch.outer;
     }
     MHA__TRY(attend_back(c, slots, dy, err));
-    if (b->norm[MHA__BLOCK_CROSS_NORM].weight)
-        return norm_back(c, slots, c->trace.cross_x, c->scratch.branch, true, dx, err);
-    add(c, rows_of(c), c->scratch.branch, dx);
-    return MHA_OK;
+    return mha__block_input_back(c, slots, MHA__BLOCK_CROSS_NORM, c->trace.cross_x, dx, err);
 }
 
 mha_status mha__cross_back(const mha__block_call *c, const mha__block_slots *slots, float *dx, mha_error *err)
 {
     if (c->block->pre_norm) return back_pre_norm(c, slots, dx, err);
-    MHA__TRY(norm_back(c, slots, c->trace.cross_sum, dx, false, dx, err));
+    MHA__TRY(mha__block_norm_back(c, slots, MHA__BLOCK_CROSS_NORM, c->trace.cross_sum, dx, false, dx, err));
     MHA__TRY(attend_back(c, slots, dx, err));
-    add(c, rows_of(c), c->scratch.branch, dx);
+    mha__block_add(c, c->scratch.branch, dx);
     return MHA_OK;
 }

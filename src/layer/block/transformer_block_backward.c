@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "layer/elementwise.h"
 #include "layer/linear/linear.h"
-#include <string.h>
 
 /* ---- memory ---- */
 
@@ -41,34 +40,6 @@ void mha__block_scratch_take(mha__arena *arena, const mha_block *b, const mha_la
 
 /* ---- forward pass ---- */
 
-static int64_t rows_of(const mha__block_call *c)
-{
-    return c->attn.in->batch * c->attn.in->length;
-}
-
-static mha_status norm(const mha__block_call *c, int which, const float *x, float *y, mha_error *err)
-{
-    return mha_norm_forward(c->block->ctx, &c->block->norm[which], rows_of(c), c->block->hidden, x, NULL, y, err);
-}
-
-/* Sets *input to the input of a branch in a pre-norm block: the norm of x, computed in `normed`, or x without a
- * norm. */
-static mha_status branch_input(const mha__block_call *c, int which, const float *x, const float **input, mha_error *err)
-{
-    *input = c->block->norm[which].weight ? c->scratch.normed : x;
-    return *input == x ? MHA_OK : norm(c, which, x, c->scratch.normed, err);
-}
-
-static void add(const mha__block_call *c, const float *y, float *x)
-{
-    mha__join(c->block->ctx, MHA__ADD, rows_of(c) * c->block->hidden, y, x);
-}
-
-static void copy(const mha__block_call *c, const float *x, float *y)
-{
-    memcpy(y, x, (size_t)(rows_of(c) * c->block->hidden) * sizeof *x);
-}
-
 static void drop(const mha__block_call *c, const mha__drop *of, float *x)
 {
     mha__drop_rows(c->block->ctx, of, c->attn.in, c->block->hidden, x);
@@ -82,7 +53,7 @@ static mha__feed_call feed_call(const mha__block_call *c, int64_t first)
                             .experts = b->experts,
                             .hidden = b->hidden,
                             .first = first,
-                            .rows = mha__block_chunk(b, rows_of(c) - first),
+                            .rows = mha__block_chunk(b, mha__block_rows(c) - first),
                             .trace = &c->trace.feed,
                             .experts_trace = &c->trace.experts,
                             .work = &c->scratch.feed};
@@ -92,7 +63,7 @@ static mha__feed_call feed_call(const mha__block_call *c, int64_t first)
 static mha_status feed_keep(const mha__block_call *c, const float *x, float *y, mha_error *err)
 {
     const int64_t E = c->block->hidden;
-    for (int64_t r = 0; r < rows_of(c);) {
+    for (int64_t r = 0; r < mha__block_rows(c);) {
         const mha__feed_call call = feed_call(c, r);
         MHA__TRY(mha__feed_keep(&call, x + r * E, y ? y + r * E : NULL, err));
         r += call.rows;
@@ -104,7 +75,7 @@ static mha_status attend(const mha__block_call *c, const float *x, float *y, mha
 {
     const mha_attn_layer *attn = c->block->attn;
     MHA__TRY(mha__attn_attend(attn, &c->attn, x, &c->trace.attn, &c->scratch.attn, err));
-    mha__attn_output(attn, &c->attn, &c->trace.attn, &c->scratch.attn, 0, rows_of(c), y);
+    mha__attn_output(attn, &c->attn, &c->trace.attn, &c->scratch.attn, 0, mha__block_rows(c), y);
     return MHA_OK;
 }
 
@@ -113,23 +84,23 @@ static mha_status keep_post_norm(const mha__block_call *c, float *x, mha_error *
     const mha__block_trace *t = &c->trace;
     MHA__TRY(attend(c, x, t->middle, err));
     drop(c, &c->attn_drop, t->middle);
-    add(c, x, t->middle);
-    MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->middle, x, err));
+    mha__block_add(c, x, t->middle);
+    MHA__TRY(mha__block_norm(c, MHA__BLOCK_ATTN_NORM, t->middle, x, err));
     if (c->block->cross) MHA__TRY(mha__cross_keep(c, x, err));
     if (!mha__block_feeds(c->block)) return MHA_OK;
     MHA__TRY(feed_keep(c, x, t->mlp_branch, err));
     drop(c, &c->mlp_drop, t->mlp_branch);
-    add(c, x, t->mlp_branch);
-    return c->again ? MHA_OK : norm(c, MHA__BLOCK_MLP_NORM, t->mlp_branch, x, err);
+    mha__block_add(c, x, t->mlp_branch);
+    return c->again ? MHA_OK : mha__block_norm(c, MHA__BLOCK_MLP_NORM, t->mlp_branch, x, err);
 }
 
 /* Multiplies the branch by the residual factor, applies dropout, and adds the branch to x. */
 static void join(const mha__block_call *c, const mha__drop *of, float *x)
 {
-    const int64_t count = rows_of(c) * c->block->hidden;
+    const int64_t count = mha__block_rows(c) * c->block->hidden;
     if (c->block->residual_scale != 1) mha__scale(c->block->ctx, c->block->residual_scale, count, c->scratch.branch);
     drop(c, of, c->scratch.branch);
-    add(c, c->scratch.branch, x);
+    mha__block_add(c, c->scratch.branch, x);
 }
 
 /* Returns the input of the norm before feed-forward in a pre-norm block. */
@@ -144,11 +115,11 @@ static mha_status keep_feed_pre_norm(const mha__block_call *c, float *x, mha_err
     const mha__block_trace *t = &c->trace;
     const mha__block_scratch *s = &c->scratch;
     const float *input = NULL;
-    if (t->middle) copy(c, x, t->middle);
-    MHA__TRY(branch_input(c, mha__block_feed_norm(c->block), feed_source(c), &input, err));
+    if (t->middle) mha__block_copy(c, x, t->middle);
+    MHA__TRY(mha__block_branch_input(c, mha__block_feed_norm(c->block), feed_source(c), &input, err));
     MHA__TRY(feed_keep(c, input, t->mlp_branch ? t->mlp_branch : c->again ? NULL : s->branch, err));
     if (c->again) return MHA_OK;
-    if (t->mlp_branch) MHA__TRY(norm(c, MHA__BLOCK_MLP_OUT_NORM, t->mlp_branch, s->branch, err));
+    if (t->mlp_branch) MHA__TRY(mha__block_norm(c, MHA__BLOCK_MLP_OUT_NORM, t->mlp_branch, s->branch, err));
     join(c, &c->mlp_drop, x);
     return MHA_OK;
 }
@@ -157,9 +128,9 @@ static mha_status keep_pre_norm(const mha__block_call *c, float *x, mha_error *e
 {
     const mha__block_trace *t = &c->trace;
     const float *input = NULL;
-    MHA__TRY(branch_input(c, MHA__BLOCK_ATTN_NORM, t->x, &input, err));
+    MHA__TRY(mha__block_branch_input(c, MHA__BLOCK_ATTN_NORM, t->x, &input, err));
     MHA__TRY(attend(c, input, t->attn_branch ? t->attn_branch : c->scratch.branch, err));
-    if (t->attn_branch) MHA__TRY(norm(c, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, c->scratch.branch, err));
+    if (t->attn_branch) MHA__TRY(mha__block_norm(c, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, c->scratch.branch, err));
     join(c, &c->attn_drop, x);
     if (c->block->cross) MHA__TRY(mha__cross_keep(c, x, err));
     return mha__block_feeds(c->block) ? keep_feed_pre_norm(c, x, err) : MHA_OK;
@@ -167,33 +138,17 @@ static mha_status keep_pre_norm(const mha__block_call *c, float *x, mha_error *e
 
 mha_status mha__block_keep(const mha__block_call *call, float *x, mha_error *err)
 {
-    if (call->trace.x) copy(call, x, call->trace.x);
+    if (call->trace.x) mha__block_copy(call, x, call->trace.x);
     return (call->block->pre_norm ? keep_pre_norm : keep_post_norm)(call, x, err);
 }
 
 /* ---- backward pass ---- */
 
-/* Sets dx to the gradient of a norm's input, or adds the gradient to dx. */
-static mha_status norm_back(const mha__block_call *c, const mha__block_slots *slots, int which, const float *x,
-                            const float *dy, bool add_dx, float *dx, mha_error *err)
-{
-    const mha_norm_gradient g = {.size = sizeof g,
-                                 .rows = rows_of(c),
-                                 .width = c->block->hidden,
-                                 .x = x,
-                                 .dy = dy,
-                                 .dx = dx,
-                                 .add = add_dx,
-                                 .dweight = slots->norm[which].dweight,
-                                 .dbias = slots->norm[which].dbias};
-    return mha_norm_backward(c->block->ctx, &c->block->norm[which], &g, err);
-}
-
 static mha_status feed_back(const mha__block_call *c, const mha__block_slots *slots, const float *x, const float *dy,
                             float *dx, mha_error *err)
 {
     const int64_t E = c->block->hidden;
-    for (int64_t r = 0; r < rows_of(c);) {
+    for (int64_t r = 0; r < mha__block_rows(c);) {
         const mha__feed_call call = feed_call(c, r);
         MHA__TRY(mha__feed_back(&call, &slots->feed, x + r * E, dy + r * E, dx + r * E, err));
         r += call.rows;
@@ -214,20 +169,10 @@ static const float *branch_back(const mha__block_call *c, const mha__drop *of, c
 {
     const float factor = c->block->residual_scale;
     if (of->share == 0 && factor == 1) return dx;
-    if (dx != c->scratch.outer) copy(c, dx, c->scratch.outer);
+    if (dx != c->scratch.outer) mha__block_copy(c, dx, c->scratch.outer);
     drop(c, of, c->scratch.outer);
-    if (factor != 1) mha__scale(c->block->ctx, factor, rows_of(c) * c->block->hidden, c->scratch.outer);
+    if (factor != 1) mha__scale(c->block->ctx, factor, mha__block_rows(c) * c->block->hidden, c->scratch.outer);
     return c->scratch.outer;
-}
-
-/* Backpropagates the gradient in `branch` through the norm of a pre-norm block, if present, and adds the result to
- * dx. */
-static mha_status input_back(const mha__block_call *c, const mha__block_slots *slots, int which, const float *x,
-                             float *dx, mha_error *err)
-{
-    if (c->block->norm[which].weight) return norm_back(c, slots, which, x, c->scratch.branch, true, dx, err);
-    add(c, c->scratch.branch, dx);
-    return MHA_OK;
 }
 
 /* Backpropagates dx through the feed-forward part of a post-norm block. */
@@ -236,13 +181,13 @@ static mha_status feed_back_post_norm(const mha__block_call *c, const mha__block
 {
     const mha__block_trace *t = &c->trace;
     const mha__block_scratch *s = &c->scratch;
-    MHA__TRY(norm_back(c, slots, MHA__BLOCK_MLP_NORM, t->mlp_branch, dx, false, dx, err));
+    MHA__TRY(mha__block_norm_back(c, slots, MHA__BLOCK_MLP_NORM, t->mlp_branch, dx, false, dx, err));
     if (mha__feed_learns(&slots->feed) && c->block->cross)
-        MHA__TRY(norm(c, MHA__BLOCK_CROSS_NORM, t->cross_sum, s->normed, err));
+        MHA__TRY(mha__block_norm(c, MHA__BLOCK_CROSS_NORM, t->cross_sum, s->normed, err));
     else if (mha__feed_learns(&slots->feed))
-        MHA__TRY(norm(c, MHA__BLOCK_ATTN_NORM, t->middle, s->normed, err));
+        MHA__TRY(mha__block_norm(c, MHA__BLOCK_ATTN_NORM, t->middle, s->normed, err));
     MHA__TRY(feed_back(c, slots, s->normed, branch_back(c, &c->mlp_drop, dx), s->branch, err));
-    add(c, s->branch, dx);
+    mha__block_add(c, s->branch, dx);
     return MHA_OK;
 }
 
@@ -252,11 +197,11 @@ static mha_status back_post_norm(const mha__block_call *c, const mha__block_slot
     const mha__block_scratch *s = &c->scratch;
     if (mha__block_feeds(c->block)) MHA__TRY(feed_back_post_norm(c, slots, dx, err));
     if (c->block->cross) MHA__TRY(mha__cross_back(c, slots, dx, err));
-    MHA__TRY(norm_back(c, slots, MHA__BLOCK_ATTN_NORM, t->middle, dx, false, dx, err));
+    MHA__TRY(mha__block_norm_back(c, slots, MHA__BLOCK_ATTN_NORM, t->middle, dx, false, dx, err));
     const float *of_attn = branch_back(c, &c->attn_drop, dx);
     if (c->ends) return attend_back(c, slots, t->x, of_attn, NULL, err);
     MHA__TRY(attend_back(c, slots, t->x, of_attn, s->branch, err));
-    add(c, s->branch, dx);
+    mha__block_add(c, s->branch, dx);
     return MHA_OK;
 }
 
@@ -267,7 +212,7 @@ static mha_status outer_norm_back(const mha__block_call *c, const mha__block_slo
     const float *from = *dy;
     if (!branch) return MHA_OK;
     *dy = c->scratch.outer;
-    return norm_back(c, slots, which, branch, from, false, c->scratch.outer, err);
+    return mha__block_norm_back(c, slots, which, branch, from, false, c->scratch.outer, err);
 }
 
 /* Backward pass of the feed-forward part of a pre-norm block; updates dx. In a parallel block, first saves the gradient
@@ -279,13 +224,13 @@ static mha_status feed_back_pre_norm(const mha__block_call *c, const mha__block_
     const int which = mha__block_feed_norm(c->block);
     const float *of_mlp = branch_back(c, &c->mlp_drop, dx), *input = NULL;
     MHA__TRY(outer_norm_back(c, slots, MHA__BLOCK_MLP_OUT_NORM, t->mlp_branch, &of_mlp, err));
-    if (mha__feed_learns(&slots->feed)) MHA__TRY(branch_input(c, which, feed_source(c), &input, err));
+    if (mha__feed_learns(&slots->feed)) MHA__TRY(mha__block_branch_input(c, which, feed_source(c), &input, err));
     MHA__TRY(feed_back(c, slots, input ? input : c->scratch.normed, of_mlp, c->scratch.branch, err));
     if (c->block->parallel) {
-        copy(c, dx, c->scratch.outer);
+        mha__block_copy(c, dx, c->scratch.outer);
         *sum = c->scratch.outer;
     }
-    return input_back(c, slots, which, feed_source(c), dx, err);
+    return mha__block_input_back(c, slots, which, feed_source(c), dx, err);
 }
 
 static mha_status back_pre_norm(const mha__block_call *c, const mha__block_slots *slots, float *dx, mha_error *err)
@@ -297,10 +242,10 @@ static mha_status back_pre_norm(const mha__block_call *c, const mha__block_slots
     if (c->block->cross) MHA__TRY(mha__cross_back(c, slots, dx, err));
     const float *of_attn = branch_back(c, &c->attn_drop, sum);
     MHA__TRY(outer_norm_back(c, slots, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, &of_attn, err));
-    if (mha__attn_learns(&slots->attn)) MHA__TRY(branch_input(c, MHA__BLOCK_ATTN_NORM, t->x, &input, err));
+    if (mha__attn_learns(&slots->attn)) MHA__TRY(mha__block_branch_input(c, MHA__BLOCK_ATTN_NORM, t->x, &input, err));
     if (c->ends) return attend_back(c, slots, input, of_attn, NULL, err);
     MHA__TRY(attend_back(c, slots, input, of_attn, s->branch, err));
-    return input_back(c, slots, MHA__BLOCK_ATTN_NORM, t->x, dx, err);
+    return mha__block_input_back(c, slots, MHA__BLOCK_ATTN_NORM, t->x, dx, err);
 }
 
 mha_status mha__block_back(const mha__block_call *call, const mha__block_slots *slots, float *dx, mha_error *err)

@@ -62,6 +62,25 @@ void mha__block_trace_take(mha__arena *arena, const mha_block *block, const mha_
 void mha__block_scratch_take(mha__arena *arena, const mha_block *block, const mha_layer_input *in, bool drops,
                              size_t space_bytes, mha__block_scratch *scratch);
 
+/* Returns B L. */
+int64_t mha__block_rows(const mha__block_call *call);
+/* Computes a norm of the block: y = norm(x), both [rows, E]. */
+mha_status mha__block_norm(const mha__block_call *call, int which, const float *x, float *y, mha_error *err);
+/* Sets *input to the input of a branch in a pre-norm block: the norm of x, computed in `normed`, or x without a
+ * norm. */
+mha_status mha__block_branch_input(const mha__block_call *call, int which, const float *x, const float **input,
+                                   mha_error *err);
+/* x += y and y = x, both [rows, E]. */
+void mha__block_add(const mha__block_call *call, const float *y, float *x);
+void mha__block_copy(const mha__block_call *call, const float *x, float *y);
+/* Sets dx to the gradient of a norm's input, or adds the gradient to dx. */
+mha_status mha__block_norm_back(const mha__block_call *call, const mha__block_slots *slots, int which, const float *x,
+                                const float *dy, bool add_dx, float *dx, mha_error *err);
+/* Backpropagates the gradient in `branch` through the norm of a pre-norm block, if present, and adds the result to
+ * dx. */
+mha_status mha__block_input_back(const mha__block_call *call, const mha__block_slots *slots, int which, const float *x,
+                                 float *dx, mha_error *err);
+
 /* The cross-attention of a block, and its norm: updates x [rows, E] and stores the trace. */
 mha_status mha__cross_keep(const mha__block_call *call, float *x, mha_error *err);
 /* dx is the gradient of the output on entry, and the gradient of the input on return. */
