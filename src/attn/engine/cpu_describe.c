@@ -1,6 +1,6 @@
 /* cpu_describe.c - describes a plan as sentences or as JSON. */
 #include "attn/engine/cpu_engine.h"
-#include "attn/forward/forward_tiled.h"
+#include "attn/forward/online_softmax.h"
 #include "attn/plan/map_lists.h"
 #include "attn/plan/operand_table.h"
 #include <inttypes.h>

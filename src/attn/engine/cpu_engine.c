@@ -3,7 +3,7 @@
 
 #include "attn/backward/backward.h"
 #include "attn/forward/chunk_merge.h"
-#include "attn/forward/forward_tiled.h"
+#include "attn/forward/online_softmax.h"
 #include "attn/plan/operand_table.h"
 #include "attn/plan/params.h"
 #include "attn/plan/run_tasks.h"

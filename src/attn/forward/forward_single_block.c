@@ -1,7 +1,7 @@
 /* forward_single_block.c - the forward pass of short sequences: all keys form one block, and each row attends to one
  * interval of keys. One kernel call per panel of queries computes the result. For 16 keys, calls of several kernels
- * would take longer than the computation itself. Results are bitwise identical to forward_tiled.c. */
-#include "attn/forward/forward_tiled.h"
+ * would take longer than the computation itself. Results are bitwise identical to online_softmax.c. */
+#include "attn/forward/online_softmax.h"
 
 #include "attn/forward/query_tile.h"
 #include "attn/forward/task_rows.h"

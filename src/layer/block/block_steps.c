@@ -1,5 +1,5 @@
-/* block_steps.c - steps of a block's passes with a trace: norms, residual connections and their backward passes. Used by
- * transformer_block_backward.c and cross_block_backward.c. */
+/* block_steps.c - steps of a block's passes with a trace: norms, residual connections and their backward passes. Used
+ * by transformer_block_backward.c and cross_block_backward.c. */
 #include "layer/block/transformer_block_backward.h"
 #include "layer/elementwise.h"
 #include <string.h>

@@ -1,6 +1,6 @@
-/* forward_tiled.h - the forward pass of one tile of queries. */
-#ifndef MHA_ATTN_FORWARD_FORWARD_TILED_H
-#define MHA_ATTN_FORWARD_FORWARD_TILED_H
+/* online_softmax.h - the forward pass of one tile of queries. */
+#ifndef MHA_ATTN_FORWARD_ONLINE_SOFTMAX_H
+#define MHA_ATTN_FORWARD_ONLINE_SOFTMAX_H
 
 #include "attn/plan/plan.h"
 

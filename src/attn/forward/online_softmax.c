@@ -1,5 +1,5 @@
-/* forward_tiled.c - the forward pass of one tile of queries: online softmax over blocks of keys, which form chunks that
- * are merged in a tree.
+/* online_softmax.c - the forward pass of one tile of queries: online softmax over blocks of keys, which form chunks
+ * that are merged in a tree.
  *
  * For each block of keys and each panel of nr queries, one query per lane:
  *
@@ -11,7 +11,7 @@
  * A masked key's weight is 0, and 0 * NaN would be NaN. If the result of a tile is not finite, the tile is computed
  * again with the masked keys of V skipped one by one (`careful`). Finite data never incurs this cost.
  */
-#include "attn/forward/forward_tiled.h"
+#include "attn/forward/online_softmax.h"
 
 #include "attn/forward/chunk_merge.h"
 #include "attn/forward/query_tile.h"
