@@ -166,7 +166,8 @@ typedef struct mha_attn_desc {
  * those of the whole call. Bottom-right alignment needs the lengths of the whole call, so a shard whose `row` or `key`
  * is not 0 must use top-left or offsets. Shards of whole sequences, head groups and rows are bitwise identical to the
  * whole call, dq included. All other gradients are sums over rows, so they are bitwise identical unless rows are
- * divided.
+ * divided. dk and dv of a shard of keys that begins and ends at multiples of 128 keys, or ends with the last key, are
+ * bitwise identical too.
  *
  * Packed sequences: with MHA_ATTN_CU_SEQLENS the sequences are concatenated along the length axis. Sequence b has rows
  * cu_seqlens_q[b] to cu_seqlens_q[b + 1] of q, out and lse, and keys cu_seqlens_k[b] to cu_seqlens_k[b + 1] of k and v.

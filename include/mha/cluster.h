@@ -156,6 +156,15 @@ typedef struct mha_cluster_part {
 } mha_cluster_part;
 MHA_API mha_cluster_part mha_cluster_part_of(int64_t length, int cp, int cp_rank);
 
+/* Sets parts[0..cp - 1] to the positions of the ranks for packed sequences (MHA_ATTN_CU_SEQLENS), whose last chunks do
+ * not necessarily require the most work. The chunks are those of mha_cluster_part_of for the length cu_seqlens[batch],
+ * but they are paired by cost: the most expensive chunk with the cheapest, and so on. The cost of a chunk is the number
+ * of keys that desc->causal and desc->window allow its rows to attend to, if rows and keys have the same lengths. The
+ * full chunks of a single sequence are paired as by mha_cluster_part_of. `cu_seqlens` [batch + 1] are those of the rows
+ * or of the keys; equal arrays give equal parts. Errors: MHA_ERR_ARG naming the field and its value, MHA_ERR_MEMORY. */
+MHA_API mha_status mha_cluster_packed_parts(const mha_attn_desc *desc, const int64_t *cu_seqlens, int cp,
+                                            mha_cluster_part *parts, mha_error *err);
+
 /* How keys and values are exchanged between ranks.
  *
  *   ring     keys and values are passed from rank to rank, and partial results are merged as soon as they are computed.
@@ -171,12 +180,15 @@ typedef enum mha_cluster_mode { MHA_CLUSTER_RING = 0, MHA_CLUSTER_TREE, MHA_CLUS
 /* Collective over the ranks of a cp group. `desc` describes the call over the whole sequence (q_len, kv_len and lengths
  * included). `args` contains this rank's part: for q, out and lse, the rows of mha_cluster_part_of(q_len); for k and v,
  * the keys of mha_cluster_part_of(kv_len); for keep and bias, the rank's rows and all keys. All other inputs cover the
- * whole sequence. `ctx` must be created by mha_cluster_ctx_create, so that transfers progress between tiles.
+ * whole sequence. Packed sequences are divided by mha_cluster_packed_parts instead, once for cu_seqlens_q and once for
+ * cu_seqlens_k; all modes then compute the call as `ordered`. `ctx` must be created by mha_cluster_ctx_create, so that
+ * transfers progress between tiles.
  *
  * Key chunks that no row of a rank attends to (causal, window) are skipped. Supported inputs: keep, bias, lengths,
- * prefix lengths, slopes, sinks, gates; dropout. Outputs: out and lse. Errors: those of mha_attn_plan_create and
- * mha_attn_forward; MHA_ERR_UNSUPPORTED for other inputs and outputs and for q8_0. If one rank fails, the other ranks
- * keep waiting, so the failed rank must call mha_cluster_abort. The function allocates its buffers. */
+ * prefix lengths, slopes, sinks, gates; dropout; and packed sequences, without keep, bias and lengths. Outputs: out and
+ * lse. Errors: those of mha_attn_plan_create and mha_attn_forward; MHA_ERR_UNSUPPORTED for other inputs and outputs and
+ * for q8_0. If one rank fails, the other ranks keep waiting, so the failed rank must call mha_cluster_abort. The function
+ * allocates its buffers. */
 MHA_API mha_status mha_cluster_attention(mha_cluster *cluster, mha_ctx *ctx, mha_cluster_mode mode,
                                          const mha_attn_desc *desc, const mha_attn_args *args, mha_error *err);
 

@@ -4,6 +4,7 @@
  * The results of a call for some rows or head groups are bitwise identical to the same results of the whole call
  * (attn.h, shards). The same is true for dk and dv of some keys if the call has all rows. Ordered mode and the backward
  * pass therefore gather whole tensors, one KV head at a time, and merge no results. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "library/attention_ring.h"
@@ -11,18 +12,26 @@
 
 /* ---- forward pass ---- */
 
+/* Returns the view of a gathered tensor from `row` on. */
+static mha_cview gathered(const mha__head_gather *gather, int item, int64_t row)
+{
+    mha_cview view = mha__gather_view(gather, item);
+    view.data = mha__moved(&view, gather->item[item].size, 0, 0, row, 0);
+    return view;
+}
+
 static mha_status attend_head(const mha__shared_call *s, const mha__head_gather *gather, int64_t g, mha_error *err)
 {
-    const mha__range keys = {0, s->desc.kv_len, 0};
-    for (int n = 0; n < 2; n++) {
-        const mha__range rows = mha__chunk(&s->rows, n);
+    for (int64_t n = 0; n < 2 * s->sequences; n++) {
+        const mha__range chunk = mha__chunk(&s->rows, n % 2);
+        mha__range rows, keys;
         mha_attn_desc d;
         mha_attn_args a;
-        if (rows.length == 0) continue;
-        mha__shard_call(s, &rows, &keys, &d, &a);
+        if (!mha__sequence_ranges(s, n / 2, false, &chunk, &rows, &keys)) continue;
+        mha__shard_sequence(s, n / 2, &rows, &keys, &d, &a);
         mha__shard_head(s, g, &d, &a);
-        a.k = mha__gather_view(gather, 0);
-        a.v = mha__gather_view(gather, 1);
+        a.k = gathered(gather, 0, keys.start);
+        a.v = gathered(gather, 1, keys.start);
         MHA__TRY(mha_attention(s->ctx, &d, &a, err));
     }
     return MHA_OK;
@@ -71,7 +80,7 @@ mha_status mha_cluster_attention(mha_cluster *cluster, mha_ctx *ctx, mha_cluster
     mha_status status = mha__shared_call_open(&call, cluster, ctx, desc, args, &why);
     call.desc.outputs &= ~(uint32_t)MHA_ATTN_GRADS;
     if (status == MHA_OK) /* without keys, there is no data to move */
-        status = mode == MHA_CLUSTER_ORDERED || call.desc.kv_len == 0
+        status = mode == MHA_CLUSTER_ORDERED || call.packed || call.desc.kv_len == 0
                      ? attend_ordered(&call, &why)
                      : mha__attention_ring(&call, mode == MHA_CLUSTER_TREE, &why);
     mha__shared_call_free(&call);
@@ -87,6 +96,7 @@ typedef struct backward {
     mha__shared_call call;
     mha_attn_grads grads; /* with all strides set */
     mha__head_gather gather;
+    char *dk, *dv; /* gradients of the key blocks of one call; NULL unless the sequences are packed */
 } backward;
 
 static void fill_strides(int64_t stride[4], int64_t heads, int64_t rows, int64_t width)
@@ -163,20 +173,20 @@ static mha_cview at_const(const mha_cview *view, size_t size, int64_t h, int64_t
     return to;
 }
 
-/* Computes dq and dbias of chunk n of this rank's rows, with all keys. */
-static mha_status back_rows(const backward *w, int64_t g, int n, mha_error *err)
+/* Computes dq and dbias of the rows of sequence n in one chunk of this rank, with all keys of the sequence. */
+static mha_status back_rows(const backward *w, int64_t g, int64_t n, const mha__range *chunk, mha_error *err)
 {
     const mha__shared_call *s = &w->call;
-    const mha__range rows = mha__chunk(&s->rows, n);
     const mha_attn_grads *all = &w->grads;
-    const int64_t h = g * s->group, i = rows.local;
+    mha__range rows, keys;
     mha_attn_desc d;
     mha_attn_args a;
-    if (rows.length == 0 || (!all->dq.data && !all->dbias.data)) return MHA_OK;
-    mha__shard_call(s, &rows, &(mha__range){0, s->desc.kv_len, 0}, &d, &a);
+    if (!mha__sequence_ranges(s, n, false, chunk, &rows, &keys) || (!all->dq.data && !all->dbias.data)) return MHA_OK;
+    const int64_t h = g * s->group, i = rows.local;
+    mha__shard_sequence(s, n, &rows, &keys, &d, &a);
     mha__shard_head(s, g, &d, &a);
-    a.k = mha__gather_view(&w->gather, K);
-    a.v = mha__gather_view(&w->gather, V);
+    a.k = gathered(&w->gather, K, keys.start);
+    a.v = gathered(&w->gather, V, keys.start);
     const mha_attn_grads grads = {.size = sizeof grads,
                                   .dout = at_const(&all->dout, s->size, h, i),
                                   .out = at_const(&all->out, s->size, h, i),
@@ -187,42 +197,74 @@ static mha_status back_rows(const backward *w, int64_t g, int n, mha_error *err)
     return mha_attention_backward(s->ctx, &d, &a, &grads, err);
 }
 
-/* Computes dk and dv of chunk n of this rank's keys, with all rows. */
-static mha_status back_keys(const backward *w, int64_t g, int n, mha_error *err)
+/* Allocates memory for the gradients of the key blocks that overlap a chunk of keys. */
+static mha_status open_blocks(backward *w, mha_error *err)
 {
     const mha__shared_call *s = &w->call;
-    const mha__range keys = mha__chunk(&s->keys, n);
+    const mha_cluster_part *keys = &s->keys;
+    const int64_t chunk = keys->length[0] > keys->length[1] ? keys->length[0] : keys->length[1];
+    const size_t row = (size_t)(s->desc.head_dim + s->desc.v_head_dim) * s->kv_size;
+    const size_t rows = (size_t)(chunk + 2 * MHA__GRAD_KEYS);
+    if (!s->packed) return MHA_OK;
+    w->dk = malloc(rows * row);
+    if (!w->dk) return mha__cluster_no_memory(s->cluster, err, rows * row, "the gradients of a chunk of keys");
+    w->dv = w->dk + rows * (size_t)s->desc.head_dim * s->kv_size;
+    return MHA_OK;
+}
+
+/* Copies the gradients of `keys` from those of whole blocks. */
+static void copy_blocks(const backward *w, int64_t g, const mha__range *keys, const mha__range *blocks)
+{
+    const mha__shared_call *s = &w->call;
+    const int64_t k[4] = {1, 1, keys->length, s->desc.head_dim}, v[4] = {1, 1, keys->length, s->desc.v_head_dim};
+    const size_t skip = (size_t)(keys->start - blocks->start) * s->kv_size;
+    if (w->grads.dk.data) mha__unpack(&w->grads.dk, w->dk + skip * (size_t)k[3], s->kv_size, k, g, keys->local);
+    if (w->grads.dv.data) mha__unpack(&w->grads.dv, w->dv + skip * (size_t)v[3], s->kv_size, v, g, keys->local);
+}
+
+/* Computes dk and dv of the keys of sequence n in one chunk of this rank, with all rows of the sequence. */
+static mha_status back_keys(const backward *w, int64_t g, int64_t n, const mha__range *chunk, mha_error *err)
+{
+    const mha__shared_call *s = &w->call;
     const mha_attn_grads *all = &w->grads;
+    mha__range rows, keys;
     mha_attn_desc d;
     mha_attn_args a;
-    if (keys.length == 0 || (!all->dk.data && !all->dv.data)) return MHA_OK;
-    mha__shard_call(s, &(mha__range){0, s->desc.q_len, 0}, &keys, &d, &a);
+    if (!mha__sequence_ranges(s, n, true, chunk, &keys, &rows) || (!all->dk.data && !all->dv.data)) return MHA_OK;
+    const mha__range blocks = mha__key_blocks(s, n, &keys);
+    mha__shard_sequence(s, n, &rows, &blocks, &d, &a);
     mha__shard_head(s, g, &d, &a);
     mha_attn_grads grads = {.size = sizeof grads,
-                            .dout = mha__gather_view(&w->gather, DOUT),
-                            .out = mha__gather_view(&w->gather, OUT),
-                            .lse = mha__gather_view(&w->gather, LSE),
+                            .dout = gathered(&w->gather, DOUT, rows.start),
+                            .out = gathered(&w->gather, OUT, rows.start),
+                            .lse = gathered(&w->gather, LSE, rows.start),
                             .dk = at(&all->dk, s->kv_size, g, keys.local),
                             .dv = at(&all->dv, s->kv_size, g, keys.local)};
-    if (all->dlse.data) grads.dlse = mha__gather_view(&w->gather, DLSE);
-    a.q = mha__gather_view(&w->gather, Q);
-    a.k = at_const(&s->args.k, s->kv_size, g, keys.local);
-    a.v = at_const(&s->args.v, s->kv_size, g, keys.local);
+    if (all->dlse.data) grads.dlse = gathered(&w->gather, DLSE, rows.start);
+    a.q = gathered(&w->gather, Q, rows.start);
+    a.k = gathered(&w->gather, K, blocks.start);
+    a.v = gathered(&w->gather, V, blocks.start);
+    if (s->packed && all->dk.data) grads.dk = (mha_view){.data = w->dk};
+    if (s->packed && all->dv.data) grads.dv = (mha_view){.data = w->dv};
     memcpy(&a.out, &grads.out, sizeof a.out); /* outputs of the forward pass are not written */
     memcpy(&a.lse, &grads.lse, sizeof a.lse);
-    return mha_attention_backward(s->ctx, &d, &a, &grads, err);
+    MHA__TRY(mha_attention_backward(s->ctx, &d, &a, &grads, err));
+    if (s->packed) copy_blocks(w, g, &keys, &blocks);
+    return MHA_OK;
 }
 
 static mha_status run_backward(backward *w, mha_error *err)
 {
     MHA__TRY(check_grads(w, err));
     fill_grads(w);
+    MHA__TRY(open_blocks(w, err));
     MHA__TRY(open_gather(w, err));
     for (int64_t g = 0; g < w->call.desc.kv_heads; g++) {
         MHA__TRY(mha__gather_head(&w->gather, g, err));
-        for (int n = 0; n < 2; n++) {
-            MHA__TRY(back_rows(w, g, n, err));
-            MHA__TRY(back_keys(w, g, n, err));
+        for (int64_t n = 0; n < 2 * w->call.sequences; n++) {
+            const mha__range rows = mha__chunk(&w->call.rows, n % 2), keys = mha__chunk(&w->call.keys, n % 2);
+            MHA__TRY(back_rows(w, g, n / 2, &rows, err));
+            MHA__TRY(back_keys(w, g, n / 2, &keys, err));
         }
     }
     return MHA_OK;
@@ -238,6 +280,7 @@ mha_status mha_cluster_attention_backward(mha_cluster *cluster, mha_ctx *ctx, co
     mha_status status = mha__shared_call_open(&w.call, cluster, ctx, desc, args, &why);
     if (status == MHA_OK) status = run_backward(&w, &why);
     if (w.gather.call) mha__gather_close(&w.gather);
+    free(w.dk);
     mha__shared_call_free(&w.call);
     return name_rank(cluster, status, &why, err);
 }

@@ -19,7 +19,7 @@ static mha_cluster_part part_of(const mha__head_gather *g, const mha__gathered *
 static size_t item_bytes(const mha__head_gather *g, const mha__gathered *item, int cp_rank)
 {
     const mha_cluster_part part = part_of(g, item, cp_rank);
-    return (size_t)(g->call->desc.batch * item->heads * mha__part_length(&part) * item->width) * item->size;
+    return (size_t)(g->call->planes * item->heads * mha__part_length(&part) * item->width) * item->size;
 }
 
 static size_t rank_bytes(const mha__head_gather *g, int cp_rank)
@@ -51,7 +51,7 @@ static mha_status allocate(mha__head_gather *g, mha_error *err)
     for (int n = 0; n < g->items; n++) {
         mha__gathered *item = &g->item[n];
         const int64_t length = item->keys ? d->kv_len : d->q_len;
-        const size_t bytes = (size_t)(d->batch * item->heads * length * item->width) * item->size;
+        const size_t bytes = (size_t)(g->call->planes * item->heads * length * item->width) * item->size;
         item->whole = malloc(bytes + 1);
         if (!item->whole)
             return mha__cluster_no_memory(g->call->cluster, err, bytes,
@@ -66,7 +66,7 @@ static mha_status start(const mha__head_gather *g, int64_t head, mha_error *err)
     char *own = rank_part(g, head, s->me), *to = own;
     for (int n = 0; n < g->items; n++) {
         const mha__gathered *item = &g->item[n];
-        const int64_t shape[4] = {s->desc.batch, item->heads,
+        const int64_t shape[4] = {s->planes, item->heads,
                                   item->keys ? mha__part_length(&s->keys) : mha__part_length(&s->rows), item->width};
         if (shape[2] > 0) mha__pack(to, &item->from, item->size, shape, head * item->heads, 0);
         to += item_bytes(g, item, s->me);
@@ -91,7 +91,7 @@ static void assemble(const mha__head_gather *g, int64_t head)
             const mha_cluster_part part = part_of(g, item, rank);
             const int64_t length = item->keys ? d->kv_len : d->q_len;
             const size_t row = (size_t)item->width * item->size;
-            for (int64_t plane = 0; plane < d->batch * item->heads; plane++)
+            for (int64_t plane = 0; plane < g->call->planes * item->heads; plane++)
                 for (int c = 0; c < 2; c++) {
                     const size_t bytes = (size_t)part.length[c] * row;
                     if (bytes > 0) memcpy(item->whole + (size_t)(plane * length + part.start[c]) * row, from, bytes);

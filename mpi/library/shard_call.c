@@ -13,13 +13,14 @@ static int64_t most(int64_t a, int64_t b)
 
 static mha_status check_supported(const mha__shared_call *s, mha_error *err)
 {
-    const uint32_t inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS | MHA_ATTN_PREFIX_LENS |
-                            MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES;
+    const uint32_t heads = MHA_ATTN_PREFIX_LENS | MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES;
+    const uint32_t padded = heads | MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS;
     const mha_attn_desc *d = &s->desc;
+    const uint32_t inputs = s->packed ? heads | MHA_ATTN_CU_SEQLENS : padded;
     if (d->inputs & ~inputs)
         return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
-                                 "inputs must be a subset of 0x%x for a sequence distributed over ranks (got 0x%x)",
-                                 (unsigned)inputs, (unsigned)d->inputs);
+                                 "inputs must be a subset of 0x%x for %s distributed over ranks (got 0x%x)",
+                                 (unsigned)inputs, s->packed ? "packed sequences" : "a sequence", (unsigned)d->inputs);
     if (d->outputs & ~(uint32_t)(MHA_ATTN_LSE | MHA_ATTN_GRADS))
         return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
                                  "outputs must be a subset of 0x%x for a sequence distributed over ranks (got 0x%x)",
@@ -91,6 +92,8 @@ static void fill_description(mha__shared_call *s)
     if (d->kv_dtype == MHA_DTYPE_DEFAULT) d->kv_dtype = d->dtype;
     if (d->bias_dtype == MHA_DTYPE_DEFAULT) d->bias_dtype = d->dtype == MHA_F64 ? MHA_F64 : MHA_F32;
     d->keep_keys = 0;
+    s->planes = s->packed ? 1 : d->batch;
+    s->sequences = s->packed ? d->batch : 1;
     s->group = d->heads / d->kv_heads;
     s->size = mha_dtype_size(d->dtype);
     s->kv_size = mha_dtype_size(d->kv_dtype);
@@ -126,8 +129,12 @@ static void fill_offsets(mha__shared_call *s)
     mha_attn_desc *d = &s->desc;
     const mha_attn_args *a = &s->args;
     for (int64_t b = 0; b < d->batch; b++) {
-        const int64_t keys = d->inputs & MHA_ATTN_KV_LENS ? a->kv_lens[b] : d->kv_len;
-        const int64_t rows = d->inputs & MHA_ATTN_Q_LENS ? a->q_lens[b] : d->q_len;
+        const int64_t keys = s->packed                      ? a->cu_seqlens_k[b + 1] - a->cu_seqlens_k[b]
+                             : d->inputs & MHA_ATTN_KV_LENS ? a->kv_lens[b]
+                                                            : d->kv_len;
+        const int64_t rows = s->packed                     ? a->cu_seqlens_q[b + 1] - a->cu_seqlens_q[b]
+                             : d->inputs & MHA_ATTN_Q_LENS ? a->q_lens[b]
+                                                           : d->q_len;
         const int64_t offset = d->align == MHA_ALIGN_OFFSETS        ? a->offsets[b]
                                : d->align == MHA_ALIGN_BOTTOM_RIGHT ? keys - rows
                                                                     : 0;
@@ -149,11 +156,11 @@ mha_status mha__shared_call_open(mha__shared_call *call, mha_cluster *cluster, m
     MHA__TRY(mha__cluster_read(cluster, &call->args, sizeof call->args, args, "mha_attn_args", err));
     call->cp = cluster->info.cp;
     call->me = cluster->info.cp_rank;
+    call->packed = (call->desc.inputs & MHA_ATTN_CU_SEQLENS) != 0;
     MHA__TRY(check_description(call, err));
     MHA__TRY(check_supported(call, err));
     fill_description(call);
-    call->rows = mha__rows_of(call, call->me);
-    call->keys = mha__keys_of(call, call->me);
+    MHA__TRY(mha__divide_call(call, err));
     MHA__TRY(check_pointers(call, err));
     MHA__TRY(check_lengths(call, "q_lens", call->args.q_lens, desc->q_len, err));
     MHA__TRY(check_lengths(call, "kv_lens", call->args.kv_lens, desc->kv_len, err));
@@ -169,18 +176,17 @@ mha_status mha__shared_call_open(mha__shared_call *call, mha_cluster *cluster, m
 void mha__shared_call_free(mha__shared_call *call)
 {
     free(call->lengths);
+    free(call->row_parts);
 }
-
-/* ---- parts ---- */
 
 mha_cluster_part mha__keys_of(const mha__shared_call *call, int cp_rank)
 {
-    return mha_cluster_part_of(call->desc.kv_len, call->cp, cp_rank);
+    return call->row_parts[call->cp + cp_rank];
 }
 
 mha_cluster_part mha__rows_of(const mha__shared_call *call, int cp_rank)
 {
-    return mha_cluster_part_of(call->desc.q_len, call->cp, cp_rank);
+    return call->row_parts[cp_rank];
 }
 
 int mha__peer(const mha__shared_call *call, int cp_rank)

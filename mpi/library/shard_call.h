@@ -15,6 +15,10 @@ typedef struct mha__shared_call {
     size_t size, kv_size; /* element size of q and out; of k and v [bytes] */
     size_t real_size;     /* element size of lse and partial results [bytes] */
     size_t bias_size;
+    bool packed;
+    int64_t planes;              /* first dimension of q, k, v, out and lse: B, or 1 if packed */
+    int64_t sequences;           /* sequences that are computed in separate calls: B if packed, else 1 */
+    mha_cluster_part *row_parts; /* [2, cp] the rows of each rank, followed by the keys of each rank */
     mha_cluster_part rows, keys; /* this rank's parts */
     int64_t *lengths;            /* [4, B] offsets, then scratch for q_lens, kv_lens and prefix_lens of one call */
     int64_t low, high;           /* smallest and largest offset */
@@ -30,6 +34,8 @@ typedef struct mha__range {
 mha_status mha__shared_call_open(mha__shared_call *call, mha_cluster *cluster, mha_ctx *ctx, const mha_attn_desc *desc,
                                  const mha_attn_args *args, mha_error *err);
 void mha__shared_call_free(mha__shared_call *call);
+/* Divides rows and keys among the ranks: sets row_parts, rows and keys. */
+mha_status mha__divide_call(mha__shared_call *call, mha_error *err);
 
 /* mha__keys_of and mha__rows_of return the keys and rows of a cp rank, mha__peer its rank in the cluster, mha__chunk
  * chunk n of a part, and mha__part_length the length of a part. */
@@ -46,6 +52,18 @@ bool mha__ranges_meet(const mha__shared_call *call, const mha__range *rows, cons
  * q, out, lse and masks begin at row `rows->local` of this rank; the caller must set k and v. */
 void mha__shard_call(const mha__shared_call *call, const mha__range *rows, const mha__range *keys, mha_attn_desc *desc,
                      mha_attn_args *args);
+/* Like mha__shard_call, for rows and keys of sequence n, which must be 0 unless the sequences are packed. */
+void mha__shard_sequence(const mha__shared_call *call, int64_t n, const mha__range *rows, const mha__range *keys,
+                         mha_attn_desc *desc, mha_attn_args *args);
+/* Sets *some to the rows of sequence n in `range`, and *all to the keys of the sequence; with `by_keys`, `range` and
+ * *some are keys, and *all are rows. Returns false if *some is empty. */
+bool mha__sequence_ranges(const mha__shared_call *call, int64_t n, bool by_keys, const mha__range *range,
+                          mha__range *some, mha__range *all);
+/* Returns the keys of sequence n for a backward call that computes dk and dv of `keys`: whole blocks of MHA__GRAD_KEYS
+ * keys, counted from the start of the sequence, because only their gradients are bitwise identical to those of one
+ * process (attn.h, shards). Without packed sequences, `keys` are whole blocks. */
+enum { MHA__GRAD_KEYS = 128 };
+mha__range mha__key_blocks(const mha__shared_call *call, int64_t n, const mha__range *keys);
 /* Restricts a call to KV head g and its query heads. */
 void mha__shard_head(const mha__shared_call *call, int64_t g, mha_attn_desc *desc, mha_attn_args *args);
 

@@ -76,10 +76,24 @@ static tensor draw(rng *r, int64_t B, int64_t H, int64_t L, int64_t W, mha_dtype
     return t;
 }
 
+/* The call whose tensors are being divided, with its packed sequences. Rows and keys of a test have different total
+ * lengths, or the same sequences. */
+static const mha_attn_desc *divided;
+static const int64_t *packed_rows, *packed_keys; /* NULL unless the sequences are packed */
+
+static mha_cluster_part own_part(int64_t length)
+{
+    mha_cluster_part parts[16];
+    if (!packed_rows || length == 0) return mha_cluster_part_of(length, me->cp, me->cp_rank);
+    const int64_t *cu = length == divided->q_len ? packed_rows : packed_keys;
+    CHECK(me->cp <= 16 && mha_cluster_packed_parts(divided, cu, me->cp, parts, &err) == MHA_OK);
+    return parts[me->cp_rank];
+}
+
 /* Returns a copy of this rank's slice of `whole`, which is distributed over ranks along the third axis. */
 static tensor part_of(const tensor *whole)
 {
-    const mha_cluster_part part = mha_cluster_part_of(whole->shape[2], me->cp, me->cp_rank);
+    const mha_cluster_part part = own_part(whole->shape[2]);
     const size_t row = (size_t)whole->shape[3] * mha_dtype_size(whole->dtype);
     tensor t = make(whole->shape[0], whole->shape[1], part.length[0] + part.length[1], whole->shape[3], whole->dtype);
     char *to = t.data;
@@ -115,7 +129,7 @@ static void compare(const char *mode, const char *name, const tensor *part, cons
 typedef struct problem {
     mha_attn_desc desc;
     mha_attn_args args; /* the arguments that `desc` requires */
-    int64_t lens[3][2], offsets[2];
+    int64_t lens[3][4], offsets[2];
     tensor q, k, v, out, lse, keep, bias, slopes, sinks, gates; /* keep and bias have one row if `broadcast` is set */
     tensor dout, dlse, dq, dk, dv, dbias;
     mha_attn_grads grads;
@@ -126,35 +140,45 @@ typedef struct setting {
     mha_attn_desc desc;
     bool broadcast; /* if set, keep and bias have one row */
     bool backward;
+    int64_t rows[5], keys[5]; /* cu_seqlens_q and cu_seqlens_k of packed sequences */
 } setting;
 
 #define SIZES(H, G) \
     .size = sizeof(mha_attn_desc), .heads = H, .kv_heads = G, .head_dim = 8, .v_head_dim = 12, .outputs = MHA_ATTN_LSE
 static const setting settings[] = {
-    {"causal, grouped-query", {SIZES(2, 1), .batch = 1, .q_len = 4700, .kv_len = 4700, .causal = 1}, false, true},
+    {"causal, grouped-query", {SIZES(2, 1), .batch = 1, .q_len = 4700, .kv_len = 4700, .causal = 1}, .backward = true},
     {"window, slopes, sinks, gates, lengths",
      {SIZES(2, 2), .batch = 2, .q_len = 2100, .kv_len = 2100, .window = {1, 900, 30}, .align = MHA_ALIGN_TOP_LEFT,
       .inputs = MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES | MHA_ATTN_KV_LENS | MHA_ATTN_Q_LENS},
-     false,
-     true},
+     .backward = true},
     {"bf16, padding, bias",
      {SIZES(4, 2), .batch = 1, .q_len = 1100, .kv_len = 2100, .dtype = MHA_BF16,
       .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS},
-     true,
-     true},
+     .broadcast = true,
+     .backward = true},
     {"f64, prefix, dropout, bottom right",
      {SIZES(2, 1), .batch = 1, .q_len = 1100, .kv_len = 2200, .dtype = MHA_F64, .causal = 1,
       .align = MHA_ALIGN_BOTTOM_RIGHT, .dropout = 0.3, .softcap = 20, .inputs = MHA_ATTN_PREFIX_LENS},
-     false,
-     true},
+     .backward = true},
     {"offsets, a mask and a bias per row",
      {SIZES(4, 2), .batch = 1, .q_len = 1050, .kv_len = 2100, .causal = 1, .align = MHA_ALIGN_OFFSETS,
       .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS},
-     false,
-     false},
-    {"shorter than a chunk", {SIZES(4, 2), .batch = 2, .q_len = 300, .kv_len = 300, .causal = 1}, false, true},
-    {"no keys", {SIZES(4, 2), .batch = 1, .q_len = 1100, .kv_len = 0}, false, false},
-    {"no rows", {SIZES(4, 2), .batch = 1, .q_len = 0, .kv_len = 1100}, false, false},
+     .backward = false},
+    {"packed, causal, grouped-query",
+     {SIZES(2, 1), .batch = 4, .q_len = 4700, .kv_len = 4700, .causal = 1,
+      .inputs = MHA_ATTN_CU_SEQLENS | MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES},
+     .backward = true,
+     .rows = {0, 300, 2900, 2900, 4700},
+     .keys = {0, 300, 2900, 2900, 4700}},
+    {"packed, window, bottom right, prefix, dropout",
+     {SIZES(4, 2), .batch = 3, .q_len = 2500, .kv_len = 4100, .window = {1, 600, 10}, .align = MHA_ALIGN_BOTTOM_RIGHT,
+      .dropout = 0.2, .inputs = MHA_ATTN_CU_SEQLENS | MHA_ATTN_PREFIX_LENS},
+     .backward = true,
+     .rows = {0, 1100, 1300, 2500},
+     .keys = {0, 2300, 2600, 4100}},
+    {"shorter than a chunk", {SIZES(4, 2), .batch = 2, .q_len = 300, .kv_len = 300, .causal = 1}, .backward = true},
+    {"no keys", {SIZES(4, 2), .batch = 1, .q_len = 1100, .kv_len = 0}, .backward = false},
+    {"no rows", {SIZES(4, 2), .batch = 1, .q_len = 0, .kv_len = 1100}, .backward = false},
 };
 
 static void draw_masks(problem *p, rng *r, bool broadcast)
@@ -180,10 +204,14 @@ static void make_problem(problem *p, const setting *s)
 {
     const mha_attn_desc *d = &s->desc;
     const mha_dtype type = d->dtype ? d->dtype : MHA_F32, real = type == MHA_F64 ? MHA_F64 : MHA_F32;
-    const int64_t B = d->batch, H = d->heads, G = d->kv_heads, Lq = d->q_len, Lk = d->kv_len, D = d->head_dim,
-                  Dv = d->v_head_dim;
+    const int64_t B = d->inputs & MHA_ATTN_CU_SEQLENS ? 1 : d->batch, H = d->heads, G = d->kv_heads, Lq = d->q_len,
+                  Lk = d->kv_len, D = d->head_dim, Dv = d->v_head_dim;
     rng r = rng_make(31, 1);
-    *p = (problem){.desc = *d, .lens = {{Lq, Lq - Lq / 3}, {Lk - Lk / 4, Lk}, {Lk / 2, Lk}}, .offsets = {17, 17}};
+    *p = (problem){
+        .desc = *d, .lens = {{Lq, Lq - Lq / 3}, {Lk - Lk / 4, Lk}, {Lk / 2, Lk, Lk / 4}}, .offsets = {17, 17}};
+    divided = &s->desc;
+    packed_rows = d->inputs & MHA_ATTN_CU_SEQLENS ? s->rows : NULL;
+    packed_keys = packed_rows ? s->keys : NULL;
     if (s->backward) p->desc.outputs |= MHA_ATTN_GRADS;
     p->q = draw(&r, B, H, Lq, D, type), p->k = draw(&r, B, G, Lk, D, type), p->v = draw(&r, B, G, Lk, Dv, type);
     p->out = make(B, H, Lq, Dv, type), p->lse = make(B, H, Lq, 1, real);
@@ -204,6 +232,7 @@ static void make_problem(problem *p, const setting *s)
                          .out.data = p->out.data,
                          .lse.data = p->lse.data,
                          .dropout_seed = 5};
+    a->cu_seqlens_q = packed_rows, a->cu_seqlens_k = packed_keys;
     if (d->align == MHA_ALIGN_OFFSETS) a->offsets = p->offsets;
     if (d->inputs & MHA_ATTN_Q_LENS) a->q_lens = p->lens[0];
     if (d->inputs & MHA_ATTN_KV_LENS) a->kv_lens = p->lens[1];
@@ -341,6 +370,54 @@ static void check_layout(void)
     CHECK(none.length[0] == 0 && none.length[1] == 0 && mha_cluster_part_of(-1, 1, 0).length[0] == 0);
 }
 
+/* Given 4,096 positions of which the first 3,072 are one sequence, the most expensive of four chunks is the third, and
+ * the cheapest is the last. */
+static void check_packed_layout(void)
+{
+    const int64_t cu[] = {0, 3072, 3328, 3584, 4096}, one[] = {0, 16384}, wrong[] = {0, 9, 8, 8, 8};
+    const mha_attn_desc d = {.size = sizeof d, .batch = 4, .causal = 1},
+                        single = {.size = sizeof d, .batch = 1, .causal = 1};
+    mha_cluster_part parts[4];
+    way = "packed layout";
+    CHECK(mha_cluster_packed_parts(&d, cu, 2, parts, &err) == MHA_OK);
+    const mha_cluster_part want[2] = {{{2048, 3072}, {1024, 1024}}, {{0, 1024}, {1024, 1024}}};
+    CHECK(memcmp(parts, want, sizeof want) == 0);
+    CHECK(mha_cluster_packed_parts(&single, one, 4, parts, &err) == MHA_OK);
+    for (int rank = 0; rank < 4; rank++) {
+        const mha_cluster_part zigzag = mha_cluster_part_of(one[1], 4, rank);
+        CHECK(memcmp(&parts[rank], &zigzag, sizeof zigzag) == 0);
+    }
+    CHECK(mha_cluster_packed_parts(&d, wrong, 2, parts, &err) == MHA_ERR_ARG);
+    CHECK(strstr(err.message, "cu_seqlens must ascend from 0 (got 9 to 8)"));
+    CHECK(mha_cluster_packed_parts(&d, cu, 0, parts, &err) == MHA_ERR_ARG);
+}
+
+static void check_packed_refusals(void)
+{
+    float x[16] = {0};
+    const int64_t cu[] = {0, 1}, longer[] = {0, 2};
+    mha_attn_desc d = {.size = sizeof d,
+                       .batch = 1,
+                       .heads = 1,
+                       .q_len = 1,
+                       .kv_len = 1,
+                       .head_dim = 4,
+                       .inputs = MHA_ATTN_CU_SEQLENS};
+    mha_attn_args a = {
+        .size = sizeof a, .q.data = x, .k.data = x + 4, .v.data = x + 8, .out.data = x + 12, .cu_seqlens_q = cu};
+    way = "packed refusals";
+    CHECK(mha_cluster_attention(cluster, ctx, MHA_CLUSTER_RING, &d, &a, &err) == MHA_ERR_ARG);
+    CHECK(strstr(err.message, "cu_seqlens_k must not be NULL"));
+    a.cu_seqlens_k = longer;
+    CHECK(mha_cluster_attention(cluster, ctx, MHA_CLUSTER_RING, &d, &a, &err) == MHA_ERR_ARG);
+    CHECK(strstr(err.message,
+                 "cu_seqlens_k must begin with 0, and sequence 0 must have from 0 to 1 positions (got 0 to 2)"));
+    a.cu_seqlens_k = cu;
+    d.inputs |= MHA_ATTN_KEEP;
+    CHECK(mha_cluster_attention(cluster, ctx, MHA_CLUSTER_RING, &d, &a, &err) == MHA_ERR_UNSUPPORTED);
+    CHECK(strstr(err.message, "for packed sequences distributed over ranks (got 0x11)"));
+}
+
 static void check_refusals(void)
 {
     float x[16] = {0};
@@ -418,7 +495,9 @@ int main(void)
     way = "context";
     CHECK(mha_cluster_ctx_create(cluster, NULL, 0, &ctx, &err) == MHA_OK);
     check_layout();
+    check_packed_layout();
     check_refusals();
+    check_packed_refusals();
     check_newer_structs();
     check_settings();
     mha_ctx_free(ctx);
