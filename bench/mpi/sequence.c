@@ -2,10 +2,10 @@
  *
  *     mpirun -np P bench_sequence [LENGTH [ROUNDS]]
  *
- * Prints one JSON object of times in seconds on the slowest rank, each the minimum over the rounds: `ring` is the time of
- * mha_cluster_attention; `transfers` is the time to pass the keys around the ring without computation; `contiguous` is
- * the time of a ring with one contiguous chunk of rows and keys per rank instead of two zig-zag chunks, whose transfers
- * also progress between tiles; `sum` is the time of an MPI_Allreduce of 8 bytes. */
+ * Prints one JSON object of times in seconds on the slowest rank, each the minimum over the rounds: `ring` is the time
+ * of mha_cluster_attention; `transfers` is the time to pass the keys around the ring without computation; `contiguous`
+ * is the time of a ring with one contiguous chunk of rows and keys per rank instead of two zig-zag chunks, whose
+ * transfers also progress between tiles; `sum` is the time of an MPI_Allreduce of 8 bytes. */
 #include "clock.h"
 #include "mha/cluster.h"
 #include "mha/mha.h"

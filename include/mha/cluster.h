@@ -185,10 +185,10 @@ typedef enum mha_cluster_mode { MHA_CLUSTER_RING = 0, MHA_CLUSTER_TREE, MHA_CLUS
  * transfers progress between tiles.
  *
  * Key chunks that no row of a rank attends to (causal, window) are skipped. Supported inputs: keep, bias, lengths,
- * prefix lengths, slopes, sinks, gates; dropout; and packed sequences, without keep, bias and lengths. Outputs: out and
- * lse. Errors: those of mha_attn_plan_create and mha_attn_forward; MHA_ERR_UNSUPPORTED for other inputs and outputs and
- * for q8_0. If one rank fails, the other ranks keep waiting, so the failed rank must call mha_cluster_abort. The function
- * allocates its buffers. */
+ * prefix lengths, slopes, sinks, gates; dropout; and packed sequences, without keep, bias and lengths. Outputs: out
+ * and lse. Errors: those of mha_attn_plan_create and mha_attn_forward; MHA_ERR_UNSUPPORTED for other inputs and
+ * outputs and for q8_0. If one rank fails, the other ranks keep waiting, so the failed rank must call
+ * mha_cluster_abort. The function allocates its buffers. */
 MHA_API mha_status mha_cluster_attention(mha_cluster *cluster, mha_ctx *ctx, mha_cluster_mode mode,
                                          const mha_attn_desc *desc, const mha_attn_args *args, mha_error *err);
 
