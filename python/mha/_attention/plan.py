@@ -51,13 +51,13 @@ class _Slot:
     def __init__(self, name: str, view: View, like: Any, a: Array) -> None:
         self.name, self.view, self.dtype, self.shape, self.strides = name, view, a.dtype, a.shape, a.strides
         self.signature = _signature(like)
-        self.last: Any = None
+        self.last: Any = None  # the object that keeps the memory at the address of the View
 
-    def put(self, x: Any, alive: list[Any]) -> None:
-        """Points the View at x; appends objects that must outlive the call to `alive`."""
+    def put(self, x: Any) -> None:
+        """Points the View at x."""
         if self.signature is not None and _signature(x) == self.signature:
             self.view.data = _address(x)
-            self.last = x if type(x) is np.ndarray else None  # this reference keeps the memory of the array at its address
+            self.last = x if type(x) is np.ndarray else None  # the memory of a tensor may be replaced
             return
         self.last = None
         a = array(x, self.name)
@@ -67,8 +67,7 @@ class _Slot:
                              f"{dtype_name(self.dtype)} (got {a.shape} of {a.dtype_name})")
         if any(s != t for s, t, n in zip(strides, self.strides, shape) if n > 1):
             raise ValueError(f"{self.name} must have the strides that the plan was made for, {self.strides} (got {strides})")
-        alive.append(a)
-        self.view.data = a.data
+        self.view.data, self.last = a.data, a
 
 
 class Plan:
@@ -107,11 +106,11 @@ class Plan:
         d.scores = 0 if scores is None else choose("scores", scores, operator._SCORES)
         d.outputs = (ATTN_LSE * bool(return_lse) | ATTN_PROBS * bool(return_probs) | ATTN_STATS * bool(return_stats)
                      | ATTN_SCORES * (scores is not None))
-        self._more = bool(d.outputs)
+        self._more, self._packed = bool(d.outputs), c.packed
         ctx, handle = context(threads), c_void_p()
         call("mha_attn_plan_create", ctx, ctypes.byref(d), ctypes.byref(handle))
         self._handle = handle
-        self._forward, self._free, self._plan_free = lib.mha_attn_forward, lib.mha_free, lib.mha_attn_plan_free
+        self._forward, self._free, self._plan_free = lib.untyped("mha_attn_forward"), lib.mha_free, lib.mha_attn_plan_free
         self._ctx, self._bytes = ctx, lib.mha_attn_plan_workspace(handle)
         if self._bytes:
             self._workspace = c_void_p(lib.mha_alloc(ctx, self._bytes))
@@ -121,7 +120,7 @@ class Plan:
         self._out = self._result(q)
         del c.q, c.k, c.v  # drop the references to the arrays of the constructor
         self._error = Error()
-        self._byref = ctypes.byref(c.args), ctypes.byref(self._error)
+        self._arguments = handle, ctypes.byref(c.args), self._workspace, ctypes.c_size_t(self._bytes), ctypes.byref(self._error)
 
     def _result(self, q: Any) -> _Slot:
         """Returns the slot of out, which is contiguous and has the layout of q."""
@@ -170,41 +169,39 @@ class Plan:
         out: a contiguous array of the dtype of q for the output, which may be q itself. None: a new array.
         """
         with self.lock:
-            return self._run_more(q, k, v, out) if self._more else self._run(q, k, v, out)
+            if self._more:
+                return self._run_more(q, k, v, out)
+            self._place(q, k, v)
+            return self._run(out)
 
-    def _run(self, q: Any, k: Any, v: Any, out: Any) -> Any:
+    def _place(self, q: Any, k: Any, v: Any) -> None:
+        """Points the arguments at q, k and v."""
         if self._handle is None:
             self._open()
-        alive: list[Any] = []
         of_q, of_k, of_v = self._slots
         if q is not of_q.last:
-            of_q.put(q, alive)
+            of_q.put(q)
         if k is not of_k.last:
-            of_k.put(k, alive)
+            of_k.put(k)
         if v is not of_v.last:
-            of_v.put(v, alive)
-        if out is None:
-            out = self._new_out()
-        elif out is not self._out.last:
-            self._out.put(out, alive)
-        return self._launch(out)
+            of_v.put(v)
 
     def run_known(self, q: Any, k: Any, v: Any) -> Any:
         """Runs a call whose operands have the signatures of the plan. The caller must hold the lock."""
         for slot, x in zip(self._slots, (q, k, v)):
             slot.view.data = _address(x)
-        return self._launch(self._new_out())
+        return self._run(None)
 
-    def _new_out(self) -> Any:
-        out = self._empty()
-        self._out.view.data, self._out.last = _address(out), None
-        return out
-
-    def _launch(self, out: Any) -> Any:
-        args, error = self._byref
-        if self._forward(self._handle, args, self._workspace, self._bytes, error):
+    def _run(self, out: Any) -> Any:
+        slot = self._out
+        if out is None:
+            out = self._empty()
+            slot.view.data, slot.last = _address(out), None
+        elif out is not slot.last:
+            slot.put(out)
+        if self._forward(*self._arguments):
             raise failure(self._error)
-        return out[0] if self._call.packed and len(out.shape) == 4 else out
+        return out[0] if self._packed and len(out.shape) == 4 else out
 
     def _run_more(self, q: Any, k: Any, v: Any, out: Any) -> Any:
         c, operator, outputs = self._call, self._operator, self._call.desc.outputs
@@ -214,7 +211,8 @@ class Plan:
             probs = operator._map(c, self._like, ATTN_PROBS, "probs", self._wide) if outputs & ATTN_PROBS else None
             stats = operator._stats(c, self._like, self._wide, c.desc.top_keys) if outputs & ATTN_STATS else None
             scores = operator._map(c, self._like, ATTN_SCORES, "scores", self._wide) if outputs & ATTN_SCORES else None
-            out = self._run(q, k, v, out)
+            self._place(q, k, v)
+            out = self._run(out)
         finally:
             del c.alive[held:]
         if c.packed:

@@ -29,6 +29,11 @@ class _Library:
         setattr(self, name, function)
         return cast("Callable[..., Any]", function)
 
+    def untyped(self, name: str) -> Callable[..., int]:
+        """Returns a function that returns a status, without argument types, whose checks take longer than a short call. All arguments
+        must be ctypes objects of the types that the function expects."""
+        return cast("Callable[..., int]", self._loaded[name])  # a new object, so the function with argument types is unchanged
+
 
 lib = _Library()
 version: str = lib.mha_version().decode()

@@ -81,14 +81,16 @@ static void advance_rows(mha__rows *r, size_t size, mha__one_block *x)
     if (x->lse) x->lse = (char *)x->lse + rows * x->lse_row * (int64_t)size;
 }
 
-/* If the block mask of a call excludes the whole head, sets empty intervals: the rows attend to no key. */
-static void exclude_head(const mha__call *call, const mha__rows *r, int64_t *hi)
+/* Computes the intervals of the rows. They are empty if the block mask of the call excludes the whole head. */
+static mha__span bound_rows(const mha__call *call, const mha__rows *r, int64_t *lo, int64_t *hi, int64_t *prefix)
 {
+    const bool blocks = call->plan->desc.inputs & MHA_ATTN_BLOCK_KEEP;
     int64_t first = 0, end = call->plan->desc.block_k;
-    if (!(call->plan->desc.inputs & MHA_ATTN_BLOCK_KEEP)) return;
-    mha__blocks_narrow(call, r, &first, &end);
-    for (int64_t n = 0; first >= end && n < r->count; n++)
-        hi[n] = r->lo[n];
+    mha__mask_intervals(call, r->b, r->first, r->count, lo, hi, prefix);
+    if (blocks) mha__blocks_narrow(call, r, &first, &end);
+    for (int64_t n = 0; blocks && first >= end && n < r->count; n++)
+        hi[n] = lo[n];
+    return mha__mask_tile(call, r);
 }
 
 void mha__fwd_one_block(void *arg, int64_t task, int worker)
@@ -99,9 +101,9 @@ void mha__fwd_one_block(void *arg, int64_t task, int worker)
     const mha__call *call = mha__place(arg, task, &r, &own);
     const mha__kernels *k = call->plan->kernels;
     if (r.count <= 0) return;
-    mha__mask_intervals(call, r.b, r.first, r.count, lo, hi, prefix);
-    exclude_head(call, &r, hi);
-    const mha__span span = mha__mask_tile(call, &r);
+    mha__span span;
+    const bool blocks = call->plan->desc.inputs & MHA_ATTN_BLOCK_KEEP;
+    if (blocks || !mha__mask_shared(call, &r, &span)) span = bound_rows(call, &r, lo, hi, prefix);
     mha__one_block x;
     mha__feed feed;
     open_tile(call, &r, worker, &x);

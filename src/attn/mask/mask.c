@@ -83,6 +83,15 @@ mha__span mha__mask_tile(const mha__call *call, const mha__rows *rows)
     return same ? (mha__span){.hi = rows->hi[0], .common_hi = rows->hi[0]} : mha__mask_span(rows);
 }
 
+bool mha__mask_shared(const mha__call *call, const mha__rows *rows, mha__span *span)
+{
+    const bool shorter = call->plan->folded || rows->first + rows->count > mha__mask_queries(call, rows->b);
+    if (!is_plain(call) || shorter) return false;
+    const int64_t end = mha__min64(mha__mask_keys(call, rows->b), call->plan->desc.keep_keys);
+    *span = (mha__span){.hi = end, .common_hi = end};
+    return true;
+}
+
 mha__span mha__mask_span(const mha__rows *rows)
 {
     mha__span s = {.lo = INT64_MAX, .common_hi = INT64_MAX};

@@ -35,6 +35,9 @@ void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_
 mha__span mha__mask_span(const mha__rows *rows);
 /* Same as mha__mask_span for the rows of a tile, but faster if all rows attend to the same keys. */
 mha__span mha__mask_tile(const mha__call *call, const mha__rows *rows);
+/* Same as mha__mask_tile without the intervals of the rows. Returns false if the intervals are needed, because rows may
+ * attend to different keys. */
+bool mha__mask_shared(const mha__call *call, const mha__rows *rows, mha__span *span);
 
 /* Stores the range [*first, *end) of keys of the block at `start`; no row attends to any other key of the block.
  * Returns false if no row attends to any key of the block. */

@@ -17,7 +17,7 @@ int mha__attn_inputs(const mha_attn_plan *plan, const mha_attn_args *a, mha__inp
     int count = 0;
     for (int n = 0; n < MHA__INPUT_ROWS; n++) {
         const mha__operand_row *row = &mha__input_rows[n];
-        if (!mha__operand_is_used(&plan->desc, row) || !mha__operand_data(row, a)) continue;
+        if (!mha__operand_data(row, a) || !mha__operand_is_used(&plan->desc, row)) continue;
         list[count++] = (mha__input){mha__operand_at(plan, row, a), mha__element_bytes(plan, row->element)};
     }
     return count;

@@ -237,13 +237,6 @@ int64_t mha__dimension_of(const mha_attn_plan *plan, mha__dimension dimension)
     }
 }
 
-const void *mha__operand_data(const mha__operand_row *row, const void *from)
-{
-    const void *data; /* the pointer is the first member of a view, or the field itself */
-    memcpy(&data, (const char *)from + row->field, sizeof data);
-    return data;
-}
-
 mha__operand mha__operand_at(const mha_attn_plan *plan, const mha__operand_row *row, const void *from)
 {
     mha__operand o = {.name = row->name, .broadcasts = row->facts & MHA__BROADCASTS};
@@ -265,18 +258,6 @@ mha__result mha__result_at(const mha_attn_plan *plan, const mha__operand_row *ro
     return r;
 }
 
-static bool is_flagged(const mha_attn_desc *d, const mha__operand_row *row)
-{
-    if (row->facts & MHA__BY_ALIGN) return d->align == MHA_ALIGN_OFFSETS;
-    return row->flag == 0 || ((row->facts & MHA__IS_RESULT ? d->outputs : d->inputs) & row->flag);
-}
-
-bool mha__operand_is_used(const mha_attn_desc *d, const mha__operand_row *row)
-{
-    const bool paged = d->inputs & MHA_ATTN_BLOCK_TABLE;
-    return is_flagged(d, row) && !(paged && (row->facts & MHA__UNPAGED));
-}
-
 static bool is_empty(const mha_attn_plan *plan, const mha__operand_row *row)
 {
     for (int n = 0; n < 4; n++)
@@ -284,12 +265,11 @@ static bool is_empty(const mha_attn_plan *plan, const mha__operand_row *row)
     return false;
 }
 
-mha_status mha__operand_check_flag(const mha_attn_plan *plan, const mha__operand_row *row, const void *from,
+mha_status mha__operand_flag_error(const mha_attn_plan *plan, const mha__operand_row *row, const void *from,
                                    mha_error *err)
 {
     const mha_attn_desc *d = &plan->desc;
     const void *data = mha__operand_data(row, from);
-    if (!row->flag_name || !data == !is_flagged(d, row)) return MHA_OK; /* fast path for the most frequent case */
     const char *in = row->facts & MHA__BY_ALIGN ? "align" : row->facts & MHA__IS_RESULT ? "outputs" : "inputs";
     if (data)
         return mha__fail(err, MHA_ERR_ARG, "%s must be NULL without %s in desc.%s (got %p)", row->name, row->flag_name,
