@@ -9,7 +9,7 @@ torch.export support. Tensors must be in CPU memory. This module requires PyTorc
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -39,11 +39,13 @@ _library.define(f"attention_backward(Tensor dout, Tensor? dlse, Tensor out, Tens
 
 def _given(values: tuple[Any, ...]) -> dict[str, Any]:
     """Returns the arguments of an operator by name, without those equal to their defaults."""
-    given = dict(zip(_NAMES, values))
+    given = {n: x for n, x in zip(_NAMES, values) if x is not None}
+    for name in ("window", "block_size"):
+        if name in given:
+            given[name] = tuple(given[name])  # the operator has lists
     for name, (_, default) in _OPTIONS.items():
-        if given[name] == default or (name == "window" and tuple(given[name]) == default):
+        if name in given and given[name] == default:
             del given[name]
-    given = {n: x for n, x in given.items() if x is not None}
     if "seed" in given:
         given["seed"] = int(given["seed"]) % 2**64  # the operator has a signed integer argument
     return given
@@ -87,17 +89,37 @@ def _fake_backward(dout: Any, dlse: Any, out: Any, lse: Any, wanted: list[bool],
                  for n, w in zip(_OPERANDS, wanted))
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    ctx.options = inputs[len(_TENSORS):]
-    ctx.save_for_backward(*inputs[:len(_TENSORS)], *output)
+class _Function(torch.autograd.Function):
+    """The operator with its backward pass. torch.library.register_autograd would look up the defaults of all arguments in each call,
+    which takes over 500 us for so many arguments."""
+
+    @staticmethod
+    def forward(ctx: Any, *values: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        output = _below_autograd(*values)
+        ctx.options = values[len(_TENSORS):]
+        ctx.save_for_backward(*values[:len(_TENSORS)], *output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[Any, ...]:
+        dout, dlse = gradients
+        *tensors, out, lse = ctx.saved_tensors
+        wanted = [bool(w) and x is not None for w, x in zip(ctx.needs_input_grad, tensors[:len(_OPERANDS)])]
+        dout = torch.zeros_like(out) if dout is None else dout
+        found = torch.ops.mha.attention_backward(dout, dlse, out, lse, wanted, *tensors, *ctx.options)
+        return (*(g if w else None for g, w in zip(found, wanted)), *(None,) * (len(_NAMES) - len(_OPERANDS)))
 
 
-def _differentiate(ctx: Any, dout: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[Any, ...]:
-    *tensors, out, lse = ctx.saved_tensors
-    wanted = [bool(w) and x is not None for w, x in zip(ctx.needs_input_grad, tensors[:len(_OPERANDS)])]
-    dout = torch.zeros_like(out) if dout is None else dout
-    found = torch.ops.mha.attention_backward(dout, dlse, out, lse, wanted, *tensors, *ctx.options)
-    return (*(g if w else None for g, w in zip(found, wanted)), *(None,) * (len(_NAMES) - len(_OPERANDS)))
+def _below_autograd(*values: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    with torch._C._AutoDispatchBelowAutograd():
+        return cast("tuple[torch.Tensor, torch.Tensor]", torch.ops.mha.attention(*values))
+
+
+def _autograd(*values: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    if not torch.is_grad_enabled() or not any(x is not None and x.requires_grad for x in values[:len(_OPERANDS)]):
+        return _below_autograd(*values)
+    output: tuple[torch.Tensor, torch.Tensor] = cast(Any, _Function).apply(*values)
+    return output
 
 
 def _no_second(ctx: Any, *_: Any) -> Any:
@@ -105,10 +127,10 @@ def _no_second(ctx: Any, *_: Any) -> Any:
 
 
 _library.impl("attention", _run, "CPU")
+_library.impl("attention", _autograd, "Autograd")
 _library.impl("attention_backward", _run_backward, "CPU")
 torch.library.register_fake("mha::attention", _fake, lib=_library)
 torch.library.register_fake("mha::attention_backward", _fake_backward, lib=_library)
-torch.library.register_autograd("mha::attention", _differentiate, setup_context=_keep, lib=_library)
 torch.library.register_autograd("mha::attention_backward", _no_second, lib=_library)
 
 
@@ -121,7 +143,7 @@ def _constant(name: str, x: Any) -> None:
 
 def _tensor(name: str, x: Any) -> Any:
     """Converts an argument to a tensor. Arrays and lists are copied, since they may change before the backward pass."""
-    if x is None or isinstance(x, torch.Tensor):
+    if isinstance(x, torch.Tensor):
         if name not in _OPERANDS:
             _constant(name, x)
         return x
@@ -167,7 +189,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float
              "dropout_keep": dropout_keep, "block_keep": block_keep, "block_table": block_table, "offsets": offsets,
              "prefix_lens": prefix_lens, "q_lens": q_lens, "kv_lens": kv_lens, "cu_seqlens_q": cu_seqlens_q,
              "cu_seqlens_k": cu_seqlens_k, "heads": heads}
-    tensors = [_tensor(name, x) for name, x in given.items()]
+    tensors = [None if x is None else _tensor(name, x) for name, x in given.items()]
     for name, x in (("scale", scale), ("softcap", softcap), ("dropout", dropout)):
         _constant(name, x)
     out, lse = torch.ops.mha.attention(*tensors, _seed(seed, dropout, dropout_keep), scale, softcap, causal, align, window, block_size,
@@ -209,29 +231,14 @@ def _mask(mask: torch.Tensor, lead: torch.Size, heads: int, rows: int, keys: int
     return mask.expand(*lead, *mask.shape[-3:]).reshape(math.prod(lead), *mask.shape[-3:])
 
 
-def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
-                                 dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
-                                 enable_gqa: bool = False) -> torch.Tensor:
-    """Replaces torch.nn.functional.scaled_dot_product_attention: query [..., Lq, D], key [..., Lk, D], value [..., Lk, Dv].
-
-    Leading axes broadcast, and their number is not limited. Dropout drops the same elements as PyTorch for the same seed. Differences
-    from PyTorch: fully masked rows are zero; masked keys are not read; is_causal and attn_mask may be combined; tensors must be in CPU
-    memory; the dtype of query may differ from that of key and value; autocast does not cast the mask. torch.func, vmap and second
-    derivatives are not supported.
-
-        >>> import torch
-        >>> from mha.torch import scaled_dot_product_attention
-        >>> q = torch.randn(2, 1, 3, 5, 8)
-        >>> want = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
-        >>> torch.allclose(scaled_dot_product_attention(q, q, q, is_causal=True), want, atol=1e-6)
-        True
-    """
+def _broadcast(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None, dropout_p: float,
+               is_causal: bool, scale: float | None, enable_gqa: bool) -> torch.Tensor:
+    """Computes scaled_dot_product_attention for any shapes and options."""
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.dim() < 2:
             raise ValueError(f"{name} must have at least 2 axes (got {x.dim()})")
     if enable_gqa and query.dim() > 2:
         key, value = _grouped(query, key, value)
-    query, key, value = _autocast(query), _autocast(key), _autocast(value)
     groups = query.shape[-3] if enable_gqa and query.dim() > 2 else None
     shapes = [x.shape[:-3] if groups else x.shape[:-2] for x in (query, key, value)]
     lead = torch.broadcast_shapes(*shapes)
@@ -258,3 +265,28 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: 
         more |= {"dropout": dropout_p, "dropout_keep": kept.bool()}
     out: torch.Tensor = attention(q, k, v, scale=scale, causal=is_causal, align="top_left" if is_causal else None, **more)
     return out.reshape(result)
+
+
+def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
+                                 dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+                                 enable_gqa: bool = False) -> torch.Tensor:
+    """Replaces torch.nn.functional.scaled_dot_product_attention: query [..., Lq, D], key [..., Lk, D], value [..., Lk, Dv].
+
+    Leading axes broadcast, and their number is not limited. Dropout drops the same elements as PyTorch for the same seed. Differences
+    from PyTorch: fully masked rows are zero; masked keys are not read; is_causal and attn_mask may be combined; tensors must be in CPU
+    memory; the dtype of query may differ from that of key and value; autocast does not cast the mask. torch.func, vmap and second
+    derivatives are not supported.
+
+        >>> import torch
+        >>> from mha.torch import scaled_dot_product_attention
+        >>> q = torch.randn(2, 1, 3, 5, 8)
+        >>> want = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+        >>> torch.allclose(scaled_dot_product_attention(q, q, q, is_causal=True), want, atol=1e-6)
+        True
+    """
+    query, key, value = _autocast(query), _autocast(key), _autocast(value)
+    size = query.shape
+    plain = len(size) == 4 and size[:2] == key.shape[:2] == value.shape[:2] and 0 not in (*size[:2], size[3], value.shape[3])
+    if attn_mask is None and not dropout_p and plain and scale != 0:  # the most frequent call, for which the rest takes too long
+        return cast(torch.Tensor, attention(query, key, value, scale=scale, causal=is_causal, align="top_left" if is_causal else None))
+    return _broadcast(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)

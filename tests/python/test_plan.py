@@ -22,12 +22,12 @@ class Plans(unittest.TestCase):
     def test_equals_attention(self):
         for dtype in np.float32, np.float16, np.float64:
             q, k, v = arrays((2, 4, 7, 16), (2, 2, 9, 16), (2, 2, 9, 8), dtype=dtype)
-            want = mha.attention(q, k, v, causal=True, align="bottom_right", scale=0.3, return_lse=True)
+            want = mha.attention(q, k, v, causal=True, align="bottom_right", scale=0.3, return_probs=True)
             plan = mha.Plan(q, k, v, causal=True, align="bottom_right", scale=0.3)
             for _ in range(3):
                 self.same(plan(q, k, v), want.out)
             q2, k2, v2 = arrays(q.shape, k.shape, v.shape, dtype=dtype, seed=1)
-            other = mha.attention(q2, k2, v2, causal=True, align="bottom_right", scale=0.3, return_lse=True).out
+            other = mha.attention(q2, k2, v2, causal=True, align="bottom_right", scale=0.3, return_probs=True).out
             self.same(plan(q2, k2, v2), other)
             self.same(plan(q, k, v), want.out)
             out = np.empty_like(other)
@@ -66,7 +66,7 @@ class Plans(unittest.TestCase):
     def test_layouts_and_strides(self):
         q, = arrays((2, 6, 3, 8))
         view = q.transpose(0, 2, 1, 3)
-        want = mha.attention(q, q, q, layout="blhd", return_lse=True).out
+        want = mha.attention(q, q, q, layout="blhd", return_probs=True).out
         self.same(mha.Plan(q, q, q, layout="blhd")(q, q, q), want)
         plan = mha.Plan(view, view, view)
         self.same(plan(view, view, view), want.transpose(0, 2, 1, 3))
@@ -89,7 +89,7 @@ class Plans(unittest.TestCase):
             plan(q, k, k, out=k)
         with self.assertRaisesRegex(ValueError, "overlap"):
             plan(q, k, k, out=k.reshape(-1)[:q.size].reshape(q.shape))
-        self.same(plan(q, k, k), mha.attention(q, k, k, return_lse=True).out)
+        self.same(plan(q, k, k), mha.attention(q, k, k, return_probs=True).out)
         with self.assertRaisesRegex(ValueError, "align must be set"):
             mha.Plan(q, k, k, causal=True)
         with self.assertRaisesRegex(TypeError, "no_such"):
@@ -108,7 +108,7 @@ class Plans(unittest.TestCase):
         q, = arrays((1, 4, 64, 32))
         plan, wrong = mha.Plan(q, q, q), []
         inputs = [q * n for n in range(1, 5)]
-        wants = [mha.attention(x, q, q, return_lse=True).out for x in inputs]
+        wants = [mha.attention(x, q, q, return_probs=True).out for x in inputs]
 
         def work(x, want):
             for _ in range(50):
@@ -124,15 +124,28 @@ class Plans(unittest.TestCase):
 
 
 class Kept(unittest.TestCase):
-    """Tests the plans that mha.attention caches."""
+    """Tests the plans that mha.attention caches, which calls with return_probs=True do not use."""
 
     def test_values_and_options(self):
         for seed in range(80):  # more plans than the cache can contain
             q, = arrays((1, 2, 3 + seed % 40, 8), seed=seed)
             for causal in False, True:
                 for scale in None, 0.5:
-                    want = mha.attention(q, q, q, causal=causal, scale=scale, return_lse=True).out
-                    np.testing.assert_array_equal(mha.attention(q, q, q, causal=causal, scale=scale), want)
+                    want = mha.attention(q, q, q, causal=causal, scale=scale, return_lse=True, return_probs=True)
+                    np.testing.assert_array_equal(mha.attention(q, q, q, causal=causal, scale=scale), want.out)
+                    got = mha.attention(q, q, q, causal=causal, scale=scale, return_lse=True)
+                    np.testing.assert_array_equal(got.out, want.out)
+                    np.testing.assert_array_equal(got.lse, want.lse)
+                    self.assertEqual(got[2:], (None, None, None))
+
+    def test_lse_of_packed_sequences(self):
+        q, = arrays((9, 2, 8))
+        more = dict(cu_seqlens_q=(0, 4, 9), cu_seqlens_k=(0, 4, 9), return_lse=True)
+        want = mha.attention(q, q, q, **more, return_stats=True)
+        for _ in range(2):
+            got = mha.attention(q, q, q, **more)
+            np.testing.assert_array_equal(got.out, want.out)
+            np.testing.assert_array_equal(got.lse, want.lse)
 
     def test_errors_stay(self):
         q, k = arrays((1, 2, 3, 8), (1, 2, 5, 8))
@@ -148,10 +161,11 @@ class Kept(unittest.TestCase):
         q, = arrays((1, 2, 3, 8))
         alive = weakref.ref(q)
         out = weakref.ref(mha.attention(q, q, q))
+        lse = weakref.ref(mha.attention(q, q, q, return_lse=True).lse)
         del q
         gc.collect()
-        self.assertIsNone(alive())
-        self.assertIsNone(out())
+        for reference in alive, out, lse:
+            self.assertIsNone(reference())
 
     def test_settings(self):
         q, = arrays((1, 2, 33, 8))

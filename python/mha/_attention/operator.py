@@ -412,8 +412,8 @@ def attention(q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse:
         >>> out.shape, lse.shape, probs.shape
         ((1, 8, 16, 64), (1, 8, 16), (1, 8, 16, 16))
     """
-    if not (return_lse or return_probs or return_stats or top_keys or scores is not None):
-        plan = kept_plan(q, k, v, threads, cast("dict[str, Any]", description))
+    if not (return_probs or return_stats or top_keys or scores is not None):
+        plan = kept_plan(q, k, v, threads, bool(return_lse), cast("dict[str, Any]", description))
         if plan is not None and plan.lock.acquire(blocking=False):  # False: another thread is using the plan
             try:
                 return plan.run_known(q, k, v)

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import threading
+from collections.abc import Callable
 from ctypes import c_char, c_void_p
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -40,7 +41,7 @@ def _signature(x: Any) -> Any:
     if type(x) is np.ndarray:
         return x.shape, x.strides, x.dtype.num if x.dtype.isnative else None
     torch = sys.modules.get("torch")
-    if torch is None or type(x) is not torch.Tensor or x.requires_grad or x.is_neg() or not x.is_cpu:
+    if torch is None or type(x) is not torch.Tensor or x.is_neg() or not x.is_cpu or (x.requires_grad and torch.is_grad_enabled()):
         return None
     return x.shape, x.stride(), x.dtype
 
@@ -68,6 +69,25 @@ class _Slot:
         if any(s != t for s, t, n in zip(strides, self.strides, shape) if n > 1):
             raise ValueError(f"{self.name} must have the strides that the plan was made for, {self.strides} (got {strides})")
         self.view.data, self.last = a.data, a
+
+
+class _Result(_Slot):
+    """A contiguous result of the plan, for which a call allocates an array."""
+
+    def __init__(self, name: str, view: View, first: Any, a: Array) -> None:
+        super().__init__(name, view, first, a)
+        if type(first) is np.ndarray:
+            self.empty: Callable[[], Any] = partial(np.empty, first.shape, first.dtype)
+        else:  # torch.empty_like takes half the time of torch.empty; this pattern has only one element of memory
+            torch = sys.modules["torch"]
+            pattern = first.new_empty(1).expand(first.shape)
+            self.empty = partial(torch.empty_like, pattern, memory_format=torch.contiguous_format)
+
+    def new(self) -> Any:
+        """Returns a new array, to which the View points."""
+        x = self.empty()
+        self.view.data, self.last = _address(x), None
+        return x
 
 
 class Plan:
@@ -117,28 +137,27 @@ class Plan:
             if not self._workspace:
                 raise MemoryError(f"mha.Plan: cannot allocate a workspace of {self._bytes} bytes")
         self._slots = [_Slot(name, getattr(c.args, name), x, getattr(c, name)) for name, x in (("q", q), ("k", k), ("v", v))]
-        self._out = self._result(q)
+        self._results(q)
         del c.q, c.k, c.v  # drop the references to the arrays of the constructor
         self._error = Error()
         self._arguments = handle, ctypes.byref(c.args), self._workspace, ctypes.c_size_t(self._bytes), ctypes.byref(self._error)
 
-    def _result(self, q: Any) -> _Slot:
-        """Returns the slot of out, which is contiguous and has the layout of q."""
+    def _results(self, q: Any) -> None:
+        """Sets the slots of out, which has the layout of q, and of lse."""
         c, torch = self._call, cast(Any, sys.modules.get("torch"))
         shape = [0] * 4
         for axis, n in zip(c.axes, (*c.results, c.desc.v_head_dim)):
             shape[axis] = n
-        self._shape = tuple(shape)
         self._like = torch.empty(0) if torch is not None and isinstance(q, torch.Tensor) else np.empty(0)  # results have its type
-        first = empty_like(self._like, c.desc.dtype, self._shape)
-        a = array(first, "out")
-        if type(first) is np.ndarray:
-            self._empty: Any = partial(np.empty, self._shape, first.dtype)
-        else:  # torch.empty_like takes half the time of torch.empty; this pattern has only one element of memory
-            pattern = first.new_empty(1).expand(self._shape)
-            self._empty = partial(torch.empty_like, pattern, memory_format=torch.contiguous_format)
-        c.args.out = a.view(c.axes)
-        return _Slot("out", c.args.out, first, a)
+        self._out = self._result("out", c.desc.dtype, shape, c.axes)
+        self._lse = self._result("lse", self._wide, c.results, (0, 1, 2, 3)) if c.desc.outputs & ATTN_LSE else None
+
+    def _result(self, name: str, dtype: int, shape: Any, axes: tuple[int, ...]) -> _Result:
+        args, first = self._call.args, empty_like(self._like, dtype, tuple(shape))
+        a = array(first, name)
+        a.strides += (0,) * (4 - len(a.strides))
+        setattr(args, name, a.view(axes))
+        return _Result(name, getattr(args, name), first, a)
 
     @property
     def workspace(self) -> int:
@@ -190,15 +209,16 @@ class Plan:
         """Runs a call whose operands have the signatures of the plan. The caller must hold the lock."""
         for slot, x in zip(self._slots, (q, k, v)):
             slot.view.data = _address(x)
-        return self._run(None)
+        if self._lse is None:
+            return self._run(None)
+        lse = self._lse.new()
+        return self._operator.Attention(self._run(None), lse[0] if self._packed else lse, None, None, None)
 
     def _run(self, out: Any) -> Any:
-        slot = self._out
         if out is None:
-            out = self._empty()
-            slot.view.data, slot.last = _address(out), None
-        elif out is not slot.last:
-            slot.put(out)
+            out = self._out.new()
+        elif out is not self._out.last:
+            self._out.put(out)
         if self._forward(*self._arguments):
             raise failure(self._error)
         return out[0] if self._packed and len(out.shape) == 4 else out
@@ -207,7 +227,7 @@ class Plan:
         c, operator, outputs = self._call, self._operator, self._call.desc.outputs
         held = len(c.alive)
         try:
-            lse = operator._output(c, self._like, ATTN_LSE, "lse", self._wide, c.results) if outputs & ATTN_LSE else None
+            lse = None if self._lse is None else self._lse.new()
             probs = operator._map(c, self._like, ATTN_PROBS, "probs", self._wide) if outputs & ATTN_PROBS else None
             stats = operator._stats(c, self._like, self._wide, c.desc.top_keys) if outputs & ATTN_STATS else None
             scores = operator._map(c, self._like, ATTN_SCORES, "scores", self._wide) if outputs & ATTN_SCORES else None
@@ -248,7 +268,7 @@ _plans: dict[Any, Plan] = {}
 _plans_lock = threading.Lock()
 
 
-def kept_plan(q: Any, k: Any, v: Any, threads: int | None, description: dict[str, Any]) -> Plan | None:
+def kept_plan(q: Any, k: Any, v: Any, threads: int | None, return_lse: bool, description: dict[str, Any]) -> Plan | None:
     """Returns a cached or new plan for a call with plain options; None if the call cannot use a plan."""
     for value in description.values():
         if type(value) not in _PLAIN and not (type(value) is tuple and all(type(x) is int for x in value)):
@@ -256,10 +276,10 @@ def kept_plan(q: Any, k: Any, v: Any, threads: int | None, description: dict[str
     a, b, c = _signature(q), _signature(k), _signature(v)
     if a is None or b is None or c is None or None in (a[2], b[2], c[2]) or math.prod(a[0]) > _KEPT_ELEMENTS:
         return None
-    key = a, b, c, context(threads).value, *description.items()
+    key = a, b, c, context(threads).value, return_lse, *description.items()
     plan = _plans.get(key)
     if plan is None:
-        plan = Plan(q, k, v, threads=threads, **cast("Description", description))
+        plan = Plan(q, k, v, threads=threads, return_lse=return_lse, **cast("Description", description))
         if plan.workspace > _KEPT_BYTES:
             return plan
         with _plans_lock:
