@@ -137,7 +137,7 @@ static int embed(cli_session *s, const mha_model *model, const cli_texts *texts,
 {
     mha_error error = {0};
     const mha_embed_options how = {.size = sizeof how, .pool = pool, .no_normalize = given.no_normalize};
-    vectors v = {.texts = texts, .width = mha_model_describe(model)->hidden};
+    vectors v = {.texts = texts, .width = mha_model_describe(model)->embedding_width};
     v.data = calloc((size_t)texts->count, (size_t)v.width * sizeof *v.data);
     if (!v.data) return cli_error(s, CLI_FAILED, "out of memory for %lld vectors", (long long)texts->count);
     int code = CLI_DONE;

@@ -40,6 +40,15 @@ void verify_seq2seq_padded(const verify_entry *e, const mha_file *file, const mh
 int32_t *verify_ids_of(verify_memory *memory, const verify_entry *e, const mha_file *file, const char *name,
                        int64_t *batch, int64_t *length);
 
+/* Compares a forward pass of a model of images, or of both towers of CLIP. */
+void verify_vision(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome);
+/* Reads pixels [B, channels, height, width], or of one image without the first dimension. */
+const float *verify_pixels(verify_memory *memory, const verify_entry *e, const mha_file *file, const char *name,
+                           const mha_model *vision, int64_t *batch);
+/* Reads token ids [B, L] and their mask. */
+mha_model_input verify_texts(verify_memory *memory, const verify_entry *e, const mha_file *file, const char *ids,
+                             const char *mask);
+
 /* Compares the loss of the recorded labels and the gradients of all parameters. */
 void verify_train(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome);
 

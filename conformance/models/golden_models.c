@@ -77,6 +77,8 @@ static void check_opened(cli_session *session, const char *folder, const verify_
     if (verify_has(&recorded, "seq2seq")) {
         check_whole(&recorded, file, "seq2seq", verify_seq2seq, model, log);
         check_whole(&recorded, file, "pad", verify_seq2seq_padded, model, log);
+    } else if (verify_has(&recorded, "pixels")) {
+        check_whole(&recorded, file, "pixels", verify_vision, model, log);
     } else {
         if (e->error->status == MHA_OK) check_part(e, file, &prompt_names, "prompt", model, log);
         if (e->error->status == MHA_OK && mha_file_find(file, pad_names.ids))

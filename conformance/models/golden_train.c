@@ -6,6 +6,7 @@
 #include "conformance/models/golden_model.h"
 #include "mha/model_grads.h"
 #include "mha/seq2seq.h"
+#include "mha/vision.h"
 #include "output.h"
 
 static const double LOSS_LIMIT = 1e-5,
@@ -20,7 +21,9 @@ typedef struct train_case {
     verify_case *outcome;
     verify_memory memory;
     mha_model_input input, source; /* `source` is the input of the encoder */
-    int32_t *labels;               /* NULL: the loss is the sum of train/upstream times the last hidden states */
+    int32_t *labels;               /* NULL: the loss is the sum of train/upstream times the last hidden states, or times
+                                    * the pooled vectors of images */
+    mha_model_input images;        /* CLIP: the images of the texts in `input` */
     const mha_named_tensor *list;
     int64_t count;
     double norm;     /* norm of all recorded gradients */
@@ -39,24 +42,31 @@ static int32_t *tokens(train_case *c, const char *name, mha_model_input *input)
 /* Reads ids and mask of a batch. */
 static mha_model_input read_batch(train_case *c)
 {
-    mha_model_input input = {.size = sizeof input}, shape = input;
-    const int32_t *ones = tokens(c, "train/attention_mask", &shape);
-    input.ids = tokens(c, "train/input_ids", &input);
-    const int64_t count = input.batch * input.length;
-    if (shape.batch != input.batch || shape.length != input.length)
-        verify_fault(c->entry, "tensor \"train/attention_mask\" must have the shape of \"train/input_ids\"");
-    if (c->entry->error->status != MHA_OK) return input;
-    uint8_t *mask = verify_alloc(&c->memory, count, 1, c->entry);
-    for (int64_t n = 0; mask && n < count; n++)
-        mask[n] = ones[n] != 0;
-    input.mask = mask;
-    return input;
+    return verify_texts(&c->memory, c->entry, c->file, "train/input_ids", "train/attention_mask");
 }
 
-static void read_input(train_case *c)
+/* Reads the images, and the texts of CLIP or the classes. */
+static void read_images(train_case *c, const mha_model *model)
+{
+    const mha_model *vision = mha_model_vision(model);
+    mha_model_input shape = {.batch = -1};
+    c->images = (mha_model_input){.size = sizeof c->images};
+    c->images.pixels = verify_pixels(&c->memory, c->entry, c->file, "train/pixel_values", vision, &c->images.batch);
+    c->input = vision == model ? c->images : read_batch(c);
+    if (vision != model || mha_file_find(c->file, "train/upstream")) return;
+    c->labels = tokens(c, "train/labels", &shape);
+    if (shape.batch * shape.length != c->images.batch)
+        verify_fault(c->entry, "tensor \"train/labels\" must have a class for each image");
+}
+
+static void read_input(train_case *c, const mha_model *model)
 {
     const bool pair = mha_file_find(c->file, "train/decoder_input_ids") != NULL;
     mha_model_input shape = {0};
+    if (mha_model_vision(model)) {
+        read_images(c, model);
+        return;
+    }
     c->source = read_batch(c);
     c->input = c->source;
     if (pair) c->input = (mha_model_input){.size = sizeof c->input, .source = &c->source};
@@ -214,15 +224,48 @@ static mha_status upstream_loss(train_case *c, mha_model_grads *grads, int64_t w
     return status == MHA_OK ? mha_model_grads_backward(grads, &gradient, error) : status;
 }
 
+/* Computes the sum of upstream times the pooled vectors of the images. */
+static mha_status pooled_loss(train_case *c, mha_model_grads *grads, int64_t width, double *loss, mha_error *error)
+{
+    int64_t shape[2] = {c->input.batch, width};
+    const int64_t count = shape[0] * width;
+    const double *up = verify_reals(&c->memory, c->entry, verify_tensor(c->entry, c->file, "train/upstream", 2, shape));
+    float *pooled = verify_alloc(&c->memory, 2 * count, sizeof *pooled, c->entry), *narrow = pooled + count;
+    const mha_model_output output = {.size = sizeof output, .pooled = pooled};
+    const mha_model_gradient gradient = {.size = sizeof gradient, .pooled = narrow};
+    if (!up || !pooled) return MHA_OK; /* the error is already in the entry */
+    mha_status status = mha_model_grads_forward(grads, &c->input, &output, error);
+    for (int64_t n = 0; n < count && status == MHA_OK; n++) {
+        narrow[n] = (float)up[n];
+        *loss += up[n] * (double)pooled[n];
+    }
+    return status == MHA_OK ? mha_model_grads_backward(grads, &gradient, error) : status;
+}
+
+static mha_status clip_loss(train_case *c, mha_model_grads *grads, double *loss, mha_error *error)
+{
+    const mha_clip_loss_args args = {.size = sizeof args, .texts = &c->input, .images = &c->images};
+    return mha_clip_loss(grads, &args, loss, error);
+}
+
+/* Computes the recorded loss and its gradients. */
+static mha_status recorded_loss(train_case *c, const mha_model *model, mha_model_grads *grads, double *loss,
+                                mha_error *error)
+{
+    const int64_t width = mha_model_describe(model)->hidden;
+    const mha_model *vision = mha_model_vision(model);
+    if (c->labels) return label_loss(c, grads, loss, error);
+    if (vision && vision != model) return clip_loss(c, grads, loss, error);
+    return (vision ? pooled_loss : upstream_loss)(c, grads, width, loss, error);
+}
+
 static void run(train_case *c, const mha_model *model, mha_model_grads *grads, const json_t *record)
 {
     double loss = 0;
     mha_error error = {0};
     const double *want = verify_reals(&c->memory, c->entry, verify_tensor(c->entry, c->file, "train/loss", 0, NULL));
     if (!want) return;
-    const mha_status status = c->labels ? label_loss(c, grads, &loss, &error)
-                                        : upstream_loss(c, grads, mha_model_describe(model)->hidden, &loss, &error);
-    if (status != MHA_OK) {
+    if (recorded_loss(c, model, grads, &loss, &error) != MHA_OK) {
         verify_stopped(c->outcome, &error);
         return;
     }
@@ -237,7 +280,7 @@ void verify_train(const verify_entry *e, const mha_file *file, const mha_model *
     train_case c = {.entry = e, .file = file, .outcome = outcome};
     mha_model_grads *grads = NULL;
     mha_error error = {0};
-    read_input(&c);
+    read_input(&c, model);
     if (e->error->status == MHA_OK) {
         if (mha_model_grads_create(model, NULL, &grads, &error) == MHA_OK)
             run(&c, model, grads, json_object_get(e->object, "train"));

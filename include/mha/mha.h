@@ -28,6 +28,7 @@
 #include "mha/model_ranks.h"    /* one model divided among several processes */
 #include "mha/model.h"          /* checkpoints: open, run, embed */
 #include "mha/seq2seq.h"        /* encoder-decoders */
+#include "mha/vision.h"         /* models of images, and CLIP */
 #include "mha/generate.h"       /* text generation with a decoder */
 #include "mha/model_grads.h"    /* backward pass of a whole model */
 #include "mha/model_create.h"   /* creating a model from a config */

@@ -8,6 +8,7 @@
  *               gemma3_text, phi3, olmo2, granite, smollm3, and with experts mixtral, qwen2_moe, qwen3_moe, gpt_oss,
  *               deepseek_v3
  *     encoder-decoders (seq2seq.h)  t5, bart, mbart, marian
+ *     vision (vision.h)  vit, clip, and the towers of clip: clip_text_model, clip_vision_model
  * Other families return an error that names them. Weights are used in place from the mapped file
  * where their type allows it; dense weights are packed once when the model is opened. Where config.json and the
  * tensors disagree, they are read as in transformers 5: a stored language-model head is used if it differs from the
@@ -104,6 +105,10 @@ typedef struct mha_model_info {
     int rotation_by_length;
     int encoder_decoder;   /* 1 = this describes the decoder of an encoder-decoder (seq2seq.h) */
     int64_t decoder_start; /* the token that every text of this decoder begins with; -1 = none */
+    /* Models that read images (vision.h): shapes of an image and of a patch [pixels], and the classes of an image
+     * classifier; 0 for other models. vocab is then 0, and max_positions the number of tokens of an image. */
+    int64_t image_channels, image_height, image_width, patch_height, patch_width, classes;
+    int64_t embedding_width; /* width of the vectors of mha_model_embed: hidden; in CLIP, that of the common space */
 } mha_model_info;
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
 
@@ -272,6 +277,10 @@ typedef struct mha_model_input {
      * cache, it is given with the first tokens of a sequence; later calls read the cached keys and values of the source
      * and pass NULL. Must be NULL if starts or shard is set. */
     const struct mha_model_input *source;
+    /* Models that read images (vision.h): [B, image_channels, image_height, image_width], instead of ids. `length` is
+     * then 0 or max_positions, or `starts` has max_positions tokens per image; type_ids, mask, positions, cache and
+     * shard must be NULL. NULL for other models. */
+    const float *pixels;
 } mha_model_input;
 
 /* Identifies a head by its layer and its index in the layer. */
@@ -320,11 +329,14 @@ typedef struct mha_model_activations {
 typedef struct mha_model_output {
     size_t size;
     float *last_hidden; /* [B, L, E]; in decoders after the final norm */
-    float *pooled;      /* [B, E] tanh pooler of BERT; MHA_ERR_UNSUPPORTED if the checkpoint has none */
-    float *logits;      /* [B, L, vocab]; MHA_ERR_UNSUPPORTED for a checkpoint without logits */
+    float *pooled;      /* [B, E] tanh pooler of BERT and ViT, pooled vector of CLIP; MHA_ERR_UNSUPPORTED if the
+                         * checkpoint has none */
+    float *logits;      /* [B, L, vocab], in image classifiers [B, classes]; MHA_ERR_UNSUPPORTED for a checkpoint
+                         * without logits */
     float *last_logits; /* [B, vocab] logits of the next token, from the last real token of each sequence */
     /* Receives hidden states x [B, L, E]. Entry 0 contains the embeddings (in BERT after their norm), and entry n the
-     * output of layer n - 1, which is the input of layer n. The last entry is taken after the final norm. */
+     * output of layer n - 1, which is the input of layer n. The last entry is taken after the final norm, except in
+     * ViT and CLIP. */
     int (*on_hidden)(void *user, int64_t entry, const float *x);
     /* Receives probs [B, heads, L, K] of one layer; `heads` counts the heads of the layer, or those in map_heads. K,
      * the number of keys, is L; with a cache L plus the cached tokens of the longest sequence. With starts, maps are
@@ -360,6 +372,7 @@ typedef struct mha_model_output {
      * length of `source`; with a cache, the longest source of the call. Elements of masked tokens of the source are
      * 0. */
     int (*on_cross_attention)(void *user, int64_t layer, int64_t heads, const float *probs);
+    float *embedding; /* [B, embedding_width] CLIP (vision.h): L2-normalized; MHA_ERR_UNSUPPORTED for other models */
 } mha_model_output;
 
 /* Runs the model. `output` may be NULL. The results of a sequence are bitwise identical alone, in a batch or padded,
@@ -388,11 +401,12 @@ typedef struct mha_embed_options {
     void *user;
 } mha_embed_options;
 
-/* Embeds texts: out [count, E], one vector per text. `options` may be NULL. Texts are NUL-terminated UTF-8. A text with
- * more than max_positions tokens is truncated, with a warning in the log of the context: "text 3 of 7: 600 tokens, 88
- * were truncated; the model accepts 512". Runs in batches without padding; the vector of a text is bitwise independent
- * of all other texts. Reports progress as "embed". Errors: MHA_ERR_ARG for a text that is NULL, not UTF-8 or without
- * tokens, naming it; MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
+/* Embeds texts: out [count, embedding_width], one vector per text. `options` may be NULL. In CLIP, the vector is the
+ * projection of the pooled token, and `pool` and pool_long must be 0 and NULL. Texts are NUL-terminated UTF-8. A text
+ * with more than max_positions tokens is truncated, with a warning in the log of the context: "text 3 of 7: 600
+ * tokens, 88 were truncated; the model accepts 512". Runs in batches without padding; the vector of a text is bitwise
+ * independent of all other texts. Reports progress as "embed". Errors: MHA_ERR_ARG for a text that is NULL, not UTF-8
+ * or without tokens, naming it; MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
 MHA_API mha_status mha_model_embed(const mha_model *model, const char *const *texts, int64_t count,
                                    const mha_embed_options *options, float *out, mha_error *err);
 

@@ -105,8 +105,9 @@ MHA_API mha_status mha_model_grads_dropout(mha_model_grads *grads, const mha_mod
 /* ---- forward and backward pass for a custom loss ---- */
 
 /* Runs mha_model_forward and keeps the activations for the backward pass. `output` may be NULL; its last_hidden,
- * pooled, logits and last_logits are supported. All other fields, and cache, fills and hidden of `input`, must be NULL
- * (MHA_ERR_UNSUPPORTED). Arrays that `input` points to must remain unchanged until the last backward call. */
+ * pooled, logits, last_logits and embedding are supported. All other fields, and cache, fills and hidden of `input`,
+ * must be NULL (MHA_ERR_UNSUPPORTED). Arrays that `input` points to must remain unchanged until the last backward
+ * call. */
 MHA_API mha_status mha_model_grads_forward(mha_model_grads *grads, const mha_model_input *input,
                                            const mha_model_output *output, mha_error *err);
 
@@ -129,9 +130,10 @@ typedef struct mha_model_gradient {
     size_t size;
     const float *last_hidden; /* [B, L, E] */
     const float *pooled;      /* [B, E] */
-    const float *logits;      /* [B, L, vocab] */
+    const float *logits;      /* [B, L, vocab]; in image classifiers [B, classes] */
     float *gates;             /* [layers, B, H] written: gradients of gates (1 if not given); 0 for missing heads */
-    float *embeddings;        /* [B, L, E] written: gradients of each token's word embedding (E: width of the table) */
+    float *embeddings;        /* [B, L, E] written: gradients of each token's word embedding (E: width of the table), or
+                               * of the class token and the patches of an image, before positions are added */
     /* Called on the calling thread after each layer, from the last layer to the first; its data are valid during the
      * call only. Non-zero stops the backward pass with MHA_ERR_CANCELLED. */
     int (*on_context)(void *user, const mha_model_context_gradient *g);
@@ -139,6 +141,7 @@ typedef struct mha_model_gradient {
     int taylor; /* 1 = compute row_taylor: one more exponential per pair of tokens, 4 bytes per head and row */
     const float *last_logits; /* [B, vocab] gradient with respect to the logits of the last real token of each
                                * sequence */
+    const float *embedding;   /* [B, embedding_width] CLIP: gradient with respect to the L2-normalized embedding */
 } mha_model_gradient;
 
 /* Runs the backward pass and accumulates the gradients of parameters into the list. May be called several times
@@ -170,7 +173,7 @@ typedef struct mha_model_loss_args {
     /* [B, L] token ids, or MHA_IGNORE. A decoder's token i predicts label i + 1 (labels are the ids themselves,
      * shifted here); an encoder's token i predicts label i, and so does a token of the decoder of an encoder-decoder,
      * whose ids are the shifted labels (mha_model_shift_labels). No label is predicted from a masked token. NULL = the
-     * ids of real tokens, for decoders only. */
+     * ids of real tokens, for decoders only. Image classifiers: [B], the class of each image. */
     const int32_t *labels;
     double scale;       /* 0 = 1 / counted labels, the mean; else the loss is scale times the sum */
     float *dgates;      /* gradients of the gates, as in mha_model_gradient; NULL = not computed */

@@ -27,7 +27,7 @@ typedef struct creation {
  * models have no pooler. */
 static bool is_made(const mha__config *c, mha__role role)
 {
-    if (role == MHA__POOLER) return false;
+    if (role == MHA__POOLER || role == MHA__LOGIT_SCALE) return false;
     if (role == MHA__LM_HEAD) return !c->tied;
     if (role == MHA__LM_BIAS) return !c->tied || c->family->causal;
     if (role == MHA__LM_TIED_BIAS) return c->tied;
@@ -166,6 +166,10 @@ mha_status mha_model_create(mha_ctx *given, const char *config_json, const mha_m
     if (status == MHA_OK && config->family->one_side)
         status = mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_create: config must not be an encoder-decoder (got %s)",
                            config->family->name);
+    if (status == MHA_OK && config->family->vision)
+        status =
+            mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_create: config must not be a CLIP with two towers (got %s)",
+                      config->family->name);
     if (status == MHA_OK) status = make(ctx, text, config, o.seed, &n, &own, err);
     mha__free(ctx, config);
     if (status == MHA_OK) status = open_made(given, o.folder, text, &n, out, err);

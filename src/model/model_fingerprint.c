@@ -12,7 +12,7 @@
 #include "math/hash.h"
 #include "model/model_struct.h"
 
-enum { MOST_TOKENS = 16 }; /* maximum tokens of the pass */
+enum { MOST_TOKENS = 16 }; /* maximum tokens of the pass, except of an image */
 
 static uint64_t hash_tensor(uint64_t h, const mha_tensor *t)
 {
@@ -51,18 +51,36 @@ static mha_status run_tokens(const mha_model *model, int64_t length, float *resu
     return mha_model_forward(model, &input, &output, err);
 }
 
+/* Computes the results of a pass over one image, whose pixels are sevenths from -1 to 1. */
+static mha_status run_image(const mha_model *model, float *results, mha_error *err)
+{
+    const mha_model_info *info = &model->info;
+    const int64_t count = info->image_channels * info->image_height * info->image_width;
+    const size_t bytes = (size_t)count * sizeof(float);
+    float *pixels = mha__alloc(model->ctx, bytes);
+    if (!pixels) return mha__no_memory(err, bytes, "an image");
+    for (int64_t n = 0; n < count; n++)
+        pixels[n] = (float)(n % 15 - 7) / 7;
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .pixels = pixels};
+    const mha_model_output output = {.size = sizeof output, .last_hidden = results};
+    const mha_status status = mha_model_forward(model, &input, &output, err);
+    mha__free(model->ctx, pixels);
+    return status;
+}
+
 mha_status mha_model_fingerprint(const mha_model *model, char text[17], mha_error *err)
 {
     if (!model || !text)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_fingerprint: %s must not be NULL", model ? "text" : "model");
     const mha_model_info *info = mha_model_describe(model);
     const char *config = mha_model_config_json(model);
-    const int64_t length = mha__min64(mha__min64(info->vocab, info->max_positions), MOST_TOKENS);
+    const int64_t most = mha__min64(mha__min64(info->vocab, info->max_positions), MOST_TOKENS);
+    const int64_t length = info->image_channels ? info->max_positions : most;
     const size_t bytes = result_count(model, length) * sizeof(float);
     uint64_t weights = 0;
     float *results = mha__alloc(mha_model_ctx(model), bytes);
     if (!results) return mha__no_memory(err, bytes, "the fingerprint of a model");
-    mha_status status = run_tokens(model, length, results, err);
+    mha_status status = info->image_channels ? run_image(model, results, err) : run_tokens(model, length, results, err);
     if (status == MHA_OK && model->ranks.ranks)
         status = mha__rank_parts_hash(model, &weights, err);
     else if (status == MHA_OK)

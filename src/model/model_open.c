@@ -84,6 +84,26 @@ static mha_status open_encoder(mha_model *m, const char *folder, const mha_model
     return open_side(m, folder, options, err);
 }
 
+/* Opens the image tower of a CLIP. It is a model too, which uses the files of the text tower. */
+static mha_status open_vision(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
+{
+    if (!m->config.family->vision) return MHA_OK;
+    mha_model *v = m->vision = mha__calloc(m->ctx, 1, sizeof *m->vision);
+    if (!v) return mha__no_memory(err, sizeof *v, "an image tower");
+    v->ctx = m->ctx;
+    v->given = m->given;
+    v->text = m;
+    v->shards = m->shards;
+    MHA__TRY(mha__config_read_vision(m->ctx, folder, options->config_json, &v->config, &v->config_text, err));
+    MHA__TRY(mha__model_set_up(v, options, err));
+    mha__weights_begin(&v->outer);
+    MHA__TRY(mha__model_take_weights(v, err));
+    mha__model_fill_info(v);
+    m->info.parameters += v->info.parameters;
+    m->info.bytes += v->info.bytes;
+    return MHA_OK;
+}
+
 static mha_status open_all(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
 {
     if (options->ranks) MHA__TRY(mha__ranks_read(&m->ranks, options->ranks, err));
@@ -93,6 +113,7 @@ static mha_status open_all(mha_model *m, const char *folder, const mha_model_opt
     status = mha__model_take_weights(m, err);
     MHA__TRY(mha__rank_parts_agree(m, status, err));
     mha__model_fill_info(m);
+    MHA__TRY(open_vision(m, folder, options, err));
     return open_encoder(m, folder, options, err);
 }
 
@@ -129,17 +150,20 @@ void mha_model_free(mha_model *model)
 {
     if (!model) return;
     mha_model_free(model->encoder);
+    mha_model_free(model->vision);
     for (int64_t i = 0; model->block && i < model->config.layers; i++)
         if (mha__config_owner(&model->config, i) == i) mha_block_free(model->block[i]);
     mha_linear_free(model->embed_map);
     mha__free(model->ctx, model->block);
     mha__free(model->ctx, model->heads_per_layer);
     mha__free(model->ctx, model->attention_per_layer);
+    mha_linear_free(model->patches);
+    mha_linear_free(model->projection);
     mha_linear_free(model->pooler);
     mha_linear_free(model->lm_dense);
     mha_linear_free(model->lm_head);
     mha__weights_release(&model->outer);
-    if (!model->decoder) mha__shards_close(&model->shards);
+    if (!model->decoder && !model->text) mha__shards_close(&model->shards);
     if (!model->decoder) mha_tokenizer_free(model->tokenizer);
     mha__free(model->ctx, model->positions_normed);
     mha__free(model->ctx, model->head_numbers);
@@ -172,6 +196,13 @@ const mha_tokenizer *mha_model_tokenizer(const mha_model *model)
 const mha_model *mha_model_encoder(const mha_model *model)
 {
     return model ? model->encoder : NULL;
+}
+
+mha_status mha__model_reads_ids(const mha_model *model, const char *what, mha_error *err)
+{
+    if (!model->config.channels) return MHA_OK;
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s must be a model of texts (got %s, which reads images)", what,
+                     model->info.family);
 }
 
 mha_status mha__model_not_seq2seq(const mha_model *model, const char *what, mha_error *err)

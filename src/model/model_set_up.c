@@ -29,7 +29,13 @@ static mha_status fill_info(mha_model *m, mha_error *err)
         .head_dim = c->head_dim,
         .hidden = c->hidden,
         .intermediate = c->intermediate,
-        .vocab = c->vocab,
+        .vocab = c->channels ? 0 : c->vocab,
+        .image_channels = c->channels,
+        .image_height = c->image_height,
+        .image_width = c->image_width,
+        .patch_height = c->patch_height,
+        .patch_width = c->patch_width,
+        .embedding_width = c->hidden,
         .max_positions = c->max_positions,
         .type_vocab = c->type_vocab,
         .heads_per_layer = m->heads_per_layer,
@@ -116,4 +122,7 @@ void mha__model_fill_info(mha_model *m)
     m->info.bytes = m->outer.bytes;
     m->info.dtype = m->outer.dtype; /* type of the word embeddings, which are read first */
     m->info.logits = m->lm_head != NULL;
+    if (m->config.channels && mha__weights_tensor(&m->outer, MHA__LM_HEAD, -1, false))
+        m->info.classes = m->config.vocab;
+    if (mha__weights_tensor(&m->outer, MHA__PROJECTION, -1, false)) m->info.embedding_width = m->config.projection;
 }

@@ -31,12 +31,20 @@ struct mha_model {
     float *positions_normed; /* [rows, E] those embeddings after their norm, which the layers project */
     mha__role lm_bias;       /* role of the output bias, which has two possible names */
     mha_linear *embed_map, *pooler, *lm_dense, *lm_head; /* NULL if the checkpoint lacks the part */
-    mha_block **block;                                   /* [layers]; layers that share tensors share a block */
-    void *own; /* memory of a created model's tensors (model_create.c), or NULL */
+    /* Vision (vision.h): projection of the patches, and the token before them; CLIP: norm of the pooled vector, its
+     * projection, and the logarithm of the scale of logits (weight NULL = absent) */
+    mha_linear *patches, *projection;
+    mha_matrix class_token, logit_scale;
+    mha_norm pool_norm;
+    mha_block **block; /* [layers]; layers that share tensors share a block */
+    void *own;         /* memory of a created model's tensors (model_create.c), or NULL */
     /* Encoder-decoders: the model is the decoder, and owns its encoder. An encoder uses the shards and the tokenizer of
      * its decoder. NULL = none */
     struct mha_model *encoder;
     const struct mha_model *decoder;
+    /* CLIP: the model is the text tower, and owns the image tower, which uses the shards of the text tower. */
+    struct mha_model *vision;
+    const struct mha_model *text;
 };
 
 /* Returns true if config.json ties the output matrix to the word embeddings, unless the file contains an output matrix
@@ -88,6 +96,8 @@ mha_status mha__model_repack(mha_model *model, int64_t layer, mha_error *err);
  * some parts then have the old elements, and other parts the new elements. */
 mha_status mha__model_refresh(mha_model *model, mha_error *err);
 
+/* Returns MHA_ERR_UNSUPPORTED for a model of images, which has no token ids: `what` requires them. */
+mha_status mha__model_reads_ids(const mha_model *model, const char *what, mha_error *err);
 /* Returns MHA_ERR_UNSUPPORTED for one side of an encoder-decoder: `what` does not support it. */
 mha_status mha__model_not_seq2seq(const mha_model *model, const char *what, mha_error *err);
 

@@ -1571,6 +1571,13 @@ class ModelInfo(ctypes.Structure):
     rotation_by_length: int
     encoder_decoder: int
     decoder_start: int
+    image_channels: int
+    image_height: int
+    image_width: int
+    patch_height: int
+    patch_width: int
+    classes: int
+    embedding_width: int
     _fields_ = [
         ("family", c_char_p),
         ("layers", c_int64),
@@ -1597,6 +1604,13 @@ class ModelInfo(ctypes.Structure):
         ("rotation_by_length", c_int),
         ("encoder_decoder", c_int),
         ("decoder_start", c_int64),
+        ("image_channels", c_int64),
+        ("image_height", c_int64),
+        ("image_width", c_int64),
+        ("patch_height", c_int64),
+        ("patch_width", c_int64),
+        ("classes", c_int64),
+        ("embedding_width", c_int64),
     ]
 
 
@@ -1652,6 +1666,7 @@ class ModelInput(ctypes.Structure):
     context: int | None
     shard: ctypes._Pointer[ModelShard]
     source: ctypes._Pointer[ModelInput]
+    pixels: int | None
 
 
 ModelInput._fields_ = [
@@ -1672,6 +1687,7 @@ ModelInput._fields_ = [
     ("context", c_void_p),
     ("shard", POINTER(ModelShard)),
     ("source", POINTER(ModelInput)),
+    ("pixels", c_void_p),
 ]
 
 
@@ -1758,6 +1774,7 @@ class ModelOutput(ctypes.Structure):
     kept: int | None
     encoder: ctypes._Pointer[ModelOutput]
     on_cross_attention: Any
+    embedding: int | None
 
 
 ModelOutput._fields_ = [
@@ -1780,6 +1797,7 @@ ModelOutput._fields_ = [
     ("kept", c_void_p),
     ("encoder", POINTER(ModelOutput)),
     ("on_cross_attention", CFUNCTYPE(c_int, c_void_p, c_int64, c_int64, c_void_p)),
+    ("embedding", c_void_p),
 ]
 
 
@@ -1797,6 +1815,141 @@ class EmbedOptions(ctypes.Structure):
         ("pool_long", CFUNCTYPE(c_int, c_void_p, POINTER(ModelInput), c_int, c_void_p, POINTER(Error))),
         ("long_tokens", c_int64),
         ("user", c_void_p),
+    ]
+
+
+class ModelGradsOptions(ctypes.Structure):
+    size: int
+    no_parameters: int
+    recompute: int
+    pack: int
+    attention_only: int
+    _fields_ = [
+        ("size", c_size_t),
+        ("no_parameters", c_int),
+        ("recompute", c_int),
+        ("pack", c_int),
+        ("attention_only", c_int),
+    ]
+
+
+class ModelDropout(ctypes.Structure):
+    embedding: float
+    attention: float
+    residual: float
+    seed: int
+    _fields_ = [
+        ("embedding", c_double),
+        ("attention", c_double),
+        ("residual", c_double),
+        ("seed", c_uint64),
+    ]
+
+
+class ModelContextGradient(ctypes.Structure):
+    layer: int
+    rows: int
+    heads: int
+    head_dim: int
+    context: int | None
+    dcontext: int | None
+    row_taylor: int | None
+    _fields_ = [
+        ("layer", c_int64),
+        ("rows", c_int64),
+        ("heads", c_int64),
+        ("head_dim", c_int64),
+        ("context", c_void_p),
+        ("dcontext", c_void_p),
+        ("row_taylor", c_void_p),
+    ]
+
+
+class ModelGradient(ctypes.Structure):
+    size: int
+    last_hidden: int | None
+    pooled: int | None
+    logits: int | None
+    gates: int | None
+    embeddings: int | None
+    on_context: Any
+    user: int | None
+    taylor: int
+    last_logits: int | None
+    embedding: int | None
+    _fields_ = [
+        ("size", c_size_t),
+        ("last_hidden", c_void_p),
+        ("pooled", c_void_p),
+        ("logits", c_void_p),
+        ("gates", c_void_p),
+        ("embeddings", c_void_p),
+        ("on_context", CFUNCTYPE(c_int, c_void_p, POINTER(ModelContextGradient))),
+        ("user", c_void_p),
+        ("taylor", c_int),
+        ("last_logits", c_void_p),
+        ("embedding", c_void_p),
+    ]
+
+
+class ModelDistill(ctypes.Structure):
+    labels: float
+    logits: float
+    hidden: float
+    text: float
+    temperature: float
+    pool: int
+    _fields_ = [
+        ("labels", c_double),
+        ("logits", c_double),
+        ("hidden", c_double),
+        ("text", c_double),
+        ("temperature", c_double),
+        ("pool", c_int),
+    ]
+
+
+class ModelLossArgs(ctypes.Structure):
+    size: int
+    labels: int | None
+    scale: float
+    dgates: int | None
+    dembeddings: int | None
+    on_context: Any
+    user: int | None
+    taylor: int
+    loss_only: int
+    teacher: int | None
+    distill: ModelDistill
+    _fields_ = [
+        ("size", c_size_t),
+        ("labels", c_void_p),
+        ("scale", c_double),
+        ("dgates", c_void_p),
+        ("dembeddings", c_void_p),
+        ("on_context", CFUNCTYPE(c_int, c_void_p, POINTER(ModelContextGradient))),
+        ("user", c_void_p),
+        ("taylor", c_int),
+        ("loss_only", c_int),
+        ("teacher", c_void_p),
+        ("distill", ModelDistill),
+    ]
+
+
+class ClipLossArgs(ctypes.Structure):
+    size: int
+    texts: ctypes._Pointer[ModelInput]
+    images: ctypes._Pointer[ModelInput]
+    text_gates: int | None
+    image_gates: int | None
+    loss_only: int
+    _fields_ = [
+        ("size", c_size_t),
+        ("texts", POINTER(ModelInput)),
+        ("images", POINTER(ModelInput)),
+        ("text_gates", c_void_p),
+        ("image_gates", c_void_p),
+        ("loss_only", c_int),
     ]
 
 
@@ -1872,122 +2025,6 @@ class GenerateOptions(ctypes.Structure):
         ("forward_user", c_void_p),
         ("sources", POINTER(Prompt)),
         ("no_rules", c_int),
-    ]
-
-
-class ModelGradsOptions(ctypes.Structure):
-    size: int
-    no_parameters: int
-    recompute: int
-    pack: int
-    attention_only: int
-    _fields_ = [
-        ("size", c_size_t),
-        ("no_parameters", c_int),
-        ("recompute", c_int),
-        ("pack", c_int),
-        ("attention_only", c_int),
-    ]
-
-
-class ModelDropout(ctypes.Structure):
-    embedding: float
-    attention: float
-    residual: float
-    seed: int
-    _fields_ = [
-        ("embedding", c_double),
-        ("attention", c_double),
-        ("residual", c_double),
-        ("seed", c_uint64),
-    ]
-
-
-class ModelContextGradient(ctypes.Structure):
-    layer: int
-    rows: int
-    heads: int
-    head_dim: int
-    context: int | None
-    dcontext: int | None
-    row_taylor: int | None
-    _fields_ = [
-        ("layer", c_int64),
-        ("rows", c_int64),
-        ("heads", c_int64),
-        ("head_dim", c_int64),
-        ("context", c_void_p),
-        ("dcontext", c_void_p),
-        ("row_taylor", c_void_p),
-    ]
-
-
-class ModelGradient(ctypes.Structure):
-    size: int
-    last_hidden: int | None
-    pooled: int | None
-    logits: int | None
-    gates: int | None
-    embeddings: int | None
-    on_context: Any
-    user: int | None
-    taylor: int
-    last_logits: int | None
-    _fields_ = [
-        ("size", c_size_t),
-        ("last_hidden", c_void_p),
-        ("pooled", c_void_p),
-        ("logits", c_void_p),
-        ("gates", c_void_p),
-        ("embeddings", c_void_p),
-        ("on_context", CFUNCTYPE(c_int, c_void_p, POINTER(ModelContextGradient))),
-        ("user", c_void_p),
-        ("taylor", c_int),
-        ("last_logits", c_void_p),
-    ]
-
-
-class ModelDistill(ctypes.Structure):
-    labels: float
-    logits: float
-    hidden: float
-    text: float
-    temperature: float
-    pool: int
-    _fields_ = [
-        ("labels", c_double),
-        ("logits", c_double),
-        ("hidden", c_double),
-        ("text", c_double),
-        ("temperature", c_double),
-        ("pool", c_int),
-    ]
-
-
-class ModelLossArgs(ctypes.Structure):
-    size: int
-    labels: int | None
-    scale: float
-    dgates: int | None
-    dembeddings: int | None
-    on_context: Any
-    user: int | None
-    taylor: int
-    loss_only: int
-    teacher: int | None
-    distill: ModelDistill
-    _fields_ = [
-        ("size", c_size_t),
-        ("labels", c_void_p),
-        ("scale", c_double),
-        ("dgates", c_void_p),
-        ("dembeddings", c_void_p),
-        ("on_context", CFUNCTYPE(c_int, c_void_p, POINTER(ModelContextGradient))),
-        ("user", c_void_p),
-        ("taylor", c_int),
-        ("loss_only", c_int),
-        ("teacher", c_void_p),
-        ("distill", ModelDistill),
     ]
 
 
@@ -2963,15 +3000,16 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_model_activations": ModelActivations,
     "mha_model_output": ModelOutput,
     "mha_embed_options": EmbedOptions,
-    "mha_sampling": Sampling,
-    "mha_prompt": Prompt,
-    "mha_generate_options": GenerateOptions,
     "mha_model_grads_options": ModelGradsOptions,
     "mha_model_dropout": ModelDropout,
     "mha_model_context_gradient": ModelContextGradient,
     "mha_model_gradient": ModelGradient,
     "mha_model_distill": ModelDistill,
     "mha_model_loss_args": ModelLossArgs,
+    "mha_clip_loss_args": ClipLossArgs,
+    "mha_sampling": Sampling,
+    "mha_prompt": Prompt,
+    "mha_generate_options": GenerateOptions,
     "mha_model_create_options": ModelCreateOptions,
     "mha_model_save_options": ModelSaveOptions,
     "mha_train_ranks": TrainRanks,
@@ -3193,10 +3231,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_model_encoder": (c_void_p, [c_void_p]),
     "mha_model_shift_labels": (c_int, [c_void_p, c_void_p, c_int64, c_int64, c_void_p, POINTER(Error)]),
     "mha_model_score_target": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, POINTER(Error)]),
-    "mha_sampling_apply": (c_int, [c_void_p, POINTER(Sampling), c_void_p, c_int64, c_int64, c_void_p, POINTER(Error)]),
-    "mha_model_generate": (c_int, [c_void_p, POINTER(Prompt), c_int64, POINTER(GenerateOptions), c_void_p, c_void_p, POINTER(Error)]),
-    "mha_model_score": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
-    "mha_model_score_hidden": (c_int, [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
     "mha_model_grads_create": (c_int, [c_void_p, POINTER(ModelGradsOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_model_grads_free": (None, [c_void_p]),
     "mha_model_grads_list": (POINTER(NamedTensor), [c_void_p, c_void_p]),
@@ -3205,6 +3239,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_model_grads_forward": (c_int, [c_void_p, POINTER(ModelInput), POINTER(ModelOutput), POINTER(Error)]),
     "mha_model_grads_backward": (c_int, [c_void_p, POINTER(ModelGradient), POINTER(Error)]),
     "mha_model_grads_loss": (c_int, [c_void_p, POINTER(ModelInput), POINTER(ModelLossArgs), c_void_p, c_void_p, POINTER(Error)]),
+    "mha_model_vision": (c_void_p, [c_void_p]),
+    "mha_clip_logits": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, POINTER(Error)]),
+    "mha_clip_loss": (c_int, [c_void_p, POINTER(ClipLossArgs), c_void_p, POINTER(Error)]),
+    "mha_sampling_apply": (c_int, [c_void_p, POINTER(Sampling), c_void_p, c_int64, c_int64, c_void_p, POINTER(Error)]),
+    "mha_model_generate": (c_int, [c_void_p, POINTER(Prompt), c_int64, POINTER(GenerateOptions), c_void_p, c_void_p, POINTER(Error)]),
+    "mha_model_score": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
+    "mha_model_score_hidden": (c_int, [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
     "mha_model_create": (c_int, [c_void_p, c_char_p, POINTER(ModelCreateOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_model_save": (c_int, [c_void_p, c_char_p, POINTER(ModelSaveOptions), POINTER(Error)]),
     "mha_model_save_check": (c_int, [c_char_p, c_int, POINTER(Error)]),

@@ -113,7 +113,7 @@ class Forward(ModelBase):
         """Returns one vector per text, [n, d]. Texts longer than the model's maximum are truncated with a warning. Vectors of an
         encoder-decoder are those of its encoder."""
         data = strings(texts, "texts")
-        out = np.empty((len(data), self._info.hidden), np.float32)
+        out = np.empty((len(data), self._info.embedding_width), np.float32)
         options = struct(EmbedOptions, pool=choose("pool", pool, POOL), no_normalize=not normalize)
         model = lib.mha_model_encoder(self._open()) or self._open()
         call_long("mha_model_embed", model, data, len(data), ctypes.byref(options), out.ctypes.data)

@@ -160,6 +160,10 @@ static mha_status check(const mha_model *model, int64_t count, const void *given
                         const mha_head_data_options *options, mha_error *err)
 {
     if (!model || !out) return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", model ? "out" : "model");
+    if (mha_model_describe(model)->image_channels)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "mha_head_data: model must be a model of texts (got %s, which reads images)",
+                         mha_model_describe(model)->family);
     if (count < 1)
         return mha__fail(err, MHA_ERR_ARG, "mha_head_data: count must be at least 1 (got %lld)", (long long)count);
     if (!given) return mha__fail(err, MHA_ERR_ARG, "mha_head_data: texts or ids must not be NULL");

@@ -26,6 +26,10 @@ mha_status mha__edit_check_norms(const mha_model *m, mha_error *err)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "heads of %s must not be removed or regrouped, since it is an encoder-decoder",
                          m->info.family);
+    if (m->vision || m->text)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "heads of %s must not be removed or regrouped, since it consists of two towers",
+                         m->info.family);
     if (mha__config_shares(&m->config))
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "heads of %s must not be removed or regrouped, since layers share their tensors",

@@ -126,6 +126,7 @@ static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_e
     if (c->family->position_rule == MHA__POSITIONS_AFTER_PAD) clear_padding(g, rows, dx);
     if (positions)
         MHA__TRY(mha_embedding_backward("positions", positions, c->position_rows, width, b->positions, rows, dx, err));
+    if (c->channels) return mha__grads_image(g, dx, err);
     if (!words) return MHA_OK;
     for (int64_t i = 0; scale != 1 && i < rows * width; i++)
         dx[i] *= scale;
@@ -216,17 +217,19 @@ static void start(mha_model_grads *g, const float *last_hidden)
     }
 }
 
-/* Backpropagates dlogits of all real tokens or, with `last`, of the last real token of each sequence. */
+/* Backpropagates dlogits of all real tokens or, with `last`, of the last real token of each sequence; in an image
+ * classifier, of the class tokens. */
 static mha_status logits_back(mha_model_grads *g, const float *dlogits, bool last, mha_error *err)
 {
     const int64_t rows = g->batch.in.batch * g->batch.in.length;
     const size_t bytes = (size_t)rows * sizeof(int64_t);
     int64_t *chosen = mha__alloc(g->ctx, bytes);
-    mha__head_job job = {.rows = chosen, .dlogits = dlogits, .chosen = last};
+    const bool classes = g->model->config.channels > 0;
+    mha__head_job job = {.rows = chosen, .dlogits = dlogits, .chosen = last || classes};
     if (!chosen) return mha__no_memory(err, bytes, "the indices of rows of logits");
-    for (int64_t b = 0; last && b < g->batch.sequences; b++)
-        chosen[job.count++] = mha__batch_last(&g->batch, b);
-    for (int64_t r = 0; !last && r < rows; r++)
+    for (int64_t b = 0; job.chosen && b < g->batch.sequences; b++)
+        chosen[job.count++] = classes ? mha__batch_first(&g->batch, b) : mha__batch_last(&g->batch, b);
+    for (int64_t r = 0; !job.chosen && r < rows; r++)
         if (mha__grads_real(g, r)) chosen[job.count++] = r;
     const mha_status status = mha__grads_head(g, &job, NULL, err);
     mha__free(g->ctx, chosen);
@@ -242,7 +245,10 @@ mha_status mha_model_grads_backward(mha_model_grads *g, const mha_model_gradient
     MHA__TRY(mha__options_read(&given, sizeof given, gradient, "mha_model_gradient", err));
     MHA__TRY(mha__grads_check(&given, err));
     MHA__TRY(mha__head_check(g->model, given.pooled != NULL, given.logits || given.last_logits, err));
+    MHA__TRY(mha__head_check_vision(g->model, &g->batch, given.pooled != NULL, given.last_logits != NULL,
+                                    given.embedding != NULL, err));
     start(g, given.last_hidden);
+    if (given.embedding) MHA__TRY(mha__grads_pooled(g, NULL, given.embedding, err));
     if (given.pooled) MHA__TRY(mha__grads_pooler(g, given.pooled, err));
     if (given.logits) MHA__TRY(logits_back(g, given.logits, false, err));
     if (given.last_logits) MHA__TRY(logits_back(g, given.last_logits, true, err));

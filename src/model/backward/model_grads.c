@@ -29,7 +29,8 @@ static bool is_attention(mha__role role)
     return (role >= MHA__QUERY && role <= MHA__ATTN_OUT) || (role >= MHA__CROSS_QUERY && role <= MHA__CROSS_OUT);
 }
 
-/* Adds the parameters of `side`, which is g or its encoder. Both sides may have the same word embeddings. */
+/* Adds the parameters of `side`, which is g, its encoder or its image tower. An encoder may have the same word
+ * embeddings. */
 static void walk_side(mha_model_grads *g, const mha_model_grads *side)
 {
     const mha_tensor *words = mha__weights_tensor(&g->model->outer, MHA__WORDS, -1, false);
@@ -52,6 +53,7 @@ static void walk(mha_model_grads *g)
     g->bytes = 0;
     walk_side(g, g);
     if (g->encoder) walk_side(g, g->encoder);
+    if (g->vision) walk_side(g, g->vision);
 }
 
 mha__grad_slot mha__grads_slot(const mha_model_grads *g, mha__role role, int64_t layer)
@@ -88,6 +90,7 @@ static mha_status create_list(mha_model_grads *g, bool parameters, mha_error *er
 {
     MHA__TRY(create_slots(g, err));
     if (g->encoder) MHA__TRY(create_slots(g->encoder, err));
+    if (g->vision) MHA__TRY(create_slots(g->vision, err));
     walk(g);
     if (!parameters) {
         g->count = 0;
@@ -99,10 +102,11 @@ static mha_status create_list(mha_model_grads *g, bool parameters, mha_error *er
     if (!g->list) return mha__no_memory(err, (size_t)g->count * sizeof *g->list, "the list of gradients");
     walk(g);
     if (g->encoder) g->encoder->list = g->list;
+    if (g->vision) g->vision->list = g->list;
     return MHA_OK;
 }
 
-/* Allocates the struct, and that of the encoder. */
+/* Allocates the struct, and that of the encoder or the image tower. */
 static mha_status create_sides(const mha_model *model, const mha_model_grads_options *o, mha_model_grads **out,
                                mha_error *err)
 {
@@ -112,6 +116,7 @@ static mha_status create_sides(const mha_model *model, const mha_model_grads_opt
     g->model = model;
     g->recompute = o->recompute != 0;
     g->attention_only = o->attention_only != 0;
+    if (model->vision) MHA__TRY(create_sides(model->vision, o, &g->vision, err));
     return model->encoder ? create_sides(model->encoder, o, &g->encoder, err) : MHA_OK;
 }
 
@@ -136,6 +141,7 @@ mha_status mha_model_grads_create(const mha_model *model, const mha_model_grads_
     if (status == MHA_OK) status = create_list(g, !o.no_parameters, err);
     if (status == MHA_OK && o.pack) status = mha__grads_pack(g, err);
     if (status == MHA_OK && o.pack && g->encoder) status = mha__grads_pack(g->encoder, err);
+    if (status == MHA_OK && o.pack && g->vision) status = mha__grads_pack(g->vision, err);
     if (status == MHA_OK)
         *out = g;
     else
@@ -147,7 +153,9 @@ void mha_model_grads_free(mha_model_grads *grads)
 {
     if (!grads) return;
     if (grads->encoder) grads->encoder->list = NULL; /* that of `grads` */
+    if (grads->vision) grads->vision->list = NULL;
     mha_model_grads_free(grads->encoder);
+    mha_model_grads_free(grads->vision);
     mha_attn_plan_free(grads->plan);
     mha_attn_plan_free(grads->cross.plan);
     mha__grads_unpack(grads);

@@ -58,6 +58,7 @@ struct mha_model_grads {
     struct mha_model_grads *encoder;
     mha__cross_pass cross;
     mha_layer_input cross_in;
+    struct mha_model_grads *vision; /* CLIP: gradients of the image tower, whose tensors are in the same list */
 };
 
 /* Returns the type in which the matrix of a role is multiplied: routers always in f32, as in the forward pass. */
@@ -91,6 +92,7 @@ static inline void mha__grads_rest(mha_model_grads *g, bool rest)
 {
     g->resting = rest;
     if (g->encoder) g->encoder->resting = rest;
+    if (g->vision) g->vision->resting = rest;
 }
 
 /* ---- the slots of a layer (layer_slots.c) ---- */
@@ -212,5 +214,13 @@ typedef struct mha__head_job {
 mha_status mha__grads_head(mha_model_grads *g, const mha__head_job *job, double *loss, mha_error *err);
 /* Backpropagates dpooled [B, E] through the pooler. */
 mha_status mha__grads_pooler(mha_model_grads *g, const float *dpooled, mha_error *err);
+
+/* ---- models of images, and CLIP (image_backward.c) ---- */
+
+/* Adds the gradients of the patches' projection and of the class token, from dx [B L, E]; does nothing if parameters
+ * get no gradients. */
+mha_status mha__grads_image(const mha_model_grads *g, const float *dx, mha_error *err);
+/* Backpropagates the gradient of CLIP's embeddings [B, P] or, if it is NULL, of its pooled vectors [B, E]. */
+mha_status mha__grads_pooled(mha_model_grads *g, const float *dpooled, const float *dembedding, mha_error *err);
 
 #endif

@@ -29,12 +29,14 @@ static mha_status choose_rows(const mha_model_grads *g, const int32_t *labels, i
                               int64_t *count, mha_error *err)
 {
     const int64_t vocab = g->model->config.vocab, total = g->batch.in.batch * g->batch.in.length;
-    const bool all = all_rows(g->model, labels);
+    const bool all = all_rows(g->model, labels), images = g->model->config.channels > 0;
     *count = 0;
     for (int64_t row = 0, b = 0; row < total; row++) {
         const int64_t end = b + 1 < g->batch.sequences ? mha__batch_first(&g->batch, b + 1) : total;
-        const int32_t label = all ? 0 : label_of(g, labels, row, end);
+        const bool outside = images && row != mha__batch_first(&g->batch, b); /* only class tokens have logits */
+        const int32_t label = all || outside ? 0 : images ? labels[b] : label_of(g, labels, row, end);
         if (row + 1 == end) b++;
+        if (outside) continue;
         if (all ? !mha__grads_real(g, row) : label == MHA_IGNORE) continue;
         if (label < 0 || label >= vocab)
             return mha__fail(err, MHA_ERR_ARG, "the label of token %lld must be from 0 to %lld, or %d (got %d)",

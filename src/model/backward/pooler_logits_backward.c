@@ -246,6 +246,7 @@ mha_status mha__grads_pooler(mha_model_grads *g, const float *dpooled, mha_error
     mha__grad_slot slot = mha__grads_slot(g, MHA__POOLER, -1);
     mha__weights weights = g->model->outer;
     weights.converted = NULL;
+    if (!g->model->pooler) return mha__grads_pooled(g, dpooled, NULL, err);
     const size_t bytes = 3 * (size_t)(g->batch.sequences * g->model->config.hidden) * sizeof(float);
     float *room = mha__alloc(g->ctx, bytes);
     if (!room) return mha__no_memory(err, bytes, "the gradient of a pooler");

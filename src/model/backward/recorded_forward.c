@@ -162,7 +162,7 @@ static mha_status check_input(const mha_model_input *in, mha_error *err)
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_grads_forward: %s must not be set", other);
 }
 
-static mha_status check_output(const mha_model *m, const mha_model_output *out, mha_error *err)
+static mha_status check_output(const mha_model *m, const mha__batch *batch, const mha_model_output *out, mha_error *err)
 {
     const char *other = out->on_hidden            ? "on_hidden"
                         : out->on_attention       ? "on_attention"
@@ -174,7 +174,8 @@ static mha_status check_output(const mha_model *m, const mha_model_output *out, 
     if (other)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "mha_model_grads_forward: %s must be NULL, since only mha_model_forward supports it", other);
-    return mha__head_check(m, out->pooled != NULL, out->logits || out->last_logits, err);
+    MHA__TRY(mha__head_check(m, out->pooled != NULL, out->logits || out->last_logits, err));
+    return mha__head_check_vision(m, batch, out->pooled != NULL, out->last_logits != NULL, out->embedding != NULL, err);
 }
 
 /* Computes the input of the first layer. */
@@ -233,14 +234,16 @@ static mha_status serve_last(const mha_model_grads *g, float *logits, mha_error 
 static mha_status serve(const mha_model_grads *g, const mha_model_output *out, mha_error *err)
 {
     const mha_model *m = g->model;
-    const int64_t rows = g->batch.in.batch * g->batch.in.length;
-    const size_t bytes = (size_t)(rows * m->config.hidden) * sizeof(float);
+    const size_t bytes = (size_t)(g->batch.in.batch * g->batch.in.length * m->config.hidden) * sizeof(float);
     const float *input = g->saved.last;
+    float *room = g->saved.scratch->branch;
     if (out->last_hidden) memcpy(out->last_hidden, g->saved.last, bytes);
-    if (out->pooled) MHA__TRY(mha__head_pool(m, &g->batch, g->saved.last, g->saved.scratch->branch, out->pooled, err));
+    if (out->pooled) MHA__TRY(mha__head_pool(m, &g->batch, g->saved.last, room, out->pooled, err));
+    if (out->embedding) MHA__TRY(mha__head_embed(m, &g->batch, g->saved.last, room, out->embedding, err));
     if (out->last_logits) MHA__TRY(serve_last(g, out->last_logits, err));
     if (!out->logits) return MHA_OK;
-    MHA__TRY(mha__head_input(m, rows, g->saved.last, g->saved.scratch->branch, &input, err));
+    const int64_t rows = mha__head_rows(m, &g->batch, g->saved.last, g->saved.dx, &input);
+    MHA__TRY(mha__head_input(m, rows, input, room, &input, err));
     return mha__head_logits(m, rows, input, out->logits, err);
 }
 
@@ -256,7 +259,7 @@ mha_status mha_model_grads_forward(mha_model_grads *g, const mha_model_input *in
     MHA__TRY(check_input(&g->batch.in, err));
     mha_attn_plan_free(g->cross.plan); /* the plan belongs to another batch */
     MHA__TRY(mha__cross_read(g->model, &g->batch, &out, &g->cross, err));
-    MHA__TRY(check_output(g->model, &out, err));
+    MHA__TRY(check_output(g->model, &g->batch, &out, err));
     MHA__TRY(allocate(g, err));
     MHA__TRY(run(g, err));
     MHA__TRY(serve(g, &out, err));

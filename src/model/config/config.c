@@ -15,13 +15,16 @@
 
 #define FILE_NAME "config.json"
 
-static mha_status find_family(const mha__json_obj *root, bool encoder, const mha__family **family, mha_error *err)
+/* The model of a checkpoint whose config is read. */
+typedef enum side { MAIN, ENCODER, VISION } side;
+
+static mha_status find_family(const mha__json_obj *root, side side, const mha__family **family, mha_error *err)
 {
     const char *type = NULL;
     char names[500];
     MHA__TRY(mha__json_string(root, "model_type", MHA__REQUIRED, &type, NULL, err));
     *family = mha__family_find(type);
-    if (*family && encoder) *family = (*family)->encoder;
+    if (*family && side != MAIN) *family = side == ENCODER ? (*family)->encoder : (*family)->vision;
     if (*family) return MHA_OK;
     mha__family_names(names, sizeof names);
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: model_type must be one of %s (got \"%s\")", root->file, names,
@@ -137,6 +140,7 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
     MHA__TRY(mha__config_relative(root, c, err));
     MHA__TRY(mha__config_distances(root, c, err));
     MHA__TRY(mha__config_one_side(root, c, err));
+    MHA__TRY(mha__config_vision(root, c, err));
     MHA__TRY(derive_positions(root, c, err));
     MHA__TRY(derive_scales(root, c, err));
     MHA__TRY(mha__config_heads(root, c, err));
@@ -196,12 +200,15 @@ mha__layer_widths mha__config_widths(const mha__config *c, int64_t layer)
     return w;
 }
 
-static mha_status read_keys(mha_ctx *ctx, const char *folder, const mha__json_obj *root, bool encoder,
-                            mha__config *config, mha_error *err)
+static mha_status read_keys(mha_ctx *ctx, const char *folder, const mha__json_obj *file, side side, mha__config *config,
+                            mha_error *err)
 {
+    mha__json_obj own, *const root = &own;
     *config =
         (mha__config){.scaled = true, .padding = -1, .start = -1, .pad = -1, .forced_first = -1, .forced_last = -1};
-    MHA__TRY(find_family(root, encoder, &config->family, err));
+    MHA__TRY(find_family(file, side, &config->family, err));
+    MHA__TRY(mha__config_tower(file, config, root, err));
+    MHA__TRY(mha__config_top(file, config, err));
     const mha__family *f = config->family;
     config->pre_norm = f->pre_norm;
     config->parallel = f->parallel;
@@ -220,7 +227,7 @@ static mha_status copy_given(mha_ctx *ctx, const char *given, char **text, size_
     return MHA_OK;
 }
 
-static mha_status read_text(mha_ctx *ctx, const char *folder, const char *given, bool encoder, mha__config *config,
+static mha_status read_text(mha_ctx *ctx, const char *folder, const char *given, side side, mha__config *config,
                             char **text, mha_error *err)
 {
     size_t bytes = 0;
@@ -229,17 +236,17 @@ static mha_status read_text(mha_ctx *ctx, const char *folder, const char *given,
                    : mha__read_whole(ctx, folder, FILE_NAME, MHA__CONFIG_BYTES, text, &bytes, err));
     MHA__TRY(mha__json_parse(ctx, FILE_NAME, *text, bytes, MHA__JSON_BOM, &json, err));
     const mha__json_obj root = {.json = json, .file = FILE_NAME};
-    const mha_status status = read_keys(ctx, folder, &root, encoder, config, err);
+    const mha_status status = read_keys(ctx, folder, &root, side, config, err);
     mha__json_free(json);
     if (bytes >= 3 && memcmp(*text, "\xEF\xBB\xBF", 3) == 0) memmove(*text, *text + 3, bytes - 2);
     return status;
 }
 
-static mha_status read_side(mha_ctx *ctx, const char *folder, const char *given, bool encoder, mha__config *config,
+static mha_status read_side(mha_ctx *ctx, const char *folder, const char *given, side side, mha__config *config,
                             char **text, mha_error *err)
 {
     *text = NULL;
-    const mha_status status = read_text(ctx, folder, given, encoder, config, text, err);
+    const mha_status status = read_text(ctx, folder, given, side, config, text, err);
     if (status == MHA_OK) return MHA_OK;
     mha__free(ctx, *text);
     *text = NULL;
@@ -249,11 +256,17 @@ static mha_status read_side(mha_ctx *ctx, const char *folder, const char *given,
 mha_status mha__config_read(mha_ctx *ctx, const char *folder, const char *given, mha__config *config, char **text,
                             mha_error *err)
 {
-    return read_side(ctx, folder, given, false, config, text, err);
+    return read_side(ctx, folder, given, MAIN, config, text, err);
 }
 
 mha_status mha__config_read_encoder(mha_ctx *ctx, const char *folder, const char *given, mha__config *config,
                                     char **text, mha_error *err)
 {
-    return read_side(ctx, folder, given, true, config, text, err);
+    return read_side(ctx, folder, given, ENCODER, config, text, err);
+}
+
+mha_status mha__config_read_vision(mha_ctx *ctx, const char *folder, const char *given, mha__config *config,
+                                   char **text, mha_error *err)
+{
+    return read_side(ctx, folder, given, VISION, config, text, err);
 }

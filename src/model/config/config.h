@@ -12,8 +12,9 @@ struct mha__family;
 
 /* Number of rows that MPNet uses of its table of relative positions, and the distance at which the last one begins. */
 enum { MHA__MPNET_BUCKETS = 32, MHA__MPNET_DISTANCE = 128 };
-enum { MHA__EOS = 64 };     /* maximum number of end-of-text tokens; a longer list is rejected */
-enum { MHA__BANNED = 256 }; /* maximum number of ids and words in bad_words_ids; a longer list is rejected */
+enum { MHA__POOL_LARGEST = 2 }; /* eos_token_id of CLIP's old files, as in transformers */
+enum { MHA__EOS = 64 };         /* maximum number of end-of-text tokens; a longer list is rejected */
+enum { MHA__BANNED = 256 };     /* maximum number of ids and words in bad_words_ids; a longer list is rejected */
 
 /* How a layer selects heads for each text. */
 typedef struct mha__layer_choice {
@@ -57,7 +58,15 @@ typedef struct mha__config {
     bool distances, distances_normed, key_positions, query_positions, own_positions, pos_key, pos_query;
     bool biased_input, typed_input, other_head; /* DeBERTa: has the tables of positions, of types; names of the head */
     int64_t position_rows;                      /* rows of the position table, >= max_positions */
-    int64_t padding; /* row of the word embeddings that gets no gradient from inputs (nn.Embedding's padding_idx);
+    /* Models of images: an image [channels, image_height, image_width] and its patches; 0 = the model reads token ids.
+     * vocab is then the number of classes. */
+    int64_t channels, image_height, image_width, patch_height, patch_width;
+    int64_t class_tokens; /* tokens before the patches: 1 */
+    int64_t pooled;       /* ViT: width of the pooler's output; 0 = hidden */
+    bool patch_bias;
+    int64_t projection; /* CLIP: width of the projections of both towers */
+    int64_t pool_token; /* CLIP: the token that ends a text and is pooled; MHA__POOL_LARGEST = the largest id */
+    int64_t padding;    /* row of the word embeddings that gets no gradient from inputs (nn.Embedding's padding_idx);
                             * -1 or outside the table = none */
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate;
     int64_t original_heads; /* head count of the unpruned model, >= heads; limit of the head numbers in "mha.heads" */
@@ -138,6 +147,8 @@ typedef enum mha__key_kind {
     MHA__KEY_ACTIVATION,      /* name of an activation, stored as mha_activation; the default is `text` */
     MHA__KEY_ACTIVATION_IF,   /* like ACTIVATION, but an absent key does not change the field */
     MHA__KEY_FEED_FORWARD,    /* like ACTIVATION; after "gated-", sets `gated` too (T5) */
+    MHA__KEY_SIZE,            /* a dimension or a list of two, [height, width], stored as two int64_t */
+    MHA__KEY_LABELS,          /* an object with an entry per class, stored as their number; the default is `initial` */
     MHA__KEY_ONLY_TEXT,       /* `text` is the only supported value */
     MHA__KEY_ONLY_FALSE,      /* false is the only supported value */
     MHA__KEY_ONLY_TRUE,       /* must be true or absent; null is rejected */
@@ -163,6 +174,12 @@ typedef struct mha__layer_widths {
     int64_t one;            /* 1 */
 } mha__layer_widths;
 
+/* Returns the elements of a patch of an image; 0 for models of token ids. */
+static inline int64_t mha__patch_width(const mha__config *config)
+{
+    return config->channels * config->patch_height * config->patch_width;
+}
+
 mha__layer_widths mha__config_widths(const mha__config *config, int64_t layer);
 /* Returns the number that a layer's tensors have in their names: its own, or that of the group that shares them. */
 int64_t mha__config_tensors(const mha__config *config, int64_t layer);
@@ -186,5 +203,8 @@ mha_status mha__config_read(mha_ctx *ctx, const char *folder, const char *given,
  * decoder. */
 mha_status mha__config_read_encoder(mha_ctx *ctx, const char *folder, const char *given, mha__config *config,
                                     char **text, mha_error *err);
+/* Reads the config of the image tower of a CLIP; mha__config_read reads that of the text tower. */
+mha_status mha__config_read_vision(mha_ctx *ctx, const char *folder, const char *given, mha__config *config,
+                                   char **text, mha_error *err);
 
 #endif

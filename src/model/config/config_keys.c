@@ -102,6 +102,37 @@ static mha_status read_row(const mha__json_obj *root, const mha__config_key *key
     return MHA_OK;
 }
 
+/* Reads a height and a width: one dimension for both, or a list of two. */
+static mha_status read_size(const mha__json_obj *root, const mha__config_key *key, int64_t size[2], mha_error *err)
+{
+    const mha__json *value = mha__json_get(root->json, key->key);
+    size[0] = (int64_t)key->initial;
+    if (!mha__json_is(value, MHA__JSON_ARRAY))
+        MHA__TRY(mha__json_dim(root, key->key, MHA__OPTIONAL, key->max, size, err));
+    size[1] = size[0];
+    if (!mha__json_is(value, MHA__JSON_ARRAY)) return MHA_OK;
+    if (mha__json_size(value) != 2)
+        return mha__json_refuse(root, key->key, "a number of pixels, or a list of height and width", err);
+    for (size_t i = 0; i < 2; i++) {
+        size[i] = mha__json_as_int(mha__json_item(value, i));
+        if (!mha__json_is(mha__json_item(value, i), MHA__JSON_INTEGER) || size[i] < 1 || size[i] > key->max)
+            return mha__json_refuse_item(root, key->key, i, "a number of pixels of at least 1", err);
+    }
+    return MHA_OK;
+}
+
+/* Counts the entries of id2label. */
+static mha_status read_labels(const mha__json_obj *root, const mha__config_key *key, int64_t *count, mha_error *err)
+{
+    mha__json_obj labels = {0};
+    *count = (int64_t)key->initial;
+    MHA__TRY(mha__json_object(root, key->key, MHA__OPTIONAL, &labels, err));
+    if (labels.json) *count = (int64_t)mha__json_size(labels.json);
+    if (*count >= 1 && *count <= key->max) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s must have from 1 to %lld entries (got %lld)", root->file, key->key,
+                     (long long)key->max, (long long)*count);
+}
+
 static mha_status read_key(const mha__json_obj *root, const mha__config_key *key, mha__config *config, mha_error *err)
 {
     void *field = (char *)config + key->offset;
@@ -141,6 +172,10 @@ static mha_status read_key(const mha__json_obj *root, const mha__config_key *key
         return read_activation(root, key, field, err);
     case MHA__KEY_FEED_FORWARD:
         return read_feed_forward(root, key, config, err);
+    case MHA__KEY_SIZE:
+        return read_size(root, key, field, err);
+    case MHA__KEY_LABELS:
+        return read_labels(root, key, field, err);
     default:
         return check_only(root, key, err);
     }
@@ -162,6 +197,14 @@ static mha_status find_key(const mha__json_obj *root, const mha__family *family,
             return mha__fail(err, MHA_ERR_FORMAT, "%s: %s and %s, names of the same key, must be equal", root->file,
                              key->key, alias);
     }
+    return MHA_OK;
+}
+
+mha_status mha__config_top(const mha__json_obj *root, mha__config *config, mha_error *err)
+{
+    const mha__family *f = config->family;
+    for (int i = 0; i < f->top_count; i++)
+        MHA__TRY(read_key(root, &f->top[i], config, err));
     return MHA_OK;
 }
 

@@ -9,6 +9,14 @@
 /* Reads the keys that the table of config->family lists. */
 mha_status mha__config_keys(const mha__json_obj *root, mha__config *config, mha_error *err);
 
+/* Reads the keys that the family has at the root of the file, if the keys of the model are in a nested object. */
+mha_status mha__config_top(const mha__json_obj *root, mha__config *config, mha_error *err);
+/* Finds the object with the keys of this model: the root, or that of a tower of CLIP. */
+mha_status mha__config_tower(const mha__json_obj *root, const mha__config *config, mha__json_obj *own, mha_error *err);
+
+/* Derives the number of patches, and checks the keys that models of images do not support. */
+mha_status mha__config_vision(const mha__json_obj *root, mha__config *config, mha_error *err);
+
 /* Sets config->rope from rope_parameters (5.x), or rope_scaling and rope_theta (4.x), if any layer has rotation.
  * head_dim must be set. */
 mha_status mha__config_rope(const mha__json_obj *root, mha__config *config, mha_error *err);

@@ -10,12 +10,17 @@ typedef enum mha__role {
     MHA__WORDS,
     MHA__POSITIONS,
     MHA__TYPES,
+    MHA__PATCHES,     /* projection of the patches of an image */
+    MHA__CLASS_TOKEN, /* the token before the patches */
     MHA__EMBED_NORM,
     MHA__EMBED_MAP, /* linear map from the embeddings to the hidden states */
     MHA__RELATIVE,  /* relative position biases, added to the scores */
     MHA__DISTANCES, /* embeddings of relative positions, projected in each layer (DeBERTa), and their norm */
     MHA__DISTANCES_NORM,
     MHA__POOLER,
+    MHA__POOL_NORM, /* CLIP: norm of the class token, projection of the pooled vector, logarithm of the logits' scale */
+    MHA__PROJECTION,
+    MHA__LOGIT_SCALE,
     MHA__FINAL_NORM,
     MHA__LM_DENSE, /* BERT: dense layer and norm before the output matrix */
     MHA__LM_NORM,
@@ -96,7 +101,10 @@ typedef enum mha__part_kind {
     MHA__PART_RMS_1,      /* NAME.weight [rows], stored as the difference from 1 */
     MHA__PART_VECTOR,     /* NAME [rows] */
     MHA__PART_STACK,      /* of all experts: NAME [experts, columns, rows], NAME_bias [experts, rows] */
-    MHA__PART_BUFFER      /* NAME [1, rows]; a constant without a gradient */
+    MHA__PART_BUFFER,     /* NAME [1, rows]; a constant without a gradient */
+    MHA__PART_CONV2D,     /* NAME.weight [rows, channels, patch_height, patch_width], NAME.bias [rows] */
+    MHA__PART_TOKENS,     /* NAME [1, rows, columns] */
+    MHA__PART_SCALAR      /* NAME [] */
 } mha__part_kind;
 
 /* Offset of a field of mha__layer_widths, shifted past the end of mha__config so that both kinds of offset fit one
@@ -110,10 +118,10 @@ typedef struct mha__part {
     const char *other;    /* name if the bool of mha__config at offset `other_if` is true; NULL = always `name` */
     size_t other_if;
     bool optional;
-    size_t bias;    /* for PART_LINEAR: offset in mha__config of a bool, true if the part has a bias; 0 = it always has
-                     * one */
-    size_t only_if; /* offset in mha__config of a bool, true if the model has the part; 0 = every model has it */
-    bool not_first; /* the first layer lacks the part */
+    size_t bias;      /* for PART_LINEAR and PART_CONV2D: offset in mha__config of a bool, true if the part has a bias;
+                     * 0 = it always has one */
+    size_t only_if;   /* offset in mha__config of a bool, true if the model has the part; 0 = every model has it */
+    bool not_first;   /* the first layer lacks the part */
     bool alternating; /* EXPERTS_GATE_UP: gate has columns 0, 2, 4 ..., and up has columns 1, 3, 5 ... */
     bool padded;      /* ATTN_OUT: columns of each head are padded with zeros to head_dim */
     bool per_head;    /* QKV: rows are q, k and v of the first head, then of the second head, and so on (GPT-NeoX) */
@@ -179,6 +187,15 @@ typedef struct mha__family {
     bool one_side;   /* the table is one side of an encoder-decoder */
     bool code_first; /* the language code at the end of a text is the first token of the decoder (mBART) */
     bool sines;      /* positions are computed, not stored: sines, then cosines (Marian) */
+    /* CLIP: a table for each tower. The table of the text tower has the name of the family and points to the table of
+     * the image tower. tower: key of config.json whose object has the keys of this tower, unless the object whose key
+     * is tower_dict exists, which replaces it; NULL = the root. top: keys of the root. */
+    const struct mha__family *vision;
+    const char *tower, *tower_dict;
+    const mha__config_key *top;
+    int top_count;
+    bool pools;       /* pooled is a token, with POOL_NORM if it exists, and has a projection */
+    bool hidden_last; /* the last hidden states that are shown are those before the final norm (ViT, CLIP) */
 } mha__family;
 
 /* Returns the entry of a role, of any expert, in the family's table. */

@@ -9,6 +9,7 @@
 #include "model/forward/rank_gather.h"
 #include "model/forward/relative_bias.h"
 #include "model/forward/sequence_shard.h"
+#include "model/vision/image_input.h"
 #include <string.h>
 
 /* ---- checks of the input ---- */
@@ -104,7 +105,8 @@ static mha_status check_hidden(const mha_model *m, const mha_model_input *in, mh
                          "mha_model_input: first_layer must be 0 with cache, since lower layers would not cache the "
                          "tokens (got %lld)",
                          (long long)in->first_layer);
-    if (!in->ids && !in->hidden) return mha__fail(err, MHA_ERR_ARG, "mha_model_input: ids must not be NULL");
+    if (!in->ids && !in->hidden && !m->config.channels)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: ids must not be NULL");
     return MHA_OK;
 }
 
@@ -142,6 +144,7 @@ mha_status mha__batch_read(const mha_model *m, mha__batch *batch, const mha_mode
 {
     const int64_t most = m->positions.weight ? m->config.max_positions : INT32_MAX;
     MHA__TRY(mha__options_read(&batch->in, sizeof batch->in, input, "mha_model_input", err));
+    MHA__TRY(mha__image_read(m, &batch->in, err));
     MHA__TRY(read_starts(batch, most, err));
     MHA__TRY(check_input(m, batch, most, err));
     batch->relative = m->relative.weight;
@@ -158,6 +161,9 @@ void mha__batch_lay_out(mha__arena *arena, const mha_model *m, mha__batch *p)
     p->positions = mha__take(arena, rows, sizeof *p->positions);
     p->zeros = p->in.type_ids ? NULL : mha__take(arena, rows, sizeof *p->zeros);
     p->lengths = mha__take(arena, batch, sizeof *p->lengths);
+    if (m->config.channels && !p->in.hidden)
+        p->patches = mha__take(arena, (size_t)m->config.max_positions,
+                               (size_t)mha__patch_width(&m->config) * sizeof *p->patches);
     if (p->relative) p->bias = mha__take(arena, (size_t)mha__relative_size(m, p), sizeof *p->bias);
     p->bias_layer = -1;
     if (!m->config.rope.head_dim) return;
@@ -284,7 +290,8 @@ mha_status mha__batch_embed(const mha_model *m, const mha__batch *p, float *x, m
     const int64_t rows = p->in.batch * p->in.length, width = m->config.embed_width;
     const int32_t *types = p->in.type_ids ? p->in.type_ids : p->zeros;
     const float scale = m->config.embed_scale;
-    MHA__TRY(mha__words_forward(m, p->in.ids, rows, x, err));
+    MHA__TRY(m->config.channels ? mha__image_embed(m, p->in.pixels, p->sequences, p->patches, x, err)
+                                : mha__words_forward(m, p->in.ids, rows, x, err));
     for (int64_t i = 0; scale != 1 && i < rows * width; i++)
         x[i] *= scale;
     if (m->types.weight)

@@ -14,6 +14,7 @@ typedef struct mha__batch {
     int32_t *positions;     /* [B L] positions of the tokens */
     int64_t *turns;         /* [L] positions of one sequence, for rotation */
     int32_t *zeros;         /* [B L] token types if the caller passes none */
+    float *patches;         /* [L, elements of a patch] patches of one image; NULL for models of token ids */
     int64_t *lengths;       /* [B] number of tokens without padding */
     const float *relative;  /* the model's table of relative positions; if NULL, bias is unused */
     int64_t relative_heads; /* H of `bias` */
@@ -43,8 +44,9 @@ void mha__batch_turn(mha__batch *batch, const mha_model *m, int64_t layer);
 /* Computes the positions, lengths and angles of the batch. */
 mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err);
 
-/* Computes x [B L, E]: the sum of word embeddings, scaled if the family scales them, types and positions. This is
- * the input of the embedding norm, or of the first layer if there is none. Checks the ids. */
+/* Computes x [B L, E]: the sum of word embeddings, scaled if the family scales them, types and positions; in models of
+ * images, of the class token and projected patches, and positions. This is the input of the embedding norm, or of the
+ * first layer if there is none. Checks the ids. */
 mha_status mha__batch_embed(const mha_model *m, const mha__batch *batch, float *x, mha_error *err);
 
 /* Return the number of rows and of keys in one attention map (model.h). */

@@ -42,7 +42,7 @@ static void lay_out(mha__arena *arena, const mha_model *m, pass *p, size_t block
     mha__batch_lay_out(arena, m, &p->batch);
     mha__shard_lay_out(arena, &p->batch);
     if (m->lm_dense && (p->out.logits || p->out.last_logits)) p->final = mha__take(arena, rows, width * sizeof(float));
-    if (p->out.pooled || p->out.last_logits)
+    if (p->out.pooled || p->out.last_logits || p->out.embedding || (p->out.logits && m->config.channels))
         p->first = mha__take(arena, (size_t)p->batch.sequences, width * sizeof(float));
     mha__taps_lay_out(arena, m, &p->batch, &p->taps);
     mha__cross_lay_out(arena, m, &p->batch, &p->out, &p->cross);
@@ -83,9 +83,10 @@ static mha_status block_bytes(const mha_model *m, pass *p, size_t *bytes, mha_er
 
 static mha_status logits(const mha_model *m, const pass *p, mha_error *err)
 {
-    const int64_t rows = p->batch.in.batch * p->batch.in.length, width = m->config.embed_width;
+    const int64_t width = m->config.embed_width;
     const float *x = NULL;
-    MHA__TRY(mha__head_input(m, rows, p->x, p->final, &x, err));
+    const int64_t rows = mha__head_rows(m, &p->batch, p->x, p->first, &x);
+    MHA__TRY(mha__head_input(m, rows, x, p->final, &x, err));
     if (p->out.logits) MHA__TRY(mha__head_logits(m, rows, x, p->out.logits, err));
     for (int64_t b = 0; p->out.last_logits && b < p->batch.sequences; b++)
         memcpy(p->first + b * width, x + mha__batch_last(&p->batch, b) * width, (size_t)width * sizeof *x);
@@ -111,7 +112,8 @@ static mha_status enter(const mha_model *m, const pass *p, mha_error *err)
 static bool ends_at_attention(const mha_model_output *out)
 {
     return (out->on_attention || out->on_rows || out->on_stats) && !out->on_activations && !out->on_hidden &&
-           !out->on_cross_attention && !out->last_hidden && !out->pooled && !out->logits && !out->last_logits;
+           !out->on_cross_attention && !out->last_hidden && !out->pooled && !out->logits && !out->last_logits &&
+           !out->embedding;
 }
 
 /* Runs the encoder of an encoder-decoder if the pass has a source, and stores the keys and values of the layers. */
@@ -131,10 +133,17 @@ static mha_status encode(const mha_model *m, const mha_model_output *out, mha__c
     return status;
 }
 
+static mha_status final_norm(const mha_model *m, const pass *p, mha_error *err)
+{
+    const int64_t rows = p->batch.in.batch * p->batch.in.length;
+    if (!m->final_norm.weight) return MHA_OK;
+    return mha_norm_forward(m->ctx, &m->final_norm, rows, m->config.hidden, p->x, NULL, p->x, err);
+}
+
 static mha_status run(const mha_model *m, pass *p, mha_error *err)
 {
     const mha_model_output *out = &p->out;
-    const int64_t rows = p->batch.in.batch * p->batch.in.length, layers = m->config.layers;
+    const int64_t layers = m->config.layers;
     const int64_t begin = p->batch.in.first_layer;
     MHA__TRY(mha__batch_fill(m, &p->batch, err));
     MHA__TRY(enter(m, p, err));
@@ -151,11 +160,13 @@ static mha_status run(const mha_model *m, pass *p, mha_error *err)
         MHA__TRY(mha__taps_show(&p->taps, m, &p->batch, layer, err));
         MHA__TRY(mha__cross_show(m, &p->cross, out, layer, err));
         if (ends) return MHA_OK;
-        if (layer == layers - 1 && m->final_norm.weight)
-            MHA__TRY(mha_norm_forward(m->ctx, &m->final_norm, rows, m->config.hidden, p->x, NULL, p->x, err));
+        const bool last = layer == layers - 1, early = m->config.family->hidden_last;
+        if (last && !early) MHA__TRY(final_norm(m, p, err));
         if (out->on_hidden && out->on_hidden(out->user, layer + 1, p->x))
             return mha__taps_stopped(err, "on_hidden", layer + 1);
+        if (last && early) MHA__TRY(final_norm(m, p, err));
     }
+    if (out->embedding) MHA__TRY(mha__head_embed(m, &p->batch, p->x, p->first, out->embedding, err));
     if (out->pooled) MHA__TRY(mha__head_pool(m, &p->batch, p->x, p->first, out->pooled, err));
     return out->logits || out->last_logits ? logits(m, p, err) : MHA_OK;
 }
@@ -188,6 +199,8 @@ mha_status mha_model_forward(const mha_model *model, const mha_model_input *inpu
     MHA__TRY(mha__options_read(&p.out, sizeof p.out, output, "mha_model_output", err));
     MHA__TRY(mha__batch_read(model, &p.batch, input, err));
     MHA__TRY(mha__head_check(model, p.out.pooled != NULL, p.out.logits || p.out.last_logits, err));
+    MHA__TRY(mha__head_check_vision(model, &p.batch, p.out.pooled != NULL, p.out.last_logits != NULL,
+                                    p.out.embedding != NULL, err));
     MHA__TRY(mha__rank_check(model, &p.batch.in, &p.out, err));
     MHA__TRY(mha__cross_read(model, &p.batch, &p.out, &p.cross, err));
     MHA__TRY(mha__shard_read(model, &p.batch, &p.shard, &p.out, err));

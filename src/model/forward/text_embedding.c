@@ -6,9 +6,8 @@
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "layer/arena.h"
-#include "model/model_struct.h"
+#include "model/forward/pooler_logits.h"
 #include "model/model_text.h"
-#include <math.h>
 #include <string.h>
 
 #define WINDOW 256        /* texts in memory at a time */
@@ -26,24 +25,13 @@ static void mean(const float *hidden, int64_t length, int64_t width, float *out)
     }
 }
 
-/* Scales v to unit norm; a zero vector stays zero, as in torch.nn.functional.normalize. */
-static void normalize(float *v, int64_t width)
-{
-    double square = 0;
-    for (int64_t e = 0; e < width; e++)
-        square += (double)v[e] * (double)v[e];
-    const double norm = fmax(sqrt(square), 1e-12);
-    for (int64_t e = 0; e < width; e++)
-        v[e] = (float)((double)v[e] / norm);
-}
-
 static void pool(const mha_embed_options *o, const float *hidden, int64_t length, int64_t width, float *out)
 {
     if (o->pool == MHA_POOL_CLS)
         memcpy(out, hidden, (size_t)width * sizeof *out);
     else
         mean(hidden, length, width, out);
-    if (!o->no_normalize) normalize(out, width);
+    if (!o->no_normalize) mha__head_normalize(out, 1, width);
 }
 
 /* ---- forward pass of one batch ---- */
@@ -75,7 +63,18 @@ static mha_status run_long(const mha_embed_options *o, int64_t width, const mha_
     const mha_model_input input = {
         .size = sizeof input, .batch = 1, .length = tokens->count, .ids = tokens->ids, .type_ids = tokens->type_ids};
     MHA__TRY(o->pool_long(o->user, &input, o->pool, out, err));
-    if (!o->no_normalize) normalize(out, width);
+    if (!o->no_normalize) mha__head_normalize(out, 1, width);
+    return MHA_OK;
+}
+
+/* Computes the vectors of CLIP: the projections of the pooled tokens. */
+static mha_status run_pooled(const mha_model *m, const mha_embed_options *o, const mha_model_input *input, float *room,
+                             float *out, mha_error *err)
+{
+    const mha_model_output output = {.size = sizeof output, .pooled = m->projection ? room : out};
+    MHA__TRY(mha_model_forward(m, input, &output, err));
+    if (m->projection) MHA__TRY(mha_linear_forward(m->projection, room, input->batch, out, err));
+    if (!o->no_normalize) mha__head_normalize(out, input->batch, m->info.embedding_width);
     return MHA_OK;
 }
 
@@ -93,6 +92,7 @@ static mha_status run_batch(const mha_model *m, const mha_embed_options *o, mha_
     const mha_model_input input = {
         .size = sizeof input, .batch = count, .ids = b->ids, .type_ids = b->type_ids, .starts = b->starts};
     const mha_model_output output = {.size = sizeof output, .last_hidden = b->hidden};
+    if (m->config.family->pools) return run_pooled(m, o, &input, b->hidden, out, err);
     MHA__TRY(mha_model_forward(m, &input, &output, err));
     for (int64_t i = 0; i < count; i++)
         pool(o, b->hidden + b->starts[i] * width, tokens[i]->count, width, out + i * width);
@@ -127,7 +127,7 @@ static mha_status run_window(embedding *e, const char *const *texts, int64_t fir
     MHA__TRY(encode(e, texts, first, count, err));
     for (int64_t i = 0, n; i < count; i += n) {
         n = batch_size(&e->options, e->tokens + i, count - i);
-        float *out = e->out + (first + i) * e->model->config.hidden;
+        float *out = e->out + (first + i) * e->model->info.embedding_width;
         if (is_long(&e->options, e->tokens[i]))
             MHA__TRY(run_long(&e->options, e->model->config.hidden, e->tokens[i], out, err));
         else
@@ -184,6 +184,10 @@ mha_status mha_model_embed(const mha_model *model, const char *const *texts, int
         return mha__fail(err, MHA_ERR_ARG, "mha_model_embed: count must be at least 0 (got %lld)", (long long)count);
     if (!model || (count && (!texts || !out)))
         return mha__fail(err, MHA_ERR_ARG, "mha_model_embed: model, texts and out must not be NULL");
+    MHA__TRY(mha__model_reads_ids(model, "mha_model_embed: model", err));
+    if (model->config.family->pools && (o.pool || o.pool_long))
+        return mha__fail(err, MHA_ERR_ARG, "mha_embed_options: pool and pool_long must be 0 and NULL for %s",
+                         model->info.family);
     if (!model->packed)
         return mha__fail(err, MHA_ERR_ARG, "model must have weights (got a model opened with no_weights)");
     if (!model->tokenizer)

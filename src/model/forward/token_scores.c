@@ -113,6 +113,7 @@ static mha_status score(const mha_model *model, const mha_model_input *source, c
 
 mha_status mha_model_score(const mha_model *model, const int32_t *ids, int64_t count, float *logprob, mha_error *err)
 {
+    if (model) MHA__TRY(mha__model_reads_ids(model, "mha_model_score: model", err));
     MHA__TRY(check("mha_model_score", model, ids, count, 2, logprob, err));
     MHA__TRY(mha__model_not_seq2seq(model, "mha_model_score: model", err));
     return score(model, NULL, ids, count, logprob, err);

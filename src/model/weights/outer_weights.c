@@ -58,6 +58,20 @@ static mha_status take_transform(mha_model *m, mha_matrix *bias, mha_error *err)
     return take_vocabulary(m, m->lm_bias, bias, err);
 }
 
+/* Finds the output matrix of an image classifier. */
+static mha_status take_classifier(mha_model *m, mha_error *err)
+{
+    mha_matrix head = {0}, bias = {0};
+    if (!is_stored(m, MHA__LM_HEAD)) return MHA_OK;
+    if (!is_stored(m, MHA__LM_BIAS)) return mha__weights_missing(&m->outer, MHA__LM_BIAS, err);
+    MHA__TRY(mha__weights_part(&m->outer, MHA__LM_HEAD, -1, &head, err));
+    MHA__TRY(mha__weights_part(&m->outer, MHA__LM_BIAS, -1, &bias, err));
+    head.bias = bias.weight;
+    return m->outer.check_only
+               ? MHA_OK
+               : mha_linear_create_stack(m->ctx, m->config.hidden, &head, 1, MHA_ACT_NONE, &m->lm_head, err);
+}
+
 /* Finds the output matrix: the word embeddings, or a separate matrix. An encoder has logits only if the parts before
  * the matrix exist. A decoder that was saved without its head, like LlamaModel of transformers, has no logits. */
 static mha_status take_head(mha_model *m, mha_error *err)
@@ -65,6 +79,8 @@ static mha_status take_head(mha_model *m, mha_error *err)
     const mha__config *c = &m->config;
     mha_matrix head = m->words, bias = {0};
     m->lm_bias = MHA__LM_BIAS;
+    if (c->channels) return take_classifier(m, err);
+    if (c->family->parts[MHA__LM_HEAD].kind == MHA__PART_ABSENT && !c->tied) return MHA_OK;
     if (!c->family->causal && !is_stored(m, MHA__LM_DENSE)) return MHA_OK;
     if (!c->family->causal) MHA__TRY(take_transform(m, &bias, err));
     const void *const kept = m->outer.converted;
@@ -97,9 +113,21 @@ static mha_status norm_distances(mha_model *m, mha_error *err)
     return mha_norm_forward(m->ctx, &m->distances_norm, rows, E, m->positions_normed, NULL, m->positions_normed, err);
 }
 
+/* Finds the parts of models of images, and those after the last layer of CLIP. */
+static mha_status take_vision(mha_model *m, mha_error *err)
+{
+    const mha__config *c = &m->config;
+    MHA__TRY(take_linear(m, MHA__PATCHES, mha__patch_width(c), MHA_ACT_NONE, &m->patches, err));
+    MHA__TRY(mha__weights_part(&m->outer, MHA__CLASS_TOKEN, -1, &m->class_token, err));
+    MHA__TRY(take_norm(m, MHA__POOL_NORM, &m->pool_norm, err));
+    MHA__TRY(take_linear(m, MHA__PROJECTION, c->hidden, MHA_ACT_NONE, &m->projection, err));
+    return mha__weights_part(&m->outer, MHA__LOGIT_SCALE, -1, &m->logit_scale, err);
+}
+
 mha_status mha__model_take_outer(mha_model *m, mha_error *err)
 {
     MHA__TRY(take_vocabulary(m, MHA__WORDS, &m->words, err));
+    MHA__TRY(take_vision(m, err));
     MHA__TRY(mha__weights_part(&m->outer, MHA__POSITIONS, -1, &m->positions, err));
     MHA__TRY(mha__weights_part(&m->outer, MHA__TYPES, -1, &m->types, err));
     MHA__TRY(mha__weights_part(&m->outer, MHA__RELATIVE, -1, &m->relative, err));
@@ -146,6 +174,11 @@ static void adopt(mha_model *m, const mha__weights *weights, const mha_matrix *p
     m->final_norm = mha__model_norm(c, MHA__FINAL_NORM, &part[MHA__FINAL_NORM]);
     m->lm_norm = mha__model_norm(c, MHA__LM_NORM, &part[MHA__LM_NORM]);
     if (m->embed_map) mha__linear_repack(m->embed_map, &part[MHA__EMBED_MAP], 1);
+    m->class_token = part[MHA__CLASS_TOKEN];
+    m->logit_scale = part[MHA__LOGIT_SCALE];
+    m->pool_norm = mha__model_norm(c, MHA__POOL_NORM, &part[MHA__POOL_NORM]);
+    if (m->patches) mha__linear_repack(m->patches, &part[MHA__PATCHES], 1);
+    if (m->projection) mha__linear_repack(m->projection, &part[MHA__PROJECTION], 1);
     if (m->pooler) mha__linear_repack(m->pooler, &part[MHA__POOLER], 1);
     if (m->lm_dense) mha__linear_repack(m->lm_dense, &part[MHA__LM_DENSE], 1);
     if (m->lm_head) mha__linear_repack(m->lm_head, &head, 1);
@@ -166,5 +199,6 @@ mha_status mha__model_refresh(mha_model *m, mha_error *err)
         mha__weights_release(&weights);
     for (int64_t layer = 0; layer < m->config.layers && status == MHA_OK; layer++)
         status = mha__model_repack(m, layer, err);
+    if (status == MHA_OK && m->vision) status = mha__model_refresh(m->vision, err);
     return status == MHA_OK && m->encoder ? mha__model_refresh(m->encoder, err) : status;
 }

@@ -40,12 +40,13 @@ int64_t mha__model_kv_heads(const mha_model *m, int64_t layer)
 mha_status mha__rank_config_check(const mha__config *c, mha_error *err)
 {
     const int64_t choosing = mha__config_choosing(c);
-    const char *const what = c->family->one_side          ? "is an encoder-decoder"
-                             : c->buckets || c->distances ? "has relative positions"
-                             : c->family->latent          ? "has latent attention"
-                             : c->family->whole_norms     ? "normalizes all heads together"
-                             : c->experts                 ? "has layers of experts"
-                                                          : NULL;
+    const char *const what = c->family->one_side               ? "is an encoder-decoder"
+                             : c->channels || c->family->pools ? "reads images"
+                             : c->buckets || c->distances      ? "has relative positions"
+                             : c->family->latent               ? "has latent attention"
+                             : c->family->whole_norms          ? "normalizes all heads together"
+                             : c->experts                      ? "has layers of experts"
+                                                               : NULL;
     if (what)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "ranks must be NULL for a model that %s (got model_type %s)", what,
                          c->family->name);

@@ -12,7 +12,7 @@
 
 typedef struct wanted {
     int rank;
-    int64_t shape[3];
+    int64_t shape[4];
 } wanted;
 
 /* Returns the dimension at an offset of mha__part: a field of the config, or a width of the layer. */
@@ -95,10 +95,11 @@ static const mha_tensor *find(const mha__weights *w, mha__role role, int64_t lay
 void mha__weights_begin(mha__weights *weights)
 {
     const mha__family *family = weights->config->family;
+    const mha__role first = family->parts[MHA__WORDS].kind ? MHA__WORDS : MHA__PATCHES;
     char name[MHA__TENSOR_NAME];
     for (int i = 0; family->prefixes[i]; i++) {
         weights->prefix = family->prefixes[i];
-        if (find(weights, MHA__WORDS, -1, ".weight", name)) return;
+        if (find(weights, first, -1, ".weight", name)) return;
     }
     weights->prefix = family->prefixes[0];
 }
@@ -169,18 +170,22 @@ static const struct {
     int rank;
     bool transposed; /* stored [columns, rows] */
     bool plus_one;   /* stored as the difference from 1 */
-    bool one_row;    /* stored [1, rows] */
+    bool one_row;    /* stored [1, rows], or [1, rows, columns] */
+    bool patches;    /* stored [rows, channels, patch_height, patch_width] */
 } kinds[] = {
     [MHA__PART_TABLE] = {.weight = ".weight", .rank = 2},
     [MHA__PART_LINEAR] = {.weight = ".weight", .bias = ".bias", .rank = 2},
     [MHA__PART_CONV1D] = {.weight = ".weight", .bias = ".bias", .rank = 2, .transposed = true},
-    [MHA__PART_NORM] = {".weight", ".gamma", ".bias", ".beta", 1, false, false, false},
+    [MHA__PART_NORM] = {".weight", ".gamma", ".bias", ".beta", 1, false, false, false, false},
     [MHA__PART_NORM_ONLY] = {.weight = ".weight", .rank = 1},
     [MHA__PART_RMS] = {.weight = ".weight", .rank = 1},
     [MHA__PART_RMS_1] = {.weight = ".weight", .rank = 1, .plus_one = true},
     [MHA__PART_VECTOR] = {.weight = "", .rank = 1},
     [MHA__PART_BUFFER] = {.weight = "", .rank = 1, .one_row = true},
     [MHA__PART_STACK] = {.weight = "", .bias = "_bias", .rank = 2, .transposed = true},
+    [MHA__PART_CONV2D] = {.weight = ".weight", .bias = ".bias", .rank = 1, .patches = true},
+    [MHA__PART_TOKENS] = {.weight = "", .rank = 2, .one_row = true},
+    [MHA__PART_SCALAR] = {.weight = ""},
 };
 
 /* Returns the shape that a role's weight, or its bias, has in a checkpoint. */
@@ -188,8 +193,10 @@ static wanted wanted_of(const mha__config *c, mha__role role, int64_t layer, boo
 {
     const mha__part *p = mha__part_of(c, role);
     const bool matrix = !bias && kinds[p->kind].rank == 2;
-    const int64_t rows = dimension(c, layer, p->rows), columns = matrix ? dimension(c, layer, p->columns) : 1;
     wanted w = {0};
+    if (p->kind == MHA__PART_SCALAR) return w;
+    const int64_t rows = dimension(c, layer, p->rows), columns = matrix ? dimension(c, layer, p->columns) : 1;
+    if (kinds[p->kind].patches && !bias) return (wanted){4, {rows, c->channels, c->patch_height, c->patch_width}};
     if (p->kind == MHA__PART_STACK) w.shape[w.rank++] = c->experts;
     if (kinds[p->kind].one_row) w.shape[w.rank++] = 1;
     if (matrix && kinds[p->kind].transposed) w.shape[w.rank++] = columns;
@@ -285,7 +292,7 @@ mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t laye
     if (role == MHA__POSITIONS && weights->config->family->sines) return mha__sine_positions(weights, part, err);
     if (!exists(weights->config, role, layer)) return MHA_OK;
     if (p->optional && !mha__weights_tensor(weights, role, layer, false)) return MHA_OK;
-    const int64_t rows = dimension(weights->config, layer, p->rows);
+    const int64_t rows = kind == MHA__PART_SCALAR ? 1 : dimension(weights->config, layer, p->rows);
     const wanted weight = wanted_of(weights->config, role, layer, false);
     part->out = rows;
     part->packed = weights->packed;

@@ -26,6 +26,10 @@ const char mha__regex_number[] = "\\p{N}";
 #define SMALL "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define ASCII_SYMBOLS "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~]"
 
+#define CLIP_SPECIAL "<\\|startoftext\\|>|<\\|endoftext\\|>"
+#define CLIP_WORDS "'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+"
+#define CLIP_OURS "'s|'t|'re|'ve|'m|'ll|'d|[<L>]+|[<N>]|[^<S><L><N>]+"
+
 /* In the rewritten expressions, the names of `classes` between < and > represent character classes. They only occur
  * inside brackets. */
 static const struct {
@@ -55,6 +59,10 @@ static const struct {
                    "\\s+(?!\\S)|\\s+",
      ASCII_SYMBOLS "[A-Za-z]+|[^\\r\\n<L><P>]?[<L><M>]+| ?[<P>]+[\\r\\n]*|[<S>]*[\\r\\n]+|[<S>]+(?![^<S>])|[<S>]+"},
     {mha__regex_number, "[<N>]"},
+    /* CLIP, in both published forms, and its normalizer */
+    {CLIP_WORDS, CLIP_OURS},
+    {CLIP_SPECIAL "|" CLIP_WORDS, CLIP_SPECIAL "|" CLIP_OURS},
+    {"\\s+", "[<S>]+"},
     /* T5's normalizer */
     {" {2,}", " {2,}"},
 };

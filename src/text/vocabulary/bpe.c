@@ -55,6 +55,15 @@ static bool add_bytes(merging *m, const char *p, size_t n)
     return true;
 }
 
+/* Returns the id of the last character of a word, followed by the suffix; NONE if the vocabulary lacks it. */
+static int32_t find_last(const mha_tokenizer *t, const char *p, size_t n)
+{
+    char text[8 + MHA__BPE_SUFFIX];
+    memcpy(text, p, n);
+    memcpy(text + n, t->bpe.suffix, t->bpe.suffix_bytes);
+    return mha__vocab_find(&t->vocab, text, n + t->bpe.suffix_bytes);
+}
+
 /* Creates the symbols of a word's characters. As in the reference, an unknown character is appended only before the
  * next character that has its own token, so byte tokens between the two characters precede it. */
 static void add_characters(const mha_tokenizer *t, merging *m, const char *p, size_t n)
@@ -64,6 +73,7 @@ static void add_characters(const mha_tokenizer *t, merging *m, const char *p, si
         uint32_t code = 0;
         length = (size_t)mha__utf8_read(p + at, n - at, &code);
         int32_t id = code < MHA__BYTE_CHARS ? m->bpe->chars[code] : mha__vocab_find(&t->vocab, p + at, length);
+        if (m->bpe->suffix_bytes && at + length == n) id = find_last(t, p + at, length);
         if (id < 0 && m->bpe->byte_fallback && add_bytes(m, p + at, length)) continue;
         if (id < 0 && m->bpe->unk < 0) continue;
         if (unknown > 0 && (id >= 0 || !m->bpe->fuse_unk)) {
@@ -276,8 +286,8 @@ static void find_characters(mha_tokenizer *t)
     mha__vocab_find_bytes(&t->vocab, t->bpe.bytes);
 }
 
-/* Rejects a prefix, a suffix and dropout: only unsupported model families use them. */
-static mha_status refuse_options(const mha__json_obj *json, mha_error *err)
+/* Reads the suffix of words. Rejects a prefix and dropout: only unsupported model families use them. */
+static mha_status read_affixes(mha_tokenizer *t, const mha__json_obj *json, mha_error *err)
 {
     const char *prefix = "";
     const char *suffix = "";
@@ -286,7 +296,11 @@ static mha_status refuse_options(const mha__json_obj *json, mha_error *err)
     MHA__TRY(mha__json_string(json, "end_of_word_suffix", MHA__OPTIONAL, &suffix, NULL, err));
     MHA__TRY(mha__json_number(json, "dropout", MHA__OPTIONAL, 0, 1, &dropout, err));
     if (*prefix) return mha__json_refuse(json, "continuing_subword_prefix", "null or empty", err);
-    if (*suffix) return mha__json_refuse(json, "end_of_word_suffix", "null or empty", err);
+    if (strlen(suffix) > sizeof t->bpe.suffix)
+        return mha__json_refuse(json, "end_of_word_suffix", "at most 32 bytes", err);
+    if (*suffix && t->bpe.byte_fallback) return mha__json_refuse(json, "byte_fallback", "false with a suffix", err);
+    t->bpe.suffix_bytes = strlen(suffix);
+    memcpy(t->bpe.suffix, suffix, t->bpe.suffix_bytes);
     if (dropout > 0) return mha__json_refuse(json, "dropout", "null or 0", err);
     return MHA_OK;
 }
@@ -295,9 +309,9 @@ static mha_status bpe_load(mha_tokenizer *t, const mha__json_obj *json, void *in
 {
     (void)into;
     const char *unk = NULL;
-    MHA__TRY(refuse_options(json, err));
     MHA__TRY(mha__json_bool(json, "fuse_unk", MHA__OPTIONAL, &t->bpe.fuse_unk, err));
     MHA__TRY(mha__json_bool(json, "byte_fallback", MHA__OPTIONAL, &t->bpe.byte_fallback, err));
+    MHA__TRY(read_affixes(t, json, err));
     MHA__TRY(mha__json_bool(json, "ignore_merges", MHA__OPTIONAL, &t->bpe.ignore_merges, err));
     MHA__TRY(mha__json_string(json, "unk_token", MHA__OPTIONAL, &unk, NULL, err));
     MHA__TRY(mha__vocab_load(t, json, err));

@@ -6,6 +6,8 @@
 #include "text/vocabulary/pair_table.h"
 #include <stdbool.h>
 
+enum { MHA__BPE_SUFFIX = 32 }; /* most bytes of a suffix; a longer one is rejected */
+
 typedef struct mha__bpe {
     mha__pair_table merges;         /* ids of two adjacent tokens -> rank */
     int32_t *made;                  /* by rank: the id of the merged token */
@@ -14,7 +16,9 @@ typedef struct mha__bpe {
     int32_t unk;                    /* id of the unknown token; -1 = unknown characters are dropped */
     bool fuse_unk;                  /* adjacent unknown characters become one token */
     bool byte_fallback;             /* an unknown character becomes its bytes, if all of them have tokens */
-    bool ignore_merges;             /* a word that is in the vocabulary becomes that token, regardless of merges */
+    char suffix[MHA__BPE_SUFFIX];   /* [suffix_bytes] appended to the last character of each word */
+    size_t suffix_bytes;
+    bool ignore_merges; /* a word that is in the vocabulary becomes that token, regardless of merges */
 } mha__bpe;
 
 #endif

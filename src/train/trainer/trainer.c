@@ -202,6 +202,10 @@ mha_status mha_trainer_create(const mha_model *model, const mha_train_options *o
     if (!model->packed)
         return mha__fail(err, MHA_ERR_ARG, "model must have weights (got a model opened with no_weights)");
     MHA__TRY(mha__model_not_seq2seq(model, "mha_trainer_create: model", err));
+    MHA__TRY(mha__model_reads_ids(model, "mha_trainer_create: model", err));
+    if (model->vision)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_trainer_create: model must not have two towers (got %s)",
+                         model->info.family);
     MHA__TRY(mha__distill_read(model, o.teacher, &o.distill, err));
     mha_trainer *t = mha__calloc(model->ctx, 1, sizeof *t);
     if (!t) return mha__no_memory(err, sizeof *t, "a trainer");

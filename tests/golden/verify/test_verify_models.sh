@@ -16,6 +16,9 @@ for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
     # Checks encoder-decoders, with tokenizers and gradients.
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/seq2seq" -m "$data/seq2seq" -q
     [ "$(tail -n 1 out)" = "149 passed, 0 failed, 0 unsupported" ] || fail "$isa: the last line must be 149 passed, 0 failed, 0 unsupported: $(cat out)"
+    # Checks models of images, with gradients.
+    expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/vision" -m "$data/vision" -q
+    [ "$(tail -n 1 out)" = "8 passed, 0 failed, 0 unsupported" ] || fail "$isa: the last line must be 8 passed, 0 failed, 0 unsupported: $(cat out)"
     # Checks the other families, with gradients.
     expect 0 env "MHA_ISA=$isa" "$MHA" verify --golden "$data/families2" -m "$data/families2" -q
     [ "$(tail -n 1 out)" = "77 passed, 0 failed, 0 unsupported" ] || fail "$isa: the last line must be 77 passed, 0 failed, 0 unsupported: $(cat out)"
