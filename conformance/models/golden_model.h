@@ -48,6 +48,9 @@ const float *verify_pixels(verify_memory *memory, const verify_entry *e, const m
 /* Reads token ids [B, L] and their mask. */
 mha_model_input verify_texts(verify_memory *memory, const verify_entry *e, const mha_file *file, const char *ids,
                              const char *mask);
+/* Reads audio features [bins, frames], or [B, bins, frames], with the shape that the encoder of the model requires. */
+void verify_features_of(verify_memory *memory, const verify_entry *e, const mha_file *file, const char *name,
+                        const mha_model *model, mha_model_input *input);
 
 /* Compares the loss of the recorded labels and the gradients of all parameters. */
 void verify_train(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome);

@@ -63,6 +63,32 @@ static void read_tokens(seq_case *c, const char *ids, const char *mask, mha_mode
     input->mask = bytes;
 }
 
+void verify_features_of(verify_memory *memory, const verify_entry *e, const mha_file *file, const char *name,
+                        const mha_model *model, mha_model_input *input)
+{
+    const mha_model_info *encoder = mha_model_describe(mha_model_encoder(model) ? mha_model_encoder(model) : model);
+    const mha_tensor *found = mha_file_find(file, name);
+    const int rank = found && found->rank == 3 ? 3 : 2;
+    int64_t shape[3] = {-1, encoder->feature_bins, 2 * encoder->max_positions};
+    const mha_tensor *tensor = verify_tensor(e, file, name, rank, shape + 3 - rank);
+    const double *wide = verify_reals(memory, e, tensor);
+    float *features = wide ? verify_alloc(memory, tensor->elements, sizeof *features, e) : NULL;
+    *input =
+        (mha_model_input){.size = sizeof *input, .batch = rank == 3 ? shape[0] : 1, .length = encoder->max_positions};
+    for (int64_t n = 0; features && n < tensor->elements; n++)
+        features[n] = (float)wide[n];
+    input->features = features;
+}
+
+/* Reads the input of the encoder: audio features if the file has them, else ids and a mask. */
+static void read_source(seq_case *c, const mha_model *model, const char *features, const char *ids, const char *mask)
+{
+    if (mha_file_find(c->file, features))
+        verify_features_of(&c->memory, c->entry, c->file, features, model, &c->source);
+    else
+        read_tokens(c, ids, mask, &c->source);
+}
+
 /* ---- recorded series ---- */
 
 static series read_hidden(seq_case *c, const char *name, const mha_model_info *side, int64_t length)
@@ -163,7 +189,7 @@ static bool run(seq_case *c, const mha_model *model, float *last, float *logits)
 
 static void check_single(seq_case *c, const mha_model *model)
 {
-    read_tokens(c, "seq2seq/input_ids", NULL, &c->source);
+    read_source(c, model, "seq2seq/input_features", "seq2seq/input_ids", NULL);
     read_tokens(c, "seq2seq/decoder_input_ids", NULL, &c->input);
     c->input.source = &c->source;
     if (c->entry->error->status != MHA_OK) return;
@@ -180,7 +206,7 @@ static void check_single(seq_case *c, const mha_model *model)
 
 static void check_padded(seq_case *c, const mha_model *model)
 {
-    read_tokens(c, "pad/input_ids", "pad/attention_mask", &c->source);
+    read_source(c, model, "pad/input_features", "pad/input_ids", "pad/attention_mask");
     read_tokens(c, "pad/decoder_input_ids", NULL, &c->input);
     c->input.source = &c->source;
     const int64_t count = c->input.batch * c->input.length * c->decoder->vocab;

@@ -67,7 +67,10 @@ static void read_input(train_case *c, const mha_model *model)
         read_images(c, model);
         return;
     }
-    c->source = read_batch(c);
+    if (mha_file_find(c->file, "train/input_features"))
+        verify_features_of(&c->memory, c->entry, c->file, "train/input_features", model, &c->source);
+    else
+        c->source = read_batch(c);
     c->input = c->source;
     if (pair) c->input = (mha_model_input){.size = sizeof c->input, .source = &c->source};
     if (pair) c->input.ids = tokens(c, "train/decoder_input_ids", &c->input);

@@ -91,10 +91,15 @@ typedef struct mha_generate_options {
     /* Encoder-decoders: [count] source of each prompt; required. A prompt then consists of decoder_start and any tokens
      * that the text must continue; with ids NULL and count 0, of decoder_start alone. NULL for other models. */
     const mha_prompt *sources;
-    /* Encoder-decoders: 1 = ignore three keys of generation_config.json, which otherwise apply as in transformers:
-     * forced_bos_token_id (the first token, after a prompt of one token), forced_eos_token_id (token max_new), and
-     * bad_words_ids (words that are never generated). */
+    /* Encoder-decoders: 1 = ignore these keys of generation_config.json, which otherwise apply as in transformers:
+     * forced_bos_token_id (the first token, after a prompt of one token), forced_eos_token_id (token max_new),
+     * bad_words_ids (words that are never generated), suppress_tokens (tokens that are never generated),
+     * begin_suppress_tokens (tokens that are not the first token after the prompt and the forced tokens), and
+     * forced_decoder_ids (pairs of a position and its token; a prompt that reaches the position takes precedence). */
     int no_rules;
+    /* [count] audio features [feature_bins, 2 max_positions] of each prompt, for an encoder that reads audio (audio.h),
+     * instead of `sources`; NULL for other models. */
+    const float *const *features;
 } mha_generate_options;
 
 /* Writes the new tokens of each prompt to out [count, max_new] and their number to lengths [count]. Reports progress as

@@ -304,6 +304,8 @@ typedef struct mha_layer_source {
     /* [B, H, L, S] probabilities of the cross-attention of a block, written; NULL = not computed. A call to an
      * attention layer writes `probs` of its input instead. */
     float *probs;
+    const int32_t *map_heads; /* [map_count] heads of `probs`, in this order, as in mha_layer_input; NULL = all */
+    int64_t map_count;
     const mha_attn_plan *plan; /* the operator's plan of a block's cross-attention; NULL = created for this call */
 } mha_layer_source;
 

@@ -30,6 +30,7 @@
 #include "mha/seq2seq.h"        /* encoder-decoders */
 #include "mha/vision.h"         /* models of images, and CLIP */
 #include "mha/generate.h"       /* text generation with a decoder */
+#include "mha/token_times.h"    /* when the words of a transcript are spoken */
 #include "mha/model_grads.h"    /* backward pass of a whole model */
 #include "mha/model_create.h"   /* creating a model from a config */
 #include "mha/model_save.h"     /* saving a model as a checkpoint folder */

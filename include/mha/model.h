@@ -7,7 +7,7 @@
  *     decoders  gpt2, opt, bloom, gpt_neox, phi, cohere, llama (1 to 3), mistral, qwen2, qwen3, gemma, gemma2,
  *               gemma3_text, phi3, olmo2, granite, smollm3, and with experts mixtral, qwen2_moe, qwen3_moe, gpt_oss,
  *               deepseek_v3
- *     encoder-decoders (seq2seq.h)  t5, bart, mbart, marian
+ *     encoder-decoders (seq2seq.h)  t5, bart, mbart, marian, whisper
  *     vision (vision.h)  vit, clip, and the towers of clip: clip_text_model, clip_vision_model
  * Other families return an error that names them. Weights are used in place from the mapped file
  * where their type allows it; dense weights are packed once when the model is opened. Where config.json and the
@@ -109,6 +109,7 @@ typedef struct mha_model_info {
      * classifier; 0 for other models. vocab is then 0, and max_positions the number of tokens of an image. */
     int64_t image_channels, image_height, image_width, patch_height, patch_width, classes;
     int64_t embedding_width; /* width of the vectors of mha_model_embed: hidden; in CLIP, that of the common space */
+    int64_t feature_bins;    /* log-mel bins per frame of an encoder that reads audio features (audio.h); 0 = tokens */
 } mha_model_info;
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
 
@@ -281,6 +282,9 @@ typedef struct mha_model_input {
      * then 0 or max_positions, or `starts` has max_positions tokens per image; type_ids, mask, positions, cache and
      * shard must be NULL. NULL for other models. */
     const float *pixels;
+    /* [B, feature_bins, 2 L] for encoders that read audio features (audio.h), where L must be max_positions; ids, mask,
+     * starts and shard must be NULL. Must be NULL for other models. */
+    const float *features;
 } mha_model_input;
 
 /* Identifies a head by its layer and its index in the layer. */
@@ -373,6 +377,10 @@ typedef struct mha_model_output {
      * 0. */
     int (*on_cross_attention)(void *user, int64_t layer, int64_t heads, const float *probs);
     float *embedding; /* [B, embedding_width] CLIP (vision.h): L2-normalized; MHA_ERR_UNSUPPORTED for other models */
+    /* Heads whose cross-attention is passed to on_cross_attention, as map_heads for on_attention: the callback is
+     * called for the layers of these heads only. NULL = all heads. */
+    const mha_model_head *cross_map_heads;
+    int64_t cross_map_count;
 } mha_model_output;
 
 /* Runs the model. `output` may be NULL. The results of a sequence are bitwise identical alone, in a batch or padded,

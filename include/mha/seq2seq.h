@@ -1,4 +1,5 @@
-/* seq2seq.h - encoder-decoders: models that write a text for a source text, such as a translation or a summary.
+/* seq2seq.h - encoder-decoders: models that write a text for a source, such as a translation, a summary or the
+ * transcript of speech.
  *
  *     mha_model_open(NULL, folder, NULL, &model, &err);                    the decoder; it owns the encoder
  *     const mha_model_input source = { .size = sizeof source, .batch = 1, .length = S, .ids = source_ids };
@@ -10,6 +11,9 @@
  * without logits. It reads the source, and the cross-attention of every decoder layer reads its last hidden states.
  * In `input` above, the encoder runs first. With a cache, keys and values of the source are computed once, with the
  * first tokens, and read by every later call.
+ *
+ * The source of Whisper is audio: mha_model_input.features instead of ids (audio.h), with the whole length that the
+ * encoder accepts and without a mask. Its encoder has no tokens, so functions that run texts return MHA_ERR_ARG for it.
  *
  * Masks of the source are those of mha_model_input: masked tokens are invisible to encoder and decoder. Each sequence
  * of a source needs at least one real token. Results are bitwise identical alone, in a batch, padded, and with a cache.

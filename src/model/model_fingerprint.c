@@ -34,21 +34,42 @@ static size_t result_count(const mha_model *m, int64_t length)
     return (size_t)(length * m->info.hidden + (m->ranks.ranks && m->lm_head ? m->info.vocab : 0));
 }
 
-/* Computes the results of a pass over up to MOST_TOKENS tokens, evenly spaced in the vocabulary. */
+/* Writes the ids of `length` tokens, evenly spaced in the vocabulary, or features if the model reads these. */
+static mha_status make_input(const mha_model *model, int64_t length, int32_t *ids, float **features,
+                             mha_model_input *input, mha_error *err)
+{
+    const int64_t bins = model->info.feature_bins, frames = 2 * model->info.max_positions;
+    *input = (mha_model_input){.size = sizeof *input, .batch = 1, .length = length};
+    for (int64_t n = 0; n < length; n++)
+        ids[n] = (int32_t)(n * (model->info.vocab / length));
+    if (!bins) input->ids = ids;
+    if (!bins) return MHA_OK;
+    const size_t bytes = (size_t)(bins * frames) * sizeof **features;
+    *features = mha__alloc(model->ctx, bytes);
+    if (!*features) return mha__no_memory(err, bytes, "the features of a fingerprint");
+    for (int64_t n = 0; n < bins * frames; n++)
+        (*features)[n] = (float)(n % 7) / 4 - 0.75F;
+    input->features = *features;
+    input->length = model->info.max_positions;
+    return MHA_OK;
+}
+
+/* Computes the results of a pass over up to MOST_TOKENS tokens. */
 static mha_status run_tokens(const mha_model *model, int64_t length, float *results, mha_error *err)
 {
     int32_t ids[MOST_TOKENS], source_ids[MOST_TOKENS];
-    const mha_model *reader = model->encoder ? model->encoder : model; /* may have another vocabulary */
-    for (int64_t n = 0; n < length; n++) {
-        ids[n] = (int32_t)(n * (model->info.vocab / length));
-        source_ids[n] = (int32_t)(n * reader->info.vocab / length);
-    }
-    const mha_model_input source = {.size = sizeof source, .batch = 1, .length = length, .ids = source_ids};
-    const mha_model_input input = {
-        .size = sizeof input, .batch = 1, .length = length, .ids = ids, .source = model->encoder ? &source : NULL};
+    float *features = NULL;
+    mha_model_input source, input;
     mha_model_output output = {.size = sizeof output, .last_hidden = results};
     if (model->ranks.ranks && model->lm_head) output.last_logits = results + length * model->info.hidden;
-    return mha_model_forward(model, &input, &output, err);
+    mha_status status = make_input(model, length, ids, &features, &input, err);
+    if (status == MHA_OK && model->encoder) {
+        status = make_input(model->encoder, length, source_ids, &features, &source, err);
+        input.source = &source;
+    }
+    if (status == MHA_OK) status = mha_model_forward(model, &input, &output, err);
+    mha__free(model->ctx, features);
+    return status;
 }
 
 /* Computes the results of a pass over one image, whose pixels are sevenths from -1 to 1. */

@@ -154,6 +154,8 @@ void mha_model_free(mha_model *model)
     for (int64_t i = 0; model->block && i < model->config.layers; i++)
         if (mha__config_owner(&model->config, i) == i) mha_block_free(model->block[i]);
     mha_linear_free(model->embed_map);
+    for (int n = 0; n < 2; n++)
+        mha_linear_free(model->convolution[n]);
     mha__free(model->ctx, model->block);
     mha__free(model->ctx, model->heads_per_layer);
     mha__free(model->ctx, model->attention_per_layer);

@@ -46,6 +46,7 @@ static mha_status fill_info(mha_model *m, mha_error *err)
         .causal = c->family->causal,
         .encoder_decoder = c->family->encoder != NULL,
         .decoder_start = c->start,
+        .feature_bins = c->mel_bins,
     };
     return MHA_OK;
 }

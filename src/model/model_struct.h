@@ -28,8 +28,9 @@ struct mha_model {
     mha_norm embed_norm, final_norm, lm_norm;
     mha_matrix distances; /* embeddings of relative positions; weight NULL = none */
     mha_norm distances_norm;
-    float *positions_normed; /* [rows, E] those embeddings after their norm, which the layers project */
-    mha__role lm_bias;       /* role of the output bias, which has two possible names */
+    float *positions_normed;    /* [rows, E] those embeddings after their norm, which the layers project */
+    mha_linear *convolution[2]; /* of an encoder that reads audio features, with GELU; NULL = none */
+    mha__role lm_bias;          /* role of the output bias, which has two possible names */
     mha_linear *embed_map, *pooler, *lm_dense, *lm_head; /* NULL if the checkpoint lacks the part */
     /* Vision (vision.h): projection of the patches, and the token before them; CLIP: norm of the pooled vector, its
      * projection, and the logarithm of the scale of logits (weight NULL = absent) */

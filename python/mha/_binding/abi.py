@@ -1225,6 +1225,8 @@ class LayerSource(ctypes.Structure):
     kv: int | None
     stride: int
     probs: int | None
+    map_heads: int | None
+    map_count: int
     plan: int | None
     _fields_ = [
         ("tokens", c_int64),
@@ -1233,6 +1235,8 @@ class LayerSource(ctypes.Structure):
         ("kv", c_void_p),
         ("stride", c_int64),
         ("probs", c_void_p),
+        ("map_heads", c_void_p),
+        ("map_count", c_int64),
         ("plan", c_void_p),
     ]
 
@@ -1578,6 +1582,7 @@ class ModelInfo(ctypes.Structure):
     patch_width: int
     classes: int
     embedding_width: int
+    feature_bins: int
     _fields_ = [
         ("family", c_char_p),
         ("layers", c_int64),
@@ -1611,6 +1616,7 @@ class ModelInfo(ctypes.Structure):
         ("patch_width", c_int64),
         ("classes", c_int64),
         ("embedding_width", c_int64),
+        ("feature_bins", c_int64),
     ]
 
 
@@ -1667,6 +1673,7 @@ class ModelInput(ctypes.Structure):
     shard: ctypes._Pointer[ModelShard]
     source: ctypes._Pointer[ModelInput]
     pixels: int | None
+    features: int | None
 
 
 ModelInput._fields_ = [
@@ -1688,6 +1695,7 @@ ModelInput._fields_ = [
     ("shard", POINTER(ModelShard)),
     ("source", POINTER(ModelInput)),
     ("pixels", c_void_p),
+    ("features", c_void_p),
 ]
 
 
@@ -1775,6 +1783,8 @@ class ModelOutput(ctypes.Structure):
     encoder: ctypes._Pointer[ModelOutput]
     on_cross_attention: Any
     embedding: int | None
+    cross_map_heads: ctypes._Pointer[ModelHead]
+    cross_map_count: int
 
 
 ModelOutput._fields_ = [
@@ -1798,6 +1808,8 @@ ModelOutput._fields_ = [
     ("encoder", POINTER(ModelOutput)),
     ("on_cross_attention", CFUNCTYPE(c_int, c_void_p, c_int64, c_int64, c_void_p)),
     ("embedding", c_void_p),
+    ("cross_map_heads", POINTER(ModelHead)),
+    ("cross_map_count", c_int64),
 ]
 
 
@@ -2003,6 +2015,7 @@ class GenerateOptions(ctypes.Structure):
     forward_user: int | None
     sources: ctypes._Pointer[Prompt]
     no_rules: int
+    features: ctypes._Pointer[c_void_p]
     _fields_ = [
         ("size", c_size_t),
         ("max_new", c_int64),
@@ -2025,6 +2038,24 @@ class GenerateOptions(ctypes.Structure):
         ("forward_user", c_void_p),
         ("sources", POINTER(Prompt)),
         ("no_rules", c_int),
+        ("features", POINTER(c_void_p)),
+    ]
+
+
+class TokenTimesOptions(ctypes.Structure):
+    size: int
+    prompt: int
+    frames: int
+    heads: ctypes._Pointer[ModelHead]
+    head_count: int
+    median_width: int
+    _fields_ = [
+        ("size", c_size_t),
+        ("prompt", c_int64),
+        ("frames", c_int64),
+        ("heads", POINTER(ModelHead)),
+        ("head_count", c_int64),
+        ("median_width", c_int64),
     ]
 
 
@@ -3010,6 +3041,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_sampling": Sampling,
     "mha_prompt": Prompt,
     "mha_generate_options": GenerateOptions,
+    "mha_token_times_options": TokenTimesOptions,
     "mha_model_create_options": ModelCreateOptions,
     "mha_model_save_options": ModelSaveOptions,
     "mha_train_ranks": TrainRanks,
@@ -3246,6 +3278,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_model_generate": (c_int, [c_void_p, POINTER(Prompt), c_int64, POINTER(GenerateOptions), c_void_p, c_void_p, POINTER(Error)]),
     "mha_model_score": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
     "mha_model_score_hidden": (c_int, [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
+    "mha_model_token_times": (c_int, [c_void_p, c_void_p, c_void_p, c_int64, POINTER(TokenTimesOptions), c_void_p, POINTER(Error)]),
     "mha_model_create": (c_int, [c_void_p, c_char_p, POINTER(ModelCreateOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_model_save": (c_int, [c_void_p, c_char_p, POINTER(ModelSaveOptions), POINTER(Error)]),
     "mha_model_save_check": (c_int, [c_char_p, c_int, POINTER(Error)]),

@@ -8,7 +8,7 @@
 mha_status mha__grads_source_describe(mha_model_grads *g, mha_error *err)
 {
     if (!g->encoder) return MHA_OK;
-    mha__cross_bind(g->model, &g->batch, false, &g->cross);
+    mha__cross_bind(g->model, &g->batch, &g->cross);
     g->cross_in = mha__block_cross_input(&g->batch.layer);
     if (g->cross.plan) return MHA_OK;
     const mha__attn_call call = {.in = &g->cross_in, .outputs = MHA__ATTN_BOTH};

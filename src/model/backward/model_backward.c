@@ -127,6 +127,7 @@ static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_e
     if (positions)
         MHA__TRY(mha_embedding_backward("positions", positions, c->position_rows, width, b->positions, rows, dx, err));
     if (c->channels) return mha__grads_image(g, dx, err);
+    if (m->convolution[0]) return mha__grads_parameters(g) && !g->attention_only ? mha__grads_stem(g, dx, err) : MHA_OK;
     if (!words) return MHA_OK;
     for (int64_t i = 0; scale != 1 && i < rows * width; i++)
         dx[i] *= scale;

@@ -36,8 +36,8 @@ static void walk_side(mha_model_grads *g, const mha_model_grads *side)
     const mha_tensor *words = mha__weights_tensor(&g->model->outer, MHA__WORDS, -1, false);
     for (mha__tensor_step at = {0}; mha__tensor_each(&side->model->config, &at);) {
         const bool of_attention = is_attention(at.role);
-        const bool learned =
-            mha__part_of(&side->model->config, at.role)->kind != MHA__PART_BUFFER && at.role != MHA__ROUTER_BIAS;
+        const mha__part *part = mha__part_of(&side->model->config, at.role);
+        const bool learned = part->kind != MHA__PART_BUFFER && !part->frozen && at.role != MHA__ROUTER_BIAS;
         const bool wanted = learned && (of_attention || !g->attention_only);
         const mha_tensor *tensor = wanted ? mha__model_tensor(side->model, &at) : NULL;
         const bool again = side != g && tensor && tensor == words;

@@ -61,10 +61,13 @@ struct mha_model_grads {
     struct mha_model_grads *vision; /* CLIP: gradients of the image tower, whose tensors are in the same list */
 };
 
-/* Returns the type in which the matrix of a role is multiplied: routers always in f32, as in the forward pass. */
+/* Returns the type in which the matrix of a role is multiplied: routers and convolutions always in f32, as in the
+ * forward pass. */
 static inline mha_dtype mha__grads_dtype(const mha_model_grads *g, mha__role role)
 {
-    return role == MHA__ROUTER || role == MHA__SHARED_SHARE ? MHA_F32 : g->model->outer.packed;
+    const bool exact = role == MHA__ROUTER || role == MHA__SHARED_SHARE || role == MHA__FIRST_CONVOLUTION ||
+                       role == MHA__SECOND_CONVOLUTION;
+    return exact ? MHA_F32 : g->model->outer.packed;
 }
 
 /* Returns where the gradients of a role are accumulated; `layer` is -1 for parts outside the layers. The fields are
@@ -143,6 +146,10 @@ void mha__grads_source_lay_out(mha__arena *arena, mha_model_grads *g);
 void mha__grads_source_call(const mha_model_grads *g, mha__block_call *call);
 /* Clears saved.dsource, to which the backward pass of every layer adds. */
 void mha__grads_source_begin(const mha_model_grads *g);
+
+/* Accumulates the gradients of the convolutions of an encoder that reads audio features, from that of their output
+ * dx [B L, E] (audio_stem_backward.c). */
+mha_status mha__grads_stem(const mha_model_grads *g, const float *dx, mha_error *err);
 
 /* Rejects requests that mha__grads_down does not support. */
 mha_status mha__grads_check(const mha_model_gradient *wanted, mha_error *err);

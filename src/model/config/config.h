@@ -15,6 +15,8 @@ enum { MHA__MPNET_BUCKETS = 32, MHA__MPNET_DISTANCE = 128 };
 enum { MHA__POOL_LARGEST = 2 }; /* eos_token_id of CLIP's old files, as in transformers */
 enum { MHA__EOS = 64 };         /* maximum number of end-of-text tokens; a longer list is rejected */
 enum { MHA__BANNED = 256 };     /* maximum number of ids and words in bad_words_ids; a longer list is rejected */
+enum { MHA__SUPPRESSED = 512, MHA__FORCED = 16 }; /* the same of suppress_tokens, and of forced_decoder_ids */
+enum { MHA__ALIGNMENT = 256 };                    /* the same of alignment_heads */
 
 /* How a layer selects heads for each text. */
 typedef struct mha__layer_choice {
@@ -44,6 +46,7 @@ typedef struct mha__layer_attention {
 typedef struct mha__config {
     const struct mha__family *family;
     int64_t vocab, max_positions, type_vocab;
+    int64_t mel_bins;      /* encoder that reads audio features: bins of a frame; 0 = the model reads tokens */
     int64_t embed_width;   /* width of the embeddings, and of the input of the output matrix: hidden, or less in
                             * families with a linear map from embeddings to hidden states */
     bool embed_mapped;     /* the model has that linear map */
@@ -114,9 +117,18 @@ typedef struct mha__config {
         forced_last; /* generated tokens that are always the first, or the last of max_new; -1 = none */
     int64_t banned_count;
     int32_t banned[MHA__BANNED]; /* [banned_count] words that are never generated: their ids, each word ended by -1 */
-    float embed_scale, logit_scale; /* factors for embeddings and logits, computed from the fields above */
-    mha_rope_options rope;          /* rotation; head_dim 0 = none; points to short_by and long_by */
-    mha_rope_options local_rope;    /* rotation of sliding layers, if it differs; without longrope */
+    int64_t suppressed_count, late_count;
+    int32_t suppressed[MHA__SUPPRESSED]; /* [suppressed_count] tokens that are never generated */
+    int32_t late[MHA__SUPPRESSED];       /* [late_count] tokens that are not generated first (begin_suppress_tokens) */
+    int64_t forced_count;
+    int32_t forced[MHA__FORCED]; /* [forced_count] the token at this position of the text; -1 = any */
+    int64_t alignment_count;
+    int32_t alignment[MHA__ALIGNMENT][2]; /* [alignment_count] layer and head of Whisper's alignment_heads, with layers
+                                           * ascending */
+    int64_t median_width;                 /* width of the filter of those maps */
+    float embed_scale, logit_scale;       /* factors for embeddings and logits, computed from the fields above */
+    mha_rope_options rope;                /* rotation; head_dim 0 = none; points to short_by and long_by */
+    mha_rope_options local_rope;          /* rotation of sliding layers, if it differs; without longrope */
     double short_by[MHA_HEAD_DIM_MAX / 2], long_by[MHA_HEAD_DIM_MAX / 2]; /* [rotary_dim / 2] factors of longrope */
     int64_t window;                                                       /* window of sliding layers */
     int64_t local_keys;  /* ModernBERT: keys of a sliding layer on both sides together; determines `window` */

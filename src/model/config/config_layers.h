@@ -70,4 +70,8 @@ mha_status mha__config_eos(mha_ctx *ctx, const char *folder, const mha__json_obj
 mha_status mha__config_generation(mha_ctx *ctx, const char *folder, const mha__json_obj *root, mha__config *config,
                                   mha_error *err);
 
+/* Reads the rules for single tokens (suppress_tokens, begin_suppress_tokens, forced_decoder_ids), and Whisper's
+ * alignment_heads, from generation_config.json or config.json. vocab and the heads must be set. */
+mha_status mha__config_token_rules(const mha__json_obj *o, mha__config *config, mha_error *err);
+
 #endif

@@ -6,8 +6,9 @@
 #include <string.h>
 
 static const mha__family_list *const lists[] = {
-    &mha__families_bert,  &mha__families_deberta, &mha__families_modernbert, &mha__families_gpt2,  &mha__families_neox,
-    &mha__families_llama, &mha__families_experts, &mha__families_seq2seq,    &mha__families_vision};
+    &mha__families_bert,    &mha__families_deberta, &mha__families_modernbert, &mha__families_gpt2,
+    &mha__families_neox,    &mha__families_llama,   &mha__families_experts,    &mha__families_seq2seq,
+    &mha__families_whisper, &mha__families_vision};
 
 const mha__family *mha__family_find(const char *model_type)
 {

@@ -8,6 +8,8 @@
 /* The parts of a model. The first group exists once per model, the second in each layer. */
 typedef enum mha__role {
     MHA__WORDS,
+    MHA__FIRST_CONVOLUTION, /* instead of word embeddings, in encoders that read audio features (Whisper) */
+    MHA__SECOND_CONVOLUTION,
     MHA__POSITIONS,
     MHA__TYPES,
     MHA__PATCHES,     /* projection of the patches of an image */
@@ -104,7 +106,8 @@ typedef enum mha__part_kind {
     MHA__PART_BUFFER,     /* NAME [1, rows]; a constant without a gradient */
     MHA__PART_CONV2D,     /* NAME.weight [rows, channels, patch_height, patch_width], NAME.bias [rows] */
     MHA__PART_TOKENS,     /* NAME [1, rows, columns] */
-    MHA__PART_SCALAR      /* NAME [] */
+    MHA__PART_SCALAR,     /* NAME [] */
+    MHA__PART_CONVOLUTION /* NAME.weight [rows, columns, 3], NAME.bias [rows] */
 } mha__part_kind;
 
 /* Offset of a field of mha__layer_widths, shifted past the end of mha__config so that both kinds of offset fit one
@@ -124,6 +127,7 @@ typedef struct mha__part {
     bool not_first;   /* the first layer lacks the part */
     bool alternating; /* EXPERTS_GATE_UP: gate has columns 0, 2, 4 ..., and up has columns 1, 3, 5 ... */
     bool padded;      /* ATTN_OUT: columns of each head are padded with zeros to head_dim */
+    bool frozen;      /* a constant, which gets no gradient */
     bool per_head;    /* QKV: rows are q, k and v of the first head, then of the second head, and so on (GPT-NeoX) */
 } mha__part;
 

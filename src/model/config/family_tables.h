@@ -21,7 +21,8 @@ typedef struct mha__family_list {
 } mha__family_list;
 
 extern const mha__family_list mha__families_bert, mha__families_modernbert, mha__families_gpt2, mha__families_neox,
-    mha__families_llama, mha__families_experts, mha__families_deberta, mha__families_seq2seq, mha__families_vision;
+    mha__families_llama, mha__families_experts, mha__families_deberta, mha__families_seq2seq, mha__families_whisper,
+    mha__families_vision;
 
 /* Keys that every family rejects unless they are absent or empty. */
 #define NOT_QUANTIZED                                            \

@@ -5,6 +5,7 @@
 #include "model/forward/batch.h"
 #include "base/error.h"
 #include "base/struct_size.h"
+#include "model/audio/audio_stem.h"
 #include "model/forward/model_cache.h"
 #include "model/forward/rank_gather.h"
 #include "model/forward/relative_bias.h"
@@ -105,7 +106,8 @@ static mha_status check_hidden(const mha_model *m, const mha_model_input *in, mh
                          "mha_model_input: first_layer must be 0 with cache, since lower layers would not cache the "
                          "tokens (got %lld)",
                          (long long)in->first_layer);
-    if (!in->ids && !in->hidden && !m->config.channels)
+    MHA__TRY(mha__stem_check(m, in, err));
+    if (!in->ids && !in->hidden && !in->features && !m->config.channels)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: ids must not be NULL");
     return MHA_OK;
 }
@@ -290,8 +292,12 @@ mha_status mha__batch_embed(const mha_model *m, const mha__batch *p, float *x, m
     const int64_t rows = p->in.batch * p->in.length, width = m->config.embed_width;
     const int32_t *types = p->in.type_ids ? p->in.type_ids : p->zeros;
     const float scale = m->config.embed_scale;
-    MHA__TRY(m->config.channels ? mha__image_embed(m, p->in.pixels, p->sequences, p->patches, x, err)
-                                : mha__words_forward(m, p->in.ids, rows, x, err));
+    if (m->config.channels)
+        MHA__TRY(mha__image_embed(m, p->in.pixels, p->sequences, p->patches, x, err));
+    else if (m->convolution[0])
+        MHA__TRY(mha__stem_forward(m, &p->in, x, err));
+    else
+        MHA__TRY(mha__words_forward(m, p->in.ids, rows, x, err));
     for (int64_t i = 0; scale != 1 && i < rows * width; i++)
         x[i] *= scale;
     if (m->types.weight)

@@ -18,7 +18,9 @@ void mha__cross_lay_out(mha__arena *arena, const mha_model *m, const mha__batch 
     if (!p->used) return;
     if (!batch->in.cache) mha__sources_lay_out(arena, m, true, &p->own);
     const size_t rows = (size_t)(batch->in.batch * batch->in.length), keys = (size_t)p->layer.tokens;
-    if (out->on_cross_attention) p->probs = mha__take(arena, rows * (size_t)m->config.heads, keys * sizeof *p->probs);
+    const size_t heads = (size_t)(out->cross_map_heads ? out->cross_map_count : m->config.heads);
+    if (out->on_cross_attention) p->probs = mha__take(arena, rows * heads, keys * sizeof *p->probs);
+    if (out->cross_map_heads) p->heads = mha__take(arena, heads, sizeof *p->heads);
 }
 
 /* ---- checks ---- */
@@ -74,6 +76,9 @@ static mha_status check_output(const mha_model *m, const mha_model_output *out, 
                                mha_error *err)
 {
     const char *name = out->encoder ? "encoder" : out->on_cross_attention ? "on_cross_attention" : NULL;
+    const mha__head_list list = {"cross_", "on_cross_attention", out->cross_map_heads, out->cross_map_count,
+                                 out->on_cross_attention != NULL};
+    MHA__TRY(mha__head_list_check(m, &list, err));
     if (!name || (p->used && (p->input.size || !out->encoder))) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "mha_model_output: %s must be NULL %s", name,
                      m->encoder ? "without source" : "unless the model is an encoder-decoder");
@@ -83,7 +88,7 @@ mha_status mha__cross_read(const mha_model *m, const mha__batch *batch, const mh
                            mha_error *err)
 {
     const mha_model_input *in = &batch->in;
-    *p = (mha__cross_pass){.used = m->encoder != NULL};
+    *p = (mha__cross_pass){.used = m->encoder != NULL, .out = out};
     if (in->source && !p->used)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: source must be NULL, since %s is not an encoder-decoder",
                          m->info.family);
@@ -119,7 +124,7 @@ static bool has_holes(const mha__cross_pass *p)
     return holes;
 }
 
-void mha__cross_bind(const mha_model *m, mha__batch *batch, bool maps, mha__cross_pass *p)
+void mha__cross_bind(const mha_model *m, mha__batch *batch, mha__cross_pass *p)
 {
     static const int64_t some_lengths = 0;
     static const uint8_t some_mask = 0;
@@ -129,34 +134,42 @@ void mha__cross_bind(const mha_model *m, mha__batch *batch, bool maps, mha__cros
     const uint8_t *mask = s->mask ? s->mask + p->first * s->tokens : &some_mask;
     p->layer = (mha_layer_source){
         .tokens = most_tokens(batch, p), .lengths = lengths, .stride = mha__sources_stride(s, m), .plan = p->plan};
-    if (maps) p->layer.probs = p->probs ? p->probs : &p->some_probs;
     if (has_holes(p)) p->layer.keep = (mha_cview){mask, {s->tokens, 0, 0, 1}};
     batch->layer.source = &p->layer;
 }
 
-mha_status mha__cross_describe(const mha_model *m, mha__batch *batch, const mha_model_output *out, mha__cross_pass *p,
-                               mha_error *err)
+/* Requests the maps of a layer. */
+static void turn_maps(const mha_model *m, mha__cross_pass *p, int64_t layer)
 {
-    mha__cross_bind(m, batch, out->on_cross_attention != NULL, p);
-    if (!p->used || p->plan) return MHA_OK;
+    const mha_model_head *list = p->out->cross_map_heads;
+    int64_t first = 0;
+    p->maps = !p->out->on_cross_attention ? 0 : m->config.layer_heads[layer];
+    if (list) p->maps = mha__heads_of_layer(list, p->out->cross_map_count, layer, &first);
+    p->layer.probs = !p->maps ? NULL : p->probs ? p->probs : &p->some_probs;
+    p->layer.map_heads = !list || !p->maps ? NULL : p->heads ? p->heads + first : &p->some_heads;
+    p->layer.map_count = p->layer.map_heads ? p->maps : 0;
+    for (int64_t n = 0; p->heads && n < p->maps; n++)
+        p->heads[first + n] = list[first + n].head;
+}
+
+mha_status mha__cross_turn(const mha_model *m, mha__batch *batch, mha__cross_pass *p, int64_t layer, mha_error *err)
+{
+    if (!p->used) return MHA_OK;
+    p->layer.kv = mha__sources_at(p->store, m, layer, p->first);
+    turn_maps(m, p, layer);
+    if (p->plan && p->planned_maps == p->maps) return MHA_OK;
     const mha_layer_input inner = mha__block_cross_input(&batch->layer);
-    MHA__TRY(mha__attn_plan(m->block[0]->cross, &(mha__attn_call){.in = &inner}, &p->plan, err));
+    mha_attn_plan_free(p->plan);
+    p->layer.plan = p->plan = NULL;
+    p->planned_maps = p->maps;
+    MHA__TRY(mha__attn_plan(m->block[layer]->cross, &(mha__attn_call){.in = &inner}, &p->plan, err));
     p->layer.plan = p->plan;
     return MHA_OK;
 }
 
-void mha__cross_turn(const mha_model *m, mha__cross_pass *p, int64_t layer)
+mha_status mha__cross_show(const mha__cross_pass *p, int64_t layer, mha_error *err)
 {
-    if (!p->used) return;
-    const mha__sources *s = p->store;
-    p->layer.kv = mha__sources_at(s, m, layer, p->first);
-}
-
-mha_status mha__cross_show(const mha_model *m, const mha__cross_pass *p, const mha_model_output *out, int64_t layer,
-                           mha_error *err)
-{
-    const int64_t heads = m->config.layer_heads[layer];
-    if (!p->probs || !out->on_cross_attention(out->user, layer, heads, p->probs)) return MHA_OK;
+    if (!p->maps || !p->out->on_cross_attention(p->out->user, layer, p->maps, p->probs)) return MHA_OK;
     return mha__taps_stopped(err, "on_cross_attention", layer);
 }
 

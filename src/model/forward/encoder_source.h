@@ -14,30 +14,31 @@ typedef struct mha__cross_pass {
     mha__sources *store;   /* `own`, or that of the cache */
     int64_t first;         /* sequence of the store that is sequence 0 of the pass */
     mha_layer_source layer;
-    mha_attn_plan *plan;
-    float *probs;     /* [B, H, L, S] maps of one layer; NULL = not requested */
-    float some_probs; /* placeholder for an array that is not allocated yet; not accessed */
+    mha_attn_plan *plan; /* plan of the layer `planned` and of all layers with as many maps */
+    int64_t maps;        /* heads of the current layer whose maps are requested */
+    int64_t planned_maps;
+    const mha_model_output *out; /* the caller's outputs */
+    float *probs;                /* [B, H, L, S] maps of one layer; NULL = not requested */
+    int32_t *heads;              /* [H] heads of those maps; NULL = all */
+    float some_probs;            /* placeholders for arrays that are not allocated yet; not accessed */
+    int32_t some_heads;
 } mha__cross_pass;
 
 /* Checks the source of the pass, and the outputs that only encoder-decoders have. */
 mha_status mha__cross_read(const mha_model *m, const mha__batch *batch, const mha_model_output *out,
                            mha__cross_pass *pass, mha_error *err);
-/* Sets pass->layer without its plan, and batch->layer.source. */
-void mha__cross_bind(const mha_model *m, mha__batch *batch, bool maps, mha__cross_pass *pass);
+/* Sets pass->layer and batch->layer.source. Before memory is allocated, the arrays are placeholders that only mark
+ * their presence. */
+void mha__cross_bind(const mha_model *m, mha__batch *batch, mha__cross_pass *pass);
 /* Stores lengths and masks of the given source. */
 void mha__cross_store_masks(const mha__cross_pass *pass);
-/* Runs mha__cross_bind, and creates the plan of the cross-attention. Before memory is allocated, the arrays are
- * placeholders that only mark their presence. */
-mha_status mha__cross_describe(const mha_model *m, mha__batch *batch, const mha_model_output *out,
-                               mha__cross_pass *pass, mha_error *err);
 void mha__cross_lay_out(mha__arena *arena, const mha_model *m, const mha__batch *batch, const mha_model_output *out,
                         mha__cross_pass *pass);
 /* Computes and stores the keys and values of all layers from the last hidden states [B S, E] of the encoder. */
 mha_status mha__cross_store_keys(const mha_model *m, const mha__cross_pass *pass, const float *hidden, mha_error *err);
-/* Sets the keys and values of a layer. */
-void mha__cross_turn(const mha_model *m, mha__cross_pass *pass, int64_t layer);
+/* Sets the keys, values and requested maps of a layer, and the plan of its cross-attention. */
+mha_status mha__cross_turn(const mha_model *m, mha__batch *batch, mha__cross_pass *pass, int64_t layer, mha_error *err);
 /* Passes the maps of a layer to the caller. */
-mha_status mha__cross_show(const mha_model *m, const mha__cross_pass *pass, const mha_model_output *out, int64_t layer,
-                           mha_error *err);
+mha_status mha__cross_show(const mha__cross_pass *pass, int64_t layer, mha_error *err);
 
 #endif

@@ -55,7 +55,7 @@ static mha_status turn(const mha_model *m, pass *p, int64_t layer, mha_error *er
 {
     const mha_attn_layer *attn = mha__block_attn(m->block[layer]);
     mha__batch_turn(&p->batch, m, layer);
-    mha__cross_turn(m, &p->cross, layer);
+    MHA__TRY(mha__cross_turn(m, &p->batch, &p->cross, layer, err));
     mha__taps_turn(&p->taps, m, &p->batch, layer);
     mha__selected_heads_begin(m, &p->batch, layer, p->out.kept);
     const int64_t maps = p->batch.layer.probs || p->batch.layer.on_rows ? p->batch.layer.map_count : 0;
@@ -158,7 +158,7 @@ static mha_status run(const mha_model *m, pass *p, mha_error *err)
             MHA__TRY(mha__block_run(m->block[layer], p->plan, &p->batch.layer, p->x, err));
         mha__selected_heads_report(m, &p->batch, layer, out->kept);
         MHA__TRY(mha__taps_show(&p->taps, m, &p->batch, layer, err));
-        MHA__TRY(mha__cross_show(m, &p->cross, out, layer, err));
+        MHA__TRY(mha__cross_show(&p->cross, layer, err));
         if (ends) return MHA_OK;
         const bool last = layer == layers - 1, early = m->config.family->hidden_last;
         if (last && !early) MHA__TRY(final_norm(m, p, err));
@@ -183,7 +183,7 @@ static mha_status allocate(const mha_model *m, pass *p, void **memory, mha_error
     arena.used = 0;
     lay_out(&arena, m, p, bytes);
     mha__batch_describe(&p->batch, p->batch.lengths);
-    MHA__TRY(mha__cross_describe(m, &p->batch, &p->out, &p->cross, err));
+    mha__cross_bind(m, &p->batch, &p->cross);
     p->batch.layer.workspace = p->block;
     p->batch.layer.workspace_bytes = bytes;
     return MHA_OK;
@@ -206,8 +206,8 @@ mha_status mha_model_forward(const mha_model *model, const mha_model_input *inpu
     MHA__TRY(mha__shard_read(model, &p.batch, &p.shard, &p.out, err));
     MHA__TRY(mha__taps_read(model, &p.batch, &p.out, &p.taps, err));
     mha__batch_describe(&p.batch, &some_lengths);
-    mha_status status = mha__cross_describe(model, &p.batch, &p.out, &p.cross, err);
-    if (status == MHA_OK) status = allocate(model, &p, &memory, err);
+    mha__cross_bind(model, &p.batch, &p.cross);
+    mha_status status = allocate(model, &p, &memory, err);
     if (status == MHA_OK) status = run(model, &p, err);
     if (status != MHA_OK && p.batch.in.cache) mha_model_cache_clear(p.batch.in.cache, MHA_CACHE_ALL, NULL);
     mha_attn_plan_free(p.plan);

@@ -17,41 +17,55 @@ static bool shows_maps(const mha_model_output *out)
 
 /* ---- requested heads and rows ---- */
 
+int64_t mha__heads_of_layer(const mha_model_head *list, int64_t count, int64_t layer, int64_t *first)
+{
+    int64_t found = 0;
+    *first = 0;
+    while (*first < count && list[*first].layer < layer)
+        ++*first;
+    while (*first + found < count && list[*first + found].layer == layer)
+        found++;
+    return found;
+}
+
 /* Finds the range of map_heads that belongs to this layer. */
 static void find_heads(mha__taps *t, const mha_model *m, int64_t layer)
 {
     const mha_model_output *out = t->out;
     t->first = 0;
-    t->count = out->map_heads ? 0 : m->info.heads_per_layer[layer];
-    if (!out->map_heads) return;
-    while (t->first < out->map_count && out->map_heads[t->first].layer < layer)
-        t->first++;
-    while (t->first + t->count < out->map_count && out->map_heads[t->first + t->count].layer == layer)
-        t->count++;
+    t->count = m->info.heads_per_layer[layer];
+    if (out->map_heads) t->count = mha__heads_of_layer(out->map_heads, out->map_count, layer, &t->first);
+}
+
+mha_status mha__head_list_check(const mha_model *m, const mha__head_list *l, mha_error *err)
+{
+    if (!l->heads && !l->count) return MHA_OK;
+    if (!l->heads || l->count < 1 || !l->shown)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_model_output: %smap_count, %smap_heads and %s must be set together (got %lld, %s, %s)",
+                         l->prefix, l->prefix, l->callbacks, (long long)l->count, l->heads ? "given" : "NULL",
+                         l->shown ? "given" : "NULL");
+    for (int64_t n = 0; n < l->count; n++) {
+        const mha_model_head *h = &l->heads[n];
+        if (h->layer < 0 || h->layer >= m->info.layers || h->head < 0 || h->head >= m->info.heads_per_layer[h->layer])
+            return mha__fail(
+                err, MHA_ERR_ARG,
+                "mha_model_output: %smap_heads[%lld] must be a head of the model (got head %d of layer %d)", l->prefix,
+                (long long)n, (int)h->head, (int)h->layer);
+        if (n > 0 && h->layer < h[-1].layer)
+            return mha__fail(err, MHA_ERR_ARG,
+                             "mha_model_output: %smap_heads[%lld] must not be in an earlier layer than the previous "
+                             "entry (got layer %d after %d)",
+                             l->prefix, (long long)n, (int)h->layer, (int)h[-1].layer);
+    }
+    return MHA_OK;
 }
 
 static mha_status check_list(const mha_model *m, const mha_model_output *out, mha_error *err)
 {
-    if (!out->map_heads && !out->map_count) return MHA_OK;
-    if (!out->map_heads || out->map_count < 1 || !shows_maps(out))
-        return mha__fail(err, MHA_ERR_ARG,
-                         "mha_model_output: map_count, map_heads and one of on_attention and on_rows must be set "
-                         "together (got %lld, %s, %s)",
-                         (long long)out->map_count, out->map_heads ? "given" : "NULL",
-                         shows_maps(out) ? "given" : "NULL");
-    for (int64_t n = 0; n < out->map_count; n++) {
-        const mha_model_head *h = &out->map_heads[n];
-        if (h->layer < 0 || h->layer >= m->info.layers || h->head < 0 || h->head >= m->info.heads_per_layer[h->layer])
-            return mha__fail(err, MHA_ERR_ARG,
-                             "mha_model_output: map_heads[%lld] must be a head of the model (got head %d of layer %d)",
-                             (long long)n, (int)h->head, (int)h->layer);
-        if (n > 0 && h->layer < h[-1].layer)
-            return mha__fail(err, MHA_ERR_ARG,
-                             "mha_model_output: map_heads[%lld] must not be in an earlier layer than the previous "
-                             "entry (got layer %d after %d)",
-                             (long long)n, (int)h->layer, (int)h[-1].layer);
-    }
-    return MHA_OK;
+    const mha__head_list list = {"", "one of on_attention and on_rows", out->map_heads, out->map_count,
+                                 shows_maps(out)};
+    return mha__head_list_check(m, &list, err);
 }
 
 static mha_status check_rows(const mha__batch *batch, const mha_model_output *out, int64_t rows, mha_error *err)

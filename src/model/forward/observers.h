@@ -35,4 +35,16 @@ mha_status mha__taps_show(const mha__taps *taps, const mha_model *m, const mha__
 /* Returns MHA_ERR_CANCELLED with a message that names the callback that stopped the pass. */
 mha_status mha__taps_stopped(mha_error *err, const char *callback, int64_t entry);
 
+/* Returns how many entries of a list of heads, with layers ascending, belong to a layer, and the index of the first. */
+int64_t mha__heads_of_layer(const mha_model_head *list, int64_t count, int64_t layer, int64_t *first);
+
+/* A list of heads in mha_model_output: map_heads, or cross_map_heads with the prefix "cross_". */
+typedef struct mha__head_list {
+    const char *prefix, *callbacks; /* callbacks: the fields that receive their maps */
+    const mha_model_head *heads;    /* [count] */
+    int64_t count;
+    bool shown; /* one of the callbacks is set */
+} mha__head_list;
+mha_status mha__head_list_check(const mha_model *m, const mha__head_list *list, mha_error *err);
+
 #endif

@@ -34,7 +34,8 @@ static int64_t alike(const mha__generation *g, const mha__slot *s, const mha_pro
 static int64_t share(mha__generation *g, int64_t to, const mha_prompt *p)
 {
     int64_t most = 0, from = to;
-    const bool shares = !g->model->info.rotation_by_length && !g->o.sources; /* keys depend on the source */
+    const bool shares =
+        !g->model->info.rotation_by_length && !mha__generation_sources(g); /* keys depend on the source */
     for (int64_t n = 0; shares && n < g->slots; n++) {
         const int64_t same = alike(g, &g->slot[n], p);
         if (same > most) most = same, from = n;
@@ -52,6 +53,10 @@ static int64_t share(mha__generation *g, int64_t to, const mha_prompt *p)
 static mha_model_input source_of(const mha__generation *g, int64_t prompt)
 {
     mha_model_input input = {.size = sizeof input, .batch = 1};
+    if (g->o.features) {
+        input.length = g->model->encoder->config.max_positions;
+        input.features = g->o.features[prompt];
+    }
     if (!g->o.sources) return input;
     input.length = g->o.sources[prompt].count;
     input.ids = g->o.sources[prompt].ids;
@@ -74,7 +79,7 @@ static mha_status read_prompt(mha__generation *g, int64_t n, int64_t at, mha_err
                                        .ids = s->ids + at,
                                        .cache = g->cache,
                                        .sequence = n,
-                                       .source = g->o.sources && at == 0 ? &source : NULL};
+                                       .source = mha__generation_sources(g) && at == 0 ? &source : NULL};
         const mha_model_output output = {.size = sizeof output,
                                          .last_logits = at + count == s->length ? g->logits : NULL};
         MHA__TRY(mha_model_forward(g->model, &input, &output, err));

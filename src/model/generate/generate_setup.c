@@ -93,17 +93,31 @@ static mha_status check_source(const mha__generation *g, int64_t n, mha_error *e
     return MHA_OK;
 }
 
+/* Checks that sources or features are set, as the encoder requires. */
+static mha_status check_source_fields(const mha__generation *g, mha_error *err)
+{
+    const bool needed = g->model->encoder != NULL && g->count > 0;
+    const bool audio = g->model->encoder && g->model->encoder->config.mel_bins;
+    if (g->model->encoder && (audio ? g->o.sources != NULL : g->o.features != NULL))
+        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: %s must be NULL, since the encoder of %s reads %s",
+                         audio ? "sources" : "features", g->model->info.family, audio ? "audio features" : "tokens");
+    if (needed != mha__generation_sources(g))
+        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: %s must %sbe NULL, since %s is %san encoder-decoder",
+                         audio ? "features" : "sources", needed ? "not " : "", g->model->info.family,
+                         needed ? "" : "not ");
+    for (int64_t n = 0; g->o.features && n < g->count; n++)
+        if (!g->o.features[n])
+            return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: features[%lld] must not be NULL", (long long)n);
+    if (!needed || !g->o.forward) return MHA_OK;
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_generate_options: forward must be NULL with %s",
+                     audio ? "features" : "sources");
+}
+
 /* Checks the sources of an encoder-decoder, and sets g->start. */
 static mha_status check_sources(mha__generation *g, mha_error *err)
 {
-    const bool needed = g->model->encoder != NULL && g->count > 0;
-    if (needed != (g->o.sources != NULL))
-        return mha__fail(err, MHA_ERR_ARG,
-                         "mha_generate_options: sources must %sbe NULL, since %s is %san encoder-decoder",
-                         needed ? "not " : "", g->model->info.family, needed ? "" : "not ");
-    if (!needed) return MHA_OK;
-    if (g->o.forward)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_generate_options: forward must be NULL with sources");
+    MHA__TRY(check_source_fields(g, err));
+    if (!mha__generation_sources(g)) return MHA_OK;
     g->start = (int32_t)g->model->config.start;
     if (g->start < 0)
         for (int64_t n = 0; n < g->count; n++)
@@ -111,7 +125,7 @@ static mha_status check_sources(mha__generation *g, mha_error *err)
                 return mha__fail(err, MHA_ERR_ARG,
                                  "prompt %lld of %lld must have tokens, since the model has no decoder_start_token_id",
                                  (long long)n + 1, (long long)g->count);
-    for (int64_t n = 0; n < g->count; n++)
+    for (int64_t n = 0; g->o.sources && n < g->count; n++)
         MHA__TRY(check_source(g, n, err));
     return MHA_OK;
 }
@@ -182,7 +196,7 @@ mha_status mha__generation_allocate(mha__generation *g, mha_error *err)
     g->work = g->probs + vocab;
     set_up_slots(g);
     if (g->o.no_cache || g->o.forward) return MHA_OK;
-    int64_t sources = 0;
+    int64_t sources = g->o.features ? g->model->encoder->config.max_positions : 0;
     for (int64_t n = 0; g->o.sources && n < g->count; n++)
         sources = mha__max64(sources, g->o.sources[n].count);
     const mha_model_cache_options o = {

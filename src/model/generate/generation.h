@@ -37,15 +37,21 @@ typedef struct mha__generation {
     mha_model_cache *cache; /* NULL = no cache: every token recomputes the whole sequence */
 } mha__generation;
 
+/* Returns true if each prompt has a source: the model is an encoder-decoder. */
+static inline bool mha__generation_sources(const mha__generation *g)
+{
+    return g->o.sources || g->o.features;
+}
+
 /* Returns prompt n; for an encoder-decoder without ids, its first token. */
 static inline mha_prompt mha__generation_prompt(const mha__generation *g, int64_t n)
 {
-    return g->prompts[n].count || !g->o.sources ? g->prompts[n] : (mha_prompt){&g->start, 1};
+    return g->prompts[n].count || !mha__generation_sources(g) ? g->prompts[n] : (mha_prompt){&g->start, 1};
 }
 
 /* Returns the token that the checkpoint's rules require next, or -1. */
 int64_t mha__generation_forced(const mha__generation *g, const mha__slot *slot);
-/* Sets the logits of tokens that would complete a banned word to -infinity. */
+/* Sets the logits of tokens that the checkpoint's rules exclude, or that would complete a banned word, to -infinity. */
 void mha__generation_ban(const mha__generation *g, const mha__slot *slot, float *logits);
 
 /* Checks all options, and sets g->o.eos. */

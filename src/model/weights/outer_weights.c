@@ -1,6 +1,7 @@
 /* outer_weights.c - the parts of a model outside its layers: embeddings, outer norms, pooler and output head. */
 #include "base/ctx.h"
 #include "base/error.h"
+#include "layer/convolution.h"
 #include "layer/repack.h"
 #include "model/model_struct.h"
 #include "model/weights/rank_parts.h"
@@ -124,10 +125,20 @@ static mha_status take_vision(mha_model *m, mha_error *err)
     return mha__weights_part(&m->outer, MHA__LOGIT_SCALE, -1, &m->logit_scale, err);
 }
 
+static mha_status take_convolutions(mha_model *m, mha_error *err)
+{
+    const int64_t channels[] = {m->config.mel_bins, m->config.hidden};
+    for (int n = 0; n < 2; n++)
+        MHA__TRY(take_linear(m, n ? MHA__SECOND_CONVOLUTION : MHA__FIRST_CONVOLUTION, MHA__TAPS * channels[n],
+                             MHA_ACT_GELU, &m->convolution[n], err));
+    return MHA_OK;
+}
+
 mha_status mha__model_take_outer(mha_model *m, mha_error *err)
 {
     MHA__TRY(take_vocabulary(m, MHA__WORDS, &m->words, err));
     MHA__TRY(take_vision(m, err));
+    MHA__TRY(take_convolutions(m, err));
     MHA__TRY(mha__weights_part(&m->outer, MHA__POSITIONS, -1, &m->positions, err));
     MHA__TRY(mha__weights_part(&m->outer, MHA__TYPES, -1, &m->types, err));
     MHA__TRY(mha__weights_part(&m->outer, MHA__RELATIVE, -1, &m->relative, err));
@@ -173,6 +184,8 @@ static void adopt(mha_model *m, const mha__weights *weights, const mha_matrix *p
     m->embed_norm = mha__model_norm(c, MHA__EMBED_NORM, &part[MHA__EMBED_NORM]);
     m->final_norm = mha__model_norm(c, MHA__FINAL_NORM, &part[MHA__FINAL_NORM]);
     m->lm_norm = mha__model_norm(c, MHA__LM_NORM, &part[MHA__LM_NORM]);
+    for (int n = 0; n < 2; n++)
+        if (m->convolution[n]) mha__linear_repack(m->convolution[n], &part[MHA__FIRST_CONVOLUTION + n], 1);
     if (m->embed_map) mha__linear_repack(m->embed_map, &part[MHA__EMBED_MAP], 1);
     m->class_token = part[MHA__CLASS_TOKEN];
     m->logit_scale = part[MHA__LOGIT_SCALE];

@@ -6,6 +6,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "io/tensor_file.h"
+#include "layer/convolution.h"
 #include "model/weights/tensor_order.h"
 #include <stdio.h>
 #include <string.h>
@@ -95,7 +96,9 @@ static const mha_tensor *find(const mha__weights *w, mha__role role, int64_t lay
 void mha__weights_begin(mha__weights *weights)
 {
     const mha__family *family = weights->config->family;
-    const mha__role first = family->parts[MHA__WORDS].kind ? MHA__WORDS : MHA__PATCHES;
+    const mha__role first = family->parts[MHA__WORDS].kind     ? MHA__WORDS
+                            : family->parts[MHA__PATCHES].kind ? MHA__PATCHES
+                                                               : MHA__FIRST_CONVOLUTION;
     char name[MHA__TENSOR_NAME];
     for (int i = 0; family->prefixes[i]; i++) {
         weights->prefix = family->prefixes[i];
@@ -172,16 +175,18 @@ static const struct {
     bool plus_one;   /* stored as the difference from 1 */
     bool one_row;    /* stored [1, rows], or [1, rows, columns] */
     bool patches;    /* stored [rows, channels, patch_height, patch_width] */
+    int64_t taps;    /* stored [rows, columns, taps] */
 } kinds[] = {
     [MHA__PART_TABLE] = {.weight = ".weight", .rank = 2},
     [MHA__PART_LINEAR] = {.weight = ".weight", .bias = ".bias", .rank = 2},
     [MHA__PART_CONV1D] = {.weight = ".weight", .bias = ".bias", .rank = 2, .transposed = true},
-    [MHA__PART_NORM] = {".weight", ".gamma", ".bias", ".beta", 1, false, false, false, false},
+    [MHA__PART_NORM] = {".weight", ".gamma", ".bias", ".beta", 1, false, false, false, false, 0},
     [MHA__PART_NORM_ONLY] = {.weight = ".weight", .rank = 1},
     [MHA__PART_RMS] = {.weight = ".weight", .rank = 1},
     [MHA__PART_RMS_1] = {.weight = ".weight", .rank = 1, .plus_one = true},
     [MHA__PART_VECTOR] = {.weight = "", .rank = 1},
     [MHA__PART_BUFFER] = {.weight = "", .rank = 1, .one_row = true},
+    [MHA__PART_CONVOLUTION] = {.weight = ".weight", .bias = ".bias", .rank = 2, .taps = MHA__TAPS},
     [MHA__PART_STACK] = {.weight = "", .bias = "_bias", .rank = 2, .transposed = true},
     [MHA__PART_CONV2D] = {.weight = ".weight", .bias = ".bias", .rank = 1, .patches = true},
     [MHA__PART_TOKENS] = {.weight = "", .rank = 2, .one_row = true},
@@ -202,6 +207,7 @@ static wanted wanted_of(const mha__config *c, mha__role role, int64_t layer, boo
     if (matrix && kinds[p->kind].transposed) w.shape[w.rank++] = columns;
     w.shape[w.rank++] = rows;
     if (matrix && !kinds[p->kind].transposed) w.shape[w.rank++] = columns;
+    if (matrix && kinds[p->kind].taps) w.shape[w.rank++] = kinds[p->kind].taps;
     return w;
 }
 
@@ -295,7 +301,7 @@ mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t laye
     const int64_t rows = kind == MHA__PART_SCALAR ? 1 : dimension(weights->config, layer, p->rows);
     const wanted weight = wanted_of(weights->config, role, layer, false);
     part->out = rows;
-    part->packed = weights->packed;
+    part->packed = kinds[kind].taps ? MHA_F32 : weights->packed;
     part->transposed = kinds[kind].transposed;
     MHA__TRY(take(weights, role, layer, kinds[kind].weight, kinds[kind].old_weight, &weight, &part->weight, err));
     if (kinds[kind].plus_one) MHA__TRY(mha__weights_add_one(weights, rows, &part->weight, err));

@@ -70,10 +70,10 @@ printf 'root:x:0:0:root:/root:/bin/sh\n' >passwd
 refused 3 "$MHA" info passwd
 has err 'passwd: file must be safetensors or .npy'
 mkdir checkpoint
-echo '{"model_type": "whisper"}' >checkpoint/config.json
+echo '{"model_type": "wav2vec2"}' >checkpoint/config.json
 refused 3 "$MHA" info checkpoint
 has err 'checkpoint/config.json: model_type must be one of bert, '
-has err '(got "whisper")'
+has err '(got "wav2vec2")'
 
 # A config in which two names of the same setting have different values must be rejected.
 mkdir two

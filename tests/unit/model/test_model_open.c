@@ -16,7 +16,7 @@
 #define MODEL_TYPES                                                                                                   \
     "bert, roberta, xlm-roberta, mpnet, distilbert, electra, albert, deberta-v2, nomic_bert, modernbert, gpt2, opt, " \
     "bloom, gpt_neox, phi, cohere, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, phi3, olmo2, granite, "  \
-    "smollm3, mixtral, qwen2_moe, qwen3_moe, gpt_oss, deepseek_v3, t5, bart, mbart, marian"
+    "smollm3, mixtral, qwen2_moe, qwen3_moe, gpt_oss, deepseek_v3, t5, bart, mbart, marian, whisper"
 #define QUICK (&(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1})
 
 static void refused(const char *folder, mha_status status, const char *part)
@@ -94,8 +94,8 @@ static void test_refused_configs(void **state)
          "compression_config.quant_method must be absent (got \"compressed-tensors\")"},
         {"pad_token_id", "\"[PAD]\"", MHA_ERR_FORMAT, "pad_token_id must be an integer"},
         {"pruned_heads", "{\"0\": [1]}", MHA_ERR_UNSUPPORTED, "pruned_heads"},
-        {"model_type", "\"whisper\"", MHA_ERR_UNSUPPORTED,
-         "model_type must be one of " MODEL_TYPES " (got \"whisper\")"},
+        {"model_type", "\"wav2vec2\"", MHA_ERR_UNSUPPORTED,
+         "model_type must be one of " MODEL_TYPES " (got \"wav2vec2\")"},
         {"model_type", "\"llama\"", MHA_ERR_FORMAT, "\"model.embed_tokens.weight\" is missing"},
         {"model_type", "\"\\u001b[31m\"", MHA_ERR_UNSUPPORTED,
          "model_type must be one of " MODEL_TYPES " (got \"\\x1B[31m\")"},

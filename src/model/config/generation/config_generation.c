@@ -95,7 +95,7 @@ static mha_status take_rules(const mha__json_obj *o, mha__config *c, mha_error *
     MHA__TRY(mha__json_array(o, WORDS, MHA__OPTIONAL, &words, err));
     for (size_t i = 0; words && i < mha__json_size(words); i++)
         MHA__TRY(add_word(o, i, mha__json_item(words, i), c, err));
-    return MHA_OK;
+    return mha__config_token_rules(o, c, err);
 }
 
 static mha_status read_rules(mha_ctx *ctx, const char *folder, mha__config *c, mha_error *err)
