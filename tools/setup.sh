@@ -16,6 +16,7 @@ tool  pkg-config    pkg-config
 lib   jansson       libjansson-dev
 lib   libutf8proc   libutf8proc-dev
 lib   libpcre2-8    libpcre2-dev
+lib   kissfft-float libkissfft-dev
 lib   popt          libpopt-dev
 lib   cairo         libcairo2-dev
 lib   zlib          zlib1g-dev

@@ -23,6 +23,7 @@
 
 /* files, text, models */
 #include "mha/io.h"             /* safetensors and .npy */
+#include "mha/audio.h"          /* WAV files and log-mel features */
 #include "mha/text.h"           /* tokenizers */
 #include "mha/text_train.h"     /* training a tokenizer */
 #include "mha/model_ranks.h"    /* one model divided among several processes */

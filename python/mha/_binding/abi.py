@@ -114,6 +114,8 @@ CHOICE_NONE = 0
 CHOICE_EXPERTS = 1
 CHOICE_HEADS = 2
 CHOICE_OPTIONS = 3
+AUDIO_RATE = 16000
+AUDIO_HOP = 160
 TOKENIZER_BPE = 0
 TOKENIZER_WORDPIECE = 1
 RANK_GROUPS = 8
@@ -3221,6 +3223,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_tensors_write": (c_int, [c_void_p, c_char_p, POINTER(NamedTensor), c_int64, c_int, POINTER(Error)]),
     "mha_npy_write": (c_int, [c_char_p, POINTER(Tensor), c_int, POINTER(Error)]),
     "mha_file_write": (c_int, [c_char_p, c_void_p, c_size_t, c_int, POINTER(Error)]),
+    "mha_audio_read": (c_int, [c_void_p, c_char_p, POINTER(c_void_p), c_void_p, POINTER(Error)]),
+    "mha_audio_parse": (c_int, [c_void_p, c_void_p, c_size_t, POINTER(c_void_p), c_void_p, POINTER(Error)]),
+    "mha_audio_free": (None, [c_void_p, c_void_p]),
+    "mha_audio_features": (c_int, [c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p, POINTER(Error)]),
     "mha_tokenizer_open": (c_int, [c_void_p, c_char_p, POINTER(c_void_p), POINTER(Error)]),
     "mha_tokenizer_free": (None, [c_void_p]),
     "mha_tokenizer_encode": (c_int, [c_void_p, c_char_p, c_size_t, c_char_p, c_size_t, POINTER(EncodeOptions), POINTER(POINTER(Encoding)), POINTER(Error)]),
