@@ -39,6 +39,11 @@ static bool is_heads(const json_t *index)
     return json_object_get(index, "pattern_names") != NULL;
 }
 
+static bool is_circuits(const json_t *index)
+{
+    return json_is_array(json_object_get(index, "metrics")) && json_is_object(json_object_get(index, "weights"));
+}
+
 typedef int (*suite)(cli_session *session, const char *folder, const json_t *index, verify_log *log);
 
 static const struct kind {
@@ -52,6 +57,7 @@ static const struct kind {
     {"ops", is_ops, verify_ops},
     {"seeds", is_seeds, verify_seeds},
     {"heads", is_heads, verify_heads},
+    {"circuits", is_circuits, verify_circuits},
 };
 
 static int check_folder(cli_session *session, const char *folder, const json_t *index, verify_log *log)

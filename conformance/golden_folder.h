@@ -47,4 +47,5 @@ int verify_seeds(cli_session *session, const char *folder, const json_t *index, 
 int verify_ops(cli_session *session, const char *folder, const json_t *index, verify_log *log);
 int verify_sentences(cli_session *session, const char *folder, const json_t *index, verify_log *log);
 int verify_heads(cli_session *session, const char *folder, const json_t *index, verify_log *log);
+int verify_circuits(cli_session *session, const char *folder, const json_t *index, verify_log *log);
 #endif

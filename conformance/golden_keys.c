@@ -10,7 +10,7 @@
 enum { FORMAT = 1 }; /* required value of the key "format", if present */
 
 /* The words allowed at a path of the index, as keys of an object, as a string, or as strings of an array. In a path, []
- * means all elements of an array. */
+ * means all elements of an array, and {} all members of an object. */
 static const struct rule {
     const char *kind, *place, *words;
 } rules[] = {
@@ -77,6 +77,14 @@ static const struct rule {
      "tinylm-golden.safetensors synthetic-patterns.safetensors"},
     {"heads", "sentences", "note a b"},
     {"heads", "thresholds", "single local broad vertical probe"},
+    {"circuits", "", "format metrics ig_steps lens_gap cases weights files note"},
+    {"circuits", "metrics", "logit_diff logprob kl"},
+    {"circuits", "cases{}",
+     "model text text_corrupted parts file clean_metrics corrupted_metrics estimates noise position"},
+    {"circuits", "cases{}.parts", "patch attribute dla lens path knockout"},
+    {"circuits", "cases{}.noise", "positions times_std seed"},
+    {"circuits", "weights{}", "file layers heads kv_heads head_dim hidden random_composition"},
+    {"circuits", "files{}{}", "shape dtype float32_max_abs_error abs_tolerance"},
 };
 
 /* The current position in the index. */
@@ -125,14 +133,19 @@ static void walk(place p, const json_t *here, const char *rest)
     size_t n;
     json_t *value;
     char key[40];
-    const char *name = json_string_value(json_object_get(here, "name"));
-    const size_t length = strcspn(rest, ".[");
+    const char *member, *name = json_string_value(json_object_get(here, "name"));
+    const size_t length = strcspn(rest, ".[{");
     if (p.error->status != MHA_OK || !here) return;
     if (name) p.name = name;
     if (!*rest) {
         check_words(&p, here);
-    } else if (length == 0) { /* [] means all elements of an array */
+    } else if (length == 0) { /* [] means all elements of an array, {} all members of an object */
         json_array_foreach(here, n, value) walk(p, value, rest[2] == '.' ? rest + 3 : rest + 2);
+        if (rest[0] == '{') json_object_foreach((json_t *)here, member, value)
+            {
+                p.name = member;
+                walk(p, value, rest[2] == '.' ? rest + 3 : rest + 2);
+            }
     } else {
         snprintf(key, sizeof key, "%.*s", (int)length, rest);
         walk(p, json_object_get(here, key), rest[length] == '.' ? rest + length + 1 : rest + length);

@@ -51,8 +51,9 @@ const cli_command cli_verify = {
         "Without --golden, the command compares every instruction set of this CPU with a double-precision reference on "
         "fixed problems.\n"
         "With --golden DIR, it compares this build with the recorded results in DIR: attention, ops, seeds (the "
-        "walk-throughs), models (-m FOLDER_OF_MODELS), minilm (-m MODEL) or heads (-m MODEL --lm FOLDER). The exit "
-        "status is 4 if a case fails, and 3 if DIR is malformed, has an unknown format, or has an entry in index.json "
+        "walk-throughs), models or circuits (-m FOLDER_OF_MODELS), minilm (-m MODEL) or heads (-m MODEL --lm FOLDER). "
+        "The exit status is 4 if a case fails, and 3 if DIR is malformed, has an unknown format, or has an entry in "
+        "index.json "
         "that mha does not check.\n" WORST,
 #else
     .summary = "check this build against double-precision results",
