@@ -57,6 +57,8 @@ typedef struct circuits_part {
     circuits_check *check; /* NULL = this build does not compute these tensors; they are reported as not computed */
 } circuits_part;
 
+circuits_check circuits_pair; /* all measures of a pair of prompts except dla and lens (golden_circuits_pair.c) */
+
 extern const circuits_part circuits_parts[]; /* golden_circuits_parts.c; ends with prefixes NULL */
 
 #endif

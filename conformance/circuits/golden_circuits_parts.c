@@ -2,8 +2,8 @@
 #include "conformance/circuits/golden_circuits.h"
 
 const circuits_part circuits_parts[] = {
-    {"clean. corrupted. denoise. noise.", false, NULL},
-    {"knockout.", false, NULL},
+    {"denoise.attr. denoise.ig. denoise.qkfix. noise.attr. noise.ig. noise.qkfix.", false, NULL},
+    {"clean. corrupted. denoise. noise. knockout.", false, circuits_pair},
     {"dla.", false, NULL},
     {"lens.", false, NULL},
     {"raw. folded.", true, NULL},

@@ -48,6 +48,7 @@
 #include "mha/held_out.h"       /* texts to learn from, and held-out texts */
 #include "mha/work.h"           /* measurements divided among several processes */
 #include "mha/heads.h"          /* descriptions of heads: statistics, patterns, labels */
+#include "mha/circuits.h"       /* circuits: patching, attribution, paths and knockout on a pair of prompts */
 #include "mha/importance.h"     /* importance of heads: published scores, confidence intervals */
 #include "mha/diversity.h"      /* similarity of heads: distances, clusters */
 #include "mha/model_edit.h"     /* edited models: open, evaluate, save */

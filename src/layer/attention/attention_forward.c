@@ -196,6 +196,7 @@ static mha_status project(const mha_attn_layer *l, const mha__attn_call *call, c
     if (t->qkv) mha__attn_layer_share(l, rows, false, t->qkv);
     if (t->plain) memcpy(t->plain, t->qkv, qkv_elements(l, call) * mha__attn_real(l));
     if (t->qkv) MHA__TRY(prepare(l, call, t->qkv, err));
+    mha__edited(call->edit, MHA__EDIT_QKV, 0, rows, t->qkv);
     if (call->empty.data) mha__attn_clear_empty(l, call, t->qkv);
     mha__attn_move_past(l, call, true, t->qkv, t->past_k, t->past_v, (void *)call->past_key, (void *)call->past_value);
     if (call->in->cache) MHA__TRY(through_cache(l, call->in, args, err));
@@ -242,6 +243,7 @@ mha_status mha__attn_attend(const mha_attn_layer *l, const mha__attn_call *call,
         MHA__TRY(mha_attn_forward(call->plan, &args, s->space, s->space_bytes, err));
     if (t->mixed && t->context) mha__attn_convert(l, rows, mha__context_width(l), t->context, t->mixed, true);
     if (in->fills) mha__attn_fill(l, rows, in->fills, t->context);
+    mha__edited(call->edit, MHA__EDIT_CONTEXT, 0, rows, t->context);
     if (in->activations) show(l, in->activations, rows, t, x);
     if (t->sum) mha__experts_sum(l, in, &t->chosen, t->context, t->sum);
     return MHA_OK;

@@ -10,6 +10,7 @@
 #define MHA_LAYER_ATTENTION_ATTENTION_LAYER_H
 
 #include "layer/arena.h"
+#include "layer/block/activation_edit.h"
 #include "layer/linear/linear.h"
 #include "layer/real.h"
 #include "mha/attn_grads.h"
@@ -118,6 +119,7 @@ typedef struct mha__attn_call {
     const mha_layer_input *in;
     uint32_t outputs;      /* outputs of the operator in addition to the outputs that `in` requests; MHA_ATTN_LSE if the
                             * call records */
+    const mha__site_edit *edit; /* receives q, k and v, and the context; NULL = none. Only in f32 */
     double dropout;        /* fraction of the probabilities to drop */
     uint64_t dropout_seed; /* seed of the random dropout mask */
     mha__attn_also also;

@@ -23,6 +23,7 @@ typedef struct workspace {
     void *attn; /* workspace of the attention layer */
     mha__attn_trace trace;
     mha__attn_scratch scratch;
+    const mha__site_edit *edit; /* NULL = none */
 } workspace;
 
 /* Returns the bytes of workspace for the products of a divided block. */
@@ -118,11 +119,13 @@ static mha_status project(const mha_block *b, const mha__attn_call *call, const 
     return MHA_OK;
 }
 
-/* Runs the feed-forward part of one chunk of a post-norm block. */
-static mha_status feed_post_norm(const mha_block *b, const workspace *w, int64_t rows, float *x, mha_error *err)
+/* Runs the feed-forward part of one chunk of a post-norm block: rows [first, first + rows), at x. */
+static mha_status feed_post_norm(const mha_block *b, const workspace *w, int64_t first, int64_t rows, float *x,
+                                 mha_error *err)
 {
     if (!mha__block_feeds(b)) return MHA_OK;
     MHA__TRY(feed_forward(b, w, rows, x, w->branch, err));
+    mha__edited(w->edit, MHA__EDIT_MLP_OUT, first, rows, w->branch);
     norm(b, MHA__BLOCK_MLP_NORM, rows, x, w->branch, x, NULL);
     return MHA_OK;
 }
@@ -139,7 +142,7 @@ static mha_status cross_post_norm(const mha_block *b, const mha_layer_input *in,
         float *const at = x + r * b->hidden;
         mha__attn_output(b->cross, &c.call, &c.trace, &c.scratch, r, chunk, w->branch);
         norm(b, MHA__BLOCK_CROSS_NORM, chunk, at, w->branch, at, rounded_input(b, w));
-        MHA__TRY(feed_post_norm(b, w, chunk, at, err));
+        MHA__TRY(feed_post_norm(b, w, r, chunk, at, err));
     }
     return MHA_OK;
 }
@@ -153,8 +156,10 @@ static mha_status post_norm(const mha_block *b, const mha__attn_call *call, cons
         chunk = mha__block_chunk(b, rows - r);
         float *const at = x + r * b->hidden;
         MHA__TRY(project(b, call, w, r, chunk, err));
+        mha__edited(w->edit, MHA__EDIT_ATTN_OUT, r, chunk, w->branch);
         norm(b, MHA__BLOCK_ATTN_NORM, chunk, at, w->branch, at, b->cross ? NULL : rounded_input(b, w));
-        if (!b->cross) MHA__TRY(feed_post_norm(b, w, chunk, at, err));
+        mha__edited(w->edit, MHA__EDIT_RESID_MID, r, chunk, at);
+        if (!b->cross) MHA__TRY(feed_post_norm(b, w, r, chunk, at, err));
     }
     return b->cross ? cross_post_norm(b, call->in, w, x, err) : MHA_OK;
 }
@@ -177,12 +182,15 @@ static void feed_input(const mha_block *b, const workspace *w, int64_t rows, con
         memcpy(w->normed, x, (size_t)(rows * b->hidden) * sizeof *x);
 }
 
-/* Runs the feed-forward part of one chunk of a pre-norm block. A parallel block has computed its input already. */
-static mha_status feed_pre_norm(const mha_block *b, const workspace *w, int64_t rows, float *x, mha_error *err)
+/* Runs the feed-forward part of one chunk of a pre-norm block: rows [first, first + rows), at x. A parallel block has
+ * computed its input already. */
+static mha_status feed_pre_norm(const mha_block *b, const workspace *w, int64_t first, int64_t rows, float *x,
+                                mha_error *err)
 {
     if (!mha__block_feeds(b)) return MHA_OK;
     if (!b->parallel) feed_input(b, w, rows, x);
     MHA__TRY(feed_forward(b, w, rows, w->normed, w->branch, err));
+    mha__edited(w->edit, MHA__EDIT_MLP_OUT, first, rows, w->branch);
     join(b, w, MHA__BLOCK_MLP_OUT_NORM, rows, x);
     return MHA_OK;
 }
@@ -202,7 +210,7 @@ static mha_status cross_pre_norm(const mha_block *b, const mha_layer_input *in, 
         mha__attn_output(b->cross, &c.call, &c.trace, &c.scratch, r, chunk, w->branch);
         if (b->residual_scale != 1) mha__scale(b->ctx, b->residual_scale, chunk * b->hidden, w->branch);
         mha__join(b->ctx, MHA__ADD, chunk * b->hidden, w->branch, at);
-        MHA__TRY(feed_pre_norm(b, w, chunk, at, err));
+        MHA__TRY(feed_pre_norm(b, w, r, chunk, at, err));
     }
     return MHA_OK;
 }
@@ -215,9 +223,11 @@ static mha_status pre_norm(const mha_block *b, const mha__attn_call *call, const
         chunk = mha__block_chunk(b, rows - r);
         float *const at = x + r * b->hidden;
         MHA__TRY(project(b, call, w, r, chunk, err));
+        mha__edited(w->edit, MHA__EDIT_ATTN_OUT, r, chunk, w->branch);
         if (b->parallel && mha__block_feeds(b)) feed_input(b, w, chunk, at);
         join(b, w, MHA__BLOCK_ATTN_OUT_NORM, chunk, at);
-        if (!b->cross) MHA__TRY(feed_pre_norm(b, w, chunk, at, err));
+        mha__edited(w->edit, MHA__EDIT_RESID_MID, r, chunk, at);
+        if (!b->cross) MHA__TRY(feed_pre_norm(b, w, r, chunk, at, err));
     }
     return b->cross ? cross_pre_norm(b, call->in, w, x, err) : MHA_OK;
 }
@@ -241,14 +251,23 @@ static mha_status place(const mha_block *block, const mha_attn_plan *plan, const
                                  err);
 }
 
-mha_status mha__block_run(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, float *x,
-                          mha_error *err)
+mha_status mha__block_run_edited(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in,
+                                 const mha__site_edit *edit, float *x, mha_error *err)
 {
     workspace w = {0};
     mha_layer_input inner;
     MHA__TRY(place(block, plan, in, &w, &inner, err));
-    const mha__attn_call call = {.plan = plan, .in = &inner};
-    return (block->pre_norm ? pre_norm : post_norm)(block, &call, &w, x, err);
+    const mha__attn_call call = {.plan = plan, .in = &inner, .edit = edit};
+    w.edit = edit;
+    MHA__TRY((block->pre_norm ? pre_norm : post_norm)(block, &call, &w, x, err));
+    mha__edited(edit, MHA__EDIT_RESID_POST, 0, in->batch * in->length, x);
+    return MHA_OK;
+}
+
+mha_status mha__block_run(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, float *x,
+                          mha_error *err)
+{
+    return mha__block_run_edited(block, plan, in, NULL, x, err);
 }
 
 mha_status mha__block_attend(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in,

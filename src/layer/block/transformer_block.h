@@ -73,6 +73,10 @@ mha_status mha__block_bytes(const mha_block *block, const mha_attn_plan *plan, c
                             mha_error *err);
 mha_status mha__block_run(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, float *x,
                           mha_error *err);
+/* Like mha__block_run, and passes the activations to `edit` (activation_edit.h). `edit` NULL = none. Not for blocks
+ * with cross-attention. */
+mha_status mha__block_run_edited(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in,
+                                 const mha__site_edit *edit, float *x, mha_error *err);
 /* Runs the block's attention without the output projection, to get the maps, statistics or activations that `in`
  * requests. */
 mha_status mha__block_attend(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in,

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "layer/block/transformer_block.h"
+#include "model/forward/edited_forward.h"
 #include "model/forward/encoder_source.h"
 #include "model/forward/model_cache.h"
 #include "model/forward/observers.h"
@@ -21,12 +22,13 @@ typedef struct pass {
     mha_model_output out;
     mha__taps taps;
     mha__cross_pass cross;
-    float *x;            /* [B L, E] the caller's last_hidden, or memory of the arena */
-    float *embedded;     /* [B L, width of the embeddings] if a linear map follows, else NULL */
-    float *first;        /* [B, E] one row per sequence: the first for the pooler, or the last for logits */
-    float *final;        /* [rows, E] input of the output matrix, if it is not x */
-    void *block;         /* the blocks' workspace */
-    mha_attn_plan *plan; /* plan of the layer `planned` and of all layers with the same shape */
+    mha__site_edit *edit; /* NULL = none */
+    float *x;             /* [B L, E] the caller's last_hidden, or memory of the arena */
+    float *embedded;      /* [B L, width of the embeddings] if a linear map follows, else NULL */
+    float *first;         /* [B, E] one row per sequence: the first for the pooler, or the last for logits */
+    float *final;         /* [rows, E] input of the output matrix, if it is not x */
+    void *block;          /* the blocks' workspace */
+    mha_attn_plan *plan;  /* plan of the layer `planned` and of all layers with the same shape */
     const mha_attn_layer *planned;
     int64_t planned_maps; /* number of heads in that layer with requested maps */
 } pass;
@@ -58,6 +60,8 @@ static mha_status turn(const mha_model *m, pass *p, int64_t layer, mha_error *er
     MHA__TRY(mha__cross_turn(m, &p->batch, &p->cross, layer, err));
     mha__taps_turn(&p->taps, m, &p->batch, layer);
     mha__selected_heads_begin(m, &p->batch, layer, p->out.kept);
+    if (p->edit) p->edit->layer = layer;
+    if (p->edit && p->edit->begin) p->edit->begin(p->edit->user, layer, &p->batch.layer);
     const int64_t maps = p->batch.layer.probs || p->batch.layer.on_rows ? p->batch.layer.map_count : 0;
     if (p->plan && p->planned_maps == maps && mha__attn_layer_alike(p->planned, attn)) return MHA_OK;
     mha_attn_plan_free(p->plan);
@@ -103,6 +107,7 @@ static mha_status enter(const mha_model *m, const pass *p, mha_error *err)
     }
     float *x = m->embed_map ? p->embedded : p->x;
     MHA__TRY(mha__batch_embed(m, &p->batch, x, err));
+    mha__edited(p->edit, MHA__EDIT_EMBEDDED, 0, rows, x);
     if (m->embed_norm.weight)
         MHA__TRY(mha_norm_forward(m->ctx, &m->embed_norm, rows, m->config.embed_width, x, NULL, x, err));
     return m->embed_map ? mha_linear_forward(m->embed_map, x, rows, p->x, err) : MHA_OK;
@@ -151,11 +156,11 @@ static mha_status run(const mha_model *m, pass *p, mha_error *err)
     if (out->on_hidden && out->on_hidden(out->user, begin, p->x)) return mha__taps_stopped(err, "on_hidden", begin);
     for (int64_t layer = begin; layer < layers; layer++) {
         MHA__TRY(turn(m, p, layer, err));
-        const bool ends = layer == layers - 1 && ends_at_attention(out);
+        const bool ends = layer == layers - 1 && !p->edit && ends_at_attention(out);
         if (ends)
             MHA__TRY(mha__block_attend(m->block[layer], p->plan, &p->batch.layer, p->x, err));
         else
-            MHA__TRY(mha__block_run(m->block[layer], p->plan, &p->batch.layer, p->x, err));
+            MHA__TRY(mha__block_run_edited(m->block[layer], p->plan, &p->batch.layer, p->edit, p->x, err));
         mha__selected_heads_report(m, &p->batch, layer, out->kept);
         MHA__TRY(mha__taps_show(&p->taps, m, &p->batch, layer, err));
         MHA__TRY(mha__cross_show(&p->cross, layer, err));
@@ -189,11 +194,11 @@ static mha_status allocate(const mha_model *m, pass *p, void **memory, mha_error
     return MHA_OK;
 }
 
-mha_status mha_model_forward(const mha_model *model, const mha_model_input *input, const mha_model_output *output,
-                             mha_error *err)
+mha_status mha__model_forward_edited(const mha_model *model, const mha_model_input *input,
+                                     const mha_model_output *output, mha__site_edit *edit, mha_error *err)
 {
     const int64_t some_lengths = 0; /* placeholder for an array that is not allocated yet; not read */
-    pass p = {0};
+    pass p = {.edit = edit};
     void *memory = NULL;
     if (!model) return mha__fail(err, MHA_ERR_ARG, "mha_model_forward: model must not be NULL");
     MHA__TRY(mha__options_read(&p.out, sizeof p.out, output, "mha_model_output", err));
@@ -214,4 +219,10 @@ mha_status mha_model_forward(const mha_model *model, const mha_model_input *inpu
     mha_attn_plan_free(p.cross.plan);
     mha__free(model->ctx, memory);
     return status;
+}
+
+mha_status mha_model_forward(const mha_model *model, const mha_model_input *input, const mha_model_output *output,
+                             mha_error *err)
+{
+    return mha__model_forward_edited(model, input, output, NULL, err);
 }
