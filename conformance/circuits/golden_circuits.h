@@ -1,8 +1,8 @@
 /* golden_circuits.h - declares functions that the checks of circuit measures (golden/circuits) share.
  *
- * index.json has two kinds of entries: "cases" with a pair of prompts on a model, and "weights" with a model alone. Each
- * names a file whose tensors are listed under "files", with their tolerances. A part compares the tensors whose names
- * begin with its prefixes; each tensor is one case of the log. */
+ * index.json has two kinds of entries: "cases" with a pair of prompts on a model, and "weights" with a model alone.
+ * Each entry names a file whose tensors are listed under "files", with their tolerances. A part compares the tensors
+ * whose names begin with its prefixes; each tensor is one case of the log. */
 #ifndef CONFORMANCE_CIRCUITS_GOLDEN_CIRCUITS_H
 #define CONFORMANCE_CIRCUITS_GOLDEN_CIRCUITS_H
 
@@ -38,8 +38,8 @@ const double *circuits_want(circuits_file *f, const char *tensor, int rank, int6
 int64_t *circuits_integers(circuits_file *f, const char *tensor, int rank, int64_t *shape);
 /* Returns "abs_tolerance" of a tensor. */
 double circuits_limit(const circuits_file *f, const char *tensor);
-/* Compares a listed tensor with `got`, which has its shape, as one case; reports the library's error instead if `failed`
- * has one. Does nothing if the tensor is not listed. */
+/* Compares a listed tensor with `got`, which has its shape, as one case; reports the library's error instead if
+ * `failed` has one. Does nothing if the tensor is not listed. */
 void circuits_case(circuits_file *f, const char *tensor, int rank, const int64_t *shape, const double *got,
                    const mha_error *failed);
 

@@ -63,6 +63,34 @@ static void patching(circuits_file *f, const mha_prompt_pair *pair, const mha_er
                 check_patch(f, pair, (mha_patch_direction)direction, (mha_site)site, (mha_patch_by)by, failed);
 }
 
+/* ---- attribution patching ---- */
+
+static void check_attribution(circuits_file *f, const mha_prompt_pair *pair, mha_patch_direction direction,
+                              mha_estimate estimate, mha_site site, mha_patch_by by)
+{
+    static const char *const estimates[] = {"attr", "ig", "qkfix"};
+    char name[64];
+    int64_t shape[3];
+    mha_error error = {0};
+    const int rank = mha_patch_shape(pair, site, by, shape);
+    snprintf(name, sizeof name, "%s.%s.%s%s", direction_names[direction], estimates[estimate], mha_site_name(site),
+             by_suffix(by));
+    if (rank == 0 || !circuits_has(f, name)) return;
+    double *got = metrics_room(f, rank, shape);
+    if (got) mha_attribution(pair, estimate, site, by, direction, got, &error);
+    if (got) metrics_case(f, name, rank, shape, got, &error);
+}
+
+static void attributions(circuits_file *f, const mha_prompt_pair *pair)
+{
+    for (int direction = 0; direction < 2; direction++)
+        for (int estimate = 0; estimate <= MHA_ESTIMATE_QKFIX; estimate++)
+            for (int site = 0; site < MHA_SITES; site++)
+                for (int by = 0; by <= MHA_BY_HEAD_POSITION && circuits_ok(f); by++)
+                    check_attribution(f, pair, (mha_patch_direction)direction, (mha_estimate)estimate, (mha_site)site,
+                                      (mha_patch_by)by);
+}
+
 /* ---- path patching and knockout ---- */
 
 static void check_path(circuits_file *f, const mha_prompt_pair *pair, mha_patch_direction direction,
@@ -127,6 +155,7 @@ void circuits_pair(circuits_file *f)
     mha_prompt_pair_create(f->model, &o, &pair, &failed);
     check_runs(f, pair, &failed);
     if (pair) patching(f, pair, &failed);
+    if (pair) attributions(f, pair);
     if (pair) paths(f, pair, &failed);
     if (pair) knockouts(f, pair, &failed);
     mha_prompt_pair_free(pair);

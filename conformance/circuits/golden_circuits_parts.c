@@ -2,7 +2,6 @@
 #include "conformance/circuits/golden_circuits.h"
 
 const circuits_part circuits_parts[] = {
-    {"denoise.attr. denoise.ig. denoise.qkfix. noise.attr. noise.ig. noise.qkfix.", false, NULL},
     {"clean. corrupted. denoise. noise. knockout.", false, circuits_pair},
     {"dla.", false, NULL},
     {"lens.", false, NULL},

@@ -1,4 +1,4 @@
-/* prompt_pair.h - the struct of a pair of prompts: both runs with their activations, and runs that repeat one of them. */
+/* prompt_pair.h - the struct of a pair of prompts: both runs with their activations, and runs that repeat a run. */
 #ifndef MHA_CIRCUITS_PROMPT_PAIR_H
 #define MHA_CIRCUITS_PROMPT_PAIR_H
 
@@ -64,7 +64,8 @@ typedef struct mha__replay {
     int64_t layer, count;
     bool from_context; /* the layer starts at its context: queries, keys and attention are not computed */
     bool maps;         /* the maps are computed: `probs` in the input that edit.begin receives */
-    /* Changes the input of the layer [count, T, E] and, with from_context, its context [count, T, width]; NULL = none */
+    /* Changes the input of the layer [count, T, E] and, with from_context, its context [count, T, width]; NULL = none
+     */
     void (*start)(void *user, float *hidden, float *context);
     mha__site_edit edit; /* its user is passed to `start` too; change must not be NULL */
 } mha__replay;

@@ -156,11 +156,21 @@ static mha_status feed_back(const mha__block_call *c, const mha__block_slots *sl
     return MHA_OK;
 }
 
+/* Passes the gradient of a site to the caller's function. */
+static void show(const mha__block_call *c, mha__edit_site site, const float *gradient)
+{
+    mha__edited(c->gradients, site, 0, mha__block_rows(c), (float *)gradient);
+}
+
 static mha_status attend_back(const mha__block_call *c, const mha__block_slots *slots, const float *x, const float *dy,
                               float *dx, mha_error *err)
 {
     const mha__attn_inputs_grad grads = {.x = {dx, dx, dx}};
-    return mha__attn_back(c->block->attn, &c->attn, &slots->attn, x, &c->trace.attn, &c->scratch.attn, dy, &grads, err);
+    show(c, MHA__EDIT_ATTN_OUT, dy);
+    MHA__TRY(
+        mha__attn_back(c->block->attn, &c->attn, &slots->attn, x, &c->trace.attn, &c->scratch.attn, dy, &grads, err));
+    show(c, MHA__EDIT_CONTEXT, c->scratch.attn.dcontext);
+    return MHA_OK;
 }
 
 /* Returns the gradient of a branch: dx itself or, with dropout or a residual factor, a copy of dx in `outer` to which
@@ -186,7 +196,9 @@ static mha_status feed_back_post_norm(const mha__block_call *c, const mha__block
         MHA__TRY(mha__block_norm(c, MHA__BLOCK_CROSS_NORM, t->cross_sum, s->normed, err));
     else if (mha__feed_learns(&slots->feed))
         MHA__TRY(mha__block_norm(c, MHA__BLOCK_ATTN_NORM, t->middle, s->normed, err));
-    MHA__TRY(feed_back(c, slots, s->normed, branch_back(c, &c->mlp_drop, dx), s->branch, err));
+    const float *of_mlp = branch_back(c, &c->mlp_drop, dx);
+    show(c, MHA__EDIT_MLP_OUT, of_mlp);
+    MHA__TRY(feed_back(c, slots, s->normed, of_mlp, s->branch, err));
     mha__block_add(c, s->branch, dx);
     return MHA_OK;
 }
@@ -197,6 +209,7 @@ static mha_status back_post_norm(const mha__block_call *c, const mha__block_slot
     const mha__block_scratch *s = &c->scratch;
     if (mha__block_feeds(c->block)) MHA__TRY(feed_back_post_norm(c, slots, dx, err));
     if (c->block->cross) MHA__TRY(mha__cross_back(c, slots, dx, err));
+    show(c, MHA__EDIT_RESID_MID, dx);
     MHA__TRY(mha__block_norm_back(c, slots, MHA__BLOCK_ATTN_NORM, t->middle, dx, false, dx, err));
     const float *of_attn = branch_back(c, &c->attn_drop, dx);
     if (c->ends) return attend_back(c, slots, t->x, of_attn, NULL, err);
@@ -224,6 +237,7 @@ static mha_status feed_back_pre_norm(const mha__block_call *c, const mha__block_
     const int which = mha__block_feed_norm(c->block);
     const float *of_mlp = branch_back(c, &c->mlp_drop, dx), *input = NULL;
     MHA__TRY(outer_norm_back(c, slots, MHA__BLOCK_MLP_OUT_NORM, t->mlp_branch, &of_mlp, err));
+    show(c, MHA__EDIT_MLP_OUT, of_mlp);
     if (mha__feed_learns(&slots->feed)) MHA__TRY(mha__block_branch_input(c, which, feed_source(c), &input, err));
     MHA__TRY(feed_back(c, slots, input ? input : c->scratch.normed, of_mlp, c->scratch.branch, err));
     if (c->block->parallel) {
@@ -240,6 +254,7 @@ static mha_status back_pre_norm(const mha__block_call *c, const mha__block_slots
     const float *sum = dx, *input = s->normed;
     if (mha__block_feeds(c->block)) MHA__TRY(feed_back_pre_norm(c, slots, dx, &sum, err));
     if (c->block->cross) MHA__TRY(mha__cross_back(c, slots, dx, err));
+    show(c, MHA__EDIT_RESID_MID, dx);
     const float *of_attn = branch_back(c, &c->attn_drop, sum);
     MHA__TRY(outer_norm_back(c, slots, MHA__BLOCK_ATTN_OUT_NORM, t->attn_branch, &of_attn, err));
     if (mha__attn_learns(&slots->attn)) MHA__TRY(mha__block_branch_input(c, MHA__BLOCK_ATTN_NORM, t->x, &input, err));
@@ -250,5 +265,8 @@ static mha_status back_pre_norm(const mha__block_call *c, const mha__block_slots
 
 mha_status mha__block_back(const mha__block_call *call, const mha__block_slots *slots, float *dx, mha_error *err)
 {
-    return (call->block->pre_norm ? back_pre_norm : back_post_norm)(call, slots, dx, err);
+    show(call, MHA__EDIT_RESID_POST, dx);
+    MHA__TRY((call->block->pre_norm ? back_pre_norm : back_post_norm)(call, slots, dx, err));
+    show(call, MHA__EDIT_EMBEDDED, dx);
+    return MHA_OK;
 }

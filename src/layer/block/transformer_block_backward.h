@@ -47,6 +47,9 @@ typedef struct mha__block_call {
     /* stop the backward pass at the projections, or at the heads if the projections are frozen: the gradients of the
      * block input and of the norm before the projections are not needed */
     bool ends;
+    /* Receives the gradients of the sites of activation_edit.h, from the last to the first, and must not change them;
+     * MHA__EDIT_EMBEDDED is the gradient of the block's input. Without MHA__EDIT_QKV. NULL = none */
+    const mha__site_edit *gradients;
     mha__block_trace trace;
     mha__block_scratch scratch;
     /* Blocks with cross-attention: the call, whose `key` and `value` are the source [B S, E], and the gradient of the

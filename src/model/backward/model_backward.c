@@ -185,7 +185,8 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
     const size_t taylor = (size_t)(c->heads * g->batch.in.batch * g->batch.in.length) * sizeof(float);
     const size_t table = (size_t)(c->distance_rows * c->hidden) * sizeof(float);
     const bool whole = mha__grads_parameters(g) && !g->attention_only;
-    const bool ends = !whole && !wanted->embeddings; /* the backward pass stops in the attention of the first layer */
+    const bool ends =
+        !whole && !wanted->embeddings && !g->sites; /* the backward pass stops in the attention of the first layer */
     MHA__TRY(mha__model_single_heads(m, wanted->gates ? "gradients" : wanted->on_context ? "contexts" : NULL, err));
     float *row_taylor = wanted->taylor ? mha__alloc(g->ctx, taylor) : NULL;
     if (wanted->taylor && !row_taylor) return mha__no_memory(err, taylor, "row_taylor");
@@ -199,7 +200,7 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
     if (status == MHA_OK && g->saved.dtable) status = distances_back(g, err);
     mha__free(g->ctx, row_taylor);
     if (status == MHA_OK) status = encoder_back(g, err);
-    return status == MHA_OK && !ends ? embed_back(g, wanted->embeddings, err) : status;
+    return status == MHA_OK && !ends && !g->start ? embed_back(g, wanted->embeddings, err) : status;
 }
 
 /* ---- gradients passed by the caller ---- */

@@ -45,6 +45,11 @@ struct mha_model_grads {
     size_t bytes;        /* [bytes] size of all gradients */
     mha_linear **packed; /* [layers, roles] matrices for the backward pass, or NULL */
 
+    /* For circuit measures: the input of layer 0 [B, L, E] in place of the embeddings, and the function that receives
+     * the gradients of the sites in each layer; NULL = none */
+    const float *start;
+    mha__site_edit *sites;
+
     bool ready; /* a forward call has completed */
     mha__batch batch;
     mha__saved_activations saved;

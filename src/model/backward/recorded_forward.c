@@ -35,6 +35,7 @@ mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha
     const int64_t heads = g->model->config.heads, at = layer * g->batch.sequences * heads;
     mha__batch_turn(&g->batch, g->model, layer);
     MHA__TRY(plan_layer(g, layer, err));
+    if (g->sites) g->sites->layer = layer;
     *call = (mha__block_call){.block = g->model->block[layer],
                               .attn = {.plan = g->plan,
                                        .in = &g->batch.layer,
@@ -42,6 +43,7 @@ mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha
                                        .dropout = g->dropout.attention,
                                        .dropout_seed = mha__grads_drop(g, layer, MHA__DROP_PROBS).key,
                                        .also.dgates = {dgates ? dgates + at : NULL, {heads, 1}}},
+                              .gradients = g->sites,
                               .attn_drop = mha__grads_drop(g, layer, MHA__DROP_ATTN),
                               .mlp_drop = mha__grads_drop(g, layer, MHA__DROP_MLP),
                               .trace = g->saved.trace[layer],
@@ -187,6 +189,10 @@ static mha_status enter(mha_model_grads *g, mha_error *err)
     const int64_t rows = g->batch.in.batch * g->batch.in.length, width = m->config.embed_width;
     float *x = m->embed_map ? k->embedded : k->x;
     MHA__TRY(mha__batch_fill(m, &g->batch, err));
+    if (g->start) {
+        memcpy(k->x, g->start, (size_t)(rows * m->config.hidden) * sizeof *k->x);
+        return MHA_OK;
+    }
     MHA__TRY(mha__batch_embed(m, &g->batch, k->sum ? k->sum : x, err));
     if (k->sum) MHA__TRY(mha_norm_forward(m->ctx, &m->embed_norm, rows, width, k->sum, NULL, x, err));
     mha__drop_rows(m->ctx, &drop, &g->batch.layer, width, x);

@@ -1,0 +1,308 @@
+/* test_circuits_patch.c - laws of activation patching, path patching and knockout in many families: grouped heads,
+ * experts, parallel blocks, post-norm blocks, sinks, softcaps and relative positions.
+ *
+ * Patching all of a layer's input gives the other run to the bit; a part that is equal in both runs, or that cannot reach
+ * the measured token, gives the base run to the bit; several batches give the bits of one; and removing all keys is
+ * removing the head's output. */
+#include "support/check.h"
+#include "support/model/model_case.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/circuits.h"
+
+enum { T = 7, M = MHA_CIRCUIT_METRICS };
+
+static mha_error err;
+
+static const char *const decoders[] = {"families/gpt2",         "families/llama",     "families/qwen3",
+                                       "models/gemma2-tiny",    "families2/gpt-neox", "families2/gpt-neox-parallel",
+                                       "families2/mixtral",     "families2/gpt-oss",  "families2/bloom",
+                                       "families2/deepseek-v3", "families2/granite",  "families2/cohere",
+                                       "families2/olmo2",       "families2/opt",      "heads/tinylm"};
+static const char *const encoders[] = {"models/bert-mlm-tiny"};
+enum { DECODERS = sizeof decoders / sizeof *decoders, ENCODERS = sizeof encoders / sizeof *encoders };
+
+static mha_model *open_model(const char *folder)
+{
+    const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1};
+    return case_model(NULL, folder, &o);
+}
+
+static mha_prompt_pair *pair_of(const mha_model *model, const int32_t *clean, const int32_t *corrupted, int64_t at)
+{
+    mha_prompt_pair *pair;
+    const mha_prompt_pair_options o = {.size = sizeof o,
+                                       .clean = clean,
+                                       .corrupted = corrupted,
+                                       .length = T,
+                                       .answer = 11,
+                                       .wrong = 12,
+                                       .position = &at};
+    if (mha_prompt_pair_create(model, &o, &pair, &err) != MHA_OK) fail_msg("%s", err.message);
+    return pair;
+}
+
+static const int32_t clean_ids[T] = {9, 14, 21, 17, 30, 25, 19}, corrupted_ids[T] = {9, 14, 33, 17, 30, 25, 19};
+
+static double *room(int64_t count)
+{
+    return calloc((size_t)count, sizeof(double));
+}
+
+static int64_t count_of(const mha_prompt_pair *pair, mha_site site, mha_patch_by by)
+{
+    int64_t shape[3], count = M;
+    const int rank = mha_patch_shape(pair, site, by, shape);
+    for (int n = 0; n < rank; n++)
+        count *= shape[n];
+    return rank ? count : 0;
+}
+
+static void metrics_of(const mha_prompt_pair *pair, mha_prompt_run run, double *metrics)
+{
+    assert_int_equal(mha_prompt_pair_metrics(pair, run, metrics, &err), MHA_OK);
+}
+
+static void same(const char *what, const double *got, const double *want)
+{
+    if (memcmp(got, want, M * sizeof *got) != 0)
+        fail_msg("%s: metrics must be %.17g %.17g %.17g (got %.17g %.17g %.17g)", what, want[0], want[1], want[2],
+                 got[0], got[1], got[2]);
+}
+
+/* ---- patching everything ---- */
+
+static void together(const char *what, const mha_prompt_pair *pair, const mha_patch_part *parts, int64_t count,
+                     const double *want)
+{
+    double got[M];
+    if (mha_patch_together(pair, MHA_DENOISE, parts, count, got, &err) != MHA_OK) fail_msg("%s", err.message);
+    same(what, got, want);
+}
+
+/* Every set of parts that cuts the model in two gives the clean run. */
+static void whole_cuts(const char *folder, const mha_prompt_pair *pair, const mha_model_info *info)
+{
+    double clean[M], corrupted[M];
+    metrics_of(pair, MHA_RUN_CLEAN, clean);
+    metrics_of(pair, MHA_RUN_CORRUPTED, corrupted);
+    assert_true(clean[0] != corrupted[0]);
+    together(folder, pair, NULL, 0, corrupted);
+    for (int64_t layer = 0; layer < info->layers; layer++) {
+        together(folder, pair, &(mha_patch_part){MHA_SITE_RESID_PRE, layer, -1, -1}, 1, clean);
+        together(folder, pair, &(mha_patch_part){MHA_SITE_RESID_POST, layer, -1, -1}, 1, clean);
+        const mha_patch_part inner[] = {
+            {MHA_SITE_RESID_PRE, layer, -1, 2}, {MHA_SITE_RESID_PRE, layer, -1, -1}, {MHA_SITE_Q, layer, -1, -1},
+            {MHA_SITE_K, layer, -1, -1},        {MHA_SITE_V, layer, -1, -1},         {MHA_SITE_PATTERN, layer, 0, -1},
+            {MHA_SITE_Z, layer, -1, -1},        {MHA_SITE_ATTN_OUT, layer, -1, -1},  {MHA_SITE_MLP_OUT, layer, -1, -1}};
+        together(folder, pair, inner, sizeof inner / sizeof *inner, clean);
+    }
+}
+
+static void patching_everything_gives_the_other_run(void **state)
+{
+    (void)state;
+    for (int n = 0; n < DECODERS + ENCODERS; n++) {
+        const char *folder = n < DECODERS ? decoders[n] : encoders[n - DECODERS];
+        mha_model *model = open_model(folder);
+        mha_prompt_pair *pair = pair_of(model, clean_ids, corrupted_ids, n < DECODERS ? T - 1 : 4);
+        whole_cuts(folder, pair, mha_model_describe(model));
+        mha_prompt_pair_free(pair);
+        mha_model_free(model);
+    }
+}
+
+/* ---- parts without an effect ---- */
+
+/* Checks the parts before the token that differs, and in a decoder after the measured one. */
+static void check_idle(const char *folder, const mha_prompt_pair *pair, mha_site site, const double *base)
+{
+    int64_t shape[3];
+    const bool heads = mha_patch_shape(pair, site, MHA_BY_HEAD_POSITION, shape) == 3;
+    const mha_patch_by by = heads ? MHA_BY_HEAD_POSITION : MHA_BY_POSITION;
+    const int64_t all = count_of(pair, site, by);
+    double *got = room(all);
+    const mha_status status = mha_patch(pair, site, by, MHA_DENOISE, got, &err);
+    if (status != MHA_ERR_UNSUPPORTED && status != MHA_OK) fail_msg("%s", err.message);
+    for (int64_t n = 0; status == MHA_OK && n < all / M; n++) {
+        const double one[M] = {got[n], got[all / M + n], got[2 * (all / M) + n]};
+        if (n % T < 2 || n % T > mha_prompt_pair_position(pair)) same(folder, one, base);
+    }
+    free(got);
+}
+
+static void equal_parts_change_nothing(void **state)
+{
+    (void)state;
+    for (int n = 0; n < DECODERS; n++) {
+        double base[M];
+        mha_model *model = open_model(decoders[n]);
+        mha_prompt_pair *pair = pair_of(model, clean_ids, corrupted_ids, T - 2);
+        metrics_of(pair, MHA_RUN_CORRUPTED, base);
+        for (int site = 0; site < MHA_SITES; site++)
+            check_idle(decoders[n], pair, (mha_site)site, base);
+        mha_prompt_pair_free(pair);
+        pair = pair_of(model, clean_ids, clean_ids, T - 1);
+        assert_int_equal(mha_patch_passes(pair, MHA_SITE_Z, MHA_BY_HEAD, MHA_NOISE), 0);
+        mha_prompt_pair_free(pair);
+        mha_model_free(model);
+    }
+}
+
+/* ---- sweeps and single parts ---- */
+
+/* A sweep runs in batches and skips queries, keys and values where it can; one part at a time must have its bits. */
+static void check_sweep(const mha_prompt_pair *pair, mha_site site, mha_patch_direction direction)
+{
+    int64_t shape[3];
+    const int64_t all = count_of(pair, site, MHA_BY_HEAD_POSITION);
+    double *got = room(all);
+    mha_patch_shape(pair, site, MHA_BY_HEAD_POSITION, shape);
+    if (mha_patch(pair, site, MHA_BY_HEAD_POSITION, direction, got, &err) != MHA_OK) fail_msg("%s", err.message);
+    for (int64_t n = 0; n < all / M; n++) {
+        double one[M];
+        const mha_patch_part part = {site, n / T / shape[1], n / T % shape[1], n % T};
+        const double swept[M] = {got[n], got[all / M + n], got[2 * (all / M) + n]};
+        if (mha_patch_together(pair, direction, &part, 1, one, &err) != MHA_OK) fail_msg("%s", err.message);
+        for (int m = 0; m < M; m++)
+            if (!(fabs(swept[m] - one[m]) <= 1e-5))
+                fail_msg("%s: got %g, alone %g", mha_site_name(site), swept[m], one[m]);
+        if (site != MHA_SITE_PATTERN) same(mha_site_name(site), swept, one);
+    }
+    free(got);
+}
+
+static void sweeps_equal_single_parts(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"heads/tinylm", "models/bert-mlm-tiny", "models/gemma2-tiny"};
+    for (int n = 0; n < 3; n++) {
+        mha_model *model = open_model(folders[n]);
+        mha_prompt_pair *pair = pair_of(model, clean_ids, corrupted_ids, T - 1);
+        for (int site = MHA_SITE_Q; site <= MHA_SITE_PATTERN; site++)
+            check_sweep(pair, (mha_site)site, n % 2 ? MHA_NOISE : MHA_DENOISE);
+        mha_prompt_pair_free(pair);
+        mha_model_free(model);
+    }
+}
+
+/* ---- attribution ---- */
+
+/* The sum over heads of attr(z) is attr(attn_out), and the sum over tokens at resid_pre of IG tends to the difference of
+ * both runs. */
+static void attributions_add_up(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"heads/tinylm", "models/bert-mlm-tiny", "models/gemma2-tiny",
+                                          "families2/mixtral", "families2/gpt-oss"};
+    for (int n = 0; n < 5; n++) {
+        mha_model *model = open_model(folders[n]);
+        const mha_model_info *info = mha_model_describe(model);
+        mha_prompt_pair *pair = pair_of(model, clean_ids, corrupted_ids, T - 1);
+        double *z = room(count_of(pair, MHA_SITE_Z, MHA_BY_HEAD_POSITION));
+        double *out = room(count_of(pair, MHA_SITE_ATTN_OUT, MHA_BY_POSITION));
+        if (mha_attribution(pair, MHA_ESTIMATE_ATTR, MHA_SITE_Z, MHA_BY_HEAD_POSITION, MHA_DENOISE, z, &err) ||
+            mha_attribution(pair, MHA_ESTIMATE_ATTR, MHA_SITE_ATTN_OUT, MHA_BY_POSITION, MHA_DENOISE, out, &err))
+            fail_msg("%s: %s", folders[n], err.message);
+        for (int64_t r = 0; r < M * info->layers; r++)
+            for (int64_t t = 0; t < T; t++) {
+                double sum = 0;
+                for (int64_t h = 0; h < info->heads; h++)
+                    sum += z[(r * info->heads + h) * T + t];
+                if (!(fabs(sum - out[r * T + t]) <= 2e-5 * (1 + fabs(sum))))
+                    fail_msg("%s: attr of attn_out must be %g (got %g)", folders[n], sum, out[r * T + t]);
+            }
+        free(z);
+        free(out);
+        mha_prompt_pair_free(pair);
+        mha_model_free(model);
+    }
+}
+
+/* ---- knockout ---- */
+
+static void removing_all_keys_removes_the_head(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"heads/tinylm", "models/bert-mlm-tiny", "models/gemma2-tiny",
+                                          "families2/gpt-oss", "families2/bloom"};
+    for (int n = 0; n < 5; n++) {
+        mha_model *model = open_model(folders[n]);
+        const mha_model_info *info = mha_model_describe(model);
+        mha_prompt_pair *pair = pair_of(model, clean_ids, corrupted_ids, T - 1);
+        const mha_attention_edge head = {info->layers - 1, 1, -1, -1};
+        float *gates = malloc((size_t)(info->layers * info->heads) * sizeof *gates);
+        float *logits = malloc((size_t)(T * info->vocab) * sizeof *logits);
+        for (int64_t h = 0; h < info->layers * info->heads; h++)
+            gates[h] = h != head.layer * info->heads + head.head;
+        const mha_model_input in = {.size = sizeof in, .batch = 1, .length = T, .ids = clean_ids, .gates = gates};
+        const mha_model_output out = {.size = sizeof out, .logits = logits};
+        assert_int_equal(mha_model_forward(model, &in, &out, &err), MHA_OK);
+        const float *last = logits + (T - 1) * info->vocab;
+        for (int mode = 0; mode < 2; mode++) {
+            double got[M];
+            if (mha_knockout(pair, MHA_RUN_CLEAN, (mha_knockout_mode)mode, &head, 1, got, &err) != MHA_OK)
+                fail_msg("%s", err.message);
+            if (!(fabs(got[0] - ((double)last[11] - (double)last[12])) <= 1e-5))
+                fail_msg("%s: mode %d: got %g", folders[n], mode, got[0]);
+        }
+        free(gates);
+        free(logits);
+        mha_prompt_pair_free(pair);
+        mha_model_free(model);
+    }
+}
+
+/* ---- refusals ---- */
+
+static void check_refused(mha_status got, mha_status want, const char *word)
+{
+    if (got != want || !strstr(err.message, word))
+        fail_msg("must fail with %d and name \"%s\" (got %d: %s)", (int)want, word, (int)got, err.message);
+}
+
+static void refusals_name_the_reason(void **state)
+{
+    (void)state;
+    double out[4096];
+    const int32_t beyond[T] = {1 << 30};
+    mha_prompt_pair *pair;
+    mha_model *bert = open_model("models/bert-mlm-tiny"), *plain = open_model("models/bert-tiny");
+    mha_model *parallel = open_model("families2/gpt-neox-parallel");
+    mha_prompt_pair_options o = {.size = sizeof o, .clean = clean_ids, .corrupted = beyond, .length = T};
+    check_refused(mha_prompt_pair_create(bert, &o, &pair, &err), MHA_ERR_ARG, "corrupted[0]");
+    o.corrupted = clean_ids;
+    check_refused(mha_prompt_pair_create(plain, &o, &pair, &err), MHA_ERR_UNSUPPORTED, "logits");
+    o.answer = -1;
+    check_refused(mha_prompt_pair_create(bert, &o, &pair, &err), MHA_ERR_ARG, "answer");
+    pair = pair_of(bert, clean_ids, corrupted_ids, 0);
+    check_refused(mha_path_patch(pair, MHA_PATH_Q, MHA_DENOISE, out, &err), MHA_ERR_UNSUPPORTED, "post-norm");
+    check_refused(mha_patch(pair, MHA_SITE_Z, MHA_BY_POSITION, MHA_DENOISE, out, &err), MHA_ERR_ARG, "by head");
+    const mha_patch_part part = {MHA_SITE_K, 0, 99, 0};
+    check_refused(mha_patch_together(pair, MHA_NOISE, &part, 1, out, &err), MHA_ERR_ARG, "head must be");
+    mha_prompt_pair_free(pair);
+    pair = pair_of(parallel, clean_ids, corrupted_ids, T - 1);
+    check_refused(mha_patch(pair, MHA_SITE_RESID_MID, MHA_BY_POSITION, MHA_DENOISE, out, &err), MHA_ERR_UNSUPPORTED,
+                  "resid_mid");
+    mha_prompt_pair_free(pair);
+    assert_true(isnan(mha_patch_normalized(1, 2, 2.0005)));
+    mha_model_free(parallel);
+    mha_model_free(plain);
+    mha_model_free(bert);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(patching_everything_gives_the_other_run),
+        cmocka_unit_test(equal_parts_change_nothing),
+        cmocka_unit_test(sweeps_equal_single_parts),
+        cmocka_unit_test(attributions_add_up),
+        cmocka_unit_test(removing_all_keys_removes_the_head),
+        cmocka_unit_test(refusals_name_the_reason),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
