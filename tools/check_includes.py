@@ -14,7 +14,7 @@ import sys
 
 # A folder may include only its own headers and those of folders to its left.
 CHAINS = [
-    ["base", "math", "kernel", "attn", "layer", "model", "train", "heads"],
+    ["base", "math", "kernel", "attn", "layer", "model", "train", "heads", "circuits"],
     ["base", "math", "io", "text", "model"],
 ]
 # Owners of public headers: include/mha/X.h belongs to src/X, except for these headers.
@@ -23,7 +23,7 @@ PUBLIC_OWNER = {"types": "base", "ctx": "base", "machine_peak": "attn", "cache":
                 "generate": "model", "seq2seq": "model", "vision": "model", "token_times": "model", "audio": "io",
                 "model_grads": "model", "model_save": "model", "model_create": "model", "head_layouts": "heads", "host_layouts": "heads", "head_data": "heads", "held_out": "heads",
                 "importance": "heads", "diversity": "heads", "prune": "heads", "compare_models": "heads", "regroup": "heads", "model_edit": "heads",
-                "prune_search": "heads", "cluster": "attn", "cluster_model": "model", "work": "base", "train_ranks": "base", "model_ranks": "layer"}
+                "prune_search": "heads", "cluster": "attn", "cluster_model": "model", "weight_circuits": "circuits", "work": "base", "train_ranks": "base", "model_ranks": "layer"}
 UMBRELLA = "mha/mha.h"  # for code outside the library; in the library, only the file with the version includes this header
 UMBRELLA_USERS = {"src/base/status.c"}
 # Code outside src/ that may include internal headers.
@@ -92,8 +92,8 @@ FORBIDDEN = [
     ("src/", ["src/base/ctx_create.c"], calls("getenv|secure_getenv|setenv|putenv"),
      "the environment must be read in src/base/ctx_create.c"),
     ("src/", ["src/base/"], calls(r"pthread_\w+|thrd_\w+|fork"), "threads must be managed in src/base"),
-    ("src/", ["src/base/", "src/math/", "src/attn/", "src/layer/", "src/text/train/count_words.c"], calls("mha__parallel"),
-     "work must be divided in src/math, src/attn, src/layer or src/text/train/count_words.c"),
+    ("src/", ["src/base/", "src/math/", "src/attn/", "src/layer/", "src/text/train/count_words.c", "src/circuits/weight_measure.c"], calls("mha__parallel"),
+     "work must be divided in src/math, src/attn, src/layer, src/text/train/count_words.c or src/circuits/weight_measure.c"),
     ("src/kernel/", [], calls("mha__alloc|mha__calloc|mha__free|mha__log|mha__progress"),
      "kernels must not allocate, log or report progress"),
     ("src/", [], calls("printf|fprintf|vprintf|vfprintf|puts|fputs|putchar|perror|exit|_exit|abort"),

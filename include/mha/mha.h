@@ -59,6 +59,9 @@
 #include "mha/head_layouts.h"   /* planning the heads of a new model */
 #include "mha/host_layouts.h"   /* planning the hosts for a model */
 
+/* circuits */
+#include "mha/weight_circuits.h" /* circuits from the weights: singular values, copying, composition */
+
 /* Not included, because they belong to libmha_mpi and require MPI:
  * "mha/cluster.h"                 measurements, training and attention on several machines
  * "mha/cluster_model.h"           one text distributed over several machines */

@@ -229,6 +229,14 @@ HOSTS_GENERATE = 2
 HOSTS_TRAIN = 3
 HOST_JOBS = 4
 HOST_LAYOUTS = 128
+CIRCUIT_QK = 0
+CIRCUIT_QK_PREVIOUS = 1
+CIRCUIT_OV = 2
+CIRCUIT_COPYING = 3
+CIRCUIT_COMPOSE_Q = 4
+CIRCUIT_COMPOSE_K = 5
+CIRCUIT_COMPOSE_V = 6
+CIRCUITS = 7
 
 
 class Error(ctypes.Structure):
@@ -2962,6 +2970,17 @@ class HostChoice(ctypes.Structure):
         ("hiding_tokens", c_double),
     ]
 
+
+class WeightCircuitsOptions(ctypes.Structure):
+    size: int
+    what: int
+    raw: int
+    _fields_ = [
+        ("size", c_size_t),
+        ("what", c_uint32),
+        ("raw", c_int),
+    ]
+
 STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_error": Error,
     "mha_cview": View,
@@ -3090,6 +3109,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_host_options": HostOptions,
     "mha_host_layout": HostLayout,
     "mha_host_choice": HostChoice,
+    "mha_weight_circuits_options": WeightCircuitsOptions,
 }
 
 # name: (result, parameters)
@@ -3418,5 +3438,16 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_host_job_help": (c_char_p, [c_int]),
     "mha_host_layout_predict": (c_int, [POINTER(HostModel), POINTER(HostOptions), c_int64, c_int64, c_int64, POINTER(HostLayout), POINTER(Error)]),
     "mha_host_layouts": (c_int, [POINTER(HostModel), POINTER(HostOptions), POINTER(HostLayout), POINTER(HostChoice), POINTER(Error)]),
+    "mha_circuit_key": (c_char_p, [c_int]),
+    "mha_circuit_help": (c_char_p, [c_int]),
+    "mha_weight_circuits_measure": (c_int, [c_void_p, POINTER(WeightCircuitsOptions), POINTER(c_void_p), POINTER(Error)]),
+    "mha_weight_circuits_free": (None, [c_void_p]),
+    "mha_weight_circuits_reason": (c_char_p, [c_void_p, c_int]),
+    "mha_weight_circuits_singular": (c_void_p, [c_void_p, c_int, c_int64, c_int64, c_void_p]),
+    "mha_weight_circuits_directions": (c_double, [c_void_p, c_int, c_int64, c_int64]),
+    "mha_weight_circuits_copying": (c_double, [c_void_p, c_int64, c_int64, c_int]),
+    "mha_weight_circuits_trace": (c_double, [c_void_p, c_int64, c_int64]),
+    "mha_weight_circuits_composition": (c_double, [c_void_p, c_int, c_int64, c_int64, c_int64, c_int64]),
+    "mha_weight_circuits_baseline": (c_double, [c_void_p]),
     "mha_version": (c_char_p, []),
 }
