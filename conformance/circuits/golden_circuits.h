@@ -58,6 +58,8 @@ typedef struct circuits_part {
 } circuits_part;
 
 circuits_check circuits_pair; /* all measures of a pair of prompts except dla and lens (golden_circuits_pair.c) */
+/* golden_logits.c and golden_weight_circuits.c */
+circuits_check circuits_check_attribution, circuits_check_lens, circuits_check_weights;
 
 extern const circuits_part circuits_parts[]; /* golden_circuits_parts.c; ends with prefixes NULL */
 

@@ -3,8 +3,8 @@
 
 const circuits_part circuits_parts[] = {
     {"clean. corrupted. denoise. noise. knockout.", false, circuits_pair},
-    {"dla.", false, NULL},
-    {"lens.", false, NULL},
-    {"raw. folded.", true, NULL},
+    {"dla.", false, circuits_check_attribution},
+    {"lens.", false, circuits_check_lens},
+    {"raw. folded.", true, circuits_check_weights},
     {NULL, false, NULL},
 };

@@ -61,6 +61,8 @@
 
 /* circuits */
 #include "mha/weight_circuits.h" /* circuits from the weights: singular values, copying, composition */
+#include "mha/logit_lens.h"      /* predictions from the hidden state after each layer */
+#include "mha/logit_attribution.h" /* parts of a logit that heads and feed-forward parts write */
 
 /* Not included, because they belong to libmha_mpi and require MPI:
  * "mha/cluster.h"                 measurements, training and attention on several machines

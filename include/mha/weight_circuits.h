@@ -1,15 +1,16 @@
-/* weight_circuits.h - what heads can compute, from the weights alone: singular values of the QK and OV circuits, copying
- * scores, and composition of heads of different layers (Elhage et al. 2021).
+/* weight_circuits.h - what heads can compute, from the weights alone: singular values of the QK and OV circuits,
+ * copying scores, and composition of heads of different layers (Elhage et al. 2021).
  *
  *     mha_weight_circuits *c;
  *     if (mha_weight_circuits_measure(model, NULL, &c, &err) != MHA_OK) return report(&err);
  *     double score = mha_weight_circuits_copying(c, 1, 3, 1);
- *     double excess = mha_weight_circuits_composition(c, MHA_CIRCUIT_COMPOSE_K, 0, 5, 1, 3) - mha_weight_circuits_baseline(c);
+ *     double ratio = mha_weight_circuits_composition(c, MHA_CIRCUIT_COMPOSE_K, 0, 5, 1, 3);
+ *     double excess = ratio - mha_weight_circuits_baseline(c);
  *     mha_weight_circuits_free(c);
  *
  * A head has the rows Q, K, V [D, E] of its projections and O [D, E], the transpose of its columns of the output
- * projection. Query heads that share keys or values have the same K or V. Two matrices [E, E] of rank D at most describe
- * the head:
+ * projection. Query heads that share keys or values have the same K or V. Two matrices [E, E] of rank D at most
+ * describe the head:
  *
  *     W_QK = Q^T K     score of the pair of tokens i, j = x_i^T W_QK x_j / sqrt(D)
  *     W_OV = O^T V     W_OV x_j is written to the residual stream if the head attends to token j
@@ -21,7 +22,8 @@
  * directions. With C = I - 1 1^T / E for LayerNorm, which subtracts the mean, and C = I for RMSNorm:
  *
  *     Q, K, V    multiplied by the weight of the norm before attention, then by C
- *     O          multiplied by the weight of the norm after attention, if there is one (Gemma-2), then by C. The scale of
+ *     O          multiplied by the weight of the norm after attention, if there is one (Gemma-2), then by C. The scale
+ *     of
  *                that norm depends on the text; W_OV is then defined up to a positive factor per token
  *     U          multiplied by the weight of the final norm, then by C
  *
@@ -36,15 +38,17 @@
 extern "C" {
 #endif
 
-/* X(name, key, one line of explanation). U [vocab, E] is the output matrix, E the word embeddings. s is a sender, a head of
- * an earlier layer than the receiver t; norms are Frobenius norms.
+/* X(name, key, one line of explanation). U [vocab, E] is the output matrix, E the word embeddings. s is a sender, a
+ * head of an earlier layer than the receiver t; norms are Frobenius norms.
  *
  *   qk             singular values of W_QK
- *   qk_previous    singular values of Q^T R K, where R is the rotation of the layer's rotary positions from a query to the
- *                  key before it. qk is the circuit of a token with itself; values of one offset say nothing about others.
- *                  Frequencies are those of short texts; gains of YaRN and LongRoPE are not included
+ *   qk_previous    singular values of Q^T R K, where R is the rotation of the layer's rotary positions from a query to
+ *   the
+ *                  key before it. qk is the circuit of a token with itself; values of one offset say nothing about
+ *                  others. Frequencies are those of short texts; gains of YaRN and LongRoPE are not included
  *   ov             singular values of W_OV
- *   copying        Re(sum l) / sum |l| over the eigenvalues l of U W_OV E^T, the effect of attending to each token on each
+ *   copying        Re(sum l) / sum |l| over the eigenvalues l of U W_OV E^T, the effect of attending to each token on
+ *   each
  *                  logit: 1 = the head increases the logits of the tokens that it attends to, -1 = it decreases them
  *   compose_q      |W_QK_t^T W_OV_s| / (|W_QK_t| |W_OV_s|)    s writes what the queries of t read
  *   compose_k      |W_QK_t W_OV_s| / (|W_QK_t| |W_OV_s|)      s writes what the keys of t read
@@ -80,15 +84,15 @@ typedef struct mha_weight_circuits mha_weight_circuits;
 /* Measures the circuits of all heads. `options` may be NULL. Reports progress as "circuits", in layers. The model must
  * outlive the call, but not the result; its context must outlive the result.
  *
- * Not every measure is defined for every family (mha_weight_circuits_reason). A measure in `what` that is not defined is
- * MHA_ERR_UNSUPPORTED; with `what` 0 it is left out. Also MHA_ERR_UNSUPPORTED, with the reason: encoder-decoders, latent
- * attention (DeepSeek-V3), models with adaptive_heads, models divided among processes; folding in post-norm models (BERT),
- * where two norms lie between layers, and no weight multiplies them. MHA_ERR_ARG for unknown bits, for a model without
- * weights, and for weights that are not finite, naming the head; MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
+ * Not every measure is defined for every family (mha_weight_circuits_reason). A measure in `what` that is not defined
+ * is MHA_ERR_UNSUPPORTED; with `what` 0 it is left out. Also MHA_ERR_UNSUPPORTED, with the reason: encoder-decoders,
+ * latent attention (DeepSeek-V3), models with adaptive_heads, models divided among processes; folding in post-norm
+ * models (BERT), where two norms lie between layers, and no weight multiplies them. MHA_ERR_ARG for unknown bits, for a
+ * model without weights, and for weights that are not finite, naming the head; MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
  *
  * Cost, in multiply-adds in double: 10 D^2 E and 100 D^3 per head; copying vocab E^2 (half if tied) and D E^2 per head;
- * composition D^2 E per pair of heads and kind. Memory: 8 E^2 bytes for copying, 4 E^2 per layer for composition, 56 D E per
- * thread. GPT-2 (144 heads) takes 25 s on two cores of a 2023 server. */
+ * composition D^2 E per pair of heads and kind. Memory: 8 E^2 bytes for copying, 4 E^2 per layer for composition, 56 D
+ * E per thread. GPT-2 (144 heads) takes 25 s on two cores of a 2023 server. */
 MHA_API mha_status mha_weight_circuits_measure(const mha_model *model, const mha_weight_circuits_options *options,
                                                mha_weight_circuits **out, mha_error *err);
 MHA_API void mha_weight_circuits_free(mha_weight_circuits *circuits);
@@ -97,28 +101,30 @@ MHA_API void mha_weight_circuits_free(mha_weight_circuits *circuits);
  * was not requested, or `what` is out of range. */
 MHA_API const char *mha_weight_circuits_reason(const mha_weight_circuits *circuits, mha_circuit_kind what);
 
-/* Returns the singular values of MHA_CIRCUIT_QK, QK_PREVIOUS or OV of a head: *count = D values in descending order. NULL
- * with *count 0 if the head does not exist or the measure was not computed. `count` may be NULL. */
+/* Returns the singular values of MHA_CIRCUIT_QK, QK_PREVIOUS or OV of a head: *count = D values in descending order.
+ * NULL with *count 0 if the head does not exist or the measure was not computed. `count` may be NULL. */
 MHA_API const double *mha_weight_circuits_singular(const mha_weight_circuits *circuits, mha_circuit_kind what,
                                                    int64_t layer, int64_t head, int64_t *count);
-/* Returns (sum of s^2)^2 / sum of s^4 over these singular values s: the number of directions that carry the circuit, 1 to
- * D. NAN as above, and for a circuit that is zero. */
+/* Returns (sum of s^2)^2 / sum of s^4 over these singular values s: the number of directions that carry the circuit, 1
+ * to D. NAN as above, and for a circuit that is zero. */
 MHA_API double mha_weight_circuits_directions(const mha_weight_circuits *circuits, mha_circuit_kind what, int64_t layer,
                                               int64_t head);
 
-/* Returns the copying score of a head. `centred` 1 = with U minus its mean over the vocabulary, which the softmax cannot
- * see; the two scores may differ by 0.3. NAN if the head does not exist, the measure was not computed, or W_OV is zero. */
+/* Returns the copying score of a head. `centred` 1 = with U minus its mean over the vocabulary, which the softmax
+ * cannot see; the two scores may differ by 0.3. NAN if the head does not exist, the measure was not computed, or W_OV
+ * is zero. */
 MHA_API double mha_weight_circuits_copying(const mha_weight_circuits *circuits, int64_t layer, int64_t head,
                                            int centred);
 /* Returns the sum of the eigenvalues of U W_OV E^T, which is the numerator of the copying score with `centred` 0. */
 MHA_API double mha_weight_circuits_trace(const mha_weight_circuits *circuits, int64_t layer, int64_t head);
 
-/* Returns the composition of a sender with a receiver, for MHA_CIRCUIT_COMPOSE_Q, _K or _V: 0 unless the sender is in an
- * earlier layer. NAN if a head does not exist, the measure was not computed, or a circuit is zero. */
+/* Returns the composition of a sender with a receiver, for MHA_CIRCUIT_COMPOSE_Q, _K or _V: 0 unless the sender is in
+ * an earlier layer. NAN if a head does not exist, the measure was not computed, or a circuit is zero. */
 MHA_API double mha_weight_circuits_composition(const mha_weight_circuits *circuits, mha_circuit_kind what,
                                                int64_t sender_layer, int64_t sender_head, int64_t layer, int64_t head);
-/* Returns the root mean square of the composition of two random heads, whatever their singular values, if one of them has
- * a random orientation: 1 / sqrt(E), or 1 / sqrt(E - 1) if LayerNorm is folded. Composition is large only in comparison. */
+/* Returns the root mean square of the composition of two random heads, whatever their singular values, if one of them
+ * has a random orientation: 1 / sqrt(E), or 1 / sqrt(E - 1) if LayerNorm is folded. Composition is large only in
+ * comparison. */
 MHA_API double mha_weight_circuits_baseline(const mha_weight_circuits *circuits);
 
 #ifdef __cplusplus

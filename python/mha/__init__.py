@@ -51,8 +51,10 @@ from ._heads.head_layouts import (
                      head_layouts,
 )
 from ._heads.importance import Importance, importance_measure, importance_pairs, score_help, score_needs_loss
+from ._heads.logits import LogitAttribution, LogitLens, logit_attribution, logit_lens
 from ._heads.measure import HeadMap, Heads, HeadThresholds, heads_measure, heads_of_maps, label_help, metric_help
 from ._heads.prune_search import PruneCurve, PrunePoint, prune_search
+from ._heads.weight_circuits import WeightCircuits, circuit_help, weight_circuits_measure
 from ._layers.blocks import AttnLayer, Block, HeadChoice, LayerOutput
 from ._layers.linear_norm_loss import (
                      CrossEntropy,
@@ -99,19 +101,20 @@ from ._training.trainer import TrainBatch, Trainer, TrainerGates, TrainGates, Tr
 __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalAttention", "CrossEntropy", "Distill", "Diversity",
            "Edit", "Evaluation", "File", "Gradients", "GroupedQuery", "HeadChoice", "HeadData", "HeadLayout", "HeadLayoutAdvice",
            "HeadLayoutOptions", "HeadLayouts", "HeadMap", "HeadPruning", "HeadThresholds", "Heads", "Importance", "LayerOutput",
-           "Linear", "LinearGradients", "LlamaAttention", "Loss", "Matrix", "Model", "ModelCache", "ModelGrads", "ModelsComparison",
-           "MoeHeads", "Norm", "NormGradients", "Output", "Plan", "PruneCurve", "PrunePoint", "QkvAttention", "Report", "Rng",
-           "Rope", "SelfAttention", "StackedHeads", "StandardMha", "TensorsWriter", "TextStream", "Tokenizer", "TokenizerTrainer",
-           "Tokens", "Trace", "TrainBatch", "TrainData", "TrainDataInfo", "TrainDigest", "TrainGates", "TrainLog", "TrainOptions",
-           "TrainRecord", "TrainReport", "TrainStore", "Trained", "Trainer", "TrainerGates", "Variant", "VariantGradients",
-           "WeightSplit", "activation_backward", "activation_forward", "attention", "attention_backward", "attention_plan",
-           "attn_merge", "cross_entropy", "diversity_help", "diversity_measure", "embedding_backward", "embedding_forward",
-           "file_write", "head_layout_advise", "head_layout_measure", "head_layout_resolve", "head_layout_variant_help",
-           "head_layout_variants", "head_layouts", "head_number", "head_place", "head_rollout", "heads_measure", "heads_of_maps",
-           "held_out_distinct", "held_out_split", "importance_measure", "importance_pairs", "isa", "isa_list", "label_help",
-           "linear_backward", "machine_peak_fma", "machine_peak_read", "metric_help", "model_save_check", "models_compare",
-           "norm_backward", "norm_forward", "npy_write", "prune", "prune_choose", "prune_choose_joint", "prune_most", "prune_search",
-           "regroup", "regroup_method_help", "report", "sampling_apply", "score_help", "score_needs_loss", "set_isa", "set_progress",
-           "set_threads", "tensors_read", "tensors_read_into", "tensors_write", "threads", "train", "train_mask_tokens",
-           "train_rate", "train_sequence_order", "version"]
+           "Linear", "LinearGradients", "LlamaAttention", "LogitAttribution", "LogitLens", "Loss", "Matrix", "Model", "ModelCache",
+           "ModelGrads", "ModelsComparison", "MoeHeads", "Norm", "NormGradients", "Output", "Plan", "PruneCurve", "PrunePoint",
+           "QkvAttention", "Report", "Rng", "Rope", "SelfAttention", "StackedHeads", "StandardMha", "TensorsWriter", "TextStream",
+           "Tokenizer", "TokenizerTrainer", "Tokens", "Trace", "TrainBatch", "TrainData", "TrainDataInfo", "TrainDigest",
+           "TrainGates", "TrainLog", "TrainOptions", "TrainRecord", "TrainReport", "TrainStore", "Trained", "Trainer",
+           "TrainerGates", "Variant", "VariantGradients", "WeightCircuits", "WeightSplit", "activation_backward",
+           "activation_forward", "attention", "attention_backward", "attention_plan", "attn_merge", "circuit_help",
+           "cross_entropy", "diversity_help", "diversity_measure", "embedding_backward", "embedding_forward", "file_write",
+           "head_layout_advise", "head_layout_measure", "head_layout_resolve", "head_layout_variant_help", "head_layout_variants",
+           "head_layouts", "head_number", "head_place", "head_rollout", "heads_measure", "heads_of_maps", "held_out_distinct",
+           "held_out_split", "importance_measure", "importance_pairs", "isa", "isa_list", "label_help", "linear_backward",
+           "logit_attribution", "logit_lens", "machine_peak_fma", "machine_peak_read", "metric_help", "model_save_check",
+           "models_compare", "norm_backward", "norm_forward", "npy_write", "prune", "prune_choose", "prune_choose_joint",
+           "prune_most", "prune_search", "regroup", "regroup_method_help", "report", "sampling_apply", "score_help",
+           "score_needs_loss", "set_isa", "set_progress", "set_threads", "tensors_read", "tensors_read_into", "tensors_write",
+           "threads", "train", "train_mask_tokens", "train_rate", "train_sequence_order", "version", "weight_circuits_measure"]
 __version__ = version

@@ -48,7 +48,8 @@ int64_t mha__copying_room(const mha_weight_circuits *c, int64_t hidden);
 bool mha__copying_score(mha_weight_circuits *c, const mha__copying *copying, int64_t hidden, int64_t n, const double *v,
                         const double *o, double *room);
 
-/* What heads write and read, in the orthonormal basis of each circuit's inner side: |W_QK^T W_OV| = |read written^T|. */
+/* What heads write and read, in the orthonormal basis of each circuit's inner side: |W_QK^T W_OV| = |read written^T|.
+ * */
 typedef struct mha__composition {
     float *written;                 /* [layers, heads, D, E] of all layers so far */
     float *read[MHA__COMPOSITIONS]; /* [heads, D, E] of the current layer */

@@ -6,6 +6,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "circuits/vocabulary_rows.h"
 #include "circuits/weight_circuits.h"
 #include "math/linalg.h"
 
@@ -23,19 +24,7 @@ typedef struct table {
 
 static mha_status read_rows(table *t, int64_t first, int64_t rows, int64_t width, mha_error *err)
 {
-    const size_t element = t->tensor->bytes / (size_t)t->tensor->elements;
-    const size_t begin = (size_t)(first * width) * element;
-    mha_tensor some = *t->tensor;
-    some.data = (const char *)some.data + begin;
-    some.elements = rows * width;
-    some.bytes = (size_t)some.elements * element;
-    some.shape = (const int64_t[]){rows, width};
-    if (some.dtype == MHA_F32 && mha_tensor_aligned(&some)) {
-        t->rows = some.data;
-    } else {
-        MHA__TRY(mha_tensor_read(&some, MHA_F32, t->room, err));
-        t->rows = t->room;
-    }
+    MHA__TRY(mha__vocabulary_rows(t->tensor, width, first, rows, t->room, &t->rows, err));
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < width; i++)
             t->sum[i] += (double)t->rows[r * width + i];
@@ -72,8 +61,7 @@ mha_status mha__copying_create(const mha_model *m, bool folded, mha__copying *c,
         c->words = c->between + E * E;
         c->means = c->words + E;
         table words = {mha__weights_tensor(&m->outer, MHA__WORDS, -1, false), room, NULL, c->words};
-        table out = {m->config.tied ? words.tensor : mha__weights_tensor(&m->outer, MHA__LM_HEAD, -1, false),
-                     room + ROWS * E, NULL, c->means};
+        table out = {mha__output_table(m), room + ROWS * E, NULL, c->means};
         status = multiply(m, &words, &out, c, err);
         for (size_t i = 0; i < E; i++)
             c->means[i] /= (double)m->config.vocab;

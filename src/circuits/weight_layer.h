@@ -22,8 +22,8 @@ void mha__circuit_layer_close(mha__circuit_layer *layer);
 /* Writes the rows [D, E] of a head in a projection; for o, of its transpose. */
 void mha__circuit_head(const mha__circuit_layer *layer, mha__projection which, int64_t head, double *out);
 
-/* Multiplies `rows` rows [width] by the weight of a norm, which may be NULL. If `centred`, then subtracts the mean of each
- * row. */
+/* Multiplies `rows` rows [width] by the weight of a norm, which may be NULL. If `centred`, then subtracts the mean of
+ * each row. */
 void mha__circuit_fold(int64_t rows, int64_t width, const float *weight, bool centred, double *x);
 
 #endif

@@ -68,8 +68,8 @@ static void find_inner(const job *j, const head *h, int which)
             h->inner[which][i * D + r] = mha__dot(E, h->basis + i * E, h->rows[which] + r * E);
 }
 
-/* Computes the singular values of a^T b, of which a and b have the inner products in rows. Returns its norm; NAN if it is
- * not finite. */
+/* Computes the singular values of a^T b, of which a and b have the inner products in rows. Returns its norm; NAN if it
+ * is not finite. */
 static double find_singular(const job *j, const head *h, const double *a, const double *b, double *values)
 {
     const int64_t D = j->to->head_dim;

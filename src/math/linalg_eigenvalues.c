@@ -1,5 +1,5 @@
-/* linalg_eigenvalues.c - computes the eigenvalues of a general real matrix: Householder reduction to Hessenberg form, then
- * QR with implicit double shifts (Francis 1961; Golub and Van Loan, chapter 7). */
+/* linalg_eigenvalues.c - computes the eigenvalues of a general real matrix: Householder reduction to Hessenberg form,
+ * then QR with implicit double shifts (Francis 1961; Golub and Van Loan, chapter 7). */
 #include <float.h>
 #include <math.h>
 

@@ -1,8 +1,8 @@
-/* linalg_singular.c - computes singular values by one-sided Jacobi rotations (Hestenes 1958; Golub and Van Loan, chapter
- * 8.6).
+/* linalg_singular.c - computes singular values by one-sided Jacobi rotations (Hestenes 1958; Golub and Van Loan,
+ * chapter 8.6).
  *
- * Rotations of two rows make them orthogonal; after the last sweep, the norms of the rows are the singular values. Unlike
- * the square roots of the eigenvalues of A A^T, small singular values keep their relative accuracy. */
+ * Rotations of two rows make them orthogonal; after the last sweep, the norms of the rows are the singular values.
+ * Unlike the square roots of the eigenvalues of A A^T, small singular values keep their relative accuracy. */
 #include <float.h>
 #include <math.h>
 

@@ -237,6 +237,10 @@ CIRCUIT_COMPOSE_Q = 4
 CIRCUIT_COMPOSE_K = 5
 CIRCUIT_COMPOSE_V = 6
 CIRCUITS = 7
+LOGIT_DIFFERENCE = 0
+LOGIT_ANSWER = 1
+LOGIT_CENTRED = 2
+LOGIT_TARGETS = 3
 
 
 class Error(ctypes.Structure):
@@ -2981,6 +2985,86 @@ class WeightCircuitsOptions(ctypes.Structure):
         ("raw", c_int),
     ]
 
+
+class LogitLensOptions(ctypes.Structure):
+    size: int
+    top: int
+    targets: int | None
+    _fields_ = [
+        ("size", c_size_t),
+        ("top", c_int64),
+        ("targets", c_void_p),
+    ]
+
+
+class LogitLens(ctypes.Structure):
+    entries: int
+    tokens: int
+    top: int
+    top_ids: int | None
+    top_probs: int | None
+    targets: int | None
+    target_logprobs: int | None
+    target_ranks: int | None
+    divergences: int | None
+    _fields_ = [
+        ("entries", c_int64),
+        ("tokens", c_int64),
+        ("top", c_int64),
+        ("top_ids", c_void_p),
+        ("top_probs", c_void_p),
+        ("targets", c_void_p),
+        ("target_logprobs", c_void_p),
+        ("target_ranks", c_void_p),
+        ("divergences", c_void_p),
+    ]
+
+
+class LogitAttributionOptions(ctypes.Structure):
+    size: int
+    position: int
+    answer: int
+    wrong: int
+    _fields_ = [
+        ("size", c_size_t),
+        ("position", c_int64),
+        ("answer", c_int32),
+        ("wrong", c_int32),
+    ]
+
+
+class LogitAttribution(ctypes.Structure):
+    layers: int
+    head_count: int
+    tokens: int
+    total: ctypes.Array[c_double]
+    embed: ctypes.Array[c_double]
+    pos_embed: ctypes.Array[c_double]
+    norm_bias: ctypes.Array[c_double]
+    logit_bias: ctypes.Array[c_double]
+    heads: int | None
+    sources: int | None
+    attn_bias: int | None
+    mlps: int | None
+    scale: float
+    error: float
+    _fields_ = [
+        ("layers", c_int64),
+        ("head_count", c_int64),
+        ("tokens", c_int64),
+        ("total", c_double * 3),
+        ("embed", c_double * 3),
+        ("pos_embed", c_double * 3),
+        ("norm_bias", c_double * 3),
+        ("logit_bias", c_double * 3),
+        ("heads", c_void_p),
+        ("sources", c_void_p),
+        ("attn_bias", c_void_p),
+        ("mlps", c_void_p),
+        ("scale", c_double),
+        ("error", c_double),
+    ]
+
 STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_error": Error,
     "mha_cview": View,
@@ -3110,6 +3194,10 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_host_layout": HostLayout,
     "mha_host_choice": HostChoice,
     "mha_weight_circuits_options": WeightCircuitsOptions,
+    "mha_logit_lens_options": LogitLensOptions,
+    "mha_logit_lens": LogitLens,
+    "mha_logit_attribution_options": LogitAttributionOptions,
+    "mha_logit_attribution": LogitAttribution,
 }
 
 # name: (result, parameters)
@@ -3449,5 +3537,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_weight_circuits_trace": (c_double, [c_void_p, c_int64, c_int64]),
     "mha_weight_circuits_composition": (c_double, [c_void_p, c_int, c_int64, c_int64, c_int64, c_int64]),
     "mha_weight_circuits_baseline": (c_double, [c_void_p]),
+    "mha_logit_lens_measure": (c_int, [c_void_p, c_void_p, c_int64, POINTER(LogitLensOptions), POINTER(POINTER(LogitLens)), POINTER(Error)]),
+    "mha_logit_lens_free": (None, [POINTER(LogitLens)]),
+    "mha_logit_attribution_measure": (c_int, [c_void_p, c_void_p, c_int64, POINTER(LogitAttributionOptions), POINTER(POINTER(LogitAttribution)), POINTER(Error)]),
+    "mha_logit_attribution_free": (None, [POINTER(LogitAttribution)]),
     "mha_version": (c_char_p, []),
 }

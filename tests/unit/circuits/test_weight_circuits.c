@@ -1,5 +1,5 @@
-/* test_weight_circuits.c - tests circuits from weights in every layout of a checkpoint: identities, other measures of the
- * same weights, laws, and refusals. tests/golden/verify compares recorded values. */
+/* test_weight_circuits.c - tests circuits from weights in every layout of a checkpoint: identities, other measures of
+ * the same weights, laws, and refusals. tests/golden/verify compares recorded values. */
 #include "mha/weight_circuits.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* test_math_spectrum.c - tests eigenvalues and singular values of matrices that are not symmetric: known results, products
- * of known factors, invariants, and inputs that must be refused. */
+/* test_math_spectrum.c - tests eigenvalues and singular values of matrices that are not symmetric: known results,
+ * products of known factors, invariants, and inputs that must be refused. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
