@@ -34,13 +34,14 @@
 #define MHA_ATTN_H
 
 #include "mha/ctx.h"
+#include "mha/score_functions.h"
 #include "mha/stats.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* The position of query row i among the keys is i + offset. Causal masks, windows and slopes depend on this position.
+/* The position of query row i among the keys is i + offset. Causal masks, windows, slopes and functions depend on it.
  * If one of them is set and Lq != Lk (or the two lengths of a sequence differ), the alignment must be set: there is no
  * default. */
 typedef enum mha_align {
@@ -62,7 +63,7 @@ typedef struct mha_window {
 typedef enum mha_scores {
     MHA_SCORES_RAW = 0,    /* scale * q k */
     MHA_SCORES_SOFTCAPPED, /* after softcap */
-    MHA_SCORES_BIASED,     /* after slopes, bias and all masks */
+    MHA_SCORES_BIASED,     /* after functions, slopes, bias and all masks */
     MHA_SCORES_PROBS       /* after softmax */
 } mha_scores;
 
@@ -83,7 +84,8 @@ enum {
     MHA_ATTN_HEAD_LIST = 1 << 11,    /* args.head_list     compute only these heads              */
     MHA_ATTN_DROPOUT_KEEP = 1 << 12, /* args.dropout_keep  explicit dropout mask                */
     MHA_ATTN_MAP_HEADS = 1 << 13,    /* args.map_heads     probs, scores and on_rows of these heads only */
-    MHA_ATTN_MAP_ROWS = 1 << 14      /* args.map_rows      probs, scores and on_rows of these rows only  */
+    MHA_ATTN_MAP_ROWS = 1 << 14,     /* args.map_rows      probs, scores and on_rows of these rows only  */
+    MHA_ATTN_FUNCTIONS = 1 << 15     /* args.functions     user functions of scores and masks (score_functions.h) */
 };
 enum {
     MHA_ATTN_LSE = 1 << 0,    /* args.lse    natural log-sum-exp of each row */
@@ -151,8 +153,9 @@ typedef struct mha_attn_desc {
  * per address range, so out may be interleaved with inputs, for example in other columns of packed rows [L, q | k | v |
  * out]. (Views with unrelated strides in overlapping ranges count as overlapping after 16384 comparisons.)
  *
- * Masks combine by AND: lengths, causal or window (widened by the prefix), keep and block_keep. A bias of -infinity
- * also masks. Order of operations: scale, softcap, slopes and bias, mask, sink, softmax, dropout, gate.
+ * Masks combine by AND: lengths, causal or window (widened by the prefix), keep, block_keep and functions. A bias of
+ * -infinity also masks. Order of operations: scale, softcap, functions.score, slopes and bias, mask, sink, softmax,
+ * dropout, gate.
  *
  * Dropout: a probability is set to 0 or multiplied by 1 / (1 - dropout), after softmax and before V, so lse and probs
  * do not change; dropout = 1 gives 0. Entry (b, h, i, j) is dropped if x < dropout * 2^32, where x is the first word of
@@ -239,6 +242,7 @@ typedef struct mha_attn_args {
     mha_attn_visitor on_rows;    /* see stats.h */
     mha_view partial;            /* [B, H, Lq, 2 + Dv] f32 (f64 if dtype is f64); per row: maximum score, sum of
                                   * exponentials, unnormalized output */
+    const mha_attn_functions *functions; /* see score_functions.h */
 } mha_attn_args;
 
 /* An immutable plan. Any number of threads may run it concurrently, each with its own workspace. */

@@ -13,6 +13,7 @@
 #include "mha/attn_grads.h"     /* attention: backward pass */
 #include "mha/cache.h"          /* paged KV cache */
 #include "mha/stats.h"          /* attention statistics per row and key, in O(L) memory */
+#include "mha/score_functions.h" /* user functions of scores and masks */
 #include "mha/machine_peak.h"   /* measured peak performance of this machine */
 
 /* layers */

@@ -37,6 +37,9 @@ I32 = 12
 U64 = 13
 I64 = 14
 DTYPE_OTHER = 15
+ATTN_BLOCK_SOME = 0
+ATTN_BLOCK_NONE = 1
+ATTN_BLOCK_ALL = 2
 ALIGN_UNSET = 0
 ALIGN_TOP_LEFT = 1
 ALIGN_BOTTOM_RIGHT = 2
@@ -60,6 +63,7 @@ ATTN_HEAD_LIST = 2048
 ATTN_DROPOUT_KEEP = 4096
 ATTN_MAP_HEADS = 8192
 ATTN_MAP_ROWS = 16384
+ATTN_FUNCTIONS = 32768
 ATTN_LSE = 1
 ATTN_PROBS = 2
 ATTN_STATS = 4
@@ -324,6 +328,25 @@ class CtxOptions(ctypes.Structure):
     ]
 
 
+class AttnFunctions(ctypes.Structure):
+    size: int
+    user: int | None
+    score: Any
+    score_back: Any
+    score_added: int
+    keep: Any
+    block: Any
+    _fields_ = [
+        ("size", c_size_t),
+        ("user", c_void_p),
+        ("score", CFUNCTYPE(None, c_void_p, c_int64, c_int64, c_int64, c_int64, c_int64, c_void_p)),
+        ("score_back", CFUNCTYPE(None, c_void_p, c_int64, c_int64, c_int64, c_int64, c_int64, c_void_p, c_void_p)),
+        ("score_added", c_int),
+        ("keep", CFUNCTYPE(None, c_void_p, c_int64, c_int64, c_int64, c_int64, c_int64, c_void_p)),
+        ("block", CFUNCTYPE(c_int, c_void_p, c_int64, c_int64, c_int64, c_int64, c_int64, c_int64)),
+    ]
+
+
 class AttnStats(ctypes.Structure):
     size: int
     row_entropy: View
@@ -504,6 +527,7 @@ class AttnArgs(ctypes.Structure):
     stats: ctypes._Pointer[AttnStats]
     on_rows: AttnVisitor
     partial: View
+    functions: ctypes._Pointer[AttnFunctions]
     _fields_ = [
         ("size", c_size_t),
         ("q", View),
@@ -534,6 +558,7 @@ class AttnArgs(ctypes.Structure):
         ("stats", POINTER(AttnStats)),
         ("on_rows", AttnVisitor),
         ("partial", View),
+        ("functions", POINTER(AttnFunctions)),
     ]
 
 
@@ -3072,6 +3097,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_named_tensor": NamedTensor,
     "mha_allocator": Allocator,
     "mha_ctx_options": CtxOptions,
+    "mha_attn_functions": AttnFunctions,
     "mha_attn_stats": AttnStats,
     "mha_attn_rows": AttnRows,
     "mha_attn_visitor": AttnVisitor,

@@ -37,7 +37,7 @@ typedef struct mha__bwd_scratch {
                                 a new tile */
     uint8_t *finite;         /* per block of keys: whether K and V are finite: UNKNOWN, FINITE or NOT_FINITE
                               * (backward_key_block.c) */
-    void *dp, *capped;       /* panels: dO V^T; with softcap, the scores before bias and masks */
+    void *dp, *capped;       /* panels: dO V^T; with softcap or functions, the scores after softcap */
     void *w, *ds, *mask;     /* spread: weights, dS and mask */
     mha__pair_weights pairs; /* bf16 weights and dS in rows of TILE_Q or KEY_BLOCK elements; only with bf16 pairs */
     void *lse, *inverse, *delta; /* per row of the tile: inputs of softmax_back */
@@ -102,8 +102,15 @@ bool mha__bwd_open(mha__bwd_tile *t, int64_t b, int64_t h, int64_t result, int64
 
 /* ---- backward_panel.c ---- */
 
+/* Returns true if the derivative of softcap or of functions.score needs the softcapped scores. */
+static inline bool mha__bwd_keeps_capped(const mha_attn_plan *plan)
+{
+    return plan->desc.softcap > 0 || (plan->desc.inputs & MHA_ATTN_FUNCTIONS);
+}
+
 /* Computes the final scores of one panel and keys [first, end) of the block. Stores them in base.s at the position of
- * the keys in the block, and softcapped scores in `capped`. Returns the address of the first score. */
+ * the keys in the block, and softcapped scores in `capped`. With functions.score, also copies the final scores to
+ * base.mask, because they define the mask. Returns the address of the first score. */
 void *mha__bwd_scores(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first,
                       int64_t end);
 /* Computes dO V^T in `dp`, with the same arguments and layout as mha__bwd_scores. */
@@ -116,8 +123,8 @@ void mha__bwd_taylor(const mha__bwd_tile *t, const mha__panel *p, int64_t keys, 
 /* Computes the weights of one panel and keys [first, end) of the block in w and ds, the inputs of dbias. */
 void mha__bwd_panel(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first,
                     int64_t end);
-/* Completes a panel after dbias has read it: adds its terms of dslopes, and multiplies dS by the derivative of
- * softcap. */
+/* Completes a panel after dbias has read it: adds its terms of dslopes, and multiplies dS by the derivatives of
+ * functions.score and softcap. */
 void mha__bwd_finish_panel(const mha__bwd_tile *t, const mha__panel *p, int64_t start, int64_t first, int64_t end);
 
 /* ---- backward_key_block.c ---- */

@@ -56,7 +56,8 @@ void mha__bwd_pairs_load(const mha__bwd_tile *t, int64_t keys, mha__bwd_block *b
  * outputs do not affect the results. */
 static bool is_plain(const mha_attn_desc *d)
 {
-    return d->softcap == 0 && !mha__dropout_on(d) && !(d->inputs & (MHA_ATTN_SLOPES | MHA_ATTN_GATES));
+    return d->softcap == 0 && !mha__dropout_on(d) &&
+           !(d->inputs & (MHA_ATTN_SLOPES | MHA_ATTN_GATES | MHA_ATTN_FUNCTIONS));
 }
 
 void mha__bwd_pairs_panel(const mha__bwd_tile *t, const mha__panel *p, const mha__bwd_block *block, int64_t first,

@@ -97,8 +97,7 @@ static void spread_mask(const mha__bwd_tile *t, const mha__panel *p, int64_t sta
     const mha__kernels *k = t->t.k;
     const int64_t lanes = p->rows.count;
     const mha__bwd_scratch *x = &t->x;
-    memset(x->base.mask, 0, (size_t)((end - first) * k->nr) * k->real_size);
-    mha__mask_apply(t->t.call, &x->base, &p->rows, &p->span, first, end, x->base.mask);
+    mha__mask_only(t->t.call, &x->base, &p->rows, &p->span, first, end, x->base.mask, x->base.mask);
     k->gather(end - first, lanes, x->base.mask, k->nr, 1,
               mha__tile_at(&t->t, x->mask, (first - start) * MHA__SPREAD + p->row), MHA__SPREAD, lanes);
 }

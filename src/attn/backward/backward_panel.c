@@ -2,6 +2,7 @@
 #include "attn/backward/backward.h"
 
 #include "attn/mask/attention_dropout.h"
+#include "attn/mask/user_functions.h"
 #include <string.h>
 
 /* Computes a panel A B^T for keys [first, end) of the block, where A is K or V of the block. */
@@ -32,11 +33,11 @@ void *mha__bwd_scores(const mha__bwd_tile *t, const mha__panel *p, const mha__bw
     const mha__bwd_scratch *x = &t->x;
     void *s = panel_at(t, x->base.s, key);
     panel_product(t, &block->k, key, keys, d->head_dim, p->q, lanes, d->scale, s);
-    if (d->softcap > 0) {
-        k->softcap(keys, lanes, d->softcap, s);
-        memcpy(panel_at(t, x->capped, key), s, (size_t)(keys * k->nr) * k->real_size);
-    }
+    const size_t bytes = (size_t)(keys * k->nr) * k->real_size;
+    if (d->softcap > 0) k->softcap(keys, lanes, d->softcap, s);
+    if (mha__bwd_keeps_capped(t->t.plan)) memcpy(panel_at(t, x->capped, key), s, bytes);
     mha__mask_apply(t->t.call, &x->base, &p->rows, &p->span, first, end, s);
+    if (t->t.call->functions.score) memcpy(x->base.mask, s, bytes);
     return s;
 }
 
@@ -95,6 +96,8 @@ void mha__bwd_finish_panel(const mha__bwd_tile *t, const mha__panel *p, int64_t 
     if (t->call->grads.dslopes.data)
         k->alibi_back(keys, lanes, p->rows.position - start, first - start, ds, MHA__SPREAD,
                       mha__tile_at(&t->t, x->slopes, p->row));
-    if (t->t.plan->desc.softcap > 0)
-        k->softcap_back(keys, lanes, t->t.plan->desc.softcap, panel_at(t, x->capped, first - start), ds, MHA__SPREAD);
+    const void *capped = panel_at(t, x->capped, first - start);
+    if (t->t.call->functions.score_back)
+        mha__functions_back(t->t.call, &x->base, &p->rows, first, end, capped, ds, MHA__SPREAD);
+    if (t->t.plan->desc.softcap > 0) k->softcap_back(keys, lanes, t->t.plan->desc.softcap, capped, ds, MHA__SPREAD);
 }

@@ -47,7 +47,7 @@ static size_t carve(const mha_attn_plan *plan, char *base, mha__bwd_scratch *x)
     x->v = mha__carve(base, &used, mha__max64(MHA__TILE_Q, MHA__KEY_BLOCK) * mha__max64(q, v), size);
     x->finite = mha__carve(base, &used, mha__ceil_div(d->kv_len, MHA__KEY_BLOCK), 1);
     x->dp = mha__carve(base, &used, panel, size);
-    x->capped = mha__carve(base, &used, d->softcap > 0 ? panel : 0, size);
+    x->capped = mha__carve(base, &used, mha__bwd_keeps_capped(plan) ? panel : 0, size);
     x->w = mha__carve(base, &used, spread, size);
     x->ds = mha__carve(base, &used, spread, size);
     x->mask = mha__carve(base, &used, spread, size);

@@ -31,6 +31,9 @@ static void attend_panel(const mha__tile *t, int64_t row, const mha__block *b, m
                                mha__tile_at(t, into->o, row * t->plan->o_stride)};
     void *s = mha__tile_at(t, x->s, t->pairs ? (first - b->start) * t->k->nr : 0);
     mha__block_scores(t, &p, b, first, end, s, feed);
+    if (t->careful)
+        mha__mask_only(t->call, x, &p.rows, &p.span, first, end, s,
+                       mha__tile_at(t, x->mask, t->pairs ? (first - b->start) * t->k->nr : 0));
     if (t->pairs) {
         mha__pairs_attend(t, &p, b, first, end, &rows);
         return;

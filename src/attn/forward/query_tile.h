@@ -99,7 +99,7 @@ bool mha__block_products(const mha__tile *t, const mha__panel *p, const mha__blo
 /* Computes the final scores of keys [first, end) of a block in `s`, and their maxima in scratch.top. */
 void mha__block_scores(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
                        void *s, mha__feed *feed);
-/* Computes O = O * alpha + P V for keys [first, end). */
+/* Computes O = O * alpha + P V for keys [first, end). If the tile is careful, scratch.mask must contain their mask. */
 void mha__block_add_values(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
                            void *o, mha__feed *feed);
 
@@ -111,7 +111,7 @@ bool mha__pairs_raw(const mha_attn_plan *plan);
 mha__run mha__pairs_keys(const mha__tile *t, int64_t start, int64_t keys);
 mha__value_run mha__pairs_values(const mha__tile *t, int64_t start, int64_t keys);
 /* Computes softmax and P V for keys [first, end) of a block. The scores are in scratch.s at the position of the keys in
- * the block. */
+ * the block; if the tile is careful, scratch.mask contains their mask at the same position. */
 void mha__pairs_attend(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
                        const mha__partial *into);
 

@@ -16,8 +16,8 @@
 bool mha__pairs_raw(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
-    return plan->pairs && d->softcap == 0 && !(d->inputs & (MHA_ATTN_SLOPES | MHA_ATTN_BIAS)) && !mha__dropout_on(d) &&
-           d->scale >= (double)FLT_MIN && d->scale <= (double)FLT_MAX;
+    return plan->pairs && d->softcap == 0 && !(d->inputs & (MHA_ATTN_SLOPES | MHA_ATTN_BIAS | MHA_ATTN_FUNCTIONS)) &&
+           !mha__dropout_on(d) && d->scale >= (double)FLT_MIN && d->scale <= (double)FLT_MAX;
 }
 
 /* Returns the factor by which `attend` must multiply scores: the scale if they are not scaled yet, otherwise 1. */
@@ -91,10 +91,6 @@ static void add_values_not_finite(const mha__tile *t, const mha__panel *p, const
 {
     const mha__run run = values_run(t, b->start, end - b->start);
     const uint16_t *v = run.data;
-    const int64_t nr = t->k->nr;
-    void *mask = mha__tile_at(t, t->scratch.mask, (first - b->start) * nr);
-    memset(mask, 0, (size_t)((end - first) * nr) * t->k->real_size);
-    mha__mask_apply(t->call, &t->scratch, &p->rows, &p->span, first, end, mask);
     for (int64_t key = first - b->start; key < end - b->start; key++)
         for (int64_t c = 0; c < t->plan->desc.v_head_dim; c++) {
             const double value = (double)mha__bf16_to_f32(v[key * run.row + c * run.col]);

@@ -73,7 +73,5 @@ void mha__block_add_values(const mha__tile *t, const mha__panel *p, const mha__b
         t->k->values(rows, dv, keys, x->s, from, v->row, v->panel, x->alpha, o, stride, feed);
         return;
     }
-    memset(x->mask, 0, (size_t)(keys * t->k->nr) * t->k->real_size);
-    mha__mask_apply(t->call, x, &p->rows, &p->span, first, end, x->mask);
     t->k->values_masked(rows, dv, keys, x->s, x->mask, from, v->row, v->panel, x->alpha, o, stride);
 }

@@ -3,8 +3,10 @@
 #include "attn/mask/mask.h"
 
 #include "attn/mask/block_mask.h"
+#include "attn/mask/user_functions.h"
 #include "attn/plan/kv_fetch.h"
 #include "base/size.h"
+#include <string.h>
 
 /* Offsets and windows may be any int64. Positions beyond FAR act as infinite, and sums of a few such values do not
  * overflow.
@@ -117,7 +119,7 @@ bool mha__mask_block(const mha__call *call, const mha__rows *rows, const mha__sp
     if (*first >= span->prefix) *first = mha__max64(*first, span->band);
     if (*end <= span->band) *end = mha__min64(*end, span->prefix);
     if (call->plan->desc.inputs & MHA_ATTN_BLOCK_KEEP) mha__blocks_narrow(call, rows, first, end);
-    return *first < *end;
+    return *first < *end && !(call->functions.block && mha__functions_skip(call, rows, *first, *end));
 }
 
 /* Sets entries outside the intervals to -infinity. Keys of the prefix are masked only for rows that do not exist. */
@@ -147,6 +149,10 @@ bool mha__mask_apply(const mha__call *call, const mha__scratch *scratch, const m
     const mha_attn_args *a = &call->args;
     const int64_t keys = end - first, lanes = rows->count;
     bool changed = false;
+    if (call->functions.score) {
+        mha__functions_score(call, scratch, rows, first, end, s);
+        changed = true;
+    }
     if (d->inputs & MHA_ATTN_SLOPES) {
         const double slope = mha__per_head(call, &a->slopes, rows->b, rows->h);
         const int64_t block = first - first % MHA__KEY_BLOCK;
@@ -172,6 +178,20 @@ bool mha__mask_apply(const mha__call *call, const mha__scratch *scratch, const m
         changed = true;
     }
     if (d->inputs & MHA_ATTN_BLOCK_KEEP) changed |= mha__blocks_apply(call, scratch, rows, first, end, s);
+    if (call->functions.keep) changed |= mha__functions_keep(call, scratch, rows, first, end, s);
     changed |= apply_intervals(call, rows, span, first, end, s);
     return mha__pages_mask(call, rows->b, first, end, lanes, s) || changed;
+}
+
+void mha__mask_only(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, const mha__span *span,
+                    int64_t first, int64_t end, const void *s, void *mask)
+{
+    const mha__kernels *k = call->plan->kernels;
+    const size_t bytes = (size_t)((end - first) * k->nr) * k->real_size;
+    if (call->functions.score) {
+        memmove(mask, s, bytes); /* they may be the same panel */
+        return;
+    }
+    memset(mask, 0, bytes);
+    mha__mask_apply(call, scratch, rows, span, first, end, mask);
 }

@@ -47,9 +47,14 @@ bool mha__mask_block(const mha__call *call, const mha__rows *rows, const mha__sp
 /* Returns true if mha__mask_apply would change no score of keys [first, end), except scores of dropped pages. */
 bool mha__mask_is_open(const mha__call *call, const mha__span *span, int64_t first, int64_t end);
 
-/* Applies ALiBi slopes, bias, keep, block mask, intervals and dropped pages to the panel `s`: one row per key in
+/* Applies functions, ALiBi slopes, bias, masks, intervals and dropped pages to the panel `s`: one row per key in
  * [first, end), one lane per query row. Uses scratch->extra and scratch->bytes. Returns false if no score changed. */
 bool mha__mask_apply(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, const mha__span *span,
                      int64_t first, int64_t end, void *s);
+
+/* Sets masked entries of the panel `mask` to -infinity, and all other entries to other values. `s` contains the final
+ * scores of the same rows and keys: user functions of scores may mask a key depending on its score. */
+void mha__mask_only(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, const mha__span *span,
+                    int64_t first, int64_t end, const void *s, void *mask);
 
 #endif

@@ -18,6 +18,7 @@ int mha__attn_inputs(const mha_attn_plan *plan, const mha_attn_args *a, mha__inp
     for (int n = 0; n < MHA__INPUT_ROWS; n++) {
         const mha__operand_row *row = &mha__input_rows[n];
         if (!mha__operand_data(row, a) || !mha__operand_is_used(&plan->desc, row)) continue;
+        if (row->element == MHA__OF_NONE) continue;
         list[count++] = (mha__input){mha__operand_at(plan, row, a), mha__element_bytes(plan, row->element)};
     }
     return count;
@@ -28,7 +29,7 @@ int mha__attn_inputs(const mha_attn_plan *plan, const mha_attn_args *a, mha__inp
 static mha_status bind_input(const mha_attn_plan *plan, const mha__operand_row *row, mha_attn_args *a, mha_error *err)
 {
     MHA__TRY(mha__operand_check_flag(plan, row, a, err));
-    if (!mha__operand_is_used(&plan->desc, row)) return MHA_OK;
+    if (!mha__operand_is_used(&plan->desc, row) || row->element == MHA__OF_NONE) return MHA_OK;
     mha__operand o = mha__operand_at(plan, row, a);
     if (!o.view.data && (row->facts & MHA__IS_OPTIONAL)) return MHA_OK;
     MHA__TRY(mha__operand_bind(&o, err));
@@ -41,6 +42,23 @@ static mha_status bind_inputs(const mha_attn_plan *plan, mha_attn_args *a, mha_e
 {
     for (int n = 0; n < MHA__INPUT_ROWS; n++)
         MHA__TRY(bind_input(plan, &mha__input_rows[n], a, err));
+    return MHA_OK;
+}
+
+/* Copies the user functions, and checks that their combination is valid. */
+static mha_status bind_functions(mha__call *call, mha_error *err)
+{
+    mha_attn_functions *f = &call->functions;
+    if (!(call->plan->desc.inputs & MHA_ATTN_FUNCTIONS)) return MHA_OK;
+    MHA__TRY(mha__options_need(f, sizeof *f, call->args.functions, "mha_attn_functions", err));
+    if (!f->score && !f->keep && !f->block)
+        return mha__fail(err, MHA_ERR_ARG, "functions must set score, keep or block (got none of them)");
+    if (f->score_added != 0 && f->score_added != 1)
+        return mha__fail(err, MHA_ERR_ARG, "functions.score_added must be 0 or 1 (got %d)", f->score_added);
+    if (!f->score && (f->score_back || f->score_added))
+        return mha__fail(err, MHA_ERR_ARG, "functions.score must not be NULL with score_back or score_added");
+    if (f->score_back && f->score_added)
+        return mha__fail(err, MHA_ERR_ARG, "functions.score_back must be NULL if score_added is 1");
     return MHA_OK;
 }
 
@@ -152,6 +170,7 @@ mha_status mha__attn_bind_inputs(const mha_attn_plan *plan, const mha_attn_args 
     MHA__TRY(mha__options_need(&call->args, sizeof call->args, args, "mha_attn_args", err));
     MHA__TRY(bind_inputs(plan, &call->args, err));
     MHA__TRY(mha__bind_lengths(call, err));
+    MHA__TRY(bind_functions(call, err));
     return plan->desc.inputs & MHA_ATTN_BLOCK_TABLE ? check_block_table(&plan->desc, &call->args, err) : MHA_OK;
 }
 

@@ -95,6 +95,10 @@ mha_status mha__attn_bind_grads(const mha_attn_plan *plan, const mha_attn_args *
     MHA__TRY(mha__options_need(&call->grads, sizeof call->grads, grads, "mha_attn_grads", err));
     MHA__TRY(mha__attn_check_workspace(workspace, workspace_bytes, need, err));
     MHA__TRY(mha__attn_bind_inputs(plan, args, &call->call, err));
+    const mha_attn_functions *f = &call->call.functions;
+    if (f->score && !f->score_back && !f->score_added)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "functions.score_back must not be NULL in the backward pass unless score_added is 1");
     call->call.workspace = workspace;
     MHA__TRY(bind_read(plan, &call->grads, read, err));
     MHA__TRY(bind_written(plan, &call->grads, written, err));

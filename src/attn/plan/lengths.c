@@ -61,8 +61,8 @@ static mha_status check_align(const mha__call *call, mha_error *err)
         const int64_t keys = a->kv_lens ? a->kv_lens[b] : mha__keys_of(call, b);
         if (queries != keys)
             return mha__fail(err, MHA_ERR_ARG,
-                             "align must be set for causal, window or slopes with sequence %" PRId64 " of %" PRId64
-                             " queries and %" PRId64 " keys (got MHA_ALIGN_UNSET)",
+                             "align must be set for causal, window, slopes or functions with sequence %" PRId64
+                             " of %" PRId64 " queries and %" PRId64 " keys (got MHA_ALIGN_UNSET)",
                              b, queries, keys);
     }
     return MHA_OK;

@@ -57,6 +57,7 @@ const mha__operand_row mha__input_rows[MHA__INPUT_ROWS] = {
     {ARG(head_list), FLAG(MHA_ATTN_HEAD_LIST), MHA__OF_INT32, SHAPE(ONE, ONE, ONE, LISTED_HEADS), 1,
      MHA__IS_ARRAY | MHA__SINGLE_BLOCK},
     {ARG(map_heads), FLAG(MHA_ATTN_MAP_HEADS), MHA__OF_INT32, SHAPE(ONE, ONE, ONE, MAP_HEADS), 1, MHA__IS_ARRAY},
+    {ARG(functions), FLAG(MHA_ATTN_FUNCTIONS), MHA__OF_NONE, {0}, 0, MHA__ON_SCORES},
 };
 
 const mha__operand_row mha__output_rows[MHA__OUTPUT_ROWS] = {

@@ -117,7 +117,7 @@ static mha_status check_numbers(const mha_attn_desc *d, mha_error *err)
 bool mha__attn_positional(const mha_attn_desc *d)
 {
     return d->causal || (d->window.on && (d->window.left >= 0 || d->window.right >= 0)) ||
-           (d->inputs & MHA_ATTN_SLOPES) != 0;
+           (d->inputs & (MHA_ATTN_SLOPES | MHA_ATTN_FUNCTIONS)) != 0;
 }
 
 static mha_status check_masks(const mha_attn_desc *d, mha_error *err)
@@ -133,8 +133,8 @@ static mha_status check_masks(const mha_attn_desc *d, mha_error *err)
     const bool comparable = !(d->inputs & MHA_ATTN_CU_SEQLENS) || !(d->inputs & MHA_ATTN_BLOCK_TABLE);
     if (d->align == MHA_ALIGN_UNSET && mha__attn_positional(d) && d->q_len != d->kv_len && comparable)
         return mha__fail(err, MHA_ERR_ARG,
-                         "align must be set for causal, window or slopes with q_len = %" PRId64 " and kv_len = %" PRId64
-                         " (got MHA_ALIGN_UNSET)",
+                         "align must be set for causal, window, slopes or functions with q_len = %" PRId64
+                         " and kv_len = %" PRId64 " (got MHA_ALIGN_UNSET)",
                          d->q_len, d->kv_len);
     const int64_t keys = d->max_kv_len ? d->max_kv_len : d->kv_len;
     if (d->keep_keys < 0 || d->keep_keys > keys)

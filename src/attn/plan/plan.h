@@ -75,8 +75,9 @@ struct mha_attn_plan {
 typedef struct mha__call {
     const mha_attn_plan *plan;
     mha_attn_args args;
-    mha_attn_stats stats; /* args.stats with all strides set */
-    int64_t first_key;    /* index of the sequence's first key in stats.received; 0 unless sequences are packed */
+    mha_attn_stats stats;         /* args.stats with all strides set */
+    mha_attn_functions functions; /* a copy of args.functions; all zeros if there are none */
+    int64_t first_key; /* index of the sequence's first key in stats.received; 0 unless sequences are packed */
     char *workspace;
 } mha__call;
 

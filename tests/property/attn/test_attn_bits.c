@@ -67,6 +67,7 @@ static void cut(problem *part, const problem *whole, int64_t b, int64_t first, i
     d.q_len = count;
     d.kv_len = keys;
     d.align = MHA_ALIGN_OFFSETS;
+    d.shard.batch = b; /* for user functions */
     problem_make(part, &d, NULL, 1);
     copy_block(&part->q, &whole->q, b, first);
     copy_block(&part->k, &whole->k, b, 0);
@@ -133,12 +134,18 @@ static void test_parts(void **state)
     const mha_attn_desc half = halves(), bf16 = all_bf16(masked);
     mha_attn_desc plain = bf16;
     plain.inputs = 0;
+    mha_attn_desc functions = masked, functions_bf16;
+    functions.inputs = MHA_ATTN_FUNCTIONS | MHA_ATTN_KEEP | MHA_ATTN_BIAS;
+    functions.softcap = 5;
+    functions_bf16 = all_bf16(functions);
     for (int n = 0; n < isa_count; n++) {
         check_parts(isa_contexts[n], &masked);
         check_parts(isa_contexts[n], &half);
+        check_parts(isa_contexts[n], &functions);
         if (!multiplies_bf16(isa_contexts[n])) continue;
         check_parts(isa_contexts[n], &bf16);
         check_parts(isa_contexts[n], &plain);
+        check_parts(isa_contexts[n], &functions_bf16);
     }
 }
 
@@ -205,13 +212,15 @@ static void test_decode(void **state)
                        .causal = 1,
                        .align = MHA_ALIGN_BOTTOM_RIGHT,
                        .outputs = MHA_ATTN_LSE};
-    mha_attn_desc masked_too = d, half = d, far = d, window;
+    mha_attn_desc masked_too = d, half = d, far = d, window, functions;
     masked_too.inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS;
     masked_too.outputs |= MHA_ATTN_PROBS;
     masked_too.kv_len = 2100;
     half.dtype = MHA_BF16;
     half.heads = 2;
     half.kv_len = 1500;
+    functions = masked_too;
+    functions.inputs = MHA_ATTN_FUNCTIONS;
     window = half;
     window.heads = 6;
     window.window = (mha_window){1, 300, -1};
@@ -226,6 +235,7 @@ static void test_decode(void **state)
         check_decode(many[n], &d);
         check_decode(many[n], &masked_too);
         check_decode(many[n], &half);
+        check_decode(many[n], &functions);
         if (multiplies_bf16(many[n])) check_decode(many[n], &window);
         check_decode(many[n], &far);
     }
@@ -487,6 +497,8 @@ static void test_threads(void **state)
     (void)state;
     mha_attn_desc d = masked;
     d.dropout = 0.25;
+    check_threads(&d);
+    d.inputs |= MHA_ATTN_FUNCTIONS;
     check_threads(&d);
     d = all_bf16(d);
     check_threads(&d);

@@ -36,6 +36,7 @@ static const field inputs[] = {
     ARG(dropout_keep, MHA_ATTN_DROPOUT_KEEP),
     ARG(map_heads, MHA_ATTN_MAP_HEADS),
     ARG(map_rows, MHA_ATTN_MAP_ROWS),
+    ARG(functions, MHA_ATTN_FUNCTIONS),
 };
 static const field results[] = {
     ARG(lse, MHA_ATTN_LSE),       ARG(probs, MHA_ATTN_PROBS),  ARG(stats, MHA_ATTN_STATS),

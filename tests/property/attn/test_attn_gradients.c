@@ -28,6 +28,10 @@ static const struct {
      {SIZES, .dropout = 0.5, .block_q = 20, .block_k = 7, .inputs = MHA_ATTN_KV_LENS | MHA_ATTN_BLOCK_KEEP}},
     {"slopes, sinks and gates",
      {SIZES, .causal = 1, .align = MHA_ALIGN_OFFSETS, .inputs = MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES}},
+    {"functions and keep", {SIZES, .align = MHA_ALIGN_BOTTOM_RIGHT, .inputs = MHA_ATTN_FUNCTIONS | MHA_ATTN_KEEP}},
+    {"bf16, functions and softcap",
+     {SIZES, .dtype = MHA_BF16, .align = MHA_ALIGN_BOTTOM_RIGHT, .softcap = 3,
+      .inputs = MHA_ATTN_FUNCTIONS | MHA_ATTN_KV_LENS}},
     {"bf16, causal", {SIZES, .dtype = MHA_BF16, .causal = 1, .align = MHA_ALIGN_TOP_LEFT}},
     {"bf16, keep, bias and dropout",
      {SIZES, .dtype = MHA_BF16, .dropout = 0.25, .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_Q_LENS}},
@@ -117,6 +121,7 @@ static void compare_entry(mha_ctx *ctx, const char *name, const problem *all, co
     gradients alone;
     mha_attn_desc d = all->desc;
     d.batch = 1;
+    d.shard.batch = b; /* for user functions */
     make(&one, &alone, &d);
     const struct {
         tensor *to;

@@ -26,6 +26,7 @@ static const struct {
       .inputs = MHA_ATTN_PREFIX_LENS | MHA_ATTN_BIAS | MHA_ATTN_SINKS | MHA_ATTN_KEEP}},
     {"bf16, causal, slopes and dropout",
      {SIZES, .dtype = MHA_BF16, .causal = 1, .align = MHA_ALIGN_TOP_LEFT, .dropout = 0.5, .inputs = MHA_ATTN_SLOPES}},
+    {"functions", {SIZES, .causal = 1, .align = MHA_ALIGN_OFFSETS, .inputs = MHA_ATTN_FUNCTIONS}},
     {"plain", {SIZES}},
 };
 
@@ -172,6 +173,7 @@ static const mha_attn_desc long_ways[] = {
     {LONG, .q_len = 40, .causal = 1, .align = MHA_ALIGN_OFFSETS, .dropout = 0.3, .inputs = MHA_ATTN_SLOPES},
     {LONG, .q_len = 2, .causal = 1, .window = {1, 3000, 0}, .align = MHA_ALIGN_OFFSETS, .dtype = MHA_F64,
      .inputs = MHA_ATTN_PREFIX_LENS | MHA_ATTN_GATES},
+    {LONG, .q_len = 5, .causal = 1, .align = MHA_ALIGN_OFFSETS, .inputs = MHA_ATTN_FUNCTIONS},
     {LONG, .q_len = 20, .dtype = MHA_BF16, .inputs = MHA_ATTN_SINKS | MHA_ATTN_GATES | MHA_ATTN_BIAS},
 };
 static const int64_t cuts[][5] = {{0, KEYS}, {0, 1024, KEYS}, {0, 3072, 4096, KEYS}, {0, 2048, 3072, 5120, KEYS}};

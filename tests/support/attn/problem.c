@@ -1,5 +1,6 @@
 /* problem.c - implements problem.h. Creates problems, runs them, and compares their results. */
 #include "support/attn/problem.h"
+#include "support/attn/functions.h"
 #include "support/attn/paged.h"
 #include "support/attn/statistics.h"
 #include "support/check.h"
@@ -148,6 +149,7 @@ void problem_bind(problem *p)
     if (d->inputs & MHA_ATTN_CU_SEQLENS) p->args.cu_seqlens_q = p->cu_q;
     if ((d->inputs & MHA_ATTN_CU_SEQLENS) && !(d->inputs & MHA_ATTN_BLOCK_TABLE)) p->args.cu_seqlens_k = p->cu_k;
     if (d->align == MHA_ALIGN_OFFSETS) p->args.offsets = p->offsets;
+    if (d->inputs & MHA_ATTN_FUNCTIONS) p->args.functions = d->dtype == MHA_F64 ? &functions_f64 : &functions_f32;
     if (d->inputs & MHA_ATTN_BLOCK_TABLE) p->args.block_table = (mha_cview){p->table, {p->table_width, 1, 0, 0}};
     if (d->outputs & MHA_ATTN_LSE) p->args.lse = tensor_view(&p->lse);
     if (d->outputs & MHA_ATTN_PROBS) p->args.probs = tensor_view(&p->probs);
@@ -288,6 +290,15 @@ static void random_statistics(mha_attn_desc *d, problem_layouts *at, uint64_t se
     at->stats = tensor_layout_random(&r, false);
 }
 
+/* With probability 0.2, adds user functions, using a separate random stream. Their positions require an alignment. */
+static void random_functions(mha_attn_desc *d, uint64_t seed, uint64_t number)
+{
+    rng r = rng_make(seed, number ^ UINT64_C(1) << 61);
+    if (!rng_chance(&r, 0.2)) return;
+    d->inputs |= MHA_ATTN_FUNCTIONS;
+    if (d->align == MHA_ALIGN_UNSET) d->align = (mha_align)rng_range(&r, 1, 3);
+}
+
 /* Creates a random problem with the given outputs; 0 means random outputs. */
 static void random_problem(problem *p, uint32_t outputs, uint64_t seed, uint64_t number)
 {
@@ -295,6 +306,7 @@ static void random_problem(problem *p, uint32_t outputs, uint64_t seed, uint64_t
     mha_attn_desc d = {.size = sizeof d};
     random_sizes(&d, &r);
     random_mask(&d, &r);
+    random_functions(&d, seed, number);
     if (rng_chance(&r, 0.3)) d.scale = rng_normal(&r) * (rng_chance(&r, 0.3) ? 100 : 1);
     if (rng_chance(&r, 0.2)) d.softcap = 0.5 + 30 * rng_uniform(&r);
     if (rng_chance(&r, 0.5)) d.outputs |= MHA_ATTN_LSE;

@@ -1,5 +1,6 @@
 /* grads_ref.c - computes the expected gradients (see grads.h) in three types by including grads_ref.inc, and compares
  * gradients with them. */
+#include "support/attn/functions.h"
 #include "support/attn/grads.h"
 #include <float.h>
 #include <math.h>

@@ -1,5 +1,6 @@
 /* ref.c - implements ref.h. Reads views and masks, and includes ref.inc once per type. */
 #include "support/reference/ref.h"
+#include "support/attn/functions.h"
 #include "support/reference/half.h"
 #include <float.h>
 #include <math.h>
@@ -119,6 +120,12 @@ static int64_t keys_of(const mha_attn_desc *desc, const mha_attn_args *args, int
     return desc->inputs & MHA_ATTN_KV_LENS ? args->kv_lens[b] : desc->kv_len;
 }
 
+double ref_function_term(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t h, int64_t i,
+                         int64_t j)
+{
+    return functions_term(b, h, i + offset_of(desc, args, b, rows_of(desc, args, b), keys_of(desc, args, b)), j);
+}
+
 double ref_distance(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t i, int64_t j)
 {
     int64_t offset = offset_of(desc, args, b, rows_of(desc, args, b), keys_of(desc, args, b));
@@ -211,6 +218,9 @@ bool ref_visible(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b
     if ((desc->inputs & MHA_ATTN_BLOCK_KEEP) && !byte_at(&args->block_keep, b, h, i / desc->block_q, j / desc->block_k))
         return false;
     if ((desc->inputs & MHA_ATTN_KEEP) && !kept(desc, args, b, h, i, j)) return false;
+    const int64_t position = i + offset_of(desc, args, b, rows, keys);
+    if ((desc->inputs & MHA_ATTN_FUNCTIONS) && (functions_hide(b, h, position, j) || functions_drop(b, h, position, j)))
+        return false;
     if (!(desc->inputs & MHA_ATTN_BIAS)) return true;
     problem_view p = resolve(desc, args);
     double bias = element(&p.bias, b, h, i, j);

@@ -33,6 +33,10 @@ void ref_free(ref_result *result);
 /* Returns |i + offset - j|, where `align` defines the offset. */
 double ref_distance(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t i, int64_t j);
 
+/* Returns functions_term() for a row of a problem with user functions. */
+double ref_function_term(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t h, int64_t i,
+                         int64_t j);
+
 /* Returns the factor by which dropout multiplies the probability of (b, h, i, j). */
 double ref_dropout(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t h, int64_t i, int64_t j);
 
@@ -40,7 +44,7 @@ double ref_dropout(const mha_attn_desc *desc, const mha_attn_args *args, int64_t
 double ref_rounding(mha_dtype dtype, double x);
 
 /* Returns true if row (b, h, i) may attend to key j, according to lengths, causal, window, prefix, keep, block_keep,
- * and a bias above -infinity. */
+ * user functions, and a bias above -infinity. */
 bool ref_visible(const mha_attn_desc *desc, const mha_attn_args *args, int64_t b, int64_t h, int64_t i, int64_t j);
 
 #endif

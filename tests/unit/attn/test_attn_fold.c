@@ -33,7 +33,7 @@ static mha_attn_plan *plan_with(const mha__operand_row *row, int64_t queries)
         d.align = MHA_ALIGN_OFFSETS;
     else
         d.inputs = flag;
-    if (d.inputs & MHA_ATTN_SLOPES) d.align = MHA_ALIGN_BOTTOM_RIGHT;
+    if (d.inputs & (MHA_ATTN_SLOPES | MHA_ATTN_FUNCTIONS)) d.align = MHA_ALIGN_BOTTOM_RIGHT;
     if (d.inputs & MHA_ATTN_BLOCK_KEEP) d.block_q = d.block_k = 4;
     if (d.inputs & MHA_ATTN_BLOCK_TABLE) d.page_size = 16, d.pages = 20;
     if (d.inputs & MHA_ATTN_HEAD_LIST) d.listed_heads = 2;
