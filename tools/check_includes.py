@@ -18,7 +18,7 @@ CHAINS = [
     ["base", "math", "io", "text", "model"],
 ]
 # Owners of public headers: include/mha/X.h belongs to src/X, except for these headers.
-PUBLIC_OWNER = {"types": "base", "ctx": "base", "machine_peak": "attn", "cache": "attn", "stats": "attn", "attn_grads": "attn",
+PUBLIC_OWNER = {"types": "base", "ctx": "base", "machine_peak": "attn", "cache": "attn", "stats": "attn", "score_functions": "attn", "attn_grads": "attn",
                 "rng": "math", "text_train": "text", "train_data": "train", "train_store": "train", "train_log": "train", "rope": "layer", "variants": "layer",
                 "generate": "model", "seq2seq": "model", "vision": "model", "token_times": "model", "audio": "io",
                 "model_grads": "model", "model_save": "model", "model_create": "model", "head_layouts": "heads", "host_layouts": "heads", "head_data": "heads", "held_out": "heads",

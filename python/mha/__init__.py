@@ -10,6 +10,7 @@ from ._arrays.files import File, TensorsWriter, file_write, npy_write, tensors_r
 from ._arrays.rng import Rng
 from ._attention.backward import Gradients, attention_backward
 from ._attention.cache import Cache, attn_merge
+from ._attention.functions import Functions
 from ._attention.operator import Attention, attention, attention_plan
 from ._attention.plan import Plan
 from ._binding.context import isa, set_isa, set_threads
@@ -99,7 +100,7 @@ from ._training.store import TrainStore, train
 from ._training.trainer import TrainBatch, Trainer, TrainerGates, TrainGates, TrainOptions, TrainReport, train_rate
 
 __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalAttention", "CrossEntropy", "Distill", "Diversity",
-           "Edit", "Evaluation", "File", "Gradients", "GroupedQuery", "HeadChoice", "HeadData", "HeadLayout", "HeadLayoutAdvice",
+           "Edit", "Evaluation", "File", "Functions", "Gradients", "GroupedQuery", "HeadChoice", "HeadData", "HeadLayout", "HeadLayoutAdvice",
            "HeadLayoutOptions", "HeadLayouts", "HeadMap", "HeadPruning", "HeadThresholds", "Heads", "Importance", "LayerOutput",
            "Linear", "LinearGradients", "LlamaAttention", "LogitAttribution", "LogitLens", "Loss", "Matrix", "Model", "ModelCache",
            "ModelGrads", "ModelsComparison", "MoeHeads", "Norm", "NormGradients", "Output", "Plan", "PruneCurve", "PrunePoint",

@@ -21,7 +21,7 @@ except ImportError as missing:
 
 import mha
 import mha.torch
-from test_attention_torch import UNIT, allowed, draw, factor, positions
+from test_attention_torch import UNIT, allowed, draw, factor, positions, term, user_indices
 
 OPERANDS = ("q", "k", "v", "bias", "slopes", "sinks", "gates")
 
@@ -49,6 +49,8 @@ class Formula:
         self.largest = largest(s)
         if "softcap" in d:
             s = d["softcap"] * torch.tanh(s / d["softcap"])
+        if "functions" in d:
+            s = s / (1 + s.abs() / 8) + term(*user_indices(x, d)).to(dtype)
         if "bias" in x:
             s = s + x["bias"]
             self.largest += largest(x["bias"])

@@ -51,6 +51,26 @@ def bias_of(rng, shape, dtype):
     return torch.tensor(x).to(dtype if dtype == torch.float64 else HALVES[rng.integers(0, 3)])
 
 
+def term(b, h, i, j):
+    """Returns the term that the user function of scores adds."""
+    return ((5 * i + 3 * j + 7 * h + 11 * b) % 9 - 4) / 4
+
+
+def kept(b, h, i, j):
+    """Returns the mask of the user functions."""
+    return (i + 3 * j + h + b) % 4 != 0
+
+
+FUNCTIONS = mha.Functions(score=lambda s, b, h, i, j: s / (1 + abs(s) / 8) + term(b, h, i, j).astype(s.dtype),
+                          score_back=lambda s, ds, b, h, i, j: ds / (1 + abs(s) / 8) ** 2, keep=kept)
+
+
+def user_indices(t, d):
+    """Returns the indices b, h, position and j of all pairs, as tensors that broadcast to [B, H, Lq, Lk]."""
+    (B, H, _, _), Lk = t["q"].shape, t["k"].shape[2]
+    return torch.arange(B)[:, None, None, None], torch.arange(H)[:, None, None], positions(t, d)[0], torch.arange(Lk)
+
+
 def draw(rng):
     """Returns one random case: the tensors, the description of the call, and the stage of the scores."""
     B, H, Hkv, Lq, Lk, D, Dv = sizes(rng)
@@ -103,6 +123,10 @@ def draw(rng):
     if rng.random() < 0.1:
         d["dropout"], d["dropout_keep"] = 0.4, torch.tensor(rng.random(broadcastable(rng, (B, H, Lq, Lk))) < 0.6)
         d.pop("seed", None)
+    if B * H * Lq <= 500 and rng.random() < 0.2:  # Python functions are called for each row
+        d["functions"] = FUNCTIONS
+        if "offsets" not in d:
+            d.setdefault("align", "top_left")
     return t, d
 
 
@@ -199,6 +223,8 @@ def allowed(t, d):
         allow = allow & blocks.repeat_interleave(d["block_size"][0], 1).repeat_interleave(d["block_size"][1], 2)[:, :Lq, :Lk]
     if "keep" in d:
         allow = allow & d["keep"]
+    if "functions" in d:
+        allow = allow & kept(*user_indices(t, d))
     return allow.expand(B, H, Lq, Lk)
 
 
@@ -230,6 +256,8 @@ def formula(t, d, dtype, stage):
     if "softcap" in d:
         s = d["softcap"] * torch.tanh(s / d["softcap"])
     stages["softcapped"] = s
+    if "functions" in d:
+        s = s / (1 + s.abs() / 8) + term(*user_indices(t, d)).to(dtype)
     if "bias" in d:
         s = s + d["bias"].to(dtype)
     if "slopes" in d:

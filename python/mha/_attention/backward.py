@@ -102,6 +102,7 @@ def _gradients(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, dlse: Any,
             results[name], view = _per_head(c, q, real, description[source])
             setattr(grads, name, view)
     call("mha_attention_backward", context(threads), ctypes.byref(d), ctypes.byref(c.args), ctypes.byref(grads))
+    c.end()
     return Gradients(*(results.get(name) for name in Gradients._fields))
 
 

@@ -30,6 +30,7 @@ from .._arrays.array import (
 from .._binding.abi import AttnArgs, AttnDesc, AttnStats, View, Window
 from .._binding.context import context
 from .._binding.library import call, struct
+from .functions import BoundFunctions, Functions
 from .plan import Plan, kept_plan
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Description(TypedDict, total=False):
     block_table: Any
     map_heads: Any
     map_rows: Any
+    functions: Functions | None
     layout: str
 
 
@@ -88,7 +90,7 @@ _PRECISION = dict.fromkeys((None, "f32", "split"))  # all of these values mean f
 _SCORES = {"raw": 0, "softcapped": 1, "biased": 2, "probs": 3}
 _LAYOUT = {"bhld": (0, 1, 2, 3), "blhd": (0, 2, 1, 3)}  # axes of a [B, H, L, D] view
 (KEEP, BIAS, Q_LENS, KV_LENS, CU_SEQLENS, PREFIX_LENS, BLOCK_KEEP, BLOCK_TABLE, SLOPES, SINKS, GATES, HEAD_LIST,
- DROPOUT_KEEP, MAP_HEADS, MAP_ROWS) = (1 << i for i in range(15))
+ DROPOUT_KEEP, MAP_HEADS, MAP_ROWS, FUNCTIONS) = (1 << i for i in range(16))
 LSE, PROBS, STATS, SCORES, GRADS, ROWS = 1, 2, 4, 8, 16, 32
 
 
@@ -98,6 +100,7 @@ class _Call:
     def __init__(self, q: Any, k: Any, v: Any, layout: str, packed: bool, paged: bool) -> None:
         self.desc, self.args = struct(AttnDesc), struct(AttnArgs)
         self.alive: list[Any] = []
+        self.functions: BoundFunctions | None = None
         axes = choose("layout", layout, _LAYOUT)
         self.packed, self.packed_keys = packed, packed and not paged
         self.axes, self.key_axes = _LAYOUT["blhd"] if packed else axes, _LAYOUT["blhd"] if self.packed_keys else axes
@@ -156,6 +159,18 @@ class _Call:
             value = c_void_p(value.ctypes.data)
         setattr(self.args, name, value)
 
+    def use(self, functions: Any) -> None:
+        """Sets user functions of scores and masks."""
+        if not isinstance(functions, Functions):
+            raise ValueError(f"functions must be of type mha.Functions (got {type(functions).__name__})")
+        self.functions = BoundFunctions(functions, np.float64 if self.desc.dtype == F64 else np.float32)
+        self.give(FUNCTIONS, "functions", ctypes.pointer(self.functions.struct))
+
+    def end(self) -> None:
+        """Raises the exception of a user function that failed during the call."""
+        if self.functions is not None:
+            self.functions.check()
+
     def masked(self, flag: int, name: str, x: Any, types: tuple[int, ...]) -> Array:
         a = array(x, name)
         if a.dtype not in types:
@@ -180,7 +195,7 @@ def _prepare(q: Any, k: Any, v: Any, *, scale: float | None = None, softcap: flo
              block_keep: Any = None, block_size: tuple[int, int] | None = None, slopes: Any = None, sinks: Any = None,
              gates: Any = None, heads: Any = None, dropout: float = 0.0, seed: int = 0, dropout_keep: Any = None,
              precision: str | None = None, block_table: Any = None, map_heads: Any = None, map_rows: Any = None,
-             layout: str = "bhld") -> _Call:
+             functions: Functions | None = None, layout: str = "bhld") -> _Call:
     packed = cu_seqlens_q is not None or cu_seqlens_k is not None
     call_ = _Call(q, k, v, layout, packed, block_table is not None)
     desc, args = call_.desc, call_.args
@@ -222,6 +237,8 @@ def _prepare(q: Any, k: Any, v: Any, *, scale: float | None = None, softcap: flo
             call_.vector(flag, name, real(value, name))
     _rarer(call_, block_keep, block_size, heads)
     _choose_maps(call_, map_heads, map_rows)
+    if functions is not None:
+        call_.use(functions)
     return call_
 
 
@@ -403,6 +420,7 @@ def attention(q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse:
     the query positions of align or offsets; without either, query i is at key i, as with "top_left". scores="raw",
     "softcapped", "biased" or "probs" returns the scores [B, H, Lq, Lk] at that stage. map_heads and map_rows ([n], or [B, n]
     for each sequence; -1 is its last row) list the heads and rows of probs and scores; other rows are not computed.
+    functions=Functions(...) applies user functions to scores and masks.
 
     Raises ValueError for invalid and unsupported arguments.
 
@@ -435,6 +453,7 @@ def attention(q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse:
         d.scores = choose("scores", scores, _SCORES)
         written = _map(c, q, SCORES, "scores", wide)
     call("mha_attention", context(threads), ctypes.byref(d), ctypes.byref(c.args))
+    c.end()
     if c.packed:
         out = out[0]
         lse, stats = _unpacked(c, lse, stats)

@@ -221,6 +221,8 @@ class Plan:
             self._out.put(out)
         if self._forward(*self._arguments):
             raise failure(self._error)
+        if self._call.functions is not None:
+            self._call.functions.check()
         return out[0] if self._packed and len(out.shape) == 4 else out
 
     def _run_more(self, q: Any, k: Any, v: Any, out: Any) -> Any:
