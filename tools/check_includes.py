@@ -70,7 +70,7 @@ STANDARD = set(
     "assert ctype errno fenv float inttypes limits locale math setjmp signal stdalign stdarg stdatomic stdbool stddef "
     "stdint stdio stdlib string time wchar fcntl pthread sched unistd sys/mman sys/stat sys/syscall sys/types".split()
 )
-INTRINSIC_HEADER = re.compile(r"\w*intrin\.h|arm_\w+\.h")
+INTRINSIC_HEADER = re.compile(r"\w*intrin\.h|arm_\w+\.h|wasm_simd128\.h")
 CPU_HEADER = re.compile(r"cpuid\.h|sys/auxv\.h|asm/hwcap\.h")
 
 

@@ -69,6 +69,12 @@ MHA_API mha_status mha_file_open(mha_ctx *ctx, const char *path, const mha_file_
                                  mha_error *err);
 MHA_API void mha_file_free(mha_file *file);
 
+/* Opens the content of a safetensors or .npy file in memory, under the rules of mha_file_open. `name` stands in
+ * messages, and is the path of the file. `data` [bytes] is used in place: it must not change and must outlive the file.
+ * Errors: those of mha_file_open. Cost: parses the header. */
+MHA_API mha_status mha_file_open_memory(mha_ctx *ctx, const char *name, const void *data, size_t bytes, mha_file **out,
+                                        mha_error *err);
+
 /* Opens the weights of a checkpoint as one file, whether sharded or not. `path` is a folder with model.safetensors or,
  * without it, the shards in model.safetensors.index.json; or an index, whose name ends in .json; or any file that
  * mha_file_open accepts.

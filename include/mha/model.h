@@ -47,12 +47,18 @@ typedef struct mha_model_options {
     const mha_named_tensor *tensors;
     int64_t tensor_count;
     const char *config_json; /* replaces the folder's config.json: NUL-terminated UTF-8 JSON; NULL = the file */
-    /* 1 = read no weights from the folder: `tensors` contains all tensors that the model needs. The folder need not
-     * contain a tokenizer; if config_json is set, `folder` may be NULL. */
+    /* 1 = read no weights from the folder: `tensors` and `files` contain all tensors that the model needs. The folder
+     * need not contain a tokenizer; if config_json is set, `folder` may be NULL. */
     int memory_only;
     /* The processes that divide the weights of the model (model_ranks.h): this process reads and stores only its part,
      * and mha_model_open is collective. The struct is copied. NULL = this process opens the whole model. */
     const mha_model_ranks *ranks;
+    /* With memory_only: open files whose tensors, of any storage type, are the weights, such as the shards of a
+     * checkpoint in memory (mha_file_open_memory). Names must be unique. The files must outlive the model; the list
+     * itself may be freed after opening. */
+    const struct mha_file *const *files;
+    int64_t file_count;
+    const char *tokenizer_json; /* replaces the folder's tokenizer.json: NUL-terminated UTF-8 JSON; NULL = the file */
 } mha_model_options;
 
 /* Opens a folder. `options` may be NULL. `ctx` must outlive the model. The model is immutable: any number of threads

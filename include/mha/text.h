@@ -41,6 +41,10 @@ typedef struct mha_tokenizer mha_tokenizer;
  * reading it would require more than 240 MiB of memory; MHA_ERR_UNSUPPORTED for another type of tokenizer;
  * MHA_ERR_MEMORY. */
 MHA_API mha_status mha_tokenizer_open(mha_ctx *ctx, const char *folder, mha_tokenizer **out, mha_error *err);
+/* Reads `json` [bytes], the content of a tokenizer.json, which is not used after the call. Errors: those of
+ * mha_tokenizer_open. */
+MHA_API mha_status mha_tokenizer_open_memory(mha_ctx *ctx, const char *json, size_t bytes, mha_tokenizer **out,
+                                             mha_error *err);
 /* Frees the tokenizer. Free every encoding and stream created with it first. */
 MHA_API void mha_tokenizer_free(mha_tokenizer *tokenizer);
 

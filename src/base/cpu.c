@@ -17,8 +17,9 @@
 #endif
 
 static const char *const names[MHA__ISAS] = {
-    [MHA__SCALAR] = "scalar",         [MHA__NEON] = "neon", [MHA__AVX2] = "avx2", [MHA__AVX512] = "avx512",
-    [MHA__AVX512BF16] = "avx512bf16", [MHA__AMX] = "amx",
+    [MHA__SCALAR] = "scalar", [MHA__NEON] = "neon",     [MHA__WASM128] = "wasm128",
+    [MHA__AVX2] = "avx2",     [MHA__AVX512] = "avx512", [MHA__AVX512BF16] = "avx512bf16",
+    [MHA__AMX] = "amx",
 };
 
 const char *mha__isa_name(mha__isa isa)
@@ -102,6 +103,8 @@ static unsigned detect(void)
 {
 #if defined(__aarch64__)
     return bit(MHA__SCALAR) | bit(MHA__NEON); /* NEON is part of the 64-bit ARM architecture */
+#elif defined(__wasm_simd128__)
+    return bit(MHA__SCALAR) | bit(MHA__WASM128); /* a module is validated as a whole, so the engine has the vectors */
 #else
     return bit(MHA__SCALAR);
 #endif

@@ -9,6 +9,7 @@
 typedef enum mha__isa {
     MHA__SCALAR = 0,
     MHA__NEON,
+    MHA__WASM128,    /* 128-bit vectors of WebAssembly */
     MHA__AVX2,       /* AVX2, FMA, F16C */
     MHA__AVX512,     /* AVX-512 F, BW, DQ, VL */
     MHA__AVX512BF16, /* AVX512 and BF16 */
@@ -16,7 +17,7 @@ typedef enum mha__isa {
     MHA__ISAS
 } mha__isa;
 
-/* Returns "scalar", "neon", "avx2", "avx512", "avx512bf16" or "amx"; "unknown" for any other value. */
+/* Returns "scalar", "neon", "wasm128", "avx2", "avx512", "avx512bf16" or "amx"; "unknown" for any other value. */
 const char *mha__isa_name(mha__isa isa);
 bool mha__cpu_has(mha__isa isa); /* Returns true if the ISA is supported. Queries CPUID and XCR0, and once arch_prctl
                                   * for AMX; caches the result of the first call. */

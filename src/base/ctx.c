@@ -3,11 +3,13 @@
 
 #include "base/error.h"
 #include "base/size.h"
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#if !defined(__wasi__)
+#include <pthread.h>
+#endif
 
 /* ---- default context (never freed) ---- */
 
@@ -21,9 +23,13 @@ static void make_default(void)
 
 mha_ctx *mha__ctx(mha_ctx *ctx)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (ctx) return ctx;
+#if defined(__wasi__) /* no threads */
+    if (!default_ctx) make_default();
+#else
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, make_default);
+#endif
     return default_ctx;
 }
 

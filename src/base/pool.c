@@ -14,6 +14,7 @@
  */
 #include "base/pool.h"
 
+#if !defined(__wasi__) /* pool_one_thread.c replaces this file there */
 #include "base/ctx_struct.h"
 #include <pthread.h>
 #include <signal.h>
@@ -253,3 +254,4 @@ void mha__pool_run(mha__pool *pool, long pid, int64_t count, mha__task_fn task, 
     take_tasks(pool, 0);
     finish(pool);
 }
+#endif

@@ -22,7 +22,7 @@ static inline bool mha__bytes(const int64_t *extent, int n, size_t element, size
 {
     size_t total = element;
     for (int i = 0; i < n; i++)
-        if (extent[i] < 0 || !mha__mul(total, (size_t)extent[i], &total)) return false;
+        if (extent[i] < 0 || __builtin_mul_overflow(total, extent[i], &total)) return false;
     *out = total;
     return true;
 }

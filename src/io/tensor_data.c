@@ -3,8 +3,10 @@
 #include "base/size.h"
 #include "io/tensor_file.h"
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
+#if !defined(__wasi__)
+#include <sys/mman.h>
+#endif
 
 mha_status mha__data_memory(mha_ctx *ctx, const char *name, size_t n, void **memory, mha_error *err)
 {
@@ -25,6 +27,18 @@ static mha_status copy_data(mha_file *file, const mha__source *source, size_t of
     return mha__source_read(source, offset, file->copy, n, err);
 }
 
+/* Maps the whole file. Returns NULL if the file system, or WASI, cannot map files. */
+static void *map_file(const mha__source *source)
+{
+#if defined(__wasi__)
+    (void)source;
+    return NULL;
+#else
+    void *map = mmap(NULL, source->size, PROT_READ, MAP_PRIVATE, source->fd, 0);
+    return map == MAP_FAILED ? NULL : map;
+#endif
+}
+
 mha_status mha__data_load(mha_file *file, const mha__source *source, size_t offset, size_t n, const char **data,
                           mha_error *err)
 {
@@ -32,9 +46,12 @@ mha_status mha__data_load(mha_file *file, const mha__source *source, size_t offs
         *data = ""; /* a valid pointer for tensors without elements */
         return MHA_OK;
     }
-    void *map = MAP_FAILED;
-    if (!file->no_map) map = mmap(NULL, source->size, PROT_READ, MAP_PRIVATE, source->fd, 0);
-    if (map == MAP_FAILED) {
+    if (source->memory) {
+        *data = source->memory + offset;
+        return MHA_OK;
+    }
+    void *map = file->no_map ? NULL : map_file(source);
+    if (!map) {
         MHA__TRY(copy_data(file, source, offset, n, err));
         *data = file->copy;
         return MHA_OK;
@@ -47,7 +64,9 @@ mha_status mha__data_load(mha_file *file, const mha__source *source, size_t offs
 
 void mha__data_drop(mha_file *file)
 {
+#if !defined(__wasi__)
     if (file->map) munmap(file->map, file->map_bytes);
+#endif
     mha__free(file->ctx, file->copy);
     file->map = NULL;
     file->copy = NULL;
@@ -60,6 +79,10 @@ void mha__data_rest(const mha_file *file, const mha_tensor *tensor)
     for (int64_t n = 0; n < file->shard_count; n++)
         mha__data_rest(file->shard[n], tensor);
     if (tensor->bytes == 0 || begin < map || begin - map >= file->map_bytes) return;
+#if !defined(__wasi__)
     madvise((void *)from, begin + tensor->bytes - from, MADV_DONTNEED); /* madvise is only an optimization, so failures
                                                                          * are ignored */
+#else
+    (void)from;
+#endif
 }

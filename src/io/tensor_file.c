@@ -36,24 +36,31 @@ mha_status mha__file_create(mha_ctx *ctx, const char *path, mha_file **file, mha
 /* Opens `path` and passes the file to `reader`. */
 typedef mha_status file_reader(mha_file *file, const mha__source *source, mha_error *err);
 
-static mha_status open_with(mha_ctx *ctx, const char *path, bool no_map, file_reader *reader, mha_file **out,
-                            mha_error *err)
+static mha_status read_source(mha_ctx *ctx, const mha__source *source, bool no_map, file_reader *reader, mha_file **out,
+                              mha_error *err)
 {
-    mha__source source;
-    MHA__TRY(mha__source_open(&source, NULL, path, err));
     mha_file *file = NULL;
-    mha_status status = mha__file_create(ctx, path, &file, err);
+    mha_status status = mha__file_create(ctx, source->name, &file, err);
     if (status == MHA_OK) {
         file->no_map = no_map;
-        status = reader(file, &source, err);
+        status = reader(file, source, err);
     }
-    mha__source_close(&source);
     if (status != MHA_OK) {
         mha_file_free(file);
         return status;
     }
     *out = file;
     return MHA_OK;
+}
+
+static mha_status open_with(mha_ctx *ctx, const char *path, bool no_map, file_reader *reader, mha_file **out,
+                            mha_error *err)
+{
+    mha__source source;
+    MHA__TRY(mha__source_open(&source, NULL, path, err));
+    const mha_status status = read_source(ctx, &source, no_map, reader, out, err);
+    mha__source_close(&source);
+    return status;
 }
 
 mha_status mha_file_open(mha_ctx *ctx, const char *path, const mha_file_options *options, mha_file **out,
@@ -66,6 +73,18 @@ mha_status mha_file_open(mha_ctx *ctx, const char *path, const mha_file_options 
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_file_options", err));
     MHA__TRY(mha__ctx_find(&ctx, err));
     return open_with(ctx, path, own.no_map != 0, open_by_content, out, err);
+}
+
+mha_status mha_file_open_memory(mha_ctx *ctx, const char *name, const void *data, size_t bytes, mha_file **out,
+                                mha_error *err)
+{
+    if (!out) return mha__fail(err, MHA_ERR_ARG, "mha_file_open_memory: out must not be NULL");
+    *out = NULL;
+    if (!name || !data)
+        return mha__fail(err, MHA_ERR_ARG, "mha_file_open_memory: %s must not be NULL", name ? "data" : "name");
+    MHA__TRY(mha__ctx_find(&ctx, err));
+    const mha__source source = {.name = name, .fd = -1, .memory = data, .size = bytes};
+    return read_source(ctx, &source, false, open_by_content, out, err);
 }
 
 static mha_status load_all(mha_file *file, const mha__source *source, mha_error *err)

@@ -41,6 +41,9 @@ struct mha_file {
 /* Allocates an empty mha_file, which a reader then fills. The caller must free *file even if this function or the
  * reader fails. */
 mha_status mha__file_create(mha_ctx *ctx, const char *path, mha_file **file, mha_error *err);
+/* Sets the tensors of an empty `file` to those of `parts`, whose tables and data must outlive the file. Returns
+ * MHA_ERR_FORMAT if two parts have a tensor of the same name. */
+mha_status mha__file_join(mha_file *file, const mha_file *const *parts, int64_t count, mha_error *err);
 mha_status mha__safetensors_open(mha_file *file, const mha__source *source, mha_error *err);
 /* Fills the tables of `file`, unsorted, from a header's text[0 .. n). The text must be followed by a NUL. Each entry is
  * validated against `data_bytes` bytes of data. */

@@ -9,6 +9,8 @@ extern const mha__kernels mha__kernels_f32_avx2, mha__kernels_f32_avx512, mha__k
     mha__kernels_f32_amx;
 #elif defined(__aarch64__)
 extern const mha__kernels mha__kernels_f32_neon;
+#elif defined(__wasm_simd128__)
+extern const mha__kernels mha__kernels_f32_wasm128;
 #endif
 
 /* The f32 tables, sorted from the newest ISA to the oldest. */
@@ -21,6 +23,8 @@ static const struct {
     {MHA__AVX512, &mha__kernels_f32_avx512}, {MHA__AVX2, &mha__kernels_f32_avx2},
 #elif defined(__aarch64__)
     {MHA__NEON, &mha__kernels_f32_neon},
+#elif defined(__wasm_simd128__)
+    {MHA__WASM128, &mha__kernels_f32_wasm128},
 #endif
     {MHA__SCALAR, &mha__kernels_f32_scalar},
 };

@@ -19,9 +19,19 @@
 static mha_status open_shards(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
 {
     const mha_file_options file_options = {.size = sizeof file_options, .no_map = options->no_map};
-    MHA__TRY(options->memory_only ? mha__shards_none(m->ctx, folder, &m->shards, err)
-                                  : mha__shards_open(m->ctx, folder, &file_options, &m->shards, err));
+    MHA__TRY(options->memory_only
+                 ? mha__shards_memory(m->ctx, folder, options->files, options->file_count, &m->shards, err)
+                 : mha__shards_open(m->ctx, folder, &file_options, &m->shards, err));
     return mha__shards_replace(&m->shards, options->tensors, options->tensor_count, err);
+}
+
+static mha_status open_tokenizer(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
+{
+    const char *json = options->tokenizer_json;
+    if (options->no_tokenizer) return MHA_OK;
+    if (json) return mha_tokenizer_open_memory(m->ctx, json, strlen(json), &m->tokenizer, err);
+    if (options->memory_only && !mha__source_exists(folder, MHA__TOKENIZER_FILE)) return MHA_OK;
+    return mha_tokenizer_open(m->ctx, folder, &m->tokenizer, err);
 }
 
 /* Reads everything but the data of the weights. */
@@ -30,8 +40,7 @@ static mha_status open_files(mha_model *m, const char *folder, const mha_model_o
     MHA__TRY(mha__config_read(m->ctx, folder, options->config_json, &m->config, &m->config_text, err));
     if (m->ranks.ranks) MHA__TRY(mha__rank_config_check(&m->config, err));
     MHA__TRY(mha__model_set_up(m, options, err));
-    if (!options->no_tokenizer && (!options->memory_only || mha__source_exists(folder, MHA__TOKENIZER_FILE)))
-        MHA__TRY(mha_tokenizer_open(m->ctx, folder, &m->tokenizer, err));
+    MHA__TRY(open_tokenizer(m, folder, options, err));
     MHA__TRY(open_shards(m, folder, options, err));
     mha__weights_begin(&m->outer);
     return MHA_OK;
@@ -117,6 +126,20 @@ static mha_status open_all(mha_model *m, const char *folder, const mha_model_opt
     return open_encoder(m, folder, options, err);
 }
 
+static mha_status check_files(const mha_model_options *o, mha_error *err)
+{
+    if (o->file_count < 0 || (o->file_count && !o->files))
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_model_options: file_count must be the number of entries in files (got %lld, %s)",
+                         (long long)o->file_count, o->files ? "given" : "NULL");
+    if (o->file_count && !o->memory_only)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_options: memory_only must be 1 if files are given (got 0)");
+    for (int64_t n = 0; n < o->file_count; n++)
+        if (!o->files[n])
+            return mha__fail(err, MHA_ERR_ARG, "mha_model_options: files[%lld] must not be NULL", (long long)n);
+    return MHA_OK;
+}
+
 mha_status mha_model_open(mha_ctx *ctx, const char *folder, const mha_model_options *options, mha_model **out,
                           mha_error *err)
 {
@@ -132,6 +155,7 @@ mha_status mha_model_open(mha_ctx *ctx, const char *folder, const mha_model_opti
     if (o.dtype && o.dtype != MHA_F32 && o.dtype != MHA_BF16 && o.dtype != MHA_F16 && o.dtype != MHA_Q8_0)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_options: dtype must be one of f32, bf16, f16, q8_0 (got %s)",
                          mha__quote_dtype(&(mha__quoted){0}, o.dtype));
+    MHA__TRY(check_files(&o, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
     mha_model *m = mha__calloc(ctx, 1, sizeof *m);
     if (!m) return mha__no_memory(err, sizeof *m, "a model");

@@ -186,6 +186,17 @@ mha_status mha_tokenizer_open(mha_ctx *ctx, const char *folder, mha_tokenizer **
     return mha__in_folder(status, folder, MHA__TOKENIZER_FILE, err);
 }
 
+mha_status mha_tokenizer_open_memory(mha_ctx *ctx, const char *json, size_t bytes, mha_tokenizer **out, mha_error *err)
+{
+    if (!out || !json)
+        return mha__fail(err, MHA_ERR_ARG, "mha_tokenizer_open_memory: %s must not be NULL", out ? "json" : "out");
+    *out = NULL;
+    if (bytes > MHA__JSON_BYTES)
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: size must be at most %zu bytes (got %zu)", MHA__TOKENIZER_FILE,
+                         MHA__JSON_BYTES, bytes);
+    return mha__tokenizer_read(ctx, json, bytes, out, err);
+}
+
 void mha_tokenizer_free(mha_tokenizer *t)
 {
     if (!t) return;

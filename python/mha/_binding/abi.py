@@ -1547,6 +1547,9 @@ class ModelOptions(ctypes.Structure):
     config_json: _Bytes | None
     memory_only: int
     ranks: ctypes._Pointer[ModelRanks]
+    files: ctypes._Pointer[c_void_p]
+    file_count: int
+    tokenizer_json: _Bytes | None
     _fields_ = [
         ("size", c_size_t),
         ("no_map", c_int),
@@ -1558,6 +1561,9 @@ class ModelOptions(ctypes.Structure):
         ("config_json", c_char_p),
         ("memory_only", c_int),
         ("ranks", POINTER(ModelRanks)),
+        ("files", POINTER(c_void_p)),
+        ("file_count", c_int64),
+        ("tokenizer_json", c_char_p),
     ]
 
 
@@ -3339,6 +3345,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_block_source": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
     "mha_file_open": (c_int, [c_void_p, c_char_p, POINTER(FileOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_file_free": (None, [c_void_p]),
+    "mha_file_open_memory": (c_int, [c_void_p, c_char_p, c_void_p, c_size_t, POINTER(c_void_p), POINTER(Error)]),
     "mha_checkpoint_open": (c_int, [c_void_p, c_char_p, POINTER(FileOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_file_path": (c_char_p, [c_void_p]),
     "mha_file_format": (c_char_p, [c_void_p]),
@@ -3362,6 +3369,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_audio_free": (None, [c_void_p, c_void_p]),
     "mha_audio_features": (c_int, [c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p, POINTER(Error)]),
     "mha_tokenizer_open": (c_int, [c_void_p, c_char_p, POINTER(c_void_p), POINTER(Error)]),
+    "mha_tokenizer_open_memory": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(c_void_p), POINTER(Error)]),
     "mha_tokenizer_free": (None, [c_void_p]),
     "mha_tokenizer_encode": (c_int, [c_void_p, c_char_p, c_size_t, c_char_p, c_size_t, POINTER(EncodeOptions), POINTER(POINTER(Encoding)), POINTER(Error)]),
     "mha_encoding_free": (None, [POINTER(Encoding)]),

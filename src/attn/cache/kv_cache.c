@@ -10,8 +10,8 @@
 #include <string.h>
 
 enum { PAGE_SIZE = 128, PAGE_SIZE_MIN = 16 };
-static const size_t PAGE_BYTES_MAX = (size_t)1 << 40; /* [bytes] larger than any page that can be allocated */
-static const int64_t LENGTH_MAX = INT64_C(1) << 60;   /* prevents overflow in sums of lengths and in page counts */
+static const uint64_t PAGE_BYTES_MAX = UINT64_C(1) << 40; /* [bytes] larger than any page that can be allocated */
+static const int64_t LENGTH_MAX = INT64_C(1) << 60;       /* prevents overflow in sums of lengths and in page counts */
 
 /* ---- creation ---- */
 

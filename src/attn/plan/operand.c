@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* Maximum byte range of a view. This limit prevents overflow in differences and sums of two addresses. */
-static const uintptr_t REACH_MAX = (uintptr_t)1 << 61;
+static const uintptr_t REACH_MAX = UINTPTR_MAX / 8 + 1;
 
 static bool all_zero(const int64_t stride[4])
 {

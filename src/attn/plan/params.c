@@ -63,7 +63,7 @@ static mha_status check_bytes(const char *names, const int64_t extent[4], mha_er
     return mha__fail(err, MHA_ERR_ARG,
                      "%s must be at most %td bytes (got %" PRId64 " * %" PRId64 " * %" PRId64 " * %" PRId64
                      " elements)",
-                     names, PTRDIFF_MAX, extent[0], extent[1], extent[2], extent[3]);
+                     names, (ptrdiff_t)PTRDIFF_MAX, extent[0], extent[1], extent[2], extent[3]);
 }
 
 /* Checks the sizes of all operands. Masks and biases are checked in their broadcast shape, which is that of

@@ -53,7 +53,7 @@ static int64_t *count_of(const mha__tensor_step *at, const mha_named_tensor *t, 
 static bool add_tensor(const mha_named_tensor *t, int64_t *count)
 {
     size_t elements;
-    if (!mha__bytes(t->shape, t->rank, 1, &elements) || elements > MOST_WEIGHTS) return false;
+    if (!mha__bytes(t->shape, t->rank, 1, &elements) || (uint64_t)elements > MOST_WEIGHTS) return false;
     *count += (int64_t)elements;
     return *count <= MOST_WEIGHTS;
 }

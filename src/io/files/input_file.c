@@ -138,6 +138,10 @@ bool mha__source_exists(const char *folder, const char *name)
 mha_status mha__source_read(const mha__source *source, size_t offset, void *to, size_t n, mha_error *err)
 {
     char *p = to;
+    if (source->memory) {
+        memcpy(to, source->memory + offset, n);
+        return MHA_OK;
+    }
     while (n > 0) {
         ssize_t got = pread(source->fd, p, n, (off_t)offset);
         if (got < 0 && errno == EINTR) continue;

@@ -11,7 +11,8 @@
 typedef struct mha__source {
     const char *name; /* file name for messages, as passed by the caller; not copied */
     int fd;
-    size_t size; /* [bytes] size when opened; data appended later is not read */
+    const char *memory; /* the content of a source without a file; NULL = read from fd */
+    size_t size;        /* [bytes] size when opened; data appended later is not read */
 } mha__source;
 
 /* Opens `name`, or the bare name `name` in `folder` if `folder` is not NULL. Follows symbolic links and never blocks

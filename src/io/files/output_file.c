@@ -124,7 +124,9 @@ int mha__sync_folder(int dir)
 static int close_temporary(mha__outfile *f, bool whole)
 {
     int failed = 0;
+#if !defined(__wasi__) /* WASI has no permissions */
     if (whole && f->replaces && fchmod(f->fd, f->mode) != 0) failed = errno;
+#endif
     if (whole && !failed) failed = sync_open(f->fd);
     if (close(f->fd) != 0 && errno != EINTR && !failed) failed = errno; /* EINTR: the descriptor is closed anyway */
     return failed;

@@ -6,6 +6,7 @@
 #include "io/files/output_folder_replace.h"
 #include "io/files/folder_entries.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>

@@ -24,7 +24,7 @@ static mha_status check_array(const mha_tensor *array, size_t *bytes, mha_error 
     if (array->rank < 0 || array->rank > MHA__RANK || (array->rank && !array->shape))
         return mha__fail(err, MHA_ERR_ARG, "array \"%s\": rank must be from 0 to %d, and 0 if shape is NULL (got %d)",
                          name, MHA__RANK, array->rank);
-    if (!mha__bytes(array->shape, array->rank, mha_dtype_size(array->dtype), bytes) || *bytes > INT64_MAX / 2)
+    if (!mha__bytes(array->shape, array->rank, mha_dtype_size(array->dtype), bytes) || (uint64_t)*bytes > INT64_MAX / 2)
         return mha__fail(err, MHA_ERR_ARG, "array \"%s\": shape must not be negative or too large", name);
     if (*bytes && !array->data) return mha__fail(err, MHA_ERR_ARG, "array \"%s\": data must not be NULL", name);
     return MHA_OK;

@@ -17,7 +17,7 @@ mha_status mha__named_bytes(const mha_named_tensor *t, size_t *bytes, mha_error 
                          mha__quote_dtype(&(mha__quoted){0}, t->dtype));
     if (t->rank < 0 || t->rank > 4)
         return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": rank must be from 0 to 4 (got %d)", name, t->rank);
-    if (!mha__bytes(t->shape, t->rank, mha_dtype_size(t->dtype), bytes) || *bytes > INT64_MAX / 2)
+    if (!mha__bytes(t->shape, t->rank, mha_dtype_size(t->dtype), bytes) || (uint64_t)*bytes > INT64_MAX / 2)
         return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": shape must not be negative or too large", name);
     if (*bytes && !t->data) return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": data must not be NULL", name);
     return MHA_OK;

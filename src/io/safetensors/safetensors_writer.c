@@ -43,7 +43,7 @@ static mha_status check_tensor(const mha_tensor *t, mha__file_tensor *s, mha_err
     if (t->rank < 0 || t->rank > MHA__RANK || (t->rank && !t->shape))
         return mha__fail(err, MHA_ERR_ARG, "tensor \"%s\": rank must be from 0 to %d, and 0 if shape is NULL (got %d)",
                          name, MHA__RANK, t->rank);
-    if (!mha__bytes(t->shape, t->rank, s->type->bits, &bits) || bits % 8 || bits / 8 > INT64_MAX / 2)
+    if (!mha__bytes(t->shape, t->rank, s->type->bits, &bits) || bits % 8 || (uint64_t)bits / 8 > INT64_MAX / 2)
         return mha__fail(err, MHA_ERR_ARG,
                          "tensor \"%s\": shape must not be negative or too large, and must fill whole bytes", name);
     s->bytes = bits / 8;
@@ -79,7 +79,7 @@ static mha_status place(mha__file_tensor **order, int64_t count, mha_error *err)
     qsort(order, (size_t)count, sizeof *order, by_size_and_name);
     for (int64_t n = 0; n < count; n++) {
         order[n]->begin = at;
-        if (!mha__add(at, order[n]->bytes, &at) || at > INT64_MAX / 2)
+        if (!mha__add(at, order[n]->bytes, &at) || (uint64_t)at > INT64_MAX / 2)
             return mha__fail(err, MHA_ERR_ARG, "tensors to write: total size must be at most 2^62 - 1 bytes");
     }
     return MHA_OK;

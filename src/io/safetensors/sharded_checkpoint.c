@@ -172,17 +172,22 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const mha__record *)a)->tensor.name, ((const mha__record *)b)->tensor.name);
 }
 
-static mha_status join_tensors(mha_file *f, mha_error *err)
+mha_status mha__file_join(mha_file *f, const mha_file *const *parts, int64_t part_count, mha_error *err)
 {
     size_t count = 0;
-    for (int64_t n = 0; n < f->shard_count; n++)
-        count += (size_t)f->shard[n]->count;
-    f->records = mha__calloc(f->ctx, count, sizeof *f->records);
+    for (int64_t n = 0; n < part_count; n++)
+        count += (size_t)parts[n]->count;
+    f->records = mha__calloc(f->ctx, count ? count : 1, sizeof *f->records);
     if (!f->records) return mha__no_memory(err, count * sizeof *f->records, "the list of tensors");
-    for (int64_t n = 0; n < f->shard_count; n++)
-        for (int64_t i = 0; i < f->shard[n]->count; i++)
-            f->records[f->count++] = f->shard[n]->records[i];
+    for (int64_t n = 0; n < part_count; n++)
+        for (int64_t i = 0; i < parts[n]->count; i++)
+            f->records[f->count++] = parts[n]->records[i];
     qsort(f->records, count, sizeof *f->records, by_name);
+    for (size_t i = 1; i < count; i++)
+        if (by_name(&f->records[i - 1], &f->records[i]) == 0)
+            return mha__fail(
+                err, MHA_ERR_FORMAT, "tensor \"%s\" must be in one file (got two)",
+                mha__quote(&(mha__quoted){0}, f->records[i].tensor.name, strlen(f->records[i].tensor.name)));
     return MHA_OK;
 }
 
@@ -224,7 +229,7 @@ static mha_status open_listed(opening *o, const mha__json *root, mha_error *err)
     if (status == MHA_OK) status = open_shards(o, err);
     mha__free(o->whole->ctx, o->place);
     mha__free(o->whole->ctx, o->names);
-    if (status == MHA_OK) status = join_tensors(o->whole, err);
+    if (status == MHA_OK) status = mha__file_join(o->whole, (const mha_file *const *)o->whole->shard, o->files, err);
     return status == MHA_OK ? join_metadata(o->whole, err) : status;
 }
 

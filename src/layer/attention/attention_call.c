@@ -20,7 +20,8 @@ mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given
     size_t bytes = 0;
     MHA__TRY(mha__options_read(local, sizeof *local, given, "mha_layer_input", err));
     if (local->batch < 1 || local->length < 1 ||
-        !mha__bytes((int64_t[]){local->batch, local->length, local->length}, 3, 1, &bytes) || bytes > INT64_MAX / 4096)
+        !mha__bytes((int64_t[]){local->batch, local->length, local->length}, 3, 1, &bytes) ||
+        (uint64_t)bytes > INT64_MAX / 4096)
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_layer_input: batch and length must be at least 1 and fit in memory (got %lld, %lld)",
                          (long long)local->batch, (long long)local->length);

@@ -34,8 +34,8 @@ static mha_status check_sizes(const mha_variant *v, mha_variant_input *in, mha_e
                              (long long)sizes[n].least, (long long)sizes[n].most, (long long)sizes[n].value);
     const int64_t tokens = in->q_len + in->kv_len + in->past_len,
                   width = v->layer.options.hidden + v->layer.out + v->dense[MHA__Q].out;
-    if (!mha__bytes((int64_t[]){in->batch, tokens, width + mha__choices(v) + 64}, 3, 64, &bytes) || bytes > INT64_MAX ||
-        !mha__bytes((int64_t[]){in->q_len, in->past_len + in->kv_len}, 2, 64, &bytes))
+    if (!mha__bytes((int64_t[]){in->batch, tokens, width + mha__choices(v) + 64}, 3, 64, &bytes) ||
+        (uint64_t)bytes > INT64_MAX || !mha__bytes((int64_t[]){in->q_len, in->past_len + in->kv_len}, 2, 64, &bytes))
         return mha__fail(err, MHA_ERR_ARG, "%s: batch and length must fit in memory (got %lld, %lld)", v->name,
                          (long long)in->batch, (long long)tokens);
     if (v->context_length && in->past_len + in->q_len > v->context_length)

@@ -15,7 +15,8 @@ mha_status mha__shards_open(mha_ctx *ctx, const char *folder, const mha_file_opt
     return mha_checkpoint_open(ctx, folder, options, &shards->file, err);
 }
 
-mha_status mha__shards_none(mha_ctx *ctx, const char *folder, mha__shards *shards, mha_error *err)
+mha_status mha__shards_memory(mha_ctx *ctx, const char *folder, const mha_file *const *files, int64_t count,
+                              mha__shards *shards, mha_error *err)
 {
     static const char name[] = "/(memory)";
     const size_t bytes = strlen(folder);
@@ -24,7 +25,8 @@ mha_status mha__shards_none(mha_ctx *ctx, const char *folder, mha__shards *shard
     if (!path) return mha__no_memory(err, bytes + sizeof name, "a file name");
     memcpy(path, folder, bytes);
     memcpy(path + bytes, name, sizeof name);
-    const mha_status status = mha__file_create(ctx, path, &shards->file, err);
+    mha_status status = mha__file_create(ctx, path, &shards->file, err);
+    if (status == MHA_OK && count) status = mha__file_join(shards->file, files, count, err);
     mha__free(ctx, path);
     return status;
 }

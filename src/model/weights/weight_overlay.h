@@ -15,8 +15,10 @@ typedef struct mha__shards {
 /* Opens the weights of a folder. Errors: those of mha_checkpoint_open. */
 mha_status mha__shards_open(mha_ctx *ctx, const char *folder, const mha_file_options *options, mha__shards *shards,
                             mha_error *err);
-/* Opens a folder whose weights are all in memory, represented by a file without tensors. */
-mha_status mha__shards_none(mha_ctx *ctx, const char *folder, mha__shards *shards, mha_error *err);
+/* Opens a folder whose weights are all in memory, represented by one file with the tensors of `files`, which must
+ * outlive the shards. Returns MHA_ERR_FORMAT if two files have a tensor of the same name. */
+mha_status mha__shards_memory(mha_ctx *ctx, const char *folder, const mha_file *const *files, int64_t count,
+                              mha__shards *shards, mha_error *err);
 void mha__shards_close(mha__shards *shards);
 
 /* Adds the caller's tensors, which take precedence over the tensors of the file. Their names and data are used in
