@@ -128,6 +128,7 @@ void mha__source_close(mha__source *source)
 bool mha__source_exists(const char *folder, const char *name)
 {
     struct stat st;
+    if (folder && !*folder) return false; /* a model in memory */
     const int dir = open_folder(folder);
     const bool found = dir != -1 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
     const bool absent = !found && (errno == ENOENT || errno == ENOTDIR);

@@ -20,8 +20,8 @@ typedef struct mha__source {
  * MHA_ERR_IO. */
 mha_status mha__source_open(mha__source *source, const char *folder, const char *name, mha_error *err);
 void mha__source_close(mha__source *source);
-/* Returns false if the folder has no entry `name`; used for optional files. A broken link or a FIFO counts as an entry,
- * which mha__source_open then rejects. */
+/* Returns false if the folder has no entry `name`, or if the name of the folder is empty; used for optional files. A
+ * broken link or a FIFO counts as an entry, which mha__source_open then rejects. */
 bool mha__source_exists(const char *folder, const char *name);
 
 /* Calls openat, and repeats the call if a signal interrupts it. */

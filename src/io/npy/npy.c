@@ -240,7 +240,7 @@ static mha_status check_size(const reader *r, size_t have, mha_tensor *t)
 {
     size_t elements;
     if (!mha__bytes(r->shape, r->rank, 1, &elements) || !mha__mul(elements, mha_dtype_size(r->dtype), &t->bytes))
-        return refuse(r, "header: shape: size must fit in 64 bits");
+        return refuse(r, "header: shape: size must fit in %d bits", 8 * (int)sizeof(size_t));
     if (t->bytes != have)
         return refuse(r, "data must have the %zu bytes that the shape requires (got %zu)", t->bytes, have);
     t->elements = (int64_t)elements; /* cannot overflow, because the file contains this number of bytes */

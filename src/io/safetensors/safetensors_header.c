@@ -174,7 +174,7 @@ static mha_status count_bytes(const reader *r, entry *e)
     size_t elements, bits;
     mha_tensor *t = &e->tensor;
     if (!mha__bytes(e->shape, t->rank, 1, &elements) || !mha__mul(elements, e->bits, &bits))
-        return refuse(r, true, "shape: size in %s must fit in 64 bits", t->dtype_name);
+        return refuse(r, true, "shape: size in %s must fit in %d bits", t->dtype_name, 8 * (int)sizeof bits);
     if (bits % 8 != 0)
         return refuse(r, true, "shape must fill whole bytes (got %zu elements of %s)", elements, t->dtype_name);
     t->elements = (int64_t)elements; /* fits, because a tensor below 2^64 bits has fewer than 2^62 elements */

@@ -5,6 +5,7 @@
 #include "io/safetensors/named_tensors.h"
 #include "io/tensor_file.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,13 +19,13 @@ mha_status mha__shards_open(mha_ctx *ctx, const char *folder, const mha_file_opt
 mha_status mha__shards_memory(mha_ctx *ctx, const char *folder, const mha_file *const *files, int64_t count,
                               mha__shards *shards, mha_error *err)
 {
-    static const char name[] = "/(memory)";
-    const size_t bytes = strlen(folder);
-    char *path = mha__alloc(ctx, bytes + sizeof name);
+    const char *given = count == 1 ? mha_file_path(files[0]) : "";
+    const char *name = mha__bare_name(given, strlen(given)) ? given : "(memory)";
+    const size_t bytes = strlen(folder) + strlen(name) + 2;
+    char *path = mha__alloc(ctx, bytes);
     *shards = (mha__shards){.ctx = ctx};
-    if (!path) return mha__no_memory(err, bytes + sizeof name, "a file name");
-    memcpy(path, folder, bytes);
-    memcpy(path + bytes, name, sizeof name);
+    if (!path) return mha__no_memory(err, bytes, "a file name");
+    snprintf(path, bytes, "%s%s%s", folder, *folder ? "/" : "", name);
     mha_status status = mha__file_create(ctx, path, &shards->file, err);
     if (status == MHA_OK && count) status = mha__file_join(shards->file, files, count, err);
     mha__free(ctx, path);
@@ -72,7 +73,8 @@ mha_status mha__shards_replace(mha__shards *s, const mha_named_tensor *tensors, 
 mha_status mha__shards_folder(const mha__shards *shards, char *folder, size_t capacity, mha_error *err)
 {
     const char *path = mha_file_path(shards->file);
-    const size_t n = (size_t)(strrchr(path, '/') - path);
+    const char *slash = strrchr(path, '/');
+    const size_t n = slash ? (size_t)(slash - path) : 0;
     if (n >= capacity) return mha__fail_errno(err, "cannot read", path, ENAMETOOLONG);
     memcpy(folder, path, n);
     folder[n] = '\0';

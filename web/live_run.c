@@ -1,0 +1,227 @@
+/* live_run.c - forward passes over the text: maps, predictions, the effect of switching each head, and the steps of one
+ * head. */
+#include "live.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void live_runs_free(live_state *s)
+{
+    for (int side = 0; side < LIVE_SIDES; side++) {
+        free(s->run[side].memory);
+        s->run[side] = (live_run){0};
+        mha_model_cache_free(s->cache[side]);
+        s->cache[side] = NULL;
+    }
+}
+
+/* Allocates the results of a side for the present text. */
+static mha_status make_room(live_run *run)
+{
+    const mha_model_info *i = live.info;
+    const size_t n = (size_t)live.count, layers = (size_t)i->layers;
+    const uint64_t maps = (uint64_t)layers * (size_t)live.heads * n * n;
+    const uint64_t hidden = (uint64_t)(layers + 1) * n * (size_t)i->hidden;
+    const uint64_t context = (uint64_t)layers * n * (size_t)live.width, vocab = i->logits ? (uint64_t)i->vocab : 0;
+    const uint64_t bytes = (maps + hidden + context + vocab) * sizeof(float);
+    free(run->memory);
+    *run = (live_run){.memory = bytes <= SIZE_MAX / 2 ? malloc((size_t)bytes) : NULL};
+    if (!run->memory) return live_fail("out of memory for the maps of this text; a shorter text needs less");
+    run->maps = run->memory;
+    run->hidden = run->maps + maps;
+    run->context = run->hidden + hidden;
+    run->logits = vocab ? run->context + context : NULL;
+    return MHA_OK;
+}
+
+static int keep_maps(void *user, int64_t layer, int64_t heads, const float *probs)
+{
+    const size_t one = (size_t)(live.count * live.count);
+    memcpy(((live_run *)user)->maps + (size_t)(layer * live.heads) * one, probs, (size_t)heads * one * sizeof *probs);
+    return 0;
+}
+
+static int keep_hidden(void *user, int64_t entry, const float *x)
+{
+    const size_t one = (size_t)(live.count * live.info->hidden);
+    memcpy(((live_run *)user)->hidden + (size_t)entry * one, x, one * sizeof *x);
+    return 0;
+}
+
+static int keep_context(void *user, const mha_model_activations *a)
+{
+    const size_t width = (size_t)(a->heads * a->head_dim);
+    float *to = ((live_run *)user)->context + (size_t)(a->layer * live.count * live.width);
+    if (width > (size_t)live.width) return 0; /* heads of another width: no means */
+    for (int64_t row = 0; row < a->rows; row++)
+        memcpy(to + row * live.width, a->context + (size_t)row * width, width * sizeof *to);
+    return 0;
+}
+
+/* Computes the logits at token live.at. In a causal model they depend on the tokens up to it only, so the pass ends
+ * there. */
+mha_status live_predict(int64_t layer, const float *hidden, const float *gates, const float *fills, float *logits)
+{
+    const bool causal = live.info->causal;
+    const size_t vocab = (size_t)live.info->vocab;
+    float *all = causal ? NULL : malloc((size_t)live.count * vocab * sizeof *all);
+    if (!causal && !all) return live_fail("out of memory for the logits of all tokens");
+    const mha_model_input in = {.size = sizeof in,
+                                .batch = 1,
+                                .length = causal ? live.at + 1 : live.count,
+                                .ids = live.ids,
+                                .gates = gates,
+                                .fills = fills,
+                                .first_layer = layer,
+                                .hidden = hidden};
+    const mha_model_output out = {.size = sizeof out, .last_logits = causal ? logits : NULL, .logits = all};
+    const mha_status status = mha_model_forward(live.model, &in, &out, &live_err);
+    if (status == MHA_OK && all) memcpy(logits, all + (size_t)live.at * vocab, vocab * sizeof *all);
+    free(all);
+    return status;
+}
+
+/* Runs a side, and keeps its maps, hidden states, head outputs, and the logits at token `at`. */
+LIVE_EXPORT(live_forward) mha_status live_forward(live_side side, int at)
+{
+    live_run *run = &live.run[side];
+    if (live.count < 1 || at < 0 || at >= live.count) return live_fail("the text must have at least one token");
+    live.at = at;
+    const mha_status room = make_room(run);
+    if (room != MHA_OK) return room;
+    const bool last = live.info->logits && live.info->causal && at == live.count - 1;
+    const float *gates = side == LIVE_CHANGED ? live.gates : NULL, *fills = side == LIVE_CHANGED ? live.fills : NULL;
+    const mha_model_input in = {
+        .size = sizeof in, .batch = 1, .length = live.count, .ids = live.ids, .gates = gates, .fills = fills};
+    const mha_model_output out = {.size = sizeof out,
+                                  .last_logits = last ? run->logits : NULL,
+                                  .last_hidden = run->hidden + live.info->layers * live.count * live.info->hidden,
+                                  .on_attention = keep_maps,
+                                  .on_hidden = keep_hidden,
+                                  .on_activations = keep_context,
+                                  .user = run};
+    const mha_status status = mha_model_forward(live.model, &in, &out, &live_err);
+    if (status != MHA_OK || last || !live.info->logits) return status;
+    const int64_t layer = live.info->layers - 1;
+    return live_predict(layer, run->hidden + layer * live.count * live.info->hidden, gates, fills, run->logits);
+}
+
+/* Returns the maps of a side, [layers, H, N, N]. */
+LIVE_EXPORT(live_maps) const float *live_maps(live_side side)
+{
+    return live.run[side].maps;
+}
+
+/* Returns the logits of a side at the chosen token, [vocab]; NULL without logits. */
+LIVE_EXPORT(live_logits) const float *live_logits(live_side side)
+{
+    return live.run[side].logits;
+}
+
+/* Returns the last hidden states of a side, [N, E]. */
+LIVE_EXPORT(live_hidden) const float *live_hidden(live_side side)
+{
+    return live.run[side].hidden + live.info->layers * live.count * live.info->hidden;
+}
+
+/* ---- gates ---- */
+
+/* Returns the gates [layers, H], which the page sets; they apply to side LIVE_CHANGED. */
+LIVE_EXPORT(live_gates) float *live_gates(void)
+{
+    return live.gates;
+}
+
+void live_fill_head(int64_t head, float gate)
+{
+    const int64_t D = live.info->head_dim;
+    for (int64_t n = head * D; n < (head + 1) * D; n++)
+        live.fills[n] = (1 - gate) * live.means[n];
+}
+
+/* Applies the gates that the page has set. A gate of 0 then replaces the output of a head by its mean in the text (from
+ * the run of side LIVE_CLEAN), or with mean = 0, by 0. */
+LIVE_EXPORT(live_apply) void live_apply(int mean)
+{
+    for (int64_t n = 0; n < live.info->layers * live.width; n++) {
+        const int64_t layer = n / live.width, column = n % live.width;
+        const float *from = live.run[LIVE_CLEAN].context + layer * live.count * live.width + column;
+        double sum = 0;
+        for (int64_t row = 0; mean && row < live.count; row++)
+            sum += (double)from[row * live.width];
+        live.means[n] = (float)(sum / (double)live.count);
+    }
+    for (int64_t head = 0; head < live.info->layers * live.heads; head++)
+        live_fill_head(head, live.gates[head]);
+}
+
+/* ---- the effect of switching a head ---- */
+
+static double log_total(const float *x, int64_t n)
+{
+    double most = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        if ((double)x[i] > most) most = (double)x[i];
+    for (int64_t i = 0; i < n; i++)
+        sum += exp((double)x[i] - most);
+    return most + log(sum);
+}
+
+/* Returns KL(p || q) in bits, for the distributions of two vectors of logits. */
+static double divergence(const float *p, const float *q, int64_t n)
+{
+    const double a = log_total(p, n), b = log_total(q, n);
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double log_p = (double)p[i] - a;
+        sum += exp(log_p) * (log_p - ((double)q[i] - b));
+    }
+    return fmax(sum, 0) / log(2);
+}
+
+/* Returns KL(clean || changed) at the chosen token in bits; -1 without logits. */
+LIVE_EXPORT(live_divergence) double live_divergence(void)
+{
+    const float *clean = live.run[LIVE_CLEAN].logits, *changed = live.run[LIVE_CHANGED].logits;
+    return clean && changed ? divergence(clean, changed, live.info->vocab) : -1;
+}
+
+/* Computes `price` of head n: the change of the prediction of `run` if the head is switched: off, or on again if its
+ * gate is 0. `gates`, and the fill of the head, are restored. */
+static mha_status price_of(const live_run *run, int64_t n, float *gates, float *logits, float *price)
+{
+    const int64_t layer = n / live.heads;
+    const float before = gates[n];
+    gates[n] = before == 0 ? 1 : 0;
+    live_fill_head(n, gates[n]);
+    const mha_status status =
+        live_predict(layer, run->hidden + layer * live.count * live.info->hidden, gates, live.fills, logits);
+    gates[n] = before;
+    live_fill_head(n, before);
+    if (status == MHA_OK) *price = (float)divergence(run->logits, logits, live.info->vocab);
+    return status;
+}
+
+/* Computes the price [layers, H] of every head on a side: KL in bits between the prediction of the side and that with
+ * the head switched. NaN for heads that a smaller layer lacks. Requires logits. Returns NULL on failure. */
+LIVE_EXPORT(live_prices) const float *live_prices(live_side side)
+{
+    static float *prices;
+    const live_run *run = &live.run[side];
+    const size_t heads = (size_t)(live.info->layers * live.heads);
+    float *gates = malloc(heads * sizeof *gates), *logits = malloc((size_t)live.info->vocab * sizeof *logits);
+    free(prices);
+    prices = malloc(heads * sizeof *prices);
+    mha_status status =
+        prices && gates && logits && run->logits ? MHA_OK : live_fail("the prices need logits and memory");
+    for (size_t n = 0; status == MHA_OK && n < heads; n++)
+        gates[n] = side == LIVE_CHANGED ? live.gates[n] : 1;
+    for (size_t n = 0; status == MHA_OK && n < heads; n++) {
+        const int64_t layer = (int64_t)n / live.heads, head = (int64_t)n % live.heads;
+        prices[n] = NAN;
+        if (head < live.info->heads_per_layer[layer]) status = price_of(run, (int64_t)n, gates, logits, &prices[n]);
+    }
+    free(gates);
+    free(logits);
+    return status == MHA_OK ? prices : NULL;
+}
