@@ -44,7 +44,7 @@ function(mha_install_pc name description)
   configure_file(cmake/library.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${pc_dir} COMPONENT development)
 endfunction()
-mha_install_pc(mha "${PROJECT_DESCRIPTION}" ${MHA_UTF8PROC} ${MHA_PCRE2} ${MHA_KISSFFT})
+mha_install_pc(mha "${PROJECT_DESCRIPTION}" ${MHA_UTF8PROC} ${MHA_PCRE2} ${MHA_KISSFFT} ${MHA_IMAGE_PACKAGES})
 mha_install_pc(mha_attn "Multi-head attention in C: the operator only")
 
 # ---- uninstall ----

@@ -40,6 +40,9 @@ set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libmha-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
     "${CPACK_DEBIAN_LIBRARIES_PACKAGE_NAME} (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}), libc6-dev, libpcre2-dev, libutf8proc-dev, libkissfft-dev")
+foreach(package ${MHA_IMAGE_PACKAGES})
+  string(APPEND CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS ", ${package}-dev")
+endforeach()
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "Multi-head attention in C (development files)
 This package contains the headers, the static libraries, pkg-config files
 and a CMake package for libmha and libmha_attn.")

@@ -20,7 +20,7 @@ CHAINS = [
 # Owners of public headers: include/mha/X.h belongs to src/X, except for these headers.
 PUBLIC_OWNER = {"types": "base", "ctx": "base", "machine_peak": "attn", "cache": "attn", "stats": "attn", "score_functions": "attn", "attn_grads": "attn",
                 "rng": "math", "text_train": "text", "train_data": "train", "train_store": "train", "train_log": "train", "rope": "layer", "variants": "layer",
-                "generate": "model", "seq2seq": "model", "vision": "model", "token_times": "model", "audio": "io",
+                "generate": "model", "seq2seq": "model", "vision": "model", "token_times": "model", "audio": "io", "image": "io",
                 "model_grads": "model", "model_save": "model", "model_create": "model", "head_layouts": "heads", "host_layouts": "heads", "head_data": "heads", "held_out": "heads",
                 "importance": "heads", "diversity": "heads", "prune": "heads", "compare_models": "heads", "regroup": "heads", "model_edit": "heads",
                 "prune_search": "heads", "cluster": "attn", "cluster_model": "model", "weight_circuits": "circuits", "logit_lens": "circuits", "logit_attribution": "circuits", "work": "base", "train_ranks": "base", "model_ranks": "layer"}
@@ -33,7 +33,7 @@ SUBFOLDERS = {
     "src/kernel": ["simd", "rows", "matmul", "attention", ".", "isa"],
     "src/attn": ["plan", "mask", "stats", "forward", "backward", "engine", "cache"],
     "src/layer": [".", "linear", "ranks", "selection", "attention", "variants", "block", "loss"],
-    "src/io": ["files", ".", "audio", "json", "npy", "safetensors"],
+    "src/io": ["files", ".", "audio", "json", "npy", "safetensors", "image"],
     "src/text": [".", "pretokenize", "normalize", "vocabulary", "decode", "train"],
     "src/model": [".", "config", "weights", "vision", "audio", "forward", "backward", "generate"],
     "src/train": [".", "data", "gates", "trainer", "store", "log"],
@@ -54,6 +54,7 @@ GOES_RIGHT = {
     ("src/text/tokenizer.h", "text/vocabulary/unigram.h"),
     ("src/text/tokenizer.h", "text/vocabulary/vocab.h"),
     ("src/model/model_struct.h", "model/weights/weights.h"),
+    ("src/model/model_struct.h", "model/vision/preprocessor.h"),
 }
 # Base names must be unique in these folders: NAME.c and NAME.h are in one folder; a public header may have the same
 # name.

@@ -20,6 +20,8 @@ lib   kissfft-float libkissfft-dev
 lib   popt          libpopt-dev
 lib   cairo         libcairo2-dev
 lib   zlib          zlib1g-dev
+lib   libpng        libpng-dev
+lib   libjpeg       libjpeg-dev
 '
 # shellcheck disable=SC2034 # read by docs.sh and wheel.sh, for get_tools
 tools_needs='

@@ -30,6 +30,7 @@
 #include "mha/model_ranks.h"    /* one model divided among several processes */
 #include "mha/model.h"          /* checkpoints: open, run, embed */
 #include "mha/seq2seq.h"        /* encoder-decoders */
+#include "mha/image.h"          /* PNG and JPEG files */
 #include "mha/vision.h"         /* models of images, and CLIP */
 #include "mha/generate.h"       /* text generation with a decoder */
 #include "mha/token_times.h"    /* when the words of a transcript are spoken */

@@ -29,6 +29,7 @@
 #ifndef MHA_VISION_H
 #define MHA_VISION_H
 
+#include "mha/image.h"
 #include "mha/model_grads.h"
 
 #ifdef __cplusplus
@@ -45,6 +46,21 @@ MHA_API const mha_model *mha_model_vision(const mha_model *model);
  * of a CLIP. */
 MHA_API mha_status mha_clip_logits(const mha_model *model, const float *images, int64_t image_count, const float *texts,
                                    int64_t text_count, float *logits, mha_error *err);
+
+/* Writes the pixels [channels, height, width] of an image for a model that reads images, as preprocessor_config.json of
+ * its folder says (or the object image_processor of processor_config.json). As in transformers, in this order:
+ *
+ *     do_resize       to `size`: height and width, or the shorter side (shortest_edge; the other side is rounded down).
+ *                     resample 1, 2, 3 = Lanczos, bilinear, bicubic: first rows are resampled, then columns, each as by
+ *                     Pillow, bit by bit (Pillow 13 resamples columns first where that is faster)
+ *     do_center_crop  to `crop_size`; a smaller image is padded with zeros, with the odd row or column at the end
+ *     do_rescale      multiplies by rescale_factor (1/255)
+ *     do_normalize    subtracts image_mean and divides by image_std, per channel
+ *
+ * Keys that are absent have the defaults of the class: ViTImageProcessor or CLIPImageProcessor. Errors: MHA_ERR_ARG;
+ * MHA_ERR_UNSUPPORTED if the folder has no such file, for other classes and filters, models without 3 channels, and a
+ * result that does not have the model's size; MHA_ERR_MEMORY. */
+MHA_API mha_status mha_image_prepare(const mha_model *model, const mha_image *image, float *pixels, mha_error *err);
 
 typedef struct mha_clip_loss_args {
     size_t size;

@@ -94,6 +94,7 @@ from ._models.grads import Distill, Loss, ModelGrads
 from ._models.model import Model, model_save_check
 from ._models.model_cache import ModelCache
 from ._models.tokenizer import TextStream, Tokenizer, TokenizerTrainer, Tokens, Trained
+from ._models.vision import read_image
 from ._training.data import TrainData, TrainDataInfo, TrainDigest, train_mask_tokens, train_sequence_order
 from ._training.log import TrainLog, TrainRecord
 from ._training.store import TrainStore, train
@@ -115,7 +116,7 @@ __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalA
            "held_out_split", "importance_measure", "importance_pairs", "isa", "isa_list", "label_help", "linear_backward",
            "logit_attribution", "logit_lens", "machine_peak_fma", "machine_peak_read", "metric_help", "model_save_check",
            "models_compare", "norm_backward", "norm_forward", "npy_write", "prune", "prune_choose", "prune_choose_joint",
-           "prune_most", "prune_search", "regroup", "regroup_method_help", "report", "sampling_apply", "score_help",
+           "prune_most", "prune_search", "read_image", "regroup", "regroup_method_help", "report", "sampling_apply", "score_help",
            "score_needs_loss", "set_isa", "set_progress", "set_threads", "tensors_read", "tensors_read_into", "tensors_write",
            "threads", "train", "train_mask_tokens", "train_rate", "train_sequence_order", "version", "weight_circuits_measure"]
 __version__ = version

@@ -20,6 +20,8 @@
 #define MHA__JSON_NODES ((size_t)6 << 20)        /* number of values and keys in a JSON file that is stored as a tree */
 #define MHA__IGNORED_BYTES MHA__MIB              /* size of a safetensors header entry with unknown fields */
 #define MHA__HEADER_BYTES ((size_t)100000000)    /* size of a safetensors header, as in the reference reader */
+#define MHA__IMAGE_BYTES (64 * MHA__MIB)         /* size of a PNG or JPEG file */
+#define MHA__IMAGE_PIXELS ((int64_t)1 << 25)     /* number of pixels of an image, before and after it is resized */
 #define MHA__NPY_HEADER_BYTES ((size_t)64 << 10) /* size of an .npy header; numpy's own default limit is 10,000 */
 #define MHA__NAME_BYTES ((size_t)64 << 10)       /* length of a tensor name */
 #define MHA__TENSORS ((size_t)1 << 22)           /* number of tensors in one file */

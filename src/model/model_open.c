@@ -93,6 +93,13 @@ static mha_status open_encoder(mha_model *m, const char *folder, const mha_model
     return open_side(m, folder, options, err);
 }
 
+/* Reads how images become pixels, if the model reads images and has a folder. */
+static mha_status read_preprocessor(mha_model *m, const char *folder, mha_error *err)
+{
+    if (!m->config.channels || !*folder) return MHA_OK;
+    return mha__preprocessor_read(m->ctx, folder, m->config.family->pools, &m->preprocessor, err);
+}
+
 /* Opens the image tower of a CLIP. It is a model too, which uses the files of the text tower. */
 static mha_status open_vision(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
 {
@@ -107,6 +114,7 @@ static mha_status open_vision(mha_model *m, const char *folder, const mha_model_
     MHA__TRY(mha__model_set_up(v, options, err));
     mha__weights_begin(&v->outer);
     MHA__TRY(mha__model_take_weights(v, err));
+    MHA__TRY(read_preprocessor(v, folder, err));
     mha__model_fill_info(v);
     m->info.parameters += v->info.parameters;
     m->info.bytes += v->info.bytes;
@@ -122,6 +130,7 @@ static mha_status open_all(mha_model *m, const char *folder, const mha_model_opt
     status = mha__model_take_weights(m, err);
     MHA__TRY(mha__rank_parts_agree(m, status, err));
     mha__model_fill_info(m);
+    MHA__TRY(read_preprocessor(m, folder, err));
     MHA__TRY(open_vision(m, folder, options, err));
     return open_encoder(m, folder, options, err);
 }

@@ -4,6 +4,7 @@
 
 #include "layer/ranks/rank_exchange.h"
 #include "mha/model.h"
+#include "model/vision/preprocessor.h"
 #include "model/weights/weights.h"
 
 struct mha_model {
@@ -37,8 +38,9 @@ struct mha_model {
     mha_linear *patches, *projection;
     mha_matrix class_token, logit_scale;
     mha_norm pool_norm;
-    mha_block **block; /* [layers]; layers that share tensors share a block */
-    void *own;         /* memory of a created model's tensors (model_create.c), or NULL */
+    mha__preprocessor preprocessor; /* kind NULL = the folder has no file that describes it */
+    mha_block **block;              /* [layers]; layers that share tensors share a block */
+    void *own;                      /* memory of a created model's tensors (model_create.c), or NULL */
     /* Encoder-decoders: the model is the decoder, and owns its encoder. An encoder uses the shards and the tokenizer of
      * its decoder. NULL = none */
     struct mha_model *encoder;

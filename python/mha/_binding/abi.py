@@ -183,6 +183,42 @@ HEAD_LABELS = 13
 TOKEN_SPECIAL = 1
 TOKEN_SEP = 2
 TOKEN_PUNCT = 4
+LOGIT_DIFF = 0
+LOGPROB = 1
+KL = 2
+CIRCUIT_METRICS = 3
+RUN_CLEAN = 0
+RUN_CORRUPTED = 1
+SITE_RESID_PRE = 0
+SITE_RESID_MID = 1
+SITE_RESID_POST = 2
+SITE_ATTN_OUT = 3
+SITE_MLP_OUT = 4
+SITE_Q = 5
+SITE_K = 6
+SITE_V = 7
+SITE_Z = 8
+SITE_PATTERN = 9
+SITES = 10
+BY_POSITION = 0
+BY_HEAD = 1
+BY_HEAD_POSITION = 2
+DENOISE = 0
+NOISE = 1
+ESTIMATE_ATTR = 0
+ESTIMATE_IG = 1
+ESTIMATE_QKFIX = 2
+PATH_Q = 0
+PATH_K = 1
+PATH_V = 2
+PATH_LOGITS = 3
+KNOCKOUT_RENORM = 0
+KNOCKOUT_ZERO = 1
+KNOCKOUT_HEAD = 0
+KNOCKOUT_LAYER = 1
+KNOCKOUT_ALL = 2
+KNOCKOUT_COLUMN = 3
+KNOCKOUT_ROW = 4
 IMPORTANCE_GATE = 0
 IMPORTANCE_GATE_BATCH = 1
 IMPORTANCE_GATE_LAYER_L2 = 2
@@ -1875,6 +1911,19 @@ class EmbedOptions(ctypes.Structure):
     ]
 
 
+class Image(ctypes.Structure):
+    height: int
+    width: int
+    rgb: int | None
+    ctx: int | None
+    _fields_ = [
+        ("height", c_int64),
+        ("width", c_int64),
+        ("rgb", c_void_p),
+        ("ctx", c_void_p),
+    ]
+
+
 class ModelGradsOptions(ctypes.Structure):
     size: int
     no_parameters: int
@@ -2571,6 +2620,53 @@ class HeadMaps(ctypes.Structure):
     ]
 
 
+class PromptPairOptions(ctypes.Structure):
+    size: int
+    clean: int | None
+    corrupted: int | None
+    length: int
+    answer: int
+    wrong: int
+    position: int | None
+    noise: int | None
+    _fields_ = [
+        ("size", c_size_t),
+        ("clean", c_void_p),
+        ("corrupted", c_void_p),
+        ("length", c_int64),
+        ("answer", c_int32),
+        ("wrong", c_int32),
+        ("position", c_void_p),
+        ("noise", c_void_p),
+    ]
+
+
+class PatchPart(ctypes.Structure):
+    site: int
+    layer: int
+    head: int
+    position: int
+    _fields_ = [
+        ("site", c_int),
+        ("layer", c_int64),
+        ("head", c_int64),
+        ("position", c_int64),
+    ]
+
+
+class AttentionEdge(ctypes.Structure):
+    layer: int
+    head: int
+    query: int
+    key: int
+    _fields_ = [
+        ("layer", c_int64),
+        ("head", c_int64),
+        ("query", c_int64),
+        ("key", c_int64),
+    ]
+
+
 class ImportanceOptions(ctypes.Structure):
     size: int
     by: int
@@ -3168,6 +3264,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_model_activations": ModelActivations,
     "mha_model_output": ModelOutput,
     "mha_embed_options": EmbedOptions,
+    "mha_image": Image,
     "mha_model_grads_options": ModelGradsOptions,
     "mha_model_dropout": ModelDropout,
     "mha_model_context_gradient": ModelContextGradient,
@@ -3204,6 +3301,9 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_heads_options": HeadsOptions,
     "mha_head_map": HeadMap,
     "mha_head_maps": HeadMaps,
+    "mha_prompt_pair_options": PromptPairOptions,
+    "mha_patch_part": PatchPart,
+    "mha_attention_edge": AttentionEdge,
     "mha_importance_options": ImportanceOptions,
     "mha_diversity_options": DiversityOptions,
     "mha_head_merge": HeadMerge,
@@ -3411,6 +3511,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_model_encoder": (c_void_p, [c_void_p]),
     "mha_model_shift_labels": (c_int, [c_void_p, c_void_p, c_int64, c_int64, c_void_p, POINTER(Error)]),
     "mha_model_score_target": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, POINTER(Error)]),
+    "mha_image_read": (c_int, [c_void_p, c_char_p, POINTER(Image), POINTER(Error)]),
+    "mha_image_free": (None, [POINTER(Image)]),
     "mha_model_grads_create": (c_int, [c_void_p, POINTER(ModelGradsOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_model_grads_free": (None, [c_void_p]),
     "mha_model_grads_list": (POINTER(NamedTensor), [c_void_p, c_void_p]),
@@ -3421,6 +3523,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_model_grads_loss": (c_int, [c_void_p, POINTER(ModelInput), POINTER(ModelLossArgs), c_void_p, c_void_p, POINTER(Error)]),
     "mha_model_vision": (c_void_p, [c_void_p]),
     "mha_clip_logits": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, POINTER(Error)]),
+    "mha_image_prepare": (c_int, [c_void_p, POINTER(Image), c_void_p, POINTER(Error)]),
     "mha_clip_loss": (c_int, [c_void_p, POINTER(ClipLossArgs), c_void_p, POINTER(Error)]),
     "mha_sampling_apply": (c_int, [c_void_p, POINTER(Sampling), c_void_p, c_int64, c_int64, c_void_p, POINTER(Error)]),
     "mha_model_generate": (c_int, [c_void_p, POINTER(Prompt), c_int64, POINTER(GenerateOptions), c_void_p, c_void_p, POINTER(Error)]),
@@ -3495,6 +3598,24 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_heads_received": (c_void_p, [c_void_p, c_int64, c_int64, c_void_p]),
     "mha_heads_map": (c_void_p, [c_void_p, c_int64, c_int64]),
     "mha_heads_tokens": (POINTER(Encoding), [c_void_p]),
+    "mha_prompt_pair_create": (c_int, [c_void_p, POINTER(PromptPairOptions), POINTER(c_void_p), POINTER(Error)]),
+    "mha_prompt_pair_free": (None, [c_void_p]),
+    "mha_prompt_pair_metrics": (c_int, [c_void_p, c_int, c_void_p, POINTER(Error)]),
+    "mha_prompt_pair_logits": (c_void_p, [c_void_p, c_int]),
+    "mha_prompt_pair_map": (c_void_p, [c_void_p, c_int, c_int64, c_int64]),
+    "mha_prompt_pair_length": (c_int64, [c_void_p]),
+    "mha_prompt_pair_position": (c_int64, [c_void_p]),
+    "mha_patch_normalized": (c_double, [c_double, c_double, c_double]),
+    "mha_site_name": (c_char_p, [c_int]),
+    "mha_patch_shape": (c_int, [c_void_p, c_int, c_int, c_void_p]),
+    "mha_patch": (c_int, [c_void_p, c_int, c_int, c_int, c_void_p, POINTER(Error)]),
+    "mha_patch_passes": (c_int64, [c_void_p, c_int, c_int, c_int]),
+    "mha_patch_together": (c_int, [c_void_p, c_int, POINTER(PatchPart), c_int64, c_void_p, POINTER(Error)]),
+    "mha_attribution": (c_int, [c_void_p, c_int, c_int, c_int, c_int, c_void_p, POINTER(Error)]),
+    "mha_path_patch": (c_int, [c_void_p, c_int, c_int, c_void_p, POINTER(Error)]),
+    "mha_knockout": (c_int, [c_void_p, c_int, c_int, POINTER(AttentionEdge), c_int64, c_void_p, POINTER(Error)]),
+    "mha_knockout_shape": (c_int, [c_void_p, c_int, c_void_p]),
+    "mha_knockout_each": (c_int, [c_void_p, c_int, c_int, c_void_p, POINTER(Error)]),
     "mha_importance_score_key": (c_char_p, [c_int]),
     "mha_importance_score_help": (c_char_p, [c_int]),
     "mha_importance_score_needs_loss": (c_int, [c_int]),

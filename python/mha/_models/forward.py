@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._arrays.array import choose, integer, integers, strided, view
-from .._binding.abi import EmbedOptions, ModelActivations, ModelOutput, ModelStats
+from .._binding.abi import EmbedOptions, ModelActivations, ModelInfo, ModelOutput, ModelStats
 from .._binding.library import callback, lib, strings, struct
 from .._binding.long_call import Guard, call_long
 from .model_cache import ModelCache
@@ -45,19 +45,25 @@ class OutputMore(NamedTuple):
     pooled: np.ndarray | None
     last_logits: np.ndarray | None
     kept: np.ndarray | None
+    embedding: np.ndarray | None = None
 
 
 POOL = {"mean": 0, "cls": 1}
 _LONG = 2048  # a pass with this many tokens can be interrupted between its layers
 
 
+def logits_shape(info: ModelInfo, given: Input) -> tuple[int, ...]:
+    """Returns the shape of the logits: one row per token, or per image."""
+    return (given.batch, info.classes) if info.image_channels else (*given.rows, info.vocab)
+
+
 class Forward(ModelBase):
     """forward() and embed() of mha.Model."""
 
-    def forward(self, ids: Any, mask: Any = None, hidden: bool = False, attentions: Any = False, gates: Any = None, stats: bool = False, *,
+    def forward(self, ids: Any = None, mask: Any = None, hidden: bool = False, attentions: Any = False, gates: Any = None, stats: bool = False, *,
                 type_ids: Any = None, positions: Any = None, fills: Any = None, first_layer: int = 0, states: Any = None,
                 context: Any = None, cache: ModelCache | None = None, sequence: int | None = None, starts: Any = None,
-                map_rows: Any = None, top_keys: int = 0, more: Sequence[str] = (),
+                map_rows: Any = None, top_keys: int = 0, more: Sequence[str] = (), pixels: Any = None,
                 on_hidden: Callable[[int, np.ndarray], Any] | None = None,
                 on_attention: Callable[[int, np.ndarray], Any] | None = None,
                 on_activations: Callable[[dict[str, Any]], Any] | None = None,
@@ -76,29 +82,31 @@ class Forward(ModelBase):
         the pass then starts; it equals hidden_states[first_layer] of a full pass. context [B, L, heads D]: the input of the output
         projection of that layer. cache: an mha.ModelCache that the tokens continue; maps then have the keys of the cache, too; with
         B = 1, sequence is its sequence. starts [B + 1]: packed sequences in ids [total]; results have rows [total] instead of [B, L].
-        map_rows [B, n]: the rows of the maps; -1 is the last.
+        map_rows [B, n]: the rows of the maps; -1 is the last. pixels [B, channels, height, width]: images instead of ids, for a ViT or the
+        image tower of a CLIP (mha.Model.pixels); tokens are then the class token and the patches, logits are [B, classes], and more
+        may contain "embedding" [B, P] of a CLIP, also with ids.
 
         on_hidden(entry, x), on_attention(layer, probs) and on_activations({"layer", "input", "q", "k", "v", "context", "out"}) are
         called layer by layer with zero-copy arrays, which are valid during the call only. A true return value ends the pass with
         KeyboardInterrupt; an exception ends the pass and is raised. on_rows({"layer", "sequence", "head", "first", "p", "entropy",
         "largest", "distance", "largest_key"}) gets rows [n, keys] of probabilities, in O(L) memory, in several threads at a time.
         """
-        info = self._info
+        model, info = self._tower(pixels)
         given = Input(info, ids, mask=mask, type_ids=type_ids, positions=positions, gates=gates, fills=fills, first_layer=first_layer,
-                      states=states, context=context, cache=cache, sequence=sequence, starts=starts)
+                      states=states, context=context, cache=cache, sequence=sequence, starts=starts, pixels=pixels)
         past = cache.longest(sequence) if cache is not None else 0
         found = _Found(given, info.hidden, past, map_rows, top_keys)
         last = np.empty((*given.rows, info.hidden), np.float32)
-        logits = np.empty((*given.rows, info.vocab), np.float32) if info.logits else None
+        logits = np.empty(logits_shape(info, given), np.float32) if info.logits else None
         shapes = {"pooled": (given.batch, info.hidden), "last_logits": (given.batch, info.vocab),
-                  "kept": (info.layers, given.batch, info.heads)}
+                  "kept": (info.layers, given.batch, info.heads), "embedding": (given.batch, info.embedding_width)}
         added = {name: np.zeros(choose("more", name, shapes), np.uint8 if name == "kept" else np.float32) for name in more}
         listed = None if isinstance(attentions, (bool, np.bool_)) else head_pairs(attentions, "attentions")
         wanted = listed is not None or bool(attentions)
         functions = found.callbacks(hidden, wanted, stats, on_hidden, on_attention, on_activations, on_rows)
         output = struct(ModelOutput, last_hidden=last, logits=logits, map_heads=listed, map_count=len(listed or ()),
                         map_rows=found.map_rows, map_row_count=found.map_row_count, top_keys=found.top_keys, **added, **functions)
-        found.guard.call("mha_model_forward", self._open(), ctypes.byref(given.struct), ctypes.byref(output))
+        found.guard.call("mha_model_forward", model, ctypes.byref(given.struct), ctypes.byref(output))
         maps: Any = found.maps
         if listed is not None:
             each = np.concatenate(found.maps, axis=1) if found.maps else np.empty(0)
@@ -106,7 +114,8 @@ class Forward(ModelBase):
         some = (logits, last, found.states if hidden else None, maps if wanted else None)
         if more:
             kept = added["kept"].view(np.bool_) if "kept" in added else None
-            return OutputMore(*some, found.stats if stats else None, added.get("pooled"), added.get("last_logits"), kept)
+            return OutputMore(*some, found.stats if stats else None, added.get("pooled"), added.get("last_logits"), kept,
+                              added.get("embedding"))
         return OutputStats(*some, found.stats) if stats else Output(*some)
 
     def embed(self, texts: Sequence[str], pool: str = "mean", normalize: bool = True) -> np.ndarray:

@@ -12,6 +12,7 @@ import numpy as np
 from .._arrays.array import choose, floats, integer, number, view
 from .._arrays.tensors import taken
 from .._binding.abi import (
+    ClipLossArgs,
     ModelContextGradient,
     ModelDistill,
     ModelDropout,
@@ -21,8 +22,8 @@ from .._binding.abi import (
     ModelOutput,
 )
 from .._binding.library import Handle, call, callback, create, lib, struct
-from .._binding.long_call import Guard
-from .forward import POOL, Output
+from .._binding.long_call import Guard, call_long
+from .forward import POOL, Output, logits_shape
 from .model_input import Input, ModelBase, like_ids
 
 
@@ -111,20 +112,22 @@ class ModelGrads(Handle):
 
     # ---- standard losses ----
 
-    def loss(self, ids: Any, labels: Any = None, mask: Any = None, *, type_ids: Any = None, positions: Any = None, starts: Any = None,
+    def loss(self, ids: Any = None, labels: Any = None, mask: Any = None, *, type_ids: Any = None, positions: Any = None, starts: Any = None,
              gate: Any = None, scale: float = 0.0, gates: bool = False, embeddings: bool = False, loss_only: bool = False,
              teacher: ModelBase | None = None, distill: Distill | None = None, on_context: OnContext | None = None,
-             taylor: bool = False) -> Loss:
+             taylor: bool = False, pixels: Any = None) -> Loss:
         """Computes the cross entropy on ids [B, L], or the distillation loss of a teacher, and adds its gradients to list().
 
         labels [B, L]: ids, or -100, which does not count; for decoders shifted here; None: the ids, for decoders. gate: gates as in
         mha.Model.forward. scale: factor of the sum; 0: the mean. gates, embeddings: also return their gradients, [layers, B, heads] and
         [B, L, E]. loss_only: no backward pass. on_context({"layer", "context", "dcontext", "row_taylor"}) gets the outputs of the heads
         [rows, heads, head_dim] and their gradients, layer by layer from the last, without copies; row_taylor with taylor=True.
+        pixels [B, channels, height, width]: images instead of ids, whose labels [B] are classes.
         """
-        given, guard = Input(self._model._info, ids, mask=mask, type_ids=type_ids, positions=positions, starts=starts, gates=gate), Guard()
+        given, guard = Input(self._model._info, ids, mask=mask, type_ids=type_ids, positions=positions, starts=starts, gates=gate,
+                             pixels=pixels), Guard()
         dgates, dembeddings = self._gradients(given, gates, embeddings)
-        args = struct(ModelLossArgs, labels=like_ids("labels", labels, given.rows), scale=number(scale, "scale"), dgates=dgates,
+        args = struct(ModelLossArgs, labels=like_ids("labels", labels, given.rows if pixels is None else (given.batch,)), scale=number(scale, "scale"), dgates=dgates,
                       dembeddings=dembeddings, loss_only=bool(loss_only), teacher=None if teacher is None else teacher._open(),
                       distill=ModelDistill() if distill is None else distill.struct(), taylor=bool(taylor),
                       on_context=_context_function(ModelLossArgs, on_context, guard))
@@ -135,20 +138,30 @@ class ModelGrads(Handle):
 
     # ---- a custom loss ----
 
-    def forward(self, ids: Any, mask: Any = None, *, type_ids: Any = None, positions: Any = None, starts: Any = None,
-                gate: Any = None) -> Output:
-        """Runs the model and keeps its activations for backward(). Returns Output(logits, last_hidden, None, None)."""
+    def clip_loss(self, ids: Any, pixels: Any, mask: Any = None, *, loss_only: bool = False) -> float:
+        """Computes the contrastive loss of a CLIP on B texts, ids [B, L] with mask, and B images, pixels [B, channels, height, width],
+        and adds its gradients to list(). Image n belongs to text n."""
+        _, vision = self._model._tower(pixels)
+        texts, images, loss = Input(self._model._info, ids, mask=mask), Input(vision, None, pixels=pixels), c_double()
+        args = struct(ClipLossArgs, texts=ctypes.pointer(texts.struct), images=ctypes.pointer(images.struct), loss_only=bool(loss_only))
+        call_long("mha_clip_loss", self._open(), ctypes.byref(args), ctypes.byref(loss))
+        return loss.value
+
+    def forward(self, ids: Any = None, mask: Any = None, *, type_ids: Any = None, positions: Any = None, starts: Any = None,
+                gate: Any = None, pixels: Any = None) -> Output:
+        """Runs the model on ids [B, L], or on pixels of images, and keeps its activations for backward(). Returns Output(logits,
+        last_hidden, None, None)."""
         info = self._model._info
-        given = Input(info, ids, mask=mask, type_ids=type_ids, positions=positions, starts=starts, gates=gate)
+        given = Input(info, ids, mask=mask, type_ids=type_ids, positions=positions, starts=starts, gates=gate, pixels=pixels)
         last = np.empty((*given.rows, info.hidden), np.float32)
-        logits = np.empty((*given.rows, info.vocab), np.float32) if info.logits else None
+        logits = np.empty(logits_shape(info, given), np.float32) if info.logits else None
         self._given = given  # its arrays are read by backward()
         Guard().call("mha_model_grads_forward", self._open(), ctypes.byref(given.struct),
                      ctypes.byref(struct(ModelOutput, last_hidden=last, logits=logits)))
         return Output(logits, last, None, None)
 
-    def backward(self, *, last_hidden: Any = None, logits: Any = None, last_logits: Any = None, pooled: Any = None, gates: bool = False,
-                 embeddings: bool = False, on_context: OnContext | None = None,
+    def backward(self, *, last_hidden: Any = None, logits: Any = None, last_logits: Any = None, pooled: Any = None, embedding: Any = None,
+                 gates: bool = False, embeddings: bool = False, on_context: OnContext | None = None,
                  taylor: bool = False) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Adds the gradients of a scalar to list(), from its gradients with respect to the outputs of forward(); None: zeros.
 
@@ -157,9 +170,9 @@ class ModelGrads(Handle):
         given, info, guard = self._given, self._model._info, Guard()
         if given is None:
             raise ValueError("forward() must be called before backward()")
-        shapes = {"last_hidden": (*given.rows, info.hidden), "logits": (*given.rows, info.vocab), "last_logits": (given.batch, info.vocab),
-                  "pooled": (given.batch, info.hidden)}
-        values = {"last_hidden": last_hidden, "logits": logits, "last_logits": last_logits, "pooled": pooled}
+        shapes = {"last_hidden": (*given.rows, info.hidden), "logits": logits_shape(info, given), "last_logits": (given.batch, info.vocab),
+                  "pooled": (given.batch, info.hidden), "embedding": (given.batch, info.embedding_width)}
+        values = {"last_hidden": last_hidden, "logits": logits, "last_logits": last_logits, "pooled": pooled, "embedding": embedding}
         arrays = {name: floats(x, name, shapes[name]) for name, x in values.items() if x is not None}
         dgates, dembeddings = self._gradients(given, gates, embeddings)
         gradient = struct(ModelGradient, **arrays, gates=dgates, embeddings=dembeddings, taylor=bool(taylor),

@@ -17,11 +17,11 @@ from .._binding.abi import ModelCreateOptions, ModelOptions, ModelSaveOptions
 from .._binding.context import context
 from .._binding.library import call, create, lib, string, struct
 from .._binding.long_call import call_long
-from .forward import Forward
 from .generate import Generate
 from .grads import ModelGrads
 from .seq2seq import Seq2Seq
 from .tokenizer import TextMethods
+from .vision import Vision
 
 _DTYPES = {"f32": DTYPES["f32"], "bf16": DTYPES["bf16"], "f16": DTYPES["f16"], "int8": DTYPES["q8_0"]}
 SAVED: dict[str | None, int] = {None: 0, **{name: DTYPES[name] for name in ("f32", "bf16", "f16")}}
@@ -31,7 +31,7 @@ def _config(config: Mapping[str, Any] | str | None) -> bytes | None:
     return None if config is None else string(config if isinstance(config, str) else json.dumps(config), "config")
 
 
-class Model(Forward, Generate, Seq2Seq, TextMethods):
+class Model(Vision, Generate, Seq2Seq, TextMethods):
     """An opened checkpoint: a Hugging Face folder, "minilm" (after ./run fetch minilm) or "builtin" (the default).
 
         >>> import mha

@@ -12,7 +12,8 @@ from .._binding.abi import ModelHead, ModelInfo, ModelInput
 from .._binding.library import Handle, lib, struct
 
 _SCALARS = ("layers", "heads", "kv_heads", "head_dim", "hidden", "intermediate", "vocab", "max_positions", "type_vocab", "parameters",
-            "bytes", "kv_bytes_per_token", "causal", "logits", "original_heads", "rotation_by_length")
+            "bytes", "kv_bytes_per_token", "causal", "logits", "original_heads", "rotation_by_length", "image_channels", "image_height",
+            "image_width", "patch_height", "patch_width", "classes", "embedding_width")
 _PER_LAYER = ("heads_per_layer", "key_heads_per_layer", "value_heads_per_layer", "feed_forward_per_layer")
 _CHOICES = ("none", "experts", "heads", "options")
 
@@ -28,6 +29,16 @@ class ModelBase(Handle):
     def _info(self) -> ModelInfo:
         info: ModelInfo = lib.mha_model_describe(self._open()).contents
         return info
+
+    def _tower(self, pixels: Any) -> tuple[int | c_void_p, ModelInfo]:
+        """Returns the model that reads these pixels and its properties; without pixels, this model."""
+        if pixels is None:
+            return self._open(), self._info
+        vision = lib.mha_model_vision(self._open())
+        if not vision:
+            raise ValueError(f"pixels must be None for a model of texts (got {self.info['family']})")
+        info: ModelInfo = lib.mha_model_describe(vision).contents
+        return vision, info
 
     @property
     def info(self) -> dict[str, Any]:
@@ -53,7 +64,10 @@ class Input:
 
     def __init__(self, info: ModelInfo, ids: Any, *, mask: Any = None, type_ids: Any = None, positions: Any = None, gates: Any = None,
                  fills: Any = None, first_layer: int = 0, states: Any = None, context: Any = None, cache: Any = None,
-                 sequence: int | None = None, starts: Any = None) -> None:
+                 sequence: int | None = None, starts: Any = None, pixels: Any = None) -> None:
+        if pixels is not None:
+            self._take_pixels(info, ids, pixels, gates, fills)
+            return
         ids = token_ids(ids) if starts is None else integers(ids, "ids", np.int32)
         self.rows: tuple[int, ...] = ids.shape
         at = None if starts is None else integers(starts, "starts")
@@ -73,6 +87,18 @@ class Input:
                 info.layers, info.heads, info.head_dim)), starts=at, first_layer=integer(first_layer, "first_layer"), hidden=hidden,
             context=None if context is None else floats(context, "context", (*self.rows, None)),
             cache=None if cache is None else cache._open(), sequence=integer(sequence or 0, "sequence"))
+
+
+    def _take_pixels(self, info: ModelInfo, ids: Any, pixels: Any, gates: Any, fills: Any) -> None:
+        """Takes images [B, channels, height, width] instead of ids."""
+        if ids is not None:
+            raise ValueError("ids must be None with pixels")
+        shape = info.image_channels, info.image_height, info.image_width
+        images = floats(pixels, "pixels", (None, *shape))
+        self.batch, self.length = len(images), info.max_positions
+        self.rows = self.batch, self.length
+        self.struct = struct(ModelInput, batch=self.batch, pixels=images, gates=_gates(info, gates, self.batch), fills=None if fills is None
+                             else floats(fills, "fills", (info.layers, info.heads, info.head_dim)))
 
 
 def token_ids(ids: Any) -> np.ndarray:

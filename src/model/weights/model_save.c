@@ -16,7 +16,7 @@
 
 /* The files that a checkpoint may contain; a folder with only such files may be replaced. The first COMPANIONS files
  * accompany config and weights, and are copied with them. */
-enum { COMPANIONS = 10 };
+enum { COMPANIONS = 12 };
 const char *const mha__model_files[] = {"tokenizer.json",
                                         "tokenizer_config.json",
                                         "special_tokens_map.json",
@@ -27,6 +27,8 @@ const char *const mha__model_files[] = {"tokenizer.json",
                                         "tokenizer.model",
                                         "chat_template.jinja",
                                         "generation_config.json",
+                                        "preprocessor_config.json",
+                                        "processor_config.json",
                                         "config.json",
                                         "*.safetensors",
                                         "model.safetensors.index.json",

@@ -1,0 +1,20 @@
+/* image_decode.h - decoders of image files in memory. Each checks the dimensions before it allocates memory, and fails
+ * on any error that its library reports, including truncated data. */
+#ifndef MHA_IO_IMAGE_IMAGE_DECODE_H
+#define MHA_IO_IMAGE_IMAGE_DECODE_H
+
+#include "base/error.h"
+#include "mha/image.h"
+
+/* Allocates image->rgb. Rejects more than MHA__IMAGE_PIXELS pixels. Messages begin with `path`. */
+mha_status mha__image_allocate(mha_ctx *ctx, const char *path, int64_t height, int64_t width, mha_image *image,
+                               mha_error *err);
+/* Fails with "PATH: WHAT: MESSAGE", where the message is that of a library. */
+mha_status mha__image_broken(const char *path, const char *what, const char *message, mha_error *err);
+
+mha_status mha__png_decode(mha_ctx *ctx, const char *path, const uint8_t *bytes, size_t n, mha_image *image,
+                           mha_error *err);
+mha_status mha__jpeg_decode(mha_ctx *ctx, const char *path, const uint8_t *bytes, size_t n, mha_image *image,
+                            mha_error *err);
+
+#endif

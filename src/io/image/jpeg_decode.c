@@ -1,0 +1,107 @@
+/* jpeg_decode.c - decodes JPEG files with libjpeg: YCbCr, RGB, grayscale, and CMYK and YCCK as Adobe stores them
+ * (inverted), which become RGB without a color profile. */
+#include "io/image/image_decode.h"
+
+#ifdef MHA_JPEG
+#include "base/ctx.h"
+#include <setjmp.h>
+#include <stdio.h> /* before jpeglib.h, which requires it */
+#include <string.h>
+
+#include <jpeglib.h>
+
+/* Extends the error manager of libjpeg, which must be its first member. */
+typedef struct jpeg_problem {
+    struct jpeg_error_mgr manager;
+    jmp_buf jump;
+    char message[JMSG_LENGTH_MAX];
+} jpeg_problem;
+
+/* Progressive files have about 10 scans. Each scan takes time proportional to the image, whatever its size. */
+enum { MOST_SCANS = 200 };
+
+static void on_error(j_common_ptr jpeg)
+{
+    jpeg_problem *p = (jpeg_problem *)jpeg->err;
+    p->manager.format_message(jpeg, p->message);
+    longjmp(p->jump, 1);
+}
+
+/* A warning (level -1) means corrupt data, such as a file that ends early. Other levels are trace messages. */
+static void on_message(j_common_ptr jpeg, int level)
+{
+    if (level < 0) on_error(jpeg);
+}
+
+static void on_progress(j_common_ptr common)
+{
+    const struct jpeg_decompress_struct *jpeg = (const struct jpeg_decompress_struct *)common;
+    jpeg_problem *p = (jpeg_problem *)common->err;
+    if (jpeg->input_scan_number <= MOST_SCANS) return;
+    snprintf(p->message, sizeof p->message, "more than %d scans", MOST_SCANS);
+    longjmp(p->jump, 1);
+}
+
+static uint8_t product(unsigned a, unsigned b)
+{
+    const unsigned both = a * b + 128;
+    return (uint8_t)(((both >> 8) + both) >> 8);
+}
+
+/* Converts a row of inverted CMYK to RGB. */
+static void convert_cmyk(const uint8_t *cmyk, int64_t width, uint8_t *rgb)
+{
+    for (int64_t x = 0; x < width; x++)
+        for (int c = 0; c < 3; c++)
+            rgb[3 * x + c] = (uint8_t)(cmyk[4 * x + 3] - product(255u - cmyk[4 * x + c], cmyk[4 * x + 3]));
+}
+
+static mha_status decode(struct jpeg_decompress_struct *jpeg, jpeg_problem *p, mha_ctx *ctx, const char *path,
+                         const uint8_t *bytes, size_t n, mha_image *image, mha_error *err)
+{
+    struct jpeg_progress_mgr progress = {.progress_monitor = on_progress};
+    if (setjmp(p->jump)) return mha__image_broken(path, "JPEG", p->message, err);
+    jpeg_create_decompress(jpeg);
+    jpeg->progress = &progress;
+    jpeg_mem_src(jpeg, bytes, (unsigned long)n);
+    jpeg_read_header(jpeg, TRUE);
+    const bool cmyk = jpeg->num_components == 4;
+    jpeg->out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
+    MHA__TRY(mha__image_allocate(ctx, path, jpeg->image_height, jpeg->image_width, image, err));
+    jpeg_start_decompress(jpeg);
+    JSAMPARRAY row = jpeg->mem->alloc_sarray((j_common_ptr)jpeg, JPOOL_IMAGE, jpeg->output_width * 4, 1);
+    while (jpeg->output_scanline < jpeg->output_height) {
+        uint8_t *to = image->rgb + (int64_t)jpeg->output_scanline * image->width * 3;
+        jpeg_read_scanlines(jpeg, row, 1);
+        if (cmyk)
+            convert_cmyk(row[0], image->width, to);
+        else
+            memcpy(to, row[0], (size_t)image->width * 3);
+    }
+    jpeg_finish_decompress(jpeg);
+    return MHA_OK;
+}
+
+mha_status mha__jpeg_decode(mha_ctx *ctx, const char *path, const uint8_t *bytes, size_t n, mha_image *image,
+                            mha_error *err)
+{
+    struct jpeg_decompress_struct jpeg = {0};
+    jpeg_problem problem = {.message = ""};
+    jpeg.err = jpeg_std_error(&problem.manager);
+    problem.manager.error_exit = on_error;
+    problem.manager.emit_message = on_message;
+    const mha_status status = decode(&jpeg, &problem, ctx, path, bytes, n, image, err);
+    jpeg_destroy_decompress(&jpeg);
+    return status;
+}
+
+#else
+
+mha_status mha__jpeg_decode(mha_ctx *ctx, const char *path, const uint8_t *bytes, size_t n, mha_image *image,
+                            mha_error *err)
+{
+    (void)ctx, (void)bytes, (void)n, (void)image;
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: JPEG files require a build with libjpeg", path);
+}
+
+#endif
