@@ -19,6 +19,8 @@
     X(heads)               \
     X(report)              \
     X(draw)                \
+    X(patch)               \
+    X(knockout)            \
     X(prune)               \
     X(regroup)             \
     X(diff)                \

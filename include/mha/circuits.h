@@ -8,9 +8,10 @@
  *     mha_prompt_pair_create(model, &o, &pair, &err);            runs both prompts and keeps their activations
  *     mha_patch(pair, MHA_SITE_Z, MHA_BY_HEAD, MHA_DENOISE, effect, &err);
  *
- * Supported: all decoders and masked LMs of model.h with logits, opened in f32, grouped heads, pruned layers and experts
- * included. MHA_ERR_UNSUPPORTED, with the reason, for encoder-decoders, layers that select heads per text, models that
- * are divided among processes or opened in another type, and for measures that a family does not define (below).
+ * Supported: all decoders and masked LMs of model.h with logits, opened in f32, grouped heads, pruned layers and
+ * experts included. MHA_ERR_UNSUPPORTED, with the reason, for encoder-decoders, layers that select heads per text,
+ * models that are divided among processes or opened in another type, and for measures that a family does not define
+ * (below).
  *
  * Sources: Vig et al. 2020; Meng et al. 2022 (causal tracing); Nanda 2023, Syed et al. 2023 (attribution patching);
  * Kramar et al. 2024 (AtP*); Hanna et al. 2024 (EAP-IG); Wang et al. 2022, Goldowsky-Dill et al. 2023 (path patching);
@@ -70,8 +71,17 @@ MHA_API const float *mha_prompt_pair_map(const mha_prompt_pair *pair, mha_prompt
 MHA_API int64_t mha_prompt_pair_length(const mha_prompt_pair *pair);
 MHA_API int64_t mha_prompt_pair_position(const mha_prompt_pair *pair);
 
-/* Returns (value - corrupted) / (clean - corrupted): 1 is as in the clean run, 0 as in the corrupted run. Returns NaN if
- * the two runs differ by less than 1e-3 nats: show raw values then. For several pairs, take the means of the three
+/* Returns W, the width of the word embeddings. */
+MHA_API int64_t mha_prompt_noise_width(const mha_model *model);
+/* Writes noise [length, W] for mha_prompt_pair_options: at the given positions s std(E) n, where std(E) is the standard
+ * deviation of the whole embedding table, s is `times_std` (3 in Meng et al. 2022) and n are standard normal draws from
+ * `seed`, as by PyTorch; 0 elsewhere. Average about 10 draws. Errors: MHA_ERR_ARG for a position outside 0 .. length-1,
+ * MHA_ERR_UNSUPPORTED for a table that is not stored as f32. */
+MHA_API mha_status mha_prompt_noise(const mha_model *model, int64_t length, const int64_t *positions, int64_t count,
+                                    double times_std, uint64_t seed, float *noise, mha_error *err);
+
+/* Returns (value - corrupted) / (clean - corrupted): 1 is as in the clean run, 0 as in the corrupted run. Returns NaN
+ * if the two runs differ by less than 1e-3 nats: show raw values then. For several pairs, take the means of the three
  * arguments first. */
 MHA_API double mha_patch_normalized(double value, double clean, double corrupted);
 
@@ -111,8 +121,8 @@ MHA_API const char *mha_site_name(mha_site site);
  * heads are key/value heads for k and v. A row of pattern is that of the query. */
 typedef enum mha_patch_by { MHA_BY_POSITION = 0, MHA_BY_HEAD, MHA_BY_HEAD_POSITION } mha_patch_by;
 
-/* Which run is repeated with a part of the other: denoise repeats the corrupted run with a part of the clean run (is the
- * part sufficient?), noise the clean run with a part of the corrupted run (is it necessary?). */
+/* Which run is repeated with a part of the other: denoise repeats the corrupted run with a part of the clean run (is
+ * the part sufficient?), noise the clean run with a part of the corrupted run (is it necessary?). */
 typedef enum mha_patch_direction { MHA_DENOISE = 0, MHA_NOISE } mha_patch_direction;
 
 /* Writes the shape of the results for one metric and returns the number of dimensions: [L, T], [L, heads] or
@@ -124,8 +134,8 @@ MHA_API int mha_patch_shape(const mha_prompt_pair *pair, mha_site site, mha_patc
  * pruned layer's missing heads get the metrics of the base run. Cost: a pass of T tokens from the layer of each part to
  * the end, in batches; none for parts that are equal in both runs or cannot reach the position. Reports progress as
  * "patch". Results are bitwise identical for any number of threads; a part that is equal in both runs gives the metrics
- * of the base run to the bit. Errors: MHA_ERR_ARG for a granularity that the site does not have, MHA_ERR_UNSUPPORTED for
- * resid_mid of parallel blocks, MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
+ * of the base run to the bit. Errors: MHA_ERR_ARG for a granularity that the site does not have, MHA_ERR_UNSUPPORTED
+ * for resid_mid of parallel blocks, MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
 MHA_API mha_status mha_patch(const mha_prompt_pair *pair, mha_site site, mha_patch_by by, mha_patch_direction direction,
                              double *out, mha_error *err);
 
@@ -155,10 +165,10 @@ typedef enum mha_estimate {
                             * and the change of the map is multiplied by the gradient of the map */
 } mha_estimate;
 
-/* Writes out [MHA_CIRCUIT_METRICS, shape]: estimated changes in nats (not metrics), shaped as in mha_patch. An estimate:
- * where the softmax is saturated, or an effect is not linear, it is wrong; check the largest parts with mha_patch.
- * Estimates of a head are the sums over its tokens. Cost: one forward and backward pass of 3 T tokens, eight for
- * MHA_ESTIMATE_IG. The gradient of MHA_KL is 0 in the clean run, so MHA_NOISE gives zeros for it. Errors: as in
+/* Writes out [MHA_CIRCUIT_METRICS, shape]: estimated changes in nats (not metrics), shaped as in mha_patch. An
+ * estimate: where the softmax is saturated, or an effect is not linear, it is wrong; check the largest parts with
+ * mha_patch. Estimates of a head are the sums over its tokens. Cost: one forward and backward pass of 3 T tokens, eight
+ * for MHA_ESTIMATE_IG. The gradient of MHA_KL is 0 in the clean run, so MHA_NOISE gives zeros for it. Errors: as in
  * mha_patch; MHA_ERR_ARG for MHA_ESTIMATE_QKFIX of another site; MHA_ERR_UNSUPPORTED for q and k of layers whose scores
  * have terms of relative positions from q and k (deberta-v2). */
 MHA_API mha_status mha_attribution(const mha_prompt_pair *pair, mha_estimate estimate, mha_site site, mha_patch_by by,
@@ -169,12 +179,13 @@ MHA_API mha_status mha_attribution(const mha_prompt_pair *pair, mha_estimate est
 typedef enum mha_path_receiver { MHA_PATH_Q = 0, MHA_PATH_K, MHA_PATH_V, MHA_PATH_LOGITS } mha_path_receiver;
 
 /* Changes only the direct path from one head to another, through the residual stream: the receiver's q, k or v is
- * computed from norm(resid_pre + w), where w is the change of the sender's output, and everything between them keeps its
- * value in the base run. The norm is recomputed; a norm after the sender's output projection (gemma2) keeps its scale.
- * out [MHA_CIRCUIT_METRICS, L H, R]: row = sender, column = receiver, numbered layer * heads + head; R is L H for q,
- * L G for k and v, whose receivers are key/value heads, and 1 for the logits, whose receiver is the final residual.
- * Receivers that are not in a later layer hold the metrics of the base run. Cost: one pass from the receiver's layer per
- * pair. Reports progress as "path". MHA_ERR_UNSUPPORTED for post-norm blocks: they have no direct path around a norm. */
+ * computed from norm(resid_pre + w), where w is the change of the sender's output, and everything between them keeps
+ * its value in the base run. The norm is recomputed; a norm after the sender's output projection (gemma2) keeps its
+ * scale. out [MHA_CIRCUIT_METRICS, L H, R]: row = sender, column = receiver, numbered layer * heads + head; R is L H
+ * for q, L G for k and v, whose receivers are key/value heads, and 1 for the logits, whose receiver is the final
+ * residual. Receivers that are not in a later layer hold the metrics of the base run. Cost: one pass from the
+ * receiver's layer per pair. Reports progress as "path". MHA_ERR_UNSUPPORTED for post-norm blocks: they have no direct
+ * path around a norm. */
 MHA_API mha_status mha_path_patch(const mha_prompt_pair *pair, mha_path_receiver to, mha_patch_direction direction,
                                   double *out, mha_error *err);
 

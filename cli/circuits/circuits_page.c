@@ -1,0 +1,62 @@
+/* circuits_page.c - writes the page of patching and knockout: the grids, and the maps of the heads in both runs. */
+#include "circuits/circuits_page.h"
+
+#include <stdlib.h>
+
+#include "memory.h"
+#include "output.h"
+#include "page/page_data.h"
+
+enum { MOST_WEIGHTS = 1 << 20 }; /* maps with more weights in total are left out of the page */
+
+static json_t *map_json(const float *map, int64_t length)
+{
+    json_t *rows = json_array();
+    for (int64_t i = 0; i < length; i++) {
+        json_t *row = json_array();
+        for (int64_t j = 0; j < length; j++)
+            json_array_append_new(row, json_real((double)(long)(map[i * length + j] * 1e4f + 0.5f) / 1e4));
+        json_array_append_new(rows, row);
+    }
+    return rows;
+}
+
+/* Returns {clean, corrupted}: maps by layer and head; null if they are too large. */
+static json_t *maps_json(const prompt_report *r)
+{
+    static const char *const names[] = {"clean", "corrupted"};
+    const mha_model_info *m = mha_model_describe(r->model);
+    const int64_t length = mha_prompt_pair_length(r->first);
+    if (m->layers * m->heads * length * length > MOST_WEIGHTS / 2) return json_null();
+    json_t *maps = json_object();
+    for (int run = 0; run < 2; run++) {
+        json_t *layers = json_array();
+        for (int64_t l = 0; l < m->layers; l++) {
+            json_t *heads = json_array();
+            for (int64_t h = 0; h < m->heads_per_layer[l]; h++)
+                json_array_append_new(heads,
+                                      map_json(mha_prompt_pair_map(r->first, (mha_prompt_run)run, l, h), length));
+            json_array_append_new(layers, heads);
+        }
+        json_object_set_new(maps, names[run], layers);
+    }
+    return maps;
+}
+
+int circuits_page_save(cli_session *s, const prompt_report *r, json_t *results)
+{
+    char *page;
+    size_t bytes;
+    FILE *memory = cli_memory_open(&page, &bytes);
+    json_object_set_new(results, "mha", json_string(mha_version()));
+    json_object_set_new(results, "command", json_string(s->command->name));
+    json_object_set_new(results, "maps", maps_json(r));
+    fputs((const char *)circuits_page_before, memory);
+    page_data_write(results, memory);
+    fputs((const char *)circuits_page_after, memory);
+    fclose(memory);
+    const int code = cli_write_file(s, page, bytes);
+    if (code == CLI_DONE) cli_say(s, "%s: %.1f KB; open it in a browser", cli_out_name(s), (double)bytes / 1e3);
+    free(page);
+    return code;
+}

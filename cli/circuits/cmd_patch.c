@@ -1,0 +1,273 @@
+/* cmd_patch.c - `mha patch`: what happens to the answer if one part of a run is taken from another run. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "circuits/patch_plan.h"
+#include "circuits/prompt_report.h"
+#include "commands.h"
+#include "input/input.h"
+#include "options.h"
+#include "output.h"
+
+enum { MOST_GRIDS = 2 * MHA_SITES, MANY_PASSES = 10000, SKIPPED = -1 };
+
+/* ---- patching one pair ---- */
+
+static mha_patch_by by_of(const patch_plan *p, mha_site site)
+{
+    return p->by_given ? p->by : site >= MHA_SITE_Q ? MHA_BY_HEAD : MHA_BY_POSITION;
+}
+
+/* Reports the cost before long work. */
+static void tell_cost(const cli_session *s, const patch_plan *p, const mha_prompt_pair *pair, int64_t pairs)
+{
+    int64_t passes = 0;
+    for (int site = 0; p->exact && !p->path && site < MHA_SITES; site++)
+        for (int d = 0; p->site[site] && d < 2; d++)
+            if (p->direction[d])
+                passes +=
+                    pairs * mha_patch_passes(pair, (mha_site)site, by_of(p, (mha_site)site), (mha_patch_direction)d);
+    if (passes > MANY_PASSES)
+        cli_say(s, "%lld passes; --estimate attr estimates them in 3 passes per pair", (long long)passes);
+}
+
+/* Computes the metrics of all parts of a grid: exact, or the base metric plus the estimated change. */
+static mha_status measure(const patch_plan *p, const mha_prompt_pair *pair, mha_site site,
+                          mha_patch_direction direction, const double *base, int64_t count, double *out,
+                          mha_error *error)
+{
+    const mha_patch_by by = by_of(p, site);
+    if (p->path) return mha_path_patch(pair, p->to, direction, out, error);
+    if (p->exact) return mha_patch(pair, site, by, direction, out, error);
+    const mha_status status = mha_attribution(pair, p->estimate, site, by, direction, out, error);
+    for (int m = 0; m < MHA_CIRCUIT_METRICS; m++)
+        for (int64_t n = 0; status == MHA_OK && n < count; n++)
+            out[m * count + n] += base[m];
+    return status;
+}
+
+/* ---- grids ---- */
+
+/* Sets the shape and names of a grid; returns false if the site does not have the granularity. */
+static bool shape_grid(const patch_plan *p, const mha_prompt_pair *pair, mha_site site, int d, const mha_model_info *m,
+                       effect_grid *g, int *rank, int64_t *shape)
+{
+    static const char *const axes[][3] = {{"layer", "position"}, {"layer", "head"}, {"layer", "head", "position"}};
+    const mha_patch_by by = by_of(p, site);
+    *rank = p->path ? (p->to == MHA_PATH_LOGITS ? 1 : 2) : mha_patch_shape(pair, site, by, shape);
+    *g = (effect_grid){.site = p->path ? patch_receiver_names[p->to] : mha_site_name(site),
+                       .by = p->path ? "path" : patch_by_names[by],
+                       .direction = patch_direction_names[d],
+                       .patched = site,
+                       .run = d,
+                       .metric = prompt_metric_name(p->metric),
+                       .estimate = p->exact ? NULL : patch_estimate_names[p->estimate]};
+    if (p->path) {
+        shape[0] = m->layers * m->heads;
+        shape[1] = m->layers * (p->to == MHA_PATH_Q ? m->heads : m->kv_heads);
+        g->axes[0] = "sender";
+        g->axes[1] = "receiver";
+    } else {
+        memcpy(g->axes, axes[by], sizeof g->axes);
+    }
+    snprintf(g->title, sizeof g->title, "%s by %s, %s", g->site, g->by, g->direction);
+    return *rank > 0;
+}
+
+/* Copies the metric of a grid; of paths from one head, only the row of the sender, by layer and head. */
+static void add(const patch_plan *p, const mha_prompt_pair *pair, int d, const double *values, int64_t count,
+                const mha_model_info *m, effect_grid *g)
+{
+    double clean[MHA_CIRCUIT_METRICS], corrupted[MHA_CIRCUIT_METRICS];
+    mha_prompt_pair_metrics(pair, MHA_RUN_CLEAN, clean, NULL);
+    mha_prompt_pair_metrics(pair, MHA_RUN_CORRUPTED, corrupted, NULL);
+    const double *from = values + (int)p->metric * count;
+    if (p->path && !p->path_all) from += (p->sender.layer * m->heads + p->sender.head) * g->count;
+    effect_grid_add(g, from, d == MHA_NOISE ? clean[p->metric] : corrupted[p->metric], clean[p->metric],
+                    corrupted[p->metric]);
+}
+
+/* Measures one grid of a pair, and adds it to the grid; opens the grid with the first pair. */
+static int measure_grid(cli_session *s, const patch_plan *p, const mha_prompt_pair *pair, mha_site site, int d,
+                        const mha_model_info *m, effect_grid *g)
+{
+    effect_grid shaped;
+    int rank = 0;
+    int64_t shape[3] = {1, 1, 1}, count = 1;
+    double base[MHA_CIRCUIT_METRICS];
+    mha_error error = {0};
+    if (!shape_grid(p, pair, site, d, m, &shaped, &rank, shape))
+        return cli_usage(s, "%s has no parts --by %s", mha_site_name(site), patch_by_names[by_of(p, site)]);
+    for (int n = 0; n < rank; n++)
+        count *= shape[n];
+    double *values = calloc((size_t)count * MHA_CIRCUIT_METRICS, sizeof *values);
+    mha_prompt_pair_metrics(pair, d == MHA_NOISE ? MHA_RUN_CLEAN : MHA_RUN_CORRUPTED, base, NULL);
+    if (!values) return cli_error(s, CLI_FAILED, "out of memory for results");
+    int code = CLI_DONE;
+    if (measure(p, pair, site, (mha_patch_direction)d, base, count, values, &error) != MHA_OK)
+        code = p->all_sites && error.status == MHA_ERR_UNSUPPORTED ? SKIPPED : cli_refuse(s, &error);
+    if (code == SKIPPED) cli_say(s, "skipped: %s", error.message);
+    if (code == CLI_DONE && !g->sum) {
+        *g = shaped;
+        const int64_t one[] = {m->layers, count / (m->layers * m->heads) / m->layers};
+        const bool row = p->path && !p->path_all && p->to != MHA_PATH_LOGITS;
+        if (row) memcpy(g->axes, (const char *[]){"layer", "head", NULL}, sizeof g->axes);
+        const int64_t single = 1;
+        const bool alone = p->path && !p->path_all && !row;
+        if (!effect_grid_open(g, row ? 2 : rank, row ? one : alone ? &single : shape))
+            code = cli_error(s, CLI_FAILED, "out of memory for results");
+    }
+    if (code == CLI_DONE) add(p, pair, d, values, count, m, g);
+    free(values);
+    return code;
+}
+
+/* ---- exact values of the largest estimates ---- */
+
+static mha_patch_part part_of(const effect_grid *g, mha_site site, mha_patch_by by, int64_t n)
+{
+    const int64_t last = g->shape[g->rank - 1];
+    mha_patch_part part = {site, n / last, -1, -1};
+    if (by == MHA_BY_POSITION) part.position = n % last;
+    if (by == MHA_BY_HEAD) part.head = n % last;
+    if (by == MHA_BY_HEAD_POSITION)
+        part = (mha_patch_part){site, n / last / g->shape[1], n / last % g->shape[1], n % last};
+    return part;
+}
+
+/* Patches the largest parts of an estimate, and prints both values. */
+static int check_largest(cli_session *s, const patch_plan *p, const prompt_report *r, const effect_grid *g,
+                         mha_site site, mha_patch_direction direction)
+{
+    char name[EFFECT_PART];
+    bool *taken = calloc((size_t)g->count, sizeof *taken);
+    int code = taken ? CLI_DONE : cli_error(s, CLI_FAILED, "out of memory for results");
+    fprintf(s->out, "\n%s: the largest estimates and their exact values\n", g->title);
+    for (long long k = 0; code == CLI_DONE && k < p->verify && k < g->count; k++) {
+        double exact[MHA_CIRCUIT_METRICS];
+        mha_error error = {0};
+        int64_t best = -1;
+        for (int64_t n = 0; n < g->count; n++)
+            if (!taken[n] && (best < 0 || fabs(effect_grid_change(g, n)) > fabs(effect_grid_change(g, best)))) best = n;
+        taken[best] = true;
+        const mha_patch_part part = part_of(g, site, by_of(p, site), best);
+        if (mha_patch_together(r->first, direction, &part, 1, exact, &error) != MHA_OK) {
+            code = cli_refuse(s, &error);
+            break;
+        }
+        const double value = g->raw ? exact[p->metric] : mha_patch_normalized(exact[p->metric], g->clean, g->corrupted);
+        fprintf(s->out, "  %s %s estimate %.3f exact %.3f\n",
+                effect_grid_part(g, r->model, &r->cases->list[0], best, name), g->site, g->value[best], value);
+    }
+    free(taken);
+    return code;
+}
+
+static int check_all(cli_session *s, const patch_plan *p, const prompt_report *r)
+{
+    int code = CLI_DONE;
+    if (!p->verify || s->options.json || s->options.csv) return CLI_DONE;
+    if (r->cases->count > 1) return cli_usage(s, "--verify requires a single pair of prompts");
+    for (int n = 0; code == CLI_DONE && n < r->count; n++)
+        code = check_largest(s, p, r, &r->grids[n], r->grids[n].patched, (mha_patch_direction)r->grids[n].run);
+    return code;
+}
+
+/* ---- all pairs ---- */
+
+static int measure_pair(cli_session *s, const patch_plan *p, const mha_prompt_pair *pair, const mha_model *model,
+                        prompt_report *r)
+{
+    int code = CLI_DONE;
+    r->count = 0;
+    for (int site = 0; site < MHA_SITES; site++)
+        for (int d = 0; (p->path ? site == 0 : p->site[site]) && d < 2; d++) {
+            if (!p->direction[d] || code != CLI_DONE) continue;
+            code = measure_grid(s, p, pair, (mha_site)site, d, mha_model_describe(model), &r->grids[r->count]);
+            r->count += code == CLI_DONE;
+            if (code == SKIPPED) code = CLI_DONE;
+        }
+    return code;
+}
+
+static bool needs_same_length(const patch_plan *p)
+{
+    bool positions = false;
+    for (int site = 0; !p->path && site < MHA_SITES; site++)
+        positions = positions || (p->site[site] && by_of(p, (mha_site)site) != MHA_BY_HEAD);
+    return positions;
+}
+
+static int measure_all(cli_session *s, const patch_plan *p, const mha_model *model, const prompt_cases *cases)
+{
+    effect_grid grids[MOST_GRIDS] = {0};
+    mha_prompt_pair *first = NULL;
+    prompt_report r = {model, cases, NULL, p->metric, (int)p->top, grids, 0};
+    int code = CLI_DONE;
+    if (!cases->same_length && needs_same_length(p))
+        return cli_usage(s, "results by position require pairs of the same length; use --by head");
+    for (int64_t n = 0; code == CLI_DONE && n < cases->count; n++) {
+        mha_prompt_pair *pair = NULL;
+        code = prompt_pair_open(s, model, &cases->list[n], &pair);
+        if (code == CLI_DONE && n == 0) tell_cost(s, p, pair, cases->count);
+        if (code == CLI_DONE) code = measure_pair(s, p, pair, model, &r);
+        if (n == 0)
+            r.first = first = pair;
+        else
+            mha_prompt_pair_free(pair);
+    }
+    for (int n = 0; code == CLI_DONE && n < r.count; n++)
+        effect_grid_finish(&grids[n], p->raw);
+    if (code == CLI_DONE) code = prompt_report_put(s, &r);
+    if (code == CLI_DONE) code = check_all(s, p, &r);
+    for (int n = 0; n < MOST_GRIDS; n++)
+        effect_grid_free(&grids[n]);
+    mha_prompt_pair_free(first);
+    return code;
+}
+
+static int run(cli_session *s)
+{
+    patch_plan p;
+    prompt_cases cases = {0};
+    mha_model *model = NULL;
+    int code = cli_check_out(s);
+    if (code == CLI_DONE && s->options.out && strcmp(s->options.out, "-") == 0 && (s->options.csv || s->options.json))
+        return cli_usage(s, "-o must name a file with --json or --csv (got \"-\")");
+    if (code == CLI_DONE) code = cli_model_open(s, NULL, &model);
+    if (code == CLI_DONE) code = patch_plan_read(s, model, &p);
+    if (code == CLI_DONE) code = prompt_cases_read(s, model, &patch_request, &cases);
+    if (code == CLI_DONE) code = measure_all(s, &p, model, &cases);
+    prompt_cases_free(&cases);
+    mha_model_free(model);
+    return code;
+}
+
+const cli_command cli_patch = {
+    .name = "patch",
+    .summary = "activation patching: replace parts of a run by those of another",
+    .usage = "TEXT --corrupted TEXT | --pairs FILE",
+    .details =
+        "Repeats the corrupted run with one part of the clean run (--direction denoise: is the part sufficient?), or "
+        "the "
+        "clean run with one part of the corrupted run (noise: is it necessary?), for every part of --site, and prints "
+        "how "
+        "far the answer moves: 1 is as in the clean run, 0 as in the corrupted run. Tokens are numbered from 0; -1 is "
+        "the "
+        "last, and a token that occurs once can be named by its text. --pairs reads lines {clean, corrupted, answer, "
+        "wrong, position}; results are means with 95 % intervals over the pairs. --estimate computes first-order "
+        "estimates from gradients; --path changes only the direct path between two heads.\n"
+        "--json prints {model, pairs, case: {clean, corrupted, answer, wrong, position}, metrics: {clean, corrupted}, "
+        "site, by, direction, metric, exact, axes, raw, normalised}; with several grids, these members are in the list "
+        "grids. normalised is null if both runs hardly differ. -o OUT writes a page with the grids and the maps of "
+        "each "
+        "head in both runs.",
+    .shared = CLI_MODEL | CLI_IDS | CLI_OUT | CLI_JSON | CLI_CSV | CLI_SEED,
+    .options = patch_options,
+    .examples = "mha patch \" red cat key boat hat drum red cat key\" --corrupted \" red cat key ring hat drum red cat "
+                "key\" --answer \" boat\" --wrong \" ring\"\n"
+                "mha patch \" red cat key boat hat drum red cat key\" --corrupted \" red cat key ring hat drum red cat "
+                "key\" --answer \" boat\" --wrong \" ring\" --path 0.5 --to k\n",
+    .run = run,
+};

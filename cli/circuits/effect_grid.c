@@ -1,0 +1,185 @@
+/* effect_grid.c - collects the values of an intervention over pairs of prompts: means, normalized values and intervals.
+ * */
+#include "circuits/effect_grid.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "input/tokens.h"
+#include "output.h"
+
+bool effect_grid_open(effect_grid *grid, int rank, const int64_t *shape)
+{
+    grid->rank = rank;
+    grid->count = 1;
+    for (int n = 0; n < rank; n++) {
+        grid->shape[n] = shape[n];
+        grid->count *= shape[n];
+    }
+    grid->sum = calloc((size_t)grid->count * 5, sizeof *grid->sum);
+    if (!grid->sum) return false;
+    grid->square = grid->sum + grid->count;
+    grid->value = grid->square + grid->count;
+    grid->half = grid->value + grid->count;
+    grid->mean = grid->half + grid->count;
+    return true;
+}
+
+void effect_grid_free(effect_grid *grid)
+{
+    free(grid->sum);
+    grid->sum = NULL;
+}
+
+void effect_grid_add(effect_grid *grid, const double *values, double base, double clean, double corrupted)
+{
+    for (int64_t n = 0; n < grid->count; n++) {
+        const double change = values[n] - base;
+        grid->sum[n] += change;
+        grid->square[n] += change * change;
+    }
+    grid->base += base;
+    grid->clean += clean;
+    grid->corrupted += corrupted;
+    grid->pairs++;
+}
+
+/* Returns the 97.5 % quantile of Student's t distribution. */
+static double quantile(int64_t freedom)
+{
+    static const double table[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+                                   2.201,  2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+                                   2.080,  2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042};
+    enum { KNOWN = sizeof table / sizeof *table };
+    return freedom <= KNOWN ? table[freedom - 1] : 1.96 + 2.4 / (double)freedom;
+}
+
+void effect_grid_finish(effect_grid *grid, bool raw)
+{
+    const double pairs = (double)grid->pairs;
+    grid->base /= pairs;
+    grid->clean /= pairs;
+    grid->corrupted /= pairs;
+    const double unit = grid->clean - grid->corrupted;
+    grid->raw = raw || isnan(mha_patch_normalized(0, grid->clean, grid->corrupted));
+    for (int64_t n = 0; n < grid->count; n++) {
+        const double change = grid->sum[n] / pairs;
+        const double variance = fmax(0, grid->square[n] / pairs - change * change) * pairs;
+        grid->mean[n] = grid->base + change;
+        grid->value[n] = grid->raw ? grid->mean[n] : (grid->mean[n] - grid->corrupted) / unit;
+        grid->half[n] = grid->pairs > 1 ? quantile(grid->pairs - 1) * sqrt(variance / (pairs - 1) / pairs) /
+                                              (grid->raw ? 1 : fabs(unit))
+                                        : 0;
+    }
+}
+
+double effect_grid_change(const effect_grid *grid, int64_t n)
+{
+    const double unit = grid->clean - grid->corrupted;
+    return grid->value[n] - (grid->raw ? grid->base : (grid->base - grid->corrupted) / unit);
+}
+
+const char *effect_grid_part(const effect_grid *grid, const mha_model *model, const prompt_case *one, int64_t n,
+                             char text[EFFECT_PART])
+{
+    int64_t index[3] = {0};
+    char token[PROMPT_TOKEN], *at = text;
+    for (int axis = grid->rank - 1; axis >= 0; axis--) {
+        index[axis] = n % grid->shape[axis];
+        n /= grid->shape[axis];
+    }
+    *at = '\0';
+    for (int axis = 0; axis < grid->rank; axis++) {
+        const size_t room = EFFECT_PART - (size_t)(at - text);
+        if (strcmp(grid->axes[axis], "position") == 0 || strcmp(grid->axes[axis], "key") == 0)
+            at += snprintf(at, room, "%s@%lld \"%s\"", axis ? " " : "", (long long)index[axis],
+                           prompt_token(model, one->clean[index[axis]], token));
+        else
+            at += snprintf(at, room, "%s%lld", axis ? "." : "", (long long)index[axis]);
+    }
+    return text;
+}
+
+/* ---- JSON and CSV ---- */
+
+/* Returns a list of numbers; null for NaN. */
+static json_t *row_json(const double *values, int64_t count)
+{
+    json_t *row = json_array();
+    for (int64_t n = 0; n < count; n++)
+        json_array_append_new(row, cli_real(values[n]));
+    return row;
+}
+
+static json_t *table_json(const double *values, int64_t rows, int64_t columns)
+{
+    json_t *table = json_array();
+    for (int64_t n = 0; n < rows; n++)
+        json_array_append_new(table, row_json(values + n * columns, columns));
+    return table;
+}
+
+/* Returns nested lists in the shape of the grid. */
+static json_t *nested(const effect_grid *g, const double *values)
+{
+    if (g->rank == 1) return row_json(values, g->count);
+    if (g->rank == 2) return table_json(values, g->shape[0], g->shape[1]);
+    json_t *layers = json_array();
+    for (int64_t n = 0; n < g->shape[0]; n++)
+        json_array_append_new(layers, table_json(values + n * g->shape[1] * g->shape[2], g->shape[1], g->shape[2]));
+    return layers;
+}
+
+json_t *effect_grid_json(const effect_grid *g)
+{
+    json_t *axes = json_array();
+    for (int n = 0; n < g->rank; n++)
+        json_array_append_new(axes, json_string(g->axes[n]));
+    const bool divided = !isnan(mha_patch_normalized(0, g->clean, g->corrupted));
+    double *normalized = calloc((size_t)g->count, sizeof *normalized);
+    for (int64_t n = 0; normalized && n < g->count; n++)
+        normalized[n] = mha_patch_normalized(g->mean[n], g->clean, g->corrupted);
+    json_t *object = json_pack("{s:s, s:s, s:s*, s:s, s:b, s:s*, s:o, s:o, s:o}", "site", g->site, "by", g->by,
+                               "direction", g->direction, "metric", g->metric, "exact", g->estimate == NULL, "estimate",
+                               g->estimate, "axes", axes, "raw", nested(g, g->mean), "normalised",
+                               divided && normalized ? nested(g, normalized) : json_null());
+    if (g->pairs > 1) json_object_set_new(object, "interval", nested(g, g->half));
+    free(normalized);
+    return object;
+}
+
+void effect_grid_csv_head(FILE *out)
+{
+    fputs("site,by,direction,metric,estimate,layer,head,position,raw,normalised,interval\n", out);
+}
+
+/* Writes the index of an axis, or nothing if the grid does not have the axis. */
+static void put_index(FILE *out, const effect_grid *g, const char *axis, int64_t n)
+{
+    int64_t each = 1;
+    for (int k = g->rank - 1; k >= 0; k--) {
+        const bool last = strcmp(axis, "position") == 0 && strcmp(g->axes[k], "key") == 0;
+        if (last || strcmp(g->axes[k], axis) == 0) fprintf(out, "%lld", (long long)(n / each % g->shape[k]));
+        each *= g->shape[k];
+    }
+    fputc(',', out);
+}
+
+void effect_grid_csv(FILE *out, const effect_grid *g)
+{
+    for (int64_t n = 0; n < g->count; n++) {
+        const double normalized = mha_patch_normalized(g->mean[n], g->clean, g->corrupted);
+        fprintf(out, "%s,%s,%s,%s,%s,", g->site, g->by, g->direction ? g->direction : "", g->metric,
+                g->estimate ? g->estimate : "exact");
+        put_index(out, g, "layer", n);
+        put_index(out, g, "head", n);
+        put_index(out, g, "position", n);
+        fprintf(out, "%.9g,", g->mean[n]);
+        if (!isnan(normalized)) fprintf(out, "%.9g", normalized);
+        if (g->pairs > 1)
+            fprintf(out, ",%.9g\n", g->half[n]);
+        else
+            fputs(",\n", out);
+    }
+}

@@ -1,0 +1,50 @@
+/* effect_grid.h - results of an intervention for every part of a model, over one or several pairs of prompts:
+ * collecting, and printing as a grid, JSON or CSV. */
+#ifndef CLI_CIRCUITS_EFFECT_GRID_H
+#define CLI_CIRCUITS_EFFECT_GRID_H
+
+#include <jansson.h>
+
+#include "circuits/prompt_cases.h"
+
+/* Values of one metric, shaped [rows..., columns]. The axes are named "layer", "head", "position" or otherwise. */
+typedef struct effect_grid {
+    char title[64];                                        /* such as "z by head, denoise" */
+    const char *site, *by, *direction, *metric, *estimate; /* for JSON; estimate NULL = exact */
+    mha_site patched;                                      /* the site and the mha_patch_direction, for patching */
+    int run;
+    const char *axes[3];
+    int rank;
+    int64_t shape[3], count;
+    int64_t pairs;
+    double *sum, *square; /* [count] of the values less the base metric of their pair */
+    double *value, *half; /* [count] after effect_grid_finish: the mean, and half of its 95 % interval (0 for one
+                                * pair), normalized unless `raw` */
+    double *mean;         /* [count] mean metric in nats */
+    double base, clean, corrupted; /* means over pairs */
+    bool raw;                      /* value is in nats: asked for, or the runs hardly differ */
+} effect_grid;
+
+/* Allocates the arrays for rank and shape; returns false if memory is exhausted. */
+bool effect_grid_open(effect_grid *grid, int rank, const int64_t *shape);
+/* Adds the values [count] of one pair, with the metric of the base run and of both runs. */
+void effect_grid_add(effect_grid *grid, const double *values, double base, double clean, double corrupted);
+/* Computes mean, value and half; `raw` shows nats. */
+void effect_grid_finish(effect_grid *grid, bool raw);
+void effect_grid_free(effect_grid *grid);
+
+/* Returns the change of an element: value less the value of the base run. */
+double effect_grid_change(const effect_grid *grid, int64_t n);
+/* Writes the name of an element, such as "0.1" or "0.1 @3 'key'", to text and returns it. */
+enum { EFFECT_PART = 160 };
+const char *effect_grid_part(const effect_grid *grid, const mha_model *model, const prompt_case *one, int64_t n,
+                             char text[EFFECT_PART]);
+
+/* Prints the grid, rows down and the last axis across, then the `top` elements with the largest change. */
+void effect_grid_print(const cli_session *session, const effect_grid *grid, const mha_model *model,
+                       const prompt_case *one, int top);
+json_t *effect_grid_json(const effect_grid *grid);
+void effect_grid_csv_head(FILE *out);
+void effect_grid_csv(FILE *out, const effect_grid *grid);
+
+#endif

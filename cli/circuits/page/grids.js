@@ -1,0 +1,105 @@
+/* grids.js - shows effects as grids with tokens as headings; a click on a head shows its map in both runs. */
+const tokens = data.case.clean;
+const hasTokens = (axis) => axis === 'position' || axis === 'key';
+
+const showPrompts = () => {
+  const body = document.querySelector('#prompts tbody');
+  [['clean', data.case.clean], ['corrupted', data.case.corrupted]].forEach(([name, list]) => {
+    const row = element('tr');
+    row.append(element('th', name));
+    list.forEach((token, t) => row.append(element('td', token, data.case.clean[t] !== data.case.corrupted[t] ? 'differs' : '')));
+    body.append(row);
+  });
+};
+
+/* Returns blue for a decrease, red for an increase; share is -1 to 1. */
+const colorOf = (share) => {
+  const size = Math.sqrt(Math.abs(clamp(share, -1, 1)));
+  const fade = Math.round(255 - 150 * size);
+  return share < 0 ? `rgb(${fade},${fade},255)` : `rgb(255,${fade},${fade})`;
+};
+
+const mapTable = (name, map) => {
+  const table = element('table', null, 'map');
+  table.append(element('caption', name));
+  map.forEach((row, i) => {
+    const line = element('tr');
+    line.append(element('th', tokens[i]));
+    row.forEach((weight, j) => {
+      const cell = element('td');
+      cell.style.background = `rgba(194,65,12,${Math.sqrt(weight)})`;
+      cell.title = `${tokens[i]} → ${tokens[j]}: ${number(weight)}`;
+      line.append(cell);
+    });
+    table.append(line);
+  });
+  return table;
+};
+
+const showHead = (layer, head) => {
+  const of = (run) => data.maps && data.maps[run][layer] && data.maps[run][layer][head];
+  $('detail').hidden = false;
+  $('detail-title').textContent = `Attention of head ${layer}.${head}`;
+  $('detail-maps').replaceChildren();
+  ['clean', 'corrupted'].forEach((run) => {
+    if (of(run)) $('detail-maps').append(mapTable(run, of(run)));
+  });
+  if (!of('clean')) $('detail-maps').append(element('p', 'The maps of this model are too large for the page.', 'hint'));
+};
+
+/* Returns the rows of a grid: [name, layer, head or -1, values]. A receiver or sender is numbered layer * heads + head. */
+const rowsOf = (grid, values) => {
+  if (grid.axes.length === 1) return [['', 0, -1, values]];
+  if (grid.axes.length === 2) return values.map((row, n) => [String(n), n, -1, row]);
+  return values.flatMap((heads, layer) => heads.map((row, head) => [`${layer}.${head}`, layer, head, row]));
+};
+
+const addCell = (line, grid, row, column, value, share) => {
+  const [name, layer, head] = row;
+  const last = grid.axes[grid.axes.length - 1];
+  const cell = element('td');
+  const button = element('button', number(value));
+  const place = hasTokens(last) ? `${column} ${tokens[column]}` : column;
+  button.type = 'button';
+  button.style.background = colorOf(share);
+  button.title = `${grid.axes.slice(0, -1).join('.')} ${name}, ${last} ${place}: ${number(value)}`;
+  button.addEventListener('click', () => {
+    document.querySelectorAll('.chosen').forEach((other) => other.classList.remove('chosen'));
+    button.classList.add('chosen');
+    if (head >= 0) showHead(layer, head);
+    else if (last === 'head') showHead(layer, column);
+  });
+  cell.append(button);
+  line.append(cell);
+};
+
+const showGrid = (grid) => {
+  const values = grid.normalised || grid.raw;
+  const rows = rowsOf(grid, values);
+  const base = grid.direction === 'denoise' ? data.metrics.corrupted : data.metrics.clean;
+  const zero = grid.normalised ? (grid.direction === 'denoise' ? 0 : 1) : base;
+  const flat = rows.flatMap((row) => row[3]);
+  const most = Math.max(grid.normalised ? 1 : 0, ...flat.map((value) => Math.abs(value - zero))) || 1;
+  const section = element('section', null, 'grid');
+  const table = element('table');
+  const head = element('tr');
+  const last = grid.axes[grid.axes.length - 1];
+  section.append(element('h2', `${grid.site} by ${grid.by}${grid.direction ? ', ' + grid.direction : ''}: ${grid.metric}${grid.normalised ? '' : ' in nats'}${grid.exact ? '' : ' (estimate)'}`));
+  head.append(element('th', grid.axes.slice(0, -1).join('.')));
+  rows[0][3].forEach((_, column) => head.append(element('th', hasTokens(last) ? tokens[column] : String(column))));
+  table.append(head);
+  rows.forEach((row) => {
+    const line = element('tr');
+    line.append(element('th', row[0]));
+    row[3].forEach((value, column) => addCell(line, grid, row, column, value, (value - zero) / most));
+    table.append(line);
+  });
+  section.append(table);
+  $('grids').append(section);
+};
+
+$('summary').textContent = `${data.model}: "${data.case.answer}" against "${data.case.wrong}" after token ${data.case.position}; clean ${number(data.metrics.clean)}, corrupted ${number(data.metrics.corrupted)}; ${data.pairs} pair${data.pairs === 1 ? '' : 's'}; mha ${data.mha} ${data.command}.`;
+$('legend').textContent = 'Normalized values: 1 is as in the clean run, 0 as in the corrupted run. Red is an increase, blue a decrease. Click a head to see its attention in both runs.';
+showPrompts();
+data.grids.forEach(showGrid);
+makeTheme(() => {});

@@ -1,0 +1,303 @@
+/* prompt_cases.c - reads pairs of prompts: tokens, answers and the measured position. */
+#include "circuits/prompt_cases.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "input/input.h"
+#include "input/tokens.h"
+#include "options.h"
+#include "output.h"
+
+/* ---- tokens ---- */
+
+const char *prompt_token(const mha_model *model, int32_t id, char text[PROMPT_TOKEN])
+{
+    char digits[CLI_ID_DIGITS];
+    const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
+    char *words = cli_token_words(tokenizer, id);
+    snprintf(text, PROMPT_TOKEN, "%s", cli_shown_start(words ? words : cli_token_name(tokenizer, id, digits), 24));
+    free(words);
+    return text;
+}
+
+/* Encodes a text, or parses ids with --ids. The caller must free *ids. */
+static int read_tokens(const cli_session *s, const mha_model *model, const char *what, const char *text, bool plain,
+                       int32_t **ids, int64_t *count)
+{
+    mha_error error = {0};
+    mha_encoding *encoding = NULL;
+    const int64_t vocab = mha_model_describe(model)->vocab;
+    *count = 0;
+    if (s->options.ids) {
+        const cli_texts one = {1, (const char *[]){text}, (size_t[]){strlen(text)}, NULL, NULL, NULL};
+        *ids = calloc(strlen(text) / 2 + 1, sizeof **ids);
+        return *ids ? cli_ids_read(s, &one, 0, vocab, *ids, count) : cli_error(s, CLI_FAILED, "out of memory for ids");
+    }
+    const mha_encode_options o = {.size = sizeof o, .no_special = plain};
+    if (!mha_model_tokenizer(model))
+        return cli_error(s, CLI_REFUSED, "%s has no tokenizer.json; give token ids with --ids",
+                         cli_shown(s->model_name));
+    if (mha_tokenizer_encode(mha_model_tokenizer(model), text, strlen(text), NULL, 0, &o, &encoding, &error) != MHA_OK)
+        return cli_refuse(s, &error);
+    *count = encoding->count;
+    *ids = calloc((size_t)encoding->count + 1, sizeof **ids);
+    if (*ids) memcpy(*ids, encoding->ids, (size_t)encoding->count * sizeof **ids);
+    mha_encoding_free(encoding);
+    if (!*ids) return cli_error(s, CLI_FAILED, "out of memory for ids");
+    return *count ? CLI_DONE : cli_usage(s, "%s must have at least one token (got \"%s\")", what, cli_shown(text));
+}
+
+/* Reads an answer, which must be one token. */
+static int read_answer(const cli_session *s, const mha_model *model, const char *what, const char *text, int32_t *id)
+{
+    int32_t *ids = NULL;
+    int64_t count = 0;
+    if (!text) return cli_usage(s, "%s is required: one token, with its leading space", what);
+    int code = read_tokens(s, model, what, text, true, &ids, &count);
+    if (code == CLI_DONE && count != 1) {
+        char first[PROMPT_TOKEN], second[PROMPT_TOKEN];
+        code =
+            cli_usage(s, "%s must be one token (got \"%s\", which is %lld: \"%s\", \"%s\" ...)", what, cli_shown(text),
+                      (long long)count, prompt_token(model, ids[0], first), prompt_token(model, ids[1], second));
+    }
+    if (code == CLI_DONE) *id = ids[0];
+    free(ids);
+    return code;
+}
+
+/* ---- positions ---- */
+
+static int position_of_token(const cli_session *s, const mha_model *model, const prompt_case *one, const char *option,
+                             const char *text, int64_t *position)
+{
+    char token[PROMPT_TOKEN];
+    int64_t found = 0;
+    for (int64_t t = 0; t < one->length; t++) {
+        prompt_token(model, one->clean[t], token);
+        const char *word = token + (token[0] == ' ');
+        if (strcmp(word, text) != 0 && strcmp(token, text) != 0) continue;
+        *position = t;
+        found++;
+    }
+    if (found == 1) return CLI_DONE;
+    return cli_usage(s, "%s must be a token number or a token that occurs once (got \"%s\", which occurs %lld times)",
+                     option, cli_shown(text), (long long)found);
+}
+
+int prompt_position(const cli_session *s, const mha_model *model, const prompt_case *one, const char *option,
+                    const char *text, int64_t *position)
+{
+    char *end = NULL;
+    errno = 0;
+    const long long n = strtoll(text, &end, 10);
+    if (end == text || *end || errno) return position_of_token(s, model, one, option, text, position);
+    *position = n < 0 ? one->length + n : n;
+    if (*position >= 0 && *position < one->length) return CLI_DONE;
+    return cli_usage(s, "%s must be from %lld to %lld (got %lld)", option, -(long long)one->length,
+                     (long long)one->length - 1, n);
+}
+
+/* Sets the position: as given, or the only mask token of an encoder, or the last token. */
+static int set_position(const cli_session *s, const mha_model *model, const char *text, prompt_case *one)
+{
+    one->position = one->length - 1;
+    if (text) return prompt_position(s, model, one, "--position", text, &one->position);
+    if (mha_model_describe(model)->causal) return CLI_DONE;
+    const int32_t mask = mha_model_tokenizer(model) ? mha_tokenizer_mask_id(mha_model_tokenizer(model)) : -1;
+    int64_t found = 0;
+    for (int64_t t = 0; t < one->length; t++)
+        if (one->clean[t] == mask) {
+            one->position = t;
+            found++;
+        }
+    return found == 1 ? CLI_DONE
+                      : cli_usage(s, "--position is required unless the prompt has one mask token (got %lld)",
+                                  (long long)found);
+}
+
+/* ---- one pair ---- */
+
+static void show_rows(const cli_session *s, const mha_model *model, const int32_t *ids, int64_t count, const char *what)
+{
+    char token[PROMPT_TOKEN], line[1200];
+    size_t used = 0;
+    for (int64_t t = 0; t < count && used < sizeof line - PROMPT_TOKEN - 8; t++)
+        used += (size_t)snprintf(line + used, sizeof line - used, "|%s", prompt_token(model, ids[t], token));
+    line[used] = '\0';
+    cli_say(s, "%-10s %lld tokens: %s|", what, (long long)count, line);
+}
+
+/* Checks that both prompts have the same number of tokens; otherwise shows both, and where they begin to differ. */
+static int check_lengths(const cli_session *s, const mha_model *model, const prompt_case *one, int64_t corrupted)
+{
+    int64_t t = 0;
+    if (one->length == corrupted) return CLI_DONE;
+    while (t < one->length && t < corrupted && one->clean[t] == one->corrupted[t])
+        t++;
+    show_rows(s, model, one->clean, one->length, "clean");
+    show_rows(s, model, one->corrupted, corrupted, "corrupted");
+    return cli_usage(
+        s, "both prompts must have the same number of tokens (got %lld and %lld; they differ from token %lld)",
+        (long long)one->length, (long long)corrupted, (long long)t);
+}
+
+static int read_case(const cli_session *s, const mha_model *model, const char *clean, const char *corrupted,
+                     const prompt_request *r, prompt_case *one)
+{
+    int64_t count = 0;
+    int code = read_tokens(s, model, "the prompt", clean, false, &one->clean, &one->length);
+    if (code == CLI_DONE)
+        code = read_tokens(s, model, "--corrupted", corrupted ? corrupted : clean, false, &one->corrupted, &count);
+    if (code == CLI_DONE) code = check_lengths(s, model, one, count);
+    if (code == CLI_DONE) code = read_answer(s, model, "--answer", r->answer, &one->answer);
+    if (code == CLI_DONE) code = read_answer(s, model, "--wrong", r->wrong ? r->wrong : r->answer, &one->wrong);
+    return code == CLI_DONE ? set_position(s, model, r->position, one) : code;
+}
+
+static prompt_case *append(prompt_cases *cases)
+{
+    prompt_case *list = realloc(cases->list, (size_t)(cases->count + 1) * sizeof *list);
+    if (!list) return NULL;
+    cases->list = list;
+    list[cases->count] = (prompt_case){0};
+    return &list[cases->count++];
+}
+
+/* ---- corruption by noise ---- */
+
+/* Parses --noise: token numbers or tokens, separated by commas. */
+static int noise_positions(const cli_session *s, const mha_model *model, const prompt_case *one, const char *text,
+                           int64_t *positions, int64_t *count)
+{
+    char *copy = strdup(text), *rest = copy;
+    int code = copy ? CLI_DONE : cli_error(s, CLI_FAILED, "out of memory");
+    for (char *word; code == CLI_DONE && (word = strsep(&rest, ",")) && *count < one->length;)
+        code = prompt_position(s, model, one, "--noise", word, &positions[(*count)++]);
+    free(copy);
+    return code;
+}
+
+/* Makes a case per draw from the first case. */
+static int add_draws(const cli_session *s, const mha_model *model, const prompt_request *r, prompt_cases *cases)
+{
+    long long draws = 10;
+    double times = 3;
+    int64_t count = 0;
+    mha_error error = {0};
+    int64_t *positions = calloc((size_t)cases->list[0].length, sizeof *positions);
+    int code = positions ? noise_positions(s, model, &cases->list[0], r->noise, positions, &count) : CLI_FAILED;
+    if (code == CLI_DONE) code = cli_whole(s, "--draws", r->draws, 1, 10000, &draws);
+    if (code == CLI_DONE) code = cli_number(s, "--noise-scale", r->times_std, 0, 1000, &times);
+    for (long long n = 0; code == CLI_DONE && n < draws; n++) {
+        prompt_case *one = n ? append(cases) : cases->list;
+        const prompt_case *first = cases->list;
+        const size_t ids = (size_t)first->length * sizeof *first->clean;
+        const size_t noise = (size_t)(first->length * mha_prompt_noise_width(model)) * sizeof(float);
+        if (!one) return cli_error(s, CLI_FAILED, "out of memory for draws");
+        if (n) {
+            *one = *first;
+            one->clean = malloc(ids);
+            one->corrupted = malloc(ids);
+        }
+        one->noise = malloc(noise);
+        if (!one->clean || !one->corrupted || !one->noise) return cli_error(s, CLI_FAILED, "out of memory for draws");
+        memmove(one->clean, first->clean, ids);
+        memmove(one->corrupted, first->corrupted, ids);
+        if (mha_prompt_noise(model, one->length, positions, count, times, (uint64_t)(s->options.seed + n), one->noise,
+                             &error) != MHA_OK)
+            code = cli_refuse(s, &error);
+    }
+    free(positions);
+    return code;
+}
+
+/* ---- a file of pairs ---- */
+
+static const char *text_of(const json_t *line, const char *key)
+{
+    return json_string_value(json_object_get(line, key));
+}
+
+static int read_line(const cli_session *s, const mha_model *model, const prompt_request *r, const char *path,
+                     int64_t number, const json_t *line, prompt_cases *cases)
+{
+    char position[24];
+    const json_t *at = json_object_get(line, "position");
+    prompt_request own = {.answer = text_of(line, "answer"), .wrong = text_of(line, "wrong"), .position = r->position};
+    const char *clean = text_of(line, "clean"), *corrupted = text_of(line, "corrupted");
+    if (json_is_integer(at)) snprintf(position, sizeof position, "%lld", (long long)json_integer_value(at));
+    if (at) own.position = json_is_integer(at) ? position : json_string_value(at);
+    if (!clean || !corrupted || !own.answer || !own.wrong || (at && !own.position))
+        return cli_error(s, CLI_REFUSED,
+                         "%s: line %lld: must be an object with the strings clean, corrupted, answer and wrong, and an "
+                         "optional position",
+                         cli_shown(path), (long long)number);
+    prompt_case *one = append(cases);
+    if (!one) return cli_error(s, CLI_FAILED, "out of memory for pairs");
+    const int code = read_case(s, model, clean, corrupted, &own, one);
+    if (code != CLI_DONE) cli_say(s, "%s: line %lld", cli_shown(path), (long long)number);
+    return code;
+}
+
+static int read_pairs(const cli_session *s, const mha_model *model, const prompt_request *r, prompt_cases *cases)
+{
+    char *text = NULL, *rest;
+    size_t bytes = 0;
+    int64_t number = 0;
+    int code = cli_file_read(s, r->pairs, &text, &bytes);
+    rest = text;
+    for (char *line; code == CLI_DONE && (line = strsep(&rest, "\n"));) {
+        json_t *object = NULL;
+        char name[400];
+        number++;
+        if (line[strspn(line, " \t\r")] == '\0') continue;
+        snprintf(name, sizeof name, "%s: line %lld", cli_shown(r->pairs), (long long)number);
+        code = cli_json_parse(s, name, line, strlen(line), &object);
+        if (code == CLI_DONE) code = read_line(s, model, r, r->pairs, number, object, cases);
+        json_decref(object);
+    }
+    free(text);
+    if (code == CLI_DONE && cases->count == 0)
+        return cli_error(s, CLI_REFUSED, "%s: must contain at least one pair", cli_shown(r->pairs));
+    return code;
+}
+
+/* ---- all cases ---- */
+
+static int read_arguments(cli_session *s, const mha_model *model, const prompt_request *r, prompt_cases *cases)
+{
+    if (s->arg_count != 1) return cli_usage(s, "exactly one prompt is required (got %d)", s->arg_count);
+    if (!r->corrupted && !r->noise && !r->alone)
+        return cli_usage(s, "--corrupted TEXT, --noise TOKENS or --pairs FILE is required");
+    if (r->corrupted && r->noise) return cli_usage(s, "--corrupted and --noise are mutually exclusive");
+    prompt_case *one = append(cases);
+    if (!one) return cli_error(s, CLI_FAILED, "out of memory for prompts");
+    const int code = read_case(s, model, s->args[0], r->corrupted, r, one);
+    return code == CLI_DONE && r->noise ? add_draws(s, model, r, cases) : code;
+}
+
+int prompt_cases_read(cli_session *s, const mha_model *model, const prompt_request *r, prompt_cases *cases)
+{
+    *cases = (prompt_cases){.same_length = true};
+    if (r->pairs && (s->arg_count || r->corrupted || r->noise || r->answer || r->wrong))
+        return cli_usage(s, "--pairs replaces the prompt, --corrupted, --noise, --answer and --wrong");
+    const int code = r->pairs ? read_pairs(s, model, r, cases) : read_arguments(s, model, r, cases);
+    for (int64_t n = 1; n < cases->count; n++)
+        if (cases->list[n].length != cases->list[0].length) cases->same_length = false;
+    return code;
+}
+
+void prompt_cases_free(prompt_cases *cases)
+{
+    for (int64_t n = 0; n < cases->count; n++) {
+        free(cases->list[n].clean);
+        free(cases->list[n].corrupted);
+        free(cases->list[n].noise);
+    }
+    free(cases->list);
+    *cases = (prompt_cases){0};
+}

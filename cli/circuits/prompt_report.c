@@ -1,0 +1,170 @@
+/* prompt_report.c - prints what was measured, and writes the grids as text, JSON or CSV. */
+#include "circuits/prompt_report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "circuits/circuits_page.h"
+#include "output.h"
+
+static const char *const metric_names[] = {"logit-diff", "logprob", "kl"};
+
+const char *prompt_metric_name(mha_circuit_metric metric)
+{
+    return metric_names[metric];
+}
+
+int prompt_metric(const cli_session *s, const char *name, mha_circuit_metric *metric)
+{
+    *metric = MHA_LOGIT_DIFF;
+    for (int n = 0; name && n < MHA_CIRCUIT_METRICS; n++) {
+        *metric = (mha_circuit_metric)n;
+        if (strcmp(name, metric_names[n]) == 0) return CLI_DONE;
+    }
+    return name ? cli_usage(s, "--metric must be logit-diff, logprob or kl (got \"%s\")", cli_shown(name)) : CLI_DONE;
+}
+
+int prompt_pair_open(const cli_session *s, const mha_model *model, const prompt_case *one, mha_prompt_pair **pair)
+{
+    mha_error error = {0};
+    const mha_prompt_pair_options o = {.size = sizeof o,
+                                       .clean = one->clean,
+                                       .corrupted = one->corrupted,
+                                       .length = one->length,
+                                       .answer = one->answer,
+                                       .wrong = one->wrong,
+                                       .position = &one->position,
+                                       .noise = one->noise};
+    return mha_prompt_pair_create(model, &o, pair, &error) == MHA_OK ? CLI_DONE : cli_refuse(s, &error);
+}
+
+/* ---- what was measured ---- */
+
+/* Prints the tokens of a prompt; tokens that differ from the other prompt are bold, and marked without color. */
+static void put_prompt(const cli_session *s, const prompt_report *r, const char *name, const int32_t *ids,
+                       const int32_t *other)
+{
+    char token[PROMPT_TOKEN];
+    fprintf(s->out, "%-10s", name);
+    for (int64_t t = 0; t < r->cases->list[0].length; t++) {
+        const bool differs = ids[t] != other[t];
+        fprintf(s->out, " %s%s%s%s", differs ? cli_bold(s) : "", differs ? "*" : "",
+                prompt_token(r->model, ids[t], token), differs ? cli_plain(s) : "");
+    }
+    fputc('\n', s->out);
+}
+
+static void put_run(const cli_session *s, const prompt_report *r, mha_prompt_run run)
+{
+    const float *g = mha_prompt_pair_logits(r->first, run);
+    const int64_t vocab = mha_model_describe(r->model)->vocab;
+    double metrics[MHA_CIRCUIT_METRICS], sum = 0;
+    char token[PROMPT_TOKEN];
+    int64_t best = 0;
+    mha_prompt_pair_metrics(r->first, run, metrics, NULL);
+    for (int64_t v = 1; v < vocab; v++)
+        if (g[v] > g[best]) best = v;
+    for (int64_t v = 0; v < vocab; v++)
+        sum += exp((double)g[v] - (double)g[best]);
+    fprintf(s->out, "%-10s top answer \"%s\" with probability %.3f; %s %.3f\n",
+            run == MHA_RUN_CLEAN ? "clean" : "corrupted", prompt_token(r->model, (int32_t)best, token), 1 / sum,
+            metric_names[r->metric], metrics[r->metric]);
+}
+
+static void warn(const cli_session *s, const prompt_report *r)
+{
+    double clean[MHA_CIRCUIT_METRICS], corrupted[MHA_CIRCUIT_METRICS];
+    mha_prompt_pair_metrics(r->first, MHA_RUN_CLEAN, clean, NULL);
+    mha_prompt_pair_metrics(r->first, MHA_RUN_CORRUPTED, corrupted, NULL);
+    if (r->cases->list[0].answer != r->cases->list[0].wrong && clean[MHA_LOGIT_DIFF] <= 0)
+        cli_say(s, "warning: the clean run does not prefer the answer (logit difference %.3f)", clean[MHA_LOGIT_DIFF]);
+    if (r->count > 0 && r->grids[0].direction && isnan(mha_patch_normalized(0, clean[r->metric], corrupted[r->metric])))
+        cli_say(s, "warning: both runs hardly differ in %s; values are in nats", metric_names[r->metric]);
+}
+
+void prompt_report_head(const cli_session *s, const prompt_report *r)
+{
+    const prompt_case *one = &r->cases->list[0];
+    char right[PROMPT_TOKEN], wrong[PROMPT_TOKEN];
+    warn(s, r);
+    put_prompt(s, r, "clean", one->clean, one->corrupted);
+    if (r->grids[0].direction) put_prompt(s, r, "corrupted", one->corrupted, one->clean);
+    fprintf(s->out, "%-10s \"%s\" against \"%s\" after token %lld\n", "answer",
+            prompt_token(r->model, one->answer, right), prompt_token(r->model, one->wrong, wrong),
+            (long long)one->position);
+    put_run(s, r, MHA_RUN_CLEAN);
+    if (r->grids[0].direction) put_run(s, r, MHA_RUN_CORRUPTED);
+    if (r->cases->count > 1) fprintf(s->out, "first of %lld pairs\n", (long long)r->cases->count);
+}
+
+/* ---- JSON ---- */
+
+static json_t *tokens_json(const prompt_report *r, const int32_t *ids)
+{
+    json_t *array = json_array();
+    char token[PROMPT_TOKEN];
+    for (int64_t t = 0; t < r->cases->list[0].length; t++)
+        json_array_append_new(array, json_string(prompt_token(r->model, ids[t], token)));
+    return array;
+}
+
+static json_t *case_json(const prompt_report *r)
+{
+    const prompt_case *one = &r->cases->list[0];
+    char right[PROMPT_TOKEN], wrong[PROMPT_TOKEN];
+    return json_pack("{s:o, s:o, s:s, s:s, s:I}", "clean", tokens_json(r, one->clean), "corrupted",
+                     tokens_json(r, one->corrupted), "answer", prompt_token(r->model, one->answer, right), "wrong",
+                     prompt_token(r->model, one->wrong, wrong), "position", (json_int_t)one->position);
+}
+
+static json_t *metrics_json(const prompt_report *r)
+{
+    return json_pack("{s:o, s:o}", "clean", cli_real(r->grids[0].clean), "corrupted", cli_real(r->grids[0].corrupted));
+}
+
+/* Returns the results: the members of the grid if there is one, otherwise a list of grids. */
+static json_t *results_json(const cli_session *s, const prompt_report *r)
+{
+    json_t *all = json_pack("{s:s, s:I, s:o, s:o}", "model", s->model_name, "pairs", (json_int_t)r->cases->count,
+                            "case", case_json(r), "metrics", metrics_json(r));
+    json_t *grids = json_array();
+    for (int n = 0; n < r->count; n++)
+        json_array_append_new(grids, effect_grid_json(&r->grids[n]));
+    if (r->count == 1) json_object_update(all, json_array_get(grids, 0));
+    if (r->count > 1) json_object_set(all, "grids", grids);
+    json_decref(grids);
+    return all;
+}
+
+/* ---- all formats ---- */
+
+static int put_page(cli_session *s, const prompt_report *r)
+{
+    json_t *grids = json_array();
+    for (int n = 0; n < r->count; n++)
+        json_array_append_new(grids, effect_grid_json(&r->grids[n]));
+    return circuits_page_save(s, r,
+                              json_pack("{s:s, s:I, s:o, s:o, s:o}", "model", s->model_name, "pairs",
+                                        (json_int_t)r->cases->count, "case", case_json(r), "metrics", metrics_json(r),
+                                        "grids", grids));
+}
+
+int prompt_report_put(cli_session *s, const prompt_report *r)
+{
+    if (s->options.json) {
+        const int code = cli_put_json(s, results_json(s, r), false);
+        if (code != CLI_DONE) return code;
+    } else if (s->options.csv) {
+        effect_grid_csv_head(s->out);
+        for (int n = 0; n < r->count; n++)
+            effect_grid_csv(s->out, &r->grids[n]);
+    } else {
+        prompt_report_head(s, r);
+        for (int n = 0; n < r->count; n++) {
+            fputc('\n', s->out);
+            effect_grid_print(s, &r->grids[n], r->model, r->cases->same_length ? &r->cases->list[0] : NULL, r->top);
+        }
+    }
+    return s->options.out ? put_page(s, r) : CLI_DONE;
+}
