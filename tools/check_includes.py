@@ -23,7 +23,7 @@ PUBLIC_OWNER = {"types": "base", "ctx": "base", "machine_peak": "attn", "cache":
                 "generate": "model", "seq2seq": "model", "vision": "model", "token_times": "model", "audio": "io", "image": "io",
                 "model_grads": "model", "model_save": "model", "model_create": "model", "head_layouts": "heads", "host_layouts": "heads", "head_data": "heads", "held_out": "heads",
                 "importance": "heads", "diversity": "heads", "prune": "heads", "compare_models": "heads", "regroup": "heads", "model_edit": "heads",
-                "prune_search": "heads", "cluster": "attn", "cluster_model": "model", "weight_circuits": "circuits", "logit_lens": "circuits", "logit_attribution": "circuits", "work": "base", "train_ranks": "base", "model_ranks": "layer"}
+                "prune_search": "heads", "cluster": "attn", "cluster_model": "model", "weight_circuits": "circuits", "logit_lens": "circuits", "logit_attribution": "circuits", "circuits": "circuits", "work": "base", "train_ranks": "base", "model_ranks": "layer"}
 UMBRELLA = "mha/mha.h"  # for code outside the library; in the library, only the file with the version includes this header
 UMBRELLA_USERS = {"src/base/status.c"}
 # Code outside src/ that may include internal headers.
@@ -38,7 +38,7 @@ SUBFOLDERS = {
     "src/model": [".", "config", "weights", "vision", "audio", "forward", "backward", "generate"],
     "src/train": [".", "data", "gates", "trainer", "store", "log"],
     "src/heads": ["data", "measure", "diversity", "edit", "importance", "plan"],
-    "cli": [".", "page", "input", "heads", "draw", "report", "run", "edit", "train", "tour", "plan", "bench", "verify", "program"],
+    "cli": [".", "page", "input", "heads", "draw", "report", "circuits", "run", "edit", "train", "tour", "plan", "bench", "verify", "program"],
     "conformance": [".", "circuits", "heads", "models", "walkthroughs"],
     "mpi": ["library", "program"],
     "mpi/library": [".", "model"],

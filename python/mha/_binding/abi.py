@@ -3605,6 +3605,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_prompt_pair_map": (c_void_p, [c_void_p, c_int, c_int64, c_int64]),
     "mha_prompt_pair_length": (c_int64, [c_void_p]),
     "mha_prompt_pair_position": (c_int64, [c_void_p]),
+    "mha_prompt_noise_width": (c_int64, [c_void_p]),
+    "mha_prompt_noise": (c_int, [c_void_p, c_int64, c_void_p, c_int64, c_double, c_uint64, c_void_p, POINTER(Error)]),
     "mha_patch_normalized": (c_double, [c_double, c_double, c_double]),
     "mha_site_name": (c_char_p, [c_int]),
     "mha_patch_shape": (c_int, [c_void_p, c_int, c_int, c_void_p]),

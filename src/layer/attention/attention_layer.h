@@ -117,11 +117,11 @@ typedef struct mha__attn_also {
 typedef struct mha__attn_call {
     const mha_attn_plan *plan; /* from mha__attn_plan; NULL for a shard; unused if the head count varies per sequence */
     const mha_layer_input *in;
-    uint32_t outputs;      /* outputs of the operator in addition to the outputs that `in` requests; MHA_ATTN_LSE if the
+    uint32_t outputs; /* outputs of the operator in addition to the outputs that `in` requests; MHA_ATTN_LSE if the
                             * call records */
     const mha__site_edit *edit; /* receives q, k and v, and the context; NULL = none. Only in f32 */
-    double dropout;        /* fraction of the probabilities to drop */
-    uint64_t dropout_seed; /* seed of the random dropout mask */
+    double dropout;             /* fraction of the probabilities to drop */
+    uint64_t dropout_seed;      /* seed of the random dropout mask */
     mha__attn_also also;
     /* Used only by variants, and by cross-attention that records: */
     const void *key, *value; /* [B, kv_length, E] inputs of k and v; NULL = x */

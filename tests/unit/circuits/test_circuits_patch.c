@@ -1,9 +1,9 @@
 /* test_circuits_patch.c - laws of activation patching, path patching and knockout in many families: grouped heads,
  * experts, parallel blocks, post-norm blocks, sinks, softcaps and relative positions.
  *
- * Patching all of a layer's input gives the other run to the bit; a part that is equal in both runs, or that cannot reach
- * the measured token, gives the base run to the bit; several batches give the bits of one; and removing all keys is
- * removing the head's output. */
+ * Patching all of a layer's input gives the other run to the bit; a part that is equal in both runs, or that cannot
+ * reach the measured token, gives the base run to the bit; several batches give the bits of one; and removing all keys
+ * is removing the head's output. */
 #include "support/check.h"
 #include "support/model/model_case.h"
 
@@ -191,8 +191,8 @@ static void sweeps_equal_single_parts(void **state)
 
 /* ---- attribution ---- */
 
-/* The sum over heads of attr(z) is attr(attn_out), and the sum over tokens at resid_pre of IG tends to the difference of
- * both runs. */
+/* The sum over heads of attr(z) is attr(attn_out), and the sum over tokens at resid_pre of IG tends to the difference
+ * of both runs. */
 static void attributions_add_up(void **state)
 {
     (void)state;
