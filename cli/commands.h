@@ -17,6 +17,9 @@
     X(generate)            \
     X(logits)              \
     X(heads)               \
+    X(attribute)           \
+    X(lens)                \
+    X(circuit)             \
     X(report)              \
     X(draw)                \
     X(patch)               \

@@ -5,8 +5,7 @@
 
 #include "commands.h"
 #include "input/input.h"
-#include "input/source_target.h"
-#include "input/tokens.h"
+#include "input/sequence.h"
 #include "options.h"
 #include "output.h"
 #include "run/forward_tensors.h"
@@ -24,87 +23,6 @@ static const struct poptOption options[] = {
     {"at", 0, POPT_ARG_STRING, &given.at, 0, "show predictions after token N, counted from 0 (default: the last)", "N"},
     {"top", 0, POPT_ARG_STRING, &given.top, 0, "number of tokens to show (default: 5)", "N"},
     POPT_TABLEEND};
-
-/* The input sequence, and the memory for its ids. */
-typedef struct sequence {
-    mha_tokenizer *tokenizer; /* NULL if texts are ids and there is no tokenizer */
-    mha_encoding *encoding;   /* encoding of a text */
-    int32_t *listed;          /* ids of --ids */
-    const int32_t *ids;       /* [count] ids of `encoding` or `listed` */
-    int64_t count;
-    cli_source_target pair; /* encoder-decoders: source and target; `listed` are the ids of the decoder */
-    mha_model_input source; /* batch 0 for other models */
-} sequence;
-
-static void free_sequence(sequence *q)
-{
-    mha_encoding_free(q->encoding);
-    cli_source_target_free(&q->pair);
-    mha_tokenizer_free(q->tokenizer);
-    free(q->listed);
-}
-
-/* ---- input ---- */
-
-static int read_ids(const cli_session *s, const cli_texts *texts, int64_t vocab, sequence *q)
-{
-    q->listed = calloc(texts->bytes[0] / 2 + 1, sizeof *q->listed);
-    if (!q->listed) return cli_error(s, CLI_FAILED, "out of memory for the ids");
-    q->ids = q->listed;
-    return cli_ids_read(s, texts, 0, vocab, q->listed, &q->count);
-}
-
-static int encode_text(const cli_session *s, const cli_texts *texts, int64_t vocab, sequence *q)
-{
-    mha_error error = {0};
-    if (mha_tokenizer_encode(q->tokenizer, texts->text[0], texts->bytes[0], NULL, 0, NULL, &q->encoding, &error) !=
-        MHA_OK)
-        return cli_refuse(s, &error);
-    q->ids = q->encoding->ids;
-    q->count = q->encoding->count;
-    if (q->count == 0) return cli_error(s, CLI_REFUSED, "the text must have at least one token");
-    return cli_check_rows(s, q->tokenizer, q->encoding, vocab);
-}
-
-/* Encodes the source of an encoder-decoder. The decoder reads its first token and, after a tab, the target. */
-static int encode_pair(const cli_session *s, const mha_model *model, const cli_texts *texts, sequence *q)
-{
-    const int64_t start = mha_model_describe(model)->decoder_start;
-    if (s->options.ids) return cli_usage(s, "--ids must not be given for an encoder-decoder");
-    if (start < 0) return cli_error(s, CLI_REFUSED, "%s has no decoder_start_token_id", cli_shown(s->model_name));
-    const int code = cli_source_target_encode(s, model, q->tokenizer, texts, 0, true, &q->pair);
-    if (code != CLI_DONE) return code;
-    const int64_t count = q->pair.target ? q->pair.target->count : 0;
-    q->listed = calloc((size_t)count + 1, sizeof *q->listed);
-    if (!q->listed) return cli_error(s, CLI_FAILED, "out of memory for the ids");
-    q->listed[0] = (int32_t)start;
-    if (count) memcpy(q->listed + 1, q->pair.target->ids, (size_t)count * sizeof *q->listed);
-    q->ids = q->listed;
-    q->count = count + 1;
-    q->source = (mha_model_input){
-        .size = sizeof q->source, .batch = 1, .length = q->pair.source->count, .ids = q->pair.source->ids};
-    return CLI_DONE;
-}
-
-/* Reads the sequence from one text: token ids with --ids, which do not require tokenizer.json, or words to tokenize. */
-static int read_sequence(cli_session *s, const mha_model *model, sequence *q)
-{
-    mha_error error = {0};
-    cli_texts texts;
-    const int64_t vocab = mha_model_describe(model)->vocab;
-    const mha_status status = mha_tokenizer_open(s->ctx, s->model, &q->tokenizer, &error);
-    if (status != MHA_OK && !(s->options.ids && status == MHA_ERR_IO)) return cli_refuse(s, &error);
-    int code = cli_texts_read(s, false, &texts);
-    if (code != CLI_DONE) return code;
-    if (texts.count != 1)
-        code = cli_usage(s, "exactly one text is required (got %lld)", (long long)texts.count);
-    else if (mha_model_encoder(model))
-        code = encode_pair(s, model, &texts, q);
-    else
-        code = s->options.ids ? read_ids(s, &texts, vocab, q) : encode_text(s, &texts, vocab, q);
-    cli_texts_free(&texts);
-    return code;
-}
 
 /* ---- selection of heads ---- */
 
@@ -173,37 +91,32 @@ static int64_t find_top(const float *logits, int64_t vocab, int64_t most, choice
     return count;
 }
 
-static const char *token_of(const sequence *q, int64_t id)
-{
-    return q->tokenizer ? cli_token_text(q->tokenizer, (int32_t)id) : "";
-}
-
-static int put_json(cli_session *s, const sequence *q, int64_t at, const choice *top, int64_t count)
+static int put_json(cli_session *s, const cli_sequence *q, int64_t at, const choice *top, int64_t count)
 {
     json_t *ids = json_array(), *tokens = json_array(), *list = json_array();
     for (int64_t i = 0; i < q->count; i++) {
         json_array_append_new(ids, json_integer(q->ids[i]));
-        json_array_append_new(tokens, json_string(token_of(q, q->ids[i])));
+        json_array_append_new(tokens, json_string(cli_sequence_token(q, q->ids[i])));
     }
     for (int64_t i = 0; i < count; i++)
         json_array_append_new(list, json_pack("{s:I, s:s, s:o, s:o}", "id", (json_int_t)top[i].id, "token",
-                                              token_of(q, top[i].id), "logit", cli_real(top[i].logit), "probability",
-                                              cli_real(top[i].probability)));
+                                              cli_sequence_token(q, top[i].id), "logit", cli_real(top[i].logit),
+                                              "probability", cli_real(top[i].probability)));
     return cli_put_json(
         s, json_pack("{s:o, s:o, s:I, s:o}", "ids", ids, "tokens", tokens, "at", (json_int_t)at, "top", list), false);
 }
 
-static void print_table(const cli_session *s, const sequence *q, int64_t at, const choice *top, int64_t count)
+static void print_table(const cli_session *s, const cli_sequence *q, int64_t at, const choice *top, int64_t count)
 {
     fprintf(s->out, "after token %lld of %lld, %s%s%s (%d):\n", (long long)at, (long long)q->count, cli_bold(s),
-            cli_shown(token_of(q, q->ids[at])), cli_plain(s), (int)q->ids[at]);
+            cli_shown(cli_sequence_token(q, q->ids[at])), cli_plain(s), (int)q->ids[at]);
     fprintf(s->out, "%12s %12s %8s  token\n", "logit", "probability", "id");
     for (int64_t i = 0; i < count; i++)
         fprintf(s->out, "%12.6f %12.6f %8lld  %s%s%s\n", top[i].logit, top[i].probability, (long long)top[i].id,
-                cli_bold(s), cli_shown(token_of(q, top[i].id)), cli_plain(s));
+                cli_bold(s), cli_shown(cli_sequence_token(q, top[i].id)), cli_plain(s));
 }
 
-static int put_top(cli_session *s, const sequence *q, const captured_tensors *t, int64_t at, int64_t most)
+static int put_top(cli_session *s, const cli_sequence *q, const captured_tensors *t, int64_t at, int64_t most)
 {
     if (!t->logits) return s->options.json ? put_json(s, q, at, NULL, 0) : CLI_DONE;
     const int64_t wanted = most < t->vocab ? most : t->vocab;
@@ -239,7 +152,7 @@ static int write_tensors(const cli_session *s, const captured_tensors *t)
 
 /* ---- forward pass ---- */
 
-static int capture_sequence(cli_session *s, const mha_model *model, const sequence *q, long long at, long long most)
+static int capture_sequence(cli_session *s, const mha_model *model, const cli_sequence *q, long long at, long long most)
 {
     if (at >= q->count)
         return cli_usage(s, "--at must be a token from 0 to %lld (got %lld)", (long long)q->count - 1, at);
@@ -281,14 +194,14 @@ static int check_options(const cli_session *s, long long *at, long long *most)
 static int run(cli_session *s)
 {
     long long at = 0, most = 5;
-    sequence q = {0};
+    cli_sequence q = {0};
     mha_model *model = NULL;
     const mha_model_options bare = {.size = sizeof bare, .no_tokenizer = 1};
     int code = check_options(s, &at, &most);
     if (code == CLI_DONE) code = cli_model_open(s, &bare, &model);
-    if (code == CLI_DONE) code = read_sequence(s, model, &q);
+    if (code == CLI_DONE) code = cli_sequence_read(s, model, &q);
     if (code == CLI_DONE) code = capture_sequence(s, model, &q, at, most);
-    free_sequence(&q);
+    cli_sequence_free(&q);
     mha_model_free(model);
     return code;
 }

@@ -21,8 +21,9 @@
  *       results: mha_cluster_part, mha_comparison, mha_edit_evaluation, mha_head_layout, mha_head_layout_advice,
  *         mha_head_merge, mha_host_choice, mha_host_layout, mha_model_attention, mha_model_range, mha_prune_point,
  *         mha_step_view, mha_tokenizer_trained, mha_train_report;
- *       created only by the library: mha_attn_rows, mha_cluster_info, mha_encoding, mha_model_activations,
- *         mha_model_context_gradient, mha_model_info, mha_model_stats, mha_tensor, mha_train_data_info, mha_work_info.
+ *       created only by the library: mha_attn_rows, mha_cluster_info, mha_encoding, mha_logit_attribution,
+ *         mha_logit_lens, mha_model_activations, mha_model_context_gradient, mha_model_info, mha_model_stats,
+ *         mha_tensor, mha_train_data_info, mha_work_info.
  *   - A NULL handle is MHA_ERR_ARG. Given a NULL handle, a function without a status returns the value for a missing
  *     item: 0, -1, NaN, NULL or MHA_LABEL_MIXED.
  *   - The library never prints, exits or aborts, and has no global state except the default context (ctx.h).
@@ -30,7 +31,6 @@
  */
 #ifndef MHA_TYPES_H
 #define MHA_TYPES_H
-
 #include <stddef.h>
 #include <stdint.h>
 

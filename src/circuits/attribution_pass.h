@@ -20,8 +20,8 @@ typedef struct mha__attribution_job {
     mha_logit_attribution_options o;
     mha__weights weights; /* a copy with its own list of converted tensors */
     double *u, *w;        /* [MHA_LOGIT_TARGETS, E] rows of the output matrix, and directions in the residual stream */
-    double *inner,
-        *maps; /* [MHA_LOGIT_TARGETS, E] and [MHA_LOGIT_TARGETS, H D]: w through the norm and the output projection of a layer */
+    double *inner;        /* [MHA_LOGIT_TARGETS, E] w through the norm after the attention of a layer */
+    double *maps;         /* [MHA_LOGIT_TARGETS, H D] the same through the output projection */
     double *first, *last; /* [E] residual stream at the position: embeddings; input of the current layer */
     double *written;      /* [E] what the attention of the current layer adds */
     float *probs;         /* [H, tokens] attention of the position */

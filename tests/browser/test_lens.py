@@ -1,0 +1,88 @@
+"""Tests the pages of mha attribute, mha lens and mha circuit in Chromium: no errors, no requests except for their own file, cells that
+match the JSON, keyboard, themes, and hostile text displayed as text."""
+import json
+import os
+import subprocess
+import unittest
+from pathlib import Path
+
+from page_case import NAMELESS, PageCase  # imported first: skips the test if Chromium is not installed
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+HOSTILE = "</script><img src=x onerror=alert(1)> & <!--"
+TEXT = " red cat key boat hat drum red cat key"
+
+
+class Circuits(PageCase):
+    def program(self, *arguments):
+        return subprocess.run([os.environ["MHA"], *arguments], check=True, capture_output=True, text=True, cwd=self.folder.name).stdout
+
+    def open(self, name, *arguments):
+        file = Path(self.folder.name, name)
+        if not file.exists():
+            self.program(*arguments, "-o", name)
+        self.driver.get_log("browser"), self.driver.get_log("performance")
+        self.driver.get(file.as_uri())
+        self.wait("return document.body.dataset.ready === 'yes'")
+
+    def tearDown(self):
+        self.emulate()
+
+    def test_attribution(self):
+        self.open("attribute.html", "attribute", TEXT, "--answer", " boat", "--wrong", " ring")
+        parts = json.loads(self.program("attribute", TEXT, "--answer", " boat", "--wrong", " ring", "--json"))["parts"]
+        self.assertEqual([h.text for h in self.all("h2")], ["Parts by component", "Parts by head", "Parts by source token"])
+        self.assertEqual(self.run_js("return data.maps[1].values"), parts["heads"])
+        self.assertIn("logit difference 7.97", self.one("#summary").text)
+        cell = self.all("section")[1].find_elements(By.CSS_SELECTOR, "td")[8]
+        self.assertEqual(cell.text, f"{parts['heads'][1][0]:.3f}")  # the largest part is below 2
+        self.assert_quiet()
+
+    def test_lens_cells_have_details(self):
+        self.open("lens.html", "lens", TEXT, "--target", " boat")
+        last = self.all("tbody tr:last-child td")[-1]
+        self.assertEqual(last.text.strip(), "boat")
+        self.run_js("arguments[0].focus()", last)
+        self.assertIn("rank 0", self.one(".read").text)
+        last.send_keys(Keys.ARROW_UP)
+        self.assertIn("layer 0", self.one(".read").text)
+        self.assert_quiet()
+
+    def test_circuit(self):
+        self.open("circuit.html", "circuit")
+        found = json.loads(self.program("circuit", "--json"))
+        self.assertEqual(self.run_js("return data.maps[0].values"), found["copying_centred"])
+        shown = self.run_js("return data.maps[2].values[5][0]")
+        self.assertAlmostEqual(shown, found["composition"]["compose_k"][5][8] - found["baseline"], 7)
+        self.assert_quiet()
+
+    def test_one_cell_of_a_map_can_be_reached_with_tab(self):
+        self.open("circuit.html", "circuit")
+        self.assertEqual(self.run_js("return [...document.querySelectorAll('.map')].map((m) => m.querySelectorAll('[tabindex=\"0\"]').length)"),
+                         [1, 1, 1, 1])
+        self.run_js("document.querySelector('td').focus()")
+        self.driver.switch_to.active_element.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
+        self.assertIn("layer 1, head 1", self.run_js("return document.activeElement.getAttribute('aria-label')"))
+        self.assertEqual(self.run_js(NAMELESS), [])
+
+    def test_both_themes_are_readable(self):
+        for name, arguments in (("attribute.html", ("attribute", TEXT, "--answer", " boat", "--wrong", " ring")), ("circuit.html", ("circuit",))):
+            self.open(name, *arguments)
+            self.emulate()
+            self.assert_light_and_dark()
+        self.assert_quiet()
+
+    def test_every_width_fits(self):
+        self.open("lens.html", "lens", TEXT, "--target", " boat")
+        self.assert_fits()
+
+    def test_hostile_text_is_text(self):
+        self.open("hostile.html", "lens", HOSTILE + TEXT)
+        self.assertEqual(self.all("img"), [])
+        self.assertIn("<", "".join(self.run_js("return data.maps[0].columns")))
+        self.assert_quiet()
+
+
+if __name__ == "__main__":
+    unittest.main()
