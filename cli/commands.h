@@ -21,6 +21,7 @@
     X(lens)                \
     X(circuit)             \
     X(report)              \
+    X(live)                \
     X(draw)                \
     X(patch)               \
     X(knockout)            \

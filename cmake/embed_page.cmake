@@ -1,7 +1,7 @@
 # Embeds the page of cli/NAME/page into OUT, a C file:
 #   cmake -DFROM=cli/NAME/page -DNAME=NAME -DOUT=FILE -P embed_page.cmake
 # OUT defines NAME_page_before and NAME_page_after, the page before and after its data; NAME_page.h declares them.
-# @HEAD@ is replaced by cli/page/head.html. @STYLE a.css b.css@ and @SCRIPT a.js b.js@ are replaced by the listed files,
+# @HEAD@ is replaced by cli/page/head.html; with @HEAD wasm@, the page may compile WebAssembly. @STYLE a.css b.css@ and @SCRIPT a.js b.js@ are replaced by the listed files,
 # concatenated in that order. Their hashes are written to the page's Content-Security-Policy, so the page cannot run
 # other code.
 
@@ -59,6 +59,8 @@ endfunction()
 file(READ "${FROM}/page.html" page)
 file(READ "${FROM}/../../page/head.html" head)
 string(REPLACE "@HEAD@\n" "${head}" page "${page}")
+string(REPLACE "script-src '" "script-src 'wasm-unsafe-eval' '" wasm_head "${head}")
+string(REPLACE "@HEAD wasm@\n" "${wasm_head}" page "${page}")
 join_files(STYLE)
 join_files(SCRIPT)
 string(FIND "${page}" "@DATA@" at)

@@ -86,8 +86,7 @@ LIVE_EXPORT(live_file) mha_status live_file(const char *name, void *data, size_t
 static mha_status set_up(live_state *s)
 {
     s->info = mha_model_describe(s->model);
-    for (int64_t layer = 0; layer < s->info->layers; layer++)
-        if (s->info->heads_per_layer[layer] > s->heads) s->heads = s->info->heads_per_layer[layer];
+    s->heads = s->info->heads;
     s->width = s->heads * s->info->head_dim;
     s->gates = malloc((size_t)(s->info->layers * s->heads) * sizeof *s->gates);
     s->means = calloc((size_t)(s->info->layers * s->width), sizeof *s->means);

@@ -15,11 +15,11 @@
 enum { LIVE_FILES = 64 }; /* safetensors files of a checkpoint */
 typedef enum live_side { LIVE_CLEAN = 0, LIVE_CHANGED, LIVE_SIDES } live_side;
 
-/* Results of a forward pass over the text, in one block of memory. N tokens, H heads in the largest layer. */
+/* Results of a forward pass over the text, in one block of memory. N tokens, H heads in a layer that is not pruned. */
 typedef struct live_run {
     float *maps;    /* [layers, H, N, N] attention probabilities */
     float *hidden;  /* [layers + 1, N, E] input of each layer, and the last hidden state */
-    float *context; /* [layers, N, H D] gated outputs of the heads */
+    float *context; /* [layers, N, H D] outputs of the heads; NULL unless they were requested */
     float *logits;  /* [vocab] at the chosen token; NULL without logits */
     void *memory;
 } live_run;
@@ -31,7 +31,7 @@ typedef struct live_state {
     void *data[LIVE_FILES]; /* contents of the files */
     int files;
     const mha_model_info *info;
-    int64_t heads, width;   /* heads of the largest layer; H D */
+    int64_t heads, width;   /* heads of an unpruned layer; H D */
     mha_encoding *encoding; /* the tokens of the text */
     int32_t *ids;           /* [count] */
     int64_t count;

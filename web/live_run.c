@@ -16,21 +16,22 @@ void live_runs_free(live_state *s)
 }
 
 /* Allocates the results of a side for the present text. */
-static mha_status make_room(live_run *run)
+static mha_status make_room(live_run *run, bool outputs)
 {
     const mha_model_info *i = live.info;
     const size_t n = (size_t)live.count, layers = (size_t)i->layers;
     const uint64_t maps = (uint64_t)layers * (size_t)live.heads * n * n;
     const uint64_t hidden = (uint64_t)(layers + 1) * n * (size_t)i->hidden;
-    const uint64_t context = (uint64_t)layers * n * (size_t)live.width, vocab = i->logits ? (uint64_t)i->vocab : 0;
+    const uint64_t context = outputs ? (uint64_t)layers * n * (size_t)live.width : 0,
+                   vocab = i->logits ? (uint64_t)i->vocab : 0;
     const uint64_t bytes = (maps + hidden + context + vocab) * sizeof(float);
     free(run->memory);
     *run = (live_run){.memory = bytes <= SIZE_MAX / 2 ? malloc((size_t)bytes) : NULL};
     if (!run->memory) return live_fail("out of memory for the maps of this text; a shorter text needs less");
     run->maps = run->memory;
     run->hidden = run->maps + maps;
-    run->context = run->hidden + hidden;
-    run->logits = vocab ? run->context + context : NULL;
+    run->context = outputs ? run->hidden + hidden : NULL;
+    run->logits = vocab ? run->hidden + hidden + context : NULL;
     return MHA_OK;
 }
 
@@ -81,13 +82,14 @@ mha_status live_predict(int64_t layer, const float *hidden, const float *gates, 
     return status;
 }
 
-/* Runs a side, and keeps its maps, hidden states, head outputs, and the logits at token `at`. */
-LIVE_EXPORT(live_forward) mha_status live_forward(live_side side, int at)
+/* Runs a side, and keeps its maps, hidden states, the logits at token `at`, and if `outputs` is 1, the outputs of the
+ * heads. */
+LIVE_EXPORT(live_forward) mha_status live_forward(live_side side, int at, int outputs)
 {
     live_run *run = &live.run[side];
     if (live.count < 1 || at < 0 || at >= live.count) return live_fail("the text must have at least one token");
     live.at = at;
-    const mha_status room = make_room(run);
+    const mha_status room = make_room(run, outputs != 0);
     if (room != MHA_OK) return room;
     const bool last = live.info->logits && live.info->causal && at == live.count - 1;
     const float *gates = side == LIVE_CHANGED ? live.gates : NULL, *fills = side == LIVE_CHANGED ? live.fills : NULL;
@@ -98,7 +100,7 @@ LIVE_EXPORT(live_forward) mha_status live_forward(live_side side, int at)
                                   .last_hidden = run->hidden + live.info->layers * live.count * live.info->hidden,
                                   .on_attention = keep_maps,
                                   .on_hidden = keep_hidden,
-                                  .on_activations = keep_context,
+                                  .on_activations = outputs ? keep_context : NULL,
                                   .user = run};
     const mha_status status = mha_model_forward(live.model, &in, &out, &live_err);
     if (status != MHA_OK || last || !live.info->logits) return status;
@@ -140,16 +142,16 @@ void live_fill_head(int64_t head, float gate)
 }
 
 /* Applies the gates that the page has set. A gate of 0 then replaces the output of a head by its mean in the text (from
- * the run of side LIVE_CLEAN), or with mean = 0, by 0. */
+ * the run of side LIVE_CLEAN, which must have kept the outputs), or with mean = 0, by 0. */
 LIVE_EXPORT(live_apply) void live_apply(int mean)
 {
+    const float *from = mean ? live.run[LIVE_CLEAN].context : NULL;
     for (int64_t n = 0; n < live.info->layers * live.width; n++) {
         const int64_t layer = n / live.width, column = n % live.width;
-        const float *from = live.run[LIVE_CLEAN].context + layer * live.count * live.width + column;
         double sum = 0;
-        for (int64_t row = 0; mean && row < live.count; row++)
-            sum += (double)from[row * live.width];
-        live.means[n] = (float)(sum / (double)live.count);
+        for (int64_t row = 0; from && row < live.count; row++)
+            sum += (double)from[(layer * live.count + row) * live.width + column];
+        live.means[n] = from ? (float)(sum / (double)live.count) : 0;
     }
     for (int64_t head = 0; head < live.info->layers * live.heads; head++)
         live_fill_head(head, live.gates[head]);

@@ -8,10 +8,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
 #include "heads/heads_json.h"
 #include "page/color_scale.h"
+#include "page/page_gzip.h"
 
 /* The encoders write one weight to `out` and return the number of bytes. */
 static size_t put_exact(float weight, unsigned char *out)
@@ -29,56 +29,14 @@ static size_t put_root(float weight, unsigned char *out)
     return 1;
 }
 
-/* Compresses `data` to a gzip stream without a time stamp, so that equal inputs give equal streams. Returns NULL if
- * memory is exhausted. Z_FILTERED is used because long matches are rare in a map and encoding short matches costs more
- * bits than it saves (512 tokens of MiniLM: 8.7 MB instead of 9.0). */
-static unsigned char *gzip(unsigned char *data, size_t bytes, size_t *packed)
-{
-    z_stream z = {0};
-    if (bytes > UINT32_MAX || deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 9, Z_FILTERED) != Z_OK) return NULL;
-    size_t room = deflateBound(&z, (uLong)bytes);
-    unsigned char *out = malloc(room);
-    if (out) {
-        z.next_in = data;
-        z.avail_in = (uInt)bytes;
-        z.next_out = out;
-        z.avail_out = (uInt)room;
-        deflate(&z, Z_FINISH); /* one call is sufficient, because the buffer has deflateBound bytes */
-        *packed = z.total_out;
-    }
-    deflateEnd(&z);
-    return out;
-}
-
-static char *base64(const unsigned char *data, size_t bytes)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    char *text = malloc((bytes + 2) / 3 * 4 + 1), *p = text;
-    for (size_t i = 0; text && i < bytes; i += 3, p += 4) {
-        size_t left = bytes - i;
-        uint32_t v =
-            (uint32_t)data[i] << 16 | (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) | (left > 2 ? data[i + 2] : 0);
-        for (int k = 0; k < 4; k++)
-            p[k] = digits[v >> (18 - 6 * k) & 63];
-        memset(p + 4 - (left < 3 ? 3 - left : 0), '=', left < 3 ? 3 - left : 0);
-    }
-    if (text) *p = '\0';
-    return text;
-}
-
 /* Returns a map as a base64 string; NULL if memory is exhausted. `room` is a scratch buffer for the encoded weights. */
 static json_t *map_text(const float *map, size_t n, int exact, unsigned char *room)
 {
-    size_t bytes = 0, packed = 0;
+    size_t bytes = 0;
     for (size_t j = 0; j < n; j++)
         for (size_t i = 0; i < n; i++)
             bytes += (exact ? put_exact : put_root)(map[i * n + j], room + bytes);
-    unsigned char *small = gzip(room, bytes, &packed);
-    char *text = small ? base64(small, packed) : NULL;
-    json_t *item = text ? json_string(text) : NULL;
-    free(text);
-    free(small);
-    return item;
+    return page_gzip(room, bytes, 1);
 }
 
 static size_t head_total(const mha_heads *heads)

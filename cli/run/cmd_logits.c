@@ -9,10 +9,11 @@
 #include "options.h"
 #include "output.h"
 #include "run/forward_tensors.h"
+#include "run/head_gates.h"
 
 static struct {
-    const char *top, *at, *heads;
-    int hidden, attn, stats;
+    const char *top, *at, *heads, *gates;
+    int hidden, attn, stats, mean;
 } given;
 
 static const struct poptOption options[] = {
@@ -20,6 +21,10 @@ static const struct poptOption options[] = {
     {"attn", 0, POPT_ARG_NONE, &given.attn, 0, "also write the attention maps (requires -o)", NULL},
     {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "write only maps of these heads (requires -o)", "L.H,..."},
     {"stats", 0, POPT_ARG_NONE, &given.stats, 0, "also write statistics of the maps per token (requires -o)", NULL},
+    {"gates", 0, POPT_ARG_STRING, &given.gates, 0, "factors for the outputs of heads; 0 switches a head off",
+     "L.H=G,..."},
+    {"mean", 0, POPT_ARG_NONE, &given.mean, 0, "replace what --gates removes by the head's mean output in the text",
+     NULL},
     {"at", 0, POPT_ARG_STRING, &given.at, 0, "show predictions after token N, counted from 0 (default: the last)", "N"},
     {"top", 0, POPT_ARG_STRING, &given.top, 0, "number of tokens to show (default: 5)", "N"},
     POPT_TABLEEND};
@@ -162,12 +167,17 @@ static int capture_sequence(cli_session *s, const mha_model *model, const cli_se
         .source = q->source.batch ? &q->source : NULL,
         .keep = (s->options.out || given.at ? CAPTURE_ALL_LOGITS : 0) | (given.hidden ? CAPTURE_HIDDEN : 0) |
                 (given.attn || given.heads ? CAPTURE_ATTENTIONS : 0) | (given.stats ? CAPTURE_STATS : 0)};
-    int code = read_heads(s, model, &heads, &request.head_count);
+    head_gates gates;
+    int code = head_gates_read(s, model, given.gates, given.mean, q->ids, q->count, &gates);
+    request.gates = gates.gates;
+    request.fills = gates.fills;
+    if (code == CLI_DONE) code = read_heads(s, model, &heads, &request.head_count);
     request.heads = heads;
     if (code == CLI_DONE) code = capture_tensors(s, model, q->ids, q->count, &request, &t);
     if (code == CLI_DONE) code = put_top(s, q, &t, given.at ? at : q->count - 1, most);
     if (code == CLI_DONE) code = write_tensors(s, &t);
     captured_tensors_free(&t);
+    head_gates_free(&gates);
     free(heads);
     return code;
 }
@@ -185,6 +195,7 @@ static int check_options(const cli_session *s, long long *at, long long *most)
     if ((given.hidden || given.attn || given.heads || given.stats) && cli_out_ends(s, ".npy"))
         return cli_usage(s, "for tensors other than logits, -o must end in .safetensors (got \"%s\")",
                          cli_shown(s->options.out));
+    if (given.mean && !given.gates) return cli_usage(s, "--mean requires --gates");
     if (given.attn && given.heads) return cli_usage(s, "--attn and --heads are mutually exclusive");
     int code = cli_whole(s, "--at", given.at, 0, INT32_MAX, at);
     if (code == CLI_DONE) code = cli_whole(s, "--top", given.top, 1, 1000, most);
@@ -209,7 +220,7 @@ static int run(cli_session *s)
 /* Returns true if the ranks can divide the text: their passes return only logits, no other tensors. */
 static bool shares(const cli_session *s)
 {
-    return !given.hidden && !given.attn && !given.heads && !given.stats && cli_reads_no_stdin(s);
+    return !given.hidden && !given.attn && !given.heads && !given.stats && !given.gates && cli_reads_no_stdin(s);
 }
 
 const cli_command cli_logits = {
@@ -225,10 +236,12 @@ const cli_command cli_logits = {
         "(int64), row_distance.N (tokens) and received.N, each [heads, tokens], in memory proportional to the "
         "number of tokens. For an encoder-decoder, the text is a source, or a source and a target separated by a "
         "tab; the tensors are those of the decoder, whose first token precedes the target. -o OUT.npy writes only the "
-        "logits, as .npy.",
+        "logits, as .npy. --gates 0.2=0,1.3=0.5 multiplies the output of head 2 of layer 0 by 0, and that of head 3 of "
+        "layer 1 by 0.5, as on the page of mha live.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha logits \"Count from 2 to 6: 2 3\"\n"
+                "mha logits --gates 0.2=0,1.3=0 \"Count from 2 to 6: 2 3\"\n"
                 "mha logits --hidden --attn -o numbers.safetensors \"One day Clara\"\n",
     .shares = shares,
     .run = run,

@@ -106,8 +106,13 @@ int capture_tensors(cli_session *s, const mha_model *model, const int32_t *ids, 
     if (!info->logits) cli_say(s, "%s has no logits; writing the other tensors", cli_shown(s->model_name));
     if (!allocate(t, info, request)) return no_memory(s, t);
     mha_error error = {0};
-    const mha_model_input input = {
-        .size = sizeof input, .batch = 1, .length = length, .ids = ids, .source = request->source};
+    const mha_model_input input = {.size = sizeof input,
+                                   .batch = 1,
+                                   .length = length,
+                                   .ids = ids,
+                                   .source = request->source,
+                                   .gates = request->gates,
+                                   .fills = request->fills};
     const mha_model_output output = {.size = sizeof output,
                                      .logits = all ? t->logits : NULL,
                                      .last_logits = all ? NULL : t->logits,

@@ -27,6 +27,7 @@ typedef struct capture_request {
     const mha_model_head *heads; /* [head_count] ascending: heads whose maps are copied; NULL = all */
     int64_t head_count;
     const mha_model_input *source; /* encoder-decoders: the input of the encoder */
+    const float *gates, *fills;    /* as in mha_model_input; NULL = none */
 } capture_request;
 
 /* Runs a forward pass on ids [length] and copies the tensors of `request`. A checkpoint without logits is an error

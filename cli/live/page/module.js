@@ -108,7 +108,8 @@ const openModule = async (code) => {
     encode: (text, most = 0) => { const tokens = encodeText(calls, memory, text, most); count = tokens.length; return tokens; },
     truncated: () => calls.live_truncated(),
     gates: (values, mean) => { memory.write(calls.live_gates(), values); calls.live_apply(mean ? 1 : 0); },
-    forward: (side, at) => memory.check(calls.live_forward(side, at)),
+    /* `outputs`: keeps the outputs of the heads, which their means need */
+    forward: (side, at, outputs) => memory.check(calls.live_forward(side, at, outputs ? 1 : 0)),
     maps: (side) => memory.floats(calls.live_maps(side), info.layers * info.heads * count * count),
     logits: (side) => memory.floats(calls.live_logits(side), info.vocab),
     hidden: (side) => memory.floats(calls.live_hidden(side), count * info.hidden),

@@ -1,0 +1,23 @@
+/* live_page.h - the page of `mha live`: a model, the library as a WebAssembly module, and a text. */
+#ifndef CLI_LIVE_LIVE_PAGE_H
+#define CLI_LIVE_LIVE_PAGE_H
+
+#include <jansson.h>
+
+#include "command.h"
+
+/* The parts of the page before and after its data, generated at build time from cli/live/page
+ * (cmake/embed_page.cmake). */
+extern const unsigned char live_page_before[], live_page_after[]; /* both terminated by NUL */
+
+/* A page with more bytes of model files would be slow to open; the folder can be dropped onto a page instead. */
+enum { LIVE_MOST_BYTES = 128 << 20 };
+
+/* Reads the files of the model folder: {config, tokenizer, weights: [{name, data}]}, compressed. Returns an exit
+ * code. */
+int live_model_files(const cli_session *session, json_t **files);
+/* Reads the compressed module, which is installed with the built-in model, as a string in base64. Returns an exit
+ * code. */
+int live_module(const cli_session *session, json_t **module);
+
+#endif

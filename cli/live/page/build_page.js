@@ -1,0 +1,85 @@
+/* build_page.js - opens the module and the model, and connects the controls. */
+const adopt = (info, name) => {
+  model.info = info;
+  model.name = name;
+  words.clear();
+  history_.length = 0;
+  state.gates = new Float32Array(info.layers * info.heads).fill(1);
+  state.head = 0;
+  state.at = null;
+  $('price-meaning').textContent = info.logits ? 'by how many bits the prediction changes if the head is switched.'
+    : 'one minus the cosine of the mean hidden states if the head is switched.';
+};
+
+/* Opens the files of a folder; a problem leaves the present model open. */
+const openFolder = async ({ name, files }) => {
+  document.body.dataset.opening = 'yes';
+  $('summary').textContent = `Opening ${name} …`;
+  try {
+    adopt(model.mha.open(await readCheckpoint(files)), name);
+    makeGrid();
+    update();
+  } catch (error) {
+    update();
+    say(`${name}: ${error.message}`);
+  }
+  document.body.dataset.opening = 'no';
+};
+
+const makeDrop = () => {
+  addEventListener('dragover', (event) => { event.preventDefault(); document.body.classList.add('dropping'); });
+  addEventListener('dragleave', (event) => { if (!event.relatedTarget) document.body.classList.remove('dropping'); });
+  addEventListener('drop', async (event) => {
+    event.preventDefault();
+    document.body.classList.remove('dropping');
+    try { await openFolder(await droppedFiles(event.dataTransfer)); } catch (error) { say(error.message); }
+  });
+  $('folder').addEventListener('change', () => { if ($('folder').files.length) openFolder(chosenFiles($('folder'))); });
+};
+
+const KEYS = {
+  x: () => { toggle(state.head); update(); },
+  a: () => { leaveAlone(state.head); update(); },
+  u: () => { undo(); update(); },
+  t: turnTheme,
+  '?': () => $('help').showModal(),
+};
+const makeKeys = () => addEventListener('keydown', (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches('textarea, input:not([type=range])') || $('help').open) return;
+  if (KEYS[event.key]) { event.preventDefault(); KEYS[event.key](); }
+});
+
+const readAddress = () => {
+  fromFragment(location.hash);
+  $('text').value = state.text;
+  $('mean').value = state.mean ? 'mean' : 'zero';
+};
+
+const makeControls = () => {
+  $('text').addEventListener('input', () => { state.text = $('text').value; state.at = null; update(); });
+  $('mean').addEventListener('change', () => { state.mean = $('mean').value === 'mean'; update(); });
+  $('undo').addEventListener('click', () => { undo(); update(); });
+  $('all-on').addEventListener('click', () => { setGates(new Float32Array(state.gates.length).fill(1)); update(); });
+  $('continue').addEventListener('click', continueText);
+  $('copy').addEventListener('click', () => navigator.clipboard.writeText($('command').textContent).catch(() => getSelection().selectAllChildren($('command'))));
+  $('open-help').addEventListener('click', () => $('help').showModal());
+  addEventListener('hashchange', () => { if (location.hash !== toFragment()) { readAddress(); update(); } });
+};
+
+const start = async () => {
+  makeTheme(() => {});
+  makeShades();
+  $('text').value = data.text;
+  state.text = data.text;
+  try {
+    const [module, files] = await Promise.all([unpack(data.module).then(openModule), unpackFiles(data.files)]);
+    model.mha = module;
+    adopt(module.open(files), data.model);
+    [makeCard, makeControls, makeDrop, makeKeys, makeGrid, readAddress, update].forEach((step) => step());
+    document.body.dataset.openedMs = performance.now().toFixed(1);
+  } catch (error) {
+    $('summary').textContent = 'The model cannot be opened.';
+    say(error.message);
+  }
+};
+start();

@@ -1,0 +1,22 @@
+/* draw_maps.js - draws attention maps in the colors of all pages, by the square root of the weight. */
+const SHADES = 256;
+const shades = new Uint32Array(SHADES); /* RGBA of weight (i / 255)^2, in the byte order of ImageData */
+
+const makeShades = () => {
+  const bytes = new Uint8Array(shades.buffer), ramp = data.ramp;
+  for (let i = 0; i < SHADES; i++) {
+    const place = (i / (SHADES - 1)) * (ramp.length - 1), low = Math.min(Math.floor(place), ramp.length - 2), part = place - low;
+    for (let c = 0; c < 3; c++) bytes[4 * i + c] = Math.round(ramp[low][c] + (ramp[low + 1][c] - ramp[low][c]) * part);
+    bytes[4 * i + 3] = 255;
+  }
+};
+
+/* Draws the map [n, n] that begins at `from` of `maps`, one pixel per weight. */
+const drawMap = (canvas, maps, from, n) => {
+  if (canvas.width !== n || canvas.height !== n) canvas.width = canvas.height = Math.max(n, 1);
+  const context = canvas.getContext('2d');
+  if (n === 0) return;
+  const image = context.createImageData(n, n), pixels = new Uint32Array(image.data.buffer);
+  for (let i = 0; i < n * n; i++) pixels[i] = shades[Math.round(Math.sqrt(clamp(maps[from + i], 0, 1)) * (SHADES - 1))];
+  context.putImageData(image, 0, 0);
+};

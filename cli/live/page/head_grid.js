@@ -1,0 +1,90 @@
+/* head_grid.js - shows the maps of all heads, their switches and their prices. */
+let cells = [];
+
+const makeSwitch = (index) => {
+  const e = element('button', null, 'switch');
+  e.type = 'button';
+  e.setAttribute('role', 'switch');
+  e.append(element('b', nameOf(index)), element('span', '', 'amount'));
+  e.addEventListener('click', () => {
+    state.head = index;
+    toggle(index);
+    update();
+  });
+  return e;
+};
+
+const makeOpen = (index) => {
+  const e = element('button', null, 'open'), canvas = element('canvas');
+  e.type = 'button';
+  canvas.setAttribute('aria-hidden', 'true');
+  e.append(canvas);
+  e.addEventListener('click', () => { state.head = index; update(); });
+  e.addEventListener('dblclick', () => { leaveAlone(index); update(); });
+  e.addEventListener('keydown', (event) => moveFocus(event, index));
+  return e;
+};
+
+const makeCell = (index) => {
+  const cell = element('div', null, 'cell'), price = element('span', null, 'price');
+  price.append(element('i'));
+  price.setAttribute('aria-hidden', 'true');
+  cell.append(makeOpen(index), price, makeSwitch(index));
+  return cell;
+};
+
+const moveFocus = (event, index) => {
+  const step = arrowStep(event);
+  if (!step) return;
+  const to = headIndex(layerOf(index) + step[0], headOf(index) + step[1]);
+  event.preventDefault();
+  if (headOf(index) + step[1] < 0 || headOf(index) + step[1] >= model.info.heads || !headExists(to)) return;
+  state.head = to;
+  update();
+  cells[to].querySelector('.open').focus();
+};
+
+const makeGrid = () => {
+  cells = [...state.gates.keys()].map((index) => (headExists(index) ? makeCell(index) : null));
+  $('grid').replaceChildren(...[...Array(model.info.layers).keys()].map((layer) => {
+    const row = element('div', null, 'layer');
+    row.append(element('span', String(layer), 'layer-name'), ...layerIndices(layer).map((index) => cells[index]));
+    return row;
+  }));
+};
+
+const describeCell = (cell, index) => {
+  const gate = state.gates[index], open = cell.querySelector('.open');
+  cell.classList.toggle('off', gate === 0);
+  open.setAttribute('aria-pressed', String(index === state.head));
+  open.tabIndex = index === state.head ? 0 : -1;
+  open.setAttribute('aria-label', `map of layer ${layerOf(index)} head ${headOf(index)}`);
+  cell.querySelector('.switch').setAttribute('aria-checked', String(gate !== 0));
+  cell.querySelector('b').textContent = gate === 0 || gate === 1 ? nameOf(index) : `${nameOf(index)} ×${gate.toFixed(2)}`;
+};
+
+const showGrid = ({ tokens, maps }) => {
+  const n = tokens.length;
+  cells.forEach((cell, index) => {
+    if (!cell) return;
+    describeCell(cell, index);
+    drawMap(cell.querySelector('canvas'), maps, index * n * n, n);
+  });
+  const list = gateList(' × ');
+  $('changed').textContent = list.length === 0 ? 'all heads on' : `${list.length} changed`;
+  $('undo').disabled = history_.length === 0;
+  $('all-on').disabled = list.length === 0;
+};
+
+/* Shows the prices [layers * heads]; null = not known yet. */
+const showPrices = (prices) => {
+  const most = prices ? Math.max(1e-9, ...[...prices].filter((x) => x >= 0)) : 1;
+  cells.forEach((cell, index) => {
+    if (!cell) return;
+    const price = prices ? prices[index] : null, on = state.gates[index] !== 0;
+    cell.querySelector('.amount').textContent = number(price);
+    cell.style.setProperty('--part', `${price === null ? 0 : clamp((100 * price) / most, 0, 100)}%`);
+    cell.querySelector('.switch').setAttribute('aria-label',
+      `layer ${layerOf(index)} head ${headOf(index)}, price ${on ? 'if it is off' : 'if it is on again'}: ${number(price)}`);
+  });
+};

@@ -1,0 +1,105 @@
+/* update.js - runs the model after each change, and shows the results; the prices follow after the page is painted. */
+const MOST_TOKENS = 256;
+let seenNow = { tokens: [], at: 0, maps: new Float32Array(0) }; /* the results on the page */
+let turn = 0; /* number of the last update; later work of an earlier one stops */
+
+/* Shows a sentence about a problem; without one, hides it. */
+const say = (sentence) => {
+  $('problem').textContent = sentence || '';
+  $('problem').hidden = !sentence;
+};
+
+const mostTokens = () => (model.info.positions > 0 ? Math.min(model.info.positions, MOST_TOKENS) : MOST_TOKENS);
+
+const runModel = () => {
+  const { mha } = model, tokens = mha.encode(state.text, mostTokens());
+  if (tokens.length === 0) return { tokens, at: 0, maps: new Float32Array(0) };
+  const at = state.at !== null && state.at < tokens.length ? state.at : tokens.length - 1;
+  mha.forward(CLEAN, at, state.mean);
+  mha.gates(state.gates, state.mean);
+  if (isChanged()) mha.forward(CHANGED, at);
+  return { tokens, at, maps: mha.maps(side()) };
+};
+
+const summarize = (ms) => {
+  const { info } = model, cut = model.mha.truncated();
+  const size = `${info.layers} layers of ${info.heads} heads`;
+  $('summary').textContent = `Model ${model.name} (${info.family}, ${size}), ${seenNow.tokens.length} tokens in ${ms.toFixed(1)} ms with libmha ${model.mha.version}, ${info.isa}.`
+    + (cut ? ` The text is longer: its last ${cut} tokens are not shown.` : '');
+};
+
+/* The text up to its last shown token, for the command. */
+const shownText = () => {
+  if (!model.mha.truncated()) return state.text;
+  const bytes = new TextEncoder().encode(state.text), end = Math.max(...seenNow.tokens.map((token) => token.end));
+  return new TextDecoder().decode(bytes.slice(0, end));
+};
+
+/* ---- prices ---- */
+
+/* One minus the cosine of the mean hidden states, for models without logits; a few heads at a time. */
+const statePrices = async (own) => {
+  const { mha } = model, n = seenNow.tokens.length, base = meanState(mha.hidden(side()), n), prices = new Float32Array(state.gates.length).fill(NaN);
+  const indices = [...state.gates.keys()].filter(headExists), start = () => performance.now();
+  for (let k = 0, began = start(); k < indices.length && own === turn; k++) {
+    const gates = state.gates.slice();
+    gates[indices[k]] = gates[indices[k]] === 0 ? 1 : 0;
+    mha.gates(gates, state.mean);
+    mha.forward(CHANGED, seenNow.at);
+    prices[indices[k]] = 1 - cosine(base, meanState(mha.hidden(CHANGED), n));
+    mha.gates(state.gates, state.mean);
+    if (start() - began > 30) { await new Promise((resolve) => { setTimeout(resolve, 0); }); began = start(); }
+  }
+  if (own === turn && isChanged()) mha.forward(CHANGED, seenNow.at);
+  return prices;
+};
+
+const updatePrices = async (own) => {
+  const began = performance.now();
+  try {
+    const prices = model.info.logits ? model.mha.prices(side()) : await statePrices(own);
+    if (own !== turn) return;
+    showPrices(prices);
+    document.body.dataset.pricesMs = (performance.now() - began).toFixed(2);
+    document.body.dataset.priced = String(own);
+  } catch (error) { say(error.message); }
+};
+
+/* ---- one update ---- */
+
+const writeAddress = (() => { /* browsers limit how often an address may change */
+  let timer = 0;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => { if (location.hash !== toFragment()) history.replaceState(null, '', toFragment()); }, 250);
+  };
+})();
+
+const showAll = () => {
+  const some = seenNow.tokens.length > 0;
+  $('tokens').hidden = $('top').hidden = !some;
+  if (some) [showTokens, showGrid, showPrediction].forEach((show) => show(seenNow));
+  $('command').textContent = some ? commandFor(shownText(), seenNow.at) : '';
+};
+
+/* The card and the prices need further passes, so they follow after the page is painted. */
+const showLater = (own) => {
+  if (own !== turn) return;
+  try { showCard(seenNow); } catch (error) { say(error.message); }
+  setTimeout(() => { if (own === turn) updatePrices(own); }, 0);
+};
+
+const update = () => {
+  const own = ++turn, began = performance.now();
+  stopWriting();
+  try {
+    seenNow = runModel();
+    say('');
+    showAll();
+    summarize(performance.now() - began);
+    document.body.dataset.updateMs = (performance.now() - began).toFixed(2);
+    if (seenNow.tokens.length) setTimeout(() => showLater(own), 0);
+  } catch (error) { say(error.message); }
+  writeAddress();
+  document.body.dataset.updated = String(own);
+};
