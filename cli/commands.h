@@ -15,6 +15,7 @@
     X(embed)               \
     X(score)               \
     X(generate)            \
+    X(transcribe)          \
     X(logits)              \
     X(heads)               \
     X(attribute)           \

@@ -133,12 +133,18 @@ static void print_encoder(const cli_session *s, const mha_model_info *info)
     cli_put_prose(s, TITLE, TITLE, "%lld layers; per layer: %lld heads, width %lld; feed-forward %lld",
                   (long long)info->layers, (long long)info->heads, (long long)info->head_dim,
                   (long long)info->intermediate);
+    if (!info->feature_bins) return;
+    put_title(s, "audio");
+    cli_put_prose(s, TITLE, TITLE, "%lld log-mel bins, %lld frames of 10 ms per window", (long long)info->feature_bins,
+                  2 * (long long)info->max_positions);
 }
 
 static json_t *sides_json(const mha_model *model)
 {
     json_t *json = model_json(mha_model_describe(model));
     const mha_model *encoder = mha_model_encoder(model);
+    const int64_t bins = encoder ? mha_model_describe(encoder)->feature_bins : 0;
+    if (bins) json_object_set_new(json, "feature_bins", json_integer(bins));
     if (encoder) json_object_set_new(json, "encoder", model_json(mha_model_describe(encoder)));
     return json;
 }

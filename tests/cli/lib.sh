@@ -16,6 +16,12 @@ minilm=${MHA_MINILM:-$models/minilm} data=$here/tests/golden/data
 tiny=$data/models/bert-tiny
 failures=0
 
+# wav NAME BYTES FILE: writes a WAV file (16 kHz, 16 bits, mono) whose samples are the first bytes of a file.
+wav() {
+    printf 'RIFF\044\000\000\000WAVEfmt \020\000\000\000\001\000\001\000\200\076\000\000\000\175\000\000\002\000\020\000data\377\377\377\377' >"$1"
+    head -c "$2" "$3" >>"$1"
+}
+
 fail() {
     echo "FAIL: $*"
     failures=$((failures + 1))

@@ -8,6 +8,8 @@ cp "$here"/share/mha/texts/*.txt "$here/share/mha/builtin/model.safetensors" .
 mkdir -p cache/mha bin home/.config/fish/completions
 ln -s "$tiny" cache/mha/minilm
 ln -s "$MHA" bin/mha
+ln -s "$data/seq2seq/whisper" whisper-small
+wav speech.wav 9000 stories.txt
 export PATH="$work/bin:$PATH" HOME="$work/home"
 
 for command in $("$MHA" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
