@@ -89,6 +89,7 @@ from ._layers.variants import (
                      StandardMha,
                      WeightSplit,
 )
+from ._models.audio import audio_features, audio_parse, audio_read
 from ._models.forward import Output
 from ._models.generate import sampling_apply
 from ._models.grads import Distill, Loss, ModelGrads
@@ -111,14 +112,14 @@ __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalA
            "TrainData", "TrainDataInfo", "TrainDigest", "TrainGates", "TrainLog", "TrainOptions", "TrainRecord", "TrainReport",
            "TrainStore", "Trained", "Trainer", "TrainerGates", "Variant", "VariantGradients", "WeightCircuits", "WeightSplit",
            "activation_backward", "activation_forward", "attention", "attention_backward", "attention_plan", "attn_merge",
-           "circuit_help", "cross_entropy", "diversity_help", "diversity_measure", "embedding_backward", "embedding_forward",
-           "file_write", "head_layout_advise", "head_layout_measure", "head_layout_resolve", "head_layout_variant_help",
-           "head_layout_variants", "head_layouts", "head_number", "head_place", "head_rollout", "heads_measure", "heads_of_maps",
-           "held_out_distinct", "held_out_split", "importance_measure", "importance_pairs", "isa", "isa_list", "label_help",
-           "linear_backward", "logit_attribution", "logit_lens", "machine_peak_fma", "machine_peak_read", "metric_help",
-           "model_save_check", "models_compare", "norm_backward", "norm_forward", "npy_write", "patch_normalized", "prompt_noise",
-           "prune", "prune_choose", "prune_choose_joint", "prune_most", "prune_search", "read_image", "regroup",
-           "regroup_method_help", "report", "sampling_apply", "score_help", "score_needs_loss", "set_isa", "set_progress",
-           "set_threads", "tensors_read", "tensors_read_into", "tensors_write", "threads", "train", "train_mask_tokens",
-           "train_rate", "train_sequence_order", "version", "weight_circuits_measure"]
+           "audio_features", "audio_parse", "audio_read", "circuit_help", "cross_entropy", "diversity_help", "diversity_measure",
+           "embedding_backward", "embedding_forward", "file_write", "head_layout_advise", "head_layout_measure",
+           "head_layout_resolve", "head_layout_variant_help", "head_layout_variants", "head_layouts", "head_number", "head_place",
+           "head_rollout", "heads_measure", "heads_of_maps", "held_out_distinct", "held_out_split", "importance_measure",
+           "importance_pairs", "isa", "isa_list", "label_help", "linear_backward", "logit_attribution", "logit_lens",
+           "machine_peak_fma", "machine_peak_read", "metric_help", "model_save_check", "models_compare", "norm_backward",
+           "norm_forward", "npy_write", "patch_normalized", "prompt_noise", "prune", "prune_choose", "prune_choose_joint",
+           "prune_most", "prune_search", "read_image", "regroup", "regroup_method_help", "report", "sampling_apply", "score_help",
+           "score_needs_loss", "set_isa", "set_progress", "set_threads", "tensors_read", "tensors_read_into", "tensors_write",
+           "threads", "train", "train_mask_tokens", "train_rate", "train_sequence_order", "version", "weight_circuits_measure"]
 __version__ = version

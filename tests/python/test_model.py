@@ -217,10 +217,85 @@ class EncoderDecoder(unittest.TestCase):
             self.assertLess(self.model.score_target(self.source, other)[i], scores[i])
         self.assertEqual(self.model.shift_labels([[7, 8, -100]]).tolist(), [[2, 7, 8]])
 
+    def test_forward(self):
+        maps = []
+        ids = [[2, 9, 4], [2, 7, 7]]
+        source = [self.source[:6], self.source[1:7]]
+        got = self.model.forward(ids, source=source, on_cross_attention=lambda layer, p: maps.append(p.copy()))
+        self.assertEqual([p.shape for p in maps], [(2, self.model.info["heads"], 3, 6)] * self.model.info["layers"])
+        self.assertTrue(np.allclose(maps[0].sum(-1), 1, atol=1e-5))
+        alone = self.model.forward(ids[:1], source=[self.source[:4]])
+        masked = self.model.forward(ids[:1], source=source[:1], source_mask=[[1, 1, 1, 1, 0, 0]])
+        self.assertTrue(np.array_equal(alone.logits, masked.logits))
+        self.assertFalse(np.array_equal(alone.logits, got.logits[:1]))
+        with mha.ModelCache(self.model, tokens=3) as cache:
+            first = self.model.forward([[2]], source=source[:1], cache=cache).logits
+            rest = self.model.forward([[9, 4]], cache=cache).logits
+        self.assertTrue(np.array_equal(np.concatenate([first, rest], 1), got.logits[:1]))
+        for arguments, message in (({}, "source must not be NULL"), ({"source_mask": [[1]]}, "source_mask must be None without source"),
+                                   ({"on_cross_attention": print}, "on_cross_attention must be None without source"),
+                                   ({"source": [self.source]}, "batch of source must be 2")):
+            with self.assertRaisesRegex(ValueError, message):
+                self.model.forward(ids, **arguments)
+
     def test_embed(self):
         vectors = self.model.embed(["The train", "The coast leaves late."])
         self.assertEqual(vectors.shape[0], 2)
         self.assertTrue(np.allclose((vectors**2).sum(1), 1, atol=1e-5))
+
+
+class Speech(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.model = mha.Model(MODELS.parent / "seq2seq/whisper")
+        cls.recorded = mha.File(MODELS.parent / "seq2seq/whisper.safetensors")
+        cls.features = cls.recorded.read("seq2seq/input_features")
+
+    def test_samples(self):
+        head = b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0\1\0\1\0\x80\x3e\0\0\0\x7d\0\0\2\0\x10\0data"
+        wav = head + (6).to_bytes(4, "little") + np.array([0, 8192, -16384], "<i2").tobytes()
+        self.assertEqual(mha.audio_parse(wav).tolist(), [0, 0.25, -0.5])
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "a.wav").write_bytes(wav)
+            self.assertEqual(mha.audio_read(Path(folder, "a.wav")).tolist(), [0, 0.25, -0.5])
+            with self.assertRaisesRegex(OSError, "b.wav"):
+                mha.audio_read(Path(folder, "b.wav"))
+        with self.assertRaisesRegex(ValueError, "the rest of the file"):
+            mha.audio_parse(wav[:-1])
+        with self.assertRaisesRegex(ValueError, "must be a WAV file"):
+            mha.audio_parse(b"")
+
+    def test_features(self):
+        self.assertEqual((self.model.audio_shape, mha.Model().audio_shape), ((80, 48), None))
+        features = mha.audio_features(np.sin(np.arange(4000) / 9), *self.model.audio_shape)
+        self.assertEqual(features.shape, (80, 48))
+        self.assertTrue(1 < features.max() - features.min() <= 2)
+        with self.assertRaisesRegex(ValueError, "bins must be from 1 to 128"):
+            mha.audio_features([0.0], 129, 2)
+
+    def test_transcript(self):
+        new = self.model.generate([], 24, eos=[], features=self.features)
+        self.assertEqual(new, self.recorded.read("gen/new_ids").tolist())
+        self.assertEqual(self.model.generate([[396], [396]], 24, eos=[], features=[self.features] * 2), [new] * 2)
+        logits = self.model.forward([[396, *new]], source=self.features[None]).logits
+        self.assertEqual(logits[0, :24].argmax(1).tolist(), new)
+        seconds = self.model.token_times(self.features, [396, *new], prompt=1, frames=40)
+        self.assertEqual(seconds.shape, (24,))
+        self.assertTrue((np.diff(seconds) >= 0).all() and seconds[-1] < 0.4)
+        some = self.model.token_times(self.features, [396, *new], prompt=1, heads=[(1, 2), (0, 1)], median_width=3)
+        self.assertEqual(some.shape, (24,))
+
+    def test_refused_calls(self):
+        with self.assertRaisesRegex(ValueError, "features must not be NULL"):
+            self.model.generate([], 8)
+        with self.assertRaisesRegex(ValueError, "features"):
+            self.model.generate([], 8, features=self.features[:, :40])
+        with self.assertRaisesRegex(ValueError, "features must have one array per prompt, 2"):
+            self.model.generate([[], []], 8, features=[self.features])
+        with self.assertRaisesRegex(ValueError, "prompt must be at least 0 and below count = 2"):
+            self.model.token_times(self.features, [396, 7], prompt=2)
+        with self.assertRaisesRegex(ValueError, "model must have an encoder that reads audio"):
+            mha.Model().token_times(self.features, [1, 2])
 
 
 if __name__ == "__main__":

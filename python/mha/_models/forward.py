@@ -12,7 +12,7 @@ from .._binding.abi import EmbedOptions, ModelActivations, ModelInfo, ModelOutpu
 from .._binding.library import callback, lib, strings, struct
 from .._binding.long_call import Guard, call_long
 from .model_cache import ModelCache
-from .model_input import Input, ModelBase, head_pairs
+from .model_input import Input, ModelBase, head_pairs, source_input
 
 
 class Output(NamedTuple):
@@ -63,11 +63,13 @@ class Forward(ModelBase):
     def forward(self, ids: Any = None, mask: Any = None, hidden: bool = False, attentions: Any = False, gates: Any = None, stats: bool = False, *,
                 type_ids: Any = None, positions: Any = None, fills: Any = None, first_layer: int = 0, states: Any = None,
                 context: Any = None, cache: ModelCache | None = None, sequence: int | None = None, starts: Any = None,
-                map_rows: Any = None, top_keys: int = 0, more: Sequence[str] = (), pixels: Any = None,
+                map_rows: Any = None, top_keys: int = 0, more: Sequence[str] = (), pixels: Any = None, source: Any = None,
+                source_mask: Any = None,
                 on_hidden: Callable[[int, np.ndarray], Any] | None = None,
                 on_attention: Callable[[int, np.ndarray], Any] | None = None,
                 on_activations: Callable[[dict[str, Any]], Any] | None = None,
-                on_rows: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+                on_rows: Callable[[dict[str, Any]], Any] | None = None,
+                on_cross_attention: Callable[[int, np.ndarray], Any] | None = None) -> Any:
         """Runs the model on ids [B, L] with mask [B, L] (1: real token). Results that were not requested are None.
 
         logits: [B, L, vocab], None if the checkpoint has none. hidden_states: layers + 1 arrays [B, L, E], from the embeddings to
@@ -86,16 +88,24 @@ class Forward(ModelBase):
         image tower of a CLIP (mha.Model.pixels); tokens are then the class token and the patches, logits are [B, classes], and more
         may contain "embedding" [B, P] of a CLIP, also with ids.
 
+        For an encoder-decoder, source contains the ids [B, S] of the encoder, with source_mask [B, S], or the audio features
+        [B, bins, frames]; the results are those of the decoder. With a cache, it is given with the first tokens. on_cross_attention(layer,
+        probs) gets the maps [B, heads, L, S] of the cross-attention and requires source.
+
         on_hidden(entry, x), on_attention(layer, probs) and on_activations({"layer", "input", "q", "k", "v", "context", "out"}) are
         called layer by layer with zero-copy arrays, which are valid during the call only. A true return value ends the pass with
         KeyboardInterrupt; an exception ends the pass and is raised. on_rows({"layer", "sequence", "head", "first", "p", "entropy",
         "largest", "distance", "largest_key"}) gets rows [n, keys] of probabilities, in O(L) memory, in several threads at a time.
         """
         model, info = self._tower(pixels)
-        given = Input(info, ids, mask=mask, type_ids=type_ids, positions=positions, gates=gates, fills=fills, first_layer=first_layer,
+        encoder = source_input(source, source_mask, self.audio_shape)
+        if encoder is None and on_cross_attention:
+            raise ValueError("on_cross_attention must be None without source")
+        given = Input(info, ids, source=encoder, mask=mask, type_ids=type_ids, positions=positions, gates=gates, fills=fills, first_layer=first_layer,
                       states=states, context=context, cache=cache, sequence=sequence, starts=starts, pixels=pixels)
         past = cache.longest(sequence) if cache is not None else 0
         found = _Found(given, info.hidden, past, map_rows, top_keys)
+        found.on_cross, found.source_length = on_cross_attention, encoder.length if encoder else 0
         last = np.empty((*given.rows, info.hidden), np.float32)
         logits = np.empty(logits_shape(info, given), np.float32) if info.logits else None
         shapes = {"pooled": (given.batch, info.hidden), "last_logits": (given.batch, info.vocab),
@@ -144,6 +154,8 @@ class _Found:
         self.maps: list[np.ndarray] = []
         self.stats: list[dict[str, np.ndarray]] = []
         self.keep_states = self.keep_maps = False
+        self.on_cross: Any = None
+        self.source_length = 0
 
     def callbacks(self, hidden: bool, maps: bool, stats: bool, on_hidden: Any, on_attention: Any, on_activations: Any,
                   on_rows: Any) -> dict[str, Any]:
@@ -153,6 +165,7 @@ class _Found:
                      "on_attention": self.see_maps if maps or on_attention else None,
                      "on_stats": self.see_stats if stats else None,
                      "on_activations": self.see_activations if on_activations else None,
+                     "on_cross_attention": self.see_cross if self.on_cross else None,
                      "on_rows": self.see_rows if on_rows else None}
         return {name: callback(ModelOutput, name, f and self.guard.wrap(f)) for name, f in functions.items()}
 
@@ -167,6 +180,9 @@ class _Found:
         if self.keep_maps:
             self.maps.append(seen.copy())
         return self.on_attention and self.on_attention(layer, seen)
+
+    def see_cross(self, _user: Any, layer: int, heads: int, probs: int) -> Any:
+        return self.on_cross(layer, view(probs, np.float32, (self.batch, heads, self.length, self.source_length)))
 
     def see_stats(self, _user: Any, given: Any) -> None:
         one: ModelStats = given.contents

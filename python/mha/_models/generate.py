@@ -67,6 +67,10 @@ def _structs(prompts: list[np.ndarray]) -> Any:
     return (Prompt * len(prompts))(*(Prompt(p.ctypes.data if len(p) else None, len(p)) for p in prompts))
 
 
+def _features(features: Any, several: bool, shape: tuple[int, int] | None) -> list[np.ndarray]:
+    return [floats(f, "features", shape or (None, None)) for f in (features if several else [features])]
+
+
 class Generate(ModelBase):
     """score() and generate() of mha.Model."""
 
@@ -88,7 +92,8 @@ class Generate(ModelBase):
 
     def generate(self, ids: Any, n: int, temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0, cache: bool = True, *,
                  min_p: float = 0.0, repetition_penalty: float = 1.0, no_repeat_ngram: int = 0, eos: Any = None, stop: Any = (),
-                 lookup: int = 0, min_new: int = 0, at_once: int = 0, cache_dtype: str | None = None, sources: Any = None, rules: bool = True,
+                 lookup: int = 0, min_new: int = 0, at_once: int = 0, cache_dtype: str | None = None, sources: Any = None, features: Any = None,
+                 rules: bool = True,
                  on_text: Callable[[int, str], Any] | None = None, on_token: Callable[[int, int], Any] | None = None,
                  on_prompt: Callable[[int, int], Any] | None = None, on_end: Callable[[int, str], Any] | None = None) -> Any:
         """Generates up to n ids after the prompt `ids` and returns them as a list; for a list of prompts, as a list of lists.
@@ -98,8 +103,9 @@ class Generate(ModelBase):
         sampled with seed + i. lookup: the number of tokens to predict from earlier repetitions; the result is the same. min_new: the
         number of tokens before eos is allowed. at_once: prompts that run in one batch (0: 8). cache_dtype: as in mha.ModelCache.
 
-        For an encoder-decoder, sources are the ids of the source, or a list with one source per prompt; a prompt may be empty. rules:
-        False ignores the forced tokens and banned words of its generation_config.json.
+        For an encoder-decoder, sources are the ids of the source, or a list with one source per prompt; a prompt may be empty. If its
+        encoder reads audio, give features [bins, frames] instead, or a list with those of each prompt. rules: False ignores the forced,
+        suppressed and banned tokens of its generation_config.json.
 
         on_text(prompt, text) is called with new text as soon as it is final, on_token(prompt, id) with each new id; if one returns
         True, generation for that prompt ends. on_prompt(prompt, shared) is called before a prompt, whose first `shared` tokens are
@@ -111,6 +117,9 @@ class Generate(ModelBase):
         given = None if sources is None else _prompts(sources, several)
         if given is not None and len(given) != len(prompts):
             raise ValueError(f"sources must have one source per prompt, {len(prompts)} (got {len(given)})")
+        audio = None if features is None else _features(features, several, self.audio_shape)
+        if audio is not None and len(audio) != len(prompts):
+            raise ValueError(f"features must have one array per prompt, {len(prompts)} (got {len(audio)})")
         out = np.empty((len(prompts), max(n, 0)), np.int32)
         lengths = np.zeros(len(prompts), np.int64)
         ends = None if eos is None else token_ids([np.asarray(eos, dtype=np.int64).reshape(-1)])[0]
@@ -123,6 +132,7 @@ class Generate(ModelBase):
             eos_count=0 if ends is None else len(ends) or -1, stop=stops, stop_count=len(stops),
             cache_dtype=choose("cache_dtype", cache_dtype, CACHED), no_rules=not rules,
             sources=None if given is None else _structs(given),
+            features=None if audio is None else (ctypes.c_void_p * len(audio))(*(a.ctypes.data for a in audio)),
             sampling=_sampling(temperature, top_k, top_p, min_p, repetition_penalty, no_repeat_ngram, seed),
             **{name: callback(GenerateOptions, name, f and guard.wrap(f)) for name, f in functions.items()})
         guard.call("mha_model_generate", self._open(), _structs(prompts), len(prompts), ctypes.byref(options), out.ctypes.data,

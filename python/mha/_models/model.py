@@ -17,6 +17,7 @@ from .._binding.abi import ModelCreateOptions, ModelOptions, ModelSaveOptions
 from .._binding.context import context
 from .._binding.library import call, create, lib, string, struct
 from .._binding.long_call import call_long
+from .audio import Audio
 from .generate import Generate
 from .grads import ModelGrads
 from .seq2seq import Seq2Seq
@@ -31,7 +32,7 @@ def _config(config: Mapping[str, Any] | str | None) -> bytes | None:
     return None if config is None else string(config if isinstance(config, str) else json.dumps(config), "config")
 
 
-class Model(Vision, Generate, Seq2Seq, TextMethods):
+class Model(Vision, Generate, Seq2Seq, Audio, TextMethods):
     """An opened checkpoint: a Hugging Face folder, "minilm" (after ./run fetch minilm) or "builtin" (the default).
 
         >>> import mha

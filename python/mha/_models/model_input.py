@@ -1,6 +1,7 @@
 """The base of mha.Model: its properties, and the input of its passes as the library reads it."""
 from __future__ import annotations
 
+import ctypes
 import json
 from ctypes import c_void_p
 from typing import Any
@@ -49,6 +50,13 @@ class ModelBase(Handle):
         return found | {name: view(getattr(raw, name), np.int64, (raw.layers,)).tolist() for name in _PER_LAYER}
 
     @property
+    def audio_shape(self) -> tuple[int, int] | None:
+        """The shape (bins, frames) of the audio features that the encoder reads; None if it reads tokens."""
+        encoder = lib.mha_model_encoder(self._open())
+        info = lib.mha_model_describe(encoder).contents if encoder else self._info
+        return (info.feature_bins, 2 * info.max_positions) if info.feature_bins else None
+
+    @property
     def attention(self) -> list[dict[str, Any]]:
         """The attention of each layer: window, rotary, qk_norm, alibi, scale, softcap, choice, heads_per_text, head_options."""
         raw, layers = self._info, []
@@ -64,7 +72,7 @@ class Input:
 
     def __init__(self, info: ModelInfo, ids: Any, *, mask: Any = None, type_ids: Any = None, positions: Any = None, gates: Any = None,
                  fills: Any = None, first_layer: int = 0, states: Any = None, context: Any = None, cache: Any = None,
-                 sequence: int | None = None, starts: Any = None, pixels: Any = None) -> None:
+                 sequence: int | None = None, starts: Any = None, pixels: Any = None, source: ModelInput | None = None) -> None:
         if pixels is not None:
             self._take_pixels(info, ids, pixels, gates, fills)
             return
@@ -86,8 +94,9 @@ class Input:
             gates=_gates(info, gates, self.batch), fills=None if fills is None else floats(fills, "fills", (
                 info.layers, info.heads, info.head_dim)), starts=at, first_layer=integer(first_layer, "first_layer"), hidden=hidden,
             context=None if context is None else floats(context, "context", (*self.rows, None)),
-            cache=None if cache is None else cache._open(), sequence=integer(sequence or 0, "sequence"))
-
+            cache=None if cache is None else cache._open(), sequence=integer(sequence or 0, "sequence"),
+            source=None if source is None else ctypes.pointer(source))
+        self.struct.__dict__["source_alive"] = source
 
     def _take_pixels(self, info: ModelInfo, ids: Any, pixels: Any, gates: Any, fills: Any) -> None:
         """Takes images [B, channels, height, width] instead of ids."""
@@ -99,6 +108,21 @@ class Input:
         self.rows = self.batch, self.length
         self.struct = struct(ModelInput, batch=self.batch, pixels=images, gates=_gates(info, gates, self.batch), fills=None if fills is None
                              else floats(fills, "fills", (info.layers, info.heads, info.head_dim)))
+
+
+def source_input(source: Any, mask: Any, audio: tuple[int, int] | None) -> ModelInput | None:
+    """Returns the input of an encoder: ids [B, S], or features [B, bins, frames] of an encoder that reads audio."""
+    if source is None:
+        if mask is not None:
+            raise ValueError("source_mask must be None without source")
+        return None
+    if audio:
+        features = floats(source, "source", (None, *audio))
+        return struct(ModelInput, batch=len(features), length=audio[1] // 2, features=features,
+                      mask=None if mask is None else flags(mask, "source_mask", (len(features), audio[1] // 2)))
+    ids = token_ids(source)
+    return struct(ModelInput, batch=len(ids), length=ids.shape[1], ids=ids,
+                  mask=None if mask is None else flags(mask, "source_mask", ids.shape))
 
 
 def token_ids(ids: Any) -> np.ndarray:
