@@ -31,7 +31,7 @@ static const char **token_texts(const text_maps *h)
     const char **texts = malloc((size_t)tokens->count * (sizeof *texts + CLI_ID_DIGITS));
     char *digits = (char *)(texts + tokens->count);
     for (int64_t i = 0; texts && i < tokens->count; i++)
-        texts[i] = cli_token_name(mha_model_tokenizer(h->model), tokens->ids[i], digits + i * CLI_ID_DIGITS);
+        texts[i] = cli_token_name(h->model, tokens->ids[i], digits + i * CLI_ID_DIGITS);
     return texts;
 }
 

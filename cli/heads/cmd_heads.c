@@ -8,6 +8,7 @@
 #include "heads/heads_grid.h"
 #include "heads/heads_json.h"
 #include "heads/importance_scores.h"
+#include "input/images.h"
 #include "input/input.h"
 #include "input/source_target.h"
 #include "output.h"
@@ -253,8 +254,11 @@ static int measure(cli_session *s, const cli_texts *texts, const importance_scor
     mha_head_data *data = NULL;
     measured m = {.by = scores->how.by, .texts = texts->count};
     int code = cli_model_open(s, NULL, &model);
-    const mha_model *side = cli_encoder_of(model);
+    const mha_model *side = code == CLI_DONE ? cli_tower_of(s, cli_encoder_of(model), texts) : NULL;
     m.model = side;
+    if (code == CLI_DONE && !side) code = CLI_USAGE;
+    if (code == CLI_DONE && scores->wanted && mha_model_describe(side)->image_channels)
+        code = cli_usage(s, "--by must not be given for images");
     const bool needed = !given.maps || scores->wanted;
     if (code == CLI_DONE && needed) code = head_texts_data(s, side, texts, s->work, &data);
     if (code == CLI_DONE) code = measure_heads(s, texts, data, &m);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "input/images.h"
 #include "input/tokens.h"
 #include "output.h"
 
@@ -46,6 +47,23 @@ static int data_of_ids(const cli_session *s, const mha_model *model, const cli_t
     return code;
 }
 
+static int data_of_images(const cli_session *s, const mha_model *vision, const cli_texts *texts,
+                          const mha_head_data_options *options, mha_head_data **data)
+{
+    float *pixels = NULL;
+    mha_error error = {0};
+    int code = cli_images_read(s, vision, texts->text, texts->count, &pixels);
+    if (code == CLI_DONE && mha_head_data_of_images(vision, pixels, texts->count, options, data, &error) != MHA_OK)
+        code = cli_refuse(s, &error);
+    free(pixels);
+    return code;
+}
+
+static bool reads_images(const mha_model *model)
+{
+    return mha_model_describe(model)->image_channels > 0;
+}
+
 int head_texts_data(const cli_session *s, const mha_model *model, const cli_texts *texts, const mha_work *work,
                     mha_head_data **data)
 {
@@ -53,6 +71,7 @@ int head_texts_data(const cli_session *s, const mha_model *model, const cli_text
     mha_error error = {0};
     int code = refuse_blank(s, texts);
     if (code != CLI_DONE) return code;
+    if (reads_images(model)) return data_of_images(s, model, texts, &how, data);
     cli_texts_number(texts);
     if (s->options.ids)
         code = data_of_ids(s, model, texts, &how, data);
@@ -68,7 +87,8 @@ int head_texts_maps(const cli_session *s, const mha_model *model, const char *te
     mha_error error = {0};
     mha_head_data *data = NULL;
     const cli_texts one = {.count = 1, .text = &text};
-    int code = s->options.ids ? head_texts_data(s, model, &one, NULL, &data) : refuse_blank(s, &one);
+    const bool listed = s->options.ids || reads_images(model);
+    int code = listed ? head_texts_data(s, model, &one, NULL, &data) : refuse_blank(s, &one);
     if (code != CLI_DONE) return code;
     const mha_status status = data ? mha_heads_measure_data(model, data, options, heads, &error)
                                    : mha_heads_measure(model, &text, 1, options, heads, &error);

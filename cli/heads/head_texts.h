@@ -1,5 +1,5 @@
 /* head_texts.h - converts the texts on which heads are measured to token ids, with the model's tokenizer or, if --ids
- * is given, by parsing them. */
+ * is given, by parsing them; for a model of images, the texts name image files, which become pixels. */
 #ifndef CLI_HEADS_HEAD_TEXTS_H
 #define CLI_HEADS_HEAD_TEXTS_H
 

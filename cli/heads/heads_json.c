@@ -64,11 +64,10 @@ json_t *heads_json_numbers(const mha_model *model, const mha_heads *heads)
 json_t *heads_json_tokens(const mha_model *model, const mha_heads *heads)
 {
     const mha_encoding *tokens = mha_heads_tokens(heads);
-    const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
     char digits[CLI_ID_DIGITS];
     json_t *array = json_array();
     for (int64_t i = 0; array && i < tokens->count; i++)
-        array = heads_json_append(array, json_string(cli_token_name(tokenizer, tokens->ids[i], digits)));
+        array = heads_json_append(array, json_string(cli_token_name(model, tokens->ids[i], digits)));
     return array;
 }
 

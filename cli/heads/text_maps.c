@@ -2,6 +2,7 @@
 #include "heads/text_maps.h"
 
 #include "heads/head_texts.h"
+#include "input/images.h"
 #include "output.h"
 
 /* Returns the last component of `path`, with any trailing slashes. */
@@ -15,8 +16,10 @@ static const char *last_part(const char *path)
 
 static int open_model(cli_session *s, text_maps *h)
 {
-    const int code = cli_model_open(s, NULL, &h->model);
+    const int code = cli_model_open(s, NULL, &h->opened);
     if (code != CLI_DONE) return code;
+    h->model = cli_tower_of(s, h->opened, h->texts);
+    if (!h->model) return CLI_USAGE;
     h->name = s->model_name;
     h->folder = last_part(h->name);
     return CLI_DONE;
@@ -66,6 +69,6 @@ int text_maps_measure(cli_session *s, text_maps *h)
 void text_maps_free(text_maps *h)
 {
     mha_heads_free(h->heads);
-    mha_model_free(h->model);
+    mha_model_free(h->opened);
     cli_texts_free(&h->own);
 }

@@ -7,7 +7,8 @@
 typedef struct text_maps {
     const char *name;   /* the model as named on the command line */
     const char *folder; /* last path component: figures must not show the user's paths */
-    mha_model *model;
+    mha_model *opened;
+    const mha_model *model; /* `opened`, or its image tower if the texts are images */
     mha_heads *heads;       /* maps of `text`; NULL before text_maps_at */
     cli_texts own;          /* texts read by text_maps_open */
     const cli_texts *texts; /* `own`, or the texts of the first model */

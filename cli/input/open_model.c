@@ -65,12 +65,15 @@ int cli_model_open_named(cli_session *session, const char *name, const mha_model
     code = model_folder_check_files(session, session->model, !all.no_weights);
     if (code != CLI_DONE) return code;
     const bool mute = (session->command->shared & CLI_IDS) && lacks_tokenizer(session->model);
-    if (mute && session->options.ids) all.no_tokenizer = 1;
-    if (mute && !all.no_tokenizer)
-        return cli_error(session, CLI_REFUSED, "%s: texts require tokenizer.json; give token ids with --ids instead",
-                         cli_shown(session->model));
+    const bool needed = mute && !session->options.ids && !all.no_tokenizer; /* unless the model reads images */
+    if (mute) all.no_tokenizer = 1;
     const cli_shared_texts *shared = session->shared;
     const mha_status status = shared ? shared->open(shared->user, session->ctx, session->model, &all, model, &error)
                                      : mha_model_open(session->ctx, session->model, &all, model, &error);
-    return status == MHA_OK ? CLI_DONE : cli_refuse(session, &error);
+    if (status != MHA_OK) return cli_refuse(session, &error);
+    if (!needed || mha_model_vision(*model)) return CLI_DONE;
+    mha_model_free(*model);
+    *model = NULL;
+    return cli_error(session, CLI_REFUSED, "%s: texts require tokenizer.json; give token ids with --ids instead",
+                     cli_shown(session->model));
 }

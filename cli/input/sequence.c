@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "input/images.h"
 #include "output.h"
 
 void cli_sequence_free(cli_sequence *q)
@@ -12,6 +13,8 @@ void cli_sequence_free(cli_sequence *q)
     mha_encoding_free(q->encoding);
     cli_source_target_free(&q->pair);
     mha_tokenizer_free(q->tokenizer);
+    json_decref(q->config);
+    free(q->pixels);
     free(q->listed);
 }
 
@@ -57,17 +60,34 @@ static int encode_pair(const cli_session *s, const mha_model *model, const cli_t
     return CLI_DONE;
 }
 
+/* Reads an image. Its tokens are the class token and the patches. */
+static int read_image(const cli_session *s, const mha_model *model, const cli_texts *texts, cli_sequence *q)
+{
+    const char *config = mha_model_config_json(model);
+    q->count = mha_model_describe(model)->max_positions;
+    q->listed = calloc((size_t)q->count, sizeof *q->listed);
+    if (!q->listed) return cli_error(s, CLI_FAILED, "out of memory for the tokens");
+    for (int64_t i = 0; i < q->count; i++)
+        q->listed[i] = (int32_t)i;
+    q->ids = q->listed;
+    const int code = cli_json_parse(s, "config.json", config, strlen(config), &q->config);
+    return code == CLI_DONE ? cli_images_read(s, model, texts->text, 1, &q->pixels) : code;
+}
+
 int cli_sequence_read(cli_session *s, const mha_model *model, cli_sequence *q)
 {
     mha_error error = {0};
     cli_texts texts;
     const int64_t vocab = mha_model_describe(model)->vocab;
-    const mha_status status = mha_tokenizer_open(s->ctx, s->model, &q->tokenizer, &error);
+    const bool images = mha_model_describe(model)->image_channels > 0;
+    const mha_status status = images ? MHA_OK : mha_tokenizer_open(s->ctx, s->model, &q->tokenizer, &error);
     if (status != MHA_OK && !(s->options.ids && status == MHA_ERR_IO)) return cli_refuse(s, &error);
     int code = cli_texts_read(s, false, &texts);
     if (code != CLI_DONE) return code;
     if (texts.count != 1)
         code = cli_usage(s, "exactly one text is required (got %lld)", (long long)texts.count);
+    else if (images)
+        code = read_image(s, model, &texts, q);
     else if (mha_model_encoder(model))
         code = encode_pair(s, model, &texts, q);
     else
@@ -80,6 +100,8 @@ int cli_sequence_read(cli_session *s, const mha_model *model, cli_sequence *q)
 
 const char *cli_sequence_token(const cli_sequence *q, int64_t id)
 {
+    static char digits[CLI_CLASS_DIGITS];
+    if (q->pixels) return cli_class_name(q->config, id, digits);
     return q->tokenizer ? cli_token_text(q->tokenizer, (int32_t)id) : "";
 }
 

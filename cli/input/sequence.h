@@ -1,4 +1,4 @@
-/* sequence.h - reads the one text of a command that runs one sequence: words to tokenize, or token ids. */
+/* sequence.h - reads the one text of a command that runs one sequence: words to tokenize, token ids, or an image. */
 #ifndef CLI_INPUT_SEQUENCE_H
 #define CLI_INPUT_SEQUENCE_H
 
@@ -14,14 +14,16 @@ typedef struct cli_sequence {
     int64_t count;
     cli_source_target pair; /* encoder-decoders: source and target; `listed` are the ids of the decoder */
     mha_model_input source; /* batch 0 for other models */
+    float *pixels;          /* models of images: the image; `listed` are then the positions of its tokens */
+    json_t *config;         /* config.json of an image classifier, for the names of its classes */
 } cli_sequence;
 
-/* Reads the sequence from one text: token ids with --ids, which do not require tokenizer.json, or words to tokenize.
- * Returns an exit code; the caller must free the sequence even after an error. */
+/* Reads the sequence from one text: token ids with --ids, which do not require tokenizer.json, words to tokenize, or,
+ * for a model of images, the name of an image file. Returns an exit code; the caller must free the sequence even after an error. */
 int cli_sequence_read(cli_session *session, const mha_model *model, cli_sequence *sequence);
 void cli_sequence_free(cli_sequence *sequence);
 
-/* Returns the token of an id as stored in the file; "" without a tokenizer. */
+/* Returns the token of an id as stored in the file, or the name of a class of an image; "" without a tokenizer. */
 const char *cli_sequence_token(const cli_sequence *sequence, int64_t id);
 
 /* Parses the value of an option that names one token: with --ids an id, otherwise a text of exactly one token, such as

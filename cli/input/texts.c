@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "input/images.h"
 #include "input/input.h"
 #include "input/text_reader.h"
 #include "output.h"
@@ -114,7 +115,7 @@ static bool is_file(const char *path)
 /* Suggests -f if the argument is the name of a file. */
 void cli_texts_hint(const cli_session *session, const char *argument)
 {
-    if (!is_file(argument)) return;
+    if (!is_file(argument) || cli_names_image(argument)) return; /* models of images read these files */
     const char *name = cli_shown(argument);
     cli_say(session, "\"%s\" is used as a text, but a file has this name: did you mean -f %s?", name, name);
 }

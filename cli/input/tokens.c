@@ -13,10 +13,18 @@ const char *cli_token_text(const mha_tokenizer *tokenizer, int32_t id)
     return token ? token : "";
 }
 
-const char *cli_token_name(const mha_tokenizer *tokenizer, int32_t id, char digits[CLI_ID_DIGITS])
+const char *cli_token_name(const mha_model *model, int32_t id, char digits[CLI_ID_DIGITS])
 {
+    const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
+    const mha_model_info *info = mha_model_describe(model);
     if (tokenizer) return cli_token_text(tokenizer, id);
-    snprintf(digits, CLI_ID_DIGITS, "%d", (int)id);
+    if (!info->image_channels) {
+        snprintf(digits, CLI_ID_DIGITS, "%d", (int)id);
+        return digits;
+    }
+    const int columns = (int)(info->image_width / info->patch_width), patch = (int)id - 1;
+    if (id == 0) return "[class]";
+    snprintf(digits, CLI_ID_DIGITS, "%hu,%hu", (unsigned short)(patch / columns), (unsigned short)(patch % columns));
     return digits;
 }
 

@@ -7,9 +7,10 @@
 /* Returns the token of an id as stored in the file; "" for an unknown id. */
 const char *cli_token_text(const mha_tokenizer *tokenizer, int32_t id);
 
-/* Returns the token of an id; without a tokenizer, the id in digits, written to `digits`. */
+/* Returns the token of an id; without a tokenizer, the id in digits, written to `digits`. In a model of images, the
+ * token of position `id`: [class], or row and column of the patch. */
 enum { CLI_ID_DIGITS = 12 };
-const char *cli_token_name(const mha_tokenizer *tokenizer, int32_t id, char digits[CLI_ID_DIGITS]);
+const char *cli_token_name(const mha_model *model, int32_t id, char digits[CLI_ID_DIGITS]);
 
 /* Parses text n of --ids: integers separated by commas, each less than `vocab`. Appends the ids to `ids` and increments
  * *count for each id. `ids` must have space for strlen(text) / 2 + 1 more ids. Returns an exit code. */

@@ -80,6 +80,8 @@ static int measure_importance(cli_session *s, const importance_scores *scores, c
 static int measure_part(cli_session *s, const importance_scores *scores, part *p)
 {
     if (!scores->wanted && !given.diversity) return CLI_DONE;
+    if (mha_model_describe(p->text.model)->image_channels)
+        return cli_usage(s, "--%s must not be given for images", scores->wanted ? "by" : "diversity");
     mha_head_data *data = NULL;
     head_state state;
     int code = read_data(s, scores, &p->text, &data);

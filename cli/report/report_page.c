@@ -13,10 +13,11 @@
 #include "report/report_maps.h"
 
 /* Returns the readable text of a token and, if different, its spelling in the tokenizer. */
-static json_t *token_json(const mha_tokenizer *tokenizer, int32_t id)
+static json_t *token_json(const mha_model *model, int32_t id)
 {
     char digits[CLI_ID_DIGITS];
-    const char *raw = cli_token_name(tokenizer, id, digits);
+    const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
+    const char *raw = cli_token_name(model, id, digits);
     char *words = cli_token_words(tokenizer, id);
     const bool special = tokenizer && mha_tokenizer_is_special(tokenizer, id);
     json_t *token = words ? json_pack("{s:s, s:s, s:b}", "text", words, "raw", raw, "special", special)
@@ -30,7 +31,7 @@ static json_t *tokens_json(const report_model *r)
     const mha_encoding *tokens = mha_heads_tokens(r->heads);
     json_t *array = json_array();
     for (int64_t i = 0; array && i < tokens->count; i++)
-        array = heads_json_append(array, token_json(mha_model_tokenizer(r->model), tokens->ids[i]));
+        array = heads_json_append(array, token_json(r->model, tokens->ids[i]));
     return array;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "input/images.h"
 #include "input/input.h"
 #include "input/source_target.h"
 #include "memory.h"
@@ -135,19 +136,11 @@ static int put_result(cli_session *s, const vectors *v)
 
 static int embed(cli_session *s, const mha_model *model, const cli_texts *texts, mha_pool pool)
 {
-    mha_error error = {0};
     const mha_embed_options how = {.size = sizeof how, .pool = pool, .no_normalize = given.no_normalize};
     vectors v = {.texts = texts, .width = mha_model_describe(model)->embedding_width};
     v.data = calloc((size_t)texts->count, (size_t)v.width * sizeof *v.data);
     if (!v.data) return cli_error(s, CLI_FAILED, "out of memory for %lld vectors", (long long)texts->count);
-    int code = CLI_DONE;
-    cli_texts_number(texts);
-    const cli_shared_texts *shared = s->shared;
-    const mha_status status = shared
-                                  ? shared->embed(shared->user, model, texts->text, texts->count, &how, v.data, &error)
-                                  : mha_model_embed(model, texts->text, texts->count, &how, v.data, &error);
-    if (status != MHA_OK) code = cli_refuse(s, &error);
-    cli_texts_number(NULL);
+    int code = cli_vectors_of(s, model, texts, &how, v.data);
     if (code == CLI_DONE) code = put_result(s, &v);
     free(v.data);
     return code;
@@ -185,12 +178,16 @@ const cli_command cli_embed = {
     .name = "embed",
     .summary = "embed texts: similar vectors for texts of similar meaning",
     .usage = "TEXT... | -f FILE",
-    .details = "--json prints one line per text: {text, embedding}. -o FILE.npy writes a float32 matrix [texts, width] "
-               "for NumPy; -o FILE.json writes the lines of --json. Texts must not contain NUL.",
+    .details =
+        "For a model that reads images (ViT, CLIP), arguments that end in .png, .jpg or .jpeg are image files; the "
+        "vectors of images and texts of a CLIP are comparable. --json prints one line per text: {text, embedding}. -o "
+        "FILE.npy writes a float32 matrix [texts, width] "
+        "for NumPy; -o FILE.json writes the lines of --json. Texts must not contain NUL.",
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha embed -m minilm \"a cat\" \"a kitten\" \"an engine\"\n"
-                "mha embed -m minilm -f texts.txt -o vectors.npy\n",
+                "mha embed -m minilm -f texts.txt -o vectors.npy\n"
+                "mha embed -m clip-vit-base-patch32 photo.jpg \"a photo of a cat\" \"a photo of a dog\"\n",
     .shares = cli_reads_no_stdin,
     .run = run,
 };

@@ -69,6 +69,14 @@ static const char *show_range(number *shown, const mha_model_info *info, const i
     return shown->text;
 }
 
+static json_t *image_json(const mha_model_info *info)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "channels", (json_int_t)info->image_channels, "height",
+                     (json_int_t)info->image_height, "width", (json_int_t)info->image_width, "patch_height",
+                     (json_int_t)info->patch_height, "patch_width", (json_int_t)info->patch_width, "classes",
+                     (json_int_t)info->classes);
+}
+
 static json_t *model_json(const mha_model_info *info)
 {
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:b, s:s, s:o, s:o, s:o, s:o}",
@@ -91,17 +99,36 @@ static void put_title(const cli_session *s, const char *title)
     fprintf(s->out, "%s%s%s%*s", cli_bold(s), title, cli_plain(s), TITLE - (int)strlen(title), "");
 }
 
-static void print_model(const cli_session *s, const mha_model_info *info)
+/* Prints the input of the model: tokens, or images. */
+static void print_input(const cli_session *s, const mha_model_info *info)
 {
+    put_title(s, info->image_channels ? "images" : "vocabulary");
+    if (info->image_channels)
+        cli_put_prose(s, TITLE, TITLE, "%lld x %lld pixels, %lld channels; patches of %lld x %lld; %lld tokens",
+                      (long long)info->image_width, (long long)info->image_height, (long long)info->image_channels,
+                      (long long)info->patch_width, (long long)info->patch_height, (long long)info->max_positions);
+    else
+        cli_put_prose(s, TITLE, TITLE, "%lld tokens; at most %lld per text", (long long)info->vocab,
+                      (long long)info->max_positions);
+    if (!info->classes) return;
+    put_title(s, "classes");
+    cli_put_prose(s, TITLE, TITLE, "%lld", (long long)info->classes);
+}
+
+static void print_model(const cli_session *s, const mha_model *model)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    const mha_model *vision = mha_model_vision(model);
     int64_t total = 0;
     for (int64_t l = 0; l < info->layers; l++)
         total += info->heads_per_layer[l];
     number a, b, c;
     put_title(s, "family");
     cli_put_prose(s, TITLE, TITLE, "%s, %s", info->family,
-                  info->encoder_decoder ? "encoder-decoder; its decoder:"
-                  : info->causal        ? "decoder"
-                                        : "encoder");
+                  info->encoder_decoder       ? "encoder-decoder; its decoder:"
+                  : vision && vision != model ? "text and images; its text tower:"
+                  : info->causal              ? "decoder"
+                                              : "encoder");
     put_title(s, "layers");
     cli_put_prose(s, TITLE, TITLE, "%lld", (long long)info->layers);
     put_title(s, "heads");
@@ -114,9 +141,7 @@ static void print_model(const cli_session *s, const mha_model_info *info)
     put_title(s, "width");
     cli_put_prose(s, TITLE, TITLE, "%lld, feed-forward %s", (long long)info->hidden,
                   show_range(&a, info, info->feed_forward_per_layer));
-    put_title(s, "vocabulary");
-    cli_put_prose(s, TITLE, TITLE, "%lld tokens; at most %lld per text", (long long)info->vocab,
-                  (long long)info->max_positions);
+    print_input(s, info);
     put_title(s, "parameters");
     cli_put_prose(s, TITLE, TITLE, "%s, %s in %s", show_count(&a, info->parameters), mha_dtype_name(info->dtype),
                   show_bytes(&b, (uint64_t)info->bytes));
@@ -126,10 +151,11 @@ static void print_model(const cli_session *s, const mha_model_info *info)
     }
 }
 
-/* Prints the encoder of an encoder-decoder in one line. */
-static void print_encoder(const cli_session *s, const mha_model_info *info)
+/* Prints the encoder of an encoder-decoder, or the image tower of a CLIP, in one line. */
+static void print_side(const cli_session *s, const char *title, const mha_model *side)
 {
-    put_title(s, "encoder");
+    const mha_model_info *info = mha_model_describe(side);
+    put_title(s, title);
     cli_put_prose(s, TITLE, TITLE, "%lld layers; per layer: %lld heads, width %lld; feed-forward %lld",
                   (long long)info->layers, (long long)info->heads, (long long)info->head_dim,
                   (long long)info->intermediate);
@@ -145,7 +171,11 @@ static json_t *sides_json(const mha_model *model)
     const mha_model *encoder = mha_model_encoder(model);
     const int64_t bins = encoder ? mha_model_describe(encoder)->feature_bins : 0;
     if (bins) json_object_set_new(json, "feature_bins", json_integer(bins));
+    const mha_model *vision = mha_model_vision(model);
+    json_t *images = vision && vision != model ? model_json(mha_model_describe(vision)) : json;
     if (encoder) json_object_set_new(json, "encoder", model_json(mha_model_describe(encoder)));
+    if (vision) json_object_set_new(images, "image", image_json(mha_model_describe(vision)));
+    if (images != json) json_object_set_new(json, "vision", images);
     return json;
 }
 
@@ -155,12 +185,16 @@ static int run_model(cli_session *s)
     const mha_model_options options = {.size = sizeof options, .no_weights = 1, .no_tokenizer = 1};
     int code = cli_model_open(s, &options, &model);
     if (code != CLI_DONE) return code;
-    const mha_model_info *info = mha_model_describe(model);
+    const mha_model *encoder = mha_model_encoder(model), *vision = mha_model_vision(model);
     if (s->options.json)
         code = cli_put_json(s, sides_json(model), true);
     else
-        print_model(s, info);
-    if (!s->options.json && mha_model_encoder(model)) print_encoder(s, mha_model_describe(mha_model_encoder(model)));
+        print_model(s, model);
+    if (!s->options.json && encoder) print_side(s, "encoder", encoder);
+    if (!s->options.json && vision && vision != model) {
+        print_side(s, "vision", vision);
+        print_input(s, mha_model_describe(vision));
+    }
     mha_model_free(model);
     return code;
 }

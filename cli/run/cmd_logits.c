@@ -99,7 +99,7 @@ static int64_t find_top(const float *logits, int64_t vocab, int64_t most, choice
 static int put_json(cli_session *s, const cli_sequence *q, int64_t at, const choice *top, int64_t count)
 {
     json_t *ids = json_array(), *tokens = json_array(), *list = json_array();
-    for (int64_t i = 0; i < q->count; i++) {
+    for (int64_t i = 0; i < q->count && !q->pixels; i++) {
         json_array_append_new(ids, json_integer(q->ids[i]));
         json_array_append_new(tokens, json_string(cli_sequence_token(q, q->ids[i])));
     }
@@ -113,9 +113,12 @@ static int put_json(cli_session *s, const cli_sequence *q, int64_t at, const cho
 
 static void print_table(const cli_session *s, const cli_sequence *q, int64_t at, const choice *top, int64_t count)
 {
-    fprintf(s->out, "after token %lld of %lld, %s%s%s (%d):\n", (long long)at, (long long)q->count, cli_bold(s),
-            cli_shown(cli_sequence_token(q, q->ids[at])), cli_plain(s), (int)q->ids[at]);
-    fprintf(s->out, "%12s %12s %8s  token\n", "logit", "probability", "id");
+    if (q->pixels)
+        fprintf(s->out, "classes of the image:\n");
+    else
+        fprintf(s->out, "after token %lld of %lld, %s%s%s (%d):\n", (long long)at, (long long)q->count, cli_bold(s),
+                cli_shown(cli_sequence_token(q, q->ids[at])), cli_plain(s), (int)q->ids[at]);
+    fprintf(s->out, "%12s %12s %8s  %s\n", "logit", "probability", "id", q->pixels ? "class" : "token");
     for (int64_t i = 0; i < count; i++)
         fprintf(s->out, "%12.6f %12.6f %8lld  %s%s%s\n", top[i].logit, top[i].probability, (long long)top[i].id,
                 cli_bold(s), cli_shown(cli_sequence_token(q, top[i].id)), cli_plain(s));
@@ -165,6 +168,7 @@ static int capture_sequence(cli_session *s, const mha_model *model, const cli_se
     mha_model_head *heads = NULL;
     capture_request request = {
         .source = q->source.batch ? &q->source : NULL,
+        .pixels = q->pixels,
         .keep = (s->options.out || given.at ? CAPTURE_ALL_LOGITS : 0) | (given.hidden ? CAPTURE_HIDDEN : 0) |
                 (given.attn || given.heads ? CAPTURE_ATTENTIONS : 0) | (given.stats ? CAPTURE_STATS : 0)};
     head_gates gates;
@@ -235,14 +239,16 @@ const cli_command cli_logits = {
         "attn.0.2 and attn.3.11 [tokens, tokens]; with --stats, row_entropy.N (bits), row_max.N, row_argmax.N "
         "(int64), row_distance.N (tokens) and received.N, each [heads, tokens], in memory proportional to the "
         "number of tokens. For an encoder-decoder, the text is a source, or a source and a target separated by a "
-        "tab; the tensors are those of the decoder, whose first token precedes the target. -o OUT.npy writes only the "
-        "logits, as .npy. --gates 0.2=0,1.3=0.5 multiplies the output of head 2 of layer 0 by 0, and that of head 3 of "
-        "layer 1 by 0.5, as on the page of mha live.",
+        "tab; the tensors are those of the decoder, whose first token precedes the target. For a ViT, the text is the "
+        "name of a PNG or JPEG file; the command prints its most likely classes, and logits are [1, classes]. -o "
+        "OUT.npy writes only the logits, as .npy. --gates 0.2=0,1.3=0.5 multiplies the output of head 2 of layer 0 by "
+        "0, and that of head 3 of layer 1 by 0.5, as on the page of mha live.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha logits \"Count from 2 to 6: 2 3\"\n"
                 "mha logits --gates 0.2=0,1.3=0 \"Count from 2 to 6: 2 3\"\n"
-                "mha logits --hidden --attn -o numbers.safetensors \"One day Clara\"\n",
+                "mha logits --hidden --attn -o numbers.safetensors \"One day Clara\"\n"
+                "mha logits -m vit-base-patch16-224 photo.jpg\n",
     .shares = shares,
     .run = run,
 };

@@ -85,7 +85,7 @@ static bool allocate(captured_tensors *t, const mha_model_info *info, const capt
     const size_t most = (2 + CAPTURED_STATISTICS) * (size_t)info->layers + (size_t)request->head_count + 2;
     t->list = calloc(most, sizeof *t->list);
     t->names = calloc(most, sizeof *t->names);
-    if (info->logits) t->logits = calloc((size_t)t->rows, (size_t)info->vocab * sizeof *t->logits);
+    if (info->logits) t->logits = calloc((size_t)t->rows, (size_t)t->vocab * sizeof *t->logits);
     return t->list && t->names && (t->logits || !info->logits);
 }
 
@@ -94,11 +94,11 @@ int capture_tensors(cli_session *s, const mha_model *model, const int32_t *ids, 
 {
     const mha_model_info *info = mha_model_describe(model);
     const unsigned keep = request->keep;
-    const bool all = keep & CAPTURE_ALL_LOGITS;
+    const bool all = keep & CAPTURE_ALL_LOGITS || request->pixels;
     *t = (captured_tensors){.model = model,
                             .length = length,
-                            .vocab = info->vocab,
-                            .rows = all ? length : 1,
+                            .vocab = request->pixels ? info->classes : info->vocab,
+                            .rows = all && !request->pixels ? length : 1,
                             .hidden = info->hidden,
                             .heads = request->heads};
     if (!info->logits && !(keep & (CAPTURE_HIDDEN | CAPTURE_ATTENTIONS | CAPTURE_STATS)))
@@ -109,10 +109,11 @@ int capture_tensors(cli_session *s, const mha_model *model, const int32_t *ids, 
     const mha_model_input input = {.size = sizeof input,
                                    .batch = 1,
                                    .length = length,
-                                   .ids = ids,
+                                   .ids = request->pixels ? NULL : ids,
                                    .source = request->source,
                                    .gates = request->gates,
-                                   .fills = request->fills};
+                                   .fills = request->fills,
+                                   .pixels = request->pixels};
     const mha_model_output output = {.size = sizeof output,
                                      .logits = all ? t->logits : NULL,
                                      .last_logits = all ? NULL : t->logits,
@@ -129,7 +130,7 @@ int capture_tensors(cli_session *s, const mha_model *model, const int32_t *ids, 
     if (status != MHA_OK) return cli_refuse(s, &error);
     if (t->logits && all)
         t->list[t->count++] = (mha_named_tensor){
-            .name = "logits", .dtype = MHA_F32, .rank = 2, .shape = {length, t->vocab}, .data = t->logits};
+            .name = "logits", .dtype = MHA_F32, .rank = 2, .shape = {t->rows, t->vocab}, .data = t->logits};
     return CLI_DONE;
 }
 

@@ -8,7 +8,7 @@ typedef struct captured_tensors {
     const mha_model *model;
     int64_t length, vocab;
     float *logits; /* [rows, vocab] for all tokens, or for the last token; NULL if the checkpoint has no output head */
-    int64_t rows;  /* sequence length L, or 1 */
+    int64_t rows;  /* sequence length L, or 1; image classifiers: 1, and vocab is the number of classes */
     /* [count] tensors: "logits" [L, vocab]; "hidden.N" [L, E], where hidden.0 contains the embeddings; "attn.N"
      * [heads, L, L] of layer N, or "attn.N.H" [L, L] of selected head H by its original number; "row_entropy.N" and
      * other row statistics [heads, L] */
@@ -28,6 +28,7 @@ typedef struct capture_request {
     int64_t head_count;
     const mha_model_input *source; /* encoder-decoders: the input of the encoder */
     const float *gates, *fills;    /* as in mha_model_input; NULL = none */
+    const float *pixels;           /* models of images: the pixels of one image, instead of ids */
 } capture_request;
 
 /* Runs a forward pass on ids [length] and copies the tensors of `request`. A checkpoint without logits is an error

@@ -57,6 +57,13 @@ MHA_API mha_status mha_head_data_of_texts(const mha_model *model, const char *co
 MHA_API mha_status mha_head_data_of_ids(const mha_model *model, const int32_t *ids, const int64_t *starts,
                                         int64_t count, const mha_head_data_options *options, mha_head_data **out,
                                         mha_error *err);
+/* Creates the data from images, for a model that reads images (vision.h): pixels [count, channels, height, width],
+ * which are copied. Each image is a text of max_positions tokens, whose ids are their positions: 0 is the class
+ * token, which counts as special. `options` must have no `segments` and `special`. Only mha_heads_measure_data and
+ * mha_head_rollout accept these data; other measures return MHA_ERR_UNSUPPORTED. Errors: MHA_ERR_ARG;
+ * MHA_ERR_UNSUPPORTED for a model of texts; MHA_ERR_MEMORY. */
+MHA_API mha_status mha_head_data_of_images(const mha_model *model, const float *pixels, int64_t count,
+                                           const mha_head_data_options *options, mha_head_data **out, mha_error *err);
 MHA_API void mha_head_data_free(mha_head_data *data);
 
 /* Creates a copy of the data with masked tokens, for MHA_LOSS_MLM (importance.h): the mask token of the model's

@@ -18,6 +18,7 @@ from ._binding.library import version
 from ._binding.machine import isa_list, machine_peak_fma, machine_peak_read, threads
 from ._binding.progress import set_progress
 from ._draw.report import Report, report
+from ._heads.circuits import PromptPair, patch_normalized, prompt_noise
 from ._heads.diversity import (
                      Diversity,
                      ModelsComparison,
@@ -38,7 +39,6 @@ from ._heads.edit import (
                      regroup,
                      regroup_method_help,
 )
-from ._heads.circuits import PromptPair, patch_normalized, prompt_noise
 from ._heads.head_data import HeadData, held_out_distinct, held_out_split
 from ._heads.head_layouts import (
                      HeadLayout,

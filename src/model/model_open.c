@@ -28,7 +28,7 @@ static mha_status open_shards(mha_model *m, const char *folder, const mha_model_
 static mha_status open_tokenizer(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
 {
     const char *json = options->tokenizer_json;
-    if (options->no_tokenizer) return MHA_OK;
+    if (options->no_tokenizer || m->config.channels) return MHA_OK;
     if (json) return mha_tokenizer_open_memory(m->ctx, json, strlen(json), &m->tokenizer, err);
     if (options->memory_only && !mha__source_exists(folder, MHA__TOKENIZER_FILE)) return MHA_OK;
     return mha_tokenizer_open(m->ctx, folder, &m->tokenizer, err);

@@ -3575,6 +3575,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_train_log_write_to": (c_int, [c_void_p, c_char_p, c_int, POINTER(Error)]),
     "mha_head_data_of_texts": (c_int, [c_void_p, POINTER(c_char_p), c_int64, POINTER(HeadDataOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_head_data_of_ids": (c_int, [c_void_p, c_void_p, c_void_p, c_int64, POINTER(HeadDataOptions), POINTER(c_void_p), POINTER(Error)]),
+    "mha_head_data_of_images": (c_int, [c_void_p, c_void_p, c_int64, POINTER(HeadDataOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_head_data_free": (None, [c_void_p]),
     "mha_head_data_mask": (c_int, [c_void_p, c_void_p, c_uint64, c_void_p, POINTER(c_void_p), POINTER(Error)]),
     "mha_head_data_count": (c_int64, [c_void_p]),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays.array import integer, integers, view
+from .._arrays.array import floats, integer, integers, view
 from .._binding.abi import HeadDataOptions
 from .._binding.library import Handle, call, lib, strings, struct
 from .._binding.long_call import call_long
@@ -61,6 +61,20 @@ class HeadData(Handle):
             data = strings(texts, "texts")
             call_long("mha_head_data_of_texts", model._open(), data, len(data), ctypes.byref(options), ctypes.byref(handle))
         self._own(handle, "mha_head_data_free")
+
+    _vision: Any = None  # the model that reads the images; None for texts
+
+    @classmethod
+    def of_pixels(cls, model: Model, pixels: Any) -> HeadData:
+        """Returns the data of images, pixels [n, channels, height, width] of mha.Model.pixels, for a ViT or the image tower of a CLIP. Only
+        mha.heads_measure and mha.head_rollout accept them. Tokens are the class token and the patches; ids are their positions."""
+        vision, info = model._tower(pixels)
+        images = floats(pixels, "pixels", (None, info.image_channels, info.image_height, info.image_width))
+        handle, data = c_void_p(), cls.__new__(cls)
+        call_long("mha_head_data_of_images", vision, images.ctypes.data, len(images), None, ctypes.byref(handle))
+        data._own(handle, "mha_head_data_free", model._open())
+        data._vision = vision
+        return data
 
     @property
     def count(self) -> int:

@@ -143,7 +143,7 @@ def _probe(ids: Any, first: Any, last: Any) -> abi.HeadProbe:
 def heads_measure(model: Model, texts: Any, *, probe: bool = True, seed: int = 0, keep_maps: bool = False, state: Any = None,
                   thresholds: HeadThresholds | None = None, probe_ids: Any = None, probe_first: Any = None,
                   probe_last: Any = None) -> Heads:
-    """Measures every head over texts (a list of str, or mha.HeadData), as `mha heads` does.
+    """Measures every head over texts (a list of str, or mha.HeadData, also of images), as `mha heads` does.
 
     probe: also measures repeated tokens, which the labels "induction" and "duplicate" require: random ones, or probe_ids [texts, period]
     between probe_first and probe_last. keep_maps: returns the maps of a single text. state: a file from which an interrupted
@@ -158,7 +158,7 @@ def heads_measure(model: Model, texts: Any, *, probe: bool = True, seed: int = 0
                      state=state_file(state), probe=_probe(probe_ids, probe_first, probe_last),
                      thresholds=abi.HeadThresholds() if thresholds is None else thresholds.struct())
     handle, data = c_void_p(), head_data(model, texts)
-    call_long("mha_heads_measure_data", model._open(), data._open(), ctypes.byref(options), ctypes.byref(handle))
+    call_long("mha_heads_measure_data", data._vision or model._open(), data._open(), ctypes.byref(options), ctypes.byref(handle))
     try:
         found = _read_heads(handle, keep_maps)
     finally:

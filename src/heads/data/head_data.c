@@ -9,6 +9,7 @@
 
 #include "base/ctx.h"
 #include "base/error.h"
+#include "base/size.h"
 #include "base/struct_size.h"
 #include "heads/data/token_list.h"
 #include "layer/arena.h"
@@ -28,6 +29,8 @@ struct mha_head_data {
     int64_t *place;                  /* [count] the position of each text */
     int64_t *starts;                 /* [count + 1] index of the first token of the text at each position */
     int64_t *first;                  /* [count + 1] position of the first text of each batch */
+    float *pixels;                   /* [count, pixels of an image] in processing order; NULL for texts */
+    int64_t image;                   /* pixels of an image */
     int64_t *batch_starts; /* [2 count] for each batch, the starts of its texts from 0, then its token count */
 };
 
@@ -156,14 +159,19 @@ static mha_status fill(const mha_model *model, const mha__gather *g, const mha_h
 
 /* ---- creation ---- */
 
+/* Checks that a model reads images, or that it reads texts. */
+static mha_status check_kind(const mha_model *model, bool images, mha_error *err)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    if (images == (info->image_channels > 0)) return MHA_OK;
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_head_data: model must read %s (got %s)",
+                     images ? "images" : "texts", info->family);
+}
+
 static mha_status check(const mha_model *model, int64_t count, const void *given, mha_head_data **out,
                         const mha_head_data_options *options, mha_error *err)
 {
     if (!model || !out) return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", model ? "out" : "model");
-    if (mha_model_describe(model)->image_channels)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "mha_head_data: model must be a model of texts (got %s, which reads images)",
-                         mha_model_describe(model)->family);
     if (count < 1)
         return mha__fail(err, MHA_ERR_ARG, "mha_head_data: count must be at least 1 (got %lld)", (long long)count);
     if (!given) return mha__fail(err, MHA_ERR_ARG, "mha_head_data: texts or ids must not be NULL");
@@ -212,6 +220,7 @@ mha_status mha_head_data_of_texts(const mha_model *model, const char *const *tex
     if (out) *out = NULL;
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_head_data_options", err));
     MHA__TRY(check(model, count, texts, out, &own, err));
+    MHA__TRY(check_kind(model, false, err));
     MHA__TRY(read_work(&own, &work, err));
     if (!mha_model_tokenizer(model))
         return mha__fail(err, MHA_ERR_ARG, "model must have a tokenizer (got a model opened with no_tokenizer)");
@@ -228,9 +237,61 @@ mha_status mha_head_data_of_ids(const mha_model *model, const int32_t *ids, cons
     if (out) *out = NULL;
     MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_head_data_options", err));
     MHA__TRY(check(model, count, ids ? (const void *)starts : NULL, out, &own, err));
+    MHA__TRY(check_kind(model, false, err));
     MHA__TRY(read_work(&own, &work, err));
     mha__gather g = {.ctx = mha_model_ctx(model), .count = count};
     return finish(model, &g, mha__gather_ids(&g, model, ids, starts, &own, err), &own, out, err);
+}
+
+/* Adds a token per position of each image. */
+static mha_status gather_images(mha__gather *g, const mha_model *model, mha_error *err)
+{
+    const int64_t tokens = mha_model_describe(model)->max_positions;
+    const size_t bytes = (size_t)tokens * sizeof(int32_t);
+    int32_t *ids = mha__alloc(g->ctx, bytes);
+    if (!ids) return mha__no_memory(err, bytes, "the tokens of an image");
+    for (int64_t i = 0; i < tokens; i++)
+        ids[i] = (int32_t)i;
+    const mha_status status = mha__gather_same(g, model, ids, tokens, err);
+    mha__free(g->ctx, ids);
+    return status;
+}
+
+/* Copies the pixels. All images have the same number of tokens, so they are processed in the given order. */
+static mha_status keep_pixels(const mha_model *model, const float *pixels, mha_head_data *d, mha_error *err)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    const int64_t shape[] = {d->count, info->image_channels, info->image_height, info->image_width};
+    size_t bytes;
+    const bool fits = mha__bytes(shape, 4, sizeof *pixels, &bytes);
+    d->pixels = fits ? mha__alloc(d->ctx, bytes) : NULL;
+    if (!d->pixels) return mha__no_memory(err, fits ? bytes : SIZE_MAX, "the pixels of all images");
+    memcpy(d->pixels, pixels, bytes);
+    d->image = shape[1] * shape[2] * shape[3];
+    for (int64_t p = 0; p < d->count; p++)
+        d->kinds[d->starts[p]] |= MHA_TOKEN_SPECIAL;
+    return MHA_OK;
+}
+
+mha_status mha_head_data_of_images(const mha_model *model, const float *pixels, int64_t count,
+                                   const mha_head_data_options *options, mha_head_data **out, mha_error *err)
+{
+    mha_head_data_options own;
+    mha_work work;
+    if (out) *out = NULL;
+    MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_head_data_options", err));
+    MHA__TRY(check(model, count, pixels, out, &own, err));
+    MHA__TRY(check_kind(model, true, err));
+    MHA__TRY(read_work(&own, &work, err));
+    if (own.segments || own.special_count)
+        return mha__fail(err, MHA_ERR_ARG, "mha_head_data_options: segments and special must be NULL for images");
+    mha__gather g = {.ctx = mha_model_ctx(model), .count = count};
+    MHA__TRY(finish(model, &g, gather_images(&g, model, err), &own, out, err));
+    const mha_status status = keep_pixels(model, pixels, *out, err);
+    if (status == MHA_OK) return MHA_OK;
+    mha_head_data_free(*out);
+    *out = NULL;
+    return status;
 }
 
 mha_status mha__head_data_copy(const mha_head_data *data, mha_head_data **out, mha_error *err)
@@ -264,7 +325,9 @@ void mha__head_data_replace(mha_head_data *d, int64_t text, int64_t at, int32_t 
 
 void mha_head_data_free(mha_head_data *data)
 {
-    if (data) mha__free(data->ctx, data);
+    if (!data) return;
+    mha__free(data->ctx, data->pixels);
+    mha__free(data->ctx, data);
 }
 
 /* ---- accessors ---- */
@@ -339,6 +402,29 @@ int64_t mha__head_data_longest(const mha_head_data *data)
 mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_model_input *input, const int64_t **texts,
                                 mha_error *err)
 {
+    MHA__TRY(mha__head_data_texts(data, err));
+    return mha__head_data_any(data, batch, input, texts, err);
+}
+
+mha_status mha__head_data_texts(const mha_head_data *data, mha_error *err)
+{
+    if (!data->pixels) return MHA_OK;
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "data must consist of texts for this measure (got images)");
+}
+
+const float *mha__head_data_pixels(const mha_head_data *data, int64_t text)
+{
+    return data->pixels ? data->pixels + data->place[text] * data->image : NULL;
+}
+
+size_t mha__head_data_image_bytes(const mha_head_data *data)
+{
+    return (size_t)data->image * sizeof *data->pixels;
+}
+
+mha_status mha__head_data_any(const mha_head_data *data, int64_t batch, mha_model_input *input, const int64_t **texts,
+                              mha_error *err)
+{
     if (batch < 0 || batch >= data->batches)
         return mha__fail(err, MHA_ERR_ARG, "batch must be from 0 to %lld (got %lld)", (long long)data->batches - 1,
                          (long long)batch);
@@ -349,5 +435,9 @@ mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_mo
                                .ids = data->ids + from,
                                .type_ids = data->types + from,
                                .starts = data->batch_starts + first + batch};
+    if (data->pixels) {
+        input->pixels = data->pixels + first * data->image;
+        input->ids = input->type_ids = NULL;
+    }
     return MHA_OK;
 }

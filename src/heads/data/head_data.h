@@ -27,6 +27,16 @@ int64_t mha__tokens_before(const mha_head_data *data, int64_t batch);
 mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_model_input *input, const int64_t **texts,
                                 mha_error *err);
 
+/* Returns MHA_ERR_UNSUPPORTED for images, which a measure of texts does not accept. */
+mha_status mha__head_data_texts(const mha_head_data *data, mha_error *err);
+/* Same as mha__head_data_batch, which rejects images. For images, sets `pixels` instead of ids and type_ids. */
+mha_status mha__head_data_any(const mha_head_data *data, int64_t batch, mha_model_input *input, const int64_t **texts,
+                              mha_error *err);
+/* Returns the pixels of an image; NULL for texts. */
+const float *mha__head_data_pixels(const mha_head_data *data, int64_t text);
+/* Returns the size of the pixels of one image; 0 for texts. */
+size_t mha__head_data_image_bytes(const mha_head_data *data);
+
 /* Return, for each token of a text, its kind (MHA_TOKEN_SPECIAL ...) or its token type. */
 const uint8_t *mha__head_data_kinds(const mha_head_data *data, int64_t text);
 const int32_t *mha__head_data_types(const mha_head_data *data, int64_t text);

@@ -25,12 +25,13 @@ static mha_status mark_data(mha__state *s, const mha_head_data *data, mha_error 
     for (int64_t n = 0; n < mha__head_data_batches(data); n++) {
         mha_model_input in;
         const int64_t *texts;
-        MHA__TRY(mha__head_data_batch(data, n, &in, &texts, err));
+        MHA__TRY(mha__head_data_any(data, n, &in, &texts, err));
         const size_t tokens = (size_t)in.starts[in.batch];
         h = mha__hash(h, in.starts, (size_t)(in.batch + 1) * sizeof *in.starts);
         h = mha__hash(h, texts, (size_t)in.batch * sizeof *texts);
-        h = mha__hash(h, in.ids, tokens * sizeof *in.ids);
-        h = mha__hash(h, in.type_ids, tokens * sizeof *in.type_ids);
+        if (in.ids) h = mha__hash(h, in.ids, tokens * sizeof *in.ids);
+        if (in.type_ids) h = mha__hash(h, in.type_ids, tokens * sizeof *in.type_ids);
+        if (in.pixels) h = mha__hash(h, in.pixels, (size_t)in.batch * mha__head_data_image_bytes(data));
         for (int64_t b = 0; b < in.batch; b++)
             h = mha__hash(h, mha__head_data_kinds(data, texts[b]), (size_t)(in.starts[b + 1] - in.starts[b]));
     }

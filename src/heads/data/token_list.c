@@ -52,12 +52,13 @@ static mha_status check_ids(const mha__gather *g, const mha_model *model, int64_
 {
     const mha_model_info *info = mha_model_describe(model);
     const long long number = (long long)text + 1, count = (long long)g->count;
+    const int64_t vocab = info->image_channels ? info->max_positions : info->vocab;
     if (p->length < 1)
         return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld must have at least one token (got none)", number, count);
     for (int64_t i = 0; i < p->length; i++) {
-        if (p->ids[i] < 0 || p->ids[i] >= info->vocab)
+        if (p->ids[i] < 0 || p->ids[i] >= vocab)
             return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld: ids[%lld] must be from 0 to %lld (got %d)", number,
-                             count, (long long)i, (long long)info->vocab - 1, (int)p->ids[i]);
+                             count, (long long)i, (long long)vocab - 1, (int)p->ids[i]);
         if (p->types && (p->types[i] < 0 || p->types[i] >= info->type_vocab))
             return mha__fail(
                 err, MHA_ERR_ARG,
@@ -130,5 +131,13 @@ mha_status mha__gather_ids(mha__gather *g, const mha_model *model, const int32_t
                          .length = mha__text_cut(model, &(mha__text){NULL, i, g->count}, length, options->max_tokens)};
         MHA__TRY(append(g, model, i, &p, err));
     }
+    return MHA_OK;
+}
+
+mha_status mha__gather_same(mha__gather *g, const mha_model *model, const int32_t *ids, int64_t length, mha_error *err)
+{
+    MHA__TRY(make_starts(g, err));
+    for (int64_t i = 0; i < g->count; i++)
+        MHA__TRY(append(g, model, i, &(piece){.ids = ids, .length = length}, err));
     return MHA_OK;
 }

@@ -19,6 +19,8 @@ mha_status mha__gather_texts(mha__gather *g, const mha_model *model, const char 
                              mha_error *err);
 mha_status mha__gather_ids(mha__gather *g, const mha_model *model, const int32_t *ids, const int64_t *starts,
                            const mha_head_data_options *options, mha_error *err);
+/* Collects the same `length` ids for every text. */
+mha_status mha__gather_same(mha__gather *g, const mha_model *model, const int32_t *ids, int64_t length, mha_error *err);
 void mha__gather_free(mha__gather *g);
 
 static inline int64_t mha__gather_length(const mha__gather *g, int64_t text)

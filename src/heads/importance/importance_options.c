@@ -90,6 +90,7 @@ mha_status mha__importance_options_read(const mha_model *model, const mha_head_d
                          mha_importance_score_key(own->by), info->family);
     if (rule->weights) return MHA_OK;
     if (!data) return mha__fail(err, MHA_ERR_ARG, "data must not be NULL for %s", mha_importance_score_key(own->by));
+    MHA__TRY(mha__head_data_texts(data, err));
     if (own->loss == MHA_LOSS_AUTO) own->loss = usual_loss(info, own);
     if (own->loss_scale == 0) own->loss_scale = SCALE;
     if (own->probes == 0) own->probes = PROBES;

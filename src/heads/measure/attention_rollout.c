@@ -66,6 +66,8 @@ mha_status mha_head_rollout(const mha_model *model, const mha_head_data *data, i
         return mha__fail(err, MHA_ERR_ARG, "mha_head_rollout: text must be from 0 to %lld (got %lld)",
                          (long long)mha_head_data_count(data) - 1, (long long)text);
     input.type_ids = mha__head_data_types(data, text);
+    input.pixels = mha__head_data_pixels(data, text);
+    if (input.pixels) input.ids = input.type_ids = NULL;
     mha_ctx *ctx = mha_model_ctx(model);
     size_t bytes;
     const bool fits = mha__bytes((int64_t[]){2, input.length, input.length}, 3, sizeof(float), &bytes);

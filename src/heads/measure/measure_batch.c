@@ -128,7 +128,7 @@ mha_status mha__heads_pass_run(mha__heads_pass *p, int64_t batch, mha_error *err
 {
     mha_model_input input;
     const int64_t *numbers;
-    MHA__TRY(mha__head_data_batch(p->data, batch, &input, &numbers, err));
+    MHA__TRY(mha__head_data_any(p->data, batch, &input, &numbers, err));
     fill_texts(p, &input, numbers);
     const mha_model_output output = {
         .size = sizeof output, .on_rows = on_rows, .on_attention = p->heads->maps ? on_attention : NULL, .user = p};
