@@ -17,9 +17,8 @@
 const char *prompt_token(const mha_model *model, int32_t id, char text[PROMPT_TOKEN])
 {
     char digits[CLI_ID_DIGITS];
-    const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
-    char *words = cli_token_words(tokenizer, id);
-    snprintf(text, PROMPT_TOKEN, "%s", cli_shown_start(words ? words : cli_token_name(tokenizer, id, digits), 24));
+    char *words = cli_token_words(mha_model_tokenizer(model), id);
+    snprintf(text, PROMPT_TOKEN, "%s", cli_shown_start(words ? words : cli_token_name(model, id, digits), 24));
     free(words);
     return text;
 }

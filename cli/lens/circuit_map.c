@@ -188,7 +188,8 @@ json_t *circuit_token(const cli_sequence *q, int32_t id)
 {
     char digits[CLI_ID_DIGITS];
     char *words = cli_token_words(q->tokenizer, id);
-    json_t *name = json_string(words ? words : cli_token_name(q->tokenizer, id, digits));
+    snprintf(digits, sizeof digits, "%d", (int)id);
+    json_t *name = json_string(words ? words : q->tokenizer ? cli_sequence_token(q, id) : digits);
     free(words);
     return name;
 }

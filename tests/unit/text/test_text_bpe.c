@@ -28,7 +28,7 @@ static const edit bpe_edits[] = {
     {"model/dropout", "0.1", "model.dropout must be null or 0 (got 0.1"},
     {"model/dropout", "0.0", NULL},
     {"model/continuing_subword_prefix", "\"##\"", "model.continuing_subword_prefix must be null or empty (got \"##\""},
-    {"model/end_of_word_suffix", "\"</w>\"", "model.end_of_word_suffix must be null or empty (got \"</w>\""},
+    {"model/end_of_word_suffix", "\"</w>\"", "model.byte_fallback must be false with a suffix (got true)"},
     {"model/end_of_word_suffix", "\"\"", NULL},
     {"model/unk_token", "\"?!\"", "model.unk_token must be a token of model.vocab (got \"?!\""},
     {"model/byte_fallback", "1", "model.byte_fallback must be true or false (got 1"},
