@@ -19,7 +19,8 @@ typedef struct cli_sequence {
 } cli_sequence;
 
 /* Reads the sequence from one text: token ids with --ids, which do not require tokenizer.json, words to tokenize, or,
- * for a model of images, the name of an image file. Returns an exit code; the caller must free the sequence even after an error. */
+ * for a model of images, the name of an image file. Returns an exit code; the caller must free the sequence even after
+ * an error. */
 int cli_sequence_read(cli_session *session, const mha_model *model, cli_sequence *sequence);
 void cli_sequence_free(cli_sequence *sequence);
 
