@@ -104,6 +104,10 @@ void effect_grid_print(const cli_session *s, const effect_grid *g, const mha_mod
     if (g->estimate) fprintf(s->out, "; estimate (%s)", g->estimate);
     if (g->pairs > 1) fprintf(s->out, "; mean of %lld", (long long)g->pairs);
     fputc('\n', s->out);
+    if (g->count == 1) {
+        fprintf(s->out, "  %.2f; in the unchanged run %.2f\n", g->value[0], g->value[0] - effect_grid_change(g, 0));
+        return;
+    }
     put_table(s, g, model, one);
     if (top > 0) put_top(s, g, model, one, top);
 }

@@ -87,7 +87,6 @@ void prompt_report_head(const cli_session *s, const prompt_report *r)
 {
     const prompt_case *one = &r->cases->list[0];
     char right[PROMPT_TOKEN], wrong[PROMPT_TOKEN];
-    warn(s, r);
     put_prompt(s, r, "clean", one->clean, one->corrupted);
     if (r->grids[0].direction) put_prompt(s, r, "corrupted", one->corrupted, one->clean);
     fprintf(s->out, "%-10s \"%s\" against \"%s\" after token %lld\n", "answer",
@@ -152,6 +151,7 @@ static int put_page(cli_session *s, const prompt_report *r)
 
 int prompt_report_put(cli_session *s, const prompt_report *r)
 {
+    warn(s, r);
     if (s->options.json) {
         const int code = cli_put_json(s, results_json(s, r), false);
         if (code != CLI_DONE) return code;

@@ -19,9 +19,10 @@ typedef struct prompt_report {
 /* Opens the pair of a case; prints a message and returns an exit code on failure. */
 int prompt_pair_open(const cli_session *session, const mha_model *model, const prompt_case *one,
                      mha_prompt_pair **pair);
-/* Prints prompts and answers of both runs, and warnings. */
+/* Prints prompts and answers of both runs. */
 void prompt_report_head(const cli_session *session, const prompt_report *report);
-/* Writes the grids as text, JSON or CSV to the output and, with -o, as a page. Returns an exit code. */
+/* Logs warnings, and writes the grids as text, JSON or CSV to the output and, with -o, as a page. Returns an exit code.
+ * */
 int prompt_report_put(cli_session *session, const prompt_report *report);
 
 /* Parses a metric name; CLI_USAGE for an unknown name. NULL = logit-diff. */
