@@ -53,7 +53,7 @@ static int64_t layer_of(const mha_prompt_pair *pair, const mha__patch_job *job)
 }
 
 /* Returns true if no part of the job changes the input, queries, keys or values of its first layer. */
-static bool from_context(const mha_prompt_pair *pair, const mha__patch_job *job, int64_t layer)
+static bool from_context(const mha__patch_job *job, int64_t layer)
 {
     for (int64_t n = 0; n < job->count; n++) {
         const mha_patch_part *part = &job->patch[n].part;
@@ -63,7 +63,7 @@ static bool from_context(const mha_prompt_pair *pair, const mha__patch_job *job,
                 : part->layer == layer && (part->site == MHA_SITE_RESID_PRE || edit_of(part->site) == MHA__EDIT_QKV);
         if (before) return false;
     }
-    (void)pair;
+
     return true;
 }
 
@@ -73,7 +73,7 @@ static bool from_context(const mha_prompt_pair *pair, const mha__patch_job *job,
 static void replace(const batch *b, const mha__patch *patch, int64_t n, int64_t first, int64_t rows, int64_t width,
                     float *x)
 {
-    const mha__columns at = mha__part_columns(b->pair, &patch->part);
+    const mha__part_span at = mha__part_columns(b->pair, &patch->part);
     const int64_t begin = mha__max64(patch->part.position, 0);
     const int64_t end = patch->part.position < 0 ? b->pair->length : begin + 1;
     for (int64_t t = begin; t < end; t++) {
@@ -186,9 +186,9 @@ mha_status mha__patch_jobs(const mha_prompt_pair *pair, const mha__run_record *b
     const int64_t most = mha__pair_batch(pair);
     for (int64_t done = 0; done < count;) {
         batch b = {pair, base, source, jobs + done, 0, layer_of(pair, &jobs[done]), NULL};
-        const bool at_context = from_context(pair, &jobs[done], b.layer);
+        const bool at_context = from_context(&jobs[done], b.layer);
         while (b.count < most && done + b.count < count && layer_of(pair, &b.jobs[b.count]) == b.layer &&
-               from_context(pair, &b.jobs[b.count], b.layer) == at_context)
+               from_context(&b.jobs[b.count], b.layer) == at_context)
             b.count++;
         MHA__TRY(run_batch(&b, at_context, metrics, stride, err));
         done += b.count;

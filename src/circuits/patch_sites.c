@@ -45,12 +45,12 @@ mha_status mha__site_check(const mha_prompt_pair *pair, mha_site site, mha_error
 }
 
 /* Returns the columns of a head, or of all heads if it is -1, of which each has `width` columns. */
-static mha__columns of_head(int64_t start, int64_t heads, int64_t head, int64_t width)
+static mha__part_span of_head(int64_t start, int64_t heads, int64_t head, int64_t width)
 {
-    return head < 0 ? (mha__columns){start, heads * width} : (mha__columns){start + head * width, width};
+    return head < 0 ? (mha__part_span){start, heads * width} : (mha__part_span){start + head * width, width};
 }
 
-mha__columns mha__part_columns(const mha_prompt_pair *pair, const mha_patch_part *part)
+mha__part_span mha__part_columns(const mha_prompt_pair *pair, const mha_patch_part *part)
 {
     const mha_attn_layer *attn = mha__pair_attn(pair, part->layer);
     const mha_attn_layer_options *o = &attn->options;
@@ -66,9 +66,9 @@ mha__columns mha__part_columns(const mha_prompt_pair *pair, const mha_patch_part
     case MHA_SITE_Z:
         return of_head(0, o->heads, part->head, D);
     case MHA_SITE_PATTERN:
-        return (mha__columns){0, pair->length};
+        return (mha__part_span){0, pair->length};
     default:
-        return (mha__columns){0, pair->width};
+        return (mha__part_span){0, pair->width};
     }
 }
 

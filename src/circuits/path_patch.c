@@ -3,7 +3,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "circuits/prompt_pair.h"
-#include "model/forward/edited_forward.h"
+#include "model/forward/observers.h"
 #include <math.h>
 #include <string.h>
 

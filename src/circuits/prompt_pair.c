@@ -3,6 +3,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
+#include "math/kl_divergence.h"
 #include "model/forward/pooler_logits.h"
 #include <math.h>
 #include <string.h>
@@ -20,18 +21,17 @@ static double log_sum(const float *logits, int64_t count)
     return top + log(sum);
 }
 
-void mha__pair_metrics(const mha_prompt_pair *pair, const float *logits, double *metrics)
+void mha__pair_metrics(const mha_prompt_pair *pair, int64_t rows, const float *logits, double *metrics, int64_t stride)
 {
     const int64_t vocab = pair->info->vocab;
-    const double total = log_sum(logits, vocab);
-    double kl = 0;
-    metrics[MHA_LOGIT_DIFF] = (double)logits[pair->answer] - (double)logits[pair->wrong];
-    metrics[MHA_LOGPROB] = (double)logits[pair->answer] - total;
-    for (int64_t v = 0; v < vocab; v++) {
-        const double p = pair->clean_logprob[v];
-        kl += exp(p) * (p - ((double)logits[v] - total));
+    /* the log-sum-exps are written where the log-probabilities will be */
+    mha__kl_rows(pair->ctx, rows, vocab, logits, pair->clean_logprob, metrics + MHA_LOGPROB * stride,
+                 metrics + MHA_KL * stride);
+    for (int64_t n = 0; n < rows; n++) {
+        const double right = (double)logits[n * vocab + pair->answer], wrong = (double)logits[n * vocab + pair->wrong];
+        metrics[MHA_LOGIT_DIFF * stride + n] = right - wrong;
+        metrics[MHA_LOGPROB * stride + n] = right - metrics[MHA_LOGPROB * stride + n];
     }
-    metrics[MHA_KL] = kl;
 }
 
 void mha__fill_metrics(const mha__run_record *run, int64_t count, double *metrics)
@@ -139,7 +139,7 @@ static mha_status run_both(mha_prompt_pair *pair, const mha_prompt_pair_options 
     for (int64_t v = 0; v < vocab; v++)
         pair->clean_logprob[v] = (double)logits[v] - total;
     for (int n = 0; n < 2; n++)
-        mha__pair_metrics(pair, pair->run[n].logits, pair->run[n].metrics);
+        mha__pair_metrics(pair, 1, pair->run[n].logits, pair->run[n].metrics, 1);
     return MHA_OK;
 }
 

@@ -2,7 +2,7 @@
 #ifndef MHA_CIRCUITS_PROMPT_PAIR_H
 #define MHA_CIRCUITS_PROMPT_PAIR_H
 
-#include "layer/block/activation_edit.h"
+#include "layer/activation_edit.h"
 #include "layer/block/transformer_block.h"
 #include "mha/circuits.h"
 #include "model/model_struct.h"
@@ -38,8 +38,8 @@ static inline const mha_attn_layer *mha__pair_attn(const mha_prompt_pair *pair, 
     return mha__block_attn(pair->model->block[layer]);
 }
 
-/* Computes the metrics of logits [vocab] at the position. */
-void mha__pair_metrics(const mha_prompt_pair *pair, const float *logits, double *metrics);
+/* Computes the metrics of rows of logits [rows, vocab]: metric m of row n is metrics[m * stride + n]. */
+void mha__pair_metrics(const mha_prompt_pair *pair, int64_t rows, const float *logits, double *metrics, int64_t stride);
 
 /* ---- recording a run (record_run.c) ---- */
 
@@ -76,12 +76,12 @@ mha_status mha__replay_run(const mha__replay *replay, double *metrics, int64_t s
 /* ---- sites (patch_sites.c) ---- */
 
 /* Columns [offset, offset + width) of the rows of a site. */
-typedef struct mha__columns {
+typedef struct mha__part_span {
     int64_t offset, width;
-} mha__columns;
+} mha__part_span;
 
 /* Returns the columns of a part in the array that the edit of its site receives: q, k and v share rows. */
-mha__columns mha__part_columns(const mha_prompt_pair *pair, const mha_patch_part *part);
+mha__part_span mha__part_columns(const mha_prompt_pair *pair, const mha_patch_part *part);
 /* Returns the heads that a site has in a layer: key/value heads for k and v, 0 for sites without heads. */
 int64_t mha__site_heads(const mha_prompt_pair *pair, mha_site site, int64_t layer);
 /* Returns the heads of results: those of the model. */

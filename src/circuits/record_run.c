@@ -2,7 +2,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "circuits/prompt_pair.h"
-#include "model/forward/edited_forward.h"
+#include "model/forward/observers.h"
 #include <string.h>
 
 /* Returns where a site of a layer is kept, and sets the width of its rows; NULL = not kept. */

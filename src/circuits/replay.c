@@ -2,9 +2,8 @@
  * each copy. Only the row of the measured token passes through the output matrix. */
 #include "base/ctx.h"
 #include "base/error.h"
-#include "base/pool.h"
 #include "circuits/prompt_pair.h"
-#include "model/forward/edited_forward.h"
+#include "model/forward/observers.h"
 #include "model/forward/pooler_logits.h"
 #include <string.h>
 
@@ -73,23 +72,6 @@ static mha_status forward(const mha__replay *r, const arrays *a, mha_error *err)
     return mha__model_forward_edited(r->pair->model, &in, &out, &edit, err);
 }
 
-typedef struct metric_job {
-    const mha_prompt_pair *pair;
-    const float *logits;
-    double *metrics;
-    int64_t stride;
-} metric_job;
-
-static void metric_task(void *arg, int64_t n, int worker)
-{
-    (void)worker;
-    const metric_job *job = arg;
-    double metrics[MHA_CIRCUIT_METRICS];
-    mha__pair_metrics(job->pair, job->logits + n * job->pair->info->vocab, metrics);
-    for (int m = 0; m < MHA_CIRCUIT_METRICS; m++)
-        job->metrics[m * job->stride + n] = metrics[m];
-}
-
 static mha_status measure(const mha__replay *r, const arrays *a, double *metrics, int64_t stride, mha_error *err)
 {
     const mha_prompt_pair *p = r->pair;
@@ -99,8 +81,7 @@ static mha_status measure(const mha__replay *r, const arrays *a, double *metrics
         memcpy(a->rows + n * E, a->hidden + (n * p->length + p->position) * E, (size_t)E * sizeof *a->rows);
     MHA__TRY(mha__head_input(p->model, r->count, a->rows, a->room, &input, err));
     MHA__TRY(mha__head_logits(p->model, r->count, input, a->logits, err));
-    metric_job job = {p, a->logits, metrics, stride};
-    mha__parallel(p->ctx, r->count, metric_task, &job);
+    mha__pair_metrics(p, r->count, a->logits, metrics, stride);
     return MHA_OK;
 }
 

@@ -10,7 +10,7 @@
 #define MHA_LAYER_ATTENTION_ATTENTION_LAYER_H
 
 #include "layer/arena.h"
-#include "layer/block/activation_edit.h"
+#include "layer/activation_edit.h"
 #include "layer/linear/linear.h"
 #include "layer/real.h"
 #include "mha/attn_grads.h"

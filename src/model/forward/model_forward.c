@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "layer/block/transformer_block.h"
-#include "model/forward/edited_forward.h"
 #include "model/forward/encoder_source.h"
 #include "model/forward/model_cache.h"
 #include "model/forward/observers.h"

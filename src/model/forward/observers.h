@@ -3,6 +3,7 @@
 #ifndef MHA_MODEL_FORWARD_OBSERVERS_H
 #define MHA_MODEL_FORWARD_OBSERVERS_H
 
+#include "layer/activation_edit.h"
 #include "model/forward/batch.h"
 
 typedef struct mha__taps {
@@ -46,5 +47,13 @@ typedef struct mha__head_list {
     bool shown; /* one of the callbacks is set */
 } mha__head_list;
 mha_status mha__head_list_check(const mha_model *m, const mha__head_list *list, mha_error *err);
+
+/* ---- activations that a function may change ---- */
+
+/* Like mha_model_forward, and passes the activations of every layer to `edit` (NULL = none). Only for models in f32
+ * without cross-attention. The edit's begin function is also called before the layers run, to measure their
+ * workspace. */
+mha_status mha__model_forward_edited(const mha_model *model, const mha_model_input *input,
+                                     const mha_model_output *output, mha__site_edit *edit, mha_error *err);
 
 #endif

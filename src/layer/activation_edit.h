@@ -1,7 +1,7 @@
 /* activation_edit.h - passes the activations inside a forward pass to a function that may read and change them, for
  * circuit measures (src/circuits). Only for passes in f32. */
-#ifndef MHA_LAYER_BLOCK_ACTIVATION_EDIT_H
-#define MHA_LAYER_BLOCK_ACTIVATION_EDIT_H
+#ifndef MHA_LAYER_ACTIVATION_EDIT_H
+#define MHA_LAYER_ACTIVATION_EDIT_H
 
 #include "mha/layer.h"
 

@@ -1,0 +1,12 @@
+/* kl_divergence.h - compares rows of logits with a distribution. */
+#ifndef MHA_MATH_KL_DIVERGENCE_H
+#define MHA_MATH_KL_DIVERGENCE_H
+
+#include "mha/ctx.h"
+
+/* For each row of logits [rows, count]: log_sum = log sum exp, and kl = sum over v of p(v) (log p(v) - log softmax(v)).
+ * log_p [count] are log-probabilities; log_sum and kl are [rows]. Computed in double, row by row. */
+void mha__kl_rows(mha_ctx *ctx, int64_t rows, int64_t count, const float *logits, const double *log_p, double *log_sum,
+                  double *kl);
+
+#endif
