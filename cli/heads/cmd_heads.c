@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "heads/head_diversity.h"
 #include "heads/head_texts.h"
 #include "heads/heads_grid.h"
 #include "heads/heads_json.h"
@@ -15,13 +16,14 @@
 #include "word_wrap.h"
 
 static struct {
-    int maps, no_probe;
+    int maps, no_probe, diversity;
 } given;
 
 static const struct poptOption options[] = {
     {"maps", 0, POPT_ARG_NONE, &given.maps, 0, "with --json: add the tokens and the attention maps of one text", NULL},
     {"no-probe", 0, POPT_ARG_NONE, &given.no_probe, 0, "skip the random probe texts (no induction or duplicate scores)",
      NULL},
+    {"diversity", 0, POPT_ARG_NONE, &given.diversity, 0, "also compare the maps and outputs of heads", NULL},
     IMPORTANCE_SCORES_OPTIONS,
     POPT_TABLEEND};
 
@@ -30,6 +32,7 @@ typedef struct measured {
     const mha_model *model;
     mha_heads *heads;
     mha_importance *importance; /* importance of the heads; NULL without --by */
+    mha_diversity *diversity;   /* NULL without --diversity */
     mha_importance_score by;
     int64_t texts;
 } measured;
@@ -198,6 +201,8 @@ static json_t *heads_json(const cli_session *s, const measured *m)
     bool whole = all != NULL;
     if (whole && m->importance)
         whole = json_object_set_new(all, "importance", importance_scores_json(m->importance, m->heads, m->by)) == 0;
+    if (whole && m->diversity)
+        whole = json_object_set_new(all, "diversity", head_diversity_json(m->diversity, m->heads)) == 0;
     if (whole && given.maps)
         whole = json_object_set_new(all, "tokens", heads_json_tokens(m->model, m->heads)) == 0 &&
                 json_object_set_new(all, "attention", heads_json_attention(m->heads)) == 0;
@@ -224,12 +229,15 @@ static int put_result(cli_session *s, const measured *m)
     fputc('\n', s->out);
     if (m->importance) put_trust(s, m);
     cli_put_legend(s, m->heads, 0);
-    return code;
+    if (!m->diversity) return code;
+    fputc('\n', s->out);
+    return head_diversity_print(s, m->model, m->heads, m->diversity);
 }
 
 static int check_options(const cli_session *s, int64_t texts)
 {
     if (given.maps && !s->options.json) return cli_usage(s, "--maps requires --json");
+    if (given.diversity && s->options.csv) return cli_usage(s, "--diversity and --csv are mutually exclusive");
     if (given.maps && importance_scores_given.state) return cli_usage(s, "--maps and --state are mutually exclusive");
     if (given.maps && texts != 1) return cli_usage(s, "--maps requires one text (got %lld)", (long long)texts);
     return CLI_DONE;
@@ -252,6 +260,7 @@ static int measure(cli_session *s, const cli_texts *texts, const importance_scor
 {
     mha_model *model = NULL;
     mha_head_data *data = NULL;
+    head_state state;
     measured m = {.by = scores->how.by, .texts = texts->count};
     int code = cli_model_open(s, NULL, &model);
     const mha_model *side = code == CLI_DONE ? cli_tower_of(s, cli_encoder_of(model), texts) : NULL;
@@ -259,11 +268,14 @@ static int measure(cli_session *s, const cli_texts *texts, const importance_scor
     if (code == CLI_DONE && !side) code = CLI_USAGE;
     if (code == CLI_DONE && scores->wanted && mha_model_describe(side)->image_channels)
         code = cli_usage(s, "--by must not be given for images");
-    const bool needed = !given.maps || scores->wanted;
+    const bool needed = !given.maps || scores->wanted || given.diversity;
     if (code == CLI_DONE && needed) code = head_texts_data(s, side, texts, s->work, &data);
     if (code == CLI_DONE) code = measure_heads(s, texts, data, &m);
     if (code == CLI_DONE) code = importance_scores_measure(s, scores, side, 0, data, &m.importance);
+    if (code == CLI_DONE && given.diversity)
+        code = head_diversity_measure(s, side, data, head_state_path(0, "diversity", &state), &m.diversity);
     if (code == CLI_DONE) code = put_result(s, &m);
+    mha_diversity_free(m.diversity);
     mha_importance_free(m.importance);
     mha_heads_free(m.heads);
     mha_head_data_free(data);
@@ -321,6 +333,9 @@ const cli_command cli_heads = {
         "shows importance in percent of the largest. JSON gains importance: {by, loss, texts, halves, saturated, "
         "values, low, high [layers][heads]}, where halves is the rank correlation between two halves of the texts. "
         "With --loss pairs, each text is two paraphrases separated by a tab.\n"
+        "--diversity prints how different the heads of each layer are, and the pairs of heads with the most similar "
+        "maps; "
+        "JSON gains diversity: {rows, measures, unique, xy, merges}, as in mha report.\n"
         "With --state FILE, a stopped or killed run can be resumed and prints the same digits. About once a second, "
         "statistics are saved in FILE.statistics and scores in FILE.SCORE. Most scores resume after a multiple of 32 "
         "texts; gradmag and scores of --loss pairs resume after a batch (--batch). A file from a different model, "

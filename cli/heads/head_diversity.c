@@ -79,18 +79,19 @@ static json_t *merges_json(const mha_diversity *d)
     return list;
 }
 
-int head_diversity_measure(cli_session *s, const mha_model *model, const mha_head_data *data, const mha_heads *heads,
-                           const char *state, json_t **out)
+int head_diversity_measure(cli_session *s, const mha_model *model, const mha_head_data *data, const char *state,
+                           mha_diversity **out)
 {
     const mha_diversity_options options = {.size = sizeof options, .max_rows = HEAD_DIVERSITY_ROWS, .state = state};
-    mha_diversity *d = NULL;
     mha_error error = {0};
-    if (mha_diversity_measure(model, data, &options, &d, &error) != MHA_OK) return cli_fail(s, &error);
-    *out = json_pack("{s:I, s:o, s:o, s:o, s:o}", "rows", (json_int_t)mha_diversity_rows(d), "measures",
+    return mha_diversity_measure(model, data, &options, out, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
+}
+
+json_t *head_diversity_json(const mha_diversity *d, const mha_heads *heads)
+{
+    return json_pack("{s:I, s:o, s:o, s:o, s:o}", "rows", (json_int_t)mha_diversity_rows(d), "measures",
                      measures_json(d, heads), "unique", heads_json_each(heads, unique_item, d), "xy", points_json(d),
                      "merges", merges_json(d));
-    mha_diversity_free(d);
-    return *out ? CLI_DONE : cli_error(s, CLI_FAILED, "out of memory");
 }
 
 json_t *head_diversity_help(void)

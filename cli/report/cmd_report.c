@@ -76,6 +76,17 @@ static int measure_importance(cli_session *s, const importance_scores *scores, c
     return code;
 }
 
+static int measure_diversity(cli_session *s, part *p, const mha_head_data *data)
+{
+    head_state state;
+    mha_diversity *d = NULL;
+    int code = head_diversity_measure(s, p->text.model, data, head_state_path(p->number, "diversity", &state), &d);
+    if (code == CLI_DONE && !(p->diversity = head_diversity_json(d, p->text.heads)))
+        code = cli_error(s, CLI_FAILED, "out of memory");
+    mha_diversity_free(d);
+    return code;
+}
+
 /* Measures importance and diversity, if requested. */
 static int measure_part(cli_session *s, const importance_scores *scores, part *p)
 {
@@ -83,12 +94,9 @@ static int measure_part(cli_session *s, const importance_scores *scores, part *p
     if (mha_model_describe(p->text.model)->image_channels)
         return cli_usage(s, "--%s must not be given for images", scores->wanted ? "by" : "diversity");
     mha_head_data *data = NULL;
-    head_state state;
     int code = read_data(s, scores, &p->text, &data);
     if (code == CLI_DONE && scores->wanted) code = measure_importance(s, scores, data, p);
-    if (code == CLI_DONE && given.diversity)
-        code = head_diversity_measure(s, p->text.model, data, p->text.heads,
-                                      head_state_path(p->number, "diversity", &state), &p->diversity);
+    if (code == CLI_DONE && given.diversity) code = measure_diversity(s, p, data);
     mha_head_data_free(data);
     return code;
 }

@@ -49,19 +49,20 @@ bool mha__copying_score(mha_weight_circuits *c, const mha__copying *copying, int
                         const double *o, double *room);
 
 /* What heads write and read, in the orthonormal basis of each circuit's inner side: |W_QK^T W_OV| = |read written^T|.
- * */
+ * These products are computed in f32. */
 typedef struct mha__composition {
-    float *written;                 /* [layers, heads, D, E] of all layers so far */
-    float *read[MHA__COMPOSITIONS]; /* [heads, D, E] of the current layer */
+    float *written;                 /* [heads, D, E] of the current layer */
+    float *read[MHA__COMPOSITIONS]; /* the same */
+    mha_linear **sender;            /* [layers] x written^T of the layers so far */
     double *norm_qk, *norm_ov;      /* [layers, heads] */
-    double *product;                /* [D, heads D] */
+    float *product;                 /* [heads D, heads D] */
 } mha__composition;
 
 mha_status mha__composition_create(const mha_model *model, const mha_weight_circuits *c, mha__composition *out,
                                    mha_error *err);
-void mha__composition_free(const mha_model *model, mha__composition *composition);
-/* Computes the composition of the heads of a layer with those of all earlier layers. */
-mha_status mha__composition_layer(const mha_model *model, mha_weight_circuits *c, const mha__composition *composition,
+void mha__composition_free(const mha_model *model, const mha_weight_circuits *c, mha__composition *composition);
+/* Computes the composition of the heads of a layer with those of all earlier layers, and keeps what they write. */
+mha_status mha__composition_layer(const mha_model *model, mha_weight_circuits *c, mha__composition *composition,
                                   int64_t layer, mha_error *err);
 
 /* Sets the reasons of measures that are not defined for the model. Fails for models without circuits. */

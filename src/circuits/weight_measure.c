@@ -119,10 +119,10 @@ static void find_composition(const job *j, const head *h, int64_t n)
                                  rows[] = {MHA__OF_Q, MHA__OF_K, MHA__OF_V};
     const int64_t size = j->to->head_dim * j->model->config.hidden;
     const mha__composition *p = &j->composition;
-    project(j, h->inner[MHA__OF_V], h->rows[MHA__OF_O], h->basis, p->written + n * size);
+    const int64_t at = n % j->to->heads * size;
+    project(j, h->inner[MHA__OF_V], h->rows[MHA__OF_O], h->basis, p->written + at);
     for (int k = 0; k < MHA__COMPOSITIONS; k++)
-        if (p->read[k])
-            project(j, h->inner[inner[k]], h->rows[rows[k]], h->basis, p->read[k] + n % j->to->heads * size);
+        if (p->read[k]) project(j, h->inner[inner[k]], h->rows[rows[k]], h->basis, p->read[k] + at);
 }
 
 static double *values_of(const mha_weight_circuits *c, mha_circuit_kind what, int64_t n)
@@ -291,7 +291,7 @@ mha_status mha_weight_circuits_measure(const mha_model *model, const mha_weight_
     if (status == MHA_OK) status = run(&j, err);
     mha__free(model->ctx, j.scratch);
     mha__copying_free(model, &j.copying);
-    mha__composition_free(model, &j.composition);
+    mha__composition_free(model, c, &j.composition);
     if (status == MHA_OK)
         *out = c;
     else

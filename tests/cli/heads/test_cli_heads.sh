@@ -23,6 +23,18 @@ cmp -s out two && fail 'the seed must change the probe'
 expect 0 heads --no-probe --json 'you keep the count'
 at metrics.dup_probe.0.0 null
 
+# The diversity must be that of mha report.
+expect 0 heads --diversity --json 'you keep the count' 'and then again, they said'
+at diversity.measures.js.blocks.# 1
+at diversity.measures.output_cka.blocks.# 3
+at diversity.unique.2.# 4
+at diversity.merges.# 11
+expect 0 heads --diversity 'you keep the count' 'and then again, they said'
+has out 'Diversity of the heads of each layer'
+has out 'Most similar maps'
+refused 2 heads --diversity --csv 'you keep the count'
+has err '--diversity and --csv are mutually exclusive'
+
 expect 0 heads --maps --json 'you keep the count'
 n=$("$JSON_AT" tokens.# <out)
 at attention.# 3
