@@ -188,9 +188,9 @@ LIVE_EXPORT(live_divergence) double live_divergence(void)
     return clean && changed ? divergence(clean, changed, live.info->vocab) : -1;
 }
 
-/* Computes `price` of head n: the change of the prediction of `run` if the head is switched: off, or on again if its
- * gate is 0. `gates`, and the fill of the head, are restored. */
-static mha_status price_of(const live_run *run, int64_t n, float *gates, float *logits, float *price)
+/* Computes the logits of a side with head n switched: off, or on again if its gate is 0. `gates` is a copy of the gates
+ * of the side. */
+static mha_status predict_switched(const live_run *run, int64_t n, float *gates, float *logits)
 {
     const int64_t layer = n / live.heads;
     const float before = gates[n];
@@ -198,32 +198,28 @@ static mha_status price_of(const live_run *run, int64_t n, float *gates, float *
     live_fill_head(n, gates[n]);
     const mha_status status =
         live_predict(layer, run->hidden + layer * live.count * live.info->hidden, gates, live.fills, logits);
-    gates[n] = before;
     live_fill_head(n, before);
-    if (status == MHA_OK) *price = (float)divergence(run->logits, logits, live.info->vocab);
     return status;
 }
 
-/* Computes the price [layers, H] of every head on a side: KL in bits between the prediction of the side and that with
- * the head switched. NaN for heads that a smaller layer lacks. Requires logits. Returns NULL on failure. */
-LIVE_EXPORT(live_prices) const float *live_prices(live_side side)
+/* Returns the price of head n = layer H + head on a side: KL in bits between the prediction of the side and that with
+ * the head switched. Requires logits. Returns -1 on failure. */
+LIVE_EXPORT(live_price) double live_price(live_side side, int n)
 {
-    static float *prices;
     const live_run *run = &live.run[side];
-    const size_t heads = (size_t)(live.info->layers * live.heads);
-    float *gates = malloc(heads * sizeof *gates), *logits = malloc((size_t)live.info->vocab * sizeof *logits);
-    free(prices);
-    prices = malloc(heads * sizeof *prices);
-    mha_status status =
-        prices && gates && logits && run->logits ? MHA_OK : live_fail("the prices need logits and memory");
-    for (size_t n = 0; status == MHA_OK && n < heads; n++)
-        gates[n] = side == LIVE_CHANGED ? live.gates[n] : 1;
-    for (size_t n = 0; status == MHA_OK && n < heads; n++) {
-        const int64_t layer = (int64_t)n / live.heads, head = (int64_t)n % live.heads;
-        prices[n] = NAN;
-        if (head < live.info->heads_per_layer[layer]) status = price_of(run, (int64_t)n, gates, logits, &prices[n]);
-    }
+    const int64_t heads = live.info->layers * live.heads;
+    float *gates = malloc((size_t)heads * sizeof *gates), *logits = malloc((size_t)live.info->vocab * sizeof *logits);
+    const bool within = n >= 0 && n < heads && n % live.heads < live.info->heads_per_layer[n / live.heads];
+    mha_status status = MHA_OK;
+    if (!within || !run->logits)
+        status = live_fail("the price needs a head of the model, and logits");
+    else if (!gates || !logits)
+        status = live_fail("out of memory for the price of a head");
+    for (int64_t i = 0; status == MHA_OK && i < heads; i++)
+        gates[i] = side == LIVE_CHANGED ? live.gates[i] : 1;
+    if (status == MHA_OK) status = predict_switched(run, n, gates, logits);
+    const double price = status == MHA_OK ? divergence(run->logits, logits, live.info->vocab) : -1;
     free(gates);
     free(logits);
-    return status == MHA_OK ? prices : NULL;
+    return price;
 }

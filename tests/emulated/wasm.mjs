@@ -89,17 +89,17 @@ const gatesAgree = (mha) => {
   mha.forward(1, n - 1);
   check(sameBits(mha.logits(0), mha.logits(1)), 'gates of 1 must not change the logits');
   check(mha.divergence() === 0, 'gates of 1 must have a divergence of 0');
-  const prices = mha.prices(0);
+  const prices = [...ones.keys()].map((head) => mha.price(0, head));
   for (const mean of [false, true])
     for (const head of [0, 3, info.heads, heads - 1]) {
       const off = ones.slice();
       off[head] = 0;
       mha.gates(ones, mean);
-      const price = mean ? mha.prices(0)[head] : prices[head];
+      const price = mean ? mha.price(0, head) : prices[head];
       mha.gates(off, mean);
       mha.forward(1, n - 1);
       check(Math.abs(mha.divergence() - price) <= 1e-6 * Math.max(1, price), `head ${head}, mean ${mean}: the price must be the divergence (got ${price} and ${mha.divergence()})`);
-      const back = mha.prices(1)[head];
+      const back = mha.price(1, head);
       check(back >= 0 && Number.isFinite(back), `head ${head}: the price of switching it on must be finite (got ${back})`);
     }
   stepsAgree(mha, info, n);

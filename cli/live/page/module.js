@@ -114,10 +114,10 @@ const openModule = async (code) => {
     logits: (side) => memory.floats(calls.live_logits(side), info.vocab),
     hidden: (side) => memory.floats(calls.live_hidden(side), count * info.hidden),
     divergence: () => calls.live_divergence(),
-    prices: (side) => {
-      const at = calls.live_prices(side);
-      memory.check(!at);
-      return memory.floats(at, info.layers * info.heads);
+    price: (side, head) => {
+      const price = calls.live_price(side, head);
+      memory.check(price < 0);
+      return price;
     },
     steps: (side, layer, head, row) => {
       const at = calls.live_steps(side, layer, head, row);

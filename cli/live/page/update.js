@@ -37,27 +37,37 @@ const shownText = () => {
 
 /* ---- prices ---- */
 
-/* One minus the cosine of the mean hidden states, for models without logits; a few heads at a time. */
-const statePrices = async (own) => {
-  const { mha } = model, n = seenNow.tokens.length, base = meanState(mha.hidden(side()), n), prices = new Float32Array(state.gates.length).fill(NaN);
-  const indices = [...state.gates.keys()].filter(headExists), start = () => performance.now();
-  for (let k = 0, began = start(); k < indices.length && own === turn; k++) {
-    const gates = state.gates.slice();
-    gates[indices[k]] = gates[indices[k]] === 0 ? 1 : 0;
-    mha.gates(gates, state.mean);
-    mha.forward(CHANGED, seenNow.at);
-    prices[indices[k]] = 1 - cosine(base, meanState(mha.hidden(CHANGED), n));
-    mha.gates(state.gates, state.mean);
-    if (start() - began > 30) { await new Promise((resolve) => { setTimeout(resolve, 0); }); began = start(); }
+/* One minus the cosine of the mean hidden states with and without a head, for models without logits. */
+const statePrice = (index, base) => {
+  const { mha } = model, gates = state.gates.slice();
+  gates[index] = gates[index] === 0 ? 1 : 0;
+  mha.gates(gates, state.mean);
+  mha.forward(CHANGED, seenNow.at);
+  mha.gates(state.gates, state.mean);
+  return 1 - cosine(base, meanState(mha.hidden(CHANGED), seenNow.tokens.length));
+};
+
+/* Computes the price of every head. A slow model yields to the user after some heads; an update ends the work. */
+const SLICE = 40; /* ms */
+const pricesOf = async (own) => {
+  const { mha, info } = model, prices = new Float32Array(state.gates.length).fill(NaN);
+  const base = info.logits ? null : meanState(mha.hidden(side()), seenNow.tokens.length);
+  let began = performance.now();
+  for (const index of [...state.gates.keys()].filter(headExists)) {
+    prices[index] = info.logits ? mha.price(side(), index) : statePrice(index, base);
+    if (performance.now() - began < SLICE) continue;
+    await new Promise((resolve) => { setTimeout(resolve, 0); });
+    if (own !== turn) return prices;
+    began = performance.now();
   }
-  if (own === turn && isChanged()) mha.forward(CHANGED, seenNow.at);
+  if (!info.logits && isChanged()) mha.forward(CHANGED, seenNow.at);
   return prices;
 };
 
 const updatePrices = async (own) => {
   const began = performance.now();
   try {
-    const prices = model.info.logits ? model.mha.prices(side()) : await statePrices(own);
+    const prices = await pricesOf(own);
     if (own !== turn) return;
     showPrices(prices);
     document.body.dataset.pricesMs = (performance.now() - began).toFixed(2);
