@@ -3,7 +3,7 @@ const adopt = (info, name) => {
   model.info = info;
   model.name = name;
   words.clear();
-  history_.length = 0;
+  past.length = 0;
   state.gates = new Float32Array(info.layers * info.heads).fill(1);
   state.head = 0;
   state.at = null;

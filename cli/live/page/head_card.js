@@ -41,8 +41,8 @@ const showVectors = (q, keys, out, order, tokens) => {
 
 const showCard = (seen) => {
   const { tokens, at, maps } = seen, n = tokens.length, from = state.head * n * n, gate = state.gates[state.head];
-  const words2 = gate === 1 ? 'on' : gate === 0 ? 'off' : `scaled by ${gate.toFixed(2)}`;
-  $('card-title').textContent = `Layer ${layerOf(state.head)}, head ${headOf(state.head)}: ${words2}`;
+  const condition = gate === 1 ? 'on' : gate === 0 ? 'off' : `scaled by ${gate.toFixed(2)}`;
+  $('card-title').textContent = `Layer ${layerOf(state.head)}, head ${headOf(state.head)}: ${condition}`;
   $('gate').value = gate;
   $('gate-value').textContent = gate.toFixed(2);
   $('card-numbers').textContent = rowNumbers(maps, from, at, n);

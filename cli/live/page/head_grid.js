@@ -72,7 +72,7 @@ const showGrid = ({ tokens, maps }) => {
   });
   const list = gateList(' × ');
   $('changed').textContent = list.length === 0 ? 'all heads on' : `${list.length} changed`;
-  $('undo').disabled = history_.length === 0;
+  $('undo').disabled = past.length === 0;
   $('all-on').disabled = list.length === 0;
 };
 

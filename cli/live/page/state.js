@@ -4,7 +4,7 @@ const CLEAN = 0, CHANGED = 1;
 /* What the user chose. gates [layers * heads]; at = a token, or null to follow the end; head = index into gates. */
 const state = { text: '', gates: new Float32Array(0), mean: false, at: null, head: 0 };
 const model = { name: '', info: null, mha: null };
-const history_ = [];
+const past = [];
 
 const headIndex = (layer, head) => layer * model.info.heads + head;
 const layerOf = (index) => Math.floor(index / model.info.heads);
@@ -18,8 +18,8 @@ const side = () => (isChanged() ? CHANGED : CLEAN);
 
 const HISTORY = 200;
 const setGates = (gates) => {
-  history_.push(state.gates);
-  if (history_.length > HISTORY) history_.shift();
+  past.push(state.gates);
+  if (past.length > HISTORY) past.shift();
   state.gates = gates;
 };
 const setGate = (index, value) => {
@@ -27,7 +27,7 @@ const setGate = (index, value) => {
   gates[index] = value;
   setGates(gates);
 };
-const undo = () => { if (history_.length) state.gates = history_.pop(); };
+const undo = () => { if (past.length) state.gates = past.pop(); };
 const toggle = (index) => setGate(index, state.gates[index] === 0 ? 1 : 0);
 
 const layerIndices = (layer) => [...Array(model.info.layerHeads[layer]).keys()].map((head) => headIndex(layer, head));

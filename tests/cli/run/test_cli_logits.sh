@@ -121,4 +121,29 @@ expect 0 logits --json --ids -f ids
 at top.0.id 45
 echo 1,x >ids
 refused 3 logits --ids -f ids
+
+# Gates of 1 change nothing. Without the gated heads, a pruned model has the same logits.
+expect 0 logits --json 'Every morn'
+cp out plain
+expect 0 logits --json --gates 0.1=1,1.0=1.0 'Every morn'
+same plain out 'gates of 1'
+expect 0 logits --json --gates 0.1=1 --mean 'Every morn'
+same plain out 'gates of 1 with means'
+expect 0 "$MHA" prune -q -m "$model" --heads 0.1,1.2 -o pruned
+expect 0 "$MHA" logits -m pruned 'Every morn'
+cut -c 1-9 out >pruned-logits
+expect 0 logits --gates 0.1=0,1.2=0 'Every morn'
+cut -c 1-9 out >gated-logits
+same pruned-logits gated-logits 'a pruned model'
+expect 0 logits --gates 0.1=0,1.2=0 --mean 'Every morn'
+cut -c 1-9 out >mean-logits
+! cmp -s mean-logits gated-logits || fail '--mean must change the logits'
+for gates in '' 0.1 0.1= 0.1=x 0.1=0, =1 0.1=nan 0.1=1e999 0.1=0.5x 0:1=0; do
+    refused 2 logits --gates "$gates" 'Every morn'
+    has err '--gates must be LAYER.HEAD=GATE,...'
+done
+refused 2 logits --gates 7.1=0 'Every morn'
+has err '--gates must name heads of the model (got 7.1)'
+refused 2 logits --mean 'Every morn'
+has err '--mean requires --gates'
 finish

@@ -1,0 +1,34 @@
+#!/bin/sh
+# test_cli_live.sh - tests `mha live`: the page must be reproducible and contain texts only as data; unsuitable models, texts and
+# options are refused. tests/browser/test_live.py opens the page.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+
+expect 0 "$MHA" live -o page.html
+has err 'page.html: '
+[ "$(wc -c <page.html)" -le 2200000 ] || fail "the page must have at most 2200000 bytes (got $(wc -c <page.html))"
+expect 0 "$MHA" live -q -o again.html
+same page.html again.html 'two runs'
+has page.html "script-src 'wasm-unsafe-eval' 'sha256-"
+expect 0 "$MHA" live -q -o - '</script><script>alert(1)</script>'
+[ "$(grep -c 'alert(1)</script>' out)" = 0 ] || fail "a text must not end the block of data"
+has out 'alert(1)\u003c/script\u003e'
+refused 2 "$MHA" live -o page.html
+expect 0 "$MHA" live -q -o page.html --force -m "$data/models/gpt2-tiny" 'Every morn'
+
+refused 2 "$MHA" live 'Every morn'
+has err 'missing -o FILE.html'
+refused 2 "$MHA" live -o two.html one two
+has err 'at most one text is required (got 2)'
+mkdir empty
+refused 3 "$MHA" live -o none.html -m empty
+cp -r "$data/hostile/base/llama" sharded
+rm sharded/model.safetensors
+refused 3 "$MHA" live -o none.html -m sharded
+cp "$data"/hostile/base/shards/* sharded
+cp "$data/hostile/sharded/shard-01-control/model.safetensors.index.json" sharded
+expect 0 "$MHA" live -q -o sharded.html -m sharded
+has sharded.html 'model-00001-of-00002.safetensors'
+has sharded.html 'model-00002-of-00002.safetensors'
+finish
