@@ -160,7 +160,7 @@ typedef enum mha__key_kind {
     MHA__KEY_ACTIVATION_IF,   /* like ACTIVATION, but an absent key does not change the field */
     MHA__KEY_FEED_FORWARD,    /* like ACTIVATION; after "gated-", sets `gated` too (T5) */
     MHA__KEY_SIZE,            /* a dimension or a list of two, [height, width], stored as two int64_t */
-    MHA__KEY_LABELS,          /* an object with an entry per class, stored as their number; the default is `initial` */
+    MHA__KEY_LABELS,          /* an object with an entry per class, stored as their number, or num_labels */
     MHA__KEY_ONLY_TEXT,       /* `text` is the only supported value */
     MHA__KEY_ONLY_FALSE,      /* false is the only supported value */
     MHA__KEY_ONLY_TRUE,       /* must be true or absent; null is rejected */

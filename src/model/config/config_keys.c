@@ -121,11 +121,12 @@ static mha_status read_size(const mha__json_obj *root, const mha__config_key *ke
     return MHA_OK;
 }
 
-/* Counts the entries of id2label. */
+/* Counts the entries of id2label; without it, reads num_labels. */
 static mha_status read_labels(const mha__json_obj *root, const mha__config_key *key, int64_t *count, mha_error *err)
 {
     mha__json_obj labels = {0};
     *count = (int64_t)key->initial;
+    MHA__TRY(mha__json_dim(root, "num_labels", MHA__OPTIONAL, key->max, count, err));
     MHA__TRY(mha__json_object(root, key->key, MHA__OPTIONAL, &labels, err));
     if (labels.json) *count = (int64_t)mha__json_size(labels.json);
     if (*count >= 1 && *count <= key->max) return MHA_OK;
