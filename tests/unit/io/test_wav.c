@@ -46,7 +46,7 @@ static wav begin(int encoding, int channels, int rate, int bits, uint32_t data)
     put(&w, (uint64_t)encoding, 2);
     put(&w, (uint64_t)channels, 2);
     put(&w, (uint64_t)rate, 4);
-    put(&w, (uint64_t)(rate * channels * bits / 8), 4);
+    put(&w, (uint64_t)rate * (uint64_t)channels * (uint64_t)bits / 8, 4);
     put(&w, (uint64_t)(channels * bits / 8), 2);
     put(&w, (uint64_t)bits, 2);
     put_text(&w, "data");
