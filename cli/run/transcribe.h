@@ -1,5 +1,5 @@
-/* transcribe.h - the parts of `mha transcribe`: the prompt that selects language and task, and the words of a transcript
- * with their times. */
+/* transcribe.h - the parts of `mha transcribe`: the prompt that selects language and task, and the words of a
+ * transcript with their times. */
 #ifndef CLI_RUN_TRANSCRIBE_H
 #define CLI_RUN_TRANSCRIBE_H
 
@@ -33,8 +33,8 @@ typedef struct transcribe_words {
     int64_t count;
 } transcribe_words;
 
-/* Appends the words of ids [count], whose tokens begin at `seconds` [count]; `origin` and `end` are the beginning and the
- * end of their audio in the file. Words are separated by spaces. */
+/* Appends the words of ids [count], whose tokens begin at `seconds` [count]; `origin` and `end` are the beginning and
+ * the end of their audio in the file. Words are separated by spaces. */
 int transcribe_words_add(const cli_session *session, const mha_tokenizer *tokenizer, const int32_t *ids, int64_t count,
                          const double *seconds, double origin, double end, transcribe_words *words);
 void transcribe_words_free(transcribe_words *words);

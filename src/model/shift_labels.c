@@ -15,6 +15,17 @@ static int32_t first_token(const mha_model *m, const int32_t *labels, int64_t le
     return label == MHA_IGNORE ? (int32_t)c->pad : label;
 }
 
+/* Checks that every label is a token or ignored. */
+static mha_status check_labels(const mha_model *m, const int32_t *labels, int64_t count, mha_error *err)
+{
+    for (int64_t n = 0; n < count; n++)
+        if (labels[n] != MHA_IGNORE && (labels[n] < 0 || labels[n] >= m->config.vocab))
+            return mha__fail(err, MHA_ERR_ARG,
+                             "mha_model_shift_labels: labels[%lld] must be from 0 to %lld, or MHA_IGNORE (got %d)",
+                             (long long)n, (long long)m->config.vocab - 1, labels[n]);
+    return MHA_OK;
+}
+
 mha_status mha_model_shift_labels(const mha_model *model, const int32_t *labels, int64_t batch, int64_t length,
                                   int32_t *ids, mha_error *err)
 {
@@ -30,6 +41,7 @@ mha_status mha_model_shift_labels(const mha_model *model, const int32_t *labels,
                          "mha_model_shift_labels: model must be an encoder-decoder with decoder_start_token_id and "
                          "pad_token_id (got %s)",
                          model->info.family);
+    MHA__TRY(check_labels(model, labels, batch * length, err));
     for (int64_t b = 0; b < batch; b++) {
         const int32_t *row = labels + b * length;
         const int32_t first = first_token(model, row, length);

@@ -206,6 +206,7 @@ while read -r command option words; do
     prune) set -- prune --count 1 -o x -f nowhere ;;
     regroup) set -- regroup --kv-heads 2 -o x -f nowhere ;;
     diff) set -- diff -m builtin -m builtin -f nowhere ;;
+    transcribe) set -- transcribe nowhere ;;
     *) set -- "$command" -f nowhere ;;
     esac
     [ "$option" != loss ] || set -- "$@" --by gate

@@ -184,7 +184,8 @@ typedef struct mha__family {
     double rotary_part, theta, local_theta;
     const mha_rope_options *default_rope; /* rotation of whole heads without rope_parameters, if it has a scaling */
     const char *partial_key, *theta_key, *local_theta_key;
-    int32_t eos; /* end-of-text token if no file defines one; 0 = none */
+    int32_t eos;    /* end-of-text token if no file defines one; 0 = none */
+    bool eos_first; /* that token is 0 (Marian) */
     /* Encoder-decoders: a table for each side. The table of the decoder has the name of the family and points to the
      * table of the encoder. */
     const struct mha__family *encoder;

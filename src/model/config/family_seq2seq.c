@@ -226,6 +226,7 @@ static const mha__family families[] = {
      BART_DECODER,
      .parts = marian_decoder_parts,
      .sines = true,
+     .eos_first = true,
      .encoder = &encoders[3]},
 };
 

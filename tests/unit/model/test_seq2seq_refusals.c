@@ -8,6 +8,7 @@
 #include "mha/prune.h"
 #include "mha/regroup.h"
 #include "mha/train.h"
+#include "model/model_struct.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/seq2seq_case.h"
@@ -152,6 +153,34 @@ static void test_start_of_labels(void **state)
     assert_int_equal(ids[0], 2);
     mha_model_free(model);
     files_remove(copy);
+}
+
+/* Without eos_token_id, the end of a text is the default of the family in transformers: 0 in Marian. */
+static void test_default_end_of_text(void **state)
+{
+    (void)state;
+    static const int32_t ends[SEQ2SEQ_FAMILIES] = {1, 1, 2, 2, 0};
+    for (int f = 0; f < SEQ2SEQ_FAMILIES; f++) {
+        mha_model *model = NULL;
+        mha_error err = {0};
+        if (open_edited(f, "eos_token_id", NULL, &model, &err) != MHA_OK) fail_msg("%s", err.message);
+        assert_int_equal(model->config.eos_count, 1);
+        assert_int_equal(model->config.eos[0], ends[f]);
+        mha_model_free(model);
+    }
+}
+
+static void test_labels_outside_the_vocabulary(void **state)
+{
+    (void)state;
+    const int32_t labels[][2] = {{3, 1000000}, {-1, 3}, {3, -99}};
+    int32_t ids[2];
+    mha_error err = {0};
+    mha_model *model = seq2seq_open(NULL, SEQ2SEQ_T5);
+    for (int n = 0; n < 3; n++)
+        expect(mha_model_shift_labels(model, labels[n], 1, 2, ids, &err), MHA_ERR_ARG, &err,
+               n == 1 ? "labels[0] must be from 0 to" : "labels[1] must be from 0 to");
+    mha_model_free(model);
 }
 
 /* A folder with files of SentencePiece instead of tokenizer.json is refused by the name of the file. */
@@ -358,10 +387,16 @@ static void test_saved_model_is_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused_configs),         cmocka_unit_test(test_embeddings_of_one_side),
-        cmocka_unit_test(test_start_of_labels),         cmocka_unit_test(test_tokenizers_of_other_formats),
-        cmocka_unit_test(test_refused_inputs),          cmocka_unit_test(test_source_after_the_first_tokens),
-        cmocka_unit_test(test_refused_calls),           cmocka_unit_test(test_refused_models),
+        cmocka_unit_test(test_refused_configs),
+        cmocka_unit_test(test_embeddings_of_one_side),
+        cmocka_unit_test(test_start_of_labels),
+        cmocka_unit_test(test_default_end_of_text),
+        cmocka_unit_test(test_labels_outside_the_vocabulary),
+        cmocka_unit_test(test_tokenizers_of_other_formats),
+        cmocka_unit_test(test_refused_inputs),
+        cmocka_unit_test(test_source_after_the_first_tokens),
+        cmocka_unit_test(test_refused_calls),
+        cmocka_unit_test(test_refused_models),
         cmocka_unit_test(test_saved_model_is_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
