@@ -214,6 +214,7 @@ static mha_status read_keys(mha_ctx *ctx, const char *folder, const mha__json_ob
     config->parallel = f->parallel;
     MHA__TRY(mha__config_keys(root, config, err));
     MHA__TRY(derive(root, config, err));
+    MHA__TRY(mha__config_features(ctx, folder, config, err));
     MHA__TRY(mha__config_eos(ctx, folder, root, config, err));
     return mha__config_generation(ctx, folder, root, config, err);
 }

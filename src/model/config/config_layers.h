@@ -74,4 +74,7 @@ mha_status mha__config_generation(mha_ctx *ctx, const char *folder, const mha__j
  * alignment_heads, from generation_config.json or config.json. vocab and the heads must be set. */
 mha_status mha__config_token_rules(const mha__json_obj *o, mha__config *config, mha_error *err);
 
+/* Rejects an encoder whose preprocessor_config.json, if it exists, describes other audio features than mha/audio.h. */
+mha_status mha__config_features(mha_ctx *ctx, const char *folder, const mha__config *config, mha_error *err);
+
 #endif

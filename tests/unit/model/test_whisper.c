@@ -237,6 +237,29 @@ static void test_refused_rules(void **state)
     }
 }
 
+/* A checkpoint that was trained on other features must be refused, not run on the wrong ones. */
+static void test_refused_features(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"{\"hop_length\": 320}", "hop_length must be 160 (got 320)"},
+        {"{\"n_fft\": 512}", "n_fft must be 400 (got 512)"},
+        {"{\"feature_size\": 128}", "feature_size must be 80 (got 128)"},
+        {"{\"sampling_rate\": 8000}", "preprocessor_config.json: sampling_rate must be 16000 (got 8000)"},
+        {"{\"n_fft\": \"x\"}", "n_fft must be"},
+        {"[]", "preprocessor_config.json"},
+    };
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        const char *copy = case_copy(FOLDER);
+        mha_model *model = NULL;
+        mha_error err = {0};
+        files_write(files_path(copy, "preprocessor_config.json"), cases[n][0], strlen(cases[n][0]));
+        assert_int_not_equal(mha_model_open(NULL, copy, NULL, &model, &err), MHA_OK);
+        if (!strstr(err.message, cases[n][1])) fail_msg("%s: %s", cases[n][0], err.message);
+        files_remove(copy);
+    }
+}
+
 /* ---- refused calls ---- */
 
 static void refused(const trial *t, const mha_model_input *input, const mha_model_output *output, const char *part)
@@ -363,6 +386,10 @@ static void test_saved_model_is_the_same(void **state)
     char before[17], after[17];
     mha_error err = {0};
     if (mha_model_save(t.model, folder, &o, &err) != MHA_OK) fail_msg("%s", err.message);
+    size_t bytes = 0;
+    char *kept = files_read(files_path(folder, "preprocessor_config.json"), &bytes);
+    assert_non_null(kept);
+    free(kept);
     mha_model *again = case_model(NULL, folder, NULL);
     assert_int_equal(mha_model_fingerprint(t.model, before, NULL), MHA_OK);
     assert_int_equal(mha_model_fingerprint(again, after, NULL), MHA_OK);
@@ -418,11 +445,17 @@ static void test_failed_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_description),          cmocka_unit_test(test_batch_and_cache),
-        cmocka_unit_test(test_maps_of_chosen_heads), cmocka_unit_test(test_rules_for_tokens),
-        cmocka_unit_test(test_refused_rules),        cmocka_unit_test(test_refused_inputs),
-        cmocka_unit_test(test_refused_generation),   cmocka_unit_test(test_refused_token_times),
-        cmocka_unit_test(test_default_heads),        cmocka_unit_test(test_saved_model_is_the_same),
+        cmocka_unit_test(test_description),
+        cmocka_unit_test(test_batch_and_cache),
+        cmocka_unit_test(test_maps_of_chosen_heads),
+        cmocka_unit_test(test_rules_for_tokens),
+        cmocka_unit_test(test_refused_rules),
+        cmocka_unit_test(test_refused_features),
+        cmocka_unit_test(test_refused_inputs),
+        cmocka_unit_test(test_refused_generation),
+        cmocka_unit_test(test_refused_token_times),
+        cmocka_unit_test(test_default_heads),
+        cmocka_unit_test(test_saved_model_is_the_same),
         cmocka_unit_test(test_failed_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,7 +52,8 @@ mha_status mha__config_eos(mha_ctx *ctx, const char *folder, const mha__json_obj
     if (mha__source_exists(folder, FILE_NAME))
         MHA__TRY(mha__in_folder(read_eos(ctx, folder, c, &found, err), folder, FILE_NAME, err));
     if (!found) MHA__TRY(take_eos(root, c, &found, err));
-    if (!found && (c->family->eos > 0 || c->family->eos_first) && c->family->eos < c->vocab) c->eos[c->eos_count++] = c->family->eos;
+    if (!found && (c->family->eos > 0 || c->family->eos_first) && c->family->eos < c->vocab)
+        c->eos[c->eos_count++] = c->family->eos;
     return MHA_OK;
 }
 
