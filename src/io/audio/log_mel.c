@@ -10,6 +10,7 @@
 
 enum { WINDOW = 400, BINS = WINDOW / 2 + 1, MOST_MELS = 128, MOST_FRAMES = 1 << 24 };
 static const double PI = 3.14159265358979323846;
+static const float MOST_SAMPLE = 1e6F; /* the spectrum of larger samples may overflow */
 
 typedef struct spectrum {
     float window[WINDOW], frame[WINDOW];
@@ -126,9 +127,10 @@ static mha_status check(const float *samples, int64_t count, int64_t bins, int64
         return mha__fail(err, MHA_ERR_ARG, "mha_audio_features: frames must be from 2 to %d (got %lld)", MOST_FRAMES,
                          (long long)frames);
     for (int64_t n = 0; n < count; n++)
-        if (!isfinite(samples[n]))
-            return mha__fail(err, MHA_ERR_NOT_FINITE, "mha_audio_features: samples[%lld] must be finite (got %g)",
-                             (long long)n, (double)samples[n]);
+        if (!(fabsf(samples[n]) <= MOST_SAMPLE)) /* also refuses NaN */
+            return mha__fail(err, isfinite(samples[n]) ? MHA_ERR_ARG : MHA_ERR_NOT_FINITE,
+                             "mha_audio_features: samples[%lld] must be from %g to %g (got %g)", (long long)n,
+                             (double)-MOST_SAMPLE, (double)MOST_SAMPLE, (double)samples[n]);
     return MHA_OK;
 }
 

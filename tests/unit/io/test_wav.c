@@ -321,6 +321,8 @@ static void test_arguments(void **state)
     assert_int_equal(mha_audio_features(NULL, samples, 4, 129, 2, features, NULL), MHA_ERR_ARG);
     assert_int_equal(mha_audio_features(NULL, samples, 4, 80, 1, features, NULL), MHA_ERR_ARG);
     assert_int_equal(mha_audio_features(NULL, samples, 400, 80, 2, features, NULL), MHA_OK);
+    samples[399] = 2e6F; /* its power would overflow */
+    assert_int_equal(mha_audio_features(NULL, samples, 400, 80, 2, features, NULL), MHA_ERR_ARG);
     samples[399] = INFINITY;
     assert_int_equal(mha_audio_features(NULL, samples, 400, 80, 2, features, NULL), MHA_ERR_NOT_FINITE);
     mha_audio_free(NULL, NULL);
