@@ -61,6 +61,17 @@ static inline void *mha__tile_at(const mha__tile *t, void *base, int64_t element
     return (char *)base + element * (int64_t)t->k->real_size;
 }
 
+/* Returns true if mha__few_attend processes the blocks of the tile. It is used for few rows, where reading K and V
+ * dominates the time. */
+bool mha__tile_is_few(const mha__tile *t);
+
+/* Returns the memory that keeps the scores of a panel from key `first` on; NULL if they are not kept. */
+static inline void *mha__tile_kept(const mha__tile *t, const mha__panel *p, int64_t first)
+{
+    const int64_t keys = mha__kept_keys(t->plan);
+    return keys && !mha__tile_is_few(t) ? mha__tile_at(t, t->scratch.kept, p->row * keys + first * t->k->nr) : NULL;
+}
+
 /* Returns the number of reals per packed query. bf16 pairs take half the memory, and their head_dim is padded to whole
  * steps. */
 static inline int64_t mha__tile_depth(const mha__tile *t)
@@ -117,9 +128,6 @@ void mha__pairs_attend(const mha__tile *t, const mha__panel *p, const mha__block
 
 /* ---- tile_decode.c ---- */
 
-/* Returns true if mha__few_attend processes the blocks of the tile. It is used for few rows, where reading K and V
- * dominates the time. */
-bool mha__tile_is_few(const mha__tile *t);
 /* Adds one block of keys to `into`. Returns false without any effect if the plan has pairs and keys of the block are
  * masked; the functions for any number of queries then process the block. */
 bool mha__few_attend(const mha__tile *t, int64_t start, const mha__partial *into);

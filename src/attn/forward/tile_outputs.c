@@ -1,5 +1,6 @@
-/* tile_outputs.c - writes the outputs of a tile besides out and lse: probabilities, statistics and scores. Scores are
- * recomputed once the maximum and sum of every row are known, so that no intermediate result has size Lq x Lk. */
+/* tile_outputs.c - writes the outputs of a tile besides out and lse: probabilities, statistics and scores. Once the
+ * maximum and sum of every row are known, scores that were not kept are recomputed, so that no intermediate result has
+ * size Lq x Lk. */
 #include "attn/forward/query_tile.h"
 
 #include "attn/stats/attention_stats.h"
@@ -9,6 +10,17 @@
 static bool wants_probs(const mha__tile *t, const mha__rows *rows)
 {
     return (t->plan->desc.outputs & MHA_ATTN_PROBS) && mha__maps_want(t->call, rows);
+}
+
+/* Stores the kept or recomputed scores of keys [first, end) in s. */
+static void final_scores(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
+                         void *s)
+{
+    const void *kept = mha__tile_kept(t, p, first);
+    if (kept)
+        memcpy(s, kept, (size_t)((end - first) * t->k->nr) * t->k->real_size);
+    else
+        mha__block_scores(t, p, b, first, end, s, NULL);
 }
 
 /* Adds the probabilities of one panel and one block of keys to the statistics, and writes them to probs, including the
@@ -23,7 +35,7 @@ static void panel_probabilities(const mha__tile *t, const mha__panel *p, const m
     if (map) memset(t->scratch.s, 0, (size_t)(keys * nr) * t->k->real_size);
     if (b->k.data && mha__mask_block(t->call, &p->rows, &p->span, b->start, &first, &end)) {
         void *s = mha__tile_at(t, t->scratch.s, (first - b->start) * nr);
-        mha__block_scores(t, p, b, first, end, s, NULL);
+        final_scores(t, p, b, first, end, s);
         const void *max = mha__tile_at(t, result->max, p->row);
         if (stats) {
             mha__stats_panel(t->call, &t->scratch, &p->rows, p->row, b->start, first, end - first, max, s);
@@ -35,7 +47,8 @@ static void panel_probabilities(const mha__tile *t, const mha__panel *p, const m
     if (map) mha__maps_write(t->call, &t->call->args.probs, &p->rows, b->start, keys, t->scratch.s);
 }
 
-/* Recomputes scores with the final maximum and sum. Keys that the tile does not attend to are not read. */
+/* Computes probabilities from scores and the final maximum and sum. Keys that the tile does not attend to are not
+ * read. */
 void mha__tile_probabilities(const mha__tile *t, const mha__partial *result)
 {
     const int64_t Lk = mha__keys_of(t->call, t->rows.b);

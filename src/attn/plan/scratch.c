@@ -21,6 +21,7 @@ static void carve_stats(const mha_attn_plan *plan, char *base, size_t *used, mha
     scratch->row_sums = mha__carve(base, used, rows, sizeof *scratch->row_sums);
     scratch->top_keys = mha__carve(base, used, rows * plan->desc.top_keys, sizeof *scratch->top_keys);
     scratch->received = mha__carve(base, used, stats ? mha__received_keys(plan) : 0, sizeof *scratch->received);
+    scratch->kept = mha__carve(base, used, mha__kept_keys(plan) * MHA__TILE_Q, size);
     scratch->shown = mha__carve(base, used, shown ? plan->desc.max_kv_len : 0, (size_t)plan->kernels->nr * size);
 }
 

@@ -17,6 +17,7 @@
  *   lo, hi, prefix        keys that each row may attend to (mask.h)
  *   moments, row_sums, top_keys, received   for statistics and on_rows only: 5 elements per lane; sums per row of the
  *             tile; the list [TILE_Q][top_keys] of each row; one element per key
+ *   kept      the scores of all keys for the statistics: tile / nr panels [kept_keys][nr] (see mha__kept_keys)
  *   shown     a panel of rows of probabilities, contiguous: nr rows of max_kv_len (on_rows only)
  *   partial   the current chunk and the chunks not merged yet: max, sum and o, levels + 1 times
  *
@@ -48,7 +49,7 @@ typedef struct mha__scratch {
     mha__row_sums *row_sums;
     mha__top_key *top_keys;
     double *received;
-    void *shown;
+    void *kept, *shown;
     mha__partial partial[MHA__LEVELS + 1];
 } mha__scratch;
 
@@ -62,8 +63,19 @@ static inline void *mha__carve(char *base, size_t *used, int64_t count, size_t s
     return piece;
 }
 
+/* Returns the number of keys per panel of `kept`; 0 if scores are not kept but computed a second time. Computing them
+ * takes most of the time of the statistics, but for more keys they would not fit in the L2 cache. bf16 pairs compute
+ * scores in another form for the statistics, and a part has only some of the keys. */
+static inline int64_t mha__kept_keys(const mha_attn_plan *plan)
+{
+    enum { KEYS_MOST = 4096 };
+    const bool stats = plan->desc.outputs & MHA_ATTN_STATS;
+    const bool keeps = stats && !plan->pairs && plan->parts == 1 && plan->desc.max_kv_len <= KEYS_MOST;
+    return keeps ? plan->desc.max_kv_len : 0;
+}
+
 /* Lays out all areas from `base` on and returns their size in bytes; if base is NULL, only counts the bytes. Uses
- * kernels, levels, o_stride and desc of the plan. */
+ * kernels, levels, o_stride, parts and desc of the plan. */
 size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *scratch);
 
 /* Same as mha__scratch_carve for the partial result of one part of the keys. The workspace contains one per task and
