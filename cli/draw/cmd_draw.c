@@ -55,11 +55,18 @@ static void warn_of_glyphs(const cli_session *s, const figure *f)
 {
     const char *first = NULL;
     const int64_t count = figure_count_unreadable(f, &first);
-    if (count > 0)
+    char lacks[96];
+    snprintf(lacks, sizeof lacks, "lacks characters of %lld of %lld tokens", (long long)count, (long long)f->n);
+    if (count > 0 && !figure_has_font())
         cli_say(s,
-                "warning: the font \"%s\" lacks characters of %lld of %lld tokens (first: \"%s\") and shows them as "
-                "boxes; choose another font with --font NAME (fc-list lists the installed fonts)",
-                cli_shown(given.font ? given.font : "sans-serif"), (long long)count, (long long)f->n, cli_shown(first));
+                "warning: no font is installed; the built-in font %s (first: \"%s\") and shows them as boxes; install "
+                "a font, for example DejaVu Sans",
+                lacks, cli_shown(first));
+    else if (count > 0)
+        cli_say(s,
+                "warning: the font \"%s\" %s (first: \"%s\") and shows them as boxes; choose another font with --font "
+                "NAME (fc-list lists the installed fonts)",
+                cli_shown(given.font ? given.font : "sans-serif"), lacks, cli_shown(first));
 }
 
 /* Draws the head numbered `at` in the unpruned model. */

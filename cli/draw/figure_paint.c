@@ -70,6 +70,14 @@ bool figure_has_glyphs(cairo_t *cr, const char *text)
     return all;
 }
 
+bool figure_has_font(void)
+{
+    cairo_t *cr = figure_scratch();
+    const bool found = cairo_scaled_font_get_type(cairo_get_scaled_font(cr)) != CAIRO_FONT_TYPE_USER;
+    cairo_destroy(cr);
+    return found;
+}
+
 void figure_ink(cairo_t *cr)
 {
     cairo_set_source_rgb(cr, 0.11, 0.12, 0.14);

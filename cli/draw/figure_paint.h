@@ -53,6 +53,8 @@ const char *figure_render(const char *path, int width, int height, figure_painte
 
 /* Returns true if the font has a glyph for each character of `text`. */
 bool figure_has_glyphs(cairo_t *cr, const char *text);
+/* Returns false if no font is installed. Cairo then draws text in a built-in font, which has only ASCII characters. */
+bool figure_has_font(void);
 
 /* Creates a context to measure text before the size of the figure is known. The caller must call cairo_destroy. */
 cairo_t *figure_scratch(void);

@@ -82,6 +82,21 @@ class Wheel(unittest.TestCase):
         self.assertIn("The built-in model", self.check(mha, "demo"))
         self.assertIn("induction", self.check(mha, "heads", "the cat sat on the mat"))
 
+    def test_font(self):
+        """Figures must have a font on systems without fonts."""
+        package = self.place / f"venv/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages/mha"
+        settings = (package / "fonts/fonts.conf").read_text(encoding="utf-8")
+        alone = self.place / "no_fonts.conf"
+        for text, warnings in ("<fontconfig></fontconfig>", 1), (re.sub("<include.*", "", settings).replace(
+                '<dir prefix="relative">.<', f"<dir>{package / 'fonts'}<"), 0):
+            alone.write_text(text, encoding="utf-8")
+            done = run(self.place / "venv/bin/mha", "draw", "the caf\N{LATIN SMALL LETTER E WITH ACUTE}", "--head", "0.0", "-o", "map.png",
+                       env=CLEAN | {"FONTCONFIG_FILE": str(alone)}, cwd=self.place)
+            self.assertEqual((done.returncode, done.stderr.count("no font is installed")), (0, warnings), done.stderr)
+        done = run(self.place / "venv/bin/mha", "draw", "the caf\N{LATIN SMALL LETTER E WITH ACUTE}", "--head", "0.0", "-o", "map.png",
+                   cwd=self.place, env={"PATH": os.environ["PATH"], "FC_DEBUG": "1024"})
+        self.assertIn(str(package / "fonts/fonts.conf"), done.stdout + done.stderr)
+
     def test_examples(self):
         for name in "test_python_page.py", "test_backward.py":
             self.check(self.python, ROOT / "tests/python" / name)

@@ -77,6 +77,13 @@ grep -q "$unknown" private/tokenizer.json || fail 'the vocabulary must contain "
 expect 0 "$MHA" draw -m private "$unknown and $unknown" --head 1.0 -o box.png
 has err 'lacks characters of 2 of'
 
+# Without fonts, cairo draws ASCII characters in its built-in font.
+echo '<fontconfig></fontconfig>' >no_fonts.conf
+expect 0 env FONTCONFIG_FILE="$PWD/no_fonts.conf" "$MHA" draw -m "$tiny" "$text" --head 1.0 -o plain.png
+has_not err 'warning'
+expect 0 env FONTCONFIG_FILE="$PWD/no_fonts.conf" "$MHA" draw -m private "$unknown and $unknown" --head 1.0 -o ascii.png
+has err 'no font is installed; the built-in font lacks characters of 2 of'
+
 # The labels of columns must be tokens or, if the model has no tokenizer, ids.
 gpt2=$data/models/gpt2-tiny
 mkdir mute
