@@ -40,8 +40,9 @@ MHA_API void mha_audio_free(mha_ctx *ctx, float *samples);
  * transformers: the signal is padded with zeros, or truncated, to 160 `frames` samples, and mirrored at both ends;
  * windows of 400 samples (Hann), power spectrum, mel filters from 0 to 8 kHz on the scale of Slaney with unit area;
  * x = log10(max(power, 1e-10)), then max(x, largest x - 8), then (x + 4) / 4. Equal to transformers within 1e-4 where
- * the spectrum is not rounding noise. Errors: MHA_ERR_ARG for bins outside 1..128, frames outside 2..2^24, or
- * samples beyond 1e6 in magnitude; MHA_ERR_NOT_FINITE; MHA_ERR_MEMORY; MHA_ERR_UNSUPPORTED if the library was built without KISS FFT. */
+ * the spectrum is not rounding noise. Errors: MHA_ERR_ARG for bins outside 1..128, frames outside 2..2^24, or samples
+ * beyond 1e6 in magnitude; MHA_ERR_NOT_FINITE; MHA_ERR_MEMORY; MHA_ERR_UNSUPPORTED if the library was built without
+ * KISS FFT. */
 MHA_API mha_status mha_audio_features(mha_ctx *ctx, const float *samples, int64_t count, int64_t bins, int64_t frames,
                                       float *features, mha_error *err);
 

@@ -141,8 +141,9 @@ MHA_API const mha_work *mha_cluster_work(mha_cluster *cluster);
  *
  * Failures are those of mha_cluster_work: a rank that fails outside these functions must call mha_cluster_agree with
  * its error. The other ranks get this error from their next step or save. Each rank may call mha_cluster_agree once
- * after any failure. A rank that needs longer than the timeout for the batches of a step counts as silent; between two
- * steps, and before a save, the other ranks wait for rank 0 without a timeout. */
+ * after any failure. A rank that needs longer than the timeout for the batches of a step counts as silent. Between two
+ * steps, and before a save, the other ranks wait as long as rank 0 computes; rank 0 counts as silent if it runs no call
+ * on its context (mha_cluster_ctx_create) for the timeout, for example while it writes files. */
 MHA_API const mha_train_ranks *mha_cluster_train(mha_cluster *cluster);
 
 /* ---- attention over a sequence divided among the ranks of a cp group ---- */

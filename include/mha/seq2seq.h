@@ -36,9 +36,9 @@ MHA_API const mha_model *mha_model_encoder(const mha_model *model);
 
 /* Computes the input ids [B, T] of the decoder from labels [B, T]: the labels moved right by one token, after the
  * family's first token. MHA_IGNORE becomes the padding token. The first token is decoder_start; in mbart it is the last
- * label that is not padding: the language code. Token i of the decoder then predicts label i
- * (mha_model_loss_args). Errors: MHA_ERR_ARG, also for a label outside the vocabulary; MHA_ERR_UNSUPPORTED unless the model is an encoder-decoder with a padding
- * token. */
+ * label that is not padding: the language code. Token i of the decoder then predicts label i (mha_model_loss_args).
+ * Errors: MHA_ERR_ARG, also for a label outside the vocabulary; MHA_ERR_UNSUPPORTED unless the model is an
+ * encoder-decoder with a padding token. */
 MHA_API mha_status mha_model_shift_labels(const mha_model *model, const int32_t *labels, int64_t batch, int64_t length,
                                           int32_t *ids, mha_error *err);
 

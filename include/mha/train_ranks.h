@@ -25,7 +25,7 @@ typedef struct mha_train_ranks {
     int rank, ranks; /* index of this process; number of processes, a power of two */
 
     /* Each rank passes its own status and, if the status is not MHA_OK, the message in `err`. On all ranks, returns the
-     * status and message of the first rank that failed. `idle` = 1: rank 0 may be busy for any length of time. */
+     * status and message of the first rank that failed. `idle` = 1: rank 0 may compute for any length of time. */
     mha_status (*agree)(void *user, mha_status status, int idle, mha_error *err);
     /* Checks that the `bytes` bytes of `data` are identical on all ranks; otherwise MHA_ERR_ARG on all ranks, naming
      * `what`. */

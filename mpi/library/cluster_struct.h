@@ -56,6 +56,8 @@ struct mha_cluster {
     int *finished; /* [capacity] output of MPI_Testsome */
     int pending, capacity;
     double last_tick; /* time of the last call of mha__cluster_tick */
+    bool idle;        /* a wait restarts its timeout when rank 0 reports that it is busy */
+    double last_sign; /* rank 0: time of its last such report */
 };
 
 /* Writes "rank R (HOST): " and the formatted message to `err` (may be NULL), and returns `status`. */

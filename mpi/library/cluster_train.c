@@ -1,5 +1,4 @@
 /* cluster_train.c - implements the callbacks of mha/train_ranks.h; cluster_all_reduce.c adds the gradients. */
-#include <math.h>
 #include <stdlib.h>
 
 #include "library/cluster_train.h"
@@ -18,16 +17,14 @@ static mha_status agreed(mha_cluster *c, mha_status status, const mha_error *why
     return status;
 }
 
-/* Agrees with all ranks on a status. With `idle`, ranks other than 0 wait without a timeout, because rank 0 may be
- * busy. */
+/* Agrees with all ranks on a status. With `idle`, ranks other than 0 wait as long as rank 0 reports that it is busy. */
 static mha_status agree(void *user, mha_status status, int idle, mha_error *err)
 {
     mha_cluster *c = user;
     mha_error why = err ? *err : (mha_error){0};
-    const double timeout = c->timeout;
-    if (idle && c->info.rank > 0) c->timeout = INFINITY;
+    c->idle = idle && c->info.rank > 0;
     const mha_status all = mha__cluster_agree_now(c, status, &why);
-    c->timeout = timeout;
+    c->idle = false;
     return agreed(c, all, &why, err);
 }
 

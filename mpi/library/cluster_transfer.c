@@ -11,8 +11,9 @@
 
 #include "library/cluster_struct.h"
 
-enum { TAG = 7, FIRST_ROOM = 16 };
+enum { TAG = 7, BUSY = 8, FIRST_ROOM = 16 };       /* BUSY: tag of empty messages of rank 0 to ranks that may be idle */
 static const double TICK = 50e-6, YIELDING = 5e-3; /* [s] */
+static const double SIGNS = 8;                     /* such messages per timeout */
 
 /* ---- the list of messages ---- */
 
@@ -131,16 +132,42 @@ void mha__cluster_rest(double waited)
         nanosleep(&(struct timespec){0, (long)(nap * 1e9)}, NULL);
 }
 
+/* ---- rank 0 is busy ---- */
+
+/* On rank 0 of a training run: tells the other ranks, which may be idle, that this rank computes. */
+static mha_status send_signs(mha_cluster *c, double now, mha_error *err)
+{
+    if (c->info.rank > 0 || !c->training || now - c->last_sign < c->timeout / SIGNS) return MHA_OK;
+    c->last_sign = now;
+    for (int rank = 1; rank < c->info.ranks; rank++) {
+        MPI_Request request;
+        MHA__TRY(mha__cluster_check(c, MPI_Isend(NULL, 0, MPI_BYTE, rank, BUSY, c->comm, &request), "MPI_Isend", err));
+        MHA__TRY(mha__cluster_check(c, MPI_Request_free(&request), "MPI_Request_free", err));
+    }
+    return MHA_OK;
+}
+
+/* Receives one of these messages if there is one; sets *received. */
+static mha_status take_sign(mha_cluster *c, int *received, mha_error *err)
+{
+    *received = 0;
+    if (!c->idle) return MHA_OK;
+    MHA__TRY(mha__cluster_check(c, MPI_Iprobe(0, BUSY, c->comm, received, MPI_STATUS_IGNORE), "MPI_Iprobe", err));
+    if (!*received) return MHA_OK;
+    return mha__cluster_check(c, MPI_Recv(NULL, 0, MPI_BYTE, 0, BUSY, c->comm, MPI_STATUS_IGNORE), "MPI_Recv", err);
+}
+
 mha_status mha__cluster_wait(mha_cluster *cluster, const char *step, mha_error *err)
 {
     double since = mha__cluster_now();
     MHA__TRY(check_usable(cluster, err));
     while (cluster->pending > 0) {
-        int count;
+        int count, sign;
         MHA__TRY(test_messages(cluster, &count, err));
         MHA__TRY(mha__cluster_serve(cluster, err));
+        MHA__TRY(take_sign(cluster, &sign, err));
         const double now = mha__cluster_now();
-        if (count > 0) since = now;
+        if (count > 0 || sign) since = now;
         if (now - since > cluster->timeout) return timed_out(cluster, step, err);
         mha__cluster_rest(now - since);
     }
@@ -155,5 +182,6 @@ mha_status mha__cluster_tick(mha_cluster *cluster, mha_error *err)
     if (now - cluster->last_tick < TICK) return MHA_OK;
     cluster->last_tick = now;
     MHA__TRY(mha__cluster_serve(cluster, err));
+    MHA__TRY(send_signs(cluster, now, err));
     return test_messages(cluster, &count, err);
 }
