@@ -97,7 +97,7 @@ enum {
     MHA_ATTN_PARTIAL = 1 << 6 /* args.partial  the result of a shard of keys, for mha_attn_merge_partials */
 };
 
-enum { MHA_HEAD_DIM_MAX = 1024 };
+enum { MHA_HEAD_DIM_MAX = 4096 };
 
 /* The position of a shard within a larger call: sequence, head, row and key 0 of the shard are sequence `batch`,
  * head `head`, row `row` and key `key` of the whole call. Dropout and positions are those of the whole call; data,

@@ -34,9 +34,8 @@
  * so S^T and a block of V fit in an L1 cache together. */
 enum { MHA__KEY_BLOCK = 128 };
 
-/* Maximum number of elements per row of queries, keys or values. Kernels that copy rows use stack buffers of this
- * size. */
-enum { MHA__ROW_MAX = 1024 };
+/* Maximum number of elements per row of queries, keys or values. */
+enum { MHA__ROW_MAX = 4096 };
 
 /* Page sizes are multiples of 16 keys, so a block consists of at most MHA__PIECES pieces. A strip contains the scores
  * of decode queries: one row of keys per query, with rows MHA__STRIP elements apart (a block plus one vector). */
@@ -294,6 +293,10 @@ typedef struct mha__kernels {
      * k[j * k_row + d * k_col]. If `feed` is not NULL, part of its memory is prefetched during the computation. */
     void (*scores)(int64_t keys, int64_t d, const void *k, int64_t k_row, int64_t k_col, const void *q, int64_t lanes,
                    double scale, void *s, void *top, mha__feed *feed);
+    /* Same as `scores`, but the sums continue from s, where `scores` with a scale of 1 has stored the sums over the
+     * first part of d. */
+    void (*scores_last)(int64_t keys, int64_t d, const void *k, int64_t k_row, int64_t k_col, const void *q,
+                        int64_t lanes, double scale, void *s, void *top, mha__feed *feed);
     /* The following functions modify scores and are called in this order; call `top` after the last one. */
     void (*softcap)(int64_t keys, int64_t lanes, double cap, void *s); /* s = cap * tanh(s / cap) */
     /* s -= slope * |position + lane - (first + key)|. Callers count position and first from the start of a block of

@@ -38,7 +38,7 @@ def sizes(rng):
     elif kind < 0.06:  # few rows, since the formula's time grows with the number of rows
         B, Lq, Lk = 1, int(rng.choice([1, 2, 5, 17])), int(rng.choice(LONG))
     elif kind < 0.12:
-        D = int(rng.choice([200, 256, 300]))
+        D = int(rng.choice([200, 256, 300, 768, 1100, 1200]))
     Dv = D if rng.random() < 0.7 else int(rng.choice(WIDTHS))
     return B, Hkv * group, Hkv, Lq, Lk, D, Dv
 

@@ -58,14 +58,17 @@ static bool is_finite(const mha__bwd_tile *t, int64_t start, int64_t keys)
     return *known == FINITE;
 }
 
-/* Returns K or V as a left operand: in place, or widened into `wide`. */
+/* Returns K or V as a left operand: in place, or copied to `wide` if it is widened or its rows are wide. */
 static mha__run left_operand(const mha__bwd_tile *t, const mha_cview *view, int64_t start, int64_t keys, int64_t width,
                              void *wide, int64_t stride)
 {
     const mha__stored *as = &t->t.plan->kv;
     const void *from = mha__at(view, as->size, t->t.rows.b, t->t.kv_head, start, 0);
-    if (!as->widen) return (mha__run){from, view->stride[2], view->stride[3]};
-    mha__bwd_read(t->t.k, as, from, view, keys, width, wide, stride);
+    if (!as->widen && width <= MHA__WIDE) return (mha__run){from, view->stride[2], view->stride[3]};
+    if (as->widen)
+        as->widen(keys, width, from, view->stride[2], view->stride[3], wide, stride);
+    else
+        t->t.k->gather(keys, width, from, view->stride[2], view->stride[3], wide, stride, width);
     return (mha__run){wide, stride, 1};
 }
 
@@ -81,7 +84,7 @@ mha__bwd_block mha__bwd_load(const mha__bwd_tile *t, int64_t start)
         mha__bwd_pairs_load(t, keys, &block);
         return block;
     }
-    block.k = left_operand(t, &a->k, start, keys, D, t->x.base.wide, D);
+    block.k = left_operand(t, &a->k, start, keys, D, t->x.base.wide, plan->bwd.q_stride);
     block.v = left_operand(t, &a->v, start, keys, Dv, t->x.v, plan->bwd.v_stride);
     block.k_rows = (mha__value_run){block.k.data, block.k.row, k->nr};
     if (!is_right_operand(t, &block.k)) {

@@ -91,7 +91,7 @@ mha_status mha__bwd_lay_out(mha_attn_plan *plan, mha_error *err)
     mha__bwd_scratch scratch;
     int64_t per_part;
     size_t all, heads;
-    w->q_stride = mha__round_up(d->head_dim, plan->kernels->nr);
+    w->q_stride = mha__padded(plan->kernels, d->head_dim);
     w->v_stride = plan->o_stride;
     w->parts = cut(plan, plan->group * mha__ceil_div(d->q_len, MHA__TILE_Q), &per_part);
     w->tasks = d->batch * d->kv_heads * w->parts;

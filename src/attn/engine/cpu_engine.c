@@ -102,7 +102,8 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->tasks = (plan->packed ? 1 : d->batch) * plan->heads * plan->tiles;
     plan->levels = mha__merge_levels(d->kv_len);
     plan->weights = plan->pairs ? MHA_BF16 : d->dtype == MHA_F64 ? MHA_F64 : MHA_F32;
-    plan->o_stride = mha__round_up(d->v_head_dim, plan->kernels->nr);
+    plan->o_stride = mha__padded(plan->kernels, d->v_head_dim);
+    plan->wide = !plan->pairs && mha__max64(d->head_dim, d->v_head_dim) > MHA__WIDE;
     split_keys(plan);
     plan->workers = mha__plan_flops(plan) < ALONE_FLOPS || plan->tasks * plan->parts <= 1 ? 1 : mha__threads(plan->ctx);
     plan->positional = mha__attn_positional(d);

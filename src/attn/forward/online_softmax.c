@@ -56,6 +56,10 @@ static void attend_chunk(const mha__tile *t, int64_t chunk, const mha__partial *
         int64_t first, last;
         if (!mha__mask_block(t->call, &t->rows, &t->span, start, &first, &last)) continue;
         if (few && mha__few_attend(t, start, into)) continue;
+        if (t->plan->wide && !t->careful) {
+            mha__wide_attend(t, start, keys, into);
+            continue;
+        }
         mha__block b = {.start = start, .k = mha__block_keys(t, start, keys)};
         if (!b.k.data) continue;
         b.v = mha__block_values(t, start, keys);

@@ -2,6 +2,7 @@
  *
  *   query_tile.c       opens a tile: its rows, masks, packed Q
  *   tile_key_block.c   one block of keys: location of K and V, scores, P V
+ *   tile_wide.c        one block of keys for wide heads
  *   tile_bf16.c        one block of keys with bf16 products
  *   tile_decode.c      one block of keys for a few queries
  *   tile_prefetch.c    prefetching while a block is computed
@@ -113,6 +114,11 @@ void mha__block_scores(const mha__tile *t, const mha__panel *p, const mha__block
 /* Computes O = O * alpha + P V for keys [first, end). If the tile is careful, scratch.mask must contain their mask. */
 void mha__block_add_values(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
                            void *o, mha__feed *feed);
+
+/* ---- tile_wide.c: used for heads wider than MHA__WIDE ---- */
+
+/* Accumulates the attention of all rows of the tile over one block of `keys` keys in `into`. */
+void mha__wide_attend(const mha__tile *t, int64_t start, int64_t keys, const mha__partial *into);
 
 /* ---- tile_bf16.c: used if the plan has pairs ---- */
 

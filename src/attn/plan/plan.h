@@ -10,8 +10,10 @@
  * lengths. MHA_ATTN_CHUNK (attn.h), a multiple of MHA__KEY_BLOCK, is another such size. MHA__LEVELS is only an upper
  * bound. */
 enum {
-    MHA__TILE_Q = 128, /* queries per task; a multiple of every kernel's nr */
-    MHA__LEVELS = 54   /* levels of the merge tree: enough for 2^63 / MHA_ATTN_CHUNK chunks */
+    MHA__TILE_Q = 128,  /* queries per task; a multiple of every kernel's nr */
+    MHA__WIDE = 1024,   /* heads with more elements are processed in groups of MHA__COLUMNS columns: tile_wide.c */
+    MHA__COLUMNS = 512, /* a multiple of the blocks of q8_0 */
+    MHA__LEVELS = 54    /* levels of the merge tree: enough for 2^63 / MHA_ATTN_CHUNK chunks */
 };
 
 /* The storage type of an operand. */
@@ -59,6 +61,7 @@ struct mha_attn_plan {
     int64_t part_chunks;     /* chunks per part: a power of two, so that a part is a subtree of the merge tree */
     size_t part_bytes;       /* bytes of the partial result of one part */
     int64_t together;        /* number of consecutive heads that process the same part: the heads of a group */
+    bool wide;               /* heads are wider than MHA__WIDE, and products are not those of bf16 pairs */
     bool one_block;          /* all keys form one block, and one kernel call computes a tile: forward_single_block.c */
     int workers;             /* maximum number of threads used; 1 if the work is too small to wake other threads */
     int levels;              /* maximum number of partial results that wait to be merged */
@@ -86,6 +89,15 @@ typedef struct mha__bwd_call {
     mha__call call;
     mha_attn_grads grads; /* the gradients, with all strides set */
 } mha__bwd_call;
+
+/* Returns the stride of rows of `width` elements in scratch memory: whole panels, and one more panel if rows are wide.
+ * Without it, the rows of a tile would be a multiple of 4 KiB apart for usual widths, and would compete for few sets of
+ * the L1 cache. */
+static inline int64_t mha__padded(const mha__kernels *kernels, int64_t width)
+{
+    const int64_t nr = kernels->nr, whole = (width + nr - 1) / nr * nr;
+    return width > MHA__COLUMNS ? whole + nr : whole;
+}
 
 /* Returns the number of sums in stats.received per head: kv_len, times the number of sequences if queries are packed
  * and keys are not. */

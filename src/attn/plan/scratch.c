@@ -38,21 +38,24 @@ size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *s
     scratch->q = mha__carve(base, &used, depth * MHA__TILE_Q, size);
     scratch->folded =
         mha__carve(base, &used, plan->folded && d->q_len > 1 ? plan->rows * d->head_dim : 0, plan->q.size);
-    scratch->s = mha__carve(base, &used, panel, size);
     scratch->extra = mha__carve(base, &used, panel, size);
-    const bool widens = plan->q.widen || plan->kv.widen;
-    scratch->wide = mha__carve(base, &used, widens ? WIDE_ROWS * mha__max64(depth, d->v_head_dim) : 0, size);
+    const bool widens = plan->q.widen || plan->kv.widen || plan->wide;
+    const int64_t widest = mha__padded(plan->kernels, mha__max64(depth, d->v_head_dim));
+    const int64_t panels = plan->wide ? MHA__TILE_Q / nr : 1;
+    scratch->wide = mha__carve(base, &used, widens ? WIDE_ROWS * widest : 0, size);
+    scratch->s = mha__carve(base, &used, panels * panel, size);
     scratch->bias = mha__carve(base, &used, plan->bias.widen ? panel : 0, size);
     scratch->strip = mha__carve(base, &used, plan->kernels->few * MHA__STRIP, size);
     scratch->mask = mha__carve(base, &used, panel, size);
-    scratch->v = mha__carve(base, &used, MHA__KEY_BLOCK * plan->o_stride, size);
+    scratch->v =
+        mha__carve(base, &used, MHA__KEY_BLOCK * mha__max64(plan->o_stride, plan->wide ? MHA__COLUMNS + nr : 0), size);
     scratch->gathered_k =
         mha__carve(base, &used, gathered * mha__element_count(plan->kv.dtype, d->head_dim), plan->kv.size);
     scratch->gathered_v =
         mha__carve(base, &used, gathered * mha__element_count(plan->kv.dtype, d->v_head_dim), plan->kv.size);
     scratch->bytes = mha__carve(base, &used, panel, 1);
     scratch->top = mha__carve(base, &used, nr, size);
-    scratch->alpha = mha__carve(base, &used, nr, size);
+    scratch->alpha = mha__carve(base, &used, panels * nr, size);
     scratch->inverse = mha__carve(base, &used, MHA__TILE_Q, size);
     scratch->gated = mha__carve(base, &used, MHA__TILE_Q, size);
     scratch->lo = mha__carve(base, &used, MHA__TILE_Q, sizeof(int64_t));

@@ -3,15 +3,15 @@
  *
  *   q         Q^T of the tile: tile / nr panels [D][nr]
  *   folded    Q of the heads of a group, stacked, if they have more than one query
- *   s         S^T of one block: a panel [MHA__KEY_BLOCK][nr]
+ *   s         S^T of one block: a panel [MHA__KEY_BLOCK][nr], or all panels of the tile for wide heads
  *   extra     bias or keep of the block, in the shape of s
- *   wide      the block of K, rows of Q or rows of the result as reals (16-bit types only)
+ *   wide      the block of K, rows of Q or rows of the result as reals (16-bit types and wide rows only)
  *   bias      rows of the bias as reals (16-bit bias only)
  *   strip     scores of the decode path: one row of MHA__STRIP elements per query
  *   mask      the masked entries of the block, in the shape of s (only for values that are not finite)
  *   gathered  the block of K, and of V, if it spans several pages: [MHA__KEY_BLOCK][D or Dv]
  *   v         the block of V: panels [MHA__KEY_BLOCK][nr]
- *   top, alpha            one element per lane
+ *   top, alpha            one element per lane; alpha has one element per row of the tile for wide heads
  *   inverse, gated        one element per row of the tile: 1 / sum, and 1 / sum times the gate
  *   bytes     block_keep for the block of keys, a byte per query and key
  *   lo, hi, prefix        keys that each row may attend to (mask.h)

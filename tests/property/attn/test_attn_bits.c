@@ -138,10 +138,15 @@ static void test_parts(void **state)
     functions.inputs = MHA_ATTN_FUNCTIONS | MHA_ATTN_KEEP | MHA_ATTN_BIAS;
     functions.softcap = 5;
     functions_bf16 = all_bf16(functions);
+    mha_attn_desc wide = masked; /* heads of several groups of columns */
+    wide.heads = 2, wide.kv_heads = 1;
+    wide.head_dim = 1100, wide.v_head_dim = 1030;
+    wide.inputs = MHA_ATTN_KEEP | MHA_ATTN_FUNCTIONS;
     for (int n = 0; n < isa_count; n++) {
         check_parts(isa_contexts[n], &masked);
         check_parts(isa_contexts[n], &half);
         check_parts(isa_contexts[n], &functions);
+        check_parts(isa_contexts[n], &wide);
         if (!multiplies_bf16(isa_contexts[n])) continue;
         check_parts(isa_contexts[n], &bf16);
         check_parts(isa_contexts[n], &plain);

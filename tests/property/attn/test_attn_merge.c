@@ -222,7 +222,7 @@ static void test_refusals(void **state)
                             "batch must be at least 1 (got 0)",
                             "heads must be at least 1 (got -1)",
                             "q_len must be at least 0 (got -5)",
-                            "v_head_dim must be from 1 to 1024 (got 1025)",
+                            "v_head_dim must be from 1 to 4096 (got 4097)",
                             "count must be at least 0 (got -1)",
                             "parts must not be NULL",
                             "(got bf16)",

@@ -79,10 +79,10 @@ static const refusal refusals[] = {
     {ARG, "kv_len", "-9223372036854775808", {SET(kv_len, INT64_MIN)}},
     {ARG, "head_dim", "0", {SET(head_dim, 0)}},
     {ARG, "head_dim", "-16", {SET(head_dim, -16)}},
-    {ARG, "head_dim", "1025", {SET(head_dim, 1025)}},
+    {ARG, "head_dim", "4097", {SET(head_dim, 4097)}},
     {ARG, "head_dim", "9223372036854775807", {SET(head_dim, INT64_MAX)}},
     {ARG, "v_head_dim", "-8", {SET(v_head_dim, -8)}},
-    {ARG, "v_head_dim", "1025", {SET(v_head_dim, 1025)}},
+    {ARG, "v_head_dim", "4097", {SET(v_head_dim, 4097)}},
     /* sizes that are valid, but whose product overflows */
     {ARG, "batch", "4611686018427387904", {SET(batch, HUGE_LENGTH)}},
     {ARG, "heads", "4611686018427387904", {SET(heads, HUGE_LENGTH), SET(kv_heads, 0)}},

@@ -290,6 +290,17 @@ static void random_statistics(mha_attn_desc *d, problem_layouts *at, uint64_t se
     at->stats = tensor_layout_random(&r, false);
 }
 
+/* With probability 0.03, makes the heads of a problem with few keys up to 1200 elements wide, using a separate random
+ * stream. */
+static void random_wide(mha_attn_desc *d, uint64_t seed, uint64_t number)
+{
+    rng r = rng_make(seed, number ^ UINT64_C(1) << 60);
+    if (!rng_chance(&r, 0.03) || d->kv_len > 300) return;
+    d->head_dim = rng_range(&r, 513, 1200);
+    d->v_head_dim = rng_chance(&r, 0.5) ? 0 : rng_range(&r, 1, 1200);
+    if (d->q_len > 40) d->q_len = 40;
+}
+
 /* With probability 0.2, adds user functions, using a separate random stream. Their positions require an alignment. */
 static void random_functions(mha_attn_desc *d, uint64_t seed, uint64_t number)
 {
@@ -305,6 +316,7 @@ static void random_problem(problem *p, uint32_t outputs, uint64_t seed, uint64_t
     rng r = rng_make(seed, number);
     mha_attn_desc d = {.size = sizeof d};
     random_sizes(&d, &r);
+    random_wide(&d, seed, number);
     random_mask(&d, &r);
     random_functions(&d, seed, number);
     if (rng_chance(&r, 0.3)) d.scale = rng_normal(&r) * (rng_chance(&r, 0.3) ? 100 : 1);

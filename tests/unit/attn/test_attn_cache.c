@@ -250,7 +250,7 @@ static void test_bad_descriptions(void **state)
          "1099511627776",
          {.size = sizeof cached_plain, .batch = 1, .kv_heads = INT64_C(1) << 40, .head_dim = 8}},
         {"kv_heads", "-1", {.size = sizeof cached_plain, .batch = 1, .kv_heads = -1, .head_dim = 1}},
-        {"head_dim", "1025", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1025}},
+        {"head_dim", "4097", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 4097}},
         {"v_head_dim", "-4", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .v_head_dim = -4}},
         {"dtype", "i32", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .dtype = MHA_I32}},
         {"page_size", "24", {.size = sizeof cached_plain, .batch = 1, .kv_heads = 1, .head_dim = 1, .page_size = 24}},

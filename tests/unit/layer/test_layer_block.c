@@ -217,7 +217,7 @@ static void test_refusals(void **state)
     REFUSED(attn.heads, 0, MHA_ERR_ARG, "heads must be from 1 to 65536 (got 0)");
     REFUSED(attn.heads, 5, MHA_ERR_ARG, "attention layer: heads must divide hidden = 48 (got 5)");
     REFUSED(attn.kv_heads, 3, MHA_ERR_ARG, "attention layer: kv_heads must divide heads = 4 (got 3)");
-    REFUSED(attn.head_dim, 1025, MHA_ERR_ARG, "head_dim must be from 1 to 1024 (got 1025)");
+    REFUSED(attn.head_dim, 4097, MHA_ERR_ARG, "head_dim must be from 1 to 4096 (got 4097)");
     REFUSED(attn.hidden, -1, MHA_ERR_ARG, "hidden must be from 1 to 2^31-1 (got -1)");
     REFUSED(attn.q.weight, NULL, MHA_ERR_ARG, "weight must not be NULL");
     REFUSED(intermediate, 0, MHA_ERR_ARG, "out must be from 1 to 2^31-1 (got 0)");

@@ -207,17 +207,17 @@ static void test_before_init(void **state)
 {
     (void)state;
     mha_variant *layer = NULL;
-    const mha_standard_mha_options o = {.size = sizeof o, .d_model = 2048, .num_heads = 1};
+    const mha_standard_mha_options o = {.size = sizeof o, .d_model = 4100, .num_heads = 1};
     const mha_variant_input in = {.size = sizeof in, .batch = 1, .q_len = 1, .query = x};
     assert_int_equal(mha_standard_mha_create(NULL, &o, &layer, &err), MHA_OK);
-    assert_int_equal(mha_variant_parameter_count(layer), 4 * 2048 * 2048 + 4 * 2048);
+    assert_int_equal(mha_variant_parameter_count(layer), 4 * 4100 * 4100 + 4 * 4100);
     call_refused(
         layer, &in,
         "multi-head attention: parameters must be initialized (mha_variant_init) or packed (mha_variant_update) first");
     assert_int_equal(mha_variant_update(layer, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "multi-head attention: mha_variant_init must be called before mha_variant_update");
     assert_int_equal(mha_variant_init(layer, NULL, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "multi-head attention: head width must be at most 1024 (got 2048)");
+    assert_string_equal(err.message, "multi-head attention: head width must be at most 4096 (got 4100)");
     mha_variant_free(layer);
     mha_variant_free(NULL);
 }

@@ -199,7 +199,7 @@ static void test_wrong_configs(void **state)
                   "config.json: mha.attention.adaptive_heads.head_options must have 1 to 16 head counts (got 0)");
     expect_config(choosing_config("{\"adaptive_heads\":{\"head_options\":[2,3]}}", 1), MHA_ERR_FORMAT,
                   "config.json: mha.attention.adaptive_heads.head_options[1] must be a head count that divides 16 "
-                  "columns into heads of width 1 to 1024 (got 3)");
+                  "columns into heads of width 1 to 4096 (got 3)");
     expect_config(choosing_config("{\"alibi\":true,\"adaptive_heads\":{\"head_options\":[2,4]}}", 1),
                   MHA_ERR_UNSUPPORTED, "config.json: mha.attention: adaptive_heads must not be combined with alibi");
     expect_config(choosing_config("{\"moe_heads\":{\"top_k\":3}},\"mha.heads\":[[0,2]]", 1), MHA_ERR_FORMAT,

@@ -146,7 +146,7 @@ static void test_refused_configs(void **state)
          "\"deberta.embeddings.token_type_embeddings.weight\" is missing"},
         {"deepseek-v3", "num_key_value_heads", "2", MHA_ERR_UNSUPPORTED,
          "num_key_value_heads must be num_attention_heads = 4 (got 2)"},
-        {"deepseek-v3", "v_head_dim", "2000", MHA_ERR_UNSUPPORTED, "v_head_dim must be at most 1024 (got 2000)"},
+        {"deepseek-v3", "v_head_dim", "5000", MHA_ERR_UNSUPPORTED, "v_head_dim must be at most 4096 (got 5000)"},
         {"deepseek-v3", "moe_intermediate_size", "2147483647", MHA_ERR_FORMAT,
          "n_shared_experts * moe_intermediate_size must be at most"},
         {"deepseek-v3", "qk_rope_head_dim", "5", MHA_ERR_FORMAT, "qk_rope_head_dim must be even (got 5)"},

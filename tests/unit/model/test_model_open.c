@@ -71,7 +71,7 @@ static void test_refused_configs(void **state)
         {"hidden_size", "9223372036854775807", MHA_ERR_FORMAT, "hidden_size"},
         {"hidden_size", "64", MHA_ERR_FORMAT, "must be [600, 64], as config.json requires"},
         {"hidden_size", "null", MHA_ERR_FORMAT, "[600, 768]"},
-        {"hidden_size", "8192", MHA_ERR_UNSUPPORTED, "head_dim must be at most 1024 (got 2048"},
+        {"hidden_size", "32768", MHA_ERR_UNSUPPORTED, "head_dim must be at most 4096 (got 8192"},
         {"intermediate_size", "113", MHA_ERR_FORMAT, "must be [113, 48], as config.json requires (got [112, 48])"},
         {"intermediate_size", "4294967336", MHA_ERR_FORMAT, "intermediate_size"},
         {"vocab_size", "601", MHA_ERR_FORMAT, "embeddings.word_embeddings.weight"},
