@@ -536,7 +536,7 @@ static void statistics_of_a_long_text_need_no_maps(void **state)
         mha_ctx_free(ctx);
     }
     assert_int_equal(rows, 4 * H * LONG);
-    assert_true(most > plain && most - plain < H * LONG * 40);
+    assert_true(most > plain && most - plain < H * LONG * 40 + LONG * 512); /* the scores of one tile of 128 rows */
     free(text);
 }
 
