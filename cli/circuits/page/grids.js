@@ -58,7 +58,7 @@ const addCell = (line, grid, row, column, value, share) => {
   const [name, layer, head] = row;
   const last = grid.axes[grid.axes.length - 1];
   const cell = element('td');
-  const button = element('button', number(value));
+  const button = element('button', (value > 0 ? '+' : '') + value.toFixed(2).replace('-', '−'));
   const place = hasTokens(last) ? `${column} ${tokens[column]}` : column;
   button.type = 'button';
   button.style.background = colorOf(share);
