@@ -1,5 +1,5 @@
 /* vocabulary_rows.c - reads rows of the tables whose rows are tokens. */
-#include "circuits/vocabulary_rows.h"
+#include "circuits/logits/vocabulary_rows.h"
 
 #include "base/error.h"
 

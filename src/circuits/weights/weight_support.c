@@ -1,6 +1,6 @@
 /* weight_support.c - determines which circuits are defined for a model. */
 #include "base/error.h"
-#include "circuits/weight_circuits.h"
+#include "circuits/weights/weight_circuits.h"
 
 static bool has_layer(const mha_model *m, bool (*is)(const mha__layer_attention *))
 {

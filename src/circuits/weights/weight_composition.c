@@ -3,7 +3,7 @@
 
 #include "base/ctx.h"
 #include "base/error.h"
-#include "circuits/weight_circuits.h"
+#include "circuits/weights/weight_circuits.h"
 #include "layer/arena.h"
 
 static void lay_out(mha__arena *arena, const mha_weight_circuits *c, int64_t hidden, mha__composition *to)

@@ -6,7 +6,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
-#include "circuits/attribution_pass.h"
+#include "circuits/logits/attribution_pass.h"
 #include "layer/arena.h"
 #include "model/forward/pooler_logits.h"
 
@@ -14,7 +14,7 @@ enum { N = MHA_LOGIT_TARGETS };
 
 /* ---- memory ---- */
 
-static void lay_out_result(mha__arena *arena, mha__attribution *r)
+static void lay_out_result(mha__arena *arena, mha__logit_parts *r)
 {
     const size_t layers = N * (size_t)r->shown.layers, heads = (size_t)r->shown.head_count;
     r->heads = mha__take(arena, layers, heads * sizeof(double));
@@ -37,9 +37,9 @@ static void lay_out_job(mha__arena *arena, mha__attribution_job *j)
     j->logits = mha__take(arena, (size_t)j->m->config.vocab, sizeof(float));
 }
 
-static mha_status create(const mha_model *m, int64_t count, mha__attribution **out, mha_error *err)
+static mha_status create(const mha_model *m, int64_t count, mha__logit_parts **out, mha_error *err)
 {
-    mha__attribution *r = mha__calloc(m->ctx, 1, sizeof *r);
+    mha__logit_parts *r = mha__calloc(m->ctx, 1, sizeof *r);
     mha__arena arena = {0};
     *out = r;
     if (!r) return mha__no_memory(err, sizeof *r, "a logit attribution");
@@ -59,7 +59,7 @@ static mha_status create(const mha_model *m, int64_t count, mha__attribution **o
 }
 
 static mha_status measure(const mha_model *m, const int32_t *ids, const mha_logit_attribution_options *o,
-                          mha__attribution *to, mha_error *err)
+                          mha__logit_parts *to, mha_error *err)
 {
     mha_error own = {0};
     mha__attribution_job j = {.m = m, .to = to, .o = *o, .err = &own};
@@ -124,7 +124,7 @@ mha_status mha_logit_attribution_measure(const mha_model *model, const int32_t *
                                          mha_error *err)
 {
     mha_logit_attribution_options o;
-    mha__attribution *r = NULL;
+    mha__logit_parts *r = NULL;
     if (!out) return mha__fail(err, MHA_ERR_ARG, "mha_logit_attribution_measure: out must not be NULL");
     *out = NULL;
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_logit_attribution_options", err));
@@ -140,7 +140,7 @@ mha_status mha_logit_attribution_measure(const mha_model *model, const int32_t *
 
 void mha_logit_attribution_free(mha_logit_attribution *attribution)
 {
-    mha__attribution *r = (mha__attribution *)attribution;
+    mha__logit_parts *r = (mha__logit_parts *)attribution;
     if (!r) return;
     mha__free(r->ctx, r->memory);
     mha__free(r->ctx, r);

@@ -2,7 +2,7 @@
 #ifndef MHA_CIRCUITS_WEIGHT_CIRCUITS_H
 #define MHA_CIRCUITS_WEIGHT_CIRCUITS_H
 
-#include "circuits/weight_layer.h"
+#include "circuits/weights/weight_layer.h"
 #include "mha/weight_circuits.h"
 
 enum { MHA__COMPOSITIONS = MHA_CIRCUITS - MHA_CIRCUIT_COMPOSE_Q };

@@ -6,8 +6,8 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
-#include "circuits/vocabulary_rows.h"
-#include "circuits/weight_circuits.h"
+#include "circuits/logits/vocabulary_rows.h"
+#include "circuits/weights/weight_circuits.h"
 #include "math/linalg.h"
 
 enum { ROWS = 1024, GROUP = 8 }; /* rows of the vocabulary read at a time; rows of V multiplied at a time */

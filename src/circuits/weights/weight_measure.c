@@ -8,7 +8,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
-#include "circuits/weight_circuits.h"
+#include "circuits/weights/weight_circuits.h"
 #include "layer/arena.h"
 #include "math/linalg.h"
 

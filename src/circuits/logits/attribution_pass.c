@@ -2,14 +2,14 @@
  *
  * A part is <w, c> / sigma, where w = C (gamma u). sigma depends on the whole residual stream, so the callbacks of the
  * forward pass compute <w, c> for each layer, and the sums are divided at the end. */
-#include "circuits/attribution_pass.h"
+#include "circuits/logits/attribution_pass.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/size.h"
-#include "circuits/vocabulary_rows.h"
+#include "circuits/logits/vocabulary_rows.h"
 #include "heads/data/head_weights.h"
 
 enum { N = MHA_LOGIT_TARGETS };

@@ -1,5 +1,5 @@
 /* weight_layer.c - reads the projections of one layer, and folds norms into them. */
-#include "circuits/weight_layer.h"
+#include "circuits/weights/weight_layer.h"
 
 #include "base/error.h"
 

@@ -7,16 +7,16 @@
 
 enum { MHA__ATTRIBUTION_ROWS = 256 }; /* rows of the output matrix read at a time */
 
-typedef struct mha__attribution {
+typedef struct mha__logit_parts {
     mha_logit_attribution shown; /* first, so that a pointer to it is a pointer to the result */
     mha_ctx *ctx;
     double *heads, *sources, *attn_bias, *mlps;
     void *memory;
-} mha__attribution;
+} mha__logit_parts;
 
 typedef struct mha__attribution_job {
     const mha_model *m;
-    mha__attribution *to;
+    mha__logit_parts *to;
     mha_logit_attribution_options o;
     mha__weights weights; /* a copy with its own list of converted tensors */
     double *u, *w;        /* [MHA_LOGIT_TARGETS, E] rows of the output matrix, and directions in the residual stream */

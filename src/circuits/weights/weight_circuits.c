@@ -1,5 +1,5 @@
 /* weight_circuits.c - returns the results of mha_weight_circuits_measure. */
-#include "circuits/weight_circuits.h"
+#include "circuits/weights/weight_circuits.h"
 
 #include <math.h>
 
