@@ -1,7 +1,8 @@
 /* launch_job.c - runs mpirun, ends it if it hangs, and restarts failed jobs.
  *
  * After a job that failed, mpirun of Open MPI 4.1 sometimes waits forever for one of its own threads, in
- * PMIx_server_finalize. All ranks have ended by then, so an mpirun without processes is killed after some seconds. */
+ * PMIx_server_finalize, or does not end a rank that is frozen. All ranks of a job end together, so an mpirun that still
+ * runs some seconds after one of its processes has ended is killed. */
 #include "program/launch_job.h"
 
 #include <ctype.h>
@@ -10,6 +11,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -18,7 +20,7 @@
 #include "command.h"
 
 /* Time between two checks whether mpirun has ended [ms]; number of these checks between two searches for its processes,
- * which read all of /proc; time after the last process until mpirun is killed [s]. */
+ * which read all of /proc; time after the first end of a process until mpirun is killed [s]. */
 enum { POLL = 100, POLLS_PER_SEARCH = 10, LONGEST_END = 10 };
 
 static volatile sig_atomic_t job, stopped;
@@ -45,16 +47,20 @@ static bool is_running_child(const char *pid, pid_t parent)
     return name_end && sscanf(name_end + 1, " %c %ld", &state, &of) == 2 && state != 'Z' && of == (long)parent;
 }
 
-/* Returns true if the process has a running child, or if /proc cannot be read. */
-static bool has_children(pid_t parent)
+/* Returns the number of running children of a process, and sends them a signal (0 = none). 0 if /proc cannot be
+ * read. */
+static int count_children(pid_t parent, int number)
 {
     DIR *processes = opendir("/proc");
-    if (!processes) return true;
-    bool found = false;
-    for (const struct dirent *entry; !found && (entry = readdir(processes));)
-        found = isdigit((unsigned char)entry->d_name[0]) && is_running_child(entry->d_name, parent);
+    int count = 0;
+    if (!processes) return 0;
+    for (const struct dirent *entry; (entry = readdir(processes));) {
+        if (!isdigit((unsigned char)entry->d_name[0]) || !is_running_child(entry->d_name, parent)) continue;
+        if (number) kill((pid_t)atol(entry->d_name), number);
+        count++;
+    }
     closedir(processes);
-    return found;
+    return count;
 }
 
 static double now(void)
@@ -64,19 +70,21 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Waits until mpirun ends, and returns its status. Kills mpirun if it started processes and still runs LONGEST_END
- * seconds after the last one; *killed is then true. */
+/* Waits until mpirun ends, and returns its status. Kills mpirun and its processes if it still runs LONGEST_END seconds
+ * after one of its processes has ended; *killed is then true. */
 static int wait_for(pid_t mpirun, bool *killed)
 {
     int status = 0;
-    bool started = false;
+    int most = 0;
     double since = now();
     for (long n = 1; waitpid(mpirun, &status, WNOHANG) == 0; n++) {
         nanosleep(&(struct timespec){0, POLL * 1000000L}, NULL);
-        if (n % POLLS_PER_SEARCH != 0 && started) continue;
-        if (has_children(mpirun)) started = true, since = now();
-        if (*killed || !started || now() - since < LONGEST_END) continue;
+        if (n % POLLS_PER_SEARCH != 0 && most > 0) continue;
+        const int count = count_children(mpirun, 0);
+        if (count >= most) most = count, since = now();
+        if (*killed || most == 0 || now() - since < LONGEST_END) continue;
         *killed = true;
+        count_children(mpirun, SIGKILL);
         kill(mpirun, SIGKILL);
     }
     return status;
@@ -102,7 +110,7 @@ static int run_job(const char *const *word)
     const int status = wait_for(child, &killed);
     job = 0;
     if (killed) {
-        fprintf(stderr, "mha-mpi launch: killed mpirun, which did not end within %d s after its processes\n",
+        fprintf(stderr, "mha-mpi launch: killed mpirun, which did not end within %d s after one of its processes\n",
                 LONGEST_END);
         return CLI_FAILED;
     }

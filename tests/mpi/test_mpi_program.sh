@@ -69,5 +69,11 @@ PATH=$work/bin:$PATH expect 137 "$MHA_MPI" launch -np 2 info
 mkfifo never
 printf '#!/bin/sh\nsleep 0.5\nread -r line <%s/never\n' "$work" >bin/mpirun
 PATH=$work/bin:$PATH expect 1 "$MHA_MPI" launch -np 2 info
-has err 'killed mpirun, which did not end within 10 s after its processes'
+has err 'killed mpirun, which did not end within 10 s after one of its processes'
+
+# An mpirun that waits forever for a frozen process must be killed with this process, after another process has ended.
+printf '#!/bin/sh\nsleep 3 &\nsleep 600 &\necho $! >%s/pid.frozen\nkill -STOP $!\nwait\n' "$work" >bin/mpirun
+PATH=$work/bin:$PATH expect 1 "$MHA_MPI" launch -np 2 info
+has err 'killed mpirun, which did not end within 10 s after one of its processes'
+await_gone 'a frozen process' 5
 finish
