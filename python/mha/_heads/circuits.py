@@ -183,4 +183,5 @@ def patch_normalized(value: Any, clean: float, corrupted: float) -> np.ndarray:
         [0.0, 1.0]
     """
     values = np.asarray(value, np.float64)
-    return np.vectorize(lambda x: lib.mha_patch_normalized(x, number(clean, "clean"), number(corrupted, "corrupted")))(values)
+    normalized = np.vectorize(lambda x: lib.mha_patch_normalized(x, number(clean, "clean"), number(corrupted, "corrupted")))
+    return np.asarray(normalized(values), np.float64)

@@ -98,7 +98,7 @@ def logit_attribution(model: Model, ids: Any, answer: int, wrong: int | None = N
         r = handle.contents
         rows, heads = (abi.LOGIT_TARGETS, r.layers), (abi.LOGIT_TARGETS, r.layers, r.head_count)
         return LogitAttribution(
-            *(np.array(values) for values in (r.total, r.embed, r.pos_embed, r.norm_bias, r.logit_bias)),
+            np.array(r.total), np.array(r.embed), np.array(r.pos_embed), np.array(r.norm_bias), np.array(r.logit_bias),
             view(r.heads, np.float64, heads).copy(), view(r.sources, np.float64, (*heads, r.tokens)).copy(),
             view(r.attn_bias, np.float64, rows).copy(), view(r.mlps, np.float64, rows).copy(), r.scale, r.error)
     finally:

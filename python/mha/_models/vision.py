@@ -34,7 +34,7 @@ def read_image(path: Any) -> np.ndarray:
     call_long("mha_image_read", context(), os.fsencode(path), ctypes.byref(image))
     try:
         size = image.height * image.width * 3
-        rgb = np.frombuffer(ctypes.string_at(image.rgb, size), np.uint8).reshape(image.height, image.width, 3)
+        rgb = np.frombuffer(ctypes.string_at(image.rgb or 0, size), np.uint8).reshape(image.height, image.width, 3)
     finally:
         lib.mha_image_free(ctypes.byref(image))
     return rgb.copy()
@@ -65,8 +65,8 @@ class Vision(Forward):
             vectors = self.forward(pixels=pixels, more=["embedding"]).embedding
             return np.asarray(vectors)
         states = self.forward(pixels=pixels).last_hidden
-        vectors = states[:, 0] if pool == "cls" else states.mean(axis=1, dtype=np.float64).astype(np.float32)
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if normalize else vectors
+        pooled: np.ndarray = states[:, 0] if pool == "cls" else states.mean(axis=1, dtype=np.float64).astype(np.float32)
+        return np.asarray(pooled / np.linalg.norm(pooled, axis=1, keepdims=True)) if normalize else pooled
 
     def similarity(self, images: Any, texts: Any) -> np.ndarray:
         """Returns the logits [images, texts] of a CLIP: its scale times the cosine. images [n, d]: of embed_images(); texts [m, d]: of
