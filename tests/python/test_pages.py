@@ -2,7 +2,7 @@
 
     sh       the commands must succeed; all blocks of a page run in the same folder
     console  the lines after `$ COMMAND` must be the output of COMMAND; ... matches any text
-    c        the program is compiled, linked with the static library and run
+    c        the program is compiled, linked with the shared library and run
     python   the code is run; all blocks of a page share their variables
     text     the text must be the output of the preceding block of C or Python
 
@@ -47,8 +47,8 @@ class Page:
 
     def c(self, code, number):
         Path("example.c").write_text(code, encoding="utf-8")
-        libraries = "-lutf8proc -lpcre2-8 -lm -lpthread"
-        self.printed = self.shell(f'"$CC" -std=c11 -Wall -Werror -I"{ROOT}/include" example.c "$MHA_STATIC" {libraries} -o example && ./example',
+        folder = Path(os.environ["MHA_LIB"]).parent
+        self.printed = self.shell(f'"$CC" -std=c11 -Wall -Werror -I"{ROOT}/include" example.c "$MHA_LIB" -Wl,-rpath,"{folder}" -o example && ./example',
                                   number)
 
     def python(self, code, number):
