@@ -286,7 +286,7 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: 
     """
     query, key, value = _autocast(query), _autocast(key), _autocast(value)
     size = query.shape
-    plain = len(size) == 4 and size[:2] == key.shape[:2] == value.shape[:2] and 0 not in (*size[:2], size[3], value.shape[3])
+    plain = query.dim() == key.dim() == value.dim() == 4 and size[:2] == key.shape[:2] == value.shape[:2] and 0 not in (*size[:2], size[3], value.shape[3])
     if attn_mask is None and not dropout_p and plain and scale != 0:  # the most frequent call, for which the rest takes too long
         return cast(torch.Tensor, attention(query, key, value, scale=scale, causal=is_causal, align="top_left" if is_causal else None))
     return _broadcast(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
