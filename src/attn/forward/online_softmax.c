@@ -38,8 +38,7 @@ static void attend_panel(const mha__tile *t, int64_t row, const mha__block *b, m
         mha__pairs_attend(t, &p, b, first, end, &rows);
         return;
     }
-    void *kept = mha__tile_kept(t, &p, first);
-    if (kept) memcpy(kept, s, (size_t)((end - first) * t->k->nr) * t->k->real_size);
+    mha__tile_keep(t, &p, first, end, s);
     t->k->softmax(end - first, p.rows.count, x->top, s, rows.max, rows.sum, x->alpha);
     if (mha__dropout_on(&t->plan->desc)) mha__dropout_apply(t->call, x, &p.rows, first, end, s);
     mha__block_add_values(t, &p, b, first, end, rows.o, feed);

@@ -18,6 +18,7 @@
 #include "attn/plan/plan.h"
 #include "attn/plan/scratch.h"
 #include "base/size.h"
+#include <string.h>
 
 typedef struct mha__tile {
     const mha__call *call; /* the caller's call, or `own` */
@@ -71,6 +72,13 @@ static inline void *mha__tile_kept(const mha__tile *t, const mha__panel *p, int6
 {
     const int64_t keys = mha__kept_keys(t->plan);
     return keys && !mha__tile_is_few(t) ? mha__tile_at(t, t->scratch.kept, p->row * keys + first * t->k->nr) : NULL;
+}
+
+/* Keeps the final scores `s` of a panel and keys [first, end) for the statistics. */
+static inline void mha__tile_keep(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, const void *s)
+{
+    void *kept = mha__tile_kept(t, p, first);
+    if (kept) memcpy(kept, s, (size_t)((end - first) * t->k->nr) * t->k->real_size);
 }
 
 /* Returns the number of reals per packed query. bf16 pairs take half the memory, and their head_dim is padded to whole

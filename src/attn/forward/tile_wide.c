@@ -88,6 +88,7 @@ static void weigh(const mha__tile *t, const wide_panel *w, const mha__partial *i
     const int64_t keys = w->end - w->first, lanes = w->p.rows.count;
     if (d->softcap != 0) t->k->softcap(keys, lanes, d->softcap, w->s);
     mha__mask_apply(t->call, x, &w->p.rows, &w->p.span, w->first, w->end, w->s);
+    mha__tile_keep(t, &w->p, w->first, w->end, w->s);
     t->k->top(keys, lanes, w->s, x->top);
     t->k->softmax(keys, lanes, x->top, w->s, mha__tile_at(t, into->max, w->p.row), mha__tile_at(t, into->sum, w->p.row),
                   w->alpha);

@@ -1,5 +1,5 @@
 /* test_attn_wide.c - compares the forward and backward pass of heads wider than 512 with the reference. Tests every
- * type, few and many rows, paged keys and few keys, on every ISA. Buffers have the exact size, so a sanitizer reports
+ * type, few and many rows, statistics, paged keys and few keys, on every ISA. Buffers have the exact size, so a sanitizer reports
  * out-of-bounds accesses. */
 #include "mha/cache.h"
 #include "support/attn/grads.h"
@@ -55,7 +55,7 @@ static void check_width(int t, int n, const int64_t width[2], int64_t page_size)
                              .kv_dtype = types[t][1],
                              .causal = n < 2,
                              .align = MHA_ALIGN_BOTTOM_RIGHT,
-                             .outputs = MHA_ATTN_LSE};
+                             .outputs = MHA_ATTN_LSE | (n > 0 ? MHA_ATTN_PROBS | MHA_ATTN_STATS : 0)};
     check_forward(&d, page_size);
 }
 
