@@ -68,9 +68,14 @@ static void pair_chunks(chunk *chunks, int cp, mha_cluster_part *parts)
 mha_status mha_cluster_packed_parts(const mha_attn_desc *desc, const int64_t *cu_seqlens, int cp,
                                     mha_cluster_part *parts, mha_error *err)
 {
-    if (!desc || !cu_seqlens || !parts || cp < 1)
-        return mha__cluster_fail(NULL, err, MHA_ERR_ARG,
-                                 "desc, cu_seqlens and parts must not be NULL, and cp must be at least 1 (got %d)", cp);
+    if (!desc || !cu_seqlens || !parts)
+        return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "%s must not be NULL",
+                                 !desc         ? "desc"
+                                 : !cu_seqlens ? "cu_seqlens"
+                                               : "parts");
+    if (cp < 1) return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "cp must be at least 1 (got %d)", cp);
+    if (desc->batch < 0)
+        return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "batch must be at least 0 (got %lld)", (long long)desc->batch);
     for (int64_t b = 0; b < desc->batch; b++)
         if (cu_seqlens[b + 1] < cu_seqlens[b] || cu_seqlens[0] != 0)
             return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "cu_seqlens must ascend from 0 (got %lld to %lld)",

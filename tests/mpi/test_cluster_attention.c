@@ -390,6 +390,11 @@ static void check_packed_layout(void)
     CHECK(mha_cluster_packed_parts(&d, wrong, 2, parts, &err) == MHA_ERR_ARG);
     CHECK(strstr(err.message, "cu_seqlens must ascend from 0 (got 9 to 8)"));
     CHECK(mha_cluster_packed_parts(&d, cu, 0, parts, &err) == MHA_ERR_ARG);
+    CHECK(strstr(err.message, "cp must be at least 1 (got 0)"));
+    CHECK(mha_cluster_packed_parts(&(mha_attn_desc){.batch = -1}, cu, 2, parts, &err) == MHA_ERR_ARG);
+    CHECK(strstr(err.message, "batch must be at least 0 (got -1)"));
+    CHECK(mha_cluster_packed_parts(&d, NULL, 2, parts, &err) == MHA_ERR_ARG);
+    CHECK(strstr(err.message, "cu_seqlens must not be NULL"));
 }
 
 static void check_packed_refusals(void)
