@@ -9,15 +9,15 @@
  *     mha_attn_functions functions = { .size = sizeof functions, .user = &cap, .score = soft_sign };
  *     desc.inputs |= MHA_ATTN_FUNCTIONS;    args.functions = &functions;
  *
- * Variants of attention that the description has no field for are thus computed by the fused kernels, forward, backward
- * and in decode, in O(L) memory and together with all other inputs. examples/score_functions.c contains ALiBi, softcap,
- * sliding window, documents, prefix-LM and a two-dimensional neighborhood.
+ * Functions add variants of attention that the description has no field for to the fused kernels: in the forward and
+ * the backward pass and in decode, in O(L) memory, and together with all other inputs. examples/score_functions.c
+ * contains ALiBi, softcap, sliding window, documents, prefix-LM and a two-dimensional neighborhood.
  *
  * Indices: b is the sequence and h the query head (with a head list, the index among all H heads). i is the position of
  * the row among the keys: its index plus the offset that desc.align defines, so that a function is the same in prefill
  * and in decode. If Lq != Lk, align must be set; with MHA_ALIGN_TOP_LEFT, i is the index of the row. j is the index of
- * the key. Indices of a shard are those of the whole call, and indices of packed sequences count from the start of the
- * sequence.
+ * the key. i is negative for rows before the first key (MHA_ALIGN_BOTTOM_RIGHT with Lq > Lk, negative offsets). Indices
+ * of a shard are those of the whole call, and indices of packed sequences count from the start of the sequence.
  *
  * Rules:
  *   - A result may depend only on `user`, b, h, i, j and (for score) the score of the pair (i, j), not on j0, count, or
@@ -28,7 +28,8 @@
  *     context.
  *   - Functions may be called for pairs that other inputs mask; their results for these pairs have no effect. The score
  *     of such a pair may be NaN. Keys outside the lengths, and outside the causal mask and window of the row, are not
- *     passed to score, score_back and keep, except keys between a prefix and the window.
+ *     passed to score, score_back and keep, except keys between a prefix and the window. Rows outside q_lens are passed
+ *     only to block.
  *
  * Cost: scores of a row are copied to contiguous memory and back, about 1 ns per pair together with a simple function.
  * Plans with functions use neither the single-block kernel nor one tile for all heads of a group. Without
@@ -68,8 +69,8 @@ typedef struct mha_attn_functions {
      * Each visible pair is passed exactly once per backward pass (once per occurrence in a head list), with ascending
      * rows for a part of the rows of a head and ascending keys for a row, so that the function can also accumulate
      * gradients of its own parameters; for calls of different heads, and of different parts of the rows of a head
-     * (attn_grads.h), this requires a lock or separate sums. Required by backward if score is set, unless score_added
-     * is 1. */
+     * (attn_grads.h), this requires a lock or separate sums. The backward pass requires score_back if score is set,
+     * unless score_added is 1. */
     void (*score_back)(void *user, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t count, const void *scores,
                        void *dscores);
     int score_added; /* 1 = score only adds terms that do not depend on the score, or masks; score_back must be NULL */

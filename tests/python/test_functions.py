@@ -97,14 +97,19 @@ class FunctionsTest(unittest.TestCase):
     def test_refused(self):
         with self.assertRaisesRegex(ValueError, "keep must be a function, a compiled callback or an address"):
             mha.Functions(keep="causal")
+        with self.assertRaisesRegex(ValueError, "score must be a function, a compiled callback or an address .got bool"):
+            mha.Functions(score=True)
+        for null in (SCORE(), 0):
+            with self.assertRaisesRegex(ValueError, "score must not be a null pointer"):
+                mha.Functions(score=null)
         with self.assertRaisesRegex(ValueError, "functions must be of type mha.Functions"):
             mha.attention(*self.operands, functions=cap)
         with self.assertRaisesRegex(ValueError, "align must be set"):
             mha.attention(*self.operands, functions=mha.Functions(score=cap))
-        with self.assertRaisesRegex(ValueError, "functions must set score, keep or block"):
+        with self.assertRaisesRegex(ValueError, "functions.score, keep or block must be set"):
             mha.attention(*self.operands, functions=mha.Functions(), align="top_left")
         r = mha.attention(*self.operands, return_lse=True)
-        with self.assertRaisesRegex(ValueError, "score_back must not be NULL"):
+        with self.assertRaisesRegex(ValueError, "score_back must be set in the backward pass"):
             mha.attention_backward(r.out, *self.operands, r.out, r.lse, functions=mha.Functions(score=cap), align="top_left")
 
 

@@ -22,7 +22,7 @@ def _address(function: Any) -> int | None:
     if isinstance(function, int):
         return function
     if isinstance(function, cast(Any, ctypes)._CFuncPtr):
-        return ctypes.cast(function, c_void_p).value
+        return ctypes.cast(function, c_void_p).value or 0
     if type(function).__module__ == "_cffi_backend":
         backend: Any = importlib.import_module("_cffi_backend")
         return int(backend.FFI().cast("uintptr_t", function))
@@ -58,8 +58,12 @@ class Functions:
         self.score_added, self.user = bool(score_added), user
         for name in _NAMES:
             function = getattr(self, name)
-            if function is not None and _address(function) is None and not callable(function):
+            if function is None:
+                continue
+            if isinstance(function, bool) or (_address(function) is None and not callable(function)):
                 raise ValueError(f"{name} must be a function, a compiled callback or an address (got {type(function).__name__})")
+            if _address(function) == 0:
+                raise ValueError(f"{name} must not be a null pointer (got address 0)")
 
 
 class BoundFunctions:

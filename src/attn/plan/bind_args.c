@@ -52,13 +52,13 @@ static mha_status bind_functions(mha__call *call, mha_error *err)
     if (!(call->plan->desc.inputs & MHA_ATTN_FUNCTIONS)) return MHA_OK;
     MHA__TRY(mha__options_need(f, sizeof *f, call->args.functions, "mha_attn_functions", err));
     if (!f->score && !f->keep && !f->block)
-        return mha__fail(err, MHA_ERR_ARG, "functions must set score, keep or block (got none of them)");
+        return mha__fail(err, MHA_ERR_ARG, "functions.score, keep or block must be set (got NULL for all)");
     if (f->score_added != 0 && f->score_added != 1)
         return mha__fail(err, MHA_ERR_ARG, "functions.score_added must be 0 or 1 (got %d)", f->score_added);
     if (!f->score && (f->score_back || f->score_added))
-        return mha__fail(err, MHA_ERR_ARG, "functions.score must not be NULL with score_back or score_added");
+        return mha__fail(err, MHA_ERR_ARG, "functions.score must be set with score_back or score_added (got NULL)");
     if (f->score_back && f->score_added)
-        return mha__fail(err, MHA_ERR_ARG, "functions.score_back must be NULL if score_added is 1");
+        return mha__fail(err, MHA_ERR_ARG, "functions.score_back must be NULL with score_added (got a function)");
     return MHA_OK;
 }
 

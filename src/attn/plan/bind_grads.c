@@ -98,7 +98,7 @@ mha_status mha__attn_bind_grads(const mha_attn_plan *plan, const mha_attn_args *
     const mha_attn_functions *f = &call->call.functions;
     if (f->score && !f->score_back && !f->score_added)
         return mha__fail(err, MHA_ERR_ARG,
-                         "functions.score_back must not be NULL in the backward pass unless score_added is 1");
+                         "functions.score_back must be set in the backward pass unless score_added is 1 (got NULL)");
     call->call.workspace = workspace;
     MHA__TRY(bind_read(plan, &call->grads, read, err));
     MHA__TRY(bind_written(plan, &call->grads, written, err));
