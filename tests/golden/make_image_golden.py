@@ -27,6 +27,13 @@ def png16(path, samples, color):
                      + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
+def with_text(path, source):
+    """Writes a copy of a PNG file whose compressed text has 4 MiB."""
+    png = source.read_bytes()
+    text = chunk(b"zTXt", b"Comment\0\0" + zlib.compress(b"a" * (4 << 20), 9))
+    path.write_bytes(png[:33] + text + png[33:])
+
+
 def resized(image, width, height, resample):
     """Resizes rows, then columns."""
     return np.asarray(image.resize((width, image.height), resample).resize((width, height), resample))
@@ -51,6 +58,7 @@ def main():
     for name, samples, color in (("rgb-16.png", deep, 2), ("gray-16.png", deep[:, :, :1], 0)):
         png16(out / name, samples, color)
         tensors[name] = np.ascontiguousarray(np.broadcast_to((samples >> 8).astype(np.uint8), (3, 4, 3)))
+    with_text(out / "text.png", out / "rgb.png")
     for resample in (1, 2, 3):
         for width, height in ((9, 6), (34, 6), (9, 40), (25, 31), (17, 5)):
             tensors[f"resized/{resample}/{width}x{height}"] = resized(image, width, height, resample)

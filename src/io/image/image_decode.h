@@ -11,6 +11,8 @@ mha_status mha__image_allocate(mha_ctx *ctx, const char *path, int64_t height, i
                                mha_error *err);
 /* Fails with "PATH: WHAT: MESSAGE", where the message is that of a library. */
 mha_status mha__image_broken(const char *path, const char *what, const char *message, mha_error *err);
+/* Fails because the file has fewer bytes than an image of this size can have. */
+mha_status mha__image_short(const char *path, size_t bytes, int64_t height, int64_t width, mha_error *err);
 
 mha_status mha__png_decode(mha_ctx *ctx, const char *path, const uint8_t *bytes, size_t n, mha_image *image,
                            mha_error *err);

@@ -22,6 +22,12 @@ mha_status mha__image_broken(const char *path, const char *what, const char *mes
                      what, mha__quote(&(mha__quoted){0}, message, strlen(message)));
 }
 
+mha_status mha__image_short(const char *path, size_t bytes, int64_t height, int64_t width, mha_error *err)
+{
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: the file must be large enough for %lld x %lld pixels (got %zu bytes)",
+                     mha__quote(&(mha__quoted){0}, path, strlen(path)), (long long)width, (long long)height, bytes);
+}
+
 void mha_image_free(mha_image *image)
 {
     if (!image) return;

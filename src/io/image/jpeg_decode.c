@@ -4,6 +4,7 @@
 
 #ifdef MHA_JPEG
 #include "base/ctx.h"
+#include "io/input_limits.h"
 #include <setjmp.h>
 #include <stdio.h> /* before jpeglib.h, which requires it */
 #include <string.h>
@@ -16,6 +17,10 @@ typedef struct jpeg_problem {
     jmp_buf jump;
     char message[JMSG_LENGTH_MAX];
 } jpeg_problem;
+
+/* The most pixels that one byte can contain: a block of 8 x 8 samples takes at least one bit, and the sampling factors
+ * 4 x 1 and 1 x 4 of two components leave 8 blocks for 32 x 32 pixels. Only arithmetic coding can exceed this. */
+enum { MOST_RATIO = 1024 };
 
 /* Progressive files have about 10 scans. Each scan takes time proportional to the image, whatever its size. */
 enum { MOST_SCANS = 200 };
@@ -56,6 +61,16 @@ static void convert_cmyk(const uint8_t *cmyk, int64_t width, uint8_t *rgb)
             rgb[3 * x + c] = (uint8_t)(cmyk[4 * x + 3] - product(255u - cmyk[4 * x + c], cmyk[4 * x + 3]));
 }
 
+/* Allocates the image; the dimensions must agree with the size of the file. */
+static mha_status begin(const struct jpeg_decompress_struct *jpeg, mha_ctx *ctx, const char *path, size_t n,
+                        mha_image *image, mha_error *err)
+{
+    const int64_t height = jpeg->image_height, width = jpeg->image_width;
+    if (height * width <= MHA__IMAGE_PIXELS && height * width / MOST_RATIO > (int64_t)n)
+        return mha__image_short(path, n, height, width, err);
+    return mha__image_allocate(ctx, path, height, width, image, err);
+}
+
 static mha_status decode(struct jpeg_decompress_struct *jpeg, jpeg_problem *p, mha_ctx *ctx, const char *path,
                          const uint8_t *bytes, size_t n, mha_image *image, mha_error *err)
 {
@@ -67,7 +82,7 @@ static mha_status decode(struct jpeg_decompress_struct *jpeg, jpeg_problem *p, m
     jpeg_read_header(jpeg, TRUE);
     const bool cmyk = jpeg->num_components == 4;
     jpeg->out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
-    MHA__TRY(mha__image_allocate(ctx, path, jpeg->image_height, jpeg->image_width, image, err));
+    MHA__TRY(begin(jpeg, ctx, path, n, image, err));
     jpeg_start_decompress(jpeg);
     JSAMPARRAY row = jpeg->mem->alloc_sarray((j_common_ptr)jpeg, JPOOL_IMAGE, jpeg->output_width * 4, 1);
     while (jpeg->output_scanline < jpeg->output_height) {

@@ -73,8 +73,7 @@ static mha_status begin(png_structp png, png_infop info, mha_ctx *ctx, const cha
     const int64_t bits = png_get_bit_depth(png, info) * png_get_channels(png, info);
     const bool fits = height <= MHA__IMAGE_PIXELS / width; /* else mha__image_allocate rejects the image */
     if (fits && mha__ceil_div(width * bits, 8) * height / MOST_RATIO > (int64_t)s->n)
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: %zu bytes must suffice for %lld x %lld pixels",
-                         mha__quote(&(mha__quoted){0}, path, strlen(path)), s->n, (long long)width, (long long)height);
+        return mha__image_short(path, s->n, height, width, err);
     MHA__TRY(mha__image_allocate(ctx, path, height, width, image, err));
     set_conversions(png, info);
     return MHA_OK;
@@ -86,8 +85,8 @@ static mha_status decode(png_structp png, png_infop info, mha_ctx *ctx, const ch
     if (setjmp(png_jmpbuf(png))) return mha__image_broken(path, "PNG", s->message, err);
     png_set_read_fn(png, s, read_bytes);
     png_set_user_limits(png, PNG_UINT_31_MAX, PNG_UINT_31_MAX); /* limited by mha__image_allocate */
-    png_set_chunk_cache_max(png, 1024);
     png_set_chunk_malloc_max(png, 1 << 22);
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1); /* texts and profiles may expand to gigabytes */
     png_set_crc_action(png, PNG_CRC_ERROR_QUIT, PNG_CRC_WARN_DISCARD);
     MHA__TRY(begin(png, info, ctx, path, s, image, err));
     const int passes = png_set_interlace_handling(png);

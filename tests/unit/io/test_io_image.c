@@ -1,7 +1,8 @@
 /* test_io_image.c - tests image files: pixels of every color type against Pillow, files that end early or are damaged,
- * dimensions that the file cannot contain, and resizing against Pillow. */
+ * dimensions that the file cannot contain, texts in PNG files, and resizing against Pillow. */
 #include "io/image/resample.h"
 #include "mha/io.h"
+#include "support/alloc.h"
 #include "support/check.h"
 #include "support/files.h"
 #include <stdio.h>
@@ -99,6 +100,47 @@ static void dimensions_are_checked_before_memory_is_allocated(void **state)
     files_remove(folder);
 }
 
+/* Counts the allocations of reading an image. */
+static long allocations_of(const char *name)
+{
+    counting c = {.budget = -1};
+    const mha_ctx_options o = {.size = sizeof o, .allocator = counting_allocator(&c)};
+    mha_ctx *ctx = NULL;
+    mha_image image;
+    assert_int_equal(mha_ctx_create(&o, &ctx, &err), MHA_OK);
+    const mha_status status = mha_image_read(ctx, files_path(IMAGES, name), &image, &err);
+    if (status == MHA_ERR_UNSUPPORTED) skip();
+    assert_int_equal(status, MHA_OK);
+    mha_image_free(&image);
+    mha_ctx_free(ctx);
+    assert_int_equal(c.live, 0);
+    return c.calls;
+}
+
+/* The text in this copy of the file takes 4 MiB, and a file could contain thousands of such texts. */
+static void compressed_texts_are_not_read(void **state)
+{
+    (void)state;
+    assert_int_equal(allocations_of("text.png"), allocations_of("rgb.png"));
+}
+
+static void lying_jpeg_headers_are_rejected(void **state)
+{
+    (void)state;
+    const char *folder = files_folder(), *path = files_path(folder, "x.jpg");
+    size_t size, at = 2;
+    mha_image image;
+    char *bytes = files_read(IMAGES "/progressive.jpg", &size);
+    while ((unsigned char)bytes[at + 1] != 0xC2) /* segments up to the frame header */
+        at += 2 + 256 * (size_t)(unsigned char)bytes[at + 2] + (size_t)(unsigned char)bytes[at + 3];
+    memcpy(bytes + at + 5, "\x10\0\x10\0", 4);
+    files_write(path, bytes, size);
+    assert_int_equal(read_image(path, &image), MHA_ERR_FORMAT);
+    if (!strstr(err.message, "large enough for 4096 x 4096 pixels")) fail_msg("%s", err.message);
+    free(bytes);
+    files_remove(folder);
+}
+
 static void other_files_are_named(void **state)
 {
     (void)state;
@@ -149,6 +191,8 @@ int main(void)
         cmocka_unit_test(pixels_are_those_of_pillow),
         cmocka_unit_test(damaged_files_are_rejected),
         cmocka_unit_test(dimensions_are_checked_before_memory_is_allocated),
+        cmocka_unit_test(compressed_texts_are_not_read),
+        cmocka_unit_test(lying_jpeg_headers_are_rejected),
         cmocka_unit_test(other_files_are_named),
         cmocka_unit_test(resizing_is_that_of_pillow),
     };
