@@ -49,18 +49,37 @@ static int64_t mirrored(int64_t at, int64_t columns)
     return at < 0 ? -at : at >= columns ? 2 * (columns - 1) - at : at;
 }
 
-/* Returns the median of the values around a column of a row. */
-static float median_at(const alignment *a, const float *row, int64_t column)
+/* Inserts a value into sorted values [count]. */
+static void insert_sorted(float *sorted, int64_t count, float x)
 {
-    const int64_t width = a->o.median_width;
-    for (int64_t n = 0; n < width; n++) {
-        const float x = row[mirrored(column + n - width / 2, a->columns)];
-        int64_t at = n;
-        for (; at > 0 && a->sorted[at - 1] > x; at--)
-            a->sorted[at] = a->sorted[at - 1];
-        a->sorted[at] = x;
+    int64_t at = count;
+    for (; at > 0 && sorted[at - 1] > x; at--)
+        sorted[at] = sorted[at - 1];
+    sorted[at] = x;
+}
+
+/* Replaces one of the sorted values [count]. */
+static void replace_sorted(float *sorted, int64_t count, float old, float x)
+{
+    int64_t at = 0;
+    while (at < count - 1 && sorted[at] != old)
+        at++;
+    memmove(sorted + at, sorted + at + 1, (size_t)(count - 1 - at) * sizeof *sorted);
+    insert_sorted(sorted, count - 1, x);
+}
+
+/* Adds the medians of the values around each column of a row. The window stays sorted while it moves, so that a column
+ * takes time proportional to the width. */
+static void add_medians(const alignment *a, const float *row, double *sum)
+{
+    const int64_t width = a->o.median_width, half = width / 2, columns = a->columns;
+    for (int64_t n = 0; n < width; n++)
+        insert_sorted(a->sorted, n, row[mirrored(n - half, columns)]);
+    for (int64_t c = 0; c < columns; c++) {
+        sum[c] += (double)a->sorted[half];
+        if (c + 1 < columns)
+            replace_sorted(a->sorted, width, row[mirrored(c - half, columns)], row[mirrored(c + 1 + half, columns)]);
     }
-    return a->sorted[width / 2];
 }
 
 /* Adds the smoothed map to the sum. Rows shorter than the filter are not smoothed, as in transformers. */
@@ -69,8 +88,10 @@ static void add_smoothed(const alignment *a)
     const bool smooth = a->columns > a->o.median_width / 2;
     for (int64_t r = 0; r < a->rows; r++) {
         const float *row = a->map + r * a->columns;
-        for (int64_t c = 0; c < a->columns; c++)
-            a->sum[r * a->columns + c] += (double)(smooth ? median_at(a, row, c) : row[c]);
+        double *sum = a->sum + r * a->columns;
+        if (smooth) add_medians(a, row, sum);
+        for (int64_t c = 0; c < a->columns && !smooth; c++)
+            sum[c] += (double)row[c];
     }
 }
 
@@ -220,11 +241,12 @@ mha_status mha_model_token_times(const mha_model *model, const float *features, 
     MHA__TRY(check(&a, features, ids, seconds, err));
     MHA__TRY(list_heads(&a, err));
     lay_out(&arena, &a);
-    void *memory = arena.base = arena.overflow ? NULL : mha__alloc(model->ctx, arena.used);
+    const size_t bytes = arena.overflow ? SIZE_MAX : arena.used;
+    void *memory = arena.base = arena.overflow ? NULL : mha__alloc(model->ctx, bytes);
     arena.used = 0;
     if (memory) lay_out(&arena, &a);
     const mha_status status =
-        memory ? run(&a, features, ids, seconds, err) : mha__no_memory(err, arena.used, "the alignment of a text");
+        memory ? run(&a, features, ids, seconds, err) : mha__no_memory(err, bytes, "the alignment of a text");
     mha__free(model->ctx, memory);
     mha__free(model->ctx, a.own);
     return status;
