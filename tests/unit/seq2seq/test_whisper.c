@@ -247,6 +247,8 @@ static void test_refused_features(void **state)
         {"{\"feature_size\": 128}", "feature_size must be 80 (got 128)"},
         {"{\"sampling_rate\": 8000}", "preprocessor_config.json: sampling_rate must be 16000 (got 8000)"},
         {"{\"n_fft\": \"x\"}", "n_fft must be"},
+        {"{\"dither\": 0.5}", "dither must be 0 (got 0.5)"},
+        {"{\"padding_value\": -1.5}", "padding_value must be 0 (got -1.5)"},
         {"[]", "preprocessor_config.json"},
     };
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {

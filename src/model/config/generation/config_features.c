@@ -3,6 +3,7 @@
 #include "io/files/input_file.h"
 #include "mha/audio.h"
 #include "model/config/config_layers.h"
+#include <float.h>
 
 #define FILE_NAME "preprocessor_config.json"
 
@@ -26,11 +27,25 @@ static mha_status check_keys(const mha__json_obj *o, const mha__config *c, mha_e
     return MHA_OK;
 }
 
+/* Checks that the extractor neither adds noise nor pads with values other than zeros. */
+static mha_status check_zeros(const mha__json_obj *o, mha_error *err)
+{
+    static const char *const keys[] = {"dither", "padding_value"};
+    for (size_t n = 0; n < sizeof keys / sizeof *keys; n++) {
+        double got = 0;
+        MHA__TRY(mha__json_number(o, keys[n], MHA__OPTIONAL, -DBL_MAX, DBL_MAX, &got, err));
+        if (got != 0) return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s must be 0 (got %g)", o->file, keys[n], got);
+    }
+    return MHA_OK;
+}
+
 static mha_status read_file(mha_ctx *ctx, const char *folder, const mha__config *c, mha_error *err)
 {
     const mha__json *json = NULL;
     MHA__TRY(mha__json_read(ctx, folder, FILE_NAME, MHA__CONFIG_BYTES, &json, err));
-    const mha_status status = check_keys(&(mha__json_obj){.json = json, .file = FILE_NAME}, c, err);
+    const mha__json_obj o = {.json = json, .file = FILE_NAME};
+    mha_status status = check_keys(&o, c, err);
+    if (status == MHA_OK) status = check_zeros(&o, err);
     mha__json_free(json);
     return status;
 }
