@@ -14,7 +14,8 @@ const mha_model *mha_model_vision(const mha_model *model)
 
 static mha_status check_model(const mha_model *m, const char *where, mha_error *err)
 {
-    if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "model must have weights (got a model opened with no_weights)");
+    if (!m->packed)
+        return mha__fail(err, MHA_ERR_ARG, "%s: model must have weights (got a model opened with no_weights)", where);
     if (m->vision && m->projection && m->vision->projection && m->logit_scale.weight) return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED,
                      "%s: model must be a CLIP with both towers and their projections (got %s)", where, m->info.family);

@@ -14,6 +14,7 @@ static const char *unsupported(const mha_model_input *in)
            : in->cache     ? "cache"
            : in->shard     ? "shard"
            : in->source    ? "source"
+           : in->features  ? "features"
                            : NULL;
 }
 

@@ -1,5 +1,6 @@
 /* image_prepare.c - resizes, crops, scales and normalizes an image, as the preprocessor of its model says. */
 #include "base/error.h"
+#include "io/input_limits.h"
 #include "mha/vision.h"
 #include "model/model_struct.h"
 
@@ -52,9 +53,9 @@ static mha_status check(const mha_model *m, const mha_image *image, const float 
 {
     if (!m || !image || !image->rgb || !pixels)
         return mha__fail(err, MHA_ERR_ARG, "mha_image_prepare: model, image, its rgb and pixels must not be NULL");
-    if (image->height < 1 || image->width < 1)
-        return mha__fail(err, MHA_ERR_ARG, "mha_image_prepare: height and width must be at least 1 (got %lld x %lld)",
-                         (long long)image->width, (long long)image->height);
+    if (image->height < 1 || image->width < 1 || image->height > MHA__IMAGE_PIXELS / image->width)
+        return mha__fail(err, MHA_ERR_ARG, "mha_image_prepare: image must have from 1 to %lld pixels (got %lld x %lld)",
+                         (long long)MHA__IMAGE_PIXELS, (long long)image->width, (long long)image->height);
     if (!m->config.channels)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_image_prepare: model must read images (got %s)",
                          m->info.family);

@@ -111,9 +111,10 @@ static mha_status read_file(mha_ctx *ctx, const char *folder, const char *name, 
                             mha__preprocessor *p, mha_error *err)
 {
     const mha__json *json = NULL;
-    MHA__TRY(mha__json_read(ctx, folder, name, MHA__CONFIG_BYTES, &json, err));
+    mha_status status = mha__json_read(ctx, folder, name, MHA__CONFIG_BYTES, &json, err);
+    if (status != MHA_OK) return mha__in_folder(status, folder, name, err);
     mha__json_obj root = {.json = json, .file = name}, o = root;
-    mha_status status = key ? mha__json_object(&root, key, MHA__OPTIONAL, &o, err) : MHA_OK;
+    if (key) status = mha__json_object(&root, key, MHA__OPTIONAL, &o, err);
     if (status == MHA_OK && o.json) status = read_keys(&o, of_clip, p, err);
     mha__json_free(json);
     return mha__in_folder(status, folder, name, err);
