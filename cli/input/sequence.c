@@ -64,6 +64,7 @@ static int encode_pair(const cli_session *s, const mha_model *model, const cli_t
 static int read_image(const cli_session *s, const mha_model *model, const cli_texts *texts, cli_sequence *q)
 {
     const char *config = mha_model_config_json(model);
+    if (s->options.ids) return cli_usage(s, "--ids must not be given for a model that reads images");
     q->count = mha_model_describe(model)->max_positions;
     q->listed = calloc((size_t)q->count, sizeof *q->listed);
     if (!q->listed) return cli_error(s, CLI_FAILED, "out of memory for the tokens");
@@ -123,6 +124,7 @@ int cli_sequence_answer(const cli_session *s, const mha_model *model, const cli_
     mha_encoding *e = NULL;
     mha_error error = {0};
     long long number = -1;
+    if (q->pixels) return cli_usage(s, "%s must not be given for a model that reads images", option);
     if (s->options.ids) {
         if (!whole(text, &number) || number < 0 || number >= vocab)
             return cli_usage(s, "%s must be a token id from 0 to %lld (got \"%s\")", option, (long long)vocab - 1,
@@ -156,6 +158,8 @@ int cli_sequence_position(const cli_session *s, const cli_sequence *q, const cha
         *position = at < 0 ? at + q->count : at;
         return CLI_DONE;
     }
+    if (q->pixels)
+        return cli_usage(s, "%s must be an index for a model that reads images (got \"%s\")", option, cli_shown(text));
     for (int64_t t = 0; t < q->count; t++) {
         char *words = cli_token_words(q->tokenizer, q->ids[t]);
         const char *token = words ? words : cli_sequence_token(q, q->ids[t]);

@@ -91,6 +91,8 @@ expect 0 "$MHA" info -m "$data/vision/vit-classes"
 has out 'classes     5'
 refused 3 "$MHA" logits -m "$data/vision/vit-classes" "$images/rgb.png"
 has err 'num_channels must be 3'
+refused 2 "$MHA" logits -m "$data/vision/vit-classes" --ids "$images/rgb.png"
+has err '--ids must not be given'
 expect 0 "$MHA" prune -m "$data/vision/vit-classes" --heads 0.1 -o pruned
 expect 0 "$MHA" info -m pruned --json
 at heads_per_layer '[1,2]'
