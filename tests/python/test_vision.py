@@ -120,6 +120,8 @@ class Passes(unittest.TestCase):
         pixels = np.zeros((1, 1, 13, 21), np.float32)
         for call, message in ((lambda: vit.forward([[1, 2]]), "reads pixels"), (lambda: text.forward(pixels=pixels), "model of texts"),
                               (lambda: vit.forward(pixels=pixels[:, :, :12]), "pixels"), (lambda: vit.forward([[1]], pixels=pixels), "ids must be None"),
+                              (lambda: vit.forward(pixels=pixels, mask=[[1]]), "mask must be None with pixels"),
+                              (lambda: vit.forward(pixels=pixels, first_layer=1), "first_layer must be 0 with pixels"),
                               (lambda: mha.Trainer(vit), "model of texts"), (lambda: vit.similarity(pixels, pixels), "images")):
             with self.assertRaisesRegex(ValueError, message):
                 call()

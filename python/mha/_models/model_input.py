@@ -74,7 +74,9 @@ class Input:
                  fills: Any = None, first_layer: int = 0, states: Any = None, context: Any = None, cache: Any = None,
                  sequence: int | None = None, starts: Any = None, pixels: Any = None, source: ModelInput | None = None) -> None:
         if pixels is not None:
-            self._take_pixels(info, ids, pixels, gates, fills)
+            self._take_pixels(info, pixels, gates, fills, {
+                "ids": ids, "mask": mask, "type_ids": type_ids, "positions": positions, "first_layer": first_layer or None,
+                "states": states, "context": context, "cache": cache, "sequence": sequence, "starts": starts, "source": source})
             return
         ids = token_ids(ids) if starts is None else integers(ids, "ids", np.int32)
         self.rows: tuple[int, ...] = ids.shape
@@ -98,10 +100,11 @@ class Input:
             source=None if source is None else ctypes.pointer(source))
         self.struct.__dict__["source_alive"] = source
 
-    def _take_pixels(self, info: ModelInfo, ids: Any, pixels: Any, gates: Any, fills: Any) -> None:
-        """Takes images [B, channels, height, width] instead of ids."""
-        if ids is not None:
-            raise ValueError("ids must be None with pixels")
+    def _take_pixels(self, info: ModelInfo, pixels: Any, gates: Any, fills: Any, others: dict[str, Any]) -> None:
+        """Takes images [B, channels, height, width] instead of ids; the other arguments are not supported."""
+        for name, value in others.items():
+            if value is not None:
+                raise ValueError(f"{name} must be {0 if name == 'first_layer' else None} with pixels")
         shape = info.image_channels, info.image_height, info.image_width
         images = floats(pixels, "pixels", (None, *shape))
         self.batch, self.length = len(images), info.max_positions
