@@ -168,9 +168,9 @@ typedef enum mha_estimate {
 /* Writes out [MHA_CIRCUIT_METRICS, shape]: estimated changes in nats (not metrics), shaped as in mha_patch. An
  * estimate: where the softmax is saturated, or an effect is not linear, it is wrong; check the largest parts with
  * mha_patch. Estimates of a head are the sums over its tokens. Cost: one forward and backward pass of 3 T tokens, eight
- * for MHA_ESTIMATE_IG. The gradient of MHA_KL is 0 in the clean run, so MHA_NOISE gives zeros for it. Errors: as in
- * mha_patch; MHA_ERR_ARG for MHA_ESTIMATE_QKFIX of another site; MHA_ERR_UNSUPPORTED for q and k of layers whose scores
- * have terms of relative positions from q and k (deberta-v2). */
+ * for MHA_ESTIMATE_IG. The gradient of MHA_KL is 0 in the clean run, so its estimates are 0 with MHA_NOISE. Errors: as
+ * in mha_patch; MHA_ERR_ARG for MHA_ESTIMATE_QKFIX of another site; MHA_ERR_UNSUPPORTED for q and k of layers whose
+ * scores have terms of relative positions from q and k (deberta-v2). */
 MHA_API mha_status mha_attribution(const mha_prompt_pair *pair, mha_estimate estimate, mha_site site, mha_patch_by by,
                                    mha_patch_direction direction, double *out, mha_error *err);
 
@@ -181,11 +181,11 @@ typedef enum mha_path_receiver { MHA_PATH_Q = 0, MHA_PATH_K, MHA_PATH_V, MHA_PAT
 /* Changes only the direct path from one head to another, through the residual stream: the receiver's q, k or v is
  * computed from norm(resid_pre + w), where w is the change of the sender's output, and everything between them keeps
  * its value in the base run. The norm is recomputed; a norm after the sender's output projection (gemma2) keeps its
- * scale. out [MHA_CIRCUIT_METRICS, L H, R]: row = sender, column = receiver, numbered layer * heads + head; R is L H
- * for q, L G for k and v, whose receivers are key/value heads, and 1 for the logits, whose receiver is the final
- * residual. Receivers that are not in a later layer hold the metrics of the base run. Cost: one pass from the
- * receiver's layer per pair. Reports progress as "path". MHA_ERR_UNSUPPORTED for post-norm blocks: they have no direct
- * path around a norm. */
+ * scale. out [MHA_CIRCUIT_METRICS, L H, R]: row = sender, column = receiver, numbered layer * heads + head. R is L
+ * times the heads in mha_patch_shape of q, k or v by head, so that the receivers for k and v are key/value heads, and 1
+ * for the logits, whose receiver is the final residual. Receivers that are not in a later layer hold the metrics of the
+ * base run. Cost: one pass from the receiver's layer per pair. Reports progress as "path", in senders.
+ * MHA_ERR_UNSUPPORTED for post-norm blocks: they have no direct path around a norm. */
 MHA_API mha_status mha_path_patch(const mha_prompt_pair *pair, mha_path_receiver to, mha_patch_direction direction,
                                   double *out, mha_error *err);
 

@@ -54,14 +54,14 @@ typedef struct mha_logit_attribution {
     double norm_bias[MHA_LOGIT_TARGETS];  /* <u, beta> of the final norm */
     double logit_bias[MHA_LOGIT_TARGETS]; /* bias of the output matrix */
     const double *heads;                  /* [n, layers, head_count]; 0 for heads that a layer lacks */
-    const double *sources;   /* [n, layers, head_count, tokens] sums over tokens are `heads`, except that the
-                                              model rounds z_h to f32 */
+    /* [n, layers, head_count, tokens] sums over tokens are `heads`, except that the model rounds z_h to f32 */
+    const double *sources;
     const double *attn_bias; /* [n, layers] output bias of the attention */
     const double *mlps;      /* [n, layers] feed-forward part, with its bias */
     double scale;            /* sigma; 1 without a final norm */
-    double
-        error; /* largest |sum of the parts - total|: rounding, about 1e-6 of the largest part in a model packed as f32.
-                   * Larger in 16-bit and 8-bit models, which round the output projection that heads is computed from */
+    /* Largest |sum of the parts - total|: rounding, about 1e-6 of the largest part in a model packed as f32. Larger in
+     * 16-bit and 8-bit models, which round the output projection that `heads` is computed from */
+    double error;
 } mha_logit_attribution;
 
 /* Runs the model over one text of `count` tokens. The context of the model must outlive the result; the model need not.

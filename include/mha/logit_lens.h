@@ -38,16 +38,17 @@ typedef struct mha_logit_lens {
     const double *top_probs;       /* [entries, tokens, top] */
     const int32_t *targets;        /* [tokens]; MHA_IGNORE = none */
     const double *target_logprobs; /* [entries, tokens] log-probability of the target; NAN without a target */
-    const int64_t *target_ranks; /* [entries, tokens] number of tokens with a larger logit, or an equal one and a lower
-                                       id; 0 = first, -1 = no target */
-    const double *divergences;   /* [entries, tokens] KL(output of the model, this entry) in nats; 0 for the last */
+    /* [entries, tokens] number of tokens with a larger logit, or an equal one and a lower id; 0 = first, -1 = no
+     * target */
+    const int64_t *target_ranks;
+    const double *divergences; /* [entries, tokens] KL(output of the model, this entry) in nats; 0 for the last */
 } mha_logit_lens;
 
 /* Runs the model over one text of `count` tokens. `options` may be NULL. Reports progress as "lens", in tokens. The
  * context of the model must outlive the result; the model need not. The result is bitwise identical for any number of
  * threads. Errors: MHA_ERR_UNSUPPORTED for a checkpoint without logits and for encoder-decoders; MHA_ERR_ARG for an id
  * or target outside the vocabulary; those of mha_model_forward. Cost: a forward pass, and 2 E vocab operations per
- * token and entry. Memory: 4 E floats per token and entry for the hidden states, and at most 64 MiB of logits, or two
+ * token and entry. Memory: 4 E bytes per token and entry for the hidden states, and at most 64 MiB of logits, or two
  * rows. */
 MHA_API mha_status mha_logit_lens_measure(const mha_model *model, const int32_t *ids, int64_t count,
                                           const mha_logit_lens_options *options, mha_logit_lens **out, mha_error *err);

@@ -22,9 +22,8 @@
  * directions. With C = I - 1 1^T / E for LayerNorm, which subtracts the mean, and C = I for RMSNorm:
  *
  *     Q, K, V    multiplied by the weight of the norm before attention, then by C
- *     O          multiplied by the weight of the norm after attention, if there is one (Gemma-2), then by C. The scale
- *     of
- *                that norm depends on the text; W_OV is then defined up to a positive factor per token
+ *     O          multiplied by the weight of the norm after attention, if there is one (Gemma-2), then by C. The
+ *                scale of that norm depends on the text; W_OV is then defined up to a positive factor per token
  *     U          multiplied by the weight of the final norm, then by C
  *
  * Numbers: all sums are in double, except that the products of composition are in f32, with a relative error of the
@@ -44,13 +43,11 @@ extern "C" {
  *
  *   qk             singular values of W_QK
  *   qk_previous    singular values of Q^T R K, where R is the rotation of the layer's rotary positions from a query to
- *   the
- *                  key before it. qk is the circuit of a token with itself; values of one offset say nothing about
+ *                  the key before it. qk is the circuit of a token with itself; values of one offset say nothing about
  *                  others. Frequencies are those of short texts; gains of YaRN and LongRoPE are not included
  *   ov             singular values of W_OV
  *   copying        Re(sum l) / sum |l| over the eigenvalues l of U W_OV E^T, the effect of attending to each token on
- *   each
- *                  logit: 1 = the head increases the logits of the tokens that it attends to, -1 = it decreases them
+ *                  each logit: 1 = the head increases the logits of the tokens that it attends to, -1 = it decreases them
  *   compose_q      |W_QK_t^T W_OV_s| / (|W_QK_t| |W_OV_s|)    s writes what the queries of t read
  *   compose_k      |W_QK_t W_OV_s| / (|W_QK_t| |W_OV_s|)      s writes what the keys of t read
  *   compose_v      |W_OV_t W_OV_s| / (|W_OV_t| |W_OV_s|)      s writes what the values of t read */

@@ -3,6 +3,7 @@
 #include "circuits/attribution.h"
 #include "base/ctx.h"
 #include "base/error.h"
+#include "math/kl_divergence.h"
 #include "model/backward/model_grads.h"
 #include <math.h>
 #include <string.h>
@@ -15,19 +16,15 @@ enum { STEPS = 8 }; /* runs of MHA_ESTIMATE_IG */
 static void metric_gradient(const mha_prompt_pair *pair, const float *logits, int m, float *gradient)
 {
     const int64_t vocab = pair->info->vocab;
-    double top = -INFINITY, sum = 0;
     memset(gradient, 0, (size_t)vocab * sizeof *gradient);
     if (m == MHA_LOGIT_DIFF) {
         gradient[pair->answer] += 1;
         gradient[pair->wrong] -= 1;
         return;
     }
-    for (int64_t v = 0; v < vocab; v++)
-        top = fmax(top, (double)logits[v]);
-    for (int64_t v = 0; v < vocab; v++)
-        sum += exp((double)logits[v] - top);
+    const double total = mha__log_sum_exp(logits, vocab);
     for (int64_t v = 0; v < vocab; v++) {
-        const double p = exp((double)logits[v] - top) / sum;
+        const double p = exp((double)logits[v] - total);
         gradient[v] = (float)(m == MHA_LOGPROB ? -p : p - exp(pair->clean_logprob[v]));
     }
     if (m == MHA_LOGPROB) gradient[pair->answer] += 1;
@@ -170,11 +167,9 @@ static mha_status check(const mha_prompt_pair *pair, mha_estimate estimate, mha_
     MHA__TRY(mha__site_check(pair, site, err));
     if ((int)estimate < 0 || estimate > MHA_ESTIMATE_QKFIX)
         return mha__fail(err, MHA_ERR_ARG, "estimate must be a value of mha_estimate (got %d)", (int)estimate);
-    if (mha_patch_shape(pair, site, by, shape) == 0)
-        return mha__fail(err, MHA_ERR_ARG, "%s does not have the granularity mha_patch_by %d", mha_site_name(site),
-                         (int)by);
+    if (mha_patch_shape(pair, site, by, shape) == 0) return mha__by_fail(site, by, err);
     if (estimate == MHA_ESTIMATE_QKFIX && site != MHA_SITE_Q && site != MHA_SITE_K)
-        return mha__fail(err, MHA_ERR_ARG, "MHA_ESTIMATE_QKFIX requires q or k (got %s)", mha_site_name(site));
+        return mha__fail(err, MHA_ERR_ARG, "site must be q or k for MHA_ESTIMATE_QKFIX (got %s)", mha_site_name(site));
     if ((site == MHA_SITE_Q || site == MHA_SITE_K) && mha__pair_attn(pair, 0)->relative)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "the attribution of %s is not supported for %s: its scores have terms of relative positions",

@@ -56,13 +56,22 @@ static void begin(void *user, int64_t layer, mha_layer_input *in)
     in->keep = b->removes ? (mha_cview){b->keep, {H * T * T, T * T, T, 1}} : (mha_cview){&all, {0}};
 }
 
-/* Computes the context of row i of a head again, without the removed keys. */
+/* Returns true if a removed key of a row has a weight: keys that the mask excludes have none. */
+static bool loses_weight(const batch *b, int64_t row)
+{
+    for (int64_t j = 0; j < b->pair->length; j++)
+        if (!b->keep[row + j] && b->maps[row + j] != 0) return true;
+    return false;
+}
+
+/* Computes the context of row i of a head again, without the removed keys; unchanged if they have no weight. */
 static void zero_row(const batch *b, int64_t layer, int64_t n, int64_t h, int64_t i, float *z)
 {
     const mha_attn_layer *attn = mha__pair_attn(b->pair, layer);
     const int64_t T = b->pair->length, D = attn->options.head_dim, width = mha__qkv_width(&attn->options);
     const int64_t row = ((n * attn->options.heads + h) * T + i) * T;
     const float *v = b->qkv + n * T * width + mha__value_offset(attn, h);
+    if (!loses_weight(b, row)) return;
     for (int64_t d = 0; d < D; d++) {
         double sum = 0;
         for (int64_t j = 0; j < T; j++)
@@ -82,8 +91,7 @@ static void change(void *user, int64_t layer, mha__edit_site site, int64_t first
     for (int64_t n = 0; n < b->count; n++)
         for (int64_t h = 0; h < H; h++)
             for (int64_t i = 0; i < T; i++)
-                if (memchr(b->keep + ((n * H + h) * T + i) * T, 0, (size_t)T))
-                    zero_row(b, layer, n, h, i, x + ((n * T + i) * H + h) * D);
+                zero_row(b, layer, n, h, i, x + ((n * T + i) * H + h) * D);
 }
 
 /* ---- batches ---- */

@@ -91,8 +91,7 @@ static mha_status check_sweep(const mha_prompt_pair *pair, mha_site site, mha_pa
     MHA__TRY(mha__site_check(pair, site, err));
     *rank = mha_patch_shape(pair, site, by, shape);
     if (*rank > 0) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "%s must be patched %s (got mha_patch_by %d)", mha_site_name(site),
-                     site >= MHA_SITE_Q ? "by head, or by head and position" : "by position", (int)by);
+    return mha__by_fail(site, by, err);
 }
 
 mha_status mha_patch(const mha_prompt_pair *pair, mha_site site, mha_patch_by by, mha_patch_direction direction,

@@ -192,7 +192,7 @@ mha_status mha__patch_jobs(const mha_prompt_pair *pair, const mha__run_record *b
             b.count++;
         MHA__TRY(run_batch(&b, at_context, metrics, stride, err));
         done += b.count;
-        MHA__TRY(mha__progress(pair->ctx, what, done, count, err));
+        if (what) MHA__TRY(mha__progress(pair->ctx, what, done, count, err));
     }
     return MHA_OK;
 }

@@ -38,10 +38,18 @@ mha_status mha__site_check(const mha_prompt_pair *pair, mha_site site, mha_error
     if ((int)site < 0 || site >= MHA_SITES)
         return mha__fail(err, MHA_ERR_ARG, "site must be a value of mha_site (got %d)", (int)site);
     if (site == MHA_SITE_RESID_MID && pair->model->config.parallel)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "%s has no resid_mid: its layers compute attention and feed-forward from the same input",
-                         pair->info->family);
+        return mha__fail(
+            err, MHA_ERR_UNSUPPORTED,
+            "site must not be resid_mid for %s: its layers compute attention and feed-forward from the same input",
+            pair->info->family);
     return MHA_OK;
+}
+
+mha_status mha__by_fail(mha_site site, mha_patch_by by, mha_error *err)
+{
+    return mha__fail(err, MHA_ERR_ARG, "by must be %s for %s (got %d)",
+                     has_heads(site) ? "MHA_BY_HEAD or MHA_BY_HEAD_POSITION" : "MHA_BY_POSITION", mha_site_name(site),
+                     (int)by);
 }
 
 /* Returns the columns of a head, or of all heads if it is -1, of which each has `width` columns. */

@@ -17,7 +17,6 @@ typedef struct paths {
     double *out;
     float *write; /* [T, E] change of the residual stream by the sender */
     float *wo;    /* [E, D] the sender's columns of the output projection */
-    int64_t done, total;
 } paths;
 
 /* ---- the sender's change of the residual stream ---- */
@@ -28,8 +27,9 @@ static mha_status read_output(const paths *p, int64_t layer, int64_t head, mha_e
     const mha_attn_layer *attn = mha__pair_attn(p->pair, layer);
     const int64_t D = attn->options.head_dim, width = mha__context_width(attn), E = p->pair->width;
     const size_t bytes = (size_t)((D + 1) * (width + E)) * sizeof(float);
-    float *unit = mha__calloc(p->pair->ctx, 1, bytes), *y = unit + (D + 1) * width;
+    float *unit = mha__calloc(p->pair->ctx, 1, bytes);
     if (!unit) return mha__no_memory(err, bytes, "an output projection");
+    float *y = unit + (D + 1) * width;
     for (int64_t d = 0; d < D; d++)
         unit[d * width + head * D + d] = 1;
     const mha_status status = mha_linear_forward(attn->o, unit, D + 1, y, err); /* the last row is the bias */
@@ -40,13 +40,12 @@ static mha_status read_output(const paths *p, int64_t layer, int64_t head, mha_e
     return status;
 }
 
-/* Returns the factor of column e of a token's write: the norm after the output projection with the scale of the base
- * run, and the residual factor. */
-static double after_output(const paths *p, int64_t layer, int64_t t, int64_t e, double scale)
+/* Returns the factor of column e of the change: the norm after the output projection with its scale in the base run,
+ * and the residual factor. */
+static double after_output(const paths *p, int64_t layer, int64_t e, double scale)
 {
     const mha_block *block = p->pair->model->block[layer];
     const mha_norm *norm = &block->norm[MHA__BLOCK_ATTN_OUT_NORM];
-    (void)t;
     return (norm->weight ? (double)norm->weight[e] * scale : 1) * (double)block->residual_scale;
 }
 
@@ -73,7 +72,7 @@ static void set_write(const paths *p, int64_t layer, int64_t head)
             double sum = 0;
             for (int64_t d = 0; d < D; d++)
                 sum += ((double)p->source->z[at + d] - (double)p->base->z[at + d]) * (double)p->wo[e * D + d];
-            p->write[t * E + e] = (float)(sum * after_output(p, layer, t, e, scale));
+            p->write[t * E + e] = (float)(sum * after_output(p, layer, e, scale));
         }
     }
 }
@@ -136,7 +135,7 @@ static mha_status to_heads(paths *p, int64_t sender, int64_t layer, const float 
         jobs[h] = (mha__patch_job){&patches[h], 1, sender * p->columns + layer * p->receivers + h};
     }
     const mha_status status =
-        mha__patch_jobs(pair, p->base, p->source, jobs, heads, p->out, all * p->columns, "path", err);
+        mha__patch_jobs(pair, p->base, p->source, jobs, heads, p->out, all * p->columns, NULL, err);
     mha__free(pair->ctx, jobs);
     return status;
 }
@@ -151,7 +150,7 @@ static mha_status to_logits(paths *p, int64_t sender, float *hidden, mha_error *
         hidden[n] = x[n] + p->write[n];
     const mha__patch patch = {{MHA_SITE_RESID_POST, last - 1, -1, -1}, hidden, pair->width};
     const mha__patch_job job = {&patch, 1, sender};
-    return mha__patch_jobs(pair, p->base, p->source, &job, 1, p->out, last * pair->info->heads, "path", err);
+    return mha__patch_jobs(pair, p->base, p->source, &job, 1, p->out, last * pair->info->heads, NULL, err);
 }
 
 /* ---- all senders ---- */
@@ -183,13 +182,14 @@ static mha_status check(const mha_prompt_pair *pair, mha_path_receiver to, mha_e
         return mha__fail(err, MHA_ERR_ARG, "mha_path_patch: to must be a value of mha_path_receiver (got %d)", (int)to);
     for (int64_t layer = 0; layer < pair->info->layers; layer++) {
         const mha_block *block = pair->model->block[layer];
-        if (!block->pre_norm || !block->norm[MHA__BLOCK_ATTN_NORM].weight)
+        if (!block->pre_norm)
             return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                             "path patching is not defined for %s: a norm lies between its layers on every path "
-                             "(post-norm)",
+                             "mha_path_patch: model must be pre-norm (got %s, which is post-norm: a norm lies on every "
+                             "path between its layers)",
                              pair->info->family);
         if (!block->attn->o)
-            return mha__fail(err, MHA_ERR_UNSUPPORTED, "path patching requires an output projection per layer");
+            return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                             "mha_path_patch: model must have an output projection in every layer");
     }
     return MHA_OK;
 }
@@ -207,18 +207,23 @@ mha_status mha_path_patch(const mha_prompt_pair *pair, mha_path_receiver to, mha
                .source = mha__source_run(pair, direction),
                .site = to == MHA_PATH_LOGITS ? MHA_SITE_RESID_POST : sites[to],
                .out = out};
+    int64_t widest = 0; /* head width */
+    for (int64_t layer = 0; layer < L; layer++)
+        widest = mha__max64(widest, mha__pair_attn(pair, layer)->options.head_dim);
     p.receivers = mha__site_most_heads(pair, p.site);
     p.columns = to == MHA_PATH_LOGITS ? 1 : L * p.receivers;
     mha__fill_metrics(p.base, L * H * p.columns, out);
-    const size_t bytes = (size_t)(T * (2 * E + pair->qkv_width) + E * MHA_HEAD_DIM_MAX) * sizeof(float);
+    const size_t bytes = (size_t)(T * (2 * E + pair->qkv_width) + E * widest) * sizeof(float);
     float *memory = mha__calloc(pair->ctx, 1, bytes);
     if (!memory) return mha__no_memory(err, bytes, "a path");
     p.write = memory;
     p.wo = memory + 2 * T * E + T * pair->qkv_width;
     mha_status status = MHA_OK;
-    for (int64_t n = 0; status == MHA_OK && n < L * H; n++)
+    for (int64_t n = 0; status == MHA_OK && n < L * H; n++) {
         if (n % H < pair->info->heads_per_layer[n / H])
             status = send(&p, n / H, n % H, memory + T * E, memory + 2 * T * E, err);
+        if (status == MHA_OK) status = mha__progress(pair->ctx, "path", n + 1, L * H, err);
+    }
     mha__free(pair->ctx, memory);
     return status;
 }

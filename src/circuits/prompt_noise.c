@@ -22,6 +22,17 @@ static double spread(const float *x, int64_t count)
     return sqrt(sum / (double)(count - 1));
 }
 
+static mha_status check_noise(int64_t length, const int64_t *positions, int64_t count, double times_std, mha_error *err)
+{
+    if (!isfinite(times_std))
+        return mha__fail(err, MHA_ERR_ARG, "mha_prompt_noise: times_std must be finite (got %g)", times_std);
+    for (int64_t n = 0; n < count; n++)
+        if (positions[n] < 0 || positions[n] >= length)
+            return mha__fail(err, MHA_ERR_ARG, "mha_prompt_noise: positions[%lld] must be from 0 to %lld (got %lld)",
+                             (long long)n, (long long)length - 1, (long long)positions[n]);
+    return MHA_OK;
+}
+
 mha_status mha_prompt_noise(const mha_model *model, int64_t length, const int64_t *positions, int64_t count,
                             double times_std, uint64_t seed, float *noise, mha_error *err)
 {
@@ -30,17 +41,15 @@ mha_status mha_prompt_noise(const mha_model *model, int64_t length, const int64_
                          "mha_prompt_noise: model, noise and positions must not be NULL, and length must be at least 1 "
                          "(got %lld)",
                          (long long)length);
+    MHA__TRY(check_noise(length, positions, count, times_std, err));
     if (!model->packed || !model->words.weight || model->ranks.ranks)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_prompt_noise: the model must have all word embeddings");
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_prompt_noise: model must store all word embeddings as f32");
     const int64_t width = model->config.embed_width;
     const double std = times_std * spread(model->words.weight, model->config.vocab * width);
     mha_rng rng;
     mha_rng_manual_seed(&rng, seed);
     memset(noise, 0, (size_t)(length * width) * sizeof *noise);
     for (int64_t n = 0; n < count; n++) {
-        if (positions[n] < 0 || positions[n] >= length)
-            return mha__fail(err, MHA_ERR_ARG, "mha_prompt_noise: positions[%lld] must be from 0 to %lld (got %lld)",
-                             (long long)n, (long long)length - 1, (long long)positions[n]);
         float *row = noise + positions[n] * width;
         MHA__TRY(mha_rng_randn(&rng, row, width, err));
         for (int64_t d = 0; d < width; d++)

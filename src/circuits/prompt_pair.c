@@ -10,17 +10,6 @@
 
 /* ---- metrics ---- */
 
-/* Returns log sum exp of the logits. */
-static double log_sum(const float *logits, int64_t count)
-{
-    double top = -INFINITY, sum = 0;
-    for (int64_t v = 0; v < count; v++)
-        top = fmax(top, (double)logits[v]);
-    for (int64_t v = 0; v < count; v++)
-        sum += exp((double)logits[v] - top);
-    return top + log(sum);
-}
-
 void mha__pair_metrics(const mha_prompt_pair *pair, int64_t rows, const float *logits, double *metrics, int64_t stride)
 {
     const int64_t vocab = pair->info->vocab;
@@ -48,14 +37,14 @@ double mha_patch_normalized(double value, double clean, double corrupted)
 
 /* ---- checks ---- */
 
-/* Returns what the model has that passes with changed activations do not support; NULL = nothing. */
+/* Returns what passes with changed activations require of the model and it does not have; NULL = nothing. */
 static const char *unsupported(const mha_model *m)
 {
-    if (m->encoder || m->decoder) return "encoder-decoders";
-    if (m->ranks.ranks) return "models that are divided among processes";
-    if (m->outer.packed != MHA_F32) return "models that are not opened in f32";
+    if (m->encoder || m->decoder) return "not be an encoder-decoder";
+    if (m->ranks.ranks) return "not be divided among processes";
+    if (m->outer.packed != MHA_F32) return "be opened in f32";
     for (int64_t layer = 0; layer < m->info.layers; layer++)
-        if (m->info.attention_per_layer[layer].choice) return "layers that select heads per text";
+        if (m->info.attention_per_layer[layer].choice) return "not have layers that select heads per text";
     return NULL;
 }
 
@@ -64,7 +53,9 @@ static mha_status check_model(const mha_model *m, mha_error *err)
     if (!m) return mha__fail(err, MHA_ERR_ARG, "mha_prompt_pair_create: model must not be NULL");
     if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "mha_prompt_pair_create: model must have weights");
     const char *what = unsupported(m);
-    if (what) return mha__fail(err, MHA_ERR_UNSUPPORTED, "prompt pair: %s are not supported", what);
+    if (what)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_prompt_pair_create: model must %s (got %s)", what,
+                         m->info.family);
     return mha__head_check(m, false, true, err);
 }
 
@@ -135,7 +126,7 @@ static mha_status run_both(mha_prompt_pair *pair, const mha_prompt_pair_options 
     MHA__TRY(mha__record_run(pair, &clean, &pair->run[MHA_RUN_CLEAN], err));
     MHA__TRY(mha__record_run(pair, &corrupted, &pair->run[MHA_RUN_CORRUPTED], err));
     const float *logits = pair->run[MHA_RUN_CLEAN].logits;
-    const double total = log_sum(logits, vocab);
+    const double total = mha__log_sum_exp(logits, vocab);
     for (int64_t v = 0; v < vocab; v++)
         pair->clean_logprob[v] = (double)logits[v] - total;
     for (int n = 0; n < 2; n++)

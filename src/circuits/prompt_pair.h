@@ -38,6 +38,12 @@ static inline const mha_attn_layer *mha__pair_attn(const mha_prompt_pair *pair, 
     return mha__block_attn(pair->model->block[layer]);
 }
 
+/* Returns the elements per row of `room` for mha__head_input. */
+static inline int64_t mha__head_room(const mha_prompt_pair *pair)
+{
+    return mha__max64(pair->width, pair->model->config.embed_width);
+}
+
 /* Computes the metrics of rows of logits [rows, vocab]: metric m of row n is metrics[m * stride + n]. */
 void mha__pair_metrics(const mha_prompt_pair *pair, int64_t rows, const float *logits, double *metrics, int64_t stride);
 
@@ -93,6 +99,8 @@ const float *mha__part_rows(const mha_prompt_pair *pair, const mha__run_record *
 bool mha__part_equal(const mha_prompt_pair *pair, const mha_patch_part *part);
 /* Returns MHA_ERR_UNSUPPORTED if the model does not have the site, and MHA_ERR_ARG for an unknown site. */
 mha_status mha__site_check(const mha_prompt_pair *pair, mha_site site, mha_error *err);
+/* Returns MHA_ERR_ARG for a granularity that the site does not have. */
+mha_status mha__by_fail(mha_site site, mha_patch_by by, mha_error *err);
 
 /* Returns the recorded values of key/value head columns in a row of qkv: v of query head h. */
 static inline int64_t mha__value_offset(const mha_attn_layer *attn, int64_t head)
@@ -123,7 +131,7 @@ typedef struct mha__patch_job {
 } mha__patch_job;
 
 /* Runs the jobs, in the order of their first layers, and writes metric m of a job to metrics[m * stride + to]. `source`
- * is the other run. Reports progress as `what`. */
+ * is the other run. Reports progress as `what`, unless it is NULL. */
 mha_status mha__patch_jobs(const mha_prompt_pair *pair, const mha__run_record *base, const mha__run_record *source,
                            const mha__patch_job *jobs, int64_t count, double *metrics, int64_t stride, const char *what,
                            mha_error *err);

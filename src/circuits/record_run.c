@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "circuits/prompt_pair.h"
 #include "model/forward/observers.h"
+#include "model/forward/pooler_logits.h"
 #include <string.h>
 
 /* Returns where a site of a layer is kept, and sets the width of its rows; NULL = not kept. */
@@ -100,23 +101,32 @@ static mha_status allocate(const mha_prompt_pair *pair, mha__run_record *r, mha_
     return MHA_OK;
 }
 
+/* Computes the logits of the position from the last hidden states, which are followed by room for a row. */
+static mha_status find_logits(const mha_prompt_pair *pair, float *hidden, float *logits, mha_error *err)
+{
+    const float *input = NULL, *row = hidden + pair->position * pair->width;
+    float *room = hidden + pair->length * pair->width;
+    MHA__TRY(mha__head_input(pair->model, 1, row, room, &input, err));
+    return mha__head_logits(pair->model, 1, input, logits, err);
+}
+
 mha_status mha__record_run(const mha_prompt_pair *pair, const mha__run_start *start, mha__run_record *record,
                            mha_error *err)
 {
     const int64_t T = pair->length;
-    const size_t bytes = (size_t)(T * pair->info->vocab) * sizeof(float);
     *record = (mha__run_record){0};
     MHA__TRY(allocate(pair, record, err));
-    float *logits = mha__alloc(pair->ctx, bytes);
-    if (!logits) return mha__no_memory(err, bytes, "the logits of a prompt");
+    const size_t bytes = (size_t)(T * pair->width + mha__head_room(pair)) * sizeof(float);
+    float *hidden = mha__alloc(pair->ctx, bytes);
+    if (!hidden) return mha__no_memory(err, bytes, "the hidden states of a prompt");
     recorder r = {pair, start, record};
     mha__site_edit edit = {.change = keep, .user = &r};
     const mha_model_input in = {.size = sizeof in, .batch = 1, .length = T, .ids = start->ids, .hidden = start->hidden};
     const mha_model_output out = {
-        .size = sizeof out, .logits = logits, .on_hidden = keep_input, .on_attention = keep_maps, .user = &r};
-    const mha_status status = mha__model_forward_edited(pair->model, &in, &out, &edit, err);
-    memcpy(record->logits, logits + pair->position * pair->info->vocab, (size_t)pair->info->vocab * sizeof *logits);
-    mha__free(pair->ctx, logits);
+        .size = sizeof out, .last_hidden = hidden, .on_hidden = keep_input, .on_attention = keep_maps, .user = &r};
+    mha_status status = mha__model_forward_edited(pair->model, &in, &out, &edit, err);
+    if (status == MHA_OK) status = find_logits(pair, hidden, record->logits, err);
+    mha__free(pair->ctx, hidden);
     return status;
 }
 

@@ -11,7 +11,7 @@ typedef struct arrays {
     float *hidden;  /* [count, T, E] input of the layer, then the last hidden states */
     float *context; /* [count, T, width]; NULL unless from_context */
     float *rows;    /* [count, E] last hidden states of the measured token */
-    float *room;    /* [count, E] input of the output matrix, if it is not `rows` */
+    float *room;    /* [count, mha__head_room] input of the output matrix, if it is not `rows` */
     float *logits;  /* [count, vocab] */
 } arrays;
 
@@ -34,7 +34,7 @@ static void lay_out(mha__arena *arena, const mha__replay *r, arrays *a)
     a->hidden = mha__take(arena, rows, wide);
     a->context = r->from_context ? mha__take(arena, rows, (size_t)context_width(r) * sizeof(float)) : NULL;
     a->rows = mha__take(arena, (size_t)r->count, wide);
-    a->room = mha__take(arena, (size_t)r->count, wide);
+    a->room = mha__take(arena, (size_t)r->count, (size_t)mha__head_room(p) * sizeof(float));
     a->logits = mha__take(arena, (size_t)r->count, (size_t)p->info->vocab * sizeof(float));
 }
 

@@ -10,7 +10,7 @@ typedef struct kl_job {
     double *log_sum, *kl;
 } kl_job;
 
-static double log_sum_exp(const float *x, int64_t count)
+double mha__log_sum_exp(const float *x, int64_t count)
 {
     double top = -INFINITY, sum = 0;
     for (int64_t v = 0; v < count; v++)
@@ -25,7 +25,7 @@ static void kl_task(void *arg, int64_t row, int worker)
     (void)worker;
     const kl_job *job = arg;
     const float *x = job->logits + row * job->count;
-    const double total = log_sum_exp(x, job->count);
+    const double total = mha__log_sum_exp(x, job->count);
     double kl = 0;
     for (int64_t v = 0; v < job->count; v++)
         kl += exp(job->log_p[v]) * (job->log_p[v] - ((double)x[v] - total));

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -133,11 +134,11 @@ class PromptPair(Handle):
 
     def path_patch(self, to: str = "k", direction: str = "denoise") -> np.ndarray:
         """Changes only the direct path from one head to another: metrics [3, senders, receivers] for q, k and v, [3, senders] for logits."""
-        info = self._model.info
-        senders = info["layers"] * info["heads"]
-        receivers = {"q": senders, "k": info["layers"] * info["kv_heads"], "v": info["layers"] * info["kv_heads"], "logits": 1}
-        out = np.zeros((_METRICS, senders, choose("to", to, receivers)))
-        call_long("mha_path_patch", self._open(), choose("to", to, _RECEIVERS), choose("direction", direction, _DIRECTIONS),
+        which = choose("to", to, _RECEIVERS)
+        senders = self._model.info["layers"] * self._model.info["heads"]
+        receivers = 1 if to == "logits" else math.prod(self._shape(_sites()[to], abi.BY_HEAD))
+        out = np.zeros((_METRICS, senders, receivers))
+        call_long("mha_path_patch", self._open(), which, choose("direction", direction, _DIRECTIONS),
                   out.ctypes.data)
         return out[:, :, 0] if to == "logits" else out
 

@@ -298,7 +298,7 @@ mha_status mha__attribution_run(mha__attribution_job *j, const int32_t *ids, mha
                                   .map_rows = &j->o.position,
                                   .map_row_count = 1,
                                   .user = j};
-    const mha_status status = mha_model_forward(&bare, &in, &out, j->status == MHA_OK ? err : NULL);
+    const mha_status status = mha_model_forward(&bare, &in, &out, err);
     if (j->status != MHA_OK) return j->status;
     MHA__TRY(status);
     MHA__TRY(find_total(j, err));

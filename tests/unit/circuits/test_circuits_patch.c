@@ -256,6 +256,48 @@ static void removing_all_keys_removes_the_head(void **state)
     }
 }
 
+/* Keys that the causal mask excludes have no weight, so that removing them gives the metrics of the run to the bit. */
+static void removing_masked_keys_changes_nothing(void **state)
+{
+    (void)state;
+    mha_model *model = open_model("heads/tinylm");
+    mha_prompt_pair *pair = pair_of(model, clean_ids, corrupted_ids, T - 1);
+    const mha_attention_edge edge = {-1, -1, 1, 3};
+    double clean[M];
+    assert_int_equal(mha_prompt_pair_metrics(pair, MHA_RUN_CLEAN, clean, &err), MHA_OK);
+    for (int mode = 0; mode < 2; mode++) {
+        double got[M];
+        assert_int_equal(mha_knockout(pair, MHA_RUN_CLEAN, (mha_knockout_mode)mode, &edge, 1, got, &err), MHA_OK);
+        assert_memory_equal(got, clean, sizeof got);
+    }
+    mha_prompt_pair_free(pair);
+    mha_model_free(model);
+}
+
+/* ---- path patching ---- */
+
+/* A layer without a norm before its attention (OLMo 2) has direct paths: only the sender's write passes a norm. */
+static void paths_do_not_require_a_norm_before_attention(void **state)
+{
+    (void)state;
+    mha_model *model = open_model("families2/olmo2");
+    const mha_model_info *info = mha_model_describe(model);
+    const int64_t senders = info->layers * info->heads;
+    mha_prompt_pair *pair = pair_of(model, clean_ids, corrupted_ids, T - 1);
+    double *out = calloc((size_t)(M * senders * senders), sizeof *out), base[M], most = 0;
+    assert_int_equal(mha_prompt_pair_metrics(pair, MHA_RUN_CORRUPTED, base, &err), MHA_OK);
+    if (mha_path_patch(pair, MHA_PATH_Q, MHA_DENOISE, out, &err) != MHA_OK) fail_msg("%s", err.message);
+    for (int64_t n = 0; n < senders * senders; n++) {
+        const bool later = n % senders / info->heads > n / senders / info->heads;
+        most = fmax(most, fabs(out[n] - base[0]));
+        if (!later) assert_true(out[n] == base[0]);
+    }
+    assert_true(most > 0);
+    free(out);
+    mha_prompt_pair_free(pair);
+    mha_model_free(model);
+}
+
 /* ---- refusals ---- */
 
 static void check_refused(mha_status got, mha_status want, const char *word)
@@ -280,7 +322,7 @@ static void refusals_name_the_reason(void **state)
     check_refused(mha_prompt_pair_create(bert, &o, &pair, &err), MHA_ERR_ARG, "answer");
     pair = pair_of(bert, clean_ids, corrupted_ids, 0);
     check_refused(mha_path_patch(pair, MHA_PATH_Q, MHA_DENOISE, out, &err), MHA_ERR_UNSUPPORTED, "post-norm");
-    check_refused(mha_patch(pair, MHA_SITE_Z, MHA_BY_POSITION, MHA_DENOISE, out, &err), MHA_ERR_ARG, "by head");
+    check_refused(mha_patch(pair, MHA_SITE_Z, MHA_BY_POSITION, MHA_DENOISE, out, &err), MHA_ERR_ARG, "MHA_BY_HEAD");
     const mha_patch_part part = {MHA_SITE_K, 0, 99, 0};
     check_refused(mha_patch_together(pair, MHA_NOISE, &part, 1, out, &err), MHA_ERR_ARG, "head must be");
     mha_prompt_pair_free(pair);
@@ -302,6 +344,8 @@ int main(void)
         cmocka_unit_test(sweeps_equal_single_parts),
         cmocka_unit_test(attributions_add_up),
         cmocka_unit_test(removing_all_keys_removes_the_head),
+        cmocka_unit_test(removing_masked_keys_changes_nothing),
+        cmocka_unit_test(paths_do_not_require_a_norm_before_attention),
         cmocka_unit_test(refusals_name_the_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
