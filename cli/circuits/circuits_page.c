@@ -1,11 +1,10 @@
 /* circuits_page.c - writes the page of patching and knockout: the grids, and the maps of the heads in both runs. */
 #include "circuits/circuits_page.h"
 
-#include <stdlib.h>
+#include <math.h>
 
-#include "memory.h"
 #include "output.h"
-#include "page/page_data.h"
+#include "page/page_file.h"
 
 enum { MOST_WEIGHTS = 1 << 20 }; /* maps with more weights in total are left out of the page */
 
@@ -15,7 +14,7 @@ static json_t *map_json(const float *map, int64_t length)
     for (int64_t i = 0; i < length; i++) {
         json_t *row = json_array();
         for (int64_t j = 0; j < length; j++)
-            json_array_append_new(row, json_real((double)(long)(map[i * length + j] * 1e4f + 0.5f) / 1e4));
+            json_array_append_new(row, cli_real(round((double)map[i * length + j] * 1e4) / 1e4));
         json_array_append_new(rows, row);
     }
     return rows;
@@ -43,20 +42,10 @@ static json_t *maps_json(const prompt_report *r)
     return maps;
 }
 
-int circuits_page_save(cli_session *s, const prompt_report *r, json_t *results)
+int circuits_page_save(const cli_session *s, const prompt_report *r, json_t *results)
 {
-    char *page;
-    size_t bytes;
-    FILE *memory = cli_memory_open(&page, &bytes);
     json_object_set_new(results, "mha", json_string(mha_version()));
     json_object_set_new(results, "command", json_string(s->command->name));
     json_object_set_new(results, "maps", maps_json(r));
-    fputs((const char *)circuits_page_before, memory);
-    page_data_write(results, memory);
-    fputs((const char *)circuits_page_after, memory);
-    fclose(memory);
-    const int code = cli_write_file(s, page, bytes);
-    if (code == CLI_DONE) cli_say(s, "%s: %.1f KB; open it in a browser", cli_out_name(s), (double)bytes / 1e3);
-    free(page);
-    return code;
+    return page_file_save(s, circuits_page_before, results, circuits_page_after);
 }

@@ -9,6 +9,6 @@
 extern const unsigned char circuits_page_before[], circuits_page_after[];
 
 /* Writes the page of a report to the file of -o; takes ownership of `results`. Returns an exit code. */
-int circuits_page_save(cli_session *session, const prompt_report *report, json_t *results);
+int circuits_page_save(const cli_session *session, const prompt_report *report, json_t *results);
 
 #endif

@@ -7,6 +7,7 @@
 #include "input/input.h"
 #include "options.h"
 #include "output.h"
+#include "page/page_file.h"
 
 static prompt_request request = {.alone = true};
 static struct {
@@ -90,9 +91,9 @@ static int add_layers(const cli_session *s, const mha_model *model, int64_t quer
 static int read_token(const cli_session *s, const mha_model *model, const prompt_case *one, const char *option,
                       const char *text, int64_t otherwise, int64_t *token)
 {
-    *token = otherwise;
-    if (text && strcmp(text, "all") == 0) *token = -1;
-    return text && *token != -1 ? prompt_position(s, model, one, option, text, token) : CLI_DONE;
+    const bool all = text && strcmp(text, "all") == 0;
+    *token = all ? -1 : otherwise;
+    return text && !all ? prompt_position(s, model, one, option, text, token) : CLI_DONE;
 }
 
 static int read_edges(const cli_session *s, const mha_model *model, const prompt_case *one, edges *e)
@@ -192,7 +193,7 @@ static int run(cli_session *s)
 {
     prompt_cases cases = {0};
     mha_model *model = NULL;
-    int code = cli_check_out(s);
+    int code = page_file_check(s);
     if (code == CLI_DONE) code = cli_model_open(s, NULL, &model);
     if (code == CLI_DONE) code = prompt_cases_read(s, model, &request, &cases);
     if (code == CLI_DONE) code = measure(s, model, &cases);

@@ -9,6 +9,7 @@
 #include "input/input.h"
 #include "options.h"
 #include "output.h"
+#include "page/page_file.h"
 
 enum { MOST_GRIDS = 2 * MHA_SITES, MANY_PASSES = 10000, SKIPPED = -1 };
 
@@ -49,13 +50,40 @@ static mha_status measure(const patch_plan *p, const mha_prompt_pair *pair, mha_
 
 /* ---- grids ---- */
 
+/* Sets the shape and axes of a grid of paths. */
+static int shape_paths(const patch_plan *p, const mha_prompt_pair *pair, const mha_model_info *m, effect_grid *g,
+                       int64_t *shape)
+{
+    static const mha_site sites[] = {MHA_SITE_Q, MHA_SITE_K, MHA_SITE_V};
+    int64_t receivers[3] = {0, 1, 0};
+    const bool logits = p->to == MHA_PATH_LOGITS;
+    if (!logits) mha_patch_shape(pair, sites[p->to], MHA_BY_HEAD, receivers);
+    shape[0] = m->layers * m->heads;
+    shape[1] = logits ? 1 : m->layers * receivers[1];
+    g->heads[0] = m->heads;
+    g->heads[1] = receivers[1];
+    g->axes[0] = "sender";
+    g->axes[1] = "receiver";
+    return logits ? 1 : 2;
+}
+
+/* Reduces the shape of paths to a single sender: the receivers by layer and head, or one value for the logits. */
+static int shape_sender(const patch_plan *p, const mha_model_info *m, effect_grid *g, int64_t *shape)
+{
+    snprintf(g->sender, sizeof g->sender, "%s", p->sender_name);
+    shape[0] = p->to == MHA_PATH_LOGITS ? 1 : m->layers;
+    shape[1] = g->heads[1];
+    memset(g->heads, 0, sizeof g->heads);
+    memcpy(g->axes, (const char *[]){p->to == MHA_PATH_LOGITS ? "sender" : "layer", "head", NULL}, sizeof g->axes);
+    return p->to == MHA_PATH_LOGITS ? 1 : 2;
+}
+
 /* Sets the shape and names of a grid; returns false if the site does not have the granularity. */
 static bool shape_grid(const patch_plan *p, const mha_prompt_pair *pair, mha_site site, int d, const mha_model_info *m,
                        effect_grid *g, int *rank, int64_t *shape)
 {
     static const char *const axes[][3] = {{"layer", "position"}, {"layer", "head"}, {"layer", "head", "position"}};
     const mha_patch_by by = by_of(p, site);
-    *rank = p->path ? (p->to == MHA_PATH_LOGITS ? 1 : 2) : mha_patch_shape(pair, site, by, shape);
     *g = (effect_grid){.site = p->path ? patch_receiver_names[p->to] : mha_site_name(site),
                        .by = p->path ? "path" : patch_by_names[by],
                        .direction = patch_direction_names[d],
@@ -63,14 +91,8 @@ static bool shape_grid(const patch_plan *p, const mha_prompt_pair *pair, mha_sit
                        .run = d,
                        .metric = prompt_metric_name(p->metric),
                        .estimate = p->exact ? NULL : patch_estimate_names[p->estimate]};
-    if (p->path) {
-        shape[0] = m->layers * m->heads;
-        shape[1] = m->layers * (p->to == MHA_PATH_Q ? m->heads : m->kv_heads);
-        g->axes[0] = "sender";
-        g->axes[1] = "receiver";
-    } else {
-        memcpy(g->axes, axes[by], sizeof g->axes);
-    }
+    if (!p->path) memcpy(g->axes, axes[by], sizeof g->axes);
+    *rank = p->path ? shape_paths(p, pair, m, g, shape) : mha_patch_shape(pair, site, by, shape);
     snprintf(g->title, sizeof g->title, "%s by %s, %s", g->site, g->by, g->direction);
     return *rank > 0;
 }
@@ -98,7 +120,10 @@ static int measure_grid(cli_session *s, const patch_plan *p, const mha_prompt_pa
     double base[MHA_CIRCUIT_METRICS];
     mha_error error = {0};
     if (!shape_grid(p, pair, site, d, m, &shaped, &rank, shape))
-        return cli_usage(s, "%s has no parts --by %s", mha_site_name(site), patch_by_names[by_of(p, site)]);
+        return p->all_sites ? SKIPPED
+                            : cli_usage(s, "--by must be %s for %s (got \"%s\")",
+                                        site >= MHA_SITE_Q ? "head or head-position" : "position", mha_site_name(site),
+                                        patch_by_names[by_of(p, site)]);
     for (int n = 0; n < rank; n++)
         count *= shape[n];
     double *values = calloc((size_t)count * MHA_CIRCUIT_METRICS, sizeof *values);
@@ -107,16 +132,11 @@ static int measure_grid(cli_session *s, const patch_plan *p, const mha_prompt_pa
     int code = CLI_DONE;
     if (measure(p, pair, site, (mha_patch_direction)d, base, count, values, &error) != MHA_OK)
         code = p->all_sites && error.status == MHA_ERR_UNSUPPORTED ? SKIPPED : cli_refuse(s, &error);
-    if (code == SKIPPED) cli_say(s, "skipped: %s", error.message);
+    if (code == SKIPPED) cli_say(s, "skipping %s: %s", mha_site_name(site), error.message);
     if (code == CLI_DONE && !g->sum) {
         *g = shaped;
-        const int64_t one[] = {m->layers, count / (m->layers * m->heads) / m->layers};
-        const bool row = p->path && !p->path_all && p->to != MHA_PATH_LOGITS;
-        if (row) memcpy(g->axes, (const char *[]){"layer", "head", NULL}, sizeof g->axes);
-        const int64_t single = 1;
-        const bool alone = p->path && !p->path_all && !row;
-        if (!effect_grid_open(g, row ? 2 : rank, row ? one : alone ? &single : shape))
-            code = cli_error(s, CLI_FAILED, "out of memory for results");
+        if (p->path && !p->path_all) rank = shape_sender(p, m, g, shape);
+        if (!effect_grid_open(g, rank, shape)) code = cli_error(s, CLI_FAILED, "out of memory for results");
     }
     if (code == CLI_DONE) add(p, pair, d, values, count, m, g);
     free(values);
@@ -167,8 +187,7 @@ static int check_largest(cli_session *s, const patch_plan *p, const prompt_repor
 static int check_all(cli_session *s, const patch_plan *p, const prompt_report *r)
 {
     int code = CLI_DONE;
-    if (!p->verify || s->options.json || s->options.csv) return CLI_DONE;
-    if (r->cases->count > 1) return cli_usage(s, "--verify requires a single pair of prompts");
+    if (!p->verify) return CLI_DONE;
     for (int n = 0; code == CLI_DONE && n < r->count; n++)
         code = check_largest(s, p, r, &r->grids[n], r->grids[n].patched, (mha_patch_direction)r->grids[n].run);
     return code;
@@ -232,9 +251,7 @@ static int run(cli_session *s)
     patch_plan p;
     prompt_cases cases = {0};
     mha_model *model = NULL;
-    int code = cli_check_out(s);
-    if (code == CLI_DONE && s->options.out && strcmp(s->options.out, "-") == 0 && (s->options.csv || s->options.json))
-        return cli_usage(s, "-o must name a file with --json or --csv (got \"-\")");
+    int code = page_file_check(s);
     if (code == CLI_DONE) code = cli_model_open(s, NULL, &model);
     if (code == CLI_DONE) code = patch_plan_read(s, model, &p);
     if (code == CLI_DONE) code = prompt_cases_read(s, model, &patch_request, &cases);
@@ -260,9 +277,10 @@ const cli_command cli_patch = {
         "estimates from gradients; --path changes only the direct path between two heads.\n"
         "--json prints {model, pairs, case: {clean, corrupted, answer, wrong, position}, metrics: {clean, corrupted}, "
         "site, by, direction, metric, exact, axes, raw, normalised}; with several grids, these members are in the list "
-        "grids. normalised is null if both runs hardly differ. -o OUT writes a page with the grids and the maps of "
-        "each "
-        "head in both runs.",
+        "grids. normalised is null if both runs hardly differ. Paths from one head have its name in sender; paths from "
+        "all heads have heads, the heads per layer of both axes, which are numbered layer * heads + head. --csv prints "
+        "one line per part; for a path, layer and head are those of the receiver. -o OUT writes a page with the grids "
+        "and the maps of each head in both runs.",
     .shared = CLI_MODEL | CLI_IDS | CLI_OUT | CLI_JSON | CLI_CSV | CLI_SEED,
     .options = patch_options,
     .examples = "mha patch \" red cat key boat hat drum red cat key\" --corrupted \" red cat key ring hat drum red cat "

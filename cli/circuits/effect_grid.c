@@ -80,11 +80,20 @@ double effect_grid_change(const effect_grid *grid, int64_t n)
     return grid->value[n] - (grid->raw ? grid->base : (grid->base - grid->corrupted) / unit);
 }
 
+void effect_grid_index(const effect_grid *g, int axis, int64_t n, char text[EFFECT_INDEX])
+{
+    const int64_t heads = axis < 2 ? g->heads[axis] : 0;
+    if (heads)
+        snprintf(text, EFFECT_INDEX, "%lld.%lld", (long long)(n / heads), (long long)(n % heads));
+    else
+        snprintf(text, EFFECT_INDEX, "%lld", (long long)n);
+}
+
 const char *effect_grid_part(const effect_grid *grid, const mha_model *model, const prompt_case *one, int64_t n,
                              char text[EFFECT_PART])
 {
     int64_t index[3] = {0};
-    char token[PROMPT_TOKEN], *at = text;
+    char token[PROMPT_TOKEN], name[EFFECT_INDEX], *at = text;
     for (int axis = grid->rank - 1; axis >= 0; axis--) {
         index[axis] = n % grid->shape[axis];
         n /= grid->shape[axis];
@@ -95,8 +104,10 @@ const char *effect_grid_part(const effect_grid *grid, const mha_model *model, co
         if (strcmp(grid->axes[axis], "position") == 0 || strcmp(grid->axes[axis], "key") == 0)
             at += snprintf(at, room, "%s@%lld \"%s\"", axis ? " " : "", (long long)index[axis],
                            prompt_token(model, one->clean[index[axis]], token));
-        else
-            at += snprintf(at, room, "%s%lld", axis ? "." : "", (long long)index[axis]);
+        else {
+            effect_grid_index(grid, axis, index[axis], name);
+            at += snprintf(at, room, "%s%s", !axis ? "" : grid->heads[0] ? " -> " : ".", name);
+        }
     }
     return text;
 }
@@ -145,25 +156,46 @@ json_t *effect_grid_json(const effect_grid *g)
                                g->estimate, "axes", axes, "raw", nested(g, g->mean), "normalised",
                                divided && normalized ? nested(g, normalized) : json_null());
     if (g->pairs > 1) json_object_set_new(object, "interval", nested(g, g->half));
+    if (*g->sender) json_object_set_new(object, "sender", json_string(g->sender));
+    if (g->heads[0])
+        json_object_set_new(object, "heads", json_pack("[I, I]", (json_int_t)g->heads[0], (json_int_t)g->heads[1]));
     free(normalized);
     return object;
 }
 
 void effect_grid_csv_head(FILE *out)
 {
-    fputs("site,by,direction,metric,estimate,layer,head,position,raw,normalised,interval\n", out);
+    fputs("site,by,direction,metric,estimate,sender,layer,head,position,raw,normalised,interval\n", out);
 }
 
-/* Writes the index of an axis, or nothing if the grid does not have the axis. */
-static void put_index(FILE *out, const effect_grid *g, const char *axis, int64_t n)
+/* Returns the index of element n on an axis; -1 if the grid does not have the axis. */
+static int64_t index_on(const effect_grid *g, const char *axis, int64_t n)
 {
     int64_t each = 1;
     for (int k = g->rank - 1; k >= 0; k--) {
-        const bool last = strcmp(axis, "position") == 0 && strcmp(g->axes[k], "key") == 0;
-        if (last || strcmp(g->axes[k], axis) == 0) fprintf(out, "%lld", (long long)(n / each % g->shape[k]));
+        if (strcmp(g->axes[k], axis) == 0) return n / each % g->shape[k];
         each *= g->shape[k];
     }
+    return -1;
+}
+
+/* Writes an index, or nothing if it is negative. */
+static void put_index(FILE *out, int64_t index)
+{
+    if (index >= 0) fprintf(out, "%lld", (long long)index);
     fputc(',', out);
+}
+
+/* Writes the sender of a path, and the layer, head and position of the part; for paths, of the receiver. */
+static void put_part(FILE *out, const effect_grid *g, int64_t n)
+{
+    char sender[EFFECT_INDEX] = "";
+    const int64_t from = index_on(g, "sender", n), to = index_on(g, "receiver", n), key = index_on(g, "key", n);
+    if (from >= 0) effect_grid_index(g, 0, from, sender);
+    fprintf(out, "%s,", from >= 0 ? sender : g->sender);
+    put_index(out, to >= 0 ? to / g->heads[1] : index_on(g, "layer", n));
+    put_index(out, to >= 0 ? to % g->heads[1] : index_on(g, "head", n));
+    put_index(out, key >= 0 ? key : index_on(g, "position", n));
 }
 
 void effect_grid_csv(FILE *out, const effect_grid *g)
@@ -172,9 +204,7 @@ void effect_grid_csv(FILE *out, const effect_grid *g)
         const double normalized = mha_patch_normalized(g->mean[n], g->clean, g->corrupted);
         fprintf(out, "%s,%s,%s,%s,%s,", g->site, g->by, g->direction ? g->direction : "", g->metric,
                 g->estimate ? g->estimate : "exact");
-        put_index(out, g, "layer", n);
-        put_index(out, g, "head", n);
-        put_index(out, g, "position", n);
+        put_part(out, g, n);
         fprintf(out, "%.9g,", g->mean[n]);
         if (!isnan(normalized)) fprintf(out, "%.9g", normalized);
         if (g->pairs > 1)

@@ -14,6 +14,9 @@ typedef struct effect_grid {
     mha_site patched;                                      /* the site and the mha_patch_direction, for patching */
     int run;
     const char *axes[3];
+    int64_t heads[2]; /* heads per layer of the axes sender and receiver, which are numbered layer * heads + head; 0 for
+                       * other axes */
+    char sender[24];  /* the only sender of paths, such as "0.5"; "" = none, or an axis of the grid */
     int rank;
     int64_t shape[3], count;
     int64_t pairs;
@@ -35,7 +38,10 @@ void effect_grid_free(effect_grid *grid);
 
 /* Returns the change of an element: value less the value of the base run. */
 double effect_grid_change(const effect_grid *grid, int64_t n);
-/* Writes the name of an element, such as "0.1" or "0.1 @3 'key'", to text and returns it. */
+/* Writes the name of index n of an axis, such as "3" or, for senders and receivers, "0.3". */
+enum { EFFECT_INDEX = 48 };
+void effect_grid_index(const effect_grid *grid, int axis, int64_t n, char text[EFFECT_INDEX]);
+/* Writes the name of an element, such as "0.1", "0.5 -> 1.0" or "0.1 @3 'key'", to text and returns it. */
 enum { EFFECT_PART = 160 };
 const char *effect_grid_part(const effect_grid *grid, const mha_model *model, const prompt_case *one, int64_t n,
                              char text[EFFECT_PART]);

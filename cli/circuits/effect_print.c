@@ -4,13 +4,10 @@
 #include <string.h>
 
 #include "circuits/effect_grid.h"
+#include "lens/circuit_map.h"
 #include "output.h"
 
 enum { CELL = 7, MARGIN = 8 };
-
-/* Colors of the terminal's 256 for changes from -1 to 1: blue is a decrease, red is an increase. */
-static const int colors[] = {27, 33, 75, 111, 153, 0, 224, 217, 210, 203, 196};
-enum { COLORS = sizeof colors / sizeof *colors };
 
 static double largest_change(const effect_grid *g)
 {
@@ -23,12 +20,10 @@ static double largest_change(const effect_grid *g)
 static void put_cell(const cli_session *s, const effect_grid *g, int64_t n, double most)
 {
     const double share = most > 0 ? effect_grid_change(g, n) / (g->raw ? most : fmax(most, 1)) : 0;
-    const int at = (int)lround((share + 1) / 2 * (COLORS - 1));
-    const bool colored = s->show_color && at != COLORS / 2 && isfinite(share);
     char text[32];
     snprintf(text, sizeof text, fabs(g->value[n]) < 9.995 ? "%+.2f" : "%+.1f", g->value[n]);
     fputs(" ", s->out);
-    if (colored) fprintf(s->out, "\033[48;5;%d;38;5;16m", colors[at]);
+    const bool colored = circuit_map_color(s, share);
     fprintf(s->out, "%*s", CELL - 1, text);
     if (colored) fputs(cli_plain(s), s->out);
 }
@@ -42,7 +37,7 @@ static void put_heading(const cli_session *s, const effect_grid *g, const mha_mo
     if (tokens && one)
         snprintf(token, sizeof token, "%s", cli_shown_start(prompt_token(model, one->clean[column], token), CELL - 1));
     else
-        snprintf(token, sizeof token, "%lld", (long long)column);
+        effect_grid_index(g, g->rank - 1, column, token);
     const int columns = cli_shown_columns(token, strlen(token));
     fprintf(s->out, "%*s%s", CELL - columns, "", token);
 }
@@ -50,11 +45,11 @@ static void put_heading(const cli_session *s, const effect_grid *g, const mha_mo
 /* Writes the name of a row: its indices, such as "0.1". */
 static void put_row_name(const cli_session *s, const effect_grid *g, int64_t row)
 {
-    char name[48];
+    char name[EFFECT_INDEX];
     if (g->rank == 3)
         snprintf(name, sizeof name, "%lld.%lld", (long long)(row / g->shape[1]), (long long)(row % g->shape[1]));
     else
-        snprintf(name, sizeof name, "%lld", (long long)row);
+        effect_grid_index(g, 0, row, name);
     fprintf(s->out, "%*s", MARGIN, g->rank > 1 ? name : "");
 }
 

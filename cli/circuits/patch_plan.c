@@ -85,7 +85,25 @@ static int read_choices(const cli_session *s, patch_plan *p)
     if (by < 0) return cli_usage(s, "--by must be position, head or head-position (got \"%s\")", cli_shown(given.by));
     if (given.estimate && estimate < 0 && strcmp(given.estimate, "exact") != 0)
         return cli_usage(s, "--estimate must be exact, attr, ig or qkfix (got \"%s\")", cli_shown(given.estimate));
+    return CLI_DONE;
+}
+
+/* Checks options that exclude each other. */
+static int check_together(const cli_session *s, const patch_plan *p)
+{
+    if (given.path && (given.site || given.by || given.estimate))
+        return cli_usage(s, "--path must not be given with --site, --by or --estimate");
     if (given.verify && p->exact) return cli_usage(s, "--verify requires --estimate attr, ig or qkfix");
+    if (given.verify && (s->options.json || s->options.csv))
+        return cli_usage(s, "--verify must not be given with --json or --csv");
+    if (given.verify && (patch_request.pairs || patch_request.noise))
+        return cli_usage(s, "--verify must not be given with --pairs or --noise");
+    if (!p->exact && p->estimate == MHA_ESTIMATE_QKFIX && p->site[MHA_SITE_Q] + p->site[MHA_SITE_K] != 1)
+        return cli_usage(s, "--estimate qkfix requires --site q or k (got \"%s\")",
+                         given.site ? cli_shown(given.site) : "z");
+    if (!p->exact && p->metric == MHA_KL && p->direction[MHA_NOISE])
+        return cli_usage(
+            s, "--metric kl must not be estimated with --direction noise: its gradient is 0 in the clean run");
     return CLI_DONE;
 }
 
@@ -102,6 +120,7 @@ static int read_path(const cli_session *s, const mha_model *model, patch_plan *p
     const int64_t place = end && !*end ? mha_head_place(model, p->sender.layer, p->sender.head) : -1;
     if (place < 0) return cli_usage(s, "--path must be all or a head of the model (got \"%s\")", cli_shown(given.path));
     p->sender.head = (int32_t)place;
+    p->sender_name = given.path;
     return CLI_DONE;
 }
 
@@ -114,8 +133,5 @@ int patch_plan_read(const cli_session *s, const mha_model *model, patch_plan *p)
     if (code == CLI_DONE) code = cli_whole(s, "--verify", given.verify, 1, 1000, &p->verify);
     if (code == CLI_DONE) code = cli_whole(s, "--top", given.top, 0, 1000, &p->top);
     if (code == CLI_DONE) code = read_path(s, model, p);
-    if (code == CLI_DONE && !p->exact && p->metric == MHA_KL && p->direction[MHA_NOISE])
-        return cli_usage(
-            s, "--metric kl must not be estimated with --direction noise: its gradient is 0 in the clean run");
-    return code;
+    return code == CLI_DONE ? check_together(s, p) : code;
 }

@@ -14,6 +14,7 @@ typedef struct patch_plan {
     long long verify, top;
     bool path, path_all;
     mha_model_head sender;
+    const char *sender_name; /* as given */
     mha_path_receiver to;
 } patch_plan;
 

@@ -1,14 +1,13 @@
 /* prompt_cases.c - reads pairs of prompts: tokens, answers and the measured position. */
 #include "circuits/prompt_cases.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <jansson.h>
 
 #include "input/input.h"
-#include "input/tokens.h"
+#include "input/sequence.h"
 #include "options.h"
 #include "output.h"
 
@@ -16,16 +15,15 @@
 
 const char *prompt_token(const mha_model *model, int32_t id, char text[PROMPT_TOKEN])
 {
-    char digits[CLI_ID_DIGITS];
-    char *words = cli_token_words(mha_model_tokenizer(model), id);
-    snprintf(text, PROMPT_TOKEN, "%s", cli_shown_start(words ? words : cli_token_name(model, id, digits), 24));
-    free(words);
+    char *name = cli_token_readable(mha_model_tokenizer(model), id);
+    snprintf(text, PROMPT_TOKEN, "%s", cli_shown_start(name ? name : "", 24));
+    free(name);
     return text;
 }
 
 /* Encodes a text, or parses ids with --ids. The caller must free *ids. */
-static int read_tokens(const cli_session *s, const mha_model *model, const char *what, const char *text, bool plain,
-                       int32_t **ids, int64_t *count)
+static int read_tokens(const cli_session *s, const mha_model *model, const char *what, const char *text, int32_t **ids,
+                       int64_t *count)
 {
     mha_error error = {0};
     mha_encoding *encoding = NULL;
@@ -36,11 +34,11 @@ static int read_tokens(const cli_session *s, const mha_model *model, const char 
         *ids = calloc(strlen(text) / 2 + 1, sizeof **ids);
         return *ids ? cli_ids_read(s, &one, 0, vocab, *ids, count) : cli_error(s, CLI_FAILED, "out of memory for ids");
     }
-    const mha_encode_options o = {.size = sizeof o, .no_special = plain};
     if (!mha_model_tokenizer(model))
         return cli_error(s, CLI_REFUSED, "%s has no tokenizer.json; give token ids with --ids",
                          cli_shown(s->model_name));
-    if (mha_tokenizer_encode(mha_model_tokenizer(model), text, strlen(text), NULL, 0, &o, &encoding, &error) != MHA_OK)
+    if (mha_tokenizer_encode(mha_model_tokenizer(model), text, strlen(text), NULL, 0, NULL, &encoding, &error) !=
+        MHA_OK)
         return cli_refuse(s, &error);
     *count = encoding->count;
     *ids = calloc((size_t)encoding->count + 1, sizeof **ids);
@@ -50,54 +48,27 @@ static int read_tokens(const cli_session *s, const mha_model *model, const char 
     return *count ? CLI_DONE : cli_usage(s, "%s must have at least one token (got \"%s\")", what, cli_shown(text));
 }
 
-/* Reads an answer, which must be one token. */
-static int read_answer(const cli_session *s, const mha_model *model, const char *what, const char *text, int32_t *id)
+/* Returns the tokens of the clean prompt in the form that the functions of sequence.h accept. It must not be freed. */
+static cli_sequence sequence_of(const mha_model *model, const prompt_case *one)
 {
-    int32_t *ids = NULL;
-    int64_t count = 0;
-    if (!text) return cli_usage(s, "%s is required: one token, with its leading space", what);
-    int code = read_tokens(s, model, what, text, true, &ids, &count);
-    if (code == CLI_DONE && count != 1) {
-        char first[PROMPT_TOKEN], second[PROMPT_TOKEN];
-        code =
-            cli_usage(s, "%s must be one token (got \"%s\", which is %lld: \"%s\", \"%s\" ...)", what, cli_shown(text),
-                      (long long)count, prompt_token(model, ids[0], first), prompt_token(model, ids[1], second));
-    }
-    if (code == CLI_DONE) *id = ids[0];
-    free(ids);
-    return code;
+    return (cli_sequence){
+        .tokenizer = (mha_tokenizer *)mha_model_tokenizer(model), .ids = one->clean, .count = one->length};
 }
 
-/* ---- positions ---- */
-
-static int position_of_token(const cli_session *s, const mha_model *model, const prompt_case *one, const char *option,
-                             const char *text, int64_t *position)
+/* Reads an answer, which must be one token. */
+static int read_answer(const cli_session *s, const mha_model *model, const prompt_case *one, const char *option,
+                       const char *text, int32_t *id)
 {
-    char token[PROMPT_TOKEN];
-    int64_t found = 0;
-    for (int64_t t = 0; t < one->length; t++) {
-        prompt_token(model, one->clean[t], token);
-        const char *word = token + (token[0] == ' ');
-        if (strcmp(word, text) != 0 && strcmp(token, text) != 0) continue;
-        *position = t;
-        found++;
-    }
-    if (found == 1) return CLI_DONE;
-    return cli_usage(s, "%s must be a token number or a token that occurs once (got \"%s\", which occurs %lld times)",
-                     option, cli_shown(text), (long long)found);
+    const cli_sequence q = sequence_of(model, one);
+    if (!text) return cli_usage(s, "missing %s TOKEN", option);
+    return cli_sequence_answer(s, model, &q, option, text, id);
 }
 
 int prompt_position(const cli_session *s, const mha_model *model, const prompt_case *one, const char *option,
                     const char *text, int64_t *position)
 {
-    char *end = NULL;
-    errno = 0;
-    const long long n = strtoll(text, &end, 10);
-    if (end == text || *end || errno) return position_of_token(s, model, one, option, text, position);
-    *position = n < 0 ? one->length + n : n;
-    if (*position >= 0 && *position < one->length) return CLI_DONE;
-    return cli_usage(s, "%s must be from %lld to %lld (got %lld)", option, -(long long)one->length,
-                     (long long)one->length - 1, n);
+    const cli_sequence q = sequence_of(model, one);
+    return cli_sequence_position(s, &q, option, text, position);
 }
 
 /* Sets the position: as given, or the only mask token of an encoder, or the last token. */
@@ -148,12 +119,12 @@ static int read_case(const cli_session *s, const mha_model *model, const char *c
                      const prompt_request *r, prompt_case *one)
 {
     int64_t count = 0;
-    int code = read_tokens(s, model, "the prompt", clean, false, &one->clean, &one->length);
+    int code = read_tokens(s, model, "the prompt", clean, &one->clean, &one->length);
     if (code == CLI_DONE)
-        code = read_tokens(s, model, "--corrupted", corrupted ? corrupted : clean, false, &one->corrupted, &count);
+        code = read_tokens(s, model, "--corrupted", corrupted ? corrupted : clean, &one->corrupted, &count);
     if (code == CLI_DONE) code = check_lengths(s, model, one, count);
-    if (code == CLI_DONE) code = read_answer(s, model, "--answer", r->answer, &one->answer);
-    if (code == CLI_DONE) code = read_answer(s, model, "--wrong", r->wrong ? r->wrong : r->answer, &one->wrong);
+    if (code == CLI_DONE) code = read_answer(s, model, one, "--answer", r->answer, &one->answer);
+    if (code == CLI_DONE) code = read_answer(s, model, one, "--wrong", r->wrong ? r->wrong : r->answer, &one->wrong);
     return code == CLI_DONE ? set_position(s, model, r->position, one) : code;
 }
 
@@ -174,10 +145,46 @@ static int noise_positions(const cli_session *s, const mha_model *model, const p
 {
     char *copy = strdup(text), *rest = copy;
     int code = copy ? CLI_DONE : cli_error(s, CLI_FAILED, "out of memory");
-    for (char *word; code == CLI_DONE && (word = strsep(&rest, ",")) && *count < one->length;)
-        code = prompt_position(s, model, one, "--noise", word, &positions[(*count)++]);
+    for (char *word; code == CLI_DONE && (word = strsep(&rest, ","));) {
+        if (*count == one->length)
+            code = cli_usage(s, "--noise must have at most one entry per token (got \"%s\")", cli_shown(text));
+        else
+            code = prompt_position(s, model, one, "--noise", word, &positions[(*count)++]);
+    }
     free(copy);
     return code;
+}
+
+/* Appends a copy of the first case, without its noise; NULL if memory is exhausted. */
+static prompt_case *append_copy(prompt_cases *cases)
+{
+    prompt_case *one = append(cases);
+    if (!one) return NULL;
+    const prompt_case *first = cases->list;
+    const size_t bytes = (size_t)first->length * sizeof *first->clean;
+    *one = *first;
+    one->noise = NULL;
+    one->clean = malloc(bytes);
+    one->corrupted = malloc(bytes);
+    if (!one->clean || !one->corrupted) return NULL;
+    memcpy(one->clean, first->clean, bytes);
+    memcpy(one->corrupted, first->corrupted, bytes);
+    return one;
+}
+
+/* Adds draw n of the noise: to the first case, or to a copy of it. */
+static int add_draw(const cli_session *s, const mha_model *model, double times, const int64_t *positions, int64_t count,
+                    long long n, prompt_cases *cases)
+{
+    mha_error error = {0};
+    prompt_case *one = n ? append_copy(cases) : cases->list;
+    const size_t elements = one ? (size_t)(one->length * mha_prompt_noise_width(model)) : 0;
+    if (one) one->noise = malloc(elements * sizeof *one->noise);
+    if (!one || !one->noise) return cli_error(s, CLI_FAILED, "out of memory for draws");
+    const uint64_t seed = (uint64_t)s->options.seed + (uint64_t)n;
+    return mha_prompt_noise(model, one->length, positions, count, times, seed, one->noise, &error) == MHA_OK
+               ? CLI_DONE
+               : cli_refuse(s, &error);
 }
 
 /* Makes a case per draw from the first case. */
@@ -186,30 +193,13 @@ static int add_draws(const cli_session *s, const mha_model *model, const prompt_
     long long draws = 10;
     double times = 3;
     int64_t count = 0;
-    mha_error error = {0};
     int64_t *positions = calloc((size_t)cases->list[0].length, sizeof *positions);
-    int code = positions ? noise_positions(s, model, &cases->list[0], r->noise, positions, &count) : CLI_FAILED;
+    if (!positions) return cli_error(s, CLI_FAILED, "out of memory for draws");
+    int code = noise_positions(s, model, &cases->list[0], r->noise, positions, &count);
     if (code == CLI_DONE) code = cli_whole(s, "--draws", r->draws, 1, 10000, &draws);
     if (code == CLI_DONE) code = cli_number(s, "--noise-scale", r->times_std, 0, 1000, &times);
-    for (long long n = 0; code == CLI_DONE && n < draws; n++) {
-        prompt_case *one = n ? append(cases) : cases->list;
-        const prompt_case *first = cases->list;
-        const size_t ids = (size_t)first->length * sizeof *first->clean;
-        const size_t noise = (size_t)(first->length * mha_prompt_noise_width(model)) * sizeof(float);
-        if (!one) return cli_error(s, CLI_FAILED, "out of memory for draws");
-        if (n) {
-            *one = *first;
-            one->clean = malloc(ids);
-            one->corrupted = malloc(ids);
-        }
-        one->noise = malloc(noise);
-        if (!one->clean || !one->corrupted || !one->noise) return cli_error(s, CLI_FAILED, "out of memory for draws");
-        memmove(one->clean, first->clean, ids);
-        memmove(one->corrupted, first->corrupted, ids);
-        if (mha_prompt_noise(model, one->length, positions, count, times, (uint64_t)(s->options.seed + n), one->noise,
-                             &error) != MHA_OK)
-            code = cli_refuse(s, &error);
-    }
+    for (long long n = 0; code == CLI_DONE && n < draws; n++)
+        code = add_draw(s, model, times, positions, count, n, cases);
     free(positions);
     return code;
 }
@@ -231,10 +221,11 @@ static int read_line(const cli_session *s, const mha_model *model, const prompt_
     if (json_is_integer(at)) snprintf(position, sizeof position, "%lld", (long long)json_integer_value(at));
     if (at) own.position = json_is_integer(at) ? position : json_string_value(at);
     if (!clean || !corrupted || !own.answer || !own.wrong || (at && !own.position))
-        return cli_error(s, CLI_REFUSED,
-                         "%s: line %lld: must be an object with the strings clean, corrupted, answer and wrong, and an "
-                         "optional position",
-                         cli_shown(path), (long long)number);
+        return cli_error(
+            s, CLI_REFUSED,
+            "%s: line %lld: pair must be an object with the strings clean, corrupted, answer and wrong, and an "
+            "optional position",
+            cli_shown(path), (long long)number);
     prompt_case *one = append(cases);
     if (!one) return cli_error(s, CLI_FAILED, "out of memory for pairs");
     const int code = read_case(s, model, clean, corrupted, &own, one);
@@ -261,7 +252,7 @@ static int read_pairs(const cli_session *s, const mha_model *model, const prompt
     }
     free(text);
     if (code == CLI_DONE && cases->count == 0)
-        return cli_error(s, CLI_REFUSED, "%s: must contain at least one pair", cli_shown(r->pairs));
+        return cli_error(s, CLI_REFUSED, "%s: the file must contain at least one pair", cli_shown(r->pairs));
     return code;
 }
 
@@ -272,6 +263,7 @@ static int read_arguments(cli_session *s, const mha_model *model, const prompt_r
     if (s->arg_count != 1) return cli_usage(s, "exactly one prompt is required (got %d)", s->arg_count);
     if (!r->corrupted && !r->noise && !r->alone)
         return cli_usage(s, "--corrupted TEXT, --noise TOKENS or --pairs FILE is required");
+    if (!r->noise && (r->draws || r->times_std)) return cli_usage(s, "--draws and --noise-scale require --noise");
     if (r->corrupted && r->noise) return cli_usage(s, "--corrupted and --noise are mutually exclusive");
     prompt_case *one = append(cases);
     if (!one) return cli_error(s, CLI_FAILED, "out of memory for prompts");
@@ -282,8 +274,9 @@ static int read_arguments(cli_session *s, const mha_model *model, const prompt_r
 int prompt_cases_read(cli_session *s, const mha_model *model, const prompt_request *r, prompt_cases *cases)
 {
     *cases = (prompt_cases){.same_length = true};
-    if (r->pairs && (s->arg_count || r->corrupted || r->noise || r->answer || r->wrong))
-        return cli_usage(s, "--pairs replaces the prompt, --corrupted, --noise, --answer and --wrong");
+    if (r->pairs && (s->arg_count || r->corrupted || r->noise || r->draws || r->times_std || r->answer || r->wrong))
+        return cli_usage(s, "--pairs replaces the prompt, --corrupted, --noise, --draws, --noise-scale, --answer and "
+                            "--wrong");
     const int code = r->pairs ? read_pairs(s, model, r, cases) : read_arguments(s, model, r, cases);
     for (int64_t n = 1; n < cases->count; n++)
         if (cases->list[n].length != cases->list[0].length) cases->same_length = false;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "circuits/circuits_page.h"
+#include "input/tokens.h"
 #include "output.h"
 
 static const char *const metric_names[] = {"logit-diff", "logprob", "kl"};
@@ -102,19 +103,18 @@ void prompt_report_head(const cli_session *s, const prompt_report *r)
 static json_t *tokens_json(const prompt_report *r, const int32_t *ids)
 {
     json_t *array = json_array();
-    char token[PROMPT_TOKEN];
     for (int64_t t = 0; t < r->cases->list[0].length; t++)
-        json_array_append_new(array, json_string(prompt_token(r->model, ids[t], token)));
+        json_array_append_new(array, cli_token_json(mha_model_tokenizer(r->model), ids[t]));
     return array;
 }
 
 static json_t *case_json(const prompt_report *r)
 {
     const prompt_case *one = &r->cases->list[0];
-    char right[PROMPT_TOKEN], wrong[PROMPT_TOKEN];
-    return json_pack("{s:o, s:o, s:s, s:s, s:I}", "clean", tokens_json(r, one->clean), "corrupted",
-                     tokens_json(r, one->corrupted), "answer", prompt_token(r->model, one->answer, right), "wrong",
-                     prompt_token(r->model, one->wrong, wrong), "position", (json_int_t)one->position);
+    return json_pack("{s:o, s:o, s:o, s:o, s:I}", "clean", tokens_json(r, one->clean), "corrupted",
+                     tokens_json(r, one->corrupted), "answer",
+                     cli_token_json(mha_model_tokenizer(r->model), one->answer), "wrong",
+                     cli_token_json(mha_model_tokenizer(r->model), one->wrong), "position", (json_int_t)one->position);
 }
 
 static json_t *metrics_json(const prompt_report *r)
@@ -125,8 +125,8 @@ static json_t *metrics_json(const prompt_report *r)
 /* Returns the results: the members of the grid if there is one, otherwise a list of grids. */
 static json_t *results_json(const cli_session *s, const prompt_report *r)
 {
-    json_t *all = json_pack("{s:s, s:I, s:o, s:o}", "model", s->model_name, "pairs", (json_int_t)r->cases->count,
-                            "case", case_json(r), "metrics", metrics_json(r));
+    json_t *all = json_pack("{s:s, s:I, s:o, s:o}", "model", cli_shown(s->model_name), "pairs",
+                            (json_int_t)r->cases->count, "case", case_json(r), "metrics", metrics_json(r));
     json_t *grids = json_array();
     for (int n = 0; n < r->count; n++)
         json_array_append_new(grids, effect_grid_json(&r->grids[n]));
@@ -144,7 +144,7 @@ static int put_page(cli_session *s, const prompt_report *r)
     for (int n = 0; n < r->count; n++)
         json_array_append_new(grids, effect_grid_json(&r->grids[n]));
     return circuits_page_save(s, r,
-                              json_pack("{s:s, s:I, s:o, s:o, s:o}", "model", s->model_name, "pairs",
+                              json_pack("{s:s, s:I, s:o, s:o, s:o}", "model", cli_shown(s->model_name), "pairs",
                                         (json_int_t)r->cases->count, "case", case_json(r), "metrics", metrics_json(r),
                                         "grids", grids));
 }
@@ -159,7 +159,7 @@ int prompt_report_put(cli_session *s, const prompt_report *r)
         effect_grid_csv_head(s->out);
         for (int n = 0; n < r->count; n++)
             effect_grid_csv(s->out, &r->grids[n]);
-    } else {
+    } else if (!cli_out_is_stdout(s)) {
         prompt_report_head(s, r);
         for (int n = 0; n < r->count; n++) {
             fputc('\n', s->out);

@@ -53,6 +53,22 @@ char *cli_token_words(const mha_tokenizer *tokenizer, int32_t id)
     return words;
 }
 
+char *cli_token_readable(const mha_tokenizer *tokenizer, int32_t id)
+{
+    char digits[CLI_ID_DIGITS];
+    char *words = cli_token_words(tokenizer, id);
+    snprintf(digits, sizeof digits, "%d", (int)id);
+    return words ? words : strdup(tokenizer ? cli_token_text(tokenizer, id) : digits);
+}
+
+json_t *cli_token_json(const mha_tokenizer *tokenizer, int32_t id)
+{
+    char *text = cli_token_readable(tokenizer, id);
+    json_t *token = json_string(text ? text : "");
+    free(text);
+    return token;
+}
+
 int cli_ids_read(const cli_session *session, const cli_texts *texts, int64_t n, int64_t vocab, int32_t *ids,
                  int64_t *count)
 {

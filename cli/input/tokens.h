@@ -2,6 +2,8 @@
 #ifndef CLI_INPUT_TOKENS_H
 #define CLI_INPUT_TOKENS_H
 
+#include <jansson.h>
+
 #include "input/input.h"
 
 /* Returns the token of an id as stored in the file; "" for an unknown id. */
@@ -28,5 +30,11 @@ void cli_put_tokens(const cli_session *session, const mha_tokenizer *tokenizer, 
 /* Returns the decoded text of a token if it differs from the stored token, such as " the" for a token with a space
  * mark. Returns NULL if it does not differ or is not valid UTF-8. The caller must free the text. */
 char *cli_token_words(const mha_tokenizer *tokenizer, int32_t id);
+
+/* Returns the readable name of a token: its words, its stored token, or without a tokenizer its id. The caller must
+ * free the text; NULL if memory is exhausted. */
+char *cli_token_readable(const mha_tokenizer *tokenizer, int32_t id);
+/* Returns the same as a JSON string. */
+json_t *cli_token_json(const mha_tokenizer *tokenizer, int32_t id);
 
 #endif

@@ -61,15 +61,15 @@ static void put_name(const cli_session *s, const char *name, int width)
     fprintf(s->out, "%s%*s", shown, width - cli_shown_columns(shown, strlen(shown)), "");
 }
 
-/* Sets the background for a value relative to the largest: orange for positive values, blue for negative ones. */
-static void set_color(const cli_session *s, double value, double most)
+bool circuit_map_color(const cli_session *s, double part)
 {
     static const int positive[] = {230, 223, 216, 209, 202}, negative[] = {195, 153, 111, 69, 27};
-    const double part = most > 0 ? fabs(value) / most : 0;
-    const int step = (int)(fmin(part, 1) * 4.999);
-    if (!s->show_color || part < 0.05) return;
-    const bool dark = value < 0 && step > 2;
-    fprintf(s->out, "\033[48;5;%d;38;5;%dm", value < 0 ? negative[step] : positive[step], dark ? 231 : 16);
+    const double size = fabs(part);
+    const int step = (int)(fmin(size, 1) * 4.999);
+    if (!s->show_color || !(size >= 0.05)) return false;
+    const bool dark = part < 0 && step > 2;
+    fprintf(s->out, "\033[48;5;%d;38;5;%dm", part < 0 ? negative[step] : positive[step], dark ? 231 : 16);
+    return true;
 }
 
 static void put_cell(const cli_session *s, const json_t *map, size_t row, size_t column, int width, double most)
@@ -81,7 +81,7 @@ static void put_cell(const cli_session *s, const json_t *map, size_t row, size_t
         return;
     }
     fputc(' ', s->out);
-    set_color(s, json_number_value(value), most);
+    circuit_map_color(s, most > 0 ? json_number_value(value) / most : 0);
     if (text)
         put_name(s, text, width - 1);
     else if (fabs(json_number_value(value)) < 0.005) /* without a sign, since it is only rounding */
@@ -186,12 +186,7 @@ void circuit_map_csv(FILE *out, const json_t *map)
 
 json_t *circuit_token(const cli_sequence *q, int32_t id)
 {
-    char digits[CLI_ID_DIGITS];
-    char *words = cli_token_words(q->tokenizer, id);
-    snprintf(digits, sizeof digits, "%d", (int)id);
-    json_t *name = json_string(words ? words : q->tokenizer ? cli_sequence_token(q, id) : digits);
-    free(words);
-    return name;
+    return cli_token_json(q->tokenizer, id);
 }
 
 json_t *circuit_tokens(const cli_sequence *q)

@@ -16,6 +16,9 @@ void circuit_map_row(json_t *map, json_t *name);
  * it (in pages); both are stolen, and may be NULL. */
 void circuit_map_cell(json_t *map, double value, json_t *text, json_t *note);
 
+/* Sets the background for a value from -1 to 1: orange for positive values, blue for negative ones. Returns false, and
+ * prints nothing, without color, for NAN and for magnitudes below 0.05. */
+bool circuit_map_color(const cli_session *session, double part);
 /* Prints the map, in blocks of columns that fit the terminal. */
 void circuit_map_print(const cli_session *session, const json_t *map);
 /* Prints a line per cell: row, column, value, and the text if there is one. */

@@ -7,6 +7,7 @@
 #include "lens/lens_page.h"
 #include "options.h"
 #include "output.h"
+#include "page/page_file.h"
 #include "word_wrap.h"
 
 static struct {
@@ -308,7 +309,7 @@ static int read_options(const cli_session *s, attribution *x)
     if (code != CLI_DONE) return code;
     if (!given.answer) return cli_usage(s, "missing --answer TOKEN");
     if (x->target == MHA_LOGIT_DIFFERENCE && !given.wrong) return cli_usage(s, "--target difference requires --wrong");
-    return cli_check_out(s);
+    return page_file_check(s);
 }
 
 static int read_prompt(cli_session *s, attribution *x)

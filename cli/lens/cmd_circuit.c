@@ -7,6 +7,7 @@
 #include "lens/lens_page.h"
 #include "options.h"
 #include "output.h"
+#include "page/page_file.h"
 #include "word_wrap.h"
 
 static struct {
@@ -362,7 +363,7 @@ static int read_options(const cli_session *s, circuits *x)
     if (!end || *end)
         return cli_usage(s, "--singular must be a head such as 0.5 (got \"%s\")", cli_shown(given.singular));
     if (s->arg_count) return cli_usage(s, "no text is needed (got \"%s\")", cli_shown(s->args[0]));
-    return cli_check_out(s);
+    return page_file_check(s);
 }
 
 /* Converts the number of --singular in the unpruned model to a position. */

@@ -6,6 +6,7 @@
 #include "lens/lens_page.h"
 #include "options.h"
 #include "output.h"
+#include "page/page_file.h"
 #include "word_wrap.h"
 
 static struct {
@@ -215,7 +216,7 @@ static int run(cli_session *s)
     mha_model *model = NULL;
     const mha_model_options bare = {.size = sizeof bare, .no_tokenizer = 1};
     int code = cli_whole(s, "--top", given.top, 1, 100, &x.top);
-    if (code == CLI_DONE) code = cli_check_out(s);
+    if (code == CLI_DONE) code = page_file_check(s);
     if (code == CLI_DONE) code = cli_model_open(s, &bare, &model);
     x.model = model;
     if (code == CLI_DONE) code = cli_sequence_read(s, model, &x.prompt);

@@ -12,13 +12,6 @@ const showPrompts = () => {
   });
 };
 
-/* Returns blue for a decrease, red for an increase; share is -1 to 1. */
-const colorOf = (share) => {
-  const size = Math.sqrt(Math.abs(clamp(share, -1, 1)));
-  const fade = Math.round(255 - 150 * size);
-  return share < 0 ? `rgb(${fade},${fade},255)` : `rgb(255,${fade},${fade})`;
-};
-
 const mapTable = (name, map) => {
   const table = element('table', null, 'map');
   table.append(element('caption', name));
@@ -36,21 +29,31 @@ const mapTable = (name, map) => {
   return table;
 };
 
-const showHead = (layer, head) => {
-  const of = (run) => data.maps && data.maps[run][layer] && data.maps[run][layer][head];
-  $('detail').hidden = false;
-  $('detail-title').textContent = `Attention of head ${layer}.${head}`;
-  $('detail-maps').replaceChildren();
-  ['clean', 'corrupted'].forEach((run) => {
-    if (of(run)) $('detail-maps').append(mapTable(run, of(run)));
-  });
-  if (!of('clean')) $('detail-maps').append(element('p', 'The maps of this model are too large for the page.', 'hint'));
+/* Returns the query heads that a head of a grid means: itself, or for k and v the heads that read the key/value head. */
+const queryHeads = (grid, layer, head) => {
+  const shared = data.maps && (grid.site === 'k' || grid.site === 'v');
+  const each = shared ? data.maps.clean[layer].length / grid.raw[layer].length : 1;
+  return Array.from({ length: each }, (_, n) => head * each + n);
 };
 
-/* Returns the rows of a grid: [name, layer, head or -1, values]. A receiver or sender is numbered layer * heads + head. */
+const showHeads = (layer, heads) => {
+  $('detail').hidden = false;
+  $('detail-title').textContent = `Attention of head ${heads.map((head) => `${layer}.${head}`).join(', ')}`;
+  $('detail-maps').replaceChildren();
+  if (!data.maps) $('detail-maps').append(element('p', 'The maps of this model are too large for the page.', 'hint'));
+  else heads.forEach((head) => ['clean', 'corrupted'].forEach((run) => {
+    const map = data.maps[run][layer] && data.maps[run][layer][head];
+    if (map) $('detail-maps').append(mapTable(heads.length > 1 ? `${run}, ${layer}.${head}` : run, map));
+  }));
+};
+
+/* Returns the name of a sender (axis 0) or receiver (axis 1), which are numbered layer * heads + head. */
+const indexName = (grid, axis, n) => (grid.heads && axis < 2 ? `${Math.floor(n / grid.heads[axis])}.${n % grid.heads[axis]}` : String(n));
+
+/* Returns the rows of a grid: [name, layer, head or -1, values]. */
 const rowsOf = (grid, values) => {
   if (grid.axes.length === 1) return [['', 0, -1, values]];
-  if (grid.axes.length === 2) return values.map((row, n) => [String(n), n, -1, row]);
+  if (grid.axes.length === 2) return values.map((row, n) => [indexName(grid, 0, n), n, -1, row]);
   return values.flatMap((heads, layer) => heads.map((row, head) => [`${layer}.${head}`, layer, head, row]));
 };
 
@@ -58,16 +61,16 @@ const addCell = (line, grid, row, column, value, share) => {
   const [name, layer, head] = row;
   const last = grid.axes[grid.axes.length - 1];
   const cell = element('td');
-  const button = element('button', (value > 0 ? '+' : '') + value.toFixed(2).replace('-', '−'));
-  const place = hasTokens(last) ? `${column} ${tokens[column]}` : column;
+  const button = element('button', isNumber(value) ? (value > 0 ? '+' : '') + value.toFixed(2).replace('-', '−') : '–');
+  const place = hasTokens(last) ? `${column} ${tokens[column]}` : indexName(grid, grid.axes.length - 1, column);
   button.type = 'button';
-  button.style.background = colorOf(share);
+  button.style.background = signedColor(share, 1);
   button.title = `${grid.axes.slice(0, -1).join('.')} ${name}, ${last} ${place}: ${number(value)}`;
   button.addEventListener('click', () => {
     document.querySelectorAll('.chosen').forEach((other) => other.classList.remove('chosen'));
     button.classList.add('chosen');
-    if (head >= 0) showHead(layer, head);
-    else if (last === 'head') showHead(layer, column);
+    const chosen = head >= 0 ? head : last === 'head' ? column : -1;
+    if (chosen >= 0) showHeads(layer, queryHeads(grid, layer, chosen));
   });
   cell.append(button);
   line.append(cell);
@@ -79,14 +82,14 @@ const showGrid = (grid) => {
   const base = grid.direction === 'denoise' ? data.metrics.corrupted : data.metrics.clean;
   const zero = grid.normalised ? (grid.direction === 'denoise' ? 0 : 1) : base;
   const flat = rows.flatMap((row) => row[3]);
-  const most = Math.max(grid.normalised ? 1 : 0, ...flat.map((value) => Math.abs(value - zero))) || 1;
+  const most = flat.reduce((largest, value) => Math.max(largest, Math.abs(value - zero)), grid.normalised ? 1 : 0) || 1;
   const section = element('section', null, 'grid');
   const table = element('table');
   const head = element('tr');
   const last = grid.axes[grid.axes.length - 1];
   section.append(element('h2', `${grid.site} by ${grid.by}${grid.direction ? ', ' + grid.direction : ''}: ${grid.metric}${grid.normalised ? '' : ' in nats'}${grid.exact ? '' : ' (estimate)'}`));
   head.append(element('th', grid.axes.slice(0, -1).join('.')));
-  rows[0][3].forEach((_, column) => head.append(element('th', hasTokens(last) ? tokens[column] : String(column))));
+  rows[0][3].forEach((_, column) => head.append(element('th', hasTokens(last) ? tokens[column] : indexName(grid, grid.axes.length - 1, column))));
   table.append(head);
   rows.forEach((row) => {
     const line = element('tr');
@@ -99,7 +102,7 @@ const showGrid = (grid) => {
 };
 
 $('summary').textContent = `${data.model}: "${data.case.answer}" against "${data.case.wrong}" after token ${data.case.position}; clean ${number(data.metrics.clean)}, corrupted ${number(data.metrics.corrupted)}; ${data.pairs} pair${data.pairs === 1 ? '' : 's'}; mha ${data.mha} ${data.command}.`;
-$('legend').textContent = 'Normalized values: 1 is as in the clean run, 0 as in the corrupted run. Red is an increase, blue a decrease. Click a head to see its attention in both runs.';
+$('legend').textContent = 'Normalized values: 1 is as in the clean run, 0 as in the corrupted run. Orange is an increase, blue a decrease. Click a head to see its attention in both runs.';
 showPrompts();
 data.grids.forEach(showGrid);
 makeTheme(() => {});

@@ -1,12 +1,6 @@
 /* page.js - draws maps as tables of colored cells. The pointer and the arrow keys select a cell; its value and note are
  * shown below the map. */
 
-/* Returns the color of a value: orange for positive values, blue for negative ones, relative to the largest magnitude. */
-const colorOf = (value, most) => {
-  const part = most > 0 && isNumber(value) ? Math.min(Math.abs(value) / most, 1) : 0;
-  return `color-mix(in srgb, var(${value < 0 ? '--other' : '--shade'}) ${Math.round(part * 65)}%, transparent)`;
-};
-
 const largest = (map) => (map.scale === 'signed' ? map.values.flat().filter(isNumber).reduce((most, v) => Math.max(most, Math.abs(v)), 0) : 1);
 
 const describe = (map, r, c) => {
@@ -27,7 +21,7 @@ const short = (value, most) => {
 const makeCell = (map, r, c, most) => {
   const value = map.values[r][c], text = map.texts[r][c];
   const td = element('td', text !== null ? text : short(value, most));
-  td.style.background = colorOf(value, most);
+  td.style.background = signedColor(value, most);
   td.tabIndex = r === 0 && c === 0 ? 0 : -1;
   td.setAttribute('aria-label', describe(map, r, c));
   return td;

@@ -36,13 +36,36 @@ at 'axes.1' head
 expect 0 patch --site resid_pre --direction both --json
 at 'grids.1.direction' noise
 expect 0 patch --csv
-has out 'site,by,direction,metric,estimate,layer,head,position,raw,normalised,interval'
-has out 'z,head,denoise,logit-diff,exact,0,1,,'
+has out 'site,by,direction,metric,estimate,sender,layer,head,position,raw,normalised,interval'
+has out 'z,head,denoise,logit-diff,exact,,0,1,,'
+expect 0 patch --path all --csv
+has out 'k,path,denoise,logit-diff,exact,0.5,1,3,,'
+expect 0 patch --path 0.5 --to v --csv
+has out 'v,path,denoise,logit-diff,exact,0.5,1,7,,'
+expect 0 patch --path all --to logits --json
+at axes.0 sender
+at heads.0 8
+expect 0 patch --path 0.5 --json
+at sender 0.5
+expect 0 patch --site all --by head-position --json
+at grids.4.site pattern
 expect 0 patch --site all -o page.html
 has page.html '"pattern"'
 refused 2 patch -o page.html
+expect 0 patch -o -
+has out '</html>'
+has_not out 'top answer'
+refused 2 patch -o - --csv
 expect 0 "$MHA" knockout "$clean" --answer ' boat' --sweep row --json
 at by row
+
+# An edge is the one that is named: removing the weight of `boat` is not removing the weight of `red`.
+expect 0 "$MHA" knockout "$clean" --answer ' boat' --wrong ' ring' --from -1 --to boat --layers 1 --json
+mv out boat.json
+expect 0 "$MHA" knockout "$clean" --answer ' boat' --wrong ' ring' --from -1 --to 3 --layers 1 --json
+same out boat.json '--to accepts a token and its index'
+expect 0 "$MHA" knockout "$clean" --answer ' boat' --wrong ' ring' --from -1 --to 0 --layers 1 --json
+cmp -s out boat.json && fail '--to must select the removed edge'
 
 # Equal prompts change nothing and are not normalized.
 expect 0 "$MHA" patch "$clean" --corrupted "$clean" --answer ' boat' --wrong ' ring' --json
@@ -74,6 +97,14 @@ refused 2 patch --metric loss
 refused 2 patch --estimate guess
 refused 2 patch --path 9.9
 refused 2 patch --to q
+refused 2 patch --path 0.5 --site q
+refused 2 patch --path 0.5 --estimate attr
+refused 2 patch --estimate qkfix
+refused 2 patch --estimate attr --verify 2 --json
+refused 2 patch --draws 3
+refused 2 "$MHA" patch "$clean" --noise boat,3,3,3,3,3,3,3,3,3 --answer ' boat'
+has err 'at most one entry per token'
+expect 0 "$MHA" patch "$clean" --noise boat --draws 2 --answer ' boat' --csv
 refused 2 patch --metric kl --estimate attr --direction noise
 refused 2 "$MHA" knockout "$clean" --answer ' boat' --from nothing
 refused 2 "$MHA" knockout "$clean" --answer ' boat' --heads 1.9
