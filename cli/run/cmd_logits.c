@@ -172,7 +172,7 @@ static int capture_sequence(cli_session *s, const mha_model *model, const cli_se
         .keep = (s->options.out || given.at ? CAPTURE_ALL_LOGITS : 0) | (given.hidden ? CAPTURE_HIDDEN : 0) |
                 (given.attn || given.heads ? CAPTURE_ATTENTIONS : 0) | (given.stats ? CAPTURE_STATS : 0)};
     head_gates gates;
-    int code = head_gates_read(s, model, given.gates, given.mean, q->ids, q->count, &gates);
+    int code = head_gates_read(s, model, given.gates, given.mean, q, &gates);
     request.gates = gates.gates;
     request.fills = gates.fills;
     if (code == CLI_DONE) code = read_heads(s, model, &heads, &request.head_count);

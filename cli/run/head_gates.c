@@ -13,13 +13,13 @@ static int parse(const cli_session *s, const mha_model *model, const char *text,
     for (char *end; text; text = *end ? end + 1 : NULL) {
         mha_model_head h;
         const char *equals = cli_head(text, &h);
-        const double gate = equals && *equals == '=' ? strtod(equals + 1, &end) : NAN;
+        const float gate = equals && *equals == '=' ? strtof(equals + 1, &end) : NAN;
         if (!isfinite(gate) || end == equals + 1 || (*end && *end != ','))
             return cli_usage(s, "--gates must be LAYER.HEAD=GATE,... (got \"%s\")", cli_shown_start(text, 40));
         const int64_t place = mha_head_place(model, h.layer, h.head);
         if (place < 0)
             return cli_usage(s, "--gates must name heads of the model (got %d.%d)", (int)h.layer, (int)h.head);
-        gates[h.layer * heads + place] = (float)gate;
+        gates[h.layer * heads + place] = gate;
     }
     return CLI_DONE;
 }
@@ -45,21 +45,21 @@ static int add_means(void *user, const mha_model_activations *a)
     return 0;
 }
 
-static int measure_means(const cli_session *s, const mha_model *model, const int32_t *ids, int64_t length,
-                         head_gates *g)
+static int measure_means(const cli_session *s, const mha_model *model, const cli_sequence *q, head_gates *g)
 {
     mha_error error = {0};
     const mha_model_info *info = mha_model_describe(model);
     g->fills = calloc((size_t)(info->layers * info->heads * info->head_dim), sizeof *g->fills);
     if (!g->fills) return cli_error(s, CLI_FAILED, "out of memory for the means of the heads");
     means m = {info, g->gates, g->fills};
-    const mha_model_input in = {.size = sizeof in, .batch = 1, .length = length, .ids = ids};
+    const mha_model_input in = {
+        .size = sizeof in, .batch = 1, .length = q->count, .ids = q->pixels ? NULL : q->ids, .pixels = q->pixels};
     const mha_model_output out = {.size = sizeof out, .on_activations = add_means, .user = &m};
     return mha_model_forward(model, &in, &out, &error) == MHA_OK ? CLI_DONE : cli_refuse(s, &error);
 }
 
-int head_gates_read(const cli_session *s, const mha_model *model, const char *text, bool mean, const int32_t *ids,
-                    int64_t length, head_gates *g)
+int head_gates_read(const cli_session *s, const mha_model *model, const char *text, bool mean, const cli_sequence *q,
+                    head_gates *g)
 {
     const mha_model_info *info = mha_model_describe(model);
     *g = (head_gates){0};
@@ -70,7 +70,7 @@ int head_gates_read(const cli_session *s, const mha_model *model, const char *te
     for (int64_t n = 0; n < info->layers * info->heads; n++)
         g->gates[n] = 1;
     const int code = parse(s, model, text, g->gates);
-    return code == CLI_DONE && mean ? measure_means(s, model, ids, length, g) : code;
+    return code == CLI_DONE && mean ? measure_means(s, model, q, g) : code;
 }
 
 void head_gates_free(head_gates *g)

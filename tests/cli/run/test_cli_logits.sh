@@ -138,7 +138,7 @@ same pruned-logits gated-logits 'a pruned model'
 expect 0 logits --gates 0.1=0,1.2=0 --mean 'Every morn'
 cut -c 1-9 out >mean-logits
 ! cmp -s mean-logits gated-logits || fail '--mean must change the logits'
-for gates in '' 0.1 0.1= 0.1=x 0.1=0, =1 0.1=nan 0.1=1e999 0.1=0.5x 0:1=0; do
+for gates in '' 0.1 0.1= 0.1=x 0.1=0, =1 0.1=nan 0.1=1e999 0.1=1e300 0.1=0.5x 0:1=0; do
     refused 2 logits --gates "$gates" 'Every morn'
     has err '--gates must be LAYER.HEAD=GATE,...'
 done
