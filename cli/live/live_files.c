@@ -12,6 +12,22 @@
 
 #define INDEX "model.safetensors.index.json"
 
+/* Reads a file to its end, or until it has more than `most` bytes. Returns 0 or an errno. */
+static int read_stream(FILE *file, size_t most, unsigned char **data, size_t *bytes)
+{
+    size_t room = 0;
+    while (*bytes <= most && !feof(file)) {
+        if (*bytes == room) {
+            unsigned char *more = realloc(*data, room = room ? 2 * room : 1 << 20);
+            if (!more) return ENOMEM;
+            *data = more;
+        }
+        *bytes += fread(*data + *bytes, 1, room - *bytes, file);
+        if (ferror(file)) return errno;
+    }
+    return 0;
+}
+
 /* Reads a whole file of at most LIVE_MOST_BYTES - *used bytes, and adds its size to *used. */
 static int read_file(const cli_session *s, const char *path, size_t *used, unsigned char **data, size_t *bytes)
 {
@@ -19,24 +35,17 @@ static int read_file(const cli_session *s, const char *path, size_t *used, unsig
     *data = NULL;
     *bytes = 0;
     if (!file) return cli_error(s, CLI_REFUSED, "%s: cannot open: %s", cli_shown(path), strerror(errno));
-    size_t room = 0, got = 1;
-    while (got > 0 && *bytes + *used <= LIVE_MOST_BYTES) {
-        if (*bytes == room) {
-            unsigned char *more = realloc(*data, room = room ? 2 * room : 1 << 20);
-            if (!more) break;
-            *data = more;
-        }
-        got = fread(*data + *bytes, 1, room - *bytes, file);
-        *bytes += got;
-    }
-    const bool whole = feof(file);
+    const size_t most = LIVE_MOST_BYTES - *used;
+    const int failed = read_stream(file, most, data, bytes);
     fclose(file);
+    if (failed) return cli_error(s, CLI_REFUSED, "%s: cannot read: %s", cli_shown(path), strerror(failed));
+    if (*bytes > most)
+        return cli_error(s, CLI_REFUSED,
+                         "the files of the model must have at most %d bytes (exceeded by %s): write the page of a "
+                         "smaller model, and drop the folder of this model onto it",
+                         LIVE_MOST_BYTES, cli_shown(path));
     *used += *bytes;
-    if (whole) return CLI_DONE;
-    return cli_error(s, CLI_REFUSED,
-                     "the files of the model must have at most %d bytes (exceeded by %s): write the page of a smaller "
-                     "model, and drop the folder of this model onto it",
-                     LIVE_MOST_BYTES, cli_shown(path));
+    return CLI_DONE;
 }
 
 /* Reads FOLDER/NAME, compressed. */
