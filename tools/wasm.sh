@@ -57,6 +57,7 @@ cd "$root"
 names=$(cd "$pcre2" && find . -name 'pcre2_*.c' | sed 's|^./||' | grep -Ev 'jit_match|jit_misc|jit_test|pcre2test|pcre2grep|dftables|fuzz|posix|printint|demo|ucptables|substitute')
 {
     find src web -name '*.c' | grep -Ev '^src/(train|heads)/'
+    echo src/heads/edit/keep_list.c # numbers of heads
     echo "$utf8proc/utf8proc.c"
     for name in $names; do echo "$pcre2/$name"; done
 } | LC_ALL=C sort >"$build/list"

@@ -148,15 +148,17 @@ LIVE_EXPORT(live_layer_heads) int live_layer_heads(int layer)
     return layer >= 0 && layer < live.info->layers ? (int)live.info->heads_per_layer[layer] : 0;
 }
 
-/* Returns the scale of the scores of a layer; 0 if it depends on the text. */
-LIVE_EXPORT(live_scale) double live_scale(int layer)
+/* Returns the number that a head had in the unpruned model, by which commands name it; -1 if the head does not
+ * exist. */
+LIVE_EXPORT(live_head_number) int live_head_number(int layer, int head)
 {
-    return layer >= 0 && layer < live.info->layers ? live.info->attention_per_layer[layer].scale : 0;
+    return (int)mha_head_number(live.model, layer, head);
 }
 
 /* ---- tokens ---- */
 
-/* Encodes a text of at most `most` tokens; more are truncated. Returns the number of tokens, or -1. */
+/* Encodes a text of at most `most` tokens; more are truncated. Frees the results of the previous text. Returns the
+ * number of tokens, or -1. */
 LIVE_EXPORT(live_encode) int live_encode(const char *text, size_t bytes, int most)
 {
     const mha_encode_options options = {.size = sizeof options, .max_tokens = most};
@@ -170,6 +172,7 @@ LIVE_EXPORT(live_encode) int live_encode(const char *text, size_t bytes, int mos
         return -1;
     }
     memcpy(ids, encoding->ids, (size_t)encoding->count * sizeof *ids);
+    live_runs_free(&live); /* they have the sizes of the previous text */
     close_text(&live);
     live.encoding = encoding;
     live.ids = ids;

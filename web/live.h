@@ -3,7 +3,7 @@
  * The module serves one page: a model, a text, and two sides of it. Side LIVE_CLEAN is the model as it is; side
  * LIVE_CHANGED is the model with the gates and fills that the page has set. Exported functions return 0 or a status of
  * mha/types.h, unless they return a value; live_error then returns the sentence. Memory that a function returns belongs
- * to the module and is valid until the next run, or until another model is opened. */
+ * to the module and is valid until the next run, or until another text is encoded or another model opened. */
 #ifndef WEB_LIVE_H
 #define WEB_LIVE_H
 
@@ -12,7 +12,7 @@
 
 #define LIVE_EXPORT(name) __attribute__((export_name(#name)))
 
-enum { LIVE_FILES = 64 }; /* safetensors files of a checkpoint */
+enum { LIVE_FILES = 64, LIVE_LENS = 3 }; /* safetensors files of a checkpoint; tokens per layer of the logit lens */
 typedef enum live_side { LIVE_CLEAN = 0, LIVE_CHANGED, LIVE_SIDES } live_side;
 
 /* Results of a forward pass over the text, in one block of memory. N tokens, H heads in a layer that is not pruned. */
@@ -42,6 +42,8 @@ typedef struct live_state {
     float *fills; /* [layers, H, D] (1 - gate) means */
     mha_model_cache *cache[LIVE_SIDES];
     int32_t last[LIVE_SIDES]; /* last generated token */
+    mha_logit_lens *lens;     /* NULL until live_lens */
+    int64_t lens_at;          /* its token */
 } live_state;
 
 extern live_state live;
@@ -51,7 +53,7 @@ extern mha_error live_err;
 mha_status live_fail(const char *sentence);
 /* Sets the fill of a head with this gate. */
 void live_fill_head(int64_t head, float gate);
-/* Frees the results of both sides and the caches. */
+/* Frees the results of both sides, the caches and the lens. */
 void live_runs_free(live_state *state);
 /* Computes the logits [vocab] at token `at` from the input of `layer`, with the gates [layers, H] and fills. */
 mha_status live_predict(int64_t layer, const float *hidden, const float *gates, const float *fills, float *logits);

@@ -1,5 +1,4 @@
-/* live_run.c - forward passes over the text: maps, predictions, the effect of switching each head, and the steps of one
- * head. */
+/* live_run.c - forward passes over the text: maps, predictions, gates, and the effect of switching each head. */
 #include "live.h"
 #include <math.h>
 #include <stdlib.h>
@@ -13,6 +12,8 @@ void live_runs_free(live_state *s)
         mha_model_cache_free(s->cache[side]);
         s->cache[side] = NULL;
     }
+    mha_logit_lens_free(s->lens);
+    s->lens = NULL;
 }
 
 /* Allocates the results of a side for the present text. */
@@ -169,7 +170,7 @@ static double log_total(const float *x, int64_t n)
     return most + log(sum);
 }
 
-/* Returns KL(p || q) in bits, for the distributions of two vectors of logits. */
+/* Returns KL(p || q) in bits, for the distributions of two vectors of logits; NAN if they contain NAN. */
 static double divergence(const float *p, const float *q, int64_t n)
 {
     const double a = log_total(p, n), b = log_total(q, n);
@@ -178,7 +179,7 @@ static double divergence(const float *p, const float *q, int64_t n)
         const double log_p = (double)p[i] - a;
         sum += exp(log_p) * (log_p - ((double)q[i] - b));
     }
-    return fmax(sum, 0) / log(2);
+    return sum < 0 ? 0 : sum / log(2);
 }
 
 /* Returns KL(clean || changed) at the chosen token in bits; -1 without logits. */

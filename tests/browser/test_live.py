@@ -146,6 +146,22 @@ class Live(PageCase):
         self.settle()
         self.assertNotIn("--at", self.confirm())
 
+    def test_lens(self):
+        self.open()
+        self.one("#lens summary").click()
+        self.wait("return document.querySelectorAll('#lens tbody tr').length === 3")
+        lens = self.run_js("return model.mha.lens(seenNow.at)")
+        said = json.loads(subprocess.run([os.environ["MHA"], "logits", "--json", "--isa", "scalar", "--", TEXT], check=True, capture_output=True, text=True).stdout)
+        self.assertEqual(lens[-1]["ids"], [item["id"] for item in said["top"][:3]])
+        for p, item in zip(lens[-1]["probabilities"], said["top"]):
+            self.assertAlmostEqual(p, item["probability"], delta=1e-4)
+        self.assertEqual(lens[-1]["bits"], 0)
+        self.assertGreater(lens[0]["bits"], lens[1]["bits"])
+        shown = self.texts("#lens tbody tr:last-child td")
+        self.assertEqual(shown[0], "output")
+        self.assertTrue(shown[1].startswith(" key "), shown)
+        self.assert_quiet()
+
     def test_map_and_steps(self):
         self.open()
         self.all("#grid .open")[9].click()
@@ -174,8 +190,13 @@ class Live(PageCase):
         self.assertEqual(self.one("#text").get_attribute("value"), HOSTILE)
         self.type("")
         self.assertFalse(self.one("#top").is_displayed())
+        self.assertFalse(self.one("#check").is_displayed())
         self.type("word " * 400)
         self.assertIn("are not shown", self.one("#summary").text)
+        self.wait("return location.hash === toFragment() && location.hash.length < 2000")
+        self.run_js("const e = document.getElementById('text'); e.value = String.fromCharCode(0xd800) + ' half'; e.dispatchEvent(new Event('input'))")
+        self.settle()
+        self.wait("return location.hash.includes('%EF%BF%BD%20half')")
         self.assert_quiet()
 
     def test_the_address(self):
@@ -248,6 +269,39 @@ class Live(PageCase):
         self.settle()
         self.assertRegex(self.one("#prediction-hint").text, r"1 − cosine = [\d.e−]+\.")
         self.assert_quiet()
+
+    def test_pruned_heads_keep_their_numbers(self):
+        """The page names heads as the program does: by their numbers in the unpruned model."""
+        folder = Path(self.folder.name, "pruned")
+        subprocess.run([os.environ["MHA"], "prune", "-q", "--heads", "0.0,0.3,1.2", "-o", folder], check=True)
+        page = Path(self.folder.name, "pruned.html")
+        subprocess.run([os.environ["MHA"], "live", "-q", "-m", folder, "-o", page, "--", TEXT], check=True)
+        self.open(page=page)
+        self.assertEqual(self.texts("#grid .layer:first-child b"), ["0.1", "0.2", "0.4", "0.5", "0.6", "0.7"])
+        self.switch((0, 5)).click()
+        self.settle()
+        self.run_js("model.name = arguments[0]; update()", str(folder))
+        self.settle()
+        self.assertIn("0.7=0", self.confirm())
+        self.wait("return location.hash.includes('gates=0.7:0') && location.hash === toFragment()")
+        self.open(self.run_js("return location.hash"), page)
+        self.assertEqual(self.run_js("return gateList('=')"), ["0.7=0"])
+
+    def test_the_limit_of_a_page(self):
+        """A tensor that the model does not use makes the file larger than the limit."""
+        folder = self.copy("gpt2-tiny", "large")
+        content = (folder / "model.safetensors").read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        header, most = json.loads(content[8:8 + length]), 128 << 20
+        end = len(content) - 8 - length
+        header["unused"] = {"dtype": "U8", "shape": [most], "data_offsets": [end, end + most]}
+        text = json.dumps(header).encode()
+        with open(folder / "model.safetensors", "wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text + content[8 + length:])
+            file.truncate(8 + len(text) + end + most)
+        done = subprocess.run([os.environ["MHA"], "live", "-q", "-m", folder, "-o", folder / "page.html"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn(f"the files of the model must have at most {most} bytes", done.stderr)
 
     def test_hostile_folders(self):
         self.open()

@@ -56,7 +56,7 @@ const readAddress = () => {
 };
 
 const makeControls = () => {
-  $('text').addEventListener('input', () => { state.text = $('text').value; state.at = null; update(); });
+  $('text').addEventListener('input', () => { state.text = wellFormed($('text').value); state.at = null; update(); });
   $('mean').addEventListener('change', () => { state.mean = $('mean').value === 'mean'; update(); });
   $('undo').addEventListener('click', () => { undo(); update(); });
   $('all-on').addEventListener('click', () => { setGates(new Float32Array(state.gates.length).fill(1)); update(); });
@@ -75,7 +75,7 @@ const start = async () => {
     const [module, files] = await Promise.all([unpack(data.module).then(openModule), unpackFiles(data.files)]);
     model.mha = module;
     adopt(module.open(files), data.model);
-    [makeCard, makeControls, makeDrop, makeKeys, makeGrid, readAddress, update].forEach((step) => step());
+    [makeCard, makeLens, makeControls, makeDrop, makeKeys, makeGrid, readAddress, update].forEach((step) => step());
     document.body.dataset.openedMs = performance.now().toFixed(1);
   } catch (error) {
     $('summary').textContent = 'The model cannot be opened.';

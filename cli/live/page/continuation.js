@@ -6,7 +6,7 @@ const showWritten = (box, ids, other) => {
   const first = ids.findIndex((id, n) => other && id !== other[n]), cut = first < 0 ? ids.length : first;
   const same = element('span', model.mha.decode(ids.slice(0, cut)));
   const rest = element('span', cut < ids.length ? model.mha.decode(ids.slice(cut)) : '', 'differs');
-  box.replaceChildren(element('span', state.text, 'given'), same, rest);
+  box.replaceChildren(element('span', shownText(), 'given'), same, rest);
 };
 
 const stopWriting = () => {
@@ -25,7 +25,7 @@ const writeToken = (which, written, most) => {
 const continueText = async () => {
   const own = ++writing, { positions } = model.info, room = positions > 0 ? positions - seenNow.tokens.length : Infinity;
   const most = Math.min(clamp(Math.round(Number($('length').value)) || 1, 1, 200), room), written = [[], []];
-  if (!model.info.causal || !model.info.logits) { say('only a decoder continues a text'); return; }
+  if (!model.info.causal || !model.info.logits) { say('the model must be a decoder to continue a text'); return; }
   if (most < 1) { say(`the text must have fewer than ${positions} tokens to be continued`); return; }
   try {
     for (let more = true; more && own === writing;) {

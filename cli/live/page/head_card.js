@@ -1,6 +1,6 @@
 /* head_card.js - shows the chosen head: its gate, its map, and the steps of attention for the chosen token. */
 const STRONGEST = 8, COMPONENTS = 8;
-const pointed = { row: 0, column: 0 };
+const pointed = { row: 0, column: 0, shown: false }; /* the weight below the map */
 
 const rowNumbers = (maps, from, at, n) => {
   const row = maps.subarray(from + at * n, from + (at + 1) * n);
@@ -21,7 +21,7 @@ const showSteps = ({ tokens, at, maps }) => {
   const n = tokens.length, from = (state.head * n + at) * n, row = maps.subarray(from, from + n);
   const { q, keys, out } = model.mha.steps(side(), layerOf(state.head), headOf(state.head), at);
   const order = largest(row, Math.min(STRONGEST, n)), table = $('steps');
-  table.caption.textContent = `Steps for token ${at}: score = q·k × scale; weight = softmax of the scores; output = gate × Σ weight × v, of length ${number(norm(out))}`;
+  table.caption.textContent = `Steps for token ${at}: score = q·k × scale; weight = softmax of the scores after masks, caps and position terms; output = gate × Σ weight × v, of length ${number(norm(out))}`;
   table.tHead.replaceChildren(tableRow('th', ['key', 'score', 'weight', '|v|', 'weight × |v|']));
   table.tBodies[0].replaceChildren(...order.map((j) => {
     const length = norm(keys[j].v), line = tableRow('td', [`${readable(tokens[j].text)} (${j})`, number(keys[j].score), number(row[j]), number(length), number(row[j] * length)]);
@@ -42,12 +42,13 @@ const showVectors = (q, keys, out, order, tokens) => {
 const showCard = (seen) => {
   const { tokens, at, maps } = seen, n = tokens.length, from = state.head * n * n, gate = state.gates[state.head];
   const condition = gate === 1 ? 'on' : gate === 0 ? 'off' : `scaled by ${gate.toFixed(2)}`;
-  $('card-title').textContent = `Layer ${layerOf(state.head)}, head ${headOf(state.head)}: ${condition}`;
+  $('card-title').textContent = `Layer ${layerOf(state.head)}, head ${numberOf(state.head)}: ${condition}`;
   $('gate').value = gate;
   $('gate-value').textContent = gate.toFixed(2);
   $('card-numbers').textContent = rowNumbers(maps, from, at, n);
   drawMap($('map'), maps, from, n);
-  $('map').setAttribute('aria-label', `attention map of layer ${layerOf(state.head)} head ${headOf(state.head)}; ${n} tokens`);
+  $('map').setAttribute('aria-label', `attention map of layer ${layerOf(state.head)} head ${numberOf(state.head)}; ${n} tokens`);
+  if (pointed.shown) tellWeight(pointed.row, pointed.column);
   showSteps(seen);
 };
 
@@ -57,6 +58,7 @@ const tellWeight = (row, column) => {
   const { tokens, maps } = seenNow, n = tokens.length;
   pointed.row = clamp(row, 0, n - 1);
   pointed.column = clamp(column, 0, n - 1);
+  pointed.shown = true;
   const weight = maps[state.head * n * n + pointed.row * n + pointed.column], name = (i) => `${readable(tokens[i].text)} (${i})`;
   $('map-tip').textContent = `${name(pointed.row)} → ${name(pointed.column)}: ${number(weight)}`;
 };

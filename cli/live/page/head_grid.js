@@ -58,7 +58,7 @@ const describeCell = (cell, index) => {
   cell.classList.toggle('off', gate === 0);
   open.setAttribute('aria-pressed', String(index === state.head));
   open.tabIndex = index === state.head ? 0 : -1;
-  open.setAttribute('aria-label', `map of layer ${layerOf(index)} head ${headOf(index)}`);
+  open.setAttribute('aria-label', `map of layer ${layerOf(index)} head ${numberOf(index)}`);
   cell.querySelector('.switch').setAttribute('aria-checked', String(gate !== 0));
   cell.querySelector('b').textContent = gate === 0 || gate === 1 ? nameOf(index) : `${nameOf(index)} ×${gate.toFixed(2)}`;
 };
@@ -78,13 +78,13 @@ const showGrid = ({ tokens, maps }) => {
 
 /* Shows the prices [layers * heads]; null = not known yet. */
 const showPrices = (prices) => {
-  const most = prices ? Math.max(1e-9, ...[...prices].filter((x) => x >= 0)) : 1;
+  const most = Math.max(1e-9, ...prices.filter((x) => x >= 0));
   cells.forEach((cell, index) => {
     if (!cell) return;
-    const price = prices ? prices[index] : null, on = state.gates[index] !== 0;
+    const price = prices[index], on = state.gates[index] !== 0;
     cell.querySelector('.amount').textContent = number(price);
     cell.style.setProperty('--part', `${price === null ? 0 : clamp((100 * price) / most, 0, 100)}%`);
     cell.querySelector('.switch').setAttribute('aria-label',
-      `layer ${layerOf(index)} head ${headOf(index)}, price ${on ? 'if it is off' : 'if it is on again'}: ${number(price)}`);
+      `layer ${layerOf(index)} head ${numberOf(index)}, price ${on ? 'if it is off' : 'if it is on again'}: ${number(price)}`);
   });
 };

@@ -21,8 +21,9 @@ const wasiOf = (module, memory) => {
 /* Copies between JavaScript and the memory of the module. Views are made at each use, because they end when it grows. */
 const memoryOf = (calls) => {
   const bytes = () => new Uint8Array(calls.memory.buffer);
+  const address = (at) => at >>> 0; /* calls return addresses as signed numbers; those from 2 GiB on are negative */
   const put = (data, end) => {
-    const at = calls.live_alloc(data.length + end);
+    const at = address(calls.live_alloc(data.length + end));
     if (!at) throw new Error(`out of memory: ${data.length} bytes for the page`);
     bytes().set(data, at);
     bytes().fill(0, at + data.length, at + data.length + end);
@@ -30,15 +31,15 @@ const memoryOf = (calls) => {
   };
   const text = (at) => {
     if (!at) return null;
-    const all = bytes();
-    return new TextDecoder().decode(all.slice(at, all.indexOf(0, at)));
+    const all = bytes(), from = address(at);
+    return new TextDecoder().decode(all.slice(from, all.indexOf(0, from)));
   };
   return {
     put,
     text,
-    floats: (at, count) => new Float32Array(calls.memory.buffer, at, count).slice(),
-    ints: (at, count) => new Int32Array(calls.memory.buffer, at, count).slice(),
-    write: (at, values) => new Float32Array(calls.memory.buffer, at, values.length).set(values),
+    floats: (at, count) => new Float32Array(calls.memory.buffer, address(at), count).slice(),
+    ints: (at, count) => new Int32Array(calls.memory.buffer, address(at), count).slice(),
+    write: (at, values) => new Float32Array(calls.memory.buffer, address(at), values.length).set(values),
     check: (failed) => { if (failed) throw new Error(text(calls.live_error())); },
     /* Calls `use` with a NUL-terminated copy of a string or of bytes. */
     lend: (given, use) => {
@@ -60,9 +61,10 @@ const openFiles = (calls, memory, files, isa) => {
   memory.check(memory.lend(files.config, (config) => memory.lend(files.tokenizer, (tokenizer) => calls.live_open(config, tokenizer))));
   const names = ['layers', 'heads', 'hidden', 'vocab', 'headDim', 'causal', 'logits', 'positions'];
   const info = Object.fromEntries(names.map((name, n) => [name, calls.live_info(n)]));
-  const layers = [...Array(info.layers).keys()];
-  return { ...info, family: memory.text(calls.live_family()), isa: memory.text(calls.live_isa()),
-    layerHeads: layers.map((layer) => calls.live_layer_heads(layer)), scales: layers.map((layer) => calls.live_scale(layer)) };
+  const layerHeads = [...Array(info.layers).keys()].map((layer) => calls.live_layer_heads(layer));
+  /* The numbers of the heads in the unpruned model, by which the commands of mha name them */
+  const headNumbers = layerHeads.map((count, layer) => [...Array(count).keys()].map((head) => calls.live_head_number(layer, head)));
+  return { ...info, family: memory.text(calls.live_family()), isa: memory.text(calls.live_isa()), layerHeads, headNumbers };
 };
 
 /* The tokens of a text: {id, raw, text, begin, end}, with offsets in bytes of UTF-8. */
@@ -84,6 +86,15 @@ const stepsOf = (calls, memory, info, count, at) => {
     return { score: all[from], k: all.slice(from + 1, from + 1 + D), v: all.slice(from + 1 + D, from + 1 + 2 * D) };
   });
   return { q: all.slice(0, D), keys, out: all.slice(D + count * (1 + 2 * D)) };
+};
+
+/* The logit lens at a token, an entry per layer and one before: {ids, probabilities, bits}. */
+const lensOf = (calls, memory, info, at) => {
+  memory.check(calls.live_lens(at));
+  return [...Array(info.layers + 1).keys()].map((entry) => {
+    const ids = [...memory.ints(calls.live_lens_ids(entry), Math.min(3, info.vocab))];
+    return { ids, probabilities: ids.map((_, n) => calls.live_lens_probability(entry, n)), bits: calls.live_lens_divergence(entry) };
+  });
 };
 
 /* Compiles the module. Returns an object with one function per call; sides are 0 (the model as it is) and 1 (changed). */
@@ -124,6 +135,7 @@ const openModule = async (code) => {
       memory.check(!at);
       return stepsOf(calls, memory, info, count, at);
     },
+    lens: (at) => lensOf(calls, memory, info, at),
     token: (id) => memory.text(calls.live_token(id)),
     decode,
     generate: (side) => token(calls.live_generate(side)),

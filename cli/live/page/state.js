@@ -9,7 +9,8 @@ const past = [];
 const headIndex = (layer, head) => layer * model.info.heads + head;
 const layerOf = (index) => Math.floor(index / model.info.heads);
 const headOf = (index) => index % model.info.heads;
-const nameOf = (index) => `${layerOf(index)}.${headOf(index)}`;
+const numberOf = (index) => model.info.headNumbers[layerOf(index)][headOf(index)]; /* in the unpruned model */
+const nameOf = (index) => `${layerOf(index)}.${numberOf(index)}`;
 const headExists = (index) => index >= 0 && index < state.gates.length && headOf(index) < model.info.layerHeads[layerOf(index)];
 const isChanged = () => state.gates.some((gate) => gate !== 1);
 const side = () => (isChanged() ? CHANGED : CLEAN);
@@ -47,11 +48,15 @@ const toggleLayer = (layer) => {
 
 /* ---- the address ---- */
 
+/* Replaces halves of surrogate pairs, which neither an address nor UTF-8 can express. */
+const wellFormed = (text) => text.replace(/[\ud800-\udfff]/gu, '\ufffd');
+
 const gateList = (separator) => [...state.gates].map((gate, i) => [gate, i]).filter(([gate, i]) => gate !== 1 && headExists(i))
   .map(([gate, i]) => `${nameOf(i)}${separator}${Number(gate.toFixed(2))}`);
 
+/* Of a truncated text, the address contains the tokens that are shown, since its length is limited. */
 const toFragment = () => {
-  const parts = [`text=${encodeURIComponent(state.text)}`];
+  const parts = [`text=${encodeURIComponent(shownText())}`];
   if (isChanged()) parts.push(`gates=${gateList(':').join(',')}`);
   if (state.mean) parts.push('mean=1');
   if (state.at !== null) parts.push(`at=${state.at}`);
@@ -60,8 +65,8 @@ const toFragment = () => {
 };
 
 const indexOfName = (name) => {
-  const [layer, head] = name.split('.').map(Number), index = headIndex(layer, head);
-  return Number.isInteger(index) && layer >= 0 && head >= 0 && head < model.info.heads && headExists(index) ? index : -1;
+  const [layer, number] = name.split('.').map(Number), head = (model.info.headNumbers[layer] || []).indexOf(number);
+  return head < 0 ? -1 : headIndex(layer, head);
 };
 
 const readGates = (list) => {

@@ -47,15 +47,17 @@ const statePrice = (index, base) => {
   return 1 - cosine(base, meanState(mha.hidden(CHANGED), seenNow.tokens.length));
 };
 
-/* Computes the price of every head. A slow model yields to the user after some heads; an update ends the work. */
+/* Computes the price of every head. A slow model shows the prices so far and yields to the user after some heads; an
+ * update ends the work. */
 const SLICE = 40; /* ms */
 const pricesOf = async (own) => {
-  const { mha, info } = model, prices = new Float32Array(state.gates.length).fill(NaN);
+  const { mha, info } = model, prices = Array(state.gates.length).fill(null);
   const base = info.logits ? null : meanState(mha.hidden(side()), seenNow.tokens.length);
   let began = performance.now();
   for (const index of [...state.gates.keys()].filter(headExists)) {
     prices[index] = info.logits ? mha.price(side(), index) : statePrice(index, base);
     if (performance.now() - began < SLICE) continue;
+    showPrices(prices);
     await new Promise((resolve) => { setTimeout(resolve, 0); });
     if (own !== turn) return prices;
     began = performance.now();
@@ -87,7 +89,7 @@ const writeAddress = (() => { /* browsers limit how often an address may change 
 
 const showAll = () => {
   const some = seenNow.tokens.length > 0;
-  $('tokens').hidden = $('top').hidden = !some;
+  $('tokens').hidden = $('top').hidden = $('check').hidden = !some;
   if (some) [showTokens, showGrid, showPrediction].forEach((show) => show(seenNow));
   $('command').textContent = some ? commandFor(shownText(), seenNow.at) : '';
 };
@@ -95,7 +97,7 @@ const showAll = () => {
 /* The card and the prices need further passes, so they follow after the page is painted. */
 const showLater = (own) => {
   if (own !== turn) return;
-  try { showCard(seenNow); } catch (error) { say(error.message); }
+  try { [showCard, showLens].forEach((show) => show(seenNow)); } catch (error) { say(error.message); }
   setTimeout(() => { if (own === turn) updatePrices(own); }, 0);
 };
 

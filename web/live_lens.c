@@ -1,0 +1,44 @@
+/* live_lens.c - the logit lens: what the output head predicts from the hidden state after each layer. */
+#include "live.h"
+#include <math.h>
+
+/* The lens multiplies the states of all tokens and layers by the output matrix; more products would block the page. */
+static const double most_products = 1e10;
+
+/* Computes the lens at token `at` of the model as it is. In a causal model it depends on the tokens up to it only. */
+LIVE_EXPORT(live_lens) mha_status live_lens(int at)
+{
+    const mha_model_info *i = live.info;
+    const int64_t count = i->causal ? at + 1 : live.count;
+    const mha_logit_lens_options options = {.size = sizeof options, .top = i->vocab < LIVE_LENS ? i->vocab : LIVE_LENS};
+    mha_logit_lens_free(live.lens);
+    live.lens = NULL;
+    if (at < 0 || at >= live.count) return live_fail("the text must have at least one token");
+    if ((double)(i->layers + 1) * (double)count * (double)i->hidden * (double)i->vocab > most_products)
+        return live_fail("the logit lens of this model requires a shorter text on this page");
+    live.lens_at = at;
+    return mha_logit_lens_measure(live.model, live.ids, count, &options, &live.lens, &live_err);
+}
+
+static int64_t place(int entry)
+{
+    return entry * live.lens->tokens + live.lens_at;
+}
+
+/* Returns the LIVE_LENS most likely tokens after `entry` layers, or all of a smaller vocabulary. */
+LIVE_EXPORT(live_lens_ids) const int32_t *live_lens_ids(int entry)
+{
+    return live.lens->top_ids + place(entry) * live.lens->top;
+}
+
+/* Returns the probability of token n of live_lens_ids. */
+LIVE_EXPORT(live_lens_probability) double live_lens_probability(int entry, int n)
+{
+    return live.lens->top_probs[place(entry) * live.lens->top + n];
+}
+
+/* Returns KL(prediction of the model || prediction after `entry` layers) in bits. */
+LIVE_EXPORT(live_lens_divergence) double live_lens_divergence(int entry)
+{
+    return live.lens->divergences[place(entry)] / log(2);
+}
