@@ -1,6 +1,6 @@
-/* tile_wide.c - computes one block of keys for wide heads (plan->wide). The rows of a block of K or V then do not fit in
- * the L2 cache, so groups of MHA__COLUMNS columns are copied to scratch memory, and each group serves all panels of the
- * tile before the next group. The order of every sum is that of tile_key_block.c, so results are bitwise identical. */
+/* tile_wide.c - computes one block of keys for wide heads (plan->wide). A block of K or V then does not fit in the L2
+ * cache, so groups of MHA__COLUMNS columns are copied to scratch memory, and all panels of the tile use a group before
+ * the next group is copied. The order of every sum is that of tile_key_block.c, so results are bitwise identical. */
 #include "attn/forward/query_tile.h"
 
 #include "attn/mask/attention_dropout.h"

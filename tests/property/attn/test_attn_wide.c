@@ -1,6 +1,6 @@
 /* test_attn_wide.c - compares the forward and backward pass of heads wider than 512 with the reference. Tests every
- * type, few and many rows, statistics, paged keys and few keys, on every ISA. Buffers have the exact size, so a sanitizer reports
- * out-of-bounds accesses. */
+ * type, few and many rows, statistics, paged keys and few keys, on every ISA. Buffers have the exact size, so a
+ * sanitizer reports out-of-bounds accesses. */
 #include "mha/cache.h"
 #include "support/attn/grads.h"
 #include "support/attn/paged.h"
