@@ -2,7 +2,8 @@
  *
  * A file that exceeds a limit is rejected with a message that names the limit. All limits far exceed the needs of real
  * checkpoints: the largest published config is below 1 MiB, the largest tokenizer below 40 MiB, the largest header or
- * index below 20 MiB. Together, the limits bound the memory spent on a rejected file to 256 MiB, including the file. */
+ * index below 20 MiB. Together, the limits bound the memory spent on a rejected file to 256 MiB, including the file. An
+ * image may take 448 MiB, of which libjpeg allocates 256 MiB for a progressive file with four components. */
 #ifndef MHA_IO_INPUT_LIMITS_H
 #define MHA_IO_INPUT_LIMITS_H
 
