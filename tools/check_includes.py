@@ -39,7 +39,7 @@ SUBFOLDERS = {
     "src/model": [".", "config", "weights", "vision", "audio", "forward", "backward", "generate"],
     "src/train": [".", "data", "gates", "trainer", "store", "log"],
     "src/heads": ["data", "measure", "diversity", "edit", "importance", "plan"],
-    "cli": [".", "page", "input", "heads", "draw", "report", "circuits", "lens", "live", "run", "edit", "train", "tour", "plan", "bench", "verify", "program"],
+    "cli": [".", "page", "input", "heads", "draw", "report", "lens", "circuits", "live", "run", "edit", "train", "tour", "plan", "bench", "verify", "program"],
     "conformance": [".", "circuits", "heads", "models", "walkthroughs"],
     "mpi": ["library", "program"],
     "mpi/library": [".", "model"],

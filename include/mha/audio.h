@@ -22,8 +22,8 @@ enum { MHA_AUDIO_RATE = 16000, MHA_AUDIO_HOP = 160 }; /* samples per second, and
 
 /* Reads a WAV file (RIFF/WAVE) with 16,000 samples per second: PCM with 8, 16, 24 or 32 bits, or float with 32 or 64
  * bits, of one or two channels, which are averaged. Sets *samples to `count` samples in -1..1 (float files are not
- * clipped); free it with mha_audio_free. Other chunks are ignored. A data chunk with the size 2^32-1,
- * which streaming programs write, extends to the end of the file. Errors, all of which name the file and the value: MHA_ERR_IO;
+ * clipped); free it with mha_audio_free. Other chunks are ignored. A data chunk with the size 2^32-1, which streaming
+ * programs write, extends to the end of the file. Errors, all of which name the file and the value: MHA_ERR_IO;
  * MHA_ERR_FORMAT for a file that is not WAV or whose sizes contradict each other; MHA_ERR_UNSUPPORTED for another rate,
  * encoding or channel count, and for a file above 2^31-1 bytes; MHA_ERR_NOT_FINITE for a NaN or infinite sample;
  * MHA_ERR_MEMORY. Memory: the file and its samples. */

@@ -47,7 +47,8 @@ extern "C" {
  *                  others. Frequencies are those of short texts; gains of YaRN and LongRoPE are not included
  *   ov             singular values of W_OV
  *   copying        Re(sum l) / sum |l| over the eigenvalues l of U W_OV E^T, the effect of attending to each token on
- *                  each logit: 1 = the head increases the logits of the tokens that it attends to, -1 = it decreases them
+ *                  each logit: 1 = the head increases the logits of the tokens that it attends to, -1 = it decreases
+ *                  them
  *   compose_q      |W_QK_t^T W_OV_s| / (|W_QK_t| |W_OV_s|)    s writes what the queries of t read
  *   compose_k      |W_QK_t W_OV_s| / (|W_QK_t| |W_OV_s|)      s writes what the keys of t read
  *   compose_v      |W_OV_t W_OV_s| / (|W_OV_t| |W_OV_s|)      s writes what the values of t read */

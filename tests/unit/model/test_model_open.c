@@ -20,8 +20,7 @@
     "clip_text_model, clip_vision_model"
 #define QUICK (&(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1})
 
-    static void
-    refused(const char *folder, mha_status status, const char *part)
+static void refused(const char *folder, mha_status status, const char *part)
 {
     mha_model *model = (mha_model *)(uintptr_t)1;
     mha_error err = {0};
