@@ -45,6 +45,8 @@ static const struct row {
     {"embed", "pool", "mean cls", NULL},
     {"draw", "colors", "root linear", NULL},
     {"prune", "by", "joint", score_name},
+    {"attribute", "by", "component head source", NULL},
+    {"patch", "by", "position head head-position", NULL},
     {NULL, "by", "", score_name},
     {NULL, "loss", "lm mlm pairs", NULL},
     {"regroup", "method", "", method_name},

@@ -219,9 +219,9 @@ const cli_command cli_knockout = {
         "normalised is null. -o OUT writes a page with the grid and the maps.",
     .shared = CLI_MODEL | CLI_IDS | CLI_OUT | CLI_JSON | CLI_CSV,
     .options = options,
-    .examples =
-        "mha knockout \" red cat key boat hat drum red cat key\" --answer \" boat\" --wrong \" ring\"\n"
-        "mha knockout \" red cat key boat hat drum red cat key\" --answer \" boat\" --wrong \" ring\" --from -1 "
-        "--to 3 --heads 1.0,1.3-1.6\n",
+    .examples = "mha knockout \" red cat key boat hat drum red cat key\" \\\n"
+                "    --answer \" boat\" --wrong \" ring\"\n"
+                "mha knockout \" red cat key boat hat drum red cat key\" \\\n"
+                "    --answer \" boat\" --wrong \" ring\" --from -1 --to 3 --heads 1.0,1.3-1.6\n",
     .run = run,
 };

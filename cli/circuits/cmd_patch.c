@@ -283,9 +283,11 @@ const cli_command cli_patch = {
         "and the maps of each head in both runs.",
     .shared = CLI_MODEL | CLI_IDS | CLI_OUT | CLI_JSON | CLI_CSV | CLI_SEED,
     .options = patch_options,
-    .examples = "mha patch \" red cat key boat hat drum red cat key\" --corrupted \" red cat key ring hat drum red cat "
-                "key\" --answer \" boat\" --wrong \" ring\"\n"
-                "mha patch \" red cat key boat hat drum red cat key\" --corrupted \" red cat key ring hat drum red cat "
-                "key\" --answer \" boat\" --wrong \" ring\" --path 0.5 --to k\n",
+    .examples = "mha patch \" red cat key boat hat drum red cat key\" \\\n"
+                "    --corrupted \" red cat key ring hat drum red cat key\" \\\n"
+                "    --answer \" boat\" --wrong \" ring\"\n"
+                "mha patch \" red cat key boat hat drum red cat key\" \\\n"
+                "    --corrupted \" red cat key ring hat drum red cat key\" \\\n"
+                "    --answer \" boat\" --wrong \" ring\" --path 0.5 --to k\n",
     .run = run,
 };

@@ -360,7 +360,9 @@ const cli_command cli_attribute = {
         "logit_bias}, wrong}; --csv prints one line per cell of the grid.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_CSV | CLI_DTYPE,
     .options = options,
-    .examples = "mha attribute \" red cat key boat hat drum red cat key\" --answer \" boat\" --wrong \" ring\"\n"
-                "mha attribute \" red cat key boat hat drum red cat key\" --answer \" boat\" --by head\n",
+    .examples = "mha attribute \" red cat key boat hat drum red cat key\" \\\n"
+                "    --answer \" boat\" --wrong \" ring\"\n"
+                "mha attribute \" red cat key boat hat drum red cat key\" \\\n"
+                "    --answer \" boat\" --by head\n",
     .run = run,
 };

@@ -187,7 +187,7 @@ const cli_command cli_embed = {
     .options = options,
     .examples = "mha embed -m minilm \"a cat\" \"a kitten\" \"an engine\"\n"
                 "mha embed -m minilm -f texts.txt -o vectors.npy\n"
-                "mha embed -m clip-vit-base-patch32 photo.jpg \"a photo of a cat\" \"a photo of a dog\"\n",
+                "mha embed -m clip-vit-base-patch32 photo.jpg \"a cat\" \"a dog\"\n",
     .shares = cli_reads_no_stdin,
     .run = run,
 };

@@ -247,8 +247,7 @@ const cli_command cli_logits = {
     .options = options,
     .examples = "mha logits \"Count from 2 to 6: 2 3\"\n"
                 "mha logits --gates 0.2=0,1.3=0 \"Count from 2 to 6: 2 3\"\n"
-                "mha logits --hidden --attn -o numbers.safetensors \"One day Clara\"\n"
-                "mha logits -m vit-base-patch16-224 photo.jpg\n",
+                "mha logits --hidden --attn -o numbers.safetensors \"One day Clara\"\n",
     .shares = shares,
     .run = run,
 };

@@ -207,6 +207,9 @@ while read -r command option words; do
     regroup) set -- regroup --kv-heads 2 -o x -f nowhere ;;
     diff) set -- diff -m builtin -m builtin -f nowhere ;;
     transcribe) set -- transcribe nowhere ;;
+    live) set -- live -o x.html -f nowhere ;;
+    attribute) set -- attribute nowhere --answer " boat" ;;
+    patch | knockout) set -- "$command" -m nowhere a --corrupted b --answer " boat" --wrong " ring" ;;
     *) set -- "$command" -f nowhere ;;
     esac
     [ "$option" != loss ] || set -- "$@" --by gate
