@@ -186,8 +186,7 @@ const cli_command cli_embed = {
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha embed -m minilm \"a cat\" \"a kitten\" \"an engine\"\n"
-                "mha embed -m minilm -f texts.txt -o vectors.npy\n"
-                "mha embed -m clip-vit-base-patch32 photo.jpg \"a cat\" \"a dog\"\n",
+                "mha embed -m minilm -f texts.txt -o vectors.npy\n",
     .shares = cli_reads_no_stdin,
     .run = run,
 };

@@ -9,8 +9,6 @@ mkdir -p cache/mha bin home/.config/fish/completions
 ln -s "$tiny" cache/mha/minilm
 ln -s "$MHA" bin/mha
 ln -s "$data/seq2seq/whisper" whisper-small
-ln -s "$data/vision/clip-eos" clip-vit-base-patch32
-cp "$data/images/color.jpg" photo.jpg
 wav speech.wav 9000 stories.txt
 export PATH="$work/bin:$PATH" HOME="$work/home"
 

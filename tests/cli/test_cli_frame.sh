@@ -208,8 +208,8 @@ while read -r command option words; do
     diff) set -- diff -m builtin -m builtin -f nowhere ;;
     transcribe) set -- transcribe nowhere ;;
     live) set -- live -o x.html -f nowhere ;;
-    attribute) set -- attribute nowhere --answer " boat" ;;
-    patch | knockout) set -- "$command" -m nowhere a --corrupted b --answer " boat" --wrong " ring" ;;
+    attribute) set -- attribute -f nowhere --answer " boat" ;;
+    patch) set -- patch " red" --corrupted " cat" --answer " boat" --wrong " ring" --site all ;;
     *) set -- "$command" -f nowhere ;;
     esac
     [ "$option" != loss ] || set -- "$@" --by gate
