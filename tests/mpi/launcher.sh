@@ -9,9 +9,9 @@ mpirun=$!
 # hangs: succeeds if mpirun sleeps although one of its processes has ended. All processes of a job end together.
 most=0
 hangs() {
-    running=$(ps -o stat= --ppid $mpirun | grep -vc '^Z')
-    [ "$running" -le $most ] || most=$running
-    [ "$running" -lt $most ] && ps -o stat= -p $mpirun | grep -q '^S'
+    running=$(ps -o stat= --ppid $mpirun | awk '!/^Z/ { n++ } END { print n + 0 }')
+    [ "$running" -le "$most" ] || most=$running
+    [ "$running" -lt "$most" ] && ps -o stat= -p $mpirun | grep -q '^S'
 }
 (
     seconds=0

@@ -38,6 +38,9 @@ EXCLUDED = {
         host_model_of_config host_model_of_layout host_network_key host_network_help host_network_find host_speed_measure
         host_job_key host_job_help host_layout_predict host_layouts
     """,
+    "models, tokenizers and tensors are opened from folders and files": """
+        file_open_memory tokenizer_open_memory
+    """,
     "mha_importance_values returns all scores": """
         importance_value
     """,
