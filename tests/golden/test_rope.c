@@ -157,8 +157,8 @@ static void test_refusals(void **state)
 {
     (void)state;
     const double ones[2] = {1, 1}, wrong[2] = {1, 0};
-    refused((mha_rope_options){0}, "head_dim must be from 2 to 1024 (got 0)");
-    refused((mha_rope_options){.head_dim = 1026}, "head_dim must be from 2 to 1024 (got 1026)");
+    refused((mha_rope_options){0}, "head_dim must be from 2 to 4096 (got 0)");
+    refused((mha_rope_options){.head_dim = 4098}, "head_dim must be from 2 to 4096 (got 4098)");
     refused((mha_rope_options){.head_dim = 8, .rotary_dim = 3}, "rotary_dim must be even and from 2 to 8 (got 3)");
     refused((mha_rope_options){.head_dim = 8, .rotary_dim = 10}, "rotary_dim must be even and from 2 to 8 (got 10)");
     refused((mha_rope_options){.head_dim = 8, .theta = -1}, "theta must be finite and greater than 0 (got -1)");

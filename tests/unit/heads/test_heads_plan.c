@@ -233,7 +233,7 @@ static void test_measure_refusals(void **state)
 {
     (void)state;
     mha_error e = {0};
-    const mha_head_layout_options *model = MODEL(.d_model = 1536, .seq = 4);
+    const mha_head_layout_options *model = MODEL(.d_model = 6144, .seq = 4);
     mha_head_layout rows[MHA_HEAD_LAYOUTS], none = {.left_out = "it is"};
     int count;
     assert_int_equal(mha_head_layouts(model, rows, &count, NULL), MHA_OK);
@@ -242,12 +242,12 @@ static void test_measure_refusals(void **state)
     assert_int_equal(mha_head_layout_measure(NULL, MODEL(.d_model = 0), &rows[0], 0, &e), MHA_ERR_ARG);
     assert_non_null(strstr(e.message, "d_model"));
     assert_int_equal(mha_head_layout_measure(NULL, model, &rows[0], NAN, &e), MHA_ERR_ARG);
-    for (int i = 0; i < count; i++) { /* the row with one head has a head width of 1536, above the limit */
+    for (int i = 0; i < count; i++) { /* the row with one head has a head width of 6144, above the limit */
         assert_true((rows[i].refused != NULL) == (rows[i].heads == 1));
         if (rows[i].heads > 1) continue;
         assert_int_equal(mha_head_layout_measure(NULL, model, &rows[i], 0, &e), MHA_ERR_UNSUPPORTED);
         assert_int_equal(e.status, MHA_ERR_UNSUPPORTED);
-        assert_true(check_has_word(e.message, "1536"));
+        assert_true(check_has_word(e.message, "6144"));
     }
 }
 
