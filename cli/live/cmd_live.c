@@ -5,10 +5,9 @@
 #include "commands.h"
 #include "input/input.h"
 #include "live/live_page.h"
-#include "memory.h"
 #include "output.h"
-#include "page/color_scale.h"
 #include "page/page_data.h"
+#include "page/page_file.h"
 
 static const struct poptOption options[] = {POPT_TABLEEND};
 
@@ -46,29 +45,6 @@ static int read_text(cli_session *s, char **text)
     return code;
 }
 
-static json_t *ramp_json(void)
-{
-    json_t *ramp = json_array();
-    for (int i = 0; i < COLOR_STOPS; i++)
-        json_array_append_new(ramp, json_pack("[i,i,i]", color_stops[i].r, color_stops[i].g, color_stops[i].b));
-    return ramp;
-}
-
-static int save_page(cli_session *s, json_t *data)
-{
-    char *page;
-    size_t bytes;
-    FILE *memory = cli_memory_open(&page, &bytes);
-    fputs((const char *)live_page_before, memory);
-    const int whole = page_data_write(data, memory);
-    fputs((const char *)live_page_after, memory);
-    fclose(memory);
-    const int code = whole ? cli_write_file(s, page, bytes) : cli_error(s, CLI_FAILED, "out of memory for the page");
-    if (code == CLI_DONE) cli_say(s, "%s: %.1f KB; open it in a browser", cli_out_name(s), (double)bytes / 1e3);
-    free(page);
-    return code;
-}
-
 static int run(cli_session *s)
 {
     char *text = NULL;
@@ -80,8 +56,10 @@ static int run(cli_session *s)
     if (code == CLI_DONE) code = live_module(s, &module);
     if (code == CLI_DONE) code = live_model_files(s, &files);
     if (code == CLI_DONE)
-        code = save_page(s, json_pack("{s:s, s:s, s:s, s:O, s:O, s:o}", "mha", mha_version(), "model", s->model_name,
-                                      "text", text, "module", module, "files", files, "ramp", ramp_json()));
+        code = page_file_save(s, live_page_before,
+                              json_pack("{s:s, s:s, s:s, s:O, s:O, s:o}", "mha", mha_version(), "model", s->model_name,
+                                        "text", text, "module", module, "files", files, "ramp", page_color_ramp()),
+                              live_page_after);
     json_decref(files);
     json_decref(module);
     free(text);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "page/color_scale.h"
+
 /* Writes ASCII JSON with <, > and & escaped. JSON contains these characters only inside strings. */
 static void put_block(const char *json, FILE *out)
 {
@@ -23,4 +25,12 @@ int page_data_write(json_t *data, FILE *out)
     put_block(json, out);
     free(json);
     return 1;
+}
+
+json_t *page_color_ramp(void)
+{
+    json_t *ramp = json_array();
+    for (int i = 0; i < COLOR_STOPS; i++)
+        json_array_append_new(ramp, json_pack("[i,i,i]", color_stops[i].r, color_stops[i].g, color_stops[i].b));
+    return ramp;
 }

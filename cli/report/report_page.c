@@ -6,10 +6,9 @@
 #include "heads/head_diversity.h"
 #include "heads/heads_json.h"
 #include "input/tokens.h"
-#include "memory.h"
 #include "output.h"
-#include "page/color_scale.h"
 #include "page/page_data.h"
+#include "page/page_file.h"
 #include "report/report_maps.h"
 
 /* Returns the readable text of a token and, if different, its spelling in the tokenizer. */
@@ -59,14 +58,6 @@ static json_t *score_help_json(void)
     return help;
 }
 
-static json_t *ramp_json(void)
-{
-    json_t *ramp = json_array();
-    for (int i = 0; i < COLOR_STOPS; i++)
-        json_array_append_new(ramp, json_pack("[i,i,i]", color_stops[i].r, color_stops[i].g, color_stops[i].b));
-    return ramp;
-}
-
 static json_t *model_json(const report_model *r, size_t exact_bytes)
 {
     return json_pack("{s:s, s:b, s:I, s:o, s:o, s:o, s:o, s:o}", "model", r->name, "causal",
@@ -107,30 +98,10 @@ static json_t *page_data(const report *r)
     return json_pack("{s:s, s:O, s:O, s:O*, s:o, s:o, s:o, s:o, s:o, s:o}", "mha", mha_version(), "texts", r->texts,
                      "measured", r->measured, "demo", r->demo, "metric_help", metric_help_json(), "label_help",
                      label_help_json(), "score_help", score_help_json(), "diversity_help", head_diversity_help(),
-                     "diversity_distance", head_diversity_distances(), "ramp", ramp_json());
-}
-
-/* Writes the page. Returns false, with an incomplete page, if memory is exhausted. */
-static bool write_page(const report *r, FILE *out)
-{
-    fputs((const char *)report_page_before, out);
-    const bool whole = page_data_write(page_data(r), out);
-    fputs((const char *)report_page_after, out);
-    return whole;
+                     "diversity_distance", head_diversity_distances(), "ramp", page_color_ramp());
 }
 
 int report_page_save(cli_session *session, const report *r)
 {
-    char *page;
-    size_t bytes;
-    FILE *memory = cli_memory_open(&page, &bytes);
-    const bool whole = write_page(r, memory);
-    fclose(memory);
-    const int code =
-        whole ? cli_write_file(session, page, bytes)
-              : cli_fail(session, &(mha_error){.status = MHA_ERR_MEMORY, .message = "out of memory for the page"});
-    if (code == CLI_DONE)
-        cli_say(session, "%s: %.1f KB; open it in a browser", cli_out_name(session), (double)bytes / 1e3);
-    free(page);
-    return code;
+    return page_file_save(session, report_page_before, page_data(r), report_page_after);
 }
