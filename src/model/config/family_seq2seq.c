@@ -133,39 +133,20 @@ static const char *const bart_prefixes[] = {"model.", "", NULL};
                                                                                                    FIELD(hidden)),    \
                                                                                                 .optional = true}
 
-#define BART_LAYER                                                                 \
-    [MHA__QUERY] = {AS(LINEAR, "self_attn.q_proj", WIDTH(q), FIELD(hidden))},      \
-    [MHA__KEY] = {AS(LINEAR, "self_attn.k_proj", WIDTH(k), FIELD(hidden))},        \
-    [MHA__VALUE] = {AS(LINEAR, "self_attn.v_proj", WIDTH(v), FIELD(hidden))},      \
-    [MHA__ATTN_OUT] = {AS(LINEAR, "self_attn.out_proj", FIELD(hidden), WIDTH(q))}, \
-    [MHA__ATTN_NORM] = {AS(NORM, "self_attn_layer_norm", FIELD(hidden), 0)},       \
-    [MHA__UP] = {AS(LINEAR, "fc1", FIELD(intermediate), FIELD(hidden))},           \
-    [MHA__DOWN] = {AS(LINEAR, "fc2", FIELD(hidden), FIELD(intermediate))},         \
-    [MHA__MLP_NORM] = {AS(NORM, "final_layer_norm", FIELD(hidden), 0)}
-
-#define BART_CROSS                                                                     \
-    [MHA__CROSS_QUERY] = {AS(LINEAR, "encoder_attn.q_proj", WIDTH(q), FIELD(hidden))}, \
-    [MHA__CROSS_KEY] = {AS(LINEAR, "encoder_attn.k_proj", WIDTH(k), FIELD(hidden))},   \
-    [MHA__CROSS_VALUE] = {AS(LINEAR, "encoder_attn.v_proj", WIDTH(v), FIELD(hidden))}, \
-    [MHA__CROSS_OUT] = {AS(LINEAR, "encoder_attn.out_proj", FIELD(hidden), WIDTH(q))}, \
-    [MHA__CROSS_NORM] = {AS(NORM, "encoder_attn_layer_norm", FIELD(hidden), 0)}
-
 static const mha__part bart_encoder_parts[MHA__ROLES] = {BART_WORDS("encoder"), BART_POSITIONS("encoder"),
-                                                         BART_EMBED_NORM("encoder"), BART_LAYER};
-static const mha__part bart_decoder_parts[MHA__ROLES] = {
-    BART_WORDS("decoder"), BART_POSITIONS("decoder"), BART_EMBED_NORM("decoder"), BART_HEAD, BART_LAYER, BART_CROSS};
+                                                         BART_EMBED_NORM("encoder"), BART_LAYER(LINEAR)};
+static const mha__part bart_decoder_parts[MHA__ROLES] = {BART_WORDS("decoder"),      BART_POSITIONS("decoder"),
+                                                         BART_EMBED_NORM("decoder"), BART_HEAD,
+                                                         BART_LAYER(LINEAR),         BART_CROSS(LINEAR)};
 static const mha__part mbart_encoder_parts[MHA__ROLES] = {BART_WORDS("encoder"), BART_POSITIONS("encoder"),
                                                           BART_EMBED_NORM("encoder"), BART_FINAL_NORM("encoder"),
-                                                          BART_LAYER};
-static const mha__part mbart_decoder_parts[MHA__ROLES] = {BART_WORDS("decoder"),
-                                                          BART_POSITIONS("decoder"),
-                                                          BART_EMBED_NORM("decoder"),
-                                                          BART_FINAL_NORM("decoder"),
-                                                          BART_HEAD,
-                                                          BART_LAYER,
-                                                          BART_CROSS};
-static const mha__part marian_encoder_parts[MHA__ROLES] = {BART_WORDS("encoder"), BART_LAYER};
-static const mha__part marian_decoder_parts[MHA__ROLES] = {BART_WORDS("decoder"), BART_HEAD, BART_LAYER, BART_CROSS};
+                                                          BART_LAYER(LINEAR)};
+static const mha__part mbart_decoder_parts[MHA__ROLES] = {
+    BART_WORDS("decoder"), BART_POSITIONS("decoder"), BART_EMBED_NORM("decoder"), BART_FINAL_NORM("decoder"), BART_HEAD,
+    BART_LAYER(LINEAR),    BART_CROSS(LINEAR)};
+static const mha__part marian_encoder_parts[MHA__ROLES] = {BART_WORDS("encoder"), BART_LAYER(LINEAR)};
+static const mha__part marian_decoder_parts[MHA__ROLES] = {BART_WORDS("decoder"), BART_HEAD, BART_LAYER(LINEAR),
+                                                           BART_CROSS(LINEAR)};
 
 /* ---- list of families ---- */
 

@@ -31,4 +31,23 @@ extern const mha__family_list mha__families_bert, mha__families_modernbert, mha_
         "compression_config", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL \
     }
 
+/* The parts of a layer, and its cross-attention, that BART, Marian and Whisper have in common. `key` is LINEAR, or TABLE
+ * if the projection of the keys has no bias. */
+#define BART_LAYER(key)                                                            \
+    [MHA__QUERY] = {AS(LINEAR, "self_attn.q_proj", WIDTH(q), FIELD(hidden))},      \
+    [MHA__KEY] = {AS(key, "self_attn.k_proj", WIDTH(k), FIELD(hidden))},           \
+    [MHA__VALUE] = {AS(LINEAR, "self_attn.v_proj", WIDTH(v), FIELD(hidden))},      \
+    [MHA__ATTN_OUT] = {AS(LINEAR, "self_attn.out_proj", FIELD(hidden), WIDTH(q))}, \
+    [MHA__ATTN_NORM] = {AS(NORM, "self_attn_layer_norm", FIELD(hidden), 0)},       \
+    [MHA__UP] = {AS(LINEAR, "fc1", FIELD(intermediate), FIELD(hidden))},           \
+    [MHA__DOWN] = {AS(LINEAR, "fc2", FIELD(hidden), FIELD(intermediate))},         \
+    [MHA__MLP_NORM] = {AS(NORM, "final_layer_norm", FIELD(hidden), 0)}
+
+#define BART_CROSS(key)                                                                \
+    [MHA__CROSS_QUERY] = {AS(LINEAR, "encoder_attn.q_proj", WIDTH(q), FIELD(hidden))}, \
+    [MHA__CROSS_KEY] = {AS(key, "encoder_attn.k_proj", WIDTH(k), FIELD(hidden))},      \
+    [MHA__CROSS_VALUE] = {AS(LINEAR, "encoder_attn.v_proj", WIDTH(v), FIELD(hidden))}, \
+    [MHA__CROSS_OUT] = {AS(LINEAR, "encoder_attn.out_proj", FIELD(hidden), WIDTH(q))}, \
+    [MHA__CROSS_NORM] = {AS(NORM, "encoder_attn_layer_norm", FIELD(hidden), 0)}
+
 #endif

@@ -32,23 +32,13 @@ static const mha__config_key decoder_keys[] = {
 /* WhisperModel stores its tensors without the prefix of WhisperForConditionalGeneration. */
 static const char *const prefixes[] = {"model.", "", NULL};
 
-#define LAYER                                                                      \
-    [MHA__QUERY] = {AS(LINEAR, "self_attn.q_proj", WIDTH(q), FIELD(hidden))},      \
-    [MHA__KEY] = {AS(TABLE, "self_attn.k_proj", WIDTH(k), FIELD(hidden))},         \
-    [MHA__VALUE] = {AS(LINEAR, "self_attn.v_proj", WIDTH(v), FIELD(hidden))},      \
-    [MHA__ATTN_OUT] = {AS(LINEAR, "self_attn.out_proj", FIELD(hidden), WIDTH(q))}, \
-    [MHA__ATTN_NORM] = {AS(NORM, "self_attn_layer_norm", FIELD(hidden), 0)},       \
-    [MHA__UP] = {AS(LINEAR, "fc1", FIELD(intermediate), FIELD(hidden))},           \
-    [MHA__DOWN] = {AS(LINEAR, "fc2", FIELD(hidden), FIELD(intermediate))},         \
-    [MHA__MLP_NORM] = {AS(NORM, "final_layer_norm", FIELD(hidden), 0)}
-
 /* The positions of the encoder are sinusoids that the file stores and transformers does not train. */
 static const mha__part encoder_parts[MHA__ROLES] = {
     [MHA__FIRST_CONVOLUTION] = {AS(CONVOLUTION, "encoder.conv1", FIELD(hidden), FIELD(mel_bins))},
     [MHA__SECOND_CONVOLUTION] = {AS(CONVOLUTION, "encoder.conv2", FIELD(hidden), FIELD(hidden))},
     [MHA__POSITIONS] = {AS(TABLE, "encoder.embed_positions", FIELD(position_rows), FIELD(hidden)), .frozen = true},
     [MHA__FINAL_NORM] = {AS(NORM, "encoder.layer_norm", FIELD(hidden), 0)},
-    LAYER,
+    BART_LAYER(TABLE),
 };
 
 static const mha__part decoder_parts[MHA__ROLES] = {
@@ -56,12 +46,8 @@ static const mha__part decoder_parts[MHA__ROLES] = {
     [MHA__POSITIONS] = {AS(TABLE, "decoder.embed_positions", FIELD(position_rows), FIELD(hidden))},
     [MHA__FINAL_NORM] = {AS(NORM, "decoder.layer_norm", FIELD(hidden), 0)},
     [MHA__LM_HEAD] = {AS(TABLE, "/proj_out", FIELD(vocab), FIELD(hidden)), .optional = true},
-    LAYER,
-    [MHA__CROSS_QUERY] = {AS(LINEAR, "encoder_attn.q_proj", WIDTH(q), FIELD(hidden))},
-    [MHA__CROSS_KEY] = {AS(TABLE, "encoder_attn.k_proj", WIDTH(k), FIELD(hidden))},
-    [MHA__CROSS_VALUE] = {AS(LINEAR, "encoder_attn.v_proj", WIDTH(v), FIELD(hidden))},
-    [MHA__CROSS_OUT] = {AS(LINEAR, "encoder_attn.out_proj", FIELD(hidden), WIDTH(q))},
-    [MHA__CROSS_NORM] = {AS(NORM, "encoder_attn_layer_norm", FIELD(hidden), 0)},
+    BART_LAYER(TABLE),
+    BART_CROSS(TABLE),
 };
 
 #define SIDE                                                                                            \
