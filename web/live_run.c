@@ -203,9 +203,9 @@ static mha_status predict_switched(const live_run *run, int64_t n, float *gates,
     return status;
 }
 
-/* Returns the price of head n = layer H + head on a side: KL in bits between the prediction of the side and that with
+/* Returns the effect of head n = layer H + head on a side: KL in bits between the prediction of the side and that with
  * the head switched. Requires logits. Returns -1 on failure. */
-LIVE_EXPORT(live_price) double live_price(live_side side, int n)
+LIVE_EXPORT(live_effect) double live_effect(live_side side, int n)
 {
     const live_run *run = &live.run[side];
     const int64_t heads = live.info->layers * live.heads;
@@ -213,14 +213,14 @@ LIVE_EXPORT(live_price) double live_price(live_side side, int n)
     const bool within = n >= 0 && n < heads && n % live.heads < live.info->heads_per_layer[n / live.heads];
     mha_status status = MHA_OK;
     if (!within || !run->logits)
-        status = live_fail("the price needs a head of the model, and logits");
+        status = live_fail("the effect needs a head of the model, and logits");
     else if (!gates || !logits)
-        status = live_fail("out of memory for the price of a head");
+        status = live_fail("out of memory for the effect of a head");
     for (int64_t i = 0; status == MHA_OK && i < heads; i++)
         gates[i] = side == LIVE_CHANGED ? live.gates[i] : 1;
     if (status == MHA_OK) status = predict_switched(run, n, gates, logits);
-    const double price = status == MHA_OK ? divergence(run->logits, logits, live.info->vocab) : -1;
+    const double effect = status == MHA_OK ? divergence(run->logits, logits, live.info->vocab) : -1;
     free(gates);
     free(logits);
-    return price;
+    return effect;
 }

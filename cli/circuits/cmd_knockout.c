@@ -207,16 +207,14 @@ const cli_command cli_knockout = {
     .summary = "attention knockout: hide tokens from other tokens",
     .usage = "TEXT",
     .details =
-        "Runs a prompt without some attention weights, and prints the metric of the answer in nats. With --from, --to, "
-        "--heads or --layers, these edges are removed together; otherwise --sweep removes one part after another: the "
-        "edge from the position to each token in every head (head), in all heads of a layer (layer) or in all layers "
-        "(all), a token hidden from all other tokens in a layer (column), or all keys of the position in a head (row). "
-        "--mode renorm masks keys before the softmax, so that other keys get their weight; zero sets weights to 0 "
-        "after "
-        "it.\n"
-        "--json prints {model, case, metrics, site, by, metric, exact, axes, raw, normalised}, where site is the mode "
-        "and "
-        "normalised is null. -o OUT writes a page with the grid and the maps.",
+        "Runs a prompt without some attention weights, and prints the metric of the answer in nats. With --from, "
+        "--to, --heads or --layers, these edges are removed together; otherwise --sweep removes one part after "
+        "another: the edge from the position to each token in every head (head), in all heads of a layer (layer) or "
+        "in all layers (all), a token hidden from all other tokens in a layer (column), or all keys of the position "
+        "in a head (row). --mode renorm masks keys before the softmax, so that other keys get their weight; zero "
+        "sets weights to 0 after it.\n"
+        "--json prints {model, case, metrics, site, by, metric, exact, axes, raw, normalised}, where site is the "
+        "mode and normalised is null. -o OUT writes a page with the grid and the maps.",
     .shared = CLI_MODEL | CLI_IDS | CLI_OUT | CLI_JSON | CLI_CSV,
     .options = options,
     .examples = "mha knockout \" red cat key boat hat drum red cat key\" \\\n"

@@ -266,21 +266,19 @@ const cli_command cli_patch = {
     .summary = "activation patching: replace parts of a run by those of another",
     .usage = "TEXT --corrupted TEXT | --pairs FILE",
     .details =
-        "Repeats the corrupted run with one part of the clean run (--direction denoise: is the part sufficient?), or "
-        "the "
-        "clean run with one part of the corrupted run (noise: is it necessary?), for every part of --site, and prints "
-        "how "
-        "far the answer moves: 1 is as in the clean run, 0 as in the corrupted run. Tokens are numbered from 0; -1 is "
-        "the "
-        "last, and a token that occurs once can be named by its text. --pairs reads lines {clean, corrupted, answer, "
-        "wrong, position}; results are means with 95 % intervals over the pairs. --estimate computes first-order "
-        "estimates from gradients; --path changes only the direct path between two heads.\n"
-        "--json prints {model, pairs, case: {clean, corrupted, answer, wrong, position}, metrics: {clean, corrupted}, "
-        "site, by, direction, metric, exact, axes, raw, normalised}; with several grids, these members are in the list "
-        "grids. normalised is null if both runs hardly differ. Paths from one head have its name in sender; paths from "
-        "all heads have heads, the heads per layer of both axes, which are numbered layer * heads + head. --csv prints "
-        "one line per part; for a path, layer and head are those of the receiver. -o OUT writes a page with the grids "
-        "and the maps of each head in both runs.",
+        "Repeats the corrupted run with one part of the clean run (--direction denoise: is the part sufficient?), "
+        "or the clean run with one part of the corrupted run (noise: is it necessary?), for every part of --site, "
+        "and prints how far the answer moves: 1 is as in the clean run, 0 as in the corrupted run. Tokens are "
+        "numbered from 0; -1 is the last, and a token that occurs once can be named by its text. --pairs reads "
+        "lines {clean, corrupted, answer, wrong, position}; results are means with 95 % intervals over the pairs. "
+        "--estimate computes first-order estimates from gradients; --path changes only the direct path between two "
+        "heads.\n"
+        "--json prints {model, pairs, case: {clean, corrupted, answer, wrong, position}, metrics: {clean, "
+        "corrupted}, site, by, direction, metric, exact, axes, raw, normalised}; with several grids, these members "
+        "are in the list grids. normalised is null if both runs hardly differ. Paths from one head have its name in "
+        "sender; paths from all heads have heads, the heads per layer of both axes, which are numbered layer * "
+        "heads + head. --csv prints one line per part; for a path, layer and head are those of the receiver. -o OUT "
+        "writes a page with the grids and the maps of each head in both runs.",
     .shared = CLI_MODEL | CLI_IDS | CLI_OUT | CLI_JSON | CLI_CSV | CLI_SEED,
     .options = patch_options,
     .examples = "mha patch \" red cat key boat hat drum red cat key\" \\\n"

@@ -329,17 +329,16 @@ const cli_command cli_heads = {
         "--json prints {model, texts, layers, heads, head_numbers: [layers][heads], metrics: {name: "
         "[layers][heads]}, labels: [layers][heads]}; --csv prints one line per head. Heads are numbered as in the "
         "unpruned model. Both formats contain all metrics; the table shows only the metrics that fit the terminal.\n"
-        "With --by, the table ranks the heads by importance, with 95 % confidence intervals over texts, and the grid "
-        "shows importance in percent of the largest. JSON gains importance: {by, loss, texts, halves, saturated, "
-        "values, low, high [layers][heads]}, where halves is the rank correlation between two halves of the texts. "
-        "With --loss pairs, each text is two paraphrases separated by a tab.\n"
+        "With --by, the table ranks the heads by importance, with 95 % confidence intervals over texts, and the "
+        "grid shows importance in percent of the largest. JSON gains importance: {by, loss, texts, halves, "
+        "saturated, values, low, high [layers][heads]}, where halves is the rank correlation between two halves of "
+        "the texts. With --loss pairs, each text is two paraphrases separated by a tab.\n"
         "--diversity prints how different the heads of each layer are, and the pairs of heads with the most similar "
-        "maps; "
-        "JSON gains diversity: {rows, measures, unique, xy, merges}, as in mha report.\n"
+        "maps; JSON gains diversity: {rows, measures, unique, xy, merges}, as in mha report.\n"
         "With --state FILE, a stopped or killed run can be resumed and prints the same digits. About once a second, "
-        "statistics are saved in FILE.statistics and scores in FILE.SCORE. Most scores resume after a multiple of 32 "
-        "texts; gradmag and scores of --loss pairs resume after a batch (--batch). A file from a different model, "
-        "different texts or different options is rejected; delete it to start over.",
+        "statistics are saved in FILE.statistics and scores in FILE.SCORE. Most scores resume after a multiple of "
+        "32 texts; gradmag and scores of --loss pairs resume after a batch (--batch). A file from a different "
+        "model, different texts or different options is rejected; delete it to start over.",
     .lists = print_lists,
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_JSON | CLI_CSV | CLI_SEED | CLI_DTYPE,
     .options = options,

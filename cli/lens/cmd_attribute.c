@@ -350,14 +350,13 @@ const cli_command cli_attribute = {
     .details =
         "Direct logit attribution: the last residual of a decoder is a sum of what embeddings, heads, biases and "
         "feed-forward parts write, and with the scale of the final norm fixed, so is the logit. The parts add up to "
-        "the "
-        "logit; the command prints the difference. Effects that a part has through later layers are in the parts of "
-        "those layers. Post-norm models (BERT) are refused, since no exact sum exists.\n"
-        "--by component prints the sums of each layer, --by head each head, and --by source the tokens from which the "
-        "ten strongest heads read. -o FILE.html writes all three.\n"
-        "--json prints {model, ids, tokens, position, answer: {id, token}, target, total, error, scale, parts: {embed, "
-        "pos_embed, heads: [layers][heads], sources: [layers][heads][tokens], attn_bias, mlp: [layers], norm_bias, "
-        "logit_bias}, wrong}; --csv prints one line per cell of the grid.",
+        "the logit; the command prints the difference. Effects that a part has through later layers are in the "
+        "parts of those layers. Post-norm models (BERT) are refused, since no exact sum exists.\n"
+        "--by component prints the sums of each layer, --by head each head, and --by source the tokens from which "
+        "the ten strongest heads read. -o FILE.html writes all three.\n"
+        "--json prints {model, ids, tokens, position, answer: {id, token}, target, total, error, scale, parts: "
+        "{embed, pos_embed, heads: [layers][heads], sources: [layers][heads][tokens], attn_bias, mlp: [layers], "
+        "norm_bias, logit_bias}, wrong}; --csv prints one line per cell of the grid.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_CSV | CLI_DTYPE,
     .options = options,
     .examples = "mha attribute \" red cat key boat hat drum red cat key\" \\\n"

@@ -406,21 +406,16 @@ const cli_command cli_circuit = {
     .usage = "",
     .details =
         "No text is needed. The table shows for every head the copying score (1: attending to a token increases its "
-        "logit, "
-        "-1: decreases it; the mean logit is subtracted), and of the QK and the OV circuit the largest singular value "
-        "and "
-        "the number of directions that carry the circuit. Below it are the pairs of heads that compose most strongly: "
-        "how "
-        "much of what the first head writes is read by the queries, keys or values of the second, beside the value of "
-        "random heads.\n"
+        "logit, -1: decreases it; the mean logit is subtracted), and of the QK and the OV circuit the largest "
+        "singular value and the number of directions that carry the circuit. Below it are the pairs of heads that "
+        "compose most strongly: how much of what the first head writes is read by the queries, keys or values of "
+        "the second, beside the value of random heads.\n"
         "Norms are folded into the weights. Measures that are not defined for a family are listed with the reason; "
-        "BERT "
-        "and other post-norm models require --raw.\n"
+        "BERT and other post-norm models require --raw.\n"
         "-o FILE.html writes maps of copying and of all three compositions. --json prints {model, raw, heads, "
-        "baseline, "
-        "singular: {qk, qk_previous, ov: [layers][heads][values]}, composition: {compose_q, compose_k, compose_v: "
-        "[senders][receivers]}, undefined: {measure: reason}, copying_centred, copying, trace: [layers][heads]}; --csv "
-        "prints one line per head.",
+        "baseline, singular: {qk, qk_previous, ov: [layers][heads][values]}, composition: {compose_q, compose_k, "
+        "compose_v: [senders][receivers]}, undefined: {measure: reason}, copying_centred, copying, trace: "
+        "[layers][heads]}; --csv prints one line per head.",
     .shared = CLI_MODEL | CLI_OUT | CLI_JSON | CLI_CSV,
     .options = options,
     .examples = "mha circuit\n"

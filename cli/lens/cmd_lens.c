@@ -239,9 +239,8 @@ const cli_command cli_lens = {
         "The logit lens applies the output head of the model, with the statistics of each hidden state, after every "
         "layer. The grid shows the most likely token at every position; below it, the most likely tokens at one "
         "position, the probability and rank of the target (by default the next token of the text; in an encoder the "
-        "token itself), and the divergence KL(output, layer). A model with tied embeddings predicts the token itself "
-        "in "
-        "early layers; this is not knowledge of the text.\n"
+        "token itself), and the divergence KL(output, layer). A model with tied embeddings predicts the token "
+        "itself in early layers; this is not knowledge of the text.\n"
         "-o FILE.html writes a page of the grid with the details of every cell. --json prints {model, ids, tokens, "
         "targets, top: [layers + 1][tokens][{id, token, probability}], target_logprobs, target_ranks, kl: [layers + "
         "1][tokens]}; --csv prints one line per layer, token and prediction.",

@@ -11,7 +11,7 @@
 
 static const struct poptOption options[] = {POPT_TABLEEND};
 
-/* A sentence that the built-in model continues with its induction heads, which makes their price visible. */
+/* A sentence that the built-in model continues with its induction heads, which makes their effect visible. */
 static const char default_text[] = "One day Clara found a red key in the garden. She put the red";
 
 /* Opens the model, so that one that the page would refuse is refused here, and checks that the page can show it. */
@@ -73,7 +73,7 @@ const cli_command cli_live = {
     .details =
         "The page contains the model and the library as a WebAssembly module. It needs no network, no server and "
         "no other file, and sends nothing. Type a text: the page shows the tokens, the maps of all heads, the "
-        "predicted next token, and the price of every head: by how much the prediction changes without it. "
+        "predicted next token, and the effect of every head: by how much the prediction changes without it. "
         "Heads can be switched off, scaled or replaced by their mean, and another checkpoint folder can be "
         "dropped onto the page. The files of the model must have at most 134217728 bytes in total.",
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT,

@@ -297,14 +297,13 @@ const cli_command cli_transcribe = {
     .summary = "write the text of speech in WAV files, with the times of words",
     .usage = "FILE.wav...",
     .details =
-        "The model must read audio (whisper). A file must have 16,000 samples per second, as PCM or float, with one or "
-        "two "
-        "channels. Audio that is longer than a window of the model, 30 seconds in published models, is divided into "
-        "windows, whose texts are joined; a word at a boundary may be lost. Without --language, a multilingual model "
-        "chooses the language of the first window. With --times, a word begins where the attention of the "
-        "checkpoint's alignment heads (generation_config.json) reaches it; words are separated by spaces. --json "
-        "prints one "
-        "object per file: {file, seconds, language, text, ids} and, with --times, words: [{word, begin, end}].",
+        "The model must read audio (whisper). A file must have 16,000 samples per second, as PCM or float, with one "
+        "or two channels. Audio that is longer than a window of the model, 30 seconds in published models, is "
+        "divided into windows, whose texts are joined; a word at a boundary may be lost. Without --language, a "
+        "multilingual model chooses the language of the first window. With --times, a word begins where the "
+        "attention of the checkpoint's alignment heads (generation_config.json) reaches it; words are separated by "
+        "spaces. --json prints one object per file: {file, seconds, language, text, ids} and, with --times, words: "
+        "[{word, begin, end}].",
     .shared = CLI_MODEL | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha transcribe -m whisper-small speech.wav\n"

@@ -32,8 +32,8 @@ class Live(PageCase):
         self.settle()
 
     def settle(self):
-        """Waits until the prices of the last update are shown."""
-        self.wait("const d = document.body.dataset; return d.openedMs && (d.priced === d.updated || seenNow.tokens.length === 0)")
+        """Waits until the effects of the last update are shown."""
+        self.wait("const d = document.body.dataset; return d.openedMs && (d.measured === d.updated || seenNow.tokens.length === 0)")
 
     def type(self, text):
         self.run_js("const e = document.getElementById('text'); e.value = arguments[0]; e.dispatchEvent(new Event('input'))", text)
@@ -63,7 +63,7 @@ class Live(PageCase):
         self.open()
         self.assertLessEqual(self.page.stat().st_size, MOST_BYTES)
         self.assertRegex(self.one("#summary").text, r"Model builtin \(llama, 2 layers of 8 heads\), 17 tokens in .* wasm128")
-        print({name: self.run_js("return document.body.dataset[arguments[0]]", name) for name in ("openedMs", "updateMs", "pricesMs")})
+        print({name: self.run_js("return document.body.dataset[arguments[0]]", name) for name in ("openedMs", "updateMs", "effectsMs")})
         self.assert_quiet()
 
     def test_numbers_are_those_of_the_program(self):

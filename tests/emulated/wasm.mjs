@@ -79,7 +79,7 @@ const compareWith = (mha, folder, work) => {
   }
 };
 
-/* Gates, fills, prices, steps and generation must agree with each other. */
+/* Gates, fills, effects, steps and generation must agree with each other. */
 const gatesAgree = (mha) => {
   const info = mha.open(filesOf(BUILTIN), 'scalar'), heads = info.layers * info.heads;
   const ones = new Float32Array(heads).fill(1), text = 'Count from 2 to 6: 2 3';
@@ -89,18 +89,18 @@ const gatesAgree = (mha) => {
   mha.forward(1, n - 1);
   check(sameBits(mha.logits(0), mha.logits(1)), 'gates of 1 must not change the logits');
   check(mha.divergence() === 0, 'gates of 1 must have a divergence of 0');
-  const prices = [...ones.keys()].map((head) => mha.price(0, head));
+  const effects = [...ones.keys()].map((head) => mha.effect(0, head));
   for (const mean of [false, true])
     for (const head of [0, 3, info.heads, heads - 1]) {
       const off = ones.slice();
       off[head] = 0;
       mha.gates(ones, mean);
-      const price = mean ? mha.price(0, head) : prices[head];
+      const effect = mean ? mha.effect(0, head) : effects[head];
       mha.gates(off, mean);
       mha.forward(1, n - 1);
-      check(Math.abs(mha.divergence() - price) <= 1e-6 * Math.max(1, price), `head ${head}, mean ${mean}: the price must be the divergence (got ${price} and ${mha.divergence()})`);
-      const back = mha.price(1, head);
-      check(back >= 0 && Number.isFinite(back), `head ${head}: the price of switching it on must be finite (got ${back})`);
+      check(Math.abs(mha.divergence() - effect) <= 1e-6 * Math.max(1, effect), `head ${head}, mean ${mean}: the effect must be the divergence (got ${effect} and ${mha.divergence()})`);
+      const back = mha.effect(1, head);
+      check(back >= 0 && Number.isFinite(back), `head ${head}: the effect of switching it on must be finite (got ${back})`);
     }
   stepsAgree(mha, info, n);
 };

@@ -7,7 +7,7 @@ const adopt = (info, name) => {
   state.gates = new Float32Array(info.layers * info.heads).fill(1);
   state.head = 0;
   state.at = null;
-  $('price-meaning').textContent = info.logits ? 'by how many bits the prediction changes if the head is switched.'
+  $('effect-meaning').textContent = info.logits ? 'by how many bits the prediction changes if the head is switched.'
     : 'one minus the cosine of the mean hidden states if the head is switched.';
 };
 

@@ -1,4 +1,4 @@
-/* head_grid.js - shows the maps of all heads, their switches and their prices. */
+/* head_grid.js - shows the maps of all heads, their switches and their effects. */
 let cells = [];
 
 const makeSwitch = (index) => {
@@ -26,10 +26,10 @@ const makeOpen = (index) => {
 };
 
 const makeCell = (index) => {
-  const cell = element('div', null, 'cell'), price = element('span', null, 'price');
-  price.append(element('i'));
-  price.setAttribute('aria-hidden', 'true');
-  cell.append(makeOpen(index), price, makeSwitch(index));
+  const cell = element('div', null, 'cell'), effect = element('span', null, 'effect');
+  effect.append(element('i'));
+  effect.setAttribute('aria-hidden', 'true');
+  cell.append(makeOpen(index), effect, makeSwitch(index));
   return cell;
 };
 
@@ -76,15 +76,15 @@ const showGrid = ({ tokens, maps }) => {
   $('all-on').disabled = list.length === 0;
 };
 
-/* Shows the prices [layers * heads]; null = not known yet. */
-const showPrices = (prices) => {
-  const most = Math.max(1e-9, ...prices.filter((x) => x >= 0));
+/* Shows the effects [layers * heads]; null = not known yet. */
+const showEffects = (effects) => {
+  const most = Math.max(1e-9, ...effects.filter((x) => x >= 0));
   cells.forEach((cell, index) => {
     if (!cell) return;
-    const price = prices[index], on = state.gates[index] !== 0;
-    cell.querySelector('.amount').textContent = number(price);
-    cell.style.setProperty('--part', `${price === null ? 0 : clamp((100 * price) / most, 0, 100)}%`);
+    const effect = effects[index], on = state.gates[index] !== 0;
+    cell.querySelector('.amount').textContent = number(effect);
+    cell.style.setProperty('--part', `${effect === null ? 0 : clamp((100 * effect) / most, 0, 100)}%`);
     cell.querySelector('.switch').setAttribute('aria-label',
-      `layer ${layerOf(index)} head ${numberOf(index)}, price ${on ? 'if it is off' : 'if it is on again'}: ${number(price)}`);
+      `layer ${layerOf(index)} head ${numberOf(index)}, effect ${on ? 'if it is off' : 'if it is on again'}: ${number(effect)}`);
   });
 };

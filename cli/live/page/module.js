@@ -125,10 +125,10 @@ const openModule = async (code) => {
     logits: (side) => memory.floats(calls.live_logits(side), info.vocab),
     hidden: (side) => memory.floats(calls.live_hidden(side), count * info.hidden),
     divergence: () => calls.live_divergence(),
-    price: (side, head) => {
-      const price = calls.live_price(side, head);
-      memory.check(price < 0);
-      return price;
+    effect: (side, head) => {
+      const effect = calls.live_effect(side, head);
+      memory.check(effect < 0);
+      return effect;
     },
     steps: (side, layer, head, row) => {
       const at = calls.live_steps(side, layer, head, row);

@@ -1,4 +1,4 @@
-/* update.js - runs the model after each change, and shows the results; the prices follow after the page is painted. */
+/* update.js - runs the model after each change, and shows the results; the effects follow after the page is painted. */
 const MOST_TOKENS = 256;
 let seenNow = { tokens: [], at: 0, maps: new Float32Array(0) }; /* the results on the page */
 let turn = 0; /* number of the last update; later work of an earlier one stops */
@@ -35,10 +35,10 @@ const shownText = () => {
   return new TextDecoder().decode(bytes.slice(0, end));
 };
 
-/* ---- prices ---- */
+/* ---- effects ---- */
 
 /* One minus the cosine of the mean hidden states with and without a head, for models without logits. */
-const statePrice = (index, base) => {
+const stateEffect = (index, base) => {
   const { mha } = model, gates = state.gates.slice();
   gates[index] = gates[index] === 0 ? 1 : 0;
   mha.gates(gates, state.mean);
@@ -47,33 +47,33 @@ const statePrice = (index, base) => {
   return 1 - cosine(base, meanState(mha.hidden(CHANGED), seenNow.tokens.length));
 };
 
-/* Computes the price of every head. A slow model shows the prices so far and yields to the user after some heads; an
+/* Computes the effect of every head. A slow model shows the effects so far and yields to the user after some heads; an
  * update ends the work. */
 const SLICE = 40; /* ms */
-const pricesOf = async (own) => {
-  const { mha, info } = model, prices = Array(state.gates.length).fill(null);
+const effectsOf = async (own) => {
+  const { mha, info } = model, effects = Array(state.gates.length).fill(null);
   const base = info.logits ? null : meanState(mha.hidden(side()), seenNow.tokens.length);
   let began = performance.now();
   for (const index of [...state.gates.keys()].filter(headExists)) {
-    prices[index] = info.logits ? mha.price(side(), index) : statePrice(index, base);
+    effects[index] = info.logits ? mha.effect(side(), index) : stateEffect(index, base);
     if (performance.now() - began < SLICE) continue;
-    showPrices(prices);
+    showEffects(effects);
     await new Promise((resolve) => { setTimeout(resolve, 0); });
-    if (own !== turn) return prices;
+    if (own !== turn) return effects;
     began = performance.now();
   }
   if (!info.logits && isChanged()) mha.forward(CHANGED, seenNow.at);
-  return prices;
+  return effects;
 };
 
-const updatePrices = async (own) => {
+const updateEffects = async (own) => {
   const began = performance.now();
   try {
-    const prices = await pricesOf(own);
+    const effects = await effectsOf(own);
     if (own !== turn) return;
-    showPrices(prices);
-    document.body.dataset.pricesMs = (performance.now() - began).toFixed(2);
-    document.body.dataset.priced = String(own);
+    showEffects(effects);
+    document.body.dataset.effectsMs = (performance.now() - began).toFixed(2);
+    document.body.dataset.measured = String(own);
   } catch (error) { say(error.message); }
 };
 
@@ -94,11 +94,11 @@ const showAll = () => {
   $('command').textContent = some ? commandFor(shownText(), seenNow.at) : '';
 };
 
-/* The card and the prices need further passes, so they follow after the page is painted. */
+/* The card and the effects need further passes, so they follow after the page is painted. */
 const showLater = (own) => {
   if (own !== turn) return;
   try { [showCard, showLens].forEach((show) => show(seenNow)); } catch (error) { say(error.message); }
-  setTimeout(() => { if (own === turn) updatePrices(own); }, 0);
+  setTimeout(() => { if (own === turn) updateEffects(own); }, 0);
 };
 
 const update = () => {

@@ -31,8 +31,8 @@ extern const mha__family_list mha__families_bert, mha__families_modernbert, mha_
         "compression_config", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL \
     }
 
-/* The parts of a layer, and its cross-attention, that BART, Marian and Whisper have in common. `key` is LINEAR, or TABLE
- * if the projection of the keys has no bias. */
+/* The parts of a layer and of its cross-attention that BART, Marian and Whisper have in common. `key` is LINEAR, or
+ * TABLE if the projection of the keys has no bias. */
 #define BART_LAYER(key)                                                            \
     [MHA__QUERY] = {AS(LINEAR, "self_attn.q_proj", WIDTH(q), FIELD(hidden))},      \
     [MHA__KEY] = {AS(key, "self_attn.k_proj", WIDTH(k), FIELD(hidden))},           \
