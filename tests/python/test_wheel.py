@@ -90,10 +90,10 @@ class Wheel(unittest.TestCase):
         for text, warnings in ("<fontconfig></fontconfig>", 1), (re.sub("<include.*", "", settings).replace(
                 '<dir prefix="relative">.<', f"<dir>{package / 'fonts'}<"), 0):
             alone.write_text(text, encoding="utf-8")
-            done = run(self.place / "venv/bin/mha", "draw", "the caf\N{LATIN SMALL LETTER E WITH ACUTE}", "--head", "0.0", "-o", "map.png",
+            done = run(self.place / "venv/bin/mha", "draw", "the caf\N{LATIN SMALL LETTER E WITH ACUTE}", "--head", "0.0", "--force", "-o", "map.png",
                        env=CLEAN | {"FONTCONFIG_FILE": str(alone)}, cwd=self.place)
             self.assertEqual((done.returncode, done.stderr.count("no font is installed")), (0, warnings), done.stderr)
-        done = run(self.place / "venv/bin/mha", "draw", "the caf\N{LATIN SMALL LETTER E WITH ACUTE}", "--head", "0.0", "-o", "map.png",
+        done = run(self.place / "venv/bin/mha", "draw", "the caf\N{LATIN SMALL LETTER E WITH ACUTE}", "--head", "0.0", "--force", "-o", "map.png",
                    cwd=self.place, env={"PATH": os.environ["PATH"], "FC_DEBUG": "1024"})
         self.assertIn(str(package / "fonts/fonts.conf"), done.stdout + done.stderr)
 
