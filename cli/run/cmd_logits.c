@@ -124,8 +124,27 @@ static void print_table(const cli_session *s, const cli_sequence *q, int64_t at,
                 cli_bold(s), cli_shown(cli_sequence_token(q, top[i].id)), cli_plain(s));
 }
 
+/* Prints the logit of each token, and the probability that the token was replaced, of a discriminator. */
+static int put_replaced(cli_session *s, const cli_sequence *q, const captured_tensors *t)
+{
+    json_t *list = s->options.json ? json_array() : NULL;
+    if (!list) fprintf(s->out, "%12s %12s %8s  %s\n", "logit", "replaced", "id", "token");
+    for (int64_t i = 0; i < t->rows; i++) {
+        const double z = (double)t->logits[i], p = 1 / (1 + exp(-z));
+        const char *token = cli_sequence_token(q, q->ids[i]);
+        if (list)
+            json_array_append_new(list, json_pack("{s:I, s:s, s:o, s:o}", "id", (json_int_t)q->ids[i], "token", token,
+                                                  "logit", cli_real(z), "probability", cli_real(p)));
+        else
+            fprintf(s->out, "%12.6f %12.6f %8d  %s%s%s\n", z, p, (int)q->ids[i], cli_bold(s), cli_shown(token),
+                    cli_plain(s));
+    }
+    return list ? cli_put_json(s, json_pack("{s:o}", "replaced", list), false) : CLI_DONE;
+}
+
 static int put_top(cli_session *s, const cli_sequence *q, const captured_tensors *t, int64_t at, int64_t most)
 {
+    if (t->logits && !mha_model_describe(t->model)->logits) return put_replaced(s, q, t);
     if (!t->logits) return s->options.json ? put_json(s, q, at, NULL, 0) : CLI_DONE;
     const int64_t wanted = most < t->vocab ? most : t->vocab;
     choice *top = calloc((size_t)wanted, sizeof *top);
@@ -233,7 +252,9 @@ const cli_command cli_logits = {
     .usage = "TEXT | -f FILE",
     .details =
         "Prints the most likely next tokens; --json prints {ids, tokens, at, top: [{id, token, logit, "
-        "probability}]}. -o OUT writes float32 tensors as safetensors: logits [tokens, vocab]; with "
+        "probability}]}. The discriminator of ELECTRA has one logit per token, the log-odds that the token was "
+        "replaced; --json then prints {replaced: [{id, token, logit, probability}]}. -o OUT writes float32 tensors as "
+        "safetensors: logits [tokens, vocab]; with "
         "--hidden, hidden.N [tokens, width], where hidden.0 contains the embeddings and the last state follows "
         "the final norm; with --attn, attn.N [heads, tokens, tokens] of layer N; with --heads 0.2,3.11, "
         "attn.0.2 and attn.3.11 [tokens, tokens]; with --stats, row_entropy.N (bits), row_max.N, row_argmax.N "

@@ -85,8 +85,8 @@ static bool allocate(captured_tensors *t, const mha_model_info *info, const capt
     const size_t most = (2 + CAPTURED_STATISTICS) * (size_t)info->layers + (size_t)request->head_count + 2;
     t->list = calloc(most, sizeof *t->list);
     t->names = calloc(most, sizeof *t->names);
-    if (info->logits) t->logits = calloc((size_t)t->rows, (size_t)t->vocab * sizeof *t->logits);
-    return t->list && t->names && (t->logits || !info->logits);
+    if (t->vocab) t->logits = calloc((size_t)t->rows, (size_t)t->vocab * sizeof *t->logits);
+    return t->list && t->names && (t->logits || !t->vocab);
 }
 
 int capture_tensors(cli_session *s, const mha_model *model, const int32_t *ids, int64_t length,
@@ -94,16 +94,16 @@ int capture_tensors(cli_session *s, const mha_model *model, const int32_t *ids, 
 {
     const mha_model_info *info = mha_model_describe(model);
     const unsigned keep = request->keep;
-    const bool all = keep & CAPTURE_ALL_LOGITS || request->pixels;
+    const bool all = keep & CAPTURE_ALL_LOGITS || request->pixels || !info->logits;
     *t = (captured_tensors){.model = model,
                             .length = length,
-                            .vocab = request->pixels ? info->classes : info->vocab,
+                            .vocab = info->logit_width,
                             .rows = all && !request->pixels ? length : 1,
                             .hidden = info->hidden,
                             .heads = request->heads};
-    if (!info->logits && !(keep & (CAPTURE_HIDDEN | CAPTURE_ATTENTIONS | CAPTURE_STATS)))
+    if (!t->vocab && !(keep & (CAPTURE_HIDDEN | CAPTURE_ATTENTIONS | CAPTURE_STATS)))
         return cli_error(s, CLI_REFUSED, "%s has no logits: use --hidden, --attn or --stats", cli_shown(s->model_name));
-    if (!info->logits) cli_say(s, "%s has no logits; writing the other tensors", cli_shown(s->model_name));
+    if (!t->vocab) cli_say(s, "%s has no logits; writing the other tensors", cli_shown(s->model_name));
     if (!allocate(t, info, request)) return no_memory(s, t);
     mha_error error = {0};
     const mha_model_input input = {.size = sizeof input,

@@ -8,7 +8,9 @@ typedef struct captured_tensors {
     const mha_model *model;
     int64_t length, vocab;
     float *logits; /* [rows, vocab] for all tokens, or for the last token; NULL if the checkpoint has no output head */
-    int64_t rows;  /* sequence length L, or 1; image classifiers: 1, and vocab is the number of classes */
+    /* sequence length L, or 1; image classifiers: 1, and vocab is the number of classes; discriminators: L, and vocab
+     * is 1 */
+    int64_t rows;
     /* [count] tensors: "logits" [L, vocab]; "hidden.N" [L, E], where hidden.0 contains the embeddings; "attn.N"
      * [heads, L, L] of layer N, or "attn.N.H" [L, L] of selected head H by its original number; "row_entropy.N" and
      * other row statistics [heads, L] */

@@ -98,7 +98,7 @@ typedef struct mha_model_info {
     const int64_t *heads_per_layer; /* [layers] smaller than `heads` in pruned layers ("mha.heads" below) */
     int causal;                     /* 1 for decoders */
     mha_dtype dtype;                /* type of the stored weights */
-    int logits;                     /* 1 if the model has logits */
+    int logits;                     /* 1 if the model has logits of tokens, or of the classes of an image */
     /* [layers] key heads and value heads in the weights of a layer ("mha.kv_heads" below) */
     const int64_t *key_heads_per_layer, *value_heads_per_layer;
     const int64_t *feed_forward_per_layer;          /* [layers] feed-forward width; with experts, total width of the
@@ -116,6 +116,8 @@ typedef struct mha_model_info {
     int64_t image_channels, image_height, image_width, patch_height, patch_width, classes;
     int64_t embedding_width; /* width of the vectors of mha_model_embed: hidden; in CLIP, that of the common space */
     int64_t feature_bins;    /* log-mel bins per frame of an encoder that reads audio features (audio.h); 0 = tokens */
+    int64_t logit_width; /* columns of the logits: vocab, classes, or 1 for a discriminator (ELECTRA), whose `logits`
+                              * is 0; 0 = the model has no logits */
 } mha_model_info;
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
 
@@ -338,12 +340,13 @@ typedef struct mha_model_activations {
  * failure, all outputs are unspecified. */
 typedef struct mha_model_output {
     size_t size;
-    float *last_hidden; /* [B, L, E]; in decoders after the final norm */
+    float *last_hidden; /* [B, L, E]; in decoders after the final norm. E is also the width if OPT maps these states to
+                         * a narrower output head (word_embed_proj_dim) */
     float *pooled;      /* [B, E] tanh pooler of BERT and ViT, pooled vector of CLIP; MHA_ERR_UNSUPPORTED if the
                          * checkpoint has none */
-    float *logits;      /* [B, L, vocab], in image classifiers [B, classes]; MHA_ERR_UNSUPPORTED for a checkpoint
-                         * without logits */
-    float *last_logits; /* [B, vocab] logits of the next token, from the last real token of each sequence */
+    float *logits;      /* [B, L, vocab], in image classifiers [B, classes], in discriminators [B, L] log-odds that a
+                         * token was replaced; MHA_ERR_UNSUPPORTED for a checkpoint without logits */
+    float *last_logits; /* [B, logit_width] logits of the next token, from the last real token of each sequence */
     /* Receives hidden states x [B, L, E]. Entry 0 contains the embeddings (in BERT after their norm), and entry n the
      * output of layer n - 1, which is the input of layer n. The last entry is taken after the final norm, except in
      * ViT and CLIP. */

@@ -130,7 +130,7 @@ typedef struct mha_model_gradient {
     size_t size;
     const float *last_hidden; /* [B, L, E] */
     const float *pooled;      /* [B, E] */
-    const float *logits;      /* [B, L, vocab]; in image classifiers [B, classes] */
+    const float *logits;      /* [B, L, vocab]; in image classifiers [B, classes], in discriminators [B, L] */
     float *gates;             /* [layers, B, H] written: gradients of gates (1 if not given); 0 for missing heads */
     float *embeddings;        /* [B, L, E] written: gradients of each token's word embedding (E: width of the table), or
                                * of the class token and the patches of an image, before positions are added */
@@ -139,7 +139,7 @@ typedef struct mha_model_gradient {
     int (*on_context)(void *user, const mha_model_context_gradient *g);
     void *user;
     int taylor; /* 1 = compute row_taylor: one more exponential per pair of tokens, 4 bytes per head and row */
-    const float *last_logits; /* [B, vocab] gradient with respect to the logits of the last real token of each
+    const float *last_logits; /* [B, logit_width] gradient with respect to the logits of the last real token of each
                                * sequence */
     const float *embedding;   /* [B, embedding_width] CLIP: gradient with respect to the L2-normalized embedding */
 } mha_model_gradient;
@@ -173,7 +173,8 @@ typedef struct mha_model_loss_args {
     /* [B, L] token ids, or MHA_IGNORE. A decoder's token i predicts label i + 1 (labels are the ids themselves,
      * shifted here); an encoder's token i predicts label i, and so does a token of the decoder of an encoder-decoder,
      * whose ids are the shifted labels (mha_model_shift_labels). No label is predicted from a masked token. NULL = the
-     * ids of real tokens, for decoders only. Image classifiers: [B], the class of each image. */
+     * ids of real tokens, for decoders only. Image classifiers: [B], the class of each image. Discriminators: 1 for
+     * a replaced token, else 0; the loss is the binary cross entropy. */
     const int32_t *labels;
     double scale;       /* 0 = 1 / counted labels, the mean; else the loss is scale times the sum */
     float *dgates;      /* gradients of the gates, as in mha_model_gradient; NULL = not computed */

@@ -56,7 +56,7 @@ static mha_status check_model(const mha_model *m, mha_error *err)
     if (what)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_prompt_pair_create: model must %s (got %s)", what,
                          m->info.family);
-    return mha__head_check(m, false, true, err);
+    return mha__head_check_tokens(m, err);
 }
 
 static mha_status check_token(const mha_model *m, const char *name, int64_t index, int32_t id, mha_error *err)

@@ -32,6 +32,8 @@ FAMILIES = {
                             relative_attention_num_buckets=40),
     "distilbert": tr.DistilBertConfig(vocab_size=64, dim=32, hidden_dim=40, n_layers=2, n_heads=4, max_position_embeddings=64, activation="relu"),
     "electra": tr.ElectraConfig(**ENCODER, embedding_size=24, type_vocab_size=2, hidden_act="relu"),
+    "electra-discriminator": tr.ElectraConfig(**ENCODER, embedding_size=32, type_vocab_size=1, hidden_act="silu",
+                                              architectures=["ElectraForPreTraining"]),
     "albert": tr.AlbertConfig(**{**ENCODER, "num_hidden_layers": 4}, embedding_size=20, num_hidden_groups=2, type_vocab_size=2,
                               hidden_act="gelu"),
     "deberta-v2": tr.DebertaV2Config(**ENCODER, relative_attention=True, max_relative_positions=6, pos_att_type=["c2p"], share_att_key=False,
@@ -56,7 +58,9 @@ FAMILIES = {
     "opt": tr.OPTConfig(vocab_size=64, hidden_size=32, ffn_dim=40, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64,
                         word_embed_proj_dim=32, pad_token_id=1, bos_token_id=2, eos_token_id=2, enable_bias=False),
     "opt-post": tr.OPTConfig(vocab_size=64, hidden_size=32, ffn_dim=40, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64,
-                             word_embed_proj_dim=32, pad_token_id=1, bos_token_id=2, eos_token_id=2, do_layer_norm_before=False),
+                             word_embed_proj_dim=20, pad_token_id=1, bos_token_id=2, eos_token_id=2, do_layer_norm_before=False),
+    "opt-mapped": tr.OPTConfig(vocab_size=64, hidden_size=32, ffn_dim=40, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64,
+                               word_embed_proj_dim=12, pad_token_id=1, bos_token_id=2, eos_token_id=2, tie_word_embeddings=False),
     "olmo2": tr.Olmo2Config(**SMALL, attention_bias=True),
     "granite": tr.GraniteConfig(**SMALL, attention_bias=True, mlp_bias=True, embedding_multiplier=2.0, attention_multiplier=0.4,
                                 residual_multiplier=1.5, logits_scaling=3.0),
@@ -91,10 +95,16 @@ def is_encoder(config):
     return config.model_type in ("roberta", "xlm-roberta", "mpnet", "distilbert", "electra", "albert", "nomic_bert", "modernbert", "deberta-v2")
 
 
+def is_discriminator(config):
+    return config.architectures == ["ElectraForPreTraining"]
+
+
 def draw(config, seed):
     """Returns a model whose weights are exact in bfloat16, with random biases and norm weights."""
     torch.manual_seed(seed)
     kind = tr.AutoModelForMaskedLM if is_encoder(config) else tr.AutoModelForCausalLM
+    if is_discriminator(config):
+        kind = tr.AutoModelForPreTraining
     model = kind.from_config(config, attn_implementation="eager", experts_implementation="eager").eval().float()
     with torch.no_grad():
         for p in model.parameters():
@@ -131,6 +141,8 @@ def train(model, config, tensors):
     mask[1, 8:] = 0
     ids[1, 8:] = config.pad_token_id if config.pad_token_id is not None else 0
     labels[:, ::3] = -100
+    if is_discriminator(config):
+        labels = torch.randint(0, 2, (2, 12))
     labels[mask == 0] = -100
     twin = twin_of(model)
     loss = twin(input_ids=ids, attention_mask=mask, labels=labels).loss
@@ -147,8 +159,11 @@ def record(model, config):
     ids, start = text(config, PROMPT), torch.randint(4, 64, (START,)).tolist()
     with torch.no_grad():
         out = twin_of(model)(torch.tensor([ids]), output_hidden_states=True, output_attentions=True)
-    tensors = {"prompt/input_ids": torch.tensor(ids), "prompt/logits": out.logits[0].float(), "prompt/hidden": torch.cat(out.hidden_states).float(),
-               "prompt/attn": torch.cat(out.attentions).float()}
+    tensors = {"prompt/input_ids": torch.tensor(ids), "prompt/logits": out.logits[0].float(), "prompt/attn": torch.cat(out.attentions).float()}
+    if out.hidden_states[0].shape == out.hidden_states[-1].shape:
+        tensors["prompt/hidden"] = torch.cat(out.hidden_states).float()
+    else:
+        tensors.update({f"prompt/hidden/{n}": x[0].float() for n, x in enumerate(out.hidden_states)})
     entry = {"train": train(model, config, tensors)}
     if is_encoder(config):
         return tensors, entry, 1.0

@@ -1664,6 +1664,7 @@ class ModelInfo(ctypes.Structure):
     classes: int
     embedding_width: int
     feature_bins: int
+    logit_width: int
     _fields_ = [
         ("family", c_char_p),
         ("layers", c_int64),
@@ -1698,6 +1699,7 @@ class ModelInfo(ctypes.Structure):
         ("classes", c_int64),
         ("embedding_width", c_int64),
         ("feature_bins", c_int64),
+        ("logit_width", c_int64),
     ]
 
 

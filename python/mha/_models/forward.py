@@ -54,7 +54,7 @@ _LONG = 2048  # a pass with this many tokens can be interrupted between its laye
 
 def logits_shape(info: ModelInfo, given: Input) -> tuple[int, ...]:
     """Returns the shape of the logits: one row per token, or per image."""
-    return (given.batch, info.classes) if info.image_channels else (*given.rows, info.vocab)
+    return (given.batch, info.classes) if info.image_channels else given.rows if not info.logits else (*given.rows, info.vocab)
 
 
 class Forward(ModelBase):
@@ -107,7 +107,7 @@ class Forward(ModelBase):
         found = _Found(given, info.hidden, past, map_rows, top_keys)
         found.on_cross, found.source_length = on_cross_attention, encoder.length if encoder else 0
         last = np.empty((*given.rows, info.hidden), np.float32)
-        logits = np.empty(logits_shape(info, given), np.float32) if info.logits else None
+        logits = np.empty(logits_shape(info, given), np.float32) if info.logit_width else None
         shapes = {"pooled": (given.batch, info.hidden), "last_logits": (given.batch, info.vocab),
                   "kept": (info.layers, given.batch, info.heads), "embedding": (given.batch, info.embedding_width)}
         added = {name: np.zeros(choose("more", name, shapes), np.uint8 if name == "kept" else np.float32) for name in more}

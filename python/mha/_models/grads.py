@@ -154,7 +154,7 @@ class ModelGrads(Handle):
         info = self._model._info
         given = Input(info, ids, mask=mask, type_ids=type_ids, positions=positions, starts=starts, gates=gate, pixels=pixels)
         last = np.empty((*given.rows, info.hidden), np.float32)
-        logits = np.empty(logits_shape(info, given), np.float32) if info.logits else None
+        logits = np.empty(logits_shape(info, given), np.float32) if info.logit_width else None
         self._given = given  # its arrays are read by backward()
         Guard().call("mha_model_grads_forward", self._open(), ctypes.byref(given.struct),
                      ctypes.byref(struct(ModelOutput, last_hidden=last, logits=logits)))

@@ -94,7 +94,7 @@ static mha_status check_model(const mha_model *m, mha_error *err)
     if (!m->info.causal) return refuse(m, "an activation lies before the output matrix, so no exact sum exists", err);
     if (m->embed_map) return refuse(m, "a linear map lies before the output matrix", err);
     if (m->ranks.ranks) return refuse(m, "it is divided among processes", err);
-    return mha__head_check(m, false, true, err);
+    return mha__head_check_tokens(m, err);
 }
 
 static mha_status check(const mha_model *m, const int32_t *ids, int64_t count, const mha_logit_attribution_options *o,

@@ -231,7 +231,7 @@ static mha_status check(const mha_model *m, const int32_t *ids, int64_t count, m
     if (m->ranks.ranks)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "logit lens: model must not be divided among processes");
     if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "logit lens: model must have been opened with its weights");
-    return mha__head_check(m, false, true, err);
+    return mha__head_check_tokens(m, err);
 }
 
 static void set_targets(const mha_model *m, const int32_t *ids, const int32_t *targets, result *r)

@@ -23,6 +23,7 @@ static void lay_out(mha__arena *arena, mha__outcome *o)
     o->losses = mha__take(arena, texts, sizeof *o->losses);
     o->hidden = mha__take(arena, rows, width * sizeof *o->hidden);
     o->logits = mha__take(arena, o->predicts ? PIECE : 0, (size_t)c->vocab * sizeof *o->logits);
+    o->room = mha__take(arena, o->predicts ? PIECE : 0, width * sizeof *o->room);
     o->gates = mha__take(arena, (size_t)(c->layers * c->heads), some * sizeof *o->gates);
 }
 
@@ -66,7 +67,9 @@ static mha_status predict(const mha__outcome *o, const float *hidden, const int3
     *loss = 0;
     for (int64_t at = 0; at + 1 < rows; at += PIECE) {
         const int64_t n = mha__min64(PIECE, rows - 1 - at);
-        MHA__TRY(mha__head_logits(m, n, hidden + at * m->config.hidden, o->logits, err));
+        const float *x = NULL;
+        MHA__TRY(mha__head_input(m, n, hidden + at * m->config.hidden, o->room, &x, err));
+        MHA__TRY(mha__head_logits(m, n, x, o->logits, err));
         for (int64_t i = 0; i < n; i++) {
             float top;
             const float *row = o->logits + i * m->config.vocab;

@@ -14,6 +14,7 @@ typedef struct mha__outcome {
     double *losses;     /* [texts] sum of -log p of all tokens except the first; zeros unless the model is causal */
     float *hidden;      /* [tokens of a batch, E] */
     float *logits;      /* logits of a few tokens at a time */
+    float *room;        /* input of the output matrix for these tokens */
     float *gates;       /* [layers, texts of a batch, H] */
     /* The first layer that each run computes, and its input `stream` [tokens of a batch, E]. NULL and 0 = runs start
      * from the tokens. */

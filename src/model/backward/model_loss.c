@@ -28,7 +28,7 @@ static bool all_rows(const mha_model *m, const int32_t *labels)
 static mha_status choose_rows(const mha_model_grads *g, const int32_t *labels, int64_t *rows, int32_t *chosen,
                               int64_t *count, mha_error *err)
 {
-    const int64_t vocab = g->model->config.vocab, total = g->batch.in.batch * g->batch.in.length;
+    const int64_t vocab = mha__head_classes(g->model), total = g->batch.in.batch * g->batch.in.length;
     const bool all = all_rows(g->model, labels), images = g->model->config.channels > 0;
     *count = 0;
     for (int64_t row = 0, b = 0; row < total; row++) {

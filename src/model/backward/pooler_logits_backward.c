@@ -8,6 +8,7 @@
 #include "layer/activation.h"
 #include "layer/elementwise.h"
 #include "layer/linear/linear.h"
+#include "layer/loss/binary_cross_entropy.h"
 #include "layer/loss/distillation_kl.h"
 #include "model/backward/model_grads.h"
 #include "model/forward/pooler_logits.h"
@@ -36,18 +37,19 @@ typedef struct chunk {
 /* Returns the rows per chunk, so that all chunks have about the same size. */
 static int64_t chunk_rows(const mha_model *m, int64_t count)
 {
-    const int64_t most = mha__max64(16, CHUNK_NUMBERS / m->config.vocab);
+    const int64_t most = mha__max64(16, CHUNK_NUMBERS / m->config.logit_width);
     return mha__ceil_div(count, mha__ceil_div(count, most));
 }
 
 static void lay_out(mha__arena *arena, const mha_model *m, const mha__teaching *t, size_t rows, chunk *c)
 {
     const size_t teacher_width = t ? (size_t)t->teacher->config.hidden * sizeof(float) : 0;
-    const size_t width = (size_t)m->config.hidden * sizeof(float), vocab = (size_t)m->config.vocab * sizeof(float);
+    const size_t width = (size_t)m->config.hidden * sizeof(float),
+                 vocab = (size_t)m->config.logit_width * sizeof(float);
     c->x = mha__take(arena, rows, width);
     c->plain = m->lm_dense ? mha__take(arena, rows, width) : NULL;
     c->dense = m->lm_dense ? mha__take(arena, rows, width) : NULL;
-    c->input = m->lm_dense ? mha__take(arena, rows, width) : c->x;
+    c->input = m->lm_norm.weight ? mha__take(arena, rows, width) : m->lm_dense ? c->dense : c->x;
     c->left = m->lm_dense ? mha__take(arena, 1, mha__linear_left(m->lm_dense, (int64_t)rows)) : NULL;
     c->dinput = mha__take(arena, rows, width);
     c->logits = mha__take(arena, rows, vocab);
@@ -79,17 +81,23 @@ static mha_status gather(const chunk *c, const int64_t *rows, mha_error *err)
     if (!m->lm_dense) return MHA_OK;
     mha__linear_run(m->lm_dense,
                     &(mha__linear_call){.x = c->x, .rows = c->rows, .y = c->plain, .linear = true, .left = c->left});
-    const int64_t narrow = m->config.embed_width;
+    const int64_t narrow = m->config.head_width;
     memcpy(c->dense, c->plain, (size_t)(c->rows * narrow) * sizeof *c->dense);
     MHA__TRY(mha_activation_forward(c->g->ctx, m->config.head_activation, c->rows, narrow, c->dense, err));
+    if (!m->lm_norm.weight) return MHA_OK;
     return mha_norm_forward(c->g->ctx, &m->lm_norm, c->rows, narrow, c->dense, NULL, c->input, err);
 }
 
 /* Computes dlogits of the cross entropy, and adds the loss; without labels, sets dlogits to zeros. */
 static mha_status learn_labels(const chunk *c, const mha__head_job *job, int64_t first, double *loss, mha_error *err)
 {
-    const int64_t vocab = c->g->model->config.vocab;
+    const int64_t vocab = c->g->model->config.logit_width;
     double part = 0;
+    if (c->g->model->config.discriminator && job->labels) {
+        *loss += mha__binary_cross_entropy(c->rows, c->logits, job->labels + first, job->scale,
+                                           job->loss_only ? NULL : c->dlogits);
+        return MHA_OK;
+    }
     const mha_cross_entropy_args args = {.size = sizeof args,
                                          .rows = c->rows,
                                          .classes = vocab,
@@ -111,7 +119,7 @@ static mha_status learn_teacher(const chunk *c, const mha__head_job *job, int64_
     const mha__teaching *t = job->teaching;
     double part = 0;
     const mha__divergence d = {.rows = c->rows,
-                               .classes = c->g->model->config.vocab,
+                               .classes = c->g->model->config.logit_width,
                                .logits = c->logits,
                                .teacher = c->teacher,
                                .temperature = t->temperature,
@@ -127,7 +135,7 @@ static mha_status learn_teacher(const chunk *c, const mha__head_job *job, int64_
 static mha_status find_dlogits(const chunk *c, const mha__head_job *job, int64_t first, double *loss, mha_error *err)
 {
     const mha_model *m = c->g->model;
-    const int64_t vocab = m->config.vocab;
+    const int64_t vocab = m->config.logit_width;
     if (!job->dlogits || m->config.logit_cap != 0) MHA__TRY(mha__head_logits(m, c->rows, c->input, c->logits, err));
     if (!job->dlogits) MHA__TRY(learn_labels(c, job, first, loss, err));
     if (job->teaching) MHA__TRY(learn_teacher(c, job, first, loss, err));
@@ -146,7 +154,7 @@ static mha_status find_dlogits(const chunk *c, const mha__head_job *job, int64_t
 static mha_status transform_back(const chunk *c, mha_error *err)
 {
     const mha_model *m = c->g->model;
-    const int64_t width = m->config.embed_width;
+    const int64_t width = m->config.head_width;
     const mha__grad_slot norm = mha__grads_slot(c->g, MHA__LM_NORM, -1);
     const mha_norm_gradient gradient = {.size = sizeof gradient,
                                         .rows = c->rows,
@@ -156,7 +164,7 @@ static mha_status transform_back(const chunk *c, mha_error *err)
                                         .dx = c->dinput,
                                         .dweight = norm.dweight,
                                         .dbias = norm.dbias};
-    MHA__TRY(mha_norm_backward(c->g->ctx, &m->lm_norm, &gradient, err));
+    if (m->lm_norm.weight) MHA__TRY(mha_norm_backward(c->g->ctx, &m->lm_norm, &gradient, err));
     MHA__TRY(mha_activation_backward(c->g->ctx, m->config.head_activation, c->rows, width, c->plain, c->dinput,
                                      c->dinput, err));
     return dense_back(c->g, &c->first, c->rows, m->config.hidden, width, c->x, c->dinput, c->dense, err);
@@ -176,7 +184,8 @@ static mha_status run_chunk(const chunk *c, const mha__head_job *job, int64_t fi
     MHA__TRY(find_dlogits(c, job, first, loss, err));
     if (job->loss_only) return MHA_OK;
     const mha__config *of = &c->g->model->config;
-    MHA__TRY(dense_back(c->g, &c->head, c->rows, of->embed_width, of->vocab, c->input, c->dlogits, c->dinput, err));
+    MHA__TRY(
+        dense_back(c->g, &c->head, c->rows, of->head_width, of->logit_width, c->input, c->dlogits, c->dinput, err));
     if (c->plain) MHA__TRY(transform_back(c, err));
     scatter(c->g, job->rows + first, c->rows, c->plain ? c->dense : c->dinput);
     return MHA_OK;

@@ -196,7 +196,7 @@ static mha_status enter(mha_model_grads *g, mha_error *err)
     MHA__TRY(mha__batch_embed(m, &g->batch, k->sum ? k->sum : x, err));
     if (k->sum) MHA__TRY(mha_norm_forward(m->ctx, &m->embed_norm, rows, width, k->sum, NULL, x, err));
     mha__drop_rows(m->ctx, &drop, &g->batch.layer, width, x);
-    return m->embed_map ? mha_linear_forward(m->embed_map, x, rows, k->x, err) : MHA_OK;
+    return m->embed_map ? mha__batch_map(m, &g->batch, x, k->x, err) : MHA_OK;
 }
 
 /* Runs the encoder of an encoder-decoder on the source of the batch. */

@@ -42,6 +42,7 @@ static mha_status check_pair(const mha_model *m, const mha_model *teacher, const
     if (d->logits == 0) return MHA_OK;
     if (!teacher->lm_head)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "teacher must have logits unless the weight of logits is 0");
+    MHA__TRY(mha__head_check_tokens(m->config.discriminator ? m : teacher, err));
     if (teacher->info.causal == m->info.causal) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "teacher must be %s like the model (got %s)",
                      m->info.causal ? "a decoder" : "an encoder", teacher->info.causal ? "a decoder" : "an encoder");
@@ -56,7 +57,7 @@ mha_status mha__distill_read(const mha_model *m, const mha_model *teacher, mha_m
             "mha_model_distill: teacher must not be NULL with labels, logits, hidden, text or temperature");
     if (!teacher)
         *d = (mha_model_distill){.labels = 1};
-    else if (!given && m->lm_head && teacher->lm_head)
+    else if (!given && m->info.logits && teacher->info.logits)
         d->labels = d->logits = 0.5;
     else if (!given)
         d->hidden = 1;

@@ -53,15 +53,48 @@ static mha_status derive_embeddings(const mha__json_obj *root, mha__config *c, m
     const bool maps = c->family->parts[MHA__EMBED_MAP].kind != MHA__PART_ABSENT;
     if (!c->embed_width) c->embed_width = c->hidden;
     c->embed_mapped = maps && (c->family->always_mapped || c->embed_width != c->hidden);
-    if (!maps && c->embed_width != c->hidden)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: word_embed_proj_dim must be hidden_size = %lld (got %lld)",
-                         root->file, (long long)c->hidden, (long long)c->embed_width);
     if (c->embed_width > c->hidden)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: embedding_size must be at most hidden_size = %lld (got %lld)",
-                         root->file, (long long)c->hidden, (long long)c->embed_width);
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s must be at most hidden_size = %lld (got %lld)", root->file,
+                         c->family->positions_mapped ? "word_embed_proj_dim" : "embedding_size", (long long)c->hidden,
+                         (long long)c->embed_width);
     if (c->group_layers <= 1) return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: inner_group_num must be 1 (got %lld)", root->file,
                      (long long)c->group_layers);
+}
+
+/* Sets whether `architectures` names the class of a discriminator, which has other output tensors. */
+static mha_status find_discriminator(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    const mha__json *list = NULL;
+    if (!c->family->discriminator) return MHA_OK;
+    MHA__TRY(mha__json_array(root, "architectures", MHA__OPTIONAL, &list, err));
+    for (mha__json_step i = {0}; list && mha__json_each(list, &i);) {
+        const char *name = mha__json_as_text(i.value);
+        if (name && strcmp(name, c->family->discriminator) == 0) c->discriminator = true;
+    }
+    if (c->discriminator) c->tied = false;
+    return MHA_OK;
+}
+
+/* Checks the width of the embeddings, and sets the kind of the output head and its activation. */
+static mha_status derive_outer(const mha__json_obj *root, mha__config *c, mha_error *err)
+{
+    MHA__TRY(find_discriminator(root, c, err));
+    c->head_normed = !c->discriminator;
+    if (c->family->exact_head && !c->discriminator) c->head_activation = MHA_ACT_GELU;
+    if (c->family->linear_head)
+        c->head_activation = MHA_ACT_NONE;
+    else if (!c->head_activation)
+        c->head_activation = c->activation;
+    return derive_embeddings(root, c, err);
+}
+
+/* Sets the widths of the output head and of the position table. vocab and the embeddings must be set. */
+static void derive_output(mha__config *c)
+{
+    c->logit_width = c->discriminator ? 1 : c->vocab;
+    c->head_width = c->discriminator ? c->hidden : c->embed_width;
+    c->position_width = c->family->positions_mapped ? c->hidden : c->embed_width;
 }
 
 static mha_status derive_scales(const mha__json_obj *root, mha__config *c, mha_error *err)
@@ -134,13 +167,12 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
     if (!c->intermediate) c->intermediate = 4 * c->hidden;
     MHA__TRY(derive_widths(root, c, err));
     c->final_normed = c->pre_norm && !c->no_final_norm;
-    if (c->family->exact_head) c->head_activation = MHA_ACT_GELU;
-    if (!c->head_activation) c->head_activation = c->activation;
-    MHA__TRY(derive_embeddings(root, c, err));
+    MHA__TRY(derive_outer(root, c, err));
     MHA__TRY(mha__config_relative(root, c, err));
     MHA__TRY(mha__config_distances(root, c, err));
     MHA__TRY(mha__config_one_side(root, c, err));
     MHA__TRY(mha__config_vision(root, c, err));
+    derive_output(c);
     MHA__TRY(derive_positions(root, c, err));
     MHA__TRY(derive_scales(root, c, err));
     MHA__TRY(mha__config_heads(root, c, err));

@@ -46,10 +46,15 @@ typedef struct mha__layer_attention {
 typedef struct mha__config {
     const struct mha__family *family;
     int64_t vocab, max_positions, type_vocab;
-    int64_t mel_bins;      /* encoder that reads audio features: bins of a frame; 0 = the model reads tokens */
-    int64_t embed_width;   /* width of the embeddings, and of the input of the output matrix: hidden, or less in
+    int64_t mel_bins;       /* encoder that reads audio features: bins of a frame; 0 = the model reads tokens */
+    int64_t embed_width;    /* width of the embeddings, and of the input of the output matrix: hidden, or less in
                             * families with a linear map from embeddings to hidden states */
-    bool embed_mapped;     /* the model has that linear map */
+    bool embed_mapped;      /* the model has that linear map */
+    int64_t position_width; /* columns of the position table */
+    /* Rows and columns of the output matrix: the vocabulary and embed_width or, in a discriminator (ELECTRA), which has
+     * one logit per token, 1 and hidden. head_normed: the head has a norm before that matrix */
+    int64_t logit_width, head_width;
+    bool discriminator, head_normed;
     int64_t layer_groups;  /* ALBERT: groups of consecutive layers that share their tensors; 0 = none */
     int64_t group_layers;  /* ALBERT: layers in a group's tensors; 1 is the only supported value */
     int64_t buckets;       /* rows of the table of relative positions; 0 = none */

@@ -166,14 +166,18 @@ typedef struct mha__family {
     bool embed_scaled; /* embeddings are multiplied by sqrt(hidden) */
     bool parallel;     /* attention and feed-forward read the block's input; default of use_parallel_residual */
     bool alibi;
-    bool whole_norms;    /* each norm of q and k covers all heads together */
-    bool always_mapped;  /* the map from embeddings to hidden states also exists if both have the same width */
-    bool experts_normed; /* the weights of the chosen experts are divided by their sum, regardless of the config */
-    bool exact_head;     /* the activation before the output matrix is GELU, regardless of hidden_act */
-    bool latent;         /* latent attention (DeepSeek-V3) */
-    bool sigmoid_router; /* experts have scores in groups (expert_routing.c) */
-    bool distances;      /* keys of DeBERTa define relative positions */
-    bool rope_list;      /* no_rope_layers lists the layers that rotate */
+    bool whole_norms;      /* each norm of q and k covers all heads together */
+    bool always_mapped;    /* the map from embeddings to hidden states also exists if both have the same width */
+    bool experts_normed;   /* the weights of the chosen experts are divided by their sum, regardless of the config */
+    bool positions_mapped; /* positions are added after the map from embeddings to hidden states (OPT) */
+    bool linear_head;      /* the head before the output matrix is a linear map without activation and norm (OPT) */
+    const char *discriminator; /* entry of `architectures` for which LM_DENSE and LM_HEAD are those of a discriminator;
+                                * NULL = none */
+    bool exact_head;           /* the activation before the output matrix is GELU, regardless of hidden_act */
+    bool latent;               /* latent attention (DeepSeek-V3) */
+    bool sigmoid_router;       /* experts have scores in groups (expert_routing.c) */
+    bool distances;            /* keys of DeBERTa define relative positions */
+    bool rope_list;            /* no_rope_layers lists the layers that rotate */
     mha__window_rule window_rule;
     mha__position_rule position_rule;
     /* Rotation. interleaved: pairs are adjacent. rotary_part: default of partial_rotary_factor, whose older name is

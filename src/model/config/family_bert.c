@@ -140,16 +140,22 @@ static const char *const albert_prefixes[] = {"", "albert.", NULL};
     [MHA__TYPES] = {AS(TABLE, "embeddings.token_type_embeddings", FIELD(type_vocab), FIELD(embed_width))},      \
     [MHA__EMBED_NORM] = {AS(NORM, "embeddings.LayerNorm", FIELD(embed_width), 0)}
 
-/* The head of ELECTRA's generator. The heads of discriminators are ignored: their models have hidden states only. */
+/* The head of the generator or, with its other names, of the discriminator. */
+#define OTHER(name_) .other = name_, .other_if = FIELD(discriminator)
+
 static const mha__part electra_parts[MHA__ROLES] = {
     NARROW_EMBEDDINGS,
     [MHA__EMBED_MAP] = {AS(LINEAR, "embeddings_project", FIELD(hidden), FIELD(embed_width)),
                         .only_if = FIELD(embed_mapped)},
-    [MHA__LM_DENSE] = {AS(LINEAR, "/generator_predictions.dense", FIELD(embed_width), FIELD(hidden)), .optional = true},
-    [MHA__LM_NORM] = {AS(NORM, "/generator_predictions.LayerNorm", FIELD(embed_width), 0), .optional = true},
-    [MHA__LM_BIAS] = {AS(VECTOR, "/generator_lm_head.bias", FIELD(vocab), 0), .optional = true},
+    [MHA__LM_DENSE] = {AS(LINEAR, "/generator_predictions.dense", FIELD(head_width), FIELD(hidden)),
+                       OTHER("/discriminator_predictions.dense"), .optional = true},
+    [MHA__LM_NORM] = {AS(NORM, "/generator_predictions.LayerNorm", FIELD(embed_width), 0),
+                      .only_if = FIELD(head_normed), .optional = true},
+    [MHA__LM_BIAS] = {AS(VECTOR, "/generator_lm_head.bias", FIELD(logit_width), 0),
+                      OTHER("/discriminator_predictions.dense_prediction.bias"), .optional = true},
     [MHA__LM_TIED_BIAS] = {AS(VECTOR, "/generator_lm_head.bias", FIELD(vocab), 0), .optional = true},
-    [MHA__LM_HEAD] = {AS(TABLE, "/generator_lm_head", FIELD(vocab), FIELD(embed_width)), .optional = true},
+    [MHA__LM_HEAD] = {AS(TABLE, "/generator_lm_head", FIELD(logit_width), FIELD(head_width)),
+                      OTHER("/discriminator_predictions.dense_prediction"), .optional = true},
     BERT_LAYER,
 };
 
@@ -294,6 +300,7 @@ static const mha__family families[] = {
      .prefixes = electra_prefixes,
      .layer = "encoder.layer.",
      .parts = electra_parts,
+     .discriminator = "ElectraForPreTraining",
      .exact_head = true},
     {.name = "albert",
      NARROW_LIKE,

@@ -71,10 +71,12 @@ static const mha__config_key opt_keys[] = {
 static const char *const opt_prefixes[] = {"model.decoder.", "decoder.", "", NULL};
 
 static const mha__part opt_parts[MHA__ROLES] = {
-    [MHA__WORDS] = {AS(TABLE, "embed_tokens", FIELD(vocab), FIELD(hidden))},
+    [MHA__WORDS] = {AS(TABLE, "embed_tokens", FIELD(vocab), FIELD(embed_width))},
     [MHA__POSITIONS] = {AS(TABLE, "embed_positions", FIELD(position_rows), FIELD(hidden))},
+    [MHA__EMBED_MAP] = {AS(TABLE, "project_in", FIELD(hidden), FIELD(embed_width)), .only_if = FIELD(embed_mapped)},
     [MHA__FINAL_NORM] = {AS(NORM, "final_layer_norm", FIELD(hidden), 0), .only_if = FIELD(final_normed)},
-    [MHA__LM_HEAD] = {AS(TABLE, "/lm_head", FIELD(vocab), FIELD(hidden)), .optional = true},
+    [MHA__LM_DENSE] = {AS(TABLE, "project_out", FIELD(embed_width), FIELD(hidden)), .only_if = FIELD(embed_mapped)},
+    [MHA__LM_HEAD] = {AS(TABLE, "/lm_head", FIELD(vocab), FIELD(embed_width)), .optional = true},
     [MHA__QUERY] = {AS(LINEAR, "self_attn.q_proj", WIDTH(q), FIELD(hidden)), .bias = FIELD(mlp_bias)},
     [MHA__KEY] = {AS(LINEAR, "self_attn.k_proj", WIDTH(k), FIELD(hidden)), .bias = FIELD(mlp_bias)},
     [MHA__VALUE] = {AS(LINEAR, "self_attn.v_proj", WIDTH(v), FIELD(hidden)), .bias = FIELD(mlp_bias)},
@@ -145,6 +147,8 @@ static const mha__family families[] = {
      .eos = 2,
      .pre_norm = true,
      .causal = true,
+     .positions_mapped = true,
+     .linear_head = true,
      .position_rule = MHA__POSITIONS_FROM_2},
     {.name = "bloom",
      KEYS(bloom_keys),

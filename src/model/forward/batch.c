@@ -286,6 +286,13 @@ mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err
     return fill_angles(batch, &c->local_rope, batch->angles[1].cos, batch->angles[1].sin, err);
 }
 
+static mha_status add_positions(const mha_model *m, const mha__batch *p, float *x, mha_error *err)
+{
+    if (!m->positions.weight) return MHA_OK;
+    return mha_embedding_forward("positions", m->positions.weight, m->config.position_rows, m->config.position_width,
+                                 p->positions, p->in.batch * p->in.length, 1, x, err);
+}
+
 /* Adds the embeddings in the same order as Hugging Face transformers, so that the sums are bitwise identical. */
 mha_status mha__batch_embed(const mha_model *m, const mha__batch *p, float *x, mha_error *err)
 {
@@ -303,8 +310,11 @@ mha_status mha__batch_embed(const mha_model *m, const mha__batch *p, float *x, m
     if (m->types.weight)
         MHA__TRY(
             mha_embedding_forward("type_ids", m->types.weight, m->config.type_vocab, width, types, rows, 1, x, err));
-    if (m->positions.weight)
-        MHA__TRY(mha_embedding_forward("positions", m->positions.weight, m->config.position_rows, width, p->positions,
-                                       rows, 1, x, err));
-    return MHA_OK;
+    return m->embed_map && m->config.family->positions_mapped ? MHA_OK : add_positions(m, p, x, err);
+}
+
+mha_status mha__batch_map(const mha_model *m, const mha__batch *p, const float *x, float *y, mha_error *err)
+{
+    MHA__TRY(mha_linear_forward(m->embed_map, x, p->in.batch * p->in.length, y, err));
+    return m->config.family->positions_mapped ? add_positions(m, p, y, err) : MHA_OK;
 }

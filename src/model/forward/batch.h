@@ -44,10 +44,12 @@ void mha__batch_turn(mha__batch *batch, const mha_model *m, int64_t layer);
 /* Computes the positions, lengths and angles of the batch. */
 mha_status mha__batch_fill(const mha_model *m, mha__batch *batch, mha_error *err);
 
-/* Computes x [B L, E]: the sum of word embeddings, scaled if the family scales them, types and positions; in models of
- * images, of the class token and projected patches, and positions. This is the input of the embedding norm, or of the
- * first layer if there is none. Checks the ids. */
+/* Computes x [B L, width of the embeddings]: the sum of word embeddings, scaled if the family scales them, types and
+ * positions; in models of images, of the class token and projected patches, and positions. This is the input of the
+ * embedding norm, of mha__batch_map or, without both, of the first layer. Checks the ids. */
 mha_status mha__batch_embed(const mha_model *m, const mha__batch *batch, float *x, mha_error *err);
+/* Computes y [B L, E], the map of the embeddings x, in families that have a map; in OPT, adds the positions. */
+mha_status mha__batch_map(const mha_model *m, const mha__batch *batch, const float *x, float *y, mha_error *err);
 
 /* Return the number of rows and of keys in one attention map (model.h). */
 int64_t mha__batch_map_rows(const mha__batch *batch);

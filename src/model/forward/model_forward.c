@@ -86,7 +86,7 @@ static mha_status block_bytes(const mha_model *m, pass *p, size_t *bytes, mha_er
 
 static mha_status logits(const mha_model *m, const pass *p, mha_error *err)
 {
-    const int64_t width = m->config.embed_width;
+    const int64_t width = m->config.head_width;
     const float *x = NULL;
     const int64_t rows = mha__head_rows(m, &p->batch, p->x, p->first, &x);
     MHA__TRY(mha__head_input(m, rows, x, p->final, &x, err));
@@ -109,7 +109,7 @@ static mha_status enter(const mha_model *m, const pass *p, mha_error *err)
     mha__edited(p->edit, MHA__EDIT_EMBEDDED, 0, rows, x);
     if (m->embed_norm.weight)
         MHA__TRY(mha_norm_forward(m->ctx, &m->embed_norm, rows, m->config.embed_width, x, NULL, x, err));
-    return m->embed_map ? mha_linear_forward(m->embed_map, x, rows, p->x, err) : MHA_OK;
+    return m->embed_map ? mha__batch_map(m, &p->batch, x, p->x, err) : MHA_OK;
 }
 
 /* Returns true if no requested output is computed after the attention of the last layer. */

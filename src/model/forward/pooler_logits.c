@@ -14,12 +14,22 @@ mha_status mha__head_check(const mha_model *m, bool pooled, bool logits, mha_err
             err, MHA_ERR_UNSUPPORTED, "checkpoint must have a pooler for pooled output (%s.weight is absent)",
             m->config.family->parts[MHA__POOLER].name ? m->config.family->parts[MHA__POOLER].name : "pooler.dense");
     if (logits && !m->lm_head) {
-        const mha__part *parts = m->config.family->parts;
-        const char *name = parts[parts[MHA__LM_DENSE].name ? MHA__LM_DENSE : MHA__LM_HEAD].name;
+        const bool dense = !m->config.family->causal && m->config.family->parts[MHA__LM_DENSE].name;
+        const mha__part *part = &m->config.family->parts[dense ? MHA__LM_DENSE : MHA__LM_HEAD];
+        const char *name = m->config.discriminator ? part->other : part->name;
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "checkpoint must have an output head for logits (%s%s is absent)",
                          name ? name + 1 : "the head of ", name ? ".weight" : m->info.family);
     }
     return MHA_OK;
+}
+
+mha_status mha__head_check_tokens(const mha_model *m, mha_error *err)
+{
+    MHA__TRY(mha__head_check(m, false, true, err));
+    if (!m->config.discriminator) return MHA_OK;
+    return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                     "model must have logits of tokens (got the discriminator of %s, with one logit per token)",
+                     m->info.family);
 }
 
 mha_status mha__head_check_vision(const mha_model *m, const mha__batch *batch, bool pooled, bool last_logits,
@@ -110,14 +120,15 @@ mha_status mha__head_input(const mha_model *m, int64_t rows, const float *x, flo
     if (!m->lm_dense) return MHA_OK;
     *input = room;
     MHA__TRY(mha_linear_forward(m->lm_dense, x, rows, room, err));
-    return mha_norm_forward(m->ctx, &m->lm_norm, rows, m->config.embed_width, room, NULL, room, err);
+    if (!m->lm_norm.weight) return MHA_OK;
+    return mha_norm_forward(m->ctx, &m->lm_norm, rows, m->config.head_width, room, NULL, room, err);
 }
 
 mha_status mha__head_logits(const mha_model *m, int64_t rows, const float *input, float *logits, mha_error *err)
 {
     MHA__TRY(m->ranks.ranks ? mha__rank_logits(m, rows, input, logits, err)
                             : mha_linear_forward(m->lm_head, input, rows, logits, err));
-    if (m->config.logit_scale != 1) mha__scale(m->ctx, m->config.logit_scale, rows * m->config.vocab, logits);
-    if (m->config.logit_cap != 0) mha__softcap(m->ctx, m->config.logit_cap, rows * m->config.vocab, logits);
+    if (m->config.logit_scale != 1) mha__scale(m->ctx, m->config.logit_scale, rows * m->config.logit_width, logits);
+    if (m->config.logit_cap != 0) mha__softcap(m->ctx, m->config.logit_cap, rows * m->config.logit_width, logits);
     return MHA_OK;
 }

@@ -10,6 +10,15 @@ mha_status mha__head_check(const mha_model *m, bool pooled, bool logits, mha_err
 mha_status mha__head_check_vision(const mha_model *m, const mha__batch *batch, bool pooled, bool last_logits,
                                   bool embedding, mha_error *err);
 
+/* Returns MHA_ERR_UNSUPPORTED unless the model has logits of tokens. */
+mha_status mha__head_check_tokens(const mha_model *m, mha_error *err);
+
+/* Returns the number of different labels: 2 in a discriminator, whose only logit is the log-odds of label 1. */
+static inline int64_t mha__head_classes(const mha_model *m)
+{
+    return m->config.discriminator ? 2 : m->config.logit_width;
+}
+
 /* Returns the row of a sequence that is pooled: the first or, in a text of CLIP, that of the token that ends it. */
 int64_t mha__head_pooled_row(const mha_model *m, const mha__batch *batch, int64_t b);
 
@@ -28,7 +37,7 @@ void mha__head_normalize(float *x, int64_t count, int64_t width);
  * classifier, one row per image. Sets *from to these rows. */
 int64_t mha__head_rows(const mha_model *m, const mha__batch *batch, const float *x, float *first, const float **from);
 
-/* Sets *input to the input of the output matrix: x [rows, E] or, with BERT's dense layer and norm, their output in
+/* Sets *input to the input of the output matrix: x [rows, E] or, with a dense layer and norm, their output in
  * `room` [rows, E]. */
 mha_status mha__head_input(const mha_model *m, int64_t rows, const float *x, float *room, const float **input,
                            mha_error *err);

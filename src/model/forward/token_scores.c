@@ -56,7 +56,7 @@ static mha_status check_hidden(const mha_model *model, const float *hidden, cons
         if (next[i] < 0 || next[i] >= model->config.vocab)
             return mha__fail(err, MHA_ERR_ARG, "mha_model_score_hidden: next[%lld] must be from 0 to %lld (got %d)",
                              (long long)i, (long long)model->config.vocab - 1, next[i]);
-    return mha__head_check(model, false, true, err);
+    return mha__head_check_tokens(model, err);
 }
 
 mha_status mha_model_score_hidden(const mha_model *model, const float *hidden, const int32_t *next, int64_t rows,
@@ -66,12 +66,15 @@ mha_status mha_model_score_hidden(const mha_model *model, const float *hidden, c
     if (rows == 0) return MHA_OK;
     const mha__kernels *kernels = mha__kernels_f32(mha__ctx_isa(model->ctx));
     const int64_t vocab = model->config.vocab;
-    const size_t bytes = (size_t)mha__min64(PIECE, rows) * (size_t)vocab * sizeof(float);
-    float *logits = mha__alloc(model->ctx, bytes);
+    const int64_t most = mha__min64(PIECE, rows);
+    const size_t bytes = (size_t)most * (size_t)(vocab + model->config.hidden) * sizeof(float);
+    float *logits = mha__alloc(model->ctx, bytes), *room = logits ? logits + most * vocab : NULL;
+    const float *x = NULL;
     mha_status status = logits ? MHA_OK : mha__no_memory(err, bytes, "the logits of a part of a text");
     for (int64_t at = 0; at < rows && status == MHA_OK; at += PIECE) {
         const int64_t count = mha__min64(PIECE, rows - at);
-        status = mha__head_logits(model, count, hidden + at * model->config.hidden, logits, err);
+        status = mha__head_input(model, count, hidden + at * model->config.hidden, room, &x, err);
+        if (status == MHA_OK) status = mha__head_logits(model, count, x, logits, err);
         for (int64_t i = 0; i < count && status == MHA_OK; i++)
             logprob[at + i] = (float)log_prob(kernels, logits + i * vocab, vocab, next[at + i]);
     }
@@ -127,7 +130,7 @@ mha_status mha_model_score_target(const mha_model *model, const int32_t *source,
     if (!model->encoder)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_score_target: model must be an encoder-decoder (got %s)",
                          model->info.family);
-    MHA__TRY(mha__head_check(model, false, true, err));
+    MHA__TRY(mha__head_check_tokens(model, err));
     if (count == 0) return MHA_OK;
     const mha_model_input encoded = {.size = sizeof encoded, .batch = 1, .length = source_count, .ids = source};
     const size_t bytes = (size_t)(count + 1) * sizeof *ids;

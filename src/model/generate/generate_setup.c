@@ -136,7 +136,7 @@ mha_status mha__generation_check(mha__generation *g, mha_error *err)
     if (!m->info.causal)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "model must be a decoder to generate text (got %s)", m->info.family);
     if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "model must have weights (got a model opened with no_weights)");
-    MHA__TRY(mha__head_check(m, false, true, err));
+    MHA__TRY(mha__head_check_tokens(m, err));
     MHA__TRY(check_numbers(&g->o, err));
     MHA__TRY(check_eos(g, err));
     MHA__TRY(check_stop(g, err));

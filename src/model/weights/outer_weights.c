@@ -52,11 +52,12 @@ static bool is_stored(const mha_model *m, mha__role role)
 static mha_status take_transform(mha_model *m, mha_matrix *bias, mha_error *err)
 {
     if (m->config.tied && !is_stored(m, MHA__LM_BIAS)) m->lm_bias = MHA__LM_TIED_BIAS;
-    if (!is_stored(m, MHA__LM_NORM)) return mha__weights_missing(&m->outer, MHA__LM_NORM, err);
+    if (m->config.head_normed && !is_stored(m, MHA__LM_NORM)) return mha__weights_missing(&m->outer, MHA__LM_NORM, err);
     if (!is_stored(m, m->lm_bias)) return mha__weights_missing(&m->outer, m->lm_bias, err);
     MHA__TRY(take_norm(m, MHA__LM_NORM, &m->lm_norm, err));
     MHA__TRY(take_linear(m, MHA__LM_DENSE, m->config.hidden, m->config.head_activation, &m->lm_dense, err));
-    return take_vocabulary(m, m->lm_bias, bias, err);
+    return m->config.discriminator ? mha__weights_part(&m->outer, m->lm_bias, -1, bias, err)
+                                   : take_vocabulary(m, m->lm_bias, bias, err);
 }
 
 /* Finds the output matrix of an image classifier. */
@@ -92,9 +93,10 @@ static mha_status take_head(mha_model *m, mha_error *err)
     if (!c->tied && !head.out && !*m->outer.prefix) return MHA_OK;
     if (!c->tied && !head.out) return mha__weights_missing(&m->outer, MHA__LM_HEAD, err);
     if (c->family->causal) MHA__TRY(take_vocabulary(m, m->lm_bias, &bias, err));
+    if (c->family->causal) MHA__TRY(take_linear(m, MHA__LM_DENSE, c->hidden, MHA_ACT_NONE, &m->lm_dense, err));
     if (m->outer.check_only) return MHA_OK;
     head.bias = bias.weight;
-    const mha_status status = mha_linear_create_stack(m->ctx, c->embed_width, &head, 1, MHA_ACT_NONE, &m->lm_head, err);
+    const mha_status status = mha_linear_create_stack(m->ctx, c->head_width, &head, 1, MHA_ACT_NONE, &m->lm_head, err);
     mha__weights_release_after(&m->outer, kept); /* the output matrix has been packed */
     mha__weights_rest(&m->outer, MHA__WORDS, -1);
     mha__weights_rest(&m->outer, MHA__LM_HEAD, -1);

@@ -44,6 +44,7 @@ mha_status mha__rank_config_check(const mha__config *c, mha_error *err)
                              : c->channels || c->family->pools ? "reads images"
                              : c->buckets || c->distances      ? "has relative positions"
                              : c->family->latent               ? "has latent attention"
+                             : c->discriminator                ? "is a discriminator"
                              : c->family->whole_norms          ? "normalizes all heads together"
                              : c->experts                      ? "has layers of experts"
                                                                : NULL;

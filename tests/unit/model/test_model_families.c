@@ -1,6 +1,7 @@
 /* test_model_families.c - tests further model families: rejected config keys, positions counted from the padding token,
  * pruning, saving and failed allocations. tests/golden/verify/test_verify_models.sh compares recorded results;
  * test_model_grads.c tests gradients of single config options. */
+#include "mha/circuits.h"
 #include "mha/model_create.h"
 #include "mha/model_grads.h"
 #include "mha/model_save.h"
@@ -89,8 +90,12 @@ static void test_refused_configs(void **state)
          "relative_attention_num_buckets must be at least 32 (got 31)"},
         {"mpnet", "relative_attention_num_buckets", "41", MHA_ERR_FORMAT,
          "must be [41, 4], as config.json requires (got [40, 4])"},
-        {"opt", "word_embed_proj_dim", "24", MHA_ERR_UNSUPPORTED,
-         "word_embed_proj_dim must be hidden_size = 32 (got 24)"},
+        {"opt", "word_embed_proj_dim", "33", MHA_ERR_UNSUPPORTED,
+         "word_embed_proj_dim must be at most hidden_size = 32 (got 33)"},
+        {"opt", "word_embed_proj_dim", "24", MHA_ERR_FORMAT,
+         "must be [64, 24], as config.json requires (got [64, 32])"},
+        {"opt-post", "word_embed_proj_dim", "32", MHA_ERR_FORMAT, "must be [64, 32], as config.json requires"},
+        {"electra-discriminator", "architectures", "7", MHA_ERR_FORMAT, "architectures must be"},
         {"electra", "embedding_size", "33", MHA_ERR_UNSUPPORTED,
          "embedding_size must be at most hidden_size = 32 (got 33)"},
         {"electra", "embedding_size", "25", MHA_ERR_FORMAT, "must be [64, 25], as config.json requires (got [64, 24])"},
@@ -256,6 +261,10 @@ static void test_missing_tensors(void **state)
     lose("mpnet", "mpnet.encoder.relative_attention_bias.weight");
     lose("electra", "electra.embeddings_project.bias");
     lose("electra", "generator_predictions.LayerNorm.weight");
+    lose("electra-discriminator", "discriminator_predictions.dense_prediction.weight");
+    lose("electra-discriminator", "discriminator_predictions.dense_prediction.bias");
+    lose("opt-post", "model.decoder.project_in.weight");
+    lose("opt-mapped", "model.decoder.project_out.weight");
     lose("albert", "albert.encoder.embedding_hidden_mapping_in.weight");
     lose("albert", "albert.encoder.albert_layer_groups.1.albert_layers.0.ffn.weight");
     lose("mixtral", "model.layers.1.block_sparse_moe.gate.weight");
@@ -306,11 +315,11 @@ static void test_most_tokens(void **state)
 static void test_packed_and_padded(void **state)
 {
     (void)state;
-    static const char *const folders[] = {"families2/roberta",    "families2/modernbert", "families2/phi3",
-                                          "families2/mpnet",      "families2/electra",    "families2/albert",
-                                          "families2/mixtral",    "families2/qwen2-moe",  "families2/qwen3-moe",
-                                          "families2/gpt-oss",    "families2/deberta-v2", "families2/deberta-v3",
-                                          "families2/deepseek-v3"};
+    static const char *const folders[] = {"families2/roberta",     "families2/modernbert", "families2/phi3",
+                                          "families2/mpnet",       "families2/electra",    "families2/albert",
+                                          "families2/mixtral",     "families2/qwen2-moe",  "families2/qwen3-moe",
+                                          "families2/gpt-oss",     "families2/deberta-v2", "families2/deberta-v3",
+                                          "families2/deepseek-v3", "families2/opt-post",   "families2/opt-mapped"};
     static const int64_t starts[3] = {0, 4, L};
     for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
         mha_model *model = open_model(NULL, folders[f]);
@@ -328,6 +337,48 @@ static void test_packed_and_padded(void **state)
         free(together);
         mha_model_free(model);
     }
+}
+
+/* ---- discriminators ---- */
+
+/* A discriminator must have one logit per token, also after removing heads and saving, and must be refused where logits
+ * of tokens are required. */
+static void test_discriminator(void **state)
+{
+    (void)state;
+    mha_model *model = open_model(NULL, "families2/electra-discriminator"), *less = NULL;
+    const mha_model_info *info = mha_model_describe(model);
+    float logits[2][L + 1] = {{[L] = 7}, {[L] = 7}};
+    uint8_t keep[8] = {0, 1, 1, 1, 1, 1, 1, 1};
+    float gates[8] = {0, 1, 1, 1, 1, 1, 1, 1};
+    mha_model_edit *edit = NULL;
+    mha_prompt_pair *pair = NULL;
+    mha_error err = {0};
+    assert_int_equal(info->logits, 0);
+    assert_int_equal(info->logit_width, 1);
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids, .gates = gates};
+    assert_int_equal(
+        mha_model_forward(model, &input, &(mha_model_output){sizeof(mha_model_output), .logits = logits[0]}, &err),
+        MHA_OK);
+    if (mha_prune(model, keep, NULL, &edit, &err) != MHA_OK || mha_model_edit_open(edit, &less, &err) != MHA_OK)
+        fail_msg("%s", err.message);
+    const char *saved = files_folder();
+    assert_int_equal(
+        mha_model_save(less, saved, &(mha_model_save_options){.size = sizeof(mha_model_save_options)}, &err), MHA_OK);
+    mha_model *again = open_model(NULL, saved);
+    const mha_model_input plain = {.size = sizeof plain, .batch = 1, .length = L, .ids = ids};
+    assert_int_equal(
+        mha_model_forward(again, &plain, &(mha_model_output){sizeof(mha_model_output), .logits = logits[1]}, &err),
+        MHA_OK);
+    case_near("discriminator", logits[0], logits[1], L + 1, 1e-5);
+    const mha_prompt_pair_options o = {.size = sizeof o, .clean = ids, .corrupted = ids, .length = L};
+    assert_int_equal(mha_prompt_pair_create(model, &o, &pair, &err), MHA_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "model must have logits of tokens (got the discriminator of electra"));
+    mha_model_free(again);
+    mha_model_free(less);
+    mha_model_edit_free(edit);
+    mha_model_free(model);
+    files_remove(saved);
 }
 
 /* ---- removed heads ---- */
@@ -385,6 +436,8 @@ static void test_pruned(void **state)
                                           "families2/phi",
                                           "families2/phi3",
                                           "families2/opt",
+                                          "families2/opt-post",
+                                          "families2/opt-mapped",
                                           "families2/gpt-neox",
                                           "families2/gpt-neox-parallel",
                                           "families2/granite",
@@ -502,6 +555,8 @@ static void test_gradient_options(void **state)
 {
     (void)state;
     check_gradient_options("families2/electra");
+    check_gradient_options("families2/opt-post");
+    check_gradient_options("families2/opt-mapped");
     check_gradient_options("families2/albert");
     check_gradient_options("families2/mixtral");
     check_gradient_options("families2/qwen2-moe");
@@ -719,13 +774,13 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused_configs), cmocka_unit_test(test_missing_tensors),
-        cmocka_unit_test(test_most_tokens),     cmocka_unit_test(test_packed_and_padded),
-        cmocka_unit_test(test_pruned),          cmocka_unit_test(test_refused_edits),
-        cmocka_unit_test(test_created),         cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_shared_layers),   cmocka_unit_test(test_gradient_options),
-        cmocka_unit_test(test_chosen_experts),  cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_experts_in_bf16),
+        cmocka_unit_test(test_refused_configs),  cmocka_unit_test(test_missing_tensors),
+        cmocka_unit_test(test_most_tokens),      cmocka_unit_test(test_packed_and_padded),
+        cmocka_unit_test(test_discriminator),    cmocka_unit_test(test_pruned),
+        cmocka_unit_test(test_refused_edits),    cmocka_unit_test(test_created),
+        cmocka_unit_test(test_no_memory),        cmocka_unit_test(test_shared_layers),
+        cmocka_unit_test(test_gradient_options), cmocka_unit_test(test_chosen_experts),
+        cmocka_unit_test(test_threads),          cmocka_unit_test(test_experts_in_bf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
