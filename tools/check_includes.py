@@ -34,7 +34,7 @@ SUBFOLDERS = {
     "src/attn": ["plan", "mask", "stats", "forward", "backward", "engine", "cache"],
     "src/layer": [".", "linear", "ranks", "selection", "attention", "variants", "block", "loss"],
     "src/circuits": [".", "logits", "weights"],
-    "src/io": ["files", ".", "audio", "json", "npy", "safetensors", "image"],
+    "src/io": ["files", ".", "audio", "json", "npy", "safetensors", "gguf", "image"],
     "src/text": [".", "pretokenize", "normalize", "vocabulary", "decode", "train"],
     "src/model": [".", "config", "weights", "vision", "audio", "forward", "backward", "generate"],
     "src/train": [".", "data", "gates", "trainer", "store", "log"],

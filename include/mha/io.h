@@ -1,4 +1,4 @@
-/* io.h - reads and writes tensors in safetensors and .npy files.
+/* io.h - reads tensors in safetensors, GGUF and .npy files; writes safetensors and .npy files.
  *
  *     mha_file *file;
  *     mha_error err;
@@ -34,7 +34,7 @@ extern "C" {
 typedef struct mha_tensor {
     const char *name; /* as in the file: any UTF-8 without NUL, possibly empty; never use it as a path */
     mha_dtype dtype;
-    const char *dtype_name; /* as in the file: "F32", "F8_E4M3" ...; in .npy "<f4" and similar */
+    const char *dtype_name; /* as in the file: "F32", "F8_E4M3", "Q4_K" ...; in .npy "<f4" and similar */
     int rank;               /* 0..32; 0 is a scalar */
     const int64_t *shape;   /* [rank], each >= 0 */
     int64_t elements;       /* number of elements, the product of the shape */
@@ -50,26 +50,29 @@ typedef struct mha_file_options {
 /* An open file. Immutable: any number of threads may read it concurrently. */
 typedef struct mha_file mha_file;
 
-/* Opens `path`, a safetensors or .npy file, detected by its content, not by its name. `options` may be NULL. `ctx` must
- * outlive the file.
+/* Opens `path`, a safetensors, GGUF or .npy file, detected by its content, not by its name. `options` may be NULL.
+ * `ctx` must outlive the file.
  *
  * safetensors: the rules of the format and of its reference reader, plus stricter ones: the first byte of the header
  * must be '{', names and fields must be unique (after decoding escapes), and names must not contain NUL.
  * "__metadata__": null counts as absent; unknown fields of an entry are ignored. Types in which mha does not compute
  * (all F8, F6, F4, C64) become MHA_DTYPE_OTHER; their sizes are also checked. .npy: versions 1 to 3; types bool, int
  * and float of 1 to 8 bytes. Arrays in column-major order or in big-endian byte order are converted into a copy. Bytes
- * after the array are rejected. Limits: header 100,000,000 bytes (.npy: 64 KiB), name 64 KiB, 2^21 dimensions of all
+ * after the array are rejected. GGUF: version 3, by the rules of llama.cpp's reader: unique names and keys, no nested
+ * arrays, each tensor directly after the tensor before it; shapes are in row-major order, as everywhere in this header.
+ * Type Q8_0 becomes MHA_Q8_0, other quantized types MHA_DTYPE_OTHER. The values of a GGUF file are not metadata;
+ * mha_model_open reads them. Limits: header 100,000,000 bytes (.npy: 64 KiB), name 64 KiB, 2^21 dimensions of all
  * tensors together, rank 32, 2^18 - 1 metadata pairs, strings of 16 MiB, JSON nesting depth 64, 1 MiB per entry with
- * unknown fields; a shard index 32 MiB and 2^20 tensors.
+ * unknown fields; a shard index 32 MiB and 2^20 tensors; GGUF: 2^20 tensors of rank 4, names of 63 bytes, 2^18 keys.
  *
  * Errors: MHA_ERR_IO (cannot be opened or read, or is not a regular file); MHA_ERR_FORMAT (violates a rule, or has
- * another format: pickle, zip, GGUF, HTML and Git LFS pointers are named); MHA_ERR_MEMORY; MHA_ERR_ARG. Cost: parses
+ * another format: pickle, zip, HTML and Git LFS pointers are named); MHA_ERR_MEMORY; MHA_ERR_ARG. Cost: parses
  * the header in at most 256 MiB of memory of the context; mapped data are not read. */
 MHA_API mha_status mha_file_open(mha_ctx *ctx, const char *path, const mha_file_options *options, mha_file **out,
                                  mha_error *err);
 MHA_API void mha_file_free(mha_file *file);
 
-/* Opens the content of a safetensors or .npy file in memory, under the rules of mha_file_open. `name` stands in
+/* Opens the content of a safetensors, GGUF or .npy file in memory, under the rules of mha_file_open. `name` stands in
  * messages, and is the path of the file. `data` [bytes] is used in place: it must not change and must outlive the file.
  * Errors: those of mha_file_open. Cost: parses the header. */
 MHA_API mha_status mha_file_open_memory(mha_ctx *ctx, const char *name, const void *data, size_t bytes, mha_file **out,
@@ -88,7 +91,7 @@ MHA_API mha_status mha_checkpoint_open(mha_ctx *ctx, const char *path, const mha
 
 /* Returns the path of the file or index that was opened. */
 MHA_API const char *mha_file_path(const mha_file *file);
-/* Returns "safetensors" or "npy". */
+/* Returns "safetensors", "gguf" or "npy". */
 MHA_API const char *mha_file_format(const mha_file *file);
 /* Access the tensors, which are sorted by name, bytewise. An .npy file contains one tensor, named "". */
 MHA_API int64_t mha_file_count(const mha_file *file);
@@ -100,7 +103,7 @@ MHA_API int64_t mha_file_metadata_count(const mha_file *file);
 MHA_API mha_status mha_file_metadata(const mha_file *file, int64_t index, const char **key, const char **value,
                                      size_t *value_bytes);
 
-/* Returns 1 if `data` can be used in place as its type; 0 for MHA_DTYPE_OTHER. */
+/* Returns 1 if `data` can be used in place as its type; 0 for quantized types and MHA_DTYPE_OTHER. */
 MHA_API int mha_tensor_aligned(const mha_tensor *tensor);
 /* Copies all elements into `out` (tensor->elements of `dtype`), converting:
  *
@@ -108,6 +111,7 @@ MHA_API int mha_tensor_aligned(const mha_tensor *tensor);
  *   F32, F64         to f32, f64: F64 to f32 is rounded to nearest
  *   BOOL, integers   to f32, f64: rounded to nearest; to i64: exact, BOOL 0 or 1
  *   any type         to the same type: bytewise
+ *   Q8_0, Q4_0, Q4_K, Q6_K of GGUF files to f32: the values of ggml's reference, bitwise identical
  *
  * Errors: MHA_ERR_UNSUPPORTED for all other pairs of types; MHA_ERR_FORMAT for a U64 beyond i64, naming the element. */
 MHA_API mha_status mha_tensor_read(const mha_tensor *tensor, mha_dtype dtype, void *out, mha_error *err);

@@ -1,6 +1,7 @@
 /* tensor_convert.c - converts the elements of a tensor to f32, f64 or i64, or copies them. Elements are loaded by
  * memcpy, because they may be unaligned in a file. */
 #include "base/error.h"
+#include "io/block_types.h"
 #include "math/half.h"
 #include "mha/io.h"
 #include <stdbool.h>
@@ -99,6 +100,11 @@ mha_status mha_tensor_read(const mha_tensor *tensor, mha_dtype dtype, void *out,
                                            : dtype == MHA_I64 ? put_i64
                                                               : NULL;
     size_t each = mha_dtype_size(tensor->dtype);
+    const mha__block_type *blocks = dtype == MHA_F32 ? mha__block_type_of(tensor) : NULL;
+    if (blocks) {
+        mha__blocks_to_f32(blocks, tensor->data, tensor->elements, out);
+        return MHA_OK;
+    }
     const bool same = tensor->dtype == dtype;
     if (each == 0 || (!same && (!put || (dtype == MHA_I64 && is_real(tensor->dtype)))))
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "tensor \"%s\": %s cannot be read as %s", q.text, tensor->dtype_name,

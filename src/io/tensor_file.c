@@ -15,6 +15,7 @@ static mha_status open_by_content(mha_file *file, const mha__source *source, mha
     size_t n = source->size < sizeof head ? source->size : sizeof head;
     MHA__TRY(mha__source_read(source, 0, head, n, err));
     if (n >= 6 && memcmp(head, "\x93NUMPY", 6) == 0) return mha__npy_open(file, source, err);
+    if (n >= 4 && memcmp(head, "GGUF", 4) == 0 && head[8] != '{') return mha__gguf_open(file, source, err);
     const char *foreign = n > 8 && head[8] == '{' ? NULL : mha__foreign(head, n);
     if (!foreign) return mha__safetensors_open(file, source, err);
     mha__quoted q;
@@ -108,6 +109,7 @@ void mha_file_free(mha_file *file)
     for (int64_t n = 0; n < file->shard_count; n++)
         mha_file_free(file->shard[n]);
     mha__free(file->ctx, file->shard);
+    mha__gguf_free(file);
     mha__free(file->ctx, file->path);
     mha__data_drop(file);
     mha__free(file->ctx, file->records);

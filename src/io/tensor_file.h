@@ -1,6 +1,7 @@
 /* tensor_file.h - internals of mha_file: tables of tensors and metadata, and the mapped or copied bytes.
  *
- * A reader (safetensors.c, npy.c) validates the whole file, read from an mha__source, before it loads the data. */
+ * A reader (safetensors.c, npy.c) validates the whole file, read from an mha__source, before it loads the data. gguf.c
+ * validates the data that it has loaded. */
 #ifndef MHA_IO_TENSOR_FILE_H
 #define MHA_IO_TENSOR_FILE_H
 
@@ -36,6 +37,7 @@ struct mha_file {
     int64_t shard_count;
     const char *data; /* the whole file, if opened by mha__file_open_bytes */
     size_t bytes;
+    struct mha__gguf *gguf; /* values of a GGUF file (gguf/gguf.h), or NULL */
 };
 
 /* Allocates an empty mha_file, which a reader then fills. The caller must free *file even if this function or the
@@ -50,6 +52,8 @@ mha_status mha__safetensors_open(mha_file *file, const mha__source *source, mha_
 mha_status mha__safetensors_header(mha_file *file, const char *path, const char *text, size_t n, size_t data_bytes,
                                    mha_error *err);
 mha_status mha__npy_open(mha_file *file, const mha__source *source, mha_error *err);
+mha_status mha__gguf_open(mha_file *file, const mha__source *source, mha_error *err);
+void mha__gguf_free(mha_file *file);
 
 /* Loads the bytes [offset, offset + n) of the file. The range must be within the file. Maps the bytes, or copies them
  * with `no_map` or if the file system does not support mapping. *data is valid until mha__data_drop. */

@@ -198,7 +198,6 @@ const char *mha__foreign(const void *head, size_t n)
         {"\x80\x03", 2, "a Python pickle; a pickle can run code and is never read"},
         {"\x80\x04", 2, "a Python pickle; a pickle can run code and is never read"},
         {"\x80\x05", 2, "a Python pickle; a pickle can run code and is never read"},
-        {"GGUF", 4, "a GGUF file"},
         {"\x89HDF\r\n\x1a\n", 8, "an HDF5 file"},
         {"\x1f\x8b", 2, "a gzip file"},
         {"<!DOCTYPE", 9, "an HTML page instead of the requested file"},

@@ -27,7 +27,7 @@ not_a_model organization/name 'hf download organization/name --local-dir name'
 mkdir models
 not_a_model models/name 'hf download openai-community/gpt2 --local-dir gpt2'
 printf 'GGUF\003\000\000\000' >model.gguf
-not_a_model model.gguf 'model.gguf: a GGUF file'
+not_a_model model.gguf 'model.gguf: tensor count must have 8 bytes'
 printf '\200\002}q' >pickle.bin
 not_a_model pickle.bin 'a Python pickle'
 not_a_model texts 'file must be safetensors or .npy'

@@ -166,7 +166,6 @@ static void foreign_files(void **state)
         {"PK\003\004 zip zip zip zip", 20, "zip archive"},
         {"\x80\002}q\0.aaaaaaaaaaaaa", 19, "pickle"},
         {"\x80\005\x95 aaaaaaaaaaaaaaa", 19, "pickle"},
-        {"GGUF\3\0\0\0aaaaaaaaaaa", 19, "GGUF"},
         {"<!DOCTYPE html><html>", 21, "HTML"},
         {"<html><body>Not here", 20, "HTML"},
         {"\x1f\x8b\x08 aaaaaaaaaaaaaaa", 19, "gzip"},

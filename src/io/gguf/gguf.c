@@ -1,0 +1,313 @@
+/* gguf.c - opens a GGUF file: validates its header and its values. gguf_tensors.c validates the tensors.
+ *
+ * The rules are those of llama.cpp's reader. Counts and lengths are compared with the bytes that follow before they are
+ * used, so memory and time depend on the size of the file, never on a number in it. */
+#include "base/ctx.h"
+#include "base/size.h"
+#include "base/utf8.h"
+#include "io/gguf/gguf_cursor.h"
+#include "io/input_limits.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { VERSION = 3, LEAST_KEY = 8 + 1 + 4 + 1, LEAST_TENSOR = 8 + 1 + 4 + 4 + 8 };
+
+/* ---- the cursor ---- */
+
+mha_status mha__gguf_fail(const mha__gguf_cursor *c, const char *what, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, what);
+    vsnprintf(text, sizeof text, what, args);
+    va_end(args);
+    const char *path = c->file->path;
+    return mha__fail(c->err, MHA_ERR_FORMAT, "%s: %s", mha__quote(&(mha__quoted){0}, path, strlen(path)), text);
+}
+
+mha_status mha__gguf_take(mha__gguf_cursor *c, size_t bytes, const char *what, const char **at)
+{
+    if (bytes > c->size - c->at)
+        return mha__gguf_fail(c, "%s must have %zu bytes (got %zu before the end of the file)", what, bytes,
+                              c->size - c->at);
+    *at = c->bytes + c->at;
+    c->at += bytes;
+    return MHA_OK;
+}
+
+static uint64_t little_endian(const char *p, int bytes)
+{
+    uint64_t value = 0;
+    for (int i = bytes - 1; i >= 0; i--)
+        value = value << 8 | (unsigned char)p[i];
+    return value;
+}
+
+mha_status mha__gguf_u32(mha__gguf_cursor *c, const char *what, uint32_t *value)
+{
+    const char *p = NULL;
+    MHA__TRY(mha__gguf_take(c, 4, what, &p));
+    *value = (uint32_t)little_endian(p, 4);
+    return MHA_OK;
+}
+
+mha_status mha__gguf_u64(mha__gguf_cursor *c, const char *what, uint64_t *value)
+{
+    const char *p = NULL;
+    MHA__TRY(mha__gguf_take(c, 8, what, &p));
+    *value = little_endian(p, 8);
+    return MHA_OK;
+}
+
+mha_status mha__gguf_string(mha__gguf_cursor *c, const char *what, const char **text, size_t *bytes)
+{
+    uint64_t n = 0;
+    char length[300];
+    snprintf(length, sizeof length, "length of %s", what);
+    MHA__TRY(mha__gguf_u64(c, length, &n));
+    if (n > c->size - c->at)
+        return mha__gguf_fail(c, "%s must be at most the %zu bytes that follow (got %llu)", length, c->size - c->at,
+                              (unsigned long long)n);
+    *bytes = (size_t)n;
+    return mha__gguf_take(c, (size_t)n, what, text);
+}
+
+mha_status mha__gguf_name(mha__gguf_cursor *c, const char *what, size_t most, char **at, const char **name)
+{
+    const char *text = NULL;
+    size_t n = 0;
+    MHA__TRY(mha__gguf_string(c, what, &text, &n));
+    if (n == 0 || n > most) return mha__gguf_fail(c, "length of %s must be from 1 to %zu (got %zu)", what, most, n);
+    if (memchr(text, '\0', n) || mha__utf8_check(text, n) < n)
+        return mha__gguf_fail(c, "%s must be UTF-8 without NUL (got \"%s\")", what,
+                              mha__quote(&(mha__quoted){0}, text, n));
+    memcpy(*at, text, n);
+    (*at)[n] = '\0';
+    *name = *at;
+    *at += n + 1;
+    return MHA_OK;
+}
+
+/* ---- values ---- */
+
+static const struct {
+    const char *name;
+    size_t bytes;
+} value_types[MHA__GGUF_VALUE_TYPES] = {
+    [MHA__GGUF_U8] = {"u8", 1},       [MHA__GGUF_I8] = {"i8", 1},     [MHA__GGUF_U16] = {"u16", 2},
+    [MHA__GGUF_I16] = {"i16", 2},     [MHA__GGUF_U32] = {"u32", 4},   [MHA__GGUF_I32] = {"i32", 4},
+    [MHA__GGUF_F32] = {"f32", 4},     [MHA__GGUF_BOOL] = {"bool", 1}, [MHA__GGUF_STRING] = {"string", 0},
+    [MHA__GGUF_ARRAY] = {"array", 0}, [MHA__GGUF_U64] = {"u64", 8},   [MHA__GGUF_I64] = {"i64", 8},
+    [MHA__GGUF_F64] = {"f64", 8},
+};
+
+size_t mha__gguf_value_size(uint32_t type)
+{
+    return type < MHA__GGUF_VALUE_TYPES ? value_types[type].bytes : 0;
+}
+
+const char *mha__gguf_value_name(uint32_t type)
+{
+    return type < MHA__GGUF_VALUE_TYPES ? value_types[type].name : "unknown";
+}
+
+/* Skips the strings of a value. */
+static mha_status read_strings(mha__gguf_cursor *c, const mha__gguf_value *v)
+{
+    if (v->count > (c->size - c->at) / 8)
+        return mha__gguf_fail(
+            c, "count of %s must be at most %zu, since each string has a length of 8 bytes (got %llu)",
+            mha__quote(&(mha__quoted){0}, v->key, strlen(v->key)), (c->size - c->at) / 8, (unsigned long long)v->count);
+    for (uint64_t n = 0; n < v->count; n++) {
+        char what[280];
+        const char *text = NULL;
+        size_t bytes = 0;
+        mha__quoted q = {0};
+        mha__quote(&q, v->key, strlen(v->key));
+        if (v->array)
+            snprintf(what, sizeof what, "%s[%llu]", q.text, (unsigned long long)n);
+        else
+            snprintf(what, sizeof what, "%s", q.text);
+        MHA__TRY(mha__gguf_string(c, what, &text, &bytes));
+        if (bytes > MHA__STRING_BYTES)
+            return mha__gguf_fail(c, "length of %s must be at most %zu (got %zu)", what, MHA__STRING_BYTES, bytes);
+    }
+    return MHA_OK;
+}
+
+static mha_status read_elements(mha__gguf_cursor *c, const mha__gguf_value *v)
+{
+    const size_t each = mha__gguf_value_size(v->type);
+    const char *data = NULL;
+    mha__quoted q = {0};
+    mha__quote(&q, v->key, strlen(v->key));
+    if (v->count > (c->size - c->at) / each)
+        return mha__gguf_fail(c, "count of %s must be at most the %zu elements of type %s that follow (got %llu)",
+                              q.text, (c->size - c->at) / each, mha__gguf_value_name(v->type),
+                              (unsigned long long)v->count);
+    MHA__TRY(mha__gguf_take(c, (size_t)v->count * each, q.text, &data));
+    for (uint64_t n = 0; v->type == MHA__GGUF_BOOL && n < v->count; n++)
+        if ((unsigned char)data[n] > 1)
+            return mha__gguf_fail(c, "%s must be a bool, 0 or 1 (got %d)", q.text, (unsigned char)data[n]);
+    return MHA_OK;
+}
+
+/* Reads the type of a value or, for an array, of its elements. */
+static mha_status read_type(mha__gguf_cursor *c, const char *key, bool element, uint32_t *type)
+{
+    char what[260];
+    mha__quoted q = {0};
+    snprintf(what, sizeof what, "type of %s%s", element ? "the elements of " : "", mha__quote(&q, key, strlen(key)));
+    MHA__TRY(mha__gguf_u32(c, what, type));
+    if (element && *type == MHA__GGUF_ARRAY) return mha__gguf_fail(c, "%s must not be an array (got %u)", what, *type);
+    if (*type >= MHA__GGUF_VALUE_TYPES)
+        return mha__gguf_fail(c, "%s must be from 0 to %d (got %u)", what, MHA__GGUF_VALUE_TYPES - 1, *type);
+    return MHA_OK;
+}
+
+static mha_status read_value(mha__gguf_cursor *c, mha__gguf_value *v)
+{
+    uint32_t type = 0;
+    char what[260];
+    v->count = 1;
+    MHA__TRY(read_type(c, v->key, false, &type));
+    v->array = type == MHA__GGUF_ARRAY;
+    if (v->array) {
+        MHA__TRY(read_type(c, v->key, true, &type));
+        snprintf(what, sizeof what, "count of %s", mha__quote(&(mha__quoted){0}, v->key, strlen(v->key)));
+        MHA__TRY(mha__gguf_u64(c, what, &v->count));
+    }
+    v->type = (mha__gguf_type)type;
+    v->data = c->bytes + c->at;
+    return v->type == MHA__GGUF_STRING ? read_strings(c, v) : read_elements(c, v);
+}
+
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(((const mha__gguf_value *)a)->key, ((const mha__gguf_value *)b)->key);
+}
+
+/* Checks that a key consists of printable ASCII characters, as the format requires. */
+static mha_status check_key(const mha__gguf_cursor *c, const char *key)
+{
+    for (const char *p = key; *p; p++)
+        if (*p <= ' ' || *p > '~')
+            return mha__gguf_fail(c, "keys must consist of ASCII characters (got \"%s\")",
+                                  mha__quote(&(mha__quoted){0}, key, strlen(key)));
+    return MHA_OK;
+}
+
+static mha_status read_values(mha__gguf_cursor *c, uint64_t count, char **strings)
+{
+    mha__gguf *g = c->file->gguf;
+    for (uint64_t n = 0; n < count; n++) {
+        char what[40];
+        snprintf(what, sizeof what, "key %llu", (unsigned long long)n);
+        mha__gguf_value *v = &g->values[g->count];
+        MHA__TRY(mha__gguf_name(c, what, MHA__GGUF_KEY, strings, &v->key));
+        MHA__TRY(check_key(c, v->key));
+        MHA__TRY(read_value(c, v));
+        g->count++;
+    }
+    qsort(g->values, (size_t)g->count, sizeof *g->values, by_key);
+    for (int64_t n = 1; n < g->count; n++)
+        if (by_key(&g->values[n - 1], &g->values[n]) == 0)
+            return mha__gguf_fail(c, "key %s must be unique (got two)",
+                                  mha__quote(&(mha__quoted){0}, g->values[n].key, strlen(g->values[n].key)));
+    return MHA_OK;
+}
+
+/* ---- the file ---- */
+
+/* Checks a count of the header, before anything is allocated from it. */
+static mha_status check_count(const mha__gguf_cursor *c, const char *what, uint64_t count, size_t limit, size_t least)
+{
+    const size_t most = (c->size - c->at) / least < limit ? (c->size - c->at) / least : limit;
+    if (count <= most) return MHA_OK;
+    return mha__gguf_fail(c, "%s must be at most %zu (got %llu in a file of %zu bytes)", what, most,
+                          (unsigned long long)count, c->size);
+}
+
+static mha_status read_header(mha__gguf_cursor *c, uint64_t *tensors, uint64_t *values)
+{
+    uint32_t version = 0;
+    c->at = 4;
+    MHA__TRY(mha__gguf_u32(c, "version", &version));
+    if (version != VERSION)
+        return mha__gguf_fail(c, "version of GGUF must be %d (got %u)", (int)VERSION, (unsigned)version);
+    MHA__TRY(mha__gguf_u64(c, "tensor count", tensors));
+    MHA__TRY(mha__gguf_u64(c, "key count", values));
+    MHA__TRY(check_count(c, "tensor count", *tensors, MHA__INDEX_TENSORS, LEAST_TENSOR));
+    return check_count(c, "key count", *values, MHA__METADATA, LEAST_KEY);
+}
+
+/* Sums the sizes of all keys, by reading the values a first time. */
+static mha_status measure_keys(mha__gguf_cursor c, uint64_t count, size_t *bytes)
+{
+    for (uint64_t n = 0; n < count; n++) {
+        mha__gguf_value v = {0};
+        mha__quoted key = {0};
+        char what[40];
+        const char *text = NULL;
+        size_t length = 0;
+        snprintf(what, sizeof what, "key %llu", (unsigned long long)n);
+        MHA__TRY(mha__gguf_string(&c, what, &text, &length));
+        v.key = mha__quote(&key, text, length);
+        MHA__TRY(read_value(&c, &v));
+        *bytes += length + 1;
+    }
+    return MHA_OK;
+}
+
+/* Allocates the tables. The name of a tensor has at most MHA__GGUF_NAME bytes. */
+static mha_status allocate(mha__gguf_cursor *c, uint64_t tensors, uint64_t values, size_t key_bytes)
+{
+    mha_file *f = c->file;
+    const size_t bytes = key_bytes + (size_t)tensors * (MHA__GGUF_NAME + 1) + 1;
+    f->strings = mha__alloc(f->ctx, bytes);
+    f->gguf->values = mha__calloc(f->ctx, (size_t)values + 1, sizeof *f->gguf->values);
+    f->records = mha__calloc(f->ctx, (size_t)tensors + 1, sizeof *f->records);
+    f->shapes = mha__calloc(f->ctx, MHA__GGUF_RANK * (size_t)tensors + 1, sizeof *f->shapes);
+    if (f->strings && f->gguf->values && f->records && f->shapes) return MHA_OK;
+    return mha__no_memory(c->err, bytes + (size_t)tensors * sizeof *f->records, "the tables of a GGUF file");
+}
+
+static mha_status read_alignment(const mha__gguf_cursor *c, size_t *alignment)
+{
+    int64_t value = MHA__GGUF_ALIGNMENT;
+    MHA__TRY(mha__gguf_int(c->file, "general.alignment", 1, (int64_t)1 << 30, &value, c->err));
+    *alignment = (size_t)value;
+    if (mha__is_power_of_two(value) && value % 8 == 0) return MHA_OK;
+    return mha__gguf_refuse(c->file, "general.alignment", "a power of two from 8 to 2^30", c->err);
+}
+
+static mha_status read_all(mha__gguf_cursor *c)
+{
+    uint64_t tensors = 0, values = 0;
+    size_t key_bytes = 0, alignment = 0;
+    MHA__TRY(read_header(c, &tensors, &values));
+    MHA__TRY(measure_keys(*c, values, &key_bytes));
+    MHA__TRY(allocate(c, tensors, values, key_bytes));
+    char *strings = c->file->strings;
+    MHA__TRY(read_values(c, values, &strings));
+    MHA__TRY(read_alignment(c, &alignment));
+    return mha__gguf_tensors(c, tensors, alignment, strings);
+}
+
+mha_status mha__gguf_open(mha_file *file, const mha__source *source, mha_error *err)
+{
+    mha__gguf_cursor c = {.file = file, .size = source->size, .err = err};
+    file->format = "gguf";
+    file->gguf = mha__calloc(file->ctx, 1, sizeof *file->gguf);
+    if (!file->gguf) return mha__no_memory(err, sizeof *file->gguf, "a GGUF file");
+    MHA__TRY(mha__data_load(file, source, 0, source->size, &c.bytes, err));
+    return read_all(&c);
+}
+
+void mha__gguf_free(mha_file *file)
+{
+    if (file->gguf) mha__free(file->ctx, file->gguf->values);
+    mha__free(file->ctx, file->gguf);
+}

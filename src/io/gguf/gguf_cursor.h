@@ -1,0 +1,28 @@
+/* gguf_cursor.h - reads the header of a GGUF file from front to back. Every function fails with MHA_ERR_FORMAT, naming
+ * the file and `what`, if the file ends early. */
+#ifndef MHA_IO_GGUF_GGUF_CURSOR_H
+#define MHA_IO_GGUF_GGUF_CURSOR_H
+
+#include "io/gguf/gguf.h"
+
+typedef struct mha__gguf_cursor {
+    mha_file *file;
+    const char *bytes; /* [size] the whole file */
+    size_t size, at;
+    mha_error *err;
+} mha__gguf_cursor;
+
+/* Fails with "FILE: what". */
+mha_status mha__gguf_fail(const mha__gguf_cursor *c, const char *what, ...) __attribute__((format(printf, 2, 3)));
+mha_status mha__gguf_take(mha__gguf_cursor *c, size_t bytes, const char *what, const char **at);
+mha_status mha__gguf_u32(mha__gguf_cursor *c, const char *what, uint32_t *value);
+mha_status mha__gguf_u64(mha__gguf_cursor *c, const char *what, uint64_t *value);
+/* Reads a string of any bytes, in place. */
+mha_status mha__gguf_string(mha__gguf_cursor *c, const char *what, const char **text, size_t *bytes);
+/* Reads a string of 1..most bytes of UTF-8 without NUL, and copies it with a NUL to *at, which it moves forward. */
+mha_status mha__gguf_name(mha__gguf_cursor *c, const char *what, size_t most, char **at, const char **name);
+
+/* Reads and validates all tensors, and sets their data; `strings` has room for their names. */
+mha_status mha__gguf_tensors(mha__gguf_cursor *c, uint64_t count, size_t alignment, char *strings);
+
+#endif
