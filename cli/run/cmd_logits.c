@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "input/input.h"
+#include "input/removed_edges.h"
 #include "input/sequence.h"
 #include "options.h"
 #include "output.h"
@@ -12,7 +13,7 @@
 #include "run/head_gates.h"
 
 static struct {
-    const char *top, *at, *heads, *gates;
+    const char *top, *at, *heads, *gates, *knockout;
     int hidden, attn, stats, mean;
 } given;
 
@@ -25,6 +26,8 @@ static const struct poptOption options[] = {
      "L.H=G,..."},
     {"mean", 0, POPT_ARG_NONE, &given.mean, 0, "replace what --gates removes by the head's mean output in the text",
      NULL},
+    {"knockout", 0, POPT_ARG_STRING, &given.knockout, 0,
+     "hide key tokens from query tokens, in a head, a layer or all layers", "L.H:Q-K,..."},
     {"at", 0, POPT_ARG_STRING, &given.at, 0, "show predictions after token N, counted from 0 (default: the last)", "N"},
     {"top", 0, POPT_ARG_STRING, &given.top, 0, "number of tokens to show (default: 5)", "N"},
     POPT_TABLEEND};
@@ -191,9 +194,13 @@ static int capture_sequence(cli_session *s, const mha_model *model, const cli_se
         .keep = (s->options.out || given.at ? CAPTURE_ALL_LOGITS : 0) | (given.hidden ? CAPTURE_HIDDEN : 0) |
                 (given.attn || given.heads ? CAPTURE_ATTENTIONS : 0) | (given.stats ? CAPTURE_STATS : 0)};
     head_gates gates;
+    removed_edges edges = {0};
     int code = head_gates_read(s, model, given.gates, given.mean, q, &gates);
     request.gates = gates.gates;
     request.fills = gates.fills;
+    if (code == CLI_DONE) code = removed_edges_read(s, model, given.knockout, q->count, &edges);
+    request.edges = edges.list;
+    request.edge_count = edges.count;
     if (code == CLI_DONE) code = read_heads(s, model, &heads, &request.head_count);
     request.heads = heads;
     if (code == CLI_DONE) code = capture_tensors(s, model, q->ids, q->count, &request, &t);
@@ -201,6 +208,7 @@ static int capture_sequence(cli_session *s, const mha_model *model, const cli_se
     if (code == CLI_DONE) code = write_tensors(s, &t);
     captured_tensors_free(&t);
     head_gates_free(&gates);
+    removed_edges_free(&edges);
     free(heads);
     return code;
 }
@@ -243,7 +251,8 @@ static int run(cli_session *s)
 /* Returns true if the ranks can divide the text: their passes return only logits, no other tensors. */
 static bool shares(const cli_session *s)
 {
-    return !given.hidden && !given.attn && !given.heads && !given.stats && !given.gates && cli_reads_no_stdin(s);
+    return !given.hidden && !given.attn && !given.heads && !given.stats && !given.gates && !given.knockout &&
+           cli_reads_no_stdin(s);
 }
 
 const cli_command cli_logits = {
@@ -263,11 +272,14 @@ const cli_command cli_logits = {
         "tab; the tensors are those of the decoder, whose first token precedes the target. For a ViT, the text is the "
         "name of a PNG or JPEG file; the command prints its most likely classes, and logits are [1, classes]. -o "
         "OUT.npy writes only the logits, as .npy. --gates 0.2=0,1.3=0.5 multiplies the output of head 2 of layer 0 by "
-        "0, and that of head 3 of layer 1 by 0.5, as on the page of mha live.",
+        "0, and that of head 3 of layer 1 by 0.5, as on the page of mha live. --knockout 1.0:8-3,0:8-2,all:8-1 hides "
+        "token 3 from token 8 in head 0 of layer 1, token 2 in all heads of layer 0, and token 1 in all layers: the "
+        "keys are masked before the softmax.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha logits \"Count from 2 to 6: 2 3\"\n"
                 "mha logits --gates 0.2=0,1.3=0 \"Count from 2 to 6: 2 3\"\n"
+                "mha logits --knockout 1:8-3 \" red cat key boat hat drum red cat key\"\n"
                 "mha logits --hidden --attn -o numbers.safetensors \"One day Clara\"\n",
     .shares = shares,
     .run = run,

@@ -124,8 +124,10 @@ int capture_tensors(cli_session *s, const mha_model *model, const int32_t *ids, 
                                      .on_stats = keep & CAPTURE_STATS ? on_stats : NULL,
                                      .user = t};
     const cli_shared_texts *shared = request->source ? NULL : s->shared;
-    const mha_status status = shared ? shared->forward(shared->user, model, &input, &output, &error)
-                                     : mha_model_forward(model, &input, &output, &error);
+    const mha_status status = shared                ? shared->forward(shared->user, model, &input, &output, &error)
+                              : request->edge_count ? mha_knockout_forward(model, &input, &output, request->edges,
+                                                                           request->edge_count, &error)
+                                                    : mha_model_forward(model, &input, &output, &error);
     if (t->out_of_memory) return no_memory(s, t);
     if (status != MHA_OK) return cli_refuse(s, &error);
     if (t->logits && all)

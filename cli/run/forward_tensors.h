@@ -28,9 +28,11 @@ typedef struct capture_request {
     unsigned keep;
     const mha_model_head *heads; /* [head_count] ascending: heads whose maps are copied; NULL = all */
     int64_t head_count;
-    const mha_model_input *source; /* encoder-decoders: the input of the encoder */
-    const float *gates, *fills;    /* as in mha_model_input; NULL = none */
-    const float *pixels;           /* models of images: the pixels of one image, instead of ids */
+    const mha_model_input *source;   /* encoder-decoders: the input of the encoder */
+    const float *gates, *fills;      /* as in mha_model_input; NULL = none */
+    const mha_attention_edge *edges; /* [edge_count] removed edges; NULL = none */
+    int64_t edge_count;
+    const float *pixels; /* models of images: the pixels of one image, instead of ids */
 } capture_request;
 
 /* Runs a forward pass on ids [length] and copies the tensors of `request`. A checkpoint without logits is an error

@@ -206,6 +206,15 @@ typedef struct mha_attention_edge {
 MHA_API mha_status mha_knockout(const mha_prompt_pair *pair, mha_prompt_run run, mha_knockout_mode mode,
                                 const mha_attention_edge *edges, int64_t count, double *metrics, mha_error *err);
 
+/* Like mha_model_forward, with `count` edges removed in every sequence of the batch, before the softmax
+ * (MHA_KNOCKOUT_RENORM); gates, fills and all outputs work as there. Without edges, results are bitwise identical to
+ * those of mha_model_forward. cache, starts, shard, pixels and features of `input` must be NULL. Errors: those of
+ * mha_model_forward; MHA_ERR_ARG for an edge outside the model or the sequence; MHA_ERR_UNSUPPORTED as above, but
+ * models without logits are supported. Additional memory: H L^2 bytes. */
+MHA_API mha_status mha_knockout_forward(const mha_model *model, const mha_model_input *input,
+                                        const mha_model_output *output, const mha_attention_edge *edges, int64_t count,
+                                        mha_error *err);
+
 /* Knockouts of the clean run, one after another. p is the position. */
 typedef enum mha_knockout_sweep {
     MHA_KNOCKOUT_HEAD = 0, /* [L, H, T] the edge p -> j in one head */

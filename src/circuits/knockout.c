@@ -21,27 +21,16 @@ typedef struct batch {
     const float *qkv, *maps;
 } batch;
 
-static bool covers(int64_t wanted, int64_t n)
-{
-    return wanted < 0 || wanted == n;
-}
-
 /* Sets keep for a layer; returns false if no copy loses an edge in it. */
 static bool set_keep(const batch *b, int64_t layer)
 {
     const int64_t T = b->pair->length, H = b->pair->info->heads_per_layer[layer];
     bool any = false;
     memset(b->keep, 1, (size_t)(b->count * H * T * T));
-    for (int64_t n = 0; n < b->count; n++)
-        for (int64_t k = 0; k < b->jobs[n].count; k++) {
-            const mha_attention_edge *e = &b->edges[b->jobs[n].first + k];
-            if (!covers(e->layer, layer)) continue;
-            for (int64_t h = 0; h < H; h++)
-                for (int64_t i = 0; covers(e->head, h) && i < T; i++)
-                    for (int64_t j = 0; covers(e->query, i) && j < T; j++)
-                        if (covers(e->key, j)) b->keep[((n * H + h) * T + i) * T + j] = 0;
-            any = true;
-        }
+    for (int64_t n = 0; n < b->count; n++) {
+        const knockout_job *job = &b->jobs[n];
+        any |= mha__remove_edges(b->edges + job->first, job->count, layer, H, T, b->keep + n * H * T * T);
+    }
     return any;
 }
 
@@ -153,25 +142,6 @@ static mha_status check_mode(mha_knockout_mode mode, mha_error *err)
     return mha__fail(err, MHA_ERR_ARG, "mode must be MHA_KNOCKOUT_RENORM or MHA_KNOCKOUT_ZERO (got %d)", (int)mode);
 }
 
-static mha_status check_index(const char *name, int64_t n, int64_t value, int64_t count, mha_error *err)
-{
-    if (value >= -1 && value < count) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "edges[%lld]: %s must be from -1 to %lld (got %lld)", (long long)n, name,
-                     (long long)count - 1, (long long)value);
-}
-
-static mha_status check_edges(const mha_prompt_pair *pair, const mha_attention_edge *edges, int64_t count,
-                              mha_error *err)
-{
-    for (int64_t n = 0; n < count; n++) {
-        MHA__TRY(check_index("layer", n, edges[n].layer, pair->info->layers, err));
-        MHA__TRY(check_index("head", n, edges[n].head, pair->info->heads, err));
-        MHA__TRY(check_index("query", n, edges[n].query, pair->length, err));
-        MHA__TRY(check_index("key", n, edges[n].key, pair->length, err));
-    }
-    return MHA_OK;
-}
-
 mha_status mha_knockout(const mha_prompt_pair *pair, mha_prompt_run run, mha_knockout_mode mode,
                         const mha_attention_edge *edges, int64_t count, double *metrics, mha_error *err)
 {
@@ -182,7 +152,7 @@ mha_status mha_knockout(const mha_prompt_pair *pair, mha_prompt_run run, mha_kno
                          "mha_knockout: edges must have `count` elements (got %lld), and run must be MHA_RUN_CLEAN or "
                          "MHA_RUN_CORRUPTED (got %d)",
                          (long long)count, (int)run);
-    MHA__TRY(check_edges(pair, edges, count, err));
+    MHA__TRY(mha__edges_check(pair->info, pair->length, edges, count, err));
     mha__fill_metrics(&pair->run[run], 1, metrics);
     if (count == 0) return MHA_OK;
     const knockout_job job = {0, count, 0};

@@ -48,14 +48,13 @@ static const char *unsupported(const mha_model *m)
     return NULL;
 }
 
-static mha_status check_model(const mha_model *m, mha_error *err)
+mha_status mha__circuits_check(const mha_model *m, const char *function, mha_error *err)
 {
-    if (!m) return mha__fail(err, MHA_ERR_ARG, "mha_prompt_pair_create: model must not be NULL");
-    if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "mha_prompt_pair_create: model must have weights");
+    if (!m) return mha__fail(err, MHA_ERR_ARG, "%s: model must not be NULL", function);
+    if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "%s: model must have weights", function);
     const char *what = unsupported(m);
     if (what)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_prompt_pair_create: model must %s (got %s)", what,
-                         m->info.family);
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: model must %s (got %s)", function, what, m->info.family);
     return mha__head_check_tokens(m, err);
 }
 
@@ -140,7 +139,8 @@ mha_status mha_prompt_pair_create(const mha_model *model, const mha_prompt_pair_
     mha_prompt_pair_options o;
     if (!out) return mha__fail(err, MHA_ERR_ARG, "mha_prompt_pair_create: out must not be NULL");
     *out = NULL;
-    MHA__TRY(check_model(model, err));
+    MHA__TRY(mha__circuits_check(model, "mha_prompt_pair_create", err));
+    MHA__TRY(mha__head_check(model, false, true, err));
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_prompt_pair_options", err));
     MHA__TRY(check_options(model, &o, err));
     mha_prompt_pair *pair = mha__alloc(model->ctx, sizeof *pair);

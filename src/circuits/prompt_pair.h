@@ -136,6 +136,15 @@ mha_status mha__patch_jobs(const mha_prompt_pair *pair, const mha__run_record *b
                            const mha__patch_job *jobs, int64_t count, double *metrics, int64_t stride, const char *what,
                            mha_error *err);
 
+/* ---- attention knockout (knockout_forward.c) ---- */
+
+/* Sets keep [heads, length, length] of a layer to 0 for the removed edges. Returns true if the layer loses edges. */
+bool mha__remove_edges(const mha_attention_edge *edges, int64_t count, int64_t layer, int64_t heads, int64_t length,
+                       uint8_t *keep);
+/* Returns MHA_ERR_ARG for an edge outside the model or a sequence of `length` tokens. */
+mha_status mha__edges_check(const mha_model_info *info, int64_t length, const mha_attention_edge *edges, int64_t count,
+                            mha_error *err);
+
 static inline const mha__run_record *mha__base_run(const mha_prompt_pair *pair, mha_patch_direction direction)
 {
     return &pair->run[direction == MHA_DENOISE ? MHA_RUN_CORRUPTED : MHA_RUN_CLEAN];
@@ -146,6 +155,8 @@ static inline const mha__run_record *mha__source_run(const mha_prompt_pair *pair
 }
 /* Fills metrics [MHA_CIRCUIT_METRICS, count] with those of a run. */
 void mha__fill_metrics(const mha__run_record *run, int64_t count, double *metrics);
+/* Returns MHA_ERR_UNSUPPORTED for models whose activations cannot be changed. */
+mha_status mha__circuits_check(const mha_model *model, const char *function, mha_error *err);
 /* Returns MHA_ERR_ARG unless the arguments of a public function are valid. */
 mha_status mha__pair_check(const mha_prompt_pair *pair, int direction, const void *out, const char *function,
                            mha_error *err);

@@ -3619,6 +3619,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_attribution": (c_int, [c_void_p, c_int, c_int, c_int, c_int, c_void_p, POINTER(Error)]),
     "mha_path_patch": (c_int, [c_void_p, c_int, c_int, c_void_p, POINTER(Error)]),
     "mha_knockout": (c_int, [c_void_p, c_int, c_int, POINTER(AttentionEdge), c_int64, c_void_p, POINTER(Error)]),
+    "mha_knockout_forward": (c_int, [c_void_p, POINTER(ModelInput), POINTER(ModelOutput), POINTER(AttentionEdge), c_int64, POINTER(Error)]),
     "mha_knockout_shape": (c_int, [c_void_p, c_int, c_void_p]),
     "mha_knockout_each": (c_int, [c_void_p, c_int, c_int, c_void_p, POINTER(Error)]),
     "mha_importance_score_key": (c_char_p, [c_int]),

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._arrays.array import choose, floats, integer, integers, number, view
 from .._binding import abi
-from .._binding.abi import AttentionEdge, PatchPart, PromptPairOptions
+from .._binding.abi import AttentionEdge, ModelInput, ModelOutput, PatchPart, PromptPairOptions
 from .._binding.library import Handle, lib, struct
 from .._binding.long_call import call_long
 from .._models.model import Model
@@ -32,6 +32,29 @@ def _sites() -> dict[str, int]:
 
 def _metrics() -> np.ndarray:
     return np.zeros(_METRICS)
+
+
+def _edges(edges: Iterable[tuple[int, int, int, int]]) -> Any:
+    listed = [AttentionEdge(*(integer(n, "edges") for n in edge)) for edge in edges]
+    return (AttentionEdge * len(listed))(*listed)
+
+
+def knockout_logits(model: Model, ids: Any, edges: Iterable[tuple[int, int, int, int]]) -> np.ndarray:
+    """Returns the logits [tokens, vocab] of one sequence without edges (layer, head, query, key), removed before the softmax; -1: all.
+
+        >>> import mha
+        >>> model = mha.Model()
+        >>> ids = model.tokenize(" red cat key boat hat drum red cat key")
+        >>> before, after = (mha.knockout_logits(model, ids, edges)[-1] for edges in ([], [(1, -1, 8, 3)]))
+        >>> bool(after[ids[3]] < before[ids[3]] - 1)
+        True
+    """
+    tokens, listed = integers(ids, "ids", np.int32), _edges(edges)
+    out = np.zeros((len(tokens), model.info["vocab"]), np.float32)
+    given = struct(ModelInput, batch=1, length=len(tokens), ids=tokens)
+    wanted = struct(ModelOutput, logits=out)
+    call_long("mha_knockout_forward", model._open(), ctypes.byref(given), ctypes.byref(wanted), listed, len(listed))
+    return out
 
 
 class PromptPair(Handle):
@@ -144,10 +167,10 @@ class PromptPair(Handle):
 
     def knockout(self, edges: Iterable[tuple[int, int, int, int]], mode: str = "renorm", run: str = "clean") -> np.ndarray:
         """Removes edges (layer, head, query, key) together; -1: all. Returns the metrics [3]."""
-        listed = [AttentionEdge(*(integer(n, "edges") for n in edge)) for edge in edges]
+        listed = _edges(edges)
         out = _metrics()
-        call_long("mha_knockout", self._open(), choose("run", run, _RUNS), choose("mode", mode, _MODES),
-                  (AttentionEdge * len(listed))(*listed), len(listed), out.ctypes.data)
+        call_long("mha_knockout", self._open(), choose("run", run, _RUNS), choose("mode", mode, _MODES), listed, len(listed),
+                  out.ctypes.data)
         return out
 
     def knockout_each(self, sweep: str = "head", mode: str = "renorm") -> np.ndarray:

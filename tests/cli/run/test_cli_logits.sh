@@ -41,6 +41,19 @@ if command -v python3 >/dev/null; then
     done
 fi
 
+# --knockout must give the logits that mha knockout measures, and must be refused for edges that do not exist.
+words=' red cat key boat hat drum red cat key'
+expect 0 "$MHA" knockout --json "$words" --answer ' boat' --wrong ' ring' --from 8 --to 3 --heads 1.0,1.3 --metric logprob
+measured=$("$JSON_AT" raw.0 <out)
+expect 0 "$MHA" logits --json --knockout 1.0:8-3,1.3:8-3 "$words"
+at top.0.token 'Ġboat'
+near() { awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !(d < 1e-5 && d > -1e-5) }'; }
+near "$("$JSON_AT" top.0.probability <out)" "$(awk -v x="$measured" 'BEGIN { print exp(x) }')" || fail "the probability must be exp($measured)"
+for edges in x 1.9:8-3 2:8-3 1:9-3 1:8-9 1:8-3, 1:8 1.0:-1-3; do
+    refused 2 "$MHA" logits --knockout=$edges "$words"
+    has err '--knockout must be WHERE:QUERY-KEY'
+done
+
 # A file must contain all requested tensors and must be replaced only with --force. If it cannot be written, the command
 # must fail.
 expect 0 logits --ids 17,402,264 -o plain.st

@@ -274,6 +274,34 @@ static void removing_masked_keys_changes_nothing(void **state)
     mha_model_free(model);
 }
 
+/* A whole pass without edges gives the metrics of mha_knockout to the bit, for all tokens and with gates, and no other
+ * results than mha_model_forward if nothing is removed. */
+static void a_pass_without_edges_equals_the_knockout(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"heads/tinylm", "models/bert-mlm-tiny", "families2/gpt-oss"};
+    static const mha_attention_edge edges[] = {{-1, -1, T - 1, 2}, {0, 1, -1, 1}, {1, 0, T - 1, -1}};
+    for (int n = 0; n < 3; n++) {
+        mha_model *model = open_model(folders[n]);
+        const int64_t vocab = mha_model_describe(model)->vocab;
+        mha_prompt_pair *pair = pair_of(model, clean_ids, corrupted_ids, T - 1);
+        float *logits = malloc((size_t)(2 * T * vocab) * sizeof *logits), *last = logits + (T - 1) * vocab;
+        const mha_model_input in = {.size = sizeof in, .batch = 1, .length = T, .ids = clean_ids};
+        const mha_model_output out = {.size = sizeof out, .logits = logits},
+                               plain = {.size = sizeof plain, .logits = logits + T * vocab};
+        double got[M];
+        assert_int_equal(mha_knockout_forward(model, &in, &out, edges, 3, &err), MHA_OK);
+        assert_int_equal(mha_knockout(pair, MHA_RUN_CLEAN, MHA_KNOCKOUT_RENORM, edges, 3, got, &err), MHA_OK);
+        assert_true(got[0] == (double)last[11] - (double)last[12]);
+        assert_int_equal(mha_knockout_forward(model, &in, &out, edges, 0, &err), MHA_OK);
+        assert_int_equal(mha_model_forward(model, &in, &plain, &err), MHA_OK);
+        assert_memory_equal(logits, logits + T * vocab, (size_t)(T * vocab) * sizeof *logits);
+        free(logits);
+        mha_prompt_pair_free(pair);
+        mha_model_free(model);
+    }
+}
+
 /* ---- path patching ---- */
 
 /* A layer without a norm before its attention (OLMo 2) has direct paths: only the sender's write passes a norm. */
@@ -325,6 +353,12 @@ static void refusals_name_the_reason(void **state)
     check_refused(mha_patch(pair, MHA_SITE_Z, MHA_BY_POSITION, MHA_DENOISE, out, &err), MHA_ERR_ARG, "MHA_BY_HEAD");
     const mha_patch_part part = {MHA_SITE_K, 0, 99, 0};
     check_refused(mha_patch_together(pair, MHA_NOISE, &part, 1, out, &err), MHA_ERR_ARG, "head must be");
+    const mha_attention_edge edge = {0, 0, T, 0};
+    const int64_t starts[] = {0, T};
+    const mha_model_input in = {.size = sizeof in, .batch = 1, .length = T, .ids = clean_ids},
+                          packed = {.size = sizeof in, .batch = 1, .length = T, .ids = clean_ids, .starts = starts};
+    check_refused(mha_knockout_forward(bert, &in, NULL, &edge, 1, &err), MHA_ERR_ARG, "query must be from -1 to 6");
+    check_refused(mha_knockout_forward(bert, &packed, NULL, &edge, 1, &err), MHA_ERR_ARG, "starts must be NULL");
     mha_prompt_pair_free(pair);
     pair = pair_of(parallel, clean_ids, corrupted_ids, T - 1);
     check_refused(mha_patch(pair, MHA_SITE_RESID_MID, MHA_BY_POSITION, MHA_DENOISE, out, &err), MHA_ERR_UNSUPPORTED,
@@ -345,6 +379,7 @@ int main(void)
         cmocka_unit_test(attributions_add_up),
         cmocka_unit_test(removing_all_keys_removes_the_head),
         cmocka_unit_test(removing_masked_keys_changes_nothing),
+        cmocka_unit_test(a_pass_without_edges_equals_the_knockout),
         cmocka_unit_test(paths_do_not_require_a_norm_before_attention),
         cmocka_unit_test(refusals_name_the_reason),
     };
