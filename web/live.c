@@ -1,5 +1,7 @@
 /* live.c - opens a model from memory and encodes texts, for the page of `mha live`. */
 #include "live.h"
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,11 +10,21 @@ mha_error live_err;
 
 static live_state opening; /* collects the files of the next model */
 
-mha_status live_fail(const char *sentence)
+mha_status live_fail(const char *format, ...)
 {
+    va_list values;
+    va_start(values, format);
     live_err.status = MHA_ERR_ARG;
-    strncpy(live_err.message, sentence, sizeof live_err.message - 1);
+    vsnprintf(live_err.message, sizeof live_err.message, format, values);
+    va_end(values);
     return MHA_ERR_ARG;
+}
+
+mha_status live_check_token(int64_t token)
+{
+    if (live.count < 1) return live_fail("text must have at least 1 token (got 0)");
+    if (token >= 0 && token < live.count) return MHA_OK;
+    return live_fail("token must be from 0 to %lld (got %lld)", (long long)live.count - 1, (long long)token);
 }
 
 LIVE_EXPORT(live_error) const char *live_error(void)
@@ -51,6 +63,7 @@ static void close_text(live_state *s)
 static void close_state(live_state *s)
 {
     live_runs_free(s);
+    live_pair_free(s);
     close_text(s);
     mha_model_free(s->model);
     for (int n = 0; n < s->files; n++) {
@@ -77,7 +90,7 @@ LIVE_EXPORT(live_file) mha_status live_file(const char *name, void *data, size_t
 {
     if (opening.files == LIVE_FILES) {
         free(data);
-        return live_fail("a checkpoint must have at most 64 safetensors files on this page (got more)");
+        return live_fail("checkpoint must have at most %d safetensors files on this page (got more)", LIVE_FILES);
     }
     opening.data[opening.files++] = data;
     return mha_file_open_memory(opening.ctx, name, data, bytes, &opening.file[opening.files - 1], &live_err);
@@ -95,8 +108,8 @@ static mha_status set_up(live_state *s)
     for (int64_t n = 0; n < s->info->layers * s->heads; n++)
         s->gates[n] = 1;
     if (s->info->encoder_decoder)
-        return live_fail("the model must be an encoder or a decoder (got an encoder-decoder)");
-    if (!mha_model_tokenizer(s->model)) return live_fail("the checkpoint must contain a tokenizer.json");
+        return live_fail("model must be an encoder or a decoder (got %s, an encoder-decoder)", s->info->family);
+    if (!mha_model_tokenizer(s->model)) return live_fail("checkpoint must contain a tokenizer.json (got none)");
     return MHA_OK;
 }
 
@@ -173,6 +186,7 @@ LIVE_EXPORT(live_encode) int live_encode(const char *text, size_t bytes, int mos
     }
     memcpy(ids, encoding->ids, (size_t)encoding->count * sizeof *ids);
     live_runs_free(&live); /* they have the sizes of the previous text */
+    live_pair_free(&live);
     close_text(&live);
     live.encoding = encoding;
     live.ids = ids;

@@ -12,7 +12,12 @@
 
 #define LIVE_EXPORT(name) __attribute__((export_name(#name)))
 
-enum { LIVE_FILES = 64, LIVE_LENS = 3 }; /* safetensors files of a checkpoint; tokens per layer of the logit lens */
+enum {
+    LIVE_FILES = 64,   /* safetensors files of a checkpoint */
+    LIVE_LENS = 3,     /* tokens per layer of the logit lens */
+    LIVE_EDGES = 64,   /* removed edges */
+    LIVE_WRITTEN = 256 /* tokens of a continuation */
+};
 typedef enum live_side { LIVE_CLEAN = 0, LIVE_CHANGED, LIVE_SIDES } live_side;
 
 /* Results of a forward pass over the text, in one block of memory. N tokens, H heads in a layer that is not pruned. */
@@ -40,22 +45,37 @@ typedef struct live_state {
     float *gates; /* [layers, H] */
     float *means; /* [layers, H, D] what replaces the output of a head that is off: zeros, or its mean in the text */
     float *fills; /* [layers, H, D] (1 - gate) means */
-    mha_model_cache *cache[LIVE_SIDES];
-    int32_t last[LIVE_SIDES]; /* last generated token */
-    mha_logit_lens *lens;     /* NULL until live_lens */
-    int64_t lens_at;          /* its token */
+    mha_attention_edge edges[LIVE_EDGES]; /* [edge_count] removed on side LIVE_CHANGED */
+    int edge_count;
+    mha_model_cache *cache[LIVE_SIDES]; /* NULL for a side with removed edges */
+    int32_t last[LIVE_SIDES];           /* last generated token */
+    int32_t *written;                   /* [written_count] text and continuation of a side with removed edges */
+    int64_t written_count;
+    mha_logit_lens *lens;  /* NULL until live_lens */
+    int64_t lens_at;       /* its token */
+    int32_t *corrupted;    /* [count] the second text; NULL until live_corrupted */
+    mha_prompt_pair *pair; /* NULL until live_pair */
+    double *effects;       /* results of the last live_patch */
 } live_state;
 
 extern live_state live;
 extern mha_error live_err;
 
-/* Fails with MHA_ERR_ARG and a sentence. */
-mha_status live_fail(const char *sentence);
+/* Fails with MHA_ERR_ARG and a sentence, formatted as by printf. */
+mha_status live_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Fails unless the text has this token. */
+mha_status live_check_token(int64_t token);
 /* Sets the fill of a head with this gate. */
 void live_fill_head(int64_t head, float gate);
 /* Frees the results of both sides, the caches and the lens. */
 void live_runs_free(live_state *state);
-/* Computes the logits [vocab] at token `at` from the input of `layer`, with the gates [layers, H] and fills. */
-mha_status live_predict(int64_t layer, const float *hidden, const float *gates, const float *fills, float *logits);
+/* Frees the second text and the results of patching. */
+void live_pair_free(live_state *state);
+/* mha_model_forward without the removed edges of a side. */
+mha_status live_pass(live_side side, const mha_model_input *in, const mha_model_output *out);
+/* Computes the logits [vocab] of a side at token live.at from the input of `layer`, with the gates [layers, H] and
+ * fills. */
+mha_status live_predict(live_side side, int64_t layer, const float *hidden, const float *gates, const float *fills,
+                        float *logits);
 
 #endif

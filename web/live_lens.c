@@ -13,9 +13,12 @@ LIVE_EXPORT(live_lens) mha_status live_lens(int at)
     const mha_logit_lens_options options = {.size = sizeof options, .top = i->vocab < LIVE_LENS ? i->vocab : LIVE_LENS};
     mha_logit_lens_free(live.lens);
     live.lens = NULL;
-    if (at < 0 || at >= live.count) return live_fail("the text must have at least one token");
-    if ((double)(i->layers + 1) * (double)count * (double)i->hidden * (double)i->vocab > most_products)
-        return live_fail("the logit lens of this model requires a shorter text on this page");
+    const double most = most_products / ((double)(i->layers + 1) * (double)i->hidden * (double)i->vocab);
+    const mha_status status = live_check_token(at);
+    if (status != MHA_OK) return status;
+    if ((double)count > most)
+        return live_fail("text must have at most %.0f tokens for the logit lens of this model on this page (got %lld)",
+                         floor(most), (long long)count);
     live.lens_at = at;
     return mha_logit_lens_measure(live.model, live.ids, count, &options, &live.lens, &live_err);
 }

@@ -12,6 +12,8 @@ void live_runs_free(live_state *s)
         mha_model_cache_free(s->cache[side]);
         s->cache[side] = NULL;
     }
+    free(s->written);
+    s->written = NULL;
     mha_logit_lens_free(s->lens);
     s->lens = NULL;
 }
@@ -28,7 +30,8 @@ static mha_status make_room(live_run *run, bool outputs)
     const uint64_t bytes = (maps + hidden + context + vocab) * sizeof(float);
     free(run->memory);
     *run = (live_run){.memory = bytes <= SIZE_MAX / 2 ? malloc((size_t)bytes) : NULL};
-    if (!run->memory) return live_fail("out of memory for the maps of this text; a shorter text needs less");
+    if (!run->memory)
+        return live_fail("out of memory: %llu bytes for the maps of this text", (unsigned long long)bytes);
     run->maps = run->memory;
     run->hidden = run->maps + maps;
     run->context = outputs ? run->hidden + hidden : NULL;
@@ -60,9 +63,9 @@ static int keep_context(void *user, const mha_model_activations *a)
     return 0;
 }
 
-/* Computes the logits at token live.at. In a causal model they depend on the tokens up to it only, so the pass ends
- * there. */
-mha_status live_predict(int64_t layer, const float *hidden, const float *gates, const float *fills, float *logits)
+/* In a causal model, the logits at token live.at depend on the tokens up to it only, so the pass ends there. */
+mha_status live_predict(live_side side, int64_t layer, const float *hidden, const float *gates, const float *fills,
+                        float *logits)
 {
     const bool causal = live.info->causal;
     const size_t vocab = (size_t)live.info->vocab;
@@ -77,7 +80,7 @@ mha_status live_predict(int64_t layer, const float *hidden, const float *gates, 
                                 .first_layer = layer,
                                 .hidden = hidden};
     const mha_model_output out = {.size = sizeof out, .last_logits = causal ? logits : NULL, .logits = all};
-    const mha_status status = mha_model_forward(live.model, &in, &out, &live_err);
+    const mha_status status = live_pass(side, &in, &out);
     if (status == MHA_OK && all) memcpy(logits, all + (size_t)live.at * vocab, vocab * sizeof *all);
     free(all);
     return status;
@@ -88,10 +91,10 @@ mha_status live_predict(int64_t layer, const float *hidden, const float *gates, 
 LIVE_EXPORT(live_forward) mha_status live_forward(live_side side, int at, int outputs)
 {
     live_run *run = &live.run[side];
-    if (live.count < 1 || at < 0 || at >= live.count) return live_fail("the text must have at least one token");
+    mha_status status = live_check_token(at);
+    if (status == MHA_OK) status = make_room(run, outputs != 0);
+    if (status != MHA_OK) return status;
     live.at = at;
-    const mha_status room = make_room(run, outputs != 0);
-    if (room != MHA_OK) return room;
     const bool last = live.info->logits && live.info->causal && at == live.count - 1;
     const float *gates = side == LIVE_CHANGED ? live.gates : NULL, *fills = side == LIVE_CHANGED ? live.fills : NULL;
     const mha_model_input in = {
@@ -103,10 +106,10 @@ LIVE_EXPORT(live_forward) mha_status live_forward(live_side side, int at, int ou
                                   .on_hidden = keep_hidden,
                                   .on_activations = outputs ? keep_context : NULL,
                                   .user = run};
-    const mha_status status = mha_model_forward(live.model, &in, &out, &live_err);
+    status = live_pass(side, &in, &out);
     if (status != MHA_OK || last || !live.info->logits) return status;
     const int64_t layer = live.info->layers - 1;
-    return live_predict(layer, run->hidden + layer * live.count * live.info->hidden, gates, fills, run->logits);
+    return live_predict(side, layer, run->hidden + layer * live.count * live.info->hidden, gates, fills, run->logits);
 }
 
 /* Returns the maps of a side, [layers, H, N, N]. */
@@ -191,16 +194,24 @@ LIVE_EXPORT(live_divergence) double live_divergence(void)
 
 /* Computes the logits of a side with head n switched: off, or on again if its gate is 0. `gates` is a copy of the gates
  * of the side. */
-static mha_status predict_switched(const live_run *run, int64_t n, float *gates, float *logits)
+static mha_status predict_switched(live_side side, int64_t n, float *gates, float *logits)
 {
-    const int64_t layer = n / live.heads;
+    const int64_t layer = n / live.heads, rows = live.count * live.info->hidden;
     const float before = gates[n];
     gates[n] = before == 0 ? 1 : 0;
     live_fill_head(n, gates[n]);
     const mha_status status =
-        live_predict(layer, run->hidden + layer * live.count * live.info->hidden, gates, live.fills, logits);
+        live_predict(side, layer, live.run[side].hidden + layer * rows, gates, live.fills, logits);
     live_fill_head(n, before);
     return status;
+}
+
+static mha_status check_effect(const live_run *run, int64_t n)
+{
+    const int64_t heads = live.info->layers * live.heads;
+    if (!run->logits) return live_fail("model must have logits and a text (got %s)", live.info->family);
+    if (n >= 0 && n < heads && n % live.heads < live.info->heads_per_layer[n / live.heads]) return MHA_OK;
+    return live_fail("head must be a head of the model, from 0 to %lld (got %lld)", (long long)heads - 1, (long long)n);
 }
 
 /* Returns the effect of head n = layer H + head on a side: KL in bits between the prediction of the side and that with
@@ -210,15 +221,11 @@ LIVE_EXPORT(live_effect) double live_effect(live_side side, int n)
     const live_run *run = &live.run[side];
     const int64_t heads = live.info->layers * live.heads;
     float *gates = malloc((size_t)heads * sizeof *gates), *logits = malloc((size_t)live.info->vocab * sizeof *logits);
-    const bool within = n >= 0 && n < heads && n % live.heads < live.info->heads_per_layer[n / live.heads];
-    mha_status status = MHA_OK;
-    if (!within || !run->logits)
-        status = live_fail("the effect needs a head of the model, and logits");
-    else if (!gates || !logits)
-        status = live_fail("out of memory for the effect of a head");
+    mha_status status = check_effect(run, n);
+    if (status == MHA_OK && (!gates || !logits)) status = live_fail("out of memory for the effect of a head");
     for (int64_t i = 0; status == MHA_OK && i < heads; i++)
         gates[i] = side == LIVE_CHANGED ? live.gates[i] : 1;
-    if (status == MHA_OK) status = predict_switched(run, n, gates, logits);
+    if (status == MHA_OK) status = predict_switched(side, n, gates, logits);
     const double effect = status == MHA_OK ? divergence(run->logits, logits, live.info->vocab) : -1;
     free(gates);
     free(logits);

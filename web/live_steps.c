@@ -1,4 +1,4 @@
-/* live_steps.c - the numbers of one head for one token, and generation on both sides. */
+/* live_steps.c - the numbers of one head for one token. */
 #include "live.h"
 #include <math.h>
 #include <stdlib.h>
@@ -39,16 +39,23 @@ static int keep_steps(void *user, const mha_model_activations *a)
     return 0;
 }
 
+static mha_status check_steps(int layer, int head, int row)
+{
+    const bool within =
+        layer >= 0 && layer < live.info->layers && head >= 0 && head < live.info->heads_per_layer[layer];
+    if (!within) return live_fail("layer and head must name a head of the model (got %d.%d)", layer, head);
+    return live_check_token(row);
+}
+
 /* Returns the numbers of a head for the query token `row` on a side (struct steps), which the caller frees with
  * live_free; NULL on failure. */
 LIVE_EXPORT(live_steps) float *live_steps(live_side side, int layer, int head, int row)
 {
     const int64_t D = live.info->head_dim;
-    const bool within = layer >= 0 && layer < live.info->layers && head >= 0 &&
-                        head < live.info->heads_per_layer[layer] && row >= 0 && row < live.count;
     steps s = {layer, head, row, NULL};
-    if (within) s.out = calloc((size_t)(2 * D + live.count * (1 + 2 * D)), sizeof *s.out);
-    if (!s.out) return live_fail(within ? "out of memory for the steps" : "the head and the token must exist"), NULL;
+    if (check_steps(layer, head, row) != MHA_OK) return NULL;
+    s.out = calloc((size_t)(2 * D + live.count * (1 + 2 * D)), sizeof *s.out);
+    if (!s.out) return live_fail("out of memory for the steps of a head"), NULL;
     const mha_model_input in = {.size = sizeof in,
                                 .batch = 1,
                                 .length = live.count,
@@ -56,48 +63,7 @@ LIVE_EXPORT(live_steps) float *live_steps(live_side side, int layer, int head, i
                                 .gates = side == LIVE_CHANGED ? live.gates : NULL,
                                 .fills = side == LIVE_CHANGED ? live.fills : NULL};
     const mha_model_output out = {.size = sizeof out, .on_activations = keep_steps, .user = &s};
-    if (mha_model_forward(live.model, &in, &out, &live_err) == MHA_OK) return s.out;
+    if (live_pass(side, &in, &out) == MHA_OK) return s.out;
     free(s.out);
     return NULL;
-}
-
-/* ---- generation ---- */
-
-/* Runs `count` ids on the cache of a side. Returns the most likely next token, or -1. */
-static int step(live_side side, const int32_t *ids, int64_t count)
-{
-    const int64_t vocab = live.info->vocab;
-    float *logits = malloc((size_t)vocab * sizeof *logits);
-    if (!logits) return live_fail("out of memory for the logits"), -1;
-    const mha_model_input in = {.size = sizeof in,
-                                .batch = 1,
-                                .length = count,
-                                .ids = ids,
-                                .cache = live.cache[side],
-                                .gates = side == LIVE_CHANGED ? live.gates : NULL,
-                                .fills = side == LIVE_CHANGED ? live.fills : NULL};
-    const mha_model_output out = {.size = sizeof out, .last_logits = logits};
-    const mha_status status = mha_model_forward(live.model, &in, &out, &live_err);
-    int32_t best = 0;
-    for (int32_t i = 1; status == MHA_OK && i < vocab; i++)
-        if (logits[i] > logits[best]) best = i;
-    free(logits);
-    return live.last[side] = status == MHA_OK ? best : -1;
-}
-
-/* Starts to continue the text on a side, greedily. Returns the first new token, or -1. */
-LIVE_EXPORT(live_generate) int live_generate(live_side side)
-{
-    if (live.count < 1) return live_fail("the text must have at least one token"), -1;
-    mha_model_cache_free(live.cache[side]);
-    live.cache[side] = NULL;
-    if (mha_model_cache_create(live.model, NULL, &live.cache[side], &live_err)) return -1;
-    return step(side, live.ids, live.count);
-}
-
-/* Returns the next token of a side after live_generate, or -1. */
-LIVE_EXPORT(live_next) int live_next(live_side side)
-{
-    if (!live.cache[side] || live.last[side] < 0) return live_fail("generation must be started first"), -1;
-    return step(side, &live.last[side], 1);
 }

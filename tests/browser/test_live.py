@@ -2,63 +2,22 @@
 and folders must stay harmless, and the page must request nothing."""
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import unittest
 from pathlib import Path
 
-from page_case import NAMELESS, PageCase  # imported first: skips the test if Chromium is not installed
+from live_page import TEXT, LivePage  # imported first: skips the test if Chromium is not installed
+from page_case import NAMELESS
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
-TEXT = "One day Clara found a red key in the garden. She put the red"
 MODELS = Path(__file__).resolve().parents[1] / "golden/data/models"
 HOSTILE = "</script><img src=x onerror=alert(1)> <script>alert(2)</script> & \" onmouseover=alert(3) ' \u2028 <!-- [SEP] \U0001f600"
 MOST_BYTES = 2_200_000
 
 
-class Live(PageCase):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.page = Path(cls.folder.name, "live.html")
-        subprocess.run([os.environ["MHA"], "live", "-q", "-o", cls.page, "--", TEXT], check=True)
-
-    def open(self, fragment="", page=None):
-        self.driver.get("about:blank")
-        self.driver.get_log("browser"), self.driver.get_log("performance")
-        self.driver.get((page or self.page).as_uri() + fragment)
-        self.settle()
-
-    def settle(self):
-        """Waits until the effects of the last update are shown."""
-        self.wait("const d = document.body.dataset; return d.openedMs && (d.measured === d.updated || seenNow.tokens.length === 0)")
-
-    def type(self, text):
-        self.run_js("const e = document.getElementById('text'); e.value = arguments[0]; e.dispatchEvent(new Event('input'))", text)
-        self.settle()
-
-    def switch(self, head):
-        return self.one(f"#grid .layer:nth-child({head[0] + 1}) .cell:nth-child({head[1] + 2}) .switch")
-
-    def logits(self, side):
-        return self.run_js("return [...model.mha.logits(arguments[0])]", side)
-
-    def confirm(self):
-        """Runs the command that the page shows: its predictions must be those of the page."""
-        words = shlex.split(self.run_js("return document.getElementById('command').textContent"))
-        self.assertEqual(words[0], "mha")
-        said = json.loads(subprocess.run([os.environ["MHA"], *words[1:2], "--json", "--top", "10", *words[2:]], check=True, capture_output=True, text=True).stdout)
-        logits = self.logits(self.run_js("return side()"))
-        for item in said["top"]:
-            self.assertAlmostEqual(logits[item["id"]], item["logit"], delta=1e-4)
-        self.assertEqual(self.run_js("return seenNow.at"), said["at"])
-        self.assertEqual(self.run_js("return seenNow.tokens.map((t) => t.id)"), said["ids"])
-        shown = self.run_js("return [...document.querySelectorAll('#bars tbody tr')].map((row) => Number(row.dataset.id))")
-        self.assertEqual(shown[0], said["top"][0]["id"])
-        return words
-
+class Live(LivePage):
     def test_quiet_and_small(self):
         self.open()
         self.assertLessEqual(self.page.stat().st_size, MOST_BYTES)

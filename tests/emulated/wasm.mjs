@@ -130,6 +130,52 @@ const generationAgrees = (mha) => {
   }
 };
 
+/* Removed edges and patches must have the numbers of the program, whose JSON has nine digits. */
+const CLEAN = ' red cat key boat hat drum red cat key', CORRUPTED = ' red cat key ring hat drum red cat key';
+
+const knockoutAgrees = (mha, work) => {
+  const info = mha.open(filesOf(BUILTIN), 'scalar'), n = mha.encode(CLEAN).length, out = path.join(work, 'knockout.safetensors');
+  execFileSync(process.env.MHA, ['logits', '--isa', 'scalar', '-t', '1', '--force', '-q', '--gates', '0.1=0.5', '--knockout', '1.0:8-3,1:7-2,all:6-0', '-o', out, '--', CLEAN]);
+  const gates = new Float32Array(info.layers * info.heads).fill(1), last = readTensors(out).logits.slice(-info.vocab);
+  gates[1] = 0.5;
+  mha.gates(gates, false);
+  mha.edges([[1, 0, 8, 3], [1, -1, 7, 2], [-1, -1, 6, 0]]);
+  mha.forward(1, n - 1);
+  check(sameBits(mha.logits(1), last), `knockout: scalar logits must be those of the program (distance ${distance(mha.logits(1), last)})`);
+  mha.forward(1, 5);
+  mha.forward(1, n - 1);
+  check(mha.effect(1, 3) >= 0, 'the effect of a head must be computed without the edges');
+  check(mha.generate(1) === last.reduce((best, x, id) => (x > last[best] ? id : best), 0) && mha.next(1) >= 0, 'a continuation must be computed without the edges');
+  check(sentence(() => mha.edges(Array(65).fill([0, 0, 1, 0]))) === 'removed edges must be at most 64 (got 65)', '65 edges must be refused');
+  mha.edges([[9, 0, 1, 0]]);
+  check(/edges\[0\]: layer must be from -1 to 1/.test(sentence(() => mha.forward(1, n - 1))), 'an edge outside the model must be refused');
+  mha.edges([]);
+};
+
+const patchingAgrees = (mha) => {
+  mha.open(filesOf(BUILTIN), 'scalar');
+  mha.encode(CLEAN);
+  check(/must follow live_corrupted/.test(sentence(() => mha.pair(0, 0, 8))), 'a pair without a corrupted text must be refused');
+  mha.corrupted(CORRUPTED);
+  mha.pair(mha.answer(' boat'), mha.answer(' ring'), 8);
+  for (const [site, by, name, part] of [[0, 0, 'resid_pre', 'position'], [8, 1, 'z', 'head'], [8, 2, 'z', 'head-position']]) {
+    const said = JSON.parse(execFileSync(process.env.MHA, ['patch', '--isa', 'scalar', '-t', '1', '--json', '--site', name, '--by', part, '--corrupted', CORRUPTED, '--answer', ' boat', '--wrong', ' ring', '--', CLEAN]));
+    const shape = mha.patchShape(site, by), values = mha.patch(site, by, 0, 0, shape.reduce((a, b) => a * b)), raw = said.raw.flat(2);
+    check(values.length === raw.length && values.every((x, i) => Math.abs(x - raw[i]) <= 6e-9 * Math.max(1, Math.abs(x))), `${name} by ${part}: effects must be those of mha patch (distance ${distance(values, raw)})`);
+  }
+  check(/one of|MHA_BY_HEAD|must be/.test(sentence(() => mha.patch(8, 0, 0, 0, 1))), 'z by position must be refused');
+  check(/must have as many tokens as the text, 9 \(got 1\)/.test(sentence(() => mha.corrupted('One'))), 'a shorter text must be refused');
+  check(/answer must be one token/.test(sentence(() => mha.answer('red cat'))), 'an answer of several tokens must be refused');
+};
+
+/* Every error has the form NAME must be RULE (got VALUE). */
+const sentencesHaveOneForm = (mha) => {
+  const info = mha.open(filesOf(BUILTIN), 'scalar');
+  const calls = { text: () => mha.forward(0, 0), token: () => { mha.encode('One'); mha.forward(0, 7); }, head: () => { mha.forward(0, 0); mha.effect(0, 99); }, steps: () => mha.steps(0, 5, 0, 0), lens: () => mha.lens(-1) };
+  for (const [name, call] of Object.entries(calls)) check(/ must .* \(got .*\)$/.test(sentence(call)), `${name}: the sentence must name the rule and the value (got "${sentence(call)}")`);
+  check(info.layers === 2 && sentence(() => mha.next(0)) === 'live_next must follow live_generate', 'a continuation must be started first');
+};
+
 /* ---- hostile files ---- */
 
 const sentence = (action) => {
@@ -173,6 +219,9 @@ const mha = await openModule(zlib.gunzipSync(fs.readFileSync(process.argv[2])));
 for (const folder of [BUILTIN, path.join(DATA, 'models/gpt2-tiny'), path.join(DATA, 'models/gemma2-tiny'), path.join(DATA, 'models/bert-mlm-tiny')]) compareWith(mha, folder, work);
 gatesAgree(mha);
 generationAgrees(mha);
+knockoutAgrees(mha, work);
+patchingAgrees(mha);
+sentencesHaveOneForm(mha);
 hostileCases(mha, work);
 hostileContents(mha);
 console.log(`${checks} checks, ${failures} failures, ${(mha.bytes() / 1e6).toFixed(1)} MB of memory`);

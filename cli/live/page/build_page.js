@@ -4,6 +4,7 @@ const adopt = (info, name) => {
   model.name = name;
   words.clear();
   past.length = 0;
+  state.edges = [];
   state.gates = new Float32Array(info.layers * info.heads).fill(1);
   state.head = 0;
   state.at = null;
@@ -40,6 +41,8 @@ const makeDrop = () => {
 const KEYS = {
   x: () => { toggle(state.head); update(); },
   a: () => { leaveAlone(state.head); update(); },
+  o: () => { leaveAlone(state.head, allIndices()); update(); },
+  k: () => toggleShownEdge(),
   u: () => { undo(); update(); },
   t: turnTheme,
   '?': () => $('help').showModal(),
@@ -53,13 +56,14 @@ const readAddress = () => {
   fromFragment(location.hash);
   $('text').value = state.text;
   $('mean').value = state.mean ? 'mean' : 'zero';
+  showPatchControls();
 };
 
 const makeControls = () => {
   $('text').addEventListener('input', () => { state.text = wellFormed($('text').value); state.at = null; update(); });
   $('mean').addEventListener('change', () => { state.mean = $('mean').value === 'mean'; update(); });
   $('undo').addEventListener('click', () => { undo(); update(); });
-  $('all-on').addEventListener('click', () => { setGates(new Float32Array(state.gates.length).fill(1)); update(); });
+  $('all-on').addEventListener('click', () => { restoreAll(); update(); });
   $('continue').addEventListener('click', continueText);
   $('copy').addEventListener('click', () => navigator.clipboard.writeText($('command').textContent).catch(() => getSelection().selectAllChildren($('command'))));
   $('open-help').addEventListener('click', () => $('help').showModal());
@@ -75,7 +79,7 @@ const start = async () => {
     const [module, files] = await Promise.all([unpack(data.module).then(openModule), unpackFiles(data.files)]);
     model.mha = module;
     adopt(module.open(files), data.model);
-    [makeCard, makeLens, makeControls, makeDrop, makeKeys, makeGrid, readAddress, update].forEach((step) => step());
+    [makeCard, makeKnockout, makeLens, makePatching, makeControls, makeDrop, makeKeys, makeGrid, readAddress, update].forEach((step) => step());
     document.body.dataset.openedMs = performance.now().toFixed(1);
   } catch (error) {
     $('summary').textContent = 'The model cannot be opened.';

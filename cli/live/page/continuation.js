@@ -2,10 +2,16 @@
 const END = /^<(\|.*\||\/s|eos)>$/; /* tokens that end a text */
 let writing = 0; /* number of the present continuation; a change ends it */
 
+/* The text that ids add to the tokens of the text. Decoded alone, they would lose the space of a first SentencePiece token. */
+const addedText = (ids) => {
+  const given = seenNow.tokens.map((token) => token.id), before = model.mha.decode(given), all = model.mha.decode([...given, ...ids]);
+  return all.startsWith(before) ? all.slice(before.length) : model.mha.decode(ids);
+};
+
 const showWritten = (box, ids, other) => {
   const first = ids.findIndex((id, n) => other && id !== other[n]), cut = first < 0 ? ids.length : first;
-  const same = element('span', model.mha.decode(ids.slice(0, cut)));
-  const rest = element('span', cut < ids.length ? model.mha.decode(ids.slice(cut)) : '', 'differs');
+  const all = addedText(ids), start = addedText(ids.slice(0, cut)), length = all.startsWith(start) ? start.length : 0;
+  const same = element('span', all.slice(0, length)), rest = element('span', all.slice(length), 'differs');
   box.replaceChildren(element('span', shownText(), 'given'), same, rest);
 };
 

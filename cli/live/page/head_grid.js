@@ -72,8 +72,9 @@ const showGrid = ({ tokens, maps }) => {
   });
   const list = gateList(' × ');
   $('changed').textContent = list.length === 0 ? 'all heads on' : `${list.length} changed`;
+  if (state.edges.length) $('changed').textContent += `, ${state.edges.length} edge${state.edges.length > 1 ? 's' : ''} removed`;
   $('undo').disabled = past.length === 0;
-  $('all-on').disabled = list.length === 0;
+  $('all-on').disabled = !isChanged();
 };
 
 /* Shows the effects [layers * heads]; null = not known yet. */

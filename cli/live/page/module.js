@@ -38,6 +38,7 @@ const memoryOf = (calls) => {
     put,
     text,
     floats: (at, count) => new Float32Array(calls.memory.buffer, address(at), count).slice(),
+    doubles: (at, count) => new Float64Array(calls.memory.buffer, address(at), count).slice(),
     ints: (at, count) => new Int32Array(calls.memory.buffer, address(at), count).slice(),
     write: (at, values) => new Float32Array(calls.memory.buffer, address(at), values.length).set(values),
     check: (failed) => { if (failed) throw new Error(text(calls.live_error())); },
@@ -97,6 +98,28 @@ const lensOf = (calls, memory, info, at) => {
   });
 };
 
+/* Activation patching between the text and a corrupted text. Runs are 0 (clean) and 1 (corrupted). */
+const patchingOf = (calls, memory, vocab) => ({
+  corrupted: (text) => memory.check(memory.lend(text, calls.live_corrupted)),
+  corruptedIds: (count) => [...memory.ints(calls.live_corrupted_ids(), count)],
+  answer: (text) => {
+    const id = memory.lend(text, calls.live_answer);
+    memory.check(id < 0);
+    return id;
+  },
+  pair: (answer, wrong, at) => memory.check(calls.live_pair(answer, wrong, at)),
+  pairLogits: (run) => memory.floats(calls.live_pair_logits(run), vocab()),
+  pairMetric: (run, metric) => calls.live_pair_metric(run, metric),
+  patchShape: (site, by) => [0, 1, 2].map((n) => calls.live_patch_shape(site, by, n)),
+  patchPasses: (site, by, direction) => calls.live_patch_passes(site, by, direction),
+  /* The values of one metric for every part of a site, in the order of patchShape */
+  patch: (site, by, direction, metric, parts) => {
+    const at = calls.live_patch(site, by, direction);
+    memory.check(!at);
+    return memory.doubles(at + 8 * metric * parts, parts);
+  },
+});
+
 /* Compiles the module. Returns an object with one function per call; sides are 0 (the model as it is) and 1 (changed). */
 const openModule = async (code) => {
   const module = await WebAssembly.compile(code);
@@ -119,6 +142,8 @@ const openModule = async (code) => {
     encode: (text, most = 0) => { const tokens = encodeText(calls, memory, text, most); count = tokens.length; return tokens; },
     truncated: () => calls.live_truncated(),
     gates: (values, mean) => { memory.write(calls.live_gates(), values); calls.live_apply(mean ? 1 : 0); },
+    /* Removes edges [layer, head, query, key] on side 1; -1 = all layers or heads */
+    edges: (rows) => memory.check(memory.lend(new Uint8Array(Int32Array.from(rows.flat()).buffer), (at) => calls.live_remove_edges(at, rows.length))),
     /* `outputs`: keeps the outputs of the heads, which their means need */
     forward: (side, at, outputs) => memory.check(calls.live_forward(side, at, outputs ? 1 : 0)),
     maps: (side) => memory.floats(calls.live_maps(side), info.layers * info.heads * count * count),
@@ -136,6 +161,7 @@ const openModule = async (code) => {
       return stepsOf(calls, memory, info, count, at);
     },
     lens: (at) => lensOf(calls, memory, info, at),
+    ...patchingOf(calls, memory, () => info.vocab),
     token: (id) => memory.text(calls.live_token(id)),
     decode,
     generate: (side) => token(calls.live_generate(side)),

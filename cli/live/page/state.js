@@ -1,8 +1,10 @@
 /* state.js - the state of the page, its form in the address, and the command that confirms its numbers. */
 const CLEAN = 0, CHANGED = 1;
 
-/* What the user chose. gates [layers * heads]; at = a token, or null to follow the end; head = index into gates. */
-const state = { text: '', gates: new Float32Array(0), mean: false, at: null, head: 0 };
+/* What the user chose. gates [layers * heads]; edges: removed edges {layer, head, query, key}, where layer or head -1 is all;
+ * at = a token, or null to follow the end; head = index into gates; patch = the controls of patching. */
+const state = { text: '', gates: new Float32Array(0), edges: [], mean: false, at: null, head: 0,
+  patch: { corrupted: '', answer: '', wrong: '', site: 'z', by: 'head', direction: 'denoise', metric: 'logit-diff' } };
 const model = { name: '', info: null, mha: null };
 const past = [];
 
@@ -12,29 +14,32 @@ const headOf = (index) => index % model.info.heads;
 const numberOf = (index) => model.info.headNumbers[layerOf(index)][headOf(index)]; /* in the unpruned model */
 const nameOf = (index) => `${layerOf(index)}.${numberOf(index)}`;
 const headExists = (index) => index >= 0 && index < state.gates.length && headOf(index) < model.info.layerHeads[layerOf(index)];
-const isChanged = () => state.gates.some((gate) => gate !== 1);
+const isChanged = () => state.edges.length > 0 || state.gates.some((gate) => gate !== 1);
 const side = () => (isChanged() ? CHANGED : CLEAN);
 
 /* ---- changes ---- */
 
 const HISTORY = 200;
-const setGates = (gates) => {
-  past.push(state.gates);
+const change = (gates, edges) => {
+  past.push([state.gates, state.edges]);
   if (past.length > HISTORY) past.shift();
-  state.gates = gates;
+  [state.gates, state.edges] = [gates, edges];
 };
+const setGates = (gates) => change(gates, state.edges);
+const restoreAll = () => change(new Float32Array(state.gates.length).fill(1), []);
 const setGate = (index, value) => {
   const gates = state.gates.slice();
   gates[index] = value;
   setGates(gates);
 };
-const undo = () => { if (past.length) state.gates = past.pop(); };
+const undo = () => { if (past.length) [state.gates, state.edges] = past.pop(); };
 const toggle = (index) => setGate(index, state.gates[index] === 0 ? 1 : 0);
 
 const layerIndices = (layer) => [...Array(model.info.layerHeads[layer]).keys()].map((head) => headIndex(layer, head));
-/* Leaves only one head of its layer on, or turns all heads of the layer on if that is the case already. */
-const leaveAlone = (index) => {
-  const gates = state.gates.slice(), others = layerIndices(layerOf(index)).filter((i) => i !== index);
+const allIndices = () => [...state.gates.keys()].filter(headExists);
+/* Leaves only one head of `among` on (its layer, or the model), or turns all of them on if that is the case already. */
+const leaveAlone = (index, among = layerIndices(layerOf(index))) => {
+  const gates = state.gates.slice(), others = among.filter((i) => i !== index);
   const alone = gates[index] === 1 && others.every((i) => gates[i] === 0);
   gates[index] = 1;
   others.forEach((i) => { gates[i] = alone ? 1 : 0; });
@@ -44,6 +49,34 @@ const toggleLayer = (layer) => {
   const gates = state.gates.slice(), all = layerIndices(layer), off = all.every((i) => gates[i] === 0);
   all.forEach((i) => { gates[i] = off ? 1 : 0; });
   setGates(gates);
+};
+
+/* ---- removed edges ---- */
+
+const MOST_EDGES = 64; /* of the module */
+const edgeName = ({ layer, head, query, key }) => {
+  const where = layer < 0 ? 'all' : head < 0 ? String(layer) : nameOf(headIndex(layer, head));
+  return `${where}:${query}-${key}`;
+};
+const hasEdge = (edge) => state.edges.some((e) => edgeName(e) === edgeName(edge));
+/* Removes an edge, or restores it if it is removed. */
+const toggleEdge = (edge) => {
+  const others = state.edges.filter((e) => edgeName(e) !== edgeName(edge));
+  if (others.length === MOST_EDGES) throw new Error(`removed edges must be at most ${MOST_EDGES} (got ${MOST_EDGES + 1})`);
+  change(state.gates, hasEdge(edge) ? others : [...others, edge]);
+};
+
+/* Reads an edge, or returns null if it is not one of the model. */
+const readEdge = (text) => {
+  const [, where, query, key] = /^(all|\d+|\d+\.\d+):(\d{1,6})-(\d{1,6})$/.exec(text) || [];
+  const index = where && where.includes('.') ? indexOfName(where) : -1;
+  if (!where || (where.includes('.') && index < 0) || (where !== 'all' && Number(where.split('.')[0]) >= model.info.layers)) return null;
+  const layer = where === 'all' ? -1 : Number(where.split('.')[0]);
+  return { layer, head: index < 0 ? -1 : headOf(index), query: Number(query), key: Number(key) };
+};
+const readEdges = (list) => {
+  const edges = list.split(',').map(readEdge).filter(Boolean);
+  return edges.filter((edge, n) => edges.findIndex((e) => edgeName(e) === edgeName(edge)) === n).slice(0, MOST_EDGES);
 };
 
 /* ---- the address ---- */
@@ -57,10 +90,12 @@ const gateList = (separator) => [...state.gates].map((gate, i) => [gate, i]).fil
 /* Of a truncated text, the address contains the tokens that are shown, since its length is limited. */
 const toFragment = () => {
   const parts = [`text=${encodeURIComponent(shownText())}`];
-  if (isChanged()) parts.push(`gates=${gateList(':').join(',')}`);
+  if (gateList(':').length) parts.push(`gates=${gateList(':').join(',')}`);
+  if (state.edges.length) parts.push(`edges=${state.edges.map(edgeName).join(',')}`);
   if (state.mean) parts.push('mean=1');
   if (state.at !== null) parts.push(`at=${state.at}`);
   parts.push(`head=${nameOf(state.head)}`);
+  if (state.patch.corrupted) Object.entries(state.patch).forEach(([name, value]) => { if (value) parts.push(`${name}=${encodeURIComponent(value)}`); });
   return `#${parts.join('&')}`;
 };
 
@@ -82,7 +117,13 @@ const readGates = (list) => {
 const fromFragment = (fragment) => {
   const parts = new Map(fragment.replace(/^#/, '').split('&').map((part) => [part.split('=')[0], part.slice(part.indexOf('=') + 1)]));
   if (!parts.has('text')) return;
-  try { state.text = decodeURIComponent(parts.get('text')); } catch { return; }
+  const texts = new Map();
+  try {
+    ['text', ...Object.keys(state.patch)].forEach((name) => texts.set(name, decodeURIComponent(parts.get(name) || '')));
+  } catch { return; }
+  state.text = texts.get('text');
+  Object.keys(state.patch).forEach((name) => { if (!PATCH_CHOICES[name] || PATCH_CHOICES[name].includes(texts.get(name))) state.patch[name] = texts.get(name); });
+  state.edges = readEdges(parts.get('edges') || '');
   state.gates = readGates(parts.get('gates') || '');
   state.mean = parts.get('mean') === '1';
   state.at = /^\d+$/.test(parts.get('at') || '') ? Number(parts.get('at')) : null;
@@ -92,13 +133,18 @@ const fromFragment = (fragment) => {
 /* ---- the command ---- */
 
 const quoted = (text) => `'${text.replace(/'/g, "'\\''")}'`;
-const commandFor = (text, at) => {
-  const words = ['mha', 'logits'];
+/* The first words of a command: its name, the model and the kernel. */
+const commandStart = (name) => {
+  const words = ['mha', name];
   if (model.name !== 'builtin') words.push('-m', /^[\w./-]+$/.test(model.name) ? model.name : quoted(model.name));
-  words.push('--isa', 'scalar');
-  if (isChanged()) words.push('--gates', gateList('=').join(','));
-  if (isChanged() && state.mean) words.push('--mean');
-  if (state.at !== null) words.push('--at', String(at));
+  return [...words, '--isa', 'scalar'];
+};
+const commandFor = (text) => {
+  const words = commandStart('logits');
+  if (gateList('=').length) words.push('--gates', gateList('=').join(','));
+  if (gateList('=').length && state.mean) words.push('--mean');
+  if (state.edges.length) words.push('--knockout', state.edges.map(edgeName).join(','));
+  if (state.at !== null) words.push('--at', String(seenNow.at));
   if (!model.info.logits) words.push('--hidden', '-o', 'hidden.safetensors');
   return [...words, '--', quoted(text)].join(' ');
 };

@@ -17,6 +17,8 @@ const runModel = () => {
   const at = state.at !== null && state.at < tokens.length ? state.at : tokens.length - 1;
   mha.forward(CLEAN, at, state.mean);
   mha.gates(state.gates, state.mean);
+  state.edges = state.edges.filter(({ query, key }) => query < tokens.length && key < tokens.length);
+  mha.edges(state.edges.map(({ layer, head, query, key }) => [layer, head, query, key]));
   if (isChanged()) mha.forward(CHANGED, at);
   return { tokens, at, maps: mha.maps(side()) };
 };
@@ -73,7 +75,6 @@ const updateEffects = async (own) => {
     if (own !== turn) return;
     showEffects(effects);
     document.body.dataset.effectsMs = (performance.now() - began).toFixed(2);
-    document.body.dataset.measured = String(own);
   } catch (error) { say(error.message); }
 };
 
@@ -89,16 +90,20 @@ const writeAddress = (() => { /* browsers limit how often an address may change 
 
 const showAll = () => {
   const some = seenNow.tokens.length > 0;
-  $('tokens').hidden = $('top').hidden = $('check').hidden = !some;
+  $('tokens').hidden = $('top').hidden = $('check').hidden = $('patching').hidden = !some;
   if (some) [showTokens, showGrid, showPrediction].forEach((show) => show(seenNow));
-  $('command').textContent = some ? commandFor(shownText(), seenNow.at) : '';
+  $('command').textContent = some ? commandFor(shownText()) : '';
 };
 
 /* The card and the effects need further passes, so they follow after the page is painted. */
 const showLater = (own) => {
   if (own !== turn) return;
   try { [showCard, showLens].forEach((show) => show(seenNow)); } catch (error) { say(error.message); }
-  setTimeout(() => { if (own === turn) updateEffects(own); }, 0);
+  setTimeout(async () => {
+    if (own !== turn) return;
+    await updateEffects(own);
+    if (own === turn) updatePatching(own);
+  }, 0);
 };
 
 const update = () => {
