@@ -68,7 +68,8 @@ typedef struct mha_cluster_info {
 MHA_API mha_status mha_cluster_open(const mha_cluster_options *options, mha_cluster **out, mha_error *err);
 /* Collective. Finalizes MPI if mha_cluster_open initialized it; MPI cannot be used again in this process afterwards. */
 MHA_API void mha_cluster_free(mha_cluster *cluster);
-/* Not collective. Aborts all ranks with exit status `code` (1..255). Does not return unless `cluster` is NULL. */
+/* Not collective. Aborts all ranks with exit status `code` (1..255). Does not return unless `cluster` is NULL. If
+ * MPI_Abort does not end this rank within 10 s, because mpirun does not respond, SIGALRM ends it. */
 MHA_API void mha_cluster_abort(mha_cluster *cluster, int code);
 
 /* Returns 1 after a failed transfer or a timeout; afterwards, only mha_cluster_abort and mha_cluster_free may be

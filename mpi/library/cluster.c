@@ -1,4 +1,5 @@
 /* cluster.c - opens and closes a cluster: MPI, hosts and grid. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include "library/cluster_struct.h"
 #include "mha/mha.h"
 
+enum { ABORT_SECONDS = 10 };
 static const double RECORD_PAUSE = 10; /* [s] */
 static const int64_t MOST_BYTES = INT64_C(1) << 30;
 
@@ -201,9 +203,13 @@ void mha_cluster_free(mha_cluster *cluster)
     free(cluster);
 }
 
+/* MPI_Abort asks mpirun to end the job, and waits for it forever, even if mpirun hangs. The signal ends this rank. */
 void mha_cluster_abort(mha_cluster *cluster, int code)
 {
-    if (cluster) MPI_Abort(cluster->comm, code);
+    if (!cluster) return;
+    (void)signal(SIGALRM, SIG_DFL);
+    alarm(ABORT_SECONDS);
+    MPI_Abort(cluster->comm, code);
 }
 
 int mha_cluster_broken(const mha_cluster *cluster)

@@ -2,8 +2,10 @@
  * agreement on failures, and the common ISA. With an argument, tests a failure that ends the job:
  *
  *     silent      the last rank sends no data; the other ranks must name it
+ *     stopped     the same, but mpirun is stopped before the job is aborted
  *     fail N      the Nth transfer of the last rank fails inside MPI */
 #include <mpi.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -222,10 +224,13 @@ static void check_contexts(void)
 
 /* ---- failures that end the job ---- */
 
+static bool stops_mpirun;
+
 static int give_up(void)
 {
     printf("%s\n", err.message);
     fflush(stdout);
+    if (stops_mpirun) kill(getppid(), SIGSTOP);
     mha_cluster_abort(cluster, 75);
     return 1;
 }
@@ -254,7 +259,8 @@ static int be_broken(int call)
 
 int main(int argc, char **argv)
 {
-    const bool silent = argc > 1 && strcmp(argv[1], "silent") == 0;
+    stops_mpirun = argc > 1 && strcmp(argv[1], "stopped") == 0;
+    const bool silent = stops_mpirun || (argc > 1 && strcmp(argv[1], "silent") == 0);
     const mha_cluster_options options = {.size = sizeof options, .message_bytes = 64, .timeout = silent ? 1 : 30};
     int provided;
     MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);

@@ -8,6 +8,16 @@
 expect 75 "$ranks" 2 "$CLUSTER" silent
 has out "rank 0 ($host): sum: rank 1 ($host) sent no data for 1 s"
 
+# If mpirun does not respond, the rank that aborts the job ends all the same. The test kills the rest of the job.
+ended() { ! ps -o stat= -p "$1" | grep -qv '^Z'; }
+MHA_MPI=$CLUSTER "$ranks" 2 "$each" stopped >/dev/null 2>&1 </dev/null &
+job=$!
+await $job started 2
+mpirun=$(ps -o ppid= -p "$(cat pid.0)")
+await $job ended "$(cat pid.0)"
+kill -KILL "$mpirun" "$(cat pid.1)"
+wait $job || :
+
 # Call 1, 2, ... of rank 1 fails, until a run has fewer calls and succeeds.
 call=1
 while [ $call -le 100 ] && [ "$failures" = 0 ]; do
