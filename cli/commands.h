@@ -29,6 +29,7 @@
     X(prune)               \
     X(regroup)             \
     X(diff)                \
+    X(convert)             \
     X(plan)                \
     X(tour)                \
     X(verify)              \

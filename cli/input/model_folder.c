@@ -10,7 +10,9 @@
 #include "output.h"
 #include "suggest.h"
 
-#define RULE "a model must be a folder with config.json, tokenizer.json and model.safetensors, or minilm, or builtin"
+#define RULE                                                                                                          \
+    "a model must be a folder with config.json, tokenizer.json and model.safetensors, or a GGUF file, or minilm, or " \
+    "builtin"
 
 /* Logs where to get checkpoint folders; `name` is the name of a model on the Hugging Face hub, or NULL. */
 static int advise(const cli_session *s, const char *name)
@@ -43,12 +45,17 @@ static int refuse_missing(const cli_session *s, const char *name)
     return advise(s, of_hub(name) ? name : NULL);
 }
 
-/* Rejects a file given as -m. The library's message names the kind of file. */
-static int refuse_file(const cli_session *s, const char *name)
+/* Accepts a GGUF file as -m, and rejects any other file. The library's message names the kind of file. */
+static int check_file(const cli_session *s, const char *name)
 {
     mha_file *file = NULL;
     mha_error error = {0};
-    if (mha_checkpoint_open(s->ctx, name, NULL, &file, &error) == MHA_OK)
+    const mha_status status = mha_checkpoint_open(s->ctx, name, NULL, &file, &error);
+    if (status == MHA_OK && strcmp(mha_file_format(file), "gguf") == 0) {
+        mha_file_free(file);
+        return CLI_DONE;
+    }
+    if (status == MHA_OK)
         cli_error(s, CLI_REFUSED, "%s: " RULE " (got a tensor file: give the folder that contains it)",
                   cli_shown(name));
     else
@@ -62,7 +69,7 @@ int model_folder_check(const cli_session *s, const char *name)
     struct stat st;
     if (!*name) return CLI_DONE; /* the library reports an empty name */
     if (stat(name, &st) != 0) return refuse_missing(s, name);
-    return S_ISDIR(st.st_mode) ? CLI_DONE : refuse_file(s, name);
+    return S_ISDIR(st.st_mode) ? CLI_DONE : check_file(s, name);
 }
 
 /* ---- contents of a folder ---- */
@@ -93,6 +100,8 @@ int model_folder_check_files(const cli_session *s, const char *folder, bool weig
     const char *name = cli_shown(folder);
     const bool config = has(folder, "config.json");
     const bool tensors = has(folder, "model.safetensors") || has(folder, "model.safetensors.index.json");
+    struct stat st;
+    if (stat(folder, &st) == 0 && !S_ISDIR(st.st_mode)) return CLI_DONE; /* a GGUF file (model_folder_check) */
     if (!*folder || (config && (tensors || !weights))) return CLI_DONE;
     if (!config && has(folder, "snapshots"))
         return cli_error(s, CLI_REFUSED,
@@ -105,4 +114,9 @@ int model_folder_check_files(const cli_session *s, const char *folder, bool weig
     if (config) return CLI_DONE; /* the library reports the missing file */
     cli_error(s, CLI_REFUSED, "%s: " RULE " (got a folder without config.json)", name);
     return advise(s, NULL);
+}
+
+bool model_folder_lacks_tokenizer(const char *folder)
+{
+    return has(folder, "config.json") && !has(folder, "tokenizer.json");
 }

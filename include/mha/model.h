@@ -61,10 +61,12 @@ typedef struct mha_model_options {
     const char *tokenizer_json; /* replaces the folder's tokenizer.json: NUL-terminated UTF-8 JSON; NULL = the file */
 } mha_model_options;
 
-/* Opens a folder. `options` may be NULL. `ctx` must outlive the model. The model is immutable: any number of threads
- * may run it concurrently. Errors name the file, the key or tensor, and the value: MHA_ERR_IO, MHA_ERR_FORMAT,
- * MHA_ERR_MEMORY, and MHA_ERR_UNSUPPORTED for a model_type, activation, position embedding, quantization or storage
- * type that is not supported.
+/* Opens a folder, or a GGUF file (version 3) of the architectures that docs/commands.md lists: its keys become the
+ * config and the tokenizer, which mha_model_save writes as files, and its tensors get the names of the family.
+ * `options` may be NULL. `ctx` must outlive the model. The model is immutable: any number of threads may run it
+ * concurrently. Errors name the file, the key or tensor, and the value: MHA_ERR_IO, MHA_ERR_FORMAT, MHA_ERR_MEMORY, and
+ * MHA_ERR_UNSUPPORTED for a model_type, activation, position embedding, quantization or storage type that is not
+ * supported.
  * Memory: the packed dense weights, of all experts (4 bytes per weight in f32, 2 in bf16 and f16, 34 per 32 weights in
  * q8_0), and the tables that cannot be used in place. */
 MHA_API mha_status mha_model_open(mha_ctx *ctx, const char *folder, const mha_model_options *options, mha_model **out,

@@ -50,6 +50,25 @@ typedef struct mha_model_save_options {
 MHA_API mha_status mha_model_save(const mha_model *model, const char *folder, const mha_model_save_options *options,
                                   mha_error *err);
 
+/* Saves the model as a GGUF file (version 3) for llama.cpp, or for mha_model_open. `options` may be NULL. Reads of the
+ * options `overwrite` and `dtype`: f32, bf16, f16 or q8_0, the type of all matrices, rounded to nearest (rows that are
+ * not a multiple of 32 become f16 instead of q8_0). The default is the stored type, or f32 for quantized types. Vectors
+ * and position tables are f32. All other options must be 0.
+ *
+ * The families are bert, gemma, gemma2, gemma3_text, gpt2, llama, mistral (as llama), qwen2 and qwen3. The written file
+ * is opened before it gets its name, and its config is compared with that of the model. A model that llama.cpp would
+ * compute differently is MHA_ERR_UNSUPPORTED, naming the key: head counts that differ between layers, options of
+ * "mha.attention", windows or rotations that the architecture lacks, or (in bert, gpt2 and qwen2) heads whose width is
+ * not hidden / heads. A tensor without a place in the file is refused by name, except the pooler of BERT, which is left
+ * out. The tokenizer must be byte-level BPE with the pattern of GPT-2, LLaMA-3 or Qwen2, BPE of SentencePiece, or
+ * WordPiece in lower case; a model without a tokenizer is saved without one.
+ *
+ * The file appears complete or not at all, as with mha_file_write. Errors: those of mha_file_write,
+ * MHA_ERR_UNSUPPORTED, MHA_ERR_ARG, MHA_ERR_MEMORY, MHA_ERR_CANCELLED by the progress callback ("save", in bytes).
+ * Memory: the largest tensor twice in f32, and the tokenizer. */
+MHA_API mha_status mha_model_save_gguf(const mha_model *model, const char *path, const mha_model_save_options *options,
+                                       mha_error *err);
+
 /* Checks whether a save would fail because of existing files or a missing parent folder. Call it before long work; it
  * changes nothing. Errors: MHA_ERR_IO with name and reason, MHA_ERR_ARG. */
 MHA_API mha_status mha_model_save_check(const char *folder, int overwrite, mha_error *err);

@@ -36,10 +36,10 @@ extern "C" {
 
 typedef struct mha_tokenizer mha_tokenizer;
 
-/* Reads `folder`/tokenizer.json. The tokenizer is immutable; any number of threads may use it concurrently. Uses ctx
- * (which may be NULL) until the tokenizer is freed. Errors: MHA_ERR_IO; MHA_ERR_FORMAT for a malformed file, or if
- * reading it would require more than 240 MiB of memory; MHA_ERR_UNSUPPORTED for another type of tokenizer;
- * MHA_ERR_MEMORY. */
+/* Reads `folder`/tokenizer.json, or the tokenizer of a GGUF file given as `folder`. The tokenizer is immutable; any
+ * number of threads may use it concurrently. Uses ctx (which may be NULL) until the tokenizer is freed. Errors:
+ * MHA_ERR_IO; MHA_ERR_FORMAT for a malformed file, or if reading it would require more than 240 MiB of memory;
+ * MHA_ERR_UNSUPPORTED for another type of tokenizer; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_tokenizer_open(mha_ctx *ctx, const char *folder, mha_tokenizer **out, mha_error *err);
 /* Reads `json` [bytes], the content of a tokenizer.json, which is not used after the call. Errors: those of
  * mha_tokenizer_open. */

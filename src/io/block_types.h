@@ -19,6 +19,8 @@ const mha__block_type *mha__block_type_numbered(uint32_t number);
 const mha__block_type *mha__block_type_named(const char *name);
 /* Returns the type of a tensor whose elements can be converted to f32 in blocks; NULL for any other tensor. */
 const mha__block_type *mha__block_type_of(const mha_tensor *tensor);
+/* Returns a view of elements [first, first + count), which must be whole blocks, as a tensor for mha_tensor_read. */
+mha_tensor mha__tensor_part(const mha_tensor *tensor, int64_t first, int64_t count);
 /* Converts `count` elements, whole blocks. */
 void mha__blocks_to_f32(const mha__block_type *type, const void *data, int64_t count, float *out);
 

@@ -8,6 +8,7 @@
 #include "base/struct_size.h"
 #include "io/files/input_file.h"
 #include "mha/seq2seq.h"
+#include "model/gguf/gguf_model.h"
 #include "model/model_struct.h"
 #include "text/tokenizer.h"
 #include <math.h>
@@ -16,20 +17,34 @@
 
 /* ---- opening of a model ---- */
 
+/* Opens a GGUF file like a folder: its tensors become the shards, its keys a config and a tokenizer. Unless the options
+ * contain a config, sets options->config_json to the config of the file. */
+static mha_status open_gguf(mha_model *m, const char *path, mha_model_options *options, mha_error *err)
+{
+    const mha_file_options file_options = {.size = sizeof file_options, .no_map = options->no_map};
+    m->shards.ctx = m->ctx;
+    MHA__TRY(mha__gguf_model_open(m->ctx, path, &file_options, &m->shards.file, &m->gguf_config, err));
+    if (!options->config_json) options->config_json = m->gguf_config;
+    if (options->tokenizer_json || options->no_tokenizer) return MHA_OK;
+    return mha__tokenizer_gguf(m->shards.file, &m->tokenizer, &m->tokenizer_text, err);
+}
+
 static mha_status open_shards(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
 {
     const mha_file_options file_options = {.size = sizeof file_options, .no_map = options->no_map};
-    MHA__TRY(options->memory_only
-                 ? mha__shards_memory(m->ctx, folder, options->files, options->file_count, &m->shards, err)
-                 : mha__shards_open(m->ctx, folder, &file_options, &m->shards, err));
+    if (!m->shards.file)
+        MHA__TRY(options->memory_only
+                     ? mha__shards_memory(m->ctx, folder, options->files, options->file_count, &m->shards, err)
+                     : mha__shards_open(m->ctx, folder, &file_options, &m->shards, err));
     return mha__shards_replace(&m->shards, options->tensors, options->tensor_count, err);
 }
 
 static mha_status open_tokenizer(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
 {
     const char *json = options->tokenizer_json;
-    if (options->no_tokenizer || m->config.channels) return MHA_OK;
+    if (options->no_tokenizer || m->config.channels || m->tokenizer) return MHA_OK;
     if (json) return mha_tokenizer_open_memory(m->ctx, json, strlen(json), &m->tokenizer, err);
+    if (m->gguf_config) return MHA_OK; /* a GGUF file without a tokenizer */
     if (options->memory_only && !mha__source_exists(folder, MHA__TOKENIZER_FILE)) return MHA_OK;
     return mha_tokenizer_open(m->ctx, folder, &m->tokenizer, err);
 }
@@ -121,10 +136,17 @@ static mha_status open_vision(mha_model *m, const char *folder, const mha_model_
     return MHA_OK;
 }
 
-static mha_status open_all(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
+static mha_status open_all(mha_model *m, const char *folder, mha_model_options *options, mha_error *err)
 {
     if (options->ranks) MHA__TRY(mha__ranks_read(&m->ranks, options->ranks, err));
-    mha_status status = open_files(m, folder, options, err);
+    const char *path = folder;
+    mha_status status = MHA_OK;
+    if (!options->memory_only && mha__source_is_file(path)) {
+        status = open_gguf(m, path, options, err);
+        folder = ""; /* no other file belongs to the model */
+    }
+    if (status == MHA_OK) status = open_files(m, folder, options, err);
+    if (m->gguf_config) status = mha__in_folder(status, path, "config.json", err);
     MHA__TRY(mha__rank_parts_agree(m, status, err));
     MHA__TRY(mha__rank_parts_same(m, err));
     status = mha__model_take_weights(m, err);
@@ -204,6 +226,8 @@ void mha_model_free(mha_model *model)
     mha__free(model->ctx, model->head_numbers);
     mha__free(model->ctx, model->slopes);
     mha__free(model->ctx, model->config_text);
+    mha__free(model->ctx, model->gguf_config);
+    mha__free(model->ctx, model->tokenizer_text);
     mha__free(model->ctx, model->own);
     mha__free(model->ctx, model);
 }

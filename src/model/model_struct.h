@@ -21,6 +21,8 @@ struct mha_model {
     int32_t *head_numbers; /* [layers, H] head numbers in the unpruned model; -1 after a layer's last head */
     float *slopes;         /* [layers, H] ALiBi slopes of the heads of each layer; NULL if no layer has ALiBi */
     char *config_text;
+    char *gguf_config;                            /* config.json of a model from a GGUF file; NULL = from a folder */
+    char *tokenizer_text;                         /* tokenizer.json of a model from a GGUF file; NULL = none */
     mha_tokenizer *tokenizer;                     /* NULL if the model was opened without a tokenizer */
     mha__shards shards;                           /* embedding tables and outer norms are used in place */
     mha__weights outer;                           /* converted tensors outside the layers */

@@ -3534,6 +3534,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_model_token_times": (c_int, [c_void_p, c_void_p, c_void_p, c_int64, POINTER(TokenTimesOptions), c_void_p, POINTER(Error)]),
     "mha_model_create": (c_int, [c_void_p, c_char_p, POINTER(ModelCreateOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_model_save": (c_int, [c_void_p, c_char_p, POINTER(ModelSaveOptions), POINTER(Error)]),
+    "mha_model_save_gguf": (c_int, [c_void_p, c_char_p, POINTER(ModelSaveOptions), POINTER(Error)]),
     "mha_model_save_check": (c_int, [c_char_p, c_int, POINTER(Error)]),
     "mha_train_rate": (c_double, [POINTER(TrainOptions), c_int64]),
     "mha_trainer_create": (c_int, [c_void_p, POINTER(TrainOptions), POINTER(c_void_p), POINTER(Error)]),

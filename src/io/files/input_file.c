@@ -125,6 +125,12 @@ void mha__source_close(mha__source *source)
     source->fd = -1;
 }
 
+bool mha__source_is_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
 bool mha__source_exists(const char *folder, const char *name)
 {
     struct stat st;

@@ -24,6 +24,9 @@ void mha__source_close(mha__source *source);
  * broken link or a FIFO counts as an entry, which mha__source_open then rejects. */
 bool mha__source_exists(const char *folder, const char *name);
 
+/* Returns true for a regular file, or a symbolic link to one. */
+bool mha__source_is_file(const char *path);
+
 /* Calls openat, and repeats the call if a signal interrupts it. */
 int mha__open_at(int dir, const char *name, int flags, mode_t mode);
 

@@ -119,6 +119,11 @@ void mha__json_key(mha__json_writer *w, const char *key)
     put_key(w, key, strlen(key));
 }
 
+void mha__json_key_bytes(mha__json_writer *w, const char *key, size_t n)
+{
+    put_key(w, key, n);
+}
+
 static void put_word(mha__json_writer *w, const char *word)
 {
     begin(w);

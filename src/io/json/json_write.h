@@ -24,6 +24,7 @@ typedef struct mha__json_writer {
 void mha__json_open(mha__json_writer *w, char bracket); /* '{' or '[' */
 void mha__json_close(mha__json_writer *w, char bracket);
 void mha__json_key(mha__json_writer *w, const char *key);
+void mha__json_key_bytes(mha__json_writer *w, const char *key, size_t n);
 void mha__json_put_bool(mha__json_writer *w, bool value);
 void mha__json_put_int(mha__json_writer *w, int64_t value);
 void mha__json_put_real(mha__json_writer *w, double value); /* must be finite */

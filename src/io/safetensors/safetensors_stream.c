@@ -2,6 +2,7 @@
 #include "io/safetensors/safetensors_stream.h"
 #include "base/ctx.h"
 #include "base/size.h"
+#include "io/block_types.h"
 #include "math/half.h"
 #include <string.h>
 
@@ -34,10 +35,7 @@ static mha_status put(stream *s, int64_t index, const void *data, size_t bytes, 
 static mha_status convert(stream *s, const mha__outgoing *t, int64_t index, int64_t first, int64_t count,
                           mha_error *err)
 {
-    mha_tensor part = t->from;
-    part.data = (const char *)part.data + (size_t)first * mha_dtype_size(part.dtype);
-    part.elements = count;
-    part.bytes = (size_t)count * mha_dtype_size(part.dtype);
+    const mha_tensor part = mha__tensor_part(&t->from, first, count);
     MHA__TRY(mha_tensor_read(&part, MHA_F32, s->wide, err));
     if (t->dtype == MHA_F32) return put(s, index, s->wide, (size_t)count * sizeof *s->wide, err);
     for (int64_t i = 0; i < count; i++)

@@ -3,6 +3,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
+#include "io/block_types.h"
 #include "io/json/json.h"
 #include "io/json/json_write.h"
 #include "io/safetensors/named_tensors.h"
@@ -106,9 +107,10 @@ static mha__outgoing outgoing(const mha_named_tensor *t, mha_dtype dtype)
     return out;
 }
 
-/* Describes a tensor of the model, in its stored type or as `dtype`. */
+/* Describes a tensor of the model, in its stored type or as `dtype`; a quantized tensor is stored as f32 by default. */
 static mha__outgoing stored(const mha_tensor *t, mha_dtype dtype)
 {
+    if (mha__block_type_of(t)) return (mha__outgoing){.from = *t, .dtype = is_real(dtype) ? dtype : MHA_F32};
     return (mha__outgoing){.from = *t, .dtype = is_real(t->dtype) && t->dtype != dtype ? dtype : MHA_DTYPE_DEFAULT};
 }
 
@@ -168,6 +170,9 @@ static mha_status tokenizer_gone(const char *folder, mha_error *err)
 static mha_status copy_companions(const saving *s, mha_error *err)
 {
     char from[PATH_MAX];
+    const char *text = s->m->tokenizer_text;
+    if (text) return mha__folder_put(&s->folder, MHA__TOKENIZER_FILE, text, strlen(text), err);
+    if (s->m->gguf_config) return MHA_OK; /* other files in the folder of a GGUF file do not belong to it */
     MHA__TRY(mha__shards_folder(&s->m->shards, from, sizeof from, err));
     if (s->m->tokenizer && !mha__source_exists(from, MHA__TOKENIZER_FILE)) return tokenizer_gone(from, err);
     for (int n = 0; n < COMPANIONS; n++) {

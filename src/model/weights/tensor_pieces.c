@@ -3,6 +3,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "io/block_types.h"
 
 /* Converts `count` elements from element `first` on. */
 static mha_status read_run(const mha_tensor *tensor, int64_t first, int64_t count, float *out, mha_error *err)
@@ -39,12 +40,30 @@ static mha_status read_pieces(const mha_tensor *tensor, const mha__tensor_pieces
     return MHA_OK;
 }
 
+/* Converts a tensor of a quantized type, whose blocks the pieces may divide. */
+static mha_status widen(mha__weights *weights, const mha_tensor *tensor, mha_tensor *wide, mha_error *err)
+{
+    const size_t bytes = (size_t)tensor->elements * sizeof(float);
+    float *copy = mha__weights_keep(weights, bytes);
+    if (!copy) return mha__no_memory(err, bytes, tensor->name);
+    *wide = *tensor;
+    wide->dtype = MHA_F32;
+    wide->data = copy;
+    wide->bytes = bytes;
+    return mha_tensor_read(tensor, MHA_F32, copy, err);
+}
+
 mha_status mha__tensor_read_pieces(mha__weights *weights, const mha_tensor *tensor, const mha__tensor_pieces *pieces,
                                    const float **out, mha_error *err)
 {
     const int64_t columns = tensor->rank > 1 ? tensor->shape[1] : 1, rows = tensor->shape[0];
     const bool by_row = pieces->dimension == 0;
     size_t bytes = 0;
+    mha_tensor wide;
+    if (mha__block_type_of(tensor)) {
+        MHA__TRY(widen(weights, tensor, &wide, err));
+        tensor = &wide;
+    }
     if (by_row && joined(pieces, 0) == pieces->count && tensor->dtype == MHA_F32 && mha_tensor_aligned(tensor)) {
         *out = (const float *)tensor->data + pieces->start[0] * columns;
         return MHA_OK;

@@ -74,7 +74,7 @@ mha_status mha__shards_folder(const mha__shards *shards, char *folder, size_t ca
 {
     const char *path = mha_file_path(shards->file);
     const char *slash = strrchr(path, '/');
-    const size_t n = slash ? (size_t)(slash - path) : 0;
+    const size_t n = shards->file->gguf ? strlen(path) : slash ? (size_t)(slash - path) : 0;
     if (n >= capacity) return mha__fail_errno(err, "cannot read", path, ENAMETOOLONG);
     memcpy(folder, path, n);
     folder[n] = '\0';
@@ -92,5 +92,6 @@ const mha_tensor *mha__shards_find(const mha__shards *shards, const char *name)
 size_t mha__shards_saved_bytes(const mha__shards *shards, const mha_tensor *tensor)
 {
     const mha_tensor *hidden = mha_file_find(shards->file, tensor->name);
-    return (size_t)tensor->elements * mha_dtype_size(hidden ? hidden->dtype : tensor->dtype);
+    const size_t each = mha_dtype_size(hidden ? hidden->dtype : tensor->dtype);
+    return (size_t)tensor->elements * (each ? each : sizeof(float)); /* quantized tensors are saved as f32 */
 }

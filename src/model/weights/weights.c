@@ -5,6 +5,7 @@
 #include "model/weights/weights.h"
 #include "base/ctx.h"
 #include "base/error.h"
+#include "io/block_types.h"
 #include "io/tensor_file.h"
 #include "layer/convolution.h"
 #include "model/weights/tensor_order.h"
@@ -126,7 +127,8 @@ static mha_status check(const mha__weights *w, const mha_tensor *tensor, const w
         return mha__fail(err, MHA_ERR_FORMAT, "%s: shape of tensor \"%s\" must be %s, as config.json requires (got %s)",
                          file.text, tensor->name, show_shape(wants, sizeof wants, want->rank, want->shape),
                          show_shape(has, sizeof has, tensor->rank, tensor->shape));
-    if (tensor->dtype != MHA_F32 && tensor->dtype != MHA_F16 && tensor->dtype != MHA_BF16)
+    if (tensor->dtype != MHA_F32 && tensor->dtype != MHA_F16 && tensor->dtype != MHA_BF16 &&
+        !mha__block_type_of(tensor))
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: type of tensor \"%s\" must be one of F32, F16, BF16 (got %s)",
                          file.text, tensor->name,
                          mha__quote(&(mha__quoted){0}, tensor->dtype_name, strlen(tensor->dtype_name)));

@@ -4,7 +4,7 @@
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
-rule='a model must be a folder with config.json, tokenizer.json and model.safetensors, or minilm, or builtin'
+rule='a model must be a folder with config.json, tokenizer.json and model.safetensors, or a GGUF file, or minilm, or builtin'
 
 # not_a_model NAME WHAT: every command must reject the model NAME with a message that contains the rule and WHAT.
 not_a_model() {

@@ -208,8 +208,8 @@ typedef struct damage {
     int cases;
 } damage;
 
-/* Opens `n` bytes of the damaged copy in a block of exactly this size; it must be refused with a sentence that names the
- * file and, in parentheses, the value. */
+/* Opens `n` bytes of the damaged copy in a block of exactly this size; it must be refused with a sentence that names
+ * the file and, in parentheses, the value. */
 static void refused(damage *d, size_t n, const char *what, size_t at)
 {
     char *exact = malloc(n ? n : 1);

@@ -1,0 +1,197 @@
+/* gguf_model.c - gives the tensors of a GGUF file the names and layouts of a family. */
+#include "model/gguf/gguf_model.h"
+#include "base/ctx.h"
+#include "base/size.h"
+#include "io/block_types.h"
+#include "io/gguf/gguf.h"
+#include "io/input_limits.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME = 160 };
+
+typedef struct renaming {
+    mha_file *file;
+    const mha__gguf_arch *arch;
+    int64_t heads, kv_heads;
+    mha_error *err;
+} renaming;
+
+static mha_status fail(const renaming *r, const mha_tensor *t, const char *rule, const char *got)
+{
+    const char *path = r->file->path;
+    mha__quoted name = {0}, file = {0};
+    return mha__fail(r->err, MHA_ERR_FORMAT, "%s: tensor \"%s\" must %s (got %s)",
+                     mha__quote(&file, path, strlen(path)), mha__quote(&name, t->name, strlen(t->name)), rule, got);
+}
+
+/* Returns memory that is freed with the file. */
+static mha_status memory_of(const renaming *r, size_t bytes, void **memory)
+{
+    *memory = mha__gguf_memory(r->file, bytes);
+    return *memory ? MHA_OK : mha__no_memory(r->err, bytes, "a tensor of a GGUF file");
+}
+
+/* ---- layouts ---- */
+
+/* Copies the rows of q or k: the pairs of a head, which are neighbors in the file, become half a head apart. */
+static mha_status undo_pairs(const renaming *r, mha_tensor *t, int64_t heads)
+{
+    const int64_t rows = t->rank ? t->shape[0] : 0;
+    char *to, got[40];
+    void *memory;
+    snprintf(got, sizeof got, "%lld rows", (long long)rows);
+    if (t->rank < 1 || t->rank > 2 || rows % (2 * heads))
+        return fail(r, t, "have an even number of rows per head", got);
+    const size_t row = t->bytes / (size_t)rows;
+    const int64_t half = rows / heads / 2;
+    MHA__TRY(memory_of(r, t->bytes, &memory));
+    to = memory;
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t i = 0; i < 2 * half; i++)
+            memcpy(to + (size_t)(2 * half * h + i) * row,
+                   (const char *)t->data + (size_t)(2 * half * h + i % half * 2 + i / half) * row, row);
+    t->data = to;
+    return MHA_OK;
+}
+
+/* Replaces the tensor with a copy in f32. */
+static mha_status widen(const renaming *r, mha_tensor *t, float **elements)
+{
+    void *memory;
+    const size_t bytes = (size_t)t->elements * sizeof(float);
+    MHA__TRY(memory_of(r, bytes, &memory));
+    MHA__TRY(mha_tensor_read(t, MHA_F32, memory, r->err));
+    *elements = memory;
+    t->data = memory;
+    t->dtype = MHA_F32;
+    t->dtype_name = "F32";
+    t->bytes = bytes;
+    return MHA_OK;
+}
+
+static mha_status subtract_one(const renaming *r, mha_tensor *t)
+{
+    float *x = NULL;
+    MHA__TRY(widen(r, t, &x));
+    for (int64_t i = 0; i < t->elements; i++)
+        x[i] -= 1;
+    return MHA_OK;
+}
+
+/* Copies the elements of a matrix to the transposed matrix. */
+static mha_status transpose(const renaming *r, mha_tensor *t)
+{
+    float *wide;
+    void *memory;
+    if (t->rank != 2) return fail(r, t, "be a matrix", "another rank");
+    if (!mha_dtype_size(t->dtype)) MHA__TRY(widen(r, t, &wide));
+    const size_t each = mha_dtype_size(t->dtype);
+    const int64_t rows = t->shape[0], columns = t->shape[1];
+    MHA__TRY(memory_of(r, t->bytes, &memory));
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            memcpy((char *)memory + (size_t)(j * rows + i) * each,
+                   (const char *)t->data + (size_t)(i * columns + j) * each, each);
+    t->data = memory;
+    int64_t *shape = r->file->shapes + (t->shape - r->file->shapes);
+    shape[0] = columns;
+    shape[1] = rows;
+    return MHA_OK;
+}
+
+static mha_status change(const renaming *r, mha_tensor *t, mha__gguf_change how, bool bias)
+{
+    if (how == MHA__GGUF_ROWS_Q) return undo_pairs(r, t, r->heads);
+    if (how == MHA__GGUF_ROWS_K) return undo_pairs(r, t, r->kv_heads);
+    if (how == MHA__GGUF_PLUS_ONE) return subtract_one(r, t);
+    return how == MHA__GGUF_TRANSPOSED && !bias ? transpose(r, t) : MHA_OK;
+}
+
+/* ---- names ---- */
+
+/* Returns true for tensors that the config contains, or that are computed. */
+static bool is_config(const char *name)
+{
+    return strcmp(name, "rope_freqs.weight") == 0;
+}
+
+static mha_status rename_tensor(const renaming *r, mha_tensor *t)
+{
+    char other[NAME];
+    void *name;
+    const mha__gguf_part *part = mha__gguf_part_named(r->arch, t->name, true, other, sizeof other);
+    const size_t suffix = strlen(t->name) > 5 ? strlen(t->name) - 5 : 0;
+    if (is_config(t->name)) return MHA_OK;
+    if (!part) {
+        char rule[80];
+        snprintf(rule, sizeof rule, "be a tensor of the architecture %s", r->arch->name);
+        return fail(r, t, rule, "an unknown name");
+    }
+    MHA__TRY(change(r, t, part->change, strcmp(t->name + suffix, ".bias") == 0));
+    MHA__TRY(memory_of(r, strlen(other) + 1, &name));
+    memcpy(name, other, strlen(other) + 1);
+    t->name = name;
+    return MHA_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const mha__record *)a)->tensor.name, ((const mha__record *)b)->tensor.name);
+}
+
+static mha_status rename_all(renaming *r)
+{
+    MHA__TRY(mha__gguf_arch_int(r->file, r->arch, "attention.head_count", MHA__HEADS, &r->heads, r->err));
+    r->kv_heads = r->heads;
+    MHA__TRY(mha__gguf_arch_int(r->file, r->arch, "attention.head_count_kv", MHA__HEADS, &r->kv_heads, r->err));
+    for (int64_t n = 0; n < r->file->count; n++)
+        MHA__TRY(rename_tensor(r, &r->file->records[n].tensor));
+    qsort(r->file->records, (size_t)r->file->count, sizeof *r->file->records, by_name);
+    return MHA_OK;
+}
+
+/* ---- the file ---- */
+
+static mha_status find_arch(const mha_file *file, const mha__gguf_arch **arch, mha_error *err)
+{
+    const char *name = "";
+    size_t n = 0;
+    char names[200], rule[240];
+    MHA__TRY(mha__gguf_text(file, "general.architecture", &name, &n, err));
+    *arch = mha__gguf_arch_named(name, n);
+    if (*arch) return MHA_OK;
+    mha__gguf_arch_names(names, sizeof names);
+    snprintf(rule, sizeof rule, "one of %s", names);
+    mha__gguf_refuse(file, "general.architecture", rule, err);
+    if (err) err->status = MHA_ERR_UNSUPPORTED;
+    return MHA_ERR_UNSUPPORTED;
+}
+
+static mha_status translate(mha_file *file, char **config_json, mha_error *err)
+{
+    renaming r = {.file = file, .err = err};
+    if (!file->gguf) {
+        const char *path = file->path;
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: a model must be a folder or a GGUF file (got a %s file)",
+                         mha__quote(&(mha__quoted){0}, path, strlen(path)), file->format);
+    }
+    MHA__TRY(find_arch(file, &r.arch, err));
+    MHA__TRY(mha__gguf_config(file, r.arch, config_json, err));
+    return rename_all(&r);
+}
+
+mha_status mha__gguf_model_open(mha_ctx *ctx, const char *path, const mha_file_options *options, mha_file **file,
+                                char **config_json, mha_error *err)
+{
+    *config_json = NULL;
+    MHA__TRY(mha_file_open(ctx, path, options, file, err));
+    const mha_status status = translate(*file, config_json, err);
+    if (status == MHA_OK) return MHA_OK;
+    mha__free(ctx, *config_json);
+    mha_file_free(*file);
+    *file = NULL;
+    *config_json = NULL;
+    return status;
+}

@@ -1,0 +1,183 @@
+/* gguf_parts.c - see gguf_parts.h. */
+#include "model/gguf/gguf_parts.h"
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- the parts of each architecture ---- */
+
+#define OUTER(norm)                                                                            \
+    {"token_embd", "model.embed_tokens", MHA__GGUF_SAME}, {"output_norm", "model.norm", norm}, \
+    {                                                                                          \
+        "output", "lm_head", MHA__GGUF_SAME                                                    \
+    }
+
+#define ATTENTION(q, k)                                                                                             \
+    {"blk.*.attn_q", "model.layers.*.self_attn.q_proj", q}, {"blk.*.attn_k", "model.layers.*.self_attn.k_proj", k}, \
+        {"blk.*.attn_v", "model.layers.*.self_attn.v_proj", MHA__GGUF_SAME},                                        \
+    {                                                                                                               \
+        "blk.*.attn_output", "model.layers.*.self_attn.o_proj", MHA__GGUF_SAME                                      \
+    }
+
+#define FEED                                                             \
+    {"blk.*.ffn_gate", "model.layers.*.mlp.gate_proj", MHA__GGUF_SAME},  \
+        {"blk.*.ffn_up", "model.layers.*.mlp.up_proj", MHA__GGUF_SAME},  \
+    {                                                                    \
+        "blk.*.ffn_down", "model.layers.*.mlp.down_proj", MHA__GGUF_SAME \
+    }
+
+#define NORMS(norm)                                                       \
+    {"blk.*.attn_norm", "model.layers.*.input_layernorm", norm},          \
+    {                                                                     \
+        "blk.*.ffn_norm", "model.layers.*.post_attention_layernorm", norm \
+    }
+
+#define HEAD_NORMS(norm)                                             \
+    {"blk.*.attn_q_norm", "model.layers.*.self_attn.q_norm", norm},  \
+    {                                                                \
+        "blk.*.attn_k_norm", "model.layers.*.self_attn.k_norm", norm \
+    }
+
+#define FOUR_NORMS(norm)                                                                \
+    {"blk.*.attn_norm", "model.layers.*.input_layernorm", norm},                        \
+        {"blk.*.post_attention_norm", "model.layers.*.post_attention_layernorm", norm}, \
+        {"blk.*.ffn_norm", "model.layers.*.pre_feedforward_layernorm", norm},           \
+    {                                                                                   \
+        "blk.*.post_ffw_norm", "model.layers.*.post_feedforward_layernorm", norm        \
+    }
+
+static const mha__gguf_part llama[] = {
+    OUTER(MHA__GGUF_SAME), ATTENTION(MHA__GGUF_ROWS_Q, MHA__GGUF_ROWS_K), FEED, NORMS(MHA__GGUF_SAME), {NULL, NULL, 0}};
+static const mha__gguf_part qwen2[] = {
+    OUTER(MHA__GGUF_SAME), ATTENTION(MHA__GGUF_SAME, MHA__GGUF_SAME), FEED, NORMS(MHA__GGUF_SAME), {NULL, NULL, 0}};
+static const mha__gguf_part qwen3[] = {OUTER(MHA__GGUF_SAME),      ATTENTION(MHA__GGUF_SAME, MHA__GGUF_SAME),
+                                       HEAD_NORMS(MHA__GGUF_SAME), FEED,
+                                       NORMS(MHA__GGUF_SAME),      {NULL, NULL, 0}};
+static const mha__gguf_part gemma[] = {OUTER(MHA__GGUF_PLUS_ONE),
+                                       ATTENTION(MHA__GGUF_SAME, MHA__GGUF_SAME),
+                                       FEED,
+                                       NORMS(MHA__GGUF_PLUS_ONE),
+                                       {NULL, NULL, 0}};
+static const mha__gguf_part gemma2[] = {OUTER(MHA__GGUF_PLUS_ONE),
+                                        ATTENTION(MHA__GGUF_SAME, MHA__GGUF_SAME),
+                                        FEED,
+                                        FOUR_NORMS(MHA__GGUF_PLUS_ONE),
+                                        {NULL, NULL, 0}};
+static const mha__gguf_part gemma3[] = {OUTER(MHA__GGUF_PLUS_ONE),      ATTENTION(MHA__GGUF_SAME, MHA__GGUF_SAME),
+                                        HEAD_NORMS(MHA__GGUF_PLUS_ONE), FEED,
+                                        FOUR_NORMS(MHA__GGUF_PLUS_ONE), {NULL, NULL, 0}};
+
+static const mha__gguf_part gpt2[] = {
+    {"token_embd", "transformer.wte", MHA__GGUF_SAME},
+    {"position_embd", "transformer.wpe", MHA__GGUF_SAME},
+    {"output_norm", "transformer.ln_f", MHA__GGUF_SAME},
+    {"output", "lm_head", MHA__GGUF_SAME},
+    {"blk.*.attn_norm", "transformer.h.*.ln_1", MHA__GGUF_SAME},
+    {"blk.*.attn_qkv", "transformer.h.*.attn.c_attn", MHA__GGUF_TRANSPOSED},
+    {"blk.*.attn_output", "transformer.h.*.attn.c_proj", MHA__GGUF_TRANSPOSED},
+    {"blk.*.ffn_norm", "transformer.h.*.ln_2", MHA__GGUF_SAME},
+    {"blk.*.ffn_up", "transformer.h.*.mlp.c_fc", MHA__GGUF_TRANSPOSED},
+    {"blk.*.ffn_down", "transformer.h.*.mlp.c_proj", MHA__GGUF_TRANSPOSED},
+    {NULL, NULL, 0},
+};
+
+static const mha__gguf_part bert[] = {
+    {"token_embd", "bert.embeddings.word_embeddings", MHA__GGUF_SAME},
+    {"position_embd", "bert.embeddings.position_embeddings", MHA__GGUF_SAME},
+    {"token_types", "bert.embeddings.token_type_embeddings", MHA__GGUF_SAME},
+    {"token_embd_norm", "bert.embeddings.LayerNorm", MHA__GGUF_SAME},
+    {"blk.*.attn_q", "bert.encoder.layer.*.attention.self.query", MHA__GGUF_SAME},
+    {"blk.*.attn_k", "bert.encoder.layer.*.attention.self.key", MHA__GGUF_SAME},
+    {"blk.*.attn_v", "bert.encoder.layer.*.attention.self.value", MHA__GGUF_SAME},
+    {"blk.*.attn_output", "bert.encoder.layer.*.attention.output.dense", MHA__GGUF_SAME},
+    {"blk.*.attn_output_norm", "bert.encoder.layer.*.attention.output.LayerNorm", MHA__GGUF_SAME},
+    {"blk.*.ffn_up", "bert.encoder.layer.*.intermediate.dense", MHA__GGUF_SAME},
+    {"blk.*.ffn_down", "bert.encoder.layer.*.output.dense", MHA__GGUF_SAME},
+    {"blk.*.layer_output_norm", "bert.encoder.layer.*.output.LayerNorm", MHA__GGUF_SAME},
+    {NULL, NULL, 0},
+};
+
+static const mha__gguf_arch archs[] = {
+    {.name = "llama", .family = "llama", .parts = llama, .head_width = true},
+    {.name = "qwen2", .family = "qwen2", .parts = qwen2},
+    {.name = "qwen3", .family = "qwen3", .parts = qwen3, .head_width = true},
+    {.name = "gemma", .family = "gemma", .parts = gemma, .gemma_scale = true, .head_width = true},
+    {.name = "gemma2", .family = "gemma2", .parts = gemma2, .gemma_scale = true, .window = true, .head_width = true},
+    {.name = "gemma3",
+     .family = "gemma3_text",
+     .parts = gemma3,
+     .gemma_scale = true,
+     .window = true,
+     .head_width = true},
+    {.name = "gpt2", .family = "gpt2", .parts = gpt2, .gpt2 = true},
+    {.name = "bert", .family = "bert", .parts = bert, .bert = true},
+};
+
+enum { ARCHS = sizeof archs / sizeof *archs };
+
+const mha__gguf_arch *mha__gguf_arch_named(const char *name, size_t n)
+{
+    for (int i = 0; i < ARCHS; i++)
+        if (strlen(archs[i].name) == n && memcmp(archs[i].name, name, n) == 0) return &archs[i];
+    return NULL;
+}
+
+const mha__gguf_arch *mha__gguf_arch_of(const char *family)
+{
+    for (int i = 0; i < ARCHS; i++)
+        if (strcmp(archs[i].family, family) == 0) return &archs[i];
+    return strcmp(family, "mistral") == 0 ? &archs[0] : NULL; /* llama.cpp has no architecture of its own for it */
+}
+
+void mha__gguf_arch_names(char *text, size_t capacity)
+{
+    size_t n = 0;
+    *text = '\0';
+    for (int i = 0; i < ARCHS && n < capacity; i++)
+        n += (size_t)snprintf(text + n, capacity - n, "%s%s", i ? ", " : "", archs[i].name);
+}
+
+/* ---- names of tensors ---- */
+
+/* Matches the pattern with the start of `name`; '*' matches a number without leading zeros. Returns the rest of the
+ * name, or NULL. */
+static const char *match(const char *pattern, const char *name, const char **layer, int *digits)
+{
+    for (; *pattern; pattern++) {
+        if (*pattern != '*') {
+            if (*name++ != *pattern) return NULL;
+            continue;
+        }
+        *layer = name;
+        while (isdigit((unsigned char)*name) && name - *layer < 5)
+            name++;
+        *digits = (int)(name - *layer);
+        if (!*digits || (**layer == '0' && *digits > 1)) return NULL;
+    }
+    return name;
+}
+
+/* Writes the pattern, with the layer in place of '*', and the suffix. */
+static void write_name(const char *pattern, const char *layer, int digits, const char *suffix, char *to,
+                       size_t capacity)
+{
+    const char *star = strchr(pattern, '*');
+    if (star)
+        snprintf(to, capacity, "%.*s%.*s%s%s", (int)(star - pattern), pattern, digits, layer, star + 1, suffix);
+    else
+        snprintf(to, capacity, "%s%s", pattern, suffix);
+}
+
+const mha__gguf_part *mha__gguf_part_named(const mha__gguf_arch *arch, const char *name, bool from_gguf, char *other,
+                                           size_t capacity)
+{
+    for (const mha__gguf_part *p = arch->parts; p->gguf; p++) {
+        const char *layer = "";
+        int digits = 0;
+        const char *suffix = match(from_gguf ? p->gguf : p->own, name, &layer, &digits);
+        if (!suffix || (strcmp(suffix, ".weight") != 0 && strcmp(suffix, ".bias") != 0)) continue;
+        write_name(from_gguf ? p->own : p->gguf, layer, digits, suffix, other, capacity);
+        return p;
+    }
+    return NULL;
+}

@@ -1,0 +1,45 @@
+/* gguf_parts.h - the architectures of GGUF files that are also families of this library, and the names and layouts of
+ * their tensors in both. */
+#ifndef MHA_MODEL_GGUF_GGUF_PARTS_H
+#define MHA_MODEL_GGUF_GGUF_PARTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* How the elements of a tensor in a GGUF file differ from those in a checkpoint of transformers. */
+typedef enum mha__gguf_change {
+    MHA__GGUF_SAME = 0,
+    MHA__GGUF_ROWS_Q,     /* rows of each head: rotated pairs are neighbors, instead of half a head apart */
+    MHA__GGUF_ROWS_K,     /* likewise, for the heads of k */
+    MHA__GGUF_TRANSPOSED, /* a Conv1D of GPT-2 */
+    MHA__GGUF_PLUS_ONE    /* a norm that transformers stores as the difference from 1 */
+} mha__gguf_change;
+
+/* Names without the suffix ".weight" or ".bias"; '*' is the number of a layer. */
+typedef struct mha__gguf_part {
+    const char *gguf, *own;
+    mha__gguf_change change;
+} mha__gguf_part;
+
+typedef struct mha__gguf_arch {
+    const char *name;            /* general.architecture */
+    const char *family;          /* model_type of transformers */
+    const mha__gguf_part *parts; /* ends with a NULL name */
+    bool bert, gpt2;             /* keys of BERT or GPT-2; false = keys of the families like LLaMA */
+    bool gemma_scale;            /* the scale of scores is not stored: it depends on head_dim */
+    bool window;                 /* has attention.sliding_window */
+    bool head_width;             /* the width of a head may differ from hidden_size / heads (llama.cpp) */
+} mha__gguf_arch;
+
+/* Returns the architecture by its name, or by the family that it represents; NULL if unknown. */
+const mha__gguf_arch *mha__gguf_arch_named(const char *name, size_t n);
+const mha__gguf_arch *mha__gguf_arch_of(const char *family);
+/* Lists the names of all architectures for messages. */
+void mha__gguf_arch_names(char *text, size_t capacity);
+
+/* Returns the part that a tensor belongs to, and writes its name on the other side to `other`, with layer and suffix;
+ * NULL if the architecture has no such tensor. `from_gguf`: `name` is a name in a GGUF file. */
+const mha__gguf_part *mha__gguf_part_named(const mha__gguf_arch *arch, const char *name, bool from_gguf, char *other,
+                                           size_t capacity);
+
+#endif

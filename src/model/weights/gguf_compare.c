@@ -1,0 +1,146 @@
+/* gguf_compare.c - see gguf_save.h. */
+#include "base/error.h"
+#include "model/weights/gguf_save.h"
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+/* ---- before writing ---- */
+
+static mha_status refuse(const mha__gguf_arch *arch, const char *key, const char *rule, int64_t layer, int64_t got,
+                         mha_error *err)
+{
+    return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                     "config.json: %s must be %s in a GGUF file of architecture %s (got %lld in "
+                     "layer %lld)",
+                     key, rule, arch->name, (long long)got, (long long)layer);
+}
+
+mha_status mha__gguf_expressible(const mha_model *m, const mha__gguf_arch *arch, mha_error *err)
+{
+    const mha__config *c = &m->config;
+    if (c->own_key)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "config.json: %s must be absent in a GGUF file", c->own_key);
+    for (int64_t l = 0; l < c->layers; l++) {
+        if (c->layer_heads[l] != c->layer_heads[0] || c->layer_k_heads[l] != c->layer_k_heads[0])
+            return refuse(arch, "head counts", "equal in all layers", l, c->layer_heads[l], err);
+        if (c->layer_k_heads[l] != c->layer_v_heads[l])
+            return refuse(arch, "mha.kv_heads", "equal for keys and values", l, c->layer_v_heads[l], err);
+    }
+    if (!arch->head_width && c->layer_heads[0] * c->head_dim != c->hidden)
+        return refuse(arch, "heads times their width", "hidden_size", 0, c->layer_heads[0] * c->head_dim, err);
+    if ((arch->bert || arch->gpt2) && c->layer_k_heads[0] != c->layer_heads[0])
+        return refuse(arch, "mha.kv_heads", "the head count", 0, c->layer_k_heads[0], err);
+    return MHA_OK;
+}
+
+/* ---- after writing ---- */
+
+/* Real fields of the config; files store them as f32. */
+static const struct {
+    const char *key;
+    size_t offset;
+} reals[] = {
+    {"the epsilon of norms", offsetof(mha__config, eps)},
+    {"final_logit_softcapping", offsetof(mha__config, logit_cap)},
+};
+
+/* Integer fields of the config. */
+static const struct {
+    const char *key;
+    size_t offset;
+} integers[] = {
+    {"vocab_size", offsetof(mha__config, vocab)},   {"max_position_embeddings", offsetof(mha__config, max_positions)},
+    {"hidden_size", offsetof(mha__config, hidden)}, {"num_hidden_layers", offsetof(mha__config, layers)},
+    {"head_dim", offsetof(mha__config, head_dim)},  {"intermediate_size", offsetof(mha__config, intermediate)},
+};
+
+static bool close(double a, double b)
+{
+    return fabs(a - b) <= 1e-6 * fabs(a);
+}
+
+static mha_status differs(const char *key, const char *arch, double must, double got, mha_error *err)
+{
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "config.json: %s must be %g in a GGUF file of architecture %s (got %g)",
+                     key, must, arch, got);
+}
+
+static mha_status compare_fields(const mha__config *a, const mha__config *b, const char *arch, mha_error *err)
+{
+    for (size_t n = 0; n < sizeof integers / sizeof *integers; n++) {
+        int64_t x, y;
+        memcpy(&x, (const char *)a + integers[n].offset, sizeof x);
+        memcpy(&y, (const char *)b + integers[n].offset, sizeof y);
+        if (x != y) return differs(integers[n].key, arch, (double)y, (double)x, err);
+    }
+    for (size_t n = 0; n < sizeof reals / sizeof *reals; n++) {
+        double x, y;
+        memcpy(&x, (const char *)a + reals[n].offset, sizeof x);
+        memcpy(&y, (const char *)b + reals[n].offset, sizeof y);
+        if (!close(x, y)) return differs(reals[n].key, arch, y, x, err);
+    }
+    if (a->activation != b->activation)
+        return differs("the activation (as a number of mha_activation)", arch, b->activation, a->activation, err);
+    if (a->embed_scale != b->embed_scale)
+        return differs("the scale of embeddings", arch, b->embed_scale, a->embed_scale, err);
+    return MHA_OK;
+}
+
+static double scale_of(const mha__config *c, int64_t layer)
+{
+    return c->attention[layer].scale != 0 ? c->attention[layer].scale : 1 / sqrt((double)c->head_dim);
+}
+
+/* Returns the window of a layer; 0 if it covers all positions. */
+static double window_of(const mha__config *c, int64_t layer)
+{
+    const int64_t window = c->attention[layer].window;
+    return window < c->max_positions ? (double)window : 0;
+}
+
+static mha_status compare_layer(const mha__config *a, const mha__config *b, int64_t l, const char *arch, mha_error *err)
+{
+    const mha__layer_attention *x = &a->attention[l], *y = &b->attention[l];
+    if (a->layer_heads[l] != b->layer_heads[l] || a->layer_k_heads[l] != b->layer_k_heads[l])
+        return differs("num_attention_heads", arch, b->layer_heads[l], a->layer_heads[l], err);
+    if (window_of(a, l) != window_of(b, l))
+        return differs("sliding_window", arch, window_of(b, l), window_of(a, l), err);
+    if (!close(scale_of(a, l), scale_of(b, l)))
+        return differs("the scale of scores", arch, scale_of(b, l), scale_of(a, l), err);
+    if (!close(x->softcap, y->softcap)) return differs("attn_logit_softcapping", arch, y->softcap, x->softcap, err);
+    if (x->turned != y->turned || x->local != y->local || x->alibi != y->alibi || x->normed != y->normed)
+        return differs("the rotation and norms of each layer", arch, y->turned, x->turned, err);
+    return MHA_OK;
+}
+
+/* Compares the frequencies of short and of long texts. */
+static mha_status compare_rope(const mha_rope_options *a, const mha_rope_options *b, int64_t positions,
+                               const char *arch, mha_error *err)
+{
+    const int64_t lengths[] = {1, positions};
+    if (!a->head_dim && !b->head_dim) return MHA_OK;
+    if (a->head_dim != b->head_dim || a->kind == MHA_ROPE_DYNAMIC)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "config.json: rope_type must not be dynamic in a GGUF file of architecture %s", arch);
+    for (int n = 0; n < 2; n++) {
+        double x[MHA_HEAD_DIM_MAX / 2], y[MHA_HEAD_DIM_MAX / 2], gain[2];
+        const int64_t pairs = (a->rotary_dim ? a->rotary_dim : a->head_dim) / 2;
+        MHA__TRY(mha_rope_frequencies(a, lengths[n], x, &gain[0], err));
+        MHA__TRY(mha_rope_frequencies(b, lengths[n], y, &gain[1], err));
+        if (!close(gain[0], gain[1])) return differs("the factor of the rotation", arch, gain[1], gain[0], err);
+        for (int64_t i = 0; i < pairs; i++)
+            if (!close(x[i], y[i])) return differs("a frequency of the rotation", arch, y[i], x[i], err);
+    }
+    return MHA_OK;
+}
+
+mha_status mha__gguf_compare(const mha_model *model, const mha_model *written, const char *arch, mha_error *err)
+{
+    const mha__config *a = &model->config, *b = &written->config;
+    MHA__TRY(compare_fields(a, b, arch, err));
+    for (int64_t l = 0; l < a->layers; l++)
+        MHA__TRY(compare_layer(a, b, l, arch, err));
+    MHA__TRY(compare_rope(&a->rope, &b->rope, a->max_positions, arch, err));
+    return compare_rope(&a->local_rope, &b->local_rope, a->max_positions, arch, err);
+}

@@ -1,0 +1,312 @@
+/* gguf_save.c - saves a model as a GGUF file. The written file is opened as a check, and its config is compared with that
+ * of the model (gguf_compare.c). */
+#include "model/weights/gguf_save.h"
+#include "base/ctx.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "io/block_types.h"
+#include "mha/model_save.h"
+#include "model/gguf/gguf_parts.h"
+#include "model/model_struct.h"
+#include "text/gguf_tokenizer.h"
+#include "text/tokenizer.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME = 96 };
+
+typedef struct saving {
+    const mha_model *m;
+    const mha__gguf_arch *arch;
+    mha_model_save_options o;
+    mha__gguf_keys keys;
+    mha__gguf_outgoing *list; /* [count] */
+    const mha_tensor **from;  /* [count] */
+    mha__gguf_change *change; /* [count] */
+    int64_t *heads;           /* [count] heads of the tensor, for MHA__GGUF_ROWS_Q and MHA__GGUF_ROWS_K */
+    int64_t (*shape)[4];      /* [count] */
+    char (*name)[NAME];       /* [count] */
+    int64_t count;
+    float rope_factors[MHA_HEAD_DIM_MAX / 2];
+    float *read, *changed; /* the elements of the largest tensor */
+} saving;
+
+/* ---- keys ---- */
+
+static const char *key_of(const saving *s, const char *suffix, char key[NAME])
+{
+    snprintf(key, NAME, "%s.%s", s->arch->name, suffix);
+    return key;
+}
+
+static void put_int(saving *s, const char *suffix, int64_t value)
+{
+    char key[NAME];
+    mha__gguf_key_u32(&s->keys, key_of(s, suffix, key), (uint32_t)value);
+}
+
+static void put_real(saving *s, const char *suffix, double value)
+{
+    char key[NAME];
+    mha__gguf_key_f32(&s->keys, key_of(s, suffix, key), (float)value);
+}
+
+static void put_rope(saving *s)
+{
+    const mha__config *c = &s->m->config;
+    char key[NAME];
+    put_int(s, "rope.dimension_count", c->head_dim);
+    put_real(s, "rope.freq_base", c->rope.theta != 0 ? c->rope.theta : 10000);
+    if (c->rope.kind != MHA_ROPE_LINEAR) return;
+    mha__gguf_key_text(&s->keys, key_of(s, "rope.scaling.type", key), "linear");
+    put_real(s, "rope.scaling.factor", c->rope.factor);
+}
+
+static void put_decoder(saving *s)
+{
+    const mha__config *c = &s->m->config;
+    put_int(s, "attention.head_count_kv", c->layer_kv_heads[0]);
+    put_int(s, "attention.key_length", c->head_dim);
+    put_int(s, "attention.value_length", c->head_dim);
+    put_real(s, "attention.layer_norm_rms_epsilon", c->eps);
+    put_rope(s);
+    if (!s->arch->window) return;
+    put_int(s, "attention.sliding_window", c->window);
+    if (c->softcap != 0) put_real(s, "attn_logit_softcapping", c->softcap);
+    if (c->logit_cap != 0) put_real(s, "final_logit_softcapping", c->logit_cap);
+}
+
+static void put_model(saving *s)
+{
+    const mha__config *c = &s->m->config;
+    char key[NAME];
+    mha__gguf_key_text(&s->keys, "general.architecture", s->arch->name);
+    mha__gguf_key_u32(&s->keys, "general.quantization_version", 2);
+    put_int(s, "vocab_size", c->vocab);
+    put_int(s, "context_length", c->max_positions);
+    put_int(s, "embedding_length", c->hidden);
+    put_int(s, "block_count", c->layers);
+    put_int(s, "feed_forward_length", c->intermediate);
+    put_int(s, "attention.head_count", c->layer_heads[0]);
+    if (!s->arch->bert && !s->arch->gpt2)
+        put_decoder(s);
+    else
+        put_real(s, "attention.layer_norm_epsilon", c->eps);
+    if (s->arch->bert) mha__gguf_key_bool(&s->keys, key_of(s, "attention.causal", key), false);
+}
+
+/* Writes the tokenizer, and the token that ends a text unless the tokenizer has added it. */
+static mha_status put_tokenizer(saving *s, mha_error *err)
+{
+    const mha_model *m = s->m;
+    char from[PATH_MAX], *own = NULL;
+    const char *text = m->tokenizer_text;
+    size_t n = text ? strlen(text) : 0;
+    MHA__TRY(mha__shards_folder(&m->shards, from, sizeof from, err));
+    if (!text && (m->gguf_config || !mha__source_exists(from, MHA__TOKENIZER_FILE))) {
+        mha__gguf_key_text(&s->keys, "tokenizer.ggml.model", "no_vocab");
+        return MHA_OK;
+    }
+    if (!text) {
+        const mha_status status = mha__read_whole(m->ctx, from, MHA__TOKENIZER_FILE, MHA__JSON_BYTES, &own, &n, err);
+        if (status != MHA_OK) return mha__in_folder(status, from, MHA__TOKENIZER_FILE, err);
+        text = own;
+    }
+    const mha_status status = mha__gguf_tokenizer_write(m->ctx, text, n, m->config.vocab,
+                                                        m->config.eos_count ? m->config.eos[0] : -1, &s->keys, err);
+    mha__free(m->ctx, own);
+    MHA__TRY(status);
+    if (m->config.eos_count > 1) mha__gguf_key_u32(&s->keys, "tokenizer.ggml.eot_token_id", (uint32_t)m->config.eos[1]);
+    if (m->config.padding >= 0 && m->config.padding < m->config.vocab)
+        mha__gguf_key_u32(&s->keys, "tokenizer.ggml.padding_token_id", (uint32_t)m->config.padding);
+    return MHA_OK;
+}
+
+/* ---- tensors ---- */
+
+/* Returns the type in which a tensor is stored. */
+static const char *type_of(const saving *s, const mha_tensor *t, const char *name)
+{
+    const int64_t row = t->rank ? t->shape[t->rank - 1] : 1;
+    const mha_dtype dtype = s->o.dtype ? s->o.dtype : t->dtype;
+    if (t->rank < 2 || strncmp(name, "position_embd", 13) == 0 || strncmp(name, "token_types", 11) == 0) return "F32";
+    if (dtype == MHA_BF16) return "BF16";
+    if (s->o.dtype == MHA_Q8_0) return row % 32 ? "F16" : "Q8_0";
+    return dtype == MHA_F16 ? "F16" : "F32";
+}
+
+static mha_status add_tensor(saving *s, const mha__tensor_step *at, const mha_tensor *t, mha_error *err)
+{
+    char own[MHA__TENSOR_NAME];
+    mha_named_tensor named;
+    const int64_t n = s->count;
+    const mha__config *c = &s->m->config;
+    mha__weights_expected(c, at->role, at->layer, at->bias, own, &named);
+    const mha__gguf_part *part = mha__gguf_part_named(s->arch, own, false, s->name[n], NAME);
+    if (!part)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "tensor \"%s\" must be absent in a GGUF file of architecture %s",
+                         t->name, s->arch->name);
+    s->from[n] = t;
+    s->change[n] = at->bias && part->change == MHA__GGUF_TRANSPOSED ? MHA__GGUF_SAME : part->change;
+    s->heads[n] = part->change == MHA__GGUF_ROWS_Q ? c->layer_heads[0] : c->layer_k_heads[0];
+    memcpy(s->shape[n], t->shape, (size_t)t->rank * sizeof *t->shape);
+    if (s->change[n] == MHA__GGUF_TRANSPOSED) {
+        s->shape[n][0] = t->shape[1];
+        s->shape[n][1] = t->shape[0];
+    }
+    const mha_tensor stored = {.rank = t->rank, .shape = s->shape[n], .dtype = t->dtype};
+    s->list[n] = (mha__gguf_outgoing){
+        .name = s->name[n], .rank = t->rank, .shape = s->shape[n], .type = type_of(s, &stored, s->name[n])};
+    s->count++;
+    return MHA_OK;
+}
+
+/* Returns the tensor of a step, unless files have no place for it: the pooler of BERT, and a tied output matrix. */
+static const mha_tensor *tensor_at(const saving *s, const mha__tensor_step *at)
+{
+    const bool tied = mha__model_is_tied(s->m, (mha_model_range){0, s->m->config.vocab});
+    if (at->role == MHA__POOLER || (at->role == MHA__LM_HEAD && tied)) return NULL;
+    const mha_tensor *t = mha__weights_tensor(&s->m->outer, at->role, at->layer, at->bias);
+    return t && t->rank <= 4 ? t : NULL;
+}
+
+/* Adds the factors by which LLaMA 3 scales its rotation. */
+static mha_status add_rope_factors(saving *s, mha_error *err)
+{
+    static const mha_tensor factors = {.name = "rope_freqs.weight", .dtype = MHA_F32};
+    const mha__config *c = &s->m->config;
+    mha_rope_options plain = c->rope;
+    double f[2][MHA_HEAD_DIM_MAX / 2], gain;
+    if (c->rope.kind != MHA_ROPE_LLAMA3 && c->rope.kind != MHA_ROPE_LONGROPE) return MHA_OK;
+    plain.kind = MHA_ROPE_DEFAULT;
+    MHA__TRY(mha_rope_frequencies(&plain, 1, f[0], &gain, err));
+    MHA__TRY(mha_rope_frequencies(&c->rope, 1, f[1], &gain, err));
+    for (int64_t i = 0; i < c->head_dim / 2; i++)
+        s->rope_factors[i] = (float)(f[0][i] / f[1][i]);
+    s->shape[s->count][0] = c->head_dim / 2;
+    s->from[s->count] = &factors;
+    s->list[s->count] =
+        (mha__gguf_outgoing){.name = factors.name, .rank = 1, .shape = s->shape[s->count], .type = "F32"};
+    s->count++;
+    return MHA_OK;
+}
+
+static mha_status list_tensors(saving *s, mha_error *err)
+{
+    const mha_model *m = s->m;
+    const size_t most = (size_t)mha_file_count(m->shards.file) + (size_t)m->shards.instead_count + 1;
+    int64_t largest = 1;
+    s->list = mha__calloc(m->ctx, most, sizeof *s->list);
+    s->from = mha__calloc(m->ctx, most, sizeof *s->from);
+    s->change = mha__calloc(m->ctx, most, sizeof *s->change);
+    s->heads = mha__calloc(m->ctx, most, sizeof *s->heads);
+    s->shape = mha__calloc(m->ctx, most, sizeof *s->shape);
+    s->name = mha__calloc(m->ctx, most, sizeof *s->name);
+    if (!s->list || !s->from || !s->change || !s->heads || !s->shape || !s->name)
+        return mha__no_memory(err, most * sizeof *s->list, "the list of tensors");
+    for (mha__tensor_step at = {0}; mha__tensor_each(&m->config, &at);) {
+        const mha_tensor *t = tensor_at(s, &at);
+        if (!t) continue;
+        MHA__TRY(add_tensor(s, &at, t, err));
+        if (t->elements > largest) largest = t->elements;
+    }
+    MHA__TRY(add_rope_factors(s, err));
+    s->read = mha__alloc(m->ctx, (size_t)largest * sizeof *s->read);
+    s->changed = mha__alloc(m->ctx, (size_t)largest * sizeof *s->changed);
+    return s->read && s->changed ? MHA_OK : mha__no_memory(err, (size_t)largest * 8, "a tensor");
+}
+
+/* Makes the two elements of each rotated pair neighbors. */
+static void pair_rows(const float *from, int64_t rows, int64_t columns, int64_t heads, float *to)
+{
+    const int64_t half = rows / heads / 2;
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t i = 0; i < 2 * half; i++)
+            memcpy(to + (2 * half * h + i % half * 2 + i / half) * columns, from + (2 * half * h + i) * columns,
+                   (size_t)columns * sizeof *to);
+}
+
+static mha_status read_tensor(void *user, int64_t index, const float **elements, mha_error *err)
+{
+    saving *s = user;
+    const mha_tensor *t = s->from[index];
+    const int64_t rows = t->rank ? t->shape[0] : 1, columns = t->rank ? t->elements / rows : 1;
+    *elements = t->data ? s->read : s->rope_factors;
+    if (!t->data) return MHA_OK;
+    MHA__TRY(mha_tensor_read(t, MHA_F32, s->read, err));
+    if (s->change[index] == MHA__GGUF_SAME) return MHA_OK;
+    if (s->change[index] == MHA__GGUF_TRANSPOSED)
+        for (int64_t i = 0; i < t->elements; i++)
+            s->changed[i % columns * rows + i / columns] = s->read[i];
+    else if (s->change[index] == MHA__GGUF_PLUS_ONE)
+        for (int64_t i = 0; i < t->elements; i++)
+            s->changed[i] = s->read[i] + 1;
+    else
+        pair_rows(s->read, rows, columns, s->heads[index], s->changed);
+    *elements = s->changed;
+    return MHA_OK;
+}
+
+/* ---- the file ---- */
+
+static mha_status check(void *user, const char *path, mha_error *err)
+{
+    const saving *s = user;
+    const mha_model_options o = {.size = sizeof o, .no_weights = 1};
+    mha_model *written = NULL;
+    mha_status status = mha_model_open(s->m->ctx, path, &o, &written, err);
+    if (status == MHA_OK) status = mha__gguf_compare(s->m, written, s->arch->name, err);
+    mha_model_free(written);
+    return status;
+}
+
+static mha_status save(saving *s, const char *path, mha_error *err)
+{
+    MHA__TRY(mha__gguf_expressible(s->m, s->arch, err));
+    put_model(s);
+    MHA__TRY(put_tokenizer(s, err));
+    MHA__TRY(list_tensors(s, err));
+    return mha__gguf_write(path, s->o.overwrite != 0, &s->keys, s->list, s->count, read_tensor, check, s, err);
+}
+
+static mha_status check_options(const mha_model_save_options *o, mha_error *err)
+{
+    if (o->dtype && o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16 && o->dtype != MHA_Q8_0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_save_options: dtype must be one of f32, bf16, f16, q8_0 (got %s)",
+                         mha__quote_dtype(&(mha__quoted){0}, o->dtype));
+    if (o->count || o->tensors || o->config_json)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_model_save_options: tensors and config_json must be absent (got %lld "
+                         "tensors)",
+                         (long long)o->count);
+    return MHA_OK;
+}
+
+mha_status mha_model_save_gguf(const mha_model *model, const char *path, const mha_model_save_options *options,
+                               mha_error *err)
+{
+    if (!model || !path)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_save_gguf: %s must not be NULL", model ? "path" : "model");
+    mha_model_save_options o;
+    MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_model_save_options", err));
+    MHA__TRY(check_options(&o, err));
+    saving *s = mha__calloc(model->ctx, 1, sizeof *s);
+    if (!s) return mha__no_memory(err, sizeof *s, "a GGUF file");
+    s->m = model;
+    s->o = o;
+    s->keys.ctx = model->ctx;
+    s->arch = mha__gguf_arch_of(model->info.family);
+    char names[200];
+    mha__gguf_arch_names(names, sizeof names);
+    const mha_status status =
+        s->arch ? save(s, path, err)
+                : mha__fail(err, MHA_ERR_UNSUPPORTED, "model_type must be one of %s in a GGUF file (got %s)", names,
+                            model->info.family);
+    mha__gguf_keys_free(&s->keys);
+    void *const own[] = {s->list, s->from, s->change, s->heads, s->shape, s->name, s->read, s->changed};
+    for (size_t n = 0; n < sizeof own / sizeof *own; n++)
+        mha__free(model->ctx, own[n]);
+    mha__free(model->ctx, s);
+    return status;
+}

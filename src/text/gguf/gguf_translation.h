@@ -1,0 +1,70 @@
+/* gguf_translation.h - the state of the translation of a GGUF file's tokenizer, and functions that write parts of
+ * tokenizer.json. */
+#ifndef MHA_TEXT_GGUF_GGUF_TRANSLATION_H
+#define MHA_TEXT_GGUF_GGUF_TRANSLATION_H
+
+#include "io/json/json_write.h"
+#include "text/gguf_tokenizer.h"
+#include "text/vocabulary/vocab.h"
+
+#define MHA__GGUF_KEY(name) "tokenizer.ggml." name
+#define MHA__GGUF_MARK "\xE2\x96\x81" /* U+2581, which stands for a space */
+
+typedef enum mha__gguf_model { MHA__GGUF_BYTE_LEVEL, MHA__GGUF_SENTENCEPIECE, MHA__GGUF_WORDPIECE } mha__gguf_model;
+
+typedef struct mha__gguf_translation {
+    const mha_file *file;
+    mha__gguf_words words;
+    int32_t *type; /* [words.count] */
+    mha__gguf_model model;
+    const mha__gguf_pre *pre; /* of byte-level BPE */
+    mha__json_writer w;
+    mha_error *err;
+} mha__gguf_translation;
+
+/* ---- reading of the lists ---- */
+
+/* Fails with the message of mha__gguf_refuse and MHA_ERR_UNSUPPORTED. */
+mha_status mha__gguf_unsupported(const mha__gguf_translation *t, const char *key, const char *rule);
+mha_status mha__gguf_check_count(const mha__gguf_translation *t, const char *key, const mha__gguf_value *v);
+mha_status mha__gguf_read_words(mha__gguf_translation *t);
+mha_status mha__gguf_read_types(mha__gguf_translation *t);
+/* Reads the id of a token that must be in the vocabulary; -1 if the file has none. */
+mha_status mha__gguf_token_id(const mha__gguf_translation *t, const char *key, int64_t *id);
+/* Finds the pre-tokenizer of byte-level BPE. */
+mha_status mha__gguf_find_pre(mha__gguf_translation *t);
+
+/* ---- writing of JSON ---- */
+
+void mha__gguf_put_text(mha__gguf_translation *t, const char *key, const char *value);
+void mha__gguf_put_bool(mha__gguf_translation *t, const char *key, bool value);
+/* Begins an object with a type, as the value of `key` or, if it is NULL, in a list. */
+void mha__gguf_begin(mha__gguf_translation *t, const char *key, const char *type);
+void mha__gguf_end(mha__gguf_translation *t);
+void mha__gguf_begin_list(mha__gguf_translation *t, const char *key);
+void mha__gguf_end_list(mha__gguf_translation *t);
+/* Writes the text of a token. */
+void mha__gguf_put_word(mha__gguf_translation *t, int64_t id);
+void mha__gguf_put_byte_level(mha__gguf_translation *t, const char *key, bool regex);
+
+/* ---- vocabularies of SentencePiece (gguf_merges.c) ---- */
+
+enum { MHA__GGUF_LONGEST = 192 }; /* bytes of a token; bounds the work, which grows with its square */
+
+/* Fills an empty map from the words to their ids. Errors: those of mha__gguf_merges. */
+mha_status mha__gguf_vocab(const mha__gguf_words *words, mha__vocab *vocab, mha_error *err);
+
+/* Computes score [words->count], which must be 0, so that a reader has the merges of a tokenizer.json in their order.
+ * Errors: MHA_ERR_UNSUPPORTED if no scores express the merges. */
+mha_status mha__gguf_scores(const mha__gguf_words *words, const mha__json *merges, float *score, mha_error *err);
+
+/* ---- stages ---- */
+
+mha_status mha__gguf_put_post_processor(mha__gguf_translation *t);
+/* Write the normalizer, the pre-tokenizer, the decoder and the model. */
+mha_status mha__gguf_put_byte_level_model(mha__gguf_translation *t);
+mha_status mha__gguf_put_sentencepiece(mha__gguf_translation *t);
+mha_status mha__gguf_put_wordpiece(mha__gguf_translation *t);
+void mha__gguf_put_vocab(mha__gguf_translation *t);
+
+#endif

@@ -1,0 +1,247 @@
+/* test_model_gguf.c - tests models in GGUF files: files written by gguf-py, and files written by mha_model_save_gguf,
+ * must have the same tokens as the folder, and logits that are bitwise identical. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "mha/model_save.h"
+#include "mha/text.h"
+#include "support/files.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOKENS = 24 };
+
+static const char data[] = MHA_TEST_DATA;
+
+static mha_model *open_model(const char *path, int no_tokenizer)
+{
+    const mha_model_options o = {.size = sizeof o, .no_tokenizer = no_tokenizer};
+    mha_model *model = NULL;
+    mha_error err = {0};
+    if (mha_model_open(NULL, path, &o, &model, &err) != MHA_OK) fail_msg("%s", err.message);
+    return model;
+}
+
+/* Returns the logits of all tokens, or for encoders the hidden states, in allocated memory. */
+static float *outputs_of(const mha_model *model, size_t *bytes)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    const int64_t width = info->causal ? info->vocab : info->hidden;
+    int32_t ids[TOKENS];
+    *bytes = sizeof(float) * TOKENS * (size_t)width;
+    float *out = malloc(*bytes);
+    for (int n = 0; n < TOKENS; n++)
+        ids[n] = (int32_t)((n * 37 + 5) % info->vocab);
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = TOKENS, .ids = ids};
+    mha_model_output output = {.size = sizeof output};
+    if (info->causal)
+        output.logits = out;
+    else
+        output.last_hidden = out;
+    mha_error err = {0};
+    if (mha_model_forward(model, &input, &output, &err) != MHA_OK) fail_msg("%s", err.message);
+    return out;
+}
+
+static void same_outputs(const mha_model *a, const mha_model *b, const char *name)
+{
+    size_t n, m;
+    float *x = outputs_of(a, &n), *y = outputs_of(b, &m);
+    assert_int_equal(n, m);
+    if (memcmp(x, y, n) != 0) fail_msg("%s: outputs must be bitwise identical to those of the folder", name);
+    free(x);
+    free(y);
+}
+
+static void files_of_gguf_py(void **state)
+{
+    (void)state;
+    static const char *const families[] = {"llama", "llama-f16", "llama-linear", "qwen2", "qwen3", "gpt2", "gemma2"};
+    for (size_t n = 0; n < sizeof families / sizeof *families; n++) {
+        char folder[300], file[300];
+        snprintf(folder, sizeof folder, "%s/families/%s", data, families[n]);
+        snprintf(file, sizeof file, "%s/gguf/%s.gguf", data, families[n]);
+        mha_model *a = open_model(folder, 1), *b = open_model(file, 0);
+        assert_null(mha_model_tokenizer(b));
+        same_outputs(a, b, families[n]);
+        mha_model_free(a);
+        mha_model_free(b);
+    }
+}
+
+/* ---- files written by this library ---- */
+
+static const char *const written[] = {"families/llama",  "families/llama-f16", "families/llama-linear",
+                                      "families/qwen2",  "families/qwen3",     "families/gpt2",
+                                      "families/gemma2", "models/bert-tiny"};
+
+static void save_as(const mha_model *model, const char *path, mha_dtype dtype)
+{
+    const mha_model_save_options o = {.size = sizeof o, .dtype = dtype, .overwrite = 1};
+    mha_error err = {0};
+    if (mha_model_save_gguf(model, path, &o, &err) != MHA_OK) fail_msg("%s", err.message);
+}
+
+static void own_files(void **state)
+{
+    (void)state;
+    const char *work = files_folder();
+    for (size_t n = 0; n < sizeof written / sizeof *written; n++) {
+        const char *file = files_path(work, "own.gguf");
+        mha_model *a = open_model(files_path(data, written[n]), 1);
+        for (int wide = 0; wide < 2; wide++) {
+            save_as(a, file, wide ? MHA_F32 : MHA_DTYPE_DEFAULT);
+            mha_model *b = open_model(file, 1);
+            same_outputs(a, b, written[n]);
+            mha_model_free(b);
+        }
+        mha_model_free(a);
+    }
+    files_remove(work);
+}
+
+/* Files store the rotation of LLaMA 3 as factors in f32, so the angles are equal within rounding. */
+static void rotation_of_llama3(void **state)
+{
+    (void)state;
+    const char *work = files_folder();
+    const char *file = files_path(work, "llama3.gguf");
+    mha_model *a = open_model(files_path(data, "families/llama-llama3"), 1);
+    save_as(a, file, MHA_F32);
+    mha_model *b = open_model(file, 1);
+    size_t n, m;
+    float *x = outputs_of(a, &n), *y = outputs_of(b, &m);
+    for (size_t i = 0; i < n / sizeof *x; i++)
+        if (!(fabsf(x[i] - y[i]) <= 1e-5F)) fail_msg("logit %zu must be %g (got %g)", i, x[i], y[i]);
+    free(x);
+    free(y);
+    mha_model_free(a);
+    mha_model_free(b);
+    files_remove(work);
+}
+
+/* The elements of a q8_0 file differ from those of the folder, but not from those of the folder that it becomes. */
+static void quantized_files(void **state)
+{
+    (void)state;
+    const char *work = files_folder();
+    char file[300], folder[300];
+    snprintf(file, sizeof file, "%s", files_path(work, "q8.gguf"));
+    snprintf(folder, sizeof folder, "%s", files_path(work, "folder"));
+    mha_model *a = open_model(files_path(data, "models/bert-tiny"), 1);
+    save_as(a, file, MHA_Q8_0);
+    mha_model *b = open_model(file, 0);
+    mha_error err = {0};
+    if (mha_model_save(b, folder, NULL, &err) != MHA_OK) fail_msg("%s", err.message);
+    mha_model *c = open_model(folder, 0);
+    same_outputs(b, c, "q8_0");
+    assert_non_null(mha_model_tokenizer(c));
+    mha_model_free(a);
+    mha_model_free(b);
+    mha_model_free(c);
+    files_remove(folder);
+    files_remove(work);
+}
+
+/* ---- refusals ---- */
+
+static void refused(const char *folder, const char *config, const char *says)
+{
+    const char *work = files_folder();
+    const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1, .config_json = config};
+    mha_model *model = NULL;
+    mha_error err = {0};
+    if (mha_model_open(NULL, folder, &o, &model, &err) != MHA_OK) fail_msg("%s", err.message);
+    assert_int_equal(mha_model_save_gguf(model, files_path(work, "x.gguf"), NULL, &err), MHA_ERR_UNSUPPORTED);
+    if (!strstr(err.message, says)) fail_msg("message must contain \"%s\" (got \"%s\")", says, err.message);
+    assert_int_equal(files_count(work), 0);
+    mha_model_free(model);
+    files_remove(work);
+}
+
+/* Returns a config.json with one change; the caller frees it. */
+static char *changed(const char *folder, const char *key, const char *value)
+{
+    size_t n;
+    char path[400], *text;
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    char *old = files_read(path, &n), *brace = strchr(old, '{');
+    text = malloc(n + strlen(key) + strlen(value) + 10);
+    sprintf(text, "{\"%s\": %s,%s", key, value, brace + 1);
+    free(old);
+    return text;
+}
+
+static void models_that_files_cannot_express(void **state)
+{
+    (void)state;
+    char llama[300], mistral[300], window[300], dynamic[300], head[300];
+    snprintf(llama, sizeof llama, "%s/families/llama", data);
+    snprintf(mistral, sizeof mistral, "%s/families/mistral", data);
+    snprintf(window, sizeof window, "%s/families/qwen2-window", data);
+    snprintf(dynamic, sizeof dynamic, "%s/families/llama-dynamic", data);
+    snprintf(head, sizeof head, "%s/models/bert-mlm-tiny", data);
+    refused(mistral, NULL, "sliding_window must be 0 in a GGUF file of architecture llama (got 7)");
+    refused(window, NULL, "sliding_window must be 0 in a GGUF file of architecture qwen2");
+    refused(dynamic, NULL, "rope_type must not be dynamic in a GGUF file of architecture llama");
+    refused(head, NULL, "must be");
+    char *text = changed(llama, "mha.attention", "{\"softcap\": 5}");
+    refused(llama, text, "config.json: mha.attention must be absent in a GGUF file");
+    free(text);
+}
+
+/* ---- tokenizers ---- */
+
+static void same_tokens(const mha_tokenizer *a, const mha_tokenizer *b)
+{
+    static const char *const texts[] = {
+        "The small house, by the river: 12345 cats can't sleep!",
+        "  na\xC3\xAFve caf\xC3\xA9\n\n\t\xE4\xBD\xA0\xE5\xA5\xBD \xF0\x9F\x98\x80 [MASK]", "<|endoftext|>again", ""};
+    for (size_t n = 0; n < sizeof texts / sizeof *texts; n++) {
+        mha_encoding *x = NULL, *y = NULL;
+        assert_int_equal(mha_tokenizer_encode(a, texts[n], strlen(texts[n]), NULL, 0, NULL, &x, NULL), MHA_OK);
+        assert_int_equal(mha_tokenizer_encode(b, texts[n], strlen(texts[n]), NULL, 0, NULL, &y, NULL), MHA_OK);
+        assert_int_equal(x->count, y->count);
+        assert_memory_equal(x->ids, y->ids, (size_t)x->count * sizeof *x->ids);
+        assert_memory_equal(x->type_ids, y->type_ids, (size_t)x->count * sizeof *x->type_ids);
+        mha_encoding_free(x);
+        mha_encoding_free(y);
+    }
+}
+
+static void tokenizers(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gpt2-tiny", "bert-tiny"};
+    for (int n = 0; n < 2; n++) {
+        char folder[300], file[300];
+        mha_tokenizer *a = NULL, *b = NULL;
+        mha_error err = {0};
+        snprintf(folder, sizeof folder, "%s/models/%s", data, names[n]);
+        snprintf(file, sizeof file, "%s/gguf/%s.gguf", data, names[n]);
+        if (mha_tokenizer_open(NULL, folder, &a, &err) != MHA_OK || mha_tokenizer_open(NULL, file, &b, &err) != MHA_OK)
+            fail_msg("%s", err.message);
+        same_tokens(a, b);
+        mha_tokenizer_free(a);
+        mha_tokenizer_free(b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_of_gguf_py),
+        cmocka_unit_test(own_files),
+        cmocka_unit_test(rotation_of_llama3),
+        cmocka_unit_test(quantized_files),
+        cmocka_unit_test(models_that_files_cannot_express),
+        cmocka_unit_test(tokenizers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
