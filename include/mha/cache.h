@@ -17,9 +17,9 @@
  * to a prefill of the whole sequence, in one pass or in chunks.
  *
  * Memory consists of pages of page_size keys and values: [page][Hkv][page_size][D] for keys, [page][Hkv][page_size][Dv]
- * for values. Pages are reference counted: sequences with a common prefix (mha_cache_fork) share its pages, and a
- * shared page is copied before it is written. With a window, pages that no later query attends to are released, so a
- * sequence needs memory only for its window, not for its full length.
+ * for values. With v_from_k, values are views of the keys. Pages are reference counted: sequences with a common prefix
+ * (mha_cache_fork) share its pages, and a shared page is copied before it is written. With a window, pages that no
+ * later query attends to are released, so a sequence needs memory only for its window, not for its full length.
  *
  * Keys are stored unchanged. Rotary embedding must be applied before appending, with absolute positions.
  *
@@ -50,6 +50,8 @@ typedef struct mha_cache_desc {
                            0 = memory grows on demand, by at least half, and an append may move it */
     int64_t window;     /* keys that a query attends to, including its own; 0 = all */
     int64_t keep_first; /* with a window: number of first tokens that stay visible (streaming), 0..2^60; 0 = none */
+    int v_from_k;       /* 1 = values are the first Dv elements of the keys, Dv <= D (latent_attention.h): only keys are
+                           stored, `v` of mha_cache_tokens is not read, and the tensor "v" has no elements */
 } mha_cache_desc;
 
 /* Creates an empty cache. Errors: MHA_ERR_ARG naming the field and its value; MHA_ERR_MEMORY. */

@@ -45,6 +45,8 @@ typedef struct mha_host_model {
     int64_t other_weights;             /* elements of norms, biases and other tables, which are stored in f32 */
     int tied;                          /* 1 = the output matrix is the word embeddings, stored twice */
     int undivided;                     /* 1 = the weights cannot be divided among hosts (model_ranks.h), so tp is 1 */
+    int64_t cached_width;              /* elements that the cache stores per token and layer, 0..2^21; 0 = 2 kv_heads
+                                          head_dim. In latent attention: kv_lora_rank + qk_rope_head_dim */
 } mha_host_model;
 
 /* Reads the shape from the content of config.json (model.h); no weights are needed. A pruned layer counts like a layer

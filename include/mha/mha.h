@@ -17,6 +17,7 @@
 #include "mha/machine_peak.h"   /* measured peak performance of this machine */
 
 /* layers */
+#include "mha/latent_attention.h" /* latent attention (DeepSeek-V3) with a cache of latent vectors */
 #include "mha/layer.h"          /* linear, norm, activation, embedding, attention, block */
 #include "mha/rope.h"           /* rotary position embedding */
 #include "mha/rng.h"            /* random numbers, bit-exact with PyTorch */

@@ -96,7 +96,8 @@ typedef struct mha_model_info {
     int64_t vocab, max_positions, type_vocab;
     int64_t parameters;             /* elements of the weights that the model uses */
     int64_t bytes;                  /* bytes of these weights in the file, or as written by mha_model_save */
-    int64_t kv_bytes_per_token;     /* bytes of cached keys and values per token, in f32; 0 for encoders */
+    int64_t kv_bytes_per_token;     /* bytes of cached keys and values per token, in f32; 0 for encoders. In latent
+                                     * attention, of the latent vectors and the rotated key */
     const int64_t *heads_per_layer; /* [layers] smaller than `heads` in pruned layers ("mha.heads" below) */
     int causal;                     /* 1 for decoders */
     mha_dtype dtype;                /* type of the stored weights */
@@ -192,7 +193,15 @@ MHA_API const mha_tokenizer *mha_model_tokenizer(const mha_model *model);
 /* ---- decoding: the KV cache ---- */
 
 /* Keys and values of B sequences in every layer, in pages (cache.h). Layers with a window keep only the keys and values
- * of the window. */
+ * of the window.
+ *
+ * In latent attention (deepseek_v3), the cache stores kv_lora_rank + qk_rope_head_dim elements per token and layer for
+ * all heads together, and passes with the cache use the absorbed form (latent_attention.h). These passes are bitwise
+ * identical for any division of a sequence into calls, but differ from a pass without a cache by rounding: in float32,
+ * by at most 1e-5 of the largest logit in the test models. With `expanded`, the cache stores the keys and values of all
+ * heads, and passes with the cache are bitwise identical to a pass without it, as in other families. The absorbed form
+ * needs (2 kv_lora_rank + rope) / (nope + rope + value) times the operations per pair of tokens, so a long prompt takes
+ * more time, but a decoded token reads fewer bytes. */
 typedef struct mha_model_cache mha_model_cache;
 
 typedef struct mha_model_cache_options {
@@ -204,6 +213,7 @@ typedef struct mha_model_cache_options {
     /* Encoder-decoders: capacity for the tokens of the source, per sequence; 0 = max_positions of the encoder. Keys and
      * values of sources are stored as f32. */
     int64_t source_tokens;
+    int expanded; /* 1 = store keys and values of all heads, in a model with latent attention */
 } mha_model_cache_options;
 
 /* Creates an empty cache. `model` must outlive the cache. MHA_ERR_UNSUPPORTED for an encoder. */
@@ -251,8 +261,9 @@ typedef struct mha_model_input {
     const uint8_t *mask;      /* [B, L] non-zero = real token, 0 = padding; NULL = all real */
     const int32_t *positions; /* [B, L] >= 0, learned positions below max_positions; NULL = 0 .. L-1 */
     /* The tokens continue the cached sequences and are appended to them; positions continue. Decoding token by token,
-     * or in chunks, is bitwise identical to one pass. B must be the batch of the cache. A mask may only mark padding at
-     * the end, and may leave a sequence without tokens. After a failure the cache is empty. */
+     * or in chunks, is bitwise identical to one pass (in latent attention, to one pass with a cache). B must be the
+     * batch of the cache. A mask may only mark padding at the end, and may leave a sequence without tokens. After a
+     * failure the cache is empty. */
     mha_model_cache *cache;
     int64_t sequence; /* with batch 1 and a cache of several sequences: index of the sequence */
     /* Packed sequences of any lengths, without padding: sequence b is tokens starts[b] to starts[b + 1] of

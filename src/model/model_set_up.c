@@ -89,7 +89,9 @@ static void fill_layers(mha_model *m)
         m->attention_per_layer[i] = attention_of(c, i);
         kv_heads += mha__model_kv_heads(m, i);
     }
-    m->info.kv_bytes_per_token = c->family->causal ? 2 * kv_heads * c->head_dim * (int64_t)sizeof(float) : 0;
+    const int64_t width =
+        mha__config_caches_latents(c) ? c->layers * (c->kv_rank + c->rope_width) : 2 * kv_heads * c->head_dim;
+    m->info.kv_bytes_per_token = c->family->causal ? width * (int64_t)sizeof(float) : 0;
 }
 
 /* ---- steps of opening a model ---- */

@@ -29,7 +29,7 @@ EXCLUDED = {
         attn_layer_workspace block_workspace
     """,
     "part of C programs that run decoder layers themselves; mha.Model runs them": """
-        attn_layer_source block_source
+        attn_layer_source block_source latent_create latent_cache latent_backward
     """,
     "for libraries that read structs of their callers": """
         struct_read

@@ -716,6 +716,7 @@ class CacheDesc(ctypes.Structure):
     capacity: int
     window: int
     keep_first: int
+    v_from_k: int
     _fields_ = [
         ("size", c_size_t),
         ("batch", c_int64),
@@ -727,6 +728,7 @@ class CacheDesc(ctypes.Structure):
         ("capacity", c_int64),
         ("window", c_int64),
         ("keep_first", c_int64),
+        ("v_from_k", c_int),
     ]
 
 
@@ -1420,6 +1422,86 @@ class BlockOptions(ctypes.Structure):
     ]
 
 
+class LatentOptions(ctypes.Structure):
+    size: int
+    hidden: int
+    heads: int
+    q_rank: int
+    kv_rank: int
+    nope: int
+    rope: int
+    value: int
+    q_a: Matrix
+    q_b: Matrix
+    kv_a: Matrix
+    kv_b: Matrix
+    o: Matrix
+    q_norm: Norm
+    kv_norm: Norm
+    interleaved: int
+    scale: float
+    causal: int
+    window: Window
+    _fields_ = [
+        ("size", c_size_t),
+        ("hidden", c_int64),
+        ("heads", c_int64),
+        ("q_rank", c_int64),
+        ("kv_rank", c_int64),
+        ("nope", c_int64),
+        ("rope", c_int64),
+        ("value", c_int64),
+        ("q_a", Matrix),
+        ("q_b", Matrix),
+        ("kv_a", Matrix),
+        ("kv_b", Matrix),
+        ("o", Matrix),
+        ("q_norm", Norm),
+        ("kv_norm", Norm),
+        ("interleaved", c_int),
+        ("scale", c_double),
+        ("causal", c_int),
+        ("window", Window),
+    ]
+
+
+class LatentGradient(ctypes.Structure):
+    size: int
+    options: ctypes._Pointer[LatentOptions]
+    input: ctypes._Pointer[LayerInput]
+    x: int | None
+    dy: int | None
+    dx: int | None
+    dq_a: int | None
+    dq_a_bias: int | None
+    dq_norm: int | None
+    dq_b: int | None
+    dkv_a: int | None
+    dkv_a_bias: int | None
+    dkv_norm: int | None
+    dkv_b: int | None
+    d_o: int | None
+    d_o_bias: int | None
+    _fields_ = [
+        ("size", c_size_t),
+        ("options", POINTER(LatentOptions)),
+        ("input", POINTER(LayerInput)),
+        ("x", c_void_p),
+        ("dy", c_void_p),
+        ("dx", c_void_p),
+        ("dq_a", c_void_p),
+        ("dq_a_bias", c_void_p),
+        ("dq_norm", c_void_p),
+        ("dq_b", c_void_p),
+        ("dkv_a", c_void_p),
+        ("dkv_a_bias", c_void_p),
+        ("dkv_norm", c_void_p),
+        ("dkv_b", c_void_p),
+        ("d_o", c_void_p),
+        ("d_o_bias", c_void_p),
+    ]
+
+
 class Tensor(ctypes.Structure):
     name: _Bytes | None
     dtype: int
@@ -1710,6 +1792,7 @@ class ModelCacheOptions(ctypes.Structure):
     dtype: int
     page_size: int
     source_tokens: int
+    expanded: int
     _fields_ = [
         ("size", c_size_t),
         ("batch", c_int64),
@@ -1717,6 +1800,7 @@ class ModelCacheOptions(ctypes.Structure):
         ("dtype", c_int),
         ("page_size", c_int64),
         ("source_tokens", c_int64),
+        ("expanded", c_int),
     ]
 
 
@@ -2990,6 +3074,7 @@ class HostModel(ctypes.Structure):
     other_weights: int
     tied: int
     undivided: int
+    cached_width: int
     _fields_ = [
         ("size", c_size_t),
         ("layers", c_int64),
@@ -3006,6 +3091,7 @@ class HostModel(ctypes.Structure):
         ("other_weights", c_int64),
         ("tied", c_int),
         ("undivided", c_int),
+        ("cached_width", c_int64),
     ]
 
 
@@ -3245,6 +3331,8 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_layer_source": LayerSource,
     "mha_layer_input": LayerInput,
     "mha_block_options": BlockOptions,
+    "mha_latent_options": LatentOptions,
+    "mha_latent_gradient": LatentGradient,
     "mha_tensor": Tensor,
     "mha_file_options": FileOptions,
     "mha_metadata": Metadata,
@@ -3445,6 +3533,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_block_forward": (c_int, [c_void_p, POINTER(LayerInput), c_void_p, POINTER(Error)]),
     "mha_block_workspace": (c_int, [c_void_p, POINTER(LayerInput), c_void_p, POINTER(Error)]),
     "mha_block_source": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
+    "mha_latent_create": (c_int, [c_void_p, POINTER(LatentOptions), POINTER(c_void_p), POINTER(Error)]),
+    "mha_latent_cache": (c_int, [c_void_p, POINTER(CacheDesc), POINTER(Error)]),
+    "mha_latent_backward": (c_int, [c_void_p, POINTER(LatentGradient), POINTER(Error)]),
     "mha_file_open": (c_int, [c_void_p, c_char_p, POINTER(FileOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_file_free": (None, [c_void_p]),
     "mha_file_open_memory": (c_int, [c_void_p, c_char_p, c_void_p, c_size_t, POINTER(c_void_p), POINTER(Error)]),

@@ -26,6 +26,10 @@ static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_err
     if (d->dtype == MHA_DTYPE_DEFAULT) d->dtype = MHA_F32;
     if (d->v_head_dim == 0) d->v_head_dim = d->head_dim;
     if (d->page_size == 0) d->page_size = PAGE_SIZE;
+    if (d->v_from_k && d->v_head_dim > d->head_dim)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "v_head_dim must be at most head_dim = %" PRId64 " with v_from_k (got %" PRId64 ")",
+                         d->head_dim, d->v_head_dim);
     if (d->batch <= 0) return bad_field(err, "batch", d->batch, "positive");
     if (d->kv_heads <= 0) return bad_field(err, "kv_heads", d->kv_heads, "positive");
     MHA__TRY(mha__attn_check_width("head_dim", d->head_dim, false, err));
@@ -59,7 +63,7 @@ static mha_status fill(mha_cache *c, mha_error *err)
     const mha_cache_desc *d = &c->desc;
     size_t bytes;
     MHA__TRY(page_bytes(d, d->head_dim, &c->k_bytes, err));
-    MHA__TRY(page_bytes(d, d->v_head_dim, &c->v_bytes, err));
+    if (!d->v_from_k) MHA__TRY(page_bytes(d, d->v_head_dim, &c->v_bytes, err));
     if (!mha__mul((size_t)d->batch, sizeof *c->sequences + 3 * sizeof *c->view, &bytes))
         return bad_field(err, "batch", d->batch, "less");
     c->pinned = mha__cache_pages_of(c, d->keep_first);

@@ -77,8 +77,9 @@ static mha_status resolve_addition(const mha_cache *c, int64_t sequence, const m
                          tokens->count);
     MHA__TRY(check_counts(c, a, err));
     MHA__TRY(bind_view(c, "k", a, c->desc.head_dim, &a->tokens.k, err));
-    MHA__TRY(bind_view(c, "v", a, c->desc.v_head_dim, &a->tokens.v, err));
     MHA__TRY(check_values(c, "k", a, c->desc.head_dim, &a->tokens.k, err));
+    if (c->desc.v_from_k) return MHA_OK;
+    MHA__TRY(bind_view(c, "v", a, c->desc.v_head_dim, &a->tokens.v, err));
     return check_values(c, "v", a, c->desc.v_head_dim, &a->tokens.v, err);
 }
 
@@ -140,7 +141,7 @@ static void take_pages(mha_cache *c, int64_t sequence, int64_t count)
         int32_t *entry = mha__cache_entry(c, sequence, held - 1);
         const int32_t shared = *entry, own = mha__cache_take(c);
         memcpy(c->k + (size_t)own * c->k_bytes, c->k + (size_t)shared * c->k_bytes, c->k_bytes);
-        memcpy(c->v + (size_t)own * c->v_bytes, c->v + (size_t)shared * c->v_bytes, c->v_bytes);
+        if (c->v) memcpy(c->v + (size_t)own * c->v_bytes, c->v + (size_t)shared * c->v_bytes, c->v_bytes);
         *entry = own;
     }
     for (int64_t page = held; page < end; page++)
@@ -192,7 +193,8 @@ static void write_tokens(mha_cache *c, const addition *a, int64_t sequence)
     mha__sequence *s = &c->sequences[sequence];
     const int64_t count = count_of(a, sequence), n = sequence - a->first;
     mha__cache_write(c, sequence, s->length, count, &a->tokens.k, a->tokens.dtype, n, c->desc.head_dim, c->k);
-    mha__cache_write(c, sequence, s->length, count, &a->tokens.v, a->tokens.dtype, n, c->desc.v_head_dim, c->v);
+    if (c->v)
+        mha__cache_write(c, sequence, s->length, count, &a->tokens.v, a->tokens.dtype, n, c->desc.v_head_dim, c->v);
     s->length += count;
 }
 

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
+#include "math/q8_0.h"
 #include <inttypes.h>
 
 /* Sets the window of the call. The caller's window may be narrower than the cache's window, because the cache then
@@ -95,12 +96,21 @@ static void describe(const mha_cache *c, int64_t sequences, int64_t longest, mha
     desc->inputs |= MHA_ATTN_BLOCK_TABLE | MHA_ATTN_KV_LENS | (d->keep_first > 0 ? MHA_ATTN_PREFIX_LENS : 0);
 }
 
+/* Returns the first v_head_dim elements of each key; the unit of strides is a stored element, which is a block in
+ * q8_0. */
+static mha_cview values_in_keys(const mha_cache *c)
+{
+    const mha_cache_desc *d = &c->desc;
+    const int64_t row = mha__element_count(d->dtype, d->head_dim), head = d->page_size * row;
+    return (mha_cview){c->k, {d->kv_heads * head, head, row, 1}};
+}
+
 static void fill(mha_cache *c, int64_t first, const int64_t *q_lens, mha_attn_args *args)
 {
     const mha_cache_desc *d = &c->desc;
     int64_t *lengths = c->view + first, *offsets = lengths + d->batch, *prefixes = offsets + d->batch;
     args->k = (mha_cview){c->k, {0}};
-    args->v = (mha_cview){c->v, {0}};
+    args->v = d->v_from_k ? values_in_keys(c) : (mha_cview){c->v, {0}};
     args->block_table = (mha_cview){c->table ? mha__cache_entry(c, first, 0) : NULL, {c->width, 1, 0, 0}};
     args->kv_lens = lengths;
     args->offsets = offsets;

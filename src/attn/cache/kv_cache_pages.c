@@ -28,15 +28,16 @@ static mha_status grow_pool(mha_cache *c, int64_t pages, mha_error *err)
 {
     const size_t count = (size_t)pages;
     const memory old = {c->k, c->v, c->refs, c->free_pages};
-    const memory new = {mha__calloc(c->ctx, count, c->k_bytes), mha__calloc(c->ctx, count, c->v_bytes),
+    const memory new = {mha__calloc(c->ctx, count, c->k_bytes),
+                        c->v_bytes ? mha__calloc(c->ctx, count, c->v_bytes) : NULL,
                         mha__calloc(c->ctx, count, sizeof *c->refs), mha__calloc(c->ctx, count, sizeof *c->free_pages)};
-    if (!new.k || !new.v || !new.refs || !new.free_pages) {
+    if (!new.k || (c->v_bytes && !new.v) || !new.refs || !new.free_pages) {
         release(c->ctx, &new);
         return mha__no_memory(err, count * (c->k_bytes + c->v_bytes), "the pages of a KV cache");
     }
     if (c->pages > 0) {
         memcpy(new.k, c->k, (size_t)c->pages * c->k_bytes);
-        memcpy(new.v, c->v, (size_t)c->pages * c->v_bytes);
+        if (new.v) memcpy(new.v, c->v, (size_t)c->pages * c->v_bytes);
         memcpy(new.refs, c->refs, (size_t)c->pages * sizeof *c->refs);
         memcpy(new.free_pages, c->free_pages, (size_t)c->free_count * sizeof *c->free_pages);
     }

@@ -22,6 +22,12 @@ static int64_t kept_width(const mha_cache *c, int64_t width)
     return c->desc.dtype == MHA_Q8_0 ? elements * (int64_t)mha__element_size(MHA_Q8_0) : elements;
 }
 
+/* Returns the columns of the tensor "v": 0 if values are parts of the keys. */
+static int64_t value_width(const mha_cache *c)
+{
+    return c->desc.v_from_k ? 0 : kept_width(c, c->desc.v_head_dim);
+}
+
 /* Returns one more than the index of the highest page that was ever used. */
 static int64_t pages_in_use(const mha_cache *c)
 {
@@ -44,8 +50,8 @@ void mha_cache_save(const mha_cache *c, mha_named_tensor t[MHA_CACHE_TENSORS])
     t[PAGES] = (mha_named_tensor){names[PAGES], MHA_I32, 2, {d->batch, c->width}, c->table};
     t[KEYS] = (mha_named_tensor){
         names[KEYS], saved_dtype(c), 4, {pages, d->kv_heads, d->page_size, kept_width(c, d->head_dim)}, c->k};
-    t[VALUES] = (mha_named_tensor){
-        names[VALUES], saved_dtype(c), 4, {pages, d->kv_heads, d->page_size, kept_width(c, d->v_head_dim)}, c->v};
+    t[VALUES] =
+        (mha_named_tensor){names[VALUES], saved_dtype(c), 4, {pages, d->kv_heads, d->page_size, value_width(c)}, c->v};
 }
 
 /* ---- loading ---- */
@@ -85,7 +91,7 @@ static mha_status find_all(const mha_cache *c, const mha_named_tensor *tensors, 
         {names[LENGTHS], MHA_I64, 1, {d->batch}, NULL},
         {names[PAGES], MHA_I32, 2, {d->batch, -1}, NULL},
         {names[KEYS], saved_dtype(c), 4, {-1, d->kv_heads, d->page_size, kept_width(c, d->head_dim)}, NULL},
-        {names[VALUES], saved_dtype(c), 4, {-1, d->kv_heads, d->page_size, kept_width(c, d->v_head_dim)}, NULL}};
+        {names[VALUES], saved_dtype(c), 4, {-1, d->kv_heads, d->page_size, value_width(c)}, NULL}};
     for (int n = 0; n < MHA_CACHE_TENSORS; n++)
         MHA__TRY(find(tensors, count, &want[n], &t[n], err));
     if (t[KEYS]->shape[0] == t[VALUES]->shape[0] && t[KEYS]->shape[0] <= INT32_MAX) return MHA_OK;
@@ -147,7 +153,7 @@ static mha_status load(mha_cache *c, const mha_named_tensor *const t[MHA_CACHE_T
         MHA__TRY(load_sequence(c, b, t, err));
     if (pages > 0) {
         memcpy(c->k, t[KEYS]->data, (size_t)pages * c->k_bytes);
-        memcpy(c->v, t[VALUES]->data, (size_t)pages * c->v_bytes);
+        if (c->v) memcpy(c->v, t[VALUES]->data, (size_t)pages * c->v_bytes);
     }
     c->free_count = 0;
     for (int64_t page = c->pages - 1; page >= 0; page--)

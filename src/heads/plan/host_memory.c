@@ -163,7 +163,8 @@ static void pass_memory(const mha__host_job *job, mha_host_layout *row)
                    F32 * ((double)job->model->word_weights * job->share + (double)job->model->other_weights);
     row->activations = pass_bytes(job);
     row->exchange = ring_bytes(job) + allreduce_bytes(job);
-    const double keys = (double)job->model->layers * job->tokens * 2 * key_width(job);
+    const int64_t latent = job->model->cached_width;
+    const double keys = (double)job->model->layers * job->tokens * (latent ? (double)latent : 2 * key_width(job));
     if (o->job == MHA_HOSTS_GENERATE) row->cache = (double)o->batch * keys * element_bytes(o->kv_dtype);
     if (o->job == MHA_HOSTS_SCORE && job->piece < job->tokens) row->cache = keys * mha__host_key_bytes(o);
 }

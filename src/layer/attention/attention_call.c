@@ -5,8 +5,10 @@
 #include "base/size.h"
 #include "base/struct_size.h"
 #include "layer/attention/disentangled.h"
+#include "layer/attention/latent.h"
 #include "layer/selection/computed_heads.h"
 #include "layer/selection/head_count_per_sequence.h"
+#include <math.h>
 #include <string.h>
 
 static bool may_be_shard(const mha_layer_input *in)
@@ -152,6 +154,11 @@ mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call 
     describe_packed(in, desc);
     if (!in->cache) return MHA_OK;
     if (in->keep.data) return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: keep must be NULL with cache");
+    MHA__TRY(mha__latent_check_cache(layer, in, err));
+    if (mha__latent_absorbs(layer, in)) {
+        desc->dtype = MHA_F32;
+        if (desc->scale == 0) desc->scale = 1 / sqrt((double)o->head_dim);
+    }
     desc->kv_len = 0;
     MHA__TRY(mha__cache_reserve_tokens(in->cache, mha__layer_sequence(in), in->length, err));
     return mha_cache_describe(in->cache, mha__layer_sequence(in), in->length, desc, err);
@@ -201,6 +208,7 @@ static void bind_qkv(const mha_attn_layer *layer, const mha__attn_call *call, co
                      mha_attn_args *args)
 {
     const mha_attn_layer_options *o = &layer->options;
+    if (mha__latent_absorbs(layer, call->in)) return; /* mha__latent_attend sets them */
     const size_t size = t->qkv ? mha__attn_real(layer) : sizeof *t->half;
     const mha__qkv at = mha__qkv_of(layer, call, t->qkv ? t->qkv : t->half, size);
     const int64_t L = call->in->length, D = o->head_dim, width = mha__context_width(layer),

@@ -73,7 +73,10 @@ void mha__attn_trace_take(mha__arena *arena, const mha_attn_layer *l, const mha_
 {
     const size_t real = mha__attn_real(l), past = past_elements(l, call);
     *t = (mha__attn_trace){0};
-    if (mha__attn_is_half(l) && !mha__attn_records(call)) {
+    if (mha__latent_absorbs(l, call->in)) {
+        if (call->in->activations) t->qkv = mha__take(arena, qkv_elements(l, call), real);
+        t->context = mha__take(arena, context_elements(l, call), real);
+    } else if (mha__attn_is_half(l) && !mha__attn_records(call)) {
         take_halves(arena, l, call, t);
     } else {
         t->qkv = mha__take(arena, qkv_elements(l, call), real);
@@ -205,6 +208,15 @@ static mha_status project(const mha_attn_layer *l, const mha__attn_call *call, c
     return MHA_OK;
 }
 
+/* Computes the context from a cache of latent vectors; q, k and v of all heads only for the caller. */
+static mha_status absorb(const mha_attn_layer *l, const mha__attn_call *call, const void *x, const mha__attn_trace *t,
+                         const mha__attn_scratch *s, mha_attn_args *args, mha_error *err)
+{
+    if (t->qkv) mha__latent_project(l, call, x, t, s);
+    if (t->qkv) MHA__TRY(prepare(l, call, t->qkv, err));
+    return mha__latent_attend(l, call, x, t, s, args, err);
+}
+
 /* ---- the operator ---- */
 
 static void show(const mha_attn_layer *l, const mha_layer_activations *to, int64_t rows, const mha__attn_trace *t,
@@ -225,6 +237,17 @@ static mha_status attend_shard(const mha_attn_layer *l, const mha__attn_call *ca
     return shard->attend(shard->user, shard->layer, &desc, args, err);
 }
 
+/* Computes q, k and v of all heads, and the context. */
+static mha_status expand(const mha_attn_layer *l, const mha__attn_call *call, const void *x, const mha__attn_trace *t,
+                         const mha__attn_scratch *s, mha_attn_args *args, mha_error *err)
+{
+    MHA__TRY(project(l, call, x, t, s, args, err));
+    if (l->relative) mha__disentangled_fill(l, call, t, s);
+    if (call->in->shard) return attend_shard(l, call, args, err);
+    if (mha__attn_splits(l)) return mha__attn_split_run(l, call, t, args, NULL, NULL, err);
+    return mha_attn_forward(call->plan, args, s->space, s->space_bytes, err);
+}
+
 mha_status mha__attn_attend(const mha_attn_layer *l, const mha__attn_call *call, const void *x,
                             const mha__attn_trace *t, const mha__attn_scratch *s, mha_error *err)
 {
@@ -233,14 +256,10 @@ mha_status mha__attn_attend(const mha_attn_layer *l, const mha__attn_call *call,
     if (in->context) return MHA_OK;
     mha_attn_args args = mha__attn_args(l, call, t);
     mha__attn_choose(l, in, x, &t->chosen);
-    MHA__TRY(project(l, call, x, t, s, &args, err));
-    if (l->relative) mha__disentangled_fill(l, call, t, s);
-    if (in->shard)
-        MHA__TRY(attend_shard(l, call, &args, err));
-    else if (mha__attn_splits(l))
-        MHA__TRY(mha__attn_split_run(l, call, t, &args, NULL, NULL, err));
+    if (mha__latent_absorbs(l, in))
+        MHA__TRY(absorb(l, call, x, t, s, &args, err));
     else
-        MHA__TRY(mha_attn_forward(call->plan, &args, s->space, s->space_bytes, err));
+        MHA__TRY(expand(l, call, x, t, s, &args, err));
     if (t->mixed && t->context) mha__attn_convert(l, rows, mha__context_width(l), t->context, t->mixed, true);
     if (in->fills) mha__attn_fill(l, rows, in->fills, t->context);
     mha__edited(call->edit, MHA__EDIT_CONTEXT, 0, rows, t->context);

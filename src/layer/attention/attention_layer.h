@@ -205,6 +205,10 @@ typedef struct mha__attn_scratch {
     /* Latent attention: [B L, ...] output of a second projection, a normalized vector, and rounded inputs. */
     float *expanded, *normed;
     void *latent_left;
+    /* The absorbed form of latent attention: [B L, H, kv_rank + rope] queries and [B L, kv_rank + rope] keys of the
+     * operator, its output [B L, H, kv_rank], and rounded inputs per thread. */
+    float *absorbed, *latent_keys, *latent_out;
+    void *head_left;
     /* The fields below are used only with MHA_ATTN_GRADS: */
     float *dbias;            /* gradient of the trace's bias */
     float *dlatent;          /* gradient of a vector of latent attention */

@@ -44,7 +44,8 @@ mha_status mha__latent_set(mha_attn_layer *l, const mha__latent_options *o, mha_
     if (o->q_rank) MHA__TRY(keep(l, E, o->q_rank, &o->q_a, &t->q_a, err));
     MHA__TRY(keep(l, o->q_rank ? o->q_rank : E, H * (o->nope + o->rope), &o->q_b, &t->q_b, err));
     MHA__TRY(keep(l, E, o->kv_rank + o->rope, &o->kv_a, &t->kv_a, err));
-    return keep(l, o->kv_rank, H * (o->nope + o->value), &o->kv_b, &t->kv_b, err);
+    MHA__TRY(keep(l, o->kv_rank, H * (o->nope + o->value), &o->kv_b, &t->kv_b, err));
+    return mha__latent_pack_heads(l, &o->kv_b, err);
 }
 
 void mha__latent_free(mha_attn_layer *l)
@@ -54,6 +55,9 @@ void mha__latent_free(mha_attn_layer *l)
     mha_linear_free(l->latent->q_b);
     mha_linear_free(l->latent->kv_a);
     mha_linear_free(l->latent->kv_b);
+    for (int64_t n = 0; l->latent->head && n < 2 * l->options.heads; n++)
+        mha_linear_free(l->latent->head[n]);
+    mha__free(l->ctx, l->latent->head);
     mha__free(l->ctx, l->latent);
 }
 
@@ -87,6 +91,7 @@ void mha__latent_scratch_take(mha__arena *arena, const mha_attn_layer *l, const 
         if (one > left) left = one;
     }
     s->latent_left = mha__take(arena, 1, left);
+    if (mha__latent_absorbs(l, call->in)) mha__latent_absorbed_take(arena, l, call, s);
 }
 
 /* ---- heads ---- */
@@ -149,22 +154,37 @@ static void norm_latent(const mha_attn_layer *l, const mha_norm *norm, int64_t r
     mha__norm_rows(l->ctx, norm, rows, width, normed, NULL, normed, NULL);
 }
 
-void mha__latent_project(const mha_attn_layer *l, const mha__attn_call *call, const float *x, const mha__attn_trace *t,
+void mha__latent_queries(const mha_attn_layer *l, const mha__attn_call *call, const float *x, const mha__attn_trace *t,
                          const mha__attn_scratch *s)
 {
     const mha__latent *p = l->latent;
     const mha__latent_options *o = &p->options;
-    const int64_t rows = mha__attn_rows(call), tasks = mha__ceil_div(rows, ROWS_PER_TASK);
-    split_job job = {.layer = l, .rows = rows, .expanded = s->expanded, .at = mha__qkv_of(l, call, t->qkv, sizeof *x)};
+    const int64_t rows = mha__attn_rows(call);
     if (o->q_rank) {
         run(p->q_a, x, rows, t->q_latent, s->latent_left);
         norm_latent(l, &o->q_norm, rows, o->q_rank, o->q_rank, t->q_latent, s->normed);
     }
     run(p->q_b, o->q_rank ? s->normed : x, rows, s->expanded, s->latent_left);
-    mha__parallel(l->ctx, tasks, split_task, &job);
-    run(p->kv_a, x, rows, t->kv_latent, s->latent_left);
+}
+
+void mha__latent_vectors(const mha_attn_layer *l, const mha__attn_call *call, const float *x, const mha__attn_trace *t,
+                         const mha__attn_scratch *s)
+{
+    const mha__latent_options *o = &l->latent->options;
+    const int64_t rows = mha__attn_rows(call);
+    run(l->latent->kv_a, x, rows, t->kv_latent, s->latent_left);
     norm_latent(l, &o->kv_norm, rows, o->kv_rank, o->kv_rank + o->rope, t->kv_latent, s->normed);
-    run(p->kv_b, s->normed, rows, s->expanded, s->latent_left);
+}
+
+void mha__latent_project(const mha_attn_layer *l, const mha__attn_call *call, const float *x, const mha__attn_trace *t,
+                         const mha__attn_scratch *s)
+{
+    const int64_t rows = mha__attn_rows(call), tasks = mha__ceil_div(rows, ROWS_PER_TASK);
+    split_job job = {.layer = l, .rows = rows, .expanded = s->expanded, .at = mha__qkv_of(l, call, t->qkv, sizeof *x)};
+    mha__latent_queries(l, call, x, t, s);
+    mha__parallel(l->ctx, tasks, split_task, &job);
+    mha__latent_vectors(l, call, x, t, s);
+    run(l->latent->kv_b, s->normed, rows, s->expanded, s->latent_left);
     job.shared = t->kv_latent;
     mha__parallel(l->ctx, tasks, split_task, &job);
 }

@@ -31,6 +31,11 @@ mha_status mha__config_latent(const mha__json_obj *root, mha__config *c, mha_err
     return MHA_OK;
 }
 
+bool mha__config_caches_latents(const mha__config *c)
+{
+    return c->family->latent && c->kv_rank + c->rope_width <= MHA_HEAD_DIM_MAX;
+}
+
 void mha__config_latent_scale(mha__config *c)
 {
     const mha_rope_options *o = &c->rope;

@@ -11,14 +11,19 @@ static mha_status create_layers(mha_model_cache *c, const mha_model_cache_option
     const mha__config *config = &c->model->config;
     const int64_t page = o->page_size ? o->page_size : 128; /* one extra page for the copy of a shared page */
     for (int64_t layer = 0; layer < config->layers; layer++) {
-        const mha_cache_desc desc = {.size = sizeof desc,
-                                     .batch = c->batch,
-                                     .kv_heads = mha__model_kv_heads(c->model, layer),
-                                     .head_dim = config->head_dim,
-                                     .dtype = o->dtype,
-                                     .page_size = o->page_size,
-                                     .capacity = c->batch * (mha__round_up(o->tokens, page) + page),
-                                     .window = config->attention[layer].window};
+        mha_cache_desc desc = {.size = sizeof desc,
+                               .batch = c->batch,
+                               .kv_heads = mha__model_kv_heads(c->model, layer),
+                               .head_dim = config->head_dim,
+                               .dtype = o->dtype,
+                               .page_size = o->page_size,
+                               .capacity = c->batch * (mha__round_up(o->tokens, page) + page),
+                               .window = config->attention[layer].window};
+        if (mha__config_caches_latents(config) && !o->expanded) {
+            desc.kv_heads = desc.v_from_k = 1;
+            desc.head_dim = config->kv_rank + config->rope_width;
+            desc.v_head_dim = config->kv_rank;
+        }
         MHA__TRY(mha_cache_create(c->ctx, &desc, &c->layer[layer], err));
     }
     return MHA_OK;
