@@ -1,5 +1,5 @@
-/* latent_attention.h - multi-head latent attention (MLA) as a layer: keys and values of all heads are projections of one
- * vector per token, and all heads share one rotated key, so a cache stores one short vector per token.
+/* latent_attention.h - multi-head latent attention (MLA) as a layer: keys and values of all heads are projections of
+ * one vector per token, and all heads share one rotated key, so a cache stores one short vector per token.
  *
  *     mha_latent_options options = {.size = sizeof options, .hidden = E, .heads = H, .kv_rank = 512, .nope = 128,
  *                                   .rope = 64, .value = 128, .q_b.weight = ..., .causal = 1, ...};
