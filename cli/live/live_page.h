@@ -20,4 +20,10 @@ int live_model_files(const cli_session *session, json_t **files);
  * code. */
 int live_module(const cli_session *session, json_t **module);
 
+/* Opens the model, so that one that the page would refuse is refused here, and checks that the page can show it.
+ * Returns an exit code. */
+int live_check_model(cli_session *session);
+/* Builds the data of the page, which page_data_write takes. Returns an exit code. */
+int live_page_data(const cli_session *session, const char *text, json_t **data);
+
 #endif

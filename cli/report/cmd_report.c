@@ -8,14 +8,16 @@
 #include "heads/heads_json.h"
 #include "heads/importance_scores.h"
 #include "heads/text_maps.h"
+#include "live/live_page.h"
 #include "output.h"
 #include "report/report_curve.h"
+#include "report/report_live.h"
 #include "report/report_page.h"
 #include "session.h"
 
 static struct {
     char *compare, *data, *curve;
-    int diversity;
+    int diversity, live;
 } given;
 
 static const struct poptOption options[] = {
@@ -23,6 +25,7 @@ static const struct poptOption options[] = {
     IMPORTANCE_SCORES_OPTIONS,
     {"diversity", 0, POPT_ARG_NONE, &given.diversity, 0, "compare the maps and outputs of heads, and cluster heads",
      NULL},
+    {"live", 0, POPT_ARG_NONE, &given.live, 0, "add the page of mha live, which runs MODEL in the browser", NULL},
     {"data", 0, POPT_ARG_STRING, &given.data, 0, "texts for --by and --diversity (default: the displayed texts)",
      "FILE"},
     {"curve", 0, POPT_ARG_STRING, &given.curve, 0, "show the curve of mha prune --search --json", "FILE"},
@@ -206,6 +209,7 @@ static int check_options(const cli_session *s)
         return cli_usage(s, "--data requires --by or --diversity");
     if (importance_scores_given.state && !importance_scores_given.by && !given.diversity)
         return cli_usage(s, "--state requires --by or --diversity");
+    if (given.live && s->options.ids) return cli_usage(s, "--live must not be given with --ids");
     return cli_check_out(s);
 }
 
@@ -216,7 +220,9 @@ static int run(cli_session *s)
     json_t *said = json_array();
     const int count = given.compare ? 2 : 1;
     int code = check_options(s);
+    if (code == CLI_DONE && given.live) code = live_check_model(s);
     if (code == CLI_DONE) code = measure(s, parts, count, &r, said);
+    if (code == CLI_DONE && given.live) code = report_live_page(s, parts[0].text.texts->text[0], &r.live);
     if (code == CLI_DONE) code = report_page_save(s, &r);
     if (code == CLI_DONE && s->options.json) code = put_json(s, parts, count, said);
     for (int i = 0; i < count; i++)
@@ -240,19 +246,24 @@ const cli_command cli_report = {
     .name = "report",
     .summary = "write one HTML page of every head of a model on texts",
     .usage = "TEXT...",
-    .details = "The page is self-contained: it needs no network and no other file; -o - writes it to stdout. "
-               "Several texts are shown one at a time, with a selector. Their maps must have at most 67108864 weights "
-               "in total, a page of about 30 MB; a text of n tokens has n * n weights per head.\n"
-               "--json also writes the values of the page to stdout: {output, model, text, tokens, heads, metrics, "
-               "labels, attention [layers][heads][n][n]}. --by adds importance, as printed by mha heads; --diversity "
-               "adds diversity, the similarity of heads; --compare adds compare, the values of MODEL2. Several texts "
-               "are written as a list named texts.\n"
-               "--state FILE saves the measurements on --data in FILE.SCORE and FILE.diversity (FILE.2.SCORE for "
-               "MODEL2), so that an interrupted run can be resumed.",
+    .details =
+        "The page is self-contained: it needs no network and no other file; -o - writes it to stdout. "
+        "Several texts are shown one at a time, with a selector. Their maps must have at most 67108864 weights "
+        "in total, a page of about 30 MB; a text of n tokens has n * n weights per head.\n"
+        "--json also writes the values of the page to stdout: {output, model, text, tokens, heads, metrics, "
+        "labels, attention [layers][heads][n][n]}. --by adds importance, as printed by mha heads; --diversity "
+        "adds diversity, the similarity of heads; --compare adds compare, the values of MODEL2. Several texts "
+        "are written as a list named texts.\n"
+        "--live adds the page of mha live, which runs MODEL on the displayed text: heads can be switched off, and "
+        "the prediction, the continuation and the effect of every head follow. It adds the model and the "
+        "library, 2.1 MB for the built-in model.\n"
+        "--state FILE saves the measurements on --data in FILE.SCORE and FILE.diversity (FILE.2.SCORE for "
+        "MODEL2), so that an interrupted run can be resumed.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_SEED,
     .options = options,
     .lists = print_lists,
     .examples = "mha report -o report.html \"Clara has a kite. Clara has a kite.\"\n"
+                "mha report --live -o live-report.html \"Clara has a kite. Clara has a kite.\"\n"
                 "mha report -m minilm -f notes.txt --documents whole --diversity -o notes.html\n",
     .divides = divides,
     .run = run,

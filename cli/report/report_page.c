@@ -9,6 +9,7 @@
 #include "output.h"
 #include "page/page_data.h"
 #include "page/page_file.h"
+#include "report/report_live.h"
 #include "report/report_maps.h"
 
 /* Returns the readable text of a token and, if different, its spelling in the tokenizer. */
@@ -91,17 +92,23 @@ void report_free(report *r)
     json_decref(r->texts);
     json_decref(r->measured);
     json_decref(r->demo);
+    json_decref(r->live);
 }
 
 static json_t *page_data(const report *r)
 {
-    return json_pack("{s:s, s:O, s:O, s:O*, s:o, s:o, s:o, s:o, s:o, s:o}", "mha", mha_version(), "texts", r->texts,
-                     "measured", r->measured, "demo", r->demo, "metric_help", metric_help_json(), "label_help",
-                     label_help_json(), "score_help", score_help_json(), "diversity_help", head_diversity_help(),
-                     "diversity_distance", head_diversity_distances(), "ramp", page_color_ramp());
+    return json_pack("{s:s, s:O, s:O, s:O*, s:O*, s:o, s:o, s:o, s:o, s:o, s:o}", "mha", mha_version(), "texts",
+                     r->texts, "measured", r->measured, "demo", r->demo, "live", r->live, "metric_help",
+                     metric_help_json(), "label_help", label_help_json(), "score_help", score_help_json(),
+                     "diversity_help", head_diversity_help(), "diversity_distance", head_diversity_distances(), "ramp",
+                     page_color_ramp());
 }
 
 int report_page_save(cli_session *session, const report *r)
 {
-    return page_file_save(session, report_page_before, page_data(r), report_page_after);
+    char *before = r->live ? report_live_allow(report_page_before) : NULL;
+    const int code = page_file_save(session, before ? (const unsigned char *)before : report_page_before, page_data(r),
+                                    report_page_after);
+    free(before);
+    return code;
 }

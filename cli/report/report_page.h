@@ -24,6 +24,7 @@ typedef struct report {
     int64_t planned; /* number of texts that will be added */
     json_t *texts;
     json_t *measured; /* per model {importance, diversity, curve}, without keys that were not measured */
+    json_t *live;     /* NULL, or the page of `mha live` as a string (report_live.h) */
     json_t *demo;     /* NULL, or {continuations: [{prompt, text}], ablation: [{words, heads, chance}]} */
     size_t weights;   /* weights of all maps added so far */
 } report;

@@ -53,7 +53,7 @@ const makeKeys = () => addEventListener('keydown', (event) => {
 });
 
 const readAddress = () => {
-  fromFragment(location.hash);
+  fromFragment(host.location.hash);
   $('text').value = state.text;
   $('mean').value = state.mean ? 'mean' : 'zero';
   showPatchControls();
@@ -67,11 +67,12 @@ const makeControls = () => {
   $('continue').addEventListener('click', continueText);
   $('copy').addEventListener('click', () => navigator.clipboard.writeText($('command').textContent).catch(() => getSelection().selectAllChildren($('command'))));
   $('open-help').addEventListener('click', () => $('help').showModal());
-  addEventListener('hashchange', () => { if (location.hash !== toFragment()) { readAddress(); update(); } });
+  host.addEventListener('hashchange', () => { if (host.location.hash.startsWith('#text=') && host.location.hash !== toFragment()) { readAddress(); update(); } });
 };
 
 const start = async () => {
   makeTheme(() => {});
+  document.body.classList.toggle('embedded', embedded);
   makeShades();
   $('text').value = data.text;
   state.text = data.text;
@@ -81,6 +82,7 @@ const start = async () => {
     adopt(module.open(files), data.model);
     [makeCard, makeKnockout, makeLens, makePatching, makeControls, makeDrop, makeKeys, makeGrid, readAddress, update].forEach((step) => step());
     document.body.dataset.openedMs = performance.now().toFixed(1);
+    document.body.dispatchEvent(new Event('opened'));
   } catch (error) {
     $('summary').textContent = 'The model cannot be opened.';
     say(error.message);

@@ -81,6 +81,9 @@ const readEdges = (list) => {
 
 /* ---- the address ---- */
 
+/* In a report, the page is in a frame without an address; the address of the report then contains its state. */
+const embedded = window.parent !== window, host = embedded ? window.parent : window;
+
 /* Replaces halves of surrogate pairs, which neither an address nor UTF-8 can express. */
 const wellFormed = (text) => text.replace(/[\ud800-\udfff]/gu, '\ufffd');
 

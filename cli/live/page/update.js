@@ -84,7 +84,7 @@ const writeAddress = (() => { /* browsers limit how often an address may change 
   let timer = 0;
   return () => {
     clearTimeout(timer);
-    timer = setTimeout(() => { if (location.hash !== toFragment()) history.replaceState(null, '', toFragment()); }, 250);
+    timer = setTimeout(() => { if (host.location.hash !== toFragment()) host.history.replaceState(null, '', toFragment()); }, 250);
   };
 })();
 

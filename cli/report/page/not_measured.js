@@ -5,6 +5,7 @@ const PARTS = [
   { part: 'diversity', section: 'diversity', has: () => withDiversity().length > 0, make: () => makeDiversity(), how: 'mha report --diversity measures how similar two heads are.' },
   { part: 'clusters', section: 'clusters', has: () => withDiversity().some((m) => models[m].diversity.xy), make: () => makeClusters(), how: 'mha report --diversity draws a map of the heads from their distances.' },
   { part: 'pruning curve', section: 'curve', has: () => withCurve().length > 0, make: () => makeCurve(), how: 'mha prune --search --json measures the curve, and mha report --curve FILE shows it.' },
+  { part: 'live page', section: 'live', has: () => Boolean(data.live), make: () => makeLive(), how: 'mha report --live adds a page that runs the model in the browser.' },
 ];
 
 const makeParts = () => {
