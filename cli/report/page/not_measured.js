@@ -5,7 +5,7 @@ const PARTS = [
   { part: 'diversity', section: 'diversity', has: () => withDiversity().length > 0, make: () => makeDiversity(), how: 'mha report --diversity measures how similar two heads are.' },
   { part: 'clusters', section: 'clusters', has: () => withDiversity().some((m) => models[m].diversity.xy), make: () => makeClusters(), how: 'mha report --diversity draws a map of the heads from their distances.' },
   { part: 'pruning curve', section: 'curve', has: () => withCurve().length > 0, make: () => makeCurve(), how: 'mha prune --search --json measures the curve, and mha report --curve FILE shows it.' },
-  { part: 'live page', section: 'live', has: () => Boolean(data.live), make: () => makeLive(), how: 'mha report --live adds a page that runs the model in the browser.' },
+  { part: 'live page', section: 'live', has: () => Boolean(data.live), make: () => makeLive() },
 ];
 
 const makeParts = () => {
@@ -15,7 +15,8 @@ const makeParts = () => {
     document.querySelector(`nav a[href="#${p.section}"]`).hidden = absent.includes(p);
     if (!absent.includes(p)) whenSeen($(p.section), p.make);
   });
-  $('absent').hidden = absent.length === 0;
-  $('absent').querySelector('summary').textContent = `Not measured: ${absent.map((p) => p.part).join(', ')}`;
-  $('absent').querySelector('dl').replaceChildren(...absent.flatMap((p) => [element('dt', p.part), element('dd', p.how)]));
+  const listed = absent.filter((p) => p.how); /* the measurements */
+  $('absent').hidden = listed.length === 0;
+  $('absent').querySelector('summary').textContent = `Not measured: ${listed.map((p) => p.part).join(', ')}`;
+  $('absent').querySelector('dl').replaceChildren(...listed.flatMap((p) => [element('dt', p.part), element('dd', p.how)]));
 };
