@@ -11,6 +11,7 @@
 typedef struct steps {
     int64_t layer, head, row;
     float *out;
+    bool done;
 } steps;
 
 static void copy_pair(const mha_model_activations *a, int64_t kv, int64_t j, const float *q, float *to)
@@ -26,9 +27,10 @@ static void copy_pair(const mha_model_activations *a, int64_t kv, int64_t j, con
     memcpy(to + 1 + D, a->v + j * a->stride + kv * D, (size_t)D * sizeof *to);
 }
 
+/* Keeps the numbers of the layer, and ends the pass, unless the heads of the layer have another width. */
 static int keep_steps(void *user, const mha_model_activations *a)
 {
-    const steps *s = user;
+    steps *s = user;
     const int64_t D = a->head_dim;
     if (a->layer != s->layer || D != live.info->head_dim) return 0;
     const float *q = a->q + s->row * a->stride + s->head * D;
@@ -36,34 +38,38 @@ static int keep_steps(void *user, const mha_model_activations *a)
     for (int64_t j = 0; j < a->rows; j++)
         copy_pair(a, s->head / (a->heads / a->kv_heads), j, q, s->out + D + j * (1 + 2 * D));
     memcpy(s->out + D + a->rows * (1 + 2 * D), a->context + (s->row * a->heads + s->head) * D, (size_t)D * sizeof *q);
-    return 0;
+    return s->done = true;
 }
 
-static mha_status check_steps(int layer, int head, int row)
+static mha_status check_steps(live_side side, int layer, int head, int row)
 {
+    if (!live.run[side].hidden) return live_fail("live_steps must follow live_forward");
+
     const bool within =
         layer >= 0 && layer < live.info->layers && head >= 0 && head < live.info->heads_per_layer[layer];
     if (!within) return live_fail("layer and head must name a head of the model (got %d.%d)", layer, head);
     return live_check_token(row);
 }
 
-/* Returns the numbers of a head for the query token `row` on a side (struct steps), which the caller frees with
- * live_free; NULL on failure. */
+/* Returns the numbers of a head for the query token `row` on a side (struct steps), from the input of its layer in the
+ * last run. The caller frees them with live_free; NULL on failure. */
 LIVE_EXPORT(live_steps) float *live_steps(live_side side, int layer, int head, int row)
 {
     const int64_t D = live.info->head_dim;
-    steps s = {layer, head, row, NULL};
-    if (check_steps(layer, head, row) != MHA_OK) return NULL;
+    steps s = {.layer = layer, .head = head, .row = row};
+    if (check_steps(side, layer, head, row) != MHA_OK) return NULL;
     s.out = calloc((size_t)(2 * D + live.count * (1 + 2 * D)), sizeof *s.out);
     if (!s.out) return live_fail("out of memory for the steps of a head"), NULL;
     const mha_model_input in = {.size = sizeof in,
                                 .batch = 1,
                                 .length = live.count,
                                 .ids = live.ids,
+                                .first_layer = layer,
+                                .hidden = live.run[side].hidden + layer * live.count * live.info->hidden,
                                 .gates = side == LIVE_CHANGED ? live.gates : NULL,
                                 .fills = side == LIVE_CHANGED ? live.fills : NULL};
     const mha_model_output out = {.size = sizeof out, .on_activations = keep_steps, .user = &s};
-    if (live_pass(side, &in, &out) == MHA_OK) return s.out;
+    if (live_pass(side, &in, &out) == MHA_OK || s.done) return s.out;
     free(s.out);
     return NULL;
 }
