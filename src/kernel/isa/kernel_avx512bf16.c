@@ -31,7 +31,9 @@ static MHA_INLINE vf v_fma_pairs(vf a, vf b, vf c)
 
 #include "kernel/matmul/bf16_dot.inc" /* uses bf16_pairs.inc */
 
-#include "kernel/attention/decode_scores.inc"
+#include "kernel/attention/decode_prefetch.inc"
+
+#include "kernel/attention/decode_scores.inc" /* uses decode_prefetch.inc */
 
 #include "kernel/attention/decode_bf16.inc" /* uses decode_scores.inc */
 

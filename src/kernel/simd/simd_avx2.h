@@ -7,7 +7,7 @@ typedef float real;
 typedef __m256 vf;
 typedef __m256 vm;
 /* Shape of the register tile: 12 accumulators, 2 vectors of B and a broadcast of A leave 1 of the 16 registers free. */
-enum { VL = 8, NV = 2, NR = NV * VL, MR = 6 };
+enum { VL = 8, NV = 2, NR = NV * VL, MR = 6, FEW_LANES = 4 };
 #define FOR_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #define FOR_VECS(X, r) X(r, 1) X(r, 2)
 
@@ -220,6 +220,26 @@ static MHA_INLINE void v_transpose(vf *r)
     }
 }
 
+#define MHA_FEW_UNITS
+static MHA_INLINE vf v_int8_of(vf fours, const int e)
+{
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(_mm256_castps_si256(fours), 24 - 8 * e), 24));
+}
+static MHA_INLINE vf v_bf16_even(vf pairs)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pairs), 16));
+}
+static MHA_INLINE vf v_bf16_odd(vf pairs)
+{
+    return _mm256_and_ps(pairs, _mm256_castsi256_ps(_mm256_set1_epi32((int)0xffff0000)));
+}
+static MHA_INLINE void v_zip(vf *even, vf *odd)
+{
+    const __m256 low = _mm256_unpacklo_ps(*even, *odd), high = _mm256_unpackhi_ps(*even, *odd);
+    *even = _mm256_permute2f128_ps(low, high, 0x20);
+    *odd = _mm256_permute2f128_ps(low, high, 0x31);
+}
+
 /* Transposes groups of four within each half of a register. */
 static MHA_INLINE void v_transpose4(vf *r)
 {
@@ -238,6 +258,17 @@ static MHA_INLINE void v_load_columns(const real *p, int64_t stride, vf *r)
         r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p + i * stride)),
                                     _mm_loadu_ps(p + (4 + i) * stride), 1);
     v_transpose4(r);
+}
+static MHA_INLINE void v_load_lanes(const char *p, int64_t stride, vf t[FEW_LANES])
+{
+    const char *k[3] = {p, p + 3 * stride, p + 6 * stride};
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++) {
+        const real *low = (const real *)(const void *)(k[i / 3] + i % 3 * stride);
+        const real *high = (const real *)(const void *)(k[(4 + i) / 3] + (4 + i) % 3 * stride);
+        t[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
+    }
+    v_transpose4(t);
 }
 static MHA_INLINE void v_store_columns(real *p, int64_t stride, vf *r)
 {

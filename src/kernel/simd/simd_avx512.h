@@ -7,7 +7,7 @@ typedef float real;
 typedef __m512 vf;
 typedef __mmask16 vm;
 /* Shape of the register tile: 24 accumulators, 2 vectors of B and a broadcast of A leave 5 of the 32 registers free. */
-enum { VL = 16, NV = 2, NR = NV * VL, MR = 12 };
+enum { VL = 16, NV = 2, NR = NV * VL, MR = 12, FEW_LANES = 8 };
 #define FOR_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 #define FOR_VECS(X, r) X(r, 1) X(r, 2)
 
@@ -219,6 +219,39 @@ static MHA_INLINE void v_transpose(vf *r)
     }
 }
 
+#define MHA_F16_PAIRS
+/* Splits pairs of f16. The conversion reads memory, because its form with a register takes a shuffle, too. */
+static MHA_INLINE void v_f16_split(vf pairs, vf *even, vf *odd)
+{
+    static const uint16_t order[32] = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30,
+                                       1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
+    _Alignas(64) __m256i half[2];
+    _mm512_storeu_si512(half, _mm512_permutexvar_epi16(_mm512_loadu_si512(order), _mm512_castps_si512(pairs)));
+    __asm__("" : "+m"(half)); /* otherwise, compilers extract the halves from the register */
+    *even = _mm512_cvtph_ps(half[0]);
+    *odd = _mm512_cvtph_ps(half[1]);
+}
+#define MHA_FEW_UNITS
+static MHA_INLINE vf v_int8_of(vf fours, const int e)
+{
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(_mm512_castps_si512(fours), 24 - 8 * e), 24));
+}
+static MHA_INLINE vf v_bf16_even(vf pairs)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pairs), 16));
+}
+static MHA_INLINE vf v_bf16_odd(vf pairs)
+{
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(pairs), _mm512_set1_epi32((int)0xffff0000)));
+}
+static MHA_INLINE void v_zip(vf *even, vf *odd)
+{
+    const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const vf low = _mm512_permutex2var_ps(*even, first, *odd);
+    *odd = _mm512_permutex2var_ps(*even, _mm512_add_epi32(first, _mm512_set1_epi32(8)), *odd);
+    *even = low;
+}
+
 /* Transposes groups of four within each quarter of a register. */
 static MHA_INLINE void v_transpose4(vf *r)
 {
@@ -241,6 +274,31 @@ static MHA_INLINE void v_load_columns(const real *p, int64_t stride, vf *r)
         r[i] = _mm512_mask_broadcast_f32x4(r[i], 0xf000, _mm_loadu_ps(p + (12 + i) * stride));
     }
     v_transpose4(r);
+}
+/* Loads and transposes 8 columns: rows i and 4 + i share a register, as do rows 8 + i and 12 + i, so that the last
+ * shuffle keeps the order of the rows. Masked loads replace a quarter of the shuffles of v_transpose, and half as many
+ * registers are in use. */
+static MHA_INLINE void v_load_lanes(const char *p, int64_t stride, vf t[FEW_LANES])
+{
+    const char *k[6];
+    vf r[8];
+    MHA_UNROLL
+    for (int g = 0; g < 6; g++)
+        k[g] = p + 3 * g * stride;
+    MHA_UNROLL
+    for (int i = 0; i < 8; i++) {
+        const int low = i % 4 + i / 4 * 8, high = low + 4;
+        const __m256 first = _mm256_loadu_ps((const real *)(const void *)(k[low / 3] + low % 3 * stride));
+        const __m256 last = _mm256_loadu_ps((const real *)(const void *)(k[high / 3] + high % 3 * stride));
+        r[i] = _mm512_mask_broadcast_f32x8(_mm512_castps256_ps512(first), 0xff00, last);
+    }
+    v_transpose4(r);
+    v_transpose4(r + 4);
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88);
+        t[4 + i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd);
+    }
 }
 static MHA_INLINE void v_store_columns(real *p, int64_t stride, vf *r)
 {

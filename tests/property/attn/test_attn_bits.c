@@ -217,13 +217,15 @@ static void test_decode(void **state)
                        .causal = 1,
                        .align = MHA_ALIGN_BOTTOM_RIGHT,
                        .outputs = MHA_ATTN_LSE};
-    mha_attn_desc masked_too = d, half = d, far = d, window, functions;
+    mha_attn_desc masked_too = d, half = d, far = d, f16, window, functions;
     masked_too.inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS;
     masked_too.outputs |= MHA_ATTN_PROBS;
     masked_too.kv_len = 2100;
     half.dtype = MHA_BF16;
     half.heads = 2;
     half.kv_len = 1500;
+    f16 = half;
+    f16.dtype = MHA_F16;
     functions = masked_too;
     functions.inputs = MHA_ATTN_FUNCTIONS;
     window = half;
@@ -240,6 +242,7 @@ static void test_decode(void **state)
         check_decode(many[n], &d);
         check_decode(many[n], &masked_too);
         check_decode(many[n], &half);
+        check_decode(many[n], &f16);
         check_decode(many[n], &functions);
         if (multiplies_bf16(many[n])) check_decode(many[n], &window);
         check_decode(many[n], &far);
