@@ -96,6 +96,21 @@ MHA_API mha_status mha_weight_circuits_measure(const mha_model *model, const mha
                                                mha_weight_circuits **out, mha_error *err);
 MHA_API void mha_weight_circuits_free(mha_weight_circuits *circuits);
 
+/* The projections of a head. */
+typedef enum mha_head_projection { MHA_HEAD_Q = 0, MHA_HEAD_K, MHA_HEAD_V, MHA_HEAD_O } mha_head_projection;
+
+/* Reads a projection of a query head as the checkpoint stores it, without folding, in f32: `weight` [D, E] receives the
+ * rows Q, K, V or O defined above (K and V of the key or value head that the query head reads), and `bias`, which may
+ * be NULL, the bias [D] of these rows or, for MHA_HEAD_O, the bias [E] of the whole layer; zeros without a bias. A head
+ * without norms and rotation computes q = x Q^T + bias and k, v likewise, and adds softmax(q k^T / sqrt(D)) v O to the
+ * output of the layer. Heads are numbered as they are stored.
+ *
+ * MHA_ERR_ARG for a layer or head that the model lacks, and for a model without weights; MHA_ERR_UNSUPPORTED for
+ * encoder-decoders, latent attention and models divided among processes; MHA_ERR_MEMORY. Cost: one read of the
+ * projection of the layer. */
+MHA_API mha_status mha_head_weights(const mha_model *model, int64_t layer, int64_t head, mha_head_projection which,
+                                    float *weight, float *bias, mha_error *err);
+
 /* Returns why a measure is not defined for the model, such as "rotary positions are required"; NULL if it was computed,
  * was not requested, or `what` is out of range. */
 MHA_API const char *mha_weight_circuits_reason(const mha_weight_circuits *circuits, mha_circuit_kind what);

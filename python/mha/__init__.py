@@ -56,7 +56,7 @@ from ._heads.importance import Importance, importance_measure, importance_pairs,
 from ._heads.logits import LogitAttribution, LogitLens, logit_attribution, logit_lens
 from ._heads.measure import HeadMap, Heads, HeadThresholds, heads_measure, heads_of_maps, label_help, metric_help
 from ._heads.prune_search import PruneCurve, PrunePoint, prune_search
-from ._heads.weight_circuits import WeightCircuits, circuit_help, weight_circuits_measure
+from ._heads.weight_circuits import WeightCircuits, circuit_help, head_weights, weight_circuits_measure
 from ._layers.blocks import AttnLayer, Block, HeadChoice, LayerOutput
 from ._layers.linear_norm_loss import (
                      CrossEntropy,
@@ -115,8 +115,8 @@ __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalA
            "audio_features", "audio_parse", "audio_read", "circuit_help", "cross_entropy", "diversity_help", "diversity_measure",
            "embedding_backward", "embedding_forward", "file_write", "head_layout_advise", "head_layout_measure",
            "head_layout_resolve", "head_layout_variant_help", "head_layout_variants", "head_layouts", "head_number", "head_place",
-           "head_rollout", "heads_measure", "heads_of_maps", "held_out_distinct", "held_out_split", "importance_measure",
-           "importance_pairs", "isa", "isa_list", "knockout_logits", "label_help", "linear_backward", "logit_attribution", "logit_lens",
+            "head_rollout", "head_weights", "heads_measure", "heads_of_maps", "held_out_distinct", "held_out_split", "importance_measure",
+            "importance_pairs", "isa", "isa_list", "knockout_logits", "label_help", "linear_backward", "logit_attribution", "logit_lens",
            "machine_peak_fma", "machine_peak_read", "metric_help", "model_save_check", "models_compare", "norm_backward",
            "norm_forward", "npy_write", "patch_normalized", "prompt_noise", "prune", "prune_choose", "prune_choose_joint",
            "prune_most", "prune_search", "read_image", "regroup", "regroup_method_help", "report", "sampling_apply", "score_help",

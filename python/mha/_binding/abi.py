@@ -277,6 +277,10 @@ CIRCUIT_COMPOSE_Q = 4
 CIRCUIT_COMPOSE_K = 5
 CIRCUIT_COMPOSE_V = 6
 CIRCUITS = 7
+HEAD_Q = 0
+HEAD_K = 1
+HEAD_V = 2
+HEAD_O = 3
 LOGIT_DIFFERENCE = 0
 LOGIT_ANSWER = 1
 LOGIT_CENTRED = 2
@@ -3783,6 +3787,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_circuit_help": (c_char_p, [c_int]),
     "mha_weight_circuits_measure": (c_int, [c_void_p, POINTER(WeightCircuitsOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_weight_circuits_free": (None, [c_void_p]),
+    "mha_head_weights": (c_int, [c_void_p, c_int64, c_int64, c_int, c_void_p, c_void_p, POINTER(Error)]),
     "mha_weight_circuits_reason": (c_char_p, [c_void_p, c_int]),
     "mha_weight_circuits_singular": (c_void_p, [c_void_p, c_int, c_int64, c_int64, c_void_p]),
     "mha_weight_circuits_directions": (c_double, [c_void_p, c_int, c_int64, c_int64]),

@@ -44,6 +44,25 @@ def circuit_help() -> dict[str, str]:
     return helps("mha_circuit_key", "mha_circuit_help", CIRCUITS)
 
 
+def head_weights(model: Model, layer: int, head: int) -> dict[str, np.ndarray]:
+    """Returns the projections of a head as the checkpoint stores them: {"q", "k", "v", "o": [D, E]}, where o is the transpose of the head's
+    columns of the output projection, and {"q_bias", "k_bias", "v_bias": [D], "o_bias": [E]}, zeros without a bias. Heads that share keys
+    and values have equal k and v.
+
+        >>> import mha
+        >>> mha.head_weights(mha.Model(), 0, 3)["q"].shape
+        (32, 128)
+    """
+    result: dict[str, np.ndarray] = {}
+    width, hidden = int(model.info["head_dim"]), int(model.info["hidden"])
+    for which, name in enumerate("qkvo"):
+        weight = np.empty((width, hidden), np.float32)
+        bias = np.empty(hidden if name == "o" else width, np.float32)
+        call_long("mha_head_weights", model._open(), layer, head, which, weight.ctypes.data, bias.ctypes.data)
+        result[name], result[f"{name}_bias"] = weight, bias
+    return result
+
+
 def _singular(handle: c_void_p, kind: int, layers: int, heads: int, width: int) -> np.ndarray:
     out, count = np.full((layers, heads, width), np.nan), c_int64()
     for layer, head in np.ndindex(layers, heads):

@@ -52,7 +52,7 @@ void mha__circuit_fold(int64_t rows, int64_t width, const float *weight, bool ce
 void mha__circuit_head(const mha__circuit_layer *l, mha__projection which, int64_t head, double *out)
 {
     const int64_t D = l->model->config.head_dim, E = l->model->config.hidden;
-    const mha__head_part p = mha__head_part_of(l->model, l->layer, which, head);
+    const mha__head_part p = mha__head_part_loaded(l->model, l->layer, which, head);
     const bool of_o = which == MHA__OF_O;
     const int64_t row = of_o ? p.column : p.row, column = of_o ? p.row : p.column;
     const float *data = l->data[which] + p.first;

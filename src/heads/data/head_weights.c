@@ -3,14 +3,15 @@
 
 #include <math.h>
 
-mha__head_part mha__head_part_of(const mha_model *m, int64_t layer, mha__projection which, int64_t head)
+static mha__head_part part_of(const mha_model *m, int64_t layer, mha__projection which, int64_t head, bool stored)
 {
     static const mha__role roles[] = {MHA__QUERY, MHA__KEY, MHA__VALUE, MHA__ATTN_OUT};
     const mha__config *c = &m->config;
     const int64_t H = c->layer_heads[layer], K = c->layer_k_heads[layer], V = c->layer_v_heads[layer], D = c->head_dim;
     const bool fused = which != MHA__OF_O && mha__weights_tensor(&m->outer, MHA__QKV, layer, false);
     const int64_t heads = which == MHA__OF_K ? K : which == MHA__OF_V ? V : H;
-    const bool side_by_side = fused && mha__weights_per_head(c, MHA__QKV); /* q, k, v rows interleaved by head */
+    const bool side_by_side =
+        stored && fused && mha__weights_per_head(c, MHA__QKV); /* q, k, v rows interleaved by head */
     const int64_t number = which == MHA__OF_K ? 1 : which == MHA__OF_V ? 2 : 0;
     const int64_t before = !fused || which == MHA__OF_Q ? 0 : which == MHA__OF_K ? H * D : (H + K) * D;
     const int64_t at = side_by_side ? (3 * head + number) * D : before + head * heads / H * D,
@@ -22,6 +23,16 @@ mha__head_part mha__head_part_of(const mha_model *m, int64_t layer, mha__project
                           : (mha__head_part){role, at, wide, 1, c->hidden, D};
     return transposed ? (mha__head_part){role, at, 1, wide, D, c->hidden}
                       : (mha__head_part){role, at * c->hidden, c->hidden, 1, D, c->hidden};
+}
+
+mha__head_part mha__head_part_of(const mha_model *m, int64_t layer, mha__projection which, int64_t head)
+{
+    return part_of(m, layer, which, head, true);
+}
+
+mha__head_part mha__head_part_loaded(const mha_model *m, int64_t layer, mha__projection which, int64_t head)
+{
+    return part_of(m, layer, which, head, false);
 }
 
 /* ---- sums ---- */

@@ -15,8 +15,12 @@ typedef struct mha__head_part {
     int64_t first, row, column, rows, columns;
 } mha__head_part;
 
-/* Returns the location of query head `head` of the layer; for k and v, of the key or value head that it reads. */
+/* Return the location of query head `head` of the layer; for k and v, of the key or value head that it reads.
+ * mha__head_part_of: in the tensor as the checkpoint stores it, and in its gradient. mha__head_part_loaded: in the
+ * tensor that mha__weights_again returns, whose rows may be in another order (tensor_order.h). The two parts differ
+ * only in `first`. */
 mha__head_part mha__head_part_of(const mha_model *model, int64_t layer, mha__projection which, int64_t head);
+mha__head_part mha__head_part_loaded(const mha_model *model, int64_t layer, mha__projection which, int64_t head);
 
 /* Return the sum of |a| over the elements of a part, and the sum of a b. Both a and b have the layout of the part's
  * tensor. */

@@ -92,6 +92,7 @@ static mha_status add_forms(mha__importance_job *s, int64_t layer, int64_t head,
     s->forms[MHA__FORM_VALUE][n] = s->forms[MHA__FORM_GATE][n];
     if (m->config.layer_v_heads[layer] != m->config.layer_heads[layer]) return MHA_OK;
     MHA__TRY(mha__weights_again(weights, v.role, layer, &weight, err));
+    weight += mha__head_part_loaded(m, layer, MHA__OF_V, head).first - v.first;
     s->forms[MHA__FORM_VALUE][n] = mha__head_part_dot(&v, weight, mha__grads_slot(s->grads, v.role, layer).dweight);
     return of_bias(s, &v, layer, &s->forms[MHA__FORM_VALUE][n], err);
 }

@@ -25,7 +25,8 @@ static mha_status add_gram(const mha_model *m, mha__weights *weights, const mha_
 static mha_status norm_of(const mha_model *m, int64_t layer, int64_t head, mha__projection a, mha__projection b,
                           double *norm, mha_error *err)
 {
-    const mha__head_part parts[2] = {mha__head_part_of(m, layer, a, head), mha__head_part_of(m, layer, b, head)};
+    const mha__head_part parts[2] = {mha__head_part_loaded(m, layer, a, head),
+                                     mha__head_part_loaded(m, layer, b, head)};
     const int64_t count = m->config.head_dim * m->config.head_dim;
     double *gram = mha__calloc(m->ctx, (size_t)count, 2 * sizeof *gram), sum = 0;
     mha__weights weights = m->outer; /* a copy with its own list of converted tensors */

@@ -1,0 +1,62 @@
+/* head_projection.c - reads the projections of one head as the checkpoint stores them (mha_head_weights). */
+#include <string.h>
+
+#include "base/error.h"
+#include "circuits/weights/weight_layer.h"
+#include "mha/weight_circuits.h"
+
+static mha_status check(const mha_model *m, int64_t layer, int64_t head, mha_error *err)
+{
+    static const char what[] = "mha_head_weights: model";
+    if (!m || !m->packed) return mha__fail(err, MHA_ERR_ARG, "%s must have been opened with its weights", what);
+    MHA__TRY(mha__model_not_seq2seq(m, what, err));
+    if (m->ranks.ranks) return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s must not be divided among processes", what);
+    if (m->config.family->latent)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s must not have latent attention (got %s)", what, m->info.family);
+    if (layer < 0 || layer >= m->config.layers)
+        return mha__fail(err, MHA_ERR_ARG, "mha_head_weights: layer must be 0..%lld (got %lld)",
+                         (long long)m->config.layers - 1, (long long)layer);
+    if (head < 0 || head >= m->config.layer_heads[layer])
+        return mha__fail(err, MHA_ERR_ARG, "mha_head_weights: head must be 0..%lld in layer %lld (got %lld)",
+                         (long long)m->config.layer_heads[layer] - 1, (long long)layer, (long long)head);
+    return MHA_OK;
+}
+
+/* Reads elements first .. first + count - 1 of the bias of a role; zeros if it has none. */
+static mha_status read_bias(const mha_model *m, int64_t layer, mha__role role, int64_t first, int64_t count,
+                            float *bias, mha_error *err)
+{
+    const mha_tensor *tensor = mha__weights_tensor(&m->outer, role, layer, true);
+    memset(bias, 0, (size_t)count * sizeof *bias);
+    if (!tensor || tensor->elements < first + count) return MHA_OK;
+    const size_t bytes = (size_t)tensor->elements * sizeof *bias;
+    float *all = mha_alloc(m->ctx, bytes);
+    if (!all) return mha__fail(err, MHA_ERR_MEMORY, "out of memory: %zu bytes for a bias", bytes);
+    const mha_status status = mha_tensor_read(tensor, MHA_F32, all, err);
+    if (status == MHA_OK) memcpy(bias, all + first, (size_t)count * sizeof *bias);
+    mha_free(m->ctx, all);
+    return status;
+}
+
+mha_status mha_head_weights(const mha_model *m, int64_t layer, int64_t head, mha_head_projection which, float *weight,
+                            float *bias, mha_error *err)
+{
+    mha__circuit_layer l;
+    MHA__TRY(check(m, layer, head, err));
+    if ((unsigned)which > MHA_HEAD_O || !weight)
+        return mha__fail(err, MHA_ERR_ARG, "mha_head_weights: %s (got %s)",
+                         weight ? "which must be one of MHA_HEAD_Q, K, V, O" : "weight must be an array",
+                         weight ? "another value" : "NULL");
+    const mha__head_part p = mha__head_part_loaded(m, layer, (mha__projection)which, head);
+    const bool of_o = which == MHA_HEAD_O;
+    const int64_t E = m->config.hidden, D = m->config.head_dim, row = of_o ? p.column : p.row,
+                  column = of_o ? p.row : p.column;
+    mha_status status = mha__circuit_layer_open(m, layer, false, &l, err);
+    for (int64_t n = 0; status == MHA_OK && n < D * E; n++)
+        weight[n] = l.data[which][p.first + n / E * row + n % E * column];
+    mha__circuit_layer_close(&l);
+    if (status != MHA_OK || !bias) return status;
+    if (of_o) return read_bias(m, layer, p.role, 0, E, bias, err);
+    const int64_t first = mha__head_part_of(m, layer, (mha__projection)which, head).first; /* biases are as stored */
+    return read_bias(m, layer, p.role, p.column == 1 ? first / p.row : first, D, bias, err);
+}
