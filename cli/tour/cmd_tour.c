@@ -9,9 +9,10 @@
 #include "memory.h"
 #include "output.h"
 #include "session.h"
-#include "tour/tour_figure.h"
+#include "tour/output/tour_figure.h"
+#include "tour/output/tour_print.h"
 #include "tour/tour_page.h"
-#include "tour/tour_print.h"
+#include "tour/tour_request.h"
 #include "tour/tours.h"
 #include "word_wrap.h"
 
@@ -28,7 +29,7 @@ static const struct poptOption options[] = {
     {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace FILE if it exists", NULL},
     POPT_TABLEEND};
 
-#define TOUR__X(name, walk, example, summary) name,
+#define TOUR__X(name, walk, example, accepts, summary) name,
 static const char *const words[] = {TOUR_MAP(TOUR__X) "all", NULL};
 #undef TOUR__X
 enum { TOURS = sizeof words / sizeof *words - 2 };
@@ -104,19 +105,35 @@ static int unknown(const cli_session *s, const char *name)
     return cli_usage(s, "tour must be %sor all (got \"%s\")", names, cli_shown(name));
 }
 
+/* Reports the error of a tour: of the command line, or of a file that it cannot show. */
+static int failed(const cli_session *s, const mha_error *error)
+{
+    return error->status == MHA_ERR_ARG || error->status == MHA_ERR_MEMORY ? cli_fail(s, error) : cli_refuse(s, error);
+}
+
 /* Runs the requested tours, in the order of the table. */
-static int make(cli_session *s, const char *name, tour *tours[TOURS], int *count)
+static int make(cli_session *s, const char *name, const tour_choice *choice, tour *tours[TOURS], int *count)
 {
     const bool all = strcmp(name, "all") == 0;
     for (const tour_entry *e = tour_entries; e->name; e++) {
         if (!all && strcmp(name, e->name) != 0) continue;
         if (cli_signal()) return 128 + cli_signal();
-        tour *t = tours[*count] = tour_make(s->ctx, e, s->model);
+        tour *t = tours[*count] = tour_make(s->ctx, e, s->model, choice);
         if (!t) return cli_error(s, CLI_FAILED, "out of memory for a tour");
         *count += 1;
-        if (t->error.status != MHA_OK) return cli_fail(s, &t->error);
+        if (t->error.status != MHA_OK) return failed(s, &t->error);
     }
-    return *count > 0 ? CLI_DONE : unknown(s, name);
+    return CLI_DONE;
+}
+
+/* Finds the entry of a tour; NULL for "all". */
+static int find(const cli_session *s, const char *name, const tour_entry **entry)
+{
+    *entry = NULL;
+    if (strcmp(name, "all") == 0) return CLI_DONE;
+    for (const tour_entry *e = tour_entries; e->name; e++)
+        if (strcmp(name, e->name) == 0) *entry = e;
+    return *entry ? CLI_DONE : unknown(s, name);
 }
 
 static int check_figure(const cli_session *s)
@@ -145,13 +162,17 @@ static int check_options(cli_session *s)
 static int run(cli_session *s)
 {
     tour *tours[TOURS] = {NULL};
+    const tour_entry *entry = NULL;
+    tour_choice choice = {0};
     int count = 0;
     int code = check_options(s);
     if (code != CLI_DONE) return code;
+    if (s->arg_count > 0) code = find(s, s->args[0], &entry);
+    if (code == CLI_DONE) code = tour_request_read(s, entry, &choice);
+    if (code != CLI_DONE) return code;
     if (s->arg_count == 0) return list(s);
     if (s->options.out) code = cli_check_out(s);
-    if (code == CLI_DONE) code = cli_model_find(s, "builtin");
-    if (code == CLI_DONE) code = make(s, s->args[0], tours, &count);
+    if (code == CLI_DONE) code = make(s, s->args[0], &choice, tours, &count);
     if (code == CLI_DONE) code = show(s, tours, count);
     for (int n = 0; n < count; n++)
         tour_free(tours[n]);
@@ -168,26 +189,36 @@ static void print_tours(FILE *out, int columns)
     }
 }
 
+static const cli_option_group groups[] = {{"Values", tour_request_options}, {NULL, NULL}};
+
 const cli_command cli_tour = {
     .name = "tour",
     .summary = "show attention step by step, with all shapes and values",
     .usage = "[NAME|all]",
-    .details = "Without a name, the command lists the tours. Each step explains what happens, names the C function "
-               "that computes it (after ->), and prints its tensors in the format of PyTorch. All tensors are sampled "
-               "with PyTorch's generator from fixed seeds, so the digits match the published walk-throughs. (The tour "
-               "induction uses the built-in model.) The last line names an equivalent program in examples/.\n"
-               "--html writes a self-contained page with the same steps and maps of the tensors; - is stdout. "
-               "--figure draws one map of weights or the softmax curve.\n"
-               "--json prints {tours: [{name, summary, example, steps: [{title, text, call, tensors: [{name, "
-               "shape, values, words}], counts: [{name, parameters, flops}]}]}]}. values are in row-major "
-               "order, null if infinite or not a number; words label rows and columns, if present; flops are "
-               "for one forward call. Without a name, steps are omitted.",
+    .details =
+        "Without a name, the command lists the tours. Each step explains what happens, names the C function "
+        "that computes it (after ->), and prints its tensors in the format of PyTorch. All tensors are sampled "
+        "with PyTorch's generator from fixed seeds, so the digits match the published walk-throughs. (The tour "
+        "induction uses the built-in model.) The last line names an equivalent program in examples/.\n"
+        "--text, --seed, --width, --heads and --weights replace the values of the walk-through; a tour that "
+        "cannot change a value rejects the option and states why. With -m MODEL, a tour shows the attention of a "
+        "layer of a checkpoint in the same steps, with its weights and hidden states: self-attention and "
+        "causal-attention one head, standard-mha, weight-split, grouped-query and llama-attention all heads.\n"
+        "--html writes a self-contained page with the same steps and maps of the tensors; - is stdout. "
+        "--figure draws one map of weights or the softmax curve.\n"
+        "--json prints {tours: [{name, summary, example, steps: [{title, text, call, tensors: [{name, "
+        "shape, values, words}], counts: [{name, parameters, flops}]}]}]}. values are in row-major "
+        "order, null if infinite or not a number; words label rows and columns, if present; flops are "
+        "for one forward call. Without a name, steps are omitted.",
     .lists = print_tours,
     .words = words,
     .shared = CLI_JSON,
     .options = options,
+    .groups = groups,
     .examples = "mha tour\n"
                 "mha tour weight-split\n"
+                "mha tour weight-split --text \"my cat saw my dog\" --heads 4 --seed 7 --width 32\n"
+                "mha tour llama-attention -m builtin --layer 1 --text \"red cat red cat\"\n"
                 "mha tour all --html tour.html\n",
     .run = run,
 };

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-tour *tour_make(mha_ctx *ctx, const tour_entry *entry, const char *model)
+tour *tour_make(mha_ctx *ctx, const tour_entry *entry, const char *model, const tour_choice *choice)
 {
     tour *t = calloc(1, sizeof *t);
     if (!t) return NULL;
@@ -13,6 +13,7 @@ tour *tour_make(mha_ctx *ctx, const tour_entry *entry, const char *model)
     t->summary = entry->summary;
     t->example = entry->example;
     t->model = model;
+    t->choice = *choice;
     t->ctx = ctx;
     if (mha_trace_create(ctx, &t->trace, &t->error) == MHA_OK) entry->walk(t);
     return t;
@@ -28,6 +29,10 @@ void tour_free(tour *t)
             free(t->steps[s].tensors[n].words);
         }
     }
+    for (tour_block *block = t->blocks, *next; block; block = next) {
+        next = block->next;
+        free(block);
+    }
     mha_variant_free(t->layer);
     mha_trace_free(t->trace);
     free(t);
@@ -35,7 +40,7 @@ void tour_free(tour *t)
 
 /* ---- steps ---- */
 
-__attribute__((format(printf, 3, 4))) static void fail(tour *t, mha_status status, const char *format, ...)
+void tour_fail(tour *t, mha_status status, const char *format, ...)
 {
     char what[sizeof t->error.message / 2];
     if (t->error.status != MHA_OK) return;
@@ -51,7 +56,7 @@ void tour_say(tour *t, const char *title, const char *call, const char *format, 
 {
     if (t->error.status != MHA_OK) return;
     if (t->step_count == TOUR_STEPS) {
-        fail(t, MHA_ERR_ARG, "tour_say: a tour must have at most %d steps", TOUR_STEPS);
+        tour_fail(t, MHA_ERR_ARG, "tour_say: a tour must have at most %d steps", TOUR_STEPS);
         return;
     }
     va_list args, again;
@@ -63,7 +68,7 @@ void tour_say(tour *t, const char *title, const char *call, const char *format, 
     va_end(again);
     va_end(args);
     if (!text)
-        fail(t, MHA_ERR_MEMORY, "out of memory for the text of a step");
+        tour_fail(t, MHA_ERR_MEMORY, "out of memory for the text of a step");
     else
         t->steps[t->step_count++] = (tour_step){.title = title, .call = call, .text = text};
 }
@@ -84,12 +89,13 @@ static tour_tensor *add(tour *t, const char *name, int rank, const int64_t *shap
         tensor.count *= tensor.shape[n] = shape[n];
     if (t->error.status != MHA_OK) return &t->nowhere;
     if (t->step_count == 0 || last(t)->tensors_used == TOUR_TENSORS) {
-        fail(t, MHA_ERR_ARG, "a tensor must follow tour_say, and a step must have at most %d tensors", TOUR_TENSORS);
+        tour_fail(t, MHA_ERR_ARG, "a tensor must follow tour_say, and a step must have at most %d tensors",
+                  TOUR_TENSORS);
         return &t->nowhere;
     }
     tensor.values = malloc((size_t)tensor.count * sizeof *tensor.values);
     if (!tensor.values) {
-        fail(t, MHA_ERR_MEMORY, "out of memory for a tensor");
+        tour_fail(t, MHA_ERR_MEMORY, "out of memory for a tensor");
         return &t->nowhere;
     }
     tour_step *step = last(t);
@@ -121,7 +127,7 @@ void tour_name_words(tour *t, tour_tensor *tensor, const char *const *words)
         bytes += strlen(words[n]) + 1;
     tensor->words = malloc(count * sizeof *tensor->words + bytes);
     if (!tensor->words) {
-        fail(t, MHA_ERR_MEMORY, "out of memory for the labels of a tensor");
+        tour_fail(t, MHA_ERR_MEMORY, "out of memory for the labels of a tensor");
         return;
     }
     tensor->word_count = (int64_t)count;
@@ -149,7 +155,7 @@ tour_tensor *tour_show_trace(tour *t, const char *name, mha_step step)
 {
     mha_step_view view;
     if (t->error.status == MHA_OK && !mha_trace_step(t->trace, step, &view))
-        fail(t, MHA_ERR_ARG, "tour_show_trace: step must be in the trace of the layer (got %d)", (int)step);
+        tour_fail(t, MHA_ERR_ARG, "tour_show_trace: step must be in the trace of the layer (got %d)", (int)step);
     if (t->error.status != MHA_OK) return &t->nowhere;
     tour_tensor *tensor = add(t, name, view.rank, view.shape);
     tensor->look = step == MHA_STEP_WEIGHTS || step == MHA_STEP_GATES ? TOUR_WEIGHTS : TOUR_NUMBERS;
@@ -182,7 +188,7 @@ void tour_show_parameter(tour *t, const char *name)
             tour_show(t, name, list[n].data, list[n].rank, list[n].shape);
             return;
         }
-    fail(t, MHA_ERR_ARG, "tour_show_parameter: name must be a parameter of the layer (got \"%s\")", name);
+    tour_fail(t, MHA_ERR_ARG, "tour_show_parameter: name must be a parameter of the layer (got \"%s\")", name);
 }
 
 mha_variant **tour_layer(tour *t)
@@ -197,7 +203,7 @@ void tour_count_given(tour *t, tour_count count)
     if (t->error.status != MHA_OK) return;
     tour_step *step = last(t);
     if (step->counts_used == TOUR_COUNTS)
-        fail(t, MHA_ERR_ARG, "tour_count_given: a step must have at most %d counts", TOUR_COUNTS);
+        tour_fail(t, MHA_ERR_ARG, "tour_count_given: a step must have at most %d counts", TOUR_COUNTS);
     else
         step->counts[step->counts_used++] = count;
 }

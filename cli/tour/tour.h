@@ -9,6 +9,7 @@
 #define CLI_TOUR_TOUR_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -52,9 +53,28 @@ typedef struct tour_step {
     int tensors_used, counts_used;
 } tour_step;
 
+/* What the user chooses in place of the values of the walk-through; a field that is 0 or NULL keeps them. */
+typedef struct tour_choice {
+    const char *text; /* words separated by spaces, or with `model_chosen` any text */
+    int64_t width, heads;
+    bool seeded; /* `seed` is chosen */
+    uint64_t seed;
+    const char *weights; /* safetensors file with the parameters of the layer */
+    bool model_chosen;   /* the tour shows tour.model or, if it accepts TOUR_LAYER, a layer of this model */
+    int64_t layer, head;
+} tour_choice;
+
+/* Memory of a tour, freed with it. */
+typedef struct tour_block {
+    struct tour_block *next;
+    max_align_t data[];
+} tour_block;
+
 typedef struct tour {
     const char *name, *summary, *example;
-    const char *model; /* folder of the built-in model */
+    const char *model; /* folder of the built-in model, or of the chosen model */
+    tour_choice choice;
+    tour_block *blocks;
     mha_ctx *ctx;
     mha_variant *layer; /* the current layer, set by tour_layer */
     mha_trace *trace;   /* trace of the last forward call */
@@ -64,15 +84,28 @@ typedef struct tour {
     int step_count;
 } tour;
 
+/* Options that a tour accepts (tour_choice). */
+enum {
+    TOUR_TEXT = 1 << 0,
+    TOUR_SEED = 1 << 1,
+    TOUR_WIDTH = 1 << 2,
+    TOUR_CHOICE_HEADS = 1 << 3,
+    TOUR_CHOICE_WEIGHTS = 1 << 4,
+    TOUR_MODEL = 1 << 5, /* a model in place of the built-in model */
+    TOUR_LAYER = 1 << 6, /* a layer of a model */
+    TOUR_HEAD = 1 << 7   /* one head of this layer */
+};
+
 /* The table of tours, terminated by a NULL name. */
 typedef struct tour_entry {
     const char *name, *example, *summary;
     void (*walk)(tour *t);
+    unsigned accepts; /* options that may be chosen */
 } tour_entry;
 extern const tour_entry tour_entries[];
 
 /* Runs a tour. Returns NULL if memory is exhausted. Any other failure sets ->error and ends the tour. */
-tour *tour_make(mha_ctx *ctx, const tour_entry *entry, const char *model);
+tour *tour_make(mha_ctx *ctx, const tour_entry *entry, const char *model, const tour_choice *choice);
 void tour_free(tour *t);
 
 /* ---- functions for tours; after a failure they do nothing ---- */
@@ -83,7 +116,10 @@ void tour_free(tour *t);
         if ((call) != MHA_OK) return; \
     } while (0)
 
-/* Begins a step; `format` is a printf format. */
+/* Sets ->error, unless it is set. */
+void tour_fail(tour *t, mha_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Begins a step; `format` is a printf format, `call` must live as long as the tour. */
 void tour_say(tour *t, const char *title, const char *call, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

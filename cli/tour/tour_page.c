@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "tour/tour_print.h"
+#include "tour/output/tour_print.h"
 
 enum { COLUMNS = 80 };
 

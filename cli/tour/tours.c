@@ -2,7 +2,7 @@
 #include "tour/tours.h"
 
 const tour_entry tour_entries[] = {
-#define TOUR__X(name, walk, example, summary) {name, example, summary, walk},
+#define TOUR__X(name, walk, example, accepts, summary) {name, example, summary, walk, accepts},
     TOUR_MAP(TOUR__X)
 #undef TOUR__X
-        {NULL, NULL, NULL, NULL}};
+        {NULL, NULL, NULL, NULL, 0}};

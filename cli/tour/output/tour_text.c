@@ -1,10 +1,12 @@
 /* tour_text.c - prints a tour in the terminal. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "memory.h"
 #include "output.h"
 #include "page/color_scale.h"
-#include "tour/tour_print.h"
+#include "tour/output/tour_print.h"
 #include "word_wrap.h"
 
 enum { INDENT = 3, PYTORCH_COLUMNS = 80, BRACKETS = 4 /* columns for brackets after the last element of a line */ };
@@ -86,6 +88,18 @@ static void put_counts(const cli_session *s, const tour_step *step)
     }
 }
 
+/* Prints the text of a step, which may contain words of the user or of a tokenizer. */
+static void put_prose(const cli_session *s, const char *text)
+{
+    char *escaped;
+    size_t bytes;
+    FILE *memory = cli_memory_open(&escaped, &bytes);
+    cli_put_shown(memory, text, strlen(text));
+    fclose(memory);
+    cli_put_wrapped(s->out, s->columns, INDENT, INDENT, escaped);
+    free(escaped);
+}
+
 void tour_put_text(const cli_session *s, const tour *t)
 {
     fprintf(s->out, "%s%s%s: ", cli_bold(s), t->name, cli_plain(s));
@@ -93,7 +107,7 @@ void tour_put_text(const cli_session *s, const tour *t)
     for (int n = 0; n < t->step_count; n++) {
         const tour_step *step = &t->steps[n];
         fprintf(s->out, "\n%s%d. %s%s\n%*s", cli_bold(s), n + 1, step->title, cli_plain(s), INDENT, "");
-        cli_put_prose(s, INDENT, INDENT, "%s", step->text);
+        put_prose(s, step->text);
         if (step->call) {
             fprintf(s->out, "%*s%s-> ", INDENT, "", cli_dim(s));
             cli_put_prose(s, 2 * INDENT, 2 * INDENT, "%s", step->call);

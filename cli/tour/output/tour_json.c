@@ -1,6 +1,6 @@
 /* tour_json.c - writes a tour as JSON. Numbers have nine digits, so that every f32 round-trips. */
 #include "output.h"
-#include "tour/tour_print.h"
+#include "tour/output/tour_print.h"
 
 static json_t *tensor_json(const tour_tensor *tensor)
 {

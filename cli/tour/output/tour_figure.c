@@ -1,5 +1,5 @@
 /* tour_figure.c - draws a tensor of a tour as a map or a curve. */
-#include "tour/tour_figure.h"
+#include "tour/output/tour_figure.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,6 +2,7 @@
  * with the plain layer. */
 #include <stdlib.h>
 
+#include "tour/tour_choice.h"
 #include "tour/tours.h"
 
 enum { D_MODEL = 768, HEADS = 12, TOKENS = 128, SEED = 123 };
@@ -91,7 +92,7 @@ static mha_status run(tour *t, const struct variant *v, const float *x, float *o
 {
     mha_rng rng;
     const mha_variant_input in = {.size = sizeof in, .batch = 1, .q_len = TOKENS, .query = x};
-    mha_rng_manual_seed(&rng, SEED);
+    mha_rng_manual_seed(&rng, tour_seed(t, SEED));
     mha_status status = v->make(t);
     if (status == MHA_OK) status = mha_variant_init(t->layer, &rng, &t->error);
     if (status == MHA_OK) status = mha_variant_forward(t->layer, &in, output, t->trace, &t->error);
@@ -103,7 +104,7 @@ static void walk(tour *t, float *x, float *output)
 {
     tour_count counts[VARIANTS];
     mha_rng rng;
-    mha_rng_manual_seed(&rng, SEED);
+    mha_rng_manual_seed(&rng, tour_seed(t, SEED));
     TOUR_TRY(mha_rng_randn(&rng, x, (int64_t)TOKENS * D_MODEL, &t->error));
     for (int v = 0; v < VARIANTS; v++) {
         TOUR_TRY(run(t, &variants[v], x, output, &counts[v]));

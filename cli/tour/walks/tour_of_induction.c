@@ -3,10 +3,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "tour/tour_choice.h"
 #include "tour/tours.h"
 
-static const char *const text = "drum cat kite red drum cat";
-enum { MOST_TOKENS = 16, MOST_HEADS = 64 };
+static const char usual_text[] = "drum cat kite red drum cat";
+enum { MOST_TOKENS = 64, MOST_HEADS = 4096 };
 
 /* ---- model and heads ---- */
 
@@ -14,6 +15,7 @@ typedef struct walk {
     tour *t;
     mha_model *model;
     mha_heads *heads;
+    const char *text;
     int64_t tokens, vocab, layers, heads_each;
     float *logits; /* [tokens, vocab] logits of the text */
     char *words[MOST_TOKENS];
@@ -30,19 +32,41 @@ static mha_status read_words(walk *w)
     return status;
 }
 
+/* Returns the token after the previous occurrence of the last token; -1 if it did not occur before. */
+static int32_t after_earlier_copy(const walk *w)
+{
+    const int32_t *ids = mha_heads_tokens(w->heads)->ids;
+    const int64_t last = w->tokens - 1;
+    for (int64_t i = last - 1; i >= 0; i--)
+        if (ids[i] == ids[last]) return ids[i + 1];
+    return -1;
+}
+
 static mha_status open_walk(walk *w)
 {
     tour *t = w->t;
+    w->text = t->choice.text ? t->choice.text : usual_text;
     const mha_heads_options how = {.size = sizeof how, .keep_maps = 1};
     mha_status status = mha_model_open(t->ctx, t->model, NULL, &w->model, &t->error);
-    if (status == MHA_OK) status = mha_heads_measure(w->model, &text, 1, &how, &w->heads, &t->error);
+    if (status == MHA_OK) status = mha_heads_measure(w->model, &w->text, 1, &how, &w->heads, &t->error);
     if (status != MHA_OK) return status;
     const mha_model_info *info = mha_model_describe(w->model);
     w->tokens = mha_heads_tokens(w->heads)->count, w->vocab = info->vocab;
     w->layers = info->layers, w->heads_each = info->heads;
+    if (!info->logits || !info->causal)
+        tour_fail(t, MHA_ERR_UNSUPPORTED, "the model must be a decoder with logits (got %s)", info->family);
+    else if (w->tokens < 2 || w->tokens > MOST_TOKENS)
+        tour_fail(t, MHA_ERR_ARG, "the text must have 2 to %d tokens (got %lld)", MOST_TOKENS, (long long)w->tokens);
+    else if (w->layers * w->heads_each > MOST_HEADS)
+        tour_fail(t, MHA_ERR_UNSUPPORTED, "the model must have at most %d heads (got %lld)", MOST_HEADS,
+                  (long long)(w->layers * w->heads_each));
+    if (t->error.status != MHA_OK) return t->error.status;
     w->logits = mha_alloc(t->ctx, (size_t)(w->tokens * w->vocab) * sizeof *w->logits);
-    if (!w->logits || w->tokens > MOST_TOKENS || w->layers * w->heads_each > MOST_HEADS)
-        return t->error.status = MHA_ERR_MEMORY;
+    if (!w->logits) return t->error.status = MHA_ERR_MEMORY;
+    if (after_earlier_copy(w) < 0) {
+        tour_fail(t, MHA_ERR_ARG, "the last token of the text must have occurred before (got \"%s\")", w->text);
+        return t->error.status;
+    }
     return read_words(w);
 }
 
@@ -60,7 +84,7 @@ static double best(const walk *w, mha_head_label label, mha_head_metric metric, 
 {
     double most = 0;
     for (int64_t l = 0; l < w->layers; l++)
-        for (int64_t h = 0; h < w->heads_each; h++) {
+        for (int64_t h = 0; h < mha_model_describe(w->model)->heads_per_layer[l]; h++) {
             const double value = mha_heads_value(w->heads, l, h, metric);
             if (mha_heads_label(w->heads, l, h) != label || value <= most) continue;
             most = value;
@@ -84,16 +108,6 @@ static mha_status chance(walk *w, const float *gates, int32_t id, double *p)
     return status;
 }
 
-/* Returns the token after the previous occurrence of the last token, or the last token if it did not occur before. */
-static int32_t after_earlier_copy(const walk *w)
-{
-    const int32_t *ids = mha_heads_tokens(w->heads)->ids;
-    const int64_t last = w->tokens - 1;
-    for (int64_t i = last - 1; i >= 0; i--)
-        if (ids[i] == ids[last]) return ids[i + 1];
-    return ids[last];
-}
-
 /* ---- steps ---- */
 
 static void show_tokens(walk *w)
@@ -103,9 +117,10 @@ static void show_tokens(walk *w)
     for (int64_t i = 0; i < w->tokens; i++)
         ids[i] = (float)tokens->ids[i];
     tour_say(w->t, "A repeated text", "mha_model_open, mha_tokenizer_encode",
-             "The trained built-in model has %lld layers of %lld heads. It reads \"%s\": %lld "
+             "The %s has %lld layers of %lld heads. It reads \"%s\": %lld "
              "tokens, the last of which occurred before.",
-             (long long)w->layers, (long long)w->heads_each, text, (long long)w->tokens);
+             w->t->choice.model_chosen ? "given model" : "trained built-in model", (long long)w->layers,
+             (long long)w->heads_each, w->text, (long long)w->tokens);
     tour_show(w->t, "ids", ids, TOUR_SHAPE(w->tokens))->look = TOUR_WHOLE;
 }
 
@@ -114,6 +129,10 @@ static void show_map(walk *w, mha_head_label label, const char *name)
     int64_t l = 0, h = 0;
     const bool induction = label == MHA_LABEL_INDUCTION;
     const double most = best(w, label, induction ? MHA_HEAD_INDUCTION_PROBE : MHA_HEAD_PREV, &l, &h);
+    if (most == 0)
+        tour_fail(w->t, MHA_ERR_UNSUPPORTED, "the model must have heads with the labels prev and induction (got no %s)",
+                  mha_head_label_key(label));
+    TOUR_TRY(w->t->error.status);
     if (induction)
         tour_say(w->t, "Induction heads", "mha_heads_measure, mha_heads_map",
                  "Head %lld.%lld attends from a token to the token after its earlier copy, which the previous-token "
@@ -141,8 +160,10 @@ static void show_next(walk *w)
     tour *t = w->t;
     const int32_t next = after_earlier_copy(w);
     char *word = NULL;
-    float gates[MOST_HEADS], without[MOST_HEADS], chances[2];
+    float *gates = tour_floats(t, w->layers * w->heads_each);
+    float *without = tour_floats(t, w->layers * w->heads_each), chances[2];
     double p;
+    TOUR_TRY(t->error.status);
     for (int64_t at = 0; at < w->layers * w->heads_each; at++) {
         gates[at] = 1;
         without[at] = mha_heads_label(w->heads, at / w->heads_each, at % w->heads_each) != MHA_LABEL_INDUCTION;
