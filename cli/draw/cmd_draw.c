@@ -9,6 +9,7 @@
 #include "input/tokens.h"
 #include "options.h"
 #include "output.h"
+#include "page/color_option.h"
 
 static struct {
     char *head, *scale, *colors, *font;
@@ -20,7 +21,7 @@ static const struct poptOption options[] = {
     {"grid", '\0', POPT_ARG_NONE, &given.grid, 0, "draw all heads, one row per layer", NULL},
     {"scale", '\0', POPT_ARG_STRING, &given.scale, 0, "scale factor, 0.5 to 16 (default: 2 for PNG, 1 for SVG and PDF)",
      "X"},
-    {"colors", '\0', POPT_ARG_STRING, &given.colors, 0, "color scale of weights: root (default) or linear", "NAME"},
+    COLOR_OPTION(&given.colors),
     {"font", '\0', POPT_ARG_STRING, &given.font, 0, "font family of all text (default: sans-serif)", "NAME"},
     POPT_TABLEEND,
 };
@@ -130,12 +131,9 @@ static int check_options(const cli_session *s, mha_model_head *at)
 static int choose_style(const cli_session *s)
 {
     figure_style style = {.scale = cli_out_ends(s, ".png") ? 2 : 1, .font = given.font ? given.font : "sans-serif"};
-    const int code = cli_number(s, "--scale", given.scale, 0.5, 16, &style.scale);
+    int code = cli_number(s, "--scale", given.scale, 0.5, 16, &style.scale);
+    if (code == CLI_DONE) code = cli_color_scale(s, given.colors, &style.colors);
     if (code != CLI_DONE) return code;
-    if (given.colors && strcmp(given.colors, "linear") == 0)
-        style.colors = COLOR_LINEAR;
-    else if (given.colors && strcmp(given.colors, "root") != 0)
-        return cli_usage(s, "--colors must be one of root, linear (got \"%s\")", cli_shown(given.colors));
     if (!*style.font) return cli_usage(s, "--font must name a font family (got \"\")");
     figure_set_style(style);
     return CLI_DONE;

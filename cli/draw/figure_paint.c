@@ -42,6 +42,11 @@ void figure_set_style(figure_style wanted)
     style = wanted;
 }
 
+color_scale figure_colors(void)
+{
+    return style.colors;
+}
+
 void figure_font(cairo_t *cr, double size, cairo_font_weight_t weight)
 {
     cairo_select_font_face(cr, style.font, CAIRO_FONT_SLANT_NORMAL, weight);

@@ -27,6 +27,8 @@ typedef struct figure_style {
 } figure_style;
 /* Sets the style of all later figures. Default: scale 1, square-root color scale, font "sans-serif". */
 void figure_set_style(figure_style style);
+/* Returns the color scale of the style. */
+color_scale figure_colors(void);
 
 void figure_font(cairo_t *cr, double size, cairo_font_weight_t weight);
 double figure_text_width(cairo_t *cr, const char *text);

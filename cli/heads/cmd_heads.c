@@ -13,10 +13,13 @@
 #include "input/input.h"
 #include "input/source_target.h"
 #include "output.h"
+#include "page/color_option.h"
 #include "word_wrap.h"
 
 static struct {
     int maps, no_probe, diversity;
+    const char *colors;
+    color_scale scale; /* value of `colors` */
 } given;
 
 static const struct poptOption options[] = {
@@ -24,6 +27,7 @@ static const struct poptOption options[] = {
     {"no-probe", 0, POPT_ARG_NONE, &given.no_probe, 0, "skip the random probe texts (no induction or duplicate scores)",
      NULL},
     {"diversity", 0, POPT_ARG_NONE, &given.diversity, 0, "also compare the maps and outputs of heads", NULL},
+    {"colors", 0, POPT_ARG_STRING, &given.colors, 0, "color scale of importance: root (default) or linear", "NAME"},
     IMPORTANCE_SCORES_OPTIONS,
     POPT_TABLEEND};
 
@@ -223,7 +227,7 @@ static int put_result(cli_session *s, const measured *m)
     int code = print_table(s, m);
     fputc('\n', s->out);
     if (m->importance)
-        cli_put_importance_grid(s, m->model, m->heads, m->importance, 0);
+        cli_put_importance_grid(s, m->model, m->heads, m->importance, given.scale, 0);
     else
         cli_put_grid(s, m->model, m->heads, 0);
     fputc('\n', s->out);
@@ -240,7 +244,7 @@ static int check_options(const cli_session *s, int64_t texts)
     if (given.diversity && s->options.csv) return cli_usage(s, "--diversity and --csv are mutually exclusive");
     if (given.maps && importance_scores_given.state) return cli_usage(s, "--maps and --state are mutually exclusive");
     if (given.maps && texts != 1) return cli_usage(s, "--maps requires one text (got %lld)", (long long)texts);
-    return CLI_DONE;
+    return cli_color_scale(s, given.colors, &given.scale);
 }
 
 static int measure_heads(cli_session *s, const cli_texts *texts, const mha_head_data *data, measured *m)

@@ -47,6 +47,7 @@ typedef struct cell {
     const mha_heads *heads;
     const mha_importance *importance; /* NULL = show labels and their scores */
     double most;                      /* largest importance of all heads */
+    color_scale colors;               /* of the importance */
     bool wide;
 } cell;
 
@@ -74,9 +75,9 @@ static void put_label_cell(const cli_session *session, const cell *c, int64_t la
 static const int ramp[] = {53, 54, 60, 24, 30, 36, 71, 113, 148, 184, 226};
 enum { RAMP = sizeof ramp / sizeof *ramp, DARK = 5 };
 
-static void set_ramp(const cli_session *session, double share)
+static void set_ramp(const cli_session *session, color_scale colors, double share)
 {
-    int at = (int)(color_position(COLOR_ROOT, share) * (RAMP - 1) + 0.5);
+    int at = (int)(color_position(colors, share) * (RAMP - 1) + 0.5);
     if (session->show_color) fprintf(session->out, "\033[48;5;%d;38;5;%dm", ramp[at], at < DARK ? 231 : 16);
 }
 
@@ -86,7 +87,7 @@ static void put_importance_cell(const cli_session *session, const cell *c, int64
 {
     double share = fmax(mha_importance_value(c->importance, layer, head), 0) / c->most;
     const char *code = styles[mha_heads_label(c->heads, layer, head)].code;
-    set_ramp(session, share);
+    set_ramp(session, c->colors, share);
     if (c->wide)
         fprintf(session->out, "%s%3.0f", code, share * 100);
     else if (session->show_color)
@@ -145,14 +146,14 @@ void cli_put_grid(const cli_session *session, const mha_model *model, const mha_
 }
 
 /* Prints the color scale, if it fits the terminal, and the meaning of the percentages. */
-static void put_ramp(const cli_session *session, double most, int indent)
+static void put_ramp(const cli_session *session, color_scale colors, double most, int indent)
 {
     enum { STEP = 4 };
     const bool fits = session->show_color && indent + RAMP * STEP <= session->columns;
     if (fits) fprintf(session->out, "%*s", indent, "");
     for (int i = 0; fits && i < RAMP; i++) {
-        double share = (double)i / (RAMP - 1) * i / (RAMP - 1);
-        set_ramp(session, share);
+        const double at = (double)i / (RAMP - 1), share = colors == COLOR_LINEAR ? at : at * at;
+        set_ramp(session, colors, share);
         fprintf(session->out, "%*.0f ", STEP - 1, share * 100);
     }
     if (fits) fprintf(session->out, "%s\n", cli_plain(session));
@@ -162,14 +163,15 @@ static void put_ramp(const cli_session *session, double most, int indent)
 }
 
 void cli_put_importance_grid(const cli_session *session, const mha_model *model, const mha_heads *heads,
-                             const mha_importance *importance, int indent)
+                             const mha_importance *importance, color_scale colors, int indent)
 {
     double most = 0;
     for (int64_t l = 0; l < mha_heads_layers(heads); l++)
         for (int64_t h = 0; h < mha_heads_count(heads, l); h++)
             most = fmax(most, mha_importance_value(importance, l, h));
-    put_grid(session, model, (cell){.heads = heads, .importance = importance, .most = most > 0 ? most : 1}, indent);
-    put_ramp(session, most, indent);
+    put_grid(session, model,
+             (cell){.heads = heads, .importance = importance, .most = most > 0 ? most : 1, .colors = colors}, indent);
+    put_ramp(session, colors, most, indent);
 }
 
 static int64_t count_label(const mha_heads *heads, mha_head_label label)

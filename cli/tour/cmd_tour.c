@@ -8,8 +8,10 @@
 #include "input/input.h"
 #include "memory.h"
 #include "output.h"
+#include "page/color_option.h"
 #include "session.h"
 #include "tour/output/tour_figure.h"
+#include "tour/output/tour_files.h"
 #include "tour/output/tour_print.h"
 #include "tour/tour_page.h"
 #include "tour/tour_request.h"
@@ -17,16 +19,19 @@
 #include "word_wrap.h"
 
 static struct {
-    const char *html, *figure, *tensor;
+    const char *html, *figure, *tensor, *files, *colors;
     int force;
 } given;
 
 static const struct poptOption options[] = {
     {"html", 0, POPT_ARG_STRING, &given.html, 0, "write the steps to FILE as an HTML page", "FILE"},
     {"figure", 0, POPT_ARG_STRING, &given.figure, 0, "draw a tensor of the tour to FILE (.png, .svg or .pdf)", "FILE"},
+    {"files", 0, POPT_ARG_STRING, &given.files, 0,
+     "write all tensors (.csv), maps and curves (.png and .svg) to files in FOLDER", "FOLDER"},
     {"tensor", 0, POPT_ARG_STRING, &given.tensor, 0,
-     "tensor to draw: NAME or NAME[i,j] (default: the first suitable tensor)", "NAME"},
-    {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace FILE if it exists", NULL},
+     "tensor of --figure or --csv: NAME or NAME[i,j] (default: the first suitable tensor)", "NAME"},
+    COLOR_OPTION(&given.colors),
+    {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace files that exist", NULL},
     POPT_TABLEEND};
 
 #define TOUR__X(name, walk, example, accepts, summary) name,
@@ -62,6 +67,11 @@ static int write_page(cli_session *s, tour *const *tours, int count)
 
 static int show(cli_session *s, tour *const *tours, int count)
 {
+    if (s->options.csv) return tour_csv_put(s, tours[0], given.tensor);
+    if (given.files) {
+        const int saved = tour_files_save(s, tours[0], given.files);
+        return saved == CLI_DONE && s->options.json ? put_json(s, tours, count) : saved;
+    }
     if (given.figure) {
         const int drawn = tour_figure_save(s, tours[0], given.tensor);
         return drawn == CLI_DONE && s->options.json ? put_json(s, tours, count) : drawn;
@@ -136,15 +146,34 @@ static int find(const cli_session *s, const char *name, const tour_entry **entry
     return *entry ? CLI_DONE : unknown(s, name);
 }
 
-static int check_figure(const cli_session *s)
+/* Checks that at most one of the options that choose the output is given, and that it has one tour. */
+static int check_output(const cli_session *s)
 {
-    if (given.html) return cli_usage(s, "--html and --figure are mutually exclusive");
-    if (!figure_knows(given.figure))
-        return cli_usage(s, "--figure must end in .png, .svg or .pdf (got \"%s\")", cli_shown(given.figure));
-    if (s->arg_count != 1 || strcmp(s->args[0], "all") == 0)
-        return cli_usage(s, "--figure requires the name of one tour");
-    if (cli_ends(given.figure, ".png")) figure_set_style((figure_style){.scale = 2, .font = "sans-serif"});
+    const struct {
+        const char *name;
+        bool given, one_tour;
+    } kinds[] = {{"--html", given.html, false},
+                 {"--figure", given.figure, true},
+                 {"--files", given.files, true},
+                 {"--csv", s->options.csv, true}};
+    const char *first = NULL;
+    for (size_t n = 0; n < sizeof kinds / sizeof *kinds; n++) {
+        if (!kinds[n].given) continue;
+        if (first) return cli_usage(s, "%s and %s are mutually exclusive", first, kinds[n].name);
+        first = kinds[n].name;
+        if (kinds[n].one_tour && (s->arg_count != 1 || strcmp(s->args[0], "all") == 0))
+            return cli_usage(s, "%s requires the name of one tour", first);
+    }
     return CLI_DONE;
+}
+
+/* Sets the style of figures, and of maps in the terminal and on the page. */
+static int choose_style(const cli_session *s)
+{
+    figure_style style = {.scale = given.figure && cli_ends(given.figure, ".png") ? 2 : 1, .font = "sans-serif"};
+    const int code = cli_color_scale(s, given.colors, &style.colors);
+    if (code == CLI_DONE) figure_set_style(style);
+    return code;
 }
 
 static int check_options(cli_session *s)
@@ -154,9 +183,13 @@ static int check_options(cli_session *s)
     if (s->arg_count > 1)
         return cli_usage(s, "unexpected argument \"%s\": give one tour, or all", cli_shown(s->args[1]));
     if (s->arg_count == 0 && given.html) return cli_usage(s, "--html requires the name of a tour, or all");
-    if (given.force && !s->options.out) return cli_usage(s, "--force requires --html or --figure");
-    if (given.tensor && !given.figure) return cli_usage(s, "--tensor requires --figure");
-    return given.figure ? check_figure(s) : CLI_DONE;
+    if (given.force && !s->options.out && !given.files)
+        return cli_usage(s, "--force requires --html, --figure or --files");
+    if (given.tensor && !given.figure && !s->options.csv) return cli_usage(s, "--tensor requires --figure or --csv");
+    if (given.figure && !figure_knows(given.figure))
+        return cli_usage(s, "--figure must end in .png, .svg or .pdf (got \"%s\")", cli_shown(given.figure));
+    const int code = check_output(s);
+    return code == CLI_DONE ? choose_style(s) : code;
 }
 
 static int run(cli_session *s)
@@ -205,14 +238,16 @@ const cli_command cli_tour = {
         "layer of a checkpoint in the same steps, with its weights and hidden states: self-attention and "
         "causal-attention one head, standard-mha, weight-split, grouped-query and llama-attention all heads.\n"
         "--html writes a self-contained page with the same steps and maps of the tensors; - is stdout. "
-        "--figure draws one map of weights or the softmax curve.\n"
+        "--figure draws one map of weights or the softmax curve, --csv prints a tensor as a table, and "
+        "--files writes every table, map and curve to a folder. --colors linear makes maps proportional to the "
+        "weights; root, the square root, distinguishes small weights.\n"
         "--json prints {tours: [{name, summary, example, steps: [{title, text, call, tensors: [{name, "
         "shape, values, words}], counts: [{name, parameters, flops}]}]}]}. values are in row-major "
         "order, null if infinite or not a number; words label rows and columns, if present; flops are "
         "for one forward call. Without a name, steps are omitted.",
     .lists = print_tours,
     .words = words,
-    .shared = CLI_JSON,
+    .shared = CLI_JSON | CLI_CSV,
     .options = options,
     .groups = groups,
     .examples = "mha tour\n"

@@ -174,6 +174,51 @@ refused 2 "$MHA" tour self-attention --figure curve.png
 has err 'curve.png exists; --force replaces it'
 [ ! -e no.png ] || fail 'a rejected command must not write a figure'
 
+# ---- tables and files, color scales, slices ----
+expect 0 "$MHA" tour self-attention --csv --tensor weights
+[ "$(head -1 out)" = row,Once,upon,a,time,there ] || fail "the header must have the words (got $(head -1 out))"
+[ "$(sed -n '3s/,.*//p' out)" = upon ] || fail 'rows must have the words'
+[ "$(wc -l <out)" = 6 ] || fail "the table must have 6 lines (got $(wc -l <out))"
+awk -F, 'NR > 1 { sum = 0; for (n = 2; n <= NF; n++) sum += $n; if ((sum - 1) ^ 2 > 1e-12) exit 1 }' out || fail 'rows of weights must sum to 1'
+expect 0 "$MHA" tour self-attention --csv
+[ "$(head -1 out)" = row,x,y ] || fail 'the default tensor of --csv must be the curve'
+expect 0 "$MHA" tour causal-attention --csv --tensor mask
+has out 'Once,0,-inf,-inf,-inf,-inf'
+expect 0 "$MHA" tour stacked-heads --csv --tensor 'weights[1,0]'
+[ "$(sed -n '2s/Your.*//p' out)" = 1,0, ] || fail "a row must begin with its indices (got $(sed -n 2p out))"
+[ "$(wc -l <out)" = 7 ] || fail 'one matrix must have six rows'
+expect 0 "$MHA" tour dropout --csv --tensor mean
+[ "$(head -1 out)" = value ] || fail 'a scalar must have the header value'
+refused 2 "$MHA" tour dropout --csv --tensor nothing
+has err '--tensor must be a tensor of the tour dropout'
+refused 2 "$MHA" tour all --csv
+expect 0 "$MHA" tour stacked-heads --files stacked
+for file in x.csv weights.csv weights-0-0.png weights-0-0.svg weights-1-1.png weights-1-1.svg heads.1.w_v.csv; do [ -s "stacked/$file" ] || fail "--files must write $file"; done
+expect 0 "$MHA" tour stacked-heads --figure one.png --tensor 'weights[1, 1]'
+same one.png stacked/weights-1-1.png '--files must draw the figures of --figure'
+refused 2 "$MHA" tour stacked-heads --files stacked
+has err 'exists; --force replaces it'
+expect 0 "$MHA" tour stacked-heads --files stacked --force
+refused 1 "$MHA" tour stacked-heads --files missing/folder
+refused 2 "$MHA" tour stacked-heads --files stacked --csv
+has err '--files and --csv are mutually exclusive'
+expect 0 "$MHA" tour causal-attention
+cp out root
+expect 0 "$MHA" tour causal-attention --colors root
+same root out 'the default color scale must be root'
+expect 0 "$MHA" tour causal-attention --colors linear
+cmp -s root out && fail '--colors linear must change the maps'
+awk '!/[|]/' root >root.rest
+awk '!/[|]/' out >linear.rest
+same root.rest linear.rest '--colors must change the maps only'
+expect 0 "$MHA" tour self-attention --figure linear.svg --tensor weights --colors linear
+expect 0 "$MHA" tour self-attention --figure root.svg --tensor weights
+cmp -s linear.svg root.svg && fail '--colors linear must change figures'
+refused 2 "$MHA" tour reshape --colors cubic
+has err '--colors must be one of root, linear (got "cubic")'
+expect 0 "$MHA" tour stacked-heads
+has out '   weights[1, 1]'
+
 # ---- sources of tours: because they are a tutorial, they must include only public headers and headers of tours ----
 cat "$here"/cli/tour/walks/tour_of_*.c "$here"/cli/tour/tour_choice.[ch] "$here"/cli/tour/tour_head.[ch] "$here"/cli/tour/tour_inputs.[ch] "$here"/cli/tour/tour_layer.[ch] "$here"/cli/tour/tour_model.[ch] "$here"/cli/tour/tour.h | sed -n 's/^#include "\(.*\)"/\1/p' | sort -u >seen
 printf '%s\n' mha/mha.h tour/tour.h tour/tour_choice.h tour/tour_head.h tour/tour_inputs.h tour/tour_layer.h tour/tour_model.h tour/tours.h | sort >public

@@ -16,7 +16,7 @@ static bool is_map(const tour_tensor *t)
     return t->look == TOUR_WEIGHTS && t->rank >= 2 && t->shape[t->rank - 1] == t->shape[t->rank - 2];
 }
 
-static bool can_draw(const tour_tensor *t)
+bool tour_can_draw(const tour_tensor *t)
 {
     return t->look == TOUR_CURVE || is_map(t);
 }
@@ -27,7 +27,8 @@ static const tour_tensor *find(const tour *t, const char *name, size_t length)
     for (int s = 0; s < t->step_count; s++)
         for (int n = 0; n < t->steps[s].tensors_used; n++) {
             const tour_tensor *tensor = &t->steps[s].tensors[n];
-            if (!name ? can_draw(tensor) : strlen(tensor->name) == length && strncmp(tensor->name, name, length) == 0)
+            if (!name ? tour_can_draw(tensor)
+                      : strlen(tensor->name) == length && strncmp(tensor->name, name, length) == 0)
                 return tensor;
         }
     return NULL;
@@ -93,7 +94,7 @@ static int refuse(const cli_session *s, const tour *t, const char *name)
     size_t used = 0;
     for (int i = 0; i < t->step_count; i++)
         for (int n = 0; n < t->steps[i].tensors_used && used < sizeof names; n++)
-            if (can_draw(&t->steps[i].tensors[n]))
+            if (tour_can_draw(&t->steps[i].tensors[n]))
                 used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
                                          t->steps[i].tensors[n].name);
     if (!*names) return cli_usage(s, "--figure requires a tour with a map of weights or a curve (got %s)", t->name);
@@ -101,12 +102,19 @@ static int refuse(const cli_session *s, const tour *t, const char *name)
                      cli_shown(name));
 }
 
-int tour_figure_save(cli_session *s, const tour *t, const char *name)
+const tour_tensor *tour_tensor_find(const tour *t, const char *name, int64_t *matrix)
 {
     const tour_tensor *tensor = find(t, name, name ? strcspn(name, "[") : 0);
-    const char *index = name ? name + strcspn(name, "[") : "";
-    const int64_t matrix = tensor && can_draw(tensor) ? matrix_of(tensor, index) : -1;
-    if (matrix < 0) return refuse(s, t, name ? name : "");
+    if (!tensor && !name && t->step_count > 0 && t->steps[0].tensors_used > 0) tensor = &t->steps[0].tensors[0];
+    *matrix = tensor ? matrix_of(tensor, name ? name + strcspn(name, "[") : "") : -1;
+    return *matrix >= 0 ? tensor : NULL;
+}
+
+int tour_figure_save(cli_session *s, const tour *t, const char *name)
+{
+    int64_t matrix = 0;
+    const tour_tensor *tensor = tour_tensor_find(t, name, &matrix);
+    if (!tensor || !tour_can_draw(tensor)) return refuse(s, t, name ? name : "");
     char title[160];
     unsigned char *data = NULL;
     size_t bytes = 0;

@@ -6,7 +6,9 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "draw/figure_paint.h"
 #include "page/color_scale.h"
+#include "tour/output/tour_print.h"
 #include "tour/tour_page.h"
 
 void tour_put_escaped(FILE *out, const char *text)
@@ -49,19 +51,6 @@ static void extents(const tour_tensor *t, int64_t *rows, int64_t *columns)
 {
     *rows = t->rank > 1 ? t->shape[t->rank - 2] : 1;
     *columns = t->rank > 0 ? t->shape[t->rank - 1] : 1;
-}
-
-/* Prints the index of image `map` along all axes except the last two, for example "[0, 1]". */
-static void put_index(FILE *out, const tour_tensor *t, int64_t map)
-{
-    int64_t index[4];
-    for (int axis = t->rank - 3; axis >= 0; axis--) {
-        index[axis] = map % t->shape[axis];
-        map /= t->shape[axis];
-    }
-    for (int axis = 0; axis < t->rank - 2; axis++)
-        fprintf(out, axis ? ", %lld" : "[%lld", (long long)index[axis]);
-    fputs("]", out);
 }
 
 /* ---- maps ---- */
@@ -110,8 +99,8 @@ static void put_square(FILE *out, const tour_tensor *t, const map_layout *m, int
 {
     const float x = t->values[n];
     const int64_t row = n / m->columns % m->rows, column = n % m->columns;
-    const color c =
-        t->look == TOUR_WEIGHTS ? color_of_weight(COLOR_ROOT, x) : color_of_number(most > 0 ? (double)x / most : 0);
+    const color c = t->look == TOUR_WEIGHTS ? color_of_weight(figure_colors(), x)
+                                            : color_of_number(most > 0 ? (double)x / most : 0);
     fprintf(out, "<rect x=\"%g\" y=\"%g\" width=\"%g\" height=\"%g\"", m->left + (double)column * m->cell,
             m->top + (double)row * m->cell, m->cell, m->cell);
     if (isfinite(x))
@@ -211,6 +200,7 @@ void tour_put_svg(FILE *out, const tour_tensor *t)
     extents(t, &rows, &columns);
     const int64_t maps = t->look == TOUR_CURVE ? 0 : t->count / (rows * columns);
     const double most = greatest(t);
+    char index[96];
     for (int64_t map = 0; map < maps && map < MAPS; map++) {
         fputs("<div>", out);
         if (t->look == TOUR_HEADS)
@@ -218,7 +208,7 @@ void tour_put_svg(FILE *out, const tour_tensor *t)
         else
             put_map(out, t, map, most);
         if (maps > 1) fputs("<small>", out);
-        if (maps > 1) put_index(out, t, map);
+        if (maps > 1) fputs(tour_index_text(t, map, index), out);
         if (maps > 1) fputs("</small>", out);
         fputs("</div>", out);
     }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "draw/figure_paint.h"
 #include "memory.h"
 #include "output.h"
 #include "page/color_scale.h"
@@ -17,6 +18,21 @@ const char *tour_shape_text(const tour_tensor *tensor, char text[96])
     for (int n = 0; n < tensor->rank; n++)
         length += snprintf(text + length, 96 - (size_t)length, n ? ", %lld" : "%lld", (long long)tensor->shape[n]);
     if (tensor->rank) snprintf(text + length, 96 - (size_t)length, "]");
+    return text;
+}
+
+const char *tour_index_text(const tour_tensor *tensor, int64_t matrix, char text[96])
+{
+    int64_t at[4] = {0};
+    int length = 0;
+    for (int axis = tensor->rank - 3; axis >= 0; axis--) {
+        at[axis] = matrix % tensor->shape[axis];
+        matrix /= tensor->shape[axis];
+    }
+    text[0] = '\0';
+    for (int axis = 0; axis < tensor->rank - 2; axis++)
+        length += snprintf(text + length, 96 - (size_t)length, axis ? ", %lld" : "[%lld", (long long)at[axis]);
+    if (length > 0) snprintf(text + length, 96 - (size_t)length, "]");
     return text;
 }
 
@@ -40,10 +56,11 @@ static void put_curve(const cli_session *s, const tour_tensor *tensor)
 }
 
 /* Draws a matrix of weights with row labels; larger weights have darker characters. */
-static void put_map(const cli_session *s, const tour_tensor *tensor)
+static void put_map(const cli_session *s, const tour_tensor *tensor, int64_t map)
 {
     static const char shades[] = " .:-=+*#%@";
-    const int64_t rows = tensor->shape[0], columns = tensor->shape[1];
+    const int64_t rows = tensor->shape[tensor->rank - 2], columns = tensor->shape[tensor->rank - 1];
+    const float *values = tensor->values + map * rows * columns;
     int widest = 1;
     for (int64_t n = 0; n < tensor->word_count; n++)
         widest = (int)fmax(widest, cli_shown_columns(tensor->words[n], strlen(tensor->words[n])));
@@ -52,11 +69,23 @@ static void put_map(const cli_session *s, const tour_tensor *tensor)
         const char *word = row < tensor->word_count ? tensor->words[row] : "";
         fprintf(s->out, "%*s%s |", INDENT + widest - cli_shown_columns(word, strlen(word)), "", cli_shown(word));
         for (int64_t column = 0; column < columns; column++) {
-            const double at = color_position(COLOR_ROOT, (double)tensor->values[row * columns + column]);
+            const double at = color_position(figure_colors(), (double)values[row * columns + column]);
             const char shade = shades[(int)lround(at * (double)(sizeof shades - 2))];
             fprintf(s->out, "%c%c", shade, shade);
         }
         fputs("|\n", s->out);
+    }
+}
+
+/* Draws the matrices of the last two axes, at most MAPS, with their indices, as in weights[0, 1]. */
+static void put_slices(const cli_session *s, const tour_tensor *tensor)
+{
+    enum { MAPS = 8 };
+    const int64_t each = tensor->shape[tensor->rank - 2] * tensor->shape[tensor->rank - 1];
+    char index[96];
+    for (int64_t map = 0; map < tensor->count / each && map < MAPS; map++) {
+        fprintf(s->out, "%*s%s%s\n", INDENT, "", tensor->name, tour_index_text(tensor, map, index));
+        put_map(s, tensor, map);
     }
 }
 
@@ -68,7 +97,8 @@ static void put_tensor(const cli_session *s, const tour_tensor *tensor)
     const int columns = s->columns < PYTORCH_COLUMNS ? s->columns - BRACKETS : PYTORCH_COLUMNS;
     tour_tensor_print(s->out, tensor, columns);
     if (tensor->look == TOUR_CURVE) put_curve(s, tensor);
-    if (tensor->look == TOUR_WEIGHTS && tensor->rank == 2) put_map(s, tensor);
+    if (tensor->look == TOUR_WEIGHTS && tensor->rank == 2) put_map(s, tensor, 0);
+    if (tensor->look == TOUR_WEIGHTS && tensor->rank > 2 && tensor->words) put_slices(s, tensor);
 }
 
 static void put_counts(const cli_session *s, const tour_step *step)

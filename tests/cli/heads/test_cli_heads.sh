@@ -219,4 +219,7 @@ if [ -d "$minilm" ]; then
 else
     echo "skipped: labels of MiniLM, which is not installed (./run fetch minilm)"
 fi
+# ---- color scale ----
+refused 2 "$MHA" heads -m "$tiny" 'the cat' --colors cubic
+has err '--colors must be one of root, linear (got "cubic")'
 finish

@@ -1,0 +1,16 @@
+/* color_option.h - the option --colors of commands that draw weights. */
+#ifndef CLI_PAGE_COLOR_OPTION_H
+#define CLI_PAGE_COLOR_OPTION_H
+
+#include "command.h"
+#include "page/color_scale.h"
+
+#define COLOR_OPTION(value)                                                                                \
+    {                                                                                                      \
+        "colors", 0, POPT_ARG_STRING, value, 0, "color scale of weights: root (default) or linear", "NAME" \
+    }
+
+/* Sets *scale to the scale `name`, which may be NULL for the default. Returns CLI_USAGE for an unknown name. */
+int cli_color_scale(const cli_session *session, const char *name, color_scale *scale);
+
+#endif

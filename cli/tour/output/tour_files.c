@@ -1,0 +1,160 @@
+/* tour_files.c - see tour_files.h. */
+#include "tour/output/tour_files.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "draw/figure_paint.h"
+#include "memory.h"
+#include "output.h"
+#include "tour/output/tour_figure.h"
+#include "tour/output/tour_print.h"
+
+/* ---- tables ---- */
+
+static int64_t columns_of(const tour_tensor *t)
+{
+    return t->rank > 0 ? t->shape[t->rank - 1] : 1;
+}
+
+static void put_label(FILE *out, const tour_tensor *t, int64_t n, int64_t extent)
+{
+    if (t->words && t->word_count == extent)
+        cli_put_csv(out, t->words[n]);
+    else
+        fprintf(out, "%lld", (long long)n);
+}
+
+static void put_header(FILE *out, const tour_tensor *t)
+{
+    static const char *const curve[] = {"x", "y"};
+    const int64_t columns = columns_of(t);
+    for (int axis = 0; axis < t->rank - 1; axis++)
+        fprintf(out, axis == t->rank - 2 ? "row," : "axis %d,", axis);
+    for (int64_t n = 0; n < columns; n++) {
+        if (n > 0) fputc(',', out);
+        if (t->look == TOUR_CURVE)
+            fputs(curve[n], out);
+        else if (t->rank == 0)
+            fputs("value", out);
+        else
+            put_label(out, t, n, columns);
+    }
+    fputc('\n', out);
+}
+
+/* Writes the indices of a row along all axes except the last. */
+static void put_indices(FILE *out, const tour_tensor *t, int64_t row)
+{
+    int64_t index[4] = {0};
+    for (int axis = t->rank - 2; axis >= 0; axis--) {
+        index[axis] = row % t->shape[axis];
+        row /= t->shape[axis];
+    }
+    for (int axis = 0; axis < t->rank - 1; axis++) {
+        if (axis == t->rank - 2)
+            put_label(out, t, index[axis], t->shape[axis]);
+        else
+            fprintf(out, "%lld", (long long)index[axis]);
+        fputc(',', out);
+    }
+}
+
+/* Writes rows first to first + count - 1 of all rows of the tensor. */
+static void put_table(FILE *out, const tour_tensor *t, int64_t first, int64_t count)
+{
+    const int64_t columns = columns_of(t);
+    put_header(out, t);
+    for (int64_t row = first; row < first + count; row++) {
+        put_indices(out, t, row);
+        for (int64_t n = 0; n < columns; n++)
+            fprintf(out, n ? ",%.9g" : "%.9g", (double)t->values[row * columns + n]);
+        fputc('\n', out);
+    }
+}
+
+int tour_csv_put(cli_session *s, const tour *t, const char *name)
+{
+    int64_t matrix = 0;
+    const tour_tensor *tensor = tour_tensor_find(t, name, &matrix);
+    if (!tensor)
+        return cli_usage(s, "--tensor must be a tensor of the tour %s, with an index if needed (got \"%s\")", t->name,
+                         cli_shown(name));
+    const int64_t rows = tensor->count / columns_of(tensor),
+                  each = tensor->rank > 1 ? tensor->shape[tensor->rank - 2] : 1;
+    if (name && strchr(name, '['))
+        put_table(s->out, tensor, matrix * each, each);
+    else
+        put_table(s->out, tensor, 0, rows);
+    return CLI_DONE;
+}
+
+/* ---- files ---- */
+
+enum { PATH = 512, NAME = 128 };
+
+static int save_table(cli_session *s, const tour_tensor *tensor, const char *folder)
+{
+    char path[PATH], *text;
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/%s.csv", folder, tensor->name);
+    s->options.out = path;
+    FILE *memory = cli_memory_open(&text, &bytes);
+    put_table(memory, tensor, 0, tensor->count / columns_of(tensor));
+    fclose(memory);
+    int code = cli_check_out(s);
+    if (code == CLI_DONE) code = cli_write_file(s, text, bytes);
+    free(text);
+    return code;
+}
+
+/* Writes an index such as "[0, 1]" as "-0-1", for a file name. */
+static void dash(char *index)
+{
+    char *to = index;
+    for (const char *at = index; *at; at++)
+        if (*at != ' ' && *at != ']') *to++ = *at == '[' || *at == ',' ? '-' : *at;
+    *to = '\0';
+}
+
+static int save_figures(cli_session *s, const tour *t, const tour_tensor *tensor, const char *folder)
+{
+    static const struct {
+        const char *extension;
+        double scale;
+    } formats[] = {{"png", 2}, {"svg", 1}};
+    const int64_t n = columns_of(tensor), maps = tensor->look == TOUR_CURVE ? 1 : tensor->count / (n * n);
+    const color_scale colors = figure_colors();
+    char path[PATH], name[2 * NAME], index[NAME];
+    int code = CLI_DONE;
+    for (int64_t f = 0; f < 2 * maps && code == CLI_DONE; f++) {
+        tour_index_text(tensor, f / 2, index);
+        snprintf(name, sizeof name, "%.100s%s", tensor->name, index);
+        dash(index);
+        snprintf(path, sizeof path, "%s/%s%s.%s", folder, tensor->name, index, formats[f % 2].extension);
+        s->options.out = path;
+        figure_set_style((figure_style){.scale = formats[f % 2].scale, .colors = colors, .font = "sans-serif"});
+        code = cli_check_out(s);
+        if (code == CLI_DONE) code = tour_figure_save(s, t, name);
+    }
+    return code;
+}
+
+int tour_files_save(cli_session *s, const tour *t, const char *folder)
+{
+    int code = CLI_DONE;
+    if (strlen(folder) > PATH - NAME)
+        return cli_usage(s, "--files must have at most %d bytes (got %zu)", PATH - NAME, strlen(folder));
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        return cli_error(s, CLI_FAILED, "%s: cannot create the folder: %s", cli_shown(folder), strerror(errno));
+    for (int i = 0; i < t->step_count; i++)
+        for (int n = 0; n < t->steps[i].tensors_used && code == CLI_DONE; n++) {
+            const tour_tensor *tensor = &t->steps[i].tensors[n];
+            code = save_table(s, tensor, folder);
+            if (code == CLI_DONE && tour_can_draw(tensor)) code = save_figures(s, t, tensor, folder);
+        }
+    return code;
+}
