@@ -10,14 +10,14 @@
  *     determiner   from a noun to its determiner
  *     pronoun      from a pronoun to its antecedent
  *
- * Measure (Voita et al. 2019). The query is the last token of the later word. A head is right about a relation if, among
- * the tokens of all other words up to the query (in encoders, of the whole sentence), the largest weight is on a token
- * of the earlier word; special tokens and the later word itself are not counted. `accuracy` is the fraction of right
- * relations, and `mass` the mean weight on the earlier word, over all keys.
+ * Measure (Voita et al. 2019). The query is the last token of the later word. A head is right about a relation if,
+ * among the tokens of all other words up to the query (in encoders, of the whole sentence), the largest weight is on a
+ * token of the earlier word; special tokens and the later word itself are not counted. `accuracy` is the fraction of
+ * right relations, and `mass` the mean weight on the earlier word, over all keys.
  *
  * Chance level. `offset` is the accuracy of the best head that only counts words: the largest fraction of relations of
- * the role that have the same distance. `uniform` is the mean mass of uniform weights. A head has a role if its accuracy
- * is at least offset + HEAD_ROLES_MARGIN; with several roles, the role with the largest excess. */
+ * the role that have the same distance. `uniform` is the mean mass of uniform weights. A head has a role if its
+ * accuracy is at least offset + HEAD_ROLES_MARGIN; with several roles, the role with the largest excess. */
 #ifndef CLI_HEADS_HEAD_ROLES_H
 #define CLI_HEADS_HEAD_ROLES_H
 
@@ -36,8 +36,8 @@ typedef struct head_roles head_roles;
 int head_roles_measure(cli_session *session, const mha_model *model, const char *path, head_roles **out);
 void head_roles_free(head_roles *roles);
 
-/* Returns {file, sentences, margin, relations, offset, uniform: {role: number}, accuracy, mass: {role: [layers][heads]},
- * labels: [layers][heads] role or null}; NULL if memory is exhausted. */
+/* Returns {file, sentences, margin, relations, offset, uniform: {role: number}, accuracy,
+ * mass: {role: [layers][heads]}, labels: [layers][heads] role or null}; NULL if memory is exhausted. */
 json_t *head_roles_json(const head_roles *roles, const mha_heads *heads);
 /* Prints a line per role, with its chance level and the heads of the largest accuracy; a star marks heads that have the
  * role. */

@@ -53,8 +53,7 @@ mha_status mha__circuits_check(const mha_model *m, const char *function, mha_err
     if (!m) return mha__fail(err, MHA_ERR_ARG, "%s: model must not be NULL", function);
     if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "%s: model must have weights", function);
     const char *what = unsupported(m);
-    if (what)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: model must %s (got %s)", function, what, m->info.family);
+    if (what) return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: model must %s (got %s)", function, what, m->info.family);
     return mha__head_check_tokens(m, err);
 }
 

@@ -1,5 +1,5 @@
-/* gguf_scores.c - computes scores of tokens from the merges of a BPE, and checks that a reader that merges by these scores
- * has the same merges. */
+/* gguf_scores.c - computes scores of tokens from the merges of a BPE, and checks that a reader that merges by these
+ * scores has the same merges. */
 #include "base/ctx.h"
 #include "text/gguf/gguf_translation.h"
 #include <string.h>

@@ -1,7 +1,7 @@
 /* gguf_tokenizer_write.c - writes the tokenizer of a checkpoint to a GGUF file.
  *
- * Only tokenizers whose stages are exactly those that gguf_tokenizer_json.c reads from a GGUF file are written, so the file
- * has the same tokens. */
+ * Only tokenizers whose stages are exactly those that gguf_tokenizer_json.c reads from a GGUF file are written, so the
+ * file has the same tokens. */
 #include "base/ctx.h"
 #include "io/json/json.h"
 #include "text/gguf/gguf_translation.h"
