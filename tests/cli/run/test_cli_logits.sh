@@ -29,9 +29,20 @@ has out 'Ġsmall'
 expect 0 logits --json --top 1000 --ids 1
 at top.# 640
 
+# A discriminator has one logit per token, the log-odds that the token was replaced.
+discriminator=$data/families2/electra-discriminator
+expect 0 "$MHA" logits -m "$discriminator" --ids 5,9,12 --json
+at replaced.# 3
+at replaced.1.id 9
+expect 0 "$MHA" logits -m "$discriminator" --ids 5,9,12
+has out replaced
+
 # Logits, hidden states and attention maps must agree with those recorded from transformers.
 if command -v python3 >/dev/null; then
     tensors() { python3 "$here/tests/cli/tensors.py" "$@"; }
+    record=$discriminator.safetensors
+    expect 0 "$MHA" logits -m "$discriminator" --ids "$(tensors ids "$record" prompt/input_ids)" -o discriminator.st
+    tensors compare 5e-5 "$record" prompt/logits discriminator.st logits || fail 'the log-odds must agree with the recorded log-odds'
     for name in gpt2-tiny gemma2-tiny bert-mlm-tiny; do
         record=$data/models/$name.safetensors
         expect 0 "$MHA" logits -m "$data/models/$name" --ids "$(tensors ids "$record" prompt/input_ids)" --hidden --attn -o $name.st
