@@ -369,9 +369,41 @@ static void test_refused(void **state)
     free(w);
 }
 
+/* Every failing allocation must return MHA_ERR_MEMORY and free all memory. */
+static void test_memory(void **state)
+{
+    (void)state;
+    weights *w = malloc(sizeof *w);
+    float cosines[B * L * 4], sines[B * L * 4], dx[B * L * E];
+    set_up(w, &shapes[0]);
+    angles(&w->s, B, 0, L, cosines, sines);
+    const mha_latent_options o = options_of(w);
+    mha_status status = MHA_ERR_MEMORY;
+    for (int budget = 0; status != MHA_OK; budget++) {
+        counting c = {.budget = -1};
+        mha_ctx *ctx = NULL;
+        mha_attn_layer *layer = NULL;
+        const mha_ctx_options options = {.size = sizeof options, .threads = 1, .allocator = counting_allocator(&c)};
+        assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
+        const long before = c.live;
+        c.budget = budget;
+        status = mha_latent_create(ctx, &o, &layer, NULL);
+        const mha_layer_input in = {.size = sizeof in, .batch = B, .length = L, .cos = cosines, .sin = sines};
+        const mha_latent_gradient g = {
+            .size = sizeof g, .options = &o, .input = &in, .x = w->xf, .dy = w->dyf, .dx = dx};
+        if (status == MHA_OK) status = mha_latent_backward(layer, &g, NULL);
+        assert_true(status == MHA_OK || status == MHA_ERR_MEMORY);
+        assert_true(layer || c.live == before);
+        mha_attn_layer_free(layer);
+        assert_int_equal(c.live, before);
+        mha_ctx_free(ctx);
+    }
+    free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_gradients),
-                                       cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

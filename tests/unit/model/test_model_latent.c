@@ -271,11 +271,17 @@ static void test_random(void **state)
     mha_model_free(m);
 }
 
+static void test_memory(void **state)
+{
+    (void)state;
+    case_create_without_memory(config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decode),    cmocka_unit_test(test_types),  cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_sequences), cmocka_unit_test(test_random),
+        cmocka_unit_test(test_sequences), cmocka_unit_test(test_random), cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
