@@ -208,6 +208,7 @@ while read -r command option words; do
     diff) set -- diff -m builtin -m builtin -f nowhere ;;
     transcribe) set -- transcribe nowhere ;;
     live) set -- live -o x.html -f nowhere ;;
+    convert) set -- convert nowhere x ;;
     attribute) set -- attribute -f nowhere --answer " boat" ;;
     patch) set -- patch " red" --corrupted " cat" --answer " boat" --wrong " ring" --site all ;;
     *) set -- "$command" -f nowhere ;;

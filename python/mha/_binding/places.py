@@ -73,18 +73,22 @@ def _minilm() -> Path:
     return folder
 
 
-_MODEL = "a model must be a folder with config.json, tokenizer.json and model.safetensors, or minilm, or builtin"
+_MODEL = "a model must be a folder with config.json, tokenizer.json and model.safetensors, or a GGUF file, or minilm, or builtin"
 
 
 def _folder(name: Any) -> Any:
-    """Returns the name if it is a folder with config.json. Empty names and names with a zero byte are returned too: the library rejects
+    """Returns the name if it is a folder with config.json, or a GGUF file. Empty names and names with a zero byte are returned too: the library rejects
     them."""
     path = os.fsencode(name)
     if not path or b"\0" in path or os.path.exists(os.path.join(path, b"config.json")):
         return name
+    if os.path.isfile(path):
+        with open(path, "rb") as file:
+            if file.read(4) == b"GGUF":
+                return name
     got = "a path that does not exist"
     if os.path.exists(path):
-        got = "a folder without config.json" if os.path.isdir(path) else "a file: pass its folder; GGUF is not supported"
+        got = "a folder without config.json" if os.path.isdir(path) else "a file: pass its folder"
     raise FileNotFoundError(f"{os.fsdecode(name)}: {_MODEL} (got {got}); checkpoint folders come from huggingface.co, for example: "
                             "hf download openai-community/gpt2 --local-dir gpt2")
 

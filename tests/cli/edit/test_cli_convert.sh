@@ -1,0 +1,37 @@
+#!/bin/sh
+# test_cli_convert.sh - tests `mha convert`: a model that is copied to a GGUF file and back must have the same tokens and
+# outputs, and what a format cannot express must be refused without a file.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+
+text='Every morning the small house wakes up.'
+expect 0 "$MHA" convert "$tiny" model.gguf
+has err 'model.gguf: written'
+expect 0 "$MHA" convert model.gguf folder
+for model in "$tiny" model.gguf folder; do
+    expect 0 "$MHA" tokenize -m "$model" "$text"
+    cat out >>tokens
+    expect 0 "$MHA" embed -m "$model" --json "$text"
+    grep -v '"model"' out >"embedding.$(basename "$model")"
+done
+[ "$(sort tokens | uniq -c | awk '$1 != 3' | wc -l)" = 0 ] || fail 'tokens must be equal in both formats'
+cmp embedding.bert-tiny embedding.model.gguf
+cmp embedding.bert-tiny embedding.folder || fail 'embeddings must be equal in both formats'
+
+expect 0 "$MHA" convert --dtype int8 "$tiny" small.gguf
+expect 0 "$MHA" info -m small.gguf --json
+at family bert
+
+refused 1 "$MHA" convert "$tiny" model.gguf
+expect 0 "$MHA" convert --force "$tiny" model.gguf
+refused 2 "$MHA" convert "$tiny"
+refused 2 "$MHA" convert --dtype int8 "$tiny" other
+refused 2 "$MHA" convert --dtype q4 "$tiny" other.gguf
+refused 3 "$MHA" convert "$data/models/bert-mlm-tiny" other.gguf
+has err 'in a GGUF file'
+[ ! -e other.gguf ] || fail 'a refused model must not be written'
+head -c 3000 model.gguf >cut.gguf
+refused 3 "$MHA" info -m cut.gguf
+has err 'cut.gguf: '
+finish
