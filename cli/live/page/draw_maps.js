@@ -11,12 +11,18 @@ const makeShades = () => {
   }
 };
 
+let drawn = null; /* the pixels of the last map, reused for maps of the same size */
+
 /* Draws the map [n, n] that begins at `from` of `maps`, one pixel per weight. */
 const drawMap = (canvas, maps, from, n) => {
   if (canvas.width !== n || canvas.height !== n) canvas.width = canvas.height = Math.max(n, 1);
   const context = canvas.getContext('2d');
   if (n === 0) return;
-  const image = context.createImageData(n, n), pixels = new Uint32Array(image.data.buffer);
-  for (let i = 0; i < n * n; i++) pixels[i] = shades[Math.round(Math.sqrt(clamp(maps[from + i], 0, 1)) * (SHADES - 1))];
-  context.putImageData(image, 0, 0);
+  if (!drawn || drawn.width !== n) drawn = context.createImageData(n, n);
+  const pixels = new Uint32Array(drawn.data.buffer);
+  for (let i = 0; i < n * n; i++) {
+    const weight = maps[from + i]; /* half of the weights of a causal model are 0 */
+    pixels[i] = shades[weight > 0 ? Math.round(Math.sqrt(weight < 1 ? weight : 1) * (SHADES - 1)) : 0];
+  }
+  context.putImageData(drawn, 0, 0);
 };
