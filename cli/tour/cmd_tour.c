@@ -222,7 +222,7 @@ static void print_tours(FILE *out, int columns)
     }
 }
 
-static const cli_option_group groups[] = {{"Values", tour_request_options}, {NULL, NULL}};
+static const cli_option_group groups[] = {{"Values:", tour_request_options}, {NULL, NULL}};
 
 const cli_command cli_tour = {
     .name = "tour",
