@@ -26,7 +26,10 @@ static mha_status open_gguf(mha_model *m, const char *path, mha_model_options *o
     MHA__TRY(mha__gguf_model_open(m->ctx, path, &file_options, &m->shards.file, &m->gguf_config, err));
     if (!options->config_json) options->config_json = m->gguf_config;
     if (options->tokenizer_json || options->no_tokenizer) return MHA_OK;
-    return mha__tokenizer_gguf(m->shards.file, &m->tokenizer, &m->tokenizer_text, err);
+    char *json = NULL;
+    const mha_status status = mha__tokenizer_gguf(m->shards.file, &m->tokenizer, &json, err);
+    mha__free(m->ctx, json);
+    return status;
 }
 
 static mha_status open_shards(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
@@ -227,7 +230,6 @@ void mha_model_free(mha_model *model)
     mha__free(model->ctx, model->slopes);
     mha__free(model->ctx, model->config_text);
     mha__free(model->ctx, model->gguf_config);
-    mha__free(model->ctx, model->tokenizer_text);
     mha__free(model->ctx, model->own);
     mha__free(model->ctx, model);
 }

@@ -22,7 +22,6 @@ struct mha_model {
     float *slopes;         /* [layers, H] ALiBi slopes of the heads of each layer; NULL if no layer has ALiBi */
     char *config_text;
     char *gguf_config;                            /* config.json of a model from a GGUF file; NULL = from a folder */
-    char *tokenizer_text;                         /* tokenizer.json of a model from a GGUF file; NULL = none */
     mha_tokenizer *tokenizer;                     /* NULL if the model was opened without a tokenizer */
     mha__shards shards;                           /* embedding tables and outer norms are used in place */
     mha__weights outer;                           /* converted tensors outside the layers */

@@ -101,19 +101,18 @@ static mha_status put_tokenizer(saving *s, mha_error *err)
 {
     const mha_model *m = s->m;
     char from[PATH_MAX], *own = NULL;
-    const char *text = m->tokenizer_text;
-    size_t n = text ? strlen(text) : 0;
+    size_t n = 0;
     MHA__TRY(mha__shards_folder(&m->shards, from, sizeof from, err));
-    if (!text && (m->gguf_config || !mha__source_exists(from, MHA__TOKENIZER_FILE))) {
+    if (m->gguf_config) MHA__TRY(mha__gguf_tokenizer(m->shards.file, &own, &n, err));
+    if (!own && (m->gguf_config || !mha__source_exists(from, MHA__TOKENIZER_FILE))) {
         mha__gguf_key_text(&s->keys, "tokenizer.ggml.model", "no_vocab");
         return MHA_OK;
     }
-    if (!text) {
+    if (!own) {
         const mha_status status = mha__read_whole(m->ctx, from, MHA__TOKENIZER_FILE, MHA__JSON_BYTES, &own, &n, err);
         if (status != MHA_OK) return mha__in_folder(status, from, MHA__TOKENIZER_FILE, err);
-        text = own;
     }
-    const mha_status status = mha__gguf_tokenizer_write(m->ctx, text, n, m->config.vocab,
+    const mha_status status = mha__gguf_tokenizer_write(m->ctx, own, n, m->config.vocab,
                                                         m->config.eos_count ? m->config.eos[0] : -1, &s->keys, err);
     mha__free(m->ctx, own);
     MHA__TRY(status);

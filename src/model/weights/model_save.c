@@ -10,6 +10,7 @@
 #include "io/safetensors/safetensors_stream.h"
 #include "model/model_struct.h"
 #include "model/weights/checkpoint_folder.h"
+#include "text/gguf_tokenizer.h"
 #include "text/tokenizer.h"
 #include <string.h>
 
@@ -167,12 +168,21 @@ static mha_status tokenizer_gone(const char *folder, mha_error *err)
                      mha__quote(&(mha__quoted){0}, folder, strlen(folder)));
 }
 
+/* Writes the tokenizer of a GGUF file, whether or not the model was opened with it. */
+static mha_status put_gguf_tokenizer(const saving *s, mha_error *err)
+{
+    char *json = NULL;
+    size_t n = 0;
+    MHA__TRY(mha__gguf_tokenizer(s->m->shards.file, &json, &n, err));
+    const mha_status status = json ? mha__folder_put(&s->folder, MHA__TOKENIZER_FILE, json, n, err) : MHA_OK;
+    mha__free(s->m->ctx, json);
+    return status;
+}
+
 static mha_status copy_companions(const saving *s, mha_error *err)
 {
     char from[PATH_MAX];
-    const char *text = s->m->tokenizer_text;
-    if (text) return mha__folder_put(&s->folder, MHA__TOKENIZER_FILE, text, strlen(text), err);
-    if (s->m->gguf_config) return MHA_OK; /* other files in the folder of a GGUF file do not belong to it */
+    if (s->m->gguf_config) return put_gguf_tokenizer(s, err); /* no other file belongs to a GGUF file */
     MHA__TRY(mha__shards_folder(&s->m->shards, from, sizeof from, err));
     if (s->m->tokenizer && !mha__source_exists(from, MHA__TOKENIZER_FILE)) return tokenizer_gone(from, err);
     for (int n = 0; n < COMPANIONS; n++) {
