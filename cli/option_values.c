@@ -28,7 +28,7 @@ static const struct row {
     const char *(*more)(int n);
 } rows[] = {
     {NULL, "documents", "line paragraph whole", NULL},
-    {NULL, "isa", "scalar avx2 avx512 avx512bf16 amx neon", NULL},
+    {NULL, "isa", "scalar avx2 avx512 avx512vnni avx512bf16 amx neon", NULL},
     {"train", "dtype", "f32 bf16", NULL},
     {"plan", "dtype", "f32 bf16 f16", NULL},
     {"plan", "weights", "f32 bf16 f16 int8", NULL},

@@ -37,7 +37,7 @@ static const struct shared_option {
     {CLI_SEED, {"seed", 's', POPT_ARG_STRING, &seed_text, 0, "random seed, at least 0", "SEED"}},
     {CLI_DTYPE,
      {"dtype", 0, POPT_ARG_STRING, &given.dtype, 0,
-      "type of weights and arithmetic: f32, bf16, f16, or int8 (weights only)", "TYPE"}},
+      "type of weights and arithmetic: f32, bf16, f16, or int8 (dense layers)", "TYPE"}},
     {0, {"threads", 't', POPT_ARG_STRING, &threads_text, 0, "threads, 1 to 1024 (default: all CPUs)", "N"}},
     {0, {"isa", 0, POPT_ARG_STRING, &given.isa, 0, "newest instruction set to use (see mha version)", "NAME"}},
     {0, {"quiet", 'q', POPT_ARG_NONE, &given.quiet, 0, "print only errors, no log", NULL}},

@@ -76,9 +76,9 @@ MHA_API const char *mha_ctx_isa(mha_ctx *ctx);
 /* Returns the number of threads, including the calling thread. */
 MHA_API int mha_ctx_threads(mha_ctx *ctx);
 /* Writes the ISAs that this CPU and operating system support to `names` (at most `capacity`), oldest first, and returns
- * their number. "scalar" is always the first; then "neon", or "wasm128", or "avx2", "avx512", "avx512bf16", "amx". The
- * last one is the default, except that avx512bf16 is used on Intel CPUs only if named: its bf16 products are faster
- * than f32 on AMD CPUs and slower on Intel CPUs. */
+ * their number. "scalar" is always the first; then "neon", or "wasm128", or "avx2", "avx512", "avx512vnni",
+ * "avx512bf16", "amx". The last one is the default, except that avx512bf16 is used on Intel CPUs only if named: its
+ * bf16 products are faster than f32 on AMD CPUs and slower on Intel CPUs. */
 MHA_API int mha_isa_list(const char **names, int capacity);
 
 /* Allocates 64-byte-aligned memory for workspaces. Returns NULL if out of memory or if `bytes` is 0. */

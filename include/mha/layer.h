@@ -70,11 +70,11 @@ typedef struct mha_matrix {
  * element of y is one chain of fused multiply-adds that starts from b and runs over k = 0 .. in-1 in ascending order.
  *
  * Packing into a smaller type rounds each weight once, to nearest. bf16 keeps 8 bits, f16 keeps 11 (values beyond
- * 65504 become Inf), q8_0 keeps 8 with one f16 scale per 32 inputs. This halves or quarters the memory of the weights.
- * Calls with few rows become faster by about the same factor, because reading the weights dominates their time. x and
- * all sums stay f32, except for bf16 on the ISAs amx and avx512bf16 (ctx.h). There, x is also rounded to bf16, and
- * products are faster, and several times faster with AMX tiles. With and without this rounding, each row of y is
- * bitwise reproducible: it depends only on its row of x and the weights. */
+ * 65504 become Inf), q8_0 keeps 8 with one f16 scale per 128 inputs. This halves or quarters the memory of the weights;
+ * calls with few rows become as much faster, since reading the weights dominates. In q8_0, x is also quantized to 8
+ * bits, with one scale per 128 inputs of a row, and sums of 128 products are exact integers (docs/numerics.md). x stays
+ * f32 in other types, except that bf16 on the ISAs amx and avx512bf16 (ctx.h) rounds x to bf16. These products of
+ * smaller types are faster for any row count. Each row of y depends only, bitwise, on its row of x and the weights. */
 typedef struct mha_linear mha_linear;
 
 /* Creates a linear layer from weight [out, in] and bias [out] or NULL. Packing reads the weights once, on all
@@ -87,8 +87,8 @@ MHA_API mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_m
                                            mha_activation activation, mha_linear **linear, mha_error *err);
 MHA_API void mha_linear_free(mha_linear *linear);
 
-/* Computes y [rows, out] from x [rows, in]; rows >= 0, and the arrays must not overlap. Allocates nothing, except 2
- * bytes per element of x if x is rounded. Cost: 2 rows in out operations; for few rows, one read of the packed
+/* Computes y [rows, out] from x [rows, in]; rows >= 0, and the arrays must not overlap. Allocates nothing, except 1
+ * or 2 bytes per element of x if x is rounded. Cost: 2 rows in out operations; for few rows, one read of the packed
  * weights. */
 MHA_API mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t rows, float *y, mha_error *err);
 

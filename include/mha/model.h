@@ -38,8 +38,8 @@ typedef struct mha_model_options {
     int no_tokenizer; /* 1 = do not open tokenizer.json */
     /* Type of the packed dense weights, independent of the type in the file: f32 (default), bf16, f16 or q8_0
      * (layer.h). With bf16, attention also runs in bf16. Norms, sums and results stay f32. Relative error to f32 (root
-     * mean square): last hidden states of the small test models up to 2 % in bf16, 0.2 % in f16 and 4 % in q8_0;
-     * sentence vectors of MiniLM 0.6 %, 0.05 % and 2 %. */
+     * mean square): last hidden states of the small test models up to 2 % in bf16, 0.2 % in f16 and 6 % in q8_0;
+     * sentence vectors of MiniLM 0.6 %, 0.05 % and 4 %. */
     mha_dtype dtype;
     /* Tensors in memory (f32), such as weights changed by training or pruning. They replace tensors of the same name in
      * the files; all other tensors are added. The list itself may be freed after opening; names and data are used in
@@ -67,8 +67,8 @@ typedef struct mha_model_options {
  * concurrently. Errors name the file, the key or tensor, and the value: MHA_ERR_IO, MHA_ERR_FORMAT, MHA_ERR_MEMORY, and
  * MHA_ERR_UNSUPPORTED for a model_type, activation, position embedding, quantization or storage type that is not
  * supported.
- * Memory: the packed dense weights, of all experts (4 bytes per weight in f32, 2 in bf16 and f16, 34 per 32 weights in
- * q8_0), and the tables that cannot be used in place. */
+ * Memory: the packed dense weights, of all experts (4 bytes per weight in f32, 2 in bf16 and f16, about 33 per 32
+ * weights in q8_0), and the tables that cannot be used in place. */
 MHA_API mha_status mha_model_open(mha_ctx *ctx, const char *folder, const mha_model_options *options, mha_model **out,
                                   mha_error *err);
 MHA_API void mha_model_free(mha_model *model);

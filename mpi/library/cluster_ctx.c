@@ -9,7 +9,7 @@
 /* ---- the ISA that all ranks support ---- */
 
 /* All names that mha_isa_list can return, oldest first. */
-static const char *const isas[] = {"scalar", "neon", "wasm128", "avx2", "avx512", "avx512bf16", "amx"};
+static const char *const isas[] = {"scalar", "neon", "wasm128", "avx2", "avx512", "avx512vnni", "avx512bf16", "amx"};
 enum { ISAS = sizeof isas / sizeof *isas };
 
 static int index_of(const char *isa)

@@ -17,9 +17,10 @@
 #endif
 
 static const char *const names[MHA__ISAS] = {
-    [MHA__SCALAR] = "scalar", [MHA__NEON] = "neon",     [MHA__WASM128] = "wasm128",
-    [MHA__AVX2] = "avx2",     [MHA__AVX512] = "avx512", [MHA__AVX512BF16] = "avx512bf16",
-    [MHA__AMX] = "amx",
+    [MHA__SCALAR] = "scalar",         [MHA__NEON] = "neon",
+    [MHA__WASM128] = "wasm128",       [MHA__AVX2] = "avx2",
+    [MHA__AVX512] = "avx512",         [MHA__AVX512VNNI] = "avx512vnni",
+    [MHA__AVX512BF16] = "avx512bf16", [MHA__AMX] = "amx",
 };
 
 const char *mha__isa_name(mha__isa isa)
@@ -73,6 +74,7 @@ static unsigned detect(void)
 {
     enum { FMA = 1 << 12, OSXSAVE = 1 << 27, AVX = 1 << 28, F16C = 1 << 29 };          /* CPUID leaf 1, ecx */
     enum { AVX2 = 1 << 5, AVX512F = 1 << 16, AVX512DQ = 1 << 17, AVX512BW = 1 << 30 }; /* CPUID leaf 7.0, ebx */
+    enum { AVX512_VNNI = 1 << 11 };                                                    /* CPUID leaf 7.0, ecx */
     enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };                                   /* CPUID leaf 7.0, edx */
     enum { AVX512_BF16 = 1 << 5 };                                                     /* CPUID leaf 7.1, eax */
     enum { XMM_YMM = 0x6, OPMASK_ZMM = 0xE0, TILES = 0x60000 };                        /* XCR0 */
@@ -86,6 +88,8 @@ static unsigned detect(void)
     found |= bit(MHA__AVX2);
     if (!has_all(saved, OPMASK_ZMM) || !has_all(b, AVX512F | AVX512DQ | AVX512BW | AVX512VL)) return found;
     found |= bit(MHA__AVX512);
+    if (!has_all(c, AVX512_VNNI)) return found; /* every CPU with BF16 has VNNI */
+    found |= bit(MHA__AVX512VNNI);
     if (a < 1 || !__get_cpuid_count(7, 1, &a1, &unused, &unused, &unused) || !has_all(a1, AVX512_BF16)) return found;
     found |= bit(MHA__AVX512BF16);
     if (has_all(saved, TILES) && has_all(d, AMX_BF16 | AMX_TILE) && tiles_permitted()) found |= bit(MHA__AMX);

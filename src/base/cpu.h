@@ -12,12 +12,14 @@ typedef enum mha__isa {
     MHA__WASM128,    /* 128-bit vectors of WebAssembly */
     MHA__AVX2,       /* AVX2, FMA, F16C */
     MHA__AVX512,     /* AVX-512 F, BW, DQ, VL */
-    MHA__AVX512BF16, /* AVX512 and BF16 */
+    MHA__AVX512VNNI, /* AVX512 and VNNI, products of 8-bit integers */
+    MHA__AVX512BF16, /* AVX512VNNI and BF16 */
     MHA__AMX,        /* AVX512BF16 and AMX-BF16 tiles, if the operating system permits them */
     MHA__ISAS
 } mha__isa;
 
-/* Returns "scalar", "neon", "wasm128", "avx2", "avx512", "avx512bf16" or "amx"; "unknown" for any other value. */
+/* Returns "scalar", "neon", "wasm128", "avx2", "avx512", "avx512vnni", "avx512bf16" or "amx"; "unknown" for any
+ * other value. */
 const char *mha__isa_name(mha__isa isa);
 bool mha__cpu_has(mha__isa isa); /* Returns true if the ISA is supported. Queries CPUID and XCR0, and once arch_prctl
                                   * for AMX; caches the result of the first call. */

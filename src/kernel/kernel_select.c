@@ -5,8 +5,8 @@
 
 extern const mha__kernels mha__kernels_f32_scalar, mha__kernels_f64_scalar;
 #if defined(__x86_64__)
-extern const mha__kernels mha__kernels_f32_avx2, mha__kernels_f32_avx512, mha__kernels_f32_avx512bf16,
-    mha__kernels_f32_amx;
+extern const mha__kernels mha__kernels_f32_avx2, mha__kernels_f32_avx512, mha__kernels_f32_avx512vnni,
+    mha__kernels_f32_avx512bf16, mha__kernels_f32_amx;
 #elif defined(__aarch64__)
 extern const mha__kernels mha__kernels_f32_neon;
 #elif defined(__wasm_simd128__)
@@ -19,8 +19,11 @@ static const struct {
     const mha__kernels *table;
 } tables[] = {
 #if defined(__x86_64__)
-    {MHA__AMX, &mha__kernels_f32_amx},       {MHA__AVX512BF16, &mha__kernels_f32_avx512bf16},
-    {MHA__AVX512, &mha__kernels_f32_avx512}, {MHA__AVX2, &mha__kernels_f32_avx2},
+    {MHA__AMX, &mha__kernels_f32_amx},
+    {MHA__AVX512BF16, &mha__kernels_f32_avx512bf16},
+    {MHA__AVX512VNNI, &mha__kernels_f32_avx512vnni},
+    {MHA__AVX512, &mha__kernels_f32_avx512},
+    {MHA__AVX2, &mha__kernels_f32_avx2},
 #elif defined(__aarch64__)
     {MHA__NEON, &mha__kernels_f32_neon},
 #elif defined(__wasm_simd128__)

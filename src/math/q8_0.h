@@ -11,10 +11,12 @@ typedef struct mha__q8 {
     int8_t q[MHA__Q8_BLOCK];
 } mha__q8;
 
-/* Quantizes n elements of x, which are `stride` elements apart. The scale is the largest magnitude / 127, and each
- * element is rounded to the nearest multiple of the scale. The error is at most about half the scale. If a block
- * contains NaN, Inf or a magnitude above 127 times the largest f16, the whole block becomes NaN, so that invalid values
- * remain visible. */
+/* Quantizes n elements of x, which are `stride` elements apart, with one scale, and returns the scale (f16). The scale
+ * is the largest magnitude / 127, and each element is rounded to the nearest multiple of the scale. The error is at
+ * most about half the scale. If x contains NaN, Inf or a magnitude above 127 times the largest f16, the scale is NaN,
+ * so that invalid values remain visible. */
+uint16_t mha__int8_round(const float *x, int64_t stride, int64_t n, int8_t *q);
+/* Quantizes n elements of x in blocks of 32. */
 void mha__q8_round(const float *x, int64_t stride, int64_t n, mha__q8 *blocks);
 
 /* Strides of a view count units: elements, or blocks of q8_0. These functions return the size of a unit in bytes, and

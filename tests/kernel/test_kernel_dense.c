@@ -1,4 +1,4 @@
-/* test_kernel_dense.c - tests the dense product with bf16, f16 and q8_0 weights.
+/* test_kernel_dense.c - tests the dense product with bf16 and f16 weights; test_kernel_int8.c tests q8_0.
  *
  * The expected value is computed in f32: the product of test_kernel_product.c with the rounded weights, or sums of
  * pairs by fmaf in the order that kernel.h specifies. Results must be bitwise identical, except where the CPU chooses
@@ -6,10 +6,9 @@
  * surrounds the inputs, and a canary value surrounds the outputs. */
 #include "kernel/table.h"
 #include "math/half.h"
-#include "math/q8_0.h"
 
-enum { TYPES = MHA__HALVES + 1, PAD = 3 };
-static const char *const type_names[TYPES] = {"bf16", "f16", "q8_0"};
+enum { TYPES = MHA__HALVES, PAD = 3 };
+static const char *const type_names[TYPES] = {"bf16", "f16"};
 
 typedef enum begin { BEGIN_ZERO, BEGIN_BIAS, BEGIN_C, BEGINS } begin;
 
@@ -31,14 +30,9 @@ static int64_t blocks_of(const problem *p)
 /* Rounds one row of weights to `type` and converts it back to f32. */
 static void round_row(int type, int64_t n, const float *from, float *to)
 {
-    for (int64_t i = 0; i < n; i += MHA__Q8_BLOCK) {
-        mha__q8 block;
-        mha__q8_round(from + i, 1, n - i < MHA__Q8_BLOCK ? n - i : MHA__Q8_BLOCK, &block);
-        for (int64_t j = i; j < n && j < i + MHA__Q8_BLOCK; j++)
-            to[j] = type == MHA__BF16  ? mha__bf16_to_f32(mha__f32_to_bf16(from[j]))
-                    : type == MHA__F16 ? mha__f16_to_f32(mha__f32_to_f16(from[j]))
-                                       : mha__f16_to_f32(block.scale) * block.q[j - i];
-    }
+    for (int64_t i = 0; i < n; i++)
+        to[i] =
+            type == MHA__BF16 ? mha__bf16_to_f32(mha__f32_to_bf16(from[i])) : mha__f16_to_f32(mha__f32_to_f16(from[i]));
 }
 
 static void *panels_make(const problem *p, bool transposed)
@@ -259,8 +253,7 @@ static void transposed(const mha__kernels *k, int type, rng *r)
     problem_free(&p);
 }
 
-/* A NaN in row 7 of A must affect only row 7 of C. An infinite weight of column 3 must affect only column 3 (in q8_0,
- * its whole block becomes NaN). */
+/* A NaN in row 7 of A must affect only row 7 of C. An infinite weight of column 3 must affect only column 3. */
 static void poison(const mha__kernels *k, int type, rng *r)
 {
     problem p = problem_make(k, type, 19, k->nr + 2, 40, r);

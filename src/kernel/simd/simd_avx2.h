@@ -196,6 +196,12 @@ static MHA_INLINE real v_hsum(vf x)
     q = _mm_add_ps(q, _mm_movehl_ps(q, q));
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
 }
+static MHA_INLINE real v_hmax(vf x)
+{
+    __m128 q = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    q = _mm_max_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
+}
 
 /* Transposes pairs of elements, then groups of four within each half of a register, then the halves. */
 static MHA_INLINE void v_transpose(vf *r)
@@ -278,6 +284,59 @@ static MHA_INLINE void v_store_columns(real *p, int64_t stride, vf *r)
         _mm_storeu_ps(p + i * stride, _mm256_castps256_ps128(r[i]));
         _mm_storeu_ps(p + (4 + i) * stride, _mm256_extractf128_ps(r[i], 1));
     }
+}
+
+/* Products of 8-bit integers, widened to 16 bits, because the sums of vpmaddubsw saturate. */
+typedef __m256i vi;
+typedef int16_t dot_left;
+typedef struct vq {
+    __m256i low, high; /* elements 0 and 1, elements 2 and 3 */
+} vq;
+enum { DOT_OFFSET = 0 };
+static const uint8_t DOT_PLACE[] = {0, 2, 1, 3};
+static MHA_INLINE void v_store_dot(dot_left *p, vf x)
+{
+    const __m256i i = _mm256_cvtps_epi32(x), packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(i, i), 0x08);
+    _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(packed));
+}
+static MHA_INLINE vf v_set1_left(const dot_left *p)
+{
+    real x;
+    memcpy(&x, p, sizeof x);
+    return _mm256_set1_ps(x);
+}
+static MHA_INLINE vi i_zero(void)
+{
+    return _mm256_setzero_si256();
+}
+static MHA_INLINE vi i_begin(const int16_t *sums)
+{
+    (void)sums;
+    return _mm256_setzero_si256();
+}
+static MHA_INLINE vq i_left(const dot_left *p)
+{
+    int32_t pairs[2];
+    memcpy(pairs, p, sizeof pairs);
+    return (vq){_mm256_set1_epi32(pairs[0]), _mm256_set1_epi32(pairs[1])};
+}
+static MHA_INLINE vq i_weights(const int8_t *p)
+{
+    const __m256i bytes = _mm256_loadu_si256((const __m256i *)p);
+    return (vq){_mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8), _mm256_srai_epi16(bytes, 8)};
+}
+static MHA_INLINE vi i_dot(vi sum, vq x, vq w)
+{
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(x.low, w.low));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(x.high, w.high));
+}
+static MHA_INLINE vi i_add(vi a, vi b)
+{
+    return _mm256_add_epi32(a, b);
+}
+static MHA_INLINE vf i_reals(vi x)
+{
+    return _mm256_cvtepi32_ps(x);
 }
 
 #endif

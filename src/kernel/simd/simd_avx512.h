@@ -190,6 +190,10 @@ static MHA_INLINE real v_hsum(vf x)
     q = _mm_add_ps(q, _mm_movehl_ps(q, q));
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
 }
+static MHA_INLINE real v_hmax(vf x)
+{
+    return _mm512_reduce_max_ps(x);
+}
 
 /* Transposes pairs of elements, then groups of four within each 128-bit lane, then the lanes in two rounds. */
 static MHA_INLINE void v_transpose(vf *r)
@@ -310,6 +314,92 @@ static MHA_INLINE void v_store_columns(real *p, int64_t stride, vf *r)
         _mm_storeu_ps(p + (8 + i) * stride, _mm512_extractf32x4_ps(r[i], 2));
         _mm_storeu_ps(p + (12 + i) * stride, _mm512_extractf32x4_ps(r[i], 3));
     }
+}
+
+/* Products of 8-bit integers. With VNNI, one instruction multiplies unsigned elements by weights; without it, both are
+ * widened to 16 bits, because the sums of vpmaddubsw saturate. */
+typedef __m512i vi;
+#ifdef MHA_VNNI
+typedef uint8_t dot_left;
+typedef __m512i vq;
+enum { DOT_OFFSET = 128 };
+static const uint8_t DOT_PLACE[] = {0, 1, 2, 3};
+static MHA_INLINE void v_store_dot(dot_left *p, vf x)
+{
+    const __m512i bytes = _mm512_add_epi32(_mm512_cvtps_epi32(x), _mm512_set1_epi32(DOT_OFFSET));
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(bytes));
+}
+static MHA_INLINE vi i_begin(const int16_t *sums)
+{
+    const __m512i wide = _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)sums));
+    return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(wide, 7));
+}
+static MHA_INLINE vq i_left(const dot_left *p)
+{
+    int32_t bytes;
+    memcpy(&bytes, p, sizeof bytes);
+    return _mm512_set1_epi32(bytes);
+}
+static MHA_INLINE vq i_weights(const int8_t *p)
+{
+    return _mm512_loadu_si512(p);
+}
+/* Uses inline assembly, because gcc 12 copies the operands and results of the intrinsic through memory. */
+static MHA_INLINE vi i_dot(vi sum, vq x, vq w)
+{
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
+    return sum;
+}
+#else
+typedef int16_t dot_left;
+typedef struct vq {
+    __m512i low, high; /* elements 0 and 1, elements 2 and 3 */
+} vq;
+enum { DOT_OFFSET = 0 };
+static const uint8_t DOT_PLACE[] = {0, 2, 1, 3};
+static MHA_INLINE void v_store_dot(dot_left *p, vf x)
+{
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(x)));
+}
+static MHA_INLINE vi i_begin(const int16_t *sums)
+{
+    (void)sums;
+    return _mm512_setzero_si512();
+}
+static MHA_INLINE vq i_left(const dot_left *p)
+{
+    int32_t pairs[2];
+    memcpy(pairs, p, sizeof pairs);
+    return (vq){_mm512_set1_epi32(pairs[0]), _mm512_set1_epi32(pairs[1])};
+}
+static MHA_INLINE vq i_weights(const int8_t *p)
+{
+    const __m512i bytes = _mm512_loadu_si512(p);
+    return (vq){_mm512_srai_epi16(_mm512_slli_epi16(bytes, 8), 8), _mm512_srai_epi16(bytes, 8)};
+}
+static MHA_INLINE vi i_dot(vi sum, vq x, vq w)
+{
+    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(x.low, w.low));
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(x.high, w.high));
+}
+#endif
+static MHA_INLINE vf v_set1_left(const dot_left *p)
+{
+    real x;
+    memcpy(&x, p, sizeof x);
+    return _mm512_set1_ps(x);
+}
+static MHA_INLINE vi i_zero(void)
+{
+    return _mm512_setzero_si512();
+}
+static MHA_INLINE vi i_add(vi a, vi b)
+{
+    return _mm512_add_epi32(a, b);
+}
+static MHA_INLINE vf i_reals(vi x)
+{
+    return _mm512_cvtepi32_ps(x);
 }
 
 #endif

@@ -181,6 +181,10 @@ static MHA_INLINE real v_hsum(vf x)
     float32x2_t h = vadd_f32(vget_low_f32(x), vget_high_f32(x));
     return vget_lane_f32(vpadd_f32(h, h), 0);
 }
+static MHA_INLINE real v_hmax(vf x)
+{
+    return vmaxvq_f32(x);
+}
 static MHA_INLINE void v_transpose(vf *r)
 {
     float32x4x2_t a = vtrnq_f32(r[0], r[1]), b = vtrnq_f32(r[2], r[3]);
@@ -203,6 +207,61 @@ static MHA_INLINE void v_store_columns(real *p, int64_t stride, vf *r)
     MHA_UNROLL
     for (int i = 0; i < 4; i++)
         vst1q_f32(p + i * stride, r[i]);
+}
+
+/* Products of 8-bit integers. Without the instruction sdot, two products are added in 16 bits (at most 2 * 127^2). */
+typedef int32x4_t vi;
+typedef int8_t dot_left;
+typedef int8x16_t vq;
+enum { DOT_OFFSET = 0 };
+static const uint8_t DOT_PLACE[] = {0, 1, 2, 3};
+static MHA_INLINE void v_store_dot(dot_left *p, vf x)
+{
+    const int16x4_t words = vmovn_s32(vcvtq_s32_f32(x));
+    const int8x8_t bytes = vmovn_s16(vcombine_s16(words, words));
+    memcpy(p, &bytes, VL);
+}
+static MHA_INLINE vf v_set1_left(const dot_left *p)
+{
+    real x;
+    memcpy(&x, p, sizeof x);
+    return vdupq_n_f32(x);
+}
+static MHA_INLINE vi i_zero(void)
+{
+    return vdupq_n_s32(0);
+}
+static MHA_INLINE vi i_begin(const int16_t *sums)
+{
+    (void)sums;
+    return vdupq_n_s32(0);
+}
+static MHA_INLINE vq i_left(const dot_left *p)
+{
+    int32_t bytes;
+    memcpy(&bytes, p, sizeof bytes);
+    return vreinterpretq_s8_s32(vdupq_n_s32(bytes));
+}
+static MHA_INLINE vq i_weights(const int8_t *p)
+{
+    return vld1q_s8(p);
+}
+static MHA_INLINE vi i_dot(vi sum, vq x, vq w)
+{
+#ifdef __ARM_FEATURE_DOTPROD
+    return vdotq_s32(sum, x, w);
+#else
+    const int16x8_t low = vmull_s8(vget_low_s8(x), vget_low_s8(w)), high = vmull_high_s8(x, w);
+    return vpadalq_s16(sum, vpaddq_s16(low, high));
+#endif
+}
+static MHA_INLINE vi i_add(vi a, vi b)
+{
+    return vaddq_s32(a, b);
+}
+static MHA_INLINE vf i_reals(vi x)
+{
+    return vcvtq_f32_s32(x);
 }
 
 #endif

@@ -23,6 +23,13 @@
  *   w_mul, w_low, w_high   products, and their low and high halves
  *   w_mask            -inf if a word is at most `last`, otherwise 0
  *   v_load_n          n < VL elements, followed by zeros; does not read memory after the elements
+ *   dot_left          an element of a quantized row: an integer of -127 to 127, plus DOT_OFFSET
+ *   v_store_dot       stores VL integers of -127 to 127 (any elements for NaN) as dot_left
+ *   v_set1_left       the f32 at p in every lane
+ *   vi, vq            VL sums of 32 bits; operands of i_dot: 4 elements in every lane, 4 weights per lane
+ *   i_left, i_weights operands of i_dot; weight i of a lane is stored at byte DOT_PLACE[i]
+ *   i_dot(s, x, w)    s + the 4 products, exact
+ *   i_begin(p)        -DOT_OFFSET times the VL int16 at p; 0 without an offset, without reading p
  *   v_load_bf16 ...   VL 16-bit elements, converted as in math/half.h in any floating-point mode; not for double
  */
 #ifndef MHA_KERNEL_SIMD_SIMD_SCALAR_H
@@ -145,6 +152,10 @@ static MHA_INLINE real v_hsum(vf x)
 {
     return x;
 }
+static MHA_INLINE real v_hmax(vf x)
+{
+    return x;
+}
 static MHA_INLINE void v_transpose(vf *r)
 {
     (void)r;
@@ -222,6 +233,53 @@ static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
     float power;
     memcpy(&power, &bits, sizeof power);
     return p * power;
+}
+#endif
+
+#ifndef MHA_DOUBLE
+typedef int8_t dot_left;
+typedef int32_t vi;
+typedef const int8_t *vq;
+enum { DOT_OFFSET = 0 };
+static const uint8_t DOT_PLACE[] = {0, 1, 2, 3};
+static MHA_INLINE void v_store_dot(dot_left *p, vf x)
+{
+    *p = x == x ? (int8_t)x : 0;
+}
+static MHA_INLINE vf v_set1_left(const dot_left *p)
+{
+    vf x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+static MHA_INLINE vi i_zero(void)
+{
+    return 0;
+}
+static MHA_INLINE vi i_begin(const int16_t *sums)
+{
+    (void)sums;
+    return 0;
+}
+static MHA_INLINE vq i_left(const dot_left *p)
+{
+    return p;
+}
+static MHA_INLINE vq i_weights(const int8_t *p)
+{
+    return p;
+}
+static MHA_INLINE vi i_dot(vi sum, vq x, vq w)
+{
+    return sum + x[0] * w[0] + x[1] * w[1] + x[2] * w[2] + x[3] * w[3];
+}
+static MHA_INLINE vi i_add(vi a, vi b)
+{
+    return a + b;
+}
+static MHA_INLINE vf i_reals(vi x)
+{
+    return (vf)x;
 }
 #endif
 

@@ -177,6 +177,11 @@ static MHA_INLINE real v_hsum(vf x)
     const vf half = wasm_f32x4_add(x, wasm_i32x4_shuffle(x, x, 2, 3, 2, 3));
     return wasm_f32x4_extract_lane(half, 0) + wasm_f32x4_extract_lane(half, 1);
 }
+static MHA_INLINE real v_hmax(vf x)
+{
+    const vf half = wasm_f32x4_pmax(x, wasm_i32x4_shuffle(x, x, 2, 3, 2, 3));
+    return wasm_f32x4_extract_lane(wasm_f32x4_pmax(half, wasm_i32x4_shuffle(half, half, 1, 1, 1, 1)), 0);
+}
 static MHA_INLINE void v_transpose(vf *r)
 {
     const vf a = wasm_i32x4_shuffle(r[0], r[1], 0, 4, 2, 6), b = wasm_i32x4_shuffle(r[0], r[1], 1, 5, 3, 7);
@@ -200,6 +205,55 @@ static MHA_INLINE void v_store_columns(real *p, int64_t stride, vf *r)
     MHA_UNROLL
     for (int i = 0; i < 4; i++)
         wasm_v128_store(p + i * stride, r[i]);
+}
+
+/* Products of 8-bit integers, widened to 16 bits. */
+typedef v128_t vi;
+typedef int16_t dot_left;
+typedef struct vq {
+    v128_t low, high; /* elements 0 and 1, elements 2 and 3 */
+} vq;
+enum { DOT_OFFSET = 0 };
+static const uint8_t DOT_PLACE[] = {0, 2, 1, 3};
+static MHA_INLINE void v_store_dot(dot_left *p, vf x)
+{
+    const v128_t i = wasm_i32x4_trunc_sat_f32x4(x);
+    wasm_v128_store64_lane(p, wasm_i16x8_narrow_i32x4(i, i), 0);
+}
+static MHA_INLINE vf v_set1_left(const dot_left *p)
+{
+    return wasm_v128_load32_splat(p);
+}
+static MHA_INLINE vi i_zero(void)
+{
+    return wasm_i32x4_splat(0);
+}
+static MHA_INLINE vi i_begin(const int16_t *sums)
+{
+    (void)sums;
+    return wasm_i32x4_splat(0);
+}
+static MHA_INLINE vq i_left(const dot_left *p)
+{
+    return (vq){wasm_v128_load32_splat(p), wasm_v128_load32_splat(p + 2)};
+}
+static MHA_INLINE vq i_weights(const int8_t *p)
+{
+    const v128_t bytes = wasm_v128_load(p);
+    return (vq){wasm_i16x8_shr(wasm_i16x8_shl(bytes, 8), 8), wasm_i16x8_shr(bytes, 8)};
+}
+static MHA_INLINE vi i_dot(vi sum, vq x, vq w)
+{
+    sum = wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(x.low, w.low));
+    return wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(x.high, w.high));
+}
+static MHA_INLINE vi i_add(vi a, vi b)
+{
+    return wasm_i32x4_add(a, b);
+}
+static MHA_INLINE vf i_reals(vi x)
+{
+    return wasm_f32x4_convert_i32x4(x);
 }
 
 #endif

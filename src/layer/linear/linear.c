@@ -8,7 +8,7 @@
  *
  * A call may skip whole matrices of a stack or read only some inputs, so pruned heads cost no time. With few rows, a
  * call takes about as long as one sequential read of the packed weights, which is shorter for 8-bit and 16-bit weights.
- * Tiles multiply bf16 by bf16, so x is rounded first. */
+ * Tiles multiply bf16 by bf16, and 8-bit weights are multiplied by 8-bit elements, so x is rounded first. */
 #include "layer/linear/linear.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -57,8 +57,7 @@ static const mha__dense *dense_of(const mha__kernels *kernels, mha_dtype dtype)
 /* Returns the distance between panels [bytes]. */
 static int64_t panel_bytes(const mha__kernels *kernels, const mha__dense *dense, int64_t in)
 {
-    return dense ? mha__ceil_div(in, dense->block) * dense->block_bytes
-                 : in * kernels->nr * (int64_t)kernels->real_size;
+    return dense ? mha__dense_panel(dense, in) : in * kernels->nr * (int64_t)kernels->real_size;
 }
 
 /* Returns the number of columns per block: whole panels, at least one. */
@@ -221,10 +220,16 @@ typedef struct forward_job {
     const mha_linear *linear;
     const mha__linear_call *call;
     int64_t x_stride, y_stride, depth;
-    int64_t left_stride;                        /* row stride of rounded x */
+    int64_t left_stride;                        /* row stride of rounded x, in units of mha__dense.left_size */
     int64_t task_rows, row_blocks, task_blocks; /* rows per task, row blocks, column blocks per task */
     int64_t height;                             /* rows that are multiplied by all blocks of a task at a time */
 } forward_job;
+
+/* Returns row `first` of rounded x. */
+static void *left_row(const forward_job *job, int64_t first)
+{
+    return (char *)job->call->left + first * job->left_stride * job->linear->dense->left_size;
+}
 
 static void left_task(void *arg, int64_t i, int worker)
 {
@@ -232,7 +237,7 @@ static void left_task(void *arg, int64_t i, int worker)
     const forward_job *job = arg;
     const int64_t first = i * LEFT_ROWS, rows = mha__min64(LEFT_ROWS, job->call->rows - first);
     job->linear->dense->left(rows, job->linear->in, (const float *)job->call->x + first * job->x_stride, job->x_stride,
-                             (uint16_t *)job->call->left + first * job->left_stride);
+                             left_row(job, first));
 }
 
 /* Computes the first row and the first column block of task i. ROWS_TOGETHER rows are multiplied by all columns before
@@ -278,8 +283,8 @@ static void multiply_packed(const forward_job *job, const piece *p)
     const mha__dense *dense = l->dense;
     float *y = (float *)(void *)p->y;
     const float *bias = l->bias ? (const float *)(const void *)l->bias + p->b->column + p->column : NULL;
-    const void *a = dense->left ? (const void *)((const uint16_t *)job->call->left + p->first * job->left_stride)
-                                : (const void *)((const float *)job->call->x + p->first * job->x_stride);
+    const void *a =
+        dense->left ? left_row(job, p->first) : (const void *)((const float *)job->call->x + p->first * job->x_stride);
     dense->product(p->rows, p->columns, l->in, a, dense->left ? job->left_stride : job->x_stride,
                    p->b->panels + p->column / l->kernels->nr * panel_bytes(l->kernels, dense, l->in),
                    job->call->accumulate ? y : bias, job->call->accumulate ? p->stride : 0, y, p->stride);
@@ -339,7 +344,7 @@ static void forward_task(void *arg, int64_t i, int worker)
 
 static int64_t left_stride(const mha_linear *linear)
 {
-    return linear->dense && linear->dense->left ? mha__round_up(linear->in, linear->dense->block) : 0;
+    return linear->dense && linear->dense->left ? mha__dense_left(linear->dense, linear->in) : 0;
 }
 
 const float *mha__linear_bias(const mha_linear *linear)
@@ -353,12 +358,13 @@ size_t mha__linear_left(const mha_linear *linear, int64_t rows)
     const int64_t stride = left_stride(linear);
     if (!stride) return 0;
     const int64_t read = mha__round_up(rows, linear->dense->rows);
-    return mha__bytes((int64_t[]){read, stride}, 2, sizeof(uint16_t), &bytes) ? bytes : SIZE_MAX;
+    const size_t size = (size_t)linear->dense->left_size;
+    return mha__bytes((int64_t[]){read, stride}, 2, size, &bytes) ? bytes : SIZE_MAX;
 }
 
 bool mha__linear_takes_bf16(const mha_linear *linear)
 {
-    return left_stride(linear) == linear->in;
+    return left_stride(linear) == linear->in && !linear->dense->group;
 }
 
 void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)

@@ -42,7 +42,8 @@ typedef struct mha__linear_call {
 } mha__linear_call;
 /* Computes one product. `first` and `depth` require weights of the type of x. */
 void mha__linear_run(const mha_linear *linear, const mha__linear_call *call);
-/* Returns the size of `left` in bytes for a call with `rows` rows: 0 unless x is rounded, SIZE_MAX on overflow. */
+/* Returns the size of `left` in bytes for a call with `rows` rows: 0 unless x is rounded (bf16 on some ISAs, q8_0), and
+ * SIZE_MAX on overflow. */
 size_t mha__linear_left(const mha_linear *linear, int64_t rows);
 /* Returns the biases [out] of an f32 layer; NULL if no part has a bias. */
 const float *mha__linear_bias(const mha_linear *linear);

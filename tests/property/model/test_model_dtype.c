@@ -11,12 +11,12 @@ enum { BATCH = 3, L = 24, HIDDEN_MOST = 64, VOCAB_MOST = 700 };
 static const char *const folders[] = {"models/bert-tiny", "models/gpt2-tiny", "models/gemma2-tiny"};
 
 /* Limits of the relative RMS error of the last hidden state. Every weight is rounded to 8 significant bits (bf16, and
- * q8_0 relative to the largest weight of its block of 32) or 11 (f16). The largest errors measured with four
- * instruction sets on one machine are 0.017, 0.0013 and 0.034. */
+ * q8_0 relative to the largest weight of its group of 128) or 11 (f16). In q8_0, the inputs of dense layers are rounded
+ * in the same way. The largest errors measured are 0.017, 0.0013 and 0.053. */
 static const struct {
     mha_dtype dtype;
     double limit;
-} types[] = {{MHA_BF16, 0.025}, {MHA_F16, 0.002}, {MHA_Q8_0, 0.045}};
+} types[] = {{MHA_BF16, 0.025}, {MHA_F16, 0.002}, {MHA_Q8_0, 0.07}};
 static const mha_dtype all_types[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_Q8_0};
 enum { TYPES = sizeof types / sizeof types[0] };
 
