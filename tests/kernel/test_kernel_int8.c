@@ -230,8 +230,8 @@ static void transposed(const mha__kernels *k, rng *r)
     free(panels), array_free(&w), problem_free(&p);
 }
 
-/* A NaN or an Inf in a row of A must affect only this row of C, and an infinite weight only its column. Rows and columns
- * of zeros and of numbers whose reciprocal would overflow give zeros. */
+/* A NaN or an Inf in a row of A must affect only this row of C, and an infinite weight only its column. Rows and
+ * columns of zeros and of numbers whose reciprocal would overflow give zeros. */
 static void special_values(const mha__kernels *k, rng *r)
 {
     problem p = problem_make(k, 19, k->nr + 2, 140, r);
