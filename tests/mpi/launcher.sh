@@ -6,12 +6,15 @@ exec 4>&2
 "$@" <&3 3<&- 4>&- &
 mpirun=$!
 
-# hangs: succeeds if mpirun sleeps although one of its processes has ended. All processes of a job end together.
+# hangs: succeeds if mpirun sleeps although one of its processes has ended: it has not waited for the process, or fewer processes run than
+# before. All processes of a job end together.
 most=0
 hangs() {
-    running=$(ps -o stat= --ppid $mpirun | awk '!/^Z/ { n++ } END { print n + 0 }')
+    states=$(ps -o stat= --ppid $mpirun)
+    running=$(echo "$states" | grep -c '^[^Z]')
     [ "$running" -le "$most" ] || most=$running
-    [ "$running" -lt "$most" ] && ps -o stat= -p $mpirun | grep -q '^S'
+    if ! echo "$states" | grep -q '^Z' && [ "$running" -eq "$most" ]; then return 1; fi
+    ps -o stat= -p $mpirun | grep -q '^S'
 }
 (
     seconds=0
