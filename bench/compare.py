@@ -6,7 +6,7 @@
 
 The other libraries are PyTorch (scaled_dot_product_attention; for grouped decode also with the group folded into the query
 rows), ONNX Runtime (MultiHeadAttention and GroupQueryAttention) and ggml (flash attention; --ggml names the library that
-bench/build_llama_cpp.sh builds). Libraries that are not installed are skipped and listed. All results are first compared with
+bench/llama/build.sh builds). Libraries that are not installed are skipped and listed. All results are first compared with
 those of mha.
 
 Each round calls every library, after a pause in which the worker threads of the previous one go to sleep. The reported time
@@ -273,7 +273,7 @@ def parse():
     options.add_argument("--dtype", default="f32", help="f32, bf16, f16, or several separated by commas")
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--seconds", type=float, default=3.0, help="seconds per row")
-    options.add_argument("--ggml", help="libggml_peer.so, built by bench/build_llama_cpp.sh")
+    options.add_argument("--ggml", help="libggml_peer.so, built by bench/llama/build.sh")
     options.add_argument("--program", help="the program mha, to time the rows without Python")
     options.add_argument("--chart", help="write an SVG figure")
     form = options.add_mutually_exclusive_group()

@@ -1,5 +1,5 @@
 """llama.cpp as a peer of bench/models.py: writes a model of transformers as a GGUF file, and runs the file through the library that
-bench/build_llama_cpp.sh builds. Requires the package gguf.
+bench/llama/build.sh builds. Requires the package gguf.
 """
 import ctypes
 import os
@@ -92,11 +92,23 @@ class Model:
         return np.ctypeslib.as_array(pointer, shape).copy()
 
     def call(self, ids, shape, first=0):
-        """Returns a prepared call that runs ids [sequences, length] after the first `first` positions, which remain in the cache."""
+        """Returns a prepared call that runs ids [sequences, length] after the first `first` positions, which remain in the cache. Embeddings
+        are computed in batches of about 512 tokens, the default of llama.cpp, which computes all pairs of tokens of a batch.
+        """
         ids = np.ascontiguousarray(ids, np.int32)
+        count = max(1, 512 // ids.shape[1]) if self.embeds else len(ids)
+        parts = [ids[n:n + count] for n in range(0, len(ids), count)]
 
-        def once():
-            self.truncate(first)
-            self.run(ids, first)
+        def run(results=None):
+            for part in parts:
+                self.truncate(first)
+                self.run(part, first)
+                if results is not None:
+                    results.append(self.result(len(part), *shape[1:]))
 
-        return peers.Call(once, lambda: (once(), self.result(*shape))[1])
+        def out():
+            results = []
+            run(results)
+            return np.concatenate(results)
+
+        return peers.Call(run, out)

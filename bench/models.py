@@ -37,6 +37,7 @@ from mha._binding.library import call, lib
 from model_rows import DTYPES, MODELS, Work, in_torch
 
 TOLERANCE = {"f32": 1e-3, "bf16": 6e-2, "int8": 0.15}  # maximum error, relative to the largest value
+HALF_TOLERANCE = 2e-2  # of llama.cpp, whose caches are f16
 GOALS = {  # goals for the speedup over the best other library: f32, 16 bits and 8 bits
     "linear-1": (1.5, 1.5), "linear-1-large": (1.5, 1.5), "linear-16": (1.5, 1.5), "linear-512": (0.95, 0.9),
     "linear-4096": (0.95, 0.9), "minilm": (1.3, 1.3), "mixed": (2.0, 2.0), "prefill": (1.2, 1.2), "decode": (1.0, 1.8),
@@ -112,8 +113,9 @@ def row(name, dtype, a):
     truth = np.array(work.calls["mha"].out())
     for peer, one in work.calls.items():
         error = float(np.abs(one.out().reshape(truth.shape) - truth).max() / np.abs(truth).max())
-        if not error <= TOLERANCE[dtype]:
-            raise SystemExit(f"{name} {dtype}: the error of {peer} must be at most {TOLERANCE[dtype]:g} (got {error:g})")
+        most = max(TOLERANCE[dtype], HALF_TOLERANCE if peer == "llama.cpp" else 0)
+        if not error <= most:
+            raise SystemExit(f"{name} {dtype}: the error of {peer} must be at most {most:g} (got {error:g})")
     limit = limit_of(work, a.threads)
     times = compare.measure(work.calls, a.threads, a.seconds)
     limit, amount = max(limit, limit_of(work, a.threads)), work.read or work.flops
@@ -143,7 +145,7 @@ def main():
     options.add_argument("--dtype", default="f32,bf16")
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--seconds", type=float, default=5.0, help="seconds per row")
-    options.add_argument("--llama", metavar="LIBRARY", help="libllama_peer.so, built by bench/build_llama_cpp.sh")
+    options.add_argument("--llama", metavar="LIBRARY", help="libllama_peer.so, built by bench/llama/build.sh")
     options.add_argument("--program", metavar="MHA", help="the program mha, for --start")
     options.add_argument("--start", metavar="FOLDER", help="also time new processes; FOLDER is a BERT model")
     options.add_argument("--json", action="store_true")

@@ -287,7 +287,7 @@ class _GgmlProblem(ctypes.Structure):
 def ggml(problem):
     """Runs ggml's flash attention. K and V are stored in f16 if the problem has a 16-bit type; Q is always f32."""
     if not problem.ggml:
-        raise Missing("ggml (see bench/build_llama_cpp.sh)")
+        raise Missing("ggml (see bench/llama/build.sh)")
     row, half = problem.row, problem.dtype != "f32"
     if row.training:
         return None

@@ -1,5 +1,5 @@
 #!/bin/sh
-# build_llama_cpp.sh FOLDER - builds the two libraries that call llama.cpp:
+# build.sh FOLDER - builds the two libraries that call llama.cpp:
 #
 #   FOLDER/libggml_peer.so    its flash attention, for bench/compare.py --ggml
 #   FOLDER/libllama_peer.so   its models, for bench/models.py --llama
@@ -8,7 +8,7 @@
 # built, for this machine. Requires pip ($PIP), cmake, a C compiler and a C++ compiler.
 set -eu
 [ $# -eq 1 ] || {
-    echo 'usage: build_llama_cpp.sh FOLDER' >&2
+    echo 'usage: build.sh FOLDER' >&2
     exit 2
 }
 here=$(cd "$(dirname -- "$0")" && pwd)

@@ -1,6 +1,6 @@
 /* ggml_peer.c - ggml's flash attention for bench/compare.py: a problem is opened once and computed many times.
  *
- * bench/build_llama_cpp.sh builds it with ggml, and compare.py loads it with ctypes; it is not part of mha. The caller
+ * bench/llama/build.sh builds it with ggml, and compare.py loads it with ctypes; it is not part of mha. The caller
  * owns the memory of the tensors. ggml lists dimensions in reverse order, and its result is [B, Lq, H, D].
  */
 #include <ggml-cpu.h>

@@ -1,4 +1,4 @@
-/* llama_peer.c - runs models in llama.cpp for bench/models.py. Built by bench/build_llama_cpp.sh. */
+/* llama_peer.c - runs models in llama.cpp for bench/models.py. Built by bench/llama/build.sh. */
 #include "llama.h"
 
 #include <stdlib.h>
