@@ -106,11 +106,9 @@ static void take_gradients(mha__arena *arena, const mha_attn_layer *l, const mha
 void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call, size_t space_bytes,
                             mha__attn_scratch *s)
 {
-    const size_t out = l->o ? mha__linear_left(l->o, mha__attn_rows(call)) : 0;
-    const size_t in = l->latent ? 0 : mha__linear_left(l->project[0], mha__attn_rows(call));
-    const size_t most = in > out ? in : out;
+    const size_t most = mha__linear_most_left((const mha_linear *[]){l->o, l->project[0]}, 2, mha__attn_rows(call));
     const int64_t kv_rows = mha__qkv_of(l, call, NULL, 0).kv_rows;
-    const size_t kv = l->project[1] ? mha__linear_left(l->project[1], kv_rows) : 0;
+    const size_t kv = mha__linear_most_left((const mha_linear *[]){l->project[1], l->project[2]}, 2, kv_rows);
     *s = (mha__attn_scratch){.space_bytes = space_bytes};
     if (call->outputs & MHA_ATTN_GRADS) take_gradients(arena, l, call, s);
     mha__disentangled_scratch_take(arena, l, call, s);

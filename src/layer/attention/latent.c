@@ -79,18 +79,12 @@ void mha__latent_scratch_take(mha__arena *arena, const mha_attn_layer *l, const 
     const mha__latent_options *o = &l->latent->options;
     const int64_t widest = mha__max64(mha__max64(o->q_rank, o->kv_rank + o->rope), l->options.hidden);
     const size_t rows = (size_t)mha__attn_rows(call);
-    const mha_linear *const all[] = {o->q_rank ? l->latent->q_a : NULL, l->latent->q_b, l->latent->kv_a,
-                                     l->latent->kv_b};
+    const mha_linear *const all[] = {l->latent->q_a, l->latent->q_b, l->latent->kv_a, l->latent->kv_b};
     s->expanded =
         mha__take(arena, rows, (size_t)(l->options.heads * (o->nope + mha__max64(o->rope, o->value))) * sizeof(float));
     s->normed = mha__take(arena, rows, (size_t)widest * sizeof(float));
     if (call->outputs & MHA_ATTN_GRADS) s->dlatent = mha__take(arena, rows, (size_t)widest * sizeof(float));
-    size_t left = 0;
-    for (int n = 0; n < 4; n++) {
-        const size_t one = all[n] ? mha__linear_left(all[n], mha__attn_rows(call)) : 0;
-        if (one > left) left = one;
-    }
-    s->latent_left = mha__take(arena, 1, left);
+    s->latent_left = mha__take(arena, 1, mha__linear_most_left(all, 4, mha__attn_rows(call)));
     if (mha__latent_absorbs(l, call->in)) mha__latent_absorbed_take(arena, l, call, s);
 }
 

@@ -61,9 +61,9 @@ mha_status mha__latent_pack_heads(mha_attn_layer *l, const mha_matrix *kv_b, mha
 /* Returns the bytes for the rounded input of a task. */
 static size_t left_bytes(const mha_attn_layer *l)
 {
-    const mha__latent *t = l->latent;
-    const size_t key = mha__linear_left(t->head[0], ROWS), value = mha__linear_left(t->head[l->options.heads], ROWS);
-    return (mha__max64((int64_t)key, (int64_t)value) + 63) / 64 * 64;
+    mha_linear *const *head = l->latent->head;
+    const mha_linear *const both[] = {head[0], head[l->options.heads]};
+    return (mha__linear_most_left(both, 2, ROWS) + 63) / 64 * 64;
 }
 
 void mha__latent_absorbed_take(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call,

@@ -53,11 +53,11 @@ static bool rounds_middle(const mha__mlp *f)
 
 void mha__feed_lay_out(mha__arena *arena, const mha__mlp *f, size_t rows, mha__feed_scratch *s)
 {
-    const size_t left = mha__linear_left(f->up, (int64_t)rows);
-    const size_t down = f->down ? mha__linear_left(f->down, (int64_t)rows) : 0;
-    s->wide = rounds_middle(f) ? mha__take(arena, 1, down) : mha__take(arena, rows, (size_t)f->width * sizeof(float));
+    s->wide = rounds_middle(f) ? mha__take(arena, 1, mha__linear_left(f->down, (int64_t)rows))
+                               : mha__take(arena, rows, (size_t)f->width * sizeof(float));
     if (f->gate) s->gated = mha__take(arena, rows, (size_t)f->width * sizeof(float));
-    s->left = mha__take(arena, 1, left > down ? left : down);
+    s->left =
+        mha__take(arena, 1, mha__linear_most_left((const mha_linear *[]){f->up, f->gate, f->down}, 3, (int64_t)rows));
 }
 
 void mha__feed_middle(mha_ctx *ctx, const mha__mlp *f, const mha__feed_scratch *s, int64_t rows, const float *x)

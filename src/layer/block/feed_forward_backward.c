@@ -44,12 +44,11 @@ void mha__feed_work_take(mha__arena *arena, const mha__mlp *f, const mha__expert
 {
     const int64_t widest = mha__max64(f->up ? f->width : 0, x ? x->feed[0].width : 0);
     const size_t wide = (size_t)widest * sizeof(float), rows = chunk;
-    const size_t left = f->up ? mha__linear_left(f->up, (int64_t)chunk) : 0;
-    const size_t expert_left = x ? mha__linear_left(x->feed[0].up, (int64_t)chunk) : 0;
+    const mha_linear *const all[] = {f->up, f->gate, x ? x->feed[0].up : NULL, x ? x->feed[0].gate : NULL};
     w->wide = mha__take(arena, rows, wide);
     w->other = f->gate || x ? mha__take(arena, rows, wide) : NULL;
     w->dwide = mha__take(arena, rows, wide);
-    w->left = widest ? mha__take(arena, 1, left > expert_left ? left : expert_left) : NULL;
+    w->left = widest ? mha__take(arena, 1, mha__linear_most_left(all, 4, (int64_t)chunk)) : NULL;
     if (x) work_experts(arena, x, chunk, w);
 }
 

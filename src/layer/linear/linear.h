@@ -45,6 +45,8 @@ void mha__linear_run(const mha_linear *linear, const mha__linear_call *call);
 /* Returns the size of `left` in bytes for a call with `rows` rows: 0 unless x is rounded (bf16 on some ISAs, q8_0), and
  * SIZE_MAX on overflow. */
 size_t mha__linear_left(const mha_linear *linear, int64_t rows);
+/* Returns the size of `left` for calls of `count` linear layers, some of which may be NULL, one after the other. */
+size_t mha__linear_most_left(const mha_linear *const *linear, int count, int64_t rows);
 /* Returns the biases [out] of an f32 layer; NULL if no part has a bias. */
 const float *mha__linear_bias(const mha_linear *linear);
 /* Returns true if callers may pass x rounded to bf16 in `left` (with x NULL): rows of `in` contiguous elements, without

@@ -101,18 +101,15 @@ static int64_t most_completed(const mha__row_parallel *p, int64_t rows)
 static workspace lay_out(mha__arena *arena, const mha__row_parallel *p, int64_t rows)
 {
     const size_t row = (size_t)p->out * sizeof(float), n = (size_t)mha__min64(rows, ROWS);
-    size_t left = 0, others = 0;
+    size_t others = 0;
     workspace w = {0};
-    for (int g = p->first; g < p->end; g++) {
-        const size_t bytes = p->group[g] ? mha__linear_left(p->group[g], (int64_t)n) : 0;
-        left = bytes > left ? bytes : left;
-    }
     for (int rank = 0; rank < p->ranks->ranks; rank++)
         others += rank == p->ranks->rank ? 0 : (size_t)subtrees_of(p, rank).count;
     w.own = mha__take(arena, (size_t)mha__sum_tree_depth(p->first, p->end) * n, row);
     w.received = mha__take(arena, others * (size_t)most_completed(p, (int64_t)n), sizeof(float));
     if (!is_few(p, (int64_t)n)) w.sent = mha__take(arena, (size_t)subtrees_of(p, p->ranks->rank).count * n, row);
-    w.left = mha__take(arena, 1, left);
+    w.left = mha__take(
+        arena, 1, mha__linear_most_left((const mha_linear *const *)&p->group[p->first], p->end - p->first, (int64_t)n));
     return w;
 }
 

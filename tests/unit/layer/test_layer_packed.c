@@ -191,6 +191,88 @@ static void test_rounded_results(void **state)
     free(x), free(w), free(y), free(halves);
 }
 
+/* ---- matrices of different types in one layer ---- */
+
+enum { WIDE = 160, TOKENS = 9 };
+
+static mha_matrix square(const float *weight, mha_dtype packed)
+{
+    return (mha_matrix){.weight = weight, .packed = packed};
+}
+
+/* Returns the output of a block with a gated feed-forward, whose gate is packed in `type`. */
+static float *gated_block(mha_ctx *ctx, const float *w, const float *ones, const float *x, mha_dtype type)
+{
+    mha_block *block = NULL;
+    const mha_norm norm = {.weight = ones, .eps = 1e-5, .kind = MHA_NORM_RMS};
+    const mha_matrix plain = square(w, MHA_F32);
+    const mha_block_options options = {
+        .size = sizeof options,
+        .attn =
+            {.size = sizeof options.attn, .hidden = WIDE, .heads = 2, .q = plain, .k = plain, .v = plain, .o = plain},
+        .pre_norm = 1,
+        .attn_norm = norm,
+        .mlp_norm = norm,
+        .intermediate = WIDE,
+        .up = plain,
+        .down = plain,
+        .gate = square(w, type),
+        .activation = MHA_ACT_SILU};
+    const mha_layer_input in = {.size = sizeof in, .batch = 1, .length = TOKENS};
+    float *y = malloc(TOKENS * WIDE * sizeof *y);
+    memcpy(y, x, TOKENS * WIDE * sizeof *y);
+    assert_int_equal(mha_block_create(ctx, &options, &block, NULL), MHA_OK);
+    assert_int_equal(mha_block_forward(block, &in, y, NULL), MHA_OK);
+    mha_block_free(block);
+    return y;
+}
+
+/* Returns keys and values of cross-attention, whose values are packed in `type`. */
+static float *keys_and_values(mha_ctx *ctx, const float *w, const float *ones, const float *x, mha_dtype type)
+{
+    (void)ones;
+    mha_attn_layer *layer = NULL;
+    const mha_matrix plain = square(w, MHA_F32);
+    const mha_attn_layer_options options = {.size = sizeof options,
+                                            .hidden = WIDE,
+                                            .heads = 2,
+                                            .q = plain,
+                                            .k = plain,
+                                            .v = square(w, type),
+                                            .o = plain,
+                                            .cross = 1};
+    float *kv = malloc(2 * TOKENS * WIDE * sizeof *kv);
+    assert_int_equal(mha_attn_layer_create(ctx, &options, &layer, NULL), MHA_OK);
+    assert_int_equal(mha_attn_layer_source(layer, x, TOKENS, kv, NULL), MHA_OK);
+    mha_attn_layer_free(layer);
+    return kv;
+}
+
+/* Only one matrix of a layer may round its input; results must be close to those of f32. */
+static void test_matrices_of_different_types(void **state)
+{
+    (void)state;
+    float *(*const run[])(mha_ctx *, const float *, const float *, const float *, mha_dtype) = {gated_block,
+                                                                                                keys_and_values};
+    float *x = random_floats(9, 1, TOKENS * WIDE, 1, 0), *w = random_floats(9, 2, WIDE * WIDE, 0.08, 0), ones[WIDE];
+    mha_ctx *ctx = context(2, NULL);
+    for (int i = 0; i < WIDE; i++)
+        ones[i] = 1;
+    for (int n = 0; n < 2 * TYPES; n++) {
+        const int64_t count = (n / TYPES + 1) * TOKENS * WIDE;
+        float *want = run[n / TYPES](ctx, w, ones, x, MHA_F32), *y = run[n / TYPES](ctx, w, ones, x, types[n % TYPES]);
+        double error = 0, size = 0;
+        for (int64_t i = 0; i < count; i++) {
+            error += pow((double)y[i] - (double)want[i], 2);
+            size += pow((double)want[i], 2);
+        }
+        assert_true(error > 0 && error < 4e-4 * size);
+        free(want), free(y);
+    }
+    mha_ctx_free(ctx);
+    free(x), free(w);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -238,6 +320,7 @@ int main(void)
         cmocka_unit_test(test_error_is_that_of_rounding),
         cmocka_unit_test(test_bits_of_a_row),
         cmocka_unit_test(test_rounded_results),
+        cmocka_unit_test(test_matrices_of_different_types),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_no_memory),
     };
