@@ -84,6 +84,12 @@ static double element_bytes(mha_dtype type)
     return type == MHA_Q8_0 ? 34.0 / 32 : (double)mha_dtype_size(type);
 }
 
+/* Returns the size of a packed weight: in q8_0, 128 weights share a scale and, on some ISAs, a sum of 16 bits. */
+static double weight_bytes(mha_dtype type)
+{
+    return type == MHA_Q8_0 ? 33.0 / 32 : (double)mha_dtype_size(type);
+}
+
 double mha__host_key_bytes(const mha_host_options *options)
 {
     return options->dtype == MHA_BF16 ? element_bytes(MHA_BF16) : F32;
@@ -98,7 +104,7 @@ double mha__host_parameters(const mha_host_model *model)
 double mha__host_packed_bytes(const mha__host_job *job)
 {
     const mha_host_model *m = job->model;
-    return element_bytes(job->o->dtype) * ((double)m->layer_weights + (double)m->output_weights) * job->share;
+    return weight_bytes(job->o->dtype) * ((double)m->layer_weights + (double)m->output_weights) * job->share;
 }
 
 /* Return the width per token, on one rank, of q and the heads' output, and of k and v. */

@@ -35,6 +35,7 @@ mha_status mha__host_model_check(const mha_host_model *given, mha_host_model *mo
     MHA__TRY(within("output_weights", m.output_weights, 0, most, err));
     MHA__TRY(within("word_weights", m.word_weights, 0, most, err));
     MHA__TRY(within("other_weights", m.other_weights, 0, most, err));
+    MHA__TRY(within("cached_width", m.cached_width, 0, INT64_C(1) << 21, err));
     *model = m;
     return MHA_OK;
 }

@@ -232,6 +232,8 @@ static void test_refusals(void **state)
     WRONG(m.output_weights, INT64_MAX, "output_weights", "9223372036854775807");
     WRONG(m.word_weights, -7, "word_weights", "-7");
     WRONG(m.other_weights, -7, "other_weights", "-7");
+    WRONG(m.cached_width, -1, "cached_width", "-1");
+    WRONG(m.cached_width, (INT64_C(1) << 21) + 1, "cached_width", "2097153");
     WRONG(o.hosts, 0, "hosts", "0");
     WRONG(o.hosts, 65537, "hosts", "65537");
     WRONG(o.memory, 0, "memory", "0");

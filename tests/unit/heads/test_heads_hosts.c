@@ -168,6 +168,8 @@ static void test_divided_heads(void **state)
     near(row.weights, 4 * (3.0 / 8 * (8000 + 6400 + 6400) + 100), 1e-6);
     row = layout(&m, &o, 4, 1, 1); /* each host computes one head, which reads one of the two key heads */
     near(row.activations, 4 * (64 * (2 * 64 + 2 * 16 + 2 * 16) + 64 * (64 + 64) + 64 * 100), 1e-6);
+    o.dtype = MHA_Q8_0; /* packed weights: 33 bytes per 32 weights */
+    near(layout(&m, &o, 1, 1, 1).weights, 33.0 / 32 * (8000 + 6400) + 4 * (6400 + 100), 1e-6);
 }
 
 static void test_training(void **state)
