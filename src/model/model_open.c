@@ -150,6 +150,8 @@ static mha_status open_all(mha_model *m, const char *folder, mha_model_options *
     }
     if (status == MHA_OK) status = open_files(m, folder, options, err);
     if (m->gguf_config) status = mha__in_folder(status, path, "config.json", err);
+    if (status == MHA_OK && m->gguf_config && options->config_json == m->gguf_config)
+        status = mha__gguf_check_unused(m, err);
     MHA__TRY(mha__rank_parts_agree(m, status, err));
     MHA__TRY(mha__rank_parts_same(m, err));
     status = mha__model_take_weights(m, err);

@@ -80,5 +80,7 @@ bool mha__gguf_element(const mha__gguf_value *value, uint64_t index, int64_t *el
 const char *mha__gguf_next_text(const char **at, size_t *bytes);
 /* Fails with "FILE: KEY must be RULE (got VALUE)". */
 mha_status mha__gguf_refuse(const mha_file *file, const char *key, const char *rule, mha_error *err);
+/* Likewise, with MHA_ERR_UNSUPPORTED. */
+mha_status mha__gguf_unsupported(const mha_file *file, const char *key, const char *rule, mha_error *err);
 
 #endif

@@ -72,6 +72,13 @@ mha_status mha__gguf_refuse(const mha_file *file, const char *key, const char *r
                      mha__quote(&path, file->path, strlen(file->path)), key, rule, v ? show(v, &got) : "nothing");
 }
 
+mha_status mha__gguf_unsupported(const mha_file *file, const char *key, const char *rule, mha_error *err)
+{
+    mha__gguf_refuse(file, key, rule, err);
+    if (err) err->status = MHA_ERR_UNSUPPORTED;
+    return MHA_ERR_UNSUPPORTED;
+}
+
 mha_status mha__gguf_int(const mha_file *file, const char *key, int64_t min, int64_t max, int64_t *value,
                          mha_error *err)
 {

@@ -1,25 +1,17 @@
 /* gguf_config.c - writes config.json from the keys of a GGUF file. The config is then read like any other: this source
  * file translates names, and checks only what config.json cannot express. */
-#include "base/ctx.h"
-#include "io/gguf/gguf.h"
+#include "model/gguf/gguf_config.h"
 #include "io/input_limits.h"
 #include "io/json/json_number.h"
-#include "io/json/json_write.h"
 #include "model/gguf/gguf_model.h"
 #include <stdio.h>
 #include <string.h>
 
-typedef struct config {
-    const mha_file *file;
-    const mha__gguf_arch *arch;
-    mha__json_writer w;
-    int64_t hidden, heads, kv_heads, head_dim, layers;
-    mha_error *err;
-} config;
+typedef mha__gguf_config_writer config;
 
-enum { KEY = 120 };
+enum { KEY = MHA__GGUF_CONFIG_KEY };
 
-static const char *key_of(const mha__gguf_arch *arch, const char *suffix, char key[KEY])
+const char *mha__gguf_config_key(const mha__gguf_arch *arch, const char *suffix, char key[KEY])
 {
     snprintf(key, KEY, "%s.%s", arch->name, suffix);
     return key;
@@ -29,7 +21,7 @@ mha_status mha__gguf_arch_int(const mha_file *file, const mha__gguf_arch *arch, 
                               int64_t *value, mha_error *err)
 {
     char key[KEY], rule[80];
-    const mha__gguf_value *v = mha__gguf_find(file, key_of(arch, suffix, key));
+    const mha__gguf_value *v = mha__gguf_find(file, mha__gguf_config_key(arch, suffix, key));
     int64_t first, other;
     if (!v || !v->array) return mha__gguf_int(file, key, 1, max, value, err);
     snprintf(rule, sizeof rule, "one integer from 1 to %lld, equal in all layers", (long long)max);
@@ -47,22 +39,22 @@ static mha_status required(const config *c, const char *suffix, int64_t max, int
     *value = 0;
     MHA__TRY(mha__gguf_arch_int(c->file, c->arch, suffix, max, value, c->err));
     if (*value) return MHA_OK;
-    return mha__gguf_refuse(c->file, key_of(c->arch, suffix, key), "an integer of at least 1", c->err);
+    return mha__gguf_refuse(c->file, mha__gguf_config_key(c->arch, suffix, key), "an integer of at least 1", c->err);
 }
 
-static void put_int(config *c, const char *key, int64_t value)
+void mha__gguf_config_int(config *c, const char *key, int64_t value)
 {
     mha__json_key(&c->w, key);
     mha__json_put_int(&c->w, value);
 }
 
-static void put_real(config *c, const char *key, double value)
+void mha__gguf_config_real(config *c, const char *key, double value)
 {
     mha__json_key(&c->w, key);
     mha__json_put_real(&c->w, value);
 }
 
-static void put_text(config *c, const char *key, const char *value)
+void mha__gguf_config_text(config *c, const char *key, const char *value)
 {
     mha__json_key(&c->w, key);
     mha__json_put_text(&c->w, value);
@@ -87,15 +79,14 @@ static double shortest(double value)
     return value;
 }
 
-/* Copies a real number, if the file has it. */
-static mha_status copy_real(config *c, const char *suffix, const char *key, bool *found)
+mha_status mha__gguf_config_copy(config *c, const char *suffix, const char *key, bool *found)
 {
     char name[KEY];
     double value = 0;
-    const bool has = mha__gguf_find(c->file, key_of(c->arch, suffix, name)) != NULL;
+    const bool has = mha__gguf_find(c->file, mha__gguf_config_key(c->arch, suffix, name)) != NULL;
     if (found) *found = has;
     MHA__TRY(mha__gguf_real(c->file, name, &value, c->err));
-    if (has) put_real(c, key, shortest(value));
+    if (has) mha__gguf_config_real(c, key, shortest(value));
     return MHA_OK;
 }
 
@@ -103,8 +94,16 @@ static mha_status copy_dim(config *c, const char *suffix, const char *key, int64
 {
     int64_t own;
     MHA__TRY(required(c, suffix, max, value ? value : &own));
-    put_int(c, key, value ? *value : own);
+    mha__gguf_config_int(c, key, value ? *value : own);
     return MHA_OK;
+}
+
+static mha_status copy_epsilon(config *c, const char *suffix, const char *key)
+{
+    char name[KEY];
+    bool found = false;
+    MHA__TRY(mha__gguf_config_copy(c, suffix, key, &found));
+    return found ? MHA_OK : mha__gguf_refuse(c->file, mha__gguf_config_key(c->arch, suffix, name), "a number", c->err);
 }
 
 static const mha_tensor *tensor(const config *c, const char *name)
@@ -127,99 +126,27 @@ static mha_status rows_of(const config *c, const char *name, int64_t *rows)
 
 /* ---- tokens ---- */
 
-/* Copies the ids of tokens; eos_token_id becomes a list if the file also ends turns with another token. */
+/* Copies the ids of tokens. eos_token_id becomes a list of the tokens that end a text, a turn or a message. */
 static mha_status put_tokens(config *c)
 {
     static const char *const names[][2] = {{"tokenizer.ggml.bos_token_id", "bos_token_id"},
                                            {"tokenizer.ggml.padding_token_id", "pad_token_id"}};
-    int64_t eos = -1, eot = -1;
+    static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+    int64_t end[3] = {-1, -1, -1};
     for (int n = 0; n < 2; n++) {
         int64_t id = -1;
         MHA__TRY(mha__gguf_int(c->file, names[n][0], 0, UINT32_MAX, &id, c->err));
-        if (id >= 0 && id <= INT32_MAX) put_int(c, names[n][1], id);
+        if (id >= 0 && id <= INT32_MAX) mha__gguf_config_int(c, names[n][1], id);
     }
-    MHA__TRY(mha__gguf_int(c->file, "tokenizer.ggml.eos_token_id", 0, INT32_MAX, &eos, c->err));
-    MHA__TRY(mha__gguf_int(c->file, "tokenizer.ggml.eot_token_id", 0, INT32_MAX, &eot, c->err));
+    for (int n = 0; n < 3; n++)
+        MHA__TRY(mha__gguf_int(c->file, ends[n], 0, INT32_MAX, &end[n], c->err));
     mha__json_key(&c->w, "eos_token_id");
     mha__json_open(&c->w, '[');
-    if (eos >= 0) mha__json_put_int(&c->w, eos);
-    if (eot >= 0 && eot != eos) mha__json_put_int(&c->w, eot);
+    for (int n = 0; n < 3; n++)
+        if (end[n] >= 0 && (n < 1 || end[n] != end[0]) && (n < 2 || end[n] != end[1])) mha__json_put_int(&c->w, end[n]);
     mha__json_close(&c->w, ']');
     return MHA_OK;
-}
-
-/* ---- rotation ---- */
-
-static mha_status put_list(config *c, const char *key, const mha_tensor *t)
-{
-    float *factors = mha__alloc(c->file->ctx, (size_t)t->elements * sizeof *factors);
-    if (!factors) return mha__no_memory(c->err, (size_t)t->elements * sizeof *factors, t->name);
-    const mha_status status = mha_tensor_read(t, MHA_F32, factors, c->err);
-    mha__json_key(&c->w, key);
-    mha__json_open(&c->w, '[');
-    for (int64_t i = 0; status == MHA_OK && i < t->elements; i++)
-        mha__json_put_real(&c->w, factors[i] > 0 && factors[i] < 1e30F ? factors[i] : 0); /* 0 is refused later */
-    mha__json_close(&c->w, ']');
-    mha__free(c->file->ctx, factors);
-    return status;
-}
-
-/* Writes the frequency factors of rope_freqs.weight, by which LLaMA 3 scales its rotation, as two equal lists. */
-static mha_status put_factors(config *c, const mha_tensor *t, int64_t positions)
-{
-    if (t->elements != c->head_dim / 2)
-        return mha__fail(c->err, MHA_ERR_FORMAT, "%s: tensor \"%s\" must have %lld elements (got %lld)",
-                         mha__quote(&(mha__quoted){0}, c->file->path, strlen(c->file->path)), t->name,
-                         (long long)(c->head_dim / 2), (long long)t->elements);
-    put_text(c, "rope_type", "longrope");
-    put_real(c, "factor", 1);
-    put_int(c, "original_max_position_embeddings", positions);
-    MHA__TRY(put_list(c, "short_factor", t));
-    return put_list(c, "long_factor", t);
-}
-
-static mha_status put_yarn(config *c)
-{
-    char key[KEY];
-    int64_t old = 0;
-    put_text(c, "rope_type", "yarn");
-    MHA__TRY(copy_real(c, "rope.scaling.factor", "factor", NULL));
-    MHA__TRY(mha__gguf_int(c->file, key_of(c->arch, "rope.scaling.original_context_length", key), 1, MHA__DIM, &old,
-                           c->err));
-    if (old) put_int(c, "original_max_position_embeddings", old);
-    MHA__TRY(copy_real(c, "rope.scaling.yarn_beta_fast", "beta_fast", NULL));
-    MHA__TRY(copy_real(c, "rope.scaling.yarn_beta_slow", "beta_slow", NULL));
-    return MHA_OK;
-}
-
-static bool equal(const char *text, size_t n, const char *with)
-{
-    return n == strlen(with) && memcmp(text, with, n) == 0;
-}
-
-static mha_status put_rope(config *c, int64_t positions)
-{
-    char key[KEY];
-    const char *type = "none";
-    size_t n = 4;
-    const mha_tensor *factors = tensor(c, "rope_freqs.weight");
-    MHA__TRY(mha__gguf_text(c->file, key_of(c->arch, "rope.scaling.type", key), &type, &n, c->err));
-    mha__json_key(&c->w, "rope_scaling");
-    mha__json_open(&c->w, '{');
-    mha_status status = MHA_OK;
-    if (factors)
-        status = put_factors(c, factors, positions);
-    else if (equal(type, n, "linear")) {
-        put_text(c, "rope_type", "linear");
-        status = copy_real(c, "rope.scaling.factor", "factor", NULL);
-    } else if (equal(type, n, "yarn"))
-        status = put_yarn(c);
-    else if (equal(type, n, "none"))
-        put_text(c, "rope_type", "default");
-    else
-        status = mha__gguf_refuse(c->file, key, "none, linear or yarn", c->err);
-    mha__json_close(&c->w, '}');
-    return status;
 }
 
 /* ---- families ---- */
@@ -231,7 +158,7 @@ static mha_status check_widths(const config *c)
     for (int n = 0; n < 2; n++) {
         char key[KEY], rule[80];
         int64_t value = c->head_dim;
-        MHA__TRY(mha__gguf_int(c->file, key_of(c->arch, same[n], key), 0, MHA__DIM, &value, c->err));
+        MHA__TRY(mha__gguf_int(c->file, mha__gguf_config_key(c->arch, same[n], key), 0, MHA__DIM, &value, c->err));
         snprintf(rule, sizeof rule, "%lld, the width of a head", (long long)c->head_dim);
         if (value != c->head_dim) return mha__gguf_refuse(c->file, key, rule, c->err);
     }
@@ -241,16 +168,14 @@ static mha_status check_widths(const config *c)
 static mha_status put_widths(config *c)
 {
     char key[KEY];
-    int64_t experts = 0;
     MHA__TRY(copy_dim(c, "attention.head_count", "num_attention_heads", MHA__HEADS, &c->heads));
     c->kv_heads = c->heads;
     MHA__TRY(mha__gguf_arch_int(c->file, c->arch, "attention.head_count_kv", MHA__HEADS, &c->kv_heads, c->err));
-    put_int(c, "num_key_value_heads", c->kv_heads);
+    mha__gguf_config_int(c, "num_key_value_heads", c->kv_heads);
     c->head_dim = c->hidden / c->heads;
-    MHA__TRY(mha__gguf_int(c->file, key_of(c->arch, "attention.key_length", key), 1, MHA__DIM, &c->head_dim, c->err));
-    put_int(c, "head_dim", c->head_dim);
-    MHA__TRY(mha__gguf_int(c->file, key_of(c->arch, "expert_count", key), 0, INT32_MAX, &experts, c->err));
-    if (experts) return mha__gguf_refuse(c->file, key, "0, since files with experts are not supported", c->err);
+    MHA__TRY(mha__gguf_int(c->file, mha__gguf_config_key(c->arch, "attention.key_length", key), 1, MHA__DIM,
+                           &c->head_dim, c->err));
+    mha__gguf_config_int(c, "head_dim", c->head_dim);
     return check_widths(c);
 }
 
@@ -260,41 +185,41 @@ static mha_status put_gemma(config *c)
 {
     const bool three = strcmp(c->arch->name, "gemma3") == 0;
     const bool largest = c->layers == (three ? 62 : 46);
-    put_text(c, "hidden_activation", "gelu_pytorch_tanh");
+    mha__gguf_config_text(c, "hidden_activation", "gelu_pytorch_tanh");
     if (c->arch->window) {
-        put_real(c, "query_pre_attn_scalar", (double)(largest ? c->hidden / c->heads : c->head_dim));
+        mha__gguf_config_real(c, "query_pre_attn_scalar", (double)(largest ? c->hidden / c->heads : c->head_dim));
         MHA__TRY(copy_dim(c, "attention.sliding_window", "sliding_window", MHA__DIM, NULL));
         bool attention = false, final = false;
-        MHA__TRY(copy_real(c, "attn_logit_softcapping", "attn_logit_softcapping", &attention));
-        MHA__TRY(copy_real(c, "final_logit_softcapping", "final_logit_softcapping", &final));
-        if (!three && !attention) put_real(c, "attn_logit_softcapping", 50);
-        if (!three && !final) put_real(c, "final_logit_softcapping", 30);
+        MHA__TRY(mha__gguf_config_copy(c, "attn_logit_softcapping", "attn_logit_softcapping", &attention));
+        MHA__TRY(mha__gguf_config_copy(c, "final_logit_softcapping", "final_logit_softcapping", &final));
+        if (!three && !attention) mha__gguf_config_real(c, "attn_logit_softcapping", 50);
+        if (!three && !final) mha__gguf_config_real(c, "final_logit_softcapping", 30);
     }
-    if (three) put_real(c, "rope_local_base_freq", 10000);
+    if (c->arch->window) MHA__TRY(mha__gguf_config_windows(c));
+    if (!three) return MHA_OK;
+    bool local = false;
+    MHA__TRY(mha__gguf_config_copy(c, "rope.freq_base_swa", "rope_local_base_freq", &local));
+    if (!local) mha__gguf_config_real(c, "rope_local_base_freq", 10000);
     return MHA_OK;
 }
 
 static mha_status put_llama(config *c)
 {
     int64_t positions = 0;
-    bool theta = false, eps = false;
+    bool theta = false;
     MHA__TRY(put_widths(c));
     MHA__TRY(copy_dim(c, "feed_forward_length", "intermediate_size", MHA__DIM, NULL));
     MHA__TRY(copy_dim(c, "context_length", "max_position_embeddings", MHA__DIM, &positions));
-    MHA__TRY(copy_real(c, "attention.layer_norm_rms_epsilon", "rms_norm_eps", &eps));
-    if (!eps) {
-        char key[KEY];
-        return mha__gguf_refuse(c->file, key_of(c->arch, "attention.layer_norm_rms_epsilon", key), "a number", c->err);
-    }
-    MHA__TRY(copy_real(c, "rope.freq_base", "rope_theta", &theta));
-    if (!theta) put_real(c, "rope_theta", 10000);
+    MHA__TRY(copy_epsilon(c, "attention.layer_norm_rms_epsilon", "rms_norm_eps"));
+    MHA__TRY(mha__gguf_config_copy(c, "rope.freq_base", "rope_theta", &theta));
+    if (!theta) mha__gguf_config_real(c, "rope_theta", 10000);
     put_bool(c, "attention_bias",
              tensor(c, "blk.0.attn_output.bias") ||
                  (strcmp(c->arch->name, "llama") == 0 && tensor(c, "blk.0.attn_q.bias")));
     put_bool(c, "mlp_bias", tensor(c, "blk.0.ffn_up.bias") != NULL);
     put_bool(c, "use_sliding_window", false);
     if (c->arch->gemma_scale) MHA__TRY(put_gemma(c));
-    return put_rope(c, positions);
+    return mha__gguf_config_rope(c, positions);
 }
 
 static mha_status put_gpt2(config *c)
@@ -302,7 +227,7 @@ static mha_status put_gpt2(config *c)
     MHA__TRY(copy_dim(c, "attention.head_count", "num_attention_heads", MHA__HEADS, NULL));
     MHA__TRY(copy_dim(c, "feed_forward_length", "n_inner", MHA__DIM, NULL));
     MHA__TRY(copy_dim(c, "context_length", "max_position_embeddings", MHA__DIM, NULL));
-    return copy_real(c, "attention.layer_norm_epsilon", "layer_norm_epsilon", NULL);
+    return copy_epsilon(c, "attention.layer_norm_epsilon", "layer_norm_epsilon");
 }
 
 static mha_status put_bert(config *c)
@@ -312,9 +237,9 @@ static mha_status put_bert(config *c)
     MHA__TRY(copy_dim(c, "attention.head_count", "num_attention_heads", MHA__HEADS, NULL));
     MHA__TRY(copy_dim(c, "feed_forward_length", "intermediate_size", MHA__DIM, NULL));
     MHA__TRY(copy_dim(c, "context_length", "max_position_embeddings", MHA__DIM, NULL));
-    MHA__TRY(copy_real(c, "attention.layer_norm_epsilon", "layer_norm_eps", NULL));
+    MHA__TRY(copy_epsilon(c, "attention.layer_norm_epsilon", "layer_norm_eps"));
     MHA__TRY(rows_of(c, "token_types.weight", &types));
-    put_int(c, "type_vocab_size", types);
+    mha__gguf_config_int(c, "type_vocab_size", types);
     MHA__TRY(mha__gguf_bool(c->file, "bert.attention.causal", &causal, c->err));
     return causal ? mha__gguf_refuse(c->file, "bert.attention.causal", "false", c->err) : MHA_OK;
 }
@@ -322,9 +247,9 @@ static mha_status put_bert(config *c)
 static mha_status put_all(config *c)
 {
     int64_t rows = 0;
-    put_text(c, "model_type", c->arch->family);
+    mha__gguf_config_text(c, "model_type", c->arch->family);
     MHA__TRY(rows_of(c, "token_embd.weight", &rows));
-    put_int(c, "vocab_size", rows);
+    mha__gguf_config_int(c, "vocab_size", rows);
     MHA__TRY(copy_dim(c, "embedding_length", "hidden_size", MHA__DIM, &c->hidden));
     MHA__TRY(copy_dim(c, "block_count", "num_hidden_layers", MHA__LAYERS, &c->layers));
     put_bool(c, "tie_word_embeddings", c->arch->bert || !tensor(c, "output.weight"));

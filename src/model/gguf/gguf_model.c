@@ -35,27 +35,6 @@ static mha_status memory_of(const renaming *r, size_t bytes, void **memory)
 
 /* ---- layouts ---- */
 
-/* Copies the rows of q or k: the pairs of a head, which are neighbors in the file, become half a head apart. */
-static mha_status undo_pairs(const renaming *r, mha_tensor *t, int64_t heads)
-{
-    const int64_t rows = t->rank ? t->shape[0] : 0;
-    char *to, got[40];
-    void *memory;
-    snprintf(got, sizeof got, "%lld rows", (long long)rows);
-    if (t->rank < 1 || t->rank > 2 || rows % (2 * heads))
-        return fail(r, t, "have an even number of rows per head", got);
-    const size_t row = t->bytes / (size_t)rows;
-    const int64_t half = rows / heads / 2;
-    MHA__TRY(memory_of(r, t->bytes, &memory));
-    to = memory;
-    for (int64_t h = 0; h < heads; h++)
-        for (int64_t i = 0; i < 2 * half; i++)
-            memcpy(to + (size_t)(2 * half * h + i) * row,
-                   (const char *)t->data + (size_t)(2 * half * h + i % half * 2 + i / half) * row, row);
-    t->data = to;
-    return MHA_OK;
-}
-
 /* Replaces the tensor with a copy in f32. */
 static mha_status widen(const renaming *r, mha_tensor *t, float **elements)
 {
@@ -68,6 +47,29 @@ static mha_status widen(const renaming *r, mha_tensor *t, float **elements)
     t->dtype = MHA_F32;
     t->dtype_name = "F32";
     t->bytes = bytes;
+    return MHA_OK;
+}
+
+/* Copies the rows of q or k: the pairs of a head, which are neighbors in the file, become half a head apart. */
+static mha_status undo_pairs(const renaming *r, mha_tensor *t, int64_t heads)
+{
+    const int64_t rows = t->rank ? t->shape[0] : 0;
+    char *to, got[40];
+    float *wide;
+    void *memory;
+    snprintf(got, sizeof got, "%lld rows", (long long)rows);
+    if (t->rank < 1 || t->rank > 2 || rows % (2 * heads))
+        return fail(r, t, "have an even number of rows per head", got);
+    if (t->rank == 1 && !mha_dtype_size(t->dtype)) MHA__TRY(widen(r, t, &wide)); /* blocks span several heads */
+    const size_t row = t->bytes / (size_t)rows;
+    const int64_t half = rows / heads / 2;
+    MHA__TRY(memory_of(r, t->bytes, &memory));
+    to = memory;
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t i = 0; i < 2 * half; i++)
+            memcpy(to + (size_t)(2 * half * h + i) * row,
+                   (const char *)t->data + (size_t)(2 * half * h + i % half * 2 + i / half) * row, row);
+    t->data = to;
     return MHA_OK;
 }
 
@@ -164,9 +166,7 @@ static mha_status find_arch(const mha_file *file, const mha__gguf_arch **arch, m
     if (*arch) return MHA_OK;
     mha__gguf_arch_names(names, sizeof names);
     snprintf(rule, sizeof rule, "one of %s", names);
-    mha__gguf_refuse(file, "general.architecture", rule, err);
-    if (err) err->status = MHA_ERR_UNSUPPORTED;
-    return MHA_ERR_UNSUPPORTED;
+    return mha__gguf_unsupported(file, "general.architecture", rule, err);
 }
 
 static mha_status translate(mha_file *file, char **config_json, mha_error *err)
@@ -178,6 +178,7 @@ static mha_status translate(mha_file *file, char **config_json, mha_error *err)
                          mha__quote(&(mha__quoted){0}, path, strlen(path)), file->format);
     }
     MHA__TRY(find_arch(file, &r.arch, err));
+    MHA__TRY(mha__gguf_check_keys(file, r.arch, err));
     MHA__TRY(mha__gguf_config(file, r.arch, config_json, err));
     return rename_all(&r);
 }

@@ -12,6 +12,10 @@
 mha_status mha__gguf_model_open(mha_ctx *ctx, const char *path, const mha_file_options *options, mha_file **file,
                                 char **config_json, mha_error *err);
 
+/* Checks the keys of the architecture: every key must be known, and must not request what config.json cannot express.
+ * Errors: MHA_ERR_UNSUPPORTED, with key and value. */
+mha_status mha__gguf_check_keys(const mha_file *file, const mha__gguf_arch *arch, mha_error *err);
+
 /* Writes config.json from the keys and tensor names of a GGUF file, which still has its own tensor names. */
 mha_status mha__gguf_config(const mha_file *file, const mha__gguf_arch *arch, char **config_json, mha_error *err);
 

@@ -87,6 +87,22 @@ static mha_status compare_fields(const mha__config *a, const mha__config *b, con
     return MHA_OK;
 }
 
+/* Checks that the written model ends texts with the same tokens. */
+static mha_status compare_eos(const mha__config *a, const mha__config *b, const char *arch, mha_error *err)
+{
+    for (int64_t n = 0; n < a->eos_count; n++) {
+        int64_t k = 0;
+        while (k < b->eos_count && b->eos[k] != a->eos[n])
+            k++;
+        if (k == b->eos_count)
+            return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                             "config.json: eos_token_id must be at most 3 tokens, the first of which the tokenizer may "
+                             "add, in a GGUF file of architecture %s (got %d as well)",
+                             arch, a->eos[n]);
+    }
+    return MHA_OK;
+}
+
 static double scale_of(const mha__config *c, int64_t layer)
 {
     return c->attention[layer].scale != 0 ? c->attention[layer].scale : 1 / sqrt((double)c->head_dim);
@@ -139,6 +155,7 @@ mha_status mha__gguf_compare(const mha_model *model, const mha_model *written, c
 {
     const mha__config *a = &model->config, *b = &written->config;
     MHA__TRY(compare_fields(a, b, arch, err));
+    MHA__TRY(compare_eos(a, b, arch, err));
     for (int64_t l = 0; l < a->layers; l++)
         MHA__TRY(compare_layer(a, b, l, arch, err));
     MHA__TRY(compare_rope(&a->rope, &b->rope, a->max_positions, arch, err));

@@ -106,6 +106,7 @@ static mha_status put_tokenizer(saving *s, mha_error *err)
     if (m->gguf_config) MHA__TRY(mha__gguf_tokenizer(m->shards.file, &own, &n, err));
     if (!own && (m->gguf_config || !mha__source_exists(from, MHA__TOKENIZER_FILE))) {
         mha__gguf_key_text(&s->keys, "tokenizer.ggml.model", "no_vocab");
+        if (m->config.eos_count) mha__gguf_key_u32(&s->keys, "tokenizer.ggml.eos_token_id", (uint32_t)m->config.eos[0]);
         return MHA_OK;
     }
     if (!own) {
@@ -115,11 +116,17 @@ static mha_status put_tokenizer(saving *s, mha_error *err)
     const mha_status status = mha__gguf_tokenizer_write(m->ctx, own, n, m->config.vocab,
                                                         m->config.eos_count ? m->config.eos[0] : -1, &s->keys, err);
     mha__free(m->ctx, own);
-    MHA__TRY(status);
-    if (m->config.eos_count > 1) mha__gguf_key_u32(&s->keys, "tokenizer.ggml.eot_token_id", (uint32_t)m->config.eos[1]);
-    if (m->config.padding >= 0 && m->config.padding < m->config.vocab)
-        mha__gguf_key_u32(&s->keys, "tokenizer.ggml.padding_token_id", (uint32_t)m->config.padding);
-    return MHA_OK;
+    return status;
+}
+
+/* Writes the other tokens that end a text, and the padding. */
+static void put_tokens(saving *s)
+{
+    const mha__config *c = &s->m->config;
+    if (c->eos_count > 1) mha__gguf_key_u32(&s->keys, "tokenizer.ggml.eot_token_id", (uint32_t)c->eos[1]);
+    if (c->eos_count > 2) mha__gguf_key_u32(&s->keys, "tokenizer.ggml.eom_token_id", (uint32_t)c->eos[2]);
+    if (c->padding >= 0 && c->padding < c->vocab)
+        mha__gguf_key_u32(&s->keys, "tokenizer.ggml.padding_token_id", (uint32_t)c->padding);
 }
 
 /* ---- tensors ---- */
@@ -265,6 +272,7 @@ static mha_status save(saving *s, const char *path, mha_error *err)
     MHA__TRY(mha__gguf_expressible(s->m, s->arch, err));
     put_model(s);
     MHA__TRY(put_tokenizer(s, err));
+    put_tokens(s);
     MHA__TRY(list_tensors(s, err));
     return mha__gguf_write(path, s->o.overwrite != 0, &s->keys, s->list, s->count, read_tensor, check, s, err);
 }

@@ -20,7 +20,7 @@ mha_status mha__gguf_find_pre(mha__gguf_translation *t)
     MHA__TRY(mha__gguf_text(t->file, MHA__GGUF_KEY("pre"), &name, &n, t->err));
     for (t->pre = mha__gguf_pres; t->pre->name; t->pre++)
         if (n == strlen(t->pre->name) && memcmp(name, t->pre->name, n) == 0) return MHA_OK;
-    return mha__gguf_unsupported(t, MHA__GGUF_KEY("pre"), "one of gpt-2, llama-bpe, qwen2");
+    return mha__gguf_unsupported(t->file, MHA__GGUF_KEY("pre"), "one of gpt-2, llama-bpe, qwen2", t->err);
 }
 
 static mha_status put_merges(mha__gguf_translation *t)

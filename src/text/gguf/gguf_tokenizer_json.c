@@ -35,7 +35,7 @@ static mha_status find_model(mha__gguf_translation *t)
             t->model = (mha__gguf_model)i;
             return i == MHA__GGUF_BYTE_LEVEL ? mha__gguf_find_pre(t) : MHA_OK;
         }
-    return mha__gguf_unsupported(t, MHA__GGUF_KEY("model"), "one of gpt2, llama, bert");
+    return mha__gguf_unsupported(t->file, MHA__GGUF_KEY("model"), "one of gpt2, llama, bert", t->err);
 }
 
 static mha_status translate(mha__gguf_translation *t)

@@ -8,13 +8,6 @@
 
 /* ---- reading of the lists ---- */
 
-mha_status mha__gguf_unsupported(const mha__gguf_translation *t, const char *key, const char *rule)
-{
-    mha__gguf_refuse(t->file, key, rule, t->err);
-    if (t->err) t->err->status = MHA_ERR_UNSUPPORTED;
-    return MHA_ERR_UNSUPPORTED;
-}
-
 mha_status mha__gguf_check_count(const mha__gguf_translation *t, const char *key, const mha__gguf_value *v)
 {
     char rule[80];

@@ -24,8 +24,6 @@ typedef struct mha__gguf_translation {
 
 /* ---- reading of the lists ---- */
 
-/* Fails with the message of mha__gguf_refuse and MHA_ERR_UNSUPPORTED. */
-mha_status mha__gguf_unsupported(const mha__gguf_translation *t, const char *key, const char *rule);
 mha_status mha__gguf_check_count(const mha__gguf_translation *t, const char *key, const mha__gguf_value *v);
 mha_status mha__gguf_read_words(mha__gguf_translation *t);
 mha_status mha__gguf_read_types(mha__gguf_translation *t);

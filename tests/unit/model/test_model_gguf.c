@@ -9,6 +9,7 @@
 
 #include "mha/model_save.h"
 #include "mha/text.h"
+#include "model/model_struct.h"
 #include "support/files.h"
 #include <math.h>
 #include <stdio.h>
@@ -196,6 +197,165 @@ static void models_that_files_cannot_express(void **state)
     free(text);
 }
 
+/* ---- files with other keys ---- */
+
+enum { U32 = 4, F32 = 6, BOOL = 7, STRING = 8 };
+
+static size_t put(char *to, size_t at, const void *bytes, size_t n)
+{
+    memcpy(to + at, bytes, n);
+    return at + n;
+}
+
+static size_t put_text(char *to, size_t at, const char *text)
+{
+    const uint64_t n = strlen(text);
+    return put(to, put(to, at, &n, sizeof n), text, n);
+}
+
+/* Writes a copy of a file of gguf-py with one more key, and with a second key that keeps the data aligned. */
+static void add_key(const char *family, const char *key, uint32_t type, const void *value, const char *to)
+{
+    char from[300], filler[40] = "";
+    size_t n;
+    snprintf(from, sizeof from, "%s/gguf/%s.gguf", data, family);
+    char *old = files_read(from, &n), *now = calloc(1, n + 500);
+    size_t at = put(now, 0, old, 24);
+    now[16] = (char)(now[16] + 2);
+    at = put_text(now, at, key);
+    at = put(now, at, &type, sizeof type);
+    at = type == STRING ? put_text(now, at, value) : put(now, at, value, type == BOOL ? 1 : 4);
+    memset(filler, 'x', (2 * 32 + 24 - at - 21) % 32);
+    at = put(now, put_text(now, at, "x"), &(uint32_t){STRING}, 4);
+    at = put_text(now, at, filler);
+    assert_int_equal((at - 24) % 32, 0);
+    files_write(to, now, put(now, at, old + 24, n - 24));
+    free(old);
+    free(now);
+}
+
+static void keys_that_change_the_result(void **state)
+{
+    (void)state;
+    static const float half = 0.5F;
+    static const uint32_t few = 3;
+    static const struct {
+        const char *family, *key;
+        uint32_t type;
+        const void *value;
+        const char *says; /* NULL = opens */
+    } cases[] = {
+        {"llama", "llama.attention.scale", F32, &half, "llama.attention.scale must be absent"},
+        {"llama", "llama.attention.causal", BOOL, "", "llama.attention.causal must be true (got bool 0)"},
+        {"llama", "llama.attention.causal", BOOL, "\1", NULL},
+        {"llama", "llama.attention.sliding_window", U32, &few, "must be 0 or at least the context length (got u32 3)"},
+        {"llama", "llama.rope.scaling.attn_factor", F32, &half, "attn_factor must be 1 (got f32 0.5)"},
+        {"llama", "llama.rope.scaling.type", STRING, "none", NULL},
+        {"llama", "llama.rope.scaling.factor", F32, &half, "factor"},
+        {"llama", "llama.expert_count", U32, &few, "llama.expert_count must be 0 (got u32 3)"},
+        {"qwen3", "qwen3.use_parallel_residual", BOOL, "\1", "qwen3.use_parallel_residual must be false"},
+        {"gpt2", "gpt2.attention.max_alibi_bias", F32, &half, "max_alibi_bias must be 0 (got f32 0.5)"},
+        {"gpt2", "gpt2.pooling_type", U32, &few, NULL},
+        {"gemma2", "gemma2.attention.sliding_window_pattern", U32, &few, NULL},
+        {"llama", "split.count", U32, &few, "split.count must be 1"},
+    };
+    const char *work = files_folder(), *file = files_path(work, "key.gguf");
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        mha_model *model = NULL;
+        mha_error err = {0};
+        add_key(cases[n].family, cases[n].key, cases[n].type, cases[n].value, file);
+        const mha_status status = mha_model_open(NULL, file, NULL, &model, &err);
+        if ((status == MHA_OK) != !cases[n].says || (cases[n].says && !strstr(err.message, cases[n].says)))
+            fail_msg("%s: message must contain \"%s\" (got \"%s\")", cases[n].key, cases[n].says, err.message);
+        mha_model_free(model);
+    }
+    files_remove(work);
+}
+
+/* Replaces `bytes` at `skip` bytes after the only occurrence of a text in a file of gguf-py. */
+static void overwrite(const char *family, const char *text, size_t skip, const void *bytes, size_t count,
+                      const char *to)
+{
+    char from[300];
+    size_t n, at = 0;
+    snprintf(from, sizeof from, "%s/gguf/%s.gguf", data, family);
+    char *now = files_read(from, &n);
+    while (at + strlen(text) < n && memcmp(now + at, text, strlen(text)) != 0)
+        at++;
+    memcpy(now + at + skip, bytes, count);
+    files_write(to, now, n);
+    free(now);
+}
+
+/* llama.cpp scales linearly if a file has a factor but no type. */
+static void factor_without_type(void **state)
+{
+    (void)state;
+    const char *work = files_folder(), *file = files_path(work, "factor.gguf");
+    overwrite("llama-linear", "llama.rope.scaling.type", 0, "other", 5, file);
+    mha_model *a = open_model(files_path(data, "families/llama-linear"), 1), *b = open_model(file, 1);
+    same_outputs(a, b, "llama-linear without a type");
+    mha_model_free(a);
+    mha_model_free(b);
+    files_remove(work);
+}
+
+static void unread_tensors(void **state)
+{
+    (void)state;
+    const char *work = files_folder(), *file = files_path(work, "short.gguf");
+    const char *key = "llama.block_count";
+    mha_model *model = NULL;
+    mha_error err = {0};
+    overwrite("llama", key, strlen(key) + 4, &(uint32_t){1}, 4, file);
+    assert_int_equal(mha_model_open(NULL, file, NULL, &model, &err), MHA_ERR_UNSUPPORTED);
+    if (!strstr(err.message, "tensor \"blk.1.") || !strstr(err.message, " must be absent in a llama of 1 layers"))
+        fail_msg("message must name the first tensor of layer 1 (got \"%s\")", err.message);
+    files_remove(work);
+}
+
+/* Returns a config.json whose eos_token_id, which is 2, has another value; the caller frees it. */
+static char *ending(const char *folder, const char *value)
+{
+    static const char key[] = "\"eos_token_id\": ";
+    size_t n;
+    char path[400];
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    char *old = files_read(path, &n), *at = strstr(old, key), *text = malloc(n + strlen(value) + 1);
+    assert_non_null(at);
+    at += strlen(key);
+    sprintf(text, "%.*s%s%s", (int)(at - old), old, value, at + 1);
+    free(old);
+    return text;
+}
+
+/* Files have at most three tokens that end a text. */
+static void ends_of_texts(void **state)
+{
+    (void)state;
+    static const char *const lists[] = {"[5]", "[5, 6, 7]", "[5, 6, 7, 8]"};
+    char llama[300];
+    snprintf(llama, sizeof llama, "%s/families/llama", data);
+    const char *work = files_folder(), *file = files_path(work, "ends.gguf");
+    for (int n = 0; n < 2; n++) {
+        char *config = ending(llama, lists[n]);
+        const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1, .config_json = config};
+        mha_model *a = NULL;
+        assert_int_equal(mha_model_open(NULL, llama, &o, &a, NULL), MHA_OK);
+        save_as(a, file, MHA_F32);
+        mha_model *b = open_model(file, 1);
+        assert_int_equal(b->config.eos_count, a->config.eos_count);
+        assert_memory_equal(b->config.eos, a->config.eos, (size_t)a->config.eos_count * sizeof *a->config.eos);
+        mha_model_free(a);
+        mha_model_free(b);
+        free(config);
+    }
+    char *config = ending(llama, lists[2]);
+    refused(llama, config, "config.json: eos_token_id must be at most 3 tokens");
+    free(config);
+    files_remove(work);
+}
+
 /* ---- tokenizers ---- */
 
 static void same_tokens(const mha_tokenizer *a, const mha_tokenizer *b)
@@ -241,6 +401,10 @@ int main(void)
         cmocka_unit_test(rotation_of_llama3),
         cmocka_unit_test(quantized_files),
         cmocka_unit_test(models_that_files_cannot_express),
+        cmocka_unit_test(keys_that_change_the_result),
+        cmocka_unit_test(factor_without_type),
+        cmocka_unit_test(unread_tensors),
+        cmocka_unit_test(ends_of_texts),
         cmocka_unit_test(tokenizers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

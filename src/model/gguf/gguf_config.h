@@ -1,0 +1,35 @@
+/* gguf_config.h - the state of the translation of a GGUF file's keys to config.json, and functions that write parts. */
+#ifndef MHA_MODEL_GGUF_GGUF_CONFIG_H
+#define MHA_MODEL_GGUF_GGUF_CONFIG_H
+
+#include "io/gguf/gguf.h"
+#include "io/json/json_write.h"
+#include "model/gguf/gguf_parts.h"
+
+typedef struct mha__gguf_config_writer {
+    const mha_file *file;
+    const mha__gguf_arch *arch;
+    mha__json_writer w;
+    int64_t hidden, heads, kv_heads, head_dim, layers;
+    mha_error *err;
+} mha__gguf_config_writer;
+
+enum { MHA__GGUF_CONFIG_KEY = 120 };
+
+/* Writes ARCH.SUFFIX to `key`, which it returns. */
+const char *mha__gguf_config_key(const mha__gguf_arch *arch, const char *suffix, char key[MHA__GGUF_CONFIG_KEY]);
+
+void mha__gguf_config_int(mha__gguf_config_writer *c, const char *key, int64_t value);
+void mha__gguf_config_real(mha__gguf_config_writer *c, const char *key, double value);
+void mha__gguf_config_text(mha__gguf_config_writer *c, const char *key, const char *value);
+
+/* Copies a real number, if the file has it. *found, which may be NULL, tells whether it has. */
+mha_status mha__gguf_config_copy(mha__gguf_config_writer *c, const char *suffix, const char *key, bool *found);
+
+/* Writes rope_scaling (gguf_rope.c). `positions` is the context length. */
+mha_status mha__gguf_config_rope(mha__gguf_config_writer *c, int64_t positions);
+
+/* Writes layer_types if the file says which layers have a window (gguf_rope.c). */
+mha_status mha__gguf_config_windows(mha__gguf_config_writer *c);
+
+#endif

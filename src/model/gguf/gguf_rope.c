@@ -1,0 +1,126 @@
+/* gguf_rope.c - writes the keys of config.json for the rotation and for the layers with a window. */
+#include "base/ctx.h"
+#include "io/input_limits.h"
+#include "model/gguf/gguf_config.h"
+#include <stdio.h>
+#include <string.h>
+
+typedef mha__gguf_config_writer config;
+
+enum { KEY = MHA__GGUF_CONFIG_KEY };
+
+/* ---- rotation ---- */
+
+static mha_status put_list(config *c, const char *key, const mha_tensor *t)
+{
+    float *factors = mha__alloc(c->file->ctx, (size_t)t->elements * sizeof *factors);
+    if (!factors) return mha__no_memory(c->err, (size_t)t->elements * sizeof *factors, t->name);
+    const mha_status status = mha_tensor_read(t, MHA_F32, factors, c->err);
+    mha__json_key(&c->w, key);
+    mha__json_open(&c->w, '[');
+    for (int64_t i = 0; status == MHA_OK && i < t->elements; i++)
+        mha__json_put_real(&c->w, factors[i] > 0 && factors[i] < 1e30F ? factors[i] : 0); /* 0 is refused later */
+    mha__json_close(&c->w, ']');
+    mha__free(c->file->ctx, factors);
+    return status;
+}
+
+/* Writes the frequency factors of rope_freqs.weight, by which LLaMA 3 scales its rotation, as two equal lists. */
+static mha_status put_factors(config *c, const mha_tensor *t, int64_t positions)
+{
+    if (t->elements != c->head_dim / 2)
+        return mha__fail(c->err, MHA_ERR_FORMAT, "%s: tensor \"%s\" must have %lld elements (got %lld)",
+                         mha__quote(&(mha__quoted){0}, c->file->path, strlen(c->file->path)), t->name,
+                         (long long)(c->head_dim / 2), (long long)t->elements);
+    mha__gguf_config_text(c, "rope_type", "longrope");
+    mha__gguf_config_real(c, "factor", 1);
+    mha__gguf_config_int(c, "original_max_position_embeddings", positions);
+    MHA__TRY(put_list(c, "short_factor", t));
+    return put_list(c, "long_factor", t);
+}
+
+static mha_status put_yarn(config *c)
+{
+    char key[KEY];
+    int64_t old = 0;
+    mha__gguf_config_text(c, "rope_type", "yarn");
+    MHA__TRY(mha__gguf_config_copy(c, "rope.scaling.factor", "factor", NULL));
+    MHA__TRY(mha__gguf_int(c->file, mha__gguf_config_key(c->arch, "rope.scaling.original_context_length", key), 1,
+                           MHA__DIM, &old, c->err));
+    if (old) mha__gguf_config_int(c, "original_max_position_embeddings", old);
+    MHA__TRY(mha__gguf_config_copy(c, "rope.scaling.yarn_beta_fast", "beta_fast", NULL));
+    MHA__TRY(mha__gguf_config_copy(c, "rope.scaling.yarn_beta_slow", "beta_slow", NULL));
+    return MHA_OK;
+}
+
+static bool equal(const char *text, size_t n, const char *with)
+{
+    return n == strlen(with) && memcmp(text, with, n) == 0;
+}
+
+/* Reads the type of scaling. As in llama.cpp, a factor without a type is linear, and a factor of 0 is none. */
+static mha_status read_scaling(const config *c, const char **type, size_t *n, double *factor)
+{
+    char key[KEY];
+    *factor = 0;
+    *type = "linear";
+    *n = strlen(*type);
+    MHA__TRY(mha__gguf_real(c->file, mha__gguf_config_key(c->arch, "rope.scaling.factor", key), factor, c->err));
+    MHA__TRY(mha__gguf_text(c->file, mha__gguf_config_key(c->arch, "rope.scaling.type", key), type, n, c->err));
+    if (!equal(*type, *n, "none") && (*factor != 0 || !equal(*type, *n, "linear"))) return MHA_OK;
+    *type = "none";
+    *n = strlen(*type);
+    return MHA_OK;
+}
+
+static mha_status put_scaling(config *c, int64_t positions)
+{
+    char key[KEY];
+    const char *type = NULL;
+    size_t n = 0;
+    double factor = 0;
+    const mha_tensor *factors = mha_file_find(c->file, "rope_freqs.weight");
+    MHA__TRY(read_scaling(c, &type, &n, &factor));
+    const bool none = equal(type, n, "none");
+    if (factors && !none && !(equal(type, n, "linear") && factor == 1))
+        return mha__gguf_unsupported(c->file, mha__gguf_config_key(c->arch, "rope.scaling.type", key),
+                                     "none with the tensor rope_freqs.weight", c->err);
+    if (factors) return put_factors(c, factors, positions);
+    if (equal(type, n, "yarn")) return put_yarn(c);
+    if (!none && !equal(type, n, "linear"))
+        return mha__gguf_unsupported(c->file, mha__gguf_config_key(c->arch, "rope.scaling.type", key),
+                                     "none, linear or yarn", c->err);
+    mha__gguf_config_text(c, "rope_type", none ? "default" : "linear");
+    return none ? MHA_OK : mha__gguf_config_copy(c, "rope.scaling.factor", "factor", NULL);
+}
+
+mha_status mha__gguf_config_rope(config *c, int64_t positions)
+{
+    mha__json_key(&c->w, "rope_scaling");
+    mha__json_open(&c->w, '{');
+    const mha_status status = put_scaling(c, positions);
+    mha__json_close(&c->w, '}');
+    return status;
+}
+
+/* ---- windows ---- */
+
+mha_status mha__gguf_config_windows(config *c)
+{
+    char key[KEY];
+    const mha__gguf_value *v =
+        mha__gguf_find(c->file, mha__gguf_config_key(c->arch, "attention.sliding_window_pattern", key));
+    int64_t period = 0;
+    if (!v) return MHA_OK;
+    if (v->array && (v->type != MHA__GGUF_BOOL || v->count != (uint64_t)c->layers))
+        return mha__gguf_refuse(c->file, key, "an integer, or an array of one bool per layer", c->err);
+    if (!v->array) MHA__TRY(mha__gguf_int(c->file, key, 1, MHA__LAYERS, &period, c->err));
+    mha__json_key(&c->w, "layer_types");
+    mha__json_open(&c->w, '[');
+    for (int64_t l = 0; l < c->layers; l++) {
+        const bool slides = v->array ? v->data[l] != 0 : (l + 1) % period != 0;
+        mha__json_put_text(&c->w, slides ? "sliding_attention" : "full_attention");
+    }
+    mha__json_close(&c->w, ']');
+    return MHA_OK;
+}
