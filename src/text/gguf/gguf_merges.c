@@ -1,6 +1,7 @@
 /* gguf_merges.c - lists the merges of a vocabulary of SentencePiece, which stores a score per token. */
 #include "base/ctx.h"
 #include "base/size.h"
+#include "io/input_limits.h"
 #include "text/gguf/gguf_translation.h"
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@ typedef struct listing {
     mha__vocab vocab;
     mha__gguf_merge *merges; /* NULL while they are counted */
     int64_t count;
+    size_t bytes; /* of the merges in tokenizer.json, without quotation marks */
 } listing;
 
 mha_status mha__gguf_vocab(const mha__gguf_words *w, mha__vocab *vocab, mha_error *err)
@@ -62,6 +64,7 @@ static void split_token(listing *l, int64_t id, float score)
                                                     .right_chars = characters(text + left, n - left),
                                                     .score = score};
         l->count++;
+        l->bytes += n;
     }
 }
 
@@ -92,10 +95,23 @@ static void split_all(listing *l, const float *scores)
     }
 }
 
+/* Bounds the memory for the merges, which may exceed that of the tokens by far: tokenizer.json has the same limits. */
+static mha_status check_size(const listing *l, mha_error *err)
+{
+    const int64_t most = (int64_t)MHA__JSON_NODES / 3;
+    if (l->count <= most && l->bytes <= MHA__JSON_BYTES) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT,
+                     "%s: tokenizer.ggml.tokens must have at most %lld pairs that join to a token, of %zu bytes (got "
+                     "%lld of %zu bytes)",
+                     mha__quote(&(mha__quoted){0}, l->words->path, strlen(l->words->path)), (long long)most,
+                     MHA__JSON_BYTES, (long long)l->count, l->bytes);
+}
+
 static mha_status list_merges(listing *l, const float *scores, mha_error *err)
 {
     MHA__TRY(mha__gguf_vocab(l->words, &l->vocab, err));
     split_all(l, scores);
+    MHA__TRY(check_size(l, err));
     l->merges = mha__calloc(l->words->ctx, (size_t)l->count + 1, sizeof *l->merges);
     if (!l->merges) return mha__no_memory(err, (size_t)l->count * sizeof *l->merges, "the merges of a tokenizer");
     split_all(l, scores);

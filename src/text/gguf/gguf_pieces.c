@@ -132,11 +132,16 @@ static mha_status put_pieces(mha__gguf_translation *t)
 mha_status mha__gguf_put_wordpiece(mha__gguf_translation *t)
 {
     int64_t unknown;
+    bool lowercase = true;
     MHA__TRY(mha__gguf_token_id(t, MHA__GGUF_KEY("unknown_token_id"), &unknown));
+    MHA__TRY(mha__gguf_bool(t->file, MHA__GGUF_KEY("normalizer.lowercase"), &lowercase, t->err));
+    bool strip = lowercase;
+    MHA__TRY(mha__gguf_bool(t->file, MHA__GGUF_KEY("normalizer.strip_accents"), &strip, t->err));
     mha__gguf_begin(t, "normalizer", "BertNormalizer");
     mha__gguf_put_bool(t, "clean_text", true);
     mha__gguf_put_bool(t, "handle_chinese_chars", true);
-    mha__gguf_put_bool(t, "lowercase", true);
+    mha__gguf_put_bool(t, "lowercase", lowercase);
+    mha__gguf_put_bool(t, "strip_accents", strip);
     mha__gguf_end(t);
     mha__gguf_begin(t, "pre_tokenizer", "BertPreTokenizer");
     mha__gguf_end(t);

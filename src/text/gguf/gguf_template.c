@@ -68,6 +68,7 @@ static void put_template(mha__gguf_translation *t, const char *key, int64_t firs
 static mha_status find_ends(const mha__gguf_translation *t, int64_t *first, int64_t *last)
 {
     bool begins = t->model != MHA__GGUF_BYTE_LEVEL || t->pre->starts, ends = t->model == MHA__GGUF_WORDPIECE;
+    static const char known[] = "the id of a token, since one is added to each text";
     int64_t sep = -1;
     MHA__TRY(mha__gguf_bool(t->file, MHA__GGUF_KEY("add_bos_token"), &begins, t->err));
     MHA__TRY(mha__gguf_bool(t->file, MHA__GGUF_KEY("add_eos_token"), &ends, t->err));
@@ -78,6 +79,8 @@ static mha_status find_ends(const mha__gguf_translation *t, int64_t *first, int6
     if (t->model == MHA__GGUF_WORDPIECE) MHA__TRY(mha__gguf_token_id(t, MHA__GGUF_KEY("seperator_token_id"), &sep));
     if (sep >= 0) *last = sep;
     if (t->model == MHA__GGUF_WORDPIECE) ends = true;
+    if (begins && *first < 0) return mha__gguf_refuse(t->file, MHA__GGUF_KEY("bos_token_id"), known, t->err);
+    if (ends && *last < 0) return mha__gguf_refuse(t->file, MHA__GGUF_KEY("eos_token_id"), known, t->err);
     if (!begins) *first = -1;
     if (!ends) *last = -1;
     for (int n = 0; n < 2; n++) {

@@ -167,6 +167,9 @@ static mha_status put_template(writing *w, bool wordpiece)
     const mha__json *post = mha__json_get(w->root.json, "post_processor"), *list = mha__json_get(post, "processors");
     const size_t count = mha__json_size(list);
     bool first = false, last = false;
+    for (size_t n = 0; n + 1 < count; n++)
+        if (!has_type(mha__json_item(list, n), "ByteLevel"))
+            return refuse(w, "post_processor.processors", "ByteLevel before the template", mha__json_item(list, n));
     if (has_type(post, "Sequence")) post = mha__json_item(list, count - 1);
     const mha__json *single = mha__json_get(post, "single");
     if (!is_absent(post) && !has_type(post, "TemplateProcessing") && !has_type(post, "ByteLevel"))

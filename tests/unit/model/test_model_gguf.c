@@ -393,6 +393,39 @@ static void tokenizers(void **state)
     }
 }
 
+static int64_t count_tokens(const char *path, const char *text)
+{
+    mha_tokenizer *t = NULL;
+    mha_encoding *e = NULL;
+    mha_error err = {0};
+    if (mha_tokenizer_open(NULL, path, &t, &err) != MHA_OK) fail_msg("%s", err.message);
+    assert_int_equal(mha_tokenizer_encode(t, text, strlen(text), NULL, 0, NULL, &e, &err), MHA_OK);
+    const int64_t count = e->count;
+    mha_encoding_free(e);
+    mha_tokenizer_free(t);
+    return count;
+}
+
+static void keys_of_tokenizers(void **state)
+{
+    (void)state;
+    const char *work = files_folder(), *file = files_path(work, "tokens.gguf");
+    const char *sep = "tokenizer.ggml.seperator_token_id";
+    mha_tokenizer *t = NULL;
+    mha_error err = {0};
+    add_key("bert-tiny", "tokenizer.ggml.normalizer.lowercase", BOOL, "\1", file);
+    const int64_t lower = count_tokens(file, "attention"), same = count_tokens(file, "ATTENTION");
+    add_key("bert-tiny", "tokenizer.ggml.normalizer.lowercase", BOOL, "", file);
+    assert_int_equal(lower, same);
+    assert_int_equal(count_tokens(file, "attention"), lower);
+    if (count_tokens(file, "ATTENTION") == lower) fail_msg("ATTENTION must not become lower case");
+    overwrite("bert-tiny", sep, 0, "x", 1, file);
+    assert_int_equal(mha_tokenizer_open(NULL, file, &t, &err), MHA_ERR_FORMAT);
+    if (!strstr(err.message, "eos_token_id must be the id of a token, since one is added to each text (got nothing)"))
+        fail_msg("message must name the missing token (got \"%s\")", err.message);
+    files_remove(work);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -406,6 +439,7 @@ int main(void)
         cmocka_unit_test(unread_tensors),
         cmocka_unit_test(ends_of_texts),
         cmocka_unit_test(tokenizers),
+        cmocka_unit_test(keys_of_tokenizers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
