@@ -210,7 +210,8 @@ MHA_API mha_status mha_knockout(const mha_prompt_pair *pair, mha_prompt_run run,
  * (MHA_KNOCKOUT_RENORM); gates, fills and all outputs work as there. Without edges, results are bitwise identical to
  * those of mha_model_forward. cache, starts, shard, pixels and features of `input` must be NULL. Errors: those of
  * mha_model_forward; MHA_ERR_ARG for an edge outside the model or the sequence; MHA_ERR_UNSUPPORTED as above, but
- * models without logits are supported. Additional memory: H L^2 bytes. */
+ * models without logits are supported. Additional memory: H L^2 bytes, or with a mask that has zeros before ones,
+ * B H L^2 bytes. */
 MHA_API mha_status mha_knockout_forward(const mha_model *model, const mha_model_input *input,
                                         const mha_model_output *output, const mha_attention_edge *edges, int64_t count,
                                         mha_error *err);

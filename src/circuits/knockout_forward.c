@@ -1,8 +1,10 @@
 /* knockout_forward.c - a forward pass without some attention edges, and the masks of removed edges. */
 #include "base/ctx.h"
 #include "base/error.h"
+#include "base/size.h"
 #include "base/struct_size.h"
 #include "circuits/prompt_pair.h"
+#include "model/forward/batch.h"
 #include "model/forward/observers.h"
 #include "model/model_struct.h"
 #include <string.h>
@@ -53,18 +55,37 @@ bool mha__remove_edges(const mha_attention_edge *edges, int64_t count, int64_t l
 typedef struct removal {
     const mha_model *model;
     const mha_attention_edge *edges;
-    int64_t count, length;
-    uint8_t *keep; /* [H, L, L] for the layer that runs */
+    const uint8_t *mask; /* [B, L]; NULL if it only marks padding at the end, which the pass gets as lengths */
+    int64_t count, batch, length;
+    uint8_t *keep; /* [B, H, L, L] for the layer that runs; without a mask, [H, L, L] for all sequences */
 } removal;
 
+/* Sets keep [H, L, L] of a sequence to its mask, and removes the edges. Returns true if the layer loses edges. */
+static bool fill(const removal *r, int64_t layer, int64_t heads, const uint8_t *mask, uint8_t *keep)
+{
+    const size_t L = (size_t)r->length;
+    for (size_t row = 0; row < (size_t)heads * L; row++) {
+        if (mask)
+            memcpy(keep + row * L, mask, L);
+        else
+            memset(keep + row * L, 1, L);
+    }
+    return mha__remove_edges(r->edges, r->count, layer, heads, r->length, keep);
+}
+
+/* The keep mask replaces that of the batch, so it contains the mask of the tokens too. */
 static void begin(void *user, int64_t layer, mha_layer_input *in)
 {
     static const uint8_t all = 1;
     const removal *r = user;
-    const int64_t L = r->length, H = r->model->info.heads_per_layer[layer];
-    memset(r->keep, 1, (size_t)(H * L * L));
-    const bool any = mha__remove_edges(r->edges, r->count, layer, H, L, r->keep);
-    in->keep = any ? (mha_cview){r->keep, {0, L * L, L, 1}} : (mha_cview){&all, {0}};
+    const int64_t L = r->length, H = r->model->info.heads_per_layer[layer], copies = r->mask ? r->batch : 1;
+    bool any = false;
+    for (int64_t b = 0; b < copies; b++)
+        any = fill(r, layer, H, r->mask ? r->mask + b * L : NULL, r->keep + b * H * L * L);
+    if (any)
+        in->keep = (mha_cview){r->keep, {r->mask ? H * L * L : 0, L * L, L, 1}};
+    else
+        in->keep = r->mask ? (mha_cview){r->mask, {L, 0, 0, 1}} : (mha_cview){&all, {0}};
 }
 
 static void leave(void *user, int64_t layer, mha__edit_site site, int64_t first, int64_t rows, float *x)
@@ -86,19 +107,25 @@ static mha_status check(const mha_model *model, const mha_model_input *in, const
     if (count < 0 || (count > 0 && !edges))
         return mha__fail(err, MHA_ERR_ARG, "mha_knockout_forward: edges must have `count` elements (got %lld)",
                          (long long)count);
-    return in->length < 1 ? MHA_OK : mha__edges_check(&model->info, in->length, edges, count, err);
+    return MHA_OK;
 }
 
 mha_status mha_knockout_forward(const mha_model *model, const mha_model_input *input, const mha_model_output *output,
                                 const mha_attention_edge *edges, int64_t count, mha_error *err)
 {
     mha_model_input in;
+    mha__batch batch = {0};
     MHA__TRY(mha__options_read(&in, sizeof in, input, "mha_model_input", err));
     MHA__TRY(check(model, &in, edges, count, err));
-    if (count == 0 || in.length < 1) return mha_model_forward(model, input, output, err);
-    const size_t rows = (size_t)(model->info.heads * in.length), keys = (size_t)in.length;
-    removal r = {model, edges, count, in.length, mha__calloc(model->ctx, rows, keys)};
-    if (!r.keep) return mha__no_memory(err, rows * keys, "the mask of a knockout");
+    if (count == 0) return mha_model_forward(model, input, output, err);
+    MHA__TRY(mha__batch_read(model, &batch, input, err));
+    MHA__TRY(mha__edges_check(&model->info, in.length, edges, count, err));
+    removal r = {model, edges, batch.right_padded ? NULL : in.mask, count, in.batch, in.length, NULL};
+    const int64_t shape[] = {r.mask ? in.batch : 1, model->info.heads, in.length, in.length};
+    size_t bytes = 0;
+    const bool fits = mha__bytes(shape, 4, 1, &bytes);
+    r.keep = fits ? mha__alloc(model->ctx, bytes) : NULL;
+    if (!r.keep) return mha__no_memory(err, fits ? bytes : SIZE_MAX, "the mask of a knockout");
     mha__site_edit edit = {.begin = begin, .change = leave, .user = &r};
     const mha_status status = mha__model_forward_edited(model, input, output, &edit, err);
     mha__free(model->ctx, r.keep);

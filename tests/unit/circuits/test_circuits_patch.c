@@ -302,6 +302,48 @@ static void a_pass_without_edges_equals_the_knockout(void **state)
     }
 }
 
+/* Masked tokens stay masked: a batch with padding at the start or the end gives the logits of each sequence alone, with
+ * the same edges removed. */
+static void removed_edges_keep_the_mask_of_the_batch(void **state)
+{
+    (void)state;
+    enum { PAD = 2, L = T + PAD };
+    static const char *const folders[] = {"heads/tinylm", "models/bert-mlm-tiny", "families/llama"};
+    for (int n = 0; n < 6; n++) {
+        const int first = n < 3 ? PAD : 0; /* of the second sequence */
+        mha_model *model = open_model(folders[n % 3]);
+        const int64_t vocab = mha_model_describe(model)->vocab;
+        int32_t ids[2 * L], positions[2 * L];
+        uint8_t mask[2 * L];
+        for (int i = 0; i < 2 * L; i++) {
+            const int at = i % L - (i < L ? 0 : first);
+            mask[i] = i < L || (at >= 0 && at < T);
+            ids[i] = i < L ? corrupted_ids[i % T] : mask[i] ? clean_ids[at] : 7;
+            positions[i] = mask[i] ? at : 0;
+        }
+        float *logits = malloc((size_t)((2 * L + T) * vocab) * sizeof *logits), *alone = logits + 2 * L * vocab;
+        const mha_attention_edge edges[] = {{0, -1, first + 4, first + 1}, {0, 0, first + 5, -1}},
+                                 same[] = {{0, -1, 4, 1}, {0, 0, 5, -1}};
+        const mha_model_input in = {.size = sizeof in,
+                                    .batch = 2,
+                                    .length = L,
+                                    .ids = ids,
+                                    .mask = mask,
+                                    .positions = positions},
+                              one = {.size = sizeof one, .batch = 1, .length = T, .ids = clean_ids};
+        const mha_model_output out = {.size = sizeof out, .logits = logits},
+                               of_one = {.size = sizeof of_one, .logits = alone};
+        if (mha_knockout_forward(model, &in, &out, edges, 2, &err) != MHA_OK) fail_msg("%s", err.message);
+        if (mha_knockout_forward(model, &one, &of_one, same, 2, &err) != MHA_OK) fail_msg("%s", err.message);
+        for (int64_t i = 0; i < T * vocab; i++)
+            if (!(fabsf(logits[(L + first) * vocab + i] - alone[i]) < 1e-4F))
+                fail_msg("%s, padding before token %d: logit %d must be %g (got %g)", folders[n % 3], first, (int)i,
+                         (double)alone[i], (double)logits[(L + first) * vocab + i]);
+        free(logits);
+        mha_model_free(model);
+    }
+}
+
 /* ---- path patching ---- */
 
 /* A layer without a norm before its attention (OLMo 2) has direct paths: only the sender's write passes a norm. */
@@ -359,6 +401,8 @@ static void refusals_name_the_reason(void **state)
                           packed = {.size = sizeof in, .batch = 1, .length = T, .ids = clean_ids, .starts = starts};
     check_refused(mha_knockout_forward(bert, &in, NULL, &edge, 1, &err), MHA_ERR_ARG, "query must be from -1 to 6");
     check_refused(mha_knockout_forward(bert, &packed, NULL, &edge, 1, &err), MHA_ERR_ARG, "starts must be NULL");
+    const mha_model_input huge = {.size = sizeof in, .batch = 1, .length = INT64_MAX, .ids = clean_ids};
+    check_refused(mha_knockout_forward(bert, &huge, NULL, &edge, 1, &err), MHA_ERR_ARG, "length must be");
     mha_prompt_pair_free(pair);
     pair = pair_of(parallel, clean_ids, corrupted_ids, T - 1);
     check_refused(mha_patch(pair, MHA_SITE_RESID_MID, MHA_BY_POSITION, MHA_DENOISE, out, &err), MHA_ERR_UNSUPPORTED,
@@ -380,6 +424,7 @@ int main(void)
         cmocka_unit_test(removing_all_keys_removes_the_head),
         cmocka_unit_test(removing_masked_keys_changes_nothing),
         cmocka_unit_test(a_pass_without_edges_equals_the_knockout),
+        cmocka_unit_test(removed_edges_keep_the_mask_of_the_batch),
         cmocka_unit_test(paths_do_not_require_a_norm_before_attention),
         cmocka_unit_test(refusals_name_the_reason),
     };
