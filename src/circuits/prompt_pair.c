@@ -54,7 +54,7 @@ mha_status mha__circuits_check(const mha_model *m, const char *function, mha_err
     if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "%s: model must have weights", function);
     const char *what = unsupported(m);
     if (what) return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: model must %s (got %s)", function, what, m->info.family);
-    return mha__head_check_tokens(m, err);
+    return MHA_OK;
 }
 
 static mha_status check_token(const mha_model *m, const char *name, int64_t index, int32_t id, mha_error *err)
@@ -139,7 +139,7 @@ mha_status mha_prompt_pair_create(const mha_model *model, const mha_prompt_pair_
     if (!out) return mha__fail(err, MHA_ERR_ARG, "mha_prompt_pair_create: out must not be NULL");
     *out = NULL;
     MHA__TRY(mha__circuits_check(model, "mha_prompt_pair_create", err));
-    MHA__TRY(mha__head_check(model, false, true, err));
+    MHA__TRY(mha__head_check_tokens(model, err));
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_prompt_pair_options", err));
     MHA__TRY(check_options(model, &o, err));
     mha_prompt_pair *pair = mha__alloc(model->ctx, sizeof *pair);

@@ -344,6 +344,32 @@ static void removed_edges_keep_the_mask_of_the_batch(void **state)
     }
 }
 
+/* A model without logits of tokens has knockouts: without any key, a head writes nothing, as with a gate of 0. */
+static void knockouts_do_not_require_logits(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"models/bert-tiny", "families2/electra-discriminator"};
+    static const mha_attention_edge edge = {0, 1, -1, -1};
+    for (int n = 0; n < 2; n++) {
+        mha_model *model = open_model(folders[n]);
+        const mha_model_info *info = mha_model_describe(model);
+        const int64_t count = T * info->hidden, heads = info->layers * info->heads;
+        float *got = malloc((size_t)(2 * count + heads) * sizeof *got), *want = got + count, *gates = want + count;
+        for (int64_t h = 0; h < heads; h++)
+            gates[h] = h != 1;
+        const mha_model_input in = {.size = sizeof in, .batch = 1, .length = T, .ids = clean_ids},
+                              gated = {.size = sizeof in, .batch = 1, .length = T, .ids = clean_ids, .gates = gates};
+        const mha_model_output out = {.size = sizeof out, .last_hidden = got},
+                               plain = {.size = sizeof plain, .last_hidden = want};
+        if (mha_knockout_forward(model, &in, &out, &edge, 1, &err) != MHA_OK) fail_msg("%s", err.message);
+        assert_int_equal(mha_model_forward(model, &gated, &plain, &err), MHA_OK);
+        for (int64_t i = 0; i < count; i++)
+            assert_true(fabsf(got[i] - want[i]) < 1e-5F);
+        free(got);
+        mha_model_free(model);
+    }
+}
+
 /* ---- path patching ---- */
 
 /* A layer without a norm before its attention (OLMo 2) has direct paths: only the sender's write passes a norm. */
@@ -425,6 +451,7 @@ int main(void)
         cmocka_unit_test(removing_masked_keys_changes_nothing),
         cmocka_unit_test(a_pass_without_edges_equals_the_knockout),
         cmocka_unit_test(removed_edges_keep_the_mask_of_the_batch),
+        cmocka_unit_test(knockouts_do_not_require_logits),
         cmocka_unit_test(paths_do_not_require_a_norm_before_attention),
         cmocka_unit_test(refusals_name_the_reason),
     };
