@@ -158,12 +158,12 @@ int cli_put_json(cli_session *session, json_t *value, bool indent)
 
 void cli_put_csv(FILE *out, const char *text)
 {
-    if (*text && strchr("=+-@", *text)) fputc('\'', out);
+    const char *guard = *text && strchr("=+-@", *text) ? "'" : "";
     if (!strpbrk(text, ",\"\r\n")) {
-        fputs(text, out);
+        fprintf(out, "%s%s", guard, text);
         return;
     }
-    fputc('"', out);
+    fprintf(out, "\"%s", guard);
     for (; *text; text++) {
         if (*text == '"') fputc('"', out);
         fputc(*text, out);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "output.h"
+
 tour *tour_make(mha_ctx *ctx, const tour_entry *entry, const char *model, const tour_choice *choice)
 {
     tour *t = calloc(1, sizeof *t);
@@ -49,7 +51,7 @@ void tour_fail(tour *t, mha_status status, const char *format, ...)
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
     t->error.status = status;
-    snprintf(t->error.message, sizeof t->error.message, "tour %s: %s", t->name, what);
+    snprintf(t->error.message, sizeof t->error.message, "tour %s: %s", t->name, cli_shown(what));
 }
 
 void tour_say(tour *t, const char *title, const char *call, const char *format, ...)

@@ -174,5 +174,7 @@ double tour_difference(const float *a, const float *b, int64_t count)
 const char *tour_compare(tour *t, const float *a, const float *b, int64_t count)
 {
     const double most = tour_difference(a, b, count);
-    return most == 0 ? "is bitwise identical to" : tour_format(t, "differs by at most %.1g from", most);
+    if (most == 0) return "is bitwise identical to";
+    const double unit = pow(10, floor(log10(most))); /* of the first digit, which is rounded up */
+    return tour_format(t, "differs by at most %.1g from", isfinite(most) ? ceil(most / unit) * unit : most);
 }

@@ -192,6 +192,8 @@ expect 0 "$MHA" tour dropout --csv --tensor mean
 refused 2 "$MHA" tour dropout --csv --tensor nothing
 has err '--tensor must be a tensor of the tour dropout'
 refused 2 "$MHA" tour all --csv
+expect 0 "$MHA" tour self-attention --csv --tensor weights --text '=1+1,2 b'
+[ "$(head -1 out)" = "row,\"'=1+1,2\",b" ] || fail "a formula with a comma must be one quoted field (got $(head -1 out))"
 expect 0 "$MHA" tour stacked-heads --files stacked
 for file in x.csv weights.csv weights-0-0.png weights-0-0.svg weights-1-1.png weights-1-1.svg heads.1.w_v.csv; do [ -s "stacked/$file" ] || fail "--files must write $file"; done
 expect 0 "$MHA" tour stacked-heads --figure one.png --tensor 'weights[1, 1]'
@@ -199,6 +201,12 @@ same one.png stacked/weights-1-1.png '--files must draw the figures of --figure'
 refused 2 "$MHA" tour stacked-heads --files stacked
 has err 'exists; --force replaces it'
 expect 0 "$MHA" tour stacked-heads --files stacked --force
+mkdir some
+: >some/weights.csv
+refused 2 "$MHA" tour self-attention --files some
+[ "$(ls some)" = weights.csv ] || fail 'a file that exists must prevent all files of --files'
+refused 2 "$MHA" tour self-attention --files some/weights.csv
+has err '--files must be a folder (got the file "some/weights.csv")'
 refused 1 "$MHA" tour stacked-heads --files missing/folder
 refused 2 "$MHA" tour stacked-heads --files stacked --csv
 has err '--files and --csv are mutually exclusive'

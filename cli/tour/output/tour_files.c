@@ -96,17 +96,25 @@ int tour_csv_put(cli_session *s, const tour *t, const char *name)
 
 enum { PATH = 512, NAME = 128 };
 
-static int save_table(cli_session *s, const tour_tensor *tensor, const char *folder)
+/* The files of a tour. All are checked before the first is written, so that a file that exists leaves no half of them. */
+typedef struct saving {
+    cli_session *s;
+    const tour *t;
+    const char *folder;
+    bool checks;
+} saving;
+
+static int save_table(const saving *to, const tour_tensor *tensor)
 {
     char path[PATH], *text;
     size_t bytes;
-    snprintf(path, sizeof path, "%s/%s.csv", folder, tensor->name);
-    s->options.out = path;
+    snprintf(path, sizeof path, "%s/%s.csv", to->folder, tensor->name);
+    to->s->options.out = path;
+    if (to->checks) return cli_check_out(to->s);
     FILE *memory = cli_memory_open(&text, &bytes);
     put_table(memory, tensor, 0, tensor->count / columns_of(tensor));
     fclose(memory);
-    int code = cli_check_out(s);
-    if (code == CLI_DONE) code = cli_write_file(s, text, bytes);
+    const int code = cli_write_file(to->s, text, bytes);
     free(text);
     return code;
 }
@@ -120,7 +128,7 @@ static void dash(char *index)
     *to = '\0';
 }
 
-static int save_figures(cli_session *s, const tour *t, const tour_tensor *tensor, const char *folder)
+static int save_figures(const saving *to, const tour_tensor *tensor)
 {
     static const struct {
         const char *extension;
@@ -134,27 +142,36 @@ static int save_figures(cli_session *s, const tour *t, const tour_tensor *tensor
         tour_index_text(tensor, f / 2, index);
         snprintf(name, sizeof name, "%.100s%s", tensor->name, index);
         dash(index);
-        snprintf(path, sizeof path, "%s/%s%s.%s", folder, tensor->name, index, formats[f % 2].extension);
-        s->options.out = path;
+        snprintf(path, sizeof path, "%s/%s%s.%s", to->folder, tensor->name, index, formats[f % 2].extension);
+        to->s->options.out = path;
         figure_set_style((figure_style){.scale = formats[f % 2].scale, .colors = colors, .font = "sans-serif"});
-        code = cli_check_out(s);
-        if (code == CLI_DONE) code = tour_figure_save(s, t, name);
+        code = to->checks ? cli_check_out(to->s) : tour_figure_save(to->s, to->t, name);
     }
+    return code;
+}
+
+static int save_all(const saving *to)
+{
+    int code = CLI_DONE;
+    for (int i = 0; i < to->t->step_count; i++)
+        for (int n = 0; n < to->t->steps[i].tensors_used && code == CLI_DONE; n++) {
+            const tour_tensor *tensor = &to->t->steps[i].tensors[n];
+            code = save_table(to, tensor);
+            if (code == CLI_DONE && tour_can_draw(tensor)) code = save_figures(to, tensor);
+        }
+    to->s->options.out = NULL;
     return code;
 }
 
 int tour_files_save(cli_session *s, const tour *t, const char *folder)
 {
-    int code = CLI_DONE;
-    if (strlen(folder) > PATH - NAME)
-        return cli_usage(s, "--files must have at most %d bytes (got %zu)", PATH - NAME, strlen(folder));
+    struct stat info;
+    if (!*folder || strlen(folder) > PATH - NAME)
+        return cli_usage(s, "--files must have 1 to %d bytes (got %zu)", PATH - NAME, strlen(folder));
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return cli_error(s, CLI_FAILED, "%s: cannot create the folder: %s", cli_shown(folder), strerror(errno));
-    for (int i = 0; i < t->step_count; i++)
-        for (int n = 0; n < t->steps[i].tensors_used && code == CLI_DONE; n++) {
-            const tour_tensor *tensor = &t->steps[i].tensors[n];
-            code = save_table(s, tensor, folder);
-            if (code == CLI_DONE && tour_can_draw(tensor)) code = save_figures(s, t, tensor, folder);
-        }
-    return code;
+    if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode))
+        return cli_usage(s, "--files must be a folder (got the file \"%s\")", cli_shown(folder));
+    const int code = save_all(&(saving){s, t, folder, true});
+    return code == CLI_DONE ? save_all(&(saving){s, t, folder, false}) : code;
 }

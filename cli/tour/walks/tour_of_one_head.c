@@ -92,7 +92,7 @@ static void show_matrices(tour *t, const tour_head *h)
             TOUR_DIMS(t, h->in, h->width), (long long)h->head, h->model_name, TOUR_DIMS(t, h->width));
     else if (t->choice.weights)
         tour_say(t, "Three matrices", "mha_file_open, mha_tensors_read",
-                 "Queries, keys and values have one matrix each, which are read from the given file.");
+                 "Queries, keys and values have one matrix each. The matrices are read from the given file.");
     else
         tour_say(t, "Three matrices", "mha_rng_rand",
                  "Queries, keys and values have one matrix each, initialized from [0, 1) after setting the seed "
