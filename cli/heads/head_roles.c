@@ -68,7 +68,7 @@ static int add_maps(void *user, int64_t layer, int64_t heads, const float *probs
     return 0;
 }
 
-/* Counts the relations and their chance level. */
+/* Counts the relations and their chance level. Relations of a word without tokens are not measured. */
 static void count_relations(const pass *p)
 {
     for (int r = 0; r < p->sentence->relations; r++) {
@@ -76,6 +76,7 @@ static void count_relations(const pass *p)
         role_sums *sums = &p->roles->role[relation->role];
         const int64_t query = last_token(p, relation->later), keys = p->roles->causal ? query + 1 : p->tokens;
         int64_t targets = 0;
+        if (query < 0) continue;
         for (int64_t k = 0; k < keys; k++)
             targets += p->word[k] == relation->earlier;
         sums->relations++;
@@ -118,12 +119,18 @@ static int measure_sentence(cli_session *s, const mha_model *model, const roles_
 static int measure_texts(cli_session *s, const mha_model *model, const cli_texts *texts, head_roles *roles)
 {
     roles_sentence sentence;
+    int64_t relations = 0;
     int code = CLI_DONE;
     for (int64_t i = 0; i < texts->count && code == CLI_DONE; i++) {
         code = roles_sentence_read(s, texts, i, &sentence);
         if (code == CLI_DONE) code = measure_sentence(s, model, &sentence, roles);
     }
     roles->sentences = texts->count;
+    for (int r = 0; r < HEAD_ROLES; r++)
+        relations += roles->role[r].relations;
+    if (code == CLI_DONE && relations == 0)
+        code = cli_error(s, CLI_REFUSED, "%s: the text must have at least one relation (got none)",
+                         cli_shown(roles->file));
     return code;
 }
 

@@ -23,7 +23,8 @@ static int split_words(const cli_session *s, const cli_texts *texts, int64_t i, 
         size_t last = end;
         while (last > at && strchr(".,;:!?", out->text[last - 1]))
             last--;
-        if (last == at) return bad(s, texts, i, "words must be separated by single spaces", out->text);
+        if (last == at)
+            return bad(s, texts, i, "words must be separated by single spaces and not be punctuation only", out->text);
         if (out->words == HEAD_ROLES_WORDS) return bad(s, texts, i, "a sentence must have at most 64 words", out->text);
         out->begin[out->words] = at;
         out->end[out->words++] = last;

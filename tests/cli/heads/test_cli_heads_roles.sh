@@ -83,6 +83,10 @@ bad 'a cat sat\tverb 3>2\n' 1 'a relation must be ROLE LATER>EARLIER'
 bad 'a cat sat\tsubject 3>0\n' 1 'a relation must be ROLE LATER>EARLIER'
 bad 'a cat sat\tsubject 3>2;object 3>1\n' 1 'a relation must be ROLE LATER>EARLIER'
 bad 'a cat sat\tsubject 99999999999999999999>2\n' 1 'a relation must be ROLE LATER>EARLIER'
+bad 'a !!! cat\tsubject 3>1\n' 1 'words must be separated by single spaces and not be punctuation only'
+printf 'a cat sat\t\n' >bad.txt
+refused 3 "$MHA" heads 'the cat' --roles bad.txt
+has err 'bad.txt: the text must have at least one relation (got none)'
 refused 3 "$MHA" heads 'the cat' --roles missing.txt
 refused 2 "$MHA" heads 'the cat' --roles one.txt --csv
 finish
