@@ -111,7 +111,7 @@ const readGates = (list) => {
   const gates = new Float32Array(state.gates.length).fill(1);
   list.split(',').forEach((item) => {
     const [name, value] = item.split(':'), index = indexOfName(name), gate = Number(value);
-    if (index >= 0 && value !== '' && gate >= 0 && gate <= 1) gates[index] = gate;
+    if (index >= 0 && value !== '' && gate >= 0 && gate <= 1) gates[index] = Number(gate.toFixed(2)); /* as in the command */
   });
   return gates;
 };
