@@ -107,6 +107,12 @@ class Model(Vision, Generate, Seq2Seq, Audio, TextMethods):
                          config_json=_config(config))
         call_long("mha_model_save", self._open(), os.fsencode(path), ctypes.byref(options))
 
+    def save_gguf(self, path: Any, dtype: str | None = None, overwrite: bool = False) -> None:
+        """Writes the model atomically to a GGUF file of llama.cpp. dtype: "f32", "f16", "bf16" or "q8_0", the type of matrices; None:
+        the stored type. Raises NotImplementedError for a model that llama.cpp would compute differently, naming the key."""
+        options = struct(ModelSaveOptions, dtype=choose("dtype", dtype, SAVED), overwrite=bool(overwrite))
+        call_long("mha_model_save_gguf", self._open(), os.fsencode(path), ctypes.byref(options))
+
     def fingerprint(self) -> str:
         """Returns a hash of the config, the weights and the hidden states of a few tokens, as 16 hexadecimal digits. It detects
         accidental changes, and distinguishes the types of packed weights and the instruction sets.
