@@ -110,7 +110,7 @@ class Model(Vision, Generate, Seq2Seq, Audio, TextMethods):
     def save_gguf(self, path: Any, dtype: str | None = None, overwrite: bool = False) -> None:
         """Writes the model atomically to a GGUF file of llama.cpp. dtype: "f32", "f16", "bf16" or "q8_0", the type of matrices; None:
         the stored type. Raises NotImplementedError for a model that llama.cpp would compute differently, naming the key."""
-        options = struct(ModelSaveOptions, dtype=choose("dtype", dtype, SAVED), overwrite=bool(overwrite))
+        options = struct(ModelSaveOptions, dtype=choose("dtype", dtype, {**SAVED, "q8_0": DTYPES["q8_0"]}), overwrite=bool(overwrite))
         call_long("mha_model_save_gguf", self._open(), os.fsencode(path), ctypes.byref(options))
 
     def fingerprint(self) -> str:
