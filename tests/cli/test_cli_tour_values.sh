@@ -133,12 +133,12 @@ has err 'the tour dropout does not accept --model: models apply dropout during t
 refused 2 "$MHA" tour weight-split -m builtin --head 1
 has err 'does not accept --head: it shows all heads'
 refused 3 "$MHA" tour weight-split -m builtin
+has err 'layer 0 of builtin has rotary causal attention, which the tour llama-attention shows'
 hostile="$(printf 'evil\033[31m')"
 ln -s "$data/models/gpt2-tiny" "$hostile"
 refused 3 "$MHA" tour standard-mha -m "$hostile"
 has err 'layer 0 of evil\x1b[31m has causal attention'
 harmless err
-has err 'layer 0 of builtin has rotary causal attention, which the tour llama-attention shows'
 refused 3 "$MHA" tour self-attention -m "$data/models/gpt2-tiny"
 has err 'see the tour causal-attention'
 refused 3 "$MHA" tour llama-attention -m "$data/models/gemma2-tiny"

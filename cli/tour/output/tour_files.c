@@ -96,7 +96,7 @@ int tour_csv_put(cli_session *s, const tour *t, const char *name)
 
 enum { PATH = 512, NAME = 128 };
 
-/* The files of a tour. All are checked before the first is written, so that a file that exists leaves no half of them. */
+/* The files of a tour. All names are checked before the first file is written, so that an existing file stops all. */
 typedef struct saving {
     cli_session *s;
     const tour *t;
