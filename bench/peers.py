@@ -280,7 +280,7 @@ def onnxruntime_gqa(problem):
 # ---- ggml ----
 
 class _GgmlProblem(ctypes.Structure):
-    """The struct peer_problem of bench/ggml_peer.c."""
+    """The struct peer_problem of bench/llama/ggml_peer.c."""
     _fields_ = [(n, c_int64) for n in ("B", "H", "Hkv", "Lq", "Lk", "D")] + [(n, c_int) for n in ("causal", "half", "threads")]
 
 
