@@ -60,8 +60,15 @@ typedef struct removal {
     uint8_t *keep; /* [B, H, L, L] for the layer that runs; without a mask, [H, L, L] for all sequences */
 } removal;
 
-/* Sets keep [H, L, L] of a sequence to its mask, and removes the edges. Returns true if the layer loses edges. */
-static bool fill(const removal *r, int64_t layer, int64_t heads, const uint8_t *mask, uint8_t *keep)
+static bool loses_edges(const removal *r, int64_t layer)
+{
+    for (int64_t n = 0; n < r->count; n++)
+        if (covers(r->edges[n].layer, layer)) return true;
+    return false;
+}
+
+/* Sets keep [H, L, L] of a sequence to its mask, and removes the edges. */
+static void fill(const removal *r, int64_t layer, int64_t heads, const uint8_t *mask, uint8_t *keep)
 {
     const size_t L = (size_t)r->length;
     for (size_t row = 0; row < (size_t)heads * L; row++) {
@@ -70,7 +77,7 @@ static bool fill(const removal *r, int64_t layer, int64_t heads, const uint8_t *
         else
             memset(keep + row * L, 1, L);
     }
-    return mha__remove_edges(r->edges, r->count, layer, heads, r->length, keep);
+    mha__remove_edges(r->edges, r->count, layer, heads, r->length, keep);
 }
 
 /* The keep mask replaces that of the batch, so it contains the mask of the tokens too. */
@@ -79,18 +86,13 @@ static void begin(void *user, int64_t layer, mha_layer_input *in)
     static const uint8_t all = 1;
     const removal *r = user;
     const int64_t L = r->length, H = r->model->info.heads_per_layer[layer], copies = r->mask ? r->batch : 1;
-    bool any = false;
-    for (int64_t b = 0; b < copies; b++)
-        any = fill(r, layer, H, r->mask ? r->mask + b * L : NULL, r->keep + b * H * L * L);
-    if (any)
-        in->keep = (mha_cview){r->keep, {r->mask ? H * L * L : 0, L * L, L, 1}};
-    else
+    if (!loses_edges(r, layer)) {
         in->keep = r->mask ? (mha_cview){r->mask, {L, 0, 0, 1}} : (mha_cview){&all, {0}};
-}
-
-static void leave(void *user, int64_t layer, mha__edit_site site, int64_t first, int64_t rows, float *x)
-{
-    (void)user, (void)layer, (void)site, (void)first, (void)rows, (void)x;
+        return;
+    }
+    for (int64_t b = 0; b < copies; b++)
+        fill(r, layer, H, r->mask ? r->mask + b * L : NULL, r->keep + b * H * L * L);
+    in->keep = (mha_cview){r->keep, {r->mask ? H * L * L : 0, L * L, L, 1}};
 }
 
 static mha_status check(const mha_model *model, const mha_model_input *in, const mha_attention_edge *edges,
@@ -126,7 +128,7 @@ mha_status mha_knockout_forward(const mha_model *model, const mha_model_input *i
     const bool fits = mha__bytes(shape, 4, 1, &bytes);
     r.keep = fits ? mha__alloc(model->ctx, bytes) : NULL;
     if (!r.keep) return mha__no_memory(err, fits ? bytes : SIZE_MAX, "the mask of a knockout");
-    mha__site_edit edit = {.begin = begin, .change = leave, .user = &r};
+    mha__site_edit edit = {.begin = begin, .user = &r};
     const mha_status status = mha__model_forward_edited(model, input, output, &edit, err);
     mha__free(model->ctx, r.keep);
     return status;

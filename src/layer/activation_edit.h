@@ -22,7 +22,7 @@ typedef struct mha__site_edit {
      * requested). NULL = not called. */
     void (*begin)(void *user, int64_t layer, mha_layer_input *in);
     /* Receives rows [first, first + rows) of a site. The arrays of MHA__EDIT_QKV remain valid until
-     * MHA__EDIT_CONTEXT. */
+     * MHA__EDIT_CONTEXT. NULL = not called. */
     void (*change)(void *user, int64_t layer, mha__edit_site site, int64_t first, int64_t rows, float *x);
     void *user;
     int64_t layer; /* set by the pass */
@@ -30,7 +30,7 @@ typedef struct mha__site_edit {
 
 static inline void mha__edited(const mha__site_edit *edit, mha__edit_site site, int64_t first, int64_t rows, float *x)
 {
-    if (edit) edit->change(edit->user, edit->layer, site, first, rows, x);
+    if (edit && edit->change) edit->change(edit->user, edit->layer, site, first, rows, x);
 }
 
 #endif
