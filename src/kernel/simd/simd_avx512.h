@@ -223,18 +223,6 @@ static MHA_INLINE void v_transpose(vf *r)
     }
 }
 
-#define MHA_F16_PAIRS
-/* Splits pairs of f16. The conversion reads memory, because its form with a register takes a shuffle, too. */
-static MHA_INLINE void v_f16_split(vf pairs, vf *even, vf *odd)
-{
-    static const uint16_t order[32] = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30,
-                                       1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
-    _Alignas(64) __m256i half[2];
-    _mm512_storeu_si512(half, _mm512_permutexvar_epi16(_mm512_loadu_si512(order), _mm512_castps_si512(pairs)));
-    __asm__("" : "+m"(half)); /* otherwise, compilers extract the halves from the register */
-    *even = _mm512_cvtph_ps(half[0]);
-    *odd = _mm512_cvtph_ps(half[1]);
-}
 #define MHA_FEW_UNITS
 static MHA_INLINE vf v_int8_of(vf fours, const int e)
 {
