@@ -299,12 +299,6 @@ static MHA_INLINE void v_store_dot(dot_left *p, vf x)
     const __m256i i = _mm256_cvtps_epi32(x), packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(i, i), 0x08);
     _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(packed));
 }
-static MHA_INLINE vf v_set1_left(const dot_left *p)
-{
-    real x;
-    memcpy(&x, p, sizeof x);
-    return _mm256_set1_ps(x);
-}
 static MHA_INLINE vi i_zero(void)
 {
     return _mm256_setzero_si256();

@@ -371,12 +371,6 @@ static MHA_INLINE vi i_dot(vi sum, vq x, vq w)
     return _mm512_add_epi32(sum, _mm512_madd_epi16(x.high, w.high));
 }
 #endif
-static MHA_INLINE vf v_set1_left(const dot_left *p)
-{
-    real x;
-    memcpy(&x, p, sizeof x);
-    return _mm512_set1_ps(x);
-}
 static MHA_INLINE vi i_zero(void)
 {
     return _mm512_setzero_si512();

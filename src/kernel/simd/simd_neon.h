@@ -221,12 +221,6 @@ static MHA_INLINE void v_store_dot(dot_left *p, vf x)
     const int8x8_t bytes = vmovn_s16(vcombine_s16(words, words));
     memcpy(p, &bytes, VL);
 }
-static MHA_INLINE vf v_set1_left(const dot_left *p)
-{
-    real x;
-    memcpy(&x, p, sizeof x);
-    return vdupq_n_f32(x);
-}
 static MHA_INLINE vi i_zero(void)
 {
     return vdupq_n_s32(0);

@@ -24,7 +24,6 @@
  *   v_load_n          n < VL elements, followed by zeros; does not read memory after the elements
  *   dot_left          an element of a quantized row: an integer of -127 to 127, plus DOT_OFFSET
  *   v_store_dot       stores VL integers of -127 to 127 (any elements for NaN) as dot_left
- *   v_set1_left       the f32 at p in every lane
  *   vi, vq            VL sums of 32 bits; operands of i_dot: 4 elements in every lane, 4 weights per lane
  *   i_left, i_weights operands of i_dot; weight i of a lane is stored at byte DOT_PLACE[i]
  *   i_dot(s, x, w)    s + the 4 products, exact
@@ -244,12 +243,6 @@ static const uint8_t DOT_PLACE[] = {0, 1, 2, 3};
 static MHA_INLINE void v_store_dot(dot_left *p, vf x)
 {
     *p = x == x ? (int8_t)x : 0;
-}
-static MHA_INLINE vf v_set1_left(const dot_left *p)
-{
-    vf x;
-    memcpy(&x, p, sizeof x);
-    return x;
 }
 static MHA_INLINE vi i_zero(void)
 {

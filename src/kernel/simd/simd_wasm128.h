@@ -220,10 +220,6 @@ static MHA_INLINE void v_store_dot(dot_left *p, vf x)
     const v128_t i = wasm_i32x4_trunc_sat_f32x4(x);
     wasm_v128_store64_lane(p, wasm_i16x8_narrow_i32x4(i, i), 0);
 }
-static MHA_INLINE vf v_set1_left(const dot_left *p)
-{
-    return wasm_v128_load32_splat(p);
-}
 static MHA_INLINE vi i_zero(void)
 {
     return wasm_i32x4_splat(0);
