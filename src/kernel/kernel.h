@@ -24,6 +24,7 @@
 #define MHA_KERNEL_KERNEL_H
 
 #include "base/cpu.h"
+#include "base/size.h"
 #include "mha/ctx.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -233,18 +234,17 @@ typedef struct mha__dense {
 /* Returns the number of groups of k elements. */
 static inline int64_t mha__dense_groups(const mha__dense *dense, int64_t k)
 {
-    return dense->group ? (k + dense->group - 1) / dense->group : 0;
+    return dense->group ? mha__ceil_div(k, dense->group) : 0;
 }
 /* Returns the size of a panel of k rows [bytes]. */
 static inline int64_t mha__dense_panel(const mha__dense *dense, int64_t k)
 {
-    return (k + dense->block - 1) / dense->block * dense->block_bytes +
-           mha__dense_groups(dense, k) * dense->group_bytes;
+    return mha__ceil_div(k, dense->block) * dense->block_bytes + mha__dense_groups(dense, k) * dense->group_bytes;
 }
 /* Returns the number of units in a row of the left operand. */
 static inline int64_t mha__dense_left(const mha__dense *dense, int64_t k)
 {
-    return (k + dense->block - 1) / dense->block * dense->block + mha__dense_groups(dense, k) * dense->left_head;
+    return mha__round_up(k, dense->block) + mha__dense_groups(dense, k) * dense->left_head;
 }
 
 /* W^T and dS^T of a tile of queries and a block of keys, as bf16. w and ds have rows of keys, [key][query]. `across`
