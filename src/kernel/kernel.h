@@ -207,7 +207,8 @@ typedef struct mha__pairs {
  * q8_0: weights and the left operand are quantized to int8 in groups of `group` elements along k, with one scale per
  * group of a row. The products of a group are summed exactly, and the sums of the groups are added to the initial value
  * of C in ascending order, each multiplied by the scale of the weights, then by that of the row. The integers are the
- * same on every ISA. Elements of a group with NaN or Inf have a scale of NaN. */
+ * same on every ISA. The scale of a group is NaN if the group contains NaN or Inf or, for weights, a magnitude above
+ * 127 times the largest f16. */
 typedef struct mha__dense {
     int64_t block, block_bytes; /* elements of k per block (4 or 32), and bytes per block in a panel of nr columns */
     int64_t group, group_bytes; /* elements of k per group (0: no groups), and additional bytes per group of a panel */

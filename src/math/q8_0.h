@@ -13,8 +13,9 @@ typedef struct mha__q8 {
 
 /* Quantizes n elements of x, which are `stride` elements apart, with one scale, and returns the scale (f16). The scale
  * is the largest magnitude / 127, and each element is rounded to the nearest multiple of the scale. The error is at
- * most about half the scale. If x contains NaN, Inf or a magnitude above 127 times the largest f16, the scale is NaN,
- * so that invalid values remain visible. */
+ * most about half the scale; if the scale is subnormal (largest magnitude below 127 * 2^-14), it can be larger by
+ * 127 * 2^-25. If x contains NaN, Inf or a magnitude above 127 times the largest f16, the scale is NaN, so that invalid
+ * values remain visible. */
 uint16_t mha__int8_round(const float *x, int64_t stride, int64_t n, int8_t *q);
 /* Quantizes n elements of x in blocks of 32. */
 void mha__q8_round(const float *x, int64_t stride, int64_t n, mha__q8 *blocks);
