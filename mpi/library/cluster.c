@@ -203,7 +203,7 @@ void mha_cluster_free(mha_cluster *cluster)
     free(cluster);
 }
 
-/* MPI_Abort asks mpirun to end the job, and waits for it forever, even if mpirun hangs. The signal ends this rank. */
+/* MPI_Abort waits until mpirun ends the job: forever if mpirun hangs. SIGALRM then ends this rank. */
 void mha_cluster_abort(mha_cluster *cluster, int code)
 {
     if (!cluster) return;

@@ -155,7 +155,8 @@ static inline const mha__run_record *mha__source_run(const mha_prompt_pair *pair
 }
 /* Fills metrics [MHA_CIRCUIT_METRICS, count] with those of a run. */
 void mha__fill_metrics(const mha__run_record *run, int64_t count, double *metrics);
-/* Returns MHA_ERR_UNSUPPORTED for models whose activations cannot be changed. */
+/* Returns MHA_ERR_ARG if the model is NULL or has no weights, and MHA_ERR_UNSUPPORTED if its activations cannot be
+ * changed. */
 mha_status mha__circuits_check(const mha_model *model, const char *function, mha_error *err);
 /* Returns MHA_ERR_ARG unless the arguments of a public function are valid. */
 mha_status mha__pair_check(const mha_prompt_pair *pair, int direction, const void *out, const char *function,

@@ -17,7 +17,7 @@ typedef struct problem {
     char *panels, *left;
 } problem;
 
-/* Fills k elements of x, `step` apart, with normal numbers of different magnitudes in each group. */
+/* Fills k elements of x, `step` apart, with normally distributed elements of a different magnitude in each group. */
 static void fill_row(array *x, int64_t first, int64_t k, int64_t step, rng *r)
 {
     double size = 1;
@@ -231,7 +231,7 @@ static void transposed(const mha__kernels *k, rng *r)
 }
 
 /* A NaN or an Inf in a row of A must affect only this row of C, and an infinite weight only its column. Rows and
- * columns of zeros and of numbers whose reciprocal would overflow give zeros. */
+ * columns of zeros, and rows of elements whose reciprocal would overflow, add nothing to the bias. */
 static void special_values(const mha__kernels *k, rng *r)
 {
     problem p = problem_make(k, 19, k->nr + 2, 140, r);

@@ -8,7 +8,7 @@
 expect 75 "$ranks" 2 "$CLUSTER" silent
 has out "rank 0 ($host): sum: rank 1 ($host) sent no data for 1 s"
 
-# If mpirun does not respond, the rank that aborts the job ends all the same. The test kills the rest of the job.
+# If mpirun does not respond, the rank that aborts the job ends anyway. The test kills the rest of the job.
 ended() { ! ps -o stat= -p "$1" | grep -qv '^Z'; }
 MHA_MPI=$CLUSTER "$ranks" 2 "$each" stopped >/dev/null 2>&1 </dev/null &
 job=$!

@@ -96,7 +96,7 @@ static void describe(const mha_cache *c, int64_t sequences, int64_t longest, mha
     desc->inputs |= MHA_ATTN_BLOCK_TABLE | MHA_ATTN_KV_LENS | (d->keep_first > 0 ? MHA_ATTN_PREFIX_LENS : 0);
 }
 
-/* Returns the first v_head_dim elements of each key; the unit of strides is a stored element, which is a block in
+/* Returns a view of the first v_head_dim elements of each key. Strides count stored elements, which are blocks in
  * q8_0. */
 static mha_cview values_in_keys(const mha_cache *c)
 {

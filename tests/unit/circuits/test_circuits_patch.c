@@ -274,8 +274,8 @@ static void removing_masked_keys_changes_nothing(void **state)
     mha_model_free(model);
 }
 
-/* A whole pass without edges gives the metrics of mha_knockout to the bit, for all tokens and with gates, and no other
- * results than mha_model_forward if nothing is removed. */
+/* The difference of two logits of mha_knockout_forward is bitwise identical to the metric of mha_knockout in mode
+ * renorm. Without edges, all logits are bitwise identical to those of mha_model_forward. */
 static void a_pass_without_edges_equals_the_knockout(void **state)
 {
     (void)state;
