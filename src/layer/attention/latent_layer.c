@@ -68,15 +68,22 @@ static int64_t head_width(const mha_latent_options *o)
 
 /* ---- the output projection ---- */
 
-/* Copies [E, H value] to [E, H D] or, with `back`, adds the columns of [E, H D] to [E, H value]. */
-static void pad(const mha_latent_options *o, bool back, float *narrow, float *wide)
+/* Copies [E, H value] to [E, H D], padded with zeros. */
+static void pad(const mha_latent_options *o, const float *narrow, float *wide)
 {
     const int64_t D = head_width(o), V = o->value;
     for (int64_t r = 0; r < o->hidden * o->heads; r++, narrow += V, wide += D)
-        for (int64_t i = 0; i < D; i++) {
-            if (!back) wide[i] = i < V ? narrow[i] : 0;
-            if (back && i < V) narrow[i] += wide[i];
-        }
+        for (int64_t i = 0; i < D; i++)
+            wide[i] = i < V ? narrow[i] : 0;
+}
+
+/* Adds [E, H D] without the padding to [E, H value]. */
+static void add_unpadded(const mha_latent_options *o, const float *wide, float *narrow)
+{
+    const int64_t D = head_width(o), V = o->value;
+    for (int64_t r = 0; r < o->hidden * o->heads; r++, narrow += V, wide += D)
+        for (int64_t i = 0; i < V; i++)
+            narrow[i] += wide[i];
 }
 
 static mha_status padded_output(mha_ctx *ctx, const mha_latent_options *o, float **wide, mha_error *err)
@@ -86,7 +93,7 @@ static mha_status padded_output(mha_ctx *ctx, const mha_latent_options *o, float
         return mha__no_memory(err, SIZE_MAX, "the output projection of latent attention");
     *wide = mha__alloc(ctx, bytes);
     if (!*wide) return mha__no_memory(err, bytes, "the output projection of latent attention");
-    pad(o, false, (float *)(uintptr_t)o->o.weight, *wide);
+    pad(o, o->o.weight, *wide);
     return MHA_OK;
 }
 
@@ -198,12 +205,12 @@ static mha_status run(const mha_attn_layer *l, pass *p, mha_error *err)
                                    .kv_a = slot_of(&o->kv_a, g->dkv_a, g->dkv_a_bias),
                                    .kv_a_norm = {.dtype = MHA_F32, .dweight = g->dkv_norm},
                                    .kv_b = slot_of(&o->kv_b, g->dkv_b, NULL)};
-    pad(o, false, (float *)(uintptr_t)o->o.weight, p->wide);
+    pad(o, o->o.weight, p->wide);
     if (p->dwide) memset(p->dwide, 0, bytes);
     MHA__TRY(mha__attn_attend(l, &p->call, g->x, &p->trace, &p->scratch, err));
     MHA__TRY(mha__attn_back(l, &p->call, &slots, g->x, &p->trace, &p->scratch, g->dy,
                             &(mha__attn_inputs_grad){.x = {p->dx}}, err));
-    if (g->d_o) pad(o, true, g->d_o, p->dwide);
+    if (g->d_o) add_unpadded(o, p->dwide, g->d_o);
     return MHA_OK;
 }
 
