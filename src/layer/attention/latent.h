@@ -41,6 +41,13 @@ void mha__latent_scratch_take(mha__arena *arena, const mha_attn_layer *layer, co
 /* Computes q, k and v in trace->qkv before rotation. */
 void mha__latent_project(const mha_attn_layer *layer, const mha__attn_call *call, const float *x,
                          const mha__attn_trace *trace, const mha__attn_scratch *scratch);
+/* The steps of mha__latent_project that both forms have in common: q_a and q_b, whose output is scratch->expanded; and
+ * kv_a, whose output is trace->kv_latent, with its norm in scratch->normed. */
+void mha__latent_queries(const mha_attn_layer *layer, const mha__attn_call *call, const float *x,
+                         const mha__attn_trace *trace, const mha__attn_scratch *scratch);
+void mha__latent_vectors(const mha_attn_layer *layer, const mha__attn_call *call, const float *x,
+                         const mha__attn_trace *trace, const mha__attn_scratch *scratch);
+
 /* ---- absorbed form ---- */
 
 /* Returns true if the call has a cache of latent vectors. */
@@ -58,13 +65,6 @@ void mha__latent_multiply(const mha_attn_layer *layer, const mha__attn_scratch *
 mha_status mha__latent_attend(const mha_attn_layer *layer, const mha__attn_call *call, const float *x,
                               const mha__attn_trace *trace, const mha__attn_scratch *scratch, mha_attn_args *args,
                               mha_error *err);
-
-/* The steps of mha__latent_project that both forms have in common: q_a and q_b, whose output is scratch->expanded; and
- * kv_a, whose output is trace->kv_latent, with its norm in scratch->normed. */
-void mha__latent_queries(const mha_attn_layer *layer, const mha__attn_call *call, const float *x,
-                         const mha__attn_trace *trace, const mha__attn_scratch *scratch);
-void mha__latent_vectors(const mha_attn_layer *layer, const mha__attn_call *call, const float *x,
-                         const mha__attn_trace *trace, const mha__attn_scratch *scratch);
 
 /* ---- backward pass of the expanded form ---- */
 
