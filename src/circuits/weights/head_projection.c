@@ -1,6 +1,7 @@
 /* head_projection.c - reads the projections of one head as the checkpoint stores them (mha_head_weights). */
 #include <string.h>
 
+#include "base/ctx.h"
 #include "base/error.h"
 #include "circuits/weights/weight_layer.h"
 #include "mha/weight_circuits.h"
@@ -14,27 +15,28 @@ static mha_status check(const mha_model *m, int64_t layer, int64_t head, mha_err
     if (m->config.family->latent)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s must not have latent attention (got %s)", what, m->info.family);
     if (layer < 0 || layer >= m->config.layers)
-        return mha__fail(err, MHA_ERR_ARG, "mha_head_weights: layer must be 0..%lld (got %lld)",
+        return mha__fail(err, MHA_ERR_ARG, "mha_head_weights: layer must be from 0 to %lld (got %lld)",
                          (long long)m->config.layers - 1, (long long)layer);
     if (head < 0 || head >= m->config.layer_heads[layer])
-        return mha__fail(err, MHA_ERR_ARG, "mha_head_weights: head must be 0..%lld in layer %lld (got %lld)",
+        return mha__fail(err, MHA_ERR_ARG, "mha_head_weights: head must be from 0 to %lld in layer %lld (got %lld)",
                          (long long)m->config.layer_heads[layer] - 1, (long long)layer, (long long)head);
     return MHA_OK;
 }
 
-/* Reads elements first .. first + count - 1 of the bias of a role; zeros if it has none. */
+/* Reads elements [first, first + count) of the bias of a role; zeros if it has none. Its length was checked when the
+ * model was opened. */
 static mha_status read_bias(const mha_model *m, int64_t layer, mha__role role, int64_t first, int64_t count,
                             float *bias, mha_error *err)
 {
     const mha_tensor *tensor = mha__weights_tensor(&m->outer, role, layer, true);
     memset(bias, 0, (size_t)count * sizeof *bias);
-    if (!tensor || tensor->elements < first + count) return MHA_OK;
+    if (!tensor) return MHA_OK;
     const size_t bytes = (size_t)tensor->elements * sizeof *bias;
-    float *all = mha_alloc(m->ctx, bytes);
-    if (!all) return mha__fail(err, MHA_ERR_MEMORY, "out of memory: %zu bytes for a bias", bytes);
+    float *all = mha__alloc(m->ctx, bytes);
+    if (!all) return mha__no_memory(err, bytes, "a bias");
     const mha_status status = mha_tensor_read(tensor, MHA_F32, all, err);
     if (status == MHA_OK) memcpy(bias, all + first, (size_t)count * sizeof *bias);
-    mha_free(m->ctx, all);
+    mha__free(m->ctx, all);
     return status;
 }
 
@@ -43,10 +45,10 @@ mha_status mha_head_weights(const mha_model *m, int64_t layer, int64_t head, mha
 {
     mha__circuit_layer l;
     MHA__TRY(check(m, layer, head, err));
-    if ((unsigned)which > MHA_HEAD_O || !weight)
-        return mha__fail(err, MHA_ERR_ARG, "mha_head_weights: %s (got %s)",
-                         weight ? "which must be one of MHA_HEAD_Q, K, V, O" : "weight must be an array",
-                         weight ? "another value" : "NULL");
+    if ((unsigned)which > MHA_HEAD_O)
+        return mha__fail(err, MHA_ERR_ARG, "mha_head_weights: which must be from %d to %d (got %d)", MHA_HEAD_Q,
+                         MHA_HEAD_O, (int)which);
+    if (!weight) return mha__fail(err, MHA_ERR_ARG, "mha_head_weights: weight must not be NULL");
     const mha__head_part p = mha__head_part_loaded(m, layer, (mha__projection)which, head);
     const bool of_o = which == MHA_HEAD_O;
     const int64_t E = m->config.hidden, D = m->config.head_dim, row = of_o ? p.column : p.row,

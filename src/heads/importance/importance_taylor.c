@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/ctx.h"
 #include "base/error.h"
 #include "heads/data/head_weights.h"
 #include "heads/importance/importance_run.h"
@@ -72,11 +73,11 @@ static mha_status of_bias(const mha__importance_job *s, const mha__head_part *p,
     const int64_t first = p->column == 1 ? p->first / p->row : p->first;
     if (!tensor || !dbias) return MHA_OK;
     const size_t bytes = (size_t)tensor->elements * sizeof(float);
-    float *bias = mha_alloc(s->ctx, bytes);
-    if (!bias) return mha__fail(err, MHA_ERR_MEMORY, "out of memory: %zu bytes for a bias", bytes);
+    float *bias = mha__alloc(s->ctx, bytes);
+    if (!bias) return mha__no_memory(err, bytes, "a bias");
     const mha_status status = mha_tensor_read(tensor, MHA_F32, bias, err);
     if (status == MHA_OK) *sum += dot(bias + first, dbias + first, p->rows);
-    mha_free(s->ctx, bias);
+    mha__free(s->ctx, bias);
     return status;
 }
 
