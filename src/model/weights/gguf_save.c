@@ -21,12 +21,12 @@ typedef struct saving {
     const mha__gguf_arch *arch;
     mha_model_save_options o;
     mha__gguf_keys keys;
-    mha__gguf_outgoing *list; /* [count] */
-    const mha_tensor **from;  /* [count] */
-    mha__gguf_change *change; /* [count] */
-    int64_t *heads;           /* [count] heads of the tensor, for MHA__GGUF_ROWS_Q and MHA__GGUF_ROWS_K */
-    int64_t (*shape)[4];      /* [count] */
-    char (*name)[NAME];       /* [count] */
+    mha__gguf_outgoing *list;         /* [count] */
+    const mha_tensor **from;          /* [count] */
+    mha__gguf_change *change;         /* [count] */
+    int64_t *heads;                   /* [count] heads of the tensor, for MHA__GGUF_ROWS_Q and MHA__GGUF_ROWS_K */
+    int64_t (*shape)[MHA__GGUF_RANK]; /* [count] */
+    char (*name)[NAME];               /* [count] */
     int64_t count;
     float rope_factors[MHA_HEAD_DIM_MAX / 2];
     float *read, *changed; /* the elements of the largest tensor */
@@ -150,7 +150,7 @@ static mha_status add_tensor(saving *s, const mha__tensor_step *at, const mha_te
     const mha__config *c = &s->m->config;
     mha__weights_expected(c, at->role, at->layer, at->bias, own, &named);
     const mha__gguf_part *part = mha__gguf_part_named(s->arch, own, false, s->name[n], NAME);
-    if (!part)
+    if (!part || t->rank > MHA__GGUF_RANK)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "tensor \"%s\" must be absent in a GGUF file of architecture %s",
                          t->name, s->arch->name);
     s->from[n] = t;
@@ -168,13 +168,11 @@ static mha_status add_tensor(saving *s, const mha__tensor_step *at, const mha_te
     return MHA_OK;
 }
 
-/* Returns the tensor of a step, unless files have no place for it: the pooler of BERT, and a tied output matrix. */
-static const mha_tensor *tensor_at(const saving *s, const mha__tensor_step *at)
+/* Returns true for tensors that the file omits: the pooler of BERT, and a tied output matrix. */
+static bool is_omitted(const saving *s, mha__role role)
 {
-    const bool tied = mha__model_is_tied(s->m, (mha_model_range){0, s->m->config.vocab});
-    if (at->role == MHA__POOLER || (at->role == MHA__LM_HEAD && tied)) return NULL;
-    const mha_tensor *t = mha__weights_tensor(&s->m->outer, at->role, at->layer, at->bias);
-    return t && t->rank <= 4 ? t : NULL;
+    return role == MHA__POOLER ||
+           (role == MHA__LM_HEAD && mha__model_is_tied(s->m, (mha_model_range){0, s->m->config.vocab}));
 }
 
 /* Adds the factors by which LLaMA 3 scales its rotation. */
@@ -212,8 +210,8 @@ static mha_status list_tensors(saving *s, mha_error *err)
     if (!s->list || !s->from || !s->change || !s->heads || !s->shape || !s->name)
         return mha__no_memory(err, most * sizeof *s->list, "the list of tensors");
     for (mha__tensor_step at = {0}; mha__tensor_each(&m->config, &at);) {
-        const mha_tensor *t = tensor_at(s, &at);
-        if (!t) continue;
+        const mha_tensor *t = mha__weights_tensor(&m->outer, at.role, at.layer, at.bias);
+        if (!t || is_omitted(s, at.role)) continue;
         MHA__TRY(add_tensor(s, &at, t, err));
         if (t->elements > largest) largest = t->elements;
     }
