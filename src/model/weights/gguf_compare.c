@@ -55,7 +55,7 @@ static const struct {
     {"head_dim", offsetof(mha__config, head_dim)},  {"intermediate_size", offsetof(mha__config, intermediate)},
 };
 
-static bool close(double a, double b)
+static bool nearly(double a, double b)
 {
     return fabs(a - b) <= 1e-6 * fabs(a);
 }
@@ -78,7 +78,7 @@ static mha_status compare_fields(const mha__config *a, const mha__config *b, con
         double x, y;
         memcpy(&x, (const char *)a + reals[n].offset, sizeof x);
         memcpy(&y, (const char *)b + reals[n].offset, sizeof y);
-        if (!close(x, y)) return differs(reals[n].key, arch, y, x, err);
+        if (!nearly(x, y)) return differs(reals[n].key, arch, y, x, err);
     }
     if (a->activation != b->activation)
         return differs("the activation (as a number of mha_activation)", arch, b->activation, a->activation, err);
@@ -96,8 +96,9 @@ static mha_status compare_eos(const mha__config *a, const mha__config *b, const 
             k++;
         if (k == b->eos_count)
             return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                             "config.json: eos_token_id must be at most 3 tokens, the first of which the tokenizer may "
-                             "add, in a GGUF file of architecture %s (got %d as well)",
+                             "config.json: eos_token_id must be at most 3 tokens, the first of which is the token that "
+                             "the tokenizer appends, if any, in a GGUF file of architecture %s (got token %d, which "
+                             "the file cannot store)",
                              arch, a->eos[n]);
     }
     return MHA_OK;
@@ -122,11 +123,13 @@ static mha_status compare_layer(const mha__config *a, const mha__config *b, int6
         return differs("num_attention_heads", arch, b->layer_heads[l], a->layer_heads[l], err);
     if (window_of(a, l) != window_of(b, l))
         return differs("sliding_window", arch, window_of(b, l), window_of(a, l), err);
-    if (!close(scale_of(a, l), scale_of(b, l)))
+    if (!nearly(scale_of(a, l), scale_of(b, l)))
         return differs("the scale of scores", arch, scale_of(b, l), scale_of(a, l), err);
-    if (!close(x->softcap, y->softcap)) return differs("attn_logit_softcapping", arch, y->softcap, x->softcap, err);
-    if (x->turned != y->turned || x->local != y->local || x->alibi != y->alibi || x->normed != y->normed)
-        return differs("the rotation and norms of each layer", arch, y->turned, x->turned, err);
+    if (!nearly(x->softcap, y->softcap)) return differs("attn_logit_softcapping", arch, y->softcap, x->softcap, err);
+    if (x->turned != y->turned) return differs("the rotation of q and k", arch, y->turned, x->turned, err);
+    if (x->local != y->local) return differs("the rotation of sliding layers", arch, y->local, x->local, err);
+    if (x->alibi != y->alibi) return differs("alibi", arch, y->alibi, x->alibi, err);
+    if (x->normed != y->normed) return differs("the norms of q and k", arch, y->normed, x->normed, err);
     return MHA_OK;
 }
 
@@ -144,9 +147,9 @@ static mha_status compare_rope(const mha_rope_options *a, const mha_rope_options
         const int64_t pairs = (a->rotary_dim ? a->rotary_dim : a->head_dim) / 2;
         MHA__TRY(mha_rope_frequencies(a, lengths[n], x, &gain[0], err));
         MHA__TRY(mha_rope_frequencies(b, lengths[n], y, &gain[1], err));
-        if (!close(gain[0], gain[1])) return differs("the factor of the rotation", arch, gain[1], gain[0], err);
+        if (!nearly(gain[0], gain[1])) return differs("the factor of the rotation", arch, gain[1], gain[0], err);
         for (int64_t i = 0; i < pairs; i++)
-            if (!close(x[i], y[i])) return differs("a frequency of the rotation", arch, y[i], x[i], err);
+            if (!nearly(x[i], y[i])) return differs("a frequency of the rotation", arch, y[i], x[i], err);
     }
     return MHA_OK;
 }

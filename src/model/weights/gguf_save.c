@@ -280,11 +280,13 @@ static mha_status check_options(const mha_model_save_options *o, mha_error *err)
     if (o->dtype && o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16 && o->dtype != MHA_Q8_0)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_save_options: dtype must be one of f32, bf16, f16, q8_0 (got %s)",
                          mha__quote_dtype(&(mha__quoted){0}, o->dtype));
-    if (o->count || o->tensors || o->config_json)
+    if (o->count || o->tensors)
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_model_save_options: tensors and config_json must be absent (got %lld "
-                         "tensors)",
+                         "mha_model_save_options: count must be 0 and tensors NULL in a GGUF file (got count %lld)",
                          (long long)o->count);
+    if (o->config_json)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "mha_model_save_options: config_json must be NULL in a GGUF file (got a config)");
     return MHA_OK;
 }
 

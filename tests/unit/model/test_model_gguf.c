@@ -197,6 +197,28 @@ static void models_that_files_cannot_express(void **state)
     free(text);
 }
 
+/* Options that only folders have must be refused by name. */
+static void options_of_folders(void **state)
+{
+    (void)state;
+    const mha_named_tensor tensor = {.name = "x"};
+    const mha_model_save_options cases[] = {{.config_json = "{}"}, {.tensors = &tensor, .count = 1}};
+    static const char *const says[] = {"config_json must be NULL in a GGUF file (got a config)",
+                                       "tensors NULL in a GGUF file (got count 1)"};
+    const char *work = files_folder();
+    mha_model *model = open_model(files_path(data, "families/llama"), 1);
+    for (int n = 0; n < 2; n++) {
+        mha_model_save_options o = cases[n];
+        mha_error err = {0};
+        o.size = sizeof o;
+        assert_int_equal(mha_model_save_gguf(model, files_path(work, "x.gguf"), &o, &err), MHA_ERR_ARG);
+        if (!strstr(err.message, says[n])) fail_msg("message must contain \"%s\" (got \"%s\")", says[n], err.message);
+        assert_int_equal(files_count(work), 0);
+    }
+    mha_model_free(model);
+    files_remove(work);
+}
+
 /* ---- files with other keys ---- */
 
 enum { U32 = 4, F32 = 6, BOOL = 7, STRING = 8 };
@@ -351,6 +373,7 @@ static void ends_of_texts(void **state)
         free(config);
     }
     char *config = ending(llama, lists[2]);
+    refused(llama, config, "(got token 8, which the file cannot store)");
     refused(llama, config, "config.json: eos_token_id must be at most 3 tokens");
     free(config);
     files_remove(work);
@@ -434,6 +457,7 @@ int main(void)
         cmocka_unit_test(rotation_of_llama3),
         cmocka_unit_test(quantized_files),
         cmocka_unit_test(models_that_files_cannot_express),
+        cmocka_unit_test(options_of_folders),
         cmocka_unit_test(keys_that_change_the_result),
         cmocka_unit_test(factor_without_type),
         cmocka_unit_test(unread_tensors),
