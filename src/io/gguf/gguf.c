@@ -14,27 +14,31 @@ enum { VERSION = 3, LEAST_KEY = 8 + 1 + 4 + 1, LEAST_TENSOR = 8 + 1 + 4 + 4 + 8 
 
 /* ---- values ---- */
 
-/* Skips the strings of a value. */
+/* Fails with the rule that string `n` of a value, at which the cursor is, does not follow. */
+static mha_status refuse_string(mha__gguf_cursor *c, const mha__gguf_value *v, uint64_t n)
+{
+    char what[280];
+    const char *text = NULL;
+    size_t bytes = 0;
+    mha__quoted q = {0};
+    mha__quote(&q, v->key, strlen(v->key));
+    if (v->array)
+        snprintf(what, sizeof what, "%s[%llu]", q.text, (unsigned long long)n);
+    else
+        snprintf(what, sizeof what, "%s", q.text);
+    MHA__TRY(mha__gguf_string(c, what, &text, &bytes));
+    return mha__gguf_fail(c, "length of %s must be at most %zu (got %zu)", what, MHA__STRING_BYTES, bytes);
+}
+
+/* Skips the strings of a value. Files have several 100,000 of them, so text for messages is formatted only on errors. */
 static mha_status read_strings(mha__gguf_cursor *c, const mha__gguf_value *v)
 {
     if (v->count > (c->size - c->at) / 8)
         return mha__gguf_fail(
             c, "count of %s must be at most %zu, since each string has a length of 8 bytes (got %llu)",
             mha__quote(&(mha__quoted){0}, v->key, strlen(v->key)), (c->size - c->at) / 8, (unsigned long long)v->count);
-    for (uint64_t n = 0; n < v->count; n++) {
-        char what[280];
-        const char *text = NULL;
-        size_t bytes = 0;
-        mha__quoted q = {0};
-        mha__quote(&q, v->key, strlen(v->key));
-        if (v->array)
-            snprintf(what, sizeof what, "%s[%llu]", q.text, (unsigned long long)n);
-        else
-            snprintf(what, sizeof what, "%s", q.text);
-        MHA__TRY(mha__gguf_string(c, what, &text, &bytes));
-        if (bytes > MHA__STRING_BYTES)
-            return mha__gguf_fail(c, "length of %s must be at most %zu (got %zu)", what, MHA__STRING_BYTES, bytes);
-    }
+    for (uint64_t n = 0; n < v->count; n++)
+        if (!mha__gguf_skip_string(c, MHA__STRING_BYTES)) return refuse_string(c, v, n);
     return MHA_OK;
 }
 
@@ -100,14 +104,14 @@ static mha_status check_key(const mha__gguf_cursor *c, const char *key)
     return MHA_OK;
 }
 
-static mha_status read_values(mha__gguf_cursor *c, uint64_t count, char **strings)
+static mha_status read_values(mha__gguf_cursor *c, uint64_t count)
 {
     mha__gguf *g = c->file->gguf;
     for (uint64_t n = 0; n < count; n++) {
         char what[40];
         snprintf(what, sizeof what, "key %llu", (unsigned long long)n);
         mha__gguf_value *v = &g->values[g->count];
-        MHA__TRY(mha__gguf_name(c, what, MHA__GGUF_KEY, strings, &v->key));
+        MHA__TRY(mha__gguf_name(c, what, MHA__GGUF_KEY, &v->key));
         MHA__TRY(check_key(c, v->key));
         MHA__TRY(read_value(c, v));
         g->count++;
@@ -144,35 +148,15 @@ static mha_status read_header(mha__gguf_cursor *c, uint64_t *tensors, uint64_t *
     return check_count(c, "key count", *values, MHA__METADATA, LEAST_KEY);
 }
 
-/* Sums the sizes of all keys, by reading the values a first time. */
-static mha_status measure_keys(mha__gguf_cursor c, uint64_t count, size_t *bytes)
-{
-    for (uint64_t n = 0; n < count; n++) {
-        mha__gguf_value v = {0};
-        mha__quoted key = {0};
-        char what[40];
-        const char *text = NULL;
-        size_t length = 0;
-        snprintf(what, sizeof what, "key %llu", (unsigned long long)n);
-        MHA__TRY(mha__gguf_string(&c, what, &text, &length));
-        v.key = mha__quote(&key, text, length);
-        MHA__TRY(read_value(&c, &v));
-        *bytes += length + 1;
-    }
-    return MHA_OK;
-}
-
-/* Allocates the tables. The name of a tensor has at most MHA__GGUF_NAME bytes. */
-static mha_status allocate(mha__gguf_cursor *c, uint64_t tensors, uint64_t values, size_t key_bytes)
+static mha_status allocate(mha__gguf_cursor *c, uint64_t tensors, uint64_t values)
 {
     mha_file *f = c->file;
-    const size_t bytes = key_bytes + (size_t)tensors * (MHA__GGUF_NAME + 1) + 1;
-    f->strings = mha__alloc(f->ctx, bytes);
     f->gguf->values = mha__calloc(f->ctx, (size_t)values + 1, sizeof *f->gguf->values);
     f->records = mha__calloc(f->ctx, (size_t)tensors + 1, sizeof *f->records);
     f->shapes = mha__calloc(f->ctx, MHA__GGUF_RANK * (size_t)tensors + 1, sizeof *f->shapes);
-    if (f->strings && f->gguf->values && f->records && f->shapes) return MHA_OK;
-    return mha__no_memory(c->err, bytes + (size_t)tensors * sizeof *f->records, "the tables of a GGUF file");
+    if (f->gguf->values && f->records && f->shapes) return MHA_OK;
+    return mha__no_memory(c->err, (size_t)values * sizeof *f->gguf->values + (size_t)tensors * sizeof *f->records,
+                          "the tables of a GGUF file");
 }
 
 static mha_status read_alignment(const mha__gguf_cursor *c, size_t *alignment)
@@ -187,14 +171,12 @@ static mha_status read_alignment(const mha__gguf_cursor *c, size_t *alignment)
 static mha_status read_all(mha__gguf_cursor *c)
 {
     uint64_t tensors = 0, values = 0;
-    size_t key_bytes = 0, alignment = 0;
+    size_t alignment = 0;
     MHA__TRY(read_header(c, &tensors, &values));
-    MHA__TRY(measure_keys(*c, values, &key_bytes));
-    MHA__TRY(allocate(c, tensors, values, key_bytes));
-    char *strings = c->file->strings;
-    MHA__TRY(read_values(c, values, &strings));
+    MHA__TRY(allocate(c, tensors, values));
+    MHA__TRY(read_values(c, values));
     MHA__TRY(read_alignment(c, &alignment));
-    return mha__gguf_tensors(c, tensors, alignment, strings);
+    return mha__gguf_tensors(c, tensors, alignment);
 }
 
 mha_status mha__gguf_open(mha_file *file, const mha__source *source, mha_error *err)

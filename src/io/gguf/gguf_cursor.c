@@ -1,5 +1,6 @@
 /* gguf_cursor.c - see gguf_cursor.h; and the names and sizes of value types. */
 #include "io/gguf/gguf_cursor.h"
+#include "base/ctx.h"
 #include "base/utf8.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -65,7 +66,17 @@ mha_status mha__gguf_string(mha__gguf_cursor *c, const char *what, const char **
     return mha__gguf_take(c, (size_t)n, what, text);
 }
 
-mha_status mha__gguf_name(mha__gguf_cursor *c, const char *what, size_t most, char **at, const char **name)
+bool mha__gguf_skip_string(mha__gguf_cursor *c, size_t most)
+{
+    const size_t left = c->size - c->at;
+    if (left < 8) return false;
+    const uint64_t n = little_endian(c->bytes + c->at, 8);
+    if (n > left - 8 || n > most) return false;
+    c->at += 8 + (size_t)n;
+    return true;
+}
+
+mha_status mha__gguf_name(mha__gguf_cursor *c, const char *what, size_t most, const char **name)
 {
     const char *text = NULL;
     size_t n = 0;
@@ -74,10 +85,11 @@ mha_status mha__gguf_name(mha__gguf_cursor *c, const char *what, size_t most, ch
     if (memchr(text, '\0', n) || mha__utf8_check(text, n) < n)
         return mha__gguf_fail(c, "%s must be UTF-8 without NUL (got \"%s\")", what,
                               mha__quote(&(mha__quoted){0}, text, n));
-    memcpy(*at, text, n);
-    (*at)[n] = '\0';
-    *name = *at;
-    *at += n + 1;
+    char *copy = mha__gguf_memory(c->file, n + 1);
+    if (!copy) return mha__no_memory(c->err, n + 1, "a name in a GGUF file");
+    memcpy(copy, text, n);
+    copy[n] = '\0';
+    *name = copy;
     return MHA_OK;
 }
 

@@ -63,13 +63,13 @@ static size_t padded(size_t at, size_t alignment)
     return (at + alignment - 1) & ~(alignment - 1);
 }
 
-static mha_status read_tensor(mha__gguf_cursor *c, uint64_t index, size_t alignment, char **strings, size_t *end)
+static mha_status read_tensor(mha__gguf_cursor *c, uint64_t index, size_t alignment, size_t *end)
 {
     mha__record *record = &c->file->records[c->file->count];
     char name[240];
     uint64_t offset = 0;
     snprintf(name, sizeof name, "name of tensor %llu", (unsigned long long)index);
-    MHA__TRY(mha__gguf_name(c, name, MHA__GGUF_NAME, strings, &record->tensor.name));
+    MHA__TRY(mha__gguf_name(c, name, MHA__GGUF_NAME, &record->tensor.name));
     snprintf(name, sizeof name, "tensor \"%s\"",
              mha__quote(&(mha__quoted){0}, record->tensor.name, strlen(record->tensor.name)));
     MHA__TRY(read_shape(c, &record->tensor, c->file->shapes + MHA__GGUF_RANK * c->file->count, name));
@@ -111,12 +111,12 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const mha__record *)a)->tensor.name, ((const mha__record *)b)->tensor.name);
 }
 
-mha_status mha__gguf_tensors(mha__gguf_cursor *c, uint64_t count, size_t alignment, char *strings)
+mha_status mha__gguf_tensors(mha__gguf_cursor *c, uint64_t count, size_t alignment)
 {
     mha_file *f = c->file;
     size_t end = 0;
     for (uint64_t n = 0; n < count; n++)
-        MHA__TRY(read_tensor(c, n, alignment, &strings, &end));
+        MHA__TRY(read_tensor(c, n, alignment, &end));
     MHA__TRY(place(c, alignment, end));
     qsort(f->records, (size_t)f->count, sizeof *f->records, by_name);
     for (int64_t n = 1; n < f->count; n++)
