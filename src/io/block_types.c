@@ -121,7 +121,7 @@ const mha__block_type *mha__block_type_numbered(uint32_t number)
 const mha__block_type *mha__block_type_named(const char *name)
 {
     for (int n = 0; name && n < TYPES; n++)
-        if (types[n].elements > 1 && strcmp(types[n].name, name) == 0) return &types[n];
+        if (strcmp(types[n].name, name) == 0) return &types[n];
     return NULL;
 }
 

@@ -14,7 +14,7 @@ typedef struct mha__block_type {
     void (*to_f32)(const unsigned char *block, float *out);
 } mha__block_type;
 
-/* Return the type by its number in files, or the quantized type by its name; NULL if unknown. */
+/* Return the type by its number in files, or by its name, which may be NULL; NULL if unknown. */
 const mha__block_type *mha__block_type_numbered(uint32_t number);
 const mha__block_type *mha__block_type_named(const char *name);
 /* Returns the type of a tensor whose elements can be converted to f32 in blocks; NULL for any other tensor. */

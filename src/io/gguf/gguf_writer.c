@@ -93,15 +93,6 @@ typedef struct writing {
     char *encoded; /* [4 * PIECE] */
 } writing;
 
-static const mha__block_type *type_of(const mha__gguf_outgoing *t)
-{
-    for (uint32_t n = 0; n < 64; n++) {
-        const mha__block_type *type = mha__block_type_numbered(n);
-        if (type && strcmp(type->name, t->type) == 0) return type;
-    }
-    return NULL;
-}
-
 static int64_t elements_of(const mha__gguf_outgoing *t)
 {
     int64_t count = 1;
@@ -112,13 +103,8 @@ static int64_t elements_of(const mha__gguf_outgoing *t)
 
 static size_t bytes_of(const mha__gguf_outgoing *t)
 {
-    const mha__block_type *type = type_of(t);
+    const mha__block_type *type = mha__block_type_named(t->type);
     return (size_t)(elements_of(t) / type->elements) * type->bytes;
-}
-
-static size_t padded(size_t n)
-{
-    return (n + MHA__GGUF_ALIGNMENT - 1) / MHA__GGUF_ALIGNMENT * MHA__GGUF_ALIGNMENT;
 }
 
 static mha_status put(writing *w, const void *bytes, size_t n, mha_error *err)
@@ -141,9 +127,9 @@ static mha_status put_header(writing *w, mha_error *err)
         mha__gguf_put(w->keys, &rank, sizeof rank);
         for (int i = t->rank - 1; i >= 0; i--)
             mha__gguf_put(w->keys, &t->shape[i], sizeof t->shape[i]);
-        mha__gguf_put(w->keys, &type_of(t)->number, sizeof(uint32_t));
+        mha__gguf_put(w->keys, &mha__block_type_named(t->type)->number, sizeof(uint32_t));
         mha__gguf_put(w->keys, &offset, sizeof offset);
-        offset += padded(bytes_of(t));
+        offset += (uint64_t)mha__round_up((int64_t)bytes_of(t), MHA__GGUF_ALIGNMENT);
     }
     if (w->keys->failed) return mha__no_memory(err, w->keys->n, "the header of a GGUF file");
     MHA__TRY(put(w, "GGUF", 4, err));
@@ -157,7 +143,7 @@ static mha_status put_header(writing *w, mha_error *err)
 static mha_status pad(writing *w, mha_error *err)
 {
     static const char zeros[MHA__GGUF_ALIGNMENT];
-    return put(w, zeros, padded(w->at) - w->at, err);
+    return put(w, zeros, (size_t)mha__round_up((int64_t)w->at, MHA__GGUF_ALIGNMENT) - w->at, err);
 }
 
 /* Converts elements to the type; returns the size in bytes. */
@@ -176,7 +162,7 @@ static size_t encode(const mha__block_type *type, const float *x, int64_t n, voi
 
 static mha_status put_tensor(writing *w, const mha__gguf_outgoing *t, const float *x, mha_error *err)
 {
-    const mha__block_type *type = type_of(t);
+    const mha__block_type *type = mha__block_type_named(t->type);
     const int64_t all = elements_of(t);
     for (int64_t first = 0; first < all; first += PIECE) {
         const int64_t n = mha__min64(PIECE, all - first);
