@@ -26,10 +26,7 @@ static mha_status open_gguf(mha_model *m, const char *path, mha_model_options *o
     MHA__TRY(mha__gguf_model_open(m->ctx, path, &file_options, &m->shards.file, &m->gguf_config, err));
     if (!options->config_json) options->config_json = m->gguf_config;
     if (options->tokenizer_json || options->no_tokenizer) return MHA_OK;
-    char *json = NULL;
-    const mha_status status = mha__tokenizer_gguf(m->shards.file, &m->tokenizer, &json, err);
-    mha__free(m->ctx, json);
-    return status;
+    return mha__tokenizer_gguf(m->shards.file, &m->tokenizer, err);
 }
 
 static mha_status open_shards(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)

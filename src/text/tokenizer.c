@@ -176,16 +176,15 @@ static mha_status check_format(const char *folder, mha_error *err)
     return MHA_OK;
 }
 
-mha_status mha__tokenizer_gguf(const mha_file *file, mha_tokenizer **out, char **json, mha_error *err)
+mha_status mha__tokenizer_gguf(const mha_file *file, mha_tokenizer **out, mha_error *err)
 {
+    char *json = NULL;
     size_t bytes = 0;
     *out = NULL;
-    MHA__TRY(mha__gguf_tokenizer(file, json, &bytes, err));
-    if (!*json) return MHA_OK;
-    const mha_status status = mha_tokenizer_open_memory(file->ctx, *json, bytes, out, err);
-    if (status == MHA_OK) return MHA_OK;
-    mha__free(file->ctx, *json);
-    *json = NULL;
+    MHA__TRY(mha__gguf_tokenizer(file, &json, &bytes, err));
+    if (!json) return MHA_OK;
+    const mha_status status = mha_tokenizer_open_memory(file->ctx, json, bytes, out, err);
+    mha__free(file->ctx, json);
     return mha__in_folder(status, file->path, MHA__TOKENIZER_FILE, err);
 }
 
@@ -193,15 +192,13 @@ mha_status mha__tokenizer_gguf(const mha_file *file, mha_tokenizer **out, char *
 static mha_status open_gguf(mha_ctx *ctx, const char *path, mha_tokenizer **out, mha_error *err)
 {
     mha_file *file = NULL;
-    char *json = NULL;
     MHA__TRY(mha__ctx_find(&ctx, err));
     MHA__TRY(mha_file_open(ctx, path, NULL, &file, err));
-    mha_status status = mha__tokenizer_gguf(file, out, &json, err);
+    mha_status status = mha__tokenizer_gguf(file, out, err);
     if (status == MHA_OK && !*out)
         status =
             mha__fail(err, MHA_ERR_FORMAT, "%s: tokenizer.ggml.model must be one of gpt2, llama, bert (got nothing)",
                       mha__quote(&(mha__quoted){0}, path, strlen(path)));
-    mha__free(ctx, json);
     mha_file_free(file);
     return status;
 }

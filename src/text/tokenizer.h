@@ -169,9 +169,8 @@ static inline const char *mha__token_text(const mha_tokenizer *t, int32_t id)
 /* Opens a tokenizer, like mha_tokenizer_open, from the content of a tokenizer.json. */
 mha_status mha__tokenizer_read(mha_ctx *ctx, const char *text, size_t n, mha_tokenizer **out, mha_error *err);
 
-/* Opens the tokenizer of a GGUF file. *json, its tokenizer.json, is to be freed with mha__free; both are NULL if the
- * file has no tokenizer. */
-mha_status mha__tokenizer_gguf(const mha_file *file, mha_tokenizer **out, char **json, mha_error *err);
+/* Opens the tokenizer of a GGUF file; *out is NULL if the file has none. */
+mha_status mha__tokenizer_gguf(const mha_file *file, mha_tokenizer **out, mha_error *err);
 
 /* Creates an encoding of `count` ids without a text. Its offsets, type ids and sequences are 0. */
 mha_status mha__encoding_of_ids(mha_ctx *ctx, const int32_t *ids, int64_t count, mha_encoding **out, mha_error *err);
