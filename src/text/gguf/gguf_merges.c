@@ -57,7 +57,6 @@ static void split_token(listing *l, int64_t id, float score)
         if (b < 0) continue;
         if (l->merges)
             l->merges[l->count] = (mha__gguf_merge){.id = (int32_t)id,
-                                                    .left = (int32_t)left,
                                                     .left_id = a,
                                                     .right_id = b,
                                                     .left_chars = characters(text, left),
@@ -68,31 +67,27 @@ static void split_token(listing *l, int64_t id, float score)
     }
 }
 
-static int by_ids(const void *a, const void *b)
+static int compare_ids(int32_t a, int32_t b)
 {
-    const mha__gguf_merge *x = a, *y = b;
-    return x->left_id != y->left_id ? (x->left_id > y->left_id) - (x->left_id < y->left_id)
-                                    : (x->right_id > y->right_id) - (x->right_id < y->right_id);
+    return (a > b) - (a < b);
 }
 
-/* Highest score first, then the pair with the longer tokens. */
+/* Highest score first, then the pair with the longer tokens, then the lower ids. */
 static int by_score(const void *a, const void *b)
 {
     const mha__gguf_merge *x = a, *y = b;
     if (x->score != y->score) return x->score > y->score ? -1 : 1;
     if (x->left_chars != y->left_chars) return x->left_chars > y->left_chars ? -1 : 1;
     if (x->right_chars != y->right_chars) return x->right_chars > y->right_chars ? -1 : 1;
-    return (x->order > y->order) - (x->order < y->order);
+    if (x->id != y->id) return compare_ids(x->id, y->id);
+    return x->left_id != y->left_id ? compare_ids(x->left_id, y->left_id) : compare_ids(x->right_id, y->right_id);
 }
 
 static void split_all(listing *l, const float *scores)
 {
     l->count = 0;
-    for (int64_t id = 0; id < l->words->count; id++) {
-        const int64_t first = l->count;
+    for (int64_t id = 0; id < l->words->count; id++)
         split_token(l, id, scores[id]);
-        if (l->merges) qsort(l->merges + first, (size_t)(l->count - first), sizeof *l->merges, by_ids);
-    }
 }
 
 /* Bounds the memory for the merges, which may exceed that of the tokens by far: tokenizer.json has the same limits. */
@@ -115,8 +110,6 @@ static mha_status list_merges(listing *l, const float *scores, mha_error *err)
     l->merges = mha__calloc(l->words->ctx, (size_t)l->count + 1, sizeof *l->merges);
     if (!l->merges) return mha__no_memory(err, (size_t)l->count * sizeof *l->merges, "the merges of a tokenizer");
     split_all(l, scores);
-    for (int64_t i = 0; i < l->count; i++)
-        l->merges[i].order = i;
     qsort(l->merges, (size_t)l->count, sizeof *l->merges, by_score);
     return MHA_OK;
 }

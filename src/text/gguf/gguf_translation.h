@@ -10,7 +10,34 @@
 #define MHA__GGUF_KEY(name) "tokenizer.ggml." name
 #define MHA__GGUF_MARK "\xE2\x96\x81" /* U+2581, which stands for a space */
 
+/* Types of tokens, as numbered in files. */
+enum {
+    MHA__GGUF_TOKEN_NORMAL = 1,
+    MHA__GGUF_TOKEN_UNKNOWN,
+    MHA__GGUF_TOKEN_CONTROL,
+    MHA__GGUF_TOKEN_USER,
+    MHA__GGUF_TOKEN_UNUSED,
+    MHA__GGUF_TOKEN_BYTE
+};
+
 typedef enum mha__gguf_model { MHA__GGUF_BYTE_LEVEL, MHA__GGUF_SENTENCEPIECE, MHA__GGUF_WORDPIECE } mha__gguf_model;
+
+typedef struct mha__gguf_words {
+    mha_ctx *ctx;
+    const char *path; /* of the file, for messages */
+    int64_t count;
+    const char **text; /* [count] not NUL-terminated */
+    size_t *bytes;     /* [count] */
+} mha__gguf_words;
+
+/* A pre-tokenizer of byte-level BPE. */
+typedef struct mha__gguf_pre {
+    const char *name;              /* tokenizer.ggml.pre */
+    const char *pattern;           /* of Split, before ByteLevel; NULL = the expression of ByteLevel */
+    bool nfc, whole_words, starts; /* NFC normalizer; ignore_merges; begins with BOS by default */
+} mha__gguf_pre;
+
+extern const mha__gguf_pre mha__gguf_pres[]; /* ends with a NULL name */
 
 typedef struct mha__gguf_translation {
     const mha_file *file;
@@ -49,8 +76,19 @@ void mha__gguf_put_byte_level(mha__gguf_translation *t, const char *key, bool re
 
 enum { MHA__GGUF_LONGEST = 192 }; /* bytes of a token; bounds the work, which grows with its square */
 
+/* A merge of two tokens to token `id`, and the characters of both. */
+typedef struct mha__gguf_merge {
+    int32_t id, left_id, right_id, left_chars, right_chars;
+    float score;
+} mha__gguf_merge;
+
 /* Fills an empty map from the words to their ids. Errors: those of mha__gguf_merges. */
 mha_status mha__gguf_vocab(const mha__gguf_words *words, mha__vocab *vocab, mha_error *err);
+
+/* Lists the merges of a BPE that merges the pair of tokens whose joined token has the highest score, as transformers
+ * does; *merges is to be freed with mha__free. Errors: MHA_ERR_FORMAT for equal tokens or too long tokens. */
+mha_status mha__gguf_merges(const mha__gguf_words *words, const float *scores, mha__gguf_merge **merges, int64_t *count,
+                            mha_error *err);
 
 /* Computes score [words->count], which must be 0, so that a reader has the merges of a tokenizer.json in their order.
  * Errors: MHA_ERR_UNSUPPORTED if no scores express the merges. */
