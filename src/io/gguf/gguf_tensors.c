@@ -106,11 +106,6 @@ static mha_status place(mha__gguf_cursor *c, size_t alignment, size_t end)
     return MHA_OK;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const mha__record *)a)->tensor.name, ((const mha__record *)b)->tensor.name);
-}
-
 mha_status mha__gguf_tensors(mha__gguf_cursor *c, uint64_t count, size_t alignment)
 {
     mha_file *f = c->file;
@@ -118,9 +113,9 @@ mha_status mha__gguf_tensors(mha__gguf_cursor *c, uint64_t count, size_t alignme
     for (uint64_t n = 0; n < count; n++)
         MHA__TRY(read_tensor(c, n, alignment, &end));
     MHA__TRY(place(c, alignment, end));
-    qsort(f->records, (size_t)f->count, sizeof *f->records, by_name);
+    qsort(f->records, (size_t)f->count, sizeof *f->records, mha__record_by_name);
     for (int64_t n = 1; n < f->count; n++)
-        if (by_name(&f->records[n - 1], &f->records[n]) == 0)
+        if (mha__record_by_name(&f->records[n - 1], &f->records[n]) == 0)
             return mha__gguf_fail(
                 c, "name of tensor \"%s\" must be unique (got two)",
                 mha__quote(&(mha__quoted){0}, f->records[n].tensor.name, strlen(f->records[n].tensor.name)));

@@ -91,11 +91,6 @@ static int by_place(const void *a, const void *b)
     return (x->tensor.bytes > y->tensor.bytes) - (x->tensor.bytes < y->tensor.bytes);
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const mha__record *)a)->tensor.name, ((const mha__record *)b)->tensor.name);
-}
-
 static int by_key(const void *a, const void *b)
 {
     return strcmp(((const mha__metadata *)a)->key, ((const mha__metadata *)b)->key);
@@ -103,7 +98,7 @@ static int by_key(const void *a, const void *b)
 
 static void sort_by_name(mha_file *file)
 {
-    if (file->count > 1) qsort(file->records, (size_t)file->count, sizeof *file->records, by_name);
+    if (file->count > 1) qsort(file->records, (size_t)file->count, sizeof *file->records, mha__record_by_name);
     if (file->metadata_count > 1) qsort(file->metadata, (size_t)file->metadata_count, sizeof *file->metadata, by_key);
 }
 
@@ -113,7 +108,7 @@ static mha_status check_names(const reader *r)
     const mha_file *file = r->file;
     sort_by_name(r->file);
     for (int64_t i = 1; i < file->count; i++)
-        if (by_name(&file->records[i - 1], &file->records[i]) == 0)
+        if (mha__record_by_name(&file->records[i - 1], &file->records[i]) == 0)
             return refuse(r, file->records[i].tensor.name, "duplicate object key: two entries have this name");
     for (int64_t i = 1; i < file->metadata_count; i++)
         if (by_key(&file->metadata[i - 1], &file->metadata[i]) == 0)

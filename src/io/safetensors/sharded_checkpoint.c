@@ -167,11 +167,6 @@ static mha_status open_shards(const opening *o, mha_error *err)
 
 /* ---- merging into one file ---- */
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const mha__record *)a)->tensor.name, ((const mha__record *)b)->tensor.name);
-}
-
 mha_status mha__file_join(mha_file *f, const mha_file *const *parts, int64_t part_count, mha_error *err)
 {
     size_t count = 0;
@@ -182,9 +177,9 @@ mha_status mha__file_join(mha_file *f, const mha_file *const *parts, int64_t par
     for (int64_t n = 0; n < part_count; n++)
         for (int64_t i = 0; i < parts[n]->count; i++)
             f->records[f->count++] = parts[n]->records[i];
-    qsort(f->records, count, sizeof *f->records, by_name);
+    qsort(f->records, count, sizeof *f->records, mha__record_by_name);
     for (size_t i = 1; i < count; i++)
-        if (by_name(&f->records[i - 1], &f->records[i]) == 0)
+        if (mha__record_by_name(&f->records[i - 1], &f->records[i]) == 0)
             return mha__fail(
                 err, MHA_ERR_FORMAT, "tensor \"%s\" must be in one file (got two)",
                 mha__quote(&(mha__quoted){0}, f->records[i].tensor.name, strlen(f->records[i].tensor.name)));

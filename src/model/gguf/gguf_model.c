@@ -138,11 +138,6 @@ static mha_status rename_tensor(const renaming *r, mha_tensor *t)
     return MHA_OK;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const mha__record *)a)->tensor.name, ((const mha__record *)b)->tensor.name);
-}
-
 static mha_status rename_all(renaming *r)
 {
     MHA__TRY(mha__gguf_arch_int(r->file, r->arch, "attention.head_count", MHA__HEADS, &r->heads, r->err));
@@ -150,7 +145,7 @@ static mha_status rename_all(renaming *r)
     MHA__TRY(mha__gguf_arch_int(r->file, r->arch, "attention.head_count_kv", MHA__HEADS, &r->kv_heads, r->err));
     for (int64_t n = 0; n < r->file->count; n++)
         MHA__TRY(rename_tensor(r, &r->file->records[n].tensor));
-    qsort(r->file->records, (size_t)r->file->count, sizeof *r->file->records, by_name);
+    qsort(r->file->records, (size_t)r->file->count, sizeof *r->file->records, mha__record_by_name);
     return MHA_OK;
 }
 
