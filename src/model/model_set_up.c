@@ -89,8 +89,8 @@ static void fill_layers(mha_model *m)
         m->attention_per_layer[i] = attention_of(c, i);
         kv_heads += mha__model_kv_heads(m, i);
     }
-    const int64_t width =
-        mha__config_caches_latents(c) ? c->layers * (c->kv_rank + c->rope_width) : 2 * kv_heads * c->head_dim;
+    const int64_t latent = mha__config_latent_width(c),
+                  width = latent ? c->layers * latent : 2 * kv_heads * c->head_dim;
     m->info.kv_bytes_per_token = c->family->causal ? width * (int64_t)sizeof(float) : 0;
 }
 

@@ -88,7 +88,7 @@ static mha_host_model shape_of(const mha__config *c)
                             .bidirectional = !c->family->causal,
                             .tied = c->tied,
                             .undivided = mha__rank_config_check(c, NULL) != MHA_OK,
-                            .cached_width = mha__config_caches_latents(c) ? c->kv_rank + c->rope_width : 0};
+                            .cached_width = mha__config_latent_width(c)};
 }
 
 mha_status mha_host_model_of_config(mha_ctx *ctx, const char *config_json, mha_host_model *model, mha_error *err)

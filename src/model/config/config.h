@@ -206,8 +206,9 @@ int64_t mha__config_owner(const mha__config *config, int64_t layer);
 int64_t mha__config_roles(const mha__config *config);
 /* Returns true if some layers share their tensors. */
 bool mha__config_shares(const mha__config *config);
-/* Returns true if caches store latent vectors: in latent attention, unless they exceed the width of a head. */
-bool mha__config_caches_latents(const mha__config *config);
+/* Returns the elements per token and layer of caches that store latent vectors, as in latent attention unless they
+ * exceed the width of a head; 0 if caches store keys and values. */
+int64_t mha__config_latent_width(const mha__config *config);
 /* Returns the first layer that selects heads for each text; -1 if none does. */
 int64_t mha__config_choosing(const mha__config *config);
 /* Returns the number of heads in a layer that each text uses: all heads if the layer does not select heads. */

@@ -31,9 +31,10 @@ mha_status mha__config_latent(const mha__json_obj *root, mha__config *c, mha_err
     return MHA_OK;
 }
 
-bool mha__config_caches_latents(const mha__config *c)
+int64_t mha__config_latent_width(const mha__config *c)
 {
-    return c->family->latent && c->kv_rank + c->rope_width <= MHA_HEAD_DIM_MAX;
+    const int64_t width = c->family->latent ? c->kv_rank + c->rope_width : 0;
+    return width <= MHA_HEAD_DIM_MAX ? width : 0;
 }
 
 void mha__config_latent_scale(mha__config *c)

@@ -9,6 +9,7 @@
 static mha_status create_layers(mha_model_cache *c, const mha_model_cache_options *o, mha_error *err)
 {
     const mha__config *config = &c->model->config;
+    const int64_t latent = o->expanded ? 0 : mha__config_latent_width(config);
     const int64_t page = o->page_size ? o->page_size : 128; /* one extra page for the copy of a shared page */
     for (int64_t layer = 0; layer < config->layers; layer++) {
         mha_cache_desc desc = {.size = sizeof desc,
@@ -19,9 +20,9 @@ static mha_status create_layers(mha_model_cache *c, const mha_model_cache_option
                                .page_size = o->page_size,
                                .capacity = c->batch * (mha__round_up(o->tokens, page) + page),
                                .window = config->attention[layer].window};
-        if (mha__config_caches_latents(config) && !o->expanded) {
+        if (latent) {
             desc.kv_heads = desc.v_from_k = 1;
-            desc.head_dim = config->kv_rank + config->rope_width;
+            desc.head_dim = latent;
             desc.v_head_dim = config->kv_rank;
         }
         MHA__TRY(mha_cache_create(c->ctx, &desc, &c->layer[layer], err));
