@@ -4,29 +4,31 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
-#include "io/block_types.h"
 #include "mha/model_save.h"
-#include "model/gguf/gguf_parts.h"
+#include "model/gguf/gguf_config.h"
 #include "model/model_struct.h"
 #include "text/gguf_tokenizer.h"
 #include "text/tokenizer.h"
-#include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { NAME = 96 };
+
+/* A tensor, and its form in the file. */
+typedef struct item {
+    const mha_tensor *from;
+    mha__gguf_change change;
+    int64_t heads; /* for MHA__GGUF_ROWS_Q and MHA__GGUF_ROWS_K */
+    int64_t shape[MHA__GGUF_RANK];
+    char name[NAME];
+} item;
 
 typedef struct saving {
     const mha_model *m;
     const mha__gguf_arch *arch;
     mha_model_save_options o;
     mha__gguf_keys keys;
-    mha__gguf_outgoing *list;         /* [count] */
-    const mha_tensor **from;          /* [count] */
-    mha__gguf_change *change;         /* [count] */
-    int64_t *heads;                   /* [count] heads of the tensor, for MHA__GGUF_ROWS_Q and MHA__GGUF_ROWS_K */
-    int64_t (*shape)[MHA__GGUF_RANK]; /* [count] */
-    char (*name)[NAME];               /* [count] */
+    item *items;              /* [count] */
+    mha__gguf_outgoing *list; /* [count] points to names and shapes of the items */
     int64_t count;
     float rope_factors[MHA_HEAD_DIM_MAX / 2];
     float *read, *changed; /* the elements of the largest tensor */
@@ -34,32 +36,26 @@ typedef struct saving {
 
 /* ---- keys ---- */
 
-static const char *key_of(const saving *s, const char *suffix, char key[NAME])
-{
-    snprintf(key, NAME, "%s.%s", s->arch->name, suffix);
-    return key;
-}
-
 static void put_int(saving *s, const char *suffix, int64_t value)
 {
-    char key[NAME];
-    mha__gguf_key_u32(&s->keys, key_of(s, suffix, key), (uint32_t)value);
+    char key[MHA__GGUF_CONFIG_KEY];
+    mha__gguf_key_u32(&s->keys, mha__gguf_config_key(s->arch, suffix, key), (uint32_t)value);
 }
 
 static void put_real(saving *s, const char *suffix, double value)
 {
-    char key[NAME];
-    mha__gguf_key_f32(&s->keys, key_of(s, suffix, key), (float)value);
+    char key[MHA__GGUF_CONFIG_KEY];
+    mha__gguf_key_f32(&s->keys, mha__gguf_config_key(s->arch, suffix, key), (float)value);
 }
 
 static void put_rope(saving *s)
 {
     const mha__config *c = &s->m->config;
-    char key[NAME];
+    char key[MHA__GGUF_CONFIG_KEY];
     put_int(s, "rope.dimension_count", c->head_dim);
     put_real(s, "rope.freq_base", c->rope.theta != 0 ? c->rope.theta : 10000);
     if (c->rope.kind != MHA_ROPE_LINEAR) return;
-    mha__gguf_key_text(&s->keys, key_of(s, "rope.scaling.type", key), "linear");
+    mha__gguf_key_text(&s->keys, mha__gguf_config_key(s->arch, "rope.scaling.type", key), "linear");
     put_real(s, "rope.scaling.factor", c->rope.factor);
 }
 
@@ -80,7 +76,7 @@ static void put_decoder(saving *s)
 static void put_model(saving *s)
 {
     const mha__config *c = &s->m->config;
-    char key[NAME];
+    char key[MHA__GGUF_CONFIG_KEY];
     mha__gguf_key_text(&s->keys, "general.architecture", s->arch->name);
     mha__gguf_key_u32(&s->keys, "general.quantization_version", 2);
     put_int(s, "vocab_size", c->vocab);
@@ -93,7 +89,7 @@ static void put_model(saving *s)
         put_decoder(s);
     else
         put_real(s, "attention.layer_norm_epsilon", c->eps);
-    if (s->arch->bert) mha__gguf_key_bool(&s->keys, key_of(s, "attention.causal", key), false);
+    if (s->arch->bert) mha__gguf_key_bool(&s->keys, mha__gguf_config_key(s->arch, "attention.causal", key), false);
 }
 
 /* Writes the tokenizer, and the token that ends a text unless the tokenizer has added it. */
@@ -146,25 +142,24 @@ static mha_status add_tensor(saving *s, const mha__tensor_step *at, const mha_te
 {
     char own[MHA__TENSOR_NAME];
     mha_named_tensor named;
-    const int64_t n = s->count;
+    item *to = &s->items[s->count];
     const mha__config *c = &s->m->config;
     mha__weights_expected(c, at->role, at->layer, at->bias, own, &named);
-    const mha__gguf_part *part = mha__gguf_part_named(s->arch, own, false, s->name[n], NAME);
+    const mha__gguf_part *part = mha__gguf_part_named(s->arch, own, false, to->name, sizeof to->name);
     if (!part || t->rank > MHA__GGUF_RANK)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "tensor \"%s\" must be absent in a GGUF file of architecture %s",
                          t->name, s->arch->name);
-    s->from[n] = t;
-    s->change[n] = at->bias && part->change == MHA__GGUF_TRANSPOSED ? MHA__GGUF_SAME : part->change;
-    s->heads[n] = part->change == MHA__GGUF_ROWS_Q ? c->layer_heads[0] : c->layer_k_heads[0];
-    memcpy(s->shape[n], t->shape, (size_t)t->rank * sizeof *t->shape);
-    if (s->change[n] == MHA__GGUF_TRANSPOSED) {
-        s->shape[n][0] = t->shape[1];
-        s->shape[n][1] = t->shape[0];
+    to->from = t;
+    to->change = at->bias && part->change == MHA__GGUF_TRANSPOSED ? MHA__GGUF_SAME : part->change;
+    to->heads = part->change == MHA__GGUF_ROWS_Q ? c->layer_heads[0] : c->layer_k_heads[0];
+    memcpy(to->shape, t->shape, (size_t)t->rank * sizeof *t->shape);
+    if (to->change == MHA__GGUF_TRANSPOSED) {
+        to->shape[0] = t->shape[1];
+        to->shape[1] = t->shape[0];
     }
-    const mha_tensor stored = {.rank = t->rank, .shape = s->shape[n], .dtype = t->dtype};
-    s->list[n] = (mha__gguf_outgoing){
-        .name = s->name[n], .rank = t->rank, .shape = s->shape[n], .type = type_of(s, &stored, s->name[n])};
-    s->count++;
+    const mha_tensor stored = {.rank = t->rank, .shape = to->shape, .dtype = t->dtype};
+    s->list[s->count++] = (mha__gguf_outgoing){
+        .name = to->name, .rank = t->rank, .shape = to->shape, .type = type_of(s, &stored, to->name)};
     return MHA_OK;
 }
 
@@ -188,11 +183,9 @@ static mha_status add_rope_factors(saving *s, mha_error *err)
     MHA__TRY(mha_rope_frequencies(&c->rope, 1, f[1], &gain, err));
     for (int64_t i = 0; i < c->head_dim / 2; i++)
         s->rope_factors[i] = (float)(f[0][i] / f[1][i]);
-    s->shape[s->count][0] = c->head_dim / 2;
-    s->from[s->count] = &factors;
-    s->list[s->count] =
-        (mha__gguf_outgoing){.name = factors.name, .rank = 1, .shape = s->shape[s->count], .type = "F32"};
-    s->count++;
+    item *to = &s->items[s->count];
+    *to = (item){.from = &factors, .shape = {c->head_dim / 2}};
+    s->list[s->count++] = (mha__gguf_outgoing){.name = factors.name, .rank = 1, .shape = to->shape, .type = "F32"};
     return MHA_OK;
 }
 
@@ -202,13 +195,9 @@ static mha_status list_tensors(saving *s, mha_error *err)
     const size_t most = (size_t)mha_file_count(m->shards.file) + (size_t)m->shards.instead_count + 1;
     int64_t largest = 1;
     s->list = mha__calloc(m->ctx, most, sizeof *s->list);
-    s->from = mha__calloc(m->ctx, most, sizeof *s->from);
-    s->change = mha__calloc(m->ctx, most, sizeof *s->change);
-    s->heads = mha__calloc(m->ctx, most, sizeof *s->heads);
-    s->shape = mha__calloc(m->ctx, most, sizeof *s->shape);
-    s->name = mha__calloc(m->ctx, most, sizeof *s->name);
-    if (!s->list || !s->from || !s->change || !s->heads || !s->shape || !s->name)
-        return mha__no_memory(err, most * sizeof *s->list, "the list of tensors");
+    s->items = mha__calloc(m->ctx, most, sizeof *s->items);
+    if (!s->list || !s->items)
+        return mha__no_memory(err, most * (sizeof *s->list + sizeof *s->items), "the list of tensors");
     for (mha__tensor_step at = {0}; mha__tensor_each(&m->config, &at);) {
         const mha_tensor *t = mha__weights_tensor(&m->outer, at.role, at.layer, at.bias);
         if (!t || is_omitted(s, at.role)) continue;
@@ -234,20 +223,21 @@ static void pair_rows(const float *from, int64_t rows, int64_t columns, int64_t 
 static mha_status read_tensor(void *user, int64_t index, const float **elements, mha_error *err)
 {
     saving *s = user;
-    const mha_tensor *t = s->from[index];
+    const item *it = &s->items[index];
+    const mha_tensor *t = it->from;
     const int64_t rows = t->rank ? t->shape[0] : 1, columns = t->rank ? t->elements / rows : 1;
     *elements = t->data ? s->read : s->rope_factors;
     if (!t->data) return MHA_OK;
     MHA__TRY(mha_tensor_read(t, MHA_F32, s->read, err));
-    if (s->change[index] == MHA__GGUF_SAME) return MHA_OK;
-    if (s->change[index] == MHA__GGUF_TRANSPOSED)
+    if (it->change == MHA__GGUF_SAME) return MHA_OK;
+    if (it->change == MHA__GGUF_TRANSPOSED)
         for (int64_t i = 0; i < t->elements; i++)
             s->changed[i % columns * rows + i / columns] = s->read[i];
-    else if (s->change[index] == MHA__GGUF_PLUS_ONE)
+    else if (it->change == MHA__GGUF_PLUS_ONE)
         for (int64_t i = 0; i < t->elements; i++)
             s->changed[i] = s->read[i] + 1;
     else
-        pair_rows(s->read, rows, columns, s->heads[index], s->changed);
+        pair_rows(s->read, rows, columns, it->heads, s->changed);
     *elements = s->changed;
     return MHA_OK;
 }
@@ -311,9 +301,10 @@ mha_status mha_model_save_gguf(const mha_model *model, const char *path, const m
                 : mha__fail(err, MHA_ERR_UNSUPPORTED, "model_type must be one of %s in a GGUF file (got %s)", names,
                             model->info.family);
     mha__gguf_keys_free(&s->keys);
-    void *const own[] = {s->list, s->from, s->change, s->heads, s->shape, s->name, s->read, s->changed};
-    for (size_t n = 0; n < sizeof own / sizeof *own; n++)
-        mha__free(model->ctx, own[n]);
+    mha__free(model->ctx, s->list);
+    mha__free(model->ctx, s->items);
+    mha__free(model->ctx, s->read);
+    mha__free(model->ctx, s->changed);
     mha__free(model->ctx, s);
     return status;
 }
