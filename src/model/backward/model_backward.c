@@ -103,6 +103,17 @@ static void clear_padding(const mha_model_grads *g, int64_t rows, float *dx)
         if (g->batch.in.ids[r] == c->padding) memset(dx + r * c->embed_width, 0, (size_t)c->embed_width * sizeof *dx);
 }
 
+/* Adds dx to the gradient of the position table. */
+static mha_status positions_back(const mha_model_grads *g, const float *dx, mha_error *err)
+{
+    const mha__config *c = &g->model->config;
+    const mha__batch *b = &g->batch;
+    float *const positions = mha__grads_slot(g, MHA__POSITIONS, -1).dweight;
+    if (!positions) return MHA_OK;
+    return mha_embedding_backward("positions", positions, c->position_rows, c->position_width, b->positions,
+                                  b->in.batch * b->in.length, dx, err);
+}
+
 static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_error *err)
 {
     const mha_model *m = g->model;
@@ -112,12 +123,9 @@ static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_e
     float *dx = m->embed_map ? g->saved.dembedded : g->saved.dx;
     float *const words = mha__grads_slot(g, MHA__WORDS, -1).dweight;
     float *const types = mha__grads_slot(g, MHA__TYPES, -1).dweight;
-    float *const positions = mha__grads_slot(g, MHA__POSITIONS, -1).dweight;
     const mha__drop drop = mha__grads_drop(g, 0, MHA__DROP_EMBEDDINGS);
     const float scale = c->embed_scale;
-    if (m->embed_map && c->family->positions_mapped && positions)
-        MHA__TRY(mha_embedding_backward("positions", positions, c->position_rows, c->hidden, b->positions, rows,
-                                        g->saved.dx, err));
+    if (c->positions_late) MHA__TRY(positions_back(g, g->saved.dx, err));
     if (m->embed_map) MHA__TRY(embed_map_back(g, err));
     mha__drop_rows(g->ctx, &drop, &b->layer, width, dx);
     if (g->saved.sum) MHA__TRY(outer_norm_back(g, MHA__EMBED_NORM, &m->embed_norm, width, g->saved.sum, dx, err));
@@ -127,8 +135,7 @@ static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_e
         MHA__TRY(mha_embedding_backward("type_ids", types, c->type_vocab, width,
                                         b->in.type_ids ? b->in.type_ids : b->zeros, rows, dx, err));
     if (c->family->position_rule == MHA__POSITIONS_AFTER_PAD) clear_padding(g, rows, dx);
-    if (positions && !(m->embed_map && c->family->positions_mapped))
-        MHA__TRY(mha_embedding_backward("positions", positions, c->position_rows, width, b->positions, rows, dx, err));
+    if (!c->positions_late) MHA__TRY(positions_back(g, dx, err));
     if (c->channels) return mha__grads_image(g, dx, err);
     if (m->convolution[0]) return mha__grads_parameters(g) && !g->attention_only ? mha__grads_stem(g, dx, err) : MHA_OK;
     if (!words) return MHA_OK;

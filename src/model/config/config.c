@@ -89,12 +89,14 @@ static mha_status derive_outer(const mha__json_obj *root, mha__config *c, mha_er
     return derive_embeddings(root, c, err);
 }
 
-/* Sets the widths of the output head and of the position table. vocab and the embeddings must be set. */
+/* Sets the widths of the output head, and the width and place of the position table. vocab and the embeddings must
+ * be set. */
 static void derive_output(mha__config *c)
 {
     c->logit_width = c->discriminator ? 1 : c->vocab;
     c->head_width = c->discriminator ? c->hidden : c->embed_width;
-    c->position_width = c->family->positions_mapped ? c->hidden : c->embed_width;
+    c->positions_late = c->family->positions_mapped && c->embed_mapped;
+    c->position_width = c->positions_late ? c->hidden : c->embed_width;
 }
 
 static mha_status derive_scales(const mha__json_obj *root, mha__config *c, mha_error *err)

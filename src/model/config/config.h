@@ -51,6 +51,7 @@ typedef struct mha__config {
                             * families with a linear map from embeddings to hidden states */
     bool embed_mapped;      /* the model has that linear map */
     int64_t position_width; /* columns of the position table */
+    bool positions_late;    /* positions are added after the map from embeddings to hidden states */
     /* Rows and columns of the output matrix: the vocabulary and embed_width or, in a discriminator (ELECTRA), which has
      * one logit per token, 1 and hidden. head_normed: the head has a norm before that matrix */
     int64_t logit_width, head_width;

@@ -310,11 +310,11 @@ mha_status mha__batch_embed(const mha_model *m, const mha__batch *p, float *x, m
     if (m->types.weight)
         MHA__TRY(
             mha_embedding_forward("type_ids", m->types.weight, m->config.type_vocab, width, types, rows, 1, x, err));
-    return m->embed_map && m->config.family->positions_mapped ? MHA_OK : add_positions(m, p, x, err);
+    return m->config.positions_late ? MHA_OK : add_positions(m, p, x, err);
 }
 
 mha_status mha__batch_map(const mha_model *m, const mha__batch *p, const float *x, float *y, mha_error *err)
 {
     MHA__TRY(mha_linear_forward(m->embed_map, x, p->in.batch * p->in.length, y, err));
-    return m->config.family->positions_mapped ? add_positions(m, p, y, err) : MHA_OK;
+    return m->config.positions_late ? add_positions(m, p, y, err) : MHA_OK;
 }
