@@ -134,7 +134,7 @@ static mha_status put_widths(config *c)
  * layers. */
 static mha_status put_gemma(config *c)
 {
-    const bool three = strcmp(c->arch->name, "gemma3") == 0;
+    const bool three = c->arch->local_theta; /* Gemma 3 */
     const bool largest = c->layers == (three ? 62 : 46);
     mha__gguf_config_text(c, "hidden_activation", "gelu_pytorch_tanh");
     if (c->arch->window) {
@@ -165,8 +165,7 @@ static mha_status put_llama(config *c)
     MHA__TRY(mha__gguf_config_copy(c, "rope.freq_base", "rope_theta", &theta));
     if (!theta) mha__gguf_config_real(c, "rope_theta", 10000);
     put_bool(c, "attention_bias",
-             tensor(c, "blk.0.attn_output.bias") ||
-                 (strcmp(c->arch->name, "llama") == 0 && tensor(c, "blk.0.attn_q.bias")));
+             tensor(c, "blk.0.attn_output.bias") || (c->arch->biased && tensor(c, "blk.0.attn_q.bias")));
     put_bool(c, "mlp_bias", tensor(c, "blk.0.ffn_up.bias") != NULL);
     put_bool(c, "use_sliding_window", false);
     if (c->arch->gemma_scale) MHA__TRY(put_gemma(c));

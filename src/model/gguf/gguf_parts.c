@@ -98,7 +98,7 @@ static const mha__gguf_part bert[] = {
 };
 
 static const mha__gguf_arch archs[] = {
-    {.name = "llama", .family = "llama", .parts = llama, .head_width = true},
+    {.name = "llama", .family = "llama", .parts = llama, .biased = true, .head_width = true},
     {.name = "qwen2", .family = "qwen2", .parts = qwen2},
     {.name = "qwen3", .family = "qwen3", .parts = qwen3, .head_width = true},
     {.name = "gemma", .family = "gemma", .parts = gemma, .gemma_scale = true, .head_width = true},
@@ -106,6 +106,7 @@ static const mha__gguf_arch archs[] = {
     {.name = "gemma3",
      .family = "gemma3_text",
      .parts = gemma3,
+     .local_theta = true,
      .gemma_scale = true,
      .window = true,
      .head_width = true},

@@ -26,6 +26,8 @@ typedef struct mha__gguf_arch {
     const char *family;          /* model_type of transformers */
     const mha__gguf_part *parts; /* ends with a NULL name */
     bool bert, gpt2;             /* keys of BERT or GPT-2; false = keys of the families like LLaMA */
+    bool local_theta;            /* layers with a window have a rotation of their own */
+    bool biased;                 /* attn_q.bias sets attention_bias */
     bool gemma_scale;            /* the scale of scores is not stored: it depends on head_dim */
     bool window;                 /* has attention.sliding_window */
     bool head_width;             /* the width of a head may differ from hidden_size / heads (llama.cpp) */
