@@ -68,7 +68,7 @@ typedef struct mha_model_options {
  * MHA_ERR_UNSUPPORTED for a model_type, activation, position embedding, quantization or storage type that is not
  * supported.
  * Memory: the packed dense weights, of all experts (4 bytes per weight in f32, 2 in bf16 and f16, about 33 per 32
- * weights in q8_0), and the tables that cannot be used in place. */
+ * weights in q8_0), and the tables that cannot be used in place. In latent attention, kv_b_proj is packed twice. */
 MHA_API mha_status mha_model_open(mha_ctx *ctx, const char *folder, const mha_model_options *options, mha_model **out,
                                   mha_error *err);
 MHA_API void mha_model_free(mha_model *model);

@@ -23,15 +23,20 @@ static mha_status create(mha_attn_layer *l, const mha__latent_options *o, mha_er
     return MHA_OK;
 }
 
-/* Creates the linear layer or, if it exists, packs it again. */
-static mha_status keep(const mha_attn_layer *l, int64_t in, int64_t out, const mha_matrix *given, mha_linear **linear,
-                       mha_error *err)
+mha_status mha__latent_keep(const mha_attn_layer *l, int64_t in, const mha_matrix *m, mha_linear **linear,
+                            mha_error *err)
+{
+    if (!*linear) return mha_linear_create_stack(l->ctx, in, m, 1, MHA_ACT_NONE, linear, err);
+    mha__linear_repack(*linear, m, 1);
+    return MHA_OK;
+}
+
+/* Returns the matrix with its number of rows. */
+static mha_matrix rows_of(const mha_matrix *given, int64_t out)
 {
     mha_matrix m = *given;
     m.out = out;
-    if (!*linear) return mha_linear_create_stack(l->ctx, in, &m, 1, MHA_ACT_NONE, linear, err);
-    mha__linear_repack(*linear, &m, 1);
-    return MHA_OK;
+    return m;
 }
 
 mha_status mha__latent_set(mha_attn_layer *l, const mha__latent_options *o, mha_error *err)
@@ -41,10 +46,13 @@ mha_status mha__latent_set(mha_attn_layer *l, const mha__latent_options *o, mha_
     mha__latent *t = l->latent;
     if (o->q_rank) memcpy(t->norms, o->q_norm.weight, (size_t)o->q_rank * sizeof *t->norms);
     memcpy(t->norms + o->q_rank, o->kv_norm.weight, (size_t)o->kv_rank * sizeof *t->norms);
-    if (o->q_rank) MHA__TRY(keep(l, E, o->q_rank, &o->q_a, &t->q_a, err));
-    MHA__TRY(keep(l, o->q_rank ? o->q_rank : E, H * (o->nope + o->rope), &o->q_b, &t->q_b, err));
-    MHA__TRY(keep(l, E, o->kv_rank + o->rope, &o->kv_a, &t->kv_a, err));
-    MHA__TRY(keep(l, o->kv_rank, H * (o->nope + o->value), &o->kv_b, &t->kv_b, err));
+    const mha_matrix q_a = rows_of(&o->q_a, o->q_rank), q_b = rows_of(&o->q_b, H * (o->nope + o->rope));
+    const mha_matrix kv_a = rows_of(&o->kv_a, o->kv_rank + o->rope);
+    const mha_matrix kv_b = rows_of(&o->kv_b, H * (o->nope + o->value));
+    if (o->q_rank) MHA__TRY(mha__latent_keep(l, E, &q_a, &t->q_a, err));
+    MHA__TRY(mha__latent_keep(l, o->q_rank ? o->q_rank : E, &q_b, &t->q_b, err));
+    MHA__TRY(mha__latent_keep(l, E, &kv_a, &t->kv_a, err));
+    MHA__TRY(mha__latent_keep(l, o->kv_rank, &kv_b, &t->kv_b, err));
     return mha__latent_pack_heads(l, &o->kv_b, err);
 }
 

@@ -30,6 +30,9 @@ typedef struct mha__latent {
     float norms[];     /* [q_rank + kv_rank] */
 } mha__latent;
 
+/* Creates *linear, or packs it again if it exists, which cannot fail. */
+mha_status mha__latent_keep(const mha_attn_layer *layer, int64_t in, const mha_matrix *matrix, mha_linear **linear,
+                            mha_error *err);
 /* Adds the projections to a layer that has none or, if the layer has them, packs them again; the latter cannot fail. */
 mha_status mha__latent_set(mha_attn_layer *layer, const mha__latent_options *options, mha_error *err);
 void mha__latent_free(mha_attn_layer *layer);

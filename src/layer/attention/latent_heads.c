@@ -4,7 +4,6 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/attention/latent.h"
-#include "layer/repack.h"
 #include <string.h>
 
 enum { ROWS = 64 };
@@ -32,13 +31,6 @@ mha_status mha__latent_check_cache(const mha_attn_layer *l, const mha_layer_inpu
 
 /* ---- weights ---- */
 
-static mha_status keep(const mha_attn_layer *l, int64_t in, const mha_matrix *m, mha_linear **linear, mha_error *err)
-{
-    if (!*linear) return mha_linear_create_stack(l->ctx, in, m, 1, MHA_ACT_NONE, linear, err);
-    mha__linear_repack(*linear, m, 1);
-    return MHA_OK;
-}
-
 mha_status mha__latent_pack_heads(mha_attn_layer *l, const mha_matrix *kv_b, mha_error *err)
 {
     mha__latent *t = l->latent;
@@ -50,8 +42,8 @@ mha_status mha__latent_pack_heads(mha_attn_layer *l, const mha_matrix *kv_b, mha
         const float *key = kv_b->weight + h * (o->nope + o->value) * o->kv_rank;
         const mha_matrix up = {.weight = key, .transposed = 1, .out = o->kv_rank, .packed = kv_b->packed};
         const mha_matrix down = {.weight = key + o->nope * o->kv_rank, .out = o->value, .packed = kv_b->packed};
-        MHA__TRY(keep(l, o->nope, &up, &t->head[h], err));
-        MHA__TRY(keep(l, o->kv_rank, &down, &t->head[H + h], err));
+        MHA__TRY(mha__latent_keep(l, o->nope, &up, &t->head[h], err));
+        MHA__TRY(mha__latent_keep(l, o->kv_rank, &down, &t->head[H + h], err));
     }
     return MHA_OK;
 }
