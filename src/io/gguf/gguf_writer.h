@@ -5,7 +5,7 @@
 #include "io/files/output_file.h"
 #include "io/gguf/gguf.h"
 
-/* A tensor to write. The elements are requested in f32, in pieces of whole rows. */
+/* A tensor to write. mha__gguf_read returns its elements in f32. */
 typedef struct mha__gguf_outgoing {
     const char *name;
     int rank;
@@ -26,7 +26,7 @@ void mha__gguf_key_u32(mha__gguf_keys *keys, const char *key, uint32_t value);
 void mha__gguf_key_f32(mha__gguf_keys *keys, const char *key, float value);
 void mha__gguf_key_bool(mha__gguf_keys *keys, const char *key, bool value);
 void mha__gguf_key_text(mha__gguf_keys *keys, const char *key, const char *value);
-/* Begins an array of `count` elements; these follow by mha__gguf_put and mha__gguf_put_text. */
+/* Begins an array of `count` elements; these follow by mha__gguf_put or mha__gguf_put_string. */
 void mha__gguf_key_array(mha__gguf_keys *keys, const char *key, mha__gguf_type type, uint64_t count);
 void mha__gguf_put(mha__gguf_keys *keys, const void *bytes, size_t n);
 void mha__gguf_put_string(mha__gguf_keys *keys, const char *text, size_t n);

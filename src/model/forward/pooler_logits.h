@@ -37,8 +37,8 @@ void mha__head_normalize(float *x, int64_t count, int64_t width);
  * classifier, one row per image. Sets *from to these rows. */
 int64_t mha__head_rows(const mha_model *m, const mha__batch *batch, const float *x, float *first, const float **from);
 
-/* Sets *input to the input of the output matrix: x [rows, E] or, with a dense layer and norm, their output in
- * `room` [rows, E]. */
+/* Sets *input to the input of the output matrix: x [rows, E] or, with a dense layer, its output, normalized if the head
+ * has a norm, in `room` [rows, E]. */
 mha_status mha__head_input(const mha_model *m, int64_t rows, const float *x, float *room, const float **input,
                            mha_error *err);
 mha_status mha__head_logits(const mha_model *m, int64_t rows, const float *input, float *logits, mha_error *err);

@@ -44,7 +44,8 @@ static mha_status put_scored_merges(mha__gguf_translation *t, const float *score
     return MHA_OK;
 }
 
-/* Writes the steps around the model: spaces become U+2581, and one is added before the text if the file says so. */
+/* Writes the steps around the model: spaces become U+2581, and one is added before the text if add_space_prefix is true
+ * or absent. */
 static void put_spaces(mha__gguf_translation *t, bool prefix)
 {
     mha__gguf_begin(t, "normalizer", "Sequence");

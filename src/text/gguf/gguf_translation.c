@@ -19,9 +19,11 @@ mha_status mha__gguf_check_count(const mha__gguf_translation *t, const char *key
 mha_status mha__gguf_read_words(mha__gguf_translation *t)
 {
     const mha__gguf_value *v = NULL;
+    char rule[80];
     MHA__TRY(mha__gguf_array(t->file, MHA__GGUF_KEY("tokens"), MHA__GGUF_STRING, &v, t->err));
+    snprintf(rule, sizeof rule, "an array of 1 to %zu strings", MHA__JSON_NODES);
     if (!v || !v->count || v->count > MHA__JSON_NODES)
-        return mha__gguf_refuse(t->file, MHA__GGUF_KEY("tokens"), "an array of 1 to 6291456 strings", t->err);
+        return mha__gguf_refuse(t->file, MHA__GGUF_KEY("tokens"), rule, t->err);
     mha__gguf_words *w = &t->words;
     w->text = mha__calloc(w->ctx, (size_t)v->count, sizeof *w->text);
     w->bytes = mha__calloc(w->ctx, (size_t)v->count, sizeof *w->bytes);
