@@ -67,7 +67,7 @@ static void put_template(mha__gguf_translation *t, const char *key, int64_t firs
 /* Finds the tokens that are added before and after a text. */
 static mha_status find_ends(const mha__gguf_translation *t, int64_t *first, int64_t *last)
 {
-    bool begins = t->model != MHA__GGUF_BYTE_LEVEL || t->pre->starts, ends = t->model == MHA__GGUF_WORDPIECE;
+    bool begins = t->model != MHA__GGUF_BYTE_LEVEL || t->pre->starts, ends = false;
     static const char known[] = "the id of a token, since one is added to each text";
     int64_t sep = -1;
     MHA__TRY(mha__gguf_bool(t->file, MHA__GGUF_KEY("add_bos_token"), &begins, t->err));

@@ -60,9 +60,7 @@ mha_status mha__gguf_tokenizer(const mha_file *file, char **json, size_t *bytes,
         .file = file, .words = {.ctx = file->ctx, .path = file->path}, .w = {.ctx = file->ctx}, .err = err};
     *json = NULL;
     *bytes = 0;
-    if (!mha__gguf_find(file, MHA__GGUF_KEY("model")) ||
-        (mha__gguf_find(file, MHA__GGUF_KEY("model")) && !mha__gguf_find(file, MHA__GGUF_KEY("tokens"))))
-        return MHA_OK;
+    if (!mha__gguf_find(file, MHA__GGUF_KEY("model")) || !mha__gguf_find(file, MHA__GGUF_KEY("tokens"))) return MHA_OK;
     mha_status status = translate(&t);
     if (status == MHA_OK)
         status = mha__json_written(&t.w, "tokenizer.json", json, bytes, err);

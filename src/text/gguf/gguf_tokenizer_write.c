@@ -233,14 +233,13 @@ static bool read_spaces(const writing *w, bool *prefix)
                  : replaces_spaces(normalizer);
 }
 
-static mha_status put_unknown(writing *w)
+static void put_unknown(writing *w)
 {
     const mha__json *unknown = mha__json_get(w->model.json, "unk_token");
     const mha__json *id = mha__json_get(mha__json_get(w->model.json, "vocab"),
                                         mha__json_as_text(unknown) ? mha__json_as_text(unknown) : "");
     if (mha__json_is(id, MHA__JSON_INTEGER))
         mha__gguf_key_u32(w->keys, MHA__GGUF_KEY("unknown_token_id"), (uint32_t)mha__json_as_int(id));
-    return MHA_OK;
 }
 
 static mha_status put_sentencepiece(writing *w)
@@ -256,12 +255,12 @@ static mha_status put_sentencepiece(writing *w)
     mha__gguf_key_array(w->keys, MHA__GGUF_KEY("scores"), MHA__GGUF_F32, (uint64_t)w->words.count);
     mha__gguf_put(w->keys, w->score, (size_t)w->words.count * sizeof *w->score);
     mha__gguf_key_bool(w->keys, MHA__GGUF_KEY("add_space_prefix"), prefix);
-    MHA__TRY(put_unknown(w));
+    put_unknown(w);
     return put_template(w, false);
 }
 
 /* Writes the tokens with U+2581 before the start of a word, and without "##" within a word. */
-static mha_status put_pieces(writing *w)
+static void put_pieces(writing *w)
 {
     mha__gguf_key_array(w->keys, MHA__GGUF_KEY("tokens"), MHA__GGUF_STRING, (uint64_t)w->words.count);
     for (int64_t i = 0; i < w->words.count; i++) {
@@ -276,7 +275,6 @@ static mha_status put_pieces(writing *w)
     }
     mha__gguf_key_array(w->keys, MHA__GGUF_KEY("token_type"), MHA__GGUF_I32, (uint64_t)w->words.count);
     mha__gguf_put(w->keys, w->type, (size_t)w->words.count * sizeof *w->type);
-    return MHA_OK;
 }
 
 static mha_status put_wordpiece(writing *w)
@@ -292,8 +290,8 @@ static mha_status put_wordpiece(writing *w)
                       mha__json_get(w->model.json, "continuing_subword_prefix"));
     mha__gguf_key_text(w->keys, MHA__GGUF_KEY("model"), "bert");
     mha__gguf_key_text(w->keys, MHA__GGUF_KEY("pre"), "default");
-    MHA__TRY(put_pieces(w));
-    MHA__TRY(put_unknown(w));
+    put_pieces(w);
+    put_unknown(w);
     return put_template(w, true);
 }
 

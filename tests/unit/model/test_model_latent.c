@@ -138,8 +138,8 @@ static void test_types(void **state)
         }
 }
 
-/* kv_bytes_per_token must be (kv_lora_rank + qk_rope_head_dim) f32 elements per layer, and a cache must take no more
- * than that and its tables; 16 and 4 times less than an expanded cache of 4 heads at least. */
+/* kv_bytes_per_token must be (kv_lora_rank + qk_rope_head_dim) f32 elements per layer. A latent cache must store only
+ * these elements and its tables; an expanded cache must store keys and values of 14 elements of all heads. */
 static void test_bytes(void **state)
 {
     (void)state;
