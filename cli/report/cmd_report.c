@@ -151,13 +151,21 @@ static int measure_text(cli_session *s, part parts[2], int count, int64_t i, rep
     return check_size(s, r, i);
 }
 
+/* Opens the models. The live page contains the model that was opened last, so it precedes MODEL2. */
+static int open_models(cli_session *s, part parts[2], int count, report *r)
+{
+    int code = text_maps_open(s, &parts[0].text);
+    if (code == CLI_DONE && given.live) code = report_live_page(s, parts[0].text.texts->text[0], &r->live);
+    if (code == CLI_DONE && count > 1) code = text_maps_other(s, given.compare, &parts[0].text, &parts[1].text);
+    return code;
+}
+
 static int measure(cli_session *s, part parts[2], int count, report *r, json_t *said)
 {
     importance_scores scores;
     int code = importance_scores_read(s, &scores);
     if (code == CLI_DONE && given.curve) code = report_curve_read(s, given.curve, &parts[0].curve);
-    if (code == CLI_DONE) code = text_maps_open(s, &parts[0].text);
-    if (code == CLI_DONE && count > 1) code = text_maps_other(s, given.compare, &parts[0].text, &parts[1].text);
+    if (code == CLI_DONE) code = open_models(s, parts, count, r);
     if (code != CLI_DONE) return code;
     r->planned = parts[0].text.texts->count;
     for (int64_t i = 0; code == CLI_DONE && i < r->planned; i++)
@@ -222,7 +230,6 @@ static int run(cli_session *s)
     int code = check_options(s);
     if (code == CLI_DONE && given.live) code = live_check_model(s);
     if (code == CLI_DONE) code = measure(s, parts, count, &r, said);
-    if (code == CLI_DONE && given.live) code = report_live_page(s, parts[0].text.texts->text[0], &r.live);
     if (code == CLI_DONE) code = report_page_save(s, &r);
     if (code == CLI_DONE && s->options.json) code = put_json(s, parts, count, said);
     for (int i = 0; i < count; i++)
