@@ -1,9 +1,22 @@
 /* live_page.c - the data of the page of `mha live`. */
 #include "live/live_page.h"
 
+#include <sys/stat.h>
+
 #include "input/input.h"
 #include "output.h"
 #include "page/page_data.h"
+
+/* Rejects a GGUF file, the only file that cli_model_open accepts: the page contains the files of a folder. */
+static int check_folder(const cli_session *s)
+{
+    struct stat st;
+    if (stat(s->model, &st) != 0 || S_ISDIR(st.st_mode)) return CLI_DONE;
+    return cli_error(
+        s, CLI_REFUSED,
+        "%s: the model of a live page must be a checkpoint folder (got a GGUF file): mha convert writes one",
+        cli_shown(s->model_name));
+}
 
 int live_check_model(cli_session *s)
 {
@@ -15,7 +28,7 @@ int live_check_model(cli_session *s)
         code = cli_error(s, CLI_REFUSED, "the model of a live page must be an encoder or a decoder of texts (got %s)",
                          mha_model_describe(model)->family);
     mha_model_free(model);
-    return code;
+    return code == CLI_DONE ? check_folder(s) : code;
 }
 
 int live_page_data(const cli_session *s, const char *text, json_t **data)

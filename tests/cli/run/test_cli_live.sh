@@ -31,4 +31,13 @@ cp "$data/hostile/sharded/shard-01-control/model.safetensors.index.json" sharded
 expect 0 "$MHA" live -q -o sharded.html -m sharded
 has sharded.html 'model-00001-of-00002.safetensors'
 has sharded.html 'model-00002-of-00002.safetensors'
+expect 0 "$MHA" convert -q "$tiny" model.gguf
+refused 3 "$MHA" live -o none.html -m model.gguf
+has err 'model.gguf: the model of a live page must be a checkpoint folder (got a GGUF file)'
+refused 3 "$MHA" report --live -o none.html -m model.gguf 'Every morn'
+has err 'model.gguf: the model of a live page must be a checkpoint folder (got a GGUF file)'
+
+# A report that compares two models contains the live page of the first model.
+expect 0 "$MHA" report -q --live --compare "$data/models/gpt2-tiny" -o compared.html 'Every morn'
+has compared.html '\"model\":\"builtin\"'
 finish
