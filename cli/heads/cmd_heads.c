@@ -281,13 +281,13 @@ static int measure(cli_session *s, const cli_texts *texts, const importance_scor
     if (code == CLI_DONE && !side) code = CLI_USAGE;
     if (code == CLI_DONE && scores->wanted && mha_model_describe(side)->image_channels)
         code = cli_usage(s, "--by must not be given for images");
+    if (code == CLI_DONE && given.roles) code = head_roles_measure(s, side, given.roles, &m.roles);
     const bool needed = !given.maps || scores->wanted || given.diversity;
     if (code == CLI_DONE && needed) code = head_texts_data(s, side, texts, s->work, &data);
     if (code == CLI_DONE) code = measure_heads(s, texts, data, &m);
     if (code == CLI_DONE) code = importance_scores_measure(s, scores, side, 0, data, &m.importance);
     if (code == CLI_DONE && given.diversity)
         code = head_diversity_measure(s, side, data, head_state_path(0, "diversity", &state), &m.diversity);
-    if (code == CLI_DONE && given.roles) code = head_roles_measure(s, side, given.roles, &m.roles);
     if (code == CLI_DONE) code = put_result(s, &m);
     head_roles_free(m.roles);
     mha_diversity_free(m.diversity);
@@ -302,7 +302,8 @@ static int run(cli_session *s)
 {
     cli_texts texts;
     importance_scores scores;
-    int code = importance_scores_read(s, &scores);
+    int code = cli_color_scale(s, given.colors, &given.scale);
+    if (code == CLI_DONE) code = importance_scores_read(s, &scores);
     if (code == CLI_DONE) code = cli_texts_read(s, false, &texts);
     if (code != CLI_DONE) return code;
     code = check_options(s, texts.count);

@@ -153,6 +153,14 @@ static head_roles *create(const mha_model *model, const char *path)
     return NULL;
 }
 
+/* Reads the lines of the tagged text: --documents applies only to the texts of -f. */
+static int read_lines(const cli_session *s, const char *path, cli_texts *texts)
+{
+    cli_session lines = *s;
+    lines.options.documents = NULL;
+    return cli_texts_read_file(&lines, path, texts);
+}
+
 int head_roles_measure(cli_session *s, const mha_model *model, const char *path, head_roles **out)
 {
     cli_texts texts = {0};
@@ -160,7 +168,7 @@ int head_roles_measure(cli_session *s, const mha_model *model, const char *path,
     *out = NULL;
     if (!mha_model_tokenizer(model) || info->image_channels > 0 || info->encoder_decoder)
         return cli_usage(s, "--roles requires a model that reads one text, with a tokenizer (got %s)", info->family);
-    int code = cli_texts_read_file(s, path, &texts);
+    int code = read_lines(s, path, &texts);
     if (code != CLI_DONE) return code;
     *out = create(model, path);
     code = *out ? measure_texts(s, model, &texts, *out) : cli_error(s, CLI_FAILED, "out of memory for the roles");

@@ -88,5 +88,12 @@ printf 'a cat sat\t\n' >bad.txt
 refused 3 "$MHA" heads 'the cat' --roles bad.txt
 has err 'bad.txt: the text must have at least one relation (got none)'
 refused 3 "$MHA" heads 'the cat' --roles missing.txt
+# The tagged text is read before the texts are measured, and always line by line.
+refused 3 "$MHA" heads ' ' --roles missing.txt
+has err missing.txt
+printf 'the cat\nsat\n\na dog\n' >texts.txt
+expect 0 "$MHA" heads -f texts.txt --documents paragraph --roles "$roles" --json --no-probe
+at texts 2
+at roles.sentences 40
 refused 2 "$MHA" heads 'the cat' --roles one.txt --csv
 finish
