@@ -43,7 +43,7 @@ static const struct row {
     {"train", "gates", "l0 l1", NULL},
     {"tokenizer", "type", "bpe wordpiece", NULL},
     {"embed", "pool", "mean cls", NULL},
-    {"draw", "colors", "root linear", NULL},
+    {NULL, "colors", "root linear", NULL},
     {"prune", "by", "joint", score_name},
     {"attribute", "by", "component head source", NULL},
     {"patch", "by", "position head head-position", NULL},

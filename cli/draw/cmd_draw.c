@@ -21,7 +21,7 @@ static const struct poptOption options[] = {
     {"grid", '\0', POPT_ARG_NONE, &given.grid, 0, "draw all heads, one row per layer", NULL},
     {"scale", '\0', POPT_ARG_STRING, &given.scale, 0, "scale factor, 0.5 to 16 (default: 2 for PNG, 1 for SVG and PDF)",
      "X"},
-    COLOR_OPTION(&given.colors),
+    COLOR_OPTION(&given.colors, "weights"),
     {"font", '\0', POPT_ARG_STRING, &given.font, 0, "font family of all text (default: sans-serif)", "NAME"},
     POPT_TABLEEND,
 };

@@ -29,7 +29,7 @@ static const struct poptOption options[] = {
      NULL},
     {"diversity", 0, POPT_ARG_NONE, &given.diversity, 0, "also compare the maps and outputs of heads", NULL},
     {"roles", 0, POPT_ARG_STRING, &given.roles, 0, "also measure syntactic roles on the tagged text FILE", "FILE"},
-    {"colors", 0, POPT_ARG_STRING, &given.colors, 0, "color scale of importance: root (default) or linear", "NAME"},
+    COLOR_OPTION(&given.colors, "importance"),
     IMPORTANCE_SCORES_OPTIONS,
     POPT_TABLEEND};
 
@@ -253,7 +253,7 @@ static int check_options(const cli_session *s, int64_t texts)
     if (given.roles && s->options.csv) return cli_usage(s, "--roles and --csv are mutually exclusive");
     if (given.maps && importance_scores_given.state) return cli_usage(s, "--maps and --state are mutually exclusive");
     if (given.maps && texts != 1) return cli_usage(s, "--maps requires one text (got %lld)", (long long)texts);
-    return cli_color_scale(s, given.colors, &given.scale);
+    return CLI_DONE;
 }
 
 static int measure_heads(cli_session *s, const cli_texts *texts, const mha_head_data *data, measured *m)

@@ -30,7 +30,7 @@ static const struct poptOption options[] = {
      "write all tensors (.csv), maps and curves (.png and .svg) to files in FOLDER", "FOLDER"},
     {"tensor", 0, POPT_ARG_STRING, &given.tensor, 0,
      "tensor of --figure or --csv: NAME or NAME[i,j] (default: the first suitable tensor)", "NAME"},
-    COLOR_OPTION(&given.colors),
+    COLOR_OPTION(&given.colors, "weights"),
     {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace files that exist", NULL},
     POPT_TABLEEND};
 

@@ -186,6 +186,7 @@ if command -v bash >/dev/null; then
     completes 'line paragraph whole' mha score --documents ''
     completes 'bf16' mha train --dtype = b
     completes 'cosine constant' mha train --schedule =
+    completes 'root linear' mha heads --colors ''
     completes 'joint jacobian jacobian_probe' mha prune --by j
     completes 'builtin' mha heads -m b
     completes 'checkpoints' mha heads --model ch
@@ -208,6 +209,7 @@ while read -r command option words; do
     diff) set -- diff -m builtin -m builtin -f nowhere ;;
     transcribe) set -- transcribe nowhere ;;
     live) set -- live -o x.html -f nowhere ;;
+    tour) set -- tour reshape ;;
     convert) set -- convert nowhere x ;;
     attribute) set -- attribute -f nowhere --answer " boat" ;;
     patch) set -- patch " red" --corrupted " cat" --answer " boat" --wrong " ring" --site all ;;
