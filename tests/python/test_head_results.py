@@ -216,6 +216,16 @@ class Reports(unittest.TestCase):
                 use()
 
 
+class Knockout(unittest.TestCase):
+    def test_logits_of_a_discriminator(self):
+        folder = Path(__file__).resolve().parents[1] / "golden/data/families2/electra-discriminator"
+        ids, edges = [5, 9, 12, 7], [(0, -1, 3, 1)]
+        logits = mha.knockout_logits(mha.Model(folder), ids, edges)
+        said = program("logits", "-m", folder, "--ids", ",".join(map(str, ids)), "--knockout", "0:3-1", "--json")["replaced"]
+        self.assertEqual(logits.shape, (len(ids), 1))
+        self.assertEqual([printed(x) for x in logits[:, 0]], [item["logit"] for item in said])
+
+
 class Machine(unittest.TestCase):
     def test_limits(self):
         self.assertGreater(mha.machine_peak_fma(), 1e7)

@@ -40,7 +40,7 @@ def _edges(edges: Iterable[tuple[int, int, int, int]]) -> Any:
 
 
 def knockout_logits(model: Model, ids: Any, edges: Iterable[tuple[int, int, int, int]]) -> np.ndarray:
-    """Returns the logits [tokens, vocab] of one sequence without edges (layer, head, query, key), removed before the softmax; -1: all.
+    """Returns the logits [tokens, logit_width] of one sequence without edges (layer, head, query, key), removed before the softmax; -1: all.
 
         >>> import mha
         >>> model = mha.Model()
@@ -50,7 +50,7 @@ def knockout_logits(model: Model, ids: Any, edges: Iterable[tuple[int, int, int,
         True
     """
     tokens, listed = integers(ids, "ids", np.int32), _edges(edges)
-    out = np.zeros((len(tokens), model.info["vocab"]), np.float32)
+    out = np.zeros((len(tokens), model.info["logit_width"]), np.float32)
     given = struct(ModelInput, batch=1, length=len(tokens), ids=tokens)
     wanted = struct(ModelOutput, logits=out)
     call_long("mha_knockout_forward", model._open(), ctypes.byref(given), ctypes.byref(wanted), listed, len(listed))
