@@ -182,6 +182,14 @@ static int write_tensors(const cli_session *s, const captured_tensors *t)
 
 /* ---- forward pass ---- */
 
+/* Rejects options that choose predicted tokens for a discriminator, whose logits are of the tokens of the text. */
+static int check_predictions(const cli_session *s, const mha_model *model)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    if ((!given.at && !given.top) || info->logits || info->logit_width == 0) return CLI_DONE;
+    return cli_usage(s, "--at and --top require a model with logits of tokens (got %s)", info->family);
+}
+
 static int capture_sequence(cli_session *s, const mha_model *model, const cli_sequence *q, long long at, long long most)
 {
     if (at >= q->count)
@@ -241,6 +249,7 @@ static int run(cli_session *s)
     const mha_model_options bare = {.size = sizeof bare, .no_tokenizer = 1};
     int code = check_options(s, &at, &most);
     if (code == CLI_DONE) code = cli_model_open(s, &bare, &model);
+    if (code == CLI_DONE) code = check_predictions(s, model);
     if (code == CLI_DONE) code = cli_sequence_read(s, model, &q);
     if (code == CLI_DONE) code = capture_sequence(s, model, &q, at, most);
     cli_sequence_free(&q);

@@ -36,6 +36,10 @@ at replaced.# 3
 at replaced.1.id 9
 expect 0 "$MHA" logits -m "$discriminator" --ids 5,9,12
 has out replaced
+for option in --at --top; do
+    refused 2 "$MHA" logits -m "$discriminator" --ids 5,9,12 $option 1
+    has err '--at and --top require a model with logits of tokens (got electra)'
+done
 
 # Logits, hidden states and attention maps must agree with those recorded from transformers.
 if command -v python3 >/dev/null; then
