@@ -3,7 +3,7 @@
 
 #include "base/ctx.h"
 #include "base/error.h"
-#include "circuits/weights/weight_layer.h"
+#include "heads/data/head_weights.h"
 #include "mha/weight_circuits.h"
 
 static mha_status check(const mha_model *m, int64_t layer, int64_t head, mha_error *err)
@@ -21,6 +21,22 @@ static mha_status check(const mha_model *m, int64_t layer, int64_t head, mha_err
         return mha__fail(err, MHA_ERR_ARG, "mha_head_weights: head must be from 0 to %lld in layer %lld (got %lld)",
                          (long long)m->config.layer_heads[layer] - 1, (long long)layer, (long long)head);
     return MHA_OK;
+}
+
+/* Copies a head [D, E], or for o its transpose, from the tensor of its projection. */
+static mha_status read_weight(const mha_model *m, int64_t layer, const mha__head_part *p, bool is_output, float *weight,
+                              mha_error *err)
+{
+    const int64_t E = m->config.hidden, D = m->config.head_dim, row = is_output ? p->column : p->row,
+                  column = is_output ? p->row : p->column;
+    const float *data = NULL;
+    mha__weights weights = m->outer; /* a copy with its own list of converted tensors */
+    weights.converted = NULL;
+    const mha_status status = mha__weights_again(&weights, p->role, layer, &data, err);
+    for (int64_t n = 0; status == MHA_OK && n < D * E; n++)
+        weight[n] = data[p->first + n / E * row + n % E * column];
+    mha__weights_release(&weights);
+    return status;
 }
 
 /* Reads elements [first, first + count) of the bias of a role; zeros if it has none. Its length was checked when the
@@ -43,22 +59,16 @@ static mha_status read_bias(const mha_model *m, int64_t layer, mha__role role, i
 mha_status mha_head_weights(const mha_model *m, int64_t layer, int64_t head, mha_head_projection which, float *weight,
                             float *bias, mha_error *err)
 {
-    mha__circuit_layer l;
     MHA__TRY(check(m, layer, head, err));
     if ((unsigned)which > MHA_HEAD_O)
         return mha__fail(err, MHA_ERR_ARG, "mha_head_weights: which must be from %d to %d (got %d)", MHA_HEAD_Q,
                          MHA_HEAD_O, (int)which);
     if (!weight) return mha__fail(err, MHA_ERR_ARG, "mha_head_weights: weight must not be NULL");
     const mha__head_part p = mha__head_part_loaded(m, layer, (mha__projection)which, head);
-    const bool of_o = which == MHA_HEAD_O;
-    const int64_t E = m->config.hidden, D = m->config.head_dim, row = of_o ? p.column : p.row,
-                  column = of_o ? p.row : p.column;
-    mha_status status = mha__circuit_layer_open(m, layer, false, &l, err);
-    for (int64_t n = 0; status == MHA_OK && n < D * E; n++)
-        weight[n] = l.data[which][p.first + n / E * row + n % E * column];
-    mha__circuit_layer_close(&l);
-    if (status != MHA_OK || !bias) return status;
-    if (of_o) return read_bias(m, layer, p.role, 0, E, bias, err);
+    const bool is_output = which == MHA_HEAD_O;
+    MHA__TRY(read_weight(m, layer, &p, is_output, weight, err));
+    if (!bias) return MHA_OK;
+    if (is_output) return read_bias(m, layer, p.role, 0, m->config.hidden, bias, err);
     const int64_t first = mha__head_part_of(m, layer, (mha__projection)which, head).first; /* biases are as stored */
-    return read_bias(m, layer, p.role, p.column == 1 ? first / p.row : first, D, bias, err);
+    return read_bias(m, layer, p.role, p.column == 1 ? first / p.row : first, m->config.head_dim, bias, err);
 }
