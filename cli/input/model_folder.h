@@ -10,7 +10,7 @@ int model_folder_check(const cli_session *session, const char *name);
 /* Returns CLI_REFUSED unless the folder has config.json and, if `weights` are required, readable weights. */
 int model_folder_check_files(const cli_session *session, const char *folder, bool weights);
 
-/* Returns true for a folder with config.json but without tokenizer.json. */
+/* Returns true for a folder with config.json but without tokenizer.json; the model then accepts only token ids. */
 bool model_folder_lacks_tokenizer(const char *folder);
 
 #endif

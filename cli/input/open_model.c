@@ -1,7 +1,6 @@
 /* open_model.c - opens -m MODEL: a folder, "minilm" or "builtin". */
 #include <limits.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "input/input.h"
 #include "input/model_folder.h"
@@ -36,18 +35,6 @@ int cli_model_find(cli_session *session, const char *name)
     return code;
 }
 
-static bool has_file(const char *path, const char *name)
-{
-    char file[PATH_MAX];
-    return snprintf(file, sizeof file, "%s/%s", path, name) < PATH_MAX && access(file, F_OK) == 0;
-}
-
-/* Returns true if the model folder has no tokenizer.json; the model then accepts only token ids (--ids). */
-static bool lacks_tokenizer(const char *path)
-{
-    return has_file(path, "config.json") && !has_file(path, "tokenizer.json");
-}
-
 int cli_model_open(cli_session *session, const mha_model_options *options, mha_model **model)
 {
     return cli_model_open_named(session, session->options.model, options, model);
@@ -64,7 +51,7 @@ int cli_model_open_named(cli_session *session, const char *name, const mha_model
     all.no_map = session->options.no_map;
     code = model_folder_check_files(session, session->model, !all.no_weights);
     if (code != CLI_DONE) return code;
-    const bool mute = (session->command->shared & CLI_IDS) && lacks_tokenizer(session->model);
+    const bool mute = (session->command->shared & CLI_IDS) && model_folder_lacks_tokenizer(session->model);
     const bool needed = mute && !session->options.ids && !all.no_tokenizer; /* unless the model reads images */
     if (mute) all.no_tokenizer = 1;
     const cli_shared_texts *shared = session->shared;
