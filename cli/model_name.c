@@ -47,3 +47,11 @@ const char *cli_model_folder(const char *name, char path[PATH_MAX])
                                                       : false;
     return named ? path : name;
 }
+
+const char *cli_last_component(const char *path)
+{
+    const char *last = path;
+    for (const char *c = path; *c; c++)
+        if (*c == '/' && c[1] && c[1] != '/') last = c + 1;
+    return last;
+}

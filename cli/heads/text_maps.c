@@ -3,16 +3,8 @@
 
 #include "heads/head_texts.h"
 #include "input/images.h"
+#include "model_name.h"
 #include "output.h"
-
-/* Returns the last component of `path`, with any trailing slashes. */
-static const char *last_part(const char *path)
-{
-    const char *last = path;
-    for (const char *c = path; *c; c++)
-        if (*c == '/' && c[1] && c[1] != '/') last = c + 1;
-    return last;
-}
 
 static int open_model(cli_session *s, text_maps *h)
 {
@@ -21,7 +13,7 @@ static int open_model(cli_session *s, text_maps *h)
     h->model = cli_tower_of(s, h->opened, h->texts);
     if (!h->model) return CLI_USAGE;
     h->name = s->model_name;
-    h->folder = last_part(h->name);
+    h->folder = cli_last_component(h->name);
     return CLI_DONE;
 }
 

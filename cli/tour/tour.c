@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model_name.h"
 #include "output.h"
 
 tour *tour_make(mha_ctx *ctx, const tour_entry *entry, const char *model, const tour_choice *choice)
@@ -15,6 +16,7 @@ tour *tour_make(mha_ctx *ctx, const tour_entry *entry, const char *model, const 
     t->summary = entry->summary;
     t->example = entry->example;
     t->model = model;
+    t->model_name = cli_last_component(model);
     t->choice = *choice;
     t->ctx = ctx;
     if (mha_trace_create(ctx, &t->trace, &t->error) == MHA_OK) entry->walk(t);

@@ -72,7 +72,8 @@ typedef struct tour_block {
 
 typedef struct tour {
     const char *name, *summary, *example;
-    const char *model; /* folder of the built-in model, or of the chosen model */
+    const char *model;      /* folder of the built-in model, or of the chosen model */
+    const char *model_name; /* last component of `model` */
     tour_choice choice;
     tour_block *blocks;
     mha_ctx *ctx;

@@ -9,13 +9,8 @@
 
 const char *tour_model_name(tour *t)
 {
-    size_t end = strlen(t->model);
-    while (end > 1 && t->model[end - 1] == '/')
-        end--;
-    size_t first = end;
-    while (first > 0 && t->model[first - 1] != '/')
-        first--;
-    return tour_format(t, "layer %lld of %.*s", (long long)t->choice.layer, (int)(end - first), t->model + first);
+    const int bytes = (int)strcspn(t->model_name, "/"); /* without slashes at the end */
+    return tour_format(t, "layer %lld of %.*s", (long long)t->choice.layer, bytes, t->model_name);
 }
 
 /* ---- what the tours can show ---- */
