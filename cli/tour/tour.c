@@ -221,3 +221,12 @@ void tour_count_layer(tour *t, const char *name)
 {
     if (t->error.status == MHA_OK) tour_count_given(t, tour_counted(t, name));
 }
+
+mha_status tour_multiply(tour *t, const mha_matrix *matrix, int64_t in, const float *x, int64_t rows, float *y)
+{
+    mha_linear *linear = NULL;
+    mha_status status = mha_linear_create_stack(t->ctx, in, matrix, 1, MHA_ACT_NONE, &linear, &t->error);
+    if (status == MHA_OK) status = mha_linear_forward(linear, x, rows, y, &t->error);
+    mha_linear_free(linear);
+    return status;
+}

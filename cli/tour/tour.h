@@ -154,6 +154,10 @@ tour_count tour_counted(const tour *t, const char *name);
 void tour_count_given(tour *t, tour_count count);
 void tour_count_layer(tour *t, const char *name);
 
+/* Computes y [rows, matrix->out] = x W^T + bias for x [rows, in]; x W + bias if the matrix is stored as [in, out]
+ * (.transposed). */
+mha_status tour_multiply(tour *t, const mha_matrix *matrix, int64_t in, const float *x, int64_t rows, float *y);
+
 /* ---- functions for output ---- */
 
 /* Prints the tensor as PyTorch does, in lines of about `columns`; omits inner elements if it has more than 200. */

@@ -11,11 +11,7 @@ static const char usual_text[] = "Once upon a time there";
 static mha_status multiply(tour *t, const tour_head *h, const float *w, const float *b, float *y)
 {
     const mha_matrix matrix = {.weight = w, .bias = b, .transposed = 1, .out = h->width};
-    mha_linear *linear = NULL;
-    mha_status status = mha_linear_create_stack(t->ctx, h->in, &matrix, 1, MHA_ACT_NONE, &linear, &t->error);
-    if (status == MHA_OK) status = mha_linear_forward(linear, h->x, h->tokens, y, &t->error);
-    mha_linear_free(linear);
-    return status;
+    return tour_multiply(t, &matrix, h->in, h->x, h->tokens, y);
 }
 
 static mha_status allocate(tour *t, tour_head *h)

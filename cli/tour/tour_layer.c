@@ -63,12 +63,7 @@ static mha_status multiply(shown *s, int which, const float *x, float *y)
     const int64_t wide = heads_of(s, which) * s->D;
     const mha_matrix matrix = {
         .weight = s->w[which], .bias = s->b[which], .transposed = of_o, .out = of_o ? s->E : wide};
-    mha_linear *linear = NULL;
-    mha_status status =
-        mha_linear_create_stack(s->t->ctx, of_o ? wide : s->E, &matrix, 1, MHA_ACT_NONE, &linear, &s->t->error);
-    if (status == MHA_OK) status = mha_linear_forward(linear, x, s->n, y, &s->t->error);
-    mha_linear_free(linear);
-    return status;
+    return tour_multiply(s->t, &matrix, of_o ? wide : s->E, x, s->n, y);
 }
 
 /* Returns the strides of [n, heads, D] with the axes batch, head, token, element. */

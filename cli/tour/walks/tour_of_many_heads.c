@@ -201,12 +201,9 @@ static mha_status split(tour *t, int64_t d_in, int64_t d_out, int64_t heads, mha
 static mha_status project(tour *t, const sentences *s)
 {
     int64_t count;
-    mha_linear *linear = NULL;
     const mha_named_tensor *list = mha_variant_parameters(t->layer, &count); /* the first parameter is q_proj.weight */
-    mha_status status = mha_linear_create(t->ctx, s->d_in, s->d_out, list[0].data, NULL, &linear, &t->error);
-    if (status == MHA_OK) status = mha_linear_forward(linear, s->x, BATCH * s->words.count, s->q, &t->error);
-    mha_linear_free(linear);
-    return status;
+    const mha_matrix matrix = {.weight = list[0].data, .out = s->d_out};
+    return tour_multiply(t, &matrix, s->d_in, s->x, BATCH * s->words.count, s->q);
 }
 
 static void show_split(tour *t, const sentences *s)

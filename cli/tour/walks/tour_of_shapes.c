@@ -46,11 +46,8 @@ static const float published_heads[PAIR * ROWS * COLUMNS] = {
 /* Computes y = head head^T with a linear layer whose weight is its input. */
 static mha_status square(tour *t, const float *head, int64_t columns, float *y)
 {
-    mha_linear *linear = NULL;
-    mha_status status = mha_linear_create(t->ctx, columns, ROWS, head, NULL, &linear, &t->error);
-    if (status == MHA_OK) status = mha_linear_forward(linear, head, ROWS, y, &t->error);
-    mha_linear_free(linear);
-    return status;
+    const mha_matrix matrix = {.weight = head, .out = ROWS};
+    return tour_multiply(t, &matrix, columns, head, ROWS, y);
 }
 
 static void show_slices(tour *t, const float *a, int64_t heads, int64_t columns)
