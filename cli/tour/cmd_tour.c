@@ -65,23 +65,24 @@ static int write_page(cli_session *s, tour *const *tours, int count)
     return code;
 }
 
-static int show(cli_session *s, tour *const *tours, int count)
+static void put_text(cli_session *s, tour *const *tours, int count)
 {
-    if (s->options.csv) return tour_csv_put(s, tours[0], given.tensor);
-    if (given.files) {
-        const int saved = tour_files_save(s, tours[0], given.files);
-        return saved == CLI_DONE && s->options.json ? put_json(s, tours, count) : saved;
-    }
-    if (given.figure) {
-        const int drawn = tour_figure_save(s, tours[0], given.tensor);
-        return drawn == CLI_DONE && s->options.json ? put_json(s, tours, count) : drawn;
-    }
-    int code = given.html ? write_page(s, tours, count) : CLI_DONE;
-    if (code == CLI_DONE && s->options.json) return put_json(s, tours, count);
-    for (int n = 0; code == CLI_DONE && !given.html && n < count; n++) {
+    for (int n = 0; n < count; n++) {
         if (n > 0) fputs("\n\n", s->out);
         tour_put_text(s, tours[n]);
     }
+}
+
+/* Writes the files that are requested; prints JSON if requested, and the text if nothing else is. */
+static int show(cli_session *s, tour *const *tours, int count)
+{
+    if (s->options.csv) return tour_csv_put(s, tours[0], given.tensor);
+    const int code = given.files    ? tour_files_save(s, tours[0], given.files)
+                     : given.figure ? tour_figure_save(s, tours[0], given.tensor)
+                     : given.html   ? write_page(s, tours, count)
+                                    : CLI_DONE;
+    if (code == CLI_DONE && s->options.json) return put_json(s, tours, count);
+    if (!given.files && !given.figure && !given.html) put_text(s, tours, count);
     return code;
 }
 

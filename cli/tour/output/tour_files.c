@@ -20,9 +20,9 @@ static int64_t columns_of(const tour_tensor *t)
     return t->rank > 0 ? t->shape[t->rank - 1] : 1;
 }
 
-static void put_label(FILE *out, const tour_tensor *t, int64_t n, int64_t extent)
+static void put_label(FILE *out, const tour_tensor *t, int64_t n, int64_t size)
 {
-    if (t->words && t->word_count == extent)
+    if (t->words && t->word_count == size)
         cli_put_csv(out, t->words[n]);
     else
         fprintf(out, "%lld", (long long)n);
