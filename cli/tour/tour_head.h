@@ -31,8 +31,8 @@ mha_attn_desc tour_head_desc(const tour_head *h);
 /* Runs the operator, which computes the output, the weights, and the scores at the stage desc->scores. */
 mha_status tour_head_attend(tour *t, tour_head *h, const mha_attn_desc *desc);
 
-/* Returns a sentence that compares the output with that of the model; "" for sampled data. Fails if they differ: the
- * layer then has an option that the tours do not show, such as relative positions. */
+/* Returns a sentence that compares the output with that of the model; "" for sampled data. Fails if they differ
+ * (tour_model_compare). */
 const char *tour_head_compare(tour *t, const tour_head *h);
 
 #endif

@@ -96,17 +96,6 @@ static mha_status attend(shown *s)
     return mha_attention(s->t->ctx, &desc, &args, &s->t->error);
 }
 
-/* Fails if the result is not that of the model: the layer then has an option that the tours do not show, such as
- * sinks or relative positions. */
-static void compare(shown *s)
-{
-    const double limit = 2e-3, most = tour_difference(s->weights, s->m.maps, s->H * s->n * s->n);
-    if (!(most <= limit))
-        tour_fail(s->t, MHA_ERR_UNSUPPORTED,
-                  "%s cannot be shown: its weights depend on more than queries, keys and a mask (difference %.2g)",
-                  s->name, most);
-}
-
 static void compute(shown *s)
 {
     tour *t = s->t;
@@ -123,8 +112,7 @@ static void compute(shown *s)
     TOUR_TRY(multiply(s, MHA_HEAD_K, s->m.input, s->k));
     TOUR_TRY(multiply(s, MHA_HEAD_V, s->m.input, s->v));
     TOUR_TRY(attend(s));
-    compare(s);
-    TOUR_TRY(t->error.status);
+    TOUR_TRY(tour_model_compare(t, s->weights, s->m.maps, s->H * s->n * s->n));
     TOUR_TRY(multiply(s, MHA_HEAD_O, s->context, s->out));
 }
 

@@ -46,18 +46,17 @@ static mha_status check_model(tour *t, const tour_model *m)
 
 /* ---- tokens ---- */
 
-static mha_status copy_words(tour *t, tour_model *m, const int32_t *ids)
+const char *const *tour_model_words(tour *t, const mha_model *model, const int32_t *ids, int64_t count)
 {
-    const char **words = tour_memory(t, (size_t)m->tokens * sizeof *words);
-    for (int64_t i = 0; t->error.status == MHA_OK && i < m->tokens; i++) {
+    const char **words = tour_memory(t, (size_t)count * sizeof *words);
+    for (int64_t i = 0; t->error.status == MHA_OK && i < count; i++) {
         char *word = NULL;
-        const mha_tokenizer *tokenizer = mha_model_tokenizer(m->model);
+        const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
         if (mha_tokenizer_decode(tokenizer, ids + i, 1, 0, &word, NULL, &t->error) != MHA_OK) break;
         words[i] = tour_format(t, "%s", word + strspn(word, " "));
         mha_tokenizer_text_free(tokenizer, word);
     }
-    m->words = words;
-    return t->error.status;
+    return t->error.status == MHA_OK ? words : NULL;
 }
 
 /* ---- activations ---- */
@@ -109,7 +108,7 @@ static mha_status run(tour *t, tour_model *m, const mha_encoding *e)
     if (e->count < TOUR_LEAST_WORDS || e->count > TOUR_MOST_TOKENS)
         tour_fail(t, MHA_ERR_ARG, "the text must have %d to %d tokens (got %lld)", TOUR_LEAST_WORDS, TOUR_MOST_TOKENS,
                   (long long)e->count);
-    if (t->error.status == MHA_OK) copy_words(t, m, e->ids);
+    if (t->error.status == MHA_OK) m->words = tour_model_words(t, m->model, e->ids, m->tokens);
     return t->error.status == MHA_OK ? mha_model_forward(m->model, &in, &out, &t->error) : t->error.status;
 }
 
@@ -145,4 +144,15 @@ mha_status tour_model_weights(tour *t, const tour_model *m, mha_head_projection 
         status = mha_head_weights(m->model, m->layer, n * group, which, weight + n * m->head_dim * m->hidden,
                                   of_o ? bias : bias + n * m->head_dim, &t->error);
     return status;
+}
+
+mha_status tour_model_compare(tour *t, const float *computed, const float *of_model, int64_t count)
+{
+    const double limit = 2e-3, most = tour_difference(computed, of_model, count);
+    if (!(most <= limit))
+        tour_fail(t, MHA_ERR_UNSUPPORTED,
+                  "%s cannot be shown: its weights depend on more than queries, keys and a mask, such as positions "
+                  "(difference %.2g)",
+                  tour_model_name(t), most);
+    return t->error.status;
 }

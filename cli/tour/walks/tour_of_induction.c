@@ -1,13 +1,13 @@
 /* tour_of_induction.c - the tour of copying in the built-in model: a previous-token head, induction heads that attend
  * to the token after an earlier copy, and the effect of removing the induction heads. */
 #include <math.h>
-#include <string.h>
 
 #include "tour/tour_choice.h"
+#include "tour/tour_model.h"
 #include "tour/tours.h"
 
 static const char usual_text[] = "drum cat kite red drum cat";
-enum { MOST_TOKENS = 64, MOST_HEADS = 4096 };
+enum { MOST_HEADS = 4096 };
 
 /* ---- model and heads ---- */
 
@@ -17,20 +17,9 @@ typedef struct walk {
     mha_heads *heads;
     const char *text;
     int64_t tokens, vocab, layers, heads_each;
-    float *logits; /* [tokens, vocab] logits of the text */
-    char *words[MOST_TOKENS];
+    float *logits;            /* [tokens, vocab] logits of the text */
+    const char *const *words; /* [tokens] */
 } walk;
-
-/* Decodes the text of each token. */
-static mha_status read_words(walk *w)
-{
-    const mha_encoding *tokens = mha_heads_tokens(w->heads);
-    mha_status status = MHA_OK;
-    for (int64_t i = 0; status == MHA_OK && i < w->tokens; i++)
-        status = mha_tokenizer_decode(mha_model_tokenizer(w->model), tokens->ids + i, 1, 0, &w->words[i], NULL,
-                                      &w->t->error);
-    return status;
-}
 
 /* Returns the token after the previous occurrence of the last token; -1 if it did not occur before. */
 static int32_t after_earlier_copy(const walk *w)
@@ -55,8 +44,9 @@ static mha_status open_walk(walk *w)
     w->layers = info->layers, w->heads_each = info->heads;
     if (!info->logits || !info->causal)
         tour_fail(t, MHA_ERR_UNSUPPORTED, "the model must be a decoder with logits (got %s)", info->family);
-    else if (w->tokens < 2 || w->tokens > MOST_TOKENS)
-        tour_fail(t, MHA_ERR_ARG, "the text must have 2 to %d tokens (got %lld)", MOST_TOKENS, (long long)w->tokens);
+    else if (w->tokens < TOUR_LEAST_WORDS || w->tokens > TOUR_MOST_TOKENS)
+        tour_fail(t, MHA_ERR_ARG, "the text must have %d to %d tokens (got %lld)", TOUR_LEAST_WORDS, TOUR_MOST_TOKENS,
+                  (long long)w->tokens);
     else if (w->layers * w->heads_each > MOST_HEADS)
         tour_fail(t, MHA_ERR_UNSUPPORTED, "the model must have at most %d heads (got %lld)", MOST_HEADS,
                   (long long)(w->layers * w->heads_each));
@@ -67,13 +57,12 @@ static mha_status open_walk(walk *w)
         tour_fail(t, MHA_ERR_ARG, "the last token of the text must have occurred before (got \"%s\")", w->text);
         return t->error.status;
     }
-    return read_words(w);
+    w->words = tour_model_words(t, w->model, mha_heads_tokens(w->heads)->ids, w->tokens);
+    return t->error.status;
 }
 
 static void close_walk(walk *w)
 {
-    for (int64_t i = 0; i < MOST_TOKENS; i++)
-        if (w->words[i]) mha_tokenizer_text_free(mha_model_tokenizer(w->model), w->words[i]);
     mha_free(w->t->ctx, w->logits);
     mha_heads_free(w->heads);
     mha_model_free(w->model);
@@ -113,7 +102,7 @@ static mha_status chance(walk *w, const float *gates, int32_t id, double *p)
 static void show_tokens(walk *w)
 {
     const mha_encoding *tokens = mha_heads_tokens(w->heads);
-    float ids[MOST_TOKENS];
+    float ids[TOUR_MOST_TOKENS];
     for (int64_t i = 0; i < w->tokens; i++)
         ids[i] = (float)tokens->ids[i];
     tour_say(w->t, "A repeated text", "mha_model_open, mha_tokenizer_encode",
@@ -146,13 +135,10 @@ static void show_map(walk *w, mha_head_label label, const char *name)
                  "diagonal, and rounded to three decimals.",
                  (long long)l, (long long)h, most);
     const float *map = mha_heads_map(w->heads, l, h);
-    float rounded[MOST_TOKENS * MOST_TOKENS]; /* without exponents, a row fits on a line */
+    float rounded[TOUR_MOST_TOKENS * TOUR_MOST_TOKENS]; /* without exponents, a row fits on a line */
     for (int64_t i = 0; i < w->tokens * w->tokens; i++)
         rounded[i] = roundf(map[i] * 1000) / 1000;
-    const char *words[MOST_TOKENS] = {NULL};
-    for (int64_t i = 0; i < w->tokens; i++)
-        words[i] = w->words[i] + strspn(w->words[i], " ");
-    tour_name_words(w->t, tour_show_weights(w->t, name, rounded, 2, (int64_t[]){w->tokens, w->tokens}), words);
+    tour_name_words(w->t, tour_show_weights(w->t, name, rounded, 2, (int64_t[]){w->tokens, w->tokens}), w->words);
 }
 
 static void show_next(walk *w)
