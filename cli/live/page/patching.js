@@ -25,11 +25,11 @@ const answerOf = (name, run, other) => {
   return id;
 };
 
-/* Runs both texts. Returns the tokens of the answers. */
+/* Runs both texts; a first time without answers if an answer is guessed from the logits. Returns the tokens of the answers. */
 const openPair = (at) => {
   const { mha } = model;
   mha.corrupted(state.patch.corrupted);
-  mha.pair(0, 0, at);
+  if (!state.patch.answer || !state.patch.wrong) mha.pair(0, 0, at);
   const answer = answerOf('answer', 0, -1), wrong = answerOf('wrong', 1, answer);
   mha.pair(answer, wrong, at);
   return [answer, wrong];
