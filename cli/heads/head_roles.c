@@ -12,7 +12,7 @@
 
 /* Sums over the relations of one role, per head [layers, heads]. */
 typedef struct role_sums {
-    double *right, *mass;
+    double *correct, *mass;
     int64_t relations, distance[HEAD_ROLES_WORDS]; /* number of relations, in all and per distance in words */
     double uniform;
 } role_sums;
@@ -53,7 +53,7 @@ static void add_relation(const pass *p, const roles_relation *r, const float *ro
         if (word == r->earlier) sums->mass[at] += (double)row[k];
         if (word >= 0 && word != r->later && (best < 0 || row[k] > row[best])) best = k;
     }
-    sums->right[at] += best >= 0 && p->word[best] == r->earlier;
+    sums->correct[at] += best >= 0 && p->word[best] == r->earlier;
 }
 
 static int add_maps(void *user, int64_t layer, int64_t heads, const float *probs)
@@ -144,9 +144,9 @@ static head_roles *create(const mha_model *model, const char *path)
     roles->heads_per_layer = info->heads_per_layer;
     bool whole = roles->file != NULL;
     for (int r = 0; r < HEAD_ROLES; r++) {
-        roles->role[r].right = calloc((size_t)(info->layers * info->heads), sizeof(double));
+        roles->role[r].correct = calloc((size_t)(info->layers * info->heads), sizeof(double));
         roles->role[r].mass = calloc((size_t)(info->layers * info->heads), sizeof(double));
-        whole = whole && roles->role[r].right && roles->role[r].mass;
+        whole = whole && roles->role[r].correct && roles->role[r].mass;
     }
     if (whole) return roles;
     head_roles_free(roles);
@@ -180,7 +180,7 @@ void head_roles_free(head_roles *roles)
 {
     if (!roles) return;
     for (int r = 0; r < HEAD_ROLES; r++) {
-        free(roles->role[r].right);
+        free(roles->role[r].correct);
         free(roles->role[r].mass);
     }
     free(roles->file);
@@ -192,7 +192,7 @@ void head_roles_free(head_roles *roles)
 static double accuracy(const head_roles *roles, int role, int64_t layer, int64_t head)
 {
     const role_sums *sums = &roles->role[role];
-    return sums->right[layer * roles->heads + head] / (double)sums->relations;
+    return sums->correct[layer * roles->heads + head] / (double)sums->relations;
 }
 
 /* Returns the largest fraction of relations with the same distance; NAN without relations. */
@@ -247,12 +247,12 @@ json_t *head_roles_json(const head_roles *roles, const mha_heads *heads)
     for (int r = 0; all && r < HEAD_ROLES; r++) {
         const role_sums *sums = &roles->role[r];
         const double count = (double)sums->relations;
-        const json_item right = {roles, sums->right, count}, mass = {roles, sums->mass, count};
+        const json_item correct = {roles, sums->correct, count}, mass = {roles, sums->mass, count};
         json_object_set_new(json_object_get(all, "relations"), roles_names[r], json_integer(sums->relations));
         json_object_set_new(json_object_get(all, "offset"), roles_names[r], cli_real(offset_level(roles, r)));
         json_object_set_new(json_object_get(all, "uniform"), roles_names[r], cli_real(sums->uniform / count));
         json_object_set_new(json_object_get(all, "accuracy"), roles_names[r],
-                            heads_json_each(heads, mean_item, &right));
+                            heads_json_each(heads, mean_item, &correct));
         json_object_set_new(json_object_get(all, "mass"), roles_names[r], heads_json_each(heads, mean_item, &mass));
     }
     return all;

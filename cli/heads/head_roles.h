@@ -10,10 +10,10 @@
  *     determiner   from a noun to its determiner
  *     pronoun      from a pronoun to its antecedent
  *
- * Measure (Voita et al. 2019). The query is the last token of the later word. A head is right about a relation if,
+ * Measure (Voita et al. 2019). The query is the last token of the later word. A head predicts a relation if,
  * among the tokens of all other words up to the query (in encoders, of the whole sentence), the largest weight is on a
  * token of the earlier word; special tokens and the later word itself are not counted. `accuracy` is the fraction of
- * right relations, and `mass` the mean weight on the earlier word, over all keys.
+ * predicted relations, and `mass` the mean weight on the earlier word, over all keys.
  *
  * Chance level. `offset` is the accuracy of the best head that only counts words: the largest fraction of relations of
  * the role that have the same distance. `uniform` is the mean mass of uniform weights. A head has a role if its

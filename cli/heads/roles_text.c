@@ -14,6 +14,13 @@ static int bad(const cli_session *s, const cli_texts *texts, int64_t i, const ch
     return cli_error(s, CLI_REFUSED, "%s%s (got \"%s\")", cli_texts_where(texts, i, where), rule, cli_shown(got));
 }
 
+static int too_many(const cli_session *s, const cli_texts *texts, int64_t i, const char *what, const char *got)
+{
+    char rule[64];
+    snprintf(rule, sizeof rule, "a sentence must have at most %d %s", HEAD_ROLES_WORDS, what);
+    return bad(s, texts, i, rule, got);
+}
+
 static int split_words(const cli_session *s, const cli_texts *texts, int64_t i, roles_sentence *out)
 {
     for (size_t at = 0; at < out->bytes;) {
@@ -25,7 +32,7 @@ static int split_words(const cli_session *s, const cli_texts *texts, int64_t i, 
             last--;
         if (last == at)
             return bad(s, texts, i, "words must be separated by single spaces and not be punctuation only", out->text);
-        if (out->words == HEAD_ROLES_WORDS) return bad(s, texts, i, "a sentence must have at most 64 words", out->text);
+        if (out->words == HEAD_ROLES_WORDS) return too_many(s, texts, i, "words", out->text);
         out->begin[out->words] = at;
         out->end[out->words++] = last;
         at = end + 1;
@@ -59,11 +66,10 @@ int roles_sentence_read(const cli_session *s, const cli_texts *texts, int64_t i,
     if (!tab) return bad(s, texts, i, "a line must have a sentence, a tab and relations", text);
     const int code = split_words(s, texts, i, out);
     for (const char *at = tab + 1; code == CLI_DONE && *at; out->relations++) {
-        if (out->relations == HEAD_ROLES_WORDS)
-            return bad(s, texts, i, "a sentence must have at most 64 relations", at);
+        if (out->relations == HEAD_ROLES_WORDS) return too_many(s, texts, i, "relations", at);
         const char *relation = at;
         if (!parse_relation(&at, out->words, &out->relation[out->relations]))
-            return bad(s, texts, i, "a relation must be ROLE LATER>EARLIER, with numbers of words of the sentence",
+            return bad(s, texts, i, "a relation must be ROLE LATER>EARLIER, with word numbers of the sentence",
                        relation);
     }
     return code;

@@ -7,7 +7,7 @@
 extern const char *const roles_names[HEAD_ROLES];
 
 typedef struct roles_relation {
-    int role, later, earlier; /* index in roles_names; numbers of words, from 0 */
+    int role, later, earlier; /* index in roles_names; word numbers, from 0 */
 } roles_relation;
 
 /* A sentence: the bytes of its words without punctuation at their end, and its relations. */

@@ -84,6 +84,9 @@ bad 'a cat sat\tsubject 3>0\n' 1 'a relation must be ROLE LATER>EARLIER'
 bad 'a cat sat\tsubject 3>2;object 3>1\n' 1 'a relation must be ROLE LATER>EARLIER'
 bad 'a cat sat\tsubject 99999999999999999999>2\n' 1 'a relation must be ROLE LATER>EARLIER'
 bad 'a !!! cat\tsubject 3>1\n' 1 'words must be separated by single spaces and not be punctuation only'
+many=$(seq -s ' ' 65)
+bad "$many\tsubject 3>2\n" 1 'a sentence must have at most 64 words'
+bad "a cat sat\t$(for n in $many; do printf 'subject 3>2, '; done)\n" 1 'a sentence must have at most 64 relations'
 printf 'a cat sat\t\n' >bad.txt
 refused 3 "$MHA" heads 'the cat' --roles bad.txt
 has err 'bad.txt: the text must have at least one relation (got none)'
