@@ -204,13 +204,14 @@ static int run(cli_session *s)
 
 const cli_command cli_knockout = {
     .name = "knockout",
-    .summary = "attention knockout: hide tokens from other tokens",
+    .summary = "attention knockout: remove attention edges",
     .usage = "TEXT",
     .details =
         "Runs a prompt without some attention weights, and prints the metric of the answer in nats. With --from, "
         "--to, --heads or --layers, these edges are removed together; otherwise --sweep removes one part after "
         "another: the edge from the position to each token in every head (head), in all heads of a layer (layer) or "
-        "in all layers (all), a token hidden from all other tokens in a layer (column), or all keys of the position "
+        "in all layers (all), all edges to a token from other tokens in a layer (column), or all edges from the "
+        "position "
         "in a head (row). --mode renorm masks keys before the softmax, so that other keys get their weight; zero "
         "sets weights to 0 after it.\n"
         "--json prints {model, case, metrics, site, by, metric, exact, axes, raw, normalised}, where site is the "

@@ -53,7 +53,7 @@ const cli_command cli_live = {
         "The page contains the model and the library as a WebAssembly module. It needs no network, no server and "
         "no other file, and sends nothing. Type a text: the page shows the tokens, the maps of all heads, the "
         "predicted next token, and the effect of every head: by how much the prediction changes without it. "
-        "Heads can be switched off, scaled or replaced by their mean, tokens hidden from other tokens, and parts of a "
+        "Heads can be switched off, scaled or replaced by their mean, attention edges removed, and activations of a "
         "second text patched into the run; another checkpoint folder can be dropped onto the page. mha report --live "
         "writes the page into a report. The files of the model must have at most 134217728 bytes in total.",
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT,

@@ -26,8 +26,8 @@ static const struct poptOption options[] = {
      "L.H=G,..."},
     {"mean", 0, POPT_ARG_NONE, &given.mean, 0, "replace what --gates removes by the head's mean output in the text",
      NULL},
-    {"knockout", 0, POPT_ARG_STRING, &given.knockout, 0,
-     "hide key tokens from query tokens, in a head, a layer or all layers", "L.H:Q-K,..."},
+    {"knockout", 0, POPT_ARG_STRING, &given.knockout, 0, "mask keys for queries, in a head, a layer or all layers",
+     "L.H:Q-K,..."},
     {"at", 0, POPT_ARG_STRING, &given.at, 0, "show predictions after token N, counted from 0 (default: the last)", "N"},
     {"top", 0, POPT_ARG_STRING, &given.top, 0, "number of tokens to show (default: 5)", "N"},
     POPT_TABLEEND};
@@ -281,9 +281,9 @@ const cli_command cli_logits = {
         "tab; the tensors are those of the decoder, whose first token precedes the target. For a ViT, the text is the "
         "name of a PNG or JPEG file; the command prints its most likely classes, and logits are [1, classes]. -o "
         "OUT.npy writes only the logits, as .npy. --gates 0.2=0,1.3=0.5 multiplies the output of head 2 of layer 0 by "
-        "0, and that of head 3 of layer 1 by 0.5, as on the page of mha live. --knockout 1.0:8-3,0:8-2,all:8-1 hides "
-        "token 3 from token 8 in head 0 of layer 1, token 2 in all heads of layer 0, and token 1 in all layers: the "
-        "keys are masked before the softmax.",
+        "0, and that of head 3 of layer 1 by 0.5, as on the page of mha live. --knockout 1.0:8-3,0:8-2,all:8-1 masks "
+        "key 3 for query 8 in head 0 of layer 1, key 2 in all heads of layer 0, and key 1 in all layers, before the "
+        "softmax.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha logits \"Count from 2 to 6: 2 3\"\n"
