@@ -65,7 +65,7 @@ const tellWeight = (row, column) => {
   showKnockout(seenNow);
 };
 
-/* Tells the weight below the pointer. */
+/* Shows the weight below the pointer. */
 const tellPointed = (event) => {
   const box = $('map').getBoundingClientRect(), n = seenNow.tokens.length;
   tellWeight(Math.floor(((event.clientY - box.top) / box.height) * n), Math.floor(((event.clientX - box.left) / box.width) * n));

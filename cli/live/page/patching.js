@@ -77,7 +77,7 @@ const patchWords = ([answer, wrong], metric, raw) => {
     const p = probabilities(mha.pairLogits(n));
     return `${percent(p[answer])} and ${percent(p[wrong])}, ${METRICS[metric]} ${number(mha.pairMetric(n, metric))}`;
   };
-  const unit = raw ? 'Both runs hardly differ in this metric; values are in nats.' : '1 is as with the text, 0 as with the corrupted text.';
+  const unit = raw ? 'Both runs hardly differ in this metric; values are in nats.' : 'Values are normalized: 1 = the run of the text, 0 = the run of the corrupted text.';
   return `${name(answer)} and ${name(wrong)} ${model.info.causal ? 'after' : 'for'} token ${last}. Text: ${run(0)}. Corrupted text: ${run(1)}. ${unit}`;
 };
 
