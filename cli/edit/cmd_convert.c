@@ -56,7 +56,7 @@ const cli_command cli_convert = {
     .details = "SRC is a checkpoint folder or a GGUF file, minilm or builtin. If the name of DEST ends in .gguf, DEST "
                "becomes a GGUF file for llama.cpp, otherwise a checkpoint folder for transformers. Quantized weights "
                "become f32 in a folder. A model that the format cannot express is refused, for example a model with "
-               "another number of heads in each layer.",
+               "different head counts in its layers.",
     .examples = "mha convert builtin model.gguf\n"
                 "mha convert --dtype int8 builtin small.gguf\n"
                 "mha convert small.gguf folder\n",
