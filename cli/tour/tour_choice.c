@@ -142,7 +142,7 @@ const char *tour_dims(tour *t, int rank, const int64_t *shape)
     return tour_format(t, "[%s]", text);
 }
 
-const char *tour_number(tour *t, int64_t n)
+const char *tour_count_word(tour *t, int64_t n)
 {
     static const char *const names[] = {"no",    "one",   "two",  "three", "four",   "five",  "six",
                                         "seven", "eight", "nine", "ten",   "eleven", "twelve"};
@@ -151,7 +151,7 @@ const char *tour_number(tour *t, int64_t n)
 
 const char *tour_many(tour *t, int64_t n, const char *noun)
 {
-    return tour_format(t, n == 1 ? "%s %s" : "%s %ss", tour_number(t, n), noun);
+    return tour_format(t, n == 1 ? "%s %s" : "%s %ss", tour_count_word(t, n), noun);
 }
 
 const char *tour_span(tour *t, const char *noun, int64_t first, int64_t count)

@@ -40,7 +40,7 @@ const char *tour_format(tour *t, const char *format, ...) __attribute__((format(
 const char *tour_dims(tour *t, int rank, const int64_t *shape);
 #define TOUR_DIMS(t, ...) tour_dims(t, TOUR_SHAPE(__VA_ARGS__))
 /* Returns "two" for 2, and digits above twelve. */
-const char *tour_number(tour *t, int64_t n);
+const char *tour_count_word(tour *t, int64_t n);
 /* Returns "one head" or "two heads". */
 const char *tour_many(tour *t, int64_t n, const char *noun);
 /* Returns "is bitwise identical to" if a and b are equal, otherwise "differs by at most 1e-07 from". */

@@ -5,7 +5,7 @@
 #include "tour/tour_choice.h"
 #include "tour/tour_model.h"
 
-static const char usual_text[] = "Once upon a time there";
+static const char default_text[] = "Once upon a time there";
 
 /* Computes y = x w + b. A linear layer computes x W^T, so a matrix stored as [in, out] requires `transposed`. */
 static mha_status multiply(tour *t, const tour_head *h, const float *w, const float *b, float *y)
@@ -49,7 +49,7 @@ static mha_status sample(tour *t, tour_head *h)
 {
     tour_words words;
     mha_rng rng;
-    if (tour_read_words(t, usual_text, &words) != MHA_OK) return t->error.status;
+    if (tour_read_words(t, default_text, &words) != MHA_OK) return t->error.status;
     *h = (tour_head){.tokens = words.count, .distinct = words.distinct, .text = words.text, .words = words.word};
     h->in = h->width = tour_width(t, TOUR_HEAD_WIDTH);
     if (allocate(t, h) != MHA_OK) return t->error.status;
@@ -114,7 +114,7 @@ static mha_status copy_head(tour *t, const tour_model *m, tour_head *h)
 static mha_status read_head(tour *t, tour_head *h, bool causal)
 {
     tour_model m;
-    mha_status status = tour_model_open(t, usual_text, &m);
+    mha_status status = tour_model_open(t, default_text, &m);
     if (status == MHA_OK) status = check(t, &m, causal);
     if (status == MHA_OK) status = copy_head(t, &m, h);
     tour_model_free(&m);

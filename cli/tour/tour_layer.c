@@ -59,11 +59,11 @@ static mha_status read_weights(shown *s)
 /* Computes y = x w^T + b, or for the output projection, which is transposed, x w + b. */
 static mha_status multiply(shown *s, int which, const float *x, float *y)
 {
-    const bool of_o = which == MHA_HEAD_O;
+    const bool is_output = which == MHA_HEAD_O;
     const int64_t wide = heads_of(s, which) * s->D;
     const mha_matrix matrix = {
-        .weight = s->w[which], .bias = s->b[which], .transposed = of_o, .out = of_o ? s->E : wide};
-    return tour_multiply(s->t, &matrix, of_o ? wide : s->E, x, s->n, y);
+        .weight = s->w[which], .bias = s->b[which], .transposed = is_output, .out = is_output ? s->E : wide};
+    return tour_multiply(s->t, &matrix, is_output ? wide : s->E, x, s->n, y);
 }
 
 /* Returns the strides of [n, heads, D] with the axes batch, head, token, element. */

@@ -61,10 +61,10 @@ const char *const *tour_model_words(tour *t, const mha_model *model, const int32
 
 /* ---- activations ---- */
 
-typedef struct taking {
+typedef struct capture {
     tour *t;
     tour_model *m;
-} taking;
+} capture;
 
 static float *copy_rows(tour *t, const float *from, int64_t rows, int64_t width, int64_t stride)
 {
@@ -76,8 +76,8 @@ static float *copy_rows(tour *t, const float *from, int64_t rows, int64_t width,
 
 static int take_activations(void *user, const mha_model_activations *a)
 {
-    tour *t = ((taking *)user)->t;
-    tour_model *m = ((taking *)user)->m;
+    tour *t = ((capture *)user)->t;
+    tour_model *m = ((capture *)user)->m;
     if (a->layer != m->layer) return 0;
     const int64_t wide = a->heads * a->head_dim, narrow = a->kv_heads * a->head_dim;
     m->heads = a->heads, m->kv_heads = a->kv_heads, m->head_dim = a->head_dim;
@@ -92,7 +92,7 @@ static int take_activations(void *user, const mha_model_activations *a)
 
 static int take_maps(void *user, int64_t layer, int64_t heads, const float *probs)
 {
-    const taking *to = user;
+    const capture *to = user;
     if (layer == to->m->layer)
         to->m->maps = copy_rows(to->t, probs, heads, to->m->tokens * to->m->tokens, to->m->tokens * to->m->tokens);
     return to->t->error.status != MHA_OK;
@@ -100,7 +100,7 @@ static int take_maps(void *user, int64_t layer, int64_t heads, const float *prob
 
 static mha_status run(tour *t, tour_model *m, const mha_encoding *e)
 {
-    taking to = {t, m};
+    capture to = {t, m};
     const mha_model_input in = {.size = sizeof in, .batch = 1, .length = e->count, .ids = e->ids};
     const mha_model_output out = {
         .size = sizeof out, .on_attention = take_maps, .on_activations = take_activations, .user = &to};
@@ -137,12 +137,12 @@ void tour_model_free(tour_model *m)
 
 mha_status tour_model_weights(tour *t, const tour_model *m, mha_head_projection which, float *weight, float *bias)
 {
-    const bool of_o = which == MHA_HEAD_O, own = of_o || which == MHA_HEAD_Q;
+    const bool is_output = which == MHA_HEAD_O, own = is_output || which == MHA_HEAD_Q;
     const int64_t count = own ? m->heads : m->kv_heads, group = own ? 1 : m->heads / m->kv_heads;
     mha_status status = MHA_OK;
     for (int64_t n = 0; status == MHA_OK && n < count; n++)
         status = mha_head_weights(m->model, m->layer, n * group, which, weight + n * m->head_dim * m->hidden,
-                                  of_o ? bias : bias + n * m->head_dim, &t->error);
+                                  is_output ? bias : bias + n * m->head_dim, &t->error);
     return status;
 }
 

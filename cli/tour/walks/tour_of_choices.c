@@ -102,7 +102,7 @@ void tour_moe_heads(tour *t)
              "One output projection follows, as in plain attention. The layer has more parameters than plain "
              "attention, since every expert has its own projections, but only the selected experts are computed.");
     tour_show_output(t, &x, plain,
-                     tour_format(t, "%s of %s", tour_number(t, active(&x)), tour_many(t, x.heads, "expert")));
+                     tour_format(t, "%s of %s", tour_count_word(t, active(&x)), tour_many(t, x.heads, "expert")));
     show_slots(t, &x, plain, tour_counted(t, "with projections"));
 }
 
@@ -135,7 +135,7 @@ void tour_head_pruning(tour *t)
     tour_say(t, "Weights of the kept heads", "mha_variant_forward (.want_weights = 1), MHA_STEP_WEIGHTS",
              "The axes are [sequence, kept head, query, key]. The published code computes all heads and multiplies %s "
              "of them by 0. Here, the %s removed heads are neither projected nor computed.",
-             tour_number(t, x.heads - kept), tour_number(t, x.heads - kept));
+             tour_count_word(t, x.heads - kept), tour_count_word(t, x.heads - kept));
     tour_show_trace(t, "weights", MHA_STEP_WEIGHTS);
 
     tour_say(t, "Output", "mha_variant_forward, mha_variant_parameter_count, mha_trace_flops",
@@ -143,7 +143,7 @@ void tour_head_pruning(tour *t)
              "bias: %s. The predictor adds a few parameters; the flops are about half of the flops of "
              "plain attention.",
              TOUR_DIMS(t, x.batch, x.q_len, x.width));
-    tour_show_output(t, &x, plain, tour_format(t, "%s of %s", tour_number(t, kept), tour_many(t, x.heads, "head")));
+    tour_show_output(t, &x, plain, tour_format(t, "%s of %s", tour_count_word(t, kept), tour_many(t, x.heads, "head")));
 }
 
 /* ---- number of heads per sequence ---- */
@@ -166,7 +166,7 @@ static void show_counts(tour *t, const tour_inputs *x)
              "The option with the largest logit of each row is chosen. The %s columns are then split "
              "into that many heads: 4 heads of width %lld, 8 of width %lld, or 16 of width %lld. The weight matrices "
              "are the same in all three cases.",
-             w == MOST_HEADS ? "sixteen" : tour_number(t, w), w / 4, w / 8, w / 16);
+             w == MOST_HEADS ? "sixteen" : tour_count_word(t, w), w / 4, w / 8, w / 16);
     show_chosen(t, "chosen", x->batch);
     tour_show(t, "heads", heads, TOUR_SHAPE(4))->look = TOUR_WHOLE;
 }

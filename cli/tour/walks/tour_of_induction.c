@@ -6,7 +6,7 @@
 #include "tour/tour_model.h"
 #include "tour/tours.h"
 
-static const char usual_text[] = "drum cat kite red drum cat";
+static const char default_text[] = "drum cat kite red drum cat";
 enum { MOST_HEADS = 4096 };
 
 /* ---- model and heads ---- */
@@ -34,7 +34,7 @@ static int32_t after_earlier_copy(const walk *w)
 static mha_status open_walk(walk *w)
 {
     tour *t = w->t;
-    w->text = t->choice.text ? t->choice.text : usual_text;
+    w->text = t->choice.text ? t->choice.text : default_text;
     const mha_heads_options how = {.size = sizeof how, .keep_maps = 1};
     mha_status status = mha_model_open(t->ctx, t->model, NULL, &w->model, &t->error);
     if (status == MHA_OK) status = mha_heads_measure(w->model, &w->text, 1, &how, &w->heads, &t->error);

@@ -56,7 +56,7 @@ static void show_projections(tour *t, const inputs *x)
              "%s of %s. Queries are %s, keys and values %s: batch, head, token, "
              "feature.",
              TOUR_DIMS(t, x->out, x->width), tour_many(t, x->out, "feature"), tour_many(t, x->heads, "head"),
-             tour_number(t, x->head_dim), TOUR_DIMS(t, BATCH, x->heads, LQ, x->head_dim),
+             tour_count_word(t, x->head_dim), TOUR_DIMS(t, BATCH, x->heads, LQ, x->head_dim),
              TOUR_DIMS(t, BATCH, x->heads, LK, x->head_dim));
     tour_show_qkv(t);
 

@@ -128,7 +128,7 @@ static void show_whole(walk *w)
     tour_say(t, "Concatenated heads and output", "MHA_STEP_CONTEXT, mha_variant_forward",
              "The product weights v is %s. It is transposed back and viewed as rows of %s, the context "
              "%s, which is then multiplied by o_proj.",
-             TOUR_DIMS(t, BATCH, w->heads, n, w->D), tour_number(t, w->width), TOUR_DIMS(t, BATCH, n, w->width));
+             TOUR_DIMS(t, BATCH, w->heads, n, w->D), tour_count_word(t, w->width), TOUR_DIMS(t, BATCH, n, w->width));
     tour_show_trace(t, "context", MHA_STEP_CONTEXT);
     tour_show(t, "output", w->output, TOUR_SHAPE(BATCH, n, w->width));
 }
@@ -211,7 +211,7 @@ static void show_one(walk *w, const float *one, tour_count again)
              tour_format(t, "mha_variant_input, .past_len = %lld, .past_key, .past_value", (long long)w->past),
              "One query attends to %s, %s of them cached: weights %s, output %s. It "
              "%s row %lld of the whole sequence computed in one call.",
-             tour_many(t, w->tokens, "key"), tour_number(t, w->past), TOUR_DIMS(t, BATCH, w->heads, 1, w->tokens),
+             tour_many(t, w->tokens, "key"), tour_count_word(t, w->past), TOUR_DIMS(t, BATCH, w->heads, 1, w->tokens),
              TOUR_DIMS(t, BATCH, 1, w->width), same ? "is bitwise identical to" : "differs from", (long long)w->past);
     tour_show_trace(t, "weights_of_one", MHA_STEP_WEIGHTS);
     tour_show(t, "output_of_one", one, TOUR_SHAPE(BATCH, 1, w->width));
@@ -341,7 +341,8 @@ static void show_grouped(walk *w)
     tour_show_trace(t, "grouped_weights", MHA_STEP_WEIGHTS);
     tour_show(t, "grouped_output", output, TOUR_SHAPE(BATCH, SHORT, w->width));
     tour_count_given(t, count);
-    tour_count_layer(t, tour_format(t, "%s for %s", tour_many(t, w->heads, "k/v head"), tour_number(t, 2 * w->heads)));
+    tour_count_layer(t,
+                     tour_format(t, "%s for %s", tour_many(t, w->heads, "k/v head"), tour_count_word(t, 2 * w->heads)));
 }
 
 void tour_llama_attention(tour *t)

@@ -6,11 +6,11 @@
 #include "tour/tours.h"
 
 enum { SEED = 123, BATCH = 2, D_IN = 3, D_OUT = 4, HEADS = 2, WORDS = 6, TOKENS = 5, WIDE_HEAD = 3 };
-static const char usual_text[] = "Your journey starts with one step";
+static const char default_text[] = "Your journey starts with one step";
 
-/* Three features of each word of the usual text. */
-static const float usual_features[WORDS * D_IN] = {0.43f, 0.15f, 0.89f, 0.55f, 0.87f, 0.66f, 0.57f, 0.85f, 0.64f,
-                                                   0.22f, 0.58f, 0.33f, 0.77f, 0.25f, 0.10f, 0.05f, 0.80f, 0.55f};
+/* Three features of each word of the default text. */
+static const float default_features[WORDS * D_IN] = {0.43f, 0.15f, 0.89f, 0.55f, 0.87f, 0.66f, 0.57f, 0.85f, 0.64f,
+                                                     0.22f, 0.58f, 0.33f, 0.77f, 0.25f, 0.10f, 0.05f, 0.80f, 0.55f};
 
 /* Two copies of a sentence, and the sizes of the layer. */
 typedef struct sentences {
@@ -21,7 +21,7 @@ typedef struct sentences {
 
 /* ---- inputs ---- */
 
-/* Copies the usual features, or samples an embedding for other words or another width. */
+/* Copies the default features, or samples an embedding for other words or another width. */
 static mha_status sample(tour *t, const sentences *s)
 {
     const int64_t count = s->words.count * s->d_in;
@@ -31,7 +31,7 @@ static mha_status sample(tour *t, const sentences *s)
     if (t->choice.text || t->choice.width)
         status = tour_embed_words(t, &s->words, s->d_in, &rng, s->x);
     else
-        memcpy(s->x, usual_features, sizeof usual_features);
+        memcpy(s->x, default_features, sizeof default_features);
     memcpy(s->x + count, s->x, (size_t)count * sizeof *s->x);
     return status;
 }
@@ -40,7 +40,7 @@ static mha_status begin(tour *t, sentences *s)
 {
     *s = (sentences){.d_in = tour_width(t, D_IN), .d_out = tour_width(t, D_OUT), .heads = tour_heads(t, HEADS)};
     s->head_dim = s->d_out / s->heads;
-    if (tour_read_words(t, usual_text, &s->words) != MHA_OK) return t->error.status;
+    if (tour_read_words(t, default_text, &s->words) != MHA_OK) return t->error.status;
     if (tour_check_heads(t, s->d_out, s->heads) != MHA_OK) return t->error.status;
     const int64_t rows = BATCH * s->words.count;
     s->x = tour_floats(t, rows * s->d_in);
@@ -213,8 +213,9 @@ static void show_split(tour *t, const sentences *s)
     tour_say(t, "One product for all heads", "mha_linear_create, mha_linear_forward",
              "One matrix %s replaces %s %s: %s. q "
              "= x q_proj^T is %s, the queries of %s heads together. k and v are computed in the same way.",
-             TOUR_DIMS(t, s->d_out, s->d_in), H == 1 ? "one matrix" : tour_format(t, "%s matrices", tour_number(t, H)),
-             TOUR_DIMS(t, D, s->d_in), spans(t, s, "row"), together, H == 2 ? "both" : "all");
+             TOUR_DIMS(t, s->d_out, s->d_in),
+             H == 1 ? "one matrix" : tour_format(t, "%s matrices", tour_count_word(t, H)), TOUR_DIMS(t, D, s->d_in),
+             spans(t, s, "row"), together, H == 2 ? "both" : "all");
     tour_show_parameter(t, "q_proj.weight");
     tour_color_heads(tour_show(t, "q", s->q, TOUR_SHAPE(BATCH, n, s->d_out)), H, D);
 
@@ -261,7 +262,7 @@ void tour_weight_split(tour *t)
 {
     sentences s;
     if (t->choice.model_chosen) {
-        tour_show_layer(t, usual_text, TOUR_SHOWS_SPLIT);
+        tour_show_layer(t, default_text, TOUR_SHOWS_SPLIT);
         return;
     }
     TOUR_TRY(begin(t, &s));

@@ -24,8 +24,9 @@ static void show_plain(tour *t, const tour_inputs *x)
              "The layer has four projections %s with biases. Each of the %s gets %s of the %s "
              "columns: queries %s become %s (batch, head, token, feature). Keys and values are split "
              "in the same way.",
-             TOUR_DIMS(t, x->width, x->width), tour_many(t, x->heads, "head"), tour_number(t, tour_inputs_head_dim(x)),
-             tour_number(t, x->width), queries, TOUR_DIMS(t, LENGTHS, x->heads, LQ, tour_inputs_head_dim(x)));
+             TOUR_DIMS(t, x->width, x->width), tour_many(t, x->heads, "head"),
+             tour_count_word(t, tour_inputs_head_dim(x)), tour_count_word(t, x->width), queries,
+             TOUR_DIMS(t, LENGTHS, x->heads, LQ, tour_inputs_head_dim(x)));
     tour_show(t, "query", x->query, TOUR_SHAPE(LENGTHS, LQ, x->width));
     tour_show_trace(t, "q", MHA_STEP_Q);
 
@@ -129,6 +130,6 @@ void tour_grouped_query(tour *t)
     TOUR_TRY(tour_inputs_run(t, 42, &x, true));
     show_groups(t, &x, kv_heads);
     tour_show_output(t, &x, plain,
-                     tour_format(t, "%s for %s", tour_many(t, kv_heads, "k/v head"), tour_number(t, x.heads)));
+                     tour_format(t, "%s for %s", tour_many(t, kv_heads, "k/v head"), tour_count_word(t, x.heads)));
     tour_count_given(t, one);
 }

@@ -160,13 +160,13 @@ static void show_row(tour *t, const split_rows *r)
              "The tensor %s is the output of a projection.%s The first %s of a row belong to head 0, the %s %s to head "
              "1%s. The strides are (%lld, 1): the next word is %lld elements further, the next feature 1.",
              TOUR_DIMS(t, WORDS, r->width), origin(t), tour_many(t, r->D, "element"), two ? "last" : "next",
-             tour_number(t, r->D), two ? "" : ", and so on", width, width);
+             tour_count_word(t, r->D), two ? "" : ", and so on", width, width);
     tour_color_heads(tour_show(t, "a", r->a, TOUR_SHAPE(WORDS, r->width)), r->heads, r->D);
 
     tour_say(t, tour_format(t, "view(4, %lld, %lld)", (long long)r->heads, D), "mha_cview, .stride",
              "The row of %s is viewed as %s of %s: word, head, feature, with strides (%lld, %lld, 1). "
              "Memory is unchanged.",
-             tour_number(t, r->width), tour_many(t, r->heads, "row"), tour_number(t, r->D), width, D);
+             tour_count_word(t, r->width), tour_many(t, r->heads, "row"), tour_count_word(t, r->D), width, D);
     tour_color_heads(tour_show(t, "view", r->a, TOUR_SHAPE(WORDS, r->heads, r->D)), r->heads, r->D);
 }
 

@@ -53,11 +53,11 @@ void mha__circuit_head(const mha__circuit_layer *l, mha__projection which, int64
 {
     const int64_t D = l->model->config.head_dim, E = l->model->config.hidden;
     const mha__head_part p = mha__head_part_loaded(l->model, l->layer, which, head);
-    const bool of_o = which == MHA__OF_O;
-    const int64_t row = of_o ? p.column : p.row, column = of_o ? p.row : p.column;
+    const bool is_output = which == MHA__OF_O;
+    const int64_t row = is_output ? p.column : p.row, column = is_output ? p.row : p.column;
     const float *data = l->data[which] + p.first;
     for (int64_t r = 0; r < D; r++)
         for (int64_t c = 0; c < E; c++)
             out[r * E + c] = (double)data[r * row + c * column];
-    mha__circuit_fold(D, E, of_o ? l->written.weight : l->norm.weight, l->centred, out);
+    mha__circuit_fold(D, E, is_output ? l->written.weight : l->norm.weight, l->centred, out);
 }

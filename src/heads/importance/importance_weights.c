@@ -13,11 +13,11 @@ static mha_status add_gram(const mha_model *m, mha__weights *weights, const mha_
                            double *gram, mha_error *err)
 {
     const float *data = NULL;
-    const bool of_o = p->role == MHA__ATTN_OUT;
+    const bool is_output = p->role == MHA__ATTN_OUT;
     MHA__TRY(mha__weights_again(weights, p->role, layer, &data, err));
     const mha__columns vectors = {.data = data + p->first,
-                                  .row = of_o ? p->row : p->column,
-                                  .column = of_o ? p->column : p->row,
+                                  .row = is_output ? p->row : p->column,
+                                  .column = is_output ? p->column : p->row,
                                   .count = m->config.head_dim};
     return mha__gram(m->ctx, m->config.hidden, &vectors, gram, err);
 }
