@@ -6,7 +6,8 @@
 
 #include "command.h"
 
-/* Builds the page of `mha live` for the model that was opened last and a text, as a JSON string. Returns an exit code. */
+/* Builds the page of `mha live` for the model that was opened last and a text, as a JSON string. Returns an exit
+ * code. */
 int report_live_page(const cli_session *session, const char *text, json_t **page);
 /* Returns a copy of `before`, the report up to its data, whose Content-Security-Policy also allows the style and the
  * scripts of the live page: a page in a frame inherits the policy. The caller must free it. */
