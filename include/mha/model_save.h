@@ -60,8 +60,8 @@ MHA_API mha_status mha_model_save(const mha_model *model, const char *folder, co
  * compute differently is MHA_ERR_UNSUPPORTED, naming the key: head counts that differ between layers, options of
  * "mha.attention", windows or rotations that the architecture lacks, or (in bert, gpt2 and qwen2) heads whose width is
  * not hidden / heads. eos_token_id must have at most three tokens, the first of which is the token that the tokenizer
- * appends, if any; with WordPiece, it must be absent. A tensor that the model reads and that has no place in the file is
- * refused by name, except the pooler of BERT. The pooler and unread tensors are left out. The tokenizer must be
+ * appends, if any; with WordPiece, it must be absent. A tensor that the model reads and that has no place in the file
+ * is refused by name, except the pooler of BERT. The pooler and unread tensors are left out. The tokenizer must be
  * byte-level BPE with the pattern of GPT-2, LLaMA-3 or Qwen2, BPE of SentencePiece, or WordPiece in lower case; a model
  * without a tokenizer is saved without one.
  *

@@ -30,7 +30,7 @@ static mha_status refuse_string(mha__gguf_cursor *c, const mha__gguf_value *v, u
     return mha__gguf_fail(c, "length of %s must be at most %zu (got %zu)", what, MHA__STRING_BYTES, bytes);
 }
 
-/* Skips the strings of a value. Files have several 100,000 of them, so text for messages is formatted only on errors. */
+/* Skips the strings of a value. Files contain several 100,000 strings, so messages are formatted only for errors. */
 static mha_status read_strings(mha__gguf_cursor *c, const mha__gguf_value *v)
 {
     if (v->count > (c->size - c->at) / 8)

@@ -26,8 +26,8 @@ void mha__shards_close(mha__shards *shards);
  * tensor. */
 mha_status mha__shards_replace(mha__shards *shards, const mha_named_tensor *tensors, int64_t count, mha_error *err);
 
-/* Writes the path of the folder from which the weights were opened, without a trailing slash, or of the GGUF file; "" if
- * there is no folder. Returns MHA_ERR_IO if the name exceeds `capacity`. */
+/* Writes the path of the folder from which the weights were opened, without a trailing slash, or of the GGUF file; ""
+ * if there is no folder. Returns MHA_ERR_IO if the name exceeds `capacity`. */
 mha_status mha__shards_folder(const mha__shards *shards, char *folder, size_t capacity, mha_error *err);
 
 /* Returns the tensor called `name`; NULL if absent. */
