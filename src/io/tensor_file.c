@@ -34,11 +34,6 @@ mha_status mha__file_create(mha_ctx *ctx, const char *path, mha_file **file, mha
     return MHA_OK;
 }
 
-int mha__record_by_name(const void *a, const void *b)
-{
-    return strcmp(((const mha__record *)a)->tensor.name, ((const mha__record *)b)->tensor.name);
-}
-
 /* Opens `path` and passes the file to `reader`. */
 typedef mha_status file_reader(mha_file *file, const mha__source *source, mha_error *err);
 

@@ -7,11 +7,18 @@
 
 #include "io/files/input_file.h"
 #include "mha/io.h"
+#include <string.h>
 
 typedef struct mha__record {
     mha_tensor tensor;
     size_t begin; /* offset of the tensor in the data */
 } mha__record;
+
+/* Compares the names of two mha__record, for qsort. */
+static inline int mha__record_by_name(const void *a, const void *b)
+{
+    return strcmp(((const mha__record *)a)->tensor.name, ((const mha__record *)b)->tensor.name);
+}
 
 typedef struct mha__metadata {
     const char *key, *value; /* NUL-terminated strings; the value may contain further NULs */
@@ -43,8 +50,6 @@ struct mha_file {
 /* Allocates an empty mha_file, which a reader then fills. The caller must free *file even if this function or the
  * reader fails. */
 mha_status mha__file_create(mha_ctx *ctx, const char *path, mha_file **file, mha_error *err);
-/* Compares the names of two mha__record, for qsort. */
-int mha__record_by_name(const void *a, const void *b);
 /* Sets the tensors of an empty `file` to those of `parts`, whose tables and data must outlive the file. Returns
  * MHA_ERR_FORMAT if two parts have a tensor of the same name. */
 mha_status mha__file_join(mha_file *file, const mha_file *const *parts, int64_t count, mha_error *err);

@@ -30,7 +30,7 @@ static mha_status refuse_string(mha__gguf_cursor *c, const mha__gguf_value *v, u
     return mha__gguf_fail(c, "length of %s must be at most %zu (got %zu)", what, MHA__STRING_BYTES, bytes);
 }
 
-/* Skips the strings of a value. Files contain several 100,000 strings, so messages are formatted only for errors. */
+/* Skips the strings of a value. Files have several 100,000 of them, so a message is formatted only for an error. */
 static mha_status read_strings(mha__gguf_cursor *c, const mha__gguf_value *v)
 {
     if (v->count > (c->size - c->at) / 8)
@@ -187,33 +187,4 @@ mha_status mha__gguf_open(mha_file *file, const mha__source *source, mha_error *
     if (!file->gguf) return mha__no_memory(err, sizeof *file->gguf, "a GGUF file");
     MHA__TRY(mha__data_load(file, source, 0, source->size, &c.bytes, err));
     return read_all(&c);
-}
-
-/* ---- memory ---- */
-
-struct mha__gguf_block {
-    struct mha__gguf_block *next;
-    max_align_t bytes[];
-};
-
-void *mha__gguf_memory(mha_file *file, size_t bytes)
-{
-    struct mha__gguf_block *block = NULL;
-    size_t all;
-    if (mha__add(bytes, sizeof *block, &all)) block = mha__alloc(file->ctx, all);
-    if (!block) return NULL;
-    block->next = file->gguf->blocks;
-    file->gguf->blocks = block;
-    return block->bytes;
-}
-
-void mha__gguf_free(mha_file *file)
-{
-    while (file->gguf && file->gguf->blocks) {
-        struct mha__gguf_block *block = file->gguf->blocks;
-        file->gguf->blocks = block->next;
-        mha__free(file->ctx, block);
-    }
-    if (file->gguf) mha__free(file->ctx, file->gguf->values);
-    mha__free(file->ctx, file->gguf);
 }

@@ -3,7 +3,6 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/norm.h"
-#include "layer/repack.h"
 #include <string.h>
 
 #define ROWS_PER_TASK 16
@@ -20,14 +19,6 @@ static mha_status create(mha_attn_layer *l, const mha__latent_options *o, mha_er
     own->q_a = own->q_b = own->kv_a = own->kv_b = (mha_matrix){0};
     own->q_norm.weight = o->q_rank ? l->latent->norms : NULL;
     own->kv_norm.weight = l->latent->norms + o->q_rank;
-    return MHA_OK;
-}
-
-mha_status mha__latent_keep(const mha_attn_layer *l, int64_t in, const mha_matrix *m, mha_linear **linear,
-                            mha_error *err)
-{
-    if (!*linear) return mha_linear_create_stack(l->ctx, in, m, 1, MHA_ACT_NONE, linear, err);
-    mha__linear_repack(*linear, m, 1);
     return MHA_OK;
 }
 

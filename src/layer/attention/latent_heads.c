@@ -4,6 +4,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/attention/latent.h"
+#include "layer/repack.h"
 #include <string.h>
 
 enum { ROWS = 64 };
@@ -30,6 +31,14 @@ mha_status mha__latent_check_cache(const mha_attn_layer *l, const mha_layer_inpu
 }
 
 /* ---- weights ---- */
+
+mha_status mha__latent_keep(const mha_attn_layer *l, int64_t in, const mha_matrix *m, mha_linear **linear,
+                            mha_error *err)
+{
+    if (!*linear) return mha_linear_create_stack(l->ctx, in, m, 1, MHA_ACT_NONE, linear, err);
+    mha__linear_repack(*linear, m, 1);
+    return MHA_OK;
+}
 
 mha_status mha__latent_pack_heads(mha_attn_layer *l, const mha_matrix *kv_b, mha_error *err)
 {
