@@ -36,9 +36,10 @@ def opened(peer, dtype, threads):
 
 
 def forward(model, output, ids, **given):
-    """Returns a function that runs one forward pass and keeps the arrays of the pass alive."""
-    ids = np.ascontiguousarray(ids, dtype=np.int32)
-    given = {"ids": ids.ctypes.data, **given}
+    """Returns a function that runs one forward pass and keeps the arrays of the pass alive; `ids` is None for images."""
+    if ids is not None:
+        ids = np.ascontiguousarray(ids, dtype=np.int32)
+        given = {"ids": ids.ctypes.data, **given}
     arguments = (model, ctypes.byref(struct(ModelInput, **given)), ctypes.byref(output), ctypes.byref(Error()))
 
     def run(_alive=(ids, output)):
@@ -219,5 +220,56 @@ def llama(name, step):
     return rows
 
 
-MODELS = {"minilm": sentences, "mixed": mixed, "prefill": gpt2("prefill"), "decode": gpt2("decode")} | {
+def images(dtype, threads, _skipped, _options):
+    torch.manual_seed(1)
+    peer, pixels = transformers.ViTForImageClassification(transformers.ViTConfig(num_labels=1000)).eval(), torch.randn(8, 3, 224, 224)
+    model, logits, array = opened(peer, dtype, threads), np.empty((8, 1000), np.float32), pixels.numpy()
+    output = struct(ModelOutput, logits=logits.ctypes.data)
+    half, given = in_torch(peer, dtype), pixels.to(DTYPES[dtype][0])
+    calls = {"mha": peers.Call(forward(model, output, None, batch=8, pixels=array.ctypes.data), lambda _alive=array: logits),
+             "torch": peers.Call(lambda: half(given), lambda: half(given).logits.float().numpy())}
+    return Work(calls, dense_flops(peer, 8 * 197) + 12 * 4 * 8 * 197 * 197 * 768)
+
+
+def t5(step):
+    """The encoder on 512 tokens, or one token of the decoder after 64 tokens, with the keys and values of the source in a cache."""
+    def rows(dtype, threads, _skipped, _options):
+        torch.manual_seed(1)
+        peer = transformers.T5ForConditionalGeneration(transformers.T5Config(
+            d_model=768, d_ff=3072, num_layers=12, num_heads=12, decoder_start_token_id=0)).eval()
+        source, ids = torch.randint(2, 32000, (1, 512)), torch.randint(2, 32000, (1, 65))
+        model, half, tokens = opened(peer, dtype, threads), in_torch(peer, dtype), source.numpy().astype(np.int32)
+        matrices = 12 * (4 * 768 * 768 + 2 * 768 * 3072)
+        if step == "encode":
+            encoder, hidden = c_void_p(lib.mha_model_encoder(model)), np.empty((1, 512, 768), np.float32)
+            ours = forward(encoder, struct(ModelOutput, last_hidden=hidden.ctypes.data), tokens, batch=1, length=512)
+            calls = {"mha": peers.Call(ours, lambda: hidden), "torch": peers.Call(
+                lambda: half.encoder(source), lambda: half.encoder(source).last_hidden_state.float().numpy())}
+            return Work(calls, 2 * 512 * matrices + 12 * 4 * 512 * 512 * 768)
+        cache, logits = c_void_p(), np.empty((1, 32128), np.float32)
+        call("mha_model_cache_create", model, None, ctypes.byref(cache))
+        output, given = struct(ModelOutput, last_logits=logits.ctypes.data), struct(
+            ModelInput, batch=1, length=512, ids=tokens.ctypes.data)
+        forward(model, output, ids[:, :64].numpy(), batch=1, length=64, cache=cache, source=ctypes.pointer(given))()
+        one = forward(model, output, ids[:, 64:].numpy(), batch=1, length=1, cache=cache)
+        encoded = half.encoder(source)
+        past = half(decoder_input_ids=ids[:, :64], encoder_outputs=encoded, use_cache=True).past_key_values
+
+        def ours():
+            one()
+            lib.mha_model_cache_truncate(cache, 0, 64, None)
+
+        def theirs():
+            result = half(decoder_input_ids=ids[:, 64:], encoder_outputs=encoded, past_key_values=past, use_cache=True).logits
+            past.self_attention_cache.crop(-1)
+            return result
+
+        calls = {"mha": peers.Call(ours, lambda: logits), "torch": peers.Call(theirs, lambda: theirs()[:, -1].float().numpy())}
+        weights = matrices + 12 * 2 * 768 * 768 + 32128 * 768  # without the keys and values of the source, which are cached
+        return Work(calls, 2 * weights, DTYPES[dtype][2] * (weights + 2 * 12 * 576 * 768))
+    return rows
+
+
+MODELS = {"minilm": sentences, "mixed": mixed, "prefill": gpt2("prefill"), "decode": gpt2("decode"), "vit": images,
+          "t5-encode": t5("encode"), "t5-decode": t5("decode")} | {
     f"{name}-{step}": llama(name, step) for name in SHAPES for step in ("prompt", "decode")}

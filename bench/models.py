@@ -8,7 +8,10 @@
     mixed       128 sentences of 8 to 128 tokens, most of them short; mha packs them without padding
     prefill     512 tokens and the logits of the last token, in the shape of GPT-2 124M with random weights
     decode      one token after these 512 tokens
-    llama-SIZE  the same (prompt and decode) in the shape of a LLaMA with 0.5 or 1.1 billion random weights, with --llama
+    vit         8 images of 224 by 224 pixels, in the shape of ViT-Base with random weights
+    t5-encode   512 tokens, in the shape of T5-Base with random weights
+    t5-decode   one token of its decoder after 64 tokens; the keys and values of the source are cached
+    llama-SIZE  512 tokens (prompt) and one token after them (decode), in the shape of a LLaMA with 0.5 or 1.1 billion random weights, with --llama
     start       a new process that embeds one sentence; FOLDER is a BERT model such as MiniLM
 
 The other libraries are PyTorch (nn.functional.linear; transformers with scaled_dot_product_attention; int8 is its dynamic
@@ -41,6 +44,7 @@ HALF_TOLERANCE = 2e-2  # of llama.cpp, whose caches are f16
 GOALS = {  # goals for the speedup over the best other library: f32, 16 bits and 8 bits
     "linear-1": (1.5, 1.5), "linear-1-large": (1.5, 1.5), "linear-16": (1.5, 1.5), "linear-512": (0.95, 0.9),
     "linear-4096": (0.95, 0.9), "minilm": (1.3, 1.3), "mixed": (2.0, 2.0), "prefill": (1.2, 1.2), "decode": (1.0, 1.8),
+    "vit": (1.3, 1.3), "t5-encode": (1.3, 1.3), "t5-decode": (1.3, 1.3),
     "llama-0.5-prompt": (3, 3), "llama-0.5-decode": (1.3, 1.3), "llama-1.1-prompt": (3, 3), "llama-1.1-decode": (1.3, 1.3),
 }  # fmt: skip
 LINEAR = {"linear-1": (1, 3072, 768), "linear-1-large": (1, 4096, 4096), "linear-16": (16, 3072, 768),
