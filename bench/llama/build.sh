@@ -15,7 +15,7 @@ here=$(cd "$(dirname -- "$0")" && pwd)
 mkdir -p "$1"
 cd "$1"
 ls llama_cpp_python-*.tar.gz >/dev/null 2>&1 ||
-    ${PIP:-python3 -m pip} download --no-binary :all: --no-deps llama-cpp-python
+    ${PIP:-python3 -m pip} download --no-binary llama-cpp-python --no-deps llama-cpp-python
 [ -d source ] || {
     mkdir source
     tar xzf llama_cpp_python-*.tar.gz -C source --strip-components=1
