@@ -1,11 +1,13 @@
-/* driver.c - replays a corpus without libFuzzer: fuzz_X FOLDER...
- * Passes every file to the target unchanged, truncated at 16 positions, and 64 times with a few modified bytes. The
- * seed of the modifications is fixed, so runs are repeatable. Prints the number of inputs.
+/* driver.c - replays a corpus without libFuzzer: fuzz_X FOLDER... [--unchanged FOLDER...]
+ * Passes every file to the target unchanged and, unless its folder follows --unchanged, truncated at 16 positions and 64
+ * times with a few modified bytes. The seed of the modifications is fixed, so runs are repeatable. Prints the number of
+ * inputs.
  */
 #include "fuzz.h"
 
 #include "support/files.h"
 #include <dirent.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,28 +39,28 @@ static void try_copy(const char *bytes, size_t n, uint64_t *changes)
     free(copy);
 }
 
-static long replay(const char *path)
+static long replay(const char *path, bool unchanged)
 {
     size_t n;
     char *bytes = files_read(path, &n);
     if (!bytes) return 0;
     uint64_t seed = n;
     try_copy(bytes, n, NULL);
-    for (size_t i = 0; i < CUTS; i++)
+    for (size_t i = 0; !unchanged && i < CUTS; i++)
         try_copy(bytes, n * i / CUTS, NULL);
-    for (int i = 0; i < CHANGES; i++)
+    for (int i = 0; !unchanged && i < CHANGES; i++)
         try_copy(bytes, n, &seed);
     free(bytes);
-    return 1 + CUTS + CHANGES;
+    return unchanged ? 1 : 1 + CUTS + CHANGES;
 }
 
-static long replay_folder(const char *folder)
+static long replay_folder(const char *folder, bool unchanged)
 {
     struct dirent **entries;
     int count = scandir(folder, &entries, NULL, alphasort);
     long inputs = 0;
     for (int i = 0; i < count; i++) {
-        if (entries[i]->d_name[0] != '.') inputs += replay(files_path(folder, entries[i]->d_name));
+        if (entries[i]->d_name[0] != '.') inputs += replay(files_path(folder, entries[i]->d_name), unchanged);
         free(entries[i]);
     }
     if (count >= 0) free(entries);
@@ -69,10 +71,15 @@ int main(int argc, char **argv)
 {
     /* use a folder in memory, because every input is written to a file */
     if (access("/dev/shm", W_OK) == 0) setenv("TMPDIR", "/dev/shm", 0);
+    bool unchanged = false;
     for (int i = 1; i < argc; i++) {
-        long inputs = replay_folder(argv[i]);
+        if (strcmp(argv[i], "--unchanged") == 0) {
+            unchanged = true;
+            continue;
+        }
+        long inputs = replay_folder(argv[i], unchanged);
         printf("%s: %ld inputs\n", argv[i], inputs);
-        if (inputs == 0) return 1;
+        if (inputs == 0 && !unchanged) return 1;
     }
     return argc < 2;
 }

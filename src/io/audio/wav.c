@@ -98,6 +98,17 @@ static mha_status read_chunk(wav *w, size_t at, size_t *next, mha_error *err)
     return MHA_OK;
 }
 
+/* Checks the first `bytes` bytes. RF64 and other containers with their own sizes are refused by name. */
+static mha_status check_head(const wav *w, size_t bytes, mha_error *err)
+{
+    static const char rule[] = "must be a WAV file: \"RIFF\", a size, and \"WAVE\"";
+    if (w->count < bytes) return mha__fail(err, MHA_ERR_FORMAT, "%s: %s (got %zu bytes)", w->name, rule, w->count);
+    const bool riff = memcmp(w->bytes, "RIFF", 4) == 0;
+    if (riff && memcmp(w->bytes + 8, "WAVE", 4) == 0) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s (got \"%s\")", w->name, rule,
+                     mha__quote(&(mha__quoted){0}, (const char *)w->bytes + (riff ? 8 : 0), 4));
+}
+
 /* Reads the chunks up to the samples. */
 static mha_status read_chunks(wav *w, mha_error *err)
 {
@@ -105,9 +116,7 @@ static mha_status read_chunks(wav *w, mha_error *err)
     if (w->count > MOST_BYTES)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: must have at most %zu bytes (got %zu)", w->name, MOST_BYTES,
                          w->count);
-    if (w->count < HEAD || memcmp(w->bytes, "RIFF", 4) != 0 || memcmp(w->bytes + 8, "WAVE", 4) != 0)
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: must be a WAV file: \"RIFF\", a size, and \"WAVE\" (got %s)",
-                         w->name, w->count < HEAD ? "fewer than 12 bytes" : "other bytes");
+    MHA__TRY(check_head(w, HEAD, err));
     for (size_t at = HEAD; !w->data && w->count - at >= CHUNK;)
         MHA__TRY(read_chunk(w, at + CHUNK, &at, err));
     if (!w->data || !w->encoding)

@@ -5,8 +5,8 @@
 #include "io/input_limits.h"
 #include <string.h>
 
-static mha_status decode(mha_ctx *ctx, const char *path, const uint8_t *bytes, size_t n, mha_image *image,
-                         mha_error *err)
+mha_status mha__image_decode(mha_ctx *ctx, const char *path, const uint8_t *bytes, size_t n, mha_image *image,
+                             mha_error *err)
 {
     static const uint8_t png[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'}, jpeg[] = {0xFF, 0xD8, 0xFF};
     if (n >= sizeof png && memcmp(bytes, png, sizeof png) == 0) return mha__png_decode(ctx, path, bytes, n, image, err);
@@ -26,7 +26,7 @@ mha_status mha_image_read(mha_ctx *ctx, const char *path, mha_image *image, mha_
     *image = (mha_image){0};
     MHA__TRY(mha__ctx_find(&ctx, err));
     MHA__TRY(mha__read_whole(ctx, NULL, path, MHA__IMAGE_BYTES, &bytes, &n, err));
-    const mha_status status = decode(ctx, path, (const uint8_t *)bytes, n, image, err);
+    const mha_status status = mha__image_decode(ctx, path, (const uint8_t *)bytes, n, image, err);
     if (status != MHA_OK) mha_image_free(image);
     mha__free(ctx, bytes);
     return status;

@@ -14,6 +14,10 @@ mha_status mha__image_broken(const char *path, const char *what, const char *mes
 /* Fails because the file has fewer bytes than an image of this size can have. */
 mha_status mha__image_short(const char *path, size_t bytes, int64_t height, int64_t width, mha_error *err);
 
+/* Decodes PNG or JPEG, whichever the first bytes say. The caller must free *image even after an error. */
+mha_status mha__image_decode(mha_ctx *ctx, const char *path, const uint8_t *bytes, size_t n, mha_image *image,
+                             mha_error *err);
+
 mha_status mha__png_decode(mha_ctx *ctx, const char *path, const uint8_t *bytes, size_t n, mha_image *image,
                            mha_error *err);
 mha_status mha__jpeg_decode(mha_ctx *ctx, const char *path, const uint8_t *bytes, size_t n, mha_image *image,

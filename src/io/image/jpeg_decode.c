@@ -11,6 +11,8 @@
 
 #include <jpeglib.h>
 
+#include <jerror.h> /* after jpeglib.h, which it requires */
+
 /* Extends the error manager of libjpeg, which must be its first member. */
 typedef struct jpeg_problem {
     struct jpeg_error_mgr manager;
@@ -32,10 +34,11 @@ static void on_error(j_common_ptr jpeg)
     longjmp(p->jump, 1);
 }
 
-/* A warning (level -1) means corrupt data, such as a file that ends early. Other levels are trace messages. */
+/* A warning (level -1) means corrupt data, such as a file that ends early, except for an unknown version of JFIF. Other
+ * levels are trace messages. */
 static void on_message(j_common_ptr jpeg, int level)
 {
-    if (level < 0) on_error(jpeg);
+    if (level < 0 && jpeg->err->msg_code != JWRN_JFIF_MAJOR) on_error(jpeg);
 }
 
 static void on_progress(j_common_ptr common)
