@@ -111,7 +111,8 @@ MHA_API int mha_tensor_aligned(const mha_tensor *tensor);
  *   F32, F64         to f32, f64: F64 to f32 is rounded to nearest
  *   BOOL, integers   to f32, f64: rounded to nearest; to i64: exact, BOOL 0 or 1
  *   any type         to the same type: bytewise
- *   Q8_0, Q4_0, Q4_K, Q6_K of GGUF files to f32: the values of ggml's reference, bitwise identical
+ *   Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4 of GGUF files to f32: the values of ggml's
+ *   reference, bitwise identical
  *
  * Errors: MHA_ERR_UNSUPPORTED for all other pairs of types; MHA_ERR_FORMAT for a U64 beyond i64, naming the element. */
 MHA_API mha_status mha_tensor_read(const mha_tensor *tensor, mha_dtype dtype, void *out, mha_error *err);

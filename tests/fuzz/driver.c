@@ -1,7 +1,7 @@
 /* driver.c - replays a corpus without libFuzzer: fuzz_X FOLDER... [--unchanged FOLDER...]
- * Passes every file to the target unchanged and, unless its folder follows --unchanged, truncated at 16 positions and 64
- * times with a few modified bytes. The seed of the modifications is fixed, so runs are repeatable. Prints the number of
- * inputs.
+ * Passes every file to the target unchanged and, unless its folder follows --unchanged, truncated at 16 positions and
+ * 64 times with a few modified bytes. The seed of the modifications is fixed, so runs are repeatable. Prints the number
+ * of inputs.
  */
 #include "fuzz.h"
 

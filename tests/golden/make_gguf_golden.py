@@ -40,9 +40,10 @@ def types(out):
         block, size = gguf.constants.GGML_QUANT_SIZES[q]
         b = rng.integers(0, 256, (n, size), dtype=np.uint8)
         h = halves(n)
-        if q == Q.Q6_K: b[:, 208:] = h
-        else: b[:, :2] = h
-        if q == Q.Q4_K: b[:, 2:4] = halves(n)[::-1]
+        at = {Q.Q6_K: 208, Q.Q3_K: 108, Q.Q2_K: 80}.get(q, 0)  # of the scale
+        if q == Q.MXFP4: b[:, 0] = np.resize([0, 1, 2, 60, 127, 200, 250, 254], n)
+        else: b[:, at:at + 2] = h
+        if q in (Q.Q4_1, Q.Q5_1, Q.Q4_K, Q.Q5_K, Q.Q2_K): b[:, at + 2:at + 4] = halves(n)[::-1]
         return b
     for q, rows, cols in [(Q.Q8_0, 6, 64), (Q.Q4_0, 6, 64), (Q.Q4_K, 6, 512), (Q.Q6_K, 6, 512)]:
         block, size = gguf.constants.GGML_QUANT_SIZES[q]
@@ -53,6 +54,10 @@ def types(out):
     b = (x.view(np.uint32) >> 16).astype(np.uint16)
     w.add_tensor("bf16", b.view(np.uint8).reshape(3, 10), raw_dtype=Q.BF16); exp["bf16"] = (b.astype(np.uint32) << 16).view(np.float32)
     v = np.arange(24, dtype=np.float32).reshape(2, 3, 4); w.add_tensor("f32.cube", v); exp["f32.cube"] = v
+    for q, cols in [(Q.Q4_1, 64), (Q.Q5_0, 64), (Q.Q5_1, 64), (Q.IQ4_NL, 64), (Q.MXFP4, 64), (Q.Q2_K, 512), (Q.Q3_K, 512), (Q.Q5_K, 512),
+                    (Q.IQ4_XS, 512)]:
+        block, size = gguf.constants.GGML_QUANT_SIZES[q]
+        put(q.name.lower(), q, 6, cols, blocks(q, 6 * cols // block).reshape(6, cols // block * size))
     w.write_header_to_file(); w.write_kv_data_to_file(); w.write_tensors_to_file(); w.close()
     r = GGUFReader(out + "/types.gguf")
     for t in r.tensors:  # gguf-py reads back what it wrote

@@ -143,7 +143,7 @@ typedef struct place {
 typedef struct layout {
     const char *file;
     size_t at;
-    place place[400];
+    place place[600];
     int count;
 } layout;
 
@@ -151,7 +151,7 @@ static uint64_t mark(layout *l, field field, size_t bytes)
 {
     uint64_t value = 0;
     memcpy(&value, l->file + l->at, bytes < 8 ? bytes : 8);
-    assert_true(l->count < 400);
+    assert_true(l->count < 600);
     l->place[l->count++] = (place){field, l->at, bytes};
     l->at += bytes;
     return value;

@@ -1,5 +1,5 @@
-/* test_hostile_wav.c - WAV files with one damage each: every file must be refused with a sentence that names it, or read
- * as the valid file if the damage is outside the samples. */
+/* test_hostile_wav.c - WAV files with one damage each: every file must be refused with a sentence that names it, or
+ * read as the valid file if the damage is outside the samples. */
 #include "mha/audio.h"
 #include "support/check.h"
 #include "support/files.h"
