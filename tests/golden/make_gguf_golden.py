@@ -4,6 +4,8 @@ tensors as gguf-py converts them to float32; models of data/families; and tokeni
 and safetensors."""
 
 import json
+import math
+import re
 import struct
 import sys
 from pathlib import Path
@@ -77,12 +79,23 @@ def load(folder):
     return out
 def permute(w, heads):
     return w.reshape(heads, 2, w.shape[0] // heads // 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
-def convert(folder, out, kind="f32", tensors=True):
-    """Writes a folder as GGUF, by the rules of llama.cpp's convert_hf_to_gguf.py and the tensor names of gguf-py."""
-    c = json.load(open(folder + "/config.json")); path = Path(folder) / "tokenizer.json"
+def experts(weights):
+    """Stacks the matrices of experts."""
+    out, stacks = {}, {}
+    for k, x in weights.items():
+        m = re.match(r"(.*\.experts)\.(\d+)\.(.*)", k)
+        if m: stacks.setdefault(m[1] + "." + m[3], {})[int(m[2])] = x
+        else: out[k] = x
+    return out | {k: np.stack([v[n] for n in range(len(v))]) for k, v in stacks.items()}
+def convert(folder, out, kind="f32", tensors=True, changes=None):
+    """Writes a folder, with changes of its config, as GGUF: by the rules of llama.cpp's convert_hf_to_gguf.py and the tensor names of
+    gguf-py."""
+    c = json.load(open(folder + "/config.json")) | (changes or {}); path = Path(folder) / "tokenizer.json"
     t = json.loads(path.read_text()) if path.exists() else None
     family = c["model_type"]
-    arch = {"mistral": "llama", "gemma3_text": "gemma3"}.get(family, family)
+    arch = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3", "qwen3_moe": "qwen3moe",
+            "nomic_bert": "nomic-bert"}.get(family, family)
+    permuted = family in ("llama", "mistral", "mixtral", "granite", "smollm3")
     A = {v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[arch]
     w = gguf.GGUFWriter(out, arch)
     g = lambda *names: next((c[n] for n in names if c.get(n) is not None), None)
@@ -90,34 +103,51 @@ def convert(folder, out, kind="f32", tensors=True):
     KV = g("num_key_value_heads") or H
     w.add_context_length(g("max_position_embeddings", "n_positions")); w.add_embedding_length(E); w.add_block_count(L)
     w.add_feed_forward_length(g("intermediate_size", "n_inner") or 4 * E); w.add_head_count(H)
-    if family in ("bert", "gpt2"): w.add_layer_norm_eps(g("layer_norm_eps", "layer_norm_epsilon"))
+    if family in ("bert", "gpt2", "nomic_bert"): w.add_layer_norm_eps(g("layer_norm_eps", "layer_norm_epsilon"))
     else:
         w.add_head_count_kv(KV); w.add_layer_norm_rms_eps(c["rms_norm_eps"])
         D = c.get("head_dim") or E // H
         w.add_key_length(D); w.add_value_length(D); w.add_vocab_size(c["vocab_size"])
         rope = c.get("rope_parameters") or {}
+        local = rope.get("sliding_attention"); rope = rope.get("full_attention", rope)
         w.add_rope_freq_base(rope.get("rope_theta", c.get("rope_theta", 10000.0)))
-        if family in ("llama", "mistral"): w.add_rope_dimension_count(D)
+        if permuted: w.add_rope_dimension_count(D)
         if rope.get("rope_type") == "linear":
             w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR); w.add_rope_scaling_factor(rope["factor"])
+        if local: w.add_rope_freq_base_swa(local["rope_theta"])
+        if family == "gemma3_text":
+            w.add_sliding_window(c["sliding_window"]); w.add_sliding_window_pattern([k[0] == "s" for k in c["layer_types"]])
+        if family == "granite":
+            w.add_attention_scale(c["attention_multiplier"]); w.add_embedding_scale(c["embedding_multiplier"])
+            w.add_residual_scale(c["residual_multiplier"]); w.add_logit_scale(c["logits_scaling"])
+        if family in ("mixtral", "qwen3_moe"):
+            w.add_expert_count(g("num_local_experts", "num_experts")); w.add_expert_used_count(c["num_experts_per_tok"])
+            if family == "qwen3_moe": w.add_expert_feed_forward_length(c["moe_intermediate_size"])
+        if family == "phi3":
+            old = c["original_max_position_embeddings"]
+            w.add_rope_dimension_count(int(rope["partial_rotary_factor"] * D)); w.add_sliding_window(c["sliding_window"] or 0)
+            w.add_rope_scaling_orig_ctx_len(old)
+            w.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(c["max_position_embeddings"] / old) / math.log(old)))
+            for n in ("long", "short"): w.add_tensor(f"rope_factors_{n}.weight", np.array(rope[n + "_factor"], np.float32))
         if family in ("gemma2",):
             w.add_attn_logit_softcapping(c["attn_logit_softcapping"]); w.add_final_logit_softcapping(c["final_logit_softcapping"])
             w.add_sliding_window(c["sliding_window"])
-    if family == "bert": w.add_causal_attention(False)
+    if family in ("bert", "nomic_bert"): w.add_causal_attention(False)
+    if family == "nomic_bert": w.add_rope_freq_base(c["rope_parameters"]["rope_theta"])
     if t: tokenizer(w, t, c)
     else: w.add_tokenizer_model("no_vocab")
     names = gguf.get_tensor_name_map(A, L)
-    for k, x in load(folder).items() if tensors else []:
+    for k, x in experts(load(folder)).items() if tensors else []:
         if k.endswith((".attn.bias", ".attn.masked_bias", "position_ids")) or "pooler" in k or k.startswith("cls."): continue
-        if k.endswith(("q_proj.weight", "q_proj.bias")) and arch == "llama": x = permute(x, H)
-        if k.endswith(("k_proj.weight", "k_proj.bias")) and arch == "llama": x = permute(x, KV)
+        if k.endswith(("q_proj.weight", "q_proj.bias")) and permuted: x = permute(x, H)
+        if k.endswith(("k_proj.weight", "k_proj.bias")) and permuted: x = permute(x, KV)
         if k.endswith("norm.weight") and family.startswith("gemma"): x = x + np.float32(1)
         if family == "gpt2" and k.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")): x = np.ascontiguousarray(x.T)
-        key = k[5:] if k.startswith("bert.") else k
+        key = k.removeprefix("bert.").removeprefix("nomic_bert.")
         name = names.get_name(key, try_suffixes=(".weight", ".bias"))
         assert name, k
         q = {"f32": gguf.GGMLQuantizationType.F32, "f16": gguf.GGMLQuantizationType.F16, "bf16": gguf.GGMLQuantizationType.BF16, "q8_0": gguf.GGMLQuantizationType.Q8_0, "q4_0": gguf.GGMLQuantizationType.Q4_0}[kind]
-        if x.ndim < 2 or x.shape[-1] % 32 and kind.startswith("q"): q = gguf.GGMLQuantizationType.F32
+        if x.ndim < 2 or ".ffn_gate_inp" in name or x.shape[-1] % 32 and kind.startswith("q"): q = gguf.GGMLQuantizationType.F32
         w.add_tensor(name, gguf.quants.quantize(np.ascontiguousarray(x), q), raw_dtype=q)
     w.write_header_to_file(); w.write_kv_data_to_file(); w.write_tensors_to_file(); w.close()
 def tokenizer(w, t, c):
@@ -156,5 +186,10 @@ if __name__ == "__main__":
     types(out)
     for family in ("llama", "llama-f16", "llama-linear", "qwen2", "qwen3", "gpt2", "gemma2"):
         convert(str(data / "families" / family), f"{out}/{family}.gguf", "f16" if family == "llama-f16" else "bf16")
+    for family, changes in (("olmo2", {}), ("granite", {}), ("phi3", {}),
+                            ("mixtral", {"sliding_window": None}), ("nomic-bert", {"hidden_act": "silu"}),
+                            ("gemma3", {"query_pre_attn_scalar": 16}),
+                            ("smollm3", {"no_rope_layers": [1, 1, 1, 0], "use_sliding_window": False})):
+        convert(str(data / "families2" / family), f"{out}/{family}.gguf", "bf16", changes=changes)
     for model in ("gpt2-tiny", "bert-tiny"):
         convert(str(data / "models" / model), f"{out}/{model}.gguf", "f32", tensors=False)

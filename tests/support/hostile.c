@@ -13,7 +13,7 @@
 void hostile_put(hostile_bytes *b, const void *bytes, size_t n)
 {
     assert_true(n <= sizeof b->at - b->n);
-    memcpy(b->at + b->n, bytes, n);
+    if (n) memcpy(b->at + b->n, bytes, n);
     b->n += n;
 }
 

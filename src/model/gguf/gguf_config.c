@@ -2,7 +2,9 @@
  * file translates names, and checks only what config.json cannot express. */
 #include "model/gguf/gguf_config.h"
 #include "io/input_limits.h"
+#include "layer/block/feed_forward.h"
 #include "model/gguf/gguf_model.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -102,11 +104,11 @@ static mha_status put_tokens(config *c)
 
 /* ---- families ---- */
 
-/* Refuses files whose heads are only partly rotated, or whose values have another width. */
+/* Refuses files whose values have another width or, except in Phi-3, whose heads are only partly rotated. */
 static mha_status check_widths(const config *c)
 {
     static const char *const same[] = {"attention.value_length", "rope.dimension_count"};
-    for (int n = 0; n < 2; n++) {
+    for (int n = 0; n < (c->arch->phi ? 1 : 2); n++) {
         char key[KEY], rule[80];
         int64_t value = c->head_dim;
         MHA__TRY(mha__gguf_int(c->file, mha__gguf_config_key(c->arch, same[n], key), 0, MHA__DIM, &value, c->err));
@@ -126,6 +128,7 @@ static mha_status put_widths(config *c)
     c->head_dim = c->hidden / c->heads;
     MHA__TRY(mha__gguf_int(c->file, mha__gguf_config_key(c->arch, "attention.key_length", key), 1, MHA__DIM,
                            &c->head_dim, c->err));
+    c->rotated = c->head_dim;
     mha__gguf_config_int(c, "head_dim", c->head_dim);
     return check_widths(c);
 }
@@ -154,6 +157,44 @@ static mha_status put_gemma(config *c)
     return MHA_OK;
 }
 
+/* Writes the factors of Granite. As in llama.cpp, scores without a factor have that of other models. */
+static mha_status put_multipliers(config *c)
+{
+    bool found = false;
+    MHA__TRY(mha__gguf_config_copy(c, "attention.scale", "attention_multiplier", &found));
+    if (!found) mha__gguf_config_real(c, "attention_multiplier", 1 / sqrt((double)c->head_dim));
+    MHA__TRY(mha__gguf_config_copy(c, "embedding_scale", "embedding_multiplier", NULL));
+    MHA__TRY(mha__gguf_config_copy(c, "residual_scale", "residual_multiplier", NULL));
+    return mha__gguf_config_copy(c, "logit_scale", "logits_scaling", NULL);
+}
+
+/* Writes the keys of experts. llama.cpp divides their weights by the sum of the weights of the chosen experts. */
+static mha_status put_experts(config *c)
+{
+    MHA__TRY(copy_dim(c, "expert_count", c->arch->expert_width ? "num_experts" : "num_local_experts", MHA__EXPERTS_MOST,
+                      NULL));
+    MHA__TRY(copy_dim(c, "expert_used_count", "num_experts_per_tok", MHA__EXPERTS_MOST, NULL));
+    if (!c->arch->expert_width) return MHA_OK;
+    put_bool(c, "norm_topk_prob", true);
+    return copy_dim(c, "expert_feed_forward_length", "moe_intermediate_size", MHA__DIM, NULL);
+}
+
+/* Writes the window of Phi-3, which all layers have, and the part of a head that is rotated. */
+static mha_status put_phi(config *c)
+{
+    char key[KEY];
+    int64_t window = 0, rotated = c->head_dim;
+    MHA__TRY(mha__gguf_int(c->file, mha__gguf_config_key(c->arch, "attention.sliding_window", key), 0, MHA__DIM,
+                           &window, c->err));
+    if (window) mha__gguf_config_int(c, "sliding_window", window);
+    MHA__TRY(mha__gguf_int(c->file, mha__gguf_config_key(c->arch, "rope.dimension_count", key), 2, c->head_dim,
+                           &rotated, c->err));
+    if (rotated == c->head_dim) return MHA_OK;
+    mha__gguf_config_real(c, "partial_rotary_factor", (double)rotated / (double)c->head_dim);
+    c->rotated = rotated;
+    return MHA_OK;
+}
+
 static mha_status put_llama(config *c)
 {
     int64_t positions = 0;
@@ -169,6 +210,9 @@ static mha_status put_llama(config *c)
     put_bool(c, "mlp_bias", tensor(c, "blk.0.ffn_up.bias") != NULL);
     put_bool(c, "use_sliding_window", false);
     if (c->arch->gemma_scale) MHA__TRY(put_gemma(c));
+    if (c->arch->multipliers) MHA__TRY(put_multipliers(c));
+    if (c->arch->experts) MHA__TRY(put_experts(c));
+    if (c->arch->phi) MHA__TRY(put_phi(c));
     return mha__gguf_config_rope(c, positions);
 }
 
@@ -182,16 +226,20 @@ static mha_status put_gpt2(config *c)
 
 static mha_status put_bert(config *c)
 {
+    char key[KEY];
     int64_t types = 0;
-    bool causal = false;
+    bool causal = false, theta = false;
     MHA__TRY(copy_dim(c, "attention.head_count", "num_attention_heads", MHA__HEADS, NULL));
     MHA__TRY(copy_dim(c, "feed_forward_length", "intermediate_size", MHA__DIM, NULL));
     MHA__TRY(copy_dim(c, "context_length", "max_position_embeddings", MHA__DIM, NULL));
     MHA__TRY(copy_epsilon(c, "attention.layer_norm_epsilon", "layer_norm_eps"));
     MHA__TRY(rows_of(c, "token_types.weight", &types));
     mha__gguf_config_int(c, "type_vocab_size", types);
-    MHA__TRY(mha__gguf_bool(c->file, "bert.attention.causal", &causal, c->err));
-    return causal ? mha__gguf_refuse(c->file, "bert.attention.causal", "false", c->err) : MHA_OK;
+    MHA__TRY(mha__gguf_bool(c->file, mha__gguf_config_key(c->arch, "attention.causal", key), &causal, c->err));
+    if (causal) return mha__gguf_refuse(c->file, key, "false", c->err);
+    if (c->arch->rotary) MHA__TRY(mha__gguf_config_copy(c, "rope.freq_base", "rope_theta", &theta));
+    if (c->arch->rotary && !theta) mha__gguf_config_real(c, "rope_theta", 10000);
+    return MHA_OK;
 }
 
 static mha_status put_all(config *c)

@@ -11,6 +11,7 @@ typedef struct mha__gguf_config_writer {
     const mha__gguf_arch *arch;
     mha__json_writer w;
     int64_t hidden, heads, kv_heads, head_dim, layers;
+    int64_t rotated; /* dimensions of a head */
     mha_error *err;
 } mha__gguf_config_writer;
 
@@ -22,6 +23,9 @@ const char *mha__gguf_config_key(const mha__gguf_arch *arch, const char *suffix,
 void mha__gguf_config_int(mha__gguf_config_writer *c, const char *key, int64_t value);
 void mha__gguf_config_real(mha__gguf_config_writer *c, const char *key, double value);
 void mha__gguf_config_text(mha__gguf_config_writer *c, const char *key, const char *value);
+
+/* Returns the shortest decimal that is the same float32, which is what the config had before it was stored as f32. */
+double mha__gguf_config_shortest(double value);
 
 /* Copies a real number, if the file has it. *found, which may be NULL, tells whether it has. */
 mha_status mha__gguf_config_copy(mha__gguf_config_writer *c, const char *suffix, const char *key, bool *found);

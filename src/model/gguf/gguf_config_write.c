@@ -31,8 +31,7 @@ void mha__gguf_config_text(config *c, const char *key, const char *value)
     mha__json_put_text(&c->w, value);
 }
 
-/* Returns the shortest decimal that is the same float32, which is what the config had before it was stored as f32. */
-static double shortest(double value)
+double mha__gguf_config_shortest(double value)
 {
     char text[MHA__JSON_REAL_BYTES];
     for (int digits = 1; digits < 9; digits++) {
@@ -51,6 +50,6 @@ mha_status mha__gguf_config_copy(config *c, const char *suffix, const char *key,
     const bool has = mha__gguf_find(c->file, mha__gguf_config_key(c->arch, suffix, name)) != NULL;
     if (found) *found = has;
     MHA__TRY(mha__gguf_real(c->file, name, &value, c->err));
-    if (has) mha__gguf_config_real(c, key, shortest(value));
+    if (has) mha__gguf_config_real(c, key, mha__gguf_config_shortest(value));
     return MHA_OK;
 }

@@ -7,7 +7,17 @@
 #include <string.h>
 
 /* The architectures that may have a key. */
-enum { DECODER = 1, GPT2 = 2, BERT = 4, WINDOW = 8, ALL = DECODER | GPT2 | BERT };
+enum {
+    DECODER = 1,
+    GPT2 = 2,
+    BERT = 4,
+    WINDOW = 8, /* Gemma */
+    EXPERTS = 16,
+    FACTORS = 32, /* Granite */
+    PHI = 64,
+    ROTARY = 128, /* NomicBERT */
+    ALL = DECODER | GPT2 | BERT
+};
 
 typedef enum rule {
     FREE,   /* read by gguf_config.c, or without effect on the results */
@@ -32,25 +42,32 @@ static const struct {
     {"vocab_size", ALL, FREE}, /* the embeddings have the rows */
     {"tensor_data_layout", ALL, FREE},
     {"pooling_type", ALL, FREE}, /* vectors are pooled as the caller requests */
+    {"expert_count", EXPERTS, FREE},
     {"expert_count", ALL, ZERO},
     {"expert_used_count", ALL, FREE},
+    {"expert_feed_forward_length", EXPERTS, FREE},
+    {"attention.scale", FACTORS, FREE},
+    {"embedding_scale", FACTORS, FREE},
+    {"residual_scale", FACTORS, FREE},
+    {"logit_scale", FACTORS, FREE},
     {"attention.layer_norm_epsilon", ALL, FREE},
     {"attention.layer_norm_rms_epsilon", DECODER, FREE},
     {"attention.key_length", DECODER, FREE},
     {"attention.value_length", DECODER, FREE},
     {"rope.dimension_count", DECODER, FREE},
-    {"rope.freq_base", DECODER, FREE},
+    {"rope.freq_base", DECODER | ROTARY, FREE},
     {"rope.scaling.type", DECODER, FREE},
     {"rope.scaling.factor", DECODER, FREE},
     {"rope.scaling.original_context_length", DECODER, FREE},
     {"rope.scaling.finetuned", DECODER, FREE},
     {"rope.scaling.yarn_beta_fast", DECODER, FREE},
     {"rope.scaling.yarn_beta_slow", DECODER, FREE},
+    {"rope.scaling.attn_factor", PHI, FREE},
     {"rope.scaling.attn_factor", DECODER, ONE},
     {"rope.scaling.yarn_attn_factor", DECODER, ONE},
     {"rope.scaling.yarn_ext_factor", DECODER, ONE},
     {"rope.scale_linear", DECODER, ONE},
-    {"attention.sliding_window", WINDOW, FREE},
+    {"attention.sliding_window", WINDOW | PHI, FREE},
     {"attention.sliding_window", DECODER, WIDE},
     {"attention.sliding_window_pattern", WINDOW, FREE},
     {"attn_logit_softcapping", WINDOW, FREE},
@@ -65,9 +82,10 @@ static const struct {
 
 static unsigned arch_of(const mha__gguf_arch *arch)
 {
-    if (arch->bert) return BERT;
+    if (arch->bert) return arch->rotary ? BERT | ROTARY : BERT;
     if (arch->gpt2) return GPT2;
-    return arch->window ? DECODER | WINDOW : DECODER;
+    return DECODER | (arch->window ? WINDOW : 0u) | (arch->experts ? EXPERTS : 0u) |
+           (arch->multipliers ? FACTORS : 0u) | (arch->phi ? PHI : 0u);
 }
 
 /* Reads a scalar of any numeric type. */

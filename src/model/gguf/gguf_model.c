@@ -5,6 +5,8 @@
 #include "io/block_types.h"
 #include "io/gguf/gguf.h"
 #include "io/input_limits.h"
+#include "layer/block/feed_forward.h"
+#include "model/gguf/gguf_config.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +16,9 @@ enum { NAME = 160 };
 typedef struct renaming {
     mha_file *file;
     const mha__gguf_arch *arch;
-    int64_t heads, kv_heads;
+    int64_t heads, kv_heads, experts;
+    mha__record *records; /* [count] of the file, with a record for each expert */
+    int64_t count;
     mha_error *err;
 } renaming;
 
@@ -116,26 +120,78 @@ static mha_status change(const renaming *r, mha_tensor *t, mha__gguf_change how,
 /* Returns true for tensors that the config contains, or that are computed. */
 static bool is_config(const char *name)
 {
-    return strcmp(name, "rope_freqs.weight") == 0;
+    static const char *const names[] = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"};
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+        if (strcmp(name, names[n]) == 0) return true;
+    return false;
 }
 
-static mha_status rename_tensor(const renaming *r, mha_tensor *t)
+static mha_status set_name(const renaming *r, mha_tensor *t, const char *name)
+{
+    void *memory;
+    MHA__TRY(memory_of(r, strlen(name) + 1, &memory));
+    t->name = memcpy(memory, name, strlen(name) + 1);
+    return MHA_OK;
+}
+
+/* Adds a view of each expert's matrix. `pattern` is the name, with '*' for the number of the expert. */
+static mha_status add_experts(renaming *r, const mha__record *whole, const char *pattern)
+{
+    const mha_tensor *t = &whole->tensor;
+    const char *star = strchr(pattern, '*');
+    char rule[60], name[NAME];
+    snprintf(rule, sizeof rule, "have rank 3 and %lld experts", (long long)r->experts);
+    if (t->rank != 3 || t->shape[0] != r->experts) return fail(r, t, rule, "another shape");
+    for (int64_t n = 0; n < r->experts; n++) {
+        mha__record *own = &r->records[r->count++];
+        *own = *whole;
+        own->tensor.rank = 2;
+        own->tensor.shape = t->shape + 1;
+        own->tensor.elements = t->elements / r->experts;
+        own->tensor.bytes = t->bytes / (size_t)r->experts;
+        own->tensor.data = (const char *)t->data + (size_t)n * own->tensor.bytes;
+        snprintf(name, sizeof name, "%.*s%lld%s", (int)(star - pattern), pattern, (long long)n, star + 1);
+        MHA__TRY(set_name(r, &own->tensor, name));
+    }
+    return MHA_OK;
+}
+
+static mha_status rename_tensor(renaming *r, const mha__record *stored)
 {
     char other[NAME];
-    void *name;
+    mha_tensor *t = &r->records[r->count].tensor;
+    r->records[r->count] = *stored;
     const mha__gguf_part *part = mha__gguf_part_named(r->arch, t->name, true, other, sizeof other);
     const size_t suffix = strlen(t->name) > 5 ? strlen(t->name) - 5 : 0;
-    if (is_config(t->name)) return MHA_OK;
+    if (is_config(t->name)) {
+        r->count++;
+        return MHA_OK;
+    }
+    if (part && part->change == MHA__GGUF_EXPERTS) return add_experts(r, stored, other);
     if (!part) {
         char rule[80];
         snprintf(rule, sizeof rule, "be a tensor of the architecture %s", r->arch->name);
         return fail(r, t, rule, "an unknown name");
     }
     MHA__TRY(change(r, t, part->change, strcmp(t->name + suffix, ".bias") == 0));
-    MHA__TRY(memory_of(r, strlen(other) + 1, &name));
-    memcpy(name, other, strlen(other) + 1);
-    t->name = name;
-    return MHA_OK;
+    r->count++;
+    return set_name(r, t, other);
+}
+
+/* Allocates the records: at most one per expert for each tensor of rank 3, which has at least as many elements. */
+static mha_status allocate(renaming *r)
+{
+    size_t most = 0;
+    MHA__TRY(mha__gguf_arch_int(r->file, r->arch, "expert_count", MHA__EXPERTS_MOST, &r->experts, r->err));
+    for (int64_t n = 0; n < r->file->count; n++) {
+        const mha_tensor *t = &r->file->records[n].tensor;
+        most += t->rank == 3 && t->shape[0] == r->experts ? (size_t)r->experts : 1;
+    }
+    if (most > MHA__INDEX_TENSORS)
+        return mha__fail(r->err, MHA_ERR_FORMAT, "%s: matrices of all experts must be at most %zu (got %zu)",
+                         mha__quote(&(mha__quoted){0}, r->file->path, strlen(r->file->path)), MHA__INDEX_TENSORS, most);
+    r->records = mha__calloc(r->file->ctx, most + 1, sizeof *r->records);
+    return r->records ? MHA_OK : mha__no_memory(r->err, most * sizeof *r->records, "the tensors of a GGUF file");
 }
 
 static mha_status rename_all(renaming *r)
@@ -143,8 +199,14 @@ static mha_status rename_all(renaming *r)
     MHA__TRY(mha__gguf_arch_int(r->file, r->arch, "attention.head_count", MHA__HEADS, &r->heads, r->err));
     r->kv_heads = r->heads;
     MHA__TRY(mha__gguf_arch_int(r->file, r->arch, "attention.head_count_kv", MHA__HEADS, &r->kv_heads, r->err));
-    for (int64_t n = 0; n < r->file->count; n++)
-        MHA__TRY(rename_tensor(r, &r->file->records[n].tensor));
+    MHA__TRY(allocate(r));
+    mha_status status = MHA_OK;
+    for (int64_t n = 0; status == MHA_OK && n < r->file->count; n++)
+        status = rename_tensor(r, &r->file->records[n]);
+    mha__free(r->file->ctx, status == MHA_OK ? r->file->records : r->records);
+    if (status != MHA_OK) return status;
+    r->file->records = r->records;
+    r->file->count = r->count;
     qsort(r->file->records, (size_t)r->file->count, sizeof *r->file->records, mha__record_by_name);
     return MHA_OK;
 }
@@ -155,10 +217,15 @@ static mha_status find_arch(const mha_file *file, const mha__gguf_arch **arch, m
 {
     const char *name = "";
     size_t n = 0;
-    char names[200], rule[240];
+    int64_t experts = 0;
+    char names[200], rule[240], key[MHA__GGUF_CONFIG_KEY];
     MHA__TRY(mha__gguf_text(file, "general.architecture", &name, &n, err));
-    *arch = mha__gguf_arch_named(name, n);
-    if (*arch) return MHA_OK;
+    *arch = mha__gguf_arch_named(name, n, false);
+    if (*arch) {
+        MHA__TRY(mha__gguf_int(file, mha__gguf_config_key(*arch, "expert_count", key), 0, INT64_MAX, &experts, err));
+        *arch = mha__gguf_arch_named(name, n, experts != 0);
+        return MHA_OK;
+    }
     mha__gguf_arch_names(names, sizeof names);
     snprintf(rule, sizeof rule, "one of %s", names);
     return mha__gguf_unsupported(file, "general.architecture", rule, err);

@@ -67,6 +67,41 @@ static const mha__gguf_part gemma3[] = {OUTER(MHA__GGUF_PLUS_ONE),      ATTENTIO
                                         HEAD_NORMS(MHA__GGUF_PLUS_ONE), FEED,
                                         FOUR_NORMS(MHA__GGUF_PLUS_ONE), {NULL, NULL, 0}};
 
+static const mha__gguf_part olmo2[] = {
+    OUTER(MHA__GGUF_SAME),
+    ATTENTION(MHA__GGUF_SAME, MHA__GGUF_SAME),
+    HEAD_NORMS(MHA__GGUF_SAME),
+    FEED,
+    {"blk.*.post_attention_norm", "model.layers.*.post_attention_layernorm", MHA__GGUF_SAME},
+    {"blk.*.post_ffw_norm", "model.layers.*.post_feedforward_layernorm", MHA__GGUF_SAME},
+    {NULL, NULL, 0}};
+static const mha__gguf_part phi3[] = {OUTER(MHA__GGUF_SAME),
+                                      {"blk.*.attn_qkv", "model.layers.*.self_attn.qkv_proj", MHA__GGUF_SAME},
+                                      {"blk.*.attn_output", "model.layers.*.self_attn.o_proj", MHA__GGUF_SAME},
+                                      {"blk.*.ffn_up", "model.layers.*.mlp.gate_up_proj", MHA__GGUF_SAME},
+                                      {"blk.*.ffn_down", "model.layers.*.mlp.down_proj", MHA__GGUF_SAME},
+                                      NORMS(MHA__GGUF_SAME),
+                                      {NULL, NULL, 0}};
+static const mha__gguf_part mixtral[] = {
+    OUTER(MHA__GGUF_SAME),
+    ATTENTION(MHA__GGUF_ROWS_Q, MHA__GGUF_ROWS_K),
+    {"blk.*.ffn_gate_inp", "model.layers.*.block_sparse_moe.gate", MHA__GGUF_SAME},
+    {"blk.*.ffn_gate_exps", "model.layers.*.block_sparse_moe.experts.*.w1", MHA__GGUF_EXPERTS},
+    {"blk.*.ffn_up_exps", "model.layers.*.block_sparse_moe.experts.*.w3", MHA__GGUF_EXPERTS},
+    {"blk.*.ffn_down_exps", "model.layers.*.block_sparse_moe.experts.*.w2", MHA__GGUF_EXPERTS},
+    NORMS(MHA__GGUF_SAME),
+    {NULL, NULL, 0}};
+static const mha__gguf_part qwen3moe[] = {
+    OUTER(MHA__GGUF_SAME),
+    ATTENTION(MHA__GGUF_SAME, MHA__GGUF_SAME),
+    HEAD_NORMS(MHA__GGUF_SAME),
+    {"blk.*.ffn_gate_inp", "model.layers.*.mlp.gate", MHA__GGUF_SAME},
+    {"blk.*.ffn_gate_exps", "model.layers.*.mlp.experts.*.gate_proj", MHA__GGUF_EXPERTS},
+    {"blk.*.ffn_up_exps", "model.layers.*.mlp.experts.*.up_proj", MHA__GGUF_EXPERTS},
+    {"blk.*.ffn_down_exps", "model.layers.*.mlp.experts.*.down_proj", MHA__GGUF_EXPERTS},
+    NORMS(MHA__GGUF_SAME),
+    {NULL, NULL, 0}};
+
 static const mha__gguf_part gpt2[] = {
     {"token_embd", "transformer.wte", MHA__GGUF_SAME},
     {"position_embd", "transformer.wpe", MHA__GGUF_SAME},
@@ -97,10 +132,33 @@ static const mha__gguf_part bert[] = {
     {NULL, NULL, 0},
 };
 
+static const mha__gguf_part nomic_bert[] = {
+    {"token_embd", "nomic_bert.embeddings.word_embeddings", MHA__GGUF_SAME},
+    {"token_types", "nomic_bert.embeddings.token_type_embeddings", MHA__GGUF_SAME},
+    {"token_embd_norm", "nomic_bert.emb_ln", MHA__GGUF_SAME},
+    {"blk.*.attn_qkv", "nomic_bert.encoder.layers.*.attn.Wqkv", MHA__GGUF_SAME},
+    {"blk.*.attn_output", "nomic_bert.encoder.layers.*.attn.out_proj", MHA__GGUF_SAME},
+    {"blk.*.attn_output_norm", "nomic_bert.encoder.layers.*.norm1", MHA__GGUF_SAME},
+    {"blk.*.ffn_up", "nomic_bert.encoder.layers.*.mlp.fc11", MHA__GGUF_SAME},
+    {"blk.*.ffn_gate", "nomic_bert.encoder.layers.*.mlp.fc12", MHA__GGUF_SAME},
+    {"blk.*.ffn_down", "nomic_bert.encoder.layers.*.mlp.fc2", MHA__GGUF_SAME},
+    {"blk.*.layer_output_norm", "nomic_bert.encoder.layers.*.norm2", MHA__GGUF_SAME},
+    {NULL, NULL, 0},
+};
+
+/* An architecture that shares its name with one without experts follows it. */
 static const mha__gguf_arch archs[] = {
     {.name = "llama", .family = "llama", .parts = llama, .biased = true, .head_width = true},
+    {.name = "llama", .family = "mixtral", .parts = mixtral, .unbiased = true, .head_width = true, .experts = true},
     {.name = "qwen2", .family = "qwen2", .parts = qwen2},
     {.name = "qwen3", .family = "qwen3", .parts = qwen3, .head_width = true},
+    {.name = "qwen3moe",
+     .family = "qwen3_moe",
+     .parts = qwen3moe,
+     .unbiased = true,
+     .head_width = true,
+     .experts = true,
+     .expert_width = true},
     {.name = "gemma", .family = "gemma", .parts = gemma, .gemma_scale = true, .head_width = true},
     {.name = "gemma2", .family = "gemma2", .parts = gemma2, .gemma_scale = true, .window = true, .head_width = true},
     {.name = "gemma3",
@@ -110,17 +168,24 @@ static const mha__gguf_arch archs[] = {
      .gemma_scale = true,
      .window = true,
      .head_width = true},
+    {.name = "olmo2", .family = "olmo2", .parts = olmo2, .unbiased = true},
+    {.name = "granite", .family = "granite", .parts = llama, .biased = true, .head_width = true, .multipliers = true},
+    {.name = "smollm3", .family = "smollm3", .parts = llama, .biased = true, .head_width = true},
+    {.name = "phi3", .family = "phi3", .parts = phi3, .phi = true},
     {.name = "gpt2", .family = "gpt2", .parts = gpt2, .gpt2 = true},
     {.name = "bert", .family = "bert", .parts = bert, .bert = true},
+    {.name = "nomic-bert", .family = "nomic_bert", .parts = nomic_bert, .bert = true, .rotary = true},
 };
 
 enum { ARCHS = sizeof archs / sizeof *archs };
 
-const mha__gguf_arch *mha__gguf_arch_named(const char *name, size_t n)
+const mha__gguf_arch *mha__gguf_arch_named(const char *name, size_t n, bool experts)
 {
-    for (int i = 0; i < ARCHS; i++)
-        if (strlen(archs[i].name) == n && memcmp(archs[i].name, name, n) == 0) return &archs[i];
-    return NULL;
+    const mha__gguf_arch *found = NULL;
+    for (int i = 0; i < ARCHS && !(found && found->experts == experts); i++)
+        if (strlen(archs[i].name) == n && memcmp(archs[i].name, name, n) == 0)
+            if (!found || archs[i].experts == experts) found = &archs[i];
+    return found;
 }
 
 const mha__gguf_arch *mha__gguf_arch_of(const char *family)
@@ -135,49 +200,62 @@ void mha__gguf_arch_names(char *text, size_t capacity)
     size_t n = 0;
     *text = '\0';
     for (int i = 0; i < ARCHS && n < capacity; i++)
-        n += (size_t)snprintf(text + n, capacity - n, "%s%s", i ? ", " : "", archs[i].name);
+        if (!i || strcmp(archs[i].name, archs[i - 1].name) != 0)
+            n += (size_t)snprintf(text + n, capacity - n, "%s%s", i ? ", " : "", archs[i].name);
 }
 
 /* ---- names of tensors ---- */
 
+enum { STARS = 2 };
+
+/* The digits in place of each '*' of a pattern. */
+typedef struct numbers {
+    const char *text[STARS];
+    int digits[STARS], count;
+} numbers;
+
 /* Matches the pattern with the start of `name`; '*' matches a number without leading zeros. Returns the rest of the
  * name, or NULL. */
-static const char *match(const char *pattern, const char *name, const char **layer, int *digits)
+static const char *match(const char *pattern, const char *name, numbers *found)
 {
+    found->count = 0;
     for (; *pattern; pattern++) {
         if (*pattern != '*') {
             if (*name++ != *pattern) return NULL;
             continue;
         }
-        *layer = name;
-        while (isdigit((unsigned char)*name) && name - *layer < 5)
+        const char *start = name;
+        while (isdigit((unsigned char)*name) && name - start < 5)
             name++;
-        *digits = (int)(name - *layer);
-        if (!*digits || (**layer == '0' && *digits > 1)) return NULL;
+        if (name == start || (*start == '0' && name - start > 1)) return NULL;
+        found->text[found->count] = start;
+        found->digits[found->count++] = (int)(name - start);
     }
     return name;
 }
 
-/* Writes the pattern, with the layer in place of '*', and the suffix. */
-static void write_name(const char *pattern, const char *layer, int digits, const char *suffix, char *to,
-                       size_t capacity)
+/* Writes the pattern with the numbers in place of '*', as far as there are numbers, and the suffix. */
+static void write_name(const char *pattern, const numbers *found, const char *suffix, char *to, size_t capacity)
 {
-    const char *star = strchr(pattern, '*');
-    if (star)
-        snprintf(to, capacity, "%.*s%.*s%s%s", (int)(star - pattern), pattern, digits, layer, star + 1, suffix);
-    else
-        snprintf(to, capacity, "%s%s", pattern, suffix);
+    size_t n = 0;
+    for (int star = 0; *pattern && n + 1 < capacity; pattern++)
+        if (*pattern == '*' && star < found->count) {
+            n += (size_t)snprintf(to + n, capacity - n, "%.*s", found->digits[star], found->text[star]);
+            star++;
+        } else
+            to[n++] = *pattern;
+    if (n >= capacity) n = capacity - 1;
+    snprintf(to + n, capacity - n, "%s", suffix);
 }
 
 const mha__gguf_part *mha__gguf_part_named(const mha__gguf_arch *arch, const char *name, bool from_gguf, char *other,
                                            size_t capacity)
 {
     for (const mha__gguf_part *p = arch->parts; p->gguf; p++) {
-        const char *layer = "";
-        int digits = 0;
-        const char *suffix = match(from_gguf ? p->gguf : p->own, name, &layer, &digits);
+        numbers found;
+        const char *suffix = match(from_gguf ? p->gguf : p->own, name, &found);
         if (!suffix || (strcmp(suffix, ".weight") != 0 && strcmp(suffix, ".bias") != 0)) continue;
-        write_name(from_gguf ? p->own : p->gguf, layer, digits, suffix, other, capacity);
+        write_name(from_gguf ? p->own : p->gguf, &found, suffix, other, capacity);
         return p;
     }
     return NULL;

@@ -12,10 +12,11 @@ typedef enum mha__gguf_change {
     MHA__GGUF_ROWS_Q,     /* rows of each head: rotated pairs are neighbors, instead of half a head apart */
     MHA__GGUF_ROWS_K,     /* likewise, for the heads of k */
     MHA__GGUF_TRANSPOSED, /* a Conv1D of GPT-2 */
+    MHA__GGUF_EXPERTS,    /* the matrices of all experts, one after another, instead of one tensor per expert */
     MHA__GGUF_PLUS_ONE    /* a norm that transformers stores as the difference from 1 */
 } mha__gguf_change;
 
-/* Names without the suffix ".weight" or ".bias"; '*' is the number of a layer. */
+/* Names without the suffix ".weight" or ".bias"; '*' is the number of a layer and, after it, of an expert. */
 typedef struct mha__gguf_part {
     const char *gguf, *own;
     mha__gguf_change change;
@@ -29,18 +30,26 @@ typedef struct mha__gguf_arch {
     bool local_theta;            /* layers with a window have a rotation of their own */
     bool biased;                 /* attn_q.bias sets attention_bias */
     bool gemma_scale;            /* the scale of scores is not stored: it depends on head_dim */
-    bool window;                 /* has attention.sliding_window */
+    bool window;                 /* has attention.sliding_window and other keys of Gemma */
     bool head_width;             /* the width of a head may differ from hidden_size / heads (llama.cpp) */
+    bool unbiased;               /* llama.cpp has no biases */
+    bool experts;                /* has expert_count */
+    bool expert_width;           /* experts have a width of their own, expert_feed_forward_length */
+    bool multipliers;            /* has the factors of Granite */
+    bool phi;                    /* has attention.sliding_window for all layers, partial rotation, and long factors */
+    bool rotary;                 /* with `bert`: positions are rotations, the feed-forward is gated */
 } mha__gguf_arch;
 
-/* Returns the architecture by its name, or by the family that it represents; NULL if unknown. */
-const mha__gguf_arch *mha__gguf_arch_named(const char *name, size_t n);
+/* Returns the architecture by its name, or by the family that it represents; NULL if unknown. Models with `experts` may
+ * have the name of an architecture without them. */
+const mha__gguf_arch *mha__gguf_arch_named(const char *name, size_t n, bool experts);
 const mha__gguf_arch *mha__gguf_arch_of(const char *family);
 /* Lists the names of all architectures for messages. */
 void mha__gguf_arch_names(char *text, size_t capacity);
 
 /* Returns the part that a tensor belongs to, and writes its name on the other side to `other`, with layer and suffix;
- * NULL if the architecture has no such tensor. `from_gguf`: `name` is a name in a GGUF file. */
+ * NULL if the architecture has no such tensor. `from_gguf`: `name` is a name in a GGUF file; the number of an expert,
+ * which it lacks, remains '*' in `other`. */
 const mha__gguf_part *mha__gguf_part_named(const mha__gguf_arch *arch, const char *name, bool from_gguf, char *other,
                                            size_t capacity);
 

@@ -2,6 +2,8 @@
 #include "base/ctx.h"
 #include "io/input_limits.h"
 #include "model/gguf/gguf_config.h"
+#include "model/gguf/gguf_model.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,7 +21,8 @@ static mha_status put_list(config *c, const char *key, const mha_tensor *t)
     mha__json_key(&c->w, key);
     mha__json_open(&c->w, '[');
     for (int64_t i = 0; status == MHA_OK && i < t->elements; i++)
-        mha__json_put_real(&c->w, factors[i] > 0 && factors[i] < 1e30F ? factors[i] : 0); /* 0 is refused later */
+        mha__json_put_real(&c->w, factors[i] > 0 && factors[i] < 1e30F ? mha__gguf_config_shortest(factors[i])
+                                                                       : 0); /* 0 is refused later */
     mha__json_close(&c->w, ']');
     mha__free(c->file->ctx, factors);
     return status;
@@ -37,6 +40,40 @@ static mha_status put_factors(config *c, const mha_tensor *t, int64_t positions)
     mha__gguf_config_int(c, "original_max_position_embeddings", positions);
     MHA__TRY(put_list(c, "short_factor", t));
     return put_list(c, "long_factor", t);
+}
+
+/* Writes the factor by which Phi-3 multiplies the rotation of scaled models, unless it follows from the lengths. */
+static mha_status put_gain(config *c, int64_t positions, int64_t old)
+{
+    char key[KEY];
+    double gain = 0;
+    const double s = (double)positions / (double)old, usual = s > 1 ? sqrt(1 + log(s) / log((double)old)) : 1;
+    MHA__TRY(mha__gguf_real(c->file, mha__gguf_config_key(c->arch, "rope.scaling.attn_factor", key), &gain, c->err));
+    if (gain != 0 && fabs(gain - usual) > 1e-6 * usual) mha__gguf_config_real(c, "attention_factor", gain);
+    return MHA_OK;
+}
+
+/* Writes the frequency factors of Phi-3, for short and for long texts. */
+static mha_status put_long(config *c, int64_t positions)
+{
+    static const char *const names[] = {"rope_factors_short.weight", "rope_factors_long.weight"};
+    char key[KEY];
+    int64_t old = 0;
+    MHA__TRY(mha__gguf_arch_int(c->file, c->arch, "rope.scaling.original_context_length", MHA__DIM, &old, c->err));
+    if (old < 2)
+        return mha__gguf_refuse(c->file, mha__gguf_config_key(c->arch, "rope.scaling.original_context_length", key),
+                                "at least 2", c->err);
+    mha__gguf_config_text(c, "rope_type", "longrope");
+    mha__gguf_config_int(c, "original_max_position_embeddings", old);
+    for (int n = 0; n < 2; n++) {
+        const mha_tensor *t = mha_file_find(c->file, names[n]);
+        if (!t || t->elements != c->rotated / 2)
+            return mha__fail(c->err, MHA_ERR_FORMAT, "%s: tensor \"%s\" must have %lld elements (got %lld)",
+                             mha__quote(&(mha__quoted){0}, c->file->path, strlen(c->file->path)), names[n],
+                             (long long)(c->rotated / 2), t ? (long long)t->elements : 0);
+        MHA__TRY(put_list(c, n ? "long_factor" : "short_factor", t));
+    }
+    return put_gain(c, positions, old);
 }
 
 static mha_status put_yarn(config *c)
@@ -81,6 +118,8 @@ static mha_status put_scaling(config *c, int64_t positions)
     double factor = 0;
     const mha_tensor *factors = mha_file_find(c->file, "rope_freqs.weight");
     MHA__TRY(read_scaling(c, &type, &n, &factor));
+    if (c->arch->phi && (equal(type, n, "longrope") || mha_file_find(c->file, "rope_factors_long.weight")))
+        return put_long(c, positions);
     const bool none = equal(type, n, "none");
     if (factors && !none && !(equal(type, n, "linear") && factor == 1))
         return mha__gguf_unsupported(c->file, mha__gguf_config_key(c->arch, "rope.scaling.type", key),

@@ -43,6 +43,8 @@ static const struct {
 } reals[] = {
     {"the epsilon of norms", offsetof(mha__config, eps)},
     {"final_logit_softcapping", offsetof(mha__config, logit_cap)},
+    {"residual_multiplier", offsetof(mha__config, residual_multiplier)},
+    {"logits_scaling", offsetof(mha__config, logit_divisor)},
 };
 
 /* Integer fields of the config. */
@@ -50,9 +52,15 @@ static const struct {
     const char *key;
     size_t offset;
 } integers[] = {
-    {"vocab_size", offsetof(mha__config, vocab)},   {"max_position_embeddings", offsetof(mha__config, max_positions)},
-    {"hidden_size", offsetof(mha__config, hidden)}, {"num_hidden_layers", offsetof(mha__config, layers)},
-    {"head_dim", offsetof(mha__config, head_dim)},  {"intermediate_size", offsetof(mha__config, intermediate)},
+    {"vocab_size", offsetof(mha__config, vocab)},
+    {"max_position_embeddings", offsetof(mha__config, max_positions)},
+    {"hidden_size", offsetof(mha__config, hidden)},
+    {"num_hidden_layers", offsetof(mha__config, layers)},
+    {"head_dim", offsetof(mha__config, head_dim)},
+    {"intermediate_size", offsetof(mha__config, intermediate)},
+    {"the number of experts", offsetof(mha__config, experts)},
+    {"num_experts_per_tok", offsetof(mha__config, experts_chosen)},
+    {"moe_intermediate_size", offsetof(mha__config, expert_width)},
 };
 
 static bool nearly(double a, double b)
@@ -82,6 +90,8 @@ static mha_status compare_fields(const mha__config *a, const mha__config *b, con
     }
     if (a->activation != b->activation)
         return differs("the activation (as a number of mha_activation)", arch, b->activation, a->activation, err);
+    if (a->experts_normed != b->experts_normed)
+        return differs("norm_topk_prob", arch, b->experts_normed, a->experts_normed, err);
     if (a->embed_scale != b->embed_scale)
         return differs("the scale of embeddings", arch, b->embed_scale, a->embed_scale, err);
     return MHA_OK;
@@ -129,6 +139,7 @@ static mha_status compare_layer(const mha__config *a, const mha__config *b, int6
     if (x->turned != y->turned) return differs("the rotation of q and k", arch, y->turned, x->turned, err);
     if (x->local != y->local) return differs("the rotation of sliding layers", arch, y->local, x->local, err);
     if (x->alibi != y->alibi) return differs("alibi", arch, y->alibi, x->alibi, err);
+    if (a->sparse[l] != b->sparse[l]) return differs("experts of a layer", arch, b->sparse[l], a->sparse[l], err);
     if (x->normed != y->normed) return differs("the norms of q and k", arch, y->normed, x->normed, err);
     return MHA_OK;
 }

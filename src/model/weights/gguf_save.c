@@ -15,9 +15,11 @@ enum { NAME = 96 };
 
 /* A tensor, and its form in the file. */
 typedef struct item {
-    const mha_tensor *from;
+    const mha_tensor *from; /* of the first expert, with MHA__GGUF_EXPERTS */
+    const float *elements;  /* instead of `from`, or NULL */
     mha__gguf_change change;
     int64_t heads; /* for MHA__GGUF_ROWS_Q and MHA__GGUF_ROWS_K */
+    mha__tensor_step at;
     int64_t shape[MHA__GGUF_RANK];
     char name[NAME];
 } item;
@@ -30,7 +32,7 @@ typedef struct saving {
     item *items;              /* [count] */
     mha__gguf_outgoing *list; /* [count] points to names and shapes of the items */
     int64_t count;
-    float rope_factors[MHA_HEAD_DIM_MAX / 2];
+    float rope_factors[2][MHA_HEAD_DIM_MAX / 2];
     float *read, *changed; /* the elements of the largest tensor */
 } saving;
 
@@ -48,32 +50,75 @@ static void put_real(saving *s, const char *suffix, double value)
     mha__gguf_key_f32(&s->keys, mha__gguf_config_key(s->arch, suffix, key), (float)value);
 }
 
-static void put_rope(saving *s)
+/* Writes the keys of the rotation of long texts by YaRN. Defaults of the betas are those of readers. */
+static void put_yarn(saving *s)
 {
-    const mha__config *c = &s->m->config;
-    char key[MHA__GGUF_CONFIG_KEY];
-    put_int(s, "rope.dimension_count", c->head_dim);
-    put_real(s, "rope.freq_base", c->rope.theta != 0 ? c->rope.theta : 10000);
-    if (c->rope.kind != MHA_ROPE_LINEAR) return;
-    mha__gguf_key_text(&s->keys, mha__gguf_config_key(s->arch, "rope.scaling.type", key), "linear");
-    put_real(s, "rope.scaling.factor", c->rope.factor);
+    const mha_rope_options *o = &s->m->config.rope;
+    put_int(s, "rope.scaling.original_context_length", o->original_positions);
+    if (o->beta_fast != 0) put_real(s, "rope.scaling.yarn_beta_fast", o->beta_fast);
+    if (o->beta_slow != 0) put_real(s, "rope.scaling.yarn_beta_slow", o->beta_slow);
 }
 
-static void put_decoder(saving *s)
+static mha_status put_rope(saving *s, mha_error *err)
+{
+    const mha__config *c = &s->m->config;
+    const mha_rope_options *o = &c->rope;
+    const bool yarn = o->kind == MHA_ROPE_YARN;
+    char key[MHA__GGUF_CONFIG_KEY];
+    double f[MHA_HEAD_DIM_MAX / 2], gain;
+    put_int(s, "rope.dimension_count", o->rotary_dim ? o->rotary_dim : c->head_dim);
+    put_real(s, "rope.freq_base", o->theta != 0 ? o->theta : 10000);
+    if (o->kind == MHA_ROPE_LINEAR || yarn) {
+        mha__gguf_key_text(&s->keys, mha__gguf_config_key(s->arch, "rope.scaling.type", key), yarn ? "yarn" : "linear");
+        put_real(s, "rope.scaling.factor",
+                 o->factor != 0 ? o->factor : (double)o->max_positions / (double)o->original_positions);
+    }
+    if (yarn) put_yarn(s);
+    if (!s->arch->phi || o->kind != MHA_ROPE_LONGROPE) return MHA_OK;
+    MHA__TRY(mha_rope_frequencies(o, 1, f, &gain, err));
+    put_int(s, "rope.scaling.original_context_length", o->original_positions);
+    put_real(s, "rope.scaling.attn_factor", gain);
+    return MHA_OK;
+}
+
+/* Writes the factors of Granite; readers divide logits by the last one. */
+static void put_multipliers(saving *s)
+{
+    const mha__config *c = &s->m->config;
+    put_real(s, "attention.scale", c->attention_multiplier);
+    put_real(s, "embedding_scale", c->embed_multiplier);
+    put_real(s, "residual_scale", c->residual_multiplier);
+    put_real(s, "logit_scale", c->logit_divisor);
+}
+
+static void put_experts(saving *s)
+{
+    const mha__config *c = &s->m->config;
+    put_int(s, "expert_count", c->experts);
+    put_int(s, "expert_used_count", c->experts_chosen);
+    if (s->arch->expert_width) put_int(s, "expert_feed_forward_length", c->expert_width);
+}
+
+static mha_status put_decoder(saving *s, mha_error *err)
 {
     const mha__config *c = &s->m->config;
     put_int(s, "attention.head_count_kv", c->layer_kv_heads[0]);
     put_int(s, "attention.key_length", c->head_dim);
     put_int(s, "attention.value_length", c->head_dim);
     put_real(s, "attention.layer_norm_rms_epsilon", c->eps);
-    put_rope(s);
-    if (!s->arch->window) return;
+    MHA__TRY(put_rope(s, err));
+    if (s->arch->multipliers) put_multipliers(s);
+    if (s->arch->experts) put_experts(s);
+    if (s->arch->phi) put_int(s, "attention.sliding_window", c->window);
+    if (!s->arch->window) return MHA_OK;
     put_int(s, "attention.sliding_window", c->window);
+    if (s->arch->local_theta && c->local_rope.theta != 10000) put_real(s, "rope.freq_base_swa", c->local_rope.theta);
     if (c->softcap != 0) put_real(s, "attn_logit_softcapping", c->softcap);
     if (c->logit_cap != 0) put_real(s, "final_logit_softcapping", c->logit_cap);
+    return MHA_OK;
 }
 
-static void put_model(saving *s)
+static mha_status put_model(saving *s, mha_error *err)
 {
     const mha__config *c = &s->m->config;
     char key[MHA__GGUF_CONFIG_KEY];
@@ -85,11 +130,11 @@ static void put_model(saving *s)
     put_int(s, "block_count", c->layers);
     put_int(s, "feed_forward_length", c->intermediate);
     put_int(s, "attention.head_count", c->layer_heads[0]);
-    if (!s->arch->bert && !s->arch->gpt2)
-        put_decoder(s);
-    else
-        put_real(s, "attention.layer_norm_epsilon", c->eps);
+    if (!s->arch->bert && !s->arch->gpt2) return put_decoder(s, err);
+    put_real(s, "attention.layer_norm_epsilon", c->eps);
+    if (s->arch->rotary) put_real(s, "rope.freq_base", c->rope.theta);
     if (s->arch->bert) mha__gguf_key_bool(&s->keys, mha__gguf_config_key(s->arch, "attention.causal", key), false);
+    return MHA_OK;
 }
 
 /* Writes the tokenizer, and the token that ends a text unless the tokenizer has added it. */
@@ -132,7 +177,9 @@ static const char *type_of(const saving *s, const mha_tensor *t, const char *nam
 {
     const int64_t row = t->rank ? t->shape[t->rank - 1] : 1;
     const mha_dtype dtype = s->o.dtype ? s->o.dtype : t->dtype;
-    if (t->rank < 2 || strncmp(name, "position_embd", 13) == 0 || strncmp(name, "token_types", 11) == 0) return "F32";
+    if (t->rank < 2 || strncmp(name, "position_embd", 13) == 0 || strncmp(name, "token_types", 11) == 0 ||
+        strstr(name, ".ffn_gate_inp."))
+        return "F32";
     if (dtype == MHA_BF16) return "BF16";
     if (s->o.dtype == MHA_Q8_0) return row % 32 ? "F16" : "Q8_0";
     return dtype == MHA_F16 ? "F16" : "F32";
@@ -146,20 +193,24 @@ static mha_status add_tensor(saving *s, const mha__tensor_step *at, const mha_te
     const mha__config *c = &s->m->config;
     mha__weights_expected(c, at->role, at->layer, at->bias, own, &named);
     const mha__gguf_part *part = mha__gguf_part_named(s->arch, own, false, to->name, sizeof to->name);
-    if (!part || t->rank > MHA__GGUF_RANK)
+    if (!part || t->rank > MHA__GGUF_RANK || (at->bias && s->arch->unbiased))
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "tensor \"%s\" must be absent in a GGUF file of architecture %s",
                          t->name, s->arch->name);
     to->from = t;
+    to->at = *at;
     to->change = at->bias && part->change == MHA__GGUF_TRANSPOSED ? MHA__GGUF_SAME : part->change;
     to->heads = part->change == MHA__GGUF_ROWS_Q ? c->layer_heads[0] : c->layer_k_heads[0];
-    memcpy(to->shape, t->shape, (size_t)t->rank * sizeof *t->shape);
+    const bool experts = to->change == MHA__GGUF_EXPERTS;
+    const int rank = t->rank + experts;
+    if (experts) to->shape[0] = c->experts;
+    memcpy(to->shape + experts, t->shape, (size_t)t->rank * sizeof *t->shape);
     if (to->change == MHA__GGUF_TRANSPOSED) {
         to->shape[0] = t->shape[1];
         to->shape[1] = t->shape[0];
     }
-    const mha_tensor stored = {.rank = t->rank, .shape = to->shape, .dtype = t->dtype};
-    s->list[s->count++] = (mha__gguf_outgoing){
-        .name = to->name, .rank = t->rank, .shape = to->shape, .type = type_of(s, &stored, to->name)};
+    const mha_tensor stored = {.rank = rank, .shape = to->shape, .dtype = t->dtype};
+    s->list[s->count++] =
+        (mha__gguf_outgoing){.name = to->name, .rank = rank, .shape = to->shape, .type = type_of(s, &stored, to->name)};
     return MHA_OK;
 }
 
@@ -170,29 +221,49 @@ static bool is_omitted(const saving *s, mha__role role)
            (role == MHA__LM_HEAD && mha__model_is_tied(s->m, (mha_model_range){0, s->m->config.vocab}));
 }
 
+static void add_factors(saving *s, const char *name, const float *factors, int64_t count)
+{
+    item *to = &s->items[s->count];
+    *to = (item){.elements = factors, .shape = {count}};
+    s->list[s->count++] = (mha__gguf_outgoing){.name = name, .rank = 1, .shape = to->shape, .type = "F32"};
+}
+
+/* Adds the factors by which Phi-3 divides the frequencies of short and of long texts. */
+static void add_long_factors(saving *s)
+{
+    static const char *const names[] = {"rope_factors_short.weight", "rope_factors_long.weight"};
+    const mha_rope_options *o = &s->m->config.rope;
+    for (int n = 0; n < 2; n++) {
+        for (int64_t i = 0; i < o->rotary_dim / 2; i++)
+            s->rope_factors[n][i] = (float)(n ? o->long_by : o->short_by)[i];
+        add_factors(s, names[n], s->rope_factors[n], o->rotary_dim / 2);
+    }
+}
+
 /* Adds the factors by which LLaMA 3 scales its rotation. */
 static mha_status add_rope_factors(saving *s, mha_error *err)
 {
-    static const mha_tensor factors = {.name = "rope_freqs.weight", .dtype = MHA_F32};
     const mha__config *c = &s->m->config;
     mha_rope_options plain = c->rope;
     double f[2][MHA_HEAD_DIM_MAX / 2], gain;
     if (c->rope.kind != MHA_ROPE_LLAMA3 && c->rope.kind != MHA_ROPE_LONGROPE) return MHA_OK;
+    if (s->arch->phi) {
+        add_long_factors(s);
+        return MHA_OK;
+    }
     plain.kind = MHA_ROPE_DEFAULT;
     MHA__TRY(mha_rope_frequencies(&plain, 1, f[0], &gain, err));
     MHA__TRY(mha_rope_frequencies(&c->rope, 1, f[1], &gain, err));
     for (int64_t i = 0; i < c->head_dim / 2; i++)
-        s->rope_factors[i] = (float)(f[0][i] / f[1][i]);
-    item *to = &s->items[s->count];
-    *to = (item){.from = &factors, .shape = {c->head_dim / 2}};
-    s->list[s->count++] = (mha__gguf_outgoing){.name = factors.name, .rank = 1, .shape = to->shape, .type = "F32"};
+        s->rope_factors[0][i] = (float)(f[0][i] / f[1][i]);
+    add_factors(s, "rope_freqs.weight", s->rope_factors[0], c->head_dim / 2);
     return MHA_OK;
 }
 
 static mha_status list_tensors(saving *s, mha_error *err)
 {
     const mha_model *m = s->m;
-    const size_t most = (size_t)mha_file_count(m->shards.file) + (size_t)m->shards.instead_count + 1;
+    const size_t most = (size_t)mha_file_count(m->shards.file) + (size_t)m->shards.instead_count + 2;
     int64_t largest = 1;
     s->list = mha__calloc(m->ctx, most, sizeof *s->list);
     s->items = mha__calloc(m->ctx, most, sizeof *s->items);
@@ -201,8 +272,10 @@ static mha_status list_tensors(saving *s, mha_error *err)
     for (mha__tensor_step at = {0}; mha__tensor_each(&m->config, &at);) {
         const mha_tensor *t = mha__weights_tensor(&m->outer, at.role, at.layer, at.bias);
         if (!t || is_omitted(s, at.role)) continue;
+        if (mha__of_experts(at.role) && at.role >= MHA__ROLES) continue; /* belongs to the tensor of expert 0 */
         MHA__TRY(add_tensor(s, &at, t, err));
-        if (t->elements > largest) largest = t->elements;
+        const int64_t elements = mha__of_experts(at.role) ? t->elements * m->config.experts : t->elements;
+        if (elements > largest) largest = elements;
     }
     MHA__TRY(add_rope_factors(s, err));
     s->read = mha__alloc(m->ctx, (size_t)largest * sizeof *s->read);
@@ -220,14 +293,30 @@ static void pair_rows(const float *from, int64_t rows, int64_t columns, int64_t 
                    (size_t)columns * sizeof *to);
 }
 
+/* Reads the matrices of all experts, one after another. */
+static mha_status read_experts(saving *s, const item *it, mha_error *err)
+{
+    const mha_model *m = s->m;
+    for (int64_t n = 0; n < m->config.experts; n++) {
+        const mha__role role = mha__expert_role(it->at.role, n);
+        const mha_tensor *t = mha__weights_tensor(&m->outer, role, it->at.layer, it->at.bias);
+        if (!t || t->elements != it->from->elements)
+            return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\" must have the same shape in every expert",
+                             it->from->name);
+        MHA__TRY(mha_tensor_read(t, MHA_F32, s->read + n * t->elements, err));
+    }
+    return MHA_OK;
+}
+
 static mha_status read_tensor(void *user, int64_t index, const float **elements, mha_error *err)
 {
     saving *s = user;
     const item *it = &s->items[index];
     const mha_tensor *t = it->from;
+    *elements = it->elements ? it->elements : s->read;
+    if (it->elements) return MHA_OK;
+    if (it->change == MHA__GGUF_EXPERTS) return read_experts(s, it, err);
     const int64_t rows = t->rank ? t->shape[0] : 1, columns = t->rank ? t->elements / rows : 1;
-    *elements = t->data ? s->read : s->rope_factors;
-    if (!t->data) return MHA_OK;
     MHA__TRY(mha_tensor_read(t, MHA_F32, s->read, err));
     if (it->change == MHA__GGUF_SAME) return MHA_OK;
     if (it->change == MHA__GGUF_TRANSPOSED)
@@ -258,7 +347,7 @@ static mha_status check(void *user, const char *path, mha_error *err)
 static mha_status save(saving *s, const char *path, mha_error *err)
 {
     MHA__TRY(mha__gguf_expressible(s->m, s->arch, err));
-    put_model(s);
+    MHA__TRY(put_model(s, err));
     MHA__TRY(put_tokenizer(s, err));
     put_tokens(s);
     MHA__TRY(list_tensors(s, err));

@@ -23,8 +23,11 @@ static void mark_read(const mha_model *m, bool *read)
         const mha_tensor *stored = t ? mha_file_find(file, t->name) : NULL;
         if (stored) read[index_of(file, stored)] = true;
     }
-    const mha_tensor *factors = m->config.rope.head_dim ? mha_file_find(file, "rope_freqs.weight") : NULL;
-    if (factors) read[index_of(file, factors)] = true;
+    static const char *const factors[] = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"};
+    for (size_t n = 0; m->config.rope.head_dim && n < sizeof factors / sizeof *factors; n++) {
+        const mha_tensor *t = mha_file_find(file, factors[n]);
+        if (t) read[index_of(file, t)] = true;
+    }
 }
 
 /* Fails with the name that the tensor has in the file. */

@@ -11,54 +11,13 @@
 #include "mha/text.h"
 #include "model/model_struct.h"
 #include "support/files.h"
+#include "support/model/gguf_case.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS = 24 };
-
 static const char data[] = MHA_TEST_DATA;
-
-static mha_model *open_model(const char *path, int no_tokenizer)
-{
-    const mha_model_options o = {.size = sizeof o, .no_tokenizer = no_tokenizer};
-    mha_model *model = NULL;
-    mha_error err = {0};
-    if (mha_model_open(NULL, path, &o, &model, &err) != MHA_OK) fail_msg("%s", err.message);
-    return model;
-}
-
-/* Returns the logits of all tokens, or for encoders the hidden states, in allocated memory. */
-static float *outputs_of(const mha_model *model, size_t *bytes)
-{
-    const mha_model_info *info = mha_model_describe(model);
-    const int64_t width = info->causal ? info->vocab : info->hidden;
-    int32_t ids[TOKENS];
-    *bytes = sizeof(float) * TOKENS * (size_t)width;
-    float *out = malloc(*bytes);
-    for (int n = 0; n < TOKENS; n++)
-        ids[n] = (int32_t)((n * 37 + 5) % info->vocab);
-    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = TOKENS, .ids = ids};
-    mha_model_output output = {.size = sizeof output};
-    if (info->causal)
-        output.logits = out;
-    else
-        output.last_hidden = out;
-    mha_error err = {0};
-    if (mha_model_forward(model, &input, &output, &err) != MHA_OK) fail_msg("%s", err.message);
-    return out;
-}
-
-static void same_outputs(const mha_model *a, const mha_model *b, const char *name)
-{
-    size_t n, m;
-    float *x = outputs_of(a, &n), *y = outputs_of(b, &m);
-    assert_int_equal(n, m);
-    if (memcmp(x, y, n) != 0) fail_msg("%s: outputs must be bitwise identical to those of the folder", name);
-    free(x);
-    free(y);
-}
 
 static void files_of_gguf_py(void **state)
 {
@@ -68,9 +27,9 @@ static void files_of_gguf_py(void **state)
         char folder[300], file[300];
         snprintf(folder, sizeof folder, "%s/families/%s", data, families[n]);
         snprintf(file, sizeof file, "%s/gguf/%s.gguf", data, families[n]);
-        mha_model *a = open_model(folder, 1), *b = open_model(file, 0);
+        mha_model *a = gguf_open(folder, 1), *b = gguf_open(file, 0);
         assert_null(mha_model_tokenizer(b));
-        same_outputs(a, b, families[n]);
+        gguf_same_outputs(a, b, families[n]);
         mha_model_free(a);
         mha_model_free(b);
     }
@@ -78,16 +37,9 @@ static void files_of_gguf_py(void **state)
 
 /* ---- files written by this library ---- */
 
-static const char *const written[] = {"families/llama",  "families/llama-f16", "families/llama-linear",
-                                      "families/qwen2",  "families/qwen3",     "families/gpt2",
-                                      "families/gemma2", "models/bert-tiny"};
-
-static void save_as(const mha_model *model, const char *path, mha_dtype dtype)
-{
-    const mha_model_save_options o = {.size = sizeof o, .dtype = dtype, .overwrite = 1};
-    mha_error err = {0};
-    if (mha_model_save_gguf(model, path, &o, &err) != MHA_OK) fail_msg("%s", err.message);
-}
+static const char *const written[] = {"families/llama",  "families/llama-f16",  "families/llama-linear",
+                                      "families/qwen2",  "families/qwen3",      "families/gpt2",
+                                      "families/gemma2", "families/llama-yarn", "models/bert-tiny"};
 
 static void own_files(void **state)
 {
@@ -95,11 +47,11 @@ static void own_files(void **state)
     const char *work = files_folder();
     for (size_t n = 0; n < sizeof written / sizeof *written; n++) {
         const char *file = files_path(work, "own.gguf");
-        mha_model *a = open_model(files_path(data, written[n]), 1);
+        mha_model *a = gguf_open(files_path(data, written[n]), 1);
         for (int wide = 0; wide < 2; wide++) {
-            save_as(a, file, wide ? MHA_F32 : MHA_DTYPE_DEFAULT);
-            mha_model *b = open_model(file, 1);
-            same_outputs(a, b, written[n]);
+            gguf_save(a, file, wide ? MHA_F32 : MHA_DTYPE_DEFAULT);
+            mha_model *b = gguf_open(file, 1);
+            gguf_same_outputs(a, b, written[n]);
             mha_model_free(b);
         }
         mha_model_free(a);
@@ -113,11 +65,11 @@ static void rotation_of_llama3(void **state)
     (void)state;
     const char *work = files_folder();
     const char *file = files_path(work, "llama3.gguf");
-    mha_model *a = open_model(files_path(data, "families/llama-llama3"), 1);
-    save_as(a, file, MHA_F32);
-    mha_model *b = open_model(file, 1);
+    mha_model *a = gguf_open(files_path(data, "families/llama-llama3"), 1);
+    gguf_save(a, file, MHA_F32);
+    mha_model *b = gguf_open(file, 1);
     size_t n, m;
-    float *x = outputs_of(a, &n), *y = outputs_of(b, &m);
+    float *x = gguf_outputs(a, &n), *y = gguf_outputs(b, &m);
     for (size_t i = 0; i < n / sizeof *x; i++)
         if (!(fabsf(x[i] - y[i]) <= 1e-5F)) fail_msg("logit %zu must be %g (got %g)", i, x[i], y[i]);
     free(x);
@@ -135,13 +87,13 @@ static void quantized_files(void **state)
     char file[300], folder[300];
     snprintf(file, sizeof file, "%s", files_path(work, "q8.gguf"));
     snprintf(folder, sizeof folder, "%s", files_path(work, "folder"));
-    mha_model *a = open_model(files_path(data, "models/bert-tiny"), 1);
-    save_as(a, file, MHA_Q8_0);
-    mha_model *b = open_model(file, 0);
+    mha_model *a = gguf_open(files_path(data, "models/bert-tiny"), 1);
+    gguf_save(a, file, MHA_Q8_0);
+    mha_model *b = gguf_open(file, 0);
     mha_error err = {0};
     if (mha_model_save(b, folder, NULL, &err) != MHA_OK) fail_msg("%s", err.message);
-    mha_model *c = open_model(folder, 0);
-    same_outputs(b, c, "q8_0");
+    mha_model *c = gguf_open(folder, 0);
+    gguf_same_outputs(b, c, "q8_0");
     assert_non_null(mha_model_tokenizer(c));
     mha_model_free(a);
     mha_model_free(b);
@@ -206,7 +158,7 @@ static void options_of_folders(void **state)
     static const char *const says[] = {"config_json must be NULL in a GGUF file (got a config)",
                                        "tensors NULL in a GGUF file (got count 1)"};
     const char *work = files_folder();
-    mha_model *model = open_model(files_path(data, "families/llama"), 1);
+    mha_model *model = gguf_open(files_path(data, "families/llama"), 1);
     for (int n = 0; n < 2; n++) {
         mha_model_save_options o = cases[n];
         mha_error err = {0};
@@ -274,7 +226,9 @@ static void keys_that_change_the_result(void **state)
         {"llama", "llama.rope.scaling.attn_factor", F32, &half, "attn_factor must be 1 (got f32 0.5)"},
         {"llama", "llama.rope.scaling.type", STRING, "none", NULL},
         {"llama", "llama.rope.scaling.factor", F32, &half, "factor"},
-        {"llama", "llama.expert_count", U32, &few, "llama.expert_count must be 0 (got u32 3)"},
+        {"llama", "llama.expert_count", U32, &few,
+         "llama.expert_used_count must be an integer of at least 1 (got nothing)"},
+        {"qwen3", "qwen3.expert_count", U32, &few, "qwen3.expert_count must be 0 (got u32 3)"},
         {"qwen3", "qwen3.use_parallel_residual", BOOL, "\1", "qwen3.use_parallel_residual must be false"},
         {"gpt2", "gpt2.attention.max_alibi_bias", F32, &half, "max_alibi_bias must be 0 (got f32 0.5)"},
         {"gpt2", "gpt2.pooling_type", U32, &few, NULL},
@@ -315,8 +269,8 @@ static void factor_without_type(void **state)
     (void)state;
     const char *work = files_folder(), *file = files_path(work, "factor.gguf");
     overwrite("llama-linear", "llama.rope.scaling.type", 0, "other", 5, file);
-    mha_model *a = open_model(files_path(data, "families/llama-linear"), 1), *b = open_model(file, 1);
-    same_outputs(a, b, "llama-linear without a type");
+    mha_model *a = gguf_open(files_path(data, "families/llama-linear"), 1), *b = gguf_open(file, 1);
+    gguf_same_outputs(a, b, "llama-linear without a type");
     mha_model_free(a);
     mha_model_free(b);
     files_remove(work);
@@ -364,8 +318,8 @@ static void ends_of_texts(void **state)
         const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1, .config_json = config};
         mha_model *a = NULL;
         assert_int_equal(mha_model_open(NULL, llama, &o, &a, NULL), MHA_OK);
-        save_as(a, file, MHA_F32);
-        mha_model *b = open_model(file, 1);
+        gguf_save(a, file, MHA_F32);
+        mha_model *b = gguf_open(file, 1);
         assert_int_equal(b->config.eos_count, a->config.eos_count);
         assert_memory_equal(b->config.eos, a->config.eos, (size_t)a->config.eos_count * sizeof *a->config.eos);
         mha_model_free(a);

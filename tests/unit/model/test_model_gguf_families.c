@@ -1,0 +1,203 @@
+/* test_model_gguf_families.c - tests GGUF files of further families: files written by gguf-py, and files written by
+ * mha_model_save_gguf, must have outputs that are bitwise identical to those of the folder; models that llama.cpp
+ * computes differently must be refused. */
+#include "model/model_struct.h"
+#include "support/check.h"
+#include "support/files.h"
+#include "support/model/gguf_case.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EDITS = 4 };
+
+static const char data[] = MHA_TEST_DATA;
+
+/* A model of data/families2, and changes of its config.json for what files can express. */
+typedef struct family {
+    const char *name;
+    bool head; /* has the head of a masked model, which files cannot express */
+    const char *edits[EDITS][2];
+    const char *saved[EDITS][2]; /* instead, for files that this library writes */
+} family;
+
+static const family families[] = {
+    {.name = "olmo2", .saved = {{"\"attention_bias\": true", "\"attention_bias\": false"}}},
+    {.name = "granite"},
+    {.name = "phi3"},
+    {.name = "mixtral", .edits = {{"\"sliding_window\": 6", "\"sliding_window\": null"}}},
+    {.name = "nomic-bert", .head = true, .edits = {{"\"hidden_act\": \"gelu\"", "\"hidden_act\": \"silu\""}}},
+    {.name = "gemma3",
+     .edits = {{"\"query_pre_attn_scalar\": 12", "\"query_pre_attn_scalar\": 16"}},
+     .saved = {{"\"query_pre_attn_scalar\": 12", "\"query_pre_attn_scalar\": 16"}, {"\"layer_types\"", "\"unused\""}}},
+    {.name = "smollm3",
+     .edits = {{"\"no_rope_layers\"", "\"unused\""},
+               {"\"layer_types\"", "\"also_unused\""},
+               {"\"no_rope_layer_interval\": 2", "\"no_rope_layer_interval\": 4"},
+               {"\"use_sliding_window\": true", "\"use_sliding_window\": false"}}},
+};
+
+/* Returns the config.json of a model with one text replaced; the caller frees it. */
+static char *replace(char *text, const char *from, const char *to)
+{
+    const char *at = strstr(text, from);
+    if (!at) fail_msg("config.json must contain %s", from);
+    char *now = malloc(strlen(text) + strlen(to) + 1);
+    sprintf(now, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    free(text);
+    return now;
+}
+
+/* Opens the folder of a family with up to `count` changes of its config. */
+static mha_model *open_family(const char *name, const char *const (*edits)[2], int count)
+{
+    char folder[300], path[320];
+    size_t n;
+    snprintf(folder, sizeof folder, "%s/families2/%s", data, name);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    char *config = files_read(path, &n);
+    for (int i = 0; i < count && edits[i][0]; i++)
+        config = replace(config, edits[i][0], edits[i][1]);
+    mha_model *model = gguf_open_as(folder, config);
+    free(config);
+    return model;
+}
+
+static mha_model *open_golden(const char *name)
+{
+    char file[300];
+    snprintf(file, sizeof file, "%s/gguf/%s.gguf", data, name);
+    return gguf_open(file, 1);
+}
+
+static void files_of_gguf_py(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < sizeof families / sizeof *families; n++) {
+        const family *f = &families[n];
+        mha_model *a = open_family(f->name, f->edits, EDITS), *b = open_golden(f->name);
+        gguf_same_outputs(a, b, f->name);
+        mha_model_free(a);
+        mha_model_free(b);
+    }
+}
+
+static void own_files(void **state)
+{
+    (void)state;
+    const char *work = files_folder(), *file = files_path(work, "own.gguf");
+    for (size_t n = 0; n < sizeof families / sizeof *families; n++) {
+        const family *f = &families[n];
+        mha_model *a =
+            f->head ? open_golden(f->name) : open_family(f->name, f->saved[0][0] ? f->saved : f->edits, EDITS);
+        for (int wide = 0; wide < 2; wide++) {
+            gguf_save(a, file, wide ? MHA_F32 : MHA_DTYPE_DEFAULT);
+            mha_model *b = gguf_open(file, 1);
+            gguf_same_outputs(a, b, f->name);
+            mha_model_free(b);
+        }
+        mha_model_free(a);
+    }
+    files_remove(work);
+}
+
+/* Quantized experts are the experts of the folder that the file becomes. */
+static void quantized_experts(void **state)
+{
+    (void)state;
+    const char *work = files_folder();
+    char file[300], folder[300];
+    snprintf(file, sizeof file, "%s", files_path(work, "q8.gguf"));
+    snprintf(folder, sizeof folder, "%s", files_path(work, "folder"));
+    mha_model *a = open_golden("mixtral");
+    gguf_save(a, file, MHA_Q8_0);
+    mha_model *b = gguf_open(file, 1);
+    mha_error err = {0};
+    if (mha_model_save(b, folder, NULL, &err) != MHA_OK) fail_msg("%s", err.message);
+    mha_model *c = gguf_open(folder, 1);
+    gguf_same_outputs(b, c, "q8_0");
+    mha_model_free(a);
+    mha_model_free(b);
+    mha_model_free(c);
+    files_remove(folder);
+    files_remove(work);
+}
+
+/* ---- refusals ---- */
+
+static void models_that_files_cannot_express(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *says;
+    } cases[] = {
+        {"olmo2", "_proj.bias\" must be absent in a GGUF file of architecture olmo2"},
+        {"mixtral", "sliding_window must be 0 in a GGUF file of architecture llama (got 6)"},
+        {"nomic-bert", "must be absent in a GGUF file of architecture nomic-bert"},
+        {"gemma3", "the scale of scores must be"},
+        {"smollm3", "must be"},
+        {"qwen3-moe", "must be"},
+    };
+    const char *work = files_folder();
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        mha_model *model = open_family(cases[n].name, NULL, 0);
+        mha_error err = {0};
+        if (mha_model_save_gguf(model, files_path(work, "x.gguf"), NULL, &err) != MHA_ERR_UNSUPPORTED ||
+            !strstr(err.message, cases[n].says))
+            fail_msg("%s: message must contain \"%s\" (got \"%s\")", cases[n].name, cases[n].says, err.message);
+        assert_int_equal(files_count(work), 0);
+        mha_model_free(model);
+    }
+    files_remove(work);
+}
+
+/* Opens a file of gguf-py with `bytes` bytes changed, `skip` bytes after the end of the only occurrence of a text. */
+static void refused(const char *name, const char *text, size_t skip, const void *bytes, size_t count, const char *says)
+{
+    char from[300];
+    size_t n, at = 0;
+    mha_model *model = NULL;
+    mha_error err = {0};
+    const char *work = files_folder(), *file = files_path(work, "damaged.gguf");
+    snprintf(from, sizeof from, "%s/gguf/%s.gguf", data, name);
+    char *now = files_read(from, &n);
+    while (at + strlen(text) < n && memcmp(now + at, text, strlen(text)) != 0)
+        at++;
+    memcpy(now + at + strlen(text) + skip, bytes, count);
+    files_write(file, now, n);
+    if (mha_model_open(NULL, file, NULL, &model, &err) == MHA_OK) fail_msg("%s of %s must be refused", text, name);
+    if (!strstr(err.message, says) || !strstr(err.message, "damaged.gguf"))
+        fail_msg("message must contain \"%s\" (got \"%s\")", says, err.message);
+    free(now);
+    files_remove(work);
+}
+
+static void damaged_files(void **state)
+{
+    (void)state;
+    enum { TYPE = 4 };
+    const uint32_t four = 4, one = 1, huge = UINT32_MAX;
+    refused("mixtral", "llama.expert_count", TYPE, &four, 4, "must have rank 3 and 4 experts (got another shape)");
+    refused("mixtral", "llama.expert_count", TYPE, &huge, 4, "llama.expert_count must be an integer from 1 to 1024");
+    refused("mixtral", "llama.expert_used_count", TYPE, &four, 4, "num_experts_per_tok must be at most");
+    refused("mixtral", "ffn_gate_exps", 0, "_", 1, "must be a tensor of the architecture llama");
+    refused("mixtral", "blk.1.ffn_up_ex", 0, "x", 1, "must be a tensor of the architecture llama");
+    refused("phi3", "phi3.rope.scaling.original_context_length", TYPE, &one, 4, "must be at least 2");
+    refused("phi3", "rope_factors_long", 0, "x", 1, "must be a tensor of the architecture phi3");
+    refused("phi3", "rope_factors_short", 0, "x", 1, "\"rope_factors_short.weight\" must have 3 elements (got 0)");
+    refused("phi3", "phi3.rope.dimension_count", TYPE, &four, 4, "must have 2 elements (got 3)");
+    refused("phi3", "phi3.rope.dimension_count", TYPE, &huge, 4, "rope.dimension_count must be an integer from 2 to 8");
+    refused("granite", "granite.logit_scale", TYPE, "\0\0\0\0", 4, "logits_scaling must be");
+    refused("granite", "granite.attention.scale", TYPE, "\0\0\x80\x7F", 4, "must be a finite f32 or f64");
+    refused("nomic-bert", "nomic-bert.attention.causal", TYPE, "\1", 1, "nomic-bert.attention.causal must be false");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_of_gguf_py),  cmocka_unit_test(own_files),
+        cmocka_unit_test(quantized_experts), cmocka_unit_test(models_that_files_cannot_express),
+        cmocka_unit_test(damaged_files),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
