@@ -145,10 +145,16 @@ static const mha__gguf_pre *find_pre(const writing *w)
     return NULL;
 }
 
+/* Returns the name of a special token of a template; NULL for a text. */
+static const mha__json *special_of(const mha__json *item)
+{
+    return mha__json_get(mha__json_get(item, "SpecialToken"), "id");
+}
+
 /* Writes the id of a special token that the template adds at one end. */
 static mha_status put_end(writing *w, const mha__json *item, const char *key, const char *flag, bool *found)
 {
-    const mha__json *name = mha__json_get(mha__json_get(item, "SpecialToken"), "id");
+    const mha__json *name = special_of(item);
     *found = name != NULL;
     for (int64_t n = 0; name && n < w->words.count; n++)
         if (w->words.bytes[n] == mha__json_bytes(name) &&
@@ -159,6 +165,27 @@ static mha_status put_end(writing *w, const mha__json *item, const char *key, co
         }
     if (!name && flag) mha__gguf_key_bool(w->keys, flag, false);
     return name ? refuse(w, "post_processor", "a template of known tokens", name) : MHA_OK;
+}
+
+/* Returns true if an item of a template is the special token `name` or, if it is NULL, the text `sequence`. */
+static bool is_item(const mha__json *item, const mha__json *name, const char *sequence, int64_t type_id)
+{
+    const mha__json *own = mha__json_get(item, name ? "SpecialToken" : "Sequence"), *id = mha__json_get(own, "id");
+    return mha__json_as_int(mha__json_get(own, "type_id")) == type_id &&
+           (name ? mha__json_equal(id, name) : has_text(own, "id", sequence));
+}
+
+/* Checks the template of pairs, for which files have no key: readers add the tokens of a single text to each text,
+ * except that WordPiece has its first token once. */
+static bool is_usual_pair(const mha__json *pair, const mha__json *first, const mha__json *last, bool wordpiece)
+{
+    size_t at = 0;
+    for (int n = 0; n < 2; n++) {
+        if (first && !(n && wordpiece) && !is_item(mha__json_item(pair, at++), first, NULL, n)) return false;
+        if (!is_item(mha__json_item(pair, at++), NULL, n ? "B" : "A", n)) return false;
+        if (last && !is_item(mha__json_item(pair, at++), last, NULL, n)) return false;
+    }
+    return mha__json_size(pair) == at;
 }
 
 /* Writes which tokens are added before and after a text. */
@@ -183,6 +210,12 @@ static mha_status put_template(writing *w, bool wordpiece)
     if (!last && w->eos >= 0) mha__gguf_key_u32(w->keys, MHA__GGUF_KEY("eos_token_id"), (uint32_t)w->eos);
     if (n > 1 + (size_t)first + (size_t)last || (wordpiece && (!first || !last)))
         return refuse(w, "post_processor.single", "one text between at most one token on each side", single);
+    const mha__json *pair = mha__json_get(post, "pair");
+    const mha__json *begin = first ? special_of(mha__json_item(single, 0)) : NULL,
+                    *end = last ? special_of(mha__json_item(single, n - 1)) : NULL;
+    if ((first || last) && !is_absent(pair) && !is_usual_pair(pair, begin, end, wordpiece))
+        return refuse(w, "post_processor.pair", "the tokens of a single text around each text, with type_id 1 for B",
+                      pair);
     return MHA_OK;
 }
 
@@ -277,13 +310,23 @@ static void put_pieces(writing *w)
     mha__gguf_put(w->keys, w->type, (size_t)w->words.count * sizeof *w->type);
 }
 
+/* Writes the keys of BertNormalizer that differ from the defaults of readers: lower case, and no accents if lower
+ * case. */
+static void put_case(writing *w, const mha__json *normalizer)
+{
+    const bool lower = is_on(normalizer, "lowercase");
+    const mha__json *strip = mha__json_get(normalizer, "strip_accents");
+    if (!lower) mha__gguf_key_bool(w->keys, MHA__GGUF_KEY("normalizer.lowercase"), false);
+    if (!is_absent(strip) && mha__json_is(strip, MHA__JSON_TRUE) != lower)
+        mha__gguf_key_bool(w->keys, MHA__GGUF_KEY("normalizer.strip_accents"), !lower);
+}
+
 static mha_status put_wordpiece(writing *w)
 {
     const mha__json *normalizer = mha__json_get(w->root.json, "normalizer");
-    if (!has_type(normalizer, "BertNormalizer") || !is_on(normalizer, "lowercase") ||
-        !is_on(normalizer, "clean_text") || !is_on(normalizer, "handle_chinese_chars") ||
-        mha__json_is(mha__json_get(normalizer, "strip_accents"), MHA__JSON_FALSE))
-        return refuse(w, "normalizer", "BertNormalizer with clean_text, handle_chinese_chars and lowercase",
+    if (!has_type(normalizer, "BertNormalizer") || !is_on(normalizer, "clean_text") ||
+        !is_on(normalizer, "handle_chinese_chars"))
+        return refuse(w, "normalizer", "BertNormalizer with clean_text and handle_chinese_chars",
                       mha__json_get(normalizer, "type"));
     if (!has_text(w->model.json, "continuing_subword_prefix", "##"))
         return refuse(w, "model.continuing_subword_prefix", "\"##\"",
@@ -292,6 +335,7 @@ static mha_status put_wordpiece(writing *w)
     mha__gguf_key_text(w->keys, MHA__GGUF_KEY("pre"), "default");
     put_pieces(w);
     put_unknown(w);
+    put_case(w, normalizer);
     return put_template(w, true);
 }
 

@@ -1,0 +1,121 @@
+/* test_model_gguf_tokenizers.c - tests that mha_model_save_gguf writes every option of a WordPiece tokenizer that GGUF
+ * files have a key for, with the same tokens of texts and pairs, and refuses other options by name. */
+#include "mha/model_save.h"
+#include "mha/text.h"
+#include "support/check.h"
+#include "support/files.h"
+#include "support/model/tokenizer_edits.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EDITS = 2 };
+
+static const char model[] = MHA_TEST_DATA "/models/bert-tiny";
+
+static void copy(const char *folder, const char *name)
+{
+    size_t n;
+    char *bytes = files_read(files_path(model, name), &n);
+    files_write(files_path(folder, name), bytes, n);
+    free(bytes);
+}
+
+/* Writes the model with an edited tokenizer.json to a new folder. */
+static const char *edited(const edit *edits)
+{
+    const char *folder = files_folder();
+    json_t *json = json_load_file(files_path(model, "tokenizer.json"), 0, NULL);
+    for (int i = 0; i < EDITS && edits[i].path; i++)
+        edits_put(json, edits[i].path, edits[i].value);
+    assert_int_equal(json_dump_file(json, files_path(folder, "tokenizer.json"), 0), 0);
+    json_decref(json);
+    copy(folder, "config.json");
+    copy(folder, "model.safetensors");
+    return folder;
+}
+
+static mha_status save(const char *folder, mha_error *err)
+{
+    const mha_model_options o = {.size = sizeof o, .no_weights = 1};
+    mha_model *m = NULL;
+    if (mha_model_open(NULL, folder, &o, &m, err) != MHA_OK) fail_msg("%s", err->message);
+    const mha_status status = mha_model_save_gguf(m, files_path(folder, "x.gguf"), NULL, err);
+    mha_model_free(m);
+    return status;
+}
+
+/* Compares the tokens of texts, and of each text as the first of a pair. */
+static void same_tokens(const mha_tokenizer *a, const mha_tokenizer *b)
+{
+    static const char *const texts[] = {"The SMALL house by the river", "NA\xC3\x8FVE caf\xC3\xA9 Z\xC3\xBCrich", ""};
+    static const char second[] = "Another Text";
+    for (int n = 0; n < 6; n++) {
+        const char *text = texts[n / 2], *pair = n % 2 ? second : NULL;
+        mha_encoding *x = NULL, *y = NULL;
+        const size_t bytes = strlen(text), more = pair ? strlen(pair) : 0;
+        assert_int_equal(mha_tokenizer_encode(a, text, bytes, pair, more, NULL, &x, NULL), MHA_OK);
+        assert_int_equal(mha_tokenizer_encode(b, text, bytes, pair, more, NULL, &y, NULL), MHA_OK);
+        assert_int_equal(x->count, y->count);
+        assert_memory_equal(x->ids, y->ids, (size_t)x->count * sizeof *x->ids);
+        assert_memory_equal(x->type_ids, y->type_ids, (size_t)x->count * sizeof *x->type_ids);
+        mha_encoding_free(x);
+        mha_encoding_free(y);
+    }
+}
+
+static void options_with_a_key(void **state)
+{
+    (void)state;
+    static const edit cases[][EDITS] = {
+        {{"normalizer/lowercase", "false", NULL}},
+        {{"normalizer/strip_accents", "false", NULL}},
+        {{"normalizer/strip_accents", "true", NULL}},
+        {{"normalizer/lowercase", "false", NULL}, {"normalizer/strip_accents", "true", NULL}},
+    };
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        const char *folder = edited(cases[n]);
+        mha_tokenizer *a = NULL, *b = NULL;
+        mha_error err = {0};
+        if (save(folder, &err) != MHA_OK || mha_tokenizer_open(NULL, folder, &a, &err) != MHA_OK ||
+            mha_tokenizer_open(NULL, files_path(folder, "x.gguf"), &b, &err) != MHA_OK)
+            fail_msg("%s", err.message);
+        same_tokens(a, b);
+        mha_tokenizer_free(a);
+        mha_tokenizer_free(b);
+        files_remove(folder);
+    }
+}
+
+static void options_without_a_key(void **state)
+{
+    (void)state;
+    static const char bare[] = "[{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}},"
+                               " {\"Sequence\": {\"id\": \"B\", \"type_id\": 1}}]";
+    static const edit cases[][EDITS] = {
+        {{"post_processor/pair/3/Sequence/type_id", "0", "post_processor.pair must be the tokens of a single text"}},
+        {{"post_processor/pair/2/SpecialToken/type_id", "1", "post_processor.pair must be"}},
+        {{"post_processor/pair/0/SpecialToken/id", "\"[SEP]\"", "post_processor.pair must be"}},
+        {{"post_processor/pair", bare, "post_processor.pair must be"}},
+        {{"normalizer/clean_text", "false", "normalizer must be BertNormalizer with clean_text"}},
+        {{"normalizer/handle_chinese_chars", "false", "normalizer must be BertNormalizer with clean_text"}},
+    };
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        const char *folder = edited(cases[n]);
+        mha_error err = {0};
+        assert_int_equal(save(folder, &err), MHA_ERR_UNSUPPORTED);
+        if (!strstr(err.message, cases[n][0].sentence) || !strstr(err.message, "in a GGUF file"))
+            fail_msg("message must contain \"%s\" (got \"%s\")", cases[n][0].sentence, err.message);
+        assert_int_equal(files_count(folder), 3);
+        files_remove(folder);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_with_a_key),
+        cmocka_unit_test(options_without_a_key),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
