@@ -4,7 +4,7 @@
 #include "model/model_struct.h"
 #include "support/check.h"
 #include "support/files.h"
-#include "support/model/gguf_case.h"
+#include "support/gguf/gguf_case.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #include "mha/text.h"
 #include "model/model_struct.h"
 #include "support/files.h"
-#include "support/model/gguf_case.h"
+#include "support/gguf/gguf_case.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

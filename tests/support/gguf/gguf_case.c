@@ -1,5 +1,5 @@
 /* gguf_case.c - see gguf_case.h. */
-#include "support/model/gguf_case.h"
+#include "support/gguf/gguf_case.h"
 
 #include "support/check.h"
 #include <stdlib.h>
