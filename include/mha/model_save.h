@@ -63,9 +63,9 @@ MHA_API mha_status mha_model_save(const mha_model *model, const char *folder, co
  * nomic_bert, olmo2, phi3 and qwen2) heads whose width is not hidden / heads. eos_token_id must have at most three
  * tokens, the first of which is the token that the tokenizer appends, if any; with WordPiece, it must be absent. A
  * tensor that the model reads and that has no place in the file is refused by name, except the pooler of BERT. The
- * pooler and unread tensors are left out. The tokenizer must be byte-level BPE with the pattern of GPT-2, LLaMA-3 or
- * Qwen2, BPE of SentencePiece, or WordPiece; a template of pairs must add the tokens of a single text to each text. A
- * model without a tokenizer is saved without one.
+ * pooler and unread tensors are left out. The tokenizer must be byte-level BPE with the pattern of GPT-2, LLaMA-3,
+ * Qwen2 or StarCoder, BPE of SentencePiece, or WordPiece; a template of pairs must add the tokens of a single text to
+ * each text. A model without a tokenizer is saved without one.
  *
  * The file appears complete or not at all, as with mha_file_write. Errors: those of mha_file_write,
  * MHA_ERR_UNSUPPORTED, MHA_ERR_ARG, MHA_ERR_MEMORY, MHA_ERR_CANCELLED by the progress callback ("save", in bytes).

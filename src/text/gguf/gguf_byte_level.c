@@ -4,13 +4,20 @@
 #include "text/pretokenize/split_pattern.h"
 #include <string.h>
 
+/* The writer uses the first name that expresses a tokenizer; llama.cpp treats the other names alike. */
 const mha__gguf_pre mha__gguf_pres[] = {
-    {"gpt-2", NULL, false, false, false},
-    {"llama-bpe", mha__regex_llama3, false, true, true},
-    {"qwen2", mha__regex_qwen2, true, false, false},
-    {"llama3", mha__regex_llama3, false, true, true},
-    {"llama-v3", mha__regex_llama3, false, true, true},
-    {NULL, NULL, false, false, false},
+    {.name = "gpt-2"},
+    {.name = "olmo"},
+    {.name = "llama-bpe", .pattern = mha__regex_llama3, .whole_words = true, .starts = true},
+    {.name = "llama3", .pattern = mha__regex_llama3, .whole_words = true, .starts = true},
+    {.name = "llama-v3", .pattern = mha__regex_llama3, .whole_words = true, .starts = true},
+    {.name = "dbrx", .pattern = mha__regex_llama3},
+    {.name = "smaug-bpe", .pattern = mha__regex_llama3},
+    {.name = "qwen2", .pattern = mha__regex_qwen2, .nfc = true},
+    {.name = "refact", .digits = true},
+    {.name = "starcoder", .digits = true},
+    {.name = "smollm", .digits = true},
+    {.name = NULL},
 };
 
 mha_status mha__gguf_find_pre(mha__gguf_translation *t)
@@ -20,7 +27,9 @@ mha_status mha__gguf_find_pre(mha__gguf_translation *t)
     MHA__TRY(mha__gguf_text(t->file, MHA__GGUF_KEY("pre"), &name, &n, t->err));
     for (t->pre = mha__gguf_pres; t->pre->name; t->pre++)
         if (n == strlen(t->pre->name) && memcmp(name, t->pre->name, n) == 0) return MHA_OK;
-    return mha__gguf_unsupported(t->file, MHA__GGUF_KEY("pre"), "one of gpt-2, llama-bpe, qwen2", t->err);
+    return mha__gguf_unsupported(t->file, MHA__GGUF_KEY("pre"),
+                                 "one of gpt-2, olmo, llama-bpe, dbrx, smaug-bpe, qwen2, refact, starcoder, smollm",
+                                 t->err);
 }
 
 static mha_status put_merges(mha__gguf_translation *t)
@@ -40,6 +49,22 @@ static mha_status put_merges(mha__gguf_translation *t)
     return MHA_OK;
 }
 
+/* Writes the step before ByteLevel: a split by `pattern`, or of each digit if it is NULL. */
+static void put_split(mha__gguf_translation *t, const char *pattern)
+{
+    mha__gguf_begin(t, NULL, pattern ? "Split" : "Digits");
+    if (pattern) {
+        mha__json_key(&t->w, "pattern");
+        mha__json_open(&t->w, '{');
+        mha__gguf_put_text(t, "Regex", pattern);
+        mha__gguf_end(t);
+        mha__gguf_put_text(t, "behavior", "Isolated");
+        mha__gguf_put_bool(t, "invert", false);
+    } else
+        mha__gguf_put_bool(t, "individual_digits", true);
+    mha__gguf_end(t);
+}
+
 mha_status mha__gguf_put_byte_level_model(mha__gguf_translation *t)
 {
     const char *pattern = t->pre->pattern;
@@ -47,18 +72,11 @@ mha_status mha__gguf_put_byte_level_model(mha__gguf_translation *t)
         mha__gguf_begin(t, "normalizer", "NFC");
         mha__gguf_end(t);
     }
-    if (pattern) {
+    if (pattern || t->pre->digits) {
         mha__gguf_begin(t, "pre_tokenizer", "Sequence");
         mha__gguf_begin_list(t, "pretokenizers");
-        mha__gguf_begin(t, NULL, "Split");
-        mha__json_key(&t->w, "pattern");
-        mha__json_open(&t->w, '{');
-        mha__gguf_put_text(t, "Regex", pattern);
-        mha__gguf_end(t);
-        mha__gguf_put_text(t, "behavior", "Isolated");
-        mha__gguf_put_bool(t, "invert", false);
-        mha__gguf_end(t);
-        mha__gguf_put_byte_level(t, NULL, false);
+        put_split(t, pattern);
+        mha__gguf_put_byte_level(t, NULL, !pattern);
         mha__gguf_end_list(t);
         mha__gguf_end(t);
     } else

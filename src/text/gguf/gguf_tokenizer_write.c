@@ -126,21 +126,26 @@ static bool is_absent(const mha__json *value)
     return !value || mha__json_is(value, MHA__JSON_NULL);
 }
 
+/* Returns true if the pre-tokenizer is ByteLevel, after a split by a pattern or of digits if there is one. */
+static bool reads_bytes(const mha__json *items, const mha__json *bytes, bool digits)
+{
+    const mha__json *split = mha__json_item(items, 0);
+    const bool own = !mha__json_is(mha__json_get(bytes, "use_regex"), MHA__JSON_FALSE);
+    if (!has_type(bytes, "ByteLevel") || is_on(bytes, "add_prefix_space") || mha__json_size(items) > 2) return false;
+    if (!items || digits) return own && (!digits || is_on(split, "individual_digits"));
+    return !own && has_type(split, "Split") && has_text(split, "behavior", "Isolated") && !is_on(split, "invert");
+}
+
 static const mha__gguf_pre *find_pre(const writing *w)
 {
     const mha__json *pre = alone(mha__json_get(w->root.json, "pre_tokenizer"), "pretokenizers");
-    const mha__json *items = mha__json_get(pre, "pretokenizers");
-    const mha__json *split = mha__json_item(items, 0), *bytes = items ? mha__json_item(items, 1) : pre;
-    const bool nfc = has_type(mha__json_get(w->root.json, "normalizer"), "NFC");
+    const mha__json *items = mha__json_get(pre, "pretokenizers"), *split = mha__json_item(items, 0);
+    const bool nfc = has_type(mha__json_get(w->root.json, "normalizer"), "NFC"), digits = has_type(split, "Digits");
     const char *pattern = mha__json_as_text(mha__json_get(mha__json_get(split, "pattern"), "Regex"));
-    if (!has_type(bytes, "ByteLevel") || is_on(bytes, "add_prefix_space") || mha__json_size(items) > 2) return NULL;
-    if (items && (!has_type(split, "Split") || !has_text(split, "behavior", "Isolated") || is_on(split, "invert") ||
-                  !mha__json_is(mha__json_get(bytes, "use_regex"), MHA__JSON_FALSE)))
-        return NULL;
-    if (!items && mha__json_is(mha__json_get(bytes, "use_regex"), MHA__JSON_FALSE)) return NULL;
+    if (!reads_bytes(items, items ? mha__json_item(items, 1) : pre, digits)) return NULL;
     for (const mha__gguf_pre *p = mha__gguf_pres; p->name; p++)
-        if ((p->pattern ? pattern && strcmp(p->pattern, pattern) == 0 : !items) && p->nfc == nfc &&
-            p->whole_words == is_on(w->model.json, "ignore_merges"))
+        if ((p->pattern ? pattern && strcmp(p->pattern, pattern) == 0 : !items || digits) && p->nfc == nfc &&
+            p->digits == digits && p->whole_words == is_on(w->model.json, "ignore_merges"))
             return p;
     return NULL;
 }
@@ -226,7 +231,7 @@ static mha_status put_byte_level(writing *w)
     const mha__gguf_pre *pre = find_pre(w);
     const mha__json *merges = mha__json_get(w->model.json, "merges");
     if (!pre)
-        return refuse(w, "pre_tokenizer", "that of GPT-2, LLaMA-3 or Qwen2",
+        return refuse(w, "pre_tokenizer", "that of GPT-2, LLaMA-3, Qwen2 or StarCoder",
                       mha__json_get(mha__json_get(w->root.json, "pre_tokenizer"), "type"));
     mha__gguf_key_text(w->keys, MHA__GGUF_KEY("model"), "gpt2");
     mha__gguf_key_text(w->keys, MHA__GGUF_KEY("pre"), pre->name);

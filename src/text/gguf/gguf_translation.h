@@ -35,6 +35,7 @@ typedef struct mha__gguf_pre {
     const char *name;              /* tokenizer.ggml.pre */
     const char *pattern;           /* of Split, before ByteLevel; NULL = the expression of ByteLevel */
     bool nfc, whole_words, starts; /* NFC normalizer; ignore_merges; begins with BOS by default */
+    bool digits;                   /* Digits, which splits off each digit, before ByteLevel */
 } mha__gguf_pre;
 
 extern const mha__gguf_pre mha__gguf_pres[]; /* ends with a NULL name */

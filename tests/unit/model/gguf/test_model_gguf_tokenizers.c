@@ -1,5 +1,5 @@
-/* test_model_gguf_tokenizers.c - tests that mha_model_save_gguf writes every option of a WordPiece tokenizer that GGUF
- * files have a key for, with the same tokens of texts and pairs, and refuses other options by name. */
+/* test_model_gguf_tokenizers.c - tests that mha_model_save_gguf writes every option of a tokenizer that GGUF files have
+ * a key for, with the same tokens of texts and pairs, and refuses other options by name. */
 #include "mha/model_save.h"
 #include "mha/text.h"
 #include "support/check.h"
@@ -11,9 +11,7 @@
 
 enum { EDITS = 2 };
 
-static const char model[] = MHA_TEST_DATA "/models/bert-tiny";
-
-static void copy(const char *folder, const char *name)
+static void copy(const char *model, const char *folder, const char *name)
 {
     size_t n;
     char *bytes = files_read(files_path(model, name), &n);
@@ -21,17 +19,17 @@ static void copy(const char *folder, const char *name)
     free(bytes);
 }
 
-/* Writes the model with an edited tokenizer.json to a new folder. */
-static const char *edited(const edit *edits)
+/* Writes a model with an edited tokenizer.json to a new folder. */
+static const char *edited(const char *name, const edit *edits)
 {
-    const char *folder = files_folder();
+    const char *folder = files_folder(), *model = files_path(MHA_TEST_DATA "/models", name);
     json_t *json = json_load_file(files_path(model, "tokenizer.json"), 0, NULL);
     for (int i = 0; i < EDITS && edits[i].path; i++)
         edits_put(json, edits[i].path, edits[i].value);
     assert_int_equal(json_dump_file(json, files_path(folder, "tokenizer.json"), 0), 0);
     json_decref(json);
-    copy(folder, "config.json");
-    copy(folder, "model.safetensors");
+    copy(model, folder, "config.json");
+    copy(model, folder, "model.safetensors");
     return folder;
 }
 
@@ -48,7 +46,8 @@ static mha_status save(const char *folder, mha_error *err)
 /* Compares the tokens of texts, and of each text as the first of a pair. */
 static void same_tokens(const mha_tokenizer *a, const mha_tokenizer *b)
 {
-    static const char *const texts[] = {"The SMALL house by the river", "NA\xC3\x8FVE caf\xC3\xA9 Z\xC3\xBCrich", ""};
+    static const char *const texts[] = {"The SMALL house, 12345 cats by the river",
+                                        "NA\xC3\x8FVE caf\xC3\xA9 Z\xC3\xBCrich", ""};
     static const char second[] = "Another Text";
     for (int n = 0; n < 6; n++) {
         const char *text = texts[n / 2], *pair = n % 2 ? second : NULL;
@@ -64,17 +63,35 @@ static void same_tokens(const mha_tokenizer *a, const mha_tokenizer *b)
     }
 }
 
+static const char digits[] =
+    "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\", \"individual_digits\": true},"
+    "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true,"
+    "\"use_regex\": true}]}";
+static const char llama3[] =
+    "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": "
+    "\"(?i:'s|'t|'re|'ve|'m|'ll|"
+    "'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| "
+    "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},"
+    " \"behavior\": \"Isolated\", \"invert\": false}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false,"
+    " \"trim_offsets\": true, \"use_regex\": false}]}";
+
 static void options_with_a_key(void **state)
 {
     (void)state;
-    static const edit cases[][EDITS] = {
-        {{"normalizer/lowercase", "false", NULL}},
-        {{"normalizer/strip_accents", "false", NULL}},
-        {{"normalizer/strip_accents", "true", NULL}},
-        {{"normalizer/lowercase", "false", NULL}, {"normalizer/strip_accents", "true", NULL}},
+    static const struct {
+        const char *model;
+        edit edits[EDITS];
+    } cases[] = {
+        {"bert-tiny", {{"normalizer/lowercase", "false", NULL}}},
+        {"bert-tiny", {{"normalizer/strip_accents", "false", NULL}}},
+        {"bert-tiny", {{"normalizer/strip_accents", "true", NULL}}},
+        {"bert-tiny", {{"normalizer/lowercase", "false", NULL}, {"normalizer/strip_accents", "true", NULL}}},
+        {"gpt2-tiny", {{"pre_tokenizer", digits, NULL}}},
+        {"gpt2-tiny", {{"pre_tokenizer", llama3, NULL}}},
+        {"gpt2-tiny", {{"pre_tokenizer", llama3, NULL}, {"model/ignore_merges", "true", NULL}}},
     };
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
-        const char *folder = edited(cases[n]);
+        const char *folder = edited(cases[n].model, cases[n].edits);
         mha_tokenizer *a = NULL, *b = NULL;
         mha_error err = {0};
         if (save(folder, &err) != MHA_OK || mha_tokenizer_open(NULL, folder, &a, &err) != MHA_OK ||
@@ -101,7 +118,7 @@ static void options_without_a_key(void **state)
         {{"normalizer/handle_chinese_chars", "false", "normalizer must be BertNormalizer with clean_text"}},
     };
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
-        const char *folder = edited(cases[n]);
+        const char *folder = edited("bert-tiny", cases[n]);
         mha_error err = {0};
         assert_int_equal(save(folder, &err), MHA_ERR_UNSUPPORTED);
         if (!strstr(err.message, cases[n][0].sentence) || !strstr(err.message, "in a GGUF file"))
