@@ -78,7 +78,7 @@ static const char *why_not_few(const mha_attn_plan *plan)
 /* Returns the properties of arguments that fwd_few requires. They are not known from the description alone. */
 static const char *few_needs(const mha_attn_plan *plan)
 {
-    return plan->pairs ? "stride[3] = 1 of k and v, and blocks without masked keys" : "stride[3] = 1 of k and v";
+    return plan->pairs ? "stride[3] = 1 of k and v, and blocks without dropped pages" : "stride[3] = 1 of k and v";
 }
 
 static const char few_otherwise[] = "fwd_tiled, which takes 2 to 14 times as long";

@@ -70,7 +70,7 @@ static void split_keys(mha_attn_plan *plan)
 
 static bool few_of_pairs(const mha_attn_plan *plan)
 {
-    return plan->pairs->few_scores && plan->desc.head_dim % 2 == 0 && mha__pairs_raw(plan);
+    return plan->pairs->few_scores && mha__pairs_raw(plan);
 }
 
 /* Returns the number of workers whose forward scratch memory fits in `bytes`. */

@@ -13,8 +13,8 @@
 const char *mha__fwd_why_not_one_block(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
-    const bool whole = d->block_q >= d->max_q_len && d->block_k >= d->max_kv_len; /* block_q and block_k are 0 without a
-                                                                                   * block mask */
+    /* block_q and block_k are 0 without a block mask; the heads of a folded tile may have different masks */
+    const bool whole = d->block_q >= d->max_q_len && d->block_k >= d->max_kv_len && !plan->folded;
     const uint32_t inputs = mha__inputs_with(MHA__SINGLE_BLOCK) | (whole ? MHA_ATTN_BLOCK_KEEP : 0u);
     const uint32_t outputs = MHA_ATTN_LSE | MHA_ATTN_GRADS;
     if (d->kv_len == 0) return "kv_len is 0";

@@ -1,10 +1,11 @@
 /* tile_decode.c - computes one block of keys for a few queries, as in token generation. K and V are read once, in place
  * and in the stored type, page by page if they are paged.
  *
- * Most blocks have no masks, biases or other changes of scores. Their scores stay in a strip (kernel.h) from the
- * product to the weights. The scores of other blocks are converted to a panel, which is processed as usual. */
+ * Scores stay in a strip (kernel.h) from the product to the weights, and masks are applied to the strip. If a bias or
+ * another input changes scores, they are converted to a panel, which is processed as usual. */
 #include "attn/forward/query_tile.h"
 #include "attn/mask/attention_dropout.h"
+#include <string.h>
 
 bool mha__tile_is_few(const mha__tile *t)
 {
@@ -24,12 +25,30 @@ static mha__pieces key_pieces(const mha__tile *t, int64_t first, int64_t end)
     return mha__keys_pieces(t->call, &t->call->args.k, t->plan->desc.head_dim, t->rows.b, t->kv_head, first, end);
 }
 
+/* Computes the scores of keys `k` with bf16 products. If d is odd, the keys are packed first, because the last pair of
+ * a key must not contain an element of the next key. */
+static void pair_scores(const mha__tile *t, const mha__panel *p, const mha__pieces *k, double scale,
+                        const mha__pieces *ahead)
+{
+    const int64_t d = t->plan->desc.head_dim, depth = mha__round_up(d, t->pairs->step);
+    uint16_t *rows = t->scratch.wide, *to = rows;
+    for (int n = 0; d % 2 != 0 && n < k->count; to += k->piece[n++].rows * depth)
+        if (k->piece[n].at)
+            t->pairs->pack_keys(k->piece[n].rows, d, k->piece[n].at, k->stride / (int64_t)sizeof *to, 1, to);
+        else
+            memset(to, 0, (size_t)(k->piece[n].rows * depth) * sizeof *to);
+    const int64_t bytes = depth * (int64_t)sizeof *to;
+    const mha__pieces packed = {.count = 1, .stride = bytes, .bytes = bytes, .piece = {{rows, (to - rows) / depth}}};
+    t->pairs->few_scores(d % 2 != 0 ? &packed : k, mha__round_up(d, 2), p->q, p->rows.count, scale, t->scratch.strip,
+                         ahead);
+}
+
 void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, void *s)
 {
     const mha_attn_desc *d = &t->plan->desc;
     const mha__pieces k = key_pieces(t, first, end);
     if (t->pairs)
-        t->pairs->few_scores(&k, d->head_dim, p->q, p->rows.count, t->raw ? 1 : d->scale, t->scratch.strip, NULL);
+        pair_scores(t, p, &k, t->raw ? 1 : d->scale, NULL);
     else
         t->k->few_scores(t->plan->kv.type, &k, d->head_dim, p->q, p->rows.count, d->scale, t->scratch.strip, NULL);
     t->k->few_panel(end - first, p->rows.count, t->scratch.strip, s);
@@ -49,24 +68,32 @@ static void weigh_panel(const mha__tile *t, const mha__panel *p, int64_t first, 
     if (mha__dropout_on(d)) mha__dropout_apply(t->call, x, &p->rows, first, end, x->s);
 }
 
-/* Returns true if no softcap, mask or dropout changes the scores or weights of these keys. */
-static bool is_plain(const mha__tile *t, const mha__panel *p, const mha__pieces *k, int64_t first, int64_t end)
+/* Returns true if scores stay in the strip: these keys have no dropped pages, and nothing but masks changes scores or
+ * weights. */
+static bool stays_in_strip(const mha__tile *t, const mha__pieces *k)
 {
     const mha_attn_desc *d = &t->plan->desc;
-    return d->softcap == 0 && !mha__dropout_on(d) && !has_dropped(k) &&
-           mha__mask_is_open(t->call, &p->span, first, end);
+    return d->softcap == 0 && !mha__dropout_on(d) && !has_dropped(k) && mha__mask_is_pure(t->call);
 }
 
-/* Processes a block with bf16 products. Returns false without any effect unless the block is plain and its keys begin
- * with a whole pair. */
+static void mask_strip(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end)
+{
+    if (!mha__mask_is_open(t->call, &p->rows, &p->span, first, end))
+        mha__mask_strip(t->call, &p->rows, first, end, t->scratch.strip);
+}
+
+/* Processes a block with bf16 products, beginning with a whole pair of keys. Returns false without any effect if pages
+ * are dropped. */
 static bool attend_pairs(const mha__tile *t, int64_t start, const mha__panel *p, int64_t first, int64_t end,
                          const mha__partial *into)
 {
     const mha_attn_desc *d = &t->plan->desc;
     const mha_attn_args *a = &t->call->args;
+    first -= first % 2;
     const mha__pieces k = key_pieces(t, first, end), k_ahead = mha__few_ahead(t, &a->k, d->head_dim, start);
-    if (first % 2 != 0 || !is_plain(t, p, &k, first, end)) return false;
-    t->pairs->few_scores(&k, d->head_dim, p->q, p->rows.count, 1, t->scratch.strip, &k_ahead);
+    if (!stays_in_strip(t, &k)) return false;
+    pair_scores(t, p, &k, 1, &k_ahead);
+    mask_strip(t, p, first, end);
     const mha__pieces v = mha__keys_pieces(t->call, &a->v, d->v_head_dim, t->rows.b, t->kv_head, first, end);
     const mha__pieces v_ahead = mha__few_ahead(t, &a->v, d->v_head_dim, start);
     t->pairs->few_attend(&v, end - first, d->v_head_dim, p->rows.count, d->scale, t->scratch.strip, into,
@@ -87,14 +114,16 @@ bool mha__few_attend(const mha__tile *t, int64_t start, const mha__partial *into
     if (t->pairs) return attend_pairs(t, start, &p, first, end, into);
     const mha__pieces k = key_pieces(t, first, end), k_ahead = mha__few_ahead(t, &a->k, d->head_dim, start);
     t->k->few_scores(type, &k, d->head_dim, p.q, lanes, d->scale, x->strip, &k_ahead);
-    const bool plain = is_plain(t, &p, &k, first, end);
-    if (plain)
+    const bool strip = stays_in_strip(t, &k);
+    if (strip) {
+        mask_strip(t, &p, first, end);
         t->k->few_softmax(end - first, lanes, x->strip, into->max, x->alpha);
-    else
+    } else {
         weigh_panel(t, &p, first, end, into);
+    }
     const mha__pieces v = mha__keys_pieces(t->call, &a->v, d->v_head_dim, t->rows.b, t->kv_head, first, end);
     const mha__pieces v_ahead = mha__few_ahead(t, &a->v, d->v_head_dim, start);
-    t->k->few_values(type, &v, d->v_head_dim, lanes, plain ? x->strip : x->s, plain ? MHA__STRIP : 1,
-                     plain ? 1 : t->k->nr, x->alpha, plain ? into->sum : NULL, into->o, t->plan->o_stride, &v_ahead);
+    t->k->few_values(type, &v, d->v_head_dim, lanes, strip ? x->strip : x->s, strip ? MHA__STRIP : 1,
+                     strip ? 1 : t->k->nr, x->alpha, strip ? into->sum : NULL, into->o, t->plan->o_stride, &v_ahead);
     return true;
 }

@@ -3,6 +3,7 @@
  * faster. */
 #include "attn/forward/query_tile.h"
 
+#include "attn/mask/block_mask.h"
 #include "math/q8_0.h"
 
 /* Sizes in bytes. HELD: keys and values of a head up to this size are assumed to stay in the core's cache from one task
@@ -145,6 +146,8 @@ mha__pieces mha__few_ahead(const mha__tile *t, const mha_cview *view, int64_t wi
         first += at - mha__round_up(end, MHA__KEY_BLOCK);
         end = mha__mask_keys(t->call, b);
     }
-    if (first >= end) return (mha__pieces){0};
-    return mha__keys_pieces(t->call, view, width, b, g, first, mha__min64(first + MHA__KEY_BLOCK, end));
+    end = mha__min64(first + MHA__KEY_BLOCK, end);
+    if (first < end && at < t->end && d->inputs & MHA_ATTN_BLOCK_KEEP)
+        mha__blocks_narrow(t->call, &t->rows, &first, &end);
+    return first < end ? mha__keys_pieces(t->call, view, width, b, g, first, end) : (mha__pieces){0};
 }

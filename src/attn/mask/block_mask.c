@@ -11,10 +11,16 @@ static bool kept(const mha__call *call, const mha__rows *rows, int64_t row_block
     return *(const uint8_t *)mha__at(&call->args.block_keep, 1, rows->b, rows->h, row_block, key_block) != 0;
 }
 
+/* Returns the number of rows per block. The rows of a folded tile are heads, each with its own mask. */
+static int64_t block_rows(const mha__call *call)
+{
+    return call->plan->folded ? 1 : call->plan->desc.block_q;
+}
+
 /* Returns true if block_keep is `state` for any of the rows and this block of keys. */
 static bool some_row(const mha__call *call, const mha__rows *rows, int64_t key_block, bool state)
 {
-    const int64_t size = call->plan->desc.block_q, last = (rows->first + rows->count - 1) / size;
+    const int64_t size = block_rows(call), last = (rows->first + rows->count - 1) / size;
     for (int64_t block = rows->first / size; block <= last; block++)
         if (kept(call, rows, block, key_block) == state) return true;
     return false;
@@ -27,6 +33,21 @@ void mha__blocks_narrow(const mha__call *call, const mha__rows *rows, int64_t *f
         *first += mha__min64(*end - *first, size - *first % size);
     while (*first < *end && !some_row(call, rows, (*end - 1) / size, true))
         *end = mha__max64(*first, (*end - 1) / size * size);
+}
+
+bool mha__blocks_all_kept(const mha__call *call, const mha__rows *rows, int64_t first, int64_t end)
+{
+    const int64_t size = call->plan->desc.block_k, last = (end - 1) / size;
+    for (int64_t block = first / size; block <= last; block++)
+        if (some_row(call, rows, block, false)) return false;
+    return true;
+}
+
+bool mha__blocks_key_kept(const mha__call *call, const mha__rows *rows, int64_t r, int64_t key, int64_t *end)
+{
+    const int64_t size = call->plan->desc.block_k;
+    *end = (key / size + 1) * size;
+    return kept(call, rows, (rows->first + r) / block_rows(call), key / size);
 }
 
 /* Writes the mask of one block of rows: one byte per key of [first, end). */
@@ -45,11 +66,8 @@ bool mha__blocks_apply(const mha__call *call, const mha__scratch *scratch, const
                        int64_t end, void *s)
 {
     const mha__kernels *k = call->plan->kernels;
-    const int64_t size = call->plan->desc.block_q, last = (end - 1) / call->plan->desc.block_k, keys = end - first;
-    bool any = false;
-    for (int64_t block = first / call->plan->desc.block_k; block <= last && !any; block++)
-        any = some_row(call, rows, block, false);
-    if (!any) return false;
+    const int64_t size = block_rows(call), keys = end - first;
+    if (mha__blocks_all_kept(call, rows, first, end)) return false;
     uint8_t *bytes = scratch->bytes;
     for (int64_t r = 0; r < rows->count; r++) {
         const int64_t row = rows->first + r;

@@ -5,7 +5,9 @@
 #include "attn/mask/block_mask.h"
 #include "attn/mask/user_functions.h"
 #include "attn/plan/kv_fetch.h"
+#include "attn/plan/operand_table.h"
 #include "base/size.h"
+#include <math.h>
 #include <string.h>
 
 /* Offsets and windows may be any int64. Positions beyond FAR act as infinite, and sums of a few such values do not
@@ -136,9 +138,55 @@ static bool apply_intervals(const mha__call *call, const mha__rows *rows, const 
     return true;
 }
 
-bool mha__mask_is_open(const mha__call *call, const mha__span *span, int64_t first, int64_t end)
+bool mha__mask_is_open(const mha__call *call, const mha__rows *rows, const mha__span *span, int64_t first, int64_t end)
 {
-    return !call->plan->scored && span->common_lo <= first && end <= span->common_hi;
+    const uint32_t others = mha__inputs_with(MHA__ON_SCORES) & ~(uint32_t)MHA_ATTN_BLOCK_KEEP;
+    if (!(span->common_lo <= first && end <= span->common_hi)) return false;
+    if (!call->plan->scored) return true;
+    return !(call->plan->desc.inputs & others) && mha__blocks_all_kept(call, rows, first, end);
+}
+
+bool mha__mask_is_pure(const mha__call *call)
+{
+    const uint32_t masks = MHA_ATTN_KEEP | MHA_ATTN_BLOCK_KEEP;
+    return !(call->plan->desc.inputs & mha__inputs_with(MHA__ON_SCORES) & ~masks);
+}
+
+static void mask_keys(int64_t first, int64_t end, float *row)
+{
+    for (int64_t key = first; key < end; key++)
+        row[key] = -INFINITY;
+}
+
+/* Without branches, because they would often be mispredicted. */
+static void mask_unkept(const uint8_t *keep, int64_t step, int64_t keys, float *row)
+{
+    for (int64_t key = 0; step == 1 && key < keys; key++)
+        row[key] = keep[key] ? row[key] : -INFINITY;
+    for (int64_t key = 0; step != 1 && key < keys; key++)
+        row[key] = keep[key * step] ? row[key] : -INFINITY;
+}
+
+/* Masks a row of a strip that begins with key `first`. */
+static void mask_row(const mha__call *call, const mha__rows *rows, int64_t r, int64_t first, int64_t end, float *row)
+{
+    const mha_attn_desc *d = &call->plan->desc;
+    const int64_t hidden = mha__max64(first, rows->prefix[r]); /* the prefix is visible despite the interval */
+    mask_keys(hidden - first, mha__min64(end, rows->lo[r]) - first, row);
+    mask_keys(mha__max64(hidden, rows->hi[r]) - first, end - first, row);
+    if (d->inputs & MHA_ATTN_KEEP)
+        mask_unkept(mha__at(&call->args.keep, 1, rows->b, rows->h, rows->first + r, first), call->args.keep.stride[3],
+                    end - first, row);
+    if (d->inputs & MHA_ATTN_BLOCK_KEEP)
+        for (int64_t key = first, last; key < end; key = last)
+            if (!mha__blocks_key_kept(call, rows, r, key, &last))
+                mask_keys(key - first, mha__min64(last, end) - first, row);
+}
+
+void mha__mask_strip(const mha__call *call, const mha__rows *rows, int64_t first, int64_t end, float *strip)
+{
+    for (int64_t r = 0; r < rows->count; r++)
+        mask_row(call, rows, r, first, end, strip + r * MHA__STRIP);
 }
 
 bool mha__mask_apply(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, const mha__span *span,

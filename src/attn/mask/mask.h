@@ -45,7 +45,12 @@ bool mha__mask_block(const mha__call *call, const mha__rows *rows, const mha__sp
                      int64_t *end);
 
 /* Returns true if mha__mask_apply would change no score of keys [first, end), except scores of dropped pages. */
-bool mha__mask_is_open(const mha__call *call, const mha__span *span, int64_t first, int64_t end);
+bool mha__mask_is_open(const mha__call *call, const mha__rows *rows, const mha__span *span, int64_t first, int64_t end);
+/* Returns true if mha__mask_apply only masks keys in this call, so that mha__mask_strip can replace it. */
+bool mha__mask_is_pure(const mha__call *call);
+/* Sets masked entries of the strip of keys [first, end) to -infinity, except entries of dropped pages. The decode
+ * kernels, which use strips, have no f64 version. */
+void mha__mask_strip(const mha__call *call, const mha__rows *rows, int64_t first, int64_t end, float *strip);
 
 /* Applies functions, ALiBi slopes, bias, masks, intervals and dropped pages to the panel `s`: one row per key in
  * [first, end), one lane per query row. Uses scratch->extra and scratch->bytes. Returns false if no score changed. */

@@ -217,7 +217,7 @@ static void test_decode(void **state)
                        .causal = 1,
                        .align = MHA_ALIGN_BOTTOM_RIGHT,
                        .outputs = MHA_ATTN_LSE};
-    mha_attn_desc masked_too = d, half = d, far = d, f16, window, functions;
+    mha_attn_desc masked_too = d, half = d, far = d, f16, window, functions, kept;
     masked_too.inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS;
     masked_too.outputs |= MHA_ATTN_PROBS;
     masked_too.kv_len = 2100;
@@ -231,6 +231,9 @@ static void test_decode(void **state)
     window = half;
     window.heads = 6;
     window.window = (mha_window){1, 300, -1};
+    kept = window;
+    kept.inputs = MHA_ATTN_KEEP;
+    kept.head_dim = kept.v_head_dim = 31; /* bf16 pairs are not whole */
     far.batch = 1;
     far.heads = 3;
     far.kv_heads = 1;
@@ -245,9 +248,50 @@ static void test_decode(void **state)
         check_decode(many[n], &f16);
         check_decode(many[n], &functions);
         if (multiplies_bf16(many[n])) check_decode(many[n], &window);
+        check_decode(many[n], &kept);
         check_decode(many[n], &far);
     }
     problem_contexts_free(many, count);
+}
+
+/* A block mask must give the same bits as the mask of single keys that it stands for. */
+static void check_blocks(mha_ctx *ctx, const mha_attn_desc *d)
+{
+    problem blocks, keys;
+    mha_attn_desc by_block = *d, by_key = *d;
+    by_block.inputs |= MHA_ATTN_BLOCK_KEEP, by_block.block_q = 2, by_block.block_k = 50;
+    by_key.inputs |= MHA_ATTN_KEEP;
+    problem_make(&blocks, &by_block, NULL, 31);
+    problem_make(&keys, &by_key, NULL, 31);
+    for (int64_t h = 0; h < d->heads; h++)
+        for (int64_t i = 0; i < d->q_len; i++)
+            for (int64_t j = 0; j < d->kv_len; j++)
+                tensor_set(&keys.keep, 0, h, i, j, tensor_get(&blocks.block_keep, 0, h, i / 2, j / 50));
+    problem_run(ctx, &blocks);
+    problem_run(ctx, &keys);
+    if (!problem_same_bits(&blocks, &keys))
+        fail_msg("%s, %s, %lld queries: a block mask must be bitwise identical to its keys", mha_ctx_isa(ctx),
+                 mha_dtype_name(d->dtype), (long long)d->q_len);
+    problem_free(&blocks);
+    problem_free(&keys);
+}
+
+static void test_blocks(void **state)
+{
+    (void)state;
+    mha_attn_desc d = {.size = sizeof d,
+                       .batch = 1,
+                       .heads = 6,
+                       .kv_heads = 2,
+                       .kv_len = 1300,
+                       .head_dim = 24,
+                       .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS};
+    for (int n = 0; n < isa_count; n++)
+        for (d.q_len = 1; d.q_len <= 3; d.q_len += 2) {
+            const mha_attn_desc bf16 = all_bf16(d);
+            check_blocks(isa_contexts[n], &d);
+            check_blocks(isa_contexts[n], &bf16);
+        }
 }
 
 /* Compares the path for short sequences (forward_single_block.c) with the tiled path, which is used for a problem with
@@ -539,10 +583,10 @@ static void test_out_is_q(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_parts),   cmocka_unit_test(test_folded),
-                                              cmocka_unit_test(test_decode),  cmocka_unit_test(test_causal_prefix),
-                                              cmocka_unit_test(test_short),   cmocka_unit_test(test_grouped_heads),
-                                              cmocka_unit_test(test_layouts), cmocka_unit_test(test_broadcast),
-                                              cmocka_unit_test(test_threads), cmocka_unit_test(test_out_is_q)};
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parts),         cmocka_unit_test(test_folded),    cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_causal_prefix), cmocka_unit_test(test_short),     cmocka_unit_test(test_grouped_heads),
+        cmocka_unit_test(test_layouts),       cmocka_unit_test(test_broadcast), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_out_is_q),      cmocka_unit_test(test_blocks)};
     return cmocka_run_group_tests(tests, isa_setup, isa_teardown);
 }

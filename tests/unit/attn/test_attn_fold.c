@@ -132,7 +132,8 @@ static void test_strides(void **state)
             }
             mha_attn_plan_free(plan);
         }
-    assert_int_equal(folded, 3 * 7 + 4); /* q, k, v, out, lse, partial and pages; keep, bias, probs and scores */
+    /* q, k, v, out, lse, partial and pages; keep, bias, block_keep, probs and scores */
+    assert_int_equal(folded, 3 * 7 + 5);
     mha_free(NULL, workspace);
     free(memory);
 }
