@@ -51,7 +51,7 @@ static const char *why_not_pairs(const mha_attn_plan *plan)
 /* Returns a phrase that names the tiles that use the decode kernels; NULL if the plan does not use these kernels. */
 static const char *few_tiles(const mha_attn_plan *plan)
 {
-    const int64_t longest = plan->packed ? plan->desc.max_q_len : plan->rows, last = plan->rows % MHA__TILE_Q;
+    const int64_t longest = plan->packed ? plan->desc.max_q_len : plan->rows, last = plan->rows % plan->tile_rows;
     if (plan->few == 0) return NULL;
     if (longest <= plan->few) return "all";
     if (plan->packed) return "the tiles of short sequences";
@@ -213,8 +213,8 @@ static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int
                plan->few, few_tiles(plan), few_needs(plan), few_otherwise);
     append(t, "products: %s, weights rounded to %s, sums in %s\n", products(plan), weights(plan),
            plan->desc.dtype == MHA_F64 ? "f64" : "f32");
-    append(t, "tiles: %d queries by %d keys, registers %d by %d, partial results merged every %d keys\n", MHA__TILE_Q,
-           MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA_ATTN_CHUNK);
+    append(t, "tiles: %" PRId64 " queries by %d keys, registers %d by %d, partial results merged every %d keys\n",
+           plan->tile_rows, MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA_ATTN_CHUNK);
     append(t, "work: %" PRId64 " tile%s%s in %" PRId64 " part%s of the keys on up to %d thread%s\n", plan->tasks,
            plural(plan->tasks), plan->folded ? ", each with all heads of a group," : "", plan->parts,
            plural(plan->parts), plan->workers, plural(plan->workers));
@@ -257,8 +257,9 @@ static void json_object(text *t, const mha_attn_plan *plan, const path *paths, i
     append(t, "\"dtype\": \"%s\", \"kv_dtype\": \"%s\", \"isa\": \"%s\", ", mha_dtype_name(plan->desc.dtype),
            mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
     append(t, "\"products\": \"%s\", \"weights\": \"%s\", ", products(plan), weights(plan));
-    append(t, "\"tile_q\": %d, \"tile_k\": %d, \"register_rows\": %d, \"register_columns\": %d, \"chunk\": %d, ",
-           MHA__TILE_Q, MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA_ATTN_CHUNK);
+    append(t,
+           "\"tile_q\": %" PRId64 ", \"tile_k\": %d, \"register_rows\": %d, \"register_columns\": %d, \"chunk\": %d, ",
+           plan->tile_rows, MHA__KEY_BLOCK, plan->kernels->mr, plan->kernels->nr, MHA_ATTN_CHUNK);
     append(t, "\"tasks\": %" PRId64 ", \"folded\": %s, \"parts\": %" PRId64 ", \"threads\": %d, \"workspace\": %zu, ",
            plan->tasks, plan->folded ? "true" : "false", plan->parts, plan->workers, mha_attn_plan_workspace(plan));
     append(t, "\"flops\": %.0f, \"bytes\": %.0f, ", mha__plan_flops(plan), bytes_of(plan));

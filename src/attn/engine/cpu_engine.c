@@ -11,10 +11,15 @@
 #include "attn/stats/attention_stats.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "math/q8_0.h"
 
 /* Calls with fewer operations run on the calling thread. They take about 10 us on one core, as long as waking a
  * sleeping thread. */
 static const double ALONE_FLOPS = 2e6;
+
+/* The time of a byte of K and V, and of a task, in operations: short calls are bound by reading keys or by their tasks
+ * as often as by operations. */
+static const double BYTE_FLOPS = 3, TASK_FLOPS = 5e4;
 
 /* In a plan with gradients, only this many workers are guaranteed forward scratch memory. More workers get it only if
  * the backward pass needs as much memory anyway. The memory of training thus depends on the shape, not on the number of
@@ -50,22 +55,50 @@ static const char *why_unfolded(const mha_attn_plan *plan)
     return NULL;
 }
 
-/* Divides the keys into at most PARTS_MOST parts if rows and tiles are few. Only the shape determines the division,
- * never the number of threads. */
+/* Returns the rows per tile: MHA__TILE_Q, or half as many if this would result in few tiles, whose keys cannot be
+ * divided into parts. Smaller tiles take 1 to 3 % longer on one thread. Sums over the tiles of a head need whole
+ * tiles. */
+static int64_t rows_per_tile(const mha_attn_plan *plan)
+{
+    enum { TILES_LEAST = 8 };
+    const mha_attn_desc *d = &plan->desc;
+    const bool whole = plan->packed || plan->folded || (d->outputs & (MHA_ATTN_STATS | MHA_ATTN_ROWS | MHA_ATTN_GRADS));
+    const int64_t tiles = d->batch * plan->heads * mha__ceil_div(plan->rows, MHA__TILE_Q);
+    if (whole || d->kv_len > MHA_ATTN_CHUNK || mha__plan_flops(plan) < ALONE_FLOPS) return MHA__TILE_Q;
+    return tiles < TILES_LEAST ? MHA__TILE_Q / 2 : MHA__TILE_Q;
+}
+
+/* Divides the keys into parts if tiles are few: into at most PARTS_MOST parts if a tile has few rows, otherwise so that
+ * at most TASKS_MOST tasks result, because partial results of whole tiles take memory. Only the shape determines the
+ * division, never the number of threads. */
 static void split_keys(mha_attn_plan *plan)
 {
-    enum { PARTS_MOST = 64, TASKS_ENOUGH = 64, ROWS_MOST = 16 };
+    enum { PARTS_MOST = 64, TASKS_ENOUGH = 64, TASKS_MOST = 16, ROWS_FEW = 16 };
     const int64_t chunks = mha__ceil_div(plan->desc.kv_len, MHA_ATTN_CHUNK);
+    const bool is_few = plan->rows <= ROWS_FEW || plan->folded;
+    const int64_t most = is_few ? PARTS_MOST : TASKS_MOST / mha__max64(plan->tasks, 1);
     mha__partial part;
     plan->parts = plan->part_chunks = 1;
     plan->together = plan->desc.inputs & MHA_ATTN_HEAD_LIST ? 1 : plan->group;
     plan->part_bytes = 0;
-    if (chunks <= 1 || plan->packed || plan->tasks == 0 || plan->tasks >= TASKS_ENOUGH) return;
-    if (plan->rows > ROWS_MOST && !plan->folded) return;
-    while (mha__ceil_div(chunks, plan->part_chunks) > PARTS_MOST)
+    if (chunks <= 1 || most <= 1 || plan->packed || plan->tasks == 0 || plan->tasks >= TASKS_ENOUGH) return;
+    if (!is_few && (plan->desc.outputs & (MHA_ATTN_STATS | MHA_ATTN_ROWS))) return; /* heads are tasks there */
+    while (mha__ceil_div(chunks, plan->part_chunks) > most)
         plan->part_chunks *= 2;
     plan->parts = mha__ceil_div(chunks, plan->part_chunks);
     plan->part_bytes = mha__part_carve(plan, NULL, &part);
+}
+
+/* Returns true if a call takes less time than waking other threads. */
+static bool is_short(const mha_attn_plan *plan)
+{
+    const mha_attn_desc *d = &plan->desc;
+    const int64_t widths =
+        mha__element_count(plan->kv.dtype, d->head_dim) + mha__element_count(plan->kv.dtype, d->v_head_dim);
+    const double bytes = (double)(plan->packed_keys ? 1 : d->batch) * (double)d->kv_heads * (double)d->kv_len *
+                         (double)(widths * (int64_t)plan->kv.size);
+    const double tasks = (double)plan->tasks * (double)plan->parts;
+    return mha__plan_flops(plan) + BYTE_FLOPS * bytes + TASK_FLOPS * tasks < ALONE_FLOPS;
 }
 
 static bool few_of_pairs(const mha_attn_plan *plan)
@@ -97,7 +130,8 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->group = plan->folded ? 1 : d->heads / d->kv_heads;
     plan->heads = plan->folded ? d->kv_heads : d->listed_heads;
     plan->rows = plan->folded ? d->heads / d->kv_heads * d->q_len : d->q_len;
-    plan->tiles = mha__ceil_div(plan->rows, MHA__TILE_Q);
+    plan->tile_rows = rows_per_tile(plan);
+    plan->tiles = mha__ceil_div(plan->rows, plan->tile_rows);
     if (plan->packed && d->q_len > 0) plan->tiles = d->q_len / MHA__TILE_Q + d->batch;
     plan->tasks = (plan->packed ? 1 : d->batch) * plan->heads * plan->tiles;
     plan->levels = mha__merge_levels(d->kv_len);
@@ -105,7 +139,7 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->o_stride = mha__padded(plan->kernels, d->v_head_dim);
     plan->wide = !plan->pairs && mha__max64(d->head_dim, d->v_head_dim) > MHA__WIDE;
     split_keys(plan);
-    plan->workers = mha__plan_flops(plan) < ALONE_FLOPS || plan->tasks * plan->parts <= 1 ? 1 : mha__threads(plan->ctx);
+    plan->workers = is_short(plan) || plan->tasks * plan->parts <= 1 ? 1 : mha__threads(plan->ctx);
     plan->positional = mha__attn_positional(d);
     plan->scored = (d->inputs & mha__inputs_with(MHA__ON_SCORES)) != 0;
     plan->one_block = mha__fwd_why_not_one_block(plan) == NULL;

@@ -8,8 +8,8 @@
  * them must be complete before the first mha__fwd_tile, which merges them. */
 void mha__fwd_part(void *call, int64_t item, int worker);
 
-/* Computes task `task` of [0, plan->tasks): MHA__TILE_Q rows of one batch and grid head, in the scratch memory of
- * `worker`. The function has type mha__task_fn; `call` points to an mha__call. */
+/* Computes task `task` of [0, plan->tasks): up to plan->tile_rows rows of one batch and grid head, in the scratch
+ * memory of `worker`. The function has type mha__task_fn; `call` points to an mha__call. */
 void mha__fwd_tile(void *call, int64_t task, int worker);
 
 /* Computes all tiles of one batch and head in ascending order of rows, for statistics that sum over rows: see

@@ -47,7 +47,7 @@ const mha__call *mha__place(const mha__call *call, int64_t task, mha__rows *rows
     const int64_t number = plan->tiles - 1 - task % plan->tiles;
     rows->b = head / heads;
     rows->result = head % heads;
-    rows->first = number * MHA__TILE_Q;
+    rows->first = number * plan->tile_rows;
     if (plan->packed) {
         rows->b = sequence_of(call, number, &rows->first);
         *own = mha__place_alone(call, rows->b);
@@ -55,7 +55,7 @@ const mha__call *mha__place(const mha__call *call, int64_t task, mha__rows *rows
     }
     const bool listed = plan->desc.inputs & MHA_ATTN_HEAD_LIST;
     rows->h = listed ? call->args.head_list[rows->result] : rows->result;
-    rows->count = mha__min64(MHA__TILE_Q, (plan->folded ? plan->rows : mha__rows_of(call, rows->b)) - rows->first);
+    rows->count = mha__min64(plan->tile_rows, (plan->folded ? plan->rows : mha__rows_of(call, rows->b)) - rows->first);
     rows->position = rows->first + mha__mask_offset(call, rows->b);
     return call;
 }

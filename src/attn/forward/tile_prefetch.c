@@ -54,7 +54,7 @@ static void add_next_task(mha__feed *feed, const mha__call *call, int64_t task)
     const int64_t next = task + plan->workers, head = next / plan->tiles;
     const int64_t b = head / plan->heads, h = head % plan->heads, g = h / plan->group;
     if (next >= plan->tasks || (d->inputs & (MHA_ATTN_CU_SEQLENS | MHA_ATTN_HEAD_LIST))) return;
-    add(feed, &a->q, &plan->q, b, h, (plan->tiles - 1 - next % plan->tiles) * MHA__TILE_Q, plan->rows, d->head_dim);
+    add(feed, &a->q, &plan->q, b, h, (plan->tiles - 1 - next % plan->tiles) * plan->tile_rows, plan->rows, d->head_dim);
     if ((d->inputs & MHA_ATTN_BLOCK_TABLE) || reads(plan, next) == reads(plan, task)) return;
     add(feed, &a->k, &plan->kv, b, g, 0, d->kv_len, d->head_dim);
     add(feed, &a->v, &plan->kv, b, g, 0, d->kv_len, d->v_head_dim);

@@ -10,7 +10,7 @@
  * lengths. MHA_ATTN_CHUNK (attn.h), a multiple of MHA__KEY_BLOCK, is another such size. MHA__LEVELS is only an upper
  * bound. */
 enum {
-    MHA__TILE_Q = 128,  /* queries per task; a multiple of every kernel's nr */
+    MHA__TILE_Q = 128,  /* most queries per task; a multiple of twice every kernel's nr */
     MHA__WIDE = 1024,   /* heads with more elements are processed in groups of MHA__COLUMNS columns: tile_wide.c */
     MHA__COLUMNS = 512, /* a multiple of the blocks of q8_0 */
     MHA__LEVELS = 54    /* levels of the merge tree: enough for 2^63 / MHA_ATTN_CHUNK chunks */
@@ -54,6 +54,7 @@ struct mha_attn_plan {
     const char *unfolded;    /* reason why the queries are not folded; NULL if they are folded */
     int64_t heads, rows;     /* tile grid: computed heads and q_len; if folded, kv_heads and rows per group */
     int64_t group;           /* grid heads per key/value head, for a plan without a head list */
+    int64_t tile_rows;       /* rows per tile, at most MHA__TILE_Q; a multiple of every kernel's nr */
     int64_t tiles;           /* tiles per batch entry and head; for packed sequences, an upper bound for all sequences
                               * together */
     int64_t tasks;           /* tiles times grid heads, times batch unless sequences are packed */

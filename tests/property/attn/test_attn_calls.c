@@ -567,8 +567,8 @@ static void test_describe_wording(void **state)
     mha_error err = {0};
     assert_int_equal(mha_ctx_create(&(mha_ctx_options){.size = sizeof(mha_ctx_options), .threads = 1}, &ctx, &err),
                      MHA_OK);
-    mha_attn_desc d = {.size = sizeof d, .batch = 1, .heads = 1, .q_len = 200, .kv_len = 300, .head_dim = 16};
-    check_said(ctx, &d, 0, "2 tiles in 1 part of the keys on up to 1 thread\n", "decode:");
+    mha_attn_desc d = {.size = sizeof d, .batch = 1, .heads = 1, .q_len = 250, .kv_len = 300, .head_dim = 16};
+    check_said(ctx, &d, 0, "4 tiles in 1 part of the keys on up to 1 thread\n", "decode:");
     check_said(ctx, &d, 0, "not used: products of bf16 pairs", "here none");
     d.q_len = 128;
     d.outputs = MHA_ATTN_GRADS;
