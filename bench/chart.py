@@ -1,4 +1,6 @@
-"""Draws charts: bars for the fraction of the machine's limit that each library reaches per row (bench/compare.py), and curves (bench/pruning.py)."""
+"""Draws charts: bars for the fraction of the machine's limit that each library reaches per row (bench/compare.py), and curves (bench/pruning.py,
+bench/growth.py)."""
+import math
 from html import escape
 
 COLORS = {"mha": "#1b6ca8", "torch": "#e07a5f", "torch folded": "#f2b39f", "onnxruntime MHA": "#81b29a",
@@ -69,22 +71,30 @@ def _ticks(low, high):
     return [round((first + n) * step, 6) for n in range(int((high - low) / step) + 1) if (first + n) * step <= high]
 
 
-def curves(path, title, lines, levels, across, up):
-    """Draws `lines`, {name: [(x, y)]}, as curves, and `levels`, {name: y}, as horizontal lines."""
+def _decades(low, high):
+    """Returns the values 1, 2 and 5 times a power of ten from low to high, or only the powers if there are many."""
+    found = [step * 10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) for step in (1, 2, 5)]
+    inside = [value for value in found if low <= value <= high]
+    return inside if len(inside) <= 7 else [value for value in inside if f"{value:e}".startswith("1.0")]
+
+
+def curves(path, title, lines, levels, across, up, log=False):
+    """Draws `lines`, {name: [(x, y)]}, as curves, and `levels`, {name: y}, as horizontal lines; with `log`, both axes are logarithmic."""
+    scale, unscale = (math.log, math.exp) if log else (lambda value: value, lambda value: value)
     xs = sorted({x for line in lines.values() for x, _ in line})
-    ys = [y for line in lines.values() for _, y in line] + list(levels.values())
-    low, high = min(ys), max(ys)
-    low, high = low - 0.05 * (high - low), high + 0.05 * (high - low)
+    ys = [scale(y) for line in lines.values() for _, y in line] + [scale(y) for y in levels.values()]
+    margin = 0.05 * ((max(ys) - min(ys)) or 1)
+    low, high, left, right = min(ys) - margin, max(ys) + margin, scale(xs[0]), scale(xs[-1])
 
     def place(x, y):
-        return EDGE + WIDE * (x - xs[0]) / (xs[-1] - xs[0]), TOP + HIGH * (high - y) / (high - low)
+        return EDGE + WIDE * (scale(x) - left) / (right - left), TOP + HIGH * (high - scale(y)) / (high - low)
 
     parts = [_text(EDGE, 20, title, 'font-size="14" font-weight="bold"'), _text(EDGE, 38, up, 'fill="#666"')]
-    for y in _ticks(low, high):
+    for y in (_decades if log else _ticks)(unscale(low), unscale(high)):
         at = place(xs[0], y)[1]
         parts += [f'<line x1="{EDGE}" x2="{EDGE + WIDE}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>',
                   _text(EDGE - 8, at + 4, f"{y:g}", 'text-anchor="end" fill="#666"')]
-    parts += [_text(place(x, 0)[0], TOP + HIGH + 18, str(x), 'text-anchor="middle" fill="#666"') for x in xs]
+    parts += [_text(place(x, unscale(low))[0], TOP + HIGH + 18, str(x), 'text-anchor="middle" fill="#666"') for x in xs]
     parts.append(_text(EDGE + WIDE / 2, TOP + HIGH + 36, across, 'text-anchor="middle" fill="#666"'))
     for (name, y), dash in zip(levels.items(), ["", "4 3"]):
         at = place(xs[0], y)[1]

@@ -12,7 +12,7 @@ from mha._binding.context import context
 from mha._binding.abi import Error, ModelInput, ModelOptions, ModelOutput
 from mha._binding.library import call, lib, struct
 
-import llama_cpp
+from llama import llama_cpp
 import peers
 
 DTYPES = {"f32": (torch.float32, 1, 4), "bf16": (torch.bfloat16, 2, 2), "int8": (torch.float32, 5, 1)}  # PyTorch's dtype, mha_dtype, bytes per weight
