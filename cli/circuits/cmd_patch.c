@@ -24,21 +24,24 @@ static mha_patch_by by_of(const patch_plan *p, mha_site site)
 static void tell_cost(const cli_session *s, const patch_plan *p, const mha_prompt_pair *pair, int64_t pairs)
 {
     int64_t passes = 0;
+    if (p->edges) passes = pairs * mha_path_edge_count(pair) * (p->direction[0] + p->direction[1]);
     for (int site = 0; p->exact && !p->path && site < MHA_SITES; site++)
         for (int d = 0; p->site[site] && d < 2; d++)
             if (p->direction[d])
                 passes +=
                     pairs * mha_patch_passes(pair, (mha_site)site, by_of(p, (mha_site)site), (mha_patch_direction)d);
     if (passes > MANY_PASSES)
-        cli_say(s, "%lld passes; --estimate attr estimates them in 3 passes per pair", (long long)passes);
+        cli_say(s, "%lld passes%s", (long long)passes,
+                p->edges ? "" : "; --estimate attr estimates them in 3 passes per pair");
 }
 
 /* Computes the metrics of all parts of a grid: exact, or the base metric plus the estimated change. */
 static mha_status measure(const patch_plan *p, const mha_prompt_pair *pair, mha_site site,
-                          mha_patch_direction direction, const double *base, int64_t count, double *out,
-                          mha_error *error)
+                          mha_patch_direction direction, const double *base, int64_t count, mha_path_edge *edges,
+                          double *out, mha_error *error)
 {
     const mha_patch_by by = by_of(p, site);
+    if (p->edges) return mha_path_edges(pair, direction, edges, out, error);
     if (p->path) return mha_path_patch(pair, p->to, direction, out, error);
     if (p->exact) return mha_patch(pair, site, by, direction, out, error);
     const mha_status status = mha_attribution(pair, p->estimate, site, by, direction, out, error);
@@ -78,6 +81,15 @@ static int shape_sender(const patch_plan *p, const mha_model_info *m, effect_gri
     return p->to == MHA_PATH_LOGITS ? 1 : 2;
 }
 
+/* Sets the shape and names of the list of all edges. */
+static int shape_edges(const mha_prompt_pair *pair, effect_grid *g, int64_t *shape)
+{
+    g->site = "edge";
+    memcpy(g->axes, (const char *[]){"edge", NULL, NULL}, sizeof g->axes);
+    shape[0] = mha_path_edge_count(pair);
+    return 1;
+}
+
 /* Sets the shape and names of a grid; returns false if the site does not have the granularity. */
 static bool shape_grid(const patch_plan *p, const mha_prompt_pair *pair, mha_site site, int d, const mha_model_info *m,
                        effect_grid *g, int *rank, int64_t *shape)
@@ -92,8 +104,13 @@ static bool shape_grid(const patch_plan *p, const mha_prompt_pair *pair, mha_sit
                        .metric = prompt_metric_name(p->metric),
                        .estimate = p->exact ? NULL : patch_estimate_names[p->estimate]};
     if (!p->path) memcpy(g->axes, axes[by], sizeof g->axes);
-    *rank = p->path ? shape_paths(p, pair, m, g, shape) : mha_patch_shape(pair, site, by, shape);
-    snprintf(g->title, sizeof g->title, "%s by %s, %s", g->site, g->by, g->direction);
+    *rank = p->edges  ? shape_edges(pair, g, shape)
+            : p->path ? shape_paths(p, pair, m, g, shape)
+                      : mha_patch_shape(pair, site, by, shape);
+    if (p->edges)
+        snprintf(g->title, sizeof g->title, "direct paths, %s", g->direction);
+    else
+        snprintf(g->title, sizeof g->title, "%s by %s, %s", g->site, g->by, g->direction);
     return *rank > 0;
 }
 
@@ -128,9 +145,11 @@ static int measure_grid(cli_session *s, const patch_plan *p, const mha_prompt_pa
         count *= shape[n];
     double *values = calloc((size_t)count * MHA_CIRCUIT_METRICS, sizeof *values);
     mha_prompt_pair_metrics(pair, d == MHA_NOISE ? MHA_RUN_CLEAN : MHA_RUN_CORRUPTED, base, NULL);
-    if (!values) return cli_error(s, CLI_FAILED, "out of memory for results");
+    if (p->edges && !g->edges) g->edges = calloc((size_t)count, sizeof *g->edges);
+    shaped.edges = g->edges;
+    if (!values || (p->edges && !g->edges)) return cli_error(s, CLI_FAILED, "out of memory for results");
     int code = CLI_DONE;
-    if (measure(p, pair, site, (mha_patch_direction)d, base, count, values, &error) != MHA_OK)
+    if (measure(p, pair, site, (mha_patch_direction)d, base, count, g->edges, values, &error) != MHA_OK)
         code = p->all_sites && error.status == MHA_ERR_UNSUPPORTED ? SKIPPED : cli_refuse(s, &error);
     if (code == SKIPPED) cli_say(s, "skipping %s: %s", mha_site_name(site), error.message);
     if (code == CLI_DONE && !g->sum) {
@@ -272,13 +291,15 @@ const cli_command cli_patch = {
         "numbered from 0; -1 is the last, and a token that occurs once can be named by its text. --pairs reads "
         "lines {clean, corrupted, answer, wrong, position}; results are means with 95 % intervals over the pairs. "
         "--estimate computes first-order estimates from gradients; --path changes only the direct path between two "
-        "heads.\n"
+        "heads. --edges does so for every pair of a sender (the embedding, a head, a feed-forward part) and a later "
+        "receiver (q, k or v of a head, a feed-forward part, the logits), and lists the strongest edges.\n"
         "--json prints {model, pairs, case: {clean, corrupted, answer, wrong, position}, metrics: {clean, "
         "corrupted}, site, by, direction, metric, exact, axes, raw, normalised}; with several grids, these members "
         "are in the list grids. normalised is null if both runs hardly differ. Paths from one head have its name in "
         "sender; paths from all heads have heads, the heads per layer of both axes, which are numbered layer * "
-        "heads + head. --csv prints one line per part; for a path, layer and head are those of the receiver. -o OUT "
-        "writes a page with the grids and the maps of each head in both runs.",
+        "heads + head; --edges has edges, a list of {from, to, input}. --csv prints one line per part; for a path, "
+        "layer and head are those of the receiver. -o OUT writes a page with the grids and the maps of each head in "
+        "both runs; with --edges and a name that ends in .png, .svg or .pdf, a figure of the --top strongest edges.",
     .shared = CLI_MODEL | CLI_IDS | CLI_OUT | CLI_JSON | CLI_CSV | CLI_SEED,
     .options = patch_options,
     .examples = "mha patch \" red cat key boat hat drum red cat key\" \\\n"
@@ -286,6 +307,9 @@ const cli_command cli_patch = {
                 "    --answer \" boat\" --wrong \" ring\"\n"
                 "mha patch \" red cat key boat hat drum red cat key\" \\\n"
                 "    --corrupted \" red cat key ring hat drum red cat key\" \\\n"
-                "    --answer \" boat\" --wrong \" ring\" --path 0.5 --to k\n",
+                "    --answer \" boat\" --wrong \" ring\" --path 0.5 --to k\n"
+                "mha patch \" red cat key boat hat drum red cat key\" \\\n"
+                "    --corrupted \" red cat ring boat hat drum red cat key\" \\\n"
+                "    --answer \" boat\" --wrong \" hat\" --edges -o paths.svg\n",
     .run = run,
 };

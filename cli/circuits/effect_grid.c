@@ -29,7 +29,9 @@ bool effect_grid_open(effect_grid *grid, int rank, const int64_t *shape)
 void effect_grid_free(effect_grid *grid)
 {
     free(grid->sum);
+    free(grid->edges);
     grid->sum = NULL;
+    grid->edges = NULL;
 }
 
 void effect_grid_add(effect_grid *grid, const double *values, double base, double clean, double corrupted)
@@ -89,6 +91,34 @@ void effect_grid_index(const effect_grid *g, int axis, int64_t n, char text[EFFE
         snprintf(text, EFFECT_INDEX, "%lld", (long long)n);
 }
 
+/* ---- edges ---- */
+
+static const char *const edge_inputs[] = {"q", "k", "v", "logits", "mlp"};
+
+/* Writes the name of a node: its head, "mlp" with its layer, or `end` for a node without layer. */
+static const char *node_name(int64_t layer, int64_t head, const char *end, char text[EFFECT_INDEX])
+{
+    if (layer < 0) return end;
+    if (head < 0)
+        snprintf(text, EFFECT_INDEX, "mlp %lld", (long long)layer);
+    else
+        snprintf(text, EFFECT_INDEX, "%lld.%lld", (long long)layer, (long long)head);
+    return text;
+}
+
+static const char *sender_name(const mha_path_edge *e, char text[EFFECT_INDEX])
+{
+    return node_name(e->from_layer, e->from_head, "embedding", text);
+}
+
+static const char *edge_name(const mha_path_edge *e, char text[EFFECT_PART])
+{
+    char from[EFFECT_INDEX], to[EFFECT_INDEX];
+    snprintf(text, EFFECT_PART, "%s -> %s%s%s", sender_name(e, from), node_name(e->to_layer, e->to_head, "logits", to),
+             e->to_head < 0 ? "" : " ", e->to_head < 0 ? "" : edge_inputs[e->to]);
+    return text;
+}
+
 const char *effect_grid_part(const effect_grid *grid, const mha_model *model, const prompt_case *one, int64_t n,
                              char text[EFFECT_PART])
 {
@@ -99,6 +129,7 @@ const char *effect_grid_part(const effect_grid *grid, const mha_model *model, co
         n /= grid->shape[axis];
     }
     *at = '\0';
+    if (grid->edges) return edge_name(&grid->edges[index[0]], text);
     for (int axis = 0; axis < grid->rank; axis++) {
         const size_t room = EFFECT_PART - (size_t)(at - text);
         if (strcmp(grid->axes[axis], "position") == 0 || strcmp(grid->axes[axis], "key") == 0)
@@ -142,6 +173,20 @@ static json_t *nested(const effect_grid *g, const double *values)
     return layers;
 }
 
+/* Returns [{from, to, input}]: names of nodes, and what the receiver reads. */
+static json_t *edges_json(const effect_grid *g)
+{
+    json_t *list = json_array();
+    for (int64_t n = 0; n < g->count; n++) {
+        const mha_path_edge *e = &g->edges[n];
+        char from[EFFECT_INDEX], to[EFFECT_INDEX];
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s, s:s}", "from", sender_name(e, from), "to",
+                                        node_name(e->to_layer, e->to_head, "logits", to), "input", edge_inputs[e->to]));
+    }
+    return list;
+}
+
 json_t *effect_grid_json(const effect_grid *g)
 {
     json_t *axes = json_array();
@@ -159,6 +204,7 @@ json_t *effect_grid_json(const effect_grid *g)
     if (*g->sender) json_object_set_new(object, "sender", json_string(g->sender));
     if (g->heads[0])
         json_object_set_new(object, "heads", json_pack("[I, I]", (json_int_t)g->heads[0], (json_int_t)g->heads[1]));
+    if (g->edges) json_object_set_new(object, "edges", edges_json(g));
     free(normalized);
     return object;
 }
@@ -189,6 +235,14 @@ static void put_index(FILE *out, int64_t index)
 /* Writes the sender of a path, and the layer, head and position of the part; for paths, of the receiver. */
 static void put_part(FILE *out, const effect_grid *g, int64_t n)
 {
+    if (g->edges) {
+        char from[EFFECT_INDEX];
+        fprintf(out, "%s,", sender_name(&g->edges[n], from));
+        put_index(out, g->edges[n].to_layer);
+        put_index(out, g->edges[n].to_head);
+        put_index(out, -1);
+        return;
+    }
     char sender[EFFECT_INDEX] = "";
     const int64_t from = index_on(g, "sender", n), to = index_on(g, "receiver", n), key = index_on(g, "key", n);
     if (from >= 0) effect_grid_index(g, 0, from, sender);
@@ -202,7 +256,8 @@ void effect_grid_csv(FILE *out, const effect_grid *g)
 {
     for (int64_t n = 0; n < g->count; n++) {
         const double normalized = mha_patch_normalized(g->mean[n], g->clean, g->corrupted);
-        fprintf(out, "%s,%s,%s,%s,%s,", g->site, g->by, g->direction ? g->direction : "", g->metric,
+        const char *site = g->edges ? edge_inputs[g->edges[n].to] : g->site;
+        fprintf(out, "%s,%s,%s,%s,%s,", site, g->by, g->direction ? g->direction : "", g->metric,
                 g->estimate ? g->estimate : "exact");
         put_part(out, g, n);
         fprintf(out, "%.9g,", g->mean[n]);

@@ -17,6 +17,7 @@ typedef struct effect_grid {
     int64_t heads[2]; /* heads per layer of the axes sender and receiver, which are numbered layer * heads + head; 0 for
                        * other axes */
     char sender[24];  /* the only sender of paths, such as "0.5"; "" = none, or an axis of the grid */
+    mha_path_edge *edges; /* [count] the elements of the only axis "edge"; NULL = other axes */
     int rank;
     int64_t shape[3], count;
     int64_t pairs;
@@ -41,12 +42,14 @@ double effect_grid_change(const effect_grid *grid, int64_t n);
 /* Writes the name of index n of an axis, such as "3" or, for senders and receivers, "0.3". */
 enum { EFFECT_INDEX = 48 };
 void effect_grid_index(const effect_grid *grid, int axis, int64_t n, char text[EFFECT_INDEX]);
-/* Writes the name of an element, such as "0.1", "0.5 -> 1.0" or "0.1 @3 'key'", to text and returns it. */
+/* Writes the name of an element, such as "0.1", "0.5 -> 1.0", "0.5 -> 1.0 k" or "0.1 @3 'key'", to text and returns it.
+ * model and one may be NULL for edges. */
 enum { EFFECT_PART = 160 };
 const char *effect_grid_part(const effect_grid *grid, const mha_model *model, const prompt_case *one, int64_t n,
                              char text[EFFECT_PART]);
 
-/* Prints the grid, rows down and the last axis across, then the `top` elements with the largest change. */
+/* Prints the grid, rows down and the last axis across (unless it is a list of edges), then the `top` elements with the
+ * largest change. */
 void effect_grid_print(const cli_session *session, const effect_grid *grid, const mha_model *model,
                        const prompt_case *one, int top);
 json_t *effect_grid_json(const effect_grid *grid);

@@ -84,7 +84,8 @@ static void put_top(const cli_session *s, const effect_grid *g, const mha_model 
             if (!taken[n] && (best < 0 || fabs(effect_grid_change(g, n)) > fabs(effect_grid_change(g, best)))) best = n;
         if (effect_grid_change(g, best) == 0) break;
         taken[best] = true;
-        fprintf(s->out, "  %s %s %.2f", effect_grid_part(g, model, one, best, part), g->site, g->value[best]);
+        fprintf(s->out, "  %s%s%s %.2f", effect_grid_part(g, model, one, best, part), g->edges ? "" : " ",
+                g->edges ? "" : g->site, g->value[best]);
         if (g->pairs > 1) fprintf(s->out, " +-%.2f", g->half[best]);
         fputc('\n', s->out);
     }
@@ -103,6 +104,6 @@ void effect_grid_print(const cli_session *s, const effect_grid *g, const mha_mod
         fprintf(s->out, "  %.2f; in the unchanged run %.2f\n", g->value[0], g->value[0] - effect_grid_change(g, 0));
         return;
     }
-    put_table(s, g, model, one);
+    if (!g->edges) put_table(s, g, model, one);
     if (top > 0) put_top(s, g, model, one, top);
 }

@@ -4,13 +4,16 @@
 #include <string.h>
 
 #include "circuits/prompt_report.h"
+#include "draw/figure.h"
 #include "options.h"
 #include "output.h"
+
+enum { EDGES_SHOWN = 12 };
 
 prompt_request patch_request;
 static struct {
     const char *site, *by, *direction, *metric, *estimate, *verify, *path, *to, *top;
-    int raw;
+    int raw, edges;
 } given;
 
 const struct poptOption patch_options[] = {
@@ -34,7 +37,8 @@ const struct poptOption patch_options[] = {
     {"verify", 0, POPT_ARG_STRING, &given.verify, 0, "with --estimate: also patch the N largest parts", "N"},
     {"path", 0, POPT_ARG_STRING, &given.path, 0, "path patching from this head, or from all", "L.H"},
     {"to", 0, POPT_ARG_STRING, &given.to, 0, "end of the path: q, k, v or logits (default: k)", "INPUT"},
-    {"top", 0, POPT_ARG_STRING, &given.top, 0, "number of largest parts to list (default: 5)", "N"},
+    {"edges", 0, POPT_ARG_NONE, &given.edges, 0, "path patching of every edge of the model", NULL},
+    {"top", 0, POPT_ARG_STRING, &given.top, 0, "number of largest parts to list (default: 5; with --edges 12)", "N"},
     POPT_TABLEEND};
 
 /* ---- options ---- */
@@ -91,8 +95,12 @@ static int read_choices(const cli_session *s, patch_plan *p)
 /* Checks options that exclude each other. */
 static int check_together(const cli_session *s, const patch_plan *p)
 {
-    if (given.path && (given.site || given.by || given.estimate))
-        return cli_usage(s, "--path must not be given with --site, --by or --estimate");
+    if (p->path && (given.site || given.by || given.estimate))
+        return cli_usage(s, "%s must not be given with --site, --by or --estimate", p->edges ? "--edges" : "--path");
+    if (!p->edges && s->options.out && figure_knows(s->options.out))
+        return cli_usage(s, "a figure (-o %s) requires --edges", cli_shown(s->options.out));
+    if (p->edges && p->direction[0] && p->direction[1] && s->options.out && figure_knows(s->options.out))
+        return cli_usage(s, "a figure (-o %s) requires one --direction (got \"both\")", cli_shown(s->options.out));
     if (given.verify && p->exact) return cli_usage(s, "--verify requires --estimate attr, ig or qkfix");
     if (given.verify && (s->options.json || s->options.csv))
         return cli_usage(s, "--verify must not be given with --json or --csv");
@@ -110,12 +118,16 @@ static int check_together(const cli_session *s, const patch_plan *p)
 static int read_path(const cli_session *s, const mha_model *model, patch_plan *p)
 {
     const int to = given.to ? index_of(given.to, patch_receiver_names, 4) : MHA_PATH_K;
+    p->edges = p->path = p->path_all = given.edges;
+    if (given.edges && given.path) return cli_usage(s, "--edges must not be given with --path");
+    if (given.edges && !given.top) p->top = EDGES_SHOWN;
     if (given.to && !given.path) return cli_usage(s, "--to requires --path");
     if (to < 0) return cli_usage(s, "--to must be q, k, v or logits (got \"%s\")", cli_shown(given.to));
     p->to = (mha_path_receiver)to;
-    p->path = given.path != NULL;
-    p->path_all = given.path && strcmp(given.path, "all") == 0;
-    if (!given.path || p->path_all) return CLI_DONE;
+    if (!given.path) return CLI_DONE;
+    p->path = true;
+    p->path_all = strcmp(given.path, "all") == 0;
+    if (p->path_all) return CLI_DONE;
     const char *end = cli_head(given.path, &p->sender);
     const int64_t place = end && !*end ? mha_head_place(model, p->sender.layer, p->sender.head) : -1;
     if (place < 0) return cli_usage(s, "--path must be all or a head of the model (got \"%s\")", cli_shown(given.path));

@@ -12,7 +12,7 @@ typedef struct patch_plan {
     mha_estimate estimate;
     bool raw; /* show nats */
     long long verify, top;
-    bool path, path_all;
+    bool path, path_all, edges; /* edges: every edge between all nodes; path and path_all are set too */
     mha_model_head sender;
     const char *sender_name; /* as given */
     mha_path_receiver to;

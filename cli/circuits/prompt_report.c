@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "circuits/circuits_page.h"
+#include "circuits/edge_figure.h"
+#include "draw/figure.h"
 #include "input/tokens.h"
 #include "output.h"
 
@@ -138,11 +140,25 @@ static json_t *results_json(const cli_session *s, const prompt_report *r)
 
 /* ---- all formats ---- */
 
+/* Returns the graph of a list of edges; the page shows fewer edges at first. */
+static json_t *graph_json(const prompt_report *r, const effect_grid *grid)
+{
+    enum { MOST_EDGES = 200 };
+    edge_graph g;
+    json_t *graph = edge_graph_make(grid, r->model, MOST_EDGES, &g) ? edge_graph_json(&g, grid) : json_null();
+    if (json_is_object(graph)) json_object_set_new(graph, "shown", json_integer(r->top));
+    edge_graph_free(&g);
+    return graph;
+}
+
 static int put_page(cli_session *s, const prompt_report *r)
 {
     json_t *grids = json_array();
-    for (int n = 0; n < r->count; n++)
-        json_array_append_new(grids, effect_grid_json(&r->grids[n]));
+    for (int n = 0; n < r->count; n++) {
+        json_t *grid = effect_grid_json(&r->grids[n]);
+        if (r->grids[n].edges) json_object_set_new(grid, "graph", graph_json(r, &r->grids[n]));
+        json_array_append_new(grids, grid);
+    }
     return circuits_page_save(s, r,
                               json_pack("{s:s, s:I, s:o, s:o, s:o}", "model", cli_shown(s->model_name), "pairs",
                                         (json_int_t)r->cases->count, "case", case_json(r), "metrics", metrics_json(r),
@@ -166,5 +182,6 @@ int prompt_report_put(cli_session *s, const prompt_report *r)
             effect_grid_print(s, &r->grids[n], r->model, r->cases->same_length ? &r->cases->list[0] : NULL, r->top);
         }
     }
-    return s->options.out ? put_page(s, r) : CLI_DONE;
+    if (!s->options.out) return CLI_DONE;
+    return figure_knows(s->options.out) ? edge_figure_save(s, &r->grids[0], r->model, r->top) : put_page(s, r);
 }

@@ -176,7 +176,13 @@ MHA_API mha_status mha_attribution(const mha_prompt_pair *pair, mha_estimate est
 
 /* ---- path patching ---- */
 
-typedef enum mha_path_receiver { MHA_PATH_Q = 0, MHA_PATH_K, MHA_PATH_V, MHA_PATH_LOGITS } mha_path_receiver;
+typedef enum mha_path_receiver {
+    MHA_PATH_Q = 0,
+    MHA_PATH_K,
+    MHA_PATH_V,
+    MHA_PATH_LOGITS,
+    MHA_PATH_MLP /* input of feed-forward; only of mha_path_edges */
+} mha_path_receiver;
 
 /* Changes only the direct path from one head to another, through the residual stream: the receiver's q, k or v is
  * computed from norm(resid_pre + w), where w is the change of the sender's output, and everything between them keeps
@@ -187,6 +193,28 @@ typedef enum mha_path_receiver { MHA_PATH_Q = 0, MHA_PATH_K, MHA_PATH_V, MHA_PAT
  * base run. Cost: one pass from the receiver's layer per pair. Reports progress as "path", in senders.
  * MHA_ERR_UNSUPPORTED for post-norm blocks: they have no direct path around a norm. */
 MHA_API mha_status mha_path_patch(const mha_prompt_pair *pair, mha_path_receiver to, mha_patch_direction direction,
+                                  double *out, mha_error *err);
+
+typedef enum mha_path_sender { MHA_PATH_FROM_EMBEDDING = 0, MHA_PATH_FROM_HEAD, MHA_PATH_FROM_MLP } mha_path_sender;
+
+/* One edge: a direct path from a sender to a receiver. Layers and heads are -1 for nodes that have none; to_head is a
+ * key/value head for k and v. */
+typedef struct mha_path_edge {
+    mha_path_sender from;
+    mha_path_receiver to;
+    int64_t from_layer, from_head, to_layer, to_head;
+} mha_path_edge;
+
+/* Returns the number of edges of the model: from the input of layer 0, each head and each feed-forward part to the q, k
+ * and v of later heads, to later feed-forward parts (from a head also to that of its layer, unless the block is
+ * parallel), and to the logits. O((L (H + 1))^2) edges; 0 for NULL. */
+MHA_API int64_t mha_path_edge_count(const mha_prompt_pair *pair);
+/* Patches one edge after another, as mha_path_patch, whose results for heads are those of the same edges here to the
+ * bit. edges [mha_path_edge_count] gets the edges, by sender; out [MHA_CIRCUIT_METRICS, edges] the metrics. A norm
+ * after feed-forward keeps its scale. Edges from a sender that is equal in both runs hold the metrics of the base run
+ * to the bit. Cost: one pass from the receiver's layer per other edge. Errors and progress as in mha_path_patch, but in
+ * edges. */
+MHA_API mha_status mha_path_edges(const mha_prompt_pair *pair, mha_patch_direction direction, mha_path_edge *edges,
                                   double *out, mha_error *err);
 
 /* ---- attention knockout ---- */

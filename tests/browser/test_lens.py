@@ -1,4 +1,4 @@
-"""Tests the pages of mha attribute, mha lens and mha circuit in Chromium: no errors, no requests except for their own file, cells that
+"""Tests the pages of mha attribute, mha lens, mha circuit and mha patch in Chromium: no errors, no requests except for their own file, cells that
 match the JSON, keyboard, themes, and hostile text displayed as text."""
 import json
 import os
@@ -55,6 +55,34 @@ class Circuits(PageCase):
         self.assertEqual(self.run_js("return data.maps[0].values"), found["copying_centred"])
         shown = self.run_js("return data.maps[2].values[5][0]")
         self.assertAlmostEqual(shown, found["composition"]["compose_k"][5][8] - found["baseline"], 7)
+        self.assert_quiet()
+
+    def patch(self, *more):
+        return ("patch", TEXT, "--corrupted", TEXT.replace("key boat", "ring boat"), "--answer", " boat", "--wrong", " hat", *more)
+
+    def test_path_diagram(self):
+        self.open("paths.html", *self.patch("--edges", "--top", "6"))
+        listed = [button.text for button in self.all(".graph li button")]
+        self.assertEqual(len(listed), 6)
+        self.assertEqual(len(self.all(".edge")), 6)
+        printed = [line.strip() for line in self.program(*self.patch("--edges", "--top", "6")).splitlines() if " -> " in line]
+        self.assertEqual([text.rpartition(" ")[0].replace("→", "->") for text in listed], [line.rpartition(" ")[0] for line in printed])
+        for text, line in zip(listed, printed):
+            self.assertAlmostEqual(float(text.rpartition(" ")[2]), float(line.rpartition(" ")[2]), delta=0.0051)
+        self.run_js("document.querySelector('.graph li button').focus()")
+        self.assertEqual(len(self.all(".edge.faded")), 5)
+        self.run_js("const s = document.querySelector('.graph input'); s.value = 20; s.dispatchEvent(new Event('input'))")
+        self.assertEqual(len(self.all(".edge")), 20)
+        self.assertEqual(self.run_js(NAMELESS), [])
+        self.assert_fits()
+        self.emulate()
+        self.assert_light_and_dark()
+        self.assert_quiet()
+
+    def test_grids_of_patching(self):
+        self.open("grids.html", *self.patch())
+        self.all(".grid button")[5].click()
+        self.assertEqual(self.one("#detail-title").text, "Attention of head 0.5")
         self.assert_quiet()
 
     def test_one_cell_of_a_map_can_be_reached_with_tab(self):

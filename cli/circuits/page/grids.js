@@ -102,7 +102,11 @@ const showGrid = (grid) => {
 };
 
 $('summary').textContent = `${data.model}: "${data.case.answer}" against "${data.case.wrong}" after token ${data.case.position}; clean ${number(data.metrics.clean)}, corrupted ${number(data.metrics.corrupted)}; ${data.pairs} pair${data.pairs === 1 ? '' : 's'}; mha ${data.mha} ${data.command}.`;
-$('legend').textContent = 'Normalized values: 1 is as in the clean run, 0 as in the corrupted run. Orange is an increase, blue a decrease. Click a head to see its attention in both runs.';
+$('legend').textContent = `Normalized values: 1 is as in the clean run, 0 as in the corrupted run. Orange is an increase, blue a decrease. ${data.grids.some((grid) => grid.edges) ? 'Point at a node or an edge of the list to see its paths.' : 'Click a head to see its attention in both runs.'}`;
 showPrompts();
-data.grids.forEach(showGrid);
+data.grids.forEach((grid) => (grid.edges ? showGraph(grid) : showGrid(grid)));
 makeTheme(() => {});
+addEventListener('keydown', (event) => {
+  if (event.key === 't' && !event.ctrlKey && !event.metaKey && !event.altKey) turnTheme();
+});
+document.body.dataset.ready = 'yes';

@@ -212,6 +212,10 @@ PATH_Q = 0
 PATH_K = 1
 PATH_V = 2
 PATH_LOGITS = 3
+PATH_MLP = 4
+PATH_FROM_EMBEDDING = 0
+PATH_FROM_HEAD = 1
+PATH_FROM_MLP = 2
 KNOCKOUT_RENORM = 0
 KNOCKOUT_ZERO = 1
 KNOCKOUT_HEAD = 0
@@ -2744,6 +2748,23 @@ class PatchPart(ctypes.Structure):
     ]
 
 
+class PathEdge(ctypes.Structure):
+    from_: int
+    to: int
+    from_layer: int
+    from_head: int
+    to_layer: int
+    to_head: int
+    _fields_ = [
+        ("from_", c_int),
+        ("to", c_int),
+        ("from_layer", c_int64),
+        ("from_head", c_int64),
+        ("to_layer", c_int64),
+        ("to_head", c_int64),
+    ]
+
+
 class AttentionEdge(ctypes.Structure):
     layer: int
     head: int
@@ -3397,6 +3418,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_head_maps": HeadMaps,
     "mha_prompt_pair_options": PromptPairOptions,
     "mha_patch_part": PatchPart,
+    "mha_path_edge": PathEdge,
     "mha_attention_edge": AttentionEdge,
     "mha_importance_options": ImportanceOptions,
     "mha_diversity_options": DiversityOptions,
@@ -3714,6 +3736,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_patch_together": (c_int, [c_void_p, c_int, POINTER(PatchPart), c_int64, c_void_p, POINTER(Error)]),
     "mha_attribution": (c_int, [c_void_p, c_int, c_int, c_int, c_int, c_void_p, POINTER(Error)]),
     "mha_path_patch": (c_int, [c_void_p, c_int, c_int, c_void_p, POINTER(Error)]),
+    "mha_path_edge_count": (c_int64, [c_void_p]),
+    "mha_path_edges": (c_int, [c_void_p, c_int, POINTER(PathEdge), c_void_p, POINTER(Error)]),
     "mha_knockout": (c_int, [c_void_p, c_int, c_int, POINTER(AttentionEdge), c_int64, c_void_p, POINTER(Error)]),
     "mha_knockout_forward": (c_int, [c_void_p, POINTER(ModelInput), POINTER(ModelOutput), POINTER(AttentionEdge), c_int64, POINTER(Error)]),
     "mha_knockout_shape": (c_int, [c_void_p, c_int, c_void_p]),

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._arrays.array import choose, floats, integer, integers, number, view
 from .._binding import abi
-from .._binding.abi import AttentionEdge, ModelInput, ModelOutput, PatchPart, PromptPairOptions
+from .._binding.abi import AttentionEdge, ModelInput, ModelOutput, PatchPart, PathEdge, PromptPairOptions
 from .._binding.library import Handle, lib, struct
 from .._binding.long_call import call_long
 from .._models.model import Model
@@ -28,6 +28,10 @@ _RUNS = {"clean": abi.RUN_CLEAN, "corrupted": abi.RUN_CORRUPTED}
 
 def _sites() -> dict[str, int]:
     return {lib.mha_site_name(n).decode(): n for n in range(abi.SITES)}
+
+
+def _node(layer: int, head: int, end: str) -> str:
+    return end if layer < 0 else f"mlp {layer}" if head < 0 else f"{layer}.{head}"
 
 
 def _metrics() -> np.ndarray:
@@ -164,6 +168,17 @@ class PromptPair(Handle):
         call_long("mha_path_patch", self._open(), which, choose("direction", direction, _DIRECTIONS),
                   out.ctypes.data)
         return out[:, :, 0] if to == "logits" else out
+
+    def path_edges(self, direction: str = "denoise") -> tuple[list[tuple[str, str, str]], np.ndarray]:
+        """Patches every direct path from the embedding, a head or a feed-forward part to heads, feed-forward parts and the logits.
+
+        Returns the edges (sender, receiver, what it reads), such as ("0.5", "1.0", "k") or ("mlp 0", "logits", "logits"), and metrics [3, edges].
+        """
+        count = int(lib.mha_path_edge_count(self._open()))
+        listed, out = (PathEdge * count)(), np.zeros((_METRICS, count))
+        call_long("mha_path_edges", self._open(), choose("direction", direction, _DIRECTIONS), listed, out.ctypes.data)
+        reads = {value: name for name, value in (*_RECEIVERS.items(), ("mlp", abi.PATH_MLP))}
+        return [(_node(e.from_layer, e.from_head, "embedding"), _node(e.to_layer, e.to_head, "logits"), reads[e.to]) for e in listed], out
 
     def knockout(self, edges: Iterable[tuple[int, int, int, int]], mode: str = "renorm", run: str = "clean") -> np.ndarray:
         """Removes edges (layer, head, query, key) together; -1: all. Returns the metrics [3]."""

@@ -21,6 +21,12 @@ while IFS= read -r line; do
     esac
 done <"$here/docs/circuits.md"
 [ "$shown" -ge 7 ] || fail "docs/circuits.md must show at least 7 commands (got $shown)"
+# The figure of the page has the edges of the figure that its command draws; text depends on the font.
+curves() { grep -o 'd="M [0-9. ]*C [0-9. ]*"' "$1" | sort; }
+curves circuit-paths.svg >drawn
+curves "$here/docs/images/circuit-paths.svg" >want
+[ "$(grep -c . drawn)" -eq 11 ] || fail "the figure must have 11 edges (got $(grep -c . drawn))"
+same drawn want 'docs/images/circuit-paths.svg must be the figure of its command'
 
 clean=' red cat key boat hat drum red cat key'
 corrupted=' red cat key ring hat drum red cat key'
@@ -58,6 +64,27 @@ has_not out 'top answer'
 refused 2 patch -o - --csv
 expect 0 "$MHA" knockout "$clean" --answer ' boat' --sweep row --json
 at by row
+
+# ---- every edge ----
+expect 0 patch --edges --json
+at axes.0 edge
+at edges.0.from embedding
+at edges.0.to 0.0
+at edges.0.input q
+expect 0 patch --edges --csv
+has out 'mlp,path,denoise,logit-diff,exact,0.5,0,,,'
+has out 'logits,path,denoise,logit-diff,exact,mlp 1,,,,'
+expect 0 patch --edges --direction both --metric kl -o edges.html
+has edges.html '"graph"'
+expect 0 patch --edges -o edges.png --top 3
+has err 'the 3 strongest of 310 edges'
+refused 2 patch --edges --path all
+refused 2 patch --edges --site q
+refused 2 patch --edges --direction both -o both.svg
+refused 2 patch -o grid.svg
+has err 'requires --edges'
+expect 0 "$MHA" patch "$clean" --corrupted "$clean" --answer ' boat' --wrong ' ring' --edges -o none.svg
+has err 'the 0 strongest'
 
 # An edge is the one that is named: removing the weight of `boat` is not removing the weight of `red`.
 expect 0 "$MHA" knockout "$clean" --answer ' boat' --wrong ' ring' --from -1 --to boat --layers 1 --json

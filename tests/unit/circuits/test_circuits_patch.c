@@ -394,6 +394,86 @@ static void paths_do_not_require_a_norm_before_attention(void **state)
     mha_model_free(model);
 }
 
+/* Returns the index of an edge. */
+static int64_t edge_at(const mha_path_edge *edges, int64_t count, mha_path_edge want)
+{
+    for (int64_t n = 0; n < count; n++)
+        if (memcmp(&edges[n], &want, sizeof want) == 0) return n;
+    fail_msg("no edge from %d %d.%d to %d %d.%d", (int)want.from, (int)want.from_layer, (int)want.from_head,
+             (int)want.to, (int)want.to_layer, (int)want.to_head);
+    return -1;
+}
+
+/* Edges between heads, and from heads to the logits, are bitwise identical to those of mha_path_patch. */
+static void check_head_edges(const char *folder, const mha_prompt_pair *pair, const mha_model_info *info,
+                             const mha_path_edge *edges, const double *got, int64_t count)
+{
+    for (int to = MHA_PATH_Q; to <= MHA_PATH_LOGITS; to++) {
+        const int64_t senders = info->layers * info->heads;
+        const int64_t heads = to == MHA_PATH_Q ? info->heads : info->kv_heads;
+        const int64_t columns = to == MHA_PATH_LOGITS ? 1 : info->layers * heads;
+        double *want = room(M * senders * columns);
+        if (mha_path_patch(pair, (mha_path_receiver)to, MHA_DENOISE, want, &err) != MHA_OK) fail_msg("%s", err.message);
+        for (int64_t n = 0; n < count; n++) {
+            const mha_path_edge *e = &edges[n];
+            if (e->from != MHA_PATH_FROM_HEAD || (int)e->to != to) continue;
+            const int64_t row = e->from_layer * info->heads + e->from_head;
+            const int64_t column = to == MHA_PATH_LOGITS ? 0 : e->to_layer * heads + e->to_head;
+            for (int m = 0; m < M; m++)
+                if (got[m * count + n] != want[(m * senders + row) * columns + column])
+                    fail_msg("%s: edge %d must be that of mha_path_patch", folder, (int)n);
+        }
+        free(want);
+    }
+}
+
+/* Compares an edge with the patch of a part. */
+static void check_edge(const char *folder, const mha_prompt_pair *pair, const mha_path_edge *edges, const double *got,
+                       int64_t count, mha_path_edge edge, mha_patch_part part)
+{
+    double want[M];
+    const int64_t n = edge_at(edges, count, edge);
+    if (mha_patch_together(pair, MHA_DENOISE, &part, 1, want, &err) != MHA_OK) fail_msg("%s", err.message);
+    for (int m = 0; m < M; m++)
+        if (!(fabs(got[m * count + n] - want[m]) <= 2e-5))
+            fail_msg("%s: edge %d must be %g (got %g)", folder, (int)n, want[m], got[m * count + n]);
+}
+
+/* All of a receiver's input from one sender is patching the receiver, and all of a sender's output to the logits is
+ * patching the sender: the q of layer 0, the feed-forward output of layer 0 in a parallel block, and the feed-forward
+ * output of the last layer. */
+static void edges_extend_paths_and_patches(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"heads/tinylm", "families/gpt2", "families2/gpt-neox-parallel",
+                                          "families2/mixtral", "models/gemma2-tiny"};
+    for (int f = 0; f < 5; f++) {
+        mha_model *model = open_model(folders[f]);
+        const mha_model_info *info = mha_model_describe(model);
+        mha_prompt_pair *pair = pair_of(model, clean_ids, corrupted_ids, T - 1);
+        const int64_t count = mha_path_edge_count(pair), last = info->layers - 1;
+        mha_path_edge *edges = malloc((size_t)count * sizeof *edges);
+        double *got = room(M * count);
+        if (mha_path_edges(pair, MHA_DENOISE, edges, got, &err) != MHA_OK) fail_msg("%s", err.message);
+        check_head_edges(folders[f], pair, info, edges, got, count);
+        check_edge(folders[f], pair, edges, got, count,
+                   (mha_path_edge){MHA_PATH_FROM_EMBEDDING, MHA_PATH_Q, -1, -1, 0, 1},
+                   (mha_patch_part){MHA_SITE_Q, 0, 1, -1});
+        if (f == 2)
+            check_edge(folders[f], pair, edges, got, count,
+                       (mha_path_edge){MHA_PATH_FROM_EMBEDDING, MHA_PATH_MLP, -1, -1, 0, -1},
+                       (mha_patch_part){MHA_SITE_MLP_OUT, 0, -1, -1});
+        if (f != 4) /* the norm after the feed-forward of Gemma 2 keeps its scale */
+            check_edge(folders[f], pair, edges, got, count,
+                       (mha_path_edge){MHA_PATH_FROM_MLP, MHA_PATH_LOGITS, last, -1, -1, -1},
+                       (mha_patch_part){MHA_SITE_MLP_OUT, last, -1, -1});
+        free(got);
+        free(edges);
+        mha_prompt_pair_free(pair);
+        mha_model_free(model);
+    }
+}
+
 /* ---- refusals ---- */
 
 static void check_refused(mha_status got, mha_status want, const char *word)
@@ -418,6 +498,10 @@ static void refusals_name_the_reason(void **state)
     check_refused(mha_prompt_pair_create(bert, &o, &pair, &err), MHA_ERR_ARG, "answer");
     pair = pair_of(bert, clean_ids, corrupted_ids, 0);
     check_refused(mha_path_patch(pair, MHA_PATH_Q, MHA_DENOISE, out, &err), MHA_ERR_UNSUPPORTED, "post-norm");
+    mha_path_edge edges[1];
+    check_refused(mha_path_edges(pair, MHA_DENOISE, edges, out, &err), MHA_ERR_UNSUPPORTED, "post-norm");
+    check_refused(mha_path_edges(pair, MHA_DENOISE, NULL, out, &err), MHA_ERR_ARG, "edges must not be NULL");
+    check_refused(mha_path_patch(pair, MHA_PATH_MLP, MHA_DENOISE, out, &err), MHA_ERR_ARG, "MHA_PATH_Q");
     check_refused(mha_patch(pair, MHA_SITE_Z, MHA_BY_POSITION, MHA_DENOISE, out, &err), MHA_ERR_ARG, "MHA_BY_HEAD");
     const mha_patch_part part = {MHA_SITE_K, 0, 99, 0};
     check_refused(mha_patch_together(pair, MHA_NOISE, &part, 1, out, &err), MHA_ERR_ARG, "head must be");
@@ -453,6 +537,7 @@ int main(void)
         cmocka_unit_test(removed_edges_keep_the_mask_of_the_batch),
         cmocka_unit_test(knockouts_do_not_require_logits),
         cmocka_unit_test(paths_do_not_require_a_norm_before_attention),
+        cmocka_unit_test(edges_extend_paths_and_patches),
         cmocka_unit_test(refusals_name_the_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,136 @@
+/* edge_graph.c - places the nodes of a model, and selects the strongest edges. */
+#include "circuits/edge_graph.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "output.h"
+
+enum { WIDE = 640, TALL = 900, MARGIN = 16, END_WIDTH = 84, GAP = 6 };
+
+/* ---- nodes ---- */
+
+/* Numbers of nodes: the embedding, then per layer `heads` heads and the feed-forward part, then the logits. */
+typedef struct layout {
+    const mha_model_info *info;
+    double column, row; /* distance of columns and layers */
+    edge_graph *graph;
+} layout;
+
+static int64_t node_of(const mha_model_info *m, int64_t layer, int64_t head)
+{
+    return 1 + layer * (m->heads + 1) + (head < 0 ? m->heads : head);
+}
+
+static int64_t sender_of(const mha_model_info *m, const mha_path_edge *e)
+{
+    return e->from == MHA_PATH_FROM_EMBEDDING ? 0 : node_of(m, e->from_layer, e->from_head);
+}
+
+/* Returns the node of a receiver; for k and v, the first query head that reads the key/value head. */
+static int64_t receiver_of(const mha_model_info *m, const mha_path_edge *e)
+{
+    if (e->to == MHA_PATH_LOGITS) return node_of(m, m->layers, 0);
+    int64_t each = 1;
+    if (e->to == MHA_PATH_K) each = m->heads_per_layer[e->to_layer] / m->key_heads_per_layer[e->to_layer];
+    if (e->to == MHA_PATH_V) each = m->heads_per_layer[e->to_layer] / m->value_heads_per_layer[e->to_layer];
+    return node_of(m, e->to_layer, e->to_head < 0 ? -1 : e->to_head * each);
+}
+
+static void place_layer(const layout *l, int64_t layer)
+{
+    const mha_model_info *m = l->info;
+    const double y = l->graph->height - MARGIN - EDGE_NODE_HEIGHT - ((double)layer + 0.75) * l->row;
+    for (int64_t h = 0; h <= m->heads; h++) {
+        const bool mlp = h == m->heads;
+        edge_graph_node *node = &l->graph->nodes[node_of(m, layer, h)];
+        *node = (edge_graph_node){.x = MARGIN + ((double)h + 0.5) * l->column + (mlp ? GAP : 0),
+                                  .y = mlp ? y - 0.45 * l->row : y,
+                                  .width = l->column - GAP};
+        if (mlp)
+            snprintf(node->name, sizeof node->name, "mlp %lld", (long long)layer);
+        else if (h < m->heads_per_layer[layer])
+            snprintf(node->name, sizeof node->name, "%lld.%lld", (long long)layer, (long long)h);
+    }
+}
+
+static void place_nodes(const mha_model_info *m, edge_graph *g)
+{
+    const layout l = {m, fmin(fmax(WIDE / (double)(m->heads + 1), 22), 60),
+                      fmin(fmax(TALL / (double)m->layers, 48), 110), g};
+    g->width = 2 * MARGIN + GAP + (double)(m->heads + 1) * l.column;
+    g->height = 2 * MARGIN + 2 * EDGE_NODE_HEIGHT + ((double)m->layers + 0.75) * l.row;
+    g->nodes[0] = (edge_graph_node){"embedding", g->width / 2, g->height - MARGIN - EDGE_NODE_HEIGHT / 2.0, END_WIDTH};
+    g->nodes[g->node_count - 1] = (edge_graph_node){"logits", g->width / 2, MARGIN + EDGE_NODE_HEIGHT / 2.0, END_WIDTH};
+    for (int64_t layer = 0; layer < m->layers; layer++)
+        place_layer(&l, layer);
+}
+
+/* ---- edges ---- */
+
+/* Sorts the strongest edges first; edges of equal strength in the order of the grid. */
+static int compare(const void *a, const void *b)
+{
+    const edge_graph_edge *x = a, *y = b;
+    const double difference = fabs(y->change) - fabs(x->change);
+    return difference > 0 ? 1 : difference < 0 ? -1 : x->n < y->n ? -1 : 1;
+}
+
+/* Returns where an edge meets its receiver: q, k and v at the left, in the middle and at the right of a head. */
+static double input_at(const edge_graph_node *node, mha_path_receiver to)
+{
+    return node->x + (to == MHA_PATH_Q ? -node->width / 4 : to == MHA_PATH_V ? node->width / 4 : 0);
+}
+
+static void take_edges(const effect_grid *grid, const mha_model_info *m, int64_t most, edge_graph *g)
+{
+    for (int64_t n = 0; n < grid->count; n++) {
+        const mha_path_edge *e = &grid->edges[n];
+        const int64_t to = receiver_of(m, e);
+        const double change = effect_grid_change(grid, n);
+        if (change != 0)
+            g->edges[g->edge_count++] =
+                (edge_graph_edge){sender_of(m, e), to, input_at(&g->nodes[to], e->to), n, change};
+    }
+    qsort(g->edges, (size_t)g->edge_count, sizeof *g->edges, compare);
+    if (g->edge_count > most) g->edge_count = most;
+}
+
+bool edge_graph_make(const effect_grid *grid, const mha_model *model, int64_t most, edge_graph *g)
+{
+    const mha_model_info *m = mha_model_describe(model);
+    *g = (edge_graph){.node_count = 2 + m->layers * (m->heads + 1)};
+    g->nodes = calloc((size_t)g->node_count, sizeof *g->nodes);
+    g->edges = calloc((size_t)grid->count, sizeof *g->edges);
+    if (!g->nodes || !g->edges) return false;
+    place_nodes(m, g);
+    take_edges(grid, m, most, g);
+    return true;
+}
+
+void edge_graph_free(edge_graph *g)
+{
+    free(g->nodes);
+    free(g->edges);
+}
+
+/* ---- JSON ---- */
+
+json_t *edge_graph_json(const edge_graph *g, const effect_grid *grid)
+{
+    json_t *nodes = json_array(), *edges = json_array();
+    char name[EFFECT_PART];
+    for (int64_t n = 0; n < g->node_count; n++)
+        json_array_append_new(nodes, json_pack("{s:s, s:f, s:f, s:f}", "name", g->nodes[n].name, "x", g->nodes[n].x,
+                                               "y", g->nodes[n].y, "width", g->nodes[n].width));
+    for (int64_t n = 0; n < g->edge_count; n++) {
+        const edge_graph_edge *e = &g->edges[n];
+        effect_grid_part(grid, NULL, NULL, e->n, name);
+        json_array_append_new(edges, json_pack("{s:s, s:I, s:I, s:f, s:o, s:o}", "name", name, "from",
+                                               (json_int_t)e->from, "to", (json_int_t)e->to, "x", e->x, "value",
+                                               cli_real(grid->value[e->n]), "change", cli_real(e->change)));
+    }
+    return json_pack("{s:f, s:f, s:i, s:o, s:o}", "width", g->width, "height", g->height, "node_height",
+                     EDGE_NODE_HEIGHT, "nodes", nodes, "edges", edges);
+}
