@@ -52,8 +52,17 @@ const makeKeys = () => addEventListener('keydown', (event) => {
   if (KEYS[event.key]) { event.preventDefault(); KEYS[event.key](); }
 });
 
+/* Copies the text of an element, or selects it if the page may not write to the clipboard. */
+const copyText = (box) => navigator.clipboard.writeText(box.textContent).catch(() => getSelection().selectAllChildren(box));
+const copyButton = (box) => {
+  const button = element('button', 'Copy');
+  button.type = 'button';
+  button.addEventListener('click', () => copyText(box));
+  return button;
+};
+
 const readAddress = () => {
-  fromFragment(host.location.hash);
+  fromFragment(host.location.hash || (embedded ? '' : data.state || ''));
   $('text').value = state.text;
   $('mean').value = state.mean ? 'mean' : 'zero';
   showPatchControls();
@@ -65,7 +74,8 @@ const makeControls = () => {
   $('undo').addEventListener('click', () => { undo(); update(); });
   $('all-on').addEventListener('click', () => { restoreAll(); update(); });
   $('continue').addEventListener('click', continueText);
-  $('copy').addEventListener('click', () => navigator.clipboard.writeText($('command').textContent).catch(() => getSelection().selectAllChildren($('command'))));
+  $('copy').addEventListener('click', () => copyText($('command')));
+  $('length').addEventListener('input', () => { if (seenNow.tokens.length) showCommands(viewCommands(shownText())); });
   $('open-help').addEventListener('click', () => $('help').showModal());
   host.addEventListener('hashchange', () => { if (host.location.hash.startsWith('#text=') && host.location.hash !== toFragment()) { readAddress(); update(); } });
 };

@@ -79,7 +79,8 @@ const makeCard = () => {
     tellPointed(event);
     pointed.held = !held || row !== pointed.row || column !== pointed.column;
   });
-  $('every-number').addEventListener('change', () => showSteps(seenNow));
+  $('every-number').addEventListener('change', () => { showSteps(seenNow); writeAddress(); });
+  $('vectors').addEventListener('toggle', () => writeAddress());
   map.addEventListener('keydown', (event) => {
     const step = arrowStep(event);
     if (!step) return;

@@ -16,4 +16,4 @@ const showLens = ({ at }) => {
   } catch (error) { $('lens-problem').textContent = error.message; }
 };
 
-const makeLens = () => $('lens').addEventListener('toggle', () => { if (seenNow.tokens.length) showLens(seenNow); });
+const makeLens = () => $('lens').addEventListener('toggle', () => { if (seenNow.tokens.length) showLens(seenNow); writeAddress(); });

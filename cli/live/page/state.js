@@ -90,6 +90,10 @@ const wellFormed = (text) => text.replace(/[\ud800-\udfff]/gu, '\ufffd');
 const gateList = (separator) => [...state.gates].map((gate, i) => [gate, i]).filter(([gate, i]) => gate !== 1 && headExists(i))
   .map(([gate, i]) => `${nameOf(i)}${separator}${Number(gate.toFixed(2))}`);
 
+/* What is open or chosen on the page without being a change of the model: [element, property]. */
+const VIEWS = { lens: ['lens', 'open'], numbers: ['vectors', 'open'], every: ['every-number', 'checked'] };
+const openViews = () => Object.keys(VIEWS).filter((name) => $(VIEWS[name][0])[VIEWS[name][1]]);
+
 /* Of a truncated text, the address contains the tokens that are shown, since its length is limited. */
 const toFragment = () => {
   const parts = [`text=${encodeURIComponent(shownText())}`];
@@ -98,6 +102,7 @@ const toFragment = () => {
   if (state.mean) parts.push('mean=1');
   if (state.at !== null) parts.push(`at=${state.at}`);
   parts.push(`head=${nameOf(state.head)}`);
+  if (openViews().length) parts.push(`view=${openViews().join(',')}`);
   if (state.patch.corrupted) Object.entries(state.patch).forEach(([name, value]) => { if (value) parts.push(`${name}=${encodeURIComponent(value)}`); });
   return `#${parts.join('&')}`;
 };
@@ -131,9 +136,11 @@ const fromFragment = (fragment) => {
   state.mean = parts.get('mean') === '1';
   state.at = /^\d+$/.test(parts.get('at') || '') ? Number(parts.get('at')) : null;
   state.head = Math.max(0, indexOfName(parts.get('head') || '0.0'));
+  const views = (parts.get('view') || '').split(',');
+  Object.entries(VIEWS).forEach(([name, [id, property]]) => { $(id)[property] = views.includes(name); });
 };
 
-/* ---- the command ---- */
+/* ---- the commands ---- */
 
 const quoted = (text) => `'${text.replace(/'/g, "'\\''")}'`;
 /* The first words of a command: its name, the model and the kernel. */
@@ -142,12 +149,26 @@ const commandStart = (name) => {
   if (model.name !== 'builtin') words.push('-m', /^[\w./-]+$/.test(model.name) ? model.name : quoted(model.name));
   return [...words, '--isa', 'scalar'];
 };
-const commandFor = (text) => {
+/* The words of a command that runs the model with the changes. */
+const changedStart = () => {
   const words = commandStart('logits');
   if (gateList('=').length) words.push('--gates', gateList('=').join(','));
   if (gateList('=').length && state.mean) words.push('--mean');
   if (state.edges.length) words.push('--knockout', state.edges.map(edgeName).join(','));
+  return words;
+};
+const commandFor = (text) => {
+  const words = changedStart();
   if (state.at !== null) words.push('--at', String(seenNow.at));
   if (!model.info.logits) words.push('--hidden', '-o', 'hidden.safetensors');
   return [...words, '--', quoted(text)].join(' ');
+};
+
+/* The commands of the other views: [view, command]. Patching has its own. */
+const viewCommands = (text) => {
+  const { logits, causal } = model.info, last = ['--', quoted(text)], name = nameOf(state.head);
+  const commands = [[`The map of head ${name}, with your changes`, [...changedStart(), '--heads', name, '-o', `head-${name}.safetensors`, ...last]]];
+  if (logits) commands.push(['Logit lens', [...commandStart('lens'), '--position', String(seenNow.at), ...last]]);
+  if (logits && causal) commands.push(['Continuation of the model as it is', [...commandStart('generate'), '-n', $('length').value, ...last]]);
+  return commands.map(([view, words]) => [view, words.join(' ')]);
 };

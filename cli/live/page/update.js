@@ -88,11 +88,29 @@ const writeAddress = (() => { /* browsers limit how often an address may change 
   };
 })();
 
+/* Shows the commands of the other views; only their text changes while their number is the same. */
+const showCommands = (commands) => {
+  const list = $('commands');
+  if (list.children.length !== 2 * commands.length) {
+    list.replaceChildren(...commands.flatMap(() => {
+      const [command, line] = [element('dd'), element('pre', null, 'command')];
+      line.tabIndex = 0;
+      command.append(line, copyButton(line));
+      return [element('dt'), command];
+    }));
+  }
+  commands.forEach(([view, command], n) => {
+    list.children[2 * n].textContent = view;
+    list.children[2 * n + 1].firstChild.textContent = command;
+  });
+};
+
 const showAll = () => {
   const some = seenNow.tokens.length > 0;
   $('tokens').hidden = $('top').hidden = $('check').hidden = $('patching').hidden = !some;
   if (some) [showTokens, showGrid, showPrediction].forEach((show) => show(seenNow));
   $('command').textContent = some ? commandFor(shownText()) : '';
+  if (some) showCommands(viewCommands(shownText()));
 };
 
 /* The card and the effects need further passes, so they follow after the page is painted. */

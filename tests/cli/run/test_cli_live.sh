@@ -40,4 +40,17 @@ has err 'model.gguf: the model of a live page must be a checkpoint folder (got a
 # A report that compares two models contains the live page of the first model.
 expect 0 "$MHA" report -q --live --compare "$data/models/gpt2-tiny" -o compared.html 'Every morn'
 has compared.html '\"model\":\"builtin\"'
+
+# ---- the state of another page ----
+expect 0 "$MHA" live -q --state '#text=Count%20from%202&gates=0.7:0&head=0.7' -o state.html
+has state.html '"state":"text=Count%20from%202\u0026gates=0.7:0\u0026head=0.7"'
+expect 0 "$MHA" live -q --state 'file:///a/live.html#text=a&head=0.1' -o address.html
+has address.html '"state":"text=a\u0026head=0.1"'
+refused 2 "$MHA" live --state '#text=a' -o both.html 'a text'
+has err 'must not be given'
+for state in '' '#head=0.1' '#text=%E0%A4' '#text=%4' '#text=a b' '#text=<b>' '#text="' '#text=é' '#text=%ED%A0%80'; do
+    refused 2 "$MHA" live --state "$state" -o refused.html
+    has err '--state'
+done
+
 finish
