@@ -2,7 +2,6 @@
 #include "base/ctx.h"
 #include "io/input_limits.h"
 #include "model/gguf/gguf_config.h"
-#include "model/gguf/gguf_model.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -59,10 +58,9 @@ static mha_status put_long(config *c, int64_t positions)
     static const char *const names[] = {"rope_factors_short.weight", "rope_factors_long.weight"};
     char key[KEY];
     int64_t old = 0;
-    MHA__TRY(mha__gguf_arch_int(c->file, c->arch, "rope.scaling.original_context_length", MHA__DIM, &old, c->err));
-    if (old < 2)
-        return mha__gguf_refuse(c->file, mha__gguf_config_key(c->arch, "rope.scaling.original_context_length", key),
-                                "at least 2", c->err);
+    mha__gguf_config_key(c->arch, "rope.scaling.original_context_length", key);
+    MHA__TRY(mha__gguf_int(c->file, key, 2, MHA__DIM, &old, c->err));
+    if (!old) return mha__gguf_refuse(c->file, key, "an integer of at least 2", c->err);
     mha__gguf_config_text(c, "rope_type", "longrope");
     mha__gguf_config_int(c, "original_max_position_embeddings", old);
     for (int n = 0; n < 2; n++) {
