@@ -41,9 +41,9 @@
 extern "C" {
 #endif
 
-/* The position of query row i among the keys is i + offset. Causal masks, windows, slopes and functions depend on it.
- * If one of them is set and Lq != Lk (or the two lengths of a sequence differ), the alignment must be set: there is no
- * default. */
+/* The position of query row i among the keys is i + offset. Causal masks, windows, slopes, functions and the default
+ * positions of a rotary embedding depend on it. If one of them is set and Lq != Lk (or the two lengths of a sequence
+ * differ), the alignment must be set: there is no default. */
 typedef enum mha_align {
     MHA_ALIGN_UNSET = 0,
     MHA_ALIGN_TOP_LEFT,     /* offset 0 */
@@ -85,7 +85,9 @@ enum {
     MHA_ATTN_DROPOUT_KEEP = 1 << 12, /* args.dropout_keep  explicit dropout mask                */
     MHA_ATTN_MAP_HEADS = 1 << 13,    /* args.map_heads     probs, scores and on_rows of these heads only */
     MHA_ATTN_MAP_ROWS = 1 << 14,     /* args.map_rows      probs, scores and on_rows of these rows only  */
-    MHA_ATTN_FUNCTIONS = 1 << 15     /* args.functions     user functions of scores and masks (score_functions.h) */
+    MHA_ATTN_FUNCTIONS = 1 << 15,    /* args.functions     user functions of scores and masks (score_functions.h) */
+    MHA_ATTN_ROPE_Q = 1 << 16,       /* args.rope          rotary embedding of the queries              */
+    MHA_ATTN_ROPE_K = 1 << 17        /* args.rope          rotary embedding of the keys                 */
 };
 enum {
     MHA_ATTN_LSE = 1 << 0,    /* args.lse    natural log-sum-exp of each row */
@@ -105,6 +107,21 @@ enum { MHA_HEAD_DIM_MAX = 4096 };
 typedef struct mha_shard {
     int64_t batch, head, row, key;
 } mha_shard;
+
+/* A rotary embedding, as in rope.h: cos and sin of each position 0, 1, ..., which mha_rope_angles() computes. Elements
+ * first + i and first + R/2 + i of a row form pair i; if `interleaved`, elements first + 2 i and first + 2 i + 1. All
+ * other elements of the row are unchanged. */
+typedef struct mha_attn_rope {
+    size_t size;           /* sizeof(mha_attn_rope) */
+    int64_t first;         /* index of the first rotated element; 0 <= first <= D - R */
+    int64_t rotary_dim;    /* R  0 = D - first; even, 2..D - first */
+    int interleaved;       /* 1 = pairs of adjacent elements */
+    int64_t positions;     /* number of rows of cos and sin; every position must be below it */
+    const void *cos, *sin; /* [positions, R/2] contiguous, f32 (f64 if dtype is f64) */
+    mha_cview q_positions; /* [B, Mq] of int64; all-zero strides: contiguous. data NULL: row i of a sequence has
+                              * position i + offset (mha_align) */
+    mha_cview k_positions; /* [B, Mk] of int64; all-zero strides: contiguous. data NULL: key j has position j */
+} mha_attn_rope;
 
 /* Description of a call. Set unused fields to zero. */
 typedef struct mha_attn_desc {
@@ -197,6 +214,17 @@ typedef struct mha_attn_desc {
  * take memory, and rows without requested entries cost no time (a panel of 8 to 32 adjacent rows is computed together).
  * The lists also restrict on_rows: it receives each listed row once, in the order of heads and rows.
  *
+ * Rotary embedding: MHA_ATTN_ROPE_Q rotates the rows of q, and MHA_ATTN_ROPE_K those of k, by the angles of their
+ * positions before the scores are computed. Set both flags if q and k are projections, and only MHA_ATTN_ROPE_Q if k
+ * contains rotated keys, as a KV cache usually does (cache.h: mha_cache_attend). q and k are not modified. 16-bit
+ * elements are converted to f32, rotated, and rounded to their type; q8_0 is dequantized, rotated and quantized again.
+ * Results are bitwise identical to those of mha_rope_turn() on q and k, followed by the call without these flags. The
+ * backward pass returns dq and dk with respect to q and k before the rotation. Positions are those of args.rope: their
+ * values must be from 0 to rope->positions - 1 for each row and key within the lengths; with a shard, the default
+ * positions are those of the whole call. Positions and angles of rows beyond the lengths are not read. A row of q is
+ * rotated when its tile is opened, and needs no further memory; keys are read by many tiles, so each key is rotated
+ * once, into the workspace (B Hkv Lk D elements of kv_dtype). The backward pass needs such a copy of q, too.
+ *
  * Keys and values in q8_0: a row is ceil(D / 32) blocks of 34 bytes (types.h), and views and strides count blocks.
  * Results are bitwise identical to those for the dequantized f32 values, scale * q.
  *
@@ -243,6 +271,7 @@ typedef struct mha_attn_args {
     mha_view partial;            /* [B, H, Lq, 2 + Dv] f32 (f64 if dtype is f64); per row: maximum score, sum of
                                   * exponentials, unnormalized output */
     const mha_attn_functions *functions; /* see score_functions.h */
+    const mha_attn_rope *rope;           /* the rotary embedding of MHA_ATTN_ROPE_Q and MHA_ATTN_ROPE_K */
 } mha_attn_args;
 
 /* An immutable plan. Any number of threads may run it concurrently, each with its own workspace. */

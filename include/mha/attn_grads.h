@@ -43,6 +43,11 @@ extern "C" {
  * lse; heads that are not listed get zeros, and heads that are listed twice get the sum. A gradient whose data is NULL
  * is not computed.
  *
+ * With pages, dk and dv have pages like k and v. A row of a page gets the sum over all sequences whose block table
+ * refers to the page; rows that no sequence contains get zeros. Gradients of a page of one sequence are bitwise
+ * identical to those of dense keys. The workspace then contains copies of k and v, and the sums of all keys. With a
+ * rotary embedding, dq and dk are gradients with respect to q and k before the rotation.
+ *
  * dbias, dslopes, dsinks and dgates: a stride of 0 sums over that axis, so the strides of a broadcast input give its
  * gradient; four zero strides sum over everything. Sums are accumulated in double. Computing dbias adds two matrix
  * products to the five of the pass. */
@@ -54,8 +59,8 @@ typedef struct mha_attn_grads {
     mha_cview dlse;      /* [B, H,   Lq] like lse: gradient of the loss with respect to lse; data NULL: zeros. Not read
                        * where lse is -infinity */
     mha_view dq;         /* [B, H,   Lq, D ] of desc.dtype */
-    mha_view dk;         /* [B, Hkv, Lk, D ] of desc.kv_dtype */
-    mha_view dv;         /* [B, Hkv, Lk, Dv] of desc.kv_dtype */
+    mha_view dk;         /* [B, Hkv, Lk, D ] of desc.kv_dtype   with block_table [pages, Hkv, page_size, D ] */
+    mha_view dv;         /* [B, Hkv, Lk, Dv] of desc.kv_dtype   with block_table [pages, Hkv, page_size, Dv] */
     mha_view dbias;      /* [B, H, Lq, Lk], or packed [B, H, max_q_len, max_kv_len], f32 (f64 if dtype is f64) */
     mha_view dslopes;    /* [B, H] f32 (f64 if dtype is f64); a zero stride sums over that axis */
     mha_view dsinks;     /* [B, H] like dslopes */

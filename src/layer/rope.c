@@ -1,5 +1,6 @@
 /* rope.c - rotary position embedding: frequencies of each kind of scaling, angles, and rotation of heads. */
 #include "mha/rope.h"
+#include "attn/plan/rotary.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -198,21 +199,10 @@ mha_status mha_rope_angles(const mha_rope_options *options, const int64_t *posit
 
 typedef struct turn_job {
     int64_t rows, heads, pairs, row_stride, head_stride, rows_per_task;
-    int64_t step, apart; /* offset from one pair to the next, and from the first to the second element of a pair */
+    bool interleaved, back;
     const float *cos, *sin;
-    float sign;
     float *x;
 } turn_job;
-
-static void turn_head(const turn_job *job, const float *c, const float *s, float *head)
-{
-    for (int64_t i = 0; i < job->pairs; i++) {
-        float *x = head + i * job->step, *y = x + job->apart;
-        const float a = *x, b = *y, sine = job->sign * s[i];
-        *x = a * c[i] - b * sine;
-        *y = b * c[i] + a * sine;
-    }
-}
 
 static void turn_task(void *arg, int64_t i, int worker)
 {
@@ -221,8 +211,8 @@ static void turn_task(void *arg, int64_t i, int worker)
     const int64_t end = mha__min64(job->rows, (i + 1) * job->rows_per_task);
     for (int64_t r = i * job->rows_per_task; r < end; r++)
         for (int64_t h = 0; h < job->heads; h++)
-            turn_head(job, job->cos + r * job->pairs, job->sin + r * job->pairs,
-                      job->x + r * job->row_stride + h * job->head_stride);
+            mha__rotate_f32(job->pairs, job->interleaved, job->cos + r * job->pairs, job->sin + r * job->pairs,
+                            job->back, job->x + r * job->row_stride + h * job->head_stride);
 }
 
 mha_status mha_rope_turn(mha_ctx *ctx, const mha_rope_options *options, const float *cos, const float *sin,
@@ -243,11 +233,10 @@ mha_status mha_rope_turn(mha_ctx *ctx, const mha_rope_options *options, const fl
                     .row_stride = row_stride,
                     .head_stride = head_stride,
                     .rows_per_task = mha__max64(1, NUMBERS_PER_TASK / (heads * o.rotary_dim)),
-                    .step = o.interleaved ? 2 : 1,
-                    .apart = o.interleaved ? 1 : pairs,
+                    .interleaved = o.interleaved,
+                    .back = back,
                     .cos = cos,
                     .sin = sin,
-                    .sign = back ? -1.0f : 1.0f,
                     .x = x};
     mha__parallel(ctx, mha__ceil_div(rows, job.rows_per_task), turn_task, &job);
     return MHA_OK;

@@ -64,6 +64,8 @@ ATTN_DROPOUT_KEEP = 4096
 ATTN_MAP_HEADS = 8192
 ATTN_MAP_ROWS = 16384
 ATTN_FUNCTIONS = 32768
+ATTN_ROPE_Q = 65536
+ATTN_ROPE_K = 131072
 ATTN_LSE = 1
 ATTN_PROBS = 2
 ATTN_STATS = 4
@@ -472,6 +474,29 @@ class Shard(ctypes.Structure):
     ]
 
 
+class AttnRope(ctypes.Structure):
+    size: int
+    first: int
+    rotary_dim: int
+    interleaved: int
+    positions: int
+    cos: int | None
+    sin: int | None
+    q_positions: View
+    k_positions: View
+    _fields_ = [
+        ("size", c_size_t),
+        ("first", c_int64),
+        ("rotary_dim", c_int64),
+        ("interleaved", c_int),
+        ("positions", c_int64),
+        ("cos", c_void_p),
+        ("sin", c_void_p),
+        ("q_positions", View),
+        ("k_positions", View),
+    ]
+
+
 class AttnDesc(ctypes.Structure):
     size: int
     batch: int
@@ -572,6 +597,7 @@ class AttnArgs(ctypes.Structure):
     on_rows: AttnVisitor
     partial: View
     functions: ctypes._Pointer[AttnFunctions]
+    rope: ctypes._Pointer[AttnRope]
     _fields_ = [
         ("size", c_size_t),
         ("q", View),
@@ -603,6 +629,7 @@ class AttnArgs(ctypes.Structure):
         ("on_rows", AttnVisitor),
         ("partial", View),
         ("functions", POINTER(AttnFunctions)),
+        ("rope", POINTER(AttnRope)),
     ]
 
 
@@ -3318,6 +3345,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_attn_visitor": AttnVisitor,
     "mha_window": Window,
     "mha_shard": Shard,
+    "mha_attn_rope": AttnRope,
     "mha_attn_desc": AttnDesc,
     "mha_attn_args": AttnArgs,
     "mha_attn_part": AttnPart,

@@ -7,6 +7,7 @@
  *   backward_bf16.c          the bf16 version of backward_key_block.c
  *   backward_tasks.c         runs the tasks, each a part of the rows of a head group; writes dq
  *   backward_dk_dv.c         writes dk and dv; adds the parts
+ *   backward_pages.c         adds the sequences that share pages; writes dk and dv of pages
  *   backward_bias.c          dbias
  *   backward_head_params.c   dslopes, dsinks, dgates
  *
@@ -89,6 +90,12 @@ mha__bwd_sums *mha__bwd_head_sums(const mha__bwd_call *call, int64_t b, int64_t 
 /* Returns the call restricted to sequence b: `call` itself, or `own` if sequences are packed. */
 const mha__bwd_call *mha__bwd_place(const mha__bwd_call *call, int64_t b, mha__bwd_call *own);
 
+/* Returns true if the sums of dk and dv of all keys are kept until all tasks are complete. */
+static inline bool mha__bwd_keeps_sums(const mha_attn_plan *plan)
+{
+    return plan->bwd.parts > 1 || (plan->desc.inputs & MHA_ATTN_BLOCK_TABLE);
+}
+
 static inline int64_t mha__bwd_tiles(const mha__call *call, int64_t b)
 {
     return mha__ceil_div(mha__rows_of(call, b), MHA__TILE_Q);
@@ -163,14 +170,30 @@ void mha__bwd_pairs_products(const mha__bwd_tile *t, const mha__bwd_block *block
 
 /* ---- backward_dk_dv.c ---- */
 
-/* Writes `rows` rows of `width` reals times scale to a view, starting at row `to`, with storage type `as`. Overwrites
- * `inverse` and `wide`. */
+/* The rows or keys of a gradient with respect to rotated rows, which must be rotated back: row r is row or key first +
+ * r of sequence b. Rows from `exist` on are zeros. */
+typedef struct mha__bwd_turn {
+    const mha__call *call;
+    int64_t (*position)(const mha__call *call, int64_t b, int64_t i);
+    int64_t b, first, exist;
+} mha__bwd_turn;
+
+/* Writes `rows` rows of `width` reals times scale to a view, starting at row `to`, with storage type `as`, rotated back
+ * unless `turn` is NULL. Overwrites `inverse` and `wide`. */
 void mha__bwd_write(const mha__kernels *k, const mha__stored *as, int64_t rows, int64_t width, const void *from,
-                    int64_t stride, double scale, void *to, const mha_view *view, const mha__scratch *x);
+                    int64_t stride, double scale, const mha__bwd_turn *turn, void *to, const mha_view *view,
+                    const mha__scratch *x);
+/* Writes contiguous rows of reals to a view of reals, starting at row `to`. */
+void mha__bwd_scatter(const mha__kernels *k, int64_t rows, int64_t width, const void *from, void *to,
+                      const mha_view *view);
+/* Rotates contiguous rows of reals back in place. */
+void mha__bwd_turn_back(const mha__bwd_turn *turn, int64_t rows, int64_t width, void *x);
 /* Writes dk and dv of keys [first, end) of (b, g) from the sums of part 0, or of the only part. */
 void mha__bwd_write_keys(const mha__bwd_call *call, int64_t b, int64_t g, int64_t first, int64_t end, int64_t slot,
                          const mha__scratch *x);
 int64_t mha__bwd_merges(const mha__bwd_call *call);
+/* Returns the number of items of mha__bwd_page. */
+int64_t mha__bwd_pages(const mha__bwd_call *call);
 
 /* ---- backward_bias.c, backward_head_params.c ---- */
 
@@ -184,6 +207,7 @@ mha_status mha__bwd_run_all(mha__bwd_call *call, mha_error *err);
 
 void mha__bwd_task(void *call, int64_t item, int worker);  /* item: index below plan->bwd.tasks */
 void mha__bwd_merge(void *call, int64_t item, int worker); /* item: index of a block of keys whose parts are summed */
+void mha__bwd_page(void *call, int64_t item, int worker);  /* item: index of a block of rows of a page */
 void mha__bwd_bias(void *call, int64_t item, int worker);  /* item: index below mha__bwd_bias_tasks */
 
 #endif

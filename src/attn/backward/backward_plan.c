@@ -65,16 +65,16 @@ static size_t carve(const mha_attn_plan *plan, char *base, mha__bwd_scratch *x)
 }
 
 /* Counts the rows of the dk and dv sums in the workspace: all keys for each part, or the keys of one head for each
- * running task. */
+ * running task. With pages, tasks of several sequences may add to the same page, so the sums of all keys are kept. */
 static mha_status count_keys(mha_attn_plan *plan, mha_error *err)
 {
     const mha_attn_desc *d = &plan->desc;
     mha__bwd_plan *w = &plan->bwd;
-    const int64_t parted[] = {w->parts, d->kv_heads, plan->packed ? 1 : d->batch, d->kv_len};
+    const int64_t parted[] = {w->parts, d->kv_heads, plan->packed_keys ? 1 : d->batch, d->kv_len};
     const int64_t at_work[] = {w->slots, d->kv_len};
-    const int64_t *extent = w->parts > 1 ? parted : at_work;
+    const bool all = mha__bwd_keeps_sums(plan);
     size_t rows, bytes;
-    if (!mha__bytes(extent, w->parts > 1 ? 4 : 2, 1, &rows) ||
+    if (!mha__bytes(all ? parted : at_work, all ? 4 : 2, 1, &rows) ||
         !mha__mul(rows, (size_t)(w->q_stride + w->v_stride) * plan->kernels->real_size, &bytes) || bytes > PTRDIFF_MAX)
         return mha__fail(err, MHA_ERR_ARG,
                          "kv_len must be small enough for the workspace to fit the address space (got %" PRId64 ")",
@@ -129,9 +129,9 @@ void mha__bwd_sums_of(const mha__bwd_call *call, int64_t b, int64_t g, int64_t p
 {
     const mha_attn_plan *plan = call->call.plan;
     const mha__bwd_plan *w = &plan->bwd;
-    const int64_t Lk = plan->desc.kv_len, Hkv = plan->desc.kv_heads, B = plan->packed ? 1 : plan->desc.batch;
-    const int64_t head = (part * Hkv + g) * B * Lk + (plan->packed ? call->call.first_key : b * Lk);
-    const int64_t row = w->parts > 1 ? head : slot * Lk;
+    const int64_t Lk = plan->desc.kv_len, Hkv = plan->desc.kv_heads, B = plan->packed_keys ? 1 : plan->desc.batch;
+    const int64_t head = (part * Hkv + g) * B * Lk + (plan->packed_keys ? call->call.first_key : b * Lk);
+    const int64_t row = mha__bwd_keeps_sums(plan) ? head : slot * Lk;
     const size_t size = plan->kernels->real_size;
     char *base = call->call.workspace + w->worker_bytes * (size_t)w->workers;
     *dk = base + (size_t)(row * w->q_stride) * size;
@@ -161,6 +161,7 @@ const mha__bwd_call *mha__bwd_place(const mha__bwd_call *call, int64_t b, mha__b
     mha__skip_rows(&g->dlse, real, a->cu_seqlens_q[b]);
     mha__skip_rows_out(&g->dq, plan->q.size, a->cu_seqlens_q[b]);
     mha__skip_rows_out(&g->row_taylor, real, a->cu_seqlens_q[b]);
+    if (!plan->packed_keys) return own;
     mha__skip_rows_out(&g->dk, plan->kv.size, a->cu_seqlens_k[b]);
     mha__skip_rows_out(&g->dv, plan->kv.size, a->cu_seqlens_k[b]);
     return own;

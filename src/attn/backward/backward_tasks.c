@@ -2,6 +2,8 @@
  * order. */
 #include "attn/backward/backward.h"
 
+#include "attn/forward/staging.h"
+#include "attn/plan/rotary.h"
 #include "attn/plan/run_tasks.h"
 #include "base/error.h"
 #include <math.h>
@@ -67,10 +69,11 @@ static void attend_tile(mha__bwd_tile *t, int64_t b, int64_t h, int64_t tile)
         }
     else
         add_head(t, b, h, h, tile);
+    const mha__bwd_turn turn = {call, mha__rope_of_row, b, first, mha__mask_queries(call, b) - first};
     if (dq->data)
         mha__bwd_write(k, &plan->q, mha__min64(MHA__TILE_Q, mha__rows_of(call, b) - first), plan->desc.head_dim,
-                       t->x.dq, stride, plan->desc.scale, mha__at_out(dq, plan->q.size, b, h, first, 0), dq,
-                       &t->x.base);
+                       t->x.dq, stride, plan->desc.scale, plan->desc.inputs & MHA_ATTN_ROPE_Q ? &turn : NULL,
+                       mha__at_out(dq, plan->q.size, b, h, first, 0), dq, &t->x.base);
 }
 
 void mha__bwd_task(void *arg, int64_t item, int worker)
@@ -96,7 +99,7 @@ void mha__bwd_task(void *arg, int64_t item, int worker)
     for (int64_t n = part * per_part; n < end; n++)
         attend_tile(&t, b, g * plan->group + n / tiles, n % tiles);
     mha__tile_close(&t.t);
-    if (w->parts == 1) mha__bwd_write_keys(t.call, b, g, 0, keys, slot, &t.x.base);
+    if (!mha__bwd_keeps_sums(plan)) mha__bwd_write_keys(t.call, b, g, 0, keys, slot, &t.x.base);
 }
 
 static mha_status run(mha__bwd_call *call, int64_t count, mha__task_fn task, mha_error *err)
@@ -109,9 +112,12 @@ mha_status mha__bwd_run_all(mha__bwd_call *call, mha_error *err)
 {
     const mha_attn_plan *plan = call->call.plan;
     const mha_attn_grads *g = &call->grads;
+    MHA__TRY(mha__stage_backward(&call->call, err));
     const bool keys = g->dk.data || g->dv.data, heads = g->dslopes.data || g->dsinks.data || g->dgates.data;
     if (keys || heads || g->dq.data || g->row_taylor.data) MHA__TRY(run(call, plan->bwd.tasks, mha__bwd_task, err));
     if (keys && plan->bwd.parts > 1) MHA__TRY(run(call, mha__bwd_merges(call), mha__bwd_merge, err));
+    if (keys && (plan->desc.inputs & MHA_ATTN_BLOCK_TABLE))
+        MHA__TRY(run(call, mha__bwd_pages(call), mha__bwd_page, err));
     if (heads) mha__bwd_write_heads(call);
     return g->dbias.data ? run(call, mha__bwd_bias_tasks(call), mha__bwd_bias, err) : MHA_OK;
 }

@@ -4,6 +4,7 @@
 #include "attn/backward/backward.h"
 #include "attn/forward/chunk_merge.h"
 #include "attn/forward/online_softmax.h"
+#include "attn/forward/staging.h"
 #include "attn/plan/operand_table.h"
 #include "attn/plan/params.h"
 #include "attn/plan/run_tasks.h"
@@ -113,6 +114,14 @@ static int64_t workers_within(const mha_attn_plan *plan, size_t bytes)
     return bytes > parts && plan->worker_bytes > 0 ? (int64_t)((bytes - parts) / plan->worker_bytes) : 0;
 }
 
+/* Returns the workspace size without the copies of operands. */
+static size_t bytes_of_passes(const mha_attn_plan *plan)
+{
+    const size_t forward =
+        plan->worker_bytes * (size_t)plan->workers + plan->part_bytes * (size_t)(plan->tasks * plan->parts);
+    return plan->tasks == 0 || forward < plan->bwd.bytes ? plan->bwd.bytes : forward;
+}
+
 static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
 {
     const mha_attn_desc *d = &plan->desc;
@@ -147,19 +156,18 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->worker_bytes = plan->one_block ? mha__fwd_one_block_bytes(plan) : mha__scratch_carve(plan, NULL, &scratch);
     if (!mha__mul(plan->worker_bytes, (size_t)plan->workers, &bytes))
         return mha__fail(err, MHA_ERR_ARG, "the workspace must fit the address space (got %d threads)", plan->workers);
-    if (!(d->outputs & MHA_ATTN_GRADS)) return MHA_OK;
+    if (!(d->outputs & MHA_ATTN_GRADS)) return mha__stage_lay_out(plan, bytes_of_passes(plan), err);
     MHA__TRY(mha__bwd_lay_out(plan, err));
     plan->workers = (int)mha__min64(plan->workers, mha__max64(WORKERS_FREE, workers_within(plan, plan->bwd.bytes)));
-    return MHA_OK;
+    return mha__stage_lay_out(plan, bytes_of_passes(plan), err);
 }
 
 static size_t workspace(const mha_attn_plan *plan)
 {
-    const size_t forward =
-        plan->worker_bytes * (size_t)plan->workers + plan->part_bytes * (size_t)(plan->tasks * plan->parts);
-    return plan->tasks == 0 || forward < plan->bwd.bytes ? plan->bwd.bytes : forward;
+    const mha__staging *s = &plan->staging;
+    const size_t staged = s->k + s->v + s->q;
+    return staged > 0 ? s->at + staged : bytes_of_passes(plan);
 }
-
 static mha_status run(mha__call *call, int64_t count, mha__task_fn task, mha_error *err)
 {
     return mha__attn_run(call->plan->ctx, call->plan->workers, count, task, call, err);
@@ -168,6 +176,7 @@ static mha_status run(mha__call *call, int64_t count, mha__task_fn task, mha_err
 static mha_status forward(mha__call *call, mha_error *err)
 {
     const mha_attn_plan *plan = call->plan;
+    MHA__TRY(mha__stage_forward(call, err));
     if (plan->parts > 1) MHA__TRY(run(call, plan->tasks * plan->parts, mha__fwd_part, err));
     if (mha__stats_receives(call) || (plan->desc.outputs & MHA_ATTN_ROWS))
         return run(call, plan->tiles > 0 ? plan->tasks / plan->tiles : 0, mha__fwd_head, err);

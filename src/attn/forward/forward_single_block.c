@@ -8,6 +8,7 @@
 #include "attn/mask/block_mask.h"
 #include "attn/mask/mask.h"
 #include "attn/plan/operand_table.h"
+#include "attn/plan/rotary.h"
 #include "base/size.h"
 
 const char *mha__fwd_why_not_one_block(const mha_attn_plan *plan)
@@ -26,10 +27,17 @@ const char *mha__fwd_why_not_one_block(const mha_attn_plan *plan)
     return NULL;
 }
 
+/* Returns the number of elements of a rotated tile of queries, which precede the memory of the kernel. */
+static int64_t turned_elements(const mha_attn_desc *d)
+{
+    return d->inputs & MHA_ATTN_ROPE_Q ? MHA__TILE_Q * d->head_dim : 0;
+}
+
 size_t mha__fwd_one_block_bytes(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
-    return (size_t)((d->head_dim + MHA__KEY_BLOCK + d->v_head_dim) * plan->kernels->nr) * plan->kernels->real_size;
+    return (size_t)((d->head_dim + MHA__KEY_BLOCK + d->v_head_dim) * plan->kernels->nr + turned_elements(d)) *
+           plan->kernels->real_size;
 }
 
 /* Initializes x for the first row of the tile and the first key. The fields are written one by one, and the struct
@@ -53,7 +61,12 @@ static void open_tile(const mha__call *call, const mha__rows *r, int worker, mha
     x->v_row = a->v.stride[2], x->v_col = a->v.stride[3];
     x->out_row = a->out.stride[2], x->out_col = a->out.stride[3];
     x->lse_row = a->lse.stride[2];
-    x->memory = call->workspace + (size_t)worker * plan->worker_bytes;
+    char *memory = call->workspace + (size_t)worker * plan->worker_bytes;
+    if (d->inputs & MHA_ATTN_ROPE_Q) {
+        mha__copy_queries(call, r->b, r->h, r->first, r->count, memory);
+        x->q = memory, x->q_row = d->head_dim, x->q_col = 1;
+    }
+    x->memory = memory + (size_t)turned_elements(d) * size;
     x->first = 0;
     x->feed = NULL;
 }

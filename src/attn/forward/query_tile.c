@@ -2,26 +2,11 @@
 #include "attn/forward/query_tile.h"
 
 #include "attn/forward/task_rows.h"
-#include <string.h>
+#include "attn/plan/rotary.h"
 
 char *mha__tile_scratch(const mha__call *call, int worker)
 {
     return call->workspace + (size_t)worker * call->plan->worker_bytes;
-}
-
-/* Copies the queries of all heads of a group to consecutive rows. `from` is the address of the first query of the
- * first head. */
-static void fold_queries(const mha__tile *t, const char *from)
-{
-    const int64_t *stride = t->call->args.q.stride, head = mha__folded_stride(t->plan, stride);
-    const int64_t each = t->plan->desc.q_len, d = t->plan->desc.head_dim, size = (int64_t)t->plan->q.size;
-    const int64_t run = stride[3] == 1 ? d : 1; /* number of contiguous elements */
-    char *to = t->scratch.folded;
-    for (int64_t r = 0; r < t->rows.count; r++) {
-        const char *row = from + (r / each * head + r % each * stride[2]) * size;
-        for (int64_t i = 0; i < d; i += run, to += run * size)
-            memcpy(to, row + i * stride[3] * size, (size_t)(run * size));
-    }
 }
 
 static void pack_queries(const mha__tile *t)
@@ -31,8 +16,8 @@ static void pack_queries(const mha__tile *t)
     const int64_t rows = t->rows.count, d = t->plan->desc.head_dim;
     const void *from = mha__at(q, as->size, t->rows.b, t->rows.h, t->rows.first, 0);
     int64_t row = q->stride[2], col = q->stride[3];
-    if (t->plan->folded && t->plan->desc.q_len > 1) {
-        fold_queries(t, from);
+    if (t->scratch.folded) {
+        mha__copy_queries(t->call, t->rows.b, t->rows.h, t->rows.first, rows, t->scratch.folded);
         from = t->scratch.folded, row = d, col = 1;
     }
     if (t->pairs) {

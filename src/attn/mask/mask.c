@@ -10,39 +10,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Offsets and windows may be any int64. Positions beyond FAR act as infinite, and sums of a few such values do not
- * overflow.
- */
-static const int64_t FAR = INT64_C(1) << 60;
-
-static int64_t near(int64_t x)
-{
-    return mha__max64(-FAR, mha__min64(FAR, x));
-}
-
-int64_t mha__mask_queries(const mha__call *call, int64_t b)
-{
-    return call->args.q_lens ? call->args.q_lens[b] : mha__rows_of(call, b);
-}
-
-int64_t mha__mask_keys(const mha__call *call, int64_t b)
-{
-    return call->args.kv_lens ? call->args.kv_lens[b] : mha__keys_of(call, b);
-}
-
 int64_t mha__mask_offset(const mha__call *call, int64_t b)
 {
-    const mha_attn_desc *d = &call->plan->desc;
-    if (!call->plan->positional && !(d->outputs & (MHA_ATTN_STATS | MHA_ATTN_ROWS))) return 0;
-    const int64_t shift = near(d->shard.row) - near(d->shard.key);
-    switch (d->align) {
-    case MHA_ALIGN_BOTTOM_RIGHT:
-        return mha__mask_keys(call, b) - mha__mask_queries(call, b);
-    case MHA_ALIGN_OFFSETS:
-        return near(call->args.offsets[b]) + shift;
-    default:
-        return shift;
-    }
+    const bool used = call->plan->positional || (call->plan->desc.outputs & (MHA_ATTN_STATS | MHA_ATTN_ROWS));
+    return used ? mha__offset_of(call, b) : 0;
 }
 
 /* Returns true if all existing rows attend to the same keys. */
@@ -69,8 +40,8 @@ void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_
     for (int64_t r = 0; r < count; r++) {
         const int64_t query = mha__query_of(call->plan, first + r), position = query + offset;
         const bool exists = query < queries;
-        lo[r] = d->window.left >= 0 ? mha__max64(0, position - near(d->window.left)) : 0;
-        hi[r] = d->window.right >= 0 ? mha__min64(end, position + near(d->window.right) + 1) : end;
+        lo[r] = d->window.left >= 0 ? mha__max64(0, position - mha__near(d->window.left)) : 0;
+        hi[r] = d->window.right >= 0 ? mha__min64(end, position + mha__near(d->window.right) + 1) : end;
         if (d->causal) hi[r] = mha__min64(hi[r], position + 1);
         if (!exists || lo[r] >= hi[r]) lo[r] = hi[r] = 0;
         prefix[r] = exists ? ahead : 0;

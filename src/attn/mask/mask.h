@@ -24,9 +24,6 @@ typedef struct mha__span {
     int64_t common_lo, common_hi; /* if not empty, every row attends to [common_lo, common_hi) */
 } mha__span;
 
-/* Return the number of existing rows and keys of batch b. */
-int64_t mha__mask_queries(const mha__call *call, int64_t b);
-int64_t mha__mask_keys(const mha__call *call, int64_t b);
 /* Returns the position of row i of batch b, minus i; 0 if positions are not used. */
 int64_t mha__mask_offset(const mha__call *call, int64_t b);
 /* Computes lo, hi and prefix for `count` rows of batch b, starting at row `first`. */

@@ -2,6 +2,7 @@
 #include "attn/plan/map_lists.h"
 #include "attn/plan/operand_table.h"
 #include "attn/plan/params.h"
+#include "attn/plan/rotary.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
@@ -12,7 +13,31 @@ enum { WORKSPACE_ALIGN = 64, RESULTS = MHA__OUTPUT_ROWS + MHA__STATS_ROWS };
 
 /* ---- inputs ---- */
 
-int mha__attn_inputs(const mha_attn_plan *plan, const mha_attn_args *a, mha__input list[MHA__INPUT_ROWS])
+/* Lists the tables and positions of a rotary embedding. mha__rope_bind has set their strides. */
+static int list_rope(const mha_attn_plan *plan, const mha_attn_rope *rope, mha__input *list)
+{
+    const size_t size = plan->kernels->real_size;
+    const int64_t pairs = rope->rotary_dim / 2, rows[4] = {plan->desc.batch, plan->desc.max_q_len, 1, 1};
+    const int64_t keys[4] = {plan->desc.batch, plan->desc.max_kv_len, 1, 1}, table[4] = {1, 1, rope->positions, pairs};
+    const struct {
+        const char *name;
+        mha_cview view;
+        const int64_t *extent;
+        size_t size;
+    } all[] = {{"rope.cos", {rope->cos, {0, 0, pairs, 1}}, table, size},
+               {"rope.sin", {rope->sin, {0, 0, pairs, 1}}, table, size},
+               {"rope.q_positions", rope->q_positions, rows, sizeof(int64_t)},
+               {"rope.k_positions", rope->k_positions, keys, sizeof(int64_t)}};
+    int count = 0;
+    for (size_t n = 0; n < sizeof all / sizeof *all; n++) {
+        const int64_t *e = all[n].extent;
+        if (!all[n].view.data) continue;
+        list[count++] = (mha__input){{all[n].name, all[n].view, {e[0], e[1], e[2], e[3]}, false}, all[n].size};
+    }
+    return count;
+}
+
+int mha__attn_inputs(const mha_attn_plan *plan, const mha_attn_args *a, mha__input list[MHA__INPUTS])
 {
     int count = 0;
     for (int n = 0; n < MHA__INPUT_ROWS; n++) {
@@ -21,7 +46,7 @@ int mha__attn_inputs(const mha_attn_plan *plan, const mha_attn_args *a, mha__inp
         if (row->element == MHA__OF_NONE) continue;
         list[count++] = (mha__input){mha__operand_at(plan, row, a), mha__element_bytes(plan, row->element)};
     }
-    return count;
+    return a->rope ? count + list_rope(plan, a->rope, list + count) : count;
 }
 
 /* Checks an input and sets its strides. All-zero strides mean a contiguous view, unless the operand may be
@@ -102,7 +127,7 @@ static mha_status check_apart(const mha_attn_plan *plan, const mha_attn_args *a,
                               mha_error *err)
 {
     const bool listed = plan->desc.inputs & MHA_ATTN_HEAD_LIST;
-    mha__input in[MHA__INPUT_ROWS];
+    mha__input in[MHA__INPUTS];
     mha__operand out[RESULTS];
     const int inputs = mha__attn_inputs(plan, a, in);
     for (int x = 0; x < count; x++) {
@@ -169,7 +194,9 @@ mha_status mha__attn_bind_inputs(const mha_attn_plan *plan, const mha_attn_args 
     *call = (mha__call){.plan = plan};
     MHA__TRY(mha__options_need(&call->args, sizeof call->args, args, "mha_attn_args", err));
     MHA__TRY(bind_inputs(plan, &call->args, err));
+    MHA__TRY(mha__rope_bind(call, err));
     MHA__TRY(mha__bind_lengths(call, err));
+    MHA__TRY(mha__rope_check(call, err));
     MHA__TRY(bind_functions(call, err));
     return plan->desc.inputs & MHA_ATTN_BLOCK_TABLE ? check_block_table(&plan->desc, &call->args, err) : MHA_OK;
 }

@@ -62,7 +62,7 @@ static mha_status overlaps(const mha__operand *x, const mha__operand *y, mha_err
 static mha_status check_overlaps(const mha_attn_plan *plan, const mha_attn_args *args, const entry read[READ],
                                  const entry written[WRITTEN], mha_error *err)
 {
-    mha__input inputs[MHA__INPUT_ROWS];
+    mha__input inputs[MHA__INPUTS];
     const int count = mha__attn_inputs(plan, args, inputs);
     for (int n = 0; n < WRITTEN; n++) {
         const mha__operand *w = &written[n].operand;

@@ -13,6 +13,15 @@ static int32_t page_of(const mha__call *call, int64_t b, int64_t key)
     return ((const int32_t *)table->data)[b * table->stride[0] + page * table->stride[1]];
 }
 
+/* Returns the address of key `key`, which is in page `page`; NULL if the page is dropped. Staged keys are dense. */
+static const void *key_at(const mha__call *call, const mha_cview *view, int64_t b, int64_t g, int64_t key, int32_t page)
+{
+    const size_t size = call->plan->kv.size;
+    if (page < 0) return NULL;
+    if (call->staged_keys && view == &call->args.k) return mha__at(view, size, b, g, key, 0);
+    return mha__at(view, size, page, g, key % call->plan->desc.page_size, 0);
+}
+
 /* Returns the end of the page that contains `key`, at most `end`. */
 static int64_t page_end(const mha__call *call, int64_t key, int64_t end)
 {
@@ -22,15 +31,9 @@ static int64_t page_end(const mha__call *call, int64_t key, int64_t end)
 
 static void copy_rows(int64_t rows, int64_t width, size_t size, const mha_cview *view, const char *from, char *to)
 {
-    const int64_t row = view->stride[2] * (int64_t)size, col = view->stride[3] * (int64_t)size;
-    for (int64_t j = 0; j < rows; j++, from += row, to += width * (int64_t)size) {
-        if (view->stride[3] == 1) {
-            memcpy(to, from, (size_t)width * size);
-            continue;
-        }
-        for (int64_t d = 0; d < width; d++)
-            memcpy(to + d * (int64_t)size, from + d * col, size);
-    }
+    const int64_t row = view->stride[2] * (int64_t)size;
+    for (int64_t j = 0; j < rows; j++, from += row, to += width * (int64_t)size)
+        mha__copy_row(width, size, from, view->stride[3], to);
 }
 
 mha__run mha__keys_run(const mha__call *call, const mha_cview *view, int64_t width, int64_t b, int64_t g, int64_t start,
@@ -46,19 +49,23 @@ mha__run mha__keys_run(const mha__call *call, const mha_cview *view, int64_t wid
         return run;
     }
     if (page_end(call, start, end) == end) {
-        const int32_t page = page_of(call, b, start);
-        if (page >= 0) run.data = mha__at(view, size, page, g, start % d->page_size, 0);
+        run.data = key_at(call, view, b, g, start, page_of(call, b, start));
         return run;
     }
+    const bool staged = call->staged_keys && view == &call->args.k;
     for (int64_t j = start, next; j < end; j = next) {
         const int32_t page = page_of(call, b, j);
         char *to = (char *)gathered + (j - start) * width * (int64_t)size;
         next = page_end(call, j, end);
+        if (staged) {
+            if (page >= 0) run.data = mha__at(view, size, b, g, start, 0);
+            continue;
+        }
         if (page < 0) {
             memset(to, 0, (size_t)((next - j) * width) * size);
             continue;
         }
-        copy_rows(next - j, width, size, view, mha__at(view, size, page, g, j % d->page_size, 0), to);
+        copy_rows(next - j, width, size, view, key_at(call, view, b, g, j, page), to);
         run = (mha__run){gathered, width, 1};
     }
     return run;
@@ -79,7 +86,7 @@ mha__pieces mha__keys_pieces(const mha__call *call, const mha_cview *view, int64
     for (int64_t j = start, next; j < end; j = next) {
         const int32_t page = page_of(call, b, j);
         next = page_end(call, j, end);
-        p.piece[p.count].at = page < 0 ? NULL : mha__at(view, (size_t)size, page, g, j % d->page_size, 0);
+        p.piece[p.count].at = key_at(call, view, b, g, j, page);
         p.piece[p.count++].rows = next - j;
     }
     return p;

@@ -7,6 +7,7 @@
 #define MHA_ATTN_PLAN_KV_FETCH_H
 
 #include "attn/plan/scratch.h"
+#include <string.h>
 
 /* Element d of key j of the run is data[j * row + d * col]. */
 typedef struct mha__run {
@@ -27,6 +28,14 @@ mha__pieces mha__keys_pieces(const mha__call *call, const mha_cview *view, int64
 /* Sets s to -infinity for keys [first, end) of a panel that are in dropped pages. Returns false if no key is in a
  * dropped page. */
 bool mha__pages_mask(const mha__call *call, int64_t b, int64_t first, int64_t end, int64_t lanes, void *s);
+
+/* Copies `count` elements, `col` apart, to contiguous elements. */
+static inline void mha__copy_row(int64_t count, size_t size, const char *from, int64_t col, char *to)
+{
+    const int64_t run = col == 1 ? count : 1; /* number of contiguous elements */
+    for (int64_t i = 0; i < count; i += run)
+        memcpy(to + i * (int64_t)size, from + i * col * (int64_t)size, (size_t)run * size);
+}
 
 /* Returns true if pages are smaller than a block, so that keys must be gathered into scratch memory. `resolved` is
  * the result of mha__attn_resolve. */

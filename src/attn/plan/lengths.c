@@ -61,7 +61,7 @@ static mha_status check_align(const mha__call *call, mha_error *err)
         const int64_t keys = a->kv_lens ? a->kv_lens[b] : mha__keys_of(call, b);
         if (queries != keys)
             return mha__fail(err, MHA_ERR_ARG,
-                             "align must be set for causal, window, slopes or functions with sequence %" PRId64
+                             "align must be set for causal, window, slopes, functions or rope with sequence %" PRId64
                              " of %" PRId64 " queries and %" PRId64 " keys (got MHA_ALIGN_UNSET)",
                              b, queries, keys);
     }
@@ -85,9 +85,9 @@ mha_status mha__bind_lengths(mha__call *call, mha_error *err)
     const int64_t keys = d->outputs & MHA_ATTN_PARTIAL ? INT64_MAX : d->shard.key + d->max_kv_len;
     if (in & MHA_ATTN_PREFIX_LENS) MHA__TRY(check_lengths("prefix_lens", a->prefix_lens, B, NULL, keys, err));
     if (in & MHA_ATTN_HEAD_LIST) MHA__TRY(check_head_list(d, a->head_list, err));
-    if (d->align == MHA_ALIGN_OFFSETS && (plan->positional || (d->outputs & (MHA_ATTN_STATS | MHA_ATTN_ROWS))) &&
-        !a->offsets)
+    const bool positional = plan->positional || ((in & MHA_ATTN_ROPE_Q) && !call->rope.q_positions.data);
+    if (d->align == MHA_ALIGN_OFFSETS && (positional || (d->outputs & (MHA_ATTN_STATS | MHA_ATTN_ROWS))) && !a->offsets)
         return mha__fail(err, MHA_ERR_ARG, "offsets must not be NULL with MHA_ALIGN_OFFSETS in desc.align");
-    if (d->align == MHA_ALIGN_UNSET && plan->positional) MHA__TRY(check_align(call, err));
+    if (d->align == MHA_ALIGN_UNSET && positional) MHA__TRY(check_align(call, err));
     return MHA_OK;
 }

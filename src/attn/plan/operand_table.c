@@ -59,6 +59,13 @@ const mha__operand_row mha__input_rows[MHA__INPUT_ROWS] = {
      MHA__IS_ARRAY | MHA__SINGLE_BLOCK},
     {ARG(map_heads), FLAG(MHA_ATTN_MAP_HEADS), MHA__OF_INT32, SHAPE(ONE, ONE, ONE, MAP_HEADS), 1, MHA__IS_ARRAY},
     {ARG(functions), FLAG(MHA_ATTN_FUNCTIONS), MHA__OF_NONE, {0}, 0, MHA__ON_SCORES},
+    {ARG(rope),
+     MHA_ATTN_ROPE_Q | MHA_ATTN_ROPE_K,
+     "MHA_ATTN_ROPE_Q or MHA_ATTN_ROPE_K",
+     MHA__OF_NONE,
+     {0},
+     0,
+     MHA__FOLDS | MHA__SINGLE_BLOCK},
 };
 
 const mha__operand_row mha__output_rows[MHA__OUTPUT_ROWS] = {
@@ -91,8 +98,8 @@ const mha__operand_row mha__grad_input_rows[MHA__GRAD_INPUT_ROWS] = {
 
 const mha__operand_row mha__grad_rows[MHA__GRAD_ROWS] = {
     {GRAD(dq), NO_FLAG, MHA__OF_Q, SHAPE(ROW_BATCH, HEADS, Q_LEN, HEAD_DIM), 4, 0},
-    {GRAD(dk), NO_FLAG, MHA__OF_KV, SHAPE(ROW_BATCH, KV_HEADS, KV_LEN, HEAD_DIM), 4, 0},
-    {GRAD(dv), NO_FLAG, MHA__OF_KV, SHAPE(ROW_BATCH, KV_HEADS, KV_LEN, V_HEAD_DIM), 4, 0},
+    {GRAD(dk), NO_FLAG, MHA__OF_KV, SHAPE(STORES, KV_HEADS, STORED_KEYS, HEAD_DIM), 4, 0},
+    {GRAD(dv), NO_FLAG, MHA__OF_KV, SHAPE(STORES, KV_HEADS, STORED_KEYS, V_HEAD_DIM), 4, 0},
     {GRAD(dbias), FLAG(MHA_ATTN_BIAS), MHA__OF_REAL, SHAPE(BATCH, HEADS, MAX_Q_LEN, MAX_KV_LEN), 4, SUMMED},
     {GRAD(dslopes), FLAG(MHA_ATTN_SLOPES), MHA__OF_REAL, PER_HEAD, 2, SUMMED},
     {GRAD(dsinks), FLAG(MHA_ATTN_SINKS), MHA__OF_REAL, PER_HEAD, 2, SUMMED},

@@ -84,7 +84,7 @@ enum {
     MHA__Q_INPUT, /* q, k and v are the first rows */
     MHA__K_INPUT,
     MHA__V_INPUT,
-    MHA__INPUT_ROWS = 21,
+    MHA__INPUT_ROWS = 22,
     MHA__OUTPUT_ROWS = 7,
     MHA__STATS_ROWS = 7,
     MHA__GRAD_INPUT_ROWS = 4,

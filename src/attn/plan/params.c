@@ -244,7 +244,8 @@ static mha_status check_shard(const mha_attn_desc *d, mha_error *err)
         if (firsts[n].value < 0 || firsts[n].value > most)
             return bad_int(err, firsts[n].name, firsts[n].value, "from 0 to 2^60");
     const bool counted = d->align == MHA_ALIGN_TOP_LEFT || d->align == MHA_ALIGN_OFFSETS;
-    if (counted || !mha__attn_positional(d) || (d->shard.row == 0 && d->shard.key == 0)) return MHA_OK;
+    const bool positional = mha__attn_positional(d) || (d->inputs & MHA_ATTN_ROPE_Q);
+    if (counted || !positional || (d->shard.row == 0 && d->shard.key == 0)) return MHA_OK;
     return bad_int(err, "align", (int64_t)d->align,
                    "MHA_ALIGN_TOP_LEFT or MHA_ALIGN_OFFSETS if shard.row or shard.key is not 0");
 }
@@ -302,11 +303,6 @@ static mha_status check_supported(const mha_attn_desc *d, mha_error *err)
     if ((d->outputs & MHA_ATTN_PARTIAL) && (d->inputs & MHA_ATTN_CU_SEQLENS))
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "inputs must not contain MHA_ATTN_CU_SEQLENS if outputs contains MHA_ATTN_PARTIAL "
-                         "(got 0x%" PRIx32 ")",
-                         d->inputs);
-    if ((d->outputs & MHA_ATTN_GRADS) && (d->inputs & MHA_ATTN_BLOCK_TABLE))
-        return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "inputs must not contain MHA_ATTN_BLOCK_TABLE if outputs contains MHA_ATTN_GRADS "
                          "(got 0x%" PRIx32 ")",
                          d->inputs);
     return MHA_OK;

@@ -41,6 +41,7 @@ typedef struct mha__input {
     mha__operand operand;
     size_t size;
 } mha__input;
-int mha__attn_inputs(const mha_attn_plan *plan, const mha_attn_args *args, mha__input list[MHA__INPUT_ROWS]);
+enum { MHA__INPUTS = MHA__INPUT_ROWS + 4 }; /* the rows of the table, and the views of args.rope */
+int mha__attn_inputs(const mha_attn_plan *plan, const mha_attn_args *args, mha__input list[MHA__INPUTS]);
 
 #endif

@@ -40,6 +40,12 @@ typedef struct mha__bwd_plan {
     size_t worker_bytes, key_bytes, bytes; /* bytes per worker, of the dk and dv sums, and in total */
 } mha__bwd_plan;
 
+/* The copies of operands in the workspace; see staging.c. Sizes are 0 for operands that are read in place. */
+typedef struct mha__staging {
+    size_t at;      /* offset of the copies in the workspace */
+    size_t k, v, q; /* bytes of each copy; v and q are read by the backward pass only */
+} mha__staging;
+
 /* A plan; immutable after creation. */
 struct mha_attn_plan {
     mha_ctx *ctx;
@@ -73,6 +79,7 @@ struct mha_attn_plan {
     bool scored;         /* an input changes individual scores or masks individual keys */
     size_t worker_bytes; /* scratch memory per worker; see scratch.c */
     mha__bwd_plan bwd;   /* division of the backward pass; all zeros without MHA_ATTN_GRADS */
+    mha__staging staging;
 };
 
 /* A call: the arguments with all strides set. */
@@ -81,6 +88,8 @@ typedef struct mha__call {
     mha_attn_args args;
     mha_attn_stats stats;         /* args.stats with all strides set */
     mha_attn_functions functions; /* a copy of args.functions; all zeros if there are none */
+    mha_attn_rope rope;           /* a copy of args.rope with all defaults set; all zeros if there is none */
+    bool staged_keys;             /* args.k is the dense copy in the workspace, even if the keys are paged */
     int64_t first_key; /* index of the sequence's first key in stats.received; 0 unless sequences are packed */
     char *workspace;
 } mha__call;
@@ -117,6 +126,33 @@ static inline int64_t mha__keys_of(const mha__call *call, int64_t b)
 {
     const int64_t *cu = call->args.cu_seqlens_k;
     return call->plan->packed_keys ? cu[b + 1] - cu[b] : call->plan->desc.kv_len;
+}
+
+/* Return the number of existing rows and keys of sequence b. */
+static inline int64_t mha__mask_queries(const mha__call *call, int64_t b)
+{
+    return call->args.q_lens ? call->args.q_lens[b] : mha__rows_of(call, b);
+}
+static inline int64_t mha__mask_keys(const mha__call *call, int64_t b)
+{
+    return call->args.kv_lens ? call->args.kv_lens[b] : mha__keys_of(call, b);
+}
+
+/* Offsets and windows may be any int64. Positions beyond this limit act as infinite, and sums of a few such values do
+ * not overflow. */
+static inline int64_t mha__near(int64_t x)
+{
+    const int64_t far = INT64_C(1) << 60;
+    return x < -far ? -far : x > far ? far : x;
+}
+
+/* Returns the position of row i of sequence b among the keys of the call, minus i. */
+static inline int64_t mha__offset_of(const mha__call *call, int64_t b)
+{
+    const mha_attn_desc *d = &call->plan->desc;
+    const int64_t shift = mha__near(d->shard.row) - mha__near(d->shard.key);
+    if (d->align == MHA_ALIGN_BOTTOM_RIGHT) return mha__mask_keys(call, b) - mha__mask_queries(call, b);
+    return d->align == MHA_ALIGN_OFFSETS ? mha__near(call->args.offsets[b]) + shift : shift;
 }
 
 /* Returns the query index of row `row` of the grid within its head. */

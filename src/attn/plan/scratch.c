@@ -36,8 +36,10 @@ size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *s
      * take more bytes than in f32. */
     const int64_t depth = plan->pairs ? mha__round_up(d->head_dim, plan->pairs->step) : d->head_dim;
     scratch->q = mha__carve(base, &used, depth * MHA__TILE_Q, size);
-    scratch->folded =
-        mha__carve(base, &used, plan->folded && d->q_len > 1 ? plan->rows * d->head_dim : 0, plan->q.size);
+    const bool turns = d->inputs & MHA_ATTN_ROPE_Q, copies = turns || (plan->folded && d->q_len > 1);
+    const int64_t copied = copies ? mha__min64(plan->rows, MHA__TILE_Q) * d->head_dim : 0;
+    scratch->folded = mha__carve(base, &used, copied, plan->q.size);
+    if (!copies) scratch->folded = NULL;
     scratch->extra = mha__carve(base, &used, panel, size);
     const bool widens = plan->q.widen || plan->kv.widen || plan->wide;
     const int64_t widest = mha__padded(plan->kernels, mha__max64(depth, d->v_head_dim));

@@ -2,7 +2,7 @@
  * (plan->workers).
  *
  *   q         Q^T of the tile: tile / nr panels [D][nr]
- *   folded    Q of the heads of a group, stacked, if they have more than one query
+ *   folded    a copy of Q: rotated, or stacked if the heads of a group have more than one query; else NULL
  *   s         S^T of one block: a panel [MHA__KEY_BLOCK][nr], or all panels of the tile for wide heads
  *   extra     bias or keep of the block, in the shape of s
  *   wide      the block of K, rows of Q or rows of the result as reals (16-bit types and wide rows only)

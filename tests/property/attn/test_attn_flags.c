@@ -37,6 +37,7 @@ static const field inputs[] = {
     ARG(map_heads, MHA_ATTN_MAP_HEADS),
     ARG(map_rows, MHA_ATTN_MAP_ROWS),
     ARG(functions, MHA_ATTN_FUNCTIONS),
+    ARG(rope, MHA_ATTN_ROPE_Q),
 };
 static const field results[] = {
     ARG(lse, MHA_ATTN_LSE),       ARG(probs, MHA_ATTN_PROBS),  ARG(stats, MHA_ATTN_STATS),

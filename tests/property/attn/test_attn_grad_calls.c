@@ -220,12 +220,6 @@ static void test_not_built(void **state)
     d.kv_dtype = MHA_Q8_0;
     assert_int_equal(mha_attn_plan_create(NULL, &d, &plan, &err), MHA_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "q8_0"));
-    d.kv_dtype = MHA_F32;
-    d.inputs |= MHA_ATTN_BLOCK_TABLE;
-    d.page_size = 16;
-    d.pages = 4;
-    assert_int_equal(mha_attn_plan_create(NULL, &d, &plan, &err), MHA_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "MHA_ATTN_BLOCK_TABLE"));
 }
 
 /* With a budget of 0, 1, 2, ... allocations, each failed call must return MHA_ERR_MEMORY and leave the gradients
