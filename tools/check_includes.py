@@ -19,9 +19,9 @@ CHAINS = [
 ]
 # Owners of public headers: include/mha/X.h belongs to src/X, except for these headers.
 PUBLIC_OWNER = {"types": "base", "ctx": "base", "machine_peak": "attn", "cache": "attn", "stats": "attn", "score_functions": "attn", "attn_grads": "attn",
-                "rng": "math", "text_train": "text", "train_data": "train", "train_store": "train", "train_log": "train", "rope": "layer", "latent_attention": "layer", "variants": "layer",
+                "rng": "math", "mean_interval": "heads", "text_train": "text", "train_data": "train", "train_store": "train", "train_log": "train", "rope": "layer", "latent_attention": "layer", "variants": "layer",
                 "generate": "model", "seq2seq": "model", "vision": "model", "token_times": "model", "audio": "io", "image": "io",
-                "model_grads": "model", "model_save": "model", "model_create": "model", "head_layouts": "heads", "host_layouts": "heads", "head_data": "heads", "held_out": "heads",
+                "model_grads": "model", "model_save": "model", "model_create": "model", "head_layouts": "heads", "layout_training": "heads", "host_layouts": "heads", "head_data": "heads", "held_out": "heads",
                 "importance": "heads", "diversity": "heads", "prune": "heads", "compare_models": "heads", "regroup": "heads", "model_edit": "heads",
                 "prune_search": "heads", "cluster": "attn", "cluster_model": "model", "weight_circuits": "circuits", "logit_lens": "circuits", "logit_attribution": "circuits", "circuits": "circuits", "work": "base", "train_ranks": "base", "model_ranks": "layer"}
 UMBRELLA = "mha/mha.h"  # for code outside the library; in the library, only the file with the version includes this header

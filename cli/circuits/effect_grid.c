@@ -47,16 +47,6 @@ void effect_grid_add(effect_grid *grid, const double *values, double base, doubl
     grid->pairs++;
 }
 
-/* Returns the 97.5 % quantile of Student's t distribution. */
-static double quantile(int64_t freedom)
-{
-    static const double table[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-                                   2.201,  2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-                                   2.080,  2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042};
-    enum { KNOWN = sizeof table / sizeof *table };
-    return freedom <= KNOWN ? table[freedom - 1] : 1.96 + 2.4 / (double)freedom;
-}
-
 void effect_grid_finish(effect_grid *grid, bool raw)
 {
     const double pairs = (double)grid->pairs;
@@ -70,7 +60,7 @@ void effect_grid_finish(effect_grid *grid, bool raw)
         const double variance = fmax(0, grid->square[n] / pairs - change * change) * pairs;
         grid->mean[n] = grid->base + change;
         grid->value[n] = grid->raw ? grid->mean[n] : (grid->mean[n] - grid->corrupted) / unit;
-        grid->half[n] = grid->pairs > 1 ? quantile(grid->pairs - 1) * sqrt(variance / (pairs - 1) / pairs) /
+        grid->half[n] = grid->pairs > 1 ? mha_student_quantile(grid->pairs - 1) * sqrt(variance / (pairs - 1) / pairs) /
                                               (grid->raw ? 1 : fabs(unit))
                                         : 0;
     }

@@ -59,7 +59,9 @@
 #include "mha/prune_search.h"   /* search for the number of heads that can be removed */
 #include "mha/regroup.h"        /* converting MHA to GQA or MQA */
 #include "mha/compare_models.h" /* comparing two models on the same texts */
+#include "mha/mean_interval.h"  /* mean and confidence interval of measurements */
 #include "mha/head_layouts.h"   /* planning the heads of a new model */
+#include "mha/layout_training.h" /* training the variants of head layouts, to compare their losses */
 #include "mha/host_layouts.h"   /* planning the hosts for a model */
 
 /* circuits */

@@ -53,6 +53,15 @@ from ._heads.head_layouts import (
                      head_layouts,
 )
 from ._heads.importance import Importance, importance_measure, importance_pairs, score_help, score_needs_loss
+from ._heads.layout_training import (
+                     LayoutModel,
+                     LayoutTraining,
+                     LayoutTrial,
+                     layout_models,
+                     layout_train,
+                     mean_interval,
+                     student_quantile,
+)
 from ._heads.logits import LogitAttribution, LogitLens, logit_attribution, logit_lens
 from ._heads.measure import HeadMap, Heads, HeadThresholds, heads_measure, heads_of_maps, label_help, metric_help
 from ._heads.prune_search import PruneCurve, PrunePoint, prune_search
@@ -105,7 +114,8 @@ from ._training.trainer import TrainBatch, Trainer, TrainerGates, TrainGates, Tr
 __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalAttention", "CrossEntropy", "Distill", "Diversity",
            "Edit", "Evaluation", "File", "Functions", "Gradients", "GroupedQuery", "HeadChoice", "HeadData", "HeadLayout",
            "HeadLayoutAdvice", "HeadLayoutOptions", "HeadLayouts", "HeadMap", "HeadPruning", "HeadThresholds", "Heads",
-           "Importance", "LayerOutput", "Linear", "LinearGradients", "LlamaAttention", "LogitAttribution", "LogitLens", "Loss",
+           "Importance", "LayerOutput", "LayoutModel", "LayoutTraining", "LayoutTrial", "Linear",
+           "LinearGradients", "LlamaAttention", "LogitAttribution", "LogitLens", "Loss",
            "Matrix", "Model", "ModelCache", "ModelGrads", "ModelsComparison", "MoeHeads", "Norm", "NormGradients", "Output", "Plan",
            "PromptPair", "PruneCurve", "PrunePoint", "QkvAttention", "Report", "Rng", "Rope", "SelfAttention", "StackedHeads",
            "StandardMha", "TensorsWriter", "TextStream", "Tokenizer", "TokenizerTrainer", "Tokens", "Trace", "TrainBatch",
@@ -116,10 +126,11 @@ __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalA
            "embedding_backward", "embedding_forward", "file_write", "head_layout_advise", "head_layout_measure",
            "head_layout_resolve", "head_layout_variant_help", "head_layout_variants", "head_layouts", "head_number", "head_place",
             "head_rollout", "head_weights", "heads_measure", "heads_of_maps", "held_out_distinct", "held_out_split", "importance_measure",
-            "importance_pairs", "isa", "isa_list", "knockout_logits", "label_help", "linear_backward", "logit_attribution", "logit_lens",
-           "machine_peak_fma", "machine_peak_read", "metric_help", "model_save_check", "models_compare", "norm_backward",
+            "importance_pairs", "isa", "isa_list", "knockout_logits", "label_help", "layout_models",
+           "layout_train", "linear_backward", "logit_attribution", "logit_lens",
+           "machine_peak_fma", "machine_peak_read", "mean_interval", "metric_help", "model_save_check", "models_compare", "norm_backward",
            "norm_forward", "npy_write", "patch_normalized", "prompt_noise", "prune", "prune_choose", "prune_choose_joint",
            "prune_most", "prune_search", "read_image", "regroup", "regroup_method_help", "report", "sampling_apply", "score_help",
-           "score_needs_loss", "set_isa", "set_progress", "set_threads", "tensors_read", "tensors_read_into", "tensors_write",
+           "score_needs_loss", "set_isa", "set_progress", "set_threads", "student_quantile", "tensors_read", "tensors_read_into", "tensors_write",
            "threads", "train", "train_mask_tokens", "train_rate", "train_sequence_order", "version", "weight_circuits_measure"]
 __version__ = version

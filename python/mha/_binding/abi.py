@@ -3110,6 +3110,71 @@ class HeadLayoutAdvice(ctypes.Structure):
     ]
 
 
+class LayoutTraining(ctypes.Structure):
+    size: int
+    layout: ctypes._Pointer[HeadLayoutOptions]
+    train: ctypes._Pointer[TrainOptions]
+    data: int | None
+    held_out: int | None
+    held_out_fraction: float
+    held_out_sequences: int
+    feed_forward: int
+    encoder: int
+    tokenizer: int | None
+    mask: int
+    mask_fraction: float
+    _fields_ = [
+        ("size", c_size_t),
+        ("layout", POINTER(HeadLayoutOptions)),
+        ("train", POINTER(TrainOptions)),
+        ("data", c_void_p),
+        ("held_out", c_void_p),
+        ("held_out_fraction", c_double),
+        ("held_out_sequences", c_int64),
+        ("feed_forward", c_int64),
+        ("encoder", c_int),
+        ("tokenizer", c_void_p),
+        ("mask", c_int32),
+        ("mask_fraction", c_double),
+    ]
+
+
+class LayoutModel(ctypes.Structure):
+    variant: int
+    refused: _Bytes | None
+    feed_forward: int
+    parameters: int
+    kept_heads: int
+    kv_bytes: float
+    config: _Bytes
+    _fields_ = [
+        ("variant", c_int),
+        ("refused", c_char_p),
+        ("feed_forward", c_int64),
+        ("parameters", c_int64),
+        ("kept_heads", c_int64),
+        ("kv_bytes", c_double),
+        ("config", c_char * 1024),
+    ]
+
+
+class LayoutTrial(ctypes.Structure):
+    first_loss: float
+    loss: float
+    step_best: float
+    step_median: float
+    peak_bytes: int
+    token_time: float
+    _fields_ = [
+        ("first_loss", c_double),
+        ("loss", c_double),
+        ("step_best", c_double),
+        ("step_median", c_double),
+        ("peak_bytes", c_int64),
+        ("token_time", c_double),
+    ]
+
+
 class HostModel(ctypes.Structure):
     size: int
     layers: int
@@ -3463,6 +3528,9 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_head_layout_parameters": HeadLayoutParameters,
     "mha_head_layout": HeadLayout,
     "mha_head_layout_advice": HeadLayoutAdvice,
+    "mha_layout_training": LayoutTraining,
+    "mha_layout_model": LayoutModel,
+    "mha_layout_trial": LayoutTrial,
     "mha_host_model": HostModel,
     "mha_host_network": HostNetwork,
     "mha_host_speed": HostSpeed,
@@ -3818,6 +3886,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_regroup_method_key": (c_char_p, [c_int]),
     "mha_regroup_method_help": (c_char_p, [c_int]),
     "mha_regroup": (c_int, [c_void_p, POINTER(RegroupOptions), POINTER(c_void_p), POINTER(Error)]),
+    "mha_student_quantile": (c_double, [c_int64]),
+    "mha_mean_interval": (None, [c_void_p, c_int64, c_void_p, c_void_p]),
     "mha_head_layout_variant_key": (c_char_p, [c_int]),
     "mha_head_layout_variant_help": (c_char_p, [c_int]),
     "mha_head_layout_resolve": (c_int, [POINTER(HeadLayoutOptions), POINTER(HeadLayoutOptions), POINTER(Error)]),
@@ -3825,6 +3895,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_head_layout_variants": (c_int, [POINTER(HeadLayoutOptions), POINTER(HeadLayout), POINTER(Error)]),
     "mha_head_layout_measure": (c_int, [c_void_p, POINTER(HeadLayoutOptions), POINTER(HeadLayout), c_double, POINTER(Error)]),
     "mha_head_layout_advise": (c_int, [POINTER(HeadLayoutOptions), POINTER(HeadLayoutAdvice), POINTER(Error)]),
+    "mha_layout_models": (c_int, [c_void_p, POINTER(LayoutTraining), POINTER(LayoutModel), POINTER(Error)]),
+    "mha_layout_train": (c_int, [c_void_p, POINTER(LayoutTraining), POINTER(LayoutModel), c_uint64, POINTER(LayoutTrial), POINTER(Error)]),
     "mha_host_model_of_config": (c_int, [c_void_p, c_char_p, POINTER(HostModel), POINTER(Error)]),
     "mha_host_model_of_layout": (c_int, [POINTER(HeadLayoutOptions), c_int64, POINTER(HostModel), POINTER(Error)]),
     "mha_host_network_key": (c_char_p, [c_int]),
