@@ -135,7 +135,8 @@ typedef struct mha_attn_desc {
     int64_t head_dim;     /* D   1..MHA_HEAD_DIM_MAX */
     int64_t v_head_dim;   /* Dv  0 = D; else 1..MHA_HEAD_DIM_MAX */
     mha_dtype dtype;      /* type of q and out: f32 (default), bf16, f16, f64 */
-    mha_dtype kv_dtype;   /* type of k and v: f32, bf16, f16, q8_0; f64 only with dtype f64; default: dtype */
+    mha_dtype kv_dtype;   /* type of k and v: f32, bf16, f16, q8_0, q4_0, f8_e4m3; f64 only with dtype f64;
+                             default: dtype */
     mha_dtype bias_dtype; /* type of args.bias: f32, bf16, f16; f64 only with dtype f64; default: f32, or f64 if dtype
                            * is f64 */
     double scale;         /* 0 = 1/sqrt(D); finite */
@@ -226,7 +227,14 @@ typedef struct mha_attn_desc {
  * once, into the workspace (B Hkv Lk D elements of kv_dtype). The backward pass needs such a copy of q, too.
  *
  * Keys and values in q8_0: a row is ceil(D / 32) blocks of 34 bytes (types.h), and views and strides count blocks.
- * Results are bitwise identical to those for the dequantized f32 values, scale * q.
+ * Results are bitwise identical to those for the dequantized f32 values, scale * q. The same applies to f8_e4m3, whose
+ * rows are D bytes.
+ *
+ * Keys and values in q4_0: a row is D / 32 blocks of 18 bytes, and D and Dv must be multiples of 32. The blocks contain
+ * rotated rows (mha_cache_append rotates them): each block of 32 elements is multiplied by the Hadamard matrix of order
+ * 32 / sqrt(32), which is orthonormal and symmetric. The operator rotates each row of q before the scores, and each row
+ * of out after the sum of values, so that q and out are not rotated. A non-finite element of q or of the sum affects
+ * the 32 elements of its block. MHA_ATTN_PARTIAL is not supported.
  *
  * Pages: with MHA_ATTN_BLOCK_TABLE k and v are views of desc.pages pages, and key j of batch b is key j % page_size of
  * page block_table[b][j / page_size]. Sequences may share pages, and pages may have any order and any strides. An entry

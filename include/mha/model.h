@@ -208,7 +208,8 @@ typedef struct mha_model_cache_options {
     size_t size;
     int64_t batch;     /* B   0 = 1 */
     int64_t tokens;    /* capacity per sequence; 0 = max_positions. Memory is committed on first use */
-    mha_dtype dtype;   /* storage type: f32 (default), bf16 (default if the model was opened in bf16), f16 or q8_0 */
+    mha_dtype dtype;   /* storage type: f32 (default), bf16 (default if the model was opened in bf16), f16, q8_0, q4_0
+                          (heads of a multiple of 32 elements) or f8_e4m3 */
     int64_t page_size; /* as in mha_cache_desc */
     /* Encoder-decoders: capacity for the tokens of the source, per sequence; 0 = max_positions of the encoder. Keys and
      * values of sources are stored as f32. */

@@ -96,12 +96,15 @@ typedef enum mha_dtype {
     MHA_I32,
     MHA_U64,
     MHA_I64,
-    MHA_DTYPE_OTHER /* a type in files whose elements the library can only copy (F8_E4M3, C64 ...) */
+    MHA_DTYPE_OTHER, /* a type in files whose elements the library can only copy (F8_E5M2, C64 ...) */
+    MHA_Q4_0,   /* int4 in blocks of 32 with one f16 scale (scale, then 16 bytes: 18 bytes); keys and values only, whose
+                 blocks of 32 elements are rotated (cache.h) */
+    MHA_F8_E4M3 /* 8-bit floating point: 4 exponent bits, 3 fraction bits, no infinity; keys and values only */
 } mha_dtype;
 
 /* Returns "f32", "bf16" and so on; "unknown" for other values. Never NULL. */
 MHA_API const char *mha_dtype_name(mha_dtype dtype);
-/* Returns the size of an element in bytes; 0 for MHA_DTYPE_DEFAULT, MHA_Q8_0 and MHA_DTYPE_OTHER. */
+/* Returns the size of an element in bytes; 0 for MHA_DTYPE_DEFAULT, MHA_Q8_0, MHA_Q4_0 and MHA_DTYPE_OTHER. */
 MHA_API size_t mha_dtype_size(mha_dtype dtype);
 
 /* A four-dimensional view of the caller's memory. Strides count elements and may have any value, including 0

@@ -25,6 +25,8 @@ static const struct {
     [MHA_U64] = {"u64", 8},
     [MHA_I64] = {"i64", 8},
     [MHA_DTYPE_OTHER] = {"other", 0},
+    [MHA_Q4_0] = {"q4_0", 0},
+    [MHA_F8_E4M3] = {"f8_e4m3", 1},
 };
 
 static int known(mha_dtype dtype)

@@ -2,6 +2,7 @@
 #include "io/quantized_blocks.h"
 #include "math/half.h"
 #include "math/q8_0.h"
+#include "math/types/q4_0.h"
 #include <stdint.h>
 #include <string.h>
 
@@ -29,8 +30,8 @@ static int nibble(const unsigned char *bytes, int i)
 void mha__q4_0_to_f32(const unsigned char *block, float *out)
 {
     const float scale = half_at(block);
-    for (int i = 0; i < 32; i++)
-        out[i] = scale * (float)(nibble(block + 2, i) - 8);
+    for (int i = 0; i < MHA__Q4_BLOCK; i++)
+        out[i] = scale * (float)mha__q4_at(block + 2, i);
 }
 
 /* f16 scale, f16 minimum, 16 bytes as in Q4_0. */

@@ -42,8 +42,17 @@ enum { MHA__ROW_MAX = 4096 };
  * of decode queries: one row of keys per query, with rows MHA__STRIP elements apart (a block plus one vector). */
 enum { MHA__PIECES = MHA__KEY_BLOCK / 16, MHA__STRIP = MHA__KEY_BLOCK + 16 };
 
-/* The 16-bit types, and blocks of q8_0 (math/q8_0.h), which kernels only read. All arithmetic uses reals. */
-typedef enum mha__half { MHA__BF16, MHA__F16, MHA__HALVES, MHA__Q8 = MHA__HALVES } mha__half;
+/* The 16-bit types, and the types that kernels only read: blocks of q8_0 and q4_0 (math/q8_0.h, math/types/q4_0.h), and
+ * 8-bit floating point (math/types/e4m3.h). All arithmetic uses reals. */
+typedef enum mha__half {
+    MHA__BF16,
+    MHA__F16,
+    MHA__HALVES,
+    MHA__Q8 = MHA__HALVES,
+    MHA__Q4,
+    MHA__E4M3,
+    MHA__STORED
+} mha__half;
 
 /* Activation functions f, which are applied to each element. */
 typedef enum mha__map {
@@ -458,12 +467,12 @@ typedef struct mha__kernels {
     /* Reads n elements (a multiple of 8 vectors) and returns their sum. */
     double (*read)(int64_t n, const void *memory);
 
-    /* ---- 16-bit types, indexed by mha__half (f32; NULL in the f64 table) ---- */
+    /* ---- types below 32 bits, indexed by mha__half (f32; NULL in the f64 table) ---- */
 
     /* Convert exactly: element (r, c) is read from src[r * row_stride + c * col_stride] and written to dst[r *
-     * dst_stride + c]. Strides of q8_0 count blocks. */
-    void (*widen[MHA__HALVES + 1])(int64_t rows, int64_t n, const void *src, int64_t row_stride, int64_t col_stride,
-                                   void *dst, int64_t dst_stride);
+     * dst_stride + c]. Strides of q8_0 and q4_0 count blocks; n is a multiple of 32 for q4_0. */
+    void (*widen[MHA__STORED])(int64_t rows, int64_t n, const void *src, int64_t row_stride, int64_t col_stride,
+                               void *dst, int64_t dst_stride);
     /* Round to nearest, ties to even: element (r, c) is read from src[r * src_stride + c] and written to dst[r *
      * row_stride + c * col_stride]. */
     void (*narrow[MHA__HALVES])(int64_t rows, int64_t n, const void *src, int64_t src_stride, void *dst,

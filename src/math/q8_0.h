@@ -20,15 +20,4 @@ uint16_t mha__int8_round(const float *x, int64_t stride, int64_t n, int8_t *q);
 /* Quantizes n elements of x in blocks of 32. */
 void mha__q8_round(const float *x, int64_t stride, int64_t n, mha__q8 *blocks);
 
-/* Strides of a view count units: elements, or blocks of q8_0. These functions return the size of a unit in bytes, and
- * the number of units in a row of n elements. */
-static inline size_t mha__element_size(mha_dtype dtype)
-{
-    return dtype == MHA_Q8_0 ? sizeof(mha__q8) : mha_dtype_size(dtype);
-}
-static inline int64_t mha__element_count(mha_dtype dtype, int64_t n)
-{
-    return dtype == MHA_Q8_0 ? n / MHA__Q8_BLOCK + (n % MHA__Q8_BLOCK != 0) : n;
-}
-
 #endif

@@ -6,6 +6,8 @@
 #include "kernel/table.h"
 #include "math/half.h"
 #include "math/q8_0.h"
+#include "math/types/e4m3.h"
+#include "math/types/q4_0.h"
 
 enum { KEYS_MOST = MHA__KEY_BLOCK, WIDTH_MOST = 150, ROW_GAP = 6 };
 
@@ -28,6 +30,7 @@ static float rounded(int type, float x)
 static void store_row(int type, int64_t width, const float *from, char *to, array *real, int64_t key)
 {
     if (type == MHA__Q8) mha__q8_round(from, 1, width, (mha__q8 *)(void *)to);
+    if (type == MHA__Q4) mha__q4_round_rotated(from, 1, width, (mha__q4 *)(void *)to);
     for (int64_t i = 0; i < width; i++) {
         const uint16_t half = type == MHA__BF16 ? mha__f32_to_bf16(from[i]) : mha__f32_to_f16(from[i]);
         float x = rounded(type, from[i]);
@@ -35,6 +38,14 @@ static void store_row(int type, int64_t width, const float *from, char *to, arra
             mha__q8 block;
             memcpy(&block, to + i / MHA__Q8_BLOCK * (int64_t)sizeof block, sizeof block);
             x = mha__f16_to_f32(block.scale) * (float)block.q[i % MHA__Q8_BLOCK];
+        } else if (type == MHA__Q4) {
+            mha__q4 block;
+            memcpy(&block, to + i / MHA__Q4_BLOCK * (int64_t)sizeof block, sizeof block);
+            x = mha__f16_to_f32(block.scale) * (float)mha__q4_at(block.q, (int)(i % MHA__Q4_BLOCK));
+        } else if (type == MHA__E4M3) {
+            const uint8_t code = mha__f32_to_e4m3(from[i]);
+            to[i] = (char)code;
+            x = mha__e4m3_to_f32(code);
         } else if (type < 0) {
             memcpy(to + i * (int64_t)sizeof x, &x, sizeof x);
         } else {
@@ -44,11 +55,18 @@ static void store_row(int type, int64_t width, const float *from, char *to, arra
     }
 }
 
+/* Returns a width that the type can store: whole blocks for q4_0. */
+static int64_t width_of(int type, int64_t width)
+{
+    return type == MHA__Q4 ? mha__max64(1, width / MHA__Q4_BLOCK) * MHA__Q4_BLOCK : width;
+}
+
 /* Makes random rows and splits them at random into pieces. The rows of a dropped piece are 0 in `real`. */
 static stored stored_make(const mha__kernels *t, int type, int64_t keys, int64_t width, bool dropped, rng *r)
 {
-    const int64_t size = type < 0 ? 4 : type == MHA__Q8 ? (int64_t)sizeof(mha__q8) : 2;
-    const int64_t count = type == MHA__Q8 ? mha__ceil_div(width, MHA__Q8_BLOCK) : width;
+    static const int64_t sizes[] = {4, 2, 2, sizeof(mha__q8), sizeof(mha__q4), 1};
+    const int64_t size = sizes[type + 1];
+    const int64_t count = type == MHA__Q8 || type == MHA__Q4 ? mha__ceil_div(width, MHA__Q8_BLOCK) : width;
     stored x = {.keys = keys, .width = width, .pieces = {.stride = (count + ROW_GAP) * size, .bytes = count * size}};
     x.memory = malloc((size_t)(keys * x.pieces.stride));
     x.real = array_make(t, keys * width, 0, INPUT);
@@ -168,6 +186,7 @@ static void check_values(const mha__kernels *t, int type, const stored *v, work 
 
 static void check(const mha__kernels *t, int type, int64_t lanes, int64_t keys, int64_t d, int64_t dv, rng *r)
 {
+    d = width_of(type, d), dv = width_of(type, dv);
     work w = work_make(t, lanes, d, dv, r);
     stored k = stored_make(t, type, keys, d, false, r), v = stored_make(t, type, keys, dv, false, r);
     check_scores(t, type, &k, &w);
@@ -182,7 +201,7 @@ static void test_bits_of_the_tile(void **state)
     rng r = rng_make(7, 1);
     for (int n = tables(list); n-- > 0;)
         for (int64_t lanes = 1; lanes <= list[n]->few; lanes++)
-            for (int type = -1; type <= MHA__Q8; type++)
+            for (int type = -1; type < MHA__STORED; type++)
                 for (int i = 0; i < 25; i++)
                     check(list[n], type, lanes, rng_range(&r, 1, KEYS_MOST), rng_range(&r, 1, WIDTH_MOST),
                           rng_range(&r, 1, WIDTH_MOST), &r);
@@ -196,7 +215,8 @@ static void test_lengths(void **state)
     rng r = rng_make(7, 2);
     for (int n = tables(list); n-- > 0;)
         for (int64_t i = 1; i <= KEYS_MOST && list[n]->few > 0; i++)
-            check(list[n], (int)(i % 4) - 1, rng_range(&r, 1, list[n]->few), i, i, KEYS_MOST + 1 - i, &r);
+            check(list[n], (int)(i % (MHA__STORED + 1)) - 1, rng_range(&r, 1, list[n]->few), i, i, KEYS_MOST + 1 - i,
+                  &r);
 }
 
 /* The decode kernel must not read the rows of dropped pieces, whose weights are 0. */
@@ -208,8 +228,8 @@ static void test_dropped_pieces(void **state)
     for (int n = tables(list); n-- > 0;)
         for (int i = 0; i < 60 && list[n]->few > 0; i++) {
             const mha__kernels *t = list[n];
-            const int type = i % 4 - 1;
-            const int64_t keys = rng_range(&r, 1, KEYS_MOST), dv = rng_range(&r, 1, WIDTH_MOST);
+            const int type = i % (MHA__STORED + 1) - 1;
+            const int64_t keys = rng_range(&r, 1, KEYS_MOST), dv = width_of(type, rng_range(&r, 1, WIDTH_MOST));
             work w = work_make(t, rng_range(&r, 1, t->few), 5, dv, &r);
             stored v = stored_make(t, type, keys, dv, true, &r);
             for (int64_t lane = 0; lane < w.lanes; lane++)

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
-#include "math/q8_0.h"
+#include "math/types/element.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -34,8 +34,10 @@ static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_err
     if (d->kv_heads <= 0) return bad_field(err, "kv_heads", d->kv_heads, "positive");
     MHA__TRY(mha__attn_check_width("head_dim", d->head_dim, false, err));
     MHA__TRY(mha__attn_check_width("v_head_dim", d->v_head_dim, true, err));
+    MHA__TRY(mha__attn_check_blocks("head_dim", d->head_dim, d->dtype, err));
+    MHA__TRY(mha__attn_check_blocks("v_head_dim", d->v_head_dim, d->dtype, err));
     if (!mha__cache_converts(mha__cache_source(d->dtype), d->dtype))
-        return mha__fail(err, MHA_ERR_ARG, "dtype must be one of f32, f64, bf16, f16, q8_0 (got %s)",
+        return mha__fail(err, MHA_ERR_ARG, "dtype must be one of f32, f64, bf16, f16, q8_0, q4_0, f8_e4m3 (got %s)",
                          mha__quote_dtype(&(mha__quoted){0}, d->dtype));
     if (d->page_size < PAGE_SIZE_MIN || !mha__is_power_of_two(d->page_size))
         return bad_field(err, "page_size", d->page_size, "0 (default 128) or a power of two of at least 16");

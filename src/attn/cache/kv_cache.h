@@ -75,12 +75,13 @@ mha_status mha__cache_reserve_tokens(mha_cache *cache, int64_t sequence, int64_t
 
 /* ---- kv_cache_write.c ---- */
 
-/* Returns the type of new tokens: f32 if q8_0 is stored, otherwise the stored type. */
+/* Returns the type of new tokens: f32 for q8_0, q4_0 and f8_e4m3, otherwise the stored type. */
 mha_dtype mha__cache_source(mha_dtype stored);
 /* Returns true if elements of type `from` can be stored as `to`. */
 bool mha__cache_converts(mha_dtype from, mha_dtype to);
-/* Returns false for a finite element that would become NaN, together with the other 31 elements of its block. */
-bool mha__cache_holds(mha_dtype stored, float x);
+/* Returns the exclusive limit of the magnitude of finite elements: larger elements would become NaN, together with the
+ * other 31 elements of their block. Returns infinity if there is no limit. */
+float mha__cache_end(mha_dtype stored);
 /* Writes tokens [0, count) of entry n of `view` to a sequence, starting at key `position`. The pages of these keys must
  * exist. `width` is D or Dv; `pages` is the cache's k or v. */
 void mha__cache_write(mha_cache *cache, int64_t sequence, int64_t position, int64_t count, const mha_cview *view,

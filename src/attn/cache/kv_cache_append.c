@@ -9,6 +9,7 @@
 #include "base/size.h"
 #include "base/struct_size.h"
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 /* A checked append to sequences [first, end), with all strides set. */
@@ -29,20 +30,22 @@ static mha_status bind_view(const mha_cache *c, const char *name, const addition
     return mha__bind_input(name, view, extent, mha_dtype_size(a->tokens.dtype), err);
 }
 
-/* Checks the elements of new tokens. Only a conversion from f32 to q8_0 restricts their values. */
+/* Checks the elements of new tokens. Only conversions from f32 to blocks restrict their values. */
 static mha_status check_values(const mha_cache *c, const char *name, const addition *a, int64_t width,
                                const mha_cview *view, mha_error *err)
 {
-    for (int64_t b = a->first; b < a->end && c->desc.dtype == MHA_Q8_0; b++)
+    const float end = mha__cache_end(c->desc.dtype);
+    for (int64_t b = a->first; b < a->end && isfinite(end); b++)
         for (int64_t g = 0; g < c->desc.kv_heads; g++)
             for (int64_t t = 0; t < count_of(a, b); t++)
                 for (int64_t i = 0; i < width; i++) {
                     const float *x = mha__at(view, sizeof *x, b - a->first, g, t, i);
-                    if (!mha__cache_holds(MHA_Q8_0, *x))
+                    if (isfinite(*x) && fabsf(*x) >= end)
                         return mha__fail(err, MHA_ERR_ARG,
                                          "%s[%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
-                                         "] must be below 127 * 65520 in q8_0 (got %g)",
-                                         name, b - a->first, g, t, i, (double)*x);
+                                         "] must be below %g in magnitude in %s (got %g)",
+                                         name, b - a->first, g, t, i, (double)end, mha_dtype_name(c->desc.dtype),
+                                         (double)*x);
                 }
     return MHA_OK;
 }

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
-#include "math/q8_0.h"
+#include "math/types/element.h"
 #include <inttypes.h>
 
 /* Sets the window of the call. The caller's window may be narrower than the cache's window, because the cache then
@@ -97,7 +97,7 @@ static void describe(const mha_cache *c, int64_t sequences, int64_t longest, mha
 }
 
 /* Returns a view of the first v_head_dim elements of each key. Strides count stored elements, which are blocks in
- * q8_0. */
+ * q8_0 and q4_0. */
 static mha_cview values_in_keys(const mha_cache *c)
 {
     const mha_cache_desc *d = &c->desc;

@@ -4,22 +4,23 @@
 
 #include "base/error.h"
 #include "base/size.h"
-#include "math/q8_0.h"
+#include "math/types/element.h"
 #include <inttypes.h>
 #include <string.h>
 
 enum { LENGTHS, PAGES, KEYS, VALUES };
 static const char *const names[MHA_CACHE_TENSORS] = {"lengths", "pages", "k", "v"};
 
-/* Returns the type of saved tensors. q8_0 blocks are stored as bytes, a type that every file format has. */
+/* Returns the type of saved tensors. Types that only caches store are saved as bytes, a type that every file format
+ * has. */
 static mha_dtype saved_dtype(const mha_cache *c)
 {
-    return c->desc.dtype == MHA_Q8_0 ? MHA_U8 : c->desc.dtype;
+    return mha__is_cache_only(c->desc.dtype) ? MHA_U8 : c->desc.dtype;
 }
 static int64_t kept_width(const mha_cache *c, int64_t width)
 {
     const int64_t elements = mha__element_count(c->desc.dtype, width);
-    return c->desc.dtype == MHA_Q8_0 ? elements * (int64_t)mha__element_size(MHA_Q8_0) : elements;
+    return mha__is_blocked(c->desc.dtype) ? elements * (int64_t)mha__element_size(c->desc.dtype) : elements;
 }
 
 /* Returns the columns of the tensor "v": 0 if values are parts of the keys. */

@@ -2,7 +2,8 @@
 #include "attn/cache/kv_cache.h"
 
 #include "math/half.h"
-#include "math/q8_0.h"
+#include "math/types/e4m3.h"
+#include "math/types/element.h"
 #include <math.h>
 #include <string.h>
 
@@ -37,13 +38,26 @@ static void to_q8(const void *from, int64_t stride, int64_t n, void *to)
     mha__q8_round(from, stride, n, to);
 }
 
+static void to_q4(const void *from, int64_t stride, int64_t n, void *to)
+{
+    mha__q4_round_rotated(from, stride, n, to);
+}
+
+static void to_e4m3(const void *from, int64_t stride, int64_t n, void *to)
+{
+    const float *x = from;
+    uint8_t *y = to;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = mha__f32_to_e4m3(x[i * stride]);
+}
+
 /* Exclusive limit of finite elements in q8_0: 127 times the smallest f32 that is rounded to a value above the
  * largest f16. */
 static const float Q8_END = 127 * 65520.0F;
 
-bool mha__cache_holds(mha_dtype stored, float x)
+float mha__cache_end(mha_dtype stored)
 {
-    return stored != MHA_Q8_0 || !isfinite(x) || fabsf(x) < Q8_END;
+    return stored == MHA_Q8_0 ? Q8_END : stored == MHA_Q4_0 ? MHA__Q4_END : INFINITY;
 }
 
 static const struct conversion {
@@ -51,7 +65,7 @@ static const struct conversion {
     convert_fn convert;
 } conversions[] = {{MHA_F32, MHA_F32, copy32}, {MHA_F64, MHA_F64, copy64},   {MHA_BF16, MHA_BF16, copy16},
                    {MHA_F16, MHA_F16, copy16}, {MHA_F32, MHA_BF16, to_bf16}, {MHA_F32, MHA_F16, to_f16},
-                   {MHA_F32, MHA_Q8_0, to_q8}};
+                   {MHA_F32, MHA_Q8_0, to_q8}, {MHA_F32, MHA_Q4_0, to_q4},   {MHA_F32, MHA_F8_E4M3, to_e4m3}};
 enum { CONVERSIONS = sizeof conversions / sizeof *conversions };
 
 static convert_fn conversion_of(mha_dtype from, mha_dtype to)
@@ -63,7 +77,7 @@ static convert_fn conversion_of(mha_dtype from, mha_dtype to)
 
 mha_dtype mha__cache_source(mha_dtype stored)
 {
-    return stored == MHA_Q8_0 ? MHA_F32 : stored;
+    return mha__is_cache_only(stored) ? MHA_F32 : stored;
 }
 
 bool mha__cache_converts(mha_dtype from, mha_dtype to)

@@ -130,6 +130,7 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->kernels = mha__kernels_of(plan->ctx, d->dtype);
     plan->q = mha__operand_stored(plan->kernels, d->dtype);
     plan->kv = mha__operand_stored(plan->kernels, d->kv_dtype);
+    plan->rotated = d->kv_dtype == MHA_Q4_0;
     plan->bias = mha__operand_stored(plan->kernels, d->bias_dtype);
     plan->pairs = plan->q.dtype == MHA_BF16 && plan->kv.dtype == MHA_BF16 ? plan->kernels->pairs : NULL;
     plan->packed = (d->inputs & MHA_ATTN_CU_SEQLENS) != 0;

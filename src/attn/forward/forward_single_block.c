@@ -20,7 +20,7 @@ const char *mha__fwd_why_not_one_block(const mha_attn_plan *plan)
     const uint32_t outputs = MHA_ATTN_LSE | MHA_ATTN_GRADS;
     if (d->kv_len == 0) return "kv_len is 0";
     if (d->max_kv_len > MHA__KEY_BLOCK) return "more keys than fit in one block";
-    if (plan->q.widen || plan->kv.widen) return "16-bit and q8_0 types are not supported";
+    if (plan->q.widen || plan->kv.widen) return "types other than f32 and f64 are not supported";
     if (plan->rows > 0 && plan->rows <= plan->kernels->few) return "fwd_few is used for so few rows";
     if ((d->inputs & ~inputs) || (d->outputs & ~outputs) || d->softcap != 0 || d->dropout != 0)
         return "only lengths, lists of heads, masks of whole heads and lse are supported";

@@ -17,6 +17,7 @@
 #include "attn/forward/query_tile.h"
 #include "attn/mask/attention_dropout.h"
 #include "attn/stats/attention_stats.h"
+#include "math/types/q4_0.h"
 #include <string.h>
 
 /* Accumulates the attention of one panel of queries over one block of keys into the partial result `into`. */
@@ -199,6 +200,7 @@ static bool finish(const mha__tile *t, const mha__partial *result)
     char *lse =
         plan->desc.outputs & MHA_ATTN_LSE ? mha__at_out(&a->lse, t->k->real_size, r->b, r->result, r->first, 0) : NULL;
     bool finite = true;
+    if (plan->rotated) mha__rotate_rows(r->count, plan->desc.v_head_dim, result->o, plan->o_stride);
     for (int64_t n = 0; n * each < r->count; n++)
         finite &= write_rows(t, result, n * each, each, out + n * out_step, lse ? lse + n * lse_step : NULL);
     return finite;

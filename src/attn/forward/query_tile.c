@@ -3,6 +3,8 @@
 
 #include "attn/forward/task_rows.h"
 #include "attn/plan/rotary.h"
+#include "math/types/q4_0.h"
+#include <string.h>
 
 char *mha__tile_scratch(const mha__call *call, int worker)
 {
@@ -22,10 +24,14 @@ static void pack_queries(const mha__tile *t)
     }
     if (t->pairs) {
         t->pairs->pack_queries(rows, d, from, row, col, t->scratch.q);
-    } else if (!as->widen) {
+    } else if (!as->widen && !t->plan->rotated) {
         t->k->pack_rows(rows, d, from, row, col, t->scratch.q);
     } else {
-        as->widen(rows, d, from, row, col, t->scratch.wide, d);
+        if (as->widen)
+            as->widen(rows, d, from, row, col, t->scratch.wide, d);
+        else
+            t->k->gather(rows, d, from, row, col, t->scratch.wide, d, d);
+        if (t->plan->rotated) mha__rotate_rows(rows, d, t->scratch.wide, d);
         t->k->pack_rows(rows, d, t->scratch.wide, d, 1, t->scratch.q);
     }
 }

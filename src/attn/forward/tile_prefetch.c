@@ -4,7 +4,7 @@
 #include "attn/forward/query_tile.h"
 
 #include "attn/mask/block_mask.h"
-#include "math/q8_0.h"
+#include "math/types/element.h"
 
 /* Sizes in bytes. HELD: keys and values of a head up to this size are assumed to stay in the core's cache from one task
  * to the next. SCANT: below this size, prefetching does not pay off. */

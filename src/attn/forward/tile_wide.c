@@ -4,7 +4,7 @@
 #include "attn/forward/query_tile.h"
 
 #include "attn/mask/attention_dropout.h"
-#include "math/q8_0.h"
+#include "math/types/element.h"
 #include <string.h>
 
 enum { PANELS = 16 }; /* maximum number of panels per tile: the narrowest panel has 8 lanes */

@@ -3,7 +3,7 @@
 #include "attn/plan/kv_fetch.h"
 
 #include "base/size.h"
-#include "math/q8_0.h"
+#include "math/types/element.h"
 #include <string.h>
 
 static int32_t page_of(const mha__call *call, int64_t b, int64_t key)

@@ -16,8 +16,8 @@ typedef struct mha__run {
 } mha__run;
 
 /* Returns keys [start, start + keys) of `view` (k or v of the call) for batch b and key/value head g. `width` is the
- * number of elements per key, or of blocks for q8_0. Keys in several pages are gathered into `gathered` (MHA__KEY_BLOCK
- * * width elements); keys of dropped pages become zeros. */
+ * number of elements per key, or of blocks in a block type. Keys in several pages are gathered into `gathered`
+ * (MHA__KEY_BLOCK * width elements); keys of dropped pages become zeros. */
 mha__run mha__keys_run(const mha__call *call, const mha_cview *view, int64_t width, int64_t b, int64_t g, int64_t start,
                        int64_t keys, void *gathered);
 

@@ -101,8 +101,8 @@ bool mha__operand_bytes(const mha__operand *o, size_t size, uintptr_t *begin, ui
 }
 
 /* Checks that each element has an aligned address, and that its byte distance from the first element does not overflow.
- * (A q8_0 element is a block of 34 bytes that begins with a 16-bit element, so the lowest set bit of a size is its
- * alignment.) */
+ * (An element of q8_0 or q4_0 is a block of 34 or 18 bytes that begins with a 16-bit element, so the lowest set bit of
+ * a size is its alignment.) */
 mha_status mha__operand_place(const mha__operand *o, size_t size, mha_error *err)
 {
     uintptr_t begin, end;

@@ -4,7 +4,7 @@
 #include "attn/plan/map_lists.h"
 #include "base/error.h"
 #include "base/size.h"
-#include "math/q8_0.h"
+#include "math/types/element.h"
 #include "mha/attn_grads.h"
 #include <string.h>
 
@@ -136,7 +136,11 @@ const char *mha__input_flag_name(uint32_t flag)
 /* Returns the kernels of a storage type. No other code maps storage types to kernels. */
 mha__stored mha__operand_stored(const mha__kernels *k, mha_dtype dtype)
 {
-    static const int types[] = {[MHA_BF16] = 1 + MHA__BF16, [MHA_F16] = 1 + MHA__F16, [MHA_Q8_0] = 1 + MHA__Q8};
+    static const int types[] = {[MHA_BF16] = 1 + MHA__BF16,
+                                [MHA_F16] = 1 + MHA__F16,
+                                [MHA_Q8_0] = 1 + MHA__Q8,
+                                [MHA_Q4_0] = 1 + MHA__Q4,
+                                [MHA_F8_E4M3] = 1 + MHA__E4M3};
     const int type = (size_t)dtype < sizeof types / sizeof *types ? types[dtype] - 1 : -1;
     mha__stored as = {.dtype = dtype, .size = mha__element_size(dtype), .type = type};
     if (type >= 0) as.widen = k->widen[type];

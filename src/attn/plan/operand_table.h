@@ -36,8 +36,8 @@ typedef enum mha__dimension {
     MHA__DIM_TABLE_PAGES, /* ceil(Lk / page_size), pages per sequence */
     MHA__DIM_HEAD_DIM,
     MHA__DIM_V_HEAD_DIM,
-    MHA__DIM_K_ELEMENTS, /* elements of a row of k: D, or blocks of q8_0 */
-    MHA__DIM_V_ELEMENTS, /* elements of a row of v: Dv, or blocks of q8_0 */
+    MHA__DIM_K_ELEMENTS, /* elements of a row of k: D, or blocks of q8_0 and q4_0 */
+    MHA__DIM_V_ELEMENTS, /* elements of a row of v: Dv, or blocks of q8_0 and q4_0 */
     MHA__DIM_PARTIAL,    /* maximum, sum and Dv elements of the output */
     MHA__DIM_TOP_KEYS
 } mha__dimension;

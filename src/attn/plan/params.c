@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
+#include "math/types/element.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -148,9 +149,9 @@ static mha_status check_masks(const mha_attn_desc *d, mha_error *err)
 mha_status mha__attn_check_dtype(const char *field, mha_dtype dtype, bool cache, mha_error *err)
 {
     const bool is_float = dtype == MHA_F32 || dtype == MHA_BF16 || dtype == MHA_F16 || dtype == MHA_F64;
-    if (dtype == MHA_DTYPE_DEFAULT || is_float || (cache && dtype == MHA_Q8_0)) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "%s must be one of f32, f64, bf16, f16%s (got %s)", field, cache ? ", q8_0" : "",
-                     mha__quote_dtype(&(mha__quoted){0}, dtype));
+    if (dtype == MHA_DTYPE_DEFAULT || is_float || (cache && mha__is_cache_only(dtype))) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "%s must be one of f32, f64, bf16, f16%s (got %s)", field,
+                     cache ? ", q8_0, q4_0, f8_e4m3" : "", mha__quote_dtype(&(mha__quoted){0}, dtype));
 }
 
 static mha_status check_flags(const char *field, uint32_t value, uint32_t known, mha_error *err)
@@ -287,6 +288,22 @@ static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
 
 /* ---- unsupported descriptions ---- */
 
+mha_status mha__attn_check_blocks(const char *field, int64_t width, mha_dtype dtype, mha_error *err)
+{
+    if (dtype != MHA_Q4_0 || width % MHA__Q4_BLOCK == 0) return MHA_OK;
+    return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                     "%s must be a multiple of 32 with keys and values in q4_0 (got %" PRId64 ")", field, width);
+}
+
+/* Checks a description with keys and values in q4_0. Partial results are sums of rotated values. */
+static mha_status check_rotated(const mha_attn_desc *d, mha_error *err)
+{
+    MHA__TRY(mha__attn_check_blocks("head_dim", d->head_dim, d->kv_dtype, err));
+    MHA__TRY(mha__attn_check_blocks("v_head_dim", d->v_head_dim, d->kv_dtype, err));
+    if (d->kv_dtype != MHA_Q4_0 || !(d->outputs & MHA_ATTN_PARTIAL)) return MHA_OK;
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "kv_dtype must not be q4_0 if outputs contains MHA_ATTN_PARTIAL");
+}
+
 /* Checks that a valid description is supported. The types in `d` are already set to their defaults. */
 static mha_status check_supported(const mha_attn_desc *d, mha_error *err)
 {
@@ -297,9 +314,11 @@ static mha_status check_supported(const mha_attn_desc *d, mha_error *err)
     if ((d->inputs & MHA_ATTN_BIAS) && (d->bias_dtype == MHA_F64) != (d->dtype == MHA_F64))
         return mha__fail(err, MHA_ERR_UNSUPPORTED, pair, "bias_dtype", mha_dtype_name(d->bias_dtype),
                          mha_dtype_name(d->dtype));
-    if ((d->outputs & MHA_ATTN_GRADS) && d->kv_dtype == MHA_Q8_0)
+    if ((d->outputs & MHA_ATTN_GRADS) && mha__is_cache_only(d->kv_dtype))
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "kv_dtype must be a floating-point type if outputs contains MHA_ATTN_GRADS (got q8_0)");
+                         "kv_dtype must be one of f32, f64, bf16, f16 if outputs contains MHA_ATTN_GRADS (got %s)",
+                         mha_dtype_name(d->kv_dtype));
+    MHA__TRY(check_rotated(d, err));
     if ((d->outputs & MHA_ATTN_PARTIAL) && (d->inputs & MHA_ATTN_CU_SEQLENS))
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "inputs must not contain MHA_ATTN_CU_SEQLENS if outputs contains MHA_ATTN_PARTIAL "

@@ -13,8 +13,12 @@ mha_status mha__attn_resolve(const mha_attn_desc *desc, mha_attn_desc *resolved,
 /* Returns MHA_ERR_ARG with the field name unless `width` is from 1 to MHA_HEAD_DIM_MAX, or 0 if `zero` is set. */
 mha_status mha__attn_check_width(const char *field, int64_t width, bool zero, mha_error *err);
 
-/* Returns MHA_ERR_ARG with the field name unless `dtype` is the default, a floating type, or q8_0 if `cache` is set. */
+/* Returns MHA_ERR_ARG with the field name unless `dtype` is the default, a floating type, or a
+ * type that only caches store (q8_0, q4_0, f8_e4m3) if `cache` is set. */
 mha_status mha__attn_check_dtype(const char *field, mha_dtype dtype, bool cache, mha_error *err);
+
+/* Returns MHA_ERR_UNSUPPORTED with the field name if rows of `width` keys or values cannot be stored as `dtype`. */
+mha_status mha__attn_check_blocks(const char *field, int64_t width, mha_dtype dtype, mha_error *err);
 
 /* Returns true if the keys that a row attends to depend on its position. */
 bool mha__attn_positional(const mha_attn_desc *resolved);

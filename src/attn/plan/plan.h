@@ -12,17 +12,17 @@
 enum {
     MHA__TILE_Q = 128,  /* most queries per task; a multiple of twice every kernel's nr */
     MHA__WIDE = 1024,   /* heads with more elements are processed in groups of MHA__COLUMNS columns: tile_wide.c */
-    MHA__COLUMNS = 512, /* a multiple of the blocks of q8_0 */
+    MHA__COLUMNS = 512, /* a multiple of the blocks of q8_0 and q4_0 */
     MHA__LEVELS = 54    /* levels of the merge tree: enough for 2^63 / MHA_ATTN_CHUNK chunks */
 };
 
 /* The storage type of an operand. */
 typedef struct mha__stored {
     mha_dtype dtype;
-    size_t size; /* bytes per element, or per block of q8_0 */
+    size_t size; /* bytes per element, or per block of q8_0 and q4_0 */
     int type;    /* an mha__half for kernels that read the stored type directly; -1 for the kernels' real */
     /* mha__kernels.widen and narrow for this type. Both are NULL if it is the kernels' real; narrow is also NULL for
-     * q8_0, which is only read. */
+     * the types that are only read: q8_0, q4_0 and f8_e4m3. */
     void (*widen)(int64_t rows, int64_t n, const void *src, int64_t row_stride, int64_t col_stride, void *dst,
                   int64_t dst_stride);
     void (*narrow)(int64_t rows, int64_t n, const void *src, int64_t src_stride, void *dst, int64_t row_stride,
@@ -68,6 +68,7 @@ struct mha_attn_plan {
     int64_t part_chunks;     /* chunks per part: a power of two, so that a part is a subtree of the merge tree */
     size_t part_bytes;       /* bytes of the partial result of one part */
     int64_t together;        /* number of consecutive heads that process the same part: the heads of a group */
+    bool rotated;            /* rows of k and v are rotated (math/types/q4_0.h), so queries and sums are rotated too */
     bool wide;               /* heads are wider than MHA__WIDE, and products are not those of bf16 pairs */
     bool one_block;          /* all keys form one block, and one kernel call computes a tile: forward_single_block.c */
     int workers;             /* maximum number of threads used; 1 if the work is too small to wake other threads */

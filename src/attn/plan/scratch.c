@@ -4,7 +4,7 @@
 
 #include "attn/plan/kv_fetch.h"
 #include "base/size.h"
-#include "math/q8_0.h"
+#include "math/types/element.h"
 
 enum { WIDE_ROWS = (int)MHA__TILE_Q > (int)MHA__KEY_BLOCK ? (int)MHA__TILE_Q : (int)MHA__KEY_BLOCK };
 

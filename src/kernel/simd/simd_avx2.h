@@ -44,6 +44,28 @@ static MHA_INLINE vf v_load_int8(const int8_t *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
+static MHA_INLINE vf v_load_q4(const uint8_t *p, const int high)
+{
+    const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    const __m256i halves = high ? _mm256_srli_epi32(bytes, 4) : _mm256_and_si256(bytes, _mm256_set1_epi32(15));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(halves, _mm256_set1_epi32(8)));
+}
+/* Converts the highest byte of each word. Biased exponents give 2^-7 (1 + fraction / 8) for an exponent of 0, which
+ * the minimum corrects to 2^-6 fraction / 8. */
+static MHA_INLINE vf v_of_e4m3(__m256i words)
+{
+    const __m256i sign = _mm256_and_si256(words, _mm256_set1_epi32((int)0x80000000));
+    const __m256i bits = _mm256_srli_epi32(_mm256_and_si256(words, _mm256_set1_epi32(0x7f000000)), 4);
+    const vf x = _mm256_castsi256_ps(_mm256_add_epi32(bits, _mm256_set1_epi32(120 << 23)));
+    const vf least = _mm256_sub_ps(_mm256_add_ps(x, x), _mm256_set1_ps(0x1p-6F));
+    const __m256i nan = _mm256_cmpeq_epi32(bits, _mm256_set1_epi32(0x7f00000));
+    const vf value = _mm256_blendv_ps(_mm256_min_ps(x, least), _mm256_set1_ps(NAN), _mm256_castsi256_ps(nan));
+    return _mm256_or_ps(value, _mm256_castsi256_ps(sign));
+}
+static MHA_INLINE vf v_load_e4m3(const uint8_t *p)
+{
+    return v_of_e4m3(_mm256_slli_epi32(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)), 24));
+}
 static MHA_INLINE vf v_load_bf16(const uint16_t *p)
 {
     const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
@@ -226,10 +248,24 @@ static MHA_INLINE void v_transpose(vf *r)
     }
 }
 
+static MHA_INLINE vf v_load_q4_scaled(const uint8_t *p, const int high, vf scale)
+{
+    return v_mul(v_load_q4(p, high), scale);
+}
 #define MHA_FEW_UNITS
 static MHA_INLINE vf v_int8_of(vf fours, const int e)
 {
     return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(_mm256_castps_si256(fours), 24 - 8 * e), 24));
+}
+static MHA_INLINE vf v_e4m3_of(vf fours, const int e)
+{
+    return v_of_e4m3(_mm256_slli_epi32(_mm256_castps_si256(fours), 24 - 8 * e));
+}
+/* Inverts the highest bit of each half, which gives the int4 in two's complement. */
+static MHA_INLINE vf v_q4_of(vf eights, const int e, vf scale)
+{
+    const __m256i halves = _mm256_xor_si256(_mm256_castps_si256(eights), _mm256_set1_epi32((int)0x88888888));
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(halves, 28 - 4 * e), 28)), scale);
 }
 static MHA_INLINE vf v_bf16_even(vf pairs)
 {
@@ -275,6 +311,10 @@ static MHA_INLINE void v_load_lanes(const char *p, int64_t stride, vf t[FEW_LANE
         t[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
     }
     v_transpose4(t);
+}
+static MHA_INLINE void v_load_eights(const char *p, int64_t stride, vf t[4])
+{
+    v_load_lanes(p, stride, t);
 }
 static MHA_INLINE void v_store_columns(real *p, int64_t stride, vf *r)
 {

@@ -39,6 +39,37 @@ static MHA_INLINE vf v_load_int8(const int8_t *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
+static MHA_INLINE vf v_of_q4(__m512i words)
+{
+    return _mm512_permutexvar_ps(words, _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7));
+}
+static MHA_INLINE vf v_load_q4(const uint8_t *p, const int high)
+{
+    return v_of_q4(_mm512_srli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)), 4 * high));
+}
+/* Selects from 16 values that are already scaled, so that both halves of a block share one multiplication. */
+static MHA_INLINE vf v_load_q4_scaled(const uint8_t *p, const int high, vf scale)
+{
+    const vf values = _mm512_mul_ps(_mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7), scale);
+    const __m512i words = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm512_permutexvar_ps(_mm512_srli_epi32(words, 4 * high), values);
+}
+/* Converts the highest byte of each word. Biased exponents give 2^-7 (1 + fraction / 8) for an exponent of 0, which
+ * the minimum corrects to 2^-6 fraction / 8. */
+static MHA_INLINE vf v_of_e4m3(__m512i words)
+{
+    const __m512i sign = _mm512_and_si512(words, _mm512_set1_epi32((int)0x80000000));
+    const __m512i bits = _mm512_srli_epi32(_mm512_and_si512(words, _mm512_set1_epi32(0x7f000000)), 4);
+    const vf x = _mm512_castsi512_ps(_mm512_add_epi32(bits, _mm512_set1_epi32(120 << 23)));
+    const vf least = _mm512_sub_ps(_mm512_add_ps(x, x), _mm512_set1_ps(0x1p-6F));
+    const __mmask16 nan = _mm512_cmpeq_epi32_mask(bits, _mm512_set1_epi32(0x7f00000));
+    const vf value = _mm512_mask_mov_ps(_mm512_min_ps(x, least), nan, _mm512_set1_ps(NAN));
+    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(value), sign));
+}
+static MHA_INLINE vf v_load_e4m3(const uint8_t *p)
+{
+    return v_of_e4m3(_mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)), 24));
+}
 static MHA_INLINE vf v_load_bf16(const uint16_t *p)
 {
     const __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
@@ -228,6 +259,14 @@ static MHA_INLINE vf v_int8_of(vf fours, const int e)
 {
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(_mm512_castps_si512(fours), 24 - 8 * e), 24));
 }
+static MHA_INLINE vf v_e4m3_of(vf fours, const int e)
+{
+    return v_of_e4m3(_mm512_slli_epi32(_mm512_castps_si512(fours), 24 - 8 * e));
+}
+static MHA_INLINE vf v_q4_of(vf eights, const int e, vf scale)
+{
+    return _mm512_mul_ps(v_of_q4(_mm512_srli_epi32(_mm512_castps_si512(eights), 4 * e)), scale);
+}
 static MHA_INLINE vf v_bf16_even(vf pairs)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pairs), 16));
@@ -266,6 +305,23 @@ static MHA_INLINE void v_load_columns(const real *p, int64_t stride, vf *r)
         r[i] = _mm512_mask_broadcast_f32x4(r[i], 0xf000, _mm_loadu_ps(p + (12 + i) * stride));
     }
     v_transpose4(r);
+}
+static MHA_INLINE void v_load_eights(const char *p, int64_t stride, vf t[4])
+{
+    const char *k[6];
+    MHA_UNROLL
+    for (int g = 0; g < 6; g++)
+        k[g] = p + 3 * g * stride;
+#define ROW(i) _mm_loadu_ps((const real *)(const void *)(k[(i) / 3] + (i) % 3 * stride))
+    MHA_UNROLL
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_castps128_ps512(ROW(i));
+        t[i] = _mm512_mask_broadcast_f32x4(t[i], 0x00f0, ROW(4 + i));
+        t[i] = _mm512_mask_broadcast_f32x4(t[i], 0x0f00, ROW(8 + i));
+        t[i] = _mm512_mask_broadcast_f32x4(t[i], 0xf000, ROW(12 + i));
+    }
+#undef ROW
+    v_transpose4(t);
 }
 /* Loads and transposes 8 columns: rows i and 4 + i share a register, as do rows 8 + i and 12 + i, so that the last
  * shuffle keeps the order of the rows. Masked loads replace a quarter of the shuffles of v_transpose, and half as many

@@ -4,6 +4,7 @@
 #define MHA_KERNEL_SIMD_SIMD_NEON_H
 
 #include "math/half.h"
+#include "math/types/e4m3.h"
 
 typedef float real;
 typedef float32x4_t vf;
@@ -49,6 +50,19 @@ static MHA_INLINE vf v_load_int8(const int8_t *p)
     const real part[VL] = {p[0], p[1], p[2], p[3]};
     return vld1q_f32(part);
 }
+static MHA_INLINE vf v_load_q4(const uint8_t *p, const int high)
+{
+    real part[VL];
+    for (int i = 0; i < VL; i++)
+        part[i] = (real)((p[i] >> 4 * high & 15) - 8);
+    return vld1q_f32(part);
+}
+static MHA_INLINE vf v_load_e4m3(const uint8_t *p)
+{
+    const real part[VL] = {mha__e4m3_to_f32(p[0]), mha__e4m3_to_f32(p[1]), mha__e4m3_to_f32(p[2]),
+                           mha__e4m3_to_f32(p[3])};
+    return vld1q_f32(part);
+}
 static MHA_INLINE vf v_load_bf16(const uint16_t *p)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
@@ -91,6 +105,10 @@ static MHA_INLINE vf v_mul(vf a, vf b)
 static MHA_INLINE vf v_div(vf a, vf b)
 {
     return vdivq_f32(a, b);
+}
+static MHA_INLINE vf v_load_q4_scaled(const uint8_t *p, const int high, vf scale)
+{
+    return v_mul(v_load_q4(p, high), scale);
 }
 static MHA_INLINE vf v_fma(vf a, vf b, vf c)
 {

@@ -34,6 +34,7 @@
 #define MHA_KERNEL_SIMD_SIMD_SCALAR_H
 
 #include "math/half.h"
+#include "math/types/e4m3.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -175,6 +176,14 @@ static MHA_INLINE void v_store_columns(real *p, int64_t stride, const vf *r)
 static MHA_INLINE vf v_load_int8(const int8_t *p)
 {
     return *p;
+}
+static MHA_INLINE vf v_load_q4(const uint8_t *p, const int high)
+{
+    return (real)((*p >> 4 * high & 15) - 8);
+}
+static MHA_INLINE vf v_load_e4m3(const uint8_t *p)
+{
+    return mha__e4m3_to_f32(*p);
 }
 static MHA_INLINE vf v_load_bf16(const uint16_t *p)
 {

@@ -4,6 +4,7 @@
 #define MHA_KERNEL_SIMD_SIMD_WASM128_H
 
 #include "math/half.h"
+#include "math/types/e4m3.h"
 
 typedef float real;
 typedef v128_t vf;
@@ -48,6 +49,18 @@ static MHA_INLINE vf v_load_int8(const int8_t *p)
 {
     return wasm_f32x4_make(p[0], p[1], p[2], p[3]);
 }
+static MHA_INLINE vf v_load_q4(const uint8_t *p, const int high)
+{
+    real part[VL];
+    for (int i = 0; i < VL; i++)
+        part[i] = (real)((p[i] >> 4 * high & 15) - 8);
+    return wasm_v128_load(part);
+}
+static MHA_INLINE vf v_load_e4m3(const uint8_t *p)
+{
+    return wasm_f32x4_make(mha__e4m3_to_f32(p[0]), mha__e4m3_to_f32(p[1]), mha__e4m3_to_f32(p[2]),
+                           mha__e4m3_to_f32(p[3]));
+}
 static MHA_INLINE vf v_load_bf16(const uint16_t *p)
 {
     return wasm_i32x4_shl(wasm_u32x4_load16x4(p), 16);
@@ -89,6 +102,10 @@ static MHA_INLINE vf v_mul(vf a, vf b)
 static MHA_INLINE vf v_div(vf a, vf b)
 {
     return wasm_f32x4_div(a, b);
+}
+static MHA_INLINE vf v_load_q4_scaled(const uint8_t *p, const int high, vf scale)
+{
+    return v_mul(v_load_q4(p, high), scale);
 }
 static MHA_INLINE vf v_fma(vf a, vf b, vf c)
 {

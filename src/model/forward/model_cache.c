@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
+#include "math/types/element.h"
 #include <string.h>
 
 static mha_status create_layers(mha_model_cache *c, const mha_model_cache_options *o, mha_error *err)
@@ -50,9 +51,11 @@ static mha_status check_options(const mha_model *model, mha_model_cache_options 
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "model must be a decoder to have a cache (got %s)",
                          model->info.family);
     /* mha_cache_create accepts f64, but no layer has f64 keys and values */
-    if (o->dtype && o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16 && o->dtype != MHA_Q8_0)
+    const bool cached =
+        o->dtype == MHA_F32 || o->dtype == MHA_BF16 || o->dtype == MHA_F16 || mha__is_cache_only(o->dtype);
+    if (o->dtype && !cached)
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_model_cache_options: dtype must be one of f32, bf16, f16, q8_0 (got %s)",
+                         "mha_model_cache_options: dtype must be one of f32, bf16, f16, q8_0, q4_0, f8_e4m3 (got %s)",
                          mha__quote_dtype(&(mha__quoted){0}, o->dtype));
     if (o->batch == 0) o->batch = 1;
     if (o->dtype == MHA_DTYPE_DEFAULT && model->outer.packed == MHA_BF16) o->dtype = MHA_BF16;

@@ -1,7 +1,8 @@
 /* test_attn_cached.c - attention over a KV cache must be bitwise identical to one dense call on every ISA, for any
  * sequence of appends and freed pages. */
 #include "math/half.h"
-#include "math/q8_0.h"
+#include "math/types/e4m3.h"
+#include "math/types/element.h"
 #include "mha/cache.h"
 #include "support/attn/problem.h"
 #include "support/check.h"
@@ -222,9 +223,11 @@ static void read_back(tensor *to, const mha_named_tensor *stored, mha_dtype dtyp
                 const int64_t size = stored->shape[2], row = (j / size * to->dim[1] + g) * size + j % size;
                 const mha__q8 *block = (const mha__q8 *)stored->data + row * elements + d / MHA__Q8_BLOCK;
                 const uint16_t *half = (const uint16_t *)stored->data + row * width + d;
-                const float value = dtype == MHA_Q8_0   ? mha__f16_to_f32(block->scale) * block->q[d % MHA__Q8_BLOCK]
-                                    : dtype == MHA_BF16 ? mha__bf16_to_f32(*half)
-                                                        : mha__f16_to_f32(*half);
+                const uint8_t *code = (const uint8_t *)stored->data + row * width + d;
+                const float value = dtype == MHA_F8_E4M3 ? mha__e4m3_to_f32(*code)
+                                    : dtype == MHA_Q8_0  ? mha__f16_to_f32(block->scale) * block->q[d % MHA__Q8_BLOCK]
+                                    : dtype == MHA_BF16  ? mha__bf16_to_f32(*half)
+                                                         : mha__f16_to_f32(*half);
                 tensor_set(to, 0, g, j, d, value);
             }
 }
@@ -234,15 +237,15 @@ static void read_back(tensor *to, const mha_named_tensor *stored, mha_dtype dtyp
 static void test_stored_types(void **state)
 {
     (void)state;
-    static const mha_dtype types[] = {MHA_Q8_0, MHA_BF16, MHA_F16};
+    static const mha_dtype types[] = {MHA_Q8_0, MHA_BF16, MHA_F16, MHA_F8_E4M3};
     static const int64_t widths[][3] = {{32, 64, 16},    {40, 24, 128},   {7, 80, 64},
                                         {128, 128, 512}, {768, 1024, 32}, {1024, 768, 128}}; /* D, Dv, page_size */
     static const int64_t lengths[] = {1, 5, 140}; /* query counts: decode, a few queries, many queries */
     mha_error err = {0};
     for (int n = 0; n < isa_count; n++)
-        for (int at = 0; at < 3 * 3 * 6; at++) {
-            const int64_t D = widths[at / 9][0], Dv = widths[at / 9][1], rows = lengths[at / 3 % 3];
-            const mha_dtype type = types[at % 3];
+        for (int at = 0; at < 4 * 3 * 6; at++) {
+            const int64_t D = widths[at / 12][0], Dv = widths[at / 12][1], rows = lengths[at / 4 % 3];
+            const mha_dtype type = types[at % 4];
             problem p, stored;
             mha_attn_desc d = laws[0].dense;
             d.batch = 1, d.q_len = rows, d.kv_len = 300, d.head_dim = D, d.v_head_dim = Dv;
@@ -255,7 +258,7 @@ static void test_stored_types(void **state)
                                        .head_dim = D,
                                        .v_head_dim = Dv,
                                        .dtype = type,
-                                       .page_size = widths[at / 9][2]};
+                                       .page_size = widths[at / 12][2]};
             const mha_cache_tokens tokens = {.size = sizeof tokens,
                                              .count = 300,
                                              .dtype = MHA_F32,

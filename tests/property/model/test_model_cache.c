@@ -145,14 +145,14 @@ static void test_truncate_and_fork(void **state)
     fixture_close(&f);
 }
 
-/* With a bf16, f16 or q8_0 cache, logits must be close to those with an f32 cache, and the cache must be smaller. */
+/* With a cache of a smaller type, logits must be close to those with an f32 cache, and the cache must be smaller. */
 static void test_smaller_types(void **state)
 {
     (void)state;
-    static const mha_dtype types[] = {MHA_BF16, MHA_F16, MHA_Q8_0};
+    static const mha_dtype types[] = {MHA_BF16, MHA_F16, MHA_Q8_0, MHA_F8_E4M3};
     fixture f = fixture_open(folders[0]);
     mha_model_cache *full = open_cache(&f, 1, MHA_F32);
-    for (size_t t = 0; t < 3; t++) {
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         mha_model_cache *cache = open_cache(&f, 1, types[t]);
         float logits[L * VOCAB_MOST];
         const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = f.ids, .cache = cache};
@@ -206,7 +206,7 @@ static void test_refusals(void **state)
                          f.model, &(mha_model_cache_options){.size = sizeof(mha_model_cache_options), .dtype = MHA_F64},
                          &none, &err),
                      MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "dtype must be one of f32, bf16, f16, q8_0 (got f64)"));
+    assert_non_null(strstr(err.message, "dtype must be one of f32, bf16, f16, q8_0, q4_0, f8_e4m3 (got f64)"));
     mha_model *bert = case_model(NULL, "models/bert-tiny", &bare);
     assert_int_equal(mha_model_cache_create(bert, NULL, &none, &err), MHA_ERR_UNSUPPORTED);
     mha_model_free(bert);

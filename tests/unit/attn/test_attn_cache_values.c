@@ -60,7 +60,7 @@ static void attend(mha_cache *cache, float *out)
 static void test_values_are_keys(void **state)
 {
     (void)state;
-    static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_Q8_0};
+    static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_Q8_0, MHA_Q4_0, MHA_F8_E4M3};
     static float out[3][B * H * Q * DV];
     for (size_t n = 0; n < sizeof types / sizeof *types; n++) {
         mha_cache *caches[3];

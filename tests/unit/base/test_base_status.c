@@ -44,7 +44,9 @@ static void every_dtype_has_its_name_and_size(void **state)
                 {MHA_I64, "i64", 8},
                 {MHA_DTYPE_OTHER, "other", 0},
                 {MHA_DTYPE_DEFAULT, "default", 0},
-                {(mha_dtype)(MHA_DTYPE_OTHER + 1), "unknown", 0},
+                {MHA_Q4_0, "q4_0", 0},
+                {MHA_F8_E4M3, "f8_e4m3", 1},
+                {(mha_dtype)(MHA_F8_E4M3 + 1), "unknown", 0},
                 {(mha_dtype)-1, "unknown", 0}};
     (void)state;
     for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
