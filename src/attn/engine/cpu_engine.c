@@ -12,7 +12,7 @@
 #include "attn/stats/attention_stats.h"
 #include "base/error.h"
 #include "base/size.h"
-#include "math/q8_0.h"
+#include "math/types/element.h"
 
 /* Calls with fewer operations run on the calling thread. They take about 10 us on one core, as long as waking a
  * sleeping thread. */

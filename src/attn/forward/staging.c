@@ -6,7 +6,7 @@
 #include "attn/plan/rotary.h"
 #include "attn/plan/run_tasks.h"
 #include "base/error.h"
-#include "math/q8_0.h"
+#include "math/types/element.h"
 #include <string.h>
 
 /* ---- layout ---- */
