@@ -1,5 +1,5 @@
-/* live_state.c - checks the state of `mha live --state`: NAME=VALUE parts joined by &, percent-encoded, as in the address
- * of the page. */
+/* live_state.c - checks the state of `mha live --state`: NAME=VALUE parts joined by &, percent-encoded, as in the
+ * address of the page. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +23,8 @@ static const char *text_of(const char *fragment)
     return NULL;
 }
 
-/* Returns the first character that an address cannot contain: a space, a control or another byte than ASCII, a quote, an
- * angle bracket, or % without two digits. NULL = none. */
+/* Returns the first character that an address cannot contain: a space, a control or another byte than ASCII, a quote,
+ * an angle bracket, or % without two digits. NULL = none. */
 static const char *invalid_in(const char *fragment)
 {
     for (const char *c = fragment; *c; c++)

@@ -12,8 +12,8 @@
  *     fields at the end. These structs have no `size`:
  *       passed in, many of them in arrays: mha_attention_edge, mha_attn_part, mha_attn_partial, mha_cview,
  *         mha_error, mha_image, mha_matrix, mha_metadata, mha_model_dropout, mha_model_head, mha_named_tensor,
- *         mha_norm, mha_patch_part, mha_path_edge, mha_prompt, mha_rng, mha_train_batch, mha_train_digest, mha_train_file,
- *         mha_train_sample, mha_view;
+ *         mha_norm, mha_patch_part, mha_path_edge, mha_prompt, mha_rng, mha_train_batch, mha_train_digest,
+ *         mha_train_file, mha_train_sample, mha_view;
  *       fields of other structs: mha_allocator, mha_attn_visitor, mha_head_layout_parameters, mha_head_map,
  *         mha_head_probe, mha_head_thresholds, mha_host_network, mha_host_speed, mha_layer_activations,
  *         mha_layer_choice, mha_layer_shard, mha_layer_source, mha_mask, mha_model_distill, mha_sampling, mha_shard,

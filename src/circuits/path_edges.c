@@ -1,5 +1,5 @@
-/* path_edges.c - path patching of every edge of the graph of a model: from the embedding, heads and feed-forward parts to
- * heads, feed-forward parts and the logits. */
+/* path_edges.c - path patching of every edge of the graph of a model: from the embedding, heads and feed-forward parts
+ * to heads, feed-forward parts and the logits. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "circuits/path.h"

@@ -1,5 +1,5 @@
-/* path_write.c - the senders of paths: the change of the residual stream if one head, feed-forward part or the embedding
- * takes its output from the other run. */
+/* path_write.c - the senders of paths: the change of the residual stream if one head, feed-forward part or the
+ * embedding takes its output from the other run. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "circuits/path.h"
