@@ -13,10 +13,11 @@
 #include "report/report_curve.h"
 #include "report/report_live.h"
 #include "report/report_page.h"
+#include "report/report_pair.h"
 #include "session.h"
 
 static struct {
-    char *compare, *data, *curve;
+    char *compare, *data, *curve, *source, *target;
     int diversity, live;
 } given;
 
@@ -28,6 +29,8 @@ static const struct poptOption options[] = {
     {"live", 0, POPT_ARG_NONE, &given.live, 0, "add the page of mha live, which runs MODEL in the browser", NULL},
     {"data", 0, POPT_ARG_STRING, &given.data, 0, "texts for --by and --diversity (default: the displayed texts)",
      "FILE"},
+    {"source", 0, POPT_ARG_STRING, &given.source, 0, "source of an encoder-decoder; requires --target", "TEXT"},
+    {"target", 0, POPT_ARG_STRING, &given.target, 0, "target that the decoder reads, such as a translation", "TEXT"},
     {"curve", 0, POPT_ARG_STRING, &given.curve, 0, "show the curve of mha prune --search --json", "FILE"},
     POPT_TABLEEND,
 };
@@ -210,8 +213,24 @@ static int put_json(cli_session *s, const part parts[2], int count, const json_t
     return cli_put_json(s, all, false);
 }
 
+/* Checks the options that a page of an encoder-decoder does not have. */
+static int check_pair(const cli_session *s)
+{
+    if (!given.source || !given.target) return cli_usage(s, "--source and --target require each other");
+    if (s->arg_count > 0 || s->options.file) return cli_usage(s, "--source must not be given with TEXT or -f");
+    if (given.compare || given.data || given.curve || given.diversity || given.live || s->options.ids)
+        return cli_usage(s, "--source must not be given with --compare, --curve, --data, --diversity, --ids or --live");
+    if (importance_scores_given.by && strcmp(importance_scores_given.by, "loo_loss") != 0)
+        return cli_usage(s, "--by must be loo_loss with --source (got \"%s\")", cli_shown(importance_scores_given.by));
+    return CLI_DONE;
+}
+
 static int check_options(const cli_session *s)
 {
+    if (given.source || given.target) {
+        const int code = check_pair(s);
+        if (code != CLI_DONE) return code;
+    }
     if (!s->options.out) return cli_usage(s, "missing -o FILE.html");
     if (given.data && !importance_scores_given.by && !given.diversity)
         return cli_usage(s, "--data requires --by or --diversity");
@@ -221,6 +240,22 @@ static int check_options(const cli_session *s)
     return cli_check_out(s);
 }
 
+/* Writes the page of an encoder-decoder on a source and its target. */
+static int run_pair(cli_session *s)
+{
+    report r = {.planned = 1};
+    json_t *said = NULL;
+    int code = report_pair_measure(s, given.source, given.target, importance_scores_given.by != NULL, &r, &said);
+    if (code == CLI_DONE) code = report_page_save(s, &r);
+    if (code == CLI_DONE && s->options.json) {
+        json_object_set_new(said, "output", json_string(s->options.out));
+        code = cli_put_json(s, json_incref(said), false);
+    }
+    json_decref(said);
+    report_free(&r);
+    return code;
+}
+
 static int run(cli_session *s)
 {
     part parts[2] = {{.number = 0}, {.number = 1}};
@@ -228,6 +263,10 @@ static int run(cli_session *s)
     json_t *said = json_array();
     const int count = given.compare ? 2 : 1;
     int code = check_options(s);
+    if (code == CLI_DONE && given.source) {
+        json_decref(said);
+        return run_pair(s);
+    }
     if (code == CLI_DONE && given.live) code = live_check_model(s);
     if (code == CLI_DONE) code = measure(s, parts, count, &r, said);
     if (code == CLI_DONE) code = report_page_save(s, &r);
@@ -252,7 +291,7 @@ static void print_lists(FILE *out, int columns)
 const cli_command cli_report = {
     .name = "report",
     .summary = "write one HTML page of every head of a model on texts",
-    .usage = "TEXT...",
+    .usage = "TEXT... | --source TEXT --target TEXT",
     .details =
         "The page is self-contained: it needs no network and no other file; -o - writes it to stdout. "
         "Several texts are shown one at a time, with a selector. Their maps must have at most 67108864 weights "
@@ -261,6 +300,11 @@ const cli_command cli_report = {
         "labels, attention [layers][heads][n][n]}. --by adds importance, as printed by mha heads; --diversity "
         "adds diversity, the similarity of heads; --compare adds compare, the values of MODEL2. Several texts "
         "are written as a list named texts.\n"
+        "--source and --target show an encoder-decoder (t5, bart, marian): the cross-attention, whose maps have a row "
+        "per token of the target and a column per token of the source, and the self-attention of encoder and decoder. "
+        "--json then prints {output, model, source, target, cross, encoder, decoder}, each with {tokens, heads, "
+        "metrics, labels, attention}; cross also has queries, the tokens of its rows. --by loo_loss adds importance: "
+        "the change of the loss of the target if the gate of a head of encoder or decoder is 0.\n"
         "--live adds the page of mha live, which runs MODEL on the displayed text: heads can be switched off, and "
         "the prediction, the continuation and the effect of every head follow. It adds the model and the "
         "library, 2.1 MB for the built-in model.\n"

@@ -11,6 +11,9 @@
  * each weight in 8 bits: weight = (byte / 255)^2, with an error of at most 0.004. NULL if memory is exhausted. */
 json_t *report_maps_json(const mha_heads *heads, size_t exact_bytes);
 
+/* The same for `count` maps [rows, columns]. */
+json_t *report_maps_of(const float *maps, int64_t count, int64_t rows, int64_t columns, size_t exact_bytes);
+
 /* Returns the number of weights in all maps. */
 size_t report_maps_weights(const mha_heads *heads);
 

@@ -26,12 +26,11 @@ static json_t *token_json(const mha_model *model, int32_t id)
     return token;
 }
 
-static json_t *tokens_json(const report_model *r)
+json_t *report_tokens_json(const mha_model *model, const int32_t *ids, int64_t count)
 {
-    const mha_encoding *tokens = mha_heads_tokens(r->heads);
     json_t *array = json_array();
-    for (int64_t i = 0; array && i < tokens->count; i++)
-        array = heads_json_append(array, token_json(r->model, tokens->ids[i]));
+    for (int64_t i = 0; array && i < count; i++)
+        array = heads_json_append(array, token_json(model, ids[i]));
     return array;
 }
 
@@ -61,11 +60,12 @@ static json_t *score_help_json(void)
 
 static json_t *model_json(const report_model *r, size_t exact_bytes)
 {
+    const mha_encoding *tokens = mha_heads_tokens(r->heads);
     return json_pack("{s:s, s:b, s:I, s:o, s:o, s:o, s:o, s:o}", "model", r->name, "causal",
-                     mha_model_describe(r->model)->causal, "cut", (json_int_t)mha_heads_tokens(r->heads)->truncated,
-                     "tokens", tokens_json(r), "heads", heads_json_numbers(r->model, r->heads), "metrics",
-                     heads_json_metrics(r->heads), "labels", heads_json_labels(r->heads), "maps",
-                     report_maps_json(r->heads, exact_bytes));
+                     mha_model_describe(r->model)->causal, "cut", (json_int_t)tokens->truncated, "tokens",
+                     report_tokens_json(r->model, tokens->ids, tokens->count), "heads",
+                     heads_json_numbers(r->model, r->heads), "metrics", heads_json_metrics(r->heads), "labels",
+                     heads_json_labels(r->heads), "maps", report_maps_json(r->heads, exact_bytes));
 }
 
 bool report_add(report *r, const char *text, const report_model models[], int count)
@@ -75,8 +75,13 @@ bool report_add(report *r, const char *text, const report_model models[], int co
         r->weights += report_maps_weights(models[i].heads);
         list = heads_json_append(list, model_json(&models[i], REPORT_EXACT_BYTES / (size_t)r->planned));
     }
+    return report_add_models(r, text, list);
+}
+
+bool report_add_models(report *r, const char *text, json_t *models)
+{
     if (!r->texts) r->texts = json_array();
-    json_t *item = list ? json_pack("{s:s, s:o}", "text", text, "models", list) : NULL;
+    json_t *item = models ? json_pack("{s:s, s:o}", "text", text, "models", models) : NULL;
     return json_array_append_new(r->texts, item) == 0;
 }
 

@@ -31,6 +31,12 @@ typedef struct report {
 
 /* Adds the maps of all heads of `count` models on a text. Returns false if memory is exhausted. */
 bool report_add(report *r, const char *text, const report_model models[], int count);
+/* Adds a text with its models as the page reads them: {model, causal, cut, tokens, heads, metrics, labels, maps}, for
+ * an encoder-decoder also kind and importance, and queries if the rows of the maps are other tokens than the columns.
+ * Takes ownership of `models`. */
+bool report_add_models(report *r, const char *text, json_t *models);
+/* Returns the tokens as the page shows them. */
+json_t *report_tokens_json(const mha_model *model, const int32_t *ids, int64_t count);
 /* Adds the measurements of the next model; NULL = not measured. Does not take ownership of the references. Returns
  * false if memory is exhausted. */
 bool report_measured(report *r, json_t *importance, json_t *diversity, json_t *curve);

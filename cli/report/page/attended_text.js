@@ -9,7 +9,7 @@ const layerHeads = () => heads.map((h, i) => i).filter((i) => heads[i].layer ===
  * last. */
 const strongLines = (maps) => {
   const lines = [], rows = (n) => (from.token >= 0 ? [from.token] : Array.from({ length: n }, (_, i) => i));
-  maps.forEach(({ index, map }) => rows(map.n).forEach((i) => {
+  maps.forEach(({ index, map }) => rows(map.rows).forEach((i) => {
     for (let j = 0; j < map.n; j++) {
       const w = map.at(i, j);
       if (w >= (from.token >= 0 ? 0.005 : LEAST_WEIGHT)) lines.push([index, i, j, w]);
@@ -27,7 +27,7 @@ const drawLines = () => {
 
 /* Draws the lines on a canvas, which the style sheet stretches between the two lists, also in print. */
 const paintLines = (maps) => {
-  const canvas = $('line-canvas'), n = models[from.m].tokens.length, height = n * LINE_HEIGHT, width = canvas.clientWidth;
+  const canvas = $('line-canvas'), height = Math.max(models[from.m].tokens.length, queriesOf(from.m).length) * LINE_HEIGHT, width = canvas.clientWidth;
   const scale = Math.min(window.devicePixelRatio || 1, 16000 / height), ink = canvas.getContext('2d');
   canvas.style.height = `${height}px`;
   canvas.width = Math.round(width * scale);
@@ -67,7 +67,7 @@ const lookCell = (h, i) => {
   if (!map) return td;
   const j = strongest(map, i), w = map.at(i, j), color = ramp(Math.sqrt(w)), tokens = models[from.m].tokens;
   td.textContent = shorten(readable(tokens[j]));
-  td.title = `head ${h.name}: ${placed(from.m, i)} → ${placed(from.m, j)}: ${fixed(w)}`;
+  td.title = `head ${h.name}: ${placedQuery(from.m, i)} → ${placed(from.m, j)}: ${fixed(w)}`;
   td.dataset.weight = w;
   td.style.background = css(color);
   td.style.color = inkOn(color);
@@ -77,9 +77,9 @@ const lookCell = (h, i) => {
 /* Lists, for every head, the key with the largest weight for the selected token. Without a selected token, uses the
  * last token, which attends to all tokens in a decoder. */
 const listLooks = () => {
-  const title = $('looks-title'), table = $('looks-table'), i = from.token < 0 ? models[from.m].tokens.length - 1 : from.token;
+  const title = $('looks-title'), table = $('looks-table'), i = from.token < 0 ? queriesOf(from.m).length - 1 : from.token;
   table.replaceChildren();
-  title.textContent = `From ${placed(from.m, i)}: the token that each head attends to most; brighter means a larger weight.` +
+  title.textContent = `From ${placedQuery(from.m, i)}: the token that each head attends to most; brighter means a larger weight.` +
     (from.token < 0 ? ' Point at a token on the left to select another token.' : '');
   const numbers = [...new Set(heads.map((h) => h.head))].sort((a, b) => a - b), top = element('tr');
   top.append(element('th', 'layer'), ...numbers.map((head) => element('th', head)));
@@ -133,13 +133,13 @@ const followHead = () => {
 
 const tokenItem = (token, i) => {
   const li = element('li', readable(token), token.special ? 'special' : '');
-  li.title = spelled(from.m, i);
+  li.title = spelled(token, i);
   return li;
 };
 
 const showModel = (m) => {
   Object.assign(from, { m, token: -1, held: false });
-  $('from-tokens').replaceChildren(...models[m].tokens.map(tokenItem));
+  $('from-tokens').replaceChildren(...queriesOf(m).map(tokenItem));
   $('to-tokens').replaceChildren(...models[m].tokens.map(tokenItem));
   $('text-layer').replaceChildren(...models[m].heads.map((_, layer) => option(layer, layer)));
   withMaps(heads.map((h) => [h, m]), () => { if (from.m === m) listLooks(); });

@@ -1,5 +1,5 @@
 /* build_page.js - builds the page of the selected text, and prepares it for printing. */
-const describe = (m) => `${m.model} · ${m.heads.length} layers, ${m.heads.flat().length} heads · ${m.tokens.length} tokens` +
+const describe = (m) => `${m.model} · ${m.heads.length} layers, ${m.heads.flat().length} heads · ${m.queries ? `${m.queries.length} queries, ${m.tokens.length} keys` : `${m.tokens.length} tokens`}` +
   (m.cut ? `; the text was truncated by ${m.cut} tokens` : '');
 
 /* Returns the head to show first: an induction head if there is one, else a previous-token head, else the first head.

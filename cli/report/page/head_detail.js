@@ -18,9 +18,10 @@ const profile = () => {
 
 const shadeSentence = (weights) => {
   const own = look.focus === 'column' ? 'column' : 'row';
+  const shown = weights && weights.length === sentence.length ? weights : null; /* a column of cross-attention is in the other text */
   sentence.forEach((s, i) => {
-    s.style.setProperty('--weight', weights ? `${(100 * Math.sqrt(clamp(weights[i], 0, 1))).toFixed(1)}%` : '0%');
-    s.classList.toggle('query', Boolean(weights) && look.point[own] === i);
+    s.style.setProperty('--weight', shown ? `${(100 * Math.sqrt(clamp(shown[i], 0, 1))).toFixed(1)}%` : '0%');
+    s.classList.toggle('query', Boolean(shown) && !models[0].queries && look.point[own] === i);
   });
 };
 
@@ -31,13 +32,13 @@ const tableRow = (texts) => {
 };
 
 const listStrongest = (weights) => {
-  const table = $('strongest'), tokens = models[shownModel()].tokens;
+  const table = $('strongest'), m = shownModel(), { tokens } = models[m];
   table.hidden = !weights;
   if (!weights) return;
   const column = look.focus === 'column', at = column ? look.point.column : look.point.row;
-  table.caption.textContent = `${placed(shownModel(), at)} ${column ? 'is attended to most by' : 'attends most to'}`;
+  table.caption.textContent = `${column ? placed(m, at) : placedQuery(m, at)} ${column ? 'is attended to most by' : 'attends most to'}`;
   const order = weights.map((_, i) => i).sort((a, b) => weights[b] - weights[a]).slice(0, STRONGEST);
-  table.tBodies[0].replaceChildren(...order.map((i) => tableRow([readable(tokens[i]), i, fixed(weights[i])])));
+  table.tBodies[0].replaceChildren(...order.map((i) => tableRow([readable((column ? queriesOf(m) : tokens)[i]), i, fixed(weights[i])])));
 };
 
 const redraw = () => {
@@ -89,7 +90,7 @@ const showHead = () => {
     if (h !== heads[selected.head]) return; /* another head was selected while the maps were unpacked */
     views.forEach((v) => {
       v.show(maps[v.m]);
-      v.canvas.setAttribute('aria-label', `Attention map of layer ${h.layer} head ${h.head}, ${v.n} by ${v.n} tokens; the arrow keys read weights`);
+      v.canvas.setAttribute('aria-label', `Attention map of layer ${h.layer} head ${h.head}, ${v.rows} by ${v.n} tokens; the arrow keys read weights`);
     });
     recolor();
   });
@@ -97,17 +98,17 @@ const showHead = () => {
 
 const makeSentence = () => {
   const m = 0, best = (row) => {
-    const map = viewOf(shownModel()).map, weights = rowOf(map, row);
+    const { map } = viewOf(shownModel()), weights = models[m].queries ? columnOf(map, row) : rowOf(map, row);
     return weights.indexOf(Math.max(...weights));
   };
   const whole = models[m].tokens.some((token) => token.raw); /* true if the tokens include their spaces */
   $('sentence').classList.toggle('whole', whole);
   models[m].tokens.forEach((token, i) => {
     const span = element('span', whole && token.text.trim() ? token.text : readable(token), token.special ? 'special' : '');
-    span.title = spelled(m, i);
+    span.title = spelled(token, i);
     span.addEventListener('pointerenter', () => {
       if (look.held) return;
-      look.point = look.focus === 'column' ? { m, row: i, column: i } : { m, row: i, column: best(i) };
+      look.point = models[m].queries ? { m, row: best(i), column: i } : look.focus === 'column' ? { m, row: i, column: i } : { m, row: i, column: best(i) };
       redraw();
     });
     sentence.push(span);

@@ -22,7 +22,7 @@ const drawPairs = (m, key, canvas, figure) => {
   const low = Math.min(0, ...all), high = Math.max(...all), gray = styleOf('--line'), none = document.createElement('canvas').getContext('2d');
   none.fillStyle = gray;
   const hex = none.fillStyle, empty = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
-  paint(canvas, n, (p) => {
+  paint(canvas, n, n, (p) => {
     const x = pairValue(m, key, Math.floor(p / n), p % n);
     return isNumber(x) ? ramp((x - low) / (high - low || 1)) : empty;
   });

@@ -13,7 +13,8 @@ const ROOM_BESIDE = 250, LEAST_SIDE = 320; /* CSS pixels of the window reserved 
 class MapView {
   constructor(m, changed) {
     this.m = m;
-    this.n = models[m].tokens.length;
+    this.n = models[m].tokens.length; /* columns: keys */
+    this.rows = queriesOf(m).length;
     this.changed = changed; /* called after the point or the zoom changes */
     this.map = null;
     this.top = 1; /* the weight at the end of the color scale */
@@ -42,22 +43,22 @@ class MapView {
 
   /* Paints the image of the whole map, one pixel per weight. */
   color() {
-    const { n, map } = this, place = SCALES[look.scale].place, gray = styleOf('--line');
+    const { n, rows, map } = this, place = SCALES[look.scale].place, gray = styleOf('--line');
     const hidden = look.hideSink ? sinkOf(map, models[this.m].causal) : -1;
     this.top = 1;
     if (hidden >= 0) {
       this.top = 0;
       for (let j = 0; j < n; j++)
-        for (let i = 0; i < n && j !== hidden; i++) this.top = Math.max(this.top, map.at(i, j));
+        for (let i = 0; i < rows && j !== hidden; i++) this.top = Math.max(this.top, map.at(i, j));
       this.top = this.top || 1;
     }
     this.hidden = hidden;
-    this.picture = paint(this.picture || element('canvas'), n,
+    this.picture = paint(this.picture || element('canvas'), n, rows,
       (p) => COLORS[clamp(Math.round(255 * place(map.at(Math.floor(p / n), p % n) / this.top)), 0, 255)]);
     if (hidden < 0) return;
     const ink = this.picture.getContext('2d');
     ink.fillStyle = gray;
-    ink.fillRect(hidden, 0, 1, n);
+    ink.fillRect(hidden, 0, 1, rows);
   }
 
   /* ---- geometry, in CSS pixels and tokens ---- */
@@ -65,19 +66,19 @@ class MapView {
   layout() {
     const width = look.printing ? Math.min(this.frame.clientWidth, 620) : this.frame.clientWidth, context = this.canvas.getContext('2d');
     context.font = `${FONT}px system-ui, sans-serif`;
-    this.longest = this.longest || Math.max(...models[this.m].tokens.map((t) => context.measureText(shorten(readable(t))).width));
+    this.longest = this.longest || Math.max(...[...models[this.m].tokens, ...queriesOf(this.m)].map((t) => context.measureText(shorten(readable(t))).width));
     const room = Math.min(this.longest + 8, ROOM_MOST), high = Math.max((window.innerHeight - ROOM_BESIDE) / models.length - room, LEAST_SIDE);
     const side = Math.max(Math.min(width - room - 6, 640, high), 100);
-    const size = Math.max(look.part * this.n, Math.min(this.n, LEAST_TOKENS)), rest = this.n - size;
-    return { room, side, size, step: side / size, width, height: side + room,
-      i: clamp(look.corner[0] * this.n, 0, rest), j: clamp(look.corner[1] * this.n, 0, rest) };
+    const visible = (n) => Math.max(look.part * n, Math.min(n, LEAST_TOKENS)), size = visible(this.n), rows = visible(this.rows);
+    return { room, side, size, rows, step: side / size, row: side / rows, width, height: side + room,
+      i: clamp(look.corner[0] * this.rows, 0, this.rows - rows), j: clamp(look.corner[1] * this.n, 0, this.n - size) };
   }
 
   under(event) {
     const box = this.canvas.getBoundingClientRect(), at = this.layout();
     const x = event.clientX - box.left - at.room, y = event.clientY - box.top - at.room;
     if (x < 0 || y < 0 || x >= at.side || y >= at.side) return null;
-    return { m: this.m, row: Math.min(Math.floor(at.i + y / at.step), this.n - 1),
+    return { m: this.m, row: Math.min(Math.floor(at.i + y / at.row), this.rows - 1),
       column: Math.min(Math.floor(at.j + x / at.step), this.n - 1) };
   }
 
@@ -96,9 +97,9 @@ class MapView {
     this.canvas.width = Math.round(at.width * scale);
     this.canvas.height = Math.round(at.height * scale);
     context.setTransform(scale, 0, 0, scale, 0, 0);
-    context.imageSmoothingEnabled = at.step < 1;
+    context.imageSmoothingEnabled = Math.min(at.step, at.row) < 1;
     context.imageSmoothingQuality = 'high';
-    context.drawImage(this.picture, at.j, at.i, at.size, at.size, at.room, at.room, at.side, at.side);
+    context.drawImage(this.picture, at.j, at.i, at.size, at.rows, at.room, at.room, at.side, at.side);
     const point = this.point();
     if (point) this.drawFocus(context, at, point);
     this.drawTokens(context, at, point);
@@ -106,8 +107,8 @@ class MapView {
   }
 
   drawFocus(context, at, { row, column }) {
-    const y = clamp(at.room + (row - at.i) * at.step, at.room, at.room + at.side), x = clamp(at.room + (column - at.j) * at.step, at.room, at.room + at.side);
-    const below = clamp(y + at.step, at.room, at.room + at.side), right = clamp(x + at.step, at.room, at.room + at.side);
+    const y = clamp(at.room + (row - at.i) * at.row, at.room, at.room + at.side), x = clamp(at.room + (column - at.j) * at.step, at.room, at.room + at.side);
+    const below = clamp(y + at.row, at.room, at.room + at.side), right = clamp(x + at.step, at.room, at.room + at.side);
     const end = at.room + at.side;
     context.save();
     context.fillStyle = styleOf('--card');
@@ -127,14 +128,14 @@ class MapView {
   }
 
   drawTokens(context, at, point) {
-    const every = Math.max(1, Math.ceil((FONT + 1) / at.step)), tokens = models[this.m].tokens;
+    const { tokens } = models[this.m];
     context.font = `${FONT}px system-ui, sans-serif`;
     context.textBaseline = 'middle';
-    const put = (i, from, marked, apart, write) => {
-      const middle = (i + .5 - from) * at.step;
+    const put = (token, i, from, step, marked, apart, write) => {
+      const middle = (i + .5 - from) * step, every = Math.max(1, Math.ceil((FONT + 1) / step));
       if (middle < 0 || middle > at.side || (!marked && (i % every || apart < every))) return;
       context.fillStyle = styleOf(marked ? '--mark' : '--ink');
-      write(shorten(readable(tokens[i])), at.room + middle);
+      write(shorten(readable(token)), at.room + middle);
     };
     const left = (text, middle) => {
       context.textAlign = 'right';
@@ -148,10 +149,8 @@ class MapView {
       context.fillText(text, 0, 0);
       context.restore();
     };
-    tokens.forEach((_, i) => {
-      put(i, at.i, point && point.row === i, point ? Math.abs(i - point.row) : Infinity, left);
-      put(i, at.j, point && point.column === i, point ? Math.abs(i - point.column) : Infinity, above);
-    });
+    queriesOf(this.m).forEach((token, i) => put(token, i, at.i, at.row, point && point.row === i, point ? Math.abs(i - point.row) : Infinity, left));
+    tokens.forEach((token, j) => put(token, j, at.j, at.step, point && point.column === j, point ? Math.abs(j - point.column) : Infinity, above));
   }
 
   drawTip(at, point) {
@@ -159,11 +158,11 @@ class MapView {
     tip.hidden = !point;
     if (!point) return;
     const { row, column } = point, weight = this.map.at(row, column);
-    tip.replaceChildren(element('span', `${placed(this.m, row)} → ${placed(this.m, column)}: `), element('b', fixed(weight)));
-    const { tokens } = models[this.m], raw = [row, column].map((i) => tokens[i].raw || tokens[i].text);
-    if (tokens[row].raw || tokens[column].raw) tip.append(element('small', raw.join(' → ')));
+    tip.replaceChildren(element('span', `${placedQuery(this.m, row)} → ${placed(this.m, column)}: `), element('b', fixed(weight)));
+    const pair = [queriesOf(this.m)[row], models[this.m].tokens[column]], raw = pair.map((token) => token.raw || token.text);
+    if (pair.some((token) => token.raw)) tip.append(element('small', raw.join(' → ')));
     Object.assign(tip.dataset, { row, column, weight });
-    const x = at.room + (column + 1 - at.j) * at.step + 8, y = at.room + (row + 1 - at.i) * at.step + 8;
+    const x = at.room + (column + 1 - at.j) * at.step + 8, y = at.room + (row + 1 - at.i) * at.row + 8;
     tip.style.left = `${clamp(x, 0, Math.max(0, at.width - tip.offsetWidth - 4))}px`;
     tip.style.top = `${clamp(y, 0, at.height)}px`;
   }
@@ -177,16 +176,16 @@ class MapView {
 
   /* Scales the visible part of the map by `factor`, keeping the position of the weight `around` or of the center. */
   zoom(factor, around) {
-    const at = this.layout(), part = clamp(look.part * factor, Math.min(1, LEAST_TOKENS / this.n), 1);
-    const mid = around ? [around.row + .5, around.column + .5] : [at.i + at.size / 2, at.j + at.size / 2];
-    const size = part * this.n, share = around ? [(mid[0] - at.i) / at.size, (mid[1] - at.j) / at.size] : [.5, .5];
+    const at = this.layout(), part = clamp(look.part * factor, Math.min(1, LEAST_TOKENS / Math.max(this.n, this.rows)), 1);
+    const mid = around ? [around.row + .5, around.column + .5] : [at.i + at.rows / 2, at.j + at.size / 2];
+    const share = around ? [(mid[0] - at.i) / at.rows, (mid[1] - at.j) / at.size] : [.5, .5], whole = [this.rows, this.n];
     look.part = part;
-    look.corner = mid.map((x, k) => clamp((x - share[k] * size) / this.n, 0, 1 - part));
+    look.corner = mid.map((x, k) => clamp(x / whole[k] - share[k] * part, 0, 1 - part));
     this.changed();
   }
 
   pan(down, right) {
-    look.corner = [down, right].map((x, k) => clamp(look.corner[k] + x / this.n, 0, 1 - look.part));
+    look.corner = [down / this.rows, right / this.n].map((x, k) => clamp(look.corner[k] + x, 0, 1 - look.part));
     this.changed();
   }
 
@@ -195,10 +194,10 @@ class MapView {
     this.canvas.addEventListener('pointerdown', (event) => { drag = { x: event.clientX, y: event.clientY, far: false }; });
     this.canvas.addEventListener('pointermove', (event) => {
       if (drag && event.buttons && look.part < 1) {
-        const x = event.clientX - drag.x, y = event.clientY - drag.y, { step } = this.layout();
+        const x = event.clientX - drag.x, y = event.clientY - drag.y, { step, row } = this.layout();
         if (!drag.far && Math.hypot(x, y) < 4) return;
         drag = { x: event.clientX, y: event.clientY, far: true };
-        this.pan(-y / step, -x / step);
+        this.pan(-y / row, -x / step);
       } else if (!look.held) this.move(this.under(event));
     });
     this.canvas.addEventListener('pointerleave', () => { if (!look.held) this.move(null); });
@@ -228,15 +227,16 @@ class MapView {
       act();
       return;
     }
-    const from = look.point || { row: 0, column: -step[1] }, keep = (x) => clamp(x, 0, this.n - 1);
-    this.move({ m: this.m, row: keep(from.row + step[0]), column: keep(from.column + step[1]) });
+    const from = look.point || { row: 0, column: -step[1] }, keep = (x, n) => clamp(x, 0, n - 1);
+    this.move({ m: this.m, row: keep(from.row + step[0], this.rows), column: keep(from.column + step[1], this.n) });
     this.follow();
   }
 
   /* Scrolls the selected weight into view. */
   follow() {
-    const at = this.layout(), { row, column } = look.point, into = (x, from) => (x < from ? x - from : x + 1 > from + at.size ? x + 1 - from - at.size : 0);
-    const down = into(row, at.i), right = into(column, at.j);
+    const at = this.layout(), { row, column } = look.point;
+    const into = (x, from, size) => (x < from ? x - from : x + 1 > from + size ? x + 1 - from - size : 0);
+    const down = into(row, at.i, at.rows), right = into(column, at.j, at.size);
     if (down || right) this.pan(down, right);
   }
 }

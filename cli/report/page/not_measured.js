@@ -15,7 +15,7 @@ const makeParts = () => {
     document.querySelector(`nav a[href="#${p.section}"]`).hidden = absent.includes(p);
     if (!absent.includes(p)) whenSeen($(p.section), p.make);
   });
-  const listed = absent.filter((p) => p.how); /* the measurements */
+  const listed = models[0].kind ? [] : absent.filter((p) => p.how); /* the measurements; an encoder-decoder has fewer */
   $('absent').hidden = listed.length === 0;
   $('absent').querySelector('summary').textContent = `Not measured: ${listed.map((p) => p.part).join(', ')}`;
   $('absent').querySelector('dl').replaceChildren(...listed.flatMap((p) => [element('dt', p.part), element('dd', p.how)]));

@@ -24,10 +24,14 @@ const useText = (t) => {
 
 /* Returns the text of a token; white space is shown as symbols if the token has no other characters. */
 const readable = (token) => (token.text.trim() ? token.text : token.text.replace(/ /g, '␣').replace(/\n/g, '↵').replace(/\t/g, '⇥'));
+/* Returns the tokens of the rows of maps: those of the columns, except in cross-attention. */
+const queriesOf = (m) => models[m].queries || models[m].tokens;
 /* Returns the tooltip of a token: its index and its spelling in the tokenizer. */
-const spelled = (m, i) => `token ${i}: ${models[m].tokens[i].raw || models[m].tokens[i].text}`;
+const spelled = (token, i) => `token ${i}: ${token.raw || token.text}`;
 /* Returns the text of a token with its index from 0, which distinguishes repeated tokens. */
-const placed = (m, i) => `${readable(models[m].tokens[i]).trim()} (${i})`;
+const placedToken = (token, i) => `${readable(token).trim()} (${i})`;
+const placed = (m, i) => placedToken(models[m].tokens[i], i);
+const placedQuery = (m, i) => placedToken(queriesOf(m)[i], i);
 
 /* Returns the index of a head among all heads of model m, in layer order. */
 const placeOf = (h, m) => models[m].heads.slice(0, h.layer).reduce((sum, list) => sum + list.length, 0) + h.at[m];

@@ -14,11 +14,11 @@ const bytesOf = (base64) => {
 
 /* Stores the decompressed bytes `raw` as the map at index `place` of a model, and discards the base64 string. */
 const keepMap = (model, place, raw) => {
-  const n = model.tokens.length, exact = model.maps.type === EXACT;
+  const n = model.tokens.length, rows = (model.queries || model.tokens).length, exact = model.maps.type === EXACT;
   const numbers = exact ? new Float32Array(raw) : new Uint8Array(raw);
-  const at = exact ? (i, j) => numbers[j * n + i] : (i, j) => ROOTS[numbers[j * n + i]];
+  const at = exact ? (i, j) => numbers[j * rows + i] : (i, j) => ROOTS[numbers[j * rows + i]];
   model.maps.data[place] = null;
-  model.ready[place] = { n, numbers, at, exact };
+  model.ready[place] = { n, rows, numbers, at, exact };
   return model.ready[place];
 };
 
@@ -49,14 +49,14 @@ const withMaps = (list, call) => {
 
 /* Unpacks all maps synchronously, for printing. */
 const unpackAll = () => models.forEach((model) => {
-  const n = model.tokens.length, size = n * n * (model.maps.type === EXACT ? 4 : 1);
+  const n = model.tokens.length, size = n * (model.queries || model.tokens).length * (model.maps.type === EXACT ? 4 : 1);
   model.ready = model.ready || [];
   model.maps.data.forEach((text, place) => { if (text) keepMap(model, place, inflate(bytesOf(text), size).buffer); });
 });
 
 /* Return the weights of row i, or of column j, as an array. */
 const rowOf = (map, i) => Array.from({ length: map.n }, (_, j) => map.at(i, j));
-const columnOf = (map, j) => Array.from({ length: map.n }, (_, i) => map.at(i, j));
+const columnOf = (map, j) => Array.from({ length: map.rows }, (_, i) => map.at(i, j));
 
 /* Returns the sink of a map: the column with the largest mean weight, if the mean exceeds 0.3 (Gu et al. 2024); -1 if
  * the map has no sink. The mean excludes rows for which a causal mask hides the column. */
@@ -66,8 +66,8 @@ const sinkOf = (map, causal) => {
   let best = -1, most = SINK;
   for (let j = 0; j < map.n; j++) {
     let sum = 0;
-    for (let i = 0; i < map.n; i++) sum += map.at(i, j);
-    const mean = sum / (causal ? map.n - j : map.n);
+    for (let i = 0; i < map.rows; i++) sum += map.at(i, j);
+    const mean = sum / (causal ? map.n - j : map.rows);
     if (mean > most && map.n - j > 1) [best, most] = [j, mean];
   }
   map.sink = best;
@@ -77,25 +77,25 @@ const sinkOf = (map, causal) => {
 /* Returns an image of the map with at most `side` pixels per side. Each pixel shows the largest weight that it covers,
  * so that thin lines stay visible. */
 const thumbnail = (map, side) => {
-  const step = Math.ceil(map.n / side), n = Math.ceil(map.n / step), most = new Float32Array(n * n);
+  const step = Math.ceil(Math.max(map.n, map.rows) / side), n = Math.ceil(map.n / step), rows = Math.ceil(map.rows / step), most = new Float32Array(n * rows);
   for (let j = 0, q = 0; j < map.n; j++) {
     const column = Math.floor(j / step);
-    for (let i = 0; i < map.n; i++, q++) {
+    for (let i = 0; i < map.rows; i++, q++) {
       const p = Math.floor(i / step) * n + column;
       if (map.numbers[q] > most[p]) most[p] = map.numbers[q];
     }
   }
   const shade = map.exact ? (w) => Math.round(255 * SCALES.root.place(Math.min(w, 1))) : (byte) => byte;
-  return paint(element('canvas'), n, (p) => COLORS[shade(most[p])]);
+  return paint(element('canvas'), n, rows, (p) => COLORS[shade(most[p])]);
 };
 
 const COLORS = Array.from({ length: 256 }, (_, i) => ramp(i / 255));
 
-/* Fills a canvas of n x n pixels; color(p) is the [r, g, b] of pixel p, row by row. */
-const paint = (canvas, n, color) => {
-  canvas.width = canvas.height = n;
-  const context = canvas.getContext('2d'), pixels = context.createImageData(n, n);
-  for (let p = 0; p < n * n; p++) {
+/* Fills a canvas of width x height pixels; color(p) is the [r, g, b] of pixel p, row by row. */
+const paint = (canvas, width, height, color) => {
+  Object.assign(canvas, { width, height });
+  const context = canvas.getContext('2d'), pixels = context.createImageData(width, height);
+  for (let p = 0; p < width * height; p++) {
     const c = color(p);
     pixels.data[4 * p] = c[0];
     pixels.data[4 * p + 1] = c[1];

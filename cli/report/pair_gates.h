@@ -1,0 +1,16 @@
+/* pair_gates.h - the effect of the heads of an encoder-decoder: the change of the loss of the target if the gate of a
+ * head is 0. */
+#ifndef CLI_REPORT_PAIR_GATES_H
+#define CLI_REPORT_PAIR_GATES_H
+
+#include <jansson.h>
+
+#include "command.h"
+
+/* Measures every head of the encoder, or every self-attention head of the decoder, in one pass per head. ids [count]:
+ * the tokens that the decoder reads; the loss is the mean cross entropy of those after the first. *importance gets the
+ * object of importance_scores_json, with the score loo_loss and no intervals. Returns an exit code. */
+int pair_gates_measure(const cli_session *session, const mha_model *model, const mha_model_input *source,
+                       const int32_t *ids, int64_t count, bool encoder, json_t **importance);
+
+#endif

@@ -1,0 +1,39 @@
+#!/bin/sh
+# test_cli_report_pair.sh - tests `mha report --source --target`: the page and the JSON of encoder-decoders, and messages for other
+# models and unsuitable options.
+set -u
+# shellcheck source=tests/cli/lib.sh
+. "$PWD/tests/cli/lib.sh"
+
+for family in t5 bart marian mbart; do
+    model=$data/seq2seq/$family
+    expect 0 "$MHA" report -q -m "$model" --source 'a b c' --target 'd e' -o "$family.html" --json
+    has "$family.html" 'Cross-attention: d e'
+    at source 'a b c'
+    at decoder.heads.0.0 0
+done
+
+model=$data/seq2seq/t5
+refused 2 "$MHA" report -m "$model" --source a -o x.html
+has err '--source and --target require each other'
+refused 2 "$MHA" report --source a --target b -o x.html
+has err 'requires an encoder-decoder of texts (got llama)'
+refused 2 "$MHA" report -m "$data/seq2seq/whisper" --source a --target b -o x.html
+has err 'requires an encoder-decoder of texts'
+refused 2 "$MHA" report -m "$model" --source a --target b -o x.html c
+has err 'must not be given with TEXT or -f'
+for option in --diversity --live --ids '--compare builtin'; do
+    # shellcheck disable=SC2086 # an option and its value
+    refused 2 "$MHA" report -m "$model" --source a --target b -o x.html $option
+    has err 'must not be given with --compare'
+done
+refused 2 "$MHA" report -m "$model" --source a --target b -o x.html --by ov_norm
+has err '--by must be loo_loss with --source'
+refused 2 "$MHA" report -m "$model" --source a --target '' -o x.html --by loo_loss
+has err 'a target of at least one token'
+
+expect 0 "$MHA" report -q -m "$model" --source 'a b c' --target 'd e' -o gates.html --by loo_loss --json
+at encoder.importance.by loo_loss
+at decoder.importance.texts 1
+has gates.html '"importance"'
+finish
