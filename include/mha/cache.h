@@ -21,7 +21,16 @@
  * (mha_cache_fork) share its pages, and a shared page is copied before it is written. With a window, pages that no
  * later query attends to are released, so a sequence needs memory only for its window, not for its full length.
  *
- * Keys are stored unchanged. Rotary embedding must be applied before appending, with absolute positions.
+ * Keys are stored as given, or rotated by `rope` of mha_cache_tokens, so that a later query need not rotate them again.
+ * mha_cache_attend appends tokens and runs the operator in one call:
+ *
+ *     mha_attn_rope rope = { .size = sizeof rope, .positions = 4096, .cos = cos, .sin = sin };    mha_rope_angles()
+ *     for (each step) {
+ *         mha_cache_tokens fresh = { .size = sizeof fresh, .count = n, .k.data = k, .v.data = v, .rope = &rope };
+ *         mha_attn_desc d = { .size = sizeof d, .heads = 32, .q_len = n, .causal = 1, .inputs = MHA_ATTN_ROPE_Q };
+ *         mha_attn_args a = { .size = sizeof a, .q.data = q, .out.data = out, .rope = &rope };
+ *         mha_cache_attend(ctx, cache, MHA_CACHE_ALL, &fresh, &d, &a, &err);
+ *     }
  *
  * Small types. q8_0 takes 34 bytes for 32 elements, f8_e4m3 32 and q4_0 18. In q4_0, each block of 32 elements of a key
  * or value is rotated before it is rounded: it is multiplied by the Hadamard matrix of order 32 / sqrt(32), so that one
@@ -81,13 +90,18 @@ typedef struct mha_cache_tokens {
                               or f8_e4m3. 0 = the type of the cache; f32 for q8_0, q4_0 and f8_e4m3 */
     mha_cview k;           /* [n, Hkv, count, D] */
     mha_cview v;           /* [n, Hkv, count, Dv] */
+    const mha_attn_rope *rope; /* rotary embedding of the keys; NULL = they are stored as given. cos and sin: f32 (f64
+                                * if dtype is f64). k_positions: [n, count]; data NULL = token t of a sequence has
+                                * position length + t. q_positions is not read */
 } mha_cache_tokens;
 
 /* Appends tokens. f32 is rounded to the storage type, to nearest even; elements beyond 65504 become infinite in f16. In
  * q8_0 and q4_0 a block of 32 with NaN or infinity is stored as NaN, and finite elements of at least 127 * 65520 (8.3
  * million) in q8_0 and 92655 in q4_0 are an error. In f8_e4m3, finite elements beyond 448 become 448, and infinity
- * becomes NaN. Errors: MHA_ERR_ARG naming the field and its value; MHA_ERR_MEMORY, including an exhausted `capacity`.
- * Cost: one copy, plus a copy of the whole cache when it grows. */
+ * becomes NaN. With `rope`, elements are converted to f32 and rotated before they are rounded; f64 is rotated in f64.
+ * The stored keys are bitwise identical to those of mha_rope_turn() on f32 keys, followed by an append. Errors:
+ * MHA_ERR_ARG naming the field and its value; MHA_ERR_MEMORY, including an exhausted `capacity`. Cost: one copy, plus a
+ * copy of the whole cache when it grows. */
 MHA_API mha_status mha_cache_append(mha_cache *cache, int64_t sequence, const mha_cache_tokens *tokens, mha_error *err);
 
 /* Removes the tokens from position `length` on. With a window, the keys that the next query attends to must still be
@@ -135,6 +149,18 @@ MHA_API mha_status mha_cache_bind(mha_cache *cache, int64_t sequence, const int6
  * plan. */
 MHA_API mha_status mha_cache_describe(const mha_cache *cache, int64_t sequence, int64_t count, mha_attn_desc *desc,
                                       mha_error *err);
+
+/* Appends tokens, and runs the operator for the last rows of their sequences, on all keys of the cache: equivalent to
+ * mha_cache_append, mha_cache_bind and mha_attention, with bitwise identical results. `desc` and `args` are those that
+ * the caller passes to mha_cache_bind, and are not modified. The rows of each sequence are args->q_lens with
+ * MHA_ATTN_Q_LENS, else those of args->cu_seqlens_q with MHA_ATTN_CU_SEQLENS, else tokens->counts or q_len. `ctx` runs
+ * the operator (NULL = the default context).
+ *
+ * If the call fails, no token is stored. With a window, pages that the next query does not attend to may have been
+ * released, as by an append. A program that keeps a plan for many steps calls mha_cache_append, mha_cache_bind and
+ * mha_attn_forward instead: this function creates a plan for each call. */
+MHA_API mha_status mha_cache_attend(mha_ctx *ctx, mha_cache *cache, int64_t sequence, const mha_cache_tokens *tokens,
+                                    const mha_attn_desc *desc, const mha_attn_args *args, mha_error *err);
 
 /* ---- saving and loading ---- */
 

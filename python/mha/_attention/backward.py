@@ -51,11 +51,10 @@ def _empty(c: _Call, like: Any, dtype: int, shape: Any) -> tuple[Any, Array]:
     return x, array(x, "a gradient")
 
 
-def _dense(c: _Call, like: Any, given: Any) -> tuple[Any, View]:
+def _dense(c: _Call, like: Any, given: Any, axes: tuple[int, ...], packed: bool) -> tuple[Any, View]:
     """Returns a new array for the gradient of the operand `given` (an Array with four axes), and its View."""
     x, a = _empty(c, like, given.dtype, given.shape)
-    view = a.view(c.axes)
-    return (x[0] if c.packed else x), view
+    return (x[0] if packed else x), a.view(axes)
 
 
 def _reduced(c: _Call, like: Any, dtype: int, x: Any, target: tuple[int, ...], name: str) -> tuple[Any, View]:
@@ -93,7 +92,8 @@ def _gradients(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, dlse: Any,
         setattr(grads, name, a.view())
     for name, given in (("dq", c.q), ("dk", c.k), ("dv", c.v)):
         if name in wanted:
-            results[name], view = _dense(c, q, given)
+            own = (c.axes, c.packed) if name == "dq" else (c.key_axes, c.packed_keys)
+            results[name], view = _dense(c, q, given, *own)
             setattr(grads, name, view)
     if "dbias" in wanted and d.inputs & BIAS:
         results["dbias"], grads.dbias = _reduced(c, q, real, description["bias"], c.rows, "dbias")
@@ -113,7 +113,7 @@ def attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *,
 
     dout is the gradient of out, dlse the gradient of lse (None: zeros). Returns Gradients(dq, dk, dv, dbias, dsinks,
     dslopes, dgates); the gradient of an absent input is None. Each gradient has the shape of its input, summed over
-    broadcast axes. dq, dk and dv have the dtypes of q, k and v; the others are float32, or float64 if q is float64.
+    broadcast axes; with block_table, dk and dv are pages. dq, dk and dv have the dtypes of q, k and v; the others are float32, or float64 if q is float64.
 
         >>> import numpy as np, mha
         >>> q = np.random.default_rng(0).standard_normal((1, 2, 4, 8), dtype=np.float32)

@@ -12,6 +12,7 @@ from .._arrays.array import DTYPES, array, choose, empty_like, integer, lengths,
 from .._arrays.tensors import given, taken
 from .._binding.abi import (
     ATTN_LSE,
+    ATTN_ROPE_Q,
     CACHE_ALL,
     CACHE_TENSORS,
     F32,
@@ -24,7 +25,9 @@ from .._binding.abi import (
 )
 from .._binding.context import context
 from .._binding.library import Handle, call, lib, struct
+from .._layers.rope import Rope
 from .operator import Attention, _output, describe_queries
+from .rotation import BoundRope
 
 
 class Cache(Handle):
@@ -64,12 +67,20 @@ class Cache(Handle):
 
     # ---- appending and removing tokens ----
 
-    def append(self, k: Any, v: Any, *, sequence: int | None = None, counts: Sequence[int] | None = None) -> None:
+    def append(self, k: Any, v: Any, *, sequence: int | None = None, counts: Sequence[int] | None = None, rope: Rope | None = None,
+               positions: Any = None) -> None:
         """Appends keys k [n, Hkv, L, D] and values v [n, Hkv, L, Dv] to all sequences (n = batch), or to one sequence (n = 1).
 
-        counts: the number of tokens in each sequence, at most L; None: L. Keys must already be rotated. Raises MemoryError if the capacity
-        is exhausted; after an error, the cache is unchanged.
+        counts: the number of tokens in each sequence, at most L; None: L. rope rotates the keys by their positions in the sequence, or by
+        positions ([L] or [n, L]); None: keys are stored as given. Raises MemoryError if the capacity is exhausted; after an error, the
+        cache is unchanged.
         """
+        tokens, _alive = self._tokens(k, v, sequence, counts, rope, positions)
+        call("mha_cache_append", self._open(), self._sequence(sequence), ctypes.byref(tokens))
+
+    def _tokens(self, k: Any, v: Any, sequence: int | None, counts: Sequence[int] | None, rope: Rope | None,
+                positions: Any) -> tuple[CacheTokens, Any]:
+        """Returns the description of new tokens, and objects that must live as long."""
         a, b = operand(k, "k"), operand(v, "v")
         d, n = self._desc, self._desc.batch if sequence is None else 1
         for name, x, width in (("k", a, d.head_dim), ("v", b, d.v_head_dim or d.head_dim)):
@@ -81,7 +92,17 @@ class Cache(Handle):
         each = None if counts is None else lengths(counts, n, "counts")
         tokens = struct(CacheTokens, count=a.shape[2], counts=None if each is None else each.ctypes.data, dtype=a.dtype,
                         k=a.view(), v=b.view())
-        call("mha_cache_append", self._open(), self._sequence(sequence), ctypes.byref(tokens))
+        bound = None
+        if rope is not None:
+            bound = BoundRope(rope, a.dtype == F64, d.head_dim, self._longest(sequence) + a.shape[2])
+            bound.place("k_positions", positions, n, a.shape[2])
+            tokens.rope = bound.pointer()
+        elif positions is not None:
+            raise ValueError("rope must be given with positions (got None)")
+        return tokens, (a, b, each, bound)
+
+    def _longest(self, sequence: int | None) -> int:
+        return max(self.lengths) if sequence is None else self.length(sequence)
 
     def truncate(self, length: int, *, sequence: int | None = None) -> None:
         """Removes all tokens from position `length` to the end."""
@@ -140,6 +161,37 @@ class Cache(Handle):
         lse = _output(c, q, ATTN_LSE, "lse", wide, (n, c.desc.heads, c.desc.q_len)) if return_lse else None
         call("mha_attention", context(threads), ctypes.byref(c.desc), ctypes.byref(c.args))
         return Attention(out, lse, None, None, None) if return_lse else out
+
+    def attend(self, q: Any, k: Any, v: Any, *, sequence: int | None = None, counts: Sequence[int] | None = None,
+               rope: Rope | None = None, causal: bool = True, scale: float | None = None, softcap: float = 0.0,
+               window: tuple[int, int] = (-1, -1), slopes: Any = None, sinks: Any = None, gates: Any = None,
+               threads: int | None = None) -> Any:
+        """Appends k and v, and computes attention for queries q [n, H, L, D] of these tokens: append() and attention() in one call.
+
+        rope rotates q and k by their positions in the sequence. If the call fails, no token is stored.
+
+            >>> import numpy as np, mha
+            >>> x = np.random.default_rng(0).standard_normal((1, 2, 6, 8), dtype=np.float32)
+            >>> rope = mha.Rope(8)
+            >>> whole = mha.attention(x, x, x, causal=True, rope=rope)
+            >>> with mha.Cache(batch=1, kv_heads=2, head_dim=8) as cache:
+            ...     rows = [cache.attend(*[x[:, :, i:i + 1]] * 3, rope=rope) for i in range(6)]
+            >>> bool((np.concatenate(rows, 2) == whole).all())
+            True
+        """
+        d, n = self._desc, self._desc.batch if sequence is None else 1
+        width = d.v_head_dim or d.head_dim
+        tokens, _alive = self._tokens(k, v, sequence, counts, rope, None)
+        c = describe_queries(q, n, d.kv_heads, d.head_dim, width, scale=scale, softcap=softcap, causal=causal, window=window,
+                             slopes=slopes, sinks=sinks, gates=gates)
+        if rope is not None:
+            bound = BoundRope(rope, c.desc.dtype == F64, d.head_dim, self._longest(sequence) + tokens.count)
+            c.alive.append(bound)
+            c.give(ATTN_ROPE_Q, "rope", bound.pointer())
+        out = _output(c, q, 0, "out", c.desc.dtype, (n, c.desc.heads, c.desc.q_len, width))
+        call("mha_cache_attend", context(threads), self._open(), self._sequence(sequence), ctypes.byref(tokens), ctypes.byref(c.desc),
+             ctypes.byref(c.args))
+        return out
 
     # ---- saving and loading ----
 

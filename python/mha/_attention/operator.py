@@ -30,8 +30,10 @@ from .._arrays.array import (
 from .._binding.abi import AttnArgs, AttnDesc, AttnStats, View, Window
 from .._binding.context import context
 from .._binding.library import call, struct
+from .._layers.rope import Rope
 from .functions import BoundFunctions, Functions
 from .plan import Plan, kept_plan
+from .rotation import BoundRope
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -80,6 +82,10 @@ class Description(TypedDict, total=False):
     map_heads: Any
     map_rows: Any
     functions: Functions | None
+    rope: Rope | None
+    rotate: str
+    q_positions: Any
+    k_positions: Any
     layout: str
 
 
@@ -90,7 +96,8 @@ _PRECISION = dict.fromkeys((None, "f32", "split"))  # all of these values mean f
 _SCORES = {"raw": 0, "softcapped": 1, "biased": 2, "probs": 3}
 _LAYOUT = {"bhld": (0, 1, 2, 3), "blhd": (0, 2, 1, 3)}  # axes of a [B, H, L, D] view
 (KEEP, BIAS, Q_LENS, KV_LENS, CU_SEQLENS, PREFIX_LENS, BLOCK_KEEP, BLOCK_TABLE, SLOPES, SINKS, GATES, HEAD_LIST,
- DROPOUT_KEEP, MAP_HEADS, MAP_ROWS, FUNCTIONS) = (1 << i for i in range(16))
+ DROPOUT_KEEP, MAP_HEADS, MAP_ROWS, FUNCTIONS, ROPE_Q, ROPE_K) = (1 << i for i in range(18))
+_ROTATE = {"qk": ROPE_Q | ROPE_K, "q": ROPE_Q, "k": ROPE_K}
 LSE, PROBS, STATS, SCORES, GRADS, ROWS = 1, 2, 4, 8, 16, 32
 
 
@@ -195,7 +202,8 @@ def _prepare(q: Any, k: Any, v: Any, *, scale: float | None = None, softcap: flo
              block_keep: Any = None, block_size: tuple[int, int] | None = None, slopes: Any = None, sinks: Any = None,
              gates: Any = None, heads: Any = None, dropout: float = 0.0, seed: int = 0, dropout_keep: Any = None,
              precision: str | None = None, block_table: Any = None, map_heads: Any = None, map_rows: Any = None,
-             functions: Functions | None = None, layout: str = "bhld") -> _Call:
+             functions: Functions | None = None, rope: Rope | None = None, rotate: str = "qk", q_positions: Any = None,
+             k_positions: Any = None, layout: str = "bhld") -> _Call:
     packed = cu_seqlens_q is not None or cu_seqlens_k is not None
     call_ = _Call(q, k, v, layout, packed, block_table is not None)
     desc, args = call_.desc, call_.args
@@ -239,7 +247,23 @@ def _prepare(q: Any, k: Any, v: Any, *, scale: float | None = None, softcap: flo
     _choose_maps(call_, map_heads, map_rows)
     if functions is not None:
         call_.use(functions)
+    choose("rotate", rotate, _ROTATE)
+    if rope is not None:
+        start = 0 if offsets is None or q_positions is not None else int(np.max(offsets, initial=0))
+        _rotate(call_, rope, rotate, start, q_positions, k_positions)
+    elif q_positions is not None or k_positions is not None:
+        raise ValueError("rope must be given with q_positions or k_positions (got None)")
     return call_
+
+
+def _rotate(call_: _Call, rope: Rope, rotate: str, start: int, q_positions: Any, k_positions: Any) -> None:
+    """Sets the rotary embedding of q, k or both; `start` is the largest offset of a sequence."""
+    desc, (batch, _, rows, keys) = call_.desc, call_.rows
+    bound = BoundRope(rope, desc.dtype == F64, desc.head_dim, max(keys, rows + start))
+    bound.place("q_positions", q_positions, batch, rows)
+    bound.place("k_positions", k_positions, batch, keys)
+    call_.alive.append(bound)
+    call_.give(_ROTATE[rotate], "rope", bound.pointer())
 
 
 def describe_queries(q: Any, batch: Any, kv_heads: Any, head_dim: Any, v_head_dim: Any, **options: Any) -> _Call:
@@ -421,6 +445,9 @@ def attention(q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse:
     "softcapped", "biased" or "probs" returns the scores [B, H, Lq, Lk] at that stage. map_heads and map_rows ([n], or [B, n]
     for each sequence; -1 is its last row) list the heads and rows of probs and scores; other rows are not computed.
     functions=Functions(...) applies user functions to scores and masks.
+
+    rope=Rope(...) rotates q and k before the scores are computed, bitwise as rope.turn does; rotate="q" or "k" rotates only one
+    of them. q_positions and k_positions ([L], or [B, L]) default to the positions of align or offsets, and to 0, 1, ... for keys.
 
     Raises ValueError for invalid and unsupported arguments.
 

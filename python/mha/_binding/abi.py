@@ -774,6 +774,7 @@ class CacheTokens(ctypes.Structure):
     dtype: int
     k: View
     v: View
+    rope: ctypes._Pointer[AttnRope]
     _fields_ = [
         ("size", c_size_t),
         ("count", c_int64),
@@ -781,6 +782,7 @@ class CacheTokens(ctypes.Structure):
         ("dtype", c_int),
         ("k", View),
         ("v", View),
+        ("rope", POINTER(AttnRope)),
     ]
 
 
@@ -3580,6 +3582,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_cache_pages": (c_int64, [c_void_p]),
     "mha_cache_bind": (c_int, [c_void_p, c_int64, c_void_p, POINTER(AttnDesc), POINTER(AttnArgs), POINTER(Error)]),
     "mha_cache_describe": (c_int, [c_void_p, c_int64, c_int64, POINTER(AttnDesc), POINTER(Error)]),
+    "mha_cache_attend": (c_int, [c_void_p, c_void_p, c_int64, POINTER(CacheTokens), POINTER(AttnDesc), POINTER(AttnArgs), POINTER(Error)]),
     "mha_cache_save": (None, [c_void_p, POINTER(NamedTensor)]),
     "mha_cache_load": (c_int, [c_void_p, POINTER(NamedTensor), c_int, POINTER(Error)]),
     "mha_machine_peak_fma": (c_int, [c_void_p, c_void_p, POINTER(Error)]),

@@ -46,6 +46,7 @@ class Rope:
         short, long = (None if x is None else x.ctypes.data for x in self._factors)
         self.options = struct(RopeOptions, head_dim=head_dim, rotary_dim=rotary_dim, interleaved=bool(interleaved),
                                theta=number(theta, "theta"), kind=_KINDS[kind], short_by=short, long_by=long, **scaling)
+        self._tables: dict[bool, tuple[np.ndarray, np.ndarray]] = {}
         self.frequencies(1)  # this call raises ValueError for invalid options
 
     def layer_options(self) -> RopeOptions:
@@ -67,6 +68,19 @@ class Rope:
         cos, sin = (np.empty((len(at), self.rotary_dim // 2), np.float32) for _ in range(2))
         call("mha_rope_angles", ctypes.byref(self.options), at.ctypes.data, len(at), cos.ctypes.data, sin.ctypes.data)
         return cos, sin
+
+    def table(self, positions: int, wide: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Returns cos and sin of positions 0 to positions - 1, float32, or float64 if `wide`. The last table is kept for later calls."""
+        kept = self._tables.get(wide)
+        if kept is None or len(kept[0]) < positions or (len(kept[0]) != positions and self.options.kind in (ROPE_DYNAMIC, ROPE_LONGROPE)):
+            if wide:
+                found, gain = self.frequencies(positions)
+                angles = np.arange(positions)[:, None] * found
+                kept = gain * np.cos(angles), gain * np.sin(angles)
+            else:
+                kept = self.angles(positions)
+            self._tables[wide] = kept
+        return kept
 
     def turn(self, x: Any, positions: Any = None, *, back: bool = False, layout: str = "bhld") -> np.ndarray:
         """Rotates x [B, H, L, D] by its positions; returns a new float32 array. layout "blhd": x is [B, L, H, D].

@@ -82,9 +82,21 @@ bool mha__cache_converts(mha_dtype from, mha_dtype to);
 /* Returns the exclusive limit of the magnitude of finite elements: larger elements would become NaN, together with the
  * other 31 elements of their block. Returns infinity if there is no limit. */
 float mha__cache_end(mha_dtype stored);
-/* Writes tokens [0, count) of entry n of `view` to a sequence, starting at key `position`. The pages of these keys must
- * exist. `width` is D or Dv; `pages` is the cache's k or v. */
-void mha__cache_write(mha_cache *cache, int64_t sequence, int64_t position, int64_t count, const mha_cview *view,
-                      mha_dtype dtype, int64_t n, int64_t width, char *pages);
+/* Keys or values of new tokens: [n, Hkv, count, width] of `dtype`, rotated by `rope` unless it is NULL. */
+typedef struct mha__cache_rows {
+    const mha_cview *view;
+    mha_dtype dtype;
+    int64_t width;
+    const mha_attn_rope *rope;
+} mha__cache_rows;
+
+/* Returns the position by which token t of entry n is rotated, which is stored as key `key`. */
+int64_t mha__cache_position(const mha_attn_rope *rope, int64_t n, int64_t t, int64_t key);
+/* Loads a row as f64 if its type is f64, otherwise as f32, and rotates it, if requested, as key `key`. */
+void mha__cache_load(const mha__cache_rows *rows, int64_t n, int64_t g, int64_t t, int64_t key, void *row);
+/* Writes tokens [0, count) of entry n to a sequence, starting at key `position`. The pages of these keys must exist.
+ * `pages` is the cache's k or v. */
+void mha__cache_write(mha_cache *cache, int64_t sequence, int64_t position, int64_t count, const mha__cache_rows *rows,
+                      int64_t n, char *pages);
 
 #endif

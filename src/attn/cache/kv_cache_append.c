@@ -5,6 +5,7 @@
 
 #include "attn/plan/operand.h"
 #include "attn/plan/plan.h"
+#include "attn/plan/rotary.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
@@ -16,11 +17,22 @@
 typedef struct addition {
     int64_t first, end;
     mha_cache_tokens tokens;
+    mha_attn_rope rope; /* with all defaults set; only if tokens.rope is not NULL */
 } addition;
 
 static int64_t count_of(const addition *a, int64_t sequence)
 {
     return a->tokens.counts ? a->tokens.counts[sequence - a->first] : a->tokens.count;
+}
+
+static mha__cache_rows keys_of(const mha_cache *c, const addition *a)
+{
+    return (mha__cache_rows){&a->tokens.k, a->tokens.dtype, c->desc.head_dim, a->tokens.rope ? &a->rope : NULL};
+}
+
+static mha__cache_rows values_of(const mha_cache *c, const addition *a)
+{
+    return (mha__cache_rows){&a->tokens.v, a->tokens.dtype, c->desc.v_head_dim, NULL};
 }
 
 static mha_status bind_view(const mha_cache *c, const char *name, const addition *a, int64_t width, mha_cview *view,
@@ -30,23 +42,46 @@ static mha_status bind_view(const mha_cache *c, const char *name, const addition
     return mha__bind_input(name, view, extent, mha_dtype_size(a->tokens.dtype), err);
 }
 
-/* Checks the elements of new tokens. Only conversions from f32 to blocks restrict their values. */
-static mha_status check_values(const mha_cache *c, const char *name, const addition *a, int64_t width,
-                               const mha_cview *view, mha_error *err)
+/* Checks the rotary embedding of new keys and their positions. */
+static mha_status bind_rope(const mha_cache *c, addition *a, mha_error *err)
+{
+    const size_t size = a->tokens.dtype == MHA_F64 ? sizeof(double) : sizeof(float);
+    const int64_t extent[4] = {a->end - a->first, a->tokens.count, 1, 1};
+    if (!a->tokens.rope) return MHA_OK;
+    MHA__TRY(mha__rope_resolve(a->tokens.rope, c->desc.head_dim, size, &a->rope, err));
+    mha_cview *at = &a->rope.k_positions;
+    if (at->data) MHA__TRY(mha__bind_input("rope.k_positions", at, extent, sizeof(int64_t), err));
+    for (int64_t b = a->first; b < a->end; b++)
+        for (int64_t t = 0; t < count_of(a, b); t++) {
+            const int64_t p = mha__cache_position(&a->rope, b - a->first, t, c->sequences[b].length + t);
+            if (p < 0 || p >= a->rope.positions)
+                return mha__fail(err, MHA_ERR_ARG,
+                                 "rope.k_positions: token %" PRId64 " of sequence %" PRId64
+                                 " must have a position from 0 to %" PRId64 " (got %" PRId64 ")",
+                                 t, b, a->rope.positions - 1, p);
+        }
+    return MHA_OK;
+}
+
+/* Checks the elements of new tokens as they will be stored. Only conversions from f32 to blocks restrict their
+ * values. */
+static mha_status check_values(const mha_cache *c, const char *name, const addition *a, const mha__cache_rows *rows,
+                               mha_error *err)
 {
     const float end = mha__cache_end(c->desc.dtype);
+    float row[MHA_HEAD_DIM_MAX];
     for (int64_t b = a->first; b < a->end && isfinite(end); b++)
         for (int64_t g = 0; g < c->desc.kv_heads; g++)
-            for (int64_t t = 0; t < count_of(a, b); t++)
-                for (int64_t i = 0; i < width; i++) {
-                    const float *x = mha__at(view, sizeof *x, b - a->first, g, t, i);
-                    if (isfinite(*x) && fabsf(*x) >= end)
+            for (int64_t t = 0; t < count_of(a, b); t++) {
+                mha__cache_load(rows, b - a->first, g, t, c->sequences[b].length + t, row);
+                for (int64_t i = 0; i < rows->width; i++)
+                    if (isfinite(row[i]) && fabsf(row[i]) >= end)
                         return mha__fail(err, MHA_ERR_ARG,
                                          "%s[%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
                                          "] must be below %g in magnitude in %s (got %g)",
                                          name, b - a->first, g, t, i, (double)end, mha_dtype_name(c->desc.dtype),
-                                         (double)*x);
-                }
+                                         (double)row[i]);
+            }
     return MHA_OK;
 }
 
@@ -80,10 +115,12 @@ static mha_status resolve_addition(const mha_cache *c, int64_t sequence, const m
                          tokens->count);
     MHA__TRY(check_counts(c, a, err));
     MHA__TRY(bind_view(c, "k", a, c->desc.head_dim, &a->tokens.k, err));
-    MHA__TRY(check_values(c, "k", a, c->desc.head_dim, &a->tokens.k, err));
+    MHA__TRY(bind_rope(c, a, err));
+    const mha__cache_rows keys = keys_of(c, a), values = values_of(c, a);
+    MHA__TRY(check_values(c, "k", a, &keys, err));
     if (c->desc.v_from_k) return MHA_OK;
     MHA__TRY(bind_view(c, "v", a, c->desc.v_head_dim, &a->tokens.v, err));
-    return check_values(c, "v", a, c->desc.v_head_dim, &a->tokens.v, err);
+    return check_values(c, "v", a, &values, err);
 }
 
 /* Returns the end of the range of logical pages, starting at `dropped`, that no new row attends to. */
@@ -195,9 +232,9 @@ static void write_tokens(mha_cache *c, const addition *a, int64_t sequence)
 {
     mha__sequence *s = &c->sequences[sequence];
     const int64_t count = count_of(a, sequence), n = sequence - a->first;
-    mha__cache_write(c, sequence, s->length, count, &a->tokens.k, a->tokens.dtype, n, c->desc.head_dim, c->k);
-    if (c->v)
-        mha__cache_write(c, sequence, s->length, count, &a->tokens.v, a->tokens.dtype, n, c->desc.v_head_dim, c->v);
+    const mha__cache_rows keys = keys_of(c, a), values = values_of(c, a);
+    mha__cache_write(c, sequence, s->length, count, &keys, n, c->k);
+    if (c->v) mha__cache_write(c, sequence, s->length, count, &values, n, c->v);
     s->length += count;
 }
 

@@ -1,6 +1,7 @@
 /* kv_cache_write.c - converts new tokens to the stored type and writes them to the pages of a KV cache. */
 #include "attn/cache/kv_cache.h"
 
+#include "attn/plan/rotary.h"
 #include "math/half.h"
 #include "math/types/e4m3.h"
 #include "math/types/element.h"
@@ -85,19 +86,48 @@ bool mha__cache_converts(mha_dtype from, mha_dtype to)
     return conversion_of(from, to) != NULL;
 }
 
-void mha__cache_write(mha_cache *c, int64_t sequence, int64_t position, int64_t count, const mha_cview *view,
-                      mha_dtype dtype, int64_t n, int64_t width, char *pages)
+int64_t mha__cache_position(const mha_attn_rope *rope, int64_t n, int64_t t, int64_t key)
 {
+    const mha_cview *at = &rope->k_positions;
+    return at->data ? *(const int64_t *)mha__at(at, sizeof(int64_t), n, t, 0, 0) : key;
+}
+
+void mha__cache_load(const mha__cache_rows *rows, int64_t n, int64_t g, int64_t t, int64_t key, void *row)
+{
+    const bool wide = rows->dtype == MHA_F64;
+    const int64_t stride = rows->view->stride[3];
+    const void *from = mha__at(rows->view, mha_dtype_size(rows->dtype), n, g, t, 0);
+    for (int64_t i = 0; i < rows->width; i++)
+        if (wide)
+            ((double *)row)[i] = ((const double *)from)[i * stride];
+        else
+            ((float *)row)[i] = rows->dtype == MHA_BF16  ? mha__bf16_to_f32(((const uint16_t *)from)[i * stride])
+                                : rows->dtype == MHA_F16 ? mha__f16_to_f32(((const uint16_t *)from)[i * stride])
+                                                         : ((const float *)from)[i * stride];
+    if (rows->rope)
+        mha__rope_turn_row(rows->rope, mha__cache_position(rows->rope, n, t, key), false,
+                           wide ? sizeof(double) : sizeof(float), row);
+}
+
+void mha__cache_write(mha_cache *c, int64_t sequence, int64_t position, int64_t count, const mha__cache_rows *rows,
+                      int64_t n, char *pages)
+{
+    const mha_dtype dtype = rows->rope && rows->dtype != MHA_F64 ? MHA_F32 : rows->dtype;
     const convert_fn convert = conversion_of(dtype, c->desc.dtype);
-    const int64_t from_size = (int64_t)mha_dtype_size(dtype), size = (int64_t)mha__element_size(c->desc.dtype);
+    const int64_t size = (int64_t)mha__element_size(c->desc.dtype), width = rows->width;
     const int64_t elements = mha__element_count(c->desc.dtype, width);
     const int64_t heads = c->desc.kv_heads, page_size = c->desc.page_size;
+    double turned[MHA_HEAD_DIM_MAX]; /* or floats */
     for (int64_t t = 0; t < count; t++) {
         const int64_t key = position + t, page = *mha__cache_entry(c, sequence, key / page_size);
         for (int64_t g = 0; g < heads; g++) {
-            const int64_t from = n * view->stride[0] + g * view->stride[1] + t * view->stride[2];
-            const int64_t to = ((page * heads + g) * page_size + key % page_size) * elements;
-            convert((const char *)view->data + from * from_size, view->stride[3], width, pages + to * size);
+            char *to = pages + ((page * heads + g) * page_size + key % page_size) * elements * size;
+            if (rows->rope) {
+                mha__cache_load(rows, n, g, t, key, turned);
+                convert(turned, 1, width, to);
+            } else {
+                convert(mha__at(rows->view, mha_dtype_size(dtype), n, g, t, 0), rows->view->stride[3], width, to);
+            }
         }
     }
 }

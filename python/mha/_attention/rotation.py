@@ -1,0 +1,49 @@
+"""The rotary embedding of one attention call (mha_attn_rope)."""
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from .._arrays.array import integers
+from .._binding.abi import AttnRope, View
+from .._binding.library import struct
+from .._layers.rope import Rope
+
+
+def _positions(x: Any, name: str, batch: int, rows: int) -> tuple[np.ndarray, View]:
+    """Returns positions [rows] or [batch, rows], and their View."""
+    a = integers(x, name, dims=(1, 2))
+    if a.shape not in ((rows,), (batch, rows)):
+        raise ValueError(f"{name} must be of shape ({rows},) or ({batch}, {rows}) (got {a.shape})")
+    return a, View(a.ctypes.data, (ctypes.c_int64 * 4)(rows if a.ndim == 2 else 0, 1, 0, 0))
+
+
+class BoundRope:
+    """The tables and positions of one call; keeps their memory alive."""
+
+    def __init__(self, rope: Any, wide: bool, head_dim: int, length: int) -> None:
+        if not isinstance(rope, Rope):
+            raise ValueError(f"rope must be of type mha.Rope (got {type(rope).__name__})")
+        if rope.head_dim != head_dim:
+            raise ValueError(f"rope.head_dim must be the head width {head_dim} (got {rope.head_dim})")
+        self.rope, self.wide, self.length = rope, wide, length
+        self.alive: list[Any] = []
+        self.struct = struct(AttnRope, rotary_dim=rope.rotary_dim, interleaved=rope.options.interleaved)
+
+    def place(self, name: str, x: Any, batch: int, rows: int) -> None:
+        """Sets q_positions or k_positions, unless x is None."""
+        if x is None:
+            return
+        a, view = _positions(x, name, batch, rows)
+        self.alive.append(a)
+        self.length = max(self.length, int(a.max(initial=-1)) + 1)
+        setattr(self.struct, name, view)
+
+    def pointer(self) -> Any:
+        """Computes the tables for all positions, and returns the struct of the call."""
+        cos, sin = self.rope.table(self.length, self.wide)
+        self.alive += [cos, sin]
+        self.struct.positions, self.struct.cos, self.struct.sin = len(cos), cos.ctypes.data, sin.ctypes.data
+        return ctypes.pointer(self.struct)
