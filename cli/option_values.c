@@ -36,7 +36,7 @@ static const struct row {
     {"plan", "job", "", job_name},
     {"bench", "dtype", "f32 bf16 f16 all", NULL},
     {NULL, "dtype", "f32 bf16 f16 int8", NULL},
-    {NULL, "kv-dtype", "f32 bf16 f16 int8", NULL},
+    {NULL, "kv-dtype", "f32 bf16 f16 int8 int4 e4m3", NULL},
     {"train", "export-dtype", "bf16 f16 f32", NULL},
     {"train", "schedule", "cosine constant", NULL},
     {"train", "decays", "matrices dense all", NULL},

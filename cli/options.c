@@ -248,6 +248,12 @@ mha_dtype cli_dtype(const char *name)
     return MHA_DTYPE_OTHER;
 }
 
+mha_dtype cli_kv_dtype(const char *name)
+{
+    if (name && strcmp(name, "int4") == 0) return MHA_Q4_0;
+    return name && strcmp(name, "e4m3") == 0 ? MHA_F8_E4M3 : cli_dtype(name);
+}
+
 /* Rejects options that are mutually exclusive. Returns NULL or the error message. */
 static const char *check_values(const cli_session *session)
 {

@@ -25,9 +25,10 @@ int cli_number(const cli_session *session, const char *option, const char *text,
 /* Parses a head in the form LAYER.HEAD, such as "3.11". Returns the text after it; NULL if `text` has another form. */
 const char *cli_head(const char *text, mha_model_head *head);
 
-/* Returns the dtype of --dtype or --kv-dtype (f32, bf16, f16 or int8); f32 for NULL (not given), MHA_DTYPE_OTHER if
- * unknown. */
+/* Return the dtype of --dtype (f32, bf16, f16 or int8) and of --kv-dtype (also int4 and e4m3); f32 for NULL (not
+ * given), MHA_DTYPE_OTHER if unknown. */
 mha_dtype cli_dtype(const char *name);
+mha_dtype cli_kv_dtype(const char *name);
 
 /* Parses argv (argv[0] is shown as the command's name) into the session. Returns -1 to continue, or an exit code: 0
  * after printing --help to stdout, 2 after printing an error to stderr. The parser owns all strings; free it with

@@ -39,8 +39,8 @@ static const struct poptOption options[] = {
     {"no-eos", 0, POPT_ARG_NONE, &given.no_eos, 0, "do not stop at the model's end-of-text tokens", NULL},
     {"samples", 0, POPT_ARG_STRING, &given.samples, 0, "continuations per prompt (the prompt is computed once)", "N"},
     {"at-once", 0, POPT_ARG_STRING, &given.at_once, 0, "number of texts generated in one batch (default: 8)", "N"},
-    {"kv-dtype", 0, POPT_ARG_STRING, &given.kv_dtype, 0, "type of the KV cache: f32 (default), bf16, f16, int8",
-     "TYPE"},
+    {"kv-dtype", 0, POPT_ARG_STRING, &given.kv_dtype, 0,
+     "type of the KV cache: f32 (default), bf16, f16, int8, int4, e4m3", "TYPE"},
     {"lookup", 0, POPT_ARG_STRING, &given.lookup, 0, "speculate up to N tokens if the text repeats; same output", "N"},
     {"echo", 0, POPT_ARG_NONE, &given.echo, 0, "print each prompt before its continuation", NULL},
     POPT_TABLEEND};
@@ -97,9 +97,10 @@ static int read_options(cli_session *s, mha_generate_options *o, int64_t *sample
     o->stop = given.stops;
     for (; given.stops && given.stops[o->stop_count]; o->stop_count++)
         if (!*given.stops[o->stop_count]) return cli_usage(s, "--stop must be a string of at least 1 byte (got \"\")");
-    o->cache_dtype = cli_dtype(given.kv_dtype);
+    o->cache_dtype = cli_kv_dtype(given.kv_dtype);
     if (o->cache_dtype == MHA_DTYPE_OTHER)
-        return cli_usage(s, "--kv-dtype must be one of f32, bf16, f16, int8 (got \"%s\")", cli_shown(given.kv_dtype));
+        return cli_usage(s, "--kv-dtype must be one of f32, bf16, f16, int8, int4, e4m3 (got \"%s\")",
+                         cli_shown(given.kv_dtype));
     const int code = read_wholes(s, o, samples);
     return code == CLI_DONE ? read_numbers(s, &o->sampling) : code;
 }

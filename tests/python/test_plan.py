@@ -256,7 +256,7 @@ class Caches(unittest.TestCase):
 
     def test_types_and_storing(self):
         x, = arrays((2, 2, 6, 32))
-        for dtype, tolerance in ("f32", 0), ("f16", 2e-3), ("bf16", 2e-2), ("q8_0", 3e-2):
+        for dtype, tolerance in ("f32", 0), ("f16", 2e-3), ("bf16", 2e-2), ("q8_0", 3e-2), ("f8_e4m3", 0.3), ("q4_0", 0.6):
             cache = mha.Cache(2, 2, 32, dtype=dtype)
             cache.append(x, x, counts=[6, 4])
             out = cache.attention(x[:, :, 5:], q_lens=[1, 1])

@@ -16,12 +16,13 @@ from .._binding.abi import View
 _T = TypeVar("_T")
 
 # values of mha_dtype
-F32, BF16, F16, F64, Q8_0, BOOL, U8, I64 = 1, 2, 3, 4, 5, 6, 7, 14  # I64: results only; Q8_0: weights only
+F32, BF16, F16, F64, Q8_0, BOOL, U8, I64 = 1, 2, 3, 4, 5, 6, 7, 14  # I64: results only; Q8_0: weights and caches only
+Q4_0, F8_E4M3 = 16, 17  # caches only
 _NAMES = {"float32": F32, "bfloat16": BF16, "float16": F16, "float64": F64, "bool": BOOL, "uint8": U8}
 _TYPES = {np.dtype(name): x for name, x in _NAMES.items() if name != "bfloat16"}  # by dtype, because a.dtype.name takes microseconds
 _DLPACK = {(2, 32): F32, (4, 16): BF16, (2, 16): F16, (2, 64): F64, (6, 8): BOOL, (1, 8): U8}  # by (type code, bits) of DLPack
 _NUMPY = {F32: np.float32, F16: np.float16, F64: np.float64, I64: np.int64}
-DTYPES = {"f32": F32, "bf16": BF16, "f16": F16, "f64": F64, "q8_0": Q8_0}  # the names of the library
+DTYPES = {"f32": F32, "bf16": BF16, "f16": F16, "f64": F64, "q8_0": Q8_0, "q4_0": Q4_0, "f8_e4m3": F8_E4M3}  # the names of the library
 
 
 def dtype_name(dtype: int) -> str:

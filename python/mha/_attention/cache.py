@@ -33,8 +33,8 @@ from .rotation import BoundRope
 class Cache(Handle):
     """A paged cache of keys and values of `batch` sequences. Decoding token by token is bitwise identical to one pass over all tokens.
 
-    dtype is the stored type: "f32", "f64", "bf16", "f16" or "q8_0" (8 bits). include/mha/cache.h defines page_size, capacity, window
-    and keep_first.
+    dtype is the stored type: "f32", "f64", "bf16", "f16", "q8_0" (8 bits), "q4_0" (4 bits, rotated; head_dim must be a multiple of 32) or
+    "f8_e4m3". include/mha/cache.h defines page_size, capacity, window and keep_first.
 
         >>> import numpy as np, mha
         >>> x = np.random.default_rng(0).standard_normal((1, 2, 6, 8), dtype=np.float32)
@@ -198,7 +198,7 @@ class Cache(Handle):
     def tensors(self) -> dict[str, np.ndarray]:
         """Returns a copy of the contents: "lengths" [B], "pages" [B, n], "k" and "v" [pages, Hkv, page_size, width].
 
-        bfloat16 is returned as uint16, q8_0 as bytes.
+        bfloat16 is returned as uint16, q8_0, q4_0 and f8_e4m3 as bytes.
         """
         found = (NamedTensor * CACHE_TENSORS)()
         lib.mha_cache_save(self._open(), found)

@@ -9,14 +9,14 @@ from .._binding.abi import CACHE_ALL, ModelCacheOptions
 from .._binding.library import Handle, call, create, lib, struct
 from .model_input import ModelBase
 
-CACHED: dict[str | None, int] = {None: 0, **{name: DTYPES[name] for name in ("f32", "bf16", "f16", "q8_0")}}
+CACHED: dict[str | None, int] = {None: 0, **{name: DTYPES[name] for name in ("f32", "bf16", "f16", "q8_0", "q4_0", "f8_e4m3")}}
 
 
 class ModelCache(Handle):
     """Cached keys and values of `batch` sequences of a decoder, for mha.Model.forward(cache=...).
 
-    tokens: the capacity per sequence; 0: the model's maximum. dtype: the stored type, "f32", "bf16", "f16" or "q8_0"; None: f32, or bf16
-    for a model opened in bf16.
+    tokens: the capacity per sequence; 0: the model's maximum. dtype: the stored type, "f32", "bf16", "f16", "q8_0", "q4_0" (4 bits,
+    rotated) or "f8_e4m3"; None: f32, or bf16 for a model opened in bf16.
 
         >>> import numpy as np, mha
         >>> model = mha.Model()

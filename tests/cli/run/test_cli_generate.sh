@@ -30,6 +30,8 @@ for type in f32 bf16 f16 int8; do
     expect 0 generate --json --no-eos -n 3 --kv-dtype $type 'Every morn'
     at ids '[45,124,467]'
 done
+expect 0 generate --json --no-eos -n 3 --kv-dtype e4m3 'Every morn'
+expect 0 "$MHA" generate -m builtin --no-eos -n 3 --kv-dtype int4 'One day'
 
 # The streamed text must equal the text in the JSON and must consist of whole characters, with control characters escaped.
 # --echo must print the prompt before the text.
