@@ -156,11 +156,10 @@ void mha__rope_turn_row(const mha_attn_rope *rope, int64_t position, bool back, 
 void mha__rope_copy_row(const mha__call *call, const mha__stored *as, int64_t width, int64_t position, const void *from,
                         int64_t col, void *to)
 {
-    const mha__kernels *k = call->plan->kernels;
     float wide[MHA_HEAD_DIM_MAX];
     if (!as->widen) {
-        if (from != to) k->gather(1, width, from, width, col, to, width, width);
-        mha__rope_turn_row(&call->rope, position, false, k->real_size, to);
+        if (from != to) mha__copy_row(width, as->size, from, col, to);
+        mha__rope_turn_row(&call->rope, position, false, as->size, to);
         return;
     }
     as->widen(1, width, from, width, col, wide, width);
