@@ -7,6 +7,7 @@
 #include "output.h"
 #include "plan/plan_hosts.h"
 #include "plan/plan_print.h"
+#include "plan/plan_train.h"
 #include "session.h"
 #include "word_wrap.h"
 
@@ -97,13 +98,33 @@ static int check_hosts(const cli_session *s)
     return cli_usage(s, "missing --d-model N or -m MODEL");
 }
 
+/* With --train, options of other results are rejected. */
+static int check_train(const cli_session *s)
+{
+    const struct {
+        const char *option, *text;
+    } others[] = {{"--vocab", given.vocab},
+                  {"--parameters", given.parameters},
+                  {"--experts", given.experts},
+                  {"--seconds", given.seconds}};
+    if (!plan_train_given()) return plan_train_absent(s);
+    if (plan_hosts_given()) return cli_usage(s, "--train must not be given with --hosts");
+    if (!given.measure) return cli_usage(s, "--train requires --measure");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].text)
+            return cli_usage(s, "%s must not be given with --train (got \"%s\")", others[i].option,
+                             cli_shown(others[i].text));
+    return CLI_DONE;
+}
+
 static int read_given(const cli_session *s, mha_head_layout_options *model, double *seconds)
 {
     if (s->arg_count > 0)
         return cli_usage(s, "unexpected argument \"%s\": this command accepts only options", cli_shown(s->args[0]));
-    int code = check_hosts(s);
+    int code = check_train(s);
+    if (code == CLI_DONE) code = check_hosts(s);
     if (code != CLI_DONE) return code;
-    if (!given.d_model && !plan_hosts_given()) return cli_usage(s, "missing --d-model N");
+    if (!given.d_model && !plan_hosts_given() && !plan_train_given()) return cli_usage(s, "missing --d-model N");
     if (given.seconds && !given.measure)
         return cli_usage(s, "--seconds \"%s\" requires --measure", cli_shown(given.seconds));
     code = read_wholes(s, model);
@@ -155,6 +176,7 @@ static int run(cli_session *s)
     int code = read_given(s, &model, &seconds);
     if (code != CLI_DONE) return code;
     if (plan_hosts_given()) return plan_hosts(s, &model);
+    if (plan_train_given()) return plan_train(s, model);
     plan_result *result = calloc(1, sizeof *result);
     if (!result) return cli_error(s, CLI_FAILED, "out of memory");
     result->measured = given.measure;
@@ -187,28 +209,35 @@ static void print_lists(FILE *out, int columns)
     put_entry(out, columns, "S:N", "latency of a message in seconds, and bytes per second, such as 50e-6:117e6");
 }
 
-static const cli_option_group groups[] = {{"Hosts:", plan_hosts_options}, {NULL, NULL}};
+static const cli_option_group groups[] = {
+    {"Training:", plan_train_options}, {"Hosts:", plan_hosts_options}, {NULL, NULL}};
 
 const cli_command cli_plan = {
     .name = "plan",
     .summary = "compare head layouts for a new model: parameters, cache, time",
-    .usage = "--d-model N|-m MODEL",
+    .usage = "--d-model N|-m MODEL|--measure --train",
     .details = "The layouts have 1 to 64 heads in groups that share keys and values; they are sorted by parameters. "
                "Parameters are counted for the attention of one layer, without biases unless stated; reduction is the "
                "fraction saved compared with full-width query, key, value and output projections. Operations, cache "
                "and times are totals over all layers.\n"
+               "With --train, a small model of each variant is trained from random weights, with several seeds. All "
+               "variants have the same batches and steps, and feed-forward widths with which their numbers of "
+               "parameters agree within 1 %. The default is a decoder with --d-model 128 --heads 8 --layers 2 --seq 64 "
+               "--batch 16. With -t 1, step times are CPU times. The --json result has config.json of each variant; "
+               "from it, mha train computes the same losses.\n"
                "With --hosts, each row is a layout of an mha-mpi job over several hosts: the heads of each layer are "
                "divided among tp hosts (mha-mpi --tp), the tokens of a text among cp hosts, and the texts among dp "
                "hosts. Memory is per host. Time is the sum of compute, during which hidden messages are sent, and of "
                "exposed messages.\n"
-               "--json prints {model, rows, variants, recommendation}, or with --hosts {model, job, hosts, memory, "
-               "speed, rows, smallest, fastest}.",
+               "--json prints {model, rows, variants, recommendation}, with --train {model, training, variants}, "
+               "with --hosts {model, job, hosts, memory, speed, rows, smallest, fastest}.",
     .lists = print_lists,
     .shared = CLI_JSON | CLI_CSV,
     .options = options,
     .groups = groups,
     .examples = "mha plan --d-model 768\n"
                 "mha plan --d-model 1024 --heads 16 --seq 8192 --dtype bf16 --csv\n"
+                "mha plan --measure --train --d-model 32 --heads 4 --steps 10 --seeds 2\n"
                 "mha plan -m minilm --job heads --hosts 8 --network 10gbe --batch 100000\n"
                 "mha plan --d-model 8192 --hosts 8 --network 100gbe --job generate --memory 64G\n",
     .run = run,

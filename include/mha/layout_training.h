@@ -38,7 +38,7 @@ typedef struct mha_layout_training {
      * batch the number of sequences per step, and dtype the type of cached keys and values. `parameters` is not used,
      * and `experts` must equal heads. Required, with at most 1024 layers and a vocab of at most 2^24 */
     const mha_head_layout_options *layout;
-    /* Optimizer, schedule and dropout. `steps` must be set; seed, gates, teacher, ranks and frozen must not. Required */
+    /* Required: optimizer, schedule, dropout. `steps` is required; seed, gates, teacher, ranks and frozen must be 0 */
     const mha_train_options *train;
     const mha_train_data *data;     /* finished data with sequences of layout->seq tokens. Required */
     const mha_train_data *held_out; /* data for the loss after training, of the same length; NULL = the end of `data` */

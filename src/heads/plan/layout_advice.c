@@ -59,9 +59,9 @@ static void say_cache(const mha_head_layout_options *m, const mha_head_layout ro
     if (m->heads == 1)
         say(a, ", and a single head cannot share keys and values");
     else if (mha->kv_bytes / (int64_t)sizeof(float) < m->parameters)
-        say(a, ", so sharing keys and values saves little and may reduce quality");
+        say(a, ", so sharing keys and values saves little");
     else
-        say(a, ", more than the parameters: sharing keys and values may reduce quality, but is worth trying (row %s)",
+        say(a, ", more than the parameters: sharing keys and values is worth trying (row %s)",
             mha_head_layout_variant_key(rows[MHA_HEAD_LAYOUT_GQA].left_out ? MHA_HEAD_LAYOUT_MQA
                                                                            : MHA_HEAD_LAYOUT_GQA));
 }
@@ -95,7 +95,7 @@ static void advise_shared(const mha_head_layout_options *m, const mha_head_layou
     say(a,
         "The model is %s: %s parameters, %s 10 billion. With %lld query heads per key/value head, the "
         "cache for %lld tokens, which every decoded token reads, takes %s instead of %s. The projections "
-        "have %.3g %% fewer parameters, and the quality is almost the same.",
+        "have %.3g %% fewer parameters. To compare the losses of small models, run mha plan --measure --train.",
         large ? "large" : "medium", number(&parameters, m->parameters), large ? "more than" : "from 100 million to",
         (long long)shared->kv_groups, (long long)m->seq * m->batch, bytes(&after, shared->kv_bytes),
         bytes(&before, mha->kv_bytes), 100 * shared->reduction);
