@@ -102,6 +102,14 @@ typedef struct mha__pieces {
     } piece[MHA__PIECES];
 } mha__pieces;
 
+/* Memory that decode kernels prefetch in addition to their own rows: the memory that the next call reads first (`next`,
+ * NULL = none), MHA__NEAR bytes ahead into the L1 cache, and rows of a later block (`far`) into the L2 cache. */
+enum { MHA__NEAR = 12 << 10 };
+typedef struct mha__upcoming {
+    const void *next;
+    mha__pieces far;
+} mha__upcoming;
+
 /* A panel of queries whose keys fit in one block. Element (r, c) of q, k and v is at index r * row + c * col. */
 typedef struct mha__one_block {
     int64_t rows, keys, d, dv; /* number of rows, 1..nr, and of keys, 0..MHA__KEY_BLOCK */
@@ -201,9 +209,9 @@ typedef struct mha__pairs {
      * that begins with an even key of its block and has no dropped keys. The results are bitwise identical to those of
      * `scores` and `attend`. */
     void (*few_scores)(const mha__pieces *k, int64_t d, const void *q, int64_t lanes, double scale, void *strip,
-                       const mha__pieces *ahead);
+                       const mha__upcoming *ahead);
     void (*few_attend)(const mha__pieces *v, int64_t keys, int64_t dv, int64_t lanes, double scale, void *strip,
-                       const mha__partial *into, int64_t o_stride, const mha__pieces *ahead);
+                       const mha__partial *into, int64_t o_stride, const mha__upcoming *ahead);
 } mha__pairs;
 
 /* The dense product on weights that are rounded to a smaller type when they are packed, so that only a half or a
@@ -376,13 +384,13 @@ typedef struct mha__kernels {
 
     /* ---- decode: the same functions for up to `few` queries, limited by memory bandwidth ----
      * K and V are read in place, in any stored type (an mha__half, or -1 for reals), with contiguous elements. If
-     * `ahead` is not NULL, the functions also prefetch it: memory that will be read about 32 KiB later. Results are
-     * bitwise identical to the functions above. */
+     * `ahead` is not NULL, the functions also prefetch this memory. Results are bitwise identical to the functions
+     * above. */
 
-    /* strip = scale * K Q^T. Scores of dropped pages are arbitrary finite values. Scores after the last key are -inf,
-     * up to a whole vector. */
+    /* strip = scale * K Q^T. Element i of query r is q[i * lanes + r]. Scores of dropped pages are arbitrary finite
+     * values. Scores after the last key are -inf, up to a whole vector. */
     void (*few_scores)(int type, const mha__pieces *k, int64_t d, const void *q, int64_t lanes, double scale,
-                       void *strip, const mha__pieces *ahead);
+                       void *strip, const mha__upcoming *ahead);
     /* Converts a strip to a panel s, for the functions that accept only panels. */
     void (*few_panel)(int64_t keys, int64_t lanes, const void *strip, void *s);
     /* Same as `softmax`, except that few_values computes `sum`. */
@@ -391,7 +399,7 @@ typedef struct mha__kernels {
      * sum * alpha + the sum of the weights of each row. */
     void (*few_values)(int type, const mha__pieces *v, int64_t dv, int64_t rows, const void *p, int64_t p_row,
                        int64_t p_key, const void *alpha, void *sum, void *o, int64_t o_stride,
-                       const mha__pieces *ahead);
+                       const mha__upcoming *ahead);
 
     /* ---- attention in one call, if only out and lse are requested; bitwise identical to the functions above ---- */
 

@@ -95,7 +95,7 @@ static void stored_free(stored *x)
 }
 
 typedef struct work {
-    array q, panel, strip, s, same, top, max, sum, alpha, o;
+    array q, panel, dense, strip, s, same, top, max, sum, alpha, o;
     int64_t lanes, stride;
 } work;
 
@@ -104,6 +104,7 @@ static work work_make(const mha__kernels *t, int64_t lanes, int64_t d, int64_t d
     work w = {.lanes = lanes, .stride = (dv + t->nr - 1) / t->nr * t->nr};
     w.q = array_make(t, lanes * d, 1, INPUT);
     w.panel = array_make(t, d * t->nr, 0, OUTPUT);
+    w.dense = array_make(t, d * lanes, 0, OUTPUT);
     w.strip = array_make(t, lanes * MHA__STRIP, 0, OUTPUT);
     w.s = array_make(t, KEYS_MOST * t->nr, 0, 0);
     w.same = array_make(t, KEYS_MOST * t->nr, 0, 0);
@@ -114,6 +115,8 @@ static work work_make(const mha__kernels *t, int64_t lanes, int64_t d, int64_t d
     w.o = array_make(t, 2 * lanes * w.stride, 0, OUTPUT);
     fill(&w.q, r);
     t->pack_rows(lanes, d, w.q.data, d, 1, w.panel.data);
+    for (int64_t i = 0; i < d * lanes; i++)
+        put(&w.dense, i, get(&w.panel, i / lanes * t->nr + i % lanes));
     for (int64_t i = 0; i < 2 * t->nr; i++) {
         put(&w.max, i, i % t->nr % 2 ? -INFINITY : 0.5);
         put(&w.sum, i, i % t->nr % 2 ? 0 : 1.25);
@@ -127,7 +130,8 @@ static work work_make(const mha__kernels *t, int64_t lanes, int64_t d, int64_t d
 
 static void work_free(work *w)
 {
-    array *all[] = {&w->q, &w->panel, &w->strip, &w->s, &w->same, &w->top, &w->max, &w->sum, &w->alpha, &w->o};
+    array *all[] = {&w->q,   &w->panel, &w->dense, &w->strip, &w->s, &w->same,
+                    &w->top, &w->max,   &w->sum,   &w->alpha, &w->o};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         assert_true(isnan(all[i]->guard) || guards_intact(all[i]));
         array_free(all[i]);
@@ -145,7 +149,8 @@ static bool same_numbers(const array *a, int64_t i, const array *b, int64_t j, i
 static void check_scores(const mha__kernels *t, int type, const stored *k, work *w)
 {
     const int64_t keys = k->keys, nr = t->nr;
-    t->few_scores(type, &k->pieces, k->width, w->panel.data, w->lanes, 0.3, w->strip.data, &k->pieces);
+    const mha__upcoming ahead = {.next = k->memory, .far = k->pieces};
+    t->few_scores(type, &k->pieces, k->width, w->dense.data, w->lanes, 0.3, w->strip.data, &ahead);
     t->few_panel(keys, w->lanes, w->strip.data, w->same.data);
     t->scores(keys, k->width, k->real.data, k->width, 1, w->panel.data, w->lanes, 0.3, w->s.data, w->top.data, NULL);
     for (int64_t key = 0; key < keys; key++)

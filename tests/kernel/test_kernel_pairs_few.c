@@ -25,21 +25,25 @@ static void few_of(const mha__kernels *k, int64_t first, int64_t end, int64_t la
     attended want = attended_make(k, lanes, dv), got = attended_make(k, lanes, dv);
     array packed = array_make(k, (dv + k->nr - 1) / k->nr * panel, 0, OUTPUT);
     array s = array_make(k, MHA__KEY_BLOCK * k->nr, 0, OUTPUT), strip = array_make(k, k->few * MHA__STRIP, 0, OUTPUT);
+    array dense = array_make(k, d / 2 * lanes, 0, OUTPUT);
     const mha__pieces of_k = pieces_of(&b.key, d, first, end), of_v = pieces_of(&v, dv, first, end);
+    for (int64_t i = 0; i < d / 2 * lanes; i++) /* pairs, whose bits may not be a number */
+        memcpy(at_number(&dense, i), at_number(&b.queries, i / lanes * k->nr + i % lanes), sizeof(float));
     k->pairs->pack_values(end, dv, v.data, v.stride, 1, false, panel, packed.data);
     k->pairs->open();
     k->pairs->scores(keys, d, b.packed.data + first * b.packed.stride, b.packed.stride, b.queries.data, lanes, 1,
                      at_number(&s, first * k->nr), b.top.data, NULL);
-    k->pairs->few_scores(&of_k, d, b.queries.data, lanes, 1, strip.data, NULL);
+    k->pairs->few_scores(&of_k, d, dense.data, lanes, 1, strip.data, NULL);
     for (int64_t i = 0; i < keys * lanes; i++)
         assert_true(get(&strip, i % lanes * MHA__STRIP + i / lanes) ==
                     get(&s, (first + i / lanes) * k->nr + i % lanes));
     for (int round = 0; round < 2; round++) { /* the second round starts from the partial results of the first round */
         k->pairs->attend(first, end, lanes, dv, 0.125, b.top.data, s.data, packed.data, panel,
                          &(mha__partial){want.max.data, want.sum.data, want.o.data}, want.stride);
-        k->pairs->few_scores(&of_k, d, b.queries.data, lanes, 1, strip.data, &of_v);
+        k->pairs->few_scores(&of_k, d, dense.data, lanes, 1, strip.data, &(mha__upcoming){v.data, of_v});
         k->pairs->few_attend(&of_v, keys, dv, lanes, 0.125, strip.data,
-                             &(mha__partial){got.max.data, got.sum.data, got.o.data}, got.stride, &of_k);
+                             &(mha__partial){got.max.data, got.sum.data, got.o.data}, got.stride,
+                             &(mha__upcoming){b.key.data, of_k});
     }
     k->pairs->close();
     assert_memory_equal(want.max.data, got.max.data, (size_t)lanes * sizeof(float));
@@ -50,7 +54,7 @@ static void few_of(const mha__kernels *k, int64_t first, int64_t end, int64_t la
     block_free(&b);
     free(v.memory);
     attended_free(&want), attended_free(&got);
-    array_free(&packed), array_free(&s), array_free(&strip);
+    array_free(&packed), array_free(&s), array_free(&strip), array_free(&dense);
 }
 
 static int tested; /* number of tables with decode kernels for pairs */

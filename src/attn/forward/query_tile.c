@@ -36,6 +36,21 @@ static void pack_queries(const mha__tile *t)
     }
 }
 
+bool mha__tile_is_few(const mha__tile *t)
+{
+    const mha_attn_args *a = &t->call->args;
+    return t->rows.count <= t->plan->few && !t->careful && a->k.stride[3] == 1 && a->v.stride[3] == 1;
+}
+
+/* Copies the queries of a panel for few_scores, without the unused lanes, which would take up much of the L1 cache. */
+static void pack_few(const mha__tile *t)
+{
+    const size_t each = (size_t)t->rows.count * t->k->real_size;
+    const int64_t depth = mha__tile_depth(t), nr = t->k->nr;
+    for (int64_t i = 0; i < depth; i++)
+        memcpy((char *)mha__tile_few_q(t) + (size_t)i * each, mha__tile_at(t, t->scratch.q, i * nr), each);
+}
+
 bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worker)
 {
     const mha_attn_plan *plan = call->plan;
@@ -54,6 +69,7 @@ bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worke
     mha__mask_intervals(call, r->b, r->first, r->count, t->scratch.lo, t->scratch.hi, t->scratch.prefix);
     t->span = mha__mask_tile(call, r);
     pack_queries(t);
+    if (mha__tile_is_few(t)) pack_few(t);
     if (t->pairs) t->pairs->open();
     return true;
 }

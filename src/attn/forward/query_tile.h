@@ -89,6 +89,12 @@ static inline int64_t mha__tile_depth(const mha__tile *t)
     return t->pairs ? mha__round_up(d, t->pairs->step) / 2 : d;
 }
 
+/* Returns the queries of a tile of few rows as few_scores reads them. They are stored after their panel. */
+static inline void *mha__tile_few_q(const mha__tile *t)
+{
+    return mha__tile_at(t, t->scratch.q, t->k->nr * mha__tile_depth(t));
+}
+
 /* Returns the slope, sink or gate of the tile's head. */
 static inline double mha__tile_per_head(const mha__tile *t, const mha_cview *view)
 {
@@ -157,9 +163,9 @@ bool mha__is_scant(const mha_attn_plan *plan);
 /* Adds the memory to prefetch during the last products of a task: its output rows, and the first data of the next
  * task. */
 void mha__task_ahead(const mha__call *call, const mha__rows *rows, int64_t task, mha__feed *feed);
-/* Returns the memory to prefetch while a few queries read the block at `start` of k or v of the call, with `width`
- * elements per key. */
-mha__pieces mha__few_ahead(const mha__tile *t, const mha_cview *view, int64_t width, int64_t start);
+/* Returns the memory to prefetch while a few queries read the keys (or the values, if `values` is set) of the block at
+ * `start`. */
+mha__upcoming mha__few_ahead(const mha__tile *t, bool values, int64_t start);
 
 /* ---- tile_outputs.c: recomputes scores once the maximum and sum of every row are known ---- */
 

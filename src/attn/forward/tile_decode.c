@@ -7,12 +7,6 @@
 #include "attn/mask/attention_dropout.h"
 #include <string.h>
 
-bool mha__tile_is_few(const mha__tile *t)
-{
-    const mha_attn_args *a = &t->call->args;
-    return t->rows.count <= t->plan->few && !t->careful && a->k.stride[3] == 1 && a->v.stride[3] == 1;
-}
-
 static bool has_dropped(const mha__pieces *p)
 {
     for (int n = 0; n < p->count; n++)
@@ -28,7 +22,7 @@ static mha__pieces key_pieces(const mha__tile *t, int64_t first, int64_t end)
 /* Computes the scores of keys `k` with bf16 products. If d is odd, the keys are packed first, because the last pair of
  * a key must not contain an element of the next key. */
 static void pair_scores(const mha__tile *t, const mha__panel *p, const mha__pieces *k, double scale,
-                        const mha__pieces *ahead)
+                        const mha__upcoming *ahead)
 {
     const int64_t d = t->plan->desc.head_dim, depth = mha__round_up(d, t->pairs->step);
     uint16_t *rows = t->scratch.wide, *to = rows;
@@ -39,8 +33,8 @@ static void pair_scores(const mha__tile *t, const mha__panel *p, const mha__piec
             memset(to, 0, (size_t)(k->piece[n].rows * depth) * sizeof *to);
     const int64_t bytes = depth * (int64_t)sizeof *to;
     const mha__pieces packed = {.count = 1, .stride = bytes, .bytes = bytes, .piece = {{rows, (to - rows) / depth}}};
-    t->pairs->few_scores(d % 2 != 0 ? &packed : k, mha__round_up(d, 2), p->q, p->rows.count, scale, t->scratch.strip,
-                         ahead);
+    t->pairs->few_scores(d % 2 != 0 ? &packed : k, mha__round_up(d, 2), mha__tile_few_q(t), p->rows.count, scale,
+                         t->scratch.strip, ahead);
 }
 
 void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, void *s)
@@ -50,7 +44,8 @@ void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, i
     if (t->pairs)
         pair_scores(t, p, &k, t->raw ? 1 : d->scale, NULL);
     else
-        t->k->few_scores(t->plan->kv.type, &k, d->head_dim, p->q, p->rows.count, d->scale, t->scratch.strip, NULL);
+        t->k->few_scores(t->plan->kv.type, &k, d->head_dim, mha__tile_few_q(t), p->rows.count, d->scale,
+                         t->scratch.strip, NULL);
     t->k->few_panel(end - first, p->rows.count, t->scratch.strip, s);
 }
 
@@ -90,12 +85,13 @@ static bool attend_pairs(const mha__tile *t, int64_t start, const mha__panel *p,
     const mha_attn_desc *d = &t->plan->desc;
     const mha_attn_args *a = &t->call->args;
     first -= first % 2;
-    const mha__pieces k = key_pieces(t, first, end), k_ahead = mha__few_ahead(t, &a->k, d->head_dim, start);
+    const mha__pieces k = key_pieces(t, first, end);
+    const mha__upcoming k_ahead = mha__few_ahead(t, false, start);
     if (!stays_in_strip(t, &k)) return false;
     pair_scores(t, p, &k, 1, &k_ahead);
     mask_strip(t, p, first, end);
     const mha__pieces v = mha__keys_pieces(t->call, &a->v, d->v_head_dim, t->rows.b, t->kv_head, first, end);
-    const mha__pieces v_ahead = mha__few_ahead(t, &a->v, d->v_head_dim, start);
+    const mha__upcoming v_ahead = mha__few_ahead(t, true, start);
     t->pairs->few_attend(&v, end - first, d->v_head_dim, p->rows.count, d->scale, t->scratch.strip, into,
                          t->plan->o_stride, &v_ahead);
     return true;
@@ -112,8 +108,9 @@ bool mha__few_attend(const mha__tile *t, int64_t start, const mha__partial *into
     int64_t first, end;
     if (!mha__mask_block(t->call, &p.rows, &p.span, start, &first, &end)) return true;
     if (t->pairs) return attend_pairs(t, start, &p, first, end, into);
-    const mha__pieces k = key_pieces(t, first, end), k_ahead = mha__few_ahead(t, &a->k, d->head_dim, start);
-    t->k->few_scores(type, &k, d->head_dim, p.q, lanes, d->scale, x->strip, &k_ahead);
+    const mha__pieces k = key_pieces(t, first, end);
+    const mha__upcoming k_ahead = mha__few_ahead(t, false, start);
+    t->k->few_scores(type, &k, d->head_dim, mha__tile_few_q(t), lanes, d->scale, x->strip, &k_ahead);
     const bool strip = stays_in_strip(t, &k);
     if (strip) {
         mask_strip(t, &p, first, end);
@@ -122,7 +119,7 @@ bool mha__few_attend(const mha__tile *t, int64_t start, const mha__partial *into
         weigh_panel(t, &p, first, end, into);
     }
     const mha__pieces v = mha__keys_pieces(t->call, &a->v, d->v_head_dim, t->rows.b, t->kv_head, first, end);
-    const mha__pieces v_ahead = mha__few_ahead(t, &a->v, d->v_head_dim, start);
+    const mha__upcoming v_ahead = mha__few_ahead(t, true, start);
     t->k->few_values(type, &v, d->v_head_dim, lanes, strip ? x->strip : x->s, strip ? MHA__STRIP : 1,
                      strip ? 1 : t->k->nr, x->alpha, strip ? into->sum : NULL, into->o, t->plan->o_stride, &v_ahead);
     return true;

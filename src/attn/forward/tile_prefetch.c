@@ -134,11 +134,11 @@ static bool next_item(const mha__tile *t, int64_t *b, int64_t *g, int64_t *start
     return task < plan->tasks;
 }
 
-mha__pieces mha__few_ahead(const mha__tile *t, const mha_cview *view, int64_t width, int64_t start)
+/* Returns the keys or values from `at` on, at most one block; after the end of this item, those of the next item. */
+static mha__pieces pieces_from(const mha__tile *t, bool values, int64_t at)
 {
     const mha_attn_desc *d = &t->plan->desc;
-    const int64_t bytes = mha__element_count(d->kv_dtype, width) * (int64_t)t->plan->kv.size * MHA__KEY_BLOCK;
-    const int64_t at = start + mha__ceil_div(DISTANCE, bytes) * MHA__KEY_BLOCK;
+    const mha_attn_args *a = &t->call->args;
     int64_t b = t->rows.b, g = t->kv_head, first = at, end = t->end;
     if (at >= end) {
         const bool elsewhere = d->inputs & (MHA_ATTN_CU_SEQLENS | MHA_ATTN_HEAD_LIST) || d->window.left >= 0;
@@ -149,5 +149,16 @@ mha__pieces mha__few_ahead(const mha__tile *t, const mha_cview *view, int64_t wi
     end = mha__min64(first + MHA__KEY_BLOCK, end);
     if (first < end && at < t->end && d->inputs & MHA_ATTN_BLOCK_KEEP)
         mha__blocks_narrow(t->call, &t->rows, &first, &end);
-    return first < end ? mha__keys_pieces(t->call, view, width, b, g, first, end) : (mha__pieces){0};
+    if (first >= end) return (mha__pieces){0};
+    return mha__keys_pieces(t->call, values ? &a->v : &a->k, values ? d->v_head_dim : d->head_dim, b, g, first, end);
+}
+
+mha__upcoming mha__few_ahead(const mha__tile *t, bool values, int64_t start)
+{
+    const mha_attn_desc *d = &t->plan->desc;
+    const int64_t width = values ? d->v_head_dim : d->head_dim;
+    const int64_t bytes = mha__element_count(d->kv_dtype, width) * (int64_t)t->plan->kv.size * MHA__KEY_BLOCK;
+    const mha__pieces next = pieces_from(t, !values, values ? start + MHA__KEY_BLOCK : start);
+    return (mha__upcoming){.next = next.count > 0 ? next.piece[0].at : NULL,
+                           .far = pieces_from(t, values, start + mha__ceil_div(DISTANCE, bytes) * MHA__KEY_BLOCK)};
 }

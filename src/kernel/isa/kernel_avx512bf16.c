@@ -20,6 +20,15 @@ static MHA_INLINE vf v_fma_pairs(vf a, vf b, vf c)
     return c;
 }
 #define TILE_FMA v_fma_pairs
+
+/* Returns c + a b, where b is the pair at `p` in every lane. A separate broadcast would occupy a port that products
+ * need. */
+static MHA_INLINE vf v_fma_pairs_set1(vf a, const real *p, vf c)
+{
+    __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(c) : "v"(a), "m"(*p));
+    return c;
+}
+#define TILE_FMA_SET1 v_fma_pairs_set1
 #define FEW_REALS_ONLY
 
 #include "kernel/simd/simd_helpers.inc"
