@@ -1,7 +1,6 @@
 """Training the variants of head layouts on the same batches, to compare their losses, times and memory."""
 from __future__ import annotations
 
-import ctypes
 import json
 from collections.abc import Sequence
 from ctypes import byref, c_double, pointer
