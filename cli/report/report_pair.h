@@ -6,7 +6,8 @@
 #include "report/report_page.h"
 
 /* Opens -m, which must be an encoder-decoder, runs it on the pair, and adds one entry per kind of attention to the
- * report. With `gates`, also measures the effects of the heads of encoder and decoder. *said gets the --json object: {model, source, target, encoder, decoder, cross}. Returns an exit code. */
+ * report. With `gates`, also measures the effects of the heads of encoder and decoder. *said gets the --json object:
+ * {model, source, target, encoder, decoder, cross}. Returns an exit code. */
 int report_pair_measure(cli_session *session, const char *source, const char *target, bool gates, report *report,
                         json_t **said);
 

@@ -218,13 +218,14 @@ typedef struct mha_attn_desc {
  * Rotary embedding: MHA_ATTN_ROPE_Q rotates the rows of q, and MHA_ATTN_ROPE_K those of k, by the angles of their
  * positions before the scores are computed. Set both flags if q and k are projections, and only MHA_ATTN_ROPE_Q if k
  * contains rotated keys, as a KV cache usually does (cache.h: mha_cache_attend). q and k are not modified. 16-bit
- * elements are converted to f32, rotated, and rounded to their type; q8_0 is dequantized, rotated and quantized again.
- * Results are bitwise identical to those of mha_rope_turn() on q and k, followed by the call without these flags. The
- * backward pass returns dq and dk with respect to q and k before the rotation. Positions are those of args.rope: their
- * values must be from 0 to rope->positions - 1 for each row and key within the lengths; with a shard, the default
- * positions are those of the whole call. Positions and angles of rows beyond the lengths are not read. A row of q is
- * rotated when its tile is opened, and needs no further memory; keys are read by many tiles, so each key is rotated
- * once, into the workspace (B Hkv Lk D elements of kv_dtype). The backward pass needs such a copy of q, too.
+ * elements are converted to f32, rotated, and rounded to their type; q8_0, q4_0 and f8_e4m3 are dequantized, rotated
+ * and quantized again, with a second rounding error. Results are bitwise identical to those of mha_rope_turn() on q and
+ * k, followed by the call without these flags. The backward pass returns dq and dk with respect to q and k before the
+ * rotation. Positions are those of args.rope: their values must be from 0 to rope->positions - 1 for each row and key
+ * within the lengths; with a shard, the default positions are those of the whole call. Positions and angles of rows
+ * beyond the lengths are not read. A row of q is rotated when its tile is opened, and needs no further memory; keys are
+ * read by many tiles, so each key is rotated once, into the workspace (B Hkv Lk D elements of kv_dtype). The backward
+ * pass needs such a copy of q, too.
  *
  * Keys and values in q8_0: a row is ceil(D / 32) blocks of 34 bytes (types.h), and views and strides count blocks.
  * Results are bitwise identical to those for the dequantized f32 values, scale * q. The same applies to f8_e4m3, whose

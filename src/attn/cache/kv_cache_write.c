@@ -46,10 +46,7 @@ static void to_q4(const void *from, int64_t stride, int64_t n, void *to)
 
 static void to_e4m3(const void *from, int64_t stride, int64_t n, void *to)
 {
-    const float *x = from;
-    uint8_t *y = to;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = mha__f32_to_e4m3(x[i * stride]);
+    mha__e4m3_round(from, stride, n, to);
 }
 
 /* Exclusive limit of finite elements in q8_0: 127 times the smallest f32 that is rounded to a value above the

@@ -6,6 +6,8 @@
 #include "base/size.h"
 #include "base/struct_size.h"
 #include "math/q8_0.h"
+#include "math/types/e4m3.h"
+#include "math/types/q4_0.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -153,6 +155,19 @@ void mha__rope_turn_row(const mha_attn_rope *rope, int64_t position, bool back, 
                         back, (float *)x + rope->first);
 }
 
+/* Rounds a rotated row to its stored type. */
+static void round_row(const mha__stored *as, int64_t width, const float *wide, void *to)
+{
+    if (as->narrow)
+        as->narrow(1, width, wide, width, to, width, 1);
+    else if (as->dtype == MHA_Q8_0)
+        mha__q8_round(wide, 1, width, to);
+    else if (as->dtype == MHA_Q4_0)
+        mha__q4_round_rotated(wide, 1, width, to);
+    else
+        mha__e4m3_round(wide, 1, width, to);
+}
+
 void mha__rope_copy_row(const mha__call *call, const mha__stored *as, int64_t width, int64_t position, const void *from,
                         int64_t col, void *to)
 {
@@ -163,11 +178,9 @@ void mha__rope_copy_row(const mha__call *call, const mha__stored *as, int64_t wi
         return;
     }
     as->widen(1, width, from, width, col, wide, width);
+    if (as->dtype == MHA_Q4_0) mha__rotate_rows(1, width, wide, width); /* restores the row before it was rounded */
     mha__rope_turn_row(&call->rope, position, false, sizeof *wide, wide);
-    if (as->narrow)
-        as->narrow(1, width, wide, width, to, width, 1);
-    else
-        mha__q8_round(wide, 1, width, to);
+    round_row(as, width, wide, to);
 }
 
 void mha__copy_queries(const mha__call *call, int64_t b, int64_t h, int64_t first, int64_t rows, void *to)

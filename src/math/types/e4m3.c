@@ -25,3 +25,9 @@ uint8_t mha__f32_to_e4m3(float value)
     const uint32_t rounded = (bits + 0x7ffff + (bits >> 20 & 1)) >> 20, code = rounded - (120U << 3);
     return (uint8_t)(sign | (code < LARGEST ? code : LARGEST));
 }
+
+void mha__e4m3_round(const float *x, int64_t stride, int64_t n, uint8_t *to)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = mha__f32_to_e4m3(x[i * stride]);
+}

@@ -1,5 +1,5 @@
-/* e4m3.h - the type f8_e4m3: sign, 4 exponent bits with bias 7, 3 fraction bits. There is no infinity: the codes 0x7f and
- * 0xff are NaN, and the largest magnitude is 448 (Micikevicius et al. 2022, FP8 Formats for Deep Learning). */
+/* e4m3.h - the type f8_e4m3: sign, 4 exponent bits with bias 7, 3 fraction bits. There is no infinity: the codes 0x7f
+ * and 0xff are NaN, and the largest magnitude is 448 (Micikevicius et al. 2022, FP8 Formats for Deep Learning). */
 #ifndef MHA_MATH_E4M3_H
 #define MHA_MATH_E4M3_H
 
@@ -22,5 +22,8 @@ static inline float mha__e4m3_to_f32(uint8_t code)
 /* Rounds to nearest even. Finite values beyond 448 become 448 with their sign; NaN and infinity become NaN, so that
  * invalid values remain visible. */
 uint8_t mha__f32_to_e4m3(float value);
+
+/* Rounds n elements of x, which are `stride` elements apart. */
+void mha__e4m3_round(const float *x, int64_t stride, int64_t n, uint8_t *to);
 
 #endif
