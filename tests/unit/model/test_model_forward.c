@@ -260,7 +260,8 @@ static void test_refused_by_a_decoder(void **state)
     mha_model_cache *cache = NULL;
     const mha_model_cache_options f64 = {.size = sizeof f64, .dtype = MHA_F64};
     assert_int_equal(mha_model_cache_create(model, &f64, &cache, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "mha_model_cache_options: dtype must be one of f32, bf16, f16, q8_0 (got f64)");
+    assert_string_equal(err.message, "mha_model_cache_options: dtype must be one of f32, bf16, f16, q8_0, q4_0, "
+                                     "f8_e4m3 (got f64)");
 
     const mha_prompt prompt = {some, 3};
     for (int64_t least = -1; least <= 9; least += 10) {
