@@ -146,6 +146,13 @@ enum {
     MHA_TOKEN_PUNCT = 4    /* counted by "punct": . , ; : ? ! */
 };
 
+/* Stores in kinds [count] the kind of each token, as mha_heads_measure counts it. Special are the tokens that the
+ * tokenizer puts around a text, and separators: [SEP], </s>, <eos>, <|endoftext|>, <|end_of_text|>, <|eot_id|> and
+ * <|im_end|>. An unknown id has no kind. Tokenizes one short text. Errors: MHA_ERR_ARG for NULL and a negative count;
+ * MHA_ERR_UNSUPPORTED for a tokenizer that puts more than 8 tokens on one side of a text; MHA_ERR_MEMORY. */
+MHA_API mha_status mha_head_token_kinds(const mha_tokenizer *tokenizer, const int32_t *ids, int64_t count,
+                                        uint8_t *kinds, mha_error *err);
+
 /* The maps of one text. */
 typedef struct mha_head_map {
     int64_t tokens;          /* number of tokens, without padding */
@@ -154,6 +161,12 @@ typedef struct mha_head_map {
     const int32_t *segments; /* [tokens] as in mha_head_data_options; NULL = none */
 } mha_head_map;
 
+/* The queries of one text in cross-attention. Its maps have a row per query and a column per token. */
+typedef struct mha_head_queries {
+    int64_t tokens;       /* number of query tokens */
+    const uint8_t *kinds; /* [tokens] MHA_TOKEN_SPECIAL ...; NULL = all 0 */
+} mha_head_queries;
+
 typedef struct mha_head_maps {
     size_t size;
     int64_t layers, heads; /* number of layers, and of heads in each layer */
@@ -161,12 +174,18 @@ typedef struct mha_head_maps {
     int64_t count;         /* number of texts */
     const mha_head_map *text;
     mha_head_thresholds thresholds;
+    /* [count] the queries of cross-attention: p is then [layers, heads, query tokens, tokens]. Requires causal 0 and
+     * no segments. NULL = self-attention, in which the queries are the tokens themselves. */
+    const mha_head_queries *queries;
 } mha_head_maps;
 
-/* Computes the same metrics from given maps, without a model; the two probe metrics are NAN. The result keeps neither
- * maps nor tokens. `ctx` may be NULL. Runs on the calling thread. Cost: one logarithm per nonzero element. Errors:
- * MHA_ERR_ARG if there are no layers, heads, texts or tokens, and for an element outside 0..1, naming text, layer,
- * head, row and key; MHA_ERR_MEMORY. */
+/* Computes the same metrics from given maps, without a model; the two probe metrics are NAN. In cross-attention,
+ * metrics that compare the position of a query with that of a key are NAN too: distance, distance_content, offset,
+ * prev, next, self and their argmax, window2, block and toeplitz; "first" is the mean over all content rows, and the
+ * labels are first, sep, punct, broad, vertical and mixed. The result keeps neither maps nor tokens. `ctx` may be
+ * NULL. Runs on the calling thread. Cost: one logarithm per nonzero element. Errors: MHA_ERR_ARG if there are no
+ * layers, heads, texts, tokens or queries, and for an element outside 0..1, naming text, layer, head, row and key;
+ * MHA_ERR_MEMORY. */
 MHA_API mha_status mha_heads_of_maps(mha_ctx *ctx, const mha_head_maps *maps, mha_heads **out, mha_error *err);
 
 MHA_API void mha_heads_free(mha_heads *heads);

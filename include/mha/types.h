@@ -15,9 +15,9 @@
  *         mha_norm, mha_patch_part, mha_path_edge, mha_prompt, mha_rng, mha_train_batch, mha_train_digest,
  *         mha_train_file, mha_train_sample, mha_view;
  *       fields of other structs: mha_allocator, mha_attn_visitor, mha_head_layout_parameters, mha_head_map,
- *         mha_head_probe, mha_head_thresholds, mha_host_network, mha_host_speed, mha_layer_activations,
- *         mha_layer_choice, mha_layer_shard, mha_layer_source, mha_mask, mha_model_distill, mha_sampling, mha_shard,
- *         mha_train_dropout, mha_train_gates, mha_window;
+ *         mha_head_probe, mha_head_queries, mha_head_thresholds, mha_host_network, mha_host_speed,
+ *         mha_layer_activations, mha_layer_choice, mha_layer_shard, mha_layer_source, mha_mask, mha_model_distill,
+ *         mha_sampling, mha_shard, mha_train_dropout, mha_train_gates, mha_window;
  *       results: mha_cluster_part, mha_comparison, mha_edit_evaluation, mha_head_layout, mha_head_layout_advice,
  *         mha_head_merge, mha_host_choice, mha_host_layout, mha_layout_model, mha_layout_trial, mha_model_attention,
  *         mha_model_range, mha_prune_point, mha_step_view, mha_tokenizer_trained, mha_train_report;

@@ -125,6 +125,22 @@ class Maps(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, r"maps\[1\] must be of shape \[2, 8, n, n\]"):
             mha.heads_of_maps([maps[0], maps[1][:1]])
 
+    def test_cross_attention(self):
+        maps = [[[[0, 0, 1, 0], [0.5, 0.25, 0.25, 0], [1, 0, 0, 0]]]]
+        found = mha.heads_of_maps([np.array(maps)], kinds=[[1, 4, 3, 0]], query_kinds=[[1, 0, 0]])
+        for name, value in {"first": 0.75, "sep": 0.125, "punct": 0.125, "broad": 0.375}.items():
+            self.assertAlmostEqual(float(found.metrics[name][0, 0]), value, msg=name)
+        self.assertEqual((found.labels, len(found.received[0, 0])), ([["first"]], 4))
+        self.assertTrue(np.isnan(found.metrics["prev"]).all())
+        for wrong, message in (([], "one entry per text: 1"), ([[0]], r"query_kinds\[0\] must be of shape \(3,\)")):
+            with self.assertRaisesRegex(ValueError, message):
+                mha.heads_of_maps([np.array(maps)], query_kinds=wrong)
+
+    def test_kinds_of_tokens(self):
+        tokenizer = mha.Tokenizer(Path(__file__).resolve().parents[1] / "golden/data/seq2seq/mbart")
+        kinds = dict(zip((tokenizer.token(id) for id in tokenizer.tokenize("a .")), tokenizer.kinds(tokenizer.tokenize("a .")).tolist()))
+        self.assertEqual({name: kinds[name] for name in (".", "</s>", "en_XX")}, {".": 4, "</s>": 3, "en_XX": 1})
+
     def test_thresholds_and_probes(self):
         model = mha.Model()
         strict = mha.heads_measure(model, TEXTS, thresholds=mha.HeadThresholds(*[1.0] * 7))

@@ -37,6 +37,8 @@ I32 = 12
 U64 = 13
 I64 = 14
 DTYPE_OTHER = 15
+Q4_0 = 16
+F8_E4M3 = 17
 ATTN_BLOCK_SOME = 0
 ATTN_BLOCK_NONE = 1
 ATTN_BLOCK_ALL = 2
@@ -2724,6 +2726,15 @@ class HeadMap(ctypes.Structure):
     ]
 
 
+class HeadQueries(ctypes.Structure):
+    tokens: int
+    kinds: int | None
+    _fields_ = [
+        ("tokens", c_int64),
+        ("kinds", c_void_p),
+    ]
+
+
 class HeadMaps(ctypes.Structure):
     size: int
     layers: int
@@ -2732,6 +2743,7 @@ class HeadMaps(ctypes.Structure):
     count: int
     text: ctypes._Pointer[HeadMap]
     thresholds: HeadThresholds
+    queries: ctypes._Pointer[HeadQueries]
     _fields_ = [
         ("size", c_size_t),
         ("layers", c_int64),
@@ -2740,6 +2752,7 @@ class HeadMaps(ctypes.Structure):
         ("count", c_int64),
         ("text", POINTER(HeadMap)),
         ("thresholds", HeadThresholds),
+        ("queries", POINTER(HeadQueries)),
     ]
 
 
@@ -3510,6 +3523,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_head_thresholds": HeadThresholds,
     "mha_heads_options": HeadsOptions,
     "mha_head_map": HeadMap,
+    "mha_head_queries": HeadQueries,
     "mha_head_maps": HeadMaps,
     "mha_prompt_pair_options": PromptPairOptions,
     "mha_patch_part": PatchPart,
@@ -3808,6 +3822,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_head_label_help": (c_char_p, [c_int]),
     "mha_heads_measure_data": (c_int, [c_void_p, c_void_p, POINTER(HeadsOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_heads_measure": (c_int, [c_void_p, POINTER(c_char_p), c_int64, POINTER(HeadsOptions), POINTER(c_void_p), POINTER(Error)]),
+    "mha_head_token_kinds": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
     "mha_heads_of_maps": (c_int, [c_void_p, POINTER(HeadMaps), POINTER(c_void_p), POINTER(Error)]),
     "mha_heads_free": (None, [c_void_p]),
     "mha_heads_layers": (c_int64, [c_void_p]),

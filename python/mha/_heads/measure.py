@@ -176,12 +176,27 @@ def _names(model: Model, ids: list[int]) -> list[str]:
         return [str(id) for id in ids]
 
 
+def _queries(maps: list[np.ndarray], kinds: Sequence[Any], alive: list[Any]) -> Any:
+    """Returns the array of queries of cross-attention; appends the arrays that it points to to `alive`."""
+    if len(kinds) != len(maps):
+        raise ValueError(f"query_kinds must have one entry per text: {len(maps)} (got {len(kinds)})")
+    listed = (abi.HeadQueries * len(maps))()
+    for n, (m, one) in enumerate(zip(maps, listed)):
+        x = integers(kinds[n], f"query_kinds[{n}]", np.uint8)
+        if len(x) != m.shape[2]:
+            raise ValueError(f"query_kinds[{n}] must be of shape ({m.shape[2]},) (got {x.shape})")
+        alive.append(x)
+        one.tokens, one.kinds = m.shape[2], x.ctypes.data
+    return listed
+
+
 def heads_of_maps(maps: Sequence[Any], *, causal: bool = False, kinds: Sequence[Any] | None = None, segments: Sequence[Any] | None = None,
-                  thresholds: HeadThresholds | None = None) -> Heads:
+                  thresholds: HeadThresholds | None = None, query_kinds: Sequence[Any] | None = None) -> Heads:
     """Computes the metrics of mha.heads_measure from given maps, one array [layers, heads, n, n] per text, without a model.
 
     kinds, segments: for each text, None or [n]: sums of 1 (special), 2 (separator), 4 (punctuation); and segment numbers. The two
-    probe metrics are NaN.
+    probe metrics are NaN. query_kinds: [m] for each text, the kinds of the queries of cross-attention, whose maps are [layers, heads, m, n];
+    metrics that compare the positions of queries and keys are then NaN.
 
         >>> import numpy as np, mha
         >>> found = mha.heads_of_maps([np.eye(4)[None, None]])
@@ -193,18 +208,19 @@ def heads_of_maps(maps: Sequence[Any], *, causal: bool = False, kinds: Sequence[
     p = [floats(m, f"maps[{n}]", (None, None, None, None)) for n, m in enumerate(maps)]
     alive: list[Any] = [p]
     listed = (abi.HeadMap * len(p))()
+    queries = None if query_kinds is None else _queries(p, query_kinds, alive)
     for n, (m, one) in enumerate(zip(p, listed)):
-        if m.shape[:2] != p[0].shape[:2] or m.shape[2] != m.shape[3]:
+        if m.shape[:2] != p[0].shape[:2] or (queries is None and m.shape[2] != m.shape[3]):
             raise ValueError(f"maps[{n}] must be of shape [{p[0].shape[0]}, {p[0].shape[1]}, n, n] (got {m.shape})")
-        one.tokens, one.p = m.shape[2], m.ctypes.data
+        one.tokens, one.p = m.shape[3], m.ctypes.data
         for name, given, kind in (("kinds", kinds, np.uint8), ("segments", segments, np.int32)):
             if given is not None and given[n] is not None:
                 x = integers(given[n], f"{name}[{n}]", kind)
-                if len(x) != m.shape[2]:
-                    raise ValueError(f"{name}[{n}] must be of shape ({m.shape[2]},) (got {x.shape})")
+                if len(x) != m.shape[3]:
+                    raise ValueError(f"{name}[{n}] must be of shape ({m.shape[3]},) (got {x.shape})")
                 alive.append(x)
                 setattr(one, name, x.ctypes.data)
-    options = struct(abi.HeadMaps, layers=p[0].shape[0], heads=p[0].shape[1], causal=bool(causal), count=len(p), text=listed,
+    options = struct(abi.HeadMaps, layers=p[0].shape[0], heads=p[0].shape[1], causal=bool(causal), count=len(p), text=listed, queries=queries,
                      thresholds=abi.HeadThresholds() if thresholds is None else thresholds.struct())
     handle = create("mha_heads_of_maps", context(), ctypes.byref(options))
     try:

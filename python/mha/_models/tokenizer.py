@@ -111,6 +111,14 @@ class TextMethods(Handle):
         """Returns whether an id is a special token, such as [CLS]."""
         return bool(lib.mha_tokenizer_is_special(self._tokenizer, integer(id, "id", -2**31, 2**31 - 1)))
 
+    def kinds(self, ids: Any) -> np.ndarray:
+        """Returns the kinds of tokens as mha.heads_measure counts them, for mha.heads_of_maps: sums of 1 (special), 2 (separator) and
+        4 (punctuation), uint8 [n]."""
+        ids = integers(ids, "ids", np.int32)
+        found = np.zeros(len(ids), np.uint8)
+        call("mha_head_token_kinds", self._tokenizer, ids.ctypes.data, len(ids), found.ctypes.data)
+        return found
+
     @property
     def vocabulary(self) -> int:
         """The largest id of the tokenizer plus one."""

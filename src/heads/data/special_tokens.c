@@ -67,3 +67,19 @@ uint8_t mha__frame_kind(const mha__frame *frame, const mha_tokenizer *tokenizer,
     if (is_among(token, punctuation, sizeof punctuation / sizeof *punctuation)) kind |= MHA_TOKEN_PUNCT;
     return kind;
 }
+
+mha_status mha_head_token_kinds(const mha_tokenizer *tokenizer, const int32_t *ids, int64_t count, uint8_t *kinds,
+                                mha_error *err)
+{
+    mha__frame frame;
+    if (!tokenizer) return mha__fail(err, MHA_ERR_ARG, "tokenizer must not be NULL");
+    if (count < 0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_head_token_kinds: count must be at least 0 (got %lld)",
+                         (long long)count);
+    if (count > 0 && (!ids || !kinds))
+        return mha__fail(err, MHA_ERR_ARG, "mha_head_token_kinds: %s must not be NULL", ids ? "kinds" : "ids");
+    MHA__TRY(mha__frame_find(tokenizer, &frame, err));
+    for (int64_t i = 0; i < count; i++)
+        kinds[i] = mha__frame_kind(&frame, tokenizer, ids[i]);
+    return MHA_OK;
+}

@@ -72,10 +72,10 @@ mha_head_label mha_heads_label(const mha_heads *heads, int64_t layer, int64_t he
     return s ? mha__head_stats_label(s, &heads->limits) : MHA_LABEL_MIXED;
 }
 
-void mha__heads_seen_rows(int64_t tokens, bool causal, double *rows)
+void mha__heads_seen_rows(int64_t tokens, int64_t queries, bool causal, double *rows)
 {
     for (int64_t j = 0; j < tokens; j++)
-        rows[j] += (double)(causal ? tokens - j : tokens);
+        rows[j] += (double)(causal ? queries - j : queries);
 }
 
 void mha__heads_average(mha_heads *heads, const double *rows)

@@ -21,9 +21,9 @@ mha_status mha__heads_create(mha_ctx *ctx, int64_t layers, const int64_t *counts
                              mha_error *err);
 
 /* Convert the sums of the weights that positions receive to means. rows [longest], initially 0, counts the rows of all
- * texts that attend to each position: mha__heads_seen_rows adds the rows of a text of `tokens` tokens, and
+ * texts that attend to each position: mha__heads_seen_rows adds the rows of a text of `tokens` keys, and
  * mha__heads_average divides by the counts. */
-void mha__heads_seen_rows(int64_t tokens, bool causal, double *rows);
+void mha__heads_seen_rows(int64_t tokens, int64_t queries, bool causal, double *rows);
 void mha__heads_average(mha_heads *heads, const double *rows);
 
 /* Adds batches of the data to the sums (measure_batch.c). A pass is created once for all batches. */

@@ -13,6 +13,12 @@
 
 /* ---- properties of a text ---- */
 
+static bool is_content(const mha__head_text *t, int64_t row)
+{
+    const uint8_t *kinds = t->queries ? t->queries->kinds : t->kind;
+    return !kinds || !(kinds[row] & MHA_TOKEN_SPECIAL);
+}
+
 void mha__head_text_fill(mha__head_text *t)
 {
     t->specials = t->seps = t->puncts = 0;
@@ -24,6 +30,10 @@ void mha__head_text_fill(mha__head_text *t)
         if (kind & MHA_TOKEN_PUNCT) t->listed[2 * t->n + t->puncts++] = (int32_t)i;
         t->content[i + 1] = t->content[i] + !(kind & MHA_TOKEN_SPECIAL);
     }
+    t->rows = t->queries ? t->queries->tokens : t->n;
+    t->content_rows = 0;
+    for (int64_t i = 0; i < t->rows; i++)
+        t->content_rows += is_content(t, i);
 }
 
 /* Returns the number of keys that row i attends to. */
@@ -163,10 +173,11 @@ static void add_statistics(mha__head_stats *s, const mha__head_text *t, const ro
 {
     put(s, MHA_HEAD_ENTROPY, r->entropy);
     if (r->seen > 1) put(s, MHA_HEAD_ENTROPY_NORM, r->entropy_norm);
-    put(s, MHA_HEAD_DISTANCE, r->distance);
-    put(s, MHA_HEAD_OFFSET, t->causal ? -r->distance : offset_of(r->p, t->n, r->i));
     put(s, MHA_HEAD_CONFIDENCE, r->largest);
     put(s, MHA_HEAD_SINK, (double)r->p[0]);
+    if (t->queries) return;
+    put(s, MHA_HEAD_DISTANCE, r->distance);
+    put(s, MHA_HEAD_OFFSET, t->causal ? -r->distance : offset_of(r->p, t->n, r->i));
 }
 
 /* Adds the weight on key `target`, and 1 if the largest weight is on this key, else 0. */
@@ -176,27 +187,33 @@ static void put_target(mha__head_stats *s, mha_head_metric mass, mha_head_metric
     put(s, argmax, isnan(r->largest) ? r->largest : r->key == target);
 }
 
-/* Adds the pattern scores of a row, for rows of content tokens only. A row counts for a target only if the row has that
- * target. */
+/* Adds the pattern scores that compare the position of the query with positions of keys. A row counts for a target only
+ * if the row has that target. */
+static void add_positions(mha__head_stats *s, const mha__head_text *t, const row *r)
+{
+    put_target(s, MHA_HEAD_SELF, MHA_HEAD_SELF_ARGMAX, r, r->i);
+    if (r->i >= 1) put_target(s, MHA_HEAD_PREV, MHA_HEAD_PREV_ARGMAX, r, r->i - 1);
+    if (r->i + 1 < t->n) put_target(s, MHA_HEAD_NEXT, MHA_HEAD_NEXT_ARGMAX, r, r->i + 1);
+    put(s, MHA_HEAD_WINDOW2, mass_within(r->p, t->n, r->i, 2));
+    if (t->segments) put(s, MHA_HEAD_BLOCK, block_of(t, r->p, r->i, r->seen));
+    put(s, MHA_HEAD_DISTANCE_CONTENT, r->distance);
+}
+
+/* Adds the pattern scores of a row, for rows of content tokens only. */
 static void add_patterns(mha__head_stats *s, const mha__head_text *t, const row *r)
 {
     const float *p = r->p;
     const double energy = energy_of(p, r->seen);
-    put_target(s, MHA_HEAD_SELF, MHA_HEAD_SELF_ARGMAX, r, r->i);
-    if (r->i >= 1) put_target(s, MHA_HEAD_FIRST, MHA_HEAD_FIRST_ARGMAX, r, 0);
-    if (r->i >= 1) put_target(s, MHA_HEAD_PREV, MHA_HEAD_PREV_ARGMAX, r, r->i - 1);
-    if (r->i + 1 < t->n) put_target(s, MHA_HEAD_NEXT, MHA_HEAD_NEXT_ARGMAX, r, r->i + 1);
+    if (!t->queries) add_positions(s, t, r);
+    if (t->queries || r->i >= 1) put_target(s, MHA_HEAD_FIRST, MHA_HEAD_FIRST_ARGMAX, r, 0);
     put(s, MHA_HEAD_SEP, mass_at(p, t->listed + t->n, t->seps));
     put(s, MHA_HEAD_PUNCT, mass_at(p, t->listed + 2 * t->n, t->puncts));
-    put(s, MHA_HEAD_WINDOW2, mass_within(p, t->n, r->i, 2));
-    if (t->segments) put(s, MHA_HEAD_BLOCK, block_of(t, p, r->i, r->seen));
     if (r->seen > 1) put(s, MHA_HEAD_BROAD, r->entropy_norm);
     put(s, MHA_HEAD_ENTROPY_CONTENT, r->entropy);
-    put(s, MHA_HEAD_DISTANCE_CONTENT, r->distance);
     put(s, MHA_HEAD_CONFIDENCE_CONTENT, r->largest);
     put(s, MHA_HEAD_CONFIDENCE_NOSPECIAL, largest_nospecial(t, p, r->largest, r->key));
     s->over[MHA_HEAD_VERTICAL] += energy;
-    s->over[MHA_HEAD_TOEPLITZ] += energy;
+    if (!t->queries) s->over[MHA_HEAD_TOEPLITZ] += energy;
 }
 
 /* ---- columns and diagonals ---- */
@@ -210,13 +227,13 @@ static void add_to(double *to, const float *from, int64_t n)
 static void add_lines(const mha__head_lines *l, const mha__head_text *t, const row *r, bool content)
 {
     add_to(content ? l->column : l->special, r->p, r->seen);
-    if (content) add_to(l->diagonal + t->n - 1 - r->i, r->p, r->seen);
+    if (content && !t->queries) add_to(l->diagonal + t->n - 1 - r->i, r->p, r->seen);
 }
 
 /* Return the number of content rows that attend to key j, and the number of content rows that diagonal d crosses. */
 static int64_t column_rows(const mha__head_text *t, int64_t j)
 {
-    return t->content[t->n] - (t->causal ? t->content[j] : 0);
+    return t->content_rows - (t->causal ? t->content[j] : 0);
 }
 
 static int64_t diagonal_rows(const mha__head_text *t, int64_t d)
@@ -236,7 +253,7 @@ static void close_lines(mha__head_stats *s, const mha__head_lines *l, const mha_
     double vertical = 0, toeplitz = 0;
     for (int64_t j = 0; j < t->n; j++)
         vertical += energy_of_mean(l->column[j], column_rows(t, j));
-    for (int64_t d = 1 - t->n; d < t->n; d++)
+    for (int64_t d = 1 - t->n; !t->queries && d < t->n; d++)
         toeplitz += energy_of_mean(l->diagonal[d + t->n - 1], diagonal_rows(t, d));
     for (int64_t j = 0; received && j < t->n; j++)
         received[j] += l->column[j] + l->special[j];
@@ -254,7 +271,7 @@ void mha__head_stats_add(mha__head_stats *s, const mha__head_lines *lines, const
 {
     for (int64_t n = 0; n < rows->count; n++) {
         const int64_t i = rows->first + n, seen = seen_by(t, i);
-        const bool content = !(t->kind[i] & MHA_TOKEN_SPECIAL);
+        const bool content = is_content(t, i);
         const row r = {.p = (const float *)rows->p + n * rows->stride,
                        .i = i,
                        .seen = seen,
@@ -267,7 +284,7 @@ void mha__head_stats_add(mha__head_stats *s, const mha__head_lines *lines, const
         if (content) add_patterns(s, t, &r);
         add_lines(lines, t, &r, content);
     }
-    if (rows->first + rows->count == t->n) close_lines(s, lines, t, received);
+    if (rows->first + rows->count == t->rows) close_lines(s, lines, t, received);
 }
 
 void mha__head_stats_add_probe(mha__head_stats *s, int64_t start, int64_t period, bool causal,

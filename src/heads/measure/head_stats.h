@@ -13,19 +13,22 @@ typedef struct mha__head_stats {
     double over[MHA_HEAD_METRICS];
 } mha__head_stats;
 
-/* Properties of one text that all heads use, set by mha__head_text_fill. */
+/* Properties of one text that all heads use, set by mha__head_text_fill. In cross-attention the tokens are the keys. */
 typedef struct mha__head_text {
     int64_t n;
-    bool causal;             /* true = row i attends only to keys 0..i */
-    const uint8_t *kind;     /* [n] MHA_TOKEN_SPECIAL ... */
-    const int32_t *segments; /* [n] the segment of each token; NULL = no segments */
-    const double *bits;      /* [n + 1] log2 of each index from 1 on */
-    int64_t *content;        /* [n + 1] number of content rows (rows of tokens that are not special) before each row */
-    int32_t *listed;         /* [3 n] special tokens, separators and punctuation, at most n of each */
+    const mha_head_queries *queries; /* cross-attention: the queries; NULL = the tokens themselves */
+    bool causal;                     /* true = row i attends only to keys 0..i */
+    const uint8_t *kind;             /* [n] MHA_TOKEN_SPECIAL ... */
+    const int32_t *segments;         /* [n] the segment of each token; NULL = no segments */
+    const double *bits;              /* [n + 1] log2 of each index from 1 on */
+    int64_t *content; /* [n + 1] number of content tokens (tokens that are not special) before each token */
+    int32_t *listed;  /* [3 n] special tokens, separators and punctuation, at most n of each */
     int64_t specials, seps, puncts;
+    int64_t rows, content_rows; /* number of queries, and of queries that are not special tokens */
 } mha__head_text;
 
-/* Sets the remaining fields from n, causal, kind, segments and bits, using the memory of `content` and `listed`. */
+/* Sets the remaining fields from n, queries, causal, kind, segments and bits, using the memory of `content` and
+ * `listed`. */
 void mha__head_text_fill(mha__head_text *text);
 
 /* Sums over the columns and the diagonals of the map of one text and head, updated with each row; all 0 before the

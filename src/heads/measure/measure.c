@@ -85,7 +85,7 @@ static mha_status average_received(const mha_model *model, const mha_head_data *
     for (int64_t text = 0; text < mha_head_data_count(data); text++) {
         int64_t n;
         mha_head_data_ids(data, text, &n);
-        mha__heads_seen_rows(n, mha_model_describe(model)->causal, rows);
+        mha__heads_seen_rows(n, n, mha_model_describe(model)->causal, rows);
     }
     mha__heads_average(heads, rows);
     mha__free(heads->ctx, rows);

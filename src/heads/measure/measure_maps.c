@@ -67,8 +67,8 @@ static mha_status refuse(const given *g, int64_t text, int64_t head, int64_t i, 
 static mha_status add_head(const given *g, int64_t text, const mha__head_text *t, int64_t head, mha_error *err)
 {
     const mha__head_lines lines = mha__head_lines_at(g->lines, t->n);
-    const float *map = g->maps->text[text].p + head * t->n * t->n;
-    for (int64_t i = 0; i < t->n; i++) {
+    const float *map = g->maps->text[text].p + head * t->rows * t->n;
+    for (int64_t i = 0; i < t->rows; i++) {
         const float *p = map + i * t->n;
         row_numbers r;
         const int64_t wrong = fill_row(p, t->n, t->causal ? i + 1 : t->n, i, &r);
@@ -91,6 +91,7 @@ static mha_status add_text(const given *g, int64_t text, mha_error *err)
 {
     const mha_head_map *map = &g->maps->text[text];
     mha__head_text t = {.n = map->tokens,
+                        .queries = g->maps->queries ? &g->maps->queries[text] : NULL,
                         .causal = g->maps->causal != 0,
                         .kind = map->kinds ? map->kinds : g->plain,
                         .segments = map->segments,
@@ -98,7 +99,7 @@ static mha_status add_text(const given *g, int64_t text, mha_error *err)
                         .content = g->content,
                         .listed = g->listed};
     mha__head_text_fill(&t);
-    mha__heads_seen_rows(t.n, t.causal, g->rows);
+    mha__heads_seen_rows(t.n, t.rows, t.causal, g->rows);
     for (int64_t head = 0; head < g->maps->layers * g->maps->heads; head++)
         MHA__TRY(add_head(g, text, &t, head, err));
     return MHA_OK;
@@ -126,6 +127,23 @@ static mha_status add_all(given *g, mha_error *err)
 
 /* ---- public function ---- */
 
+/* Checks the queries of cross-attention. */
+static mha_status check_queries(const mha_head_maps *maps, mha_error *err)
+{
+    if (maps->queries && maps->causal)
+        return mha__fail(err, MHA_ERR_ARG, "mha_head_maps: causal must be 0 with queries (got %d)", maps->causal);
+    for (int64_t n = 0; maps->queries && n < maps->count; n++) {
+        const int64_t tokens = maps->queries[n].tokens;
+        if (tokens < 1 || tokens > INT32_MAX)
+            return mha__fail(err, MHA_ERR_ARG, "mha_head_maps: text %lld must have from 1 to %d queries (got %lld)",
+                             (long long)n, INT32_MAX, (long long)tokens);
+        if (maps->text[n].segments)
+            return mha__fail(err, MHA_ERR_ARG, "mha_head_maps: segments of text %lld must be NULL with queries",
+                             (long long)n);
+    }
+    return MHA_OK;
+}
+
 static mha_status check(const mha_head_maps *maps, int64_t *longest, mha_error *err)
 {
     enum { MOST = 1 << 20 }; /* maximum number of layers, and of heads per layer */
@@ -136,10 +154,12 @@ static mha_status check(const mha_head_maps *maps, int64_t *longest, mha_error *
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_head_maps: count must be at least 1, and text must not be NULL (got %lld%s)",
                          (long long)maps->count, maps->text ? "" : ", NULL");
+    MHA__TRY(check_queries(maps, err));
     *longest = 0;
     for (int64_t n = 0; n < maps->count; n++) {
         const mha_head_map *map = &maps->text[n];
-        const int64_t extent[] = {maps->layers, maps->heads, map->tokens, map->tokens};
+        const int64_t rows = maps->queries ? maps->queries[n].tokens : map->tokens;
+        const int64_t extent[] = {maps->layers, maps->heads, rows, map->tokens};
         size_t bytes;
         if (map->tokens < 1 || !map->p || map->tokens > INT32_MAX || !mha__bytes(extent, 4, sizeof(float), &bytes))
             return mha__fail(

@@ -1,5 +1,6 @@
 /* test_heads_of_maps.c - scores computed from maps that the caller passes must equal the scores of the model that
- * computed the maps, for several texts and with segments. Also tests errors and failed allocations. */
+ * computed the maps, for several texts and with segments. Also tests cross-attention, kinds of tokens, errors and
+ * failed allocations. */
 #include "support/check.h"
 
 #include <math.h>
@@ -203,6 +204,173 @@ static void refusals(void **state)
             "mha_head_maps: the weight of text 0, layer 0, head 0, query 0, key 0 must be from 0 to 1 (got -0.5)");
 }
 
+/* ---- cross-attention ---- */
+
+/* Metrics that compare the position of a query with that of a key, and metrics of probe texts. */
+static bool is_undefined(mha_head_metric m)
+{
+    static const mha_head_metric undefined[] = {
+        MHA_HEAD_DISTANCE, MHA_HEAD_DISTANCE_CONTENT, MHA_HEAD_OFFSET,    MHA_HEAD_PREV,           MHA_HEAD_PREV_ARGMAX,
+        MHA_HEAD_NEXT,     MHA_HEAD_NEXT_ARGMAX,      MHA_HEAD_SELF,      MHA_HEAD_SELF_ARGMAX,    MHA_HEAD_WINDOW2,
+        MHA_HEAD_BLOCK,    MHA_HEAD_TOEPLITZ,         MHA_HEAD_DUP_PROBE, MHA_HEAD_INDUCTION_PROBE};
+    for (size_t n = 0; n < sizeof undefined / sizeof *undefined; n++)
+        if (undefined[n] == m) return true;
+    return false;
+}
+
+/* A text that attends to itself: with a special first token, all metrics that do not compare positions are those of
+ * self-attention. */
+static void cross_attention_of_the_same_text(void **state)
+{
+    (void)state;
+    static texts t;
+    mha_heads *self, *cross;
+    mha_head_queries queries[TEXTS];
+    mha_model *model = case_model(NULL, "models/bert-tiny", NULL);
+    const mha_model_info *info = mha_model_describe(model);
+    make_texts(&t, info->vocab);
+    for (int64_t n = 0; n < TEXTS; n++) {
+        keep_maps(model, &t, n);
+        t.map[n].segments = NULL;
+        queries[n] = (mha_head_queries){t.map[n].tokens, t.map[n].kinds};
+    }
+    mha_head_maps maps = {
+        .size = sizeof maps, .layers = info->layers, .heads = info->heads, .count = TEXTS, .text = t.map};
+    assert_int_equal(mha_heads_of_maps(NULL, &maps, &self, NULL), MHA_OK);
+    maps.queries = queries;
+    assert_int_equal(mha_heads_of_maps(NULL, &maps, &cross, NULL), MHA_OK);
+    for (int64_t h = 0; h < info->layers * info->heads; h++) {
+        const int64_t layer = h / info->heads, head = h % info->heads;
+        int64_t positions = 0;
+        for (mha_head_metric m = 0; m < MHA_HEAD_METRICS; m++)
+            near(mha_heads_value(cross, layer, head, m),
+                 is_undefined(m) ? (double)NAN : mha_heads_value(self, layer, head, m));
+        const double *a = mha_heads_received(cross, layer, head, &positions),
+                     *b = mha_heads_received(self, layer, head, &positions);
+        for (int64_t j = 0; j < positions; j++)
+            near(a[j], b[j]);
+    }
+    mha_heads_free(self);
+    mha_heads_free(cross);
+    for (int n = 0; n < TEXTS; n++)
+        free(t.maps[n]);
+    mha_model_free(model);
+}
+
+static void value(const mha_heads *heads, int64_t head, mha_head_metric m, double want)
+{
+    near(mha_heads_value(heads, 0, head, m), want);
+}
+
+/* Three queries, the first of them special, and four keys. */
+static void cross_attention_of_two_texts(void **state)
+{
+    (void)state;
+    static const float p[2][3][4] = {{{0, 0, 1, 0}, {0.5F, 0.25F, 0.25F, 0}, {1, 0, 0, 0}},
+                                     {{1, 0, 0, 0}, {0.25F, 0.25F, 0.25F, 0.25F}, {0.25F, 0.25F, 0.25F, 0.25F}}};
+    static const uint8_t kinds[] = {MHA_TOKEN_SPECIAL, MHA_TOKEN_PUNCT, MHA_TOKEN_SPECIAL | MHA_TOKEN_SEP, 0};
+    static const uint8_t start[] = {MHA_TOKEN_SPECIAL, 0, 0};
+    const mha_head_map text = {.tokens = 4, .p = p[0][0], .kinds = kinds};
+    const mha_head_queries queries = {3, start};
+    const mha_head_maps maps = {
+        .size = sizeof maps, .layers = 1, .heads = 2, .count = 1, .text = &text, .queries = &queries};
+    mha_heads *heads;
+    int64_t positions;
+    assert_int_equal(mha_heads_of_maps(NULL, &maps, &heads, NULL), MHA_OK);
+    value(heads, 0, MHA_HEAD_ENTROPY, 0.5);
+    value(heads, 0, MHA_HEAD_ENTROPY_NORM, 0.25);
+    value(heads, 0, MHA_HEAD_BROAD, 0.375);
+    value(heads, 0, MHA_HEAD_FIRST, 0.75);
+    value(heads, 0, MHA_HEAD_FIRST_ARGMAX, 1);
+    value(heads, 0, MHA_HEAD_SINK, 0.5);
+    value(heads, 0, MHA_HEAD_SEP, 0.125);
+    value(heads, 0, MHA_HEAD_PUNCT, 0.125);
+    value(heads, 0, MHA_HEAD_CONFIDENCE_NOSPECIAL, 0.125);
+    value(heads, 0, MHA_HEAD_VERTICAL, (1.125 + 2 * 0.03125) / 1.375);
+    value(heads, 0, MHA_HEAD_PREV, (double)NAN);
+    value(heads, 1, MHA_HEAD_BROAD, 1);
+    value(heads, 1, MHA_HEAD_VERTICAL, 1);
+    assert_int_equal(mha_heads_label(heads, 0, 0), MHA_LABEL_FIRST);
+    assert_int_equal(mha_heads_label(heads, 0, 1), MHA_LABEL_BROAD);
+    near(mha_heads_received(heads, 0, 0, &positions)[2], 1.25 / 3);
+    assert_int_equal(positions, 4);
+    mha_heads_free(heads);
+}
+
+/* With one key, the normalized entropy is undefined. */
+static void cross_attention_to_one_key(void **state)
+{
+    (void)state;
+    const mha_head_map text = {.tokens = 1, .p = (const float[]){1, 1}};
+    const mha_head_queries queries = {.tokens = 2};
+    const mha_head_maps maps = {
+        .size = sizeof maps, .layers = 1, .heads = 1, .count = 1, .text = &text, .queries = &queries};
+    mha_heads *heads;
+    assert_int_equal(mha_heads_of_maps(NULL, &maps, &heads, NULL), MHA_OK);
+    value(heads, 0, MHA_HEAD_FIRST, 1);
+    value(heads, 0, MHA_HEAD_BROAD, (double)NAN);
+    value(heads, 0, MHA_HEAD_ENTROPY_NORM, (double)NAN);
+    mha_heads_free(heads);
+}
+
+static void refused_queries(const mha_head_map *text, const mha_head_queries *queries, int causal, const char *word)
+{
+    mha_heads *heads = (mha_heads *)&heads;
+    mha_error err = {0};
+    const mha_head_maps maps = {
+        .size = sizeof maps, .layers = 1, .heads = 1, .causal = causal, .count = 1, .text = text, .queries = queries};
+    assert_int_equal(mha_heads_of_maps(NULL, &maps, &heads, &err), MHA_ERR_ARG);
+    assert_null(heads);
+    if (!strstr(err.message, word)) fail_msg("message must contain \"%s\" (got %s)", word, err.message);
+}
+
+static void refusals_of_queries(void **state)
+{
+    (void)state;
+    const int32_t segments[2] = {0, 1};
+    const mha_head_map text = {.tokens = 2, .p = even}, parts = {.tokens = 2, .p = even, .segments = segments};
+    const mha_head_queries two = {.tokens = 2}, none = {.tokens = 0}, most = {.tokens = INT64_MAX};
+    refused_queries(&text, &two, 1, "mha_head_maps: causal must be 0 with queries (got 1)");
+    refused_queries(&text, &none, 0, "mha_head_maps: text 0 must have from 1 to 2147483647 queries (got 0)");
+    refused_queries(&text, &most, 0, "must have from 1 to 2147483647 queries (got 9223372036854775807)");
+    refused_queries(&parts, &two, 0, "mha_head_maps: segments of text 0 must be NULL with queries");
+}
+
+/* ---- kinds of tokens ---- */
+
+static void kinds_of_tokens(void **state)
+{
+    (void)state;
+    mha_model *model = case_model(NULL, "seq2seq/mbart", NULL);
+    const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
+    mha_encoding *e;
+    mha_error err = {0};
+    uint8_t kinds[8];
+    assert_int_equal(mha_tokenizer_encode(tokenizer, "a .", 3, NULL, 0, NULL, &e, NULL), MHA_OK);
+    assert_in_range(e->count, 4, 8);
+    assert_int_equal(mha_head_token_kinds(tokenizer, e->ids, e->count, kinds, &err), MHA_OK);
+    for (int64_t i = 0; i < e->count; i++) {
+        const char *token = mha_tokenizer_token(tokenizer, e->ids[i]);
+        const int want = strcmp(token, "</s>") == 0    ? MHA_TOKEN_SEP | MHA_TOKEN_SPECIAL
+                         : strcmp(token, "en_XX") == 0 ? MHA_TOKEN_SPECIAL
+                         : strcmp(token, ".") == 0     ? MHA_TOKEN_PUNCT
+                                                       : 0;
+        if (kinds[i] != want) fail_msg("kind of %s must be %d (got %d)", token, want, kinds[i]);
+    }
+    assert_int_equal(mha_head_token_kinds(tokenizer, (const int32_t[]){-1, INT32_MAX}, 2, kinds, NULL), MHA_OK);
+    assert_int_equal(kinds[0] | kinds[1], 0);
+    assert_int_equal(mha_head_token_kinds(tokenizer, NULL, 0, NULL, NULL), MHA_OK);
+    assert_int_equal(mha_head_token_kinds(tokenizer, e->ids, -1, kinds, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "mha_head_token_kinds: count must be at least 0 (got -1)");
+    assert_int_equal(mha_head_token_kinds(tokenizer, NULL, 1, kinds, NULL), MHA_ERR_ARG);
+    assert_int_equal(mha_head_token_kinds(tokenizer, e->ids, 1, NULL, NULL), MHA_ERR_ARG);
+    assert_int_equal(mha_head_token_kinds(NULL, e->ids, 1, kinds, NULL), MHA_ERR_ARG);
+    mha_encoding_free(e);
+    mha_model_free(model);
+}
+
+/* ---- memory ---- */
+
 static void no_memory(void **state)
 {
     (void)state;
@@ -228,8 +396,16 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(of_an_encoder), cmocka_unit_test(of_a_decoder), cmocka_unit_test(thresholds),
-        cmocka_unit_test(refusals),      cmocka_unit_test(no_memory),
+        cmocka_unit_test(of_an_encoder),
+        cmocka_unit_test(of_a_decoder),
+        cmocka_unit_test(thresholds),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(no_memory),
+        cmocka_unit_test(cross_attention_of_the_same_text),
+        cmocka_unit_test(cross_attention_of_two_texts),
+        cmocka_unit_test(cross_attention_to_one_key),
+        cmocka_unit_test(refusals_of_queries),
+        cmocka_unit_test(kinds_of_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
