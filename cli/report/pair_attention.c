@@ -1,18 +1,11 @@
 /* pair_attention.c - keeps the maps of one kind of attention, and measures them. */
 #include "report/pair_attention.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "heads/heads_json.h"
-#include "input/tokens.h"
 #include "output.h"
-
-/* Statistics of cross-attention: the mean over queries of measures of a row. */
-enum { ENTROPY, ENTROPY_NORM, CONFIDENCE, FIRST, SEP, PUNCT, CROSS_METRICS };
-static const mha_head_metric cross_metrics[CROSS_METRICS] = {
-    MHA_HEAD_ENTROPY, MHA_HEAD_ENTROPY_NORM, MHA_HEAD_CONFIDENCE, MHA_HEAD_FIRST, MHA_HEAD_SEP, MHA_HEAD_PUNCT};
 
 bool pair_attention_open(pair_attention *a)
 {
@@ -37,110 +30,67 @@ static const float *map_of(const pair_attention *a, int64_t layer, int64_t head)
     return a->maps + (layer * a->heads + head) * a->rows * a->columns;
 }
 
-/* ---- kinds of tokens ---- */
+/* ---- metrics ---- */
 
-static bool is_punctuation(const mha_tokenizer *tokenizer, int32_t id)
+/* Stores the kinds of tokens. The start token, with which the text of a decoder begins, is special too. */
+static int find_kinds(const cli_session *s, const mha_tokenizer *tokenizer, const int32_t *ids, int64_t count,
+                      bool started, uint8_t **kinds)
 {
-    char *words = cli_token_words(tokenizer, id);
-    const char *mark = words ? words + strspn(words, " ") : "";
-    const bool found = *mark && strchr(".,;:?!", *mark) && !mark[1];
-    free(words);
-    return found;
-}
-
-/* Returns the kinds of tokens as in mha_head_map; special tokens other than the first are separators. */
-static uint8_t *kinds_of(const mha_tokenizer *tokenizer, const int32_t *ids, int64_t count)
-{
-    uint8_t *kinds = calloc((size_t)count, 1);
-    for (int64_t n = 0; kinds && n < count; n++) {
-        const bool special = mha_tokenizer_is_special(tokenizer, ids[n]);
-        kinds[n] = (uint8_t)((special ? MHA_TOKEN_SPECIAL : 0) | (special && n > 0 ? MHA_TOKEN_SEP : 0) |
-                             (is_punctuation(tokenizer, ids[n]) ? MHA_TOKEN_PUNCT : 0));
-    }
-    return kinds;
-}
-
-/* ---- self-attention ---- */
-
-static int measure_self(const cli_session *s, const pair_attention *a, const uint8_t *kinds, json_t **metrics,
-                        json_t **labels)
-{
-    mha_heads *heads = NULL;
     mha_error error = {0};
-    const mha_head_map text = {.tokens = a->rows, .p = a->maps, .kinds = kinds};
-    const mha_head_maps maps = {
-        .size = sizeof maps, .layers = a->layers, .heads = a->heads, .causal = a->causal, .count = 1, .text = &text};
-    if (mha_heads_of_maps(s->ctx, &maps, &heads, &error) != MHA_OK) return cli_fail(s, &error);
-    *metrics = heads_json_metrics(heads);
-    *labels = heads_json_labels(heads);
-    mha_heads_free(heads);
+    *kinds = calloc((size_t)count, 1);
+    if (!*kinds) return cli_error(s, CLI_FAILED, "out of memory for the maps");
+    if (mha_head_token_kinds(tokenizer, ids, count, *kinds, &error) != MHA_OK) return cli_fail(s, &error);
+    if (started) (*kinds)[0] |= MHA_TOKEN_SPECIAL;
     return CLI_DONE;
 }
 
-/* ---- cross-attention ---- */
-
-/* Adds the measures of a row to the sums. */
-static void add_row(const pair_attention *a, const float *row, const uint8_t *kinds, double *sums)
+static bool is_cross(const pair_attention *a)
 {
-    double entropy = 0, most = 0;
-    for (int64_t j = 0; j < a->columns; j++) {
-        const double p = (double)row[j];
-        if (p > 0) entropy -= p * log2(p);
-        most = fmax(most, p);
-        if (kinds[j] & MHA_TOKEN_SEP) sums[SEP] += p;
-        if (kinds[j] & MHA_TOKEN_PUNCT) sums[PUNCT] += p;
-    }
-    sums[ENTROPY] += entropy;
-    sums[ENTROPY_NORM] += a->columns > 1 ? entropy / log2((double)a->columns) : 0;
-    sums[CONFIDENCE] += most;
-    sums[FIRST] += (double)row[0];
+    return a->queries != a->keys;
 }
 
-/* Returns the label of a head by the rules of mha heads that do not compare positions. */
-static mha_head_label label_of(const double *mean)
+/* Removes the metrics that compare positions of the two texts, and those of probe texts: they are undefined. */
+static void remove_positions(json_t *metrics)
 {
-    const mha_head_label single[] = {MHA_LABEL_FIRST, MHA_LABEL_SEP, MHA_LABEL_PUNCT};
-    int best = 0;
-    for (int n = 1; n < 3; n++)
-        if (mean[FIRST + n] > mean[FIRST + best]) best = n;
-    if (mean[FIRST + best] >= 0.4) return single[best];
-    return mean[ENTROPY_NORM] >= 0.9 ? MHA_LABEL_BROAD : MHA_LABEL_MIXED;
+    static const mha_head_metric undefined[] = {
+        MHA_HEAD_DISTANCE, MHA_HEAD_DISTANCE_CONTENT, MHA_HEAD_OFFSET,    MHA_HEAD_PREV,           MHA_HEAD_PREV_ARGMAX,
+        MHA_HEAD_NEXT,     MHA_HEAD_NEXT_ARGMAX,      MHA_HEAD_SELF,      MHA_HEAD_SELF_ARGMAX,    MHA_HEAD_WINDOW2,
+        MHA_HEAD_BLOCK,    MHA_HEAD_TOEPLITZ,         MHA_HEAD_DUP_PROBE, MHA_HEAD_INDUCTION_PROBE};
+    for (size_t n = 0; n < sizeof undefined / sizeof *undefined; n++)
+        json_object_del(metrics, mha_head_metric_key(undefined[n]));
 }
 
-static int measure_cross(const pair_attention *a, const uint8_t *kinds, json_t **metrics, json_t **labels)
+static int measure(const cli_session *s, const pair_attention *a, const uint8_t *kinds, const uint8_t *query_kinds,
+                   json_t **metrics, json_t **labels)
 {
-    json_t *tables[CROSS_METRICS];
-    *metrics = json_object();
-    *labels = json_array();
-    for (int m = 0; m < CROSS_METRICS; m++)
-        json_object_set_new(*metrics, mha_head_metric_key(cross_metrics[m]), tables[m] = json_array());
-    for (int64_t layer = 0; layer < a->layers; layer++) {
-        for (int m = 0; m < CROSS_METRICS; m++)
-            json_array_append_new(tables[m], json_array());
-        json_array_append_new(*labels, json_array());
-        for (int64_t head = 0; head < a->heads; head++) {
-            double mean[CROSS_METRICS] = {0};
-            for (int64_t i = 0; i < a->rows; i++)
-                add_row(a, map_of(a, layer, head) + i * a->columns, kinds, mean);
-            for (int m = 0; m < CROSS_METRICS; m++) {
-                mean[m] /= (double)a->rows;
-                json_array_append_new(json_array_get(tables[m], (size_t)layer), cli_real(mean[m]));
-            }
-            json_array_append_new(json_array_get(*labels, (size_t)layer),
-                                  json_string(mha_head_label_key(label_of(mean))));
-        }
-    }
+    mha_heads *heads = NULL;
+    mha_error error = {0};
+    const mha_head_map text = {.tokens = a->columns, .p = a->maps, .kinds = kinds};
+    const mha_head_queries queries = {.tokens = a->rows, .kinds = query_kinds};
+    const mha_head_maps maps = {.size = sizeof maps,
+                                .layers = a->layers,
+                                .heads = a->heads,
+                                .causal = a->causal,
+                                .count = 1,
+                                .text = &text,
+                                .queries = is_cross(a) ? &queries : NULL};
+    if (mha_heads_of_maps(s->ctx, &maps, &heads, &error) != MHA_OK) return cli_fail(s, &error);
+    *metrics = heads_json_metrics(heads);
+    *labels = heads_json_labels(heads);
+    if (is_cross(a)) remove_positions(*metrics);
+    mha_heads_free(heads);
     return CLI_DONE;
 }
 
 int pair_attention_measure(const cli_session *s, const mha_tokenizer *tokenizer, const pair_attention *a,
                            json_t **metrics, json_t **labels)
 {
-    uint8_t *kinds = kinds_of(tokenizer, a->keys, a->columns);
-    if (!kinds) return cli_error(s, CLI_FAILED, "out of memory for the maps");
-    const int code =
-        a->queries == a->keys ? measure_self(s, a, kinds, metrics, labels) : measure_cross(a, kinds, metrics, labels);
-    free(kinds);
+    uint8_t *keys = NULL, *queries = NULL;
+    int code = find_kinds(s, tokenizer, a->keys, a->columns, a->causal, &keys);
+    if (code == CLI_DONE && is_cross(a)) code = find_kinds(s, tokenizer, a->queries, a->rows, true, &queries);
+    if (code == CLI_DONE) code = measure(s, a, keys, queries, metrics, labels);
+    free(keys);
+    free(queries);
     return code;
 }
 

@@ -13,6 +13,25 @@ for family in t5 bart marian mbart; do
     at decoder.heads.0.0 0
 done
 
+# The encoder has the labels and the masses of mha heads, on a text with punctuation and special tokens.
+for family in t5 bart marian mbart; do
+    expect 0 "$MHA" heads -q --no-probe -m "$data/seq2seq/$family" --json 'a, b. c'
+    for key in labels metrics.first metrics.sep metrics.punct metrics.vertical; do
+        "$JSON_AT" "$key" <out >"$family.$key" || fail "mha heads must print $key"
+    done
+    expect 0 "$MHA" report -q -m "$data/seq2seq/$family" --source 'a, b. c' --target 'd, e' -o kinds.html --force --json
+    for key in labels metrics.first metrics.sep metrics.punct metrics.vertical; do
+        at "encoder.$key" "$(cat "$family.$key")"
+    done
+done
+at decoder.metrics.prev.# 2
+at cross.metrics.# 13
+# A source without words has one key, so that the normalized entropy is undefined.
+expect 0 "$MHA" report -q -m "$data/seq2seq/t5" --source '' --target 'd e' -o one.html --json
+at cross.metrics.entropy_norm.0 '[null,null,null,null]'
+at cross.metrics.first.0 '[1.0,1.0,1.0,1.0]'
+at cross.labels.0.0 first
+
 model=$data/seq2seq/t5
 refused 2 "$MHA" report -m "$model" --source a -o x.html
 has err '--source and --target require each other'
