@@ -213,15 +213,27 @@ static int put_json(cli_session *s, const part parts[2], int count, const json_t
     return cli_put_json(s, all, false);
 }
 
+static int check_tabs(const cli_session *s, const char *option, const char *text)
+{
+    if (!strchr(text, '\t')) return CLI_DONE;
+    return cli_usage(s, "%s must not contain a tab (got \"%s\")", option, cli_shown(text));
+}
+
 /* Checks the options that a page of an encoder-decoder does not have. */
 static int check_pair(const cli_session *s)
 {
+    const struct importance_scores_given *g = &importance_scores_given;
     if (!given.source || !given.target) return cli_usage(s, "--source and --target require each other");
+    int code = check_tabs(s, "--source", given.source);
+    if (code == CLI_DONE) code = check_tabs(s, "--target", given.target);
+    if (code != CLI_DONE) return code;
     if (s->arg_count > 0 || s->options.file) return cli_usage(s, "--source must not be given with TEXT or -f");
     if (given.compare || given.data || given.curve || given.diversity || given.live || s->options.ids)
         return cli_usage(s, "--source must not be given with --compare, --curve, --data, --diversity, --ids or --live");
-    if (importance_scores_given.by && strcmp(importance_scores_given.by, "loo_loss") != 0)
-        return cli_usage(s, "--by must be loo_loss with --source (got \"%s\")", cli_shown(importance_scores_given.by));
+    if (g->batch || g->loss || g->probes || g->settle || g->state)
+        return cli_usage(s, "--source must not be given with --batch, --loss, --probes, --settle or --state");
+    if (g->by && strcmp(g->by, "loo_loss") != 0)
+        return cli_usage(s, "--by must be loo_loss with --source (got \"%s\")", cli_shown(g->by));
     return CLI_DONE;
 }
 
@@ -280,7 +292,7 @@ static int run(cli_session *s)
 
 static bool divides(void)
 {
-    return (importance_scores_given.by || given.diversity) && importance_scores_divide();
+    return !given.source && (importance_scores_given.by || given.diversity) && importance_scores_divide();
 }
 
 static void print_lists(FILE *out, int columns)

@@ -46,6 +46,18 @@ for option in --diversity --live --ids '--compare builtin'; do
     refused 2 "$MHA" report -m "$model" --source a --target b -o x.html $option
     has err 'must not be given with --compare'
 done
+for option in '--batch 1' '--loss mlm' '--probes 1' '--settle 0.9' '--state x'; do
+    for by in '' '--by loo_loss'; do
+        # shellcheck disable=SC2086 # options and their values
+        refused 2 "$MHA" report -m "$model" --source a --target b -o x.html $option $by
+        has err '--source must not be given with --batch, --loss, --probes, --settle or --state'
+    done
+done
+tab=$(printf 'a\tb')
+refused 2 "$MHA" report -m "$model" --source "$tab" --target c -o x.html
+has err '--source must not contain a tab (got "a'
+refused 2 "$MHA" report -m "$model" --source c --target "$tab" -o x.html
+has err '--target must not contain a tab (got "a'
 refused 2 "$MHA" report -m "$model" --source a --target b -o x.html --by ov_norm
 has err '--by must be loo_loss with --source'
 refused 2 "$MHA" report -m "$model" --source a --target '' -o x.html --by loo_loss
