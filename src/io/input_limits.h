@@ -15,6 +15,7 @@
 #define MHA__JSON_BYTES (128 * MHA__MIB)         /* size of tokenizer.json */
 #define MHA__INDEX_BYTES (32 * MHA__MIB)         /* size of a shard index */
 #define MHA__INDEX_TENSORS ((size_t)1 << 20)     /* number of tensors in a shard index */
+#define MHA__GGUF_TENSORS ((size_t)1 << 18)      /* number of tensors in a GGUF file, with one per expert */
 #define MHA__TOKENIZER_MEMORY (240 * MHA__MIB)   /* memory for reading tokenizer.json, including the file */
 #define MHA__JSON_DEPTH 64                       /* nesting depth of objects and arrays */
 #define MHA__STRING_BYTES (16 * MHA__MIB)        /* length of a string in a JSON file, before decoding */

@@ -5,6 +5,7 @@
 #include "base/ctx.h"
 #include "base/size.h"
 #include "base/struct_size.h"
+#include <stdio.h>
 #include <string.h>
 
 /* Selects the reader by the first bytes of the file. A safetensors file whose header length happens to look like a
@@ -168,6 +169,16 @@ mha_status mha_file_metadata(const mha_file *file, int64_t index, const char **k
     *value = m->value;
     if (value_bytes) *value_bytes = m->value_bytes;
     return MHA_OK;
+}
+
+const char *mha__quote_shape(mha__quoted *q, int rank, const int64_t *shape)
+{
+    char *text = q->text;
+    size_t used = (size_t)snprintf(text, sizeof q->text, "[");
+    for (int i = 0; i < rank && used < sizeof q->text; i++)
+        used += (size_t)snprintf(text + used, sizeof q->text - used, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    if (used < sizeof q->text) snprintf(text + used, sizeof q->text - used, "]");
+    return text;
 }
 
 const char *mha__metadata_find(const mha_file *file, const char *key, size_t *bytes)

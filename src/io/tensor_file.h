@@ -81,6 +81,9 @@ void mha__data_rest(const mha_file *file, const mha_tensor *tensor);
  * `bytes` is NULL. */
 const char *mha__metadata_find(const mha_file *file, const char *key, size_t *bytes);
 
+/* Formats the first `rank` dimensions as "[2, 3]", like mha__quote. */
+const char *mha__quote_shape(mha__quoted *q, int rank, const int64_t *shape);
+
 /* Allocates `n` > 0 bytes for data of the file `name`. If the machine has less memory, fails with "requires N GiB, but
  * this machine has only M GiB". */
 mha_status mha__data_memory(mha_ctx *ctx, const char *name, size_t n, void **memory, mha_error *err);

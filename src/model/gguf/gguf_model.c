@@ -16,7 +16,7 @@ enum { NAME = 160 };
 typedef struct renaming {
     mha_file *file;
     const mha__gguf_arch *arch;
-    int64_t heads, kv_heads, experts;
+    int64_t heads, kv_heads, experts, layers;
     mha__record *records; /* [count] of the file, with a record for each expert */
     int64_t count;
     mha_error *err;
@@ -137,11 +137,16 @@ static mha_status set_name(const renaming *r, mha_tensor *t, const char *name)
 /* Adds a view of each expert's matrix. `pattern` is the name, with '*' for the number of the expert. */
 static mha_status add_experts(renaming *r, const mha__record *whole, const char *pattern)
 {
+    enum { DIGITS = 4 }; /* of the number of an expert */
     const mha_tensor *t = &whole->tensor;
     const char *star = strchr(pattern, '*');
-    char rule[60], name[NAME];
+    const size_t each = strlen(pattern) + DIGITS;
+    char rule[60];
+    void *names;
     snprintf(rule, sizeof rule, "have rank 3 and %lld experts", (long long)r->experts);
-    if (t->rank != 3 || t->shape[0] != r->experts) return fail(r, t, rule, "another shape");
+    if (t->rank != 3 || t->shape[0] != r->experts)
+        return fail(r, t, rule, mha__quote_shape(&(mha__quoted){0}, t->rank, t->shape));
+    MHA__TRY(memory_of(r, (size_t)r->experts * each, &names));
     for (int64_t n = 0; n < r->experts; n++) {
         mha__record *own = &r->records[r->count++];
         *own = *whole;
@@ -150,8 +155,9 @@ static mha_status add_experts(renaming *r, const mha__record *whole, const char 
         own->tensor.elements = t->elements / r->experts;
         own->tensor.bytes = t->bytes / (size_t)r->experts;
         own->tensor.data = (const char *)t->data + (size_t)n * own->tensor.bytes;
-        snprintf(name, sizeof name, "%.*s%lld%s", (int)(star - pattern), pattern, (long long)n, star + 1);
-        MHA__TRY(set_name(r, &own->tensor, name));
+        char *name = (char *)names + (size_t)n * each;
+        snprintf(name, each, "%.*s%lld%s", (int)(star - pattern), pattern, (long long)n, star + 1);
+        own->tensor.name = name;
     }
     return MHA_OK;
 }
@@ -178,6 +184,15 @@ static mha_status rename_tensor(renaming *r, const mha__record *stored)
     return set_name(r, t, other);
 }
 
+/* Refuses tensors of layers that the model lacks before their elements are copied. */
+static mha_status check_layer(const renaming *r, const mha_tensor *t)
+{
+    char rule[60];
+    if (strncmp(t->name, "blk.", 4) != 0 || strtoll(t->name + 4, NULL, 10) < r->layers) return MHA_OK;
+    snprintf(rule, sizeof rule, "be absent in a %s of %lld layers", r->arch->family, (long long)r->layers);
+    return fail(r, t, rule, "one");
+}
+
 /* Allocates the records: at most one per expert for each tensor of rank 3, which has at least as many elements. */
 static mha_status allocate(renaming *r)
 {
@@ -185,11 +200,12 @@ static mha_status allocate(renaming *r)
     MHA__TRY(mha__gguf_arch_int(r->file, r->arch, "expert_count", MHA__EXPERTS_MOST, &r->experts, r->err));
     for (int64_t n = 0; n < r->file->count; n++) {
         const mha_tensor *t = &r->file->records[n].tensor;
+        MHA__TRY(check_layer(r, t));
         most += t->rank == 3 && t->shape[0] == r->experts ? (size_t)r->experts : 1;
     }
-    if (most > MHA__INDEX_TENSORS)
-        return mha__fail(r->err, MHA_ERR_FORMAT, "%s: matrices of all experts must be at most %zu (got %zu)",
-                         mha__quote(&(mha__quoted){0}, r->file->path, strlen(r->file->path)), MHA__INDEX_TENSORS, most);
+    if (most > MHA__GGUF_TENSORS)
+        return mha__fail(r->err, MHA_ERR_FORMAT, "%s: tensors, with one per expert, must be at most %zu (got %zu)",
+                         mha__quote(&(mha__quoted){0}, r->file->path, strlen(r->file->path)), MHA__GGUF_TENSORS, most);
     r->records = mha__calloc(r->file->ctx, most + 1, sizeof *r->records);
     return r->records ? MHA_OK : mha__no_memory(r->err, most * sizeof *r->records, "the tensors of a GGUF file");
 }
@@ -199,6 +215,7 @@ static mha_status rename_all(renaming *r)
     MHA__TRY(mha__gguf_arch_int(r->file, r->arch, "attention.head_count", MHA__HEADS, &r->heads, r->err));
     r->kv_heads = r->heads;
     MHA__TRY(mha__gguf_arch_int(r->file, r->arch, "attention.head_count_kv", MHA__HEADS, &r->kv_heads, r->err));
+    MHA__TRY(mha__gguf_arch_int(r->file, r->arch, "block_count", MHA__LAYERS, &r->layers, r->err));
     MHA__TRY(allocate(r));
     mha_status status = MHA_OK;
     for (int64_t n = 0; status == MHA_OK && n < r->file->count; n++)
@@ -222,7 +239,8 @@ static mha_status find_arch(const mha_file *file, const mha__gguf_arch **arch, m
     MHA__TRY(mha__gguf_text(file, "general.architecture", &name, &n, err));
     *arch = mha__gguf_arch_named(name, n, false);
     if (*arch) {
-        MHA__TRY(mha__gguf_int(file, mha__gguf_config_key(*arch, "expert_count", key), 0, INT64_MAX, &experts, err));
+        MHA__TRY(
+            mha__gguf_int(file, mha__gguf_config_key(*arch, "expert_count", key), 0, MHA__EXPERTS_MOST, &experts, err));
         *arch = mha__gguf_arch_named(name, n, experts != 0);
         return MHA_OK;
     }

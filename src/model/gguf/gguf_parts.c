@@ -260,3 +260,11 @@ const mha__gguf_part *mha__gguf_part_named(const mha__gguf_arch *arch, const cha
     }
     return NULL;
 }
+
+mha__gguf_change mha__gguf_stored_name(const char *family, const char *name, char *stored, size_t capacity)
+{
+    const mha__gguf_arch *arch = mha__gguf_arch_of(family);
+    const mha__gguf_part *part = arch ? mha__gguf_part_named(arch, name, false, stored, capacity) : NULL;
+    if (!part) snprintf(stored, capacity, "%s", name);
+    return part ? part->change : MHA__GGUF_SAME;
+}

@@ -53,4 +53,8 @@ void mha__gguf_arch_names(char *text, size_t capacity);
 const mha__gguf_part *mha__gguf_part_named(const mha__gguf_arch *arch, const char *name, bool from_gguf, char *other,
                                            size_t capacity);
 
+/* Writes the name that a tensor of the family has in a GGUF file, or `name` if files have no such tensor. Returns how
+ * its elements differ. */
+mha__gguf_change mha__gguf_stored_name(const char *family, const char *name, char *stored, size_t capacity);
+
 #endif

@@ -6,7 +6,6 @@
 #include "model/gguf/gguf_parts.h"
 #include "model/model_struct.h"
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 static int64_t index_of(const mha_file *file, const mha_tensor *tensor)
@@ -36,8 +35,7 @@ static mha_status refuse(const mha_model *m, const mha_tensor *t, mha_error *err
     const char *family = m->config.family->name, *path = m->shards.file->path;
     char stored[MHA__TENSOR_NAME];
     mha__quoted name = {0}, file = {0};
-    if (!mha__gguf_part_named(mha__gguf_arch_of(family), t->name, false, stored, sizeof stored))
-        snprintf(stored, sizeof stored, "%s", t->name);
+    mha__gguf_stored_name(family, t->name, stored, sizeof stored);
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: tensor \"%s\" must be absent in a %s of %lld layers (got one)",
                      mha__quote(&file, path, strlen(path)), mha__quote(&name, stored, strlen(stored)), family,
                      (long long)m->config.layers);

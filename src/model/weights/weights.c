@@ -8,6 +8,7 @@
 #include "io/block_types.h"
 #include "io/tensor_file.h"
 #include "layer/convolution.h"
+#include "model/gguf/gguf_parts.h"
 #include "model/weights/tensor_order.h"
 #include <stdio.h>
 #include <string.h>
@@ -108,29 +109,33 @@ void mha__weights_begin(mha__weights *weights)
     weights->prefix = family->prefixes[0];
 }
 
-/* Formats the first `rank` dimensions as "[2, 3]". */
-static const char *show_shape(char *text, size_t capacity, int rank, const int64_t *shape)
+/* Writes the name that a tensor has in the file. Returns what the shapes in messages belong to. */
+static const char *stored_name(const mha__weights *w, const char *name, char stored[MHA__TENSOR_NAME])
 {
-    size_t used = (size_t)snprintf(text, capacity, "[");
-    for (int i = 0; i < rank && used < capacity; i++)
-        used += (size_t)snprintf(text + used, capacity - used, "%s%lld", i ? ", " : "", (long long)shape[i]);
-    if (used < capacity) snprintf(text + used, capacity - used, "]");
-    return text;
+    mha__gguf_change change = MHA__GGUF_SAME;
+    if (w->shards->file->gguf)
+        change = mha__gguf_stored_name(w->config->family->name, name, stored, MHA__TENSOR_NAME);
+    else
+        snprintf(stored, MHA__TENSOR_NAME, "%s", name);
+    return change == MHA__GGUF_EXPERTS      ? "shape of each matrix of tensor"
+           : change == MHA__GGUF_TRANSPOSED ? "transposed shape of tensor"
+                                            : "shape of tensor";
 }
 
 static mha_status check(const mha__weights *w, const mha_tensor *tensor, const wanted *want, mha_error *err)
 {
     mha__quoted file = {0};
-    char has[128], wants[64];
+    char name[MHA__TENSOR_NAME];
     mha__quote(&file, path_of(w), strlen(path_of(w)));
+    const char *shape = stored_name(w, tensor->name, name);
     if (tensor->rank != want->rank || memcmp(tensor->shape, want->shape, (size_t)want->rank * sizeof *want->shape) != 0)
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: shape of tensor \"%s\" must be %s, as config.json requires (got %s)",
-                         file.text, tensor->name, show_shape(wants, sizeof wants, want->rank, want->shape),
-                         show_shape(has, sizeof has, tensor->rank, tensor->shape));
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: %s \"%s\" must be %s, as config.json requires (got %s)", file.text,
+                         shape, name, mha__quote_shape(&(mha__quoted){0}, want->rank, want->shape),
+                         mha__quote_shape(&(mha__quoted){0}, tensor->rank, tensor->shape));
     if (tensor->dtype != MHA_F32 && tensor->dtype != MHA_F16 && tensor->dtype != MHA_BF16 &&
         !mha__block_type_of(tensor))
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: type of tensor \"%s\" must be one of F32, F16, BF16 (got %s)",
-                         file.text, tensor->name,
+                         file.text, name,
                          mha__quote(&(mha__quoted){0}, tensor->dtype_name, strlen(tensor->dtype_name)));
     return MHA_OK;
 }
@@ -146,8 +151,10 @@ static mha_status convert(mha__weights *w, const mha_tensor *tensor, const float
 
 static mha_status missing(const mha__weights *w, const char *name, mha_error *err)
 {
+    char stored[MHA__TENSOR_NAME];
+    stored_name(w, name, stored);
     return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" is missing",
-                     mha__quote(&(mha__quoted){0}, path_of(w), strlen(path_of(w))), name);
+                     mha__quote(&(mha__quoted){0}, path_of(w), strlen(path_of(w))), stored);
 }
 
 /* Finds the tensor of a part under one of two suffixes. */

@@ -177,8 +177,8 @@ static void damaged_files(void **state)
     (void)state;
     enum { TYPE = 4 };
     const uint32_t four = 4, one = 1, huge = UINT32_MAX;
-    refused("mixtral", "llama.expert_count", TYPE, &four, 4, "must have rank 3 and 4 experts (got another shape)");
-    refused("mixtral", "llama.expert_count", TYPE, &huge, 4, "llama.expert_count must be an integer from 1 to 1024");
+    refused("mixtral", "llama.expert_count", TYPE, &four, 4, "must have rank 3 and 4 experts (got [3, 32, 40])");
+    refused("mixtral", "llama.expert_count", TYPE, &huge, 4, "llama.expert_count must be an integer from 0 to 1024");
     refused("mixtral", "llama.expert_used_count", TYPE, &four, 4, "num_experts_per_tok must be at most");
     refused("mixtral", "ffn_gate_exps", 0, "_", 1, "must be a tensor of the architecture llama");
     refused("mixtral", "blk.1.ffn_up_ex", 0, "x", 1, "must be a tensor of the architecture llama");

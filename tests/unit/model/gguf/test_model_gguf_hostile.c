@@ -1,0 +1,104 @@
+/* test_model_gguf_hostile.c - tests that GGUF files with missing or misshapen tensors are refused, with a message that
+ * contains the names of the file. */
+#include "mha/model.h"
+#include "support/check.h"
+#include "support/files.h"
+#include "support/gguf/gguf_edit.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { EDITS = 4, EXPERTS = 1024, LAYERS = 257 };
+
+#define U32(name, value)                                    \
+    {                                                       \
+        .key = name, .type = MHA__GGUF_U32, .number = value \
+    }
+#define NONE(name)     \
+    {                  \
+        .tensor = name \
+    }
+
+typedef struct edited_file {
+    const char *from;
+    gguf_edit edits[EDITS]; /* up to the first without names */
+    const char *says;       /* NULL = the file opens */
+} edited_file;
+
+static void open_edited(const char *from, const gguf_edit *edits, int count, const char *says)
+{
+    char path[300];
+    mha_model *model = NULL;
+    mha_error err = {0};
+    const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1};
+    const char *work = files_folder(), *file = files_path(work, "edited.gguf");
+    snprintf(path, sizeof path, "%s/gguf/%s.gguf", MHA_TEST_DATA, from);
+    gguf_edited(path, edits, count, file);
+    const mha_status status = mha_model_open(NULL, file, &o, &model, &err);
+    if (!says && status != MHA_OK) fail_msg("%s: must open (got \"%s\")", from, err.message);
+    if (says && (status == MHA_OK || !strstr(err.message, says) || !strstr(err.message, "edited.gguf")))
+        fail_msg("%s: message must contain \"%s\" (got \"%s\")", from, says, err.message);
+    mha_model_free(model);
+    files_remove(work);
+}
+
+static void open_all(const edited_file *files, size_t count)
+{
+    for (size_t n = 0; n < count; n++) {
+        int edits = 0;
+        while (edits < EDITS && (files[n].edits[edits].key || files[n].edits[edits].tensor))
+            edits++;
+        open_edited(files[n].from, files[n].edits, edits, files[n].says);
+    }
+}
+
+static void names_and_shapes_of_the_file(void **state)
+{
+    (void)state;
+    static const char up[] = "blk.0.ffn_up_exps.weight";
+    static const edited_file files[] = {
+        {"mixtral", {NONE(up)}, "tensor \"blk.0.ffn_up_exps.weight\" is missing"},
+        {"llama", {NONE("blk.1.attn_v.weight")}, "tensor \"blk.1.attn_v.weight\" is missing"},
+        {"mixtral",
+         {{.tensor = up, .rank = 3, .shape = {3, 3, 5}}},
+         "shape of each matrix of tensor \"blk.0.ffn_up_exps.weight\" must be ["},
+        {"mixtral", {{.tensor = up, .rank = 3, .shape = {3, 3, 5}}}, "as config.json requires (got [3, 5])"},
+        {"mixtral",
+         {{.tensor = up, .rank = 2, .shape = {20, 240}}},
+         "\"blk.0.ffn_up_exps.weight\" must have rank 3 and 3 experts (got [20, 240])"},
+        {"gpt2",
+         {{.tensor = "blk.0.ffn_up.weight", .rank = 2, .shape = {3, 5}}},
+         "transposed shape of tensor \"blk.0.ffn_up.weight\" must be ["},
+        {"llama",
+         {{.tensor = "blk.0.ffn_up.weight", .rank = 2, .shape = {3, 5}}},
+         ": shape of tensor \"blk.0.ffn_up.weight\" must be ["},
+        {"mixtral", {U32("llama.expert_count", 2000)}, "expert_count must be an integer from 0 to 1024 (got u32 2000)"},
+    };
+    open_all(files, sizeof files / sizeof *files);
+}
+
+/* A tensor of 1,024 experts becomes 1,024 tensors: layers that the model lacks must not, nor more than 2^18. */
+static void many_experts(void **state)
+{
+    (void)state;
+    static const edited_file layer = {
+        "mixtral",
+        {{.tensor = "blk.2.ffn_up_exps.weight", .rank = 3, .shape = {3, 1, 1}}},
+        "tensor \"blk.2.ffn_up_exps.weight\" must be absent in a mixtral of 2 layers (got one)"};
+    static gguf_edit edits[LAYERS + 2] = {U32("llama.expert_count", EXPERTS), U32("llama.block_count", LAYERS)};
+    static char names[LAYERS][40];
+    open_all(&layer, 1);
+    for (int n = 0; n < LAYERS; n++) {
+        snprintf(names[n], sizeof names[n], "blk.%d.ffn_up_exps.weight", n);
+        edits[n + 2] = (gguf_edit){.tensor = names[n], .rank = 3, .shape = {EXPERTS, 1, 1}};
+    }
+    open_edited("mixtral", edits, LAYERS + 2, "tensors, with one per expert, must be at most 262144 (got 263189)");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_and_shapes_of_the_file),
+        cmocka_unit_test(many_experts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
