@@ -10,7 +10,44 @@ typedef mha__gguf_config_writer config;
 
 enum { KEY = MHA__GGUF_CONFIG_KEY };
 
-/* ---- rotation ---- */
+/* ---- scaling ---- */
+
+/* rope.scaling.type [n], and rope.scaling.factor. */
+typedef struct scaling {
+    const char *type;
+    size_t n;
+    double factor;
+} scaling;
+
+static bool is(const scaling *s, const char *type)
+{
+    return s->n == strlen(type) && memcmp(s->type, type, s->n) == 0;
+}
+
+static bool unscaled(const scaling *s)
+{
+    return is(s, "none") || (is(s, "linear") && s->factor == 1);
+}
+
+/* Reads the scaling. As in llama.cpp, a factor without a type is linear, and a factor of 0 is none. */
+static mha_status read_scaling(const config *c, scaling *s)
+{
+    char key[KEY];
+    static const scaling none = {.type = "none", .n = 4};
+    *s = (scaling){.type = "linear", .n = 6};
+    MHA__TRY(mha__gguf_real(c->file, mha__gguf_config_key(c->arch, "rope.scaling.factor", key), &s->factor, c->err));
+    MHA__TRY(mha__gguf_text(c->file, mha__gguf_config_key(c->arch, "rope.scaling.type", key), &s->type, &s->n, c->err));
+    if (s->factor == 0 && is(s, "linear")) *s = none;
+    return MHA_OK;
+}
+
+static mha_status refuse(const config *c, const char *suffix, const char *rule)
+{
+    char key[KEY];
+    return mha__gguf_unsupported(c->file, mha__gguf_config_key(c->arch, suffix, key), rule, c->err);
+}
+
+/* ---- frequency factors ---- */
 
 static mha_status put_list(config *c, const char *key, const mha_tensor *t)
 {
@@ -28,8 +65,9 @@ static mha_status put_list(config *c, const char *key, const mha_tensor *t)
 }
 
 /* Writes the frequency factors of rope_freqs.weight, by which LLaMA 3 scales its rotation, as two equal lists. */
-static mha_status put_factors(config *c, const mha_tensor *t, int64_t positions)
+static mha_status put_factors(config *c, const scaling *s, const mha_tensor *t, int64_t positions)
 {
+    if (!unscaled(s)) return refuse(c, "rope.scaling.type", "none with the tensor rope_freqs.weight");
     if (t->elements != c->head_dim / 2)
         return mha__fail(c->err, MHA_ERR_FORMAT, "%s: tensor \"%s\" must have %lld elements (got %lld)",
                          mha__quote(&(mha__quoted){0}, c->file->path, strlen(c->file->path)), t->name,
@@ -40,6 +78,9 @@ static mha_status put_factors(config *c, const mha_tensor *t, int64_t positions)
     MHA__TRY(put_list(c, "short_factor", t));
     return put_list(c, "long_factor", t);
 }
+
+/* The frequency factors of Phi-3, for short and for long texts. */
+static const char *const long_factors[] = {"rope_factors_short.weight", "rope_factors_long.weight"};
 
 /* Writes the factor by which Phi-3 multiplies the rotation of scaled models, unless it follows from the lengths. */
 static mha_status put_gain(config *c, int64_t positions, int64_t old)
@@ -52,34 +93,63 @@ static mha_status put_gain(config *c, int64_t positions, int64_t old)
     return MHA_OK;
 }
 
-/* Writes the frequency factors of Phi-3, for short and for long texts. */
-static mha_status put_long(config *c, int64_t positions)
+/* Refuses scaling by other keys than the frequency factors of Phi-3. */
+static mha_status check_long(const config *c, const scaling *s)
 {
-    static const char *const names[] = {"rope_factors_short.weight", "rope_factors_long.weight"};
+    if (!unscaled(s) && !is(s, "longrope"))
+        return refuse(c, "rope.scaling.type", "none or longrope with the tensors rope_factors_*.weight");
+    if (s->factor == 0 || s->factor == 1) return MHA_OK;
+    return refuse(c, "rope.scaling.factor", "0 or 1 with the tensors rope_factors_*.weight");
+}
+
+static mha_status put_long(config *c, const scaling *s, int64_t positions)
+{
     char key[KEY];
     int64_t old = 0;
+    MHA__TRY(check_long(c, s));
     mha__gguf_config_key(c->arch, "rope.scaling.original_context_length", key);
     MHA__TRY(mha__gguf_int(c->file, key, 2, MHA__DIM, &old, c->err));
     if (!old) return mha__gguf_refuse(c->file, key, "an integer of at least 2", c->err);
     mha__gguf_config_text(c, "rope_type", "longrope");
     mha__gguf_config_int(c, "original_max_position_embeddings", old);
     for (int n = 0; n < 2; n++) {
-        const mha_tensor *t = mha_file_find(c->file, names[n]);
+        const mha_tensor *t = mha_file_find(c->file, long_factors[n]);
         if (!t || t->elements != c->rotated / 2)
             return mha__fail(c->err, MHA_ERR_FORMAT, "%s: tensor \"%s\" must have %lld elements (got %lld)",
-                             mha__quote(&(mha__quoted){0}, c->file->path, strlen(c->file->path)), names[n],
+                             mha__quote(&(mha__quoted){0}, c->file->path, strlen(c->file->path)), long_factors[n],
                              (long long)(c->rotated / 2), t ? (long long)t->elements : 0);
         MHA__TRY(put_list(c, n ? "long_factor" : "short_factor", t));
     }
     return put_gain(c, positions, old);
 }
 
+static bool has_long(const config *c, const scaling *s)
+{
+    return is(s, "longrope") || mha_file_find(c->file, long_factors[0]) || mha_file_find(c->file, long_factors[1]);
+}
+
+/* Refuses a factor that only scaled models have. */
+static mha_status check_gain(const config *c)
+{
+    static const char suffix[] = "rope.scaling.attn_factor";
+    char key[KEY];
+    double gain = 1;
+    MHA__TRY(mha__gguf_real(c->file, mha__gguf_config_key(c->arch, suffix, key), &gain, c->err));
+    return gain == 1 ? MHA_OK : refuse(c, suffix, "1 without rope_factors_long.weight");
+}
+
+/* ---- rotation ---- */
+
 static mha_status put_yarn(config *c)
 {
     char key[KEY];
     int64_t old = 0;
+    bool found = false;
     mha__gguf_config_text(c, "rope_type", "yarn");
-    MHA__TRY(mha__gguf_config_copy(c, "rope.scaling.factor", "factor", NULL));
+    MHA__TRY(mha__gguf_config_copy(c, "rope.scaling.factor", "factor", &found));
+    if (!found)
+        return mha__gguf_refuse(c->file, mha__gguf_config_key(c->arch, "rope.scaling.factor", key),
+                                "a number with rope.scaling.type yarn", c->err);
     MHA__TRY(mha__gguf_int(c->file, mha__gguf_config_key(c->arch, "rope.scaling.original_context_length", key), 1,
                            MHA__DIM, &old, c->err));
     if (old) mha__gguf_config_int(c, "original_max_position_embeddings", old);
@@ -88,47 +158,26 @@ static mha_status put_yarn(config *c)
     return MHA_OK;
 }
 
-static bool equal(const char *text, size_t n, const char *with)
+/* Writes scaling without frequency factors. */
+static mha_status put_interpolation(config *c, const scaling *s)
 {
-    return n == strlen(with) && memcmp(text, with, n) == 0;
-}
-
-/* Reads the type of scaling. As in llama.cpp, a factor without a type is linear, and a factor of 0 is none. */
-static mha_status read_scaling(const config *c, const char **type, size_t *n, double *factor)
-{
-    char key[KEY];
-    *factor = 0;
-    *type = "linear";
-    *n = strlen(*type);
-    MHA__TRY(mha__gguf_real(c->file, mha__gguf_config_key(c->arch, "rope.scaling.factor", key), factor, c->err));
-    MHA__TRY(mha__gguf_text(c->file, mha__gguf_config_key(c->arch, "rope.scaling.type", key), type, n, c->err));
-    if (!equal(*type, *n, "none") && (*factor != 0 || !equal(*type, *n, "linear"))) return MHA_OK;
-    *type = "none";
-    *n = strlen(*type);
-    return MHA_OK;
+    if (is(s, "yarn")) return put_yarn(c);
+    if (!is(s, "none") && !is(s, "linear")) return refuse(c, "rope.scaling.type", "none, linear or yarn");
+    mha__gguf_config_text(c, "rope_type", is(s, "none") ? "default" : "linear");
+    return is(s, "none") ? MHA_OK : mha__gguf_config_copy(c, "rope.scaling.factor", "factor", NULL);
 }
 
 static mha_status put_scaling(config *c, int64_t positions)
 {
-    char key[KEY];
-    const char *type = NULL;
-    size_t n = 0;
-    double factor = 0;
+    scaling s;
+    MHA__TRY(read_scaling(c, &s));
+    if (c->arch->phi) {
+        if (has_long(c, &s)) return put_long(c, &s, positions);
+        MHA__TRY(check_gain(c));
+        return put_interpolation(c, &s); /* rope_freqs.weight is refused as an unread tensor */
+    }
     const mha_tensor *factors = mha_file_find(c->file, "rope_freqs.weight");
-    MHA__TRY(read_scaling(c, &type, &n, &factor));
-    if (c->arch->phi && (equal(type, n, "longrope") || mha_file_find(c->file, "rope_factors_long.weight")))
-        return put_long(c, positions);
-    const bool none = equal(type, n, "none");
-    if (factors && !none && !(equal(type, n, "linear") && factor == 1))
-        return mha__gguf_unsupported(c->file, mha__gguf_config_key(c->arch, "rope.scaling.type", key),
-                                     "none with the tensor rope_freqs.weight", c->err);
-    if (factors) return put_factors(c, factors, positions);
-    if (equal(type, n, "yarn")) return put_yarn(c);
-    if (!none && !equal(type, n, "linear"))
-        return mha__gguf_unsupported(c->file, mha__gguf_config_key(c->arch, "rope.scaling.type", key),
-                                     "none, linear or yarn", c->err);
-    mha__gguf_config_text(c, "rope_type", none ? "default" : "linear");
-    return none ? MHA_OK : mha__gguf_config_copy(c, "rope.scaling.factor", "factor", NULL);
+    return factors ? put_factors(c, &s, factors, positions) : put_interpolation(c, &s);
 }
 
 mha_status mha__gguf_config_rope(config *c, int64_t positions)

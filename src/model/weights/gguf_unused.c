@@ -14,6 +14,18 @@ static int64_t index_of(const mha_file *file, const mha_tensor *tensor)
     return (record - (const char *)file->records) / (int64_t)sizeof(mha__record);
 }
 
+/* Marks the factors of the rotation that the config contains. */
+static void mark_factors(const mha_model *m, bool *read)
+{
+    static const char *const factors[] = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"};
+    const mha_file *file = m->shards.file;
+    const bool phi = mha__gguf_arch_of(m->config.family->name)->phi;
+    for (int n = phi ? 1 : 0; m->config.rope.kind == MHA_ROPE_LONGROPE && n < (phi ? 3 : 1); n++) {
+        const mha_tensor *t = mha_file_find(file, factors[n]);
+        if (t) read[index_of(file, t)] = true;
+    }
+}
+
 static void mark_read(const mha_model *m, bool *read)
 {
     const mha_file *file = m->shards.file;
@@ -22,11 +34,7 @@ static void mark_read(const mha_model *m, bool *read)
         const mha_tensor *stored = t ? mha_file_find(file, t->name) : NULL;
         if (stored) read[index_of(file, stored)] = true;
     }
-    static const char *const factors[] = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"};
-    for (size_t n = 0; m->config.rope.head_dim && n < sizeof factors / sizeof *factors; n++) {
-        const mha_tensor *t = mha_file_find(file, factors[n]);
-        if (t) read[index_of(file, t)] = true;
-    }
+    mark_factors(m, read);
 }
 
 /* Fails with the name that the tensor has in the file. */

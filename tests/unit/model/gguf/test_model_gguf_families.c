@@ -184,7 +184,7 @@ static void damaged_files(void **state)
     refused("mixtral", "blk.1.ffn_up_ex", 0, "x", 1, "must be a tensor of the architecture llama");
     refused("phi3", "phi3.rope.scaling.original_context_length", TYPE, &one, 4,
             "must be an integer from 2 to 2147483648");
-    refused("phi3", "rope_factors_long", 0, "x", 1, "must be a tensor of the architecture phi3");
+    refused("phi3", "rope_factors_long", 0, "x", 1, "\"rope_factors_long.weight\" must have 3 elements (got 0)");
     refused("phi3", "rope_factors_short", 0, "x", 1, "\"rope_factors_short.weight\" must have 3 elements (got 0)");
     refused("phi3", "phi3.rope.dimension_count", TYPE, &four, 4, "must have 2 elements (got 3)");
     refused("phi3", "phi3.rope.dimension_count", TYPE, &huge, 4, "rope.dimension_count must be an integer from 2 to 8");

@@ -1,5 +1,5 @@
-/* test_model_gguf_hostile.c - tests that GGUF files with missing or misshapen tensors are refused, with a message that
- * contains the names of the file. */
+/* test_model_gguf_hostile.c - tests that GGUF files with contradictory keys, tensors that the model would ignore, or
+ * missing or misshapen tensors are refused, with a message that contains the names of the file. */
 #include "mha/model.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -12,6 +12,18 @@ enum { EDITS = 4, EXPERTS = 1024, LAYERS = 257 };
 #define U32(name, value)                                    \
     {                                                       \
         .key = name, .type = MHA__GGUF_U32, .number = value \
+    }
+#define F32(name, value)                                    \
+    {                                                       \
+        .key = name, .type = MHA__GGUF_F32, .number = value \
+    }
+#define TEXT(name, value)                                    \
+    {                                                        \
+        .key = name, .type = MHA__GGUF_STRING, .text = value \
+    }
+#define VECTOR(name, n)                           \
+    {                                             \
+        .tensor = name, .rank = 1, .shape = { n } \
     }
 #define NONE(name)     \
     {                  \
@@ -49,6 +61,56 @@ static void open_all(const edited_file *files, size_t count)
             edits++;
         open_edited(files[n].from, files[n].edits, edits, files[n].says);
     }
+}
+
+static void rotation_that_would_be_ignored(void **state)
+{
+    (void)state;
+    static const edited_file files[] = {
+        {"llama", {VECTOR("rope_factors_long.weight", 4)}, "\"rope_factors_long.weight\" must be absent in a llama of"},
+        {"llama", {VECTOR("rope_factors_short.weight", 4)}, "\"rope_factors_short.weight\" must be absent in a llama"},
+        {"granite",
+         {VECTOR("rope_factors_long.weight", 4)},
+         "\"rope_factors_long.weight\" must be absent in a granite"},
+        {"olmo2", {VECTOR("rope_factors_short.weight", 1)}, "\"rope_factors_short.weight\" must be absent in a olmo2"},
+        {"nomic-bert", {VECTOR("rope_freqs.weight", 1)}, "\"rope_freqs.weight\" must be absent in a nomic_bert of"},
+        {"gpt2", {VECTOR("rope_freqs.weight", 1)}, "\"rope_freqs.weight\" must be absent in a gpt2 of"},
+        {"phi3", {VECTOR("rope_freqs.weight", 3)}, "\"rope_freqs.weight\" must be absent in a phi3 of"},
+        {"llama", {VECTOR("rope_freqs.weight", 1)}, "\"rope_freqs.weight\" must have 4 elements (got 1)"},
+        {"llama", {VECTOR("rope_freqs.weight", 4)}, NULL},
+    };
+    open_all(files, sizeof files / sizeof *files);
+}
+
+static void contradictory_scaling(void **state)
+{
+    (void)state;
+#define NO_FACTORS NONE("rope_factors_short.weight"), NONE("rope_factors_long.weight")
+    static const edited_file files[] = {
+        {"phi3",
+         {NO_FACTORS, F32("phi3.rope.scaling.attn_factor", 2)},
+         "phi3.rope.scaling.attn_factor must be 1 without rope_factors_long.weight (got f32 2)"},
+        {"phi3",
+         {NO_FACTORS, F32("phi3.rope.scaling.attn_factor", 2), F32("phi3.rope.scaling.factor", 2)},
+         "phi3.rope.scaling.attn_factor must be 1 without rope_factors_long.weight (got f32 2)"},
+        {"phi3", {NO_FACTORS, F32("phi3.rope.scaling.attn_factor", 1)}, NULL},
+        {"phi3", {NONE("rope_factors_long.weight")}, "\"rope_factors_long.weight\" must have 3 elements (got 0)"},
+        {"phi3", {NONE("rope_factors_short.weight")}, "\"rope_factors_short.weight\" must have 3 elements (got 0)"},
+        {"phi3",
+         {TEXT("phi3.rope.scaling.type", "yarn"), F32("phi3.rope.scaling.factor", 2)},
+         "rope.scaling.type must be none or longrope with the tensors rope_factors_*.weight (got yarn)"},
+        {"phi3",
+         {TEXT("phi3.rope.scaling.type", "longrope"), F32("phi3.rope.scaling.factor", 2)},
+         "rope.scaling.factor must be 0 or 1 with the tensors rope_factors_*.weight (got f32 2)"},
+        {"phi3", {TEXT("phi3.rope.scaling.type", "longrope"), F32("phi3.rope.scaling.factor", 1)}, NULL},
+        {"phi3", {F32("phi3.rope.scaling.factor", 1)}, NULL},
+        {"llama",
+         {TEXT("llama.rope.scaling.type", "yarn"), U32("llama.rope.scaling.original_context_length", 16)},
+         "llama.rope.scaling.factor must be a number with rope.scaling.type yarn (got nothing)"},
+        {"llama", {TEXT("llama.rope.scaling.type", "yarn"), F32("llama.rope.scaling.factor", 0)}, "factor must be"},
+        {"llama", {TEXT("llama.rope.scaling.type", "yarn"), F32("llama.rope.scaling.factor", 2)}, NULL},
+    };
+    open_all(files, sizeof files / sizeof *files);
 }
 
 static void names_and_shapes_of_the_file(void **state)
@@ -97,6 +159,8 @@ static void many_experts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rotation_that_would_be_ignored),
+        cmocka_unit_test(contradictory_scaling),
         cmocka_unit_test(names_and_shapes_of_the_file),
         cmocka_unit_test(many_experts),
     };
