@@ -300,7 +300,8 @@ static mha_status read_experts(saving *s, const item *it, mha_error *err)
     for (int64_t n = 0; n < m->config.experts; n++) {
         const mha__role role = mha__expert_role(it->at.role, n);
         const mha_tensor *t = mha__weights_tensor(&m->outer, role, it->at.layer, it->at.bias);
-        if (!t || t->elements != it->from->elements)
+        if (!t || t->rank != it->from->rank ||
+            memcmp(t->shape, it->from->shape, (size_t)t->rank * sizeof *t->shape) != 0)
             return mha__fail(err, MHA_ERR_FORMAT, "tensor \"%s\" must have the same shape in every expert",
                              it->from->name);
         MHA__TRY(mha_tensor_read(t, MHA_F32, s->read + n * t->elements, err));

@@ -1,8 +1,9 @@
 /* test_model_gguf_hostile.c - tests that GGUF files with contradictory keys, tensors that the model would ignore, or
  * missing or misshapen tensors are refused, with a message that contains the names of the file. */
-#include "mha/model.h"
+#include "model/model_struct.h"
 #include "support/check.h"
 #include "support/files.h"
+#include "support/gguf/gguf_case.h"
 #include "support/gguf/gguf_edit.h"
 #include <stdio.h>
 #include <string.h>
@@ -156,13 +157,34 @@ static void many_experts(void **state)
     open_edited("mixtral", edits, LAYERS + 2, "tensors, with one per expert, must be at most 262144 (got 263189)");
 }
 
+/* Experts with equal element counts but other shapes must not be joined. */
+static void experts_of_other_shapes(void **state)
+{
+    (void)state;
+    static const char name[] = "model.layers.1.block_sparse_moe.experts.2.w1.weight";
+    char path[300];
+    mha_error err = {0};
+    snprintf(path, sizeof path, "%s/gguf/mixtral.gguf", MHA_TEST_DATA);
+    const char *work = files_folder();
+    mha_model *model = gguf_open(path, 1);
+    mha_tensor *t = (mha_tensor *)(uintptr_t)mha_file_find(model->shards.file, name);
+    assert_non_null(t);
+    const int64_t transposed[] = {t->shape[1], t->shape[0]};
+    t->shape = transposed;
+    assert_int_equal(mha_model_save_gguf(model, files_path(work, "x.gguf"), NULL, &err), MHA_ERR_FORMAT);
+    if (!strstr(err.message, "experts.0.w1.weight\" must have the same shape in every expert"))
+        fail_msg("message must name the tensor (got \"%s\")", err.message);
+    assert_int_equal(files_count(work), 0);
+    mha_model_free(model);
+    files_remove(work);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rotation_that_would_be_ignored),
-        cmocka_unit_test(contradictory_scaling),
-        cmocka_unit_test(names_and_shapes_of_the_file),
-        cmocka_unit_test(many_experts),
+        cmocka_unit_test(rotation_that_would_be_ignored), cmocka_unit_test(contradictory_scaling),
+        cmocka_unit_test(names_and_shapes_of_the_file),   cmocka_unit_test(many_experts),
+        cmocka_unit_test(experts_of_other_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
