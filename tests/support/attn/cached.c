@@ -2,6 +2,7 @@
 #include "support/attn/cached.h"
 #include "support/check.h"
 #include "support/reference/half.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,13 +23,41 @@ mha_cache *cached_create(mha_ctx *ctx, const mha_cache_desc *desc)
 
 /* ---- keys and values of tokens ---- */
 
+static uint64_t hash_of(const mha_cache_desc *desc, int64_t id, int64_t g, int64_t d, bool value)
+{
+    const uint64_t place = (uint64_t)(id * desc->kv_heads + g) * 1024 + (uint64_t)d * 2 + value;
+    return (place + 1) * 0x9E3779B97F4A7C15u;
+}
+
+/* Returns element d of a row in q4_0 after its rotation: in each block of 32, element 0 is -8, so that the scale is 1,
+ * and the elements at powers of two differ between tokens. */
+static int rotated_element(const mha_cache_desc *desc, int64_t id, int64_t g, int64_t d, bool value)
+{
+    const int64_t at = d % Q4_NUMBERS;
+    if (at == 0) return -8;
+    return at & (at - 1) ? 0 : (int)(hash_of(desc, id, g, d, value) >> 60) - 8;
+}
+
+/* The Hadamard matrix has ones in column 0; column 2^n is negative in the rows that have bit n. */
+static double restored_element(const mha_cache_desc *desc, int64_t id, int64_t g, int64_t d, bool value)
+{
+    const int64_t block = d - d % Q4_NUMBERS;
+    int sum = rotated_element(desc, id, g, block, value);
+    for (int64_t bit = 1; bit < Q4_NUMBERS; bit *= 2) {
+        const int x = rotated_element(desc, id, g, block + bit, value);
+        sum += d & bit ? -x : x;
+    }
+    return sum / sqrt(Q4_NUMBERS);
+}
+
 /* Elements are integers from -127 to 127. For q8_0, the first element of each block of 32 is 127, so that the scale of
- * the block is 1. */
+ * the block is 1. For f8_e4m3, elements are its numbers from -120 to 120; for q4_0, restored blocks. */
 double cached_element(const mha_cache_desc *desc, int64_t id, int64_t g, int64_t d, bool value)
 {
     if (desc->dtype == MHA_Q8_0 && d % Q8_NUMBERS == 0) return 127;
-    const uint64_t place = (uint64_t)(id * desc->kv_heads + g) * 1024 + (uint64_t)d * 2 + value;
-    const uint64_t hash = (place + 1) * 0x9E3779B97F4A7C15u;
+    if (desc->dtype == MHA_Q4_0) return restored_element(desc, id, g, d, value);
+    const uint64_t hash = hash_of(desc, id, g, d, value);
+    if (desc->dtype == MHA_F8_E4M3) return e4m3_value((uint8_t)((hash >> 56 & 0x80) | (hash >> 56) % 0x70));
     return hash >> 56 & 1 ? -(double)(hash >> 57) : (double)(hash >> 57);
 }
 
@@ -125,6 +154,12 @@ static uint16_t small_half(double x, int fraction)
     return *at;
 }
 
+/* Returns element d of the key or value of a token as it is stored: rotated in q4_0. */
+static double stored_element(const mha_cache_desc *desc, int64_t id, int64_t g, int64_t d, bool value)
+{
+    return desc->dtype == MHA_Q4_0 ? rotated_element(desc, id, g, d, value) : cached_element(desc, id, g, d, value);
+}
+
 /* Returns true if element d of a row of a page is x in the stored type; a zero may have either sign. */
 static bool is_stored(const mha_named_tensor *t, const mha_cache_desc *desc, int64_t row, int64_t d, double x)
 {
@@ -140,6 +175,11 @@ static bool is_stored(const mha_named_tensor *t, const mha_cache_desc *desc, int
     case MHA_Q8_0:
         at += d / Q8_NUMBERS * Q8_BYTES; /* the scale of the block must be 1 (0x3C00) */
         return memcmp(at, "\x00\x3C", 2) == 0 && (double)((const int8_t *)at)[2 + d % Q8_NUMBERS] == x;
+    case MHA_Q4_0:
+        at += d / Q4_NUMBERS * Q4_BYTES; /* the scale of the block must be 1 */
+        return memcmp(at, "\x00\x3C", 2) == 0 && q4_rotated(at, (int)(d % Q4_NUMBERS)) == x;
+    case MHA_F8_E4M3:
+        return e4m3_value(((const uint8_t *)at)[d]) == x;
     default:
         return (double)((const float *)(const void *)at)[d] == x;
     }
@@ -150,9 +190,9 @@ static bool holds_token(const mha_named_tensor *t, const mha_cache_desc *desc, i
     for (int64_t g = 0; g < desc->kv_heads; g++) {
         const int64_t row = (page * desc->kv_heads + g) * desc->page_size + slot;
         for (int64_t d = 0; d < desc->head_dim; d++)
-            if (!is_stored(&t[2], desc, row, d, cached_element(desc, id, g, d, false))) return false;
+            if (!is_stored(&t[2], desc, row, d, stored_element(desc, id, g, d, false))) return false;
         for (int64_t d = 0; d < desc->v_head_dim; d++)
-            if (!is_stored(&t[3], desc, row, d, cached_element(desc, id, g, d, true))) return false;
+            if (!is_stored(&t[3], desc, row, d, stored_element(desc, id, g, d, true))) return false;
     }
     return true;
 }

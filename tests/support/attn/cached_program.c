@@ -28,12 +28,18 @@ static int64_t below(run *r, int64_t limit)
 static void make_desc(run *r, mha_cache_desc *d)
 {
     static const mha_dtype types[] = {MHA_F32, MHA_F64, MHA_BF16, MHA_F16, MHA_Q8_0};
+    static const mha_dtype small_types[] = {MHA_Q4_0, MHA_F8_E4M3};
     static const int64_t widths[] = {1, 5, 9, 33}, v_widths[] = {0, 3, 8, 34}, pages[] = {16, 16, 32, 0};
-    *d = (mha_cache_desc){.size = sizeof *d, .dtype = types[below(r, 5)]};
+    const int64_t type = below(r, 256);
+    *d = (mha_cache_desc){.size = sizeof *d, .dtype = type < 205 ? types[type % 5] : small_types[type % 2]};
     d->batch = 1 + below(r, CACHED_B_MOST);
     d->kv_heads = 1 + below(r, 2);
     d->head_dim = widths[below(r, 4)];
     d->v_head_dim = v_widths[below(r, 4)];
+    if (d->dtype == MHA_Q4_0) { /* whole blocks */
+        d->head_dim = (d->head_dim + 31) / 32 * 32;
+        d->v_head_dim = (d->v_head_dim + 31) / 32 * 32;
+    }
     d->page_size = pages[below(r, 4)];
     d->window = below(r, 4) ? 1 + below(r, below(r, 2) ? 90 : 20) : 0;
     d->keep_first = d->window > 0 && below(r, 2) ? below(r, 40) : 0;
@@ -61,7 +67,8 @@ static mha_dtype source_type(run *r)
 {
     const mha_dtype stored = r->model.desc.dtype;
     const bool halves = stored == MHA_BF16 || stored == MHA_F16;
-    return stored == MHA_Q8_0 || (halves && below(r, 2)) ? MHA_F32 : stored;
+    const bool small = stored == MHA_Q8_0 || stored == MHA_Q4_0 || stored == MHA_F8_E4M3;
+    return small || (halves && below(r, 2)) ? MHA_F32 : stored;
 }
 
 static void send_tokens(run *r, int64_t sequence, int64_t n, int64_t count, const int64_t *counts)

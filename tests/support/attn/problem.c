@@ -80,10 +80,10 @@ static mha_dtype stored(mha_dtype given, mha_dtype otherwise)
     return given == MHA_DTYPE_DEFAULT ? otherwise : given;
 }
 
-/* Returns the number of tensor elements in a row of keys or values; for q8_0, a tensor element is a block. */
+/* Returns the number of tensor elements in a row of keys or values; for q8_0 and q4_0, a tensor element is a block. */
 static int64_t elements(mha_dtype dtype, int64_t width)
 {
-    return dtype == MHA_Q8_0 ? blocks_of(width, Q8_NUMBERS) : width;
+    return dtype == MHA_Q8_0 || dtype == MHA_Q4_0 ? blocks_of(width, Q8_NUMBERS) : width;
 }
 
 void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *layouts, uint64_t seed)
@@ -278,6 +278,25 @@ static void random_types(mha_attn_desc *d, rng *r)
     if (rng_chance(r, 0.3)) d->bias_dtype = narrow[rng_range(r, 1, 3)];
 }
 
+static int64_t whole_blocks(int64_t width)
+{
+    return blocks_of(width, Q4_NUMBERS) * Q4_NUMBERS;
+}
+
+/* With probability 0.2, stores keys and values in f8_e4m3 or q4_0, using a separate random stream. Rows in q4_0 have
+ * whole blocks; they are used only in problems with few products, because the reference restores a block for each
+ * element. */
+static void random_small_types(mha_attn_desc *d, uint64_t seed, uint64_t number)
+{
+    rng r = rng_make(seed, number ^ UINT64_C(1) << 58);
+    if (!rng_chance(&r, 0.2) || d->dtype == MHA_F64) return;
+    d->kv_dtype = MHA_F8_E4M3;
+    if (d->batch * d->heads * d->q_len * d->kv_len > 10000 || rng_chance(&r, 0.3)) return;
+    d->kv_dtype = MHA_Q4_0;
+    d->head_dim = whole_blocks(d->head_dim);
+    d->v_head_dim = whole_blocks(d->v_head_dim);
+}
+
 /* With probability 0.25, requests statistics, mostly together with the probabilities, using a separate random
  * stream. */
 static void random_statistics(mha_attn_desc *d, problem_layouts *at, uint64_t seed, uint64_t number)
@@ -328,6 +347,7 @@ static void random_problem(problem *p, uint32_t outputs, uint64_t seed, uint64_t
         d.scores = (mha_scores)rng_range(&r, MHA_SCORES_RAW, MHA_SCORES_PROBS);
     }
     random_types(&d, &r);
+    if (!outputs) random_small_types(&d, seed, number);
     problem_layouts at = random_layouts(&r);
     random_statistics(&d, &at, seed, number);
     if (outputs) {

@@ -1,8 +1,12 @@
 /* rotated.c - implements rotated.h. */
 #include "support/attn/rotated.h"
+#include "math/q8_0.h"
+#include "math/types/q4_0.h"
 #include "mha/rope.h"
 #include "support/check.h"
+#include "support/reference/half.h"
 #include <stdlib.h>
+#include <string.h>
 
 static mha_rope_options options_of(const rotated *r)
 {
@@ -56,7 +60,6 @@ void rotated_make(rotated *r, problem *p, uint64_t seed, uint64_t number)
     r->rope.positions = Lq + Lk + 5;
     make_tables(r, p);
     uint32_t flags = (uint32_t)rng_range(&random, 1, 3) * MHA_ATTN_ROPE_Q;
-    if (p->k.dtype == MHA_Q8_0) flags = MHA_ATTN_ROPE_Q;
     d->inputs |= flags;
     const bool moved = Lq != Lk || (d->inputs & (MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS));
     const bool natural = d->align == MHA_ALIGN_TOP_LEFT || (d->align == MHA_ALIGN_UNSET && !moved);
@@ -137,6 +140,40 @@ static void turn_row(const rotated *r, const problem *p, const tensor *from, ten
         tensor_set(to, b, h, l, d, row[d]);
 }
 
+/* Restores D elements of a row of blocks in f32. */
+static void restore_blocks(const tensor *t, int64_t b, int64_t h, int64_t l, int64_t D, float *x)
+{
+    for (int64_t d = 0; d < D; d++) {
+        const char *block = tensor_at(t, b, h, l, d / Q8_NUMBERS);
+        const int at = (int)(d % Q8_NUMBERS);
+        uint16_t scale;
+        memcpy(&scale, block, sizeof scale);
+        x[d] = (float)(t->dtype == MHA_Q8_0 ? q8_value(block, at)
+                                            : half_value(scale, F16_FRACTION) * q4_rotated(block, at));
+    }
+    if (t->dtype == MHA_Q4_0) mha__rotate_rows(1, D, x, D);
+}
+
+/* Rotates row (b, h, l) of blocks: restores its elements, which are exact in f32 except for the inverse rotation of
+ * q4_0, and rounds the rotated row as an append to a cache does. */
+static void turn_blocks(const rotated *r, const problem *p, const tensor *from, tensor *to, int64_t b, int64_t h,
+                        int64_t l, int64_t position)
+{
+    const int64_t D = p->desc.head_dim;
+    double row[MHA_HEAD_DIM_MAX];
+    float x[MHA_HEAD_DIM_MAX];
+    restore_blocks(from, b, h, l, D, x);
+    for (int64_t d = 0; d < D; d++)
+        row[d] = (double)x[d];
+    rotated_turn(r, p, D, position, false, row);
+    for (int64_t d = 0; d < D; d++)
+        x[d] = (float)row[d];
+    if (to->dtype == MHA_Q4_0)
+        mha__q4_round_rotated(x, 1, D, tensor_at(to, b, h, l, 0));
+    else
+        mha__q8_round(x, 1, D, tensor_at(to, b, h, l, 0));
+}
+
 static void replace(tensor *t, const tensor *from)
 {
     static const tensor_layout plain;
@@ -161,12 +198,15 @@ static void turn_keys(const rotated *r, const problem *p, problem *twin)
 {
     const mha_attn_desc *d = &p->desc;
     const int64_t heads = d->kv_heads ? d->kv_heads : d->heads, size = d->page_size;
+    const bool blocks = p->k.dtype == MHA_Q8_0 || p->k.dtype == MHA_Q4_0;
     replace(&twin->k, &p->k);
     for (int64_t b = 0; b < d->batch; b++)
         for (int64_t g = 0; g < heads; g++)
             for (int64_t j = 0; j < (d->inputs & MHA_ATTN_KV_LENS ? p->kv_lens[b] : d->kv_len); j++) {
                 const int64_t page = p->table ? p->table[b * p->table_width + j / size] : b;
-                if (page >= 0) turn_row(r, p, &p->k, &twin->k, page, g, p->table ? j % size : j, rotated_key(r, b, j));
+                if (page >= 0)
+                    (blocks ? turn_blocks : turn_row)(r, p, &p->k, &twin->k, page, g, p->table ? j % size : j,
+                                                      rotated_key(r, b, j));
             }
 }
 

@@ -9,7 +9,7 @@ enum { MARGIN = 64 }; /* number of guard elements before and after the data, unl
 
 static size_t element_size(mha_dtype dtype)
 {
-    return dtype == MHA_Q8_0 ? Q8_BYTES : mha_dtype_size(dtype);
+    return dtype == MHA_Q8_0 ? Q8_BYTES : dtype == MHA_Q4_0 ? Q4_BYTES : mha_dtype_size(dtype);
 }
 
 static void put(const tensor *t, size_t at, double value)
@@ -33,6 +33,12 @@ static void put(const tensor *t, size_t at, double value)
     case MHA_Q8_0:
         q8_make((char *)t->memory + at * Q8_BYTES, value);
         break;
+    case MHA_Q4_0:
+        q4_make((char *)t->memory + at * Q4_BYTES, value);
+        break;
+    case MHA_F8_E4M3:
+        ((uint8_t *)t->memory)[at] = e4m3_bits(value);
+        break;
     default:
         ((uint8_t *)t->memory)[at] = isnan(value) ? 0xA5 : (uint8_t)value;
     }
@@ -51,6 +57,10 @@ static double take(const tensor *t, size_t at)
         return half_value(((const uint16_t *)t->memory)[at], F16_FRACTION);
     case MHA_Q8_0:
         return q8_made_of((const char *)t->memory + at * Q8_BYTES);
+    case MHA_Q4_0:
+        return q4_made_of((const char *)t->memory + at * Q4_BYTES);
+    case MHA_F8_E4M3:
+        return e4m3_value(((const uint8_t *)t->memory)[at]);
     case MHA_I64:
         return (double)((const int64_t *)t->memory)[at];
     default:
@@ -107,6 +117,11 @@ void tensor_free(tensor *t)
     free(t->memory);
     free(t->inside);
     *t = (tensor){0};
+}
+
+void *tensor_at(const tensor *t, int64_t b, int64_t h, int64_t l, int64_t d)
+{
+    return (char *)t->memory + offset(t, b, h, l, d) * element_size(t->dtype);
 }
 
 double tensor_get(const tensor *t, int64_t b, int64_t h, int64_t l, int64_t d)

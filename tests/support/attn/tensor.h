@@ -21,9 +21,8 @@ typedef struct tensor_layout {
 } tensor_layout;
 
 typedef struct tensor {
-    mha_dtype
-        dtype; /* MHA_F32, MHA_BF16, MHA_F16, MHA_F64, MHA_I64, MHA_U8 or MHA_Q8_0. An element of type MHA_Q8_0 is a
-                * block, generated from one value (half.h) */
+    mha_dtype dtype; /* MHA_F32, MHA_BF16, MHA_F16, MHA_F64, MHA_I64, MHA_U8, MHA_F8_E4M3, MHA_Q8_0 or MHA_Q4_0. An
+                      * element of type MHA_Q8_0 or MHA_Q4_0 is a block, generated from one value (half.h) */
     int64_t dim[4], stride[4];
     bool unspecified;
     size_t count, start; /* number of elements of `memory`, and of those before `data` */
@@ -35,6 +34,8 @@ typedef struct tensor {
 void tensor_make(tensor *t, mha_dtype dtype, const int64_t dim[4], const tensor_layout *layout, double guard);
 void tensor_free(tensor *t);
 
+/* Returns the address of an element, or of a block. */
+void *tensor_at(const tensor *t, int64_t b, int64_t h, int64_t l, int64_t d);
 double tensor_get(const tensor *t, int64_t b, int64_t h, int64_t l, int64_t d);
 void tensor_set(tensor *t, int64_t b, int64_t h, int64_t l, int64_t d, double value);
 

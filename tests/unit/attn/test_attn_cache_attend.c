@@ -8,10 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { B = 2, HKV = 2, H = 4, D = 40, R = 24, N = 5, STEPS = 9, POSITIONS = B * N * STEPS };
+enum { B = 2, HKV = 2, H = 4, D = 64, R = 24, N = 5, STEPS = 9, POSITIONS = B * N * STEPS };
 
+static int64_t width = 40; /* of heads, at most D; q4_0 requires a multiple of 32 */
 static float cosines[POSITIONS * R / 2], sines[POSITIONS * R / 2];
-static mha_rope_options options = {.size = sizeof options, .head_dim = D, .rotary_dim = R};
+static mha_rope_options options = {.size = sizeof options, .head_dim = 40, .rotary_dim = R};
 static mha_attn_rope rope = {
     .size = sizeof rope, .rotary_dim = R, .positions = POSITIONS, .cos = cosines, .sin = sines};
 
@@ -28,7 +29,7 @@ static mha_cache *create(mha_dtype dtype, int64_t window, int64_t capacity)
     const mha_cache_desc desc = {.size = sizeof desc,
                                  .batch = B,
                                  .kv_heads = HKV,
-                                 .head_dim = D,
+                                 .head_dim = width,
                                  .dtype = dtype,
                                  .page_size = 16,
                                  .window = window,
@@ -43,8 +44,8 @@ static void turn(float *x, int64_t heads, const int64_t *begin)
     mha_error err = {0};
     for (int64_t b = 0; b < B; b++) {
         const float *c = cosines + begin[b] * R / 2, *s = sines + begin[b] * R / 2;
-        float *to = x + b * heads * N * D;
-        assert_int_equal(mha_rope_turn(NULL, &options, c, s, N, heads, to, D, (int64_t)N * D, 0, &err), MHA_OK);
+        float *to = x + b * heads * N * width;
+        assert_int_equal(mha_rope_turn(NULL, &options, c, s, N, heads, to, width, N * width, 0, &err), MHA_OK);
     }
 }
 
@@ -128,9 +129,10 @@ static void expect_nothing_stored(mha_cache *cache, int n, step *s)
 static void test_one_call(void **state)
 {
     (void)state;
-    static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_Q8_0};
+    static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_Q8_0, MHA_F8_E4M3, MHA_Q4_0};
     static step apart, together;
-    for (int n = 0; n < 8; n++) {
+    for (int n = 0; n < 12; n++) {
+        options.head_dim = width = types[n / 2] == MHA_Q4_0 ? D : 40;
         mha_cache *x = create(types[n / 2], n % 2 ? 6 : 0, 0), *y = create(types[n / 2], n % 2 ? 6 : 0, 0);
         for (int i = 0; i < STEPS; i++) {
             mha_error err = {0};
@@ -145,6 +147,7 @@ static void test_one_call(void **state)
         mha_cache_free(x);
         mha_cache_free(y);
     }
+    options.head_dim = width = 40;
 }
 
 /* Keys in 16 bits are rotated in f32; keys in f64, with explicit positions, in f64. */
