@@ -18,8 +18,8 @@ mha_cache *cached_create(mha_ctx *ctx, const mha_cache_desc *desc);
  * strides are not those of a contiguous [n, Hkv, count, D]. The ids of the tokens are first, first + 1, ... */
 mha_status cached_append(mha_cache *cache, const mha_cache_desc *desc, int64_t sequence, int64_t n, int64_t count,
                          const int64_t *counts, int64_t first, mha_error *err);
-/* Creates the keys (or, with `value`, values) of shape[0] * shape[1] tokens in any type and layout. For a cache in q8_0,
- * q4_0 or f8_e4m3, `dtype` is f32, since the cache rounds the elements. */
+/* Creates the keys (or, with `value`, values) of shape[0] * shape[1] tokens in any type and layout. For a cache in
+ * q8_0, q4_0 or f8_e4m3, `dtype` is f32, since the cache rounds the elements. */
 void cached_tokens(tensor *t, const mha_cache_desc *desc, bool value, const int64_t shape[2], mha_dtype dtype,
                    const tensor_layout *layout, int64_t first);
 /* Returns element d of head g of the key (or value) of token `id`. A cache stores it exactly: in q4_0, the rounding of

@@ -41,7 +41,7 @@ typedef struct problem {
 void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *layouts, uint64_t seed);
 /* Creates a problem with a random description and random data in random layouts, determined by (seed, number). */
 void problem_random(problem *p, uint64_t seed, uint64_t number);
-/* Creates a random problem with the given outputs, without pages and without q8_0. */
+/* Creates a random problem with the given outputs, without pages and without q8_0, q4_0 and f8_e4m3. */
 void problem_random_for(problem *p, uint32_t outputs, uint64_t seed, uint64_t number);
 /* Updates args after a tensor or length has changed. */
 void problem_bind(problem *p);
