@@ -58,6 +58,81 @@ class RotationTest(unittest.TestCase):
                 cache.attend(self.q[:, :, :40], x, x, rope=mha.Rope(8))
             self.assertEqual(cache.lengths, [30, 30])
 
+    def test_cached_queries(self):
+        x, rope, at = self.k, self.rope, self.rng.integers(0, 99, (2, 4))
+        with mha.Cache(batch=2, kv_heads=2, head_dim=16) as cache:
+            cache.append(x, x, rope=rope)
+            want = mha.attention(self.q[:, :, :4], x, x, rope=rope, causal=True, align="bottom_right", return_lse=True)
+            found = cache.attention(self.q[:, :, :4], rope=rope, return_lse=True)
+            for a, b in zip(found[:2], want[:2]):
+                np.testing.assert_array_equal(a, b)
+            want = cache.attention(rope.turn(self.q[:, :, :4], at))
+            np.testing.assert_array_equal(cache.attention(self.q[:, :, :4], rope=rope, q_positions=at), want)
+            with self.assertRaisesRegex(ValueError, "rope must be given with q_positions"):
+                cache.attention(self.q[:, :, :4], q_positions=at)
+            q = self.q[:, :, :3]
+            found = cache.attend(q, x[:, :, :3], x[:, :, :3], rope=rope, return_lse=True)
+            want = cache.attention(q, rope=rope, return_lse=True)
+            for a, b in zip(found[:2], want[:2]):
+                np.testing.assert_array_equal(a, b)
+
+    def scaled(self, kind):
+        factors = {"short_by": np.ones(8), "long_by": np.full(8, 2.5), "factor": 4.0, "original_positions": 20}
+        return mha.Rope(16, kind=kind, **({"factor": 2.0, "max_positions": 20} if kind == "dynamic" else factors))
+
+    def test_angles_of_the_length(self):
+        """The angles of dynamic and longrope must be those of the given positions, in place of those of the shape."""
+        q, k, v = self.q, self.k, self.v
+        for kind in "dynamic", "longrope":
+            rope, at = self.scaled(kind), np.arange(30) % 7
+            self.assertTrue(rope.depends_on_length)
+            want = mha.attention(rope.turn(q, at), k, v)
+            np.testing.assert_array_equal(mha.attention(q, k, v, rope=rope, rotate="q", q_positions=at), want)
+            places = np.arange(40) % 9
+            want = mha.attention(q, rope.turn(k, places), v)
+            np.testing.assert_array_equal(mha.attention(q, k, v, rope=rope, rotate="k", k_positions=places), want)
+            at[0] = 33
+            places[0] = 33
+            want = mha.attention(rope.turn(q, at), rope.turn(k, places), v)
+            np.testing.assert_array_equal(mha.attention(q, k, v, rope=rope, q_positions=at, k_positions=places), want)
+            want = mha.attention(rope.turn(q, np.arange(10, 40)), rope.turn(k), v)
+            np.testing.assert_array_equal(mha.attention(q, k, v, rope=rope, align="bottom_right"), want)
+
+    def test_sequences_of_different_lengths(self):
+        x, message = self.k[:, :, :12], "rope.kind must not be 'dynamic' or 'longrope' for sequences of different lengths"
+        for kind in "dynamic", "longrope":
+            rope = self.scaled(kind)
+            with mha.Cache(batch=2, kv_heads=2, head_dim=16) as cache, mha.Cache(batch=1, kv_heads=2, head_dim=16) as alone:
+                with self.assertRaisesRegex(ValueError, message):
+                    cache.append(x, x, rope=rope, counts=[12, 5])
+                cache.append(x, x, rope=rope)
+                cache.append(x, x, rope=rope, counts=[12, 0])
+                alone.append(x[1:], x[1:], rope=rope)
+                for call, operands in (cache.append, 2), (cache.attend, 3), (cache.attention, 1):
+                    with self.assertRaisesRegex(ValueError, message):
+                        call(*[x] * operands, rope=rope)
+                self.assertEqual(cache.lengths, [24, 12])
+                found = cache.attend(x[1:], x[1:], x[1:], rope=rope, sequence=1)
+                np.testing.assert_array_equal(found, alone.attend(x[1:], x[1:], x[1:], rope=rope))
+
+    def test_refused_positions(self):
+        far = np.array([2**40] + [0] * 29)
+        for message, bad in (("q_positions must be below 2147483647", {"rope": self.rope, "q_positions": far}),
+                             ("k_positions must be below 2147483647", {"rope": self.rope, "k_positions": np.resize(far, 40)}),
+                             ("offsets must be at most 2147483617 with rope", {"rope": self.rope, "offsets": [2**40, 0]}),
+                             ("rotate must contain 'q' if q_positions is given",
+                              {"rope": self.rope, "rotate": "k", "q_positions": [0] * 30}),
+                             ("rotate must contain 'k' if k_positions is given",
+                              {"rope": self.rope, "rotate": "q", "k_positions": [0] * 40}),
+                             ("rope must be given with q_positions, k_positions or rotate", {"rotate": "q"})):
+            for function in mha.attention, mha.Plan:
+                with self.assertRaisesRegex(ValueError, message):
+                    function(self.q, self.k, self.v, **bad)
+        with self.assertRaisesRegex(ValueError, "positions must be from 0 to 2147483647"):
+            self.rope.table(2**40)
+        with self.assertRaisesRegex(ValueError, "k_positions must be below"), mha.Cache(2, 2, 16) as cache:
+            cache.append(self.k, self.v, rope=self.rope, positions=[2**40] * 40)
+
     def test_refusals(self):
         for bad in ({"rope": 3}, {"rope": mha.Rope(8)}, {"rope": self.rope, "rotate": "v"}, {"q_positions": [1]},
                     {"rope": self.rope, "q_positions": [1, 2]}, {"rope": self.rope, "q_positions": [-1] * 30}):

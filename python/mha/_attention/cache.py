@@ -26,7 +26,7 @@ from .._binding.abi import (
 from .._binding.context import context
 from .._binding.library import Handle, call, lib, struct
 from .._layers.rope import Rope
-from .operator import Attention, _output, describe_queries
+from .operator import Attention, _Call, _output, describe_queries
 from .rotation import BoundRope
 
 
@@ -72,7 +72,8 @@ class Cache(Handle):
         """Appends keys k [n, Hkv, L, D] and values v [n, Hkv, L, Dv] to all sequences (n = batch), or to one sequence (n = 1).
 
         counts: the number of tokens in each sequence, at most L; None: L. rope rotates the keys by their positions in the sequence, or by
-        positions ([L] or [n, L]); None: keys are stored as given. Raises MemoryError if the capacity is exhausted; after an error, the
+        positions ([L] or [n, L]); None: keys are stored as given. The kinds "dynamic" and "longrope" use the length of the sequence after
+        the call, and require one sequence or sequences of equal lengths. Raises MemoryError if the capacity is exhausted; after an error, the
         cache is unchanged.
         """
         tokens, _alive = self._tokens(k, v, sequence, counts, rope, positions)
@@ -94,15 +95,31 @@ class Cache(Handle):
                         k=a.view(), v=b.view())
         bound = None
         if rope is not None:
-            bound = BoundRope(rope, a.dtype == F64, d.head_dim, self._longest(sequence) + a.shape[2])
-            bound.place("k_positions", positions, n, a.shape[2])
+            bound = BoundRope(rope, a.dtype == F64, d.head_dim)
+            bound.place("k_positions", positions, n, a.shape[2], self._ends(sequence, each, a.shape[2]))
+            bound.require_one_length()
             tokens.rope = bound.pointer()
         elif positions is not None:
             raise ValueError("rope must be given with positions (got None)")
         return tokens, (a, b, each, bound)
 
-    def _longest(self, sequence: int | None) -> int:
-        return max(self.lengths) if sequence is None else self.length(sequence)
+    def _ends(self, sequence: int | None, counts: Any, count: int) -> list[int]:
+        """Returns the lengths after `counts` more tokens of the sequences that receive tokens; None: `count` more tokens for each."""
+        before = self.lengths if sequence is None else [self.length(sequence)]
+        added = [count] * len(before) if counts is None else [min(int(n), count) for n in counts]
+        return [length + n for length, n in zip(before, added) if n > 0 or counts is None]
+
+    def _rotate_queries(self, c: _Call, rope: Rope | None, q_positions: Any, ends: list[int]) -> None:
+        """Sets the rotary embedding of queries; `ends`: 1 + the largest default position of each sequence."""
+        if rope is None:
+            if q_positions is not None:
+                raise ValueError("rope must be given with q_positions (got None)")
+            return
+        bound = BoundRope(rope, c.desc.dtype == F64, self._desc.head_dim)
+        bound.place("q_positions", q_positions, c.desc.batch, c.desc.q_len, ends)
+        bound.require_one_length()
+        c.alive.append(bound)
+        c.give(ATTN_ROPE_Q, "rope", bound.pointer())
 
     def truncate(self, length: int, *, sequence: int | None = None) -> None:
         """Removes all tokens from position `length` to the end."""
@@ -142,33 +159,45 @@ class Cache(Handle):
 
     # ---- attention ----
 
-    def attention(self, q: Any, *, sequence: int | None = None, q_lens: Sequence[int] | None = None, causal: bool = True,
-                  scale: float | None = None, softcap: float = 0.0, window: tuple[int, int] = (-1, -1), slopes: Any = None,
-                  sinks: Any = None, gates: Any = None, return_lse: bool = False, threads: int | None = None) -> Any:
+    def attention(self, q: Any, *, sequence: int | None = None, q_lens: Sequence[int] | None = None, rope: Rope | None = None,
+                  q_positions: Any = None, causal: bool = True, scale: float | None = None, softcap: float = 0.0,
+                  window: tuple[int, int] = (-1, -1), slopes: Any = None, sinks: Any = None, gates: Any = None, return_lse: bool = False, threads: int | None = None) -> Any:
         """Computes attention for queries q [n, H, L, D] of the last L tokens; row i of a sequence has position length - L + i.
 
-        q_lens: the number of queries in each sequence, at most L; None: L. Returns out [n, H, L, Dv], or Attention(out, lse, None, None,
-        None). The options are those of mha.attention.
+        q_lens: the number of queries in each sequence, at most L; None: L. rope rotates the queries by their positions, or by q_positions
+        ([L] or [n, L]); keys are rotated when they are appended. Returns out [n, H, L, Dv], or Attention(out, lse, None, None, None). The
+        options are those of mha.attention.
+
+            >>> import numpy as np, mha
+            >>> x = np.random.default_rng(0).standard_normal((1, 2, 6, 8), dtype=np.float32)
+            >>> rope = mha.Rope(8)
+            >>> with mha.Cache(batch=1, kv_heads=2, head_dim=8) as cache:
+            ...     cache.append(x, x, rope=rope)
+            ...     out = cache.attention(x, rope=rope)
+            >>> bool((out == mha.attention(x, x, x, causal=True, rope=rope)).all())
+            True
         """
         d, n = self._desc, self._desc.batch if sequence is None else 1
         c = describe_queries(q, n, d.kv_heads, d.head_dim, d.v_head_dim or d.head_dim, scale=scale, softcap=softcap, causal=causal,
                              window=window, slopes=slopes, sinks=sinks, gates=gates)
         rows = None if q_lens is None else lengths(q_lens, n, "q_lens")
+        stored = self.lengths if sequence is None else [self.length(sequence)]
+        ends = [length or c.desc.q_len for length, count in zip(stored, [1] * n if rows is None else rows) if count > 0]
+        self._rotate_queries(c, rope, q_positions, ends)
         call("mha_cache_bind", self._open(), self._sequence(sequence), None if rows is None else rows.ctypes.data,
              ctypes.byref(c.desc), ctypes.byref(c.args))
-        out = _output(c, q, 0, "out", c.desc.dtype, (n, c.desc.heads, c.desc.q_len, d.v_head_dim or d.head_dim))
-        wide = F64 if c.desc.dtype == F64 else F32
-        lse = _output(c, q, ATTN_LSE, "lse", wide, (n, c.desc.heads, c.desc.q_len)) if return_lse else None
+        out, lse = self._results(c, q, return_lse)
         call("mha_attention", context(threads), ctypes.byref(c.desc), ctypes.byref(c.args))
         return Attention(out, lse, None, None, None) if return_lse else out
 
     def attend(self, q: Any, k: Any, v: Any, *, sequence: int | None = None, counts: Sequence[int] | None = None,
                rope: Rope | None = None, causal: bool = True, scale: float | None = None, softcap: float = 0.0,
                window: tuple[int, int] = (-1, -1), slopes: Any = None, sinks: Any = None, gates: Any = None,
-               threads: int | None = None) -> Any:
+               return_lse: bool = False, threads: int | None = None) -> Any:
         """Appends k and v, and computes attention for queries q [n, H, L, D] of these tokens: append() and attention() in one call.
 
-        rope rotates q and k by their positions in the sequence. If the call fails, no token is stored.
+        rope rotates q and k by their positions in the sequence; the kinds "dynamic" and "longrope" require sequences of equal lengths.
+        Returns out, or Attention(out, lse, None, None, None). If the call fails, no token is stored.
 
             >>> import numpy as np, mha
             >>> x = np.random.default_rng(0).standard_normal((1, 2, 6, 8), dtype=np.float32)
@@ -184,14 +213,18 @@ class Cache(Handle):
         tokens, _alive = self._tokens(k, v, sequence, counts, rope, None)
         c = describe_queries(q, n, d.kv_heads, d.head_dim, width, scale=scale, softcap=softcap, causal=causal, window=window,
                              slopes=slopes, sinks=sinks, gates=gates)
-        if rope is not None:
-            bound = BoundRope(rope, c.desc.dtype == F64, d.head_dim, self._longest(sequence) + tokens.count)
-            c.alive.append(bound)
-            c.give(ATTN_ROPE_Q, "rope", bound.pointer())
-        out = _output(c, q, 0, "out", c.desc.dtype, (n, c.desc.heads, c.desc.q_len, width))
+        self._rotate_queries(c, rope, None, self._ends(sequence, counts, tokens.count))
+        out, lse = self._results(c, q, return_lse)
         call("mha_cache_attend", context(threads), self._open(), self._sequence(sequence), ctypes.byref(tokens), ctypes.byref(c.desc),
              ctypes.byref(c.args))
-        return out
+        return Attention(out, lse, None, None, None) if return_lse else out
+
+    def _results(self, c: _Call, q: Any, return_lse: bool) -> tuple[Any, Any]:
+        """Allocates out and, if requested, lse."""
+        d = c.desc
+        out = _output(c, q, 0, "out", d.dtype, (d.batch, d.heads, d.q_len, self._desc.v_head_dim or self._desc.head_dim))
+        lse = _output(c, q, ATTN_LSE, "lse", F64 if d.dtype == F64 else F32, (d.batch, d.heads, d.q_len)) if return_lse else None
+        return out, lse
 
     # ---- saving and loading ----
 

@@ -30,7 +30,7 @@ from .._arrays.array import (
 from .._binding.abi import AttnArgs, AttnDesc, AttnStats, View, Window
 from .._binding.context import context
 from .._binding.library import call, struct
-from .._layers.rope import Rope
+from .._layers.rope import MOST_POSITIONS, Rope
 from .functions import BoundFunctions, Functions
 from .plan import Plan, kept_plan
 from .rotation import BoundRope
@@ -249,21 +249,34 @@ def _prepare(q: Any, k: Any, v: Any, *, scale: float | None = None, softcap: flo
         call_.use(functions)
     choose("rotate", rotate, _ROTATE)
     if rope is not None:
-        start = 0 if offsets is None or q_positions is not None else int(np.max(offsets, initial=0))
-        _rotate(call_, rope, rotate, start, q_positions, k_positions)
-    elif q_positions is not None or k_positions is not None:
-        raise ValueError("rope must be given with q_positions or k_positions (got None)")
+        _rotate(call_, rope, rotate, offsets, q_positions, k_positions)
+    elif q_positions is not None or k_positions is not None or rotate != "qk":
+        raise ValueError("rope must be given with q_positions, k_positions or rotate (got None)")
     return call_
 
 
-def _rotate(call_: _Call, rope: Rope, rotate: str, start: int, q_positions: Any, k_positions: Any) -> None:
-    """Sets the rotary embedding of q, k or both; `start` is the largest offset of a sequence."""
+def _rotate(call_: _Call, rope: Rope, rotate: str, offsets: Any, q_positions: Any, k_positions: Any) -> None:
+    """Sets the rotary embedding of q, k or both."""
     desc, (batch, _, rows, keys) = call_.desc, call_.rows
-    bound = BoundRope(rope, desc.dtype == F64, desc.head_dim, max(keys, rows + start))
-    bound.place("q_positions", q_positions, batch, rows)
-    bound.place("k_positions", k_positions, batch, keys)
+    bound = BoundRope(rope, desc.dtype == F64, desc.head_dim)
+    for operand_, name, x in (("q", "q_positions", q_positions), ("k", "k_positions", k_positions)):
+        if operand_ in rotate:
+            end = keys if operand_ == "k" else 0 if x is not None else _rows_end(desc, rows, keys, offsets)
+            bound.place(name, x, batch, rows if operand_ == "q" else keys, [end])
+        elif x is not None:
+            raise ValueError(f"rotate must contain {operand_!r} if {name} is given (got {rotate!r})")
     call_.alive.append(bound)
     call_.give(_ROTATE[rotate], "rope", bound.pointer())
+
+
+def _rows_end(desc: AttnDesc, rows: int, keys: int, offsets: Any) -> int:
+    """Returns 1 + the largest default position of a row, or a larger number for short sequences."""
+    if desc.align == _ALIGN["bottom_right"]:
+        return keys
+    last = 0 if offsets is None else int(np.max(offsets, initial=0))
+    if last > MOST_POSITIONS - rows:
+        raise ValueError(f"offsets must be at most {MOST_POSITIONS - rows} with rope (got {last})")
+    return rows + last
 
 
 def describe_queries(q: Any, batch: Any, kv_heads: Any, head_dim: Any, v_head_dim: Any, **options: Any) -> _Call:
@@ -448,6 +461,7 @@ def attention(q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse:
 
     rope=Rope(...) rotates q and k before the scores are computed, bitwise as rope.turn does; rotate="q" or "k" rotates only one
     of them. q_positions and k_positions ([L], or [B, L]) default to the positions of align or offsets, and to 0, 1, ... for keys.
+    For the kinds "dynamic" and "longrope", the length is 1 + the largest position of all operands that are rotated.
 
     Raises ValueError for invalid and unsupported arguments.
 

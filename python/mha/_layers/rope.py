@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays.array import integers, number
+from .._arrays.array import integer, integers, number
 from .._binding.abi import ROPE_DEFAULT, ROPE_DYNAMIC, ROPE_LINEAR, ROPE_LLAMA3, ROPE_LONGROPE, ROPE_YARN, RopeOptions
 from .._binding.context import context
 from .._binding.library import call, struct
 
 _KINDS = {"default": ROPE_DEFAULT, "linear": ROPE_LINEAR, "dynamic": ROPE_DYNAMIC, "llama3": ROPE_LLAMA3, "yarn": ROPE_YARN,
           "longrope": ROPE_LONGROPE}
+MOST_POSITIONS = 2**31 - 1  # of a table, as in the library
 
 
 class Rope:
@@ -56,6 +57,11 @@ class Rope:
         options.__dict__["alive"] = self
         return options
 
+    @property
+    def depends_on_length(self) -> bool:
+        """True for the kinds "dynamic" and "longrope", whose angles depend on the length of the text."""
+        return self.options.kind in (ROPE_DYNAMIC, ROPE_LONGROPE)
+
     def frequencies(self, length: int = 1) -> tuple[np.ndarray, float]:
         """Returns the angle per position of each pair of elements, float64 [rotary_dim / 2], and the gain, for texts of `length` tokens."""
         found, gain = np.empty(self.rotary_dim // 2), c_double()
@@ -71,8 +77,9 @@ class Rope:
 
     def table(self, positions: int, wide: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Returns cos and sin of positions 0 to positions - 1, float32, or float64 if `wide`. The last table is kept for later calls."""
+        positions = integer(positions, "positions", 0, MOST_POSITIONS)
         kept = self._tables.get(wide)
-        if kept is None or len(kept[0]) < positions or (len(kept[0]) != positions and self.options.kind in (ROPE_DYNAMIC, ROPE_LONGROPE)):
+        if kept is None or len(kept[0]) < positions or (len(kept[0]) != positions and self.depends_on_length):
             if wide:
                 found, gain = self.frequencies(positions)
                 angles = np.arange(positions)[:, None] * found
