@@ -152,7 +152,7 @@ static int measure_grid(cli_session *s, const patch_plan *p, const mha_prompt_pa
     if (measure(p, pair, site, (mha_patch_direction)d, base, count, g->edges, values, &error) != MHA_OK)
         code = p->all_sites && error.status == MHA_ERR_UNSUPPORTED ? SKIPPED : cli_refuse(s, &error);
     if (code == SKIPPED) cli_say(s, "skipping %s: %s", mha_site_name(site), error.message);
-    if (code == CLI_DONE && !g->sum) {
+    if (code == CLI_DONE && !g->change) {
         *g = shaped;
         if (p->path && !p->path_all) rank = shape_sender(p, m, g, shape);
         if (!effect_grid_open(g, rank, shape)) code = cli_error(s, CLI_FAILED, "out of memory for results");
@@ -298,7 +298,8 @@ const cli_command cli_patch = {
         "are in the list grids. normalised is null if both runs hardly differ. Paths from one head have its name in "
         "sender; paths from all heads have heads, the heads per layer of both axes, which are numbered layer * "
         "heads + head; --edges has edges, a list of {from, to, input}. --csv prints one line per part; for a path, "
-        "layer and head are those of the receiver. -o OUT writes a page with the grids and the maps of each head in "
+        "layer and head are those of the receiver, and with --edges the column site has the input of the receiver: q, "
+        "k, v, mlp or logits. -o OUT writes a page with the grids and the maps of each head in "
         "both runs; with --edges and a name that ends in .png, .svg or .pdf, a figure of the --top strongest edges.",
     .shared = CLI_MODEL | CLI_IDS | CLI_OUT | CLI_JSON | CLI_CSV | CLI_SEED,
     .options = patch_options,

@@ -10,13 +10,14 @@
 #include "draw/figure_paint.h"
 #include "output.h"
 
-enum { LINE = 15, LIST = 190, WIDEST = 5 };
+enum { LINE = 15, LIST = 190, INTERVAL = 50, WIDEST = 5 };
 
 typedef struct picture {
     const effect_grid *grid;
     const edge_graph *graph;
-    char title[160];
+    char title[200];
     double left, top; /* of the graph */
+    int list;         /* width of the list */
     bool *used;       /* [nodes] an edge meets the node */
 } picture;
 
@@ -67,7 +68,7 @@ static void paint_node(cairo_t *cr, const picture *p, int64_t n)
 static void paint_list(cairo_t *cr, const picture *p)
 {
     const double x = p->left + p->graph->width + FIGURE_MARGIN;
-    char part[EFFECT_PART], value[32];
+    char part[EFFECT_PART], value[64];
     for (int64_t n = 0; n < p->graph->edge_count; n++) {
         const edge_graph_edge *e = &p->graph->edges[n];
         const double y = p->top + FIGURE_MARGIN + (double)n * LINE;
@@ -80,8 +81,9 @@ static void paint_list(cairo_t *cr, const picture *p)
         figure_font(cr, FIGURE_FONT, CAIRO_FONT_WEIGHT_NORMAL);
         cairo_move_to(cr, x + 24, y);
         cairo_show_text(cr, effect_grid_part(p->grid, NULL, NULL, e->n, part));
-        snprintf(value, sizeof value, "%.2f", p->grid->value[e->n]);
-        cairo_move_to(cr, x + LIST - figure_text_width(cr, value), y);
+        const int length = snprintf(value, sizeof value, "%.2f", p->grid->value[e->n]);
+        if (p->grid->pairs > 1) snprintf(value + length, sizeof value - (size_t)length, " +-%.2f", p->grid->half[e->n]);
+        cairo_move_to(cr, x + p->list - figure_text_width(cr, value), y);
         cairo_show_text(cr, value);
     }
 }
@@ -106,7 +108,7 @@ static const char *draw(const cli_session *s, picture *p, unsigned char **data, 
     for (int64_t n = 0; n < g->edge_count; n++)
         p->used[g->edges[n].from] = p->used[g->edges[n].to] = true;
     const double list = 2.0 * FIGURE_MARGIN + (double)g->edge_count * LINE;
-    const int width = (int)ceil(g->width) + LIST + 2 * FIGURE_MARGIN;
+    const int width = (int)ceil(g->width) + p->list + 2 * FIGURE_MARGIN;
     const int height = (int)ceil(p->top + fmax(g->height, list));
     const char *wrong = figure_render(s->options.out, width, height, paint, p, data, bytes);
     free(p->used);
@@ -119,9 +121,14 @@ int edge_figure_save(const cli_session *s, const effect_grid *grid, const mha_mo
     unsigned char *data = NULL;
     size_t bytes = 0;
     const char *wrong = edge_graph_make(grid, model, most, &g) ? NULL : "out of memory";
-    picture p = {.grid = grid, .graph = &g, .top = FIGURE_MARGIN + FIGURE_TITLE};
-    snprintf(p.title, sizeof p.title, "%s: %s, %s", grid->title, grid->metric,
-             grid->raw ? "nats" : "1 = as clean, 0 = as corrupted");
+    picture p = {.grid = grid,
+                 .graph = &g,
+                 .top = FIGURE_MARGIN + FIGURE_TITLE,
+                 .list = LIST + (grid->pairs > 1 ? INTERVAL : 0)};
+    char pairs[40] = "";
+    if (grid->pairs > 1) snprintf(pairs, sizeof pairs, "; mean of %lld", (long long)grid->pairs);
+    snprintf(p.title, sizeof p.title, "%s: %s, %s%s", grid->title, grid->metric,
+             grid->raw ? "nats" : "1 = as clean, 0 = as corrupted", pairs);
     figure_set_style((figure_style){.scale = cli_out_ends(s, ".png") ? 2 : 1, .font = "sans-serif"});
     if (!wrong) wrong = draw(s, &p, &data, &bytes);
     int code = wrong ? cli_error(s, CLI_FAILED, "cannot draw the paths: %s", wrong) : cli_write_file(s, data, bytes);

@@ -127,9 +127,11 @@ json_t *edge_graph_json(const edge_graph *g, const effect_grid *grid)
     for (int64_t n = 0; n < g->edge_count; n++) {
         const edge_graph_edge *e = &g->edges[n];
         effect_grid_part(grid, NULL, NULL, e->n, name);
-        json_array_append_new(edges, json_pack("{s:s, s:I, s:I, s:f, s:o, s:o}", "name", name, "from",
-                                               (json_int_t)e->from, "to", (json_int_t)e->to, "x", e->x, "value",
-                                               cli_real(grid->value[e->n]), "change", cli_real(e->change)));
+        json_t *edge = json_pack("{s:s, s:I, s:I, s:f, s:o, s:o}", "name", name, "from", (json_int_t)e->from, "to",
+                                 (json_int_t)e->to, "x", e->x, "value", cli_real(grid->value[e->n]), "change",
+                                 cli_real(e->change));
+        if (grid->pairs > 1) json_object_set_new(edge, "half", cli_real(grid->half[e->n]));
+        json_array_append_new(edges, edge);
     }
     return json_pack("{s:f, s:f, s:i, s:o, s:o}", "width", g->width, "height", g->height, "node_height",
                      EDGE_NODE_HEIGHT, "nodes", nodes, "edges", edges);

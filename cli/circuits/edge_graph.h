@@ -34,7 +34,8 @@ typedef struct edge_graph {
 bool edge_graph_make(const effect_grid *grid, const mha_model *model, int64_t most, edge_graph *graph);
 void edge_graph_free(edge_graph *graph);
 
-/* Returns {width, height, nodes: [{name, x, y, width}], edges: [{name, from, to, x, value, change}]}. */
+/* Returns {width, height, nodes: [{name, x, y, width}], edges: [{name, from, to, x, value, change, half}]}; `half`, of
+ * several pairs only, is half of the interval of `value`. */
 json_t *edge_graph_json(const edge_graph *graph, const effect_grid *grid);
 
 #endif

@@ -17,10 +17,10 @@ bool effect_grid_open(effect_grid *grid, int rank, const int64_t *shape)
         grid->shape[n] = shape[n];
         grid->count *= shape[n];
     }
-    grid->sum = calloc((size_t)grid->count * 5, sizeof *grid->sum);
-    if (!grid->sum) return false;
-    grid->square = grid->sum + grid->count;
-    grid->value = grid->square + grid->count;
+    grid->change = calloc((size_t)grid->count * 5, sizeof *grid->change);
+    if (!grid->change) return false;
+    grid->squares = grid->change + grid->count;
+    grid->value = grid->squares + grid->count;
     grid->half = grid->value + grid->count;
     grid->mean = grid->half + grid->count;
     return true;
@@ -28,23 +28,25 @@ bool effect_grid_open(effect_grid *grid, int rank, const int64_t *shape)
 
 void effect_grid_free(effect_grid *grid)
 {
-    free(grid->sum);
+    free(grid->change);
     free(grid->edges);
-    grid->sum = NULL;
+    grid->change = NULL;
     grid->edges = NULL;
 }
 
+/* Updates the mean and the squared deviations for each pair (Welford 1962): a difference of sums of squares would lose
+ * the digits of a deviation that is small compared with the mean. */
 void effect_grid_add(effect_grid *grid, const double *values, double base, double clean, double corrupted)
 {
+    grid->pairs++;
     for (int64_t n = 0; n < grid->count; n++) {
-        const double change = values[n] - base;
-        grid->sum[n] += change;
-        grid->square[n] += change * change;
+        const double change = values[n] - base, step = change - grid->change[n];
+        grid->change[n] += step / (double)grid->pairs;
+        grid->squares[n] += step * (change - grid->change[n]);
     }
     grid->base += base;
     grid->clean += clean;
     grid->corrupted += corrupted;
-    grid->pairs++;
 }
 
 void effect_grid_finish(effect_grid *grid, bool raw)
@@ -56,13 +58,12 @@ void effect_grid_finish(effect_grid *grid, bool raw)
     const double unit = grid->clean - grid->corrupted;
     grid->raw = raw || isnan(mha_patch_normalized(0, grid->clean, grid->corrupted));
     for (int64_t n = 0; n < grid->count; n++) {
-        const double change = grid->sum[n] / pairs;
-        const double variance = fmax(0, grid->square[n] / pairs - change * change) * pairs;
-        grid->mean[n] = grid->base + change;
+        grid->mean[n] = grid->base + grid->change[n];
         grid->value[n] = grid->raw ? grid->mean[n] : (grid->mean[n] - grid->corrupted) / unit;
-        grid->half[n] = grid->pairs > 1 ? mha_student_quantile(grid->pairs - 1) * sqrt(variance / (pairs - 1) / pairs) /
-                                              (grid->raw ? 1 : fabs(unit))
-                                        : 0;
+        grid->half[n] = grid->pairs > 1
+                            ? mha_student_quantile(grid->pairs - 1) * sqrt(grid->squares[n] / (pairs - 1) / pairs) /
+                                  (grid->raw ? 1 : fabs(unit))
+                            : 0;
     }
 }
 

@@ -21,7 +21,8 @@ typedef struct effect_grid {
     int rank;
     int64_t shape[3], count;
     int64_t pairs;
-    double *sum, *square; /* [count] of the values less the base metric of their pair */
+    /* [count] of the values less the base metric of their pair: the mean, and the sum of squared deviations from it */
+    double *change, *squares;
     double *value, *half; /* [count] after effect_grid_finish: the mean, and half of its 95 % interval (0 for one
                                 * pair), normalized unless `raw` */
     double *mean;         /* [count] mean metric in nats */

@@ -209,11 +209,11 @@ typedef struct mha_path_edge {
  * and v of later heads, to later feed-forward parts (from a head also to that of its layer, unless the block is
  * parallel), and to the logits. O((L (H + 1))^2) edges; 0 for NULL. */
 MHA_API int64_t mha_path_edge_count(const mha_prompt_pair *pair);
-/* Patches one edge after another, as mha_path_patch, whose results for heads are those of the same edges here to the
- * bit. edges [mha_path_edge_count] gets the edges, by sender; out [MHA_CIRCUIT_METRICS, edges] the metrics. A norm
- * after feed-forward keeps its scale. Edges from a sender that is equal in both runs hold the metrics of the base run
- * to the bit. Cost: one pass from the receiver's layer per other edge. Errors and progress as in mha_path_patch, but in
- * edges. */
+/* Patches one edge after another. For edges between heads, the results are bitwise identical to those of
+ * mha_path_patch. edges [mha_path_edge_count] gets the edges, by sender; out [MHA_CIRCUIT_METRICS, edges] the metrics.
+ * A norm after feed-forward keeps its scale. For edges from a sender that is equal in both runs, the metrics are
+ * bitwise identical to those of the base run. Cost: one pass from the receiver's layer per other edge. Errors and
+ * progress as in mha_path_patch, but in edges. */
 MHA_API mha_status mha_path_edges(const mha_prompt_pair *pair, mha_patch_direction direction, mha_path_edge *edges,
                                   double *out, mha_error *err);
 

@@ -7,7 +7,7 @@ const edgePath = (graph, edge) => {
   return `M${from.x} ${start}C${from.x} ${middle} ${edge.x} ${middle} ${edge.x} ${end}`;
 };
 
-const edgeText = (edge) => `${edge.name.replace('->', '→')} ${number(edge.value)}`;
+const edgeText = (edge) => `${edge.name.replace('->', '→')} ${number(edge.value)}${'half' in edge ? ` ±${number(edge.half)}` : ''}`;
 
 const drawNode = (graph, node, used, mark) => {
   const group = drawing('g', { class: used ? 'node' : 'node unused' });
@@ -48,7 +48,7 @@ const drawGraph = (graph, count, svg, list) => {
 const showGraph = (grid) => {
   const graph = grid.graph;
   const section = element('section', null, 'graph');
-  section.append(element('h2', `The strongest direct paths, ${grid.direction}: ${grid.metric}${grid.normalised ? '' : ' in nats'}`));
+  section.append(element('h2', `The strongest direct paths, ${grid.direction}: ${grid.metric}${grid.normalised ? '' : ' in nats'}${data.pairs > 1 ? `, mean of ${data.pairs}` : ''}`));
   if (!graph || !graph.edges.length) {
     section.append(element('p', 'No path has an effect.', 'hint'));
     $('grids').append(section);

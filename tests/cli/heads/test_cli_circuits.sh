@@ -105,6 +105,29 @@ printf '%s\n' '{"clean": " red cat key boat hat drum red cat key", "corrupted": 
 expect 0 "$MHA" patch --pairs pairs.jsonl --json
 at pairs 2
 has out '"interval"'
+expect 0 "$MHA" patch --pairs pairs.jsonl --edges -o pairs.html
+has pairs.html '"half"'
+has pairs.html '"pairs":2'
+expect 0 patch --edges -o pair.html
+has_not pair.html '"half":'
+# The figure is wider with intervals.
+width() { sed -n 's/.*<svg [^>]*width="\([0-9]*\).*/\1/p' "$1" | head -n 1; }
+expect 0 "$MHA" patch --pairs pairs.jsonl --edges -o pairs.svg
+expect 0 patch --edges -o pair.svg
+[ "$(width pairs.svg)" -gt "$(width pair.svg)" ] || fail 'the figure of several pairs must have intervals'
+
+# The interval of two pairs is 12.7062 times half the difference of their changes.
+expect 0 "$MHA" patch --pairs pairs.jsonl --raw-metric --json
+interval=$("$JSON_AT" interval.0.3 <out)
+for pair in 1 2; do
+    sed -n "${pair}p" pairs.jsonl >pair.jsonl
+    expect 0 "$MHA" patch --pairs pair.jsonl --raw-metric --json
+    "$JSON_AT" raw.0.3 <out
+    "$JSON_AT" metrics.corrupted <out
+done >changes
+awk -v got="$interval" '{ v[NR] = $1 }
+    END { d = (v[1] - v[2] - v[3] + v[4]) / 2 * 12.7062047; e = got - (d < 0 ? -d : d); exit !(e < 1e-6 && e > -1e-6) }' changes ||
+    fail "the interval must be that of the changes of the pairs (got $interval)"
 refused 2 "$MHA" patch --pairs pairs.jsonl --site resid_pre
 has err '--by head'
 printf '{"clean": "a"}\n' >broken.jsonl
