@@ -15,11 +15,18 @@ const char *live_state_fragment(const char *state)
     return hash ? hash + 1 : state;
 }
 
-/* Returns the start of the value of `text`, or NULL. */
-static const char *text_of(const char *fragment)
+/* Returns the part after a part, or NULL. */
+static const char *next_part(const char *part)
 {
-    for (const char *part = fragment; part; part = strchr(part, '&') ? strchr(part, '&') + 1 : NULL)
-        if (strncmp(part, "text=", 5) == 0) return part + 5;
+    const char *end = strchr(part, '&');
+    return end ? end + 1 : NULL;
+}
+
+/* Returns the first part with the name of `part`, which may be `part`. */
+static const char *first_named(const char *fragment, const char *part, size_t length)
+{
+    for (const char *at = fragment; at; at = next_part(at))
+        if (strcspn(at, "=&") == length && memcmp(at, part, length) == 0) return at;
     return NULL;
 }
 
@@ -52,14 +59,28 @@ static bool decodes(const char *value)
     return valid;
 }
 
+/* Checks a part: its name must not occur before, and its value must be UTF-8. */
+static int check_part(const cli_session *s, const char *fragment, const char *part)
+{
+    const size_t length = strcspn(part, "=&");
+    if (first_named(fragment, part, length) != part)
+        return cli_usage(s, "--state must not repeat a name (got \"%s\")", cli_shown_start(part, 24));
+    if (decodes(part + length + (part[length] == '='))) return CLI_DONE;
+    return cli_usage(s, "--state must have values in UTF-8 (got \"%s\")", cli_shown_start(part, 24));
+}
+
 int live_state_check(const cli_session *s, const char *state)
 {
-    const char *fragment = live_state_fragment(state), *text = text_of(fragment), *wrong = invalid_in(fragment);
+    const char *fragment = live_state_fragment(state), *wrong = invalid_in(fragment);
     if (strlen(fragment) > MOST_STATE)
         return cli_usage(s, "--state must have at most %d bytes (got %zu)", MOST_STATE, strlen(fragment));
     if (wrong)
         return cli_usage(s, "--state must be percent-encoded, as in the address of a page (got \"%s\" at byte %lld)",
                          cli_shown_start(wrong, 24), (long long)(wrong - fragment));
-    if (!text) return cli_usage(s, "--state must contain text= (got \"%s\")", cli_shown(fragment));
-    return decodes(text) ? CLI_DONE : cli_usage(s, "the text of --state must be UTF-8");
+    const char *text = first_named(fragment, "text", 4);
+    if (!text || text[4] != '=') return cli_usage(s, "--state must contain text= (got \"%s\")", cli_shown(fragment));
+    int code = CLI_DONE;
+    for (const char *part = fragment; part && code == CLI_DONE; part = next_part(part))
+        code = check_part(s, fragment, part);
+    return code;
 }

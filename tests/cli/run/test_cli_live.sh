@@ -48,9 +48,15 @@ expect 0 "$MHA" live -q --state 'file:///a/live.html#text=a&head=0.1' -o address
 has address.html '"state":"text=a\u0026head=0.1"'
 refused 2 "$MHA" live --state '#text=a' -o both.html 'a text'
 has err 'must not be given'
-for state in '' '#head=0.1' '#text=%E0%A4' '#text=%4' '#text=a b' '#text=<b>' '#text="' '#text=é' '#text=%ED%A0%80'; do
+for state in '' '#head=0.1' '#text=%E0%A4' '#text=%4' '#text=a b' '#text=<b>' '#text="' '#text=é' '#text=%ED%A0%80' '#text' \
+    '#text=a&corrupted=%FF' '#text=a&view=%C3' '#text=a&head=0.1&text=b' '#head=0.1&text=a&head=0.2'; do
     refused 2 "$MHA" live --state "$state" -o refused.html
     has err '--state'
 done
+
+refused 2 "$MHA" live --state '#text=a&corrupted=%FF' -o refused.html
+has err '--state must have values in UTF-8 (got "corrupted=%FF")'
+refused 2 "$MHA" live --state '#head=0.1&text=a&head=0.2' -o refused.html
+has err '--state must not repeat a name (got "head=0.2")'
 
 finish
