@@ -158,12 +158,6 @@ static mha_status seconds_of(const runner *r, int64_t calls, double *seconds, mh
     return MHA_OK;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static mha_status time_calls(runner *r, bool alone, double seconds, double *samples, bench_result *result,
                              mha_error *error)
 {
@@ -177,10 +171,9 @@ static mha_status time_calls(runner *r, bool alone, double seconds, double *samp
     while (status == MHA_OK && n < SAMPLES_MOST && (n < SAMPLES_LEAST || now(CLOCK_MONOTONIC) < end) && !cli_signal())
         status = seconds_of(r, together, &samples[n++], error);
     if (status != MHA_OK) return status;
-    qsort(samples, (size_t)n, sizeof *samples, ascending);
     result->calls = n * together;
-    result->best = samples[0];
-    result->median = samples[n / 2];
+    result->median = mha_median(samples, n);
+    result->best = samples[0]; /* sorted by mha_median */
     return MHA_OK;
 }
 

@@ -37,24 +37,25 @@ static const struct poptOption options[] = {
 
 static int read_wholes(const cli_session *s, mha_head_layout_options *model)
 {
+    const bool train = plan_train_given();
     const struct {
         const char *option, *text;
         int64_t *value;
-        long long most;
+        long long least, most;
     } wholes[] = {
-        {"--d-model", given.d_model, &model->d_model, 1LL << 20},
-        {"--heads", given.heads, &model->heads, 1LL << 20},
-        {"--layers", given.layers, &model->layers, 65536},
-        {"--vocab", given.vocab, &model->vocab, 1LL << 31},
-        {"--seq", given.seq, &model->seq, 1LL << 32},
-        {"--batch", given.batch, &model->batch, 1LL << 20},
-        {"--experts", given.experts, &model->experts, 1LL << 20},
-        {"--top-k", given.top_k, &model->top_k, 1LL << 20},
-        {"--parameters", given.parameters, &model->parameters, 1000000000000000000},
+        {"--d-model", given.d_model, &model->d_model, 1, 1LL << 20},
+        {"--heads", given.heads, &model->heads, 1, 1LL << 20},
+        {"--layers", given.layers, &model->layers, 1, train ? PLAN_TRAIN_LAYERS : 65536},
+        {"--vocab", given.vocab, &model->vocab, 1, 1LL << 31},
+        {"--seq", given.seq, &model->seq, train ? plan_train_least_seq() : 1, train ? PLAN_TRAIN_SEQ : 1LL << 32},
+        {"--batch", given.batch, &model->batch, 1, 1LL << 20},
+        {"--experts", given.experts, &model->experts, 1, 1LL << 20},
+        {"--top-k", given.top_k, &model->top_k, 1, 1LL << 20},
+        {"--parameters", given.parameters, &model->parameters, 1, 1000000000000000000},
     };
     for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++) {
         long long number = 0;
-        const int code = cli_whole(s, wholes[i].option, wholes[i].text, 1, wholes[i].most, &number);
+        const int code = cli_whole(s, wholes[i].option, wholes[i].text, wholes[i].least, wholes[i].most, &number);
         if (code != CLI_DONE) return code;
         *wholes[i].value = number;
     }

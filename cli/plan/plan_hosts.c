@@ -65,12 +65,17 @@ static int read_job(const cli_session *s, mha_host_options *o)
     return cli_usage(s, "--job must be one of heads, score, generate, train (got \"%s\")", cli_shown(given.job));
 }
 
+int64_t plan_machine_memory(void)
+{
+    return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+}
+
 /* Parses --memory: a number of bytes, with K, M, G or T for powers of 1024. The default is this machine's memory. */
 static int read_memory(const cli_session *s, mha_host_options *o)
 {
     static const char units[] = "KMGT";
     if (!given.memory) {
-        o->memory = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+        o->memory = plan_machine_memory();
         return CLI_DONE;
     }
     char *end;

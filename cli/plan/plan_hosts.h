@@ -20,6 +20,8 @@ typedef struct plan_hosts_result {
 bool plan_hosts_given(void);
 /* Returns true if -m was given. */
 bool plan_hosts_of_model(void);
+/* Returns the memory of this machine [bytes]. */
+int64_t plan_machine_memory(void);
 /* Returns CLI_USAGE if an option of the group was given without --hosts. */
 int plan_hosts_absent(const cli_session *session);
 /* Predicts and prints the layouts. `planned` has the options of the model, unless -m was given. */

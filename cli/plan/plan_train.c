@@ -8,6 +8,7 @@
 #include "model_name.h"
 #include "options.h"
 #include "output.h"
+#include "plan/plan_hosts.h"
 #include "session.h"
 #include "train/train_inputs.h"
 #include "train/train_model.h"
@@ -26,7 +27,9 @@ const struct poptOption plan_train_options[] = {
     {"variants", 0, POPT_ARG_STRING, &given.variants, 0, "variants to train, separated by commas (default: all)",
      "LIST"},
     {"encoder", 0, POPT_ARG_NONE, &given.encoder, 0,
-     "train encoders on masked tokens, which can have all variants (default: decoders)", NULL},
+     "train encoders on masked tokens, which can have all variants (default: decoders); requires --tokenizer FOLDER "
+     "with [CLS], [SEP] and [MASK]",
+     NULL},
     {"file", 'f', POPT_ARG_ARGV, &given.file, 0, "train on the lines of FILE (default: the built-in stories)", "FILE"},
     {"eval", 0, POPT_ARG_ARGV, &given.eval, 0,
      "measure the loss on the lines of FILE (default: the last tenth of the data)", "FILE"},
@@ -40,6 +43,11 @@ const struct poptOption plan_train_options[] = {
 bool plan_train_given(void)
 {
     return given.train;
+}
+
+int plan_train_least_seq(void)
+{
+    return given.encoder ? 3 : 2;
 }
 
 int plan_train_absent(const cli_session *s)
@@ -112,18 +120,15 @@ static json_t *paths_json(const char *const *paths)
     return list;
 }
 
-/* Returns the settings of `mha train` for these runs; the shape is that of variant mha, for the vocabulary and the
- * special tokens of the data. */
+/* Returns the settings of `mha train` for these runs. The shape is that of a minimal model of the family, which only
+ * provides the tokenizer, the vocabulary and the special tokens of the data. */
 static json_t *settings_json(const plan_training *r, const char *tokenizer, const char *stories)
 {
     const mha_head_layout_options *m = &r->layout;
-    char shape[64];
-    snprintf(shape, sizeof shape, "%s:%lldx%lldx%lld", r->encoder ? "bert" : "llama", (long long)m->layers,
-             (long long)m->heads, (long long)m->d_model);
     json_t *file = given.file ? paths_json(given.file) : json_pack("[s]", stories);
-    json_t *all =
-        json_pack("{s:s, s:s, s:o, s:I, s:I, s:I, s:i}", "shape", shape, "tokenizer", tokenizer, "file", file, "length",
-                  (json_int_t)m->seq, "batch", (json_int_t)m->batch, "steps", (json_int_t)r->steps, "seed", 0);
+    json_t *all = json_pack("{s:s, s:s, s:o, s:I, s:I, s:I, s:i}", "shape", r->encoder ? "bert:1x1x8" : "llama:1x1x8",
+                            "tokenizer", tokenizer, "file", file, "length", (json_int_t)m->seq, "batch",
+                            (json_int_t)m->batch, "steps", (json_int_t)r->steps, "seed", 0);
     if (given.eval) json_object_set_new(all, "eval", paths_json(given.eval));
     return all;
 }
@@ -143,6 +148,8 @@ static int read_settings(const cli_session *s, const plan_training *r, train_set
 
 static int read_given(const cli_session *s, plan_training *r, int64_t *feed_forward, train_settings *t)
 {
+    if (given.encoder && !given.tokenizer)
+        return cli_usage(s, "--encoder requires --tokenizer FOLDER with [CLS], [SEP] and [MASK]");
     int code = choose_variants(s, r);
     if (code == CLI_DONE) code = read_number(s, "--steps", given.steps, 1LL << 40, &r->steps);
     if (code == CLI_DONE) code = read_number(s, "--seeds", given.seeds, PLAN_SEEDS, &r->seeds);
@@ -210,6 +217,41 @@ static int train_all(cli_session *s, const mha_layout_training *o, plan_training
     return CLI_DONE;
 }
 
+/* Returns true if a variant that a decoder cannot have can be trained in an encoder. */
+static bool encoder_has(const cli_session *s, const mha_layout_training *o, int variant)
+{
+    mha_layout_model models[MHA_HEAD_LAYOUT_VARIANTS];
+    mha_layout_training encoder = *o;
+    encoder.encoder = 1;
+    return !o->encoder && o->layout->seq > 2 && mha_layout_models(s->ctx, &encoder, models, NULL) == MHA_OK &&
+           !models[variant].refused;
+}
+
+/* Prints why no chosen variant can be trained: the reason of the first of them. */
+static int none_trained(const cli_session *s, const mha_layout_training *o, const plan_training *r)
+{
+    int v = 0;
+    while (!r->chosen[v])
+        v++;
+    return cli_usage(s, "--variants must contain a variant that can be trained (got \"%s\"): %s: %s%s",
+                     given.variants ? given.variants : "all", mha_head_layout_variant_key((mha_head_layout_variant)v),
+                     r->models[v].refused, encoder_has(s, o, v) ? "; --encoder can train it" : "");
+}
+
+/* Refuses models whose training exceeds the memory of this machine. */
+static int check_memory(const cli_session *s, const plan_training *r)
+{
+    const double gib = 1 << 30, available = (double)plan_machine_memory();
+    for (int v = 0; v < MHA_HEAD_LAYOUT_VARIANTS; v++)
+        if (r->trained[v] && r->models[v].train_bytes > available)
+            return cli_error(s, CLI_REFUSED,
+                             "training of variant %s needs %.1f GiB, %.1f GiB available: reduce --d-model, --layers, "
+                             "--batch or --seq",
+                             mha_head_layout_variant_key((mha_head_layout_variant)v), r->models[v].train_bytes / gib,
+                             available / gib);
+    return CLI_DONE;
+}
+
 static int find_models(cli_session *s, const mha_layout_training *o, plan_training *r)
 {
     mha_error error = {0};
@@ -217,7 +259,9 @@ static int find_models(cli_session *s, const mha_layout_training *o, plan_traini
     if (mha_layout_models(s->ctx, o, r->models, &error) != MHA_OK) return cli_fail(s, &error);
     for (int v = 0; v < MHA_HEAD_LAYOUT_VARIANTS; v++)
         any |= r->trained[v] = r->chosen[v] && !r->models[v].refused;
-    if (!any) return cli_usage(s, "--variants must contain a variant that can be trained (got \"%s\")", given.variants);
+    if (!any) return none_trained(s, o, r);
+    const int code = check_memory(s, r);
+    if (code != CLI_DONE) return code;
     r->trials = calloc((size_t)r->seeds * MHA_HEAD_LAYOUT_VARIANTS, sizeof *r->trials);
     return r->trials ? CLI_DONE : cli_error(s, CLI_FAILED, "out of memory for the results");
 }

@@ -7,7 +7,7 @@
 /* The options under "Training:". */
 extern const struct poptOption plan_train_options[];
 
-enum { PLAN_SEEDS = 1000 }; /* maximum number of seeds */
+enum { PLAN_SEEDS = 1000, PLAN_TRAIN_LAYERS = 1024, PLAN_TRAIN_SEQ = 1 << 24 }; /* maxima of training runs */
 
 typedef struct plan_training {
     mha_head_layout_options layout;
@@ -29,6 +29,8 @@ static inline mha_layout_trial *plan_trial(const plan_training *t, int variant, 
 
 /* Returns true if --train was given. */
 bool plan_train_given(void);
+/* Returns the minimum number of tokens per sequence: encoders also require [CLS] and [SEP]. */
+int plan_train_least_seq(void);
 /* Returns CLI_USAGE if an option of the group was given without --train. */
 int plan_train_absent(const cli_session *session);
 /* Trains the models and prints the results. `layout` has the given sizes of the models, and 0 for others. */

@@ -1,6 +1,5 @@
 /* plan_train_print.c - prints the results of `mha plan --train` as a table, JSON or CSV. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "output.h"
 #include "plan/plan_train.h"
@@ -20,18 +19,6 @@ typedef struct summary {
     int64_t peak_bytes;            /* the maximum over the seeds */
 } summary;
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int64_t count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_size);
-    return (values[(count - 1) / 2] + values[count / 2]) / 2;
-}
-
 static summary summarize(const plan_training *r, int variant)
 {
     double loss[PLAN_SEEDS], difference[PLAN_SEEDS], medians[PLAN_SEEDS];
@@ -45,10 +32,19 @@ static summary summarize(const plan_training *r, int variant)
         s.token_time = fmin(s.token_time, t->token_time);
         if (t->peak_bytes > s.peak_bytes) s.peak_bytes = t->peak_bytes;
     }
-    s.step_median = median(medians, r->seeds);
+    s.step_median = mha_median(medians, r->seeds);
     mha_mean_interval(loss, r->seeds, &s.loss.mean, &s.loss.half);
     mha_mean_interval(difference, r->seeds, &s.difference.mean, &s.difference.half);
     return s;
+}
+
+/* Returns the number of sequences of which the loss was measured, which is the same in all runs. */
+static int64_t held_out(const plan_training *r)
+{
+    int v = 0;
+    while (!r->trained[v])
+        v++;
+    return plan_trial(r, v, 0)->held_out;
 }
 
 /* ---- table ---- */
@@ -71,7 +67,7 @@ static void put_row(const cli_session *s, const plan_training *r, int v)
         return;
     }
     const summary a = summarize(r, v);
-    fprintf(s->out, "%10lld %6lld ", (long long)m->parameters, (long long)m->feed_forward);
+    fprintf(s->out, "%10lld %12lld ", (long long)m->parameters, (long long)m->feed_forward);
     put_estimate(s, "%7.4f", a.loss);
     if (v == MHA_HEAD_LAYOUT_MHA || !r->trained[MHA_HEAD_LAYOUT_MHA])
         fprintf(s->out, " %15s", "");
@@ -83,9 +79,9 @@ static void put_row(const cli_session *s, const plan_training *r, int v)
 
 static void put_heading(const cli_session *s)
 {
-    fprintf(s->out, "\n%s%-8s %10s %6s %15s %15s %15s %7s %8s %7s\n", cli_dim(s), "variant", "parameters", "f.f.",
-            "loss", "minus mha", "step", "memory", "cache", "token");
-    fprintf(s->out, "%-8s %10s %6s %15s %15s %7s %7s %7s %8s %7s%s\n", "", "", "width", "nats", "nats", "best ms",
+    fprintf(s->out, "\n%s%-8s %10s %12s %15s %15s %15s %7s %8s %7s\n", cli_dim(s), "variant", "parameters",
+            "feed-forward", "loss", "minus mha", "step", "memory", "cache", "token");
+    fprintf(s->out, "%-8s %10s %12s %15s %15s %7s %7s %7s %8s %7s%s\n", "", "", "width", "nats", "nats", "best ms",
             "med. ms", "MiB", "B/token", "us", cli_plain(s));
 }
 
@@ -96,9 +92,10 @@ static void print_table(const cli_session *s, const plan_training *r)
                   r->encoder ? "Encoders (bert, masked tokens)" : "Decoders (llama)", (long long)m->d_model,
                   (long long)m->layers, (long long)m->heads, (long long)m->vocab);
     cli_put_prose(s, 0, 2,
-                  "%lld steps of %lld x %lld tokens, seed%s %lld, learning rate %g; data of %lld tokens; loss on %s.",
+                  "%lld steps of %lld x %lld tokens, seed%s %lld, learning rate %g; data of %lld tokens; loss on %lld "
+                  "sequences of %s; of more than 512 sequences, each seed selects 512.",
                   (long long)r->steps, (long long)m->batch, (long long)m->seq, r->seeds == 1 ? "" : "s 0 to",
-                  (long long)r->seeds - 1, r->rate, (long long)r->data->tokens,
+                  (long long)r->seeds - 1, r->rate, (long long)r->data->tokens, (long long)held_out(r),
                   r->held_out ? "other data" : "the last tenth of the data, which is not trained on");
     put_heading(s);
     for (int v = 0; v < MHA_HEAD_LAYOUT_VARIANTS; v++)
@@ -156,9 +153,10 @@ static int print_json(cli_session *s, const plan_training *r)
     json_t *model =
         json_pack("{s:b, s:I, s:I, s:I, s:I}", "encoder", r->encoder, "d_model", (json_int_t)m->d_model, "layers",
                   (json_int_t)m->layers, "heads", (json_int_t)m->heads, "vocab", (json_int_t)m->vocab);
-    json_t *training = json_pack("{s:I, s:I, s:I, s:I, s:o, s:I}", "steps", (json_int_t)r->steps, "seeds",
-                                 (json_int_t)r->seeds, "batch", (json_int_t)m->batch, "seq", (json_int_t)m->seq, "rate",
-                                 cli_real(r->rate), "tokens", (json_int_t)r->data->tokens);
+    json_t *training =
+        json_pack("{s:I, s:I, s:I, s:I, s:o, s:I, s:I}", "steps", (json_int_t)r->steps, "seeds", (json_int_t)r->seeds,
+                  "batch", (json_int_t)m->batch, "seq", (json_int_t)m->seq, "rate", cli_real(r->rate), "tokens",
+                  (json_int_t)r->data->tokens, "held_out_sequences", (json_int_t)held_out(r));
     return cli_put_json(s, json_pack("{s:o, s:o, s:o}", "model", model, "training", training, "variants", rows), true);
 }
 

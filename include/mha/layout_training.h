@@ -60,19 +60,21 @@ typedef struct mha_layout_model {
     int64_t parameters;   /* number of parameters, of pruned without the removed heads */
     int64_t kept_heads;   /* pruned: number of heads in all layers that remain; 0 for other variants */
     double kv_bytes;      /* size of the cached keys and values of a token, in all layers [bytes]; 0 for encoders */
+    double train_bytes;   /* predicted memory of a training step (host_layouts.h, job train) [bytes] */
     char config[1024];    /* config.json of the model, before heads are removed */
 } mha_layout_model;
 
-/* Writes one row per variant. Creates each model with a few feed-forward widths to count its parameters: a few
- * nanoseconds per parameter, and 4 bytes of memory. Errors: MHA_ERR_ARG for a missing or invalid field, which the
- * message names; those of mha_head_layout_resolve and mha_model_create; MHA_ERR_MEMORY. */
+/* Writes one row per variant. Parameters are counted from config.json: no weights are allocated, for models of any
+ * size. Errors: MHA_ERR_ARG for a missing or invalid field, which the message names; those of mha_head_layout_resolve
+ * and mha_host_model_of_config; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_layout_models(mha_ctx *ctx, const mha_layout_training *options,
                                      mha_layout_model models[MHA_HEAD_LAYOUT_VARIANTS], mha_error *err);
 
 /* The result of one training run. */
 typedef struct mha_layout_trial {
     double first_loss;             /* loss of the first step, with the initial weights [nats per label] */
-    double loss;                   /* mean loss on the held-out sequences after the last step [nats per label] */
+    double loss;                   /* mean loss on `held_out` sequences after the last step [nats per label] */
+    int64_t held_out;              /* number of held-out sequences of which the loss was measured */
     double step_best, step_median; /* time of a step [s]; with one thread, its CPU time */
     int64_t peak_bytes;            /* maximum memory of the trainer, its model and its activations, during the steps */
     /* Time per token of the trained model [s], best of several runs. Decoders: one more token after seq - 1 cached

@@ -1,4 +1,4 @@
-/* mean_interval.h - the mean of a few independent measurements, and its 95 % confidence interval.
+/* mean_interval.h - the mean of a few independent measurements, its 95 % confidence interval, and the median.
  *
  *     double mean, half;
  *     mha_mean_interval(losses, 5, &mean, &half);       printf("%.4f +- %.4f\n", mean, half);
@@ -22,6 +22,10 @@ MHA_API double mha_student_quantile(int64_t freedom);
  * values. For paired measurements, pass the differences. `mean` and `half` may be NULL; if `values` is NULL, there are
  * no values. */
 MHA_API void mha_mean_interval(const double *values, int64_t count, double *mean, double *half);
+
+/* Sorts values [count] in ascending order and returns their median: for an even count, the mean of the two middle
+ * values. Returns NAN without values. The values must not be NAN. */
+MHA_API double mha_median(double *values, int64_t count);
 
 #ifdef __cplusplus
 }

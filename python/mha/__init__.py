@@ -60,6 +60,7 @@ from ._heads.layout_training import (
                      layout_models,
                      layout_train,
                      mean_interval,
+                     median,
                      student_quantile,
 )
 from ._heads.logits import LogitAttribution, LogitLens, logit_attribution, logit_lens
@@ -128,7 +129,7 @@ __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalA
             "head_rollout", "head_weights", "heads_measure", "heads_of_maps", "held_out_distinct", "held_out_split", "importance_measure",
             "importance_pairs", "isa", "isa_list", "knockout_logits", "label_help", "layout_models",
            "layout_train", "linear_backward", "logit_attribution", "logit_lens",
-           "machine_peak_fma", "machine_peak_read", "mean_interval", "metric_help", "model_save_check", "models_compare", "norm_backward",
+           "machine_peak_fma", "machine_peak_read", "mean_interval", "median", "metric_help", "model_save_check", "models_compare", "norm_backward",
            "norm_forward", "npy_write", "patch_normalized", "prompt_noise", "prune", "prune_choose", "prune_choose_joint",
            "prune_most", "prune_search", "read_image", "regroup", "regroup_method_help", "report", "sampling_apply", "score_help",
            "score_needs_loss", "set_isa", "set_progress", "set_threads", "student_quantile", "tensors_read", "tensors_read_into", "tensors_write",

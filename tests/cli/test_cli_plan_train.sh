@@ -34,6 +34,7 @@ retrain() {
 expect 0 plan --seeds 2 -f learned --eval other --json -t 1
 cp out decoders
 at variants.# 7
+awk -v n="$("$JSON_AT" training.held_out_sequences <decoders)" 'BEGIN { exit !(n > 0 && n <= 512) }' || fail 'the number of held-out sequences must be printed'
 at variants.2.variant dynamic
 for row in 2 5 6; do
     at variants.$row.refused 'it selects heads by the mean of all tokens, and in a decoder this mean includes later tokens'
@@ -79,7 +80,9 @@ expect 0 plan --seeds 2 -f learned --eval other --variants mqa,pruned --csv -t 3
 expect 0 plan --seeds 1 --variants gqa,moe
 grep -q '^gqa  *[0-9]* ' out || fail "the table must have a row for gqa (got $(cat out))"
 has out 'it selects heads by the mean of all tokens'
-has out 'the last tenth of the data'
+tr -s '\n ' ' ' <out >words_out
+grep -q 'loss on [0-9]* sequences of the last tenth of the data' words_out || fail "the number of held-out sequences must be printed (got $(cat out))"
+has out 'feed-forward'
 has_not out 'pruned'
 
 # ---- encoders: all variants ----
@@ -117,8 +120,18 @@ wrong '--variants must be a list of mha, pruned, dynamic, gqa, mqa, moe, adaptiv
 wrong '--variants' --measure --train --variants mha,mha
 wrong '--variants' --measure --train --variants ''
 wrong 'must contain a variant that can be trained' --measure --train --variants moe
+has err 'moe: it selects heads by the mean of all tokens'
+has err '; --encoder can train it'
 wrong 'heads' --measure --train --d-model 16 --heads 3
-refused 3 "$MHA" plan --measure --train --encoder
+wrong '--encoder requires --tokenizer FOLDER with [CLS], [SEP] and [MASK]' --measure --train --encoder
+refused 3 "$MHA" plan --measure --train --encoder --tokenizer "$builtin"
 has err '[CLS]'
+wrong '--seq must be a whole number from 2 to 16777216 (got "1")' --measure --train --seq 1
+wrong '--seq must be a whole number from 3 to 16777216 (got "2")' --measure --train --encoder --tokenizer words --seq 2
+wrong '--layers must be a whole number from 1 to 1024 (got "2000")' --measure --train --layers 2000
 refused 3 "$MHA" plan --measure --train -f other --seq 100000
+# Parameters are counted without weights, so models of any size are refused at once.
+refused 3 "$MHA" plan --measure --train --d-model 262144 --heads 512 --layers 1024
+has err 'training of variant mha needs '
+has err ' GiB available'
 finish

@@ -3161,6 +3161,7 @@ class LayoutModel(ctypes.Structure):
     parameters: int
     kept_heads: int
     kv_bytes: float
+    train_bytes: float
     config: _Bytes
     _fields_ = [
         ("variant", c_int),
@@ -3169,6 +3170,7 @@ class LayoutModel(ctypes.Structure):
         ("parameters", c_int64),
         ("kept_heads", c_int64),
         ("kv_bytes", c_double),
+        ("train_bytes", c_double),
         ("config", c_char * 1024),
     ]
 
@@ -3176,6 +3178,7 @@ class LayoutModel(ctypes.Structure):
 class LayoutTrial(ctypes.Structure):
     first_loss: float
     loss: float
+    held_out: int
     step_best: float
     step_median: float
     peak_bytes: int
@@ -3183,6 +3186,7 @@ class LayoutTrial(ctypes.Structure):
     _fields_ = [
         ("first_loss", c_double),
         ("loss", c_double),
+        ("held_out", c_int64),
         ("step_best", c_double),
         ("step_median", c_double),
         ("peak_bytes", c_int64),
@@ -3906,6 +3910,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_regroup": (c_int, [c_void_p, POINTER(RegroupOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_student_quantile": (c_double, [c_int64]),
     "mha_mean_interval": (None, [c_void_p, c_int64, c_void_p, c_void_p]),
+    "mha_median": (c_double, [c_void_p, c_int64]),
     "mha_head_layout_variant_key": (c_char_p, [c_int]),
     "mha_head_layout_variant_help": (c_char_p, [c_int]),
     "mha_head_layout_resolve": (c_int, [POINTER(HeadLayoutOptions), POINTER(HeadLayoutOptions), POINTER(Error)]),

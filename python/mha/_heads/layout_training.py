@@ -46,6 +46,17 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     return mean.value, half.value
 
 
+def median(values: Sequence[float]) -> float:
+    """Returns the median of values: for an even count, the mean of the two middle values; NaN without values.
+
+        >>> import mha
+        >>> mha.median([4.0, 1.0, 3.0, 2.0])
+        2.5
+    """
+    data = np.array(values, dtype=np.float64).ravel()
+    return float(lib.mha_median(data.ctypes.data, data.size))
+
+
 @dataclass
 class LayoutTraining:
     """Training runs that compare the variants of a layout; include/mha/layout_training.h defines the fields; 0: the default."""
@@ -76,7 +87,8 @@ class LayoutTraining:
 @dataclass
 class LayoutModel:
     """The model of a variant: its feed-forward width, which gives all variants the same number of parameters, and its config. refused: why
-    it cannot be trained, or None. kept_heads: of variant pruned, the number of heads in all layers that remain. kv_bytes: per token."""
+    it cannot be trained, or None. kept_heads: of variant pruned, the number of heads in all layers that remain. kv_bytes: per token.
+    train_bytes: predicted memory of a training step."""
 
     variant: str
     refused: str | None
@@ -84,16 +96,19 @@ class LayoutModel:
     parameters: int
     kept_heads: int
     kv_bytes: float
+    train_bytes: float
     config: dict[str, Any]
     raw: Any = None
 
 
 @dataclass
 class LayoutTrial:
-    """The result of a training run: losses in nats per label, times in seconds, and the maximum memory of the steps in bytes."""
+    """The result of a training run: losses in nats per label, the number of held-out sequences, times in seconds, and the maximum memory of
+    the steps in bytes."""
 
     first_loss: float
     loss: float
+    held_out: int
     step_best: float
     step_median: float
     peak_bytes: int
@@ -117,7 +132,7 @@ def layout_models(options: LayoutTraining) -> list[LayoutModel]:
     call_long("mha_layout_models", context(), byref(options.struct()), rows)
     names = list(keys("mha_head_layout_variant_key", HEAD_LAYOUT_VARIANTS))
     return [LayoutModel(names[r.variant], None if r.refused is None else r.refused.decode(), r.feed_forward, r.parameters, r.kept_heads,
-                        r.kv_bytes, json.loads(r.config) if r.config else {}, r) for r in rows]
+                        r.kv_bytes, r.train_bytes, json.loads(r.config) if r.config else {}, r) for r in rows]
 
 
 def layout_train(options: LayoutTraining, model: LayoutModel, seed: int = 0) -> LayoutTrial:

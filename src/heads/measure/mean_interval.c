@@ -1,7 +1,8 @@
-/* mean_interval.c - the mean of measurements and its confidence interval. */
+/* mean_interval.c - the mean of measurements, its confidence interval, and the median. */
 #include "mha/mean_interval.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define PI 3.14159265358979323846
 
@@ -62,4 +63,17 @@ void mha_mean_interval(const double *values, int64_t count, double *mean, double
     const double found = used ? sum / (double)used : NAN;
     if (mean) *mean = found;
     if (half) *half = half_width(values, used, found);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double mha_median(double *values, int64_t count)
+{
+    if (!values || count < 1) return NAN;
+    qsort(values, (size_t)count, sizeof *values, ascending);
+    return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }

@@ -59,12 +59,22 @@ static bool add_tensor(const mha_named_tensor *t, int64_t *count)
     return *count <= MOST_WEIGHTS;
 }
 
+/* Returns false for tensors that only some checkpoints have, and for the second name of a tensor: the output bias of
+ * an encoder has another name if the output matrix is tied. */
+static bool is_counted(const mha__config *c, mha__role role)
+{
+    if (role == MHA__POOLER) return false;
+    if (role == MHA__LM_HEAD) return !c->tied;
+    if (role == MHA__LM_BIAS) return !c->tied || c->family->causal;
+    return role != MHA__LM_TIED_BIAS || c->tied;
+}
+
 static mha_status count_weights(const mha__config *c, mha_host_model *m, mha_error *err)
 {
     char name[MHA__TENSOR_NAME];
     mha_named_tensor t;
     for (mha__tensor_step at = {0}; mha__tensor_each(c, &at);) {
-        if (at.role == MHA__POOLER || (at.role == MHA__LM_HEAD && c->tied)) continue;
+        if (!is_counted(c, at.role)) continue;
         if (!mha__weights_expected(c, at.role, at.layer, at.bias, name, &t)) continue;
         if (!add_tensor(&t, count_of(&at, &t, m)))
             return mha__fail(err, MHA_ERR_UNSUPPORTED,

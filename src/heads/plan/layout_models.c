@@ -5,7 +5,7 @@
 
 #include "base/ctx.h"
 #include "base/error.h"
-#include "mha/model_create.h"
+#include "mha/host_layouts.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -75,12 +75,22 @@ static void put_config(const mha__layout_setup *s, const mha_head_layout *row, i
 
 /* ---- parameter counts ---- */
 
-static mha_status count(mha_ctx *ctx, const char *config, int64_t *parameters, mha_error *err)
+/* Sets the number of parameters and the memory of a training step from the config, without weights. */
+static mha_status count(mha_ctx *ctx, const mha__layout_setup *s, mha_layout_model *m, mha_error *err)
 {
-    mha_model *model;
-    MHA__TRY(mha_model_create(ctx, config, NULL, &model, err));
-    *parameters = mha_model_describe(model)->parameters;
-    mha_model_free(model);
+    mha_host_model shape = {.size = sizeof shape};
+    mha_host_layout row = {0};
+    MHA__TRY(mha_host_model_of_config(ctx, m->config, &shape, err));
+    const mha_host_options o = {.size = sizeof o,
+                                .hosts = 1,
+                                .memory = INT64_MAX,
+                                .speed = {1, 1}, /* times are not used */
+                                .job = MHA_HOSTS_TRAIN,
+                                .seq = s->layout.seq,
+                                .batch = s->layout.batch};
+    MHA__TRY(mha_host_layout_predict(&shape, &o, 1, 1, 1, &row, err));
+    m->train_bytes = row.bytes;
+    m->parameters = shape.layer_weights + shape.word_weights + shape.other_weights; /* the output matrix is tied */
     return MHA_OK;
 }
 
@@ -97,7 +107,7 @@ static mha_status try_width(mha_ctx *ctx, const mha__layout_setup *s, const mha_
 {
     m->feed_forward = width;
     put_config(s, row, width, m->config);
-    MHA__TRY(count(ctx, m->config, &m->parameters, err));
+    MHA__TRY(count(ctx, s, m, err));
     m->parameters -= removed(s, row);
     return MHA_OK;
 }

@@ -5,10 +5,10 @@
 #include "base/ctx_count.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "mha/mean_interval.h"
 #include "mha/model_create.h"
 #include "mha/prune.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* One training run. Unset pointers are NULL, so that trial_close can free a partly opened run. */
@@ -133,23 +133,15 @@ static mha_status run_steps(trial *t, mha_layout_trial *out, mha_error *err)
     return MHA_OK;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void set_step_times(trial *t, mha_layout_trial *out)
 {
-    const int64_t steps = t->s->train.steps;
-    qsort(t->seconds, (size_t)steps, sizeof *t->seconds, by_size);
-    out->step_best = t->seconds[0];
-    out->step_median = (t->seconds[(steps - 1) / 2] + t->seconds[steps / 2]) / 2;
+    out->step_median = mha_median(t->seconds, t->s->train.steps);
+    out->step_best = t->seconds[0]; /* sorted by mha_median */
 }
 
 /* Computes the loss on the held-out sequences, which are read in the order of epoch -1, with the same masks for every
  * variant. */
-static mha_status evaluate(trial *t, double *loss, mha_error *err)
+static mha_status evaluate(trial *t, mha_layout_trial *out, mha_error *err)
 {
     const int64_t batch = t->s->layout.batch, all = t->s->held_count;
     const int64_t count = mha__min64(all, t->s->o.held_out_sequences);
@@ -168,7 +160,8 @@ static mha_status evaluate(trial *t, double *loss, mha_error *err)
         sum += mean * (double)counted;
         labels += counted;
     }
-    *loss = sum / (double)labels;
+    out->loss = sum / (double)labels;
+    out->held_out = count;
     return MHA_OK;
 }
 
@@ -260,7 +253,7 @@ static mha_status run_trial(trial *t, mha_layout_trial *out, mha_error *err)
     MHA__TRY(open_memory(t, err));
     MHA__TRY(run_steps(t, out, err));
     set_step_times(t, out);
-    MHA__TRY(evaluate(t, &out->loss, err));
+    MHA__TRY(evaluate(t, out, err));
     if (t->model->kept_heads) return time_pruned(t, &out->token_time, err);
     return time_token(t, mha_trainer_model(t->trainer), &out->token_time, err);
 }

@@ -1,5 +1,5 @@
 /* test_heads_mean_interval.c - compares quantiles of Student's t distribution with published tables, and an interval
- * with values calculated by hand. */
+ * and medians with values calculated by hand. */
 #include "mha/mean_interval.h"
 #include "support/check.h"
 #include <math.h>
@@ -49,9 +49,19 @@ static void test_interval(void **state)
     assert_true(mean == 1.5);
 }
 
+static void test_median(void **state)
+{
+    (void)state;
+    double values[] = {3, -1, 10, 2, 7};
+    assert_true(mha_median(values, 5) == 3 && values[0] == -1 && values[4] == 10);
+    assert_true(mha_median(values, 4) == 2.5); /* -1, 2, 3, 7 */
+    assert_true(mha_median(values, 1) == -1);
+    assert_true(isnan(mha_median(values, 0)) && isnan(mha_median(NULL, 3)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_quantiles), cmocka_unit_test(test_quantiles_decrease),
-                                       cmocka_unit_test(test_interval)};
+                                       cmocka_unit_test(test_interval), cmocka_unit_test(test_median)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,6 +71,37 @@ static mha_layout_training options_of(int encoder)
                                  .mask = mha_tokenizer_mask_id(tokenizer)};
 }
 
+/* Returns the number of parameters of the model that is created from the config, less those of removed heads. */
+static int64_t created_parameters(const mha_layout_model *m, int encoder)
+{
+    mha_model *model;
+    assert_int_equal(mha_model_create(NULL, m->config, NULL, &model, NULL), MHA_OK);
+    const int64_t all = mha_model_describe(model)->parameters;
+    mha_model_free(model);
+    const int64_t head = 4 * 16 * 4 + (encoder ? 3 * 4 : 0);
+    return all - (m->variant == MHA_HEAD_LAYOUT_PRUNED ? 2 * 1 * head : 0);
+}
+
+/* Parameters must be counted without weights: these models have 10^13 parameters. */
+static void test_large_models(void **state)
+{
+    (void)state;
+    mha_layout_model models[MHA_HEAD_LAYOUT_VARIANTS];
+    for (int encoder = 0; encoder < 2; encoder++) {
+        mha_layout_training o = options_of(encoder);
+        layout.d_model = 32768;
+        layout.heads = 256;
+        layout.layers = 1024;
+        o.feed_forward = 0;
+        assert_int_equal(mha_layout_models(NULL, &o, models, NULL), MHA_OK);
+        assert_true(models[0].parameters > 10000000000000);
+        assert_true(models[0].train_bytes > 16 * (double)models[0].parameters);
+        for (int v = 0; v < MHA_HEAD_LAYOUT_VARIANTS; v++)
+            if (!models[v].refused)
+                assert_true(llabs(models[v].parameters - models[0].parameters) <= models[0].parameters / 100);
+    }
+}
+
 /* All models must have the number of parameters of variant mha within 1 %, and the sizes of their configs. */
 static void test_models(void **state)
 {
@@ -88,6 +119,8 @@ static void test_models(void **state)
             assert_true(llabs(models[v].parameters - models[0].parameters) * 100 <= models[0].parameters);
             assert_true(strlen(models[v].config) + 1 < sizeof models[v].config);
             assert_int_equal(models[v].kept_heads, v == MHA_HEAD_LAYOUT_PRUNED ? 6 : 0);
+            assert_true(models[v].train_bytes > 16 * (double)models[v].parameters);
+            assert_int_equal(models[v].parameters, created_parameters(&models[v], encoder));
         }
         /* keys and values, layers, heads, head width and bytes per element */
         assert_true(models[MHA_HEAD_LAYOUT_MQA].kv_bytes == (encoder ? 0 : 2 * 2 * 1 * 4 * 4));
@@ -133,6 +166,7 @@ static void test_equals_a_training_run(void **state)
         sum += loss * (double)input.batch;
     }
     assert_true(trial.first_loss == first);
+    assert_int_equal(trial.held_out, held);
     assert_true(fabs(trial.loss - sum / (double)held) < 1e-12);
     assert_true(trial.step_best > 0 && trial.step_best <= trial.step_median && trial.token_time > 0);
     /* weights, gradients and two moments in float32 */
@@ -232,6 +266,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_models),
+        cmocka_unit_test(test_large_models),
         cmocka_unit_test(test_equals_a_training_run),
         cmocka_unit_test(test_threads_and_seeds),
         cmocka_unit_test(test_starvation),
