@@ -192,6 +192,8 @@ void mha__bwd_turn_back(const mha__bwd_turn *turn, int64_t rows, int64_t width, 
 void mha__bwd_write_keys(const mha__bwd_call *call, int64_t b, int64_t g, int64_t first, int64_t end, int64_t slot,
                          const mha__scratch *x);
 int64_t mha__bwd_merges(const mha__bwd_call *call);
+/* Lists the entries of the block table by page, for mha__bwd_page. */
+void mha__bwd_list_uses(const mha__bwd_call *call);
 /* Returns the number of items of mha__bwd_page. */
 int64_t mha__bwd_pages(const mha__bwd_call *call);
 

@@ -3,6 +3,7 @@
 #include "attn/backward/backward.h"
 
 #include "attn/plan/rotary.h"
+#include "base/size.h"
 #include <string.h>
 
 /* The gradient of one operand, and the sums of which it consists. */
@@ -24,6 +25,57 @@ int64_t mha__bwd_pages(const mha__bwd_call *call)
     const mha_attn_desc *d = &call->call.plan->desc;
     return d->pages * d->kv_heads * blocks_of(d);
 }
+
+/* ---- uses of pages ---- */
+
+/* The entries of the block table by page: b * entries + n for entry n of sequence b, ascending within each page, so that
+ * the order of every sum depends on the block table alone. Only entries of existing keys are listed. */
+typedef struct page_uses {
+    int64_t entries; /* per sequence */
+    int64_t *start;  /* [pages + 1] page p is used by entry[start[p]] to entry[start[p + 1] - 1] */
+    int64_t *entry;  /* [B * entries] */
+} page_uses;
+
+static page_uses uses_of(const mha__bwd_call *call)
+{
+    const mha_attn_plan *plan = call->call.plan;
+    const mha_attn_desc *d = &plan->desc;
+    int64_t *start = (void *)(call->call.workspace + plan->bwd.uses_at);
+    return (page_uses){mha__ceil_div(d->kv_len, d->page_size), start, start + d->pages + 1};
+}
+
+/* Returns the page of entry `entry`, or -1 for a dropped page and for an entry without keys. The entries of a call
+ * without queries are unchecked. */
+static int64_t page_of(const mha__call *call, int64_t entries, int64_t entry)
+{
+    const mha_attn_desc *d = &call->plan->desc;
+    const int64_t b = entry / entries, n = entry % entries;
+    if (n * d->page_size >= mha__mask_keys(call, b)) return -1;
+    const int32_t page = *(const int32_t *)mha__at(&call->args.block_table, sizeof page, b, n, 0, 0);
+    return page < d->pages ? page : -1;
+}
+
+/* A counting sort, so that the work is linear in the pages and in the entries. start[p] is first the number of entries
+ * of page p, then their end, and finally their start. */
+void mha__bwd_list_uses(const mha__bwd_call *call)
+{
+    const mha_attn_desc *d = &call->call.plan->desc;
+    const page_uses u = uses_of(call);
+    const int64_t count = d->batch * u.entries;
+    memset(u.start, 0, (size_t)(d->pages + 1) * sizeof *u.start);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t page = page_of(&call->call, u.entries, i);
+        if (page >= 0) u.start[page]++;
+    }
+    for (int64_t page = 1; page <= d->pages; page++)
+        u.start[page] += u.start[page - 1];
+    for (int64_t i = count - 1; i >= 0; i--) {
+        const int64_t page = page_of(&call->call, u.entries, i);
+        if (page >= 0) u.entry[--u.start[page]] = i;
+    }
+}
+
+/* ---- sums ---- */
 
 /* Computes the terms of keys [first, first + keys) of one sequence in r->term. */
 static void load_terms(const mha__bwd_call *call, const page_rows *r, int64_t b, int64_t g, int64_t first, int64_t keys,
@@ -47,21 +99,20 @@ static void add_sequences(const mha__bwd_call *call, const page_rows *r, int64_t
     const mha__call *all = &call->call;
     const mha_attn_desc *d = &all->plan->desc;
     const mha__kernels *k = all->plan->kernels;
-    const int64_t entries = mha__ceil_div(d->kv_len, d->page_size);
+    const page_uses u = uses_of(call);
     bool found = false;
     memset(sum, 0, (size_t)(rows * r->width) * k->real_size);
-    for (int64_t b = 0; b < d->batch; b++)
-        for (int64_t n = 0; n < entries && n * d->page_size < mha__mask_keys(all, b); n++) {
-            const int32_t *entry = mha__at(&all->args.block_table, sizeof *entry, b, n, 0, 0);
-            const int64_t key = n * d->page_size + first, keys = mha__min64(rows, mha__mask_keys(all, b) - key);
-            if (*entry != page || keys <= 0) continue;
-            load_terms(call, r, b, g, key, keys, x);
-            if (found)
-                k->add(keys * r->width, r->term, sum);
-            else
-                memcpy(sum, r->term, (size_t)(keys * r->width) * k->real_size);
-            found = true;
-        }
+    for (int64_t i = u.start[page]; i < u.start[page + 1]; i++) {
+        const int64_t b = u.entry[i] / u.entries, key = u.entry[i] % u.entries * d->page_size + first;
+        const int64_t keys = mha__min64(rows, mha__mask_keys(all, b) - key);
+        if (keys <= 0) continue;
+        load_terms(call, r, b, g, key, keys, x);
+        if (found)
+            k->add(keys * r->width, r->term, sum);
+        else
+            memcpy(sum, r->term, (size_t)(keys * r->width) * k->real_size);
+        found = true;
+    }
 }
 
 static void write_rows(const mha__bwd_call *call, const page_rows *r, int64_t page, int64_t g, int64_t first,

@@ -1,5 +1,5 @@
 /* backward_plan.c - divides the backward pass into tasks, and lays out its workspace: scratch memory of the workers,
- * then the sums of dk and dv, then the sums per head. */
+ * then the sums of dk and dv, then the sums per head, then the list of the uses of pages. */
 #include "attn/backward/backward.h"
 
 #include "attn/forward/task_rows.h"
@@ -84,13 +84,22 @@ static mha_status count_keys(mha_attn_plan *plan, mha_error *err)
     return MHA_OK;
 }
 
+/* Computes the size of the list of the uses of pages; see backward_pages.c. Returns false if it overflows size_t. */
+static bool size_of_uses(const mha_attn_desc *d, size_t *bytes)
+{
+    const int64_t extent[] = {d->batch, mha__ceil_div(d->kv_len, d->page_size)};
+    size_t starts, entries;
+    return mha__bytes(&d->pages, 1, sizeof(int64_t), &starts) && mha__bytes(extent, 2, sizeof(int64_t), &entries) &&
+           mha__add(starts, sizeof(int64_t), &starts) && mha__add(starts, entries, bytes);
+}
+
 mha_status mha__bwd_lay_out(mha_attn_plan *plan, mha_error *err)
 {
     const mha_attn_desc *d = &plan->desc;
     mha__bwd_plan *w = &plan->bwd;
     mha__bwd_scratch scratch;
     int64_t per_part;
-    size_t all, heads;
+    size_t all, heads, uses = 0;
     w->q_stride = mha__padded(plan->kernels, d->head_dim);
     w->v_stride = plan->o_stride;
     w->parts = cut(plan, plan->group * mha__ceil_div(d->q_len, MHA__TILE_Q), &per_part);
@@ -105,9 +114,9 @@ mha_status mha__bwd_lay_out(mha_attn_plan *plan, mha_error *err)
     w->head_sums = (d->inputs & mha__inputs_with(MHA__PER_HEAD_SUM)) != 0;
     if (!mha__bytes(sums, w->head_sums ? 3 : 0, w->head_sums ? sizeof(mha__bwd_sums) : 0, &heads) ||
         !mha__mul(w->worker_bytes, (size_t)w->workers, &all) || !mha__add(all, w->key_bytes, &all) ||
-        !mha__add(all, heads, &all))
+        !mha__add(all, heads, &w->uses_at) || ((d->inputs & MHA_ATTN_BLOCK_TABLE) && !size_of_uses(d, &uses)) ||
+        !mha__add(w->uses_at, uses, &w->bytes))
         return mha__fail(err, MHA_ERR_ARG, "the workspace must fit the address space (got %d threads)", w->workers);
-    w->bytes = all;
     return MHA_OK;
 }
 

@@ -116,8 +116,10 @@ mha_status mha__bwd_run_all(mha__bwd_call *call, mha_error *err)
     const bool keys = g->dk.data || g->dv.data, heads = g->dslopes.data || g->dsinks.data || g->dgates.data;
     if (keys || heads || g->dq.data || g->row_taylor.data) MHA__TRY(run(call, plan->bwd.tasks, mha__bwd_task, err));
     if (keys && plan->bwd.parts > 1) MHA__TRY(run(call, mha__bwd_merges(call), mha__bwd_merge, err));
-    if (keys && (plan->desc.inputs & MHA_ATTN_BLOCK_TABLE))
+    if (keys && (plan->desc.inputs & MHA_ATTN_BLOCK_TABLE)) {
+        mha__bwd_list_uses(call);
         MHA__TRY(run(call, mha__bwd_pages(call), mha__bwd_page, err));
+    }
     if (heads) mha__bwd_write_heads(call);
     return g->dbias.data ? run(call, mha__bwd_bias_tasks(call), mha__bwd_bias, err) : MHA_OK;
 }

@@ -38,6 +38,7 @@ typedef struct mha__bwd_plan {
     int64_t q_stride, v_stride;            /* row strides for D and Dv elements, rounded up to whole panels */
     int64_t key_rows;                      /* rows of the dk and dv sums */
     size_t worker_bytes, key_bytes, bytes; /* bytes per worker, of the dk and dv sums, and in total */
+    size_t uses_at;                        /* offset of the list of the uses of pages in the workspace */
 } mha__bwd_plan;
 
 /* The copies of operands in the workspace; see staging.c. Sizes are 0 for operands that are read in place. */
