@@ -57,7 +57,25 @@ typedef struct stage_job {
     bool values; /* values instead of keys */
 } stage_job;
 
-/* Copies one block of keys or values of a head, a task of `heads` heads and `blocks` blocks per sequence. */
+/* Returns true if a row of sequence b attends to a key of [first, first + keys), or if scores are written before masks
+ * apply. Positions ascend, so that the intervals of the first and the last row limit all intervals. If the interval of
+ * the last row is empty, those of earlier rows may extend to the last key. */
+static bool is_read(const mha__call *call, int64_t b, int64_t first, int64_t keys)
+{
+    const mha_attn_plan *plan = call->plan;
+    const mha_scores stage = plan->desc.scores;
+    const bool unmasked =
+        (plan->desc.outputs & MHA_ATTN_SCORES) && (stage == MHA_SCORES_RAW || stage == MHA_SCORES_SOFTCAPPED);
+    const int64_t rows = mha__mask_queries(call, b);
+    int64_t lo, hi, last_lo, last_hi, prefix;
+    if (plan->one_block || unmasked) return true;
+    if (rows <= 0) return false;
+    mha__mask_intervals(call, b, 0, 1, &lo, &hi, &prefix);
+    mha__mask_intervals(call, b, rows - 1, 1, &last_lo, &last_hi, &prefix);
+    return first < prefix || (first + keys > lo && (first < last_hi || last_hi <= prefix));
+}
+
+/* Copies one block of keys or values of a head, unless no row attends to it: a task of `heads` heads and `blocks` blocks per sequence. */
 static void stage_block(void *arg, int64_t item, int worker)
 {
     const stage_job *job = arg;
@@ -65,14 +83,14 @@ static void stage_block(void *arg, int64_t item, int worker)
     const mha_attn_desc *d = &plan->desc;
     const int64_t blocks = mha__ceil_div(d->max_kv_len, MHA__KEY_BLOCK), first = item % blocks * MHA__KEY_BLOCK;
     const int64_t g = item / blocks % d->kv_heads, b = item / blocks / d->kv_heads;
-    const mha__call own = plan->packed_keys ? mha__place_alone(job->call, b) : *job->call;
+    const mha__call own = plan->packed ? mha__place_alone(job->call, b) : *job->call;
     const mha_cview *view = job->values ? &own.args.v : &own.args.k;
     const int64_t width = job->values ? d->v_head_dim : d->head_dim, size = (int64_t)plan->kv.size;
     const int64_t keys = mha__min64(MHA__KEY_BLOCK, mha__mask_keys(&own, b) - first);
     const int64_t row = (int64_t)row_bytes(plan, width);
     const int64_t before = plan->packed_keys ? g * d->kv_len + own.first_key : (b * d->kv_heads + g) * d->kv_len;
     (void)worker;
-    if (keys <= 0) return;
+    if (keys <= 0 || !is_read(&own, b, first, keys)) return;
     char *to = job->to + (before + first) * row;
     const mha__run run = mha__keys_run(&own, view, width, b, g, first, keys, to);
     if (!run.data) memset(to, 0, (size_t)(keys * row));
