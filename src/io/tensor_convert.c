@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "io/block_types.h"
 #include "math/half.h"
+#include "math/types/e4m3.h"
 #include "mha/io.h"
 #include <stdbool.h>
 #include <string.h>
@@ -43,6 +44,8 @@ static number load(mha_dtype dtype, const char *p)
         return (number){.kind = REAL, .real = mha__bf16_to_f32(x.u16)};
     case MHA_F16:
         return (number){.kind = REAL, .real = mha__f16_to_f32(x.u16)};
+    case MHA_F8_E4M3:
+        return (number){.kind = REAL, .real = mha__e4m3_to_f32(x.u8)};
     case MHA_BOOL:
         return (number){.kind = UNSIGNED, .u = x.u8 != 0};
     case MHA_U8:
@@ -86,7 +89,7 @@ static bool put_i64(number x, void *out, int64_t at)
 
 static bool is_real(mha_dtype dtype)
 {
-    return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
+    return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16 || dtype == MHA_F8_E4M3;
 }
 
 mha_status mha_tensor_read(const mha_tensor *tensor, mha_dtype dtype, void *out, mha_error *err)

@@ -51,6 +51,7 @@ static void conversions(void **state)
         {MHA_BF16, "\200\77\200\377", {1, -INFINITY}},
         {MHA_F32, "\0\0\200\77\0\0\0\300", {1, -2}},
         {MHA_F64, "\0\0\0\0\0\0\360\77\0\0\0\0\0\0\0\300", {1, -2}},
+        {MHA_F8_E4M3, "\70\300", {1, -2}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char place[17], same[16]; /* tensor data at an unaligned address */
@@ -60,7 +61,8 @@ static void conversions(void **state)
         double d[2];
         int64_t n[2];
         mha_error err = {0};
-        int real = t.dtype == MHA_F16 || t.dtype == MHA_BF16 || t.dtype == MHA_F32 || t.dtype == MHA_F64;
+        int real = t.dtype == MHA_F16 || t.dtype == MHA_BF16 || t.dtype == MHA_F32 || t.dtype == MHA_F64 ||
+                   t.dtype == MHA_F8_E4M3;
         assert_int_equal(mha_tensor_read(&t, MHA_F32, f, &err), MHA_OK);
         assert_int_equal(mha_tensor_read(&t, MHA_F64, d, &err), MHA_OK);
         assert_int_equal(mha_tensor_read(&t, t.dtype, same, &err), MHA_OK);
