@@ -69,7 +69,8 @@ typedef struct mha_cache_desc {
     int64_t window;     /* keys that a query attends to, including its own; 0 = all */
     int64_t keep_first; /* with a window: number of first tokens that stay visible (streaming), 0..2^60; 0 = none */
     int v_from_k;       /* 1 = values are the first Dv elements of the keys, Dv <= D (latent_attention.h): only keys are
-                           stored, `v` of mha_cache_tokens is not read, and the tensor "v" has no elements */
+                           stored, `v` of mha_cache_tokens is not read, the tensor "v" has no elements, and rope->first
+                           of mha_cache_tokens must be at least Dv, because values are not rotated */
 } mha_cache_desc;
 
 /* Creates an empty cache. Errors: MHA_ERR_ARG naming the field and its value; MHA_ERR_MEMORY. */
@@ -99,6 +100,7 @@ typedef struct mha_cache_tokens {
  * q8_0 and q4_0 a block of 32 with NaN or infinity is stored as NaN, and finite elements of at least 127 * 65520 (8.3
  * million) in q8_0 and 92655 in q4_0 are an error. In f8_e4m3, finite elements beyond 448 become 448, and infinity
  * becomes NaN. With `rope`, elements are converted to f32 and rotated before they are rounded; f64 is rotated in f64.
+ * These limits apply to the rotated keys: the elements of a pair can become sqrt(2) times as large as before.
  * The stored keys are bitwise identical to those of mha_rope_turn() on f32 keys, followed by an append. Errors:
  * MHA_ERR_ARG naming the field and its value; MHA_ERR_MEMORY, including an exhausted `capacity`. Cost: one copy, plus a
  * copy of the whole cache when it grows. */
@@ -171,9 +173,9 @@ typedef mha_named_tensor mha_cache_tensor;
 enum { MHA_CACHE_TENSORS = 4 };
 
 /* Lists the tensors: "lengths" i64 [B]; "pages" i32 [B, n], the page of each run of page_size keys, -1 if the run has
- * no page; "k" and "v" [m, Hkv, page_size, D or Dv], where unused pages are zeros (f8_e4m3: u8; q8_0 and q4_0: u8,
- * blocks of 34 or 18 bytes instead of elements). The tensors point into the cache and are valid until it changes. If
- * `cache` is NULL, all tensors are zeroed. */
+ * no page; "k" and "v" [m, Hkv, page_size, D or Dv], where unused pages are zeros. Types that files do not have are
+ * saved as integers: f8_e4m3 as i8; q8_0 as u8, 34 per block of 32 elements; q4_0 as u16, 9 per block. The tensors
+ * point into the cache and are valid until it changes. If `cache` is NULL, all tensors are zeroed. */
 MHA_API void mha_cache_save(const mha_cache *cache, mha_named_tensor tensors[MHA_CACHE_TENSORS]);
 /* Replaces the content of the cache with copies of tensors saved from a cache with the same description (the capacity
  * may differ). `data` may be misaligned. Errors: MHA_ERR_FORMAT naming the tensor and the reason; MHA_ERR_MEMORY. */

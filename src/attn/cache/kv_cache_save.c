@@ -11,16 +11,27 @@
 enum { LENGTHS, PAGES, KEYS, VALUES };
 static const char *const names[MHA_CACHE_TENSORS] = {"lengths", "pages", "k", "v"};
 
-/* Returns the type of saved tensors. Types that only caches store are saved as bytes, a type that every file format
- * has. */
+/* Returns the type of saved tensors. Types that only caches store are saved as integers, types that every file format
+ * has. Each has its own, so that no cache loads the bytes of another type. */
 static mha_dtype saved_dtype(const mha_cache *c)
 {
-    return mha__is_cache_only(c->desc.dtype) ? MHA_U8 : c->desc.dtype;
+    switch (c->desc.dtype) {
+    case MHA_Q8_0:
+        return MHA_U8;
+    case MHA_Q4_0:
+        return MHA_U16;
+    case MHA_F8_E4M3:
+        return MHA_I8;
+    default:
+        return c->desc.dtype;
+    }
 }
+
+/* Returns the columns of saved rows of `width` elements. */
 static int64_t kept_width(const mha_cache *c, int64_t width)
 {
-    const int64_t elements = mha__element_count(c->desc.dtype, width);
-    return mha__is_blocked(c->desc.dtype) ? elements * (int64_t)mha__element_size(c->desc.dtype) : elements;
+    const mha_dtype dtype = c->desc.dtype;
+    return mha__element_count(dtype, width) * (int64_t)(mha__element_size(dtype) / mha_dtype_size(saved_dtype(c)));
 }
 
 /* Returns the columns of the tensor "v": 0 if values are parts of the keys. */

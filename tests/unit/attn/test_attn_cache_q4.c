@@ -114,7 +114,7 @@ static void test_same_bits(void **state)
  * bits. */
 static double restored(const mha_named_tensor *t, int64_t g, int64_t j, int64_t d)
 {
-    const int64_t size = t->shape[2], blocks = t->shape[3] / (int64_t)sizeof(mha__q4);
+    const int64_t size = t->shape[2], blocks = t->shape[3] * 2 / (int64_t)sizeof(mha__q4);
     const mha__q4 *block =
         (const mha__q4 *)t->data + ((j / size * HKV + g) * size + j % size) * blocks + d / MHA__Q4_BLOCK;
     double sum = 0;

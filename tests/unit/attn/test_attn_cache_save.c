@@ -109,8 +109,41 @@ static void test_corrupted_tensors(void **state)
     mha_cache_free(cache);
 }
 
+/* Rows of the two types have the same size in bytes: a cache must not load the tensors of the other one. */
+static void test_other_type(void **state)
+{
+    (void)state;
+    static const struct {
+        mha_dtype dtype[2];
+        int64_t head_dim[2];
+    } all[] = {
+        {{MHA_Q8_0, MHA_F8_E4M3}, {32, 34}}, {{MHA_Q4_0, MHA_F8_E4M3}, {32, 18}}, {{MHA_Q8_0, MHA_Q4_0}, {288, 544}}};
+    for (size_t n = 0; n < sizeof all / sizeof *all; n++)
+        for (int from = 0; from < 2; from++) {
+            mha_cache *caches[2];
+            mha_named_tensor t[MHA_CACHE_TENSORS];
+            mha_error err = {0};
+            for (int c = 0; c < 2; c++) {
+                const mha_cache_desc desc = {.size = sizeof desc,
+                                             .batch = 1,
+                                             .kv_heads = 1,
+                                             .head_dim = all[n].head_dim[c],
+                                             .dtype = all[n].dtype[c]};
+                assert_int_equal(mha_cache_create(NULL, &desc, &caches[c], &err), MHA_OK);
+            }
+            mha_cache_save(caches[from], t);
+            assert_int_equal(mha_cache_load(caches[from], t, MHA_CACHE_TENSORS, &err), MHA_OK);
+            mha_cache_save(caches[from], t);
+            assert_int_equal(mha_cache_load(caches[!from], t, MHA_CACHE_TENSORS, &err), MHA_ERR_FORMAT);
+            assert_non_null(strstr(err.message, "tensor \"k\": dtype must be"));
+            mha_cache_free(caches[0]);
+            mha_cache_free(caches[1]);
+        }
+}
+
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_corrupted_tensors)};
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_corrupted_tensors),
+                                              cmocka_unit_test(test_other_type)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
