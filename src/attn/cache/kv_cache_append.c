@@ -42,23 +42,24 @@ static mha_status bind_view(const mha_cache *c, const char *name, const addition
     return mha__bind_input(name, view, extent, mha_dtype_size(a->tokens.dtype), err);
 }
 
-/* Checks the rotary embedding of new keys and their positions. */
+/* Checks the rotary embedding of new keys and their positions. Values that are parts of the keys must not be rotated. */
 static mha_status bind_rope(const mha_cache *c, addition *a, mha_error *err)
 {
     const size_t size = a->tokens.dtype == MHA_F64 ? sizeof(double) : sizeof(float);
     const int64_t extent[4] = {a->end - a->first, a->tokens.count, 1, 1};
     if (!a->tokens.rope) return MHA_OK;
     MHA__TRY(mha__rope_resolve(a->tokens.rope, c->desc.head_dim, size, &a->rope, err));
+    if (c->desc.v_from_k && a->rope.first < c->desc.v_head_dim)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "rope.first must be at least v_head_dim = %" PRId64 " with v_from_k (got %" PRId64 ")",
+                         c->desc.v_head_dim, a->rope.first);
     mha_cview *at = &a->rope.k_positions;
     if (at->data) MHA__TRY(mha__bind_input("rope.k_positions", at, extent, sizeof(int64_t), err));
     for (int64_t b = a->first; b < a->end; b++)
         for (int64_t t = 0; t < count_of(a, b); t++) {
             const int64_t p = mha__cache_position(&a->rope, b - a->first, t, c->sequences[b].length + t);
             if (p < 0 || p >= a->rope.positions)
-                return mha__fail(err, MHA_ERR_ARG,
-                                 "rope.k_positions: token %" PRId64 " of sequence %" PRId64
-                                 " must have a position from 0 to %" PRId64 " (got %" PRId64 ")",
-                                 t, b, a->rope.positions - 1, p);
+                return mha__rope_position_error(&a->rope, "k_positions", at->data, "token", t, b, p, err);
         }
     return MHA_OK;
 }
@@ -78,9 +79,9 @@ static mha_status check_values(const mha_cache *c, const char *name, const addit
                     if (isfinite(row[i]) && fabsf(row[i]) >= end)
                         return mha__fail(err, MHA_ERR_ARG,
                                          "%s[%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
-                                         "] must be below %g in magnitude in %s (got %g)",
+                                         "] must be below %g in magnitude in %s%s (got %g)",
                                          name, b - a->first, g, t, i, (double)end, mha_dtype_name(c->desc.dtype),
-                                         (double)row[i]);
+                                         rows->rope ? " after the rotation" : "", (double)row[i]);
             }
     return MHA_OK;
 }

@@ -14,6 +14,17 @@ static void remove_tokens(mha_cache *c, int64_t first, int64_t end, const mha_ca
     }
 }
 
+/* Checks q_lens before the append, as the operator does for all arguments: mha_cache_bind sets the flag again. */
+static mha_status check_lens(const mha_attn_desc *d, const mha_attn_args *a, mha_error *err)
+{
+    if (a->q_lens && !(d->inputs & MHA_ATTN_Q_LENS))
+        return mha__fail(err, MHA_ERR_ARG, "q_lens must be NULL without MHA_ATTN_Q_LENS in desc.inputs (got %p)",
+                         (const void *)a->q_lens);
+    if (!a->q_lens && (d->inputs & MHA_ATTN_Q_LENS))
+        return mha__fail(err, MHA_ERR_ARG, "q_lens must not be NULL with MHA_ATTN_Q_LENS in desc.inputs");
+    return MHA_OK;
+}
+
 static mha_status attend(mha_ctx *ctx, mha_cache *c, int64_t sequence, const int64_t *q_lens, mha_attn_desc *desc,
                          mha_attn_args *args, mha_error *err)
 {
@@ -31,6 +42,7 @@ mha_status mha_cache_attend(mha_ctx *ctx, mha_cache *c, int64_t sequence, const 
     MHA__TRY(mha__options_need(&t, sizeof t, tokens, "mha_cache_tokens", err));
     MHA__TRY(mha__options_need(&d, sizeof d, desc, "mha_attn_desc", err));
     MHA__TRY(mha__options_need(&a, sizeof a, args, "mha_attn_args", err));
+    MHA__TRY(check_lens(&d, &a, err));
     MHA__TRY(mha__cache_range(c, sequence, &first, &end, err));
     const int64_t *counts = d.inputs & MHA_ATTN_CU_SEQLENS ? NULL : t.counts;
     MHA__TRY(mha_cache_append(c, sequence, &t, err));

@@ -51,6 +51,25 @@ static mha_status bind_positions(const mha__call *call, const char *name, int64_
     return view->data ? mha__bind_input(name, view, extent, sizeof(int64_t), err) : MHA_OK;
 }
 
+mha_status mha__rope_position_error(const mha_attn_rope *rope, const char *name, bool given, const char *what,
+                                    int64_t i, int64_t b, int64_t at, mha_error *err)
+{
+    if (given)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "rope.%s: %s %" PRId64 " of sequence %" PRId64 " must have a position from 0 to %" PRId64
+                         " (got %" PRId64 ")",
+                         name, what, i, b, rope->positions - 1, at);
+    if (at < 0)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "%s %" PRId64 " of sequence %" PRId64
+                         " must have a position of at least 0 unless rope.%s is given (got %" PRId64 ")",
+                         what, i, b, name, at);
+    return mha__fail(err, MHA_ERR_ARG,
+                     "rope.positions must be above the position %" PRId64 " of %s %" PRId64 " of sequence %" PRId64
+                     " (got %" PRId64 ")",
+                     at, what, i, b, rope->positions);
+}
+
 /* Checks the positions of `count` rows or keys of sequence b. Default positions ascend, so that the first and the last
  * one limit them. */
 static mha_status check_positions(const mha__call *call, int64_t b, int64_t count, const char *name, bool given,
@@ -59,10 +78,7 @@ static mha_status check_positions(const mha__call *call, int64_t b, int64_t coun
     for (int64_t i = 0; i < count; i += given ? 1 : mha__max64(1, count - 1)) {
         const int64_t at = position(call, b, i);
         if (at < 0 || at >= call->rope.positions)
-            return mha__fail(err, MHA_ERR_ARG,
-                             "rope.%s: row %" PRId64 " of sequence %" PRId64 " must have a position from 0 to %" PRId64
-                             " (got %" PRId64 ")",
-                             name, i, b, call->rope.positions - 1, at);
+            return mha__rope_position_error(&call->rope, name, given, "row", i, b, at, err);
     }
     return MHA_OK;
 }

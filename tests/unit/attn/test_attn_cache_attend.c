@@ -212,7 +212,8 @@ static void test_refusals(void **state)
     fill_step(&s, 0);
     rope.positions = 4;
     assert_int_equal(attend(cache, 0, &s, s.out, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "rope.k_positions"));
+    assert_non_null(
+        strstr(err.message, "rope.positions must be above the position 4 of token 4 of sequence 0 (got 4)"));
     assert_int_equal(mha_cache_length(cache, 0), 0);
     rope.positions = POSITIONS;
     for (int n = 0; n < 3; n++)
@@ -221,6 +222,59 @@ static void test_refusals(void **state)
     assert_int_equal(mha_cache_length(cache, 0), 15);
     assert_int_equal(mha_cache_attend(NULL, NULL, 0, NULL, NULL, NULL, &err), MHA_ERR_ARG);
     mha_cache_free(cache);
+}
+
+/* q_lens and its flag must be given together; nothing may be stored otherwise. */
+static void test_q_lens(void **state)
+{
+    (void)state;
+    static step s;
+    static const int64_t lens[1] = {1};
+    mha_error err = {0};
+    mha_cache *cache = create(MHA_F32, 0, 0);
+    fill_step(&s, 0);
+    const mha_cache_tokens t = {.size = sizeof t, .count = 1, .k.data = s.k, .v.data = s.v};
+    mha_attn_desc d = {.size = sizeof d, .heads = H, .q_len = 1, .inputs = MHA_ATTN_Q_LENS};
+    mha_attn_args a = {.size = sizeof a, .q.data = s.q, .out.data = s.out};
+    assert_int_equal(mha_cache_attend(NULL, cache, 0, &t, &d, &a, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "q_lens must not be NULL with MHA_ATTN_Q_LENS in desc.inputs"));
+    d.inputs = 0;
+    a.q_lens = lens;
+    assert_int_equal(mha_cache_attend(NULL, cache, 0, &t, &d, &a, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "q_lens must be NULL without MHA_ATTN_Q_LENS in desc.inputs"));
+    assert_int_equal(mha_cache_length(cache, 0), 0);
+    d.inputs = MHA_ATTN_Q_LENS;
+    assert_int_equal(mha_cache_attend(NULL, cache, 0, &t, &d, &a, &err), MHA_OK);
+    mha_cache_free(cache);
+}
+
+/* Appends one token with elements x to a new cache. */
+static void refuse_rotated(const mha_cache_desc *desc, const mha_attn_rope *turned, float x, const char *words)
+{
+    float k[32];
+    mha_cache *cache = NULL;
+    mha_error err = {0};
+    const mha_cache_tokens t = {.size = sizeof t, .count = 1, .k.data = k, .v.data = k, .rope = turned};
+    for (int i = 0; i < 32; i++)
+        k[i] = x;
+    assert_int_equal(mha_cache_create(NULL, desc, &cache, &err), MHA_OK);
+    assert_int_equal(mha_cache_append(cache, 0, &t, &err), MHA_ERR_ARG);
+    if (!strstr(err.message, words)) fail_msg("the message must contain \"%s\" (got \"%s\")", words, err.message);
+    mha_cache_free(cache);
+}
+
+/* The limit of q4_0 applies to rotated keys, and values that are parts of the keys must not be rotated. */
+static void test_rotated_refusals(void **state)
+{
+    (void)state;
+    static const float c[] = {0.6f}, s[] = {0.8f};
+    static mha_cache_desc desc = {.size = sizeof desc, .batch = 1, .kv_heads = 1, .head_dim = 32, .dtype = MHA_Q4_0};
+    mha_attn_rope turned = {.size = sizeof turned, .first = 16, .rotary_dim = 2, .positions = 1, .cos = c, .sin = s};
+    refuse_rotated(&desc, &turned, 80000, "k[0, 0, 0, 17] must be below 92655 in magnitude in q4_0 after the rotation");
+    desc.dtype = MHA_F32;
+    desc.v_from_k = 1;
+    desc.v_head_dim = 17;
+    refuse_rotated(&desc, &turned, 1, "rope.first must be at least v_head_dim = 17 with v_from_k (got 16)");
 }
 
 static int setup(void **state)
@@ -233,6 +287,7 @@ static int setup(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_call), cmocka_unit_test(test_types),
-                                              cmocka_unit_test(test_f64), cmocka_unit_test(test_refusals)};
+                                              cmocka_unit_test(test_f64),      cmocka_unit_test(test_refusals),
+                                              cmocka_unit_test(test_q_lens),   cmocka_unit_test(test_rotated_refusals)};
     return cmocka_run_group_tests(tests, setup, NULL);
 }
