@@ -185,10 +185,10 @@ typedef struct mha_attn_desc {
  * Shards: with desc.shard, dropout and positions count from the start of the whole call: row i has position shard.row +
  * i + offset among keys shard.key + j, a prefix ends at key prefix_lens[b] of the whole call, and args.offsets are
  * those of the whole call. Bottom-right alignment needs the lengths of the whole call, so a shard whose `row` or `key`
- * is not 0 must use top-left or offsets. Shards of whole sequences, head groups and rows are bitwise identical to the
- * whole call, dq included. All other gradients are sums over rows, so they are bitwise identical unless rows are
- * divided. dk and dv of a shard of keys that begins and ends at multiples of 128 keys, or ends with the last key, are
- * bitwise identical too.
+ * is not 0 must use top-left or offsets; with MHA_ATTN_ROPE_Q also if rope->q_positions is given, since a plan does not
+ * know it. Shards of whole sequences, head groups and rows are bitwise identical to the whole call, dq included. All
+ * other gradients are sums over rows, so they are bitwise identical unless rows are divided. dk and dv of a shard of
+ * keys that begins and ends at multiples of 128 keys, or ends with the last key, are bitwise identical too.
  *
  * Packed sequences: with MHA_ATTN_CU_SEQLENS the sequences are concatenated along the length axis. Sequence b has rows
  * cu_seqlens_q[b] to cu_seqlens_q[b + 1] of q, out and lse, and keys cu_seqlens_k[b] to cu_seqlens_k[b + 1] of k and v.
@@ -304,13 +304,14 @@ MHA_API mha_dtype mha_attn_plan_weights(const mha_attn_plan *plan);
 
 /* Describes the plan and the reasons for its choices: one sentence per line, or a JSON object {kernel, few: null or
  * {rows, tiles, needs, otherwise}, isa, dtype, kv_dtype, products, weights, register_rows, register_columns, chunk,
- * tile_q, tile_k, tasks, folded, parts, threads, workspace, flops (unmasked), bytes, outputs: {out: true, lse: true,
- * probs: [shape], scores: [shape], stage, stats: true, top_keys, on_rows: true}, backward: null or {kernel, tasks,
- * parts, threads, flops}, refused: [{path, reason}]}. `isa` is the instruction set of the kernels in use, which may be
- * older than that of the context: with amx, f32 runs AVX-512 code. `products` states whether pairs of bf16 are
- * multiplied directly, as amx and avx512bf16 can. `bytes` counts q, k, v, masks and bias without broadcasting, and all
- * outputs, once each; operands with one entry per head or sequence are not counted. `folded`: the queries of all heads
- * of a group are the rows of one tile. `kernel` is fwd_few if all tiles have so few rows that reading k and v
+ * tile_q, tile_k, tasks, folded, parts, threads, workspace, flops (unmasked), bytes, copies: {k, v, q} (bytes of
+ * rotated or gathered operands in the workspace; v and q for the backward pass), rotated (blocks of q4_0), outputs:
+ * {out: true, lse: true, probs: [shape], scores: [shape], stage, stats: true, top_keys, on_rows: true}, backward: null
+ * or {kernel, tasks, parts, threads, flops}, refused: [{path, reason}]}. `isa` is the instruction set of the kernels in
+ * use, which may be older than that of the context: with amx, f32 runs AVX-512 code. `products` states whether pairs of
+ * bf16 are multiplied directly, as amx and avx512bf16 can. `bytes` counts q, k, v, masks and bias without broadcasting,
+ * and all outputs, once each; operands with one entry per head or sequence are not counted. `folded`: the queries of
+ * all heads of a group are the rows of one tile. `kernel` is fwd_few if all tiles have so few rows that reading k and v
  * dominates, as in token generation; fwd_one_block with at most 128 keys and no inputs besides lengths, causal and
  * window; else fwd_tiled. `few` states which tiles have few rows, and which strides fwd_few requires. Like snprintf,
  * writes at most `capacity` bytes, including a NUL, and returns the length of the whole text. */

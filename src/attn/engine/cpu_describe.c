@@ -171,6 +171,25 @@ static void sentences_of_outputs(text *t, const mha_attn_desc *d)
     append(t, again ? "; the scores of these rows are computed a second time\n" : "\n");
 }
 
+/* Describes work that the description of a call does not show: operands that are copied, because the call rotates them
+ * or the backward pass gathers them from pages, and the rotation of blocks in q4_0. */
+static void copies_sentence(text *t, const mha_attn_plan *plan)
+{
+    const mha__staging *s = &plan->staging;
+    if (s->k + s->v + s->q > 0)
+        append(t, "copies in the workspace: %zu bytes of k; backward also %zu bytes of v and %zu bytes of q\n", s->k,
+               s->v, s->q);
+    if (plan->rotated)
+        append(t, "rotation: k and v are stored in rotated blocks, so queries and results are rotated as well\n");
+}
+
+static void copies_object(text *t, const mha_attn_plan *plan)
+{
+    const mha__staging *s = &plan->staging;
+    append(t, "\"copies\": {\"k\": %zu, \"v\": %zu, \"q\": %zu}, \"rotated\": %s, ", s->k, s->v, s->q,
+           plan->rotated ? "true" : "false");
+}
+
 /* Returns the number of operations of the backward pass, excluding those for dbias. */
 static double backward_flops(const mha_attn_plan *plan)
 {
@@ -221,6 +240,7 @@ static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int
     append(t, "workspace: %zu bytes\n", mha_attn_plan_workspace(plan));
     append(t, "cost: %.4g operations if nothing is masked, %.4g bytes read and written\n", mha__plan_flops(plan),
            bytes_of(plan));
+    copies_sentence(t, plan);
     sentences_of_outputs(t, &plan->desc);
     backward_sentence(t, plan);
     for (int i = 0; i < count; i++)
@@ -263,6 +283,7 @@ static void json_object(text *t, const mha_attn_plan *plan, const path *paths, i
     append(t, "\"tasks\": %" PRId64 ", \"folded\": %s, \"parts\": %" PRId64 ", \"threads\": %d, \"workspace\": %zu, ",
            plan->tasks, plan->folded ? "true" : "false", plan->parts, plan->workers, mha_attn_plan_workspace(plan));
     append(t, "\"flops\": %.0f, \"bytes\": %.0f, ", mha__plan_flops(plan), bytes_of(plan));
+    copies_object(t, plan);
     json_of_outputs(t, &plan->desc);
     backward_object(t, plan);
     append(t, "\"refused\": [");

@@ -462,6 +462,33 @@ static void test_describe(void **state)
     mha_attn_plan_free(plan);
 }
 
+/* The description of a plan must list the copies of operands and the rotation of blocks. */
+static void test_describe_copies(void **state)
+{
+    (void)state;
+    static const char *const said[2][2] = {
+        {"copies in the workspace: 9216 bytes of k; backward also 0 bytes of v and 0 bytes of q\n", "rotation: "},
+        {"\"copies\": {\"k\": 9216, \"v\": 0, \"q\": 0}, ", "\"rotated\": true, "}};
+    const mha_attn_desc d = {.size = sizeof d,
+                             .batch = 1,
+                             .heads = 2,
+                             .q_len = 1,
+                             .kv_len = 256,
+                             .head_dim = 32,
+                             .kv_dtype = MHA_Q4_0,
+                             .inputs = MHA_ATTN_ROPE_K};
+    mha_attn_plan *plan;
+    mha_error err = {0};
+    char text[4096];
+    if (mha_attn_plan_create(NULL, &d, &plan, &err) != MHA_OK) fail_msg("%s", err.message);
+    for (int json = 0; json < 2; json++) {
+        mha_attn_plan_describe(plan, json, text, sizeof text);
+        for (int n = 0; n < 2; n++)
+            assert_non_null(strstr(text, said[json][n]));
+    }
+    mha_attn_plan_free(plan);
+}
+
 /* The description of a plan must list the outputs, with the shapes of maps. */
 static void test_describe_outputs(void **state)
 {
@@ -658,6 +685,7 @@ int main(void)
                                               cmocka_unit_test(test_far_offsets),
                                               cmocka_unit_test(test_unset_align_of_lengths),
                                               cmocka_unit_test(test_describe),
+                                              cmocka_unit_test(test_describe_copies),
                                               cmocka_unit_test(test_describe_outputs),
                                               cmocka_unit_test(test_describe_bytes),
                                               cmocka_unit_test(test_describe_wording),
