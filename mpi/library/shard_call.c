@@ -25,7 +25,7 @@ static mha_status check_supported(const mha__shared_call *s, mha_error *err)
         return mha__cluster_fail(s->cluster, err, MHA_ERR_UNSUPPORTED,
                                  "outputs must be a subset of 0x%x for a sequence distributed over ranks (got 0x%x)",
                                  (unsigned)(MHA_ATTN_LSE | MHA_ATTN_GRADS), (unsigned)d->outputs);
-    if (d->kv_dtype == MHA_Q8_0 || d->kv_dtype == MHA_Q4_0 || d->kv_dtype == MHA_F8_E4M3 || d->bias_dtype == MHA_Q8_0)
+    if (d->kv_dtype == MHA_Q8_0 || d->kv_dtype == MHA_Q4_0 || d->kv_dtype == MHA_F8_E4M3)
         return mha__cluster_fail(
             s->cluster, err, MHA_ERR_UNSUPPORTED,
             "kv_dtype must be one of f32, f64, bf16, f16 for a sequence distributed over ranks (got %s)",
