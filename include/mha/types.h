@@ -96,10 +96,11 @@ typedef enum mha_dtype {
     MHA_I32,
     MHA_U64,
     MHA_I64,
-    MHA_DTYPE_OTHER, /* a type in files whose elements the library can only copy (F8_E5M2, C64 ...) */
+    MHA_DTYPE_OTHER, /* a type in files whose elements the library can only copy (F8_E4M3, C64 ...) */
     MHA_Q4_0,   /* int4 in blocks of 32 with one f16 scale (scale, then 16 bytes: 18 bytes); keys and values only, whose
-                 blocks of 32 elements are rotated (cache.h) */
-    MHA_F8_E4M3 /* 8-bit floating point: 4 exponent bits, 3 fraction bits, no infinity; keys and values only */
+                 blocks of 32 elements are rotated (cache.h); not used for tensors of files */
+    MHA_F8_E4M3 /* 8-bit floating point: 4 exponent bits, 3 fraction bits, no infinity; keys and values only;
+                    not used for tensors of files */
 } mha_dtype;
 
 /* Returns "f32", "bf16" and so on; "unknown" for other values. Never NULL. */

@@ -148,8 +148,8 @@ void mha__pairs_attend(const mha__tile *t, const mha__panel *p, const mha__block
 
 /* ---- tile_decode.c ---- */
 
-/* Adds one block of keys to `into`. Returns false without any effect if the plan has pairs and keys of the block are
- * masked; the functions for any number of queries then process the block. */
+/* Adds one block of keys to `into`. Returns false without any effect if the plan has pairs and a page of the block is
+ * dropped; the functions for any number of queries then process the block. */
 bool mha__few_attend(const mha__tile *t, int64_t start, const mha__partial *into);
 /* Computes the products of keys [first, end) as a panel, scaled unless `raw` is set. */
 void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, void *s);

@@ -68,7 +68,7 @@ struct mha_attn_plan {
     int64_t parts;           /* parts of the keys, each a separate task; 1 if there are enough tiles */
     int64_t part_chunks;     /* chunks per part: a power of two, so that a part is a subtree of the merge tree */
     size_t part_bytes;       /* bytes of the partial result of one part */
-    int64_t together;        /* number of consecutive heads that process the same part: the heads of a group */
+    int64_t together;        /* number of consecutive tasks that process the same part; often tiles of one head */
     bool rotated;            /* rows of k and v are rotated (math/types/q4_0.h), so queries and sums are rotated too */
     bool wide;               /* heads are wider than MHA__WIDE, and products are not those of bf16 pairs */
     bool one_block;          /* all keys form one block, and one kernel call computes a tile: forward_single_block.c */
