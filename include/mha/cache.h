@@ -24,7 +24,7 @@
  * Keys are stored as given, or rotated by `rope` of mha_cache_tokens, so that a later query need not rotate them again.
  * mha_cache_attend appends tokens and runs the operator in one call:
  *
- *     mha_attn_rope rope = { .size = sizeof rope, .positions = 4096, .cos = cos, .sin = sin };    mha_rope_angles()
+ *     mha_attn_rope rope = { .size = sizeof rope, .positions = 4096, .cos = cos, .sin = sin };    see mha_rope_angles
  *     for (each step) {
  *         mha_cache_tokens fresh = { .size = sizeof fresh, .count = n, .k.data = k, .v.data = v, .rope = &rope };
  *         mha_attn_desc d = { .size = sizeof d, .heads = 32, .q_len = n, .causal = 1, .inputs = MHA_ATTN_ROPE_Q };

@@ -146,9 +146,12 @@ mha_status mha_path_edges(const mha_prompt_pair *pair, mha_patch_direction direc
 {
     MHA__TRY(mha__pair_check(pair, (int)direction, out, "mha_path_edges", err));
     if (!list) return mha__fail(err, MHA_ERR_ARG, "mha_path_edges: edges must not be NULL");
-    edges e = {.list = list, .count = list_edges(pair, list), .out = out};
+    edges e = {.list = list, .out = out};
     mha_status status = mha__path_open(pair, direction, "mha_path_edges", &e.path, err);
-    if (status == MHA_OK) mha__fill_metrics(e.path.base, e.count, out);
+    if (status == MHA_OK) {
+        e.count = list_edges(pair, list);
+        mha__fill_metrics(e.path.base, e.count, out);
+    }
     for (int64_t n = 0, next; status == MHA_OK && n < e.count; n = next) {
         next = end_of(&e, n, false);
         status = measure_sender(&e, n, next, err);
