@@ -28,8 +28,8 @@ int64_t mha__bwd_pages(const mha__bwd_call *call)
 
 /* ---- uses of pages ---- */
 
-/* The entries of the block table by page: b * entries + n for entry n of sequence b, ascending within each page, so that
- * the order of every sum depends on the block table alone. Only entries of existing keys are listed. */
+/* The entries of the block table by page: b * entries + n for entry n of sequence b, ascending within each page, so
+ * that the order of every sum depends on the block table alone. Only entries of existing keys are listed. */
 typedef struct page_uses {
     int64_t entries; /* per sequence */
     int64_t *start;  /* [pages + 1] page p is used by entry[start[p]] to entry[start[p + 1] - 1] */

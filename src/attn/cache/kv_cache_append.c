@@ -42,7 +42,7 @@ static mha_status bind_view(const mha_cache *c, const char *name, const addition
     return mha__bind_input(name, view, extent, mha_dtype_size(a->tokens.dtype), err);
 }
 
-/* Checks the rotary embedding of new keys and their positions. Values that are parts of the keys must not be rotated. */
+/* Checks the rotary embedding of new keys and their positions. Values that are part of the keys must not be rotated. */
 static mha_status bind_rope(const mha_cache *c, addition *a, mha_error *err)
 {
     const size_t size = a->tokens.dtype == MHA_F64 ? sizeof(double) : sizeof(float);

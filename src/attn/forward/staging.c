@@ -75,7 +75,8 @@ static bool is_read(const mha__call *call, int64_t b, int64_t first, int64_t key
     return first < prefix || (first + keys > lo && (first < last_hi || last_hi <= prefix));
 }
 
-/* Copies one block of keys or values of a head, unless no row attends to it: a task of `heads` heads and `blocks` blocks per sequence. */
+/* Copies one block of keys or values of a head, unless no row attends to it: a task of `heads` heads and `blocks`
+ * blocks per sequence. */
 static void stage_block(void *arg, int64_t item, int worker)
 {
     const stage_job *job = arg;

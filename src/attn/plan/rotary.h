@@ -9,8 +9,8 @@
  * of cos and sin. */
 mha_status mha__rope_resolve(const mha_attn_rope *from, int64_t width, size_t size, mha_attn_rope *rope,
                              mha_error *err);
-/* Fails for position `at` of row i of sequence b, which is not below rope->positions. `name` is the operand that may give
- * positions, `given` whether it does, and `what` the name of a row. */
+/* Fails for position `at` of row i of sequence b, which is not below rope->positions. `name` is the operand that may
+ * give positions, `given` whether it does, and `what` the name of a row. */
 mha_status mha__rope_position_error(const mha_attn_rope *rope, const char *name, bool given, const char *what,
                                     int64_t i, int64_t b, int64_t at, mha_error *err);
 /* Checks args.rope, and sets it to call->rope, a copy with all strides set. */
