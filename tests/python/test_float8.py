@@ -20,7 +20,7 @@ def stored(x):
         cache.append(x[None, None], x[None, None])
         saved = cache.tensors()
         pages = saved["pages"][0]
-        return saved["k"][pages[pages >= 0]].reshape(-1, x.shape[1])[:len(x)]
+        return saved["k"][pages[pages >= 0]].reshape(-1, x.shape[1])[:len(x)].view(np.uint8)
 
 
 class Float8(unittest.TestCase):
@@ -45,7 +45,7 @@ class Float8(unittest.TestCase):
             cache.append(*[np.ones((8, 1, 1, 32), np.float32)] * 2)
             saved = cache.tensors()
             for b in range(8):
-                saved["v"][saved["pages"][b, 0], 0, 0] = codes[b]
+                saved["v"][saved["pages"][b, 0], 0, 0] = codes[b].view(np.int8)
             cache.load(saved)
             np.testing.assert_array_equal(cache.attention(np.ones((8, 1, 1, 32), np.float32))[:, 0, 0], want)
 
