@@ -13,10 +13,13 @@ from .._arrays.tensors import given, taken
 from .._binding.abi import (
     ATTN_LSE,
     ATTN_ROPE_Q,
+    BF16,
     CACHE_ALL,
     CACHE_TENSORS,
     F32,
     F64,
+    Q4_0,
+    U16,
     AttnMergeArgs,
     AttnPart,
     CacheDesc,
@@ -231,7 +234,7 @@ class Cache(Handle):
     def tensors(self) -> dict[str, np.ndarray]:
         """Returns a copy of the contents: "lengths" [B], "pages" [B, n], "k" and "v" [pages, Hkv, page_size, width].
 
-        bfloat16 is returned as uint16, q8_0, q4_0 and f8_e4m3 as bytes.
+        bfloat16 is returned as uint16, q8_0 as uint8, q4_0 as uint16 (9 per block of 32 elements), f8_e4m3 as int8.
         """
         found = (NamedTensor * CACHE_TENSORS)()
         lib.mha_cache_save(self._open(), found)
@@ -240,6 +243,9 @@ class Cache(Handle):
     def load(self, tensors: dict[str, np.ndarray]) -> None:
         """Replaces the contents with the tensors() of a cache with the same description."""
         named = given(tensors, "tensors")
+        for each in named:
+            if self._desc.dtype == Q4_0 and each.dtype == BF16:  # blocks, not bfloat16
+                each.dtype = U16
         call("mha_cache_load", self._open(), named, len(named))
 
     @staticmethod
