@@ -338,6 +338,7 @@ static void make_gradients(call *c, mha_attn_grads *g)
     const mha_attn_desc *d = &c->desc;
     const uint32_t in = d->inputs;
     const int64_t B = d->batch, H = d->heads, first = c->packed ? 1 : B;
+    const int64_t keys_first = c->paged ? d->pages : first, keys = c->paged ? d->page_size : d->kv_len;
     *g = (mha_attn_grads){.size = sizeof *g};
     g->dout = input(c, SHAPE(first, c->results, d->q_len, c->Dv), d->dtype, false);
     g->out = (mha_cview){c->args.out.data, {0}};
@@ -347,8 +348,8 @@ static void make_gradients(call *c, mha_attn_grads *g)
     if (!(d->outputs & MHA_ATTN_LSE)) g->lse = input(c, SHAPE(first, c->results, d->q_len, 1), c->real, false);
     if (below(c, 4) == 0) g->dlse = input(c, SHAPE(first, c->results, d->q_len, 1), c->real, false);
     if (below(c, 4)) g->dq = output(c, SHAPE(first, H, d->q_len, d->head_dim), d->dtype);
-    if (below(c, 4)) g->dk = output(c, SHAPE(first, c->Hkv, d->kv_len, d->head_dim), c->kv);
-    if (below(c, 4)) g->dv = output(c, SHAPE(first, c->Hkv, d->kv_len, c->Dv), c->kv);
+    if (below(c, 4)) g->dk = output(c, SHAPE(keys_first, c->Hkv, keys, d->head_dim), c->kv);
+    if (below(c, 4)) g->dv = output(c, SHAPE(keys_first, c->Hkv, keys, c->Dv), c->kv);
     if ((in & MHA_ATTN_BIAS) && below(c, 2)) g->dbias = output(c, SHAPE(B, H, c->Mq, c->Mk), c->real);
     if ((in & MHA_ATTN_SLOPES) && below(c, 2)) g->dslopes = output(c, SHAPE(B, H, 1, 1), c->real);
     if ((in & MHA_ATTN_SINKS) && below(c, 2)) g->dsinks = output(c, SHAPE(B, H, 1, 1), c->real);
