@@ -2,6 +2,7 @@
 same weights as in the JSON, and no errors or requests."""
 import json
 import os
+import shutil
 import struct
 import subprocess
 import unittest
@@ -15,9 +16,9 @@ HOSTILE = "</script><img src=x onerror=alert(1)> & a"
 
 
 class ReportPair(PageCase):
-    def open(self, source, target):
+    def open(self, source, target, model=T5):
         page = Path(self.folder.name, "pair.html")
-        command = [os.environ["MHA"], "report", "--force", "--json", "-m", str(T5), "--source", source, "--target", target, "-o", str(page)]
+        command = [os.environ["MHA"], "report", "--force", "--json", "-m", str(model), "--source", source, "--target", target, "-o", str(page)]
         said = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         self.driver.get_log("browser"), self.driver.get_log("performance")
         self.driver.get(page.as_uri())
@@ -76,7 +77,8 @@ class ReportPair(PageCase):
         self.assert_quiet()
 
     def test_hostile_texts_are_text(self):
-        self.open(HOSTILE, HOSTILE)
+        long_path = shutil.copytree(T5, Path(self.folder.name, "a_path_that_is_wider_than_the_screen_of_a_phone" * 3))
+        self.open(HOSTILE, HOSTILE, long_path)
         self.assertEqual(self.all("img"), [])
         self.assert_fits()
         self.emulate()
