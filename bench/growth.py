@@ -203,6 +203,8 @@ def parse():
     a = options.parse_args()
     if a.quick:
         a.seconds, a.longest = 0.02, 0.05
+    if a.charts:
+        a.charts.mkdir(parents=True, exist_ok=True)
     a.axes, a.dtype = a.axes.split(","), a.dtype.split(",")
     for given, legal in ((a.axes, list(axes())), (a.dtype, ["f32", "bf16"])):
         for name in given:
