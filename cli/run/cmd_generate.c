@@ -40,7 +40,7 @@ static const struct poptOption options[] = {
     {"samples", 0, POPT_ARG_STRING, &given.samples, 0, "continuations per prompt (the prompt is computed once)", "N"},
     {"at-once", 0, POPT_ARG_STRING, &given.at_once, 0, "number of texts generated in one batch (default: 8)", "N"},
     {"kv-dtype", 0, POPT_ARG_STRING, &given.kv_dtype, 0,
-     "type of the KV cache: f32 (default), bf16, f16, int8, int4, e4m3", "TYPE"},
+     "type of the KV cache: f32, bf16, f16, int8, int4, e4m3; default: f32, or bf16 with --dtype bf16 or int8", "TYPE"},
     {"lookup", 0, POPT_ARG_STRING, &given.lookup, 0, "speculate up to N tokens if the text repeats; same output", "N"},
     {"echo", 0, POPT_ARG_NONE, &given.echo, 0, "print each prompt before its continuation", NULL},
     POPT_TABLEEND};

@@ -121,7 +121,8 @@ typedef struct mha_host_options {
     /* Virtual workers of a training run (train.h), a power of two up to 65536; 0 = the largest up to `hosts` */
     int64_t workers;
     mha_dtype dtype;    /* type of the packed weights: f32 (default), bf16, f16 or q8_0 */
-    mha_dtype kv_dtype; /* type of cached keys and values: f32, bf16 or f16; default: bf16 if dtype is bf16, else f32 */
+    mha_dtype kv_dtype; /* type of cached keys and values: f32, bf16 or f16; default: bf16 if dtype is
+                           bf16 or q8_0, else f32 */
 } mha_host_options;
 
 /* ---- layouts ---- */

@@ -37,8 +37,8 @@ typedef struct mha_model_options {
     int no_weights;   /* 1 = check everything, but do not pack weights, as in `mha info`; forward is then MHA_ERR_ARG */
     int no_tokenizer; /* 1 = do not open tokenizer.json */
     /* Type of the packed dense weights, independent of the type in the file: f32 (default), bf16, f16 or q8_0
-     * (layer.h). With bf16, attention also runs in bf16. Norms, sums and results stay f32. Relative error to f32 (root
-     * mean square): last hidden states of the small test models up to 2 % in bf16, 0.2 % in f16 and 6 % in q8_0;
+     * (layer.h). With bf16 and q8_0, attention runs in bf16. Norms, sums and results stay f32. Relative error to f32
+     * (root mean square): last hidden states of the small test models up to 2 % in bf16, 0.2 % in f16 and 6 % in q8_0;
      * sentence vectors of MiniLM 0.6 %, 0.05 % and 4 %. */
     mha_dtype dtype;
     /* Tensors in memory (f32), such as weights changed by training or pruning. They replace tensors of the same name in
@@ -206,10 +206,10 @@ typedef struct mha_model_cache mha_model_cache;
 
 typedef struct mha_model_cache_options {
     size_t size;
-    int64_t batch;     /* B   0 = 1 */
-    int64_t tokens;    /* capacity per sequence; 0 = max_positions. Memory is committed on first use */
-    mha_dtype dtype;   /* storage type: f32 (default), bf16 (default if the model was opened in bf16), f16, q8_0, q4_0
-                          (heads of a multiple of 32 elements) or f8_e4m3 */
+    int64_t batch;   /* B   0 = 1 */
+    int64_t tokens;  /* capacity per sequence; 0 = max_positions. Memory is committed on first use */
+    mha_dtype dtype; /* storage type: f32 (default), bf16 (default if the model was opened in bf16 or q8_0), f16, q8_0,
+                          q4_0 (heads of a multiple of 32 elements) or f8_e4m3 */
     int64_t page_size; /* as in mha_cache_desc */
     /* Encoder-decoders: capacity for the tokens of the source, per sequence; 0 = max_positions of the encoder. Keys and
      * values of sources are stored as f32. */

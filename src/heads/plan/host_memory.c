@@ -5,6 +5,7 @@
  * gradients and moments) and model_grads.h (activations of a training step). */
 #include "base/size.h"
 #include "heads/plan/host_cost.h"
+#include "math/types/element.h"
 #include "mha/attn.h"
 #include <math.h>
 
@@ -92,7 +93,7 @@ static double weight_bytes(mha_dtype type)
 
 double mha__host_key_bytes(const mha_host_options *options)
 {
-    return options->dtype == MHA_BF16 ? element_bytes(MHA_BF16) : F32;
+    return element_bytes(mha__attention_dtype(options->dtype));
 }
 
 double mha__host_parameters(const mha_host_model *model)

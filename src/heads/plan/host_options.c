@@ -5,6 +5,7 @@
 #include "base/size.h"
 #include "base/struct_size.h"
 #include "heads/plan/host_cost.h"
+#include "math/types/element.h"
 #include "mha/machine_peak.h"
 #include <stdlib.h>
 #include <string.h>
@@ -109,7 +110,7 @@ static mha_status check_types(mha_host_options *o, mha_error *err)
     if (o->dtype != MHA_F32 && o->dtype != MHA_BF16 && o->dtype != MHA_F16 && o->dtype != MHA_Q8_0)
         return mha__fail(err, MHA_ERR_ARG, "dtype must be one of f32, bf16, f16, q8_0 (got %s)",
                          mha_dtype_name(o->dtype));
-    if (o->kv_dtype == MHA_DTYPE_DEFAULT) o->kv_dtype = o->dtype == MHA_BF16 ? MHA_BF16 : MHA_F32;
+    if (o->kv_dtype == MHA_DTYPE_DEFAULT) o->kv_dtype = mha__attention_dtype(o->dtype);
     if (o->kv_dtype != MHA_F32 && o->kv_dtype != MHA_BF16 && o->kv_dtype != MHA_F16)
         return mha__fail(err, MHA_ERR_ARG, "kv_dtype must be one of f32, bf16, f16 (got %s)",
                          mha_dtype_name(o->kv_dtype));

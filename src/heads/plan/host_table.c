@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "heads/plan/host_cost.h"
+#include "math/types/element.h"
 #include "mha/attn.h"
 #include <math.h>
 
@@ -24,7 +25,7 @@ static const char *refusal(const mha__host_job *job)
         return "tp must be 1, because the weights of this model cannot be divided";
     if (job->tp > job->model->heads) return "tp must be at most the head count of the model";
     if (job->cp > 1 && o->seq <= MHA_ATTN_CHUNK) return "cp must be 1 for texts of at most 1024 tokens";
-    if (job->cp > 1 && o->job == MHA_HOSTS_GENERATE && o->kv_dtype != (o->dtype == MHA_BF16 ? MHA_BF16 : MHA_F32))
+    if (job->cp > 1 && o->job == MHA_HOSTS_GENERATE && o->kv_dtype != mha__attention_dtype(o->dtype))
         return "cp must be 1 if kv_dtype differs from the type of the computed keys";
     if (o->job == MHA_HOSTS_TRAIN && !mha__is_power_of_two(job->dp)) return "dp must be a power of two for train";
     if (o->job == MHA_HOSTS_TRAIN && job->dp > o->workers) return "dp must be at most the number of virtual workers";

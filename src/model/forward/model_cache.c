@@ -58,7 +58,7 @@ static mha_status check_options(const mha_model *model, mha_model_cache_options 
                          "mha_model_cache_options: dtype must be one of f32, bf16, f16, q8_0, q4_0, f8_e4m3 (got %s)",
                          mha__quote_dtype(&(mha__quoted){0}, o->dtype));
     if (o->batch == 0) o->batch = 1;
-    if (o->dtype == MHA_DTYPE_DEFAULT && model->outer.packed == MHA_BF16) o->dtype = MHA_BF16;
+    if (o->dtype == MHA_DTYPE_DEFAULT) o->dtype = mha__attention_dtype(model->outer.packed);
     if (o->tokens == 0) o->tokens = model->config.max_positions;
     if (o->batch < 1 || o->batch > INT32_MAX)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_cache_options: batch must be from 1 to 2^31-1 (got %lld)",

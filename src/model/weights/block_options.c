@@ -1,4 +1,5 @@
 /* block_options.c - describes the block of a layer by the config and the tensors of its roles. */
+#include "math/types/element.h"
 #include "model/model_struct.h"
 #include <string.h>
 
@@ -51,7 +52,7 @@ static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const m
         .causal = causal,
         .window = {a->window > 0, a->window - 1, causal ? 0 : a->window - 1},
         .v_heads = c->layer_v_heads[layer],
-        .dtype = m->outer.packed == MHA_BF16 ? MHA_BF16 : MHA_F32,
+        .dtype = mha__attention_dtype(m->outer.packed),
         .slopes = a->alibi ? m->slopes + layer * c->heads : NULL,
         .sinks = part[MHA__SINKS].weight,
         .choice = choice_of(c, layer, part),
