@@ -9,12 +9,13 @@
  *               deepseek_v3
  *     encoder-decoders (seq2seq.h)  t5, bart, mbart, marian, whisper
  *     vision (vision.h)  vit, clip, and the towers of clip: clip_text_model, clip_vision_model
- * Other families return an error that names them. Weights are used in place from the mapped file
- * where their type allows it; dense weights are packed once when the model is opened. Where config.json and the
+ * Other families return an error that names them. Weights may be quantized (quantization_config): MXFP4 experts of
+ * gpt-oss, and 8-bit floats with scales; docs/commands.md lists the forms. Weights are used in place from the mapped
+ * file where their type allows it; dense weights are packed once when the model is opened. Where config.json and the
  * tensors disagree, they are read as in transformers 5: a stored language-model head is used if it differs from the
- * embedding table, even if tie_word_embeddings is true; a decoder saved without a head (LlamaModel) has logits only if
- * its embeddings are tied. Results equal those of transformers in float32 within rounding, unless a 16-bit or 8-bit
- * type is chosen.
+ * embedding table, even if tie_word_embeddings is true; a decoder saved without a head (LlamaModel) has logits only
+ * if its embeddings are tied. Results equal those of transformers in float32 within rounding, unless a 16-bit or
+ * 8-bit type is chosen.
  */
 #ifndef MHA_MODEL_H
 #define MHA_MODEL_H

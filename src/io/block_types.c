@@ -71,15 +71,3 @@ void mha__blocks_to_f32(const mha__block_type *type, const void *data, int64_t c
     for (int64_t i = 0; i < count; i += type->elements, block += type->bytes)
         type->to_f32(block, out + i);
 }
-
-mha_tensor mha__tensor_part(const mha_tensor *tensor, int64_t first, int64_t count)
-{
-    const mha__block_type *type = mha__block_type_of(tensor);
-    const int64_t elements = type ? type->elements : 1;
-    const size_t bytes = type ? type->bytes : mha_dtype_size(tensor->dtype);
-    mha_tensor part = *tensor;
-    part.data = (const char *)tensor->data + (size_t)(first / elements) * bytes;
-    part.elements = count;
-    part.bytes = (size_t)(count / elements) * bytes;
-    return part;
-}

@@ -3,6 +3,7 @@
 #define MHA_IO_BLOCK_TYPES_H
 
 #include "mha/io.h"
+#include <stdbool.h>
 
 typedef struct mha__block_type {
     const char *name;
@@ -19,8 +20,11 @@ const mha__block_type *mha__block_type_numbered(uint32_t number);
 const mha__block_type *mha__block_type_named(const char *name);
 /* Returns the type of a tensor whose elements can be converted to f32 in blocks; NULL for any other tensor. */
 const mha__block_type *mha__block_type_of(const mha_tensor *tensor);
-/* Returns a view of elements [first, first + count), which must be whole blocks, as a tensor for mha_tensor_read. */
-mha_tensor mha__tensor_part(const mha_tensor *tensor, int64_t first, int64_t count);
+/* Returns true if a tensor's elements are not stored as numbers, but can be converted to f32: it has blocks, or is a
+ * derived tensor (tensor_convert.c). */
+bool mha__tensor_quantized(const mha_tensor *tensor);
+/* Converts elements [first, first + count), which must be whole blocks, to f32 (tensor_convert.c). */
+mha_status mha__tensor_read_part(const mha_tensor *tensor, int64_t first, int64_t count, float *out, mha_error *err);
 /* Converts `count` elements, whole blocks. */
 void mha__blocks_to_f32(const mha__block_type *type, const void *data, int64_t count, float *out);
 

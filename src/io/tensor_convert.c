@@ -2,6 +2,7 @@
  * memcpy, because they may be unaligned in a file. */
 #include "base/error.h"
 #include "io/block_types.h"
+#include "io/derived_tensor.h"
 #include "math/half.h"
 #include "math/types/e4m3.h"
 #include "mha/io.h"
@@ -104,6 +105,11 @@ mha_status mha_tensor_read(const mha_tensor *tensor, mha_dtype dtype, void *out,
                                                               : NULL;
     size_t each = mha_dtype_size(tensor->dtype);
     const mha__block_type *blocks = dtype == MHA_F32 ? mha__block_type_of(tensor) : NULL;
+    const mha__derived *derived = dtype == MHA_F32 ? mha__derived_of(tensor) : NULL;
+    if (derived) {
+        mha__derived_read(derived, 0, tensor->elements, out);
+        return MHA_OK;
+    }
     if (blocks) {
         mha__blocks_to_f32(blocks, tensor->data, tensor->elements, out);
         return MHA_OK;
@@ -122,6 +128,33 @@ mha_status mha_tensor_read(const mha_tensor *tensor, mha_dtype dtype, void *out,
             return mha__fail(err, MHA_ERR_FORMAT,
                              "tensor \"%s\": element %lld must be at most 2^63 - 1 to be read as i64", q.text,
                              (long long)i);
+    return MHA_OK;
+}
+
+bool mha__tensor_quantized(const mha_tensor *tensor)
+{
+    return mha__block_type_of(tensor) || mha__derived_of(tensor);
+}
+
+/* Returns a view of elements [first, first + count), which must be whole blocks. */
+static mha_tensor part_of(const mha_tensor *tensor, int64_t first, int64_t count)
+{
+    const mha__block_type *type = mha__block_type_of(tensor);
+    const int64_t elements = type ? type->elements : 1;
+    const size_t bytes = type ? type->bytes : mha_dtype_size(tensor->dtype);
+    mha_tensor part = *tensor;
+    part.data = (const char *)tensor->data + (size_t)(first / elements) * bytes;
+    part.elements = count;
+    part.bytes = (size_t)(count / elements) * bytes;
+    return part;
+}
+
+mha_status mha__tensor_read_part(const mha_tensor *tensor, int64_t first, int64_t count, float *out, mha_error *err)
+{
+    const mha__derived *derived = mha__derived_of(tensor);
+    const mha_tensor part = part_of(tensor, first, count);
+    if (!derived) return mha_tensor_read(&part, MHA_F32, out, err);
+    mha__derived_read(derived, first, count, out);
     return MHA_OK;
 }
 

@@ -1,6 +1,7 @@
 /* tensor_data.c - maps the bytes of an open file, or copies them into memory. */
 #include "base/ctx.h"
 #include "base/size.h"
+#include "io/derived_tensor.h"
 #include "io/tensor_file.h"
 #include <string.h>
 #include <unistd.h>
@@ -74,6 +75,10 @@ void mha__data_drop(mha_file *file)
 
 void mha__data_rest(const mha_file *file, const mha_tensor *tensor)
 {
+    const mha__derived *derived = mha__derived_of(tensor);
+    for (int n = 0; derived && n < derived->part_count; n++)
+        mha__data_rest(file, &derived->parts[n]);
+    if (derived) return;
     const uintptr_t map = (uintptr_t)file->map, page = (uintptr_t)sysconf(_SC_PAGESIZE);
     const uintptr_t begin = (uintptr_t)tensor->data, from = begin - begin % page;
     for (int64_t n = 0; n < file->shard_count; n++)

@@ -111,6 +111,7 @@ void mha_file_free(mha_file *file)
         mha_file_free(file->shard[n]);
     mha__free(file->ctx, file->shard);
     mha__gguf_free(file);
+    mha__file_memory_free(file);
     mha__free(file->ctx, file->path);
     mha__data_drop(file);
     mha__free(file->ctx, file->records);

@@ -44,7 +44,8 @@ struct mha_file {
     int64_t shard_count;
     const char *data; /* the whole file, if opened by mha__file_open_bytes */
     size_t bytes;
-    struct mha__gguf *gguf; /* values of a GGUF file (gguf/gguf.h), or NULL */
+    struct mha__gguf *gguf;         /* values of a GGUF file (gguf/gguf.h), or NULL */
+    struct mha__file_block *blocks; /* of mha__file_memory */
 };
 
 /* Allocates an empty mha_file, which a reader then fills. The caller must free *file even if this function or the
@@ -61,6 +62,10 @@ mha_status mha__safetensors_header(mha_file *file, const char *path, const char 
 mha_status mha__npy_open(mha_file *file, const mha__source *source, mha_error *err);
 mha_status mha__gguf_open(mha_file *file, const mha__source *source, mha_error *err);
 void mha__gguf_free(mha_file *file);
+
+/* Allocates memory that is freed with the file; returns NULL if memory is exhausted (file_memory.c). */
+void *mha__file_memory(mha_file *file, size_t bytes);
+void mha__file_memory_free(mha_file *file);
 
 /* Loads the bytes [offset, offset + n) of the file. The range must be within the file. Maps the bytes, or copies them
  * with `no_map` or if the file system does not support mapping. *data is valid until mha__data_drop. */

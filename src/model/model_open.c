@@ -36,6 +36,7 @@ static mha_status open_shards(mha_model *m, const char *folder, const mha_model_
         MHA__TRY(options->memory_only
                      ? mha__shards_memory(m->ctx, folder, options->files, options->file_count, &m->shards, err)
                      : mha__shards_open(m->ctx, folder, &file_options, &m->shards, err));
+    MHA__TRY(mha__quantized_tensors(m->shards.file, &m->config, err));
     return mha__shards_replace(&m->shards, options->tensors, options->tensor_count, err);
 }
 

@@ -188,3 +188,9 @@ mha_status mha__gguf_open(mha_file *file, const mha__source *source, mha_error *
     MHA__TRY(mha__data_load(file, source, 0, source->size, &c.bytes, err));
     return read_all(&c);
 }
+
+void mha__gguf_free(mha_file *file)
+{
+    if (file->gguf) mha__free(file->ctx, file->gguf->values);
+    mha__free(file->ctx, file->gguf);
+}

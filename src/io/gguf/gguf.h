@@ -47,11 +47,7 @@ typedef struct mha__gguf_value {
 typedef struct mha__gguf {
     mha__gguf_value *values; /* sorted by key */
     int64_t count;
-    struct mha__gguf_block *blocks; /* of mha__gguf_memory */
 } mha__gguf;
-
-/* Allocates memory that is freed with the file; returns NULL if memory is exhausted (gguf_memory.c). */
-void *mha__gguf_memory(mha_file *file, size_t bytes);
 
 /* Returns the size of a value type in bytes; 0 for strings, arrays and unknown types. */
 size_t mha__gguf_value_size(uint32_t type);

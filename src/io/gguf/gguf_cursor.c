@@ -85,7 +85,7 @@ mha_status mha__gguf_name(mha__gguf_cursor *c, const char *what, size_t most, co
     if (memchr(text, '\0', n) || mha__utf8_check(text, n) < n)
         return mha__gguf_fail(c, "%s must be UTF-8 without NUL (got \"%s\")", what,
                               mha__quote(&(mha__quoted){0}, text, n));
-    char *copy = mha__gguf_memory(c->file, n + 1);
+    char *copy = mha__file_memory(c->file, n + 1);
     if (!copy) return mha__no_memory(c->err, n + 1, "a name in a GGUF file");
     memcpy(copy, text, n);
     copy[n] = '\0';

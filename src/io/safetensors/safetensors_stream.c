@@ -35,8 +35,7 @@ static mha_status put(stream *s, int64_t index, const void *data, size_t bytes, 
 static mha_status convert(stream *s, const mha__outgoing *t, int64_t index, int64_t first, int64_t count,
                           mha_error *err)
 {
-    const mha_tensor part = mha__tensor_part(&t->from, first, count);
-    MHA__TRY(mha_tensor_read(&part, MHA_F32, s->wide, err));
+    MHA__TRY(mha__tensor_read_part(&t->from, first, count, s->wide, err));
     if (t->dtype == MHA_F32) return put(s, index, s->wide, (size_t)count * sizeof *s->wide, err);
     for (int64_t i = 0; i < count; i++)
         s->narrow[i] = t->dtype == MHA_BF16 ? mha__f32_to_bf16(s->wide[i]) : mha__f32_to_f16(s->wide[i]);

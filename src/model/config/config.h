@@ -41,6 +41,13 @@ typedef struct mha__layer_attention {
     mha__layer_choice choice;
 } mha__layer_attention;
 
+/* The form in which a checkpoint folder stores weights. */
+typedef enum mha__quantization {
+    MHA__QUANTIZED_NONE = 0,
+    MHA__QUANTIZED_MXFP4, /* experts as codes of 4 bits with scales */
+    MHA__QUANTIZED_FP8    /* matrices as 8-bit floats with scales */
+} mha__quantization;
+
 /* Every dimension is >= 1 and within its limit (io/input_limits.h); heads divides hidden unless head_dim is given;
  * kv_heads divides heads. */
 typedef struct mha__config {
@@ -142,6 +149,8 @@ typedef struct mha__config {
     int64_t full_layers; /* Qwen: leading layers without a window */
     int64_t window_pattern, rope_interval; /* every n-th layer has no window; every n-th layer has no rotation */
     mha__layer_attention attention[MHA__LAYERS];
+    mha__quantization quantization;
+    int64_t fp8_block[2];  /* rows and columns of a block that has a scale; 0 = no scale belongs to a block */
     const char *own_key;   /* key of this project that changes what layers compute; NULL = none */
     int32_t eos[MHA__EOS]; /* end-of-text tokens */
     int64_t eos_count;
@@ -170,7 +179,8 @@ typedef enum mha__key_kind {
     MHA__KEY_ONLY_TEXT,       /* `text` is the only supported value */
     MHA__KEY_ONLY_FALSE,      /* false is the only supported value */
     MHA__KEY_ONLY_TRUE,       /* must be true or absent; null is rejected */
-    MHA__KEY_ONLY_EMPTY       /* must be an empty object or absent */
+    MHA__KEY_ONLY_EMPTY,      /* must be an empty object or absent */
+    MHA__KEY_QUANTIZATION     /* the object quantization_config, stored as `quantization` and `fp8_block` */
 } mha__key_kind;
 
 typedef struct mha__config_key {

@@ -134,6 +134,66 @@ static mha_status read_labels(const mha__json_obj *root, const mha__config_key *
                      (long long)key->max, (long long)*count);
 }
 
+/* ---- quantization_config ---- */
+
+/* Checks a string that may be absent. */
+static mha_status check_text(const mha__json_obj *o, const char *key, const char *only, mha_error *err)
+{
+    const char *value = only;
+    MHA__TRY(mha__json_string(o, key, MHA__OPTIONAL, &value, NULL, err));
+    return !value || strcmp(value, only) == 0 ? MHA_OK : not_built(o, key, only, err);
+}
+
+/* Reads the rows and columns that have a scale. */
+static mha_status read_fp8(const mha__json_obj *o, mha__config *c, mha_error *err)
+{
+    const mha__json *list = NULL;
+    const bool off = mha__json_is(mha__json_get(o->json, "weight_block_size"), MHA__JSON_NULL);
+    MHA__TRY(check_text(o, "fmt", "e4m3", err));
+    MHA__TRY(mha__json_array(o, "weight_block_size", MHA__OPTIONAL, &list, err));
+    c->fp8_block[0] = c->fp8_block[1] = off ? 0 : 128;
+    if (!list) return MHA_OK;
+    if (mha__json_size(list) != 2)
+        return mha__json_refuse(o, "weight_block_size", "a list of two integers, rows and columns", err);
+    for (size_t n = 0; n < 2; n++) {
+        const mha__json *item = mha__json_item(list, n);
+        c->fp8_block[n] = mha__json_as_int(item);
+        if (!mha__json_is(item, MHA__JSON_INTEGER) || c->fp8_block[n] < 1 || c->fp8_block[n] > MHA__DIM)
+            return mha__json_refuse_item(o, "weight_block_size", n, "an integer of at least 1", err);
+    }
+    return MHA_OK;
+}
+
+/* Checks that weights are 8-bit floats, and that nothing else was done to them. */
+static mha_status check_compressed(const mha__json_obj *o, mha_error *err)
+{
+    mha__json_obj own = {0};
+    MHA__TRY(check_text(o, "format", "float-quantized", err));
+    MHA__TRY(mha__json_object(o, "transform_config", MHA__OPTIONAL, &own, err));
+    if (mha__json_size(own.json)) return not_built(o, "transform_config", "absent or empty", err);
+    MHA__TRY(mha__json_object(o, "sparsity_config", MHA__OPTIONAL, &own, err));
+    return own.json ? check_text(&own, "format", "dense", err) : MHA_OK;
+}
+
+/* Reads in which form weights are stored. Methods whose weights are computed from codes and scales alone are supported;
+ * how a method quantizes activations is ignored. */
+static mha_status read_quantization(const mha__json_obj *root, const char *key, mha__config *c, mha_error *err)
+{
+    mha__json_obj o = {0};
+    const char *method = "";
+    MHA__TRY(mha__json_object(root, key, MHA__OPTIONAL, &o, err));
+    if (!o.json || !mha__json_size(o.json)) return MHA_OK;
+    if (!mha__json_has(&o, "quant_method")) return not_built(root, key, "absent", err);
+    MHA__TRY(mha__json_string(&o, "quant_method", MHA__REQUIRED, &method, NULL, err));
+    c->quantization = strcmp(method, "mxfp4") == 0 ? MHA__QUANTIZED_MXFP4 : MHA__QUANTIZED_FP8;
+    if (c->quantization == MHA__QUANTIZED_MXFP4 || strcmp(method, "fbgemm_fp8") == 0) return MHA_OK;
+    if (strcmp(method, "fp8") == 0) return read_fp8(&o, c, err);
+    if (strcmp(method, "compressed-tensors") == 0) return check_compressed(&o, err);
+    return not_built(&o, "quant_method", "one of compressed-tensors, fbgemm_fp8, fp8, mxfp4", err);
+}
+
+/* ---- any key ---- */
+
 static mha_status read_key(const mha__json_obj *root, const mha__config_key *key, mha__config *config, mha_error *err)
 {
     void *field = (char *)config + key->offset;
@@ -177,6 +237,8 @@ static mha_status read_key(const mha__json_obj *root, const mha__config_key *key
         return read_size(root, key, field, err);
     case MHA__KEY_LABELS:
         return read_labels(root, key, field, err);
+    case MHA__KEY_QUANTIZATION:
+        return read_quantization(root, key->key, config, err);
     default:
         return check_only(root, key, err);
     }

@@ -19,7 +19,7 @@ static const mha__config_key bert_keys[] = {
     {"is_decoder", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
     {"add_cross_attention", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
     {"pruned_heads", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
-    NOT_QUANTIZED,
+    QUANTIZATION,
 };
 
 static const char *const bert_prefixes[] = {"", "bert.", NULL};
@@ -75,7 +75,7 @@ static const mha__config_key roberta_keys[] = {
     {"is_decoder", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
     {"add_cross_attention", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
     {"pruned_heads", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
-    NOT_QUANTIZED,
+    QUANTIZATION,
 };
 
 static const char *const roberta_prefixes[] = {"", "roberta.", NULL};
@@ -109,7 +109,7 @@ static const mha__config_key narrow_keys[] = {
     {"is_decoder", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
     {"add_cross_attention", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
     {"pruned_heads", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
-    NOT_QUANTIZED,
+    QUANTIZATION,
 };
 
 static const mha__config_key electra_keys[] = {
@@ -194,7 +194,7 @@ static const mha__config_key distilbert_keys[] = {
     {"activation", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu"},
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
     {"pruned_heads", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
-    NOT_QUANTIZED,
+    QUANTIZATION,
 };
 
 /* Alternative names of the keys above; transformers accepts both names. */
@@ -245,7 +245,7 @@ static const mha__config_key mpnet_keys[] = {
     {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu"},
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
     {"pruned_heads", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
-    NOT_QUANTIZED,
+    QUANTIZATION,
 };
 
 static const char *const mpnet_prefixes[] = {"", "mpnet.", NULL};

@@ -19,7 +19,7 @@ static const mha__config_key deberta_keys[] = {
     {"legacy", MHA__KEY_BOOL, FIELD(other_head), 1, 0, NULL},
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
     {"pruned_heads", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
-    NOT_QUANTIZED,
+    QUANTIZATION,
 };
 
 static const char *const deberta_prefixes[] = {"", "deberta.", NULL};

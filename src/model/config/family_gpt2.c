@@ -18,7 +18,7 @@ static const mha__config_key gpt2_keys[] = {
     {"is_causal", MHA__KEY_ONLY_TRUE, 0, 0, 0, NULL},
     {"add_cross_attention", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
     {"pruned_heads", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
-    NOT_QUANTIZED,
+    QUANTIZATION,
 };
 
 /* Alternative names of the keys above, from other families; transformers accepts both names. */
@@ -65,7 +65,7 @@ static const mha__config_key opt_keys[] = {
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
     {"enable_bias", MHA__KEY_BOOL, FIELD(mlp_bias), 1, 0, NULL}, /* biases of all matrices */
     {"layer_norm_elementwise_affine", MHA__KEY_ONLY_TRUE, 0, 0, 0, NULL},
-    NOT_QUANTIZED,
+    QUANTIZATION,
 };
 
 static const char *const opt_prefixes[] = {"model.decoder.", "decoder.", "", NULL};
@@ -102,7 +102,7 @@ static const mha__config_key bloom_keys[] = {
     {"", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu_pytorch_tanh"},
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
     {"apply_residual_connection_post_layernorm", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
-    NOT_QUANTIZED,
+    QUANTIZATION,
 };
 
 static const char *const bloom_aliases[][2] = {

@@ -18,7 +18,7 @@ const mha__config_key mha__llama_common[MHA__LLAMA_COMMON] = {
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 0, 0, NULL},
     {"pad_token_id", MHA__KEY_ROW, FIELD(padding), -1, MHA__DIM, NULL},
     {"is_causal", MHA__KEY_ONLY_TRUE, 0, 0, 0, NULL},
-    NOT_QUANTIZED,
+    QUANTIZATION,
 };
 
 const char *const mha__llama_prefixes[] = {"model.", "", NULL};

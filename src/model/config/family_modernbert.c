@@ -17,7 +17,7 @@ static const mha__config_key nomic_keys[] = {
     {"layer_norm_eps", MHA__KEY_POSITIVE, FIELD(eps), 1e-12, 0, NULL},
     {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
-    NOT_QUANTIZED,
+    QUANTIZATION,
 };
 
 static const char *const nomic_prefixes[] = {"", "nomic_bert.", NULL};
@@ -63,7 +63,7 @@ static const mha__config_key modernbert_keys[] = {
     {"classifier_bias", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
     {"decoder_bias", MHA__KEY_ONLY_TRUE, 0, 0, 0, NULL},
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
-    NOT_QUANTIZED,
+    QUANTIZATION,
 };
 
 static const char *const modernbert_prefixes[] = {"", "model.", NULL};

@@ -16,7 +16,7 @@ static const mha__config_key neox_keys[] = {
     {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 1, 0, NULL},
     {"use_parallel_residual", MHA__KEY_BOOL, FIELD(parallel), 1, 0, NULL},
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 0, 0, NULL},
-    NOT_QUANTIZED,
+    QUANTIZATION,
 };
 
 static const char *const neox_prefixes[] = {"gpt_neox.", "", NULL};
@@ -51,7 +51,7 @@ static const mha__config_key phi_keys[] = {
     {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu_new"},
     {"qk_layernorm", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 0, 0, NULL},
-    NOT_QUANTIZED,
+    QUANTIZATION,
 };
 
 static const char *const model_prefixes[] = {"model.", "", NULL};
@@ -89,7 +89,7 @@ static const mha__config_key cohere_keys[] = {
     {"logit_scale", MHA__KEY_POSITIVE, FIELD(logit_multiplier), 0.0625, 0, NULL},
     {"use_qk_norm", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
-    NOT_QUANTIZED,
+    QUANTIZATION,
 };
 
 static const mha__part cohere_parts[MHA__ROLES] = {

@@ -19,7 +19,7 @@ static const mha__config_key t5_keys[] = {
     {"", MHA__KEY_FIXED, FIELD(attention_multiplier), 1, 0, NULL},
     {"", MHA__KEY_BOOL, FIELD(shared_words), 1, 0, NULL},
     {"is_encoder_decoder", MHA__KEY_ONLY_TRUE, 0, 0, 0, NULL},
-    NOT_QUANTIZED,
+    QUANTIZATION,
 };
 
 /* Files of transformers 4 scale the input of the output matrix unless it is not tied; files of transformers 5 have a
@@ -87,7 +87,7 @@ static const mha__part t5_decoder_parts[MHA__ROLES] = {
         {"activation_function", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu"},         \
         {"scale_embedding", MHA__KEY_BOOL, FIELD(scaled_words), 0, 0, NULL},                   \
         {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},                       \
-        {"is_encoder_decoder", MHA__KEY_ONLY_TRUE, 0, 0, 0, NULL}, NOT_QUANTIZED
+        {"is_encoder_decoder", MHA__KEY_ONLY_TRUE, 0, 0, 0, NULL}, QUANTIZATION
 
 static const mha__config_key bart_keys[] = {
     BART_KEYS(50265, 1, 2),

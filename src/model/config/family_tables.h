@@ -24,11 +24,11 @@ extern const mha__family_list mha__families_bert, mha__families_modernbert, mha_
     mha__families_llama, mha__families_experts, mha__families_deberta, mha__families_seq2seq, mha__families_whisper,
     mha__families_vision;
 
-/* Keys that every family rejects unless they are absent or empty. */
-#define NOT_QUANTIZED                                            \
-    {"quantization_config", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL}, \
-    {                                                            \
-        "compression_config", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL \
+/* Keys of every family that say in which form weights are stored. */
+#define QUANTIZATION                                               \
+    {"quantization_config", MHA__KEY_QUANTIZATION, 0, 0, 0, NULL}, \
+    {                                                              \
+        "compression_config", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL   \
     }
 
 /* The parts of a layer and of its cross-attention that BART, Marian and Whisper have in common. `key` is LINEAR, or

@@ -8,7 +8,7 @@ static const mha__config_key common_keys[] = {
     {"", MHA__KEY_FIXED, FIELD(eps), 1e-5, 0, NULL},
     {"activation_function", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu"},
     {"is_encoder_decoder", MHA__KEY_ONLY_TRUE, 0, 0, 0, NULL},
-    NOT_QUANTIZED,
+    QUANTIZATION,
 };
 static const mha__config_key encoder_keys[] = {
     {"num_mel_bins", MHA__KEY_DIM, FIELD(mel_bins), 80, 4096, NULL},

@@ -33,7 +33,7 @@ static mha_status fail(const renaming *r, const mha_tensor *t, const char *rule,
 /* Returns memory that is freed with the file. */
 static mha_status memory_of(const renaming *r, size_t bytes, void **memory)
 {
-    *memory = mha__gguf_memory(r->file, bytes);
+    *memory = mha__file_memory(r->file, bytes);
     return *memory ? MHA_OK : mha__no_memory(r->err, bytes, "a tensor of a GGUF file");
 }
 

@@ -27,7 +27,7 @@ static const mha__config_key vit_keys[] = {
     {"pooler_output_size", MHA__KEY_DIM_IF, FIELD(pooled), 0, MHA__DIM, NULL},
     {"id2label", MHA__KEY_LABELS, FIELD(vocab), 2, MHA__DIM, NULL},
     {"pruned_heads", MHA__KEY_ONLY_EMPTY, 0, 0, 0, NULL},
-    NOT_QUANTIZED,
+    QUANTIZATION,
 };
 
 static const char *const vit_prefixes[] = {"", "vit.", NULL};
@@ -60,7 +60,7 @@ static const mha__part vit_parts[MHA__ROLES] = {
         {"num_attention_heads", MHA__KEY_DIM, FIELD(heads), heads_, MHA__HEADS, NULL},           \
         {"intermediate_size", MHA__KEY_DIM, FIELD(intermediate), intermediate_, MHA__DIM, NULL}, \
         {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "quick_gelu"},              \
-        {"layer_norm_eps", MHA__KEY_POSITIVE, FIELD(eps), 1e-5, 0, NULL}, NOT_QUANTIZED
+        {"layer_norm_eps", MHA__KEY_POSITIVE, FIELD(eps), 1e-5, 0, NULL}, QUANTIZATION
 
 static const mha__config_key clip_text_keys[] = {
     CLIP_KEYS(512, 8, 2048),
@@ -71,7 +71,7 @@ static const mha__config_key clip_text_keys[] = {
 static const mha__config_key clip_vision_keys[] = {CLIP_KEYS(768, 12, 3072), IMAGE_KEYS(32)};
 static const mha__config_key clip_top_keys[] = {
     {"projection_dim", MHA__KEY_DIM, FIELD(projection), 512, MHA__DIM, NULL},
-    NOT_QUANTIZED,
+    QUANTIZATION,
 };
 
 static const char *const clip_text_prefixes[] = {"text_model.", "", NULL};

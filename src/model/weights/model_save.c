@@ -54,17 +54,17 @@ static const char *config_name(mha_dtype dtype)
     return dtype == MHA_F32 ? "float32" : dtype == MHA_BF16 ? "bfloat16" : "float16";
 }
 
-/* Sets the storage type in the text of config.json: changes the key, under either of its names, or adds it. Other keys
- * keep their order and values. */
-static mha_status change_dtype(mha_ctx *ctx, const char *text, mha_dtype dtype, char **changed, mha_error *err)
+/* Sets the storage type in the text of config.json: changes the key, under either of its names, or adds it; and removes
+ * quantization_config, since dequantized weights are written. Other keys keep their order and values. */
+static mha_status change_storage(mha_ctx *ctx, const char *text, mha_dtype dtype, char **changed, mha_error *err)
 {
-    static const char *const keys[] = {"torch_dtype", "dtype"};
+    static const char *const keys[] = {"torch_dtype", "dtype"}, *const removed[] = {"quantization_config", NULL};
     const mha__json *root = NULL;
     mha__json_writer changes = {.ctx = ctx};
     bool named = false;
     MHA__TRY(mha__json_parse(ctx, "config.json", text, strlen(text), MHA__JSON_BOM, &root, err));
     mha__json_open(&changes, '{');
-    for (int n = 0; n < 2; n++) {
+    for (int n = 0; dtype != MHA_DTYPE_DEFAULT && n < 2; n++) {
         if (!mha__json_get(root, keys[n]) && !(n == 1 && !named)) continue;
         mha__json_key(&changes, keys[n]);
         mha__json_put_text(&changes, config_name(dtype));
@@ -72,14 +72,15 @@ static mha_status change_dtype(mha_ctx *ctx, const char *text, mha_dtype dtype, 
     }
     mha__json_close(&changes, '}');
     mha__json_free(root);
-    return mha__json_changed("config.json", text, NULL, &changes, 2, changed, err);
+    return mha__json_changed("config.json", text, removed, &changes, 2, changed, err);
 }
 
 static mha_status write_config(const saving *s, mha_error *err)
 {
     const char *text = s->o.config_json ? s->o.config_json : s->m->config_text;
     char *changed = NULL;
-    if (s->o.dtype != MHA_DTYPE_DEFAULT) MHA__TRY(change_dtype(s->m->ctx, text, s->o.dtype, &changed, err));
+    if (s->o.dtype != MHA_DTYPE_DEFAULT || s->m->config.quantization)
+        MHA__TRY(change_storage(s->m->ctx, text, s->o.dtype, &changed, err));
     if (changed) text = changed;
     const mha_status status = mha__folder_put(&s->folder, "config.json", text, strlen(text), err);
     mha__free(s->m->ctx, changed);
@@ -111,7 +112,7 @@ static mha__outgoing outgoing(const mha_named_tensor *t, mha_dtype dtype)
 /* Describes a tensor of the model, in its stored type or as `dtype`; a quantized tensor is stored as f32 by default. */
 static mha__outgoing stored(const mha_tensor *t, mha_dtype dtype)
 {
-    if (mha__block_type_of(t)) return (mha__outgoing){.from = *t, .dtype = is_real(dtype) ? dtype : MHA_F32};
+    if (mha__tensor_quantized(t)) return (mha__outgoing){.from = *t, .dtype = is_real(dtype) ? dtype : MHA_F32};
     return (mha__outgoing){.from = *t, .dtype = is_real(t->dtype) && t->dtype != dtype ? dtype : MHA_DTYPE_DEFAULT};
 }
 

@@ -60,7 +60,7 @@ mha_status mha__tensor_read_pieces(mha__weights *weights, const mha_tensor *tens
     const bool by_row = pieces->dimension == 0;
     size_t bytes = 0;
     mha_tensor wide;
-    if (mha__block_type_of(tensor)) {
+    if (mha__tensor_quantized(tensor)) {
         MHA__TRY(widen(weights, tensor, &wide, err));
         tensor = &wide;
     }

@@ -6,7 +6,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "io/block_types.h"
-#include "io/tensor_file.h"
+#include "io/derived_tensor.h"
 #include "layer/convolution.h"
 #include "model/gguf/gguf_parts.h"
 #include "model/weights/tensor_order.h"
@@ -133,7 +133,7 @@ static mha_status check(const mha__weights *w, const mha_tensor *tensor, const w
                          shape, name, mha__quote_shape(&(mha__quoted){0}, want->rank, want->shape),
                          mha__quote_shape(&(mha__quoted){0}, tensor->rank, tensor->shape));
     if (tensor->dtype != MHA_F32 && tensor->dtype != MHA_F16 && tensor->dtype != MHA_BF16 &&
-        !mha__block_type_of(tensor))
+        !mha__tensor_quantized(tensor))
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: type of tensor \"%s\" must be one of F32, F16, BF16 (got %s)",
                          file.text, name,
                          mha__quote(&(mha__quoted){0}, tensor->dtype_name, strlen(tensor->dtype_name)));
@@ -166,7 +166,7 @@ static mha_status take(mha__weights *w, mha__role role, int64_t layer, const cha
     if (!tensor) tensor = find(w, role, layer, suffix, name);
     if (!tensor) return missing(w, name, err);
     MHA__TRY(check(w, tensor, want, err));
-    if (!w->parameters) w->dtype = tensor->dtype;
+    if (!w->parameters) w->dtype = mha__derived_of(tensor) ? MHA_DTYPE_OTHER : tensor->dtype;
     if (role != MHA__ROUTER_BIAS) w->parameters += tensor->elements; /* transformers does not count it */
     w->bytes += (int64_t)mha__shards_saved_bytes(w->shards, tensor);
     if (w->check_only) return MHA_OK;

@@ -21,6 +21,12 @@ typedef struct mha__weights {
     void *converted;           /* f32 copies of tensors that cannot be used in place, as a list; NULL = none */
 } mha__weights;
 
+/* Replaces the codes and scales among the tensors of a file by the weights that they stand for (quantized_tensors.c),
+ * if the config says that a folder stores codes. Errors: MHA_ERR_FORMAT for codes without scales, scales without
+ * codes, and shapes that do not match; MHA_ERR_UNSUPPORTED for types that are not supported. All messages name file
+ * and tensor. */
+mha_status mha__quantized_tensors(mha_file *file, const mha__config *config, mha_error *err);
+
 /* Detects the prefix that the file uses. The fields before `prefix`, `packed` and `check_only` must be set. */
 void mha__weights_begin(mha__weights *weights);
 

@@ -1,0 +1,152 @@
+/* test_derived_tensor.c - tests tensors that are computed from codes and scales: their elements must be bitwise those
+ * of PyTorch (data/quantized/elements.safetensors), whether they are read at once or in parts; codes and scales that
+ * do not match must be refused. */
+#include "io/block_types.h"
+#include "io/derived_tensor.h"
+#include "support/check.h"
+#include "support/model/model_case.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static mha_file *open_elements(void)
+{
+    return case_file(MHA_TEST_DATA "/quantized/elements.safetensors");
+}
+
+/* Compares elements bitwise; NaN may have any bits. */
+static void same(const float *got, const float *want, int64_t count, const char *name, int64_t first)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (memcmp(&got[i], &want[i], sizeof *got) != 0 && !(got[i] != got[i] && want[i] != want[i]))
+            fail_msg("%s: element %lld must be %g (got %g)", name, (long long)(first + i), want[i], got[i]);
+}
+
+/* Reads the tensor at once, and in parts of many sizes. */
+static void check_elements(const mha_file *file, const mha_tensor *t, const char *expected)
+{
+    static const int64_t sizes[] = {1, 7, 19, 20, 300, 1000};
+    float *want = case_floats(file, expected), *got = malloc((size_t)t->elements * sizeof *got);
+    mha_error err = {0};
+    assert_int_equal(t->elements, mha_file_find(file, expected)->elements);
+    assert_int_equal(mha_tensor_read(t, MHA_F32, got, &err), MHA_OK);
+    same(got, want, t->elements, expected, 0);
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++)
+        for (int64_t first = 0, count; first < t->elements; first += count) {
+            count = t->elements - first < sizes[n] ? t->elements - first : sizes[n];
+            assert_int_equal(mha__tensor_read_part(t, first, count, got, &err), MHA_OK);
+            same(got, want + first, count, expected, first);
+        }
+    free(got);
+    free(want);
+}
+
+static void mxfp4(void **state)
+{
+    (void)state;
+    mha_file *file = open_elements();
+    mha_tensor t;
+    mha_error err = {0};
+    assert_int_equal(mha__derive_mxfp4(file, "x", mha_file_find(file, "mxfp4_blocks"),
+                                       mha_file_find(file, "mxfp4_scales"), &t, &err),
+                     MHA_OK);
+    assert_int_equal(t.rank, 3);
+    assert_memory_equal(t.shape, ((int64_t[]){2, 288, 19}), 3 * sizeof(int64_t));
+    check_elements(file, &t, "mxfp4");
+    assert_int_equal(mha_tensor_aligned(&t), 0);
+    assert_int_equal(mha_tensor_read(&t, MHA_F64, &err, &err), MHA_ERR_UNSUPPORTED);
+    mha_file_free(file);
+}
+
+static void floats_of_8_bits(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"e4m3", "e5m2"}, *const kinds[] = {"blocks", "rows", "one"};
+    static const int64_t block[2] = {5, 100};
+    mha_file *file = open_elements();
+    for (int n = 0; n < 6; n++) {
+        char codes[40], scales[40], expected[40];
+        mha_tensor t;
+        mha_error err = {0};
+        snprintf(codes, sizeof codes, "%s.weight", types[n / 3]);
+        snprintf(scales, sizeof scales, "%s.%s", types[n / 3], kinds[n % 3]);
+        snprintf(expected, sizeof expected, "%s.by_%s", types[n / 3], kinds[n % 3]);
+        if (mha__derive_fp8(file, codes, mha_file_find(file, codes), mha_file_find(file, scales), n % 3 ? NULL : block,
+                            &t, &err) != MHA_OK)
+            fail_msg("%s", err.message);
+        check_elements(file, &t, expected);
+    }
+    mha_file_free(file);
+}
+
+/* ---- refusals ---- */
+
+static void says(mha_status status, mha_status must, const mha_error *err, const char *part)
+{
+    if (status != must || !strstr(err->message, part) || !strstr(err->message, "elements.safetensors"))
+        fail_msg("message must contain \"%s\" (got status %d, \"%s\")", part, (int)status, err->message);
+}
+
+static void refused_mxfp4(void **state)
+{
+    (void)state;
+    mha_file *file = open_elements();
+    const mha_tensor *codes = mha_file_find(file, "mxfp4_blocks"), *scales = mha_file_find(file, "mxfp4_scales");
+    const struct {
+        const mha_tensor *codes, *scales;
+        mha_status status;
+        const char *part;
+    } cases[] = {
+        {scales, scales, MHA_ERR_FORMAT,
+         "shape of tensor \"mxfp4_scales\" must be [experts, rows, groups, 16] (got [2, 19, 9])"},
+        {codes, codes, MHA_ERR_FORMAT,
+         "shape of tensor \"mxfp4_blocks\" must be [2, 19, 9], a scale per group (got [2, 19, 9, 16])"},
+        {mha_file_find(file, "mxfp4"), scales, MHA_ERR_UNSUPPORTED, "type of tensor \"mxfp4\" must be U8 (got F32)"},
+        {codes, mha_file_find(file, "mxfp4"), MHA_ERR_UNSUPPORTED, "type of tensor \"mxfp4\" must be U8 (got F32)"},
+    };
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        mha_tensor t;
+        mha_error err = {0};
+        says(mha__derive_mxfp4(file, "x", cases[n].codes, cases[n].scales, &t, &err), cases[n].status, &err,
+             cases[n].part);
+    }
+    mha_file_free(file);
+}
+
+static void refused_floats(void **state)
+{
+    (void)state;
+    mha_file *file = open_elements();
+    static const int64_t other[2] = {4, 100};
+    const mha_tensor *codes = mha_file_find(file, "e4m3.weight"), *blocks = mha_file_find(file, "e4m3.blocks");
+    const struct {
+        const mha_tensor *codes, *scales;
+        const int64_t *block;
+        mha_status status;
+        const char *part;
+    } cases[] = {
+        {codes, blocks, NULL, MHA_ERR_FORMAT,
+         "shape of tensor \"e4m3.blocks\" must be [] or [24, 1], a scale per row (got [5, 3])"},
+        {codes, blocks, other, MHA_ERR_FORMAT, "must be [], [24, 1] or [6, 3], a scale per 4 x 100 elements (got [5"},
+        {codes, codes, NULL, MHA_ERR_FORMAT, "\"e4m3.weight\" must be [] or [24, 1]"},
+        {blocks, blocks, NULL, MHA_ERR_UNSUPPORTED, "\"e4m3.blocks\" must be F8_E4M3 or F8_E5M2"},
+    };
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        mha_tensor t;
+        mha_error err = {0};
+        says(mha__derive_fp8(file, "x", cases[n].codes, cases[n].scales, cases[n].block, &t, &err), cases[n].status,
+             &err, cases[n].part);
+    }
+    mha_file_free(file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mxfp4),
+        cmocka_unit_test(floats_of_8_bits),
+        cmocka_unit_test(refused_mxfp4),
+        cmocka_unit_test(refused_floats),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
