@@ -34,7 +34,7 @@ const mha__derived *mha__derived_of(const mha_tensor *tensor);
 /* Reads elements [first, first + count) of a derived tensor. */
 void mha__derived_read(const mha__derived *derived, int64_t first, int64_t count, float *out);
 
-/* ---- creating them (derived_tensor_create.c) ----
+/* ---- creating them (derived_tensor_create.c, derived_matrices.c) ----
  *
  * *out and its shape are freed with the file. `name` and the stored tensors must live as long as the file. Errors:
  * MHA_ERR_FORMAT for shapes that do not match, MHA_ERR_UNSUPPORTED for types that are not supported; both name file,
@@ -48,5 +48,17 @@ mha_status mha__derive_mxfp4(mha_file *file, const char *name, const mha_tensor 
  * `block` [rows, columns], which may be NULL. Blocks at the end of a row or column may be smaller. */
 mha_status mha__derive_fp8(mha_file *file, const char *name, const mha_tensor *codes, const mha_tensor *scales,
                            const int64_t block[2], mha_tensor *out, mha_error *err);
+/* The matrices of experts [X, rows, columns] in GGUF files become [X, columns, rows], and biases [X, rows] remain so.
+ * With `second`, of the same shape, the rows of both alternate: [X, columns, 2 * rows] and [X, 2 * rows]. */
+mha_status mha__derive_matrices(mha_file *file, const char *name, const mha_tensor *first, const mha_tensor *second,
+                                mha_tensor *out, mha_error *err);
+
+/* Steps of these functions. Allocate a description, and set the fields that all kinds have; return the tensor of a
+ * description whose shape is set; fail with "FILE: shape (or type) of tensor NAME must be RULE (got VALUE)". */
+mha_status mha__derived_describe(mha_file *file, const mha_tensor *first, const mha_tensor *second, mha__derived **out,
+                                 mha_error *err);
+mha_tensor mha__derived_tensor(const mha__derived *derived, const char *name, const char *dtype_name, int rank);
+mha_status mha__derived_refuse_shape(const mha_file *file, const mha_tensor *t, const char *rule, mha_error *err);
+mha_status mha__derived_refuse_type(const mha_file *file, const mha_tensor *t, const char *rule, mha_error *err);
 
 #endif

@@ -10,8 +10,7 @@
 
 enum { GROUP = 32 }; /* elements with a scale in MXFP4 */
 
-/* Fails with "FILE: shape of tensor NAME must be RULE (got SHAPE)". */
-static mha_status refuse_shape(const mha_file *file, const mha_tensor *t, const char *rule, mha_error *err)
+mha_status mha__derived_refuse_shape(const mha_file *file, const mha_tensor *t, const char *rule, mha_error *err)
 {
     return mha__fail(err, MHA_ERR_FORMAT, "%s: shape of tensor \"%s\" must be %s (got %s)",
                      mha__quote(&(mha__quoted){0}, file->path, strlen(file->path)),
@@ -19,16 +18,15 @@ static mha_status refuse_shape(const mha_file *file, const mha_tensor *t, const 
                      mha__quote_shape(&(mha__quoted){0}, t->rank, t->shape));
 }
 
-static mha_status refuse_type(const mha_file *file, const mha_tensor *t, const char *rule, mha_error *err)
+mha_status mha__derived_refuse_type(const mha_file *file, const mha_tensor *t, const char *rule, mha_error *err)
 {
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: type of tensor \"%s\" must be %s (got %s)",
                      mha__quote(&(mha__quoted){0}, file->path, strlen(file->path)),
                      mha__quote(&(mha__quoted){0}, t->name, strlen(t->name)), rule, t->dtype_name);
 }
 
-/* Allocates a description, and sets the fields that all kinds have. */
-static mha_status describe(mha_file *file, const mha_tensor *first, const mha_tensor *second, mha__derived **out,
-                           mha_error *err)
+mha_status mha__derived_describe(mha_file *file, const mha_tensor *first, const mha_tensor *second, mha__derived **out,
+                                 mha_error *err)
 {
     mha__derived *d = *out = mha__file_memory(file, sizeof *d);
     if (!d) return mha__no_memory(err, sizeof *d, first->name);
@@ -38,8 +36,7 @@ static mha_status describe(mha_file *file, const mha_tensor *first, const mha_te
     return MHA_OK;
 }
 
-/* Returns the tensor of a description whose shape is set. */
-static mha_tensor tensor_of(const mha__derived *d, const char *name, const char *dtype_name, int rank)
+mha_tensor mha__derived_tensor(const mha__derived *d, const char *name, const char *dtype_name, int rank)
 {
     const mha_tensor *first = &d->parts[0];
     mha_tensor t = {.name = name,
@@ -75,20 +72,20 @@ mha_status mha__derive_mxfp4(mha_file *file, const char *name, const mha_tensor 
     mha__derived *d = NULL;
     char rule[120];
     mha__quoted q = {0};
-    if (codes->dtype != MHA_U8) return refuse_type(file, codes, "U8", err);
-    if (scales->dtype != MHA_U8) return refuse_type(file, scales, "U8", err);
+    if (codes->dtype != MHA_U8) return mha__derived_refuse_type(file, codes, "U8", err);
+    if (scales->dtype != MHA_U8) return mha__derived_refuse_type(file, scales, "U8", err);
     if (codes->rank != 4 || codes->shape[3] != GROUP / 2)
-        return refuse_shape(file, codes, "[experts, rows, groups, 16]", err);
+        return mha__derived_refuse_shape(file, codes, "[experts, rows, groups, 16]", err);
     snprintf(rule, sizeof rule, "%s, a scale per group", mha__quote_shape(&q, 3, codes->shape));
     if (scales->rank != 3 || memcmp(scales->shape, codes->shape, 3 * sizeof *codes->shape) != 0)
-        return refuse_shape(file, scales, rule, err);
-    MHA__TRY(describe(file, codes, scales, &d, err));
+        return mha__derived_refuse_shape(file, scales, rule, err);
+    MHA__TRY(mha__derived_describe(file, codes, scales, &d, err));
     d->read = read_mxfp4;
     d->transposed = true;
     d->rows = codes->shape[1];
     d->columns = GROUP * codes->shape[2];
     memcpy(d->shape, (int64_t[]){codes->shape[0], d->columns, d->rows}, sizeof d->shape);
-    *out = tensor_of(d, name, "MXFP4", 3);
+    *out = mha__derived_tensor(d, name, "MXFP4", 3);
     return MHA_OK;
 }
 
@@ -148,7 +145,7 @@ static mha_status set_blocks(const mha_file *file, mha__derived *d, const int64_
                  (long long)blocks_in(d->columns, block[1]), (long long)block[0], (long long)block[1]);
     else
         snprintf(rule, sizeof rule, "[] or [%lld, 1], a scale per row", (long long)d->rows);
-    return refuse_shape(file, s, rule, err);
+    return mha__derived_refuse_shape(file, s, rule, err);
 }
 
 /* Converts the scales to f32. */
@@ -158,7 +155,7 @@ static mha_status read_scales(mha_file *file, mha__derived *d, mha_error *err)
     const size_t bytes = (size_t)s->elements * sizeof(float); /* at most twice the bytes in the file */
     float *scales = mha__file_memory(file, bytes);
     if (s->dtype != MHA_F32 && s->dtype != MHA_F16 && s->dtype != MHA_BF16)
-        return refuse_type(file, s, "one of F32, F16, BF16", err);
+        return mha__derived_refuse_type(file, s, "one of F32, F16, BF16", err);
     if (!scales) return mha__no_memory(err, bytes, s->name);
     d->scales = scales;
     return mha_tensor_read(s, MHA_F32, scales, err);
@@ -170,14 +167,14 @@ mha_status mha__derive_fp8(mha_file *file, const char *name, const mha_tensor *c
     mha__derived *d = NULL;
     const bool e4m3 = strcmp(codes->dtype_name, "F8_E4M3") == 0;
     if (!e4m3 && strcmp(codes->dtype_name, "F8_E5M2") != 0)
-        return refuse_type(file, codes, "F8_E4M3 or F8_E5M2, since it has scales", err);
-    if (codes->rank != 2 || !codes->elements) return refuse_shape(file, codes, "[rows, columns]", err);
-    MHA__TRY(describe(file, codes, scales, &d, err));
+        return mha__derived_refuse_type(file, codes, "F8_E4M3 or F8_E5M2, since it has scales", err);
+    if (codes->rank != 2 || !codes->elements) return mha__derived_refuse_shape(file, codes, "[rows, columns]", err);
+    MHA__TRY(mha__derived_describe(file, codes, scales, &d, err));
     d->read = e4m3 ? read_e4m3 : read_e5m2;
     d->rows = d->shape[0] = codes->shape[0];
     d->columns = d->shape[1] = codes->shape[1];
     MHA__TRY(set_blocks(file, d, block, err));
     MHA__TRY(read_scales(file, d, err));
-    *out = tensor_of(d, name, codes->dtype_name, 2);
+    *out = mha__derived_tensor(d, name, codes->dtype_name, 2);
     return MHA_OK;
 }

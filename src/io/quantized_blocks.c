@@ -2,7 +2,9 @@
 #include "io/quantized_blocks.h"
 #include "math/half.h"
 #include "math/q8_0.h"
+#include "math/types/e8m0.h"
 #include "math/types/q4_0.h"
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -80,11 +82,41 @@ void mha__iq4_nl_to_f32(const unsigned char *block, float *out)
 void mha__mxfp4_to_f32(const unsigned char *block, float *out)
 {
     static const int8_t doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-    const uint32_t power = block[0], bits = power < 2 ? (uint32_t)0x00200000 << power : (power - 1) << 23;
-    float scale;
-    memcpy(&scale, &bits, sizeof scale);
+    const float scale = mha__e8m0_half(block[0]);
     for (int i = 0; i < 32; i++)
         out[i] = scale * (float)doubled[nibble(block + 1, i)];
+}
+
+/* Returns the code of the value nearest to x, whose magnitude is at most 8. */
+static unsigned e2m1_code(float x)
+{
+    static const float between[7] = {0.25F, 0.75F, 1.25F, 1.75F, 2.5F, 3.5F, 5.0F};
+    const float magnitude = fabsf(x);
+    unsigned code = 0;
+    while (code < 7 && magnitude > between[code])
+        code++;
+    return signbit(x) ? code | 8 : code;
+}
+
+/* The exponent of the largest magnitude is that of the largest code, 6 = 1.5 * 2^2. */
+static void mxfp4_block(const float *x, unsigned char *block)
+{
+    float most = 0;
+    int exponent = 0;
+    for (int i = 0; i < 32; i++)
+        most = fmaxf(most, fabsf(x[i]));
+    frexpf(most, &exponent);
+    const int power = most > 0 ? exponent - 3 + 127 : 0;
+    block[0] = (unsigned char)(power < 0 ? 0 : power > 254 ? 254 : power);
+    const float scale = 2 * mha__e8m0_half(block[0]);
+    for (int i = 0; i < 16; i++)
+        block[1 + i] = (unsigned char)(e2m1_code(x[i] / scale) | e2m1_code(x[16 + i] / scale) << 4);
+}
+
+void mha__mxfp4_round(const float *x, int64_t n, unsigned char *to)
+{
+    for (int64_t i = 0; i < n; i += 32, to += 17)
+        mxfp4_block(x + i, to);
 }
 
 /* 16 bytes with a 4-bit scale and minimum of 16 elements each, 64 bytes of elements, f16 scale, f16 scale of the

@@ -5,6 +5,8 @@
 #ifndef MHA_IO_QUANTIZED_BLOCKS_H
 #define MHA_IO_QUANTIZED_BLOCKS_H
 
+#include <stdint.h>
+
 enum { MHA__SUPER_BLOCK = 256 }; /* elements of a block of the types with a K, and of IQ4_XS */
 
 /* Blocks of 32 elements. */
@@ -15,6 +17,9 @@ void mha__q5_0_to_f32(const unsigned char *block, float *out);
 void mha__q5_1_to_f32(const unsigned char *block, float *out);
 void mha__iq4_nl_to_f32(const unsigned char *block, float *out);
 void mha__mxfp4_to_f32(const unsigned char *block, float *out);
+/* Rounds n elements, a multiple of 32, to the nearest of MXFP4, with the largest scale that wastes no code: elements
+ * that were MXFP4 keep their values. */
+void mha__mxfp4_round(const float *x, int64_t n, unsigned char *to);
 /* Blocks of 256 elements. */
 void mha__q2_k_to_f32(const unsigned char *block, float *out);
 void mha__q3_k_to_f32(const unsigned char *block, float *out);

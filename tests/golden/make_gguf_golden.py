@@ -74,6 +74,7 @@ def load(folder):
         if k == "__metadata__": continue
         raw = data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]]
         if v["dtype"] == "BF16": x = (np.frombuffer(raw, np.uint16).astype(np.uint32) << 16).view(np.float32)
+        elif v["dtype"] == "U8": x = np.frombuffer(raw, np.uint8)
         else: x = np.frombuffer(raw, {"F32": np.float32, "F16": np.float16, "I64": np.int64}[v["dtype"]]).astype(np.float32)
         out[k] = x.reshape(v["shape"])
     return out
@@ -87,13 +88,28 @@ def experts(weights):
         if m: stacks.setdefault(m[1] + "." + m[3], {})[int(m[2])] = x
         else: out[k] = x
     return out | {k: np.stack([v[n] for n in range(len(v))]) for k, v in stacks.items()}
+def repack(codes, scales):
+    """Returns MXFP4 of gpt-oss, with two neighbors in a byte, as blocks of ggml: a scale, then bytes with elements i and 16 + i."""
+    x = np.stack([codes & 15, codes >> 4], -1).reshape(*codes.shape[:-1], 32)
+    return np.concatenate([scales[..., None], x[..., :16] | x[..., 16:] << 4], -1).reshape(*codes.shape[:-2], -1)
+def oss_experts(weights):
+    """Splits the experts of gpt-oss: names of GGUF, and arrays of bytes for MXFP4 or of floats."""
+    out = {}
+    for k, x in weights.items():
+        m = re.match(r"model\.layers\.(\d+)\.mlp\.experts\.(gate_up|down)_proj(_blocks|_bias)$", k)
+        if not m: continue
+        if m[3] == "_blocks": x = repack(x, weights[k.replace("_blocks", "_scales")])
+        suffix = ".bias" if m[3] == "_bias" else ".weight"
+        parts = {"gate": x[:, ::2], "up": x[:, 1::2]} if m[2] == "gate_up" else {"down": x}
+        out |= {f"blk.{m[1]}.ffn_{n}_exps{suffix}": np.ascontiguousarray(v) for n, v in parts.items()}
+    return out
 def convert(folder, out, kind="f32", tensors=True, changes=None):
     """Writes a folder, with changes of its config, as GGUF: by the rules of llama.cpp's convert_hf_to_gguf.py and the tensor names of
     gguf-py."""
     c = json.load(open(folder + "/config.json")) | (changes or {}); path = Path(folder) / "tokenizer.json"
     t = json.loads(path.read_text()) if path.exists() else None
     family = c["model_type"]
-    arch = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3", "qwen3_moe": "qwen3moe",
+    arch = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "gpt_oss": "gpt-oss",
             "nomic_bert": "nomic-bert"}.get(family, family)
     permuted = family in ("llama", "mistral", "mixtral", "granite", "smollm3")
     A = {v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[arch]
@@ -120,7 +136,12 @@ def convert(folder, out, kind="f32", tensors=True, changes=None):
         if family == "granite":
             w.add_attention_scale(c["attention_multiplier"]); w.add_embedding_scale(c["embedding_multiplier"])
             w.add_residual_scale(c["residual_multiplier"]); w.add_logit_scale(c["logits_scaling"])
-        if family in ("mixtral", "qwen3_moe"):
+        if family == "gpt_oss":
+            w.add_sliding_window(c["sliding_window"]); w.add_expert_feed_forward_length(c["intermediate_size"])
+            w.add_rope_dimension_count(D); w.add_rope_scaling_type(gguf.RopeScalingType.YARN); w.add_rope_scaling_factor(rope["factor"])
+            w.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+            w.add_rope_scaling_yarn_beta_fast(rope["beta_fast"]); w.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+        if family in ("mixtral", "qwen3_moe", "gpt_oss"):
             w.add_expert_count(g("num_local_experts", "num_experts")); w.add_expert_used_count(c["num_experts_per_tok"])
             if family == "qwen3_moe": w.add_expert_feed_forward_length(c["moe_intermediate_size"])
         if family == "phi3":
@@ -137,12 +158,16 @@ def convert(folder, out, kind="f32", tensors=True, changes=None):
     if t: tokenizer(w, t, c)
     else: w.add_tokenizer_model("no_vocab")
     names = gguf.get_tensor_name_map(A, L)
-    for k, x in experts(load(folder)).items() if tensors else []:
+    weights = load(folder) if tensors else {}
+    for name, x in oss_experts(weights).items():
+        w.add_tensor(name, x, raw_dtype=gguf.GGMLQuantizationType.MXFP4 if x.dtype == np.uint8 else None)
+    for k, x in experts({k: x for k, x in weights.items() if family != "gpt_oss" or ".mlp.experts." not in k}).items():
         if k.endswith((".attn.bias", ".attn.masked_bias", "position_ids")) or "pooler" in k or k.startswith("cls."): continue
         if k.endswith(("q_proj.weight", "q_proj.bias")) and permuted: x = permute(x, H)
         if k.endswith(("k_proj.weight", "k_proj.bias")) and permuted: x = permute(x, KV)
         if k.endswith("norm.weight") and family.startswith("gemma"): x = x + np.float32(1)
         if family == "gpt2" and k.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")): x = np.ascontiguousarray(x.T)
+        if k.endswith(".sinks"): k += ".weight"
         key = k.removeprefix("bert.").removeprefix("nomic_bert.")
         name = names.get_name(key, try_suffixes=(".weight", ".bias"))
         assert name, k
@@ -191,5 +216,6 @@ if __name__ == "__main__":
                             ("gemma3", {"query_pre_attn_scalar": 16}),
                             ("smollm3", {"no_rope_layers": [1, 1, 1, 0], "use_sliding_window": False})):
         convert(str(data / "families2" / family), f"{out}/{family}.gguf", "bf16", changes=changes)
+    convert(str(data / "quantized/gpt-oss-mxfp4"), f"{out}/gpt-oss.gguf", "bf16")
     for model in ("gpt2-tiny", "bert-tiny"):
         convert(str(data / "models" / model), f"{out}/{model}.gguf", "f32", tensors=False)

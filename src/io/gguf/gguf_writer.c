@@ -3,6 +3,7 @@
 #include "base/ctx.h"
 #include "base/size.h"
 #include "io/block_types.h"
+#include "io/quantized_blocks.h"
 #include "math/half.h"
 #include "math/q8_0.h"
 #include <stdio.h>
@@ -152,6 +153,8 @@ static size_t encode(const mha__block_type *type, const float *x, int64_t n, voi
     uint16_t *half = to;
     if (type->dtype == MHA_Q8_0)
         mha__q8_round(x, 1, n, to);
+    else if (type->dtype == MHA_DTYPE_OTHER)
+        mha__mxfp4_round(x, n, to);
     else if (type->dtype == MHA_F32)
         memcpy(to, x, (size_t)n * sizeof *x);
     else

@@ -10,7 +10,7 @@ typedef struct mha__gguf_outgoing {
     const char *name;
     int rank;
     const int64_t *shape; /* row-major */
-    const char *type;     /* F32, F16, BF16, or Q8_0, whose rows are a multiple of 32 */
+    const char *type;     /* F32, F16, BF16, or Q8_0 and MXFP4, whose rows are a multiple of 32 */
 } mha__gguf_outgoing;
 
 /* The keys written so far. A failed allocation is stored, and reported by mha__gguf_write. */

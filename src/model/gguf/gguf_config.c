@@ -200,7 +200,8 @@ static mha_status put_llama(config *c)
     int64_t positions = 0;
     bool theta = false;
     MHA__TRY(put_widths(c));
-    MHA__TRY(copy_dim(c, "feed_forward_length", "intermediate_size", MHA__DIM, NULL));
+    MHA__TRY(copy_dim(c, c->arch->sinks ? "expert_feed_forward_length" : "feed_forward_length", "intermediate_size",
+                      MHA__DIM, NULL));
     MHA__TRY(copy_dim(c, "context_length", "max_position_embeddings", MHA__DIM, &positions));
     MHA__TRY(copy_epsilon(c, "attention.layer_norm_rms_epsilon", "rms_norm_eps"));
     MHA__TRY(mha__gguf_config_copy(c, "rope.freq_base", "rope_theta", &theta));
@@ -213,6 +214,8 @@ static mha_status put_llama(config *c)
     if (c->arch->multipliers) MHA__TRY(put_multipliers(c));
     if (c->arch->experts) MHA__TRY(put_experts(c));
     if (c->arch->phi) MHA__TRY(put_phi(c));
+    if (c->arch->sinks) MHA__TRY(copy_dim(c, "attention.sliding_window", "sliding_window", MHA__DIM, NULL));
+    if (c->arch->sinks) MHA__TRY(mha__gguf_config_windows(c));
     return mha__gguf_config_rope(c, positions);
 }
 

@@ -16,6 +16,7 @@ enum {
     FACTORS = 32, /* Granite */
     PHI = 64,
     ROTARY = 128, /* NomicBERT */
+    SINKS = 256,  /* gpt-oss */
     ALL = DECODER | GPT2 | BERT
 };
 
@@ -67,9 +68,9 @@ static const struct {
     {"rope.scaling.yarn_attn_factor", DECODER, ONE},
     {"rope.scaling.yarn_ext_factor", DECODER, ONE},
     {"rope.scale_linear", DECODER, ONE},
-    {"attention.sliding_window", WINDOW | PHI, FREE},
+    {"attention.sliding_window", WINDOW | PHI | SINKS, FREE},
     {"attention.sliding_window", DECODER, WIDE},
-    {"attention.sliding_window_pattern", WINDOW, FREE},
+    {"attention.sliding_window_pattern", WINDOW | SINKS, FREE},
     {"attn_logit_softcapping", WINDOW, FREE},
     {"final_logit_softcapping", WINDOW, FREE},
     {"rope.freq_base_swa", WINDOW, FREE},
@@ -85,7 +86,7 @@ static unsigned arch_of(const mha__gguf_arch *arch)
     if (arch->bert) return arch->rotary ? BERT | ROTARY : BERT;
     if (arch->gpt2) return GPT2;
     return DECODER | (arch->window ? WINDOW : 0u) | (arch->experts ? EXPERTS : 0u) |
-           (arch->multipliers ? FACTORS : 0u) | (arch->phi ? PHI : 0u);
+           (arch->multipliers ? FACTORS : 0u) | (arch->phi ? PHI : 0u) | (arch->sinks ? SINKS : 0u);
 }
 
 /* Reads a scalar of any numeric type. */

@@ -2,7 +2,7 @@
 #include "model/gguf/gguf_model.h"
 #include "base/ctx.h"
 #include "base/size.h"
-#include "io/block_types.h"
+#include "io/derived_tensor.h"
 #include "io/gguf/gguf.h"
 #include "io/input_limits.h"
 #include "layer/block/feed_forward.h"
@@ -162,6 +162,28 @@ static mha_status add_experts(renaming *r, const mha__record *whole, const char 
     return MHA_OK;
 }
 
+/* Adds the tensor that gate and up, or down, of all experts become. `name` is that of the tensor. Up is read with gate,
+ * whose name precedes it. */
+static mha_status add_stack(renaming *r, const mha_tensor *t, mha__gguf_change how, const char *name)
+{
+    char up[NAME], rule[NAME + 40];
+    const mha_tensor *second = NULL;
+    mha_tensor *own = &r->records[r->count].tensor;
+    if (how != MHA__GGUF_STACK) {
+        const char *gate = strstr(t->name, how == MHA__GGUF_GATE ? "gate_exps" : "up_exps");
+        snprintf(up, sizeof up, "%.*s%s%s", (int)(gate - t->name), t->name, how == MHA__GGUF_GATE ? "up" : "gate",
+                 strstr(gate, "_exps"));
+        second = mha_file_find(r->file, up);
+        snprintf(rule, sizeof rule, "have the counterpart %s", up);
+        if (!second) return fail(r, t, rule, "no such tensor");
+        if (how == MHA__GGUF_UP) return MHA_OK;
+    }
+    MHA__TRY(set_name(r, own, name));
+    MHA__TRY(mha__derive_matrices(r->file, own->name, t, second, own, r->err));
+    r->count++;
+    return MHA_OK;
+}
+
 static mha_status rename_tensor(renaming *r, const mha__record *stored)
 {
     char other[NAME];
@@ -179,7 +201,10 @@ static mha_status rename_tensor(renaming *r, const mha__record *stored)
         snprintf(rule, sizeof rule, "be a tensor of the architecture %s", r->arch->name);
         return fail(r, t, rule, "an unknown name");
     }
-    MHA__TRY(change(r, t, part->change, strcmp(t->name + suffix, ".bias") == 0));
+    const bool bias = strcmp(t->name + suffix, ".bias") == 0;
+    if (part->change >= MHA__GGUF_STACK && !(bias && part->change == MHA__GGUF_STACK))
+        return add_stack(r, &stored->tensor, part->change, other);
+    MHA__TRY(change(r, t, part->change, bias));
     r->count++;
     return set_name(r, t, other);
 }

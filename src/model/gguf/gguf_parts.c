@@ -102,6 +102,19 @@ static const mha__gguf_part qwen3moe[] = {
     NORMS(MHA__GGUF_SAME),
     {NULL, NULL, 0}};
 
+static const mha__gguf_part gpt_oss[] = {
+    OUTER(MHA__GGUF_SAME),
+    ATTENTION(MHA__GGUF_SAME, MHA__GGUF_SAME),
+    {"blk.*.attn_sinks", "model.layers.*.self_attn.sinks", MHA__GGUF_BARE},
+    {"blk.*.ffn_gate_inp", "model.layers.*.mlp.router", MHA__GGUF_SAME},
+    {"blk.*.ffn_gate_exps", "model.layers.*.mlp.experts.gate_up_proj", MHA__GGUF_GATE},
+    {"blk.*.ffn_up_exps", "model.layers.*.mlp.experts.gate_up_proj", MHA__GGUF_UP},
+    {"blk.*.ffn_down_exps", "model.layers.*.mlp.experts.down_proj", MHA__GGUF_STACK},
+    {"blk.*.attn_norm", "model.layers.*.input_layernorm", MHA__GGUF_SAME},
+    {"blk.*.post_attention_norm", "model.layers.*.post_attention_layernorm", MHA__GGUF_SAME},
+    {NULL, NULL, 0},
+};
+
 static const mha__gguf_part gpt2[] = {
     {"token_embd", "transformer.wte", MHA__GGUF_SAME},
     {"position_embd", "transformer.wpe", MHA__GGUF_SAME},
@@ -172,6 +185,13 @@ static const mha__gguf_arch archs[] = {
     {.name = "granite", .family = "granite", .parts = llama, .biased = true, .head_width = true, .multipliers = true},
     {.name = "smollm3", .family = "smollm3", .parts = llama, .biased = true, .head_width = true},
     {.name = "phi3", .family = "phi3", .parts = phi3, .phi = true},
+    {.name = "gpt-oss",
+     .family = "gpt_oss",
+     .parts = gpt_oss,
+     .biased = true,
+     .head_width = true,
+     .experts = true,
+     .sinks = true},
     {.name = "gpt2", .family = "gpt2", .parts = gpt2, .gpt2 = true},
     {.name = "bert", .family = "bert", .parts = bert, .bert = true},
     {.name = "nomic-bert", .family = "nomic_bert", .parts = nomic_bert, .bert = true, .rotary = true},
@@ -248,14 +268,27 @@ static void write_name(const char *pattern, const numbers *found, const char *su
     snprintf(to + n, capacity - n, "%s", suffix);
 }
 
+/* Suffixes of weights and biases, by whether own names are bare. */
+static const char *const suffixes[2][2] = {{".weight", ".bias"}, {"", "_bias"}};
+
+/* Returns 0 for the suffix of a weight, 1 for that of a bias, and -1 for any other. */
+static int suffix_of(const char *suffix, bool bare)
+{
+    for (int n = 0; n < 2; n++)
+        if (strcmp(suffix, suffixes[bare][n]) == 0) return n;
+    return -1;
+}
+
 const mha__gguf_part *mha__gguf_part_named(const mha__gguf_arch *arch, const char *name, bool from_gguf, char *other,
                                            size_t capacity)
 {
     for (const mha__gguf_part *p = arch->parts; p->gguf; p++) {
         numbers found;
         const char *suffix = match(from_gguf ? p->gguf : p->own, name, &found);
-        if (!suffix || (strcmp(suffix, ".weight") != 0 && strcmp(suffix, ".bias") != 0)) continue;
-        write_name(from_gguf ? p->own : p->gguf, &found, suffix, other, capacity);
+        const bool bare = p->change >= MHA__GGUF_BARE;
+        const int n = suffix ? suffix_of(suffix, !from_gguf && bare) : -1;
+        if (n < 0) continue;
+        write_name(from_gguf ? p->own : p->gguf, &found, suffixes[from_gguf && bare][n], other, capacity);
         return p;
     }
     return NULL;

@@ -13,7 +13,11 @@ typedef enum mha__gguf_change {
     MHA__GGUF_ROWS_K,     /* likewise, for the heads of k */
     MHA__GGUF_TRANSPOSED, /* a Conv1D of GPT-2 */
     MHA__GGUF_EXPERTS,    /* the matrices of all experts, one after another, instead of one tensor per expert */
-    MHA__GGUF_PLUS_ONE    /* a norm that transformers stores as the difference from 1 */
+    MHA__GGUF_PLUS_ONE,   /* a norm that transformers stores as the difference from 1 */
+    MHA__GGUF_BARE,       /* from here on, own names end in "" and "_bias" instead of ".weight" and ".bias" */
+    MHA__GGUF_STACK,      /* all experts in one tensor in both, whose matrices are transposed */
+    MHA__GGUF_GATE,       /* likewise, the even columns of a tensor whose odd columns are the next part */
+    MHA__GGUF_UP
 } mha__gguf_change;
 
 /* Names without the suffix ".weight" or ".bias"; '*' is the number of a layer and, after it, of an expert. */
@@ -37,6 +41,7 @@ typedef struct mha__gguf_arch {
     bool expert_width;           /* experts have a width of their own, expert_feed_forward_length */
     bool multipliers;            /* has the factors of Granite */
     bool phi;                    /* has attention.sliding_window for all layers, partial rotation, and long factors */
+    bool sinks;                  /* has the keys of gpt-oss */
     bool rotary;                 /* with `bert`: positions are rotations, the feed-forward is gated */
 } mha__gguf_arch;
 

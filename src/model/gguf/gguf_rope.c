@@ -153,6 +153,8 @@ static mha_status put_yarn(config *c)
     MHA__TRY(mha__gguf_int(c->file, mha__gguf_config_key(c->arch, "rope.scaling.original_context_length", key), 1,
                            MHA__DIM, &old, c->err));
     if (old) mha__gguf_config_int(c, "original_max_position_embeddings", old);
+    mha__json_key(&c->w, "truncate"); /* gpt-oss does not round the dimensions between which frequencies change */
+    mha__json_put_bool(&c->w, !c->arch->sinks);
     MHA__TRY(mha__gguf_config_copy(c, "rope.scaling.yarn_beta_fast", "beta_fast", NULL));
     MHA__TRY(mha__gguf_config_copy(c, "rope.scaling.yarn_beta_slow", "beta_slow", NULL));
     return MHA_OK;

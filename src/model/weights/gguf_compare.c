@@ -45,6 +45,8 @@ static const struct {
     {"final_logit_softcapping", offsetof(mha__config, logit_cap)},
     {"residual_multiplier", offsetof(mha__config, residual_multiplier)},
     {"logits_scaling", offsetof(mha__config, logit_divisor)},
+    {"swiglu_alpha", offsetof(mha__config, swiglu_alpha)},
+    {"swiglu_limit", offsetof(mha__config, swiglu_limit)},
 };
 
 /* Integer fields of the config. */

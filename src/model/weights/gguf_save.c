@@ -6,6 +6,7 @@
 #include "base/struct_size.h"
 #include "mha/model_save.h"
 #include "model/gguf/gguf_config.h"
+#include "model/gguf/gguf_layout.h"
 #include "model/model_struct.h"
 #include "text/gguf_tokenizer.h"
 #include "text/tokenizer.h"
@@ -96,7 +97,8 @@ static void put_experts(saving *s)
     const mha__config *c = &s->m->config;
     put_int(s, "expert_count", c->experts);
     put_int(s, "expert_used_count", c->experts_chosen);
-    if (s->arch->expert_width) put_int(s, "expert_feed_forward_length", c->expert_width);
+    if (s->arch->expert_width || s->arch->sinks)
+        put_int(s, "expert_feed_forward_length", s->arch->sinks ? c->intermediate : c->expert_width);
 }
 
 static mha_status put_decoder(saving *s, mha_error *err)
@@ -109,7 +111,7 @@ static mha_status put_decoder(saving *s, mha_error *err)
     MHA__TRY(put_rope(s, err));
     if (s->arch->multipliers) put_multipliers(s);
     if (s->arch->experts) put_experts(s);
-    if (s->arch->phi) put_int(s, "attention.sliding_window", c->window);
+    if (s->arch->phi || s->arch->sinks) put_int(s, "attention.sliding_window", c->window);
     if (!s->arch->window) return MHA_OK;
     put_int(s, "attention.sliding_window", c->window);
     if (s->arch->local_theta && c->local_rope.theta != 10000) put_real(s, "rope.freq_base_swa", c->local_rope.theta);
@@ -178,11 +180,45 @@ static const char *type_of(const saving *s, const mha_tensor *t, const char *nam
     const int64_t row = t->rank ? t->shape[t->rank - 1] : 1;
     const mha_dtype dtype = s->o.dtype ? s->o.dtype : t->dtype;
     if (t->rank < 2 || strncmp(name, "position_embd", 13) == 0 || strncmp(name, "token_types", 11) == 0 ||
-        strstr(name, ".ffn_gate_inp."))
+        strstr(name, ".ffn_gate_inp.") || strstr(name, ".bias"))
         return "F32";
+    if (!s->o.dtype && t->dtype_name && strcmp(t->dtype_name, "MXFP4") == 0 && row % 32 == 0) return "MXFP4";
     if (dtype == MHA_BF16) return "BF16";
     if (s->o.dtype == MHA_Q8_0) return row % 32 ? "F16" : "Q8_0";
     return dtype == MHA_F16 ? "F16" : "F32";
+}
+
+/* Sets the shape of the last item, and adds it to the list. */
+static void add_item(saving *s, const mha_tensor *t)
+{
+    item *to = &s->items[s->count];
+    const int experts = to->change == MHA__GGUF_EXPERTS, rank = t->rank + experts;
+    int64_t *last = &to->shape[rank - 1];
+    if (experts) to->shape[0] = s->m->config.experts;
+    memcpy(to->shape + experts, t->shape, (size_t)t->rank * sizeof *t->shape);
+    if (mha__gguf_is_half(to->change)) *last /= 2;
+    if (to->change == MHA__GGUF_TRANSPOSED || (rank == 3 && mha__gguf_is_stack(to->change))) {
+        const int64_t rows = *last;
+        *last = last[-1];
+        last[-1] = rows;
+    }
+    const mha_tensor stored = {.rank = rank, .shape = to->shape, .dtype = t->dtype, .dtype_name = t->dtype_name};
+    s->list[s->count++] =
+        (mha__gguf_outgoing){.name = to->name, .rank = rank, .shape = to->shape, .type = type_of(s, &stored, to->name)};
+}
+
+/* Adds the part that has the odd columns of the tensor whose even columns were added last. */
+static mha_status add_up(saving *s, const char *own, const mha_tensor *t, mha_error *err)
+{
+    item *to = &s->items[s->count];
+    *to = to[-1];
+    to->change = MHA__GGUF_UP;
+    char *gate = strstr(to->name, "gate_exps");
+    if (!gate) return mha__fail(err, MHA_ERR_UNSUPPORTED, "tensor \"%s\" must have a gate (got \"%s\")", own, to->name);
+    memmove(gate + 2, gate + 4, strlen(gate + 4) + 1);
+    memcpy(gate, "up", 2);
+    add_item(s, t);
+    return MHA_OK;
 }
 
 static mha_status add_tensor(saving *s, const mha__tensor_step *at, const mha_tensor *t, mha_error *err)
@@ -198,20 +234,11 @@ static mha_status add_tensor(saving *s, const mha__tensor_step *at, const mha_te
                          t->name, s->arch->name);
     to->from = t;
     to->at = *at;
-    to->change = at->bias && part->change == MHA__GGUF_TRANSPOSED ? MHA__GGUF_SAME : part->change;
+    const bool matrix = part->change == MHA__GGUF_TRANSPOSED || part->change == MHA__GGUF_STACK;
+    to->change = at->bias && matrix ? MHA__GGUF_SAME : part->change;
     to->heads = part->change == MHA__GGUF_ROWS_Q ? c->layer_heads[0] : c->layer_k_heads[0];
-    const bool experts = to->change == MHA__GGUF_EXPERTS;
-    const int rank = t->rank + experts;
-    if (experts) to->shape[0] = c->experts;
-    memcpy(to->shape + experts, t->shape, (size_t)t->rank * sizeof *t->shape);
-    if (to->change == MHA__GGUF_TRANSPOSED) {
-        to->shape[0] = t->shape[1];
-        to->shape[1] = t->shape[0];
-    }
-    const mha_tensor stored = {.rank = rank, .shape = to->shape, .dtype = t->dtype};
-    s->list[s->count++] =
-        (mha__gguf_outgoing){.name = to->name, .rank = rank, .shape = to->shape, .type = type_of(s, &stored, to->name)};
-    return MHA_OK;
+    add_item(s, t);
+    return to->change == MHA__GGUF_GATE ? add_up(s, own, t, err) : MHA_OK;
 }
 
 /* Returns true for tensors that the file omits: the pooler of BERT, and a tied output matrix. */
@@ -263,7 +290,8 @@ static mha_status add_rope_factors(saving *s, mha_error *err)
 static mha_status list_tensors(saving *s, mha_error *err)
 {
     const mha_model *m = s->m;
-    const size_t most = (size_t)mha_file_count(m->shards.file) + (size_t)m->shards.instead_count + 2;
+    /* gate and up may be one tensor of the model */
+    const size_t most = 2 * ((size_t)mha_file_count(m->shards.file) + (size_t)m->shards.instead_count) + 2;
     int64_t largest = 1;
     s->list = mha__calloc(m->ctx, most, sizeof *s->list);
     s->items = mha__calloc(m->ctx, most, sizeof *s->items);
@@ -281,16 +309,6 @@ static mha_status list_tensors(saving *s, mha_error *err)
     s->read = mha__alloc(m->ctx, (size_t)largest * sizeof *s->read);
     s->changed = mha__alloc(m->ctx, (size_t)largest * sizeof *s->changed);
     return s->read && s->changed ? MHA_OK : mha__no_memory(err, (size_t)largest * 8, "a tensor");
-}
-
-/* Makes the two elements of each rotated pair neighbors. */
-static void pair_rows(const float *from, int64_t rows, int64_t columns, int64_t heads, float *to)
-{
-    const int64_t half = rows / heads / 2;
-    for (int64_t h = 0; h < heads; h++)
-        for (int64_t i = 0; i < 2 * half; i++)
-            memcpy(to + (2 * half * h + i % half * 2 + i / half) * columns, from + (2 * half * h + i) * columns,
-                   (size_t)columns * sizeof *to);
 }
 
 /* Reads the matrices of all experts, one after another. */
@@ -317,18 +335,8 @@ static mha_status read_tensor(void *user, int64_t index, const float **elements,
     *elements = it->elements ? it->elements : s->read;
     if (it->elements) return MHA_OK;
     if (it->change == MHA__GGUF_EXPERTS) return read_experts(s, it, err);
-    const int64_t rows = t->rank ? t->shape[0] : 1, columns = t->rank ? t->elements / rows : 1;
     MHA__TRY(mha_tensor_read(t, MHA_F32, s->read, err));
-    if (it->change == MHA__GGUF_SAME) return MHA_OK;
-    if (it->change == MHA__GGUF_TRANSPOSED)
-        for (int64_t i = 0; i < t->elements; i++)
-            s->changed[i % columns * rows + i / columns] = s->read[i];
-    else if (it->change == MHA__GGUF_PLUS_ONE)
-        for (int64_t i = 0; i < t->elements; i++)
-            s->changed[i] = s->read[i] + 1;
-    else
-        pair_rows(s->read, rows, columns, it->heads, s->changed);
-    *elements = s->changed;
+    if (mha__gguf_lay_out(t, it->change, it->heads, s->read, s->changed)) *elements = s->changed;
     return MHA_OK;
 }
 

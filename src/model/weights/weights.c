@@ -119,6 +119,8 @@ static const char *stored_name(const mha__weights *w, const char *name, char sto
         snprintf(stored, MHA__TENSOR_NAME, "%s", name);
     return change == MHA__GGUF_EXPERTS      ? "shape of each matrix of tensor"
            : change == MHA__GGUF_TRANSPOSED ? "transposed shape of tensor"
+           : change == MHA__GGUF_STACK      ? "transposed shape of tensor"
+           : change == MHA__GGUF_GATE       ? "shape of gate and up, transposed, with tensor"
                                             : "shape of tensor";
 }
 

@@ -14,6 +14,7 @@ const mha__gguf_pre mha__gguf_pres[] = {
     {.name = "dbrx", .pattern = mha__regex_llama3},
     {.name = "smaug-bpe", .pattern = mha__regex_llama3},
     {.name = "qwen2", .pattern = mha__regex_qwen2, .nfc = true},
+    {.name = "gpt-4o", .pattern = mha__regex_gpt_oss, .whole_words = true},
     {.name = "refact", .digits = true},
     {.name = "starcoder", .digits = true},
     {.name = "smollm", .digits = true},
@@ -28,7 +29,8 @@ mha_status mha__gguf_find_pre(mha__gguf_translation *t)
     for (t->pre = mha__gguf_pres; t->pre->name; t->pre++)
         if (n == strlen(t->pre->name) && memcmp(name, t->pre->name, n) == 0) return MHA_OK;
     return mha__gguf_unsupported(t->file, MHA__GGUF_KEY("pre"),
-                                 "one of gpt-2, olmo, llama-bpe, dbrx, smaug-bpe, qwen2, refact, starcoder, smollm",
+                                 "one of gpt-2, olmo, llama-bpe, dbrx, smaug-bpe, qwen2, gpt-4o, refact, starcoder, "
+                                 "smollm",
                                  t->err);
 }
 

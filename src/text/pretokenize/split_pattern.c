@@ -28,6 +28,10 @@ const char mha__regex_qwen2[] =
 
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define SMALL "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+const char mha__regex_gpt_oss[] =
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" SMALL "+" CONTRACTIONS "?|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" SMALL
+    "*" CONTRACTIONS "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+
 #define ASCII_SYMBOLS "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~]"
 
 #define CLIP_SPECIAL "<\\|startoftext\\|>|<\\|endoftext\\|>"
@@ -50,10 +54,8 @@ static const struct {
     {" ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+",
      " ?[^(<S>|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"},
     /* gpt-oss */
-    {"[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" SMALL "+" CONTRACTIONS "?|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" SMALL
-     "*" CONTRACTIONS "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-     "[^\\r\\n<L><N>]?[<U>]*[<l>]+" CONTRACTIONS "?|[^\\r\\n<L><N>]?[<U>]+[<l>]*" CONTRACTIONS
-     "?|[<N>]{1,3}| ?[^<S><L><N>]+[\\r\\n/]*|[<S>]*[\\r\\n]+|[<S>]+(?![^<S>])|[<S>]+"},
+    {mha__regex_gpt_oss, "[^\\r\\n<L><N>]?[<U>]*[<l>]+" CONTRACTIONS "?|[^\\r\\n<L><N>]?[<U>]+[<l>]*" CONTRACTIONS
+                         "?|[<N>]{1,3}| ?[^<S><L><N>]+[\\r\\n/]*|[<S>]*[\\r\\n]+|[<S>]+(?![^<S>])|[<S>]+"},
     /* DeepSeek-V3: three expressions */
     {"\\p{N}{1,3}", "[<N>]{1,3}"},
     {"[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"},

@@ -36,7 +36,7 @@ mha_status mha__regex_make(mha_ctx *ctx, mha__regex_list *list, const char *text
 /* The pattern of Digits, \p{N}, for mha__regex_make. tokenizer.json does not contain it. */
 extern const char mha__regex_number[];
 /* The split pattern of GPT-2, which ByteLevel uses, for mha__regex_make. */
-extern const char mha__regex_gpt2[], mha__regex_llama3[], mha__regex_qwen2[];
+extern const char mha__regex_gpt2[], mha__regex_llama3[], mha__regex_qwen2[], mha__regex_gpt_oss[];
 
 /* Finds the next match at or after `at`: bytes [*begin, *end), never empty. Sets *begin to in->n if there is no
  * match. */

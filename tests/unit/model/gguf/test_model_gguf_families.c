@@ -13,10 +13,11 @@ enum { EDITS = 4 };
 
 static const char data[] = MHA_TEST_DATA;
 
-/* A model of data/families2, and changes of its config.json for what files can express. */
+/* A model, and changes of its config.json for what files can express. */
 typedef struct family {
     const char *name;
-    bool head; /* has the head of a masked model, which files cannot express */
+    const char *folder; /* in data; NULL = families2/NAME */
+    bool head;          /* has the head of a masked model, which files cannot express */
     const char *edits[EDITS][2];
     const char *saved[EDITS][2]; /* instead, for files that this library writes */
 } family;
@@ -26,6 +27,7 @@ static const family families[] = {
     {.name = "granite"},
     {.name = "phi3"},
     {.name = "mixtral", .edits = {{"\"sliding_window\": 6", "\"sliding_window\": null"}}},
+    {.name = "gpt-oss", .folder = "quantized/gpt-oss-mxfp4"},
     {.name = "nomic-bert", .head = true, .edits = {{"\"hidden_act\": \"gelu\"", "\"hidden_act\": \"silu\""}}},
     {.name = "gemma3",
      .edits = {{"\"query_pre_attn_scalar\": 12", "\"query_pre_attn_scalar\": 16"}},
@@ -49,11 +51,11 @@ static char *replace(char *text, const char *from, const char *to)
 }
 
 /* Opens the folder of a family with up to `count` changes of its config. */
-static mha_model *open_family(const char *name, const char *const (*edits)[2], int count)
+static mha_model *open_family(const family *f, const char *const (*edits)[2], int count)
 {
     char folder[300], path[320];
     size_t n;
-    snprintf(folder, sizeof folder, "%s/families2/%s", data, name);
+    snprintf(folder, sizeof folder, "%s/%s%s", data, f->folder ? f->folder : "families2/", f->folder ? "" : f->name);
     snprintf(path, sizeof path, "%s/config.json", folder);
     char *config = files_read(path, &n);
     for (int i = 0; i < count && edits[i][0]; i++)
@@ -75,7 +77,7 @@ static void files_of_gguf_py(void **state)
     (void)state;
     for (size_t n = 0; n < sizeof families / sizeof *families; n++) {
         const family *f = &families[n];
-        mha_model *a = open_family(f->name, f->edits, EDITS), *b = open_golden(f->name);
+        mha_model *a = open_family(f, f->edits, EDITS), *b = open_golden(f->name);
         gguf_same_outputs(a, b, f->name);
         mha_model_free(a);
         mha_model_free(b);
@@ -88,8 +90,7 @@ static void own_files(void **state)
     const char *work = files_folder(), *file = files_path(work, "own.gguf");
     for (size_t n = 0; n < sizeof families / sizeof *families; n++) {
         const family *f = &families[n];
-        mha_model *a =
-            f->head ? open_golden(f->name) : open_family(f->name, f->saved[0][0] ? f->saved : f->edits, EDITS);
+        mha_model *a = f->head ? open_golden(f->name) : open_family(f, f->saved[0][0] ? f->saved : f->edits, EDITS);
         for (int wide = 0; wide < 2; wide++) {
             gguf_save(a, file, wide ? MHA_F32 : MHA_DTYPE_DEFAULT);
             mha_model *b = gguf_open(file, 1);
@@ -101,21 +102,20 @@ static void own_files(void **state)
     files_remove(work);
 }
 
-/* Quantized experts are the experts of the folder that the file becomes. */
-static void quantized_experts(void **state)
+/* Saves a file in another type, and then as a folder. */
+static void through_a_folder(const char *name, mha_dtype dtype)
 {
-    (void)state;
     const char *work = files_folder();
     char file[300], folder[300];
-    snprintf(file, sizeof file, "%s", files_path(work, "q8.gguf"));
+    snprintf(file, sizeof file, "%s", files_path(work, "stored.gguf"));
     snprintf(folder, sizeof folder, "%s", files_path(work, "folder"));
-    mha_model *a = open_golden("mixtral");
-    gguf_save(a, file, MHA_Q8_0);
+    mha_model *a = open_golden(name);
+    gguf_save(a, file, dtype);
     mha_model *b = gguf_open(file, 1);
     mha_error err = {0};
     if (mha_model_save(b, folder, NULL, &err) != MHA_OK) fail_msg("%s", err.message);
     mha_model *c = gguf_open(folder, 1);
-    gguf_same_outputs(b, c, "q8_0");
+    gguf_same_outputs(b, c, name);
     mha_model_free(a);
     mha_model_free(b);
     mha_model_free(c);
@@ -123,6 +123,17 @@ static void quantized_experts(void **state)
     files_remove(work);
 }
 
+/* Quantized experts are the experts of the folder that the file becomes, whatever their type in the file. */
+static void quantized_experts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        mha_dtype dtype;
+    } cases[] = {{"mixtral", MHA_Q8_0}, {"gpt-oss", MHA_Q8_0}, {"gpt-oss", MHA_F16}, {"gpt-oss", MHA_DTYPE_DEFAULT}};
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++)
+        through_a_folder(cases[n].name, cases[n].dtype);
+}
 /* ---- refusals ---- */
 
 static void models_that_files_cannot_express(void **state)
@@ -137,10 +148,11 @@ static void models_that_files_cannot_express(void **state)
         {"gemma3", "the scale of scores must be"},
         {"smollm3", "must be"},
         {"qwen3-moe", "must be"},
+        {"gpt-oss", "swiglu_alpha must be 1.702 in a GGUF file of architecture gpt-oss (got 1.3)"},
     };
     const char *work = files_folder();
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
-        mha_model *model = open_family(cases[n].name, NULL, 0);
+        mha_model *model = open_family(&(family){.name = cases[n].name}, NULL, 0);
         mha_error err = {0};
         if (mha_model_save_gguf(model, files_path(work, "x.gguf"), NULL, &err) != MHA_ERR_UNSUPPORTED ||
             !strstr(err.message, cases[n].says))
@@ -190,6 +202,15 @@ static void damaged_files(void **state)
     refused("phi3", "phi3.rope.dimension_count", TYPE, &huge, 4, "rope.dimension_count must be an integer from 2 to 8");
     refused("granite", "granite.logit_scale", TYPE, "\0\0\0\0", 4, "logits_scaling must be");
     refused("granite", "granite.attention.scale", TYPE, "\0\0\x80\x7F", 4, "must be a finite f32 or f64");
+    refused("gpt-oss", "blk.1.ffn_up_ex", 0, "x", 1, "must have the counterpart blk.1.ffn_up_exps");
+    refused("gpt-oss", "gpt-oss.expert_count", TYPE, &four, 4,
+            "must be [4, 64], as config.json requires (got [3, 64])");
+    refused("gpt-oss", "gpt-oss.expert_feed_forward_length", TYPE, &four, 4,
+            "shape of gate and up, transposed, with tensor \"blk.0.ffn_gate_exps.weight\" must be [3, 64, 8]");
+    refused("gpt-oss", "gpt-oss.attention.sliding_window", TYPE, "\0\0\0\0", 4,
+            "sliding_window must be an integer from");
+    refused("gpt-oss", "blk.0.ffn_up_exps.weight", 4, "\x20", 1, "offset of tensor");
+    refused("gpt-oss", "blk.1.attn_sink", 0, "x", 1, "must be a tensor of the architecture gpt-oss");
     refused("nomic-bert", "nomic-bert.attention.causal", TYPE, "\1", 1, "nomic-bert.attention.causal must be false");
 }
 
