@@ -51,21 +51,22 @@ MHA_API mha_status mha_model_save(const mha_model *model, const char *folder, co
                                   mha_error *err);
 
 /* Saves the model as a GGUF file (version 3) for llama.cpp, or for mha_model_open. `options` may be NULL. Only
- * `overwrite` and `dtype` of the options are used: f32, bf16, f16 or q8_0, the type of all matrices, rounded to nearest
- * (rows that are not a multiple of 32 become f16 instead of q8_0). The default is the stored type, or f32 for quantized
- * types. Vectors, position tables and token type tables are f32. All other options must be 0.
+ * `overwrite` and `dtype` of the options are used: f32, bf16, f16 or q8_0, the type of all matrices, rounded to
+ * nearest (rows that are not a multiple of 32 become f16 instead of q8_0). The default is the stored type, or f32 for
+ * quantized types except MXFP4, which is kept. Vectors, position tables and token type tables are f32. All other
+ * options must be 0.
  *
- * The families are bert, gemma, gemma2, gemma3_text, gpt2, granite, llama, mistral and mixtral (as llama), nomic_bert,
- * olmo2, phi3, qwen2, qwen3, qwen3_moe and smollm3. The written file is opened before it gets its name, and its config
- * is compared with that of the model. A model that llama.cpp would compute differently is MHA_ERR_UNSUPPORTED, naming
- * the key: head counts that differ between layers, options of "mha.attention", windows or rotations that the
- * architecture lacks, experts in some layers only, biases in mixtral, olmo2 and qwen3_moe, or (in bert, gpt2,
- * nomic_bert, olmo2, phi3 and qwen2) heads whose width is not hidden / heads. eos_token_id must have at most three
- * tokens, the first of which is the token that the tokenizer appends, if any; with WordPiece, it must be absent. A
- * tensor that the model reads and that has no place in the file is refused by name, except the pooler of BERT. The
- * pooler and unread tensors are left out. The tokenizer must be byte-level BPE with the pattern of GPT-2, LLaMA-3,
- * Qwen2 or StarCoder, BPE of SentencePiece, or WordPiece; a template of pairs must add the tokens of a single text to
- * each text. A model without a tokenizer is saved without one.
+ * The families are bert, gemma, gemma2, gemma3_text, gpt2, gpt_oss, granite, llama, mistral and mixtral (as llama),
+ * nomic_bert, olmo2, phi3, qwen2, qwen3, qwen3_moe, smollm3 and t5. The written file is opened before it gets its
+ * name, and its config is compared with that of the model. A model that llama.cpp would compute differently is
+ * MHA_ERR_UNSUPPORTED, naming the key: head counts that differ between layers, options of "mha.attention", windows or
+ * rotations that the architecture lacks, experts in some layers only, biases in mixtral, olmo2 and qwen3_moe, or (in
+ * bert, gpt2, nomic_bert, olmo2, phi3 and qwen2) heads whose width is not hidden / heads. eos_token_id must have at
+ * most three tokens, the first of which is the token that the tokenizer appends, if any; with WordPiece, it must be
+ * absent. A tensor that the model reads and that has no place in the file is refused by name, except the pooler of
+ * BERT. The pooler and unread tensors are left out. The tokenizer must be byte-level BPE with the pattern of GPT-2,
+ * LLaMA-3, Qwen2, gpt-oss or StarCoder, BPE of SentencePiece, WordPiece, or Unigram with Metaspace; a template of
+ * pairs must add the tokens of a single text to each text. A model without a tokenizer is saved without one.
  *
  * The file appears complete or not at all, as with mha_file_write. Errors: those of mha_file_write,
  * MHA_ERR_UNSUPPORTED, MHA_ERR_ARG, MHA_ERR_MEMORY, MHA_ERR_CANCELLED by the progress callback ("save", in bytes).

@@ -96,6 +96,12 @@ static mha_status open_side(mha_model *m, const char *folder, const mha_model_op
     return MHA_OK;
 }
 
+/* Returns true for a model of a GGUF file whose keys define it, so that it must read all tensors. */
+static bool has_own_config(const mha_model *m, const mha_model_options *options)
+{
+    return m->gguf_config && options->config_json == m->gguf_config;
+}
+
 static mha_status open_encoder(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
 {
     if (!m->config.family->encoder) return MHA_OK;
@@ -106,7 +112,8 @@ static mha_status open_encoder(mha_model *m, const char *folder, const mha_model
     m->encoder->decoder = m;
     m->encoder->shards = m->shards;
     m->encoder->tokenizer = m->tokenizer;
-    return open_side(m, folder, options, err);
+    MHA__TRY(open_side(m, folder, options, err));
+    return has_own_config(m, options) ? mha__gguf_check_unused(m, err) : MHA_OK;
 }
 
 /* Reads how images become pixels, if the model reads images and has a folder. */
@@ -148,7 +155,7 @@ static mha_status open_all(mha_model *m, const char *folder, mha_model_options *
     }
     if (status == MHA_OK) status = open_files(m, folder, options, err);
     if (m->gguf_config) status = mha__in_folder(status, path, "config.json", err);
-    if (status == MHA_OK && m->gguf_config && options->config_json == m->gguf_config)
+    if (status == MHA_OK && has_own_config(m, options) && !m->config.family->encoder)
         status = mha__gguf_check_unused(m, err);
     MHA__TRY(mha__rank_parts_agree(m, status, err));
     MHA__TRY(mha__rank_parts_same(m, err));

@@ -3,6 +3,7 @@
 tensors as gguf-py converts them to float32; models of data/families; and tokenizers of data/models, without tensors. Requires gguf (0.19), numpy
 and safetensors."""
 
+import base64
 import json
 import math
 import re
@@ -175,6 +176,25 @@ def convert(folder, out, kind="f32", tensors=True, changes=None):
         if x.ndim < 2 or ".ffn_gate_inp" in name or x.shape[-1] % 32 and kind.startswith("q"): q = gguf.GGMLQuantizationType.F32
         w.add_tensor(name, gguf.quants.quantize(np.ascontiguousarray(x), q), raw_dtype=q)
     w.write_header_to_file(); w.write_kv_data_to_file(); w.write_tensors_to_file(); w.close()
+def t5(folder, out, changes=None):
+    """Writes a T5 with its Unigram tokenizer, by the rules of llama.cpp's converter; a tied T5 has no output matrix."""
+    c = json.load(open(folder + "/config.json")) | (changes or {}); t = json.load(open(folder + "/tokenizer.json"))
+    w = gguf.GGUFWriter(out, "t5"); T = gguf.TokenType
+    w.add_context_length(c.get("n_positions", 512)); w.add_embedding_length(c["d_model"]); w.add_feed_forward_length(c["d_ff"])
+    w.add_block_count(c["num_layers"]); w.add_decoder_block_count(c["num_decoder_layers"]); w.add_head_count(c["num_heads"])
+    w.add_key_length(c["d_kv"]); w.add_value_length(c["d_kv"]); w.add_layer_norm_eps(c["layer_norm_epsilon"])
+    w.add_relative_attn_buckets_count(c["relative_attention_num_buckets"]); w.add_layer_norm_rms_eps(c["layer_norm_epsilon"])
+    w.add_decoder_start_token_id(c["decoder_start_token_id"])
+    tokens, scores = [list(x) for x in zip(*t["model"]["vocab"])]; special = {a["id"] for a in t["added_tokens"]}
+    types = [T.UNKNOWN if i == t["model"]["unk_id"] else T.CONTROL if i in special else T.NORMAL for i in range(len(tokens))]
+    w.add_tokenizer_model("t5"); w.add_tokenizer_pre("default"); w.add_token_list(tokens); w.add_token_scores(scores); w.add_token_types(types)
+    w.add_add_space_prefix(True); w.add_remove_extra_whitespaces(True)
+    for step in t["normalizer"].get("normalizers", [t["normalizer"]]):
+        if step["type"] == "Precompiled": w.add_precompiled_charsmap(base64.b64decode(step["precompiled_charsmap"]))
+    w.add_eos_token_id(1); w.add_pad_token_id(0); w.add_unk_token_id(t["model"]["unk_id"])
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.T5, max(c["num_layers"], c["num_decoder_layers"]))
+    for k, x in load(folder).items(): w.add_tensor(names.get_name(k, try_suffixes=(".weight",)), np.ascontiguousarray(x))
+    w.write_header_to_file(); w.write_kv_data_to_file(); w.write_tensors_to_file(); w.close()
 def tokenizer(w, t, c):
     m = t["model"]; vocab = {i: s for s, i in m["vocab"].items()}; T = gguf.TokenType
     types = {i: T.NORMAL for i in vocab}
@@ -217,5 +237,7 @@ if __name__ == "__main__":
                             ("smollm3", {"no_rope_layers": [1, 1, 1, 0], "use_sliding_window": False})):
         convert(str(data / "families2" / family), f"{out}/{family}.gguf", "bf16", changes=changes)
     convert(str(data / "quantized/gpt-oss-mxfp4"), f"{out}/gpt-oss.gguf", "bf16")
+    t5(str(data / "seq2seq/t5"), f"{out}/t5.gguf", {"relative_attention_max_distance": 128})
+    t5(str(data / "seq2seq/t5-gated"), f"{out}/t5-gated.gguf")
     for model in ("gpt2-tiny", "bert-tiny"):
         convert(str(data / "models" / model), f"{out}/{model}.gguf", "f32", tensors=False)

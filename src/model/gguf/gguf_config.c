@@ -245,16 +245,43 @@ static mha_status put_bert(config *c)
     return MHA_OK;
 }
 
+/* Writes the keys of T5. Distances have the limit that llama.cpp computes with. */
+static mha_status put_t5(config *c)
+{
+    char key[KEY];
+    int64_t start = 0, layers = c->layers;
+    MHA__TRY(mha__gguf_int(c->file, mha__gguf_config_key(c->arch, "decoder_block_count", key), 1, MHA__LAYERS, &layers,
+                           c->err));
+    mha__gguf_config_int(c, "num_decoder_layers", layers);
+    MHA__TRY(copy_dim(c, "attention.head_count", "num_heads", MHA__HEADS, NULL));
+    MHA__TRY(copy_dim(c, "attention.key_length", "d_kv", MHA__DIM, &c->head_dim));
+    MHA__TRY(check_widths(c));
+    MHA__TRY(copy_dim(c, "feed_forward_length", "d_ff", MHA__DIM, NULL));
+    MHA__TRY(copy_dim(c, "context_length", "n_positions", MHA__DIM, NULL));
+    MHA__TRY(copy_dim(c, "attention.relative_buckets_count", "relative_attention_num_buckets", MHA__DIM, NULL));
+    mha__gguf_config_int(c, "relative_attention_max_distance", 128);
+    MHA__TRY(copy_epsilon(c, "attention.layer_norm_rms_epsilon", "layer_norm_epsilon"));
+    mha__gguf_config_text(c, "feed_forward_proj", c->arch->gated ? "gated-gelu" : "relu");
+    MHA__TRY(mha__gguf_int(c->file, mha__gguf_config_key(c->arch, "decoder_start_token_id", key), 0, INT32_MAX, &start,
+                           c->err));
+    mha__gguf_config_int(c, "decoder_start_token_id", start);
+    put_bool(c, "is_encoder_decoder", true);
+    put_bool(c, "scale_decoder_outputs", !tensor(c, "output.weight"));
+    return MHA_OK;
+}
+
 static mha_status put_all(config *c)
 {
     int64_t rows = 0;
     mha__gguf_config_text(c, "model_type", c->arch->family);
     MHA__TRY(rows_of(c, "token_embd.weight", &rows));
     mha__gguf_config_int(c, "vocab_size", rows);
-    MHA__TRY(copy_dim(c, "embedding_length", "hidden_size", MHA__DIM, &c->hidden));
-    MHA__TRY(copy_dim(c, "block_count", "num_hidden_layers", MHA__LAYERS, &c->layers));
+    const bool t5 = c->arch->seq2seq;
+    MHA__TRY(copy_dim(c, "embedding_length", t5 ? "d_model" : "hidden_size", MHA__DIM, &c->hidden));
+    MHA__TRY(copy_dim(c, "block_count", t5 ? "num_layers" : "num_hidden_layers", MHA__LAYERS, &c->layers));
     put_bool(c, "tie_word_embeddings", c->arch->bert || !tensor(c, "output.weight"));
     MHA__TRY(put_tokens(c));
+    if (t5) return put_t5(c);
     return c->arch->bert ? put_bert(c) : c->arch->gpt2 ? put_gpt2(c) : put_llama(c);
 }
 

@@ -17,7 +17,8 @@ enum {
     PHI = 64,
     ROTARY = 128, /* NomicBERT */
     SINKS = 256,  /* gpt-oss */
-    ALL = DECODER | GPT2 | BERT
+    SEQ2SEQ = 512,
+    ALL = DECODER | GPT2 | BERT | SEQ2SEQ
 };
 
 typedef enum rule {
@@ -52,9 +53,12 @@ static const struct {
     {"residual_scale", FACTORS, FREE},
     {"logit_scale", FACTORS, FREE},
     {"attention.layer_norm_epsilon", ALL, FREE},
-    {"attention.layer_norm_rms_epsilon", DECODER, FREE},
-    {"attention.key_length", DECODER, FREE},
-    {"attention.value_length", DECODER, FREE},
+    {"attention.layer_norm_rms_epsilon", DECODER | SEQ2SEQ, FREE},
+    {"attention.key_length", DECODER | SEQ2SEQ, FREE},
+    {"attention.value_length", DECODER | SEQ2SEQ, FREE},
+    {"attention.relative_buckets_count", SEQ2SEQ, FREE},
+    {"decoder_block_count", SEQ2SEQ, FREE},
+    {"decoder_start_token_id", SEQ2SEQ, FREE},
     {"rope.dimension_count", DECODER, FREE},
     {"rope.freq_base", DECODER | ROTARY, FREE},
     {"rope.scaling.type", DECODER, FREE},
@@ -85,6 +89,7 @@ static unsigned arch_of(const mha__gguf_arch *arch)
 {
     if (arch->bert) return arch->rotary ? BERT | ROTARY : BERT;
     if (arch->gpt2) return GPT2;
+    if (arch->seq2seq) return SEQ2SEQ;
     return DECODER | (arch->window ? WINDOW : 0u) | (arch->experts ? EXPERTS : 0u) |
            (arch->multipliers ? FACTORS : 0u) | (arch->phi ? PHI : 0u) | (arch->sinks ? SINKS : 0u);
 }

@@ -191,6 +191,7 @@ static mha_status rename_tensor(renaming *r, const mha__record *stored)
     r->records[r->count] = *stored;
     const mha__gguf_part *part = mha__gguf_part_named(r->arch, t->name, true, other, sizeof other);
     const size_t suffix = strlen(t->name) > 5 ? strlen(t->name) - 5 : 0;
+    if (r->arch->seq2seq && strcmp(t->name, "dec.blk.0.cross_attn_rel_b.weight") == 0) return MHA_OK; /* never read */
     if (is_config(t->name)) {
         r->count++;
         return MHA_OK;
@@ -266,7 +267,7 @@ static mha_status find_arch(const mha_file *file, const mha__gguf_arch **arch, m
     if (*arch) {
         MHA__TRY(
             mha__gguf_int(file, mha__gguf_config_key(*arch, "expert_count", key), 0, MHA__EXPERTS_MOST, &experts, err));
-        *arch = mha__gguf_arch_named(name, n, experts != 0);
+        *arch = mha__gguf_arch_named(name, n, experts != 0 || mha_file_find(file, "enc.blk.0.ffn_gate.weight"));
         return MHA_OK;
     }
     mha__gguf_arch_names(names, sizeof names);

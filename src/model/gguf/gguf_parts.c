@@ -159,7 +159,7 @@ static const mha__gguf_part nomic_bert[] = {
     {NULL, NULL, 0},
 };
 
-/* An architecture that shares its name with one without experts follows it. */
+/* An architecture that shares its name with one without experts, or without a gate, follows it. */
 static const mha__gguf_arch archs[] = {
     {.name = "llama", .family = "llama", .parts = llama, .biased = true, .head_width = true},
     {.name = "llama", .family = "mixtral", .parts = mixtral, .unbiased = true, .head_width = true, .experts = true},
@@ -195,16 +195,23 @@ static const mha__gguf_arch archs[] = {
     {.name = "gpt2", .family = "gpt2", .parts = gpt2, .gpt2 = true},
     {.name = "bert", .family = "bert", .parts = bert, .bert = true},
     {.name = "nomic-bert", .family = "nomic_bert", .parts = nomic_bert, .bert = true, .rotary = true},
+    {.name = "t5", .family = "t5", .parts = mha__gguf_t5, .head_width = true, .seq2seq = true},
+    {.name = "t5", .family = "t5", .parts = mha__gguf_t5_gated, .head_width = true, .seq2seq = true, .gated = true},
 };
 
 enum { ARCHS = sizeof archs / sizeof *archs };
 
-const mha__gguf_arch *mha__gguf_arch_named(const char *name, size_t n, bool experts)
+static bool has_more(const mha__gguf_arch *arch)
+{
+    return arch->experts || arch->gated;
+}
+
+const mha__gguf_arch *mha__gguf_arch_named(const char *name, size_t n, bool more)
 {
     const mha__gguf_arch *found = NULL;
-    for (int i = 0; i < ARCHS && !(found && found->experts == experts); i++)
+    for (int i = 0; i < ARCHS && !(found && has_more(found) == more); i++)
         if (strlen(archs[i].name) == n && memcmp(archs[i].name, name, n) == 0)
-            if (!found || archs[i].experts == experts) found = &archs[i];
+            if (!found || has_more(&archs[i]) == more) found = &archs[i];
     return found;
 }
 
@@ -298,6 +305,7 @@ mha__gguf_change mha__gguf_stored_name(const char *family, const char *name, cha
 {
     const mha__gguf_arch *arch = mha__gguf_arch_of(family);
     const mha__gguf_part *part = arch ? mha__gguf_part_named(arch, name, false, stored, capacity) : NULL;
+    if (arch && !part && arch->seq2seq) part = mha__gguf_part_named(arch + 1, name, false, stored, capacity);
     if (!part) snprintf(stored, capacity, "%s", name);
     return part ? part->change : MHA__GGUF_SAME;
 }

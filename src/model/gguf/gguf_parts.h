@@ -42,12 +42,17 @@ typedef struct mha__gguf_arch {
     bool multipliers;            /* has the factors of Granite */
     bool phi;                    /* has attention.sliding_window for all layers, partial rotation, and long factors */
     bool sinks;                  /* has the keys of gpt-oss */
+    bool seq2seq;                /* T5: an encoder and a decoder */
+    bool gated;                  /* with `seq2seq`: the feed-forward has a gate */
     bool rotary;                 /* with `bert`: positions are rotations, the feed-forward is gated */
 } mha__gguf_arch;
 
-/* Returns the architecture by its name, or by the family that it represents; NULL if unknown. Models with `experts` may
- * have the name of an architecture without them. */
-const mha__gguf_arch *mha__gguf_arch_named(const char *name, size_t n, bool experts);
+/* The parts of T5 without and with a gate (gguf_parts_t5.c). */
+extern const mha__gguf_part mha__gguf_t5[], mha__gguf_t5_gated[];
+
+/* Returns the architecture by its name, or by the family that it represents; NULL if unknown. Two architectures may
+ * have the same name: one with experts or a gate, `more`, and one without. */
+const mha__gguf_arch *mha__gguf_arch_named(const char *name, size_t n, bool more);
 const mha__gguf_arch *mha__gguf_arch_of(const char *family);
 /* Lists the names of all architectures for messages. */
 void mha__gguf_arch_names(char *text, size_t capacity);

@@ -63,6 +63,9 @@ static const struct {
     {"the number of experts", offsetof(mha__config, experts)},
     {"num_experts_per_tok", offsetof(mha__config, experts_chosen)},
     {"moe_intermediate_size", offsetof(mha__config, expert_width)},
+    {"relative_attention_num_buckets", offsetof(mha__config, buckets)},
+    {"relative_attention_max_distance", offsetof(mha__config, most_distance)},
+    {"decoder_start_token_id", offsetof(mha__config, start)},
 };
 
 static bool nearly(double a, double b)
@@ -94,6 +97,8 @@ static mha_status compare_fields(const mha__config *a, const mha__config *b, con
         return differs("the activation (as a number of mha_activation)", arch, b->activation, a->activation, err);
     if (a->experts_normed != b->experts_normed)
         return differs("norm_topk_prob", arch, b->experts_normed, a->experts_normed, err);
+    if (a->scaled_head != b->scaled_head)
+        return differs("scale_decoder_outputs", arch, b->scaled_head, a->scaled_head, err);
     if (a->embed_scale != b->embed_scale)
         return differs("the scale of embeddings", arch, b->embed_scale, a->embed_scale, err);
     return MHA_OK;
@@ -174,6 +179,7 @@ mha_status mha__gguf_compare(const mha_model *model, const mha_model *written, c
     MHA__TRY(compare_eos(a, b, arch, err));
     for (int64_t l = 0; l < a->layers; l++)
         MHA__TRY(compare_layer(a, b, l, arch, err));
+    if (model->encoder) MHA__TRY(mha__gguf_compare(model->encoder, written->encoder, arch, err));
     MHA__TRY(compare_rope(&a->rope, &b->rope, a->max_positions, arch, err));
     return compare_rope(&a->local_rope, &b->local_rope, a->max_positions, arch, err);
 }

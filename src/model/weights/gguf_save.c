@@ -120,19 +120,33 @@ static mha_status put_decoder(saving *s, mha_error *err)
     return MHA_OK;
 }
 
+/* Writes the keys of T5 that follow those of all architectures. */
+static void put_t5(saving *s)
+{
+    const mha__config *c = &s->m->config;
+    put_int(s, "decoder_block_count", c->layers);
+    put_int(s, "attention.key_length", c->head_dim);
+    put_int(s, "attention.value_length", c->head_dim);
+    put_int(s, "attention.relative_buckets_count", c->buckets);
+    put_real(s, "attention.layer_norm_rms_epsilon", c->eps);
+    if (c->start >= 0) put_int(s, "decoder_start_token_id", c->start);
+}
+
 static mha_status put_model(saving *s, mha_error *err)
 {
     const mha__config *c = &s->m->config;
+    const mha_model *encoder = s->m->encoder;
     char key[MHA__GGUF_CONFIG_KEY];
     mha__gguf_key_text(&s->keys, "general.architecture", s->arch->name);
     mha__gguf_key_u32(&s->keys, "general.quantization_version", 2);
     put_int(s, "vocab_size", c->vocab);
     put_int(s, "context_length", c->max_positions);
     put_int(s, "embedding_length", c->hidden);
-    put_int(s, "block_count", c->layers);
+    put_int(s, "block_count", encoder ? encoder->config.layers : c->layers);
     put_int(s, "feed_forward_length", c->intermediate);
     put_int(s, "attention.head_count", c->layer_heads[0]);
-    if (!s->arch->bert && !s->arch->gpt2) return put_decoder(s, err);
+    if (!s->arch->bert && !s->arch->gpt2 && !encoder) return put_decoder(s, err);
+    if (encoder) put_t5(s);
     put_real(s, "attention.layer_norm_epsilon", c->eps);
     if (s->arch->rotary) put_real(s, "rope.freq_base", c->rope.theta);
     if (s->arch->bert) mha__gguf_key_bool(&s->keys, mha__gguf_config_key(s->arch, "attention.causal", key), false);
@@ -168,8 +182,9 @@ static void put_tokens(saving *s)
     const mha__config *c = &s->m->config;
     if (c->eos_count > 1) mha__gguf_key_u32(&s->keys, "tokenizer.ggml.eot_token_id", (uint32_t)c->eos[1]);
     if (c->eos_count > 2) mha__gguf_key_u32(&s->keys, "tokenizer.ggml.eom_token_id", (uint32_t)c->eos[2]);
-    if (c->padding >= 0 && c->padding < c->vocab)
-        mha__gguf_key_u32(&s->keys, "tokenizer.ggml.padding_token_id", (uint32_t)c->padding);
+    const int64_t padding = s->m->encoder ? c->pad : c->padding;
+    if (padding >= 0 && padding < c->vocab)
+        mha__gguf_key_u32(&s->keys, "tokenizer.ggml.padding_token_id", (uint32_t)padding);
 }
 
 /* ---- tensors ---- */
@@ -221,12 +236,12 @@ static mha_status add_up(saving *s, const char *own, const mha_tensor *t, mha_er
     return MHA_OK;
 }
 
-static mha_status add_tensor(saving *s, const mha__tensor_step *at, const mha_tensor *t, mha_error *err)
+static mha_status add_tensor(saving *s, const mha__config *c, const mha__tensor_step *at, const mha_tensor *t,
+                             mha_error *err)
 {
     char own[MHA__TENSOR_NAME];
     mha_named_tensor named;
     item *to = &s->items[s->count];
-    const mha__config *c = &s->m->config;
     mha__weights_expected(c, at->role, at->layer, at->bias, own, &named);
     const mha__gguf_part *part = mha__gguf_part_named(s->arch, own, false, to->name, sizeof to->name);
     if (!part || t->rank > MHA__GGUF_RANK || (at->bias && s->arch->unbiased))
@@ -287,6 +302,21 @@ static mha_status add_rope_factors(saving *s, mha_error *err)
     return MHA_OK;
 }
 
+/* Adds the tensors of a model, or of one side of an encoder-decoder. Words that the sides share are those of the
+ * decoder. *largest receives the elements of the largest tensor. */
+static mha_status list_side(saving *s, const mha_model *m, int64_t *largest, mha_error *err)
+{
+    for (mha__tensor_step at = {0}; mha__tensor_each(&m->config, &at);) {
+        const mha_tensor *t = mha__weights_tensor(&m->outer, at.role, at.layer, at.bias);
+        if (!t || is_omitted(s, at.role) || (m != s->m && at.role == MHA__WORDS)) continue;
+        if (mha__of_experts(at.role) && at.role >= MHA__ROLES) continue; /* belongs to the tensor of expert 0 */
+        MHA__TRY(add_tensor(s, &m->config, &at, t, err));
+        const int64_t elements = mha__of_experts(at.role) ? t->elements * m->config.experts : t->elements;
+        if (elements > *largest) *largest = elements;
+    }
+    return MHA_OK;
+}
+
 static mha_status list_tensors(saving *s, mha_error *err)
 {
     const mha_model *m = s->m;
@@ -297,14 +327,8 @@ static mha_status list_tensors(saving *s, mha_error *err)
     s->items = mha__calloc(m->ctx, most, sizeof *s->items);
     if (!s->list || !s->items)
         return mha__no_memory(err, most * (sizeof *s->list + sizeof *s->items), "the list of tensors");
-    for (mha__tensor_step at = {0}; mha__tensor_each(&m->config, &at);) {
-        const mha_tensor *t = mha__weights_tensor(&m->outer, at.role, at.layer, at.bias);
-        if (!t || is_omitted(s, at.role)) continue;
-        if (mha__of_experts(at.role) && at.role >= MHA__ROLES) continue; /* belongs to the tensor of expert 0 */
-        MHA__TRY(add_tensor(s, &at, t, err));
-        const int64_t elements = mha__of_experts(at.role) ? t->elements * m->config.experts : t->elements;
-        if (elements > largest) largest = elements;
-    }
+    MHA__TRY(list_side(s, m, &largest, err));
+    if (m->encoder) MHA__TRY(list_side(s, m->encoder, &largest, err));
     MHA__TRY(add_rope_factors(s, err));
     s->read = mha__alloc(m->ctx, (size_t)largest * sizeof *s->read);
     s->changed = mha__alloc(m->ctx, (size_t)largest * sizeof *s->changed);
@@ -392,6 +416,8 @@ mha_status mha_model_save_gguf(const mha_model *model, const char *path, const m
     s->o = o;
     s->keys.ctx = model->ctx;
     s->arch = mha__gguf_arch_of(model->info.family);
+    if (s->arch && s->arch->seq2seq)
+        s->arch = mha__gguf_arch_named(s->arch->name, strlen(s->arch->name), model->config.gated);
     char names[200];
     mha__gguf_arch_names(names, sizeof names);
     const mha_status status =

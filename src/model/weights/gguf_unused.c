@@ -35,6 +35,7 @@ static void mark_read(const mha_model *m, bool *read)
         if (stored) read[index_of(file, stored)] = true;
     }
     mark_factors(m, read);
+    if (m->encoder) mark_read(m->encoder, read);
 }
 
 /* Fails with the name that the tensor has in the file. */

@@ -31,13 +31,14 @@ static void put_sequence(mha__gguf_translation *t, const char *name, int type_id
 /* Writes: first A last, and for a pair: first A last, again B last, where `again` is `first` except in WordPiece. */
 static void put_template(mha__gguf_translation *t, const char *key, int64_t first, int64_t last)
 {
+    const bool typed = t->model != MHA__GGUF_UNIGRAM; /* T5 has no types of texts */
     mha__gguf_begin(t, key, "TemplateProcessing");
     for (int texts = 1; texts <= 2; texts++) {
         mha__gguf_begin_list(t, texts == 1 ? "single" : "pair");
         for (int n = 0; n < texts; n++) {
-            if (first >= 0 && (n == 0 || t->model != MHA__GGUF_WORDPIECE)) put_special(t, first, n);
-            put_sequence(t, n ? "B" : "A", n);
-            if (last >= 0) put_special(t, last, n);
+            if (first >= 0 && (n == 0 || t->model != MHA__GGUF_WORDPIECE)) put_special(t, first, typed ? n : 0);
+            put_sequence(t, n ? "B" : "A", typed ? n : 0);
+            if (last >= 0) put_special(t, last, typed ? n : 0);
         }
         mha__gguf_end_list(t);
     }
@@ -67,7 +68,8 @@ static void put_template(mha__gguf_translation *t, const char *key, int64_t firs
 /* Finds the tokens that are added before and after a text. */
 static mha_status find_ends(const mha__gguf_translation *t, int64_t *first, int64_t *last)
 {
-    bool begins = t->model != MHA__GGUF_BYTE_LEVEL || t->pre->starts, ends = false;
+    bool begins = t->model == MHA__GGUF_BYTE_LEVEL ? t->pre->starts : t->model != MHA__GGUF_UNIGRAM;
+    bool ends = t->model == MHA__GGUF_UNIGRAM;
     static const char known[] = "the id of a token, since one is added to each text";
     int64_t sep = -1;
     MHA__TRY(mha__gguf_bool(t->file, MHA__GGUF_KEY("add_bos_token"), &begins, t->err));

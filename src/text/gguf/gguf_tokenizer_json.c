@@ -1,5 +1,5 @@
 /* gguf_tokenizer_json.c - writes tokenizer.json for the tokenizer of a GGUF file: byte-level BPE, BPE of SentencePiece,
- * or WordPiece. */
+ * WordPiece, or Unigram. */
 #include "base/ctx.h"
 #include "text/gguf/gguf_translation.h"
 #include <string.h>
@@ -26,22 +26,22 @@ static void put_added(mha__gguf_translation *t)
 
 static mha_status find_model(mha__gguf_translation *t)
 {
-    static const char *const names[] = {"gpt2", "llama", "bert"};
+    static const char *const names[] = {"gpt2", "llama", "bert", "t5"};
     const char *name = "";
     size_t n = 0;
     MHA__TRY(mha__gguf_text(t->file, MHA__GGUF_KEY("model"), &name, &n, t->err));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (n == strlen(names[i]) && memcmp(name, names[i], n) == 0) {
             t->model = (mha__gguf_model)i;
             return i == MHA__GGUF_BYTE_LEVEL ? mha__gguf_find_pre(t) : MHA_OK;
         }
-    return mha__gguf_unsupported(t->file, MHA__GGUF_KEY("model"), "one of gpt2, llama, bert", t->err);
+    return mha__gguf_unsupported(t->file, MHA__GGUF_KEY("model"), "one of gpt2, llama, bert, t5", t->err);
 }
 
 static mha_status translate(mha__gguf_translation *t)
 {
     static mha_status (*const models[])(mha__gguf_translation *) = {
-        mha__gguf_put_byte_level_model, mha__gguf_put_sentencepiece, mha__gguf_put_wordpiece};
+        mha__gguf_put_byte_level_model, mha__gguf_put_sentencepiece, mha__gguf_put_wordpiece, mha__gguf_put_unigram};
     MHA__TRY(find_model(t));
     MHA__TRY(mha__gguf_read_words(t));
     MHA__TRY(mha__gguf_read_types(t));

@@ -52,8 +52,12 @@ static mha_status add_added(writing *w, const mha__json *token)
         if (mha__json_is(mha__json_get(token, flags[n]), MHA__JSON_TRUE))
             return refuse(w, flags[n], "false for all added tokens", mha__json_get(token, flags[n]));
     const bool special = mha__json_is(mha__json_get(token, "special"), MHA__JSON_TRUE);
+    const int64_t id = mha__json_as_int(mha__json_get(token, "id"));
+    const bool unknown = id >= 0 && id < w->words.count && w->type[id] == MHA__GGUF_TOKEN_UNKNOWN;
     return add_token(w, mha__json_get(token, "content"), mha__json_get(token, "id"),
-                     special ? MHA__GGUF_TOKEN_CONTROL : MHA__GGUF_TOKEN_USER);
+                     unknown   ? MHA__GGUF_TOKEN_UNKNOWN
+                     : special ? MHA__GGUF_TOKEN_CONTROL
+                               : MHA__GGUF_TOKEN_USER);
 }
 
 static bool is_byte(const char *text, size_t n)
@@ -61,12 +65,29 @@ static bool is_byte(const char *text, size_t n)
     return n == 6 && memcmp(text, "<0x", 3) == 0 && text[5] == '>';
 }
 
+/* Reads the pieces of Unigram, a list of texts and scores. */
+static mha_status read_pieces(writing *w, const mha__json *vocab)
+{
+    const int64_t unknown = mha__json_as_int(mha__json_get(w->model.json, "unk_id"));
+    for (mha__json_step i = {0}; mha__json_each(vocab, &i);) {
+        const int64_t id = (int64_t)i.index;
+        if (id >= w->words.count) return refuse(w, "model.vocab", "at most as long as the embeddings have rows", vocab);
+        w->words.text[id] = mha__json_as_text(mha__json_item(i.value, 0));
+        w->words.bytes[id] = mha__json_bytes(mha__json_item(i.value, 0));
+        w->type[id] = id == unknown ? MHA__GGUF_TOKEN_UNKNOWN : MHA__GGUF_TOKEN_NORMAL;
+        w->score[id] = (float)mha__json_as_number(mha__json_item(i.value, 1));
+    }
+    return MHA_OK;
+}
+
 static mha_status read_tokens(writing *w)
 {
     const mha__json *vocab = mha__json_get(w->model.json, "vocab"),
                     *added = mha__json_get(w->root.json, "added_tokens");
     const bool bytes = mha__json_is(mha__json_get(w->model.json, "byte_fallback"), MHA__JSON_TRUE);
-    for (mha__json_step i = {0}; mha__json_each(vocab, &i);) {
+    const bool pieces = mha__json_is(vocab, MHA__JSON_ARRAY);
+    if (pieces) MHA__TRY(read_pieces(w, vocab));
+    for (mha__json_step i = {0}; !pieces && mha__json_each(vocab, &i);) {
         const bool byte = bytes && is_byte(mha__json_as_text(i.key), mha__json_bytes(i.key));
         MHA__TRY(add_token(w, i.key, i.value, byte ? MHA__GGUF_TOKEN_BYTE : MHA__GGUF_TOKEN_NORMAL));
     }
@@ -182,13 +203,15 @@ static bool is_item(const mha__json *item, const mha__json *name, const char *se
 
 /* Checks the template of pairs, for which files have no key: readers add the tokens of a single text to each text,
  * except that WordPiece has its first token once. */
-static bool is_usual_pair(const mha__json *pair, const mha__json *first, const mha__json *last, bool wordpiece)
+static bool is_usual_pair(const writing *w, const mha__json *pair, const mha__json *first, const mha__json *last)
 {
+    const bool wordpiece = has_type(w->model.json, "WordPiece"), typed = !has_type(w->model.json, "Unigram");
     size_t at = 0;
     for (int n = 0; n < 2; n++) {
-        if (first && !(n && wordpiece) && !is_item(mha__json_item(pair, at++), first, NULL, n)) return false;
-        if (!is_item(mha__json_item(pair, at++), NULL, n ? "B" : "A", n)) return false;
-        if (last && !is_item(mha__json_item(pair, at++), last, NULL, n)) return false;
+        const int64_t type = typed ? n : 0;
+        if (first && !(n && wordpiece) && !is_item(mha__json_item(pair, at++), first, NULL, type)) return false;
+        if (!is_item(mha__json_item(pair, at++), NULL, n ? "B" : "A", type)) return false;
+        if (last && !is_item(mha__json_item(pair, at++), last, NULL, type)) return false;
     }
     return mha__json_size(pair) == at;
 }
@@ -218,8 +241,9 @@ static mha_status put_template(writing *w, bool wordpiece)
     const mha__json *pair = mha__json_get(post, "pair");
     const mha__json *begin = first ? special_of(mha__json_item(single, 0)) : NULL,
                     *end = last ? special_of(mha__json_item(single, n - 1)) : NULL;
-    if ((first || last) && !is_absent(pair) && !is_usual_pair(pair, begin, end, wordpiece))
-        return refuse(w, "post_processor.pair", "the tokens of a single text around each text, with type_id 1 for B",
+    if ((first || last) && !is_absent(pair) && !is_usual_pair(w, pair, begin, end))
+        return refuse(w, "post_processor.pair",
+                      "the tokens of a single text around each text, with type_id 1 for B unless the model is Unigram",
                       pair);
     return MHA_OK;
 }
@@ -231,7 +255,7 @@ static mha_status put_byte_level(writing *w)
     const mha__gguf_pre *pre = find_pre(w);
     const mha__json *merges = mha__json_get(w->model.json, "merges");
     if (!pre)
-        return refuse(w, "pre_tokenizer", "that of GPT-2, LLaMA-3, Qwen2 or StarCoder",
+        return refuse(w, "pre_tokenizer", "that of GPT-2, LLaMA-3, Qwen2, gpt-oss or StarCoder",
                       mha__json_get(mha__json_get(w->root.json, "pre_tokenizer"), "type"));
     mha__gguf_key_text(w->keys, MHA__GGUF_KEY("model"), "gpt2");
     mha__gguf_key_text(w->keys, MHA__GGUF_KEY("pre"), pre->name);
@@ -344,13 +368,29 @@ static mha_status put_wordpiece(writing *w)
     return put_template(w, true);
 }
 
+static mha_status put_unigram(writing *w)
+{
+    if (is_on(w->model.json, "byte_fallback"))
+        return refuse(w, "model.byte_fallback", "false", mha__json_get(w->model.json, "byte_fallback"));
+    mha__gguf_key_text(w->keys, MHA__GGUF_KEY("model"), "t5");
+    mha__gguf_key_text(w->keys, MHA__GGUF_KEY("pre"), "default");
+    put_tokens(w);
+    mha__gguf_key_array(w->keys, MHA__GGUF_KEY("scores"), MHA__GGUF_F32, (uint64_t)w->words.count);
+    mha__gguf_put(w->keys, w->score, (size_t)w->words.count * sizeof *w->score);
+    mha__gguf_key_u32(w->keys, MHA__GGUF_KEY("unknown_token_id"),
+                      (uint32_t)mha__json_as_int(mha__json_get(w->model.json, "unk_id")));
+    MHA__TRY(mha__gguf_unigram_stages(w->words.ctx, w->root.json, w->keys, w->err));
+    return put_template(w, false);
+}
+
 static mha_status put_all(writing *w)
 {
     MHA__TRY(mha__json_object(&w->root, "model", MHA__REQUIRED, &w->model, w->err));
     MHA__TRY(read_tokens(w));
     if (has_type(w->model.json, "WordPiece")) return put_wordpiece(w);
+    if (has_type(w->model.json, "Unigram")) return put_unigram(w);
     if (!has_type(w->model.json, "BPE"))
-        return refuse(w, "model.type", "BPE or WordPiece", mha__json_get(w->model.json, "type"));
+        return refuse(w, "model.type", "BPE, WordPiece or Unigram", mha__json_get(w->model.json, "type"));
     return is_on(w->model.json, "byte_fallback") ? put_sentencepiece(w) : put_byte_level(w);
 }
 

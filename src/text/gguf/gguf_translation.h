@@ -20,7 +20,12 @@ enum {
     MHA__GGUF_TOKEN_BYTE
 };
 
-typedef enum mha__gguf_model { MHA__GGUF_BYTE_LEVEL, MHA__GGUF_SENTENCEPIECE, MHA__GGUF_WORDPIECE } mha__gguf_model;
+typedef enum mha__gguf_model {
+    MHA__GGUF_BYTE_LEVEL,
+    MHA__GGUF_SENTENCEPIECE,
+    MHA__GGUF_WORDPIECE,
+    MHA__GGUF_UNIGRAM
+} mha__gguf_model;
 
 typedef struct mha__gguf_words {
     mha_ctx *ctx;
@@ -102,6 +107,10 @@ mha_status mha__gguf_put_post_processor(mha__gguf_translation *t);
 mha_status mha__gguf_put_byte_level_model(mha__gguf_translation *t);
 mha_status mha__gguf_put_sentencepiece(mha__gguf_translation *t);
 mha_status mha__gguf_put_wordpiece(mha__gguf_translation *t);
+mha_status mha__gguf_put_unigram(mha__gguf_translation *t);
+/* Writes the keys for the normalizer and the pre-tokenizer of a Unigram tokenizer.json, in the other direction
+ * (gguf_unigram_write.c). Errors: MHA_ERR_UNSUPPORTED for stages that files cannot express. */
+mha_status mha__gguf_unigram_stages(mha_ctx *ctx, const mha__json *root, mha__gguf_keys *keys, mha_error *err);
 void mha__gguf_put_vocab(mha__gguf_translation *t);
 
 #endif

@@ -21,8 +21,7 @@ static int base64_digit(char c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Decodes base64 as in RFC 4648, with padding. Returns false for invalid input. */
-static bool read_base64(const char *text, size_t n, unsigned char *blob, size_t *bytes)
+bool mha__base64_read(const char *text, size_t n, unsigned char *blob, size_t *bytes)
 {
     size_t padding = n >= 4 && text[n - 1] == '=' ? 1 + (text[n - 2] == '=') : 0;
     uint32_t bits = 0;
@@ -41,6 +40,23 @@ static bool read_base64(const char *text, size_t n, unsigned char *blob, size_t 
     return true;
 }
 
+size_t mha__base64_bytes(size_t n)
+{
+    return (n / 3 + (n % 3 != 0)) * 4;
+}
+
+void mha__base64_write(const char *blob, size_t n, char *text)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < n; i += 3) {
+        uint32_t bits = 0;
+        for (size_t k = 0; k < 3; k++)
+            bits = bits << 8 | (i + k < n ? (unsigned char)blob[i + k] : 0);
+        for (size_t k = 0; k < 4; k++)
+            *text++ = i + k <= n ? digits[bits >> (18 - 6 * k) & 63] : '=';
+    }
+}
+
 static uint32_t unit_at(const unsigned char *p)
 {
     return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
@@ -50,7 +66,7 @@ mha_status mha__charsmap_load(const mha__json_obj *json, const char *text, size_
                               mha__charsmap *map, mha_error *err)
 {
     size_t bytes;
-    if (!read_base64(text, n, blob, &bytes)) return mha__json_refuse(json, "precompiled_charsmap", "base64", err);
+    if (!mha__base64_read(text, n, blob, &bytes)) return mha__json_refuse(json, "precompiled_charsmap", "base64", err);
     if (bytes < 4)
         return mha__fail(err, MHA_ERR_FORMAT, "%s: %s.precompiled_charsmap must be at least 4 bytes (got %zu)",
                          json->file, json->where, bytes);

@@ -15,6 +15,12 @@ typedef struct mha__charsmap {
     size_t n;
 } mha__charsmap;
 
+/* Base64 as in RFC 4648, with padding. Read decodes n characters into `blob`, 3 bytes per 4 characters, and returns
+ * false for invalid input. Write encodes n bytes as mha__base64_bytes(n) characters. */
+bool mha__base64_read(const char *text, size_t n, unsigned char *blob, size_t *bytes);
+size_t mha__base64_bytes(size_t n);
+void mha__base64_write(const char *blob, size_t n, char *text);
+
 /* Decodes base64 text into `blob`, and locates the trie and the replacements in it. `blob` must have space for 3 bytes
  * per 4 bytes of `text`. */
 mha_status mha__charsmap_load(const mha__json_obj *json, const char *text, size_t n, unsigned char *blob,
