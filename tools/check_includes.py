@@ -39,7 +39,7 @@ SUBFOLDERS = {
     "src/model": ["gguf", ".", "config", "weights", "vision", "audio", "forward", "backward", "generate"],
     "src/train": [".", "data", "gates", "trainer", "store", "log"],
     "src/heads": ["data", "measure", "diversity", "edit", "importance", "plan"],
-    "cli": [".", "page", "input", "heads", "draw", "live", "report", "lens", "circuits", "run", "edit", "train", "tour", "plan", "bench", "verify", "program"],
+    "cli": [".", "page", "input", "heads", "draw", "live", "report", "lens", "circuits", "logits", "run", "edit", "train", "tour", "plan", "bench", "verify", "program"],
     "conformance": [".", "circuits", "heads", "models", "walkthroughs"],
     "mpi": ["library", "program"],
     "mpi/library": [".", "model"],

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from live_page import TEXT, LivePage, program  # imported first: skips the test if Chromium is not installed
 
+MODELS = Path(__file__).resolve().parents[1] / "golden/data/models"
+
 
 class State(LivePage):
     def write_page(self, state, name="state.html"):
@@ -24,6 +26,37 @@ class State(LivePage):
         name = next(name for name in self.commands() if name.startswith(start))
         self.run_js("document.getElementById('command').textContent = arguments[0]", self.commands()[name])
         return self.command()
+
+    def said(self, start):
+        """Runs the command of a view."""
+        words = self.words(start)
+        return json.loads(program(words[0], "--json", *words[1:]))
+
+    def confirm_effects(self):
+        """The effects on the page must be those of its command."""
+        said = {item["head"]: item["effect"] for item in self.said("The effects of all heads")["effects"]}
+        shown = self.run_js("""return cells.map((cell, n) => cell && [nameOf(n), cell.querySelector('.amount').textContent,
+            model.info.logits ? model.mha.effect(side(), n) : null]).filter(Boolean)""")
+        self.assertEqual([name for name, *_ in shown], list(said))
+        for name, text, effect in shown:
+            self.assertAlmostEqual(float(text.replace("−", "-")), said[name], delta=6e-4 + 1e-2 * said[name], msg=name)
+            if effect is not None:
+                self.assertAlmostEqual(effect, said[name], delta=1e-4 * max(1, said[name]), msg=name)
+
+    def confirm_steps(self):
+        """All numbers of the steps on the page must be those of its command."""
+        said = self.said("The steps of head")["steps"]
+        shown = self.run_js("""const s = model.mha.steps(side(), layerOf(state.head), headOf(state.head), seenNow.at);
+            return { at: seenNow.at, head: nameOf(state.head), q: [...s.q], out: [...s.out], keys: s.keys.map(({ score, k, v }) => [score, ...k, ...v]) }""")
+        self.assertEqual([shown["head"], shown["at"]], [said["head"], said["at"]])
+        np.testing.assert_allclose(shown["q"], said["q"], atol=2e-5)
+        np.testing.assert_allclose(shown["out"], said["output"], atol=2e-5)
+        np.testing.assert_allclose(shown["keys"], [[key["score"], *key["k"], *key["v"]] for key in said["keys"]], atol=5e-5)
+        rows = self.run_js("return [...document.querySelectorAll('#steps tbody tr')].map((r) => [Number(r.dataset.key), ...[...r.children].slice(1).map((c) => c.textContent)])")
+        for key, *texts in rows:
+            score, weight, v = (said["keys"][key][name] for name in ("score", "weight", "v"))
+            for text, value in zip(texts, (score, weight, np.linalg.norm(v), weight * np.linalg.norm(v))):
+                self.assertAlmostEqual(float(text.replace("−", "-")), value, delta=6e-4 + 1e-2 * abs(value))
 
     def test_a_page_opens_with_a_state(self):
         self.open()
@@ -68,6 +101,8 @@ class State(LivePage):
         data = content[8 + length:][tensor["data_offsets"][0]:tensor["data_offsets"][1]]
         shown = self.run_js("const n = seenNow.tokens.length; return [...seenNow.maps.subarray(state.head * n * n, (state.head + 1) * n * n)]")
         np.testing.assert_allclose(shown, np.frombuffer(data, np.float32), atol=1e-5)
+        self.confirm_effects()
+        self.confirm_steps()
         words = self.words("Logit lens")
         said = json.loads(program(words[0], "--json", *words[1:]))
         for entry, row in enumerate(self.run_js("return model.mha.lens(seenNow.at)")):
@@ -79,6 +114,30 @@ class State(LivePage):
         self.one("#continue").click()
         self.wait("return document.body.dataset.written")
         self.assertEqual(self.run_js("return document.getElementById('text-0').textContent").removeprefix(TEXT).replace("<|endoftext|>", ""), said.rstrip("\n"))
+        self.assert_quiet()
+
+
+    def test_effects_and_steps_with_changes(self):
+        """Gates, means, removed edges and an earlier token apply to the effects and the steps, on the page and in the commands."""
+        start = "#text=" + TEXT.replace(" ", "%20")
+        for changes in ("&head=0.3&mean=1", "&gates=0.7:0,1.2:0.5&mean=1&head=1.2&at=9", "&edges=1.1:12-3,0:12-1&gates=0.2:0&head=1.1&at=12&view=every"):
+            self.open(start + changes)
+            self.confirm_effects()
+            self.confirm_steps()
+        self.assert_quiet()
+
+    def test_effects_and_steps_of_other_models(self):
+        """A model without logits, and a pruned model, whose heads keep their numbers."""
+        pruned = Path(self.folder.name, "pruned")
+        program("prune", "-q", "--heads", "0.0,0.3,1.2", "-o", str(pruned))
+        for model, text, head in ((pruned, TEXT, "1.3"), (MODELS / "bert-tiny", "the small dog", "1.0")):
+            page = Path(self.folder.name, f"{model.name}.html")
+            program("live", "-q", "-m", str(model), "-o", str(page), "--", text)
+            self.open(f"#text={text.replace(' ', '%20')}&head={head}&gates=0.1:0", page)
+            self.run_js("model.name = arguments[0]; update()", str(model))
+            self.settle()
+            self.confirm_effects()
+            self.confirm_steps()
         self.assert_quiet()
 
 

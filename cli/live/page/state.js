@@ -149,11 +149,11 @@ const commandStart = (name) => {
   if (model.name !== 'builtin') words.push('-m', /^[\w./-]+$/.test(model.name) ? model.name : quoted(model.name));
   return [...words, '--isa', 'scalar'];
 };
-/* The words of a command that runs the model with the changes. */
-const changedStart = () => {
-  const words = commandStart('logits');
-  if (gateList('=').length) words.push('--gates', gateList('=').join(','));
-  if (gateList('=').length && state.mean) words.push('--mean');
+/* The words of a command that runs the model with the changes, and switches heads if `switches`. */
+const changedStart = (switches = false) => {
+  const words = commandStart('logits'), gated = gateList('=').length > 0;
+  if (gated) words.push('--gates', gateList('=').join(','));
+  if ((gated || switches) && state.mean) words.push('--mean');
   if (state.edges.length) words.push('--knockout', state.edges.map(edgeName).join(','));
   return words;
 };
@@ -166,9 +166,11 @@ const commandFor = (text) => {
 
 /* The commands of the other views: [view, command]. Patching has its own. */
 const viewCommands = (text) => {
-  const { logits, causal } = model.info, last = ['--', quoted(text)], name = nameOf(state.head);
-  const commands = [[`The map of head ${name}, with your changes`, [...changedStart(), '--heads', name, '-o', `head-${name}.safetensors`, ...last]]];
-  if (logits) commands.push(['Logit lens', [...commandStart('lens'), '--position', String(seenNow.at), ...last]]);
+  const { logits, causal } = model.info, last = ['--', quoted(text)], name = nameOf(state.head), at = String(seenNow.at);
+  const commands = [[`The map of head ${name}, with your changes`, [...changedStart(), '--heads', name, '-o', `head-${name}.safetensors`, ...last]],
+    ['The effects of all heads, with your changes', [...changedStart(true), '--effects', ...(logits ? ['--at', at] : []), ...last]],
+    [`The steps of head ${name}, with your changes`, [...changedStart(), '--steps', name, '--at', at, ...last]]];
+  if (logits) commands.push(['Logit lens', [...commandStart('lens'), '--position', at, ...last]]);
   if (logits && causal) commands.push(['Continuation of the model as it is', [...commandStart('generate'), '-n', $('length').value, ...last]]);
   return commands.map(([view, words]) => [view, words.join(' ')]);
 };

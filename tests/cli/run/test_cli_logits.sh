@@ -173,5 +173,38 @@ done
 refused 2 logits --gates 7.1=0 'Every morn'
 has err '--gates must name heads of the model (got 7.1)'
 refused 2 logits --mean 'Every morn'
-has err '--mean requires --gates'
+has err '--mean requires --gates or --effects'
+
+# The effect of a head is the divergence of the predictions, and the steps of a head give its weights and its output.
+expect 0 logits --json --top 1000 --gates 1.0=0.5 --mean --at 3 'Every morn'
+cp out with.json
+expect 0 logits --json --top 1000 --gates 1.0=0.5,0.1=0 --mean --at 3 'Every morn'
+cp out without.json
+expect 0 logits --json --gates 1.0=0.5 --mean --effects --steps 0.1 --at 3 'Every morn'
+at effects.# 12
+at effects.1.head 0.1
+at steps.head 0.1
+at steps.keys.# 6
+if command -v python3 >/dev/null; then
+    python3 "$here/tests/cli/head_views.py" out with.json without.json || fail 'effects and steps must agree with other results'
+fi
+expect 0 logits --effects --steps 0.1 'Every morn'
+has out 'effect, bits  head'
+has out 'steps of head 0.1 for token 5'
+expect 0 "$MHA" logits -m pruned --json --effects --steps 0.2 'Every morn'
+at effects.1.head 0.2
+at steps.head 0.2
+expect 0 "$MHA" logits -m "$data/models/bert-tiny" --json --effects --steps 1.0 --at 1 text
+has out '"effects"'
+expect 0 "$MHA" logits -m "$discriminator" --ids 5,9,12 --json --effects --steps 0.0 --at 1
+at replaced.# 3
+at steps.at 1
+for head in '' 0 0.1x 0.1,0.2 -1.0; do
+    refused 2 logits --steps "$head" 'Every morn'
+    has err '--steps must be LAYER.HEAD'
+done
+refused 2 logits --steps 7.1 'Every morn'
+has err '--steps must name a head of the model (got 7.1)'
+refused 2 "$MHA" logits -m "$data/seq2seq/t5" --effects "a, b. c"
+has err 'require an encoder or a decoder of texts'
 finish

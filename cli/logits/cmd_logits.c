@@ -7,14 +7,17 @@
 #include "input/input.h"
 #include "input/removed_edges.h"
 #include "input/sequence.h"
+#include "logits/forward_tensors.h"
+#include "logits/head_effects.h"
+#include "logits/head_gates.h"
+#include "logits/head_steps.h"
+#include "logits/top_tokens.h"
 #include "options.h"
 #include "output.h"
-#include "run/forward_tensors.h"
-#include "run/head_gates.h"
 
 static struct {
-    const char *top, *at, *heads, *gates, *knockout;
-    int hidden, attn, stats, mean;
+    const char *top, *at, *heads, *gates, *knockout, *steps;
+    int hidden, attn, stats, mean, effects;
 } given;
 
 static const struct poptOption options[] = {
@@ -24,10 +27,13 @@ static const struct poptOption options[] = {
     {"stats", 0, POPT_ARG_NONE, &given.stats, 0, "also write statistics of the maps per token (requires -o)", NULL},
     {"gates", 0, POPT_ARG_STRING, &given.gates, 0, "factors for the outputs of heads; 0 switches a head off",
      "L.H=G,..."},
-    {"mean", 0, POPT_ARG_NONE, &given.mean, 0, "replace what --gates removes by the head's mean output in the text",
-     NULL},
+    {"mean", 0, POPT_ARG_NONE, &given.mean, 0,
+     "replace what --gates and --effects remove by the head's mean output in the text", NULL},
     {"knockout", 0, POPT_ARG_STRING, &given.knockout, 0, "mask keys for queries, in a head, a layer or all layers",
      "L.H:Q-K,..."},
+    {"effects", 0, POPT_ARG_NONE, &given.effects, 0, "also print by how much each head changes the prediction", NULL},
+    {"steps", 0, POPT_ARG_STRING, &given.steps, 0, "also print query, keys, scores, weights and values of a head",
+     "L.H"},
     {"at", 0, POPT_ARG_STRING, &given.at, 0, "show predictions after token N, counted from 0 (default: the last)", "N"},
     {"top", 0, POPT_ARG_STRING, &given.top, 0, "number of tokens to show (default: 5)", "N"},
     POPT_TABLEEND};
@@ -69,37 +75,22 @@ static int read_heads(const cli_session *s, const mha_model *model, mha_model_he
 
 /* ---- output ---- */
 
-/* One of the most likely next tokens. */
-typedef struct choice {
-    int64_t id;
-    double logit, probability;
-} choice;
+/* The results of --effects and --steps. */
+typedef struct head_views {
+    head_effects effects;
+    head_steps steps;
+} head_views;
 
-/* Finds the `most` tokens with the largest logits, in the order of ids if logits are equal, and their probabilities.
- * Ignores NaN. Returns the number of tokens found. */
-static int64_t find_top(const float *logits, int64_t vocab, int64_t most, choice *top)
+/* Prints `root` with the views. */
+static int put_object(cli_session *s, const cli_sequence *q, const head_views *views, json_t *root)
 {
-    int64_t count = 0;
-    for (; count < most; count++) {
-        int64_t best = -1;
-        const choice *last = count ? &top[count - 1] : NULL;
-        for (int64_t i = 0; i < vocab; i++) {
-            const double x = (double)logits[i];
-            const bool later = !last || x < last->logit || (x == last->logit && i > last->id);
-            if (!isnan(x) && later && (best < 0 || x > (double)logits[best])) best = i;
-        }
-        if (best < 0) break;
-        top[count] = (choice){best, (double)logits[best], 0};
-    }
-    double sum = 0;
-    for (int64_t i = 0; count > 0 && i < vocab; i++)
-        sum += exp((double)logits[i] - top[0].logit);
-    for (int64_t i = 0; i < count; i++)
-        top[i].probability = exp(top[i].logit - top[0].logit) / sum;
-    return count;
+    if (given.effects) json_object_set_new(root, "effects", head_effects_json(&views->effects));
+    if (given.steps) json_object_set_new(root, "steps", head_steps_json(&views->steps, q));
+    return cli_put_json(s, root, false);
 }
 
-static int put_json(cli_session *s, const cli_sequence *q, int64_t at, const choice *top, int64_t count)
+static int put_json(cli_session *s, const cli_sequence *q, const head_views *views, int64_t at, const top_token *top,
+                    int64_t count)
 {
     json_t *ids = json_array(), *tokens = json_array(), *list = json_array();
     for (int64_t i = 0; i < q->count && !q->pixels; i++) {
@@ -110,11 +101,12 @@ static int put_json(cli_session *s, const cli_sequence *q, int64_t at, const cho
         json_array_append_new(list, json_pack("{s:I, s:s, s:o, s:o}", "id", (json_int_t)top[i].id, "token",
                                               cli_sequence_token(q, top[i].id), "logit", cli_real(top[i].logit),
                                               "probability", cli_real(top[i].probability)));
-    return cli_put_json(
-        s, json_pack("{s:o, s:o, s:I, s:o}", "ids", ids, "tokens", tokens, "at", (json_int_t)at, "top", list), false);
+    return put_object(
+        s, q, views,
+        json_pack("{s:o, s:o, s:I, s:o}", "ids", ids, "tokens", tokens, "at", (json_int_t)at, "top", list));
 }
 
-static void print_table(const cli_session *s, const cli_sequence *q, int64_t at, const choice *top, int64_t count)
+static void print_table(const cli_session *s, const cli_sequence *q, int64_t at, const top_token *top, int64_t count)
 {
     if (q->pixels)
         fprintf(s->out, "classes of the image:\n");
@@ -128,7 +120,7 @@ static void print_table(const cli_session *s, const cli_sequence *q, int64_t at,
 }
 
 /* Prints the logit of each token, and the probability that the token was replaced, of a discriminator. */
-static int put_replaced(cli_session *s, const cli_sequence *q, const captured_tensors *t)
+static int put_replaced(cli_session *s, const cli_sequence *q, const head_views *views, const captured_tensors *t)
 {
     json_t *list = s->options.json ? json_array() : NULL;
     if (!list) fprintf(s->out, "%12s %12s %8s  %s\n", "logit", "replaced", "id", "token");
@@ -142,23 +134,34 @@ static int put_replaced(cli_session *s, const cli_sequence *q, const captured_te
             fprintf(s->out, "%12.6f %12.6f %8d  %s%s%s\n", z, p, (int)q->ids[i], cli_bold(s), cli_shown(token),
                     cli_plain(s));
     }
-    return list ? cli_put_json(s, json_pack("{s:o}", "replaced", list), false) : CLI_DONE;
+    return list ? put_object(s, q, views, json_pack("{s:o}", "replaced", list)) : CLI_DONE;
 }
 
-static int put_top(cli_session *s, const cli_sequence *q, const captured_tensors *t, int64_t at, int64_t most)
+static int put_top(cli_session *s, const cli_sequence *q, const head_views *views, const captured_tensors *t,
+                   int64_t at, int64_t most)
 {
-    if (t->logits && !mha_model_describe(t->model)->logits) return put_replaced(s, q, t);
-    if (!t->logits) return s->options.json ? put_json(s, q, at, NULL, 0) : CLI_DONE;
+    if (t->logits && !mha_model_describe(t->model)->logits) return put_replaced(s, q, views, t);
+    if (!t->logits) return s->options.json ? put_json(s, q, views, at, NULL, 0) : CLI_DONE;
     const int64_t wanted = most < t->vocab ? most : t->vocab;
-    choice *top = calloc((size_t)wanted, sizeof *top);
+    top_token *top = calloc((size_t)wanted, sizeof *top);
     if (!top) return cli_error(s, CLI_FAILED, "out of memory for %lld tokens", (long long)wanted);
-    const int64_t row = t->rows == 1 ? 0 : at, count = find_top(t->logits + row * t->vocab, t->vocab, wanted, top);
+    const int64_t row = t->rows == 1 ? 0 : at,
+                  count = top_tokens_find(t->logits + row * t->vocab, t->vocab, wanted, top);
     int code = CLI_DONE;
     if (s->options.json)
-        code = put_json(s, q, at, top, count);
+        code = put_json(s, q, views, at, top, count);
     else
         print_table(s, q, at, top, count);
     free(top);
+    return code;
+}
+
+static int put_result(cli_session *s, const cli_sequence *q, const head_views *views, const captured_tensors *t,
+                      int64_t at, int64_t most)
+{
+    const int code = put_top(s, q, views, t, at, most);
+    if (code == CLI_DONE && given.effects && !s->options.json) head_effects_print(s, &views->effects);
+    if (code == CLI_DONE && given.steps && !s->options.json) head_steps_print(s, &views->steps, q);
     return code;
 }
 
@@ -186,24 +189,43 @@ static int write_tensors(const cli_session *s, const captured_tensors *t)
 static int check_predictions(const cli_session *s, const mha_model *model)
 {
     const mha_model_info *info = mha_model_describe(model);
-    if ((!given.at && !given.top) || info->logits || info->logit_width == 0) return CLI_DONE;
+    if (((!given.at || given.steps) && !given.top) || info->logits || info->logit_width == 0) return CLI_DONE;
     return cli_usage(s, "--at and --top require a model with logits of tokens (got %s)", info->family);
+}
+
+static int check_views(const cli_session *s, const mha_model *model)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    if ((!given.effects && !given.steps) || (!info->encoder_decoder && !info->image_channels)) return CLI_DONE;
+    return cli_usage(s, "--effects and --steps require an encoder or a decoder of texts (got %s)", info->family);
+}
+
+static int measure_views(const cli_session *s, const mha_model *model, const cli_sequence *q, int64_t at,
+                         const capture_request *request, head_gates *gates, head_views *views)
+{
+    int code = CLI_DONE;
+    if (given.effects) code = head_effects_measure(s, model, q, at, request, gates, &views->effects);
+    if (given.steps && code == CLI_DONE) code = head_steps_read(s, model, q, at, given.steps, request, &views->steps);
+    return code;
 }
 
 static int capture_sequence(cli_session *s, const mha_model *model, const cli_sequence *q, long long at, long long most)
 {
     if (at >= q->count)
         return cli_usage(s, "--at must be a token from 0 to %lld (got %lld)", (long long)q->count - 1, at);
+    if (!given.at) at = q->count - 1;
     captured_tensors t = {0};
+    head_views views = {0};
     mha_model_head *heads = NULL;
     capture_request request = {
         .source = q->source.batch ? &q->source : NULL,
         .pixels = q->pixels,
+        .views = given.effects || given.steps,
         .keep = (s->options.out || given.at ? CAPTURE_ALL_LOGITS : 0) | (given.hidden ? CAPTURE_HIDDEN : 0) |
                 (given.attn || given.heads ? CAPTURE_ATTENTIONS : 0) | (given.stats ? CAPTURE_STATS : 0)};
     head_gates gates;
     removed_edges edges = {0};
-    int code = head_gates_read(s, model, given.gates, given.mean, q, &gates);
+    int code = head_gates_read(s, model, given.gates, given.mean, given.effects, q, &gates);
     request.gates = gates.gates;
     request.fills = gates.fills;
     if (code == CLI_DONE) code = removed_edges_read(s, model, given.knockout, q->count, &edges);
@@ -212,9 +234,12 @@ static int capture_sequence(cli_session *s, const mha_model *model, const cli_se
     if (code == CLI_DONE) code = read_heads(s, model, &heads, &request.head_count);
     request.heads = heads;
     if (code == CLI_DONE) code = capture_tensors(s, model, q->ids, q->count, &request, &t);
-    if (code == CLI_DONE) code = put_top(s, q, &t, given.at ? at : q->count - 1, most);
+    if (code == CLI_DONE) code = measure_views(s, model, q, at, &request, &gates, &views);
+    if (code == CLI_DONE) code = put_result(s, q, &views, &t, at, most);
     if (code == CLI_DONE) code = write_tensors(s, &t);
     captured_tensors_free(&t);
+    head_effects_free(&views.effects);
+    head_steps_free(&views.steps);
     head_gates_free(&gates);
     removed_edges_free(&edges);
     free(heads);
@@ -234,7 +259,7 @@ static int check_options(const cli_session *s, long long *at, long long *most)
     if ((given.hidden || given.attn || given.heads || given.stats) && cli_out_ends(s, ".npy"))
         return cli_usage(s, "for tensors other than logits, -o must end in .safetensors (got \"%s\")",
                          cli_shown(s->options.out));
-    if (given.mean && !given.gates) return cli_usage(s, "--mean requires --gates");
+    if (given.mean && !given.gates && !given.effects) return cli_usage(s, "--mean requires --gates or --effects");
     if (given.attn && given.heads) return cli_usage(s, "--attn and --heads are mutually exclusive");
     int code = cli_whole(s, "--at", given.at, 0, INT32_MAX, at);
     if (code == CLI_DONE) code = cli_whole(s, "--top", given.top, 1, 1000, most);
@@ -250,6 +275,7 @@ static int run(cli_session *s)
     int code = check_options(s, &at, &most);
     if (code == CLI_DONE) code = cli_model_open(s, &bare, &model);
     if (code == CLI_DONE) code = check_predictions(s, model);
+    if (code == CLI_DONE) code = check_views(s, model);
     if (code == CLI_DONE) code = cli_sequence_read(s, model, &q);
     if (code == CLI_DONE) code = capture_sequence(s, model, &q, at, most);
     cli_sequence_free(&q);
@@ -261,7 +287,7 @@ static int run(cli_session *s)
 static bool shares(const cli_session *s)
 {
     return !given.hidden && !given.attn && !given.heads && !given.stats && !given.gates && !given.knockout &&
-           cli_reads_no_stdin(s);
+           !given.effects && !given.steps && cli_reads_no_stdin(s);
 }
 
 const cli_command cli_logits = {
@@ -283,12 +309,17 @@ const cli_command cli_logits = {
         "OUT.npy writes only the logits, as .npy. --gates 0.2=0,1.3=0.5 multiplies the output of head 2 of layer 0 by "
         "0, and that of head 3 of layer 1 by 0.5, as on the page of mha live. --knockout 1.0:8-3,0:8-2,all:8-1 masks "
         "key 3 for query 8 in head 0 of layer 1, key 2 in all heads of layer 0, and key 1 in all layers, before the "
-        "softmax.",
+        "softmax. --effects prints for each head the divergence KL(with || without) in bits if the head is switched "
+        "off, or on if its gate is 0; for a model without logits, 1 - the cosine of the mean hidden states. --steps "
+        "1.1 prints for each key the score before masks, the weight and the length of the value of head 1 of layer 1, "
+        "for the token of --at. With --json, effects: [{head, effect}] and steps: {head, at, q, keys: [{token, score, "
+        "weight, k, v}], output} are added.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha logits \"Count from 2 to 6: 2 3\"\n"
                 "mha logits --gates 0.2=0,1.3=0 \"Count from 2 to 6: 2 3\"\n"
                 "mha logits --knockout 1:8-3 \" red cat key boat hat drum red cat key\"\n"
+                "mha logits --effects --steps 1.1 \"Count from 2 to 6: 2 3\"\n"
                 "mha logits --hidden --attn -o numbers.safetensors \"One day Clara\"\n",
     .shares = shares,
     .run = run,

@@ -1,6 +1,6 @@
 /* forward_tensors.h - copies the tensors of one forward pass by name: logits, hidden states, attention maps. */
-#ifndef CLI_RUN_FORWARD_TENSORS_H
-#define CLI_RUN_FORWARD_TENSORS_H
+#ifndef CLI_LOGITS_FORWARD_TENSORS_H
+#define CLI_LOGITS_FORWARD_TENSORS_H
 
 #include "command.h"
 
@@ -32,8 +32,13 @@ typedef struct capture_request {
     const float *gates, *fills;      /* as in mha_model_input; NULL = none */
     const mha_attention_edge *edges; /* [edge_count] removed edges; NULL = none */
     int64_t edge_count;
+    bool views;          /* other results are read from further passes: a model without logits is no error */
     const float *pixels; /* models of images: the pixels of one image, instead of ids */
 } capture_request;
+
+/* Runs a forward pass on ids [length] with the gates, fills, removed edges, source and pixels of `request`. */
+mha_status forward_pass(const cli_session *session, const mha_model *model, const int32_t *ids, int64_t length,
+                        const capture_request *request, const mha_model_output *output, mha_error *error);
 
 /* Runs a forward pass on ids [length] and copies the tensors of `request`. A checkpoint without logits is an error
  * unless other tensors are requested; then only a log line reports the missing logits. Returns an exit code; call

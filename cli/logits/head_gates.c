@@ -1,5 +1,5 @@
 /* head_gates.c - see head_gates.h. */
-#include "run/head_gates.h"
+#include "logits/head_gates.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,22 +25,21 @@ static int parse(const cli_session *s, const mha_model *model, const char *text,
 }
 
 /* The pass that sums the outputs of the heads. */
-typedef struct means {
+typedef struct mean_pass {
     const mha_model_info *info;
-    const float *gates;
-    float *fills;
-} means;
+    float *means;
+} mean_pass;
 
 static int add_means(void *user, const mha_model_activations *a)
 {
-    const means *m = user;
+    const mean_pass *m = user;
     const int64_t D = m->info->head_dim, width = a->heads * a->head_dim;
-    float *fills = m->fills + a->layer * m->info->heads * D;
+    float *means = m->means + a->layer * m->info->heads * D;
     for (int64_t column = 0; a->head_dim == D && column < width; column++) {
         double sum = 0;
         for (int64_t row = 0; row < a->rows; row++)
             sum += (double)a->context[row * width + column];
-        fills[column] = (1 - m->gates[a->layer * m->info->heads + column / D]) * (float)(sum / (double)a->rows);
+        means[column] = (float)(sum / (double)a->rows);
     }
     return 0;
 }
@@ -49,21 +48,34 @@ static int measure_means(const cli_session *s, const mha_model *model, const cli
 {
     mha_error error = {0};
     const mha_model_info *info = mha_model_describe(model);
-    g->fills = calloc((size_t)(info->layers * info->heads * info->head_dim), sizeof *g->fills);
-    if (!g->fills) return cli_error(s, CLI_FAILED, "out of memory for the means of the heads");
-    means m = {info, g->gates, g->fills};
+    const size_t count = (size_t)(info->layers * info->heads * info->head_dim);
+    g->means = calloc(count, sizeof *g->means);
+    g->fills = calloc(count, sizeof *g->fills);
+    if (!g->means || !g->fills) return cli_error(s, CLI_FAILED, "out of memory for the means of the heads");
+    mean_pass m = {info, g->means};
     const mha_model_input in = {
         .size = sizeof in, .batch = 1, .length = q->count, .ids = q->pixels ? NULL : q->ids, .pixels = q->pixels};
     const mha_model_output out = {.size = sizeof out, .on_activations = add_means, .user = &m};
-    return mha_model_forward(model, &in, &out, &error) == MHA_OK ? CLI_DONE : cli_refuse(s, &error);
+    if (mha_model_forward(model, &in, &out, &error) != MHA_OK) return cli_refuse(s, &error);
+    for (int64_t n = 0; n < info->layers * info->heads; n++)
+        head_gates_set(g, info, n, g->gates[n]);
+    return CLI_DONE;
 }
 
-int head_gates_read(const cli_session *s, const mha_model *model, const char *text, bool mean, const cli_sequence *q,
-                    head_gates *g)
+void head_gates_set(head_gates *g, const mha_model_info *info, int64_t head, float gate)
+{
+    const int64_t D = info->head_dim;
+    g->gates[head] = gate;
+    for (int64_t n = head * D; g->means && n < (head + 1) * D; n++)
+        g->fills[n] = (1 - gate) * g->means[n];
+}
+
+int head_gates_read(const cli_session *s, const mha_model *model, const char *text, bool mean, bool settable,
+                    const cli_sequence *q, head_gates *g)
 {
     const mha_model_info *info = mha_model_describe(model);
     *g = (head_gates){0};
-    if (!text) return CLI_DONE;
+    if (!text && !settable) return CLI_DONE;
     if (info->encoder_decoder) return cli_usage(s, "--gates must not be given for an encoder-decoder");
     g->gates = malloc((size_t)(info->layers * info->heads) * sizeof *g->gates);
     if (!g->gates) return cli_error(s, CLI_FAILED, "out of memory for the gates");
@@ -76,6 +88,7 @@ int head_gates_read(const cli_session *s, const mha_model *model, const char *te
 void head_gates_free(head_gates *g)
 {
     free(g->gates);
+    free(g->means);
     free(g->fills);
     *g = (head_gates){0};
 }

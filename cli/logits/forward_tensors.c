@@ -1,5 +1,5 @@
 /* forward_tensors.c - runs a forward pass and copies its intermediate tensors in the callbacks of the library. */
-#include "run/forward_tensors.h"
+#include "logits/forward_tensors.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +89,23 @@ static bool allocate(captured_tensors *t, const mha_model_info *info, const capt
     return t->list && t->names && (t->logits || !t->vocab);
 }
 
+mha_status forward_pass(const cli_session *s, const mha_model *model, const int32_t *ids, int64_t length,
+                        const capture_request *request, const mha_model_output *output, mha_error *error)
+{
+    const mha_model_input input = {.size = sizeof input,
+                                   .batch = 1,
+                                   .length = length,
+                                   .ids = request->pixels ? NULL : ids,
+                                   .source = request->source,
+                                   .gates = request->gates,
+                                   .fills = request->fills,
+                                   .pixels = request->pixels};
+    if (s->shared && !request->source) return s->shared->forward(s->shared->user, model, &input, output, error);
+    if (request->edge_count)
+        return mha_knockout_forward(model, &input, output, request->edges, request->edge_count, error);
+    return mha_model_forward(model, &input, output, error);
+}
+
 int capture_tensors(cli_session *s, const mha_model *model, const int32_t *ids, int64_t length,
                     const capture_request *request, captured_tensors *t)
 {
@@ -101,19 +118,13 @@ int capture_tensors(cli_session *s, const mha_model *model, const int32_t *ids, 
                             .rows = all && !request->pixels ? length : 1,
                             .hidden = info->hidden,
                             .heads = request->heads};
-    if (!t->vocab && !(keep & (CAPTURE_HIDDEN | CAPTURE_ATTENTIONS | CAPTURE_STATS)))
+    const bool others = keep & (CAPTURE_HIDDEN | CAPTURE_ATTENTIONS | CAPTURE_STATS);
+    if (!t->vocab && !others && request->views) return CLI_DONE;
+    if (!t->vocab && !others)
         return cli_error(s, CLI_REFUSED, "%s has no logits: use --hidden, --attn or --stats", cli_shown(s->model_name));
     if (!t->vocab) cli_say(s, "%s has no logits; writing the other tensors", cli_shown(s->model_name));
     if (!allocate(t, info, request)) return no_memory(s, t);
     mha_error error = {0};
-    const mha_model_input input = {.size = sizeof input,
-                                   .batch = 1,
-                                   .length = length,
-                                   .ids = request->pixels ? NULL : ids,
-                                   .source = request->source,
-                                   .gates = request->gates,
-                                   .fills = request->fills,
-                                   .pixels = request->pixels};
     const mha_model_output output = {.size = sizeof output,
                                      .logits = all ? t->logits : NULL,
                                      .last_logits = all ? NULL : t->logits,
@@ -123,11 +134,7 @@ int capture_tensors(cli_session *s, const mha_model *model, const int32_t *ids, 
                                      .map_count = request->head_count,
                                      .on_stats = keep & CAPTURE_STATS ? on_stats : NULL,
                                      .user = t};
-    const cli_shared_texts *shared = request->source ? NULL : s->shared;
-    const mha_status status = shared                ? shared->forward(shared->user, model, &input, &output, &error)
-                              : request->edge_count ? mha_knockout_forward(model, &input, &output, request->edges,
-                                                                           request->edge_count, &error)
-                                                    : mha_model_forward(model, &input, &output, &error);
+    const mha_status status = forward_pass(s, model, ids, length, request, &output, &error);
     if (t->out_of_memory) return no_memory(s, t);
     if (status != MHA_OK) return cli_refuse(s, &error);
     if (t->logits && all)

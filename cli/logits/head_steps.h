@@ -1,0 +1,33 @@
+/* head_steps.h - the steps of attention of one head for one token, with the numbers that a page of `mha live` shows. */
+#ifndef CLI_LOGITS_HEAD_STEPS_H
+#define CLI_LOGITS_HEAD_STEPS_H
+
+#include <jansson.h>
+
+#include "input/sequence.h"
+#include "logits/forward_tensors.h"
+
+typedef struct head_steps {
+    const mha_model *model;
+    mha_model_head head; /* layer and index */
+    int64_t at;          /* the query token */
+    int64_t count, D;    /* tokens, head_dim */
+    float *q, *out;      /* [D] query; output of the head, with its gate and fill */
+    float *k, *v;        /* [count, D] */
+    float *weights;      /* [count] */
+    double scale;        /* of the products q k */
+    bool found;          /* the pass has written q, k, v and out */
+} head_steps;
+
+/* Runs the sequence, and copies the steps of head `name`, LAYER.HEAD, for token `at`. Returns an exit code; call
+ * head_steps_free even after an error. */
+int head_steps_read(const cli_session *session, const mha_model *model, const cli_sequence *sequence, int64_t at,
+                    const char *name, const capture_request *request, head_steps *steps);
+void head_steps_free(head_steps *steps);
+
+/* Returns {head, at, q, keys: [{token, score, weight, k, v}], output}. */
+json_t *head_steps_json(const head_steps *steps, const cli_sequence *sequence);
+/* Prints a line per key: score, weight, length of the value, and their product. */
+void head_steps_print(const cli_session *session, const head_steps *steps, const cli_sequence *sequence);
+
+#endif
