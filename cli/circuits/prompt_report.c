@@ -156,6 +156,7 @@ static int put_page(cli_session *s, const prompt_report *r)
     json_t *grids = json_array();
     for (int n = 0; n < r->count; n++) {
         json_t *grid = effect_grid_json(&r->grids[n]);
+        if (r->grids[n].raw) json_object_set_new(grid, "normalised", json_null()); /* the page shows nats */
         if (r->grids[n].edges) json_object_set_new(grid, "graph", graph_json(r, &r->grids[n]));
         json_array_append_new(grids, grid);
     }

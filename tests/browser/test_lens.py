@@ -2,6 +2,7 @@
 match the JSON, keyboard, themes, and hostile text displayed as text."""
 import json
 import os
+import re
 import subprocess
 import unittest
 from pathlib import Path
@@ -77,6 +78,41 @@ class Circuits(PageCase):
         self.assert_fits()
         self.emulate()
         self.assert_light_and_dark()
+        self.assert_quiet()
+
+    def test_texts_of_the_path_diagram(self):
+        """Headings and counts, for one pair; without an effect, the page must say so."""
+        self.open("paths-nats.html", *self.patch("--edges", "--direction", "both", "--raw-metric", "--metric", "logprob"))
+        self.assertEqual(self.texts(".graph h2"), [f"The strongest direct paths, {d}: logprob in nats" for d in ("denoise", "noise")])
+        self.assertIn("Point at a node or an edge of the list to see its paths.", self.one("#legend").text)
+        found = json.loads(self.program(*self.patch("--edges", "--direction", "both", "--raw-metric", "--metric", "logprob", "--json")))["grids"]
+        for n, grid in enumerate(found):
+            self.assertRegex(self.texts(".graph output")[n], rf"^\d+ of {len(grid['edges'])}$")
+        self.assertNotIn("±", self.one("#grids").text)
+        self.assert_quiet()
+        self.open("paths-none.html", "patch", TEXT, "--corrupted", TEXT, "--answer", " boat", "--wrong", " hat", "--edges")
+        self.assertEqual(self.texts(".graph p"), ["No path has an effect."])
+        self.assert_quiet()
+
+    def test_intervals_of_the_path_diagram(self):
+        """With several pairs, each edge has its mean and half of its interval, in the list and in the titles of the graph."""
+        lines = [{"clean": TEXT, "corrupted": TEXT.replace("key boat", word + " boat"), "answer": " boat", "wrong": " hat"} for word in ("ring", "drum", "cat")]
+        Path(self.folder.name, "pairs.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        arguments = ("patch", "--pairs", "pairs.jsonl", "--edges", "--top", "8")
+        self.open("paths-pairs.html", *arguments)
+        self.assertEqual(self.texts(".graph h2"), ["The strongest direct paths, denoise: logit-diff, mean of 3"])
+        self.assertIn("3 pairs", self.one("#summary").text)
+        listed = self.texts(".graph li button")
+        self.assertEqual(len(listed), 8)
+        printed = [line.strip() for line in self.program(*arguments).splitlines() if " -> " in line]
+        for text, line in zip(listed, printed, strict=True):
+            name, value, half = re.fullmatch(r"(.+) (\S+) ±(\S+)", text.replace("→", "->").replace("−", "-")).groups()
+            words = re.fullmatch(r"(.+) (\S+) \+-(\S+)", line).groups()
+            self.assertEqual(name, words[0])
+            self.assertAlmostEqual(float(value), float(words[1]), delta=0.0051)
+            self.assertAlmostEqual(float(half), float(words[2]), delta=0.0051)
+        self.assertEqual(sorted(self.texts(".edge title")), sorted(listed))
+        self.assert_fits()
         self.assert_quiet()
 
     def test_grids_of_patching(self):
