@@ -157,9 +157,9 @@ MHA_API double mha_importance_value(const mha_importance *importance, int64_t la
 /* Returns all scores [layers, H], where H is `heads` of mha_model_info; *count gets their number. */
 MHA_API const double *mha_importance_values(const mha_importance *importance, int64_t *count);
 
-/* Return the bounds of the 95 % confidence interval over texts: value -+ 1.96 standard errors over units (texts, pairs,
- * or the batches of gradmag), at least 0 except for changes of a loss. NAN for fewer than 2 units; the value itself for
- * scores that are computed from the weights alone. */
+/* Return the bounds of the 95 % confidence interval over units (texts, pairs, or the batches of gradmag): value -+
+ * mha_student_quantile(units - 1) standard errors (mean_interval.h), at least 0 except for changes of a loss. NAN for
+ * fewer than 2 units; the value itself for scores that are computed from the weights alone. */
 MHA_API double mha_importance_low(const mha_importance *importance, int64_t layer, int64_t head);
 MHA_API double mha_importance_high(const mha_importance *importance, int64_t layer, int64_t head);
 /* Returns Spearman's rank correlation, over all heads, of the scores from even units with the scores from odd units:

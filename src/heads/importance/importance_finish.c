@@ -5,8 +5,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/importance/importance.h"
-
-static const double QUANTILE = 1.959963984540054; /* 97.5 % quantile of the normal distribution */
+#include "mha/mean_interval.h"
 
 /* Returns the mean score of head n over all units (half -1) or over one half of the units; NAN for heads that a layer
  * lacks. */
@@ -57,6 +56,7 @@ mha_status mha__importance_halves(const mha__importance_job *s, double *halves, 
 mha_status mha__importance_finish(const mha__importance_job *s, mha_importance *out, mha_error *err)
 {
     const int64_t H = s->info->heads;
+    const double quantile = mha_student_quantile(*s->tally.units - 1);
     find_values(s, -1, out->value);
     for (int64_t layer = 0; layer < s->info->layers; layer++) {
         /* `low` temporarily stores the mean scores, from which the norm is computed */
@@ -64,7 +64,7 @@ mha_status mha__importance_finish(const mha__importance_job *s, mha_importance *
             out->low[layer * H + h] = mean_of(s, -1, layer * H + h);
         const double norm = norm_of(s, out->low + layer * H);
         for (int64_t n = layer * H; n < (layer + 1) * H; n++) {
-            const double error = QUANTILE * mha__tally_error(&s->tally, n) / norm;
+            const double error = quantile * mha__tally_error(&s->tally, n) / norm;
             out->low[n] = isnan(error) ? NAN : fmax(s->rule->negative ? -INFINITY : 0, out->value[n] - error);
             out->high[n] = out->value[n] + error;
         }

@@ -2,6 +2,7 @@
  * threads and batches. Also tests errors, confidence intervals and split halves. */
 #include "heads/importance/importance_run.h"
 #include "mha/importance.h"
+#include "mha/mean_interval.h"
 #include "mha/model_grads.h"
 #include "support/alloc.h"
 #include "support/check.h"
@@ -96,6 +97,40 @@ static void reference_values(void **state)
     free(loss);
     mha_head_data_free(data);
     mha_file_free(golden);
+    mha_model_free(model);
+}
+
+/* ---- intervals ---- */
+
+/* Returns the confidence of all heads for texts of four tokens each. */
+static mha_importance *confidence_of(const mha_model *model, const int32_t *tokens, int64_t texts)
+{
+    static const int64_t begins[] = {0, 4, 8};
+    mha_head_data *data = NULL;
+    assert_int_equal(mha_head_data_of_ids(model, tokens, begins, texts, NULL, &data, NULL), MHA_OK);
+    mha_importance *i = some_importance(model, data, (mha_importance_options){.by = MHA_IMPORTANCE_CONFIDENCE});
+    mha_head_data_free(data);
+    return i;
+}
+
+/* With two texts of the same length, the standard error is half of the difference of their scores, and the quantile
+ * that of one degree of freedom. */
+static void interval_of_two_texts(void **state)
+{
+    (void)state;
+    static const int32_t tokens[] = {5, 9, 12, 30, 7, 21, 33, 40};
+    mha_model *model = some_model(NULL, "models/bert-tiny");
+    mha_importance *both = confidence_of(model, tokens, 2), *first = confidence_of(model, tokens, 1),
+                   *second = confidence_of(model, tokens + 4, 1);
+    const double a = mha_importance_value(first, 1, 0), b = mha_importance_value(second, 1, 0);
+    assert_float_equal(mha_importance_value(both, 1, 0), (a + b) / 2, 1e-7);
+    assert_float_equal(mha_importance_high(both, 1, 0) - mha_importance_value(both, 1, 0),
+                       mha_student_quantile(1) * fabs(a - b) / 2, 1e-6);
+    assert_true(fabs(a - b) > 1e-3);
+    assert_true(isnan(mha_importance_high(first, 1, 0)));
+    mha_importance_free(both);
+    mha_importance_free(first);
+    mha_importance_free(second);
     mha_model_free(model);
 }
 
@@ -362,6 +397,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jacobian_of_a_decoder),
         cmocka_unit_test(reference_values),
+        cmocka_unit_test(interval_of_two_texts),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(settles),
         cmocka_unit_test(resumed_runs_are_bitwise_identical),
