@@ -13,9 +13,9 @@ const makeShades = () => {
 
 let drawn = null; /* the pixels of the last map, reused for maps of the same size */
 
-/* Draws the map [n, n] that begins at `from` of `maps`, one pixel per weight. */
-const drawMap = (canvas, maps, from, n) => {
-  if (canvas.width !== n || canvas.height !== n) canvas.width = canvas.height = Math.max(n, 1);
+/* Draws the map [n, n] that begins at `from` of `maps`, one pixel per weight, in the corner of a canvas of size [room, room]. */
+const drawMap = (canvas, maps, from, n, room = n) => {
+  if (canvas.width !== room || canvas.height !== room) canvas.width = canvas.height = Math.max(room, 1);
   const context = canvas.getContext('2d');
   if (n === 0) return;
   if (!drawn || drawn.width !== n) drawn = context.createImageData(n, n);

@@ -56,23 +56,31 @@ const makeGrid = () => {
 const describeCell = (cell, index) => {
   const gate = state.gates[index], open = cell.querySelector('.open');
   cell.classList.toggle('off', gate === 0);
-  open.setAttribute('aria-pressed', String(index === state.head));
-  open.tabIndex = index === state.head ? 0 : -1;
-  open.setAttribute('aria-label', `map of layer ${layerOf(index)} head ${numberOf(index)}`);
-  cell.querySelector('.switch').setAttribute('aria-checked', String(gate !== 0));
-  cell.querySelector('b').textContent = gate === 0 || gate === 1 ? nameOf(index) : `${nameOf(index)} ×${gate.toFixed(2)}`;
+  setAttribute(open, 'aria-pressed', String(index === state.head));
+  setAttribute(open, 'tabindex', index === state.head ? '0' : '-1');
+  setAttribute(open, 'aria-label', `map of layer ${layerOf(index)} head ${numberOf(index)}`);
+  setAttribute(cell.querySelector('.switch'), 'aria-checked', String(gate !== 0));
+  setText(cell.querySelector('b'), gate === 0 || gate === 1 ? nameOf(index) : `${nameOf(index)} ×${gate.toFixed(2)}`);
+};
+
+/* The size of the canvases: most changes of the number of tokens fit in the present size, since a new size costs more than
+ * all drawing. The style shows only the corner that contains the map. */
+const roomOf = (n) => {
+  const { width } = cells.find(Boolean).querySelector('canvas');
+  return width >= n && width <= 2 * n + 32 ? width : 32 * Math.ceil(n / 32);
 };
 
 const showGrid = ({ tokens, maps }) => {
-  const n = tokens.length;
+  const n = tokens.length, room = roomOf(n);
+  $('grid').style.setProperty('--zoom', room / n);
   cells.forEach((cell, index) => {
     if (!cell) return;
     describeCell(cell, index);
-    drawMap(cell.querySelector('canvas'), maps, index * n * n, n);
+    drawMap(cell.querySelector('canvas'), maps, index * n * n, n, room);
   });
   const list = gateList(' × ');
-  $('changed').textContent = list.length === 0 ? 'all heads on' : `${list.length} changed`;
-  if (state.edges.length) $('changed').textContent += `, ${state.edges.length} edge${state.edges.length > 1 ? 's' : ''} removed`;
+  const removed = state.edges.length ? `, ${state.edges.length} edge${state.edges.length > 1 ? 's' : ''} removed` : '';
+  setText($('changed'), (list.length === 0 ? 'all heads on' : `${list.length} changed`) + removed);
   $('undo').disabled = past.length === 0;
   $('all-on').disabled = !isChanged();
 };
@@ -83,9 +91,9 @@ const showEffects = (effects) => {
   cells.forEach((cell, index) => {
     if (!cell) return;
     const effect = effects[index], on = state.gates[index] !== 0;
-    cell.querySelector('.amount').textContent = number(effect);
-    cell.style.setProperty('--part', `${effect === null ? 0 : clamp((100 * effect) / most, 0, 100)}%`);
-    cell.querySelector('.switch').setAttribute('aria-label',
+    setText(cell.querySelector('.amount'), number(effect));
+    setPart(cell, '--part', effect === null ? 0 : clamp(effect / most, 0, 1));
+    setAttribute(cell.querySelector('.switch'), 'aria-label',
       `layer ${layerOf(index)} head ${numberOf(index)}, effect ${on ? 'if it is off' : 'if it is on again'}: ${number(effect)}`);
   });
 };

@@ -22,31 +22,39 @@ const largest = (values, count) => {
 
 const percent = (p) => `${(100 * p).toFixed(p >= 0.0995 ? 1 : 2)} %`;
 
-const barRow = (id, clean, now) => {
+/* A row of bars without values: a bar and a number per side. */
+const makeBar = (sides) => {
   const row = element('tr'), bars = element('td', null, 'bar-cell');
-  [[clean, 'fill'], [now, 'fill now']].forEach(([p, name]) => {
-    if (!p) return;
-    const bar = element('span', '', name);
-    bar.style.setProperty('--part', `${100 * p[id]}%`);
-    bars.append(bar);
-  });
-  row.dataset.id = id;
-  row.append(element('td', readable(tokenWords(id))), bars, element('td', percent(clean[id]), 'share'));
-  if (now) row.append(element('td', percent(now[id]), 'share'));
+  bars.append(...sides.map((_, n) => element('span', '', n ? 'fill now' : 'fill')));
+  row.append(element('td', ''), bars, ...sides.map(() => element('td', '', 'share')));
   return row;
 };
 
-const showBars = (clean, now) => {
-  const ids = largest(now || clean, SHOWN), head = element('tr');
-  const first = largest(clean, 1)[0];
-  if (!ids.includes(first)) ids.push(first);
-  ['token', '', now ? 'as it is' : 'probability', ...(now ? ['changed'] : [])].forEach((name) => {
+const makeBars = (sides, rows) => {
+  const head = element('tr');
+  ['token', '', ...(sides.length > 1 ? ['as it is', 'changed'] : ['probability'])].forEach((name) => {
     const e = element('th', name, name.length > 5 ? 'share' : '');
     e.scope = 'col';
     head.append(e);
   });
   $('bars').tHead.replaceChildren(head);
-  $('bars').tBodies[0].replaceChildren(...ids.map((id) => barRow(id, clean, now)));
+  $('bars').tBodies[0].replaceChildren(...[...Array(rows).keys()].map(() => makeBar(sides)));
+};
+
+/* Shows the largest probabilities of the sides; the rows of the last table are used again if it has the same size. */
+const showBars = (...sides) => {
+  const ids = largest(sides[sides.length - 1], SHOWN), first = largest(sides[0], 1)[0], { rows } = $('bars').tBodies[0];
+  if (!ids.includes(first)) ids.push(first);
+  if (rows.length !== ids.length || rows[0].children.length !== 2 + sides.length) makeBars(sides, ids.length);
+  ids.forEach((id, n) => {
+    const [name, bars, ...shares] = rows[n].children;
+    rows[n].dataset.id = id;
+    setText(name, readable(tokenWords(id)));
+    sides.forEach((p, k) => {
+      setPart(bars.children[k], '--part', p[id]);
+      setText(shares[k], percent(p[id]));
+    });
+  });
 };
 
 const meanState = (hidden, n) => {
@@ -71,5 +79,5 @@ const showPrediction = ({ tokens, at }) => {
   }
   const place = `${info.causal ? 'After' : 'For'} token ${at}, “${readable(tokens[at].text)}”`;
   $('prediction-hint').textContent = changed ? `${place}. KL(as it is ‖ changed) = ${number(mha.divergence())} bits.` : `${place}.`;
-  showBars(probabilities(mha.logits(CLEAN)), changed ? probabilities(mha.logits(CHANGED)) : null);
+  showBars(...(changed ? [CLEAN, CHANGED] : [CLEAN]).map((which) => probabilities(mha.logits(which))));
 };

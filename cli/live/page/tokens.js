@@ -1,4 +1,13 @@
 /* tokens.js - shows the tokens of the text as buttons. */
+
+/* Changes of elements, which cost style and layout even if the value is the same. */
+const setText = (e, text) => { if (e.textContent !== text) e.textContent = text; };
+const setAttribute = (e, name, value) => { if (e.getAttribute(name) !== value) e.setAttribute(name, value); };
+const setPart = (e, name, part) => {
+  const value = `${Math.round(200 * part) / 2}%`;
+  if (e.style.getPropertyValue(name) !== value) e.style.setProperty(name, value);
+};
+
 const readable = (text) => (text.trim() ? text : text.replace(/ /g, '␣').replace(/\n/g, '↵').replace(/\t/g, '⇥') || '∅');
 
 /* The text of a token of the vocabulary. */
@@ -28,10 +37,10 @@ const showTokens = ({ tokens, at, maps }) => {
   while (box.children.length < n) box.append(makeToken(box.children.length));
   tokens.forEach((token, i) => {
     const e = box.children[i], weight = maps[row + i];
-    if (e.textContent !== readable(token.text)) e.textContent = readable(token.text); /* saves layout */
-    e.title = `token ${i}: ${token.raw}, id ${token.id}`;
-    e.setAttribute('aria-pressed', String(i === at));
-    e.setAttribute('aria-label', `token ${i}: ${readable(token.text)}, weight ${number(weight)}`);
-    e.style.setProperty('--weight', `${Math.round(clamp(weight, 0, 1) * 100)}%`);
+    setText(e, readable(token.text));
+    setAttribute(e, 'title', `token ${i}: ${token.raw}, id ${token.id}`);
+    setAttribute(e, 'aria-pressed', String(i === at));
+    setAttribute(e, 'aria-label', `token ${i}: ${readable(token.text)}, weight ${number(weight)}`);
+    setPart(e, '--weight', clamp(weight, 0, 1));
   });
 };

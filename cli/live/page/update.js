@@ -109,14 +109,25 @@ const showAll = () => {
   const some = seenNow.tokens.length > 0;
   $('tokens').hidden = $('top').hidden = $('check').hidden = $('patching').hidden = !some;
   if (some) [showTokens, showGrid, showPrediction].forEach((show) => show(seenNow));
-  $('command').textContent = some ? commandFor(shownText()) : '';
-  if (some) showCommands(viewCommands(shownText()));
+  else $('command').textContent = '';
 };
 
-/* The card and the effects need further passes, so they follow after the page is painted. */
+/* Calls `work` after the next frame is painted. A hidden page paints none, so it waits for a limited time. */
+const afterPaint = (work) => {
+  let done = false;
+  const once = () => { if (!done) { done = true; work(); } };
+  requestAnimationFrame(() => setTimeout(once, 0));
+  setTimeout(once, 200);
+};
+
+/* The card and the effects need further passes, and the commands more layout, so they follow after the page is painted. */
 const showLater = (own) => {
   if (own !== turn) return;
-  try { [showCard, showLens].forEach((show) => show(seenNow)); } catch (error) { say(error.message); }
+  try {
+    [showCard, showLens].forEach((show) => show(seenNow));
+    $('command').textContent = commandFor(shownText());
+    showCommands(viewCommands(shownText()));
+  } catch (error) { say(error.message); }
   setTimeout(async () => {
     if (own !== turn) return;
     await updateEffects(own);
@@ -133,7 +144,7 @@ const update = () => {
     showAll();
     summarize(performance.now() - began);
     document.body.dataset.updateMs = (performance.now() - began).toFixed(2);
-    if (seenNow.tokens.length) setTimeout(() => showLater(own), 0);
+    if (seenNow.tokens.length) afterPaint(() => showLater(own));
   } catch (error) { say(error.message); }
   writeAddress();
   document.body.dataset.updated = String(own);
