@@ -24,6 +24,8 @@ static const struct poptOption options[] = {
     {"heads", 0, POPT_ARG_STRING, &given.heads, 0, "remove these heads, numbered as in the unpruned model", "L.H,..."},
     {"keep", 0, POPT_ARG_STRING, &given.keep, 0,
      "keep the heads listed in this JSON file: a list per layer, or a config.json", "FILE"},
+    {"part", 0, POPT_ARG_STRING, &given.part, 0,
+     "prune the encoder of an encoder-decoder, or the image tower of a CLIP: encoder or image", "PART"},
     {"fill", 0, POPT_ARG_NONE, &given.fill, 0, "add the mean output of the removed heads to the output bias", NULL},
     {"refit", 0, POPT_ARG_NONE, &given.refit, 0, "refit the output projections on the texts", NULL},
     {"ridge", 0, POPT_ARG_STRING, &given.ridge, 0, "ridge parameter of --refit, 0.001 to 1000 (default: 3)", "X"},
@@ -36,22 +38,6 @@ static const struct poptOption options[] = {
     POPT_TABLEEND};
 
 /* ---- output ---- */
-
-static void print_removed(const prune_job *job)
-{
-    FILE *out = job->session->out;
-    for (int64_t l = 0; l < job->info->layers; l++) {
-        fprintf(out, "layer %-3lld removed", (long long)l);
-        bool any = false;
-        for (int64_t h = 0; h < job->info->heads_per_layer[l]; h++) {
-            if (job->keep[l * job->info->heads + h]) continue;
-            fprintf(out, " %lld", (long long)mha_head_number(job->model, l, h));
-            any = true;
-        }
-        fputs(any ? "\n" : " none\n", out);
-    }
-    fputc('\n', out);
-}
 
 /* Returns a warning if the heads or scores were given by the user, because they may have been chosen on the held-out
  * texts; otherwise NULL. */
@@ -68,16 +54,15 @@ static int put_result(const prune_job *job, const held_out_evaluation *e)
     const char *unknown = unknown_choice(job, text);
     cli_session *s = job->session;
     if (!s->options.json) {
-        print_removed(job);
+        prune_parts_print(job);
         held_out_print_title(s);
         held_out_print_row(s, "heads", e->of.heads[0], e->of.heads[1]);
         held_out_print_rest(s, e, unknown ? "fitting" : "choosing or fitting", unknown);
         return CLI_DONE;
     }
-    json_t *all =
-        json_pack("{s:s, s:s, s:s, s:o, s:o}", "model", cli_shown(s->model_name), "out", cli_shown(s->options.out),
-                  "chosen_by", job->chosen_by, "removed", prune_removed_json(job, job->keep), "heads",
-                  held_out_pair_json(e->of.heads[0], e->of.heads[1]));
+    json_t *all = json_pack("{s:s, s:s, s:s, s:o, s:o}", "model", cli_shown(s->model_name), "out",
+                            cli_shown(s->options.out), "chosen_by", job->chosen_by, "removed", prune_parts_json(job),
+                            "heads", held_out_pair_json(e->of.heads[0], e->of.heads[1]));
     held_out_add_json(all, e);
     return cli_put_json(s, all, false);
 }
@@ -93,25 +78,14 @@ static int make(prune_job *job, mha_model_edit **edit, held_out_evaluation *e)
     return held_out_evaluate(job->session, *edit, &job->texts, e);
 }
 
-static int64_t count_kept(const prune_job *job, int64_t layer)
-{
-    int64_t count = 0;
-    for (int64_t h = 0; h < job->info->heads_per_layer[layer]; h++)
-        count += job->keep[layer * job->info->heads + h];
-    return count;
-}
-
 static int prune(prune_job *job)
 {
     held_out_evaluation e;
     mha_model_edit *edit = NULL;
     int code = prune_choice_make(job);
     if (code == CLI_DONE) code = make(job, &edit, &e);
-    if (code == CLI_DONE && given.compatible) {
-        e.of.heads[1] = 0; /* with --compatible, the removed heads are still in the file */
-        for (int64_t l = 0; l < job->info->layers; l++)
-            e.of.heads[1] += count_kept(job, l);
-    }
+    if (code == CLI_DONE && given.compatible) /* the removed heads are still in the file */
+        e.of.heads[1] = e.of.heads[0] - prune_parts_removed(job);
     if (code == CLI_DONE) code = held_out_save(job->session, edit, &e);
     if (code == CLI_DONE) {
         cli_say(job->session, "%s: %lld of %lld heads kept%s", cli_out_name(job->session), (long long)e.of.heads[1],
@@ -154,9 +128,14 @@ static int work(prune_job *job)
     const bool learns = prune_learns(job);
     const bool reads = job->session->options.file || given.test;
     const mha_model_options how = {.size = sizeof how, .no_tokenizer = !reads};
-    int code = cli_model_open(job->session, &how, &job->model);
+    int code = cli_model_open(job->session, &how, &job->opened);
+    if (code == CLI_DONE) code = prune_parts_find(job);
     if (code != CLI_DONE) return code;
-    job->info = mha_model_describe(job->model);
+    if (job->parts > 1 && (learns || given.search))
+        return cli_usage(job->session,
+                         "heads of the decoder of %s must be given with --heads, --keep or --scores, since its texts "
+                         "have no sources; --part encoder prunes the encoder on texts",
+                         job->info->family);
     if (learns && !job->session->options.file)
         return cli_usage(job->session, "missing texts to choose heads or fit weights on: give -f FILE");
     code = held_texts_read(job->session, job->model, given.test, learns, &job->by, &job->texts);
@@ -173,8 +152,8 @@ static int run(cli_session *s)
     int code = check(&job);
     if (code == CLI_DONE) code = work(&job);
     held_texts_free(&job.texts);
-    mha_model_free(job.model);
-    free(job.keep);
+    prune_parts_free(&job);
+    mha_model_free(job.opened);
     free(job.scores);
     return code;
 }
@@ -210,6 +189,11 @@ const cli_command cli_prune = {
         "and Gemma-2, the hidden size is a multiple of that number. In all other cases, and always for BERT and "
         "GPT-2, whose head width is derived from the hidden size, use --compatible, which keeps the original shapes "
         "and writes zeros.\n"
+        "An encoder-decoder has three kinds of heads, which --heads names as decoder.L.H (or L.H), cross.L.H "
+        "(cross-attention of the decoder) and encoder.L.H. They are removed together; --part encoder prunes only the "
+        "encoder, and chooses its heads on texts like those of other encoders. transformers loads a T5 if all layers "
+        "of all kinds keep the same number of heads, and the layers of a side the same heads. --part image prunes the "
+        "image tower of a CLIP.\n"
         "--by accepts the scores and losses of mha heads; with --loss pairs, each line of -f contains two paraphrases "
         "separated by a tab. --scores FILE reads the output of mha heads --by SCORE (--json or --csv) for this model; "
         "- is standard input. With --scores, --loss pairs declares that each line of -f is a pair.\n"

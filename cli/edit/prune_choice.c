@@ -70,48 +70,33 @@ int prune_choice_check(prune_job *job)
 
 /* ---- heads named by --heads or --keep ---- */
 
-static int no_head(const prune_job *job, const char *option, mha_model_head at)
-{
-    const bool had = at.layer < job->info->layers && at.head < job->info->original_heads;
-    return cli_usage(job->session, "%s must name heads of %s (got %d.%d%s)", option,
-                     cli_shown(job->session->model_name), at.layer, at.head, had ? ", already removed" : "");
-}
-
-/* Sets the entry of job->keep for the head number `at` to `value`. */
-static int set_head(prune_job *job, const char *option, mha_model_head at, uint8_t value)
-{
-    const int64_t place = mha_head_place(job->model, at.layer, at.head);
-    if (place < 0) return no_head(job, option, at);
-    job->keep[at.layer * job->info->heads + place] = value;
-    return CLI_DONE;
-}
-
 static int remove_named(prune_job *job)
 {
     int code = CLI_DONE;
-    memset(job->keep, 1, (size_t)(job->info->layers * job->info->heads));
+    prune_parts_fill(job, 1);
     for (const char *at = job->given.heads; code == CLI_DONE;) {
         mha_model_head head;
+        const prune_part *part = prune_part_named(job, &at);
         const char *end = cli_head(at, &head);
         if (!end || (*end && *end != ','))
             return cli_usage(job->session, "--heads must be LAYER.HEAD,..., for example 0.2,3.11 (got \"%s\")",
                              cli_shown(job->given.heads));
-        code = set_head(job, "--heads", head, 0);
+        code = prune_part_set(job, part, "--heads", head, 0);
         if (!*end) break;
         at = end + 1;
     }
     return code;
 }
 
-static int keep_listed(prune_job *job, const json_t *lists)
+static int keep_listed(prune_job *job, const prune_part *part, const json_t *lists)
 {
     size_t layer, i;
     json_t *list, *number;
     int code = CLI_DONE;
-    memset(job->keep, 0, (size_t)(job->info->layers * job->info->heads));
-    if (!json_is_array(lists) || (int64_t)json_array_size(lists) != job->info->layers)
+    const int64_t layers = mha_model_describe(part->model)->layers;
+    if (!json_is_array(lists) || (int64_t)json_array_size(lists) != layers)
         return cli_error(job->session, CLI_REFUSED, "%s must contain a list of kept heads for each of the %lld layers",
-                         cli_shown(job->given.keep), (long long)job->info->layers);
+                         cli_shown(job->given.keep), (long long)layers);
     json_array_foreach(lists, layer, list)
     {
         json_array_foreach(list, i, number)
@@ -120,20 +105,26 @@ static int keep_listed(prune_job *job, const json_t *lists)
             if (!json_is_integer(number) || n < 0 || n > INT32_MAX)
                 return cli_error(job->session, CLI_REFUSED, "%s: layer %zu must be a list of head numbers",
                                  cli_shown(job->given.keep), layer);
-            code = set_head(job, "--keep", (mha_model_head){(int32_t)layer, (int32_t)n}, 1);
+            code = prune_part_set(job, part, "--keep", (mha_model_head){(int32_t)layer, (int32_t)n}, 1);
             if (code != CLI_DONE) return code;
         }
     }
     return CLI_DONE;
 }
 
-/* Reads the file of --keep: a JSON array of one list per layer, or a config.json with mha.heads. */
+/* Reads the file of --keep: a JSON array of one list per layer, or a config.json with mha.heads. For an
+ * encoder-decoder, the lists of its parts are in an object. */
 static int keep_named(prune_job *job)
 {
     json_t *root;
     int code = cli_json_read(job->session, job->given.keep, &root);
     if (code != CLI_DONE) return code;
-    code = keep_listed(job, json_is_object(root) ? json_object_get(root, "mha.heads") : root);
+    const json_t *own = json_object_get(root, "mha.heads"), *lists = own ? own : root;
+    prune_parts_fill(job, 0);
+    for (int n = 0; n < job->parts && code == CLI_DONE; n++) {
+        const bool sides = job->parts > 1 || json_is_object(lists);
+        code = keep_listed(job, &job->part[n], sides ? json_object_get(lists, job->part[n].name) : lists);
+    }
     json_decref(root);
     return code;
 }
@@ -190,10 +181,8 @@ int prune_choice_measure(prune_job *job)
     const size_t cells = (size_t)(job->info->layers * job->info->heads);
     const bool scored = importance_scores_given_any(&job->by);
     say_how(job);
-    job->keep = calloc(cells, sizeof *job->keep);
     if (scored) job->scores = calloc(cells, sizeof *job->scores);
-    if (!job->keep || (scored && !job->scores))
-        return cli_error(job->session, CLI_FAILED, "out of memory for the list of heads");
+    if (scored && !job->scores) return cli_error(job->session, CLI_FAILED, "out of memory for the list of heads");
     if (!scored) return CLI_DONE;
     return importance_scores_values(job->session, &job->by, job->model, job->texts.learn, job->scores);
 }
@@ -216,18 +205,7 @@ mha_prune_options prune_choice_options(const prune_job *job)
                                .refit = job->given.refit ? job->texts.learn : NULL,
                                .ridge = job->ridge,
                                .compatible = job->given.compatible,
-                               .chosen_by = job->chosen_by};
-}
-
-json_t *prune_removed_json(const prune_job *job, const uint8_t *keep)
-{
-    json_t *lists = json_array();
-    for (int64_t l = 0; l < job->info->layers; l++) {
-        json_t *list = json_array();
-        for (int64_t h = 0; h < job->info->heads_per_layer[l]; h++)
-            if (!keep[l * job->info->heads + h])
-                json_array_append_new(list, json_integer(mha_head_number(job->model, l, h)));
-        json_array_append_new(lists, list);
-    }
-    return lists;
+                               .chosen_by = job->chosen_by,
+                               .cross_keep = job->part[1].keep,
+                               .encoder_keep = job->part[2].keep};
 }

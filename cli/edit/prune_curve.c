@@ -35,7 +35,7 @@ static int put_json(const search *s)
     for (int64_t n = s->count - 1; n >= 0; n--)
         json_array_append_new(curve, point_json(&s->points[n]));
     json_t *best = s->best ? point_json(s->best) : json_null();
-    if (s->best) json_object_set_new(best, "removed", prune_removed_json(s->job, s->best->keep));
+    if (s->best) json_object_set_new(best, "removed", prune_removed_json(s->job->part, s->best->keep));
     return cli_put_json(s->job->session,
                         json_pack("{s:s, s:s, s:s, s:I, s:o, s:o, s:o}", "model",
                                   cli_shown(s->job->session->model_name), "chosen_by", s->job->chosen_by, "held_out",

@@ -8,9 +8,19 @@
 
 /* Values of the options as given; NULL if absent. */
 typedef struct prune_options {
-    char *heads, *keep, *ratio, *count, *floor, *ridge, *test, *max_increase;
+    char *heads, *keep, *part, *ratio, *count, *floor, *ridge, *test, *max_increase;
     int per_layer, fill, refit, compatible, search;
 } prune_options;
+
+/* One kind of heads of a model: its own, the cross-attention of a decoder, or the encoder of a decoder. */
+typedef struct prune_part {
+    const char *name; /* "decoder", "cross", "encoder"; "" if the model has only one kind of heads */
+    const mha_model *model;
+    bool cross;
+    uint8_t *keep; /* [layers, H] 1 = the head is kept */
+} prune_part;
+
+enum { PRUNE_PARTS = 3 };
 
 typedef struct prune_job {
     cli_session *session;
@@ -18,10 +28,13 @@ typedef struct prune_job {
     importance_scores by; /* values of --by or --scores; empty if heads are chosen jointly or named */
     mha_prune_rule rule;
     double ridge, max_increase;
-    mha_model *model;
+    mha_model *opened;
+    const mha_model *model; /* `opened`, or the part of it that --part names */
     const mha_model_info *info;
     held_texts texts;
-    uint8_t *keep;       /* [layers, H] 1 = the head is kept */
+    prune_part part[PRUNE_PARTS]; /* [parts] */
+    int parts;
+    uint8_t *keep;       /* part[0].keep: heads of `model` */
     double *scores;      /* [layers, H] from --by or --scores; NULL if heads are chosen jointly or named */
     char chosen_by[200]; /* how heads were chosen, for mha.record */
 } prune_job;
@@ -40,8 +53,25 @@ int prune_choice_make(prune_job *job);
 mha_prune_options prune_choice_options(const prune_job *job);
 /* Logs why the number of `removed` heads differs from --ratio. */
 void prune_choice_log(const prune_job *job, int64_t before, int64_t removed);
+/* ---- prune_parts.c ---- */
+
+/* Finds the parts of the opened model; all heads are kept. */
+int prune_parts_find(prune_job *job);
+void prune_parts_free(prune_job *job);
+/* Sets all entries of all lists to `value`. */
+void prune_parts_fill(prune_job *job, uint8_t value);
+/* Returns the number of removed heads. */
+int64_t prune_parts_removed(const prune_job *job);
+/* Returns the part whose name and a dot are at *at, and moves *at behind them; without a name, the first part. */
+const prune_part *prune_part_named(const prune_job *job, const char **at);
+/* Sets the entry for the head number `at`. */
+int prune_part_set(const prune_job *job, const prune_part *part, const char *option, mha_model_head at, uint8_t value);
+/* Prints the numbers of the removed heads, per layer. */
+void prune_parts_print(const prune_job *job);
 /* Returns, per layer, the numbers of the heads that are not in `keep`. */
-json_t *prune_removed_json(const prune_job *job, const uint8_t *keep);
+json_t *prune_removed_json(const prune_part *part, const uint8_t *keep);
+/* Returns these lists; for several parts, in an object. */
+json_t *prune_parts_json(const prune_job *job);
 
 /* ---- prune_curve.c ---- */
 

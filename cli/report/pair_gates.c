@@ -11,7 +11,7 @@ typedef struct gates {
     const mha_model_input *source;
     const int32_t *ids;
     int64_t count, width; /* of ids, and of a row of logits */
-    bool encoder;
+    pair_heads of;
     mha_model_cache *cache; /* heads of the decoder: keys and values of the source, which do not change */
     float *gates, *logits;  /* [layers, heads], [count, width] */
 } gates;
@@ -25,7 +25,9 @@ static mha_status loss_of(const cli_session *s, const gates *g, double *loss, mh
     const mha_model_output output = {.size = sizeof output, .logits = g->logits};
     const mha_cross_entropy_args entropy = {
         .size = sizeof entropy, .rows = g->count - 1, .classes = g->width, .logits = g->logits, .labels = g->ids + 1};
-    *(g->encoder ? &source.gates : &input.gates) = g->gates;
+    const float **const gates[] = {
+        [PAIR_ENCODER] = &source.gates, [PAIR_DECODER] = &input.gates, [PAIR_CROSS] = &input.cross_gates};
+    *gates[g->of] = g->gates;
     mha_status status = MHA_OK;
     if (g->cache && mha_model_cache_length(g->cache, 0) > 0) {
         input.source = NULL;
@@ -38,7 +40,10 @@ static mha_status loss_of(const cli_session *s, const gates *g, double *loss, mh
 /* Appends the changes of the loss [layers][heads] to `values`, and null to `none`. */
 static int measure(const cli_session *s, gates *g, const mha_model_info *m, double loss, json_t *values, json_t *none)
 {
-    const char *what = g->encoder ? "heads of the encoder" : "heads of the decoder";
+    static const char *const names[] = {[PAIR_ENCODER] = "heads of the encoder",
+                                        [PAIR_DECODER] = "heads of the decoder",
+                                        [PAIR_CROSS] = "heads of the cross-attention"};
+    const char *what = names[g->of];
     mha_error error = {0};
     for (int64_t layer = 0; layer < m->layers; layer++) {
         json_t *row = json_array(), *empty = json_array();
@@ -71,20 +76,21 @@ static int allocate(const cli_session *s, gates *g, size_t heads)
     if (!g->gates || !g->logits) return cli_error(s, CLI_FAILED, "out of memory for the gates");
     for (size_t n = 0; n < heads; n++)
         g->gates[n] = 1;
-    if (g->encoder || mha_model_cache_create(g->model, &options, &g->cache, &error) == MHA_OK) return CLI_DONE;
+    if (g->of == PAIR_ENCODER || mha_model_cache_create(g->model, &options, &g->cache, &error) == MHA_OK)
+        return CLI_DONE;
     return cli_fail(s, &error);
 }
 
 int pair_gates_measure(const cli_session *s, const mha_model *model, const mha_model_input *source, const int32_t *ids,
-                       int64_t count, bool encoder, json_t **importance)
+                       int64_t count, pair_heads of, json_t **importance)
 {
-    const mha_model_info *m = mha_model_describe(encoder ? mha_model_encoder(model) : model);
+    const mha_model_info *m = mha_model_describe(of == PAIR_ENCODER ? mha_model_encoder(model) : model);
     gates g = {.model = model,
                .source = source,
                .ids = ids,
                .count = count,
                .width = mha_model_describe(model)->logit_width,
-               .encoder = encoder};
+               .of = of};
     json_t *values = json_array(), *none = json_array();
     mha_error error = {0};
     double loss = 0;

@@ -112,13 +112,14 @@ static json_t *names_of(const mha_model *model, const int32_t *ids, int64_t coun
     return names;
 }
 
-/* Measures the effects of heads. Cross-attention has no gates. */
+/* Measures the effects of heads. */
 static int measure_gates(const cli_session *s, const pair *p, const pair_attention *a, json_t **importance)
 {
     const cli_sequence *q = &p->sequence;
+    static const pair_heads of[] = {[ENCODER] = PAIR_ENCODER, [DECODER] = PAIR_DECODER, [CROSS] = PAIR_CROSS};
     *importance = NULL;
-    if (!p->gates || a == &p->kind[CROSS]) return CLI_DONE;
-    return pair_gates_measure(s, p->model, &q->source, q->ids, q->count, a == &p->kind[ENCODER], importance);
+    if (!p->gates) return CLI_DONE;
+    return pair_gates_measure(s, p->model, &q->source, q->ids, q->count, of[a - p->kind], importance);
 }
 
 /* Adds one kind of attention to the --json object. */
@@ -183,6 +184,20 @@ static bool reads_texts(const mha_model *model)
     return encoder && mha_model_describe(encoder)->feature_bins == 0;
 }
 
+/* The tables of a page have a cell for every head of every layer. */
+static int check_heads(const cli_session *s, const mha_model *model)
+{
+    const mha_model *const sides[] = {model, mha_model_encoder(model)};
+    bool pruned = false;
+    for (int n = 0; n < 2; n++) {
+        const mha_model_info *info = mha_model_describe(sides[n]);
+        for (int64_t l = 0; l < info->layers; l++)
+            pruned |= info->heads_per_layer[l] != info->original_heads ||
+                      (info->cross_heads_per_layer && info->cross_heads_per_layer[l] != info->original_heads);
+    }
+    return pruned ? cli_usage(s, "--source requires an encoder-decoder from which no heads were removed") : CLI_DONE;
+}
+
 int report_pair_measure(cli_session *s, const char *source, const char *target, bool gates, report *r, json_t **said)
 {
     pair p = {.gates = gates};
@@ -190,6 +205,7 @@ int report_pair_measure(cli_session *s, const char *source, const char *target, 
     if (code == CLI_DONE && !reads_texts(p.model))
         code =
             cli_usage(s, "--source requires an encoder-decoder of texts (got %s)", mha_model_describe(p.model)->family);
+    if (code == CLI_DONE) code = check_heads(s, p.model);
     if (code == CLI_DONE) code = read_pair(s, source, target, &p);
     if (code == CLI_DONE && gates && p.sequence.count < 2)
         code = cli_usage(s, "--by requires a target of at least one token");

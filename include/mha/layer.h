@@ -307,6 +307,9 @@ typedef struct mha_layer_source {
     const int32_t *map_heads; /* [map_count] heads of `probs`, in this order, as in mha_layer_input; NULL = all */
     int64_t map_count;
     const mha_attn_plan *plan; /* the operator's plan of a block's cross-attention; NULL = created for this call */
+    mha_cview gates;           /* [B, H] f32 factors for the outputs of the heads of a block's cross-attention, as in
+                                * mha_layer_input; data NULL = ones. A call to an attention layer reads `gates` of its
+                                * input instead. */
 } mha_layer_source;
 
 /* The tokens of one call and their masks, for an attention layer or a block. Masks are combined by AND. */

@@ -122,6 +122,8 @@ typedef struct mha_model_info {
     int64_t feature_bins;    /* log-mel bins per frame of an encoder that reads audio features (audio.h); 0 = tokens */
     int64_t logit_width; /* columns of the logits: vocab, classes, or 1 for a discriminator (ELECTRA), whose `logits`
                               * is 0; 0 = the model has no logits */
+    const int64_t *cross_heads_per_layer; /* [layers] encoder-decoders: heads of the cross-attention of each decoder
+                                           * layer, at most `heads`; NULL for other models */
 } mha_model_info;
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
 
@@ -142,6 +144,11 @@ MHA_API mha_status mha_model_fingerprint(const mha_model *model, char text[17], 
  * for it (num_attention_heads, num_key_value_heads, head_dim: all families but BERT and GPT-2, where the head width is
  * hidden_size / num_attention_heads), these keys contain that count, so that transformers loads the model.
  * "mha.original_heads" is then the head count before pruning, which is greater than every number in "mha.heads".
+ *
+ * In an encoder-decoder, "mha.heads" is an object with these lists: "encoder", "decoder", and "cross" for the
+ * cross-attention of the decoder; an absent member means all heads. The tables of relative positions of a T5 have a
+ * column for each head that at least one layer of the side keeps. In a CLIP, the list of a tower is in its object,
+ * text_config or vision_config.
  *
  * The key "mha.kv_heads": {"keys": N, "values": M} sets the key head count and value head count of a layer if the
  * family's own keys cannot express them: in BERT and GPT-2, where the two counts differ, or where layers differ (N and
@@ -308,6 +315,9 @@ typedef struct mha_model_input {
     /* [B, feature_bins, 2 L] for encoders that read audio features (audio.h), where L must be max_positions; ids, mask,
      * starts and shard must be NULL. Must be NULL for other models. */
     const float *features;
+    /* Encoder-decoders: [layers, B, H] factors for the output of each head of the cross-attention, as `gates` for the
+     * self-attention; NULL = ones. Gates of the encoder are those of `source`. Must be NULL for other models. */
+    const float *cross_gates;
 } mha_model_input;
 
 /* Identifies a head by its layer and its index in the layer. */

@@ -23,7 +23,8 @@ typedef struct mha_model_edit mha_model_edit;
 
 MHA_API void mha_model_edit_free(mha_model_edit *edit);
 
-/* Opens the edited model without writing it. The edit must outlive the model; no tokenizer is opened. */
+/* Opens the edited model without writing it: the whole checkpoint, if the source was a part of it. The edit must
+ * outlive the model; no tokenizer is opened. */
 MHA_API mha_status mha_model_edit_open(const mha_model_edit *edit, mha_model **out, mha_error *err);
 
 /* Returns the changed tensors, f32, with the names and shapes of the written file. Valid until the edit is freed. */
@@ -31,8 +32,9 @@ MHA_API const mha_named_tensor *mha_model_edit_tensors(const mha_model_edit *edi
 
 /* Properties of the source model (index 0) and of the edited model (index 1). */
 typedef struct mha_edit_evaluation {
-    int64_t heads[2], key_heads[2], value_heads[2];         /* head counts of all layers together; key and value head
-                                                             * counts of the first layer */
+    /* Head counts of all layers together, with those of the encoder and of the cross-attention of a decoder, and of the
+     * image tower of a CLIP; key and value head counts of the first layer. */
+    int64_t heads[2], key_heads[2], value_heads[2];
     int64_t parameters[2], bytes[2], kv_bytes_per_token[2]; /* as in mha_model_info */
     mha_comparison comparison;                              /* on the held-out texts; `texts` is 0 without them */
     double tokens_per_second[2]; /* best of at least five passes, in which the models alternate */
@@ -43,7 +45,7 @@ typedef struct mha_edit_evaluation {
 
 /* Opens the edited model and compares it with the source model. `held_out`: texts that were not used to select heads or
  * to fit weights; NULL = only sizes are evaluated. Reports progress as "compare" and "speed". Errors: MHA_ERR_ARG for
- * NULL; those of mha_models_compare. */
+ * NULL; MHA_ERR_UNSUPPORTED for texts of the decoder of an encoder-decoder; those of mha_models_compare. */
 MHA_API mha_status mha_model_edit_evaluate(const mha_model_edit *edit, const mha_head_data *held_out,
                                            mha_edit_evaluation *out, mha_error *err);
 
@@ -58,6 +60,7 @@ MHA_API mha_status mha_model_edit_note(mha_model_edit *edit, const char *quality
  *   by mha_regroup  {"regrouped": {"keys": N, "values": M}, "method", "order": the original position of each head, per
  *                   layer, "fit": tokens, "weighted_by",
  *   by both         "refit": {"tokens", "ridge"}, "compatible": true, "from": {file: sha256}, "quality"}
+ * In the decoder of an encoder-decoder, "removed" is an object of lists like "mha.heads" (model.h).
  * "from" contains the digests of the files that the source model was opened from; "quality" is the object passed to
  * mha_model_edit_note. Errors: those of mha_model_save. */
 MHA_API mha_status mha_model_edit_save(const mha_model_edit *edit, const char *folder, int overwrite, mha_error *err);

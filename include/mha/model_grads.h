@@ -142,6 +142,9 @@ typedef struct mha_model_gradient {
     const float *last_logits; /* [B, logit_width] gradient with respect to the logits of the last real token of each
                                * sequence */
     const float *embedding;   /* [B, embedding_width] CLIP: gradient with respect to the L2-normalized embedding */
+    /* Encoder-decoders, written: gradients of the gates of the cross-attention [layers, B, H], and of the encoder
+     * [encoder layers, B, encoder H], as `gates`. MHA_ERR_ARG for other models. */
+    float *cross_gates, *encoder_gates;
 } mha_model_gradient;
 
 /* Runs the backward pass and accumulates the gradients of parameters into the list. May be called several times
@@ -188,7 +191,8 @@ typedef struct mha_model_loss_args {
      * not modified. Teacher and model must have the same vocabulary size and, for `hidden` and `text`, the same width.
      * NULL = cross entropy only. */
     const mha_model *teacher;
-    mha_model_distill distill; /* only with a teacher */
+    mha_model_distill distill;            /* only with a teacher */
+    float *dcross_gates, *dencoder_gates; /* cross_gates and encoder_gates of mha_model_gradient; NULL = not computed */
 } mha_model_loss_args;
 
 /* Computes the loss and its gradients: cross entropy of the logits (layer.h), or the distillation loss of a teacher.

@@ -14,6 +14,11 @@
  * removed together: the unit is one key head with its H / Hkv query heads, or, with "mha.kv_heads" (model.h), whole key
  * heads and whole value heads.
  *
+ * The model may be one part of a checkpoint: the encoder of an encoder-decoder (mha_model_encoder), or the image tower
+ * of a CLIP (mha_model_vision). The edit then changes the whole checkpoint, in which all other parts stay the same. If
+ * the model is the decoder of an encoder-decoder, the edit may also remove heads of its cross-attention and of the
+ * encoder.
+ *
  * Heads are numbered by their position in the model, from 0 in each layer, like gates and scores; mha_head_number
  * returns the number that a head had in the unpruned model. A saved model keeps the original numbers ("mha.heads" of
  * config.json), so a pruned model can be pruned again.
@@ -36,6 +41,9 @@ extern "C" {
 MHA_API int64_t mha_head_number(const mha_model *model, int64_t layer, int64_t head);
 /* Returns the position of the head with original number `number`; -1 if the model does not have this head. */
 MHA_API int64_t mha_head_place(const mha_model *model, int64_t layer, int64_t number);
+/* The same for the heads of the cross-attention in the decoder of an encoder-decoder; -1 for other models. */
+MHA_API int64_t mha_cross_head_number(const mha_model *model, int64_t layer, int64_t head);
+MHA_API int64_t mha_cross_head_place(const mha_model *model, int64_t layer, int64_t number);
 
 /* ---- choosing heads ---- */
 
@@ -108,15 +116,21 @@ typedef struct mha_prune_options {
      * other program reads. */
     int compatible;
     const char *chosen_by; /* a sentence for the record that states how the heads were chosen; NULL = none */
+    /* Encoder-decoders, if `model` is the decoder: the heads of its cross-attention [layers, H] and those of the
+     * encoder [encoder layers, encoder H] that are kept, as `keep`; NULL = all. */
+    const uint8_t *cross_keep, *encoder_keep;
 } mha_prune_options;
 
 /* Creates the edit that removes the heads whose keep [layers, H] is 0: its config.json gets "mha.heads", the original
  * numbers of the remaining heads of each layer. If all layers have the same head count, it also gets
- * num_attention_heads and "mha.original_heads" (model.h). `options` may be NULL. `model` must outlive *out; neither
- * `keep` nor the options are retained.
+ * num_attention_heads and "mha.original_heads" (model.h). A T5 gets num_heads instead, if all layers of the encoder,
+ * the decoder and the cross-attention keep the same number of heads, and all layers of a side the same heads;
+ * transformers then loads it. `options` may be NULL. `model` must outlive *out; neither `keep` nor the options are
+ * retained.
  *
  * Errors: MHA_ERR_ARG for a layer without any head, a group of shared keys that is only partly kept, or an unknown
- * option; MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY, MHA_ERR_CANCELLED ("fill" and "refit" report progress, in layers and
+ * option; MHA_ERR_UNSUPPORTED, also for fill and refit of the decoder of an encoder-decoder, whose texts have no
+ * sources; MHA_ERR_MEMORY, MHA_ERR_CANCELLED ("fill" and "refit" report progress, in layers and
  * batches). Memory: 4 bytes for each element of the attention layers that change; with refit 8 bytes for each token and
  * each element of the hidden size, and a second model. Cost of the refit: four passes over its texts, and per layer one
  * linear solve with as many unknowns as the outputs of its kept heads. */

@@ -18,10 +18,10 @@
  * Masks of the source are those of mha_model_input: masked tokens are invisible to encoder and decoder. Each sequence
  * of a source needs at least one real token. Results are bitwise identical alone, in a batch, padded, and with a cache.
  *
- * Supported: forward, generate.h, model_grads.h (without dropout), and mha_model_save; for the encoder, which is a
- * model of its own, also mha_model_embed, importance.h and the analysis of heads. Training, removing and regrouping
- * heads, ranks (model_ranks.h) and new models (model_create.h) return MHA_ERR_UNSUPPORTED. Functions that run texts
- * through a decoder return MHA_ERR_ARG for the decoder, since they pass no source. */
+ * Supported: forward, generate.h, model_grads.h (without dropout), prune.h, and mha_model_save; for the encoder, which
+ * is a model of its own, also mha_model_embed, importance.h and the analysis of heads. Training, regrouping heads,
+ * ranks (model_ranks.h) and new models (model_create.h) return MHA_ERR_UNSUPPORTED. Functions that run texts through a
+ * decoder return MHA_ERR_ARG for the decoder, since they pass no source. */
 #ifndef MHA_SEQ2SEQ_H
 #define MHA_SEQ2SEQ_H
 

@@ -23,9 +23,10 @@
  * with that tower. The text that is pooled ends at the first eos_token_id; in old files, where eos_token_id is 2, at
  * the largest id.
  *
- * mha_model_grads_list of the text tower contains the gradients of both towers. Training, generation, ranks
- * (model_ranks.h) and, for CLIP, removing and regrouping heads and new models (model_create.h) return
- * MHA_ERR_UNSUPPORTED. Functions that read token ids return MHA_ERR_UNSUPPORTED for vision models. */
+ * mha_model_grads_list of the text tower contains the gradients of both towers. Heads of each tower can be removed
+ * (prune.h). Training, generation, ranks (model_ranks.h) and, for CLIP, regrouping heads and new models
+ * (model_create.h) return MHA_ERR_UNSUPPORTED. Functions that read token ids return MHA_ERR_UNSUPPORTED for vision
+ * models. */
 #ifndef MHA_VISION_H
 #define MHA_VISION_H
 

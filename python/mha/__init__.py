@@ -30,6 +30,8 @@ from ._heads.diversity import (
 from ._heads.edit import (
                      Edit,
                      Evaluation,
+                     cross_head_number,
+                     cross_head_place,
                      head_number,
                      head_place,
                      prune,
@@ -123,7 +125,7 @@ __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalA
            "TrainData", "TrainDataInfo", "TrainDigest", "TrainGates", "TrainLog", "TrainOptions", "TrainRecord", "TrainReport",
            "TrainStore", "Trained", "Trainer", "TrainerGates", "Variant", "VariantGradients", "WeightCircuits", "WeightSplit",
            "activation_backward", "activation_forward", "attention", "attention_backward", "attention_plan", "attn_merge",
-           "audio_features", "audio_parse", "audio_read", "circuit_help", "cross_entropy", "diversity_help", "diversity_measure",
+           "audio_features", "audio_parse", "audio_read", "circuit_help", "cross_entropy", "cross_head_number", "cross_head_place", "diversity_help", "diversity_measure",
            "embedding_backward", "embedding_forward", "file_write", "head_layout_advise", "head_layout_measure",
            "head_layout_resolve", "head_layout_variant_help", "head_layout_variants", "head_layouts", "head_number", "head_place",
             "head_rollout", "head_weights", "heads_measure", "heads_of_maps", "held_out_distinct", "held_out_split", "importance_measure",

@@ -234,6 +234,8 @@ void mha_model_free(mha_model *model)
     if (!model->decoder) mha_tokenizer_free(model->tokenizer);
     mha__free(model->ctx, model->positions_normed);
     mha__free(model->ctx, model->head_numbers);
+    mha__free(model->ctx, model->cross_numbers);
+    mha__free(model->ctx, model->relative_columns);
     mha__free(model->ctx, model->slopes);
     mha__free(model->ctx, model->config_text);
     mha__free(model->ctx, model->gguf_config);

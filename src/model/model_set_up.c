@@ -11,14 +11,15 @@
 static mha_status fill_info(mha_model *m, mha_error *err)
 {
     const mha__config *c = &m->config;
-    m->heads_per_layer = mha__calloc(m->ctx, 4 * (size_t)c->layers, sizeof *m->heads_per_layer);
+    m->heads_per_layer = mha__calloc(m->ctx, 5 * (size_t)c->layers, sizeof *m->heads_per_layer);
     m->attention_per_layer = mha__calloc(m->ctx, (size_t)c->layers, sizeof *m->attention_per_layer);
     m->block = mha__calloc(m->ctx, (size_t)c->layers, sizeof(mha_block *));
     if (!m->heads_per_layer || !m->attention_per_layer || !m->block)
-        return mha__no_memory(err, 4 * (size_t)c->layers * sizeof *m->heads_per_layer, "the list of layers");
+        return mha__no_memory(err, 5 * (size_t)c->layers * sizeof *m->heads_per_layer, "the list of layers");
     m->key_heads_per_layer = m->heads_per_layer + c->layers;
     m->value_heads_per_layer = m->key_heads_per_layer + c->layers;
     m->feed_forward_per_layer = m->value_heads_per_layer + c->layers;
+    m->cross_heads_per_layer = m->feed_forward_per_layer + c->layers;
     m->info = (mha_model_info){
         .family = c->family->name,
         .layers = c->layers,
@@ -47,6 +48,7 @@ static mha_status fill_info(mha_model *m, mha_error *err)
         .encoder_decoder = c->family->encoder != NULL,
         .decoder_start = c->start,
         .feature_bins = c->mel_bins,
+        .cross_heads_per_layer = c->family->encoder ? m->cross_heads_per_layer : NULL,
     };
     return MHA_OK;
 }
@@ -86,6 +88,7 @@ static void fill_layers(mha_model *m)
         m->key_heads_per_layer[i] = c->layer_k_heads[i];
         m->value_heads_per_layer[i] = c->layer_v_heads[i];
         m->feed_forward_per_layer[i] = feed_forward_of(c, i);
+        m->cross_heads_per_layer[i] = c->cross_heads[i];
         m->attention_per_layer[i] = attention_of(c, i);
         kv_heads += mha__model_kv_heads(m, i);
     }

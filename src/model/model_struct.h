@@ -14,12 +14,15 @@ struct mha_model {
     bool tied_on_ranks;    /* mha__model_is_tied for the rows of all ranks */
     mha__config config;
     mha_model_info info;
-    int64_t *heads_per_layer; /* [4, layers] counts that `info` points to; the next three pointers point into this
+    int64_t *heads_per_layer; /* [5, layers] counts that `info` points to; the next four pointers point into this
                                * array */
-    int64_t *key_heads_per_layer, *value_heads_per_layer, *feed_forward_per_layer;
+    int64_t *key_heads_per_layer, *value_heads_per_layer, *feed_forward_per_layer, *cross_heads_per_layer;
     mha_model_attention *attention_per_layer; /* [layers] */
-    int32_t *head_numbers; /* [layers, H] head numbers in the unpruned model; -1 after a layer's last head */
-    float *slopes;         /* [layers, H] ALiBi slopes of the heads of each layer; NULL if no layer has ALiBi */
+    int32_t *head_numbers;     /* [layers, H] head numbers in the unpruned model; -1 after a layer's last head */
+    int32_t *cross_numbers;    /* [layers, H] the same for cross-attention; NULL = none */
+    int32_t *relative_columns; /* [layers, H] column of each head in the table of relative positions; NULL = its
+                                * number */
+    float *slopes;             /* [layers, H] ALiBi slopes of the heads of each layer; NULL if no layer has ALiBi */
     char *config_text;
     char *gguf_config;                            /* config.json of a model from a GGUF file; NULL = from a folder */
     mha_tokenizer *tokenizer;                     /* NULL if the model was opened without a tokenizer */
@@ -80,7 +83,7 @@ mha_status mha__rank_parts_hash(const mha_model *model, uint64_t *hash, mha_erro
 
 /* Returns a norm of the model from the tensors of its role. */
 mha_norm mha__model_norm(const mha__config *config, mha__role role, const mha_matrix *part);
-/* Sets m->head_numbers from the text of config.json. */
+/* Sets head_numbers, cross_numbers and relative_columns from the text of config.json. */
 mha_status mha__model_number_heads(mha_model *model, mha_error *err);
 /* Sets m->slopes from the config and m->head_numbers, if a layer has ALiBi. */
 mha_status mha__model_slopes(mha_model *model, mha_error *err);

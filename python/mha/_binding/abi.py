@@ -1344,6 +1344,7 @@ class LayerSource(ctypes.Structure):
     map_heads: int | None
     map_count: int
     plan: int | None
+    gates: View
     _fields_ = [
         ("tokens", c_int64),
         ("lengths", c_void_p),
@@ -1354,6 +1355,7 @@ class LayerSource(ctypes.Structure):
         ("map_heads", c_void_p),
         ("map_count", c_int64),
         ("plan", c_void_p),
+        ("gates", View),
     ]
 
 
@@ -1786,6 +1788,7 @@ class ModelInfo(ctypes.Structure):
     embedding_width: int
     feature_bins: int
     logit_width: int
+    cross_heads_per_layer: int | None
     _fields_ = [
         ("family", c_char_p),
         ("layers", c_int64),
@@ -1821,6 +1824,7 @@ class ModelInfo(ctypes.Structure):
         ("embedding_width", c_int64),
         ("feature_bins", c_int64),
         ("logit_width", c_int64),
+        ("cross_heads_per_layer", c_void_p),
     ]
 
 
@@ -1880,6 +1884,7 @@ class ModelInput(ctypes.Structure):
     source: ctypes._Pointer[ModelInput]
     pixels: int | None
     features: int | None
+    cross_gates: int | None
 
 
 ModelInput._fields_ = [
@@ -1902,6 +1907,7 @@ ModelInput._fields_ = [
     ("source", POINTER(ModelInput)),
     ("pixels", c_void_p),
     ("features", c_void_p),
+    ("cross_gates", c_void_p),
 ]
 
 
@@ -2108,6 +2114,8 @@ class ModelGradient(ctypes.Structure):
     taylor: int
     last_logits: int | None
     embedding: int | None
+    cross_gates: int | None
+    encoder_gates: int | None
     _fields_ = [
         ("size", c_size_t),
         ("last_hidden", c_void_p),
@@ -2120,6 +2128,8 @@ class ModelGradient(ctypes.Structure):
         ("taylor", c_int),
         ("last_logits", c_void_p),
         ("embedding", c_void_p),
+        ("cross_gates", c_void_p),
+        ("encoder_gates", c_void_p),
     ]
 
 
@@ -2152,6 +2162,8 @@ class ModelLossArgs(ctypes.Structure):
     loss_only: int
     teacher: int | None
     distill: ModelDistill
+    dcross_gates: int | None
+    dencoder_gates: int | None
     _fields_ = [
         ("size", c_size_t),
         ("labels", c_void_p),
@@ -2164,6 +2176,8 @@ class ModelLossArgs(ctypes.Structure):
         ("loss_only", c_int),
         ("teacher", c_void_p),
         ("distill", ModelDistill),
+        ("dcross_gates", c_void_p),
+        ("dencoder_gates", c_void_p),
     ]
 
 
@@ -2948,6 +2962,8 @@ class PruneOptions(ctypes.Structure):
     ridge: float
     compatible: int
     chosen_by: _Bytes | None
+    cross_keep: int | None
+    encoder_keep: int | None
     _fields_ = [
         ("size", c_size_t),
         ("fill", c_void_p),
@@ -2955,6 +2971,8 @@ class PruneOptions(ctypes.Structure):
         ("ridge", c_double),
         ("compatible", c_int),
         ("chosen_by", c_char_p),
+        ("cross_keep", c_void_p),
+        ("encoder_keep", c_void_p),
     ]
 
 
@@ -3897,6 +3915,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_model_edit_save": (c_int, [c_void_p, c_char_p, c_int, POINTER(Error)]),
     "mha_head_number": (c_int64, [c_void_p, c_int64, c_int64]),
     "mha_head_place": (c_int64, [c_void_p, c_int64, c_int64]),
+    "mha_cross_head_number": (c_int64, [c_void_p, c_int64, c_int64]),
+    "mha_cross_head_place": (c_int64, [c_void_p, c_int64, c_int64]),
     "mha_prune_most": (c_int64, [c_void_p, POINTER(PruneRule)]),
     "mha_prune_choose": (c_int, [c_void_p, c_void_p, POINTER(PruneRule), c_void_p, POINTER(Error)]),
     "mha_prune_choose_joint": (c_int, [c_void_p, c_void_p, POINTER(PruneRule), POINTER(PruneJointOptions), c_void_p, POINTER(Error)]),

@@ -11,7 +11,15 @@ import numpy as np
 
 from .._arrays.array import choose, flags, floats, integer, number
 from .._arrays.tensors import taken
-from .._binding.abi import REGROUP_METHODS, EditEvaluation, PruneJointOptions, PruneOptions, PruneRule, RegroupOptions
+from .._binding.abi import (
+    REGROUP_METHODS,
+    EditEvaluation,
+    ModelInfo,
+    PruneJointOptions,
+    PruneOptions,
+    PruneRule,
+    RegroupOptions,
+)
 from .._binding.library import Handle, call, lib, string, struct
 from .._binding.long_call import call_long
 from .._draw import figures
@@ -106,6 +114,26 @@ def head_place(model: Model, layer: int, number_: int) -> int:
     return int(lib.mha_head_place(model._open(), layer, number_))
 
 
+def cross_head_number(model: Model, layer: int, head: int) -> int:
+    """Returns head_number of a head of the cross-attention in an encoder-decoder; -1 for other models.
+
+        >>> import mha
+        >>> mha.cross_head_number(mha.Model(), 1, 3)
+        -1
+    """
+    return int(lib.mha_cross_head_number(model._open(), layer, head))
+
+
+def cross_head_place(model: Model, layer: int, number_: int) -> int:
+    """Returns head_place of a head of the cross-attention in an encoder-decoder; -1 for other models.
+
+        >>> import mha
+        >>> mha.cross_head_place(mha.Model(), 1, 3)
+        -1
+    """
+    return int(lib.mha_cross_head_place(model._open(), layer, number_))
+
+
 def _rule(ratio: float, count: int, per_layer: bool, floor: int) -> PruneRule:
     return struct(PruneRule, ratio=number(ratio, "ratio"), count=integer(count, "count"), per_layer=bool(per_layer),
                   floor=integer(floor, "floor"))
@@ -171,12 +199,26 @@ def prune_options(model: Model, fill: Any, refit: Any, ridge: float, compatible:
     return options
 
 
+def _part(model: Model, part: str | None) -> tuple[Any, ModelInfo]:
+    """Returns a part of a model, and its description."""
+    handle: Any = model._open()
+    parts = {"encoder": lib.mha_model_encoder, "image": lib.mha_model_vision}
+    if part is not None:
+        handle = parts[part](handle) if part in parts else None
+        if not handle:
+            raise ValueError(f"part must be 'encoder' for an encoder-decoder, or 'image' for a model with images (got {part!r})")
+    info: ModelInfo = lib.mha_model_describe(handle).contents
+    return handle, info
+
+
 def prune(model: Model, keep: Any, *, fill: Any = None, refit: Any = None, ridge: float = 0.0, compatible: bool = False,
-          chosen_by: str | None = None) -> Edit:
+          chosen_by: str | None = None, cross_keep: Any = None, encoder_keep: Any = None, part: str | None = None) -> Edit:
     """Removes the heads whose element of keep [layers, heads] is false.
 
     fill: texts on which the mean output of each removed head is measured, to be added to the output bias. refit: texts on which the
-    output projections are refitted. compatible: keeps shapes that transformers can load.
+    output projections are refitted. compatible: keeps shapes that transformers can load. In an encoder-decoder, keep are the heads of
+    the decoder, cross_keep those of its cross-attention, and encoder_keep those of the encoder; None: all. part "encoder", "image":
+    keep are the heads of the encoder, or of the image tower of a CLIP.
 
         >>> import mha
         >>> model = mha.Model()
@@ -185,11 +227,19 @@ def prune(model: Model, keep: Any, *, fill: Any = None, refit: Any = None, ridge
         ...     edit.evaluate().heads
         (16, 12)
     """
-    info = model.info
-    kept = flags(keep, "keep", (info["layers"], info["heads"]))
+    side, info = _part(model, part)
+    kept = flags(keep, "keep", (info.layers, info.heads))
     options = prune_options(model, fill, refit, ridge, compatible, chosen_by)
+    lists = []
+    if cross_keep is not None:
+        lists.append(flags(cross_keep, "cross_keep", (info.layers, info.heads)))
+        options.cross_keep = lists[-1].ctypes.data
+    if encoder_keep is not None:
+        encoder = _part(model, "encoder")[1]
+        lists.append(flags(encoder_keep, "encoder_keep", (encoder.layers, encoder.heads)))
+        options.encoder_keep = lists[-1].ctypes.data
     handle = c_void_p()
-    call_long("mha_prune", model._open(), kept.ctypes.data, ctypes.byref(options), ctypes.byref(handle))
+    call_long("mha_prune", side, kept.ctypes.data, ctypes.byref(options), ctypes.byref(handle))
     return Edit(handle, model)
 
 

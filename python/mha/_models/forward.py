@@ -64,7 +64,7 @@ class Forward(ModelBase):
                 type_ids: Any = None, positions: Any = None, fills: Any = None, first_layer: int = 0, states: Any = None,
                 context: Any = None, cache: ModelCache | None = None, sequence: int | None = None, starts: Any = None,
                 map_rows: Any = None, top_keys: int = 0, more: Sequence[str] = (), pixels: Any = None, source: Any = None,
-                source_mask: Any = None,
+                source_mask: Any = None, source_gates: Any = None, cross_gates: Any = None,
                 on_hidden: Callable[[int, np.ndarray], Any] | None = None,
                 on_attention: Callable[[int, np.ndarray], Any] | None = None,
                 on_activations: Callable[[dict[str, Any]], Any] | None = None,
@@ -90,7 +90,8 @@ class Forward(ModelBase):
 
         For an encoder-decoder, source contains the ids [B, S] of the encoder, with source_mask [B, S], or the audio features
         [B, bins, frames]; the results are those of the decoder. With a cache, it is given with the first tokens. on_cross_attention(layer,
-        probs) gets the maps [B, heads, L, S] of the cross-attention and requires source.
+        probs) gets the maps [B, heads, L, S] of the cross-attention and requires source. source_gates and cross_gates: gates of the heads of
+        the encoder and of the cross-attention.
 
         on_hidden(entry, x), on_attention(layer, probs) and on_activations({"layer", "input", "q", "k", "v", "context", "out"}) are
         called layer by layer with zero-copy arrays, which are valid during the call only. A true return value ends the pass with
@@ -98,11 +99,11 @@ class Forward(ModelBase):
         "largest", "distance", "largest_key"}) gets rows [n, keys] of probabilities, in O(L) memory, in several threads at a time.
         """
         model, info = self._tower(pixels)
-        encoder = source_input(source, source_mask, self.audio_shape)
+        encoder = source_input(self, source, source_mask, source_gates)
         if encoder is None and on_cross_attention:
             raise ValueError("on_cross_attention must be None without source")
         given = Input(info, ids, source=encoder, mask=mask, type_ids=type_ids, positions=positions, gates=gates, fills=fills, first_layer=first_layer,
-                      states=states, context=context, cache=cache, sequence=sequence, starts=starts, pixels=pixels)
+                      states=states, context=context, cache=cache, sequence=sequence, starts=starts, pixels=pixels, cross_gates=cross_gates)
         past = cache.longest(sequence) if cache is not None else 0
         found = _Found(given, info.hidden, past, map_rows, top_keys)
         found.on_cross, found.source_length = on_cross_attention, encoder.length if encoder else 0

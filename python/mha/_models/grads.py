@@ -18,13 +18,14 @@ from .._binding.abi import (
     ModelDropout,
     ModelGradient,
     ModelGradsOptions,
+    ModelInfo,
     ModelLossArgs,
     ModelOutput,
 )
 from .._binding.library import Handle, call, callback, create, lib, struct
 from .._binding.long_call import Guard, call_long
 from .forward import POOL, Output, logits_shape
-from .model_input import Input, ModelBase, like_ids
+from .model_input import Input, ModelBase, like_ids, source_input
 
 
 @dataclass
@@ -46,12 +47,15 @@ class Distill:
 
 @dataclass
 class Loss:
-    """The result of ModelGrads.loss: the loss, the counted labels or tokens, and gradients that were requested."""
+    """The result of ModelGrads.loss: the loss, the counted labels or tokens, and gradients that were requested. cross_gates and
+    encoder_gates are those of an encoder-decoder."""
 
     loss: float
     counted: int
     gates: np.ndarray | None = None
     embeddings: np.ndarray | None = None
+    cross_gates: np.ndarray | None = None
+    encoder_gates: np.ndarray | None = None
 
 
 OnContext = Callable[[dict[str, Any]], Any]
@@ -110,31 +114,41 @@ class ModelGrads(Handle):
         return (np.zeros((info.layers, given.batch, info.heads), np.float32) if gates else None,
                 np.zeros((*given.rows, info.hidden), np.float32) if embeddings else None)
 
+    def _encoder_gates(self, batch: int) -> np.ndarray:
+        info: ModelInfo = lib.mha_model_describe(lib.mha_model_encoder(self._model._open())).contents
+        return np.zeros((info.layers, batch, info.heads), np.float32)
+
     # ---- standard losses ----
 
     def loss(self, ids: Any = None, labels: Any = None, mask: Any = None, *, type_ids: Any = None, positions: Any = None, starts: Any = None,
              gate: Any = None, scale: float = 0.0, gates: bool = False, embeddings: bool = False, loss_only: bool = False,
              teacher: ModelBase | None = None, distill: Distill | None = None, on_context: OnContext | None = None,
-             taylor: bool = False, pixels: Any = None) -> Loss:
+             taylor: bool = False, pixels: Any = None, source: Any = None, source_mask: Any = None, source_gate: Any = None,
+             cross_gate: Any = None) -> Loss:
         """Computes the cross entropy on ids [B, L], or the distillation loss of a teacher, and adds its gradients to list().
 
         labels [B, L]: ids, or -100, which does not count; for decoders shifted here; None: the ids, for decoders. gate: gates as in
         mha.Model.forward. scale: factor of the sum; 0: the mean. gates, embeddings: also return their gradients, [layers, B, heads] and
         [B, L, E]. loss_only: no backward pass. on_context({"layer", "context", "dcontext", "row_taylor"}) gets the outputs of the heads
         [rows, heads, head_dim] and their gradients, layer by layer from the last, without copies; row_taylor with taylor=True.
-        pixels [B, channels, height, width]: images instead of ids, whose labels [B] are classes.
+        pixels [B, channels, height, width]: images instead of ids, whose labels [B] are classes. source, source_mask: as in
+        mha.Model.forward of an encoder-decoder; token i of ids then predicts label i. source_gate, cross_gate: gates of the encoder and
+        of the cross-attention.
         """
+        encoder = source_input(self._model, source, source_mask, source_gate)
         given, guard = Input(self._model._info, ids, mask=mask, type_ids=type_ids, positions=positions, starts=starts, gates=gate,
-                             pixels=pixels), Guard()
+                             pixels=pixels, source=encoder, cross_gates=cross_gate), Guard()
         dgates, dembeddings = self._gradients(given, gates, embeddings)
+        dcross = np.zeros_like(dgates) if encoder is not None and dgates is not None else None
+        dencoder = None if dcross is None else self._encoder_gates(given.batch)
         args = struct(ModelLossArgs, labels=like_ids("labels", labels, given.rows if pixels is None else (given.batch,)), scale=number(scale, "scale"), dgates=dgates,
                       dembeddings=dembeddings, loss_only=bool(loss_only), teacher=None if teacher is None else teacher._open(),
                       distill=ModelDistill() if distill is None else distill.struct(), taylor=bool(taylor),
-                      on_context=_context_function(ModelLossArgs, on_context, guard))
+                      on_context=_context_function(ModelLossArgs, on_context, guard), dcross_gates=dcross, dencoder_gates=dencoder)
         loss, counted = c_double(), c_int64()
         guard.call("mha_model_grads_loss", self._open(), ctypes.byref(given.struct), ctypes.byref(args), ctypes.byref(loss),
                    ctypes.byref(counted))
-        return Loss(loss.value, counted.value, dgates, dembeddings)
+        return Loss(loss.value, counted.value, dgates, dembeddings, dcross, dencoder)
 
     # ---- a custom loss ----
 

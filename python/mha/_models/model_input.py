@@ -47,7 +47,8 @@ class ModelBase(Handle):
         raw = self._info
         found: dict[str, Any] = {"family": raw.family.decode() if raw.family else ""}
         found |= {name: getattr(raw, name) for name in _SCALARS}
-        return found | {name: view(getattr(raw, name), np.int64, (raw.layers,)).tolist() for name in _PER_LAYER}
+        lists = (*_PER_LAYER, "cross_heads_per_layer") if raw.encoder_decoder else _PER_LAYER
+        return found | {name: view(getattr(raw, name), np.int64, (raw.layers,)).tolist() for name in lists}
 
     @property
     def audio_shape(self) -> tuple[int, int] | None:
@@ -72,11 +73,13 @@ class Input:
 
     def __init__(self, info: ModelInfo, ids: Any, *, mask: Any = None, type_ids: Any = None, positions: Any = None, gates: Any = None,
                  fills: Any = None, first_layer: int = 0, states: Any = None, context: Any = None, cache: Any = None,
-                 sequence: int | None = None, starts: Any = None, pixels: Any = None, source: ModelInput | None = None) -> None:
+                 sequence: int | None = None, starts: Any = None, pixels: Any = None, source: ModelInput | None = None,
+                 cross_gates: Any = None) -> None:
         if pixels is not None:
             self._take_pixels(info, pixels, gates, fills, {
                 "ids": ids, "mask": mask, "type_ids": type_ids, "positions": positions, "first_layer": first_layer or None,
-                "states": states, "context": context, "cache": cache, "sequence": sequence, "starts": starts, "source": source})
+                "states": states, "context": context, "cache": cache, "sequence": sequence, "starts": starts, "source": source,
+                "cross_gates": cross_gates})
             return
         ids = token_ids(ids) if starts is None else integers(ids, "ids", np.int32)
         self.rows: tuple[int, ...] = ids.shape
@@ -97,7 +100,7 @@ class Input:
                 info.layers, info.heads, info.head_dim)), starts=at, first_layer=integer(first_layer, "first_layer"), hidden=hidden,
             context=None if context is None else floats(context, "context", (*self.rows, None)),
             cache=None if cache is None else cache._open(), sequence=integer(sequence or 0, "sequence"),
-            source=None if source is None else ctypes.pointer(source))
+            source=None if source is None else ctypes.pointer(source), cross_gates=_gates(info, cross_gates, self.batch, "cross_gates"))
         self.struct.__dict__["source_alive"] = source
 
     def _take_pixels(self, info: ModelInfo, pixels: Any, gates: Any, fills: Any, others: dict[str, Any]) -> None:
@@ -113,19 +116,22 @@ class Input:
                              else floats(fills, "fills", (info.layers, info.heads, info.head_dim)))
 
 
-def source_input(source: Any, mask: Any, audio: tuple[int, int] | None) -> ModelInput | None:
+def source_input(model: ModelBase, source: Any, mask: Any, gates: Any = None) -> ModelInput | None:
     """Returns the input of an encoder: ids [B, S], or features [B, bins, frames] of an encoder that reads audio."""
     if source is None:
-        if mask is not None:
-            raise ValueError("source_mask must be None without source")
+        if mask is not None or gates is not None:
+            raise ValueError(f"source_{'gates' if mask is None else 'mask'} must be None without source")
         return None
+    audio, encoder = model.audio_shape, lib.mha_model_encoder(model._open())
+    info: ModelInfo = lib.mha_model_describe(encoder).contents if encoder else model._info
     if audio:
         features = floats(source, "source", (None, *audio))
         return struct(ModelInput, batch=len(features), length=audio[1] // 2, features=features,
-                      mask=None if mask is None else flags(mask, "source_mask", (len(features), audio[1] // 2)))
+                      mask=None if mask is None else flags(mask, "source_mask", (len(features), audio[1] // 2)),
+                      gates=_gates(info, gates, len(features), "source_gates"))
     ids = token_ids(source)
     return struct(ModelInput, batch=len(ids), length=ids.shape[1], ids=ids,
-                  mask=None if mask is None else flags(mask, "source_mask", ids.shape))
+                  mask=None if mask is None else flags(mask, "source_mask", ids.shape), gates=_gates(info, gates, len(ids), "source_gates"))
 
 
 def token_ids(ids: Any) -> np.ndarray:
@@ -153,11 +159,11 @@ def head_pairs(pairs: Any, name: str) -> Any:
     return (ModelHead * len(ordered))(*ordered)
 
 
-def _gates(info: ModelInfo, gates: Any, batch: int) -> np.ndarray | None:
+def _gates(info: ModelInfo, gates: Any, batch: int, name: str = "gates") -> np.ndarray | None:
     if gates is None:
         return None
     gates, layers, heads = np.asarray(gates, dtype=np.float32), info.layers, info.heads
     if gates.shape not in ((layers, heads), (layers, batch, heads)):
-        raise ValueError(f"gates must be of shape {(layers, heads)} or {(layers, batch, heads)} (got {gates.shape})")
+        raise ValueError(f"{name} must be of shape {(layers, heads)} or {(layers, batch, heads)} (got {gates.shape})")
     each = gates[:, None] if gates.ndim == 2 else gates
     return np.ascontiguousarray(np.broadcast_to(each, (layers, batch, heads)))

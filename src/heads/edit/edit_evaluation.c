@@ -4,16 +4,26 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "heads/edit/edit_struct.h"
+#include "model/config/family.h"
 #include <math.h>
 #include <string.h>
 
 /* ---- size ---- */
 
+/* Returns the head counts of all layers together; in an encoder-decoder and in a CLIP, of all its parts. */
+static int64_t all_heads(const mha_model *m)
+{
+    int64_t heads = 0;
+    for (int64_t l = 0; l < m->config.layers; l++)
+        heads += m->config.layer_heads[l] + m->config.cross_heads[l];
+    if (m->encoder) heads += all_heads(m->encoder);
+    return m->vision ? heads + all_heads(m->vision) : heads;
+}
+
 static void measure_size(const mha_model *model, int m, mha_edit_evaluation *e)
 {
     const mha_model_info *info = mha_model_describe(model);
-    for (int64_t l = 0; l < info->layers; l++)
-        e->heads[m] += info->heads_per_layer[l];
+    e->heads[m] = all_heads(model);
     e->key_heads[m] = info->key_heads_per_layer[0];
     e->value_heads[m] = info->value_heads_per_layer[0];
     e->parameters[m] = info->parameters;
@@ -21,10 +31,28 @@ static void measure_size(const mha_model *model, int m, mha_edit_evaluation *e)
     e->kv_bytes_per_token[m] = info->kv_bytes_per_token;
 }
 
-static const char *find_broken_rule(const mha_model_info *info)
+/* Returns the rule that the parts of an encoder-decoder or of a CLIP violate. In these models, and in ViT, a head is as
+ * wide as the hidden size divided by their number, except in T5. */
+static const char *find_broken_part(const mha_model *m)
 {
+    const mha__config *c = &m->config;
+    const bool free_width = c->family->heads_key != NULL;
+    for (int64_t l = 0; l < c->layers; l++)
+        if (c->layer_heads[l] != c->heads || (m->encoder && c->cross_heads[l] != c->heads))
+            return free_width ? "all layers of both sides must have the same number of heads"
+                              : "head_dim must be the hidden size divided by the number of heads";
+    if (free_width && c->relative_heads != c->heads) return "all layers of a side must have the same heads";
+    const mha_model *other = m->encoder ? m->encoder : m->vision;
+    return other ? find_broken_part(other) : NULL;
+}
+
+static const char *find_broken_rule(const mha_model *m)
+{
+    const mha_model_info *info = mha_model_describe(m);
     const int64_t heads = info->heads_per_layer[0], keys = info->key_heads_per_layer[0];
     const char *family = info->family;
+    const bool parts = m->config.family->one_side || m->config.family->pools || m->config.channels;
+    if (parts && keys == heads) return find_broken_part(m);
     for (int64_t l = 0; l < info->layers; l++) {
         if (info->heads_per_layer[l] != heads || info->key_heads_per_layer[l] != keys)
             return "all layers must have the same number of heads";
@@ -116,15 +144,21 @@ static mha_status measure_texts(const mha_model *source, const mha_model *edited
 mha_status mha_model_edit_evaluate(const mha_model_edit *edit, const mha_head_data *held_out, mha_edit_evaluation *out,
                                    mha_error *err)
 {
-    mha_model *edited;
+    mha_model *whole;
     if (!edit || !out)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_edit_evaluate: %s must not be NULL", edit ? "out" : "edit");
     *out = (mha_edit_evaluation){0};
-    MHA__TRY(mha_model_edit_open(edit, &edited, err));
+    if (held_out && edit->model->encoder)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "mha_model_edit_evaluate: held_out must be NULL for the decoder of %s, since its texts have "
+                         "no sources",
+                         edit->model->info.family);
+    MHA__TRY(mha_model_edit_open(edit, &whole, err));
+    const mha_model *edited = mha__edit_side(edit, whole);
     measure_size(edit->model, 0, out);
     measure_size(edited, 1, out);
-    out->broken_rule = find_broken_rule(mha_model_describe(edited));
+    out->broken_rule = find_broken_rule(whole);
     const mha_status status = held_out ? measure_texts(edit->model, edited, held_out, out, err) : MHA_OK;
-    mha_model_free(edited);
+    mha_model_free(whole);
     return status;
 }

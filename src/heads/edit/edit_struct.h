@@ -19,14 +19,14 @@ typedef struct mha__out_part {
 } mha__out_part;
 
 struct mha_model_edit {
-    const mha_model *model;
+    const mha_model *model; /* the source; may be one side of an encoder-decoder, or one tower */
     mha_ctx *ctx;
     mha_named_tensor *list; /* [count] changed tensors; their data and `own_names` are owned */
-    int64_t count;
-    char **own_names;   /* [count] names of tensors that the source model lacks; NULL for all other tensors */
-    mha__out_part *out; /* [layers] weight NULL = the layer's output projection is unchanged */
-    char *config;       /* config.json of the edited model */
-    char *entry;        /* the record entry of this edit, as JSON */
+    int64_t count, most;    /* most: capacity of both lists */
+    char **own_names;       /* [count] names of tensors that the source model lacks; NULL for all other tensors */
+    mha__out_part *out;     /* [layers] weight NULL = the layer's output projection is unchanged */
+    char *config;           /* config.json of the edited model */
+    char *entry;            /* the record entry of this edit, as JSON */
 };
 
 /* Creates an edit without changes, with space for all attention tensors. */
@@ -36,6 +36,9 @@ mha_status mha__edit_finish(mha_model_edit *edit, mha_status status, mha_model_e
 /* Appends a tensor, filled with zeros. */
 mha_status mha__edit_new_tensor(mha_model_edit *edit, const char *name, int rank, const int64_t *shape, float **data,
                                 mha_error *err);
+
+/* Returns the part of an opened edit that corresponds to the source: `whole`, or its encoder or image tower. */
+mha_model *mha__edit_side(const mha_model_edit *edit, mha_model *whole);
 
 /* Returns an error for a model whose heads cannot be removed or regrouped: its norms cover all heads of a layer, or its
  * layers share their tensors. */

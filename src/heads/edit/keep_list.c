@@ -13,32 +13,33 @@ int64_t mha__group(const mha_model *m, int64_t layer)
 }
 
 /* Writes the numbers of `count` heads in the unpruned model, for example "4, 5". */
-static void name_heads(const mha_model *m, int64_t layer, int64_t first, int64_t count, char *text, size_t room)
+static void name_heads(const mha__keep *k, int64_t layer, int64_t first, int64_t count, char *text, size_t room)
 {
     size_t used = 0;
     for (int64_t h = first; h < first + count && used < room; h++)
         used += (size_t)snprintf(text + used, room - used, "%s%lld", h > first ? ", " : "",
-                                 (long long)m->head_numbers[layer * m->config.heads + h]);
+                                 (long long)mha__keep_number(k, layer, h));
 }
 
-static mha_status refuse_part(const mha_model *m, int64_t layer, int64_t first, int64_t count, mha_error *err)
+static mha_status refuse_part(const mha__keep *k, int64_t layer, int64_t first, int64_t count, mha_error *err)
 {
     char heads[128];
-    name_heads(m, layer, first, count, heads, sizeof heads);
+    name_heads(k, layer, first, count, heads, sizeof heads);
     return mha__fail(err, MHA_ERR_ARG,
                      "layer %lld: heads %s must be kept or removed together, since they share keys or values",
                      (long long)layer, heads);
 }
 
-mha_status mha__keep_check(const mha_model *m, const uint8_t *keep, mha_error *err)
+mha_status mha__keep_check(const mha__keep *k, mha_error *err)
 {
-    for (int64_t layer = 0; layer < m->config.layers; layer++) {
-        const int64_t group = mha__group(m, layer);
-        const uint8_t *row = keep + layer * m->config.heads;
-        if (mha__keep_count(m, keep, layer) == 0)
-            return mha__fail(err, MHA_ERR_ARG, "layer %lld must keep at least one head", (long long)layer);
-        for (int64_t h = 0; h < m->heads_per_layer[layer]; h++)
-            if (!row[h] != !row[h - h % group]) return refuse_part(m, layer, h - h % group, group, err);
+    for (int64_t layer = 0; layer < k->model->config.layers; layer++) {
+        const int64_t group = k->cross ? 1 : mha__group(k->model, layer);
+        if (mha__keep_count(k, layer) == 0)
+            return mha__fail(err, MHA_ERR_ARG, "layer %lld must keep at least one head%s", (long long)layer,
+                             k->cross ? " of its cross-attention" : "");
+        for (int64_t h = 0; h < mha__keep_heads(k, layer); h++)
+            if (mha__keep_has(k, layer, h) != mha__keep_has(k, layer, h - h % group))
+                return refuse_part(k, layer, h - h % group, group, err);
     }
     return MHA_OK;
 }
@@ -48,24 +49,41 @@ bool mha__may_lose_heads(const mha_model *m, int64_t layer)
     return m->config.attention[layer].choice.of == MHA_CHOICE_NONE;
 }
 
-int64_t mha__keep_count(const mha_model *m, const uint8_t *keep, int64_t layer)
+int64_t mha__keep_count(const mha__keep *k, int64_t layer)
 {
     int64_t count = 0;
-    for (int64_t l = layer < 0 ? 0 : layer; l <= (layer < 0 ? m->config.layers - 1 : layer); l++)
-        for (int64_t h = 0; h < m->heads_per_layer[l]; h++)
-            count += keep[l * m->config.heads + h] != 0;
+    for (int64_t l = layer < 0 ? 0 : layer; l <= (layer < 0 ? k->model->config.layers - 1 : layer); l++)
+        for (int64_t h = 0; h < mha__keep_heads(k, l); h++)
+            count += mha__keep_has(k, l, h);
     return count;
 }
 
-void mha__keep_write(mha__json_writer *w, const mha_model *m, const uint8_t *keep, bool which)
+/* Returns the first kept head of a layer from head `h` on; the layer's head count if there is none. */
+static int64_t next_kept(const mha__keep *k, int64_t layer, int64_t h)
+{
+    while (h < mha__keep_heads(k, layer) && !mha__keep_has(k, layer, h))
+        h++;
+    return h;
+}
+
+bool mha__keep_is_uniform(const mha__keep *k)
+{
+    for (int64_t l = 1; l < k->model->config.layers; l++) {
+        if (mha__keep_count(k, l) != mha__keep_count(k, 0)) return false;
+        for (int64_t h = next_kept(k, 0, 0), other = next_kept(k, l, 0); h < mha__keep_heads(k, 0);
+             h = next_kept(k, 0, h + 1), other = next_kept(k, l, other + 1))
+            if (mha__keep_number(k, 0, h) != mha__keep_number(k, l, other)) return false;
+    }
+    return true;
+}
+
+void mha__keep_write(mha__json_writer *w, const mha__keep *k, bool which)
 {
     mha__json_open(w, '[');
-    for (int64_t layer = 0; layer < m->config.layers; layer++) {
+    for (int64_t layer = 0; layer < k->model->config.layers; layer++) {
         mha__json_open(w, '[');
-        for (int64_t h = 0; h < m->heads_per_layer[layer]; h++) {
-            const int64_t at = layer * m->config.heads + h;
-            if ((keep[at] != 0) == which) mha__json_put_int(w, m->head_numbers[at]);
-        }
+        for (int64_t h = 0; h < mha__keep_heads(k, layer); h++)
+            if (mha__keep_has(k, layer, h) == which) mha__json_put_int(w, mha__keep_number(k, layer, h));
         mha__json_close(w, ']');
     }
     mha__json_close(w, ']');
@@ -97,18 +115,20 @@ static void write_count(mha__json_writer *w, const char *key, int64_t count)
 
 void mha__plain_heads_write(mha__json_writer *w, const mha__config *c, const mha__head_count *n)
 {
-    write_count(w, shared_key, n->keys);
+    const char *key = c->family->heads_key;
+    if (!key) write_count(w, shared_key, n->keys);
     if (n->heads == c->heads) return;
-    write_count(w, heads_key, n->heads);
-    write_count(w, width_key, c->head_dim);
+    write_count(w, key ? key : heads_key, n->heads);
+    if (!key) write_count(w, width_key, c->head_dim);
     write_count(w, original_key, c->original_heads);
 }
 
 void mha__original_heads_write(mha__json_writer *w, const mha__config *c)
 {
+    const char *key = c->family->heads_key;
     if (c->original_heads == c->heads) return;
-    write_count(w, heads_key, c->original_heads);
-    write_count(w, shared_key, c->original_heads / (c->heads / c->kv_heads));
+    write_count(w, key ? key : heads_key, c->original_heads);
+    if (!key) write_count(w, shared_key, c->original_heads / (c->heads / c->kv_heads));
 }
 
 /* ---- public functions ---- */
@@ -128,5 +148,18 @@ int64_t mha_head_place(const mha_model *model, int64_t layer, int64_t number)
 {
     for (int64_t h = 0; has_layer(model, layer) && h < model->heads_per_layer[layer]; h++)
         if (model->head_numbers[layer * model->config.heads + h] == number) return h;
+    return -1;
+}
+
+int64_t mha_cross_head_number(const mha_model *model, int64_t layer, int64_t head)
+{
+    if (!has_layer(model, layer) || head < 0 || head >= model->config.cross_heads[layer]) return -1;
+    return model->cross_numbers[layer * model->config.heads + head];
+}
+
+int64_t mha_cross_head_place(const mha_model *model, int64_t layer, int64_t number)
+{
+    for (int64_t h = 0; has_layer(model, layer) && h < model->config.cross_heads[layer]; h++)
+        if (model->cross_numbers[layer * model->config.heads + h] == number) return h;
     return -1;
 }

@@ -10,17 +10,43 @@
  * head. If the counts of key and value heads differ, the group spans the fewest whole key heads and value heads. */
 int64_t mha__group(const mha_model *model, int64_t layer);
 
+/* The heads of one kind of attention of a model, and which of them are kept. */
+typedef struct mha__keep {
+    const mha_model *model;
+    bool cross;          /* the cross-attention of a decoder */
+    const uint8_t *keep; /* [layers, H]; NULL = all heads are kept */
+} mha__keep;
+
+/* Returns the number of heads that a layer has, and the number of head `head` in the unpruned model. */
+static inline int64_t mha__keep_heads(const mha__keep *k, int64_t layer)
+{
+    return k->cross ? k->model->config.cross_heads[layer] : k->model->config.layer_heads[layer];
+}
+
+static inline int32_t mha__keep_number(const mha__keep *k, int64_t layer, int64_t head)
+{
+    const mha_model *m = k->model;
+    return (k->cross ? m->cross_numbers : m->head_numbers)[layer * m->config.heads + head];
+}
+
+static inline bool mha__keep_has(const mha__keep *k, int64_t layer, int64_t head)
+{
+    return !k->keep || k->keep[layer * k->model->config.heads + head];
+}
+
 /* Returns MHA_ERR_ARG for a layer without a kept head, and for a group of which only some heads are kept. */
-mha_status mha__keep_check(const mha_model *model, const uint8_t *keep, mha_error *err);
+mha_status mha__keep_check(const mha__keep *keep, mha_error *err);
 
 /* Returns false for a layer that selects heads for each text: removing a head would change its selection. */
 bool mha__may_lose_heads(const mha_model *model, int64_t layer);
 
 /* Returns the number of kept heads in a layer; layer -1 = in all layers. */
-int64_t mha__keep_count(const mha_model *model, const uint8_t *keep, int64_t layer);
+int64_t mha__keep_count(const mha__keep *keep, int64_t layer);
+/* Returns true if all layers keep the same heads, by their numbers. */
+bool mha__keep_is_uniform(const mha__keep *keep);
 
-/* Writes the original numbers of the heads whose keep flag equals `which`: [[0, 2], ...] */
-void mha__keep_write(mha__json_writer *w, const mha_model *model, const uint8_t *keep, bool which);
+/* Writes the original numbers of the heads that are kept, or of those that are not: [[0, 2], ...] */
+void mha__keep_write(mha__json_writer *w, const mha__keep *keep, bool which);
 
 /* The number of heads in a layer, and of the key and value heads that they read. */
 typedef struct mha__head_count {

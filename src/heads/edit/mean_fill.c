@@ -84,7 +84,7 @@ static void add_means(const mha__prune_job *p, int64_t layer, const float *weigh
     const mha__config *c = &p->model->config;
     const mha__out_part *out = &p->edit->out[layer];
     const int64_t heads = p->model->heads_per_layer[layer], D = c->head_dim, width = heads * D;
-    const uint8_t *keep = p->keep + layer * c->heads;
+    const uint8_t *keep = p->part[0].keep + layer * c->heads;
     for (int64_t e = 0; e < c->hidden; e++) {
         double sum = (double)out->bias[e];
         for (int64_t n = 0; n < width; n++) {

@@ -8,7 +8,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { PER_LAYER = 13 }; /* maximum number of tensors per layer: weights and biases of six projections; sinks */
+/* Maximum number of tensors per layer: weights and biases of six projections and of the four of cross-attention, and
+ * sinks; and outside the layers: the table of relative positions. */
+enum { PER_LAYER = 21, OUTER = 1 };
 
 /* ---- checks ---- */
 
@@ -22,14 +24,6 @@ mha_status mha__edit_check_compatible(const char *key, mha_error *err)
 
 mha_status mha__edit_check_norms(const mha_model *m, mha_error *err)
 {
-    if (m->config.family->one_side)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "heads of %s must not be removed or regrouped, since it is an encoder-decoder",
-                         m->info.family);
-    if (m->vision || m->text)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "heads of %s must not be removed or regrouped, since it consists of two towers",
-                         m->info.family);
     if (mha__config_shares(&m->config))
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "heads of %s must not be removed or regrouped, since layers share their tensors",
@@ -68,13 +62,22 @@ mha_status mha__edit_check_scores(const mha_model *m, const double *scores, int6
 
 /* ---- creation ---- */
 
+/* Returns the maximum number of tensors of an edit: those of the model and of the other side of an encoder-decoder. */
+static size_t most_tensors(const mha_model *m)
+{
+    const mha_model *other = m->encoder ? m->encoder : m->decoder;
+    const int64_t layers = m->config.layers + (other ? other->config.layers : 0);
+    return (size_t)layers * PER_LAYER + 2 * OUTER;
+}
+
 mha_status mha__edit_create(const mha_model *model, mha_model_edit **out, mha_error *err)
 {
-    const size_t layers = (size_t)model->config.layers, most = layers * PER_LAYER;
+    const size_t layers = (size_t)model->config.layers, most = most_tensors(model);
     mha_model_edit *e = *out = mha__calloc(model->ctx, 1, sizeof *e);
     if (!e) return mha__no_memory(err, sizeof *e, "an edited model");
     e->model = model;
     e->ctx = model->ctx;
+    e->most = (int64_t)most;
     e->list = mha__calloc(e->ctx, most, sizeof *e->list);
     e->own_names = mha__calloc(e->ctx, most, sizeof *e->own_names);
     e->out = mha__calloc(e->ctx, layers, sizeof *e->out);
@@ -111,7 +114,7 @@ void mha_model_edit_free(mha_model_edit *e)
     if (!e) return;
     for (int64_t n = 0; n < e->count; n++)
         mha__free(e->ctx, e->list[n].data);
-    for (int64_t n = 0; e->own_names && n < e->model->config.layers * PER_LAYER; n++)
+    for (int64_t n = 0; e->own_names && n < e->most; n++)
         mha__free(e->ctx, e->own_names[n]);
     for (int64_t l = 0; e->out && l < e->model->config.layers; l++)
         mha__free(e->ctx, e->out[l].used);
@@ -175,6 +178,11 @@ mha_status mha_model_edit_open(const mha_model_edit *e, mha_model **out, mha_err
     const mha_status status = mha_model_open(m->given, folder, &o, out, err);
     mha__free(e->ctx, all);
     return status;
+}
+
+mha_model *mha__edit_side(const mha_model_edit *e, mha_model *whole)
+{
+    return e->model->decoder ? whole->encoder : e->model->text ? whole->vision : whole;
 }
 
 mha_status mha_model_edit_save(const mha_model_edit *e, const char *folder, int overwrite, mha_error *err)

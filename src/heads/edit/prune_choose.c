@@ -82,7 +82,8 @@ static int64_t take(const mha_model *m, const mha_prune_rule *rule, group *list,
     qsort(list, (size_t)count, sizeof *list, by_score);
     for (int64_t n = 0; n < count; n++) {
         const int64_t size = mha__group(m, list[n].layer);
-        if (!mha__prune_takes(rule, wanted, gone, size) || mha__keep_count(m, keep, list[n].layer) - size < floor)
+        if (!mha__prune_takes(rule, wanted, gone, size) ||
+            mha__keep_count(&(mha__keep){m, false, keep}, list[n].layer) - size < floor)
             continue;
         memset(keep + list[n].layer * m->config.heads + list[n].first, 0, (size_t)size);
         gone += size;

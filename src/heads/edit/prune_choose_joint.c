@@ -171,7 +171,7 @@ static double cost(const joint *j, const float *more)
 
 static bool may_go(const joint *j, int64_t layer)
 {
-    const int64_t left = mha__keep_count(j->m, j->keep, layer), size = mha__group(j->m, layer);
+    const int64_t left = mha__keep_count(&(mha__keep){j->m, false, j->keep}, layer), size = mha__group(j->m, layer);
     if (!mha__may_lose_heads(j->m, layer) || left - size < mha__max64(j->rule->floor, 1)) return false;
     const bool each = j->rule->per_layer != 0;
     return mha__prune_takes(j->rule, mha__prune_wanted(j->m, j->rule, each ? layer : -1),
@@ -222,7 +222,7 @@ static mha_status check_gone(const joint *j, mha_error *err)
 {
     int64_t all = 0;
     for (int64_t layer = 0; layer < j->m->config.layers; layer++) {
-        const int64_t gone = j->m->heads_per_layer[layer] - mha__keep_count(j->m, j->keep, layer);
+        const int64_t gone = j->m->heads_per_layer[layer] - mha__keep_count(&(mha__keep){j->m, false, j->keep}, layer);
         if (j->rule->per_layer) MHA__TRY(mha__prune_short(j->rule, gone, layer, err));
         all += gone;
     }

@@ -5,16 +5,21 @@
 #include "heads/edit/edit_struct.h"
 #include "heads/edit/keep_list.h"
 
+enum { MHA__PRUNE_PARTS = 3 };
+
 typedef struct mha__prune_job {
     const mha_model *model;
     mha_model_edit *edit;
-    const uint8_t *keep; /* [layers, H] */
-    bool compatible;     /* true = keep the tensor shapes of the unpruned model */
-    bool add_bias;       /* true = add output biases, which the source lacks */
+    /* [parts] The heads of the model; in an encoder-decoder also those of the other side and of the cross-attention,
+     * even if all of them are kept, since config.json describes them together. */
+    mha__keep part[MHA__PRUNE_PARTS];
+    int parts;
+    bool compatible; /* true = keep the tensor shapes of the unpruned model */
+    bool add_bias;   /* true = add output biases, which the source lacks */
 } mha__prune_job;
 
 /* Builds the changed tensors of all layers, in which removed heads are cut out or zeroed. If `all_out` is set, also
- * adds the output projections of unchanged layers. */
+ * adds the output projections of unchanged layers of the model. */
 mha_status mha__prune_tensors(const mha__prune_job *job, bool all_out, mha_error *err);
 
 /* ---- mean_fill.c ---- */

@@ -11,6 +11,7 @@
 /* A layer from which heads are being removed. */
 typedef struct cutting {
     const mha__prune_job *p;
+    const mha__keep *keep; /* the part of the model */
     int64_t layer;
     int64_t *heads; /* [count] index in the source of each head of the edited layer; -1 = zeros */
     int64_t count;
@@ -23,17 +24,15 @@ typedef struct cutting {
 /* Lists the heads of the edited layer by their position in the source. */
 static void list_heads(cutting *c)
 {
-    const mha__prune_job *p = c->p;
-    const int64_t H = p->model->config.heads, whole = p->model->config.original_heads;
-    const int64_t had = p->model->heads_per_layer[c->layer];
+    const mha__keep *k = c->keep;
+    const int64_t whole = k->model->config.original_heads, had = mha__keep_heads(k, c->layer);
     c->count = 0;
-    for (int64_t n = 0; p->compatible && n < whole; n++)
+    for (int64_t n = 0; c->p->compatible && n < whole; n++)
         c->heads[c->count++] = -1;
     for (int64_t h = 0; h < had; h++) {
-        const int64_t at = c->layer * H + h;
-        if (!p->keep[at]) continue;
-        if (p->compatible)
-            c->heads[p->model->head_numbers[at]] = h;
+        if (!mha__keep_has(k, c->layer, h)) continue;
+        if (c->p->compatible)
+            c->heads[mha__keep_number(k, c->layer, h)] = h;
         else
             c->heads[c->count++] = h;
     }
@@ -55,7 +54,7 @@ static int64_t append_rows(const cutting *c, int64_t D, int64_t step, int64_t ba
 /* Lists the rows of the kept heads if q, k and v of each head are adjacent. */
 static int64_t append_groups(const cutting *c)
 {
-    const int64_t rows = 3 * c->p->model->config.head_dim;
+    const int64_t rows = 3 * c->keep->model->config.head_dim;
     for (int64_t n = 0; n < c->count; n++)
         for (int64_t d = 0; d < rows; d++)
             c->rows[n * rows + d] = c->heads[n] < 0 ? -1 : c->heads[n] * rows + d;
@@ -72,9 +71,10 @@ static int64_t width_of(const mha__config *c, mha__role role)
 
 static int64_t rows_of(const cutting *c, mha__role role)
 {
-    const mha__config *config = &c->p->model->config;
+    const mha__config *config = &c->keep->model->config;
     const int64_t D = config->head_dim, had = config->layer_heads[c->layer], keys = config->layer_k_heads[c->layer];
     const int64_t per_key = had / keys, per_value = had / config->layer_v_heads[c->layer];
+    if (c->keep->cross) return append_rows(c, D, 1, 0, 0);
     if (mha__weights_per_head(config, role)) return append_groups(c);
     if (role != MHA__QKV)
         return append_rows(c, width_of(config, role),
@@ -118,12 +118,12 @@ static mha_status add_part(mha_model_edit *p, const mha_tensor *t, int axis, con
 
 static const mha_tensor *tensor_of(const cutting *c, mha__role role, bool bias)
 {
-    return mha__weights_tensor(&c->p->model->outer, role, c->layer, bias);
+    return mha__weights_tensor(&c->keep->model->outer, role, c->layer, bias);
 }
 
 static bool is_conv1d(const cutting *c, mha__role role)
 {
-    return c->p->model->config.family->parts[role].kind == MHA__PART_CONV1D;
+    return c->keep->model->config.family->parts[role].kind == MHA__PART_CONV1D;
 }
 
 /* Adds a bias of zeros that the source lacks, named like its weight. */
@@ -169,53 +169,124 @@ static mha_status list_used(const cutting *c, mha__out_part *out, mha_error *err
     return MHA_OK;
 }
 
-static mha_status cut_out(const cutting *c, mha_error *err)
+/* Adds the output projection `role` to the edit, and describes it in *out. */
+static mha_status cut_out(const cutting *c, mha__role role, mha__out_part *out, mha_error *err)
 {
-    const mha_model *m = c->p->model;
-    const mha_tensor *bias = tensor_of(c, MHA__ATTN_OUT, true);
-    mha__out_part *out = &c->p->edit->out[c->layer];
-    out->transposed = is_conv1d(c, MHA__ATTN_OUT);
-    out->columns = rows_of(c, MHA__ATTN_OUT);
+    const int64_t hidden = c->keep->model->config.hidden;
+    const mha_tensor *bias = tensor_of(c, role, true);
+    out->transposed = is_conv1d(c, role);
+    out->columns = rows_of(c, role);
     MHA__TRY(list_used(c, out, err));
-    MHA__TRY(add_part(c->p->edit, tensor_of(c, MHA__ATTN_OUT, false), out->transposed ? 0 : 1, c->rows, out->columns,
+    MHA__TRY(add_part(c->p->edit, tensor_of(c, role, false), out->transposed ? 0 : 1, c->rows, out->columns,
                       &out->weight, err));
-    if (c->p->add_bias) return add_bias(c, MHA__ATTN_OUT, m->config.hidden, &out->bias, err);
+    if (c->p->add_bias) return add_bias(c, role, hidden, &out->bias, err);
     if (!bias) return MHA_OK;
-    for (int64_t e = 0; e < m->config.hidden; e++)
+    for (int64_t e = 0; e < hidden; e++)
         c->rows[e] = e;
-    return add_part(c->p->edit, bias, 0, c->rows, m->config.hidden, &out->bias, err);
+    return add_part(c->p->edit, bias, 0, c->rows, hidden, &out->bias, err);
 }
 
+/* Cuts a layer of the model that is pruned. */
 static mha_status cut_layer(cutting *c, bool all_out, mha_error *err)
 {
     static const mha__role separate[] = {MHA__QUERY,   MHA__KEY,       MHA__VALUE,
                                          MHA__POS_KEY, MHA__POS_QUERY, MHA__KV_EXPAND};
-    list_heads(c);
-    if (c->changed) MHA__TRY(mha__edit_check_norms(c->p->model, err));
-    if (c->changed) MHA__TRY(mha__edit_check_selection(c->p->model, c->layer, err));
+    const mha_model *m = c->keep->model;
+    if (c->changed) MHA__TRY(mha__edit_check_norms(m, err));
+    if (c->changed) MHA__TRY(mha__edit_check_selection(m, c->layer, err));
     if (c->changed || c->p->add_bias) {
-        if (c->p->model->config.family->parts[MHA__QKV].kind != MHA__PART_ABSENT)
+        if (m->config.family->parts[MHA__QKV].kind != MHA__PART_ABSENT)
             MHA__TRY(cut_projection(c, MHA__QKV, err));
         else
             for (int n = 0; n < 6; n++)
                 if (tensor_of(c, separate[n], false)) MHA__TRY(cut_projection(c, separate[n], err));
     }
     MHA__TRY(cut_sinks(c, err));
-    return c->changed || all_out || c->p->add_bias ? cut_out(c, err) : MHA_OK;
+    if (!c->changed && !all_out && !c->p->add_bias) return MHA_OK;
+    return cut_out(c, MHA__ATTN_OUT, &c->p->edit->out[c->layer], err);
+}
+
+/* Cuts a layer of the other side of an encoder-decoder, or of its cross-attention. */
+static mha_status cut_other(cutting *c, mha_error *err)
+{
+    static const mha__role roles[2][4] = {{MHA__QUERY, MHA__KEY, MHA__VALUE, MHA__ATTN_OUT},
+                                          {MHA__CROSS_QUERY, MHA__CROSS_KEY, MHA__CROSS_VALUE, MHA__CROSS_OUT}};
+    const mha__role *role = roles[c->keep->cross];
+    mha__out_part out = {0};
+    if (!c->changed) return MHA_OK;
+    for (int n = 0; n < 3; n++)
+        MHA__TRY(cut_projection(c, role[n], err));
+    const mha_status status = cut_out(c, role[3], &out, err);
+    mha__free(c->p->edit->ctx, out.used);
+    return status;
+}
+
+static mha_status cut_part(cutting *c, bool all_out, mha_error *err)
+{
+    for (c->layer = 0; c->layer < c->keep->model->config.layers; c->layer++) {
+        list_heads(c);
+        MHA__TRY(c->keep == c->p->part ? cut_layer(c, all_out, err) : cut_other(c, err));
+    }
+    return MHA_OK;
+}
+
+/* ---- relative positions of encoder-decoders ---- */
+
+/* Lists the columns of the edited table, one for each head that a layer keeps, by their place in the source: c->heads
+ * [count]. c->rows receives the column of each head number in the source, or -1. */
+static void list_columns(cutting *c)
+{
+    const mha__keep *k = c->keep;
+    const mha_model *m = k->model;
+    int64_t *column = c->rows, *kept = c->heads;
+    for (int64_t n = 0; n < m->config.original_heads; n++) {
+        column[n] = m->relative_columns ? -1 : n;
+        kept[n] = c->p->compatible;
+    }
+    for (int64_t l = 0; l < m->config.layers; l++)
+        for (int64_t h = 0; h < mha__keep_heads(k, l); h++) {
+            const int32_t number = mha__keep_number(k, l, h);
+            if (m->relative_columns) column[number] = m->relative_columns[l * m->config.heads + h];
+            kept[number] |= mha__keep_has(k, l, h);
+        }
+    c->count = 0;
+    for (int64_t n = 0; n < m->config.original_heads; n++)
+        if (kept[n]) c->heads[c->count++] = column[n];
+    c->changed = c->count != m->config.relative_heads;
+}
+
+/* Cuts the table of relative positions of one side of an encoder-decoder. The tables of other families keep the columns
+ * of removed heads. */
+static mha_status cut_relative(cutting *c, mha_error *err)
+{
+    const mha_model *m = c->keep->model;
+    const mha_tensor *table = mha__weights_tensor(&m->outer, MHA__RELATIVE, -1, false);
+    float *data;
+    if (!m->config.family->one_side || c->keep->cross || !table) return MHA_OK;
+    list_columns(c);
+    return c->changed ? add_part(c->p->edit, table, 1, c->heads, c->count, &data, err) : MHA_OK;
 }
 
 mha_status mha__prune_tensors(const mha__prune_job *job, bool all_out, mha_error *err)
 {
-    const mha__config *config = &job->model->config;
-    const size_t heads = (size_t)config->original_heads;
-    const size_t most = 3 * heads * (size_t)config->head_dim + (size_t)config->hidden;
+    size_t heads = 0, most = 0;
+    for (int n = 0; n < job->parts; n++) {
+        const mha__config *config = &job->part[n].model->config;
+        const size_t own = (size_t)config->original_heads;
+        const size_t rows = 3 * own * (size_t)config->head_dim + (size_t)config->hidden;
+        if (own > heads) heads = own;
+        if (rows > most) most = rows;
+    }
     cutting c = {.p = job,
                  .heads = mha__calloc(job->edit->ctx, heads, sizeof *c.heads),
                  .rows = mha__calloc(job->edit->ctx, most, sizeof *c.rows)};
     mha_status status =
         c.heads && c.rows ? MHA_OK : mha__no_memory(err, most * sizeof *c.rows, "the kept rows of a layer");
-    for (; c.layer < config->layers && status == MHA_OK; c.layer++)
-        status = cut_layer(&c, all_out, err);
+    for (int n = 0; n < job->parts && status == MHA_OK; n++) {
+        c.keep = &job->part[n];
+        status = cut_part(&c, all_out, err);
+        if (status == MHA_OK) status = cut_relative(&c, err);
+    }
     mha__free(job->edit->ctx, c.heads);
     mha__free(job->edit->ctx, c.rows);
     return status;

@@ -179,10 +179,12 @@ mha_status mha__edit_refit(mha_model_edit *edit, const mha_head_data *data, doub
     if (!memory) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a refit");
     arena.used = 0;
     lay_out(&arena, &r);
-    mha_status status = mha_model_edit_open(edit, &r.edited, err);
+    mha_model *whole = NULL;
+    mha_status status = mha_model_edit_open(edit, &whole, err);
+    if (status == MHA_OK) r.edited = mha__edit_side(edit, whole);
     for (; r.layer < edit->model->config.layers && status == MHA_OK; r.layer++)
         status = fit_layer(&r, err);
-    mha_model_free(r.edited);
+    mha_model_free(whole);
     mha__free(edit->ctx, memory);
     return status;
 }

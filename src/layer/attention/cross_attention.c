@@ -15,7 +15,6 @@ mha_status mha__cross_input(const mha_attn_layer *layer, const mha_layer_input *
                        : in->bias.data   ? "bias"
                        : in->cache       ? "cache"
                        : in->starts      ? "starts"
-                       : in->gates.data  ? "gates"
                        : in->fills       ? "fills"
                        : in->stats       ? "stats"
                        : in->shard       ? "shard"

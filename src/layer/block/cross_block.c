@@ -22,6 +22,7 @@ mha_layer_input mha__block_cross_input(const mha_layer_input *in)
                              .probs = in->source ? in->source->probs : NULL,
                              .map_heads = in->source ? in->source->map_heads : NULL,
                              .map_count = in->source ? in->source->map_count : 0,
+                             .gates = in->source ? in->source->gates : (mha_cview){0},
                              .workspace = in->workspace,
                              .workspace_bytes = in->workspace_bytes};
 }

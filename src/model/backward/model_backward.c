@@ -38,7 +38,7 @@ static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_
     const int64_t length = g->batch.in.length, rows = g->batch.in.batch * length;
     const size_t bytes = (size_t)(rows * g->model->config.hidden) * sizeof(float);
     weights.converted = NULL;
-    MHA__TRY(mha__grads_call(g, layer, wanted->gates, &call, err));
+    MHA__TRY(mha__grads_call(g, layer, wanted, &call, err));
     call.attn.also.row_taylor = (mha_view){row_taylor, {length, rows, 1}};
     call.ends = ends;
     mha_status status = MHA_OK;
@@ -145,8 +145,12 @@ static mha_status embed_back(const mha_model_grads *g, float *dembeddings, mha_e
     return mha_embedding_backward("ids", words, c->vocab, width, b->in.ids, rows, dx, err);
 }
 
-mha_status mha__grads_check(const mha_model_gradient *wanted, mha_error *err)
+mha_status mha__grads_check(const mha_model *m, const mha_model_gradient *wanted, mha_error *err)
 {
+    const char *other = wanted->cross_gates ? "cross_gates" : wanted->encoder_gates ? "encoder_gates" : NULL;
+    if (other && !m->encoder)
+        return mha__fail(err, MHA_ERR_ARG, "gradients of %s must not be requested, since %s is not an encoder-decoder",
+                         other, m->info.family);
     if (!wanted->taylor || wanted->on_context) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "on_context must not be NULL with taylor = %d", wanted->taylor);
 }
@@ -179,11 +183,12 @@ static mha_status distances_back(const mha_model_grads *g, mha_error *err)
     return MHA_OK;
 }
 
-/* Backpropagates the gradient of the source through the encoder of an encoder-decoder, if parameters get gradients. */
-static mha_status encoder_back(mha_model_grads *g, mha_error *err)
+/* Backpropagates the gradient of the source through the encoder of an encoder-decoder, if it is wanted. */
+static mha_status encoder_back(mha_model_grads *g, const mha_model_gradient *wanted, mha_error *err)
 {
-    if (!g->encoder || !mha__grads_parameters(g)) return MHA_OK;
-    const mha_model_gradient gradient = {.size = sizeof gradient, .last_hidden = g->saved.dsource};
+    if (!mha__grads_source_wanted(g, wanted)) return MHA_OK;
+    const mha_model_gradient gradient = {
+        .size = sizeof gradient, .last_hidden = g->saved.dsource, .gates = wanted->encoder_gates};
     return mha_model_grads_backward(g->encoder, &gradient, err);
 }
 
@@ -201,6 +206,7 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
     float *row_taylor = wanted->taylor ? mha__alloc(g->ctx, taylor) : NULL;
     if (wanted->taylor && !row_taylor) return mha__no_memory(err, taylor, "row_taylor");
     if (wanted->gates) memset(wanted->gates, 0, gates);
+    if (wanted->cross_gates) memset(wanted->cross_gates, 0, gates);
     mha__grads_source_begin(g);
     mha_status status = MHA_OK;
     if (m->final_norm.weight)
@@ -209,7 +215,7 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
     if (status == MHA_OK) status = layers_back(g, wanted, row_taylor, ends, err);
     if (status == MHA_OK && g->saved.dtable) status = distances_back(g, err);
     mha__free(g->ctx, row_taylor);
-    if (status == MHA_OK) status = encoder_back(g, err);
+    if (status == MHA_OK) status = encoder_back(g, wanted, err);
     return status == MHA_OK && !ends && !g->start ? embed_back(g, wanted->embeddings, err) : status;
 }
 
@@ -255,7 +261,7 @@ mha_status mha_model_grads_backward(mha_model_grads *g, const mha_model_gradient
         return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_backward: %s",
                          g ? "mha_model_grads_forward must be called first" : "grads must not be NULL");
     MHA__TRY(mha__options_read(&given, sizeof given, gradient, "mha_model_gradient", err));
-    MHA__TRY(mha__grads_check(&given, err));
+    MHA__TRY(mha__grads_check(g->model, &given, err));
     MHA__TRY(mha__head_check(g->model, given.pooled != NULL, given.logits || given.last_logits, err));
     MHA__TRY(mha__head_check_vision(g->model, &g->batch, given.pooled != NULL, given.last_logits != NULL,
                                     given.embedding != NULL, err));

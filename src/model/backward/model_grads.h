@@ -139,16 +139,21 @@ typedef enum mha__drop_site { MHA__DROP_EMBEDDINGS, MHA__DROP_PROBS, MHA__DROP_A
 /* Returns the dropout probability and the key of a site. */
 mha__drop mha__grads_drop(const mha_model_grads *g, int64_t layer, mha__drop_site site);
 
-/* Sets up the call of one layer with its plan and trace. `dgates` is [layers, B, H] or NULL. */
-mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha__block_call *call, mha_error *err);
+/* Sets up the call of one layer with its plan and trace. `wanted` are the gradients of a backward pass, or NULL. */
+mha_status mha__grads_call(mha_model_grads *g, int64_t layer, const mha_model_gradient *wanted, mha__block_call *call,
+                           mha_error *err);
 
 /* ---- encoder-decoders (encoder_backward.c); these functions do nothing for other models ---- */
 
-/* Sets the source of batch.layer, and creates the plan of the cross-attention unless it exists. */
-mha_status mha__grads_source_describe(mha_model_grads *g, mha_error *err);
+/* Sets the source of batch.layer. */
+void mha__grads_source_describe(mha_model_grads *g);
+/* Sets cross.plan to the plan of a layer's cross-attention; reuses the previous plan if the shapes are the same. */
+mha_status mha__grads_source_plan(mha_model_grads *g, int64_t layer, mha_error *err);
 void mha__grads_source_lay_out(mha__arena *arena, mha_model_grads *g);
-/* Sets the cross-attention of the call of a layer. */
-void mha__grads_source_call(const mha_model_grads *g, mha__block_call *call);
+/* Sets the cross-attention of the call of a layer, whose plan must be set. */
+void mha__grads_source_call(mha_model_grads *g, int64_t layer, const mha_model_gradient *wanted, mha__block_call *call);
+/* Returns true if the source gets a gradient: for the parameters, or for the gates of the encoder. */
+bool mha__grads_source_wanted(const mha_model_grads *g, const mha_model_gradient *wanted);
 /* Clears saved.dsource, to which the backward pass of every layer adds. */
 void mha__grads_source_begin(const mha_model_grads *g);
 
@@ -157,7 +162,7 @@ void mha__grads_source_begin(const mha_model_grads *g);
 mha_status mha__grads_stem(const mha_model_grads *g, const float *dx, mha_error *err);
 
 /* Rejects requests that mha__grads_down does not support. */
-mha_status mha__grads_check(const mha_model_gradient *wanted, mha_error *err);
+mha_status mha__grads_check(const mha_model *model, const mha_model_gradient *wanted, mha_error *err);
 /* Backpropagates from the gradient of the final norm's output, in saved.dx, to the embeddings. Only the output fields
  * of `wanted` are read, not the gradients. */
 mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted, mha_error *err);

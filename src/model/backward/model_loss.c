@@ -63,7 +63,9 @@ static mha_model_gradient wanted_of(const mha_model_loss_args *args)
                                 .embeddings = args->dembeddings,
                                 .on_context = args->on_context,
                                 .user = args->user,
-                                .taylor = args->taylor};
+                                .taylor = args->taylor,
+                                .cross_gates = args->dcross_gates,
+                                .encoder_gates = args->dencoder_gates};
 }
 
 /* ---- loss of one batch ---- */
@@ -161,7 +163,7 @@ static mha_status read_args(const mha_model *m, const mha_model_loss_args *given
     if (!isfinite(args->scale))
         return mha__fail(err, MHA_ERR_ARG, "mha_model_loss_args: scale must be finite (got %g)", args->scale);
     const mha_model_gradient wanted = wanted_of(args);
-    return mha__grads_check(&wanted, err);
+    return mha__grads_check(m, &wanted, err);
 }
 
 mha_status mha_model_grads_loss(mha_model_grads *g, const mha_model_input *input, const mha_model_loss_args *given,

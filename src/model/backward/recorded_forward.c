@@ -30,11 +30,14 @@ mha__drop mha__grads_drop(const mha_model_grads *g, int64_t layer, mha__drop_sit
     return (mha__drop){share, mha__splitmix_at(d->seed, 4 * (uint64_t)layer + site + 1)};
 }
 
-mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha__block_call *call, mha_error *err)
+mha_status mha__grads_call(mha_model_grads *g, int64_t layer, const mha_model_gradient *wanted, mha__block_call *call,
+                           mha_error *err)
 {
     const int64_t heads = g->model->config.heads, at = layer * g->batch.sequences * heads;
+    float *dgates = wanted && wanted->gates ? wanted->gates + at : NULL;
     mha__batch_turn(&g->batch, g->model, layer);
     MHA__TRY(plan_layer(g, layer, err));
+    MHA__TRY(mha__grads_source_plan(g, layer, err));
     if (g->sites) g->sites->layer = layer;
     *call = (mha__block_call){.block = g->model->block[layer],
                               .attn = {.plan = g->plan,
@@ -42,14 +45,14 @@ mha_status mha__grads_call(mha_model_grads *g, int64_t layer, float *dgates, mha
                                        .outputs = MHA__ATTN_BOTH,
                                        .dropout = g->dropout.attention,
                                        .dropout_seed = mha__grads_drop(g, layer, MHA__DROP_PROBS).key,
-                                       .also.dgates = {dgates ? dgates + at : NULL, {heads, 1}}},
+                                       .also.dgates = {dgates, {heads, 1}}},
                               .gradients = g->sites,
                               .attn_drop = mha__grads_drop(g, layer, MHA__DROP_ATTN),
                               .mlp_drop = mha__grads_drop(g, layer, MHA__DROP_MLP),
                               .trace = g->saved.trace[layer],
                               .scratch = g->saved.scratch[layer]};
     call->attn.also.dtable = g->saved.dtable;
-    mha__grads_source_call(g, call);
+    mha__grads_source_call(g, layer, wanted, call);
     const int64_t M = mha__batch_map_rows(&g->batch);
     if (mha__grads_slot(g, MHA__RELATIVE, -1).dweight)
         call->attn.also.dbias = (mha_view){g->saved.dbias, {0, M * M, M, 1}};
@@ -127,12 +130,15 @@ static void lay_out(mha__arena *arena, mha_model_grads *g, size_t space_bytes)
 
 static mha_status find_space(mha_model_grads *g, size_t *bytes, mha_error *err)
 {
-    *bytes = g->cross.plan ? mha_attn_plan_workspace(g->cross.plan) : 0;
+    *bytes = 0;
     mha_attn_plan_free(g->plan); /* the plan belongs to another batch */
     g->plan = NULL;
     for (int64_t layer = 0; layer < g->model->config.layers; layer++) {
         MHA__TRY(plan_layer(g, layer, err));
+        MHA__TRY(mha__grads_source_plan(g, layer, err));
         if (mha_attn_plan_workspace(g->plan) > *bytes) *bytes = mha_attn_plan_workspace(g->plan);
+        const size_t cross = g->cross.plan ? mha_attn_plan_workspace(g->cross.plan) : 0;
+        if (cross > *bytes) *bytes = cross;
     }
     return MHA_OK;
 }
@@ -144,7 +150,7 @@ static mha_status allocate(mha_model_grads *g, mha_error *err)
     size_t space_bytes = 0;
     mha__arena arena = {0};
     mha__batch_describe(&g->batch, &some_lengths);
-    MHA__TRY(mha__grads_source_describe(g, err));
+    mha__grads_source_describe(g);
     MHA__TRY(find_space(g, &space_bytes, err));
     lay_out(&arena, g, space_bytes);
     if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "a pass with gradients");
@@ -152,7 +158,8 @@ static mha_status allocate(mha_model_grads *g, mha_error *err)
     arena = (mha__arena){.base = g->pass.memory};
     lay_out(&arena, g, space_bytes);
     mha__batch_describe(&g->batch, g->batch.lengths);
-    return mha__grads_source_describe(g, err);
+    mha__grads_source_describe(g);
+    return MHA_OK;
 }
 
 /* ---- forward pass ---- */

@@ -223,6 +223,7 @@ mha__layer_widths mha__config_widths(const mha__config *c, int64_t layer)
                            .scores = split ? choice->option_count : c->layer_heads[layer],
                            .scored = split ? choice->width : c->hidden};
     w.heads = c->layer_heads[layer];
+    w.cross = c->cross_heads[layer] * c->head_dim;
     w.q_in = c->q_rank ? c->q_rank : c->hidden;
     w.q_out = w.heads * (c->nope_width + c->rope_width);
     w.kv_low = c->kv_rank + c->rope_width;

@@ -91,6 +91,8 @@ typedef struct mha__config {
     /* Head counts of k and v in the tensors of a layer; the operator and the cache use their least common multiple,
      * layer_kv_heads. */
     int32_t layer_k_heads[MHA__LAYERS], layer_v_heads[MHA__LAYERS];
+    int32_t cross_heads[MHA__LAYERS];   /* heads of the cross-attention, in the decoder of an encoder-decoder */
+    int64_t relative_heads;             /* columns of the table of relative positions */
     bool unturned[MHA__LAYERS];         /* layer without rotation, unless "mha.attention" sets it */
     bool attention_only[MHA__LAYERS];   /* layer without feed-forward and its norms */
     int64_t experts, experts_chosen;    /* experts of a layer, and experts per token; 0 = no layer has experts */
@@ -196,6 +198,7 @@ typedef struct mha__config_key {
 typedef struct mha__layer_widths {
     int64_t q, k, v, qkv; /* rows of the projections of q, k and v, and of all three */
     int64_t heads;
+    int64_t cross;                             /* rows of the projections of cross-attention */
     int64_t q_in, q_out, kv_low, kv_out, o_in; /* latent attention: columns and rows of its maps */
     int64_t gate_up;                           /* rows of gate and up in one tensor */
     int64_t scores, scored; /* layer that selects heads: number of scores, and width of the scored vector */

@@ -38,59 +38,84 @@ mha_status mha__config_turned(const mha__json_obj *root, mha__config *c, mha_err
 
 /* ---- heads ---- */
 
-static mha_status refuse_head(const mha__json_obj *root, int64_t layer, const mha__json_step *place, const char *want,
+#define HEADS "mha.heads"
+
+/* The lists of the heads of one kind of attention, while they are read. */
+typedef struct head_lists {
+    const mha__json_obj *root;
+    const char *name; /* of the lists, for messages */
+    const mha__json *lists;
+    int32_t *counts; /* [layers] written */
+} head_lists;
+
+/* Returns the name of the lists of a model; for one side of an encoder-decoder, it ends with the name of a member. */
+static const char *name_of(const mha__config *c, bool cross)
+{
+    if (!c->family->one_side) return HEADS;
+    return cross ? HEADS ".cross" : c->family->encoder ? HEADS ".decoder" : HEADS ".encoder";
+}
+
+mha_status mha__config_head_lists(const mha__json_obj *own, const mha__config *c, bool cross, const mha__json **lists,
+                                  mha_error *err)
+{
+    static const char *const members[] = {"cross", "decoder", "encoder", NULL};
+    mha__json_obj sides = {0};
+    *lists = NULL;
+    if (!c->family->one_side) return mha__json_array(own, HEADS, MHA__OPTIONAL, lists, err);
+    MHA__TRY(mha__json_object(own, HEADS, MHA__OPTIONAL, &sides, err));
+    if (!sides.json) return MHA_OK;
+    MHA__TRY(mha__json_only(&sides, members, "cross, decoder and encoder", err));
+    return mha__json_array(&sides, name_of(c, cross) + sizeof HEADS, MHA__OPTIONAL, lists, err);
+}
+
+static mha_status refuse_head(const head_lists *h, int64_t layer, const mha__json_step *place, const char *want,
                               mha_error *err)
 {
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: mha.heads[%lld][%zu] must be %s (got %s)", root->file, (long long)layer,
-                     place->index, want, mha__json_show(&(mha__quoted){0}, place->value));
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s[%lld][%zu] must be %s (got %s)", h->root->file, h->name,
+                     (long long)layer, place->index, want, mha__json_show(&(mha__quoted){0}, place->value));
 }
 
 /* Reads a list of distinct heads in any order. */
-static mha_status read_any_order(const mha__json_obj *root, const mha__json *list, int64_t layer, mha__config *c,
+static mha_status read_any_order(const head_lists *h, const mha__json *list, int64_t layer, const mha__config *c,
                                  mha_error *err)
 {
     uint8_t seen[MHA__HEADS / 8] = {0};
     for (mha__json_step i = {0}; mha__json_each(list, &i);) {
         const int64_t head = mha__json_is(i.value, MHA__JSON_INTEGER) ? mha__json_as_int(i.value) : -1;
         if (head < 0 || head >= c->original_heads || (seen[head / 8] >> (head % 8) & 1))
-            return refuse_head(root, layer, &i, "a distinct head number", err);
+            return refuse_head(h, layer, &i, "a distinct head number", err);
         seen[head / 8] |= (uint8_t)(1u << (head % 8));
     }
     if (mha__json_size(list) == 0)
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: mha.heads[%lld] must have at least one head (got an empty array)",
-                         root->file, (long long)layer);
-    c->layer_heads[layer] = (int32_t)mha__json_size(list);
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: %s[%lld] must have at least one head (got an empty array)",
+                         h->root->file, h->name, (long long)layer);
     return MHA_OK;
 }
 
 /* Reads the head list of one layer. Heads must be in ascending order and in whole groups, because the operator requires
  * the same number of query heads for every key head. With "mha.kv_heads", groups follow the order of the list, which
  * may then be arbitrary. */
-static mha_status read_heads(const mha__json_obj *root, const mha__json *list, int64_t layer, mha__config *c,
+static mha_status read_heads(const head_lists *h, const mha__json *list, int64_t layer, const mha__config *c,
                              mha_error *err)
 {
     const int64_t group = c->heads / c->kv_heads, count = (int64_t)mha__json_size(list);
     int64_t before = -1;
-    if (mha__json_has(root, "mha.kv_heads")) return read_any_order(root, list, layer, c, err);
+    if (mha__json_has(h->root, "mha.kv_heads")) return read_any_order(h, list, layer, c, err);
     for (mha__json_step i = {0}; mha__json_each(list, &i);) {
         const int64_t head = mha__json_is(i.value, MHA__JSON_INTEGER) ? mha__json_as_int(i.value) : -1;
         if (head <= before || head >= c->original_heads) {
             char want[80];
             snprintf(want, sizeof want, "a head number from 0 to %lld, greater than the previous one",
                      (long long)c->original_heads - 1);
-            return refuse_head(root, layer, &i, want, err);
+            return refuse_head(h, layer, &i, want, err);
         }
         if ((int64_t)i.index % group == 0 ? head % group != 0 : head != before + 1)
-            return refuse_head(root, layer, &i, "in a whole group of heads that share keys", err);
+            return refuse_head(h, layer, &i, "in a whole group of heads that share keys", err);
         before = head;
     }
-    if (count == 0 || count % group)
-        return mha__fail(err, MHA_ERR_FORMAT,
-                         "%s: mha.heads[%lld] must have whole groups of %lld heads (got %lld heads)", root->file,
-                         (long long)layer, (long long)group, (long long)count);
-    c->layer_heads[layer] = (int32_t)count;
-    c->layer_kv_heads[layer] = (int32_t)(count / group);
-    return MHA_OK;
+    if (count > 0 && count % group == 0) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s[%lld] must have whole groups of %lld heads (got %lld heads)",
+                     h->root->file, h->name, (long long)layer, (long long)group, (long long)count);
 }
 
 /* Reads "keys" or "values" of mha.kv_heads: a head count, or a list with one head count per layer. */
@@ -144,33 +169,63 @@ static mha_status read_original(const mha__json_obj *root, mha__config *c, mha_e
                      root->file, (long long)MHA__MODEL_HEADS, (long long)c->layers, (long long)c->original_heads);
 }
 
-static mha_status check_list(const mha__json_obj *root, const mha__json *list, int64_t layer, const mha__config *c,
+static mha_status check_list(const head_lists *h, const mha__json *list, int64_t layer, const mha__config *c,
                              mha_error *err)
 {
     if (!mha__json_is(list, MHA__JSON_ARRAY))
-        return mha__json_refuse_item(root, "mha.heads", (size_t)layer, "a list of heads", err);
+        return mha__json_refuse_item(h->root, h->name, (size_t)layer, "a list of heads", err);
     if ((int64_t)mha__json_size(list) <= c->heads) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT,
-                     "%s: mha.heads[%lld] must have at most num_attention_heads = %lld heads (got %zu)", root->file,
-                     (long long)layer, (long long)c->heads, mha__json_size(list));
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s[%lld] must have at most num_attention_heads = %lld heads (got %zu)",
+                     h->root->file, h->name, (long long)layer, (long long)c->heads, mha__json_size(list));
+}
+
+/* Reads the lists of all layers, and their lengths as head counts. */
+static mha_status read_lists(const head_lists *h, const mha__config *c, mha_error *err)
+{
+    if (h->lists) MHA__TRY(mha__config_count(h->root, h->name, h->lists, c->layers, "one list per layer", err));
+    if (!h->lists && c->original_heads != c->heads)
+        return mha__json_refuse(h->root, "mha.original_heads", "absent without \"mha.heads\"", err);
+    for (int64_t layer = 0; layer < c->layers; layer++) {
+        const mha__json *list = mha__json_item(h->lists, (size_t)layer);
+        h->counts[layer] = (int32_t)c->heads;
+        if (!h->lists) continue;
+        MHA__TRY(check_list(h, list, layer, c, err));
+        MHA__TRY(read_heads(h, list, layer, c, err));
+        h->counts[layer] = (int32_t)mha__json_size(list);
+    }
+    return MHA_OK;
+}
+
+/* Counts the heads that at least one layer keeps. The table of relative positions of an encoder-decoder (T5) has a
+ * column for each of them; in other families, it keeps the columns of removed heads. */
+static int64_t count_listed(const head_lists *h, const mha__config *c)
+{
+    uint8_t seen[MHA__HEADS / 8] = {0};
+    int64_t count = 0;
+    if (!h->lists || !c->family->one_side) return c->original_heads;
+    for (mha__json_step l = {0}; mha__json_each(h->lists, &l);)
+        for (mha__json_step i = {0}; mha__json_each(l.value, &i);) {
+            const int64_t head = mha__json_as_int(i.value);
+            count += !(seen[head / 8] >> (head % 8) & 1);
+            seen[head / 8] |= (uint8_t)(1u << (head % 8));
+        }
+    return count;
 }
 
 mha_status mha__config_heads(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
-    const mha__json *lists = NULL;
+    head_lists own = {root, name_of(c, false), NULL, c->layer_heads},
+               cross = {root, name_of(c, true), NULL, c->cross_heads};
     MHA__TRY(read_original(root, c, err));
-    MHA__TRY(mha__json_array(root, "mha.heads", MHA__OPTIONAL, &lists, err));
-    if (lists) MHA__TRY(mha__config_count(root, "mha.heads", lists, c->layers, "one list per layer", err));
-    if (!lists && c->original_heads != c->heads)
-        return mha__json_refuse(root, "mha.original_heads", "absent without \"mha.heads\"", err);
-    for (int64_t layer = 0; layer < c->layers; layer++) {
-        const mha__json *list = mha__json_item(lists, (size_t)layer);
-        c->layer_heads[layer] = (int32_t)c->heads;
-        c->layer_kv_heads[layer] = (int32_t)c->kv_heads;
-        if (!lists) continue;
-        MHA__TRY(check_list(root, list, layer, c, err));
-        MHA__TRY(read_heads(root, list, layer, c, err));
+    MHA__TRY(mha__config_head_lists(root, c, false, &own.lists, err));
+    MHA__TRY(read_lists(&own, c, err));
+    c->relative_heads = count_listed(&own, c);
+    if (c->family->encoder) {
+        MHA__TRY(mha__config_head_lists(root, c, true, &cross.lists, err));
+        MHA__TRY(read_lists(&cross, c, err));
     }
+    for (int64_t layer = 0; layer < c->layers; layer++)
+        c->layer_kv_heads[layer] = (int32_t)(c->layer_heads[layer] / (c->heads / c->kv_heads));
     return read_shared(root, c, err);
 }
 

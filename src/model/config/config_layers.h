@@ -21,8 +21,12 @@ mha_status mha__config_vision(const mha__json_obj *root, mha__config *config, mh
  * head_dim must be set. */
 mha_status mha__config_rope(const mha__json_obj *root, mha__config *config, mha_error *err);
 
-/* Sets the head counts of each layer: query heads from "mha.heads", the list of original heads that each layer keeps
- * (default: all), and key and value heads from "mha.kv_heads". */
+/* Finds the lists of the original heads that each layer keeps: "mha.heads" of the object with the keys of this model
+ * or, for one side of an encoder-decoder, the member "encoder" or "decoder" of "mha.heads" and, with `cross`, its
+ * member "cross". *lists is NULL if all heads are kept. */
+mha_status mha__config_head_lists(const mha__json_obj *own, const mha__config *config, bool cross,
+                                  const mha__json **lists, mha_error *err);
+/* Sets the head counts of each layer: query heads from these lists, and key and value heads from "mha.kv_heads". */
 mha_status mha__config_heads(const mha__json_obj *root, mha__config *config, mha_error *err);
 
 /* Sets config->unturned, which marks the layers without rotation. */

@@ -37,8 +37,7 @@ mha_status mha__config_relative(const mha__json_obj *root, mha__config *c, mha_e
 
 mha_status mha__config_one_side(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
-    static const char *const keys[] = {"mha.heads", "mha.kv_heads", "mha.attention", "mha.feed_forward",
-                                       "mha.original_heads"};
+    static const char *const keys[] = {"mha.kv_heads", "mha.attention", "mha.feed_forward"};
     if (!c->family->one_side) return MHA_OK;
     for (size_t n = 0; n < sizeof keys / sizeof *keys; n++)
         if (mha__json_has(root, keys[n]))

@@ -193,7 +193,9 @@ typedef struct mha__family {
     /* Encoder-decoders: a table for each side. The table of the decoder has the name of the family and points to the
      * table of the encoder. */
     const struct mha__family *encoder;
-    bool one_side;   /* the table is one side of an encoder-decoder */
+    bool one_side; /* the table is one side of an encoder-decoder */
+    /* Key of the head count of both sides, if the width of a head does not depend on it (T5); NULL = none */
+    const char *heads_key;
     bool code_first; /* the language code at the end of a text is the first token of the decoder (mBART) */
     bool sines;      /* positions are computed, not stored: sines, then cosines (Marian) */
     /* CLIP: a table for each tower. The table of the text tower has the name of the family and points to the table of

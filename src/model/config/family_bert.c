@@ -254,7 +254,7 @@ static const mha__part mpnet_parts[MHA__ROLES] = {
     [MHA__WORDS] = {AS(TABLE, "embeddings.word_embeddings", FIELD(vocab), FIELD(hidden))},
     [MHA__POSITIONS] = {AS(TABLE, "embeddings.position_embeddings", FIELD(position_rows), FIELD(hidden))},
     [MHA__EMBED_NORM] = {AS(NORM, "embeddings.LayerNorm", FIELD(hidden), 0)},
-    [MHA__RELATIVE] = {AS(TABLE, "encoder.relative_attention_bias", FIELD(buckets), FIELD(original_heads))},
+    [MHA__RELATIVE] = {AS(TABLE, "encoder.relative_attention_bias", FIELD(buckets), FIELD(relative_heads))},
     [MHA__POOLER] = {AS(LINEAR, "pooler.dense", FIELD(hidden), FIELD(hidden)), .optional = true},
     ROBERTA_HEAD,
     [MHA__QUERY] = {AS(LINEAR, "attention.attn.q", WIDTH(q), FIELD(hidden))},

@@ -38,7 +38,7 @@ static const char *const plain_prefixes[] = {"", NULL};
 #define T5_OUTER(side)                                                                                          \
     [MHA__WORDS] = {AS(TABLE, "shared", FIELD(vocab), FIELD(hidden))},                                          \
     [MHA__RELATIVE] = {AS(TABLE, side ".block.0.layer.0.SelfAttention.relative_attention_bias", FIELD(buckets), \
-                          FIELD(original_heads))},                                                              \
+                          FIELD(relative_heads))},                                                              \
     [MHA__FINAL_NORM] = {AS(RMS, side ".final_layer_norm", FIELD(hidden), 0)}
 
 #define T5_ATTENTION                                                                   \
@@ -67,10 +67,10 @@ static const mha__part t5_decoder_parts[MHA__ROLES] = {
     T5_OUTER("decoder"),
     [MHA__LM_HEAD] = {AS(TABLE, "lm_head", FIELD(vocab), FIELD(hidden)), .optional = true},
     T5_ATTENTION,
-    [MHA__CROSS_QUERY] = {AS(TABLE, "layer.1.EncDecAttention.q", WIDTH(q), FIELD(hidden))},
-    [MHA__CROSS_KEY] = {AS(TABLE, "layer.1.EncDecAttention.k", WIDTH(k), FIELD(hidden))},
-    [MHA__CROSS_VALUE] = {AS(TABLE, "layer.1.EncDecAttention.v", WIDTH(v), FIELD(hidden))},
-    [MHA__CROSS_OUT] = {AS(TABLE, "layer.1.EncDecAttention.o", FIELD(hidden), WIDTH(q))},
+    [MHA__CROSS_QUERY] = {AS(TABLE, "layer.1.EncDecAttention.q", WIDTH(cross), FIELD(hidden))},
+    [MHA__CROSS_KEY] = {AS(TABLE, "layer.1.EncDecAttention.k", WIDTH(cross), FIELD(hidden))},
+    [MHA__CROSS_VALUE] = {AS(TABLE, "layer.1.EncDecAttention.v", WIDTH(cross), FIELD(hidden))},
+    [MHA__CROSS_OUT] = {AS(TABLE, "layer.1.EncDecAttention.o", FIELD(hidden), WIDTH(cross))},
     [MHA__CROSS_NORM] = {AS(RMS, "layer.1.layer_norm", FIELD(hidden), 0)},
     T5_FEED("layer.2"),
 };
@@ -151,7 +151,8 @@ static const mha__part marian_decoder_parts[MHA__ROLES] = {BART_WORDS("decoder")
 /* ---- list of families ---- */
 
 #define COMMON(array) .common = array, .common_count = COUNT(array)
-#define T5_SIDE COMMON(t5_keys), .prefixes = plain_prefixes, .pre_norm = true, .one_side = true
+#define T5_SIDE \
+    COMMON(t5_keys), .prefixes = plain_prefixes, .pre_norm = true, .one_side = true, .heads_key = "num_heads"
 #define BART_SIDE .prefixes = bart_prefixes, .one_side = true
 #define BART_ENCODER KEYS(bart_encoder_keys), .layer = "encoder.layers."
 #define BART_DECODER KEYS(bart_decoder_keys), .layer = "decoder.layers.", .causal = true

@@ -43,11 +43,11 @@ extern const mha__family_list mha__families_bert, mha__families_modernbert, mha_
     [MHA__DOWN] = {AS(LINEAR, "fc2", FIELD(hidden), FIELD(intermediate))},         \
     [MHA__MLP_NORM] = {AS(NORM, "final_layer_norm", FIELD(hidden), 0)}
 
-#define BART_CROSS(key)                                                                \
-    [MHA__CROSS_QUERY] = {AS(LINEAR, "encoder_attn.q_proj", WIDTH(q), FIELD(hidden))}, \
-    [MHA__CROSS_KEY] = {AS(key, "encoder_attn.k_proj", WIDTH(k), FIELD(hidden))},      \
-    [MHA__CROSS_VALUE] = {AS(LINEAR, "encoder_attn.v_proj", WIDTH(v), FIELD(hidden))}, \
-    [MHA__CROSS_OUT] = {AS(LINEAR, "encoder_attn.out_proj", FIELD(hidden), WIDTH(q))}, \
+#define BART_CROSS(key)                                                                    \
+    [MHA__CROSS_QUERY] = {AS(LINEAR, "encoder_attn.q_proj", WIDTH(cross), FIELD(hidden))}, \
+    [MHA__CROSS_KEY] = {AS(key, "encoder_attn.k_proj", WIDTH(cross), FIELD(hidden))},      \
+    [MHA__CROSS_VALUE] = {AS(LINEAR, "encoder_attn.v_proj", WIDTH(cross), FIELD(hidden))}, \
+    [MHA__CROSS_OUT] = {AS(LINEAR, "encoder_attn.out_proj", FIELD(hidden), WIDTH(cross))}, \
     [MHA__CROSS_NORM] = {AS(NORM, "encoder_attn_layer_norm", FIELD(hidden), 0)}
 
 #endif

@@ -152,7 +152,11 @@ mha_status mha__batch_read(const mha_model *m, mha__batch *batch, const mha_mode
     batch->relative = m->relative.weight;
     batch->relative_heads = m->config.heads;
     batch->right_padded = is_right_padded(&batch->in);
-    return check_cache(m, batch, most, err);
+    MHA__TRY(check_cache(m, batch, most, err));
+    batch->most_past = 0;
+    for (int64_t b = 0; b < batch->sequences; b++)
+        batch->most_past = mha__max64(batch->most_past, mha__batch_past(batch, b));
+    return MHA_OK;
 }
 
 /* ---- arrays of a batch ---- */
@@ -167,6 +171,7 @@ void mha__batch_lay_out(mha__arena *arena, const mha_model *m, mha__batch *p)
         p->patches = mha__take(arena, (size_t)m->config.max_positions,
                                (size_t)mha__patch_width(&m->config) * sizeof *p->patches);
     if (p->relative) p->bias = mha__take(arena, (size_t)mha__relative_size(m, p), sizeof *p->bias);
+    if (p->relative) p->past = mha__take(arena, (size_t)p->sequences, sizeof *p->past);
     p->bias_layer = -1;
     if (!m->config.rope.head_dim) return;
     const size_t extra = p->in.shard ? 1 : 0; /* row for the last position of the whole sequence (fill_angles) */
@@ -257,6 +262,8 @@ static void fill_positions(const mha_model *m, mha__batch *p)
     }
     for (int64_t b = 0; b < p->sequences; b++)
         fill_sequence(m, p, b);
+    for (int64_t b = 0; p->past && b < p->sequences; b++)
+        p->past[b] = mha__batch_past(p, b);
 }
 
 /* Computes the angles of one rotation for each sequence separately, since some rotations depend on the length of the

@@ -21,6 +21,8 @@ typedef struct mha__batch {
     /* [B, H, W] biases of the layer bias_layer by distance (mha__relative_fill); B is 1 without a cache */
     float *bias;
     int64_t bias_layer; /* layer whose biases are in `bias`; -1 = none */
+    int64_t *past;      /* [sequences] cached tokens before the call, if the model has biases; NULL = none */
+    int64_t most_past;  /* the same of the sequence with most cached tokens */
     /* With in.shard, the batch has only the shard's tokens. shard_ids and shard_types (may be NULL) are their ids and
      * types, and `shard` is passed to the layers. */
     int32_t *shard_ids, *shard_types;
@@ -31,7 +33,7 @@ typedef struct mha__batch {
     } angles[2];          /* angles of config.rope and of config.local_rope; NULL if no layer has this rotation */
 } mha__batch;
 
-/* Returns the number of cached tokens of sequence b of the call. */
+/* Returns the number of cached tokens of sequence b of the call, to which the first layer adds those of the call. */
 int64_t mha__batch_past(const mha__batch *batch, int64_t b);
 /* Copies the caller's struct and checks everything except the ids. */
 mha_status mha__batch_read(const mha_model *m, mha__batch *batch, const mha_model_input *input, mha_error *err);

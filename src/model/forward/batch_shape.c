@@ -18,10 +18,7 @@ int64_t mha__batch_map_rows(const mha__batch *p)
 
 int64_t mha__batch_map_keys(const mha__batch *p)
 {
-    int64_t past = 0;
-    for (int64_t b = 0; b < p->sequences; b++)
-        past = mha__max64(past, mha__batch_past(p, b));
-    return past + mha__batch_map_rows(p);
+    return p->most_past + mha__batch_map_rows(p);
 }
 
 int64_t mha__batch_first(const mha__batch *p, int64_t b)

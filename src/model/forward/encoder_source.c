@@ -76,8 +76,12 @@ static mha_status check_output(const mha_model *m, const mha_model_output *out, 
                                mha_error *err)
 {
     const char *name = out->encoder ? "encoder" : out->on_cross_attention ? "on_cross_attention" : NULL;
-    const mha__head_list list = {"cross_", "on_cross_attention", out->cross_map_heads, out->cross_map_count,
-                                 out->on_cross_attention != NULL};
+    const mha__head_list list = {"cross_",
+                                 "on_cross_attention",
+                                 out->cross_map_heads,
+                                 out->cross_map_count,
+                                 out->on_cross_attention != NULL,
+                                 m->config.cross_heads};
     MHA__TRY(mha__head_list_check(m, &list, err));
     if (!name || (p->used && (p->input.size || !out->encoder))) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "mha_model_output: %s must be NULL %s", name,
@@ -89,9 +93,9 @@ mha_status mha__cross_read(const mha_model *m, const mha__batch *batch, const mh
 {
     const mha_model_input *in = &batch->in;
     *p = (mha__cross_pass){.used = m->encoder != NULL, .out = out};
-    if (in->source && !p->used)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: source must be NULL, since %s is not an encoder-decoder",
-                         m->info.family);
+    if ((in->source || in->cross_gates) && !p->used)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: %s must be NULL, since %s is not an encoder-decoder",
+                         in->source ? "source" : "cross_gates", m->info.family);
     if (p->used && in->source && (in->starts || in->shard))
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_input: %s must be NULL for an encoder-decoder",
                          in->starts ? "starts" : "shard");
@@ -135,7 +139,15 @@ void mha__cross_bind(const mha_model *m, mha__batch *batch, mha__cross_pass *p)
     p->layer = (mha_layer_source){
         .tokens = most_tokens(batch, p), .lengths = lengths, .stride = mha__sources_stride(s, m), .plan = p->plan};
     if (has_holes(p)) p->layer.keep = (mha_cview){mask, {s->tokens, 0, 0, 1}};
+    mha__cross_turn_gates(m, batch, p, 0);
     batch->layer.source = &p->layer;
+}
+
+void mha__cross_turn_gates(const mha_model *m, const mha__batch *batch, mha__cross_pass *p, int64_t layer)
+{
+    const int64_t heads = m->config.heads;
+    const float *gates = batch->in.cross_gates;
+    if (gates) p->layer.gates = (mha_cview){gates + layer * batch->sequences * heads, {heads, 1}};
 }
 
 /* Requests the maps of a layer. */
@@ -143,7 +155,7 @@ static void turn_maps(const mha_model *m, mha__cross_pass *p, int64_t layer)
 {
     const mha_model_head *list = p->out->cross_map_heads;
     int64_t first = 0;
-    p->maps = !p->out->on_cross_attention ? 0 : m->config.layer_heads[layer];
+    p->maps = !p->out->on_cross_attention ? 0 : m->config.cross_heads[layer];
     if (list) p->maps = mha__heads_of_layer(list, p->out->cross_map_count, layer, &first);
     p->layer.probs = !p->maps ? NULL : p->probs ? p->probs : &p->some_probs;
     p->layer.map_heads = !list || !p->maps ? NULL : p->heads ? p->heads + first : &p->some_heads;
@@ -156,13 +168,16 @@ mha_status mha__cross_turn(const mha_model *m, mha__batch *batch, mha__cross_pas
 {
     if (!p->used) return MHA_OK;
     p->layer.kv = mha__sources_at(p->store, m, layer, p->first);
+    mha__cross_turn_gates(m, batch, p, layer);
     turn_maps(m, p, layer);
-    if (p->plan && p->planned_maps == p->maps) return MHA_OK;
+    const mha_attn_layer *cross = m->block[layer]->cross;
+    if (p->plan && p->planned_maps == p->maps && mha__attn_layer_alike(p->planned, cross)) return MHA_OK;
     const mha_layer_input inner = mha__block_cross_input(&batch->layer);
     mha_attn_plan_free(p->plan);
     p->layer.plan = p->plan = NULL;
     p->planned_maps = p->maps;
-    MHA__TRY(mha__attn_plan(m->block[layer]->cross, &(mha__attn_call){.in = &inner}, &p->plan, err));
+    p->planned = cross;
+    MHA__TRY(mha__attn_plan(cross, &(mha__attn_call){.in = &inner}, &p->plan, err));
     p->layer.plan = p->plan;
     return MHA_OK;
 }
@@ -193,7 +208,8 @@ mha_status mha__cross_store_keys(const mha_model *m, const mha__cross_pass *p, c
     const mha__sources *s = p->store;
     const int64_t B = p->input.batch, S = p->input.length, E = m->config.hidden;
     for (int64_t layer = 0; layer < m->config.layers; layer++) {
-        if (s->tokens == S) {
+        const bool whole = m->config.cross_heads[layer] == m->config.heads; /* sequences are adjacent in the store */
+        if (s->tokens == S && whole) {
             MHA__TRY(mha_block_source(m->block[layer], hidden, B * S, mha__sources_at(s, m, layer, p->first), err));
             continue;
         }

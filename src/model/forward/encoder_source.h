@@ -14,8 +14,9 @@ typedef struct mha__cross_pass {
     mha__sources *store;   /* `own`, or that of the cache */
     int64_t first;         /* sequence of the store that is sequence 0 of the pass */
     mha_layer_source layer;
-    mha_attn_plan *plan; /* plan of the layer `planned` and of all layers with as many maps */
-    int64_t maps;        /* heads of the current layer whose maps are requested */
+    mha_attn_plan *plan; /* plan of the layer `planned` and of all layers of the same shape with as many maps */
+    const mha_attn_layer *planned;
+    int64_t maps; /* heads of the current layer whose maps are requested */
     int64_t planned_maps;
     const mha_model_output *out; /* the caller's outputs */
     float *probs;                /* [B, H, L, S] maps of one layer; NULL = not requested */
@@ -30,6 +31,8 @@ mha_status mha__cross_read(const mha_model *m, const mha__batch *batch, const mh
 /* Sets pass->layer and batch->layer.source. Before memory is allocated, the arrays are placeholders that only mark
  * their presence. */
 void mha__cross_bind(const mha_model *m, mha__batch *batch, mha__cross_pass *pass);
+/* Sets the gates of the heads of a layer, if the pass has gates of cross-attention. */
+void mha__cross_turn_gates(const mha_model *m, const mha__batch *batch, mha__cross_pass *pass, int64_t layer);
 /* Stores lengths and masks of the given source. */
 void mha__cross_store_masks(const mha__cross_pass *pass);
 void mha__cross_lay_out(mha__arena *arena, const mha_model *m, const mha__batch *batch, const mha_model_output *out,

@@ -47,7 +47,7 @@ mha_status mha__head_list_check(const mha_model *m, const mha__head_list *l, mha
                          l->shown ? "given" : "NULL");
     for (int64_t n = 0; n < l->count; n++) {
         const mha_model_head *h = &l->heads[n];
-        if (h->layer < 0 || h->layer >= m->info.layers || h->head < 0 || h->head >= m->info.heads_per_layer[h->layer])
+        if (h->layer < 0 || h->layer >= m->info.layers || h->head < 0 || h->head >= l->counts[h->layer])
             return mha__fail(
                 err, MHA_ERR_ARG,
                 "mha_model_output: %smap_heads[%lld] must be a head of the model (got head %d of layer %d)", l->prefix,
@@ -63,8 +63,8 @@ mha_status mha__head_list_check(const mha_model *m, const mha__head_list *l, mha
 
 static mha_status check_list(const mha_model *m, const mha_model_output *out, mha_error *err)
 {
-    const mha__head_list list = {"", "one of on_attention and on_rows", out->map_heads, out->map_count,
-                                 shows_maps(out)};
+    const mha__head_list list = {
+        "", "one of on_attention and on_rows", out->map_heads, out->map_count, shows_maps(out), m->config.layer_heads};
     return mha__head_list_check(m, &list, err);
 }
 

@@ -44,7 +44,8 @@ typedef struct mha__head_list {
     const char *prefix, *callbacks; /* callbacks: the fields that receive their maps */
     const mha_model_head *heads;    /* [count] */
     int64_t count;
-    bool shown; /* one of the callbacks is set */
+    bool shown;            /* one of the callbacks is set */
+    const int32_t *counts; /* [layers] heads of each layer */
 } mha__head_list;
 mha_status mha__head_list_check(const mha_model *m, const mha__head_list *list, mha_error *err);
 

@@ -21,7 +21,7 @@ int64_t mha__relative_bucket(const mha__config *c, int64_t distance)
 /* Returns the table column of a head in a layer. */
 static int64_t column(const mha_model *m, int64_t layer, int64_t head)
 {
-    return m->head_numbers[layer * m->config.heads + head];
+    return (m->relative_columns ? m->relative_columns : m->head_numbers)[layer * m->config.heads + head];
 }
 
 /* ---- biases ---- */
@@ -48,11 +48,11 @@ void mha__relative_describe(mha__batch *p)
 /* Element n of a head's array is the bias of key n - last for row 0, whose position is the number of cached tokens. */
 void mha__relative_fill(const mha_model *m, int64_t layer, const mha__batch *p)
 {
-    const int64_t columns = m->config.original_heads, heads = m->config.heads, last = mha__batch_map_rows(p) - 1;
+    const int64_t columns = m->config.relative_heads, heads = m->config.heads, last = mha__batch_map_rows(p) - 1;
     const int64_t width = width_of(p);
     for (int64_t b = 0; b < (p->in.cache ? p->sequences : 1); b++)
         for (int64_t n = 0; n < width; n++) {
-            const int64_t row = mha__relative_bucket(&m->config, n - last - mha__batch_past(p, b));
+            const int64_t row = mha__relative_bucket(&m->config, n - last - p->past[b]);
             for (int64_t h = 0; h < m->config.layer_heads[layer]; h++)
                 p->bias[(b * heads + h) * width + n] = m->relative.weight[row * columns + column(m, layer, h)];
         }
@@ -70,7 +70,7 @@ static void head_back(const mha__config *c, int64_t M, const int64_t *rows, cons
         for (int64_t j = 0; j < M; j++)
             sums[rows[M - 1 + j - i]] += (double)dbias[i * M + j];
     for (int64_t n = 0; n < c->used_buckets; n++)
-        dtable[n * c->original_heads] += (float)sums[n];
+        dtable[n * c->relative_heads] += (float)sums[n];
 }
 
 mha_status mha__relative_back(const mha_model *m, int64_t layer, int64_t M, const float *dbias, float *dtable,

@@ -188,21 +188,43 @@ static mha_status check(alignment *a, const float *features, const int32_t *ids,
     return MHA_OK;
 }
 
-/* Lists the heads of the checkpoint, or those of the upper half of the layers. */
+/* Lists the heads that the checkpoint names by their numbers in the unpruned model, without those that were removed. */
+static void list_named(alignment *a)
+{
+    const mha__config *c = &a->model->config;
+    for (int64_t n = 0; n < c->alignment_count; n++)
+        for (int32_t l = c->alignment[n][0], h = 0; h < c->cross_heads[l]; h++)
+            if (a->model->cross_numbers[l * c->heads + h] == c->alignment[n][1])
+                a->own[a->o.head_count++] = (mha_model_head){l, h};
+}
+
+/* Lists the heads of the upper half of the layers. */
+static void list_upper(alignment *a)
+{
+    const mha__config *c = &a->model->config;
+    for (int32_t l = (int32_t)(c->layers / 2); l < c->layers; l++)
+        for (int32_t h = 0; h < c->cross_heads[l]; h++)
+            a->own[a->o.head_count++] = (mha_model_head){l, h};
+}
+
+/* Lists the heads of the checkpoint or, if it names none, those of the upper half of the layers. */
 static mha_status list_heads(alignment *a, mha_error *err)
 {
     const mha__config *c = &a->model->config;
-    const int64_t first = c->layers / 2, all = (c->layers - first) * c->heads;
-    const int64_t count = c->alignment_count ? c->alignment_count : all;
+    const size_t most = (size_t)mha__max64(c->layers * c->heads, c->alignment_count);
     if (a->o.heads) return MHA_OK;
-    a->own = mha__calloc(a->model->ctx, (size_t)count, sizeof *a->own);
-    if (!a->own) return mha__no_memory(err, (size_t)count * sizeof *a->own, "the heads that align a text");
-    for (int64_t n = 0; n < count; n++)
-        a->own[n] = c->alignment_count ? (mha_model_head){c->alignment[n][0], c->alignment[n][1]}
-                                       : (mha_model_head){(int32_t)(first + n / c->heads), (int32_t)(n % c->heads)};
+    a->own = mha__calloc(a->model->ctx, most, sizeof *a->own);
+    if (!a->own) return mha__no_memory(err, most * sizeof *a->own, "the heads that align a text");
+    if (c->alignment_count)
+        list_named(a);
+    else
+        list_upper(a);
     a->o.heads = a->own;
-    a->o.head_count = count;
-    return MHA_OK;
+    if (a->o.head_count) return MHA_OK;
+    mha__free(a->model->ctx, a->own);
+    return mha__fail(err, MHA_ERR_ARG,
+                     "mha_token_times_options: heads must not be NULL, since all alignment_heads of the model were "
+                     "removed");
 }
 
 static void lay_out(mha__arena *arena, alignment *a)

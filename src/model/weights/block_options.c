@@ -59,15 +59,15 @@ static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const m
     };
 }
 
-/* Returns the cross-attention of a decoder layer, with the heads and the scale of its attention. */
+/* Returns the cross-attention of a decoder layer, with the scale of its attention. */
 static mha_attn_layer_options cross_of(const mha_model *m, int64_t layer, const mha_matrix *part)
 {
     const mha__config *c = &m->config;
     return (mha_attn_layer_options){
         .size = sizeof(mha_attn_layer_options),
         .hidden = c->hidden,
-        .heads = c->layer_heads[layer],
-        .kv_heads = c->layer_k_heads[layer],
+        .heads = c->cross_heads[layer],
+        .kv_heads = c->cross_heads[layer],
         .head_dim = c->head_dim,
         .q = part[MHA__CROSS_QUERY],
         .k = part[MHA__CROSS_KEY],

@@ -65,6 +65,20 @@ has err 'a target of at least one token'
 
 expect 0 "$MHA" report -q -m "$model" --source 'a b c' --target 'd e' -o gates.html --by loo_loss --json
 at encoder.importance.by loo_loss
+at cross.importance.by loo_loss
 at decoder.importance.texts 1
 has gates.html '"importance"'
+expect 0 "$MHA" prune -m "$model" --heads cross.0.1,encoder.1.0,0.2 -o pruned --json
+at removed.cross '[[1],[]]'
+at removed.encoder.1.0 0
+at removed.decoder.0.0 2
+expect 0 "$MHA" prune -m "$model" --keep pruned/config.json -o kept
+same kept/model.safetensors pruned/model.safetensors
+expect 0 "$MHA" prune -m pruned --part encoder --count 2 --floor 1 -f "$data/../../../share/mha/texts/texts.txt" -o chosen
+refused 2 "$MHA" prune -m "$model" --count 2 -f "$data/../../../share/mha/texts/texts.txt" -o none
+has err 'its texts have no sources'
+refused 2 "$MHA" prune -m pruned --heads cross.0.1 -o none
+has err '--heads must name heads of pruned (got cross.0.1, already removed)'
+refused 2 "$MHA" report -m pruned --source a --target b -o x.html
+has err 'from which no heads were removed'
 finish

@@ -96,7 +96,12 @@ has err '--ids must not be given'
 expect 0 "$MHA" prune -m "$data/vision/vit-classes" --heads 0.1 -o pruned
 expect 0 "$MHA" info -m pruned --json
 at heads_per_layer '[1,2]'
-refused 3 "$MHA" prune -m clip-eos --heads 0.1 -o pruned-clip
+expect 0 "$MHA" prune -m clip-eos --heads 0.1 -o pruned-text
+expect 0 "$MHA" prune -m pruned-text --part image --heads 0.0,1.2 -o pruned-clip
+expect 0 "$MHA" embed -m pruned-clip "$images/rgb.png"
+refused 2 "$MHA" prune -m clip-eos --part encoder --heads 0.1 -o pruned-none
+has err '--part must be encoder for an encoder-decoder, or image for a CLIP'
+refused 3 "$MHA" regroup -m clip-eos --kv-heads 1 --method mean -o regrouped-clip
 has err 'two towers'
 refused 3 "$MHA" generate -m "$data/vision/vit-classes" -n 4 text
 finish

@@ -75,8 +75,14 @@ static void test_refused_configs(void **state)
         {SEQ2SEQ_T5, "decoder_start_token_id", "400", MHA_ERR_FORMAT,
          "decoder_start_token_id must be below the vocabulary size 400 (got 400)"},
         {SEQ2SEQ_T5, "vocab_size", "401", MHA_ERR_FORMAT, "must be [401, 40], as config.json requires (got [400, 40])"},
-        {SEQ2SEQ_T5, "mha.heads", "[[0], [0], [0]]", MHA_ERR_UNSUPPORTED,
-         "mha.heads must be absent, since t5 is an encoder-decoder"},
+        {SEQ2SEQ_T5, "mha.heads", "[[0], [0], [0]]", MHA_ERR_FORMAT, "mha.heads must be an object (got an array)"},
+        {SEQ2SEQ_T5, "mha.heads", "{\"other\": []}", MHA_ERR_FORMAT, "cross, decoder and encoder"},
+        {SEQ2SEQ_T5, "mha.heads", "{\"encoder\": [[0]]}", MHA_ERR_FORMAT, "mha.heads.encoder must have"},
+        {SEQ2SEQ_T5, "mha.heads", "{\"cross\": [[0], [9]]}", MHA_ERR_FORMAT, "mha.heads.cross[1][0] must be"},
+        {SEQ2SEQ_T5, "mha.heads", "{\"decoder\": [[1, 0], [0]]}", MHA_ERR_FORMAT, "mha.heads.decoder[0][1] must be"},
+        {SEQ2SEQ_T5, "mha.heads", "{\"decoder\": [[0], []]}", MHA_ERR_FORMAT, "mha.heads.decoder[1] must have"},
+        {SEQ2SEQ_BART, "mha.kv_heads", "{}", MHA_ERR_UNSUPPORTED,
+         "mha.kv_heads must be absent, since bart is an encoder-decoder"},
         {SEQ2SEQ_BART, "mha.attention", "{}", MHA_ERR_UNSUPPORTED, "mha.attention must be absent"},
         {SEQ2SEQ_BART, "encoder_attention_heads", "0", MHA_ERR_FORMAT, "encoder_attention_heads must be"},
         {SEQ2SEQ_BART, "decoder_attention_heads", "7", MHA_ERR_FORMAT, "must divide"},
@@ -289,16 +295,13 @@ static void test_source_after_the_first_tokens(void **state)
 
 static void check_side(const mha_model *model, const char *family)
 {
-    uint8_t keep[64];
     char want[128];
     mha_error err = {0};
     mha_model_edit *edit = NULL;
     mha_trainer *trainer = NULL;
     const mha_regroup_options one = {.size = sizeof one, .method = MHA_REGROUP_MEAN, .key_heads = 1, .value_heads = 1};
-    memset(keep, 1, sizeof keep);
-    keep[0] = 0;
-    snprintf(want, sizeof want, "heads of %s must not be removed or regrouped, since it is an encoder-decoder", family);
-    expect(mha_prune(model, keep, NULL, &edit, &err), MHA_ERR_UNSUPPORTED, &err, want);
+    snprintf(want, sizeof want, "key and value heads of %s must not be regrouped, since it is an encoder-decoder",
+             family);
     expect(mha_regroup(model, &one, &edit, &err), MHA_ERR_UNSUPPORTED, &err, want);
     assert_null(edit);
     snprintf(want, sizeof want, "mha_trainer_create: model must not be an encoder-decoder (got %s)", family);

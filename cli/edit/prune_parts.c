@@ -1,0 +1,161 @@
+/* prune_parts.c - the kinds of heads that `mha prune` can remove from a model, and the lists of removed heads. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "edit/prune_job.h"
+#include "input/source_target.h"
+#include "output.h"
+
+/* ---- parts ---- */
+
+static int64_t part_heads(const prune_part *part, int64_t layer)
+{
+    const mha_model_info *info = mha_model_describe(part->model);
+    return (part->cross ? info->cross_heads_per_layer : info->heads_per_layer)[layer];
+}
+
+static int64_t number_of(const prune_part *part, int64_t layer, int64_t head)
+{
+    return (part->cross ? mha_cross_head_number : mha_head_number)(part->model, layer, head);
+}
+
+static size_t cells_of(const prune_part *part)
+{
+    const mha_model_info *info = mha_model_describe(part->model);
+    return (size_t)(info->layers * info->heads);
+}
+
+static bool keeps(const prune_part *part, const uint8_t *keep, int64_t layer, int64_t head)
+{
+    return keep[layer * mha_model_describe(part->model)->heads + head] != 0;
+}
+
+/* Sets job->model to the part of the opened model that --part names; without --part, to the opened model. */
+static int find_model(prune_job *job)
+{
+    const char *part = job->given.part;
+    const mha_model *encoder = mha_model_encoder(job->opened), *vision = mha_model_vision(job->opened);
+    job->model = job->opened;
+    if (part && strcmp(part, "encoder") == 0 && encoder)
+        job->model = encoder;
+    else if (part && strcmp(part, "image") == 0 && vision && vision != job->opened)
+        job->model = vision;
+    else if (part)
+        return cli_usage(job->session,
+                         "--part must be encoder for an encoder-decoder, or image for a CLIP (got \"%s\", for %s)",
+                         cli_shown(part), mha_model_describe(job->opened)->family);
+    job->info = mha_model_describe(job->model);
+    return CLI_DONE;
+}
+
+int prune_parts_find(prune_job *job)
+{
+    const int code = find_model(job);
+    if (code != CLI_DONE) return code;
+    const mha_model *encoder = mha_model_encoder(job->model);
+    const char *own = encoder ? "decoder" : job->model == mha_model_encoder(job->opened) ? "encoder" : "";
+    job->part[job->parts++] = (prune_part){own, job->model, false, NULL};
+    if (encoder) job->part[job->parts++] = (prune_part){"cross", job->model, true, NULL};
+    if (encoder) job->part[job->parts++] = (prune_part){"encoder", encoder, false, NULL};
+    for (int n = 0; n < job->parts; n++) {
+        prune_part *part = &job->part[n];
+        part->keep = malloc(cells_of(part));
+        if (!part->keep) return cli_error(job->session, CLI_FAILED, "out of memory for the list of heads");
+        memset(part->keep, 1, cells_of(part));
+    }
+    job->keep = job->part[0].keep;
+    return CLI_DONE;
+}
+
+void prune_parts_free(prune_job *job)
+{
+    for (int n = 0; n < job->parts; n++)
+        free(job->part[n].keep);
+}
+
+int64_t prune_parts_removed(const prune_job *job)
+{
+    int64_t count = 0;
+    for (int n = 0; n < job->parts; n++) {
+        const prune_part *part = &job->part[n];
+        for (int64_t l = 0; l < mha_model_describe(part->model)->layers; l++)
+            for (int64_t h = 0; h < part_heads(part, l); h++)
+                count += !keeps(part, part->keep, l, h);
+    }
+    return count;
+}
+
+/* ---- heads by their numbers ---- */
+
+void prune_parts_fill(prune_job *job, uint8_t value)
+{
+    for (int n = 0; n < job->parts; n++)
+        memset(job->part[n].keep, value, cells_of(&job->part[n]));
+}
+
+int prune_part_set(const prune_job *job, const prune_part *part, const char *option, mha_model_head at, uint8_t value)
+{
+    const mha_model_info *info = mha_model_describe(part->model);
+    const int64_t place = (part->cross ? mha_cross_head_place : mha_head_place)(part->model, at.layer, at.head);
+    if (place >= 0) {
+        part->keep[at.layer * info->heads + place] = value;
+        return CLI_DONE;
+    }
+    const bool had = at.layer < info->layers && at.head < info->original_heads;
+    return cli_usage(job->session, "%s must name heads of %s (got %s%s%d.%d%s)", option,
+                     cli_shown(job->session->model_name), part == job->part ? "" : part->name,
+                     part == job->part ? "" : ".", at.layer, at.head, had ? ", already removed" : "");
+}
+
+const prune_part *prune_part_named(const prune_job *job, const char **at)
+{
+    for (int n = 0; n < job->parts; n++) {
+        const size_t length = strlen(job->part[n].name);
+        if (length == 0 || strncmp(*at, job->part[n].name, length) != 0 || (*at)[length] != '.') continue;
+        *at += length + 1;
+        return &job->part[n];
+    }
+    return job->part;
+}
+
+/* ---- removed heads ---- */
+
+void prune_parts_print(const prune_job *job)
+{
+    FILE *out = job->session->out;
+    for (int n = 0; n < job->parts; n++) {
+        const prune_part *part = &job->part[n];
+        for (int64_t l = 0; l < mha_model_describe(part->model)->layers; l++) {
+            bool any = false;
+            fprintf(out, "%s%slayer %-3lld removed", part->name, *part->name ? " " : "", (long long)l);
+            for (int64_t h = 0; h < part_heads(part, l); h++) {
+                if (keeps(part, part->keep, l, h)) continue;
+                fprintf(out, " %lld", (long long)number_of(part, l, h));
+                any = true;
+            }
+            fputs(any ? "\n" : " none\n", out);
+        }
+    }
+    fputc('\n', out);
+}
+
+json_t *prune_removed_json(const prune_part *part, const uint8_t *keep)
+{
+    json_t *lists = json_array();
+    for (int64_t l = 0; l < mha_model_describe(part->model)->layers; l++) {
+        json_t *list = json_array();
+        for (int64_t h = 0; h < part_heads(part, l); h++)
+            if (!keeps(part, keep, l, h)) json_array_append_new(list, json_integer(number_of(part, l, h)));
+        json_array_append_new(lists, list);
+    }
+    return lists;
+}
+
+json_t *prune_parts_json(const prune_job *job)
+{
+    if (job->parts == 1) return prune_removed_json(job->part, job->keep);
+    json_t *all = json_object();
+    for (int n = 0; n < job->parts; n++)
+        json_object_set_new(all, job->part[n].name, prune_removed_json(&job->part[n], job->part[n].keep));
+    return all;
+}
