@@ -95,15 +95,17 @@ MHA_API int mha_importance_score_needs_loss(mha_importance_score score);
 
 /* The loss to differentiate. */
 typedef enum mha_head_loss {
-    MHA_LOSS_AUTO = 0, /* LM for decoders with logits, MLM for encoders with logits and labels, else NONE */
+    MHA_LOSS_AUTO = 0, /* LM for decoders with logits, MLM for encoders with logits and labels, CLASSES for image
+                        * classifiers with labels, else NONE */
     MHA_LOSS_NONE,
-    MHA_LOSS_LM,   /* mean cross entropy of the next token; `labels` may exclude tokens */
-    MHA_LOSS_MLM,  /* mean cross entropy of the labeled tokens */
-    MHA_LOSS_PAIRS /* texts i and count / 2 + i have the same meaning. With e as in the jacobian of encoders and
+    MHA_LOSS_LM,     /* mean cross entropy of the next token; `labels` may exclude tokens */
+    MHA_LOSS_MLM,    /* mean cross entropy of the labeled tokens */
+    MHA_LOSS_PAIRS,  /* texts i and count / 2 + i have the same meaning. With e as in the jacobian of encoders and
                       S = scale E_a E_b^T: (CE(S, diagonal) + CE(S^T, diagonal)) / 2 */
+    MHA_LOSS_CLASSES /* mean cross entropy of the classes of labeled images; requires an image classifier */
 } mha_head_loss;
 
-/* Returns "auto", "none", "lm", "mlm" or "pairs"; NULL if out of range. */
+/* Returns "auto", "none", "lm", "mlm", "pairs" or "classes"; NULL if out of range. */
 MHA_API const char *mha_head_loss_key(mha_head_loss loss);
 
 typedef struct mha_importance_options {
@@ -114,7 +116,8 @@ typedef struct mha_importance_options {
     int probes;          /* number of probes for jacobian_probe; 0 = 4, at most 4096 */
     int64_t batch_texts; /* number of consecutive texts (with PAIRS: pairs) whose loss is one mean; 0 = all */
     /* A token id or MHA_IGNORE for each token of the data, text by text: for MLM, or to exclude tokens from LM:
-     * MHA_IGNORE in the entry of a predicted token excludes this token. */
+     * MHA_IGNORE in the entry of a predicted token excludes this token. For images: the class of each image, or
+     * MHA_IGNORE. */
     const int32_t *labels;
     uint64_t seed; /* seed of the probes */
     /* > 0: stop when the ranking has converged. After each group of texts (the texts of one loss; 64 texts without a

@@ -65,7 +65,7 @@ def _importance_options(by: str, loss: str, loss_scale: float, probes: int, batc
                         state: Any) -> tuple[ImportanceOptions, Any]:
     given = None if labels is None else integers(labels, "labels", np.int32)
     return struct(ImportanceOptions, by=choose("by", by, keys("mha_importance_score_key", IMPORTANCE_SCORES)),
-                  loss=choose("loss", loss, keys("mha_head_loss_key", abi.LOSS_PAIRS + 1)),
+                  loss=choose("loss", loss, keys("mha_head_loss_key", abi.LOSS_CLASSES + 1)),
                   loss_scale=number(loss_scale, "loss_scale"), probes=integer(probes, "probes"),
                   batch_texts=integer(batch_texts, "batch_texts"), labels=None if given is None else given.ctypes.data,
                   seed=integer(seed, "seed", 0, 2**64 - 1), settle=number(settle, "settle"), state=state_file(state)), given

@@ -20,6 +20,8 @@ static void lay_out(mha__arena *arena, mha__packer *p, int64_t texts)
     p->ids = mha__take(arena, tokens, sizeof *p->ids);
     p->types = mha__take(arena, tokens, sizeof *p->types);
     p->labels = mha__take(arena, tokens, sizeof *p->labels);
+    const size_t images = tokens / (size_t)mha__head_data_longest(p->data), bytes = mha__head_data_image_bytes(p->data);
+    p->pixels = bytes ? mha__take(arena, images, bytes) : NULL;
 }
 
 mha_status mha__packer_create(mha_ctx *ctx, const mha_head_data *data, int64_t texts, int64_t most, mha__packer *p,
@@ -83,6 +85,14 @@ bool mha__packer_is_whole(const mha__packer *p)
     return p->next == 0 && batch_end(p) == p->count;
 }
 
+/* Copies image n of a batch. */
+static void put_image(mha__packer *p, int64_t text, int64_t n)
+{
+    const size_t bytes = mha__head_data_image_bytes(p->data);
+    memcpy((char *)p->pixels + (size_t)n * bytes, mha__head_data_pixels(p->data, text), bytes);
+    if (p->labelled) p->labels[n] = p->labelled[p->label_at[text]];
+}
+
 static void put(mha__packer *p, int64_t text, int64_t at)
 {
     int64_t length;
@@ -101,15 +111,19 @@ bool mha__packer_next(mha__packer *p, mha__packed *batch)
     for (int64_t n = first; n < end; n++) {
         const int64_t place = p->order[n];
         p->starts[n - first] = tokens;
-        put(p, p->text[place], tokens);
+        if (p->pixels)
+            put_image(p, p->text[place], n - first);
+        else
+            put(p, p->text[place], tokens);
         tokens += length_of(p, place);
     }
     p->starts[end - first] = tokens;
     p->next = end;
     *batch = (mha__packed){.input = {.size = sizeof batch->input,
                                      .batch = end - first,
-                                     .ids = p->ids,
-                                     .type_ids = p->types,
+                                     .ids = p->pixels ? NULL : p->ids,
+                                     .type_ids = p->pixels ? NULL : p->types,
+                                     .pixels = p->pixels,
                                      .starts = p->starts},
                            .place = p->order + first,
                            .labels = p->labelled ? p->labels : NULL,

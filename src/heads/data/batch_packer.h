@@ -14,8 +14,9 @@ typedef struct mha__packer {
     int64_t *order;      /* [count] indices into `text`, the longest first, ties in the given order */
     int32_t *ids, *types;
     int64_t *starts;         /* [count + 1] */
-    int32_t *labels;         /* labels of `ids`; written unless `labelled` is NULL */
-    const int32_t *labelled; /* labels of all tokens of the data, text after text; or NULL */
+    float *pixels;           /* of the images of a batch; NULL for texts */
+    int32_t *labels;         /* labels of `ids`, or of images; written unless `labelled` is NULL */
+    const int32_t *labelled; /* labels of all tokens of the data, text after text, or of all images; or NULL */
     const int64_t *label_at; /* [texts of the data] index of each text's first label */
 } mha__packer;
 
@@ -23,7 +24,7 @@ typedef struct mha__packer {
 typedef struct mha__packed {
     mha_model_input input;
     const int64_t *place;  /* [input.batch] index of each sequence's text in the group */
-    const int32_t *labels; /* [tokens], or NULL */
+    const int32_t *labels; /* [tokens], or [input.batch] of images; or NULL */
     int64_t tokens;
 } mha__packed;
 

@@ -412,6 +412,16 @@ mha_status mha__head_data_texts(const mha_head_data *data, mha_error *err)
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "data must consist of texts for this measure (got images)");
 }
 
+mha_status mha__head_data_same_kind(const mha_model *model, const mha_head_data *data, mha_error *err)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    const int64_t image = info->image_channels * info->image_height * info->image_width;
+    if (data->image == image) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "data must be %s for %s (got %s%lld elements)",
+                     image ? "images of its size" : "texts", info->family, image ? "" : "images of ",
+                     (long long)data->image);
+}
+
 const float *mha__head_data_pixels(const mha_head_data *data, int64_t text)
 {
     return data->pixels ? data->pixels + data->place[text] * data->image : NULL;

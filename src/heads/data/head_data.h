@@ -29,6 +29,8 @@ mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_mo
 
 /* Returns MHA_ERR_UNSUPPORTED for images, which a measure of texts does not accept. */
 mha_status mha__head_data_texts(const mha_head_data *data, mha_error *err);
+/* Returns MHA_ERR_ARG for images that the model does not read, and for texts if it reads images. */
+mha_status mha__head_data_same_kind(const mha_model *model, const mha_head_data *data, mha_error *err);
 /* Same as mha__head_data_batch, which rejects images. For images, sets `pixels` instead of ids and type_ids. */
 mha_status mha__head_data_any(const mha_head_data *data, int64_t batch, mha_model_input *input, const int64_t **texts,
                               mha_error *err);

@@ -38,7 +38,7 @@ static mha_status sum_batch(void *user, int64_t batch, mha_error *err)
     summing *s = user;
     const int64_t *texts;
     const mha_model_output output = {.size = sizeof output, .on_activations = on_activations, .user = s};
-    MHA__TRY(mha__head_data_batch(s->data, batch, &s->input, &texts, err));
+    MHA__TRY(mha__head_data_any(s->data, batch, &s->input, &texts, err));
     return mha_model_forward(s->model, &s->input, &output, err);
 }
 

@@ -21,7 +21,7 @@ static void lay_out_stream(mha__arena *arena, const mha__ablation *a, size_t tok
 static void lay_out(mha__arena *arena, mha__ablation *a, size_t texts, size_t tokens, bool two)
 {
     const size_t width = (size_t)a->info->hidden, wide = (size_t)(a->info->heads * a->info->head_dim);
-    const size_t most = (size_t)a->most, chunk = (size_t)mha__ablation_chunk(a), vocab = (size_t)a->info->vocab;
+    const size_t most = (size_t)a->most, chunk = (size_t)mha__ablation_chunk(a), vocab = (size_t)a->info->logit_width;
     const bool logits = a->measure == MHA__ABLATION_TOKENS;
     lay_out_stream(arena, a, tokens, &a->base);
     if (two) lay_out_stream(arena, a, tokens, &a->other);

@@ -14,12 +14,15 @@ enum { CHUNK_NUMBERS = 1 << 21, CHUNK_ROWS = 256 }; /* maximum logits (8 MiB) an
 
 int64_t mha__ablation_chunk(const mha__ablation *a)
 {
-    return mha__min64(CHUNK_ROWS, mha__max64(1, CHUNK_NUMBERS / mha__max64(1, a->info->vocab)));
+    return mha__min64(CHUNK_ROWS, mha__max64(1, CHUNK_NUMBERS / mha__max64(1, a->info->logit_width)));
 }
 
-/* Returns the label of row `t` of a text of `length` tokens. */
-static int32_t label_of(const mha__ablation *a, const mha__packed *batch, int64_t first, int64_t length, int64_t t)
+/* Returns the label of row `t` of text b of a batch, which has `length` tokens. Only the first token of an image has
+ * one. */
+static int32_t label_of(const mha__ablation *a, const mha__packed *batch, int64_t b, int64_t length, int64_t t)
 {
+    const int64_t first = batch->input.starts[b];
+    if (batch->input.pixels) return t ? MHA_IGNORE : batch->labels[b];
     const int64_t at = t + (a->info->causal ? 1 : 0);
     if (at >= length) return MHA_IGNORE;
     return batch->labels ? batch->labels[first + at] : batch->input.ids[first + at];
@@ -34,7 +37,7 @@ static mha_status add_chunk(const mha__ablation *a, const int32_t *labels, int64
     if (count == 0) return MHA_OK;
     const mha_cross_entropy_args args = {.size = sizeof args,
                                          .rows = count,
-                                         .classes = a->info->vocab,
+                                         .classes = a->info->logit_width,
                                          .logits = a->logits,
                                          .labels = labels,
                                          .scale = 1};
@@ -54,7 +57,7 @@ static mha_status take_tokens(mha__ablation *a, const mha__packed *batch, int64_
     double sum = 0;
     int64_t count = 0;
     for (int64_t t = 0; t < length; t++) {
-        const int32_t label = label_of(a, batch, first, length, t);
+        const int32_t label = label_of(a, batch, b, length, t);
         if (label == MHA_IGNORE) continue;
         labels[count] = label;
         memcpy(a->room + count++ * width, a->last + (first + t) * width, (size_t)width * sizeof *a->room);

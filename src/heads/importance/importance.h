@@ -18,6 +18,9 @@ mha_status mha__importance_options_read(const mha_model *model, const mha_head_d
                                         const mha_importance_options *given, mha_importance_options *own,
                                         mha_error *err);
 
+/* Returns the number of labels of the data: one per token, or one per image. */
+int64_t mha__importance_labels(const mha_head_data *data);
+
 /* Checks the options for pairs of heads and sets defaults. `by` becomes the ablation of the loss or, without a loss, of
  * the text embeddings. */
 mha_status mha__importance_pairs_read(const mha_model *model, const mha_head_data *data,

@@ -76,8 +76,10 @@ static void find_labels(mha__importance_job *s)
 {
     int64_t at = 0, length = 0;
     if (!s->options.labels) return;
+    const bool images = mha__head_data_image_bytes(s->data) > 0;
     for (int64_t t = 0; t < mha_head_data_count(s->data); t++, at += length) {
         mha_head_data_ids(s->data, t, &length);
+        if (images) length = 1;
         s->label_at[t] = at;
     }
     s->packer.labelled = s->options.labels;

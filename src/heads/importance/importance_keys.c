@@ -28,6 +28,6 @@ int mha_importance_score_needs_loss(mha_importance_score score)
 
 const char *mha_head_loss_key(mha_head_loss loss)
 {
-    static const char *const keys[] = {"auto", "none", "lm", "mlm", "pairs"};
-    return (unsigned)loss <= MHA_LOSS_PAIRS ? keys[loss] : NULL;
+    static const char *const keys[] = {"auto", "none", "lm", "mlm", "pairs", "classes"};
+    return (unsigned)loss <= MHA_LOSS_CLASSES ? keys[loss] : NULL;
 }

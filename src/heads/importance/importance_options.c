@@ -12,7 +12,7 @@ static const double SCALE = 5;
 
 static mha_status check_numbers(const mha_importance_options *o, mha_error *err)
 {
-    if ((unsigned)o->by >= MHA_IMPORTANCE_SCORES || (unsigned)o->loss > MHA_LOSS_PAIRS)
+    if ((unsigned)o->by >= MHA_IMPORTANCE_SCORES || (unsigned)o->loss > MHA_LOSS_CLASSES)
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_importance_options: by must be a value of mha_importance_score, and loss a value of "
                          "mha_head_loss (got %d, %d)",
@@ -31,13 +31,18 @@ static mha_status check_numbers(const mha_importance_options *o, mha_error *err)
     return MHA_OK;
 }
 
+int64_t mha__importance_labels(const mha_head_data *data)
+{
+    return mha__head_data_image_bytes(data) ? mha_head_data_count(data) : mha_head_data_tokens(data);
+}
+
 static mha_status check_labels(const mha_model_info *info, const mha_head_data *data, const int32_t *labels,
                                mha_error *err)
 {
-    for (int64_t t = 0; labels && t < mha_head_data_tokens(data); t++)
-        if (labels[t] != MHA_IGNORE && (labels[t] < 0 || labels[t] >= info->vocab))
+    for (int64_t t = 0; labels && t < mha__importance_labels(data); t++)
+        if (labels[t] != MHA_IGNORE && (labels[t] < 0 || labels[t] >= info->logit_width))
             return mha__fail(err, MHA_ERR_ARG, "labels[%lld] must be from 0 to %lld, or %d (got %d)", (long long)t,
-                             (long long)info->vocab - 1, MHA_IGNORE, (int)labels[t]);
+                             (long long)info->logit_width - 1, MHA_IGNORE, (int)labels[t]);
     return MHA_OK;
 }
 
@@ -61,6 +66,11 @@ static mha_status check_loss(const mha_model_info *info, const mha_head_data *da
         return MHA_OK;
     }
     if (!info->logits) return mha__fail(err, MHA_ERR_ARG, "the model must have logits for the loss \"%s\"", key);
+    if ((info->classes > 0) != (o->loss == MHA_LOSS_CLASSES))
+        return mha__fail(err, MHA_ERR_ARG, "the loss of %s must%s be \"classes\" (got \"%s\")", info->family,
+                         info->classes ? "" : " not", key);
+    if (info->classes && !o->labels)
+        return mha__fail(err, MHA_ERR_ARG, "labels must not be NULL for the loss \"classes\"");
     if (o->loss == MHA_LOSS_LM && !info->causal)
         return mha__fail(err, MHA_ERR_ARG,
                          "the model must be a decoder for the loss \"lm\" (an encoder attends to the next token)");
@@ -74,6 +84,7 @@ static mha_head_loss usual_loss(const mha_model_info *info, const mha_importance
 {
     if (!info->logits) return MHA_LOSS_NONE;
     if (info->causal) return MHA_LOSS_LM;
+    if (info->classes) return o->labels ? MHA_LOSS_CLASSES : MHA_LOSS_NONE;
     return o->labels ? MHA_LOSS_MLM : MHA_LOSS_NONE;
 }
 
@@ -90,7 +101,7 @@ mha_status mha__importance_options_read(const mha_model *model, const mha_head_d
                          mha_importance_score_key(own->by), info->family);
     if (rule->weights) return MHA_OK;
     if (!data) return mha__fail(err, MHA_ERR_ARG, "data must not be NULL for %s", mha_importance_score_key(own->by));
-    MHA__TRY(mha__head_data_texts(data, err));
+    MHA__TRY(mha__head_data_same_kind(model, data, err));
     if (own->loss == MHA_LOSS_AUTO) own->loss = usual_loss(info, own);
     if (own->loss_scale == 0) own->loss_scale = SCALE;
     if (own->probes == 0) own->probes = PROBES;

@@ -54,6 +54,7 @@ static int64_t terms_of(const mha__importance_job *s, int64_t text)
     const int32_t *labels = s->packer.labelled ? s->packer.labelled + s->label_at[text] : NULL;
     int64_t length, count = 0;
     mha_head_data_ids(s->data, text, &length);
+    if (labels && s->options.loss == MHA_LOSS_CLASSES) return labels[0] != MHA_IGNORE;
     for (int64_t t = s->info->causal ? 1 : 0; t < length; t++)
         count += !labels || labels[t] != MHA_IGNORE;
     return count;
@@ -171,7 +172,7 @@ static mha_status check_counts(const void *user, int64_t done, mha_error *err)
 static uint64_t labels_hash(const mha__importance_job *s)
 {
     const int32_t *labels = s->options.labels;
-    return labels ? mha__hash(0, labels, (size_t)mha_head_data_tokens(s->data) * sizeof *labels) : 0;
+    return labels ? mha__hash(0, labels, (size_t)mha__importance_labels(s->data) * sizeof *labels) : 0;
 }
 
 const char *mha__importance_describe(const mha__importance_job *s, const char *what, char words[MHA__IMPORTANCE_WORDS])

@@ -214,13 +214,77 @@ static void other_functions_are_rejected(void **state)
     refused(mha_head_data_of_ids(vit, ids, starts, 1, NULL, &data, &err), MHA_ERR_UNSUPPORTED, "must read texts");
     refused(mha_head_data_of_images(clip, pixels, 1, NULL, &data, &err), MHA_ERR_UNSUPPORTED, "must read images");
     mha_importance *importance = NULL;
-    const mha_importance_options by = {.size = sizeof by, .by = MHA_IMPORTANCE_JACOBIAN_PROBE};
+    const mha_importance_options by = {.size = sizeof by, .by = MHA_IMPORTANCE_JACOBIAN_PROBE},
+                                 loss = {.size = sizeof loss, .by = MHA_IMPORTANCE_GATE};
     assert_int_equal(mha_head_data_of_images(mha_model_vision(clip), pixels, 1, NULL, &data, &err), MHA_OK);
-    refused(mha_importance_measure(mha_model_vision(clip), data, &by, &importance, &err), MHA_ERR_UNSUPPORTED, "texts");
+    refused(mha_importance_measure(clip, data, &by, &importance, &err), MHA_ERR_ARG, "data must be texts for clip");
+    refused(mha_importance_measure(mha_model_vision(clip), data, &loss, &importance, &err), MHA_ERR_ARG,
+            "gate requires a loss");
     mha_head_data_free(data);
     assert_null(mha_model_vision(NULL));
     mha_model_free(vit);
     mha_model_free(clip);
+}
+
+/* ---- importance of heads ---- */
+
+/* Returns the mean loss of images, with the gate of head `off` (-1 = none) set to 0. Adds the |gradients| of the gates
+ * to `gate`. */
+static double class_loss(const mha_model *vit, const float *pixels, const int32_t *labels, int64_t off, double *gate)
+{
+    const mha_model_info *info = mha_model_describe(vit);
+    const int64_t total = info->layers * info->heads;
+    float gates[IMAGES * 8], dgates[IMAGES * 8];
+    mha_model_grads *grads = NULL;
+    double loss = 0;
+    assert_true(total <= 8);
+    for (int64_t n = 0; n < total * IMAGES; n++)
+        gates[n] = n / (IMAGES * info->heads) * info->heads + n % info->heads == off ? 0 : 1;
+    const mha_model_input input = {.size = sizeof input, .batch = IMAGES, .pixels = pixels, .gates = gates};
+    const mha_model_loss_args args = {.size = sizeof args, .labels = labels, .dgates = dgates};
+    assert_int_equal(mha_model_grads_create(vit, NULL, &grads, &err), MHA_OK);
+    assert_int_equal(mha_model_grads_loss(grads, &input, &args, &loss, NULL, &err), MHA_OK);
+    mha_model_grads_free(grads);
+    for (int64_t n = 0; gate && n < total * IMAGES; n++)
+        gate[n / (IMAGES * info->heads) * info->heads + n % info->heads] += fabs((double)dgates[n]);
+    return loss;
+}
+
+/* With the classes of images, gradients of gates and leave-one-out losses must be those of single passes. */
+static void importance_of_images(void **state)
+{
+    (void)state;
+    static const int32_t labels[IMAGES] = {3, 0, 4}, wrong[IMAGES] = {3, 5, 4};
+    mha_model *vit = open_model(VIT);
+    const mha_model_info *info = mha_model_describe(vit);
+    float *pixels = some_pixels(info);
+    mha_head_data *data = NULL;
+    mha_importance *found = NULL;
+    double gate[8] = {0};
+    const double loss = class_loss(vit, pixels, labels, -1, gate);
+    assert_int_equal(mha_head_data_of_images(vit, pixels, IMAGES, NULL, &data, &err), MHA_OK);
+    for (int by = 0; by < 2; by++) {
+        const mha_importance_options o = {
+            .size = sizeof o, .by = by ? MHA_IMPORTANCE_LOO_LOSS : MHA_IMPORTANCE_GATE, .labels = labels};
+        assert_int_equal(mha_importance_measure(vit, data, &o, &found, &err), MHA_OK);
+        assert_true(fabs(mha_importance_loss(found) - loss) < 1e-6);
+        for (int64_t n = 0; n < info->layers * info->heads; n++) {
+            const double want = by ? class_loss(vit, pixels, labels, n, NULL) - loss : gate[n];
+            const double got = mha_importance_value(found, n / info->heads, n % info->heads);
+            if (fabs(got - want) > 1e-5) fail_msg("score %d of head %d must be %g (got %g)", by, (int)n, want, got);
+        }
+        mha_importance_free(found);
+    }
+    const mha_importance_options bad = {.size = sizeof bad, .by = MHA_IMPORTANCE_GATE, .labels = wrong},
+                                 lm = {.size = sizeof lm, .loss = MHA_LOSS_LM, .labels = labels},
+                                 loo = {.size = sizeof loo, .by = MHA_IMPORTANCE_LOO_MEAN};
+    refused(mha_importance_measure(vit, data, &bad, &found, &err), MHA_ERR_ARG, "labels[1] must be from 0 to 4");
+    refused(mha_importance_measure(vit, data, &lm, &found, &err), MHA_ERR_ARG, "the loss of vit must be \"classes\"");
+    assert_int_equal(mha_importance_measure(vit, data, &loo, &found, &err), MHA_OK);
+    mha_importance_free(found);
+    mha_head_data_free(data);
+    free(pixels);
+    mha_model_free(vit);
 }
 
 int main(void)
@@ -228,7 +292,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(images_are_independent),       cmocka_unit_test(gate_gradients_are_differences),
         cmocka_unit_test(loss_of_equal_pairs),          cmocka_unit_test(wrong_inputs_are_rejected),
-        cmocka_unit_test(other_functions_are_rejected),
+        cmocka_unit_test(other_functions_are_rejected), cmocka_unit_test(importance_of_images),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
