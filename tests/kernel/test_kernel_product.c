@@ -201,9 +201,10 @@ static void test_values(void **state)
     for (int n = tables(list); n-- > 0;) {
         const mha__kernels *t = list[n];
         for (int64_t rows = 1; rows <= t->nr; rows++) {
-            const int64_t keys = rng_range(&r, 1, MHA__KEY_BLOCK), vectors = rng_range(&r, 1, 5), dv = vectors * t->vl;
+            const int64_t keys = rng_range(&r, 1, MHA__KEY_BLOCK), dv = rng_range(&r, 1, 5 * t->vl);
+            const int64_t wide = mha__round_up(dv, t->vl); /* whole vectors of V in place are read */
             const int64_t stride = (dv + t->nr - 1) / t->nr * t->nr;
-            array v = array_make(t, keys * dv, 0, INPUT), panels = array_make(t, keys * stride, 0, OUTPUT);
+            array v = array_make(t, keys * wide, 0, INPUT), panels = array_make(t, keys * stride, 0, OUTPUT);
             array p = array_make(t, keys * t->nr, 0, INPUT), alpha = array_make(t, t->nr, 0, INPUT);
             array mask = array_make(t, keys * t->nr, 0, 0), begin = array_make(t, rows * stride, 0, OUTPUT);
             array o[3];
@@ -217,17 +218,17 @@ static void test_values(void **state)
                 o[i] = array_make(t, rows * stride, 0, OUTPUT);
                 memcpy(o[i].data, begin.data, (size_t)(rows * stride) * t->real_size);
             }
-            t->pack_cols(keys, dv, v.data, dv, 1, panels.data);
+            t->pack_cols(keys, dv, v.data, wide, 1, panels.data);
             t->values(rows, dv, keys, p.data, panels.data, t->nr, keys * t->nr, alpha.data, o[0].data, stride, NULL);
-            t->values(rows, dv, keys, p.data, v.data, dv, t->nr, alpha.data, o[1].data, stride, NULL);
-            t->values_masked(rows, dv, keys, p.data, mask.data, v.data, dv, t->nr, alpha.data, o[2].data, stride);
+            t->values(rows, dv, keys, p.data, v.data, wide, t->nr, alpha.data, o[1].data, stride, NULL);
+            t->values_masked(rows, dv, keys, p.data, mask.data, v.data, wide, t->nr, alpha.data, o[2].data, stride);
             for (int64_t i = 0; i < rows; i++)
                 for (int64_t c = 0; c < dv; c++) {
                     const double first = get(&begin, i * stride + c) * get(&alpha, i);
                     double truth = first, size = fabs(first);
                     for (int64_t j = 0; j < keys; j++) {
-                        truth += get(&p, j * t->nr + i) * get(&v, j * dv + c);
-                        size += fabs(get(&p, j * t->nr + i) * get(&v, j * dv + c));
+                        truth += get(&p, j * t->nr + i) * get(&v, j * wide + c);
+                        size += fabs(get(&p, j * t->nr + i) * get(&v, j * wide + c));
                     }
                     assert_true(fabs(get(&o[0], i * stride + c) - truth) <= ((double)keys + 3) * rounding(t) * size);
                     assert_true(get(&o[1], i * stride + c) == get(&o[0], i * stride + c));

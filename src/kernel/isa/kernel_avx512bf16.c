@@ -36,6 +36,8 @@ static MHA_INLINE vf v_fma_pairs_set1(vf a, const real *p, vf c)
 
 #include "kernel/matmul/register_tile.inc"
 
+#include "kernel/attention/tile_values.inc" /* uses register_tile.inc */
+
 #include "kernel/matmul/bf16_pairs.inc"
 
 #include "kernel/matmul/bf16_dot.inc" /* uses bf16_pairs.inc */
