@@ -83,6 +83,11 @@ static MHA_INLINE vf v_set1_f16(const uint16_t *p)
 {
     return _mm512_cvtph_ps(_mm256_set1_epi16((short)*p));
 }
+#define MHA_COPY_HALVES
+static MHA_INLINE void v_copy_halves(uint16_t *to, const uint16_t *from, int n)
+{
+    _mm256_storeu_si256((__m256i *)to, _mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), from));
+}
 /* Stores x as bf16, rounded to nearest even in integer arithmetic, because vcvtneps2bf16 would flush subnormals. */
 static MHA_INLINE void v_store_bf16(uint16_t *p, vf x)
 {

@@ -17,6 +17,7 @@
  *                     v_load_lanes, FEW_LANES units of VL rows (stride in bytes) to vectors of one row per lane;
  *                     v_bf16_even, v_bf16_odd, the elements of VL pairs of bf16; v_int8_of, element e of VL fours of
  *                     int8; v_zip, even and odd elements back to the order of memory
+ *   MHA_COPY_HALVES   defined if the ISA has a v_copy_halves that is faster than that of simd_helpers.inc
  *   vw, vp            VL words of 32 bits, and VL products of two words
  *   w_set1, w_from    x in every lane; x, x + 1 ... in the lanes
  *   w_mul, w_low, w_high   products, and their low and high halves
