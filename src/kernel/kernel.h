@@ -174,7 +174,8 @@ typedef struct mha__softmax_back {
  * Panels of scores have the layout of mha__kernels. v_panel is the distance from one panel of values to the next, in
  * units of 4 bytes. */
 typedef struct mha__pairs {
-    int step; /* number of elements per step: 32 */
+    int step;  /* number of elements per step: 32 */
+    int whole; /* `scores` reads keys in place if d is a multiple of this number of elements: 2, or step with tiles */
 
     /* Bracket any number of calls of the functions marked T on the same thread. open and close configure and release
      * the tile registers, if the ISA has any. */
@@ -184,8 +185,8 @@ typedef struct mha__pairs {
     /* Packs rows into a right operand of ceil(rows / nr) panels, each of round_up(d, step) / 2 rows. */
     void (*pack_queries)(int64_t rows, int64_t d, const uint16_t *q, int64_t row_stride, int64_t col_stride,
                          void *panels);
-    /* Packs a left operand [keys][round_up(d, step)]. Required if the elements of a key are not contiguous or do not
-     * fill whole steps. */
+    /* Packs a left operand [keys][round_up(d, step)]. Required if the elements of a key are not contiguous, or d is not
+     * a multiple of `whole`. */
     void (*pack_keys)(int64_t keys, int64_t d, const uint16_t *k, int64_t row_stride, int64_t col_stride,
                       uint16_t *rows);
     /* Packs a block of values into a right operand. If `clean`, NaN and Inf become 0. */

@@ -44,7 +44,7 @@ static bool begins_on_pairs(const mha__run *run)
     return run->col == 1 && run->row % 2 == 0 && (uintptr_t)run->data % (2 * sizeof(uint16_t)) == 0;
 }
 
-/* Returns K as a left operand: in place if head_dim is a multiple of the step and rows are contiguous or read only
+/* Returns K as a left operand: in place if head_dim is a multiple of `whole` and rows are contiguous or read only
  * once. (Rows a few KiB apart compete for few sets of the L1 cache.) */
 mha__run mha__pairs_keys(const mha__tile *t, int64_t start, int64_t keys)
 {
@@ -52,7 +52,7 @@ mha__run mha__pairs_keys(const mha__tile *t, int64_t start, int64_t keys)
     const int64_t d = t->plan->desc.head_dim, depth = mha__round_up(d, pairs->step);
     const mha__run run = keys_run(t, start, keys);
     const bool once = run.row == d || t->rows.count <= t->k->nr;
-    if (!run.data || (begins_on_pairs(&run) && d == depth && once)) return run;
+    if (!run.data || (begins_on_pairs(&run) && d % pairs->whole == 0 && once)) return run;
     pairs->pack_keys(keys, d, run.data, run.row, run.col, t->scratch.wide);
     return (mha__run){t->scratch.wide, depth, 1};
 }
