@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { Q8_SIZE = 34, RESULTS_MOST = 24, RANGE_MOST = 1 << 30 };
+enum { BLOCK = 32, Q8_SIZE = 34, Q4_SIZE = 18, RESULTS_MOST = 24, RANGE_MOST = 1 << 30 };
 
 typedef struct call {
     const uint8_t *bytes, *end;
@@ -73,9 +73,10 @@ static void make_sizes(call *c, mha_attn_desc *d)
 
 static void make_types(call *c, mha_attn_desc *d)
 {
-    static const mha_dtype types[] = {MHA_DTYPE_DEFAULT, MHA_F32, MHA_BF16, MHA_F16, MHA_F64, MHA_Q8_0};
+    static const mha_dtype types[] = {MHA_DTYPE_DEFAULT, MHA_F32,  MHA_BF16, MHA_F16,
+                                      MHA_F64,           MHA_Q8_0, MHA_Q4_0, MHA_F8_E4M3};
     d->dtype = types[below(c, 5)];
-    d->kv_dtype = below(c, 2) ? types[below(c, 6)] : MHA_DTYPE_DEFAULT;
+    d->kv_dtype = below(c, 2) ? types[below(c, 8)] : MHA_DTYPE_DEFAULT;
     d->bias_dtype = below(c, 4) ? MHA_DTYPE_DEFAULT : types[below(c, 5)];
     d->scale = below(c, 2) ? 0 : (double)below(c, 256) / 64 - 2;
     d->softcap = below(c, 4) ? 0 : (double)below(c, 256) / 16;
@@ -124,15 +125,20 @@ static void fill_defaults(call *c)
 
 /* ---- operands and their memory ---- */
 
+static bool is_blocked(mha_dtype dtype)
+{
+    return dtype == MHA_Q8_0 || dtype == MHA_Q4_0;
+}
+
 static size_t size_of(mha_dtype dtype)
 {
-    return dtype == MHA_Q8_0 ? (size_t)Q8_SIZE : mha_dtype_size(dtype);
+    return dtype == MHA_Q8_0 ? (size_t)Q8_SIZE : dtype == MHA_Q4_0 ? (size_t)Q4_SIZE : mha_dtype_size(dtype);
 }
 
 /* Fills memory with elements near 1 and, rarely, random bits. */
 static void fill(call *c, void *data, size_t bytes, mha_dtype dtype)
 {
-    const size_t size = dtype == MHA_Q8_0 ? 2 : size_of(dtype);
+    const size_t size = is_blocked(dtype) ? 2 : size_of(dtype);
     for (size_t n = 0; n + size <= bytes; n += size) {
         uint64_t bits = rng_next(&c->numbers);
         const bool any = bits >> 56 == 0;
@@ -289,7 +295,7 @@ static void make_inputs(call *c, mha_attn_args *a)
 {
     const mha_attn_desc *d = &c->desc;
     const uint32_t in = d->inputs;
-    const int64_t B = d->batch, H = d->heads, first = c->packed ? 1 : B, unit = c->kv == MHA_Q8_0 ? 32 : 1;
+    const int64_t B = d->batch, H = d->heads, first = c->packed ? 1 : B, unit = is_blocked(c->kv) ? BLOCK : 1;
     const int64_t keys_first = c->paged ? d->pages : first, keys = c->paged ? d->page_size : d->kv_len;
     a->q = input(c, SHAPE(first, H, d->q_len, d->head_dim), d->dtype, false);
     a->k = input(c, SHAPE(keys_first, c->Hkv, keys, blocks(d->head_dim, unit)), c->kv, false);
