@@ -7,6 +7,7 @@
 #include "support/files.h"
 #include "support/gguf/gguf_case.h"
 #include "support/model/model_case.h"
+#include "support/model/save_edit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,28 @@ static void saved_folders(void **state)
             mha_model_free(a);
             mha_model_free(b);
         }
+    files_remove(to);
+    files_remove(work);
+}
+
+/* A pruned model has plain weights of the heads that it keeps. */
+static void pruned_folders(void **state)
+{
+    (void)state;
+    enum { HEADS = 8 };
+    const uint8_t keep[HEADS] = {0, 0, 1, 1, 1, 1, 1, 1}; /* without a group of heads that share keys */
+    const char *work = files_folder();
+    char to[300];
+    snprintf(to, sizeof to, "%s", files_path(work, "pruned"));
+    for (int n = 0; n < FOLDERS; n += 2) { /* heads of DeepSeek-V3 share no keys */
+        mha_model *a = open_model(folders[n]);
+        save_pruned(a, keep, NULL, to);
+        mha_model *b = open_model(to);
+        assert_int_equal(mha_model_describe(b)->heads_per_layer[0], 2);
+        assert_int_equal(mha_model_describe(b)->heads_per_layer[1], 4);
+        mha_model_free(a);
+        mha_model_free(b);
+    }
     files_remove(to);
     files_remove(work);
 }
@@ -151,10 +174,8 @@ static void hostile_fp8(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(saved_folders),
-        cmocka_unit_test(fingerprints),
-        cmocka_unit_test(hostile_mxfp4),
-        cmocka_unit_test(hostile_fp8),
+        cmocka_unit_test(saved_folders), cmocka_unit_test(pruned_folders), cmocka_unit_test(fingerprints),
+        cmocka_unit_test(hostile_mxfp4), cmocka_unit_test(hostile_fp8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

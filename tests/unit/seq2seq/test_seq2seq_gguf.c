@@ -1,6 +1,6 @@
-/* test_seq2seq_gguf.c - tests GGUF files of T5: files written by gguf-py, and files written by mha_model_save_gguf, must
- * have logits that are bitwise identical to those of the folder, and the same tokens; models that llama.cpp computes
- * differently and damaged files must be refused. */
+/* test_seq2seq_gguf.c - tests GGUF files of T5: files written by gguf-py, and files written by mha_model_save_gguf,
+ * must have logits that are bitwise identical to those of the folder, and the same tokens; models that llama.cpp
+ * computes differently and damaged files must be refused. */
 #include "mha/model_save.h"
 #include "mha/text.h"
 #include "support/check.h"
