@@ -3,8 +3,9 @@ with head 0.1 and with its mean in its place."""
 import json
 import math
 import sys
+from pathlib import Path
 
-views, *others = [json.load(open(name)) for name in sys.argv[1:]]
+views, *others = [json.loads(Path(name).read_text()) for name in sys.argv[1:]]
 p, q = [{item["id"]: item["probability"] for item in run["top"]} for run in others]
 divergence = sum(x * math.log2(x / q[token]) for token, x in p.items())
 effect = views["effects"][1]["effect"]
