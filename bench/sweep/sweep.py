@@ -5,9 +5,12 @@
 A shape is a random combination of sizes, type, mask and number of threads; half of the shapes have at most 16 queries. The cost model uses the counts that
 the plan reports (mha_attn_plan_describe): with one coefficient per term,
 
-    seconds = call + tasks + scores + operations + elements of K and V that all tasks read + elements of Q and the output + bytes + bytes beyond the cache,
+    seconds = call + tasks + rows + keys of all tasks + scores + operations + elements of K and V that all tasks read + elements of Q and the output
+              + bytes + bytes beyond the cache,
 
-where all terms from tasks to elements are divided by the threads in use. The coefficients are fitted to the run itself, for each kernel and type, so
+where all terms from tasks to elements are divided by the threads in use. A row and a key of a task have costs that do not depend on the head width:
+the state of the softmax of a row in each part of the keys, and, in decode, the latency of the multiply-adds that add one key after the other to the
+output. The coefficients are fitted to the run itself, for each kernel and type, so
 that the relative errors are small. Only keys that the mask keeps count, and the rows of a tile are rounded up to the 16 lanes of a vector, except in
 decode kernels. If the time of a shape exceeds `--limit` times the model, the shape is measured again, in alternating rounds with neighbors, which
 differ in one size by about an eighth. It is listed as a step if the ratio of its time to the model also exceeds `--limit` times the median ratio of
@@ -91,9 +94,10 @@ def counts(shape, plan):
     rows = shape.B * shape.H * shape.Lq / plan["tasks"]
     lanes = rows if plan["kernel"] == "fwd_few" else -(-rows // LANES) * LANES
     scores = shape.B * shape.H * shape.pairs() * lanes / rows * share
-    elements = plan["tasks"] * shape.pairs() / shape.Lq * (shape.D + shape.Dv) * share
-    queries = shape.B * shape.H * shape.Lq * (shape.D + shape.Dv) * share
-    return [1.0, items * share, scores, 2 * scores * (shape.D + shape.Dv), elements, queries, plan["bytes"], max(0, plan["bytes"] - CACHED)]
+    keys = plan["tasks"] * shape.pairs() / shape.Lq * share
+    queries, width = shape.B * shape.H * shape.Lq * share, shape.D + shape.Dv
+    return [1.0, items * share, queries * plan["parts"], keys, scores, 2 * scores * width, keys * width, queries * width, plan["bytes"],
+            max(0, plan["bytes"] - CACHED)]
 
 
 def path_of(shape, plan):
@@ -199,7 +203,8 @@ def print_model(found, model):
         name = f"{path[0]} {path[1]}{', keep' if path[2] else ''}{', threads' if path[3] else ''}"
         rows.append([name, str(len(ratios)), *(f"{1e9 * c:.3g}" for c in coefficients),
                      *(f"{x:.2f}" for x in np.percentile(ratios, (5, 50, 95, 100)))])
-    columns = ("path", "shapes", "call [ns]", "task", "score", "operation", "K, V", "Q, out", "byte", "far byte", "ratio: 5 %", "50 %", "95 %", "100 %")
+    columns = ("path", "shapes", "call [ns]", "task", "row", "key", "score", "operation", "K, V", "Q, out", "byte", "far byte",
+               "ratio: 5 %", "50 %", "95 %", "100 %")
     print_table("cost model: coefficients in ns, and percentiles of measured / modelled time", columns, rows)
 
 
