@@ -79,6 +79,12 @@ static MHA_INLINE vf v_set1_f16(const uint16_t *p)
 {
     return _mm256_cvtph_ps(_mm_set1_epi16((short)*p));
 }
+static MHA_INLINE void v_store_scales(uint64_t halves, const int n, real *p)
+{
+    (void)n;
+    _mm_storeu_ps(p, _mm_cvtph_ps(_mm_cvtsi64_si128((int64_t)halves)));
+    __asm__("" : "+m"(*(real(*)[4])p)); /* the compiler would replace broadcasts from memory by shuffles */
+}
 static MHA_INLINE void v_store_bf16(uint16_t *p, vf x)
 {
     const __m256i bits = _mm256_castps_si256(x), high = _mm256_srli_epi32(bits, 16);

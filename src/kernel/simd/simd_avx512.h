@@ -88,6 +88,12 @@ static MHA_INLINE void v_copy_halves(uint16_t *to, const uint16_t *from, int n)
 {
     _mm256_storeu_si256((__m256i *)to, _mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), from));
 }
+static MHA_INLINE void v_store_scales(uint64_t halves, const int n, real *p)
+{
+    (void)n;
+    _mm_storeu_ps(p, _mm_maskz_cvtph_ps(0xf, _mm_cvtsi64_si128((int64_t)halves)));
+    __asm__("" : "+m"(*(real(*)[4])p)); /* the compiler would replace broadcasts from memory by shuffles */
+}
 /* Stores x as bf16, rounded to nearest even in integer arithmetic, because vcvtneps2bf16 would flush subnormals. */
 static MHA_INLINE void v_store_bf16(uint16_t *p, vf x)
 {

@@ -75,6 +75,11 @@ static MHA_INLINE vf v_set1_f16(const uint16_t *p)
 {
     return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(*p)));
 }
+static MHA_INLINE void v_store_scales(uint64_t halves, const int n, real *p)
+{
+    (void)n;
+    vst1q_f32(p, vcvt_f32_f16(vcreate_f16(halves)));
+}
 static MHA_INLINE void v_store_bf16(uint16_t *p, vf x)
 {
     const uint32x4_t bits = vreinterpretq_u32_f32(x), high = vshrq_n_u32(bits, 16);

@@ -18,6 +18,8 @@
  *                     v_bf16_even, v_bf16_odd, the elements of VL pairs of bf16; v_int8_of, element e of VL fours of
  *                     int8; v_zip, even and odd elements back to the order of memory
  *   MHA_COPY_HALVES   defined if the ISA has a v_copy_halves that is faster than that of simd_helpers.inc
+ *   v_store_scales    the first n of 4 scales from their f16 bits, the first in the lowest 16 bits; may store all 4
+ *                     (only for the decode kernels)
  *   vw, vp            VL words of 32 bits, and VL products of two words
  *   w_set1, w_from    x in every lane; x, x + 1 ... in the lanes
  *   w_mul, w_low, w_high   products, and their low and high halves

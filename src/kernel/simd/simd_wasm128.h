@@ -73,6 +73,11 @@ static MHA_INLINE vf v_set1_f16(const uint16_t *p)
 {
     return wasm_f32x4_splat(mha__f16_to_f32(*p));
 }
+static MHA_INLINE void v_store_scales(uint64_t halves, const int n, real *p)
+{
+    for (int i = 0; i < n; i++)
+        p[i] = mha__f16_to_f32((uint16_t)(halves >> 16 * i));
+}
 static MHA_INLINE void v_store_bf16(uint16_t *p, vf x)
 {
     real part[VL];
