@@ -60,9 +60,12 @@ static void read_mxfp4(const mha__derived *d, int64_t row, int64_t column, int64
                                       -0.0F, -1.0F, -2.0F, -3.0F, -4.0F, -6.0F, -8.0F, -12.0F};
     const uint8_t *codes = (const uint8_t *)d->parts[0].data + row * (d->columns / 2);
     const uint8_t *scales = (const uint8_t *)d->parts[1].data + row * (d->columns / GROUP);
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0, n; i < count; i += n) { /* group by group */
         const int64_t at = column + i;
-        to[i] = doubled[codes[at / 2] >> at % 2 * 4 & 15] * mha__e8m0_half(scales[at / GROUP]);
+        const float half = mha__e8m0_half(scales[at / GROUP]);
+        n = mha__min64(count - i, GROUP - at % GROUP);
+        for (int64_t k = 0; k < n; k++)
+            to[i + k] = doubled[codes[(at + k) / 2] >> (at + k) % 2 * 4 & 15] * half;
     }
 }
 
@@ -91,16 +94,25 @@ mha_status mha__derive_mxfp4(mha_file *file, const char *name, const mha_tensor 
 
 /* ---- 8-bit floats ---- */
 
-static float scale_at(const mha__derived *d, int64_t row, int64_t column)
+/* Multiplies elements of a row by their scales, block by block. */
+static void scale_row(const mha__derived *d, int64_t row, int64_t column, int64_t count, float *to)
 {
-    return d->scales[row / d->block_rows * d->scale_columns + column / d->block_columns];
+    const float *scales = d->scales + row / d->block_rows * d->scale_columns;
+    for (int64_t i = 0, n; i < count; i += n) {
+        const int64_t at = column + i;
+        const float scale = scales[at / d->block_columns];
+        n = mha__min64(count - i, d->block_columns - at % d->block_columns);
+        for (int64_t k = 0; k < n; k++)
+            to[i + k] *= scale;
+    }
 }
 
 static void read_e4m3(const mha__derived *d, int64_t row, int64_t column, int64_t count, float *to)
 {
     const uint8_t *codes = (const uint8_t *)d->parts[0].data + row * d->columns + column;
     for (int64_t i = 0; i < count; i++)
-        to[i] = mha__e4m3_to_f32(codes[i]) * scale_at(d, row, column + i);
+        to[i] = mha__e4m3_to_f32(codes[i]);
+    scale_row(d, row, column, count, to);
 }
 
 /* E5M2 is the high byte of an f16. */
@@ -108,7 +120,8 @@ static void read_e5m2(const mha__derived *d, int64_t row, int64_t column, int64_
 {
     const uint8_t *codes = (const uint8_t *)d->parts[0].data + row * d->columns + column;
     for (int64_t i = 0; i < count; i++)
-        to[i] = mha__f16_to_f32((uint16_t)(codes[i] << 8)) * scale_at(d, row, column + i);
+        to[i] = mha__f16_to_f32((uint16_t)(codes[i] << 8));
+    scale_row(d, row, column, count, to);
 }
 
 /* Returns count / size, rounded up. */
