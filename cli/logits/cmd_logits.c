@@ -32,9 +32,10 @@ static const struct poptOption options[] = {
     {"knockout", 0, POPT_ARG_STRING, &given.knockout, 0, "mask keys for queries, in a head, a layer or all layers",
      "L.H:Q-K,..."},
     {"effects", 0, POPT_ARG_NONE, &given.effects, 0, "also print by how much each head changes the prediction", NULL},
-    {"steps", 0, POPT_ARG_STRING, &given.steps, 0, "also print query, keys, scores, weights and values of a head",
-     "L.H"},
-    {"at", 0, POPT_ARG_STRING, &given.at, 0, "show predictions after token N, counted from 0 (default: the last)", "N"},
+    {"steps", 0, POPT_ARG_STRING, &given.steps, 0,
+     "also print the scores, weights and value lengths of a head; with --json, all vectors", "L.H"},
+    {"at", 0, POPT_ARG_STRING, &given.at, 0,
+     "token of predictions, effects and steps, counted from 0 (default: the last)", "N"},
     {"top", 0, POPT_ARG_STRING, &given.top, 0, "number of tokens to show (default: 5)", "N"},
     POPT_TABLEEND};
 
@@ -205,7 +206,7 @@ static int measure_views(const cli_session *s, const mha_model *model, const cli
 {
     int code = CLI_DONE;
     if (given.effects) code = head_effects_measure(s, model, q, at, request, gates, &views->effects);
-    if (given.steps && code == CLI_DONE) code = head_steps_read(s, model, q, at, given.steps, request, &views->steps);
+    if (given.steps && code == CLI_DONE) code = head_steps_read(s, model, q, at, request, &views->steps);
     return code;
 }
 
@@ -233,6 +234,7 @@ static int capture_sequence(cli_session *s, const mha_model *model, const cli_se
     request.edge_count = edges.count;
     if (code == CLI_DONE) code = read_heads(s, model, &heads, &request.head_count);
     request.heads = heads;
+    if (code == CLI_DONE && given.steps) code = head_steps_find(s, model, given.steps, &views.steps.head);
     if (code == CLI_DONE) code = capture_tensors(s, model, q->ids, q->count, &request, &t);
     if (code == CLI_DONE) code = measure_views(s, model, q, at, &request, &gates, &views);
     if (code == CLI_DONE) code = put_result(s, q, &views, &t, at, most);

@@ -33,8 +33,7 @@ static int keep_steps(void *user, const mha_model_activations *a)
     return 0;
 }
 
-/* Parses the head, and converts its number to its index. */
-static int read_head(const cli_session *s, const mha_model *model, const char *name, mha_model_head *head)
+int head_steps_find(const cli_session *s, const mha_model *model, const char *name, mha_model_head *head)
 {
     const char *end = cli_head(name, head);
     if (!end || *end) return cli_usage(s, "--steps must be LAYER.HEAD (got \"%s\")", cli_shown_start(name, 40));
@@ -57,14 +56,12 @@ static bool allocate(head_steps *t)
     return true;
 }
 
-int head_steps_read(const cli_session *s, const mha_model *model, const cli_sequence *q, int64_t at, const char *name,
+int head_steps_read(const cli_session *s, const mha_model *model, const cli_sequence *q, int64_t at,
                     const capture_request *request, head_steps *t)
 {
     mha_error error = {0};
     const mha_model_info *info = mha_model_describe(model);
-    *t = (head_steps){.model = model, .at = at, .count = q->count, .D = info->head_dim};
-    const int code = read_head(s, model, name, &t->head);
-    if (code != CLI_DONE) return code;
+    *t = (head_steps){.model = model, .head = t->head, .at = at, .count = q->count, .D = info->head_dim};
     if (!allocate(t)) return cli_error(s, CLI_FAILED, "out of memory for the steps of a head");
     const double scale = info->attention_per_layer[t->head.layer].scale;
     t->scale = scale != 0 ? scale : 1 / sqrt((double)t->D);

@@ -19,10 +19,12 @@ typedef struct head_steps {
     bool found;          /* the pass has written q, k, v and out */
 } head_steps;
 
-/* Runs the sequence, and copies the steps of head `name`, LAYER.HEAD, for token `at`. Returns an exit code; call
- * head_steps_free even after an error. */
+/* Finds the head with the name LAYER.HEAD. Returns an exit code. */
+int head_steps_find(const cli_session *session, const mha_model *model, const char *name, mha_model_head *head);
+/* Runs the sequence, and copies the steps of steps->head for token `at`. Returns an exit code; call head_steps_free
+ * even after an error. */
 int head_steps_read(const cli_session *session, const mha_model *model, const cli_sequence *sequence, int64_t at,
-                    const char *name, const capture_request *request, head_steps *steps);
+                    const capture_request *request, head_steps *steps);
 void head_steps_free(head_steps *steps);
 
 /* Returns {head, at, q, keys: [{token, score, weight, k, v}], output}. */

@@ -372,9 +372,9 @@ typedef struct mha__kernels {
     /* mass[key] += sum of s[key][lane] over the lanes in use. */
     void (*mass)(int64_t keys, int64_t lanes, const void *s, double *mass);
 
-    /* o [rows, dv; row stride o_stride] = o * alpha[row] + P V. P is s, read transposed. V is in panels: element (key,
-     * c) is at v + (c / nr) * v_panel + key * v_row + c % nr, and whole vectors must be readable. o_stride >=
-     * round_up(dv, nr). `feed` is as in scores. */
+    /* o [rows, dv; row stride o_stride] = o * alpha[row] + P V. P is s, read transposed, or in whole vectors for
+     * columns that do not fill a vector of V. V is in panels: element (key, c) is at v + (c / nr) * v_panel + key *
+     * v_row + c % nr, and whole vectors must be readable. o_stride >= round_up(dv, nr). `feed` is as in scores. */
     void (*values)(int64_t rows, int64_t dv, int64_t keys, const void *s, const void *v, int64_t v_row, int64_t v_panel,
                    const void *alpha, void *o, int64_t o_stride, mha__feed *feed);
 

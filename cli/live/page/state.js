@@ -159,7 +159,7 @@ const changedStart = (switches = false) => {
 };
 const commandFor = (text) => {
   const words = changedStart();
-  if (state.at !== null) words.push('--at', String(seenNow.at));
+  if (state.at !== null && model.info.logits) words.push('--at', String(seenNow.at));
   if (!model.info.logits) words.push('--hidden', '-o', 'hidden.safetensors');
   return [...words, '--', quoted(text)].join(' ');
 };

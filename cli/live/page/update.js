@@ -124,9 +124,9 @@ const afterPaint = (work) => {
 const showLater = (own) => {
   if (own !== turn) return;
   try {
-    [showCard, showLens].forEach((show) => show(seenNow));
     $('command').textContent = commandFor(shownText());
     showCommands(viewCommands(shownText()));
+    [showCard, showLens].forEach((show) => show(seenNow));
   } catch (error) { say(error.message); }
   setTimeout(async () => {
     if (own !== turn) return;

@@ -41,8 +41,8 @@ class Model(Vision, Generate, Seq2Seq, Audio, TextMethods):
         ...     model.forward([ids], attentions=True).attentions[0].shape == (1, 8, len(ids), len(ids))
         True
 
-    dtype is the type of packed dense weights: "f32", "bf16" (attention also runs in bf16), "f16" or "int8". no_map: copies the
-    weights; otherwise their files are memory-mapped and must not be modified while the model exists. Without tokenizer.json the
+    dtype is the type of packed dense weights: "f32", "bf16", "f16" or "int8"; with bf16 and int8, attention runs in bf16.
+    no_map: copies the weights; otherwise their files are memory-mapped and must not be modified while the model exists. Without tokenizer.json the
     model accepts only ids. tensors {name: float32 array} replace tensors of the files, and config (a dict or JSON) replaces config.json.
     weights=False: opens the model without packing its weights; it cannot run. Raises OSError if a file cannot be read, ValueError if a
     file is malformed or unsupported.

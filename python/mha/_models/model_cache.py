@@ -16,7 +16,7 @@ class ModelCache(Handle):
     """Cached keys and values of `batch` sequences of a decoder, for mha.Model.forward(cache=...).
 
     tokens: the capacity per sequence; 0: the model's maximum. dtype: the stored type, "f32", "bf16", "f16", "q8_0", "q4_0" (4 bits,
-    rotated) or "f8_e4m3"; None: f32, or bf16 for a model opened in bf16.
+    rotated) or "f8_e4m3"; None: f32, or bf16 for a model opened in bf16 or int8.
 
         >>> import numpy as np, mha
         >>> model = mha.Model()

@@ -15,8 +15,11 @@
  *   v_load_columns, v_store_columns   4 columns of VL rows in memory to 4 vectors, and back (overwrites the vectors)
  *   MHA_FEW_UNITS     defined if the decode kernels read units of 4 bytes and split them in registers:
  *                     v_load_lanes, FEW_LANES units of VL rows (stride in bytes) to vectors of one row per lane;
+ *                     v_load_eights, 4 units of VL rows in the same way, such as the 4 units of a block of q4_0;
  *                     v_bf16_even, v_bf16_odd, the elements of VL pairs of bf16; v_int8_of, element e of VL fours of
- *                     int8; v_zip, even and odd elements back to the order of memory
+ *                     int8; v_e4m3_of, element e of VL fours of e4m3; v_q4_of, element e of VL eights of q4_0,
+ *                     scaled; v_load_q4_scaled, v_load_q4 with a scale; v_zip, even and odd elements back to the
+ *                     order of memory
  *   MHA_COPY_HALVES   defined if the ISA has a v_copy_halves that is faster than that of simd_helpers.inc
  *   v_store_scales    the first n of 4 scales from their f16 bits, the first in the lowest 16 bits; may store all 4
  *                     (only for the decode kernels)

@@ -189,6 +189,25 @@ static void test_bits_of_decoding(void **state)
         }
 }
 
+/* Caches of models whose attention runs in bf16 store bf16 unless another type is given. */
+static void test_default_caches(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < sizeof all_types / sizeof *all_types; t++) {
+        mha_error err;
+        const bool half = all_types[t] == MHA_BF16 || all_types[t] == MHA_Q8_0;
+        mha_model *model = open_as("models/gpt2-tiny", all_types[t]);
+        const mha_model_cache_options given = {.size = sizeof given, .dtype = half ? MHA_BF16 : MHA_F32};
+        mha_model_cache *cache, *same;
+        assert_int_equal(mha_model_cache_create(model, NULL, &cache, &err), MHA_OK);
+        assert_int_equal(mha_model_cache_create(model, &given, &same, &err), MHA_OK);
+        assert_true(mha_model_cache_bytes(cache) == mha_model_cache_bytes(same));
+        mha_model_cache_free(cache);
+        mha_model_cache_free(same);
+        mha_model_free(model);
+    }
+}
+
 static void test_refusal(void **state)
 {
     (void)state;
@@ -207,6 +226,7 @@ int main(void)
         cmocka_unit_test(test_bits_of_a_packed_sequence),
         cmocka_unit_test(test_packed_refusals),
         cmocka_unit_test(test_bits_of_decoding),
+        cmocka_unit_test(test_default_caches),
         cmocka_unit_test(test_refusal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
