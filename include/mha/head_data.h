@@ -60,7 +60,8 @@ MHA_API mha_status mha_head_data_of_ids(const mha_model *model, const int32_t *i
 /* Creates the data from images, for a model that reads images (vision.h): pixels [count, channels, height, width],
  * which are copied. Each image is a text of max_positions tokens, whose ids are their positions: 0 is the class
  * token, which counts as special. `options` must have no `segments` and `special`. mha_heads_measure_data,
- * mha_head_rollout, mha_importance_measure and mha_importance_pairs accept these data; other measures return
+ * mha_head_rollout, mha_importance_measure, mha_importance_pairs and the mean fill of mha_prune accept these data for
+ * a model with images of the same size, and return MHA_ERR_ARG for other models; other measures return
  * MHA_ERR_UNSUPPORTED. Errors: MHA_ERR_ARG; MHA_ERR_UNSUPPORTED for a model of texts; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_head_data_of_images(const mha_model *model, const float *pixels, int64_t count,
                                            const mha_head_data_options *options, mha_head_data **out, mha_error *err);

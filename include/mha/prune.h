@@ -83,7 +83,7 @@ MHA_API mha_status mha_prune_choose(const mha_model *model, const double *scores
  *
  * Cost: in each round, half a forward pass over the texts per remaining head. Memory: per group, 4 bytes for each text
  * and element of the hidden size. Errors: those of mha_prune_choose; MHA_ERR_ARG for NULL, and for a decoder if every
- * text is a single token. */
+ * text is a single token; MHA_ERR_UNSUPPORTED for images. */
 typedef struct mha_prune_joint_options {
     size_t size;
     int64_t rounds; /* number of rounds; 0 = 4 */
@@ -97,9 +97,10 @@ MHA_API mha_status mha_prune_choose_joint(const mha_model *model, const mha_head
 
 typedef struct mha_prune_options {
     size_t size;
-    /* Mean fill: a removed head's mean output over all tokens of these texts is added to the output bias, bo += Wo_h
-     * m_h, at no run-time cost. A model without that bias gets attention_bias, with zeros for the other three biases,
-     * if its family has the key (llama, qwen3, gemma2); mistral and qwen2 are MHA_ERR_UNSUPPORTED. NULL = none. */
+    /* Mean fill: a removed head's mean output over all tokens of these texts, or of these images for a model that
+     * reads images, is added to the output bias, bo += Wo_h m_h, at no run-time cost. A model without that bias gets
+     * attention_bias, with zeros for the other three biases, if its family has the key (llama, qwen3, gemma2); mistral
+     * and qwen2 are MHA_ERR_UNSUPPORTED. NULL = none. */
     const mha_head_data *fill;
     /* Refit: each output projection, with its bias if it has one, layer by layer, is fitted so that the pruned model
      * reproduces the output of the unpruned model on these texts:

@@ -5,6 +5,7 @@
  * index. */
 #include "heads/data/head_data.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/ctx.h"
@@ -416,10 +417,11 @@ mha_status mha__head_data_same_kind(const mha_model *model, const mha_head_data 
 {
     const mha_model_info *info = mha_model_describe(model);
     const int64_t image = info->image_channels * info->image_height * info->image_width;
+    char want[64] = "texts", got[64] = "texts";
     if (data->image == image) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "data must be %s for %s (got %s%lld elements)",
-                     image ? "images of its size" : "texts", info->family, image ? "" : "images of ",
-                     (long long)data->image);
+    if (image) snprintf(want, sizeof want, "images of %lld elements", (long long)image);
+    if (data->image) snprintf(got, sizeof got, "images of %lld elements", (long long)data->image);
+    return mha__fail(err, MHA_ERR_ARG, "data must be %s for %s (got %s)", want, info->family, got);
 }
 
 const float *mha__head_data_pixels(const mha_head_data *data, int64_t text)

@@ -60,6 +60,8 @@ mha_status mha__mean_contexts(const mha_model *model, const mha_head_data *data,
 {
     const int64_t width = model->config.heads * model->config.head_dim, cells = model->config.layers * width;
     summing s = {.model = model, .data = data};
+    *out = NULL;
+    MHA__TRY(mha__head_data_same_kind(model, data, err));
     double *means = mha__calloc(model->ctx, (size_t)cells, sizeof *means);
     s.sums = mha__calloc(model->ctx, (size_t)cells, sizeof *s.sums);
     s.text = mha__calloc(model->ctx, (size_t)width, sizeof *s.text);
@@ -70,8 +72,10 @@ mha_status mha__mean_contexts(const mha_model *model, const mha_head_data *data,
         means[n] = mha__fixed_value(s.sums[n]) / (double)mha_head_data_tokens(data);
     mha__free(model->ctx, s.sums);
     mha__free(model->ctx, s.text);
-    *out = status == MHA_OK ? means : NULL;
-    if (status != MHA_OK) mha__free(model->ctx, means);
+    if (status == MHA_OK)
+        *out = means;
+    else
+        mha__free(model->ctx, means);
     return status;
 }
 

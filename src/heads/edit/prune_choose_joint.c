@@ -305,6 +305,7 @@ mha_status mha_prune_choose_joint(const mha_model *model, const mha_head_data *d
                          !model  ? "model"
                          : !data ? "data"
                                  : "keep");
+    MHA__TRY(mha__head_data_texts(data, err));
     MHA__TRY(mha__options_need(&r, sizeof r, rule, "mha_prune_rule", err));
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_prune_joint_options", err));
     MHA__TRY(mha__prune_check_rule(&r, err));
