@@ -90,7 +90,7 @@ static int prune(prune_job *job)
     if (code == CLI_DONE) {
         cli_say(job->session, "%s: %lld of %lld heads kept%s", cli_out_name(job->session), (long long)e.of.heads[1],
                 (long long)e.of.heads[0], given.compatible ? ", the removed heads set to zero" : "");
-        prune_choice_log(job, e.of.heads[0], e.of.heads[0] - e.of.heads[1]);
+        prune_choice_log(job);
         if (!given.compatible) held_out_log_transformers(job->session, &e);
         code = put_result(job, &e);
     }
@@ -125,16 +125,21 @@ static int check(prune_job *job)
 
 static int work(prune_job *job)
 {
-    const bool learns = prune_learns(job);
+    const bool learns = prune_learns(job), named = given.heads || given.keep;
     const bool reads = job->session->options.file || given.test;
     const mha_model_options how = {.size = sizeof how, .no_tokenizer = !reads};
     int code = cli_model_open(job->session, &how, &job->opened);
     if (code == CLI_DONE) code = prune_parts_find(job);
     if (code != CLI_DONE) return code;
-    if (job->parts > 1 && (learns || given.search))
+    if (job->parts > 1 && (learns || !named))
         return cli_usage(job->session,
-                         "heads of the decoder of %s must be given with --heads, --keep or --scores, since its texts "
-                         "have no sources; --part encoder prunes the encoder on texts",
+                         "heads of the decoder of %s must be given with --heads or --keep, since its texts have no "
+                         "sources; --part encoder prunes the encoder, by scores or on texts",
+                         job->info->family);
+    if (job->info->image_channels && (reads || learns || given.search))
+        return cli_usage(job->session,
+                         "heads of %s, which reads images, must be given with --heads or --keep, or chosen with --by "
+                         "ov_norm or qk_norm, without -f and --test",
                          job->info->family);
     if (learns && !job->session->options.file)
         return cli_usage(job->session, "missing texts to choose heads or fit weights on: give -f FILE");

@@ -158,10 +158,13 @@ static void say_how(prune_job *job)
              amount);
 }
 
-void prune_choice_log(const prune_job *job, int64_t before, int64_t removed)
+void prune_choice_log(const prune_job *job)
 {
-    const int64_t layers = job->rule.per_layer ? job->info->layers : 1,
+    const int64_t layers = job->rule.per_layer ? job->info->layers : 1, removed = prune_parts_removed(job),
                   most = layers * mha_prune_most(job->model, &job->rule);
+    int64_t before = 0;
+    for (int64_t l = 0; l < job->info->layers; l++)
+        before += job->info->heads_per_layer[l];
     const double asked = job->rule.ratio * (double)before;
     const bool groups = job->info->heads > job->info->kv_heads;
     char why[96];

@@ -61,6 +61,7 @@ static void print_options(const search *s, const mha_prune_point *p)
                     (long long)mha_head_number(job->model, l, h));
             comma = ",";
         }
+    if (job->given.part) fprintf(job->session->out, " --part %s", job->given.part);
     fprintf(job->session->out, "%s%s", job->given.fill ? " --fill" : "", job->given.refit ? " --refit" : "");
     if (job->given.ridge) fprintf(job->session->out, " --ridge %s", job->given.ridge);
     fputc('\n', job->session->out);

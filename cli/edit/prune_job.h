@@ -51,8 +51,9 @@ int prune_choice_measure(prune_job *job);
 int prune_choice_make(prune_job *job);
 /* Returns --fill, --refit, --ridge and --compatible as options of the library. */
 mha_prune_options prune_choice_options(const prune_job *job);
-/* Logs why the number of `removed` heads differs from --ratio. */
-void prune_choice_log(const prune_job *job, int64_t before, int64_t removed);
+/* Logs why the number of removed heads differs from --ratio, which applies to the heads of `model`. */
+void prune_choice_log(const prune_job *job);
+
 /* ---- prune_parts.c ---- */
 
 /* Finds the parts of the opened model; all heads are kept. */
@@ -62,7 +63,7 @@ void prune_parts_free(prune_job *job);
 void prune_parts_fill(prune_job *job, uint8_t value);
 /* Returns the number of removed heads. */
 int64_t prune_parts_removed(const prune_job *job);
-/* Returns the part whose name and a dot are at *at, and moves *at behind them; without a name, the first part. */
+/* Returns the part whose name and a dot are at *at, and advances *at past the dot; without a name, the first part. */
 const prune_part *prune_part_named(const prune_job *job, const char **at);
 /* Sets the entry for the head number `at`. */
 int prune_part_set(const prune_job *job, const prune_part *part, const char *option, mha_model_head at, uint8_t value);

@@ -213,6 +213,27 @@ expect 0 decoder
 for title in heads parameters 'KV bytes' 'tokens/s' 'loss increase'; do
     has out "$title"
 done
+
+# The options that repeat a search of an encoder must name the part. Heads of a decoder must not be chosen by scores, which
+# `mha heads` measures on the encoder.
+t5=$data/seq2seq/t5
+expect 0 "$MHA" prune -m "$t5" --search --part encoder --by ov_norm -f texts --max-loss-increase 9
+again=$(grep '^--heads ' out)
+case $again in
+    *' --part encoder') ;;
+    *) fail "the options must end in --part encoder (got $again)" ;;
+esac
+# shellcheck disable=SC2086 # a list of options
+expect 0 "$MHA" prune -m "$t5" $again -o encoder
+expect 0 "$MHA" heads -q -m "$t5" --by ov_norm -f texts --csv
+mv out encoder.csv
+expect 0 "$MHA" prune -m "$t5" --part encoder --scores encoder.csv --count 1 -o encoder --force
+for choice in '--scores encoder.csv' '--by ov_norm' '--by joint'; do
+    # shellcheck disable=SC2086 # a list of options
+    refused 2 "$MHA" prune -m "$t5" $choice --count 1 -o decoder
+    has err 'heads of the decoder of t5 must be given with --heads or --keep'
+done
+[ ! -e decoder ] || fail 'a rejected command must not create a folder'
 refused 2 prune --search -f texts -o curve.txt
 refused 2 prune --search --keep one/config.json -f texts
 refused 2 prune --search --ratio 0.5 -f texts

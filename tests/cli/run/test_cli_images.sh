@@ -96,6 +96,19 @@ has err '--ids must not be given'
 expect 0 "$MHA" prune -m "$data/vision/vit-classes" --heads 0.1 -o pruned
 expect 0 "$MHA" info -m pruned --json
 at heads_per_layer '[1,2]'
+echo "$images/rgb.png" >images.txt
+for choice in '--count 1 -f images.txt' '--count 1 --by jacobian_probe -f images.txt' '--heads 0.1 -f images.txt' '--count 1'; do
+    # shellcheck disable=SC2086 # a list of options
+    refused 2 "$MHA" prune -m "$data/vision/vit-classes" $choice -o pruned-vit
+    has err 'heads of vit, which reads images, must be given with --heads or --keep'
+done
+expect 0 "$MHA" prune -m "$data/vision/vit-classes" --by ov_norm --count 1 -o pruned-vit
+
+# --ratio is a fraction of the heads of the pruned tower.
+expect 0 "$MHA" prune -m clip-eos --by ov_norm --ratio 0.25 -o pruned-ratio
+has err '0.25 is 1.5 of 6 heads; removing 2: rounded to whole heads'
+expect 0 "$MHA" prune -m clip-eos --part image --by ov_norm --ratio 0.3 -o pruned-ratio --force
+has err '0.3 is 2.4 of 8 heads; removing 2'
 expect 0 "$MHA" prune -m clip-eos --heads 0.1 -o pruned-text
 expect 0 "$MHA" prune -m pruned-text --part image --heads 0.0,1.2 -o pruned-clip
 expect 0 "$MHA" embed -m pruned-clip "$images/rgb.png"
