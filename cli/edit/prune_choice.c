@@ -88,28 +88,91 @@ static int remove_named(prune_job *job)
     return code;
 }
 
+/* Refuses the value of a list; `of` names the part, the empty string for the only part, and `layer` is -1 for the list
+ * of all layers. */
+static int refuse_list(const prune_job *job, const char *of, int64_t layer, const char *want, const json_t *got)
+{
+    char at[40] = "", kind[40];
+    if (layer >= 0) snprintf(at, sizeof at, " of layer %lld", (long long)layer);
+    if (json_is_array(got))
+        snprintf(kind, sizeof kind, "%zu elements", json_array_size(got));
+    else if (json_is_integer(got))
+        snprintf(kind, sizeof kind, "%lld", (long long)json_integer_value(got));
+    else
+        snprintf(kind, sizeof kind, "%s", json_is_object(got) ? "an object" : "another value");
+    return cli_error(job->session, CLI_REFUSED, "%s: %s%sheads%s must be %s (got %s)", cli_shown(job->given.keep), of,
+                     *of ? " " : "", at, want, kind);
+}
+
+static int keep_layer(prune_job *job, const prune_part *part, int64_t layer, const json_t *list)
+{
+    size_t i;
+    json_t *number;
+    int code = CLI_DONE;
+    if (!json_is_array(list)) return refuse_list(job, part->name, layer, "a list of head numbers", list);
+    json_array_foreach(list, i, number)
+    {
+        const json_int_t n = json_integer_value(number);
+        if (!json_is_integer(number) || n < 0 || n > INT32_MAX)
+            return refuse_list(job, part->name, layer, "head numbers", number);
+        code = prune_part_set(job, part, "--keep", (mha_model_head){(int32_t)layer, (int32_t)n}, 1);
+        if (code != CLI_DONE) return code;
+    }
+    return code;
+}
+
 static int keep_listed(prune_job *job, const prune_part *part, const json_t *lists)
 {
-    size_t layer, i;
-    json_t *list, *number;
+    char want[64];
+    size_t layer;
+    json_t *list;
     int code = CLI_DONE;
     const int64_t layers = mha_model_describe(part->model)->layers;
+    snprintf(want, sizeof want, "%lld lists, one per layer", (long long)layers);
     if (!json_is_array(lists) || (int64_t)json_array_size(lists) != layers)
-        return cli_error(job->session, CLI_REFUSED, "%s must contain a list of kept heads for each of the %lld layers",
-                         cli_shown(job->given.keep), (long long)layers);
+        return refuse_list(job, part->name, -1, want, lists);
     json_array_foreach(lists, layer, list)
     {
-        json_array_foreach(list, i, number)
-        {
-            const json_int_t n = json_integer_value(number);
-            if (!json_is_integer(number) || n < 0 || n > INT32_MAX)
-                return cli_error(job->session, CLI_REFUSED, "%s: layer %zu must be a list of head numbers",
-                                 cli_shown(job->given.keep), layer);
-            code = prune_part_set(job, part, "--keep", (mha_model_head){(int32_t)layer, (int32_t)n}, 1);
-            if (code != CLI_DONE) return code;
-        }
+        code = keep_layer(job, part, (int64_t)layer, list);
+        if (code != CLI_DONE) return code;
     }
-    return CLI_DONE;
+    return code;
+}
+
+/* Keeps the heads in the lists of the parts of an encoder-decoder. Without its list, a part keeps all heads
+ * (model.h). */
+static int keep_sides(prune_job *job, json_t *lists)
+{
+    const char *key;
+    json_t *value;
+    int code = CLI_DONE;
+    json_object_foreach(lists, key, value)
+    {
+        if (strcmp(key, "decoder") != 0 && strcmp(key, "cross") != 0 && strcmp(key, "encoder") != 0)
+            return cli_error(job->session, CLI_REFUSED,
+                             "%s: \"mha.heads\" must have the members cross, decoder and encoder only (got \"%s\")",
+                             cli_shown(job->given.keep), cli_shown(key));
+    }
+    for (int n = 0; n < job->parts && code == CLI_DONE; n++) {
+        value = json_object_get(lists, job->part[n].name);
+        if (value)
+            code = keep_listed(job, &job->part[n], value);
+        else
+            prune_part_fill(&job->part[n], 1);
+    }
+    return code;
+}
+
+/* Returns the object of a config.json that has the keys of the pruned model: in a CLIP, that of its tower. */
+static json_t *own_config(const prune_job *job, json_t *root)
+{
+    static const char *const keys[2][2] = {{"text_config_dict", "text_config"},
+                                           {"vision_config_dict", "vision_config"}};
+    const mha_model *vision = mha_model_vision(job->opened);
+    if (!vision || vision == job->opened) return root;
+    json_t *old = json_object_get(root, keys[job->model == vision][0]),
+           *own = json_object_get(root, keys[job->model == vision][1]);
+    return old ? old : own ? own : root;
 }
 
 /* Reads the file of --keep: a JSON array of one list per layer, or a config.json with mha.heads. For an
@@ -119,12 +182,9 @@ static int keep_named(prune_job *job)
     json_t *root;
     int code = cli_json_read(job->session, job->given.keep, &root);
     if (code != CLI_DONE) return code;
-    const json_t *own = json_object_get(root, "mha.heads"), *lists = own ? own : root;
+    json_t *own = json_object_get(own_config(job, root), "mha.heads"), *lists = own ? own : root;
     prune_parts_fill(job, 0);
-    for (int n = 0; n < job->parts && code == CLI_DONE; n++) {
-        const bool sides = job->parts > 1 || json_is_object(lists);
-        code = keep_listed(job, &job->part[n], sides ? json_object_get(lists, job->part[n].name) : lists);
-    }
+    code = *job->part->name && json_is_object(lists) ? keep_sides(job, lists) : keep_listed(job, job->part, lists);
     json_decref(root);
     return code;
 }

@@ -59,7 +59,8 @@ void prune_choice_log(const prune_job *job);
 /* Finds the parts of the opened model; all heads are kept. */
 int prune_parts_find(prune_job *job);
 void prune_parts_free(prune_job *job);
-/* Sets all entries of all lists to `value`. */
+/* Sets all entries of the list of a part, or of the lists of all parts, to `value`. */
+void prune_part_fill(prune_part *part, uint8_t value);
 void prune_parts_fill(prune_job *job, uint8_t value);
 /* Returns the number of removed heads. */
 int64_t prune_parts_removed(const prune_job *job);

@@ -87,10 +87,15 @@ int64_t prune_parts_removed(const prune_job *job)
 
 /* ---- heads by their numbers ---- */
 
+void prune_part_fill(prune_part *part, uint8_t value)
+{
+    memset(part->keep, value, cells_of(part));
+}
+
 void prune_parts_fill(prune_job *job, uint8_t value)
 {
     for (int n = 0; n < job->parts; n++)
-        memset(job->part[n].keep, value, cells_of(&job->part[n]));
+        prune_part_fill(&job->part[n], value);
 }
 
 int prune_part_set(const prune_job *job, const prune_part *part, const char *option, mha_model_head at, uint8_t value)

@@ -44,6 +44,26 @@ at a.heads.0.1 3
 expect 0 prune --keep two/config.json -o kept
 same kept/model.safetensors two/model.safetensors
 
+# The lists of --keep must fit the layers; a part of an encoder-decoder without a list keeps all heads.
+keeps() { # MODEL JSON MESSAGE: the lists are rejected with this message
+    printf '%s' "$2" >lists.json
+    refused 3 "$MHA" prune -m "$1" --keep lists.json -o x
+    has err "$3"
+}
+t5=$data/seq2seq/t5
+keeps "$tiny" '[[0], [1]]' 'lists.json: heads must be 3 lists, one per layer (got 2 elements)'
+keeps "$tiny" '{"model_type": "bert"}' 'heads must be 3 lists, one per layer (got an object)'
+keeps "$tiny" '[[0], 1, [2]]' 'heads of layer 1 must be a list of head numbers (got 1)'
+keeps "$tiny" '[[0], [-1], [2]]' 'heads of layer 1 must be head numbers (got -1)'
+keeps "$t5" '{"decoders": []}' '"mha.heads" must have the members cross, decoder and encoder only (got "decoders")'
+keeps "$t5" '{"cross": [[0]]}' 'cross heads must be '
+expect 0 "$MHA" prune -m "$t5" --heads cross.0.1 -o cross
+printf '{"mha.heads": {"cross": [[0, 2, 3], [0, 1, 2, 3]]}}' >lists.json
+expect 0 "$MHA" prune -m "$t5" --keep lists.json -o kept-cross
+same kept-cross/model.safetensors cross/model.safetensors
+expect 0 "$MHA" prune -m "$t5" --keep cross/config.json -o kept-cross --force
+same kept-cross/model.safetensors cross/model.safetensors
+
 # --compatible must keep the shapes and set the weights of the heads to 0; the model must compute the same results.
 expect 0 prune --heads 0.1,2.3 --compatible -o zeros
 expect 0 "$MHA" diff -m one -m zeros --json 'you keep the count' 'again'
@@ -216,7 +236,6 @@ done
 
 # The options that repeat a search of an encoder must name the part. Heads of a decoder must not be chosen by scores, which
 # `mha heads` measures on the encoder.
-t5=$data/seq2seq/t5
 expect 0 "$MHA" prune -m "$t5" --search --part encoder --by ov_norm -f texts --max-loss-increase 9
 again=$(grep '^--heads ' out)
 case $again in
