@@ -56,11 +56,13 @@ MHA_API mha_status mha_model_edit_note(mha_model_edit *edit, const char *quality
 /* Writes the edited model like mha_model_save (model_save.h), completely or not at all, with the tokenizer files.
  *
  * The list "mha.record" of config.json gains one entry. Keys that do not apply are omitted:
- *   by mha_prune    {"removed": original head numbers per layer, "heads": [before, after], "chosen_by", "fill": tokens,
+ *   by mha_prune    {"part": "image" or "text", the tower of a CLIP, "removed": original head numbers per layer,
+ *                   "heads": [before, after], "chosen_by", "fill": tokens,
  *   by mha_regroup  {"regrouped": {"keys": N, "values": M}, "method", "order": the original position of each head, per
  *                   layer, "fit": tokens, "weighted_by",
  *   by both         "refit": {"tokens", "ridge"}, "compatible": true, "from": {file: sha256}, "quality"}
- * In the decoder of an encoder-decoder, "removed" is an object of lists like "mha.heads" (model.h).
+ * In an encoder-decoder, "removed" is an object of lists like "mha.heads" (model.h): an edit of the decoder lists the
+ * heads of all parts, and so does an edit of the encoder.
  * "from" contains the digests of the files that the source model was opened from; "quality" is the object passed to
  * mha_model_edit_note. Errors: those of mha_model_save. */
 MHA_API mha_status mha_model_edit_save(const mha_model_edit *edit, const char *folder, int overwrite, mha_error *err);

@@ -181,6 +181,7 @@ static mha_status write_record(const mha__prune_job *p, const mha_prune_options 
         after += mha__keep_count(&p->part[n], -1);
     }
     mha__json_open(&w, '{');
+    if (m->config.family->tower) mha__record_text(&w, "part", m->info.image_channels ? "image" : "text");
     mha__json_key(&w, "removed");
     write_lists(&w, p, false);
     mha__json_key(&w, "heads");

@@ -81,6 +81,8 @@ static void test_towers(void **state)
             memset(got, 0, sizeof got);
             embed(tower_of(pruned, !image), NULL, got);
             assert_memory_equal(got, other, sizeof got);
+            assert_non_null(
+                strstr(mha_model_config_json(pruned), image ? "\"part\": \"image\"" : "\"part\": \"text\""));
             assert_int_equal(mha_head_number(tower_of(pruned, image), 0, 0), 1);
             assert_int_equal(mha_head_number(tower_of(pruned, !image), 0, 0), 0);
             uint8_t all[MOST];
