@@ -16,6 +16,25 @@ static mha_status refuse(const mha__gguf_arch *arch, const char *key, const char
                      key, rule, arch->name, (long long)got, (long long)layer);
 }
 
+/* Checks the head counts of an encoder-decoder, or of one side of it, since a file has one head count for all kinds of
+ * heads and a column of relative positions for each head. */
+static mha_status check_sides(const mha_model *m, const mha__gguf_arch *arch, mha_error *err)
+{
+    const mha__config *c = &m->config;
+    const int64_t heads = c->layer_heads[0];
+    for (int64_t l = 0; l < c->layers && m->encoder; l++)
+        if (c->cross_heads[l] != heads)
+            return refuse(arch, "head counts of the cross-attention", "those of the decoder", l, c->cross_heads[l],
+                          err);
+    if (c->buckets && c->relative_heads != heads)
+        return refuse(arch, "heads of a side", "equal in all layers", 0, c->relative_heads, err);
+    if (!m->encoder) return MHA_OK;
+    MHA__TRY(mha__gguf_expressible(m->encoder, arch, err));
+    if (m->encoder->config.layer_heads[0] == heads) return MHA_OK;
+    return refuse(arch, "head counts of the encoder", "those of the decoder", 0, m->encoder->config.layer_heads[0],
+                  err);
+}
+
 mha_status mha__gguf_expressible(const mha_model *m, const mha__gguf_arch *arch, mha_error *err)
 {
     const mha__config *c = &m->config;
@@ -31,7 +50,7 @@ mha_status mha__gguf_expressible(const mha_model *m, const mha__gguf_arch *arch,
         return refuse(arch, "heads times their width", "hidden_size", 0, c->layer_heads[0] * c->head_dim, err);
     if ((arch->bert || arch->gpt2) && c->layer_k_heads[0] != c->layer_heads[0])
         return refuse(arch, "mha.kv_heads", "the head count", 0, c->layer_k_heads[0], err);
-    return MHA_OK;
+    return check_sides(m, arch, err);
 }
 
 /* ---- after writing ---- */

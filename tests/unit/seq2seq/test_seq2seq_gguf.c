@@ -2,6 +2,7 @@
  * must have logits that are bitwise identical to those of the folder, and the same tokens; models that llama.cpp
  * computes differently and damaged files must be refused. */
 #include "mha/model_save.h"
+#include "mha/prune.h"
 #include "mha/text.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -53,7 +54,7 @@ static void same_tokens(const mha_model *a, const mha_model *b)
     }
 }
 
-static void same_models(int family, const mha_model *a, const mha_model *b)
+static void same_logits(int family, const mha_model *a, const mha_model *b)
 {
     mha_file *recorded = seq2seq_recorded(family);
     seq2seq_pair pair;
@@ -62,11 +63,16 @@ static void same_models(int family, const mha_model *a, const mha_model *b)
     float *x = seq2seq_logits(a, &pair.input), *y = seq2seq_logits(b, &pair.input);
     if (memcmp(x, y, bytes) != 0) fail_msg("%s: logits must be those of the folder", seq2seq_names[family]);
     assert_int_equal(mha_model_describe(a)->parameters, mha_model_describe(b)->parameters);
-    same_tokens(a, b);
     free(x);
     free(y);
     seq2seq_free(&pair);
     mha_file_free(recorded);
+}
+
+static void same_models(int family, const mha_model *a, const mha_model *b)
+{
+    same_logits(family, a, b);
+    same_tokens(a, b);
 }
 
 static void files_of_gguf_py(void **state)
@@ -131,6 +137,53 @@ static void models_that_files_cannot_express(void **state)
     files_remove(work);
 }
 
+/* A file has one head count and one list of heads for each side, so that only such pruned models can be written. */
+static void pruned_models(void **state)
+{
+    (void)state;
+    enum { HEADS = 4, DECODER = 2, ENCODER = 3 };
+    static const struct {
+        int own, cross, encoder; /* head removed from every layer; -1 = none, HEADS = head l from layer l */
+        const char *says;        /* NULL = written */
+    } cases[] = {
+        {-1, 1, -1,
+         "head counts of the cross-attention must be those of the decoder in a GGUF file of architecture t5"},
+        {1, 1, -1, "head counts of the encoder must be those of the decoder"},
+        {1, 1, HEADS, "heads of a side must be equal in all layers"},
+        {HEADS, 1, 2, "heads of a side must be equal in all layers"},
+        {1, HEADS, 2, NULL},
+    };
+    const char *work = files_folder(), *file = files_path(work, "x.gguf");
+    mha_model *model = open_folder(SEQ2SEQ_T5);
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        uint8_t keep[3][HEADS * ENCODER];
+        const int gone[3] = {cases[n].own, cases[n].cross, cases[n].encoder};
+        mha_error err = {0};
+        mha_model_edit *edit = NULL;
+        mha_model *pruned = NULL;
+        for (int i = 0; i < 3 * HEADS * ENCODER; i++) {
+            const int part = i / (HEADS * ENCODER), layer = i / HEADS % ENCODER;
+            keep[part][i % (HEADS * ENCODER)] = i % HEADS != (gone[part] == HEADS ? layer : gone[part]);
+        }
+        const mha_prune_options o = {.size = sizeof o, .cross_keep = keep[1], .encoder_keep = keep[2]};
+        if (mha_prune(model, keep[0], &o, &edit, &err) != MHA_OK || mha_model_edit_open(edit, &pruned, &err) != MHA_OK)
+            fail_msg("%s", err.message);
+        const mha_status status = mha_model_save_gguf(pruned, file, NULL, &err);
+        if (cases[n].says ? status != MHA_ERR_UNSUPPORTED || !strstr(err.message, cases[n].says) : status != MHA_OK)
+            fail_msg("case %zu: message must contain \"%s\" (got \"%s\")", n, cases[n].says, err.message);
+        assert_int_equal(files_count(work), cases[n].says == NULL);
+        if (!cases[n].says) {
+            mha_model *written = gguf_open(file, 0);
+            same_logits(SEQ2SEQ_T5, pruned, written);
+            mha_model_free(written);
+        }
+        mha_model_free(pruned);
+        mha_model_edit_free(edit);
+    }
+    mha_model_free(model);
+    files_remove(work);
+}
+
 static void damaged_files(void **state)
 {
     (void)state;
@@ -183,6 +236,7 @@ int main(void)
         cmocka_unit_test(files_of_gguf_py),
         cmocka_unit_test(own_files),
         cmocka_unit_test(models_that_files_cannot_express),
+        cmocka_unit_test(pruned_models),
         cmocka_unit_test(damaged_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
