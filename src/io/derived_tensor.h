@@ -34,6 +34,14 @@ const mha__derived *mha__derived_of(const mha_tensor *tensor);
 /* Reads elements [first, first + count) of a derived tensor. */
 void mha__derived_read(const mha__derived *derived, int64_t first, int64_t count, float *out);
 
+/* ---- what files store of tensors of any kind (stored_parts.c) ---- */
+
+/* Returns true if two tensors of one file have the same type, and equal bytes [first, first + bytes); of derived
+ * tensors, these bytes are those of the first stored tensor, and the other one is compared as a whole. */
+bool mha__tensor_same(const mha_tensor *a, const mha_tensor *b, size_t first, size_t bytes);
+/* Returns h, chained to a hash of at most `most` bytes of each stored tensor but the first; h for any other tensor. */
+uint64_t mha__derived_hash(uint64_t h, const mha_tensor *tensor, size_t most);
+
 /* ---- creating them (derived_tensor_create.c, derived_matrices.c) ----
  *
  * *out and its shape are freed with the file. `name` and the stored tensors must live as long as the file. Errors:

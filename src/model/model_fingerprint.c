@@ -16,9 +16,7 @@ enum { MOST_TOKENS = 16 }; /* maximum tokens of the pass, except of an image */
 
 static uint64_t hash_tensor(uint64_t h, const mha_tensor *t)
 {
-    const mha__derived *derived = mha__derived_of(t);
-    for (int n = 1; derived && n < derived->part_count; n++)
-        h = mha__hash(h, derived->parts[n].data, derived->parts[n].bytes);
+    h = mha__derived_hash(h, t, SIZE_MAX);
     return mha__hash(mha__hash(h, t->name, strlen(t->name)), t->data, t->bytes);
 }
 

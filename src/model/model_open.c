@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
+#include "io/derived_tensor.h"
 #include "io/files/input_file.h"
 #include "mha/seq2seq.h"
 #include "model/gguf/gguf_model.h"
@@ -72,8 +73,7 @@ static mha_status check_words(const mha_model *m, mha_error *err)
         char name[64];
         snprintf(name, sizeof name, "%s%s.embed_tokens.weight", m->outer.prefix, sides[n]);
         const mha_tensor *own = mha__shards_find(&m->shards, name);
-        if (own && (own->dtype != words->dtype || own->bytes != words->bytes ||
-                    memcmp(own->data, words->data, words->bytes) != 0))
+        if (own && !mha__tensor_same(own, words, 0, words->bytes))
             return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s must be equal to %s (got other values)", name, words->name);
     }
     return MHA_OK;

@@ -1,6 +1,7 @@
 /* outer_weights.c - the parts of a model outside its layers: embeddings, outer norms, pooler and output head. */
 #include "base/ctx.h"
 #include "base/error.h"
+#include "io/derived_tensor.h"
 #include "layer/convolution.h"
 #include "layer/repack.h"
 #include "model/model_struct.h"
@@ -30,8 +31,7 @@ bool mha__model_is_tied(const mha_model *m, mha_model_range rows)
     const mha_tensor *head = mha__weights_tensor(&m->outer, MHA__LM_HEAD, -1, false);
     if (!m->config.tied || !words || !head || head == words) return m->config.tied;
     const size_t row = head->bytes / (size_t)m->config.vocab, begin = (size_t)rows.first * row;
-    return head->dtype == words->dtype && head->bytes == words->bytes &&
-           memcmp((const char *)head->data + begin, (const char *)words->data + begin, (size_t)rows.count * row) == 0;
+    return mha__tensor_same(head, words, begin, (size_t)rows.count * row);
 }
 
 /* Finds the part of a role whose rows are tokens. */

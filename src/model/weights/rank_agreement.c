@@ -1,12 +1,13 @@
 /* rank_agreement.c - makes all processes that open a model fail if one of them fails, and compares the opened
  * models. */
 #include "base/error.h"
+#include "io/derived_tensor.h"
 #include "math/hash.h"
 #include "model/weights/rank_parts.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { COMPARED = 64 }; /* bytes at the start of a matrix that are compared */
+enum { COMPARED = 64 }; /* bytes at the start of a matrix, and of its scales, that are compared */
 
 /* Sends `bytes` bytes of `own` to all ranks, and receives the bytes of all ranks in `all`, an array with one element
  * per rank. */
@@ -48,6 +49,7 @@ static uint64_t digest_of(const mha_model *m)
         h = mha__hash(h, t->name, strlen(t->name));
         h = mha__hash(h, &t->dtype, sizeof t->dtype);
         h = mha__hash(h, t->shape, (size_t)t->rank * sizeof *t->shape);
+        h = mha__derived_hash(h, t, COMPARED);
         h = mha__hash(h, t->data, t->rank == 1 || t->bytes < COMPARED ? t->bytes : COMPARED);
     }
     return h;

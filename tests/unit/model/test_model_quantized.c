@@ -8,6 +8,7 @@
 #include "support/gguf/gguf_case.h"
 #include "support/model/model_case.h"
 #include "support/model/save_edit.h"
+#include "support/quantized/fp8_case.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,6 +87,27 @@ static void fingerprints(void **state)
         mha_model_free(model);
     }
     assert_string_equal(text[0], text[1]);
+}
+
+/* An output matrix that has the codes of the word embeddings, but another scale, is not tied to them, whatever
+ * config.json requires. */
+static void scales_of_tied_weights(void **state)
+{
+    (void)state;
+    size_t n;
+    for (int equal = 0; equal < 2; equal++) {
+        const char *folder = fp8_tables(0.5F, equal ? 0.5F : 0.25F);
+        char *config = files_read(files_path(folder, "config.json"), &n);
+        char *tied = strstr(config, "\"tie_word_embeddings\": false");
+        assert_non_null(tied);
+        memcpy(tied, "\"tie_word_embeddings\": true ", strlen("\"tie_word_embeddings\": false"));
+        mha_model *a = open_model(folder), *b = gguf_open_as(folder, config);
+        gguf_same_outputs(a, b, folder);
+        mha_model_free(a);
+        mha_model_free(b);
+        free(config);
+        files_remove(folder);
+    }
 }
 
 /* ---- refusals ---- */
@@ -174,8 +196,8 @@ static void hostile_fp8(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(saved_folders), cmocka_unit_test(pruned_folders), cmocka_unit_test(fingerprints),
-        cmocka_unit_test(hostile_mxfp4), cmocka_unit_test(hostile_fp8),
+        cmocka_unit_test(saved_folders),          cmocka_unit_test(pruned_folders), cmocka_unit_test(fingerprints),
+        cmocka_unit_test(scales_of_tied_weights), cmocka_unit_test(hostile_mxfp4),  cmocka_unit_test(hostile_fp8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

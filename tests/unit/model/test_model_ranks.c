@@ -9,6 +9,7 @@
 #include "support/files.h"
 #include "support/model/model_case.h"
 #include "support/model/thread_exchange.h"
+#include "support/quantized/fp8_case.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -486,6 +487,17 @@ static void test_failing_rank(void **state)
     files_remove(bad);
 }
 
+/* Ranks whose weights have the same codes, but other scales, have other models. */
+static void test_other_scales(void **state)
+{
+    const char *one = fp8_tables(0.5F, 0.25F), *other = fp8_tables(0.5F, 0.125F);
+    failing f = {.folder = {one, other}};
+    (void)state;
+    check_failing(&f, 2, MHA_ERR_ARG, "rank 1: config.json", "rank 1: config.json", 1);
+    files_remove(one);
+    files_remove(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -493,7 +505,7 @@ int main(void)
         cmocka_unit_test(test_uneven),        cmocka_unit_test(test_cache),
         cmocka_unit_test(test_ranges),        cmocka_unit_test(test_refused_models),
         cmocka_unit_test(test_refused_calls), cmocka_unit_test(test_failing_rank),
-        cmocka_unit_test(test_fingerprint),
+        cmocka_unit_test(test_fingerprint),   cmocka_unit_test(test_other_scales),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
