@@ -98,7 +98,8 @@ static unsigned e2m1_code(float x)
     return signbit(x) ? code | 8 : code;
 }
 
-/* The exponent of the largest magnitude is that of the largest code, 6 = 1.5 * 2^2. */
+/* The exponent of the largest magnitude is that of the largest code, 6 = 1.5 * 2^2. Infinity becomes 6 * 2^127, which
+ * readers convert to infinity in f32, as they do with the blocks that have infinite elements. */
 static void mxfp4_block(const float *x, unsigned char *block)
 {
     float most = 0;
@@ -106,7 +107,7 @@ static void mxfp4_block(const float *x, unsigned char *block)
     for (int i = 0; i < 32; i++)
         most = fmaxf(most, fabsf(x[i]));
     frexpf(most, &exponent);
-    const int power = most > 0 ? exponent - 3 + 127 : 0;
+    const int power = isinf(most) ? 254 : most > 0 ? exponent - 3 + 127 : 0;
     block[0] = (unsigned char)(power < 0 ? 0 : power > 254 ? 254 : power);
     const float scale = 2 * mha__e8m0_half(block[0]);
     for (int i = 0; i < 16; i++)

@@ -8,8 +8,10 @@
 #include <cmocka.h>
 
 #include "io/gguf/gguf.h"
+#include "io/quantized_blocks.h"
 #include "mha/io.h"
 #include "support/files.h"
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -426,13 +428,26 @@ static void nested_arrays(void **state)
     built(&b, "type of the elements of deep must not be an array (got 9)");
 }
 
+/* Blocks with infinite elements keep them, and the largest finite values; smaller values become 0. */
+static void infinity_in_mxfp4(void **state)
+{
+    (void)state;
+    float x[32] = {INFINITY, -INFINITY, 0x1.8p127F, -0x1p127F, 0x1p126F, 1}, back[32];
+    unsigned char block[17];
+    mha__mxfp4_round(x, 32, block);
+    mha__mxfp4_to_f32(block, back);
+    x[5] = 0;
+    assert_memory_equal(back, x, sizeof x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type),    cmocka_unit_test(quantized_tensors_convert_to_f32_only),
-        cmocka_unit_test(values_by_key), cmocka_unit_test(values_of_other_types),
-        cmocka_unit_test(damaged_files), cmocka_unit_test(wrong_tables),
-        cmocka_unit_test(nested_arrays), cmocka_unit_test(wrong_alignments),
+        cmocka_unit_test(every_type),        cmocka_unit_test(quantized_tensors_convert_to_f32_only),
+        cmocka_unit_test(values_by_key),     cmocka_unit_test(values_of_other_types),
+        cmocka_unit_test(damaged_files),     cmocka_unit_test(wrong_tables),
+        cmocka_unit_test(nested_arrays),     cmocka_unit_test(wrong_alignments),
+        cmocka_unit_test(infinity_in_mxfp4),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
