@@ -51,7 +51,7 @@ static bool is_readable(const mha_tensor *t)
 /* Checks a stored tensor, and that it is like the other one, if there is one. */
 static mha_status check(const mha_file *file, const mha_tensor *t, const mha_tensor *other, mha_error *err)
 {
-    if (t->rank != 2 && t->rank != 3)
+    if ((t->rank != 2 && t->rank != 3) || !t->elements)
         return mha__derived_refuse_shape(file, t, "[experts, rows] or [experts, rows, columns]", err);
     if (other && (t->rank != other->rank || memcmp(t->shape, other->shape, (size_t)t->rank * sizeof *t->shape) != 0))
         return mha__derived_refuse_shape(file, t, mha__quote_shape(&(mha__quoted){0}, other->rank, other->shape), err);
@@ -74,6 +74,7 @@ mha_status mha__derive_matrices(mha_file *file, const char *name, const mha_tens
     d->shape[0] = first->shape[0];
     d->shape[1] = first->rank == 3 ? d->columns : d->rows;
     d->shape[2] = d->rows;
-    *out = mha__derived_tensor(d, name, first->dtype_name, first->rank);
+    const bool same = !second || strcmp(first->dtype_name, second->dtype_name) == 0;
+    *out = mha__derived_tensor(d, name, same ? first->dtype_name : "F32", first->rank);
     return MHA_OK;
 }

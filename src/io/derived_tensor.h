@@ -36,6 +36,9 @@ void mha__derived_read(const mha__derived *derived, int64_t first, int64_t count
 
 /* ---- what files store of tensors of any kind (stored_parts.c) ---- */
 
+/* Returns the type that can store the elements of a tensor without loss: of a derived tensor, the type of its stored
+ * tensors if all have the same one of F32, F16, BF16, and otherwise F32. */
+mha_dtype mha__tensor_dtype(const mha_tensor *tensor);
 /* Returns true if two tensors of one file have the same type, and equal bytes [first, first + bytes); of derived
  * tensors, these bytes are those of the first stored tensor, and the other one is compared as a whole. */
 bool mha__tensor_same(const mha_tensor *a, const mha_tensor *b, size_t first, size_t bytes);

@@ -77,7 +77,7 @@ mha_status mha__derive_mxfp4(mha_file *file, const char *name, const mha_tensor 
     mha__quoted q = {0};
     if (codes->dtype != MHA_U8) return mha__derived_refuse_type(file, codes, "U8", err);
     if (scales->dtype != MHA_U8) return mha__derived_refuse_type(file, scales, "U8", err);
-    if (codes->rank != 4 || codes->shape[3] != GROUP / 2)
+    if (codes->rank != 4 || codes->shape[3] != GROUP / 2 || !codes->elements)
         return mha__derived_refuse_shape(file, codes, "[experts, rows, groups, 16]", err);
     snprintf(rule, sizeof rule, "%s, a scale per group", mha__quote_shape(&q, 3, codes->shape));
     if (scales->rank != 3 || memcmp(scales->shape, codes->shape, 3 * sizeof *codes->shape) != 0)

@@ -2,6 +2,15 @@
 #include "io/derived_tensor.h"
 #include "math/hash.h"
 
+mha_dtype mha__tensor_dtype(const mha_tensor *tensor)
+{
+    const mha__derived *d = mha__derived_of(tensor);
+    if (!d) return tensor->dtype;
+    const mha_dtype dtype = d->parts[0].dtype;
+    if (dtype != MHA_F16 && dtype != MHA_BF16) return MHA_F32;
+    return d->part_count == 1 || d->parts[1].dtype == dtype ? dtype : MHA_F32;
+}
+
 bool mha__tensor_same(const mha_tensor *a, const mha_tensor *b, size_t first, size_t bytes)
 {
     const mha__derived *x = mha__derived_of(a), *y = mha__derived_of(b);

@@ -4,6 +4,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
+#include "io/derived_tensor.h"
 #include "mha/model_save.h"
 #include "model/gguf/gguf_config.h"
 #include "model/gguf/gguf_layout.h"
@@ -217,7 +218,8 @@ static void add_item(saving *s, const mha_tensor *t)
         *last = last[-1];
         last[-1] = rows;
     }
-    const mha_tensor stored = {.rank = rank, .shape = to->shape, .dtype = t->dtype, .dtype_name = t->dtype_name};
+    const mha_tensor stored = {
+        .rank = rank, .shape = to->shape, .dtype = mha__tensor_dtype(t), .dtype_name = t->dtype_name};
     s->list[s->count++] =
         (mha__gguf_outgoing){.name = to->name, .rank = rank, .shape = to->shape, .type = type_of(s, &stored, to->name)};
 }

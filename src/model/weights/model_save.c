@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "io/block_types.h"
+#include "io/derived_tensor.h"
 #include "io/json/json.h"
 #include "io/json/json_write.h"
 #include "io/safetensors/named_tensors.h"
@@ -121,7 +122,7 @@ static void add_file(saving *s, const mha_file *file)
     for (int64_t n = 0; n < mha_file_count(file); n++) {
         const mha_tensor *in_file = mha_file_tensor(file, n);
         const mha_named_tensor *other = replacement(s, in_file->name);
-        const mha_dtype dtype = s->o.dtype != MHA_DTYPE_DEFAULT ? s->o.dtype : in_file->dtype;
+        const mha_dtype dtype = s->o.dtype != MHA_DTYPE_DEFAULT ? s->o.dtype : mha__tensor_dtype(in_file);
         if (other)
             s->list[s->count++] = outgoing(other, is_real(dtype) && dtype != MHA_F64 ? dtype : MHA_F32);
         else

@@ -79,6 +79,43 @@ static void floats_of_8_bits(void **state)
     mha_file_free(file);
 }
 
+/* Rows of two matrices alternate. The tensor has the type of the stored ones only if they have the same type. */
+static void types_of_matrices(void **state)
+{
+    (void)state;
+    static const char zeros[96 * sizeof(float)];
+    static const struct {
+        const char *first, *second, *name;
+        mha_dtype dtype;
+    } cases[] = {{"BF16", "BF16", "BF16", MHA_BF16},  {"F16", NULL, "F16", MHA_F16},
+                 {"F16", "BF16", "F32", MHA_F32},     {"BF16", "MXFP4", "F32", MHA_F32},
+                 {"MXFP4", "BF16", "F32", MHA_F32},   {"MXFP4", "Q8_0", "F32", MHA_F32},
+                 {"MXFP4", "MXFP4", "MXFP4", MHA_F32}};
+    mha_file *file = open_elements();
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        mha_tensor t, parts[2];
+        mha_error err = {0};
+        for (int k = 0; k < 2; k++) {
+            const mha__block_type *type =
+                mha__block_type_named(k && cases[n].second ? cases[n].second : cases[n].first);
+            parts[k] = (mha_tensor){.name = "stored",
+                                    .dtype = type->dtype,
+                                    .dtype_name = type->name,
+                                    .rank = 3,
+                                    .shape = (int64_t[]){1, 3, 32},
+                                    .elements = 96,
+                                    .data = zeros,
+                                    .bytes = 96 / (size_t)type->elements * type->bytes};
+            assert_int_equal(mha__tensor_dtype(&parts[k]), type->dtype);
+        }
+        if (mha__derive_matrices(file, "x", &parts[0], cases[n].second ? &parts[1] : NULL, &t, &err) != MHA_OK)
+            fail_msg("%s", err.message);
+        assert_string_equal(t.dtype_name, cases[n].name);
+        assert_int_equal(mha__tensor_dtype(&t), cases[n].dtype);
+    }
+    mha_file_free(file);
+}
+
 /* ---- refusals ---- */
 
 static void says(mha_status status, mha_status must, const mha_error *err, const char *part)
@@ -92,6 +129,9 @@ static void refused_mxfp4(void **state)
     (void)state;
     mha_file *file = open_elements();
     const mha_tensor *codes = mha_file_find(file, "mxfp4_blocks"), *scales = mha_file_find(file, "mxfp4_scales");
+    const int64_t shape[] = {0, 1, (int64_t)1 << 59, 16}; /* 32 elements per group would overflow */
+    const mha_tensor empty = {.name = "empty", .dtype = MHA_U8, .dtype_name = "U8", .rank = 4, .shape = shape};
+    const mha_tensor no_scales = {.name = "none", .dtype = MHA_U8, .dtype_name = "U8", .rank = 3, .shape = shape};
     const struct {
         const mha_tensor *codes, *scales;
         mha_status status;
@@ -101,6 +141,8 @@ static void refused_mxfp4(void **state)
          "shape of tensor \"mxfp4_scales\" must be [experts, rows, groups, 16] (got [2, 19, 9])"},
         {codes, codes, MHA_ERR_FORMAT,
          "shape of tensor \"mxfp4_blocks\" must be [2, 19, 9], a scale per group (got [2, 19, 9, 16])"},
+        {&empty, &no_scales, MHA_ERR_FORMAT,
+         "must be [experts, rows, groups, 16] (got [0, 1, 576460752303423488, 16])"},
         {mha_file_find(file, "mxfp4"), scales, MHA_ERR_UNSUPPORTED, "type of tensor \"mxfp4\" must be U8 (got F32)"},
         {codes, mha_file_find(file, "mxfp4"), MHA_ERR_UNSUPPORTED, "type of tensor \"mxfp4\" must be U8 (got F32)"},
     };
@@ -143,10 +185,8 @@ static void refused_floats(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mxfp4),
-        cmocka_unit_test(floats_of_8_bits),
-        cmocka_unit_test(refused_mxfp4),
-        cmocka_unit_test(refused_floats),
+        cmocka_unit_test(mxfp4),         cmocka_unit_test(floats_of_8_bits), cmocka_unit_test(types_of_matrices),
+        cmocka_unit_test(refused_mxfp4), cmocka_unit_test(refused_floats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

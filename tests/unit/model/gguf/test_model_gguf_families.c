@@ -5,6 +5,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/gguf/gguf_case.h"
+#include "support/model/model_case.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,6 +135,47 @@ static void quantized_experts(void **state)
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++)
         through_a_folder(cases[n].name, cases[n].dtype);
 }
+
+/* Checks the type of the tensors of experts whose name contains `part`. */
+static void check_experts(const char *path, const char *part, const char *type)
+{
+    int seen = 0;
+    mha_file *file = case_file(path);
+    for (int64_t n = 0; n < mha_file_count(file); n++) {
+        const mha_tensor *t = mha_file_tensor(file, n);
+        if (t->rank != 3 || !strstr(t->name, part)) continue;
+        assert_string_equal(t->dtype_name, type);
+        seen++;
+    }
+    assert_true(seen > 0);
+    mha_file_free(file);
+}
+
+/* Experts keep their 16-bit type, although they are stored transposed, and gate and up apart. */
+static void experts_of_16_bits(void **state)
+{
+    (void)state;
+    static const mha_dtype dtypes[] = {MHA_BF16, MHA_F16};
+    const char *work = files_folder(), *folder = files_folder();
+    for (int n = 0; n < 2; n++) {
+        const char *type = n ? "F16" : "BF16", *first = files_path(work, "first.gguf");
+        const mha_model_save_options o = {.size = sizeof o, .overwrite = 1};
+        mha_error err = {0};
+        mha_model *a = open_golden("gpt-oss");
+        gguf_save(a, first, dtypes[n]);
+        mha_model *b = gguf_open(first, 1);
+        gguf_save(b, files_path(work, "second.gguf"), MHA_DTYPE_DEFAULT);
+        if (mha_model_save(b, folder, &o, &err) != MHA_OK) fail_msg("%s", err.message);
+        check_experts(first, "_exps.weight", type);
+        check_experts(files_path(work, "second.gguf"), "_exps.weight", type);
+        check_experts(files_path(folder, "model.safetensors"), "_proj", type);
+        mha_model_free(a);
+        mha_model_free(b);
+    }
+    files_remove(folder);
+    files_remove(work);
+}
+
 /* ---- refusals ---- */
 
 static void models_that_files_cannot_express(void **state)
@@ -217,8 +259,11 @@ static void damaged_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_of_gguf_py),  cmocka_unit_test(own_files),
-        cmocka_unit_test(quantized_experts), cmocka_unit_test(models_that_files_cannot_express),
+        cmocka_unit_test(files_of_gguf_py),
+        cmocka_unit_test(own_files),
+        cmocka_unit_test(quantized_experts),
+        cmocka_unit_test(experts_of_16_bits),
+        cmocka_unit_test(models_that_files_cannot_express),
         cmocka_unit_test(damaged_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
