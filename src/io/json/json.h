@@ -48,6 +48,8 @@ double mha__json_as_number(const mha__json *value);
 /* mha__json_as_text returns a NUL-terminated string, mha__json_bytes its length; NULL and 0 for any other type. */
 const char *mha__json_as_text(const mha__json *value);
 size_t mha__json_bytes(const mha__json *value);
+/* Returns true if `object` has a member `key` that is the string `text`. */
+bool mha__json_has_text(const mha__json *object, const char *key, const char *text);
 /* Returns true if type and content are equal, regardless of the order of members. */
 bool mha__json_equal(const mha__json *a, const mha__json *b);
 

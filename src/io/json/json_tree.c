@@ -315,6 +315,12 @@ static bool equal_members(const mha__json *a, const mha__json *b)
     return true;
 }
 
+bool mha__json_has_text(const mha__json *object, const char *key, const char *text)
+{
+    const char *own = mha__json_as_text(mha__json_get(object, key));
+    return own && strcmp(own, text) == 0;
+}
+
 bool mha__json_equal(const mha__json *a, const mha__json *b)
 {
     if (!a || !b || a->kind != b->kind) return a == b;

@@ -118,28 +118,16 @@ static void put_tokens(writing *w)
 
 /* ---- stages ---- */
 
-static bool has_type(const mha__json *object, const char *type)
-{
-    const char *own = mha__json_as_text(mha__json_get(object, "type"));
-    return own && strcmp(own, type) == 0;
-}
-
 static bool is_on(const mha__json *object, const char *key)
 {
     return mha__json_is(mha__json_get(object, key), MHA__JSON_TRUE);
-}
-
-static bool has_text(const mha__json *object, const char *key, const char *text)
-{
-    const char *own = mha__json_as_text(mha__json_get(object, key));
-    return own && strcmp(own, text) == 0;
 }
 
 /* Returns the only item of a Sequence, or the object itself. */
 static const mha__json *alone(const mha__json *object, const char *list)
 {
     const mha__json *items = mha__json_get(object, list);
-    return has_type(object, "Sequence") && mha__json_size(items) == 1 ? mha__json_item(items, 0) : object;
+    return mha__gguf_has_type(object, "Sequence") && mha__json_size(items) == 1 ? mha__json_item(items, 0) : object;
 }
 
 static bool is_absent(const mha__json *value)
@@ -152,16 +140,19 @@ static bool reads_bytes(const mha__json *items, const mha__json *bytes, bool dig
 {
     const mha__json *split = mha__json_item(items, 0);
     const bool own = !mha__json_is(mha__json_get(bytes, "use_regex"), MHA__JSON_FALSE);
-    if (!has_type(bytes, "ByteLevel") || is_on(bytes, "add_prefix_space") || mha__json_size(items) > 2) return false;
+    if (!mha__gguf_has_type(bytes, "ByteLevel") || is_on(bytes, "add_prefix_space") || mha__json_size(items) > 2)
+        return false;
     if (!items || digits) return own && (!digits || is_on(split, "individual_digits"));
-    return !own && has_type(split, "Split") && has_text(split, "behavior", "Isolated") && !is_on(split, "invert");
+    return !own && mha__gguf_has_type(split, "Split") && mha__json_has_text(split, "behavior", "Isolated") &&
+           !is_on(split, "invert");
 }
 
 static const mha__gguf_pre *find_pre(const writing *w)
 {
     const mha__json *pre = alone(mha__json_get(w->root.json, "pre_tokenizer"), "pretokenizers");
     const mha__json *items = mha__json_get(pre, "pretokenizers"), *split = mha__json_item(items, 0);
-    const bool nfc = has_type(mha__json_get(w->root.json, "normalizer"), "NFC"), digits = has_type(split, "Digits");
+    const bool nfc = mha__gguf_has_type(mha__json_get(w->root.json, "normalizer"), "NFC"),
+               digits = mha__gguf_has_type(split, "Digits");
     const char *pattern = mha__json_as_text(mha__json_get(mha__json_get(split, "pattern"), "Regex"));
     if (!reads_bytes(items, items ? mha__json_item(items, 1) : pre, digits)) return NULL;
     for (const mha__gguf_pre *p = mha__gguf_pres; p->name; p++)
@@ -198,14 +189,15 @@ static bool is_item(const mha__json *item, const mha__json *name, const char *se
 {
     const mha__json *own = mha__json_get(item, name ? "SpecialToken" : "Sequence"), *id = mha__json_get(own, "id");
     return mha__json_as_int(mha__json_get(own, "type_id")) == type_id &&
-           (name ? mha__json_equal(id, name) : has_text(own, "id", sequence));
+           (name ? mha__json_equal(id, name) : mha__json_has_text(own, "id", sequence));
 }
 
 /* Checks the template of pairs, for which files have no key: readers add the tokens of a single text to each text,
  * except that WordPiece has its first token once. */
 static bool is_usual_pair(const writing *w, const mha__json *pair, const mha__json *first, const mha__json *last)
 {
-    const bool wordpiece = has_type(w->model.json, "WordPiece"), typed = !has_type(w->model.json, "Unigram");
+    const bool wordpiece = mha__gguf_has_type(w->model.json, "WordPiece"),
+               typed = !mha__gguf_has_type(w->model.json, "Unigram");
     size_t at = 0;
     for (int n = 0; n < 2; n++) {
         const int64_t type = typed ? n : 0;
@@ -223,11 +215,11 @@ static mha_status put_template(writing *w, bool wordpiece)
     const size_t count = mha__json_size(list);
     bool first = false, last = false;
     for (size_t n = 0; n + 1 < count; n++)
-        if (!has_type(mha__json_item(list, n), "ByteLevel"))
+        if (!mha__gguf_has_type(mha__json_item(list, n), "ByteLevel"))
             return refuse(w, "post_processor.processors", "ByteLevel before the template", mha__json_item(list, n));
-    if (has_type(post, "Sequence")) post = mha__json_item(list, count - 1);
+    if (mha__gguf_has_type(post, "Sequence")) post = mha__json_item(list, count - 1);
     const mha__json *single = mha__json_get(post, "single");
-    if (!is_absent(post) && !has_type(post, "TemplateProcessing") && !has_type(post, "ByteLevel"))
+    if (!is_absent(post) && !mha__gguf_has_type(post, "TemplateProcessing") && !mha__gguf_has_type(post, "ByteLevel"))
         return refuse(w, "post_processor.type", "TemplateProcessing or ByteLevel", mha__json_get(post, "type"));
     const size_t n = mha__json_size(single);
     MHA__TRY(put_end(w, n > 1 ? mha__json_item(single, 0) : NULL, MHA__GGUF_KEY("bos_token_id"),
@@ -278,8 +270,8 @@ static mha_status put_byte_level(writing *w)
 
 static bool replaces_spaces(const mha__json *step)
 {
-    return has_type(step, "Replace") && has_text(mha__json_get(step, "pattern"), "String", " ") &&
-           has_text(step, "content", MHA__GGUF_MARK);
+    return mha__gguf_has_type(step, "Replace") && mha__json_has_text(mha__json_get(step, "pattern"), "String", " ") &&
+           mha__json_has_text(step, "content", MHA__GGUF_MARK);
 }
 
 /* Reads the normalizer: spaces become U+2581, and one may be added before the text. */
@@ -288,8 +280,9 @@ static bool read_spaces(const writing *w, bool *prefix)
     const mha__json *normalizer = alone(mha__json_get(w->root.json, "normalizer"), "normalizers");
     const mha__json *items = mha__json_get(normalizer, "normalizers"), *first = mha__json_item(items, 0);
     const mha__json *pre = mha__json_get(w->root.json, "pre_tokenizer");
-    const bool splits = has_type(pre, "Split") && has_text(mha__json_get(pre, "pattern"), "String", " ");
-    *prefix = has_type(first, "Prepend") && has_text(first, "prepend", MHA__GGUF_MARK);
+    const bool splits =
+        mha__gguf_has_type(pre, "Split") && mha__json_has_text(mha__json_get(pre, "pattern"), "String", " ");
+    *prefix = mha__gguf_has_type(first, "Prepend") && mha__json_has_text(first, "prepend", MHA__GGUF_MARK);
     if (!is_absent(pre) && !splits) return false; /* after the normalizer, no text contains a space */
     return items ? mha__json_size(items) == 2 && *prefix && replaces_spaces(mha__json_item(items, 1))
                  : replaces_spaces(normalizer);
@@ -353,11 +346,11 @@ static void put_case(writing *w, const mha__json *normalizer)
 static mha_status put_wordpiece(writing *w)
 {
     const mha__json *normalizer = mha__json_get(w->root.json, "normalizer");
-    if (!has_type(normalizer, "BertNormalizer") || !is_on(normalizer, "clean_text") ||
+    if (!mha__gguf_has_type(normalizer, "BertNormalizer") || !is_on(normalizer, "clean_text") ||
         !is_on(normalizer, "handle_chinese_chars"))
         return refuse(w, "normalizer", "BertNormalizer with clean_text and handle_chinese_chars",
                       mha__json_get(normalizer, "type"));
-    if (!has_text(w->model.json, "continuing_subword_prefix", "##"))
+    if (!mha__json_has_text(w->model.json, "continuing_subword_prefix", "##"))
         return refuse(w, "model.continuing_subword_prefix", "\"##\"",
                       mha__json_get(w->model.json, "continuing_subword_prefix"));
     mha__gguf_key_text(w->keys, MHA__GGUF_KEY("model"), "bert");
@@ -387,9 +380,9 @@ static mha_status put_all(writing *w)
 {
     MHA__TRY(mha__json_object(&w->root, "model", MHA__REQUIRED, &w->model, w->err));
     MHA__TRY(read_tokens(w));
-    if (has_type(w->model.json, "WordPiece")) return put_wordpiece(w);
-    if (has_type(w->model.json, "Unigram")) return put_unigram(w);
-    if (!has_type(w->model.json, "BPE"))
+    if (mha__gguf_has_type(w->model.json, "WordPiece")) return put_wordpiece(w);
+    if (mha__gguf_has_type(w->model.json, "Unigram")) return put_unigram(w);
+    if (!mha__gguf_has_type(w->model.json, "BPE"))
         return refuse(w, "model.type", "BPE, WordPiece or Unigram", mha__json_get(w->model.json, "type"));
     return is_on(w->model.json, "byte_fallback") ? put_sentencepiece(w) : put_byte_level(w);
 }

@@ -102,6 +102,11 @@ mha_status mha__gguf_scores(const mha__gguf_words *words, const mha__json *merge
 
 /* ---- stages ---- */
 
+static inline bool mha__gguf_has_type(const mha__json *stage, const char *type)
+{
+    return mha__json_has_text(stage, "type", type);
+}
+
 mha_status mha__gguf_put_post_processor(mha__gguf_translation *t);
 /* Write the normalizer, the pre-tokenizer, the decoder and the model. */
 mha_status mha__gguf_put_byte_level_model(mha__gguf_translation *t);

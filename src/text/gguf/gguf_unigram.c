@@ -1,5 +1,6 @@
 /* gguf_unigram.c - writes Unigram, the tokenizer of T5, as tokenizer.json. */
 #include "base/ctx.h"
+#include "base/error.h"
 #include "base/size.h"
 #include "text/gguf/gguf_translation.h"
 #include "text/normalize/precompiled_charsmap.h"
@@ -38,7 +39,7 @@ static void put_metaspace(mha__gguf_translation *t, const char *key, bool prefix
 /* Writes the steps before and after the model: words are split at white space if several spaces count as one. */
 static mha_status put_spaces(mha__gguf_translation *t)
 {
-    bool prefix = true, merges = false;
+    bool prefix = false, merges = false; /* the defaults of llama.cpp */
     MHA__TRY(mha__gguf_bool(t->file, MHA__GGUF_KEY("add_space_prefix"), &prefix, t->err));
     MHA__TRY(mha__gguf_bool(t->file, MHA__GGUF_KEY("remove_extra_whitespaces"), &merges, t->err));
     if (!merges) put_metaspace(t, "pre_tokenizer", prefix);
@@ -55,21 +56,35 @@ static mha_status put_spaces(mha__gguf_translation *t)
     return MHA_OK;
 }
 
-/* Writes the tokens in order with their scores, without the unused ones at the end. */
-static mha_status put_pieces(mha__gguf_translation *t)
+/* Returns the number of tokens without the unused ones at the end. */
+static int64_t used_count(const mha__gguf_translation *t)
+{
+    int64_t count = t->words.count;
+    while (count > 1 && t->type[count - 1] == MHA__GGUF_TOKEN_UNUSED)
+        count--;
+    return count;
+}
+
+static mha_status refuse_score(const mha__gguf_translation *t, int64_t id, float score)
+{
+    const char *path = t->file->path;
+    return mha__fail(t->err, MHA_ERR_FORMAT, "%s: " MHA__GGUF_KEY("scores") "[%lld] must be finite (got %g)",
+                     mha__quote(&(mha__quoted){0}, path, strlen(path)), (long long)id, (double)score);
+}
+
+/* Writes the first `count` tokens in order with their scores. Unused tokens among them match text too, as in
+ * llama.cpp. */
+static mha_status put_pieces(mha__gguf_translation *t, int64_t count)
 {
     const mha__gguf_value *v = NULL;
-    int64_t count = t->words.count;
     MHA__TRY(mha__gguf_array(t->file, MHA__GGUF_KEY("scores"), MHA__GGUF_F32, &v, t->err));
     if (!v) return mha__gguf_refuse(t->file, MHA__GGUF_KEY("scores"), "an array of f32", t->err);
     MHA__TRY(mha__gguf_check_count(t, MHA__GGUF_KEY("scores"), v));
-    while (count > 1 && t->type[count - 1] == MHA__GGUF_TOKEN_UNUSED)
-        count--;
     mha__gguf_begin_list(t, "vocab");
     for (int64_t i = 0; i < count; i++) {
         float score;
         memcpy(&score, v->data + (size_t)i * sizeof score, sizeof score);
-        if (!isfinite(score)) return mha__gguf_refuse(t->file, MHA__GGUF_KEY("scores"), "finite", t->err);
+        if (!isfinite(score)) return refuse_score(t, i, score);
         mha__json_open(&t->w, '[');
         mha__gguf_put_word(t, i);
         mha__json_put_real(&t->w, score);
@@ -81,16 +96,19 @@ static mha_status put_pieces(mha__gguf_translation *t)
 
 mha_status mha__gguf_put_unigram(mha__gguf_translation *t)
 {
+    const int64_t count = used_count(t);
     int64_t unknown;
     MHA__TRY(mha__gguf_token_id(t, MHA__GGUF_KEY("unknown_token_id"), &unknown));
     if (unknown < 0) unknown = t->words.count > 2 ? 2 : 0; /* the default of llama.cpp */
+    if (unknown >= count)
+        return mha__gguf_refuse(t->file, MHA__GGUF_KEY("unknown_token_id"), "the id of a token that is used", t->err);
     MHA__TRY(put_charsmap(t));
     MHA__TRY(put_spaces(t));
     mha__gguf_begin(t, "model", "Unigram");
     mha__json_key(&t->w, "unk_id");
     mha__json_put_int(&t->w, unknown);
     mha__gguf_put_bool(t, "byte_fallback", false);
-    MHA__TRY(put_pieces(t));
+    MHA__TRY(put_pieces(t, count));
     mha__gguf_end(t);
     return MHA_OK;
 }

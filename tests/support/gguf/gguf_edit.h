@@ -7,7 +7,7 @@
 /* A key or a tensor that is added, or that replaces the one of its name. */
 typedef struct gguf_edit {
     const char *key;     /* NULL = the edit is that of a tensor */
-    mha__gguf_type type; /* of the key: U32, F32 or STRING */
+    mha__gguf_type type; /* of the key: U32, F32 or STRING; any other type removes the key */
     double number;
     const char *text;
     const char *tensor;

@@ -230,6 +230,69 @@ static void damaged_files(void **state)
     files_remove(work);
 }
 
+/* ---- the lists of the tokenizer ---- */
+
+/* Returns the value of a key in the bytes of a file, after its type, and after the type and count of an array. */
+static char *value_of(char *bytes, size_t n, const char *key, bool array)
+{
+    const size_t k = strlen(key);
+    for (size_t i = 0; i + k + 16 < n; i++)
+        if (memcmp(bytes + i, key, k) == 0) return bytes + i + k + (array ? 16 : 4);
+    fail_msg("the file must contain %s", key);
+    return NULL;
+}
+
+/* Opens the tokenizer of a file, one or two of whose 32-bit values differ. */
+static void refused_value(const char *key, int64_t at, uint32_t value, uint32_t unknown, const char *says)
+{
+    char from[300];
+    size_t n;
+    const char *work = files_folder(), *to = files_path(work, "damaged.gguf");
+    golden_path(SEQ2SEQ_T5, from);
+    char *bytes = files_read(from, &n);
+    memcpy(value_of(bytes, n, key, true) + at * 4, &value, sizeof value);
+    memcpy(value_of(bytes, n, "tokenizer.ggml.unknown_token_id", false), &unknown, sizeof unknown);
+    files_write(to, bytes, n);
+    free(bytes);
+    mha_tokenizer *tokenizer = NULL;
+    mha_error err = {0};
+    const mha_status status = mha_tokenizer_open(NULL, to, &tokenizer, &err);
+    if (status != MHA_ERR_FORMAT || !strstr(err.message, says) || !strstr(err.message, "damaged.gguf"))
+        fail_msg("message must contain \"%s\" (got status %d, \"%s\")", says, (int)status, err.message);
+    files_remove(work);
+}
+
+static void damaged_tokens(void **state)
+{
+    (void)state;
+    refused_value("tokenizer.ggml.scores", 7, 0x7f800000, 2, "tokenizer.ggml.scores[7] must be finite (got inf)");
+    refused_value("tokenizer.ggml.token_type", 399, 5, 399,
+                  "tokenizer.ggml.unknown_token_id must be the id of a token that is used (got u32 399)");
+}
+
+/* As in llama.cpp, no space precedes a text unless the file has the key. */
+static void default_of_the_prefix(void **state)
+{
+    (void)state;
+    static const gguf_edit removed = {.key = "tokenizer.ggml.add_space_prefix", .type = MHA__GGUF_BOOL};
+    static const char text[] = "cat", mark[] = "\xE2\x96\x81";
+    const char *work = files_folder(), *path = files_path(work, "x.gguf");
+    char from[300];
+    golden_path(SEQ2SEQ_T5_GATED, from);
+    for (int n = 0; n < 2; n++) {
+        mha_tokenizer *t = NULL;
+        mha_encoding *e = NULL;
+        mha_error err = {0};
+        gguf_edited(from, &removed, n, path);
+        if (mha_tokenizer_open(NULL, path, &t, &err) != MHA_OK) fail_msg("%s", err.message);
+        assert_int_equal(mha_tokenizer_encode(t, text, strlen(text), NULL, 0, NULL, &e, &err), MHA_OK);
+        assert_int_equal(strncmp(mha_tokenizer_token(t, e->ids[0]), mark, strlen(mark)) == 0, n == 0);
+        mha_encoding_free(e);
+        mha_tokenizer_free(t);
+    }
+    files_remove(work);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +301,8 @@ int main(void)
         cmocka_unit_test(models_that_files_cannot_express),
         cmocka_unit_test(pruned_models),
         cmocka_unit_test(damaged_files),
+        cmocka_unit_test(damaged_tokens),
+        cmocka_unit_test(default_of_the_prefix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,10 +19,21 @@ static void copy(const char *model, const char *folder, const char *name)
     free(bytes);
 }
 
+/* Sets the distance that files require in the config of T5. */
+static void set_distance(const char *folder)
+{
+    const char *path = files_path(folder, "config.json");
+    json_t *json = json_load_file(path, 0, NULL);
+    if (json_object_get(json, "relative_attention_max_distance"))
+        json_object_set_new(json, "relative_attention_max_distance", json_integer(128));
+    assert_int_equal(json_dump_file(json, path, 0), 0);
+    json_decref(json);
+}
+
 /* Writes a model with an edited tokenizer.json to a new folder. */
 static const char *edited(const char *name, const edit *edits)
 {
-    const char *folder = files_folder(), *model = files_path(MHA_TEST_DATA "/models", name);
+    const char *folder = files_folder(), *model = files_path(MHA_TEST_DATA, name);
     json_t *json = json_load_file(files_path(model, "tokenizer.json"), 0, NULL);
     for (int i = 0; i < EDITS && edits[i].path; i++)
         edits_put(json, edits[i].path, edits[i].value);
@@ -30,6 +41,7 @@ static const char *edited(const char *name, const edit *edits)
     json_decref(json);
     copy(model, folder, "config.json");
     copy(model, folder, "model.safetensors");
+    set_distance(folder);
     return folder;
 }
 
@@ -75,6 +87,10 @@ static const char llama3[] =
     " \"behavior\": \"Isolated\", \"invert\": false}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false,"
     " \"trim_offsets\": true, \"use_regex\": false}]}";
 
+/* In older files, add_prefix_space takes the place of prepend_scheme. */
+static const char old_metaspace[] =
+    "{\"type\": \"Metaspace\", \"replacement\": \"\xE2\x96\x81\", \"add_prefix_space\": true}";
+
 static void options_with_a_key(void **state)
 {
     (void)state;
@@ -82,13 +98,15 @@ static void options_with_a_key(void **state)
         const char *model;
         edit edits[EDITS];
     } cases[] = {
-        {"bert-tiny", {{"normalizer/lowercase", "false", NULL}}},
-        {"bert-tiny", {{"normalizer/strip_accents", "false", NULL}}},
-        {"bert-tiny", {{"normalizer/strip_accents", "true", NULL}}},
-        {"bert-tiny", {{"normalizer/lowercase", "false", NULL}, {"normalizer/strip_accents", "true", NULL}}},
-        {"gpt2-tiny", {{"pre_tokenizer", digits, NULL}}},
-        {"gpt2-tiny", {{"pre_tokenizer", llama3, NULL}}},
-        {"gpt2-tiny", {{"pre_tokenizer", llama3, NULL}, {"model/ignore_merges", "true", NULL}}},
+        {"models/bert-tiny", {{"normalizer/lowercase", "false", NULL}}},
+        {"models/bert-tiny", {{"normalizer/strip_accents", "false", NULL}}},
+        {"models/bert-tiny", {{"normalizer/strip_accents", "true", NULL}}},
+        {"models/bert-tiny", {{"normalizer/lowercase", "false", NULL}, {"normalizer/strip_accents", "true", NULL}}},
+        {"models/gpt2-tiny", {{"pre_tokenizer", digits, NULL}}},
+        {"models/gpt2-tiny", {{"pre_tokenizer", llama3, NULL}}},
+        {"models/gpt2-tiny", {{"pre_tokenizer", llama3, NULL}, {"model/ignore_merges", "true", NULL}}},
+        {"seq2seq/t5", {{"pre_tokenizer", old_metaspace, NULL}}},
+        {"seq2seq/t5", {{"pre_tokenizer/pretokenizers/1/prepend_scheme", "\"never\"", NULL}}},
     };
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
         const char *folder = edited(cases[n].model, cases[n].edits);
@@ -109,20 +127,36 @@ static void options_without_a_key(void **state)
     (void)state;
     static const char bare[] = "[{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}},"
                                " {\"Sequence\": {\"id\": \"B\", \"type_id\": 1}}]";
-    static const edit cases[][EDITS] = {
-        {{"post_processor/pair/3/Sequence/type_id", "0", "post_processor.pair must be the tokens of a single text"}},
-        {{"post_processor/pair/2/SpecialToken/type_id", "1", "post_processor.pair must be"}},
-        {{"post_processor/pair/0/SpecialToken/id", "\"[SEP]\"", "post_processor.pair must be"}},
-        {{"post_processor/pair", bare, "post_processor.pair must be"}},
-        {{"normalizer/clean_text", "false", "normalizer must be BertNormalizer with clean_text"}},
-        {{"normalizer/handle_chinese_chars", "false", "normalizer must be BertNormalizer with clean_text"}},
+    static const struct {
+        const char *model;
+        edit edit;
+    } cases[] = {
+        {"models/bert-tiny",
+         {"post_processor/pair/3/Sequence/type_id", "0", "post_processor.pair must be the tokens of a single text"}},
+        {"models/bert-tiny", {"post_processor/pair/2/SpecialToken/type_id", "1", "post_processor.pair must be"}},
+        {"models/bert-tiny", {"post_processor/pair/0/SpecialToken/id", "\"[SEP]\"", "post_processor.pair must be"}},
+        {"models/bert-tiny", {"post_processor/pair", bare, "post_processor.pair must be"}},
+        {"models/bert-tiny", {"normalizer/clean_text", "false", "normalizer must be BertNormalizer with clean_text"}},
+        {"models/bert-tiny",
+         {"normalizer/handle_chinese_chars", "false", "normalizer must be BertNormalizer with clean_text"}},
+        {"seq2seq/t5",
+         {"pre_tokenizer/pretokenizers/1/prepend_scheme", "\"first\"",
+          "pre_tokenizer.pretokenizers[1].prepend_scheme must be \"always\" or \"never\" in a GGUF file (got "
+          "\"first\")"}},
+        {"seq2seq/t5-gated",
+         {"pre_tokenizer/split", "false", "pre_tokenizer.split must be true in a GGUF file (got false)"}},
+        {"seq2seq/t5-gated", {"pre_tokenizer/replacement", "\"_\"", "pre_tokenizer.replacement must be"}},
+        {"seq2seq/t5", {"pre_tokenizer/pretokenizers/1", "{\"type\": \"WhitespaceSplit\"}", "pre_tokenizer must be"}},
+        {"seq2seq/t5-gated",
+         {"normalizer/normalizers/1/strip_left", "true",
+          "normalizer must be Precompiled, optionally with Strip and Replace of \" {2,}\" after it in a Sequence"}},
     };
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
-        const char *folder = edited("bert-tiny", cases[n]);
+        const char *folder = edited(cases[n].model, (const edit[EDITS]){cases[n].edit});
         mha_error err = {0};
         assert_int_equal(save(folder, &err), MHA_ERR_UNSUPPORTED);
-        if (!strstr(err.message, cases[n][0].sentence) || !strstr(err.message, "in a GGUF file"))
-            fail_msg("message must contain \"%s\" (got \"%s\")", cases[n][0].sentence, err.message);
+        if (!strstr(err.message, cases[n].edit.sentence) || !strstr(err.message, "in a GGUF file"))
+            fail_msg("message must contain \"%s\" (got \"%s\")", cases[n].edit.sentence, err.message);
         assert_int_equal(files_count(folder), 3);
         files_remove(folder);
     }
