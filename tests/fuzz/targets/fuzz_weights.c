@@ -19,8 +19,16 @@ static const char *const configs[] = {
     "{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
     "\"num_key_value_heads\":1,\"intermediate_size\":8,\"max_position_embeddings\":8}",
     "{\"model_type\":\"gemma2\",\"vocab_size\":8,\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
-    "\"num_key_value_heads\":1,\"head_dim\":4,\"intermediate_size\":8,\"max_position_embeddings\":8}"};
-enum { CONFIGS = sizeof configs / sizeof *configs };
+    "\"num_key_value_heads\":1,\"head_dim\":4,\"intermediate_size\":8,\"max_position_embeddings\":8}",
+    /* codes with scales: groups of MXFP4 have 32 elements */
+    "{\"model_type\":\"gpt_oss\",\"vocab_size\":8,\"hidden_size\":32,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
+    "\"num_key_value_heads\":1,\"head_dim\":4,\"intermediate_size\":32,\"num_local_experts\":2,\"num_experts_per_tok\":"
+    "1,"
+    "\"max_position_embeddings\":8,\"rope_scaling\":null,\"quantization_config\":{\"quant_method\":\"mxfp4\"}}",
+    "{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
+    "\"num_key_value_heads\":1,\"intermediate_size\":8,\"max_position_embeddings\":8,\"quantization_config\":"
+    "{\"quant_method\":\"fp8\",\"activation_scheme\":\"dynamic\",\"weight_block_size\":[3,5]}}"};
+enum { CONFIGS = sizeof configs / sizeof *configs, WIDEST = 32 };
 
 #ifdef MHA_FUZZ
 size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned seed);
@@ -47,12 +55,13 @@ static void run(const mha_model *model)
     const mha_prompt prompt = {ids, 3};
     const mha_generate_options generate = {.size = sizeof generate, .max_new = 2};
     const mha_model_input input = {.size = sizeof input, .batch = 1, .length = 3, .ids = ids};
-    float hidden[3 * 8];
+    float hidden[3 * WIDEST];
     const mha_model_output output = {.size = sizeof output, .last_hidden = hidden};
     mha_error err = {0};
     int32_t out[2];
     int64_t length = 0;
-    fuzz_check(info->hidden == 8 && info->vocab == 8, "dimensions must equal those of the config");
+    fuzz_check((info->hidden == 8 || info->hidden == WIDEST) && info->vocab == 8,
+               "dimensions must equal those of the config");
     fuzz_check(mha_model_forward(model, &input, &output, &err) == MHA_OK, "forward pass must succeed");
     if (!info->causal || !info->logits) return;
     const mha_status status = mha_model_generate(model, &prompt, 1, &generate, out, &length, &err);
