@@ -16,13 +16,23 @@
 /* The first byte is not part of the JSON text; the mutator accepts malformed text. */
 FUZZ_MUTATES_JSON
 
-static const char *const weights[] = {"hostile/base/llama", "hostile/base/gpt2", "models/bert-mlm-tiny",
-                                      "models/gemma2-tiny", "seq2seq/t5",        "seq2seq/bart"};
-enum { BASES = sizeof weights / sizeof weights[0], ENCODER_DECODERS = 2, OTHERS = BASES - ENCODER_DECODERS };
+static const char *const weights[] = {"hostile/base/llama",
+                                      "hostile/base/gpt2",
+                                      "models/bert-mlm-tiny",
+                                      "models/gemma2-tiny",
+                                      "seq2seq/t5",
+                                      "seq2seq/bart",
+                                      "quantized/gpt-oss-mxfp4",
+                                      "quantized/llama-compressed",
+                                      "quantized/deepseek-v3-fp8"};
+enum { BASES = sizeof weights / sizeof weights[0], ENCODER_DECODERS = 2, QUANTIZED = 3 };
+enum { OTHERS = BASES - ENCODER_DECODERS - QUANTIZED };
 
-/* Returns the folder that the first byte of an input selects: encoder-decoders have bytes from 128 on. */
+/* Returns the folder that the first byte of an input selects: encoder-decoders have bytes from 128 on, and quantized
+ * weights those from 32 to 47. */
 static unsigned base_of(uint8_t first)
 {
+    if (first / 16 == 2) return OTHERS + ENCODER_DECODERS + first % QUANTIZED;
     return first < 128 ? first % OTHERS : OTHERS + first % ENCODER_DECODERS;
 }
 
