@@ -245,6 +245,26 @@ static mha_status put_bert(config *c)
     return MHA_OK;
 }
 
+/* Refuses files of T5 whose heads share keys, or whose second epsilon, which readers ignore, is another one. */
+static mha_status check_t5(const config *c)
+{
+    char key[KEY], rule[80];
+    int64_t kv_heads = c->heads;
+    double eps = 0, other;
+    MHA__TRY(mha__gguf_arch_int(c->file, c->arch, "attention.head_count_kv", MHA__HEADS, &kv_heads, c->err));
+    snprintf(rule, sizeof rule, "%lld, the number of heads", (long long)c->heads);
+    if (kv_heads != c->heads)
+        return mha__gguf_unsupported(c->file, mha__gguf_config_key(c->arch, "attention.head_count_kv", key), rule,
+                                     c->err);
+    MHA__TRY(
+        mha__gguf_real(c->file, mha__gguf_config_key(c->arch, "attention.layer_norm_rms_epsilon", key), &eps, c->err));
+    other = eps;
+    MHA__TRY(
+        mha__gguf_real(c->file, mha__gguf_config_key(c->arch, "attention.layer_norm_epsilon", key), &other, c->err));
+    snprintf(rule, sizeof rule, "%g, as attention.layer_norm_rms_epsilon", eps);
+    return other == eps ? MHA_OK : mha__gguf_refuse(c->file, key, rule, c->err);
+}
+
 /* Writes the keys of T5. Distances have the limit that llama.cpp computes with. */
 static mha_status put_t5(config *c)
 {
@@ -253,9 +273,10 @@ static mha_status put_t5(config *c)
     MHA__TRY(mha__gguf_int(c->file, mha__gguf_config_key(c->arch, "decoder_block_count", key), 1, MHA__LAYERS, &layers,
                            c->err));
     mha__gguf_config_int(c, "num_decoder_layers", layers);
-    MHA__TRY(copy_dim(c, "attention.head_count", "num_heads", MHA__HEADS, NULL));
+    MHA__TRY(copy_dim(c, "attention.head_count", "num_heads", MHA__HEADS, &c->heads));
     MHA__TRY(copy_dim(c, "attention.key_length", "d_kv", MHA__DIM, &c->head_dim));
     MHA__TRY(check_widths(c));
+    MHA__TRY(check_t5(c));
     MHA__TRY(copy_dim(c, "feed_forward_length", "d_ff", MHA__DIM, NULL));
     MHA__TRY(copy_dim(c, "context_length", "n_positions", MHA__DIM, NULL));
     MHA__TRY(copy_dim(c, "attention.relative_buckets_count", "relative_attention_num_buckets", MHA__DIM, NULL));

@@ -267,7 +267,8 @@ static mha_status find_arch(const mha_file *file, const mha__gguf_arch **arch, m
     if (*arch) {
         MHA__TRY(
             mha__gguf_int(file, mha__gguf_config_key(*arch, "expert_count", key), 0, MHA__EXPERTS_MOST, &experts, err));
-        *arch = mha__gguf_arch_named(name, n, experts != 0 || mha_file_find(file, "enc.blk.0.ffn_gate.weight"));
+        const bool gated = (*arch)->seq2seq && mha_file_find(file, "enc.blk.0.ffn_gate.weight");
+        *arch = mha__gguf_arch_named(name, n, experts != 0 || gated);
         return MHA_OK;
     }
     mha__gguf_arch_names(names, sizeof names);

@@ -5,6 +5,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/gguf/gguf_case.h"
+#include "support/gguf/gguf_edit.h"
 #include "support/model/model_case.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -256,6 +257,21 @@ static void damaged_files(void **state)
     refused("nomic-bert", "nomic-bert.attention.causal", TYPE, "\1", 1, "nomic-bert.attention.causal must be false");
 }
 
+/* A tensor of encoders does not make a file of LLaMA one with experts. */
+static void tensor_of_another_architecture(void **state)
+{
+    (void)state;
+    static const gguf_edit added = {.tensor = "enc.blk.0.ffn_gate.weight", .rank = 1, .shape = {4}};
+    const char *work = files_folder(), *path = files_path(work, "x.gguf");
+    mha_model *model = NULL;
+    mha_error err = {0};
+    gguf_edited(MHA_TEST_DATA "/gguf/llama.gguf", &added, 1, path);
+    assert_int_equal(mha_model_open(NULL, path, NULL, &model, &err), MHA_ERR_FORMAT);
+    if (!strstr(err.message, "\"enc.blk.0.ffn_gate.weight\" must be a tensor of the architecture llama"))
+        fail_msg("%s", err.message);
+    files_remove(work);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +281,7 @@ int main(void)
         cmocka_unit_test(experts_of_16_bits),
         cmocka_unit_test(models_that_files_cannot_express),
         cmocka_unit_test(damaged_files),
+        cmocka_unit_test(tensor_of_another_architecture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
