@@ -24,7 +24,8 @@ extern "C" {
 typedef struct mha_model_save_options {
     size_t size;
     mha_dtype dtype; /* f32, bf16 or f16: type of all floating-point tensors, rounded to nearest even; config.json
-                        states it too. Default: the stored types */
+                        states it too. Default: the stored types, and f32 for weights that are codes with scales, with
+                        which config.json states f32 */
     int overwrite;   /* 1 = replace an existing checkpoint of that name (see mha_model_save) */
     /* Tensors that replace those of the same name, or are added: [count] of f32, with their own shapes. A replacement
      * is stored in the type of the tensor that it replaces, unless dtype is set; a new tensor as f32. */

@@ -2,7 +2,8 @@
  *
  * Some checkpoints store a weight in another form than models read: as codes of 4 or 8 bits with scales, or as
  * transposed matrices. The derived tensor has the name and shape that models expect, but no memory of its own, so
- * float32 elements exist only while a layer is packed. Its `data` and `bytes` are those of its first stored tensor. */
+ * float32 elements exist only while a layer is packed. Its `data` and `bytes` are those of its first stored tensor. Its
+ * description is found by `shape`, so a copy with another shape must have another dtype. */
 #ifndef MHA_IO_DERIVED_TENSOR_H
 #define MHA_IO_DERIVED_TENSOR_H
 

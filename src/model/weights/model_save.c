@@ -65,7 +65,7 @@ static mha_status change_storage(mha_ctx *ctx, const char *text, mha_dtype dtype
     bool named = false;
     MHA__TRY(mha__json_parse(ctx, "config.json", text, strlen(text), MHA__JSON_BOM, &root, err));
     mha__json_open(&changes, '{');
-    for (int n = 0; dtype != MHA_DTYPE_DEFAULT && n < 2; n++) {
+    for (int n = 0; n < 2; n++) {
         if (!mha__json_get(root, keys[n]) && !(n == 1 && !named)) continue;
         mha__json_key(&changes, keys[n]);
         mha__json_put_text(&changes, config_name(dtype));
@@ -80,8 +80,9 @@ static mha_status write_config(const saving *s, mha_error *err)
 {
     const char *text = s->o.config_json ? s->o.config_json : s->m->config_text;
     char *changed = NULL;
-    if (s->o.dtype != MHA_DTYPE_DEFAULT || s->m->config.quantization)
-        MHA__TRY(change_storage(s->m->ctx, text, s->o.dtype, &changed, err));
+    /* dequantized weights are written as f32 by default, to which readers then convert all tensors without loss */
+    const mha_dtype dtype = !s->o.dtype && s->m->config.quantization ? MHA_F32 : s->o.dtype;
+    if (dtype != MHA_DTYPE_DEFAULT) MHA__TRY(change_storage(s->m->ctx, text, dtype, &changed, err));
     if (changed) text = changed;
     const mha_status status = mha__folder_put(&s->folder, "config.json", text, strlen(text), err);
     mha__free(s->m->ctx, changed);

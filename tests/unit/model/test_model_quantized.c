@@ -41,6 +41,7 @@ static void saved_folders(void **state)
             gguf_same_outputs(a, b, folders[n]);
             char *config = files_read(files_path(to, "config.json"), &bytes);
             assert_null(strstr(config, "quantization_config"));
+            assert_non_null(strstr(config, narrow ? "\"dtype\": \"bfloat16\"" : "\"dtype\": \"float32\""));
             mha_file *file = case_file(files_path(to, "model.safetensors"));
             for (int64_t t = 0; t < mha_file_count(file); t++)
                 assert_null(strstr(mha_file_tensor(file, t)->name, "_scale"));
