@@ -7,12 +7,23 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Return the path of an object in the file, and the dot that follows it, for messages; "" for the root. */
+static const char *path_of(const mha__json_obj *o)
+{
+    return o->where ? o->where : "";
+}
+
+static const char *dot_of(const mha__json_obj *o)
+{
+    return o->where ? "." : "";
+}
+
 mha_status mha__config_count(const mha__json_obj *o, const char *key, const mha__json *list, int64_t count,
                              const char *want, mha_error *err)
 {
     if ((int64_t)mha__json_size(list) == count) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s%s%s must have %lld elements, %s (got %zu)", o->file,
-                     o->where ? o->where : "", o->where ? "." : "", key, (long long)count, want, mha__json_size(list));
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s%s%s must have %lld elements, %s (got %zu)", o->file, path_of(o),
+                     dot_of(o), key, (long long)count, want, mha__json_size(list));
 }
 
 /* ---- layers without rotation ---- */
@@ -71,8 +82,9 @@ mha_status mha__config_head_lists(const mha__json_obj *own, const mha__config *c
 static mha_status refuse_head(const head_lists *h, int64_t layer, const mha__json_step *place, const char *want,
                               mha_error *err)
 {
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s[%lld][%zu] must be %s (got %s)", h->root->file, h->name,
-                     (long long)layer, place->index, want, mha__json_show(&(mha__quoted){0}, place->value));
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s%s%s[%lld][%zu] must be %s (got %s)", h->root->file, path_of(h->root),
+                     dot_of(h->root), h->name, (long long)layer, place->index, want,
+                     mha__json_show(&(mha__quoted){0}, place->value));
 }
 
 /* Reads a list of distinct heads in any order. */
@@ -87,8 +99,8 @@ static mha_status read_any_order(const head_lists *h, const mha__json *list, int
         seen[head / 8] |= (uint8_t)(1u << (head % 8));
     }
     if (mha__json_size(list) == 0)
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: %s[%lld] must have at least one head (got an empty array)",
-                         h->root->file, h->name, (long long)layer);
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: %s%s%s[%lld] must have at least one head (got an empty array)",
+                         h->root->file, path_of(h->root), dot_of(h->root), h->name, (long long)layer);
     return MHA_OK;
 }
 
@@ -114,8 +126,9 @@ static mha_status read_heads(const head_lists *h, const mha__json *list, int64_t
         before = head;
     }
     if (count > 0 && count % group == 0) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s[%lld] must have whole groups of %lld heads (got %lld heads)",
-                     h->root->file, h->name, (long long)layer, (long long)group, (long long)count);
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s%s%s[%lld] must have whole groups of %lld heads (got %lld heads)",
+                     h->root->file, path_of(h->root), dot_of(h->root), h->name, (long long)layer, (long long)group,
+                     (long long)count);
 }
 
 /* Reads "keys" or "values" of mha.kv_heads: a head count, or a list with one head count per layer. */
@@ -156,14 +169,34 @@ static mha_status read_shared(const mha__json_obj *root, mha__config *c, mha_err
     return MHA_OK;
 }
 
-/* Reads the original number of heads. If all layers of a pruned model have the same shape, num_attention_heads is the
- * number of remaining heads. */
+/* Returns the key of the head count in a list of keys; NULL if it is not in the list. */
+static const char *count_key_in(const mha__config_key *keys, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (keys[i].offset == offsetof(mha__config, heads)) return keys[i].key;
+    return NULL;
+}
+
+/* Returns the key of the family's head count. */
+static const char *count_key(const mha__config *c)
+{
+    const mha__family *f = c->family;
+    const char *own = count_key_in(f->keys, f->key_count);
+    return own ? own : count_key_in(f->common, f->common_count);
+}
+
+/* Reads the original number of heads. If all layers of a pruned model have the same shape, the key of the head count is
+ * the number of remaining heads. */
 static mha_status read_original(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
     static const char *const key = "mha.original_heads";
     c->original_heads = c->heads;
     MHA__TRY(mha__json_dim(root, key, MHA__OPTIONAL, MHA__HEADS, &c->original_heads, err));
-    if (c->original_heads < c->heads) return mha__json_refuse(root, key, "at least num_attention_heads", err);
+    if (c->original_heads < c->heads) {
+        char want[64];
+        snprintf(want, sizeof want, "at least %s", count_key(c));
+        return mha__json_refuse(root, key, want, err);
+    }
     if (c->layers * c->original_heads <= MHA__MODEL_HEADS) return MHA_OK;
     return mha__fail(err, MHA_ERR_FORMAT, "%s: layers times heads must be at most %lld (got %lld times %lld)",
                      root->file, (long long)MHA__MODEL_HEADS, (long long)c->layers, (long long)c->original_heads);
@@ -175,16 +208,20 @@ static mha_status check_list(const head_lists *h, const mha__json *list, int64_t
     if (!mha__json_is(list, MHA__JSON_ARRAY))
         return mha__json_refuse_item(h->root, h->name, (size_t)layer, "a list of heads", err);
     if ((int64_t)mha__json_size(list) <= c->heads) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s[%lld] must have at most num_attention_heads = %lld heads (got %zu)",
-                     h->root->file, h->name, (long long)layer, (long long)c->heads, mha__json_size(list));
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: %s%s%s[%lld] must have at most %s = %lld heads (got %zu)", h->root->file,
+                     path_of(h->root), dot_of(h->root), h->name, (long long)layer, count_key(c), (long long)c->heads,
+                     mha__json_size(list));
 }
 
 /* Reads the lists of all layers, and their lengths as head counts. */
 static mha_status read_lists(const head_lists *h, const mha__config *c, mha_error *err)
 {
     if (h->lists) MHA__TRY(mha__config_count(h->root, h->name, h->lists, c->layers, "one list per layer", err));
-    if (!h->lists && c->original_heads != c->heads)
-        return mha__json_refuse(h->root, "mha.original_heads", "absent without \"mha.heads\"", err);
+    if (!h->lists && c->original_heads != c->heads) {
+        char want[64];
+        snprintf(want, sizeof want, "absent without \"%s\"", h->name);
+        return mha__json_refuse(h->root, "mha.original_heads", want, err);
+    }
     for (int64_t layer = 0; layer < c->layers; layer++) {
         const mha__json *list = mha__json_item(h->lists, (size_t)layer);
         h->counts[layer] = (int32_t)c->heads;

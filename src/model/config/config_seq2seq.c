@@ -43,6 +43,11 @@ mha_status mha__config_one_side(const mha__json_obj *root, mha__config *c, mha_e
         if (mha__json_has(root, keys[n]))
             return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s must be absent, since %s is an encoder-decoder",
                              root->file, keys[n], c->family->name);
+    if (!c->family->heads_key && mha__json_has(root, "mha.original_heads"))
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "%s: mha.original_heads must be absent, since the width of a head of %s depends on the head "
+                         "count",
+                         root->file, c->family->name);
     c->own_words = !c->shared_words;
     if (c->own_words && c->family->causal && c->decoder_vocab) c->vocab = c->decoder_vocab;
     if (c->padding >= c->vocab) c->padding = -1; /* such as the default of a config without the key */

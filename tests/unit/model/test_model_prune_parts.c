@@ -8,6 +8,7 @@
 #include "support/files.h"
 #include "support/model/model_case.h"
 #include "support/model/save_edit.h"
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +101,35 @@ static void test_towers(void **state)
         }
 }
 
+/* Errors in the lists of a tower must name its object in config.json. */
+static void test_lists_of_a_tower(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *lists, *part;
+    } cases[] = {
+        {"[[0]]", "config.json: vision_config.mha.heads must have 2 elements, one list per layer (got 1)"},
+        {"[[0], 1]", "config.json: vision_config.mha.heads[1] must be a list of heads (got 1)"},
+        {"[[0], []]", "config.json: vision_config.mha.heads[1] must have whole groups of 1 heads (got 0 heads)"},
+        {"[[0], [1, 1]]", "config.json: vision_config.mha.heads[1][1] must be a head number from 0 to 3, greater than"},
+        {"[[0], [0, 1, 2, 3, 3]]",
+         "config.json: vision_config.mha.heads[1] must have at most num_attention_heads = 4 heads (got 5)"},
+    };
+    const char *copy = case_copy("vision/clip-eos"), *path = files_path(copy, "config.json");
+    json_t *config = json_load_file(path, 0, NULL);
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        mha_model *model = NULL;
+        mha_error err = {0};
+        json_object_set_new(json_object_get(config, "vision_config"), "mha.heads", json_loads(cases[n].lists, 0, NULL));
+        assert_int_equal(json_dump_file(config, path, 0), 0);
+        const mha_model_options bare = {.size = sizeof bare, .no_tokenizer = 1};
+        if (mha_model_open(NULL, copy, &bare, &model, &err) != MHA_ERR_FORMAT || !strstr(err.message, cases[n].part))
+            fail_msg("message must contain \"%s\" (got \"%s\")", cases[n].part, err.message);
+    }
+    json_decref(config);
+    files_remove(copy);
+}
+
 /* ---- Whisper ---- */
 
 static void test_whisper(void **state)
@@ -163,6 +193,7 @@ static int remove_folder(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_towers), cmocka_unit_test(test_whisper)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_towers), cmocka_unit_test(test_lists_of_a_tower),
+                                       cmocka_unit_test(test_whisper)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
