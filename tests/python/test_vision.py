@@ -73,8 +73,25 @@ class Images(unittest.TestCase):
         self.assertEqual(found.metrics["entropy"].shape, (2, 4))
         roll = mha.head_rollout(self.model, data, 1)
         self.assertLess(np.abs(roll.sum(axis=1) - 1).max(), 1e-5)
-        with self.assertRaisesRegex(ValueError, "texts"):
-            mha.importance_measure(self.model, data, by="jacobian_probe")
+        scores = mha.importance_measure(self.model, data, by="jacobian_probe")
+        self.assertEqual(scores.values.shape, (2, 4))
+        self.assertEqual(mha.importance_pairs(self.model, data).shape, (8, 8))
+        keep = np.ones((2, 4), bool)
+        keep[1, 2] = False
+        with mha.prune(self.model, keep, fill=data, part="image") as edit:
+            self.assertEqual(edit.evaluate().heads[0] - edit.evaluate().heads[1], 1)
+
+    def test_labels(self):
+        vit = mha.Model(DATA / "vision/vit-classes")
+        data = mha.HeadData.of_pixels(vit, golden("vit-classes")["train/pixel_values"])
+        self.assertEqual(mha.importance_measure(vit, data, by="gate", labels=[3, 0, 4]).values.shape, (2, 2))
+        for labels in [3], [3, 0, 4, 1]:
+            with self.assertRaisesRegex(ValueError, "labels must have an element for each image, 3 in all"):
+                mha.importance_measure(vit, data, by="gate", labels=labels)
+            with self.assertRaisesRegex(ValueError, "labels must have an element for each image, 3 in all"):
+                mha.importance_pairs(vit, data, labels=labels)
+        with self.assertRaisesRegex(ValueError, "for each token, 3 in all .got 1"):
+            mha.importance_measure(mha.Model(), mha.HeadData(mha.Model(), [[1, 2, 3]], ids=True), by="gate", labels=[1])
 
 
 class Passes(unittest.TestCase):

@@ -66,8 +66,9 @@ class HeadData(Handle):
 
     @classmethod
     def of_pixels(cls, model: Model, pixels: Any) -> HeadData:
-        """Returns the data of images, pixels [n, channels, height, width] of mha.Model.pixels, for a ViT or the image tower of a CLIP. Only
-        mha.heads_measure and mha.head_rollout accept them. Tokens are the class token and the patches; ids are their positions."""
+        """Returns the data of images, pixels [n, channels, height, width] of mha.Model.pixels, for a ViT or the image tower of a CLIP.
+        mha.heads_measure, mha.head_rollout, mha.importance_measure, mha.importance_pairs and fill of mha.prune accept them. Tokens are
+        the class token and the patches; ids are their positions."""
         vision, info = model._tower(pixels)
         images = floats(pixels, "pixels", (None, info.image_channels, info.image_height, info.image_width))
         handle, data = c_void_p(), cls.__new__(cls)

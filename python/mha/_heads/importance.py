@@ -15,7 +15,7 @@ from .._binding.library import lib, struct
 from .._binding.long_call import call_long
 from .._draw import figures
 from .._models.model import Model
-from .head_data import head_data, helps, keys, state_file
+from .head_data import HeadData, head_data, helps, keys, state_file
 
 
 @dataclass
@@ -61,9 +61,13 @@ def score_needs_loss(by: str) -> bool:
     return bool(lib.mha_importance_score_needs_loss(choose("by", by, keys("mha_importance_score_key", IMPORTANCE_SCORES))))
 
 
-def _importance_options(by: str, loss: str, loss_scale: float, probes: int, batch_texts: int, labels: Any, seed: int, settle: float,
-                        state: Any) -> tuple[ImportanceOptions, Any]:
+def _importance_options(data: HeadData | None, by: str, loss: str, loss_scale: float, probes: int, batch_texts: int, labels: Any, seed: int,
+                        settle: float, state: Any) -> tuple[ImportanceOptions, Any]:
     given = None if labels is None else integers(labels, "labels", np.int32)
+    if given is not None and data is not None:
+        count, unit = (data.count, "image") if data._vision else (data.tokens, "token")
+        if given.size != count:
+            raise ValueError(f"labels must have an element for each {unit}, {count} in all (got {given.size})")
     return struct(ImportanceOptions, by=choose("by", by, keys("mha_importance_score_key", IMPORTANCE_SCORES)),
                   loss=choose("loss", loss, keys("mha_head_loss_key", abi.LOSS_CLASSES + 1)),
                   loss_scale=number(loss_scale, "loss_scale"), probes=integer(probes, "probes"),
@@ -71,25 +75,33 @@ def _importance_options(by: str, loss: str, loss_scale: float, probes: int, batc
                   seed=integer(seed, "seed", 0, 2**64 - 1), settle=number(settle, "settle"), state=state_file(state)), given
 
 
+def _measured(model: Model, data: HeadData | None) -> tuple[Any, tuple[int, int]]:
+    """Returns the model whose heads are measured, for images that of the images, and the shape [layers, heads] of its scores."""
+    measured = (data and data._vision) or model._open()
+    info = lib.mha_model_describe(measured).contents
+    return measured, (info.layers, info.heads)
+
+
 def importance_measure(model: Model, texts: Any, by: str = "jacobian_probe", *, loss: str = "auto", loss_scale: float = 0.0,
                        probes: int = 0, batch_texts: int = 0, labels: Any = None, seed: int = 0, settle: float = 0.0,
                        state: Any = None) -> Importance:
     """Computes the importance score `by` of every head on texts (a list of str, or mha.HeadData; None for scores of weights only).
 
-    score_help() lists the scores. The losses are "auto", "none", "lm", "mlm" and "pairs" (include/mha/importance.h).
+    score_help() lists the scores. The losses are "auto", "none", "lm", "mlm", "pairs" and "classes" (include/mha/importance.h). labels: a
+    class per image of mha.HeadData.of_pixels, or an id per token of the texts. The scores of images are those of the image tower.
 
         >>> import mha
         >>> found = mha.importance_measure(mha.Model(), ["the cat sat on the mat", "a dog ran home"], by="gate")
         >>> found.values.shape, bool((found.low <= found.values).all())
         ((2, 8), True)
     """
-    options, alive = _importance_options(by, loss, loss_scale, probes, batch_texts, labels, seed, settle, state)
     data, handle = None if texts is None else head_data(model, texts), c_void_p()
-    call_long("mha_importance_measure", model._open(), data and data._open(), ctypes.byref(options), ctypes.byref(handle))
+    options, alive = _importance_options(data, by, loss, loss_scale, probes, batch_texts, labels, seed, settle, state)
+    measured, shape = _measured(model, data)
+    call_long("mha_importance_measure", measured, data and data._open(), ctypes.byref(options), ctypes.byref(handle))
     del alive
     try:
-        info, count = model.info, c_int64()
-        shape = info["layers"], info["heads"]
+        count = c_int64()
         values = view(lib.mha_importance_values(handle, ctypes.byref(count)), np.float64, shape).copy()
         low, high = np.empty(shape), np.empty(shape)
         for place in np.ndindex(*shape):
@@ -110,9 +122,10 @@ def importance_pairs(model: Model, texts: Any, by: str = "loo", *, loss: str = "
         >>> mha.importance_pairs(mha.Model(), ["the cat sat"], by="loo_loss").shape
         (16, 16)
     """
-    options, alive = _importance_options(by, loss, 0.0, 0, batch_texts, labels, 0, 0.0, None)
-    count = model.info["layers"] * model.info["heads"]
-    out, data = np.empty((count, count)), head_data(model, texts)
-    call_long("mha_importance_pairs", model._open(), data._open(), ctypes.byref(options), out.ctypes.data)
+    data = head_data(model, texts)
+    options, alive = _importance_options(data, by, loss, 0.0, 0, batch_texts, labels, 0, 0.0, None)
+    measured, (layers, heads) = _measured(model, data)
+    out = np.empty((layers * heads, layers * heads))
+    call_long("mha_importance_pairs", measured, data._open(), ctypes.byref(options), out.ctypes.data)
     del alive
     return out
