@@ -195,7 +195,9 @@ static int check_heads(const cli_session *s, const mha_model *model)
             pruned |= info->heads_per_layer[l] != info->original_heads ||
                       (info->cross_heads_per_layer && info->cross_heads_per_layer[l] != info->original_heads);
     }
-    return pruned ? cli_usage(s, "--source requires an encoder-decoder from which no heads were removed") : CLI_DONE;
+    return pruned ? cli_usage(s, "--source requires an encoder-decoder from which no heads were removed (got %s)",
+                              cli_shown(s->model_name))
+                  : CLI_DONE;
 }
 
 int report_pair_measure(cli_session *s, const char *source, const char *target, bool gates, report *r, json_t **said)

@@ -113,8 +113,8 @@ typedef struct mha_prune_options {
     double ridge; /* ridge of the refit; 0 = 3. Small values such as 0.001 overfit the texts */
     /* 1 = keep the shapes of the unpruned model and set removed weights to 0, for programs that require the same number
      * of heads in all layers (transformers). The results are the same, but nothing is smaller or faster; "mha.heads" is
-     * omitted. MHA_ERR_UNSUPPORTED for a model with "mha.kv_heads", "mha.feed_forward" or "mha.attention", which no
-     * other program reads. */
+     * omitted (in a CLIP, only for the pruned tower). MHA_ERR_UNSUPPORTED for a model with "mha.kv_heads",
+     * "mha.feed_forward" or "mha.attention", which no other program reads. */
     int compatible;
     const char *chosen_by; /* a sentence for the record that states how the heads were chosen; NULL = none */
     /* Encoder-decoders, if `model` is the decoder: the heads of its cross-attention [layers, H] and those of the

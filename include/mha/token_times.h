@@ -22,8 +22,9 @@ typedef struct mha_token_times_options {
     size_t size;
     int64_t prompt; /* number of leading tokens that are not aligned: decoder_start, language, task */
     int64_t frames; /* frames of audio; the rest of the features is padding. 0 = all */
-    /* [head_count] heads of the decoder, with layers ascending. NULL = alignment_heads of generation_config.json or, if
-     * it has none, all heads of the upper half of the layers */
+    /* [head_count] heads of the decoder, with layers ascending. NULL = alignment_heads of generation_config.json,
+     * without removed heads (an error if all are removed), or, if it has none, all heads of the upper half of the
+     * layers */
     const mha_model_head *heads;
     int64_t head_count;
     int64_t median_width; /* frames of the median filter, odd; 0 = median_filter_width of config.json, which is 7 by

@@ -54,8 +54,8 @@ static mha_status check_loss(const mha_model_info *info, const mha_head_data *da
     const long long count = (long long)mha_head_data_count(data);
     if (o->loss == MHA_LOSS_NONE)
         return mha__fail(err, MHA_ERR_ARG,
-                         "%s requires a loss: use pairs of texts, labels, or a decoder with logits (jacobian_probe "
-                         "requires none)",
+                         "%s requires a loss: use pairs of texts, labels of tokens or of images, or a decoder with "
+                         "logits (jacobian_probe requires none)",
                          mha_importance_score_key(o->by));
     if (o->loss == MHA_LOSS_PAIRS) {
         if (count % 2 || count < 4)
