@@ -84,6 +84,7 @@ static void types_of_matrices(void **state)
 {
     (void)state;
     static const char zeros[96 * sizeof(float)];
+    static const int64_t shape[] = {1, 3, 32};
     static const struct {
         const char *first, *second, *name;
         mha_dtype dtype;
@@ -102,7 +103,7 @@ static void types_of_matrices(void **state)
                                     .dtype = type->dtype,
                                     .dtype_name = type->name,
                                     .rank = 3,
-                                    .shape = (int64_t[]){1, 3, 32},
+                                    .shape = shape,
                                     .elements = 96,
                                     .data = zeros,
                                     .bytes = 96 / (size_t)type->elements * type->bytes};
