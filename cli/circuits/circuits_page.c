@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "circuits/head_numbers.h"
 #include "output.h"
 #include "page/page_file.h"
 
@@ -20,21 +21,25 @@ static json_t *map_json(const float *map, int64_t length)
     return rows;
 }
 
-/* Returns {clean, corrupted}: maps by layer and head; null if they are too large. */
+/* Returns {clean, corrupted}: maps by layer and head number, null for heads that a layer does not have; null if the
+ * maps are too large. */
 static json_t *maps_json(const prompt_report *r)
 {
     static const char *const names[] = {"clean", "corrupted"};
     const mha_model_info *m = mha_model_describe(r->model);
-    const int64_t length = mha_prompt_pair_length(r->first);
+    const int64_t length = mha_prompt_pair_length(r->first), columns = head_columns(r->model, MHA_SITE_Z);
     if (m->layers * m->heads * length * length > MOST_WEIGHTS / 2) return json_null();
     json_t *maps = json_object();
     for (int run = 0; run < 2; run++) {
         json_t *layers = json_array();
         for (int64_t l = 0; l < m->layers; l++) {
             json_t *heads = json_array();
-            for (int64_t h = 0; h < m->heads_per_layer[l]; h++)
-                json_array_append_new(heads,
-                                      map_json(mha_prompt_pair_map(r->first, (mha_prompt_run)run, l, h), length));
+            for (int64_t n = 0; n < columns; n++) {
+                const int64_t h = mha_head_place(r->model, l, n);
+                json_array_append_new(
+                    heads,
+                    h < 0 ? json_null() : map_json(mha_prompt_pair_map(r->first, (mha_prompt_run)run, l, h), length));
+            }
             json_array_append_new(layers, heads);
         }
         json_object_set_new(maps, names[run], layers);

@@ -178,7 +178,10 @@ static int measure(cli_session *s, const mha_model *model, const prompt_cases *c
         code = cli_usage(s, "--sweep must not be given with --from, --to, --heads or --layers");
     if (code == CLI_DONE) code = prompt_pair_open(s, model, &cases->list[0], &pair);
     if (code != CLI_DONE) return code;
-    effect_grid grid = {.site = mode ? "zero" : "renorm", .metric = prompt_metric_name(metric)};
+    effect_grid grid = {.model = model,
+                        .head_site = MHA_SITE_Z,
+                        .site = mode ? "zero" : "renorm",
+                        .metric = prompt_metric_name(metric)};
     prompt_report r = {model, cases, pair, metric, (int)top, &grid, 1};
     code = chosen ? knock_out(s, &r, (mha_knockout_mode)mode, &grid)
                   : sweep(s, &r, (mha_knockout_mode)mode, (mha_knockout_sweep)which, &grid);

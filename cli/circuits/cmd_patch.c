@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "circuits/head_numbers.h"
 #include "circuits/patch_plan.h"
 #include "circuits/prompt_report.h"
 #include "commands.h"
@@ -57,10 +58,11 @@ static mha_status measure(const patch_plan *p, const mha_prompt_pair *pair, mha_
 static int shape_paths(const patch_plan *p, const mha_prompt_pair *pair, const mha_model_info *m, effect_grid *g,
                        int64_t *shape)
 {
-    static const mha_site sites[] = {MHA_SITE_Q, MHA_SITE_K, MHA_SITE_V};
+    static const mha_site sites[] = {MHA_SITE_Q, MHA_SITE_K, MHA_SITE_V, MHA_SITE_Z};
     int64_t receivers[3] = {0, 1, 0};
     const bool logits = p->to == MHA_PATH_LOGITS;
-    if (!logits) mha_patch_shape(pair, sites[p->to], MHA_BY_HEAD, receivers);
+    g->head_site = sites[p->to];
+    if (!logits) mha_patch_shape(pair, g->head_site, MHA_BY_HEAD, receivers);
     shape[0] = m->layers * m->heads;
     shape[1] = logits ? 1 : m->layers * receivers[1];
     g->heads[0] = m->heads;
@@ -96,7 +98,9 @@ static bool shape_grid(const patch_plan *p, const mha_prompt_pair *pair, mha_sit
 {
     static const char *const axes[][3] = {{"layer", "position"}, {"layer", "head"}, {"layer", "head", "position"}};
     const mha_patch_by by = by_of(p, site);
-    *g = (effect_grid){.site = p->path ? patch_receiver_names[p->to] : mha_site_name(site),
+    *g = (effect_grid){.model = p->model,
+                       .head_site = site,
+                       .site = p->path ? patch_receiver_names[p->to] : mha_site_name(site),
                        .by = p->path ? "path" : patch_by_names[by],
                        .direction = patch_direction_names[d],
                        .patched = site,
@@ -122,7 +126,7 @@ static void add(const patch_plan *p, const mha_prompt_pair *pair, int d, const d
     mha_prompt_pair_metrics(pair, MHA_RUN_CLEAN, clean, NULL);
     mha_prompt_pair_metrics(pair, MHA_RUN_CORRUPTED, corrupted, NULL);
     const double *from = values + (int)p->metric * count;
-    if (p->path && !p->path_all) from += (p->sender.layer * m->heads + p->sender.head) * g->count;
+    if (p->path && !p->path_all) from += (p->sender.layer * m->heads + p->sender.head) * g->measured;
     effect_grid_add(g, from, d == MHA_NOISE ? clean[p->metric] : corrupted[p->metric], clean[p->metric],
                     corrupted[p->metric]);
 }
@@ -164,6 +168,7 @@ static int measure_grid(cli_session *s, const patch_plan *p, const mha_prompt_pa
 
 /* ---- exact values of the largest estimates ---- */
 
+/* Returns the part of an element; its head by position, as the library numbers heads. */
 static mha_patch_part part_of(const effect_grid *g, mha_site site, mha_patch_by by, int64_t n)
 {
     const int64_t last = g->shape[g->rank - 1];
@@ -172,6 +177,7 @@ static mha_patch_part part_of(const effect_grid *g, mha_site site, mha_patch_by 
     if (by == MHA_BY_HEAD) part.head = n % last;
     if (by == MHA_BY_HEAD_POSITION)
         part = (mha_patch_part){site, n / last / g->shape[1], n / last % g->shape[1], n % last};
+    if (part.head >= 0) part.head = head_place(g->model, site, part.layer, part.head);
     return part;
 }
 
@@ -186,18 +192,16 @@ static int check_largest(cli_session *s, const patch_plan *p, const prompt_repor
     for (long long k = 0; code == CLI_DONE && k < p->verify && k < g->count; k++) {
         double exact[MHA_CIRCUIT_METRICS];
         mha_error error = {0};
-        int64_t best = -1;
-        for (int64_t n = 0; n < g->count; n++)
-            if (!taken[n] && (best < 0 || fabs(effect_grid_change(g, n)) > fabs(effect_grid_change(g, best)))) best = n;
-        taken[best] = true;
+        const int64_t best = effect_grid_next(g, taken);
+        if (best < 0) break;
         const mha_patch_part part = part_of(g, site, by_of(p, site), best);
         if (mha_patch_together(r->first, direction, &part, 1, exact, &error) != MHA_OK) {
             code = cli_refuse(s, &error);
             break;
         }
         const double value = g->raw ? exact[p->metric] : mha_patch_normalized(exact[p->metric], g->clean, g->corrupted);
-        fprintf(s->out, "  %s %s estimate %.3f exact %.3f\n",
-                effect_grid_part(g, r->model, &r->cases->list[0], best, name), g->site, g->value[best], value);
+        fprintf(s->out, "  %s %s estimate %.3f exact %.3f\n", effect_grid_part(g, &r->cases->list[0], best, name),
+                g->site, g->value[best], value);
     }
     free(taken);
     return code;
@@ -295,7 +299,9 @@ const cli_command cli_patch = {
         "receiver (q, k or v of a head, a feed-forward part, the logits), and lists the strongest edges.\n"
         "--json prints {model, pairs, case: {clean, corrupted, answer, wrong, position}, metrics: {clean, "
         "corrupted}, site, by, direction, metric, exact, axes, raw, normalised}; with several grids, these members "
-        "are in the list grids. normalised is null if both runs hardly differ. Paths from one head have its name in "
+        "are in the list grids. Heads have the numbers that they had in the unpruned model; values of removed heads "
+        "are "
+        "null. normalised is null if both runs hardly differ. Paths from one head have its name in "
         "sender; paths from all heads have heads, the heads per layer of both axes, which are numbered layer * "
         "heads + head; --edges has edges, a list of {from, to, input}. --csv prints one line per part; for a path, "
         "layer and head are those of the receiver, and with --edges the column site has the input of the receiver: q, "

@@ -80,7 +80,7 @@ static void paint_list(cairo_t *cr, const picture *p)
         figure_ink(cr);
         figure_font(cr, FIGURE_FONT, CAIRO_FONT_WEIGHT_NORMAL);
         cairo_move_to(cr, x + 24, y);
-        cairo_show_text(cr, effect_grid_part(p->grid, NULL, NULL, e->n, part));
+        cairo_show_text(cr, effect_grid_part(p->grid, NULL, e->n, part));
         const int length = snprintf(value, sizeof value, "%.2f", p->grid->value[e->n]);
         if (p->grid->pairs > 1) snprintf(value + length, sizeof value - (size_t)length, " +-%.2f", p->grid->half[e->n]);
         cairo_move_to(cr, x + p->list - figure_text_width(cr, value), y);
@@ -115,12 +115,12 @@ static const char *draw(const cli_session *s, picture *p, unsigned char **data, 
     return wrong;
 }
 
-int edge_figure_save(const cli_session *s, const effect_grid *grid, const mha_model *model, int64_t most)
+int edge_figure_save(const cli_session *s, const effect_grid *grid, int64_t most)
 {
     edge_graph g;
     unsigned char *data = NULL;
     size_t bytes = 0;
-    const char *wrong = edge_graph_make(grid, model, most, &g) ? NULL : "out of memory";
+    const char *wrong = edge_graph_make(grid, most, &g) ? NULL : "out of memory";
     picture p = {.grid = grid,
                  .graph = &g,
                  .top = FIGURE_MARGIN + FIGURE_TITLE,

@@ -6,6 +6,6 @@
 
 /* Writes the figure of a finished grid of edges, with the `most` strongest, to the file of -o, in the format of its
  * extension. Returns an exit code. */
-int edge_figure_save(const cli_session *session, const effect_grid *grid, const mha_model *model, int64_t most);
+int edge_figure_save(const cli_session *session, const effect_grid *grid, int64_t most);
 
 #endif

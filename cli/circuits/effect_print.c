@@ -13,12 +13,16 @@ static double largest_change(const effect_grid *g)
 {
     double most = 0;
     for (int64_t n = 0; n < g->count; n++)
-        most = fmax(most, fabs(effect_grid_change(g, n)));
+        if (!g->absent[n]) most = fmax(most, fabs(effect_grid_change(g, n)));
     return most;
 }
 
 static void put_cell(const cli_session *s, const effect_grid *g, int64_t n, double most)
 {
+    if (g->absent[n]) {
+        fprintf(s->out, "%*s", CELL, "");
+        return;
+    }
     const double share = most > 0 ? effect_grid_change(g, n) / (g->raw ? most : fmax(most, 1)) : 0;
     char text[32];
     snprintf(text, sizeof text, fabs(g->value[n]) < 9.995 ? "%+.2f" : "%+.1f", g->value[n]);
@@ -28,18 +32,26 @@ static void put_cell(const cli_session *s, const effect_grid *g, int64_t n, doub
     if (colored) fputs(cli_plain(s), s->out);
 }
 
-static void put_heading(const cli_session *s, const effect_grid *g, const mha_model *model, const prompt_case *one,
-                        int64_t column)
+static void put_heading(const cli_session *s, const effect_grid *g, const prompt_case *one, int64_t column)
 {
     char token[PROMPT_TOKEN];
     const char *axis = g->axes[g->rank - 1];
     const bool tokens = strcmp(axis, "position") == 0 || strcmp(axis, "key") == 0;
     if (tokens && one)
-        snprintf(token, sizeof token, "%s", cli_shown_start(prompt_token(model, one->clean[column], token), CELL - 1));
+        snprintf(token, sizeof token, "%s",
+                 cli_shown_start(prompt_token(g->model, one->clean[column], token), CELL - 1));
     else
         effect_grid_index(g, g->rank - 1, column, token);
     const int columns = cli_shown_columns(token, strlen(token));
     fprintf(s->out, "%*s%s", CELL - columns, "", token);
+}
+
+/* Returns whether a row has elements: rows of heads that were removed have none. */
+static bool has_row(const effect_grid *g, int64_t row, int64_t columns)
+{
+    for (int64_t c = 0; c < columns; c++)
+        if (!g->absent[row * columns + c]) return true;
+    return false;
 }
 
 /* Writes the name of a row: its indices, such as "0.1". */
@@ -53,7 +65,7 @@ static void put_row_name(const cli_session *s, const effect_grid *g, int64_t row
     fprintf(s->out, "%*s", MARGIN, g->rank > 1 ? name : "");
 }
 
-static void put_table(const cli_session *s, const effect_grid *g, const mha_model *model, const prompt_case *one)
+static void put_table(const cli_session *s, const effect_grid *g, const prompt_case *one)
 {
     const int64_t columns = g->shape[g->rank - 1], rows = g->count / columns;
     const int64_t fit = s->columns > MARGIN + CELL ? (s->columns - MARGIN) / CELL : 1;
@@ -62,9 +74,10 @@ static void put_table(const cli_session *s, const effect_grid *g, const mha_mode
         const int64_t end = first + fit < columns ? first + fit : columns;
         fprintf(s->out, "%*s", MARGIN, g->rank == 3 ? "head" : g->axes[0]);
         for (int64_t c = first; c < end; c++)
-            put_heading(s, g, model, one, c);
+            put_heading(s, g, one, c);
         fputc('\n', s->out);
         for (int64_t r = 0; r < rows; r++) {
+            if (!has_row(g, r, columns)) continue;
             put_row_name(s, g, r);
             for (int64_t c = first; c < end; c++)
                 put_cell(s, g, r * columns + c, most);
@@ -74,17 +87,14 @@ static void put_table(const cli_session *s, const effect_grid *g, const mha_mode
 }
 
 /* Prints the elements with the largest changes. */
-static void put_top(const cli_session *s, const effect_grid *g, const mha_model *model, const prompt_case *one, int top)
+static void put_top(const cli_session *s, const effect_grid *g, const prompt_case *one, int top)
 {
     char part[EFFECT_PART];
     bool *taken = calloc((size_t)g->count, sizeof *taken);
     for (int k = 0; taken && k < top && k < g->count; k++) {
-        int64_t best = -1;
-        for (int64_t n = 0; n < g->count; n++)
-            if (!taken[n] && (best < 0 || fabs(effect_grid_change(g, n)) > fabs(effect_grid_change(g, best)))) best = n;
-        if (effect_grid_change(g, best) == 0) break;
-        taken[best] = true;
-        fprintf(s->out, "  %s%s%s %.2f", effect_grid_part(g, model, one, best, part), g->edges ? "" : " ",
+        const int64_t best = effect_grid_next(g, taken);
+        if (best < 0 || effect_grid_change(g, best) == 0) break;
+        fprintf(s->out, "  %s%s%s %.2f", effect_grid_part(g, one, best, part), g->edges ? "" : " ",
                 g->edges ? "" : g->site, g->value[best]);
         if (g->pairs > 1) fprintf(s->out, " +-%.2f", g->half[best]);
         fputc('\n', s->out);
@@ -92,8 +102,7 @@ static void put_top(const cli_session *s, const effect_grid *g, const mha_model 
     free(taken);
 }
 
-void effect_grid_print(const cli_session *s, const effect_grid *g, const mha_model *model, const prompt_case *one,
-                       int top)
+void effect_grid_print(const cli_session *s, const effect_grid *g, const prompt_case *one, int top)
 {
     fprintf(s->out, "%s%s%s: %s, %s", cli_bold(s), g->title, cli_plain(s), g->metric,
             g->raw ? "nats" : "1 = as clean, 0 = as corrupted");
@@ -104,6 +113,6 @@ void effect_grid_print(const cli_session *s, const effect_grid *g, const mha_mod
         fprintf(s->out, "  %.2f; in the unchanged run %.2f\n", g->value[0], g->value[0] - effect_grid_change(g, 0));
         return;
     }
-    if (!g->edges) put_table(s, g, model, one);
-    if (top > 0) put_top(s, g, model, one, top);
+    if (!g->edges) put_table(s, g, one);
+    if (top > 0) put_top(s, g, one, top);
 }

@@ -138,7 +138,7 @@ static int read_path(const cli_session *s, const mha_model *model, patch_plan *p
 
 int patch_plan_read(const cli_session *s, const mha_model *model, patch_plan *p)
 {
-    *p = (patch_plan){.top = 5, .raw = given.raw};
+    *p = (patch_plan){.model = model, .top = 5, .raw = given.raw};
     int code = read_sites(s, p);
     if (code == CLI_DONE) code = read_choices(s, p);
     if (code == CLI_DONE) code = prompt_metric(s, given.metric, &p->metric);

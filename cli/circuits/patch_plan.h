@@ -6,6 +6,7 @@
 
 /* The parsed options. */
 typedef struct patch_plan {
+    const mha_model *model;
     bool site[MHA_SITES], all_sites, direction[2], by_given, exact;
     mha_patch_by by;
     mha_circuit_metric metric;

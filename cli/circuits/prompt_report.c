@@ -7,6 +7,7 @@
 
 #include "circuits/circuits_page.h"
 #include "circuits/edge_figure.h"
+#include "circuits/head_numbers.h"
 #include "draw/figure.h"
 #include "input/tokens.h"
 #include "output.h"
@@ -145,10 +146,29 @@ static json_t *graph_json(const prompt_report *r, const effect_grid *grid)
 {
     enum { MOST_EDGES = 200 };
     edge_graph g;
-    json_t *graph = edge_graph_make(grid, r->model, MOST_EDGES, &g) ? edge_graph_json(&g, grid) : json_null();
+    json_t *graph = edge_graph_make(grid, MOST_EDGES, &g) ? edge_graph_json(&g, grid) : json_null();
     if (json_is_object(graph)) json_object_set_new(graph, "shown", json_integer(r->top));
     edge_graph_free(&g);
     return graph;
+}
+
+/* Returns the numbers of the query heads that read each head of the site, by layer and head number. */
+static json_t *readers_json(const effect_grid *g)
+{
+    json_t *layers = json_array();
+    for (int64_t l = 0; l < mha_model_describe(g->model)->layers; l++) {
+        const int64_t each = head_readers(g->model, g->head_site, l);
+        json_t *heads = json_array();
+        for (int64_t n = 0; n < head_columns(g->model, g->head_site); n++) {
+            const int64_t place = head_place(g->model, g->head_site, l, n);
+            json_t *readers = json_array();
+            for (int64_t k = 0; place >= 0 && k < each; k++)
+                json_array_append_new(readers, json_integer(mha_head_number(g->model, l, place * each + k)));
+            json_array_append_new(heads, readers);
+        }
+        json_array_append_new(layers, heads);
+    }
+    return layers;
 }
 
 static int put_page(cli_session *s, const prompt_report *r)
@@ -157,7 +177,10 @@ static int put_page(cli_session *s, const prompt_report *r)
     for (int n = 0; n < r->count; n++) {
         json_t *grid = effect_grid_json(&r->grids[n]);
         if (r->grids[n].raw) json_object_set_new(grid, "normalised", json_null()); /* the page shows nats */
-        if (r->grids[n].edges) json_object_set_new(grid, "graph", graph_json(r, &r->grids[n]));
+        if (r->grids[n].edges)
+            json_object_set_new(grid, "graph", graph_json(r, &r->grids[n]));
+        else
+            json_object_set_new(grid, "readers", readers_json(&r->grids[n]));
         json_array_append_new(grids, grid);
     }
     return circuits_page_save(s, r,
@@ -180,9 +203,9 @@ int prompt_report_put(cli_session *s, const prompt_report *r)
         prompt_report_head(s, r);
         for (int n = 0; n < r->count; n++) {
             fputc('\n', s->out);
-            effect_grid_print(s, &r->grids[n], r->model, r->cases->same_length ? &r->cases->list[0] : NULL, r->top);
+            effect_grid_print(s, &r->grids[n], r->cases->same_length ? &r->cases->list[0] : NULL, r->top);
         }
     }
     if (!s->options.out) return CLI_DONE;
-    return figure_knows(s->options.out) ? edge_figure_save(s, &r->grids[0], r->model, r->top) : put_page(s, r);
+    return figure_knows(s->options.out) ? edge_figure_save(s, &r->grids[0], r->top) : put_page(s, r);
 }

@@ -169,25 +169,28 @@ static json_t *map_of(const attribution *x, int by)
 static json_t *part_json(const attribution *x)
 {
     const mha_logit_attribution *a = x->a;
-    json_t *heads = json_array(), *sources = json_array(), *biases = json_array(), *mlps = json_array();
+    json_t *numbers = json_array(), *heads = json_array(), *sources = json_array(), *biases = json_array(),
+           *mlps = json_array();
     for (int64_t l = 0; l < a->layers; l++) {
-        json_t *row = json_array(), *split = json_array();
+        json_t *row = json_array(), *split = json_array(), *names = json_array();
         for (int64_t h = 0; h < heads_of(x, l); h++) {
             json_t *tokens = json_array();
             for (int64_t t = 0; t < a->tokens; t++)
                 json_array_append_new(tokens, cli_real(source_part(x, l, h, t)));
+            json_array_append_new(names, json_integer(mha_head_number(x->model, l, h)));
             json_array_append_new(row, cli_real(head_part(x, l, h)));
             json_array_append_new(split, tokens);
         }
+        json_array_append_new(numbers, names);
         json_array_append_new(heads, row);
         json_array_append_new(sources, split);
         json_array_append_new(biases, cli_real(a->attn_bias[x->target * a->layers + l]));
         json_array_append_new(mlps, cli_real(a->mlps[x->target * a->layers + l]));
     }
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "embed", cli_real(a->embed[x->target]), "pos_embed",
-                     cli_real(a->pos_embed[x->target]), "heads", heads, "sources", sources, "attn_bias", biases, "mlp",
-                     mlps, "norm_bias", cli_real(a->norm_bias[x->target]), "logit_bias",
-                     cli_real(a->logit_bias[x->target]));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "embed", cli_real(a->embed[x->target]),
+                     "pos_embed", cli_real(a->pos_embed[x->target]), "head_numbers", numbers, "heads", heads, "sources",
+                     sources, "attn_bias", biases, "mlp", mlps, "norm_bias", cli_real(a->norm_bias[x->target]),
+                     "logit_bias", cli_real(a->logit_bias[x->target]));
 }
 
 static int put_json(cli_session *s, const attribution *x)
@@ -355,7 +358,8 @@ const cli_command cli_attribute = {
         "--by component prints the sums of each layer, --by head each head, and --by source the tokens from which "
         "the ten strongest heads read. -o FILE.html writes all three.\n"
         "--json prints {model, ids, tokens, position, answer: {id, token}, target, total, error, scale, parts: "
-        "{embed, pos_embed, heads: [layers][heads], sources: [layers][heads][tokens], attn_bias, mlp: [layers], "
+        "{embed, pos_embed, head_numbers, heads: [layers][heads], sources: [layers][heads][tokens], attn_bias, mlp: "
+        "[layers], "
         "norm_bias, logit_bias}, wrong}; --csv prints one line per cell of the grid.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_CSV | CLI_DTYPE,
     .options = options,

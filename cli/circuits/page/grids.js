@@ -29,13 +29,6 @@ const mapTable = (name, map) => {
   return table;
 };
 
-/* Returns the query heads that a head of a grid means: itself, or for k and v the heads that read the key/value head. */
-const queryHeads = (grid, layer, head) => {
-  const shared = data.maps && (grid.site === 'k' || grid.site === 'v');
-  const each = shared ? data.maps.clean[layer].length / grid.raw[layer].length : 1;
-  return Array.from({ length: each }, (_, n) => head * each + n);
-};
-
 const showHeads = (layer, heads) => {
   $('detail').hidden = false;
   $('detail-title').textContent = `Attention of head ${heads.map((head) => `${layer}.${head}`).join(', ')}`;
@@ -57,11 +50,16 @@ const rowsOf = (grid, values) => {
   return values.flatMap((heads, layer) => heads.map((row, head) => [`${layer}.${head}`, layer, head, row]));
 };
 
+/* Adds a cell; it is empty if the layer does not have the head. */
 const addCell = (line, grid, row, column, value, share) => {
+  if (!isNumber(value)) {
+    line.append(element('td'));
+    return;
+  }
   const [name, layer, head] = row;
   const last = grid.axes[grid.axes.length - 1];
   const cell = element('td');
-  const button = element('button', isNumber(value) ? (value > 0 ? '+' : '') + value.toFixed(2).replace('-', '−') : '–');
+  const button = element('button', (value > 0 ? '+' : '') + value.toFixed(2).replace('-', '−'));
   const place = hasTokens(last) ? `${column} ${tokens[column]}` : indexName(grid, grid.axes.length - 1, column);
   button.type = 'button';
   button.style.background = signedColor(share, 1);
@@ -70,7 +68,7 @@ const addCell = (line, grid, row, column, value, share) => {
     document.querySelectorAll('.chosen').forEach((other) => other.classList.remove('chosen'));
     button.classList.add('chosen');
     const chosen = head >= 0 ? head : last === 'head' ? column : -1;
-    if (chosen >= 0) showHeads(layer, queryHeads(grid, layer, chosen));
+    if (chosen >= 0) showHeads(layer, grid.readers[layer][chosen]);
   });
   cell.append(button);
   line.append(cell);
@@ -78,10 +76,10 @@ const addCell = (line, grid, row, column, value, share) => {
 
 const showGrid = (grid) => {
   const values = grid.normalised || grid.raw;
-  const rows = rowsOf(grid, values);
+  const rows = rowsOf(grid, values).filter((row) => row[3].some(isNumber));
   const base = grid.direction === 'denoise' ? data.metrics.corrupted : data.metrics.clean;
   const zero = grid.normalised ? (grid.direction === 'denoise' ? 0 : 1) : base;
-  const flat = rows.flatMap((row) => row[3]);
+  const flat = rows.flatMap((row) => row[3]).filter(isNumber);
   const most = flat.reduce((largest, value) => Math.max(largest, Math.abs(value - zero)), grid.normalised ? 1 : 0) || 1;
   const section = element('section', null, 'grid');
   const table = element('table');

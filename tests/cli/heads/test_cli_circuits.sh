@@ -135,6 +135,53 @@ refused 3 "$MHA" patch --pairs broken.jsonl
 printf '{"clean": \n' >broken.jsonl
 refused 3 "$MHA" patch --pairs broken.jsonl
 
+# ---- pruned models: heads have the numbers of the unpruned model ----
+expect 0 "$MHA" prune -m builtin --heads 0.0,0.3,1.1 -o pruned
+pruned() { patch -m pruned "$@"; }
+expect 0 pruned --csv
+# `layer head` of the rows; the removed heads are missing.
+cut -d, -f7,8 out | grep '^[0-9]' | tr , . | tr '\n' ' ' >numbers
+[ "$(cat numbers)" = '0.1 0.2 0.4 0.5 0.6 0.7 1.0 1.2 1.3 1.4 1.5 1.6 1.7 ' ] || fail "patch --csv must list the heads by number (got $(cat numbers))"
+value=$(sed -n 's/^z,head,denoise,logit-diff,exact,,0,7,,[^,]*,\([^,]*\),$/\1/p' out)
+# The largest estimate is patched by position and printed with its number.
+expect 0 pruned --by head --estimate attr --verify 13 --top 0
+grep '^  0\.7 z' out | grep -q "exact $(printf %.3f "$value")$" || fail '--verify must patch the head that it names'
+expect 0 pruned --json
+at raw.0.0 null
+at raw.1.1 null
+[ "$("$JSON_AT" normalised.0.7 <out)" = "$value" ] || fail 'elements of --json must be at the numbers of their heads'
+expect 0 pruned --site k
+has out '  0.1 k 0.07'
+expect 0 pruned --path all --to logits --csv
+has out 'logits,path,denoise,logit-diff,exact,0.7,'
+has_not out ',0.3,'
+value=$(sed -n 's/^logits,path,denoise,logit-diff,exact,1.4,,,,\([^,]*\),.*/\1/p' out)
+expect 0 pruned --path 1.4 --to logits --raw-metric --json
+[ "$("$JSON_AT" raw.0 <out)" = "$value" ] || fail '--path must patch the head that it names'
+expect 0 pruned --edges --csv
+has out 'q,path,denoise,logit-diff,exact,0.7,1,2,,'
+has_not out ',1,1,,'
+expect 0 pruned --edges -o pruned.html
+has pruned.html '"name":"0.7","x"'
+has_not pruned.html '"name":"1.1"'
+expect 0 pruned -o pruned.html --force
+has pruned.html '"readers":[[[],[1],[2],[],[4],'
+expect 0 "$MHA" knockout -m pruned "$clean" --answer ' boat' --wrong ' ring' --sweep row --csv
+has out 'renorm,row,,logit-diff,exact,,1,7,,'
+has_not out ',0,3,,'
+expect 0 "$MHA" attribute -m pruned "$clean" --answer ' boat' --json
+at parts.head_numbers.0.0 1
+at parts.head_numbers.1.1 2
+
+# A key/value head has the number that it had in the unpruned model.
+expect 0 "$MHA" prune -m "$data/families/llama" --heads 0.0,0.1 -o groups
+expect 0 "$MHA" patch -m groups --ids 2,5,4,3 --corrupted 2,6,4,3 --answer 9 --wrong 8 --site v --csv
+has out 'v,head,denoise,logit-diff,exact,,0,1,,'
+has out 'v,head,denoise,logit-diff,exact,,1,0,,'
+has_not out 'exact,,0,0,,'
+expect 0 "$MHA" patch -m groups --ids 2,5,4,3 --corrupted 2,6,4,3 --answer 9 --wrong 8 --site v -o groups.html
+has groups.html '"readers":[[[],[2,3]],[[0,1],[2,3]]]'
+
 # ---- messages ----
 refused 2 "$MHA" patch "$clean" --corrupted "$corrupted b" --answer ' boat' --wrong ' ring'
 has err 'same number of tokens'
