@@ -163,33 +163,17 @@ LIVE_EXPORT(live_apply) void live_apply(int mean)
 
 /* ---- the effect of switching a head ---- */
 
-static double log_total(const float *x, int64_t n)
-{
-    double most = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        if ((double)x[i] > most) most = (double)x[i];
-    for (int64_t i = 0; i < n; i++)
-        sum += exp((double)x[i] - most);
-    return most + log(sum);
-}
-
 /* Returns KL(p || q) in bits, for the distributions of two vectors of logits; NAN if they contain NAN. */
-static double divergence(const float *p, const float *q, int64_t n)
+static double divergence(const float *p, const float *q)
 {
-    const double a = log_total(p, n), b = log_total(q, n);
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const double log_p = (double)p[i] - a;
-        sum += exp(log_p) * (log_p - ((double)q[i] - b));
-    }
-    return sum < 0 ? 0 : sum / log(2);
+    return mha_kl_divergence(p, q, live.info->vocab) / log(2);
 }
 
 /* Returns KL(clean || changed) at the chosen token in bits; -1 without logits. */
 LIVE_EXPORT(live_divergence) double live_divergence(void)
 {
     const float *clean = live.run[LIVE_CLEAN].logits, *changed = live.run[LIVE_CHANGED].logits;
-    return clean && changed ? divergence(clean, changed, live.info->vocab) : -1;
+    return clean && changed ? divergence(clean, changed) : -1;
 }
 
 /* Computes the logits of a side with head n switched: off, or on again if its gate is 0. `gates` is a copy of the gates
@@ -226,7 +210,7 @@ LIVE_EXPORT(live_effect) double live_effect(live_side side, int n)
     for (int64_t i = 0; status == MHA_OK && i < heads; i++)
         gates[i] = side == LIVE_CHANGED ? live.gates[i] : 1;
     if (status == MHA_OK) status = predict_switched(side, n, gates, logits);
-    const double effect = status == MHA_OK ? divergence(run->logits, logits, live.info->vocab) : -1;
+    const double effect = status == MHA_OK ? divergence(run->logits, logits) : -1;
     free(gates);
     free(logits);
     return effect;

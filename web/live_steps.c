@@ -1,6 +1,5 @@
 /* live_steps.c - the numbers of one head for one token. */
 #include "live.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,39 +11,37 @@ typedef struct steps {
     int64_t layer, head, row;
     float *out;
     bool done;
+    mha_status status; /* of reading the steps */
+    mha_error error;
 } steps;
 
-static void copy_pair(const mha_model_activations *a, int64_t kv, int64_t j, const float *q, float *to)
+static void copy_pair(const mha_head_steps *h, int64_t j, float *to)
 {
-    const int64_t D = a->head_dim;
-    const float *k = a->k + j * a->stride + kv * D;
-    double score = 0;
-    for (int64_t d = 0; d < D; d++)
-        score += (double)q[d] * (double)k[d];
-    const double scale = live.info->attention_per_layer[a->layer].scale;
-    to[0] = (float)(score * (scale != 0 ? scale : 1 / sqrt((double)D)));
-    memcpy(to + 1, k, (size_t)D * sizeof *to);
-    memcpy(to + 1 + D, a->v + j * a->stride + kv * D, (size_t)D * sizeof *to);
+    const size_t D = (size_t)h->head_dim;
+    to[0] = (float)mha_head_steps_score(h, j);
+    memcpy(to + 1, h->k + j * h->stride, D * sizeof *to);
+    memcpy(to + 1 + D, h->v + j * h->stride, D * sizeof *to);
 }
 
-/* Keeps the numbers of the layer, and ends the pass, unless the heads of the layer have another width. */
+/* Keeps the numbers of the layer, and ends the pass. */
 static int keep_steps(void *user, const mha_model_activations *a)
 {
     steps *s = user;
-    const int64_t D = a->head_dim;
-    if (a->layer != s->layer || D != live.info->head_dim) return 0;
-    const float *q = a->q + s->row * a->stride + s->head * D;
-    memcpy(s->out, q, (size_t)D * sizeof *q);
-    for (int64_t j = 0; j < a->rows; j++)
-        copy_pair(a, s->head / (a->heads / a->kv_heads), j, q, s->out + D + j * (1 + 2 * D));
-    memcpy(s->out + D + a->rows * (1 + 2 * D), a->context + (s->row * a->heads + s->head) * D, (size_t)D * sizeof *q);
+    mha_head_steps h;
+    if (a->layer != s->layer) return 0;
+    s->status = mha_model_head_steps(live.model, a, s->head, s->row, &h, &s->error);
+    if (s->status != MHA_OK) return 1;
+    const int64_t D = h.head_dim;
+    memcpy(s->out, h.q, (size_t)D * sizeof *h.q);
+    for (int64_t j = 0; j < h.rows; j++)
+        copy_pair(&h, j, s->out + D + j * (1 + 2 * D));
+    memcpy(s->out + D + h.rows * (1 + 2 * D), h.context, (size_t)D * sizeof *h.context);
     return s->done = true;
 }
 
 static mha_status check_steps(live_side side, int layer, int head, int row)
 {
     if (!live.run[side].hidden) return live_fail("live_steps must follow live_forward");
-
     const bool within =
         layer >= 0 && layer < live.info->layers && head >= 0 && head < live.info->heads_per_layer[layer];
     if (!within) return live_fail("layer and head must name a head of the model (got %d.%d)", layer, head);
@@ -69,7 +66,9 @@ LIVE_EXPORT(live_steps) float *live_steps(live_side side, int layer, int head, i
                                 .gates = side == LIVE_CHANGED ? live.gates : NULL,
                                 .fills = side == LIVE_CHANGED ? live.fills : NULL};
     const mha_model_output out = {.size = sizeof out, .on_activations = keep_steps, .user = &s};
-    if (live_pass(side, &in, &out) == MHA_OK || s.done) return s.out;
+    live_pass(side, &in, &out); /* ends with MHA_ERR_CANCELLED once the steps are read */
+    if (s.done) return s.out;
+    if (s.status != MHA_OK) live_err = s.error;
     free(s.out);
     return NULL;
 }

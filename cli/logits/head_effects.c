@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "output.h"
 #include "session.h"
@@ -19,8 +20,13 @@ typedef struct prediction_pass {
     float *rows;   /* [tokens, width] output of the last pass */
 } prediction_pass;
 
-/* Runs the sequence, and writes the logits after token `at`, or the mean hidden state, to `to` [width]. */
-static int predict(const prediction_pass *p, double *to)
+/* What a pass predicts, [width]: the logits after token `at`, or the mean hidden state. */
+typedef struct prediction {
+    float *logits;
+    double *mean;
+} prediction;
+
+static int predict(const prediction_pass *p, const prediction *to)
 {
     mha_error error = {0};
     const int64_t n = p->sequence->count;
@@ -32,32 +38,13 @@ static int predict(const prediction_pass *p, double *to)
     if (forward_pass(p->session, p->model, p->sequence->ids, n, p->request, &output, &error) != MHA_OK)
         return cli_refuse(p->session, &error);
     const float *row = p->info->logits && !last ? p->rows + p->at * p->width : p->rows;
-    for (int64_t i = 0; i < p->width; i++) {
-        to[i] = p->info->logits ? (double)row[i] : 0;
-        for (int64_t token = 0; !p->info->logits && token < n; token++)
-            to[i] += (double)row[token * p->width + i] / (double)n;
+    if (p->info->logits) memcpy(to->logits, row, (size_t)p->width * sizeof *row);
+    for (int64_t i = 0; !p->info->logits && i < p->width; i++) {
+        to->mean[i] = 0;
+        for (int64_t token = 0; token < n; token++)
+            to->mean[i] += (double)row[token * p->width + i] / (double)n;
     }
     return CLI_DONE;
-}
-
-static double log_total(const double *x, int64_t n)
-{
-    double most = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        most = fmax(most, x[i]);
-    for (int64_t i = 0; i < n; i++)
-        sum += exp(x[i] - most);
-    return most + log(sum);
-}
-
-/* Returns KL(softmax(p) || softmax(q)) in bits. */
-static double divergence(const double *p, const double *q, int64_t n)
-{
-    const double a = log_total(p, n), b = log_total(q, n);
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += exp(p[i] - a) * ((p[i] - a) - (q[i] - b));
-    return sum < 0 ? 0 : sum / log(2);
 }
 
 static double product(const double *x, const double *y, int64_t n)
@@ -68,15 +55,16 @@ static double product(const double *x, const double *y, int64_t n)
     return sum;
 }
 
-static double distance(const prediction_pass *p, const double *x, const double *y)
+/* Returns the KL divergence of two predictions in bits, or 1 - cosine. */
+static double distance(const prediction_pass *p, const prediction *x, const prediction *y)
 {
     const int64_t n = p->width;
-    if (p->info->logits) return divergence(x, y, n);
-    return 1 - product(x, y, n) / sqrt(product(x, x, n) * product(y, y, n));
+    if (p->info->logits) return mha_kl_divergence(x->logits, y->logits, n) / log(2);
+    return 1 - product(x->mean, y->mean, n) / sqrt(product(x->mean, x->mean, n) * product(y->mean, y->mean, n));
 }
 
-/* Measures each head; `base` and `switched` are [width]. */
-static int measure_heads(const prediction_pass *p, head_gates *gates, double *base, double *switched, double *values)
+static int measure_heads(const prediction_pass *p, head_gates *gates, const prediction *base,
+                         const prediction *switched, double *values)
 {
     const mha_model_info *info = p->info;
     int code = predict(p, base);
@@ -104,15 +92,17 @@ int head_effects_measure(const cli_session *s, const mha_model *model, const cli
                          .at = at,
                          .width = info->logits ? info->vocab : info->hidden};
     const size_t width = (size_t)p.width, rows = info->logits && at == q->count - 1 ? 1 : (size_t)q->count;
-    double *base = malloc(width * sizeof *base), *switched = malloc(width * sizeof *switched);
+    float *logits = malloc(2 * width * sizeof *logits);
+    double *means = malloc(2 * width * sizeof *means);
+    const prediction base = {logits, means}, switched = {logits ? logits + width : NULL, means ? means + width : NULL};
     effects->model = model;
     effects->values = calloc((size_t)(info->layers * info->heads), sizeof *effects->values);
     p.rows = calloc(rows, width * sizeof *p.rows);
-    const int code = base && switched && p.rows && effects->values
-                         ? measure_heads(&p, gates, base, switched, effects->values)
+    const int code = logits && means && p.rows && effects->values
+                         ? measure_heads(&p, gates, &base, &switched, effects->values)
                          : cli_error(s, CLI_FAILED, "out of memory for the effects of the heads");
-    free(base);
-    free(switched);
+    free(logits);
+    free(means);
     free(p.rows);
     return code;
 }

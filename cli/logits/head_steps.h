@@ -15,8 +15,9 @@ typedef struct head_steps {
     float *q, *out;      /* [D] query; output of the head, with its gate and fill */
     float *k, *v;        /* [count, D] */
     float *weights;      /* [count] */
-    double scale;        /* of the products q k */
-    bool found;          /* the pass has written q, k, v and out */
+    double *scores;      /* [count] before softcap, masks and position terms */
+    mha_status status;   /* of reading the activations of the layer */
+    mha_error error;
 } head_steps;
 
 /* Finds the head with the name LAYER.HEAD. Returns an exit code. */

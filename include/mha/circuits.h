@@ -80,6 +80,12 @@ MHA_API int64_t mha_prompt_noise_width(const mha_model *model);
 MHA_API mha_status mha_prompt_noise(const mha_model *model, int64_t length, const int64_t *positions, int64_t count,
                                     double times_std, uint64_t seed, float *noise, mha_error *err);
 
+/* Returns the Kullback-Leibler divergence [nats] of two distributions given by their logits p and q [count]: sum over v
+ * of P(v) (log P(v) - log Q(v)) with P = softmax(p) and Q = softmax(q), at least 0. Logits of -inf are probabilities of
+ * 0; the result is inf if Q(v) is 0 where P(v) is not, and NaN if a logit is NaN or +inf, all logits of a row are -inf,
+ * p or q is NULL, or count < 1. Computed in double. Divide by log 2 for bits. */
+MHA_API double mha_kl_divergence(const float *p, const float *q, int64_t count);
+
 /* Returns (value - corrupted) / (clean - corrupted): 1 is as in the clean run, 0 as in the corrupted run. Returns NaN
  * if the two runs differ by less than 1e-3 nats: show raw values then. For several pairs, take the means of the three
  * arguments first. */

@@ -359,6 +359,22 @@ typedef struct mha_model_activations {
     const float *out;     /* [rows, E] result of the output projection, before the residual and later norms */
 } mha_model_activations;
 
+/* One head and one query token in the activations of a layer; valid as long as these. */
+typedef struct mha_head_steps {
+    int64_t rows, head_dim, stride; /* tokens of the call; D; elements between rows of k and v */
+    const float *q, *k, *v;         /* [D]; [rows, D] of the key/value head that the head reads; the same of values */
+    const float *context;           /* [D] output of the head */
+    double scale;                   /* of the products of q and k */
+} mha_head_steps;
+
+/* Writes the steps of head `head` (by position in the layer) for row `row` of a call. MHA_ERR_ARG for a head or row
+ * that the activations do not have. */
+MHA_API mha_status mha_model_head_steps(const mha_model *model, const mha_model_activations *a, int64_t head,
+                                        int64_t row, mha_head_steps *steps, mha_error *err);
+/* Returns the score of the query with the key of row `key`, before softcap, masks and position terms: scale times the
+ * product of q and k, summed in double. */
+MHA_API double mha_head_steps_score(const mha_head_steps *steps, int64_t key);
+
 /* Requested outputs; NULL fields are not computed. The callbacks run on the calling thread, layer by layer, so that
  * at most the maps of one layer are in memory; their arguments are valid during the call only. A callback that
  * returns non-zero stops the forward pass with MHA_ERR_CANCELLED. Rows of masked tokens are unspecified; after a

@@ -18,7 +18,7 @@ from ._binding.library import version
 from ._binding.machine import isa_list, machine_peak_fma, machine_peak_read, threads
 from ._binding.progress import set_progress
 from ._draw.report import Report, report
-from ._heads.circuits import PromptPair, knockout_logits, patch_normalized, prompt_noise
+from ._heads.circuits import PromptPair, kl_divergence, knockout_logits, patch_normalized, prompt_noise
 from ._heads.diversity import (
                      Diversity,
                      ModelsComparison,
@@ -129,7 +129,7 @@ __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalA
            "embedding_backward", "embedding_forward", "file_write", "head_layout_advise", "head_layout_measure",
            "head_layout_resolve", "head_layout_variant_help", "head_layout_variants", "head_layouts", "head_number", "head_place",
             "head_rollout", "head_weights", "heads_measure", "heads_of_maps", "held_out_distinct", "held_out_split", "importance_measure",
-            "importance_pairs", "isa", "isa_list", "knockout_logits", "label_help", "layout_models",
+            "importance_pairs", "isa", "isa_list", "kl_divergence", "knockout_logits", "label_help", "layout_models",
            "layout_train", "linear_backward", "logit_attribution", "logit_lens",
            "machine_peak_fma", "machine_peak_read", "mean_interval", "median", "metric_help", "model_save_check", "models_compare", "norm_backward",
            "norm_forward", "npy_write", "patch_normalized", "prompt_noise", "prune", "prune_choose", "prune_choose_joint",

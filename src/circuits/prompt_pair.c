@@ -35,6 +35,13 @@ double mha_patch_normalized(double value, double clean, double corrupted)
     return fabs(clean - corrupted) < 1e-3 ? (double)NAN : (value - corrupted) / (clean - corrupted);
 }
 
+double mha_kl_divergence(const float *p, const float *q, int64_t count)
+{
+    if (!p || !q || count < 1) return (double)NAN;
+    const double kl = mha__kl_of_logits(p, mha__log_sum_exp(p, count), q, mha__log_sum_exp(q, count), count);
+    return kl < 0 ? 0 : kl; /* rounding */
+}
+
 /* ---- checks ---- */
 
 /* Returns what passes with changed activations require of the model and it does not have; NULL = nothing. */

@@ -20,6 +20,21 @@ double mha__log_sum_exp(const float *x, int64_t count)
     return top + log(sum);
 }
 
+/* Returns p (log p - log q), which is 0 for p = 0 whatever q is; NaN stays NaN. */
+static double kl_term(double log_p, double log_q)
+{
+    const double p = exp(log_p);
+    return p == 0 ? 0 : p * (log_p - log_q);
+}
+
+double mha__kl_of_logits(const float *p, double p_sum, const float *q, double q_sum, int64_t count)
+{
+    double kl = 0;
+    for (int64_t v = 0; v < count; v++)
+        kl += kl_term((double)p[v] - p_sum, (double)q[v] - q_sum);
+    return kl;
+}
+
 static void kl_task(void *arg, int64_t row, int worker)
 {
     (void)worker;
@@ -28,7 +43,7 @@ static void kl_task(void *arg, int64_t row, int worker)
     const double total = mha__log_sum_exp(x, job->count);
     double kl = 0;
     for (int64_t v = 0; v < job->count; v++)
-        kl += exp(job->log_p[v]) * (job->log_p[v] - ((double)x[v] - total));
+        kl += kl_term(job->log_p[v], (double)x[v] - total);
     job->log_sum[row] = total;
     job->kl[row] = kl;
 }

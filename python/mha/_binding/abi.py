@@ -1975,6 +1975,27 @@ class ModelActivations(ctypes.Structure):
     ]
 
 
+class HeadSteps(ctypes.Structure):
+    rows: int
+    head_dim: int
+    stride: int
+    q: int | None
+    k: int | None
+    v: int | None
+    context: int | None
+    scale: float
+    _fields_ = [
+        ("rows", c_int64),
+        ("head_dim", c_int64),
+        ("stride", c_int64),
+        ("q", c_void_p),
+        ("k", c_void_p),
+        ("v", c_void_p),
+        ("context", c_void_p),
+        ("scale", c_double),
+    ]
+
+
 class ModelOutput(ctypes.Structure):
     size: int
     last_hidden: int | None
@@ -3508,6 +3529,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_model_head": ModelHead,
     "mha_model_stats": ModelStats,
     "mha_model_activations": ModelActivations,
+    "mha_head_steps": HeadSteps,
     "mha_model_output": ModelOutput,
     "mha_embed_options": EmbedOptions,
     "mha_image": Image,
@@ -3761,6 +3783,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_model_cache_clear": (c_int, [c_void_p, c_int64, POINTER(Error)]),
     "mha_model_cache_truncate": (c_int, [c_void_p, c_int64, c_int64, POINTER(Error)]),
     "mha_model_cache_fork": (c_int, [c_void_p, c_int64, c_int64, c_int64, POINTER(Error)]),
+    "mha_model_head_steps": (c_int, [c_void_p, POINTER(ModelActivations), c_int64, c_int64, POINTER(HeadSteps), POINTER(Error)]),
+    "mha_head_steps_score": (c_double, [POINTER(HeadSteps), c_int64]),
     "mha_model_forward": (c_int, [c_void_p, POINTER(ModelInput), POINTER(ModelOutput), POINTER(Error)]),
     "mha_model_embed": (c_int, [c_void_p, POINTER(c_char_p), c_int64, POINTER(EmbedOptions), c_void_p, POINTER(Error)]),
     "mha_model_encoder": (c_void_p, [c_void_p]),
@@ -3865,6 +3889,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_prompt_pair_position": (c_int64, [c_void_p]),
     "mha_prompt_noise_width": (c_int64, [c_void_p]),
     "mha_prompt_noise": (c_int, [c_void_p, c_int64, c_void_p, c_int64, c_double, c_uint64, c_void_p, POINTER(Error)]),
+    "mha_kl_divergence": (c_double, [c_void_p, c_void_p, c_int64]),
     "mha_patch_normalized": (c_double, [c_double, c_double, c_double]),
     "mha_site_name": (c_char_p, [c_int]),
     "mha_patch_shape": (c_int, [c_void_p, c_int, c_int, c_void_p]),

@@ -214,6 +214,20 @@ def prompt_noise(model: Model, length: int, positions: Any, *, times_std: float 
     return out
 
 
+def kl_divergence(p: Any, q: Any) -> float:
+    """Returns the Kullback-Leibler divergence in nats of two distributions, given by their logits of shape [vocab].
+
+        >>> import math
+        >>> import mha
+        >>> round(mha.kl_divergence([0.0, math.log(3)], [0.0, 0.0]), 6)
+        0.130812
+    """
+    rows = [np.ascontiguousarray(row, np.float32) for row in (p, q)]
+    if rows[0].ndim != 1 or rows[0].shape != rows[1].shape or not rows[0].size:
+        raise ValueError(f"p and q must be logits of the same shape [vocab] (got {rows[0].shape} and {rows[1].shape})")
+    return float(lib.mha_kl_divergence(rows[0].ctypes.data, rows[1].ctypes.data, rows[0].size))
+
+
 def patch_normalized(value: Any, clean: float, corrupted: float) -> np.ndarray:
     """Returns (value - corrupted) / (clean - corrupted), 1: as in the clean run; NaN where the runs differ by less than 1e-3.
 

@@ -524,6 +524,27 @@ static void refusals_name_the_reason(void **state)
     mha_model_free(bert);
 }
 
+/* The divergence must be that of the formula. It is infinite if Q is 0 where P is not. */
+static void divergences_of_logits(void **state)
+{
+    (void)state;
+    const float p[] = {0, 1, -2}, q[] = {5, 5, 5}, far[] = {1000, 0, -1000}, none[] = {0, 1, -INFINITY};
+    double sum = 0, want = 0;
+    for (int v = 0; v < 3; v++)
+        sum += exp((double)p[v]);
+    for (int v = 0; v < 3; v++)
+        want += exp((double)p[v]) / sum * log(exp((double)p[v]) / sum * 3);
+    assert_true(fabs(mha_kl_divergence(p, q, 3) - want) < 1e-12);
+    assert_true(mha_kl_divergence(p, p, 3) == 0 && mha_kl_divergence(far, far, 3) == 0);
+    assert_true(fabs(mha_kl_divergence(far, q, 3) - log(3)) < 1e-12);
+    assert_true(fabs(mha_kl_divergence(none, p, 3) - log(sum / (1 + exp(1)))) < 1e-12);
+    assert_true(isinf(mha_kl_divergence(p, none, 3)));
+    const float wrong[] = {0, NAN, 1}, empty[] = {-INFINITY, -INFINITY, -INFINITY};
+    assert_true(isnan(mha_kl_divergence(wrong, p, 3)) && isnan(mha_kl_divergence(p, wrong, 3)));
+    assert_true(isnan(mha_kl_divergence(empty, p, 3)) && isnan(mha_kl_divergence(p, empty, 3)));
+    assert_true(isnan(mha_kl_divergence(NULL, p, 3)) && isnan(mha_kl_divergence(p, p, 0)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -539,6 +560,7 @@ int main(void)
         cmocka_unit_test(paths_do_not_require_a_norm_before_attention),
         cmocka_unit_test(edges_extend_paths_and_patches),
         cmocka_unit_test(refusals_name_the_reason),
+        cmocka_unit_test(divergences_of_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
