@@ -117,6 +117,21 @@ class Gates(unittest.TestCase):
                 want = gates[kind].grad.numpy()
                 self.assertLess(np.abs(got - want).max(), 1e-5 + 1e-4 * np.abs(want).max(), (family, kind))
 
+    def test_errors_name_the_argument(self):
+        source, target, text = np.array(SOURCE), np.array(TARGET), [[4, 17, 33]]
+        with mha.ModelGrads(mha.Model(DATA / "bart")) as grads:
+            for arguments in ({"gate": np.ones(3)}, {"cross_gate": np.ones((1, 2)), "source": source},
+                              {"source_gate": np.ones((1, 2)), "source": source}, {"source_gate": np.ones((1, 2))},
+                              {"cross_gate": np.ones((1, 2))}, {"gate": "open"}, {"source_gate": "open", "source": source}):
+                with self.subTest(arguments), self.assertRaisesRegex((ValueError, TypeError), f"^{next(iter(arguments))} must "):
+                    grads.loss(target, **{"source": None} | arguments)
+        with mha.ModelGrads(mha.Model()) as grads, self.assertRaisesRegex(ValueError, r"^gate must be of shape \(2, 8\) or "):
+            grads.forward(text, gate=np.ones(3))
+        model = mha.Model(DATA / "bart")
+        for name in "source_gates", "cross_gates", "gates":
+            with self.subTest(name), self.assertRaisesRegex(ValueError, f"^{name} must be of shape "):
+                model.forward(target, source=source, **{name: np.ones(3)})
+
     def test_t5(self):
         for family in "t5", "t5-gated":
             theirs = transformers.T5ForConditionalGeneration.from_pretrained(DATA / family).eval()

@@ -25,7 +25,7 @@ from .._binding.abi import (
 from .._binding.library import Handle, call, callback, create, lib, struct
 from .._binding.long_call import Guard, call_long
 from .forward import POOL, Output, logits_shape
-from .model_input import Input, ModelBase, like_ids, source_input
+from .model_input import GATE, Input, ModelBase, like_ids, source_input
 
 
 @dataclass
@@ -135,9 +135,9 @@ class ModelGrads(Handle):
         mha.Model.forward of an encoder-decoder; token i of ids then predicts label i. source_gate, cross_gate: gates of the encoder and
         of the cross-attention.
         """
-        encoder = source_input(self._model, source, source_mask, source_gate)
+        encoder = source_input(self._model, source, source_mask, source_gate, "source_gate")
         given, guard = Input(self._model._info, ids, mask=mask, type_ids=type_ids, positions=positions, starts=starts, gates=gate,
-                             pixels=pixels, source=encoder, cross_gates=cross_gate), Guard()
+                             pixels=pixels, source=encoder, cross_gates=cross_gate, names=GATE), Guard()
         dgates, dembeddings = self._gradients(given, gates, embeddings)
         dcross = np.zeros_like(dgates) if encoder is not None and dgates is not None else None
         dencoder = None if dcross is None else self._encoder_gates(given.batch)
@@ -166,7 +166,7 @@ class ModelGrads(Handle):
         """Runs the model on ids [B, L], or on pixels of images, and keeps its activations for backward(). Returns Output(logits,
         last_hidden, None, None)."""
         info = self._model._info
-        given = Input(info, ids, mask=mask, type_ids=type_ids, positions=positions, starts=starts, gates=gate, pixels=pixels)
+        given = Input(info, ids, mask=mask, type_ids=type_ids, positions=positions, starts=starts, gates=gate, pixels=pixels, names=GATE)
         last = np.empty((*given.rows, info.hidden), np.float32)
         logits = np.empty(logits_shape(info, given), np.float32) if info.logit_width else None
         self._given = given  # its arrays are read by backward()

@@ -68,19 +68,25 @@ class ModelBase(Handle):
         return layers
 
 
+GATES, GATE = ("gates", "cross_gates"), ("gate", "cross_gate")  # names of the arguments of methods that take gates
+
+
 class Input:
-    """Token ids and masks of a pass. `rows` is the shape of results per token: [B, L], or [total] of packed sequences."""
+    """Token ids and masks of a pass. `rows` is the shape of results per token: [B, L], or [total] of packed sequences. `names` are those
+    of the arguments for gates and cross_gates in messages."""
 
     def __init__(self, info: ModelInfo, ids: Any, *, mask: Any = None, type_ids: Any = None, positions: Any = None, gates: Any = None,
                  fills: Any = None, first_layer: int = 0, states: Any = None, context: Any = None, cache: Any = None,
                  sequence: int | None = None, starts: Any = None, pixels: Any = None, source: ModelInput | None = None,
-                 cross_gates: Any = None) -> None:
+                 cross_gates: Any = None, names: tuple[str, str] = GATES) -> None:
         if pixels is not None:
             self._take_pixels(info, pixels, gates, fills, {
                 "ids": ids, "mask": mask, "type_ids": type_ids, "positions": positions, "first_layer": first_layer or None,
                 "states": states, "context": context, "cache": cache, "sequence": sequence, "starts": starts, "source": source,
-                "cross_gates": cross_gates})
+                names[1]: cross_gates}, names[0])
             return
+        if cross_gates is not None and source is None and cache is None:
+            raise ValueError(f"{names[1]} must be None without source")
         ids = token_ids(ids) if starts is None else integers(ids, "ids", np.int32)
         self.rows: tuple[int, ...] = ids.shape
         at = None if starts is None else integers(starts, "starts")
@@ -96,14 +102,14 @@ class Input:
         self.struct = struct(
             ModelInput, batch=self.batch, length=self.length, ids=ids, type_ids=like_ids("type_ids", type_ids, self.rows),
             mask=None if mask is None else flags(mask, "mask", self.rows), positions=like_ids("positions", positions, self.rows),
-            gates=_gates(info, gates, self.batch), fills=None if fills is None else floats(fills, "fills", (
+            gates=_gates(info, gates, self.batch, names[0]), fills=None if fills is None else floats(fills, "fills", (
                 info.layers, info.heads, info.head_dim)), starts=at, first_layer=integer(first_layer, "first_layer"), hidden=hidden,
             context=None if context is None else floats(context, "context", (*self.rows, None)),
             cache=None if cache is None else cache._open(), sequence=integer(sequence or 0, "sequence"),
-            source=None if source is None else ctypes.pointer(source), cross_gates=_gates(info, cross_gates, self.batch, "cross_gates"))
+            source=None if source is None else ctypes.pointer(source), cross_gates=_gates(info, cross_gates, self.batch, names[1]))
         self.struct.__dict__["source_alive"] = source
 
-    def _take_pixels(self, info: ModelInfo, pixels: Any, gates: Any, fills: Any, others: dict[str, Any]) -> None:
+    def _take_pixels(self, info: ModelInfo, pixels: Any, gates: Any, fills: Any, others: dict[str, Any], gates_name: str) -> None:
         """Takes images [B, channels, height, width] instead of ids; the other arguments are not supported."""
         for name, value in others.items():
             if value is not None:
@@ -112,15 +118,16 @@ class Input:
         images = floats(pixels, "pixels", (None, *shape))
         self.batch, self.length = len(images), info.max_positions
         self.rows = self.batch, self.length
-        self.struct = struct(ModelInput, batch=self.batch, pixels=images, gates=_gates(info, gates, self.batch), fills=None if fills is None
-                             else floats(fills, "fills", (info.layers, info.heads, info.head_dim)))
+        self.struct = struct(ModelInput, batch=self.batch, pixels=images, gates=_gates(info, gates, self.batch, gates_name),
+                             fills=None if fills is None else floats(fills, "fills", (info.layers, info.heads, info.head_dim)))
 
 
-def source_input(model: ModelBase, source: Any, mask: Any, gates: Any = None) -> ModelInput | None:
-    """Returns the input of an encoder: ids [B, S], or features [B, bins, frames] of an encoder that reads audio."""
+def source_input(model: ModelBase, source: Any, mask: Any, gates: Any = None, name: str = "source_gates") -> ModelInput | None:
+    """Returns the input of an encoder: ids [B, S], or features [B, bins, frames] of an encoder that reads audio. `name` is that of the
+    argument for gates."""
     if source is None:
         if mask is not None or gates is not None:
-            raise ValueError(f"source_{'gates' if mask is None else 'mask'} must be None without source")
+            raise ValueError(f"{name if mask is None else 'source_mask'} must be None without source")
         return None
     audio, encoder = model.audio_shape, lib.mha_model_encoder(model._open())
     info: ModelInfo = lib.mha_model_describe(encoder).contents if encoder else model._info
@@ -128,10 +135,10 @@ def source_input(model: ModelBase, source: Any, mask: Any, gates: Any = None) ->
         features = floats(source, "source", (None, *audio))
         return struct(ModelInput, batch=len(features), length=audio[1] // 2, features=features,
                       mask=None if mask is None else flags(mask, "source_mask", (len(features), audio[1] // 2)),
-                      gates=_gates(info, gates, len(features), "source_gates"))
+                      gates=_gates(info, gates, len(features), name))
     ids = token_ids(source)
     return struct(ModelInput, batch=len(ids), length=ids.shape[1], ids=ids,
-                  mask=None if mask is None else flags(mask, "source_mask", ids.shape), gates=_gates(info, gates, len(ids), "source_gates"))
+                  mask=None if mask is None else flags(mask, "source_mask", ids.shape), gates=_gates(info, gates, len(ids), name))
 
 
 def token_ids(ids: Any) -> np.ndarray:
@@ -159,10 +166,10 @@ def head_pairs(pairs: Any, name: str) -> Any:
     return (ModelHead * len(ordered))(*ordered)
 
 
-def _gates(info: ModelInfo, gates: Any, batch: int, name: str = "gates") -> np.ndarray | None:
+def _gates(info: ModelInfo, gates: Any, batch: int, name: str) -> np.ndarray | None:
     if gates is None:
         return None
-    gates, layers, heads = np.asarray(gates, dtype=np.float32), info.layers, info.heads
+    gates, layers, heads = floats(gates, name), info.layers, info.heads
     if gates.shape not in ((layers, heads), (layers, batch, heads)):
         raise ValueError(f"{name} must be of shape {(layers, heads)} or {(layers, batch, heads)} (got {gates.shape})")
     each = gates[:, None] if gates.ndim == 2 else gates
