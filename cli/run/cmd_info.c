@@ -69,6 +69,14 @@ static const char *show_range(number *shown, const mha_model_info *info, const i
     return shown->text;
 }
 
+static int64_t total(const mha_model_info *info, const int64_t *heads)
+{
+    int64_t sum = 0;
+    for (int64_t l = 0; l < info->layers; l++)
+        sum += heads[l];
+    return sum;
+}
+
 static json_t *image_json(const mha_model_info *info)
 {
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "channels", (json_int_t)info->image_channels, "height",
@@ -79,17 +87,20 @@ static json_t *image_json(const mha_model_info *info)
 
 static json_t *model_json(const mha_model_info *info)
 {
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:b, s:s, s:o, s:o, s:o, s:o}",
-                     "family", info->family, "layers", (json_int_t)info->layers, "heads", (json_int_t)info->heads,
-                     "kv_heads", (json_int_t)info->kv_heads, "head_dim", (json_int_t)info->head_dim, "hidden",
-                     (json_int_t)info->hidden, "parameters", (json_int_t)info->parameters, "bytes",
-                     (json_int_t)info->bytes, "kv_bytes_per_token", (json_int_t)info->kv_bytes_per_token,
-                     "heads_per_layer", per_layer(info, info->heads_per_layer), "intermediate",
-                     (json_int_t)info->intermediate, "vocab", (json_int_t)info->vocab, "max_positions",
-                     (json_int_t)info->max_positions, "causal", info->causal, "dtype", mha_dtype_name(info->dtype),
-                     "key_heads_per_layer", per_layer(info, info->key_heads_per_layer), "value_heads_per_layer",
-                     per_layer(info, info->value_heads_per_layer), "feed_forward_per_layer",
-                     per_layer(info, info->feed_forward_per_layer), "attention_per_layer", info_attention_json(info));
+    json_t *json = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:b, s:s, s:o, s:o, s:o, s:o}", "family",
+        info->family, "layers", (json_int_t)info->layers, "heads", (json_int_t)info->heads, "kv_heads",
+        (json_int_t)info->kv_heads, "head_dim", (json_int_t)info->head_dim, "hidden", (json_int_t)info->hidden,
+        "parameters", (json_int_t)info->parameters, "bytes", (json_int_t)info->bytes, "kv_bytes_per_token",
+        (json_int_t)info->kv_bytes_per_token, "heads_per_layer", per_layer(info, info->heads_per_layer), "intermediate",
+        (json_int_t)info->intermediate, "vocab", (json_int_t)info->vocab, "max_positions",
+        (json_int_t)info->max_positions, "causal", info->causal, "dtype", mha_dtype_name(info->dtype),
+        "key_heads_per_layer", per_layer(info, info->key_heads_per_layer), "value_heads_per_layer",
+        per_layer(info, info->value_heads_per_layer), "feed_forward_per_layer",
+        per_layer(info, info->feed_forward_per_layer), "attention_per_layer", info_attention_json(info));
+    if (json && info->cross_heads_per_layer)
+        json_object_set_new(json, "cross_heads_per_layer", per_layer(info, info->cross_heads_per_layer));
+    return json;
 }
 
 enum { TITLE = 12 }; /* columns before the value of a line */
@@ -119,9 +130,6 @@ static void print_model(const cli_session *s, const mha_model *model)
 {
     const mha_model_info *info = mha_model_describe(model);
     const mha_model *vision = mha_model_vision(model);
-    int64_t total = 0;
-    for (int64_t l = 0; l < info->layers; l++)
-        total += info->heads_per_layer[l];
     number a, b, c;
     put_title(s, "family");
     cli_put_prose(s, TITLE, TITLE, "%s, %s", info->family,
@@ -133,9 +141,15 @@ static void print_model(const cli_session *s, const mha_model *model)
     cli_put_prose(s, TITLE, TITLE, "%lld", (long long)info->layers);
     put_title(s, "heads");
     cli_put_prose(s, TITLE, TITLE, "%lld in total; per layer: %s query, %s key, %s value heads; width %lld",
-                  (long long)total, show_range(&a, info, info->heads_per_layer),
+                  (long long)total(info, info->heads_per_layer), show_range(&a, info, info->heads_per_layer),
                   show_range(&b, info, info->key_heads_per_layer), show_range(&c, info, info->value_heads_per_layer),
                   (long long)info->head_dim);
+    if (info->cross_heads_per_layer) {
+        put_title(s, "cross heads");
+        cli_put_prose(s, TITLE, TITLE, "%lld in total; per layer: %s heads, which read the encoder",
+                      (long long)total(info, info->cross_heads_per_layer),
+                      show_range(&a, info, info->cross_heads_per_layer));
+    }
     put_title(s, "attention");
     info_put_attention(s, TITLE, info);
     put_title(s, "width");
@@ -155,10 +169,11 @@ static void print_model(const cli_session *s, const mha_model *model)
 static void print_side(const cli_session *s, const char *title, const mha_model *side)
 {
     const mha_model_info *info = mha_model_describe(side);
+    number a, b;
     put_title(s, title);
-    cli_put_prose(s, TITLE, TITLE, "%lld layers; per layer: %lld heads, width %lld; feed-forward %lld",
-                  (long long)info->layers, (long long)info->heads, (long long)info->head_dim,
-                  (long long)info->intermediate);
+    cli_put_prose(s, TITLE, TITLE, "%lld layers; per layer: %s heads, width %lld; feed-forward %s",
+                  (long long)info->layers, show_range(&a, info, info->heads_per_layer), (long long)info->head_dim,
+                  show_range(&b, info, info->feed_forward_per_layer));
     if (!info->feature_bins) return;
     put_title(s, "audio");
     cli_put_prose(s, TITLE, TITLE, "%lld log-mel bins, %lld frames of 10 ms per window", (long long)info->feature_bins,

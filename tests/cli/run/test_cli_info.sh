@@ -28,6 +28,19 @@ expect 0 "$MHA" prune -m "$tiny" --heads 0.0,0.1,1.0 -o uneven
 expect 0 "$MHA" info uneven
 has out '9 in total; per layer: 2 to 4 query'
 
+# Each list of heads of a pruned encoder-decoder must be printed.
+expect 0 "$MHA" prune -m "$data/seq2seq/bart" --heads cross.0.1,cross.1.0,cross.1.2,encoder.1.0,0.2 -o sides
+expect 0 "$MHA" info sides
+has out '9 in total; per layer: 4 to 5 query'
+has out 'cross heads 7 in total; per layer: 3 to 4 heads'
+has out '2 layers; per layer: 3 to 4 heads, width 10'
+expect 0 "$MHA" info sides --json
+at heads_per_layer '[4,5]'
+at cross_heads_per_layer '[4,3]'
+at encoder.heads_per_layer '[4,3]'
+expect 0 "$MHA" info "$tiny" --json
+has_not out 'cross_heads'
+
 # An index of shards that names one file must be accepted; an index with a wrong file name or a file outside its folder must be rejected.
 mkdir shards
 for id in 1 2; do
