@@ -7,7 +7,10 @@ enum { TILE = 16 }; /* rows of a tile: 64 bytes of float32 */
 
 const mha__derived *mha__derived_of(const mha_tensor *tensor)
 {
-    if ((int)tensor->dtype != MHA__DTYPE_DERIVED) return NULL;
+    /* Compares addresses as integers, so that memory of a tensor of another kind is not read. */
+    const uintptr_t from = (uintptr_t)tensor->shape - offsetof(mha__derived, shape);
+    const bool whole = (uintptr_t)tensor->dtype_name - offsetof(mha__derived, dtype_name) == from;
+    if ((int)tensor->dtype != MHA__DTYPE_DERIVED || !whole) return NULL;
     return (const mha__derived *)((const char *)tensor->shape - offsetof(mha__derived, shape));
 }
 

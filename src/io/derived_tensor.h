@@ -3,7 +3,7 @@
  * Some checkpoints store a weight in another form than models read: as codes of 4 or 8 bits with scales, or as
  * transposed matrices. The derived tensor has the name and shape that models expect, but no memory of its own, so
  * float32 elements exist only while a layer is packed. Its `data` and `bytes` are those of its first stored tensor. Its
- * description is found by `shape`, so a copy with another shape must have another dtype. */
+ * `shape` and `dtype_name` are members of its description, by which it is found. */
 #ifndef MHA_IO_DERIVED_TENSOR_H
 #define MHA_IO_DERIVED_TENSOR_H
 
@@ -13,7 +13,10 @@
  * unreadable. */
 enum { MHA__DTYPE_DERIVED = 1 << 16 };
 
-enum { MHA__DERIVED_RUN = 256 }; /* elements of a row that are read at a time: a multiple of all block sizes */
+enum {
+    MHA__DERIVED_RUN = 256, /* elements of a row that are read at a time: a multiple of all block sizes */
+    MHA__DERIVED_NAME = 16  /* bytes of the longest name of a type, with its NUL */
+};
 
 typedef struct mha__derived mha__derived;
 struct mha__derived {
@@ -25,12 +28,14 @@ struct mha__derived {
     bool transposed;       /* [matrices, columns, rows]; false = [rows, columns] */
     int64_t rows, columns; /* of each stored matrix */
     int64_t shape[3];
+    char dtype_name[MHA__DERIVED_NAME];
     /* 8-bit codes: a scale per block; [.., scale_columns] */
     const float *scales;
     int64_t block_rows, block_columns, scale_columns;
 };
 
-/* Returns the description of a derived tensor; NULL for any other tensor. */
+/* Returns the description of a derived tensor; NULL for any other tensor, even one with the dtype of derived tensors,
+ * such as a copy with another shape: shape and dtype_name must be in the same description. */
 const mha__derived *mha__derived_of(const mha_tensor *tensor);
 /* Reads elements [first, first + count) of a derived tensor. */
 void mha__derived_read(const mha__derived *derived, int64_t first, int64_t count, float *out);
@@ -69,7 +74,7 @@ mha_status mha__derive_matrices(mha_file *file, const char *name, const mha_tens
  * description whose shape is set; fail with "FILE: shape (or type) of tensor NAME must be RULE (got VALUE)". */
 mha_status mha__derived_describe(mha_file *file, const mha_tensor *first, const mha_tensor *second, mha__derived **out,
                                  mha_error *err);
-mha_tensor mha__derived_tensor(const mha__derived *derived, const char *name, const char *dtype_name, int rank);
+mha_tensor mha__derived_tensor(mha__derived *derived, const char *name, const char *dtype_name, int rank);
 mha_status mha__derived_refuse_shape(const mha_file *file, const mha_tensor *t, const char *rule, mha_error *err);
 mha_status mha__derived_refuse_type(const mha_file *file, const mha_tensor *t, const char *rule, mha_error *err);
 

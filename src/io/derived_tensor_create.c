@@ -36,12 +36,13 @@ mha_status mha__derived_describe(mha_file *file, const mha_tensor *first, const 
     return MHA_OK;
 }
 
-mha_tensor mha__derived_tensor(const mha__derived *d, const char *name, const char *dtype_name, int rank)
+mha_tensor mha__derived_tensor(mha__derived *d, const char *name, const char *dtype_name, int rank)
 {
     const mha_tensor *first = &d->parts[0];
+    snprintf(d->dtype_name, sizeof d->dtype_name, "%s", dtype_name);
     mha_tensor t = {.name = name,
                     .dtype = (mha_dtype)MHA__DTYPE_DERIVED,
-                    .dtype_name = dtype_name,
+                    .dtype_name = d->dtype_name,
                     .rank = rank,
                     .shape = d->shape,
                     .elements = 1,

@@ -183,11 +183,45 @@ static void refused_floats(void **state)
     mha_file_free(file);
 }
 
+/* A tensor with the dtype of derived tensors, but the shape or type name of another tensor, has no description. */
+static void copies_with_another_shape(void **state)
+{
+    (void)state;
+    mha_file *file = open_elements();
+    mha_tensor t[2];
+    float element;
+    mha_error err = {0};
+    for (int n = 0; n < 2; n++)
+        assert_int_equal(mha__derive_mxfp4(file, "x", mha_file_find(file, "mxfp4_blocks"),
+                                           mha_file_find(file, "mxfp4_scales"), &t[n], &err),
+                         MHA_OK);
+    assert_non_null(mha__derived_of(&t[0]));
+    assert_string_equal(t[0].dtype_name, "MXFP4");
+    const int64_t shape[3] = {2, 288, 19};
+    mha_tensor copy = t[0];
+    assert_true(mha__derived_of(&copy) == mha__derived_of(&t[0]));
+    copy.shape = shape;
+    assert_null(mha__derived_of(&copy));
+    copy = t[0];
+    copy.shape = t[1].shape;
+    assert_null(mha__derived_of(&copy));
+    copy = t[0];
+    copy.dtype_name = "MXFP4";
+    assert_null(mha__derived_of(&copy));
+    assert_int_equal(mha__tensor_read_part(&copy, 0, 1, &element, &err), MHA_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "MXFP4 cannot be read as"));
+    mha_file_free(file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mxfp4),         cmocka_unit_test(floats_of_8_bits), cmocka_unit_test(types_of_matrices),
-        cmocka_unit_test(refused_mxfp4), cmocka_unit_test(refused_floats),
+        cmocka_unit_test(mxfp4),
+        cmocka_unit_test(floats_of_8_bits),
+        cmocka_unit_test(types_of_matrices),
+        cmocka_unit_test(refused_mxfp4),
+        cmocka_unit_test(refused_floats),
+        cmocka_unit_test(copies_with_another_shape),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
