@@ -4,6 +4,7 @@
 #include "base/size.h"
 #include "io/derived_tensor.h"
 #include "math/half.h"
+#include "math/types/e2m1.h"
 #include "math/types/e4m3.h"
 #include "math/types/e8m0.h"
 #include <stdio.h>
@@ -57,8 +58,6 @@ mha_tensor mha__derived_tensor(mha__derived *d, const char *name, const char *dt
 
 static void read_mxfp4(const mha__derived *d, int64_t row, int64_t column, int64_t count, float *to)
 {
-    static const float doubled[16] = {0.0F,  1.0F,  2.0F,  3.0F,  4.0F,  6.0F,  8.0F,  12.0F,
-                                      -0.0F, -1.0F, -2.0F, -3.0F, -4.0F, -6.0F, -8.0F, -12.0F};
     const uint8_t *codes = (const uint8_t *)d->parts[0].data + row * (d->columns / 2);
     const uint8_t *scales = (const uint8_t *)d->parts[1].data + row * (d->columns / GROUP);
     for (int64_t i = 0, n; i < count; i += n) { /* group by group */
@@ -66,7 +65,7 @@ static void read_mxfp4(const mha__derived *d, int64_t row, int64_t column, int64
         const float half = mha__e8m0_half(scales[at / GROUP]);
         n = mha__min64(count - i, GROUP - at % GROUP);
         for (int64_t k = 0; k < n; k++)
-            to[i + k] = doubled[codes[(at + k) / 2] >> (at + k) % 2 * 4 & 15] * half;
+            to[i + k] = mha__e2m1_doubled(codes[(at + k) / 2] >> (at + k) % 2 * 4 & 15) * half;
     }
 }
 

@@ -2,6 +2,7 @@
 #include "io/quantized_blocks.h"
 #include "math/half.h"
 #include "math/q8_0.h"
+#include "math/types/e2m1.h"
 #include "math/types/e8m0.h"
 #include "math/types/q4_0.h"
 #include <math.h>
@@ -77,14 +78,12 @@ void mha__iq4_nl_to_f32(const unsigned char *block, float *out)
         out[i] = scale * (float)levels[nibble(block + 2, i)];
 }
 
-/* A byte, the power of two of the scale (OCP Microscaling Formats, section 5.4.1), 16 bytes of E2M1 as in Q4_0. Values
- * are doubled and the scale is halved. */
+/* A byte, the power of two of the scale (OCP Microscaling Formats, section 5.4.1), 16 bytes of E2M1 as in Q4_0. */
 void mha__mxfp4_to_f32(const unsigned char *block, float *out)
 {
-    static const int8_t doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
     const float scale = mha__e8m0_half(block[0]);
     for (int i = 0; i < 32; i++)
-        out[i] = scale * (float)doubled[nibble(block + 1, i)];
+        out[i] = scale * mha__e2m1_doubled((unsigned)nibble(block + 1, i));
 }
 
 /* Returns the code of the value nearest to x, whose magnitude is at most 8. */
