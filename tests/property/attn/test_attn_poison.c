@@ -175,6 +175,49 @@ static void test_seen_by_some(void **state)
             }
 }
 
+/* Rows of keys and values may be longer than a head, as in a buffer of several heads. The elements between them are
+ * NaN, in every stored type, and must not affect the result: for few queries, which read keys in place, or for many. */
+static void test_gaps_between_rows(void **state)
+{
+    (void)state;
+    static const mha_dtype types[][2] = {{MHA_F32, MHA_F32},  {MHA_F64, MHA_F64},  {MHA_BF16, MHA_BF16},
+                                         {MHA_F16, MHA_F16},  {MHA_F32, MHA_BF16}, {MHA_F32, MHA_F16},
+                                         {MHA_F32, MHA_Q8_0}, {MHA_F32, MHA_Q4_0}, {MHA_F32, MHA_F8_E4M3}};
+    static const int64_t lengths[] = {1, 3, 45}, widths[] = {32, 64, 96};
+    static const int gaps[] = {1, 2, 32};
+    for (size_t n = 0; n < 9 * 3 * 3; n++) {
+        const mha_dtype *type = types[n % 9];
+        const mha_attn_desc d = {.size = sizeof d,
+                                 .batch = 1,
+                                 .heads = 4,
+                                 .kv_heads = 2,
+                                 .q_len = lengths[n / 9 % 3],
+                                 .kv_len = 140,
+                                 .head_dim = widths[n / 27],
+                                 .causal = 1,
+                                 .outputs = MHA_ATTN_LSE,
+                                 .align = MHA_ALIGN_BOTTOM_RIGHT,
+                                 .dtype = type[0],
+                                 .kv_dtype = type[1]};
+        for (size_t g = 0; g < 3; g++) {
+            const problem_layouts wide = {.k = {.pad[3] = gaps[g]}, .v = {.pad[3] = gaps[g]}};
+            problem p, clean;
+            problem_make(&p, &d, &wide, 34);
+            problem_make(&clean, &d, NULL, 34);
+            for (int isa = 0; isa < isa_count; isa++) {
+                problem_run(isa_contexts[isa], &p);
+                problem_run(isa_contexts[isa], &clean);
+                if (!problem_same_bits(&p, &clean))
+                    fail_msg("%s: %s keys of %d elements for %d queries must not depend on the %d elements after them",
+                             mha_ctx_isa(isa_contexts[isa]), mha_dtype_name(type[1]), (int)d.head_dim, (int)d.q_len,
+                             gaps[g]);
+            }
+            problem_free(&p);
+            problem_free(&clean);
+        }
+    }
+}
+
 /* A NaN in a query must affect only its row, and must not affect it if the row has no visible keys. */
 static void test_query(void **state)
 {
@@ -206,6 +249,6 @@ static void test_query(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_unseen_by_all), cmocka_unit_test(test_seen_by_some),
-                                              cmocka_unit_test(test_query)};
+                                              cmocka_unit_test(test_gaps_between_rows), cmocka_unit_test(test_query)};
     return cmocka_run_group_tests(tests, isa_setup_two, isa_teardown);
 }
