@@ -112,7 +112,7 @@ mha_status mha__model_not_seq2seq(const mha_model *model, const char *what, mha_
  * mha__weights_begin; mha__model_fill_info requires the weights. */
 mha_status mha__model_set_up(mha_model *model, const mha_model_options *options, mha_error *err);
 mha_status mha__model_take_weights(mha_model *model, mha_error *err);
-/* Checks that the model reads every tensor of the GGUF file it was opened from (weights/gguf_unused.c). Errors:
+/* Checks that the model reads every tensor of the GGUF file it was opened from (weights/gguf/gguf_unused.c). Errors:
  * MHA_ERR_UNSUPPORTED, naming the first tensor that is not read. */
 mha_status mha__gguf_check_unused(const mha_model *model, mha_error *err);
 void mha__model_fill_info(mha_model *model);

@@ -1,6 +1,6 @@
 /* gguf_compare.c - see gguf_save.h. */
 #include "base/error.h"
-#include "model/weights/gguf_save.h"
+#include "model/weights/gguf/gguf_save.h"
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
