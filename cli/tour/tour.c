@@ -16,7 +16,7 @@ tour *tour_make(mha_ctx *ctx, const tour_entry *entry, const char *model, const 
     t->summary = entry->summary;
     t->example = entry->example;
     t->model = model;
-    t->model_name = cli_last_component(model);
+    t->model_name = model ? cli_last_component(model) : NULL;
     t->choice = *choice;
     t->ctx = ctx;
     if (mha_trace_create(ctx, &t->trace, &t->error) == MHA_OK) entry->walk(t);

@@ -72,7 +72,7 @@ typedef struct tour_block {
 
 typedef struct tour {
     const char *name, *summary, *example;
-    const char *model;      /* folder of the built-in model, or of the chosen model */
+    const char *model;      /* folder of the chosen or built-in model; NULL for a tour that reads none */
     const char *model_name; /* last component of `model` */
     tour_choice choice;
     tour_block *blocks;

@@ -144,5 +144,6 @@ int tour_request_read(cli_session *s, const tour_entry *entry, tour_choice *choi
 {
     int code = check_accepted(s, entry);
     if (code == CLI_DONE) code = read_values(s, choice);
-    return code == CLI_DONE ? cli_model_find(s, given.model ? given.model : "builtin") : code;
+    if (code != CLI_DONE || !(given.model || (entry ? entry->accepts & TOUR_MODEL : s->arg_count > 0))) return code;
+    return cli_model_find(s, given.model ? given.model : "builtin");
 }

@@ -7,8 +7,9 @@
 
 extern const struct poptOption tour_request_options[];
 
-/* Reads the options for a tour, or for `entry` NULL checks that none is given. Finds the folder of the model. Returns
- * an exit code; an option that the tour does not accept is a usage error that states the reason. */
+/* Reads the options for a tour, or for `entry` NULL checks that none is given. Finds the folder of
+ * the model of tours that read one; for `all`, that of the built-in model. Returns an exit code; an option that the
+ * tour does not accept is a usage error that states the reason. */
 int tour_request_read(cli_session *session, const tour_entry *entry, tour_choice *choice);
 
 #endif

@@ -261,4 +261,18 @@ refused 1 "$MHA" tour reshape --html /dev/full --force
 has err '/dev/full'
 refused 2 "$MHA" tour "$(printf 'a\033[2Jb')"
 harmless err
+# ---- without the data of the installation ----
+# Only a tour that reads the built-in model requires it.
+if [ ! -e /usr/local/share/mha ]; then
+    mkdir -p alone/bin
+    cp "$MHA" alone/bin/mha
+    alone=$PWD/alone/bin/mha
+    expect 0 "$alone" tour
+    expect 0 "$alone" tour self-attention
+    expect 0 "$alone" tour variants --json
+    expect 0 "$alone" tour weight-split -m "$data/models/gpt2-tiny" --layer 0
+    refused 1 "$alone" tour induction
+    has err 'share/mha/builtin is missing'
+    refused 1 "$alone" tour all
+fi
 finish
