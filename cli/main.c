@@ -9,6 +9,7 @@
 
 #include "commands.h"
 #include "memory.h"
+#include "option_values.h"
 #include "options.h"
 #include "output.h"
 #include "output_is_input.h"
@@ -180,6 +181,7 @@ static int dispatch(int argc, char **argv)
     argv[1] = name;
     poptContext parser = NULL;
     int code = cli_options_parse(&session, argc - 1, (const char **)argv + 1, &parser);
+    if (code < 0 && option_paths_check(&session) != CLI_DONE) code = CLI_USAGE;
     if (code < 0 && ranks && session.command->divides && session.command->divides()) session.work = ranks->work;
     if (code < 0 && ranks && session.command->shares && session.command->shares(&session)) {
         session.work = ranks->work;

@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+#include "options.h"
+#include "output.h"
+
 const char option_models[] = "builtin minilm";
 
 static const char *score_name(int n)
@@ -88,4 +91,33 @@ const char *option_values(const cli_command *command, const struct poptOption *o
         snprintf(words + used, OPTION_VALUES - used, "%s%s", used ? " " : "", word);
     }
     return words;
+}
+
+/* ---- empty paths ---- */
+
+static int check_path(const cli_session *s, const struct poptOption *o, const char *value)
+{
+    char name[CLI_OPTION_NAME];
+    if (!value || *value || strcmp(o->argDescrip, "SHAPE") == 0) return CLI_DONE;
+    const bool model = option_kind_of(s->command, o) == OPTION_MODEL;
+    return cli_usage(s, "%s must name a %s (got \"\")", cli_option_name(o, name),
+                     model                                  ? "model"
+                     : strcmp(o->argDescrip, "FOLDER") == 0 ? "folder"
+                                                            : "file");
+}
+
+int option_paths_check(const cli_session *s)
+{
+    struct poptOption table[CLI_MAX_OPTIONS];
+    int code = CLI_DONE;
+    cli_option_table(s->command, table);
+    for (const struct poptOption *o = table; (o->longName || o->shortName) && code == CLI_DONE; o++) {
+        const option_kind kind = option_kind_of(s->command, o);
+        if (kind != OPTION_PATH && kind != OPTION_MODEL) continue;
+        if (o->argInfo == POPT_ARG_STRING) code = check_path(s, o, *(const char *const *)o->arg);
+        const char *const *list = o->argInfo == POPT_ARG_ARGV ? *(const char *const *const *)o->arg : NULL;
+        for (int n = 0; list && list[n] && code == CLI_DONE; n++)
+            code = check_path(s, o, list[n]);
+    }
+    return code;
 }

@@ -1,4 +1,4 @@
-/* option_values.h - the values that options accept, for completion. */
+/* option_values.h - the values that options accept, for completion and checks. */
 #ifndef CLI_OPTION_VALUES_H
 #define CLI_OPTION_VALUES_H
 
@@ -19,5 +19,8 @@ option_kind option_kind_of(const cli_command *command, const struct poptOption *
 /* Returns the words that an OPTION_WORD option accepts, separated by spaces; "" for other kinds of options. */
 enum { OPTION_VALUES = 512 };
 const char *option_values(const cli_command *command, const struct poptOption *option, char words[OPTION_VALUES]);
+
+/* Returns CLI_USAGE and prints a message if the value of an option for a file, folder or model is empty. */
+int option_paths_check(const cli_session *session);
 
 #endif

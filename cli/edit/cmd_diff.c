@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "input/input.h"
+#include "input/text_reader.h"
 #include "output.h"
 #include "word_wrap.h"
 
@@ -224,7 +225,7 @@ static int run(cli_session *s)
 {
     diff d = {.session = s};
     cli_texts texts = {0};
-    int code = s->options.file || s->arg_count ? cli_texts_read(s, false, &texts) : CLI_DONE;
+    int code = s->options.file || s->arg_count ? cli_texts_read(s, false, &texts) : cli_documents_unused(s);
     if (code != CLI_DONE) return code;
     code = open_models(&d, texts.count > 0);
     if (code == CLI_DONE && texts.count) code = compare_texts(&d, &texts);

@@ -146,6 +146,7 @@ static int check(job *j)
     mha_regroup_options *how = &j->how;
     double ridge = 0;
     int code = importance_scores_read(s, &j->by);
+    if (code == CLI_DONE) code = importance_scores_check_state(s);
     if (code == CLI_DONE) code = read_counts(s, how);
     if (code == CLI_DONE) code = read_method(s, &how->method);
     if (code == CLI_DONE) code = cli_number(s, "--ridge", given.ridge, 0, 1000, &ridge);

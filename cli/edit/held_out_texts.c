@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "heads/head_texts.h"
+#include "input/text_reader.h"
 #include "output.h"
 
 /* Removes held-out texts that are also in `learn`. */
@@ -87,7 +88,7 @@ static int split(cli_session *s, const mha_model *model, held_texts *t, int64_t 
 /* Reads -f and `test`; *units is the number of texts, or pairs, of -f. */
 static int read_files(cli_session *s, const char *test, const importance_scores *scores, held_texts *t, int64_t *units)
 {
-    int code = CLI_DONE;
+    int code = s->options.file || test ? CLI_DONE : cli_documents_unused(s);
     if (s->options.file) code = cli_texts_read_file(s, s->options.file, &t->texts);
     *units = t->texts.count;
     if (code == CLI_DONE && test) code = cli_texts_read_file(s, test, &t->test);

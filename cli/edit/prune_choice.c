@@ -55,7 +55,8 @@ static int read_scores(prune_job *job)
 {
     char *by = importance_scores_given.by;
     if (by && strcmp(by, joint) == 0) importance_scores_given.by = NULL;
-    const int code = importance_scores_read(job->session, &job->by);
+    int code = importance_scores_read(job->session, &job->by);
+    if (code == CLI_DONE) code = importance_scores_check_state(job->session);
     importance_scores_given.by = by;
     return code;
 }

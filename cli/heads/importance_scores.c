@@ -55,6 +55,12 @@ static int check_state(const cli_session *s, const char *state)
     return CLI_DONE;
 }
 
+int importance_scores_check_state(const cli_session *s)
+{
+    const bool unused = importance_scores_given.state && !importance_scores_given.by;
+    return unused ? cli_usage(s, "--state requires --by SCORE") : CLI_DONE;
+}
+
 const char *head_state_path(int model, const char *word, head_state *memory)
 {
     if (!importance_scores_given.state) return NULL;

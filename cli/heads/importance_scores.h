@@ -38,6 +38,8 @@ typedef struct importance_scores {
 
 /* Parses importance_scores_given. Returns an exit code and prints any error. */
 int importance_scores_read(const cli_session *s, importance_scores *scores);
+/* Returns CLI_USAGE and prints a message if --state is given without --by, for commands that save only scores. */
+int importance_scores_check_state(const cli_session *s);
 
 /* Returns true if processes can divide the measurement. With --settle they cannot, because each step then depends on
  * all earlier steps. */

@@ -54,6 +54,12 @@ int cli_documents_check(const cli_session *session, const char *name)
     return cli_usage(session, "--documents must be one of line, paragraph, whole (got \"%s\")", cli_shown(name));
 }
 
+int cli_documents_unused(const cli_session *session)
+{
+    return session->options.documents ? cli_usage(session, "--documents requires texts from a file or a pipe")
+                                      : CLI_DONE;
+}
+
 const char *text_reader_name(const char *path)
 {
     return strcmp(path, "-") == 0 ? "standard input" : cli_shown(path);

@@ -19,6 +19,8 @@ typedef enum cli_documents { CLI_LINE, CLI_PARAGRAPH, CLI_WHOLE } cli_documents;
 bool cli_documents_find(const char *name, cli_documents *how);
 /* Returns CLI_USAGE and prints a message if the value of --documents is unknown. */
 int cli_documents_check(const cli_session *session, const char *name);
+/* Returns CLI_USAGE and prints a message if --documents is given, for runs that read no file of texts. */
+int cli_documents_unused(const cli_session *session);
 
 typedef struct text_reader {
     const cli_session *session;

@@ -138,9 +138,8 @@ static int take_argument(const cli_session *session, int i, cli_texts *texts)
 
 static int take_arguments(const cli_session *session, cli_texts *texts)
 {
-    int code = CLI_DONE;
-    if (session->options.documents) return cli_usage(session, "--documents requires texts from a file or a pipe");
-    if (!reserve(texts, (size_t)session->arg_count)) return no_memory(session);
+    int code = cli_documents_unused(session);
+    if (code == CLI_DONE && !reserve(texts, (size_t)session->arg_count)) return no_memory(session);
     for (int i = 0; i < session->arg_count && code == CLI_DONE; i++)
         code = take_argument(session, i, texts);
     return code;

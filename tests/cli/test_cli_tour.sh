@@ -251,7 +251,7 @@ has err 'unexpected argument "dropout"'
 refused 2 "$MHA" tour --html x.html
 [ ! -e x.html ] || fail '--html without a tour must not write a page'
 refused 2 "$MHA" tour reshape --html ''
-has err 'the name of the output file must not be empty (got "")'
+has err '--html must name a file (got "")'
 refused 2 "$MHA" tour reshape --html - --json
 has err 'with --json, the output must be a file'
 refused 2 "$MHA" tour reshape --force

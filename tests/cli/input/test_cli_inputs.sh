@@ -82,4 +82,26 @@ ln config.json set.jsonl
 learn "$PWD/set.jsonl" 'the file read by --config' train --config config.json -f texts.svg -o new --log set.jsonl --force
 kept model 'the folder read by --from' train --from linked -f texts.svg -o model --force --steps 1
 same log.jsonl before
+# An empty path must be an error that names the option.
+refused 2 "$MHA" heads --roles '' -f texts.svg
+has err '--roles must name a file (got "")'
+refused 2 "$MHA" report --curve= -o page.html a
+has err '--curve must name a file (got "")'
+refused 2 "$MHA" info -m ''
+has err '-m must name a model (got "")'
+refused 2 "$MHA" train --teacher= --from builtin -f texts.svg -o trained
+has err '--teacher must name a '
+refused 2 "$MHA" train --from builtin -f '' -o trained
+has err '-f must name a file (got "")'
+# --documents must be an error where no file of texts is read.
+refused 2 "$MHA" prune -m "$tiny" --heads 0.1 --documents whole -o fewer
+has err '--documents requires texts from a file'
+refused 2 "$MHA" diff -m "$tiny" -m "$tiny" --documents page
+has err '--documents requires texts from a file'
+# --state saves scores, so it is an error if none are measured.
+refused 2 "$MHA" prune -m "$tiny" --heads 0.1 --state saved -o fewer
+has err '--state requires --by SCORE'
+refused 2 "$MHA" regroup -m "$tiny" --kv-heads 2 --state saved -o grouped
+has err '--state requires --by SCORE'
+
 finish

@@ -154,10 +154,8 @@ printf 'a\000b\n' >nul
 expect 0 tokenize --json -f nul # mha tokenize accepts NUL characters
 refused 3 "$MHA" embed -m "$tiny" -f nul
 has err 'nul: line 1: texts must not contain a NUL character'
-refused 3 "$MHA" tokenize -m '' text
-has err 'folder name must not be empty'
-refused 3 "$MHA" info -m ''
-has err 'name must not be empty'
+refused 2 "$MHA" tokenize -m '' text
+has err '-m must name a model (got "")'
 refused 2 tokenize
 refused 2 tokenize -f plain text
 refused 2 tokenize --max-tokens -5 text
