@@ -206,7 +206,11 @@ static int run(cli_session *session)
         print[i](session->out);
         return CLI_DONE;
     }
-    return cli_usage(session, "the argument must be one of bash, zsh, fish");
+    return session->arg_count == 1
+               ? cli_usage(session, "the argument must be one of bash, zsh, fish (got \"%s\")",
+                           cli_shown(session->args[0]))
+               : cli_usage(session, "the argument must be one of bash, zsh, fish (got %d arguments)",
+                           session->arg_count);
 }
 
 const cli_command cli_completion = {

@@ -58,7 +58,8 @@ static bool is_wanted_type(mha_dtype dtype)
 static int check_given(const cli_session *s)
 {
     if (s->arg_count != 1 || strcmp(s->args[0], "attention") != 0)
-        return cli_usage(s, "the argument must be \"attention\"");
+        return cli_usage(s, "the argument must be \"attention\" (got \"%s\")",
+                         s->arg_count ? cli_shown(s->args[s->arg_count - 1]) : "");
     char *end = NULL;
     if (given.seconds_text) given.seconds = strtod(given.seconds_text, &end);
     if ((end && (end == given.seconds_text || *end)) || !(given.seconds > 0 && given.seconds <= 3600))

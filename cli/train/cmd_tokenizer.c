@@ -162,7 +162,8 @@ static int read_options(const cli_session *s, mha_tokenizer_train_options *o)
 
 static int check(const cli_session *s)
 {
-    if (s->arg_count == 0 || strcmp(s->args[0], "train") != 0) return cli_usage(s, "the first argument must be train");
+    if (s->arg_count == 0 || strcmp(s->args[0], "train") != 0)
+        return cli_usage(s, "the first argument must be train (got \"%s\")", s->arg_count ? cli_shown(s->args[0]) : "");
     if (!given.files && s->arg_count == 1 && !text_reader_piped())
         return cli_usage(s, "missing text: give one or more texts, or -f FILE");
     if (!s->options.out) return cli_usage(s, "missing -o FOLDER");

@@ -82,6 +82,11 @@ ln config.json set.jsonl
 learn "$PWD/set.jsonl" 'the file read by --config' train --config config.json -f texts.svg -o new --log set.jsonl --force
 kept model 'the folder read by --from' train --from linked -f texts.svg -o model --force --steps 1
 same log.jsonl before
+# Unknown arguments must be in the message.
+refused 2 "$MHA" completion tcsh
+has err 'must be one of bash, zsh, fish (got "tcsh")'
+refused 2 "$MHA" bench matmul
+has err 'must be "attention" (got "matmul")'
 # An empty path must be an error that names the option.
 refused 2 "$MHA" heads --roles '' -f texts.svg
 has err '--roles must name a file (got "")'

@@ -59,7 +59,7 @@ refused 1 train -q --vocab-size 90 --type wordpiece -o wp --force -f one
 
 # Usage errors and invalid texts must be rejected.
 refused 2 "$MHA" tokenizer
-has err 'the first argument must be train'
+has err 'the first argument must be train (got "'
 refused 2 "$MHA" tokenizer teach --vocab-size 290 -o x text
 refused 2 train --vocab-size 290 -o x
 has err 'missing text: give one or more texts'
