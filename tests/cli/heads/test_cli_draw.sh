@@ -189,7 +189,7 @@ expect 0 "$MHA" report -m "$tiny" "$text" -o -
 has out "</html>"
 [ ! -e - ] || fail "- must not be the name of an output file"
 refused 2 "$MHA" report -m "$tiny" "$text" -o ""
-has err "the name of the output file must not be empty (got \"\")"
+has err "-o must name a file (got \"\")"
 refused 2 "$MHA" report -m "$tiny" "$text"
 [ ! -e no.html ] || fail 'a rejected command must not write a file'
 
