@@ -127,7 +127,8 @@ typedef struct mha__config {
     int64_t decoder_vocab;
     int64_t start;       /* first token of the decoder; -1 = none */
     int64_t label_start; /* the same when labels are shifted: the value of config.json alone */
-    int64_t pad;         /* token of the decoder that has no label; -1 = none */
+    int64_t pad;         /* token of the decoder that has no label, or padding token whose word embedding gets a
+                          * gradient (BLOOM, GPT-NeoX); -1 = none */
     int64_t forced_first,
         forced_last; /* generated tokens that are always the first, or the last of max_new; -1 = none */
     int64_t banned_count;
@@ -175,6 +176,7 @@ typedef enum mha__key_kind {
     MHA__KEY_BOOL_IF,         /* like BOOL, but an absent key does not change the field */
     MHA__KEY_ACTIVATION,      /* name of an activation, stored as mha_activation; the default is `text` */
     MHA__KEY_ACTIVATION_IF,   /* like ACTIVATION, but an absent key does not change the field */
+    MHA__KEY_TANH_GELU,       /* like ACTIVATION, but "gelu" is its tanh approximation (Gemma) */
     MHA__KEY_FEED_FORWARD,    /* like ACTIVATION; after "gated-", sets `gated` too (T5) */
     MHA__KEY_SIZE,            /* a dimension or a list of two, [height, width], stored as two int64_t */
     MHA__KEY_LABELS,          /* an object with an entry per class, stored as their number, or num_labels */

@@ -81,6 +81,7 @@ mha_status mha__config_distances(const mha__json_obj *root, mha__config *c, mha_
     c->query_scalar = (double)c->head_dim * (1 + c->key_positions + c->query_positions);
     c->typed_input = c->type_vocab > 0;
     c->other_head = !c->other_head; /* read from "legacy" */
+    c->tied |= c->other_head;       /* transformers computes these logits with the word embeddings in any case */
     if (!c->distances) return MHA_OK;
     c->distances_normed = strstr(norm, "layer_norm") != NULL;
     c->pos_key = c->key_positions && !c->own_positions;

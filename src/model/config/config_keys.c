@@ -12,7 +12,11 @@ static const struct {
     mha_activation activation;
 } activations[] = {
     {"gelu", MHA_ACT_GELU},
+    {"gelu_python", MHA_ACT_GELU},
+    {"gelu_accurate", MHA_ACT_GELU_TANH},
+    {"gelu_fast", MHA_ACT_GELU_TANH},
     {"gelu_new", MHA_ACT_GELU_TANH},
+    {"gelu_python_tanh", MHA_ACT_GELU_TANH},
     {"gelu_pytorch_tanh", MHA_ACT_GELU_TANH},
     {"relu", MHA_ACT_RELU},
     {"tanh", MHA_ACT_TANH},
@@ -31,8 +35,8 @@ static mha_status find_activation(const mha__json_obj *root, const char *key, co
             return MHA_OK;
         }
     return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                     "%s: %s must be one of gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, sigmoid, silu, tanh "
-                     "(got \"%s\")",
+                     "%s: %s must be one of gelu, gelu_accurate, gelu_fast, gelu_new, gelu_python, gelu_python_tanh, "
+                     "gelu_pytorch_tanh, quick_gelu, relu, sigmoid, silu, swish, tanh (got \"%s\")",
                      root->file, key, mha__quote(&(mha__quoted){0}, name, strlen(name)));
 }
 
@@ -42,6 +46,15 @@ static mha_status read_activation(const mha__json_obj *root, const mha__config_k
     const char *name = key->text;
     MHA__TRY(mha__json_string(root, key->key, MHA__OPTIONAL, &name, NULL, err));
     return name ? find_activation(root, key->key, name, out, err) : MHA_OK;
+}
+
+/* Reads hidden_act of Gemma, where "gelu" has always meant the approximation. */
+static mha_status read_tanh_gelu(const mha__json_obj *root, const mha__config_key *key, mha_activation *out,
+                                 mha_error *err)
+{
+    MHA__TRY(read_activation(root, key, out, err));
+    if (*out == MHA_ACT_GELU) *out = MHA_ACT_GELU_TANH;
+    return MHA_OK;
 }
 
 /* Reads feed_forward_proj of T5: an activation, after "gated-" if feed-forward has a gate. The name gated-gelu has
@@ -231,6 +244,8 @@ static mha_status read_key(const mha__json_obj *root, const mha__config_key *key
     case MHA__KEY_ACTIVATION:
     case MHA__KEY_ACTIVATION_IF:
         return read_activation(root, key, field, err);
+    case MHA__KEY_TANH_GELU:
+        return read_tanh_gelu(root, key, field, err);
     case MHA__KEY_FEED_FORWARD:
         return read_feed_forward(root, key, config, err);
     case MHA__KEY_SIZE:

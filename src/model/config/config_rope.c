@@ -13,12 +13,13 @@ static const struct {
     {"llama3", MHA_ROPE_LLAMA3},   {"yarn", MHA_ROPE_YARN},     {"longrope", MHA_ROPE_LONGROPE},
 };
 
-static mha_status read_kind(const mha__json_obj *rope, mha_rope_kind *kind, mha_error *err)
+static mha_status read_kind(const mha__json_obj *rope, const mha__family *family, mha_rope_kind *kind, mha_error *err)
 {
     const char *name = "default";
     *kind = MHA_ROPE_DEFAULT;
     MHA__TRY(mha__json_string(rope, "type", MHA__OPTIONAL, &name, NULL, err)); /* name of the key in older versions */
     MHA__TRY(mha__json_string(rope, "rope_type", MHA__OPTIONAL, &name, NULL, err));
+    if (family->old_longrope && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0)) name = "longrope";
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].name, name) == 0) {
             *kind = kinds[i].kind;
@@ -70,7 +71,8 @@ static mha_status read_scaling(const mha__json_obj *root, const mha__json_obj *r
 {
     static const char *const original = "original_max_position_embeddings";
     bool truncate = true;
-    o->max_positions = o->original_positions = c->max_positions;
+    o->max_positions = c->max_positions;
+    o->original_positions = c->family->original_positions ? c->family->original_positions : c->max_positions;
     MHA__TRY(read_factor(rope, o, err));
     MHA__TRY(mha__json_dim(rope, original, MHA__OPTIONAL, MHA__DIM, &o->original_positions, err));
     /* the top-level key takes precedence */
@@ -139,7 +141,7 @@ static mha_status read_rotation(const mha__json_obj *root, const mha__json_obj *
                             .head_dim = c->head_dim,
                             .theta = theta,
                             .interleaved = c->family->interleaved || c->interleaved};
-    if (rope->json != root->json) MHA__TRY(read_kind(rope, &o->kind, err));
+    if (rope->json != root->json) MHA__TRY(read_kind(rope, c->family, &o->kind, err));
     if (key) MHA__TRY(positive(root, key, &o->theta, err));
     MHA__TRY(positive(rope, "rope_theta", &o->theta, err));
     MHA__TRY(read_part(root, rope, c, o, err));
@@ -197,6 +199,7 @@ mha_status mha__config_rope(const mha__json_obj *root, mha__config *c, mha_error
     if (f->local_theta != 0) return read_two(root, &rope, c, err);
     if (mha__json_has(&rope, "full_attention") || mha__json_has(&rope, "sliding_attention"))
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: %s must not be given per layer type", root->file, rope.where);
-    return read_rotation(root, &rope, f->theta_key ? f->theta_key : "rope_theta", f->theta != 0 ? f->theta : 10000, c,
-                         &c->rope, err);
+    const bool own = f->theta_key && mha__json_has(root, f->theta_key);
+    return read_rotation(root, &rope, own ? f->theta_key : "rope_theta", f->theta != 0 ? f->theta : 10000, c, &c->rope,
+                         err);
 }

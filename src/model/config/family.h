@@ -186,6 +186,8 @@ typedef struct mha__family {
     bool interleaved;
     bool drops_cache; /* generation recomputes cached keys when a longer text changes the frequencies */
     double rotary_part, theta, local_theta;
+    bool old_longrope;                    /* the rope types su and yarn are older names of longrope (Phi-3) */
+    int64_t original_positions;           /* default of original_max_position_embeddings; 0 = max_position_embeddings */
     const mha_rope_options *default_rope; /* rotation of whole heads without rope_parameters, if it has a scaling */
     const char *partial_key, *theta_key, *local_theta_key;
     int32_t eos;    /* end-of-text token if no file defines one; 0 = none */

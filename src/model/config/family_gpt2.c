@@ -97,7 +97,7 @@ static const mha__config_key bloom_keys[] = {
     {"n_layer", MHA__KEY_DIM, FIELD(layers), 2, MHA__LAYERS, NULL},
     {"n_head", MHA__KEY_DIM, FIELD(heads), 8, MHA__HEADS, NULL},
     {"seq_length", MHA__KEY_DIM, FIELD(max_positions), 2048, MHA__DIM, NULL},
-    {"pad_token_id", MHA__KEY_ROW, FIELD(padding), -1, MHA__DIM, NULL},
+    {"pad_token_id", MHA__KEY_ROW, FIELD(pad), -1, MHA__DIM, NULL}, /* its embedding gets a gradient */
     {"layer_norm_epsilon", MHA__KEY_POSITIVE, FIELD(eps), 1e-5, 0, NULL},
     {"", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu_pytorch_tanh"},
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},

@@ -71,7 +71,7 @@ static const mha__config_key gemma_keys[] = {
     {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 16, MHA__HEADS, NULL},
     {"head_dim", MHA__KEY_DIM_OR_OFF, FIELD(head_dim), 256, MHA__DIM, NULL},
     {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 0, MHA__DIM, NULL},
-    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu_pytorch_tanh"},
+    {"hidden_act", MHA__KEY_TANH_GELU, FIELD(activation), 0, 0, "gelu_pytorch_tanh"},
     {"hidden_activation", MHA__KEY_ACTIVATION_IF, FIELD(activation), 0, 0, NULL}, /* takes precedence if present */
     {"use_bidirectional_attention", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
     {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
@@ -90,7 +90,6 @@ static const mha__config_key gemma3_keys[] = {
     {"query_pre_attn_scalar", MHA__KEY_POSITIVE, FIELD(query_scalar), 256, 0, NULL},
     {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 4096, MHA__DIM, NULL},
     {"_sliding_window_pattern", MHA__KEY_DIM, FIELD(window_pattern), 6, MHA__DIM, NULL},
-    {"attn_logit_softcapping", MHA__KEY_POSITIVE_OR_OFF, FIELD(softcap), 0, 0, NULL},
     {"final_logit_softcapping", MHA__KEY_POSITIVE_OR_OFF, FIELD(logit_cap), 0, 0, NULL},
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
 };
@@ -197,7 +196,7 @@ static const mha__family families[] = {
      .embed_scaled = true, .normed = true, .window_rule = MHA__WINDOW_PATTERN, .theta = 1e6, .local_theta = 1e4,
      .local_theta_key = "rope_local_base_freq"},
     {LLAMA_BASE, .name = "phi3", KEYS(phi3_keys), .parts = phi3_parts, .eos = 32000, .drops_cache = true,
-     .rotary_part = 1, .window_rule = MHA__WINDOW_ALL},
+     .rotary_part = 1, .window_rule = MHA__WINDOW_ALL, .old_longrope = true, .original_positions = 4096},
     {LLAMA_LIKE, .name = "olmo2", KEYS(olmo2_keys), .parts = olmo2_parts, .eos = 50279, .normed = true,
      .whole_norms = true},
     {LLAMA_LIKE, .name = "granite", KEYS(granite_keys), .parts = llama_parts, .eos = 2},

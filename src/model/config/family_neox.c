@@ -10,7 +10,7 @@ static const mha__config_key neox_keys[] = {
     {"num_attention_heads", MHA__KEY_DIM, FIELD(heads), 64, MHA__HEADS, NULL},
     {"intermediate_size", MHA__KEY_DIM, FIELD(intermediate), 24576, MHA__DIM, NULL},
     {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 2048, MHA__DIM, NULL},
-    {"pad_token_id", MHA__KEY_ROW, FIELD(padding), -1, MHA__DIM, NULL},
+    {"pad_token_id", MHA__KEY_ROW, FIELD(pad), -1, MHA__DIM, NULL}, /* its embedding gets a gradient */
     {"layer_norm_eps", MHA__KEY_POSITIVE, FIELD(eps), 1e-5, 0, NULL},
     {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu"},
     {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 1, 0, NULL},

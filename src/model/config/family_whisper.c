@@ -25,7 +25,6 @@ static const mha__config_key decoder_keys[] = {
     {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 50256, MHA__DIM, NULL},
     {"decoder_start_token_id", MHA__KEY_ROW, FIELD(start), 50257, MHA__DIM, NULL},
     {"median_filter_width", MHA__KEY_DIM, FIELD(median_width), 7, MHA__DIM, NULL},
-    {"scale_embedding", MHA__KEY_BOOL, FIELD(scaled_words), 0, 0, NULL},
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
 };
 

@@ -187,8 +187,8 @@ static void test_refused_configs(void **state)
         {"modernbert", "intermediate_size", "41", MHA_ERR_FORMAT,
          "must be [82, 32], as config.json requires (got [80, 32])"},
         {"gemma", "hidden_activation", "\"gelu_10\"", MHA_ERR_UNSUPPORTED,
-         "hidden_activation must be one of gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, sigmoid, silu, tanh "
-         "(got \"gelu_10\")"},
+         "hidden_activation must be one of gelu, gelu_accurate, gelu_fast, gelu_new, gelu_python, gelu_python_tanh, "
+         "gelu_pytorch_tanh, quick_gelu, relu, sigmoid, silu, swish, tanh (got \"gelu_10\")"},
         {"gemma3", "layer_types", "[\"full_attention\"]", MHA_ERR_FORMAT, "one entry per layer"},
         {"gemma3", "rope_parameters",
          "{\"full_attention\": {}, \"sliding_attention\": {\"rope_type\": \"longrope\", \"short_factor\": [1]}}",

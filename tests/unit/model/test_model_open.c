@@ -12,7 +12,9 @@
 #include <string.h>
 
 #define TINY "models/bert-tiny"
-#define ACTIVATIONS "gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, sigmoid, silu, tanh"
+#define ACTIVATIONS                                                                                                  \
+    "gelu, gelu_accurate, gelu_fast, gelu_new, gelu_python, gelu_python_tanh, gelu_pytorch_tanh, quick_gelu, relu, " \
+    "sigmoid, silu, swish, tanh"
 #define MODEL_TYPES                                                                                                   \
     "bert, roberta, xlm-roberta, mpnet, distilbert, electra, albert, deberta-v2, nomic_bert, modernbert, gpt2, opt, " \
     "bloom, gpt_neox, phi, cohere, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, phi3, olmo2, granite, "  \

@@ -156,7 +156,7 @@ static void put_tokens(saving_keys *s)
     const mha__config *c = &s->m->config;
     if (c->eos_count > 1) mha__gguf_key_u32(s->keys, "tokenizer.ggml.eot_token_id", (uint32_t)c->eos[1]);
     if (c->eos_count > 2) mha__gguf_key_u32(s->keys, "tokenizer.ggml.eom_token_id", (uint32_t)c->eos[2]);
-    const int64_t padding = s->m->encoder ? c->pad : c->padding;
+    const int64_t padding = c->pad >= 0 ? c->pad : c->padding;
     if (padding >= 0 && padding < c->vocab)
         mha__gguf_key_u32(s->keys, "tokenizer.ggml.padding_token_id", (uint32_t)padding);
 }
