@@ -263,6 +263,9 @@ typedef struct mha_attn_layer_options {
      * (mha_layer_source). Requires dtype f32 and separate q, k and v; not with causal, window, rope, norms, slopes,
      * v_heads or choice. */
     int cross;
+    /* 1 = q_norm has weights (and biases) [H, D] and k_norm [Hkv, D]: each head is normalized with its own (Cohere).
+     * Not with whole_norms, or v_heads that differ from kv_heads. */
+    int head_gains;
 } mha_attn_layer_options;
 
 MHA_API mha_status mha_attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *options, mha_attn_layer **layer,

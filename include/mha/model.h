@@ -166,7 +166,8 @@ MHA_API mha_status mha_model_fingerprint(const mha_model *model, char text[17], 
  * layers. An entry is null, or an object with these keys:
  *     "window": N       a query attends to the last N tokens, itself included (encoders: distance < N); null = all
  *     "rotary": bool    rotate q and k by rope_theta and rope_scaling of the config; false: no positions (NoPE)
- *     "qk_norm": bool   RMSNorm of each head of q and k, before rotation: tensors q_norm and k_norm, as in Qwen3
+ *     "qk_norm": bool   RMSNorm of each head of q and k, before rotation: tensors q_norm and k_norm, as in Qwen3;
+ *                       Cohere and Phi: LayerNorm, as in transformers
  *     "alibi": bool     subtract |i - j| times a slope per head from the scores (Press et al. 2022); a head keeps its
  *                       slope when others are removed
  *     "scale": number   scale of the scores; null = 1 / sqrt(head_dim)

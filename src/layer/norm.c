@@ -16,18 +16,20 @@ typedef struct norm_job {
     int64_t rows, rows_per_task;
     int64_t width, row_stride;
     int64_t groups, group_stride;
+    int64_t weight_stride; /* from the weight of a group to that of the next; 0 = all groups have the same */
     const float *x, *residual;
     float *y;
     uint16_t *rounded; /* bf16 copy of y in the same layout, or NULL */
 } norm_job;
 
-static void norm_row(const norm_job *job, const float *x, float *y)
+static void norm_row(const norm_job *job, int64_t group, const float *x, float *y)
 {
     const mha_norm *n = job->norm;
+    const int64_t at = group * job->weight_stride;
     if (n->kind == MHA_NORM_RMS)
-        job->kernels->rms_norm(x, job->width, n->weight, (float)n->eps, y);
+        job->kernels->rms_norm(x, job->width, n->weight + at, (float)n->eps, y);
     else
-        job->kernels->layer_norm(x, job->width, n->weight, n->bias, (float)n->eps, y);
+        job->kernels->layer_norm(x, job->width, n->weight + at, n->bias + at, (float)n->eps, y);
 }
 
 static void norm_task(void *arg, int64_t i, int worker)
@@ -42,7 +44,7 @@ static void norm_task(void *arg, int64_t i, int worker)
             float *y = job->y + at;
             for (int64_t e = 0; job->residual && e < job->width; e++)
                 y[e] = x[e] + job->residual[at + e];
-            norm_row(job, job->residual ? y : x, y);
+            norm_row(job, g, job->residual ? y : x, y);
             if (job->rounded)
                 job->kernels->narrow[MHA__BF16](1, job->width, y, job->width, job->rounded + at, job->width, 1);
         }
@@ -67,7 +69,7 @@ mha_status mha__norm_check(const char *name, const mha_norm *norm, mha_error *er
 }
 
 void mha__norm_heads(mha_ctx *ctx, const mha_norm *norm, int64_t rows, int64_t row_stride, int64_t heads,
-                     int64_t head_dim, float *x)
+                     int64_t head_dim, bool own, float *x)
 {
     norm_job job = {.norm = norm,
                     .rows = rows,
@@ -75,6 +77,7 @@ void mha__norm_heads(mha_ctx *ctx, const mha_norm *norm, int64_t rows, int64_t r
                     .row_stride = row_stride,
                     .groups = heads,
                     .group_stride = head_dim,
+                    .weight_stride = own ? head_dim : 0,
                     .x = x,
                     .y = x};
     run(ctx, &job);

@@ -12,9 +12,10 @@ mha_status mha__norm_check(const char *name, const mha_norm *norm, mha_error *er
 void mha__norm_rows(mha_ctx *ctx, const mha_norm *norm, int64_t rows, int64_t width, const float *x,
                     const float *residual, float *y, uint16_t *rounded);
 
-/* Normalizes each head of each row in place: head h of row r is x[r * row_stride + h * head_dim ...]. */
+/* Normalizes each head of each row in place: head h of row r is x[r * row_stride + h * head_dim ...]. `own`: head h has
+ * the weight and bias that begin at element h * head_dim; otherwise all heads have the same. */
 void mha__norm_heads(mha_ctx *ctx, const mha_norm *norm, int64_t rows, int64_t row_stride, int64_t heads,
-                     int64_t head_dim, float *x);
+                     int64_t head_dim, bool own, float *x);
 
 /* Computes the gradients of a norm over groups of columns in each row: group g of row r is x[r * x_stride + g * width
  * ...]; dy and dx have the row stride y_stride. Allocates partial sums for dweight and dbias. */
@@ -26,7 +27,8 @@ typedef struct mha__norm_back {
     int64_t y_stride;
     float *dx;              /* may be equal to dy; NULL = not computed */
     bool add;               /* add to dx */
-    float *dweight, *dbias; /* [width] accumulated; NULL = not computed */
+    bool own;               /* each group has a weight and a bias of its own: [groups, width] */
+    float *dweight, *dbias; /* [width], or [groups, width], accumulated; NULL = not computed */
 } mha__norm_back;
 mha_status mha__norm_backward(mha_ctx *ctx, const mha_norm *norm, const mha__norm_back *back, mha_error *err);
 

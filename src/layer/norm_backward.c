@@ -21,25 +21,27 @@ typedef struct back_job {
     const mha_norm *norm;
     const mha__kernels *kernels;
     int64_t rows_per_part;
-    double *sums; /* [parts, 2, width] sums of each part for dweight and dbias */
+    int64_t weights; /* elements of the weight: width, or groups * width */
+    double *sums;    /* [parts, 2, weights] sums of each part for dweight and dbias */
 } back_job;
 
-static void add_sums(int64_t width, mha__norm_terms t, const float *x, const float *dy, double *sums)
+static void add_sums(const back_job *job, mha__norm_terms t, const float *x, const float *dy, double *sums)
 {
-    for (int64_t i = 0; i < width; i++) {
+    for (int64_t i = 0; i < job->p->width; i++) {
         sums[i] += (double)dy[i] * ((double)x[i] - (double)t.mean) * (double)t.scale;
-        sums[width + i] += (double)dy[i];
+        sums[job->weights + i] += (double)dy[i];
     }
 }
 
-static void back_row(const back_job *job, const float *x, const float *dy, float *dx, double *sums)
+/* Computes the gradients of one group of columns, whose weight begins at element `at`. */
+static void back_row(const back_job *job, int64_t at, const float *x, const float *dy, float *dx, double *sums)
 {
     const mha__norm_back *p = job->p;
     const mha_norm *n = job->norm;
     const bool centred = n->kind == MHA_NORM_LAYER;
     const mha__norm_terms terms = job->kernels->norm_terms(x, p->width, (float)n->eps, centred);
-    if (sums) add_sums(p->width, terms, x, dy, sums); /* computed before dx, which may overwrite dy */
-    if (dx) job->kernels->norm_back(x, dy, p->width, n->weight, terms, centred, p->add, dx);
+    if (sums) add_sums(job, terms, x, dy, sums + at); /* computed before dx, which may overwrite dy */
+    if (dx) job->kernels->norm_back(x, dy, p->width, n->weight + at, terms, centred, p->add, dx);
 }
 
 static void back_task(void *arg, int64_t part, int worker)
@@ -47,23 +49,23 @@ static void back_task(void *arg, int64_t part, int worker)
     (void)worker;
     const back_job *job = arg;
     const mha__norm_back *p = job->p;
-    double *sums = job->sums ? job->sums + part * 2 * p->width : NULL;
+    double *sums = job->sums ? job->sums + part * 2 * job->weights : NULL;
     const int64_t end = mha__min64(p->rows, (part + 1) * job->rows_per_part);
     for (int64_t r = part * job->rows_per_part; r < end; r++)
         for (int64_t g = 0; g < p->groups; g++) {
             const int64_t x = r * p->x_stride + g * p->width, y = r * p->y_stride + g * p->width;
-            back_row(job, p->x + x, p->dy + y, p->dx ? p->dx + y : NULL, sums);
+            back_row(job, p->own ? g * p->width : 0, p->x + x, p->dy + y, p->dx ? p->dx + y : NULL, sums);
         }
 }
 
 static void add_parts(const back_job *job, int64_t parts)
 {
     const mha__norm_back *p = job->p;
-    for (int64_t i = 0; i < p->width; i++) {
+    for (int64_t i = 0; i < job->weights; i++) {
         double weight = 0, bias = 0;
         for (int64_t n = 0; n < parts; n++) {
-            weight += job->sums[n * 2 * p->width + i];
-            bias += job->sums[(n * 2 + 1) * p->width + i];
+            weight += job->sums[n * 2 * job->weights + i];
+            bias += job->sums[(n * 2 + 1) * job->weights + i];
         }
         if (p->dweight) p->dweight[i] += (float)weight;
         if (p->dbias) p->dbias[i] += (float)bias;
@@ -77,9 +79,10 @@ mha_status mha__norm_backward(mha_ctx *ctx, const mha_norm *norm, const mha__nor
     back_job job = {.p = p,
                     .norm = norm,
                     .kernels = mha__kernels_f32(mha__ctx_isa(ctx)),
+                    .weights = p->own ? per_row : p->width,
                     .rows_per_part = mha__max64(least, mha__ceil_div(p->rows, PARTS))};
     const int64_t parts = mha__ceil_div(p->rows, job.rows_per_part);
-    const size_t bytes = (size_t)parts * 2 * (size_t)p->width * sizeof(double);
+    const size_t bytes = (size_t)parts * 2 * (size_t)job.weights * sizeof(double);
     if (!p->rows) return MHA_OK;
     if (p->dweight || p->dbias) {
         job.sums = mha__calloc(ctx, 1, bytes);

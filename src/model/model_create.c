@@ -53,11 +53,12 @@ static mha_status draw(creation *n, const mha__config *c, mha__role role, bool b
                        mha_error *err)
 {
     const mha__part_kind kind = mha__part_of(c, role)->kind;
-    const bool norm = kind == MHA__PART_NORM || kind == MHA__PART_NORM_ONLY || kind == MHA__PART_RMS;
+    const bool norm =
+        kind == MHA__PART_NORM || kind == MHA__PART_NORM_ONLY || kind == MHA__PART_HEAD_NORMS || kind == MHA__PART_RMS;
     const bool residual = kind == MHA__PART_CONV1D;
     const int64_t elements = elements_of(t);
     double range = n->range;
-    if (t->rank == 1 || bias) {
+    if (t->rank == 1 || norm || bias) {
         fill(t->data, elements, norm && !bias ? 1 : 0);
         return MHA_OK;
     }

@@ -68,6 +68,13 @@ class ConfigKeys(unittest.TestCase):
                 folder, theirs = self.saved(AutoModelForMaskedLM if encoder else AutoModelForCausalLM, config, removed, added)
                 self.agree(mha.Model(folder).forward(IDS).logits, theirs(torch.tensor(IDS)).logits)
 
+    def test_norms_with_weights_per_head_keep_the_heads(self):
+        model = mha.Model.create(SMALL | dict(model_type="cohere", use_qk_norm=True))
+        with self.assertRaisesRegex(ValueError, "heads of cohere must not be removed or regrouped, since a norm has weights for each"):
+            mha.prune(model, np.array([[False, False, True, True]] * 2))
+        with self.assertRaisesRegex(ValueError, "mha.heads and mha.kv_heads must be absent, since the norms of cohere have weights per head"):
+            mha.Model.create(SMALL | {"model_type": "cohere", "use_qk_norm": True, "mha.heads": [[0, 1], [0, 1]]})
+
     def test_whisper_ignores_scale_embedding(self):
         config = WhisperConfig(vocab_size=97, d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=4, decoder_attention_heads=4,
                                encoder_ffn_dim=40, decoder_ffn_dim=40, max_source_positions=8, max_target_positions=16, pad_token_id=0,

@@ -10,9 +10,10 @@ from hugging_face import disturbed, torch  # imported first: skips the test if P
 import numpy as np
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
-from transformers import AlbertConfig, DebertaV2Config, DeepseekV3Config, ElectraConfig, GptOssConfig, MixtralConfig, Qwen2MoeConfig, Qwen3MoeConfig
+from transformers import AlbertConfig, CohereConfig, DebertaV2Config, DeepseekV3Config, ElectraConfig, GptOssConfig, MixtralConfig
+from transformers import Qwen2MoeConfig, Qwen3MoeConfig
 from transformers.core_model_loading import revert_weight_conversion
-from transformers import Gemma2Config, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import Gemma2Config, GPT2Config, LlamaConfig, MistralConfig, PhiConfig, Qwen2Config, Qwen3Config
 
 import mha
 
@@ -27,6 +28,8 @@ FAMILIES = {
                          sliding_window=6, max_window_layers=1),
     "qwen3": Qwen3Config(**SMALL, num_key_value_heads=2, head_dim=16),
     "gemma2": Gemma2Config(**SMALL, num_key_value_heads=2, head_dim=8, query_pre_attn_scalar=8, sliding_window=6),
+    "cohere with norms of q and k": CohereConfig(**SMALL, num_key_value_heads=2, use_qk_norm=True),
+    "phi with norms of q and k": PhiConfig(**SMALL, num_key_value_heads=2, qk_layernorm=True),
     "mixtral": MixtralConfig(**SMALL, num_key_value_heads=2, num_local_experts=4),
     "qwen2_moe": Qwen2MoeConfig(**SMALL, num_key_value_heads=2, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24,
                                 shared_expert_intermediate_size=40, mlp_only_layers=[0]),

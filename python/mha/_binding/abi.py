@@ -1281,6 +1281,7 @@ class AttnLayerOptions(ctypes.Structure):
     choice: LayerChoice
     sinks: int | None
     cross: int
+    head_gains: int
     _fields_ = [
         ("size", c_size_t),
         ("hidden", c_int64),
@@ -1306,6 +1307,7 @@ class AttnLayerOptions(ctypes.Structure):
         ("choice", LayerChoice),
         ("sinks", c_void_p),
         ("cross", c_int),
+        ("head_gains", c_int),
     ]
 
 

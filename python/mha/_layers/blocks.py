@@ -65,7 +65,7 @@ class AttnLayer(Handle):
         ((1, 5, 8), (1, 2, 5, 5))
 
     Matrices are q, k, v with H D, Hkv D, Hv D outputs, or qkv with all of them; o projects H D to E. dtype: the type of q, k and v in the
-    operator, "f32", "bf16" or "f16". sinks [H]: logits in the denominator of the softmax.
+    operator, "f32", "bf16" or "f16". head_gains: q_norm and k_norm have weights [H, D] and [Hkv, D]. sinks [H]: logits in the denominator of the softmax.
     """
 
     _free, _new, _run = "mha_attn_layer_free", "mha_attn_layer_create", "mha_attn_layer_forward"
@@ -75,9 +75,9 @@ class AttnLayer(Handle):
 
     def _attention(self, heads: int, o: Matrix, *, q: Matrix | None = None, k: Matrix | None = None, v: Matrix | None = None,
                    qkv: Matrix | None = None, kv_heads: int = 0, v_heads: int = 0, head_dim: int = 0, q_norm: Norm | None = None,
-                   k_norm: Norm | None = None, whole_norms: bool = False, rope: Rope | None = None, scale: float = 0.0,
-                   softcap: float = 0.0, causal: bool = False, window: tuple[int, int] | None = None, dtype: str = "f32",
-                   slopes: Any = None, sinks: Any = None, choice: HeadChoice | None = None) -> abi.AttnLayerOptions:
+                   k_norm: Norm | None = None, whole_norms: bool = False, head_gains: bool = False, rope: Rope | None = None,
+                   scale: float = 0.0, softcap: float = 0.0, causal: bool = False, window: tuple[int, int] | None = None,
+                   dtype: str = "f32", slopes: Any = None, sinks: Any = None, choice: HeadChoice | None = None) -> abi.AttnLayerOptions:
         out = o.struct("o")
         self.hidden, self.heads = int(out.out), integer(heads, "heads", 1)
         self.kv_heads, self.rope, self.choice = kv_heads or heads, rope, choice
@@ -90,7 +90,7 @@ class AttnLayer(Handle):
             if m.out != widths[name] * self.head_dim:
                 raise ValueError(f"{name} must have {widths[name] * self.head_dim} outputs (got {m.out})")
         return struct(abi.AttnLayerOptions, hidden=self.hidden, heads=heads, kv_heads=kv_heads, head_dim=head_dim, v_heads=v_heads,
-                      o=out, **given, **norms, whole_norms=bool(whole_norms), scale=number(scale, "scale"),
+                      o=out, **given, **norms, whole_norms=bool(whole_norms), head_gains=bool(head_gains), scale=number(scale, "scale"),
                       softcap=number(softcap, "softcap"), causal=bool(causal), window=Window(1, *window) if window else Window(),
                       rope=None if rope is None else ctypes.pointer(rope.options), dtype=choose("dtype", dtype, DTYPES),
                       slopes=None if slopes is None else floats(slopes, "slopes", (heads,)),

@@ -29,10 +29,11 @@ mha_status mha__edit_check_norms(const mha_model *m, mha_error *err)
                          "heads of %s must not be removed or regrouped, since layers share their tensors",
                          m->info.family);
     for (int64_t l = 0; l < m->config.layers; l++)
-        if (m->config.family->whole_norms && m->config.attention[l].normed)
-            return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                             "heads of %s must not be removed or regrouped, since a norm covers all heads of a layer",
-                             m->info.family);
+        if ((m->config.family->whole_norms || m->config.family->head_gains) && m->config.attention[l].normed)
+            return mha__fail(err, MHA_ERR_UNSUPPORTED, "heads of %s must not be removed or regrouped, since a norm %s",
+                             m->info.family,
+                             m->config.family->whole_norms ? "covers all heads of a layer"
+                                                           : "has weights for each head of a layer");
     return MHA_OK;
 }
 

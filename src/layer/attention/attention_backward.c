@@ -99,6 +99,7 @@ static mha_status norm_back(const mha_attn_layer *layer, const mha_norm *norm, c
                                  .dy = dqkv + first,
                                  .y_stride = row,
                                  .dx = dqkv + first,
+                                 .own = layer->options.head_gains,
                                  .dweight = slot->dweight,
                                  .dbias = slot->dbias};
     return mha__norm_backward(layer->ctx, norm, &back, err);

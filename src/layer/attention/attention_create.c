@@ -51,9 +51,12 @@ static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
                          MHA_HEAD_DIM_MAX, (long long)o->head_dim);
     if (o->q_norm.weight) MHA__TRY(mha__norm_check("attention layer: q_norm", &o->q_norm, err));
     if (o->k_norm.weight) MHA__TRY(mha__norm_check("attention layer: k_norm", &o->k_norm, err));
-    if (o->whole_norms && o->v_heads != o->kv_heads)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "attention layer: v_heads must be kv_heads = %lld with whole_norms",
-                         (long long)o->kv_heads);
+    if ((o->whole_norms || o->head_gains) && o->v_heads != o->kv_heads)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "attention layer: v_heads must be kv_heads = %lld with %s",
+                         (long long)o->kv_heads, o->whole_norms ? "whole_norms" : "head_gains");
+    if (o->whole_norms && o->head_gains)
+        return mha__fail(err, MHA_ERR_ARG, "attention layer: head_gains must be 0 with whole_norms (got %d)",
+                         o->head_gains);
     if (o->rope && o->rope->head_dim != o->head_dim)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: head_dim of rope must be %lld (got %lld)",
                          (long long)o->head_dim, (long long)o->rope->head_dim);
@@ -81,12 +84,12 @@ static mha_norm keep_norm(const mha_norm *norm, int64_t width, float *copy)
 /* Returns the number of elements in the weights and biases of both norms. */
 static int64_t norm_floats(const mha_attn_layer_options *o)
 {
-    return 2 * (mha__attn_norm_width(o, o->heads) + mha__attn_norm_width(o, o->kv_heads));
+    return 2 * (mha__attn_norm_weights(o, o->heads) + mha__attn_norm_weights(o, o->kv_heads));
 }
 
 static void keep_norms(mha_attn_layer *l, const mha_attn_layer_options *o)
 {
-    const int64_t q = mha__attn_norm_width(o, o->heads), k = mha__attn_norm_width(o, l->k_heads);
+    const int64_t q = mha__attn_norm_weights(o, o->heads), k = mha__attn_norm_weights(o, l->k_heads);
     l->options.q_norm = keep_norm(&o->q_norm, q, l->norms);
     l->options.k_norm = keep_norm(&o->k_norm, k, l->norms + 2 * q);
 }

@@ -144,8 +144,8 @@ static mha_status prepare(const mha_attn_layer *l, const mha__attn_call *call, v
     float *q = qkv, *k = q + o->heads * D;
     const int64_t q_norms = o->whole_norms ? 1 : o->heads, k_norms = o->whole_norms ? 1 : o->kv_heads;
     const int64_t q_width = mha__attn_norm_width(o, o->heads), k_width = mha__attn_norm_width(o, o->kv_heads);
-    if (o->q_norm.weight) mha__norm_heads(l->ctx, &o->q_norm, rows, row, q_norms, q_width, q);
-    if (o->k_norm.weight) mha__norm_heads(l->ctx, &o->k_norm, rows, row, k_norms, k_width, k);
+    if (o->q_norm.weight) mha__norm_heads(l->ctx, &o->q_norm, rows, row, q_norms, q_width, o->head_gains, q);
+    if (o->k_norm.weight) mha__norm_heads(l->ctx, &o->k_norm, rows, row, k_norms, k_width, o->head_gains, k);
     if (!o->rope) return MHA_OK;
     if (!in->cos || !in->sin)
         return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s must not be NULL for a layer with rope",

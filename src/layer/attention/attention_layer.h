@@ -63,6 +63,11 @@ static inline int64_t mha__attn_norm_width(const mha_attn_layer_options *o, int6
 {
     return o->whole_norms ? heads * o->head_dim : o->head_dim;
 }
+/* Returns the elements in the weight of the norm of q or k. */
+static inline int64_t mha__attn_norm_weights(const mha_attn_layer_options *o, int64_t heads)
+{
+    return o->head_gains ? heads * o->head_dim : mha__attn_norm_width(o, heads);
+}
 static inline bool mha__attn_is_half(const mha_attn_layer *layer)
 {
     return layer->options.dtype == MHA_BF16 || layer->options.dtype == MHA_F16;

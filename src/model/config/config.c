@@ -131,11 +131,21 @@ static mha_status check_heads(const mha__json_obj *root, const mha__config *c, m
             return mha__fail(err, MHA_ERR_UNSUPPORTED,
                              "%s: mha.kv_heads must be absent, since the tensors of %s interleave q, k and v by head",
                              root->file, f->name);
-        if (f->whole_norms && (c->layer_heads[l] != c->heads || c->layer_k_heads[l] != c->layer_v_heads[l]))
-            return mha__fail(
-                err, MHA_ERR_UNSUPPORTED,
-                "%s: mha.heads and mha.kv_heads must be absent, since the norms of %s cover all heads together",
-                root->file, f->name);
+    }
+    return MHA_OK;
+}
+
+/* Rejects pruned and regrouped layers whose norms of q and k belong to all heads. */
+static mha_status check_norms(const mha__json_obj *root, const mha__config *c, mha_error *err)
+{
+    const mha__family *f = c->family;
+    if (!f->whole_norms && !f->head_gains) return MHA_OK;
+    for (int64_t l = 0; l < c->layers; l++) {
+        const bool whole = c->layer_heads[l] == c->heads && c->layer_k_heads[l] == c->layer_v_heads[l];
+        if (!whole && (f->whole_norms || c->attention[l].normed))
+            return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                             "%s: mha.heads and mha.kv_heads must be absent, since the norms of %s %s", root->file,
+                             f->name, f->whole_norms ? "cover all heads together" : "have weights per head");
     }
     return MHA_OK;
 }
@@ -184,6 +194,7 @@ static mha_status derive(const mha__json_obj *root, mha__config *c, mha_error *e
     MHA__TRY(mha__config_turned(root, c, err));
     MHA__TRY(mha__config_windows(root, c, err));
     MHA__TRY(mha__config_attention(root, c, err));
+    MHA__TRY(check_norms(root, c, err));
     MHA__TRY(mha__config_rope(root, c, err));
     mha__config_latent_scale(c);
     return MHA_OK;
@@ -193,6 +204,14 @@ int64_t mha__config_tensors(const mha__config *c, int64_t layer)
 {
     if (!c->layer_groups) return layer;
     return (int64_t)((double)layer / ((double)c->layers / (double)c->layer_groups)); /* as in transformers */
+}
+
+bool mha__config_head_gains(const mha__config *c)
+{
+    bool normed = false;
+    for (int64_t l = 0; l < c->layers; l++)
+        normed |= c->attention[l].normed;
+    return normed && c->family->head_gains;
 }
 
 int64_t mha__config_roles(const mha__config *c)
@@ -223,6 +242,7 @@ mha__layer_widths mha__config_widths(const mha__config *c, int64_t layer)
                            .scores = split ? choice->option_count : c->layer_heads[layer],
                            .scored = split ? choice->width : c->hidden};
     w.heads = c->layer_heads[layer];
+    w.k_heads = c->layer_k_heads[layer];
     w.cross = c->cross_heads[layer] * c->head_dim;
     w.q_in = c->q_rank ? c->q_rank : c->hidden;
     w.q_out = w.heads * (c->nope_width + c->rope_width);

@@ -106,6 +106,7 @@ typedef struct mha__config {
     double expert_factor;
     double swiglu_alpha, swiglu_limit; /* gpt-oss: clamped SwiGLU of the experts; limit 0 = use `activation` */
     bool experts_normed;               /* the weights of the chosen experts are divided by their sum */
+    bool qk_normed;                    /* the family's key enables the norms of q and k in all layers */
     bool qkv_bias;                     /* biases of q, k and v, in families where they are optional */
     bool sparse[MHA__LAYERS];          /* layer with experts */
     bool gated;                        /* feed_forward_proj of T5: feed-forward has a gate */
@@ -199,7 +200,7 @@ typedef struct mha__config_key {
 /* Dimensions of tensors that differ between layers. */
 typedef struct mha__layer_widths {
     int64_t q, k, v, qkv; /* rows of the projections of q, k and v, and of all three */
-    int64_t heads;
+    int64_t heads, k_heads;
     int64_t cross;                             /* rows of the projections of cross-attention */
     int64_t q_in, q_out, kv_low, kv_out, o_in; /* latent attention: columns and rows of its maps */
     int64_t gate_up;                           /* rows of gate and up in one tensor */
@@ -227,6 +228,8 @@ bool mha__config_shares(const mha__config *config);
 int64_t mha__config_latent_width(const mha__config *config);
 /* Returns the first layer that selects heads for each text; -1 if none does. */
 int64_t mha__config_choosing(const mha__config *config);
+/* Returns true if a layer normalizes q and k with other weights per head. */
+bool mha__config_head_gains(const mha__config *config);
 /* Returns the number of heads in a layer that each text uses: all heads if the layer does not select heads. */
 int64_t mha__config_kept(const mha__config *config, int64_t layer);
 

@@ -83,7 +83,7 @@ mha_status mha__config_attention(const mha__json_obj *root, mha__config *c, mha_
         a->turned = c->family->rotary && !c->unturned[layer];
         a->alibi = c->family->alibi;
         a->local = c->family->local_theta != 0 && a->window > 0;
-        a->normed = c->family->normed;
+        a->normed = c->family->normed || c->qk_normed;
         snprintf(where, sizeof where, list ? ATTENTION "[%lld]" : ATTENTION, (long long)layer);
         if (!item || mha__json_is(item, MHA__JSON_NULL)) continue;
         if (!mha__json_is(item, MHA__JSON_OBJECT))

@@ -99,6 +99,7 @@ typedef enum mha__part_kind {
     MHA__PART_CONV1D,     /* NAME.weight [columns, rows], NAME.bias [rows] */
     MHA__PART_NORM,       /* NAME.weight [rows], NAME.bias [rows]; or NAME.gamma, NAME.beta */
     MHA__PART_NORM_ONLY,  /* LayerNorm without a bias: NAME.weight [rows] */
+    MHA__PART_HEAD_NORMS, /* LayerNorm without a bias, with other weights per head: NAME.weight [rows, columns] */
     MHA__PART_RMS,        /* NAME.weight [rows] */
     MHA__PART_RMS_1,      /* NAME.weight [rows], stored as the difference from 1 */
     MHA__PART_VECTOR,     /* NAME [rows] */
@@ -167,6 +168,7 @@ typedef struct mha__family {
     bool parallel;     /* attention and feed-forward read the block's input; default of use_parallel_residual */
     bool alibi;
     bool whole_norms;      /* each norm of q and k covers all heads together */
+    bool head_gains;       /* the norms of q and k have other weights per head */
     bool always_mapped;    /* the map from embeddings to hidden states also exists if both have the same width */
     bool experts_normed;   /* the weights of the chosen experts are divided by their sum, regardless of the config */
     bool positions_mapped; /* positions are added after the map from embeddings to hidden states (OPT) */

@@ -49,7 +49,7 @@ static const mha__config_key phi_keys[] = {
     {"pad_token_id", MHA__KEY_ROW, FIELD(padding), -1, MHA__DIM, NULL},
     {"layer_norm_eps", MHA__KEY_POSITIVE, FIELD(eps), 1e-5, 0, NULL},
     {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu_new"},
-    {"qk_layernorm", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
+    {"qk_layernorm", MHA__KEY_BOOL, FIELD(qk_normed), 0, 0, NULL},
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 0, 0, NULL},
     QUANTIZATION,
 };
@@ -64,8 +64,8 @@ static const mha__part phi_parts[MHA__ROLES] = {
     [MHA__QUERY] = {AS(LINEAR, "self_attn.q_proj", WIDTH(q), FIELD(hidden))},
     [MHA__KEY] = {AS(LINEAR, "self_attn.k_proj", WIDTH(k), FIELD(hidden))},
     [MHA__VALUE] = {AS(LINEAR, "self_attn.v_proj", WIDTH(v), FIELD(hidden))},
-    [MHA__QUERY_NORM] = {AS(RMS, "self_attn.q_norm", FIELD(head_dim), 0)},
-    [MHA__KEY_NORM] = {AS(RMS, "self_attn.k_norm", FIELD(head_dim), 0)},
+    [MHA__QUERY_NORM] = {AS(NORM, "self_attn.q_layernorm", FIELD(head_dim), 0)},
+    [MHA__KEY_NORM] = {AS(NORM, "self_attn.k_layernorm", FIELD(head_dim), 0)},
     [MHA__ATTN_OUT] = {AS(LINEAR, "self_attn.dense", FIELD(hidden), WIDTH(q))},
     [MHA__ATTN_NORM] = {AS(NORM, "input_layernorm", FIELD(hidden), 0)},
     [MHA__UP] = {AS(LINEAR, "mlp.fc1", FIELD(intermediate), FIELD(hidden))},
@@ -87,7 +87,7 @@ static const mha__config_key cohere_keys[] = {
     {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "silu"},
     {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
     {"logit_scale", MHA__KEY_POSITIVE, FIELD(logit_multiplier), 0.0625, 0, NULL},
-    {"use_qk_norm", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
+    {"use_qk_norm", MHA__KEY_BOOL, FIELD(qk_normed), 0, 0, NULL},
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
     QUANTIZATION,
 };
@@ -99,8 +99,8 @@ static const mha__part cohere_parts[MHA__ROLES] = {
     [MHA__QUERY] = {AS(LINEAR, "self_attn.q_proj", WIDTH(q), FIELD(hidden)), .bias = FIELD(attn_bias)},
     [MHA__KEY] = {AS(LINEAR, "self_attn.k_proj", WIDTH(k), FIELD(hidden)), .bias = FIELD(attn_bias)},
     [MHA__VALUE] = {AS(LINEAR, "self_attn.v_proj", WIDTH(v), FIELD(hidden)), .bias = FIELD(attn_bias)},
-    [MHA__QUERY_NORM] = {AS(RMS, "self_attn.q_norm", FIELD(head_dim), 0)},
-    [MHA__KEY_NORM] = {AS(RMS, "self_attn.k_norm", FIELD(head_dim), 0)},
+    [MHA__QUERY_NORM] = {AS(HEAD_NORMS, "self_attn.q_norm", WIDTH(heads), FIELD(head_dim))},
+    [MHA__KEY_NORM] = {AS(HEAD_NORMS, "self_attn.k_norm", WIDTH(k_heads), FIELD(head_dim))},
     [MHA__ATTN_OUT] = {AS(LINEAR, "self_attn.o_proj", FIELD(hidden), WIDTH(q)), .bias = FIELD(attn_bias)},
     [MHA__ATTN_NORM] = {AS(NORM_ONLY, "input_layernorm", FIELD(hidden), 0)},
     [MHA__GATE] = {AS(TABLE, "mlp.gate_proj", FIELD(intermediate), FIELD(hidden))},
@@ -135,6 +135,7 @@ static const mha__family families[] = {
      .prefixes = model_prefixes,
      .parts = cohere_parts,
      .eos = 255001,
+     .head_gains = true,
      .interleaved = true},
 };
 

@@ -6,10 +6,9 @@
 mha_norm mha__model_norm(const mha__config *c, mha__role role, const mha_matrix *part)
 {
     const mha__part_kind kind = c->family->parts[role].kind;
-    return (mha_norm){.weight = part->weight,
-                      .bias = part->bias,
-                      .eps = c->eps,
-                      .kind = kind == MHA__PART_NORM || kind == MHA__PART_NORM_ONLY ? MHA_NORM_LAYER : MHA_NORM_RMS};
+    const bool layer = kind == MHA__PART_NORM || kind == MHA__PART_NORM_ONLY || kind == MHA__PART_HEAD_NORMS;
+    return (mha_norm){
+        .weight = part->weight, .bias = part->bias, .eps = c->eps, .kind = layer ? MHA_NORM_LAYER : MHA_NORM_RMS};
 }
 
 static mha_layer_choice choice_of(const mha__config *c, int64_t layer, const mha_matrix *part)
@@ -44,6 +43,7 @@ static mha_attn_layer_options attn_of(const mha_model *m, int64_t layer, const m
         .q_norm = mha__model_norm(c, MHA__QUERY_NORM, &part[MHA__QUERY_NORM]),
         .k_norm = mha__model_norm(c, MHA__KEY_NORM, &part[MHA__KEY_NORM]),
         .whole_norms = c->family->whole_norms,
+        .head_gains = c->family->head_gains,
         .rope = !a->turned ? NULL
                 : a->local ? &c->local_rope
                            : &c->rope,

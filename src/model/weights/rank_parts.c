@@ -46,6 +46,7 @@ mha_status mha__rank_config_check(const mha__config *c, mha_error *err)
                              : c->family->latent               ? "has latent attention"
                              : c->discriminator                ? "is a discriminator"
                              : c->family->whole_norms          ? "normalizes all heads together"
+                             : mha__config_head_gains(c)       ? "normalizes heads with weights per head"
                              : c->experts                      ? "has layers of experts"
                                                                : NULL;
     if (what)

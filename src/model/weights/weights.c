@@ -193,6 +193,7 @@ static const struct {
     [MHA__PART_CONV1D] = {.weight = ".weight", .bias = ".bias", .rank = 2, .transposed = true},
     [MHA__PART_NORM] = {".weight", ".gamma", ".bias", ".beta", 1, false, false, false, false, 0},
     [MHA__PART_NORM_ONLY] = {.weight = ".weight", .rank = 1},
+    [MHA__PART_HEAD_NORMS] = {.weight = ".weight", .rank = 2},
     [MHA__PART_RMS] = {.weight = ".weight", .rank = 1},
     [MHA__PART_RMS_1] = {.weight = ".weight", .rank = 1, .plus_one = true},
     [MHA__PART_VECTOR] = {.weight = "", .rank = 1},
@@ -317,7 +318,8 @@ mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t laye
     MHA__TRY(take(weights, role, layer, kinds[kind].weight, kinds[kind].old_weight, &weight, &part->weight, err));
     if (kinds[kind].plus_one) MHA__TRY(mha__weights_add_one(weights, rows, &part->weight, err));
     MHA__TRY(reorder(weights, role, layer, false, &part->weight, err));
-    if (kind == MHA__PART_NORM_ONLY) return mha__weights_zeros(weights, rows, &part->bias, err);
+    if (kind == MHA__PART_NORM_ONLY || kind == MHA__PART_HEAD_NORMS)
+        return mha__weights_zeros(weights, rows * (weight.rank == 2 ? weight.shape[1] : 1), &part->bias, err);
     if (!has_bias(weights->config, p)) return MHA_OK;
     const wanted bias = wanted_of(weights->config, role, layer, true);
     MHA__TRY(take(weights, role, layer, kinds[kind].bias, kinds[kind].old_bias, &bias, &part->bias, err));

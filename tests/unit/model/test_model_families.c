@@ -196,7 +196,7 @@ static void test_refused_configs(void **state)
         {"phi", "rope_parameters", "{\"partial_rotary_factor\": 0.125}", MHA_ERR_FORMAT,
          "partial_rotary_factor must select an even number of the 8 dimensions of a head (got 0.125)"},
         {"phi", "rope_parameters", "{\"partial_rotary_factor\": 1.5}", MHA_ERR_FORMAT, "partial_rotary_factor must be"},
-        {"phi", "qk_layernorm", "true", MHA_ERR_UNSUPPORTED, "qk_layernorm must be false (got true)"},
+        {"phi", "qk_layernorm", "true", MHA_ERR_FORMAT, "\"model.layers.0.self_attn.q_layernorm.weight\" is missing"},
         {"phi3", "rope_parameters",
          "{\"rope_type\": \"longrope\", \"partial_rotary_factor\": 0.75, \"short_factor\": [1, 1], \"long_factor\": "
          "[1, "
@@ -216,7 +216,7 @@ static void test_refused_configs(void **state)
         {"smollm3", "no_rope_layers", "[1, 0, 2, 1]", MHA_ERR_FORMAT, "no_rope_layers[2] must be 0 or 1 (got 2"},
         {"smollm3", "no_rope_layers", "[1, 0]", MHA_ERR_FORMAT, "no_rope_layers must have 4 elements"},
         {"smollm3", "no_rope_layers", "7", MHA_ERR_FORMAT, "no_rope_layers must be"},
-        {"cohere", "use_qk_norm", "true", MHA_ERR_UNSUPPORTED, "use_qk_norm must be false (got true)"},
+        {"cohere", "use_qk_norm", "true", MHA_ERR_FORMAT, "\"model.layers.0.self_attn.q_norm.weight\" is missing"},
         {"cohere", "logit_scale", "-1", MHA_ERR_FORMAT, "logit_scale must be"},
         {"bloom", "apply_residual_connection_post_layernorm", "true", MHA_ERR_UNSUPPORTED, "must be false (got true)"},
         {"bloom", "n_head", "5", MHA_ERR_FORMAT, "must divide hidden_size = 36 (got 5)"},
