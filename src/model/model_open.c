@@ -74,7 +74,8 @@ static mha_status check_words(const mha_model *m, mha_error *err)
         snprintf(name, sizeof name, "%s%s.embed_tokens.weight", m->outer.prefix, sides[n]);
         const mha_tensor *own = mha__shards_find(&m->shards, name);
         if (own && !mha__tensor_same(own, words, 0, words->bytes))
-            return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s must be equal to %s (got other values)", name, words->name);
+            return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: tensor \"%s\" must be equal to \"%s\" (got other values)",
+                             mha_file_path(m->shards.file), name, words->name);
     }
     return MHA_OK;
 }
