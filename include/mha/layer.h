@@ -313,6 +313,13 @@ typedef struct mha_layer_source {
     mha_cview gates;           /* [B, H] f32 factors for the outputs of the heads of a block's cross-attention, as in
                                 * mha_layer_input; data NULL = ones. A call to an attention layer reads `gates` of its
                                 * input instead. */
+    /* [sequences + 1] Packed sequences, as `starts` of mha_layer_input, which must also be set: sequence n is rows
+     * starts[n] to starts[n + 1] of kv, `tokens` is the total, and lengths, keep and probs are NULL. NULL = one
+     * sequence per batch entry. */
+    const int64_t *starts;
+    const float *fills; /* [H, D] as `fills` of mha_layer_input, for a block's cross-attention; NULL = zeros */
+    /* Receives context and out of a block's cross-attention; input and qkv are NULL. NULL = not copied. */
+    const mha_layer_activations *activations;
 } mha_layer_source;
 
 /* The tokens of one call and their masks, for an attention layer or a block. Masks are combined by AND. */

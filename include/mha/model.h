@@ -305,9 +305,11 @@ typedef struct mha_model_input {
      * callbacks other than on_hidden, and for models with relative positions or head selection per text. NULL = the
      * whole sequence. */
     const mha_model_shard *shard;
-    /* Encoder-decoders: the input of the encoder, with the same batch and without cache and starts (seq2seq.h). With a
-     * cache, it is given with the first tokens of a sequence; later calls read the cached keys and values of the source
-     * and pass NULL. Must be NULL if starts or shard is set. */
+    /* Encoder-decoders: the input of the encoder, with the same batch and without cache (seq2seq.h). With a cache, it
+     * is given with the first tokens of a sequence; later calls read the cached keys and values of the source and pass
+     * NULL. With `starts`, the source is packed too; sequence b of the source belongs to sequence b of the input. If
+     * `hidden` of the source contains the last hidden states of the encoder, with the number of its layers as
+     * first_layer, the encoder does not run. Must be NULL if shard is set. */
     const struct mha_model_input *source;
     /* Models that read images (vision.h): [B, image_channels, image_height, image_width], instead of ids. `length` is
      * then 0 or max_positions, or `starts` has max_positions tokens per image; type_ids, mask, positions, cache and
@@ -319,6 +321,9 @@ typedef struct mha_model_input {
     /* Encoder-decoders: [layers, B, H] factors for the output of each head of the cross-attention, as `gates` for the
      * self-attention; NULL = ones. Gates of the encoder are those of `source`. Must be NULL for other models. */
     const float *cross_gates;
+    /* Encoder-decoders: [layers, H, D] added to the gated output of each head of the cross-attention, as `fills`;
+     * NULL = zeros. Fills of the encoder are those of `source`. Must be NULL for other models. */
+    const float *cross_fills;
 } mha_model_input;
 
 /* Identifies a head by its layer and its index in the layer. */
@@ -425,13 +430,16 @@ typedef struct mha_model_output {
     const struct mha_model_output *encoder;
     /* Encoder-decoders: cross-attention probs [B, heads, L, S] of one layer, after on_attention of the layer. S is the
      * length of `source`; with a cache, the longest source of the call. Elements of masked tokens of the source are
-     * 0. */
+     * 0. MHA_ERR_UNSUPPORTED with starts. */
     int (*on_cross_attention)(void *user, int64_t layer, int64_t heads, const float *probs);
     float *embedding; /* [B, embedding_width] CLIP (vision.h): L2-normalized; MHA_ERR_UNSUPPORTED for other models */
     /* Heads whose cross-attention is passed to on_cross_attention, as map_heads for on_attention: the callback is
      * called for the layers of these heads only. NULL = all heads. */
     const mha_model_head *cross_map_heads;
     int64_t cross_map_count;
+    /* Encoder-decoders: context and out of the cross-attention of a layer, after on_cross_attention; all other arrays
+     * are NULL, and kv_heads and stride are 0. */
+    int (*on_cross_activations)(void *user, const mha_model_activations *a);
 } mha_model_output;
 
 /* Runs the model. `output` may be NULL. The results of a sequence are bitwise identical alone, in a batch or padded,

@@ -16,7 +16,8 @@
  * encoder accepts and without a mask. Its encoder has no tokens, so functions that run texts return MHA_ERR_ARG for it.
  *
  * Masks of the source are those of mha_model_input: masked tokens are invisible to encoder and decoder. Each sequence
- * of a source needs at least one real token. Results are bitwise identical alone, in a batch, padded, and with a cache.
+ * of a source needs at least one real token. Results are bitwise identical alone, in a batch, padded, packed (`starts`
+ * of both inputs), and with a cache.
  *
  * Supported: forward, generate.h, model_grads.h (without dropout), prune.h, and mha_model_save; for the encoder, which
  * is a model of its own, also mha_model_embed, importance.h and the analysis of heads. Training, regrouping heads,

@@ -1348,6 +1348,9 @@ class LayerSource(ctypes.Structure):
     map_count: int
     plan: int | None
     gates: View
+    starts: int | None
+    fills: int | None
+    activations: ctypes._Pointer[LayerActivations]
     _fields_ = [
         ("tokens", c_int64),
         ("lengths", c_void_p),
@@ -1359,6 +1362,9 @@ class LayerSource(ctypes.Structure):
         ("map_count", c_int64),
         ("plan", c_void_p),
         ("gates", View),
+        ("starts", c_void_p),
+        ("fills", c_void_p),
+        ("activations", POINTER(LayerActivations)),
     ]
 
 
@@ -1888,6 +1894,7 @@ class ModelInput(ctypes.Structure):
     pixels: int | None
     features: int | None
     cross_gates: int | None
+    cross_fills: int | None
 
 
 ModelInput._fields_ = [
@@ -1911,6 +1918,7 @@ ModelInput._fields_ = [
     ("pixels", c_void_p),
     ("features", c_void_p),
     ("cross_gates", c_void_p),
+    ("cross_fills", c_void_p),
 ]
 
 
@@ -2021,6 +2029,7 @@ class ModelOutput(ctypes.Structure):
     embedding: int | None
     cross_map_heads: ctypes._Pointer[ModelHead]
     cross_map_count: int
+    on_cross_activations: Any
 
 
 ModelOutput._fields_ = [
@@ -2046,6 +2055,7 @@ ModelOutput._fields_ = [
     ("embedding", c_void_p),
     ("cross_map_heads", POINTER(ModelHead)),
     ("cross_map_count", c_int64),
+    ("on_cross_activations", CFUNCTYPE(c_int, c_void_p, POINTER(ModelActivations))),
 ]
 
 

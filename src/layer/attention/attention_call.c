@@ -104,14 +104,22 @@ static uint32_t inputs_of(const mha_attn_layer *layer, const mha__attn_call *cal
            (call->drop.data ? MHA_ATTN_DROPOUT_KEEP : 0u);
 }
 
-static void describe_packed(const mha_layer_input *in, mha_attn_desc *desc)
+/* Returns the starts of the packed sequences of keys. */
+static const int64_t *kv_starts(const mha_attn_layer *layer, const mha_layer_input *in)
 {
+    return layer->options.cross ? in->source->starts : in->starts;
+}
+
+static void describe_packed(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_desc *desc)
+{
+    const int64_t *starts = kv_starts(layer, in);
     if (!in->starts) return;
     desc->batch = in->sequences;
     desc->inputs |= MHA_ATTN_CU_SEQLENS;
-    for (int64_t n = 0; n < in->sequences; n++)
+    for (int64_t n = 0; n < in->sequences; n++) {
         desc->max_q_len = mha__max64(desc->max_q_len, in->starts[n + 1] - in->starts[n]);
-    desc->max_kv_len = desc->max_q_len;
+        desc->max_kv_len = mha__max64(desc->max_kv_len, starts[n + 1] - starts[n]);
+    }
 }
 
 mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call *call, mha_attn_desc *desc,
@@ -151,7 +159,7 @@ mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call 
     };
     describe_outputs(in, desc);
     mha__heads_describe(layer, call, desc);
-    describe_packed(in, desc);
+    describe_packed(layer, in, desc);
     if (!in->cache) return MHA_OK;
     if (in->keep.data) return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: keep must be NULL with cache");
     MHA__TRY(mha__latent_check_cache(layer, in, err));
@@ -240,7 +248,7 @@ mha_attn_args mha__attn_args(const mha_attn_layer *layer, const mha__attn_call *
         .q_lens = in->lengths,
         .kv_lens = kv_lengths(layer, in),
         .cu_seqlens_q = in->starts,
-        .cu_seqlens_k = in->starts,
+        .cu_seqlens_k = kv_starts(layer, in),
         .lse = {t->lse, {layer->options.heads * in->length, in->length, 1}},
         .probs = {in->probs ? in->probs : t->probs, {0}},
         .scores = {t->scores, {0}},

@@ -3,6 +3,17 @@
 #include "base/error.h"
 #include "layer/attention/attention_layer.h"
 
+/* Checks that queries and source are both packed, or neither. */
+static mha_status check_packed(const mha_layer_input *in, mha_error *err)
+{
+    const mha_layer_source *source = in->source;
+    if (!in->starts != !source->starts)
+        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: starts of source must be %s starts of the input",
+                         source->starts ? "NULL without" : "given with");
+    if (!source->starts || (!source->lengths && !source->keep.data && !in->probs)) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: lengths, keep and probs of source must be NULL with starts");
+}
+
 mha_status mha__cross_input(const mha_attn_layer *layer, const mha_layer_input *in, bool given, mha_error *err)
 {
     const mha_layer_source *source = in->source;
@@ -11,17 +22,15 @@ mha_status mha__cross_input(const mha_attn_layer *layer, const mha_layer_input *
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_layer_input: source must have tokens and kv for a layer with cross (got %lld tokens)",
                          source ? (long long)source->tokens : 0);
-    const char *name = in->keep.data     ? "keep"
-                       : in->bias.data   ? "bias"
-                       : in->cache       ? "cache"
-                       : in->starts      ? "starts"
-                       : in->fills       ? "fills"
-                       : in->stats       ? "stats"
-                       : in->shard       ? "shard"
-                       : in->activations ? "activations"
-                                         : NULL;
-    if (!name) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s must be NULL for a layer with cross", name);
+    const char *name = in->keep.data                             ? "keep"
+                       : in->bias.data                           ? "bias"
+                       : in->cache                               ? "cache"
+                       : in->stats                               ? "stats"
+                       : in->shard                               ? "shard"
+                       : in->activations && in->activations->qkv ? "qkv of activations"
+                                                                 : NULL;
+    if (name) return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s must be NULL for a layer with cross", name);
+    return check_packed(in, err);
 }
 
 mha_status mha_attn_layer_source(const mha_attn_layer *layer, const float *x, int64_t rows, float *kv, mha_error *err)

@@ -18,11 +18,15 @@ mha_layer_input mha__block_cross_input(const mha_layer_input *in)
     return (mha_layer_input){.size = sizeof(mha_layer_input),
                              .batch = in->batch,
                              .length = in->length,
+                             .starts = in->starts,
+                             .sequences = in->sequences,
                              .source = in->source,
                              .probs = in->source ? in->source->probs : NULL,
                              .map_heads = in->source ? in->source->map_heads : NULL,
                              .map_count = in->source ? in->source->map_count : 0,
                              .gates = in->source ? in->source->gates : (mha_cview){0},
+                             .fills = in->source ? in->source->fills : NULL,
+                             .activations = in->source ? in->source->activations : NULL,
                              .workspace = in->workspace,
                              .workspace_bytes = in->workspace_bytes};
 }
@@ -54,7 +58,6 @@ mha_status mha__block_cross_plan(const mha_block *block, mha_layer_input *in, mh
     const mha_layer_input inner = mha__block_cross_input(in);
     *plan = NULL;
     if (!block->cross) return MHA_OK;
-    if (in->starts) return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: starts must be NULL with cross-attention");
     MHA__TRY(mha__cross_input(block->cross, &inner, false, err));
     if (in->source->plan) return MHA_OK;
     MHA__TRY(mha__attn_plan(block->cross, &(mha__attn_call){.in = &inner}, plan, err));

@@ -166,20 +166,26 @@ static mha_status allocate(mha_model_grads *g, mha_error *err)
 
 static mha_status check_input(const mha_model_input *in, mha_error *err)
 {
-    const char *other = in->cache ? "cache" : in->fills ? "fills" : in->hidden ? "hidden" : in->shard ? "shard" : NULL;
+    const char *other = in->cache         ? "cache"
+                        : in->fills       ? "fills"
+                        : in->cross_fills ? "cross_fills"
+                        : in->hidden      ? "hidden"
+                        : in->shard       ? "shard"
+                                          : NULL;
     if (!other) return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_grads_forward: %s must not be set", other);
 }
 
 static mha_status check_output(const mha_model *m, const mha__batch *batch, const mha_model_output *out, mha_error *err)
 {
-    const char *other = out->on_hidden            ? "on_hidden"
-                        : out->on_attention       ? "on_attention"
-                        : out->on_stats           ? "on_stats"
-                        : out->on_activations     ? "on_activations"
-                        : out->encoder            ? "encoder"
-                        : out->on_cross_attention ? "on_cross_attention"
-                                                  : NULL;
+    const char *other = out->on_hidden              ? "on_hidden"
+                        : out->on_attention         ? "on_attention"
+                        : out->on_stats             ? "on_stats"
+                        : out->on_activations       ? "on_activations"
+                        : out->encoder              ? "encoder"
+                        : out->on_cross_attention   ? "on_cross_attention"
+                        : out->on_cross_activations ? "on_cross_activations"
+                                                    : NULL;
     if (other)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "mha_model_grads_forward: %s must be NULL, since only mha_model_forward supports it", other);
@@ -210,8 +216,9 @@ static mha_status enter(mha_model_grads *g, mha_error *err)
 static mha_status encode(mha_model_grads *g, mha_error *err)
 {
     if (!g->encoder) return MHA_OK;
+    const mha_model_input input = mha__cross_encoder_input(&g->cross);
     mha__cross_store_masks(&g->cross);
-    return mha_model_grads_forward(g->encoder, &g->cross.input, NULL, err);
+    return mha_model_grads_forward(g->encoder, &input, NULL, err);
 }
 
 static mha_status run(mha_model_grads *g, mha_error *err)
@@ -273,6 +280,7 @@ mha_status mha_model_grads_forward(mha_model_grads *g, const mha_model_input *in
     mha_attn_plan_free(g->cross.plan); /* the plan belongs to another batch */
     MHA__TRY(mha__cross_read(g->model, &g->batch, &out, &g->cross, err));
     MHA__TRY(check_output(g->model, &g->batch, &out, err));
+    MHA__TRY(check_input(&(mha_model_input){.hidden = g->cross.encoded}, err));
     MHA__TRY(allocate(g, err));
     MHA__TRY(run(g, err));
     MHA__TRY(serve(g, &out, err));

@@ -21,6 +21,10 @@ void mha__cross_lay_out(mha__arena *arena, const mha_model *m, const mha__batch 
     const size_t heads = (size_t)(out->cross_map_heads ? out->cross_map_count : m->config.heads);
     if (out->on_cross_attention) p->probs = mha__take(arena, rows * heads, keys * sizeof *p->probs);
     if (out->cross_map_heads) p->heads = mha__take(arena, heads, sizeof *p->heads);
+    if (!out->on_cross_activations) return;
+    const size_t width = (size_t)(m->config.heads * m->config.head_dim);
+    p->activations.context = mha__take(arena, rows, width * sizeof(float));
+    p->activations.out = mha__take(arena, rows, (size_t)m->config.hidden * sizeof(float));
 }
 
 /* ---- checks ---- */
@@ -34,14 +38,42 @@ static int64_t real_length(const mha_model_input *in, int64_t b)
     return length;
 }
 
-static mha_status check_given(const mha__batch *batch, const mha__cross_pass *p, mha_error *err)
+/* Checks packed sequences, and describes them as one sequence of all tokens. */
+static mha_status read_packed(const mha_model *m, const mha__batch *batch, mha__cross_pass *p, mha_error *err)
+{
+    mha__batch source = {0};
+    if (!p->input.starts != !batch->in.starts)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: starts of source must be %s starts of the input",
+                         p->input.starts ? "NULL without" : "given with");
+    p->sequences = p->input.batch;
+    if (!p->input.starts) return MHA_OK;
+    MHA__TRY(mha__batch_read(m->encoder, &source, &p->input, err));
+    p->input = source.in;
+    return MHA_OK;
+}
+
+/* Reads the last hidden states of the encoder, if the caller passes them instead of running it. */
+static mha_status read_encoded(const mha_model *m, const mha_model_output *out, mha__cross_pass *p, mha_error *err)
+{
+    if (!p->input.hidden || p->input.first_layer != m->encoder->config.layers) return MHA_OK;
+    if (out->encoder)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_output: encoder must be NULL if the encoder does not run");
+    p->encoded = p->input.hidden;
+    p->input.hidden = NULL;
+    p->input.first_layer = 0;
+    return MHA_OK;
+}
+
+static mha_status check_given(const mha_model *m, const mha__batch *batch, mha__cross_pass *p, mha_error *err)
 {
     const mha_model_input *in = &p->input;
-    if (in->cache || in->starts || in->source || in->shard)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: source must not have cache, starts, source or shard");
-    if (in->batch != batch->in.batch)
+    if (in->cache || in->source || in->shard)
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: source must not have cache, source or shard");
+    if (in->batch != batch->sequences)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch of source must be %lld (got %lld)",
-                         (long long)batch->in.batch, (long long)in->batch);
+                         (long long)batch->sequences, (long long)in->batch);
+    MHA__TRY(read_encoded(m, p->out, p, err));
+    MHA__TRY(read_packed(m, batch, p, err));
     const int64_t most = batch->in.cache ? p->store->tokens : INT32_MAX;
     if (in->length < 1 || in->length > most)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: length of source must be from 1 to %lld (got %lld)",
@@ -75,7 +107,10 @@ static mha_status check_cached(const mha_model *m, const mha__batch *batch, cons
 static mha_status check_output(const mha_model *m, const mha_model_output *out, const mha__cross_pass *p,
                                mha_error *err)
 {
-    const char *name = out->encoder ? "encoder" : out->on_cross_attention ? "on_cross_attention" : NULL;
+    const char *name = out->encoder                ? "encoder"
+                       : out->on_cross_attention   ? "on_cross_attention"
+                       : out->on_cross_activations ? "on_cross_activations"
+                                                   : NULL;
     const mha__head_list list = {"cross_",
                                  "on_cross_attention",
                                  out->cross_map_heads,
@@ -83,6 +118,8 @@ static mha_status check_output(const mha_model *m, const mha_model_output *out, 
                                  out->on_cross_attention != NULL,
                                  m->config.cross_heads};
     MHA__TRY(mha__head_list_check(m, &list, err));
+    if (out->on_cross_attention && p->input.starts)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_output: on_cross_attention must be NULL with starts");
     if (!name || (p->used && (p->input.size || !out->encoder))) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "mha_model_output: %s must be NULL %s", name,
                      m->encoder ? "without source" : "unless the model is an encoder-decoder");
@@ -93,19 +130,30 @@ mha_status mha__cross_read(const mha_model *m, const mha__batch *batch, const mh
 {
     const mha_model_input *in = &batch->in;
     *p = (mha__cross_pass){.used = m->encoder != NULL, .out = out};
-    if ((in->source || in->cross_gates) && !p->used)
+    const char *other = in->source        ? "source"
+                        : in->cross_gates ? "cross_gates"
+                        : in->cross_fills ? "cross_fills"
+                                          : NULL;
+    if (other && !p->used)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: %s must be NULL, since %s is not an encoder-decoder",
-                         in->source ? "source" : "cross_gates", m->info.family);
-    if (p->used && in->source && (in->starts || in->shard))
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_input: %s must be NULL for an encoder-decoder",
-                         in->starts ? "starts" : "shard");
+                         other, m->info.family);
+    if (p->used && in->source && in->shard)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_input: shard must be NULL for an encoder-decoder");
     if (in->source) MHA__TRY(mha__options_read(&p->input, sizeof p->input, in->source, "mha_model_input", err));
     MHA__TRY(check_output(m, out, p, err));
     if (!p->used) return MHA_OK;
-    p->own = (mha__sources){.batch = in->batch, .tokens = p->input.length};
     p->store = in->cache ? &in->cache->sources : &p->own;
     p->first = in->cache && in->batch == 1 ? in->sequence : 0;
-    return in->source ? check_given(batch, p, err) : check_cached(m, batch, p, err);
+    MHA__TRY(in->source ? check_given(m, batch, p, err) : check_cached(m, batch, p, err));
+    p->own = (mha__sources){.batch = in->batch, .tokens = p->input.length};
+    return MHA_OK;
+}
+
+mha_model_input mha__cross_encoder_input(const mha__cross_pass *p)
+{
+    mha_model_input input = p->input;
+    input.batch = p->sequences;
+    return input;
 }
 
 /* ---- description for the layers ---- */
@@ -138,6 +186,8 @@ void mha__cross_bind(const mha_model *m, mha__batch *batch, mha__cross_pass *p)
     const uint8_t *mask = s->mask ? s->mask + p->first * s->tokens : &some_mask;
     p->layer = (mha_layer_source){
         .tokens = most_tokens(batch, p), .lengths = lengths, .stride = mha__sources_stride(s, m), .plan = p->plan};
+    p->layer.starts = p->input.starts;
+    if (p->input.starts) p->layer.lengths = NULL;
     if (has_holes(p)) p->layer.keep = (mha_cview){mask, {s->tokens, 0, 0, 1}};
     mha__cross_turn_gates(m, batch, p, 0);
     batch->layer.source = &p->layer;
@@ -146,7 +196,8 @@ void mha__cross_bind(const mha_model *m, mha__batch *batch, mha__cross_pass *p)
 void mha__cross_turn_gates(const mha_model *m, const mha__batch *batch, mha__cross_pass *p, int64_t layer)
 {
     const int64_t heads = m->config.heads;
-    const float *gates = batch->in.cross_gates;
+    const float *gates = batch->in.cross_gates, *fills = batch->in.cross_fills;
+    if (fills) p->layer.fills = fills + layer * heads * m->config.head_dim;
     if (gates) p->layer.gates = (mha_cview){gates + layer * batch->sequences * heads, {heads, 1}};
 }
 
@@ -170,6 +221,7 @@ mha_status mha__cross_turn(const mha_model *m, mha__batch *batch, mha__cross_pas
     p->layer.kv = mha__sources_at(p->store, m, layer, p->first);
     mha__cross_turn_gates(m, batch, p, layer);
     turn_maps(m, p, layer);
+    p->layer.activations = p->out->on_cross_activations ? &p->activations : NULL;
     const mha_attn_layer *cross = m->block[layer]->cross;
     if (p->plan && p->planned_maps == p->maps && mha__attn_layer_alike(p->planned, cross)) return MHA_OK;
     const mha_layer_input inner = mha__block_cross_input(&batch->layer);
@@ -182,10 +234,21 @@ mha_status mha__cross_turn(const mha_model *m, mha__batch *batch, mha__cross_pas
     return MHA_OK;
 }
 
-mha_status mha__cross_show(const mha__cross_pass *p, int64_t layer, mha_error *err)
+mha_status mha__cross_show(const mha_model *m, const mha__batch *batch, const mha__cross_pass *p, int64_t layer,
+                           mha_error *err)
 {
-    if (!p->maps || !p->out->on_cross_attention(p->out->user, layer, p->maps, p->probs)) return MHA_OK;
-    return mha__taps_stopped(err, "on_cross_attention", layer);
+    const mha_model_output *out = p->out;
+    if (p->maps && out->on_cross_attention(out->user, layer, p->maps, p->probs))
+        return mha__taps_stopped(err, "on_cross_attention", layer);
+    if (!p->used || !out->on_cross_activations) return MHA_OK;
+    const mha_model_activations shown = {.layer = layer,
+                                         .rows = batch->in.batch * batch->in.length,
+                                         .heads = m->config.cross_heads[layer],
+                                         .head_dim = m->config.head_dim,
+                                         .context = p->activations.context,
+                                         .out = p->activations.out};
+    if (!out->on_cross_activations(out->user, &shown)) return MHA_OK;
+    return mha__taps_stopped(err, "on_cross_activations", layer);
 }
 
 /* ---- masks, keys and values ---- */

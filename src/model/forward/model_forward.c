@@ -116,8 +116,8 @@ static mha_status enter(const mha_model *m, const pass *p, mha_error *err)
 static bool ends_at_attention(const mha_model_output *out)
 {
     return (out->on_attention || out->on_rows || out->on_stats) && !out->on_activations && !out->on_hidden &&
-           !out->on_cross_attention && !out->last_hidden && !out->pooled && !out->logits && !out->last_logits &&
-           !out->embedding;
+           !out->on_cross_attention && !out->on_cross_activations && !out->last_hidden && !out->pooled &&
+           !out->logits && !out->last_logits && !out->embedding;
 }
 
 /* Runs the encoder of an encoder-decoder if the pass has a source, and stores the keys and values of the layers. */
@@ -127,11 +127,13 @@ static mha_status encode(const mha_model *m, const mha_model_output *out, mha__c
     const size_t bytes = (size_t)(p->input.batch * p->input.length * m->config.hidden) * sizeof(float);
     if (!p->used || !p->input.size) return MHA_OK;
     MHA__TRY(mha__options_read(&o, sizeof o, out->encoder, "mha_model_output", err));
+    mha__cross_store_masks(p);
+    if (p->encoded) return mha__cross_store_keys(m, p, p->encoded, err);
+    const mha_model_input input = mha__cross_encoder_input(p);
     float *own = o.last_hidden ? NULL : mha__alloc(m->ctx, bytes);
     if (!o.last_hidden && !own) return mha__no_memory(err, bytes, "the hidden states of a source");
     if (own) o.last_hidden = own;
-    mha__cross_store_masks(p);
-    mha_status status = mha_model_forward(m->encoder, &p->input, &o, err);
+    mha_status status = mha_model_forward(m->encoder, &input, &o, err);
     if (status == MHA_OK) status = mha__cross_store_keys(m, p, o.last_hidden, err);
     mha__free(m->ctx, own);
     return status;
@@ -162,7 +164,7 @@ static mha_status run(const mha_model *m, pass *p, mha_error *err)
             MHA__TRY(mha__block_run_edited(m->block[layer], p->plan, &p->batch.layer, p->edit, p->x, err));
         mha__selected_heads_report(m, &p->batch, layer, out->kept);
         MHA__TRY(mha__taps_show(&p->taps, m, &p->batch, layer, err));
-        MHA__TRY(mha__cross_show(&p->cross, layer, err));
+        MHA__TRY(mha__cross_show(m, &p->batch, &p->cross, layer, err));
         if (ends) return MHA_OK;
         const bool last = layer == layers - 1, early = m->config.family->hidden_last;
         if (last && !early) MHA__TRY(final_norm(m, p, err));
