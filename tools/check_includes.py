@@ -38,7 +38,7 @@ SUBFOLDERS = {
     "src/text": [".", "pretokenize", "normalize", "vocabulary", "decode", "train", "gguf"],
     "src/model": ["gguf", ".", "config", "weights", "vision", "audio", "forward", "backward", "generate"],
     "src/train": [".", "data", "gates", "trainer", "store", "log"],
-    "src/heads": ["data", "measure", "diversity", "edit", "importance", "plan"],
+    "src/heads": ["weights", "data", "measure", "diversity", "edit", "importance", "plan"],
     "cli": [".", "page", "input", "heads", "draw", "live", "report", "lens", "circuits", "logits", "run", "edit", "train", "tour", "plan", "bench", "verify", "program"],
     "conformance": [".", "circuits", "heads", "models", "walkthroughs"],
     "mpi": ["library", "program"],

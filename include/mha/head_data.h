@@ -65,6 +65,22 @@ MHA_API mha_status mha_head_data_of_ids(const mha_model *model, const int32_t *i
  * MHA_ERR_UNSUPPORTED. Errors: MHA_ERR_ARG; MHA_ERR_UNSUPPORTED for a model of texts; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_head_data_of_images(const mha_model *model, const float *pixels, int64_t count,
                                            const mha_head_data_options *options, mha_head_data **out, mha_error *err);
+/* Creates the data from source/target pairs, for an encoder-decoder (seq2seq.h). Text i is what the decoder reads and
+ * predicts: its first token (mha_model_shift_labels), then the tokens of targets[i], with the special tokens of the
+ * tokenizer; its loss is the cross entropy of the tokens of the target, given sources[i] and the tokens before.
+ * max_tokens applies to sources and targets. mha_importance_measure accepts these data, and returns MHA_ERR_ARG for
+ * other data of an encoder-decoder, and for pairs of other models; other measures return MHA_ERR_UNSUPPORTED for pairs.
+ * Errors: those of mha_head_data_of_texts; MHA_ERR_UNSUPPORTED for other models, and for one whose sources are
+ * audio. */
+MHA_API mha_status mha_head_data_of_pairs(const mha_model *model, const char *const *sources,
+                                          const char *const *targets, int64_t count,
+                                          const mha_head_data_options *options, mha_head_data **out, mha_error *err);
+/* The same for token ids: starts as in mha_head_data_of_ids. `ids` are labels, without the first token of the
+ * decoder. */
+MHA_API mha_status mha_head_data_of_id_pairs(const mha_model *model, const int32_t *source_ids,
+                                             const int64_t *source_starts, const int32_t *ids, const int64_t *starts,
+                                             int64_t count, const mha_head_data_options *options, mha_head_data **out,
+                                             mha_error *err);
 MHA_API void mha_head_data_free(mha_head_data *data);
 
 /* Creates a copy of the data with masked tokens, for MHA_LOSS_MLM (importance.h): the mask token of the model's

@@ -27,9 +27,9 @@
  *                     share keys and values share the last two terms. A mean over batches of `batch_texts`. It depends
  *                     on the batch size, because absolute values are taken after the sum over a batch
  *     jacobian        1/2 mean over texts of |de/dxi|^2: the second order of 1 - cos(e, e without the head) for
- *                     unit-norm e. e of encoders (and of decoders without logits): the mean of the last hidden states,
- *                     L2-normalized. e of decoders: the log-probabilities after the last token. Exact: one backward
- *                     pass per element of e
+ *                     unit-norm e. e of encoders (and of decoders without logits, and for pairs): the mean of the last
+ *                     hidden states, L2-normalized. e of decoders: the log-probabilities after the last token. Exact:
+ *                     one backward pass per element of e
  *     jacobian_probe  estimate of jacobian from `probes` random sign vectors u: 1/2 mean over texts and u of
  *                     (d u.e/dxi)^2
  *     loo             leave-one-out ablation: mean over texts of 1 - cos(e, e without the head), with the e of
@@ -42,6 +42,10 @@
  *     confidence_nospecial   confidence over content rows and keys that are not special tokens, without renormalizing
  *     ov_norm         |Wo_h Wv_h| (Frobenius): from the weights alone
  *     qk_norm         |Wq_h^T Wk_h| / sqrt(D) (Frobenius): from the weights alone
+ *
+ * In an encoder-decoder, the data are source/target pairs (mha_head_data_of_pairs), and L is the cross entropy of the
+ * tokens of the targets. Every score covers the heads of the decoder, of its cross-attention and of the encoder
+ * (mha_importance_kind); confidence and confidence_nospecial are not supported.
  *
  * Sums over texts do not grow with the number of texts, since L is a mean. Over several batches, gate_* and taylor_*
  * are means over all texts.
@@ -143,14 +147,15 @@ typedef struct mha_importance mha_importance;
  *
  * Errors: MHA_ERR_ARG for a score that needs a loss if there is none (the message names alternatives), for a loss that
  * the model or the data do not support, and for labels out of range; MHA_ERR_UNSUPPORTED for gradients of a model that
- * was opened in f16 or q8_0; MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
+ * was opened in f16 or q8_0, and for confidence on pairs; MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
  *
  * Cost, in forward passes: gate_* and taylor_* 2; gradmag 2.3; jacobian_probe 1 + probes; jacobian 1 + E, or 1 + the
  * vocabulary size for decoders; confidence 1.5; loo_* H (layers + 1) / 2, since the layers below a head run only once.
  * PAIRS takes one more pass if a group has more than 1,024 tokens. Memory: what a pass with gradients stores for 1,024
  * tokens or one longer text (model_grads.h), 4 bytes for each dense weight; 8 bytes for each text of a step and head,
  * 16 E for each of its texts; with gradmag 4 bytes for each element of Wq, Wk, Wv and Wo; for `jacobian` on decoders, 8
- * bytes for 64 times the vocabulary size. loo_* store no gradients, but 12 E bytes for each token of a step. */
+ * bytes for 64 times the vocabulary size. loo_* store no gradients, but 12 E bytes for each token of a step; on pairs,
+ * 4 E bytes for each token of a batch and each layer of its side. The encoder runs again only for its own heads. */
 MHA_API mha_status mha_importance_measure(const mha_model *model, const mha_head_data *data,
                                           const mha_importance_options *options, mha_importance **out, mha_error *err);
 MHA_API void mha_importance_free(mha_importance *importance);
@@ -159,6 +164,16 @@ MHA_API void mha_importance_free(mha_importance *importance);
 MHA_API double mha_importance_value(const mha_importance *importance, int64_t layer, int64_t head);
 /* Returns all scores [layers, H], where H is `heads` of mha_model_info; *count gets their number. */
 MHA_API const double *mha_importance_values(const mha_importance *importance, int64_t *count);
+
+/* The scores of one kind of heads, each [layers, H] of its side; NAN for heads that a layer does not have. */
+typedef struct mha_importance_heads {
+    int64_t layers, heads;             /* number of layers, and H */
+    const double *values, *low, *high; /* scores, and the bounds of their intervals; valid until the scores are freed */
+} mha_importance_heads;
+/* Stores the scores of a kind in *heads and returns 1. Returns 0 if the model does not have the kind: only
+ * encoder-decoders have cross-attention and an encoder. All other functions that return scores, except
+ * mha_importance_halves and mha_importance_identity, refer to MHA_HEADS_OWN. */
+MHA_API int mha_importance_kind(const mha_importance *importance, mha_head_kind kind, mha_importance_heads *heads);
 
 /* Return the bounds of the 95 % confidence interval over units (texts, pairs, or the batches of gradmag): value -+
  * mha_student_quantile(units - 1) standard errors (mean_interval.h), at least 0 except for changes of a loss. NAN for
@@ -191,8 +206,8 @@ MHA_API int64_t mha_importance_texts_used(const mha_importance *importance);
  * its labels and batches, and `by`, which only selects 0 or the mean (loo_mean, loo_mean_loss) for removed heads. The
  * change beyond the sum of the two single changes is the redundancy of the two heads, which scores of single heads
  * cannot measure. Symmetric; NAN for heads that a layer does not have. Reports progress as "pairs", in texts. Errors:
- * those of mha_importance_measure. Cost: about N^2 / 6 forward passes. Memory: 8 E floats for each token of a batch of
- * texts that share a loss. */
+ * those of mha_importance_measure; MHA_ERR_UNSUPPORTED for encoder-decoders. Cost: about N^2 / 6 forward passes.
+ * Memory: 8 E floats for each token of a batch of texts that share a loss. */
 MHA_API mha_status mha_importance_pairs(const mha_model *model, const mha_head_data *data,
                                         const mha_importance_options *options, double *out, mha_error *err);
 

@@ -326,6 +326,14 @@ typedef struct mha_model_input {
     const float *cross_fills;
 } mha_model_input;
 
+/* The kinds of heads of an encoder-decoder. Other models have the first kind only. */
+typedef enum mha_head_kind {
+    MHA_HEADS_OWN = 0, /* the self-attention of the model: of the decoder, in an encoder-decoder */
+    MHA_HEADS_CROSS,   /* the cross-attention of the decoder */
+    MHA_HEADS_ENCODER, /* the self-attention of the encoder */
+    MHA_HEAD_KINDS
+} mha_head_kind;
+
 /* Identifies a head by its layer and its index in the layer. */
 typedef struct mha_model_head {
     int32_t layer, head;

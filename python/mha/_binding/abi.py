@@ -127,6 +127,10 @@ AUDIO_HOP = 160
 TOKENIZER_BPE = 0
 TOKENIZER_WORDPIECE = 1
 RANK_GROUPS = 8
+HEADS_OWN = 0
+HEADS_CROSS = 1
+HEADS_ENCODER = 2
+HEAD_KINDS = 3
 POOL_MEAN = 0
 POOL_CLS = 1
 END_LENGTH = 0
@@ -2125,6 +2129,7 @@ class ModelContextGradient(ctypes.Structure):
     context: int | None
     dcontext: int | None
     row_taylor: int | None
+    kind: int
     _fields_ = [
         ("layer", c_int64),
         ("rows", c_int64),
@@ -2133,6 +2138,7 @@ class ModelContextGradient(ctypes.Structure):
         ("context", c_void_p),
         ("dcontext", c_void_p),
         ("row_taylor", c_void_p),
+        ("kind", c_int),
     ]
 
 
@@ -2893,6 +2899,21 @@ class ImportanceOptions(ctypes.Structure):
     ]
 
 
+class ImportanceHeads(ctypes.Structure):
+    layers: int
+    heads: int
+    values: int | None
+    low: int | None
+    high: int | None
+    _fields_ = [
+        ("layers", c_int64),
+        ("heads", c_int64),
+        ("values", c_void_p),
+        ("low", c_void_p),
+        ("high", c_void_p),
+    ]
+
+
 class DiversityOptions(ctypes.Structure):
     size: int
     what: int
@@ -3587,6 +3608,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_path_edge": PathEdge,
     "mha_attention_edge": AttentionEdge,
     "mha_importance_options": ImportanceOptions,
+    "mha_importance_heads": ImportanceHeads,
     "mha_diversity_options": DiversityOptions,
     "mha_head_merge": HeadMerge,
     "mha_comparison": Comparison,
@@ -3868,6 +3890,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_head_data_of_texts": (c_int, [c_void_p, POINTER(c_char_p), c_int64, POINTER(HeadDataOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_head_data_of_ids": (c_int, [c_void_p, c_void_p, c_void_p, c_int64, POINTER(HeadDataOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_head_data_of_images": (c_int, [c_void_p, c_void_p, c_int64, POINTER(HeadDataOptions), POINTER(c_void_p), POINTER(Error)]),
+    "mha_head_data_of_pairs": (c_int, [c_void_p, POINTER(c_char_p), POINTER(c_char_p), c_int64, POINTER(HeadDataOptions), POINTER(c_void_p), POINTER(Error)]),
+    "mha_head_data_of_id_pairs": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int64, POINTER(HeadDataOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_head_data_free": (None, [c_void_p]),
     "mha_head_data_mask": (c_int, [c_void_p, c_void_p, c_uint64, c_void_p, POINTER(c_void_p), POINTER(Error)]),
     "mha_head_data_count": (c_int64, [c_void_p]),
@@ -3924,6 +3948,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_importance_free": (None, [c_void_p]),
     "mha_importance_value": (c_double, [c_void_p, c_int64, c_int64]),
     "mha_importance_values": (c_void_p, [c_void_p, c_void_p]),
+    "mha_importance_kind": (c_int, [c_void_p, c_int, POINTER(ImportanceHeads)]),
     "mha_importance_low": (c_double, [c_void_p, c_int64, c_int64]),
     "mha_importance_high": (c_double, [c_void_p, c_int64, c_int64]),
     "mha_importance_halves": (c_double, [c_void_p]),

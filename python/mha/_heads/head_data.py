@@ -31,6 +31,12 @@ def state_file(state: Any) -> bytes | None:
     return None if state is None else os.fsencode(state)
 
 
+def _joined(rows: Sequence[Any], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Concatenates lists of token ids; returns the ids and the start of each list."""
+    given = [integers(x, f"{name}[{n}]", np.int32) for n, x in enumerate(rows)]
+    return np.concatenate(given) if given else np.empty(0, np.int32), np.cumsum([0] + [len(x) for x in given], dtype=np.int64)
+
+
 class HeadData(Handle):
     """Tokenized texts for measuring heads; all measures can share them.
 
@@ -52,10 +58,8 @@ class HeadData(Handle):
                          special_count=0 if given[1] is None else len(given[1]))
         handle = c_void_p()
         if ids:
-            rows = [integers(x, f"texts[{n}]", np.int32) for n, x in enumerate(texts)]
-            all_ids = np.concatenate(rows) if rows else np.empty(0, np.int32)
-            starts = np.cumsum([0] + [len(x) for x in rows], dtype=np.int64)
-            call_long("mha_head_data_of_ids", model._open(), all_ids.ctypes.data, starts.ctypes.data, len(rows), ctypes.byref(options),
+            all_ids, starts = _joined(texts, "texts")
+            call_long("mha_head_data_of_ids", model._open(), all_ids.ctypes.data, starts.ctypes.data, len(starts) - 1, ctypes.byref(options),
                  ctypes.byref(handle))
         else:
             data = strings(texts, "texts")
@@ -75,6 +79,25 @@ class HeadData(Handle):
         call_long("mha_head_data_of_images", vision, images.ctypes.data, len(images), None, ctypes.byref(handle))
         data._own(handle, "mha_head_data_free", model._open())
         data._vision = vision
+        return data
+
+    @classmethod
+    def of_pairs(cls, model: Model, pairs: Sequence[tuple[Any, Any]], *, ids: bool = False, max_tokens: int | None = None,
+                 batch_tokens: int = 0) -> HeadData:
+        """Returns the data of source/target pairs for an encoder-decoder (T5, BART, mBART, Marian): pairs of str, or with ids=True of lists
+        of token ids, in which targets are labels. The loss is the cross entropy of the targets, given their sources.
+        mha.importance_measure, mha.models_compare, mha.prune_choose_joint, mha.prune_search, fill and refit of mha.prune, and
+        mha.Edit.evaluate accept them."""
+        options = struct(HeadDataOptions, max_tokens=max_tokens or 0, batch_tokens=batch_tokens)
+        sides, handle, data = ([x[0] for x in pairs], [x[1] for x in pairs]), c_void_p(), cls.__new__(cls)
+        if ids:
+            (source, source_starts), (target, starts) = _joined(sides[0], "sources"), _joined(sides[1], "targets")
+            call_long("mha_head_data_of_id_pairs", model._open(), source.ctypes.data, source_starts.ctypes.data, target.ctypes.data,
+                      starts.ctypes.data, len(pairs), ctypes.byref(options), ctypes.byref(handle))
+        else:
+            texts = strings(sides[0], "sources"), strings(sides[1], "targets")
+            call_long("mha_head_data_of_pairs", model._open(), texts[0], texts[1], len(pairs), ctypes.byref(options), ctypes.byref(handle))
+        data._own(handle, "mha_head_data_free", model._open())
         return data
 
     @property

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._arrays.array import choose, integer, integers, number, view
 from .._binding import abi
-from .._binding.abi import IMPORTANCE_SCORES, ImportanceOptions
+from .._binding.abi import IMPORTANCE_SCORES, ImportanceHeads, ImportanceOptions
 from .._binding.library import lib, struct
 from .._binding.long_call import call_long
 from .._draw import figures
@@ -19,9 +19,20 @@ from .head_data import HeadData, head_data, helps, keys, state_file
 
 
 @dataclass
+class HeadScores:
+    """Scores [layers, heads] of one kind of heads, with their 95 % confidence intervals over texts."""
+
+    values: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+@dataclass
 class Importance:
     """The result of importance_measure. values: [layers, heads]; low and high: the 95 % confidence interval over texts. halves: the rank
-    correlation between the scores on two halves of the texts. loss: the mean loss, or NaN for scores without a loss."""
+    correlation between the scores on two halves of the texts. loss: the mean loss, or NaN for scores without a loss. In an
+    encoder-decoder, values are those of the self-attention of the decoder, and cross and encoder are those of the other heads; None for
+    other models."""
 
     by: str
     values: np.ndarray
@@ -32,6 +43,8 @@ class Importance:
     saturated: bool
     texts_used: int
     identity: float
+    cross: HeadScores | None = None
+    encoder: HeadScores | None = None
 
     def _repr_html_(self) -> str:
         return figures.html_table(self.values, f"importance by {self.by}, with 95 % intervals", figures.intervals(self.low, self.high))
@@ -75,6 +88,15 @@ def _importance_options(data: HeadData | None, by: str, loss: str, loss_scale: f
                   seed=integer(seed, "seed", 0, 2**64 - 1), settle=number(settle, "settle"), state=state_file(state)), given
 
 
+def _kind(handle: c_void_p, kind: int) -> HeadScores | None:
+    """Returns copies of the scores of a kind of heads; None if the model does not have the kind."""
+    found = ImportanceHeads()
+    if not lib.mha_importance_kind(handle, kind, ctypes.byref(found)):
+        return None
+    shape = (found.layers, found.heads)
+    return HeadScores(*(view(x, np.float64, shape).copy() for x in (found.values, found.low, found.high)))
+
+
 def _measured(model: Model, data: HeadData | None) -> tuple[Any, tuple[int, int]]:
     """Returns the model whose heads are measured, for images that of the images, and the shape [layers, heads] of its scores."""
     measured = (data and data._vision) or model._open()
@@ -88,7 +110,8 @@ def importance_measure(model: Model, texts: Any, by: str = "jacobian_probe", *, 
     """Computes the importance score `by` of every head on texts (a list of str, or mha.HeadData; None for scores of weights only).
 
     score_help() lists the scores. The losses are "auto", "none", "lm", "mlm", "pairs" and "classes" (include/mha/importance.h). labels: a
-    class per image of mha.HeadData.of_pixels, or an id per token of the texts. The scores of images are those of the image tower.
+    class per image of mha.HeadData.of_pixels, or an id per token of the texts. The scores of images are those of the image tower. An
+    encoder-decoder requires mha.HeadData.of_pairs; the result then contains the scores of all its heads.
 
         >>> import mha
         >>> found = mha.importance_measure(mha.Model(), ["the cat sat on the mat", "a dog ran home"], by="gate")
@@ -109,7 +132,7 @@ def importance_measure(model: Model, texts: Any, by: str = "jacobian_probe", *, 
             high[place] = lib.mha_importance_high(handle, *place)
         return Importance(by, values, low, high, lib.mha_importance_halves(handle), lib.mha_importance_loss(handle),
                           bool(lib.mha_importance_saturated(handle)), lib.mha_importance_texts_used(handle),
-                          lib.mha_importance_identity(handle))
+                          lib.mha_importance_identity(handle), _kind(handle, abi.HEADS_CROSS), _kind(handle, abi.HEADS_ENCODER))
     finally:
         lib.mha_importance_free(handle)
 

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "circuits/logits/vocabulary_rows.h"
-#include "heads/data/head_weights.h"
+#include "heads/weights/head_weights.h"
 
 enum { N = MHA_LOGIT_TARGETS };
 

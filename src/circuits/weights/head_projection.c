@@ -3,7 +3,7 @@
 
 #include "base/ctx.h"
 #include "base/error.h"
-#include "heads/data/head_weights.h"
+#include "heads/weights/head_weights.h"
 #include "mha/weight_circuits.h"
 
 static mha_status check(const mha_model *m, int64_t layer, int64_t head, mha_error *err)

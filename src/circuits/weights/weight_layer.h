@@ -3,7 +3,7 @@
 #ifndef MHA_CIRCUITS_WEIGHT_LAYER_H
 #define MHA_CIRCUITS_WEIGHT_LAYER_H
 
-#include "heads/data/head_weights.h"
+#include "heads/weights/head_weights.h"
 
 typedef struct mha__circuit_layer {
     const mha_model *model;

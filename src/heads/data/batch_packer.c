@@ -22,13 +22,18 @@ static void lay_out(mha__arena *arena, mha__packer *p, int64_t texts)
     p->labels = mha__take(arena, tokens, sizeof *p->labels);
     const size_t images = tokens / (size_t)mha__head_data_longest(p->data), bytes = mha__head_data_image_bytes(p->data);
     p->pixels = bytes ? mha__take(arena, images, bytes) : NULL;
+    const int64_t source = mha__head_data_most_source(p->data);
+    if (!source) return;
+    p->source_ids = mha__take(arena, (size_t)mha__max64(p->most, source), sizeof *p->source_ids);
+    p->source_starts = mha__take(arena, (size_t)texts + 1, sizeof *p->source_starts);
 }
 
 mha_status mha__packer_create(mha_ctx *ctx, const mha_head_data *data, int64_t texts, int64_t most, mha__packer *p,
                               mha_error *err)
 {
     mha__arena arena = {0};
-    *p = (mha__packer){.data = data, .most = mha__min64(most, mha_head_data_tokens(data))};
+    const bool pairs = mha__head_data_most_source(data) > 0;
+    *p = (mha__packer){.data = data, .most = pairs ? most : mha__min64(most, mha_head_data_tokens(data))};
     lay_out(&arena, p, texts);
     arena.base = arena.overflow ? NULL : mha__alloc(ctx, arena.used);
     if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a batch of texts");
@@ -71,12 +76,20 @@ void mha__packer_begin(mha__packer *p, const int64_t *text, int64_t count)
     sort(p, p->order, p->starts, count);
 }
 
+/* Returns the number of tokens of a text, with those of its source. */
+static int64_t cost_of(const mha__packer *p, int64_t place)
+{
+    int64_t source;
+    mha__head_data_source(p->data, p->text[place], &source);
+    return length_of(p, place) + source;
+}
+
 /* Returns the end of the next batch: one past its last text. */
 static int64_t batch_end(const mha__packer *p)
 {
     int64_t end = p->next, tokens = 0;
-    while (end < p->count && (end == p->next || tokens + length_of(p, p->order[end]) <= p->most))
-        tokens += length_of(p, p->order[end++]);
+    while (end < p->count && (end == p->next || tokens + cost_of(p, p->order[end]) <= p->most))
+        tokens += cost_of(p, p->order[end++]);
     return end;
 }
 
@@ -103,6 +116,20 @@ static void put(mha__packer *p, int64_t text, int64_t at)
     if (p->labelled) memcpy(p->labels + at, p->labelled + p->label_at[text], bytes);
 }
 
+/* Copies the source of pair n of a batch, and the tokens that its target predicts. */
+static void put_pair(mha__packer *p, int64_t text, int64_t n, int64_t at)
+{
+    int64_t length, count;
+    const int32_t *ids = mha_head_data_ids(p->data, text, &count);
+    const int32_t *source = mha__head_data_source(p->data, text, &length);
+    int64_t *starts = p->source_starts + n;
+    if (n == 0) starts[0] = 0;
+    memcpy(p->source_ids + starts[0], source, (size_t)length * sizeof *source);
+    starts[1] = starts[0] + length;
+    memcpy(p->labels + at, ids + 1, (size_t)(count - 1) * sizeof *ids);
+    p->labels[at + count - 1] = MHA_IGNORE;
+}
+
 bool mha__packer_next(mha__packer *p, mha__packed *batch)
 {
     const int64_t first = p->next, end = batch_end(p);
@@ -115,6 +142,7 @@ bool mha__packer_next(mha__packer *p, mha__packed *batch)
             put_image(p, p->text[place], n - first);
         else
             put(p, p->text[place], tokens);
+        if (p->source_ids) put_pair(p, p->text[place], n - first, tokens);
         tokens += length_of(p, place);
     }
     p->starts[end - first] = tokens;
@@ -126,7 +154,11 @@ bool mha__packer_next(mha__packer *p, mha__packed *batch)
                                      .pixels = p->pixels,
                                      .starts = p->starts},
                            .place = p->order + first,
-                           .labels = p->labelled ? p->labels : NULL,
+                           .labels = p->labelled || p->source_ids ? p->labels : NULL,
                            .tokens = tokens};
+    if (!p->source_ids) return true;
+    p->source = (mha_model_input){
+        .size = sizeof p->source, .batch = end - first, .ids = p->source_ids, .starts = p->source_starts};
+    batch->input.source = &p->source;
     return true;
 }

@@ -14,8 +14,11 @@ typedef struct mha__packer {
     int64_t *order;      /* [count] indices into `text`, the longest first, ties in the given order */
     int32_t *ids, *types;
     int64_t *starts;         /* [count + 1] */
+    int32_t *source_ids;     /* sources of the pairs of a batch; NULL for texts */
+    int64_t *source_starts;  /* [count + 1] */
+    mha_model_input source;  /* input of the encoder, with these arrays */
     float *pixels;           /* of the images of a batch; NULL for texts */
-    int32_t *labels;         /* labels of `ids`, or of images; written unless `labelled` is NULL */
+    int32_t *labels;         /* labels of `ids`, or of images; written for pairs, and unless `labelled` is NULL */
     const int32_t *labelled; /* labels of all tokens of the data, text after text, or of all images; or NULL */
     const int64_t *label_at; /* [texts of the data] index of each text's first label */
 } mha__packer;
@@ -23,8 +26,10 @@ typedef struct mha__packer {
 /* One batch of a group, as returned by mha__packer_next. */
 typedef struct mha__packed {
     mha_model_input input;
-    const int64_t *place;  /* [input.batch] index of each sequence's text in the group */
-    const int32_t *labels; /* [tokens], or [input.batch] of images; or NULL */
+    const int64_t *place; /* [input.batch] index of each sequence's text in the group */
+    /* [tokens], or [input.batch] of images; or NULL. Of pairs, the token that each token of the decoder predicts
+     * (mha_model_loss_args), MHA_IGNORE after the last one. */
+    const int32_t *labels;
     int64_t tokens;
 } mha__packed;
 
@@ -32,7 +37,7 @@ typedef struct mha__packed {
 mha_status mha__packer_create(mha_ctx *ctx, const mha_head_data *data, int64_t texts, int64_t most, mha__packer *packer,
                               mha_error *err);
 void mha__packer_free(mha_ctx *ctx, mha__packer *packer);
-/* Returns the maximum number of tokens in a batch. */
+/* Returns the maximum number of tokens in a batch, without those of sources. */
 int64_t mha__packer_room(const mha__packer *packer);
 
 /* Starts a group of texts, or restarts it if passed the same texts. `text` must remain valid and unchanged until the

@@ -12,8 +12,9 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
-#include "heads/data/token_list.h"
+#include "heads/data/pair_sources.h"
 #include "layer/arena.h"
+#include "mha/seq2seq.h"
 
 enum { BATCH_TOKENS = 2048 };
 
@@ -32,6 +33,7 @@ struct mha_head_data {
     int64_t *first;                  /* [count + 1] position of the first text of each batch */
     float *pixels;                   /* [count, pixels of an image] in processing order; NULL for texts */
     int64_t image;                   /* pixels of an image */
+    mha__pair_sources sources;       /* of the targets of pairs; empty for texts */
     int64_t *batch_starts; /* [2 count] for each batch, the starts of its texts from 0, then its token count */
 };
 
@@ -85,11 +87,18 @@ static void lay_tokens(mha_head_data *d, const mha__gather *g, const mha_tokeniz
     }
 }
 
+/* Returns the number of tokens of the texts from position `first` to `end`, with those of their sources. */
+static int64_t tokens_from(const mha_head_data *d, int64_t first, int64_t end)
+{
+    const int64_t *sources = d->sources.starts;
+    return d->starts[end] - d->starts[first] + (sources ? sources[end] - sources[first] : 0);
+}
+
 /* Returns the end of the batch that begins at position `first`: the position after its last text. */
 static int64_t batch_end(const mha_head_data *d, int64_t first, int64_t limit)
 {
     int64_t end = first + 1;
-    while (end < d->count && d->starts[end + 1] - d->starts[first] <= limit)
+    while (end < d->count && tokens_from(d, first, end + 1) <= limit)
         end++;
     return end;
 }
@@ -139,8 +148,8 @@ static mha_status allocate(mha_ctx *ctx, const mha__gather *g, mha_head_data **o
     return MHA_OK;
 }
 
-static mha_status fill(const mha_model *model, const mha__gather *g, const mha_head_data_options *options,
-                       mha_head_data *d, mha_error *err)
+static mha_status fill(const mha_model *model, const mha__gather *g, const mha__gather *sources,
+                       const mha_head_data_options *options, mha_head_data *d, mha_error *err)
 {
     const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
     int64_t longest = 0;
@@ -153,9 +162,10 @@ static mha_status fill(const mha_model *model, const mha__gather *g, const mha_h
     sort(d, g, longest, counts);
     mha__free(d->ctx, counts);
     lay_tokens(d, g, tokenizer, options);
+    if (sources) MHA__TRY(mha__pair_sources_lay(d->ctx, sources, d->order, &d->sources, err));
     cut_batches(d, options->batch_tokens ? options->batch_tokens : BATCH_TOKENS);
     if (options->work) d->work = *options->work;
-    return MHA_OK;
+    return sources ? mha__pair_sources_divide(d->ctx, &d->sources, d->first, d->batches, err) : MHA_OK;
 }
 
 /* ---- creation ---- */
@@ -198,18 +208,35 @@ static mha_status read_work(mha_head_data_options *options, mha_work *work, mha_
     return MHA_OK;
 }
 
-/* Builds the data set from the collected tokens if `status` is MHA_OK, and returns the status. Always frees `g`. */
-static mha_status finish(const mha_model *model, mha__gather *g, mha_status status,
-                         const mha_head_data_options *options, mha_head_data **out, mha_error *err)
+mha_status mha__head_data_read(const mha_model *model, int64_t count, const void *given,
+                               const mha_head_data_options *options, mha_head_data_options *own, mha_work *work,
+                               mha_head_data **out, mha_error *err)
+{
+    if (out) *out = NULL;
+    MHA__TRY(mha__options_read(own, sizeof *own, options, "mha_head_data_options", err));
+    MHA__TRY(check(model, count, given, out, own, err));
+    return read_work(own, work, err);
+}
+
+mha_status mha__head_data_make(const mha_model *model, const mha__gather *g, const mha__gather *sources,
+                               const mha_head_data_options *options, mha_head_data **out, mha_error *err)
 {
     mha_head_data *d = NULL;
-    if (status == MHA_OK) status = allocate(g->ctx, g, &d, err);
-    if (status == MHA_OK) status = fill(model, g, options, d, err);
-    mha__gather_free(g);
+    mha_status status = allocate(g->ctx, g, &d, err);
+    if (status == MHA_OK) status = fill(model, g, sources, options, d, err);
     if (status == MHA_OK)
         *out = d;
     else
         mha_head_data_free(d);
+    return status;
+}
+
+/* Builds the data set from the collected tokens if `status` is MHA_OK, and returns the status. Always frees `g`. */
+static mha_status finish(const mha_model *model, mha__gather *g, mha_status status,
+                         const mha_head_data_options *options, mha_head_data **out, mha_error *err)
+{
+    if (status == MHA_OK) status = mha__head_data_make(model, g, NULL, options, out, err);
+    mha__gather_free(g);
     return status;
 }
 
@@ -218,11 +245,8 @@ mha_status mha_head_data_of_texts(const mha_model *model, const char *const *tex
 {
     mha_head_data_options own;
     mha_work work;
-    if (out) *out = NULL;
-    MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_head_data_options", err));
-    MHA__TRY(check(model, count, texts, out, &own, err));
+    MHA__TRY(mha__head_data_read(model, count, texts, options, &own, &work, out, err));
     MHA__TRY(check_kind(model, false, err));
-    MHA__TRY(read_work(&own, &work, err));
     if (!mha_model_tokenizer(model))
         return mha__fail(err, MHA_ERR_ARG, "model must have a tokenizer (got a model opened with no_tokenizer)");
     if (own.segments) return mha__fail(err, MHA_ERR_ARG, "mha_head_data_options: segments must be NULL for texts");
@@ -235,11 +259,8 @@ mha_status mha_head_data_of_ids(const mha_model *model, const int32_t *ids, cons
 {
     mha_head_data_options own;
     mha_work work;
-    if (out) *out = NULL;
-    MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_head_data_options", err));
-    MHA__TRY(check(model, count, ids ? (const void *)starts : NULL, out, &own, err));
+    MHA__TRY(mha__head_data_read(model, count, ids ? (const void *)starts : NULL, options, &own, &work, out, err));
     MHA__TRY(check_kind(model, false, err));
-    MHA__TRY(read_work(&own, &work, err));
     mha__gather g = {.ctx = mha_model_ctx(model), .count = count};
     return finish(model, &g, mha__gather_ids(&g, model, ids, starts, &own, err), &own, out, err);
 }
@@ -279,11 +300,8 @@ mha_status mha_head_data_of_images(const mha_model *model, const float *pixels, 
 {
     mha_head_data_options own;
     mha_work work;
-    if (out) *out = NULL;
-    MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_head_data_options", err));
-    MHA__TRY(check(model, count, pixels, out, &own, err));
+    MHA__TRY(mha__head_data_read(model, count, pixels, options, &own, &work, out, err));
     MHA__TRY(check_kind(model, true, err));
-    MHA__TRY(read_work(&own, &work, err));
     if (own.segments || own.special_count)
         return mha__fail(err, MHA_ERR_ARG, "mha_head_data_options: segments and special must be NULL for images");
     mha__gather g = {.ctx = mha_model_ctx(model), .count = count};
@@ -328,6 +346,7 @@ void mha_head_data_free(mha_head_data *data)
 {
     if (!data) return;
     mha__free(data->ctx, data->pixels);
+    mha__pair_sources_free(data->ctx, &data->sources);
     mha__free(data->ctx, data);
 }
 
@@ -409,8 +428,15 @@ mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_mo
 
 mha_status mha__head_data_texts(const mha_head_data *data, mha_error *err)
 {
+    MHA__TRY(mha__head_data_alone(data, err));
     if (!data->pixels) return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "data must consist of texts for this measure (got images)");
+}
+
+mha_status mha__head_data_alone(const mha_head_data *data, mha_error *err)
+{
+    if (!data->sources.starts) return MHA_OK;
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "data must consist of texts for this measure (got source/target pairs)");
 }
 
 mha_status mha__head_data_same_kind(const mha_model *model, const mha_head_data *data, mha_error *err)
@@ -418,7 +444,10 @@ mha_status mha__head_data_same_kind(const mha_model *model, const mha_head_data 
     const mha_model_info *info = mha_model_describe(model);
     const int64_t image = info->image_channels * info->image_height * info->image_width;
     char want[64] = "texts", got[64] = "texts";
-    if (data->image == image) return MHA_OK;
+    const bool pairs = mha_model_encoder(model) != NULL;
+    if (data->image == image && pairs == (data->sources.starts != NULL)) return MHA_OK;
+    if (pairs) snprintf(want, sizeof want, "source/target pairs");
+    if (data->sources.starts) snprintf(got, sizeof got, "source/target pairs");
     if (image) snprintf(want, sizeof want, "images of %lld elements", (long long)image);
     if (data->image) snprintf(got, sizeof got, "images of %lld elements", (long long)data->image);
     return mha__fail(err, MHA_ERR_ARG, "data must be %s for %s (got %s)", want, info->family, got);
@@ -427,6 +456,18 @@ mha_status mha__head_data_same_kind(const mha_model *model, const mha_head_data 
 const float *mha__head_data_pixels(const mha_head_data *data, int64_t text)
 {
     return data->pixels ? data->pixels + data->place[text] * data->image : NULL;
+}
+
+const int32_t *mha__head_data_source(const mha_head_data *data, int64_t text, int64_t *length)
+{
+    const int64_t *starts = data->sources.starts, place = data->place[text];
+    *length = starts ? starts[place + 1] - starts[place] : 0;
+    return starts ? data->sources.ids + starts[place] : NULL;
+}
+
+int64_t mha__head_data_most_source(const mha_head_data *data)
+{
+    return data->sources.most;
 }
 
 size_t mha__head_data_image_bytes(const mha_head_data *data)
@@ -447,6 +488,7 @@ mha_status mha__head_data_any(const mha_head_data *data, int64_t batch, mha_mode
                                .ids = data->ids + from,
                                .type_ids = data->types + from,
                                .starts = data->batch_starts + first + batch};
+    if (data->sources.starts) input->source = &data->sources.batch[batch];
     if (data->pixels) {
         input->pixels = data->pixels + first * data->image;
         input->ids = input->type_ids = NULL;

@@ -3,9 +3,18 @@
 #define MHA_HEADS_DATA_HEAD_DATA_H
 
 #include "heads/data/special_tokens.h"
+#include "heads/data/token_list.h"
 #include "mha/head_data.h"
 
-/* Creates a copy of the data. */
+/* Reads and checks the arguments that all functions share which create data: sets *own, with a copy of its `work`, and
+ * *out to NULL. */
+mha_status mha__head_data_read(const mha_model *model, int64_t count, const void *given,
+                               const mha_head_data_options *options, mha_head_data_options *own, mha_work *work,
+                               mha_head_data **out, mha_error *err);
+/* Builds the data set from the collected tokens; `sources` are those of pairs, or NULL. */
+mha_status mha__head_data_make(const mha_model *model, const mha__gather *tokens, const mha__gather *sources,
+                               const mha_head_data_options *options, mha_head_data **out, mha_error *err);
+/* Creates a copy of the data, which must not be pairs. */
 mha_status mha__head_data_copy(const mha_head_data *data, mha_head_data **out, mha_error *err);
 /* Replaces a token of a text and its kind. Data that measures can already read must not change. */
 void mha__head_data_replace(mha_head_data *data, int64_t text, int64_t at, int32_t id, uint8_t kind);
@@ -27,13 +36,20 @@ int64_t mha__tokens_before(const mha_head_data *data, int64_t batch);
 mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_model_input *input, const int64_t **texts,
                                 mha_error *err);
 
-/* Returns MHA_ERR_UNSUPPORTED for images, which a measure of texts does not accept. */
+/* Returns MHA_ERR_UNSUPPORTED for images and pairs, which a measure of texts does not accept. */
 mha_status mha__head_data_texts(const mha_head_data *data, mha_error *err);
-/* Returns MHA_ERR_ARG for images that the model does not read, and for texts if it reads images. */
+/* Returns MHA_ERR_UNSUPPORTED for pairs. */
+mha_status mha__head_data_alone(const mha_head_data *data, mha_error *err);
+/* Returns MHA_ERR_ARG for images or pairs that the model does not read, and for texts if it reads images or pairs. */
 mha_status mha__head_data_same_kind(const mha_model *model, const mha_head_data *data, mha_error *err);
-/* Same as mha__head_data_batch, which rejects images. For images, sets `pixels` instead of ids and type_ids. */
+/* Same as mha__head_data_batch, which rejects images and pairs. For images, sets `pixels` instead of ids and type_ids.
+ * For pairs, sets `source`. */
 mha_status mha__head_data_any(const mha_head_data *data, int64_t batch, mha_model_input *input, const int64_t **texts,
                               mha_error *err);
+/* Returns the tokens of the source of a pair; NULL for texts. */
+const int32_t *mha__head_data_source(const mha_head_data *data, int64_t text, int64_t *length);
+/* Returns the maximum number of tokens in a source; 0 for texts. */
+int64_t mha__head_data_most_source(const mha_head_data *data);
 /* Returns the pixels of an image; NULL for texts. */
 const float *mha__head_data_pixels(const mha_head_data *data, int64_t text);
 /* Returns the size of the pixels of one image; 0 for texts. */

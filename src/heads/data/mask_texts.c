@@ -38,6 +38,7 @@ mha_status mha_head_data_mask(const mha_model *model, const mha_head_data *data,
                          : !data   ? "data"
                          : !labels ? "labels"
                                    : "out");
+    MHA__TRY(mha__head_data_alone(data, err));
     mask_token mask = {.tokenizer = mha_model_tokenizer(model)};
     mask.id = mha_tokenizer_mask_id(mask.tokenizer);
     if (mask.id < 0 || mask.id >= mha_model_describe(model)->vocab)

@@ -31,6 +31,11 @@ static mha_status mark_data(mha__state *s, const mha_head_data *data, mha_error 
         h = mha__hash(h, texts, (size_t)in.batch * sizeof *texts);
         if (in.ids) h = mha__hash(h, in.ids, tokens * sizeof *in.ids);
         if (in.type_ids) h = mha__hash(h, in.type_ids, tokens * sizeof *in.type_ids);
+        if (in.source) {
+            const int64_t *starts = in.source->starts;
+            h = mha__hash(h, starts, (size_t)(in.batch + 1) * sizeof *starts);
+            h = mha__hash(h, in.source->ids, (size_t)starts[in.batch] * sizeof *in.source->ids);
+        }
         if (in.pixels) h = mha__hash(h, in.pixels, (size_t)in.batch * mha__head_data_image_bytes(data));
         for (int64_t b = 0; b < in.batch; b++)
             h = mha__hash(h, mha__head_data_kinds(data, texts[b]), (size_t)(in.starts[b + 1] - in.starts[b]));

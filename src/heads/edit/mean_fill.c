@@ -5,6 +5,7 @@
 #include "heads/data/head_data.h"
 #include "heads/data/measure_steps.h"
 #include "heads/edit/prune_model.h"
+#include "heads/weights/head_kinds.h"
 #include "math/fixed_sum.h"
 
 /* ---- mean outputs of heads ---- */
@@ -12,18 +13,20 @@
 typedef struct summing {
     const mha_model *model;
     const mha_head_data *data;
+    mha__head_sets sets;
     mha_model_input input; /* the current batch */
-    mha__fixed *sums;      /* [layers, H, head_dim] */
-    double *text;          /* [H, head_dim] zeros; sums of one text */
+    mha__fixed *sums;      /* [sets.cells] */
+    double *text;          /* [most H, head_dim] zeros; sums of one text */
 } summing;
 
 /* Adds the outputs of a layer's heads to the sums. Each text is summed in double, in the order of its rows; sums over
  * texts are integers. */
-static int on_activations(void *user, const mha_model_activations *a)
+static int add_layer(const summing *s, const mha_model_activations *a, mha_head_kind kind)
 {
-    const summing *s = user;
-    const int64_t width = a->heads * a->head_dim, *starts = s->input.starts;
-    mha__fixed *sums = s->sums + a->layer * s->model->config.heads * a->head_dim;
+    const mha__head_set *set = &s->sets.set[kind];
+    const int64_t width = a->heads * a->head_dim;
+    const int64_t *starts = kind == MHA_HEADS_ENCODER ? s->input.source->starts : s->input.starts;
+    mha__fixed *sums = s->sums + set->cell + a->layer * set->heads * a->head_dim;
     for (int64_t b = 0; b < s->input.batch; b++) {
         for (int64_t i = starts[b]; i < starts[b + 1]; i++)
             for (int64_t n = 0; n < width; n++)
@@ -33,11 +36,32 @@ static int on_activations(void *user, const mha_model_activations *a)
     return 0;
 }
 
+static int of_own(void *user, const mha_model_activations *a)
+{
+    return add_layer(user, a, MHA_HEADS_OWN);
+}
+
+static int of_cross(void *user, const mha_model_activations *a)
+{
+    return add_layer(user, a, MHA_HEADS_CROSS);
+}
+
+static int of_encoder(void *user, const mha_model_activations *a)
+{
+    return add_layer(user, a, MHA_HEADS_ENCODER);
+}
+
 static mha_status sum_batch(void *user, int64_t batch, mha_error *err)
 {
     summing *s = user;
     const int64_t *texts;
-    const mha_model_output output = {.size = sizeof output, .on_activations = on_activations, .user = s};
+    const bool pairs = s->sets.count > 1;
+    const mha_model_output encoder = {.size = sizeof encoder, .on_activations = of_encoder, .user = s};
+    const mha_model_output output = {.size = sizeof output,
+                                     .on_activations = of_own,
+                                     .on_cross_activations = pairs ? of_cross : NULL,
+                                     .user = s,
+                                     .encoder = pairs ? &encoder : NULL};
     MHA__TRY(mha__head_data_any(s->data, batch, &s->input, &texts, err));
     return mha_model_forward(s->model, &s->input, &output, err);
 }
@@ -56,10 +80,34 @@ static mha_status sum_all(summing *s, int64_t cells, mha_error *err)
     return mha__measure_run(&measure, err);
 }
 
+/* Returns the number of rows over which the outputs of a kind of heads are averaged. */
+static int64_t rows_of(const summing *s, mha_head_kind kind)
+{
+    int64_t rows = 0, length;
+    if (kind != MHA_HEADS_ENCODER) return mha_head_data_tokens(s->data);
+    for (int64_t n = 0; n < mha_head_data_count(s->data); n++, rows += length)
+        mha__head_data_source(s->data, n, &length);
+    return rows;
+}
+
+static void divide(const summing *s, double *means)
+{
+    for (int k = 0; k < s->sets.count; k++) {
+        const mha__head_set *set = &s->sets.set[k];
+        const int64_t end = set->cell + set->layers * set->heads * set->width;
+        const double rows = (double)rows_of(s, set->kind);
+        for (int64_t n = set->cell; n < end; n++)
+            means[n] = mha__fixed_value(s->sums[n]) / rows;
+    }
+}
+
 mha_status mha__mean_contexts(const mha_model *model, const mha_head_data *data, double **out, mha_error *err)
 {
-    const int64_t width = model->config.heads * model->config.head_dim, cells = model->config.layers * width;
-    summing s = {.model = model, .data = data};
+    summing s = {.model = model, .data = data, .sets = mha__head_sets_of(model)};
+    const int64_t cells = s.sets.cells;
+    int64_t width = 0;
+    for (int k = 0; k < s.sets.count; k++)
+        width = mha__max64(width, s.sets.set[k].heads * s.sets.set[k].width);
     *out = NULL;
     MHA__TRY(mha__head_data_same_kind(model, data, err));
     double *means = mha__calloc(model->ctx, (size_t)cells, sizeof *means);
@@ -68,8 +116,7 @@ mha_status mha__mean_contexts(const mha_model *model, const mha_head_data *data,
     mha_status status = means && s.sums && s.text
                             ? sum_all(&s, cells, err)
                             : mha__no_memory(err, (size_t)cells * sizeof *s.sums, "the means of heads");
-    for (int64_t n = 0; n < cells && status == MHA_OK; n++)
-        means[n] = mha__fixed_value(s.sums[n]) / (double)mha_head_data_tokens(data);
+    if (status == MHA_OK) divide(&s, means);
     mha__free(model->ctx, s.sums);
     mha__free(model->ctx, s.text);
     if (status == MHA_OK)

@@ -26,8 +26,8 @@ mha_status mha__prune_tensors(const mha__prune_job *job, bool all_out, mha_error
 
 /* Adds the mean outputs of the removed heads, Wo_h m_h, to the output biases. */
 mha_status mha__mean_fill(const mha__prune_job *job, const mha_head_data *data, mha_error *err);
-/* Computes *means [layers, H, head_dim], the mean output of each head over all tokens, 0 for heads that a layer lacks.
- * The caller frees *means with the context's allocator. */
+/* Computes *means [layers, H, head_dim], kind after kind (head_kinds.h): the mean output of each head over all tokens,
+ * 0 for heads that a layer lacks. The caller frees *means with the context's allocator. */
 mha_status mha__mean_contexts(const mha_model *model, const mha_head_data *data, double **means, mha_error *err);
 
 #endif

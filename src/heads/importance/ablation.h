@@ -10,6 +10,7 @@
 #define MHA_HEADS_IMPORTANCE_ABLATION_H
 
 #include "heads/data/batch_packer.h"
+#include "heads/weights/head_kinds.h"
 #include "mha/importance.h"
 
 /* The value of each text that is compared with its value in the whole model. */
@@ -64,11 +65,25 @@ mha_status mha__ablation_step(mha__ablation *a, mha__stream *from, const int64_t
 /* Computes `value` with the heads `off` [count] of the stream's layer switched off. */
 mha_status mha__ablation_run(mha__ablation *a, const mha__stream *s, const int64_t *off, int64_t count, mha_error *err);
 
+/* (ablation_pairs.c) The heads of an encoder-decoder that are switched off one at a time, on pairs. */
+typedef struct mha__pair_heads {
+    const mha__head_sets *sets;
+    int64_t texts; /* number of pairs of the group */
+    /* Receives each batch with its results in mha__ablation_value: first of the whole model (n = -1), then with head n
+     * switched off. */
+    mha_status (*take)(void *user, const mha__packed *batch, int64_t n, mha_error *err);
+    void *user;
+} mha__pair_heads;
+/* Runs a group of pairs `text`, batch by batch; `a` must be created without tokens. */
+mha_status mha__ablation_pairs(mha__ablation *a, const int64_t *text, const mha__pair_heads *heads, mha_error *err);
+
 /* (ablation_loss.c) mha__ablation_take computes the results of one batch from its last hidden states.
  * mha__ablation_finish writes the results of all batches to `value`; the caller passes a->value or, for the whole
  * model, a->whole. */
 mha_status mha__ablation_take(mha__ablation *a, const mha__packed *batch, mha_error *err);
 mha_status mha__ablation_finish(mha__ablation *a, double *value, mha_error *err);
+/* Returns the value of a text whose results are computed; not for the loss of pairs. */
+double mha__ablation_value(const mha__ablation *a, int64_t text);
 /* Returns the number of rows of logits computed at a time. */
 int64_t mha__ablation_chunk(const mha__ablation *a);
 

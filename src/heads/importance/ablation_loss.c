@@ -23,7 +23,7 @@ static int32_t label_of(const mha__ablation *a, const mha__packed *batch, int64_
 {
     const int64_t first = batch->input.starts[b];
     if (batch->input.pixels) return t ? MHA_IGNORE : batch->labels[b];
-    const int64_t at = t + (a->info->causal ? 1 : 0);
+    const int64_t at = t + (a->info->causal && !batch->input.source ? 1 : 0);
     if (at >= length) return MHA_IGNORE;
     return batch->labels ? batch->labels[first + at] : batch->input.ids[first + at];
 }
@@ -81,13 +81,19 @@ mha_status mha__ablation_take(mha__ablation *a, const mha__packed *batch, mha_er
     return MHA_OK;
 }
 
+double mha__ablation_value(const mha__ablation *a, int64_t t)
+{
+    const int64_t width = a->info->hidden;
+    return a->measure == MHA__ABLATION_TOKENS ? a->value[t]
+                                              : 1 - mha__dot(width, a->full + t * width, a->unit + t * width);
+}
+
 mha_status mha__ablation_finish(mha__ablation *a, double *value, mha_error *err)
 {
     const int64_t width = a->info->hidden;
     if (a->measure == MHA__ABLATION_PAIRS)
         return mha__pairs_terms(a->ctx, a->unit, a->texts / 2, width, a->scale, value, err);
     for (int64_t t = 0; t < a->texts; t++)
-        value[t] = a->measure == MHA__ABLATION_TOKENS ? a->value[t]
-                                                      : 1 - mha__dot(width, a->full + t * width, a->unit + t * width);
+        value[t] = mha__ablation_value(a, t);
     return MHA_OK;
 }

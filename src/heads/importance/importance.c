@@ -8,14 +8,13 @@
 
 static mha_status create(const mha_model *model, mha_importance **out, mha_error *err)
 {
-    const mha_model_info *info = mha_model_describe(model);
+    const mha__head_sets sets = mha__head_sets_of(model);
     mha_ctx *ctx = mha_model_ctx(model);
-    const size_t count = (size_t)(info->layers * info->heads);
+    const size_t count = (size_t)sets.total;
     mha_importance *i = mha__calloc(ctx, 1, sizeof *i);
     *out = i;
     if (!i) return mha__no_memory(err, sizeof *i, "the scores of heads");
-    *i = (mha_importance){
-        .ctx = ctx, .layers = info->layers, .heads = info->heads, .loss = NAN, .halves = NAN, .identity = NAN};
+    *i = (mha_importance){.ctx = ctx, .sets = sets, .loss = NAN, .halves = NAN, .identity = NAN};
     i->value = mha__calloc(ctx, count, 3 * sizeof *i->value);
     if (!i->value) return mha__no_memory(err, count * 3 * sizeof *i->value, "the scores of heads");
     i->low = i->value + count;
@@ -24,14 +23,13 @@ static mha_status create(const mha_model *model, mha_importance **out, mha_error
 }
 
 /* Computes scores from the weights only, without a forward pass. */
-static mha_status score_weights(const mha_model *model, const mha__importance_rule *rule, mha_importance *i,
-                                mha_error *err)
+static mha_status score_weights(const mha__importance_rule *rule, mha_importance *i, mha_error *err)
 {
-    const int64_t *heads = mha_model_describe(model)->heads_per_layer;
-    for (int64_t n = 0; n < i->layers * i->heads; n++) {
-        const int64_t layer = n / i->heads, head = n % i->heads;
+    for (int64_t n = 0; n < i->sets.total; n++) {
+        const mha__head_set *set = mha__head_set_at(&i->sets, n);
+        const int64_t layer = (n - set->first) / set->heads, head = (n - set->first) % set->heads;
         i->value[n] = NAN;
-        if (head < heads[layer]) MHA__TRY(rule->weights(model, layer, head, &i->value[n], err));
+        if (mha__head_set_has(set, n)) MHA__TRY(rule->weights(set, layer, head, &i->value[n], err));
         i->low[n] = i->high[n] = i->value[n];
     }
     i->halves = 1;
@@ -49,8 +47,7 @@ mha_status mha_importance_measure(const mha_model *model, const mha_head_data *d
     const mha__importance_rule *rule = &mha__importance_rules[own.by];
     mha_status status = create(model, &made, err);
     if (status == MHA_OK)
-        status =
-            rule->weights ? score_weights(model, rule, made, err) : mha__importance_run(model, data, &own, made, err);
+        status = rule->weights ? score_weights(rule, made, err) : mha__importance_run(model, data, &own, made, err);
     if (status == MHA_OK)
         *out = made;
     else
@@ -69,8 +66,9 @@ void mha_importance_free(mha_importance *importance)
 
 static double at(const mha_importance *i, const double *all, int64_t layer, int64_t head)
 {
-    const bool there = layer >= 0 && layer < i->layers && head >= 0 && head < i->heads;
-    return there ? all[layer * i->heads + head] : NAN;
+    const mha__head_set *own = &i->sets.set[MHA_HEADS_OWN];
+    const bool there = layer >= 0 && layer < own->layers && head >= 0 && head < own->heads;
+    return there ? all[layer * own->heads + head] : NAN;
 }
 
 double mha_importance_value(const mha_importance *importance, int64_t layer, int64_t head)
@@ -90,8 +88,23 @@ double mha_importance_high(const mha_importance *importance, int64_t layer, int6
 
 const double *mha_importance_values(const mha_importance *importance, int64_t *count)
 {
-    if (count) *count = importance ? importance->layers * importance->heads : 0;
-    return importance ? importance->value : NULL;
+    const mha__head_set *own = importance ? &importance->sets.set[MHA_HEADS_OWN] : NULL;
+    if (count) *count = own ? own->layers * own->heads : 0;
+    return own ? importance->value : NULL;
+}
+
+int mha_importance_kind(const mha_importance *importance, mha_head_kind kind, mha_importance_heads *heads)
+{
+    if (!heads) return 0;
+    *heads = (mha_importance_heads){0};
+    if (!importance || (unsigned)kind >= (unsigned)importance->sets.count) return 0;
+    const mha__head_set *set = &importance->sets.set[kind];
+    *heads = (mha_importance_heads){.layers = set->layers,
+                                    .heads = set->heads,
+                                    .values = importance->value + set->first,
+                                    .low = importance->low + set->first,
+                                    .high = importance->high + set->first};
+    return 1;
 }
 
 double mha_importance_halves(const mha_importance *importance)

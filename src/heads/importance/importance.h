@@ -6,8 +6,8 @@
 
 struct mha_importance {
     mha_ctx *ctx;
-    int64_t layers, heads;      /* number of layers, and H, the maximum number of heads per layer */
-    double *value, *low, *high; /* [layers, H] NAN for heads that a layer lacks */
+    mha__head_sets sets;
+    double *value, *low, *high; /* [sets.total] NAN for heads that a layer lacks */
     double halves, loss, identity;
     int64_t texts; /* number of texts used */
     bool saturated;

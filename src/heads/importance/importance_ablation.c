@@ -25,17 +25,22 @@ mha_status mha__importance_means(mha__importance_job *s, mha_error *err)
     return has_means(s) ? mha__mean_contexts(s->model, s->data, &s->means, err) : MHA_OK;
 }
 
+static mha__ablation ablation_of(mha__importance_job *s)
+{
+    return (mha__ablation){.ctx = s->ctx,
+                           .model = s->model,
+                           .info = s->info,
+                           .measure = measure_of(s),
+                           .scale = s->options.loss_scale,
+                           .means = s->means,
+                           .packer = &s->packer};
+}
+
 /* Initializes the ablation of the current step and runs the whole model. */
 static mha_status begin(mha__importance_job *s, bool two, mha__ablation *a, mha_error *err)
 {
     int64_t tokens = 0, length;
-    *a = (mha__ablation){.ctx = s->ctx,
-                         .model = s->model,
-                         .info = s->info,
-                         .measure = measure_of(s),
-                         .scale = s->options.loss_scale,
-                         .means = s->means,
-                         .packer = &s->packer};
+    *a = ablation_of(s);
     for (int64_t t = 0; t < s->texts; t++, tokens += length)
         mha_head_data_ids(s->data, s->text[t], &length);
     MHA__TRY(mha__ablation_create(a, s->texts, tokens, two, err));
@@ -84,11 +89,42 @@ static mha_status run_layers(mha__importance_job *s, mha__ablation *a, mha_error
     }
 }
 
+/* The ablation of the heads of an encoder-decoder. */
+typedef struct of_pairs {
+    mha__importance_job *s;
+    mha__ablation *a;
+} of_pairs;
+
+static mha_status take_pairs(void *user, const mha__packed *batch, int64_t n, mha_error *err)
+{
+    const of_pairs *p = user;
+    mha__importance_job *s = p->s;
+    for (int64_t b = 0; b < batch->input.batch; b++) {
+        const int64_t t = batch->place[b];
+        const double value = mha__ablation_value(p->a, t);
+        if (n < 0)
+            p->a->whole[t] = value;
+        else
+            s->part[t * s->total + n] = share_of(s, p->a) * (value - p->a->whole[t]);
+    }
+    return n < 0 ? mha__importance_step(s, batch, err) : MHA_OK;
+}
+
+static mha_status run_pair_heads(mha__importance_job *s, mha__ablation *a, mha_error *err)
+{
+    of_pairs user = {s, a};
+    const mha__pair_heads heads = {.sets = &s->sets, .texts = s->texts, .take = take_pairs, .user = &user};
+    *a = ablation_of(s);
+    MHA__TRY(mha__ablation_create(a, s->texts, 0, false, err));
+    return mha__ablation_pairs(a, s->text, &heads, err);
+}
+
 mha_status mha__group_ablation(mha__importance_job *s, mha_error *err)
 {
     mha__ablation a = {.ctx = s->ctx};
-    mha_status status = begin(s, false, &a, err);
-    if (status == MHA_OK) status = run_layers(s, &a, err);
+    const bool pairs = s->sets.count > 1;
+    mha_status status = pairs ? run_pair_heads(s, &a, err) : begin(s, false, &a, err);
+    if (status == MHA_OK && !pairs) status = run_layers(s, &a, err);
     if (status == MHA_OK) add_loss(s, &a);
     mha__ablation_free(&a);
     return status;

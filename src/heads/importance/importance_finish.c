@@ -11,17 +11,16 @@
  * lacks. */
 static double mean_of(const mha__importance_job *s, int half, int64_t n)
 {
-    const int64_t H = s->info->heads;
-    if (n % H >= s->info->heads_per_layer[n / H]) return NAN;
+    if (!mha__head_set_has(mha__head_set_at(&s->sets, n), n)) return NAN;
     return half < 0 ? mha__tally_mean(&s->tally, n) : mha__tally_half(&s->tally, half, n);
 }
 
-/* Returns the divisor of the scores of a layer: the L2 norm of `layer`, or 1 for scores that are not normalized. */
-static double norm_of(const mha__importance_job *s, const double *layer)
+/* Returns the divisor of the scores [H] of a layer: their L2 norm, or 1 for scores that are not normalized. */
+static double norm_of(const mha__importance_job *s, const double *layer, int64_t H)
 {
     double sum = 0;
     if (s->rule->form != MHA__FORM_LAYER_L2) return 1;
-    for (int64_t h = 0; h < s->info->heads; h++)
+    for (int64_t h = 0; h < H; h++)
         if (!isnan(layer[h])) sum += layer[h] * layer[h];
     return sum > 0 ? sqrt(sum) : 1;
 }
@@ -29,15 +28,15 @@ static double norm_of(const mha__importance_job *s, const double *layer)
 /* Computes the scores `values` [total] from all units (half -1) or from one half of the units. */
 static void find_values(const mha__importance_job *s, int half, double *values)
 {
-    const int64_t H = s->info->heads;
     for (int64_t n = 0; n < s->total; n++) {
         values[n] = mean_of(s, half, n);
         if (s->rule->form == MHA__FORM_ABS) values[n] = fabs(values[n]);
     }
-    for (int64_t layer = 0; layer < s->info->layers; layer++) {
-        const double norm = norm_of(s, values + layer * H);
+    for (int64_t first = 0, H; first < s->total; first += H) {
+        H = mha__head_set_at(&s->sets, first)->heads;
+        const double norm = norm_of(s, values + first, H);
         for (int64_t h = 0; h < H; h++)
-            values[layer * H + h] /= norm;
+            values[first + h] /= norm;
     }
 }
 
@@ -55,15 +54,15 @@ mha_status mha__importance_halves(const mha__importance_job *s, double *halves, 
 
 mha_status mha__importance_finish(const mha__importance_job *s, mha_importance *out, mha_error *err)
 {
-    const int64_t H = s->info->heads;
     const double quantile = mha_student_quantile(*s->tally.units - 1);
     find_values(s, -1, out->value);
-    for (int64_t layer = 0; layer < s->info->layers; layer++) {
+    for (int64_t first = 0, H; first < s->total; first += H) {
+        H = mha__head_set_at(&s->sets, first)->heads;
         /* `low` temporarily stores the mean scores, from which the norm is computed */
         for (int64_t h = 0; h < H; h++)
-            out->low[layer * H + h] = mean_of(s, -1, layer * H + h);
-        const double norm = norm_of(s, out->low + layer * H);
-        for (int64_t n = layer * H; n < (layer + 1) * H; n++) {
+            out->low[first + h] = mean_of(s, -1, first + h);
+        const double norm = norm_of(s, out->low + first, H);
+        for (int64_t n = first; n < first + H; n++) {
             const double error = quantile * mha__tally_error(&s->tally, n) / norm;
             out->low[n] = isnan(error) ? NAN : fmax(s->rule->negative ? -INFINITY : 0, out->value[n] - error);
             out->high[n] = out->value[n] + error;

@@ -40,7 +40,11 @@ static mha_status see_hidden(mha__importance_job *s, const mha__packed *batch, m
 static mha_status back_hidden(mha__importance_job *s, const mha__packed *batch, int64_t k, mha_error *err)
 {
     const int64_t width = s->info->hidden, *starts = batch->input.starts;
-    const mha_model_gradient gradient = {.size = sizeof gradient, .last_hidden = s->hidden, .gates = s->gates};
+    const mha_model_gradient gradient = {.size = sizeof gradient,
+                                         .last_hidden = s->hidden,
+                                         .gates = mha__importance_gates(s, batch, MHA_HEADS_OWN),
+                                         .cross_gates = mha__importance_gates(s, batch, MHA_HEADS_CROSS),
+                                         .encoder_gates = mha__importance_gates(s, batch, MHA_HEADS_ENCODER)};
     for (int64_t b = 0; b < batch->input.batch; b++) {
         const int64_t n = batch->place[b];
         direction(s, k, s->text[n], width, s->direction);

@@ -104,7 +104,8 @@ mha_status mha__importance_open(mha__importance_job *s, const mha_model *model, 
                                .data = data,
                                .rule = &mha__importance_rules[options->by],
                                .options = *options,
-                               .total = info->layers * info->heads};
+                               .sets = mha__head_sets_of(model)};
+    s->total = s->sets.total;
     s->units = mha_head_data_count(data) / (mha__importance_of_pairs(s) ? 2 : 1);
     s->per_group = !s->rule->loss ? GROUP : options->batch_texts ? options->batch_texts : s->units;
     s->per_group = mha__min64(s->per_group, s->units);

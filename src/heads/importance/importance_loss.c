@@ -23,7 +23,9 @@ static mha_status tokens_loss(mha__importance_job *s, double *loss, mha_error *e
         const mha_model_loss_args args = {.size = sizeof args,
                                           .labels = batch.labels,
                                           .scale = 1 / (double)s->terms,
-                                          .dgates = s->gates,
+                                          .dgates = mha__importance_gates(s, &batch, MHA_HEADS_OWN),
+                                          .dcross_gates = mha__importance_gates(s, &batch, MHA_HEADS_CROSS),
+                                          .dencoder_gates = mha__importance_gates(s, &batch, MHA_HEADS_ENCODER),
                                           .on_context = mha__importance_context,
                                           .user = s,
                                           .taylor = s->rule->taylor};

@@ -57,6 +57,9 @@ static mha_status check_loss(const mha_model_info *info, const mha_head_data *da
                          "%s requires a loss: use pairs of texts, labels of tokens or of images, or a decoder with "
                          "logits (jacobian_probe requires none)",
                          mha_importance_score_key(o->by));
+    if (info->encoder_decoder && (o->loss != MHA_LOSS_LM || o->labels))
+        return mha__fail(err, MHA_ERR_ARG, "the loss of %s must be \"lm\" without labels, the cross entropy of targets",
+                         info->family);
     if (o->loss == MHA_LOSS_PAIRS) {
         if (count % 2 || count < 4)
             return mha__fail(err, MHA_ERR_ARG,
@@ -102,6 +105,10 @@ mha_status mha__importance_options_read(const mha_model *model, const mha_head_d
     if (rule->weights) return MHA_OK;
     if (!data) return mha__fail(err, MHA_ERR_ARG, "data must not be NULL for %s", mha_importance_score_key(own->by));
     MHA__TRY(mha__head_data_same_kind(model, data, err));
+    if (info->encoder_decoder &&
+        (own->by == MHA_IMPORTANCE_CONFIDENCE || own->by == MHA_IMPORTANCE_CONFIDENCE_NOSPECIAL))
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s must not be requested for source/target pairs",
+                         mha_importance_score_key(own->by));
     if (own->loss == MHA_LOSS_AUTO) own->loss = usual_loss(info, own);
     if (own->loss_scale == 0) own->loss_scale = SCALE;
     if (own->probes == 0) own->probes = PROBES;
@@ -119,5 +126,9 @@ mha_status mha__importance_pairs_read(const mha_model *model, const mha_head_dat
         asked.by = mean ? MHA_IMPORTANCE_LOO_MEAN : MHA_IMPORTANCE_LOO;
     else
         asked.by = mean ? MHA_IMPORTANCE_LOO_MEAN_LOSS : MHA_IMPORTANCE_LOO_LOSS;
+    if (model->encoder)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "mha_importance_pairs: model must not be an encoder-decoder (got %s)",
+                         mha_model_describe(model)->family);
     return mha__importance_options_read(model, data, &asked, own, err);
 }

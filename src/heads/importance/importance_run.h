@@ -11,6 +11,7 @@
 
 #include "heads/data/batch_packer.h"
 #include "heads/importance/importance_intervals.h"
+#include "heads/weights/head_kinds.h"
 #include "mha/importance.h"
 #include "mha/model_grads.h"
 
@@ -33,7 +34,7 @@ typedef struct mha__importance_rule {
     /* For scores with a loss: computes the values of one batch after its backward pass; NULL = not needed. */
     void (*take)(mha__importance_job *s, const mha__packed *batch);
     /* For scores from the weights only: computes the value of one head; the other callbacks are not called. */
-    mha_status (*weights)(const mha_model *model, int64_t layer, int64_t head, double *value, mha_error *err);
+    mha_status (*weights)(const mha__head_set *set, int64_t layer, int64_t head, double *value, mha_error *err);
     mha__importance_form form;
     bool loss;       /* requires a loss */
     bool parameters; /* requires gradients of the projections */
@@ -50,7 +51,8 @@ struct mha__importance_job {
     const mha_head_data *data;
     const mha__importance_rule *rule;
     mha_importance_options options; /* options with defaults set */
-    int64_t total;                  /* layers H */
+    mha__head_sets sets;            /* the kinds of heads */
+    int64_t total;                  /* sets.total: layers H, summed over kinds */
     int64_t units, per_group;       /* number of units in the data, and per group */
 
     int64_t group, group_units; /* the current group, and its size */
@@ -66,12 +68,12 @@ struct mha__importance_job {
     mha__packer packer;
     int64_t *label_at;
     mha_model_grads *grads;
-    float *gates;   /* [layers, B, H] gradients of a batch's gates */
+    float *gates;   /* [layers, B, H] gradients of a batch's gates, kind after kind */
     float *hidden;  /* [tokens, E] last hidden states of a batch, and their gradient */
     double *unit;   /* [texts, E] text embeddings */
     double *dunit;  /* [texts, E] gradients of the text embeddings */
     double *length; /* [texts] norms of the text embeddings */
-    double *means;  /* [layers, H, D] for ablation; NULL = not used */
+    double *means;  /* [sets.cells] for ablation; NULL = not used */
     void *memory;   /* the allocation that contains the arrays of this struct */
 
     float *logits;     /* [B, vocab] decoders: probabilities of the token after each text */
@@ -95,18 +97,26 @@ static inline double *mha__importance_part(const mha__importance_job *s, const m
 {
     return s->part + batch->place[b] * s->total;
 }
-/* Returns the gradient of the gate of head n = l H + h for sequence b. */
+/* Returns the gradients [layers, B, H] of the gates of a kind for a batch; NULL if the model does not have the kind. */
+static inline float *mha__importance_gates(const mha__importance_job *s, const mha__packed *batch, mha_head_kind kind)
+{
+    const bool there = (int)kind < s->sets.count;
+    return there ? s->gates + s->sets.set[kind].first * batch->input.batch : NULL;
+}
+/* Returns the gradient of the gate of head n for sequence b; in the arrays of a kind, n = l H + h. */
 static inline double mha__importance_gate(const mha__importance_job *s, const mha__packed *batch, int64_t b, int64_t n)
 {
-    const int64_t H = s->info->heads;
-    return (double)s->gates[(n / H * batch->input.batch + b) * H + n % H];
+    const mha__head_set *set = mha__head_set_at(&s->sets, n);
+    const int64_t H = set->heads, at = n - set->first;
+    return (double)mha__importance_gates(s, batch, set->kind)[(at / H * batch->input.batch + b) * H + at % H];
 }
 
-/* Returns true for a Jacobian score of a decoder with logits, which uses the log-probabilities of the next token. */
+/* Returns true for a Jacobian score of a decoder with logits, which uses the log-probabilities of the next token. The
+ * texts of an encoder-decoder are complete, so that no token follows them. */
 static inline bool mha__jacobian_of_logits(const mha__importance_job *s)
 {
     const bool jacobian = s->options.by == MHA_IMPORTANCE_JACOBIAN || s->options.by == MHA_IMPORTANCE_JACOBIAN_PROBE;
-    return jacobian && s->info->causal && s->info->logits;
+    return jacobian && s->info->causal && s->info->logits && !s->info->encoder_decoder;
 }
 
 static inline bool mha__importance_of_pairs(const mha__importance_job *s)
@@ -154,6 +164,9 @@ void mha__identity_end(mha__importance_job *s, int forms);
 /* Returns the result of all comparisons: the largest element of forms_apart divided by the largest of forms_gate. */
 double mha__identity(const mha__importance_job *s);
 
+/* Returns the gradients of the weights of a kind of heads. */
+mha_model_grads *mha__importance_grads(const mha__importance_job *s, const mha__head_set *set);
+
 /* Implementations of the scores. */
 void mha__take_gate(mha__importance_job *s, const mha__packed *batch);
 void mha__take_gate_batch(mha__importance_job *s, const mha__packed *batch);
@@ -163,7 +176,7 @@ mha_status mha__group_confidence(mha__importance_job *s, mha_error *err);
 mha_status mha__group_ablation(mha__importance_job *s, mha_error *err);
 /* Computes s->means for the ablations that need them. */
 mha_status mha__importance_means(mha__importance_job *s, mha_error *err);
-mha_status mha__ov_norm(const mha_model *model, int64_t layer, int64_t head, double *value, mha_error *err);
-mha_status mha__qk_norm(const mha_model *model, int64_t layer, int64_t head, double *value, mha_error *err);
+mha_status mha__ov_norm(const mha__head_set *set, int64_t layer, int64_t head, double *value, mha_error *err);
+mha_status mha__qk_norm(const mha__head_set *set, int64_t layer, int64_t head, double *value, mha_error *err);
 
 #endif

@@ -11,8 +11,8 @@
 
 #include "base/ctx.h"
 #include "base/error.h"
-#include "heads/data/head_weights.h"
 #include "heads/importance/importance_run.h"
+#include "heads/weights/head_weights.h"
 #include "model/backward/model_grads.h"
 
 /* ---- Taylor scores of tokens and weights ---- */
@@ -28,7 +28,9 @@ static double dot(const float *a, const float *b, int64_t count)
 /* Adds the terms <c, dL/dc> of one head and text to the value of the text and to the context form of the gradient. */
 static void add_text(mha__importance_job *s, const mha_model_context_gradient *g, int64_t b, int64_t head)
 {
-    const int64_t *starts = s->batch->input.starts, D = g->head_dim, n = g->layer * s->info->heads + head;
+    const mha__head_set *set = &s->sets.set[g->kind];
+    const mha_model_input *in = g->kind == MHA_HEADS_ENCODER ? s->batch->input.source : &s->batch->input;
+    const int64_t *starts = in->starts, D = g->head_dim, n = set->first + g->layer * set->heads + head;
     double *part = mha__importance_part(s, s->batch, b) + n, *form = s->forms[MHA__FORM_CONTEXT] + n;
     for (int64_t r = starts[b]; r < starts[b + 1]; r++) {
         const int64_t at = (r * g->heads + head) * D;
@@ -63,13 +65,17 @@ void mha__identity_gates(mha__importance_job *s)
             s->forms[MHA__FORM_GATE][n] += mha__importance_gate(s, s->batch, b, n);
 }
 
-/* Adds <b, db> of a head's part of the bias to *sum. The elements of the bias are in the order of the matrix rows. */
-static mha_status of_bias(const mha__importance_job *s, const mha__head_part *p, int64_t layer, double *sum,
-                          mha_error *err)
+mha_model_grads *mha__importance_grads(const mha__importance_job *s, const mha__head_set *set)
 {
-    const mha_model *m = s->model;
-    const float *dbias = mha__grads_slot(s->grads, p->role, layer).dbias;
-    const mha_tensor *tensor = mha__weights_tensor(&m->outer, p->role, layer, true);
+    return set->kind == MHA_HEADS_ENCODER ? s->grads->encoder : s->grads;
+}
+
+/* Adds <b, db> of a head's part of the bias to *sum. The elements of the bias are in the order of the matrix rows. */
+static mha_status of_bias(const mha__importance_job *s, const mha__head_set *set, const mha__head_part *p,
+                          int64_t layer, double *sum, mha_error *err)
+{
+    const float *dbias = mha__grads_slot(mha__importance_grads(s, set), p->role, layer).dbias;
+    const mha_tensor *tensor = mha__weights_tensor(&set->model->outer, p->role, layer, true);
     const int64_t first = p->column == 1 ? p->first / p->row : p->first;
     if (!tensor || !dbias) return MHA_OK;
     const size_t bytes = (size_t)tensor->elements * sizeof(float);
@@ -81,35 +87,38 @@ static mha_status of_bias(const mha__importance_job *s, const mha__head_part *p,
     return status;
 }
 
-static mha_status add_forms(mha__importance_job *s, int64_t layer, int64_t head, mha__weights *weights, mha_error *err)
+static mha_status add_forms(mha__importance_job *s, const mha__head_set *set, int64_t layer, int64_t head,
+                            mha__weights *weights, mha_error *err)
 {
-    const mha_model *m = s->model;
-    const int64_t n = layer * s->info->heads + head;
-    const mha__head_part o = mha__head_part_of(m, layer, MHA__OF_O, head),
-                         v = mha__head_part_of(m, layer, MHA__OF_V, head);
+    const mha__config *c = &set->model->config;
+    const mha_model_grads *grads = mha__importance_grads(s, set);
+    const int64_t n = set->first + layer * set->heads + head;
+    const mha__head_part o = mha__head_set_part(set, layer, MHA__OF_O, head),
+                         v = mha__head_set_part(set, layer, MHA__OF_V, head);
+    const bool shared = set->kind != MHA_HEADS_CROSS && c->layer_v_heads[layer] != c->layer_heads[layer];
     const float *weight = NULL;
     MHA__TRY(mha__weights_again(weights, o.role, layer, &weight, err));
-    s->forms[MHA__FORM_OUT][n] = mha__head_part_dot(&o, weight, mha__grads_slot(s->grads, o.role, layer).dweight);
+    s->forms[MHA__FORM_OUT][n] = mha__head_part_dot(&o, weight, mha__grads_slot(grads, o.role, layer).dweight);
     s->forms[MHA__FORM_VALUE][n] = s->forms[MHA__FORM_GATE][n];
-    if (m->config.layer_v_heads[layer] != m->config.layer_heads[layer]) return MHA_OK;
+    if (shared) return MHA_OK;
     MHA__TRY(mha__weights_again(weights, v.role, layer, &weight, err));
-    weight += mha__head_part_loaded(m, layer, MHA__OF_V, head).first - v.first;
-    s->forms[MHA__FORM_VALUE][n] = mha__head_part_dot(&v, weight, mha__grads_slot(s->grads, v.role, layer).dweight);
-    return of_bias(s, &v, layer, &s->forms[MHA__FORM_VALUE][n], err);
+    weight += mha__head_set_loaded(set, layer, MHA__OF_V, head).first - v.first;
+    s->forms[MHA__FORM_VALUE][n] = mha__head_part_dot(&v, weight, mha__grads_slot(grads, v.role, layer).dweight);
+    return of_bias(s, set, &v, layer, &s->forms[MHA__FORM_VALUE][n], err);
 }
 
 /* Computes the forms that use the weights for all heads of a layer, then releases the file pages read for the layer. */
-static mha_status add_layer(mha__importance_job *s, int64_t layer, mha_error *err)
+static mha_status add_layer(mha__importance_job *s, const mha__head_set *set, int64_t layer, mha_error *err)
 {
     mha_status status = MHA_OK;
-    mha__weights weights = s->model->outer; /* a copy with its own list of converted tensors */
-    for (int64_t h = 0; status == MHA_OK && h < s->info->heads_per_layer[layer]; h++) {
+    mha__weights weights = set->model->outer; /* a copy with its own list of converted tensors */
+    for (int64_t h = 0; status == MHA_OK && h < set->heads_per_layer[layer]; h++) {
         weights.converted = NULL;
-        status = add_forms(s, layer, h, &weights, err);
+        status = add_forms(s, set, layer, h, &weights, err);
         mha__weights_release(&weights);
     }
     for (mha__projection which = MHA__OF_V; which <= MHA__OF_O; which++)
-        mha__weights_rest(&weights, mha__head_part_of(s->model, layer, which, 0).role, layer);
+        mha__weights_rest(&weights, mha__head_set_part(set, layer, which, 0).role, layer);
     return status;
 }
 
@@ -120,8 +129,9 @@ bool mha__identity_shared(const mha__importance_job *s)
 
 mha_status mha__identity_weights(mha__importance_job *s, mha_error *err)
 {
-    for (int64_t layer = 0; layer < s->info->layers; layer++)
-        MHA__TRY(add_layer(s, layer, err));
+    for (int k = 0; k < s->sets.count; k++)
+        for (int64_t layer = 0; layer < s->sets.set[k].layers; layer++)
+            MHA__TRY(add_layer(s, &s->sets.set[k], layer, err));
     return MHA_OK;
 }
 

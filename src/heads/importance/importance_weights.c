@@ -4,8 +4,8 @@
 
 #include "base/ctx.h"
 #include "base/error.h"
-#include "heads/data/head_weights.h"
 #include "heads/importance/importance_run.h"
+#include "heads/weights/head_weights.h"
 #include "math/linalg.h"
 
 /* Adds to gram [D, D] the products of the D vectors of a part: its columns for the output projection, else its rows. */
@@ -13,7 +13,7 @@ static mha_status add_gram(const mha_model *m, mha__weights *weights, const mha_
                            double *gram, mha_error *err)
 {
     const float *data = NULL;
-    const bool is_output = p->role == MHA__ATTN_OUT;
+    const bool is_output = p->role == MHA__ATTN_OUT || p->role == MHA__CROSS_OUT;
     MHA__TRY(mha__weights_again(weights, p->role, layer, &data, err));
     const mha__columns vectors = {.data = data + p->first,
                                   .row = is_output ? p->row : p->column,
@@ -22,11 +22,12 @@ static mha_status add_gram(const mha_model *m, mha__weights *weights, const mha_
     return mha__gram(m->ctx, m->config.hidden, &vectors, gram, err);
 }
 
-static mha_status norm_of(const mha_model *m, int64_t layer, int64_t head, mha__projection a, mha__projection b,
+static mha_status norm_of(const mha__head_set *set, int64_t layer, int64_t head, mha__projection a, mha__projection b,
                           double *norm, mha_error *err)
 {
-    const mha__head_part parts[2] = {mha__head_part_loaded(m, layer, a, head),
-                                     mha__head_part_loaded(m, layer, b, head)};
+    const mha_model *m = set->model;
+    const mha__head_part parts[2] = {mha__head_set_loaded(set, layer, a, head),
+                                     mha__head_set_loaded(set, layer, b, head)};
     const int64_t count = m->config.head_dim * m->config.head_dim;
     double *gram = mha__calloc(m->ctx, (size_t)count, 2 * sizeof *gram), sum = 0;
     mha__weights weights = m->outer; /* a copy with its own list of converted tensors */
@@ -42,14 +43,14 @@ static mha_status norm_of(const mha_model *m, int64_t layer, int64_t head, mha__
     return status;
 }
 
-mha_status mha__ov_norm(const mha_model *model, int64_t layer, int64_t head, double *value, mha_error *err)
+mha_status mha__ov_norm(const mha__head_set *set, int64_t layer, int64_t head, double *value, mha_error *err)
 {
-    return norm_of(model, layer, head, MHA__OF_O, MHA__OF_V, value, err);
+    return norm_of(set, layer, head, MHA__OF_O, MHA__OF_V, value, err);
 }
 
-mha_status mha__qk_norm(const mha_model *model, int64_t layer, int64_t head, double *value, mha_error *err)
+mha_status mha__qk_norm(const mha__head_set *set, int64_t layer, int64_t head, double *value, mha_error *err)
 {
-    MHA__TRY(norm_of(model, layer, head, MHA__OF_Q, MHA__OF_K, value, err));
-    *value /= sqrt((double)model->config.head_dim);
+    MHA__TRY(norm_of(set, layer, head, MHA__OF_Q, MHA__OF_K, value, err));
+    *value /= sqrt((double)set->width);
     return MHA_OK;
 }

@@ -147,6 +147,7 @@ mha_status mha_heads_measure_data(const mha_model *model, const mha_head_data *d
         return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: max_tokens must be 0 for data (got %lld)",
                          (long long)own.max_tokens);
     MHA__TRY(check(model, mha_head_data_count(data), &own, err));
+    MHA__TRY(mha__head_data_alone(data, err));
     MHA__TRY(mha__head_data_same_kind(model, data, err));
     if (own.keep_maps && mha__head_data_work(data))
         return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: keep_maps must be 0 for data with work");

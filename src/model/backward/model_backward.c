@@ -11,24 +11,37 @@
 
 /* ---- backward pass of one layer ---- */
 
+/* Returns row_taylor of the cross-attention, which follows that of the self-attention; NULL = not requested. */
+static float *cross_taylor(const mha_model_grads *g, float *row_taylor)
+{
+    return row_taylor ? row_taylor + g->model->config.heads * g->batch.in.batch * g->batch.in.length : NULL;
+}
+
 /* Calls on_context with the head outputs of this layer and their gradients. */
 static mha_status show(const mha_model_grads *g, int64_t layer, const mha__block_call *call,
-                       const mha_model_gradient *wanted, const float *row_taylor, mha_error *err)
+                       const mha_model_gradient *wanted, float *row_taylor, mha_error *err)
 {
     const mha__config *c = &g->model->config;
-    const mha_model_context_gradient shown = {.layer = layer,
-                                              .rows = g->batch.in.batch * g->batch.in.length,
-                                              .heads = c->layer_heads[layer],
-                                              .head_dim = c->head_dim,
-                                              .context = call->trace.attn.context,
-                                              .dcontext = call->scratch.attn.dcontext,
-                                              .row_taylor = row_taylor};
-    if (!wanted->on_context || !wanted->on_context(wanted->user, &shown)) return MHA_OK;
+    mha_model_context_gradient shown = {.layer = layer,
+                                        .rows = g->batch.in.batch * g->batch.in.length,
+                                        .heads = c->layer_heads[layer],
+                                        .head_dim = c->head_dim,
+                                        .context = call->trace.attn.context,
+                                        .dcontext = call->scratch.attn.dcontext,
+                                        .row_taylor = row_taylor};
+    bool stopped = wanted->on_context && wanted->on_context(wanted->user, &shown);
+    shown.kind = MHA_HEADS_CROSS;
+    shown.heads = c->cross_heads[layer];
+    shown.context = call->trace.cross.context;
+    shown.dcontext = call->scratch.cross.dcontext;
+    shown.row_taylor = cross_taylor(g, row_taylor);
+    if (wanted->on_context && !stopped && g->encoder) stopped = wanted->on_context(wanted->user, &shown);
+    if (!stopped) return MHA_OK;
     return mha__fail(err, MHA_ERR_CANCELLED, "stopped by on_context at layer %lld", (long long)layer);
 }
 
-/* Backpropagates through one layer. `row_taylor` [heads, rows] is large enough for any layer, or NULL. With `ends`, the
- * backward pass stops in the attention of this layer. */
+/* Backpropagates through one layer. `row_taylor` [heads, rows] is large enough for any layer, or NULL; that of the
+ * cross-attention follows. With `ends`, the backward pass stops in the attention of this layer. */
 static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_gradient *wanted, float *row_taylor,
                              bool ends, mha_error *err)
 {
@@ -40,6 +53,7 @@ static mha_status layer_back(mha_model_grads *g, int64_t layer, const mha_model_
     weights.converted = NULL;
     MHA__TRY(mha__grads_call(g, layer, wanted, &call, err));
     call.attn.also.row_taylor = (mha_view){row_taylor, {length, rows, 1}};
+    if (g->encoder) call.cross.also.row_taylor = (mha_view){cross_taylor(g, row_taylor), {length, rows, 1}};
     call.ends = ends;
     mha_status status = MHA_OK;
     if (g->recompute) {
@@ -183,12 +197,25 @@ static mha_status distances_back(const mha_model_grads *g, mha_error *err)
     return MHA_OK;
 }
 
+/* Calls the caller's on_context for a layer of the encoder. */
+static int show_encoder(void *user, const mha_model_context_gradient *g)
+{
+    const mha_model_gradient *wanted = user;
+    mha_model_context_gradient shown = *g;
+    shown.kind = MHA_HEADS_ENCODER;
+    return wanted->on_context(wanted->user, &shown);
+}
+
 /* Backpropagates the gradient of the source through the encoder of an encoder-decoder, if it is wanted. */
 static mha_status encoder_back(mha_model_grads *g, const mha_model_gradient *wanted, mha_error *err)
 {
     if (!mha__grads_source_wanted(g, wanted)) return MHA_OK;
-    const mha_model_gradient gradient = {
-        .size = sizeof gradient, .last_hidden = g->saved.dsource, .gates = wanted->encoder_gates};
+    const mha_model_gradient gradient = {.size = sizeof gradient,
+                                         .last_hidden = g->saved.dsource,
+                                         .gates = wanted->encoder_gates,
+                                         .on_context = wanted->on_context ? show_encoder : NULL,
+                                         .user = (void *)wanted,
+                                         .taylor = wanted->taylor};
     return mha_model_grads_backward(g->encoder, &gradient, err);
 }
 
@@ -197,7 +224,8 @@ mha_status mha__grads_down(mha_model_grads *g, const mha_model_gradient *wanted,
     const mha_model *m = g->model;
     const mha__config *c = &m->config;
     const size_t gates = (size_t)(c->layers * g->batch.sequences * c->heads) * sizeof *wanted->gates;
-    const size_t taylor = (size_t)(c->heads * g->batch.in.batch * g->batch.in.length) * sizeof(float);
+    const size_t kinds = g->encoder ? 2 : 1; /* row_taylor of self-attention and of cross-attention */
+    const size_t taylor = kinds * (size_t)(c->heads * g->batch.in.batch * g->batch.in.length) * sizeof(float);
     const size_t table = (size_t)(c->distance_rows * c->hidden) * sizeof(float);
     const bool whole = mha__grads_parameters(g) && !g->attention_only;
     const bool ends =

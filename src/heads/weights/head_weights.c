@@ -1,5 +1,5 @@
 /* head_weights.c - locates one head in the projections of a layer, and computes sums over its weights. */
-#include "heads/data/head_weights.h"
+#include "heads/weights/head_weights.h"
 
 #include <math.h>
 
@@ -33,6 +33,15 @@ mha__head_part mha__head_part_of(const mha_model *m, int64_t layer, mha__project
 mha__head_part mha__head_part_loaded(const mha_model *m, int64_t layer, mha__projection which, int64_t head)
 {
     return part_of(m, layer, which, head, false);
+}
+
+mha__head_part mha__head_part_cross(const mha_model *m, int64_t layer, mha__projection which, int64_t head)
+{
+    static const mha__role roles[] = {MHA__CROSS_QUERY, MHA__CROSS_KEY, MHA__CROSS_VALUE, MHA__CROSS_OUT};
+    const mha__config *c = &m->config;
+    const int64_t D = c->head_dim, at = head * D, E = c->hidden, wide = c->cross_heads[layer] * D;
+    return which == MHA__OF_O ? (mha__head_part){roles[which], at, wide, 1, E, D}
+                              : (mha__head_part){roles[which], at * E, E, 1, D, E};
 }
 
 /* ---- sums ---- */

@@ -1,8 +1,8 @@
 /* head_weights.h - locates the elements of one head in the projections of a layer, in every layout of a checkpoint. The
  * projections of q, k and v are three matrices or one, [out, in] or [in, out]. Several query heads may share a key or
  * value head. */
-#ifndef MHA_HEADS_DATA_HEAD_WEIGHTS_H
-#define MHA_HEADS_DATA_HEAD_WEIGHTS_H
+#ifndef MHA_HEADS_WEIGHTS_HEAD_WEIGHTS_H
+#define MHA_HEADS_WEIGHTS_HEAD_WEIGHTS_H
 
 #include "model/model_struct.h"
 
@@ -21,6 +21,8 @@ typedef struct mha__head_part {
  * only in `first`. */
 mha__head_part mha__head_part_of(const mha_model *model, int64_t layer, mha__projection which, int64_t head);
 mha__head_part mha__head_part_loaded(const mha_model *model, int64_t layer, mha__projection which, int64_t head);
+/* Returns the location of a head of the cross-attention, in both tensors. */
+mha__head_part mha__head_part_cross(const mha_model *model, int64_t layer, mha__projection which, int64_t head);
 
 /* Return the sum of |a| over the elements of a part, and the sum of a b. Both a and b have the layout of the part's
  * tensor. */
