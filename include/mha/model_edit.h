@@ -45,7 +45,7 @@ typedef struct mha_edit_evaluation {
 
 /* Opens the edited model and compares it with the source model. `held_out`: texts that were not used to select heads or
  * to fit weights; NULL = only sizes are evaluated. Reports progress as "compare" and "speed". Errors: MHA_ERR_ARG for
- * NULL; MHA_ERR_UNSUPPORTED for texts of the decoder of an encoder-decoder; those of mha_models_compare. */
+ * NULL; those of mha_models_compare. */
 MHA_API mha_status mha_model_edit_evaluate(const mha_model_edit *edit, const mha_head_data *held_out,
                                            mha_edit_evaluation *out, mha_error *err);
 

@@ -107,8 +107,9 @@ typedef struct mha_prune_options {
      *     W = W0 + (X^T X + ridge mu I)^-1 X^T (Y - X W0)
      * X: contexts of the remaining heads, computed with the layers already fitted, and 1 for the bias; Y: the output of
      * the unpruned projection; W0: the weight after removal (and fill); mu: mean of the diagonal of X^T X. Computed in
-     * double. Evaluate the pruned model on other texts, because its result on these texts is too optimistic. NULL =
-     * none. */
+     * double. Evaluate the pruned model on other texts, because its result on these texts is too optimistic. In an
+     * encoder-decoder, the projections are fitted in the order in which they run: those of the encoder, then in each
+     * layer of the decoder self-attention and cross-attention. NULL = none. */
     const mha_head_data *refit;
     double ridge; /* ridge of the refit; 0 = 3. Small values such as 0.001 overfit the texts */
     /* 1 = keep the shapes of the unpruned model and set removed weights to 0, for programs that require the same number
@@ -130,9 +131,9 @@ typedef struct mha_prune_options {
  * retained.
  *
  * Errors: MHA_ERR_ARG for a layer without any head, a group of shared keys that is only partly kept, or an unknown
- * option; MHA_ERR_UNSUPPORTED, also for fill and refit of the decoder of an encoder-decoder, whose texts have no
- * sources; MHA_ERR_MEMORY, MHA_ERR_CANCELLED ("fill" and "refit" report progress, in layers and
- * batches). Memory: 4 bytes for each element of the attention layers that change; with refit 8 bytes for each token and
+ * option, and for fill or refit of another kind than the model reads: the decoder of an encoder-decoder requires
+ * source/target pairs (mha_head_data_of_pairs); MHA_ERR_UNSUPPORTED; MHA_ERR_MEMORY, MHA_ERR_CANCELLED ("fill" and
+ * "refit" report progress, in layers and batches). Memory: 4 bytes for each element of the attention layers that change; with refit 8 bytes for each token and
  * each element of the hidden size, and a second model. Cost of the refit: four passes over its texts, and per layer one
  * linear solve with as many unknowns as the outputs of its kept heads. */
 MHA_API mha_status mha_prune(const mha_model *model, const uint8_t *keep, const mha_prune_options *options,

@@ -30,7 +30,7 @@ static mha_status run_batch(void *user, int64_t batch, mha_error *err)
     const int64_t *texts;
     for (int m = 0; m < 2; m++)
         MHA__TRY(mha__outcome_batch(&c->of[m], batch, NULL, NULL, err));
-    MHA__TRY(mha__head_data_batch(c->of[0].data, batch, &input, &texts, err));
+    MHA__TRY(mha__head_data_any(c->of[0].data, batch, &input, &texts, err));
     for (int64_t b = 0; b < input.batch; b++) {
         c->cosine[texts[b]] = cosine_of(c, texts[b]);
         for (int m = 0; m < 2; m++)

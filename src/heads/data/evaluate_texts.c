@@ -31,6 +31,8 @@ mha_status mha__outcome_create(const mha_model *model, const mha_head_data *data
 {
     mha__arena arena = {0};
     *o = (mha__outcome){.model = model, .data = data, .predicts = model->info.causal && model->info.logits};
+    MHA__TRY(mha__head_data_no_images(data, err));
+    MHA__TRY(mha__head_data_same_kind(model, data, err));
     lay_out(&arena, o);
     o->memory = arena.base = arena.overflow ? NULL : mha__alloc(model->ctx, arena.used);
     if (!arena.base)
@@ -95,7 +97,7 @@ static void spread_gates(const mha__outcome *o, const float *gates, int64_t text
 static mha_status begin_batch(const mha__outcome *o, int64_t batch, const float *gates, const float *fills,
                               mha_model_input *input, const int64_t **texts, mha_error *err)
 {
-    MHA__TRY(mha__head_data_batch(o->data, batch, input, texts, err));
+    MHA__TRY(mha__head_data_any(o->data, batch, input, texts, err));
     if (gates) spread_gates(o, gates, input->batch);
     input->gates = gates ? o->gates : NULL;
     input->fills = fills;

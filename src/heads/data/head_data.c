@@ -429,6 +429,11 @@ mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_mo
 mha_status mha__head_data_texts(const mha_head_data *data, mha_error *err)
 {
     MHA__TRY(mha__head_data_alone(data, err));
+    return mha__head_data_no_images(data, err);
+}
+
+mha_status mha__head_data_no_images(const mha_head_data *data, mha_error *err)
+{
     if (!data->pixels) return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "data must consist of texts for this measure (got images)");
 }

@@ -38,7 +38,8 @@ mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_mo
 
 /* Returns MHA_ERR_UNSUPPORTED for images and pairs, which a measure of texts does not accept. */
 mha_status mha__head_data_texts(const mha_head_data *data, mha_error *err);
-/* Returns MHA_ERR_UNSUPPORTED for pairs. */
+/* Return MHA_ERR_UNSUPPORTED for images, and for pairs. */
+mha_status mha__head_data_no_images(const mha_head_data *data, mha_error *err);
 mha_status mha__head_data_alone(const mha_head_data *data, mha_error *err);
 /* Returns MHA_ERR_ARG for images or pairs that the model does not read, and for texts if it reads images or pairs. */
 mha_status mha__head_data_same_kind(const mha_model *model, const mha_head_data *data, mha_error *err);

@@ -3,6 +3,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "heads/data/head_data.h"
 #include "heads/edit/edit_struct.h"
 #include "model/config/family.h"
 #include <math.h>
@@ -78,9 +79,22 @@ typedef struct timing {
     int64_t *starts; /* [texts + 1] */
 } timing;
 
+/* Runs one pass over source/target pairs, in the batches of the data. */
+static mha_status run_pairs(const timing *t, const mha_model *model, mha_error *err)
+{
+    for (int64_t b = 0; b < mha__head_data_batches(t->data); b++) {
+        mha_model_input input;
+        const int64_t *texts;
+        MHA__TRY(mha__head_data_any(t->data, b, &input, &texts, err));
+        MHA__TRY(mha_model_forward(model, &input, NULL, err));
+    }
+    return MHA_OK;
+}
+
 /* Runs one pass over the packed texts. */
 static mha_status run_all(const timing *t, const mha_model *model, mha_error *err)
 {
+    if (model->encoder) return run_pairs(t, model, err);
     const int64_t count = mha_head_data_count(t->data);
     mha_model_input input = {.size = sizeof input, .ids = t->ids, .starts = t->starts};
     for (int64_t i = 0; i < count; i++) {
@@ -148,11 +162,6 @@ mha_status mha_model_edit_evaluate(const mha_model_edit *edit, const mha_head_da
     if (!edit || !out)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_edit_evaluate: %s must not be NULL", edit ? "out" : "edit");
     *out = (mha_edit_evaluation){0};
-    if (held_out && edit->model->encoder)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "mha_model_edit_evaluate: held_out must be NULL for the decoder of %s, since its texts have "
-                         "no sources",
-                         edit->model->info.family);
     MHA__TRY(mha_model_edit_open(edit, &whole, err));
     const mha_model *edited = mha__edit_side(edit, whole);
     measure_size(edit->model, 0, out);

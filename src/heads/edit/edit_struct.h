@@ -24,10 +24,15 @@ struct mha_model_edit {
     mha_named_tensor *list; /* [count] changed tensors; their data and `own_names` are owned */
     int64_t count, most;    /* most: capacity of both lists */
     char **own_names;       /* [count] names of tensors that the source model lacks; NULL for all other tensors */
-    mha__out_part *out;     /* [layers] weight NULL = the layer's output projection is unchanged */
-    char *config;           /* config.json of the edited model */
-    char *entry;            /* the record entry of this edit, as JSON */
+    /* Output projections; weight NULL = unchanged: [layers], and for the decoder of an encoder-decoder also those of
+     * the cross-attention [layers] and of the encoder [encoder layers] (mha__edit_out). */
+    mha__out_part *out;
+    char *config; /* config.json of the edited model */
+    char *entry;  /* the record entry of this edit, as JSON */
 };
+
+/* Returns the output projections of the layers of a kind of heads. */
+mha__out_part *mha__edit_out(const mha_model_edit *edit, mha_head_kind kind);
 
 /* Creates an edit without changes, with space for all attention tensors. */
 mha_status mha__edit_create(const mha_model *model, mha_model_edit **out, mha_error *err);

@@ -130,36 +130,49 @@ mha_status mha__mean_contexts(const mha_model *model, const mha_head_data *data,
 
 /* Adds Wo_h m_h to the bias for each removed head h of a layer, where m_h is the mean output of the head; `weight` is
  * the source's output projection in f32. */
-static void add_means(const mha__prune_job *p, int64_t layer, const float *weight, const double *means)
+static void add_means(const mha__keep *k, const mha__out_part *out, int64_t layer, const float *weight,
+                      const double *means)
 {
-    const mha__config *c = &p->model->config;
-    const mha__out_part *out = &p->edit->out[layer];
-    const int64_t heads = p->model->heads_per_layer[layer], D = c->head_dim, width = heads * D;
-    const uint8_t *keep = p->part[0].keep + layer * c->heads;
+    const mha__config *c = &k->model->config;
+    const int64_t heads = mha__keep_heads(k, layer), D = c->head_dim, width = heads * D;
     for (int64_t e = 0; e < c->hidden; e++) {
         double sum = (double)out->bias[e];
         for (int64_t n = 0; n < width; n++) {
             const double w = (double)weight[out->transposed ? n * c->hidden + e : e * width + n];
-            if (!keep[n / D]) sum += w * means[n];
+            if (!mha__keep_has(k, layer, n / D)) sum += w * means[n];
         }
         out->bias[e] = (float)sum;
     }
 }
 
-mha_status mha__mean_fill(const mha__prune_job *p, const mha_head_data *data, mha_error *err)
+/* Fills the layers of one kind of heads; `means` are those of the kind. */
+static mha_status fill_part(const mha__prune_job *p, const mha__keep *k, const double *means, mha_error *err)
 {
-    const mha__config *c = &p->model->config;
-    double *means;
-    MHA__TRY(mha__mean_contexts(p->model, data, &means, err));
+    const mha__config *c = &k->model->config;
+    const mha__out_part *out = mha__edit_out(p->edit, mha__prune_kind(p, k));
+    const mha__role role = k->cross ? MHA__CROSS_OUT : MHA__ATTN_OUT;
     mha_status status = MHA_OK;
     for (int64_t l = 0; l < c->layers && status == MHA_OK; l++) {
-        if (!p->edit->out[l].bias) continue; /* no head of the layer was removed */
-        const mha_tensor *t = mha__weights_tensor(&p->model->outer, MHA__ATTN_OUT, l, false);
+        if (!out[l].bias) continue; /* no head of the layer was removed */
+        const mha_tensor *t = mha__weights_tensor(&k->model->outer, role, l, false);
         const size_t bytes = (size_t)t->elements * sizeof(float);
-        float *weight = mha__alloc(p->model->ctx, bytes);
+        float *weight = mha__alloc(k->model->ctx, bytes);
         status = weight ? mha_tensor_read(t, MHA_F32, weight, err) : mha__no_memory(err, bytes, t->name);
-        if (status == MHA_OK) add_means(p, l, weight, means + l * c->heads * c->head_dim);
-        mha__free(p->model->ctx, weight);
+        if (status == MHA_OK) add_means(k, &out[l], l, weight, means + l * c->heads * c->head_dim);
+        mha__free(k->model->ctx, weight);
+    }
+    return status;
+}
+
+mha_status mha__mean_fill(const mha__prune_job *p, const mha_head_data *data, mha_error *err)
+{
+    const mha__head_sets sets = mha__head_sets_of(p->model);
+    mha_status status = MHA_OK;
+    double *means;
+    MHA__TRY(mha__mean_contexts(p->model, data, &means, err));
+    for (int n = 0; n < p->parts && status == MHA_OK; n++) {
+        const mha_head_kind kind = mha__prune_kind(p, &p->part[n]);
+        if ((int)kind < sets.count) status = fill_part(p, &p->part[n], means + sets.set[kind].cell, err);
     }
     mha__free(p->model->ctx, means);
     return status;

@@ -71,9 +71,20 @@ static size_t most_tensors(const mha_model *m)
     return (size_t)layers * PER_LAYER + 2 * OUTER;
 }
 
+/* Returns the number of output projections in edit->out. */
+static int64_t count_out(const mha_model *m)
+{
+    return m->config.layers + (m->encoder ? m->config.layers + m->encoder->config.layers : 0);
+}
+
+mha__out_part *mha__edit_out(const mha_model_edit *e, mha_head_kind kind)
+{
+    return e->out + (int)kind * e->model->config.layers;
+}
+
 mha_status mha__edit_create(const mha_model *model, mha_model_edit **out, mha_error *err)
 {
-    const size_t layers = (size_t)model->config.layers, most = most_tensors(model);
+    const size_t layers = (size_t)count_out(model), most = most_tensors(model);
     mha_model_edit *e = *out = mha__calloc(model->ctx, 1, sizeof *e);
     if (!e) return mha__no_memory(err, sizeof *e, "an edited model");
     e->model = model;
@@ -117,7 +128,7 @@ void mha_model_edit_free(mha_model_edit *e)
         mha__free(e->ctx, e->list[n].data);
     for (int64_t n = 0; e->own_names && n < e->most; n++)
         mha__free(e->ctx, e->own_names[n]);
-    for (int64_t l = 0; e->out && l < e->model->config.layers; l++)
+    for (int64_t l = 0; e->out && l < count_out(e->model); l++)
         mha__free(e->ctx, e->out[l].used);
     mha__free(e->ctx, e->list);
     mha__free(e->ctx, e->own_names);

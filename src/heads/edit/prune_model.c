@@ -3,6 +3,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
+#include "heads/data/head_data.h"
 #include "model/config/config_layers.h"
 #include <math.h>
 #include <string.h>
@@ -227,11 +228,6 @@ static mha_status check_family(const mha_model *m, const mha_prune_options *o, m
                          "mha_prune_options: %s must be NULL unless the model is the decoder of an encoder-decoder "
                          "(got %s)",
                          o->cross_keep ? "cross_keep" : "encoder_keep", m->info.family);
-    if ((o->fill || o->refit) && m->encoder)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "mha_prune_options: fill and refit must be NULL for the decoder of %s, since their texts have "
-                         "no sources",
-                         m->info.family);
     if ((o->fill || o->refit) && m->config.family->latent)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_prune_options: fill and refit must be NULL for %s",
                          m->info.family);
@@ -245,6 +241,9 @@ static mha_status check(const mha_model *model, const uint8_t *keep, mha_prune_o
         return mha__fail(err, MHA_ERR_ARG, "mha_prune_options: ridge must be at least 0 (got %g)", o->ridge);
     if (o->ridge == 0) o->ridge = default_ridge;
     MHA__TRY(check_family(model, o, err));
+    if (o->fill) MHA__TRY(mha__head_data_same_kind(model, o->fill, err));
+    if (o->refit) MHA__TRY(mha__head_data_no_images(o->refit, err));
+    if (o->refit) MHA__TRY(mha__head_data_same_kind(model, o->refit, err));
     return o->fill || o->refit ? mha__edit_check_weights(model, err) : MHA_OK;
 }
 

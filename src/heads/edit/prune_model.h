@@ -7,6 +7,11 @@
 
 enum { MHA__PRUNE_PARTS = 3 };
 
+struct mha__prune_job;
+/* Returns the kind of heads of a part, relative to the model of the job; MHA_HEAD_KINDS for a part of the other side,
+ * which does not change. */
+mha_head_kind mha__prune_kind(const struct mha__prune_job *job, const mha__keep *part);
+
 typedef struct mha__prune_job {
     const mha_model *model;
     mha_model_edit *edit;

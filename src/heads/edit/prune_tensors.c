@@ -206,26 +206,31 @@ static mha_status cut_layer(cutting *c, bool all_out, mha_error *err)
     return cut_out(c, MHA__ATTN_OUT, &c->p->edit->out[c->layer], err);
 }
 
+mha_head_kind mha__prune_kind(const mha__prune_job *job, const mha__keep *part)
+{
+    if (part == job->part) return MHA_HEADS_OWN;
+    if (!job->model->encoder) return MHA_HEAD_KINDS;
+    return part->cross ? MHA_HEADS_CROSS : MHA_HEADS_ENCODER;
+}
+
 /* Cuts a layer of the other side of an encoder-decoder, or of its cross-attention. */
-static mha_status cut_other(cutting *c, mha_error *err)
+static mha_status cut_other(cutting *c, bool all_out, mha_error *err)
 {
     static const mha__role roles[2][4] = {{MHA__QUERY, MHA__KEY, MHA__VALUE, MHA__ATTN_OUT},
                                           {MHA__CROSS_QUERY, MHA__CROSS_KEY, MHA__CROSS_VALUE, MHA__CROSS_OUT}};
     const mha__role *role = roles[c->keep->cross];
-    mha__out_part out = {0};
-    if (!c->changed) return MHA_OK;
+    const mha_head_kind kind = mha__prune_kind(c->p, c->keep);
+    if (kind == MHA_HEAD_KINDS) return MHA_OK;
     for (int n = 0; n < 3; n++)
         MHA__TRY(cut_projection(c, role[n], err));
-    const mha_status status = cut_out(c, role[3], &out, err);
-    mha__free(c->p->edit->ctx, out.used);
-    return status;
+    return c->changed || all_out ? cut_out(c, role[3], mha__edit_out(c->p->edit, kind) + c->layer, err) : MHA_OK;
 }
 
 static mha_status cut_part(cutting *c, bool all_out, mha_error *err)
 {
     for (c->layer = 0; c->layer < c->keep->model->config.layers; c->layer++) {
         list_heads(c);
-        MHA__TRY(c->keep == c->p->part ? cut_layer(c, all_out, err) : cut_other(c, err));
+        MHA__TRY(c->keep == c->p->part ? cut_layer(c, all_out, err) : cut_other(c, all_out, err));
     }
     return MHA_OK;
 }
