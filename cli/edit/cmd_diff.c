@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "heads/head_texts.h"
 #include "input/input.h"
 #include "input/text_reader.h"
 #include "output.h"
@@ -213,7 +214,13 @@ static int compare_texts(diff *d, const cli_texts *texts)
     mha_error error = {0};
     d->cosines = calloc((size_t)texts->count, sizeof *d->cosines);
     if (!d->cosines) return cli_error(d->session, CLI_FAILED, "out of memory for %lld texts", (long long)texts->count);
-    mha_status status = mha_head_data_of_texts(d->model[0], texts->text, texts->count, NULL, &data, &error);
+    mha_status status = MHA_OK;
+    if (mha_model_encoder(d->model[0])) {
+        const int code = head_texts_data(d->session, d->model[0], texts, NULL, &data);
+        if (code != CLI_DONE) return code;
+    } else {
+        status = mha_head_data_of_texts(d->model[0], texts->text, texts->count, NULL, &data, &error);
+    }
     if (status == MHA_OK)
         status = mha_models_compare(d->model[0], d->model[1], data, d->cosines, NULL, &d->apart, &error);
     mha_head_data_free(data);
@@ -243,7 +250,9 @@ const cli_command cli_diff = {
     .summary = "compare two models: heads, tensors, embeddings, loss",
     .usage = "-m MODEL -m MODEL [TEXT... | -f FILE]",
     .details = "Both models run on the texts, tokenized by the first model. The command compares embeddings (cosine of "
-               "the mean of the last hidden states) and, for decoders, the loss (mean -log p per token). Heads are "
+               "the mean of the last hidden states) and, for decoders, the loss (mean -log p per token). For "
+               "encoder-decoders, "
+               "each text is a source and a target, separated by a tab. Heads are "
                "numbered as in the unpruned model.\n"
                "--json prints {a, b: {model, family, parameters, bytes, kv_bytes_per_token, heads}, tensors_equal, "
                "tensors: [{name, differs, a, b, furthest}], texts: {texts, tokens, mean_cosine, min_cosine, worst, "

@@ -61,8 +61,8 @@ static int put_result(const prune_job *job, const held_out_evaluation *e)
         return CLI_DONE;
     }
     json_t *all = json_pack("{s:s, s:s, s:s, s:o, s:o}", "model", cli_shown(s->model_name), "out",
-                            cli_shown(s->options.out), "chosen_by", job->chosen_by, "removed", prune_parts_json(job),
-                            "heads", held_out_pair_json(e->of.heads[0], e->of.heads[1]));
+                            cli_shown(s->options.out), "chosen_by", job->chosen_by, "removed",
+                            prune_parts_json(job, NULL), "heads", held_out_pair_json(e->of.heads[0], e->of.heads[1]));
     held_out_add_json(all, e);
     return cli_put_json(s, all, false);
 }
@@ -125,16 +125,16 @@ static int check(prune_job *job)
 
 static int work(prune_job *job)
 {
-    const bool learns = prune_learns(job), named = given.heads || given.keep;
+    const bool learns = prune_learns(job);
     const bool reads = job->session->options.file || given.test;
     const mha_model_options how = {.size = sizeof how, .no_tokenizer = !reads};
     int code = cli_model_open(job->session, &how, &job->opened);
     if (code == CLI_DONE) code = prune_parts_find(job);
     if (code != CLI_DONE) return code;
-    if (job->parts > 1 && (learns || !named))
+    if (job->parts > 1 && job->by.file)
         return cli_usage(job->session,
-                         "heads of the decoder of %s must be given with --heads or --keep, since its texts have no "
-                         "sources; --part encoder prunes the encoder, by scores or on texts",
+                         "--scores must not be given for the heads of %s: give --by SCORE or, for its encoder, --part "
+                         "encoder",
                          job->info->family);
     if (job->info->image_channels && (reads || learns || given.search))
         return cli_usage(job->session,
@@ -195,7 +195,9 @@ const cli_command cli_prune = {
         "GPT-2, whose head width is derived from the hidden size, use --compatible, which keeps the original shapes "
         "and writes zeros.\n"
         "An encoder-decoder has three kinds of heads, which --heads names as decoder.L.H (or L.H), cross.L.H "
-        "(cross-attention of the decoder) and encoder.L.H. They are removed together; --part encoder prunes only the "
+        "(cross-attention of the decoder) and encoder.L.H. Heads of all kinds are chosen together, on source/target "
+        "pairs: "
+        "each line of -f and --test is a source and a target, separated by a tab. --part encoder prunes only the "
         "encoder, and chooses its heads on texts like those of other encoders. transformers loads a T5 if all layers "
         "of all kinds keep the same number of heads, and the layers of a side the same heads. --part image prunes the "
         "image tower of a CLIP.\n"

@@ -108,6 +108,10 @@ static int work(job *j)
     if (learns(j) && !s->options.file)
         return cli_usage(s, "missing texts to fit weights on: give -f FILE, or --method mean");
     int code = cli_model_open(s, &how, &j->model);
+    if (code == CLI_DONE && mha_model_encoder(j->model))
+        code =
+            cli_error(s, CLI_REFUSED, "key and value heads of %s must not be regrouped, since it is an encoder-decoder",
+                      mha_model_describe(j->model)->family);
     if (code == CLI_DONE) code = held_texts_read(s, j->model, given.test, learns(j), &j->by, &j->texts);
     if (code == CLI_DONE) code = weigh(j);
     if (code == CLI_DONE) code = make(j, &made);

@@ -221,11 +221,9 @@ static void say_how(prune_job *job)
 
 void prune_choice_log(const prune_job *job)
 {
-    const int64_t layers = job->rule.per_layer ? job->info->layers : 1, removed = prune_parts_removed(job),
-                  most = layers * mha_prune_most(job->model, &job->rule);
-    int64_t before = 0;
-    for (int64_t l = 0; l < job->info->layers; l++)
-        before += job->info->heads_per_layer[l];
+    int64_t layers;
+    const int64_t before = prune_parts_heads(job, &layers), removed = prune_parts_removed(job),
+                  most = (job->rule.per_layer ? layers : 1) * mha_prune_most(job->model, &job->rule);
     const double asked = job->rule.ratio * (double)before;
     const bool groups = job->info->heads > job->info->kv_heads;
     char why[96];
@@ -242,12 +240,18 @@ void prune_choice_log(const prune_job *job)
 
 int prune_choice_measure(prune_job *job)
 {
-    const size_t cells = (size_t)(job->info->layers * job->info->heads);
     const bool scored = importance_scores_given_any(&job->by);
+    size_t cells = 0;
+    for (int n = 0; n < job->parts; n++)
+        cells += prune_part_cells(&job->part[n]);
     say_how(job);
+    job->rule.cross_keep = job->part[1].keep;
+    job->rule.encoder_keep = job->part[2].keep;
     if (scored) job->scores = calloc(cells, sizeof *job->scores);
     if (scored && !job->scores) return cli_error(job->session, CLI_FAILED, "out of memory for the list of heads");
     if (!scored) return CLI_DONE;
+    if (job->parts > 1) job->rule.cross_scores = job->scores + prune_part_cells(&job->part[0]);
+    if (job->parts > 1) job->rule.encoder_scores = job->rule.cross_scores + prune_part_cells(&job->part[1]);
     return importance_scores_values(job->session, &job->by, job->model, job->texts.learn, job->scores);
 }
 

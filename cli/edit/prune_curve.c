@@ -35,7 +35,7 @@ static int put_json(const search *s)
     for (int64_t n = s->count - 1; n >= 0; n--)
         json_array_append_new(curve, point_json(&s->points[n]));
     json_t *best = s->best ? point_json(s->best) : json_null();
-    if (s->best) json_object_set_new(best, "removed", prune_removed_json(s->job->part, s->best->keep));
+    if (s->best) json_object_set_new(best, "removed", prune_parts_json(s->job, s->best));
     return cli_put_json(s->job->session,
                         json_pack("{s:s, s:s, s:s, s:I, s:o, s:o, s:o}", "model",
                                   cli_shown(s->job->session->model_name), "chosen_by", s->job->chosen_by, "held_out",
@@ -53,14 +53,7 @@ static const char *loss_name(const prune_job *job)
 static void print_options(const search *s, const mha_prune_point *p)
 {
     const prune_job *job = s->job;
-    const char *comma = "--heads ";
-    for (int64_t l = 0; l < job->info->layers; l++)
-        for (int64_t h = 0; h < job->info->heads_per_layer[l]; h++) {
-            if (p->keep[l * job->info->heads + h]) continue;
-            fprintf(job->session->out, "%s%lld.%lld", comma, (long long)l,
-                    (long long)mha_head_number(job->model, l, h));
-            comma = ",";
-        }
+    prune_parts_print_option(job, p);
     if (job->given.part) fprintf(job->session->out, " --part %s", job->given.part);
     fprintf(job->session->out, "%s%s", job->given.fill ? " --fill" : "", job->given.refit ? " --refit" : "");
     if (job->given.ridge) fprintf(job->session->out, " --ridge %s", job->given.ridge);
@@ -162,6 +155,8 @@ int prune_curve(prune_job *job)
     const mha_prune_search_options o = {.size = sizeof o,
                                         .held_out = job->texts.held,
                                         .scores = job->scores,
+                                        .cross_scores = job->rule.cross_scores,
+                                        .encoder_scores = job->rule.encoder_scores,
                                         .learn = job->texts.learn,
                                         .per_layer = job->rule.per_layer,
                                         .floor = job->rule.floor,

@@ -34,8 +34,8 @@ typedef struct prune_job {
     held_texts texts;
     prune_part part[PRUNE_PARTS]; /* [parts] */
     int parts;
-    uint8_t *keep;       /* part[0].keep: heads of `model` */
-    double *scores;      /* [layers, H] from --by or --scores; NULL if heads are chosen jointly or named */
+    uint8_t *keep;  /* part[0].keep: heads of `model` */
+    double *scores; /* [layers, H] of all parts, from --by or --scores; NULL if heads are chosen jointly or named */
     char chosen_by[200]; /* how heads were chosen, for mha.record */
 } prune_job;
 
@@ -62,18 +62,25 @@ void prune_parts_free(prune_job *job);
 /* Sets all entries of the list of a part, or of the lists of all parts, to `value`. */
 void prune_part_fill(prune_part *part, uint8_t value);
 void prune_parts_fill(prune_job *job, uint8_t value);
+/* Returns the number of entries [layers, H] of a part. */
+size_t prune_part_cells(const prune_part *part);
+/* Returns the number of heads, and of layers, of all parts. */
+int64_t prune_parts_heads(const prune_job *job, int64_t *layers);
 /* Returns the number of removed heads. */
 int64_t prune_parts_removed(const prune_job *job);
 /* Returns the part whose name and a dot are at *at, and advances *at past the dot; without a name, the first part. */
 const prune_part *prune_part_named(const prune_job *job, const char **at);
 /* Sets the entry for the head number `at`. */
 int prune_part_set(const prune_job *job, const prune_part *part, const char *option, mha_model_head at, uint8_t value);
+/* Returns the list of a part in a point of --search. */
+const uint8_t *prune_part_point(const prune_job *job, int part, const mha_prune_point *point);
+/* Prints the --heads option that removes the heads of a point. */
+void prune_parts_print_option(const prune_job *job, const mha_prune_point *point);
 /* Prints the numbers of the removed heads, per layer. */
 void prune_parts_print(const prune_job *job);
-/* Returns, per layer, the numbers of the heads that are not in `keep`. */
-json_t *prune_removed_json(const prune_part *part, const uint8_t *keep);
-/* Returns these lists; for several parts, in an object. */
-json_t *prune_parts_json(const prune_job *job);
+/* Returns, per layer, the numbers of the heads that are removed or, unless `point` is NULL, that a point of --search
+ * removes; for several parts, in an object. */
+json_t *prune_parts_json(const prune_job *job, const mha_prune_point *point);
 
 /* ---- prune_curve.c ---- */
 

@@ -19,7 +19,7 @@ static int64_t number_of(const prune_part *part, int64_t layer, int64_t head)
     return (part->cross ? mha_cross_head_number : mha_head_number)(part->model, layer, head);
 }
 
-static size_t cells_of(const prune_part *part)
+size_t prune_part_cells(const prune_part *part)
 {
     const mha_model_info *info = mha_model_describe(part->model);
     return (size_t)(info->layers * info->heads);
@@ -59,9 +59,9 @@ int prune_parts_find(prune_job *job)
     if (encoder) job->part[job->parts++] = (prune_part){"encoder", encoder, false, NULL};
     for (int n = 0; n < job->parts; n++) {
         prune_part *part = &job->part[n];
-        part->keep = malloc(cells_of(part));
+        part->keep = malloc(prune_part_cells(part));
         if (!part->keep) return cli_error(job->session, CLI_FAILED, "out of memory for the list of heads");
-        memset(part->keep, 1, cells_of(part));
+        memset(part->keep, 1, prune_part_cells(part));
     }
     job->keep = job->part[0].keep;
     return CLI_DONE;
@@ -71,6 +71,19 @@ void prune_parts_free(prune_job *job)
 {
     for (int n = 0; n < job->parts; n++)
         free(job->part[n].keep);
+}
+
+int64_t prune_parts_heads(const prune_job *job, int64_t *layers)
+{
+    int64_t count = 0;
+    *layers = 0;
+    for (int n = 0; n < job->parts; n++) {
+        const int64_t own = mha_model_describe(job->part[n].model)->layers;
+        *layers += own;
+        for (int64_t l = 0; l < own; l++)
+            count += part_heads(&job->part[n], l);
+    }
+    return count;
 }
 
 int64_t prune_parts_removed(const prune_job *job)
@@ -89,7 +102,7 @@ int64_t prune_parts_removed(const prune_job *job)
 
 void prune_part_fill(prune_part *part, uint8_t value)
 {
-    memset(part->keep, value, cells_of(part));
+    memset(part->keep, value, prune_part_cells(part));
 }
 
 void prune_parts_fill(prune_job *job, uint8_t value)
@@ -125,6 +138,29 @@ const prune_part *prune_part_named(const prune_job *job, const char **at)
 
 /* ---- removed heads ---- */
 
+const uint8_t *prune_part_point(const prune_job *job, int part, const mha_prune_point *point)
+{
+    const uint8_t *const keep[PRUNE_PARTS] = {point->keep, point->cross_keep, point->encoder_keep};
+    return part < job->parts ? keep[part] : NULL;
+}
+
+void prune_parts_print_option(const prune_job *job, const mha_prune_point *point)
+{
+    const char *comma = "--heads ";
+    for (int n = 0; n < job->parts; n++) {
+        const prune_part *part = &job->part[n];
+        const uint8_t *keep = prune_part_point(job, n, point);
+        const bool named = job->parts > 1 && n > 0;
+        for (int64_t l = 0; l < mha_model_describe(part->model)->layers; l++)
+            for (int64_t h = 0; h < part_heads(part, l); h++) {
+                if (keeps(part, keep, l, h)) continue;
+                fprintf(job->session->out, "%s%s%s%lld.%lld", comma, named ? part->name : "", named ? "." : "",
+                        (long long)l, (long long)number_of(part, l, h));
+                comma = ",";
+            }
+    }
+}
+
 void prune_parts_print(const prune_job *job)
 {
     FILE *out = job->session->out;
@@ -144,7 +180,8 @@ void prune_parts_print(const prune_job *job)
     fputc('\n', out);
 }
 
-json_t *prune_removed_json(const prune_part *part, const uint8_t *keep)
+/* Returns, per layer, the numbers of the heads that are not in `keep`. */
+static json_t *removed_json(const prune_part *part, const uint8_t *keep)
 {
     json_t *lists = json_array();
     for (int64_t l = 0; l < mha_model_describe(part->model)->layers; l++) {
@@ -156,11 +193,18 @@ json_t *prune_removed_json(const prune_part *part, const uint8_t *keep)
     return lists;
 }
 
-json_t *prune_parts_json(const prune_job *job)
+json_t *prune_parts_json(const prune_job *job, const mha_prune_point *point)
 {
-    if (job->parts == 1) return prune_removed_json(job->part, job->keep);
     json_t *all = json_object();
-    for (int n = 0; n < job->parts; n++)
-        json_object_set_new(all, job->part[n].name, prune_removed_json(&job->part[n], job->part[n].keep));
+    for (int n = 0; n < job->parts; n++) {
+        const prune_part *part = &job->part[n];
+        json_t *lists = removed_json(part, point ? prune_part_point(job, n, point) : part->keep);
+        if (job->parts > 1) {
+            json_object_set_new(all, part->name, lists);
+            continue;
+        }
+        json_decref(all);
+        return lists;
+    }
     return all;
 }

@@ -10,6 +10,7 @@
 #include "heads/heads_grid.h"
 #include "heads/heads_json.h"
 #include "heads/importance_scores.h"
+#include "heads/pair_scores.h"
 #include "input/images.h"
 #include "input/input.h"
 #include "input/source_target.h"
@@ -269,16 +270,37 @@ static int measure_heads(cli_session *s, const cli_texts *texts, const mha_head_
     return mha_heads_measure_data(m->model, data, &how, &m->heads, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
 }
 
-static int measure(cli_session *s, const cli_texts *texts, const importance_scores *scores)
+/* Measures the importance of all heads of an encoder-decoder on source/target pairs. */
+static int measure_pairs(cli_session *s, const mha_model *model, const cli_texts *texts,
+                         const importance_scores *scores)
 {
-    mha_model *model = NULL;
+    mha_head_data *data = NULL;
+    mha_importance *importance = NULL;
+    if (!scores->wanted || given.maps || given.diversity || given.roles)
+        return cli_usage(s,
+                         "%s on source/target pairs (mha report --source TEXT --target TEXT draws the attention of a "
+                         "pair)",
+                         !scores->wanted   ? "missing --by SCORE, the only measure"
+                         : given.maps      ? "--maps is not supported"
+                         : given.diversity ? "--diversity is not supported"
+                                           : "--roles is not supported");
+    int code = head_texts_data(s, model, texts, s->work, &data);
+    if (code == CLI_DONE) code = importance_scores_measure(s, scores, model, 0, data, &importance);
+    if (code == CLI_DONE) code = pair_scores_put(s, model, importance, scores->how.by, texts->count);
+    mha_importance_free(importance);
+    mha_head_data_free(data);
+    return code;
+}
+
+static int measure_model(cli_session *s, const mha_model *model, const cli_texts *texts,
+                         const importance_scores *scores)
+{
     mha_head_data *data = NULL;
     head_state state;
     measured m = {.by = scores->how.by, .texts = texts->count};
-    int code = cli_model_open(s, NULL, &model);
-    const mha_model *side = code == CLI_DONE ? cli_tower_of(s, cli_encoder_of(model), texts) : NULL;
+    const mha_model *side = cli_tower_of(s, cli_encoder_of(model), texts);
+    int code = side ? CLI_DONE : CLI_USAGE;
     m.model = side;
-    if (code == CLI_DONE && !side) code = CLI_USAGE;
     if (code == CLI_DONE && scores->wanted && mha_model_describe(side)->image_channels)
         code = cli_usage(s, "--by must not be given for images");
     if (code == CLI_DONE && given.roles) code = head_roles_measure(s, side, given.roles, &m.roles);
@@ -294,6 +316,16 @@ static int measure(cli_session *s, const cli_texts *texts, const importance_scor
     mha_importance_free(m.importance);
     mha_heads_free(m.heads);
     mha_head_data_free(data);
+    return code;
+}
+
+static int measure(cli_session *s, const cli_texts *texts, const importance_scores *scores)
+{
+    mha_model *model = NULL;
+    int code = cli_model_open(s, NULL, &model);
+    if (code != CLI_DONE) return code;
+    const bool pairs = mha_model_encoder(model) && cli_texts_are_pairs(texts);
+    code = (pairs ? measure_pairs : measure_model)(s, model, texts, scores);
     mha_model_free(model);
     return code;
 }
@@ -349,6 +381,10 @@ const cli_command cli_heads = {
         "grid shows importance in percent of the largest. JSON gains importance: {by, loss, texts, halves, "
         "saturated, values, low, high [layers][heads]}, where halves is the rank correlation between two halves of "
         "the texts. With --loss pairs, each text is two paraphrases separated by a tab.\n"
+        "In an encoder-decoder, the encoder is measured on texts. If each text is a source and a target separated by a "
+        "tab, --by measures the heads of the decoder, of its cross-attention and of the encoder, and the loss is the "
+        "cross entropy of the target; JSON is {model, texts, importance: {by, loss, texts, halves, saturated, decoder, "
+        "cross, encoder: {head_numbers, values, low, high [layers][heads]}}}, and CSV has the column kind.\n"
         "--diversity prints how different the heads of each layer are, and the pairs of heads with the most similar "
         "maps; JSON gains diversity: {rows, measures, unique, xy, merges}, as in mha report.\n"
         "--roles measures how often the largest weight of a verb is on its subject, of an object on its verb, of a "

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "input/images.h"
+#include "input/source_target.h"
 #include "input/tokens.h"
 #include "output.h"
 
@@ -29,21 +30,63 @@ static int list_ids(const cli_session *s, const mha_model *model, const cli_text
     return CLI_DONE;
 }
 
-static int data_of_ids(const cli_session *s, const mha_model *model, const cli_texts *texts,
-                       const mha_head_data_options *options, mha_head_data **data)
+/* Allocates and reads the ids of all texts. The caller frees both arrays, also after an error. */
+static int read_ids(const cli_session *s, const mha_model *model, const cli_texts *texts, int32_t **ids,
+                    int64_t **starts)
 {
     size_t room = 1;
     for (int64_t i = 0; i < texts->count; i++)
         room += strlen(texts->text[i]) / 2 + 1;
-    int32_t *ids = calloc(room, sizeof *ids);
-    int64_t *starts = calloc((size_t)texts->count + 1, sizeof *starts);
+    *ids = calloc(room, sizeof **ids);
+    *starts = calloc((size_t)texts->count + 1, sizeof **starts);
+    if (!*ids || !*starts) return cli_error(s, CLI_FAILED, "out of memory for the ids");
+    return list_ids(s, model, texts, *ids, *starts);
+}
+
+static int data_of_ids(const cli_session *s, const mha_model *model, const cli_texts *texts,
+                       const mha_head_data_options *options, mha_head_data **data)
+{
+    int32_t *ids = NULL;
+    int64_t *starts = NULL;
     mha_error error = {0};
-    int code = ids && starts ? CLI_DONE : cli_error(s, CLI_FAILED, "out of memory for the ids");
-    if (code == CLI_DONE) code = list_ids(s, model, texts, ids, starts);
+    int code = read_ids(s, model, texts, &ids, &starts);
     if (code == CLI_DONE && mha_head_data_of_ids(model, ids, starts, texts->count, options, data, &error) != MHA_OK)
         code = cli_refuse(s, &error);
     free(ids);
     free(starts);
+    return code;
+}
+
+static int data_of_id_pairs(const cli_session *s, const mha_model *model, const cli_pairs *pairs,
+                            const mha_head_data_options *options, mha_head_data **data)
+{
+    int32_t *source = NULL, *target = NULL;
+    int64_t *source_starts = NULL, *starts = NULL;
+    mha_error error = {0};
+    int code = read_ids(s, mha_model_encoder(model), &pairs->source, &source, &source_starts);
+    if (code == CLI_DONE) code = read_ids(s, model, &pairs->target, &target, &starts);
+    if (code == CLI_DONE && mha_head_data_of_id_pairs(model, source, source_starts, target, starts, pairs->source.count,
+                                                      options, data, &error) != MHA_OK)
+        code = cli_refuse(s, &error);
+    free(source);
+    free(source_starts);
+    free(target);
+    free(starts);
+    return code;
+}
+
+static int data_of_pairs(const cli_session *s, const mha_model *model, const cli_texts *texts,
+                         const mha_head_data_options *options, mha_head_data **data)
+{
+    cli_pairs pairs;
+    mha_error error = {0};
+    int code = cli_pairs_split(s, texts, &pairs);
+    if (code == CLI_DONE && s->options.ids)
+        code = data_of_id_pairs(s, model, &pairs, options, data);
+    else if (code == CLI_DONE && mha_head_data_of_pairs(model, pairs.source.text, pairs.target.text, texts->count,
+                                                        options, data, &error) != MHA_OK)
+        code = cli_refuse(s, &error);
+    cli_pairs_free(&pairs);
     return code;
 }
 
@@ -73,7 +116,9 @@ int head_texts_data(const cli_session *s, const mha_model *model, const cli_text
     if (code != CLI_DONE) return code;
     if (reads_images(model)) return data_of_images(s, model, texts, &how, data);
     cli_texts_number(texts);
-    if (s->options.ids)
+    if (mha_model_encoder(model))
+        code = data_of_pairs(s, model, texts, &how, data);
+    else if (s->options.ids)
         code = data_of_ids(s, model, texts, &how, data);
     else if (mha_head_data_of_texts(model, texts->text, texts->count, &how, data, &error) != MHA_OK)
         code = cli_refuse(s, &error);

@@ -248,11 +248,11 @@ int importance_scores_values(cli_session *s, const importance_scores *scores, co
 {
     if (scores->file) return scores_file_read(s, scores->file, model, values);
     mha_importance *importance;
+    mha_importance_heads heads;
     const int code = importance_scores_measure(s, scores, model, 0, data, &importance);
-    int64_t count = 0;
-    const double *measured = code == CLI_DONE ? mha_importance_values(importance, &count) : NULL;
-    for (int64_t n = 0; n < count; n++)
-        values[n] = printed(measured[n]);
+    for (int k = 0; code == CLI_DONE && mha_importance_kind(importance, (mha_head_kind)k, &heads); k++)
+        for (int64_t n = 0; n < heads.layers * heads.heads; n++)
+            *values++ = printed(heads.values[n]);
     mha_importance_free(importance);
     return code;
 }

@@ -76,7 +76,7 @@ const char *importance_scores_unknown(const importance_scores *scores, char text
 /* Returns the source of the scores for messages: the file of --scores, or the score of --by. */
 const char *importance_scores_source(const importance_scores *scores);
 /* Reads values [layers, H] from the file of --scores, or measures them on the data and rounds them as `mha heads` does
- * when it prints them. */
+ * when it prints them. In an encoder-decoder, the values of its cross-attention and of its encoder follow. */
 int importance_scores_values(cli_session *s, const importance_scores *scores, const mha_model *model,
                              const mha_head_data *data, double *values);
 

@@ -1,6 +1,7 @@
 /* source_target.c - encodes the source and the target of a text for an encoder-decoder. */
 #include "input/source_target.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "input/tokens.h"
@@ -35,6 +36,55 @@ void cli_source_target_free(cli_source_target *pair)
 {
     mha_encoding_free(pair->source);
     mha_encoding_free(pair->target);
+}
+
+/* ---- lists of pairs ---- */
+
+bool cli_texts_are_pairs(const cli_texts *texts)
+{
+    return texts->count > 0 && strchr(texts->text[0], '\t');
+}
+
+static int make_room(const cli_session *s, const cli_texts *texts, cli_pairs *pairs)
+{
+    size_t room = 1;
+    for (int64_t n = 0; n < texts->count; n++)
+        room += strlen(texts->text[n]) + 1;
+    pairs->memory = malloc(room);
+    pairs->source = pairs->target = (cli_texts){.count = texts->count, .line = texts->line, .path = texts->path};
+    pairs->source.text = calloc((size_t)texts->count, sizeof *texts->text);
+    pairs->target.text = calloc((size_t)texts->count, sizeof *texts->text);
+    if (pairs->memory && pairs->source.text && pairs->target.text) return CLI_DONE;
+    return cli_error(s, CLI_FAILED, "out of memory for the texts");
+}
+
+int cli_pairs_split(const cli_session *s, const cli_texts *texts, cli_pairs *pairs)
+{
+    char where[CLI_WHERE];
+    *pairs = (cli_pairs){.memory = NULL};
+    const int code = make_room(s, texts, pairs);
+    char *at = pairs->memory;
+    for (int64_t n = 0; n < texts->count && code == CLI_DONE; n++) {
+        const size_t bytes = strlen(texts->text[n]) + 1;
+        memcpy(at, texts->text[n], bytes);
+        char *tab = strchr(at, '\t');
+        if (!tab || strchr(tab + 1, '\t'))
+            return cli_error(s, texts->path ? CLI_REFUSED : CLI_USAGE,
+                             "%sa text for an encoder-decoder must be a source and a target, separated by one tab",
+                             cli_texts_where(texts, n, where));
+        *tab = '\0';
+        pairs->source.text[n] = at;
+        pairs->target.text[n] = tab + 1;
+        at += bytes;
+    }
+    return code;
+}
+
+void cli_pairs_free(cli_pairs *pairs)
+{
+    free(pairs->source.text);
+    free(pairs->target.text);
+    free(pairs->memory);
 }
 
 const mha_model *cli_encoder_of(const mha_model *model)

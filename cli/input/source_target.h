@@ -14,6 +14,19 @@ int cli_source_target_encode(const cli_session *session, const mha_model *model,
                              const cli_texts *texts, int64_t n, bool plain, cli_source_target *pair);
 void cli_source_target_free(cli_source_target *pair);
 
+/* Lists of sources and targets. Their texts are in `memory`, without the tabs. */
+typedef struct cli_pairs {
+    cli_texts source, target; /* with the lines and the path of the texts */
+    char *memory;
+} cli_pairs;
+
+/* Returns true if the first text has a tab: the texts are then pairs. */
+bool cli_texts_are_pairs(const cli_texts *texts);
+/* Splits each text at its tab. A text without a tab, or with two, is an error. Returns an exit code; call
+ * cli_pairs_free even after an error. */
+int cli_pairs_split(const cli_session *session, const cli_texts *texts, cli_pairs *pairs);
+void cli_pairs_free(cli_pairs *pairs);
+
 /* Returns the encoder of an encoder-decoder, and any other model itself. */
 const mha_model *cli_encoder_of(const mha_model *model);
 

@@ -68,9 +68,9 @@ MHA_API mha_status mha_head_data_of_images(const mha_model *model, const float *
 /* Creates the data from source/target pairs, for an encoder-decoder (seq2seq.h). Text i is what the decoder reads and
  * predicts: its first token (mha_model_shift_labels), then the tokens of targets[i], with the special tokens of the
  * tokenizer; its loss is the cross entropy of the tokens of the target, given sources[i] and the tokens before.
- * max_tokens applies to sources and targets. mha_importance_measure, mha_models_compare, mha_model_edit_evaluate, and
- * fill and refit of mha_prune accept these data, and return MHA_ERR_ARG for other data of an encoder-decoder, and for
- * pairs of other models; other measures return MHA_ERR_UNSUPPORTED for pairs.
+ * max_tokens applies to sources and targets. mha_importance_measure, mha_models_compare, mha_model_edit_evaluate,
+ * mha_prune_search, and the joint choice, fill and refit of prune.h accept these data, and return MHA_ERR_ARG for other
+ * data of an encoder-decoder, and for pairs of other models; other measures return MHA_ERR_UNSUPPORTED for pairs.
  * Errors: those of mha_head_data_of_texts; MHA_ERR_UNSUPPORTED for other models, and for one whose sources are
  * audio. */
 MHA_API mha_status mha_head_data_of_pairs(const mha_model *model, const char *const *sources,

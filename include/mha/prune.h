@@ -56,6 +56,11 @@ typedef struct mha_prune_rule {
                     * ratio */
     int per_layer; /* 1 = apply the rule in every layer; 0 = apply it once to all heads of the model */
     int64_t floor; /* minimum number of heads kept in every layer, 0 = 1; whole groups if keys are shared */
+    /* Decoder of an encoder-decoder: if set, the rule also covers the heads of the cross-attention and of the encoder,
+     * whose layers count as further layers: cross_keep [layers, H] and encoder_keep [encoder layers, encoder H] are
+     * written like `keep`, and mha_prune_choose reads their scores. Both NULL = only the heads of the decoder. */
+    uint8_t *cross_keep, *encoder_keep;
+    const double *cross_scores, *encoder_scores;
 } mha_prune_rule;
 
 /* Returns the maximum number of heads that the rule's floor permits to remove: in total or, with per_layer, per layer.
@@ -88,7 +93,9 @@ typedef struct mha_prune_joint_options {
     size_t size;
     int64_t rounds; /* number of rounds; 0 = 4 */
     int fill;
-    int32_t *order; /* [layers, H] written: order of removal, from 1; 0 = kept. May be NULL */
+    /* [layers, H] written: order of removal, from 1; 0 = kept. If the rule covers all kinds of heads, those of the
+     * cross-attention and of the encoder follow. May be NULL */
+    int32_t *order;
 } mha_prune_joint_options;
 MHA_API mha_status mha_prune_choose_joint(const mha_model *model, const mha_head_data *data, const mha_prune_rule *rule,
                                           const mha_prune_joint_options *options, uint8_t *keep, mha_error *err);
@@ -133,9 +140,9 @@ typedef struct mha_prune_options {
  * Errors: MHA_ERR_ARG for a layer without any head, a group of shared keys that is only partly kept, or an unknown
  * option, and for fill or refit of another kind than the model reads: the decoder of an encoder-decoder requires
  * source/target pairs (mha_head_data_of_pairs); MHA_ERR_UNSUPPORTED; MHA_ERR_MEMORY, MHA_ERR_CANCELLED ("fill" and
- * "refit" report progress, in layers and batches). Memory: 4 bytes for each element of the attention layers that change; with refit 8 bytes for each token and
- * each element of the hidden size, and a second model. Cost of the refit: four passes over its texts, and per layer one
- * linear solve with as many unknowns as the outputs of its kept heads. */
+ * "refit" report progress, in layers and batches). Memory: 4 bytes for each element of the attention layers that
+ * change; with refit 8 bytes for each token and each element of the hidden size, and a second model. Cost of the refit:
+ * four passes over its texts, and per layer one linear solve with as many unknowns as the outputs of its kept heads. */
 MHA_API mha_status mha_prune(const mha_model *model, const uint8_t *keep, const mha_prune_options *options,
                              mha_model_edit **out, mha_error *err);
 

@@ -27,6 +27,8 @@ typedef struct mha_prune_point {
     double increase;     /* increase of the loss per token; without a loss, 1 - the mean cosine of embeddings */
     int within;          /* 1 if `increase` is at most max_increase */
     mha_edit_evaluation evaluation;
+    /* cross_keep and encoder_keep of mha_prune_options, in an encoder-decoder; NULL for other models */
+    const uint8_t *cross_keep, *encoder_keep;
 } mha_prune_point;
 
 typedef struct mha_prune_search_options {
@@ -44,6 +46,9 @@ typedef struct mha_prune_search_options {
     /* Called after each point; a non-zero return value ends the search with MHA_ERR_CANCELLED. NULL = no callback. */
     int (*on_point)(void *user, const mha_prune_point *point);
     void *user;
+    /* Encoder-decoders, whose search covers all kinds of heads: scores of the cross-attention and of the encoder, given
+     * with `scores` */
+    const double *cross_scores, *encoder_scores;
 } mha_prune_search_options;
 
 typedef struct mha_prune_curve mha_prune_curve;

@@ -19,9 +19,10 @@
  * of a source needs at least one real token. Results are bitwise identical alone, in a batch, padded, packed (`starts`
  * of both inputs), and with a cache.
  *
- * Supported: forward, generate.h, model_grads.h (without dropout), prune.h, and mha_model_save; for the encoder, which
- * is a model of its own, also mha_model_embed, importance.h and the analysis of heads. Training, regrouping heads,
- * ranks (model_ranks.h) and new models (model_create.h) return MHA_ERR_UNSUPPORTED. Functions that run texts through a
+ * Supported: forward, generate.h, model_grads.h (without dropout), prune.h, and mha_model_save; importance.h,
+ * compare_models.h and prune_search.h on source/target pairs (mha_head_data_of_pairs); for the encoder, which is a
+ * model of its own, also mha_model_embed and the analysis of heads on texts. Training, regrouping heads, ranks
+ * (model_ranks.h) and new models (model_create.h) return MHA_ERR_UNSUPPORTED. Functions that run texts through a
  * decoder return MHA_ERR_ARG for the decoder, since they pass no source. */
 #ifndef MHA_SEQ2SEQ_H
 #define MHA_SEQ2SEQ_H

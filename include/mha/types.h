@@ -19,7 +19,8 @@
  *         mha_layer_activations, mha_layer_choice, mha_layer_shard, mha_layer_source, mha_mask, mha_model_distill,
  *         mha_sampling, mha_shard, mha_train_dropout, mha_train_gates, mha_window;
  *       results: mha_cluster_part, mha_comparison, mha_edit_evaluation, mha_head_layout, mha_head_layout_advice,
- *         mha_head_merge, mha_head_steps, mha_host_choice, mha_host_layout, mha_layout_model, mha_layout_trial,
+ *         mha_head_merge, mha_head_steps, mha_host_choice, mha_host_layout, mha_importance_heads, mha_layout_model,
+ *         mha_layout_trial,
  *         mha_model_attention, mha_model_range, mha_prune_point, mha_step_view, mha_tokenizer_trained,
  *         mha_train_report;
  *       created only by the library: mha_attn_rows, mha_cluster_info, mha_encoding, mha_logit_attribution,

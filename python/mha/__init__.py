@@ -30,6 +30,7 @@ from ._heads.diversity import (
 from ._heads.edit import (
                      Edit,
                      Evaluation,
+                     Kept,
                      cross_head_number,
                      cross_head_place,
                      head_number,
@@ -37,6 +38,8 @@ from ._heads.edit import (
                      prune,
                      prune_choose,
                      prune_choose_joint,
+                     prune_choose_joint_kinds,
+                     prune_choose_kinds,
                      prune_most,
                      regroup,
                      regroup_method_help,
@@ -54,7 +57,14 @@ from ._heads.head_layouts import (
                      head_layout_variants,
                      head_layouts,
 )
-from ._heads.importance import Importance, importance_measure, importance_pairs, score_help, score_needs_loss
+from ._heads.importance import (
+                     HeadScores,
+                     Importance,
+                     importance_measure,
+                     importance_pairs,
+                     score_help,
+                     score_needs_loss,
+)
 from ._heads.layout_training import (
                      LayoutModel,
                      LayoutTraining,
@@ -116,8 +126,8 @@ from ._training.trainer import TrainBatch, Trainer, TrainerGates, TrainGates, Tr
 
 __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalAttention", "CrossEntropy", "Distill", "Diversity",
            "Edit", "Evaluation", "File", "Functions", "Gradients", "GroupedQuery", "HeadChoice", "HeadData", "HeadLayout",
-           "HeadLayoutAdvice", "HeadLayoutOptions", "HeadLayouts", "HeadMap", "HeadPruning", "HeadThresholds", "Heads",
-           "Importance", "LayerOutput", "LayoutModel", "LayoutTraining", "LayoutTrial", "Linear",
+           "HeadLayoutAdvice", "HeadLayoutOptions", "HeadLayouts", "HeadMap", "HeadPruning", "HeadScores", "HeadThresholds", "Heads",
+           "Importance", "Kept", "LayerOutput", "LayoutModel", "LayoutTraining", "LayoutTrial", "Linear",
            "LinearGradients", "LlamaAttention", "LogitAttribution", "LogitLens", "Loss",
            "Matrix", "Model", "ModelCache", "ModelGrads", "ModelsComparison", "MoeHeads", "Norm", "NormGradients", "Output", "Plan",
            "PromptPair", "PruneCurve", "PrunePoint", "QkvAttention", "Report", "Rng", "Rope", "SelfAttention", "StackedHeads",
@@ -133,6 +143,7 @@ __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalA
            "layout_train", "linear_backward", "logit_attribution", "logit_lens",
            "machine_peak_fma", "machine_peak_read", "mean_interval", "median", "metric_help", "model_save_check", "models_compare", "norm_backward",
            "norm_forward", "npy_write", "patch_normalized", "prompt_noise", "prune", "prune_choose", "prune_choose_joint",
+           "prune_choose_joint_kinds", "prune_choose_kinds",
            "prune_most", "prune_search", "read_image", "regroup", "regroup_method_help", "report", "sampling_apply", "score_help",
            "score_needs_loss", "set_isa", "set_progress", "set_threads", "student_quantile", "tensors_read", "tensors_read_into", "tensors_write",
            "threads", "train", "train_mask_tokens", "train_rate", "train_sequence_order", "version", "weight_circuits_measure"]

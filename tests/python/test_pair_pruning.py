@@ -134,6 +134,42 @@ class PairPruning(unittest.TestCase):
             self.assertEqual(found.comparison.predicted, tokens)
             self.assertTrue(all(x > 0 for x in found.tokens_per_second))
 
+    def test_choice(self):
+        for reference in self.references.values():
+            found = mha.importance_measure(reference.ours, reference.data, by="gate")
+            scores = np.concatenate([x.values.ravel() for x in (found, found.cross, found.encoder)])
+            kept = mha.prune_choose_kinds(reference.ours, found, count=5)
+            keep = np.concatenate([x.ravel() for x in (kept.keep, kept.cross, kept.encoder)])
+            self.assertEqual((~keep).sum(), 5)
+            self.assertLess(scores[~keep].max(), scores[keep].min())
+            each = mha.prune_choose_kinds(reference.ours, found, count=1, per_layer=True)
+            for x in each.keep, each.cross, each.encoder:
+                self.assertTrue((x.sum(1) == HEADS - 1).all())
+
+    def test_joint_choice(self):
+        """The first head that a joint choice removes is the one with the lowest loss without it."""
+        for reference in self.references.values():
+            scores = mha.importance_measure(reference.ours, reference.data, by="loo_loss")
+            kept = mha.prune_choose_joint_kinds(reference.ours, reference.data, count=1)
+            worth = np.concatenate([x.values.ravel() for x in (scores, scores.cross, scores.encoder)])
+            keep = np.concatenate([x.ravel() for x in (kept.keep, kept.cross, kept.encoder)])
+            self.assertEqual(np.flatnonzero(~keep).tolist(), [int(worth.argmin())])
+            more = mha.prune_choose_joint_kinds(reference.ours, reference.data, ratio=0.5, fill=True, rounds=2)
+            self.assertEqual(sum(int((~x).sum()) for x in (more.keep, more.cross, more.encoder)), 14)
+
+    def test_search(self):
+        for reference in self.references.values():
+            found = mha.importance_measure(reference.ours, reference.data, by="gate")
+            for options in {"scores": found}, {"learn": reference.data}:
+                curve = mha.prune_search(reference.ours, reference.data, max_increase=1e9, refit=reference.data, **options)
+                self.assertEqual((curve.points[0].increase, curve.best.count), (0, 28 - 7))
+                point = curve.points[1]
+                lists = dict(zip(KINDS, (point.keep, point.cross_keep, point.encoder_keep)))
+                self.assertEqual(sum(int((~x).sum()) for x in lists.values()), point.count)
+                with self.prune(reference, lists, refit=reference.data) as edit:
+                    loss = edit.evaluate(reference.data).comparison.loss
+                self.assertEqual(loss[1] - loss[0], point.increase)
+
     def test_refusals(self):
         reference, other = self.references["t5"], mha.Model()
         keep, texts = keep_lists(4), mha.HeadData(reference.ours, [[5, 6]], ids=True)

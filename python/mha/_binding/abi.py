@@ -2988,12 +2988,20 @@ class PruneRule(ctypes.Structure):
     count: int
     per_layer: int
     floor: int
+    cross_keep: int | None
+    encoder_keep: int | None
+    cross_scores: int | None
+    encoder_scores: int | None
     _fields_ = [
         ("size", c_size_t),
         ("ratio", c_double),
         ("count", c_int64),
         ("per_layer", c_int),
         ("floor", c_int64),
+        ("cross_keep", c_void_p),
+        ("encoder_keep", c_void_p),
+        ("cross_scores", c_void_p),
+        ("encoder_scores", c_void_p),
     ]
 
 
@@ -3037,12 +3045,16 @@ class PrunePoint(ctypes.Structure):
     increase: float
     within: int
     evaluation: EditEvaluation
+    cross_keep: int | None
+    encoder_keep: int | None
     _fields_ = [
         ("count", c_int64),
         ("keep", c_void_p),
         ("increase", c_double),
         ("within", c_int),
         ("evaluation", EditEvaluation),
+        ("cross_keep", c_void_p),
+        ("encoder_keep", c_void_p),
     ]
 
 
@@ -3057,6 +3069,8 @@ class PruneSearchOptions(ctypes.Structure):
     max_increase: float
     on_point: Any
     user: int | None
+    cross_scores: int | None
+    encoder_scores: int | None
     _fields_ = [
         ("size", c_size_t),
         ("held_out", c_void_p),
@@ -3068,6 +3082,8 @@ class PruneSearchOptions(ctypes.Structure):
         ("max_increase", c_double),
         ("on_point", CFUNCTYPE(c_int, c_void_p, POINTER(PrunePoint))),
         ("user", c_void_p),
+        ("cross_scores", c_void_p),
+        ("encoder_scores", c_void_p),
     ]
 
 

@@ -139,6 +139,29 @@ def _rule(ratio: float, count: int, per_layer: bool, floor: int) -> PruneRule:
                   floor=integer(floor, "floor"))
 
 
+@dataclass
+class Kept:
+    """The heads to keep of an encoder-decoder, each bool [layers, heads]: those of the decoder, of its cross-attention and of the
+    encoder; the arguments keep, cross_keep and encoder_keep of mha.prune."""
+
+    keep: np.ndarray
+    cross: np.ndarray
+    encoder: np.ndarray
+
+
+def kinds(model: Model, rule: PruneRule) -> tuple[np.ndarray, ...]:
+    """Returns the lists of heads that a choice writes: of the model and, in an encoder-decoder, of the other kinds, which are set in the
+    rule."""
+    info = _part(model, None)[1]
+    own = np.zeros((info.layers, info.heads), np.uint8)
+    if not info.encoder_decoder:
+        return (own,)
+    encoder = _part(model, "encoder")[1]
+    lists = own, np.zeros_like(own), np.zeros((encoder.layers, encoder.heads), np.uint8)
+    rule.cross_keep, rule.encoder_keep = lists[1].ctypes.data, lists[2].ctypes.data
+    return lists
+
+
 def prune_most(model: Model, *, per_layer: bool = False, floor: int = 0) -> int:
     """Returns the largest number of heads that prune_choose can remove.
 
@@ -166,10 +189,49 @@ def prune_choose(model: Model, scores: Any, *, ratio: float = 0.0, count: int = 
         >>> mha.prune_choose(mha.Model(), scores, count=3)[0].tolist()
         [False, False, False, True, True, True, True, True]
     """
-    table = _scores(model, scores)
+    table, rule = _scores(model, scores), _rule(ratio, count, per_layer, floor)
     keep = np.zeros(table.shape, np.uint8)
-    call("mha_prune_choose", model._open(), table.ctypes.data, ctypes.byref(_rule(ratio, count, per_layer, floor)), keep.ctypes.data)
+    call("mha_prune_choose", model._open(), table.ctypes.data, ctypes.byref(rule), keep.ctypes.data)
     return keep.astype(bool)
+
+
+def prune_choose_kinds(model: Model, scores: Any, *, ratio: float = 0.0, count: int = 0, per_layer: bool = False,
+                       floor: int = 0) -> Kept:
+    """Returns the heads of all kinds to keep in an encoder-decoder, chosen as by prune_choose. scores: an mha.Importance.
+
+        >>> import mha
+        >>> mha.prune_choose_kinds(mha.Model(), None, count=1)
+        Traceback (most recent call last):
+        ValueError: model must be an encoder-decoder (got llama)
+    """
+    rule = _rule(ratio, count, per_layer, floor)
+    lists = kinds(model, rule)
+    if len(lists) == 1:
+        raise ValueError(f"model must be an encoder-decoder (got {model.info['family']})")
+    tables = [floats(x, "scores", keep.shape, np.float64)
+              for x, keep in zip((scores.values, scores.cross.values, scores.encoder.values), lists)]
+    rule.cross_scores, rule.encoder_scores = tables[1].ctypes.data, tables[2].ctypes.data
+    call("mha_prune_choose", model._open(), tables[0].ctypes.data, ctypes.byref(rule), lists[0].ctypes.data)
+    return Kept(*(x.astype(bool) for x in lists))
+
+
+def prune_choose_joint_kinds(model: Model, pairs: Any, *, ratio: float = 0.0, count: int = 0, per_layer: bool = False, floor: int = 0,
+                             rounds: int = 0, fill: bool = False) -> Kept:
+    """Returns the heads of all kinds to keep in an encoder-decoder, chosen jointly on mha.HeadData.of_pairs.
+
+        >>> import mha
+        >>> mha.prune_choose_joint_kinds(mha.Model(), [], count=1)
+        Traceback (most recent call last):
+        ValueError: model must be an encoder-decoder (got llama)
+    """
+    rule = _rule(ratio, count, per_layer, floor)
+    lists = kinds(model, rule)
+    if len(lists) == 1:
+        raise ValueError(f"model must be an encoder-decoder (got {model.info['family']})")
+    data = head_data(model, pairs)
+    options = struct(PruneJointOptions, rounds=integer(rounds, "rounds"), fill=bool(fill))
+    call_long("mha_prune_choose_joint", model._open(), data._open(), ctypes.byref(rule), ctypes.byref(options), lists[0].ctypes.data)
+    return Kept(*(x.astype(bool) for x in lists))
 
 
 def prune_choose_joint(model: Model, texts: Any, *, ratio: float = 0.0, count: int = 0, per_layer: bool = False, floor: int = 0,

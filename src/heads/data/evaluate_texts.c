@@ -24,13 +24,16 @@ static void lay_out(mha__arena *arena, mha__outcome *o)
     o->hidden = mha__take(arena, rows, width * sizeof *o->hidden);
     o->logits = mha__take(arena, o->predicts ? PIECE : 0, (size_t)c->vocab * sizeof *o->logits);
     o->room = mha__take(arena, o->predicts ? PIECE : 0, width * sizeof *o->room);
-    o->gates = mha__take(arena, (size_t)(c->layers * c->heads), some * sizeof *o->gates);
+    o->gates = mha__take(arena, (size_t)o->sets.total, some * sizeof *o->gates);
 }
 
 mha_status mha__outcome_create(const mha_model *model, const mha_head_data *data, mha__outcome *o, mha_error *err)
 {
     mha__arena arena = {0};
-    *o = (mha__outcome){.model = model, .data = data, .predicts = model->info.causal && model->info.logits};
+    *o = (mha__outcome){.model = model,
+                        .data = data,
+                        .predicts = model->info.causal && model->info.logits,
+                        .sets = mha__head_sets_of(model)};
     MHA__TRY(mha__head_data_no_images(data, err));
     MHA__TRY(mha__head_data_same_kind(model, data, err));
     lay_out(&arena, o);
@@ -84,35 +87,50 @@ static mha_status predict(const mha__outcome *o, const float *hidden, const int3
 
 /* ---- forward pass of one batch ---- */
 
-/* Copies the gates [layers, H] for each text of a batch, to o->gates [layers, texts, H]. */
-static void spread_gates(const mha__outcome *o, const float *gates, int64_t texts)
+/* Copies the gates [layers, H] of a kind for each text of a batch, to o->gates; returns the copies [layers, texts,
+ * H]. */
+static const float *spread_gates(const mha__outcome *o, mha_head_kind kind, const float *gates, int64_t texts)
 {
-    const int64_t heads = o->model->config.heads;
-    for (int64_t l = 0; l < o->model->config.layers; l++)
+    const mha__head_set *set = &o->sets.set[kind];
+    float *to = o->gates + set->first * texts;
+    for (int64_t l = 0; gates && l < set->layers; l++)
         for (int64_t b = 0; b < texts; b++)
-            memcpy(o->gates + (l * texts + b) * heads, gates + l * heads, (size_t)heads * sizeof *gates);
+            memcpy(to + (l * texts + b) * set->heads, gates + set->first + l * set->heads,
+                   (size_t)set->heads * sizeof *gates);
+    return gates ? to : NULL;
 }
 
-/* Prepares the input of a batch, with its gates and fills. */
+static const float *fills_of(const mha__outcome *o, mha_head_kind kind, const float *fills)
+{
+    return fills ? fills + o->sets.set[kind].cell : NULL;
+}
+
+/* Prepares the input of a batch, with its gates and fills; `source` receives that of the encoder. */
 static mha_status begin_batch(const mha__outcome *o, int64_t batch, const float *gates, const float *fills,
-                              mha_model_input *input, const int64_t **texts, mha_error *err)
+                              mha_model_input *input, mha_model_input *source, const int64_t **texts, mha_error *err)
 {
     MHA__TRY(mha__head_data_any(o->data, batch, input, texts, err));
-    if (gates) spread_gates(o, gates, input->batch);
-    input->gates = gates ? o->gates : NULL;
-    input->fills = fills;
+    input->gates = spread_gates(o, MHA_HEADS_OWN, gates, input->batch);
+    input->fills = fills_of(o, MHA_HEADS_OWN, fills);
     input->first_layer = o->layer;
     input->hidden = o->layer ? o->stream : NULL;
+    if (!input->source) return MHA_OK;
+    *source = *input->source;
+    input->source = source;
+    input->cross_gates = spread_gates(o, MHA_HEADS_CROSS, gates, input->batch);
+    input->cross_fills = fills_of(o, MHA_HEADS_CROSS, fills);
+    source->gates = spread_gates(o, MHA_HEADS_ENCODER, gates, input->batch);
+    source->fills = fills_of(o, MHA_HEADS_ENCODER, fills);
     return MHA_OK;
 }
 
 mha_status mha__outcome_batch(const mha__outcome *o, int64_t batch, const float *gates, const float *fills,
                               mha_error *err)
 {
-    mha_model_input input;
+    mha_model_input input, source;
     const int64_t *texts, width = o->model->config.hidden;
     const mha_model_output output = {.size = sizeof output, .last_hidden = o->hidden};
-    MHA__TRY(begin_batch(o, batch, gates, fills, &input, &texts, err));
+    MHA__TRY(begin_batch(o, batch, gates, fills, &input, &source, &texts, err));
     MHA__TRY(mha_model_forward(o->model, &input, &output, err));
     for (int64_t b = 0; b < input.batch; b++) {
         const int64_t first = input.starts[b], rows = input.starts[b + 1] - first;
@@ -142,11 +160,11 @@ static int on_hidden(void *user, int64_t entry, const float *x)
 
 mha_status mha__outcome_advance(mha__outcome *o, int64_t batch, const float *gates, const float *fills, mha_error *err)
 {
-    mha_model_input input;
+    mha_model_input input, source;
     const int64_t *texts;
     advance a = {.to = o->stream, .entry = o->layer + 1};
     const mha_model_output output = {.size = sizeof output, .on_hidden = on_hidden, .user = &a};
-    MHA__TRY(begin_batch(o, batch, gates, fills, &input, &texts, err));
+    MHA__TRY(begin_batch(o, batch, gates, fills, &input, &source, &texts, err));
     a.numbers = input.starts[input.batch] * o->model->config.hidden;
     MHA__TRY(mha__forward_until(o->model, &input, &output, &a.done, err));
     o->layer++;

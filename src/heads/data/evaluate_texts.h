@@ -2,8 +2,8 @@
 #ifndef MHA_HEADS_DATA_EVALUATE_TEXTS_H
 #define MHA_HEADS_DATA_EVALUATE_TEXTS_H
 
+#include "heads/weights/head_kinds.h"
 #include "mha/head_data.h"
-#include "model/model_struct.h"
 
 /* Buffers and results of forward passes over the same texts, batch by batch. Each run reuses them. */
 typedef struct mha__outcome {
@@ -15,7 +15,8 @@ typedef struct mha__outcome {
     float *hidden;      /* [tokens of a batch, E] */
     float *logits;      /* logits of a few tokens at a time */
     float *room;        /* input of the output matrix for these tokens */
-    float *gates;       /* [layers, texts of a batch, H] */
+    mha__head_sets sets;
+    float *gates; /* [layers, texts of a batch, H], kind after kind */
     /* The first layer that each run computes, and its input `stream` [tokens of a batch, E]. NULL and 0 = runs start
      * from the tokens. */
     float *stream;
@@ -27,8 +28,9 @@ mha_status mha__outcome_create(const mha_model *model, const mha_head_data *data
                                mha_error *err);
 void mha__outcome_free(mha__outcome *outcome);
 
-/* Runs the texts of a batch. `gates` [layers, H] apply to every text; NULL = all gates are 1. For `fills`, see
- * mha_model_input. The results of a text do not depend on the other texts of the batch. */
+/* Runs the texts of a batch. `gates` [total] (head_kinds.h) apply to every text; NULL = all gates are 1. `fills`
+ * [sets.cells] are those of mha_model_input, kind after kind. The results of a text do not depend on the other texts of
+ * the batch. */
 mha_status mha__outcome_batch(const mha__outcome *outcome, int64_t batch, const float *gates, const float *fills,
                               mha_error *err);
 

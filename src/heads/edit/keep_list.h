@@ -2,6 +2,7 @@
 #ifndef MHA_HEADS_EDIT_KEEP_LIST_H
 #define MHA_HEADS_EDIT_KEEP_LIST_H
 
+#include "heads/weights/head_kinds.h"
 #include "io/json/json_write.h"
 #include "mha/prune.h"
 #include "model/model_struct.h"
@@ -63,10 +64,24 @@ void mha__plain_heads_write(mha__json_writer *w, const mha__config *config, cons
 void mha__original_heads_write(mha__json_writer *w, const mha__config *config);
 
 /* Returns MHA_ERR_ARG for an invalid rule. */
-mha_status mha__prune_check_rule(const mha_prune_rule *rule, mha_error *err);
-/* Returns the number of heads that the rule removes from a layer, rounded up to whole groups; layer -1 = from all
- * layers, not rounded. */
-double mha__prune_wanted(const mha_model *model, const mha_prune_rule *rule, int64_t layer);
+mha_status mha__prune_check_rule(const mha_model *model, const mha_prune_rule *rule, mha_error *err);
+/* Returns the number of layers that the rule covers: of all kinds of heads, or only of the model. */
+int64_t mha__prune_rows(const mha__head_sets *sets, const mha_prune_rule *rule);
+/* Returns the number of heads of the layer that are removed or kept together; whether it may lose heads; and how many
+ * heads of it `keep` [total] keeps. */
+int64_t mha__row_group(const mha__head_row *row);
+bool mha__row_may_lose(const mha__head_row *row);
+int64_t mha__row_kept(const mha__head_row *row, const uint8_t *keep);
+/* Returns the number of heads that the rule removes from layer `row`, rounded up to whole groups; -1 = from all layers,
+ * not rounded. */
+double mha__prune_wanted(const mha__head_sets *sets, const mha_prune_rule *rule, int64_t row);
+/* Choose heads like mha_prune_choose and mha_prune_choose_joint, with arrays [total] of all kinds (head_kinds.h). */
+mha_status mha__prune_by_scores(const mha_model *model, const double *scores, const mha_prune_rule *rule, uint8_t *keep,
+                                mha_error *err);
+mha_status mha__prune_jointly(const mha_model *model, const mha_head_data *data, const mha_prune_rule *rule,
+                              const mha_prune_joint_options *options, uint8_t *keep, mha_error *err);
+/* Copies the parts of `all` [total] to the lists of the kinds; NULL = not copied. */
+void mha__kinds_split(const mha__head_sets *sets, const uint8_t *all, uint8_t *own, uint8_t *cross, uint8_t *encoder);
 /* Returns true if another group of `size` heads should be removed to reach `wanted` removed heads, `gone` of which are
  * already removed. */
 bool mha__prune_takes(const mha_prune_rule *rule, double wanted, int64_t gone, int64_t size);

@@ -14,8 +14,9 @@ enum { COARSE = 12, JOINT_ROUNDS = 12 };
 struct mha_prune_curve {
     const mha_model *model;
     mha_ctx *ctx;
-    size_t cells;           /* layers H */
-    int32_t *order;         /* [layers, H] removal order of heads that are selected together */
+    mha__head_sets sets;
+    size_t cells;           /* sets.total: layers H, summed over kinds of heads */
+    int32_t *order;         /* [total] removal order of heads that are selected together */
     mha_prune_point *point; /* [count] */
     int64_t count, best;    /* best: index of the best point, -1 = none */
 };
@@ -25,6 +26,7 @@ typedef struct search {
     mha_prune_search_options o;
     mha_prune_rule rule;
     mha_prune_options prune;
+    double *scores; /* [total] scores of all kinds; NULL = chosen jointly */
 } search;
 
 /* ---- selection of heads ---- */
@@ -37,7 +39,7 @@ static mha_status choose_together(const search *s, mha_error *err)
     const mha_prune_joint_options how = {
         .size = sizeof how, .rounds = JOINT_ROUNDS, .fill = s->prune.fill != NULL, .order = s->c->order};
     all.ratio = 1;
-    const mha_status status = mha_prune_choose_joint(s->c->model, s->o.learn, &all, &how, keep, err);
+    const mha_status status = mha__prune_jointly(s->c->model, s->o.learn, &all, &how, keep, err);
     mha__free(s->c->ctx, keep);
     return status;
 }
@@ -46,7 +48,8 @@ static mha_status choose_together(const search *s, mha_error *err)
  * among all heads. */
 static int64_t rank_of(const search *s, int64_t n)
 {
-    const int64_t H = s->c->model->config.heads, first = n / H * H;
+    const mha__head_set *set = mha__head_set_at(&s->c->sets, n);
+    const int64_t H = set->heads, first = n - (n - set->first) % H;
     const int32_t *order = s->c->order;
     int64_t rank = 0;
     if (!s->rule.per_layer) return order[n];
@@ -57,14 +60,13 @@ static int64_t rank_of(const search *s, int64_t n)
 
 static mha_status choose(search *s, int64_t count, uint8_t *keep, mha_error *err)
 {
-    const mha_model *m = s->c->model;
     mha_prune_rule rule = s->rule;
-    if (s->o.scores && count > 0) {
+    if (s->scores && count > 0) {
         rule.count = count;
-        return mha_prune_choose(m, s->o.scores, &rule, keep, err);
+        return mha__prune_by_scores(s->c->model, s->scores, &rule, keep, err);
     }
     for (int64_t n = 0; n < (int64_t)s->c->cells; n++)
-        keep[n] = n % m->config.heads < m->heads_per_layer[n / m->config.heads] &&
+        keep[n] = mha__head_set_has(mha__head_set_at(&s->c->sets, n), n) &&
                   (count == 0 || s->c->order[n] == 0 || rank_of(s, n) > count);
     return MHA_OK;
 }
@@ -74,7 +76,10 @@ static mha_status choose(search *s, int64_t count, uint8_t *keep, mha_error *err
 static mha_status evaluate(search *s, mha_prune_point *p, mha_error *err)
 {
     mha_model_edit *edit;
-    MHA__TRY(mha_prune(s->c->model, p->keep, &s->prune, &edit, err));
+    mha_prune_options how = s->prune;
+    how.cross_keep = p->cross_keep;
+    how.encoder_keep = p->encoder_keep;
+    MHA__TRY(mha_prune(s->c->model, p->keep, &how, &edit, err));
     const mha_status status = mha_model_edit_evaluate(edit, s->o.held_out, &p->evaluation, err);
     mha_model_edit_free(edit);
     const mha_comparison *c = &p->evaluation.comparison;
@@ -95,6 +100,8 @@ static mha_status try_count(search *s, int64_t count, mha_error *err)
     uint8_t *keep = mha__calloc(c->ctx, c->cells, 1);
     if (!keep) return mha__no_memory(err, c->cells, "a list of heads");
     *p = (mha_prune_point){.count = count, .keep = keep};
+    if (c->sets.count > 1) p->cross_keep = keep + c->sets.set[MHA_HEADS_CROSS].first;
+    if (c->sets.count > 1) p->encoder_keep = keep + c->sets.set[MHA_HEADS_ENCODER].first;
     c->count++;
     MHA__TRY(choose(s, count, keep, err));
     MHA__TRY(evaluate(s, p, err));
@@ -132,6 +139,20 @@ static mha_status try_all(search *s, int64_t most, mha_error *err)
 
 /* ---- search ---- */
 
+/* Joins the scores of all kinds. */
+static mha_status join_scores(search *s, mha_error *err)
+{
+    const mha__head_sets *sets = &s->c->sets;
+    const double *const of[] = {s->o.scores, s->o.cross_scores, s->o.encoder_scores};
+    const size_t bytes = s->c->cells * sizeof *s->scores;
+    s->scores = mha__alloc(s->c->ctx, bytes);
+    if (!s->scores) return mha__no_memory(err, bytes, "the scores of heads");
+    for (int k = 0; k < sets->count; k++)
+        memcpy(s->scores + sets->set[k].first, of[k],
+               (size_t)(sets->set[k].layers * sets->set[k].heads) * sizeof *s->scores);
+    return MHA_OK;
+}
+
 static mha_status search_all(search *s, mha_error *err)
 {
     mha_prune_curve *c = s->c;
@@ -140,12 +161,15 @@ static mha_status search_all(search *s, mha_error *err)
     c->order = mha__calloc(c->ctx, c->cells, sizeof *c->order);
     if (!c->point || !c->order)
         return mha__no_memory(err, ((size_t)most + COARSE + 2) * sizeof *c->point, "the results of a pruning search");
-    if (!s->o.scores) MHA__TRY(choose_together(s, err));
+    if (!s->o.scores)
+        MHA__TRY(choose_together(s, err));
+    else
+        MHA__TRY(join_scores(s, err));
     MHA__TRY(try_all(s, most, err));
     return mha__progress(c->ctx, "search", COARSE, COARSE, err);
 }
 
-static mha_status check(const search *s, mha_error *err)
+static mha_status check(const search *s, const mha_model *model, mha_error *err)
 {
     const mha_prune_search_options *o = &s->o;
     if (!o->held_out) return mha__fail(err, MHA_ERR_ARG, "mha_prune_search_options: held_out must not be NULL");
@@ -154,12 +178,16 @@ static mha_status check(const search *s, mha_error *err)
     if (!(o->max_increase >= 0))
         return mha__fail(err, MHA_ERR_ARG, "mha_prune_search_options: max_increase must be at least 0 (got %g)",
                          o->max_increase);
-    return mha__prune_check_rule(&s->rule, err);
+    if (model->encoder && o->scores && (!o->cross_scores || !o->encoder_scores))
+        return mha__fail(err, MHA_ERR_ARG, "mha_prune_search_options: %s must not be NULL for %s",
+                         o->cross_scores ? "encoder_scores" : "cross_scores", model->info.family);
+    return mha__prune_check_rule(model, &s->rule, err);
 }
 
 mha_status mha_prune_search(const mha_model *model, const mha_prune_search_options *options, mha_prune_curve **out,
                             mha_error *err)
 {
+    static const uint8_t covers;
     search s = {0};
     if (!model || !out)
         return mha__fail(err, MHA_ERR_ARG, "mha_prune_search: %s must not be NULL", model ? "out" : "model");
@@ -167,12 +195,15 @@ mha_status mha_prune_search(const mha_model *model, const mha_prune_search_optio
     MHA__TRY(mha__options_need(&s.o, sizeof s.o, options, "mha_prune_search_options", err));
     MHA__TRY(mha__options_read(&s.prune, sizeof s.prune, s.o.prune, "mha_prune_options", err));
     s.rule = (mha_prune_rule){.size = sizeof s.rule, .per_layer = s.o.per_layer, .floor = s.o.floor};
-    MHA__TRY(check(&s, err));
+    if (model->encoder) s.rule.cross_keep = s.rule.encoder_keep = (uint8_t *)&covers; /* only marks the kinds */
+    MHA__TRY(check(&s, model, err));
     s.c = mha__calloc(model->ctx, 1, sizeof *s.c);
     if (!s.c) return mha__no_memory(err, sizeof *s.c, "the results of a pruning search");
     *s.c = (mha_prune_curve){.model = model, .ctx = model->ctx, .best = -1};
-    s.c->cells = (size_t)(model->config.layers * model->config.heads);
+    s.c->sets = mha__head_sets_of(model);
+    s.c->cells = (size_t)s.c->sets.total;
     const mha_status status = search_all(&s, err);
+    mha__free(model->ctx, s.scores);
     if (status == MHA_OK)
         *out = s.c;
     else

@@ -34,6 +34,22 @@ const mha__head_set *mha__head_set_at(const mha__head_sets *s, int64_t n)
     return &s->set[k];
 }
 
+int64_t mha__head_row_count(const mha__head_sets *s)
+{
+    int64_t rows = 0;
+    for (int k = 0; k < s->count; k++)
+        rows += s->set[k].layers;
+    return rows;
+}
+
+mha__head_row mha__head_row_of(const mha__head_sets *s, int64_t row)
+{
+    const mha__head_set *set = s->set;
+    for (; row >= set->layers; set++)
+        row -= set->layers;
+    return (mha__head_row){set, row, set->first + row * set->heads, set->heads_per_layer[row]};
+}
+
 mha__head_part mha__head_set_part(const mha__head_set *s, int64_t layer, mha__projection which, int64_t head)
 {
     return s->kind == MHA_HEADS_CROSS ? mha__head_part_cross(s->model, layer, which, head)

@@ -25,6 +25,17 @@ mha__head_sets mha__head_sets_of(const mha_model *model);
 /* Returns the kind that contains index n of arrays [total]. */
 const mha__head_set *mha__head_set_at(const mha__head_sets *sets, int64_t n);
 
+/* One layer of a kind of heads. */
+typedef struct mha__head_row {
+    const mha__head_set *set;
+    int64_t layer;
+    int64_t first, count; /* index of its first head in arrays [total], and number of its heads */
+} mha__head_row;
+
+/* Returns the number of layers of all kinds, and layer `row` of them. */
+int64_t mha__head_row_count(const mha__head_sets *sets);
+mha__head_row mha__head_row_of(const mha__head_sets *sets, int64_t row);
+
 /* Returns true if the layer that contains index n has this head. */
 static inline bool mha__head_set_has(const mha__head_set *set, int64_t n)
 {

@@ -75,8 +75,8 @@ at removed.decoder.0.0 2
 expect 0 "$MHA" prune -m "$model" --keep pruned/config.json -o kept
 same kept/model.safetensors pruned/model.safetensors
 expect 0 "$MHA" prune -m pruned --part encoder --count 2 --floor 1 -f "$data/../../../share/mha/texts/texts.txt" -o chosen
-refused 2 "$MHA" prune -m "$model" --count 2 -f "$data/../../../share/mha/texts/texts.txt" -o none
-has err 'its texts have no sources'
+refused 3 "$MHA" prune -m "$model" --count 2 -f "$data/../../../share/mha/texts/texts.txt" -o none
+has err 'must be a source and a target, separated by one tab'
 refused 2 "$MHA" prune -m pruned --heads cross.0.1 -o none
 has err '--heads must name heads of pruned (got cross.0.1, already removed)'
 refused 2 "$MHA" report -m pruned --source a --target b -o x.html
