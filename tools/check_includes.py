@@ -27,7 +27,7 @@ PUBLIC_OWNER = {"types": "base", "ctx": "base", "machine_peak": "attn", "cache":
 UMBRELLA = "mha/mha.h"  # for code outside the library; in the library, only the file with the version includes this header
 UMBRELLA_USERS = {"src/base/status.c"}
 # Code outside src/ that may include internal headers.
-INSIDERS = ("tests/unit/", "tests/kernel/", "tests/property/", "tests/golden/", "tests/fuzz/", "tests/support/", "bench/kernel.c")
+INSIDERS = ("tests/unit/", "tests/kernel/", "tests/property/", "tests/golden/", "tests/fuzz/", "tests/support/", "tests/tiles/", "bench/kernel.c")
 # Subfolders, each of which may include only subfolders to its left. "." means the files of the folder itself.
 SUBFOLDERS = {
     "src/kernel": ["simd", "rows", "matmul", "attention", ".", "isa"],

@@ -12,6 +12,8 @@
 #endif
 #include "kernel/simd/simd_avx512.h"
 
+#include "kernel/simd/simd_amx.h"
+
 #include "kernel/simd/simd_helpers.inc"
 #include "kernel/simd/vector_math.inc"
 
