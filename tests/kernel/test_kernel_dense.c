@@ -59,7 +59,8 @@ static void *panels_make(const problem *p, bool transposed)
 static uint16_t *left_make(const problem *p)
 {
     if (!p->d->left) return NULL;
-    const int64_t row = blocks_of(p) * p->d->block, rows = (p->m + p->d->rows - 1) / p->d->rows * p->d->rows;
+    /* A call that begins at the last row reads d->rows rows. */
+    const int64_t row = blocks_of(p) * p->d->block, rows = p->m + p->d->rows - 1;
     uint16_t *left = malloc((size_t)(rows * row) * sizeof *left);
     assert_non_null(left);
     for (int64_t i = 0; i < rows * row; i++)
