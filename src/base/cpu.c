@@ -33,6 +33,8 @@ static unsigned bit(mha__isa isa)
     return 1u << isa;
 }
 
+enum { HAS_AMX_INT8 = 1 << MHA__ISAS }; /* in addition to the bits of the ISAs */
+
 #if defined(__x86_64__)
 
 static bool has_all(uint64_t word, uint64_t wanted)
@@ -75,7 +77,7 @@ static unsigned detect(void)
     enum { FMA = 1 << 12, OSXSAVE = 1 << 27, AVX = 1 << 28, F16C = 1 << 29 };          /* CPUID leaf 1, ecx */
     enum { AVX2 = 1 << 5, AVX512F = 1 << 16, AVX512DQ = 1 << 17, AVX512BW = 1 << 30 }; /* CPUID leaf 7.0, ebx */
     enum { AVX512_VNNI = 1 << 11 };                                                    /* CPUID leaf 7.0, ecx */
-    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };                                   /* CPUID leaf 7.0, edx */
+    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, AMX_INT8 = 1 << 25 };               /* CPUID leaf 7.0, edx */
     enum { AVX512_BF16 = 1 << 5 };                                                     /* CPUID leaf 7.1, eax */
     enum { XMM_YMM = 0x6, OPMASK_ZMM = 0xE0, TILES = 0x60000 };                        /* XCR0 */
     const uint32_t AVX512VL = 1u << 31;                                                /* CPUID leaf 7.0, ebx */
@@ -92,8 +94,8 @@ static unsigned detect(void)
     found |= bit(MHA__AVX512VNNI);
     if (a < 1 || !__get_cpuid_count(7, 1, &a1, &unused, &unused, &unused) || !has_all(a1, AVX512_BF16)) return found;
     found |= bit(MHA__AVX512BF16);
-    if (has_all(saved, TILES) && has_all(d, AMX_BF16 | AMX_TILE) && tiles_permitted()) found |= bit(MHA__AMX);
-    return found;
+    if (!has_all(saved, TILES) || !has_all(d, AMX_BF16 | AMX_TILE) || !tiles_permitted()) return found;
+    return found | bit(MHA__AMX) | (has_all(d, AMX_INT8) ? HAS_AMX_INT8 : 0);
 }
 
 #else
@@ -126,7 +128,8 @@ bool mha__cpu_favours(mha__isa isa)
     return isa != MHA__AVX512BF16 || has_fast_pairs();
 }
 
-bool mha__cpu_has(mha__isa isa)
+/* Returns the bits of the supported ISAs, and HAS_AMX_INT8. */
+static unsigned supported(void)
 {
     static _Atomic unsigned cached; /* 0 until detected; concurrent first calls store the same value */
     unsigned found = atomic_load_explicit(&cached, memory_order_relaxed);
@@ -134,7 +137,17 @@ bool mha__cpu_has(mha__isa isa)
         found = detect();
         atomic_store_explicit(&cached, found, memory_order_relaxed);
     }
-    return isa >= 0 && isa < MHA__ISAS && (found & bit(isa)) != 0;
+    return found;
+}
+
+bool mha__cpu_has(mha__isa isa)
+{
+    return isa >= 0 && isa < MHA__ISAS && (supported() & bit(isa)) != 0;
+}
+
+bool mha__cpu_has_amx_int8(void)
+{
+    return (supported() & HAS_AMX_INT8) != 0;
 }
 
 mha__isa mha__cpu_best(void)

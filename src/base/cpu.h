@@ -24,6 +24,10 @@ const char *mha__isa_name(mha__isa isa);
 bool mha__cpu_has(mha__isa isa); /* Returns true if the ISA is supported. Queries CPUID and XCR0, and once arch_prctl
                                   * for AMX; caches the result of the first call. */
 
+/* Returns true if MHA__AMX is supported and its tiles also multiply 8-bit integers (AMX-INT8), which CPUID reports
+ * separately. */
+bool mha__cpu_has_amx_int8(void);
+
 /* Returns true if bf16 pair products of AVX512BF16 are faster than f32 products on CPUs of this vendor (the 12 letters
  * of CPUID). AMD CPUs run them at twice the f32 rate (Zen 4, Zen 5). Intel CPUs were measured at half the f32 rate
  * (Sapphire Rapids), and other vendors are unknown, so on these CPUs AVX512BF16 is used only if it is requested by

@@ -41,11 +41,12 @@ static void pack(problem *p, bool transposed)
 
 static void quantize_rows(problem *p)
 {
-    const int64_t bytes = p->m * mha__dense_left(p->d, p->depth) * p->d->left_size;
+    const int64_t row = mha__dense_left(p->d, p->depth) * p->d->left_size, bytes = p->m * row;
+    const int64_t all = mha__round_up(p->m, p->d->rows) * row; /* rows from m on have any content */
     free(p->left);
-    p->left = malloc((size_t)bytes + 1);
+    p->left = malloc((size_t)all + 1);
     assert_non_null(p->left);
-    p->left[bytes] = 0x5a;
+    memset(p->left + bytes, 0x5a, (size_t)(all - bytes) + 1);
     p->d->left(p->m, p->depth, (const float *)(const void *)p->a.data, p->lda, p->left);
     assert_int_equal(p->left[bytes], 0x5a);
 }
@@ -77,9 +78,20 @@ static void problem_free(problem *p)
 static void run_part(problem *p, array *c, int64_t first, int64_t m, int64_t column, int64_t n)
 {
     const int64_t row = mha__dense_left(p->d, p->depth);
+    if (p->d->open) p->d->open();
     p->d->product(m, n, p->depth, p->left + first * row * p->d->left_size, row,
                   p->panels + column / p->k->nr * mha__dense_panel(p->d, p->depth), at_number(&p->bias, column), 0,
                   at_number(c, first * p->ldc + column), p->ldc);
+    if (p->d->close) p->d->close();
+}
+
+/* Adds the complete product to c. */
+static void run_in_place(problem *p, array *c)
+{
+    if (p->d->open) p->d->open();
+    p->d->product(p->m, p->n, p->depth, p->left, mha__dense_left(p->d, p->depth), p->panels, at_number(c, 0), p->ldc,
+                  at_number(c, 0), p->ldc);
+    if (p->d->close) p->d->close();
 }
 
 /* ---- the definition ---- */
@@ -102,35 +114,59 @@ static float quantize(const array *x, int64_t first, int64_t step, int64_t n, bo
     return scale;
 }
 
-static float expected(const problem *p, int64_t i, int64_t j)
+static bool fused(const mha__kernels *k)
 {
-    const bool fused = strcmp(p->k->isa, "scalar") != 0 && strcmp(p->k->isa, "wasm128") != 0;
+    return strcmp(k->isa, "scalar") != 0 && strcmp(k->isa, "wasm128") != 0;
+}
+
+/* The integers and scales of the rows of A or of the weights. */
+typedef struct quantized {
+    int64_t depth, groups;
+    int *q;
+    float *scale;
+} quantized;
+
+static quantized quantize_all(const problem *p, bool weights)
+{
+    const int64_t rows = weights ? p->n : p->m, stride = weights ? p->depth : p->lda;
+    quantized x = {p->depth, (p->depth + GROUP - 1) / GROUP, NULL, NULL};
+    x.q = malloc((size_t)(rows * x.groups * GROUP) * sizeof *x.q);
+    x.scale = malloc((size_t)(rows * x.groups) * sizeof *x.scale);
+    assert_true(x.q && x.scale);
+    for (int64_t i = 0; i < rows * x.groups; i++) {
+        const int64_t from = i % x.groups * GROUP, n = p->depth - from < GROUP ? p->depth - from : GROUP;
+        x.scale[i] = quantize(weights ? &p->w : &p->a, i / x.groups * stride + from, 1, n, weights, x.q + i * GROUP);
+    }
+    return x;
+}
+
+static float expected(const problem *p, const quantized *a, const quantized *w, int64_t i, int64_t j)
+{
     float total = (float)get(&p->bias, j);
-    for (int64_t from = 0; from < p->depth; from += GROUP) {
-        const int64_t n = p->depth - from < GROUP ? p->depth - from : GROUP;
-        int x[GROUP], w[GROUP];
-        const float row = quantize(&p->a, i * p->lda + from, 1, n, false, x);
-        const float weight = quantize(&p->w, j * p->depth + from, 1, n, true, w);
+    for (int64_t g = 0; g < a->groups; g++) {
+        const int64_t row = i * a->groups + g, column = j * a->groups + g;
         int64_t sum = 0;
-        for (int64_t k = 0; k < n; k++)
-            sum += x[k] * w[k];
-        const float scaled = (float)sum * weight;
-        const float product = scaled * row;
-        total = fused ? fmaf(scaled, row, total) : total + product;
+        for (int64_t k = 0; k < GROUP && g * GROUP + k < a->depth; k++)
+            sum += (int64_t)a->q[row * GROUP + k] * w->q[column * GROUP + k];
+        const float scaled = (float)sum * w->scale[column];
+        const float product = scaled * a->scale[row];
+        total = fused(p->k) ? fmaf(scaled, a->scale[row], total) : total + product;
     }
     return total;
 }
 
 static void check(const problem *p)
 {
+    quantized a = quantize_all(p, false), w = quantize_all(p, true);
     for (int64_t at = 0; at < p->c.n; at++) {
         const int64_t i = at / p->ldc, j = at % p->ldc;
-        const double want = j < p->n ? (double)expected(p, i, j) : OUTPUT, got = get(&p->c, at);
+        const double want = j < p->n ? (double)expected(p, &a, &w, i, j) : OUTPUT, got = get(&p->c, at);
         if (got != want)
             fail_msg("%s: %lldx%lldx%lld, c[%lld][%lld]: got %.9g, expected %.9g", p->k->isa, (long long)p->m,
                      (long long)p->n, (long long)p->depth, (long long)i, (long long)j, got, want);
     }
     assert_true(guards_intact(&p->c));
+    free(a.q), free(a.scale), free(w.q), free(w.scale);
 }
 
 /* ---- tests ---- */
@@ -145,9 +181,9 @@ static void for_each(void (*body)(const mha__kernels *k, rng *r), uint64_t seed)
 
 static void edges(const mha__kernels *k, rng *r)
 {
-    for (int64_t m = 1; m <= 27; m += m < 13 ? 1 : 7)
+    for (int64_t m = 1; m <= 48; m += m < 13 ? 1 : 7)
         for (int64_t n = 1; n <= 2 * k->nr + 1; n += n < k->nr - 1 && k->nr > 8 ? 5 : 1) {
-            problem p = problem_make(k, m, n, rng_range(r, 1, 300), r);
+            problem p = problem_make(k, m, n, m % 2 ? rng_range(r, 1, 300) : 64 * rng_range(r, 1, 4), r);
             run_part(&p, &p.c, 0, m, 0, n);
             check(&p);
             problem_free(&p);
@@ -156,9 +192,10 @@ static void edges(const mha__kernels *k, rng *r)
 
 static void lengths(const mha__kernels *k, rng *r)
 {
-    static const int64_t depths[] = {1, 2, 3, 4, 5, 15, 17, 31, 33, 63, 127, 128, 129, 131, 255, 256, 257, 1024, 1055};
+    static const int64_t depths[] = {1,   2,   3,   4,   5,   15,  17,  31,  33,  63,  64,   127,  128,
+                                     129, 131, 192, 255, 256, 257, 512, 513, 576, 640, 1024, 1055, 1152};
     for (size_t i = 0; i < sizeof depths / sizeof depths[0]; i++)
-        for (int64_t m = 1; m <= 14; m = m < 4 ? m + 1 : m + 10) {
+        for (int64_t m = 1; m <= 34; m = m < 4 ? m + 1 : m + 10) {
             problem p = problem_make(k, m, k->nr + 1, depths[i], r);
             run_part(&p, &p.c, 0, m, 0, p.n);
             check(&p);
@@ -172,7 +209,7 @@ static void divisions(const mha__kernels *k, rng *r)
 {
     problem p = problem_make(k, 37, 3 * k->nr - 3, 333, r);
     run_part(&p, &p.c, 0, p.m, 0, p.n);
-    for (int64_t rows = 1; rows <= 5; rows += 2) {
+    for (int64_t rows = 1; rows <= 9; rows += 4) {
         array c = array_make(k, p.c.n, 0, OUTPUT);
         for (int64_t i = 0; i < p.m; i += rows)
             for (int64_t j = 0; j < p.n; j += k->nr)
@@ -181,8 +218,7 @@ static void divisions(const mha__kernels *k, rng *r)
         for (int64_t i = 0; i < p.m; i++)
             for (int64_t j = 0; j < p.n; j++)
                 put(&c, i * p.ldc + j, get(&p.bias, j));
-        p.d->product(p.m, p.n, p.depth, p.left, mha__dense_left(p.d, p.depth), p.panels, at_number(&c, 0), p.ldc,
-                     at_number(&c, 0), p.ldc);
+        run_in_place(&p, &c);
         assert_true(same_bits(&p.c, &c));
         array_free(&c);
     }
@@ -191,9 +227,9 @@ static void divisions(const mha__kernels *k, rng *r)
 
 /* With integers up to 127 and a 127 in each group, all scales are 1, and sums are the exact integers on every ISA. The
  * largest possible sums of a group, of both signs, are included: rows and columns 0 and 1 are constant. */
-static void integers(const mha__kernels *k, rng *r)
+static void integers_of(const mha__kernels *k, int64_t m, int64_t depth, rng *r)
 {
-    problem p = problem_make(k, 15, k->nr + 3, 200, r);
+    problem p = problem_make(k, m, k->nr + 3, depth, r);
     for (int64_t i = 0; i < p.m + p.n; i++)
         for (int64_t c = 0; c < p.depth; c++) {
             const int64_t line = i < p.m ? i : i - p.m;
@@ -212,6 +248,47 @@ static void integers(const mha__kernels *k, rng *r)
             assert_true(get(&p.c, i * p.ldc + j) == sum);
         }
     problem_free(&p);
+}
+
+static void integers(const mha__kernels *k, rng *r)
+{
+    integers_of(k, 15, 200, r);
+    integers_of(k, 47, 640, r);
+}
+
+/* Returns C of a random problem that depends on the sizes only. */
+static array product_of(const mha__kernels *k, int64_t m, int64_t n, int64_t depth)
+{
+    rng r = rng_make((uint64_t)(m * n * depth), 2);
+    problem p = problem_make(k, m, n, depth, &r);
+    run_part(&p, &p.c, 0, m, 0, n);
+    assert_true(guards_intact(&p.c));
+    array c = p.c;
+    p.c.memory = NULL;
+    problem_free(&p);
+    return c;
+}
+
+/* ISAs with fused multiply-adds must compute bitwise identical results. */
+static void test_isas(void **state)
+{
+    (void)state;
+    const mha__kernels *list[TABLES];
+    const int count = tables(list);
+    rng r = rng_make(7, 1);
+    for (int test = 0; test < 60; test++) {
+        const int64_t m = rng_range(&r, 1, 80), n = rng_range(&r, 1, 100);
+        const int64_t depth = test % 3 ? 64 * rng_range(&r, 1, 20) : rng_range(&r, 1, 1200);
+        array last = product_of(list[count - 1], m, n, depth);
+        for (int isa = 1; isa < count - 1; isa++) {
+            if (!fused(list[isa])) continue;
+            array c = product_of(list[isa], m, n, depth);
+            if (!same_bits(&c, &last))
+                fail_msg("%s: %lldx%lldx%lld differs", list[isa]->isa, (long long)m, (long long)n, (long long)depth);
+            array_free(&c);
+        }
+        array_free(&last);
+    }
 }
 
 static void transposed(const mha__kernels *k, rng *r)
@@ -274,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_sums_are_exact_integers),
         cmocka_unit_test(test_transposed_weights),
         cmocka_unit_test(test_special_values),
+        cmocka_unit_test(test_isas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,6 @@
 #include "support/check.h"
 #include <float.h>
 #include <math.h>
-#include <stdbool.h>
 #include <string.h>
 
 /* Without the FMA instruction, each multiply-add is a call of libm. */

@@ -6,6 +6,7 @@
 #ifndef TEST_TILES_TILES_H
 #define TEST_TILES_TILES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { TILES = 8, TILES_ROWS = 16, TILES_BYTES = 64 }; /* palette 1: registers, rows, and bytes per row */
@@ -22,6 +23,9 @@ typedef struct tiles_counts {
     int64_t loads, stores, products;
 } tiles_counts;
 extern _Thread_local tiles_counts tiles_counted;
+
+/* Whether the emulated CPU has AMX-INT8 (cpu_with_tiles.c). */
+extern bool tiles_have_int8;
 
 void tiles_configure(const void *config); /* LDTILECFG: sets all tiles to 0; palette 0 releases them */
 void tiles_release(void);                 /* TILERELEASE */

@@ -1,15 +1,16 @@
-/* kernel_amx.c - attention and the dense product on bf16 with AMX tiles. kernel_avx512.c contains all other functions
- * and defines the table. Empty on other architectures. */
+/* kernel_amx.c - attention and the dense product on bf16, and the dense product on int8, with AMX tiles.
+ * kernel_avx512.c contains all other functions and defines the tables. Empty on other architectures. */
 #if defined(__x86_64__)
 #define MHA_SUFFIX f32_amx
 #include "kernel/common.inc"
 #include <immintrin.h>
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma"))), \
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,fma"))), \
                                  apply_to = function)
 #else
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma")
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,fma")
 #endif
+#define MHA_VNNI
 #include "kernel/simd/simd_avx512.h"
 
 #include "kernel/simd/simd_amx.h"
@@ -24,6 +25,11 @@
 
 #include "kernel/attention/softmax_backward_bf16.inc"
 #include "kernel/matmul/matmul_amx.inc"
+
+/* Groups of a row begin at cache lines, because loading a row of a tile from two lines takes twice as long. */
+#define DOT_LEFT_BYTES 64
+#include "kernel/matmul/matmul_int8.inc"
+#include "kernel/matmul/matmul_int8_amx.inc" /* uses the two above, and bf16_amx.inc */
 
 #include "kernel/matmul/bf16_table.inc"
 #if defined(__clang__)
