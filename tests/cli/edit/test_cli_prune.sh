@@ -247,11 +247,10 @@ expect 0 "$MHA" prune -m "$t5" $again -o encoder
 expect 0 "$MHA" heads -q -m "$t5" --by ov_norm -f texts --csv
 mv out encoder.csv
 expect 0 "$MHA" prune -m "$t5" --part encoder --scores encoder.csv --count 1 -o encoder --force
-for choice in '--scores encoder.csv' '--by ov_norm' '--by joint'; do
-    # shellcheck disable=SC2086 # a list of options
-    refused 2 "$MHA" prune -m "$t5" $choice --count 1 -o decoder
-    has err 'heads of the decoder of t5 must be given with --heads or --keep'
-done
+refused 2 "$MHA" prune -m "$t5" --scores encoder.csv --count 1 -o decoder
+has err '--scores must not be given for the heads of t5'
+refused 2 "$MHA" prune -m "$t5" --by joint --count 1 -o decoder
+has err 'missing texts to choose heads or fit weights on'
 [ ! -e decoder ] || fail 'a rejected command must not create a folder'
 refused 2 prune --search -f texts -o curve.txt
 refused 2 prune --search --keep one/config.json -f texts
