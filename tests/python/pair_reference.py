@@ -1,5 +1,9 @@
 """Small random T5 and BART models of transformers in float64, with a gate and a fill on the output of every head, and the same models
 opened by this library."""
+import shutil
+import tempfile
+from pathlib import Path
+
 import torch
 import transformers
 
@@ -98,3 +102,11 @@ class Reference:
                         yield kind, layer, head
                         gates[layer, head] = 1
                         self.fills[kind] = None
+
+
+def open_references(case):
+    """Sets case.references to {name: Reference} of both models, and case.folder to their folder, which is removed after the tests of
+    the class `case`."""
+    case.folder = Path(tempfile.mkdtemp())
+    case.addClassCleanup(shutil.rmtree, case.folder)
+    case.references = {build.__name__: Reference(build, case.folder / build.__name__) for build in (t5, bart)}

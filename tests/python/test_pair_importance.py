@@ -1,9 +1,6 @@
 """Tests importance scores of encoder-decoders on source/target pairs against PyTorch: small random T5 and BART models, whose heads are
 gated by hooks before the output projections of encoder, decoder and cross-attention."""
-import shutil
-import tempfile
 import unittest
-from pathlib import Path
 
 import numpy as np
 
@@ -13,7 +10,7 @@ try:
     import torch
     import transformers
 
-    from pair_reference import HEADS, KINDS, PAIRS, Reference, bart, t5
+    from pair_reference import HEADS, KINDS, PAIRS, open_references
 except ImportError:
     torch = transformers = None
 
@@ -21,9 +18,7 @@ except ImportError:
 class PairImportance(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = Path(tempfile.mkdtemp())
-        cls.addClassCleanup(shutil.rmtree, cls.folder)
-        cls.references = {build.__name__: Reference(build, cls.folder / build.__name__) for build in (t5, bart)}
+        open_references(cls)
 
     def compare(self, want, by, **options):
         """Compares the scores {kind: [layers, heads]} of each model."""

@@ -1,10 +1,7 @@
 """Tests mean fill, refit and held-out evaluation of encoder-decoders on source/target pairs against PyTorch: small random T5 and BART
 models whose heads are switched off by hooks, and whose output projections are fitted one after another in float64."""
 import copy
-import shutil
-import tempfile
 import unittest
-from pathlib import Path
 
 import numpy as np
 
@@ -14,7 +11,7 @@ try:
     import torch
     import transformers
 
-    from pair_reference import HEADS, KINDS, PAIRS, SIZES, Reference, bart, t5
+    from pair_reference import HEADS, KINDS, PAIRS, SIZES, Reference, bart, open_references, t5
 except ImportError:
     torch = transformers = None
 
@@ -34,9 +31,7 @@ def keep_lists(seed):
 class PairPruning(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = Path(tempfile.mkdtemp())
-        cls.addClassCleanup(shutil.rmtree, cls.folder)
-        cls.references = {build.__name__: Reference(build, cls.folder / build.__name__) for build in (t5, bart)}
+        open_references(cls)
 
     def prune(self, reference, keep, **options):
         return mha.prune(reference.ours, keep["decoder"], cross_keep=keep["cross"], encoder_keep=keep["encoder"], **options)

@@ -195,6 +195,14 @@ def prune_choose(model: Model, scores: Any, *, ratio: float = 0.0, count: int = 
     return keep.astype(bool)
 
 
+def _all_kinds(model: Model, rule: PruneRule) -> tuple[np.ndarray, ...]:
+    """Same as kinds, but refuses models without cross-attention."""
+    lists = kinds(model, rule)
+    if len(lists) == 1:
+        raise ValueError(f"model must be an encoder-decoder (got {model.info['family']})")
+    return lists
+
+
 def prune_choose_kinds(model: Model, scores: Any, *, ratio: float = 0.0, count: int = 0, per_layer: bool = False,
                        floor: int = 0) -> Kept:
     """Returns the heads of all kinds to keep in an encoder-decoder, chosen as by prune_choose. scores: an mha.Importance.
@@ -205,9 +213,7 @@ def prune_choose_kinds(model: Model, scores: Any, *, ratio: float = 0.0, count: 
         ValueError: model must be an encoder-decoder (got llama)
     """
     rule = _rule(ratio, count, per_layer, floor)
-    lists = kinds(model, rule)
-    if len(lists) == 1:
-        raise ValueError(f"model must be an encoder-decoder (got {model.info['family']})")
+    lists = _all_kinds(model, rule)
     tables = [floats(x, "scores", keep.shape, np.float64)
               for x, keep in zip((scores.values, scores.cross.values, scores.encoder.values), lists)]
     rule.cross_scores, rule.encoder_scores = tables[1].ctypes.data, tables[2].ctypes.data
@@ -225,9 +231,7 @@ def prune_choose_joint_kinds(model: Model, pairs: Any, *, ratio: float = 0.0, co
         ValueError: model must be an encoder-decoder (got llama)
     """
     rule = _rule(ratio, count, per_layer, floor)
-    lists = kinds(model, rule)
-    if len(lists) == 1:
-        raise ValueError(f"model must be an encoder-decoder (got {model.info['family']})")
+    lists = _all_kinds(model, rule)
     data = head_data(model, pairs)
     options = struct(PruneJointOptions, rounds=integer(rounds, "rounds"), fill=bool(fill))
     call_long("mha_prune_choose_joint", model._open(), data._open(), ctypes.byref(rule), ctypes.byref(options), lists[0].ctypes.data)
