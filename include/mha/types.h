@@ -20,9 +20,8 @@
  *         mha_sampling, mha_shard, mha_train_dropout, mha_train_gates, mha_window;
  *       results: mha_cluster_part, mha_comparison, mha_edit_evaluation, mha_head_layout, mha_head_layout_advice,
  *         mha_head_merge, mha_head_steps, mha_host_choice, mha_host_layout, mha_importance_heads, mha_layout_model,
- *         mha_layout_trial,
- *         mha_model_attention, mha_model_range, mha_prune_point, mha_step_view, mha_tokenizer_trained,
- *         mha_train_report;
+ *         mha_layout_trial, mha_model_attention, mha_model_range, mha_prune_point, mha_step_view,
+ *         mha_tokenizer_trained, mha_train_report;
  *       created only by the library: mha_attn_rows, mha_cluster_info, mha_encoding, mha_logit_attribution,
  *         mha_logit_lens, mha_model_activations, mha_model_context_gradient, mha_model_info, mha_model_stats,
  *         mha_tensor, mha_train_data_info, mha_work_info.
