@@ -69,19 +69,29 @@ class Call:
     after: Callable = lambda: None
 
 
+def _aligned(x):
+    """Returns a copy of x that begins on a cache line, as the tensors of all libraries do; large arrays of NumPy begin 16 bytes
+    after one."""
+    memory = np.empty(x.nbytes + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    aligned = memory[start:start + x.nbytes].view(x.dtype).reshape(x.shape)
+    aligned[...] = x
+    return aligned
+
+
 class Problem:
     """The data of a row: q, k, v as f32 arrays whose elements the 16-bit type in use represents exactly."""
 
     def __init__(self, row, dtype, threads, ggml=None):
         self.row, self.dtype, self.threads, self.ggml = row, dtype, threads, ggml
         rng = np.random.default_rng(row.H * row.Lk)
-        both = rng.standard_normal((2, row.B, row.Hkv, row.Lk, row.D), dtype=np.float32)  # one allocation, so that `limit` can read it
-        self.q = rng.standard_normal((row.B, row.H, row.Lq, row.D), dtype=np.float32)
+        both = _aligned(rng.standard_normal((2, row.B, row.Hkv, row.Lk, row.D), dtype=np.float32))  # one allocation, so that `limit` can read it
+        self.q = _aligned(rng.standard_normal((row.B, row.H, row.Lq, row.D), dtype=np.float32))
         if dtype == "bf16":
             for x in (self.q, both):
                 x.view(np.uint32)[...] &= np.uint32(0xFFFF0000)
         elif dtype == "f16":
-            self.q, both = (x.astype(np.float16).astype(np.float32) for x in (self.q, both))
+            self.q, both = (_aligned(x.astype(np.float16).astype(np.float32)) for x in (self.q, both))
         self.kv, self.k, self.v = both, both[0], both[1]
         self.dout = np.round(rng.standard_normal(self.q.shape, dtype=np.float32) * 16) / 16 if row.training else None
 
@@ -90,7 +100,7 @@ class Problem:
         if self.dtype == "bf16":
             torch = _torch()
             return torch.from_numpy(x).to(torch.bfloat16)
-        return x if self.dtype == "f32" else x.astype(np.float16)
+        return x if self.dtype == "f32" else _aligned(x.astype(np.float16))
 
 
 # ---- mha ----

@@ -63,11 +63,13 @@ static bool tiles_permitted(void)
 #endif
 }
 
-/* Returns mha__cpu_pairs_pay for the vendor of this CPU, which CPUID leaf 0 returns in ebx, edx and ecx. */
-static bool has_fast_pairs(void)
+/* Stores the 12 letters of the vendor of this CPU, which CPUID leaf 0 returns in ebx, edx and ecx. */
+static bool read_vendor(char vendor[12])
 {
     uint32_t most, letters[3];
-    return __get_cpuid(0, &most, &letters[0], &letters[2], &letters[1]) && mha__cpu_pairs_pay((const char *)letters);
+    if (!__get_cpuid(0, &most, &letters[0], &letters[2], &letters[1])) return false;
+    memcpy(vendor, letters, sizeof letters);
+    return true;
 }
 
 /* Detects the supported instruction sets. The bit positions are from the Intel SDM: CPUID in volume 2A, XCR0 in
@@ -100,8 +102,9 @@ static unsigned detect(void)
 
 #else
 
-static bool has_fast_pairs(void)
+static bool read_vendor(char vendor[12])
 {
+    (void)vendor;
     return false;
 }
 
@@ -125,7 +128,14 @@ bool mha__cpu_pairs_pay(const char *vendor)
 
 bool mha__cpu_favours(mha__isa isa)
 {
-    return isa != MHA__AVX512BF16 || has_fast_pairs();
+    char vendor[12];
+    return isa != MHA__AVX512BF16 || (read_vendor(vendor) && mha__cpu_pairs_pay(vendor));
+}
+
+bool mha__cpu_streams(void)
+{
+    char vendor[12];
+    return read_vendor(vendor) && memcmp(vendor, "AuthenticAMD", sizeof vendor) == 0;
 }
 
 /* Returns the bits of the supported ISAs, and HAS_AMX_INT8. */

@@ -14,8 +14,9 @@ enum { MHA__KEY_BLOCK = 128 };
 enum { MHA__ROW_MAX = 4096 };
 
 /* Page sizes are multiples of 16 keys, so a block consists of at most MHA__PIECES pieces. A strip contains the scores
- * of decode queries: one row of keys per query, with rows MHA__STRIP elements apart (a block plus one vector). */
-enum { MHA__PIECES = MHA__KEY_BLOCK / 16, MHA__STRIP = MHA__KEY_BLOCK + 16 };
+ * of decode queries: one row of keys per query, with rows MHA__STRIP elements apart (a chunk of 8 blocks plus one
+ * vector). */
+enum { MHA__PIECES = MHA__KEY_BLOCK / 16, MHA__STRIP = 8 * MHA__KEY_BLOCK + 16 };
 
 /* The 16-bit types, and the types that kernels only read: blocks of q8_0 and q4_0 (math/q8_0.h, math/types/q4_0.h), and
  * 8-bit floating point (math/types/e4m3.h). All arithmetic uses reals. */
@@ -78,10 +79,13 @@ typedef struct mha__pieces {
 } mha__pieces;
 
 /* Memory that decode kernels prefetch in addition to their own rows: the memory that the next call reads first (`next`,
- * NULL = none), MHA__NEAR bytes ahead into the L1 cache, and rows of a later block (`far`) into the L2 cache. */
+ * NULL = none), `lead` rows ahead into the L1 cache, and rows of a later block (`far`) into the L2 cache. MHA__NEAR is
+ * the distance in bytes to which `lead`, a multiple of 16, corresponds; the caller computes it, because a division in a
+ * kernel delays its first prefetches. */
 enum { MHA__NEAR = 12 << 10 };
 typedef struct mha__upcoming {
     const void *next;
+    int64_t lead;
     mha__pieces far;
 } mha__upcoming;
 

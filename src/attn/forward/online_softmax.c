@@ -45,27 +45,35 @@ static void attend_panel(const mha__tile *t, int64_t row, const mha__block *b, m
     mha__block_add_values(t, &p, b, first, end, rows.o, feed);
 }
 
+/* Adds the block of keys at `start`, which ends at `end` at the latest, to `into`. */
+static void attend_block(const mha__tile *t, int64_t start, int64_t end, const mha__partial *into)
+{
+    const int64_t keys = mha__min64(MHA__KEY_BLOCK, end - start);
+    int64_t first, last;
+    if (!mha__mask_block(t->call, &t->rows, &t->span, start, &first, &last)) return;
+    if (t->plan->wide && !t->careful) {
+        mha__wide_attend(t, start, keys, into);
+        return;
+    }
+    mha__block b = {.start = start, .k = mha__block_keys(t, start, keys)};
+    if (!b.k.data) return;
+    b.v = mha__block_values(t, start, keys);
+    mha__feed feed = mha__tile_ahead(t, start);
+    for (int64_t row = 0; row < t->rows.count; row += t->k->nr)
+        attend_panel(t, row, &b, feed.count > 0 ? &feed : NULL, into);
+}
+
 /* Computes one chunk of keys in `into`, an empty partial result. */
 static void attend_chunk(const mha__tile *t, int64_t chunk, const mha__partial *into)
 {
     const int64_t end = mha__min64((chunk + 1) * MHA_ATTN_CHUNK, t->span.hi);
     const bool few = mha__tile_is_few(t);
     t->k->clear(t->rows.count, t->plan->o_stride, into);
-    for (int64_t start = chunk * MHA_ATTN_CHUNK; start < end; start += MHA__KEY_BLOCK) {
-        const int64_t keys = mha__min64(MHA__KEY_BLOCK, end - start);
-        int64_t first, last;
-        if (!mha__mask_block(t->call, &t->rows, &t->span, start, &first, &last)) continue;
-        if (few && mha__few_attend(t, start, into)) continue;
-        if (t->plan->wide && !t->careful) {
-            mha__wide_attend(t, start, keys, into);
-            continue;
-        }
-        mha__block b = {.start = start, .k = mha__block_keys(t, start, keys)};
-        if (!b.k.data) continue;
-        b.v = mha__block_values(t, start, keys);
-        mha__feed feed = mha__tile_ahead(t, start);
-        for (int64_t row = 0; row < t->rows.count; row += t->k->nr)
-            attend_panel(t, row, &b, feed.count > 0 ? &feed : NULL, into);
+    for (int64_t start = chunk * MHA_ATTN_CHUNK, next; start < end; start = next) {
+        next = few ? mha__few_attend(t, start, end, into) : start;
+        if (next > start) continue;
+        attend_block(t, start, end, into);
+        next = start + MHA__KEY_BLOCK;
     }
 }
 

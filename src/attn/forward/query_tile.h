@@ -4,7 +4,7 @@
  *   tile_key_block.c   one block of keys: location of K and V, scores, P V
  *   tile_wide.c        one block of keys for wide heads
  *   tile_bf16.c        one block of keys with bf16 products
- *   tile_decode.c      one block of keys for a few queries
+ *   tile_decode.c      blocks of keys for a few queries
  *   tile_prefetch.c    prefetching while a block is computed
  *   tile_outputs.c     probabilities, statistics and scores
  *   probability_rows.c rows of probabilities passed to a callback
@@ -66,6 +66,15 @@ static inline void *mha__tile_at(const mha__tile *t, void *base, int64_t element
 /* Returns true if mha__few_attend processes the blocks of the tile. It is used for few rows, where reading K and V
  * dominates the time. */
 bool mha__tile_is_few(const mha__tile *t);
+
+/* Returns true if the keys of a chunk are read before its values. This is slower if loads of 32 bytes of a key cross
+ * cache lines. */
+static inline bool mha__tile_streams(const mha__tile *t)
+{
+    const mha_cview *k = &t->call->args.k;
+    const size_t skew = (uintptr_t)k->data | (size_t)k->stride[2] * t->plan->kv.size;
+    return t->rows.count <= t->plan->streams && skew % 32 == 0;
+}
 
 /* Returns the memory that keeps the scores of a panel from key `first` on; NULL if they are not kept. */
 static inline void *mha__tile_kept(const mha__tile *t, const mha__panel *p, int64_t first)
@@ -148,9 +157,10 @@ void mha__pairs_attend(const mha__tile *t, const mha__panel *p, const mha__block
 
 /* ---- tile_decode.c ---- */
 
-/* Adds one block of keys to `into`. Returns false without any effect if the plan has pairs and a page of the block is
- * dropped; the functions for any number of queries then process the block. */
-bool mha__few_attend(const mha__tile *t, int64_t start, const mha__partial *into);
+/* Adds blocks of keys from `start` on, of a chunk that ends at `end`, to `into`. Returns the first key after these
+ * blocks; `start` if the plan has pairs and another input changes scores or a page of the block is dropped: the
+ * functions for any number of queries then process the block. */
+int64_t mha__few_attend(const mha__tile *t, int64_t start, int64_t end, const mha__partial *into);
 /* Computes the products of keys [first, end) as a panel, scaled unless `raw` is set. */
 void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, void *s);
 
@@ -163,9 +173,9 @@ bool mha__is_scant(const mha_attn_plan *plan);
 /* Adds the memory to prefetch during the last products of a task: its output rows, and the first data of the next
  * task. */
 void mha__task_ahead(const mha__call *call, const mha__rows *rows, int64_t task, mha__feed *feed);
-/* Returns the memory to prefetch while a few queries read the keys (or the values, if `values` is set) of the block at
- * `start`. */
-mha__upcoming mha__few_ahead(const mha__tile *t, bool values, int64_t start);
+/* Returns the memory to prefetch while a few queries read the keys (or the values, if `values` is set) up to those of
+ * the block at `start`. The blocks whose keys are read before their values begin at key `from`. */
+mha__upcoming mha__few_ahead(const mha__tile *t, bool values, int64_t from, int64_t start);
 
 /* ---- tile_outputs.c: recomputes scores once the maximum and sum of every row are known ---- */
 

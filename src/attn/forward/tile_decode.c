@@ -1,11 +1,25 @@
-/* tile_decode.c - computes one block of keys for a few queries, as in token generation. K and V are read once, in place
+/* tile_decode.c - computes blocks of keys for a few queries, as in token generation. K and V are read once, in place
  * and in the stored type, page by page if they are paged.
  *
- * Scores stay in a strip (kernel.h) from the product to the weights, and masks are applied to the strip. If a bias or
- * another input changes scores, they are converted to a panel, which is processed as usual. */
+ * Scores stay in a strip (kernel_operands.h) from the product to the weights, and masks are applied to the strip. If a
+ * bias or another input changes scores, they are converted to a panel, which is processed as usual.
+ *
+ * Where long ranges of addresses are read faster (plan->streams), the scores of a chunk are computed before its values
+ * are read, and contiguous keys of the chunk in one call. The results are bitwise the same. */
 #include "attn/forward/query_tile.h"
 #include "attn/mask/attention_dropout.h"
 #include <string.h>
+
+_Static_assert(MHA_ATTN_CHUNK + 16 <= MHA__STRIP, "a strip holds the scores of a chunk and one vector");
+
+enum { BLOCKS_MOST = MHA_ATTN_CHUNK / MHA__KEY_BLOCK };
+
+/* The blocks of keys that are processed together: block n contains keys [first[n], end[n]), none if no row attends to
+ * it. Its scores begin at element n * MHA__KEY_BLOCK of the strip. */
+typedef struct run {
+    int blocks;
+    int64_t first[BLOCKS_MOST], end[BLOCKS_MOST];
+} run;
 
 static bool has_dropped(const mha__pieces *p)
 {
@@ -21,7 +35,7 @@ static mha__pieces key_pieces(const mha__tile *t, int64_t first, int64_t end)
 
 /* Computes the scores of keys `k` with bf16 products. If d is odd, the keys are packed first, because the last pair of
  * a key must not contain an element of the next key. */
-static void pair_scores(const mha__tile *t, const mha__panel *p, const mha__pieces *k, double scale,
+static void pair_scores(const mha__tile *t, const mha__panel *p, const mha__pieces *k, double scale, void *strip,
                         const mha__upcoming *ahead)
 {
     const int64_t d = t->plan->desc.head_dim, depth = mha__round_up(d, t->pairs->step);
@@ -33,29 +47,36 @@ static void pair_scores(const mha__tile *t, const mha__panel *p, const mha__piec
             memset(to, 0, (size_t)(k->piece[n].rows * depth) * sizeof *to);
     const int64_t bytes = depth * (int64_t)sizeof *to;
     const mha__pieces packed = {.count = 1, .stride = bytes, .bytes = bytes, .piece = {{rows, (to - rows) / depth}}};
-    t->pairs->few_scores(d % 2 != 0 ? &packed : k, mha__round_up(d, 2), mha__tile_few_q(t), p->rows.count, scale,
-                         t->scratch.strip, ahead);
+    t->pairs->few_scores(d % 2 != 0 ? &packed : k, mha__round_up(d, 2), mha__tile_few_q(t), p->rows.count, scale, strip,
+                         ahead);
+}
+
+/* Computes the scores of keys `k` in `strip`; bf16 products are scaled by `scale`. */
+static void strip_scores(const mha__tile *t, const mha__panel *p, const mha__pieces *k, double scale, void *strip,
+                         const mha__upcoming *ahead)
+{
+    const mha_attn_desc *d = &t->plan->desc;
+    if (t->pairs)
+        pair_scores(t, p, k, scale, strip, ahead);
+    else
+        t->k->few_scores(t->plan->kv.type, k, d->head_dim, mha__tile_few_q(t), p->rows.count, d->scale, strip, ahead);
 }
 
 void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, void *s)
 {
-    const mha_attn_desc *d = &t->plan->desc;
     const mha__pieces k = key_pieces(t, first, end);
-    if (t->pairs)
-        pair_scores(t, p, &k, t->raw ? 1 : d->scale, NULL);
-    else
-        t->k->few_scores(t->plan->kv.type, &k, d->head_dim, mha__tile_few_q(t), p->rows.count, d->scale,
-                         t->scratch.strip, NULL);
+    strip_scores(t, p, &k, t->raw ? 1 : t->plan->desc.scale, t->scratch.strip, NULL);
     t->k->few_panel(end - first, p->rows.count, t->scratch.strip, s);
 }
 
 /* Computes weights from the scores of a strip and stores them in a panel. */
-static void weigh_panel(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, const mha__partial *into)
+static void weigh_panel(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, const void *strip,
+                        const mha__partial *into)
 {
     const mha_attn_desc *d = &t->plan->desc;
     const mha__scratch *x = &t->scratch;
     const int64_t keys = end - first, lanes = p->rows.count;
-    t->k->few_panel(keys, lanes, x->strip, x->s);
+    t->k->few_panel(keys, lanes, strip, x->s);
     if (d->softcap != 0) t->k->softcap(keys, lanes, d->softcap, x->s);
     mha__mask_apply(t->call, x, &p->rows, &p->span, first, end, x->s);
     t->k->top(keys, lanes, x->s, x->top);
@@ -63,64 +84,94 @@ static void weigh_panel(const mha__tile *t, const mha__panel *p, int64_t first, 
     if (mha__dropout_on(d)) mha__dropout_apply(t->call, x, &p->rows, first, end, x->s);
 }
 
-/* Returns true if scores stay in the strip: these keys have no dropped pages, and nothing but masks changes scores or
- * weights. */
-static bool stays_in_strip(const mha__tile *t, const mha__pieces *k)
+/* Returns true if scores stay in the strip: keys [first, end) have no dropped pages, and nothing but masks changes
+ * scores or weights. */
+static bool stays_in_strip(const mha__tile *t, int64_t first, int64_t end)
 {
     const mha_attn_desc *d = &t->plan->desc;
-    return d->softcap == 0 && !mha__dropout_on(d) && !has_dropped(k) && mha__mask_is_pure(t->call);
-}
-
-static void mask_strip(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end)
-{
-    if (!mha__mask_is_open(t->call, &p->rows, &p->span, first, end))
-        mha__mask_strip(t->call, &p->rows, first, end, t->scratch.strip);
-}
-
-/* Processes a block with bf16 products, beginning with a whole pair of keys. Returns false without any effect if pages
- * are dropped. */
-static bool attend_pairs(const mha__tile *t, int64_t start, const mha__panel *p, int64_t first, int64_t end,
-                         const mha__partial *into)
-{
-    const mha_attn_desc *d = &t->plan->desc;
-    const mha_attn_args *a = &t->call->args;
-    first -= first % 2;
+    if (d->softcap != 0 || mha__dropout_on(d) || !mha__mask_is_pure(t->call)) return false;
+    if (!(d->inputs & MHA_ATTN_BLOCK_TABLE)) return true;
     const mha__pieces k = key_pieces(t, first, end);
-    const mha__upcoming k_ahead = mha__few_ahead(t, false, start);
-    if (!stays_in_strip(t, &k)) return false;
-    pair_scores(t, p, &k, 1, &k_ahead);
-    mask_strip(t, p, first, end);
-    const mha__pieces v = mha__keys_pieces(t->call, &a->v, d->v_head_dim, t->rows.b, t->kv_head, first, end);
-    const mha__upcoming v_ahead = mha__few_ahead(t, true, start);
-    t->pairs->few_attend(&v, end - first, d->v_head_dim, p->rows.count, d->scale, t->scratch.strip, into,
-                         t->plan->o_stride, &v_ahead);
-    return true;
+    return !has_dropped(&k);
 }
 
-bool mha__few_attend(const mha__tile *t, int64_t start, const mha__partial *into)
+/* Returns the blocks from `start` on to process together: a whole chunk or one block. Stops before a block that the
+ * functions for any number of queries must process. Pairs begin with an even key. */
+static run run_of(const mha__tile *t, const mha__panel *p, int64_t start, int64_t end)
 {
-    const mha_attn_desc *d = &t->plan->desc;
-    const mha_attn_args *a = &t->call->args;
-    const mha__scratch *x = &t->scratch;
-    const mha__panel p = mha__tile_panel(t, 0);
-    const int64_t lanes = p.rows.count;
-    const int type = t->plan->kv.type;
-    int64_t first, end;
-    if (!mha__mask_block(t->call, &p.rows, &p.span, start, &first, &end)) return true;
-    if (t->pairs) return attend_pairs(t, start, &p, first, end, into);
-    const mha__pieces k = key_pieces(t, first, end);
-    const mha__upcoming k_ahead = mha__few_ahead(t, false, start);
-    t->k->few_scores(type, &k, d->head_dim, mha__tile_few_q(t), lanes, d->scale, x->strip, &k_ahead);
-    const bool strip = stays_in_strip(t, &k);
-    if (strip) {
-        mask_strip(t, &p, first, end);
-        t->k->few_softmax(end - first, lanes, x->strip, into->max, x->alpha);
-    } else {
-        weigh_panel(t, &p, first, end, into);
+    run r = {0};
+    const int most = mha__tile_streams(t) ? BLOCKS_MOST : 1;
+    for (; start < end && r.blocks < most; start += MHA__KEY_BLOCK, r.blocks++) {
+        int64_t *const first = &r.first[r.blocks], *const last = &r.end[r.blocks];
+        if (!mha__mask_block(t->call, &p->rows, &p->span, start, first, last))
+            *last = *first;
+        else if (t->pairs && !stays_in_strip(t, *first, *last))
+            break;
+        else if (t->pairs)
+            *first -= *first % 2;
     }
-    const mha__pieces v = mha__keys_pieces(t->call, &a->v, d->v_head_dim, t->rows.b, t->kv_head, first, end);
-    const mha__upcoming v_ahead = mha__few_ahead(t, true, start);
-    t->k->few_values(type, &v, d->v_head_dim, lanes, strip ? x->strip : x->s, strip ? MHA__STRIP : 1,
-                     strip ? 1 : t->k->nr, x->alpha, strip ? into->sum : NULL, into->o, t->plan->o_stride, &v_ahead);
-    return true;
+    return r;
+}
+
+/* Returns the first block after block n whose keys do not directly follow those of the previous block, or whose scores
+ * would not directly follow in the strip. Pages are read block by block. */
+static int contiguous_from(const mha__tile *t, const run *r, int n)
+{
+    const bool paged = t->plan->desc.inputs & MHA_ATTN_BLOCK_TABLE;
+    for (n++; n < r->blocks && !paged; n++)
+        if (r->first[n] != r->end[n - 1] || r->end[n - 1] - r->first[n - 1] != MHA__KEY_BLOCK ||
+            r->first[n] == r->end[n])
+            break;
+    return n;
+}
+
+static void *strip_of(const mha__tile *t, int block)
+{
+    return mha__tile_at(t, t->scratch.strip, block * MHA__KEY_BLOCK);
+}
+
+/* Computes the scores of all blocks. */
+static void run_scores(const mha__tile *t, const mha__panel *p, const run *r, int64_t start)
+{
+    for (int n = 0, next; n < r->blocks; n = next) {
+        next = contiguous_from(t, r, n);
+        if (r->first[n] == r->end[n]) continue;
+        const mha__pieces k = key_pieces(t, r->first[n], r->end[next - 1]);
+        const mha__upcoming ahead = mha__few_ahead(t, false, start, start + (next - 1) * MHA__KEY_BLOCK);
+        strip_scores(t, p, &k, 1, strip_of(t, n), &ahead);
+    }
+}
+
+/* Adds the block of keys [first, end) at `start`, whose scores are in `strip`, to `into`. */
+static void block_values(const mha__tile *t, const mha__panel *p, int64_t start, int64_t first, int64_t end,
+                         void *strip, const mha__partial *into)
+{
+    const mha_attn_desc *d = &t->plan->desc;
+    const mha__scratch *x = &t->scratch;
+    const int64_t lanes = p->rows.count, o_stride = t->plan->o_stride;
+    const bool stays = stays_in_strip(t, first, end);
+    const mha__pieces v = mha__keys_pieces(t->call, &t->call->args.v, d->v_head_dim, t->rows.b, t->kv_head, first, end);
+    const mha__upcoming ahead = mha__few_ahead(t, true, start, start);
+    if (stays && !mha__mask_is_open(t->call, &p->rows, &p->span, first, end))
+        mha__mask_strip(t->call, &p->rows, first, end, strip);
+    if (t->pairs) {
+        t->pairs->few_attend(&v, end - first, d->v_head_dim, lanes, d->scale, strip, into, o_stride, &ahead);
+        return;
+    }
+    if (stays)
+        t->k->few_softmax(end - first, lanes, strip, into->max, x->alpha);
+    else
+        weigh_panel(t, p, first, end, strip, into);
+    t->k->few_values(t->plan->kv.type, &v, d->v_head_dim, lanes, stays ? strip : x->s, stays ? MHA__STRIP : 1,
+                     stays ? 1 : t->k->nr, x->alpha, stays ? into->sum : NULL, into->o, o_stride, &ahead);
+}
+
+int64_t mha__few_attend(const mha__tile *t, int64_t start, int64_t end, const mha__partial *into)
+{
+    const mha__panel p = mha__tile_panel(t, 0);
+    const run r = run_of(t, &p, start, end);
+    run_scores(t, &p, &r, start);
+    for (int n = 0; n < r.blocks; n++, start += MHA__KEY_BLOCK)
+        if (r.first[n] < r.end[n]) block_values(t, &p, start, r.first[n], r.end[n], strip_of(t, n), into);
+    return start;
 }

@@ -153,12 +153,23 @@ static mha__pieces pieces_from(const mha__tile *t, bool values, int64_t at)
     return mha__keys_pieces(t->call, values ? &a->v : &a->k, values ? d->v_head_dim : d->head_dim, b, g, first, end);
 }
 
-mha__upcoming mha__few_ahead(const mha__tile *t, bool values, int64_t start)
+/* Returns the first keys or values that are read after those of the block at `start`, of a run from `from` on. */
+static const char *next_after(const mha__tile *t, bool values, int64_t from, int64_t start)
+{
+    const int64_t next = start + MHA__KEY_BLOCK;
+    const bool last = !mha__tile_streams(t) || next % MHA_ATTN_CHUNK == 0 || next >= t->end; /* of the run */
+    const mha__pieces p = pieces_from(t, values != last, !values && last ? from : next);
+    return p.count > 0 ? p.piece[0].at : NULL;
+}
+
+mha__upcoming mha__few_ahead(const mha__tile *t, bool values, int64_t from, int64_t start)
 {
     const mha_attn_desc *d = &t->plan->desc;
     const int64_t width = values ? d->v_head_dim : d->head_dim;
-    const int64_t bytes = mha__element_count(d->kv_dtype, width) * (int64_t)t->plan->kv.size * MHA__KEY_BLOCK;
-    const mha__pieces next = pieces_from(t, !values, values ? start + MHA__KEY_BLOCK : start);
-    return (mha__upcoming){.next = next.count > 0 ? next.piece[0].at : NULL,
-                           .far = pieces_from(t, values, start + mha__ceil_div(DISTANCE, bytes) * MHA__KEY_BLOCK)};
+    const int64_t row = mha__element_count(d->kv_dtype, width) * (int64_t)t->plan->kv.size,
+                  bytes = row * MHA__KEY_BLOCK;
+    mha__upcoming u = {.next = next_after(t, values, from, start),
+                       .lead = mha__round_up(mha__ceil_div(MHA__NEAR, row), 16)};
+    if (!mha__tile_streams(t)) u.far = pieces_from(t, values, start + mha__ceil_div(DISTANCE, bytes) * MHA__KEY_BLOCK);
+    return u;
 }

@@ -57,6 +57,7 @@ struct mha_attn_plan {
     const mha__pairs *pairs; /* the bf16 pair kernels if q, k and v are bf16, else NULL */
     mha__stored q, kv, bias; /* storage types; out is stored like q */
     int few;                 /* tiles of up to this many rows use the decode kernels */
+    int streams;             /* tiles of up to this many rows read the keys of a chunk before its values */
     bool folded;             /* the queries of all heads of a group are the rows of one tile */
     const char *unfolded;    /* reason why the queries are not folded; NULL if they are folded */
     int64_t heads, rows;     /* tile grid: computed heads and q_len; if folded, kv_heads and rows per group */

@@ -1,0 +1,103 @@
+/* test_attn_streams.c - a few queries: reading the keys of a whole chunk before its values must give the same bits as
+ * reading block by block. Which order a plan uses depends on the CPU, so the test sets it. */
+#include "attn/plan/plan.h"
+#include "support/attn/paged.h"
+#include "support/check.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUNDS = 100, ROWS_MOST = 3, CALLS = 2 };
+
+/* Returns a random description of at most three queries per head, over up to three chunks of keys. */
+static mha_attn_desc describe(rng *r)
+{
+    static const int64_t widths[] = {8, 20, 33, 64, 96, 128};
+    static const mha_dtype types[] = {MHA_F32, MHA_F32, MHA_BF16, MHA_BF16, MHA_F64};
+    mha_attn_desc d = {.size = sizeof d, .batch = rng_range(r, 1, 2), .align = MHA_ALIGN_BOTTOM_RIGHT};
+    d.kv_heads = rng_range(r, 1, 2);
+    d.heads = d.kv_heads * rng_range(r, 1, 2);
+    d.q_len = d.heads == d.kv_heads ? rng_range(r, 1, ROWS_MOST) : 1;
+    d.kv_len = rng_chance(r, 0.5) ? rng_range(r, 130, 3 * MHA_ATTN_CHUNK) : MHA__KEY_BLOCK * rng_range(r, 2, 20);
+    d.head_dim = widths[rng_range(r, 0, 5)];
+    d.v_head_dim = rng_chance(r, 0.7) ? d.head_dim : widths[rng_range(r, 0, 5)];
+    d.dtype = d.kv_dtype = types[rng_range(r, 0, 4)];
+    d.causal = rng_chance(r, 0.5);
+    if (rng_chance(r, 0.3)) d.window = (mha_window){1, rng_range(r, 0, d.kv_len), -1};
+    if (rng_chance(r, 0.4)) d.inputs |= MHA_ATTN_KV_LENS;
+    if (rng_chance(r, 0.2)) d.inputs |= MHA_ATTN_KEEP;
+    if (rng_chance(r, 0.1)) d.inputs |= MHA_ATTN_BIAS;
+    if (rng_chance(r, 0.3)) d.inputs |= MHA_ATTN_BLOCK_KEEP, d.block_q = 1, d.block_k = 16 * rng_range(r, 1, 20);
+    if (rng_chance(r, 0.1)) d.softcap = 5;
+    d.outputs = MHA_ATTN_LSE;
+    return d;
+}
+
+/* Runs the problem with the given order of reading. */
+static void run(mha_ctx *ctx, problem *p, int streams)
+{
+    mha_error err = {0};
+    mha_attn_plan *plan;
+    if (mha_attn_plan_create(ctx, &p->desc, &plan, &err) != MHA_OK) fail_msg("%s", err.message);
+    plan->streams = streams;
+    const size_t bytes = mha_attn_plan_workspace(plan);
+    void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    assert_non_null(memory);
+    memset(memory, 0xff, bytes); /* NaN */
+    if (mha_attn_forward(plan, &p->args, memory, bytes, &err) != MHA_OK) fail_msg("%s", err.message);
+    free(memory);
+    mha_attn_plan_free(plan);
+}
+
+static void test_same_bits(void **state)
+{
+    (void)state;
+    mha_ctx *ctx[PROBLEM_ISAS];
+    const int isas = problem_contexts(ctx, 1);
+    rng r = rng_make(90, 0);
+    for (int round = 0; round < ROUNDS; round++) {
+        problem p[CALLS];
+        char text[400];
+        const mha_attn_desc d = describe(&r);
+        const int64_t page = rng_chance(&r, 0.3) ? INT64_C(16) << rng_range(&r, 0, 4) : 0;
+        const problem_layouts gaps = {.k = {.pad = {0, 0, 0, 3}}, .v = {.pad = {0, 0, 0, 5}}}, none = {0};
+        const bool padded = rng_chance(&r, 0.3);
+        for (int n = 0; n < CALLS; n++) {
+            problem_make(&p[n], &d, padded ? &gaps : &none, (uint64_t)round);
+            if (page) paged_make(&p[n], page, (uint64_t)round);
+            if (page && round % 2) paged_drop(&p[n], 0, 0);
+        }
+        run(ctx[round % isas], &p[0], 0);
+        run(ctx[round % isas], &p[1], ROWS_MOST);
+        if (!problem_same_bits(&p[0], &p[1]))
+            fail_msg("%s: %s", mha_ctx_isa(ctx[round % isas]), problem_text(&p[0], text, sizeof text));
+        for (int n = 0; n < CALLS; n++)
+            problem_free(&p[n]);
+    }
+    problem_contexts_free(ctx, isas);
+}
+
+/* A plan of many rows, of a type that is converted, or of wide values never reads in this order. */
+static void test_conditions(void **state)
+{
+    (void)state;
+    mha_attn_desc d = {
+        .size = sizeof d, .batch = 1, .heads = 1, .kv_heads = 1, .q_len = 1, .kv_len = 4096, .head_dim = 64};
+    static const struct {
+        mha_dtype type;
+        int64_t width;
+    } cases[] = {{MHA_Q8_0, 64}, {MHA_F16, 64}, {MHA_F32, 1024}};
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        mha_attn_plan *plan;
+        mha_error err = {0};
+        d.kv_dtype = cases[n].type, d.head_dim = cases[n].width;
+        if (mha_attn_plan_create(NULL, &d, &plan, &err) != MHA_OK) fail_msg("%s", err.message);
+        assert_int_equal(plan->streams, 0);
+        mha_attn_plan_free(plan);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_conditions)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
