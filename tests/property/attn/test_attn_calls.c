@@ -171,7 +171,7 @@ static void lse_is_v(problem *p)
 }
 static void probs_are_q(problem *p)
 {
-    p->args.q.data = p->probs.data;
+    p->args.probs.data = p->q.data; /* q is larger, so probs overlaps nothing else */
 }
 static void probs_are_lse(problem *p)
 {
