@@ -25,7 +25,8 @@ static const struct poptOption options[] = {
     {"layers", 0, POPT_ARG_STRING, &given.layers, 0, "layers, as in 0-1 (default: all)", "A-B"},
     {"mode", 0, POPT_ARG_STRING, &given.mode, 0, "renorm or zero (default: renorm)", "MODE"},
     {"sweep", 0, POPT_ARG_STRING, &given.sweep, 0, "head, layer, all, column or row (default: head)", "PART"},
-    {"metric", 0, POPT_ARG_STRING, &given.metric, 0, "logit-diff, logprob or kl (default: logit-diff)", "METRIC"},
+    {"metric", 0, POPT_ARG_STRING, &given.metric, 0,
+     "logit-diff (default with --wrong), logprob (default without) or kl", "METRIC"},
     {"top", 0, POPT_ARG_STRING, &given.top, 0, "number of largest parts to list (default: 5)", "N"},
     POPT_TABLEEND};
 
@@ -164,7 +165,7 @@ static int measure(cli_session *s, const mha_model *model, const prompt_cases *c
     int mode = -1, which = -1;
     mha_prompt_pair *pair = NULL;
     mha_circuit_metric metric;
-    int code = prompt_metric(s, given.metric, &metric);
+    int code = prompt_metric(s, given.metric, &request, &metric);
     if (code == CLI_DONE) code = cli_whole(s, "--top", given.top, 0, 1000, &top);
     for (int n = 0; n < 5; n++)
         if (strcmp(given.sweep ? given.sweep : "head", sweep_names[n]) == 0) which = n;
@@ -210,7 +211,8 @@ const cli_command cli_knockout = {
     .summary = "attention knockout: remove attention edges",
     .usage = "TEXT",
     .details =
-        "Runs a prompt without some attention weights, and prints the metric of the answer in nats. With --from, "
+        "Runs a prompt without some attention weights, and prints the metric of the answer in nats: its logit minus "
+        "that of --wrong, or its log-probability. With --from, "
         "--to, --heads or --layers, these edges are removed together; otherwise --sweep removes one part after "
         "another: the edge from the position to each token in every head (head), in all heads of a layer (layer) or "
         "in all layers (all), all edges to a token from other tokens in a layer (column), or all edges from the "

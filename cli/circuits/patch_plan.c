@@ -31,7 +31,8 @@ const struct poptOption patch_options[] = {
     {"site", 0, POPT_ARG_STRING, &given.site, 0, "what is patched, or all (default: z)", "SITE"},
     {"by", 0, POPT_ARG_STRING, &given.by, 0, "position, head or head-position (default: by site)", "PART"},
     {"direction", 0, POPT_ARG_STRING, &given.direction, 0, "denoise, noise or both (default: denoise)", "RUN"},
-    {"metric", 0, POPT_ARG_STRING, &given.metric, 0, "logit-diff, logprob or kl (default: logit-diff)", "METRIC"},
+    {"metric", 0, POPT_ARG_STRING, &given.metric, 0,
+     "logit-diff (default with --wrong), logprob (default without) or kl", "METRIC"},
     {"raw-metric", 0, POPT_ARG_NONE, &given.raw, 0, "show nats instead of normalized values", NULL},
     {"estimate", 0, POPT_ARG_STRING, &given.estimate, 0, "exact, attr, ig or qkfix (default: exact)", "METHOD"},
     {"verify", 0, POPT_ARG_STRING, &given.verify, 0, "with --estimate: also patch the N largest parts", "N"},
@@ -141,7 +142,7 @@ int patch_plan_read(const cli_session *s, const mha_model *model, patch_plan *p)
     *p = (patch_plan){.model = model, .top = 5, .raw = given.raw};
     int code = read_sites(s, p);
     if (code == CLI_DONE) code = read_choices(s, p);
-    if (code == CLI_DONE) code = prompt_metric(s, given.metric, &p->metric);
+    if (code == CLI_DONE) code = prompt_metric(s, given.metric, &patch_request, &p->metric);
     if (code == CLI_DONE) code = cli_whole(s, "--verify", given.verify, 1, 1000, &p->verify);
     if (code == CLI_DONE) code = cli_whole(s, "--top", given.top, 0, 1000, &p->top);
     if (code == CLI_DONE) code = read_path(s, model, p);

@@ -55,13 +55,23 @@ static cli_sequence sequence_of(const mha_model *model, const prompt_case *one)
         .tokenizer = (mha_tokenizer *)mha_model_tokenizer(model), .ids = one->clean, .count = one->length};
 }
 
-/* Reads an answer, which must be one token. */
-static int read_answer(const cli_session *s, const mha_model *model, const prompt_case *one, const char *option,
-                       const char *text, int32_t *id)
+enum { PLACE = 500 };
+
+/* Writes the name of an argument for messages: "--answer", or "pairs.jsonl: line 3: answer". */
+static const char *place_of(const prompt_request *r, const char *member, char place[PLACE])
 {
+    snprintf(place, PLACE, "%s%s", r->line ? r->line : "--", member);
+    return place;
+}
+
+/* Reads an answer, which must be one token. */
+static int read_answer(const cli_session *s, const mha_model *model, const prompt_case *one, const prompt_request *r,
+                       const char *member, const char *text, int32_t *id)
+{
+    char place[PLACE];
     const cli_sequence q = sequence_of(model, one);
-    if (!text) return cli_usage(s, "missing %s TOKEN", option);
-    return cli_sequence_answer(s, model, &q, option, text, id);
+    if (!text) return cli_usage(s, "missing %s TOKEN", place_of(r, member, place));
+    return cli_sequence_answer(s, model, &q, place_of(r, member, place), text, id);
 }
 
 int prompt_position(const cli_session *s, const mha_model *model, const prompt_case *one, const char *option,
@@ -72,10 +82,12 @@ int prompt_position(const cli_session *s, const mha_model *model, const prompt_c
 }
 
 /* Sets the position: as given, or the only mask token of an encoder, or the last token. */
-static int set_position(const cli_session *s, const mha_model *model, const char *text, prompt_case *one)
+static int set_position(const cli_session *s, const mha_model *model, const prompt_request *r, prompt_case *one)
 {
+    char place[PLACE];
+    place_of(r, "position", place);
     one->position = one->length - 1;
-    if (text) return prompt_position(s, model, one, "--position", text, &one->position);
+    if (r->position) return prompt_position(s, model, one, place, r->position, &one->position);
     if (mha_model_describe(model)->causal) return CLI_DONE;
     const int32_t mask = mha_model_tokenizer(model) ? mha_tokenizer_mask_id(mha_model_tokenizer(model)) : -1;
     int64_t found = 0;
@@ -85,7 +97,7 @@ static int set_position(const cli_session *s, const mha_model *model, const char
             found++;
         }
     return found == 1 ? CLI_DONE
-                      : cli_usage(s, "--position is required unless the prompt has one mask token (got %lld)",
+                      : cli_usage(s, "%s is required unless the prompt has one mask token (got %lld)", place,
                                   (long long)found);
 }
 
@@ -102,7 +114,8 @@ static void show_rows(const cli_session *s, const mha_model *model, const int32_
 }
 
 /* Checks that both prompts have the same number of tokens; otherwise shows both, and where they begin to differ. */
-static int check_lengths(const cli_session *s, const mha_model *model, const prompt_case *one, int64_t corrupted)
+static int check_lengths(const cli_session *s, const mha_model *model, const prompt_request *r, const prompt_case *one,
+                         int64_t corrupted)
 {
     int64_t t = 0;
     if (one->length == corrupted) return CLI_DONE;
@@ -111,21 +124,27 @@ static int check_lengths(const cli_session *s, const mha_model *model, const pro
     show_rows(s, model, one->clean, one->length, "clean");
     show_rows(s, model, one->corrupted, corrupted, "corrupted");
     return cli_usage(
-        s, "both prompts must have the same number of tokens (got %lld and %lld; they differ from token %lld)",
-        (long long)one->length, (long long)corrupted, (long long)t);
+        s, "%sboth prompts must have the same number of tokens (got %lld and %lld; they differ from token %lld)",
+        r->line ? r->line : "", (long long)one->length, (long long)corrupted, (long long)t);
 }
 
 static int read_case(const cli_session *s, const mha_model *model, const char *clean, const char *corrupted,
                      const prompt_request *r, prompt_case *one)
 {
     int64_t count = 0;
-    int code = read_tokens(s, model, "the prompt", clean, &one->clean, &one->length);
+    char place[PLACE];
+    int code =
+        read_tokens(s, model, r->line ? place_of(r, "clean", place) : "the prompt", clean, &one->clean, &one->length);
     if (code == CLI_DONE)
-        code = read_tokens(s, model, "--corrupted", corrupted ? corrupted : clean, &one->corrupted, &count);
-    if (code == CLI_DONE) code = check_lengths(s, model, one, count);
-    if (code == CLI_DONE) code = read_answer(s, model, one, "--answer", r->answer, &one->answer);
-    if (code == CLI_DONE) code = read_answer(s, model, one, "--wrong", r->wrong ? r->wrong : r->answer, &one->wrong);
-    return code == CLI_DONE ? set_position(s, model, r->position, one) : code;
+        code = read_tokens(s, model, place_of(r, "corrupted", place), corrupted ? corrupted : clean, &one->corrupted,
+                           &count);
+    if (code == CLI_DONE) code = check_lengths(s, model, r, one, count);
+    if (code == CLI_DONE) code = read_answer(s, model, one, r, "answer", r->answer, &one->answer);
+    if (code == CLI_DONE) code = read_answer(s, model, one, r, "wrong", r->wrong ? r->wrong : r->answer, &one->wrong);
+    if (code == CLI_DONE && r->wrong && one->wrong == one->answer)
+        code = cli_usage(s, "%s must differ from the answer (got \"%s\")", place_of(r, "wrong", place),
+                         cli_shown(r->wrong));
+    return code == CLI_DONE ? set_position(s, model, r, one) : code;
 }
 
 static prompt_case *append(prompt_cases *cases)
@@ -211,26 +230,43 @@ static const char *text_of(const json_t *line, const char *key)
     return json_string_value(json_object_get(line, key));
 }
 
-static int read_line(const cli_session *s, const mha_model *model, const prompt_request *r, const char *path,
-                     int64_t number, const json_t *line, prompt_cases *cases)
+/* Returns whether a line is an object of strings with the keys of a pair; a number as position is allowed. */
+static bool is_pair(json_t *line)
 {
-    char position[24];
+    const char *key;
+    json_t *value;
+    json_object_foreach(line, key, value)
+    {
+        const bool at = strcmp(key, "position") == 0;
+        const bool known =
+            at || !strcmp(key, "clean") || !strcmp(key, "corrupted") || !strcmp(key, "answer") || !strcmp(key, "wrong");
+        if (!known || !(json_is_string(value) || (at && json_is_integer(value)))) return false;
+    }
+    return text_of(line, "clean") && text_of(line, "corrupted") && text_of(line, "answer") && text_of(line, "wrong");
+}
+
+static int read_line(const cli_session *s, const mha_model *model, const prompt_request *r, const char *name,
+                     json_t *line, prompt_cases *cases)
+{
+    char position[24], place[PLACE];
     const json_t *at = json_object_get(line, "position");
-    prompt_request own = {.answer = text_of(line, "answer"), .wrong = text_of(line, "wrong"), .position = r->position};
-    const char *clean = text_of(line, "clean"), *corrupted = text_of(line, "corrupted");
-    if (json_is_integer(at)) snprintf(position, sizeof position, "%lld", (long long)json_integer_value(at));
-    if (at) own.position = json_is_integer(at) ? position : json_string_value(at);
-    if (!clean || !corrupted || !own.answer || !own.wrong || (at && !own.position))
-        return cli_error(
-            s, CLI_REFUSED,
-            "%s: line %lld: pair must be an object with the strings clean, corrupted, answer and wrong, and an "
-            "optional position",
-            cli_shown(path), (long long)number);
+    if (!is_pair(line))
+        return cli_error(s, CLI_REFUSED,
+                         "%s: pair must be an object with the strings clean, corrupted, answer and wrong, an optional "
+                         "position, and no other keys",
+                         name);
+    prompt_request own = {.answer = text_of(line, "answer"),
+                          .wrong = text_of(line, "wrong"),
+                          .position = at ? json_string_value(at) : r->position};
+    if (json_is_integer(at)) {
+        snprintf(position, sizeof position, "%lld", (long long)json_integer_value(at));
+        own.position = position;
+    }
+    snprintf(place, sizeof place, "%s: ", name);
+    own.line = place;
     prompt_case *one = append(cases);
     if (!one) return cli_error(s, CLI_FAILED, "out of memory for pairs");
-    const int code = read_case(s, model, clean, corrupted, &own, one);
-    if (code != CLI_DONE) cli_say(s, "%s: line %lld", cli_shown(path), (long long)number);
-    return code;
+    return read_case(s, model, text_of(line, "clean"), text_of(line, "corrupted"), &own, one);
 }
 
 static int read_pairs(const cli_session *s, const mha_model *model, const prompt_request *r, prompt_cases *cases)
@@ -247,7 +283,7 @@ static int read_pairs(const cli_session *s, const mha_model *model, const prompt
         if (line[strspn(line, " \t\r")] == '\0') continue;
         snprintf(name, sizeof name, "%s: line %lld", cli_shown(r->pairs), (long long)number);
         code = cli_json_parse(s, name, line, strlen(line), &object);
-        if (code == CLI_DONE) code = read_line(s, model, r, r->pairs, number, object, cases);
+        if (code == CLI_DONE) code = read_line(s, model, r, name, object, cases);
         json_decref(object);
     }
     free(text);
@@ -274,6 +310,9 @@ static int read_arguments(cli_session *s, const mha_model *model, const prompt_r
 int prompt_cases_read(cli_session *s, const mha_model *model, const prompt_request *r, prompt_cases *cases)
 {
     *cases = (prompt_cases){.same_length = true};
+    if (mha_model_describe(model)->vocab == 0)
+        return cli_error(s, CLI_REFUSED, "model must have logits of tokens (got %s)",
+                         mha_model_describe(model)->family);
     if (r->pairs && (s->arg_count || r->corrupted || r->noise || r->draws || r->times_std || r->answer || r->wrong))
         return cli_usage(s, "--pairs replaces the prompt, --corrupted, --noise, --draws, --noise-scale, --answer and "
                             "--wrong");

@@ -8,10 +8,11 @@
 /* The command line's description of the prompts; NULL = not given. */
 typedef struct prompt_request {
     const char *corrupted, *answer, *wrong, *position, *pairs, *noise, *draws, *times_std;
-    bool alone; /* only the clean prompt is needed: the corrupted prompt is the same */
+    const char *line; /* of a file of pairs, such as "pairs.jsonl: line 3: "; NULL = the command line */
+    bool alone;       /* only the clean prompt is needed: the corrupted prompt is the same */
 } prompt_request;
 
-/* One pair; noise is NULL or the noise of one draw. */
+/* One pair; noise is NULL or the noise of one draw. Without a wrong answer, `wrong` is `answer`. */
 typedef struct prompt_case {
     int32_t *clean, *corrupted; /* [length] */
     int64_t length, position;

@@ -19,14 +19,21 @@ const char *prompt_metric_name(mha_circuit_metric metric)
     return metric_names[metric];
 }
 
-int prompt_metric(const cli_session *s, const char *name, mha_circuit_metric *metric)
+int prompt_metric(const cli_session *s, const char *name, const prompt_request *request, mha_circuit_metric *metric)
 {
-    *metric = MHA_LOGIT_DIFF;
-    for (int n = 0; name && n < MHA_CIRCUIT_METRICS; n++) {
-        *metric = (mha_circuit_metric)n;
-        if (strcmp(name, metric_names[n]) == 0) return CLI_DONE;
-    }
-    return name ? cli_usage(s, "--metric must be logit-diff, logprob or kl (got \"%s\")", cli_shown(name)) : CLI_DONE;
+    const bool two = request->pairs || request->wrong;
+    int found = two ? MHA_LOGIT_DIFF : MHA_LOGPROB;
+    for (int n = 0; name && n < MHA_CIRCUIT_METRICS; n++)
+        if (strcmp(name, metric_names[n]) == 0) name = NULL, found = n;
+    *metric = (mha_circuit_metric)found;
+    if (name) return cli_usage(s, "--metric must be logit-diff, logprob or kl (got \"%s\")", cli_shown(name));
+    return two || *metric != MHA_LOGIT_DIFF ? CLI_DONE : cli_usage(s, "--metric logit-diff requires --wrong TOKEN");
+}
+
+/* Returns whether the case has a wrong answer. */
+static bool has_wrong(const prompt_case *one)
+{
+    return one->wrong != one->answer;
 }
 
 int prompt_pair_open(const cli_session *s, const mha_model *model, const prompt_case *one, mha_prompt_pair **pair)
@@ -45,14 +52,23 @@ int prompt_pair_open(const cli_session *s, const mha_model *model, const prompt_
 
 /* ---- what was measured ---- */
 
-/* Prints the tokens of a prompt; tokens that differ from the other prompt are bold, and marked without color. */
-static void put_prompt(const cli_session *s, const prompt_report *r, const char *name, const int32_t *ids,
-                       const int32_t *other)
+/* Returns whether the prompts differ at token t, or noise changes its embedding. */
+static bool is_changed(const prompt_report *r, const prompt_case *one, int64_t t)
+{
+    const int64_t width = one->noise ? mha_prompt_noise_width(r->model) : 0;
+    bool changed = one->clean[t] != one->corrupted[t];
+    for (int64_t n = 0; !changed && n < width; n++)
+        changed = one->noise[t * width + n] != 0;
+    return changed;
+}
+
+/* Prints the tokens of a prompt; those that are changed in the corrupted prompt are bold, and marked by *. */
+static void put_prompt(const cli_session *s, const prompt_report *r, const char *name, const int32_t *ids)
 {
     char token[PROMPT_TOKEN];
     fprintf(s->out, "%-10s", name);
     for (int64_t t = 0; t < r->cases->list[0].length; t++) {
-        const bool differs = ids[t] != other[t];
+        const bool differs = is_changed(r, &r->cases->list[0], t);
         fprintf(s->out, " %s%s%s%s", differs ? cli_bold(s) : "", differs ? "*" : "",
                 prompt_token(r->model, ids[t], token), differs ? cli_plain(s) : "");
     }
@@ -81,7 +97,7 @@ static void warn(const cli_session *s, const prompt_report *r)
     double clean[MHA_CIRCUIT_METRICS], corrupted[MHA_CIRCUIT_METRICS];
     mha_prompt_pair_metrics(r->first, MHA_RUN_CLEAN, clean, NULL);
     mha_prompt_pair_metrics(r->first, MHA_RUN_CORRUPTED, corrupted, NULL);
-    if (r->cases->list[0].answer != r->cases->list[0].wrong && clean[MHA_LOGIT_DIFF] <= 0)
+    if (has_wrong(&r->cases->list[0]) && clean[MHA_LOGIT_DIFF] <= 0)
         cli_say(s, "warning: the clean run does not prefer the answer (logit difference %.3f)", clean[MHA_LOGIT_DIFF]);
     if (r->count > 0 && r->grids[0].direction && isnan(mha_patch_normalized(0, clean[r->metric], corrupted[r->metric])))
         cli_say(s, "warning: both runs hardly differ in %s; values are in nats", metric_names[r->metric]);
@@ -91,14 +107,15 @@ void prompt_report_head(const cli_session *s, const prompt_report *r)
 {
     const prompt_case *one = &r->cases->list[0];
     char right[PROMPT_TOKEN], wrong[PROMPT_TOKEN];
-    put_prompt(s, r, "clean", one->clean, one->corrupted);
-    if (r->grids[0].direction) put_prompt(s, r, "corrupted", one->corrupted, one->clean);
-    fprintf(s->out, "%-10s \"%s\" against \"%s\" after token %lld\n", "answer",
-            prompt_token(r->model, one->answer, right), prompt_token(r->model, one->wrong, wrong),
-            (long long)one->position);
+    put_prompt(s, r, "clean", one->clean);
+    if (r->grids[0].direction) put_prompt(s, r, "corrupted", one->corrupted);
+    fprintf(s->out, "%-10s \"%s\"", "answer", prompt_token(r->model, one->answer, right));
+    if (has_wrong(one)) fprintf(s->out, " against \"%s\"", prompt_token(r->model, one->wrong, wrong));
+    fprintf(s->out, " after token %lld\n", (long long)one->position);
     put_run(s, r, MHA_RUN_CLEAN);
     if (r->grids[0].direction) put_run(s, r, MHA_RUN_CORRUPTED);
-    if (r->cases->count > 1) fprintf(s->out, "first of %lld pairs\n", (long long)r->cases->count);
+    if (r->cases->count > 1)
+        fprintf(s->out, "first of %lld %s\n", (long long)r->cases->count, one->noise ? "draws of noise" : "pairs");
 }
 
 /* ---- JSON ---- */
@@ -117,7 +134,8 @@ static json_t *case_json(const prompt_report *r)
     return json_pack("{s:o, s:o, s:o, s:o, s:I}", "clean", tokens_json(r, one->clean), "corrupted",
                      tokens_json(r, one->corrupted), "answer",
                      cli_token_json(mha_model_tokenizer(r->model), one->answer), "wrong",
-                     cli_token_json(mha_model_tokenizer(r->model), one->wrong), "position", (json_int_t)one->position);
+                     has_wrong(one) ? cli_token_json(mha_model_tokenizer(r->model), one->wrong) : json_null(),
+                     "position", (json_int_t)one->position);
 }
 
 static json_t *metrics_json(const prompt_report *r)

@@ -25,8 +25,10 @@ void prompt_report_head(const cli_session *session, const prompt_report *report)
  * */
 int prompt_report_put(cli_session *session, const prompt_report *report);
 
-/* Parses a metric name; CLI_USAGE for an unknown name. NULL = logit-diff. */
-int prompt_metric(const cli_session *session, const char *name, mha_circuit_metric *metric);
+/* Parses a metric name; CLI_USAGE for an unknown name, and for logit-diff without a wrong answer. NULL = logit-diff, or
+ * without a wrong answer logprob. */
+int prompt_metric(const cli_session *session, const char *name, const prompt_request *request,
+                  mha_circuit_metric *metric);
 const char *prompt_metric_name(mha_circuit_metric metric);
 
 #endif

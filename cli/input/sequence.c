@@ -137,8 +137,9 @@ int cli_sequence_answer(const cli_session *s, const mha_model *model, const cli_
     const int64_t count = e->count;
     if (count == 1) *id = e->ids[0];
     const int code = count == 1 ? cli_check_rows(s, q->tokenizer, e, vocab) : CLI_DONE;
-    char first[200];
-    snprintf(first, sizeof first, "%s", count ? cli_shown_start(cli_token_text(q->tokenizer, e->ids[0]), 40) : "");
+    char first[200], *readable = count ? cli_token_readable(q->tokenizer, e->ids[0]) : NULL;
+    snprintf(first, sizeof first, "%s", readable ? cli_shown_start(readable, 40) : "");
+    free(readable);
     mha_encoding_free(e);
     if (count == 1) return code;
     return cli_usage(s, "%s must be one token, with its leading space (got \"%s\", %lld tokens, the first is \"%s\")",

@@ -99,7 +99,7 @@ const showGrid = (grid) => {
   $('grids').append(section);
 };
 
-$('summary').textContent = `${data.model}: "${data.case.answer}" against "${data.case.wrong}" after token ${data.case.position}; clean ${number(data.metrics.clean)}, corrupted ${number(data.metrics.corrupted)}; ${data.pairs} pair${data.pairs === 1 ? '' : 's'}; mha ${data.mha} ${data.command}.`;
+$('summary').textContent = `${data.model}: "${data.case.answer}"${data.case.wrong === null ? '' : ` against "${data.case.wrong}"`} after token ${data.case.position}; ${data.grids[0].metric}: clean ${number(data.metrics.clean)}, corrupted ${number(data.metrics.corrupted)}; ${data.pairs} pair${data.pairs === 1 ? '' : 's'}; mha ${data.mha} ${data.command}.`;
 $('legend').textContent = `Normalized values: 1 is as in the clean run, 0 as in the corrupted run. Orange is an increase, blue a decrease. ${data.grids.some((grid) => grid.edges) ? 'Point at a node or an edge of the list to see its paths.' : 'Click a head to see its attention in both runs.'}`;
 showPrompts();
 data.grids.forEach((grid) => (grid.edges ? showGraph(grid) : showGrid(grid)));

@@ -62,8 +62,14 @@ expect 0 patch -o -
 has out '</html>'
 has_not out 'top answer'
 refused 2 patch -o - --csv
+# Without a wrong answer, the metric is the log-probability of the answer.
 expect 0 "$MHA" knockout "$clean" --answer ' boat' --sweep row --json
 at by row
+at metric logprob
+at case.wrong null
+expect 0 "$MHA" knockout "$clean" --answer ' boat' --from -1 --to 3
+has out 'answer     " boat" after token 8'
+has out 'logprob, nats'
 
 # ---- every edge ----
 expect 0 patch --edges --json
@@ -134,6 +140,20 @@ printf '{"clean": "a"}\n' >broken.jsonl
 refused 3 "$MHA" patch --pairs broken.jsonl
 printf '{"clean": \n' >broken.jsonl
 refused 3 "$MHA" patch --pairs broken.jsonl
+# Messages name the line and the member of a pair; a misspelled key must not be ignored.
+broken() { printf '\n{"clean": " red cat", "corrupted": " red key", "answer": " boat", %s}\n' "$1" >broken.jsonl; }
+broken '"wrong": " ring", "positon": 0'
+refused 3 "$MHA" patch --pairs broken.jsonl
+has err 'broken.jsonl: line 2: pair must be an object'
+broken '"wrong": " ring", "position": 7'
+refused 2 "$MHA" patch --pairs broken.jsonl
+has err 'broken.jsonl: line 2: position must be from -2 to 1 (got 7)'
+broken '"wrong": " boathouse"'
+refused 2 "$MHA" patch --pairs broken.jsonl
+has err 'broken.jsonl: line 2: wrong must be one token, with its leading space (got " boathouse", 3 tokens, the first is " boat")'
+broken '"wrong": " boat"'
+refused 2 "$MHA" patch --pairs broken.jsonl
+has err 'broken.jsonl: line 2: wrong must differ from the answer'
 
 # ---- pruned models: heads have the numbers of the unpruned model ----
 expect 0 "$MHA" prune -m builtin --heads 0.0,0.3,1.1 -o pruned
@@ -191,6 +211,10 @@ refused 2 patch --site head
 refused 2 patch --by row
 refused 2 patch --site z --by position
 refused 2 patch --metric loss
+refused 2 "$MHA" knockout "$clean" --answer ' boat' --metric logit-diff
+has err '--metric logit-diff requires --wrong TOKEN'
+refused 2 "$MHA" knockout "$clean" --answer ' boat' --wrong ' boat'
+has err '--wrong must differ from the answer'
 refused 2 patch --estimate guess
 refused 2 patch --path 9.9
 refused 2 patch --to q
@@ -202,6 +226,9 @@ refused 2 patch --draws 3
 refused 2 "$MHA" patch "$clean" --noise boat,3,3,3,3,3,3,3,3,3 --answer ' boat'
 has err 'at most one entry per token'
 expect 0 "$MHA" patch "$clean" --noise boat --draws 2 --answer ' boat' --csv
+expect 0 "$MHA" patch "$clean" --noise boat --draws 2 --answer ' boat'
+has out 'first of 2 draws of noise'
+has out '* boat'
 refused 2 patch --metric kl --estimate attr --direction noise
 refused 2 "$MHA" knockout "$clean" --answer ' boat' --from nothing
 refused 2 "$MHA" knockout "$clean" --answer ' boat' --heads 1.9
