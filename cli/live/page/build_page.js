@@ -1,4 +1,5 @@
 /* build_page.js - opens the module and the model, and connects the controls. */
+const DEEP = 4; /* layers whose maps are about as tall as the prediction */
 const adopt = (info, name) => {
   model.info = info;
   model.name = name;
@@ -8,6 +9,7 @@ const adopt = (info, name) => {
   state.gates = new Float32Array(info.layers * info.heads).fill(1);
   state.head = 0;
   state.at = null;
+  $('top').classList.toggle('deep', info.layers > DEEP);
   $('effect-meaning').textContent = info.logits ? 'by how many bits the prediction changes if the head is switched.'
     : 'one minus the cosine of the mean hidden states if the head is switched.';
 };
@@ -74,7 +76,7 @@ const makeControls = () => {
   $('undo').addEventListener('click', () => { undo(); update(); });
   $('all-on').addEventListener('click', () => { restoreAll(); update(); });
   $('continue').addEventListener('click', continueText);
-  $('copy').addEventListener('click', () => copyText($('command')));
+  ['command', 'patch-command'].forEach((id) => $(id).after(copyButton($(id))));
   $('length').addEventListener('input', () => { if (seenNow.tokens.length) showCommands(viewCommands(shownText())); });
   $('open-help').addEventListener('click', () => $('help').showModal());
   host.addEventListener('hashchange', () => { if (host.location.hash.startsWith('#text=') && host.location.hash !== toFragment()) { readAddress(); update(); } });

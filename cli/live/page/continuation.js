@@ -17,6 +17,7 @@ const showWritten = (box, ids, other) => {
 
 const stopWriting = () => {
   writing++;
+  $('written').hidden = true;
   [0, 1].forEach((n) => $(`text-${n}`).replaceChildren());
 };
 
@@ -33,6 +34,7 @@ const continueText = async () => {
   const most = Math.min(clamp(Math.round(Number($('length').value)) || 1, 1, 200), room), written = [[], []];
   if (!model.info.causal || !model.info.logits) { say('the model must be a decoder to continue a text'); return; }
   if (most < 1) { say(`the text must have fewer than ${positions} tokens to be continued`); return; }
+  $('written').hidden = false;
   try {
     for (let more = true; more && own === writing;) {
       more = [CLEAN, CHANGED].map((which) => writeToken(which, written, most)).some(Boolean);

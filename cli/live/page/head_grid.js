@@ -85,15 +85,22 @@ const showGrid = ({ tokens, maps }) => {
   $('all-on').disabled = !isChanged();
 };
 
+/* An effect in at most six characters, for the width of a cell; its name and title have more digits. */
+const brief = (x) => {
+  if (!isNumber(x)) return '–';
+  const text = x >= 100 ? x.toFixed(0) : x >= 1 ? x.toPrecision(3) : x >= 1e-3 || x === 0 ? x.toFixed(3) : x.toExponential(0);
+  return text.replace(/-/g, '−');
+};
+
 /* Shows the effects [layers * heads]; null = not known yet. */
 const showEffects = (effects) => {
   const most = Math.max(1e-9, ...effects.filter((x) => x >= 0));
   cells.forEach((cell, index) => {
     if (!cell) return;
-    const effect = effects[index], on = state.gates[index] !== 0;
-    setText(cell.querySelector('.amount'), number(effect));
+    const effect = effects[index], change = state.gates[index] !== 0 ? 'if it is off' : 'if it is on again', button = cell.querySelector('.switch');
+    setText(cell.querySelector('.amount'), brief(effect));
     setPart(cell, '--part', effect === null ? 0 : clamp(effect / most, 0, 1));
-    setAttribute(cell.querySelector('.switch'), 'aria-label',
-      `layer ${layerOf(index)} head ${numberOf(index)}, effect ${on ? 'if it is off' : 'if it is on again'}: ${number(effect)}`);
+    setAttribute(button, 'aria-label', `layer ${layerOf(index)} head ${numberOf(index)}, effect ${change}: ${number(effect)}`);
+    setAttribute(button, 'title', `effect ${change}: ${number(effect)}`);
   });
 };

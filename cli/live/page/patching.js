@@ -31,6 +31,7 @@ const openPair = (at) => {
   mha.corrupted(state.patch.corrupted);
   if (!state.patch.answer || !state.patch.wrong) mha.pair(0, 0, at);
   const answer = answerOf('answer', 0, -1), wrong = answerOf('wrong', 1, answer);
+  if (answer === wrong) throw new Error(`wrong must differ from the answer (got "${tokenWords(wrong)}")`);
   mha.pair(answer, wrong, at);
   return [answer, wrong];
 };

@@ -8,7 +8,10 @@ const setPart = (e, name, part) => {
   if (e.style.getPropertyValue(name) !== value) e.style.setProperty(name, value);
 };
 
-const readable = (text) => (text.trim() ? text : text.replace(/ /g, '␣').replace(/\n/g, '↵').replace(/\t/g, '⇥') || '∅');
+/* A token as it is shown: a text without visible characters as signs, or as code points such as U+200D. */
+const SIGNS = { ' ': '␣', '\n': '↵', '\t': '⇥' };
+const sign = (c) => SIGNS[c] || `U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}`;
+const readable = (text) => (/[^\s\p{C}\p{M}]/u.test(text) ? text : [...text].map(sign).join('') || '∅');
 
 /* The text of a token of the vocabulary. */
 const words = new Map();

@@ -24,9 +24,9 @@ const runModel = () => {
 };
 
 const summarize = (ms) => {
-  const { info } = model, cut = model.mha.truncated();
+  const { info } = model, cut = model.mha.truncated(), count = seenNow.tokens.length;
   const size = `${info.layers} layers of ${info.heads} heads`;
-  $('summary').textContent = `Model ${model.name} (${info.family}, ${size}), ${seenNow.tokens.length} tokens in ${ms.toFixed(1)} ms with libmha ${model.mha.version}, ${info.isa}.`
+  $('summary').textContent = `Model ${model.name} (${info.family}, ${size}), ${count} token${count === 1 ? '' : 's'} in ${ms.toFixed(1)} ms with libmha ${model.mha.version}, ${info.isa}.`
     + (cut ? ` The text is longer: its last ${cut} tokens are not shown.` : '');
 };
 
@@ -93,7 +93,7 @@ const showCommands = (commands) => {
   const list = $('commands');
   if (list.children.length !== 2 * commands.length) {
     list.replaceChildren(...commands.flatMap(() => {
-      const [command, line] = [element('dd'), element('pre', null, 'command')];
+      const [command, line] = [element('dd', null, 'copied'), element('pre', null, 'command')];
       line.tabIndex = 0;
       command.append(line, copyButton(line));
       return [element('dt'), command];
