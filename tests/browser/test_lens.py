@@ -35,6 +35,7 @@ class Circuits(PageCase):
         parts = json.loads(self.program("attribute", TEXT, "--answer", " boat", "--wrong", " ring", "--json"))["parts"]
         self.assertEqual([h.text for h in self.all("h2")], ["Parts by component", "Parts by head", "Parts by source token"])
         self.assertEqual(self.run_js("return data.maps[1].values"), parts["heads"])
+        self.assertIn("builtin; mha ", self.one("#summary").text)
         self.assertIn("logit difference 7.97", self.one("#summary").text)
         cell = self.all("section")[1].find_elements(By.CSS_SELECTOR, "td")[8]
         self.assertEqual(cell.text, f"{parts['heads'][1][0]:.3f}")  # the largest part is below 2
@@ -60,6 +61,32 @@ class Circuits(PageCase):
 
     def patch(self, *more):
         return ("patch", TEXT, "--corrupted", TEXT.replace("key boat", "ring boat"), "--answer", " boat", "--wrong", " hat", *more)
+
+    def test_knockout(self):
+        """A knockout has no corrupted run, and its values are in nats."""
+        self.open("knockout.html", "knockout", TEXT, "--answer", " boat")
+        self.assertRegex(self.one("#summary").text, r'^builtin: " boat" after token 8; logprob: clean −0\.\d+; 1 pair; ')
+        self.assertEqual(self.texts("#prompts th"), ["clean"])
+        self.assertEqual(self.one("#legend").text, "Values are in nats. Orange is an increase, blue a decrease. Click a head to see its attention.")
+        self.all(".grid button")[5].click()
+        self.assertEqual(self.texts("#detail caption"), ["clean"])
+        self.assert_fits()
+        self.assert_quiet()
+
+    def test_grids_and_maps(self):
+        """The maps of a clicked head are in sight, for both runs."""
+        self.open("sites.html", *self.patch("--site", "all"))
+        self.assertEqual(len(self.all(".grid")), 10)
+        self.assertIn("Normalized values", self.one("#legend").text)
+        button = self.all(".grid:nth-child(9) button")[5]
+        self.assertRegex(button.get_attribute("title"), r"^layer 0, head 5: 0\.69")
+        self.run_js("arguments[0].scrollIntoView({ block: 'start' }); arguments[0].click()", button)
+        self.assertEqual(self.texts("#detail caption"), ["clean", "corrupted"])
+        self.assertLessEqual(self.run_js("return document.getElementById('detail').getBoundingClientRect().bottom - innerHeight"), 1)
+        self.assert_fits()
+        self.emulate()
+        self.assert_light_and_dark()
+        self.assert_quiet()
 
     def test_path_diagram(self):
         self.open("paths.html", *self.patch("--edges", "--top", "6"))

@@ -1,10 +1,12 @@
 /* grids.js - shows effects as grids with tokens as headings; a click on a head shows its map in both runs. */
 const tokens = data.case.clean;
+const patched = Boolean(data.grids[0].direction); /* a knockout has no corrupted run */
 const hasTokens = (axis) => axis === 'position' || axis === 'key';
 
 const showPrompts = () => {
   const body = document.querySelector('#prompts tbody');
-  [['clean', data.case.clean], ['corrupted', data.case.corrupted]].forEach(([name, list]) => {
+  if (!patched) $('prompts').caption.textContent = 'Tokens of the prompt';
+  [['clean', data.case.clean], ['corrupted', data.case.corrupted]].slice(0, patched ? 2 : 1).forEach(([name, list]) => {
     const row = element('tr');
     row.append(element('th', name));
     list.forEach((token, t) => row.append(element('td', token, data.case.clean[t] !== data.case.corrupted[t] ? 'differs' : '')));
@@ -34,7 +36,7 @@ const showHeads = (layer, heads) => {
   $('detail-title').textContent = `Attention of head ${heads.map((head) => `${layer}.${head}`).join(', ')}`;
   $('detail-maps').replaceChildren();
   if (!data.maps) $('detail-maps').append(element('p', 'The maps of this model are too large for the page.', 'hint'));
-  else heads.forEach((head) => ['clean', 'corrupted'].forEach((run) => {
+  else heads.forEach((head) => ['clean', 'corrupted'].slice(0, patched ? 2 : 1).forEach((run) => {
     const map = data.maps[run][layer] && data.maps[run][layer][head];
     if (map) $('detail-maps').append(mapTable(heads.length > 1 ? `${run}, ${layer}.${head}` : run, map));
   }));
@@ -99,8 +101,23 @@ const showGrid = (grid) => {
   $('grids').append(section);
 };
 
-$('summary').textContent = `${data.model}: "${data.case.answer}"${data.case.wrong === null ? '' : ` against "${data.case.wrong}"`} after token ${data.case.position}; ${data.grids[0].metric}: clean ${number(data.metrics.clean)}, corrupted ${number(data.metrics.corrupted)}; ${data.pairs} pair${data.pairs === 1 ? '' : 's'}; mha ${data.mha} ${data.command}.`;
-$('legend').textContent = `Normalized values: 1 is as in the clean run, 0 as in the corrupted run. Orange is an increase, blue a decrease. ${data.grids.some((grid) => grid.edges) ? 'Point at a node or an edge of the list to see its paths.' : 'Click a head to see its attention in both runs.'}`;
+const summarize = () => {
+  const { answer, wrong, position } = data.case, { clean, corrupted } = data.metrics;
+  const against = wrong === null ? '' : ` against "${wrong}"`, other = patched ? `, corrupted ${number(corrupted)}` : '';
+  return `${data.model}: "${answer}"${against} after token ${position}; ${data.grids[0].metric}: clean ${number(clean)}${other}; `
+    + `${data.pairs} pair${data.pairs === 1 ? '' : 's'}; mha ${data.mha} ${data.command}.`;
+};
+
+/* How to read the grids. */
+const explain = () => {
+  const unit = data.grids[0].normalised ? 'Normalized values: 1 is as in the clean run, 0 as in the corrupted run.' : 'Values are in nats.';
+  const click = data.grids.some((grid) => grid.edges) ? 'Point at a node or an edge of the list to see its paths.'
+    : `Click a head to see its attention${patched ? ' in both runs' : ''}.`;
+  return `${unit} Orange is an increase, blue a decrease. ${click}`;
+};
+
+$('summary').textContent = summarize();
+$('legend').textContent = explain();
 showPrompts();
 data.grids.forEach((grid) => (grid.edges ? showGraph(grid) : showGrid(grid)));
 makeTheme(() => {});

@@ -71,7 +71,7 @@ const makeMap = (map, n) => {
 
 const start = () => {
   document.title = $('title').textContent = data.title;
-  $('summary').append(...data.lines.map((line) => element('p', line)));
+  $('summary').append(...[`${data.model}; mha ${data.mha}. Point at a cell to see its numbers below the map.`, ...data.lines].map((line) => element('p', line)));
   $('maps').append(...data.maps.map(makeMap));
   makeTheme(() => {});
   document.addEventListener('keydown', (event) => {
