@@ -3,7 +3,8 @@
 head and position, or by layer and head: mha.PromptPair and PyTorch with forward hooks, which runs the whole model once per part as scripts do.
 
 Each round measures mha on all parts in one process and PyTorch on `sample` of the parts, spread evenly, in another, with the same number of threads, and
-prints the time per part that needs a run, the peak memory of both processes and the largest difference of the results. --worker is used by the script.
+prints the CPU time of all threads per part that needs a run, which depends less on other processes than the elapsed time, the peak memory of both processes
+and the largest difference of the results. --worker is used by the script.
 """
 import argparse
 import json
@@ -26,11 +27,11 @@ def with_mha(model, tokens, _parts, by):
 
     opened = mha.Model(model)
     clean, corrupted = prompts(tokens)
-    start = time.perf_counter()
+    start = time.process_time()
     with mha.PromptPair(opened, clean, corrupted, 500, 600) as pair:
         runs = pair.passes("z", by)
         effects = pair.patch("z", by)[0]
-    return time.perf_counter() - start, runs, effects.ravel().tolist()
+    return time.process_time() - start, runs, effects.ravel().tolist()
 
 
 def with_torch(model, tokens, parts, by):
@@ -55,7 +56,7 @@ def with_torch(model, tokens, parts, by):
     chosen = everything[:: max(1, len(everything) // parts)][:parts]
     found = {}
     net(corrupted)
-    start = time.perf_counter()
+    start = time.process_time()
     for layer, head, t in chosen:
         def patch(_, x, layer=layer, head=head, t=t):
             y = x[0].clone()
@@ -65,7 +66,7 @@ def with_torch(model, tokens, parts, by):
         g = net(corrupted).logits[0, -1]
         hook.remove()
         found[layer * heads + head if by == "head" else (layer * heads + head) * tokens + t] = float(g[500] - g[600])
-    return time.perf_counter() - start, len(chosen), found
+    return time.process_time() - start, len(chosen), found
 
 
 def worker(a):
@@ -95,7 +96,7 @@ def main():
             got[name] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
         each = {name: 1e3 * g["seconds"] / g["runs"] for name, g in got.items()}
         worst = max(abs(got["mha"]["effects"][int(n)] - x) for n, x in got["torch"]["effects"].items())
-        print(f"mha {each['mha']:.2f} ms per part ({got['mha']['runs']} parts), torch {each['torch']:.2f} ms: {each['torch'] / each['mha']:.1f} times as fast; "
+        print(f"CPU time: mha {each['mha']:.2f} ms per part ({got['mha']['runs']} parts), torch {each['torch']:.2f} ms: {each['torch'] / each['mha']:.1f} times as fast; "
               f"memory {got['mha']['peak']:.0f} and {got['torch']['peak']:.0f} MB; largest difference {worst:.1e}", flush=True)
 
 
