@@ -73,7 +73,7 @@ static int make(prune_job *job, mha_model_edit **edit, held_out_evaluation *e)
 {
     mha_error error = {0};
     const mha_prune_options how = prune_choice_options(job);
-    if (mha_prune(job->model, job->keep, &how, edit, &error) != MHA_OK)
+    if (mha_prune(job->model, job->keep[0], &how, edit, &error) != MHA_OK)
         return error.status == MHA_ERR_ARG ? cli_fail(job->session, &error) : cli_refuse(job->session, &error);
     return held_out_evaluate(job->session, *edit, &job->texts, e);
 }
@@ -131,11 +131,6 @@ static int work(prune_job *job)
     int code = cli_model_open(job->session, &how, &job->opened);
     if (code == CLI_DONE) code = prune_parts_find(job);
     if (code != CLI_DONE) return code;
-    if (job->parts > 1 && job->by.file)
-        return cli_usage(job->session,
-                         "--scores must not be given for the heads of %s: give --by SCORE or, for its encoder, --part "
-                         "encoder",
-                         job->info->family);
     if (job->info->image_channels && (reads || learns || given.search))
         return cli_usage(job->session,
                          "heads of %s, which reads images, must be given with --heads or --keep, or chosen with --by "
@@ -203,7 +198,10 @@ const cli_command cli_prune = {
         "image tower of a CLIP.\n"
         "--by accepts the scores and losses of mha heads; with --loss pairs, each line of -f contains two paraphrases "
         "separated by a tab. --scores FILE reads the output of mha heads --by SCORE (--json or --csv) for this model; "
-        "- is standard input. With --scores, --loss pairs declares that each line of -f is a pair.\n"
+        "- is standard input. For an encoder-decoder, the scores are those of source/target pairs, which cover its "
+        "three "
+        "kinds of heads; --part encoder also reads scores of the encoder only. With --scores, --loss pairs declares "
+        "that each line of -f is a pair.\n"
         "Quality and speed are measured on held-out texts: the texts of --test or, by default, every fourth text of "
         "-f. (The scores of --scores may have been measured on these texts.) --search removes heads step by step and "
         "reports the largest number of heads whose removal increases the loss on the held-out texts by at most "

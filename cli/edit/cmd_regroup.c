@@ -76,7 +76,8 @@ static int weigh(job *j)
     j->how.scores = j->scores;
     snprintf(j->weighted_by, sizeof j->weighted_by, "%s", importance_scores_source(&j->by));
     j->how.weighted_by = j->weighted_by;
-    return importance_scores_values(j->session, &j->by, j->model, j->texts.learn, j->scores);
+    head_part own[MHA_HEAD_KINDS];
+    return importance_scores_values(j->session, &j->by, own, head_parts_of(j->model, own), j->texts.learn, j->scores);
 }
 
 static int make(job *j, mha_model_edit **made)

@@ -77,7 +77,7 @@ static int remove_named(prune_job *job)
     prune_parts_fill(job, 1);
     for (const char *at = job->given.heads; code == CLI_DONE;) {
         mha_model_head head;
-        const prune_part *part = prune_part_named(job, &at);
+        const int part = prune_part_named(job, &at);
         const char *end = cli_head(at, &head);
         if (!end || (*end && *end != ','))
             return cli_usage(job->session, "--heads must be LAYER.HEAD,..., for example 0.2,3.11 (got \"%s\")",
@@ -105,33 +105,33 @@ static int refuse_list(const prune_job *job, const char *of, int64_t layer, cons
                      *of ? " " : "", at, want, kind);
 }
 
-static int keep_layer(prune_job *job, const prune_part *part, int64_t layer, const json_t *list)
+static int keep_layer(prune_job *job, int part, int64_t layer, const json_t *list)
 {
     size_t i;
     json_t *number;
     int code = CLI_DONE;
-    if (!json_is_array(list)) return refuse_list(job, part->name, layer, "a list of head numbers", list);
+    if (!json_is_array(list)) return refuse_list(job, job->part[part].name, layer, "a list of head numbers", list);
     json_array_foreach(list, i, number)
     {
         const json_int_t n = json_integer_value(number);
         if (!json_is_integer(number) || n < 0 || n > INT32_MAX)
-            return refuse_list(job, part->name, layer, "head numbers", number);
+            return refuse_list(job, job->part[part].name, layer, "head numbers", number);
         code = prune_part_set(job, part, "--keep", (mha_model_head){(int32_t)layer, (int32_t)n}, 1);
         if (code != CLI_DONE) return code;
     }
     return code;
 }
 
-static int keep_listed(prune_job *job, const prune_part *part, const json_t *lists)
+static int keep_listed(prune_job *job, int part, const json_t *lists)
 {
     char want[64];
     size_t layer;
     json_t *list;
     int code = CLI_DONE;
-    const int64_t layers = mha_model_describe(part->model)->layers;
+    const int64_t layers = mha_model_describe(job->part[part].model)->layers;
     snprintf(want, sizeof want, "%lld lists, one per layer", (long long)layers);
     if (!json_is_array(lists) || (int64_t)json_array_size(lists) != layers)
-        return refuse_list(job, part->name, -1, want, lists);
+        return refuse_list(job, job->part[part].name, -1, want, lists);
     json_array_foreach(lists, layer, list)
     {
         code = keep_layer(job, part, (int64_t)layer, list);
@@ -157,9 +157,9 @@ static int keep_sides(prune_job *job, json_t *lists)
     for (int n = 0; n < job->parts && code == CLI_DONE; n++) {
         value = json_object_get(lists, job->part[n].name);
         if (value)
-            code = keep_listed(job, &job->part[n], value);
+            code = keep_listed(job, n, value);
         else
-            prune_part_fill(&job->part[n], 1);
+            prune_part_fill(job, n, 1);
     }
     return code;
 }
@@ -185,7 +185,7 @@ static int keep_named(prune_job *job)
     if (code != CLI_DONE) return code;
     json_t *own = json_object_get(own_config(job, root), "mha.heads"), *lists = own ? own : root;
     prune_parts_fill(job, 0);
-    code = *job->part->name && json_is_object(lists) ? keep_sides(job, lists) : keep_listed(job, job->part, lists);
+    code = *job->part->name && json_is_object(lists) ? keep_sides(job, lists) : keep_listed(job, 0, lists);
     json_decref(root);
     return code;
 }
@@ -196,7 +196,7 @@ static int choose_jointly(prune_job *job)
 {
     mha_error error = {0};
     const mha_prune_joint_options how = {.size = sizeof how, .fill = job->given.fill};
-    if (mha_prune_choose_joint(job->model, job->texts.learn, &job->rule, &how, job->keep, &error) == MHA_OK)
+    if (mha_prune_choose_joint(job->model, job->texts.learn, &job->rule, &how, job->keep[0], &error) == MHA_OK)
         return CLI_DONE;
     return error.status == MHA_ERR_ARG ? cli_fail(job->session, &error) : cli_refuse(job->session, &error);
 }
@@ -243,16 +243,16 @@ int prune_choice_measure(prune_job *job)
     const bool scored = importance_scores_given_any(&job->by);
     size_t cells = 0;
     for (int n = 0; n < job->parts; n++)
-        cells += prune_part_cells(&job->part[n]);
+        cells += head_part_cells(&job->part[n]);
     say_how(job);
-    job->rule.cross_keep = job->part[1].keep;
-    job->rule.encoder_keep = job->part[2].keep;
+    job->rule.cross_keep = job->keep[MHA_HEADS_CROSS];
+    job->rule.encoder_keep = job->keep[MHA_HEADS_ENCODER];
     if (scored) job->scores = calloc(cells, sizeof *job->scores);
     if (scored && !job->scores) return cli_error(job->session, CLI_FAILED, "out of memory for the list of heads");
     if (!scored) return CLI_DONE;
-    if (job->parts > 1) job->rule.cross_scores = job->scores + prune_part_cells(&job->part[0]);
-    if (job->parts > 1) job->rule.encoder_scores = job->rule.cross_scores + prune_part_cells(&job->part[1]);
-    return importance_scores_values(job->session, &job->by, job->model, job->texts.learn, job->scores);
+    if (job->parts > 1) job->rule.cross_scores = job->scores + head_part_cells(&job->part[0]);
+    if (job->parts > 1) job->rule.encoder_scores = job->rule.cross_scores + head_part_cells(&job->part[1]);
+    return importance_scores_values(job->session, &job->by, job->part, job->parts, job->texts.learn, job->scores);
 }
 
 int prune_choice_make(prune_job *job)
@@ -261,7 +261,7 @@ int prune_choice_make(prune_job *job)
     if (job->given.heads) return remove_named(job);
     if (job->given.keep) return keep_named(job);
     if (!job->scores) return choose_jointly(job);
-    if (mha_prune_choose(job->model, job->scores, &job->rule, job->keep, &error) != MHA_OK)
+    if (mha_prune_choose(job->model, job->scores, &job->rule, job->keep[0], &error) != MHA_OK)
         return cli_fail(job->session, &error);
     return CLI_DONE;
 }
@@ -274,6 +274,6 @@ mha_prune_options prune_choice_options(const prune_job *job)
                                .ridge = job->ridge,
                                .compatible = job->given.compatible,
                                .chosen_by = job->chosen_by,
-                               .cross_keep = job->part[1].keep,
-                               .encoder_keep = job->part[2].keep};
+                               .cross_keep = job->keep[MHA_HEADS_CROSS],
+                               .encoder_keep = job->keep[MHA_HEADS_ENCODER]};
 }

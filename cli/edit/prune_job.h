@@ -12,16 +12,6 @@ typedef struct prune_options {
     int per_layer, fill, refit, compatible, search;
 } prune_options;
 
-/* One kind of heads of a model: its own, the cross-attention of a decoder, or the encoder of a decoder. */
-typedef struct prune_part {
-    const char *name; /* "decoder", "cross", "encoder"; "" if the model has only one kind of heads */
-    const mha_model *model;
-    bool cross;
-    uint8_t *keep; /* [layers, H] 1 = the head is kept */
-} prune_part;
-
-enum { PRUNE_PARTS = 3 };
-
 typedef struct prune_job {
     cli_session *session;
     prune_options given;
@@ -32,9 +22,9 @@ typedef struct prune_job {
     const mha_model *model; /* `opened`, or the part of it that --part names */
     const mha_model_info *info;
     held_texts texts;
-    prune_part part[PRUNE_PARTS]; /* [parts] */
+    head_part part[MHA_HEAD_KINDS]; /* [parts] */
+    uint8_t *keep[MHA_HEAD_KINDS];  /* per part, [layers, H]: 1 = the head is kept */
     int parts;
-    uint8_t *keep;  /* part[0].keep: heads of `model` */
     double *scores; /* [layers, H] of all parts, from --by or --scores; NULL if heads are chosen jointly or named */
     char chosen_by[200]; /* how heads were chosen, for mha.record */
 } prune_job;
@@ -60,18 +50,16 @@ void prune_choice_log(const prune_job *job);
 int prune_parts_find(prune_job *job);
 void prune_parts_free(prune_job *job);
 /* Sets all entries of the list of a part, or of the lists of all parts, to `value`. */
-void prune_part_fill(prune_part *part, uint8_t value);
+void prune_part_fill(prune_job *job, int part, uint8_t value);
 void prune_parts_fill(prune_job *job, uint8_t value);
-/* Returns the number of entries [layers, H] of a part. */
-size_t prune_part_cells(const prune_part *part);
 /* Returns the number of heads, and of layers, of all parts. */
 int64_t prune_parts_heads(const prune_job *job, int64_t *layers);
 /* Returns the number of removed heads. */
 int64_t prune_parts_removed(const prune_job *job);
 /* Returns the part whose name and a dot are at *at, and advances *at past the dot; without a name, the first part. */
-const prune_part *prune_part_named(const prune_job *job, const char **at);
+int prune_part_named(const prune_job *job, const char **at);
 /* Sets the entry for the head number `at`. */
-int prune_part_set(const prune_job *job, const prune_part *part, const char *option, mha_model_head at, uint8_t value);
+int prune_part_set(prune_job *job, int part, const char *option, mha_model_head at, uint8_t value);
 /* Returns the list of a part in a point of --search. */
 const uint8_t *prune_part_point(const prune_job *job, int part, const mha_prune_point *point);
 /* Prints the --heads option that removes the heads of a point. */

@@ -8,24 +8,7 @@
 
 /* ---- parts ---- */
 
-static int64_t part_heads(const prune_part *part, int64_t layer)
-{
-    const mha_model_info *info = mha_model_describe(part->model);
-    return (part->cross ? info->cross_heads_per_layer : info->heads_per_layer)[layer];
-}
-
-static int64_t number_of(const prune_part *part, int64_t layer, int64_t head)
-{
-    return (part->cross ? mha_cross_head_number : mha_head_number)(part->model, layer, head);
-}
-
-size_t prune_part_cells(const prune_part *part)
-{
-    const mha_model_info *info = mha_model_describe(part->model);
-    return (size_t)(info->layers * info->heads);
-}
-
-static bool keeps(const prune_part *part, const uint8_t *keep, int64_t layer, int64_t head)
+static bool keeps(const head_part *part, const uint8_t *keep, int64_t layer, int64_t head)
 {
     return keep[layer * mha_model_describe(part->model)->heads + head] != 0;
 }
@@ -52,25 +35,21 @@ int prune_parts_find(prune_job *job)
 {
     const int code = find_model(job);
     if (code != CLI_DONE) return code;
-    const mha_model *encoder = mha_model_encoder(job->model);
-    const char *own = encoder ? "decoder" : job->model == mha_model_encoder(job->opened) ? "encoder" : "";
-    job->part[job->parts++] = (prune_part){own, job->model, false, NULL};
-    if (encoder) job->part[job->parts++] = (prune_part){"cross", job->model, true, NULL};
-    if (encoder) job->part[job->parts++] = (prune_part){"encoder", encoder, false, NULL};
+    job->parts = head_parts_of(job->model, job->part);
+    if (job->model == mha_model_encoder(job->opened)) job->part[0].name = "encoder";
     for (int n = 0; n < job->parts; n++) {
-        prune_part *part = &job->part[n];
-        part->keep = malloc(prune_part_cells(part));
-        if (!part->keep) return cli_error(job->session, CLI_FAILED, "out of memory for the list of heads");
-        memset(part->keep, 1, prune_part_cells(part));
+        const size_t cells = head_part_cells(&job->part[n]);
+        job->keep[n] = malloc(cells);
+        if (!job->keep[n]) return cli_error(job->session, CLI_FAILED, "out of memory for the list of heads");
+        memset(job->keep[n], 1, cells);
     }
-    job->keep = job->part[0].keep;
     return CLI_DONE;
 }
 
 void prune_parts_free(prune_job *job)
 {
     for (int n = 0; n < job->parts; n++)
-        free(job->part[n].keep);
+        free(job->keep[n]);
 }
 
 int64_t prune_parts_heads(const prune_job *job, int64_t *layers)
@@ -81,7 +60,7 @@ int64_t prune_parts_heads(const prune_job *job, int64_t *layers)
         const int64_t own = mha_model_describe(job->part[n].model)->layers;
         *layers += own;
         for (int64_t l = 0; l < own; l++)
-            count += part_heads(&job->part[n], l);
+            count += head_part_heads(&job->part[n], l);
     }
     return count;
 }
@@ -90,57 +69,58 @@ int64_t prune_parts_removed(const prune_job *job)
 {
     int64_t count = 0;
     for (int n = 0; n < job->parts; n++) {
-        const prune_part *part = &job->part[n];
+        const head_part *part = &job->part[n];
         for (int64_t l = 0; l < mha_model_describe(part->model)->layers; l++)
-            for (int64_t h = 0; h < part_heads(part, l); h++)
-                count += !keeps(part, part->keep, l, h);
+            for (int64_t h = 0; h < head_part_heads(part, l); h++)
+                count += !keeps(part, job->keep[n], l, h);
     }
     return count;
 }
 
 /* ---- heads by their numbers ---- */
 
-void prune_part_fill(prune_part *part, uint8_t value)
+void prune_part_fill(prune_job *job, int part, uint8_t value)
 {
-    memset(part->keep, value, prune_part_cells(part));
+    memset(job->keep[part], value, head_part_cells(&job->part[part]));
 }
 
 void prune_parts_fill(prune_job *job, uint8_t value)
 {
     for (int n = 0; n < job->parts; n++)
-        prune_part_fill(&job->part[n], value);
+        prune_part_fill(job, n, value);
 }
 
-int prune_part_set(const prune_job *job, const prune_part *part, const char *option, mha_model_head at, uint8_t value)
+int prune_part_set(prune_job *job, int part, const char *option, mha_model_head at, uint8_t value)
 {
-    const mha_model_info *info = mha_model_describe(part->model);
-    const int64_t place = (part->cross ? mha_cross_head_place : mha_head_place)(part->model, at.layer, at.head);
+    const head_part *of = &job->part[part];
+    const mha_model_info *info = mha_model_describe(of->model);
+    const int64_t place = head_part_place(of, at.layer, at.head);
     if (place >= 0) {
-        part->keep[at.layer * info->heads + place] = value;
+        job->keep[part][at.layer * info->heads + place] = value;
         return CLI_DONE;
     }
     const bool had = at.layer < info->layers && at.head < info->original_heads;
     return cli_usage(job->session, "%s must name heads of %s (got %s%s%d.%d%s)", option,
-                     cli_shown(job->session->model_name), part == job->part ? "" : part->name,
-                     part == job->part ? "" : ".", at.layer, at.head, had ? ", already removed" : "");
+                     cli_shown(job->session->model_name), part == 0 ? "" : of->name, part == 0 ? "" : ".", at.layer,
+                     at.head, had ? ", already removed" : "");
 }
 
-const prune_part *prune_part_named(const prune_job *job, const char **at)
+int prune_part_named(const prune_job *job, const char **at)
 {
     for (int n = 0; n < job->parts; n++) {
         const size_t length = strlen(job->part[n].name);
         if (length == 0 || strncmp(*at, job->part[n].name, length) != 0 || (*at)[length] != '.') continue;
         *at += length + 1;
-        return &job->part[n];
+        return n;
     }
-    return job->part;
+    return 0;
 }
 
 /* ---- removed heads ---- */
 
 const uint8_t *prune_part_point(const prune_job *job, int part, const mha_prune_point *point)
 {
-    const uint8_t *const keep[PRUNE_PARTS] = {point->keep, point->cross_keep, point->encoder_keep};
+    const uint8_t *const keep[MHA_HEAD_KINDS] = {point->keep, point->cross_keep, point->encoder_keep};
     return part < job->parts ? keep[part] : NULL;
 }
 
@@ -148,14 +128,14 @@ void prune_parts_print_option(const prune_job *job, const mha_prune_point *point
 {
     const char *comma = "--heads ";
     for (int n = 0; n < job->parts; n++) {
-        const prune_part *part = &job->part[n];
+        const head_part *part = &job->part[n];
         const uint8_t *keep = prune_part_point(job, n, point);
         const bool named = job->parts > 1 && n > 0;
         for (int64_t l = 0; l < mha_model_describe(part->model)->layers; l++)
-            for (int64_t h = 0; h < part_heads(part, l); h++) {
+            for (int64_t h = 0; h < head_part_heads(part, l); h++) {
                 if (keeps(part, keep, l, h)) continue;
                 fprintf(job->session->out, "%s%s%s%lld.%lld", comma, named ? part->name : "", named ? "." : "",
-                        (long long)l, (long long)number_of(part, l, h));
+                        (long long)l, (long long)head_part_number(part, l, h));
                 comma = ",";
             }
     }
@@ -165,13 +145,13 @@ void prune_parts_print(const prune_job *job)
 {
     FILE *out = job->session->out;
     for (int n = 0; n < job->parts; n++) {
-        const prune_part *part = &job->part[n];
+        const head_part *part = &job->part[n];
         for (int64_t l = 0; l < mha_model_describe(part->model)->layers; l++) {
             bool any = false;
             fprintf(out, "%s%slayer %-3lld removed", part->name, *part->name ? " " : "", (long long)l);
-            for (int64_t h = 0; h < part_heads(part, l); h++) {
-                if (keeps(part, part->keep, l, h)) continue;
-                fprintf(out, " %lld", (long long)number_of(part, l, h));
+            for (int64_t h = 0; h < head_part_heads(part, l); h++) {
+                if (keeps(part, job->keep[n], l, h)) continue;
+                fprintf(out, " %lld", (long long)head_part_number(part, l, h));
                 any = true;
             }
             fputs(any ? "\n" : " none\n", out);
@@ -181,13 +161,13 @@ void prune_parts_print(const prune_job *job)
 }
 
 /* Returns, per layer, the numbers of the heads that are not in `keep`. */
-static json_t *removed_json(const prune_part *part, const uint8_t *keep)
+static json_t *removed_json(const head_part *part, const uint8_t *keep)
 {
     json_t *lists = json_array();
     for (int64_t l = 0; l < mha_model_describe(part->model)->layers; l++) {
         json_t *list = json_array();
-        for (int64_t h = 0; h < part_heads(part, l); h++)
-            if (!keeps(part, keep, l, h)) json_array_append_new(list, json_integer(number_of(part, l, h)));
+        for (int64_t h = 0; h < head_part_heads(part, l); h++)
+            if (!keeps(part, keep, l, h)) json_array_append_new(list, json_integer(head_part_number(part, l, h)));
         json_array_append_new(lists, list);
     }
     return lists;
@@ -197,8 +177,8 @@ json_t *prune_parts_json(const prune_job *job, const mha_prune_point *point)
 {
     json_t *all = json_object();
     for (int n = 0; n < job->parts; n++) {
-        const prune_part *part = &job->part[n];
-        json_t *lists = removed_json(part, point ? prune_part_point(job, n, point) : part->keep);
+        const head_part *part = &job->part[n];
+        json_t *lists = removed_json(part, point ? prune_part_point(job, n, point) : job->keep[n]);
         if (job->parts > 1) {
             json_object_set_new(all, part->name, lists);
             continue;

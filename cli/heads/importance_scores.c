@@ -243,13 +243,13 @@ static double printed(double value)
     return strtod(digits, NULL);
 }
 
-int importance_scores_values(cli_session *s, const importance_scores *scores, const mha_model *model,
+int importance_scores_values(cli_session *s, const importance_scores *scores, const head_part *parts, int count,
                              const mha_head_data *data, double *values)
 {
-    if (scores->file) return scores_file_read(s, scores->file, model, values);
+    if (scores->file) return scores_file_read(s, scores->file, parts, count, values);
     mha_importance *importance;
     mha_importance_heads heads;
-    const int code = importance_scores_measure(s, scores, model, 0, data, &importance);
+    const int code = importance_scores_measure(s, scores, parts->model, 0, data, &importance);
     for (int k = 0; code == CLI_DONE && mha_importance_kind(importance, (mha_head_kind)k, &heads); k++)
         for (int64_t n = 0; n < heads.layers * heads.heads; n++)
             *values++ = printed(heads.values[n]);

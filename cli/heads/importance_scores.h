@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "input/head_part.h"
 #include "input/input.h"
 
 /* Values of the options as given; NULL if absent. */
@@ -75,9 +76,9 @@ enum { IMPORTANCE_SCORES_UNKNOWN = 640 };
 const char *importance_scores_unknown(const importance_scores *scores, char text[IMPORTANCE_SCORES_UNKNOWN]);
 /* Returns the source of the scores for messages: the file of --scores, or the score of --by. */
 const char *importance_scores_source(const importance_scores *scores);
-/* Reads values [layers, H] from the file of --scores, or measures them on the data and rounds them as `mha heads` does
- * when it prints them. In an encoder-decoder, the values of its cross-attention and of its encoder follow. */
-int importance_scores_values(cli_session *s, const importance_scores *scores, const mha_model *model,
+/* Reads the values [layers, H] of all parts of a model from the file of --scores, or measures them on the data and
+ * rounds them as `mha heads` does when it prints them. The values of the parts follow each other. */
+int importance_scores_values(cli_session *s, const importance_scores *scores, const head_part *parts, int count,
                              const mha_head_data *data, double *values);
 
 /* Returns {by, loss, texts, halves, saturated, values, low, high}, the last three [layers][heads], as a new reference;

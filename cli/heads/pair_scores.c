@@ -4,58 +4,50 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "input/head_part.h"
 #include "output.h"
 #include "word_wrap.h"
 
-static const char *const names[MHA_HEAD_KINDS] = {
-    [MHA_HEADS_OWN] = "decoder", [MHA_HEADS_CROSS] = "cross", [MHA_HEADS_ENCODER] = "encoder"};
-
 /* A head with its score. */
 typedef struct scored {
-    mha_head_kind kind;
+    const head_part *part;
     int64_t layer, number; /* number of the head in the unpruned model */
     double value, low, high;
 } scored;
-
-static int64_t number_of(const mha_model *model, mha_head_kind kind, int64_t layer, int64_t head)
-{
-    const mha_model *side = kind == MHA_HEADS_ENCODER ? mha_model_encoder(model) : model;
-    return (kind == MHA_HEADS_CROSS ? mha_cross_head_number : mha_head_number)(side, layer, head);
-}
 
 static int by_value(const void *a, const void *b)
 {
     const scored *x = a, *y = b;
     if (x->value != y->value) return x->value < y->value ? 1 : -1;
-    if (x->kind != y->kind) return x->kind > y->kind ? 1 : -1;
+    if (x->part != y->part) return x->part > y->part ? 1 : -1;
     if (x->layer != y->layer) return x->layer > y->layer ? 1 : -1;
     return (x->number > y->number) - (x->number < y->number);
 }
 
-/* Appends the heads of a kind to `to`; returns the end. `to` may be NULL to count them. */
-static size_t list_kind(const mha_model *model, const mha_importance *importance, mha_head_kind kind, scored *to)
+/* Appends the heads of kind k to `to`; returns the end. `to` may be NULL to count them. */
+static size_t list_kind(const head_part *part, const mha_importance *importance, int k, scored *to)
 {
     mha_importance_heads h;
     size_t count = 0;
-    mha_importance_kind(importance, kind, &h);
+    mha_importance_kind(importance, (mha_head_kind)k, &h);
     for (int64_t n = 0; n < h.layers * h.heads; n++) {
-        const int64_t layer = n / h.heads, number = number_of(model, kind, layer, n % h.heads);
+        const int64_t layer = n / h.heads, number = head_part_number(&part[k], layer, n % h.heads);
         if (number < 0) continue;
-        if (to) to[count] = (scored){kind, layer, number, h.values[n], h.low[n], h.high[n]};
+        if (to) to[count] = (scored){&part[k], layer, number, h.values[n], h.low[n], h.high[n]};
         count++;
     }
     return count;
 }
 
 /* Lists the heads of all kinds, layer by layer; NULL if memory is exhausted. */
-static scored *list_all(const mha_model *model, const mha_importance *importance, size_t *count)
+static scored *list_all(const head_part *part, const mha_importance *importance, size_t *count)
 {
     *count = 0;
     for (int k = 0; k < MHA_HEAD_KINDS; k++)
-        *count += list_kind(model, importance, (mha_head_kind)k, NULL);
+        *count += list_kind(part, importance, k, NULL);
     scored *all = calloc(*count, sizeof *all), *at = all;
     for (int k = 0; all && k < MHA_HEAD_KINDS; k++)
-        at += list_kind(model, importance, (mha_head_kind)k, at);
+        at += list_kind(part, importance, k, at);
     return all;
 }
 
@@ -78,7 +70,7 @@ static void put_table(const cli_session *s, scored *all, size_t count)
     fprintf(s->out, "%s%-*s %*s %*s %*s%s\n", cli_bold(s), NAME, "head", SCORE - 1, "import.", SCORE - 1, "95 % from",
             SCORE - 1, "to", cli_plain(s));
     for (size_t n = 0; n < count; n++) {
-        snprintf(name, sizeof name, "%s.%lld.%lld", names[all[n].kind], (long long)all[n].layer,
+        snprintf(name, sizeof name, "%s.%lld.%lld", all[n].part->name, (long long)all[n].layer,
                  (long long)all[n].number);
         fprintf(s->out, "%-*s", NAME, name);
         put_number(s->out, all[n].value);
@@ -101,7 +93,7 @@ static void put_csv(FILE *out, const scored *all, size_t count)
 {
     fputs("kind,layer,head,importance,importance_low,importance_high\n", out);
     for (size_t n = 0; n < count; n++) {
-        fprintf(out, "%s,%lld,%lld", names[all[n].kind], (long long)all[n].layer, (long long)all[n].number);
+        fprintf(out, "%s,%lld,%lld", all[n].part->name, (long long)all[n].layer, (long long)all[n].number);
         put_cell(out, all[n].value);
         put_cell(out, all[n].low);
         put_cell(out, all[n].high);
@@ -129,7 +121,8 @@ static json_t *kind_json(const scored *all, size_t count, int64_t layers)
                      lists[3]);
 }
 
-static json_t *scores_json(const mha_importance *importance, const scored *all, size_t count, mha_importance_score by)
+static json_t *scores_json(const head_part *part, const mha_importance *importance, const scored *all, size_t count,
+                           mha_importance_score by)
 {
     json_t *said = json_pack(
         "{s:s, s:o, s:I, s:o, s:b}", "by", mha_importance_score_key(by), "loss",
@@ -139,9 +132,9 @@ static json_t *scores_json(const mha_importance *importance, const scored *all, 
         mha_importance_heads heads;
         size_t own = 0;
         mha_importance_kind(importance, (mha_head_kind)k, &heads);
-        while (own < count && (int)all[own].kind == k)
+        while (own < count && all[own].part == &part[k])
             own++;
-        json_object_set_new(said, names[k], kind_json(all, own, heads.layers));
+        json_object_set_new(said, part[k].name, kind_json(all, own, heads.layers));
         all += own;
         count -= own;
     }
@@ -166,12 +159,14 @@ int pair_scores_put(cli_session *s, const mha_model *model, const mha_importance
 {
     size_t count;
     int code = CLI_DONE;
-    scored *all = list_all(model, importance, &count);
+    head_part part[MHA_HEAD_KINDS];
+    head_parts_of(model, part);
+    scored *all = list_all(part, importance, &count);
     if (!all) return cli_error(s, CLI_FAILED, "out of memory");
     if (s->options.json) {
         code = cli_put_json(s,
                             json_pack("{s:s, s:I, s:o}", "model", cli_shown(s->model_name), "texts", (json_int_t)pairs,
-                                      "importance", scores_json(importance, all, count, by)),
+                                      "importance", scores_json(part, importance, all, count, by)),
                             false);
     } else if (s->options.csv) {
         put_csv(s->out, all, count);

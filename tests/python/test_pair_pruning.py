@@ -137,6 +137,16 @@ class PairPruning(unittest.TestCase):
             keep = np.concatenate([x.ravel() for x in (kept.keep, kept.cross, kept.encoder)])
             self.assertEqual((~keep).sum(), 5)
             self.assertLess(scores[~keep].max(), scores[keep].min())
+            arrays = {"decoder": found.values.tolist(), "cross": found.cross.values, "encoder": found.encoder.values}
+            again = mha.prune_choose_kinds(reference.ours, arrays, count=5)
+            np.testing.assert_array_equal(np.concatenate([x.ravel() for x in (again.keep, again.cross, again.encoder)]), keep)
+            del arrays["cross"]
+            with self.assertRaisesRegex(ValueError, "got no cross"):
+                mha.prune_choose_kinds(reference.ours, arrays, count=5)
+            own = mha.importance_measure(reference.ours, None, by="ov_norm")
+            own.cross = None
+            with self.assertRaisesRegex(ValueError, "must be measured on mha.HeadData.of_pairs"):
+                mha.prune_choose_kinds(reference.ours, own, count=5)
             each = mha.prune_choose_kinds(reference.ours, found, count=1, per_layer=True)
             for x in each.keep, each.cross, each.encoder:
                 self.assertTrue((x.sum(1) == HEADS - 1).all())

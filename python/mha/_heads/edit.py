@@ -203,9 +203,21 @@ def _all_kinds(model: Model, rule: PruneRule) -> tuple[np.ndarray, ...]:
     return lists
 
 
+def _scores_of_kinds(scores: Any) -> tuple[Any, Any, Any]:
+    if not isinstance(scores, dict):
+        if scores.cross is None or scores.encoder is None:
+            raise ValueError("scores must be measured on mha.HeadData.of_pairs (got no scores of cross-attention and encoder heads)")
+        return scores.values, scores.cross.values, scores.encoder.values
+    for kind in ("decoder", "cross", "encoder"):
+        if kind not in scores:
+            raise ValueError(f"scores must have the keys decoder, cross and encoder (got no {kind})")
+    return scores["decoder"], scores["cross"], scores["encoder"]
+
+
 def prune_choose_kinds(model: Model, scores: Any, *, ratio: float = 0.0, count: int = 0, per_layer: bool = False,
                        floor: int = 0) -> Kept:
-    """Returns the heads of all kinds to keep in an encoder-decoder, chosen as by prune_choose. scores: an mha.Importance.
+    """Returns the heads of all kinds to keep in an encoder-decoder, chosen as by prune_choose. scores: an mha.Importance, or a dict with
+    the scores [layers, heads] of the "decoder", "cross" and "encoder" heads, for example read from a file.
 
         >>> import mha
         >>> mha.prune_choose_kinds(mha.Model(), None, count=1)
@@ -214,8 +226,7 @@ def prune_choose_kinds(model: Model, scores: Any, *, ratio: float = 0.0, count: 
     """
     rule = _rule(ratio, count, per_layer, floor)
     lists = _all_kinds(model, rule)
-    tables = [floats(x, "scores", keep.shape, np.float64)
-              for x, keep in zip((scores.values, scores.cross.values, scores.encoder.values), lists)]
+    tables = [floats(x, "scores", keep.shape, np.float64) for x, keep in zip(_scores_of_kinds(scores), lists)]
     rule.cross_scores, rule.encoder_scores = tables[1].ctypes.data, tables[2].ctypes.data
     call("mha_prune_choose", model._open(), tables[0].ctypes.data, ctypes.byref(rule), lists[0].ctypes.data)
     return Kept(*(x.astype(bool) for x in lists))

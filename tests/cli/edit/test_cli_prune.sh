@@ -234,8 +234,8 @@ for title in heads parameters 'KV bytes' 'tokens/s' 'loss increase'; do
     has out "$title"
 done
 
-# The options that repeat a search of an encoder must name the part. Heads of a decoder must not be chosen by scores, which
-# `mha heads` measures on the encoder.
+# The options that repeat a search of an encoder must name the part. Heads of a decoder must not be chosen by scores that
+# cover only the encoder.
 expect 0 "$MHA" prune -m "$t5" --search --part encoder --by ov_norm -f texts --max-loss-increase 9
 again=$(grep '^--heads ' out)
 case $again in
@@ -247,8 +247,8 @@ expect 0 "$MHA" prune -m "$t5" $again -o encoder
 expect 0 "$MHA" heads -q -m "$t5" --by ov_norm -f texts --csv
 mv out encoder.csv
 expect 0 "$MHA" prune -m "$t5" --part encoder --scores encoder.csv --count 1 -o encoder --force
-refused 2 "$MHA" prune -m "$t5" --scores encoder.csv --count 1 -o decoder
-has err '--scores must not be given for the heads of t5'
+refused 3 "$MHA" prune -m "$t5" --scores encoder.csv --count 1 -o decoder
+has err 'encoder.csv: must contain the scores of the decoder, cross and encoder heads of t5'
 refused 2 "$MHA" prune -m "$t5" --by joint --count 1 -o decoder
 has err 'missing texts to choose heads or fit weights on'
 [ ! -e decoder ] || fail 'a rejected command must not create a folder'

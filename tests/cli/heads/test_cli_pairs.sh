@@ -66,6 +66,65 @@ at heads.1 25
 expect 0 "$MHA" prune -m "$bart" --search --by gate --max-loss-increase 1000 -f pairs.tsv --test test.tsv
 has out ',cross.'
 has out ',encoder.'
+# saved scores choose the same heads as --by, in both formats, also of a pruned model; --part encoder reads those of the encoder
+for model in t5 bart marian mbart; do
+    "$MHA" heads -m "$data/seq2seq/$model" -f pairs.tsv --by gate --json >scores.json 2>/dev/null
+    "$MHA" heads -m "$data/seq2seq/$model" -f pairs.tsv --by gate --csv >scores.csv 2>/dev/null
+    expect 0 "$MHA" prune -m "$data/seq2seq/$model" --by gate --count 5 -f pairs.tsv --test test.tsv -o by-name --force
+    for file in scores.json scores.csv; do
+        expect 0 "$MHA" prune -m "$data/seq2seq/$model" --scores $file --count 5 --test test.tsv -o by-file --force
+        same by-name/model.safetensors by-file/model.safetensors "$model, $file"
+    done
+done
+for format in json csv; do
+    expect 0 "$MHA" heads -m joint -f pairs.tsv --by gate --$format
+    mv out again.$format
+    expect 0 "$MHA" heads -m "$t5" -f pairs.tsv --by gate --$format
+    mv out scores.$format
+done
+expect 0 "$MHA" prune -m joint --by gate --count 2 -f pairs.tsv --test test.tsv -o by-name --force
+for file in again.json again.csv; do
+    expect 0 "$MHA" prune -m joint --scores $file --count 2 --test test.tsv -o by-file --force
+    same by-name/model.safetensors by-file/model.safetensors "scores of a pruned model, $file"
+done
+{ printf 'layer,head,importance\n' && sed -n 's/^encoder,//p' scores.csv | cut -d , -f 1-3; } >encoder.csv
+expect 0 "$MHA" prune -m "$t5" --part encoder --scores encoder.csv --count 3 -o by-name --force
+for file in scores.json scores.csv; do
+    expect 0 "$MHA" prune -m "$t5" --part encoder --scores $file --count 3 -o by-file --force
+    same by-name/model.safetensors by-file/model.safetensors "the encoder of $file"
+done
+expect 0 "$MHA" prune -m "$t5" --search --scores scores.csv --max-loss-increase 1000 -f pairs.tsv --test test.tsv
+has out ',cross.'
+
+# files that do not cover all heads, or cover other heads
+for file in encoder.csv plain.json; do
+    echo '{"importance": {"values": [[1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 4]]}}' >plain.json
+    refused 3 "$MHA" prune -m "$t5" --scores $file --count 2 -o none
+    has err "$file: must contain the scores of the decoder, cross and encoder heads of t5"
+    has err '(got one kind of heads; --part encoder reads scores of the encoder only)'
+done
+grep -v '^cross,1,2,' scores.csv >fewer.csv
+refused 3 "$MHA" prune -m "$t5" --scores fewer.csv --count 2 -o none
+has err 'fewer.csv: head cross.1.2 of the model must have a score'
+grep -v '^encoder,' scores.csv >fewer.csv
+refused 3 "$MHA" prune -m "$t5" --scores fewer.csv --count 2 -o none
+has err 'fewer.csv: head encoder.0.0 of the model must have a score'
+refused 3 "$MHA" prune -m "$t5" --part encoder --scores fewer.csv --count 2 -o none
+has err 'fewer.csv: head encoder.0.0 of the model must have a score'
+sed 's/"cross"/"crossed"/' scores.json >fewer.json
+refused 3 "$MHA" prune -m "$t5" --scores fewer.json --count 2 -o none
+has err 'fewer.json: importance.cross must be an object with the scores of these heads (got nothing)'
+sed 's/^cross,0,0/crossed,0,0/' scores.csv >fewer.csv
+refused 3 "$MHA" prune -m "$t5" --scores fewer.csv --count 2 -o none
+has err 'kind must be decoder, cross or encoder (got "crossed")'
+for file in scores.csv scores.json; do
+    refused 3 "$MHA" prune -m builtin --scores $file --count 2 -o none
+    has err "$file: must contain the scores of one kind of heads for llama (got the scores of an encoder-decoder)"
+done
+"$MHA" heads -m "$bart" -f pairs.tsv --by gate --json >other.json 2>/dev/null
+refused 3 "$MHA" prune -m "$t5" --scores other.json --count 2 -o none
+has err 'other.json: importance.decoder.values'
+
 # pruned models are measured, pruned and compared again; the report refuses them
 expect 0 "$MHA" heads -m joint -f pairs.tsv --by gate --csv
 expect 0 "$MHA" prune -m joint --by gate --count 2 -f pairs.tsv -o again --json
@@ -90,8 +149,6 @@ refused 3 "$MHA" heads -m "$data/seq2seq/whisper" --by gate "$(printf 'a\tb')"
 has err 'sources of pairs must be texts (got whisper, whose sources are audio)'
 refused 3 "$MHA" prune -m "$t5" --by gate --count 2 --fill -f pairs.tsv -o none
 has err 'fill must be NULL for t5, since its output projections have no bias'
-refused 2 "$MHA" prune -m "$t5" --scores first --count 2 -o none
-has err '--scores must not be given for the heads of t5'
 refused 3 "$MHA" regroup -m "$t5" --kv-heads 2 --by gate -f pairs.tsv -o none
 has err 'must not be regrouped, since it is an encoder-decoder'
 finish
