@@ -100,6 +100,7 @@ static json_t *model_json(const mha_model_info *info)
         per_layer(info, info->feed_forward_per_layer), "attention_per_layer", info_attention_json(info));
     if (json && info->cross_heads_per_layer)
         json_object_set_new(json, "cross_heads_per_layer", per_layer(info, info->cross_heads_per_layer));
+    if (json && info->images_ignored) json_object_set_new(json, "images_ignored", json_true());
     return json;
 }
 
@@ -135,8 +136,10 @@ static void print_model(const cli_session *s, const mha_model *model)
     cli_put_prose(s, TITLE, TITLE, "%s, %s", info->family,
                   info->encoder_decoder       ? "encoder-decoder; its decoder:"
                   : vision && vision != model ? "text and images; its text tower:"
-                  : info->causal              ? "decoder"
-                                              : "encoder");
+                  : info->images_ignored ? "decoder, the text part of a model of text and images; tensors that read "
+                                           "images are ignored"
+                  : info->causal         ? "decoder"
+                                         : "encoder");
     put_title(s, "layers");
     cli_put_prose(s, TITLE, TITLE, "%lld", (long long)info->layers);
     put_title(s, "heads");

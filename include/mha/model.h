@@ -5,8 +5,9 @@
  *     encoders  bert, roberta, xlm-roberta, mpnet, distilbert, electra, albert, deberta-v2, nomic_bert, modernbert,
  *               with MLM heads
  *     decoders  gpt2, opt, bloom, gpt_neox, phi, cohere, llama (1 to 3), mistral, qwen2, qwen3, gemma, gemma2,
- *               gemma3_text, phi3, olmo2, granite, smollm3, and with experts mixtral, qwen2_moe, qwen3_moe, gpt_oss,
- *               deepseek_v3
+ *               gemma3_text, gemma3 (its text part), phi3, olmo2, granite, smollm3, and with experts mixtral,
+ *               qwen2_moe, qwen3_moe, gpt_oss, deepseek_v3; with use_bidirectional_attention (EmbeddingGemma),
+ *               gemma3_text is an encoder without logits
  *     encoder-decoders (seq2seq.h)  t5, bart, mbart, marian, whisper
  *     vision (vision.h)  vit, clip, and the towers of clip: clip_text_model, clip_vision_model
  * Other families return an error that names them. Weights may be quantized (quantization_config): MXFP4 experts of
@@ -124,6 +125,8 @@ typedef struct mha_model_info {
                               * is 0; 0 = the model has no logits */
     const int64_t *cross_heads_per_layer; /* [layers] encoder-decoders: heads of the cross-attention of each decoder
                                            * layer, at most `heads`; NULL for other models */
+    int images_ignored; /* 1 = the checkpoint is a model of text and images (gemma3), of which only the text part was
+                         * opened: tensors that read images are neither read nor counted, but copied when it is saved */
 } mha_model_info;
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
 

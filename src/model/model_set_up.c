@@ -45,6 +45,7 @@ static mha_status fill_info(mha_model *m, mha_error *err)
         .feed_forward_per_layer = m->feed_forward_per_layer,
         .attention_per_layer = m->attention_per_layer,
         .causal = c->family->causal,
+        .images_ignored = c->family->tower && !c->family->vision && !c->channels,
         .encoder_decoder = c->family->encoder != NULL,
         .decoder_start = c->start,
         .feature_bins = c->mel_bins,

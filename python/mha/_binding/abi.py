@@ -1802,6 +1802,7 @@ class ModelInfo(ctypes.Structure):
     feature_bins: int
     logit_width: int
     cross_heads_per_layer: int | None
+    images_ignored: int
     _fields_ = [
         ("family", c_char_p),
         ("layers", c_int64),
@@ -1838,6 +1839,7 @@ class ModelInfo(ctypes.Structure):
         ("feature_bins", c_int64),
         ("logit_width", c_int64),
         ("cross_heads_per_layer", c_void_p),
+        ("images_ignored", c_int),
     ]
 
 

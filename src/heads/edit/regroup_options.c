@@ -92,10 +92,10 @@ static mha_status check_keys(const mha__regroup *r, mha_error *err)
 static mha_status check_shapes(const mha__regroup *r, mha_error *err)
 {
     const mha__config *c = &r->model->config;
-    if (c->family->one_side || r->model->vision || r->model->text)
+    if (c->family->one_side || c->family->tower)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "key and value heads of %s must not be regrouped, since it %s",
                          r->model->info.family,
-                         c->family->one_side ? "is an encoder-decoder" : "consists of two towers");
+                         c->family->one_side ? "is an encoder-decoder" : "is a part of a model of text and images");
     if (r->o.compatible) MHA__TRY(mha__edit_check_compatible(c->own_key, err));
     MHA__TRY(mha__edit_check_norms(r->model, err));
     if (mha__weights_per_head(c, MHA__QKV))

@@ -18,14 +18,24 @@
 /* The model of a checkpoint whose config is read. */
 typedef enum side { MAIN, ENCODER, VISION } side;
 
+/* Replaces the table of a decoder by that of an encoder if config.json turns the causal mask off. */
+static mha_status find_direction(const mha__json_obj *root, const mha__family **family, mha_error *err)
+{
+    bool on = false;
+    if (!(*family)->bidirectional) return MHA_OK;
+    MHA__TRY(mha__json_bool(root, "use_bidirectional_attention", MHA__OPTIONAL, &on, err));
+    if (on) *family = (*family)->bidirectional;
+    return MHA_OK;
+}
+
 static mha_status find_family(const mha__json_obj *root, side side, const mha__family **family, mha_error *err)
 {
     const char *type = NULL;
-    char names[500];
+    char names[600];
     MHA__TRY(mha__json_string(root, "model_type", MHA__REQUIRED, &type, NULL, err));
     *family = mha__family_find(type);
     if (*family && side != MAIN) *family = side == ENCODER ? (*family)->encoder : (*family)->vision;
-    if (*family) return MHA_OK;
+    if (*family) return find_direction(root, family, err);
     mha__family_names(names, sizeof names);
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: model_type must be one of %s (got \"%s\")", root->file, names,
                      mha__quote(&(mha__quoted){0}, type, strlen(type)));

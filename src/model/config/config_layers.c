@@ -290,7 +290,8 @@ mha_status mha__config_windows(const mha__json_obj *root, mha__config *c, mha_er
     if (c->local_keys) c->window = c->local_keys / 2 + 1;
     MHA__TRY(mha__json_array(root, "layer_types", MHA__OPTIONAL, &types, err));
     const bool optional = rule == MHA__WINDOW_LATER || rule == MHA__WINDOW_UNTURNED || rule == MHA__WINDOW_EVEN_BEFORE;
-    if (optional && !c->windowed) c->window = 0;
+    const bool listed = types && rule == MHA__WINDOW_UNTURNED; /* transformers then ignores use_sliding_window */
+    if (optional && !c->windowed && !listed) c->window = 0;
     if (types) return read_types(root, types, c, err);
     for (int64_t i = 0; i < c->layers; i++) {
         const bool slides = rule == MHA__WINDOW_ALL || (rule == MHA__WINDOW_EVEN && i % 2 == 0) ||

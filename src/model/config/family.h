@@ -202,9 +202,11 @@ typedef struct mha__family {
     const char *heads_key;
     bool code_first; /* the language code at the end of a text is the first token of the decoder (mBART) */
     bool sines;      /* positions are computed, not stored: sines, then cosines (Marian) */
+    const struct mha__family *bidirectional; /* table if use_bidirectional_attention is true (Gemma 3); NULL = none */
     /* CLIP: a table for each tower. The table of the text tower has the name of the family and points to the table of
      * the image tower. tower: key of config.json whose object has the keys of this tower, unless the object whose key
-     * is tower_dict exists, which replaces it; NULL = the root. top: keys of the root. */
+     * is tower_dict exists, which replaces it; NULL = the root. top: keys of the root. A family with a tower and
+     * without a table of images is the text part of a model of text and images (Gemma 3). */
     const struct mha__family *vision;
     const char *tower, *tower_dict;
     const mha__config_key *top;

@@ -78,20 +78,44 @@ static const mha__config_key gemma_keys[] = {
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
 };
 
-static const mha__config_key gemma3_keys[] = {
+/* Keys of all forms of Gemma 3. Published files of models that also read images omit many of them. */
+static const mha__config_key gemma3_common[] = {
+    {"vocab_size", MHA__KEY_DIM, FIELD(vocab), 262208, MHA__DIM, NULL},
+    {"hidden_size", MHA__KEY_DIM, FIELD(hidden), 2304, MHA__DIM, NULL},
+    {"num_hidden_layers", MHA__KEY_DIM, FIELD(layers), 26, MHA__LAYERS, NULL},
     {"num_attention_heads", MHA__KEY_DIM, FIELD(heads), 8, MHA__HEADS, NULL},
     {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 4, MHA__HEADS, NULL},
-    {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 0, MHA__DIM, NULL},
     {"head_dim", MHA__KEY_DIM_OR_OFF, FIELD(head_dim), 256, MHA__DIM, NULL},
+    {"intermediate_size", MHA__KEY_DIM, FIELD(intermediate), 9216, MHA__DIM, NULL},
+    {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 131072, MHA__DIM, NULL},
+    {"rms_norm_eps", MHA__KEY_POSITIVE, FIELD(eps), 1e-6, 0, NULL},
+    {"pad_token_id", MHA__KEY_ROW, FIELD(padding), 0, MHA__DIM, NULL},
+    {"is_causal", MHA__KEY_ONLY_TRUE, 0, 0, 0, NULL},
     {"hidden_activation", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0,
      "gelu_pytorch_tanh"}, /* hidden_act is ignored */
-    {"use_bidirectional_attention", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},
     {"attention_bias", MHA__KEY_BOOL, FIELD(attn_bias), 0, 0, NULL},
     {"query_pre_attn_scalar", MHA__KEY_POSITIVE, FIELD(query_scalar), 256, 0, NULL},
-    {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 4096, MHA__DIM, NULL},
     {"_sliding_window_pattern", MHA__KEY_DIM, FIELD(window_pattern), 6, MHA__DIM, NULL},
     {"final_logit_softcapping", MHA__KEY_POSITIVE_OR_OFF, FIELD(logit_cap), 0, 0, NULL},
-    {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
+    QUANTIZATION,
+};
+
+#define GEMMA3_DECODER                                                             \
+    {"use_bidirectional_attention", MHA__KEY_ONLY_FALSE, 0, 0, 0, NULL},           \
+    {                                                                              \
+        "sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 4096, MHA__DIM, NULL \
+    }
+#define TIED                                                          \
+    {                                                                 \
+        "tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL \
+    }
+
+static const mha__config_key gemma3_text_keys[] = {GEMMA3_DECODER, TIED};
+static const mha__config_key gemma3_keys[] = {GEMMA3_DECODER};
+static const mha__config_key gemma3_top_keys[] = {TIED, QUANTIZATION};
+/* EmbeddingGemma: the window counts the keys on both sides. */
+static const mha__config_key gemma3_encoder_keys[] = {
+    {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(local_keys), 4096, MHA__DIM, NULL},
 };
 
 static const char *const gemma3_aliases[][2] = {
@@ -152,13 +176,19 @@ static const mha__part gemma_parts[MHA__ROLES] = {
     NORM_OF(MHA__ATTN_NORM, RMS_1, "input_layernorm"),
     NORM_OF(MHA__MLP_NORM, RMS_1, "post_attention_layernorm"),
 };
-static const mha__part gemma2_parts[MHA__ROLES] = {
-    LLAMA_PARTS(RMS_1, FIELD(attn_bias), FIELD(attn_bias)),
-    NORM_OF(MHA__ATTN_NORM, RMS_1, "input_layernorm"),
-    NORM_OF(MHA__ATTN_OUT_NORM, RMS_1, "post_attention_layernorm"),
-    NORM_OF(MHA__MLP_NORM, RMS_1, "pre_feedforward_layernorm"),
-    NORM_OF(MHA__MLP_OUT_NORM, RMS_1, "post_feedforward_layernorm"),
+#define GEMMA2_LAYER                                                                                           \
+    LLAMA_LAYER(RMS_1, FIELD(attn_bias), FIELD(attn_bias)), NORM_OF(MHA__ATTN_NORM, RMS_1, "input_layernorm"), \
+        NORM_OF(MHA__ATTN_OUT_NORM, RMS_1, "post_attention_layernorm"),                                        \
+        NORM_OF(MHA__MLP_NORM, RMS_1, "pre_feedforward_layernorm"),                                            \
+        NORM_OF(MHA__MLP_OUT_NORM, RMS_1, "post_feedforward_layernorm")
+static const mha__part gemma2_parts[MHA__ROLES] = {LLAMA_OUTER(RMS_1), GEMMA2_LAYER};
+static const mha__part gemma3_parts[MHA__ROLES] = {
+    LLAMA_STATES(RMS_1),
+    [MHA__LM_HEAD] = {AS(TABLE, "/language_model.lm_head", FIELD(vocab), FIELD(hidden)), .optional = true},
+    GEMMA2_LAYER,
 };
+static const mha__part gemma3_encoder_parts[MHA__ROLES] = {LLAMA_STATES(RMS_1), GEMMA2_LAYER};
+static const char *const gemma3_prefixes[] = {"language_model.model.", NULL};
 /* OLMo 2: no norms before the branches; q and k are normalized over all heads together. */
 static const mha__part olmo2_parts[MHA__ROLES] = {
     LLAMA_OUTER(RMS),
@@ -183,6 +213,14 @@ static const mha__part phi3_parts[MHA__ROLES] = {
 
 /* ---- list of families ---- */
 
+#define GEMMA3                                                                                           \
+    .common = gemma3_common, .common_count = COUNT(gemma3_common), .layer = "layers.", .pre_norm = true, \
+    .rotary = true, .head_keys = true, .aliases = gemma3_aliases, .embed_scaled = true, .normed = true,  \
+    .window_rule = MHA__WINDOW_PATTERN, .theta = 1e6, .local_theta = 1e4, .local_theta_key = "rope_local_base_freq"
+
+static const mha__family gemma3_encoder = {GEMMA3, .name = "gemma3_text", KEYS(gemma3_encoder_keys),
+                                           .prefixes = mha__llama_prefixes, .parts = gemma3_encoder_parts};
+
 static const mha__family families[] = {
     {LLAMA_LIKE, .name = "llama", KEYS(llama_keys), .parts = llama_parts, .eos = 2},
     {LLAMA_LIKE, .name = "mistral", KEYS(mistral_keys), .parts = llama_parts, .window_rule = MHA__WINDOW_ALL},
@@ -192,9 +230,10 @@ static const mha__family families[] = {
     {LLAMA_LIKE, .name = "gemma", KEYS(gemma_keys), .parts = gemma_parts, .eos = 1, .embed_scaled = true},
     {LLAMA_LIKE, .name = "gemma2", KEYS(gemma2_keys), .parts = gemma2_parts, .embed_scaled = true,
      .window_rule = MHA__WINDOW_EVEN},
-    {LLAMA_LIKE, .name = "gemma3_text", KEYS(gemma3_keys), .parts = gemma2_parts, .aliases = gemma3_aliases, .eos = 1,
-     .embed_scaled = true, .normed = true, .window_rule = MHA__WINDOW_PATTERN, .theta = 1e6, .local_theta = 1e4,
-     .local_theta_key = "rope_local_base_freq"},
+    {GEMMA3, .name = "gemma3_text", KEYS(gemma3_text_keys), .prefixes = mha__llama_prefixes, .parts = gemma2_parts,
+     .eos = 1, .causal = true, .bidirectional = &gemma3_encoder},
+    {GEMMA3, .name = "gemma3", KEYS(gemma3_keys), .top = gemma3_top_keys, .top_count = COUNT(gemma3_top_keys),
+     .tower = "text_config", .prefixes = gemma3_prefixes, .parts = gemma3_parts, .eos = 1, .causal = true},
     {LLAMA_BASE, .name = "phi3", KEYS(phi3_keys), .parts = phi3_parts, .eos = 32000, .drops_cache = true,
      .rotary_part = 1, .window_rule = MHA__WINDOW_ALL, .old_longrope = true, .original_positions = 4096},
     {LLAMA_LIKE, .name = "olmo2", KEYS(olmo2_keys), .parts = olmo2_parts, .eos = 50279, .normed = true,

@@ -10,10 +10,11 @@ extern const char *const mha__llama_prefixes[];
 
 /* The parts outside the layers, and the projections of attention: `norm` is the kind of norm; `qkv` and `o` define
  * whether these projections have biases. */
-#define LLAMA_OUTER(norm)                                                    \
-    [MHA__WORDS] = {AS(TABLE, "embed_tokens", FIELD(vocab), FIELD(hidden))}, \
-    [MHA__FINAL_NORM] = {AS(norm, "norm", FIELD(hidden), 0)},                \
-    [MHA__LM_HEAD] = {AS(TABLE, "/lm_head", FIELD(vocab), FIELD(hidden)), .optional = true}
+#define LLAMA_STATES(norm)                                                                         \
+    [MHA__WORDS] = {AS(TABLE, "embed_tokens", FIELD(vocab), FIELD(hidden))}, [MHA__FINAL_NORM] = { \
+                                                                                 AS(norm, "norm", FIELD(hidden), 0)}
+#define LLAMA_OUTER(norm) \
+    LLAMA_STATES(norm), [MHA__LM_HEAD] = {AS(TABLE, "/lm_head", FIELD(vocab), FIELD(hidden)), .optional = true}
 #define LLAMA_ATTENTION(qkv, o)                                                            \
     [MHA__QUERY] = {AS(LINEAR, "self_attn.q_proj", WIDTH(q), FIELD(hidden)), .bias = qkv}, \
     [MHA__KEY] = {AS(LINEAR, "self_attn.k_proj", WIDTH(k), FIELD(hidden)), .bias = qkv},   \
@@ -27,7 +28,8 @@ extern const char *const mha__llama_prefixes[];
     [MHA__GATE] = {AS(LINEAR, "mlp.gate_proj", FIELD(intermediate), FIELD(hidden)), .bias = FIELD(mlp_bias)}, \
     [MHA__UP] = {AS(LINEAR, "mlp.up_proj", FIELD(intermediate), FIELD(hidden)), .bias = FIELD(mlp_bias)},     \
     [MHA__DOWN] = {AS(LINEAR, "mlp.down_proj", FIELD(hidden), FIELD(intermediate)), .bias = FIELD(mlp_bias)}
-#define LLAMA_PARTS(norm, qkv, o) LLAMA_OUTER(norm), LLAMA_ATTENTION(qkv, o), HEAD_NORMS(norm), LLAMA_FEED
+#define LLAMA_LAYER(norm, qkv, o) LLAMA_ATTENTION(qkv, o), HEAD_NORMS(norm), LLAMA_FEED
+#define LLAMA_PARTS(norm, qkv, o) LLAMA_OUTER(norm), LLAMA_LAYER(norm, qkv, o)
 #define NORM_OF(role, norm, name) [role] = {AS(norm, name, FIELD(hidden), 0)}
 
 #define LLAMA_BASE                                                                                   \

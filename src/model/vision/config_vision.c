@@ -9,8 +9,8 @@ mha_status mha__config_tower(const mha__json_obj *root, const mha__config *c, mh
     const mha__family *f = c->family;
     *own = *root;
     if (!f->tower) return MHA_OK;
-    return mha__json_object(root, mha__json_has(root, f->tower_dict) ? f->tower_dict : f->tower, MHA__OPTIONAL, own,
-                            err);
+    const bool dict = f->tower_dict && mha__json_has(root, f->tower_dict);
+    return mha__json_object(root, dict ? f->tower_dict : f->tower, MHA__OPTIONAL, own, err);
 }
 
 mha_status mha__config_vision(const mha__json_obj *root, mha__config *c, mha_error *err)
