@@ -2,13 +2,13 @@
  *
  * A folder contains config.json, tokenizer.json, and model.safetensors or its shards with their index, in the format of
  * transformers 4.x and 5.x. Supported families:
- *     encoders  bert, roberta, xlm-roberta, mpnet, distilbert, electra, albert, deberta-v2, nomic_bert, modernbert,
- *               with MLM heads
+ *     encoders  bert, roberta, camembert, xlm-roberta, mpnet, distilbert, electra, albert, deberta-v2, nomic_bert,
+ *               modernbert, with MLM heads
  *     decoders  gpt2, opt, bloom, gpt_neox, phi, cohere, llama (1 to 3), mistral, qwen2, qwen3, gemma, gemma2,
- *               gemma3_text, gemma3 (its text part), phi3, olmo2, granite, smollm3, and with experts mixtral,
- *               qwen2_moe, qwen3_moe, gpt_oss, deepseek_v3; with use_bidirectional_attention (EmbeddingGemma),
+ *               gemma3_text, gemma3 (its text part), phi3, olmo2, granite, smollm3, starcoder2, and with experts
+ *               mixtral, qwen2_moe, qwen3_moe, gpt_oss, deepseek_v3; with use_bidirectional_attention (EmbeddingGemma),
  *               gemma3_text is an encoder without logits
- *     encoder-decoders (seq2seq.h)  t5, bart, mbart, marian, whisper
+ *     encoder-decoders (seq2seq.h)  t5, mt5, bart, mbart, marian, pegasus, whisper
  *     vision (vision.h)  vit, clip, and the towers of clip: clip_text_model, clip_vision_model
  * Other families return an error that names them. Weights may be quantized (quantization_config): MXFP4 experts of
  * gpt-oss, and 8-bit floats with scales; docs/commands.md lists the forms. Weights are used in place from the mapped

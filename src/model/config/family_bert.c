@@ -57,7 +57,7 @@ static const mha__part bert_parts[MHA__ROLES] = {
     BERT_LAYER,
 };
 
-/* ---- RoBERTa and XLM-RoBERTa: BERT with positions counted from the padding token ---- */
+/* ---- RoBERTa, CamemBERT and XLM-RoBERTa: BERT with positions counted from the padding token ---- */
 
 static const mha__config_key roberta_keys[] = {
     {"vocab_size", MHA__KEY_DIM, FIELD(vocab), 50265, MHA__DIM, NULL},
@@ -280,6 +280,7 @@ static const mha__part mpnet_parts[MHA__ROLES] = {
 static const mha__family families[] = {
     {.name = "bert", KEYS(bert_keys), .prefixes = bert_prefixes, .layer = "encoder.layer.", .parts = bert_parts},
     {.name = "roberta", ROBERTA_LIKE},
+    {.name = "camembert", ROBERTA_LIKE},
     {.name = "xlm-roberta", ROBERTA_LIKE},
     {.name = "mpnet",
      KEYS(mpnet_keys),

@@ -1,4 +1,4 @@
-/* family_llama.c - decoders derived from LLaMA: pre-norm, RMSNorm, rotation, SwiGLU. */
+/* family_llama.c - decoders derived from LLaMA: pre-norm, RMSNorm, rotation, SwiGLU; and StarCoder2. */
 #include "model/config/family_llama.h"
 
 /* ---- LLaMA and related families: pre-norm decoders, RMSNorm, rotation, SwiGLU ---- */
@@ -161,6 +161,16 @@ static const mha__config_key smollm3_keys[] = {
     {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
 };
 
+static const mha__config_key starcoder2_keys[] = {
+    {"hidden_act", MHA__KEY_ACTIVATION, FIELD(activation), 0, 0, "gelu_pytorch_tanh"},
+    {"num_key_value_heads", MHA__KEY_DIM_OR_OFF, FIELD(kv_heads), 2, MHA__HEADS, NULL},
+    {"max_position_embeddings", MHA__KEY_DIM, FIELD(max_positions), 4096, MHA__DIM, NULL},
+    {"norm_epsilon", MHA__KEY_POSITIVE, FIELD(eps), 1e-5, 0, NULL},
+    {"sliding_window", MHA__KEY_DIM_OR_OFF, FIELD(window), 0, MHA__DIM, NULL},
+    {"use_bias", MHA__KEY_BOOL, FIELD(mlp_bias), 1, 0, NULL}, /* biases of all matrices */
+    {"tie_word_embeddings", MHA__KEY_BOOL, FIELD(tied), 1, 0, NULL},
+};
+
 static const mha__part llama_parts[MHA__ROLES] = {
     LLAMA_PARTS(RMS, FIELD(attn_bias), FIELD(attn_bias)),
     NORM_OF(MHA__ATTN_NORM, RMS, "input_layernorm"),
@@ -211,6 +221,17 @@ static const mha__part phi3_parts[MHA__ROLES] = {
     NORM_OF(MHA__MLP_NORM, RMS, "post_attention_layernorm"),
 };
 
+/* StarCoder2: LayerNorm, and feed-forward without a gate. */
+static const mha__part starcoder2_parts[MHA__ROLES] = {
+    LLAMA_OUTER(NORM),
+    LLAMA_ATTENTION(FIELD(mlp_bias), FIELD(mlp_bias)),
+    HEAD_NORMS(RMS),
+    [MHA__UP] = {AS(LINEAR, "mlp.c_fc", FIELD(intermediate), FIELD(hidden)), .bias = FIELD(mlp_bias)},
+    [MHA__DOWN] = {AS(LINEAR, "mlp.c_proj", FIELD(hidden), FIELD(intermediate)), .bias = FIELD(mlp_bias)},
+    NORM_OF(MHA__ATTN_NORM, NORM, "input_layernorm"),
+    NORM_OF(MHA__MLP_NORM, NORM, "post_attention_layernorm"),
+};
+
 /* ---- list of families ---- */
 
 #define GEMMA3                                                                                           \
@@ -241,6 +262,8 @@ static const mha__family families[] = {
     {LLAMA_LIKE, .name = "granite", KEYS(granite_keys), .parts = llama_parts, .eos = 2},
     {LLAMA_LIKE, .name = "smollm3", KEYS(smollm3_keys), .parts = llama_parts, .eos = 128001, .rope_list = true,
      .window_rule = MHA__WINDOW_UNTURNED, .theta = 2e6},
+    {LLAMA_LIKE, .name = "starcoder2", KEYS(starcoder2_keys), .parts = starcoder2_parts, .eos = 50256,
+     .window_rule = MHA__WINDOW_ALL},
 };
 
 const mha__family_list mha__families_llama = {families, COUNT(families)};

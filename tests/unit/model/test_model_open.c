@@ -16,10 +16,10 @@
     "gelu, gelu_accurate, gelu_fast, gelu_new, gelu_python, gelu_python_tanh, gelu_pytorch_tanh, quick_gelu, relu, " \
     "sigmoid, silu, swish, tanh"
 #define MODEL_TYPES                                                                                                   \
-    "bert, roberta, xlm-roberta, mpnet, distilbert, electra, albert, deberta-v2, nomic_bert, modernbert, gpt2, opt, " \
-    "bloom, gpt_neox, phi, cohere, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gemma3, phi3, olmo2, "   \
-    "granite, smollm3, mixtral, qwen2_moe, qwen3_moe, gpt_oss, deepseek_v3, t5, bart, mbart, marian, whisper, vit, "  \
-    "clip, clip_text_model, clip_vision_model"
+    "bert, roberta, camembert, xlm-roberta, mpnet, distilbert, electra, albert, deberta-v2, nomic_bert, modernbert, " \
+    "gpt2, opt, bloom, gpt_neox, phi, cohere, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gemma3, "     \
+    "phi3, olmo2, granite, smollm3, starcoder2, mixtral, qwen2_moe, qwen3_moe, gpt_oss, deepseek_v3, t5, mt5, bart, " \
+    "mbart, marian, pegasus, whisper, vit, clip, clip_text_model, clip_vision_model"
 #define QUICK (&(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1})
 
 static void refused(const char *folder, mha_status status, const char *part)
