@@ -17,8 +17,8 @@ static struct {
 } given;
 
 static const struct poptOption options[] = {
-    {"pool", 0, POPT_ARG_STRING, &given.pool, 0, "pooling: mean of all tokens (default), or cls, the first token",
-     "HOW"},
+    {"pool", 0, POPT_ARG_STRING, &given.pool, 0,
+     "pooling: mean of all tokens, or cls, the first token (default: that of the folder, or mean)", "HOW"},
     {"no-normalize", 0, POPT_ARG_NONE, &given.no_normalize, 0, "do not L2-normalize the vectors", NULL},
     POPT_TABLEEND};
 
@@ -168,6 +168,7 @@ static int run(cli_session *s)
     code = cli_texts_read(s, false, &texts);
     if (code != CLI_DONE) return code;
     code = cli_model_open(s, NULL, &model);
+    if (code == CLI_DONE && !given.pool) pool = (mha_pool)mha_model_describe(model)->pool;
     if (code == CLI_DONE) code = embed(s, cli_encoder_of(model), &texts, pool);
     mha_model_free(model);
     cli_texts_free(&texts);
@@ -182,7 +183,8 @@ const cli_command cli_embed = {
         "For a model that reads images (ViT, CLIP), arguments that end in .png, .jpg or .jpeg are image files; the "
         "vectors of images and texts of a CLIP are comparable. --json prints one line per text: {text, embedding}. -o "
         "FILE.npy writes a float32 matrix [texts, width] "
-        "for NumPy; -o FILE.json writes the lines of --json. Texts must not contain NUL.",
+        "for NumPy; -o FILE.json writes the lines of --json. Texts must not contain NUL. The pooling and the dense "
+        "layers of a sentence-transformers folder (modules.json) are applied; other modules are rejected by name.",
     .shared = CLI_MODEL | CLI_FILE | CLI_OUT | CLI_JSON | CLI_DTYPE,
     .options = options,
     .examples = "mha embed -m minilm \"a cat\" \"a kitten\" \"an engine\"\n"

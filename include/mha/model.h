@@ -119,7 +119,8 @@ typedef struct mha_model_info {
     /* Models that read images (vision.h): shapes of an image and of a patch [pixels], and the classes of an image
      * classifier; 0 for other models. vocab is then 0, and max_positions the number of tokens of an image. */
     int64_t image_channels, image_height, image_width, patch_height, patch_width, classes;
-    int64_t embedding_width; /* width of the vectors of mha_model_embed: hidden; in CLIP, that of the common space */
+    int64_t embedding_width; /* width of the vectors of mha_model_embed: hidden; in CLIP, that of the common space; that
+                              * of the last dense layer of a sentence-transformers folder */
     int64_t feature_bins;    /* log-mel bins per frame of an encoder that reads audio features (audio.h); 0 = tokens */
     int64_t logit_width; /* columns of the logits: vocab, classes, or 1 for a discriminator (ELECTRA), whose `logits`
                               * is 0; 0 = the model has no logits */
@@ -127,6 +128,8 @@ typedef struct mha_model_info {
                                            * layer, at most `heads`; NULL for other models */
     int images_ignored; /* 1 = the checkpoint is a model of text and images (gemma3), of which only the text part was
                          * opened: tensors that read images are neither read nor counted, but copied when it is saved */
+    int pool;           /* mha_pool that a sentence-transformers folder defines (mha_model_embed); MHA_POOL_MEAN if the
+                         * folder defines none */
 } mha_model_info;
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
 
@@ -480,11 +483,18 @@ typedef struct mha_embed_options {
 } mha_embed_options;
 
 /* Embeds texts: out [count, embedding_width], one vector per text. `options` may be NULL. In CLIP, the vector is the
- * projection of the pooled token, and `pool` and pool_long must be 0 and NULL. Texts are NUL-terminated UTF-8. A text
- * with more than max_positions tokens is truncated, with a warning in the log of the context: "text 3 of 7: 600
- * tokens, 88 were truncated; the model accepts 512". Runs in batches without padding; the vector of a text is bitwise
- * independent of all other texts. Reports progress as "embed". Errors: MHA_ERR_ARG for a text that is NULL, not UTF-8
- * or without tokens, naming it; MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
+ * projection of the pooled token, and `pool` and pool_long must be 0 and NULL.
+ *
+ * In a sentence-transformers folder, modules.json lists what follows the model. Its dense layers (2_Dense) are applied
+ * to the pooled vector, before normalization. Its pooling (1_Pooling) is mha_model_info.pool, which the caller passes
+ * as `pool`. A folder with another kind of module, pooling or activation opens, but this function then fails with
+ * MHA_ERR_UNSUPPORTED and names the module. Edited and saved models have none of these files.
+ *
+ * Texts are NUL-terminated UTF-8. A text with more than max_positions tokens is truncated, with a warning in the log of
+ * the context: "text 3 of 7: 600 tokens, 88 were truncated; the model accepts 512". Runs in batches without padding;
+ * the vector of a text is bitwise independent of all other texts. Reports progress as "embed". Errors: MHA_ERR_ARG for
+ * a text that is NULL, not UTF-8 or without tokens, naming it; MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY,
+ * MHA_ERR_CANCELLED. */
 MHA_API mha_status mha_model_embed(const mha_model *model, const char *const *texts, int64_t count,
                                    const mha_embed_options *options, float *out, mha_error *err);
 

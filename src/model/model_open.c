@@ -164,6 +164,7 @@ static mha_status open_all(mha_model *m, const char *folder, mha_model_options *
     MHA__TRY(mha__rank_parts_agree(m, status, err));
     mha__model_fill_info(m);
     MHA__TRY(read_preprocessor(m, folder, err));
+    if (!options->memory_only) MHA__TRY(mha__sentence_open(m, folder, err));
     MHA__TRY(open_vision(m, folder, options, err));
     return open_encoder(m, folder, options, err);
 }
@@ -219,6 +220,7 @@ void mha_model_free(mha_model *model)
     mha_model_free(model->vision);
     for (int64_t i = 0; model->block && i < model->config.layers; i++)
         if (mha__config_owner(&model->config, i) == i) mha_block_free(model->block[i]);
+    mha__sentence_free(model);
     mha_linear_free(model->embed_map);
     for (int n = 0; n < 2; n++)
         mha_linear_free(model->convolution[n]);

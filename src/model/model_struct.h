@@ -45,6 +45,7 @@ struct mha_model {
     mha__preprocessor preprocessor; /* kind NULL = the folder has no file that describes it */
     mha_block **block;              /* [layers]; layers that share tensors share a block */
     void *own;                      /* memory of a created model's tensors (model_create.c), or NULL */
+    struct mha__sentence *sentence; /* modules of a sentence-transformers folder; NULL = none */
     /* Encoder-decoders: the model is the decoder, and owns its encoder. An encoder uses the shards and the tokenizer of
      * its decoder. NULL = none */
     struct mha_model *encoder;
@@ -116,6 +117,11 @@ mha_status mha__model_take_weights(mha_model *model, mha_error *err);
  * MHA_ERR_UNSUPPORTED, naming the first tensor that is not read. */
 mha_status mha__gguf_check_unused(const mha_model *model, mha_error *err);
 void mha__model_fill_info(mha_model *model);
+/* Reads modules.json and the folders that it names, if the file exists, and sets model->sentence, the pooling and the
+ * width of the vectors. Modules that are not supported do not prevent the model from opening, since only vectors of
+ * texts depend on them. Errors: MHA_ERR_FORMAT and MHA_ERR_IO for damaged files, naming them. */
+mha_status mha__sentence_open(mha_model *model, const char *folder, mha_error *err);
+void mha__sentence_free(mha_model *model);
 
 /* Returns MHA_ERR_UNSUPPORTED with a message that names `what` if the head count of a layer varies per text. Returns
  * MHA_OK if `what` is NULL (not requested). */

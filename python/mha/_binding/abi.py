@@ -1803,6 +1803,7 @@ class ModelInfo(ctypes.Structure):
     logit_width: int
     cross_heads_per_layer: int | None
     images_ignored: int
+    pool: int
     _fields_ = [
         ("family", c_char_p),
         ("layers", c_int64),
@@ -1840,6 +1841,7 @@ class ModelInfo(ctypes.Structure):
         ("logit_width", c_int64),
         ("cross_heads_per_layer", c_void_p),
         ("images_ignored", c_int),
+        ("pool", c_int),
     ]
 
 

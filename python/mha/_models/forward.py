@@ -129,12 +129,14 @@ class Forward(ModelBase):
                               added.get("embedding"))
         return OutputStats(*some, found.stats) if stats else Output(*some)
 
-    def embed(self, texts: Sequence[str], pool: str = "mean", normalize: bool = True) -> np.ndarray:
-        """Returns one vector per text, [n, d]. Texts longer than the model's maximum are truncated with a warning. Vectors of an
+    def embed(self, texts: Sequence[str], pool: str | None = None, normalize: bool = True) -> np.ndarray:
+        """Returns one vector per text, [n, d]. pool: "mean" or "cls"; None: that of a sentence-transformers folder, otherwise "mean".
+        Dense layers of such a folder are applied. Texts longer than the model's maximum are truncated with a warning. Vectors of an
         encoder-decoder are those of its encoder."""
         data = strings(texts, "texts")
         out = np.empty((len(data), self._info.embedding_width), np.float32)
-        options = struct(EmbedOptions, pool=choose("pool", pool, POOL), no_normalize=not normalize)
+        how = self._info.pool if pool is None else choose("pool", pool, POOL)
+        options = struct(EmbedOptions, pool=how, no_normalize=not normalize)
         model = lib.mha_model_encoder(self._open()) or self._open()
         call_long("mha_model_embed", model, data, len(data), ctypes.byref(options), out.ctypes.data)
         return out

@@ -8,6 +8,7 @@
 #include "layer/arena.h"
 #include "model/forward/pooler_logits.h"
 #include "model/model_text.h"
+#include "model/weights/sentence_modules.h"
 #include <string.h>
 
 #define WINDOW 256        /* texts in memory at a time */
@@ -31,16 +32,24 @@ static void pool(const mha_embed_options *o, const float *hidden, int64_t length
         memcpy(out, hidden, (size_t)width * sizeof *out);
     else
         mean(hidden, length, width, out);
-    if (!o->no_normalize) mha__head_normalize(out, 1, width);
 }
-
-/* ---- forward pass of one batch ---- */
 
 typedef struct buffers {
     int32_t *ids, *type_ids;
     int64_t *starts; /* [WINDOW + 1] */
     float *hidden;
+    float *pooled, *room; /* [hidden] a vector before the dense layers; [mha__sentence_room] */
 } buffers;
+
+/* Computes the vector of a text from b->pooled. */
+static mha_status finish(const mha_model *m, const mha_embed_options *o, const buffers *b, float *out, mha_error *err)
+{
+    MHA__TRY(mha__sentence_dense(m, b->pooled, b->room, out, err));
+    if (!o->no_normalize) mha__head_normalize(out, 1, m->info.embedding_width);
+    return MHA_OK;
+}
+
+/* ---- forward pass of one batch ---- */
 
 /* Returns true if the caller's function pool_long computes the embedding of this text. */
 static bool is_long(const mha_embed_options *o, const mha_encoding *tokens)
@@ -57,14 +66,13 @@ static int64_t batch_size(const mha_embed_options *o, mha_encoding *const *token
     return n;
 }
 
-static mha_status run_long(const mha_embed_options *o, int64_t width, const mha_encoding *tokens, float *out,
-                           mha_error *err)
+static mha_status run_long(const mha_model *m, const mha_embed_options *o, const mha_encoding *tokens, const buffers *b,
+                           float *out, mha_error *err)
 {
     const mha_model_input input = {
         .size = sizeof input, .batch = 1, .length = tokens->count, .ids = tokens->ids, .type_ids = tokens->type_ids};
-    MHA__TRY(o->pool_long(o->user, &input, o->pool, out, err));
-    if (!o->no_normalize) mha__head_normalize(out, 1, width);
-    return MHA_OK;
+    MHA__TRY(o->pool_long(o->user, &input, o->pool, b->pooled, err));
+    return finish(m, o, b, out, err);
 }
 
 /* Computes the vectors of CLIP: the projections of the pooled tokens. */
@@ -94,8 +102,10 @@ static mha_status run_batch(const mha_model *m, const mha_embed_options *o, mha_
     const mha_model_output output = {.size = sizeof output, .last_hidden = b->hidden};
     if (m->config.family->pools) return run_pooled(m, o, &input, b->hidden, out, err);
     MHA__TRY(mha_model_forward(m, &input, &output, err));
-    for (int64_t i = 0; i < count; i++)
-        pool(o, b->hidden + b->starts[i] * width, tokens[i]->count, width, out + i * width);
+    for (int64_t i = 0; i < count; i++) {
+        pool(o, b->hidden + b->starts[i] * width, tokens[i]->count, width, b->pooled);
+        MHA__TRY(finish(m, o, b, out + i * m->info.embedding_width, err));
+    }
     return MHA_OK;
 }
 
@@ -129,7 +139,7 @@ static mha_status run_window(embedding *e, const char *const *texts, int64_t fir
         n = batch_size(&e->options, e->tokens + i, count - i);
         float *out = e->out + (first + i) * e->model->info.embedding_width;
         if (is_long(&e->options, e->tokens[i]))
-            MHA__TRY(run_long(&e->options, e->model->config.hidden, e->tokens[i], out, err));
+            MHA__TRY(run_long(e->model, &e->options, e->tokens[i], &e->buffers, out, err));
         else
             MHA__TRY(run_batch(e->model, &e->options, e->tokens + i, n, &e->buffers, out, err));
         MHA__TRY(mha__progress(e->model->ctx, "embed", first + i + n, e->total, err));
@@ -155,6 +165,8 @@ static embedding *lay_out(mha__arena *arena, const mha_model *m, const mha_embed
     b->type_ids = mha__take(arena, cells, sizeof *b->type_ids);
     b->starts = mha__take(arena, WINDOW + 1, sizeof *b->starts);
     b->hidden = mha__take(arena, cells, (size_t)m->config.hidden * sizeof *b->hidden);
+    b->pooled = mha__take(arena, (size_t)m->config.hidden, sizeof *b->pooled);
+    b->room = mha__take(arena, (size_t)mha__sentence_room(m), sizeof *b->room);
     return e;
 }
 
@@ -194,6 +206,7 @@ mha_status mha_model_embed(const mha_model *model, const char *const *texts, int
         return mha__fail(err, MHA_ERR_ARG, "model must have a tokenizer (got a model opened with no_tokenizer)");
     if (o.pool != MHA_POOL_MEAN && o.pool != MHA_POOL_CLS)
         return mha__fail(err, MHA_ERR_ARG, "mha_embed_options: pool must be a value of mha_pool (got %d)", (int)o.pool);
+    MHA__TRY(mha__sentence_check(model, err));
     embedding *e = create(model, &o, err);
     if (!e) return MHA_ERR_MEMORY;
     e->total = count;

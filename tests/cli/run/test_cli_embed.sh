@@ -20,6 +20,21 @@ for threads in 1 2 3; do
 done
 expect 0 embed --pool cls --json 'wait for the tank'
 cmp -s out alone && fail '--pool cls must have an effect'
+cp out first
+
+# the pooling of a sentence-transformers folder is the default, and another kind of pooling is refused by name
+cp -R "$tiny" sentence
+mkdir sentence/1_Pooling
+echo '[{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]' >sentence/modules.json
+echo '{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false}' >sentence/1_Pooling/config.json
+expect 0 "$MHA" embed -m sentence --json 'wait for the tank'
+same first out 'the pooling of the folder'
+expect 0 "$MHA" embed -m sentence --pool mean --json 'wait for the tank'
+same alone out 'the pooling of --pool'
+echo '{"pooling_mode_lasttoken": true, "pooling_mode_mean_tokens": false}' >sentence/1_Pooling/config.json
+refused 3 "$MHA" embed -m sentence --json 'wait for the tank'
+has err '1_Pooling/config.json: pooling_mode must be cls or mean for vectors of texts (got lasttoken)'
+expect 0 "$MHA" info -m sentence
 expect 0 embed --no-normalize --json 'wait for the tank'
 cmp -s out alone && fail '--no-normalize must have an effect'
 expect 0 embed one two
