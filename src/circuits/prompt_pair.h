@@ -30,7 +30,7 @@ struct mha_prompt_pair {
     mha__run_record run[2];
 };
 
-/* Copies of these sizes fit in a batch: about 2048 rows. */
+/* Copies of these sizes fit in a batch: about 512 rows. */
 int64_t mha__pair_batch(const mha_prompt_pair *pair);
 
 static inline const mha_attn_layer *mha__pair_attn(const mha_prompt_pair *pair, int64_t layer)

@@ -17,7 +17,7 @@ typedef struct arrays {
 
 int64_t mha__pair_batch(const mha_prompt_pair *pair)
 {
-    enum { ROWS = 2048, MOST = 128 };
+    enum { ROWS = 512, MOST = 128 };
     const int64_t count = ROWS / pair->length;
     return count < 1 ? 1 : count > MOST ? MOST : count;
 }
