@@ -57,7 +57,7 @@ typedef struct mha_attn_grads {
     mha_cview out;       /* [B, H,   Lq, Dv] of desc.dtype: as written by mha_attn_forward */
     mha_cview lse;       /* [B, H,   Lq] (stride[3] unused) f32 (f64 if dtype is f64): as written by mha_attn_forward */
     mha_cview dlse;      /* [B, H,   Lq] like lse: gradient of the loss with respect to lse; data NULL: zeros. Not read
-                       * where lse is -infinity */
+                       * where lse is -infinity, and for rows beyond q_lens, which contribute to no gradient */
     mha_view dq;         /* [B, H,   Lq, D ] of desc.dtype */
     mha_view dk;         /* [B, Hkv, Lk, D ] of desc.kv_dtype   with block_table [pages, Hkv, page_size, D ] */
     mha_view dv;         /* [B, Hkv, Lk, Dv] of desc.kv_dtype   with block_table [pages, Hkv, page_size, Dv] */

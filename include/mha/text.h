@@ -82,11 +82,11 @@ MHA_API mha_status mha_tokenizer_encode(const mha_tokenizer *tokenizer, const ch
                                         mha_encoding **out, mha_error *err);
 MHA_API void mha_encoding_free(mha_encoding *encoding);
 
-/* Decodes ids to text with the decoder of the file, without special tokens if skip_special is set. *out is
- * NUL-terminated and is freed with mha_tokenizer_text_free; *bytes (may be NULL) gets its length. The text is UTF-8:
- * invalid byte sequences become U+FFFD. Errors: MHA_ERR_ARG for an id without a token; MHA_ERR_UNSUPPORTED for a text
- * of more than 16 times the length of the tokens plus 4096 bytes per token, which only the decoder of a hostile file
- * can produce. */
+/* Decodes ids to text with the decoder of the file, without special tokens if skip_special is set (as in the
+ * `tokenizers` library, a special token whose content the normalizer changes is kept). *out is NUL-terminated and is
+ * freed with mha_tokenizer_text_free; *bytes (may be NULL) gets its length. The text is UTF-8: invalid byte sequences
+ * become U+FFFD. Errors: MHA_ERR_ARG for an id without a token; MHA_ERR_UNSUPPORTED for a text of more than 16 times
+ * the length of the tokens plus 4096 bytes per token, which only the decoder of a hostile file can produce. */
 MHA_API mha_status mha_tokenizer_decode(const mha_tokenizer *tokenizer, const int32_t *ids, int64_t count,
                                         int skip_special, char **out, size_t *bytes, mha_error *err);
 MHA_API void mha_tokenizer_text_free(const mha_tokenizer *tokenizer, char *text);

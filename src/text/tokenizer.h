@@ -115,14 +115,19 @@ typedef struct mha__stored_limits {
     int64_t max_tokens;
     mha__cut cut;
     bool cut_left, pad_left;
-    int64_t pad_to; /* fixed padded length; 0 = none */
-    int64_t pad_multiple;
+    int64_t pad_to; /* fixed padded length; -1 = the length of the text */
+    int64_t
+        pad_multiple; /* the padded length is rounded up to a multiple; 0 = not rounded. Longer texts are not padded */
     int32_t pad_id, pad_type_id;
 } mha__stored_limits;
 
 /* ---- the tokenizer ---- */
 
 typedef struct mha__copy mha__copy;
+
+/* MHA__SKIPPED: left out by decoding without special tokens. The reference compares the text of a token with the contents
+ * of special tokens, so it does not leave out a special token whose content the normalizer changes. */
+enum { MHA__SPECIAL = 1, MHA__SKIPPED = 2 };
 
 struct mha_tokenizer {
     mha_ctx *ctx;
@@ -132,7 +137,7 @@ struct mha_tokenizer {
 
     mha__vocab vocab;   /* vocabulary of the model, token -> id */
     const char **token; /* by id; NULL if the id has no token */
-    bool *special;      /* by id: true for special tokens */
+    uint8_t *special;   /* by id: sum of MHA__SPECIAL and MHA__SKIPPED; 0 = ordinary token */
     int64_t ids;        /* number of entries in `token` and `special` */
     int64_t id_limit;   /* exclusive upper bound of ids in the file: 4 times the number of tokens plus 1024 */
 

@@ -33,12 +33,14 @@ static mha_status load_truncation(const mha__json_obj *json, mha__stored_limits 
     return load_left(json, MHA__OPTIONAL, &limits->cut_left, err);
 }
 
-/* Reads "strategy": "BatchLongest" or {"Fixed": 128}. */
+/* Reads "strategy": "BatchLongest" or {"Fixed": 128}. BatchLongest sets *pad_to to -1: a call encodes one text, which is
+ * the longest of its batch. */
 static mha_status load_padding_strategy(const mha__json_obj *json, int64_t *pad_to, mha_error *err)
 {
     static const char *const strategies[] = {"BatchLongest", NULL};
     const char *want = "\"BatchLongest\" or {\"Fixed\": length}";
     int ignored;
+    *pad_to = -1;
     mha__json_obj fixed = {mha__json_get(json->json, "strategy"), json->file, "padding.strategy"};
     if (mha__json_is(fixed.json, MHA__JSON_OBJECT))
         return mha__json_int(&fixed, "Fixed", MHA__REQUIRED, 0, MAX_PADDED, pad_to, err);
@@ -108,7 +110,9 @@ mha_status mha__fit_cut(const mha__fit *fit, int64_t specials, mha__token_range 
         return mha__fail(err, MHA_ERR_ARG, "max_tokens must be at least the %lld special tokens (got %lld)",
                          (long long)specials, (long long)fit->max_tokens);
     int one = fit->cut == MHA__CUT_SECOND; /* index of the text to truncate, if only one may be truncated */
-    if (fit->cut == MHA__CUT_LONGEST && texts == 2) {
+    if (room == 0) { /* without space for any token, the reference removes both texts, whichever may be truncated */
+        count[0] = count[1] = 0;
+    } else if (fit->cut == MHA__CUT_LONGEST && texts == 2) {
         cut_longest(room, &count[0], &count[1]);
     } else {
         int64_t other = texts == 2 ? count[!one] : 0;
@@ -128,6 +132,7 @@ mha_status mha__fit_cut(const mha__fit *fit, int64_t specials, mha__token_range 
 
 int64_t mha__fit_padded(const mha__stored_limits *limits, int64_t count)
 {
-    int64_t length = mha__max64(count, limits->pad_to);
-    return limits->pad_multiple > 0 ? mha__round_up(length, limits->pad_multiple) : length;
+    int64_t length = limits->pad_to < 0 ? count : limits->pad_to;
+    if (limits->pad_multiple > 0) length = mha__round_up(length, limits->pad_multiple);
+    return mha__max64(count, length);
 }

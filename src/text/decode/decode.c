@@ -158,7 +158,7 @@ static mha_status decode_all(mha__decoding *d, const mha_tokenizer *t, const int
     for (int64_t i = 0; i < count; i++)
         MHA__TRY(check_id(t, ids[i], i, d->pass.err));
     for (int64_t i = 0; i < count; i++)
-        if (!skip_special || !t->special[ids[i]]) MHA__TRY(mha__decoding_feed(d, t->token[ids[i]]));
+        if (!skip_special || !(t->special[ids[i]] & MHA__SKIPPED)) MHA__TRY(mha__decoding_feed(d, t->token[ids[i]]));
     MHA__TRY(mha__decoding_finish(d));
     mha__decode_state *text = &d->state[MHA__DECODE_STEPS];
     return mha__pass_grow(&d->pass, &text->bytes, &text->room, text->n + 1, 1);

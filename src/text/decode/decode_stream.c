@@ -71,7 +71,7 @@ mha_status mha_text_stream_put(mha_text_stream *s, int32_t id, const char **text
     const char *token = mha_tokenizer_token(t, id);
     if (!token)
         return mha__fail(err, MHA_ERR_ARG, "id must be at least 0 and below %lld (got %d)", (long long)t->ids, (int)id);
-    bool skip = s->skip_special && t->special[id];
+    bool skip = s->skip_special && (t->special[id] & MHA__SKIPPED) != 0;
     return hand_out(s, skip ? MHA_OK : mha__decoding_feed(&s->decoding, token), text, bytes);
 }
 

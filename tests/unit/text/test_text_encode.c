@@ -236,12 +236,75 @@ static void test_starvation(void **state)
     assert_int_equal(c.live, 0);
 }
 
+/* ---- stored limits and special tokens ---- */
+
+/* A WordPiece vocabulary of letters with a template, whose "[X]" is a special token that is matched in lower case. */
+#define LETTERS(limits)                                                                                        \
+    "{" limits                                                                                                 \
+    "\"added_tokens\":[{\"id\":1,\"content\":\"[X]\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false," \
+    "\"normalized\":true,\"special\":true}],\"normalizer\":{\"type\":\"Lowercase\"},"                          \
+    "\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},\"decoder\":null,"                                       \
+    "\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"s\",2],\"cls\":[\"c\",3]},"                    \
+    "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"u\",\"continuing_subword_prefix\":\"##\","              \
+    "\"max_input_chars_per_word\":100,\"vocab\":{\"u\":0,\"[X]\":1,\"s\":2,\"c\":3,\"a\":4}}}"
+#define PADDING(strategy)                                                                                   \
+    "\"padding\":{\"strategy\":" strategy ",\"direction\":\"Right\",\"pad_to_multiple_of\":4,\"pad_id\":0," \
+    "\"pad_type_id\":0,\"pad_token\":\"u\"},"
+#define TRUNCATION(length, strategy) \
+    "\"truncation\":{\"max_length\":" #length ",\"strategy\":\"" strategy "\",\"stride\":0,\"direction\":\"Right\"},"
+
+/* Returns the number of tokens of a text with the stored limits; -1 if it is refused. */
+static int64_t limited_count(const char *json, const char *text)
+{
+    mha_tokenizer *t;
+    mha_encoding *e;
+    mha_error err = {0};
+    const mha_encode_options options = {.size = sizeof options, .stored_limits = 1};
+    if (mha_tokenizer_open_memory(NULL, json, strlen(json), &t, &err)) fail_msg("%s", err.message);
+    const mha_status status = mha_tokenizer_encode(t, text, strlen(text), NULL, 0, &options, &e, &err);
+    const int64_t count = status ? -1 : e->count;
+    mha_encoding_free(e);
+    mha_tokenizer_free(t);
+    return count;
+}
+
+/* The values are those of the tokenizers library 0.23. */
+static void test_stored_limits(void **state)
+{
+    (void)state;
+    assert_int_equal(limited_count(LETTERS(PADDING("{\"Fixed\":6}")), "a"), 8);
+    assert_int_equal(limited_count(LETTERS(PADDING("{\"Fixed\":6}")), "a a a a a a a"), 9); /* longer: not padded */
+    assert_int_equal(limited_count(LETTERS(PADDING("{\"Fixed\":0}")), "a"), 3);
+    assert_int_equal(limited_count(LETTERS(PADDING("\"BatchLongest\"")), "a a a"), 8);
+    assert_int_equal(limited_count(LETTERS(TRUNCATION(3, "OnlySecond")), "a a"), -1);
+    assert_int_equal(limited_count(LETTERS(TRUNCATION(2, "OnlySecond")), "a a"), 2);
+    assert_int_equal(limited_count(LETTERS(TRUNCATION(2, "OnlyFirst")), "a a"), 2);
+    assert_int_equal(limited_count(LETTERS(TRUNCATION(2, "LongestFirst")), "a a"), 2);
+}
+
+/* "[X]" is shown as "[x]", which is not the content of a special token. */
+static void test_changed_special(void **state)
+{
+    (void)state;
+    const char *json = LETTERS("");
+    mha_tokenizer *t;
+    mha_error err = {0};
+    char *text;
+    size_t n;
+    if (mha_tokenizer_open_memory(NULL, json, strlen(json), &t, &err)) fail_msg("%s", err.message);
+    assert_true(mha_tokenizer_is_special(t, 1));
+    assert_int_equal(mha_tokenizer_decode(t, (const int32_t[]){1, 4}, 2, 1, &text, &n, &err), MHA_OK);
+    assert_string_equal(text, "[x] a");
+    mha_tokenizer_text_free(t, text);
+    mha_tokenizer_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arguments),  cmocka_unit_test(test_empty),         cmocka_unit_test(test_limit),
         cmocka_unit_test(test_decode),     cmocka_unit_test(test_hostile_texts), cmocka_unit_test(test_random_texts),
-        cmocka_unit_test(test_starvation),
+        cmocka_unit_test(test_starvation), cmocka_unit_test(test_stored_limits), cmocka_unit_test(test_changed_special),
     };
     return cmocka_run_group_tests(tests, open_tiny, free_tiny);
 }
