@@ -33,8 +33,8 @@ static mha_status load_truncation(const mha__json_obj *json, mha__stored_limits 
     return load_left(json, MHA__OPTIONAL, &limits->cut_left, err);
 }
 
-/* Reads "strategy": "BatchLongest" or {"Fixed": 128}. BatchLongest sets *pad_to to -1: a call encodes one text, which is
- * the longest of its batch. */
+/* Reads "strategy": "BatchLongest" or {"Fixed": 128}. BatchLongest sets *pad_to to -1: a call encodes one text, which
+ * is the longest of its batch. */
 static mha_status load_padding_strategy(const mha__json_obj *json, int64_t *pad_to, mha_error *err)
 {
     static const char *const strategies[] = {"BatchLongest", NULL};

@@ -22,8 +22,8 @@ mha_status mha__fit_resolve(const mha_tokenizer *t, const mha_encode_options *op
 /* Truncates the kept tokens of `texts` (1 or 2) texts so that they fit with `specials` special tokens. */
 mha_status mha__fit_cut(const mha__fit *fit, int64_t specials, mha__token_range *kept, int texts, mha_error *err);
 
-/* Returns the length to which the stored padding extends `count` tokens: at least `count`. As in the reference, only the
- * stored length is rounded up to a multiple, so a text longer than a fixed length is not padded. */
+/* Returns the length to which the stored padding extends `count` tokens: at least `count`. As in the reference, only
+ * the stored length is rounded up to a multiple, so a text longer than a fixed length is not padded. */
 int64_t mha__fit_padded(const mha__stored_limits *limits, int64_t count);
 
 #endif

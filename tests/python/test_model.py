@@ -29,6 +29,16 @@ class Decoder(unittest.TestCase):
         self.assertTrue(np.array_equal(self.model.forward([PROMPT]).logits[0], got.logits[0]))
         self.assertLess(np.abs(np.triu(got.attentions[0][0, 0], 1)).max(), 1e-30)
 
+    def test_gguf(self):
+        with tempfile.TemporaryDirectory() as work:
+            self.model.save_gguf(work + "/model.gguf")
+            model = mha.Model(work + "/model.gguf")
+            self.assertEqual(model.tokenize("the cat sat"), self.model.tokenize("the cat sat"))
+            self.assertTrue(np.array_equal(model.forward([PROMPT]).logits, self.model.forward([PROMPT]).logits))
+            mha.Model.create({"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 50}).save_gguf(work + "/ids.gguf")
+            with self.assertRaisesRegex(ValueError, "must have a tokenizer"):
+                mha.Model(work + "/ids.gguf").tokenize("the cat sat")
+
     def test_chosen_heads(self):
         both = [PROMPT, PROMPT[::-1]]
         whole = self.model.forward(both, attentions=True)

@@ -33,7 +33,7 @@ def _config(config: Mapping[str, Any] | str | None) -> bytes | None:
 
 
 class Model(Vision, Generate, Seq2Seq, Audio, TextMethods):
-    """An opened checkpoint: a Hugging Face folder, "minilm" (after ./run fetch minilm) or "builtin" (the default).
+    """An opened checkpoint: a Hugging Face folder, a GGUF file, "minilm" (after ./run fetch minilm) or "builtin" (the default).
 
         >>> import mha
         >>> with mha.Model() as model:
@@ -42,7 +42,7 @@ class Model(Vision, Generate, Seq2Seq, Audio, TextMethods):
         True
 
     dtype is the type of packed dense weights: "f32", "bf16", "f16" or "int8"; with bf16 and int8, attention runs in bf16.
-    no_map: copies the weights; otherwise their files are memory-mapped and must not be modified while the model exists. Without tokenizer.json the
+    no_map: copies the weights; otherwise their files are memory-mapped and must not be modified while the model exists. Without a tokenizer the
     model accepts only ids. tensors {name: float32 array} replace tensors of the files, and config (a dict or JSON) replaces config.json.
     weights=False: opens the model without packing its weights; it cannot run. Raises OSError if a file cannot be read, ValueError if a
     file is malformed or unsupported.
@@ -55,7 +55,7 @@ class Model(Vision, Generate, Seq2Seq, Audio, TextMethods):
         path = places.model(path, lib.mha_version)
         if b"\0" in os.fsencode(path):
             raise ValueError(f"path must not contain a zero byte (got {path!r})")
-        no_tokenizer = not os.path.exists(os.path.join(os.fsdecode(path), "tokenizer.json"))
+        no_tokenizer = os.path.isdir(path) and not os.path.exists(os.path.join(os.fsdecode(path), "tokenizer.json"))
         replaced = given(tensors or {}, "tensors", np.float32)
         options = struct(ModelOptions, dtype=code, no_map=bool(no_map), no_tokenizer=no_tokenizer, no_weights=not weights,
                          tensors=replaced, tensor_count=len(replaced), config_json=_config(config))
@@ -87,7 +87,7 @@ class Model(Vision, Generate, Seq2Seq, Audio, TextMethods):
     def _tokenizer(self) -> int | c_void_p:
         tokenizer = lib.mha_model_tokenizer(self._open())
         if not tokenizer:
-            raise ValueError("the model must have a tokenizer.json for this call; without it, pass ids")
+            raise ValueError("the model must have a tokenizer for this call; without it, pass ids")
         return int(tokenizer)
 
     # ---- gradients and saving ----

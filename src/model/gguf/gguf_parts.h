@@ -36,7 +36,7 @@ typedef struct mha__gguf_arch {
     bool gemma_scale;            /* the scale of scores is not stored: it depends on head_dim */
     bool window;                 /* has attention.sliding_window and other keys of Gemma */
     bool head_width;             /* the width of a head may differ from hidden_size / heads (llama.cpp) */
-    bool unbiased;               /* llama.cpp has no biases */
+    bool unbiased;               /* llama.cpp lacks some or all biases: models with biases are not written */
     bool experts;                /* has expert_count */
     bool expert_width;           /* experts have a width of their own, expert_feed_forward_length */
     bool multipliers;            /* has the factors of Granite */

@@ -123,7 +123,9 @@ static mha_status put_model(saving_keys *s, mha_error *err)
     if (encoder) put_t5(s);
     put_real(s, "attention.layer_norm_epsilon", c->eps);
     if (s->arch->rotary) put_real(s, "rope.freq_base", c->rope.theta);
-    if (s->arch->bert) mha__gguf_key_bool(s->keys, mha__gguf_config_key(s->arch, "attention.causal", key), false);
+    if (!s->arch->bert) return MHA_OK;
+    mha__gguf_key_bool(s->keys, mha__gguf_config_key(s->arch, "attention.causal", key), false);
+    mha__gguf_key_u32(s->keys, "tokenizer.ggml.token_type_count", (uint32_t)c->type_vocab); /* llama.cpp requires it */
     return MHA_OK;
 }
 

@@ -1,6 +1,7 @@
 /* test_model_gguf_families.c - tests GGUF files of further families: files written by gguf-py, and files written by
  * mha_model_save_gguf, must have outputs that are bitwise identical to those of the folder; models that llama.cpp
  * computes differently must be refused. */
+#include "mha/model_create.h"
 #include "model/model_struct.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -206,6 +207,51 @@ static void models_that_files_cannot_express(void **state)
     files_remove(work);
 }
 
+/* llama.cpp has no biases of some projections in these architectures. */
+static void biases(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {"qwen3\",\"attention_bias",  "smollm3\",\"attention_bias",
+                                        "smollm3\",\"mlp_bias",      "gemma\",\"attention_bias",
+                                        "gemma2\",\"attention_bias", "gemma3_text\",\"attention_bias"};
+    const char *work = files_folder();
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        char config[300];
+        mha_model *model;
+        mha_error err = {0};
+        snprintf(
+            config, sizeof config,
+            "{\"vocab_size\":40,\"pad_token_id\":0,\"hidden_size\":16,\"intermediate_size\":16,\"num_hidden_layers\":1,"
+            "\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":8,\"query_pre_attn_scalar\":8,"
+            "\"model_type\":\"%s\":true}",
+            cases[n]);
+        if (mha_model_create(NULL, config, NULL, &model, &err) != MHA_OK) fail_msg("%s", err.message);
+        assert_int_equal(mha_model_save_gguf(model, files_path(work, "x.gguf"), NULL, &err), MHA_ERR_UNSUPPORTED);
+        if (!strstr(err.message, "bias\" must be absent in a GGUF file")) fail_msg("%s: %s", cases[n], err.message);
+        mha_model_free(model);
+    }
+    files_remove(work);
+}
+
+/* llama.cpp opens encoders only if this key has the number of token types. */
+static void types_of_encoders(void **state)
+{
+    (void)state;
+    static const char key[] = "tokenizer.ggml.token_type_count";
+    const uint32_t value[] = {MHA__GGUF_U32, 2};
+    const char *work = files_folder(), *file = files_path(work, "own.gguf");
+    size_t n, at = 0;
+    mha_model *model = open_golden("nomic-bert");
+    gguf_save(model, file, MHA_DTYPE_DEFAULT);
+    mha_model_free(model);
+    char *now = files_read(file, &n);
+    while (at + sizeof key + sizeof value < n && memcmp(now + at, key, sizeof key - 1) != 0)
+        at++;
+    assert_memory_equal(now + at + sizeof key - 1, value, sizeof value);
+    free(now);
+    files_remove(work);
+}
+
 /* Opens a file of gguf-py with `bytes` bytes changed, `skip` bytes after the end of the only occurrence of a text. */
 static void refused(const char *name, const char *text, size_t skip, const void *bytes, size_t count, const char *says)
 {
@@ -280,6 +326,8 @@ int main(void)
         cmocka_unit_test(quantized_experts),
         cmocka_unit_test(experts_of_16_bits),
         cmocka_unit_test(models_that_files_cannot_express),
+        cmocka_unit_test(biases),
+        cmocka_unit_test(types_of_encoders),
         cmocka_unit_test(damaged_files),
         cmocka_unit_test(tensor_of_another_architecture),
     };
