@@ -12,8 +12,9 @@
  * are identical to those of the `tokenizers` library (0.23). Any other type is an error that names it. Truncation and
  * padding stored in the file are only applied on request.
  *
- * Regular expressions in the file are never executed. The split patterns of GPT-2, LLaMA-3 and Qwen, and T5's " {2,}",
- * are recognized by their text and run as built-in functions; any other pattern is rejected.
+ * Regular expressions in the file are never executed. The patterns of published tokenizers (such as those of GPT-2,
+ * LLaMA-3 and Qwen, T5's " {2,}", and those that transformers 5 writes) are recognized by their text and run as
+ * built-in functions; any other pattern is rejected.
  *
  * This reader is stricter than the `tokenizers` library. It rejects duplicate keys, two tokens with one id, and an
  * added token whose id the library would change on reading. It rejects added tokens that are empty or longer than 1024

@@ -50,6 +50,11 @@ static const struct {
     /* Qwen2, Qwen3 */
     {mha__regex_qwen2,
      CONTRACTIONS "|[^\\r\\n<L><N>]?[<L>]+|[<N>]| ?[^<S><L><N>]+[\\r\\n]*|[<S>]*[\\r\\n]+|[<S>]+(?![^<S>])|[<S>]+"},
+    /* Qwen3.5 */
+    {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|"
+                  "\\s+(?!\\S)|\\s+",
+     CONTRACTIONS
+     "|[^\\r\\n<L><N>]?[<L><M>]+|[<N>]| ?[^<S><L><M><N>]+[\\r\\n]*|[<S>]*[\\r\\n]+|[<S>]+(?![^<S>])|[<S>]+"},
     /* BLOOM: the parentheses, the bar and the inner brackets are part of one class */
     {" ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+",
      " ?[^(<S>|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"},
@@ -69,6 +74,9 @@ static const struct {
     {"\\s+", "[<S>]+"},
     /* T5's normalizer */
     {" {2,}", " {2,}"},
+    /* The normalizers that transformers 5 writes for DeBERTa-v2 and SeamlessM4T */
+    {"\\s{2,}|[\\n\\r\\t]", "[<S>]{2,}|[\\n\\r\\t]"},
+    {"[\\n\\r\\t]", "[\\n\\r\\t]"},
 };
 
 #define SPACES "\\t-\\r \\x{85}\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"

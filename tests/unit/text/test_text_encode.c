@@ -239,10 +239,11 @@ static void test_starvation(void **state)
 /* ---- stored limits and special tokens ---- */
 
 /* A WordPiece vocabulary of letters with a template, whose "[X]" is a special token that is matched in lower case. */
-#define LETTERS(limits)                                                                                        \
+#define LETTERS(limits) WITH(limits, "{\"type\":\"Lowercase\"}")
+#define WITH(limits, normalizer)                                                                               \
     "{" limits                                                                                                 \
     "\"added_tokens\":[{\"id\":1,\"content\":\"[X]\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false," \
-    "\"normalized\":true,\"special\":true}],\"normalizer\":{\"type\":\"Lowercase\"},"                          \
+    "\"normalized\":true,\"special\":true}],\"normalizer\":" normalizer ","                                    \
     "\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},\"decoder\":null,"                                       \
     "\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"s\",2],\"cls\":[\"c\",3]},"                    \
     "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"u\",\"continuing_subword_prefix\":\"##\","              \
@@ -282,6 +283,21 @@ static void test_stored_limits(void **state)
     assert_int_equal(limited_count(LETTERS(TRUNCATION(2, "LongestFirst")), "a a"), 2);
 }
 
+/* The expression is that of DebertaV2Tokenizer in transformers 5. A replaced text joins two words. */
+static void test_replaced_spaces(void **state)
+{
+    (void)state;
+#define REPLACE(text) "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"" text "\"},\"content\":\"a\"}"
+    const char *both = WITH("", REPLACE("\\\\s{2,}|[\\\\n\\\\r\\\\t]")),
+               *lines = WITH("", REPLACE("[\\\\n\\\\r\\\\t]"));
+    assert_int_equal(limited_count(both, "a a"), 4);
+    assert_int_equal(limited_count(both, "a\na"), 3);
+    assert_int_equal(limited_count(both, "a  a"), 3);
+    assert_int_equal(limited_count(both, "a\xE2\x80\x83\xC2\x85 a"), 3);
+    assert_int_equal(limited_count(lines, "a\ta"), 3);
+    assert_int_equal(limited_count(lines, "a  a"), 4);
+}
+
 /* "[X]" is shown as "[x]", which is not the content of a special token. */
 static void test_changed_special(void **state)
 {
@@ -302,9 +318,11 @@ static void test_changed_special(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arguments),  cmocka_unit_test(test_empty),         cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_decode),     cmocka_unit_test(test_hostile_texts), cmocka_unit_test(test_random_texts),
-        cmocka_unit_test(test_starvation), cmocka_unit_test(test_stored_limits), cmocka_unit_test(test_changed_special),
+        cmocka_unit_test(test_arguments),       cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_limit),           cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_hostile_texts),   cmocka_unit_test(test_random_texts),
+        cmocka_unit_test(test_starvation),      cmocka_unit_test(test_stored_limits),
+        cmocka_unit_test(test_replaced_spaces), cmocka_unit_test(test_changed_special),
     };
     return cmocka_run_group_tests(tests, open_tiny, free_tiny);
 }
