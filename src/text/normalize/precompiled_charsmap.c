@@ -153,6 +153,13 @@ static mha_status put_replacement(rewriting *r, const char *text, size_t n, uint
     return MHA_OK;
 }
 
+/* Returns true for the characters that always end a cluster: controls and line breaks. */
+static bool ends_cluster(uint32_t code)
+{
+    const int class = (int)utf8proc_get_property((utf8proc_int32_t)code)->boundclass;
+    return class == UTF8PROC_BOUNDCLASS_CR || class == UTF8PROC_BOUNDCLASS_LF || class == UTF8PROC_BOUNDCLASS_CONTROL;
+}
+
 /* Returns the end of the grapheme cluster that begins at `at`. */
 static size_t cluster_end(const mha__slice *in, size_t at, uint32_t *characters)
 {
@@ -163,7 +170,7 @@ static size_t cluster_end(const mha__slice *in, size_t at, uint32_t *characters)
     for (at += length; at < in->n; at += length, ++*characters) {
         uint32_t next = mha__slice_next(in, at, &length);
         bool apart = utf8proc_grapheme_break_stateful((utf8proc_int32_t)code, (utf8proc_int32_t)next, &state);
-        if (apart && !mha__char_is(MHA__CHAR_EXTENDING, next)) break;
+        if (apart && (ends_cluster(code) || !mha__char_is(MHA__CHAR_EXTENDING, next))) break;
         code = next;
     }
     return at;

@@ -298,6 +298,24 @@ static void test_replaced_spaces(void **state)
     assert_int_equal(limited_count(lines, "a  a"), 4);
 }
 
+/* U+1ACF extends a cluster in Unicode 17, but not across a line break: the reference replaces only the line break. */
+static void test_mark_after_line_break(void **state)
+{
+    (void)state;
+    static const int32_t want[] = {3, 2, 38, 1};
+    const char *text = "\n\xE1\xAB\x8F"
+                       "0";
+    mha_tokenizer *t;
+    mha_encoding *e;
+    mha_error err = {0};
+    if (mha_tokenizer_open(NULL, MHA_TEST_DATA "/tokenizer/unigram", &t, &err)) fail_msg("%s", err.message);
+    if (mha_tokenizer_encode(t, text, strlen(text), NULL, 0, NULL, &e, &err)) fail_msg("%s", err.message);
+    assert_int_equal(e->count, 4);
+    assert_memory_equal(e->ids, want, sizeof want);
+    mha_encoding_free(e);
+    mha_tokenizer_free(t);
+}
+
 /* "[X]" is shown as "[x]", which is not the content of a special token. */
 static void test_changed_special(void **state)
 {
@@ -322,7 +340,8 @@ int main(void)
         cmocka_unit_test(test_limit),           cmocka_unit_test(test_decode),
         cmocka_unit_test(test_hostile_texts),   cmocka_unit_test(test_random_texts),
         cmocka_unit_test(test_starvation),      cmocka_unit_test(test_stored_limits),
-        cmocka_unit_test(test_replaced_spaces), cmocka_unit_test(test_changed_special),
+        cmocka_unit_test(test_replaced_spaces), cmocka_unit_test(test_mark_after_line_break),
+        cmocka_unit_test(test_changed_special),
     };
     return cmocka_run_group_tests(tests, open_tiny, free_tiny);
 }
