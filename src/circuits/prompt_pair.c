@@ -38,8 +38,7 @@ double mha_patch_normalized(double value, double clean, double corrupted)
 double mha_kl_divergence(const float *p, const float *q, int64_t count)
 {
     if (!p || !q || count < 1) return (double)NAN;
-    const double kl = mha__kl_of_logits(p, mha__log_sum_exp(p, count), q, mha__log_sum_exp(q, count), count);
-    return kl < 0 ? 0 : kl; /* rounding */
+    return mha__kl_of_logits(p, mha__log_sum_exp(p, count), q, mha__log_sum_exp(q, count), count);
 }
 
 /* ---- checks ---- */

@@ -32,7 +32,7 @@ double mha__kl_of_logits(const float *p, double p_sum, const float *q, double q_
     double kl = 0;
     for (int64_t v = 0; v < count; v++)
         kl += kl_term((double)p[v] - p_sum, (double)q[v] - q_sum);
-    return kl;
+    return kl < 0 ? 0 : kl; /* rounding */
 }
 
 static void kl_task(void *arg, int64_t row, int worker)

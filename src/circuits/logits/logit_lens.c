@@ -9,6 +9,7 @@
 #include "base/struct_size.h"
 #include "layer/arena.h"
 #include "layer/loss/logits_softmax.h"
+#include "math/kl_divergence.h"
 #include "model/forward/pooler_logits.h"
 
 enum { TOP = 5, LOGITS = 1 << 23 }; /* LOGITS: elements of the logits in memory for each of two entries */
@@ -30,7 +31,6 @@ typedef struct job {
     float *hidden;                         /* [entries, tokens, E] without the final norm */
     int64_t rows;                          /* tokens at a time */
     float *input, *room, *logits, *output; /* [rows, E] twice, [rows, vocab] twice: of an entry, and of the model */
-    double *probs;                         /* [vocab] of one token of the output */
 } job;
 
 /* ---- memory ---- */
@@ -55,7 +55,6 @@ static void lay_out_job(mha__arena *arena, job *j)
     j->room = mha__take(arena, rows, wide);
     j->logits = mha__take(arena, rows, vocab * sizeof(float));
     j->output = mha__take(arena, rows, vocab * sizeof(float));
-    j->probs = mha__take(arena, vocab, sizeof(double));
 }
 
 static mha_status create(const mha_model *m, int64_t count, int64_t top, result **out, mha_error *err)
@@ -118,20 +117,15 @@ static double log_sum_of(const job *j, const float *logits)
     return (double)most + log(sum);
 }
 
-/* Writes the results of entry `entry` for one token. j->probs are the probabilities of the model's output `output`. */
+/* Writes the results of entry `entry` for one token. `output` are the logits of the model, with log sum output_sum. */
 static void read_row(const job *j, int64_t entry, int64_t token, const float *logits, const float *output,
                      double output_sum)
 {
     const int64_t vocab = j->m->config.vocab, top = j->to->shown.top, at = entry * j->to->shown.tokens + token;
     const double log_sum = log_sum_of(j, logits);
-    double divergence = 0;
     find_top(vocab, top, logits, log_sum, j->to->top_ids + at * top, j->to->top_probs + at * top);
     find_target(vocab, logits, log_sum, j->to->targets[token], &j->to->target_logprobs[at], &j->to->target_ranks[at]);
-    if (logits != output)
-        for (int64_t v = 0; v < vocab; v++)
-            if (j->probs[v] > 0)
-                divergence += j->probs[v] * (((double)output[v] - output_sum) - ((double)logits[v] - log_sum));
-    j->to->divergences[at] = divergence;
+    j->to->divergences[at] = logits == output ? 0 : mha__kl_of_logits(output, output_sum, logits, log_sum, vocab);
 }
 
 /* ---- all entries ---- */
@@ -152,10 +146,7 @@ static void read_rows(const job *j, int64_t entry, int64_t first, int64_t rows, 
     const int64_t vocab = j->m->config.vocab;
     for (int64_t r = 0; r < rows; r++) {
         const float *output = j->output + r * vocab;
-        const double sum = log_sum_of(j, output);
-        for (int64_t v = 0; v < vocab && logits != j->output; v++)
-            j->probs[v] = exp((double)output[v] - sum);
-        read_row(j, entry, first + r, logits + r * vocab, output, sum);
+        read_row(j, entry, first + r, logits + r * vocab, output, log_sum_of(j, output));
     }
 }
 
