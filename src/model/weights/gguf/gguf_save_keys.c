@@ -75,13 +75,20 @@ static void put_experts(saving_keys *s)
         put_int(s, "expert_feed_forward_length", s->arch->sinks ? c->intermediate : c->expert_width);
 }
 
+/* Writes the keys of the widths of heads and of RMS norms, which decoders and T5 share. */
+static void put_heads_and_norms(saving_keys *s)
+{
+    const mha__config *c = &s->m->config;
+    put_int(s, "attention.key_length", c->head_dim);
+    put_int(s, "attention.value_length", c->head_dim);
+    put_real(s, "attention.layer_norm_rms_epsilon", c->eps);
+}
+
 static mha_status put_decoder(saving_keys *s, mha_error *err)
 {
     const mha__config *c = &s->m->config;
     put_int(s, "attention.head_count_kv", c->layer_kv_heads[0]);
-    put_int(s, "attention.key_length", c->head_dim);
-    put_int(s, "attention.value_length", c->head_dim);
-    put_real(s, "attention.layer_norm_rms_epsilon", c->eps);
+    put_heads_and_norms(s);
     MHA__TRY(put_rope(s, err));
     if (s->arch->multipliers) put_multipliers(s);
     if (s->arch->experts) put_experts(s);
@@ -99,10 +106,8 @@ static void put_t5(saving_keys *s)
 {
     const mha__config *c = &s->m->config;
     put_int(s, "decoder_block_count", c->layers);
-    put_int(s, "attention.key_length", c->head_dim);
-    put_int(s, "attention.value_length", c->head_dim);
+    put_heads_and_norms(s);
     put_int(s, "attention.relative_buckets_count", c->buckets);
-    put_real(s, "attention.layer_norm_rms_epsilon", c->eps);
     if (c->start >= 0) put_int(s, "decoder_start_token_id", c->start);
 }
 
