@@ -1,220 +1,25 @@
-/* linear.c - y = act(x W^T + b) on packed weights.
+/* linear.c - y = act(x W^T + b) on packed weights, whose blocks of columns packed_linear.h describes.
  *
- * At creation, the output columns are divided into blocks: whole panels of one matrix, about BLOCK_WEIGHTS elements. A
- * block stays in the level-2 cache while rows stream past it. A task computes one rectangle of y, a block of rows by a
- * block of columns: it starts from the bias, adds the product and applies the activation. All boundaries depend on the
- * shape, never on the thread count. A product continues the sum in y (kernel.h) in the order k = 0 .. in-1. The bits of
- * each element depend only on its row of x and its row of W.
+ * A task computes one rectangle of y, a block of rows by a block of columns: it starts from the bias, adds the product
+ * and applies the activation. All boundaries depend on the shape, never on the thread count. A product continues the
+ * sum in y (kernel.h) in the order k = 0 .. in-1. The bits of each element depend only on its row of x and its row of
+ * W.
  *
  * A call may skip whole matrices of a stack or read only some inputs, so pruned heads cost no time. With few rows, a
  * call takes about as long as one sequential read of the packed weights, which is shorter for 8-bit and 16-bit weights.
  * Tiles multiply bf16 by bf16, and 8-bit weights are multiplied by 8-bit elements, so x is rounded first. */
-#include "layer/linear/linear.h"
 #include "base/ctx.h"
 #include "base/error.h"
-#include "layer/activation.h"
-#include "layer/arena.h"
-#include "layer/repack.h"
+#include "layer/linear/packed_linear.h"
 #include <string.h>
 
-#define BLOCK_WEIGHTS 65536 /* 256 KiB of f32: a quarter of the smallest supported level-2 cache */
-#define BLOCK_ROWS 128      /* rows per task: x takes a few hundred KiB of the cache in addition to the weights */
+#define BLOCK_ROWS 128 /* rows per task: x takes a few hundred KiB of the cache in addition to the weights */
 /* with tiles: rows multiplied at a time, which stay in the level-1 cache while all weights of a task stream past */
 #define TILE_ROWS 32
-#define TILE_BLOCKS 4      /* column blocks per task with tiles; their weights fill a quarter of the level-2 cache */
-#define ROWS_TOGETHER 512  /* rows that stay in the level-2 cache while all weights stream past */
-#define STRIP 64           /* columns that are computed before they are rounded; whole panels */
-#define LEFT_ROWS 64       /* rows per task that rounds x */
-#define MAX_SIZE INT32_MAX /* limit of in, out and the number of parts: the product of any two fits in int64_t */
-#define MAX_PARTS 64       /* maximum number of matrices in mha_linear_create_stack */
-
-/* The right operand of one product: columns [column, column + columns) of y, all from one part. */
-typedef struct column_block {
-    int64_t column, columns;
-    int64_t part, part_row; /* index of the part, and the first row of its matrix */
-    char *panels;
-} column_block;
-
-struct mha_linear {
-    mha_ctx *ctx;
-    const mha__kernels *kernels;
-    const mha__dense *dense; /* functions for weights of 8 or 16 bits; NULL for f32 and f64 */
-    mha__row_fn activation;  /* NULL without an activation */
-    int64_t in, out, blocks;
-    char *bias; /* [out]; NULL if no part has a bias */
-    column_block *block;
-};
-
-/* ---- creation ---- */
-
-/* Returns the functions for packed weights of type `dtype`; NULL for f32 and f64. */
-static const mha__dense *dense_of(const mha__kernels *kernels, mha_dtype dtype)
-{
-    static const mha__half types[] = {[MHA_BF16] = MHA__BF16, [MHA_F16] = MHA__F16, [MHA_Q8_0] = MHA__Q8};
-    return dtype == MHA_BF16 || dtype == MHA_F16 || dtype == MHA_Q8_0 ? kernels->dense[types[dtype]] : NULL;
-}
-
-/* Returns the distance between panels [bytes]. */
-static int64_t panel_bytes(const mha__kernels *kernels, const mha__dense *dense, int64_t in)
-{
-    return dense ? mha__dense_panel(dense, in) : in * kernels->nr * (int64_t)kernels->real_size;
-}
-
-/* Returns the number of columns per block: whole panels, at least one. */
-static int64_t block_width(const mha__kernels *kernels, int64_t in)
-{
-    return mha__max64(1, BLOCK_WEIGHTS / in / kernels->nr) * kernels->nr;
-}
-
-static mha_status check_parts(int64_t in, const mha__matrix *parts, int64_t count, mha_error *err)
-{
-    if (in < 1 || in > MAX_SIZE)
-        return mha__fail(err, MHA_ERR_ARG, "linear: in must be from 1 to 2^31-1 (got %lld)", (long long)in);
-    for (int64_t p = 0; p < count; p++) {
-        if (parts[p].out < 1 || parts[p].out > MAX_SIZE)
-            return mha__fail(err, MHA_ERR_ARG, "linear: out must be from 1 to 2^31-1 (got %lld)",
-                             (long long)parts[p].out);
-        if (!parts[p].weight) return mha__fail(err, MHA_ERR_ARG, "linear: weight must not be NULL");
-    }
-    return MHA_OK;
-}
-
-/* Allocates the linear layer, its bias, its blocks and their panels from the arena, and initializes them once the arena
- * has memory. */
-static mha_linear *lay_out(mha__arena *arena, const mha__kernels *kernels, const mha__dense *dense, int64_t in,
-                           const mha__matrix *parts, int64_t count)
-{
-    const int64_t width = block_width(kernels, in);
-    int64_t blocks = 0, out = 0;
-    bool biased = false;
-    for (int64_t p = 0; p < count; p++) {
-        blocks += mha__ceil_div(parts[p].out, width);
-        out += parts[p].out;
-        biased |= parts[p].bias != NULL;
-    }
-    mha_linear *linear = mha__take(arena, 1, sizeof *linear);
-    char *bias = biased ? mha__take(arena, (size_t)out, kernels->real_size) : NULL;
-    column_block *block = mha__take(arena, (size_t)blocks, sizeof *block);
-    if (linear) *linear = (mha_linear){.in = in, .out = out, .blocks = blocks, .bias = bias, .block = block};
-    for (int64_t p = 0, column = 0; p < count; column += parts[p++].out)
-        for (int64_t row = 0; row < parts[p].out; row += width) {
-            const int64_t columns = mha__min64(width, parts[p].out - row);
-            char *panels =
-                mha__take(arena, (size_t)mha__ceil_div(columns, kernels->nr), (size_t)panel_bytes(kernels, dense, in));
-            if (block)
-                *block++ = (column_block){
-                    .column = column + row, .columns = columns, .part = p, .part_row = row, .panels = panels};
-        }
-    return linear;
-}
-
-typedef struct pack_job {
-    const mha_linear *linear;
-    const mha__matrix *parts;
-} pack_job;
-
-static void pack_bias(const mha_linear *linear, const column_block *b, const mha__matrix *part)
-{
-    const size_t real = linear->kernels->real_size, bytes = (size_t)b->columns * real;
-    char *bias = linear->bias + (size_t)b->column * real;
-    if (part->bias)
-        memcpy(bias, (const char *)part->bias + (size_t)b->part_row * real, bytes);
-    else
-        memset(bias, 0, bytes);
-}
-
-static void pack_task(void *arg, int64_t i, int worker)
-{
-    (void)worker;
-    const pack_job *job = arg;
-    const mha_linear *l = job->linear;
-    const column_block *b = &l->block[i];
-    const mha__matrix *part = &job->parts[b->part];
-    const int64_t row_stride = part->transposed ? 1 : l->in, col_stride = part->transposed ? part->out : 1;
-    const void *weight = (const char *)part->weight + (size_t)(b->part_row * row_stride) * l->kernels->real_size;
-    if (l->dense)
-        l->dense->pack(b->columns, l->in, weight, row_stride, col_stride, b->panels);
-    else if (part->transposed)
-        l->kernels->pack_cols(l->in, b->columns, weight, col_stride, row_stride, b->panels);
-    else
-        l->kernels->pack_rows(b->columns, l->in, weight, row_stride, col_stride, b->panels);
-    if (l->bias) pack_bias(l, b, part);
-}
-
-void mha__linear_pack(mha_linear *linear, const mha__matrix *parts)
-{
-    pack_job job = {linear, parts};
-    mha__parallel(linear->ctx, linear->blocks, pack_task, &job);
-}
-
-mha_status mha__linear_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, const mha__matrix *parts, int64_t count,
-                              mha_activation activation, mha_linear **linear, mha_error *err)
-{
-    mha__row_fn act = NULL;
-    MHA__TRY(check_parts(in, parts, count, err));
-    MHA__TRY(mha__ctx_find(&ctx, err));
-    MHA__TRY(mha__activation_find(ctx, activation, &act, err));
-    const mha__kernels *kernels = mha__kernels_of(ctx, dtype);
-    const mha__dense *dense = dense_of(kernels, dtype);
-    mha__arena arena = {0};
-    lay_out(&arena, kernels, dense, in, parts, count);
-    arena.base = arena.overflow ? NULL : mha__alloc(ctx, arena.used);
-    if (!arena.base) return mha__no_memory(err, arena.used, "the packed weights of a linear layer");
-    arena.used = 0;
-    mha_linear *l = lay_out(&arena, kernels, dense, in, parts, count);
-    l->ctx = ctx;
-    l->kernels = kernels;
-    l->dense = dense;
-    l->activation = act;
-    mha__linear_pack(l, parts);
-    *linear = l;
-    return MHA_OK;
-}
-
-mha_status mha__linear_keep(mha_ctx *ctx, mha_dtype dtype, int64_t in, const mha__matrix *parts, int64_t count,
-                            mha_linear **linear, mha_error *err)
-{
-    if (!*linear) return mha__linear_create(ctx, dtype, in, parts, count, MHA_ACT_NONE, linear, err);
-    mha__linear_pack(*linear, parts);
-    return MHA_OK;
-}
-
-mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_matrix *parts, int64_t count,
-                                   mha_activation activation, mha_linear **linear, mha_error *err)
-{
-    if (!linear) return mha__fail(err, MHA_ERR_ARG, "linear: the output pointer must not be NULL");
-    *linear = NULL;
-    if (!parts || count < 1 || count > MAX_PARTS)
-        return mha__fail(err, MHA_ERR_ARG, "linear: count must be from 1 to %d (got %lld)", MAX_PARTS,
-                         parts ? (long long)count : 0);
-    mha__matrix inner[MAX_PARTS];
-    const mha_dtype packed = parts[0].packed == MHA_DTYPE_DEFAULT ? MHA_F32 : parts[0].packed;
-    if (packed != MHA_F32 && packed != MHA_BF16 && packed != MHA_F16 && packed != MHA_Q8_0)
-        return mha__fail(err, MHA_ERR_ARG, "linear: packed must be one of f32, bf16, f16, q8_0 (got %s)",
-                         mha__quote_dtype(&(mha__quoted){0}, packed));
-    for (int64_t p = 0; p < count; p++) {
-        if (parts[p].packed != parts[0].packed)
-            return mha__fail(err, MHA_ERR_ARG,
-                             "linear: packed must be the same for all matrices of a stack (got %s and %s)",
-                             mha_dtype_name(packed), mha_dtype_name(parts[p].packed));
-        inner[p] = (mha__matrix){parts[p].weight, parts[p].bias, parts[p].transposed != 0, parts[p].out};
-    }
-    return mha__linear_create(ctx, packed, in, inner, count, activation, linear, err);
-}
-
-mha_status mha_linear_create(mha_ctx *ctx, int64_t in, int64_t out, const float *weight, const float *bias,
-                             mha_linear **linear, mha_error *err)
-{
-    const mha_matrix part = {.weight = weight, .bias = bias, .out = out};
-    return mha_linear_create_stack(ctx, in, &part, 1, MHA_ACT_NONE, linear, err);
-}
-
-void mha_linear_free(mha_linear *linear)
-{
-    if (linear) mha__free(linear->ctx, linear);
-}
-
-/* ---- forward pass ---- */
+#define TILE_BLOCKS 4     /* column blocks per task with tiles; their weights fill a quarter of the level-2 cache */
+#define ROWS_TOGETHER 512 /* rows that stay in the level-2 cache while all weights stream past */
+#define STRIP 64          /* columns that are computed before they are rounded; whole panels */
+#define LEFT_ROWS 64      /* rows per task that rounds x */
 
 typedef struct forward_job {
     const mha_linear *linear;
@@ -255,7 +60,7 @@ static void find_task(const forward_job *job, int64_t i, int64_t *row, int64_t *
 /* A rectangle of y, in place or in scratch memory: `rows` rows from `first`, `columns` columns from `column` of block
  * b. */
 typedef struct piece {
-    const column_block *b;
+    const mha__column_block *b;
     int64_t first, rows, column, columns;
     char *y;
     int64_t stride;
@@ -286,7 +91,7 @@ static void multiply_packed(const forward_job *job, const piece *p)
     const void *a =
         dense->left ? left_row(job, p->first) : (const void *)((const float *)job->call->x + p->first * job->x_stride);
     dense->product(p->rows, p->columns, l->in, a, dense->left ? job->left_stride : job->x_stride,
-                   p->b->panels + p->column / l->kernels->nr * panel_bytes(l->kernels, dense, l->in),
+                   p->b->panels + p->column / l->kernels->nr * mha__panel_bytes(l->kernels, dense, l->in),
                    job->call->accumulate ? y : bias, job->call->accumulate ? p->stride : 0, y, p->stride);
 }
 
@@ -303,7 +108,7 @@ static void compute(const forward_job *job, const piece *p)
 
 /* Computes `rows` rows of a block. If results are rounded, they are computed STRIP columns at a time, so that they are
  * rounded while still in the level-1 cache. */
-static void compute_rows(const forward_job *job, const column_block *b, int64_t first, int64_t rows)
+static void compute_rows(const forward_job *job, const mha__column_block *b, int64_t first, int64_t rows)
 {
     const mha_linear *l = job->linear;
     const int64_t at = first * job->y_stride + b->column - job->call->y_first;
@@ -410,12 +215,4 @@ mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t 
     mha__linear_run(linear, &(mha__linear_call){.x = x, .rows = rows, .y = y, .left = left});
     mha__free(linear->ctx, left);
     return MHA_OK;
-}
-
-void mha__linear_repack(mha_linear *linear, const mha_matrix *parts, int64_t count)
-{
-    mha__matrix inner[3];
-    for (int64_t p = 0; p < count; p++)
-        inner[p] = (mha__matrix){parts[p].weight, parts[p].bias, parts[p].transposed != 0, parts[p].out};
-    mha__linear_pack(linear, inner);
 }
