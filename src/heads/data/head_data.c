@@ -3,46 +3,19 @@
  * Tokens are collected in the given order, then copied once into processing order. A batch is a range of the sorted
  * array, so no tokens are copied to run it. The position of each text is stored, so that a text can be found by its
  * index. */
-#include "heads/data/head_data.h"
+#include "heads/data/head_data_fields.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
-#include "heads/data/pair_sources.h"
 #include "layer/arena.h"
-#include "mha/seq2seq.h"
 
 enum { BATCH_TOKENS = 2048 };
 
-struct mha_head_data {
-    mha_ctx *ctx;
-    mha_work work; /* zeros if the data are measured by a single process */
-    mha__frame frame;
-    int64_t count, tokens, batches;
-    int64_t most_tokens, most_texts; /* maximum number of tokens, and of texts, per batch */
-    int32_t *ids, *types;            /* [tokens] in processing order */
-    int32_t *segments;               /* [tokens] or NULL */
-    uint8_t *kinds;                  /* [tokens] */
-    int64_t *order;                  /* [count] index of the text at each position */
-    int64_t *place;                  /* [count] the position of each text */
-    int64_t *starts;                 /* [count + 1] index of the first token of the text at each position */
-    int64_t *first;                  /* [count + 1] position of the first text of each batch */
-    float *pixels;                   /* [count, pixels of an image] in processing order; NULL for texts */
-    int64_t image;                   /* pixels of an image */
-    mha__pair_sources sources;       /* of the targets of pairs; empty for texts */
-    int64_t *batch_starts; /* [2 count] for each batch, the starts of its texts from 0, then its token count */
-};
-
 /* ---- processing order ---- */
-
-static int64_t length_at(const mha_head_data *d, int64_t place)
-{
-    return d->starts[place + 1] - d->starts[place];
-}
 
 /* Sorts texts by length with a stable counting sort, longest first; counts[n] is the position of the next text of n
  * tokens. */
@@ -348,155 +321,4 @@ void mha_head_data_free(mha_head_data *data)
     mha__free(data->ctx, data->pixels);
     mha__pair_sources_free(data->ctx, &data->sources);
     mha__free(data->ctx, data);
-}
-
-/* ---- accessors ---- */
-
-int64_t mha_head_data_count(const mha_head_data *data)
-{
-    return data ? data->count : 0;
-}
-
-int64_t mha_head_data_tokens(const mha_head_data *data)
-{
-    return data ? data->tokens : 0;
-}
-
-const int32_t *mha_head_data_ids(const mha_head_data *data, int64_t text, int64_t *length)
-{
-    const bool there = data && text >= 0 && text < data->count;
-    if (length) *length = there ? length_at(data, data->place[text]) : 0;
-    return there ? data->ids + data->starts[data->place[text]] : NULL;
-}
-
-const uint8_t *mha__head_data_kinds(const mha_head_data *data, int64_t text)
-{
-    return data->kinds + data->starts[data->place[text]];
-}
-
-const int32_t *mha__head_data_types(const mha_head_data *data, int64_t text)
-{
-    return data->types + data->starts[data->place[text]];
-}
-
-const int32_t *mha__head_data_segments(const mha_head_data *data, int64_t text)
-{
-    return data->segments ? data->segments + data->starts[data->place[text]] : NULL;
-}
-
-const mha__frame *mha__head_data_frame(const mha_head_data *data)
-{
-    return &data->frame;
-}
-
-const mha_work *mha__head_data_work(const mha_head_data *data)
-{
-    return data->work.size ? &data->work : NULL;
-}
-
-int64_t mha__tokens_before(const mha_head_data *data, int64_t batch)
-{
-    return data->starts[data->first[batch]];
-}
-
-int64_t mha__head_data_batches(const mha_head_data *data)
-{
-    return data->batches;
-}
-
-int64_t mha__head_data_batch_tokens(const mha_head_data *data)
-{
-    return data->most_tokens;
-}
-
-int64_t mha__head_data_batch_texts(const mha_head_data *data)
-{
-    return data->most_texts;
-}
-
-int64_t mha__head_data_longest(const mha_head_data *data)
-{
-    return length_at(data, 0);
-}
-
-mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_model_input *input, const int64_t **texts,
-                                mha_error *err)
-{
-    MHA__TRY(mha__head_data_texts(data, err));
-    return mha__head_data_any(data, batch, input, texts, err);
-}
-
-mha_status mha__head_data_texts(const mha_head_data *data, mha_error *err)
-{
-    MHA__TRY(mha__head_data_alone(data, err));
-    return mha__head_data_no_images(data, err);
-}
-
-mha_status mha__head_data_no_images(const mha_head_data *data, mha_error *err)
-{
-    if (!data->pixels) return MHA_OK;
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "data must consist of texts for this measure (got images)");
-}
-
-mha_status mha__head_data_alone(const mha_head_data *data, mha_error *err)
-{
-    if (!data->sources.starts) return MHA_OK;
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "data must consist of texts for this measure (got source/target pairs)");
-}
-
-mha_status mha__head_data_same_kind(const mha_model *model, const mha_head_data *data, mha_error *err)
-{
-    const mha_model_info *info = mha_model_describe(model);
-    const int64_t image = info->image_channels * info->image_height * info->image_width;
-    char want[64] = "texts", got[64] = "texts";
-    const bool pairs = mha_model_encoder(model) != NULL;
-    if (data->image == image && pairs == (data->sources.starts != NULL)) return MHA_OK;
-    if (pairs) snprintf(want, sizeof want, "source/target pairs");
-    if (data->sources.starts) snprintf(got, sizeof got, "source/target pairs");
-    if (image) snprintf(want, sizeof want, "images of %lld elements", (long long)image);
-    if (data->image) snprintf(got, sizeof got, "images of %lld elements", (long long)data->image);
-    return mha__fail(err, MHA_ERR_ARG, "data must be %s for %s (got %s)", want, info->family, got);
-}
-
-const float *mha__head_data_pixels(const mha_head_data *data, int64_t text)
-{
-    return data->pixels ? data->pixels + data->place[text] * data->image : NULL;
-}
-
-const int32_t *mha__head_data_source(const mha_head_data *data, int64_t text, int64_t *length)
-{
-    const int64_t *starts = data->sources.starts, place = data->place[text];
-    *length = starts ? starts[place + 1] - starts[place] : 0;
-    return starts ? data->sources.ids + starts[place] : NULL;
-}
-
-int64_t mha__head_data_most_source(const mha_head_data *data)
-{
-    return data->sources.most;
-}
-
-size_t mha__head_data_image_bytes(const mha_head_data *data)
-{
-    return (size_t)data->image * sizeof *data->pixels;
-}
-
-mha_status mha__head_data_any(const mha_head_data *data, int64_t batch, mha_model_input *input, const int64_t **texts,
-                              mha_error *err)
-{
-    if (batch < 0 || batch >= data->batches)
-        return mha__fail(err, MHA_ERR_ARG, "batch must be from 0 to %lld (got %lld)", (long long)data->batches - 1,
-                         (long long)batch);
-    const int64_t first = data->first[batch], from = data->starts[first];
-    *texts = data->order + first;
-    *input = (mha_model_input){.size = sizeof *input,
-                               .batch = data->first[batch + 1] - first,
-                               .ids = data->ids + from,
-                               .type_ids = data->types + from,
-                               .starts = data->batch_starts + first + batch};
-    if (data->sources.starts) input->source = &data->sources.batch[batch];
-    if (data->pixels) {
-        input->pixels = data->pixels + first * data->image;
-        input->ids = input->type_ids = NULL;
-    }
-    return MHA_OK;
 }

@@ -2,8 +2,8 @@
 #ifndef MHA_HEADS_DATA_HEAD_DATA_H
 #define MHA_HEADS_DATA_HEAD_DATA_H
 
-#include "heads/data/special_tokens.h"
-#include "heads/data/token_list.h"
+#include "heads/data/tokens/special_tokens.h"
+#include "heads/data/tokens/token_list.h"
 #include "mha/head_data.h"
 
 /* Reads and checks the arguments that all functions share which create data: sets *own, with a copy of its `work`, and

@@ -2,7 +2,7 @@
 #ifndef MHA_HEADS_DATA_PAIR_SOURCES_H
 #define MHA_HEADS_DATA_PAIR_SOURCES_H
 
-#include "heads/data/token_list.h"
+#include "heads/data/tokens/token_list.h"
 
 typedef struct mha__pair_sources {
     int32_t *ids;           /* [starts[count]] in processing order; NULL = no pairs */

@@ -1,5 +1,5 @@
 /* token_list.c - checks, truncates and appends the tokens of texts or ids. */
-#include "heads/data/token_list.h"
+#include "heads/data/tokens/token_list.h"
 
 #include <stdbool.h>
 #include <string.h>

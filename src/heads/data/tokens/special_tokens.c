@@ -1,5 +1,5 @@
 /* special_tokens.c - finds the special tokens that a tokenizer puts around a text, and classifies tokens. */
-#include "heads/data/special_tokens.h"
+#include "heads/data/tokens/special_tokens.h"
 
 #include <string.h>
 

@@ -3,8 +3,8 @@
  *
  * Only these tokens and the common separator tokens are classified as special. [UNK] and [MASK] are not, because they
  * replace content. */
-#ifndef MHA_HEADS_DATA_SPECIAL_TOKENS_H
-#define MHA_HEADS_DATA_SPECIAL_TOKENS_H
+#ifndef MHA_HEADS_DATA_TOKENS_SPECIAL_TOKENS_H
+#define MHA_HEADS_DATA_TOKENS_SPECIAL_TOKENS_H
 
 #include <stdbool.h>
 

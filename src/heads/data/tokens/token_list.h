@@ -1,6 +1,6 @@
 /* token_list.h - collects the tokens of many texts in one array whose final length is not known in advance. */
-#ifndef MHA_HEADS_DATA_TOKEN_LIST_H
-#define MHA_HEADS_DATA_TOKEN_LIST_H
+#ifndef MHA_HEADS_DATA_TOKENS_TOKEN_LIST_H
+#define MHA_HEADS_DATA_TOKENS_TOKEN_LIST_H
 
 #include "mha/head_data.h"
 

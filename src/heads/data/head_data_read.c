@@ -1,0 +1,168 @@
+/* head_data_read.c - reads the data of a measure: single texts, whole batches, and the kind of the data (texts, images
+ * or source/target pairs), which each measure checks before it reads a batch. */
+#include "heads/data/head_data_fields.h"
+
+#include <stdio.h>
+
+#include "base/error.h"
+#include "mha/seq2seq.h"
+
+/* ---- texts ---- */
+
+static int64_t length_at(const mha_head_data *d, int64_t place)
+{
+    return d->starts[place + 1] - d->starts[place];
+}
+
+int64_t mha_head_data_count(const mha_head_data *data)
+{
+    return data ? data->count : 0;
+}
+
+int64_t mha_head_data_tokens(const mha_head_data *data)
+{
+    return data ? data->tokens : 0;
+}
+
+const int32_t *mha_head_data_ids(const mha_head_data *data, int64_t text, int64_t *length)
+{
+    const bool there = data && text >= 0 && text < data->count;
+    if (length) *length = there ? length_at(data, data->place[text]) : 0;
+    return there ? data->ids + data->starts[data->place[text]] : NULL;
+}
+
+const uint8_t *mha__head_data_kinds(const mha_head_data *data, int64_t text)
+{
+    return data->kinds + data->starts[data->place[text]];
+}
+
+const int32_t *mha__head_data_types(const mha_head_data *data, int64_t text)
+{
+    return data->types + data->starts[data->place[text]];
+}
+
+const int32_t *mha__head_data_segments(const mha_head_data *data, int64_t text)
+{
+    return data->segments ? data->segments + data->starts[data->place[text]] : NULL;
+}
+
+const mha__frame *mha__head_data_frame(const mha_head_data *data)
+{
+    return &data->frame;
+}
+
+const mha_work *mha__head_data_work(const mha_head_data *data)
+{
+    return data->work.size ? &data->work : NULL;
+}
+
+int64_t mha__tokens_before(const mha_head_data *data, int64_t batch)
+{
+    return data->starts[data->first[batch]];
+}
+
+int64_t mha__head_data_batches(const mha_head_data *data)
+{
+    return data->batches;
+}
+
+int64_t mha__head_data_batch_tokens(const mha_head_data *data)
+{
+    return data->most_tokens;
+}
+
+int64_t mha__head_data_batch_texts(const mha_head_data *data)
+{
+    return data->most_texts;
+}
+
+int64_t mha__head_data_longest(const mha_head_data *data)
+{
+    return length_at(data, 0);
+}
+
+const float *mha__head_data_pixels(const mha_head_data *data, int64_t text)
+{
+    return data->pixels ? data->pixels + data->place[text] * data->image : NULL;
+}
+
+const int32_t *mha__head_data_source(const mha_head_data *data, int64_t text, int64_t *length)
+{
+    const int64_t *starts = data->sources.starts, place = data->place[text];
+    *length = starts ? starts[place + 1] - starts[place] : 0;
+    return starts ? data->sources.ids + starts[place] : NULL;
+}
+
+int64_t mha__head_data_most_source(const mha_head_data *data)
+{
+    return data->sources.most;
+}
+
+size_t mha__head_data_image_bytes(const mha_head_data *data)
+{
+    return (size_t)data->image * sizeof *data->pixels;
+}
+
+/* ---- kinds of data ---- */
+
+mha_status mha__head_data_texts(const mha_head_data *data, mha_error *err)
+{
+    MHA__TRY(mha__head_data_alone(data, err));
+    return mha__head_data_no_images(data, err);
+}
+
+mha_status mha__head_data_no_images(const mha_head_data *data, mha_error *err)
+{
+    if (!data->pixels) return MHA_OK;
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "data must consist of texts for this measure (got images)");
+}
+
+mha_status mha__head_data_alone(const mha_head_data *data, mha_error *err)
+{
+    if (!data->sources.starts) return MHA_OK;
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "data must consist of texts for this measure (got source/target pairs)");
+}
+
+mha_status mha__head_data_same_kind(const mha_model *model, const mha_head_data *data, mha_error *err)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    const int64_t image = info->image_channels * info->image_height * info->image_width;
+    char want[64] = "texts", got[64] = "texts";
+    const bool pairs = mha_model_encoder(model) != NULL;
+    if (data->image == image && pairs == (data->sources.starts != NULL)) return MHA_OK;
+    if (pairs) snprintf(want, sizeof want, "source/target pairs");
+    if (data->sources.starts) snprintf(got, sizeof got, "source/target pairs");
+    if (image) snprintf(want, sizeof want, "images of %lld elements", (long long)image);
+    if (data->image) snprintf(got, sizeof got, "images of %lld elements", (long long)data->image);
+    return mha__fail(err, MHA_ERR_ARG, "data must be %s for %s (got %s)", want, info->family, got);
+}
+
+/* ---- batches ---- */
+
+mha_status mha__head_data_any(const mha_head_data *data, int64_t batch, mha_model_input *input, const int64_t **texts,
+                              mha_error *err)
+{
+    if (batch < 0 || batch >= data->batches)
+        return mha__fail(err, MHA_ERR_ARG, "batch must be from 0 to %lld (got %lld)", (long long)data->batches - 1,
+                         (long long)batch);
+    const int64_t first = data->first[batch], from = data->starts[first];
+    *texts = data->order + first;
+    *input = (mha_model_input){.size = sizeof *input,
+                               .batch = data->first[batch + 1] - first,
+                               .ids = data->ids + from,
+                               .type_ids = data->types + from,
+                               .starts = data->batch_starts + first + batch};
+    if (data->sources.starts) input->source = &data->sources.batch[batch];
+    if (data->pixels) {
+        input->pixels = data->pixels + first * data->image;
+        input->ids = input->type_ids = NULL;
+    }
+    return MHA_OK;
+}
+
+mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_model_input *input, const int64_t **texts,
+                                mha_error *err)
+{
+    MHA__TRY(mha__head_data_texts(data, err));
+    return mha__head_data_any(data, batch, input, texts, err);
+}
