@@ -76,7 +76,7 @@ const cli_command cli_circuit = {
         "logit, -1: decreases it; the mean logit is subtracted), and of the QK and the OV circuit the largest "
         "singular value and the number of directions that carry the circuit. Below it are the pairs of heads that "
         "compose most strongly: how much of what the first head writes is read by the queries, keys or values of "
-        "the second, beside the value of random heads.\n"
+        "the second, compared with random heads.\n"
         "Norms are folded into the weights. Measures that are not defined for a family are listed with the reason; "
         "BERT and other post-norm models require --raw.\n"
         "-o FILE.html writes maps of copying and of all three compositions. --json prints {model, raw, heads, "

@@ -91,9 +91,9 @@ static void show_command(const cli_session *s, const char *command, const char *
 {
     enum { COMMAND = 47 }; /* columns of a command */
     const int taken = (int)strlen(command) > COMMAND ? (int)strlen(command) : COMMAND;
-    const bool beside = INDENT + taken + 1 + (int)strlen(what) <= s->columns;
+    const bool same_line = INDENT + taken + 1 + (int)strlen(what) <= s->columns;
     fprintf(s->out, "%*s", INDENT, "");
-    if (beside) {
+    if (same_line) {
         fprintf(s->out, "%-*s %s%s%s\n", COMMAND, command, cli_dim(s), what, cli_plain(s));
         return;
     }

@@ -251,11 +251,11 @@ static void print_tensor(const cli_session *s, const mha_tensor *t)
         n += snprintf(shape + n, sizeof shape - (size_t)n, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
     n += snprintf(shape + n, sizeof shape - (size_t)n, "]");
     const int used = fprintf(s->out, "%-5s %12zu bytes  ", t->dtype_name, t->bytes);
-    const bool beside = used + cli_shown_columns(t->name, strlen(t->name)) + (*t->name ? 1 : 0) + n <= s->columns;
-    if (!beside) fprintf(s->out, "%s\n  ", shape);
+    const bool same_line = used + cli_shown_columns(t->name, strlen(t->name)) + (*t->name ? 1 : 0) + n <= s->columns;
+    if (!same_line) fprintf(s->out, "%s\n  ", shape);
     fputs(cli_bold(s), s->out);
     cli_put_shown(s->out, t->name, strlen(t->name));
-    fprintf(s->out, "%s%s%s\n", cli_plain(s), beside && *t->name ? " " : "", beside ? shape : "");
+    fprintf(s->out, "%s%s%s\n", cli_plain(s), same_line && *t->name ? " " : "", same_line ? shape : "");
 }
 
 static void print_file(const cli_session *s, const mha_file *file)

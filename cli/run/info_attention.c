@@ -65,11 +65,11 @@ static bool are_alike(const mha_model_attention *a, const mha_model_attention *b
 }
 
 /* Prints how heads are selected, for example "2 experts for each text" or "1, 2 or 4 heads for each text (hard)". */
-static void describe_choice(FILE *out, bool behind, const mha_model_attention *a)
+static void describe_choice(FILE *out, bool separate, const mha_model_attention *a)
 {
     const int64_t last = a->head_option_count - 1;
     if (!a->choice) return;
-    if (behind) fputs(", ", out);
+    if (separate) fputs(", ", out);
     for (int64_t n = 0; n < last; n++)
         fprintf(out, "%lld%s", (long long)a->head_options[n], n + 1 < last ? ", " : " or ");
     fprintf(out, "%lld %s for each text", (long long)(last < 0 ? a->heads_per_text : a->head_options[last]),
