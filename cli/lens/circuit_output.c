@@ -72,30 +72,37 @@ static json_t *copying_map(const circuits *x)
     return map;
 }
 
+/* The columns of the printed table, which has fewer than the CSV. */
+static const struct {
+    const char *title;
+    int column;
+} shown[] = {{"copying", 0}, {"qk max", 3}, {"qk dirs", 4}, {"ov max", 5}, {"ov dirs", 6}};
+enum { SHOWN = sizeof shown / sizeof *shown };
+
+static void print_row(const cli_session *s, const circuits *x, int64_t layer, int64_t head)
+{
+    char name[48];
+    snprintf(name, sizeof name, "%lld.%lld", (long long)layer, (long long)mha_head_number(x->model, layer, head));
+    fprintf(s->out, "%-8s", name);
+    for (int i = 0; i < SHOWN; i++) {
+        const double value = column_value(x, shown[i].column, layer, head);
+        if (isnan(value))
+            fprintf(s->out, " %9s", "-");
+        else
+            fprintf(s->out, i == 0 ? " %+9.2f" : " %9.2f", value);
+    }
+    fputc('\n', s->out);
+}
+
 static void print_table(const cli_session *s, const circuits *x)
 {
-    static const struct {
-        const char *title;
-        int column;
-    } shown[] = {{"copying", 0}, {"qk max", 3}, {"qk dirs", 4}, {"ov max", 5}, {"ov dirs", 6}};
     fprintf(s->out, "%s%-8s", cli_bold(s), "head");
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < SHOWN; i++)
         fprintf(s->out, " %9s", shown[i].title);
     fprintf(s->out, "%s\n", cli_plain(s));
     for (int64_t l = 0; l < x->info->layers; l++)
-        for (int64_t h = 0; h < x->info->heads_per_layer[l]; h++) {
-            char name[48];
-            snprintf(name, sizeof name, "%lld.%lld", (long long)l, (long long)mha_head_number(x->model, l, h));
-            fprintf(s->out, "%-8s", name);
-            for (int i = 0; i < 5; i++) {
-                const double value = column_value(x, shown[i].column, l, h);
-                if (isnan(value))
-                    fprintf(s->out, " %9s", "-");
-                else
-                    fprintf(s->out, i == 0 ? " %+9.2f" : " %9.2f", value);
-            }
-            fputc('\n', s->out);
-        }
+        for (int64_t h = 0; h < x->info->heads_per_layer[l]; h++)
+            print_row(s, x, l, h);
 }
 
 /* ---- composition ---- */
