@@ -58,13 +58,13 @@ mha_status mha_model_save_gguf(const mha_model *model, const char *path, const m
     mha_model_save_options o;
     MHA__TRY(mha__options_read(&o, sizeof o, options, "mha_model_save_options", err));
     MHA__TRY(check_options(&o, err));
-    saving *s = mha__calloc(model->ctx, 1, sizeof *s);
-    if (!s) return mha__no_memory(err, sizeof *s, "a GGUF file");
-    const mha__gguf_arch *arch = mha__gguf_arch_of(model->info.family);
     const mha__family *family = mha__family_find(model->info.family);
     if (family && family->bidirectional == model->config.family)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "use_bidirectional_attention must be false in a GGUF file (got true)");
+    saving *s = mha__calloc(model->ctx, 1, sizeof *s);
+    if (!s) return mha__no_memory(err, sizeof *s, "a GGUF file");
+    const mha__gguf_arch *arch = mha__gguf_arch_of(model->info.family);
     if (arch && arch->seq2seq) arch = mha__gguf_arch_named(arch->name, strlen(arch->name), model->config.gated);
     s->m = model;
     s->o = o;
