@@ -114,11 +114,13 @@ static run run_of(const mha__tile *t, const mha__panel *p, int64_t start, int64_
 }
 
 /* Returns the first block after block n whose keys do not directly follow those of the previous block, or whose scores
- * would not directly follow in the strip. Pages are read block by block. */
+ * would not directly follow in the strip. Pages, and keys that pair_scores packs, are read block by block: the memory
+ * for packed keys holds one block. */
 static int contiguous_from(const mha__tile *t, const run *r, int n)
 {
-    const bool paged = t->plan->desc.inputs & MHA_ATTN_BLOCK_TABLE;
-    for (n++; n < r->blocks && !paged; n++)
+    const mha_attn_desc *d = &t->plan->desc;
+    const bool single = (d->inputs & MHA_ATTN_BLOCK_TABLE) || (t->pairs && d->head_dim % 2 != 0);
+    for (n++; n < r->blocks && !single; n++)
         if (r->first[n] != r->end[n - 1] || r->end[n - 1] - r->first[n - 1] != MHA__KEY_BLOCK ||
             r->first[n] == r->end[n])
             break;
