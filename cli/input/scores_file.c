@@ -110,7 +110,8 @@ static int read_row(const scores *f, const lists *from, int64_t layer)
         const double value = json_number_value(item);
         snprintf(place, sizeof place, "%s.values[%lld][%lld]", from->of, (long long)layer, (long long)h);
         if (!json_is_number(item) || !isfinite(value)) return refuse_value(f, place, "be a number", item);
-        const int64_t head = numbers ? head_part_place(part, layer, json_integer_value(number)) : h;
+        const int64_t named = json_is_integer(number) ? json_integer_value(number) : -1;
+        const int64_t head = numbers ? head_part_place(part, layer, named) : h;
         snprintf(place, sizeof place, "%s%shead_numbers[%lld][%lld]", *part->name ? from->of : "",
                  *part->name ? "." : "", (long long)layer, (long long)h);
         if (head < 0) return refuse_value(f, place, "be a head of the model", number);

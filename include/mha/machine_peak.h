@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /* Measures f32 multiply-adds in registers, in operations per second of all threads; a multiply-add is two operations.
- * Takes about 0.1 s. */
+ * Takes about 0.1 s. Errors: MHA_ERR_ARG if flops_per_second is NULL. */
 MHA_API mha_status mha_machine_peak_fma(mha_ctx *ctx, double *flops_per_second, mha_error *err);
 
 /* Measures the read bandwidth, in bytes per second of all threads, by repeatedly summing `bytes` of the caller's

@@ -21,6 +21,7 @@ extern "C" {
 
 typedef struct mha_model_edit mha_model_edit;
 
+/* Frees the edit and its tensors; NULL is allowed. */
 MHA_API void mha_model_edit_free(mha_model_edit *edit);
 
 /* Opens the edited model without writing it: the whole checkpoint, if the source was a part of it. The edit must

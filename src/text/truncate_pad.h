@@ -17,6 +17,8 @@ typedef struct mha__fit {
     bool cut_left;
 } mha__fit;
 
+/* Determines the limits of one call from the tokenizer and `options`; the smaller of two limits applies. Returns
+ * MHA_ERR_ARG for options out of range. */
 mha_status mha__fit_resolve(const mha_tokenizer *t, const mha_encode_options *options, mha__fit *fit, mha_error *err);
 
 /* Truncates the kept tokens of `texts` (1 or 2) texts so that they fit with `specials` special tokens. */

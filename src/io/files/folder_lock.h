@@ -13,6 +13,7 @@ bool mha__folder_lock_take(int parent, const char *folder, int *fd);
 /* Removes the lock file and releases the lock; does nothing if fd is -1. Errors: MHA_ERR_IO; the lock is released even
  * then. */
 mha_status mha__folder_lock_free(int parent, const char *folder, int fd, mha_error *err);
+/* Returns true if a process holds the lock; false if there is no readable lock file. */
 bool mha__folder_lock_held(int parent, const char *folder);
 
 #endif

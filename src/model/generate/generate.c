@@ -12,14 +12,15 @@
 #include "model/generate/generation.h"
 #include <string.h>
 
-/* PIECE: tokens per prefill call, so that memory does not grow with the prompt. SHARE_LEAST: minimum length of a shared
+/* PIECE: tokens per prefill call, so that memory does not grow with the prompt. SHARED_PREFIX_MIN: minimum length of a shared
  * prefix. */
-enum { PIECE = 512, SHARE_LEAST = 16 };
+enum { PIECE = 512, SHARED_PREFIX_MIN = 16 };
 
 /* ---- prefill ---- */
 
-/* Returns the length of the prompt's common prefix with the cache of a slot. */
-static int64_t alike(const mha__generation *g, const mha__slot *s, const mha_prompt *p)
+/* Returns the number of first tokens that the prompt and the cache of a slot have in common, at most all but the last
+ * token of the prompt. */
+static int64_t common_prefix(const mha__generation *g, const mha__slot *s, const mha_prompt *p)
 {
     const int64_t most = mha__min64(mha_model_cache_length(g->cache, s - g->slot), p->count - 1);
     int64_t n = 0;
@@ -37,10 +38,10 @@ static int64_t share(mha__generation *g, int64_t to, const mha_prompt *p)
     const bool shares =
         !g->model->info.rotation_by_length && !mha__generation_sources(g); /* keys depend on the source */
     for (int64_t n = 0; shares && n < g->slots; n++) {
-        const int64_t same = alike(g, &g->slot[n], p);
+        const int64_t same = common_prefix(g, &g->slot[n], p);
         if (same > most) most = same, from = n;
     }
-    if (most >= SHARE_LEAST) {
+    if (most >= SHARED_PREFIX_MIN) {
         const mha_status status = from == to ? mha_model_cache_truncate(g->cache, to, most, NULL)
                                              : mha_model_cache_fork(g->cache, from, to, most, NULL);
         if (status == MHA_OK) return most;

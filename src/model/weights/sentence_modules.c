@@ -37,8 +37,9 @@ static mha_status refuse(const module *m, const char *what, const char *rule, co
 {
     char *reason = m->sentence->refused;
     if (!*reason)
-        snprintf(reason, sizeof m->sentence->refused, "%s%s%s must be %s for vectors of texts (got %s)", m->path,
-                 *m->path ? "/" : "", what, rule, mha__quote(&(mha__quoted){0}, text, strlen(text)));
+        snprintf(reason, sizeof m->sentence->refused, "%s%s%s must be %s for vectors of texts (got %s)",
+                 *m->path ? mha__quote(&(mha__quoted){0}, m->path, strlen(m->path)) : "", *m->path ? ": " : "", what,
+                 rule, mha__quote(&(mha__quoted){0}, text, strlen(text)));
     return MHA_OK;
 }
 
@@ -241,12 +242,12 @@ int64_t mha__sentence_room(const mha_model *model)
     return model->sentence ? 2 * model->sentence->widest : model->config.hidden;
 }
 
-mha_status mha__sentence_dense(const mha_model *model, float *pooled, float *room, float *out, mha_error *err)
+mha_status mha__sentence_dense(const mha_model *model, const float *pooled, float *room, float *out, mha_error *err)
 {
     const struct mha__sentence *s = model->sentence;
     const float *from = pooled;
     if (!s || !s->count) {
-        if (out != pooled) memcpy(out, pooled, (size_t)model->config.hidden * sizeof *out);
+        memcpy(out, pooled, (size_t)model->config.hidden * sizeof *out);
         return MHA_OK;
     }
     for (int n = 0; n < s->count; n++) {

@@ -10,8 +10,7 @@
 mha_status mha__sentence_check(const mha_model *model, mha_error *err);
 /* Returns the elements of the memory that mha__sentence_dense requires. */
 int64_t mha__sentence_room(const mha_model *model);
-/* Applies the dense layers to a pooled vector [hidden] and writes out [embedding_width]. `pooled` is overwritten; it
- * may be `out` if the model has no dense layers. */
-mha_status mha__sentence_dense(const mha_model *model, float *pooled, float *room, float *out, mha_error *err);
+/* Applies the dense layers to a pooled vector [hidden] and writes out [embedding_width], which must not overlap it. */
+mha_status mha__sentence_dense(const mha_model *model, const float *pooled, float *room, float *out, mha_error *err);
 
 #endif
