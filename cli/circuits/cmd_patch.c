@@ -7,6 +7,7 @@
 #include "circuits/patch_plan.h"
 #include "circuits/prompt_report.h"
 #include "commands.h"
+#include "heads/importance_scores.h"
 #include "input/input.h"
 #include "options.h"
 #include "output.h"
@@ -36,15 +37,25 @@ static void tell_cost(const cli_session *s, const patch_plan *p, const mha_promp
                 p->edges ? "" : "; --estimate attr estimates them in 3 passes per pair");
 }
 
+/* Patches all parts of a grid; with --state, the file of pair N is FILE.N.SITE.DIRECTION. */
+static mha_status patch_exactly(const patch_plan *p, const mha_prompt_pair *pair, int64_t number, mha_site site,
+                                mha_patch_direction direction, double *out, mha_error *error)
+{
+    head_state memory;
+    char word[HEAD_STATE_WORD + 1];
+    snprintf(word, sizeof word, "%lld.%s.%s", (long long)number, mha_site_name(site), patch_direction_names[direction]);
+    return mha_patch_resume(pair, site, by_of(p, site), direction, head_state_path(0, word, &memory), out, error);
+}
+
 /* Computes the metrics of all parts of a grid: exact, or the base metric plus the estimated change. */
 static mha_status measure(const patch_plan *p, const mha_prompt_pair *pair, mha_site site,
-                          mha_patch_direction direction, const double *base, int64_t count, mha_path_edge *edges,
+                          mha_patch_direction direction, const double *base, int64_t count, const effect_grid *g,
                           double *out, mha_error *error)
 {
     const mha_patch_by by = by_of(p, site);
-    if (p->edges) return mha_path_edges(pair, direction, edges, out, error);
+    if (p->edges) return mha_path_edges(pair, direction, g->edges, out, error);
     if (p->path) return mha_path_patch(pair, p->to, direction, out, error);
-    if (p->exact) return mha_patch(pair, site, by, direction, out, error);
+    if (p->exact) return patch_exactly(p, pair, g->pairs + 1, site, direction, out, error);
     const mha_status status = mha_attribution(pair, p->estimate, site, by, direction, out, error);
     for (int m = 0; m < MHA_CIRCUIT_METRICS; m++)
         for (int64_t n = 0; status == MHA_OK && n < count; n++)
@@ -153,7 +164,7 @@ static int measure_grid(cli_session *s, const patch_plan *p, const mha_prompt_pa
     shaped.edges = g->edges;
     if (!values || (p->edges && !g->edges)) return cli_error(s, CLI_FAILED, "out of memory for results");
     int code = CLI_DONE;
-    if (measure(p, pair, site, (mha_patch_direction)d, base, count, g->edges, values, &error) != MHA_OK)
+    if (measure(p, pair, site, (mha_patch_direction)d, base, count, g, values, &error) != MHA_OK)
         code = p->all_sites && error.status == MHA_ERR_UNSUPPORTED ? SKIPPED : cli_refuse(s, &error);
     if (code == SKIPPED) cli_say(s, "skipping %s: %s", mha_site_name(site), error.message);
     if (code == CLI_DONE && !g->change) {
@@ -298,6 +309,8 @@ const cli_command cli_patch = {
         "--estimate computes first-order estimates from gradients; --path changes only the direct path between two "
         "heads. --edges does so for every pair of a sender (the embedding, a head, a feed-forward part) and a later "
         "receiver (q, k or v of a head, a feed-forward part, the logits), and lists the strongest edges.\n"
+        "With --state FILE, a stopped or killed run of exact patching can be resumed and prints the same digits. About "
+        "once a second, the metrics so far are written to FILE.N.SITE.DIRECTION, where N is the number of the pair.\n"
         "--json prints {model, pairs, case: {clean, corrupted, answer, wrong, position}, metrics: {clean, "
         "corrupted}, site, by, direction, metric, exact, axes, raw, normalised}; with several grids, these members "
         "are in the list grids. Heads have the numbers that they had in the unpruned model; values of removed heads "

@@ -48,8 +48,9 @@ static int refuse_companions(const cli_session *s)
     return CLI_DONE;
 }
 
-static int check_state(const cli_session *s, const char *state)
+int head_state_check(const cli_session *s)
 {
+    const char *state = importance_scores_given.state;
     const size_t longest = sizeof((head_state *)0)->path - HEAD_STATE_WORD - sizeof ".2.";
     if (state && (!*state || strlen(state) > longest)) return cli_usage(s, "--state requires a file name");
     return CLI_DONE;
@@ -76,7 +77,7 @@ bool importance_scores_divide(void)
 int importance_scores_read(const cli_session *s, importance_scores *scores)
 {
     const struct importance_scores_given *g = &importance_scores_given;
-    if (check_state(s, g->state) != CLI_DONE) return CLI_USAGE;
+    if (head_state_check(s) != CLI_DONE) return CLI_USAGE;
     *scores = (importance_scores){.wanted = g->by != NULL,
                                   .file = g->file,
                                   .how = {.size = sizeof scores->how, .seed = (uint64_t)s->options.seed}};

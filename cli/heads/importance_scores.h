@@ -58,6 +58,8 @@ typedef struct head_state {
     char path[4096];
 } head_state;
 enum { HEAD_STATE_WORD = 32 }; /* maximum length of a word in bytes */
+/* Returns CLI_USAGE and prints a message if the value of --state is not a file name. */
+int head_state_check(const cli_session *s);
 /* Writes the path of a state file to `memory` and returns it; NULL without --state. */
 const char *head_state_path(int model, const char *word, head_state *memory);
 

@@ -2,6 +2,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "circuits/prompt_pair.h"
+#include <stdio.h>
 #include <string.h>
 
 /* ---- shapes ---- */
@@ -94,29 +95,71 @@ static mha_status check_sweep(const mha_prompt_pair *pair, mha_site site, mha_pa
     return mha__by_fail(site, by, err);
 }
 
+/* The grid of all parts of a site. */
+typedef struct part_grid {
+    const mha_prompt_pair *pair;
+    mha_site site;
+    mha_patch_by by;
+    mha_patch_direction direction;
+    int rank;
+    int64_t shape[3];
+    double *out;
+} part_grid;
+
+/* Runs the jobs that are not finished in the file `path`, and stores the metrics there. */
+static mha_status run_jobs(const part_grid *g, const mha__patch_job *jobs, int64_t count, const char *path,
+                           mha_error *err)
+{
+    static const char *const by[] = {"position", "head", "head and position"};
+    const mha_named_tensor metrics = {.name = "metrics",
+                                      .dtype = MHA_F64,
+                                      .rank = 1 + g->rank,
+                                      .shape = {MHA_CIRCUIT_METRICS, g->shape[0], g->shape[1], g->shape[2]},
+                                      .data = g->out};
+    char options[96];
+    snprintf(options, sizeof options, "patch %s by %s, %s", mha_site_name(g->site), by[g->by],
+             g->direction == MHA_DENOISE ? "denoise" : "noise");
+    const mha__state_of of = {.path = path, .options = options, .steps = count, .mark = g->pair->mark};
+    mha__state state;
+    mha__patch_steps steps = {.what = "patch", .state = &state};
+    MHA__TRY(mha__state_open(&state, g->pair->model, NULL, &of, &metrics, 1, &steps.done, err));
+    if (steps.done) MHA__TRY(mha__progress(g->pair->ctx, steps.what, steps.done, count, err));
+    const mha_status status =
+        mha__patch_jobs(g->pair, mha__base_run(g->pair, g->direction), mha__source_run(g->pair, g->direction), jobs,
+                        count, g->out, elements(g->rank, g->shape), &steps, err);
+    if (status == MHA_ERR_CANCELLED) mha__state_save(&state, steps.done, NULL);
+    return status;
+}
+
 mha_status mha_patch(const mha_prompt_pair *pair, mha_site site, mha_patch_by by, mha_patch_direction direction,
                      double *out, mha_error *err)
 {
-    int64_t shape[3], count = 0;
-    int rank = 0;
     MHA__TRY(mha__pair_check(pair, (int)direction, out, "mha_patch", err));
-    MHA__TRY(check_sweep(pair, site, by, shape, &rank, err));
+    return mha_patch_resume(pair, site, by, direction, NULL, out, err);
+}
+
+mha_status mha_patch_resume(const mha_prompt_pair *pair, mha_site site, mha_patch_by by, mha_patch_direction direction,
+                            const char *state, double *out, mha_error *err)
+{
+    part_grid g = {.pair = pair, .site = site, .by = by, .direction = direction, .out = out};
+    int64_t count = 0;
+    MHA__TRY(mha__pair_check(pair, (int)direction, out, "mha_patch_resume", err));
+    MHA__TRY(check_sweep(pair, site, by, g.shape, &g.rank, err));
     const mha__run_record *source = mha__source_run(pair, direction);
-    const int64_t all = elements(rank, shape);
+    const int64_t all = elements(g.rank, g.shape);
     const size_t each = sizeof(mha__patch) + sizeof(mha__patch_job);
     mha__patch_job *jobs = mha__calloc(pair->ctx, (size_t)all, each);
     if (!jobs) return mha__no_memory(err, (size_t)all * each, "parts to patch");
     mha__patch *patches = (mha__patch *)(jobs + all);
     mha__fill_metrics(mha__base_run(pair, direction), all, out);
     for (int64_t n = 0; n < all; n++) {
-        const mha_patch_part part = part_at(pair, site, by, shape, n);
+        const mha_patch_part part = part_at(pair, site, by, g.shape, n);
         if (is_idle(pair, &part)) continue;
         patches[count] = patch_of(pair, source, &part);
         jobs[count] = (mha__patch_job){&patches[count], 1, n};
         count++;
     }
-    const mha_status status =
-        mha__patch_jobs(pair, mha__base_run(pair, direction), source, jobs, count, out, all, "patch", err);
+    const mha_status status = run_jobs(&g, jobs, count, state, err);
     mha__free(pair->ctx, jobs);
     return status;
 }
@@ -159,7 +202,8 @@ mha_status mha_patch_together(const mha_prompt_pair *pair, mha_patch_direction d
     for (int64_t n = 0; n < count; n++)
         patches[n] = patch_of(pair, source, &parts[n]);
     const mha__patch_job job = {patches, count, 0};
-    const mha_status status = mha__patch_jobs(pair, base, source, &job, 1, metrics, 1, "patch", err);
+    mha__patch_steps steps = {.what = "patch"};
+    const mha_status status = mha__patch_jobs(pair, base, source, &job, 1, metrics, 1, &steps, err);
     mha__free(pair->ctx, patches);
     return status;
 }

@@ -179,12 +179,21 @@ static mha_status run_batch(batch *b, bool at_context, double *metrics, int64_t 
     return status;
 }
 
+/* Stores and reports that `done` of `count` jobs are finished. */
+static mha_status finish(const mha_prompt_pair *pair, mha__patch_steps *steps, int64_t done, int64_t count,
+                         mha_error *err)
+{
+    steps->done = done;
+    if (steps->state) MHA__TRY(mha__state_keep(steps->state, done, err));
+    return mha__progress(pair->ctx, steps->what, done, count, err);
+}
+
 mha_status mha__patch_jobs(const mha_prompt_pair *pair, const mha__run_record *base, const mha__run_record *source,
-                           const mha__patch_job *jobs, int64_t count, double *metrics, int64_t stride, const char *what,
-                           mha_error *err)
+                           const mha__patch_job *jobs, int64_t count, double *metrics, int64_t stride,
+                           mha__patch_steps *steps, mha_error *err)
 {
     const int64_t most = mha__pair_batch(pair);
-    for (int64_t done = 0; done < count;) {
+    for (int64_t done = steps ? steps->done : 0; done < count;) {
         batch b = {pair, base, source, jobs + done, 0, layer_of(pair, &jobs[done]), NULL};
         const bool at_context = from_context(&jobs[done], b.layer);
         while (b.count < most && done + b.count < count && layer_of(pair, &b.jobs[b.count]) == b.layer &&
@@ -192,7 +201,7 @@ mha_status mha__patch_jobs(const mha_prompt_pair *pair, const mha__run_record *b
             b.count++;
         MHA__TRY(run_batch(&b, at_context, metrics, stride, err));
         done += b.count;
-        if (what) MHA__TRY(mha__progress(pair->ctx, what, done, count, err));
+        if (steps) MHA__TRY(finish(pair, steps, done, count, err));
     }
     return MHA_OK;
 }

@@ -3,6 +3,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
+#include "math/hash.h"
 #include "math/kl_divergence.h"
 #include "model/forward/pooler_logits.h"
 #include <math.h>
@@ -121,6 +122,17 @@ static void describe(mha_prompt_pair *pair, const mha_model *m, const mha_prompt
     }
 }
 
+static void mark(mha_prompt_pair *pair, const mha_prompt_pair_options *o)
+{
+    const int64_t where[] = {o->length, pair->position, o->answer, o->wrong};
+    const size_t length = (size_t)o->length;
+    uint64_t h = mha__hash(0, where, sizeof where);
+    h = mha__hash(h, o->clean, length * sizeof *o->clean);
+    h = mha__hash(h, o->corrupted, length * sizeof *o->corrupted);
+    if (o->noise) h = mha__hash(h, o->noise, length * (size_t)pair->model->config.embed_width * sizeof *o->noise);
+    mha__hash_print(pair->mark, h);
+}
+
 static mha_status run_both(mha_prompt_pair *pair, const mha_prompt_pair_options *o, mha_error *err)
 {
     const int64_t vocab = pair->info->vocab;
@@ -151,6 +163,7 @@ mha_status mha_prompt_pair_create(const mha_model *model, const mha_prompt_pair_
     mha_prompt_pair *pair = mha__alloc(model->ctx, sizeof *pair);
     if (!pair) return mha__no_memory(err, sizeof *pair, "a pair of prompts");
     describe(pair, model, &o);
+    mark(pair, &o);
     const mha_status status = run_both(pair, &o, err);
     if (status == MHA_OK)
         *out = pair;

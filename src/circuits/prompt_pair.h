@@ -2,6 +2,7 @@
 #ifndef MHA_CIRCUITS_PROMPT_PAIR_H
 #define MHA_CIRCUITS_PROMPT_PAIR_H
 
+#include "heads/data/measure_state.h"
 #include "layer/activation_edit.h"
 #include "layer/block/transformer_block.h"
 #include "mha/circuits.h"
@@ -26,6 +27,7 @@ struct mha_prompt_pair {
     int64_t length, position, width; /* T, the measured token, and E */
     int64_t qkv_width, z_width;      /* elements per token in the widest layer */
     int32_t answer, wrong;
+    char mark[17];         /* fingerprint of the prompts, the noise, the answers and the position */
     double *clean_logprob; /* [vocab] log-probabilities of the clean run */
     mha__run_record run[2];
 };
@@ -130,11 +132,19 @@ typedef struct mha__patch_job {
     int64_t to; /* index of the result */
 } mha__patch_job;
 
+/* Steps of a list of jobs that can be resumed. */
+typedef struct mha__patch_steps {
+    const char *what;  /* name of the progress */
+    mha__state *state; /* stores the metrics after each batch; NULL = not stored */
+    int64_t done;      /* number of finished jobs */
+} mha__patch_steps;
+
 /* Runs the jobs, in the order of their first layers, and writes metric m of a job to metrics[m * stride + to]. `source`
- * is the other run. Reports progress as `what`, unless it is NULL. */
+ * is the other run. With `steps`, begins after the finished jobs, counts them and reports progress; NULL = runs all,
+ * without progress. */
 mha_status mha__patch_jobs(const mha_prompt_pair *pair, const mha__run_record *base, const mha__run_record *source,
-                           const mha__patch_job *jobs, int64_t count, double *metrics, int64_t stride, const char *what,
-                           mha_error *err);
+                           const mha__patch_job *jobs, int64_t count, double *metrics, int64_t stride,
+                           mha__patch_steps *steps, mha_error *err);
 
 /* ---- attention knockout (knockout_forward.c) ---- */
 

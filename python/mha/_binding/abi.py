@@ -3950,6 +3950,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_site_name": (c_char_p, [c_int]),
     "mha_patch_shape": (c_int, [c_void_p, c_int, c_int, c_void_p]),
     "mha_patch": (c_int, [c_void_p, c_int, c_int, c_int, c_void_p, POINTER(Error)]),
+    "mha_patch_resume": (c_int, [c_void_p, c_int, c_int, c_int, c_char_p, c_void_p, POINTER(Error)]),
     "mha_patch_passes": (c_int64, [c_void_p, c_int, c_int, c_int]),
     "mha_patch_together": (c_int, [c_void_p, c_int, POINTER(PatchPart), c_int64, c_void_p, POINTER(Error)]),
     "mha_attribution": (c_int, [c_void_p, c_int, c_int, c_int, c_int, c_void_p, POINTER(Error)]),

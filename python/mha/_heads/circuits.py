@@ -14,6 +14,7 @@ from .._binding.abi import AttentionEdge, ModelInput, ModelOutput, PatchPart, Pa
 from .._binding.library import Handle, lib, struct
 from .._binding.long_call import call_long
 from .._models.model import Model
+from .head_data import state_file
 
 _METRICS = 3  # logit_diff, logprob, kl
 _BY = {"position": abi.BY_POSITION, "head": abi.BY_HEAD, "head_position": abi.BY_HEAD_POSITION}
@@ -134,11 +135,18 @@ class PromptPair(Handle):
         return int(lib.mha_patch_passes(self._open(), choose("site", site, _sites()), choose("by", by, _BY),
                                         choose("direction", direction, _DIRECTIONS)))
 
-    def patch(self, site: str = "z", by: str = "head", direction: str = "denoise") -> np.ndarray:
-        """Repeats the base run with each part of a site replaced by its value in the other run; returns the metrics [3, layers, ...]."""
+    def patch(self, site: str = "z", by: str = "head", direction: str = "denoise", state: Any = None) -> np.ndarray:
+        """Repeats the base run with each part of a site replaced by its value in the other run; returns the metrics [3, layers, ...].
+
+        An interrupted run resumes from the file `state`.
+        """
         which, parts = choose("site", site, _sites()), choose("by", by, _BY)
         out = np.zeros((_METRICS, *self._shape(which, parts)))
-        call_long("mha_patch", self._open(), which, parts, choose("direction", direction, _DIRECTIONS), out.ctypes.data)
+        run = choose("direction", direction, _DIRECTIONS)
+        if state is None:
+            call_long("mha_patch", self._open(), which, parts, run, out.ctypes.data)
+        else:
+            call_long("mha_patch_resume", self._open(), which, parts, run, state_file(state), out.ctypes.data)
         return out
 
     def patch_together(self, parts: Iterable[tuple[str, int, int, int]], direction: str = "denoise") -> np.ndarray:

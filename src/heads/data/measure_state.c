@@ -52,7 +52,7 @@ static mha_status check_same(const mha__state *s, const mha_file *file, const ch
     const char *theirs = mha__metadata_find(file, key, NULL);
     if (theirs && strcmp(theirs, mine) == 0) return MHA_OK;
     if (!theirs || strcmp(key, "format") == 0)
-        return mha__fail(err, MHA_ERR_ARG, "%s: must be a state file of head measurements", s->of.path);
+        return mha__fail(err, MHA_ERR_ARG, "%s: must be a state file of a measurement", s->of.path);
     if (strcmp(key, "options") == 0)
         return mha__fail(err, MHA_ERR_ARG, "%s: state must be from a run with the same options (got %s, not \"%s\")",
                          s->of.path, mha__quote(&(mha__quoted){0}, theirs, strlen(theirs)), mine);
@@ -143,7 +143,10 @@ mha_status mha__state_open(mha__state *state, const mha_model *model, const mha_
     *done = 0;
     if (!of->path) return MHA_OK;
     MHA__TRY(mha_model_fingerprint(model, state->model, err));
-    MHA__TRY(mark_data(state, data, err));
+    if (of->mark)
+        snprintf(state->data, sizeof state->data, "%s", of->mark);
+    else
+        MHA__TRY(mark_data(state, data, err));
     state->kept = mha__now(CLOCK_MONOTONIC);
     return mha__source_exists(NULL, of->path) ? read_file(state, done, err) : MHA_OK;
 }

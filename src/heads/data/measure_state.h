@@ -1,4 +1,5 @@
-/* measure_state.h - stores the sums of a measure in a file, so that it can be interrupted and resumed.
+/* measure_state.h - stores the sums of a measure in a file, so that it can be interrupted and resumed. The results of
+ * patching (circuits/patch.c) are stored in the same way.
  *
  * A measure processes batch after batch (head_data.h) and adds to sums. Its state consists of these sums and the number
  * of finished steps, in a safetensors file that is replaced atomically, periodically and at the end. The doubles are
@@ -23,6 +24,7 @@ typedef struct mha__state_of {
     const char *path;    /* NULL = no file is read or written */
     const char *options; /* everything except model and data that the sums depend on, as text: "heads, probe seed 0" */
     int64_t steps;       /* total number of steps; the state is always written after the last step */
+    const char *mark;    /* fingerprint of the data, as mha__hash_print writes it; NULL = computed from `data` */
 } mha__state_of;
 
 typedef struct mha__state {
@@ -34,11 +36,11 @@ typedef struct mha__state {
     double kept, took;        /* time of the last write, and its duration [s] */
 } mha__state;
 
-/* If the file exists, reads it into `sums`, `count` tensors of f64 or i64 in the caller's memory, and sets *done to the
- * number of finished steps. Otherwise, leaves the sums unchanged and sets *done to 0. The list and its memory must
- * outlive the state. Errors: MHA_ERR_ARG if the state is from another measure, naming the difference; MHA_ERR_FORMAT
- * and MHA_ERR_IO, naming the file. Cost: with a path, one read of the weights and one forward pass over a few tokens,
- * for the model's fingerprint. */
+/* If the file exists, reads it into `sums`, `count` tensors of f64 or i64 in the caller's memory, and sets *done to
+ * the number of finished steps. Otherwise, leaves the sums unchanged and sets *done to 0. The list and its memory
+ * must outlive the state. `data` may be NULL if the mark is given. Errors: MHA_ERR_ARG if the state is from another
+ * measure, naming the difference; MHA_ERR_FORMAT and MHA_ERR_IO, naming the file. Cost: with a path, one read of
+ * the weights and one forward pass over a few tokens, for the model's fingerprint. */
 mha_status mha__state_open(mha__state *state, const mha_model *model, const mha_head_data *data,
                            const mha__state_of *of, const mha_named_tensor *sums, int64_t count, int64_t *done,
                            mha_error *err);

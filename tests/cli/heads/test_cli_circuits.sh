@@ -134,6 +134,38 @@ done >changes
 awk -v got="$interval" '{ v[NR] = $1 }
     END { d = (v[1] - v[2] - v[3] + v[4]) / 2 * 12.7062047; e = got - (d < 0 ? -d : d); exit !(e < 1e-6 && e > -1e-6) }' changes ||
     fail "the interval must be that of the changes of the pairs (got $interval)"
+
+# ---- state ----
+# A run over many pairs that is killed and resumed prints the bytes of an uninterrupted run.
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12; do cat pairs.jsonl; done >many.jsonl
+many() { "$MHA" patch --pairs many.jsonl --direction both --json --no-progress "$@"; }
+expect 0 many
+mv out whole
+"$MHA" patch --pairs many.jsonl --direction both --json --no-progress --state kept >/dev/null 2>&1 &
+run=$!
+until [ -s kept.3.z.denoise ]; do kill -0 $run || break; done
+kill -9 $run 2>/dev/null
+wait $run 2>/dev/null
+[ -s kept.1.z.noise ] || fail 'the first pair must be saved'
+expect 0 many --state kept
+same out whole 'a killed run'
+[ -s kept.24.z.noise ] || fail 'the last pair must be saved'
+expect 0 many --state kept
+same out whole 'a complete state'
+refused 3 patch --by head-position --state kept
+has err 'kept.1.z.denoise: state must be from a run with the same options (got patch z by head, denoise'
+refused 3 "$MHA" patch "$clean" --corrupted "$corrupted" --answer ' boat' --wrong ' drum' --state kept
+has err 'kept.1.z.denoise: state must be from a run with the same model and data (got other data)'
+printf 'no state' >kept.1.z.denoise
+refused 3 patch --state kept
+has err 'kept.1.z.denoise'
+for other in '--edges' '--path all' '--estimate attr'; do
+    # shellcheck disable=SC2086 # an option and its value
+    refused 2 patch $other --state kept
+    has err "--state must not be given with ${other%% *}"
+done
+refused 2 patch --state ''
+
 refused 2 "$MHA" patch --pairs pairs.jsonl --site resid_pre
 has err '--by head'
 printf '{"clean": "a"}\n' >broken.jsonl

@@ -267,7 +267,7 @@ static void rejected_arguments(void **state)
     refused(path, &(mha_model_options){.size = sizeof(mha_model_options), .dtype = MHA_F16}, BATCH,
             "state must be from a run with the same model and data (got another model (or on another ISA))");
     refused(path, NULL, BATCH + 1, "state must be from a run with the same model and data (got other data)");
-    refused(other, NULL, BATCH, "must be a state file of head measurements");
+    refused(other, NULL, BATCH, "must be a state file of a measurement");
     char *bytes = files_read(path, &n), *at = NULL;
     for (size_t i = 0; i + sizeof key < n && !at; i++)
         if (memcmp(bytes + i, key, sizeof key - 1) == 0) at = bytes + i;
