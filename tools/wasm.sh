@@ -58,6 +58,7 @@ names=$(cd "$pcre2" && find . -name 'pcre2_*.c' | sed 's|^./||' | grep -Ev 'jit_
 {
     find src web -name '*.c' | grep -Ev '^src/(train|heads)/'
     echo src/heads/edit/keep_list.c # numbers of heads
+    echo src/heads/data/measure_state.c # which patching can keep
     echo "$utf8proc/utf8proc.c"
     for name in $names; do echo "$pcre2/$name"; done
 } | LC_ALL=C sort >"$build/list"
