@@ -122,7 +122,7 @@ static mha_status run_jobs(const part_grid *g, const mha__patch_job *jobs, int64
     const mha__state_of of = {.path = path, .options = options, .steps = count, .mark = g->pair->mark};
     mha__state state;
     mha__patch_steps steps = {.what = "patch", .state = &state};
-    MHA__TRY(mha__state_open(&state, g->pair->model, NULL, &of, &metrics, 1, &steps.done, err));
+    MHA__TRY(mha__state_open(&state, g->pair->model, &of, &metrics, 1, &steps.done, err));
     if (steps.done) MHA__TRY(mha__progress(g->pair->ctx, steps.what, steps.done, count, err));
     const mha_status status =
         mha__patch_jobs(g->pair, mha__base_run(g->pair, g->direction), mha__source_run(g->pair, g->direction), jobs,

@@ -19,6 +19,8 @@ mha_status mha__head_data_copy(const mha_head_data *data, mha_head_data **out, m
 /* Replaces a token of a text and its kind. Data that measures can already read must not change. */
 void mha__head_data_replace(mha_head_data *data, int64_t text, int64_t at, int32_t id, uint8_t kind);
 
+/* Computes a fingerprint of all texts and their batches: 16 digits. */
+mha_status mha__head_data_mark(const mha_head_data *data, char mark[17], mha_error *err);
 /* Returns the number of batches. The longest texts come first, ties in the given order; the division into batches
  * depends only on lengths and batch_tokens. */
 int64_t mha__head_data_batches(const mha_head_data *data);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "math/hash.h"
 #include "mha/seq2seq.h"
 
 /* ---- texts ---- */
@@ -165,4 +166,37 @@ mha_status mha__head_data_batch(const mha_head_data *data, int64_t batch, mha_mo
 {
     MHA__TRY(mha__head_data_texts(data, err));
     return mha__head_data_any(data, batch, input, texts, err);
+}
+
+/* ---- fingerprint ---- */
+
+static uint64_t hash_batch(uint64_t h, const mha_head_data *data, const mha_model_input *in, const int64_t *texts)
+{
+    const size_t tokens = (size_t)in->starts[in->batch];
+    h = mha__hash(h, in->starts, (size_t)(in->batch + 1) * sizeof *in->starts);
+    h = mha__hash(h, texts, (size_t)in->batch * sizeof *texts);
+    if (in->ids) h = mha__hash(h, in->ids, tokens * sizeof *in->ids);
+    if (in->type_ids) h = mha__hash(h, in->type_ids, tokens * sizeof *in->type_ids);
+    if (in->source) {
+        const int64_t *starts = in->source->starts;
+        h = mha__hash(h, starts, (size_t)(in->batch + 1) * sizeof *starts);
+        h = mha__hash(h, in->source->ids, (size_t)starts[in->batch] * sizeof *in->source->ids);
+    }
+    if (in->pixels) h = mha__hash(h, in->pixels, (size_t)in->batch * mha__head_data_image_bytes(data));
+    for (int64_t b = 0; b < in->batch; b++)
+        h = mha__hash(h, mha__head_data_kinds(data, texts[b]), (size_t)(in->starts[b + 1] - in->starts[b]));
+    return h;
+}
+
+mha_status mha__head_data_mark(const mha_head_data *data, char mark[17], mha_error *err)
+{
+    uint64_t h = 0;
+    for (int64_t n = 0; n < data->batches; n++) {
+        mha_model_input in;
+        const int64_t *texts;
+        MHA__TRY(mha__head_data_any(data, n, &in, &texts, err));
+        h = hash_batch(h, data, &in, texts);
+    }
+    mha__hash_print(mark, h);
+    return MHA_OK;
 }

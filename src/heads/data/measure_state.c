@@ -9,40 +9,11 @@
 #include "base/clock.h"
 #include "base/ctx.h"
 #include "base/error.h"
-#include "heads/data/head_data.h"
 #include "io/tensor_file.h"
-#include "math/hash.h"
 
 /* minimum pause between writes [s], and its minimum ratio to the duration of a write */
 static const double PAUSE = 1, PATIENCE = 20;
 static const char FORMAT[] = "mha.state.1";
-
-/* ---- fingerprints ---- */
-
-static mha_status mark_data(mha__state *s, const mha_head_data *data, mha_error *err)
-{
-    uint64_t h = 0;
-    for (int64_t n = 0; n < mha__head_data_batches(data); n++) {
-        mha_model_input in;
-        const int64_t *texts;
-        MHA__TRY(mha__head_data_any(data, n, &in, &texts, err));
-        const size_t tokens = (size_t)in.starts[in.batch];
-        h = mha__hash(h, in.starts, (size_t)(in.batch + 1) * sizeof *in.starts);
-        h = mha__hash(h, texts, (size_t)in.batch * sizeof *texts);
-        if (in.ids) h = mha__hash(h, in.ids, tokens * sizeof *in.ids);
-        if (in.type_ids) h = mha__hash(h, in.type_ids, tokens * sizeof *in.type_ids);
-        if (in.source) {
-            const int64_t *starts = in.source->starts;
-            h = mha__hash(h, starts, (size_t)(in.batch + 1) * sizeof *starts);
-            h = mha__hash(h, in.source->ids, (size_t)starts[in.batch] * sizeof *in.source->ids);
-        }
-        if (in.pixels) h = mha__hash(h, in.pixels, (size_t)in.batch * mha__head_data_image_bytes(data));
-        for (int64_t b = 0; b < in.batch; b++)
-            h = mha__hash(h, mha__head_data_kinds(data, texts[b]), (size_t)(in.starts[b + 1] - in.starts[b]));
-    }
-    mha__hash_print(s->data, h);
-    return MHA_OK;
-}
 
 /* ---- state file ---- */
 
@@ -74,7 +45,7 @@ static mha_status read_done(const mha__state *s, const mha_file *file, int64_t *
 static mha_status check_file(const mha__state *s, const mha_file *file, int64_t *done, mha_error *err)
 {
     const char *const pairs[][2] = {
-        {"format", FORMAT}, {"options", s->of.options}, {"data", s->data}, {"model", s->model}};
+        {"format", FORMAT}, {"options", s->of.options}, {"data", s->of.mark}, {"model", s->model}};
     for (size_t n = 0; n < sizeof pairs / sizeof *pairs; n++)
         MHA__TRY(check_same(s, file, pairs[n][0], pairs[n][1], err));
     return read_done(s, file, done, err);
@@ -106,7 +77,7 @@ static mha_status write_list(const mha__state *s, int64_t done, mha_tensor *list
     const mha_metadata strings[] = {{.key = "format", .value = FORMAT},
                                     {.key = "options", .value = s->of.options},
                                     {.key = "model", .value = s->model},
-                                    {.key = "data", .value = s->data},
+                                    {.key = "data", .value = s->of.mark},
                                     {.key = "done", .value = number}};
     const mha_tensors_writer_options options = {.size = sizeof options,
                                                 .overwrite = 1,
@@ -128,25 +99,13 @@ static mha_status write_list(const mha__state *s, int64_t done, mha_tensor *list
 
 /* ---- opening and saving ---- */
 
-mha_status mha__state_mark(mha__state *state, const mha_model *model, const mha_head_data *data, mha_error *err)
-{
-    *state = (mha__state){.ctx = mha_model_ctx(model)};
-    MHA__TRY(mha_model_fingerprint(model, state->model, err));
-    return mark_data(state, data, err);
-}
-
-mha_status mha__state_open(mha__state *state, const mha_model *model, const mha_head_data *data,
-                           const mha__state_of *of, const mha_named_tensor *sums, int64_t count, int64_t *done,
-                           mha_error *err)
+mha_status mha__state_open(mha__state *state, const mha_model *model, const mha__state_of *of,
+                           const mha_named_tensor *sums, int64_t count, int64_t *done, mha_error *err)
 {
     *state = (mha__state){.ctx = mha_model_ctx(model), .of = *of, .sums = sums, .count = count};
     *done = 0;
     if (!of->path) return MHA_OK;
     MHA__TRY(mha_model_fingerprint(model, state->model, err));
-    if (of->mark)
-        snprintf(state->data, sizeof state->data, "%s", of->mark);
-    else
-        MHA__TRY(mark_data(state, data, err));
     state->kept = mha__now(CLOCK_MONOTONIC);
     return mha__source_exists(NULL, of->path) ? read_file(state, done, err) : MHA_OK;
 }

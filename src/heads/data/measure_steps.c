@@ -26,10 +26,12 @@ static mha_status run_alone(const mha__measure *m, mha_error *err)
 {
     const mha_named_tensor sums[] = {
         {.name = "sums", .dtype = MHA_I64, .rank = 1, .shape = {m->count}, .data = m->values}};
-    const mha__state_of of = {.path = m->state, .options = m->options, .steps = m->steps};
+    char mark[17] = "";
+    const mha__state_of of = {.path = m->state, .options = m->options, .steps = m->steps, .mark = mark};
     mha__state state;
     int64_t done;
-    MHA__TRY(mha__state_open(&state, m->model, m->data, &of, sums, 1, &done, err));
+    if (m->state) MHA__TRY(mha__head_data_mark(m->data, mark, err));
+    MHA__TRY(mha__state_open(&state, m->model, &of, sums, 1, &done, err));
     if (m->check) MHA__TRY(m->check(m->user, done, err));
     for (; done < m->steps && !has_ended(m); done++) {
         mha_status status = show_progress(m, done, err);
@@ -60,17 +62,14 @@ static mha_status run_shared_steps(const mha__measure *m, const mha_work *work, 
 
 static mha_status run_shared(const mha__measure *m, const mha_work *work, mha_error *err)
 {
-    mha__state marks;
+    char model[17], data[17]; /* fingerprints */
     if (m->steps > MHA__FIXED_COMBINED)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: mha_work must divide at most %d steps (got %lld)", m->title,
                          (int)MHA__FIXED_COMBINED, (long long)m->steps);
-    MHA__TRY(mha__state_mark(&marks, m->model, m->data, err));
-    const mha_work_info info = {.name = m->options,
-                                .model = marks.model,
-                                .data = marks.data,
-                                .state = m->state,
-                                .steps = m->steps,
-                                .values = m->count};
+    MHA__TRY(mha_model_fingerprint(m->model, model, err));
+    MHA__TRY(mha__head_data_mark(m->data, data, err));
+    const mha_work_info info = {
+        .name = m->options, .model = model, .data = data, .state = m->state, .steps = m->steps, .values = m->count};
     MHA__TRY(work->begin(work->user, &info, err));
     MHA__TRY(run_shared_steps(m, work, err));
     return work->total(work->user, m->values, err);

@@ -5,6 +5,8 @@
 #include "fuzz.h"
 #include "mutate.h"
 
+#include "base/error.h"
+#include "heads/data/head_data.h"
 #include "heads/data/measure_state.h"
 #include "support/files.h"
 #include <stdlib.h>
@@ -43,8 +45,10 @@ static const mha_head_data *data(void)
 
 static mha_status open_state(mha__state *state, const char *path, int64_t *done, mha_error *err)
 {
-    const mha__state_of of = {.path = path, .options = "sums", .steps = STEPS};
-    return mha__state_open(state, model(), data(), &of, sums, 2, done, err);
+    static char mark[17];
+    const mha__state_of of = {.path = path, .options = "sums", .steps = STEPS, .mark = mark};
+    MHA__TRY(mha__head_data_mark(data(), mark, err));
+    return mha__state_open(state, model(), &of, sums, 2, done, err);
 }
 
 /* Returns an empty state, whose fields contain the fingerprints of model and data. */
@@ -74,7 +78,7 @@ static void check_again(mha__state *state, int64_t done)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
-    uint8_t *marked = fuzz_copy(bytes, n, 'M', prints()->model), *file = fuzz_copy(marked, n, 'D', prints()->data);
+    uint8_t *marked = fuzz_copy(bytes, n, 'M', prints()->model), *file = fuzz_copy(marked, n, 'D', prints()->of.mark);
     const char *path = fuzz_file(file, n);
     mha__state state;
     mha_error err = {0};
