@@ -1,5 +1,5 @@
-/* staging.h - copies of operands in the workspace: rotated keys; in the backward pass also rotated queries, and keys and
- * values that are stored in pages. Every tile reads the copies, so each row is copied once per call. */
+/* staging.h - copies of operands in the workspace: rotated keys; in the backward pass also rotated queries, and keys
+ * and values that are stored in pages. Every tile reads the copies, so each row is copied once per call. */
 #ifndef MHA_ATTN_FORWARD_STAGING_H
 #define MHA_ATTN_FORWARD_STAGING_H
 

@@ -12,8 +12,8 @@
 #include "model/generate/generation.h"
 #include <string.h>
 
-/* PIECE: tokens per prefill call, so that memory does not grow with the prompt. SHARED_PREFIX_MIN: minimum length of a shared
- * prefix. */
+/* PIECE: tokens per prefill call, so that memory does not grow with the prompt. SHARED_PREFIX_MIN: minimum length of a
+ * shared prefix. */
 enum { PIECE = 512, SHARED_PREFIX_MIN = 16 };
 
 /* ---- prefill ---- */
