@@ -38,7 +38,7 @@ static mha_status refuse(const module *m, const char *what, const char *rule, co
     char *reason = m->sentence->refused;
     if (!*reason)
         snprintf(reason, sizeof m->sentence->refused, "%s%s%s must be %s for vectors of texts (got %s)",
-                 *m->path ? mha__quote(&(mha__quoted){0}, m->path, strlen(m->path)) : "", *m->path ? ": " : "", what,
+                 *m->path ? mha__quote(&(mha__quoted){0}, m->path, strlen(m->path)) : "", *m->path ? "/" : "", what,
                  rule, mha__quote(&(mha__quoted){0}, text, strlen(text)));
     return MHA_OK;
 }
