@@ -121,6 +121,6 @@ same kept-clip/model.safetensors pruned-clip/model.safetensors
 refused 2 "$MHA" prune -m clip-eos --part encoder --heads 0.1 -o pruned-none
 has err '--part must be encoder for an encoder-decoder, or image for a CLIP'
 refused 3 "$MHA" regroup -m clip-eos --kv-heads 1 --method mean -o regrouped-clip
-has err 'two towers'
+has err 'a part of a model of text and images'
 refused 3 "$MHA" generate -m "$data/vision/vit-classes" -n 4 text
 finish
