@@ -27,6 +27,10 @@ return [...document.querySelectorAll('button, select, input, canvas, a, [tabinde
   e.getAttribute('aria-hidden') !== 'true' && !e.getAttribute('aria-label') && !e.textContent.trim() && !(e.labels && e.labels.length)
   && !e.closest('[role=img], button, .picture')).map((e) => e.outerHTML.slice(0, 80))"""
 
+NEAR_BUILT = """
+return [...document.querySelectorAll('[data-built=no]')].map((e) => e.getBoundingClientRect())
+  .every((box) => box.bottom < -300 || box.top > innerHeight + 300)"""
+
 
 class PageCase(unittest.TestCase):
     @classmethod
@@ -55,8 +59,10 @@ class PageCase(unittest.TestCase):
         Select(self.one(css)).select_by_value(value)
 
     def show(self, css):
-        """Scrolls to an element of the page. The page creates the content of an element only when it is near the visible area."""
+        """Scrolls to an element of the page, and waits until every section near the visible area is built: the page builds a
+        section only when it comes near, and building one moves the others."""
         self.run_js("document.querySelector(arguments[0]).scrollIntoView({block: 'center', behavior: 'instant'})", css)
+        self.wait(NEAR_BUILT)
 
     def texts(self, css):
         return self.run_js("return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)", css)

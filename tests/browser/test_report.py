@@ -187,7 +187,10 @@ class Report(ReportCase):
         items = self.all("#from-tokens li")
         self.assertEqual(self.texts("#from-tokens li"), said["tokens"])
         ActionChains(self.driver).move_to_element(items[3]).perform()
-        self.wait("return document.querySelectorAll('#looks-table td').length > 0")
+        self.wait("return from.token === 3 && !from.held")
+        items[3].click()  # holds the token: the page may scroll under the pointer
+        self.wait("return from.token === 3 && from.held")
+        self.wait("return document.querySelectorAll('#looks-table td[data-weight]').length === heads.length")
         best = [max(range(len(row[3])), key=row[3].__getitem__) for row in flat(said["attention"])]
         tokens = said["tokens"]
         self.assertEqual(self.texts("#looks-table td"), [t if len(t) <= 14 else f"{t[:13]}…" for t in (tokens[j] for j in best)])

@@ -77,12 +77,14 @@ const select = (index) => {
 const waiting = new Set(), observers = [];
 
 /* Runs `call` once, when `box` approaches the viewport or before the page is printed, so that distant sections do not
- * delay loading. */
+ * delay loading. The attribute data-built of `box` is "no" until then. */
 const whenSeen = (box, call) => {
   const once = () => {
     if (waiting.delete(once)) call();
+    delete box.dataset.built;
     watch.disconnect();
   };
+  box.dataset.built = 'no';
   const watch = new IntersectionObserver((entries) => { if (entries.some((e) => e.isIntersecting)) once(); }, { rootMargin: '300px' });
   waiting.add(once);
   observers.push(watch);
