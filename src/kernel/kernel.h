@@ -66,7 +66,8 @@ typedef struct mha__kernels {
      * otherwise 0. */
     void (*pack_keep)(int64_t lanes, int64_t keys, const uint8_t *keep, int64_t row_stride, int64_t col_stride,
                       void *panel);
-    /* The inverse of packing: dst[lane * row_stride + key * col_stride] = panel[key][lane]. */
+    /* The inverse of packing: dst[lane * row_stride + key * col_stride] = panel[key][lane]. With one lane, `panel` may
+     * point to any lane of a panel. */
     void (*unpack)(int64_t lanes, int64_t keys, const void *panel, void *dst, int64_t row_stride, int64_t col_stride);
 
     /* ---- operations on one panel of scores s [keys][nr] ---- */

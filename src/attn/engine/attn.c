@@ -3,6 +3,7 @@
 #include "attn/engine/engine.h"
 #include "attn/plan/params.h"
 #include "base/error.h"
+#include "base/fence.h"
 #include "base/struct_size.h"
 #include <stdio.h>
 
@@ -54,7 +55,9 @@ mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args
     mha__call call;
     if (!plan) return mha__fail(err, MHA_ERR_ARG, "plan must not be NULL");
     MHA__TRY(mha__attn_bind(plan, args, workspace, workspace_bytes, mha_attn_plan_workspace(plan), &call, err));
-    return plan->engine->forward(&call, err);
+    const mha_status status = plan->engine->forward(&call, err);
+    mha__fence(workspace, workspace_bytes, workspace_bytes);
+    return status;
 }
 
 mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *args, const mha_attn_grads *grads,
@@ -63,7 +66,9 @@ mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *arg
     mha__bwd_call call;
     MHA__TRY(
         mha__attn_bind_grads(plan, args, grads, workspace, workspace_bytes, mha_attn_plan_workspace(plan), &call, err));
-    return plan->engine->backward(&call, err);
+    const mha_status status = plan->engine->backward(&call, err);
+    mha__fence(workspace, workspace_bytes, workspace_bytes);
+    return status;
 }
 
 /* A plan and a workspace that are used for one call only. */
