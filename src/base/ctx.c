@@ -2,6 +2,7 @@
 #include "base/ctx_struct.h"
 
 #include "base/error.h"
+#include "base/fence.h"
 #include "base/size.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -50,7 +51,9 @@ void *mha__alloc(mha_ctx *ctx, size_t bytes)
 {
     ctx = mha__ctx(ctx);
     lacks_context = !ctx;
-    return ctx ? mha__ctx_alloc(ctx, bytes) : NULL;
+    void *memory = ctx ? mha__ctx_alloc(ctx, bytes) : NULL;
+    if (memory) mha__fence(memory, bytes, bytes); /* the allocator of a caller may return memory with old fences */
+    return memory;
 }
 
 void *mha__calloc(mha_ctx *ctx, size_t count, size_t size)

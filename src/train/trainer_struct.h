@@ -43,7 +43,7 @@ struct mha_trainer {
     int64_t *piece_starts; /* [ranks + 1] scratch of moments_gather.c */
     void *memory;          /* the allocation of all arrays above except weights and moments */
     void *moments;         /* the allocation of the moments */
-    size_t *unused;        /* size of the moments that were never written [bytes]: all or 0; see mha__train_moments */
+    bool *unused;          /* true while no moment has been written; see mha__train_moments */
 
     mha_model *model; /* uses the weights in `list` */
     mha_model_grads *grads;

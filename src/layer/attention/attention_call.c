@@ -2,6 +2,7 @@
 #include "attn/cache/kv_cache.h"
 #include "base/ctx.h"
 #include "base/error.h"
+#include "base/fence.h"
 #include "base/size.h"
 #include "base/struct_size.h"
 #include "layer/attention/disentangled.h"
@@ -52,6 +53,12 @@ mha_status mha__layer_workspace(mha_ctx *ctx, size_t bytes, mha_layer_input *in,
     in->workspace_bytes = bytes;
     *own = in->workspace = mha__alloc(ctx, bytes);
     return *own ? MHA_OK : mha__no_memory(err, bytes, what);
+}
+
+void mha__layer_workspace_end(mha_ctx *ctx, const mha_layer_input *in, void *own)
+{
+    if (in->workspace && !own) mha__fence(in->workspace, in->workspace_bytes, in->workspace_bytes);
+    mha__free(ctx, own);
 }
 
 int64_t mha__layer_sequence(const mha_layer_input *in)

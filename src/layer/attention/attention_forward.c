@@ -310,11 +310,14 @@ mha_status mha__attn_layer_bytes(const mha_attn_layer *layer, const mha__attn_ca
 mha_status mha__attn_layer_place(const mha_attn_layer *layer, const mha__attn_call *call, mha__attn_trace *trace,
                                  mha__attn_scratch *scratch, mha_error *err)
 {
+    size_t bytes = 0;
+    MHA__TRY(mha__attn_layer_bytes(layer, call, &bytes, err));
+    if (call->in->workspace_bytes < bytes)
+        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes must be at least %zu (got %zu)", bytes,
+                         call->in->workspace_bytes);
     mha__arena arena = {.base = call->in->workspace};
     lay_out(&arena, layer, call, trace, scratch);
-    if (!arena.overflow && arena.used <= call->in->workspace_bytes) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes must be at least %zu (got %zu)", arena.used,
-                     call->in->workspace_bytes);
+    return MHA_OK;
 }
 
 mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const mha_layer_input *input, size_t *bytes,
@@ -361,6 +364,6 @@ mha_status mha_attn_layer_forward(const mha_attn_layer *layer, const mha_layer_i
     MHA__TRY(mha__attn_plan(layer, &(mha__attn_call){.in = &in}, &plan, err));
     const mha_status status = run(layer, &in, plan, &own, x, y, err);
     mha_attn_plan_free(plan);
-    mha__free(layer->ctx, own);
+    mha__layer_workspace_end(layer->ctx, &in, own);
     return status;
 }

@@ -35,7 +35,7 @@ mha_status mha_block_forward(const mha_block *block, const mha_layer_input *inpu
     if (status == MHA_OK) status = mha__block_run(block, plan, &in, x, err);
     mha_attn_plan_free(plan);
     mha_attn_plan_free(cross);
-    mha__free(block->ctx, own);
+    mha__layer_workspace_end(block->ctx, &in, own);
     return status;
 }
 

@@ -70,6 +70,7 @@ static void take_traces(mha__arena *arena, mha_model_grads *g)
     const size_t rows = (size_t)(g->batch.in.batch * g->batch.in.length), width = (size_t)g->model->config.hidden;
     k->trace = mha__take(arena, (size_t)layers, sizeof *k->trace);
     size_t start = arena->used, end = start;
+    arena->overlaps = g->recompute;
     for (int64_t layer = 0; layer < layers; layer++) {
         mha__block_trace trace;
         if (g->recompute) arena->used = start;
@@ -78,6 +79,7 @@ static void take_traces(mha__arena *arena, mha_model_grads *g)
         if (arena->used > end) end = arena->used;
     }
     arena->used = end;
+    arena->overlaps = false;
     for (int64_t layer = 0; g->recompute && layer < layers; layer++) {
         float *x = mha__take(arena, rows, width * sizeof *x);
         if (k->trace) k->trace[layer].x = x;
@@ -92,6 +94,7 @@ static void take_scratch(mha__arena *arena, mha_model_grads *g, size_t space_byt
     mha__block_scratch scratch, *all = mha__take(arena, (size_t)m->config.layers, sizeof *all);
     const size_t start = arena->used;
     size_t end = start;
+    arena->overlaps = true;
     for (int64_t layer = 0; layer < m->config.layers; layer++) {
         arena->used = start;
         mha__block_scratch_take(arena, m->block[layer], &g->batch.layer, g->dropout.residual > 0, space_bytes,
@@ -100,6 +103,7 @@ static void take_scratch(mha__arena *arena, mha_model_grads *g, size_t space_byt
         if (arena->used > end) end = arena->used;
     }
     arena->used = end;
+    arena->overlaps = false;
     g->saved.scratch = all;
 }
 

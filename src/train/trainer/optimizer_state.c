@@ -55,7 +55,7 @@ mha_status mha__train_moments_create(mha_trainer *t, mha_error *err)
     take_moments(&arena, t);
     arena.base = t->moments = arena.overflow ? NULL : mha__alloc(t->ctx, arena.used);
     if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the moments of the weights");
-    *t->unused = arena.used;
+    *t->unused = true;
     arena.used = 0;
     take_moments(&arena, t);
     return MHA_OK;
@@ -63,8 +63,12 @@ mha_status mha__train_moments_create(mha_trainer *t, mha_error *err)
 
 void mha__train_moments(const mha_trainer *t)
 {
-    memset(t->moments, 0, *t->unused);
-    *t->unused = 0;
+    for (int64_t n = 0; n < t->count && *t->unused; n++) {
+        const mha__parameter *p = &t->parameter[n];
+        memset(p->mean, 0, (size_t)p->own_count * sizeof *p->mean);
+        memset(p->square, 0, (size_t)p->own_count * sizeof *p->square);
+    }
+    *t->unused = false;
 }
 
 mha_status mha__train_moments_read(const mha_trainer *t, const mha_file *file, mha_error *err)
