@@ -220,7 +220,8 @@ const cli_command cli_knockout = {
         "in a head (row). --mode renorm masks keys before the softmax, so that other keys get their weight; zero "
         "sets weights to 0 after it.\n"
         "--json prints {model, case, metrics, site, by, metric, exact, axes, raw, normalised}, where site is the "
-        "mode and normalised is null. -o OUT writes a page with the grid and the maps.",
+        "mode and normalised is null. -o OUT writes a page with the grid and the maps, or a figure of the "
+        "grid if the name ends in .png, .svg or .pdf.",
     .shared = CLI_MODEL | CLI_IDS | CLI_OUT | CLI_JSON | CLI_CSV,
     .options = options,
     .examples = "mha knockout \" red cat key boat hat drum red cat key\" \\\n"

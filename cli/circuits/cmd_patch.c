@@ -320,7 +320,8 @@ const cli_command cli_patch = {
         "heads + head; --edges has edges, a list of {from, to, input}. --csv prints one line per part; for a path, "
         "layer and head are those of the receiver, and with --edges the column site has the input of the receiver: q, "
         "k, v, mlp or logits. -o OUT writes a page with the grids and the maps of each head in "
-        "both runs; with --edges and a name that ends in .png, .svg or .pdf, a figure of the --top strongest edges.",
+        "both runs, or a figure of the grids (with --edges, of the --top strongest edges) if the name ends in .png, "
+        ".svg or .pdf.",
     .shared = CLI_MODEL | CLI_IDS | CLI_OUT | CLI_JSON | CLI_CSV | CLI_SEED,
     .options = patch_options,
     .examples = "mha patch \" red cat key boat hat drum red cat key\" \\\n"

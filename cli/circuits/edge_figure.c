@@ -12,6 +12,8 @@
 
 enum { LINE = 15, LIST = 190, INTERVAL = 50, WIDEST = 5 };
 
+static const double OPACITY = 0.85;
+
 typedef struct picture {
     const effect_grid *grid;
     const edge_graph *graph;
@@ -20,14 +22,6 @@ typedef struct picture {
     int list;         /* width of the list */
     bool *used;       /* [nodes] an edge meets the node */
 } picture;
-
-static void set_color(cairo_t *cr, double change)
-{
-    if (change > 0)
-        cairo_set_source_rgba(cr, 0.76, 0.25, 0.05, 0.85);
-    else
-        cairo_set_source_rgba(cr, 0.11, 0.31, 0.85, 0.85);
-}
 
 /* Sets the width of an edge, in quarters of a point, so that rounding of effects does not change the figure. */
 static void set_width(cairo_t *cr, const edge_graph *g, double change)
@@ -41,7 +35,7 @@ static void paint_edge(cairo_t *cr, const picture *p, const edge_graph_edge *e)
     const edge_graph_node *a = &p->graph->nodes[e->from], *b = &p->graph->nodes[e->to];
     const double from = p->top + a->y - EDGE_NODE_HEIGHT / 2.0, to = p->top + b->y + EDGE_NODE_HEIGHT / 2.0;
     const double bend = (from - to) / 2;
-    set_color(cr, e->change);
+    figure_sign_ink(cr, e->change, OPACITY);
     set_width(cr, p->graph, e->change);
     cairo_move_to(cr, p->left + a->x, from);
     cairo_curve_to(cr, p->left + a->x, from - bend, p->left + e->x, to + bend, p->left + e->x, to);
@@ -72,7 +66,7 @@ static void paint_list(cairo_t *cr, const picture *p)
     for (int64_t n = 0; n < p->graph->edge_count; n++) {
         const edge_graph_edge *e = &p->graph->edges[n];
         const double y = p->top + FIGURE_MARGIN + (double)n * LINE;
-        set_color(cr, e->change);
+        figure_sign_ink(cr, e->change, OPACITY);
         set_width(cr, p->graph, e->change);
         cairo_move_to(cr, x, y - 4);
         cairo_line_to(cr, x + 16, y - 4);

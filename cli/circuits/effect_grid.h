@@ -60,6 +60,8 @@ int64_t effect_grid_next(const effect_grid *grid, bool *taken);
 /* Prints the grid, rows down and the last axis across (unless it is a list of edges), then the `top` elements with the
  * largest change. */
 void effect_grid_print(const cli_session *session, const effect_grid *grid, const prompt_case *one, int top);
+/* Returns the printed grid as a map (lens/circuit_map.h), for figures; not for a list of edges. */
+json_t *effect_grid_map(const effect_grid *grid, const prompt_case *one);
 json_t *effect_grid_json(const effect_grid *grid);
 void effect_grid_csv_head(FILE *out);
 void effect_grid_csv(FILE *out, const effect_grid *grid);

@@ -109,10 +109,9 @@ static int check_together(const cli_session *s, const patch_plan *p)
 {
     if (p->path && (given.site || given.by || given.estimate))
         return cli_usage(s, "%s must not be given with --site, --by or --estimate", p->edges ? "--edges" : "--path");
-    if (!p->edges && s->options.out && figure_knows(s->options.out))
-        return cli_usage(s, "a figure (-o %s) requires --edges", cli_shown(s->options.out));
     if (p->edges && p->direction[0] && p->direction[1] && s->options.out && figure_knows(s->options.out))
-        return cli_usage(s, "a figure (-o %s) requires one --direction (got \"both\")", cli_shown(s->options.out));
+        return cli_usage(s, "a figure of --edges (-o %s) requires one --direction (got \"both\")",
+                         cli_shown(s->options.out));
     if (given.verify && p->exact) return cli_usage(s, "--verify requires --estimate attr, ig or qkfix");
     if (given.verify && (s->options.json || s->options.csv))
         return cli_usage(s, "--verify must not be given with --json or --csv");

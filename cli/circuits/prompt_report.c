@@ -1,4 +1,4 @@
-/* prompt_report.c - prints what was measured, and writes the grids as text, JSON or CSV. */
+/* prompt_report.c - prints what was measured, and writes the grids as text, JSON, CSV, figure or page. */
 #include "circuits/prompt_report.h"
 
 #include <math.h>
@@ -10,6 +10,7 @@
 #include "circuits/head_numbers.h"
 #include "draw/figure.h"
 #include "input/tokens.h"
+#include "lens/map_figure.h"
 #include "output.h"
 
 static const char *const metric_names[] = {"logit-diff", "logprob", "kl"};
@@ -207,6 +208,48 @@ static int put_page(cli_session *s, const prompt_report *r)
                                         "grids", grids));
 }
 
+/* Returns the case whose tokens name columns; NULL if prompts have different lengths. */
+static const prompt_case *named_case(const prompt_report *r)
+{
+    return r->cases->same_length ? &r->cases->list[0] : NULL;
+}
+
+/* Returns the tokens of a prompt as one line; those that are changed in the corrupted prompt are marked by *. */
+static json_t *prompt_line(const prompt_report *r, const char *name, const int32_t *ids)
+{
+    char token[PROMPT_TOKEN];
+    json_t *line = json_sprintf("%s:", name);
+    for (int64_t t = 0; t < r->cases->list[0].length; t++) {
+        json_t *longer =
+            json_sprintf("%s %s%s", json_string_value(line), is_changed(r, &r->cases->list[0], t) ? "*" : "",
+                         cli_shown(prompt_token(r->model, ids[t], token)));
+        json_decref(line);
+        line = longer;
+    }
+    return line;
+}
+
+/* Writes the grids as a figure, below the prompts and the answer. */
+static int put_figure(const cli_session *s, const prompt_report *r)
+{
+    const prompt_case *one = &r->cases->list[0];
+    char right[PROMPT_TOKEN], wrong[PROMPT_TOKEN];
+    json_t *lines = json_array(), *maps = json_array();
+    json_array_append_new(lines, prompt_line(r, "clean", one->clean));
+    if (r->grids[0].direction) json_array_append_new(lines, prompt_line(r, "corrupted", one->corrupted));
+    json_array_append_new(lines,
+                          json_sprintf("answer: \"%s\"%s%s%s after token %lld",
+                                       prompt_token(r->model, one->answer, right), has_wrong(one) ? " against \"" : "",
+                                       has_wrong(one) ? prompt_token(r->model, one->wrong, wrong) : "",
+                                       has_wrong(one) ? "\"" : "", (long long)one->position));
+    for (int n = 0; n < r->count; n++)
+        json_array_append_new(maps, effect_grid_map(&r->grids[n], named_case(r)));
+    const int code = map_figure_save(s, "What moves the answer", lines, maps);
+    json_decref(lines);
+    json_decref(maps);
+    return code;
+}
+
 int prompt_report_put(cli_session *s, const prompt_report *r)
 {
     warn(s, r);
@@ -221,9 +264,10 @@ int prompt_report_put(cli_session *s, const prompt_report *r)
         prompt_report_head(s, r);
         for (int n = 0; n < r->count; n++) {
             fputc('\n', s->out);
-            effect_grid_print(s, &r->grids[n], r->cases->same_length ? &r->cases->list[0] : NULL, r->top);
+            effect_grid_print(s, &r->grids[n], named_case(r), r->top);
         }
     }
     if (!s->options.out) return CLI_DONE;
-    return figure_knows(s->options.out) ? edge_figure_save(s, &r->grids[0], r->top) : put_page(s, r);
+    if (!figure_knows(s->options.out)) return put_page(s, r);
+    return r->grids[0].edges ? edge_figure_save(s, &r->grids[0], r->top) : put_figure(s, r);
 }

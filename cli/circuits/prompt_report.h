@@ -21,8 +21,8 @@ int prompt_pair_open(const cli_session *session, const mha_model *model, const p
                      mha_prompt_pair **pair);
 /* Prints prompts and answers of both runs. */
 void prompt_report_head(const cli_session *session, const prompt_report *report);
-/* Logs warnings, and writes the grids as text, JSON or CSV to the output and, with -o, as a page. Returns an exit code.
- * */
+/* Logs warnings, and writes the grids as text, JSON or CSV to the output and, with -o, as a page or figure. Returns an
+ * exit code. */
 int prompt_report_put(cli_session *session, const prompt_report *report);
 
 /* Parses a metric name; CLI_USAGE for an unknown name, and for logit-diff without a wrong answer. NULL = logit-diff, or

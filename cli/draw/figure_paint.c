@@ -88,6 +88,14 @@ void figure_ink(cairo_t *cr)
     cairo_set_source_rgb(cr, 0.11, 0.12, 0.14);
 }
 
+void figure_sign_ink(cairo_t *cr, double value, double opacity)
+{
+    if (value > 0)
+        cairo_set_source_rgba(cr, 0.76, 0.25, 0.05, opacity);
+    else
+        cairo_set_source_rgba(cr, 0.11, 0.31, 0.85, opacity);
+}
+
 void figure_center(cairo_t *cr, double x, double y, const char *text)
 {
     cairo_move_to(cr, x - figure_text_width(cr, text) / 2, y);

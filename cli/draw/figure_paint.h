@@ -34,6 +34,8 @@ void figure_font(cairo_t *cr, double size, cairo_font_weight_t weight);
 double figure_text_width(cairo_t *cr, const char *text);
 /* Sets the drawing color to dark gray, the color of all text. */
 void figure_ink(cairo_t *cr);
+/* Sets the drawing color of a signed value: orange for positive values, blue for negative ones. */
+void figure_sign_ink(cairo_t *cr, double value, double opacity);
 /* Draws text centered at x. */
 void figure_center(cairo_t *cr, double x, double y, const char *text);
 /* Draws a white background and the title. */

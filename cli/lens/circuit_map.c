@@ -41,18 +41,34 @@ void circuit_map_cell(json_t *map, double value, json_t *text, json_t *note)
     append_last(map, "notes", note ? note : json_null());
 }
 
-/* ---- terminal ---- */
+/* ---- cells ---- */
 
-static const json_t *cell_of(const json_t *map, const char *key, size_t row, size_t column)
+const json_t *circuit_map_at(const json_t *map, const char *key, size_t row, size_t column)
 {
     return json_array_get(json_array_get(json_object_get(map, key), row), column);
 }
 
-static const char *name_of(const json_t *map, const char *key, size_t n)
+const char *circuit_map_name(const json_t *map, const char *key, size_t n)
 {
     const char *name = json_string_value(json_array_get(json_object_get(map, key), n));
     return name ? name : "";
 }
+
+double circuit_map_most(const json_t *map)
+{
+    const char *scale = json_string_value(json_object_get(map, "scale"));
+    double most = strcmp(scale, "effect") == 0 ? 1 : 0;
+    size_t r, c;
+    const json_t *row, *value;
+    if (strcmp(scale, "probability") == 0) return 1;
+    json_array_foreach(json_object_get(map, "values"), r, row)
+    {
+        json_array_foreach(row, c, value) most = fmax(most, fabs(json_number_value(value)));
+    }
+    return most;
+}
+
+/* ---- terminal ---- */
 
 /* Writes a name in exactly `width` columns, at the left. */
 static void put_name(const cli_session *s, const char *name, int width)
@@ -74,8 +90,8 @@ bool circuit_map_color(const cli_session *s, double part)
 
 static void put_cell(const cli_session *s, const json_t *map, size_t row, size_t column, int width, double most)
 {
-    const json_t *value = cell_of(map, "values", row, column);
-    const char *text = json_string_value(cell_of(map, "texts", row, column));
+    const json_t *value = circuit_map_at(map, "values", row, column);
+    const char *text = json_string_value(circuit_map_at(map, "texts", row, column));
     if (!json_is_number(value) && !text) {
         fprintf(s->out, "%*s", width, "");
         return;
@@ -91,30 +107,16 @@ static void put_cell(const cli_session *s, const json_t *map, size_t row, size_t
     fputs(cli_plain(s), s->out);
 }
 
-/* Returns the largest magnitude of all values, or 1 for probabilities. */
-static double largest(const json_t *map)
-{
-    double most = 0;
-    size_t r, c;
-    const json_t *row, *value;
-    if (strcmp(json_string_value(json_object_get(map, "scale")), "signed") != 0) return 1;
-    json_array_foreach(json_object_get(map, "values"), r, row)
-    {
-        json_array_foreach(row, c, value) most = fmax(most, fabs(json_number_value(value)));
-    }
-    return most;
-}
-
 static bool has_texts(const json_t *map)
 {
-    return json_is_string(cell_of(map, "texts", 0, 0));
+    return json_is_string(circuit_map_at(map, "texts", 0, 0));
 }
 
 static int margin_of(const json_t *map)
 {
     int margin = (int)strlen(json_string_value(json_object_get(map, "row"))) + 1;
     for (size_t n = 0; n < json_array_size(json_object_get(map, "rows")); n++) {
-        const char *name = name_of(map, "rows", n);
+        const char *name = circuit_map_name(map, "rows", n);
         const int columns = cli_shown_columns(name, strlen(name)) + 1;
         if (columns > margin) margin = columns;
     }
@@ -127,7 +129,7 @@ static void put_block(const cli_session *s, const json_t *map, size_t first, siz
     fputs(cli_dim(s), s->out);
     put_name(s, json_string_value(json_object_get(map, "row")), margin);
     for (size_t c = first; c < first + count; c++) {
-        const char *shown = cli_shown_start(name_of(map, "columns", c), width - 1);
+        const char *shown = cli_shown_start(circuit_map_name(map, "columns", c), width - 1);
         const int pad = width - 1 - cli_shown_columns(shown, strlen(shown));
         if (has_texts(map))
             fprintf(s->out, " %s%*s", shown, pad, "");
@@ -136,7 +138,7 @@ static void put_block(const cli_session *s, const json_t *map, size_t first, siz
     }
     fprintf(s->out, "%s\n", cli_plain(s));
     for (size_t r = 0; r < json_array_size(json_object_get(map, "rows")); r++) {
-        put_name(s, name_of(map, "rows", r), margin);
+        put_name(s, circuit_map_name(map, "rows", r), margin);
         for (size_t c = first; c < first + count; c++)
             put_cell(s, map, r, c, width, most);
         fputc('\n', s->out);
@@ -147,7 +149,7 @@ void circuit_map_print(const cli_session *s, const json_t *map)
 {
     const int width = has_texts(map) ? TEXT_WIDTH : VALUE_WIDTH, room = (s->columns - margin_of(map)) / width;
     const size_t columns = json_array_size(json_object_get(map, "columns")), most = room > 1 ? (size_t)room : 1;
-    const double size = largest(map);
+    const double size = circuit_map_most(map);
     fprintf(s->out, "%s%s%s\n", cli_bold(s), json_string_value(json_object_get(map, "title")), cli_plain(s));
     for (size_t first = 0; first < columns; first += most) {
         if (first) fputc('\n', s->out);
@@ -166,11 +168,11 @@ void circuit_map_csv(FILE *out, const json_t *map)
     {
         json_array_foreach(row, c, value)
         {
-            const char *text = json_string_value(cell_of(map, "texts", r, c));
+            const char *text = json_string_value(circuit_map_at(map, "texts", r, c));
             if (!json_is_number(value) && !text) continue;
-            cli_put_csv(out, name_of(map, "rows", r));
+            cli_put_csv(out, circuit_map_name(map, "rows", r));
             fputc(',', out);
-            cli_put_csv(out, name_of(map, "columns", c));
+            cli_put_csv(out, circuit_map_name(map, "columns", c));
             if (json_is_number(value))
                 fprintf(out, ",%.9g", json_number_value(value));
             else

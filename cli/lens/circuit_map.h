@@ -6,8 +6,8 @@
 #include "input/sequence.h"
 
 /* Returns a map without cells: {title, hint, scale, row, column, rows: [], columns: [], values: [[]], texts: [[]],
- * notes: [[]]}. `scale` is "signed" (colors relative to the largest magnitude) or "probability" (0..1); `row` and
- * `column` name what rows and columns are. */
+ * notes: [[]]}. `scale` is "signed" (colors relative to the largest magnitude), "effect" (relative to 1, or to the
+ * largest magnitude if it is greater) or "probability" (0..1); `row` and `column` name what rows and columns are. */
 json_t *circuit_map(const char *title, const char *hint, const char *scale, const char *row, const char *column);
 /* Append a column or a row. `name` is stolen. */
 void circuit_map_column(json_t *map, json_t *name);
@@ -15,6 +15,13 @@ void circuit_map_row(json_t *map, json_t *name);
 /* Appends a cell to the last row. NAN is an empty cell. `text` is shown instead of the value, and `note` in addition to
  * it (in pages); both are stolen, and may be NULL. */
 void circuit_map_cell(json_t *map, double value, json_t *text, json_t *note);
+
+/* Returns element n of "rows" or "columns"; "" if it is missing. */
+const char *circuit_map_name(const json_t *map, const char *key, size_t n);
+/* Returns a cell of "values", "texts" or "notes". */
+const json_t *circuit_map_at(const json_t *map, const char *key, size_t row, size_t column);
+/* Returns the magnitude that has the full color. */
+double circuit_map_most(const json_t *map);
 
 /* Sets the background for a value from -1 to 1: orange for positive values, blue for negative ones. Returns false, and
  * prints nothing, without color, for NAN and for magnitudes below 0.05. */

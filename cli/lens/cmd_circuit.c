@@ -79,7 +79,8 @@ const cli_command cli_circuit = {
         "the second, compared with random heads.\n"
         "Norms are folded into the weights. Measures that are not defined for a family are listed with the reason; "
         "BERT and other post-norm models require --raw.\n"
-        "-o FILE.html writes maps of copying and of all three compositions. --json prints {model, raw, heads, "
+        "-o FILE.html writes maps of copying and of all three compositions, and a name that ends in .png, .svg or .pdf "
+        "a figure of them. --json prints {model, raw, heads, "
         "baseline, singular: {qk, qk_previous, ov: [layers][heads][values]}, composition: {compose_q, compose_k, "
         "compose_v: [senders][receivers]}, undefined: {measure: reason}, copying_centred, copying, trace: "
         "[layers][heads]}; --csv prints one line per head.",

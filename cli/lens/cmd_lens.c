@@ -241,7 +241,8 @@ const cli_command cli_lens = {
         "position, the probability and rank of the target (by default the next token of the text; in an encoder the "
         "token itself), and the divergence KL(output, layer). A model with tied embeddings predicts the token "
         "itself in early layers; this is not knowledge of the text.\n"
-        "-o FILE.html writes a page of the grid with the details of every cell. --json prints {model, ids, tokens, "
+        "-o FILE.html writes a page of the grid with the details of every cell, and a name that ends in .png, .svg or "
+        ".pdf a figure of the grid. --json prints {model, ids, tokens, "
         "targets, top: [layers + 1][tokens][{id, token, probability}], target_logprobs, target_ranks, kl: [layers + "
         "1][tokens]}; --csv prints one line per layer, token and prediction.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_CSV | CLI_DTYPE,

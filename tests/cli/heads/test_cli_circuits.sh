@@ -87,10 +87,20 @@ has err 'the 3 strongest of 310 edges'
 refused 2 patch --edges --path all
 refused 2 patch --edges --site q
 refused 2 patch --edges --direction both -o both.svg
-refused 2 patch -o grid.svg
-has err 'requires --edges'
 expect 0 "$MHA" patch "$clean" --corrupted "$clean" --answer ' boat' --wrong ' ring' --edges -o none.svg
 has err 'the 0 strongest'
+
+# Figures of grids: the orange of a cell with the whole effect has the opacity 0.65.
+whole() { grep -c 'rgb(76%, *25%, *5%).*opacity[:="]*0\.65[";]' "$1"; }
+expect 0 patch --site resid_pre -o grid.svg
+has out '+1.00'
+[ "$(whole grid.svg)" = 1 ] || fail "one cell of layer 0 has the whole effect (got $(whole grid.svg))"
+expect 0 patch --site all --direction both -o grids.png
+printf '\211PNG' | cmp -s -n 4 - grids.png || fail 'grids.png must be a PNG'
+expect 0 "$MHA" knockout "$clean" --answer ' boat' -o knockout.pdf
+printf '%%PDF' | cmp -s -n 4 - knockout.pdf || fail 'knockout.pdf must be a PDF'
+expect 0 "$MHA" knockout "$clean" --answer ' boat' --from -1 --to boat -o edge.svg
+has edge.svg '<svg'
 
 # An edge is the one that is named: removing the weight of `boat` is not removing the weight of `red`.
 expect 0 "$MHA" knockout "$clean" --answer ' boat' --wrong ' ring' --from -1 --to boat --layers 1 --json

@@ -123,6 +123,17 @@ has err '--singular must be a head of the model (got 2.0)'
 refused 2 circuit --singular five
 refused 2 circuit some text
 
+# ---- figures ----
+expect 0 attribute "$text" --answer ' boat' --wrong ' ring' -o parts.svg
+has parts.svg '<svg'
+expect 0 lens "$text" -o lens.png
+printf '\211PNG' | cmp -s -n 4 - lens.png || fail 'lens.png must be a PNG'
+expect 0 circuit -o circuit.pdf
+printf '%%PDF' | cmp -s -n 4 - circuit.pdf || fail 'circuit.pdf must be a PDF'
+refused 1 lens "$(yes 'red cat' | head -n 250 | tr '\n' ' ')" -o wide.png
+has err 'cannot draw a figure of'
+[ ! -e wide.png ] || fail 'a figure that cannot be drawn must leave no file'
+
 # Hostile text must be escaped on the terminal.
 expect 0 lens "$(printf 'a\033[31mb \342\200\256c')"
 harmless out
