@@ -90,6 +90,7 @@ int cli_json_parse(const cli_session *session, const char *name, const char *tex
     *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &wrong);
     if (*json) return CLI_DONE;
     if (json_error_code(&wrong) == json_error_out_of_memory) return no_memory(session, name);
+    if (!memchr(text, '\n', bytes)) return cli_error(session, CLI_REFUSED, "%s: %s", name, cli_shown(wrong.text));
     return cli_error(session, CLI_REFUSED, "%s: line %d: %s", name, wrong.line, cli_shown(wrong.text));
 }
 

@@ -180,8 +180,10 @@ refused 2 "$MHA" patch --pairs pairs.jsonl --site resid_pre
 has err '--by head'
 printf '{"clean": "a"}\n' >broken.jsonl
 refused 3 "$MHA" patch --pairs broken.jsonl
-printf '{"clean": \n' >broken.jsonl
+printf '\n{"clean": \n' >broken.jsonl
 refused 3 "$MHA" patch --pairs broken.jsonl
+has err 'broken.jsonl: line 2: '
+has_not err 'line 1'
 # Messages name the line and the member of a pair; a misspelled key must not be ignored.
 broken() { printf '\n{"clean": " red cat", "corrupted": " red key", "answer": " boat", %s}\n' "$1" >broken.jsonl; }
 broken '"wrong": " ring", "positon": 0'
