@@ -124,8 +124,7 @@ static int knock_out(cli_session *s, const prompt_report *r, mha_knockout_mode m
     mha_prompt_pair_metrics(r->first, MHA_RUN_CLEAN, clean, NULL);
     g->by = "edges";
     g->axes[0] = "edges";
-    snprintf(g->title, sizeof g->title, "knockout of %lld edge%s, %s", (long long)e.count, e.count == 1 ? "" : "s",
-             g->site);
+    snprintf(g->title, sizeof g->title, "knockout of the given edges, %s", g->site);
     if (code == CLI_DONE && !effect_grid_open(g, 1, &one)) code = cli_error(s, CLI_FAILED, "out of memory for results");
     if (code == CLI_DONE) effect_grid_add(g, &metrics[r->metric], clean[r->metric], clean[r->metric], clean[r->metric]);
     free(e.list);
