@@ -83,10 +83,11 @@ static int shape_paths(const patch_plan *p, const mha_prompt_pair *pair, const m
     return logits ? 1 : 2;
 }
 
-/* Reduces the shape of paths to a single sender: the receivers by layer and head, or one value for the logits. */
+/* Reduces the paths to a single sender: the receivers by layer and head, or one value for the logits. */
 static int shape_sender(const patch_plan *p, const mha_model_info *m, effect_grid *g, int64_t *shape)
 {
     snprintf(g->sender, sizeof g->sender, "%s", p->sender_name);
+    snprintf(g->title, sizeof g->title, "%s by path from %s, %s", g->site, g->sender, g->direction);
     shape[0] = p->to == MHA_PATH_LOGITS ? 1 : m->layers;
     shape[1] = g->heads[1];
     memset(g->heads, 0, sizeof g->heads);
@@ -317,9 +318,9 @@ const cli_command cli_patch = {
         "are null. normalised is null if both runs hardly differ. With several pairs, interval has half of each 95 % "
         "interval, in the unit of normalised, or in nats with --raw-metric and if normalised is null. Paths from one "
         "head have its name in sender; paths from all heads have heads, the heads per layer of both axes, which are "
-        "numbered layer * heads + head; --edges has edges, a list of {from, to, input}. --csv prints one line per part; for a path, "
-        "layer and head are those of the receiver, and with --edges the column site has the input of the receiver: q, "
-        "k, v, mlp or logits. -o OUT writes a page with the grids and the maps of each head in "
+        "numbered layer * heads + head; --edges has edges, a list of {from, to, input}. --csv prints one line per "
+        "part; for a path, layer and head are those of the receiver, and with --edges the column site has the input "
+        "of the receiver: q, k, v, mlp or logits. -o OUT writes a page with the grids and the maps of each head in "
         "both runs, or a figure of the grids (with --edges, of the --top strongest edges) if the name ends in .png, "
         ".svg or .pdf.",
     .shared = CLI_MODEL | CLI_IDS | CLI_OUT | CLI_JSON | CLI_CSV | CLI_SEED,

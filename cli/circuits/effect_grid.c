@@ -307,7 +307,7 @@ static void put_part(FILE *out, const effect_grid *g, int64_t n)
     char sender[EFFECT_INDEX] = "";
     const int64_t from = index_on(g, "sender", n), to = index_on(g, "receiver", n), key = index_on(g, "key", n);
     if (from >= 0) effect_grid_index(g, 0, from, sender);
-    fprintf(out, "%s,", from >= 0 ? sender : g->sender);
+    fprintf(out, "%s,", *g->sender ? g->sender : sender);
     put_index(out, to >= 0 ? to / g->heads[1] : index_on(g, "layer", n));
     put_index(out, to >= 0 ? to % g->heads[1] : index_on(g, "head", n));
     put_index(out, key >= 0 ? key : index_on(g, "position", n));

@@ -87,7 +87,7 @@ const showGrid = (grid) => {
   const table = element('table');
   const head = element('tr');
   const last = grid.axes[grid.axes.length - 1];
-  section.append(element('h2', `${grid.site} by ${grid.by}${grid.direction ? ', ' + grid.direction : ''}: ${grid.metric}${grid.normalised ? '' : ' in nats'}${grid.exact ? '' : ' (estimate)'}`));
+  section.append(element('h2', `${grid.site} by ${grid.by}${grid.sender ? ' from ' + grid.sender : ''}${grid.direction ? ', ' + grid.direction : ''}: ${grid.metric}${grid.normalised ? '' : ' in nats'}${grid.exact ? '' : ' (estimate)'}`));
   head.append(element('th', grid.axes.slice(0, -1).join('.')));
   rows[0][3].forEach((_, column) => head.append(element('th', hasTokens(last) ? tokens[column] : indexName(grid, grid.axes.length - 1, column))));
   table.append(head);

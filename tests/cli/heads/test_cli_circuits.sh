@@ -48,6 +48,10 @@ expect 0 patch --path all --csv
 has out 'k,path,denoise,logit-diff,exact,0.5,1,3,,'
 expect 0 patch --path 0.5 --to v --csv
 has out 'v,path,denoise,logit-diff,exact,0.5,1,7,,'
+expect 0 patch --path 0.5 --to v
+has out 'v by path from 0.5, denoise: '
+expect 0 patch --path 1.4 --to logits --csv
+has out 'logits,path,denoise,logit-diff,exact,1.4,,,,'
 expect 0 patch --path all --to logits --json
 at axes.0 sender
 at heads.0 8
