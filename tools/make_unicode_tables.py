@@ -12,8 +12,9 @@ make the result independent of its Unicode version:
     than its tables have class 0);
   - `decomposed` lists the characters above U+FFFF that decompose (new ones below U+FFFF are not expected);
   - `lower` lists the lower case mappings that differ in utf8proc;
-  - `letter`, `number`, `regex_mark`, `symbol`, `upper` and `small` list the letters, numbers, marks, punctuation or symbols, and the letters
-    or marks that are not lower case or not upper case, that PCRE2 does not contain yet;
+  - `letter`, `number`, `regex_mark`, `symbol`, `upper`, `small` and `regex_punctuation` list the letters, numbers, marks, punctuation or
+    symbols, the letters or marks that are not lower case or not upper case, and the punctuation that PCRE2 does not contain yet;
+  - `digit` lists the characters that Digits separates, a newer version of Unicode than that of \\p{N} in regular expressions;
   - `kept` lists the characters that only utf8proc decomposes by compatibility (they are newer than the reference's tables);
   - `extending` lists the characters that only the reference joins to the preceding grapheme cluster;
   - `combining` lists the characters that StripAccents drops, which include spacing and enclosing marks.
@@ -33,7 +34,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
 HANGUL = range(0xAC00, 0xD7A4)  # Hangul syllables are decomposed by a formula, so all libraries agree
 NFD = normalizers.NFD()
-PATTERNS = {"regex_mark": r"\p{M}", "symbol": r"[\p{P}\p{S}]", "upper": r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", "small": r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"}
+PATTERNS = {"regex_mark": r"\p{M}", "symbol": r"[\p{P}\p{S}]", "upper": r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", "small": r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]",
+            "regex_punctuation": r"\p{P}"}
 
 
 def ranges(points):
@@ -133,6 +135,11 @@ def newer(all_of_them, pattern):
     return ranges(all_of_them - known)
 
 
+def digits():
+    split = pre_tokenizers.Digits(individual_digits=True)
+    return ranges(c for c in POINTS if len(split.pre_tokenize_str("a" + chr(c))) == 2)
+
+
 def word_characters():
     """Returns the characters that, next to a single_word token, make it part of a longer word."""
     tok = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
@@ -167,7 +174,7 @@ def build(golden, u):
         "ordered": ranges(c for c in POINTS if c not in marks and c not in split and u.combining_class(c) and has_class(c)),
         "decomposed": ranges(c for c in split if c > 0xFFFF), "letter": newer(members(classes["regex_L"]), rb"\p{L}"),
         "number": newer(members(classes["regex_N"]), rb"\p{N}"), "kept": kept(u), "extending": extending(u),
-        "combining": combining(),
+        "combining": combining(), "digit": digits(),
         **{name: newer(matching(pattern), pattern.encode()) for name, pattern in PATTERNS.items()},
     }
     pairs = sorted((c, lower.get(c, [c])) for c in POINTS if lower.get(c, [c]) != [u.lower(c)])
@@ -207,10 +214,11 @@ WHAT = {
     "letter": "letters missing in PCRE2 10.42", "number": "numbers missing in PCRE2 10.42",
     "kept": "decomposed by utf8proc but not by the reference",
     "extending": "characters that extend a grapheme cluster in the reference, but not in utf8proc",
-    "combining": "combining marks that StripAccents drops",
+    "combining": "combining marks that StripAccents drops", "digit": "separated by Digits",
     "regex_mark": "marks (\\p{M}) missing in PCRE2 10.42", "symbol": "punctuation and symbols missing in PCRE2 10.42",
     "upper": "letters and marks that are not lower case, missing in PCRE2 10.42",
     "small": "letters and marks that are not upper or title case, missing in PCRE2 10.42",
+    "regex_punctuation": "punctuation (\\p{P}) missing in PCRE2 10.42",
 }
 
 

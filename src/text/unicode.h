@@ -14,7 +14,7 @@ typedef enum mha__char_class {
     MHA__CHAR_REMOVED,     /* dropped by clean_text */
     MHA__CHAR_SPACE,       /* White_Space */
     MHA__CHAR_CHINESE,     /* separated by handle_chinese_chars */
-    MHA__CHAR_PUNCTUATION, /* separated by BertPreTokenizer */
+    MHA__CHAR_PUNCTUATION, /* separated by BertPreTokenizer and Punctuation */
     MHA__CHAR_WORD,        /* \w */
     MHA__CHAR_MARK,        /* dropped by strip_accents */
     MHA__CHAR_ORDERED,     /* has a combining class but is not a mark */
@@ -24,10 +24,12 @@ typedef enum mha__char_class {
     MHA__CHAR_KEPT,        /* has no compatibility decomposition in the reference, unlike in utf8proc */
     MHA__CHAR_EXTENDING,   /* extends the grapheme cluster before it in the reference, unlike in utf8proc */
     MHA__CHAR_COMBINING,   /* dropped by StripAccents */
-    MHA__CHAR_REGEX_MARK,  /* \p{M}, but missing in the tables of PCRE2 10.42; and so are the next three classes: */
+    MHA__CHAR_DIGIT,       /* separated by Digits: \p{N} of a newer version of Unicode than in regular expressions */
+    MHA__CHAR_REGEX_MARK,  /* \p{M}, but missing in the tables of PCRE2 10.42; and so are the next four classes: */
     MHA__CHAR_SYMBOL,      /* [\p{P}\p{S}] */
     MHA__CHAR_UPPER,       /* [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] */
     MHA__CHAR_SMALL,       /* [\p{Ll}\p{Lm}\p{Lo}\p{M}] */
+    MHA__CHAR_REGEX_PUNCTUATION, /* \p{P} */
     MHA__CHAR_CLASSES
 } mha__char_class;
 

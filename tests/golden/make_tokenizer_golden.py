@@ -43,6 +43,11 @@ PIECE_TEXTS = [
     "the cat and the dog said nothing, again.", "\ufb01ne \u2460\uff21 e\u0301\u0301 \u334d\u2026 \uff76\uff9ex\uff9e \u00bd\u200b\u00ad.", "\u200b\u200ba",
     "banana aa ath Thath", "zebra \u00e6\u00f8 \u6f22\u5b57zz", " <m> a<m>  <unk>\u2581x", "\ufb01\u0301 \u212b\u0323 \u3000 \tx \n", "\u00c3\u00a6z\u6f22",
 ]
+SPLIT_TEXTS = [
+    "Hello, (world)!! ...ok -- a_b x\u0301y ,, \u201cq\u201d", "12 1234567 x1y2 12\u00bd3456 \u0661\u0662 \u0664, x\u00b2 \u043c 3.14",
+    "\U00011de0\U00011de5 \U00016ff4 a\U00011de0b 1\U00011de91", "camelCase HTTPServer x's IT'S \u01c5\u02b0 e\u0301\u0301A  \n /a/\r\n//b",
+    "  \u3000a\u00a0\u0085,\u2028 \t\n", "\u65e5\u672c\u8a9e, \u306e\ud55c\uad6d\uc5b4\u0915\u094d\u200d\u0937!\u3002 \u200b\u200ca\u200c \u203f_\u2040", "", " ", "!", "\U00011b00,\u1b4e$+<=>^`|~",
+]
 WORDS = ["a", "b", "c", "ab", "ba", "##a", "##b", "##c", "##ab", "e", "##e", "x", "##x", ",", "é", "zz", "##zz"]
 
 
@@ -205,6 +210,31 @@ def bpe_variants(models, unigram):
     return out
 
 
+def regex_split(pattern):
+    return part("Split", pattern={"Regex": pattern}, behavior="Isolated", invert=False)
+
+
+def split_variants(models):
+    """Returns tokenizers for further pre-tokenizers: small ones, in which each word is one unknown token, and those of published models."""
+    gpt2 = os.path.join(models, "gpt2-tiny")
+    unknown = part("BPE", vocab={"<unk>": 0}, merges=[], unk_token="<unk>", fuse_unk=True)
+    pre = {f"punctuation-{name.lower()}": part("Punctuation", behavior=name) for name in (
+        "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous")}
+    pre |= {"punctuation": part("Punctuation"), "whitespace": part("Whitespace"), "digits": part("Digits", individual_digits=True)}
+    out = {f"words-{name}": small(added_tokens=[], normalizer=None, decoder=None, model=unknown, pre_tokenizer=p) for name, p in pre.items()}
+    cased, uncased = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+    nemo = (rf"[^\r\n\p{{L}}\p{{N}}]?{cased}*{uncased}+|[^\r\n\p{{L}}\p{{N}}]?{cased}+{uncased}*|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|"
+            r"\s*[\r\n]+|\s+(?!\S)|\s+")
+    coder = ["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"]
+    published = {
+        "falcon": [part("Punctuation", behavior="Contiguous"), byte_level(), part("Digits", individual_digits=False),
+                   regex_split("[0-9][0-9][0-9]")],
+        "nemo": [regex_split(nemo), byte_level(regex=False)],
+        "deepseek-coder": [*map(regex_split, coder), part("Digits", individual_digits=True), byte_level(regex=False)],
+    }
+    return out | {f"bpe-{name}": cut_bpe(gpt2, 40, pre_tokenizer=parts("pretokenizers", *steps)) for name, steps in published.items()}
+
+
 SMALL_TEXTS = [
     "", "a", "ab ba,c", "abab abcabc ababab aaaaaa", "éa Éa E\u0301A éab", " <l> <r> <lr>  a  <l><r> b<lr>c", "one onea one, _one oneé",
     "abABa abab a abab  a [x] , a", "a xb <r> xa", "日本a日", "\u0301\u0301 a\u0301", "[PAD]a[PAD] [pad]", "a\u0000\u00a0b\u2003c\u00adc", "İa ΑΣ",
@@ -322,6 +352,8 @@ def main():
     for name, source in variants.items():
         group(name, source, lambda t: [case(t, x) for x in OFFSET_TEXTS[::2] + BYTE_TEXTS + PIECE_TEXTS] + [
             case(t, "a b", " c  d", add_specials=s, limit=n) for n in (0, 5) for s in (True, False)])
+    for name, source in split_variants(models).items():
+        group(name, source, lambda t: [case(t, x) for x in SPLIT_TEXTS])
     with open(os.path.join(out_dir, "cases.json"), "w", encoding="utf-8") as f:
         json.dump({"tokenizers": tokenizers.__version__, "groups": groups}, f, ensure_ascii=False, separators=(",", ":"))
         f.write("\n")

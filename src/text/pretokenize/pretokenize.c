@@ -6,6 +6,9 @@ static const mha__edit cut_spaces = {.run = mha__edit_cut,
 static const mha__edit cut_punctuation = {
     .run = mha__edit_cut, .cut = {.pattern = {.character = MHA__CHAR_PUNCTUATION}, .how = MHA__ISOLATED}};
 
+static const mha__edit cut_words = {.run = mha__edit_cut,
+                                    .cut = {.pattern = {.character = MHA__CHAR_WORD}, .how = MHA__CONTIGUOUS}};
+
 static mha_status load_spaces(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
 {
     return mha__edit_add(t, json, list, &cut_spaces, err);
@@ -19,27 +22,47 @@ static mha_status load_bert(mha_tokenizer *t, const mha__json_obj *json, void *l
 
 static mha_status load_digits(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
 {
-    mha__edit edit = {.run = mha__edit_cut};
+    mha__edit edit = {.run = mha__edit_cut, .cut = {.pattern = {.character = MHA__CHAR_DIGIT}}};
     bool alone = false;
     MHA__TRY(mha__json_bool(json, "individual_digits", MHA__REQUIRED, &alone, err));
     edit.cut.how = alone ? MHA__ISOLATED : MHA__CONTIGUOUS;
-    MHA__TRY(mha__regex_make(t->ctx, &t->regexes, mha__regex_number, &edit.cut.pattern.regex, err));
+    return mha__edit_add(t, json, list, &edit, err);
+}
+
+/* Splits into runs of word characters and runs of other characters, without white space. */
+static mha_status load_words(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
+{
+    MHA__TRY(mha__edit_add(t, json, list, &cut_spaces, err));
+    return mha__edit_add(t, json, list, &cut_words, err);
+}
+
+/* Reads "behavior" into *how, which is unchanged if the key is optional and absent. */
+static mha_status load_behavior(const mha__json_obj *json, mha__need need, mha__cut_how *how, mha_error *err)
+{
+    static const char *const names[] = {"Removed",        "Isolated",   "MergedWithPrevious",
+                                        "MergedWithNext", "Contiguous", NULL};
+    int index = (int)*how;
+    MHA__TRY(mha__json_choice(json, "behavior", need, names,
+                              "\"Removed\", \"Isolated\", \"MergedWithPrevious\", \"MergedWithNext\" or \"Contiguous\"",
+                              &index, err));
+    *how = (mha__cut_how)index;
+    return MHA_OK;
+}
+
+static mha_status load_punctuation(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
+{
+    mha__edit edit = cut_punctuation;
+    MHA__TRY(load_behavior(json, MHA__OPTIONAL, &edit.cut.how, err)); /* old files have no behavior */
     return mha__edit_add(t, json, list, &edit, err);
 }
 
 static mha_status load_split(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
 {
-    static const char *const names[] = {"Removed",        "Isolated",   "MergedWithPrevious",
-                                        "MergedWithNext", "Contiguous", NULL};
     mha__edit edit = {.run = mha__edit_cut};
-    int how = 0;
     MHA__TRY(mha__pattern_load(t->ctx, &t->regexes, json, &edit.cut.pattern, err));
     if (edit.cut.pattern.string)
         MHA__TRY(mha__copy_text(t, edit.cut.pattern.string, edit.cut.pattern.n, &edit.cut.pattern.string, err));
-    MHA__TRY(mha__json_choice(json, "behavior", MHA__REQUIRED, names,
-                              "\"Removed\", \"Isolated\", \"MergedWithPrevious\", \"MergedWithNext\" or \"Contiguous\"",
-                              &how, err));
-    edit.cut.how = (mha__cut_how)how;
+    MHA__TRY(load_behavior(json, MHA__REQUIRED, &edit.cut.how, err));
     MHA__TRY(mha__json_bool(json, "invert", MHA__REQUIRED, &edit.cut.inverted, err));
     return mha__edit_add(t, json, list, &edit, err);
 }
@@ -80,13 +103,9 @@ static mha_status load_metaspace(mha_tokenizer *t, const mha__json_obj *json, vo
 }
 
 static const mha__kind kinds[] = {
-    {"BertPreTokenizer", load_bert},
-    {"ByteLevel", load_bytes},
-    {"Digits", load_digits},
-    {"Metaspace", load_metaspace},
-    {"Split", load_split},
-    {"WhitespaceSplit", load_spaces},
-    {NULL, NULL},
+    {"BertPreTokenizer", load_bert}, {"ByteLevel", load_bytes},         {"Digits", load_digits},
+    {"Metaspace", load_metaspace},   {"Punctuation", load_punctuation}, {"Split", load_split},
+    {"Whitespace", load_words},      {"WhitespaceSplit", load_spaces},  {NULL, NULL},
 };
 
 mha_status mha__splitter_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err)

@@ -20,7 +20,6 @@ enum { MAX_STRING_BYTES = 256 };
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 
 const char mha__regex_gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-const char mha__regex_number[] = "\\p{N}";
 const char mha__regex_llama3[] = CONTRACTIONS
     "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 const char mha__regex_qwen2[] =
@@ -28,9 +27,12 @@ const char mha__regex_qwen2[] =
 
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define SMALL "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-const char mha__regex_gpt_oss[] =
-    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" SMALL "+" CONTRACTIONS "?|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" SMALL
-    "*" CONTRACTIONS "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+#define BEFORE_WORD "[^\\r\\n\\p{L}\\p{N}]?"
+#define AFTER_WORDS "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define BEFORE_WORD_OURS "[^\\r\\n<L><N>]?"
+#define AFTER_WORDS_OURS "| ?[^<S><L><N>]+[\\r\\n/]*|[<S>]*[\\r\\n]+|[<S>]+(?![^<S>])|[<S>]+"
+const char mha__regex_gpt_oss[] = BEFORE_WORD UPPER "*" SMALL "+" CONTRACTIONS "?|" BEFORE_WORD UPPER "+" SMALL
+                                                    "*" CONTRACTIONS "?|\\p{N}{1,3}" AFTER_WORDS;
 
 #define ASCII_SYMBOLS "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~]"
 
@@ -59,15 +61,26 @@ static const struct {
     {" ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+",
      " ?[^(<S>|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"},
     /* gpt-oss */
-    {mha__regex_gpt_oss, "[^\\r\\n<L><N>]?[<U>]*[<l>]+" CONTRACTIONS "?|[^\\r\\n<L><N>]?[<U>]+[<l>]*" CONTRACTIONS
-                         "?|[<N>]{1,3}| ?[^<S><L><N>]+[\\r\\n/]*|[<S>]*[\\r\\n]+|[<S>]+(?![^<S>])|[<S>]+"},
+    {mha__regex_gpt_oss, BEFORE_WORD_OURS "[<U>]*[<l>]+" CONTRACTIONS "?|" BEFORE_WORD_OURS "[<U>]+[<l>]*" CONTRACTIONS
+                                          "?|[<N>]{1,3}" AFTER_WORDS_OURS},
+    /* Mistral NeMo and its successors */
+    {BEFORE_WORD UPPER "*" SMALL "+|" BEFORE_WORD UPPER "+" SMALL "*|\\p{N}" AFTER_WORDS,
+     BEFORE_WORD_OURS "[<U>]*[<l>]+|" BEFORE_WORD_OURS "[<U>]+[<l>]*|[<N>]" AFTER_WORDS_OURS},
+    /* Falcon: the numbers, after Digits */
+    {"[0-9][0-9][0-9]", "[0-9][0-9][0-9]"},
+    /* DeepSeek Coder: four expressions */
+    {"[\\r\\n]", "[\\r\\n]"},
+    {"[\r\n]", "[\\r\\n]"},
+    {"\\s?\\p{L}+", "[<S>]?[<L>]+"},
+    {"\\s?\\p{P}+", "[<S>]?[<p>]+"},
+    {"[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+"},
     /* DeepSeek-V3: three expressions */
     {"\\p{N}{1,3}", "[<N>]{1,3}"},
     {"[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"},
     {ASCII_SYMBOLS "[A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|"
                    "\\s+(?!\\S)|\\s+",
      ASCII_SYMBOLS "[A-Za-z]+|[^\\r\\n<L><P>]?[<L><M>]+| ?[<P>]+[\\r\\n]*|[<S>]*[\\r\\n]+|[<S>]+(?![^<S>])|[<S>]+"},
-    {mha__regex_number, "[<N>]"},
+    {"\\p{N}", "[<N>]"},
     /* CLIP, in both published forms, and its normalizer */
     {CLIP_WORDS, CLIP_OURS},
     {CLIP_SPECIAL "|" CLIP_WORDS, CLIP_SPECIAL "|" CLIP_OURS},
@@ -91,6 +104,7 @@ static const struct {
     {'N', "\\p{N}", MHA__CHAR_NUMBER},
     {'M', "\\p{M}", MHA__CHAR_REGEX_MARK},
     {'P', "\\p{P}\\p{S}", MHA__CHAR_SYMBOL},
+    {'p', "\\p{P}", MHA__CHAR_REGEX_PUNCTUATION},
     {'U', "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}", MHA__CHAR_UPPER},
     {'l', "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}", MHA__CHAR_SMALL},
     {'S', SPACES, MHA__CHAR_CLASSES},

@@ -33,9 +33,7 @@ mha_status mha__pattern_load(mha_ctx *ctx, mha__regex_list *list, const mha__jso
 mha_status mha__regex_make(mha_ctx *ctx, mha__regex_list *list, const char *text, const mha__regex **regex,
                            mha_error *err);
 
-/* The pattern of Digits, \p{N}, for mha__regex_make. tokenizer.json does not contain it. */
-extern const char mha__regex_number[];
-/* The split pattern of GPT-2, which ByteLevel uses, for mha__regex_make. */
+/* The split patterns of GPT-2, which ByteLevel uses, and of tokenizers in GGUF files, for mha__regex_make. */
 extern const char mha__regex_gpt2[], mha__regex_llama3[], mha__regex_qwen2[], mha__regex_gpt_oss[];
 
 /* Finds the next match at or after `at`: bytes [*begin, *end), never empty. Sets *begin to in->n if there is no

@@ -22,9 +22,11 @@ static const edit edits[] = {
     {"normalizer", "{\"type\":\"Nmt\"}",
      "normalizer.type must be one of BertNormalizer, NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, StripAccents, "
      "Lowercase, Precompiled, Sequence (got \"Nmt\")"},
-    {"pre_tokenizer/type", "\"Whitespace\"",
-     "pre_tokenizer.type must be one of BertPreTokenizer, ByteLevel, Digits, Metaspace, Split, WhitespaceSplit, "
-     "Sequence (got \"Whitespace\")"},
+    {"pre_tokenizer/type", "\"UnicodeScripts\"",
+     "pre_tokenizer.type must be one of BertPreTokenizer, ByteLevel, Digits, Metaspace, Punctuation, Split, "
+     "Whitespace, WhitespaceSplit, Sequence (got \"UnicodeScripts\")"},
+    {"pre_tokenizer", "{\"type\":\"Punctuation\",\"behavior\":\"Merged\"}",
+     "pre_tokenizer.behavior must be \"Removed\""},
     {"post_processor", "{\"type\":\"X\"}",
      "post_processor.type must be one of TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel, Sequence "
      "(got \"X\")"},
