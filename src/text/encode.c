@@ -20,7 +20,7 @@ static mha_status tokenize_slice(const mha_tokenizer *t, mha__pass *pass, const 
         MHA__TRY(t->model->tokenize(t, pass, &text, &pass->words[i]));
     for (size_t i = before; t->trim.wanted && i < pass->tokens.count; i++) {
         mha__token *token = &pass->tokens.items[i];
-        mha__trim_count(token, t->token[token->id], strlen(t->token[token->id]));
+        if (!token->counted) mha__trim_count(token, t->token[token->id], strlen(t->token[token->id]));
     }
     return MHA_OK;
 }

@@ -37,6 +37,7 @@ typedef struct mha__token {
     int32_t id;
     uint32_t begin, end;  /* offsets in the original text */
     uint32_t lead, trail; /* white space at both ends [characters]; counted only if needed, see trim_offsets.h */
+    bool counted;         /* true if lead and trail are set */
 } mha__token;
 
 typedef struct mha__token_list {

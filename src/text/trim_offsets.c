@@ -14,6 +14,7 @@ void mha__trim_count(mha__token *token, const char *bytes, size_t n)
     const mha__slice in = {.bytes = bytes, .n = n};
     size_t length;
     token->lead = token->trail = 0;
+    token->counted = true;
     for (size_t at = 0; at < n && is_space(mha__slice_next(&in, at, &length)); at += length)
         token->lead++;
     for (size_t end = n; end > 0 && is_space(mha__slice_last(&in, end, &length)); end -= length)

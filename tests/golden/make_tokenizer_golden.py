@@ -207,6 +207,9 @@ def bpe_variants(models, unigram):
         "model": {"type": "Unigram", "unk_id": 2, "vocab": pieces, "byte_fallback": True}}
     out["unigram-accents"] = {**unigram, "normalizer": parts("normalizers", replace("``", '"'), part("NFKD"), part("StripAccents"),
                                                              part("Lowercase"))}
+    out["unigram-roberta"] = {**unigram, "normalizer": None, "pre_tokenizer": None,
+                              "post_processor": part("RobertaProcessing", sep=["</s>", 1], cls=["<pad>", 0], trim_offsets=True,
+                                                     add_prefix_space=True)}
     return out
 
 

@@ -7,6 +7,7 @@
 
 #include "base/ctx.h"
 #include "base/utf8.h"
+#include "text/trim_offsets.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -50,7 +51,17 @@ static void depart(const mha__unigram *u, const char *p, size_t n, size_t at, ar
     if (!known) arrive(&best[at + character], best[at].score + u->unk_score, at, u->unk);
 }
 
-/* Appends an unknown range as one token or as byte tokens. */
+/* Appends an unknown range as one token. As in the reference, the text of this token is that of the range, not that of
+ * the unknown piece, so that the white space of the range is excluded from its offsets. */
+static mha_status put_unknown_token(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in, size_t begin,
+                                    size_t end)
+{
+    MHA__TRY(mha__pass_token(pass, in, t->unigram.unk, begin, end));
+    if (t->trim.wanted) mha__trim_count(&pass->tokens.items[pass->tokens.count - 1], in->bytes + begin, end - begin);
+    return MHA_OK;
+}
+
+/* Appends an unknown range as the piece that it forms, as byte tokens or as one unknown token. */
 static mha_status put_unknown(const mha_tokenizer *t, mha__pass *pass, const mha__slice *in, size_t begin, size_t end)
 {
     const mha__unigram *u = &t->unigram;
@@ -58,7 +69,8 @@ static mha_status put_unknown(const mha_tokenizer *t, mha__pass *pass, const mha
     bool bytes = id < 0 && u->byte_fallback;
     for (size_t i = begin; bytes && i < end; i++)
         bytes = u->bytes[(unsigned char)in->bytes[i]] >= 0;
-    if (!bytes) return mha__pass_token(pass, in, id >= 0 ? id : u->unk, begin, end);
+    if (id >= 0) return mha__pass_token(pass, in, id, begin, end);
+    if (!bytes) return put_unknown_token(t, pass, in, begin, end);
     for (size_t i = begin; i < end; i++)
         MHA__TRY(mha__pass_token(pass, in, u->bytes[(unsigned char)in->bytes[i]], begin, end));
     return MHA_OK;
