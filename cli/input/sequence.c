@@ -40,15 +40,25 @@ static int encode_text(const cli_session *s, const cli_texts *texts, int64_t voc
     return cli_check_rows(s, q->tokenizer, q->encoding, vocab);
 }
 
+/* Returns the number of tokens of a target without the tokens that the template adds after the text. The decoder reads
+ * those before the text, such as <s> of BART, but predicts the others. */
+static int64_t open_count(const mha_encoding *target)
+{
+    int64_t count = target ? target->count : 0;
+    while (count > 0 && target->sequence[count - 1] < 0)
+        count--;
+    return count;
+}
+
 /* Encodes the source of an encoder-decoder. The decoder reads its first token and, after a tab, the target. */
 static int encode_pair(const cli_session *s, const mha_model *model, const cli_texts *texts, cli_sequence *q)
 {
     const int64_t start = mha_model_describe(model)->decoder_start;
     if (s->options.ids) return cli_usage(s, "--ids must not be given for an encoder-decoder");
     if (start < 0) return cli_error(s, CLI_REFUSED, "%s has no decoder_start_token_id", cli_shown(s->model_name));
-    const int code = cli_source_target_encode(s, model, q->tokenizer, texts, 0, true, &q->pair);
+    const int code = cli_source_target_encode(s, model, q->tokenizer, texts, 0, &q->pair);
     if (code != CLI_DONE) return code;
-    const int64_t count = q->pair.target ? q->pair.target->count : 0;
+    const int64_t count = open_count(q->pair.target);
     q->listed = calloc((size_t)count + 1, sizeof *q->listed);
     if (!q->listed) return cli_error(s, CLI_FAILED, "out of memory for the ids");
     q->listed[0] = (int32_t)start;

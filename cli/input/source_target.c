@@ -8,27 +8,26 @@
 #include "output.h"
 
 static int encode(const cli_session *s, const mha_model *model, const mha_tokenizer *tokenizer, const char *text,
-                  size_t bytes, bool plain, mha_encoding **out)
+                  size_t bytes, mha_encoding **out)
 {
     mha_error error = {0};
-    const mha_encode_options how = {.size = sizeof how, .no_special = plain};
-    if (mha_tokenizer_encode(tokenizer, text, bytes, NULL, 0, &how, out, &error) != MHA_OK)
+    if (mha_tokenizer_encode(tokenizer, text, bytes, NULL, 0, NULL, out, &error) != MHA_OK)
         return cli_refuse(s, &error);
     return cli_check_rows(s, tokenizer, *out, mha_model_describe(model)->vocab);
 }
 
 int cli_source_target_encode(const cli_session *s, const mha_model *model, const mha_tokenizer *tokenizer,
-                             const cli_texts *texts, int64_t n, bool plain, cli_source_target *pair)
+                             const cli_texts *texts, int64_t n, cli_source_target *pair)
 {
     const char *text = texts->text[n], *tab = memchr(text, '\t', texts->bytes[n]);
     const size_t bytes = tab ? (size_t)(tab - text) : texts->bytes[n];
     char where[CLI_WHERE];
     *pair = (cli_source_target){0};
-    int code = encode(s, mha_model_encoder(model), tokenizer, text, bytes, false, &pair->source);
+    int code = encode(s, mha_model_encoder(model), tokenizer, text, bytes, &pair->source);
     if (code == CLI_DONE && pair->source->count == 0)
         code = cli_error(s, CLI_REFUSED, "%sthe source must have at least one token", cli_texts_where(texts, n, where));
     if (code == CLI_DONE && tab)
-        code = encode(s, model, tokenizer, tab + 1, texts->bytes[n] - bytes - 1, plain, &pair->target);
+        code = encode(s, model, tokenizer, tab + 1, texts->bytes[n] - bytes - 1, &pair->target);
     return code;
 }
 

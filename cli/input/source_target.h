@@ -8,10 +8,10 @@ typedef struct cli_source_target {
     mha_encoding *source, *target; /* `target` is NULL if the text has no tab */
 } cli_source_target;
 
-/* Encodes text n; the target gets special tokens unless `plain`. Returns an exit code; call cli_source_target_free even
- * after an error. */
+/* Encodes text n, with the special tokens of the template. Returns an exit code; call cli_source_target_free even after
+ * an error. */
 int cli_source_target_encode(const cli_session *session, const mha_model *model, const mha_tokenizer *tokenizer,
-                             const cli_texts *texts, int64_t n, bool plain, cli_source_target *pair);
+                             const cli_texts *texts, int64_t n, cli_source_target *pair);
 void cli_source_target_free(cli_source_target *pair);
 
 /* Lists of sources and targets. Their texts are in `memory`, without the tabs. */

@@ -35,7 +35,7 @@ static int score_target(const cli_session *s, const mha_model *model, const cli_
     mha_error error = {0};
     cli_source_target pair;
     char where[CLI_WHERE];
-    int code = cli_source_target_encode(s, model, mha_model_tokenizer(model), texts, n, false, &pair);
+    int code = cli_source_target_encode(s, model, mha_model_tokenizer(model), texts, n, &pair);
     *out = (scored){.tokens = pair.target};
     if (code == CLI_DONE && !pair.target)
         code = cli_error(s, CLI_REFUSED,

@@ -13,6 +13,13 @@ for family in t5 bart marian mbart; do
     at decoder.heads.0.0 0
 done
 
+# The decoder reads its first token and the tokens of the template before the target, but not those after it.
+expect 0 "$MHA" report -q -m "$data/seq2seq/bart" --source 'a b c' --target 'd e' -o tokens.html --json
+at decoder.tokens '["</s>","<s>","d","Ġe"]'
+at cross.queries '["</s>","<s>","d","Ġe"]'
+expect 0 "$MHA" report -q -m "$data/seq2seq/mbart" --source 'a b c' --target 'd e' -o tokens.html --force --json
+at decoder.tokens '["de_DE","▁d","▁e"]'
+
 # The encoder has the labels and the masses of mha heads, on a text with punctuation and special tokens.
 for family in t5 bart marian mbart; do
     expect 0 "$MHA" heads -q --no-probe -m "$data/seq2seq/$family" --json 'a, b. c'
