@@ -9,8 +9,8 @@
 typedef struct gates {
     const mha_model *model;
     const mha_model_input *source;
-    const int32_t *ids;
-    int64_t count, width; /* of ids, and of a row of logits */
+    const int32_t *ids, *labels;       /* [count], [label_count] */
+    int64_t count, label_count, width; /* width of a row of logits */
     pair_heads of;
     mha_model_cache *cache; /* heads of the decoder: keys and values of the source, which do not change */
     float *gates, *logits;  /* [layers, heads], [count, width] */
@@ -24,7 +24,7 @@ static mha_status loss_of(const cli_session *s, const gates *g, double *loss, mh
         .size = sizeof input, .batch = 1, .length = g->count, .ids = g->ids, .source = &source, .cache = g->cache};
     const mha_model_output output = {.size = sizeof output, .logits = g->logits};
     const mha_cross_entropy_args entropy = {
-        .size = sizeof entropy, .rows = g->count - 1, .classes = g->width, .logits = g->logits, .labels = g->ids + 1};
+        .size = sizeof entropy, .rows = g->label_count, .classes = g->width, .logits = g->logits, .labels = g->labels};
     const float **const gates[] = {
         [PAIR_ENCODER] = &source.gates, [PAIR_DECODER] = &input.gates, [PAIR_CROSS] = &input.cross_gates};
     *gates[g->of] = g->gates;
@@ -81,14 +81,17 @@ static int allocate(const cli_session *s, gates *g, size_t heads)
     return cli_fail(s, &error);
 }
 
-int pair_gates_measure(const cli_session *s, const mha_model *model, const mha_model_input *source, const int32_t *ids,
-                       int64_t count, pair_heads of, json_t **importance)
+int pair_gates_measure(const cli_session *s, const mha_model *model, const cli_sequence *q, pair_heads of,
+                       json_t **importance)
 {
     const mha_model_info *m = mha_model_describe(of == PAIR_ENCODER ? mha_model_encoder(model) : model);
+    const mha_encoding *target = q->pair.target;
     gates g = {.model = model,
-               .source = source,
-               .ids = ids,
-               .count = count,
+               .source = &q->source,
+               .ids = q->ids,
+               .labels = target->ids,
+               .count = q->count,
+               .label_count = target->count < q->count ? target->count : q->count,
                .width = mha_model_describe(model)->logit_width,
                .of = of};
     json_t *values = json_array(), *none = json_array();

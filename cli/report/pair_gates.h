@@ -6,14 +6,15 @@
 #include <jansson.h>
 
 #include "command.h"
+#include "input/sequence.h"
 
 typedef enum pair_heads { PAIR_ENCODER, PAIR_DECODER, PAIR_CROSS } pair_heads;
 
 /* Measures every head of the encoder, of the decoder's self-attention or of its cross-attention, in one pass per head.
- * ids [count]: the tokens that the decoder reads; the loss is the mean cross entropy of those after the first.
- * *importance gets the object of importance_scores_json, with the score loo_loss and no intervals. Returns an exit
- * code. */
-int pair_gates_measure(const cli_session *session, const mha_model *model, const mha_model_input *source,
-                       const int32_t *ids, int64_t count, pair_heads of, json_t **importance);
+ * The loss is that of mha score and mha heads: the mean cross entropy of the tokens of the target, with the token that
+ * the template adds after the text. The sequence must have a target. *importance gets the object of
+ * importance_scores_json, with the score loo_loss and no intervals. Returns an exit code. */
+int pair_gates_measure(const cli_session *session, const mha_model *model, const cli_sequence *sequence, pair_heads of,
+                       json_t **importance);
 
 #endif

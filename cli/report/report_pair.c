@@ -115,11 +115,10 @@ static json_t *names_of(const mha_model *model, const int32_t *ids, int64_t coun
 /* Measures the effects of heads. */
 static int measure_gates(const cli_session *s, const pair *p, const pair_attention *a, json_t **importance)
 {
-    const cli_sequence *q = &p->sequence;
     static const pair_heads of[] = {[ENCODER] = PAIR_ENCODER, [DECODER] = PAIR_DECODER, [CROSS] = PAIR_CROSS};
     *importance = NULL;
     if (!p->gates) return CLI_DONE;
-    return pair_gates_measure(s, p->model, &q->source, q->ids, q->count, of[a - p->kind], importance);
+    return pair_gates_measure(s, p->model, &p->sequence, of[a - p->kind], importance);
 }
 
 /* Adds one kind of attention to the --json object. */

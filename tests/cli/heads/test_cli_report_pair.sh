@@ -75,6 +75,17 @@ at encoder.importance.by loo_loss
 at cross.importance.by loo_loss
 at decoder.importance.texts 1
 has gates.html '"importance"'
+# The loss and the effects are those of mha heads for the same pair.
+for family in t5 bart marian; do
+    pair=$(printf 'a b c\td e')
+    expect 0 "$MHA" heads -q -m "$data/seq2seq/$family" --by loo_loss --json "$pair"
+    for key in loss cross.values.0.0; do
+        "$JSON_AT" "importance.$key" <out >"heads.$key" || fail "mha heads must print $key"
+    done
+    expect 0 "$MHA" report -q -m "$data/seq2seq/$family" --source 'a b c' --target 'd e' -o gates.html --force --by loo_loss --json
+    at cross.importance.loss "$(cat heads.loss)"
+    at cross.importance.values.0.0 "$(cat heads.cross.values.0.0)"
+done
 expect 0 "$MHA" prune -m "$model" --heads cross.0.1,encoder.1.0,0.2 -o pruned --json
 at removed.cross '[[1],[]]'
 at removed.encoder.1.0 0
