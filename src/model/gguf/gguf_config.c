@@ -79,27 +79,39 @@ static mha_status rows_of(const config *c, const char *name, int64_t *rows)
 
 /* ---- tokens ---- */
 
-/* Copies the ids of tokens. eos_token_id becomes a list of the tokens that end a text, a turn or a message. */
+/* Reads the tokens that end a text, a turn or a message. */
+static mha_status put_ends(config *c)
+{
+    static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+    int64_t end[3];
+    int count = 0;
+    for (int n = 0; n < 3; n++) {
+        int64_t id = -1;
+        MHA__TRY(mha__gguf_int(c->file, keys[n], 0, INT32_MAX, &id, c->err));
+        if (id >= 0 && (count < 1 || id != end[0]) && (count < 2 || id != end[1])) end[count++] = id;
+    }
+    /* transformers rejects a list in some families. An empty list means that no token ends a text of a decoder. */
+    if (count == 1) mha__gguf_config_int(c, "eos_token_id", end[0]);
+    if (count == 1 || (count == 0 && c->arch->bert)) return MHA_OK;
+    mha__json_key(&c->w, "eos_token_id");
+    mha__json_open(&c->w, '[');
+    for (int n = 0; n < count; n++)
+        mha__json_put_int(&c->w, end[n]);
+    mha__json_close(&c->w, ']');
+    return MHA_OK;
+}
+
 static mha_status put_tokens(config *c)
 {
     static const char *const names[][2] = {{"tokenizer.ggml.bos_token_id", "bos_token_id"},
                                            {"tokenizer.ggml.padding_token_id", "pad_token_id"}};
-    static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
-                                       "tokenizer.ggml.eom_token_id"};
-    int64_t end[3] = {-1, -1, -1};
     for (int n = 0; n < 2; n++) {
         int64_t id = -1;
         MHA__TRY(mha__gguf_int(c->file, names[n][0], 0, UINT32_MAX, &id, c->err));
         if (id >= 0 && id <= INT32_MAX) mha__gguf_config_int(c, names[n][1], id);
     }
-    for (int n = 0; n < 3; n++)
-        MHA__TRY(mha__gguf_int(c->file, ends[n], 0, INT32_MAX, &end[n], c->err));
-    mha__json_key(&c->w, "eos_token_id");
-    mha__json_open(&c->w, '[');
-    for (int n = 0; n < 3; n++)
-        if (end[n] >= 0 && (n < 1 || end[n] != end[0]) && (n < 2 || end[n] != end[1])) mha__json_put_int(&c->w, end[n]);
-    mha__json_close(&c->w, ']');
-    return MHA_OK;
+    return put_ends(c);
 }
 
 /* ---- families ---- */

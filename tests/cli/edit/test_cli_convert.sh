@@ -17,6 +17,11 @@ for model in "$tiny" model.gguf folder; do
 done
 [ "$(sort tokens | uniq -c | awk '$1 != 3' | wc -l)" = 0 ] || fail 'tokens must be equal in both formats'
 cmp embedding.bert-tiny embedding.model.gguf
+# transformers rejects a list of end tokens in the config.json of some encoders.
+! grep -q eos_token_id folder/config.json || fail 'an encoder without an end token must have no eos_token_id'
+expect 0 "$MHA" convert -q builtin decoder.gguf
+expect 0 "$MHA" convert -q decoder.gguf decoder
+grep -q '"eos_token_id": *[0-9]' decoder/config.json || fail 'the only end token must be a number'
 cmp embedding.bert-tiny embedding.folder || fail 'embeddings must be equal in both formats'
 
 expect 0 "$MHA" convert --dtype int8 "$tiny" small.gguf
