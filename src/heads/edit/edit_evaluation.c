@@ -47,24 +47,37 @@ static const char *find_broken_part(const mha_model *m)
     return other ? find_broken_part(other) : NULL;
 }
 
+/* Returns true for families whose configuration transformers rejects if the head count does not divide the hidden size,
+ * although the width of a head has a key of its own. */
+static bool must_divide(const char *family)
+{
+    static const char *const names[] = {"llama", "gemma2", "gemma3", "gemma3_text"};
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+        if (strcmp(family, names[n]) == 0) return true;
+    return false;
+}
+
 static const char *find_broken_rule(const mha_model *m)
 {
     const mha_model_info *info = mha_model_describe(m);
+    const mha__config *c = &m->config;
     const int64_t heads = info->heads_per_layer[0], keys = info->key_heads_per_layer[0];
-    const char *family = info->family;
-    const bool parts = m->config.family->one_side || m->config.family->pools || m->config.channels;
+    const bool parts = c->family->one_side || c->family->pools || c->channels;
     if (parts && keys == heads) return find_broken_part(m);
     for (int64_t l = 0; l < info->layers; l++) {
         if (info->heads_per_layer[l] != heads || info->key_heads_per_layer[l] != keys)
             return "all layers must have the same number of heads";
         if (info->value_heads_per_layer[l] != keys) return "keys and values must have the same number of heads";
     }
-    const bool derived = strcmp(family, "bert") == 0 || strcmp(family, "gpt2") == 0;
-    if (derived && keys != heads) return "each head must have its own keys and values";
+    const bool derived = !c->family->head_keys && !c->family->latent; /* the width of a head has no key of its own */
     if (derived && heads * info->head_dim != info->hidden)
         return "head_dim must be the hidden size divided by the number of heads";
-    const bool divides = strcmp(family, "llama") == 0 || strcmp(family, "gemma2") == 0;
-    return divides && info->hidden % heads ? "the hidden size must be a multiple of the number of heads" : NULL;
+    if (derived && keys != c->kv_heads)
+        return c->kv_heads == c->heads ? "each head must have its own keys and values"
+                                       : "the number of key/value heads must be num_key_value_heads";
+    return must_divide(info->family) && info->hidden % heads
+               ? "the hidden size must be a multiple of the number of heads"
+               : NULL;
 }
 
 /* ---- speed ---- */

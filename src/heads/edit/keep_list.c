@@ -94,9 +94,10 @@ void mha__keep_write(mha__json_writer *w, const mha__keep *k, bool which)
 static const char heads_key[] = "num_attention_heads", shared_key[] = "num_key_value_heads", width_key[] = "head_dim",
                   original_key[] = "mha.original_heads";
 
-/* Returns false also for families without a key for head_dim, such as BERT and GPT-2, which compute head_dim as hidden
- * size / heads. If config.json has a key of this project that changes what layers compute, the number of heads must be
- * unchanged, since the key may depend on it. */
+/* Returns false also for families without keys for the widths of heads, such as BERT and GPT-2, which compute head_dim
+ * as hidden size / heads. Latent attention has keys of its own for them (qk_nope_head_dim). If config.json has a key of
+ * this project that changes what layers compute, the number of heads must be unchanged, since the key may depend on
+ * it. */
 bool mha__heads_are_plain(const mha__config *c, mha__head_count_fn count, const void *user)
 {
     const mha__head_count first = count(user, 0);
@@ -104,7 +105,7 @@ bool mha__heads_are_plain(const mha__config *c, mha__head_count_fn count, const 
         const mha__head_count n = count(user, l);
         if (n.heads != first.heads || n.keys != first.keys || n.values != first.keys) return false;
     }
-    return c->family->head_keys && (first.heads == c->heads || !c->own_key);
+    return (c->family->head_keys || c->family->latent) && (first.heads == c->heads || !c->own_key);
 }
 
 static void write_count(mha__json_writer *w, const char *key, int64_t count)
@@ -119,7 +120,7 @@ void mha__plain_heads_write(mha__json_writer *w, const mha__config *c, const mha
     if (!key) write_count(w, shared_key, n->keys);
     if (n->heads == c->heads) return;
     write_count(w, key ? key : heads_key, n->heads);
-    if (!key) write_count(w, width_key, c->head_dim);
+    if (!key && !c->family->latent) write_count(w, width_key, c->head_dim);
     write_count(w, original_key, c->original_heads);
 }
 
