@@ -96,13 +96,38 @@ class SentenceFolders(unittest.TestCase):
         self.refused("modules.json: type must be one of Transformer, Pooling, Dense, Normalize .*LSTM")
         self.write(self.dense("2_Dense", self.width, 8, False, "activation.ReLU"))
         self.refused("2_Dense/config.json: activation_function must be Identity or Tanh .*ReLU")
-        self.write(module("Normalize", "2_Normalize"), self.dense("3_Dense", self.width, 8, False, "linear.Identity"))
-        self.refused("3_Dense/config.json must be one of at most eight dense layers before the normalization")
+        square = [self.dense(f"{n}_Dense", self.width, self.width, False, "linear.Identity") for n in range(2, 11)]
+        self.write(*square)
+        self.refused(r"10_Dense/config.json must be one of at most 8 dense layers for vectors of texts \(got another dense layer")
         self.write(self.dense("2_Dense", self.width, 8, False, "linear.Identity", {"module_input_name": "token_embeddings"}))
         self.refused("module_input_name must be sentence_embedding")
         self.write(self.dense("2_Dense", self.width, 8, False, "linear.Identity"))
         (self.folder / "2_Dense/model.safetensors").unlink()
         self.refused("2_Dense/model.safetensors must be a file")
+
+    def test_order_of_modules(self):
+        """Pooling replaces the vector of earlier modules in sentence-transformers, and Transformer replaces its tokens."""
+        pooling, normalize = self.pooling(cls_token=True, mean_tokens=False), module("Normalize", "3_Normalize")
+        dense = self.dense("2_Dense", self.width, 8, False, "linear.Identity")
+        order = r"\(order: one Transformer, one Pooling, Dense, Normalize\) for vectors of texts"
+        for modules, entry, last, kind in (
+            ([dense, pooling], 2, "Dense", "Pooling"),
+            ([pooling, pooling], 2, "Pooling", "Pooling"),
+            ([pooling, dense, pooling], 3, "Dense", "Pooling"),
+            ([pooling, normalize, dense], 3, "Normalize", "Dense"),
+            ([pooling, module("Transformer", "")], 2, "Pooling", "Transformer"),
+            ([module("Transformer", "")], 1, "Transformer", "Transformer"),
+        ):
+            self.write(*modules)
+            self.refused(rf"modules.json: \[{entry}\].type must be a module that may follow {last} {order} \(got {kind}\)")
+        self.write(pooling, normalize, normalize)
+        np.testing.assert_array_equal(mha.Model(self.folder).embed(TEXTS), self.plain.embed(TEXTS, "cls"))
+
+    def test_modules_after_a_refused_one(self):
+        """A refused module does not prevent the folder from opening, whatever the width of the modules after it."""
+        first = self.dense("2_Dense", self.width, 8, False, "activation.ReLU")
+        self.write(self.pooling(mean_tokens=True), first, self.dense("3_Dense", 8, 4, False, "linear.Identity"))
+        self.refused("2_Dense/config.json: activation_function must be Identity or Tanh .*ReLU")
 
     def damaged(self, message):
         with self.assertRaisesRegex((ValueError, OSError), message):

@@ -16,11 +16,15 @@
 
 enum { MOST_DENSE = 8 }; /* dense layers of a folder */
 
+/* Kinds of modules in the order in which they are applied. The first two occur at most once. */
+typedef enum kind { NONE, TRANSFORMER, POOLING, DENSE, NORMALIZE, KINDS } kind;
+static const char *const kind_names[KINDS] = {"", "Transformer", "Pooling", "Dense", "Normalize"};
+
 struct mha__sentence {
     mha_linear *dense[MOST_DENSE]; /* [count]; NULL in a model without weights */
     int count;
     int64_t width, widest; /* of the vector after the last layer read so far; largest width of a vector */
-    bool normalized;       /* a module normalizes the vector */
+    kind last;             /* of the last module read so far */
     char refused[320];     /* why vectors cannot be computed; "" = they can */
 };
 
@@ -32,14 +36,12 @@ typedef struct module {
     char folder[PATH_MAX]; /* the same with the folder of the model */
 } module;
 
-/* Records that the vectors cannot be computed: WHAT must be RULE (got TEXT). The first reason remains. */
+/* Records that the vectors cannot be computed: WHAT must be RULE (got TEXT). No further modules are read. */
 static mha_status refuse(const module *m, const char *what, const char *rule, const char *text)
 {
-    char *reason = m->sentence->refused;
-    if (!*reason)
-        snprintf(reason, sizeof m->sentence->refused, "%s%s%s must be %s for vectors of texts (got %s)",
-                 *m->path ? mha__quote(&(mha__quoted){0}, m->path, strlen(m->path)) : "", *m->path ? "/" : "", what,
-                 rule, mha__quote(&(mha__quoted){0}, text, strlen(text)));
+    snprintf(m->sentence->refused, sizeof m->sentence->refused, "%s%s%s must be %s for vectors of texts (got %s)",
+             *m->path ? mha__quote(&(mha__quoted){0}, m->path, strlen(m->path)) : "", *m->path ? "/" : "", what, rule,
+             mha__quote(&(mha__quoted){0}, text, strlen(text)));
     return MHA_OK;
 }
 
@@ -147,8 +149,7 @@ static mha_status take_dense(const module *m, const mha__json_obj *o, mha_error 
         return refuse(m, CONFIG ": activation_function", "Identity or Tanh", activation);
     if (strcmp(input, "sentence_embedding") != 0)
         return refuse(m, CONFIG ": module_input_name", "sentence_embedding", input);
-    if (s->count == MOST_DENSE || s->normalized)
-        return refuse(m, CONFIG, "one of at most eight dense layers before the normalization", "another");
+    if (s->count == MOST_DENSE) return refuse(m, CONFIG, "one of at most 8 dense layers", "another dense layer");
     if (!mha__source_exists(m->folder, WEIGHTS)) return refuse(m, WEIGHTS, "a file", "none");
     MHA__TRY(load(m, out, biased, tanh ? MHA_ACT_TANH : MHA_ACT_NONE, err));
     s->count++;
@@ -170,26 +171,54 @@ static mha_status read_config(const module *m, mha_status (*take)(const module *
     return mha__in_folder(status, m->folder, CONFIG, err);
 }
 
-static mha_status take_module(mha_model *model, const char *folder, const mha__json *item, mha_error *err)
+static kind kind_of(const char *name)
+{
+    kind k = TRANSFORMER;
+    while (k < KINDS && strcmp(kind_names[k], name) != 0)
+        k++;
+    return k;
+}
+
+/* Checks that a module of kind `k` may follow those read so far, as sentence-transformers requires: Pooling reads the
+ * vectors of tokens and would discard the result of an earlier Pooling, Dense or Normalize. */
+static mha_status check_order(const module *m, kind k, size_t index)
+{
+    char what[64], rule[128];
+    const kind last = m->sentence->last;
+    if (k > last || (k == last && k >= DENSE)) return MHA_OK;
+    snprintf(what, sizeof what, MODULES ": [%zu].type", index);
+    snprintf(rule, sizeof rule, "a module that may follow %s (order: one Transformer, one Pooling, Dense, Normalize)",
+             kind_names[last]);
+    return refuse(m, what, rule, kind_names[k]);
+}
+
+/* Reads the folder of a pooling or a dense layer. */
+static mha_status take_folder(module *m, const char *folder, const mha__json_obj *o, kind k, size_t path_bytes,
+                              mha_error *err)
+{
+    if (!mha__bare_name(m->path, path_bytes)) return mha__json_refuse(o, "path", "the name of a folder", err);
+    if (snprintf(m->folder, sizeof m->folder, "%s/%s", folder, m->path) >= (int)sizeof m->folder)
+        return mha__json_refuse(o, "path", "a shorter name", err);
+    return read_config(m, k == POOLING ? take_pooling : take_dense, err);
+}
+
+static mha_status take_module(mha_model *model, const char *folder, const mha__json *item, size_t index, mha_error *err)
 {
     const mha__json_obj o = {.json = item, .file = MODULES};
     const char *type = NULL, *path = "";
     size_t bytes = 0;
     MHA__TRY(mha__json_string(&o, "type", MHA__REQUIRED, &type, NULL, err));
     MHA__TRY(mha__json_string(&o, "path", MHA__OPTIONAL, &path, &bytes, err));
-    const char *kind = last_part(type);
+    type = last_part(type);
+    const kind k = kind_of(type);
     module m = {.model = model, .sentence = model->sentence, .path = ""};
-    if (strcmp(kind, "Transformer") == 0)
-        return *path ? refuse(&m, MODULES ": path of the transformer", "empty", path) : MHA_OK;
-    m.sentence->normalized |= strcmp(kind, "Normalize") == 0;
-    if (strcmp(kind, "Normalize") == 0) return MHA_OK;
-    if (strcmp(kind, "Pooling") != 0 && strcmp(kind, "Dense") != 0)
-        return refuse(&m, MODULES ": type", "one of Transformer, Pooling, Dense, Normalize", kind);
-    if (!mha__bare_name(path, bytes)) return mha__json_refuse(&o, "path", "the name of a folder", err);
+    if (k == KINDS) return refuse(&m, MODULES ": type", "one of Transformer, Pooling, Dense, Normalize", type);
+    MHA__TRY(check_order(&m, k, index));
+    m.sentence->last = k;
+    if (*m.sentence->refused || k == NORMALIZE) return MHA_OK;
+    if (k == TRANSFORMER) return *path ? refuse(&m, MODULES ": path of the transformer", "empty", path) : MHA_OK;
     m.path = path;
-    if (snprintf(m.folder, sizeof m.folder, "%s/%s", folder, path) >= (int)sizeof m.folder)
-        return mha__json_refuse(&o, "path", "a shorter name", err);
-    return read_config(&m, strcmp(kind, "Pooling") == 0 ? take_pooling : take_dense, err);
+    return take_folder(&m, folder, &o, k, bytes, err);
 }
 
 static mha_status take_modules(mha_model *model, const char *folder, const mha__json *list, mha_error *err)
@@ -197,8 +226,8 @@ static mha_status take_modules(mha_model *model, const char *folder, const mha__
     if (!mha__json_is(list, MHA__JSON_ARRAY))
         return mha__fail(err, MHA_ERR_FORMAT, MODULES ": must be a list of modules (got %s)",
                          mha__json_show(&(mha__quoted){0}, list));
-    for (mha__json_step i = {0}; mha__json_each(list, &i);)
-        MHA__TRY(take_module(model, folder, i.value, err));
+    for (mha__json_step i = {0}; !*model->sentence->refused && mha__json_each(list, &i);)
+        MHA__TRY(take_module(model, folder, i.value, i.index, err));
     return MHA_OK;
 }
 
@@ -239,7 +268,7 @@ mha_status mha__sentence_check(const mha_model *model, mha_error *err)
 
 int64_t mha__sentence_room(const mha_model *model)
 {
-    return model->sentence ? 2 * model->sentence->widest : model->config.hidden;
+    return model->sentence && model->sentence->count > 1 ? 2 * model->sentence->widest : 0;
 }
 
 mha_status mha__sentence_dense(const mha_model *model, const float *pooled, float *room, float *out, mha_error *err)

@@ -8,7 +8,7 @@
 
 /* Returns MHA_ERR_UNSUPPORTED, naming the module, if the vectors of the model cannot be computed. */
 mha_status mha__sentence_check(const mha_model *model, mha_error *err);
-/* Returns the elements of the memory that mha__sentence_dense requires. */
+/* Returns the elements of the memory that mha__sentence_dense requires between dense layers; 0 with fewer than two. */
 int64_t mha__sentence_room(const mha_model *model);
 /* Applies the dense layers to a pooled vector [hidden] and writes out [embedding_width], which must not overlap it. */
 mha_status mha__sentence_dense(const mha_model *model, const float *pooled, float *room, float *out, mha_error *err);
