@@ -131,6 +131,11 @@ int cli_fail(const cli_session *session, const mha_error *error)
     return cli_error(session, code, "%s", sentence(error));
 }
 
+int cli_reject(const cli_session *session, const mha_error *error)
+{
+    return error->status == MHA_ERR_ARG ? cli_fail(session, error) : cli_refuse(session, error);
+}
+
 /* ---- JSON and CSV ---- */
 
 json_t *cli_real(double value)

@@ -13,6 +13,9 @@
 int cli_usage(const cli_session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Reports an input that cannot be used; returns CLI_REFUSED, 1 if memory ran out, or 128 + n after signal n. */
 int cli_refuse(const cli_session *session, const mha_error *error);
+/* Like cli_refuse, but returns CLI_USAGE for MHA_ERR_ARG: options that contradict each other or their inputs, such as
+ * --state with the file of another run. */
+int cli_reject(const cli_session *session, const mha_error *error);
 /* Reports a failed operation; returns 2 for MHA_ERR_ARG (the library rejected a value from the user), 3 for
  * MHA_ERR_FORMAT, 128 + n after signal n, otherwise 1. */
 int cli_fail(const cli_session *session, const mha_error *error);

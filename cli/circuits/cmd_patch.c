@@ -7,7 +7,7 @@
 #include "circuits/patch_plan.h"
 #include "circuits/prompt_report.h"
 #include "commands.h"
-#include "heads/importance_scores.h"
+#include "heads/state_path.h"
 #include "input/input.h"
 #include "options.h"
 #include "output.h"
@@ -41,10 +41,10 @@ static void tell_cost(const cli_session *s, const patch_plan *p, const mha_promp
 static mha_status patch_exactly(const patch_plan *p, const mha_prompt_pair *pair, int64_t number, mha_site site,
                                 mha_patch_direction direction, double *out, mha_error *error)
 {
-    head_state memory;
-    char word[HEAD_STATE_WORD + 1];
+    state_path memory;
+    char word[STATE_PATH_WORD + 1];
     snprintf(word, sizeof word, "%lld.%s.%s", (long long)number, mha_site_name(site), patch_direction_names[direction]);
-    return mha_patch_resume(pair, site, by_of(p, site), direction, head_state_path(0, word, &memory), out, error);
+    return mha_patch_resume(pair, site, by_of(p, site), direction, state_path_of(0, word, &memory), out, error);
 }
 
 /* Computes the metrics of all parts of a grid: exact, or the base metric plus the estimated change. */
@@ -166,7 +166,7 @@ static int measure_grid(cli_session *s, const patch_plan *p, const mha_prompt_pa
     if (!values || (p->edges && !g->edges)) return cli_error(s, CLI_FAILED, "out of memory for results");
     int code = CLI_DONE;
     if (measure(p, pair, site, (mha_patch_direction)d, base, count, g, values, &error) != MHA_OK)
-        code = p->all_sites && error.status == MHA_ERR_UNSUPPORTED ? SKIPPED : cli_refuse(s, &error);
+        code = p->all_sites && error.status == MHA_ERR_UNSUPPORTED ? SKIPPED : cli_reject(s, &error);
     if (code == SKIPPED) cli_say(s, "skipping %s: %s", mha_site_name(site), error.message);
     if (code == CLI_DONE && !g->change) {
         *g = shaped;

@@ -5,7 +5,7 @@
 
 #include "circuits/prompt_report.h"
 #include "draw/figure.h"
-#include "heads/importance_scores.h"
+#include "heads/state_path.h"
 #include "options.h"
 #include "output.h"
 
@@ -39,8 +39,7 @@ const struct poptOption patch_options[] = {
     {"verify", 0, POPT_ARG_STRING, &given.verify, 0, "with --estimate: also patch the N largest parts", "N"},
     {"path", 0, POPT_ARG_STRING, &given.path, 0, "path patching from this head, or from all", "L.H"},
     {"to", 0, POPT_ARG_STRING, &given.to, 0, "end of the path: q, k, v or logits (default: k)", "INPUT"},
-    {"state", 0, POPT_ARG_STRING, &importance_scores_given.state, 0, "save exact patching in FILE; resume from it",
-     "FILE"},
+    STATE_PATH_OPTION("save exact patching in FILE; resume from it"),
     {"edges", 0, POPT_ARG_NONE, &given.edges, 0, "path patching of every edge of the model", NULL},
     {"top", 0, POPT_ARG_STRING, &given.top, 0, "number of largest parts to list (default: 5; with --edges 12)", "N"},
     POPT_TABLEEND};
@@ -100,8 +99,8 @@ static int read_choices(const cli_session *s, patch_plan *p)
 static int check_state(const cli_session *s, const patch_plan *p)
 {
     const char *other = p->edges ? "--edges" : p->path ? "--path" : p->exact ? NULL : "--estimate";
-    if (importance_scores_given.state && other) return cli_usage(s, "--state must not be given with %s", other);
-    return head_state_check(s);
+    if (state_path_given && other) return cli_usage(s, "--state must not be given with %s", other);
+    return state_path_check(s);
 }
 
 /* Checks options that exclude each other. */

@@ -282,7 +282,7 @@ static int read_pairs(const cli_session *s, const mha_model *model, const prompt
         number++;
         if (line[strspn(line, " \t\r")] == '\0') continue;
         snprintf(name, sizeof name, "%s: line %lld", cli_shown(r->pairs), (long long)number);
-        code = cli_json_parse(s, name, line, strlen(line), &object);
+        code = cli_json_parse(s, cli_shown(r->pairs), number, line, strlen(line), &object);
         if (code == CLI_DONE) code = read_line(s, model, r, name, object, cases);
         json_decref(object);
     }

@@ -25,7 +25,7 @@ static const struct poptOption options[] = {
     {"keep", 0, POPT_ARG_STRING, &given.keep, 0,
      "keep the heads listed in this JSON file: a list per layer, or a config.json", "FILE"},
     {"part", 0, POPT_ARG_STRING, &given.part, 0,
-     "prune the encoder of an encoder-decoder, or the image tower of a CLIP: encoder or image", "PART"},
+     "prune the encoder of an encoder-decoder, or the image tower of a CLIP model: encoder or image", "PART"},
     {"fill", 0, POPT_ARG_NONE, &given.fill, 0, "add the mean output of the removed heads to the output bias", NULL},
     {"refit", 0, POPT_ARG_NONE, &given.refit, 0, "refit the output projections on the texts", NULL},
     {"ridge", 0, POPT_ARG_STRING, &given.ridge, 0, "ridge parameter of --refit, 0.001 to 1000 (default: 3)", "X"},
@@ -73,8 +73,7 @@ static int make(prune_job *job, mha_model_edit **edit, held_out_evaluation *e)
 {
     mha_error error = {0};
     const mha_prune_options how = prune_choice_options(job);
-    if (mha_prune(job->model, job->keep[0], &how, edit, &error) != MHA_OK)
-        return error.status == MHA_ERR_ARG ? cli_fail(job->session, &error) : cli_refuse(job->session, &error);
+    if (mha_prune(job->model, job->keep[0], &how, edit, &error) != MHA_OK) return cli_reject(job->session, &error);
     return held_out_evaluate(job->session, *edit, &job->texts, e);
 }
 
@@ -195,7 +194,7 @@ const cli_command cli_prune = {
         "each line of -f and --test is a source and a target, separated by a tab. --part encoder prunes only the "
         "encoder, and chooses its heads on texts like those of other encoders. transformers loads a T5 if all layers "
         "of all kinds keep the same number of heads, and the layers of a side the same heads. --part image prunes the "
-        "image tower of a CLIP.\n"
+        "image tower of a CLIP model.\n"
         "--by accepts the scores and losses of mha heads; with --loss pairs, each line of -f contains two paraphrases "
         "separated by a tab. --scores FILE reads the output of mha heads --by SCORE (--json or --csv) for this model; "
         "- is standard input. For an encoder-decoder, the scores are those of source/target pairs, which cover its "

@@ -85,8 +85,7 @@ static int make(job *j, mha_model_edit **made)
     cli_session *s = j->session;
     mha_error error = {0};
     j->how.fit = j->texts.learn;
-    if (mha_regroup(j->model, &j->how, made, &error) != MHA_OK)
-        return error.status == MHA_ERR_ARG ? cli_fail(s, &error) : cli_refuse(s, &error);
+    if (mha_regroup(j->model, &j->how, made, &error) != MHA_OK) return cli_reject(s, &error);
     int code = held_out_evaluate(s, *made, &j->texts, &j->evaluation);
     if (code == CLI_DONE) code = held_out_save(s, *made, &j->evaluation);
     if (code != CLI_DONE) return code;

@@ -164,7 +164,7 @@ static int keep_sides(prune_job *job, json_t *lists)
     return code;
 }
 
-/* Returns the object of a config.json that has the keys of the pruned model: in a CLIP, that of its tower. */
+/* Returns the object of a config.json that has the keys of the pruned model: in a CLIP model, that of its tower. */
 static json_t *own_config(const prune_job *job, json_t *root)
 {
     static const char *const keys[2][2] = {{"text_config_dict", "text_config"},
@@ -198,7 +198,7 @@ static int choose_jointly(prune_job *job)
     const mha_prune_joint_options how = {.size = sizeof how, .fill = job->given.fill};
     if (mha_prune_choose_joint(job->model, job->texts.learn, &job->rule, &how, job->keep[0], &error) == MHA_OK)
         return CLI_DONE;
-    return error.status == MHA_ERR_ARG ? cli_fail(job->session, &error) : cli_refuse(job->session, &error);
+    return cli_reject(job->session, &error);
 }
 
 static void say_how(prune_job *job)

@@ -164,8 +164,7 @@ int prune_curve(prune_job *job)
                                         .max_increase = limit};
     mha_prune_curve *curve = NULL;
     mha_error error = {0};
-    if (mha_prune_search(job->model, &o, &curve, &error) != MHA_OK)
-        return error.status == MHA_ERR_ARG ? cli_fail(job->session, &error) : cli_refuse(job->session, &error);
+    if (mha_prune_search(job->model, &o, &curve, &error) != MHA_OK) return cli_reject(job->session, &error);
     search s = {.job = job, .limit = limit, .best = mha_prune_curve_best(curve)};
     s.points = mha_prune_curve_points(curve, &s.count);
     const int code = put_curve(&s);

@@ -252,19 +252,19 @@ static int check_options(const cli_session *s, int64_t texts)
     if (given.maps && !s->options.json) return cli_usage(s, "--maps requires --json");
     if (given.diversity && s->options.csv) return cli_usage(s, "--diversity and --csv are mutually exclusive");
     if (given.roles && s->options.csv) return cli_usage(s, "--roles and --csv are mutually exclusive");
-    if (given.maps && importance_scores_given.state) return cli_usage(s, "--maps and --state are mutually exclusive");
+    if (given.maps && state_path_given) return cli_usage(s, "--maps and --state are mutually exclusive");
     if (given.maps && texts != 1) return cli_usage(s, "--maps requires one text (got %lld)", (long long)texts);
     return CLI_DONE;
 }
 
 static int measure_heads(cli_session *s, const cli_texts *texts, const mha_head_data *data, measured *m)
 {
-    head_state state;
+    state_path state;
     const mha_heads_options how = {.size = sizeof how,
                                    .no_probe = given.no_probe,
                                    .seed = (uint64_t)s->options.seed,
                                    .keep_maps = given.maps,
-                                   .state = head_state_path(0, "statistics", &state)};
+                                   .state = state_path_of(0, "statistics", &state)};
     mha_error error = {0};
     if (given.maps) return head_texts_maps(s, m->model, texts->text[0], &how, &m->heads);
     return mha_heads_measure_data(m->model, data, &how, &m->heads, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
@@ -296,7 +296,7 @@ static int measure_model(cli_session *s, const mha_model *model, const cli_texts
                          const importance_scores *scores)
 {
     mha_head_data *data = NULL;
-    head_state state;
+    state_path state;
     measured m = {.by = scores->how.by, .texts = texts->count};
     const mha_model *side = cli_tower_of(s, cli_encoder_of(model), texts);
     int code = side ? CLI_DONE : CLI_USAGE;
@@ -309,7 +309,7 @@ static int measure_model(cli_session *s, const mha_model *model, const cli_texts
     if (code == CLI_DONE) code = measure_heads(s, texts, data, &m);
     if (code == CLI_DONE) code = importance_scores_measure(s, scores, side, 0, data, &m.importance);
     if (code == CLI_DONE && given.diversity)
-        code = head_diversity_measure(s, side, data, head_state_path(0, "diversity", &state), &m.diversity);
+        code = head_diversity_measure(s, side, data, state_path_of(0, "diversity", &state), &m.diversity);
     if (code == CLI_DONE) code = put_result(s, &m);
     head_roles_free(m.roles);
     mha_diversity_free(m.diversity);

@@ -48,25 +48,10 @@ static int refuse_companions(const cli_session *s)
     return CLI_DONE;
 }
 
-int head_state_check(const cli_session *s)
-{
-    const char *state = importance_scores_given.state;
-    const size_t longest = sizeof((head_state *)0)->path - HEAD_STATE_WORD - sizeof ".2.";
-    if (state && (!*state || strlen(state) > longest)) return cli_usage(s, "--state requires a file name");
-    return CLI_DONE;
-}
-
 int importance_scores_check_state(const cli_session *s)
 {
-    const bool unused = importance_scores_given.state && !importance_scores_given.by;
+    const bool unused = state_path_given && !importance_scores_given.by;
     return unused ? cli_usage(s, "--state requires --by SCORE") : CLI_DONE;
-}
-
-const char *head_state_path(int model, const char *word, head_state *memory)
-{
-    if (!importance_scores_given.state) return NULL;
-    snprintf(memory->path, sizeof memory->path, "%s%s.%s", importance_scores_given.state, model ? ".2" : "", word);
-    return memory->path;
 }
 
 bool importance_scores_divide(void)
@@ -77,7 +62,7 @@ bool importance_scores_divide(void)
 int importance_scores_read(const cli_session *s, importance_scores *scores)
 {
     const struct importance_scores_given *g = &importance_scores_given;
-    if (head_state_check(s) != CLI_DONE) return CLI_USAGE;
+    if (state_path_check(s) != CLI_DONE) return CLI_USAGE;
     *scores = (importance_scores){.wanted = g->by != NULL,
                                   .file = g->file,
                                   .how = {.size = sizeof scores->how, .seed = (uint64_t)s->options.seed}};
@@ -204,9 +189,9 @@ int importance_scores_measure(cli_session *s, const importance_scores *scores, c
     int32_t *labels = NULL;
     mha_error error = {0};
     mha_importance_options how = scores->how;
-    head_state state;
+    state_path state;
     int code = check_loss(s, model, &how);
-    how.state = head_state_path(number, mha_importance_score_key(how.by), &state);
+    how.state = state_path_of(number, mha_importance_score_key(how.by), &state);
     if (code == CLI_DONE && how.loss == MHA_LOSS_MLM) code = hide(s, model, how.seed, data, &labels, &hidden);
     how.labels = labels;
     if (code == CLI_DONE && mha_importance_measure(model, hidden ? hidden : data, &how, out, &error) != MHA_OK)

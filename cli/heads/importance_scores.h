@@ -4,12 +4,13 @@
 
 #include <jansson.h>
 
+#include "heads/state_path.h"
 #include "input/head_part.h"
 #include "input/input.h"
 
 /* Values of the options as given; NULL if absent. */
 extern struct importance_scores_given {
-    char *by, *loss, *probes, *settle, *batch, *state, *file;
+    char *by, *loss, *probes, *settle, *batch, *file;
 } importance_scores_given;
 
 #define IMPORTANCE_SCORES__TEXT(name, value, help, unit)                        \
@@ -28,7 +29,7 @@ extern struct importance_scores_given {
         IMPORTANCE_SCORES__TEXT("settle", settle,                                                                     \
                                 "stop at rank correlation R between two halves of the texts, for example 0.95", "R"), \
         IMPORTANCE_SCORES__TEXT("batch", batch, "texts (or pairs) per loss and gradient (default: all)", "N"),        \
-        IMPORTANCE_SCORES__TEXT("state", state, "save the state of the measurement in FILE; resume from it", "FILE")
+        STATE_PATH_OPTION("save the state of the measurement in FILE; resume from it")
 
 /* The parsed options. */
 typedef struct importance_scores {
@@ -52,18 +53,7 @@ bool importance_scores_use_pairs(const importance_scores *scores);
  * parts. A text without a tab is an error, unless the texts are `not_scored`. */
 int importance_scores_pair(const cli_session *s, const importance_scores *scores, bool not_scored, cli_texts *texts);
 
-/* Path of a file written by --state FILE. Each measurement is saved in its own file, FILE.WORD, such as FILE.gate; for
- * the second model of a comparison (`model` = 1), the file is FILE.2.WORD. */
-typedef struct head_state {
-    char path[4096];
-} head_state;
-enum { HEAD_STATE_WORD = 32 }; /* maximum length of a word in bytes */
-/* Returns CLI_USAGE and prints a message if the value of --state is not a file name. */
-int head_state_check(const cli_session *s);
-/* Writes the path of a state file to `memory` and returns it; NULL without --state. */
-const char *head_state_path(int model, const char *word, head_state *memory);
-
-/* Scores every head on the data; `number` is the model number of head_state_path. *out is NULL without --by.
+/* Scores every head on the data; `number` is the model number of state_path_of. *out is NULL without --by.
  * Returns an exit code. */
 int importance_scores_measure(cli_session *s, const importance_scores *scores, const mha_model *model, int number,
                               const mha_head_data *data, mha_importance **out);

@@ -48,9 +48,10 @@ int cli_json_read(const cli_session *session, const char *path, json_t **json);
  * even after an error. */
 int cli_file_read(const cli_session *session, const char *path, char **text, size_t *bytes);
 
-/* Parses JSON in memory; `name` is the file name in messages, already escaped. Messages have line numbers only if the
- * text has several lines. */
-int cli_json_parse(const cli_session *session, const char *name, const char *text, size_t bytes, json_t **json);
+/* Parses JSON in memory; `name` is the file name in messages, already escaped, and `line` the line of the file at
+ * which the text begins. */
+int cli_json_parse(const cli_session *session, const char *name, long long line, const char *text, size_t bytes,
+                   json_t **json);
 
 /* Opens -m MODEL: a folder, "minilm" (in the user's cache) or "builtin" (installed with the program), the default.
  * `options` may be NULL. */

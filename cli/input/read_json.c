@@ -79,7 +79,8 @@ static bool json_fits(const char *text, size_t bytes)
     return count <= MOST_MARKS;
 }
 
-int cli_json_parse(const cli_session *session, const char *name, const char *text, size_t bytes, json_t **json)
+int cli_json_parse(const cli_session *session, const char *name, long long line, const char *text, size_t bytes,
+                   json_t **json)
 {
     json_error_t wrong;
     *json = NULL;
@@ -90,8 +91,7 @@ int cli_json_parse(const cli_session *session, const char *name, const char *tex
     *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &wrong);
     if (*json) return CLI_DONE;
     if (json_error_code(&wrong) == json_error_out_of_memory) return no_memory(session, name);
-    if (!memchr(text, '\n', bytes)) return cli_error(session, CLI_REFUSED, "%s: %s", name, cli_shown(wrong.text));
-    return cli_error(session, CLI_REFUSED, "%s: line %d: %s", name, wrong.line, cli_shown(wrong.text));
+    return cli_error(session, CLI_REFUSED, "%s: line %lld: %s", name, line + wrong.line - 1, cli_shown(wrong.text));
 }
 
 int cli_json_read(const cli_session *session, const char *path, json_t **json)
@@ -100,7 +100,7 @@ int cli_json_read(const cli_session *session, const char *path, json_t **json)
     size_t bytes;
     *json = NULL;
     int code = cli_file_read(session, path, &text, &bytes);
-    if (code == CLI_DONE) code = cli_json_parse(session, text_reader_name(path), text, bytes, json);
+    if (code == CLI_DONE) code = cli_json_parse(session, text_reader_name(path), 1, text, bytes, json);
     free(text);
     return code;
 }

@@ -115,6 +115,8 @@ static int read_row(const scores *f, const lists *from, int64_t layer)
         snprintf(place, sizeof place, "%s%shead_numbers[%lld][%lld]", *part->name ? from->of : "",
                  *part->name ? "." : "", (long long)layer, (long long)h);
         if (head < 0) return refuse_value(f, place, "be a head of the model", number);
+        if (!isnan(*element(f, from->part, layer, head)))
+            return refuse_value(f, place, "be a head that occurs only once in the layer", number);
         *element(f, from->part, layer, head) = value;
     }
     return CLI_DONE;
@@ -166,7 +168,7 @@ static int read_lists(const scores *f, const json_t *root)
 static int read_json(const scores *f, const char *at)
 {
     json_t *root;
-    int code = cli_json_parse(f->session, f->name, at, f->bytes - (size_t)(at - f->text), &root);
+    int code = cli_json_parse(f->session, f->name, 1, at, f->bytes - (size_t)(at - f->text), &root);
     if (code == CLI_DONE) code = read_lists(f, root);
     json_decref(root);
     return code;

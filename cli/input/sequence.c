@@ -81,7 +81,7 @@ static int read_image(const cli_session *s, const mha_model *model, const cli_te
     for (int64_t i = 0; i < q->count; i++)
         q->listed[i] = (int32_t)i;
     q->ids = q->listed;
-    const int code = cli_json_parse(s, "config.json", config, strlen(config), &q->config);
+    const int code = cli_json_parse(s, "config.json", 1, config, strlen(config), &q->config);
     return code == CLI_DONE ? cli_images_read(s, model, texts->text, 1, &q->pixels) : code;
 }
 

@@ -84,9 +84,9 @@ static int measure_importance(cli_session *s, const importance_scores *scores, c
 
 static int measure_diversity(cli_session *s, part *p, const mha_head_data *data)
 {
-    head_state state;
+    state_path state;
     mha_diversity *d = NULL;
-    int code = head_diversity_measure(s, p->text.model, data, head_state_path(p->number, "diversity", &state), &d);
+    int code = head_diversity_measure(s, p->text.model, data, state_path_of(p->number, "diversity", &state), &d);
     if (code == CLI_DONE && !(p->diversity = head_diversity_json(d, p->text.heads)))
         code = cli_error(s, CLI_FAILED, "out of memory");
     mha_diversity_free(d);
@@ -230,7 +230,7 @@ static int check_pair(const cli_session *s)
     if (s->arg_count > 0 || s->options.file) return cli_usage(s, "--source must not be given with TEXT or -f");
     if (given.compare || given.data || given.curve || given.diversity || given.live || s->options.ids)
         return cli_usage(s, "--source must not be given with --compare, --curve, --data, --diversity, --ids or --live");
-    if (g->batch || g->loss || g->probes || g->settle || g->state)
+    if (g->batch || g->loss || g->probes || g->settle || state_path_given)
         return cli_usage(s, "--source must not be given with --batch, --loss, --probes, --settle or --state");
     if (g->by && strcmp(g->by, "loo_loss") != 0)
         return cli_usage(s, "--by must be loo_loss with --source (got \"%s\")", cli_shown(g->by));
@@ -246,7 +246,7 @@ static int check_options(const cli_session *s)
     if (!s->options.out) return cli_usage(s, "missing -o FILE.html");
     if (given.data && !importance_scores_given.by && !given.diversity)
         return cli_usage(s, "--data requires --by or --diversity");
-    if (importance_scores_given.state && !importance_scores_given.by && !given.diversity)
+    if (state_path_given && !importance_scores_given.by && !given.diversity)
         return cli_usage(s, "--state requires --by or --diversity");
     if (given.live && s->options.ids) return cli_usage(s, "--live must not be given with --ids");
     return cli_check_out(s);

@@ -166,10 +166,14 @@ same out whole 'a killed run'
 [ -s kept.24.z.noise ] || fail 'the last pair must be saved'
 expect 0 many --state kept
 same out whole 'a complete state'
-refused 3 patch --by head-position --state kept
+refused 2 patch --by head-position --state kept
 has err 'kept.1.z.denoise: state must be from a run with the same options (got patch z by head, denoise'
-refused 3 "$MHA" patch "$clean" --corrupted "$corrupted" --answer ' boat' --wrong ' drum' --state kept
+refused 2 "$MHA" patch "$clean" --corrupted "$corrupted" --answer ' boat' --wrong ' drum' --state kept
 has err 'kept.1.z.denoise: state must be from a run with the same model and data (got other data)'
+expect 0 "$MHA" heads "$clean" --json --state other # a state file of another command
+cp other.statistics kept.1.z.denoise
+refused 2 patch --state kept
+has err 'kept.1.z.denoise: state must be from a run with the same options (got '
 printf 'no state' >kept.1.z.denoise
 refused 3 patch --state kept
 has err 'kept.1.z.denoise'

@@ -133,6 +133,9 @@ for file in fewer.csv fewer.json; do # the same number of heads, but different h
     refused 3 "$MHA" prune -m others --scores $file --count 1 -o never
 done
 has err 'head_numbers[0][0] must be a head of the model (got 1)'
+echo '{"head_numbers": [[1,2,2],[0,2,3],[0,1,2,3]], "importance": {"values": [[1,2,3],[1,2,3],[1,2,3,4]]}}' >twice.json
+refused 3 "$MHA" prune -m fewer --scores twice.json --count 1 -o never
+has err 'twice.json: head_numbers[0][2] must be a head that occurs only once in the layer (got 2)'
 
 # If a file cannot be read, the message must state the reason, not that the file is malformed.
 refused 3 prune --scores . --count 2 -o never
