@@ -24,9 +24,10 @@ static int find_model(prune_job *job)
     else if (part && strcmp(part, "image") == 0 && vision && vision != job->opened)
         job->model = vision;
     else if (part)
-        return cli_usage(job->session,
-                         "--part must be encoder for an encoder-decoder, or image for a CLIP (got \"%s\", for %s)",
-                         cli_shown(part), mha_model_describe(job->opened)->family);
+        return cli_usage(
+            job->session,
+            "--part must be encoder for an encoder-decoder, or image for a CLIP model (got \"%s\", for %s)",
+            cli_shown(part), mha_model_describe(job->opened)->family);
     job->info = mha_model_describe(job->model);
     return CLI_DONE;
 }

@@ -119,7 +119,7 @@ int cli_vectors_of(cli_session *s, const mha_model *model, const cli_texts *text
         images += cli_is_image(model, texts->text[i]);
     if (images == 0 && mha_model_vision(model) != model) return embed_texts(s, model, texts, how, out);
     if (images > 0 && mha_model_vision(model) != model && how->no_normalize)
-        return cli_usage(s, "--no-normalize must not be given for images of a CLIP");
+        return cli_usage(s, "--no-normalize must not be given for images of a CLIP model");
     for (int64_t i = 0; i < texts->count; i++) {
         const cli_texts one = {.count = 1, .text = texts->text + i, .bytes = texts->bytes + i};
         const bool image = cli_is_image(model, texts->text[i]) || mha_model_vision(model) == model;

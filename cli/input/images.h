@@ -9,8 +9,8 @@
 bool cli_names_image(const char *text);
 /* Returns true if an argument names an image for this model. */
 bool cli_is_image(const mha_model *model, const char *text);
-/* Returns the model that reads the texts: the image tower of a CLIP if they are all images, else `model`. If only some
- * of them are images, or texts are given to a ViT, prints an error and returns NULL. */
+/* Returns the model that reads the texts: the image tower of a CLIP model if they are all images, else `model`. If only
+ * some of them are images, or texts are given to a ViT, prints an error and returns NULL. */
 const mha_model *cli_tower_of(const cli_session *session, const mha_model *model, const cli_texts *texts);
 
 /* Reads image files `path` [count] as pixels; the caller must free *pixels, even after an error. Returns an exit

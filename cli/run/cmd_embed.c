@@ -181,7 +181,8 @@ const cli_command cli_embed = {
     .usage = "TEXT... | -f FILE",
     .details =
         "For a model that reads images (ViT, CLIP), arguments that end in .png, .jpg or .jpeg are image files; the "
-        "vectors of images and texts of a CLIP are comparable. --json prints one line per text: {text, embedding}. -o "
+        "vectors of images and texts of a CLIP model are comparable. --json prints one line per text: {text, "
+        "embedding}. -o "
         "FILE.npy writes a float32 matrix [texts, width] "
         "for NumPy; -o FILE.json writes the lines of --json. Texts must not contain NUL. The pooling and the dense "
         "layers of a sentence-transformers folder (modules.json) are applied; other modules are rejected by name.",

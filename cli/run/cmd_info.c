@@ -168,7 +168,7 @@ static void print_model(const cli_session *s, const mha_model *model)
     }
 }
 
-/* Prints the encoder of an encoder-decoder, or the image tower of a CLIP, in one line. */
+/* Prints the encoder of an encoder-decoder, or the image tower of a CLIP model, in one line. */
 static void print_side(const cli_session *s, const char *title, const mha_model *side)
 {
     const mha_model_info *info = mha_model_describe(side);

@@ -129,7 +129,7 @@ typedef struct mha_model_info {
     int images_ignored; /* 1 = the checkpoint is a model of text and images (gemma3), of which only the text part was
                          * opened: tensors that read images are neither read nor counted, but copied when it is saved */
     int pool;           /* mha_pool that a sentence-transformers folder defines (mha_model_embed); MHA_POOL_MEAN if the
-                         * folder defines none */
+                         * folder defines none, or one that is not supported: mha_model_embed then fails */
 } mha_model_info;
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
 
@@ -153,8 +153,8 @@ MHA_API mha_status mha_model_fingerprint(const mha_model *model, char text[17], 
  *
  * In an encoder-decoder, "mha.heads" is an object with these lists: "encoder", "decoder", and "cross" for the
  * cross-attention of the decoder; an absent member means all heads. The tables of relative positions of a T5 have a
- * column for each head that at least one layer of the side keeps. In a CLIP, the list of a tower is in its object,
- * text_config or vision_config.
+ * column for each head that at least one layer of the side keeps. In a CLIP model, the list of a tower is in its
+ * object, text_config or vision_config.
  *
  * The key "mha.kv_heads": {"keys": N, "values": M} sets the key head count and value head count of a layer if the
  * family's own keys cannot express them: in BERT and GPT-2, where the two counts differ, or where layers differ (N and
@@ -487,8 +487,8 @@ typedef struct mha_embed_options {
  *
  * In a sentence-transformers folder, modules.json lists what follows the model. Its dense layers (2_Dense) are applied
  * to the pooled vector, before normalization. Its pooling (1_Pooling) is mha_model_info.pool, which the caller passes
- * as `pool`. A folder with another kind of module, pooling or activation opens, but this function then fails with
- * MHA_ERR_UNSUPPORTED and names the module. Edited and saved models have none of these files.
+ * as `pool`. A folder with another kind or order of modules, another pooling or activation opens, but this function
+ * then fails with MHA_ERR_UNSUPPORTED and names the module. Edited and saved models have none of these files.
  *
  * Texts are NUL-terminated UTF-8. A text with more than max_positions tokens is truncated, with a warning in the log of
  * the context: "text 3 of 7: 600 tokens, 88 were truncated; the model accepts 512". Runs in batches without padding;

@@ -31,7 +31,7 @@ typedef struct mha_model_create_options {
  * with mean 0 and standard deviation "initializer_range" (0.02 if absent), biases 0, norms 1. In GPT-2, the matrices
  * that write into the residual (c_proj of attention and feed-forward) have this standard deviation divided by sqrt(2
  * layers). The row of the padding token is 0 (Radford et al. 2019; Devlin et al. 2018). A pad_token_id below 0 counts
- * from the end of the table. An out-of-range pad_token_id is MHA_ERR_FORMAT here; a stored model with such an ID opens
+ * from the end of the table. An out-of-range pad_token_id is MHA_ERR_FORMAT here; a stored model with such an id opens
  * as if it had none. Each matrix is one call of mha_rng_normal: first the matrices outside the layers, then the layers
  * in order. The order is specific to this library, so a seed gives different values than in PyTorch, but the same
  * values on every machine.

@@ -34,7 +34,7 @@ MHA_API const mha_named_tensor *mha_model_edit_tensors(const mha_model_edit *edi
 /* Properties of the source model (index 0) and of the edited model (index 1). */
 typedef struct mha_edit_evaluation {
     /* Head counts of all layers together, with those of the encoder and of the cross-attention of a decoder, and of the
-     * image tower of a CLIP; key and value head counts of the first layer. */
+     * image tower of a CLIP model; key and value head counts of the first layer. */
     int64_t heads[2], key_heads[2], value_heads[2];
     int64_t parameters[2], bytes[2], kv_bytes_per_token[2]; /* as in mha_model_info */
     mha_comparison comparison;                              /* on the held-out texts; `texts` is 0 without them */
@@ -57,7 +57,7 @@ MHA_API mha_status mha_model_edit_note(mha_model_edit *edit, const char *quality
 /* Writes the edited model like mha_model_save (model_save.h), completely or not at all, with the tokenizer files.
  *
  * The list "mha.record" of config.json gains one entry. Keys that do not apply are omitted:
- *   by mha_prune    {"part": "image" or "text", the tower of a CLIP, "removed": original head numbers per layer,
+ *   by mha_prune    {"part": "image" or "text", the tower of a CLIP model, "removed": original head numbers per layer,
  *                   "heads": [before, after], "chosen_by", "fill": tokens,
  *   by mha_regroup  {"regrouped": {"keys": N, "values": M}, "method", "order": the original position of each head, per
  *                   layer, "fit": tokens, "weighted_by",

@@ -15,9 +15,9 @@
  * heads and whole value heads.
  *
  * The model may be one part of a checkpoint: the encoder of an encoder-decoder (mha_model_encoder), or the image tower
- * of a CLIP (mha_model_vision). The edit then changes the whole checkpoint, in which all other parts stay the same. If
- * the model is the decoder of an encoder-decoder, the edit may also remove heads of its cross-attention and of the
- * encoder.
+ * of a CLIP model (mha_model_vision). The edit then changes the whole checkpoint, in which all other parts stay the
+ * same. If the model is the decoder of an encoder-decoder, the edit may also remove heads of its cross-attention and of
+ * the encoder.
  *
  * Heads are numbered by their position in the model, from 0 in each layer, like gates and scores; mha_head_number
  * returns the number that a head had in the unpruned model. A saved model keeps the original numbers ("mha.heads" of
@@ -121,7 +121,7 @@ typedef struct mha_prune_options {
     double ridge; /* ridge of the refit; 0 = 3. Small values such as 0.001 overfit the texts */
     /* 1 = keep the shapes of the unpruned model and set removed weights to 0, for programs that require the same number
      * of heads in all layers (transformers). The results are the same, but nothing is smaller or faster; "mha.heads" is
-     * omitted (in a CLIP, only for the pruned tower). MHA_ERR_UNSUPPORTED for a model with "mha.kv_heads",
+     * omitted (in a CLIP model, only for the pruned tower). MHA_ERR_UNSUPPORTED for a model with "mha.kv_heads",
      * "mha.feed_forward" or "mha.attention", which no other program reads. */
     int compatible;
     const char *chosen_by; /* a sentence for the record that states how the heads were chosen; NULL = none */

@@ -2,7 +2,7 @@
  * 2021), which embeds images and texts in one space.
  *
  *     mha_model_open(NULL, folder, NULL, &model, &err);
- *     const mha_model *vision = mha_model_vision(model);                  a ViT itself; the image tower of a CLIP
+ *     const mha_model *vision = mha_model_vision(model);                  a ViT itself; the image tower of a CLIP model
  *     const mha_model_input input = { .size = sizeof input, .batch = B, .pixels = pixels };
  *     mha_model_forward(vision, &input, &output, &err);
  *
@@ -17,11 +17,11 @@
  *     clip  pooled: the class token after post_layernorm; the text token that ends the text, after the final norm;
  *           embedding [B, embedding_width]: the projection of pooled, L2-normalized
  *
- * The model that mha_model_open returns for a CLIP is its text tower: a causal encoder of token ids without logits,
- * which owns the image tower. Each tower is a model of its own; mha_model_embed of the text tower returns the vectors
- * that are compared with those of images. A folder with one tower only (clip_text_model, clip_vision_model) is a model
- * with that tower. The text that is pooled ends at the first eos_token_id; in old files, where eos_token_id is 2, at
- * the largest id.
+ * The model that mha_model_open returns for a CLIP model is its text tower: a causal encoder of token ids without
+ * logits, which owns the image tower. Each tower is a model of its own; mha_model_embed of the text tower returns the
+ * vectors that are compared with those of images. A folder with one tower only (clip_text_model, clip_vision_model) is
+ * a model with that tower. The text that is pooled ends at the first eos_token_id; in old files, where eos_token_id is
+ * 2, at the largest id.
  *
  * mha_model_grads_list of the text tower contains the gradients of both towers. Heads of each tower can be removed
  * (prune.h). Training, generation, ranks (model_ranks.h) and, for CLIP, regrouping heads and new models
@@ -38,13 +38,13 @@ extern "C" {
 #endif
 
 /* Returns the model that reads images, valid as long as `model`; it must not be freed: `model` itself if it reads
- * images, the image tower of a CLIP, NULL for other models. */
+ * images, the image tower of a CLIP model, NULL for other models. */
 MHA_API const mha_model *mha_model_vision(const mha_model *model);
 
 /* Computes logits [image_count, text_count] = exp(logit_scale) times the dot product of each image with each text, from
  * L2-normalized embeddings images [image_count, P] and texts [text_count, P]. Their softmax over the texts is the
  * probability that a text describes an image. Errors: MHA_ERR_ARG, MHA_ERR_UNSUPPORTED unless `model` is the text tower
- * of a CLIP. */
+ * of a CLIP model. */
 MHA_API mha_status mha_clip_logits(const mha_model *model, const float *images, int64_t image_count, const float *texts,
                                    int64_t text_count, float *logits, mha_error *err);
 

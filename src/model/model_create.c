@@ -168,9 +168,9 @@ mha_status mha_model_create(mha_ctx *given, const char *config_json, const mha_m
         status = mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_create: config must not be an encoder-decoder (got %s)",
                            config->family->name);
     if (status == MHA_OK && config->family->vision)
-        status =
-            mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_model_create: config must not be a CLIP with two towers (got %s)",
-                      config->family->name);
+        status = mha__fail(err, MHA_ERR_UNSUPPORTED,
+                           "mha_model_create: config must not be a CLIP model with two towers (got %s)",
+                           config->family->name);
     if (status == MHA_OK) status = make(ctx, text, config, o.seed, &n, &own, err);
     mha__free(ctx, config);
     if (status == MHA_OK) status = open_made(given, o.folder, text, &n, out, err);

@@ -124,7 +124,7 @@ static mha_status read_preprocessor(mha_model *m, const char *folder, mha_error 
     return mha__preprocessor_read(m->ctx, folder, m->config.family->pools, &m->preprocessor, err);
 }
 
-/* Opens the image tower of a CLIP. It is a model too, which uses the files of the text tower. */
+/* Opens the image tower of a CLIP model. It is a model too, which uses the files of the text tower. */
 static mha_status open_vision(mha_model *m, const char *folder, const mha_model_options *options, mha_error *err)
 {
     if (!m->config.family->vision) return MHA_OK;

@@ -115,9 +115,8 @@ typedef struct mha__stored_limits {
     int64_t max_tokens;
     mha__cut cut;
     bool cut_left, pad_left;
-    int64_t pad_to; /* fixed padded length; -1 = the length of the text */
-    int64_t
-        pad_multiple; /* the padded length is rounded up to a multiple; 0 = not rounded. Longer texts are not padded */
+    int64_t pad_to;       /* fixed padded length, longer texts are not padded; -1 = the length of the text */
+    int64_t pad_multiple; /* the padded length is rounded up to a multiple; 0 = not rounded */
     int32_t pad_id, pad_type_id;
 } mha__stored_limits;
 

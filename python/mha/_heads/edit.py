@@ -295,7 +295,7 @@ def prune(model: Model, keep: Any, *, fill: Any = None, refit: Any = None, ridge
     fill: texts on which the mean output of each removed head is measured, to be added to the output bias. refit: texts on which the
     output projections are refitted. compatible: keeps shapes that transformers can load. In an encoder-decoder, keep are the heads of
     the decoder, cross_keep those of its cross-attention, and encoder_keep those of the encoder; None: all. part "encoder", "image":
-    keep are the heads of the encoder, or of the image tower of a CLIP.
+    keep are the heads of the encoder, or of the image tower of a CLIP model.
 
         >>> import mha
         >>> model = mha.Model()

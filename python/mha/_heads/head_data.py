@@ -70,7 +70,7 @@ class HeadData(Handle):
 
     @classmethod
     def of_pixels(cls, model: Model, pixels: Any) -> HeadData:
-        """Returns the data of images, pixels [n, channels, height, width] of mha.Model.pixels, for a ViT or the image tower of a CLIP.
+        """Returns the data of images, pixels [n, channels, height, width] of mha.Model.pixels, for a ViT or the image tower of a CLIP model.
         mha.heads_measure, mha.head_rollout, mha.importance_measure, mha.importance_pairs and fill of mha.prune accept them. Tokens are
         the class token and the patches; ids are their positions."""
         vision, info = model._tower(pixels)

@@ -85,8 +85,8 @@ class Forward(ModelBase):
         projection of that layer. cache: an mha.ModelCache that the tokens continue; maps then have the keys of the cache, too; with
         B = 1, sequence is its sequence. starts [B + 1]: packed sequences in ids [total]; results have rows [total] instead of [B, L].
         map_rows [B, n]: the rows of the maps; -1 is the last. pixels [B, channels, height, width]: images instead of ids, for a ViT or the
-        image tower of a CLIP (mha.Model.pixels); tokens are then the class token and the patches, logits are [B, classes], and more
-        may contain "embedding" [B, P] of a CLIP, also with ids.
+        image tower of a CLIP model (mha.Model.pixels); tokens are then the class token and the patches, logits are [B, classes], and more
+        may contain "embedding" [B, P] of a CLIP model, also with ids.
 
         For an encoder-decoder, source contains the ids [B, S] of the encoder, with source_mask [B, S], or the audio features
         [B, bins, frames]; the results are those of the decoder. With a cache, it is given with the first tokens. on_cross_attention(layer,

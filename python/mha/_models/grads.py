@@ -153,7 +153,7 @@ class ModelGrads(Handle):
     # ---- a custom loss ----
 
     def clip_loss(self, ids: Any, pixels: Any, mask: Any = None, *, loss_only: bool = False) -> float:
-        """Computes the contrastive loss of a CLIP on B texts, ids [B, L] with mask, and B images, pixels [B, channels, height, width],
+        """Computes the contrastive loss of a CLIP model on B texts, ids [B, L] with mask, and B images, pixels [B, channels, height, width],
         and adds its gradients to list(). Image n belongs to text n."""
         _, vision = self._model._tower(pixels)
         texts, images, loss = Input(self._model._info, ids, mask=mask), Input(vision, None, pixels=pixels), c_double()

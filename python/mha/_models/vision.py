@@ -57,7 +57,7 @@ class Vision(Forward):
         return out
 
     def embed_images(self, images: Sequence[Any], pool: str = "mean", normalize: bool = True) -> np.ndarray:
-        """Returns one vector per image, [n, d], comparable with embed() of texts in a CLIP. images: as in pixels(). A ViT pools the last
+        """Returns one vector per image, [n, d], comparable with embed() of texts in a CLIP model. images: as in pixels(). A ViT pools the last
         hidden states: their mean, or "cls", the class token."""
         choose("pool", pool, POOL)
         pixels = self.pixels(images)
@@ -69,7 +69,7 @@ class Vision(Forward):
         return np.asarray(pooled / np.linalg.norm(pooled, axis=1, keepdims=True)) if normalize else pooled
 
     def similarity(self, images: Any, texts: Any) -> np.ndarray:
-        """Returns the logits [images, texts] of a CLIP: its scale times the cosine. images [n, d]: of embed_images(); texts [m, d]: of
+        """Returns the logits [images, texts] of a CLIP model: its scale times the cosine. images [n, d]: of embed_images(); texts [m, d]: of
         embed(). The softmax of a row has the probabilities that the texts describe the image."""
         width = self._info.embedding_width
         a, b = floats(images, "images", (None, width)), floats(texts, "texts", (None, width))

@@ -68,7 +68,7 @@ static inline void *mha__tile_at(const mha__tile *t, void *base, int64_t element
 bool mha__tile_is_few(const mha__tile *t);
 
 /* Returns true if the keys of a chunk are read before its values. This is slower if loads of 32 bytes of a key cross
- * cache lines. */
+ * cache lines; only the rows of K are checked. */
 static inline bool mha__tile_streams(const mha__tile *t)
 {
     const mha_cview *k = &t->call->args.k;

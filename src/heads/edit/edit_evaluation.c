@@ -11,7 +11,7 @@
 
 /* ---- size ---- */
 
-/* Returns the head counts of all layers together; in an encoder-decoder and in a CLIP, of all its parts. */
+/* Returns the head counts of all layers together; in an encoder-decoder and in a CLIP model, of all its parts. */
 static int64_t all_heads(const mha_model *m)
 {
     int64_t heads = 0;
@@ -32,8 +32,8 @@ static void measure_size(const mha_model *model, int m, mha_edit_evaluation *e)
     e->kv_bytes_per_token[m] = info->kv_bytes_per_token;
 }
 
-/* Returns the rule that the parts of an encoder-decoder or of a CLIP violate. In these models, and in ViT, a head is as
- * wide as the hidden size divided by their number, except in T5. */
+/* Returns the rule that the parts of an encoder-decoder or of a CLIP model violate. In these models, and in ViT, a head
+ * is as wide as the hidden size divided by their number, except in T5. */
 static const char *find_broken_part(const mha_model *m)
 {
     const mha__config *c = &m->config;

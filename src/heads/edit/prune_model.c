@@ -118,8 +118,8 @@ static void write_changes(mha__json_writer *w, const mha__prune_job *p, bool sha
     mha__json_close(w, '}');
 }
 
-/* Applies changes to the object of config.json with the keys of this model: the root or, in a CLIP, the object of its
- * tower. `own` is this object. */
+/* Applies changes to the object of config.json with the keys of this model: the root or, in a CLIP model, the object of
+ * its tower. `own` is this object. */
 static mha_status change_config(const mha__prune_job *p, const mha__json_obj *own, mha__json_writer *changes,
                                 mha_error *err)
 {

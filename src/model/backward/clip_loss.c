@@ -18,7 +18,8 @@ static mha_status check_model(const mha_model *m, const char *where, mha_error *
         return mha__fail(err, MHA_ERR_ARG, "%s: model must have weights (got a model opened with no_weights)", where);
     if (m->vision && m->projection && m->vision->projection && m->logit_scale.weight) return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                     "%s: model must be a CLIP with both towers and their projections (got %s)", where, m->info.family);
+                     "%s: model must be a CLIP model with both towers and their projections (got %s)", where,
+                     m->info.family);
 }
 
 mha_status mha_clip_logits(const mha_model *model, const float *images, int64_t image_count, const float *texts,

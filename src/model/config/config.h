@@ -242,7 +242,7 @@ mha_status mha__config_read(mha_ctx *ctx, const char *folder, const char *given,
  * decoder. */
 mha_status mha__config_read_encoder(mha_ctx *ctx, const char *folder, const char *given, mha__config *config,
                                     char **text, mha_error *err);
-/* Reads the config of the image tower of a CLIP; mha__config_read reads that of the text tower. */
+/* Reads the config of the image tower of a CLIP model; mha__config_read reads that of the text tower. */
 mha_status mha__config_read_vision(mha_ctx *ctx, const char *folder, const char *given, mha__config *config,
                                    char **text, mha_error *err);
 

@@ -37,12 +37,13 @@ mha_status mha__head_check_vision(const mha_model *m, const mha__batch *batch, b
 {
     if (embedding && !m->projection)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "embedding must be NULL unless the model is a CLIP with projections (got %s)", m->info.family);
+                         "embedding must be NULL unless the model is a CLIP model with projections (got %s)",
+                         m->info.family);
     if (last_logits && m->config.channels)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "last_logits must be NULL for a model of images (got %s)",
                          m->info.family);
     if ((pooled || embedding) && m->config.family->pools && !m->config.channels && !batch->in.ids)
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: ids must not be NULL for pooled output of a CLIP");
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: ids must not be NULL for pooled output of a CLIP model");
     return MHA_OK;
 }
 

@@ -113,13 +113,13 @@ expect 0 "$MHA" prune -m clip-eos --heads 0.1 -o pruned-text
 expect 0 "$MHA" prune -m pruned-text --part image --heads 0.0,1.2 -o pruned-clip
 expect 0 "$MHA" embed -m pruned-clip "$images/rgb.png"
 
-# --keep must read the lists of the pruned tower from the config.json of a CLIP.
+# --keep must read the lists of the pruned tower from the config.json of a CLIP model.
 expect 0 "$MHA" prune -m clip-eos --keep pruned-clip/config.json -o kept-text
 same kept-text/model.safetensors pruned-text/model.safetensors
 expect 0 "$MHA" prune -m kept-text --part image --keep pruned-clip/config.json -o kept-clip
 same kept-clip/model.safetensors pruned-clip/model.safetensors
 refused 2 "$MHA" prune -m clip-eos --part encoder --heads 0.1 -o pruned-none
-has err '--part must be encoder for an encoder-decoder, or image for a CLIP'
+has err '--part must be encoder for an encoder-decoder, or image for a CLIP model'
 refused 3 "$MHA" regroup -m clip-eos --kv-heads 1 --method mean -o regrouped-clip
 has err 'a part of a model of text and images'
 refused 3 "$MHA" generate -m "$data/vision/vit-classes" -n 4 text

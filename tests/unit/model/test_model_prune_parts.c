@@ -1,5 +1,5 @@
 /* test_model_prune_parts.c - tests removal of heads from models that consist of parts and do not read only texts: both
- * towers of a CLIP, and Whisper. A pruned part must equal the original part with gates of 0, bit by bit. */
+ * towers of a CLIP model, and Whisper. A pruned part must equal the original part with gates of 0, bit by bit. */
 #include "mha/prune.h"
 #include "mha/seq2seq.h"
 #include "mha/token_times.h"
