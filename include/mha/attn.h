@@ -202,6 +202,11 @@ typedef struct mha_attn_desc {
  * is not read, and stats.received is [B, H, Lk]. The results of a sequence are bitwise identical whether it is packed
  * or computed alone.
  *
+ * Bias by distance: relative position biases have one element per head and distance j - i, from 1 - Lq to Lk - 1, in a
+ * table [H, W] with W = Lq + Lk - 1. No bias of Lq x Lk elements is needed: the view {table + Lq - 1, {0, W, -1, 1}}
+ * reads table[h][j - i + Lq - 1], and grads.dbias with such strides is the gradient of the table. Buckets of distances
+ * (T5) are the caller's: fill the table from them, and add its gradient to them.
+ *
  * Host memory: lengths, offsets, lists and tables (all integer inputs) must be in host memory; they are read while the
  * arguments are checked. The checks do not access any other operand.
  *

@@ -49,8 +49,9 @@ extern "C" {
  * rotary embedding, dq and dk are gradients with respect to q and k before the rotation.
  *
  * dbias, dslopes, dsinks and dgates: a stride of 0 sums over that axis, so the strides of a broadcast input give its
- * gradient; four zero strides sum over everything. Sums are accumulated in double. Computing dbias adds two matrix
- * products to the five of the pass. */
+ * gradient; four zero strides sum over everything. A dbias by distance, with stride[2] == -stride[3], sums over all
+ * pairs of the same distance j - i (see Bias in mha/attn.h), in O(Lq + Lk) memory. Sums are accumulated in double.
+ * Computing dbias adds two matrix products to the five of the pass. */
 typedef struct mha_attn_grads {
     size_t size;         /* sizeof(mha_attn_grads) */
     mha_cview dout;      /* [B, H,   Lq, Dv] of desc.dtype: gradient of the loss with respect to out */

@@ -46,6 +46,7 @@ typedef struct mha__bwd_scratch {
     void *taylor;                /* per row: sums of row_taylor */
     void *dq;                    /* gradients of the tile's queries: rows of q_stride elements */
     double *dbias;               /* a block of dbias: [KEY_BLOCK][TILE_Q]; only with a bias */
+    double *distances;           /* sums of dbias per distance, max_q_len + max_kv_len - 1; only with a bias */
 } mha__bwd_scratch;
 
 /* A block of keys. K and V are read in place, with any strides, if they are left operands of a product. */

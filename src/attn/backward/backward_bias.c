@@ -1,6 +1,7 @@
 /* backward_bias.c - computes dbias. Axes of stride 0 (batch, heads, rows or keys) are summed; the remaining axes are
  * divided into tasks. Each task owns a block of dbias and adds all terms of the block in a fixed order. Scores and dO
- * V^T are recomputed for dbias, so only the block itself is stored, in double. */
+ * V^T are recomputed for dbias, so only the block itself is stored, in double. A dbias by distance has one element per
+ * diagonal; its tasks own all diagonals of a head, and add the diagonals of one block after another. */
 #include "attn/backward/backward.h"
 
 #include <string.h>
@@ -11,6 +12,19 @@ typedef struct ranges {
     int64_t first[4], end[4];
 } ranges;
 
+/* The strides of rows and keys are opposite, so that all pairs of one distance share an element. */
+static bool is_by_distance(const mha__bwd_call *call)
+{
+    const int64_t *stride = call->grads.dbias.stride;
+    return stride[2] != 0 && stride[2] == -stride[3];
+}
+
+/* Returns true if a task adds all elements along the axis. */
+static bool is_whole(const mha__bwd_call *call, int axis)
+{
+    return call->grads.dbias.stride[axis] == 0 || (axis >= 2 && is_by_distance(call));
+}
+
 /* Computes the extent of each axis and the number of tasks along it. */
 static void extents(const mha__bwd_call *call, int64_t extent[4], int64_t tasks[4])
 {
@@ -20,7 +34,7 @@ static void extents(const mha__bwd_call *call, int64_t extent[4], int64_t tasks[
     extent[2] = mha__ceil_div(d->max_q_len, MHA__TILE_Q);
     extent[3] = mha__ceil_div(d->max_kv_len, MHA__KEY_BLOCK);
     for (int n = 0; n < 4; n++)
-        tasks[n] = call->grads.dbias.stride[n] ? extent[n] : mha__min64(extent[n], 1);
+        tasks[n] = is_whole(call, n) ? mha__min64(extent[n], 1) : extent[n];
 }
 
 int64_t mha__bwd_bias_tasks(const mha__bwd_call *call)
@@ -36,7 +50,7 @@ static ranges ranges_of(const mha__bwd_call *call, int64_t item)
     ranges r;
     extents(call, extent, tasks);
     for (int n = 3; n >= 0; n--) {
-        const bool whole = call->grads.dbias.stride[n] == 0;
+        const bool whole = is_whole(call, n);
         r.first[n] = whole ? 0 : item % tasks[n];
         r.end[n] = whole ? extent[n] : r.first[n] + 1;
         item /= tasks[n];
@@ -59,13 +73,32 @@ static void add_block(mha__bwd_tile *t, int64_t start)
     }
 }
 
+/* Adds the diagonals of a block of rows from `first` and keys from `start` on to the sums per distance, and clears the
+ * block. */
+static void add_distances(mha__bwd_tile *t, int64_t first, int64_t start)
+{
+    const mha_attn_desc *d = &t->call->call.plan->desc;
+    const int64_t rows = mha__min64(MHA__TILE_Q, d->max_q_len - first);
+    const int64_t keys = mha__min64(MHA__KEY_BLOCK, d->max_kv_len - start);
+    for (int64_t j = 0; j < keys; j++) {
+        const double *from = t->x.dbias + j * MHA__TILE_Q;
+        double *to = t->x.distances + d->max_q_len - 1 + start + j - first;
+        for (int64_t i = 0; i < rows; i++)
+            to[-i] += from[i];
+    }
+    memset(t->x.dbias, 0, sizeof *t->x.dbias * MHA__KEY_BLOCK * MHA__TILE_Q);
+}
+
 /* Adds all tiles and blocks of the task for one head, which has index `result` in the outputs. */
 static void add_head(mha__bwd_tile *t, const ranges *r, int64_t b, int64_t h, int64_t result)
 {
+    const bool by_distance = is_by_distance(t->call);
     for (int64_t tile = r->first[2]; tile < r->end[2]; tile++)
         if (mha__bwd_open(t, b, h, result, tile * MHA__TILE_Q))
-            for (int64_t block = r->first[3]; block < r->end[3]; block++)
+            for (int64_t block = r->first[3]; block < r->end[3]; block++) {
                 add_block(t, block * MHA__KEY_BLOCK);
+                if (by_distance) add_distances(t, tile * MHA__TILE_Q, block * MHA__KEY_BLOCK);
+            }
 }
 
 /* Adds the terms of all heads of sequence b. */
@@ -103,20 +136,36 @@ static void write(const mha__bwd_call *call, const ranges *r, const double *sums
                           sums[j * MHA__TILE_Q + i]);
 }
 
+static void write_distances(const mha__bwd_call *call, const ranges *r, const double *sums)
+{
+    const mha_attn_desc *d = &call->call.plan->desc;
+    const size_t size = call->call.plan->kernels->real_size;
+    for (int64_t n = 1 - d->max_q_len; n < d->max_kv_len; n++) {
+        void *to = mha__at_out(&call->grads.dbias, size, r->first[0], r->first[1], mha__max64(-n, 0), mha__max64(n, 0));
+        mha__put_real(to, 0, size, sums[d->max_q_len - 1 + n]);
+    }
+}
+
 void mha__bwd_bias(void *arg, int64_t item, int worker)
 {
     const mha__bwd_call *call = arg;
+    const mha_attn_desc *d = &call->call.plan->desc;
     const int64_t *stride = call->grads.dbias.stride;
     const ranges r = ranges_of(call, item);
     mha__bwd_call own;
     mha__bwd_tile t = {.call = call};
     mha__bwd_begin(&t, worker);
     memset(t.x.dbias, 0, sizeof *t.x.dbias * MHA__KEY_BLOCK * MHA__TILE_Q);
+    memset(t.x.distances, 0, sizeof *t.x.distances * (size_t)(d->max_q_len + d->max_kv_len - 1));
     for (int64_t b = r.first[0]; b < r.end[0]; b++) {
         t.call = mha__bwd_place(call, b, &own);
         add_sequence(&t, &r, b);
     }
     mha__tile_close(&t.t);
+    if (is_by_distance(call)) {
+        write_distances(call, &r, t.x.distances);
+        return;
+    }
     fold(t.x.dbias, stride[2] == 0, stride[3] == 0);
     write(call, &r, t.x.dbias);
 }

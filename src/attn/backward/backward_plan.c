@@ -61,6 +61,7 @@ static size_t carve(const mha_attn_plan *plan, char *base, mha__bwd_scratch *x)
         *rows[n] = mha__carve(base, &used, MHA__TILE_Q, size);
     x->dq = mha__carve(base, &used, MHA__TILE_Q * q, size);
     x->dbias = mha__carve(base, &used, wide * MHA__KEY_BLOCK * MHA__TILE_Q, sizeof *x->dbias);
+    x->distances = mha__carve(base, &used, wide * (d->max_q_len + d->max_kv_len), sizeof *x->distances);
     return used;
 }
 

@@ -17,8 +17,7 @@ typedef struct mha__saved_activations {
     mha__block_trace *trace; /* [layers]; with recompute, all traces overlap, except x */
     mha__block_scratch *scratch; /* [layers] overlapping: only one layer is processed at a time */
     float *dx;                   /* [rows, E] gradient of x */
-    float *dbias;   /* [H, M, M] gradient of a layer's biases by relative position; NULL if the model has no such
-                   * biases */
+    float *dbias;                /* [H, 2 M - 1] gradient of a layer's biases by distance; NULL without such biases */
     float *dtable;  /* [rows of the table, E] gradient of the embeddings of relative positions; NULL = not computed */
     float *dsource; /* [B S, E] gradient of the encoder's last hidden states; NULL without an encoder */
     float *again;   /* [rows, E] with recompute: input from which a layer is recomputed */

@@ -55,7 +55,7 @@ mha_status mha__grads_call(mha_model_grads *g, int64_t layer, const mha_model_gr
     mha__grads_source_call(g, layer, wanted, call);
     const int64_t M = mha__batch_map_rows(&g->batch);
     if (mha__grads_slot(g, MHA__RELATIVE, -1).dweight)
-        call->attn.also.dbias = (mha_view){g->saved.dbias, {0, M * M, M, 1}};
+        call->attn.also.dbias = (mha_view){g->saved.dbias + M - 1, {0, 2 * M - 1, -1, 1}};
     return MHA_OK;
 }
 
@@ -123,7 +123,7 @@ static void lay_out(mha__arena *arena, mha_model_grads *g, size_t space_bytes)
     k->last = m->final_norm.weight ? mha__take(arena, rows, width) : k->x;
     k->dx = mha__take(arena, rows, width);
     const size_t M = (size_t)mha__batch_map_rows(&g->batch);
-    k->dbias = m->relative.weight ? mha__take(arena, (size_t)m->config.heads * M, M * sizeof *k->dbias) : NULL;
+    k->dbias = m->relative.weight ? mha__take(arena, (size_t)m->config.heads, (2 * M - 1) * sizeof *k->dbias) : NULL;
     const bool distances = mha__grads_slot(g, MHA__DISTANCES, -1).dweight != NULL;
     const size_t table = (size_t)(m->config.distance_rows * m->config.hidden);
     k->dtable = distances ? mha__take(arena, table, sizeof *k->dtable) : NULL;

@@ -60,15 +60,14 @@ void mha__relative_fill(const mha_model *m, int64_t layer, const mha__batch *p)
 
 /* ---- gradient ---- */
 
-/* Adds the gradient of one head. `sums` has used_buckets elements, and rows [2 M - 1] the table row per distance. */
-static void head_back(const mha__config *c, int64_t M, const int64_t *rows, const float *dbias, double *sums,
+/* Adds the gradient of one head. `sums` has used_buckets elements, and rows [distances] the table row per distance. */
+static void head_back(const mha__config *c, int64_t distances, const int64_t *rows, const float *dbias, double *sums,
                       float *dtable)
 {
     for (int64_t n = 0; n < c->used_buckets; n++)
         sums[n] = 0;
-    for (int64_t i = 0; i < M; i++)
-        for (int64_t j = 0; j < M; j++)
-            sums[rows[M - 1 + j - i]] += (double)dbias[i * M + j];
+    for (int64_t n = 0; n < distances; n++)
+        sums[rows[n]] += (double)dbias[n];
     for (int64_t n = 0; n < c->used_buckets; n++)
         dtable[n * c->relative_heads] += (float)sums[n];
 }
@@ -77,14 +76,15 @@ mha_status mha__relative_back(const mha_model *m, int64_t layer, int64_t M, cons
                               mha_error *err)
 {
     const mha__config *c = &m->config;
-    const size_t distances = 2 * (size_t)M - 1;
-    const size_t bytes = distances * sizeof(int64_t) + (size_t)c->used_buckets * sizeof(double);
+    const int64_t distances = 2 * M - 1;
+    const size_t bytes = (size_t)distances * sizeof(int64_t) + (size_t)c->used_buckets * sizeof(double);
     int64_t *rows = mha__alloc(m->ctx, bytes);
     if (!rows) return mha__no_memory(err, bytes, "the gradient of relative positions");
-    for (int64_t n = 0; n < (int64_t)distances; n++)
+    for (int64_t n = 0; n < distances; n++)
         rows[n] = mha__relative_bucket(c, n - (M - 1));
     for (int64_t h = 0; h < c->layer_heads[layer]; h++)
-        head_back(c, M, rows, dbias + h * M * M, (double *)(void *)(rows + distances), dtable + column(m, layer, h));
+        head_back(c, distances, rows, dbias + h * distances, (double *)(void *)(rows + distances),
+                  dtable + column(m, layer, h));
     mha__free(m->ctx, rows);
     return MHA_OK;
 }

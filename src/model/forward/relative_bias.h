@@ -15,7 +15,7 @@ int64_t mha__relative_bucket(const mha__config *config, int64_t distance);
 int64_t mha__relative_size(const mha_model *m, const mha__batch *batch);
 void mha__relative_describe(mha__batch *batch);
 void mha__relative_fill(const mha_model *m, int64_t layer, const mha__batch *batch);
-/* Adds the gradient [H, M, M] of a layer's biases to the gradient of the table. */
+/* Adds the gradient [H, 2 M - 1] of a layer's biases by distance to the gradient of the table. */
 mha_status mha__relative_back(const mha_model *m, int64_t layer, int64_t M, const float *dbias, float *dtable,
                               mha_error *err);
 
