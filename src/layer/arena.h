@@ -16,7 +16,8 @@ typedef struct mha__arena {
     bool overlaps; /* several layouts use the same bytes: fences of one would lie in arrays of another */
 } mha__arena;
 
-/* Allocates count * size bytes from the arena, 64-byte aligned, with a fence after them; returns NULL while measuring. */
+/* Allocates count * size bytes from the arena, 64-byte aligned, with a fence after them; returns NULL while
+ * measuring. */
 static inline void *mha__take(mha__arena *arena, size_t count, size_t size)
 {
     size_t bytes = 0, padded = 0, end = 0;
