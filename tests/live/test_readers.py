@@ -58,6 +58,8 @@ TOKENIZER_WE_REFUSE = [
     (r"\.type must be a string", "if the type is invalid, tokenizers tries all decoders or normalizers and uses the first match"),
     (r"\.type must (be one of|not follow) ", "mha rejects unsupported types by name"),
     (r"must be true or false \(got nothing", "the default of the missing setting differs between versions of tokenizers"),
+    (r"post_processor\.(add_prefix_space|trim_offsets) must be true or false ",
+     "tokenizers reads a RobertaProcessing whose settings have another type as BertProcessing"),
     (r"must be an integer from 0 to \d+ \(got", "an id far beyond the vocabulary would require huge tables"),
     (r"model\.vocab\[\d+\] must be a unique piece", "tokenizers uses the last of two equal pieces"),
     (r"must be a string without NUL \(got \"", "a NUL would end the C string of a token; tokens of published models contain none"),

@@ -31,8 +31,10 @@ class ReportPair(unittest.TestCase):
             return json.loads(subprocess.run([*command, "-o", Path(out, "x.html")], check=True, capture_output=True, text=True).stdout)
 
     def loss(self, model, source, target):
-        logits = model(input_ids=source, decoder_input_ids=target).logits[0, :-1].double()
-        return float(torch.nn.functional.cross_entropy(logits, target[0, 1:]))
+        """The mean cross entropy of the tokens of the target, with its end token."""
+        logits = model(input_ids=source, decoder_input_ids=target).logits[0].double()
+        labels = torch.cat([target[0, 1:], torch.tensor([model.config.eos_token_id])])
+        return float(torch.nn.functional.cross_entropy(logits, labels))
 
     def check_gates(self, model, part, said, source, target):
         base = self.loss(model, source, target)
