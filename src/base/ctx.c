@@ -52,7 +52,7 @@ void *mha__alloc(mha_ctx *ctx, size_t bytes)
     ctx = mha__ctx(ctx);
     lacks_context = !ctx;
     void *memory = ctx ? mha__ctx_alloc(ctx, bytes) : NULL;
-    if (memory) mha__fence(memory, bytes, bytes); /* the allocator of a caller may return memory with old fences */
+    mha__fence(memory, bytes, bytes); /* the allocator of a caller may return memory with old fences */
     return memory;
 }
 

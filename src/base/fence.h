@@ -21,9 +21,11 @@ void __asan_unpoison_memory_region(const volatile void *at, size_t size);
 
 enum { MHA__FENCE = 64 };
 
-/* Makes `used` bytes from `at` on accessible, and poisons the others of `size` bytes. */
+/* Makes `used` bytes from `at` on accessible, and poisons the others of `size` bytes. Does nothing if `at` is NULL: a
+ * workspace of 0 bytes. */
 static inline void mha__fence(const char *at, size_t used, size_t size)
 {
+    if (!at) return;
     __asan_unpoison_memory_region(at, used);
     __asan_poison_memory_region(at + used, size - used);
 }

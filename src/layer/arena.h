@@ -27,7 +27,7 @@ static inline void *mha__take(mha__arena *arena, size_t count, size_t size)
         return NULL;
     }
     char *place = arena->base ? arena->base + arena->used : NULL;
-    if (place) mha__fence(place, arena->overlaps ? end - arena->used : bytes, end - arena->used);
+    mha__fence(place, arena->overlaps ? end - arena->used : bytes, end - arena->used);
     arena->used = end;
     return place;
 }

@@ -62,7 +62,7 @@ static inline void *mha__carve(char *base, size_t *used, int64_t count, size_t s
     char *const piece = base ? base + *used : NULL;
     const int64_t bytes = count * (int64_t)size;
     const size_t reserved = (size_t)mha__round_up(bytes, LINE) + MHA__FENCE;
-    if (piece) mha__fence(piece, (size_t)bytes, reserved);
+    mha__fence(piece, (size_t)bytes, reserved);
     *used += reserved;
     return piece;
 }

@@ -57,7 +57,7 @@ mha_status mha__layer_workspace(mha_ctx *ctx, size_t bytes, mha_layer_input *in,
 
 void mha__layer_workspace_end(mha_ctx *ctx, const mha_layer_input *in, void *own)
 {
-    if (in->workspace && !own) mha__fence(in->workspace, in->workspace_bytes, in->workspace_bytes);
+    if (!own) mha__fence(in->workspace, in->workspace_bytes, in->workspace_bytes);
     mha__free(ctx, own);
 }
 
