@@ -2,7 +2,7 @@
 #include "base/ctx_struct.h"
 
 #include "base/error.h"
-#include "base/fence.h"
+#include "base/redzone.h"
 #include "base/size.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -52,7 +52,7 @@ void *mha__alloc(mha_ctx *ctx, size_t bytes)
     ctx = mha__ctx(ctx);
     lacks_context = !ctx;
     void *memory = ctx ? mha__ctx_alloc(ctx, bytes) : NULL;
-    mha__fence(memory, bytes, bytes); /* the allocator of a caller may return memory with old fences */
+    mha__redzone_clear(memory, bytes); /* the allocator of a caller may return memory with old red zones */
     return memory;
 }
 

@@ -3,7 +3,7 @@
 #include "attn/engine/engine.h"
 #include "attn/plan/params.h"
 #include "base/error.h"
-#include "base/fence.h"
+#include "base/redzone.h"
 #include "base/struct_size.h"
 #include <stdio.h>
 
@@ -56,7 +56,7 @@ mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args
     if (!plan) return mha__fail(err, MHA_ERR_ARG, "plan must not be NULL");
     MHA__TRY(mha__attn_bind(plan, args, workspace, workspace_bytes, mha_attn_plan_workspace(plan), &call, err));
     const mha_status status = plan->engine->forward(&call, err);
-    mha__fence(workspace, workspace_bytes, workspace_bytes);
+    mha__redzone_clear(workspace, workspace_bytes);
     return status;
 }
 
@@ -67,7 +67,7 @@ mha_status mha_attn_backward(const mha_attn_plan *plan, const mha_attn_args *arg
     MHA__TRY(
         mha__attn_bind_grads(plan, args, grads, workspace, workspace_bytes, mha_attn_plan_workspace(plan), &call, err));
     const mha_status status = plan->engine->backward(&call, err);
-    mha__fence(workspace, workspace_bytes, workspace_bytes);
+    mha__redzone_clear(workspace, workspace_bytes);
     return status;
 }
 

@@ -26,7 +26,7 @@
 #define MHA_ATTN_PLAN_SCRATCH_H
 
 #include "attn/plan/plan.h"
-#include "base/fence.h"
+#include "base/redzone.h"
 #include "base/size.h"
 
 /* The statistics of one row over the keys processed so far; see mha__row_stat_sums. */
@@ -54,15 +54,15 @@ typedef struct mha__scratch {
     mha__partial partial[MHA__LEVELS + 1];
 } mha__scratch;
 
-/* Reserves `count` elements of `size` bytes, starting at the next cache line, with a fence after them; if `base` is
+/* Reserves `count` elements of `size` bytes, starting at the next cache line, with a red zone after them; if `base` is
  * NULL, only adds to `used`. MHA_HEAD_DIM_MAX and the constants of plan.h limit the sizes. */
 static inline void *mha__carve(char *base, size_t *used, int64_t count, size_t size)
 {
     enum { LINE = 64 };
     char *const piece = base ? base + *used : NULL;
     const int64_t bytes = count * (int64_t)size;
-    const size_t reserved = (size_t)mha__round_up(bytes, LINE) + MHA__FENCE;
-    mha__fence(piece, (size_t)bytes, reserved);
+    const size_t reserved = (size_t)mha__round_up(bytes, LINE) + MHA__REDZONE;
+    mha__redzone(piece, (size_t)bytes, reserved);
     *used += reserved;
     return piece;
 }

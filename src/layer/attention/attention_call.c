@@ -2,7 +2,7 @@
 #include "attn/cache/kv_cache.h"
 #include "base/ctx.h"
 #include "base/error.h"
-#include "base/fence.h"
+#include "base/redzone.h"
 #include "base/size.h"
 #include "base/struct_size.h"
 #include "layer/attention/disentangled.h"
@@ -57,7 +57,7 @@ mha_status mha__layer_workspace(mha_ctx *ctx, size_t bytes, mha_layer_input *in,
 
 void mha__layer_workspace_end(mha_ctx *ctx, const mha_layer_input *in, void *own)
 {
-    if (!own) mha__fence(in->workspace, in->workspace_bytes, in->workspace_bytes);
+    if (!own) mha__redzone_clear(in->workspace, in->workspace_bytes);
     mha__free(ctx, own);
 }
 

@@ -249,7 +249,7 @@ mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given
 /* Allocates a workspace of `bytes` unless the caller passed one. *own is NULL if nothing was allocated. */
 mha_status mha__layer_workspace(mha_ctx *ctx, size_t bytes, mha_layer_input *in, void **own, const char *what,
                                 mha_error *err);
-/* Ends the use of the workspace: frees `own`, or removes the fences from the caller's workspace. */
+/* Ends the use of the workspace: frees `own`, or clears the red zones of the caller's workspace. */
 void mha__layer_workspace_end(mha_ctx *ctx, const mha_layer_input *in, void *own);
 /* Returns the cache sequence that the input belongs to, or MHA_CACHE_ALL. */
 int64_t mha__layer_sequence(const mha_layer_input *in);
