@@ -68,7 +68,7 @@ static const struct {
      BEFORE_WORD_OURS "[<U>]*[<l>]+|" BEFORE_WORD_OURS "[<U>]+[<l>]*|[<N>]" AFTER_WORDS_OURS},
     /* Falcon: the numbers, after Digits */
     {"[0-9][0-9][0-9]", "[0-9][0-9][0-9]"},
-    /* DeepSeek Coder: four expressions */
+    /* DeepSeek Coder: four expressions, the first in two spellings */
     {"[\\r\\n]", "[\\r\\n]"},
     {"[\r\n]", "[\\r\\n]"},
     {"\\s?\\p{L}+", "[<S>]?[<L>]+"},
