@@ -49,6 +49,9 @@ mha_status mha__layer_workspace(mha_ctx *ctx, size_t bytes, mha_layer_input *in,
                                 mha_error *err)
 {
     *own = NULL;
+    if (in->workspace && in->workspace_bytes < bytes)
+        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes must be at least %zu (got %zu)", bytes,
+                         in->workspace_bytes);
     if (in->workspace) return MHA_OK;
     in->workspace_bytes = bytes;
     *own = in->workspace = mha__alloc(ctx, bytes);

@@ -307,17 +307,11 @@ mha_status mha__attn_layer_bytes(const mha_attn_layer *layer, const mha__attn_ca
     return MHA_OK;
 }
 
-mha_status mha__attn_layer_place(const mha_attn_layer *layer, const mha__attn_call *call, mha__attn_trace *trace,
-                                 mha__attn_scratch *scratch, mha_error *err)
+void mha__attn_layer_place(const mha_attn_layer *layer, const mha__attn_call *call, mha__attn_trace *trace,
+                           mha__attn_scratch *scratch)
 {
-    size_t bytes = 0;
-    MHA__TRY(mha__attn_layer_bytes(layer, call, &bytes, err));
-    if (call->in->workspace_bytes < bytes)
-        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes must be at least %zu (got %zu)", bytes,
-                         call->in->workspace_bytes);
     mha__arena arena = {.base = call->in->workspace};
     lay_out(&arena, layer, call, trace, scratch);
-    return MHA_OK;
 }
 
 mha_status mha_attn_layer_workspace(const mha_attn_layer *layer, const mha_layer_input *input, size_t *bytes,
@@ -346,7 +340,7 @@ static mha_status run(const mha_attn_layer *layer, mha_layer_input *in, const mh
     size_t bytes = 0;
     MHA__TRY(mha__attn_layer_bytes(layer, &call, &bytes, err));
     MHA__TRY(mha__layer_workspace(layer->ctx, bytes, in, own, "an attention layer's workspace", err));
-    MHA__TRY(mha__attn_layer_place(layer, &call, &trace, &scratch, err));
+    mha__attn_layer_place(layer, &call, &trace, &scratch);
     MHA__TRY(mha__attn_attend(layer, &call, x, &trace, &scratch, err));
     mha__attn_output(layer, &call, &trace, &scratch, 0, in->batch * in->length, y);
     return MHA_OK;

@@ -246,7 +246,8 @@ mha__qkv mha__qkv_of(const mha_attn_layer *layer, const mha__attn_call *call, vo
 
 /* Copies the caller's struct, and checks batch and length: batch * length * 4096 bytes must not overflow. */
 mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given, mha_error *err);
-/* Allocates a workspace of `bytes` unless the caller passed one. *own is NULL if nothing was allocated. */
+/* Allocates a workspace of `bytes`, or checks the size of the one that the caller passed. *own is NULL if nothing was
+ * allocated. */
 mha_status mha__layer_workspace(mha_ctx *ctx, size_t bytes, mha_layer_input *in, void **own, const char *what,
                                 mha_error *err);
 /* Ends the use of the workspace: frees `own`, or clears the red zones of the caller's workspace. */
@@ -303,9 +304,9 @@ void mha__attn_output(const mha_attn_layer *layer, const mha__attn_call *call, c
  * size_t. */
 mha_status mha__attn_layer_bytes(const mha_attn_layer *layer, const mha__attn_call *call, size_t *bytes,
                                  mha_error *err);
-/* Places the arrays of a call in in->workspace. */
-mha_status mha__attn_layer_place(const mha_attn_layer *layer, const mha__attn_call *call, mha__attn_trace *trace,
-                                 mha__attn_scratch *scratch, mha_error *err);
+/* Places the arrays of a call in in->workspace, which has at least mha__attn_layer_bytes. */
+void mha__attn_layer_place(const mha_attn_layer *layer, const mha__attn_call *call, mha__attn_trace *trace,
+                           mha__attn_scratch *scratch);
 
 /* The weights of a backward pass, in the layout of the checkpoint; packed weights are for the forward pass only. */
 typedef struct mha__attn_slots {

@@ -48,7 +48,7 @@ mha_status mha__block_cross_attend(const mha_block *block, const mha_layer_input
     c->in = mha__block_cross_input(in);
     c->call = (mha__attn_call){.plan = in->source->plan, .in = &c->in};
     MHA__TRY(mha__cross_input(block->cross, &c->in, true, err));
-    MHA__TRY(mha__attn_layer_place(block->cross, &c->call, &c->trace, &c->scratch, err));
+    mha__attn_layer_place(block->cross, &c->call, &c->trace, &c->scratch);
     return mha__attn_attend(block->cross, &c->call, x, &c->trace, &c->scratch, err);
 }
 

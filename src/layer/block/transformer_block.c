@@ -234,21 +234,15 @@ static mha_status pre_norm(const mha_block *b, const mha__attn_call *call, const
 
 /* Divides the workspace of `in`; the part that the block does not use becomes the workspace of `inner`, the input of
  * the attention layer. */
-static mha_status place(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, workspace *w,
-                        mha_layer_input *inner, mha_error *err)
+static void place(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in, workspace *w,
+                  mha_layer_input *inner)
 {
-    size_t bytes = 0;
-    MHA__TRY(mha__block_bytes(block, plan, in, &bytes, err));
-    if (in->workspace_bytes < bytes)
-        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes must be at least %zu (got %zu)", bytes,
-                         in->workspace_bytes);
     mha__arena arena = {.base = in->workspace};
     *w = lay_out(&arena, block, in->batch * in->length, 0);
     *inner = *in;
     inner->workspace_bytes -= arena.used;
     inner->workspace = w->attn;
-    return mha__attn_layer_place(block->attn, &(mha__attn_call){.plan = plan, .in = inner}, &w->trace, &w->scratch,
-                                 err);
+    mha__attn_layer_place(block->attn, &(mha__attn_call){.plan = plan, .in = inner}, &w->trace, &w->scratch);
 }
 
 mha_status mha__block_run_edited(const mha_block *block, const mha_attn_plan *plan, const mha_layer_input *in,
@@ -256,7 +250,7 @@ mha_status mha__block_run_edited(const mha_block *block, const mha_attn_plan *pl
 {
     workspace w = {0};
     mha_layer_input inner;
-    MHA__TRY(place(block, plan, in, &w, &inner, err));
+    place(block, plan, in, &w, &inner);
     const mha__attn_call call = {.plan = plan, .in = &inner, .edit = edit};
     w.edit = edit;
     MHA__TRY((block->pre_norm ? pre_norm : post_norm)(block, &call, &w, x, err));
@@ -275,6 +269,6 @@ mha_status mha__block_attend(const mha_block *block, const mha_attn_plan *plan, 
 {
     workspace w = {0};
     mha_layer_input inner;
-    MHA__TRY(place(block, plan, in, &w, &inner, err));
+    place(block, plan, in, &w, &inner);
     return attend(block, &(mha__attn_call){.plan = plan, .in = &inner}, &w, x, err);
 }
