@@ -77,7 +77,7 @@ static const char *row_name(const effect_grid *g, int64_t row, char name[EFFECT_
     return g->rank > 1 ? name : "";
 }
 
-/* Returns what the rows are. */
+/* Returns the name of the row axis. */
 static const char *row_axis(const effect_grid *g)
 {
     return g->rank == 3 ? "head" : g->axes[0];
@@ -121,7 +121,7 @@ static void put_top(const cli_session *s, const effect_grid *g, const prompt_cas
     free(taken);
 }
 
-/* Writes what the values are. */
+/* Writes the part of the title after the site: the metric, its unit, the estimate and the number of pairs. */
 static const char *title_of(const effect_grid *g, char title[TITLE])
 {
     char pairs[40] = "";

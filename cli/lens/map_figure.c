@@ -34,7 +34,7 @@ static const char *label(const table *t, const char *key, size_t n)
     return cli_shown_start(circuit_map_name(t->map, key, n), LETTERS);
 }
 
-static const char *row_word(const table *t)
+static const char *row_axis(const table *t)
 {
     return json_string_value(json_object_get(t->map, "row"));
 }
@@ -61,7 +61,7 @@ static table table_of(cairo_t *cr, const json_t *map)
                .columns = json_array_size(json_object_get(map, "columns"))};
     char text[VALUE_TEXT];
     figure_font(cr, FIGURE_FONT, CAIRO_FONT_WEIGHT_NORMAL);
-    t.margin = figure_text_width(cr, row_word(&t));
+    t.margin = figure_text_width(cr, row_axis(&t));
     for (size_t c = 0; c < t.columns; c++)
         t.width = fmax(t.width, figure_text_width(cr, label(&t, "columns", c)));
     for (size_t r = 0; r < t.rows; r++) {
@@ -100,7 +100,7 @@ static double put_map(cairo_t *cr, const json_t *map, double y)
     put_at(cr, FIGURE_MARGIN, y, json_string_value(json_object_get(map, "title")));
     figure_font(cr, FIGURE_FONT, CAIRO_FONT_WEIGHT_NORMAL);
     y += LINE;
-    put_at(cr, FIGURE_MARGIN, y, row_word(&t));
+    put_at(cr, FIGURE_MARGIN, y, row_axis(&t));
     for (size_t c = 0; c < t.columns; c++)
         figure_center(cr, left + ((double)c + 0.5) * t.width, y + LINE - 5, label(&t, "columns", c));
     for (size_t r = 0; r < t.rows; r++) {
