@@ -80,7 +80,8 @@ def largest_difference(part, found, peer):
         if mine is None:
             continue
         pairs = [(x, y) for row, other in zip(mine, theirs) for x, y in zip(row, other)]
-        worst = max(worst, max(abs(x - y) for x, y in pairs) / max(abs(y) for _, y in pairs))
+        scale = max(abs(y) for _, y in pairs) or 1.0  # without punctuation in the texts, all values of `punct` are 0
+        worst = max(worst, max(abs(x - y) for x, y in pairs) / scale)
     return worst
 
 

@@ -19,7 +19,9 @@ extern "C" {
 typedef struct mha_ctx mha_ctx;
 
 /* Allocator for all memory of the library. `alloc` returns `bytes` bytes aligned to `align` (a power of two), or NULL;
- * `free` is called with a result of `alloc`, never NULL. Both must be thread-safe. */
+ * `free` is called with a result of `alloc`, never NULL. Both must be thread-safe. The default is malloc and free; on
+ * Linux, memory of 4 MiB and more is aligned to huge pages of 2 MiB and requests them (madvise), because CPUs read
+ * weights and caches faster from huge pages. */
 typedef struct mha_allocator {
     void *(*alloc)(void *user, size_t bytes, size_t align);
     void (*free)(void *user, void *memory);
@@ -49,7 +51,7 @@ typedef struct mha_ctx_options {
     size_t size;             /* sizeof(mha_ctx_options) */
     int threads;             /* 0 = MHA_THREADS if set, otherwise all CPUs available to the process; at most 1024 */
     const char *isa;         /* newest ISA to use; NULL = MHA_ISA if set, else the best on this CPU (mha_isa_list) */
-    mha_allocator allocator; /* both functions NULL = malloc and free; otherwise both must be set */
+    mha_allocator allocator; /* both functions NULL = the default; otherwise both must be set */
     mha_log_fn log;          /* NULL = no logging */
     void *log_user;
     mha_progress_fn progress; /* NULL = none */

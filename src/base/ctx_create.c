@@ -6,18 +6,35 @@
 #include "base/error.h"
 #include "base/struct_size.h"
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 
 enum { MAX_THREADS = 1024 };
 
+/* ---- the default allocator ---- */
+
+/* Large arrays are aligned to huge pages and request them, because hardware prefetchers stop at the end of a page: CPUs
+ * read weights and caches in pages of 4 KiB at 60 to 80 % of the speed. The system may decline the request. */
 static void *malloc_alloc(void *user, size_t bytes, size_t align)
 {
     void *memory = NULL;
     (void)user;
-    return bytes <= PTRDIFF_MAX && posix_memalign(&memory, align, bytes) == 0 ? memory : NULL;
+#ifdef __linux__
+    const size_t huge_page = 2 << 20;
+    const bool large = bytes >= 2 * huge_page;
+    if (large && align < huge_page) align = huge_page;
+#endif
+    if (bytes > PTRDIFF_MAX || posix_memalign(&memory, align, bytes)) return NULL;
+#ifdef __linux__
+    if (large) madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+    return memory;
 }
 
 static void malloc_free(void *user, void *memory)
