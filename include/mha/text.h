@@ -4,8 +4,8 @@
  *   model           BPE, Unigram, WordPiece
  *   normalizer      BertNormalizer, NFC, NFD, NFKC, NFKD, Precompiled, Prepend, Replace, Strip, StripAccents,
  *                   Lowercase, Sequence
- *   pre_tokenizer   BertPreTokenizer, ByteLevel, Digits, Metaspace, Punctuation, Split, Whitespace, WhitespaceSplit,
- *                   Sequence
+ *   pre_tokenizer   BertPreTokenizer, ByteLevel, CharDelimiterSplit, Digits, FixedLength, Metaspace, Punctuation,
+ *                   Split, Whitespace, WhitespaceSplit, Sequence
  *   post_processor  TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel, Sequence
  *   decoder         ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, WordPiece, Sequence
  *

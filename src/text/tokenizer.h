@@ -62,6 +62,10 @@ mha_status mha__edit_add(const mha_tokenizer *t, const mha__json_obj *json, void
 mha_status mha__replace_load(mha_tokenizer *t, const mha__json_obj *json, mha__pattern *pattern, const char **with,
                              size_t *n, mha_error *err);
 
+/* Reads a string that must be one character, and copies it with mha__copy_text; *n is its length in bytes. */
+mha_status mha__character_load(mha_tokenizer *t, const mha__json_obj *json, const char *key, const char **text,
+                               size_t *n, mha_error *err);
+
 typedef enum mha__prepend { MHA__PREPEND_ALWAYS, MHA__PREPEND_FIRST, MHA__PREPEND_NEVER } mha__prepend;
 
 /* The settings of "Metaspace", which is a pre-tokenizer and a decoder. */

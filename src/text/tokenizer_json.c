@@ -116,21 +116,26 @@ mha_status mha__replace_load(mha_tokenizer *t, const mha__json_obj *json, mha__p
     return mha__copy_text(t, content, *n, with, err);
 }
 
+mha_status mha__character_load(mha_tokenizer *t, const mha__json_obj *json, const char *key, const char **text,
+                               size_t *n, mha_error *err)
+{
+    const char *read;
+    uint32_t code;
+    MHA__TRY(mha__json_string(json, key, MHA__REQUIRED, &read, n, err));
+    if (*n == 0 || mha__utf8_read(read, *n, &code) != (int)*n) return mha__json_refuse(json, key, "one character", err);
+    return mha__copy_text(t, read, *n, text, err);
+}
+
 /* Reads the settings of Metaspace. The marker is one character. In older files, "add_prefix_space" enables
  * prepending the marker; in newer files, "prepend_scheme" defines when the marker is prepended. As in the reference,
  * contradictory values are an error. */
 mha_status mha__metaspace_load(mha_tokenizer *t, const mha__json_obj *json, mha__metaspace *m, mha_error *err)
 {
     static const char *const schemes[] = {"always", "first", "never", NULL};
-    const char *mark;
-    uint32_t code;
     int scheme = MHA__PREPEND_ALWAYS;
     bool prefix = true;
     *m = (mha__metaspace){.split = true};
-    MHA__TRY(mha__json_string(json, "replacement", MHA__REQUIRED, &mark, &m->n, err));
-    if (m->n == 0 || mha__utf8_read(mark, m->n, &code) != (int)m->n)
-        return mha__json_refuse(json, "replacement", "one character", err);
-    MHA__TRY(mha__copy_text(t, mark, m->n, &m->mark, err));
+    MHA__TRY(mha__character_load(t, json, "replacement", &m->mark, &m->n, err));
     MHA__TRY(mha__json_choice(json, "prepend_scheme", MHA__OPTIONAL, schemes, "\"always\", \"first\" or \"never\"",
                               &scheme, err));
     MHA__TRY(mha__json_bool(json, "add_prefix_space", MHA__OPTIONAL, &prefix, err));

@@ -223,6 +223,8 @@ def split_variants(models):
     unknown = part("BPE", vocab={"<unk>": 0}, merges=[], unk_token="<unk>", fuse_unk=True)
     pre = {f"punctuation-{name.lower()}": part("Punctuation", behavior=name) for name in (
         "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous")}
+    pre |= {"delimiter": part("CharDelimiterSplit", delimiter="a"), "fixed-length": part("FixedLength", length=3), "delimiter-length": parts(
+        "pretokenizers", part("CharDelimiterSplit", delimiter="\u65e5"), part("FixedLength"), part("CharDelimiterSplit", delimiter=" "))}
     pre |= {"punctuation": part("Punctuation"), "whitespace": part("Whitespace"), "digits": part("Digits", individual_digits=True)}
     out = {f"words-{name}": small(added_tokens=[], normalizer=None, decoder=None, model=unknown, pre_tokenizer=p) for name, p in pre.items()}
     cased, uncased = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"

@@ -67,6 +67,25 @@ static mha_status load_split(mha_tokenizer *t, const mha__json_obj *json, void *
     return mha__edit_add(t, json, list, &edit, err);
 }
 
+/* Splits at a character, which is dropped. */
+static mha_status load_delimiter(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
+{
+    mha__edit edit = {.run = mha__edit_cut, .cut = {.how = MHA__REMOVED}};
+    mha__pattern *delimiter = &edit.cut.pattern;
+    MHA__TRY(mha__character_load(t, json, "delimiter", &delimiter->string, &delimiter->n, err));
+    return mha__edit_add(t, json, list, &edit, err);
+}
+
+/* Splits into words of `length` characters; the last word may be shorter. */
+static mha_status load_fixed_length(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
+{
+    mha__edit edit = {.run = mha__edit_cut, .cut = {.how = MHA__ISOLATED}};
+    int64_t length = 5; /* the default of the reference */
+    MHA__TRY(mha__json_int(json, "length", MHA__OPTIONAL, 1, INT64_MAX, &length, err));
+    edit.cut.pattern.length = length;
+    return mha__edit_add(t, json, list, &edit, err);
+}
+
 /* Prepends a space, splits by GPT-2's pattern, and replaces bytes with characters; the first two steps are optional. */
 static mha_status load_bytes(mha_tokenizer *t, const mha__json_obj *json, void *list, mha_error *err)
 {
@@ -103,9 +122,17 @@ static mha_status load_metaspace(mha_tokenizer *t, const mha__json_obj *json, vo
 }
 
 static const mha__kind kinds[] = {
-    {"BertPreTokenizer", load_bert}, {"ByteLevel", load_bytes},         {"Digits", load_digits},
-    {"Metaspace", load_metaspace},   {"Punctuation", load_punctuation}, {"Split", load_split},
-    {"Whitespace", load_words},      {"WhitespaceSplit", load_spaces},  {NULL, NULL},
+    {"BertPreTokenizer", load_bert},
+    {"ByteLevel", load_bytes},
+    {"CharDelimiterSplit", load_delimiter},
+    {"Digits", load_digits},
+    {"FixedLength", load_fixed_length},
+    {"Metaspace", load_metaspace},
+    {"Punctuation", load_punctuation},
+    {"Split", load_split},
+    {"Whitespace", load_words},
+    {"WhitespaceSplit", load_spaces},
+    {NULL, NULL},
 };
 
 mha_status mha__splitter_load(mha_tokenizer *t, const mha__json_obj *root, mha_error *err)

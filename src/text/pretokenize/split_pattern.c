@@ -1,4 +1,4 @@
-/* split_pattern.c - finds matches of strings, of character classes, and of the known regular expressions.
+/* split_pattern.c - finds matches of strings, character classes, numbers of characters and known regular expressions.
  *
  * Expressions are rewritten so that PCRE2 matches like the reference (Oniguruma with the tables of Unicode 16). White
  * space is listed explicitly, because PCRE2's \s includes U+180E. Letters and numbers newer than PCRE2's tables are
@@ -328,6 +328,15 @@ static void find_string(const mha__pattern *pattern, const mha__slice *in, size_
     }
 }
 
+static void find_length(int64_t length, const mha__slice *in, size_t at, size_t *begin, size_t *end)
+{
+    *begin = *end = at;
+    for (size_t bytes; length > 0 && *end < in->n; length--) {
+        mha__slice_next(in, *end, &bytes);
+        *end += bytes;
+    }
+}
+
 static void find_character(mha__char_class class, const mha__slice *in, size_t at, size_t *begin, size_t *end)
 {
     *begin = *end = in->n;
@@ -345,6 +354,8 @@ mha_status mha__pattern_find(const mha__pattern *pattern, mha__pass *pass, const
     if (pattern->regex) return find_regex(pattern->regex, pass, in, at, begin, end);
     if (pattern->string)
         find_string(pattern, in, at, begin, end);
+    else if (pattern->length)
+        find_length(pattern->length, in, at, begin, end);
     else
         find_character(pattern->character, in, at, begin, end);
     return MHA_OK;

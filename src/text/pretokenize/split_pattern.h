@@ -1,5 +1,5 @@
-/* split_pattern.h - the patterns of Split, Replace and similar types: a string, a class of characters, or one of the
- * regular expressions in published tokenizers.
+/* split_pattern.h - the patterns of Split, Replace and similar types: a string, a class of characters, a number of
+ * characters, or one of the regular expressions in published tokenizers.
  *
  * A regular expression from a file is never compiled. It is recognized by its text, and PCRE2 runs an equivalent
  * built-in expression; any other expression is an error that names it. The known expressions match in linear time. */
@@ -16,7 +16,8 @@ typedef struct mha__pattern {
     const char *string; /* a string of n >= 1 bytes; NULL for other patterns */
     size_t n;
     const mha__regex *regex;   /* a known expression, if not NULL */
-    mha__char_class character; /* if text and regex are NULL: matches one character of this class */
+    int64_t length;            /* if > 0: matches this number of characters, or the rest of a shorter text */
+    mha__char_class character; /* if string and regex are NULL and length is 0: matches one character of this class */
 } mha__pattern;
 
 /* The compiled expressions of a tokenizer. */

@@ -23,10 +23,19 @@ static const edit edits[] = {
      "normalizer.type must be one of BertNormalizer, NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, StripAccents, "
      "Lowercase, Precompiled, Sequence (got \"Nmt\")"},
     {"pre_tokenizer/type", "\"UnicodeScripts\"",
-     "pre_tokenizer.type must be one of BertPreTokenizer, ByteLevel, Digits, Metaspace, Punctuation, Split, "
-     "Whitespace, WhitespaceSplit, Sequence (got \"UnicodeScripts\")"},
+     "pre_tokenizer.type must be one of BertPreTokenizer, ByteLevel, CharDelimiterSplit, Digits, FixedLength, "
+     "Metaspace, Punctuation, Split, Whitespace, WhitespaceSplit, Sequence (got \"UnicodeScripts\")"},
     {"pre_tokenizer", "{\"type\":\"Punctuation\",\"behavior\":\"Merged\"}",
      "pre_tokenizer.behavior must be \"Removed\""},
+    {"pre_tokenizer", "{\"type\":\"CharDelimiterSplit\"}", "pre_tokenizer.delimiter must be a string (got nothing"},
+    {"pre_tokenizer", "{\"type\":\"CharDelimiterSplit\",\"delimiter\":\"\"}",
+     "pre_tokenizer.delimiter must be one character (got \"\""},
+    {"pre_tokenizer", "{\"type\":\"CharDelimiterSplit\",\"delimiter\":\"ab\"}",
+     "pre_tokenizer.delimiter must be one character (got \"ab\""},
+    {"pre_tokenizer", "{\"type\":\"FixedLength\",\"length\":0}",
+     "pre_tokenizer.length must be an integer from 1 to 9223372036854775807 (got 0"},
+    {"pre_tokenizer", "{\"type\":\"FixedLength\",\"length\":9223372036854775807}", NULL},
+    {"pre_tokenizer", "{\"type\":\"FixedLength\",\"length\":3.0}", "pre_tokenizer.length must be an integer from 1"},
     {"post_processor", "{\"type\":\"X\"}",
      "post_processor.type must be one of TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel, Sequence "
      "(got \"X\")"},
