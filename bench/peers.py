@@ -15,9 +15,10 @@ import numpy as np
 
 from mha._binding.context import context
 from mha._arrays.array import F32, array, empty_like
-from mha._binding.abi import AttnGrads, View
+from mha._binding.abi import ATTN_GRADS, ATTN_LSE, AttnGrads, View
 from mha._binding.library import call, lib, struct
-from mha._attention.operator import GRADS, LSE, _output, _prepare
+from mha._attention.description import prepare
+from mha._attention.results import output
 
 
 class Missing(Exception):
@@ -114,8 +115,8 @@ def mha(problem):
     """Creates plan and workspace once; each run is one ctypes call of mha_attn_forward (overhead about 1 us)."""
     row, ctx = problem.row, context(problem.threads)
     q, k, v = (problem.stored(x) for x in (problem.q, problem.k, problem.v))
-    c = _prepare(q, k, v, **_align(row))
-    out = _output(c, q, 0, "out", c.desc.dtype, (row.B, row.H, row.Lq, row.D))
+    c = prepare(q, k, v, **_align(row))
+    out = output(c, q, 0, "out", c.desc.dtype, (row.B, row.H, row.Lq, row.D))
     if row.training:
         return _mha_training(problem, c, q, k, v, out)
     plan = c_void_p()
@@ -131,9 +132,9 @@ def mha(problem):
 def _mha_training(problem, c, q, k, v, out):
     row, ctx, plan, grads = problem.row, context(problem.threads), c_void_p(), struct(AttnGrads)
     dout = problem.stored(problem.dout)
-    lse = _output(c, q, LSE, "lse", F32, (row.B, row.H, row.Lq))
+    lse = output(c, q, ATTN_LSE, "lse", F32, (row.B, row.H, row.Lq))
     results = [empty_like(q, c.desc.dtype, x.shape) for x in (q, k, v)]
-    c.desc.outputs |= GRADS
+    c.desc.outputs |= ATTN_GRADS
     for name, x in zip(("dout", "out", "lse", "dq", "dk", "dv"), (dout, out, lse, *results)):
         setattr(grads, name, View(array(x, name).data))
     call("mha_attn_plan_create", ctx, ctypes.byref(c.desc), ctypes.byref(plan))

@@ -11,8 +11,9 @@ from ._arrays.rng import Rng
 from ._attention.backward import Gradients, attention_backward
 from ._attention.cache import Cache, attn_merge
 from ._attention.functions import Functions
-from ._attention.operator import Attention, attention, attention_plan
+from ._attention.operator import attention, attention_plan
 from ._attention.plan import Plan
+from ._attention.results import Attention
 from ._binding.context import isa, set_isa, set_threads
 from ._binding.library import version
 from ._binding.machine import isa_list, machine_peak_fma, machine_peak_read, threads

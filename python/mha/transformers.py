@@ -20,7 +20,7 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
-from ._attention.operator import Description
+from ._attention.description import Description
 from ._attention.operator import attention as _attention
 from .torch import attention as _differentiable
 

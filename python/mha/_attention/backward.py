@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .._arrays.array import F32, F64, Array, array, dtype_name, empty_like, operand
-from .._binding.abi import AttnGrads, View
+from .._binding.abi import ATTN_BIAS, ATTN_GATES, ATTN_GRADS, ATTN_SINKS, ATTN_SLOPES, AttnGrads, View
 from .._binding.context import context
 from .._binding.library import call, struct
-from .operator import BIAS, GATES, GRADS, SINKS, SLOPES, Description, _Call, _described, _prepare
+from .attention_call import Call
+from .description import Description, described, prepare
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -29,7 +30,7 @@ class Gradients(NamedTuple):
 
 
 
-def _read(c: _Call, name: str, x: Any, shape: tuple[int, ...], axes: tuple[int, ...] | None) -> Array:
+def _read(c: Call, name: str, x: Any, shape: tuple[int, ...], axes: tuple[int, ...] | None) -> Array:
     """Returns an Array of x, which must have `shape`, the shape of a result; for packed sequences, x has no batch axis."""
     a = operand(x, name)
     if c.packed:
@@ -42,7 +43,7 @@ def _read(c: _Call, name: str, x: Any, shape: tuple[int, ...], axes: tuple[int, 
     return a
 
 
-def _empty(c: _Call, like: Any, dtype: int, shape: Any) -> tuple[Any, Array]:
+def _empty(c: Call, like: Any, dtype: int, shape: Any) -> tuple[Any, Array]:
     """Returns a new result and its Array. The result is filled with zeros, since the library does not write results with an empty
     axis."""
     x = empty_like(like, dtype, shape)
@@ -51,19 +52,19 @@ def _empty(c: _Call, like: Any, dtype: int, shape: Any) -> tuple[Any, Array]:
     return x, array(x, "a gradient")
 
 
-def _dense(c: _Call, like: Any, given: Any, axes: tuple[int, ...], packed: bool) -> tuple[Any, View]:
+def _dense(c: Call, like: Any, given: Any, axes: tuple[int, ...], packed: bool) -> tuple[Any, View]:
     """Returns a new array for the gradient of the operand `given` (an Array with four axes), and its View."""
     x, a = _empty(c, like, given.dtype, given.shape)
     return (x[0] if packed else x), a.view(axes)
 
 
-def _reduced(c: _Call, like: Any, dtype: int, x: Any, target: tuple[int, ...], name: str) -> tuple[Any, View]:
+def _reduced(c: Call, like: Any, dtype: int, x: Any, target: tuple[int, ...], name: str) -> tuple[Any, View]:
     """Returns a new array for the gradient of the input x, which broadcasts to `target`, and its View."""
     result, a = _empty(c, like, dtype, tuple(x.shape))
     return result, a.broadcast(target, name)
 
 
-def _per_head(c: _Call, like: Any, dtype: int, x: Any) -> tuple[Any, View]:
+def _per_head(c: Call, like: Any, dtype: int, x: Any) -> tuple[Any, View]:
     """Returns a new array for the gradient of slopes, sinks or gates, [H] or [B, H], and its View."""
     result, a = _empty(c, like, dtype, np.shape(x))
     data = a.data
@@ -73,10 +74,10 @@ def _per_head(c: _Call, like: Any, dtype: int, x: Any) -> tuple[Any, View]:
 def _gradients(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, dlse: Any, wanted: Any, threads: int | None,
                description: dict[str, Any]) -> Gradients:
     """Computes the fields of Gradients that `wanted` names."""
-    c = _prepare(q, k, v, **description)
+    c = prepare(q, k, v, **description)
     d, grads, results = c.desc, struct(AttnGrads), {}
     real = F64 if d.dtype == F64 else F32
-    d.outputs = GRADS
+    d.outputs = ATTN_GRADS
     shape = c.results + (d.v_head_dim,)
     for name, x in (("dout", dout), ("out", out)):
         a = _read(c, name, x, shape, c.axes)
@@ -95,9 +96,9 @@ def _gradients(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, dlse: Any,
             own = (c.axes, c.packed) if name == "dq" else (c.key_axes, c.packed_keys)
             results[name], view = _dense(c, q, given, *own)
             setattr(grads, name, view)
-    if "dbias" in wanted and d.inputs & BIAS:
+    if "dbias" in wanted and d.inputs & ATTN_BIAS:
         results["dbias"], grads.dbias = _reduced(c, q, real, description["bias"], c.rows, "dbias")
-    for name, flag, source in (("dsinks", SINKS, "sinks"), ("dslopes", SLOPES, "slopes"), ("dgates", GATES, "gates")):
+    for name, flag, source in (("dsinks", ATTN_SINKS, "sinks"), ("dslopes", ATTN_SLOPES, "slopes"), ("dgates", ATTN_GATES, "gates")):
         if name in wanted and d.inputs & flag:
             results[name], view = _per_head(c, q, real, description[source])
             setattr(grads, name, view)
@@ -106,7 +107,7 @@ def _gradients(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, dlse: Any,
     return Gradients(*(results.get(name) for name in Gradients._fields))
 
 
-@_described
+@described
 def attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *, dlse: Any = None, threads: int | None = None,
                        **description: Unpack[Description]) -> Gradients:
     """Computes the gradients of attention(q, k, v, return_lse=True, **description), which returned out and lse.

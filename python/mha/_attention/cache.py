@@ -29,7 +29,9 @@ from .._binding.abi import (
 from .._binding.context import context
 from .._binding.library import Handle, call, lib, struct
 from .._layers.rope import Rope
-from .operator import Attention, _Call, _output, describe_queries
+from .attention_call import Call
+from .description import describe_queries
+from .results import Attention, output
 from .rotation import BoundRope
 
 
@@ -112,7 +114,7 @@ class Cache(Handle):
         added = [count] * len(before) if counts is None else [min(int(n), count) for n in counts]
         return [length + n for length, n in zip(before, added) if n > 0 or counts is None]
 
-    def _rotate_queries(self, c: _Call, rope: Rope | None, q_positions: Any, ends: list[int]) -> None:
+    def _rotate_queries(self, c: Call, rope: Rope | None, q_positions: Any, ends: list[int]) -> None:
         """Sets the rotary embedding of queries; `ends`: 1 + the largest default position of each sequence."""
         if rope is None:
             if q_positions is not None:
@@ -222,11 +224,11 @@ class Cache(Handle):
              ctypes.byref(c.args))
         return Attention(out, lse, None, None, None) if return_lse else out
 
-    def _results(self, c: _Call, q: Any, return_lse: bool) -> tuple[Any, Any]:
+    def _results(self, c: Call, q: Any, return_lse: bool) -> tuple[Any, Any]:
         """Allocates out and, if requested, lse."""
         d = c.desc
-        out = _output(c, q, 0, "out", d.dtype, (d.batch, d.heads, d.q_len, self._desc.v_head_dim or self._desc.head_dim))
-        lse = _output(c, q, ATTN_LSE, "lse", F64 if d.dtype == F64 else F32, (d.batch, d.heads, d.q_len)) if return_lse else None
+        out = output(c, q, 0, "out", d.dtype, (d.batch, d.heads, d.q_len, self._desc.v_head_dim or self._desc.head_dim))
+        lse = output(c, q, ATTN_LSE, "lse", F64 if d.dtype == F64 else F32, (d.batch, d.heads, d.q_len)) if return_lse else None
         return out, lse
 
     # ---- saving and loading ----

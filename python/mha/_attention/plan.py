@@ -17,11 +17,11 @@ from .._arrays.array import F32, F64, Array, array, choose, dtype_name, empty_li
 from .._binding.abi import ATTN_LSE, ATTN_PROBS, ATTN_SCORES, ATTN_STATS, Error, View
 from .._binding.context import context
 from .._binding.library import call, failure, lib
+from .description import Description, prepare
+from .results import SCORE_STAGES, Attention, checked_top_keys, map_output, statistics, unpacked
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
-
-    from .operator import Description
 
 _from_buffer, _addressof = c_char.from_buffer, ctypes.addressof
 
@@ -114,16 +114,15 @@ class Plan:
     def __init__(self, q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse: bool = False, return_probs: bool = False,
                  return_stats: bool = False, top_keys: int = 0, scores: str | None = None,
                  **description: Unpack[Description]) -> None:
-        from . import operator  # imported here, since operator.py imports this module
         self._handle: c_void_p | None = None
         self._workspace = c_void_p()
         self.lock = threading.Lock()
-        c = self._call = operator._prepare(q, k, v, **description)
-        d, self._operator = c.desc, operator
+        c = self._call = prepare(q, k, v, **description)
+        d = c.desc
         self._wide = F64 if d.dtype == F64 else F32
         self._stage = scores
-        d.top_keys = operator._top_keys(top_keys, return_stats)
-        d.scores = 0 if scores is None else choose("scores", scores, operator._SCORES)
+        d.top_keys = checked_top_keys(top_keys, return_stats)
+        d.scores = 0 if scores is None else choose("scores", scores, SCORE_STAGES)
         d.outputs = (ATTN_LSE * bool(return_lse) | ATTN_PROBS * bool(return_probs) | ATTN_STATS * bool(return_stats)
                      | ATTN_SCORES * (scores is not None))
         self._more, self._packed = bool(d.outputs), c.packed
@@ -212,7 +211,7 @@ class Plan:
         if self._lse is None:
             return self._run(None)
         lse = self._lse.new()
-        return self._operator.Attention(self._run(None), lse[0] if self._packed else lse, None, None, None)
+        return Attention(self._run(None), lse[0] if self._packed else lse, None, None, None)
 
     def _run(self, out: Any) -> Any:
         if out is None:
@@ -226,20 +225,20 @@ class Plan:
         return out[0] if self._packed and len(out.shape) == 4 else out
 
     def _run_more(self, q: Any, k: Any, v: Any, out: Any) -> Any:
-        c, operator, outputs = self._call, self._operator, self._call.desc.outputs
+        c, outputs = self._call, self._call.desc.outputs
         held = len(c.alive)
         try:
             lse = None if self._lse is None else self._lse.new()
-            probs = operator._map(c, self._like, ATTN_PROBS, "probs", self._wide) if outputs & ATTN_PROBS else None
-            stats = operator._stats(c, self._like, self._wide, c.desc.top_keys) if outputs & ATTN_STATS else None
-            scores = operator._map(c, self._like, ATTN_SCORES, "scores", self._wide) if outputs & ATTN_SCORES else None
+            probs = map_output(c, self._like, ATTN_PROBS, "probs", self._wide) if outputs & ATTN_PROBS else None
+            stats = statistics(c, self._like, self._wide, c.desc.top_keys) if outputs & ATTN_STATS else None
+            scores = map_output(c, self._like, ATTN_SCORES, "scores", self._wide) if outputs & ATTN_SCORES else None
             self._place(q, k, v)
             out = self._run(out)
         finally:
             del c.alive[held:]
         if c.packed:
-            lse, stats = operator._unpacked(c, lse, stats)
-        return operator.Attention(out, lse, probs, stats, scores)
+            lse, stats = unpacked(c, lse, stats)
+        return Attention(out, lse, probs, stats, scores)
 
     def close(self) -> None:
         """Frees the plan and its workspace. May be called more than once."""
