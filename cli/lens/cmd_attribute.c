@@ -1,9 +1,9 @@
 /* cmd_attribute.c - `mha attribute`: splits the logit of an answer into the parts that a decoder's components write. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "commands.h"
+#include "lens/attribution_parts.h"
 #include "lens/lens_page.h"
 #include "options.h"
 #include "output.h"
@@ -27,142 +27,10 @@ static const struct poptOption options[] = {
      "LOGIT"},
     POPT_TABLEEND};
 
-enum { BY_COMPONENT, BY_HEAD, BY_SOURCE, STRONGEST = 10, LISTED = 5 };
+enum { LISTED = 5 }; /* parts in "Largest parts" */
 static const char *const parts[] = {"component", "head", "source", NULL};
 static const char *const targets[] = {"difference", "answer", "centred", NULL};
 static const char *const target_names[] = {"logit difference", "logit", "logit above the mean"};
-
-/* An attribution, and what was asked. */
-typedef struct attribution {
-    const mha_model *model;
-    cli_sequence prompt;
-    mha_logit_attribution_options o;
-    mha_logit_attribution *a;
-    int by, target;
-} attribution;
-
-/* ---- parts ---- */
-
-static double head_part(const attribution *x, int64_t layer, int64_t head)
-{
-    return x->a->heads[(x->target * x->a->layers + layer) * x->a->head_count + head];
-}
-
-static double source_part(const attribution *x, int64_t layer, int64_t head, int64_t token)
-{
-    const int64_t n = (x->target * x->a->layers + layer) * x->a->head_count + head;
-    return x->a->sources[n * x->a->tokens + token];
-}
-
-static int64_t heads_of(const attribution *x, int64_t layer)
-{
-    return mha_model_describe(x->model)->heads_per_layer[layer];
-}
-
-static json_t *head_name(const attribution *x, int64_t layer, int64_t head)
-{
-    return json_sprintf("%lld.%lld", (long long)layer, (long long)mha_head_number(x->model, layer, head));
-}
-
-static void put_component(json_t *map, const char *name, double value)
-{
-    circuit_map_row(map, json_string(name));
-    circuit_map_cell(map, value, NULL, NULL);
-    circuit_map_cell(map, NAN, NULL, NULL);
-    circuit_map_cell(map, NAN, NULL, NULL);
-}
-
-static json_t *component_map(const attribution *x)
-{
-    const mha_logit_attribution *a = x->a;
-    json_t *map = circuit_map("Parts by component", "Embeddings and biases are in the first column.", "signed", "layer",
-                              "component");
-    static const char *const names[] = {"heads", "bias", "mlp"};
-    for (int i = 0; i < 3; i++)
-        circuit_map_column(map, json_string(names[i]));
-    put_component(map, "embed", a->embed[x->target]);
-    if (a->pos_embed[x->target] != 0) put_component(map, "position", a->pos_embed[x->target]);
-    for (int64_t l = 0; l < a->layers; l++) {
-        double heads = 0;
-        for (int64_t h = 0; h < heads_of(x, l); h++)
-            heads += head_part(x, l, h);
-        circuit_map_row(map, json_sprintf("%lld", (long long)l));
-        circuit_map_cell(map, heads, NULL, NULL);
-        circuit_map_cell(map, a->attn_bias[x->target * a->layers + l], NULL, NULL);
-        circuit_map_cell(map, a->mlps[x->target * a->layers + l], NULL, NULL);
-    }
-    if (a->norm_bias[x->target] != 0) put_component(map, "norm bias", a->norm_bias[x->target]);
-    if (a->logit_bias[x->target] != 0) put_component(map, "logit bias", a->logit_bias[x->target]);
-    return map;
-}
-
-static json_t *head_map(const attribution *x)
-{
-    json_t *map =
-        circuit_map("Parts by head", "What each head writes directly to the logit.", "signed", "layer", "head");
-    const int64_t numbers = mha_model_describe(x->model)->original_heads;
-    for (int64_t n = 0; n < numbers; n++)
-        circuit_map_column(map, json_sprintf("%lld", (long long)n));
-    for (int64_t l = 0; l < x->a->layers; l++) {
-        circuit_map_row(map, json_sprintf("%lld", (long long)l));
-        for (int64_t n = 0; n < numbers; n++) {
-            const int64_t head = mha_head_place(x->model, l, n);
-            circuit_map_cell(map, head < 0 ? NAN : head_part(x, l, head), NULL, NULL);
-        }
-    }
-    return map;
-}
-
-/* ---- the strongest parts ---- */
-
-typedef struct ranked {
-    int64_t layer, head;
-    double value;
-} ranked;
-
-static int by_size(const void *a, const void *b)
-{
-    const ranked *x = a, *y = b;
-    return (fabs(x->value) < fabs(y->value)) - (fabs(x->value) > fabs(y->value));
-}
-
-/* Returns all heads and, with head -1, feed-forward parts, largest first; NULL if memory is exhausted. */
-static ranked *rank_parts(const attribution *x, bool mlps, int64_t *count)
-{
-    *count = 0;
-    ranked *all = calloc((size_t)(x->a->layers * (x->a->head_count + 1)) + 1, sizeof *all);
-    for (int64_t l = 0; all && l < x->a->layers; l++) {
-        for (int64_t h = 0; h < heads_of(x, l); h++)
-            all[(*count)++] = (ranked){l, h, head_part(x, l, h)};
-        if (mlps) all[(*count)++] = (ranked){l, -1, x->a->mlps[x->target * x->a->layers + l]};
-    }
-    if (all) qsort(all, (size_t)*count, sizeof *all, by_size);
-    return all;
-}
-
-static json_t *source_map(const attribution *x)
-{
-    int64_t count;
-    ranked *all = rank_parts(x, false, &count);
-    json_t *map =
-        all ? circuit_map("Parts by source token", "The strongest heads; what each token contributes through them.",
-                          "signed", "head", "source")
-            : NULL;
-    for (int64_t t = 0; all && t < x->a->tokens; t++)
-        circuit_map_column(map, circuit_token(&x->prompt, x->prompt.ids[t]));
-    for (int64_t n = 0; all && n < count && n < STRONGEST; n++) {
-        circuit_map_row(map, head_name(x, all[n].layer, all[n].head));
-        for (int64_t t = 0; t < x->a->tokens; t++)
-            circuit_map_cell(map, source_part(x, all[n].layer, all[n].head, t), NULL, NULL);
-    }
-    free(all);
-    return map;
-}
-
-static json_t *map_of(const attribution *x, int by)
-{
-    return by == BY_COMPONENT ? component_map(x) : by == BY_HEAD ? head_map(x) : source_map(x);
-}
 
 /* ---- output ---- */
 
@@ -173,12 +41,12 @@ static json_t *part_json(const attribution *x)
            *mlps = json_array();
     for (int64_t l = 0; l < a->layers; l++) {
         json_t *row = json_array(), *split = json_array(), *names = json_array();
-        for (int64_t h = 0; h < heads_of(x, l); h++) {
+        for (int64_t h = 0; h < attribution_heads(x, l); h++) {
             json_t *tokens = json_array();
             for (int64_t t = 0; t < a->tokens; t++)
-                json_array_append_new(tokens, cli_real(source_part(x, l, h, t)));
+                json_array_append_new(tokens, cli_real(attribution_source(x, l, h, t)));
             json_array_append_new(names, json_integer(mha_head_number(x->model, l, h)));
-            json_array_append_new(row, cli_real(head_part(x, l, h)));
+            json_array_append_new(row, cli_real(attribution_head(x, l, h)));
             json_array_append_new(split, tokens);
         }
         json_array_append_new(numbers, names);
@@ -236,7 +104,7 @@ static int put_largest(const cli_session *s, const attribution *x)
     int64_t count;
     char text[LISTED * 48] = "";
     size_t used = 0;
-    ranked *all = rank_parts(x, true, &count);
+    attribution_part *all = attribution_rank(x, true, &count);
     if (!all) return cli_error(s, CLI_FAILED, "out of memory");
     for (int64_t n = 0; n < count && n < LISTED; n++) {
         const long long layer = all[n].layer, head = mha_head_number(x->model, layer, all[n].head);
@@ -256,7 +124,7 @@ static int put_largest(const cli_session *s, const attribution *x)
 static int put_text(const cli_session *s, const attribution *x)
 {
     size_t n;
-    json_t *map = map_of(x, x->by), *lines = lines_of(x);
+    json_t *map = attribution_map(x, x->by), *lines = lines_of(x);
     const json_t *line;
     json_array_foreach(lines, n, line) cli_put_prose(s, 0, 0, "%s", cli_shown(json_string_value(line)));
     fputc('\n', s->out);
@@ -269,7 +137,7 @@ static int put_text(const cli_session *s, const attribution *x)
 
 static int put_csv(const cli_session *s, const attribution *x)
 {
-    json_t *map = map_of(x, x->by);
+    json_t *map = attribution_map(x, x->by);
     if (map) circuit_map_csv(s->out, map);
     json_decref(map);
     return map ? CLI_DONE : cli_error(s, CLI_FAILED, "out of memory");
@@ -277,7 +145,8 @@ static int put_csv(const cli_session *s, const attribution *x)
 
 static int put_page(const cli_session *s, const attribution *x)
 {
-    json_t *maps = json_pack("[o, o, o]", map_of(x, BY_COMPONENT), map_of(x, BY_HEAD), map_of(x, BY_SOURCE));
+    json_t *maps = json_pack("[o, o, o]", attribution_map(x, BY_COMPONENT), attribution_map(x, BY_HEAD),
+                             attribution_map(x, BY_SOURCE));
     return lens_page_write(s, "Direct logit attribution", lines_of(x), maps);
 }
 
