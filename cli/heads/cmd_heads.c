@@ -1,7 +1,5 @@
 /* cmd_heads.c - `mha heads`: measures every head of a model on texts; prints a table, a labeled grid, JSON or CSV. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "commands.h"
 #include "heads/head_diversity.h"
@@ -9,6 +7,7 @@
 #include "heads/head_texts.h"
 #include "heads/heads_grid.h"
 #include "heads/heads_json.h"
+#include "heads/heads_table.h"
 #include "heads/importance_scores.h"
 #include "heads/pair_scores.h"
 #include "input/images.h"
@@ -34,171 +33,9 @@ static const struct poptOption options[] = {
     IMPORTANCE_SCORES_OPTIONS,
     POPT_TABLEEND};
 
-/* The measurements of one model. */
-typedef struct measured {
-    const mha_model *model;
-    mha_heads *heads;
-    mha_importance *importance; /* importance of the heads; NULL without --by */
-    mha_diversity *diversity;   /* NULL without --diversity */
-    head_roles *roles;          /* NULL without --roles */
-    mha_importance_score by;
-    int64_t texts;
-} measured;
+/* ---- output ---- */
 
-/* ---- table ---- */
-
-/* Columns of the table, most useful first. Columns that do not fit the terminal are omitted. */
-static const struct {
-    mha_head_metric metric;
-    const char *title;
-} columns[] = {
-    {MHA_HEAD_ENTROPY, "entropy"}, {MHA_HEAD_DISTANCE, "dist"},
-    {MHA_HEAD_FIRST, "first"},     {MHA_HEAD_SEP, "sep"},
-    {MHA_HEAD_PREV, "prev"},       {MHA_HEAD_NEXT, "next"},
-    {MHA_HEAD_SELF, "self"},       {MHA_HEAD_PUNCT, "punct"},
-    {MHA_HEAD_DUP_PROBE, "dup"},   {MHA_HEAD_INDUCTION_PROBE, "induc"},
-    {MHA_HEAD_BROAD, "broad"},     {MHA_HEAD_VERTICAL, "vert"},
-    {MHA_HEAD_WINDOW2, "win2"},    {MHA_HEAD_TOEPLITZ, "toepl"},
-    {MHA_HEAD_OFFSET, "offset"},
-};
-enum { COLUMNS = sizeof columns / sizeof *columns, NAME_WIDTH = 16 };
-
-static void put_number(FILE *out, int width, double value)
-{
-    if (isnan(value))
-        fprintf(out, " %*s", width, "-");
-    else
-        fprintf(out, " %*.2f", width, value);
-}
-
-static int title_width(int column)
-{
-    int n = (int)strlen(columns[column].title);
-    return n > 5 ? n : 5;
-}
-
-/* A head and its importance, which is 0 without --by. */
-typedef struct ranked {
-    int64_t layer, head;
-    double value;
-} ranked;
-
-static int by_value(const void *a, const void *b)
-{
-    const ranked *x = a, *y = b;
-    if (x->value != y->value) return x->value < y->value ? 1 : -1;
-    return x->layer != y->layer ? (x->layer > y->layer) - (x->layer < y->layer)
-                                : (x->head > y->head) - (x->head < y->head);
-}
-
-/* Returns all heads, most important first, or in the order of layers without --by; NULL if memory is exhausted. */
-static ranked *rank_heads(const measured *m, size_t *count)
-{
-    *count = 0;
-    for (int64_t l = 0; l < mha_heads_layers(m->heads); l++)
-        *count += (size_t)mha_heads_count(m->heads, l);
-    ranked *all = malloc((*count + 1) * sizeof *all), *at = all;
-    for (int64_t l = 0; all && l < mha_heads_layers(m->heads); l++)
-        for (int64_t h = 0; h < mha_heads_count(m->heads, l); h++)
-            *at++ = (ranked){l, h, m->importance ? mha_importance_value(m->importance, l, h) : 0};
-    if (all && m->importance) qsort(all, *count, sizeof *all, by_value);
-    return all;
-}
-
-enum { SCORE_WIDTH = 9 }; /* characters of an importance such as 1.234e-05 */
-
-/* Prints the importance of a head and, if `shown` is 3, the bounds of its confidence interval. */
-static void put_importance(FILE *out, const mha_importance *importance, const ranked *r, int shown)
-{
-    const double numbers[] = {r->value, mha_importance_low(importance, r->layer, r->head),
-                              mha_importance_high(importance, r->layer, r->head)};
-    for (int i = 0; i < shown; i++)
-        if (isnan(numbers[i]))
-            fprintf(out, " %*s", SCORE_WIDTH, "-");
-        else
-            fprintf(out, " %*.3g", SCORE_WIDTH, numbers[i]);
-}
-
-static void put_line(const cli_session *s, const measured *m, const ranked *r, int scores, int shown)
-{
-    char name[48];
-    snprintf(name, sizeof name, "%lld.%lld", (long long)r->layer,
-             (long long)mha_head_number(m->model, r->layer, r->head));
-    fprintf(s->out, "%-6s%-*s", name, NAME_WIDTH - 6, mha_head_label_key(mha_heads_label(m->heads, r->layer, r->head)));
-    if (m->importance) put_importance(s->out, m->importance, r, scores);
-    for (int c = 0; c < shown; c++)
-        put_number(s->out, title_width(c), mha_heads_value(m->heads, r->layer, r->head, columns[c].metric));
-    fputc('\n', s->out);
-}
-
-/* Prints a row "layer.head  label  metrics" for every head. Returns an exit code. */
-static int print_table(const cli_session *s, const measured *m)
-{
-    static const char *const titles[] = {"import.", "95 % from", "to"};
-    const int room = (s->columns - NAME_WIDTH) / (SCORE_WIDTH + 1), scores = !m->importance ? 0 : room < 3 ? 1 : 3;
-    int shown = 0, used = NAME_WIDTH + scores * (SCORE_WIDTH + 1);
-    for (; shown < COLUMNS && used + title_width(shown) + 1 <= s->columns; shown++)
-        used += title_width(shown) + 1;
-    size_t count;
-    ranked *all = rank_heads(m, &count);
-    if (!all) return cli_error(s, CLI_FAILED, "out of memory");
-    fprintf(s->out, "%s%-6s%-*s", cli_bold(s), "head", NAME_WIDTH - 6, "label");
-    for (int i = 0; i < scores; i++)
-        fprintf(s->out, " %*s", SCORE_WIDTH, titles[i]);
-    for (int c = 0; c < shown; c++)
-        fprintf(s->out, " %*s", title_width(c), columns[c].title);
-    fprintf(s->out, "%s\n", cli_plain(s));
-    for (size_t i = 0; i < count; i++)
-        put_line(s, m, &all[i], scores, shown);
-    free(all);
-    return CLI_DONE;
-}
-
-/* Prints how the ranking was computed and how stable it is. */
-static void put_trust(const cli_session *s, const measured *m)
-{
-    const double halves = mha_importance_halves(m->importance), loss = mha_importance_loss(m->importance);
-    char text[96] = "", trust[96] = "at least two texts are needed to measure the stability of the ranking";
-    if (isfinite(loss)) snprintf(text, sizeof text, ", loss %.4g", loss);
-    if (isfinite(halves))
-        snprintf(trust, sizeof trust, "rank correlation between the halves of the texts %.2f", halves);
-    cli_put_prose(s, 0, 0, "Importance by %s on %lld of %lld texts%s; %s.", mha_importance_score_key(m->by),
-                  (long long)mha_importance_texts_used(m->importance), (long long)m->texts, text, trust);
-}
-
-/* ---- CSV and JSON ---- */
-
-static void put_cell(FILE *out, double value)
-{
-    if (isnan(value))
-        fputc(',', out); /* an undefined value is an empty cell */
-    else
-        fprintf(out, ",%.9g", value);
-}
-
-static void print_csv(FILE *out, const measured *m)
-{
-    fputs("layer,head,label", out);
-    for (int k = 0; k < MHA_HEAD_METRICS; k++)
-        fprintf(out, ",%s", mha_head_metric_key((mha_head_metric)k));
-    if (m->importance) fputs(",importance,importance_low,importance_high", out);
-    fputc('\n', out);
-    for (int64_t l = 0; l < mha_heads_layers(m->heads); l++)
-        for (int64_t h = 0; h < mha_heads_count(m->heads, l); h++) {
-            fprintf(out, "%lld,%lld,%s", (long long)l, (long long)mha_head_number(m->model, l, h),
-                    mha_head_label_key(mha_heads_label(m->heads, l, h)));
-            for (int k = 0; k < MHA_HEAD_METRICS; k++)
-                put_cell(out, mha_heads_value(m->heads, l, h, (mha_head_metric)k));
-            if (m->importance) {
-                put_cell(out, mha_importance_value(m->importance, l, h));
-                put_cell(out, mha_importance_low(m->importance, l, h));
-                put_cell(out, mha_importance_high(m->importance, l, h));
-            }
-            fputc('\n', out);
-        }
-}
-
-static json_t *heads_json(const cli_session *s, const measured *m)
+static json_t *heads_json(const cli_session *s, const measured_heads *m)
 {
     const mha_model_info *info = mha_model_describe(m->model);
     json_t *all = json_pack("{s:s, s:I, s:I, s:I, s:o, s:o, s:o}", "model", cli_shown(s->model_name), "texts",
@@ -220,16 +57,26 @@ static json_t *heads_json(const cli_session *s, const measured *m)
     return NULL;
 }
 
-/* ---- measurement ---- */
+/* Prints how the ranking was computed and how stable it is. */
+static void put_trust(const cli_session *s, const measured_heads *m)
+{
+    const double halves = mha_importance_halves(m->importance), loss = mha_importance_loss(m->importance);
+    char text[96] = "", trust[96] = "at least two texts are needed to measure the stability of the ranking";
+    if (isfinite(loss)) snprintf(text, sizeof text, ", loss %.4g", loss);
+    if (isfinite(halves))
+        snprintf(trust, sizeof trust, "rank correlation between the halves of the texts %.2f", halves);
+    cli_put_prose(s, 0, 0, "Importance by %s on %lld of %lld texts%s; %s.", mha_importance_score_key(m->by),
+                  (long long)mha_importance_texts_used(m->importance), (long long)m->texts, text, trust);
+}
 
-static int put_result(cli_session *s, const measured *m)
+static int put_result(cli_session *s, const measured_heads *m)
 {
     if (s->options.json) return cli_put_json(s, heads_json(s, m), false);
     if (s->options.csv) {
-        print_csv(s->out, m);
+        heads_table_csv(s->out, m);
         return CLI_DONE;
     }
-    int code = print_table(s, m);
+    int code = heads_table_print(s, m);
     fputc('\n', s->out);
     if (m->importance)
         cli_put_importance_grid(s, m->model, m->heads, m->importance, given.scale, 0);
@@ -247,6 +94,8 @@ static int put_result(cli_session *s, const measured *m)
     return head_diversity_print(s, m->model, m->heads, m->diversity);
 }
 
+/* ---- measurement ---- */
+
 static int check_options(const cli_session *s, int64_t texts)
 {
     if (given.maps && !s->options.json) return cli_usage(s, "--maps requires --json");
@@ -257,7 +106,7 @@ static int check_options(const cli_session *s, int64_t texts)
     return CLI_DONE;
 }
 
-static int measure_heads(cli_session *s, const cli_texts *texts, const mha_head_data *data, measured *m)
+static int measure_heads(cli_session *s, const cli_texts *texts, const mha_head_data *data, measured_heads *m)
 {
     state_path state;
     const mha_heads_options how = {.size = sizeof how,
@@ -297,7 +146,7 @@ static int measure_model(cli_session *s, const mha_model *model, const cli_texts
 {
     mha_head_data *data = NULL;
     state_path state;
-    measured m = {.by = scores->how.by, .texts = texts->count};
+    measured_heads m = {.by = scores->how.by, .texts = texts->count};
     const mha_model *side = cli_tower_of(s, cli_encoder_of(model), texts);
     int code = side ? CLI_DONE : CLI_USAGE;
     m.model = side;
