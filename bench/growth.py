@@ -60,8 +60,8 @@ class Torch:
         torch.set_num_threads(shape.threads)
         inputs, rows = data.inputs[shape.dtype], shape.H * shape.Lq // shape.Hkv
         heads, rows = (shape.Hkv, rows) if shape.Lq == 1 else (shape.H, shape.Lq)
-        extents = [(shape.B, heads, rows, shape.D), (shape.B, shape.Hkv, shape.Lk, shape.D), (shape.B, shape.Hkv, shape.Lk, shape.Dv)]
-        q, k, v = (tensor(torch, x, extent) for x, extent in zip(inputs, extents))
+        shapes = [(shape.B, heads, rows, shape.D), (shape.B, shape.Hkv, shape.Lk, shape.D), (shape.B, shape.Hkv, shape.Lk, shape.Dv)]
+        q, k, v = (tensor(torch, x, size) for x, size in zip(inputs, shapes))
         more = {"is_causal": True} if shape.mask == "causal" else {}
         if shape.mask == "blocks":
             more["attn_mask"] = torch.from_numpy(np.kron(shape.blocks(), np.ones((BLOCK, BLOCK), bool)))

@@ -184,7 +184,7 @@ int train_settings_take(const cli_session *s, const char *name, const json_t *ob
 }
 
 /* Clears the setting of --epochs if --steps is given, and vice versa; they are mutually exclusive. */
-static int choose_extent(const cli_session *s, bool steps, bool epochs, train_settings *t)
+static int choose_length(const cli_session *s, bool steps, bool epochs, train_settings *t)
 {
     if (steps && epochs) return cli_usage(s, "steps and epochs are mutually exclusive");
     if (steps) t->epochs = NAN;
@@ -212,7 +212,7 @@ int train_settings_load(const cli_session *s, const char *path, train_settings *
     json_t *all;
     int code = cli_json_read(s, path, &all);
     if (code != CLI_DONE) return code;
-    code = choose_extent(s, has(all, "steps"), has(all, "epochs"), t);
+    code = choose_length(s, has(all, "steps"), has(all, "epochs"), t);
     name_data(has(all, "file"), has(all, "tokens"), has(all, "eval"), t);
     t->names_teacher |= has(all, "teacher");
     if (code == CLI_DONE) code = train_settings_take(s, path, all, t);
@@ -313,7 +313,7 @@ static const row *row_of(size_t field)
 
 int train_settings_take_options(const cli_session *s, train_settings *t)
 {
-    int code = choose_extent(s, train_given.steps != NULL, train_given.epochs != NULL, t);
+    int code = choose_length(s, train_given.steps != NULL, train_given.epochs != NULL, t);
     name_data(train_given.file != NULL, train_given.tokens != NULL, train_given.eval != NULL, t);
     t->names_teacher |= train_given.teacher != NULL;
     if (train_given.from && s->options.model) return cli_usage(s, "-m and --from are synonyms: give only one");

@@ -165,7 +165,7 @@ typedef struct mha_attn_desc {
 
 /* The data of a call. Strides count elements; all zero = contiguous (types.h). A pointer must be NULL unless the
  * description sets its flag. Nothing outside the shapes below is read or written. Data must be aligned to its element
- * type; misaligned pointers, and strides whose extent does not fit in a byte count, are MHA_ERR_ARG.
+ * type; misaligned pointers, and strides whose byte offsets overflow, are MHA_ERR_ARG.
  *
  * Outputs must not overlap any other operand, except that out may be exactly q. Overlap is determined per element, not
  * per address range, so out may be interleaved with inputs, for example in other columns of packed rows [L, q | k | v |

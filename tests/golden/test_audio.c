@@ -24,8 +24,8 @@ static void test_features(void **state)
     mha_file *file = case_file("audio.safetensors");
     for (int n = 0; n < SIGNALS; n++) {
         const char *name = named("features", n, "features");
-        const int64_t bins = case_extent(file, name, 0), frames = case_extent(file, name, 1);
-        const int64_t count = case_extent(file, named("features", n, "samples"), 0);
+        const int64_t bins = case_dimension(file, name, 0), frames = case_dimension(file, name, 1);
+        const int64_t count = case_dimension(file, named("features", n, "samples"), 0);
         float *samples = case_floats(file, named("features", n, "samples")), *want = case_floats(file, name);
         float *got = calloc((size_t)(bins * frames), sizeof *got);
         mha_error err = {0};
@@ -43,7 +43,7 @@ static mha_model_head *read_heads(const mha_file *file, int n, int64_t *count)
 {
     const char *name = named("times", n, "heads");
     int32_t *pairs = case_ints(file, name);
-    *count = case_extent(file, name, 0);
+    *count = case_dimension(file, name, 0);
     mha_model_head *heads = calloc((size_t)*count, sizeof *heads);
     for (int64_t i = 0; i < *count; i++)
         heads[i] = (mha_model_head){pairs[2 * i], pairs[2 * i + 1]};
@@ -54,7 +54,7 @@ static mha_model_head *read_heads(const mha_file *file, int n, int64_t *count)
 static void check_times(const mha_model *model, const mha_file *file, const float *features, int n)
 {
     int32_t *ids = case_ints(file, named("times", n, "ids")), *how = case_ints(file, named("times", n, "options"));
-    const int64_t count = case_extent(file, named("times", n, "ids"), 0), rows = count - how[0];
+    const int64_t count = case_dimension(file, named("times", n, "ids"), 0), rows = count - how[0];
     float *want = case_floats(file, named("times", n, "seconds"));
     double *seconds = calloc((size_t)rows, sizeof *seconds);
     mha_error err = {0};

@@ -20,10 +20,10 @@ static void check_prompt(const mha_model *model, const mha_file *golden)
     float *hidden = case_floats(golden, "prompt/hidden"), *attn = case_floats(golden, "prompt/attn");
     const int has_pooler = mha_file_find(golden, "prompt/pooler") != NULL;
     const mha_model_input input = {
-        .size = sizeof input, .batch = 1, .length = case_extent(golden, "prompt/input_ids", 0), .ids = ids};
+        .size = sizeof input, .batch = 1, .length = case_dimension(golden, "prompt/input_ids", 0), .ids = ids};
     case_run run;
     case_forward(model, &input, has_pooler, &run);
-    assert_int_equal(case_extent(golden, "prompt/hidden", 0), run.layers + 1);
+    assert_int_equal(case_dimension(golden, "prompt/hidden", 0), run.layers + 1);
     const double h = case_near("hidden", run.hidden, hidden, (run.layers + 1) * run.cells, HIDDEN_LIMIT);
     const double a = case_near("attention", run.attn, attn, run.layers * run.maps, ATTN_LIMIT);
     case_near("last_hidden", run.last_hidden, hidden + run.layers * run.cells, run.cells, HIDDEN_LIMIT);
@@ -43,7 +43,7 @@ static void check_prompt(const mha_model *model, const mha_file *golden)
 static void check_padded(const mha_model *model, const mha_file *golden)
 {
     if (!mha_file_find(golden, "pad/last_hidden_state")) return;
-    const int64_t B = case_extent(golden, "pad/input_ids", 0), L = case_extent(golden, "pad/input_ids", 1);
+    const int64_t B = case_dimension(golden, "pad/input_ids", 0), L = case_dimension(golden, "pad/input_ids", 1);
     const int64_t E = mha_model_describe(model)->hidden;
     int32_t *ids = case_ints(golden, "pad/input_ids"), *types = case_ints(golden, "pad/token_type_ids");
     int32_t *ones = case_ints(golden, "pad/attention_mask"), padding = 0;
@@ -88,7 +88,7 @@ static void check_score(const mha_model *model, const int32_t *ids, int64_t L, c
 static void check_logits(const mha_model *model, const mha_file *golden)
 {
     if (!mha_file_find(golden, "prompt/logits")) return;
-    const int64_t L = case_extent(golden, "prompt/input_ids", 0), V = mha_model_describe(model)->vocab;
+    const int64_t L = case_dimension(golden, "prompt/input_ids", 0), V = mha_model_describe(model)->vocab;
     int32_t *ids = case_ints(golden, "prompt/input_ids");
     float *want = case_floats(golden, "prompt/logits"), *got = malloc((size_t)(L * V) * sizeof *got);
     float *last = malloc((size_t)V * sizeof *last);

@@ -47,7 +47,7 @@ static double greatest(const tour_tensor *t)
 }
 
 /* Stores the number of rows and columns of each image. A vector is one row. */
-static void extents(const tour_tensor *t, int64_t *rows, int64_t *columns)
+static void count_cells(const tour_tensor *t, int64_t *rows, int64_t *columns)
 {
     *rows = t->rank > 1 ? t->shape[t->rank - 2] : 1;
     *columns = t->rank > 0 ? t->shape[t->rank - 1] : 1;
@@ -76,7 +76,7 @@ static map_layout plan_map(const tour_tensor *t)
     enum { CELL = 18, WORDED = 26, WIDEST = 288, LETTER = 8, GAP = 6 };
     map_layout m;
     size_t longest = 0;
-    extents(t, &m.rows, &m.columns);
+    count_cells(t, &m.rows, &m.columns);
     for (int64_t n = 0; n < t->word_count; n++)
         longest = strlen(t->words[n]) > longest ? strlen(t->words[n]) : longest;
     const double cell = t->words ? WORDED : CELL, room = (double)(longest * LETTER + GAP);
@@ -150,7 +150,7 @@ static void put_cells(FILE *out, const tour_tensor *t, int64_t map)
 {
     enum { WIDE = 62, HIGH = 22 };
     int64_t rows, columns;
-    extents(t, &rows, &columns);
+    count_cells(t, &rows, &columns);
     fprintf(out,
             "<svg role=\"img\" aria-label=\"%s by head\" class=\"cells\" width=\"%lld\" height=\"%lld\" "
             "viewBox=\"0 0 %lld %lld\">",
@@ -197,7 +197,7 @@ void tour_put_svg(FILE *out, const tour_tensor *t)
     fputs("<div class=\"maps\">", out);
     if (t->look == TOUR_CURVE) put_curve(out, t);
     int64_t rows, columns;
-    extents(t, &rows, &columns);
+    count_cells(t, &rows, &columns);
     const int64_t maps = t->look == TOUR_CURVE ? 0 : t->count / (rows * columns);
     const double most = greatest(t);
     char index[96];

@@ -25,34 +25,34 @@ static bool is_whole(const mha__bwd_call *call, int axis)
     return call->grads.dbias.stride[axis] == 0 || (axis >= 2 && is_by_distance(call));
 }
 
-/* Computes the extent of each axis and the number of tasks along it. */
-static void extents(const mha__bwd_call *call, int64_t extent[4], int64_t tasks[4])
+/* Counts the units (sequences, heads, tiles of rows, blocks of keys) and the tasks along each axis. */
+static void count_tasks(const mha__bwd_call *call, int64_t units[4], int64_t tasks[4])
 {
     const mha_attn_desc *d = &call->call.plan->desc;
-    extent[0] = d->batch;
-    extent[1] = d->heads;
-    extent[2] = mha__ceil_div(d->max_q_len, MHA__TILE_Q);
-    extent[3] = mha__ceil_div(d->max_kv_len, MHA__KEY_BLOCK);
+    units[0] = d->batch;
+    units[1] = d->heads;
+    units[2] = mha__ceil_div(d->max_q_len, MHA__TILE_Q);
+    units[3] = mha__ceil_div(d->max_kv_len, MHA__KEY_BLOCK);
     for (int n = 0; n < 4; n++)
-        tasks[n] = is_whole(call, n) ? mha__min64(extent[n], 1) : extent[n];
+        tasks[n] = is_whole(call, n) ? mha__min64(units[n], 1) : units[n];
 }
 
 int64_t mha__bwd_bias_tasks(const mha__bwd_call *call)
 {
-    int64_t extent[4], tasks[4];
-    extents(call, extent, tasks);
+    int64_t units[4], tasks[4];
+    count_tasks(call, units, tasks);
     return tasks[0] * tasks[1] * tasks[2] * tasks[3];
 }
 
 static ranges ranges_of(const mha__bwd_call *call, int64_t item)
 {
-    int64_t extent[4], tasks[4];
+    int64_t units[4], tasks[4];
     ranges r;
-    extents(call, extent, tasks);
+    count_tasks(call, units, tasks);
     for (int n = 3; n >= 0; n--) {
         const bool whole = is_whole(call, n);
         r.first[n] = whole ? 0 : item % tasks[n];
-        r.end[n] = whole ? extent[n] : r.first[n] + 1;
+        r.end[n] = whole ? units[n] : r.first[n] + 1;
         item /= tasks[n];
     }
     return r;

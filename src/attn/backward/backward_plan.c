@@ -88,9 +88,9 @@ static mha_status count_keys(mha_attn_plan *plan, mha_error *err)
 /* Computes the size of the list of the uses of pages; see backward_pages.c. Returns false if it overflows size_t. */
 static bool size_of_uses(const mha_attn_desc *d, size_t *bytes)
 {
-    const int64_t extent[] = {d->batch, mha__ceil_div(d->kv_len, d->page_size)};
+    const int64_t shape[] = {d->batch, mha__ceil_div(d->kv_len, d->page_size)};
     size_t starts, entries;
-    return mha__bytes(&d->pages, 1, sizeof(int64_t), &starts) && mha__bytes(extent, 2, sizeof(int64_t), &entries) &&
+    return mha__bytes(&d->pages, 1, sizeof(int64_t), &starts) && mha__bytes(shape, 2, sizeof(int64_t), &entries) &&
            mha__add(starts, sizeof(int64_t), &starts) && mha__add(starts, entries, bytes);
 }
 

@@ -51,8 +51,8 @@ static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_err
 
 static mha_status page_bytes(const mha_cache_desc *d, int64_t width, size_t *bytes, mha_error *err)
 {
-    const int64_t extent[] = {d->kv_heads, d->page_size, mha__element_count(d->dtype, width)};
-    if (mha__bytes(extent, 3, mha__element_size(d->dtype), bytes) && *bytes <= PAGE_BYTES_MAX) return MHA_OK;
+    const int64_t shape[] = {d->kv_heads, d->page_size, mha__element_count(d->dtype, width)};
+    if (mha__bytes(shape, 3, mha__element_size(d->dtype), bytes) && *bytes <= PAGE_BYTES_MAX) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG,
                      "kv_heads * page_size * head_dim must be at most 2^40 bytes (got %" PRId64 " * %" PRId64
                      " * %" PRId64 " elements of %s)",

@@ -38,15 +38,15 @@ static mha__cache_rows values_of(const mha_cache *c, const addition *a)
 static mha_status bind_view(const mha_cache *c, const char *name, const addition *a, int64_t width, mha_cview *view,
                             mha_error *err)
 {
-    const int64_t extent[4] = {a->end - a->first, c->desc.kv_heads, a->tokens.count, width};
-    return mha__bind_input(name, view, extent, mha_dtype_size(a->tokens.dtype), err);
+    const int64_t shape[4] = {a->end - a->first, c->desc.kv_heads, a->tokens.count, width};
+    return mha__bind_input(name, view, shape, mha_dtype_size(a->tokens.dtype), err);
 }
 
 /* Checks the rotary embedding of new keys and their positions. Values that are part of the keys must not be rotated. */
 static mha_status bind_rope(const mha_cache *c, addition *a, mha_error *err)
 {
     const size_t size = a->tokens.dtype == MHA_F64 ? sizeof(double) : sizeof(float);
-    const int64_t extent[4] = {a->end - a->first, a->tokens.count, 1, 1};
+    const int64_t shape[4] = {a->end - a->first, a->tokens.count, 1, 1};
     if (!a->tokens.rope) return MHA_OK;
     MHA__TRY(mha__rope_resolve(a->tokens.rope, c->desc.head_dim, size, &a->rope, err));
     if (c->desc.v_from_k && a->rope.first < c->desc.v_head_dim)
@@ -54,7 +54,7 @@ static mha_status bind_rope(const mha_cache *c, addition *a, mha_error *err)
                          "rope.first must be at least v_head_dim = %" PRId64 " with v_from_k (got %" PRId64 ")",
                          c->desc.v_head_dim, a->rope.first);
     mha_cview *at = &a->rope.k_positions;
-    if (at->data) MHA__TRY(mha__bind_input("rope.k_positions", at, extent, sizeof(int64_t), err));
+    if (at->data) MHA__TRY(mha__bind_input("rope.k_positions", at, shape, sizeof(int64_t), err));
     for (int64_t b = a->first; b < a->end; b++)
         for (int64_t t = 0; t < count_of(a, b); t++) {
             const int64_t p = mha__cache_position(&a->rope, b - a->first, t, c->sequences[b].length + t);
@@ -107,10 +107,10 @@ static mha_status resolve_addition(const mha_cache *c, int64_t sequence, const m
     if (!mha__cache_converts(a->tokens.dtype, c->desc.dtype))
         return mha__fail(err, MHA_ERR_ARG, "tokens.dtype must be convertible to the %s of the cache (got %s)",
                          mha_dtype_name(c->desc.dtype), mha_dtype_name(a->tokens.dtype));
-    const int64_t extent[] = {a->end - a->first, c->desc.kv_heads, tokens->count,
-                              mha__max64(c->desc.head_dim, c->desc.v_head_dim)};
+    const int64_t shape[] = {a->end - a->first, c->desc.kv_heads, tokens->count,
+                             mha__max64(c->desc.head_dim, c->desc.v_head_dim)};
     size_t bytes;
-    if (tokens->count < 0 || !mha__bytes(extent, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
+    if (tokens->count < 0 || !mha__bytes(shape, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
         return mha__fail(err, MHA_ERR_ARG,
                          "tokens.count must be at least 0, and the keys must fit the address space (got %" PRId64 ")",
                          tokens->count);

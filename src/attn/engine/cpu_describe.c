@@ -156,7 +156,7 @@ static const char *plural(int64_t count)
 static void sentences_of_outputs(text *t, const mha_attn_desc *d)
 {
     int64_t map[4];
-    mha__maps_extent(d, map);
+    mha__maps_shape(d, map);
     const bool again = d->outputs & (MHA_ATTN_PROBS | MHA_ATTN_STATS | MHA_ATTN_SCORES | MHA_ATTN_ROWS);
     append(t, "written: out");
     for (int n = 1; n < MHA__OUTPUT_ROWS; n++) {
@@ -250,7 +250,7 @@ static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int
 static void json_of_outputs(text *t, const mha_attn_desc *d)
 {
     int64_t map[4];
-    mha__maps_extent(d, map);
+    mha__maps_shape(d, map);
     append(t, "\"outputs\": {\"out\": true");
     for (int n = 1; n < MHA__OUTPUT_ROWS; n++) {
         const mha__operand_row *row = &mha__output_rows[n];

@@ -70,9 +70,9 @@ static mha_status check_tree(const mha_attn_merge_partials_args *a, mha_error *e
 static mha_status bind_part(const joining *j, int64_t n, mha_cview *rows, mha_error *err)
 {
     const mha_attn_merge_partials_args *a = &j->a;
-    const int64_t extent[4] = {a->batch, a->heads, a->q_len, 2 + a->v_head_dim};
+    const int64_t shape[4] = {a->batch, a->heads, a->q_len, 2 + a->v_head_dim};
     *rows = a->parts[n].rows;
-    return mha__bind_input("rows", rows, extent, j->k->real_size, err);
+    return mha__bind_input("rows", rows, shape, j->k->real_size, err);
 }
 
 static mha_status check_apart(const joining *j, const mha__operand *result, size_t size, mha_error *err)
@@ -127,7 +127,7 @@ static bool same_view(const mha_view *a, const mha_cview *b)
 static mha_status bind_partial(joining *j, mha_error *err)
 {
     mha_attn_merge_partials_args *a = &j->a;
-    const int64_t extent[4] = {a->batch, a->heads, a->q_len, 2 + a->v_head_dim};
+    const int64_t shape[4] = {a->batch, a->heads, a->q_len, 2 + a->v_head_dim};
     const int64_t key = a->parts[0].key, end = a->parts[a->count - 1].key + a->parts[a->count - 1].kv_len;
     const size_t size = j->k->real_size;
     if (!a->partial.data) return MHA_OK;
@@ -136,10 +136,10 @@ static mha_status bind_partial(joining *j, mha_error *err)
                          "parts must be one subtree of %d-key chunks with partial (got %" PRId64
                          " keys from key %" PRId64 "); see mha_attn_subtree",
                          MHA_ATTN_CHUNK, end - key, key);
-    MHA__TRY(mha__bind_output("partial", &a->partial, extent, 4, size, err));
-    const mha__operand result = mha__operand_of("partial", &a->partial, extent);
+    MHA__TRY(mha__bind_output("partial", &a->partial, shape, 4, size, err));
+    const mha__operand result = mha__operand_of("partial", &a->partial, shape);
     for (int64_t n = 0; n < a->count; n++) {
-        mha__operand part = {"rows", {0}, {extent[0], extent[1], extent[2], extent[3]}, false};
+        mha__operand part = {"rows", {0}, {shape[0], shape[1], shape[2], shape[3]}, false};
         MHA__TRY(bind_part(j, n, &part.view, err));
         if (!same_view(&a->partial, &part.view) && mha__operand_meet(&result, size, &part, size))
             return mha__fail(err, MHA_ERR_ARG,

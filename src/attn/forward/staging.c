@@ -21,8 +21,8 @@ static size_t row_bytes(const mha_attn_plan *plan, int64_t width)
 static bool size_of(int64_t batch, int64_t heads, int64_t rows, size_t row, size_t *bytes)
 {
     enum { LINE = 64 };
-    const int64_t extent[] = {batch, heads, rows};
-    if (!mha__bytes(extent, 3, row, bytes) || *bytes > PTRDIFF_MAX - LINE) return false;
+    const int64_t shape[] = {batch, heads, rows};
+    if (!mha__bytes(shape, 3, row, bytes) || *bytes > PTRDIFF_MAX - LINE) return false;
     *bytes = (*bytes + LINE - 1) / LINE * LINE;
     return true;
 }

@@ -22,7 +22,7 @@ static int list_rope(const mha_attn_plan *plan, const mha_attn_rope *rope, mha__
     const struct {
         const char *name;
         mha_cview view;
-        const int64_t *extent;
+        const int64_t *shape;
         size_t size;
     } all[] = {{"rope.cos", {rope->cos, {0, 0, pairs, 1}}, table, size},
                {"rope.sin", {rope->sin, {0, 0, pairs, 1}}, table, size},
@@ -30,7 +30,7 @@ static int list_rope(const mha_attn_plan *plan, const mha_attn_rope *rope, mha__
                {"rope.k_positions", rope->k_positions, keys, sizeof(int64_t)}};
     int count = 0;
     for (size_t n = 0; n < sizeof all / sizeof *all; n++) {
-        const int64_t *e = all[n].extent;
+        const int64_t *e = all[n].shape;
         if (!all[n].view.data) continue;
         list[count++] = (mha__input){{all[n].name, all[n].view, {e[0], e[1], e[2], e[3]}, false}, all[n].size};
     }
@@ -132,7 +132,7 @@ static mha_status check_apart(const mha_attn_plan *plan, const mha_attn_args *a,
     const int inputs = mha__attn_inputs(plan, a, in);
     for (int x = 0; x < count; x++) {
         const char *const more = x == 0 ? "; the only permitted overlap is exactly q" : "";
-        out[x] = mha__operand_of(list[x].name, list[x].view, list[x].extent);
+        out[x] = mha__operand_of(list[x].name, list[x].view, list[x].shape);
         for (int y = 0; y < inputs; y++) {
             if (x == 0 && y == 0 && !listed && mha__operand_same(&out[x], &in[y].operand)) continue;
             if (mha__operand_meet(&out[x], list[x].size, &in[y].operand, in[y].size))
@@ -154,7 +154,7 @@ static mha_status bind_results(const mha_attn_plan *plan, mha__call *call, mha_e
         MHA__TRY(mha__options_need(&call->stats, sizeof call->stats, call->args.stats, "mha_attn_stats", err));
     const int count = list_results(plan, &call->args, &call->stats, list);
     for (int n = 0; n < count; n++)
-        MHA__TRY(mha__bind_output(list[n].name, list[n].view, list[n].extent, list[n].dims, list[n].size, err));
+        MHA__TRY(mha__bind_output(list[n].name, list[n].view, list[n].shape, list[n].dims, list[n].size, err));
     return check_apart(plan, &call->args, list, count, err);
 }
 

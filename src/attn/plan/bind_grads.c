@@ -34,14 +34,14 @@ static mha_status bind_gradient(const mha_attn_plan *plan, const mha__operand_ro
                                 mha_error *err)
 {
     mha__result r = mha__result_at(plan, row, g);
-    *e = (entry){mha__operand_of(r.name, r.view, r.extent), r.size};
+    *e = (entry){mha__operand_of(r.name, r.view, r.shape), r.size};
     MHA__TRY(mha__operand_check_flag(plan, row, g, err));
     if (!r.view->data) return MHA_OK;
-    if (!(row->facts & MHA__BROADCASTS)) MHA__TRY(mha__bind_output(r.name, r.view, r.extent, r.dims, r.size, err));
+    if (!(row->facts & MHA__BROADCASTS)) MHA__TRY(mha__bind_output(r.name, r.view, r.shape, r.dims, r.size, err));
     for (int i = 0; i < 4; i++) {
         e->operand.view.stride[i] = i < r.dims ? r.view->stride[i] : 0;
         if ((row->facts & MHA__BROADCASTS) && r.view->stride[i] == 0)
-            e->operand.extent[i] = mha__min64(e->operand.extent[i], 1);
+            e->operand.shape[i] = mha__min64(e->operand.shape[i], 1);
     }
     return mha__operand_place(&e->operand, e->size, err);
 }

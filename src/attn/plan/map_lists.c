@@ -4,12 +4,12 @@
 #include "base/error.h"
 #include <inttypes.h>
 
-void mha__maps_extent(const mha_attn_desc *d, int64_t extent[4])
+void mha__maps_shape(const mha_attn_desc *d, int64_t shape[4])
 {
-    extent[0] = d->batch;
-    extent[1] = d->inputs & MHA_ATTN_MAP_HEADS ? d->map_heads : d->listed_heads;
-    extent[2] = d->inputs & MHA_ATTN_MAP_ROWS ? d->map_rows : d->max_q_len;
-    extent[3] = d->max_kv_len;
+    shape[0] = d->batch;
+    shape[1] = d->inputs & MHA_ATTN_MAP_HEADS ? d->map_heads : d->listed_heads;
+    shape[2] = d->inputs & MHA_ATTN_MAP_ROWS ? d->map_rows : d->max_q_len;
+    shape[3] = d->max_kv_len;
 }
 
 static mha_status check_heads(const mha__call *call, mha_error *err)

@@ -4,8 +4,8 @@
 
 #include "attn/plan/plan.h"
 
-/* Stores the shape of probs and scores in `extent`. */
-void mha__maps_extent(const mha_attn_desc *resolved, int64_t extent[4]);
+/* Sets the shape of probs and scores. */
+void mha__maps_shape(const mha_attn_desc *resolved, int64_t shape[4]);
 
 /* Checks the entries of map_heads and map_rows. */
 mha_status mha__maps_check(const mha__call *call, mha_error *err);

@@ -9,12 +9,12 @@
 typedef struct mha__operand {
     const char *name;
     mha_cview view;
-    int64_t extent[4];
+    int64_t shape[4];
     bool broadcasts; /* a stride of 0 repeats elements, even if all strides are 0 */
 } mha__operand;
 
 /* Returns an output view as an operand. */
-mha__operand mha__operand_of(const char *name, const mha_view *view, const int64_t extent[4]);
+mha__operand mha__operand_of(const char *name, const mha_view *view, const int64_t shape[4]);
 /* Checks that the data pointer is not NULL, and sets the strides of a contiguous view. */
 mha_status mha__operand_bind(mha__operand *o, mha_error *err);
 /* Checks that each element can be loaded: its address must be aligned, and its byte distance from the first element
@@ -34,15 +34,15 @@ bool mha__operand_same(const mha__operand *x, const mha__operand *y);
 typedef struct mha__result {
     const char *name;
     mha_view *view;
-    int64_t extent[4];
+    int64_t shape[4];
     int dims; /* number of axes in use: with 3, the fourth stride is ignored */
     size_t size;
 } mha__result;
 
 /* Call mha__operand_bind and mha__operand_place for a view of this shape. An output is also rejected if elements
  * overlap along its first `dims` axes. */
-mha_status mha__bind_input(const char *name, mha_cview *view, const int64_t extent[4], size_t size, mha_error *err);
-mha_status mha__bind_output(const char *name, mha_view *view, const int64_t extent[4], int dims, size_t size,
+mha_status mha__bind_input(const char *name, mha_cview *view, const int64_t shape[4], size_t size, mha_error *err);
+mha_status mha__bind_output(const char *name, mha_view *view, const int64_t shape[4], int dims, size_t size,
                             mha_error *err);
 
 #endif

@@ -180,7 +180,7 @@ static int64_t stored_dimension(const mha_attn_plan *plan, mha__dimension dimens
     const mha_attn_desc *d = &plan->desc;
     const bool paged = d->inputs & MHA_ATTN_BLOCK_TABLE;
     int64_t map[4];
-    mha__maps_extent(d, map);
+    mha__maps_shape(d, map);
     switch (dimension) {
     case MHA__DIM_STORES:
         return paged ? d->pages : plan->packed ? 1 : d->batch;
@@ -258,7 +258,7 @@ mha__operand mha__operand_at(const mha_attn_plan *plan, const mha__operand_row *
     else
         memcpy(&o.view, (const char *)from + row->field, sizeof o.view);
     for (int n = 0; n < 4; n++)
-        o.extent[n] = mha__dimension_of(plan, row->shape[n]);
+        o.shape[n] = mha__dimension_of(plan, row->shape[n]);
     return o;
 }
 
@@ -267,7 +267,7 @@ mha__result mha__result_at(const mha_attn_plan *plan, const mha__operand_row *ro
     mha__result r = {.name = row->name, .dims = row->dims, .size = mha__element_bytes(plan, row->element)};
     r.view = (mha_view *)(void *)((char *)from + row->field);
     for (int n = 0; n < 4; n++)
-        r.extent[n] = mha__dimension_of(plan, row->shape[n]);
+        r.shape[n] = mha__dimension_of(plan, row->shape[n]);
     return r;
 }
 

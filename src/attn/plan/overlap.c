@@ -24,7 +24,7 @@ static box box_of(const mha__operand *o, size_t size)
 {
     box b = {0};
     for (int i = 0; i < 4; i++) {
-        const int64_t count = o->extent[i];
+        const int64_t count = o->shape[i];
         if (count == 1 || o->view.stride[i] == 0) continue;
         const int64_t stride = llabs(o->view.stride[i]) * (int64_t)size;
         int at = b.axes++;

@@ -57,14 +57,14 @@ static mha_status check_longest(const mha_attn_desc *d, mha_error *err)
 }
 
 /* Checks that the size of a tensor in bytes does not overflow. `names` lists its axes for the message. */
-static mha_status check_bytes(const char *names, const int64_t extent[4], mha_error *err)
+static mha_status check_bytes(const char *names, const int64_t shape[4], mha_error *err)
 {
     size_t bytes;
-    if (mha__bytes(extent, 4, sizeof(double), &bytes) && bytes <= PTRDIFF_MAX) return MHA_OK;
+    if (mha__bytes(shape, 4, sizeof(double), &bytes) && bytes <= PTRDIFF_MAX) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG,
                      "%s must be at most %td bytes (got %" PRId64 " * %" PRId64 " * %" PRId64 " * %" PRId64
                      " elements)",
-                     names, (ptrdiff_t)PTRDIFF_MAX, extent[0], extent[1], extent[2], extent[3]);
+                     names, (ptrdiff_t)PTRDIFF_MAX, shape[0], shape[1], shape[2], shape[3]);
 }
 
 /* Checks the sizes of all operands. Masks and biases are checked in their broadcast shape, which is that of
@@ -79,7 +79,7 @@ static mha_status check_products(const mha_attn_desc *d, mha_error *err)
     const int64_t visited[] = {d->max_kv_len, WIDEST_PANEL, 1, 1}; /* this memory is allocated per worker, for any
                                                                     * batch */
     int64_t map[4];
-    mha__maps_extent(d, map);
+    mha__maps_shape(d, map);
     MHA__TRY(check_bytes("batch * heads * q_len * head_dim", queries, err));
     MHA__TRY(check_bytes("batch * kv_heads * kv_len * head_dim", cached, err));
     MHA__TRY(check_bytes("pages * kv_heads * page_size * head_dim", paged, err));

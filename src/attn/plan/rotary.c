@@ -47,8 +47,8 @@ mha_status mha__rope_resolve(const mha_attn_rope *from, int64_t width, size_t si
 static mha_status bind_positions(const mha__call *call, const char *name, int64_t longest, mha_cview *view,
                                  mha_error *err)
 {
-    const int64_t extent[4] = {call->plan->desc.batch, longest, 1, 1};
-    return view->data ? mha__bind_input(name, view, extent, sizeof(int64_t), err) : MHA_OK;
+    const int64_t shape[4] = {call->plan->desc.batch, longest, 1, 1};
+    return view->data ? mha__bind_input(name, view, shape, sizeof(int64_t), err) : MHA_OK;
 }
 
 mha_status mha__rope_position_error(const mha_attn_rope *rope, const char *name, bool given, const char *what,

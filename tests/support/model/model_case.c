@@ -75,7 +75,7 @@ int32_t *case_ints(const mha_file *file, const char *name)
     return out;
 }
 
-int64_t case_extent(const mha_file *file, const char *name, int axis)
+int64_t case_dimension(const mha_file *file, const char *name, int axis)
 {
     return find(file, name)->shape[axis];
 }

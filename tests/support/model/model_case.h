@@ -16,7 +16,7 @@ const char *case_minilm(void);
 /* Returns a copy of a tensor of a golden file, which the caller must free; fails the running test if it is missing. */
 float *case_floats(const mha_file *file, const char *name);
 int32_t *case_ints(const mha_file *file, const char *name);
-int64_t case_extent(const mha_file *file, const char *name, int axis);
+int64_t case_dimension(const mha_file *file, const char *name, int axis);
 
 /* Creates a temporary folder (support/files.h) with copies of config.json, model.safetensors and, if present,
  * tokenizer.json of `folder`. */

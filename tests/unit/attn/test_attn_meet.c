@@ -11,7 +11,7 @@ enum { MEMORY = 1 << 14, MIDDLE = MEMORY / 2, CASES = 100000 };
 static int64_t visit(const mha__operand *o, size_t size, const char *memory, char *marks, bool mark)
 {
     int64_t met = 0;
-    const int64_t *e = o->extent, *s = o->view.stride;
+    const int64_t *e = o->shape, *s = o->view.stride;
     for (int64_t n = 0; n < e[0] * e[1] * e[2] * e[3]; n++) {
         const int64_t element = n / (e[1] * e[2] * e[3]) * s[0] + n / (e[2] * e[3]) % e[1] * s[1] +
                                 n / e[3] % e[2] * s[2] + n % e[3] * s[3];
@@ -29,10 +29,10 @@ static mha__operand random_view(rng *r, const char *memory, size_t size, int64_t
     mha__operand o = {"view", {0}, {0}, true};
     o.view.data = memory + MIDDLE + rng_range(r, 0, 127) * (int64_t)size;
     for (int i = 0; i < 4; i++) {
-        o.extent[i] = rng_range(r, 1, 4);
+        o.shape[i] = rng_range(r, 1, 4);
         o.view.stride[i] = rng_range(r, -reach, reach);
     }
-    if (rng_chance(r, 0.02)) o.extent[2] = 0;
+    if (rng_chance(r, 0.02)) o.shape[2] = 0;
     return o;
 }
 
@@ -97,7 +97,7 @@ static void test_unrelated_strides(void **state)
     /* x occupies even positions and y odd positions, so the views do not overlap */
     mha__operand y = {"y", {memory + 1, {0, 0, 0, 10}}, {1, 1, 1, 1000}, false};
     assert_false(mha__operand_meet(&x, sizeof *memory, &y, sizeof *memory));
-    x.extent[3] = y.extent[3] = 1000000;
+    x.shape[3] = y.shape[3] = 1000000;
     assert_true(mha__operand_meet(&x, sizeof *memory, &y, sizeof *memory));
     y.view.data = memory + 6000000;
     assert_false(mha__operand_meet(&x, sizeof *memory, &y, sizeof *memory));

@@ -38,9 +38,9 @@ static void test_recorded_tokens(void **state)
             mha_model *model = seq2seq_open(NULL, f);
             mha_file *file = seq2seq_recorded(f);
             int32_t *ids = case_ints(file, "gen/input_ids"), *want = case_ints(file, "gen/new_ids");
-            texts t = {.sources[0] = {ids, case_extent(file, "gen/input_ids", 0)}};
+            texts t = {.sources[0] = {ids, case_dimension(file, "gen/input_ids", 0)}};
             int32_t prompt[1 + N] = {(int32_t)mha_model_describe(model)->decoder_start};
-            assert_int_equal(case_extent(file, "gen/new_ids", 0), N);
+            assert_int_equal(case_dimension(file, "gen/new_ids", 0), N);
             memcpy(prompt + 1, want, N * sizeof *want);
             if (n >= 2) t.prompts[0] = (mha_prompt){prompt, n == 2 ? 1 : 9}; /* n == 3: continues the text */
             const int64_t first = n == 3 ? 8 : 0;
@@ -68,7 +68,7 @@ static void test_text_depends_on_its_source_only(void **state)
             mha_model *model = seq2seq_open(NULL, f);
             mha_file *file = seq2seq_recorded(f);
             int32_t *ids = case_ints(file, "gen/input_ids");
-            const int64_t count = case_extent(file, "gen/input_ids", 0);
+            const int64_t count = case_dimension(file, "gen/input_ids", 0);
             texts all = {0}, one = {0};
             for (int64_t n = 0; n < PROMPTS; n++)
                 all.sources[n] = (mha_prompt){ids + n, count - 2 * n};
@@ -106,7 +106,7 @@ static texts with_rules(const char *config, const mha_generate_options *o)
     mha_error err = {0};
     mha_file *file = seq2seq_recorded(SEQ2SEQ_BART);
     int32_t *ids = case_ints(file, "gen/input_ids");
-    texts t = {.sources[0] = {ids, case_extent(file, "gen/input_ids", 0)}};
+    texts t = {.sources[0] = {ids, case_dimension(file, "gen/input_ids", 0)}};
     if (open_with(config, &model, &err) != MHA_OK) fail_msg("%s", err.message);
     generate(model, &t, 1, o);
     t.sources[0] = (mha_prompt){0};
