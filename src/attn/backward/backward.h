@@ -89,7 +89,7 @@ void mha__bwd_sums_of(const mha__bwd_call *call, int64_t b, int64_t g, int64_t p
                       void **dv);
 mha__bwd_sums *mha__bwd_head_sums(const mha__bwd_call *call, int64_t b, int64_t result, int64_t tile);
 /* Returns the call restricted to sequence b: `call` itself, or `own` if sequences are packed. */
-const mha__bwd_call *mha__bwd_place(const mha__bwd_call *call, int64_t b, mha__bwd_call *own);
+const mha__bwd_call *mha__bwd_sequence_call(const mha__bwd_call *call, int64_t b, mha__bwd_call *own);
 
 /* Returns true if the sums of dk and dv of all keys are kept until all tasks are complete. */
 static inline bool mha__bwd_keeps_sums(const mha_attn_plan *plan)

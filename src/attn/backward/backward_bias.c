@@ -158,7 +158,7 @@ void mha__bwd_bias(void *arg, int64_t item, int worker)
     memset(t.x.dbias, 0, sizeof *t.x.dbias * MHA__KEY_BLOCK * MHA__TILE_Q);
     memset(t.x.distances, 0, sizeof *t.x.distances * (size_t)(d->max_q_len + d->max_kv_len - 1));
     for (int64_t b = r.first[0]; b < r.end[0]; b++) {
-        t.call = mha__bwd_place(call, b, &own);
+        t.call = mha__bwd_sequence_call(call, b, &own);
         add_sequence(&t, &r, b);
     }
     mha__tile_close(&t.t);

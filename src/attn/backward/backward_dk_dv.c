@@ -97,7 +97,7 @@ void mha__bwd_merge(void *arg, int64_t item, int worker)
     const int64_t blocks = mha__ceil_div(d->kv_len, MHA__KEY_BLOCK), first = item % blocks * MHA__KEY_BLOCK;
     const int64_t g = item / blocks % d->kv_heads, b = item / blocks / d->kv_heads;
     mha__bwd_call own;
-    const mha__bwd_call *call = mha__bwd_place(all, b, &own);
+    const mha__bwd_call *call = mha__bwd_sequence_call(all, b, &own);
     const int64_t end = mha__min64(mha__keys_of(&call->call, b), first + MHA__KEY_BLOCK);
     mha__bwd_scratch x;
     int64_t tiles;

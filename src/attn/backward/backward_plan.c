@@ -157,14 +157,14 @@ mha__bwd_sums *mha__bwd_head_sums(const mha__bwd_call *call, int64_t b, int64_t 
     return (mha__bwd_sums *)(void *)base + head * plan->tiles + before + tile;
 }
 
-const mha__bwd_call *mha__bwd_place(const mha__bwd_call *call, int64_t b, mha__bwd_call *own)
+const mha__bwd_call *mha__bwd_sequence_call(const mha__bwd_call *call, int64_t b, mha__bwd_call *own)
 {
     const mha_attn_plan *plan = call->call.plan;
     const mha_attn_args *a = &call->call.args;
     const size_t real = plan->kernels->real_size;
     mha_attn_grads *g = &own->grads;
     if (!plan->packed) return call;
-    *own = (mha__bwd_call){mha__place_alone(&call->call, b), call->grads};
+    *own = (mha__bwd_call){mha__sequence_call(&call->call, b), call->grads};
     mha__skip_rows(&g->dout, plan->q.size, a->cu_seqlens_q[b]);
     mha__skip_rows(&g->out, plan->q.size, a->cu_seqlens_q[b]);
     mha__skip_rows(&g->lse, real, a->cu_seqlens_q[b]);

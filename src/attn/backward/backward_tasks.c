@@ -84,7 +84,7 @@ void mha__bwd_task(void *arg, int64_t item, int worker)
     const int64_t part = item % w->parts, g = item / w->parts % plan->desc.kv_heads;
     const int64_t b = item / w->parts / plan->desc.kv_heads, slot = w->slots == w->tasks ? item : worker;
     mha__bwd_call own;
-    mha__bwd_tile t = {.call = mha__bwd_place(all, b, &own)};
+    mha__bwd_tile t = {.call = mha__bwd_sequence_call(all, b, &own)};
     const mha__call *call = &t.call->call;
     const int64_t keys = mha__keys_of(call, b), tiles = mha__bwd_tiles(call, b);
     int64_t per_part;

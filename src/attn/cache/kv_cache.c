@@ -171,7 +171,7 @@ static void release_pages(mha_cache *c, int64_t sequence, int64_t page)
     const int64_t end = mha__cache_pages_of(c, c->sequences[sequence].length);
     for (; page < end; page++) {
         int32_t *entry = mha__cache_entry(c, sequence, page);
-        if (*entry != MHA__PAGE_NONE) mha__cache_give_back(c, *entry);
+        if (*entry != MHA__PAGE_NONE) mha__cache_page_release(c, *entry);
         *entry = MHA__PAGE_NONE;
     }
 }

@@ -63,9 +63,9 @@ mha_status mha__cache_check_growth(const mha_cache *cache, int64_t sequence, int
 /* Ensures that `count` pages are free, counting `coming` pages that the caller will release first, and that the table
  * has `width` columns. On failure, the visible state is unchanged. */
 mha_status mha__cache_reserve(mha_cache *cache, int64_t count, int64_t coming, int64_t width, mha_error *err);
-int32_t mha__cache_take(mha_cache *cache);                 /* takes a reserved page from the free stack */
-void mha__cache_give_back(mha_cache *cache, int32_t page); /* removes one reference to a page */
-void mha__cache_recycle(mha_cache *cache, int32_t page);   /* pushes an unreferenced page onto the free stack */
+int32_t mha__cache_page_acquire(mha_cache *cache);            /* takes a reserved page from the free stack */
+void mha__cache_page_release(mha_cache *cache, int32_t page); /* removes one reference to a page */
+void mha__cache_recycle(mha_cache *cache, int32_t page);      /* pushes an unreferenced page onto the free stack */
 
 /* ---- kv_cache_append.c ---- */
 

@@ -180,13 +180,13 @@ static void take_pages(mha_cache *c, int64_t sequence, int64_t count)
     const int64_t held = mha__cache_pages_of(c, s->length), end = mha__cache_pages_of(c, s->length + count);
     if (s->copies) {
         int32_t *entry = mha__cache_entry(c, sequence, held - 1);
-        const int32_t shared = *entry, own = mha__cache_take(c);
+        const int32_t shared = *entry, own = mha__cache_page_acquire(c);
         memcpy(c->k + (size_t)own * c->k_bytes, c->k + (size_t)shared * c->k_bytes, c->k_bytes);
         if (c->v) memcpy(c->v + (size_t)own * c->v_bytes, c->v + (size_t)shared * c->v_bytes, c->v_bytes);
         *entry = own;
     }
     for (int64_t page = held; page < end; page++)
-        *mha__cache_entry(c, sequence, page) = mha__cache_take(c);
+        *mha__cache_entry(c, sequence, page) = mha__cache_page_acquire(c);
 }
 
 /* Reserves the pages of an append. The dropped pages of all sequences are counted before shared last pages. A page

@@ -96,7 +96,7 @@ mha_status mha__cache_reserve(mha_cache *c, int64_t count, int64_t coming, int64
 
 /* ---- page references ---- */
 
-int32_t mha__cache_take(mha_cache *c)
+int32_t mha__cache_page_acquire(mha_cache *c)
 {
     const int32_t page = c->free_pages[--c->free_count];
     c->refs[page] = 1;
@@ -110,7 +110,7 @@ void mha__cache_recycle(mha_cache *c, int32_t page)
     c->free_pages[c->free_count++] = page;
 }
 
-void mha__cache_give_back(mha_cache *c, int32_t page)
+void mha__cache_page_release(mha_cache *c, int32_t page)
 {
     c->refs[page]--;
     mha__cache_recycle(c, page);

@@ -95,7 +95,7 @@ static mha_status check_apart(const merging *m, const mha__operand result[2], in
     for (int x = 0; x < 2 && result[x].view.data; x++)
         for (int y = 0; y < 2; y++) {
             if (x == y && mha__operand_same(&result[x], &of_part[y])) continue;
-            if (mha__operand_meet(&result[x], size, &of_part[y], size))
+            if (mha__operand_overlaps(&result[x], size, &of_part[y], size))
                 return mha__fail(err, MHA_ERR_ARG,
                                  "%s must not overlap parts[%" PRId64 "].%s, unless it is exactly the %s of a part",
                                  result[x].name, where, result[y].name, result[x].name);
@@ -113,7 +113,7 @@ static mha_status bind(merging *m, mha_error *err)
     MHA__TRY(mha__bind_output("out", &m->out, out, 4, size, err));
     if (m->lse.data) MHA__TRY(mha__bind_output("lse", &m->lse, lse, 3, size, err));
     const mha__operand result[2] = {mha__operand_of("out", &m->out, out), mha__operand_of("lse", &m->lse, lse)};
-    if (m->lse.data && mha__operand_meet(&result[0], size, &result[1], size))
+    if (m->lse.data && mha__operand_overlaps(&result[0], size, &result[1], size))
         return mha__fail(err, MHA_ERR_ARG, "lse must not overlap out");
     for (int64_t n = 0; n < a->count; n++) {
         if (part_of(m, n, &part, &why) != MHA_OK)

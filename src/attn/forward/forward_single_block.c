@@ -111,7 +111,7 @@ void mha__fwd_one_block(void *arg, int64_t task, int worker)
     int64_t lo[MHA__TILE_Q], hi[MHA__TILE_Q], prefix[MHA__TILE_Q];
     mha__rows r = {.lo = lo, .hi = hi, .prefix = prefix};
     mha__call own;
-    const mha__call *call = mha__place(arg, task, &r, &own);
+    const mha__call *call = mha__task_rows(arg, task, &r, &own);
     const mha__kernels *k = call->plan->kernels;
     if (r.count <= 0) return;
     mha__span span;
@@ -120,9 +120,9 @@ void mha__fwd_one_block(void *arg, int64_t task, int worker)
     mha__one_block x;
     mha__feed feed;
     open_tile(call, &r, worker, &x);
-    if (!mha__is_scant(call->plan)) {
+    if (!mha__too_few_to_prefetch(call->plan)) {
         feed = (mha__feed){.products = (int)(2 * mha__ceil_div(r.count, k->nr))};
-        mha__task_ahead(call, &r, task, &feed);
+        mha__task_prefetch(call, &r, task, &feed);
         x.feed = &feed;
     }
     for (int64_t rows = r.count; rows > 0; rows -= r.count, advance_rows(&r, k->real_size, &x)) {

@@ -58,7 +58,7 @@ static void attend_block(const mha__tile *t, int64_t start, int64_t end, const m
     mha__block b = {.start = start, .k = mha__block_keys(t, start, keys)};
     if (!b.k.data) return;
     b.v = mha__block_values(t, start, keys);
-    mha__feed feed = mha__tile_ahead(t, start);
+    mha__feed feed = mha__tile_prefetch(t, start);
     for (int64_t row = 0; row < t->rows.count; row += t->k->nr)
         attend_panel(t, row, &b, feed.count > 0 ? &feed : NULL, into);
 }
@@ -252,7 +252,7 @@ void mha__fwd_tile(void *call, int64_t task, int worker)
     t.raw = false;
     if (t.plan->desc.outputs & (MHA_ATTN_PROBS | MHA_ATTN_STATS)) mha__tile_probabilities(&t, &result);
     if (t.plan->desc.outputs & MHA_ATTN_SCORES) mha__tile_write_scores(&t, &result);
-    if (t.plan->desc.outputs & MHA_ATTN_ROWS) mha__tile_show_rows(&t, &result);
+    if (t.plan->desc.outputs & MHA_ATTN_ROWS) mha__tile_pass_rows(&t, &result);
     mha__tile_close(&t);
 }
 

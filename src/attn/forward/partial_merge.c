@@ -82,7 +82,7 @@ static mha_status check_apart(const joining *j, const mha__operand *result, size
         mha__operand part = {"rows", {0}, {j->a.batch, j->a.heads, j->a.q_len, 2 + j->a.v_head_dim}, false};
         if (bind_part(j, n, &part.view, &why) != MHA_OK)
             return mha__fail(err, why.status, "parts[%" PRId64 "].%s", n, why.message);
-        if (mha__operand_meet(result, size, &part, j->k->real_size))
+        if (mha__operand_overlaps(result, size, &part, j->k->real_size))
             return mha__fail(err, MHA_ERR_ARG, "%s must not overlap parts[%" PRId64 "].rows", result->name, n);
     }
     return MHA_OK;
@@ -93,7 +93,7 @@ static mha_status bind_per_head(const joining *j, const char *name, mha_cview *v
     mha__operand o = {name, *view, {j->a.batch, j->a.heads, 1, 1}, true};
     if (!view->data) return MHA_OK;
     MHA__TRY(mha__operand_bind(&o, err));
-    MHA__TRY(mha__operand_place(&o, j->k->real_size, err));
+    MHA__TRY(mha__operand_check_addresses(&o, j->k->real_size, err));
     *view = o.view;
     return MHA_OK;
 }
@@ -112,7 +112,7 @@ static mha_status bind_results(joining *j, mha_error *err)
     if (!a->lse.data) return MHA_OK;
     MHA__TRY(mha__bind_output("lse", &a->lse, lse, 3, size, err));
     const mha__operand sums = mha__operand_of("lse", &a->lse, lse);
-    if (mha__operand_meet(&outputs, j->as.size, &sums, size))
+    if (mha__operand_overlaps(&outputs, j->as.size, &sums, size))
         return mha__fail(err, MHA_ERR_ARG, "lse must not overlap out");
     return check_apart(j, &sums, size, err);
 }
@@ -141,7 +141,7 @@ static mha_status bind_partial(joining *j, mha_error *err)
     for (int64_t n = 0; n < a->count; n++) {
         mha__operand part = {"rows", {0}, {shape[0], shape[1], shape[2], shape[3]}, false};
         MHA__TRY(bind_part(j, n, &part.view, err));
-        if (!same_view(&a->partial, &part.view) && mha__operand_meet(&result, size, &part, size))
+        if (!same_view(&a->partial, &part.view) && mha__operand_overlaps(&result, size, &part, size))
             return mha__fail(err, MHA_ERR_ARG,
                              "partial must not overlap parts[%" PRId64 "].rows, unless it is exactly the same view", n);
     }
@@ -156,8 +156,8 @@ static mha_status check_other_results(const joining *j, mha_error *err)
                   out[4] = {rows[0], rows[1], rows[2], a->v_head_dim}, lse[4] = {rows[0], rows[1], rows[2], 1};
     const mha__operand partial = mha__operand_of("partial", &a->partial, rows);
     const mha__operand outputs = mha__operand_of("out", &a->out, out), sums = mha__operand_of("lse", &a->lse, lse);
-    if ((a->out.data && mha__operand_meet(&partial, j->k->real_size, &outputs, j->as.size)) ||
-        (a->lse.data && mha__operand_meet(&partial, j->k->real_size, &sums, j->k->real_size)))
+    if ((a->out.data && mha__operand_overlaps(&partial, j->k->real_size, &outputs, j->as.size)) ||
+        (a->lse.data && mha__operand_overlaps(&partial, j->k->real_size, &sums, j->k->real_size)))
         return mha__fail(err, MHA_ERR_ARG, "partial must not overlap out or lse");
     return MHA_OK;
 }

@@ -92,7 +92,7 @@ static void show_panel(const mha__tile *t, const mha__panel *p, const mha__parti
     }
 }
 
-void mha__tile_show_rows(const mha__tile *t, const mha__partial *result)
+void mha__tile_pass_rows(const mha__tile *t, const mha__partial *result)
 {
     const int64_t rows = mha__min64(t->rows.count, mha__mask_queries(t->call, t->rows.b) - t->rows.first);
     if (!mha__maps_want(t->call, &t->rows)) return;

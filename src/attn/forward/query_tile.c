@@ -62,7 +62,7 @@ bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worke
     t->raw = mha__pairs_raw(plan);
     t->task = task;
     mha__scratch_carve(plan, mha__tile_scratch(call, worker), &t->scratch);
-    t->call = mha__place(call, task, r, &t->own);
+    t->call = mha__task_rows(call, task, r, &t->own);
     if (r->count <= 0) return false;
     t->kv_head = r->h / plan->group;
     r->lo = t->scratch.lo, r->hi = t->scratch.hi, r->prefix = t->scratch.prefix;

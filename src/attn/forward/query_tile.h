@@ -167,15 +167,15 @@ void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, i
 /* ---- tile_prefetch.c ---- */
 
 /* Returns the memory to prefetch while the block at `start` is computed. */
-mha__feed mha__tile_ahead(const mha__tile *t, int64_t start);
+mha__feed mha__tile_prefetch(const mha__tile *t, int64_t start);
 /* Returns true if the keys and values of a head are too few for prefetching to pay off. */
-bool mha__is_scant(const mha_attn_plan *plan);
+bool mha__too_few_to_prefetch(const mha_attn_plan *plan);
 /* Adds the memory to prefetch during the last products of a task: its output rows, and the first data of the next
  * task. */
-void mha__task_ahead(const mha__call *call, const mha__rows *rows, int64_t task, mha__feed *feed);
+void mha__task_prefetch(const mha__call *call, const mha__rows *rows, int64_t task, mha__feed *feed);
 /* Returns the memory to prefetch while a few queries read the keys (or the values, if `values` is set) up to those of
  * the block at `start`. The blocks whose keys are read before their values begin at key `from`. */
-mha__upcoming mha__few_ahead(const mha__tile *t, bool values, int64_t from, int64_t start);
+mha__upcoming mha__decode_prefetch(const mha__tile *t, bool values, int64_t from, int64_t start);
 
 /* ---- tile_outputs.c: recomputes scores once the maximum and sum of every row are known ---- */
 
@@ -187,6 +187,6 @@ void mha__tile_write_scores(const mha__tile *t, const mha__partial *result);
 /* ---- probability_rows.c ---- */
 
 /* Passes the requested rows of the tile to the callback of the call. */
-void mha__tile_show_rows(const mha__tile *t, const mha__partial *result);
+void mha__tile_pass_rows(const mha__tile *t, const mha__partial *result);
 
 #endif

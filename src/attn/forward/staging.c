@@ -84,7 +84,7 @@ static void stage_block(void *arg, int64_t item, int worker)
     const mha_attn_desc *d = &plan->desc;
     const int64_t blocks = mha__ceil_div(d->max_kv_len, MHA__KEY_BLOCK), first = item % blocks * MHA__KEY_BLOCK;
     const int64_t g = item / blocks % d->kv_heads, b = item / blocks / d->kv_heads;
-    const mha__call own = plan->packed ? mha__place_alone(job->call, b) : *job->call;
+    const mha__call own = plan->packed ? mha__sequence_call(job->call, b) : *job->call;
     const mha_cview *view = job->values ? &own.args.v : &own.args.k;
     const int64_t width = job->values ? d->v_head_dim : d->head_dim, size = (int64_t)plan->kv.size;
     const int64_t keys = mha__min64(MHA__KEY_BLOCK, mha__mask_keys(&own, b) - first);
@@ -112,7 +112,7 @@ static void stage_tile(void *arg, int64_t item, int worker)
     const mha_attn_desc *d = &plan->desc;
     const int64_t tiles = mha__ceil_div(d->max_q_len, MHA__TILE_Q), first = item % tiles * MHA__TILE_Q;
     const int64_t h = item / tiles % d->heads, b = item / tiles / d->heads;
-    const mha__call own = plan->packed ? mha__place_alone(job->call, b) : *job->call;
+    const mha__call own = plan->packed ? mha__sequence_call(job->call, b) : *job->call;
     const int64_t rows = mha__min64(MHA__TILE_Q, mha__rows_of(&own, b) - first);
     const int64_t before = plan->packed ? h * d->q_len + own.args.cu_seqlens_q[b] : (b * d->heads + h) * d->q_len;
     (void)worker;

@@ -22,7 +22,7 @@ static int64_t sequence_of(const mha__call *call, int64_t number, int64_t *first
     return low;
 }
 
-mha__call mha__place_alone(const mha__call *call, int64_t b)
+mha__call mha__sequence_call(const mha__call *call, int64_t b)
 {
     mha__call c = *call;
     mha_attn_args *a = &c.args;
@@ -40,7 +40,7 @@ mha__call mha__place_alone(const mha__call *call, int64_t b)
     return c;
 }
 
-const mha__call *mha__place(const mha__call *call, int64_t task, mha__rows *rows, mha__call *own)
+const mha__call *mha__task_rows(const mha__call *call, int64_t task, mha__rows *rows, mha__call *own)
 {
     const mha_attn_plan *plan = call->plan;
     const int64_t heads = plan->heads, head = task / plan->tiles;
@@ -50,7 +50,7 @@ const mha__call *mha__place(const mha__call *call, int64_t task, mha__rows *rows
     rows->first = number * plan->tile_rows;
     if (plan->packed) {
         rows->b = sequence_of(call, number, &rows->first);
-        *own = mha__place_alone(call, rows->b);
+        *own = mha__sequence_call(call, rows->b);
         call = own;
     }
     const bool listed = plan->desc.inputs & MHA_ATTN_HEAD_LIST;

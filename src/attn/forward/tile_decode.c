@@ -139,7 +139,7 @@ static void run_scores(const mha__tile *t, const mha__panel *p, const run *r, in
         next = contiguous_from(t, r, n);
         if (r->first[n] == r->end[n]) continue;
         const mha__pieces k = key_pieces(t, r->first[n], r->end[next - 1]);
-        const mha__upcoming ahead = mha__few_ahead(t, false, start, start + (next - 1) * MHA__KEY_BLOCK);
+        const mha__upcoming ahead = mha__decode_prefetch(t, false, start, start + (next - 1) * MHA__KEY_BLOCK);
         strip_scores(t, p, &k, 1, strip_of(t, n), &ahead);
     }
 }
@@ -153,7 +153,7 @@ static void block_values(const mha__tile *t, const mha__panel *p, int64_t start,
     const int64_t lanes = p->rows.count, o_stride = t->plan->o_stride;
     const bool stays = stays_in_strip(t, first, end);
     const mha__pieces v = mha__keys_pieces(t->call, &t->call->args.v, d->v_head_dim, t->rows.b, t->kv_head, first, end);
-    const mha__upcoming ahead = mha__few_ahead(t, true, start, start);
+    const mha__upcoming ahead = mha__decode_prefetch(t, true, start, start);
     if (stays && !mha__mask_is_open(t->call, &p->rows, &p->span, first, end))
         mha__mask_strip(t->call, &p->rows, first, end, strip);
     if (t->pairs) {

@@ -68,12 +68,12 @@ static void add_out(mha__feed *feed, const mha__call *call, const mha__rows *row
         call->plan->desc.v_head_dim);
 }
 
-bool mha__is_scant(const mha_attn_plan *plan)
+bool mha__too_few_to_prefetch(const mha_attn_plan *plan)
 {
     return bytes_of_head(plan) <= SCANT;
 }
 
-void mha__task_ahead(const mha__call *call, const mha__rows *rows, int64_t task, mha__feed *feed)
+void mha__task_prefetch(const mha__call *call, const mha__rows *rows, int64_t task, mha__feed *feed)
 {
     add_out(feed, call, rows);
     add_next_task(feed, call, task);
@@ -97,19 +97,19 @@ static void add_next_block(mha__feed *feed, const mha__tile *t, int64_t start)
 
 /* Adds the keys and values of the next block. For the last block, adds the output rows and the first data of the next
  * task. For pages, the hardware prefetcher is sufficient. */
-mha__feed mha__tile_ahead(const mha__tile *t, int64_t start)
+mha__feed mha__tile_prefetch(const mha__tile *t, int64_t start)
 {
     const mha_attn_plan *plan = t->plan;
     const bool dense = !(plan->desc.inputs & MHA_ATTN_BLOCK_TABLE), few = t->rows.count <= t->k->few;
     const int products = t->pairs ? 1 : 2; /* products per panel among which the prefetches are divided */
     mha__feed feed = {.products = (int)(products * mha__ceil_div(t->rows.count, t->k->nr))};
-    if (mha__is_scant(plan)) return feed;
+    if (mha__too_few_to_prefetch(plan)) return feed;
     if (few && dense && !is_held(t)) {
         add_values(&feed, t, start);
     } else if (!few && start + MHA__KEY_BLOCK < t->span.hi) {
         if (dense && !is_held(t)) add_next_block(&feed, t, start);
     } else if (!few) {
-        mha__task_ahead(t->call, &t->rows, t->task, &feed);
+        mha__task_prefetch(t->call, &t->rows, t->task, &feed);
     }
     return feed;
 }
@@ -162,7 +162,7 @@ static const char *next_after(const mha__tile *t, bool values, int64_t from, int
     return p.count > 0 ? p.piece[0].at : NULL;
 }
 
-mha__upcoming mha__few_ahead(const mha__tile *t, bool values, int64_t from, int64_t start)
+mha__upcoming mha__decode_prefetch(const mha__tile *t, bool values, int64_t from, int64_t start)
 {
     const mha_attn_desc *d = &t->plan->desc;
     const int64_t width = values ? d->v_head_dim : d->head_dim;

@@ -40,8 +40,8 @@ void mha__mask_intervals(const mha__call *call, int64_t b, int64_t first, int64_
     for (int64_t r = 0; r < count; r++) {
         const int64_t query = mha__query_of(call->plan, first + r), position = query + offset;
         const bool exists = query < queries;
-        lo[r] = d->window.left >= 0 ? mha__max64(0, position - mha__near(d->window.left)) : 0;
-        hi[r] = d->window.right >= 0 ? mha__min64(end, position + mha__near(d->window.right) + 1) : end;
+        lo[r] = d->window.left >= 0 ? mha__max64(0, position - mha__clamp_position(d->window.left)) : 0;
+        hi[r] = d->window.right >= 0 ? mha__min64(end, position + mha__clamp_position(d->window.right) + 1) : end;
         if (d->causal) hi[r] = mha__min64(hi[r], position + 1);
         if (!exists || lo[r] >= hi[r]) lo[r] = hi[r] = 0;
         prefix[r] = exists ? ahead : 0;

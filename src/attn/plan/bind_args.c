@@ -58,7 +58,7 @@ static mha_status bind_input(const mha_attn_plan *plan, const mha__operand_row *
     mha__operand o = mha__operand_at(plan, row, a);
     if (!o.view.data && (row->facts & MHA__IS_OPTIONAL)) return MHA_OK;
     MHA__TRY(mha__operand_bind(&o, err));
-    MHA__TRY(mha__operand_place(&o, mha__element_bytes(plan, row->element), err));
+    MHA__TRY(mha__operand_check_addresses(&o, mha__element_bytes(plan, row->element), err));
     if (!(row->facts & MHA__IS_ARRAY)) memcpy((char *)a + row->field, &o.view, sizeof o.view);
     return MHA_OK;
 }
@@ -135,11 +135,11 @@ static mha_status check_apart(const mha_attn_plan *plan, const mha_attn_args *a,
         out[x] = mha__operand_of(list[x].name, list[x].view, list[x].shape);
         for (int y = 0; y < inputs; y++) {
             if (x == 0 && y == 0 && !listed && mha__operand_same(&out[x], &in[y].operand)) continue;
-            if (mha__operand_meet(&out[x], list[x].size, &in[y].operand, in[y].size))
+            if (mha__operand_overlaps(&out[x], list[x].size, &in[y].operand, in[y].size))
                 return mha__fail(err, MHA_ERR_ARG, "%s must not overlap %s%s", out[x].name, in[y].operand.name, more);
         }
         for (int y = 0; y < x; y++)
-            if (mha__operand_meet(&out[x], list[x].size, &out[y], list[y].size))
+            if (mha__operand_overlaps(&out[x], list[x].size, &out[y], list[y].size))
                 return mha__fail(err, MHA_ERR_ARG, "%s must not overlap %s", out[x].name, out[y].name);
     }
     return MHA_OK;

@@ -22,7 +22,7 @@ static mha_status bind_read(const mha_attn_plan *plan, mha_attn_grads *g, entry 
         *e = (entry){mha__operand_at(plan, row, g), mha__element_bytes(plan, row->element)};
         if (!e->operand.view.data && (row->facts & MHA__IS_OPTIONAL)) continue;
         MHA__TRY(mha__operand_bind(&e->operand, err));
-        MHA__TRY(mha__operand_place(&e->operand, e->size, err));
+        MHA__TRY(mha__operand_check_addresses(&e->operand, e->size, err));
         memcpy((char *)g + row->field, &e->operand.view, sizeof e->operand.view);
     }
     return MHA_OK;
@@ -43,7 +43,7 @@ static mha_status bind_gradient(const mha_attn_plan *plan, const mha__operand_ro
         if ((row->facts & MHA__BROADCASTS) && r.view->stride[i] == 0)
             e->operand.shape[i] = mha__min64(e->operand.shape[i], 1);
     }
-    return mha__operand_place(&e->operand, e->size, err);
+    return mha__operand_check_addresses(&e->operand, e->size, err);
 }
 
 static mha_status bind_written(const mha_attn_plan *plan, mha_attn_grads *g, entry written[WRITTEN], mha_error *err)
@@ -68,17 +68,17 @@ static mha_status check_overlaps(const mha_attn_plan *plan, const mha_attn_args 
         const mha__operand *w = &written[n].operand;
         if (!w->view.data) continue;
         for (int i = 0; i < count; i++)
-            if (mha__operand_meet(w, written[n].size, &inputs[i].operand, inputs[i].size))
+            if (mha__operand_overlaps(w, written[n].size, &inputs[i].operand, inputs[i].size))
                 return overlaps(w, &inputs[i].operand, err);
         for (int i = 0; i < READ; i++)
-            if (read[i].operand.view.data && mha__operand_meet(w, written[n].size, &read[i].operand, read[i].size))
+            if (read[i].operand.view.data && mha__operand_overlaps(w, written[n].size, &read[i].operand, read[i].size))
                 return overlaps(w, &read[i].operand, err);
         for (int i = 0; i < n; i++)
             if (written[i].operand.view.data &&
-                mha__operand_meet(w, written[n].size, &written[i].operand, written[i].size))
+                mha__operand_overlaps(w, written[n].size, &written[i].operand, written[i].size))
                 return overlaps(w, &written[i].operand, err);
     }
-    if (mha__operand_meet(&read[1].operand, plan->q.size, &inputs[0].operand, inputs[0].size))
+    if (mha__operand_overlaps(&read[1].operand, plan->q.size, &inputs[0].operand, inputs[0].size))
         return mha__fail(err, MHA_ERR_ARG, "grads.out must not overlap q, because the forward pass overwrites it");
     return MHA_OK;
 }

@@ -102,7 +102,7 @@ bool mha__operand_bytes(const mha__operand *o, size_t size, uintptr_t *begin, ui
 /* Checks that each element has an aligned address, and that its byte distance from the first element does not overflow.
  * (An element of q8_0 or q4_0 is a block of 34 or 18 bytes that begins with a 16-bit element, so the lowest set bit of
  * a size is its alignment.) */
-mha_status mha__operand_place(const mha__operand *o, size_t size, mha_error *err)
+mha_status mha__operand_check_addresses(const mha__operand *o, size_t size, mha_error *err)
 {
     uintptr_t begin, end;
     if (is_empty(o->shape, 4)) return MHA_OK;
@@ -129,7 +129,7 @@ mha_status mha__bind_input(const char *name, mha_cview *view, const int64_t shap
 {
     mha__operand o = {name, *view, {shape[0], shape[1], shape[2], shape[3]}, false};
     MHA__TRY(mha__operand_bind(&o, err));
-    MHA__TRY(mha__operand_place(&o, size, err));
+    MHA__TRY(mha__operand_check_addresses(&o, size, err));
     *view = o.view;
     return MHA_OK;
 }
@@ -142,6 +142,6 @@ mha_status mha__bind_output(const char *name, mha_view *view, const int64_t shap
     for (int i = 0; i < 4; i++)
         view->stride[i] = o.view.stride[i];
     if (dims < 4) o.view.stride[3] = 0; /* the fourth axis is not used */
-    MHA__TRY(mha__operand_place(&o, size, err));
+    MHA__TRY(mha__operand_check_addresses(&o, size, err));
     return check_output(name, view, shape, dims, err);
 }

@@ -19,14 +19,14 @@ mha__operand mha__operand_of(const char *name, const mha_view *view, const int64
 mha_status mha__operand_bind(mha__operand *o, mha_error *err);
 /* Checks that each element can be loaded: its address must be aligned, and its byte distance from the first element
  * must not overflow. */
-mha_status mha__operand_place(const mha__operand *o, size_t size, mha_error *err);
+mha_status mha__operand_check_addresses(const mha__operand *o, size_t size, mha_error *err);
 bool mha__operand_is_empty(const mha__operand *o);
 /* Computes the byte range [begin, end) of a non-empty operand. Returns false if the strides exceed the address
  * space. */
 bool mha__operand_bytes(const mha__operand *o, size_t size, uintptr_t *begin, uintptr_t *end);
-/* Returns true if two operands that passed mha__operand_place share a byte. Exact, except that views whose strides
- * have no common pattern may be reported as overlapping (overlap.c). Fast if the byte ranges are disjoint. */
-bool mha__operand_meet(const mha__operand *x, size_t x_size, const mha__operand *y, size_t y_size);
+/* Returns true if two operands that passed mha__operand_check_addresses share a byte. Exact, except that views whose
+ * strides have no common pattern may be reported as overlapping (overlap.c). Fast if the byte ranges are disjoint. */
+bool mha__operand_overlaps(const mha__operand *x, size_t x_size, const mha__operand *y, size_t y_size);
 /* Returns true if both operands have the same elements at the same indices. */
 bool mha__operand_same(const mha__operand *x, const mha__operand *y);
 
@@ -39,8 +39,8 @@ typedef struct mha__result {
     size_t size;
 } mha__result;
 
-/* Call mha__operand_bind and mha__operand_place for a view of this shape. An output is also rejected if elements
- * overlap along its first `dims` axes. */
+/* Call mha__operand_bind and mha__operand_check_addresses for a view of this shape. An output is also rejected if
+ * elements overlap along its first `dims` axes. */
 mha_status mha__bind_input(const char *name, mha_cview *view, const int64_t shape[4], size_t size, mha_error *err);
 mha_status mha__bind_output(const char *name, mha_view *view, const int64_t shape[4], int dims, size_t size,
                             mha_error *err);

@@ -48,7 +48,7 @@ static int64_t floor_div(int64_t x, int64_t by)
 }
 
 /* Returns true if axes m and later of x overlap axes n and later of y, where y begins `distance` bytes after x. */
-static bool boxes_meet(const box *x, int m, const box *y, int n, int64_t distance, int *steps)
+static bool boxes_overlap(const box *x, int m, const box *y, int n, int64_t distance, int *steps)
 {
     if (distance >= x->span[m] || distance + y->span[n] <= 0) return false;
     if ((m == x->axes && n == y->axes) || ++*steps > STEPS) return true;
@@ -60,18 +60,18 @@ static bool boxes_meet(const box *x, int m, const box *y, int n, int64_t distanc
     const int64_t first = mha__max64(least, floor_div(distance - x->span[m + of_x], stride) + 1);
     const int64_t last = mha__min64(most, -floor_div(-(distance + y->span[n + of_y]), stride) - 1);
     for (int64_t k = first; k <= last; k++)
-        if (boxes_meet(x, m + of_x, y, n + of_y, distance - k * stride, steps)) return true;
+        if (boxes_overlap(x, m + of_x, y, n + of_y, distance - k * stride, steps)) return true;
     return false;
 }
 
-bool mha__operand_meet(const mha__operand *x, size_t x_size, const mha__operand *y, size_t y_size)
+bool mha__operand_overlaps(const mha__operand *x, size_t x_size, const mha__operand *y, size_t y_size)
 {
     uintptr_t x_begin, x_end, y_begin, y_end;
     int steps = 0;
     if (mha__operand_is_empty(x) || mha__operand_is_empty(y)) return false;
     if (!mha__operand_bytes(x, x_size, &x_begin, &x_end) || !mha__operand_bytes(y, y_size, &y_begin, &y_end))
-        return true; /* mha__operand_place rejects such operands */
+        return true; /* mha__operand_check_addresses rejects such operands */
     if (x_begin >= y_end || y_begin >= x_end) return false;
     const box a = box_of(x, x_size), b = box_of(y, y_size);
-    return boxes_meet(&a, 0, &b, 0, (int64_t)y_begin - (int64_t)x_begin, &steps);
+    return boxes_overlap(&a, 0, &b, 0, (int64_t)y_begin - (int64_t)x_begin, &steps);
 }

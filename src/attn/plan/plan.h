@@ -143,7 +143,7 @@ static inline int64_t mha__mask_keys(const mha__call *call, int64_t b)
 
 /* Offsets and windows may be any int64. Positions beyond this limit act as infinite, and sums of a few such values do
  * not overflow. */
-static inline int64_t mha__near(int64_t x)
+static inline int64_t mha__clamp_position(int64_t x)
 {
     const int64_t far = INT64_C(1) << 60;
     return x < -far ? -far : x > far ? far : x;
@@ -153,9 +153,9 @@ static inline int64_t mha__near(int64_t x)
 static inline int64_t mha__offset_of(const mha__call *call, int64_t b)
 {
     const mha_attn_desc *d = &call->plan->desc;
-    const int64_t shift = mha__near(d->shard.row) - mha__near(d->shard.key);
+    const int64_t shift = mha__clamp_position(d->shard.row) - mha__clamp_position(d->shard.key);
     if (d->align == MHA_ALIGN_BOTTOM_RIGHT) return mha__mask_keys(call, b) - mha__mask_queries(call, b);
-    return d->align == MHA_ALIGN_OFFSETS ? mha__near(call->args.offsets[b]) + shift : shift;
+    return d->align == MHA_ALIGN_OFFSETS ? mha__clamp_position(call->args.offsets[b]) + shift : shift;
 }
 
 /* Returns the query index of row `row` of the grid within its head. */

@@ -1,4 +1,4 @@
-/* test_attn_meet.c - compares the overlap test of two views with a reference that marks every byte, and tests it on
+/* test_attn_overlap.c - compares the overlap test of two views with a reference that marks every byte, and tests it on
  * common layouts. */
 #include "attn/plan/operand.h"
 #include "support/check.h"
@@ -44,7 +44,7 @@ static void test_against_marks(void **state)
     static const size_t sizes[] = {1, 2, 4, 8};
     static const int64_t reaches[] = {3, 12, 60};
     rng r = rng_make(7, 0);
-    int64_t meeting = 0;
+    int64_t overlapping = 0;
     for (int n = 0; n < CASES; n++) {
         const size_t x_size = sizes[n % 4], y_size = sizes[n / 4 % 4];
         const int64_t reach = reaches[n % 3];
@@ -54,12 +54,12 @@ static void test_against_marks(void **state)
         memset(marks, 0, sizeof marks);
         visit(&x, x_size, memory, marks, true);
         const bool want = visit(&y, y_size, memory, marks, false) > 0;
-        assert_int_equal(mha__operand_meet(&x, x_size, &y, y_size), want);
-        assert_int_equal(mha__operand_meet(&y, y_size, &x, x_size), want);
-        meeting += want;
+        assert_int_equal(mha__operand_overlaps(&x, x_size, &y, y_size), want);
+        assert_int_equal(mha__operand_overlaps(&y, y_size, &x, x_size), want);
+        overlapping += want;
     }
-    print_message("%d pairs, %d of them overlap\n", CASES, (int)meeting);
-    assert_true(meeting > CASES / 10 && meeting < CASES * 9 / 10);
+    print_message("%d pairs, %d of them overlap\n", CASES, (int)overlapping);
+    assert_true(overlapping > CASES / 10 && overlapping < CASES * 9 / 10);
 }
 
 /* Returns a view [B, H, L, 64] of columns [from, from + heads * 64) of packed rows [2, 1000, 768], with H = `heads` and
@@ -76,15 +76,15 @@ static void test_packed_rows(void **state)
     const mha__operand k = columns(packed, 256, 4, 1000);
     const struct {
         int64_t from, heads, rows;
-        bool meets;
+        bool overlaps;
     } cases[] = {{0, 4, 1000, false}, {512, 4, 1000, false}, {512, 4, 7, false}, {0, 5, 1000, true},
                  {193, 1, 1, true},   {192, 1, 1000, false}, {511, 1, 3, true},  {448, 4, 1000, true}};
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
         const mha__operand out = columns(packed, cases[n].from, cases[n].heads, cases[n].rows);
-        assert_int_equal(mha__operand_meet(&out, sizeof(float), &k, sizeof(float)), cases[n].meets);
+        assert_int_equal(mha__operand_overlaps(&out, sizeof(float), &k, sizeof(float)), cases[n].overlaps);
     }
     mha__operand heads_first = {"heads first", {packed + 512, {0, 64000, 64, 1}}, {1, 4, 1000, 64}, false};
-    assert_true(mha__operand_meet(&heads_first, sizeof(float), &k, sizeof(float)));
+    assert_true(mha__operand_overlaps(&heads_first, sizeof(float), &k, sizeof(float)));
 }
 
 /* For views whose strides have no common divisor, the result must be exact if few steps decide it; otherwise, the views
@@ -96,11 +96,11 @@ static void test_unrelated_strides(void **state)
     mha__operand x = {"x", {memory, {0, 0, 0, 6}}, {1, 1, 1, 1000}, false};
     /* x occupies even positions and y odd positions, so the views do not overlap */
     mha__operand y = {"y", {memory + 1, {0, 0, 0, 10}}, {1, 1, 1, 1000}, false};
-    assert_false(mha__operand_meet(&x, sizeof *memory, &y, sizeof *memory));
+    assert_false(mha__operand_overlaps(&x, sizeof *memory, &y, sizeof *memory));
     x.shape[3] = y.shape[3] = 1000000;
-    assert_true(mha__operand_meet(&x, sizeof *memory, &y, sizeof *memory));
+    assert_true(mha__operand_overlaps(&x, sizeof *memory, &y, sizeof *memory));
     y.view.data = memory + 6000000;
-    assert_false(mha__operand_meet(&x, sizeof *memory, &y, sizeof *memory));
+    assert_false(mha__operand_overlaps(&x, sizeof *memory, &y, sizeof *memory));
 }
 
 int main(void)
