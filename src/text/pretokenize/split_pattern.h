@@ -8,6 +8,7 @@
 
 #include "io/json/json.h"
 #include "text/encode_buffers.h"
+#include "text/pretokenize/known_expressions.h"
 #include "text/unicode.h"
 
 typedef struct mha__regex mha__regex;
@@ -30,12 +31,10 @@ void mha__regex_list_free(mha_ctx *ctx, mha__regex_list *list);
 /* Reads "pattern": {"String": " "} or {"Regex": "..."}. The string is owned by the tree, so the caller must copy it. */
 mha_status mha__pattern_load(mha_ctx *ctx, mha__regex_list *list, const mha__json_obj *json, mha__pattern *pattern,
                              mha_error *err);
-/* Compiles the built-in expression that is equivalent to `text`. `text` must be one of the known expressions. */
+/* Compiles the built-in expression that is equivalent to `text`. `text` must be one of the known
+ * expressions. */
 mha_status mha__regex_make(mha_ctx *ctx, mha__regex_list *list, const char *text, const mha__regex **regex,
                            mha_error *err);
-
-/* The split patterns of GPT-2, which ByteLevel uses, and of tokenizers in GGUF files, for mha__regex_make. */
-extern const char mha__regex_gpt2[], mha__regex_llama3[], mha__regex_qwen2[], mha__regex_gpt_oss[];
 
 /* Finds the next match at or after `at`: bytes [*begin, *end), never empty. Sets *begin to in->n if there is no
  * match. */
