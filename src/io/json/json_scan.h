@@ -60,6 +60,9 @@ mha_status mha__json_next(mha__json_scan *s, mha__json_token *t);
 /* Skips a value; `t` is the value's token, the start of its container, or its key. */
 mha_status mha__json_skip(mha__json_scan *s, const mha__json_token *t);
 
+/* Reads the escape sequence at p; the NUL after the text ends an incomplete sequence. Returns its length [bytes]; 0 if
+ * it is invalid. A lone surrogate is returned as its own code. */
+size_t mha__json_read_escape(const char *p, uint32_t *code);
 /* Writes the decoded string or key, at most `room` of its t->bytes bytes, to `to`, which may be the text itself. */
 void mha__json_decode(const mha__json_token *t, char *to, size_t room);
 /* Returns true if the string or key equals `name`. */
