@@ -1,165 +1,10 @@
-/* cluster_work.c - implements the callbacks of mha/work.h: rank 0 assigns steps to ranks, and each rank sums the
- * results of its steps.
- *
- * Rank 0 answers requests while it computes (between tiles) and while it waits. Every other rank requests its next step
- * before it starts the current step, so the answer usually arrives in time. At the end all ranks report to rank 0,
- * which therefore knows which ranks are missing. The ranks then agree that none has failed, and add their sums. */
-#include <errno.h>
+/* cluster_work.c - implements the callbacks of mha/work.h: rank 0 assigns steps to ranks (work_steps.h), and each rank
+ * sums the results of its steps. At the end, the ranks agree that none has failed, and add their sums. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "library/cluster_struct.h"
-#include "library/work_journal.h"
-
-enum { ASK_TAG = 8, ANSWER_TAG = 9 };
-static const double PATIENCE = 1.5; /* timeout factor of ranks other than 0, so that rank 0 times out first and names
-                                     * the missing rank */
-
-/* Requests and reports that a rank sends to rank 0. */
-enum { WANTS_STEP, HAS_FINISHED, HAS_FAILED };
-
-typedef enum stage { IDLE, UNDER_WAY, FAILED } stage;
-
-typedef struct mha__shared_work {
-    mha_work callbacks;
-    stage stage;
-    mha_error failure; /* agreed on by all ranks; valid in stage FAILED */
-    mha_work_info info;
-    int64_t *memory; /* one allocation for the four arrays below */
-    int64_t *sums;   /* [values] sums of the journals that this rank has read and of its recorded steps */
-    int64_t *recent; /* [values] sums since the last record */
-    int64_t *steps;  /* [steps] step numbers since the last record */
-    int64_t *taken;  /* [steps] non-zero = already in a journal */
-    int64_t recent_steps;
-    mha__journal journal;
-    double recorded, added; /* times of the last record and of the last result */
-
-    bool asked; /* an answer is pending */
-    int64_t answer;
-    MPI_Request request;
-    int64_t next; /* rank 0: the next step to assign */
-    bool serves;  /* rank 0: ranks may send requests */
-    double heard; /* rank 0: time of the last request or report */
-    bool *done;   /* rank 0: [ranks] true for ranks that have reported; a separate allocation */
-} mha__shared_work;
-
-/* ---- rank 0 ---- */
-
-static int64_t give(mha__shared_work *w)
-{
-    while (w->next < w->info.steps && w->taken[w->next])
-        w->next++;
-    return w->next < w->info.steps ? w->next++ : -1;
-}
-
-static mha_status answer(mha_cluster *c, int rank, int64_t what, mha_error *err)
-{
-    mha__shared_work *w = c->work;
-    if (what == HAS_FAILED) w->next = w->info.steps; /* no further steps: the other ranks stop */
-    if (what != WANTS_STEP) {
-        w->done[rank] = true;
-        return MHA_OK;
-    }
-    const int64_t step = give(w);
-    return mha__cluster_check(c, MPI_Send(&step, 1, MPI_INT64_T, rank, ANSWER_TAG, c->comm), "MPI_Send", err);
-}
-
-mha_status mha__cluster_serve(mha_cluster *cluster, mha_error *err)
-{
-    while (cluster->work && cluster->work->serves) {
-        MPI_Status from;
-        int there;
-        int64_t what;
-        MHA__TRY(mha__cluster_check(cluster, MPI_Iprobe(MPI_ANY_SOURCE, ASK_TAG, cluster->comm, &there, &from),
-                                    "MPI_Iprobe", err));
-        if (!there) break;
-        MHA__TRY(mha__cluster_check(
-            cluster, MPI_Recv(&what, 1, MPI_INT64_T, from.MPI_SOURCE, ASK_TAG, cluster->comm, MPI_STATUS_IGNORE),
-            "MPI_Recv", err));
-        cluster->work->heard = mha__cluster_now();
-        MHA__TRY(answer(cluster, from.MPI_SOURCE, what, err));
-    }
-    return MHA_OK;
-}
-
-/* Returns the first rank that has not reported; -1 if all ranks have reported. */
-static int missing(const mha_cluster *c)
-{
-    for (int rank = 1; rank < c->info.ranks; rank++)
-        if (!c->work->done[rank]) return rank;
-    return -1;
-}
-
-/* Waits until all ranks have reported. A rank may have requested one more step after its current step, so each message
- * restarts the timeout of rank 0. */
-static mha_status await_reports(mha_cluster *c, mha_error *err)
-{
-    c->work->heard = mha__cluster_now();
-    for (int rank; (rank = missing(c)) >= 0;) {
-        MHA__TRY(mha__cluster_serve(c, err));
-        const double waited = mha__cluster_now() - c->work->heard;
-        if (waited > c->timeout && missing(c) == rank)
-            return mha__cluster_break(c, err, "shared work: rank %d (%s) sent no data for %g s", rank, c->hosts[rank],
-                                      c->timeout);
-        mha__cluster_rest(waited);
-    }
-    c->work->serves = false;
-    return MHA_OK;
-}
-
-/* ---- ranks other than 0 ---- */
-
-static mha_status tell(mha_cluster *c, int64_t what, mha_error *err)
-{
-    return mha__cluster_check(c, MPI_Send(&what, 1, MPI_INT64_T, 0, ASK_TAG, c->comm), "MPI_Send", err);
-}
-
-static mha_status ask(mha_cluster *c, mha_error *err)
-{
-    mha__shared_work *w = c->work;
-    MHA__TRY(mha__cluster_check(c, MPI_Irecv(&w->answer, 1, MPI_INT64_T, 0, ANSWER_TAG, c->comm, &w->request),
-                                "MPI_Irecv", err));
-    w->asked = true;
-    return tell(c, WANTS_STEP, err);
-}
-
-/* Waits for the answer of rank 0, if a request is pending. */
-static mha_status collect(mha_cluster *c, mha_error *err)
-{
-    mha__shared_work *w = c->work;
-    const double since = mha__cluster_now();
-    while (w->asked) {
-        int there;
-        MHA__TRY(mha__cluster_check(c, MPI_Test(&w->request, &there, MPI_STATUS_IGNORE), "MPI_Test", err));
-        const double waited = mha__cluster_now() - since;
-        w->asked = !there;
-        if (there) break;
-        if (waited > c->timeout)
-            return mha__cluster_break(c, err, "shared work: rank 0 (%s) sent no data for %g s", c->hosts[0],
-                                      c->timeout);
-        mha__cluster_rest(waited);
-    }
-    return MHA_OK;
-}
-
-/* Reports to rank 0, and waits until all ranks have reported. */
-static mha_status report(mha_cluster *c, int64_t what, mha_error *err)
-{
-    const double timeout = c->timeout;
-    char sign = 0;
-    if (c->info.rank == 0) {
-        if (what == HAS_FAILED) c->work->next = c->work->info.steps;
-        MHA__TRY(await_reports(c, err));
-    } else {
-        MHA__TRY(collect(c, err));
-        MHA__TRY(tell(c, what, err));
-        c->timeout *= PATIENCE;
-    }
-    const mha_status status = mha_cluster_broadcast(c, 0, &sign, sizeof sign, err);
-    c->timeout = timeout;
-    return status;
-}
+#include "library/work_steps.h"
 
 /* ---- beginning of shared work ---- */
 
@@ -300,13 +145,13 @@ static mha_status next(void *user, int64_t *step, mha_error *err)
     mha__shared_work *w = c->work;
     if (c->info.rank == 0) {
         MHA__TRY(mha__cluster_serve(c, err));
-        *step = give(w);
+        *step = mha__work_assign(w);
         return MHA_OK;
     }
-    if (!w->asked) MHA__TRY(ask(c, err));
-    MHA__TRY(collect(c, err));
+    if (!w->asked) MHA__TRY(mha__work_request(c, err));
+    MHA__TRY(mha__work_await_step(c, err));
     *step = w->answer;
-    return *step < 0 ? MHA_OK : ask(c, err);
+    return *step < 0 ? MHA_OK : mha__work_request(c, err);
 }
 
 /* Appends the recent results to the journal, then adds them to the sums. */
@@ -343,7 +188,7 @@ static mha_status total(void *user, int64_t *values, mha_error *err)
     mha__shared_work *w = c->work;
     mha_error why = {0};
     const mha_status own = record(w, &why);
-    MHA__TRY(report(c, own == MHA_OK ? HAS_FINISHED : HAS_FAILED, err));
+    MHA__TRY(mha__work_report(c, own == MHA_OK ? HAS_FINISHED : HAS_FAILED, err));
     const mha_status status = mha__cluster_agree_now(c, own, &why);
     if (status != MHA_OK) return failed(w, status, &why, err);
     MHA__TRY(mha_cluster_sum(c, w->sums, w->info.values, err));
@@ -358,7 +203,7 @@ bool mha__cluster_work_leave(mha_cluster *cluster, mha_error *err)
     mha_error why = {0};
     const bool knows = w && w->stage == FAILED;
     if (knows) *err = w->failure;
-    if (w && w->stage == UNDER_WAY && report(cluster, HAS_FAILED, &why) != MHA_OK) *err = why;
+    if (w && w->stage == UNDER_WAY && mha__work_report(cluster, HAS_FAILED, &why) != MHA_OK) *err = why;
     if (w) clear(w);
     return knows;
 }
