@@ -87,6 +87,8 @@ MHA_API void mha_model_grads_zero(mha_model_grads *grads);
  *     1  probabilities of layer n, after softmax         k(n, 1)            (b, h, i, j)
  *     2  output projection of layer n                    k(n, 2)            (b, 0, column, i)
  *     3  feed-forward output of layer n                  k(n, 3)            (b, 0, column, i)
+ *     4  convolution of DeBERTa-v2, before its           k(1, 0)            (b, 0, column, i)
+ *        activation, with the residual probability
  *
  * Sites 2 and 3 come after an outer norm (Gemma-2), right before the residual is added. k(n, s) is output 4 n + s + 1
  * of splitmix64 seeded with `seed`. b is the index of the sequence in the call. i and j are token indices from the

@@ -41,8 +41,7 @@ static void drop_tokens(const drop_job *job, int64_t sequence, int64_t token, in
     }
 }
 
-/* Finds the sequence that a row belongs to, by binary search. */
-static int64_t sequence_of(const mha_layer_input *in, int64_t row)
+int64_t mha__row_sequence(const mha_layer_input *in, int64_t row)
 {
     int64_t low = 0, high = in->sequences;
     if (!in->starts) return row / in->length;
@@ -63,7 +62,7 @@ static void drop_task(void *arg, int64_t i, int worker)
     const mha_layer_input *in = job->in;
     const int64_t end = mha__min64(job->rows, (i + 1) * TASK_ROWS);
     for (int64_t row = i * TASK_ROWS, next; row < end; row = next) {
-        const int64_t b = sequence_of(in, row), first = in->starts ? in->starts[b] : b * in->length;
+        const int64_t b = mha__row_sequence(in, row), first = in->starts ? in->starts[b] : b * in->length;
         next = mha__min64(end, in->starts ? in->starts[b + 1] : first + in->length);
         drop_tokens(job, b, row - first, next - row, job->x + row * job->width);
     }

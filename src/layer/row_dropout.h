@@ -15,4 +15,7 @@ typedef struct mha__drop {
  * row as in attn.h. Does nothing if `share` is 0. The backward pass makes the same call on the gradient. */
 void mha__drop_rows(mha_ctx *ctx, const mha__drop *drop, const mha_layer_input *in, int64_t width, float *x);
 
+/* Returns the sequence that a row [B L] belongs to, by binary search if sequences are packed. */
+int64_t mha__row_sequence(const mha_layer_input *in, int64_t row);
+
 #endif

@@ -54,6 +54,10 @@ ENCODERS = {
     "electra": ElectraConfig(**NARROW, num_hidden_layers=2, embedding_size=20),
     "deberta-v2": DebertaV2Config(**NARROW, num_hidden_layers=2, relative_attention=True, position_buckets=8, pos_att_type=["p2c"],
                                   share_att_key=True, legacy=False),
+    "deberta-v2 with a convolution": DebertaV2Config(**NARROW, num_hidden_layers=2, relative_attention=True, position_buckets=8,
+                                                     pos_att_type=["p2c", "c2p"], share_att_key=True, norm_rel_ebd="layer_norm",
+                                                     position_biased_input=False, conv_kernel_size=3, conv_act="gelu"),
+    "deberta-v2 with a grouped convolution": DebertaV2Config(**NARROW, num_hidden_layers=1, conv_kernel_size=7, conv_groups=4),
     "albert": AlbertConfig(**NARROW, num_hidden_layers=5, num_hidden_groups=2, embedding_size=24),
 }
 
@@ -142,6 +146,27 @@ class AgainstTransformers(unittest.TestCase):
                 logits, stored, ours = self.saved(Path(folder))
                 self.assertTrue(np.array_equal(logits, stored))
                 self.assertLess(np.abs(ours - stored).max(), 1e-4)
+
+    def test_a_convolution_does_not_read_masked_tokens(self):
+        """Masks with zeros anywhere: the hidden states of the tokens, and the gradients."""
+        config = ENCODERS["deberta-v2 with a convolution"]
+        with tempfile.TemporaryDirectory() as folder:
+            theirs, ours = make(config, folder), mha.Model(folder)
+            draw = np.random.default_rng(7)
+            ids, mask = draw.integers(3, 97, (2, 21)), np.ones((2, 21), np.int64)
+            mask[0, [0, 4, 5, 11]] = mask[1, 17:] = 0
+            other = np.where(mask, ids, 3)
+            with torch.no_grad():
+                want = theirs(torch.tensor(ids), attention_mask=torch.tensor(mask), output_hidden_states=True).hidden_states
+            for entry, state in enumerate(ours.forward(ids, mask, hidden=True).hidden_states):
+                self.assertLess(np.abs(state - want[entry].numpy())[mask == 1].max(), 5e-5, entry)
+            labels = np.where(mask, ids, -100)
+            loss, grads = ours.loss_and_grads(ids, labels, mask)
+            want_loss, want = theirs_of(theirs, ids, mask, labels)
+            self.assertLess(abs(loss - want_loss), 2e-6 * want_loss)
+            for name, theirs in want.items():
+                self.assertLess(np.linalg.norm(grads[name] - theirs), max(2e-5 * np.linalg.norm(theirs), 2e-6), name)
+            self.assertEqual(ours.loss_and_grads(other, labels, mask)[0], loss)
 
     def test_gradients_of_an_encoder(self):
         folder = TINY / "bert-mlm-tiny"

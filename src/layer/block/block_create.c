@@ -2,6 +2,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
+#include "layer/block/block_convolution.h"
 #include "layer/block/cross_block.h"
 #include "layer/norm.h"
 #include "layer/repack.h"
@@ -146,6 +147,7 @@ void mha_block_free(mha_block *block)
     mha_attn_layer_free(block->cross);
     mha__feed_free(&block->feed);
     mha__experts_free(block->ctx, block->experts);
+    mha__block_convolution_free(block->convolution);
     mha__row_parallel_free(block->o_sum);
     mha__row_parallel_free(block->down_sum);
     mha__free(block->ctx, block);

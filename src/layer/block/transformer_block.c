@@ -8,6 +8,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/arena.h"
+#include "layer/block/block_convolution.h"
 #include "layer/block/cross_block.h"
 #include "layer/elementwise.h"
 #include "layer/linear/linear.h"
@@ -19,8 +20,9 @@ typedef struct workspace {
     float *normed; /* [B L, E] branch input with pre-norm; feed-forward uses only one chunk of it */
     mha__feed_scratch feed;
     mha__experts_scratch experts;
-    void *sum;  /* workspace of o_sum and down_sum */
-    void *attn; /* workspace of the attention layer */
+    float *convolved, *gathered; /* with a convolution: its output [B L, E], and scratch for a chunk */
+    void *sum;                   /* workspace of o_sum and down_sum */
+    void *attn;                  /* workspace of the attention layer */
     mha__attn_trace trace;
     mha__attn_scratch scratch;
     const mha__site_edit *edit; /* NULL = none */
@@ -42,6 +44,10 @@ static workspace lay_out(mha__arena *arena, const mha_block *b, int64_t rows, si
     if (b->pre_norm) w.normed = mha__take(arena, (size_t)rows, (size_t)b->hidden * sizeof(float));
     if (b->feed.up) mha__feed_lay_out(arena, &b->feed, wide, &w.feed);
     if (b->experts) mha__experts_lay_out(arena, b->experts, wide, &w.experts);
+    if (b->convolution) {
+        w.convolved = mha__take(arena, (size_t)rows, (size_t)b->hidden * sizeof(float));
+        w.gathered = mha__take(arena, wide, (size_t)mha__gathered_width(b->convolution) * sizeof(float));
+    }
     if (b->o_sum) w.sum = mha__take(arena, 1, sum_bytes(b, (int64_t)wide));
     w.attn = mha__take(arena, 1, attn_bytes);
     return w;
@@ -250,11 +256,17 @@ mha_status mha__block_run_edited(const mha_block *block, const mha_attn_plan *pl
 {
     workspace w = {0};
     mha_layer_input inner;
+    const int64_t rows = in->batch * in->length;
     place(block, plan, in, &w, &inner);
     const mha__attn_call call = {.plan = plan, .in = &inner, .edit = edit};
     w.edit = edit;
+    if (block->convolution) mha__block_convolve(block, in, x, false, w.gathered, w.convolved);
     MHA__TRY((block->pre_norm ? pre_norm : post_norm)(block, &call, &w, x, err));
-    mha__edited(edit, MHA__EDIT_RESID_POST, 0, in->batch * in->length, x);
+    if (block->convolution) {
+        mha__norm_rows(block->ctx, &block->convolution->norm, rows, block->hidden, x, w.convolved, x, NULL);
+        mha__block_clear_padding(in, block->hidden, x);
+    }
+    mha__edited(edit, MHA__EDIT_RESID_POST, 0, rows, x);
     return MHA_OK;
 }
 

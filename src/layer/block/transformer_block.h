@@ -17,15 +17,19 @@ enum {
     MHA__BLOCK_NORMS
 };
 
+/* A convolution over the tokens, beside the block (block_convolution.h). */
+typedef struct mha__block_convolution mha__block_convolution;
+
 struct mha_block {
     mha_ctx *ctx;
     int64_t hidden;
     bool pre_norm, parallel;
     float residual_scale; /* factor of both branches; 1 = none */
     mha_attn_layer *attn;
-    mha_attn_layer *cross; /* cross-attention between attention and feed-forward; NULL = none */
-    mha__mlp feed;         /* for all tokens; with experts, the shared feed-forward */
-    mha__experts *experts; /* NULL = none */
+    mha_attn_layer *cross;               /* cross-attention between attention and feed-forward; NULL = none */
+    mha__mlp feed;                       /* for all tokens; with experts, the shared feed-forward */
+    mha__experts *experts;               /* NULL = none */
+    mha__block_convolution *convolution; /* NULL = none */
     /* If the weights are divided among processes: the products that replace the output projection of attention and
      * feed.down, which are then NULL. */
     mha__row_parallel *o_sum, *down_sum;

@@ -2,6 +2,7 @@
  * recompute are not stored: outputs of norms, and everything after the activation. */
 #include "layer/block/transformer_block_backward.h"
 #include "base/error.h"
+#include "layer/block/block_convolution.h"
 #include "layer/elementwise.h"
 #include "layer/linear/linear.h"
 
@@ -20,6 +21,7 @@ void mha__block_trace_take(mha__arena *arena, const mha_block *b, const mha_laye
     mha__feed_trace_take(arena, &b->feed, b->experts, rows, learns, &t->feed, &t->experts);
     mha__attn_trace_take(arena, b->attn, &(mha__attn_call){.in = in, .outputs = MHA__ATTN_BOTH}, &t->attn);
     mha__cross_trace_take(arena, b, in, t);
+    if (b->convolution) mha__convolution_trace_take(arena, rows, width, t);
 }
 
 void mha__block_scratch_take(mha__arena *arena, const mha_block *b, const mha_layer_input *in, bool drops,
@@ -36,6 +38,7 @@ void mha__block_scratch_take(mha__arena *arena, const mha_block *b, const mha_la
     mha__attn_scratch_take(arena, b->attn, &(mha__attn_call){.in = in, .outputs = MHA__ATTN_BOTH}, space_bytes,
                            &s->attn);
     mha__cross_scratch_take(arena, b, in, space_bytes, s);
+    if (b->convolution) mha__convolution_scratch_take(arena, b, rows, s);
 }
 
 /* ---- forward pass ---- */
@@ -91,7 +94,8 @@ static mha_status keep_post_norm(const mha__block_call *c, float *x, mha_error *
     MHA__TRY(feed_keep(c, x, t->mlp_branch, err));
     drop(c, &c->mlp_drop, t->mlp_branch);
     mha__block_add(c, x, t->mlp_branch);
-    return c->again ? MHA_OK : mha__block_norm(c, MHA__BLOCK_MLP_NORM, t->mlp_branch, x, err);
+    if (c->again && !c->block->convolution) return MHA_OK;
+    return mha__block_norm(c, MHA__BLOCK_MLP_NORM, t->mlp_branch, x, err);
 }
 
 /* Multiplies the branch by the residual factor, applies dropout, and adds the branch to x. */
@@ -139,7 +143,9 @@ static mha_status keep_pre_norm(const mha__block_call *c, float *x, mha_error *e
 mha_status mha__block_keep(const mha__block_call *call, float *x, mha_error *err)
 {
     if (call->trace.x) mha__block_copy(call, x, call->trace.x);
-    return (call->block->pre_norm ? keep_pre_norm : keep_post_norm)(call, x, err);
+    if (call->block->convolution) mha__convolution_keep(call, x);
+    MHA__TRY((call->block->pre_norm ? keep_pre_norm : keep_post_norm)(call, x, err));
+    return call->block->convolution ? mha__convolution_join(call, x, err) : MHA_OK;
 }
 
 /* ---- backward pass ---- */
@@ -265,8 +271,11 @@ static mha_status back_pre_norm(const mha__block_call *c, const mha__block_slots
 
 mha_status mha__block_back(const mha__block_call *call, const mha__block_slots *slots, float *dx, mha_error *err)
 {
+    const bool convolved = call->block->convolution != NULL;
     show(call, MHA__EDIT_RESID_POST, dx);
+    if (convolved) MHA__TRY(mha__convolution_split(call, slots, dx, err));
     MHA__TRY((call->block->pre_norm ? back_pre_norm : back_post_norm)(call, slots, dx, err));
+    if (convolved && !call->ends) MHA__TRY(mha__convolution_back(call, slots, dx, err));
     show(call, MHA__EDIT_EMBEDDED, dx);
     return MHA_OK;
 }

@@ -11,6 +11,7 @@ typedef struct mha__block_slots {
     mha__grad_slot norm[MHA__BLOCK_NORMS];
     mha__feed_part_slots feed;
     mha__attn_slots cross;
+    mha__grad_slot convolution, convolution_norm;
 } mha__block_slots;
 
 /* The activations that the forward pass stores; rows = B L. Inputs of norms include the residual. */
@@ -28,6 +29,8 @@ typedef struct mha__block_trace {
      * post-norm, the input of cross_norm; else NULL */
     float *cross_x, *cross_sum;
     mha__attn_trace cross;
+    /* Blocks with a convolution, [rows, E]: its output before the activation, and the input of its norm */
+    float *convolved, *convolution_sum;
 } mha__block_trace;
 
 typedef struct mha__block_scratch {
@@ -36,6 +39,9 @@ typedef struct mha__block_scratch {
     mha__feed_work feed;
     mha__attn_scratch attn, cross;
     float *dsource; /* [B S, E] gradient of the cross-attention's source from this block */
+    /* Blocks with a convolution: the gradient of `convolved` [rows, E], and gathered rows of a chunk with their
+     * gradients */
+    float *dconvolved, *gathered, *dgathered;
 } mha__block_scratch;
 
 /* Arguments of both passes of one call. */
@@ -43,6 +49,7 @@ typedef struct mha__block_call {
     const mha_block *block;
     mha__attn_call attn;
     mha__drop attn_drop, mlp_drop; /* dropout of each branch before the residual is added */
+    mha__drop convolution_drop;    /* dropout of the convolution before its activation */
     bool again;                    /* the forward pass recomputes the trace only; its output is not needed */
     /* stop the backward pass at the projections, or at the heads if the projections are frozen: the gradients of the
      * block input and of the norm before the projections are not needed */

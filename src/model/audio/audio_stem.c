@@ -32,8 +32,8 @@ mha_status mha__stem_check(const mha_model *m, const mha_model_input *in, mha_er
 static void lay_out(mha__arena *arena, const mha_model *m, bool gradients, mha__stem *s)
 {
     const int64_t E = m->config.hidden, bins = m->config.mel_bins, length = m->config.max_positions;
-    s->features = (mha__signal){2 * length, bins, 1, 2 * length};
-    s->middle = (mha__signal){2 * length, E, E, 1};
+    s->features = (mha__signal){2 * length, bins, 1, 2 * length, MHA__TAPS, NULL};
+    s->middle = (mha__signal){2 * length, E, E, 1, MHA__TAPS, NULL};
     s->first = mha__take(arena, 2 * (size_t)length, (size_t)(MHA__TAPS * bins) * sizeof *s->first);
     s->second = mha__take(arena, (size_t)length, (size_t)(MHA__TAPS * E) * sizeof *s->second);
     s->wide = mha__take(arena, 2 * (size_t)length, (size_t)E * sizeof *s->wide);
@@ -62,9 +62,9 @@ mha_status mha__stem_forward(const mha_model *m, const mha_model_input *in, floa
     mha__stem s;
     mha_status status = mha__stem_create(m, false, &s, err);
     for (int64_t b = 0; b < in->batch && status == MHA_OK; b++) {
-        mha__convolution_gather(&s.features, 1, in->features + b * 2 * L * m->config.mel_bins, s.first);
+        mha__convolution_gather(&s.features, 1, 0, 2 * L, in->features + b * 2 * L * m->config.mel_bins, s.first);
         status = mha_linear_forward(m->convolution[0], s.first, 2 * L, s.wide, err);
-        mha__convolution_gather(&s.middle, 2, s.wide, s.second);
+        mha__convolution_gather(&s.middle, 2, 0, L, s.wide, s.second);
         if (status == MHA_OK) status = mha_linear_forward(m->convolution[1], s.second, L, x + b * L * E, err);
     }
     mha__free(m->ctx, s.memory);

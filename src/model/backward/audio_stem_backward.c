@@ -31,16 +31,16 @@ static mha_status sequence_back(const mha_model_grads *g, const mha__stem *s, co
 {
     const mha_model *m = g->model;
     const int64_t L = m->config.max_positions, wide = 2 * L * m->config.hidden;
-    mha__convolution_gather(&s->features, 1, features, s->first);
+    mha__convolution_gather(&s->features, 1, 0, 2 * L, features, s->first);
     mha__linear_run(m->convolution[0],
                     &(mha__linear_call){.x = s->first, .rows = 2 * L, .y = s->before, .linear = true});
     memcpy(s->wide, s->before, (size_t)wide * sizeof *s->wide);
     MHA__TRY(mha_activation_forward(m->ctx, MHA_ACT_GELU, 2 * L, m->config.hidden, s->wide, err));
-    mha__convolution_gather(&s->middle, 2, s->wide, s->second);
+    mha__convolution_gather(&s->middle, 2, 0, L, s->wide, s->second);
     mha__linear_run(m->convolution[1], &(mha__linear_call){.x = s->second, .rows = L, .y = s->after, .linear = true});
     MHA__TRY(convolution_back(g, MHA__SECOND_CONVOLUTION, L, s->second, s->after, dx, s->dsecond, err));
     memset(s->dwide, 0, (size_t)wide * sizeof *s->dwide);
-    mha__convolution_scatter(&s->middle, 2, s->dsecond, s->dwide);
+    mha__convolution_scatter(&s->middle, 2, 0, L, s->dsecond, s->dwide);
     return convolution_back(g, MHA__FIRST_CONVOLUTION, 2 * L, s->first, s->before, s->dwide, NULL, err);
 }
 

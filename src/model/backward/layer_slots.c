@@ -124,6 +124,14 @@ static mha_status find_experts(const mha_model_grads *g, int64_t layer, mha__wei
     return MHA_OK;
 }
 
+/* Sets the slots of the convolution beside the block, whose tensors are outside the layers. */
+static mha_status find_convolution(const mha_model_grads *g, mha__weights *weights, mha__block_slots *s, mha_error *err)
+{
+    s->convolution = mha__grads_slot(g, MHA__LAYER_CONVOLUTION, -1);
+    s->convolution_norm = mha__grads_slot(g, MHA__LAYER_CONVOLUTION_NORM, -1);
+    return mha__grads_weight(weights, MHA__LAYER_CONVOLUTION, -1, &s->convolution, err);
+}
+
 mha_status mha__layer_slots_find(const mha_model_grads *g, int64_t layer, mha__weights *weights,
                                  mha__layer_slots *slots, mha_error *err)
 {
@@ -164,6 +172,7 @@ mha_status mha__layer_slots_find(const mha_model_grads *g, int64_t layer, mha__w
     MHA__TRY(order(g, layer, MHA__QKV, &s->attn.qkv, slots, err));
     MHA__TRY(order(g, layer, MHA__ATTN_OUT, &s->attn.o, slots, err));
     MHA__TRY(find_experts(g, layer, weights, slots, err));
+    if (g->model->block[layer]->convolution) MHA__TRY(find_convolution(g, weights, s, err));
     return split_gate_up(g, layer, weights, s, err);
 }
 

@@ -70,7 +70,7 @@ struct mha_model_grads {
 static inline mha_dtype mha__grads_dtype(const mha_model_grads *g, mha__role role)
 {
     const bool exact = role == MHA__ROUTER || role == MHA__SHARED_SHARE || role == MHA__FIRST_CONVOLUTION ||
-                       role == MHA__SECOND_CONVOLUTION;
+                       role == MHA__SECOND_CONVOLUTION || role == MHA__LAYER_CONVOLUTION;
     return exact ? MHA_F32 : g->model->outer.packed;
 }
 
@@ -134,7 +134,13 @@ mha_status mha__grads_pack(mha_model_grads *g, mha_error *err);
 void mha__grads_unpack(mha_model_grads *g);
 
 /* Dropout sites, numbered as in mha/model_grads.h. */
-typedef enum mha__drop_site { MHA__DROP_EMBEDDINGS, MHA__DROP_PROBS, MHA__DROP_ATTN, MHA__DROP_MLP } mha__drop_site;
+typedef enum mha__drop_site {
+    MHA__DROP_EMBEDDINGS,
+    MHA__DROP_PROBS,
+    MHA__DROP_ATTN,
+    MHA__DROP_MLP,
+    MHA__DROP_CONVOLUTION /* of layer 0; its key is that of the embeddings in layer 1, which has none */
+} mha__drop_site;
 /* Returns the dropout probability and the key of a site. */
 mha__drop mha__grads_drop(const mha_model_grads *g, int64_t layer, mha__drop_site site);
 

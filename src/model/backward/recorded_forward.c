@@ -49,6 +49,7 @@ mha_status mha__grads_call(mha_model_grads *g, int64_t layer, const mha_model_gr
                               .gradients = g->sites,
                               .attn_drop = mha__grads_drop(g, layer, MHA__DROP_ATTN),
                               .mlp_drop = mha__grads_drop(g, layer, MHA__DROP_MLP),
+                              .convolution_drop = mha__grads_drop(g, layer, MHA__DROP_CONVOLUTION),
                               .trace = g->saved.trace[layer],
                               .scratch = g->saved.scratch[layer]};
     call->attn.also.dtable = g->saved.dtable;

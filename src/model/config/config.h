@@ -73,7 +73,11 @@ typedef struct mha__config {
     int64_t distance_span, distance_rows, distance_buckets, distance_most;
     bool distances, distances_normed, key_positions, query_positions, own_positions, pos_key, pos_query;
     bool biased_input, typed_input, other_head; /* DeBERTa: has the tables of positions, of types; names of the head */
-    int64_t position_rows;                      /* rows of the position table, >= max_positions */
+    /* DeBERTa: convolution beside the first layer. Its taps, 0 = none; groups of channels, and channels of a group */
+    int64_t conv_taps, conv_groups, conv_channels;
+    bool convolved;
+    mha_activation conv_activation;
+    int64_t position_rows; /* rows of the position table, >= max_positions */
     /* Models of images: an image [channels, image_height, image_width] and its patches; 0 = the model reads token ids.
      * vocab is then the number of classes. */
     int64_t channels, image_height, image_width, patch_height, patch_width;

@@ -1,4 +1,4 @@
-/* config_distances.c - reads the relative positions of DeBERTa. */
+/* config_distances.c - reads the relative positions of DeBERTa, and its convolution. */
 #include "base/error.h"
 #include "model/config/config_layers.h"
 #include "model/config/family.h"
@@ -57,15 +57,29 @@ static mha_status read_ranges(const mha__json_obj *root, mha__config *c, mha_err
         root->file, (long long)c->distance_most - 1, (long long)buckets);
 }
 
-/* Rejects a convolution after the first layer, and embeddings that are projected before their norm. */
-static mha_status check_layers(const mha__json_obj *root, const mha__config *c, mha_error *err)
+/* Checks the convolution beside the first layer. An even number of taps would change the length of the text. */
+static mha_status check_convolution(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
-    int64_t kernel = 0, width = c->hidden;
-    MHA__TRY(mha__json_int(root, "conv_kernel_size", MHA__OPTIONAL, 0, MHA__DIM, &kernel, err));
+    c->convolved = c->conv_taps > 0;
+    if (!c->convolved) return MHA_OK;
+    if (c->conv_taps % 2 == 0)
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: conv_kernel_size must be odd, or 0 (got %lld)", root->file,
+                         (long long)c->conv_taps);
+    if (c->hidden % c->conv_groups != 0)
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: conv_groups must divide hidden_size = %lld (got %lld)", root->file,
+                         (long long)c->hidden, (long long)c->conv_groups);
+    c->conv_channels = c->hidden / c->conv_groups;
+    if (c->conv_taps <= INT32_MAX / c->conv_channels) return MHA_OK;
+    return mha__fail(err, MHA_ERR_FORMAT,
+                     "%s: conv_kernel_size * hidden_size / conv_groups must be at most 2^31-1 (got %lld * %lld)",
+                     root->file, (long long)c->conv_taps, (long long)c->conv_channels);
+}
+
+/* Rejects embeddings that are projected before their norm. */
+static mha_status check_embeddings(const mha__json_obj *root, const mha__config *c, mha_error *err)
+{
+    int64_t width = c->hidden;
     MHA__TRY(mha__json_dim(root, "embedding_size", MHA__OPTIONAL, MHA__DIM, &width, err));
-    if (kernel)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: conv_kernel_size must be 0 (got %lld)", root->file,
-                         (long long)kernel);
     if (width == c->hidden) return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: embedding_size must be hidden_size = %lld (got %lld)", root->file,
                      (long long)c->hidden, (long long)width);
@@ -75,7 +89,8 @@ mha_status mha__config_distances(const mha__json_obj *root, mha__config *c, mha_
 {
     const char *norm = "none";
     if (!c->family->distances) return MHA_OK;
-    MHA__TRY(check_layers(root, c, err));
+    MHA__TRY(check_convolution(root, c, err));
+    MHA__TRY(check_embeddings(root, c, err));
     MHA__TRY(read_terms(root, c, err));
     MHA__TRY(mha__json_string(root, "norm_rel_ebd", MHA__OPTIONAL, &norm, NULL, err));
     c->query_scalar = (double)c->head_dim * (1 + c->key_positions + c->query_positions);

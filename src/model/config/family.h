@@ -19,6 +19,8 @@ typedef enum mha__role {
     MHA__RELATIVE,  /* relative position biases, added to the scores */
     MHA__DISTANCES, /* embeddings of relative positions, projected in each layer (DeBERTa), and their norm */
     MHA__DISTANCES_NORM,
+    MHA__LAYER_CONVOLUTION, /* convolution beside the first layer (DeBERTa), and the norm of their sum */
+    MHA__LAYER_CONVOLUTION_NORM,
     MHA__POOLER,
     MHA__POOL_NORM, /* CLIP: norm of the class token, projection of the pooled vector, logarithm of the logits' scale */
     MHA__PROJECTION,
@@ -108,7 +110,7 @@ typedef enum mha__part_kind {
     MHA__PART_CONV2D,     /* NAME.weight [rows, channels, patch_height, patch_width], NAME.bias [rows] */
     MHA__PART_TOKENS,     /* NAME [1, rows, columns] */
     MHA__PART_SCALAR,     /* NAME [] */
-    MHA__PART_CONVOLUTION /* NAME.weight [rows, columns, 3], NAME.bias [rows] */
+    MHA__PART_CONVOLUTION /* NAME.weight [rows, columns, taps], NAME.bias [rows] */
 } mha__part_kind;
 
 /* Offset of a field of mha__layer_widths, shifted past the end of mha__config so that both kinds of offset fit one
@@ -124,6 +126,7 @@ typedef struct mha__part {
     bool optional;
     size_t bias;      /* for PART_LINEAR and PART_CONV2D: offset in mha__config of a bool, true if the part has a bias;
                      * 0 = it always has one */
+    size_t taps;      /* for PART_CONVOLUTION: offset of int64_t in mha__config; 0 = MHA__TAPS */
     size_t only_if;   /* offset in mha__config of a bool, true if the model has the part; 0 = every model has it */
     bool not_first;   /* the first layer lacks the part */
     bool alternating; /* EXPERTS_GATE_UP: gate has columns 0, 2, 4 ..., and up has columns 1, 3, 5 ... */

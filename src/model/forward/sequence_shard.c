@@ -39,6 +39,9 @@ static mha_status check_model(const mha_model *m, mha_error *err)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "shard must be NULL for a model with relative positions (got %s)",
                          m->info.family);
     const int64_t choosing = mha__config_choosing(&m->config);
+    if (m->config.convolved)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "shard must be NULL for a model with a convolution (got %s)",
+                         m->info.family);
     if (choosing < 0) return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED,
                      "shard must be NULL for a model that selects heads per text (got layer %lld)",

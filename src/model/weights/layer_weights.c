@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "layer/attention/disentangled.h"
 #include "layer/attention/latent.h"
+#include "layer/block/block_convolution.h"
 #include "layer/block/transformer_block.h"
 #include "layer/repack.h"
 #include "model/model_struct.h"
@@ -119,6 +120,21 @@ static mha_status relate(const mha_model *m, int64_t layer, const mha_matrix *pa
     return mha__disentangled_set(m->block[layer]->attn, &o, err);
 }
 
+/* Adds the convolution to the first layer, or packs its weights again. */
+static mha_status convolve(const mha_model *m, mha__weights *weights, mha_error *err)
+{
+    const mha__config *c = &m->config;
+    mha__convolution_options o = {.taps = c->conv_taps, .groups = c->conv_groups, .activation = c->conv_activation};
+    mha_matrix norm = {0};
+    MHA__TRY(mha__weights_part(weights, MHA__LAYER_CONVOLUTION, -1, &o.weight, err));
+    MHA__TRY(mha__weights_part(weights, MHA__LAYER_CONVOLUTION_NORM, -1, &norm, err));
+    if (weights->check_only) return MHA_OK;
+    o.norm = mha__model_norm(c, MHA__LAYER_CONVOLUTION_NORM, &norm);
+    MHA__TRY(mha__block_convolution_set(m->block[0], &o, err));
+    mha__weights_rest(weights, MHA__LAYER_CONVOLUTION, -1);
+    return MHA_OK;
+}
+
 /* Builds the block of a layer or, if it exists, packs it again. */
 static mha_status build(mha_model *m, int64_t layer, mha__weights *weights, mha_error *err)
 {
@@ -137,6 +153,7 @@ static mha_status build(mha_model *m, int64_t layer, mha__weights *weights, mha_
         if (status == MHA_OK && m->config.family->latent) status = set_latent(m, layer, part, err);
         if (status == MHA_OK && m->positions_normed) status = relate(m, layer, part, err);
     }
+    if (status == MHA_OK && m->config.convolved && layer == 0) status = convolve(m, weights, err);
     mha__free(m->ctx, feeds);
     mha__weights_release(weights);
     return status;

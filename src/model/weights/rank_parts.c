@@ -43,6 +43,7 @@ mha_status mha__rank_config_check(const mha__config *c, mha_error *err)
     const char *const what = c->family->one_side               ? "is an encoder-decoder"
                              : c->channels || c->family->pools ? "reads images"
                              : c->buckets || c->distances      ? "has relative positions"
+                             : c->convolved                    ? "has a convolution"
                              : c->family->latent               ? "has latent attention"
                              : c->discriminator                ? "is a discriminator"
                              : c->family->whole_norms          ? "normalizes all heads together"

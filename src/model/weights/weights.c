@@ -186,19 +186,19 @@ static const struct {
     bool plus_one;   /* stored as the difference from 1 */
     bool one_row;    /* stored [1, rows], or [1, rows, columns] */
     bool patches;    /* stored [rows, channels, patch_height, patch_width] */
-    int64_t taps;    /* stored [rows, columns, taps] */
+    bool taps;       /* stored [rows, columns, taps] */
 } kinds[] = {
     [MHA__PART_TABLE] = {.weight = ".weight", .rank = 2},
     [MHA__PART_LINEAR] = {.weight = ".weight", .bias = ".bias", .rank = 2},
     [MHA__PART_CONV1D] = {.weight = ".weight", .bias = ".bias", .rank = 2, .transposed = true},
-    [MHA__PART_NORM] = {".weight", ".gamma", ".bias", ".beta", 1, false, false, false, false, 0},
+    [MHA__PART_NORM] = {".weight", ".gamma", ".bias", ".beta", 1, false, false, false, false, false},
     [MHA__PART_NORM_ONLY] = {.weight = ".weight", .rank = 1},
     [MHA__PART_HEAD_NORMS] = {.weight = ".weight", .rank = 2},
     [MHA__PART_RMS] = {.weight = ".weight", .rank = 1},
     [MHA__PART_RMS_1] = {.weight = ".weight", .rank = 1, .plus_one = true},
     [MHA__PART_VECTOR] = {.weight = "", .rank = 1},
     [MHA__PART_BUFFER] = {.weight = "", .rank = 1, .one_row = true},
-    [MHA__PART_CONVOLUTION] = {.weight = ".weight", .bias = ".bias", .rank = 2, .taps = MHA__TAPS},
+    [MHA__PART_CONVOLUTION] = {.weight = ".weight", .bias = ".bias", .rank = 2, .taps = true},
     [MHA__PART_STACK] = {.weight = "", .bias = "_bias", .rank = 2, .transposed = true},
     [MHA__PART_CONV2D] = {.weight = ".weight", .bias = ".bias", .rank = 1, .patches = true},
     [MHA__PART_TOKENS] = {.weight = "", .rank = 2, .one_row = true},
@@ -219,7 +219,7 @@ static wanted wanted_of(const mha__config *c, mha__role role, int64_t layer, boo
     if (matrix && kinds[p->kind].transposed) w.shape[w.rank++] = columns;
     w.shape[w.rank++] = rows;
     if (matrix && !kinds[p->kind].transposed) w.shape[w.rank++] = columns;
-    if (matrix && kinds[p->kind].taps) w.shape[w.rank++] = kinds[p->kind].taps;
+    if (matrix && kinds[p->kind].taps) w.shape[w.rank++] = p->taps ? dimension(c, layer, p->taps) : MHA__TAPS;
     return w;
 }
 

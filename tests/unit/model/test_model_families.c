@@ -126,7 +126,17 @@ static void test_refused_configs(void **state)
          "must be [27, 32], as config.json requires (got [28, 32])"},
         {"qwen3-moe", "decoder_sparse_step", "0", MHA_ERR_FORMAT, "decoder_sparse_step must be"},
         {"qwen3-moe", "num_experts", "5", MHA_ERR_FORMAT, "num_experts and num_local_experts, names of the same key"},
-        {"deberta-v2", "conv_kernel_size", "3", MHA_ERR_UNSUPPORTED, "conv_kernel_size must be 0 (got 3)"},
+        {"deberta-v2", "conv_kernel_size", "3", MHA_ERR_FORMAT, "\"deberta.encoder.conv.conv.weight\" is missing"},
+        {"deberta-v2", "conv_kernel_size", "4", MHA_ERR_FORMAT, "conv_kernel_size must be odd, or 0 (got 4)"},
+        {"deberta-v2", "conv_act", "\"mish\"", MHA_ERR_UNSUPPORTED, "conv_act must be one of gelu"},
+        {"deberta-v2-convolution", "conv_kernel_size", "3", MHA_ERR_FORMAT,
+         "\"deberta.encoder.conv.conv.weight\" must be [32, 16, 3], as config.json requires (got [32, 16, 5])"},
+        {"deberta-v2-convolution", "conv_kernel_size", "2147483647", MHA_ERR_FORMAT,
+         "conv_kernel_size * hidden_size / conv_groups must be at most 2^31-1 (got 2147483647 * 16)"},
+        {"deberta-v2-convolution", "conv_groups", "3", MHA_ERR_FORMAT,
+         "conv_groups must divide hidden_size = 32 (got 3)"},
+        {"deberta-v2-convolution", "conv_groups", "4", MHA_ERR_FORMAT,
+         "must be [32, 8, 5], as config.json requires (got [32, 16, 5])"},
         {"deberta-v2", "embedding_size", "16", MHA_ERR_UNSUPPORTED, "embedding_size must be hidden_size = 32 (got 16)"},
         {"deberta-v2", "pos_att_type", "[\"c2p\", \"p2p\"]", MHA_ERR_FORMAT,
          "pos_att_type[1] must be \"c2p\" or \"p2c\" (got \"p2p\")"},
@@ -272,6 +282,8 @@ static void test_missing_tensors(void **state)
     lose("qwen2-moe", "model.layers.2.mlp.shared_expert_gate.weight");
     lose("deberta-v2", "deberta.encoder.layer.1.attention.self.pos_key_proj.bias");
     lose("deberta-v3", "deberta.encoder.rel_embeddings.weight");
+    lose("deberta-v2-convolution", "deberta.encoder.conv.conv.bias");
+    lose("deberta-v2-convolution", "deberta.encoder.conv.LayerNorm.weight");
     lose("deberta-v3", "lm_predictions.lm_head.LayerNorm.weight");
     lose("deepseek-v3", "model.layers.1.self_attn.kv_a_layernorm.weight");
     lose("deepseek-v3", "model.layers.1.mlp.gate.e_score_correction_bias");
@@ -315,11 +327,11 @@ static void test_most_tokens(void **state)
 static void test_packed_and_padded(void **state)
 {
     (void)state;
-    static const char *const folders[] = {"families2/roberta",     "families2/modernbert", "families2/phi3",
-                                          "families2/mpnet",       "families2/electra",    "families2/albert",
-                                          "families2/mixtral",     "families2/qwen2-moe",  "families2/qwen3-moe",
-                                          "families2/gpt-oss",     "families2/deberta-v2", "families2/deberta-v3",
-                                          "families2/deepseek-v3", "families2/opt-post",   "families2/opt-mapped"};
+    static const char *const folders[] = {
+        "families2/roberta",     "families2/modernbert", "families2/phi3",       "families2/mpnet",
+        "families2/electra",     "families2/albert",     "families2/mixtral",    "families2/qwen2-moe",
+        "families2/qwen3-moe",   "families2/gpt-oss",    "families2/deberta-v2", "families2/deberta-v3",
+        "families2/deepseek-v3", "families2/opt-post",   "families2/opt-mapped", "families2/deberta-v2-convolution"};
     static const int64_t starts[3] = {0, 4, L};
     for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
         mha_model *model = open_model(NULL, folders[f]);
@@ -448,6 +460,7 @@ static void test_pruned(void **state)
                                           "families2/gpt-oss",
                                           "families2/deberta-v2",
                                           "families2/deberta-v3",
+                                          "families2/deberta-v2-convolution",
                                           "families2/deepseek-v3",
                                           "families2/deepseek-v3-plain"};
     for (size_t f = 0; f < sizeof folders / sizeof *folders; f++)
@@ -564,6 +577,7 @@ static void test_gradient_options(void **state)
     check_gradient_options("families2/gpt-oss");
     check_gradient_options("families2/deberta-v2");
     check_gradient_options("families2/deberta-v3");
+    check_gradient_options("families2/deberta-v2-convolution");
     check_gradient_options("families2/deepseek-v3");
     check_gradient_options("families2/deepseek-v3-plain");
 }
@@ -647,9 +661,9 @@ static void test_threads(void **state)
 {
     (void)state;
     enum { LOGITS = 64 * 64, GRADIENTS = 1 << 17 };
-    static const char *const folders[] = {"families2/mixtral",    "families2/qwen2-moe",  "families2/qwen3-moe",
-                                          "families2/gpt-oss",    "families2/deberta-v2", "families2/deberta-v3",
-                                          "families2/deepseek-v3"};
+    static const char *const folders[] = {
+        "families2/mixtral",    "families2/qwen2-moe",  "families2/qwen3-moe",   "families2/gpt-oss",
+        "families2/deberta-v2", "families2/deberta-v3", "families2/deepseek-v3", "families2/deberta-v2-convolution"};
     float *logits = malloc(2 * LOGITS * sizeof *logits), *gradients = calloc(2 * GRADIENTS, sizeof *gradients);
     for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
         run_threads(folders[f], 1, logits, gradients);
@@ -711,14 +725,19 @@ static void check_created(const char *folder)
 static void test_created(void **state)
 {
     (void)state;
-    static const char *const folders[] = {
-        "families2/roberta",    "families2/xlm-roberta", "families2/distilbert", "families2/nomic-bert",
-        "families2/gemma3",     "families2/phi",         "families2/phi3",       "families2/gpt-neox",
-        "families2/opt",        "families2/opt-post",    "families2/olmo2",      "families2/granite",
-        "families2/smollm3",    "families2/cohere",      "families2/bloom",      "families2/modernbert",
-        "families2/mpnet",      "families2/electra",     "families2/albert",     "families2/mixtral",
-        "families2/qwen2-moe",  "families2/qwen3-moe",   "families2/gpt-oss",    "families2/deberta-v2",
-        "families2/deepseek-v3"};
+    static const char *const folders[] = {"families2/roberta",     "families2/xlm-roberta",
+                                          "families2/distilbert",  "families2/nomic-bert",
+                                          "families2/gemma3",      "families2/phi",
+                                          "families2/phi3",        "families2/gpt-neox",
+                                          "families2/opt",         "families2/opt-post",
+                                          "families2/olmo2",       "families2/granite",
+                                          "families2/smollm3",     "families2/cohere",
+                                          "families2/bloom",       "families2/modernbert",
+                                          "families2/mpnet",       "families2/electra",
+                                          "families2/albert",      "families2/mixtral",
+                                          "families2/qwen2-moe",   "families2/qwen3-moe",
+                                          "families2/gpt-oss",     "families2/deberta-v2",
+                                          "families2/deepseek-v3", "families2/deberta-v2-convolution"};
     for (size_t f = 0; f < sizeof folders / sizeof *folders; f++)
         check_created(folders[f]);
 }
@@ -769,6 +788,7 @@ static void test_no_memory(void **state)
     check_memory("families2/mpnet");
     check_memory("families2/albert");
     check_memory("families2/qwen2-moe");
+    check_memory("families2/deberta-v2-convolution");
 }
 
 int main(void)
