@@ -73,10 +73,11 @@ static mha_status operator_back(const mha_attn_layer *l, const mha__attn_call *c
                                 const mha__attn_trace *t, const mha__attn_scratch *s, mha_error *err)
 {
     const mha__qkv at = mha__qkv_of(l, call, s->dqkv, mha__attn_real(l));
-    const mha_attn_args args = mha__attn_args(l, call, t);
+    const mha_attn_args args = mha__attn_args(l, call, t, s);
     const mha_attn_grads grads = grads_of(l, call, projections, sinks, &args, s);
     const bool reads = grads.dgates.data || grads.row_taylor.data || grads.dbias.data || grads.dsinks.data;
     if (!projections && !reads) return MHA_OK;
+    if (l->relative) mha__disentangled_fill(l, call, t, s);
     if (!mha__attn_splits(l)) return mha_attn_backward(call->plan, &args, &grads, s->space, s->space_bytes, err);
     if (!mha__experts_summed(l)) /* clear padding rows, which the operator does not write */
         memset(s->dqkv, 0, (size_t)at.elements * mha__attn_real(l));

@@ -242,7 +242,8 @@ static void bind_qkv(const mha_attn_layer *layer, const mha__attn_call *call, co
     args->v = (mha_cview){t->past_v, {o->kv_heads * head, head, D, 1}};
 }
 
-mha_attn_args mha__attn_args(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_trace *t)
+mha_attn_args mha__attn_args(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_trace *t,
+                             const mha__attn_scratch *s)
 {
     const mha_layer_input *in = call->in;
     const bool maps = in->probs || in->on_rows;
@@ -269,7 +270,7 @@ mha_attn_args mha__attn_args(const mha_attn_layer *layer, const mha__attn_call *
         .block_keep = {in->stats ? in->rows : NULL, {in->length, 0, 1, 0}},
     };
     if (layer->relative) {
-        const mha_view bias = mha__disentangled_view(layer, in, t->bias);
+        const mha_view bias = mha__disentangled_view(layer, in, s->bias);
         args.bias.data = bias.data;
         memcpy(args.bias.stride, bias.stride, sizeof bias.stride);
     }

@@ -151,7 +151,7 @@ mha_status mha__attn_attend(const mha_attn_layer *l, const mha__attn_call *call,
     const mha_layer_input *in = call->in;
     const int64_t rows = mha__attn_rows(call);
     if (in->context) return MHA_OK;
-    mha_attn_args args = mha__attn_args(l, call, t);
+    mha_attn_args args = mha__attn_args(l, call, t, s);
     mha__attn_choose(l, in, x, &t->chosen);
     if (mha__latent_absorbs(l, in))
         MHA__TRY(absorb(l, call, x, t, s, &args, err));

@@ -188,7 +188,6 @@ typedef struct mha__attn_trace {
     void *sum;              /* [B L, E] sum of the experts */
     void *lse;              /* [B, n, L] log-sum-exp of each row */
     void *probs, *scores;   /* [B, n, L, Lk] */
-    float *bias;            /* [sequences, H, M, M] terms of relative positions; M = length of the longest sequence */
     float *q_latent, *kv_latent; /* [B L, ...] vectors of latent attention before their norms (latent.h) */
     mha__chosen chosen;
 } mha__attn_trace;
@@ -207,6 +206,8 @@ typedef struct mha__attn_scratch {
     void *space; /* workspace of the operator */
     size_t space_bytes;
     float *terms[2]; /* [B L, rows of the table] products of q and k with relative positions; NULL without them */
+    float *bias;     /* [sequences, H, M, M] terms of relative positions; M = length of the longest sequence */
+    int32_t *distance_rows; /* [2 M - 1] row of the table for the distances 1 - M to M - 1 */
     /* Latent attention: [B L, ...] output of a second projection, a normalized vector, and rounded inputs. */
     float *expanded, *normed;
     void *latent_left;
@@ -215,7 +216,7 @@ typedef struct mha__attn_scratch {
     float *absorbed, *latent_keys, *latent_out;
     void *head_left;
     /* The fields below are used only with MHA_ATTN_GRADS: */
-    float *dbias;            /* gradient of the trace's bias */
+    float *dbias;            /* gradient of `bias` */
     float *dlatent;          /* gradient of a vector of latent attention */
     void *dqkv;              /* gradients in the layout of qkv */
     void *dpast_k, *dpast_v; /* gradients in the layout of past_k and past_v */
@@ -266,7 +267,8 @@ mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call 
 mha_status mha__attn_plan(const mha_attn_layer *layer, const mha__attn_call *call, mha_attn_plan **plan,
                           mha_error *err);
 /* Returns the arguments of the operator; q, k and v are in trace->qkv or trace->half. */
-mha_attn_args mha__attn_args(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_trace *trace);
+mha_attn_args mha__attn_args(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_trace *trace,
+                             const mha__attn_scratch *scratch);
 
 /* ---- steps: repeat_kv_heads.c, past_keys.c, attention_rows.c ---- */
 

@@ -79,7 +79,6 @@ void mha__attn_trace_take(mha__arena *arena, const mha_attn_layer *l, const mha_
     if (past) t->past_k = mha__take(arena, past, real);
     if (past) t->past_v = mha__take(arena, past, real);
     if (mha__experts_summed(l)) t->sum = mha__take(arena, (size_t)(mha__attn_rows(call) * l->options.hidden), real);
-    mha__disentangled_trace_take(arena, l, call->in, t);
     mha__latent_trace_take(arena, l, call, t);
     mha__chosen_take(arena, l, call->in, &t->chosen);
 }

@@ -127,12 +127,6 @@ static float *take_bias(mha__arena *arena, const mha_attn_layer *l, const mha_la
     return mha__take(arena, (size_t)sequences_of(in) * M, H * M * sizeof(float));
 }
 
-void mha__disentangled_trace_take(mha__arena *arena, const mha_attn_layer *l, const mha_layer_input *in,
-                                  mha__attn_trace *t)
-{
-    if (l->relative) t->bias = take_bias(arena, l, in);
-}
-
 void mha__disentangled_scratch_take(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call,
                                     mha__attn_scratch *s)
 {
@@ -140,6 +134,8 @@ void mha__disentangled_scratch_take(mha__arena *arena, const mha_attn_layer *l, 
     const size_t row = 2 * (size_t)l->relative->distances.span * sizeof(float);
     for (int n = 0; n < 2; n++)
         s->terms[n] = mha__take(arena, (size_t)mha__attn_rows(call), row);
+    s->bias = take_bias(arena, l, call->in);
+    s->distance_rows = mha__take(arena, 2 * (size_t)longest(call->in), sizeof *s->distance_rows);
     if (call->outputs & MHA_ATTN_GRADS) s->dbias = take_bias(arena, l, call->in);
 }
 
@@ -155,30 +151,43 @@ typedef struct fill_job {
     const mha_attn_layer *layer;
     const mha_layer_input *in;
     const float *const *terms; /* [2] products of q and k with the table's rows; NULL = absent */
+    const int32_t *distance_rows;
     int64_t head, longest;
     float scale;
     float *bias;
 } fill_job;
 
-/* Computes the biases of one head in one sequence. */
-static void fill_task(void *arg, int64_t n, int worker)
+mha__token_block mha__token_block_of(const mha_layer_input *in, int64_t longest, int64_t task)
+{
+    const int64_t blocks = mha__ceil_div(longest, MHA__TOKEN_BLOCK), n = task / blocks;
+    const int64_t first = in->starts ? in->starts[n] : n * in->length;
+    mha__token_block b = {.sequence = n, .first_row = first};
+    b.length = in->starts ? in->starts[n + 1] - first : in->length;
+    b.begin = task % blocks * MHA__TOKEN_BLOCK;
+    b.end = mha__min64(b.length, b.begin + MHA__TOKEN_BLOCK);
+    return b;
+}
+
+int64_t mha__token_blocks(const mha_layer_input *in, int64_t longest)
+{
+    return sequences_of(in) * mha__ceil_div(longest, MHA__TOKEN_BLOCK);
+}
+
+/* Computes the biases of one head for a block of queries. */
+static void fill_task(void *arg, int64_t task, int worker)
 {
     (void)worker;
     const fill_job *job = arg;
-    const mha_layer_input *in = job->in;
-    const mha__distances *d = &job->layer->relative->distances;
-    const int64_t M = job->longest, first = in->starts ? in->starts[n] : n * in->length;
-    const int64_t length = in->starts ? in->starts[n + 1] - first : in->length, rows = 2 * d->span;
-    float *bias = job->bias + (n * job->layer->options.heads + job->head) * M * M;
-    for (int64_t distance = 1 - length; distance < length; distance++) {
-        const int64_t row = mha__distance_row(d, distance);
-        for (int64_t i = mha__max64(0, distance); i < mha__min64(length, length + distance); i++) {
-            const int64_t j = i - distance;
-            const float of_q = job->terms[0] ? job->terms[0][(first + i) * rows + row] : 0;
-            const float of_k = job->terms[1] ? job->terms[1][(first + j) * rows + row] : 0;
+    const mha__token_block b = mha__token_block_of(job->in, job->longest, task);
+    const int64_t M = job->longest, rows = 2 * job->layer->relative->distances.span;
+    float *bias = job->bias + (b.sequence * job->layer->options.heads + job->head) * M * M;
+    for (int64_t i = b.begin; i < b.end; i++)
+        for (int64_t j = 0; j < b.length; j++) {
+            const int64_t row = job->distance_rows[M - 1 + i - j];
+            const float of_q = job->terms[0] ? job->terms[0][(b.first_row + i) * rows + row] : 0;
+            const float of_k = job->terms[1] ? job->terms[1][(b.first_row + j) * rows + row] : 0;
             bias[i * M + j] = job->scale * (of_q + of_k);
         }
-    }
 }
 
 void mha__disentangled_fill(const mha_attn_layer *l, const mha__attn_call *call, const mha__attn_trace *t,
@@ -189,7 +198,10 @@ void mha__disentangled_fill(const mha_attn_layer *l, const mha__attn_call *call,
     const int64_t rows = 2 * d->distances.span, D = l->options.head_dim, H = l->options.heads;
     const float *const x[] = {(const float *)(const void *)at.q, (const float *)(const void *)at.k};
     const float *const terms[] = {d->product[0] ? s->terms[0] : NULL, d->product[1] ? s->terms[1] : NULL};
-    fill_job job = {.layer = l, .in = call->in, .terms = terms, .longest = longest(call->in), .bias = t->bias};
+    fill_job job = {.layer = l, .in = call->in, .terms = terms, .longest = longest(call->in), .bias = s->bias};
+    for (int64_t distance = 1 - job.longest; distance < job.longest; distance++)
+        s->distance_rows[job.longest - 1 + distance] = (int32_t)mha__distance_row(&d->distances, distance);
+    job.distance_rows = s->distance_rows;
     job.scale = (float)(l->options.scale != 0 ? l->options.scale : 1 / sqrt((double)D));
     for (job.head = 0; job.head < H; job.head++) {
         for (int n = 0; n < 2; n++)
@@ -201,6 +213,6 @@ void mha__disentangled_fill(const mha_attn_layer *l, const mha__attn_call *call,
                                                                    .y_stride = rows,
                                                                    .y_first = job.head * rows,
                                                                    .parts = d->one_head + H - 1 - job.head});
-        mha__parallel(l->ctx, sequences_of(call->in), fill_task, &job);
+        mha__parallel(l->ctx, mha__token_blocks(call->in, job.longest), fill_task, &job);
     }
 }

@@ -4,7 +4,8 @@
  *     score(i, j) = scale (q_i k_j + q_i PK[c(i - j)] + k_j PQ[c(i - j)])
  *
  * PK and PQ are projections of a table of embeddings, one row per range of distances. The terms of a call are stored as
- * a bias of H L L floats per sequence. */
+ * a bias of H L L floats per sequence, in memory that all layers of a model share: the backward pass computes the terms
+ * again, and their gradient takes another H L L floats. */
 #ifndef MHA_LAYER_ATTENTION_DISENTANGLED_H
 #define MHA_LAYER_ATTENTION_DISENTANGLED_H
 
@@ -39,15 +40,23 @@ typedef struct mha__disentangled {
 mha_status mha__disentangled_set(mha_attn_layer *layer, const mha__disentangled_options *options, mha_error *err);
 void mha__disentangled_free(mha_attn_layer *layer);
 
-/* Allocate the bias of a call, and the scratch memory of both passes, from the arena. */
-void mha__disentangled_trace_take(mha__arena *arena, const mha_attn_layer *layer, const mha_layer_input *in,
-                                  mha__attn_trace *trace);
+/* Allocates the bias of a call and the other scratch memory of both passes from the arena. */
 void mha__disentangled_scratch_take(mha__arena *arena, const mha_attn_layer *layer, const mha__attn_call *call,
                                     mha__attn_scratch *scratch);
 /* Returns the view of a bias or of its gradient. */
 mha_view mha__disentangled_view(const mha_attn_layer *layer, const mha_layer_input *in, float *bias);
 
-/* Computes trace->bias from q and k in trace->qkv. */
+/* A task of both passes: tokens [begin, end) of a sequence of `length` tokens, whose first one is in row first_row. The
+ * range is empty after the end of a sequence. */
+typedef struct mha__token_block {
+    int64_t sequence, first_row, length, begin, end;
+} mha__token_block;
+enum { MHA__TOKEN_BLOCK = 64 };
+mha__token_block mha__token_block_of(const mha_layer_input *in, int64_t longest, int64_t task);
+/* Returns the number of tasks; `longest` is the length of the longest sequence. */
+int64_t mha__token_blocks(const mha_layer_input *in, int64_t longest);
+
+/* Computes scratch->bias from q and k in trace->qkv. */
 void mha__disentangled_fill(const mha_attn_layer *layer, const mha__attn_call *call, const mha__attn_trace *trace,
                             const mha__attn_scratch *scratch);
 /* Adds the gradients of q and k to scratch->dqkv, and accumulates the gradients of the projections and of the table.

@@ -10,6 +10,7 @@
 typedef struct sum_job {
     const mha_attn_layer *layer;
     const mha_layer_input *in;
+    const int32_t *distance_rows;
     int64_t head, longest;
     bool keys; /* sum for the tokens as keys instead of as queries */
     float scale;
@@ -17,24 +18,35 @@ typedef struct sum_job {
     float *sums; /* [rows, 2 span] gradient of the product */
 } sum_job;
 
-/* Sums the gradient of the bias of one head and one sequence for each token and row of the table. */
-static void sum_task(void *arg, int64_t n, int worker)
+/* Adds the pairs of query i and the keys of a block to the sums of the keys. */
+static void sum_keys(const sum_job *job, const mha__token_block *b, int64_t i, const float *dbias, float *sums)
+{
+    const int64_t M = job->longest, rows = 2 * job->layer->relative->distances.span;
+    for (int64_t j = b->begin; j < b->end; j++)
+        sums[j * rows + job->distance_rows[M - 1 + i - j]] += job->scale * dbias[i * M + j];
+}
+
+/* Adds the pairs of query i and all keys to the sums of the query, in the order of distances. */
+static void sum_query(const sum_job *job, const mha__token_block *b, int64_t i, const float *dbias, float *sums)
+{
+    const int64_t M = job->longest, rows = 2 * job->layer->relative->distances.span;
+    for (int64_t j = b->length - 1; j >= 0; j--)
+        sums[i * rows + job->distance_rows[M - 1 + i - j]] += job->scale * dbias[i * M + j];
+}
+
+/* Sums the gradient of the bias of one head for each token of a block and row of the table. */
+static void sum_task(void *arg, int64_t task, int worker)
 {
     (void)worker;
     const sum_job *job = arg;
-    const mha_layer_input *in = job->in;
-    const mha__distances *d = &job->layer->relative->distances;
-    const int64_t M = job->longest, first = in->starts ? in->starts[n] : n * in->length;
-    const int64_t length = in->starts ? in->starts[n + 1] - first : in->length, rows = 2 * d->span;
-    const float *dbias = job->dbias + (n * job->layer->options.heads + job->head) * M * M;
-    memset(job->sums + first * rows, 0, (size_t)(length * rows) * sizeof *job->sums);
-    for (int64_t distance = 1 - length; distance < length; distance++) {
-        const int64_t row = mha__distance_row(d, distance);
-        for (int64_t i = mha__max64(0, distance); i < mha__min64(length, length + distance); i++) {
-            const int64_t j = i - distance, token = first + (job->keys ? j : i);
-            job->sums[token * rows + row] += job->scale * dbias[i * M + j];
-        }
-    }
+    const mha__token_block b = mha__token_block_of(job->in, job->longest, task);
+    const int64_t M = job->longest, rows = 2 * job->layer->relative->distances.span;
+    const float *dbias = job->dbias + (b.sequence * job->layer->options.heads + job->head) * M * M;
+    float *sums = job->sums + b.first_row * rows;
+    if (b.begin >= b.end) return;
+    memset(sums + b.begin * rows, 0, (size_t)((b.end - b.begin) * rows) * sizeof *sums);
+    for (int64_t i = job->keys ? 0 : b.begin; i < (job->keys ? b.length : b.end); i++)
+        (job->keys ? sum_keys : sum_query)(job, &b, i, dbias, sums);
 }
 
 /* Copies the gradient of the projected table [H, rows, D] to rows [rows, H D]. */
@@ -91,13 +103,13 @@ static mha_status term_back(const mha_attn_layer *l, const mha__attn_call *call,
                             sum_job *job, mha_error *err)
 {
     const size_t count = (size_t)(2 * l->relative->distances.span * l->options.heads * l->options.head_dim);
-    const int64_t sequences = call->in->starts ? call->in->sequences : call->in->batch;
+    const int64_t tasks = mha__token_blocks(call->in, job->longest);
     term own = *t;
     own.dprojected = mha__calloc(l->ctx, 2 * count, sizeof(float));
     if (!own.dprojected) return mha__no_memory(err, 2 * count * sizeof(float), "the gradients of relative positions");
     mha_status status = MHA_OK;
     for (job->head = 0; job->head < l->options.heads && status == MHA_OK; job->head++) {
-        mha__parallel(l->ctx, sequences, sum_task, job);
+        mha__parallel(l->ctx, tasks, sum_task, job);
         status = product_back(l, at, &own, job->head, job->sums, err);
     }
     if (status == MHA_OK) status = projection_back(l, call, &own, own.dprojected + count, err);
@@ -118,6 +130,7 @@ mha_status mha__disentangled_back(const mha_attn_layer *l, const mha__attn_call 
     for (int n = 0; n < 2; n++) {
         sum_job job = {.layer = l,
                        .in = call->in,
+                       .distance_rows = s->distance_rows,
                        .longest = view.stride[2],
                        .keys = n == 1,
                        .scale = (float)scale,
