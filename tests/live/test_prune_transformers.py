@@ -3,6 +3,7 @@ folders must load in mha, have the same results, and be prunable again; if all l
 keys for these, the folders must also load in transformers."""
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -31,6 +32,8 @@ ALIKE = [  # the query heads of one key/value head per layer
     ("families/qwen3", "0.0,0.1,1.2,1.3"),
     ("families/qwen2", "0.2,0.3,1.0,1.1"),
     ("families/mistral", "0.0,0.1,1.2,1.3"),
+    ("families2/phi", "0.0,0.1,1.2,1.3"),
+    ("families2/cohere", "0.2,0.3,1.0,1.1"),
 ]
 
 
@@ -60,6 +63,15 @@ def logits_of_theirs(folder):
 
 def config_of(folder):
     return json.loads((Path(folder) / "config.json").read_text())
+
+
+def config_of_count(folder, out, heads, width):
+    """Copies a pruned folder, and states its head counts by the keys of transformers."""
+    shutil.copytree(folder, out, dirs_exist_ok=True)
+    config = config_of(folder) | {"num_attention_heads": heads, "head_dim": width}
+    config["num_key_value_heads"] = config["num_key_value_heads"] * heads // config_of(folder)["num_attention_heads"]
+    (out / "config.json").write_text(json.dumps(config))
+    return out
 
 
 class Pruned(unittest.TestCase):
@@ -155,10 +167,35 @@ class Pruned(unittest.TestCase):
         np.testing.assert_allclose(logits_of_theirs(self.out / "shared"), want, rtol=0, atol=2e-5 * np.abs(want).max())
         self.assertIn("already removed", run("-m", self.out / "alike", "--heads", "0.3", "-o", self.out / "no", code=2))
 
+    def test_widths_of_norms_and_factors(self):
+        """The classes of Phi-3 and Phi read head_dim, but Phi-3 checks the count of LongRoPE factors, and Phi builds the norms of q and k,
+        by the hidden size: without these, a pruned model loads, truly smaller; with them, only with --compatible."""
+        plain = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
+        phi = {"model_type": "phi", "num_key_value_heads": 4, "partial_rotary_factor": 0.5}
+        for name, changes, reason in (("phi3", plain, None), ("phi3", {}, "short_factor field must have length 6, got 3"),
+                                      ("phi", phi, None), ("phi", phi | {"qk_layernorm": True}, "mismatched")):
+            with self.subTest(name, reason=reason):
+                loads = reason is None
+                wide, direct = self.out / "wide", self.out / "direct"
+                self.make(config_of(DATA / "families2" / name) | changes, wide)
+                said = run("-m", wide, "--heads", "0.0,0.1,1.2,1.3", "-o", direct, "--force")
+                config = config_of(direct)
+                self.assertEqual((config["num_attention_heads"], config.get("head_dim")), (2, 8) if loads else (4, None))
+                self.assertEqual("head_dim must be the hidden size divided by the number of heads" in said, not loads)
+                if not loads:
+                    with self.assertRaisesRegex(Exception, reason):
+                        AutoModelForCausalLM.from_pretrained(config_of_count(direct, self.out / "counted", 2, 8))
+                    continue
+                want = mha.Model(direct).forward(IDS).logits[0]
+                np.testing.assert_allclose(logits_of_theirs(direct), want, rtol=0, atol=2e-5 * np.abs(want).max())
+                size = [(folder / "model.safetensors").stat().st_size for folder in (direct, wide)]
+                self.assertLess(size[0], size[1])
+
     def make_wider(self, folder, out):
         """Writes a random model with 8 query heads in groups of 2. The hidden size of 48 is a multiple of both 8 and 6."""
-        config = config_of(folder)
-        config |= {"num_attention_heads": 8, "num_key_value_heads": 4, "hidden_size": 48, "head_dim": 8}
+        self.make(config_of(folder) | {"num_attention_heads": 8, "num_key_value_heads": 4, "hidden_size": 48, "head_dim": 8}, out)
+
+    def make(self, config, out):
         torch.manual_seed(1)
         AutoModelForCausalLM.from_config(AutoConfig.for_model(**config)).float().save_pretrained(out)
 

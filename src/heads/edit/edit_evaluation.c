@@ -5,6 +5,7 @@
 #include "base/size.h"
 #include "heads/data/head_data.h"
 #include "heads/edit/edit_struct.h"
+#include "heads/edit/keep_list.h"
 #include "model/config/family.h"
 #include <math.h>
 #include <string.h>
@@ -69,7 +70,7 @@ static const char *find_broken_rule(const mha_model *m)
             return "all layers must have the same number of heads";
         if (info->value_heads_per_layer[l] != keys) return "keys and values must have the same number of heads";
     }
-    const bool derived = !c->family->head_keys && !c->family->latent; /* the width of a head has no key of its own */
+    const bool derived = !mha__head_count_is_free(c);
     if (derived && heads * info->head_dim != info->hidden)
         return "head_dim must be the hidden size divided by the number of heads";
     if (derived && keys != c->kv_heads)

@@ -94,6 +94,13 @@ void mha__keep_write(mha__json_writer *w, const mha__keep *k, bool which)
 static const char heads_key[] = "num_attention_heads", shared_key[] = "num_key_value_heads", width_key[] = "head_dim",
                   original_key[] = "mha.original_heads";
 
+bool mha__head_count_is_free(const mha__config *c)
+{
+    if (c->family->latent) return true;
+    const bool checked = c->qk_normed || c->rope.kind == MHA_ROPE_LONGROPE;
+    return c->family->head_keys && !(c->family->width_checked && checked);
+}
+
 /* Returns false also for families without keys for the widths of heads, such as BERT and GPT-2, which compute head_dim
  * as hidden size / heads. Latent attention has keys of its own for them (qk_nope_head_dim). If config.json has a key of
  * this project that changes what layers compute, the number of heads must be unchanged, since the key may depend on
@@ -105,7 +112,8 @@ bool mha__heads_are_plain(const mha__config *c, mha__head_count_fn count, const 
         const mha__head_count n = count(user, l);
         if (n.heads != first.heads || n.keys != first.keys || n.values != first.keys) return false;
     }
-    return (c->family->head_keys || c->family->latent) && (first.heads == c->heads || !c->own_key);
+    if (first.heads != c->heads) return mha__head_count_is_free(c) && !c->own_key;
+    return c->family->head_keys || c->family->latent;
 }
 
 static void write_count(mha__json_writer *w, const char *key, int64_t count)

@@ -55,6 +55,8 @@ typedef struct mha__head_count {
 } mha__head_count;
 typedef mha__head_count (*mha__head_count_fn)(const void *user, int64_t layer);
 
+/* Returns true if config.json can express another head count with heads of the same width. */
+bool mha__head_count_is_free(const mha__config *config);
 /* Returns true if the standard keys of the family can express the head counts: equal in all layers, with as many key
  * heads as value heads. */
 bool mha__heads_are_plain(const mha__config *config, mha__head_count_fn count, const void *user);

@@ -165,10 +165,12 @@ typedef struct mha__family {
                         * tensors have the number of their group instead of n */
     const mha__part *parts; /* [MHA__ROLES] */
     bool pre_norm, causal, rotary;
-    bool head_keys;    /* config.json has num_key_value_heads and head_dim */
-    bool normed;       /* default of qk_norm in "mha.attention": q and k are normalized per head */
-    bool embed_scaled; /* embeddings are multiplied by sqrt(hidden) */
-    bool parallel;     /* attention and feed-forward read the block's input; default of use_parallel_residual */
+    bool head_keys;     /* config.json has num_key_value_heads and head_dim */
+    bool width_checked; /* transformers reads head_dim, but checks the count of LongRoPE factors and builds the norms of
+                         * q and k from hidden size / heads (Phi-3, Phi) */
+    bool normed;        /* default of qk_norm in "mha.attention": q and k are normalized per head */
+    bool embed_scaled;  /* embeddings are multiplied by sqrt(hidden) */
+    bool parallel;      /* attention and feed-forward read the block's input; default of use_parallel_residual */
     bool alibi;
     bool whole_norms;      /* each norm of q and k covers all heads together */
     bool head_gains;       /* the norms of q and k have other weights per head */
