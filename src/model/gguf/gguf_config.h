@@ -4,6 +4,7 @@
 
 #include "io/gguf/gguf.h"
 #include "io/json/json_write.h"
+#include "mha/rope.h"
 #include "model/gguf/gguf_parts.h"
 
 typedef struct mha__gguf_config_writer {
@@ -32,6 +33,10 @@ mha_status mha__gguf_config_copy(mha__gguf_config_writer *c, const char *suffix,
 
 /* Writes rope_scaling (gguf_rope.c). `positions` is the context length. */
 mha_status mha__gguf_config_rope(mha__gguf_config_writer *c, int64_t positions);
+
+/* Finds the LLaMA 3 scaling with the frequency factors `factors` [head_dim / 2] (gguf_llama3.c). Returns false if there
+ * is none. */
+bool mha__gguf_llama3(const float *factors, int64_t head_dim, double theta, mha_rope_options *found);
 
 /* Writes layer_types if the file says which layers have a window (gguf_rope.c). */
 mha_status mha__gguf_config_windows(mha__gguf_config_writer *c);

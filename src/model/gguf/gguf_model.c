@@ -117,15 +117,6 @@ static mha_status change(const renaming *r, mha_tensor *t, mha__gguf_change how,
 
 /* ---- names ---- */
 
-/* Returns true for tensors that the config contains, or that are computed. */
-static bool is_config(const char *name)
-{
-    static const char *const names[] = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"};
-    for (size_t n = 0; n < sizeof names / sizeof *names; n++)
-        if (strcmp(name, names[n]) == 0) return true;
-    return false;
-}
-
 static mha_status set_name(const renaming *r, mha_tensor *t, const char *name)
 {
     void *memory;
@@ -192,7 +183,7 @@ static mha_status rename_tensor(renaming *r, const mha__record *stored)
     const mha__gguf_part *part = mha__gguf_part_named(r->arch, t->name, true, other, sizeof other);
     const size_t suffix = strlen(t->name) > 5 ? strlen(t->name) - 5 : 0;
     if (r->arch->seq2seq && strcmp(t->name, "dec.blk.0.cross_attn_rel_b.weight") == 0) return MHA_OK; /* never read */
-    if (is_config(t->name)) {
+    if (mha__gguf_is_rope_factors(t->name)) {
         r->count++;
         return MHA_OK;
     }

@@ -213,6 +213,16 @@ static bool has_more(const mha__gguf_arch *arch)
     return arch->experts || arch->gated;
 }
 
+const char *const mha__gguf_rope_factors[] = {"rope_freqs.weight", "rope_factors_short.weight",
+                                              "rope_factors_long.weight"};
+
+bool mha__gguf_is_rope_factors(const char *name)
+{
+    for (size_t n = 0; n < sizeof mha__gguf_rope_factors / sizeof *mha__gguf_rope_factors; n++)
+        if (strcmp(name, mha__gguf_rope_factors[n]) == 0) return true;
+    return false;
+}
+
 const mha__gguf_arch *mha__gguf_arch_named(const char *name, size_t n, bool more)
 {
     const mha__gguf_arch *found = NULL;

@@ -50,6 +50,12 @@ typedef struct mha__gguf_arch {
 /* The parts of T5 without and with a gate (gguf_parts_t5.c). */
 extern const mha__gguf_part mha__gguf_t5[], mha__gguf_t5_gated[];
 
+/* The tensors of factors of the rotation, which the config contains: of LLaMA 3, and of Phi-3 for short and for long
+ * texts. */
+extern const char *const mha__gguf_rope_factors[3];
+/* Returns true if a tensor has one of these names. */
+bool mha__gguf_is_rope_factors(const char *name);
+
 /* Returns the architecture by its name, or by the family that it represents; NULL if unknown. Two architectures may
  * have the same name: one with experts or a gate, `more`, and one without. */
 const mha__gguf_arch *mha__gguf_arch_named(const char *name, size_t n, bool more);

@@ -49,38 +49,66 @@ static mha_status refuse(const config *c, const char *suffix, const char *rule)
 
 /* ---- frequency factors ---- */
 
-static mha_status put_list(config *c, const char *key, const mha_tensor *t)
+/* Reads the factors of a tensor, which the caller frees. */
+static mha_status read_factors(const config *c, const mha_tensor *t, float **factors)
 {
-    float *factors = mha__alloc(c->file->ctx, (size_t)t->elements * sizeof *factors);
-    if (!factors) return mha__no_memory(c->err, (size_t)t->elements * sizeof *factors, t->name);
-    const mha_status status = mha_tensor_read(t, MHA_F32, factors, c->err);
-    mha__json_key(&c->w, key);
-    mha__json_open(&c->w, '[');
-    for (int64_t i = 0; status == MHA_OK && i < t->elements; i++)
-        mha__json_put_real(&c->w, factors[i] > 0 && factors[i] < 1e30F ? mha__gguf_config_shortest(factors[i])
-                                                                       : 0); /* 0 is refused later */
-    mha__json_close(&c->w, ']');
-    mha__free(c->file->ctx, factors);
+    *factors = mha__alloc(c->file->ctx, (size_t)t->elements * sizeof **factors);
+    if (!*factors) return mha__no_memory(c->err, (size_t)t->elements * sizeof **factors, t->name);
+    const mha_status status = mha_tensor_read(t, MHA_F32, *factors, c->err);
+    if (status != MHA_OK) mha__free(c->file->ctx, *factors);
     return status;
 }
 
-/* Writes the frequency factors of rope_freqs.weight, by which LLaMA 3 scales its rotation, as two equal lists. */
+static void put_list(config *c, const char *key, const float *factors, int64_t count)
+{
+    mha__json_key(&c->w, key);
+    mha__json_open(&c->w, '[');
+    for (int64_t i = 0; i < count; i++)
+        mha__json_put_real(&c->w, factors[i] > 0 && factors[i] < 1e30F ? mha__gguf_config_shortest(factors[i])
+                                                                       : 0); /* 0 is refused later */
+    mha__json_close(&c->w, ']');
+}
+
+static void put_llama3(config *c, const mha_rope_options *o)
+{
+    mha__gguf_config_text(c, "rope_type", "llama3");
+    mha__gguf_config_real(c, "factor", o->factor);
+    mha__gguf_config_real(c, "low_freq_factor", o->low_freq);
+    mha__gguf_config_real(c, "high_freq_factor", o->high_freq);
+    mha__gguf_config_int(c, "original_max_position_embeddings", o->original_positions);
+}
+
+/* Factors that are not those of LLaMA 3 become two equal lists. */
+static void put_equal_lists(config *c, const float *factors, int64_t count, int64_t positions)
+{
+    mha__gguf_config_text(c, "rope_type", "longrope");
+    mha__gguf_config_real(c, "factor", 1);
+    mha__gguf_config_int(c, "original_max_position_embeddings", positions);
+    put_list(c, "short_factor", factors, count);
+    put_list(c, "long_factor", factors, count);
+}
+
+/* Writes the frequency factors of rope_freqs.weight, by which LLaMA 3 scales its rotation. */
 static mha_status put_factors(config *c, const scaling *s, const mha_tensor *t, int64_t positions)
 {
+    char key[KEY];
+    double theta = 10000;
+    float *factors;
+    mha_rope_options found;
     if (!unscaled(s)) return refuse(c, "rope.scaling.type", "none with the tensor rope_freqs.weight");
     if (t->elements != c->head_dim / 2)
         return mha__fail(c->err, MHA_ERR_FORMAT, "%s: tensor \"%s\" must have %lld elements (got %lld)",
                          mha__quote(&(mha__quoted){0}, c->file->path, strlen(c->file->path)), t->name,
                          (long long)(c->head_dim / 2), (long long)t->elements);
-    mha__gguf_config_text(c, "rope_type", "longrope");
-    mha__gguf_config_real(c, "factor", 1);
-    mha__gguf_config_int(c, "original_max_position_embeddings", positions);
-    MHA__TRY(put_list(c, "short_factor", t));
-    return put_list(c, "long_factor", t);
+    MHA__TRY(mha__gguf_real(c->file, mha__gguf_config_key(c->arch, "rope.freq_base", key), &theta, c->err));
+    MHA__TRY(read_factors(c, t, &factors));
+    if (mha__gguf_llama3(factors, c->head_dim, mha__gguf_config_shortest(theta), &found))
+        put_llama3(c, &found);
+    else
+        put_equal_lists(c, factors, t->elements, positions);
+    mha__free(c->file->ctx, factors);
+    return MHA_OK;
 }
-
-/* The frequency factors of Phi-3, for short and for long texts. */
-static const char *const long_factors[] = {"rope_factors_short.weight", "rope_factors_long.weight"};
 
 /* Writes the factor by which Phi-3 multiplies the rotation of scaled models, unless it follows from the lengths. */
 static mha_status put_gain(config *c, int64_t positions, int64_t old)
@@ -113,19 +141,24 @@ static mha_status put_long(config *c, const scaling *s, int64_t positions)
     mha__gguf_config_text(c, "rope_type", "longrope");
     mha__gguf_config_int(c, "original_max_position_embeddings", old);
     for (int n = 0; n < 2; n++) {
-        const mha_tensor *t = mha_file_find(c->file, long_factors[n]);
+        const char *name = mha__gguf_rope_factors[n + 1];
+        const mha_tensor *t = mha_file_find(c->file, name);
+        float *factors;
         if (!t || t->elements != c->rotated / 2)
             return mha__fail(c->err, MHA_ERR_FORMAT, "%s: tensor \"%s\" must have %lld elements (got %lld)",
-                             mha__quote(&(mha__quoted){0}, c->file->path, strlen(c->file->path)), long_factors[n],
+                             mha__quote(&(mha__quoted){0}, c->file->path, strlen(c->file->path)), name,
                              (long long)(c->rotated / 2), t ? (long long)t->elements : 0);
-        MHA__TRY(put_list(c, n ? "long_factor" : "short_factor", t));
+        MHA__TRY(read_factors(c, t, &factors));
+        put_list(c, n ? "long_factor" : "short_factor", factors, t->elements);
+        mha__free(c->file->ctx, factors);
     }
     return put_gain(c, positions, old);
 }
 
 static bool has_long(const config *c, const scaling *s)
 {
-    return is(s, "longrope") || mha_file_find(c->file, long_factors[0]) || mha_file_find(c->file, long_factors[1]);
+    return is(s, "longrope") || mha_file_find(c->file, mha__gguf_rope_factors[1]) ||
+           mha_file_find(c->file, mha__gguf_rope_factors[2]);
 }
 
 /* Refuses a factor that only scaled models have. */
@@ -178,7 +211,7 @@ static mha_status put_scaling(config *c, int64_t positions)
         MHA__TRY(check_gain(c));
         return put_interpolation(c, &s); /* rope_freqs.weight is refused as an unread tensor */
     }
-    const mha_tensor *factors = mha_file_find(c->file, "rope_freqs.weight");
+    const mha_tensor *factors = mha_file_find(c->file, mha__gguf_rope_factors[0]);
     return factors ? put_factors(c, &s, factors, positions) : put_interpolation(c, &s);
 }
 

@@ -9,6 +9,7 @@
 #include "io/json/json_write.h"
 #include "io/safetensors/named_tensors.h"
 #include "io/safetensors/safetensors_stream.h"
+#include "model/gguf/gguf_parts.h"
 #include "model/model_struct.h"
 #include "model/weights/checkpoint_folder.h"
 #include "text/gguf_tokenizer.h"
@@ -122,6 +123,7 @@ static void add_file(saving *s, const mha_file *file)
 {
     for (int64_t n = 0; n < mha_file_count(file); n++) {
         const mha_tensor *in_file = mha_file_tensor(file, n);
+        if (file->gguf && mha__gguf_is_rope_factors(in_file->name)) continue; /* the config contains them */
         const mha_named_tensor *other = replacement(s, in_file->name);
         const mha_dtype dtype = s->o.dtype != MHA_DTYPE_DEFAULT ? s->o.dtype : mha__tensor_dtype(in_file);
         if (other)

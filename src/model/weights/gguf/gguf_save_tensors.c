@@ -104,12 +104,11 @@ static void add_factors(mha__gguf_tensors *s, const char *name, const float *fac
 /* Adds the factors by which Phi-3 divides the frequencies of short and of long texts. */
 static void add_long_factors(mha__gguf_tensors *s)
 {
-    static const char *const names[] = {"rope_factors_short.weight", "rope_factors_long.weight"};
     const mha_rope_options *o = &s->m->config.rope;
     for (int n = 0; n < 2; n++) {
         for (int64_t i = 0; i < o->rotary_dim / 2; i++)
             s->rope_factors[n][i] = (float)(n ? o->long_by : o->short_by)[i];
-        add_factors(s, names[n], s->rope_factors[n], o->rotary_dim / 2);
+        add_factors(s, mha__gguf_rope_factors[n + 1], s->rope_factors[n], o->rotary_dim / 2);
     }
 }
 
@@ -129,7 +128,7 @@ static mha_status add_rope_factors(mha__gguf_tensors *s, mha_error *err)
     MHA__TRY(mha_rope_frequencies(&c->rope, 1, f[1], &gain, err));
     for (int64_t i = 0; i < c->head_dim / 2; i++)
         s->rope_factors[0][i] = (float)(f[0][i] / f[1][i]);
-    add_factors(s, "rope_freqs.weight", s->rope_factors[0], c->head_dim / 2);
+    add_factors(s, mha__gguf_rope_factors[0], s->rope_factors[0], c->head_dim / 2);
     return MHA_OK;
 }
 

@@ -17,11 +17,12 @@ static int64_t index_of(const mha_file *file, const mha_tensor *tensor)
 /* Marks the factors of the rotation that the config contains. */
 static void mark_factors(const mha_model *m, bool *read)
 {
-    static const char *const factors[] = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"};
     const mha_file *file = m->shards.file;
+    const mha_rope_kind kind = m->config.rope.kind;
     const bool phi = mha__gguf_arch_of(m->config.family->name)->phi;
-    for (int n = phi ? 1 : 0; m->config.rope.kind == MHA_ROPE_LONGROPE && n < (phi ? 3 : 1); n++) {
-        const mha_tensor *t = mha_file_find(file, factors[n]);
+    const bool scaled = kind == MHA_ROPE_LONGROPE || (kind == MHA_ROPE_LLAMA3 && !phi);
+    for (int n = phi ? 1 : 0; scaled && n < (phi ? 3 : 1); n++) {
+        const mha_tensor *t = mha_file_find(file, mha__gguf_rope_factors[n]);
         if (t) read[index_of(file, t)] = true;
     }
 }

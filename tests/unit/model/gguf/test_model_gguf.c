@@ -9,6 +9,7 @@
 
 #include "mha/model_save.h"
 #include "mha/text.h"
+#include "model/gguf/gguf_config.h"
 #include "model/model_struct.h"
 #include "support/files.h"
 #include "support/gguf/gguf_case.h"
@@ -59,24 +60,69 @@ static void own_files(void **state)
     files_remove(work);
 }
 
-/* Files store the rotation of LLaMA 3 as factors in f32, so the angles are equal within rounding. */
+/* Files store the rotation of LLaMA 3 as factors in f32, from which the keys of the config are found again. A folder
+ * has these keys, and no tensor of factors. */
 static void rotation_of_llama3(void **state)
 {
     (void)state;
     const char *work = files_folder();
-    const char *file = files_path(work, "llama3.gguf");
+    char file[300], folder[300];
+    snprintf(file, sizeof file, "%s", files_path(work, "llama3.gguf"));
+    snprintf(folder, sizeof folder, "%s", files_path(work, "folder"));
     mha_model *a = gguf_open(files_path(data, "families/llama-llama3"), 1);
     gguf_save(a, file, MHA_F32);
     mha_model *b = gguf_open(file, 1);
-    size_t n, m;
-    float *x = gguf_outputs(a, &n), *y = gguf_outputs(b, &m);
-    for (size_t i = 0; i < n / sizeof *x; i++)
-        if (!(fabsf(x[i] - y[i]) <= 1e-5F)) fail_msg("logit %zu must be %g (got %g)", i, x[i], y[i]);
-    free(x);
-    free(y);
+    mha_error err = {0};
+    if (mha_model_save(b, folder, NULL, &err) != MHA_OK) fail_msg("%s", err.message);
+    mha_model *c = gguf_open(folder, 1);
+    assert_non_null(mha_file_find(b->shards.file, "rope_freqs.weight"));
+    assert_null(mha_file_find(c->shards.file, "rope_freqs.weight"));
+    assert_int_equal(c->config.rope.kind, MHA_ROPE_LLAMA3);
+    gguf_same_outputs(a, b, "llama3");
+    gguf_same_outputs(a, c, "llama3 folder");
     mha_model_free(a);
     mha_model_free(b);
+    mha_model_free(c);
+    files_remove(folder);
     files_remove(work);
+}
+
+/* Computes the factors as the converter of llama.cpp does, with frequencies in float32. */
+static void factors_of(double theta, double factor, double low, double high, double original, int64_t pairs, float *to)
+{
+    for (int64_t i = 0; i < pairs; i++) {
+        const float f = 1 / (float)pow(theta, (double)i / (double)pairs);
+        const double turns = original * f / 6.283185307179586, t = (turns - low) / (high - low);
+        to[i] = (float)(turns > high ? 1 : turns < low ? factor : 1 / ((1 - t) / factor + t));
+    }
+}
+
+static void factors_of_llama3(void **state)
+{
+    (void)state;
+    static const struct {
+        double theta, factor, low, high, original;
+        int64_t pairs;
+    } cases[] = {{5e5, 8, 1, 4, 8192, 64},   {5e5, 32, 1, 4, 8192, 32}, {1e4, 8, 1, 4, 32, 8},
+                 {1e4, 8, 1, 4, 100, 4},     {1e4, 4, 1, 4, 50, 8},     {1e4, 2.5, 1, 4, 24, 2},
+                 {1e4, 32, 1.5, 6, 100, 16}, {1e6, 16, 2, 3, 4000, 64}, {1e4, 8, 1, 32, 2048, 16}};
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        const int64_t pairs = cases[n].pairs;
+        float factors[64], again[64];
+        mha_rope_options o;
+        factors_of(cases[n].theta, cases[n].factor, cases[n].low, cases[n].high, cases[n].original, pairs, factors);
+        if (!mha__gguf_llama3(factors, 2 * pairs, cases[n].theta, &o)) fail_msg("case %zu must be LLaMA 3", n);
+        factors_of(cases[n].theta, o.factor, o.low_freq, o.high_freq, (double)o.original_positions, pairs, again);
+        for (int64_t i = 0; i < pairs; i++)
+            assert_true(fabsf(again[i] - factors[i]) <= 2e-6F * factors[i]);
+        factors[pairs / 2] *= 1.001F;
+        if (mha__gguf_llama3(factors, 2 * pairs, cases[n].theta, &o)) fail_msg("case %zu must be refused", n);
+    }
+    for (int n = 0; n < 3; n++) {
+        static const float odd[3][4] = {{1, 0, 4, 4}, {1, NAN, 4, 4}, {1, 2, INFINITY, INFINITY}};
+        mha_rope_options o;
+        assert_false(mha__gguf_llama3(odd[n], 8, 1e4, &o));
+    }
 }
 
 /* The elements of a q8_0 file differ from those of the folder, but not from those of the folder that it becomes. */
@@ -406,17 +452,12 @@ static void keys_of_tokenizers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_of_gguf_py),
-        cmocka_unit_test(own_files),
-        cmocka_unit_test(rotation_of_llama3),
-        cmocka_unit_test(quantized_files),
-        cmocka_unit_test(models_that_files_cannot_express),
-        cmocka_unit_test(options_of_folders),
-        cmocka_unit_test(keys_that_change_the_result),
-        cmocka_unit_test(factor_without_type),
-        cmocka_unit_test(unread_tensors),
-        cmocka_unit_test(ends_of_texts),
-        cmocka_unit_test(tokenizers),
+        cmocka_unit_test(files_of_gguf_py),    cmocka_unit_test(own_files),
+        cmocka_unit_test(rotation_of_llama3),  cmocka_unit_test(factors_of_llama3),
+        cmocka_unit_test(quantized_files),     cmocka_unit_test(models_that_files_cannot_express),
+        cmocka_unit_test(options_of_folders),  cmocka_unit_test(keys_that_change_the_result),
+        cmocka_unit_test(factor_without_type), cmocka_unit_test(unread_tensors),
+        cmocka_unit_test(ends_of_texts),       cmocka_unit_test(tokenizers),
         cmocka_unit_test(keys_of_tokenizers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
