@@ -8,6 +8,7 @@
 #include "input/input.h"
 #include "input/source_target.h"
 #include "input/tokens.h"
+#include "logits/head_gates.h"
 #include "options.h"
 #include "output.h"
 #include "run/generate_config.h"
@@ -17,7 +18,7 @@
 static struct {
     const char **prompts, **stops;
     const char *most, *least, *temperature, *top_k, *top_p, *min_p, *penalty, *ngram, *samples, *at_once, *kv_dtype,
-        *lookup;
+        *lookup, *gates;
     int echo, no_eos;
 } given;
 
@@ -42,6 +43,8 @@ static const struct poptOption options[] = {
     {"kv-dtype", 0, POPT_ARG_STRING, &given.kv_dtype, 0,
      "type of the KV cache: f32, bf16, f16, int8, int4, e4m3; default: f32, or bf16 with --dtype bf16 or int8", "TYPE"},
     {"lookup", 0, POPT_ARG_STRING, &given.lookup, 0, "speculate up to N tokens if the text repeats; same output", "N"},
+    {"gates", 0, POPT_ARG_STRING, &given.gates, 0, "factors for the outputs of heads; 0 switches a head off",
+     "LAYER.HEAD=GATE,..."},
     {"echo", 0, POPT_ARG_NONE, &given.echo, 0, "print each prompt before its continuation", NULL},
     POPT_TABLEEND};
 
@@ -127,6 +130,7 @@ typedef struct job {
     mha_prompt *starts;     /* [count] encoder-decoders: the texts are sources, and the prompts are empty */
     int32_t *ids;           /* [count, max_new] generated ids */
     int64_t *lengths;       /* [count] numbers of generated ids */
+    head_gates gates;
     generation shown;
 } job;
 
@@ -149,6 +153,7 @@ static void free_job(job *j)
     for (int64_t i = 0; j->tokens && i < j->texts->count; i++)
         mha_encoding_free(j->tokens[i]);
     generation_free(&j->shown);
+    head_gates_free(&j->gates);
     free(j->tokens);
     free(j->prompts);
     free(j->starts);
@@ -231,6 +236,7 @@ static int run_job(cli_session *s, job *j, mha_generate_options *o)
     generation *g = &j->shown;
     int code = allocate(s, j, o->max_new);
     if (code == CLI_DONE) code = tokenize(s, j);
+    if (code == CLI_DONE) code = head_gates_read(s, j->model, given.gates, false, false, NULL, &j->gates);
     if (code != CLI_DONE) return code;
     fit(s, j, o);
     generate_config_say(s, o, given.most != NULL);
@@ -242,6 +248,7 @@ static int run_job(cli_session *s, job *j, mha_generate_options *o)
     o->on_prompt = generation_prompt, o->on_token = generation_token;
     o->on_text = generation_text, o->on_end = generation_end;
     o->user = g;
+    o->gates = j->gates.gates;
     const bool source = mha_model_encoder(j->model) != NULL;
     if (source) o->sources = j->prompts;
     const mha_prompt *prompts = source ? j->starts : j->prompts;
@@ -285,7 +292,7 @@ static int run(cli_session *s)
 
 static bool shares(const cli_session *s)
 {
-    return given.prompts || cli_reads_no_stdin(s);
+    return !given.gates && (given.prompts || cli_reads_no_stdin(s));
 }
 
 const cli_command cli_generate = {
@@ -300,10 +307,13 @@ const cli_command cli_generate = {
         "- 1. Of generation_config.json, only eos_token_id is used; stderr lists the options that correspond to "
         "its other settings. For an encoder-decoder (t5, bart, mbart, marian), the prompt is the source, the text "
         "is the target, and decoder_start_token_id, forced_bos_token_id, forced_eos_token_id and bad_words_ids "
-        "are used too. Ctrl-C stops the generation; the text printed so far remains.",
+        "are used too. --gates 0.2=0,1.3=0.5 multiplies the output of head 2 of layer 0 by 0 and that of head 3 of "
+        "layer 1 by 0.5, for the prompt and all new tokens. Ctrl-C stops the generation; the text printed so far "
+        "remains.",
     .shared = CLI_MODEL | CLI_FILE | CLI_JSON | CLI_SEED | CLI_DTYPE,
     .options = options,
     .examples = "mha generate \"One day Clara finds\"\n"
+                "mha generate --gates 0.7=0 -n 20 \"One day Clara finds\"\n"
                 "mha generate --temperature 0.8 --top-p 0.95 --samples 3 -s 1 \"One day\"\n",
     .shares = shares,
     .run = run,

@@ -100,6 +100,9 @@ typedef struct mha_generate_options {
     /* [count] audio features [feature_bins, 2 max_positions] of each prompt, for an encoder that reads audio (audio.h),
      * instead of `sources`; NULL for other models. */
     const float *const *features;
+    /* [layers, H] factors for the output of each head, for the prompts and all new tokens: 0 removes a head. For an
+     * encoder-decoder, the heads of the decoder's self-attention. Requires forward to be NULL. NULL = ones. */
+    const float *gates;
 } mha_generate_options;
 
 /* Writes the new tokens of each prompt to out [count, max_new] and their number to lengths [count]. Reports progress as

@@ -116,6 +116,21 @@ class State(LivePage):
         self.assertEqual(self.run_js("return document.getElementById('text-0').textContent").removeprefix(TEXT).replace("<|endoftext|>", ""), said.rstrip("\n"))
         self.assert_quiet()
 
+    def test_continuation_with_changes(self):
+        """The command of the continuation with heads off gives the text of the page. Means and removed edges have no such command."""
+        start = "#text=" + TEXT.replace(" ", "%20")
+        self.open(start + "&gates=0.7:0,1.1:0.5")
+        self.run_js("const e = document.getElementById('length'); e.value = 9; e.dispatchEvent(new Event('input'))")
+        words = self.words("Continuation with your changes")
+        self.assertIn("0.7=0,1.1=0.5", words)
+        said = program(words[0], "-q", *words[1:])
+        self.one("#continue").click()
+        self.wait("return document.body.dataset.written")
+        self.assertEqual(self.run_js("return document.getElementById('text-1').textContent").removeprefix(TEXT).replace("<|endoftext|>", ""), said.rstrip("\n"))
+        for changes in ("&gates=0.7:0&mean=1", "&gates=0.7:0&edges=1.1:8-3", ""):
+            self.open(start + changes)
+            self.assertNotIn("Continuation with your changes", self.commands())
+        self.assert_quiet()
 
     def test_effects_and_steps_with_changes(self):
         """Gates, means, removed edges and an earlier token apply to the effects and the steps, on the page and in the commands."""

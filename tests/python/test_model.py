@@ -96,6 +96,21 @@ class Decoder(unittest.TestCase):
         self.assertNotEqual(self.model.generate(PROMPT, 12, repetition_penalty=1.5), NEW)
         self.assertEqual(len(set(self.model.generate(PROMPT, 12, no_repeat_ngram=1))), 12)
 
+    def test_generate_with_gates(self):
+        """Each token must be the most likely one of a forward pass with the same gates, alone and among other prompts."""
+        gates = np.ones((self.model.info["layers"], self.model.info["heads"]), np.float32)
+        gates[0, :2], gates[1, 2] = 0, 0.5
+        want = list(PROMPT)
+        for _ in range(8):
+            want.append(int(self.model.forward([want], gates=gates).logits[0, -1].argmax()))
+        want = want[len(PROMPT):]
+        self.assertNotEqual(want, NEW[:8])
+        for more in {}, {"cache": False}, {"lookup": 4}:
+            self.assertEqual(self.model.generate(PROMPT, 8, gates=gates, eos=[], **more), want)
+        self.assertEqual(self.model.generate([[7], PROMPT, [8, 9]], 8, gates=gates, eos=[], at_once=2)[1], want)
+        with self.assertRaises(ValueError):
+            self.model.generate(PROMPT, 8, gates=gates[:1])
+
     def test_several_prompts(self):
         prompts = [PROMPT, [7], list(range(20)), list(range(25))]
         drawn = {"temperature": 1.2, "top_k": 60, "min_p": 0.001}

@@ -172,5 +172,8 @@ const viewCommands = (text) => {
     [`The steps of head ${name}, with your changes`, [...changedStart(), '--steps', name, '--at', at, ...last]]];
   if (logits) commands.push(['Logit lens', [...commandStart('lens'), '--position', at, ...last]]);
   if (logits && causal) commands.push(['Continuation of the model as it is', [...commandStart('generate'), '-n', $('length').value, ...last]]);
+  if (logits && causal && gateList('=').length && !state.mean && !state.edges.length) {
+    commands.push(['Continuation with your changes', [...commandStart('generate'), '--gates', gateList('=').join(','), '-n', $('length').value, ...last]]);
+  }
   return commands.map(([view, words]) => [view, words.join(' ')]);
 };

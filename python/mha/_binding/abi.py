@@ -2293,6 +2293,7 @@ class GenerateOptions(ctypes.Structure):
     sources: ctypes._Pointer[Prompt]
     no_rules: int
     features: ctypes._Pointer[c_void_p]
+    gates: int | None
     _fields_ = [
         ("size", c_size_t),
         ("max_new", c_int64),
@@ -2316,6 +2317,7 @@ class GenerateOptions(ctypes.Structure):
         ("sources", POINTER(Prompt)),
         ("no_rules", c_int),
         ("features", POINTER(c_void_p)),
+        ("gates", c_void_p),
     ]
 
 

@@ -93,7 +93,7 @@ class Generate(ModelBase):
     def generate(self, ids: Any, n: int, temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0, cache: bool = True, *,
                  min_p: float = 0.0, repetition_penalty: float = 1.0, no_repeat_ngram: int = 0, eos: Any = None, stop: Any = (),
                  lookup: int = 0, min_new: int = 0, at_once: int = 0, cache_dtype: str | None = None, sources: Any = None, features: Any = None,
-                 rules: bool = True,
+                 rules: bool = True, gates: Any = None,
                  on_text: Callable[[int, str], Any] | None = None, on_token: Callable[[int, int], Any] | None = None,
                  on_prompt: Callable[[int, int], Any] | None = None, on_end: Callable[[int, str], Any] | None = None) -> Any:
         """Generates up to n ids after the prompt `ids` and returns them as a list; for a list of prompts, as a list of lists.
@@ -106,6 +106,8 @@ class Generate(ModelBase):
         For an encoder-decoder, sources are the ids of the source, or a list with one source per prompt; a prompt may be empty. If its
         encoder reads audio, give features [bins, frames] instead, or a list with those of each prompt. rules: False ignores the forced,
         suppressed and banned tokens of its generation_config.json.
+
+        gates [layers, heads]: factors of each head's output, for the prompts and all new tokens.
 
         on_text(prompt, text) is called with new text as soon as it is final, on_token(prompt, id) with each new id; if one returns
         True, generation for that prompt ends. on_prompt(prompt, shared) is called before a prompt, whose first `shared` tokens are
@@ -132,6 +134,7 @@ class Generate(ModelBase):
             eos_count=0 if ends is None else len(ends) or -1, stop=stops, stop_count=len(stops),
             cache_dtype=choose("cache_dtype", cache_dtype, CACHED), no_rules=not rules,
             sources=None if given is None else _structs(given),
+            gates=None if gates is None else floats(gates, "gates", (self._info.layers, self._info.heads)),
             features=None if audio is None else (ctypes.c_void_p * len(audio))(*(a.ctypes.data for a in audio)),
             sampling=_sampling(temperature, top_k, top_p, min_p, repetition_penalty, no_repeat_ngram, seed),
             **{name: callback(GenerateOptions, name, f and guard.wrap(f)) for name, f in functions.items()})

@@ -80,6 +80,7 @@ static mha_status read_prompt(mha__generation *g, int64_t n, int64_t at, mha_err
                                        .ids = s->ids + at,
                                        .cache = g->cache,
                                        .sequence = n,
+                                       .gates = g->o.gates,
                                        .source = mha__generation_sources(g) && at == 0 ? &source : NULL};
         const mha_model_output output = {.size = sizeof output,
                                          .last_logits = at + count == s->length ? g->logits : NULL};

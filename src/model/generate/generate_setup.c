@@ -141,6 +141,8 @@ mha_status mha__generation_check(mha__generation *g, mha_error *err)
     MHA__TRY(check_eos(g, err));
     MHA__TRY(check_stop(g, err));
     MHA__TRY(check_sources(g, err));
+    if (g->o.gates && g->o.forward)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_generate_options: forward must be NULL with gates");
     const int64_t most = m->positions.weight ? m->config.max_positions : INT32_MAX / 2;
     for (int64_t n = 0; n < g->count; n++)
         MHA__TRY(check_prompt(g, n, most, err));
@@ -158,6 +160,19 @@ static bool may_guess(const mha__generation *g)
     for (int64_t layer = 0; layer < c->layers; layer++)
         slides |= c->attention[layer].window > 0;
     return !slides && !g->o.no_cache && !g->o.forward && !g->model->info.rotation_by_length;
+}
+
+/* Repeats the gates for each slot. */
+static mha_status set_up_gates(mha__generation *g, mha_error *err)
+{
+    const size_t heads = (size_t)g->model->config.heads, layers = (size_t)g->model->config.layers;
+    const size_t slots = (size_t)g->slots, count = slots * layers * heads;
+    if (!g->o.gates) return MHA_OK;
+    g->gates = mha__calloc(g->model->ctx, count, sizeof *g->gates);
+    if (!g->gates) return mha__no_memory(err, count * sizeof *g->gates, "the gates of heads");
+    for (size_t row = 0; row < layers * slots; row++)
+        memcpy(g->gates + row * heads, g->o.gates + row / slots * heads, heads * sizeof *g->gates);
+    return MHA_OK;
 }
 
 static void set_up_slots(mha__generation *g)
@@ -195,6 +210,7 @@ mha_status mha__generation_allocate(mha__generation *g, mha_error *err)
         return mha__no_memory(err, rows * vocab * sizeof *g->logits, "generating");
     g->work = g->probs + vocab;
     set_up_slots(g);
+    MHA__TRY(set_up_gates(g, err));
     if (g->o.no_cache || g->o.forward) return MHA_OK;
     int64_t sources = g->o.features ? g->model->encoder->config.max_positions : 0;
     for (int64_t n = 0; g->o.sources && n < g->count; n++)
@@ -216,4 +232,5 @@ void mha__generation_release(mha__generation *g)
     mha__free(ctx, g->mask);
     mha__free(ctx, g->logits);
     mha__free(ctx, g->probs);
+    mha__free(ctx, g->gates);
 }

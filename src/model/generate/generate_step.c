@@ -77,7 +77,8 @@ mha_status mha__generation_step(mha__generation *g, mha_error *err)
                                    .length = length,
                                    .ids = g->step,
                                    .mask = all ? NULL : g->mask,
-                                   .cache = g->cache};
+                                   .cache = g->cache,
+                                   .gates = g->gates};
     const mha_model_output output = {
         .size = sizeof output, .logits = length > 1 ? g->logits : NULL, .last_logits = length > 1 ? NULL : g->logits};
     MHA__TRY(mha_model_forward(g->model, &input, &output, err));

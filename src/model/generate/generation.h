@@ -34,6 +34,7 @@ typedef struct mha__generation {
     uint8_t *mask;          /* same shape as `step`: 1 = a token, 0 = padding */
     float *logits;          /* [slots, 1 + lookup, vocab] */
     float *probs, *work;    /* [vocab] each, scratch of sampling */
+    float *gates;           /* [layers, slots, H] gates of a pass over all slots; NULL = ones */
     mha_model_cache *cache; /* NULL = no cache: every token recomputes the whole sequence */
 } mha__generation;
 

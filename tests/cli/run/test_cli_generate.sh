@@ -33,6 +33,20 @@ done
 expect 0 generate --json --no-eos -n 3 --kv-dtype e4m3 'Every morn'
 expect 0 "$MHA" generate -m builtin --no-eos -n 3 --kv-dtype int4 'One day'
 
+# With --gates, the first token must be the most likely one of `mha logits --gates`, also if other prompts run at the same time.
+gates=0.0=0,0.1=0,1.0=0,1.2=0.5
+expect 0 "$MHA" logits -m "$model" --gates $gates --json --top 1 'Every morn'
+first=$(sed -n 's/.*"id": \([0-9]*\).*/\1/p' out)
+expect 0 generate --json --no-eos -n 4 --gates $gates 'Every morn'
+list=$(field ids <out | tr -d ' ')
+[ "${list%%,*}" = "[$first" ] || fail "--gates must give the token of mha logits (got $list instead of $first)"
+expect 0 generate --json --no-eos -n 4 --gates $gates 'x' 'Every morn'
+[ "$(sed -n 2p out | field ids | tr -d ' ')" = "$list" ] || fail '--gates must not depend on other prompts'
+expect 0 generate --json --no-eos -n 4 'Every morn'
+[ "$(field ids <out | tr -d ' ')" != "$list" ] || fail '--gates must change the text'
+expect 2 generate --gates 0.9=0 'x'
+has err '--gates must name heads of the model (got 0.9)'
+
 # The streamed text must equal the text in the JSON and must consist of whole characters, with control characters escaped.
 # --echo must print the prompt before the text.
 expect 0 generate --no-eos -n 32 -p 'Every morn'
