@@ -151,5 +151,24 @@ class Gates(unittest.TestCase):
             self.compare(family, theirs, attentions)
 
 
+@unittest.skipUnless(torch, "requires PyTorch and transformers")
+class Scores(unittest.TestCase):
+    def test_language_codes(self):
+        """The first decoder input of mBART is the last label, the language code of the target, as in the loss of transformers."""
+        theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(DATA / "mbart", attn_implementation="eager", dtype=torch.float32).eval()
+        with mha.Model(DATA / "mbart") as model:
+            losses = []
+            for code in 11, 12:
+                labels = [21, 8, 14, 2, code]
+                with torch.no_grad():
+                    want = theirs(input_ids=torch.tensor(SOURCE), labels=torch.tensor([labels]))
+                logprobs = model.score_target(SOURCE[0], labels)
+                expected = torch.log_softmax(want.logits[0], -1)[range(5), labels].numpy()
+                np.testing.assert_allclose(logprobs, expected, rtol=0, atol=1e-5)
+                losses.append(want.loss.item())
+                self.assertAlmostEqual(-float(logprobs.mean()), losses[-1], delta=1e-5)
+            self.assertGreater(abs(losses[0] - losses[1]), 1e-3)
+
+
 if __name__ == "__main__":
     unittest.main()
