@@ -219,6 +219,9 @@ static int run(cli_session *s)
     if (code == CLI_DONE) code = page_file_check(s);
     if (code == CLI_DONE) code = cli_model_open(s, &bare, &model);
     x.model = model;
+    if (code == CLI_DONE && mha_model_describe(model)->image_channels > 0)
+        code = cli_error(s, CLI_REFUSED, "%s must read text (got %s, which reads images: use mha logits IMAGE.png)",
+                         cli_shown(s->model_name), mha_model_describe(model)->family);
     if (code == CLI_DONE) code = cli_sequence_read(s, model, &x.prompt);
     x.position = x.prompt.count - 1;
     if (code == CLI_DONE) code = cli_sequence_position(s, &x.prompt, "--position", given.position, &x.position);
@@ -239,12 +242,13 @@ const cli_command cli_lens = {
         "The logit lens applies the output head of the model, with the statistics of each hidden state, after every "
         "layer. The grid shows the most likely token at every position; below it, the most likely tokens at one "
         "position, the probability and rank of the target (by default the next token of the text; in an encoder the "
-        "token itself), and the divergence KL(output, layer). A model with tied embeddings predicts the token "
+        "token itself), and the divergence KL(output, layer) in nats. A model with tied embeddings predicts the token "
         "itself in early layers; this is not knowledge of the text.\n"
         "-o FILE.html writes a page of the grid with the details of every cell, and a name that ends in .png, .svg or "
         ".pdf a figure of the grid. --json prints {model, ids, tokens, "
         "targets, top: [layers + 1][tokens][{id, token, probability}], target_logprobs, target_ranks, kl: [layers + "
-        "1][tokens]}; --csv prints one line per layer, token and prediction.",
+        "1][tokens]}; --csv prints one line per layer, token and prediction. kl is in nats. The figure of a long text "
+        "has several rows of tokens.",
     .shared = CLI_MODEL | CLI_FILE | CLI_IDS | CLI_OUT | CLI_JSON | CLI_CSV | CLI_DTYPE,
     .options = options,
     .examples = "mha lens \"The horses near the dog\" --top 3 --target \" run\"\n"

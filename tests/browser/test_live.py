@@ -115,8 +115,8 @@ class Live(LivePage):
         self.assertEqual(lens[-1]["ids"], [item["id"] for item in said["top"][:3]])
         for p, item in zip(lens[-1]["probabilities"], said["top"]):
             self.assertAlmostEqual(p, item["probability"], delta=1e-4)
-        self.assertEqual(lens[-1]["bits"], 0)
-        self.assertGreater(lens[0]["bits"], lens[1]["bits"])
+        self.assertEqual(lens[-1]["nats"], 0)
+        self.assertGreater(lens[0]["nats"], lens[1]["nats"])
         shown = self.texts("#lens tbody tr:last-child td")
         self.assertEqual(shown[0], "output")
         self.assertTrue(shown[1].startswith(" key "), shown)

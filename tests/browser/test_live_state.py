@@ -108,6 +108,7 @@ class State(LivePage):
         for entry, row in enumerate(self.run_js("return model.mha.lens(seenNow.at)")):
             top = said["top"][entry][self.run_js("return seenNow.at")]
             self.assertEqual(row["ids"], [item["id"] for item in top[:3]])
+            self.assertAlmostEqual(row["nats"], said["kl"][entry][self.run_js("return seenNow.at")], delta=1e-3)
         self.run_js("const e = document.getElementById('length'); e.value = 5; e.dispatchEvent(new Event('input'))")
         words = self.words("Continuation")
         said = program(words[0], "-q", *words[1:])

@@ -89,12 +89,12 @@ const stepsOf = (calls, memory, info, count, at) => {
   return { q: all.slice(0, D), keys, out: all.slice(D + count * (1 + 2 * D)) };
 };
 
-/* The logit lens at a token, an entry per layer and one before: {ids, probabilities, bits}. */
+/* The logit lens at a token, an entry per layer and one before: {ids, probabilities, nats}, where nats are KL(output, entry), as in mha lens. */
 const lensOf = (calls, memory, info, at) => {
   memory.check(calls.live_lens(at));
   return [...Array(info.layers + 1).keys()].map((entry) => {
     const ids = [...memory.ints(calls.live_lens_ids(entry), Math.min(3, info.vocab))];
-    return { ids, probabilities: ids.map((_, n) => calls.live_lens_probability(entry, n)), bits: calls.live_lens_divergence(entry) };
+    return { ids, probabilities: ids.map((_, n) => calls.live_lens_probability(entry, n)), nats: Math.LN2 * calls.live_lens_divergence(entry) };
   });
 };
 
