@@ -75,6 +75,9 @@ static int read_image(const cli_session *s, const mha_model *model, const cli_te
 {
     const char *config = mha_model_config_json(model);
     if (s->options.ids) return cli_usage(s, "--ids must not be given for a model that reads images");
+    if (!cli_names_image(texts->text[0]))
+        return cli_usage(s, "%s reads images: the argument must be a PNG or JPEG file (got \"%s\")",
+                         cli_shown(s->model_name), cli_shown_start(texts->text[0], 40));
     q->count = mha_model_describe(model)->max_positions;
     q->listed = calloc((size_t)q->count, sizeof *q->listed);
     if (!q->listed) return cli_error(s, CLI_FAILED, "out of memory for the tokens");

@@ -11,6 +11,7 @@
 #include "output.h"
 
 enum { LINE = 17, PAD = 8, LETTERS = 16, VALUE_TEXT = 32 };
+enum { BAND = 3000 }; /* width of a map in points beyond which its columns are split, to remain readable */
 
 /* Opacity of the largest magnitude; text on it remains readable. */
 static const double STRONGEST = 0.65;
@@ -26,6 +27,7 @@ typedef struct table {
     double most; /* circuit_map_most */
     size_t rows, columns;
     double margin, width; /* of the row names and of a column */
+    size_t band;          /* columns drawn side by side */
 } table;
 
 /* Returns a name of a row or column, truncated. */
@@ -71,6 +73,7 @@ static table table_of(cairo_t *cr, const json_t *map)
     }
     t.margin += PAD;
     t.width += PAD;
+    t.band = (size_t)fmin((double)t.columns, fmax(1, floor((BAND - t.margin) / t.width)));
     return t;
 }
 
@@ -91,23 +94,38 @@ static void put_at(cairo_t *cr, double x, double y, const char *text)
     cairo_show_text(cr, text);
 }
 
-/* Draws a map at y: title, column names, rows. Returns the y below it. */
+/* Draws the columns from `first` to `end` at y: their names, and rows. Returns the y of the last row. */
+static double put_band(cairo_t *cr, const table *t, size_t first, size_t end, double y)
+{
+    const double left = FIGURE_MARGIN + t->margin;
+    put_at(cr, FIGURE_MARGIN, y, row_axis(t));
+    for (size_t c = first; c < end; c++)
+        figure_center(cr, left + ((double)(c - first) + 0.5) * t->width, y + LINE - 5, label(t, "columns", c));
+    for (size_t r = 0; r < t->rows; r++) {
+        y += LINE;
+        put_at(cr, FIGURE_MARGIN, y, label(t, "rows", r));
+        for (size_t c = first; c < end; c++)
+            put_cell(cr, t, r, c, left + (double)(c - first) * t->width, y);
+    }
+    return y;
+}
+
+/* Returns the number of bands that the columns of a map are split into, at least 1. */
+static size_t bands(const table *t)
+{
+    return t->columns ? (t->columns + t->band - 1) / t->band : 1;
+}
+
+/* Draws a map at y: its title and its bands. Returns the y below it. */
 static double put_map(cairo_t *cr, const json_t *map, double y)
 {
     const table t = table_of(cr, map);
-    const double left = FIGURE_MARGIN + t.margin;
     figure_font(cr, FIGURE_FONT, CAIRO_FONT_WEIGHT_BOLD);
     put_at(cr, FIGURE_MARGIN, y, json_string_value(json_object_get(map, "title")));
     figure_font(cr, FIGURE_FONT, CAIRO_FONT_WEIGHT_NORMAL);
-    y += LINE;
-    put_at(cr, FIGURE_MARGIN, y, row_axis(&t));
-    for (size_t c = 0; c < t.columns; c++)
-        figure_center(cr, left + ((double)c + 0.5) * t.width, y + LINE - 5, label(&t, "columns", c));
-    for (size_t r = 0; r < t.rows; r++) {
-        y += LINE;
-        put_at(cr, FIGURE_MARGIN, y, label(&t, "rows", r));
-        for (size_t c = 0; c < t.columns; c++)
-            put_cell(cr, &t, r, c, left + (double)c * t.width, y);
+    for (size_t n = 0; n < bands(&t); n++) {
+        const size_t first = n * t.band, end = first + t.band < t.columns ? first + t.band : t.columns;
+        y = put_band(cr, &t, first, end, y + LINE + (n ? PAD : 0));
     }
     return y + LINE + PAD;
 }
@@ -145,8 +163,8 @@ static void measure(const picture *p, int *width, int *height)
         const table t = table_of(cr, item);
         figure_font(cr, FIGURE_FONT, CAIRO_FONT_WEIGHT_BOLD);
         wide = fmax(wide, figure_text_width(cr, json_string_value(json_object_get(item, "title"))));
-        wide = fmax(wide, t.margin + (double)t.columns * t.width);
-        high += LINE * (2 + (double)t.rows) + PAD;
+        wide = fmax(wide, t.margin + (double)t.band * t.width);
+        high += LINE * (1 + (double)(bands(&t) * (t.rows + 1))) + (double)bands(&t) * PAD;
     }
     figure_font(cr, FIGURE_FONT + 2, CAIRO_FONT_WEIGHT_BOLD);
     wide = fmax(wide, figure_text_width(cr, p->title));

@@ -93,6 +93,10 @@ refused 3 "$MHA" logits -m "$data/vision/vit-classes" "$images/rgb.png"
 has err 'num_channels must be 3'
 refused 2 "$MHA" logits -m "$data/vision/vit-classes" --ids "$images/rgb.png"
 has err '--ids must not be given'
+refused 2 "$MHA" logits -m "$data/vision/vit-classes" 'a dog'
+has err 'reads images: the argument must be a PNG or JPEG file (got "a dog")'
+refused 3 "$MHA" lens -m "$data/vision/vit-classes" 'a dog'
+has err 'must read text (got vit, which reads images: use mha logits IMAGE.png)'
 expect 0 "$MHA" prune -m "$data/vision/vit-classes" --heads 0.1 -o pruned
 expect 0 "$MHA" info -m pruned --json
 at heads_per_layer '[1,2]'
