@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 
 from ._attention.backward import Gradients, _gradients
+from ._attention.functions import Functions
 from ._attention.operator import attention as _attention
 
 __all__ = ["attention", "scaled_dot_product_attention"]
@@ -37,7 +38,7 @@ _library.define(f"attention_backward(Tensor dout, Tensor? dlse, Tensor out, Tens
                 f"({', '.join(['Tensor'] * len(_OPERANDS))})")
 
 
-def _given(values: tuple[Any, ...]) -> dict[str, Any]:
+def _given(values: tuple[Any, ...], functions: Functions | None) -> dict[str, Any]:
     """Returns the arguments of an operator by name, without those equal to their defaults."""
     given = {n: x for n, x in zip(_NAMES, values) if x is not None}
     for name in ("window", "block_size"):
@@ -48,17 +49,20 @@ def _given(values: tuple[Any, ...]) -> dict[str, Any]:
             del given[name]
     if "seed" in given:
         given["seed"] = int(given["seed"]) % 2**64  # the operator has a signed integer argument
+    if functions is not None:
+        given["functions"] = functions
     return given
 
 
-def _run(*values: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def _run(*values: Any, functions: Functions | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     with torch.no_grad():
-        found = _attention(return_lse=True, **_given(values))
+        found = _attention(return_lse=True, **_given(values, functions))
     return found.out, found.lse
 
 
-def _run_backward(dout: Any, dlse: Any, out: Any, lse: Any, wanted: list[bool], *values: Any) -> tuple[torch.Tensor, ...]:
-    given = _given(values)
+def _run_backward(dout: Any, dlse: Any, out: Any, lse: Any, wanted: list[bool], *values: Any,
+                  functions: Functions | None = None) -> tuple[torch.Tensor, ...]:
+    given = _given(values, functions)
     q, k, v, threads = given.pop("q"), given.pop("k"), given.pop("v"), given.pop("threads", None)
     with torch.no_grad():
         found = _gradients(dout.to(q.dtype), q, k, v, out, lse, dlse, {f"d{n}" for n, w in zip(_OPERANDS, wanted) if w}, threads, given)
@@ -110,6 +114,27 @@ class _Function(torch.autograd.Function):
         return (*(g if w else None for g, w in zip(found, wanted)), *(None,) * (len(_NAMES) - len(_OPERANDS)))
 
 
+class _WithFunctions(torch.autograd.Function):
+    """The operator with user functions of scores and masks, which a torch.library operator cannot have as an argument."""
+
+    @staticmethod
+    def forward(ctx: Any, functions: Functions, *values: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        output = _run(*values, functions=functions)
+        ctx.functions, ctx.options = functions, values[len(_TENSORS):]
+        ctx.save_for_backward(*values[:len(_TENSORS)], *output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():
+            _no_second(ctx)
+        dout, dlse = gradients
+        *tensors, out, lse = ctx.saved_tensors
+        wanted = [bool(w) and x is not None for w, x in zip(ctx.needs_input_grad[1:], tensors[:len(_OPERANDS)])]
+        found = _run_backward(dout, dlse, out, lse, wanted, *tensors, *ctx.options, functions=ctx.functions)
+        return (None, *(g if w else None for g, w in zip(found, wanted)), *(None,) * (len(_NAMES) - len(_OPERANDS)))
+
+
 def _below_autograd(*values: Any) -> tuple[torch.Tensor, torch.Tensor]:
     with torch._C._AutoDispatchBelowAutograd():
         return cast("tuple[torch.Tensor, torch.Tensor]", torch.ops.mha.attention(*values))
@@ -132,6 +157,12 @@ _library.impl("attention_backward", _run_backward, "CPU")
 torch.library.register_fake("mha::attention", _fake, lib=_library)
 torch.library.register_fake("mha::attention_backward", _fake_backward, lib=_library)
 torch.library.register_autograd("mha::attention_backward", _no_second, lib=_library)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator, unused-ignore]
+def _user_functions(functions: Functions, *values: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    output: tuple[torch.Tensor, torch.Tensor] = cast(Any, _WithFunctions).apply(functions, *values)
+    return output
 
 
 # ---- public functions ----
@@ -169,12 +200,15 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float
               cu_seqlens_k: Any = None, block_keep: Any = None, block_size: tuple[int, int] | None = None, slopes: Any = None,
               sinks: Any = None, gates: Any = None, heads: Any = None, dropout: float = 0.0, seed: int | None = None,
               dropout_keep: Any = None, precision: str | None = None, block_table: Any = None, layout: str = "bhld",
-              threads: int | None = None, return_lse: bool = False) -> Any:
+              threads: int | None = None, functions: Functions | None = None, return_lse: bool = False) -> Any:
     """Computes mha.attention with gradients of q, k, v and, if they are tensors, of bias, sinks, slopes and gates.
 
     Returns out, or (out, lse) with return_lse=True; both have gradients. Dropout depends on `seed` and is the same in both
     passes; if seed is None, each call samples a seed from PyTorch's generator. Arrays and lists may be modified between the
     passes; if a tensor is modified, PyTorch raises RuntimeError in the backward pass. Second derivatives are not supported.
+
+    functions=mha.Functions(...) applies user functions to scores and masks in both passes. A score function requires score_back
+    or score_added=True for gradients. torch.compile runs such a call outside its graph, and torch.export does not support it.
 
         >>> import torch
         >>> from mha.torch import attention
@@ -192,8 +226,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float
     tensors = [None if x is None else _tensor(name, x) for name, x in given.items()]
     for name, x in (("scale", scale), ("softcap", softcap), ("dropout", dropout)):
         _constant(name, x)
-    out, lse = torch.ops.mha.attention(*tensors, _seed(seed, dropout, dropout_keep), scale, softcap, causal, align, window, block_size,
-                                       dropout, layout, threads)
+    values = (*tensors, _seed(seed, dropout, dropout_keep), scale, softcap, causal, align, window, block_size, dropout, layout, threads)
+    out, lse = torch.ops.mha.attention(*values) if functions is None else _user_functions(functions, *values)
     return (out, lse) if return_lse else out
 
 

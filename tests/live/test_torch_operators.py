@@ -5,6 +5,7 @@ import types
 import unittest
 
 from hugging_face import torch  # imported first: skips the test if PyTorch is not installed
+import numpy as np
 import mha.torch
 
 # The samples are in a module that imports a package of PyTorch's test runner; this empty module replaces the package.
@@ -130,6 +131,35 @@ class Operators(unittest.TestCase):
         program = torch.export.export(Layer(), (q,))
         self.assertIn("torch.ops.mha.attention", program.graph_module.code)
         torch.testing.assert_close(program.module()(q), Layer()(q))
+
+    def test_functions(self):
+        """User functions of scores and masks must have the results and gradients of the same functions in PyTorch, in float64."""
+        torch.manual_seed(4)
+        q, k, v = (torch.randn(2, 4, n, 16, dtype=torch.float64, requires_grad=True) for n in (37, 150, 150))
+        bias = torch.randn(37, 150, dtype=torch.float64, requires_grad=True)
+        gates = torch.rand(4, dtype=torch.float64, requires_grad=True)
+        cases = [
+            (mha.Functions(score=lambda s, b, h, i, j: 3 * np.tanh(s / 3) - 0.05 * (h + 1) * abs(i - j),
+                           score_back=lambda s, ds, b, h, i, j: ds * (1 - np.tanh(s / 3) ** 2)),
+             lambda s, h, i, j: 3 * torch.tanh(s / 3) - 0.05 * (h + 1) * (i - j).abs()),
+            (mha.Functions(score=lambda s, b, h, i, j: s + np.cos(0.1 * j * (b + 1)), score_added=True, keep=lambda b, h, i, j: (i - j) % 3 < 2),
+             lambda s, h, i, j: torch.where((i - j) % 3 < 2, s + torch.cos(0.1 * j * torch.arange(1.0, 3).view(2, 1, 1, 1)), -torch.inf)),
+            (mha.Functions(keep=lambda b, h, i, j: j <= i + 40), lambda s, h, i, j: torch.where(j <= i + 40, s, -torch.inf))]
+        i, j, h = (torch.arange(n, dtype=torch.float64).view(n, *rest) for n, rest in ((37, (1,)), (150, ()), (4, (1, 1))))
+        for functions, change in cases:
+            scores = change(q @ k.transpose(2, 3) / 4, h, i, j) + bias
+            weight = torch.randn(2, 4, 37, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+            want = gates.view(4, 1, 1) * (scores.softmax(-1) @ v), scores.logsumexp(-1)
+            got = mha.torch.attention(q, k, v, bias=bias, gates=gates, functions=functions, align="top_left", return_lse=True)
+            leaves = q, k, v, bias, gates
+            grads = [torch.autograd.grad((out * weight).sum() + lse.sin().sum(), leaves) for out, lse in (want, got)]
+            for a, b in zip((*want, *grads[0]), (*got, *grads[1])):
+                self.assertLess(distance(a, b), 1e-11)
+        with self.assertRaisesRegex(RuntimeError, "second derivatives of attention are not supported"):
+            out = mha.torch.attention(q, k, v, functions=functions, align="top_left")
+            torch.autograd.grad(out.sum(), q, create_graph=True)
+        with self.assertRaisesRegex(ValueError, "functions must be of type mha.Functions"):
+            mha.torch.attention(q, k, v, functions=len)
 
     def test_sub_threads(self):
         """Second derivatives must raise an error, since gradients are computed outside autograd's graph."""
