@@ -31,6 +31,15 @@
 #include "mha/ctx.h"
 #include <stddef.h>
 
+/* Factors of one AdamW step (layer/adamw.h), computed in double and rounded once. */
+typedef struct mha__adamw_factors {
+    float scale;        /* of the gradient */
+    float toward;       /* 1 - beta1 */
+    float keep, add;    /* beta2, 1 - beta2 */
+    float shrink, size; /* 1 - rate decay, rate / (1 - beta1^step) */
+    float root, eps;    /* sqrt(1 - beta2^step) */
+} mha__adamw_factors;
+
 /* Terms of a normalized row: (x - mean) * scale. */
 typedef struct mha__norm_terms {
     float mean, scale;
@@ -248,6 +257,16 @@ typedef struct mha__kernels {
      * is NaN. The Jensen-Shannon divergence of two heads is computed from this sum. Terms have a relative error of 2e-7
      * and are summed in double. */
     double (*mixture)(int64_t n, const float *p, const float *q);
+
+    /* ---- optimizer (f32; NULL in the f64 table) ---- */
+
+    /* One AdamW step of n parameters, which sets `gradient` to 0. Bitwise identical on every ISA. */
+    void (*adamw)(const mha__adamw_factors *factors, int64_t n, float *weight, float *gradient, float *mean,
+                  float *square);
+    /* Same with moments in bf16, n <= 2^32. Moments are computed in f32 and then rounded at random to one of the two
+     * nearest bf16 numbers, so that the expected value is the f32 number. The random bits are a hash of key and i. */
+    void (*adamw_bf16)(const mha__adamw_factors *factors, uint64_t key, int64_t n, float *weight, float *gradient,
+                       uint16_t *mean, uint16_t *square);
 
     const mha__dense *dense[MHA__HALVES + 1]; /* indexed by mha__half (f32; NULL in the f64 table) */
 

@@ -2,6 +2,8 @@
 #include "layer/adamw.h"
 #include "base/ctx.h"
 #include "base/size.h"
+#include "kernel/kernel.h"
+#include "math/rng_draws.h"
 #include <math.h>
 #include <string.h>
 
@@ -78,43 +80,44 @@ void mha__gradients_move(mha_ctx *ctx, int64_t count, float *gradients, float *t
 
 /* ---- AdamW step ---- */
 
-/* Factors of one AdamW step, computed in double and rounded once. */
 typedef struct step_job {
     const mha__adamw *a;
-    float scale, shrink, toward, keep, add, root, eps, size;
+    const mha__kernels *kernels;
+    mha__adamw_factors factors;
 } step_job;
+
+/* Returns the random key of the block that begins at element `first` of the job. */
+static uint64_t block_key(const mha__adamw *a, int64_t first)
+{
+    return mha__splitmix_at(a->seed, (uint64_t)(a->first + first) + 1);
+}
 
 static void step_task(void *arg, int64_t block, int worker)
 {
     (void)worker;
     const step_job *job = arg;
-    const int64_t first = block * BLOCK, n = mha__min64(job->a->count - first, BLOCK);
-    float *restrict weight = job->a->weight + first, *restrict gradient = job->a->gradient + first;
-    float *restrict mean = job->a->mean + first, *restrict square = job->a->square + first;
-    const step_job j = *job; /* local copy, which can stay in registers: the compiler must assume that the float arrays
-                              * alias *job */
-    for (int64_t i = 0; i < n; i++) {
-        const float g = gradient[i] * j.scale;
-        const float m = mean[i] + j.toward * (g - mean[i]);
-        const float v = square[i] * j.keep + j.add * (g * g);
-        gradient[i] = 0;
-        mean[i] = m;
-        square[i] = v;
-        weight[i] = weight[i] * j.shrink - j.size * (m / (sqrtf(v) / j.root + j.eps));
-    }
+    const mha__adamw *a = job->a;
+    const int64_t first = block * BLOCK, n = mha__min64(a->count - first, BLOCK);
+    float *weight = a->weight + first, *gradient = a->gradient + first;
+    if (a->moments == MHA_BF16)
+        job->kernels->adamw_bf16(&job->factors, block_key(a, first), n, weight, gradient, (uint16_t *)a->mean + first,
+                                 (uint16_t *)a->square + first);
+    else
+        job->kernels->adamw(&job->factors, n, weight, gradient, (float *)a->mean + first, (float *)a->square + first);
 }
 
 void mha__adamw_run(mha_ctx *ctx, const mha__adamw *a)
 {
     const double bias1 = 1 - pow(a->beta1, (double)a->step), bias2 = 1 - pow(a->beta2, (double)a->step);
     step_job job = {.a = a,
-                    .scale = (float)a->scale,
-                    .shrink = (float)(1 - a->rate * a->decay),
-                    .toward = (float)(1 - a->beta1),
-                    .keep = (float)a->beta2,
-                    .add = (float)(1 - a->beta2),
-                    .root = (float)sqrt(bias2),
-                    .eps = (float)a->eps,
-                    .size = (float)(a->rate / bias1)};
+                    .kernels = mha__kernels_f32(mha__ctx_isa(ctx)),
+                    .factors = {.scale = (float)a->scale,
+                                .toward = (float)(1 - a->beta1),
+                                .keep = (float)a->beta2,
+                                .add = (float)(1 - a->beta2),
+                                .shrink = (float)(1 - a->rate * a->decay),
+                                .size = (float)(a->rate / bias1),
+                                .root = (float)sqrt(bias2),
+                                .eps = (float)a->eps}};
     mha__parallel(ctx, mha__ceil_div(a->count, BLOCK), step_task, &job);
 }

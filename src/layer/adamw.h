@@ -26,7 +26,13 @@ void mha__gradients_move(mha_ctx *ctx, int64_t count, float *gradients, float *t
  */
 typedef struct mha__adamw {
     int64_t count;
-    float *weight, *gradient, *mean, *square; /* the step sets `gradient` to 0 */
+    float *weight, *gradient; /* the step sets `gradient` to 0 */
+    void *mean, *square;      /* of type `moments`: f32, or bf16 with stochastic rounding (kernel.h) */
+    mha_dtype moments;
+    /* bf16: the random bits of a block depend only on the seed, which differs for each step, and on the index of its
+     * first element among all parameters, which is `first` for the first block. */
+    uint64_t seed;
+    int64_t first;
     double scale;
     double rate, beta1, beta2, eps, decay;
     int64_t step; /* number of the step, starting at 1 */
