@@ -1,9 +1,10 @@
 /* train.c - runs and times training steps for bench/train.py.
  *
- *     bench_train FOLDER BATCH LENGTH THREADS [f32|bf16 [ISA]]
+ *     bench_train FOLDER BATCH LENGTH THREADS [f32|bf16 [MOMENTS [ISA]]]
  *
  * Each step reads BATCH * LENGTH token ids from standard input and prints a line: wall-clock seconds, CPU seconds, the
- * loss before the step, and the norm of the gradient. Exits at the end of the input.
+ * loss before the step, and the norm of the gradient. MOMENTS is the type of the stored moments, f32 or bf16. Exits at
+ * the end of the input.
  */
 #include "clock.h"
 #include "mha/mha.h"
@@ -52,12 +53,13 @@ static mha_status create(mha_ctx *ctx, const char *folder, mha_trainer **trainer
 int main(int argc, char **argv)
 {
     if (argc < 5) {
-        fprintf(stderr, "usage: bench_train FOLDER BATCH LENGTH THREADS [f32|bf16 [ISA]]\n");
+        fprintf(stderr, "usage: bench_train FOLDER BATCH LENGTH THREADS [f32|bf16 [MOMENTS [ISA]]]\n");
         return 2;
     }
-    const mha_ctx_options given = {.size = sizeof given, .threads = atoi(argv[4]), .isa = argc > 6 ? argv[6] : NULL};
+    const mha_ctx_options given = {.size = sizeof given, .threads = atoi(argv[4]), .isa = argc > 7 ? argv[7] : NULL};
     mha_model_input input = {.size = sizeof input, .batch = atoi(argv[2]), .length = atoi(argv[3])};
     options.dtype = argc > 5 && strcmp(argv[5], "bf16") == 0 ? MHA_BF16 : MHA_F32;
+    options.moments = argc > 6 && strcmp(argv[6], "bf16") == 0 ? MHA_BF16 : MHA_F32;
     mha_ctx *ctx = NULL;
     mha_trainer *trainer = NULL;
     mha_error error = {.message = "out of memory"};

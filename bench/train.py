@@ -1,7 +1,8 @@
 """Compares training steps with PyTorch: the same weights, tokens and options, in alternating steps of one run.
 
     python3 bench/train.py --program build/gcc/bench/bench_train [--shapes 4x64,1x1024] [--threads 1] [--rounds 5]
-                           [--peers eager,sdpa,compile] [--model FOLDER] [--dtype bf16] [--json]
+                           [--peers moments,eager,sdpa,compile] [--model FOLDER] [--dtype bf16] [--json]
+    python3 bench/train.py --curves IMAGE.svg NAME=training.jsonl ...
 
 Without --model, the model is a GPT-2 with 124 million parameters and random weights. A step computes loss and gradients, clips them and
 applies AdamW, in float32 and without dropout; with --dtype bf16, weights are float32 and products bf16 (in PyTorch by torch.autocast).
@@ -9,9 +10,12 @@ Each library runs in a separate process that waits for tokens, takes one step an
 same load; the minimum over the rounds is reported. Seconds are CPU time with one thread and wall-clock time with several. The first
 step is not timed. Losses are compared at every step. Memory is the peak of the process, PyTorch's libraries and file reads included.
 
+    moments    this library with the moments of AdamW in bf16
     eager      eager attention, torch.optim.AdamW with its defaults
     sdpa       scaled_dot_product_attention, AdamW(fused=True)
     compile    as sdpa, compiled by torch.compile
+
+With --curves, draws the held-out losses of finished runs of `mha train` from their logs.
 """
 import argparse
 import json
@@ -23,6 +27,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import chart
 from table import print_rows
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -98,7 +103,9 @@ def compare(step, said, tolerance):
 def row(a, folder, vocab, batch, length):
     shape = (batch, length, a.threads)
     peers = {"mha": Peer([a.program, folder, *shape, a.dtype])}
-    peers |= {name: Peer([sys.executable, __file__, "--peer", name, folder, a.dtype, *shape]) for name in a.peers.split(",") if name}
+    for name in filter(None, a.peers.split(",")):
+        own = [a.program, folder, *shape, a.dtype, "bf16"]
+        peers[name] = Peer(own if name == "moments" else [sys.executable, __file__, "--peer", name, folder, a.dtype, *shape])
     draw = random.Random(1)
     for step in range(a.rounds + 1):
         line = " ".join(str(draw.randrange(vocab)) for _ in range(batch * length)) + "\n"
@@ -119,6 +126,15 @@ def cells(r):
     return [r["shape"], str(r["threads"]), *seconds, f"{r['best']} {r['ratio']:.2f}"]
 
 
+def draw_curves(image, logs):
+    """Draws the loss at each evaluation after the first step of the runs in `logs`, [NAME=PATH]."""
+    lines = {}
+    for name, path in (log.split("=", 1) for log in logs):
+        records = map(json.loads, Path(path).read_text(encoding="utf-8").splitlines())
+        lines[name] = [(r["step"], r["eval_loss"]) for r in records if r["step"] and "eval_loss" in r]
+    chart.curves(image, "Held-out loss by type of the moments", lines, {}, "steps", "nats per token")
+
+
 def new_model(folder):
     import transformers
     transformers.set_seed(1)
@@ -129,7 +145,7 @@ def main():
     if sys.argv[1:2] == ["--peer"]:
         return serve(*sys.argv[2:5], *map(int, sys.argv[5:]))
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--program", required=True, help="the program bench_train, built with -DMHA_BENCH=ON")
+    options.add_argument("--program", help="the program bench_train, built with -DMHA_BENCH=ON")
     options.add_argument("--model", help="folder of a decoder (default: a GPT-2 with random weights)")
     options.add_argument("--shapes", default="4x64,1x1024", help="sequences x tokens")
     options.add_argument("--peers", default=",".join(PEERS))
@@ -137,7 +153,12 @@ def main():
     options.add_argument("--dtype", choices=TOLERANCE, default="f32")
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--json", action="store_true")
+    options.add_argument("--curves", nargs="+", metavar="ARG", help="an image and the logs of runs, as NAME=PATH")
     a = options.parse_args()
+    if a.curves:
+        return draw_curves(a.curves[0], a.curves[1:])
+    if not a.program:
+        options.error("missing --program")
     with tempfile.TemporaryDirectory() as made:
         if not a.model:
             new_model(made)

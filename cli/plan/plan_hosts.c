@@ -12,7 +12,7 @@
 #include "output.h"
 
 static struct {
-    const char *hosts, *model, *memory, *network, *speed, *job, *workers, *weights, *kv_heads;
+    const char *hosts, *model, *memory, *network, *speed, *job, *workers, *weights, *moments, *kv_heads;
 } given;
 
 const struct poptOption plan_hosts_options[] = {
@@ -26,6 +26,7 @@ const struct poptOption plan_hosts_options[] = {
     {"network", 0, POPT_ARG_STRING, &given.network, 0, "network between the hosts, required for 2 or more", "NAME"},
     {"speed", 0, POPT_ARG_STRING, &given.speed, 0, "operations and bytes read per second (default: measured)", "N:N"},
     {"weights", 0, POPT_ARG_STRING, &given.weights, 0, "weights in memory: f32 (default), bf16, f16, int8", "TYPE"},
+    {"moments", 0, POPT_ARG_STRING, &given.moments, 0, "moments of train: f32 (default) or bf16", "TYPE"},
     {"workers", 0, POPT_ARG_STRING, &given.workers, 0, "virtual workers of train (default: up to N, a power of two)",
      "N"},
     POPT_TABLEEND};
@@ -42,10 +43,10 @@ bool plan_hosts_of_model(void)
 
 int plan_hosts_absent(const cli_session *s)
 {
-    const char *const values[] = {given.model,   given.kv_heads, given.job,     given.memory,
-                                  given.network, given.speed,    given.weights, given.workers};
-    static const char *const names[] = {"-m",        "--kv-heads", "--job",     "--memory",
-                                        "--network", "--speed",    "--weights", "--workers"};
+    const char *const values[] = {given.model, given.kv_heads, given.job,     given.memory, given.network,
+                                  given.speed, given.weights,  given.moments, given.workers};
+    static const char *const names[] = {"-m",      "--kv-heads", "--job",     "--memory", "--network",
+                                        "--speed", "--weights",  "--moments", "--workers"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (values[i]) return cli_usage(s, "%s \"%s\" requires --hosts", names[i], cli_shown(values[i]));
     return CLI_DONE;
@@ -121,6 +122,9 @@ static int read_options(cli_session *s, mha_host_options *o)
     o->dtype = cli_dtype(given.weights);
     if (o->dtype == MHA_DTYPE_OTHER)
         return cli_usage(s, "--weights must be one of f32, bf16, f16, int8 (got \"%s\")", cli_shown(given.weights));
+    o->moments = cli_dtype(given.moments);
+    if (o->moments != MHA_F32 && o->moments != MHA_BF16)
+        return cli_usage(s, "--moments must be one of f32, bf16 (got \"%s\")", cli_shown(given.moments));
     int code = cli_whole(s, "--hosts", given.hosts, 1, 65536, &hosts);
     if (code == CLI_DONE) code = cli_whole(s, "--workers", given.workers, 1, 65536, &workers);
     o->hosts = hosts;
@@ -128,6 +132,8 @@ static int read_options(cli_session *s, mha_host_options *o)
     if (code == CLI_DONE) code = read_job(s, o);
     if (code == CLI_DONE && given.workers && o->job != MHA_HOSTS_TRAIN)
         code = cli_usage(s, "--workers \"%s\" requires --job train", cli_shown(given.workers));
+    if (code == CLI_DONE && given.moments && o->job != MHA_HOSTS_TRAIN)
+        code = cli_usage(s, "--moments \"%s\" requires --job train", cli_shown(given.moments));
     if (code == CLI_DONE) code = read_memory(s, o);
     if (code == CLI_DONE) code = read_network(s, o);
     return code == CLI_DONE ? read_speed(s, o) : code;

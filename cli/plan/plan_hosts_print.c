@@ -57,6 +57,7 @@ static void put_heading(const cli_session *s, const plan_hosts_result *r)
     cli_put_prose(s, 0, 2, "Job %s: %s.", mha_host_job_key(o->job), mha_host_job_help(o->job));
     cli_put_prose(s, 0, 2, "seq %lld, batch %lld, weights in %s.", (long long)o->seq, (long long)o->batch,
                   mha_dtype_name(o->dtype));
+    if (o->job == MHA_HOSTS_TRAIN) cli_put_prose(s, 0, 2, "Moments of AdamW in %s.", mha_dtype_name(o->moments));
     cli_put_prose(
         s, 0, 2,
         "Hosts: up to %lld, each with %s of memory, %.3g operations per second and %s/s of memory bandwidth%s.",
@@ -222,6 +223,7 @@ static int print_json(cli_session *s, const plan_hosts_result *r)
         json_object_set_new(all, "network",
                             json_pack("{s:o, s:o}", "latency", cli_real(o->network.latency), "bandwidth",
                                       cli_real(o->network.bandwidth)));
+    if (o->job == MHA_HOSTS_TRAIN) json_object_set_new(all, "moments", json_string(mha_dtype_name(o->moments)));
     if (r->choice.hiding_tokens > 0) json_object_set_new(all, "hiding_tokens", cli_real(r->choice.hiding_tokens));
     return cli_put_json(s, all, true);
 }

@@ -79,6 +79,7 @@ int train_settings_check(const cli_session *s, train_settings *t)
     if (code == CLI_DONE) code = check_word(s, "--schedule", t->schedule, schedules);
     if (code == CLI_DONE) code = check_word(s, "--decays", t->decays, decays);
     if (code == CLI_DONE) code = check_word(s, "--dtype", t->dtype, dtypes);
+    if (code == CLI_DONE) code = check_word(s, "--moments", t->moments, dtypes);
     if (code == CLI_DONE) code = check_word(s, "--export-dtype", t->export_dtype, export_dtypes);
     if (code == CLI_DONE) code = check_workers(s, t);
     if (code == CLI_DONE) code = train_settings_check_gates(s, t);
@@ -164,6 +165,7 @@ mha_train_options train_settings_options_of(const train_settings *t)
                                        .attention = share(t, t->attention_dropout),
                                        .residual = share(t, t->residual_dropout)},
                            .dtype = t->dtype ? cli_dtype(t->dtype) : MHA_F32,
+                           .moments = t->moments ? cli_dtype(t->moments) : MHA_F32,
                            .seed = (uint64_t)t->seed,
                            .gates = train_settings_gates_of(t),
                            .frozen = (const char *const *)t->freeze.item,

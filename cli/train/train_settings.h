@@ -50,6 +50,7 @@
     X(TEXT, decays, 0, "decays", 0, 0, "parameters with weight decay: matrices (default), dense, all", "WHAT")   \
     X(NUMBER, beta1, 0, "beta1", 1e-9, 1 - 1e-9, "AdamW: decay of the first moment (default: 0.9)", "X")         \
     X(NUMBER, beta2, 0, "beta2", 1e-9, 1 - 1e-9, "AdamW: decay of the second moment (default: 0.95)", "X")       \
+    X(TEXT, moments, 0, "moments", 0, 0, "type of the stored moments: f32 (default) or bf16", "TYPE")            \
     X(NUMBER, clip, 0, "clip", 0, 1e30, "clip gradients to this norm; 0 = do not clip (default: 1)", "X")        \
     X(TEXTS, freeze, 0, "freeze", 0, 0, "do not train tensors of this name, \"*end\" or \"begin*\"", "NAME")
 /* Settings of dropout. */

@@ -123,6 +123,7 @@ typedef struct mha_host_options {
     mha_dtype dtype;    /* type of the packed weights: f32 (default), bf16, f16 or q8_0 */
     mha_dtype kv_dtype; /* type of cached keys and values: f32, bf16 or f16; default: bf16 if dtype is
                            bf16 or q8_0, else f32 */
+    mha_dtype moments;  /* type of the moments of a training run (train.h): f32 (default) or bf16 */
 } mha_host_options;
 
 /* ---- layouts ---- */

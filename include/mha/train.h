@@ -17,18 +17,29 @@
  * (MLM). The loss is cross entropy, fused with the product of the logits: rows are processed in chunks, so that [B, L,
  * vocab] is never stored.
  *
- * Precision. Weights, moments, activations and gradients are float32; losses and the norm of the gradient are summed in
- * double. With `dtype` bf16, dense products read weights that were rounded to bf16 after the last step and accumulate
- * in float32 (model_grads.h); the trained weights stay float32 and are saved in float32. The same weights, options and
- * batches give bitwise identical results for any number of threads. Runs on two ISAs diverge slowly, like those of any
- * two programs that round differently. Compared with PyTorch in eager float32, the losses of small models agree to 1e-4
- * over the first 50 steps, and in bf16 to 1e-2.
+ * Precision. Weights, activations and gradients are float32, and moments float32 or bf16 (`moments`); losses and the
+ * norm of the gradient are summed in double. With `dtype` bf16, dense products read weights that were rounded to bf16
+ * after the last step and accumulate in float32 (model_grads.h); the trained weights stay float32 and are saved in
+ * float32. The same weights, options and batches give bitwise identical results for any number of threads. Runs on two
+ * ISAs diverge slowly, like those of any two programs that round differently. Compared with PyTorch in eager float32,
+ * the losses of small models agree to 1e-4 over the first 50 steps, and in bf16 to 1e-2.
  *
- * Memory: 16 bytes per parameter (weight, gradient and two moments; moments are allocated at the first step or save); 4
- * more for the packed form of dense weights (2 in bf16); 4 more for output projections with gates; and the activations
- * of a pass with gradients (model_grads.h). With `recompute` only the inputs of the layers are kept (Chen et al. 2016).
- * If only gates are trained, gradients of weights are not allocated, and moments only if they are saved. Cost of a
- * step: that of three forward passes over its tokens (with `recompute`, nearly four), and one pass over all parameters.
+ * Memory: 16 bytes per parameter (weight, gradient and two moments; moments are allocated at the first step or save),
+ * or 12 with moments in bf16; 4 more for the packed form of dense weights (2 in bf16); 4 more for output projections
+ * with gates; and the activations of a pass with gradients (model_grads.h). With `recompute` only the inputs of the
+ * layers are kept (Chen et al. 2016). If only gates are trained, gradients of weights are not allocated, and moments
+ * only if they are saved. Cost of a step: that of three forward passes over its tokens (with `recompute`, nearly four),
+ * and one pass over all parameters.
+ *
+ * Moments in bf16. A step computes both moments and the weight in float32, and stores the moments in 2 bytes each. It
+ * rounds them stochastically (Gupta et al. 2015): to the lower or the upper neighbor in bf16, with probabilities for
+ * which the expected value is the float32 moment. If moments were rounded to nearest, the second moment would never
+ * decrease with beta2 = 0.999, because a step decreases it by less than half the distance between two bf16 numbers.
+ * Random bits depend only on the seed, the step and the element. Each tensor is divided into blocks of 16,384 elements.
+ * If e is the index of the first element of a block, counted over all tensors, the key of the block is output e + 1 of
+ * splitmix64 seeded with the complement of the seed of the step (`seed`, below); a hash of the key and of the index in
+ * the block gives 16 bits for each moment. Results are therefore bitwise identical for any number of threads and
+ * processes, and after a resume. docs/training.md compares loss curves.
  *
  * Several batches in one step are one large batch (gradient accumulation): gradients are added and divided by the total
  * number of labels. Dropout masks differ from those of one large batch: they are a function of the step, the batch
@@ -174,7 +185,8 @@ typedef struct mha_train_options {
     const mha_model *teacher;
     mha_model_distill distill;
 
-    mha_dtype dtype; /* [f32] type of dense products, forward and backward: f32 or bf16 (Precision, above) */
+    mha_dtype dtype;   /* [f32] type of dense products, forward and backward: f32 or bf16 (Precision, above) */
+    mha_dtype moments; /* [f32] type of the stored moments: f32 or bf16 (Moments in bf16, above) */
 
     /* Data parallelism (Virtual workers, above). The number of workers must be a multiple of the number of ranks, and
      * the number of batches of each step a multiple of the workers. */
@@ -287,11 +299,11 @@ typedef struct mha_trainer_save_options {
 } mha_trainer_save_options;
 
 /* Writes a checkpoint folder like mha_model_save, completely or not at all, even under kill -9: weights in f32, and
- * training.safetensors with the step, the moments of each tensor, the parameters of the gates, the output projections
- * without gates, and a 64-bit hash of the weights, which detects accidental changes only. transformers loads the folder
- * (exceptions in model_save.h) and ignores that file. `options` may be NULL. Errors: those of mha_model_save;
- * MHA_ERR_ARG for invalid files; MHA_ERR_NOT_FINITE for weights that are not finite, naming the tensor. After an error
- * the previous checkpoint is unchanged.
+ * training.safetensors with the step, the moments of each tensor in their type, the parameters of the gates, the output
+ * projections without gates, and a 64-bit hash of the weights, which detects accidental changes only. transformers
+ * loads the folder (exceptions in model_save.h) and ignores that file. `options` may be NULL. Errors: those of
+ * mha_model_save; MHA_ERR_ARG for invalid files; MHA_ERR_NOT_FINITE for weights that are not finite, naming the tensor.
+ * After an error the previous checkpoint is unchanged.
  *
  * With ranks, this call is collective unless `model_only` is 1: rank 0 writes the folder and gets the moments of the
  * other ranks in pieces of 4 MiB. On the other ranks `folder` and `options` are not used. A failure of rank 0 is
@@ -304,8 +316,9 @@ MHA_API mha_status mha_trainer_save(const mha_trainer *trainer, const char *fold
  * added (their `start` and `end` count from the first step of the run) or omitted; if they are omitted, the model is
  * trained with the current gates. Frozen gates stay frozen. Errors: those of mha_model_open and mha_trainer_create;
  * MHA_ERR_FORMAT for a state that lacks a tensor or the step, has a tensor of another shape, a moment that is not
- * finite or a negative second moment, or belongs to other weights than those in the folder; MHA_ERR_ARG for gates with
- * another penalty than in the state, and for gates that are added after their `end`. */
+ * finite or a negative second moment, or belongs to other weights than those in the folder; MHA_ERR_ARG for moments of
+ * another type than in the state, for gates with another penalty than in the state, and for gates that are added after
+ * their `end`. */
 MHA_API mha_status mha_trainer_resume(mha_ctx *ctx, const char *folder, const mha_train_options *options,
                                       mha_trainer **out, mha_error *err);
 

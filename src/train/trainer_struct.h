@@ -20,7 +20,7 @@ typedef struct mha__parameter {
     /* The elements of the tensor that this process updates: all elements, or the elements in its range
      * (optimizer_state.c). */
     int64_t own_first, own_count;
-    float *mean, *square; /* [own_count] */
+    void *mean, *square; /* [own_count] of type o.moments */
     bool frozen, decays;
 } mha__parameter;
 

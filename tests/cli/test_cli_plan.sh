@@ -165,6 +165,20 @@ for path in memory speed.flops speed.bandwidth rows.0.seconds.total; do
 done
 expect 0 "$MHA" plan -m builtin --job train --hosts 4 --workers 2 --network 0:1e9 --speed 1e10:1e10 --csv
 [ "$(cut -d, -f 4 out | tr '\n' ' ')" = 'dp 1 2 ' ] || fail "with two workers, dp must be 1 or 2: $(cat out)"
+# Moments in bf16 must take 4 bytes per parameter less, and be named in the text and in the JSON.
+parts='-m builtin --job train --hosts 1 --speed 1e10:1e10'
+# shellcheck disable=SC2086 # splits the variable into words
+{
+    expect 0 "$MHA" plan $parts --json
+    at moments f32
+    wide=$("$JSON_AT" rows.0.bytes.optimizer <out)
+    expect 0 "$MHA" plan $parts --moments bf16 --json
+    at moments bf16
+    half=$("$JSON_AT" rows.0.bytes.optimizer <out)
+    [ $((half * 2)) = "$wide" ] || fail "moments in bf16 must take half of the memory ($wide, $half)"
+    expect 0 "$MHA" plan $parts --moments bf16
+    has out 'Moments of AdamW in bf16.'
+}
 expect 0 "$MHA" plan -m builtin --job heads --hosts 6 --network ib100 --speed 1e10:1e10 --csv
 [ "$(cut -d, -f 4 out | tr '\n' ' ')" = 'dp 1 2 4 6 ' ] || fail "heads must list powers of two and all hosts: $(cat out)"
 
@@ -222,6 +236,9 @@ done
     wrong --job draw --d-model 768 $hosts --job draw
     wrong --workers 2 --d-model 768 $hosts --workers 2
     wrong workers 3 --d-model 768 $hosts --workers 3 --job train
+    wrong --moments bf16 --d-model 768 $hosts --moments bf16
+    wrong --moments f16 --d-model 768 $hosts --moments f16 --job train
+    wrong --moments bf16 --d-model 768 --moments bf16
     wrong --weights f64 --d-model 768 $hosts --weights f64
     wrong generate encoder -m "$tiny" $hosts --job generate
     for size in '' 0 -1G 64GB 1e30 nan x G; do wrong --memory "\"$size\"" --d-model 768 $hosts --memory "$size"; done

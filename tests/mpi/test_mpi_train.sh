@@ -64,7 +64,7 @@ while read -r name options; do
     }
     same_run "$name" "$name.2" "$name"
 done <<'END'
-encoder --shape bert:1x2x16 --tokenizer wp --dtype bf16 --recompute
+encoder --shape bert:1x2x16 --tokenizer wp --dtype bf16 --moments bf16 --recompute
 taught --from one --teacher one --gates l0 --heads 2
 END
 

@@ -72,6 +72,21 @@ class Steps(unittest.TestCase):
             second.save(Path(folder, "run"), overwrite=True, aside="before")
             self.assertTrue(Path(folder, "before").is_dir())
 
+    def test_moments(self):
+        options = mha.TrainOptions(rate=0.01, moments="bf16")
+        with tempfile.TemporaryDirectory() as folder:
+            whole = mha.Trainer(self.model, options)
+            whole.step(batch_of(1))
+            whole.save(Path(folder, "run"))
+            stored = Path(folder, "run/training.safetensors").read_bytes()
+            header = json.loads(stored[8:8 + int.from_bytes(stored[:8], "little")])
+            self.assertEqual({header[name]["dtype"] for name in header if name != "__metadata__"}, {"BF16"})
+            second = mha.Trainer.resume(Path(folder, "run"), options)
+            self.assertEqual(second.step(batch_of(2)).loss, whole.step(batch_of(2)).loss)
+            self.assertTrue(same(whole.weights(), second.weights()))
+            with self.assertRaisesRegex(ValueError, "must be f32, as set by moments \\(got bf16\\)"):
+                mha.Trainer.resume(Path(folder, "run"), self.options)
+
     def test_accumulation_and_workers(self):
         rows, found = batch_of(1, 8), []
         for parts in [rows], [rows[:4], rows[4:]]:
@@ -120,6 +135,7 @@ class Steps(unittest.TestCase):
 
     def test_refusals(self):
         for options, sentence in ((mha.TrainOptions(rate=-1), "rate"), (mha.TrainOptions(decays="odd"), "decays must be one of 'matrices'"),
+                                  (mha.TrainOptions(moments="f16"), "moments must be one of 'f32', 'bf16'"),
                                   (mha.TrainOptions(frozen=["odd"]), "odd"), (mha.TrainOptions(gates=mha.TrainGates("l2")), "penalty"),
                                   (mha.TrainOptions(teacher=mha.Model()), "vocab")):
             with self.assertRaisesRegex(ValueError, sentence):

@@ -2456,6 +2456,7 @@ class TrainOptions(ctypes.Structure):
     teacher: int | None
     distill: ModelDistill
     dtype: int
+    moments: int
     workers: int
     reduce: int
     ranks: ctypes._Pointer[TrainRanks]
@@ -2480,6 +2481,7 @@ class TrainOptions(ctypes.Structure):
         ("teacher", c_void_p),
         ("distill", ModelDistill),
         ("dtype", c_int),
+        ("moments", c_int),
         ("workers", c_int64),
         ("reduce", c_int),
         ("ranks", POINTER(TrainRanks)),
@@ -3356,6 +3358,7 @@ class HostOptions(ctypes.Structure):
     workers: int
     dtype: int
     kv_dtype: int
+    moments: int
     _fields_ = [
         ("size", c_size_t),
         ("hosts", c_int64),
@@ -3368,6 +3371,7 @@ class HostOptions(ctypes.Structure):
         ("workers", c_int64),
         ("dtype", c_int),
         ("kv_dtype", c_int),
+        ("moments", c_int),
     ]
 
 

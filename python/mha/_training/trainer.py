@@ -22,6 +22,7 @@ from .._models.model_input import Input, like_ids
 
 _DECAYS = {"matrices": abi.DECAY_MATRICES, "dense": abi.DECAY_DENSE, "all": abi.DECAY_ALL}
 _PENALTIES = {"l0": abi.GATES_L0, "l1": abi.GATES_L1}
+_TYPES = {name: DTYPES[name] for name in ("f32", "bf16")}
 _REDUCE = {"tree": abi.REDUCE_TREE, "fast": abi.REDUCE_FAST}
 
 
@@ -51,7 +52,8 @@ class TrainGates:
 class TrainOptions:
     """The options of a training run; include/mha/train.h defines the fields; 0: the default. decays: tensors with weight decay:
     "matrices", "dense" or "all". frozen: names of tensors, * matches anything at the beginning or end. dropout: (embedding, attention,
-    residual). teacher: a model whose outputs are learned, with the terms `distill`. dtype: "f32" or "bf16" products."""
+    residual). teacher: a model whose outputs are learned, with the terms `distill`. dtype: "f32" or "bf16" products. moments: "f32" or
+    "bf16", the type of the stored moments."""
 
     rate: float = 0.0
     beta1: float = 0.0
@@ -71,6 +73,7 @@ class TrainOptions:
     teacher: Model | None = None
     distill: Distill | None = None
     dtype: str = "f32"
+    moments: str = "f32"
     workers: int = 0
     reduce: str = "tree"
 
@@ -85,7 +88,7 @@ class TrainOptions:
                       gates=abi.TrainGates() if self.gates is None else self.gates.struct(),
                       teacher=None if self.teacher is None else self.teacher._open(),
                       distill=abi.ModelDistill() if self.distill is None else self.distill.struct(),
-                      dtype=choose("dtype", self.dtype, {"f32": DTYPES["f32"], "bf16": DTYPES["bf16"]}))
+                      dtype=choose("dtype", self.dtype, _TYPES), moments=choose("moments", self.moments, _TYPES))
 
 
 def train_rate(options: TrainOptions, step: int) -> float:

@@ -160,7 +160,8 @@ static void train_memory(const mha__host_job *job, mha_host_layout *row)
     const double scratch = 6 * E + 4 * (query_width(job) + key_width(job));
     row->weights = F32 * (2 * all + dense);
     row->activations = F32 * tokens * ((double)m->layers * trace + scratch);
-    row->optimizer = F32 * all * (2 / (double)job->dp + mha__host_steps(job->o->workers / job->dp));
+    const double moments = 2 * (double)mha_dtype_size(job->o->moments) / (double)job->dp;
+    row->optimizer = all * (moments + F32 * mha__host_steps(job->o->workers / job->dp));
 }
 
 static void pass_memory(const mha__host_job *job, mha_host_layout *row)

@@ -114,6 +114,9 @@ static mha_status check_types(mha_host_options *o, mha_error *err)
     if (o->kv_dtype != MHA_F32 && o->kv_dtype != MHA_BF16 && o->kv_dtype != MHA_F16)
         return mha__fail(err, MHA_ERR_ARG, "kv_dtype must be one of f32, bf16, f16 (got %s)",
                          mha_dtype_name(o->kv_dtype));
+    if (o->moments == MHA_DTYPE_DEFAULT) o->moments = MHA_F32;
+    if (o->moments != MHA_F32 && o->moments != MHA_BF16)
+        return mha__fail(err, MHA_ERR_ARG, "moments must be one of f32, bf16 (got %s)", mha_dtype_name(o->moments));
     return MHA_OK;
 }
 

@@ -87,7 +87,8 @@ static mha_status count(mha_ctx *ctx, const mha__layout_setup *s, mha_layout_mod
                                 .speed = {1, 1}, /* times are not used */
                                 .job = MHA_HOSTS_TRAIN,
                                 .seq = s->layout.seq,
-                                .batch = s->layout.batch};
+                                .batch = s->layout.batch,
+                                .moments = s->train.moments};
     MHA__TRY(mha_host_layout_predict(&shape, &o, 1, 1, 1, &row, err));
     m->train_bytes = row.bytes;
     m->parameters = shape.layer_weights + shape.word_weights + shape.other_weights; /* the output matrix is tied */

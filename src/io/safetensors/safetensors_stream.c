@@ -47,7 +47,7 @@ static mha_status put_read(stream *s, const mha__outgoing *t, int64_t index, mha
     for (int64_t first = 0; first < t->from.elements; first += MHA__OUTGOING_PIECE) {
         const int64_t count = mha__min64(MHA__OUTGOING_PIECE, t->from.elements - first);
         MHA__TRY(t->read(t->user, index, first, count, s->wide, err));
-        MHA__TRY(put(s, index, s->wide, (size_t)count * sizeof *s->wide, err));
+        MHA__TRY(put(s, index, s->wide, (size_t)count * mha_dtype_size(t->from.dtype), err));
     }
     return MHA_OK;
 }

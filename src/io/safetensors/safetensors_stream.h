@@ -15,8 +15,9 @@ typedef mha_status (*mha__outgoing_read)(void *user, int64_t index, int64_t firs
 typedef struct mha__outgoing {
     mha_tensor from;
     mha_dtype dtype; /* MHA_DTYPE_DEFAULT = stored type */
-    mha__outgoing_read
-        read; /* for f32 in its stored type: reads the elements instead of from.data; NULL = use from.data */
+    /* For elements of at most 4 bytes in their stored type: reads the elements instead of from.data; NULL = use
+     * from.data. */
+    mha__outgoing_read read;
     void *user;
 } mha__outgoing;
 

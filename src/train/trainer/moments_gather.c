@@ -23,21 +23,23 @@ static void find_starts(const mha_trainer *t, const request *r, int64_t *starts)
 }
 
 /* Copies the elements of the piece that this rank has to `piece`. */
-static void copy_own(const mha_trainer *t, const request *r, const int64_t *starts, float *piece)
+static void copy_own(const mha_trainer *t, const request *r, const int64_t *starts, char *piece)
 {
+    const int64_t size = (int64_t)mha_dtype_size(t->o.moments);
     const mha__parameter *p = &t->parameter[r->index / 2];
-    const float *moments = t->state[r->index].data;
+    const char *moments = t->state[r->index].data;
     const int64_t first = starts[mha__train_rank(t)], end = starts[mha__train_rank(t) + 1];
     if (end > first)
-        memcpy(piece + first, moments + r->first + first - p->own_first, (size_t)(end - first) * sizeof *piece);
+        memcpy(piece + first * size, moments + (r->first + first - p->own_first) * size,
+               (size_t)((end - first) * size));
 }
 
-static mha_status exchange(const mha_trainer *t, const request *r, float *piece, mha_error *err)
+static mha_status exchange(const mha_trainer *t, const request *r, void *piece, mha_error *err)
 {
     int64_t *starts = t->piece_starts;
     find_starts(t, r, starts);
     copy_own(t, r, starts, piece);
-    return t->o.ranks->collect(t->o.ranks->user, piece, sizeof *piece, starts, err);
+    return t->o.ranks->collect(t->o.ranks->user, piece, mha_dtype_size(t->o.moments), starts, err);
 }
 
 /* Broadcasts a request from rank 0 to all ranks. The ranks wait for the request without a timeout, because rank 0 may
@@ -57,7 +59,7 @@ mha_status mha__moments_request(void *user, int64_t index, int64_t first, int64_
     return exchange(t, &r, to, err);
 }
 
-static mha_status answer_requests(const mha_trainer *t, float *piece, mha_error *err)
+static mha_status answer_requests(const mha_trainer *t, void *piece, mha_error *err)
 {
     for (;;) {
         request r;
@@ -70,9 +72,9 @@ static mha_status answer_requests(const mha_trainer *t, float *piece, mha_error 
 mha_status mha__moments_share(const mha_trainer *t, mha_error *err)
 {
     const mha_train_ranks *ranks = t->o.ranks;
-    const size_t bytes = MHA__OUTGOING_PIECE * sizeof(float);
+    const size_t bytes = MHA__OUTGOING_PIECE * mha_dtype_size(t->o.moments);
     mha_error why = {0};
-    float *piece = mha__train_rank(t) > 0 ? mha__alloc(t->ctx, bytes) : NULL;
+    void *piece = mha__train_rank(t) > 0 ? mha__alloc(t->ctx, bytes) : NULL;
     mha_status status = MHA_OK;
     if (mha__train_rank(t) > 0 && !piece) status = mha__no_memory(&why, bytes, "a piece of the moments");
     status = ranks->agree(ranks->user, status, 1, &why);

@@ -39,10 +39,11 @@ static void find_own(const mha_trainer *t, mha__parameter *p)
 
 static void take_moments(mha__arena *arena, mha_trainer *t)
 {
+    const size_t size = mha_dtype_size(t->o.moments);
     for (int64_t n = 0; n < t->count; n++) {
         mha__parameter *p = &t->parameter[n];
-        t->state[2 * n].data = p->mean = mha__take(arena, (size_t)p->own_count, sizeof *p->mean);
-        t->state[2 * n + 1].data = p->square = mha__take(arena, (size_t)p->own_count, sizeof *p->square);
+        t->state[2 * n].data = p->mean = mha__take(arena, (size_t)p->own_count, size);
+        t->state[2 * n + 1].data = p->square = mha__take(arena, (size_t)p->own_count, size);
     }
 }
 
@@ -63,10 +64,11 @@ mha_status mha__train_moments_create(mha_trainer *t, mha_error *err)
 
 void mha__train_moments(const mha_trainer *t)
 {
+    const size_t size = mha_dtype_size(t->o.moments);
     for (int64_t n = 0; n < t->count && *t->unused; n++) {
         const mha__parameter *p = &t->parameter[n];
-        memset(p->mean, 0, (size_t)p->own_count * sizeof *p->mean);
-        memset(p->square, 0, (size_t)p->own_count * sizeof *p->square);
+        memset(p->mean, 0, (size_t)p->own_count * size);
+        memset(p->square, 0, (size_t)p->own_count * size);
     }
     *t->unused = false;
 }

@@ -33,10 +33,24 @@ static mha_status compare_options(const mha_trainer *t, mha_error *err)
                             d->labels,   d->logits,
                             d->hidden,   d->text,
                             d->pool,     d->temperature};
-    const int64_t integers[] = {
-        o->warmup,  o->steps, (int64_t)o->seed, o->workers,         o->decays,         o->reduce,
-        g->start,   g->ramp,  g->end,           g->heads,           g->only,           g->first,
-        g->penalty, t->step,  t->elements,      o->teacher != NULL, frozen_elements(t)};
+    const int64_t integers[] = {o->warmup,
+                                o->steps,
+                                (int64_t)o->seed,
+                                o->workers,
+                                o->decays,
+                                o->reduce,
+                                g->start,
+                                g->ramp,
+                                g->end,
+                                g->heads,
+                                g->only,
+                                g->first,
+                                g->penalty,
+                                t->step,
+                                t->elements,
+                                o->teacher != NULL,
+                                frozen_elements(t),
+                                o->moments};
     MHA__TRY(o->ranks->same(o->ranks->user, "mha_train_options", reals, sizeof reals, err));
     return o->ranks->same(o->ranks->user, "mha_train_options and the step", integers, sizeof integers, err);
 }

@@ -26,6 +26,14 @@ static mha_status check(const char *name, double value, double min, bool with_mi
                      with_min ? "[" : "(", min, max, with_max ? "]" : ")", value);
 }
 
+static mha_status check_type(const char *name, mha_dtype *type, mha_error *err)
+{
+    if (*type == MHA_DTYPE_DEFAULT) *type = MHA_F32;
+    if (*type == MHA_F32 || *type == MHA_BF16) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "mha_train_options: %s must be one of f32, bf16 (got %s)", name,
+                     mha__quote_dtype(&(mha__quoted){0}, *type));
+}
+
 /* Replaces o->ranks with a copy of the caller's struct in `r`. */
 static mha_status read_ranks(mha_train_options *o, mha_train_ranks *r, mha_error *err)
 {
@@ -76,10 +84,8 @@ mha_status mha__train_options(mha_train_options *o, mha_train_ranks *ranks, cons
     MHA__TRY(check("dropout.embedding", o->dropout.embedding, 0, true, 1, false, err));
     MHA__TRY(check("dropout.attention", o->dropout.attention, 0, true, 1, false, err));
     MHA__TRY(check("dropout.residual", o->dropout.residual, 0, true, 1, false, err));
-    if (!o->dtype) o->dtype = MHA_F32;
-    if (o->dtype != MHA_F32 && o->dtype != MHA_BF16)
-        return mha__fail(err, MHA_ERR_ARG, "mha_train_options: dtype must be one of f32, bf16 (got %s)",
-                         mha__quote_dtype(&(mha__quoted){0}, o->dtype));
+    MHA__TRY(check_type("dtype", &o->dtype, err));
+    MHA__TRY(check_type("moments", &o->moments, err));
     if (o->decays < MHA_DECAY_MATRICES || o->decays > MHA_DECAY_ALL)
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: decays must be a value of mha_train_decay (got %d)",
                          (int)o->decays);

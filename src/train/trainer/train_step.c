@@ -193,6 +193,7 @@ static void update(mha_trainer *t, double rate, double scale)
     const int64_t own = mha__train_own_step(o, t->step);
     if (o->gates.only || !own) return;
     mha__train_moments(t);
+    const uint64_t seed = ~mha__splitmix_at(o->seed, (uint64_t)t->step); /* not a seed of dropout or gates */
     for (int64_t n = 0; n < t->count; n++) {
         const mha__parameter *p = &t->parameter[n];
         const mha__adamw job = {.count = p->own_count,
@@ -200,6 +201,9 @@ static void update(mha_trainer *t, double rate, double scale)
                                 .gradient = (float *)t->gradients[n].data + p->own_first,
                                 .mean = p->mean,
                                 .square = p->square,
+                                .moments = o->moments,
+                                .seed = seed,
+                                .first = p->first + p->own_first,
                                 .scale = scale,
                                 .rate = rate,
                                 .beta1 = o->beta1,

@@ -36,13 +36,14 @@ static bool is_frozen(const mha_train_options *o, const char *name)
 }
 
 /* Adds a moment of a tensor, with its name in a state file. */
-static void add_moment(mha__arena *arena, mha_named_tensor *to, const mha_tensor *tensor, const char *prefix)
+static void add_moment(mha__arena *arena, mha_named_tensor *to, mha_dtype type, const mha_tensor *tensor,
+                       const char *prefix)
 {
     const size_t bytes = strlen(prefix) + strlen(tensor->name) + 1;
     char *name = mha__take(arena, 1, bytes);
     if (!to) return;
     snprintf(name, bytes, "%s%s", prefix, tensor->name);
-    *to = (mha_named_tensor){.name = name, .dtype = MHA_F32, .rank = tensor->rank};
+    *to = (mha_named_tensor){.name = name, .dtype = type, .rank = tensor->rank};
     memcpy(to->shape, tensor->shape, (size_t)tensor->rank * sizeof *to->shape);
 }
 
@@ -61,11 +62,12 @@ static mha_status add(mha__arena *arena, mha_trainer *t, const mha_tensor *tenso
     p.count = tensor->elements;
     t->elements += p.count;
     t->blocks += mha__squares_blocks(p.count);
-    add_moment(arena, t->state ? &t->state[2 * at] : NULL, tensor, MEAN);
-    add_moment(arena, t->state ? &t->state[2 * at + 1] : NULL, tensor, SQUARE);
+    add_moment(arena, t->state ? &t->state[2 * at] : NULL, t->o.moments, tensor, MEAN);
+    add_moment(arena, t->state ? &t->state[2 * at + 1] : NULL, t->o.moments, tensor, SQUARE);
     if (!t->list) return MHA_OK;
     t->list[at] = t->state[2 * at];
     t->list[at].name += strlen(MEAN);
+    t->list[at].dtype = MHA_F32;
     t->list[at].data = t->weights + p.first;
     p.decays = decays(&t->o, p.role, tensor->rank);
     p.frozen = t->o.gates.only || is_frozen(&t->o, tensor->name) || !is_reached(&t->o, p.role);

@@ -6,6 +6,7 @@
 #include "io/safetensors/named_tensors.h"
 #include "io/safetensors/safetensors_stream.h"
 #include "io/tensor_file.h"
+#include "math/half.h"
 #include "math/hash.h"
 #include "model/weights/checkpoint_folder.h"
 #include "text/tokenizer.h"
@@ -232,6 +233,30 @@ static mha_status check_weights(const mha_trainer *t, const mha_file *file, mha_
                      mha__quote(&(mha__quoted){0}, theirs, strlen(theirs)), mine);
 }
 
+/* Checks that the file stores moments in the type of the trainer. Moments are not converted: rounding to bf16 would
+ * change the run, and a forgotten option would double the memory. */
+static mha_status check_type(const mha_trainer *t, const mha_file *file, mha_error *err)
+{
+    mha__quoted q[2] = {0};
+    const char *path = mha_file_path(file);
+    for (int64_t n = 0; n < 2 * t->count; n++) {
+        const mha_tensor *stored = mha_file_find(file, t->state[n].name);
+        if (!stored || stored->dtype == t->o.moments) continue; /* a missing tensor is reported when it is read */
+        return mha__fail(err, MHA_ERR_ARG, "%s: the type of the tensor \"%s\" must be %s, as set by moments (got %s)",
+                         mha__quote(&q[0], path, strlen(path)),
+                         mha__quote(&q[1], t->state[n].name, strlen(t->state[n].name)), mha_dtype_name(t->o.moments),
+                         mha_dtype_name(stored->dtype));
+    }
+    return MHA_OK;
+}
+
+/* Returns element i of the elements of state tensor n that this process updates. */
+static float moment(const mha_trainer *t, int64_t n, int64_t i)
+{
+    const void *data = t->state[n].data;
+    return t->o.moments == MHA_BF16 ? mha__bf16_to_f32(((const uint16_t *)data)[i]) : ((const float *)data)[i];
+}
+
 /* Checks the moments that were read. A mean must be finite. A square must also be at least 0, because the update
  * divides by its root. */
 static mha_status check_moments(const mha_trainer *t, const mha_file *file, mha_error *err)
@@ -239,15 +264,18 @@ static mha_status check_moments(const mha_trainer *t, const mha_file *file, mha_
     mha__quoted q[2] = {0};
     const char *path = mha_file_path(file);
     for (int64_t n = 0; n < 2 * t->count; n++) {
-        const float *x = t->state[n].data, least = n % 2 ? 0 : -FLT_MAX;
+        const float least = n % 2 ? 0 : -FLT_MAX;
+        float x = 0;
         int64_t i = 0;
-        while (i < t->parameter[n / 2].own_count && x[i] >= least && x[i] <= FLT_MAX)
-            i++;
+        for (; i < t->parameter[n / 2].own_count; i++) {
+            x = moment(t, n, i);
+            if (!(x >= least && x <= FLT_MAX)) break;
+        }
         if (i == t->parameter[n / 2].own_count) continue;
         return mha__fail(err, MHA_ERR_FORMAT, "%s: elements of the tensor \"%s\" must be finite%s (got %g)",
                          mha__quote(&q[0], path, strlen(path)),
                          mha__quote(&q[1], t->state[n].name, strlen(t->state[n].name)), n % 2 ? " and at least 0" : "",
-                         (double)x[i]);
+                         (double)x);
     }
     return MHA_OK;
 }
@@ -285,6 +313,7 @@ static mha_status read_state(mha_trainer *t, const char *folder, mha_error *err)
     mha_status status = mha_file_open(t->ctx, path, NULL, &file, err);
     if (status == MHA_OK) status = read_step(file, &t->step, err);
     if (status == MHA_OK) status = check_weights(t, file, err);
+    if (status == MHA_OK) status = check_type(t, file, err);
     if (status == MHA_OK) mha__train_moments(t);
     if (status == MHA_OK) status = mha__train_moments_read(t, file, err);
     if (status == MHA_OK) status = check_moments(t, file, err);

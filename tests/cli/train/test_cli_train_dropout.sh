@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli_train_dropout.sh - tests `mha train --dropout` and `--dtype bf16`: each option must have an effect, and results
-# must not depend on threads or interruptions.
+# test_cli_train_dropout.sh - tests `mha train --dropout`, `--dtype bf16` and `--moments bf16`: each option must have an
+# effect, and results must not depend on threads or interruptions.
 set -u
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"
@@ -68,6 +68,30 @@ awk -v a="$(sed -n 13p whole.f32/training.jsonl | "$JSON_AT" loss)" -v b="$(sed 
     'BEGIN { exit !(a > 1 && a / b < 1.02 && b / a < 1.02) }' || fail "the loss in bf16 must be close to the loss in f32: $(tail -n 1 whole.bf16/training.jsonl)"
 expect 0 "$MHA" info --json -m whole.bf16
 at dtype f32
+
+# Moments in bf16: the state must store them in bf16, and --resume must reject the other type. The loss must be close to
+# that of f32.
+steps=12
+learn moments --moments bf16 --accumulate 2 --dropout 0.1
+threads=3
+learn moments.three --moments bf16 --accumulate 2 --dropout 0.1
+threads=1 steps=5
+learn moments.part --moments bf16 --accumulate 2 --dropout 0.1
+expect 0 "$MHA" train -q -t 2 --resume --steps 12 -o moments.part
+for other in three part; do
+    same moments/model.safetensors moments.$other/model.safetensors "--moments bf16, $other"
+    same moments/training.safetensors moments.$other/training.safetensors "--moments bf16, $other: the state"
+done
+differ whole.f32 moments '--moments bf16'
+[ $(($(wc -c <whole.f32/training.safetensors) * 10)) -gt $(($(wc -c <moments/training.safetensors) * 17)) ] ||
+    fail 'a state with moments in bf16 must be little more than half as large'
+awk -v a="$(sed -n 13p whole.f32/training.jsonl | "$JSON_AT" loss)" -v b="$(sed -n 13p moments/training.jsonl | "$JSON_AT" loss)" \
+    'BEGIN { exit !(a > 1 && a / b < 1.02 && b / a < 1.02) }' || fail "the loss with moments in bf16 must be close to the loss with f32"
+refused 2 "$MHA" train -q --resume --moments f32 --steps 14 -o moments
+has err 'training.safetensors: the type of the tensor "mean.'
+has err 'must be f32, as set by moments (got bf16)'
+refused 2 "$MHA" train --shape gpt2:1x1x8 --tokenizer bpe -f text --moments f16 -o x
+has err '--moments must be one of f32, bf16 (got "f16")'
 
 # Errors of the library must be reported with the name of the option.
 for share in 1 -0.1 nan x; do

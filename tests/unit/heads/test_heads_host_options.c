@@ -245,6 +245,7 @@ static void test_refusals(void **state)
     WRONG(o.job, MHA_HOST_JOBS, "job", "4");
     WRONG(o.dtype, MHA_F64, "dtype", "f64");
     WRONG(o.kv_dtype, MHA_Q8_0, "kv_dtype", "q8_0");
+    WRONG(o.moments, MHA_F16, "moments", "f16");
     WRONG(o.speed.flops, NAN, "speed.flops", "nan");
     WRONG(o.speed.bandwidth, 0, "speed.bandwidth", "0");
     WRONG(o.network.latency, -1, "latency", "-1");

@@ -185,6 +185,10 @@ static void test_training(void **state)
     near(row.weights, 12 * 125e6, 1);
     near(row.optimizer, (8.0 / 4 + 4 * 2) * 125e6, 1);
     near(layout(&model, &o, 1, 1, 16).optimizer, 8.0 / 16 * 125e6, 1);
+    o.moments = MHA_BF16;
+    near(layout(&model, &o, 1, 1, 4).optimizer, (4.0 / 4 + 4 * 2) * 125e6, 1);
+    near(layout(&model, &o, 1, 1, 16).optimizer, 4.0 / 16 * 125e6, 1);
+    o.moments = MHA_F32;
     near(row.activations, 4 * 1024.0 * (12 * (2 * 768 + 3072 + 4 * 768) + 6 * 768 + 4 * 2 * 768), 1);
     o.network = network("1gbe");
     near(layout(&model, &o, 1, 1, 1000).exposed, 8.5, 0.05);

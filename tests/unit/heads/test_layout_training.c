@@ -96,6 +96,12 @@ static void test_large_models(void **state)
         assert_int_equal(mha_layout_models(NULL, &o, models, NULL), MHA_OK);
         assert_true(models[0].parameters > 10000000000000);
         assert_true(models[0].train_bytes > 16 * (double)models[0].parameters);
+        const double wide = models[0].train_bytes, parameters = (double)models[0].parameters;
+        mha_train_options narrow = *o.train;
+        narrow.moments = MHA_BF16;
+        o.train = &narrow;
+        assert_int_equal(mha_layout_models(NULL, &o, models, NULL), MHA_OK);
+        assert_true(fabs(wide - models[0].train_bytes - 4 * parameters) < 1e-9 * wide);
         for (int v = 0; v < MHA_HEAD_LAYOUT_VARIANTS; v++)
             if (!models[v].refused)
                 assert_true(llabs(models[v].parameters - models[0].parameters) <= models[0].parameters / 100);

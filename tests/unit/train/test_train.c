@@ -151,7 +151,7 @@ static double first_mean(const mha_trainer *t)
     double squares = 0;
     for (int64_t n = 0; n < t->count; n++)
         for (int64_t i = 0; i < t->parameter[n].count; i++)
-            squares += pow((double)t->parameter[n].mean[i], 2);
+            squares += pow((double)((const float *)t->parameter[n].mean)[i], 2);
     return sqrt(squares);
 }
 

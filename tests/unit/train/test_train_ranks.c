@@ -159,6 +159,14 @@ static void test_any_number_of_ranks(void **state)
         check(run_of(folders[f], f == 0 ? 8 : 4));
 }
 
+static void test_moments_in_bf16(void **state)
+{
+    (void)state;
+    run r = run_of(GPT2, 8);
+    r.options.moments = MHA_BF16;
+    check(r);
+}
+
 static void test_dropout_gates_and_teacher(void **state)
 {
     (void)state;
@@ -234,6 +242,7 @@ static void test_resume_with_other_ranks(void **state)
         first.to = second.from = files_folder();
         first.options.gates = (mha_train_gates){.penalty = MHA_GATES_L0, .start = 1, .end = 4};
         whole.options.gates = second.options.gates = first.options.gates;
+        whole.options.moments = second.options.moments = first.options.moments = n ? MHA_BF16 : MHA_F32;
         whole.steps = 2 * STEPS;
         run_on(0, &whole);
         run_on(before[n], &first);
@@ -386,6 +395,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_number_of_ranks),
+        cmocka_unit_test(test_moments_in_bf16),
         cmocka_unit_test(test_dropout_gates_and_teacher),
         cmocka_unit_test(test_order_of_additions),
         cmocka_unit_test(test_moments_are_divided),

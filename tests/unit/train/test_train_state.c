@@ -168,15 +168,16 @@ static void test_impossible_moments(void **state)
     mha_trainer *t = train_case(NULL, GPT2, &usual), *out = NULL;
     learn(t, 1);
     const mha__parameter *p = &t->parameter[t->count - 1];
-    const float mean = p->mean[p->count - 1], square = p->square[p->count - 1];
+    float *means = p->mean, *squares = p->square;
+    const float mean = means[p->count - 1], square = squares[p->count - 1];
     for (int n = 0; n < 5; n++) {
-        p->mean[p->count - 1] = wrong[n][0], p->square[p->count - 1] = wrong[n][1];
+        means[p->count - 1] = wrong[n][0], squares[p->count - 1] = wrong[n][1];
         if (mha_trainer_save(t, folder, &over, &err) != MHA_OK) fail_msg("%s", err.message);
         assert_int_equal(mha_trainer_resume(NULL, folder, &usual, &out, &err), MHA_ERR_FORMAT);
         assert_non_null(strstr(err.message, t->state[2 * t->count - (n < 2 ? 2 : 1)].name));
         assert_null(out);
     }
-    p->mean[p->count - 1] = mean, p->square[p->count - 1] = square;
+    means[p->count - 1] = mean, squares[p->count - 1] = square;
     assert_int_equal(mha_trainer_save(t, folder, &over, &err), MHA_OK);
     mha_trainer_free(resume(folder));
     mha_trainer_free(t);
