@@ -1,4 +1,5 @@
-/* block_convolution.h - the convolution over the tokens beside a block (He et al. 2021; the first layer of DeBERTa-v2):
+/* block_convolution.h - the convolution over the tokens parallel to a block (the first layer of DeBERTa-v2;
+ * He et al. 2021):
  *
  *     y = mask * norm(block(x) + act(mask * conv(x)))
  *

@@ -1,5 +1,5 @@
-/* block_convolution_backward.c - the forward pass with a trace, and the backward pass, of the convolution beside a
- * block. The gathered rows are computed again. */
+/* block_convolution_backward.c - the forward pass with a trace, and the backward pass, of the convolution parallel
+ * to a block. The gathered rows are computed again. */
 #include "base/error.h"
 #include "layer/block/block_convolution.h"
 #include "layer/elementwise.h"

@@ -17,7 +17,7 @@ enum {
     MHA__BLOCK_NORMS
 };
 
-/* A convolution over the tokens, beside the block (block_convolution.h). */
+/* A convolution over the tokens, parallel to the block (block_convolution.h). */
 typedef struct mha__block_convolution mha__block_convolution;
 
 struct mha_block {

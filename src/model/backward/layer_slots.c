@@ -124,7 +124,7 @@ static mha_status find_experts(const mha_model_grads *g, int64_t layer, mha__wei
     return MHA_OK;
 }
 
-/* Sets the slots of the convolution beside the block, whose tensors are outside the layers. */
+/* Sets the slots of the convolution parallel to the block, whose tensors are outside the layers. */
 static mha_status find_convolution(const mha_model_grads *g, mha__weights *weights, mha__block_slots *s, mha_error *err)
 {
     s->convolution = mha__grads_slot(g, MHA__LAYER_CONVOLUTION, -1);

@@ -73,7 +73,7 @@ typedef struct mha__config {
     int64_t distance_span, distance_rows, distance_buckets, distance_most;
     bool distances, distances_normed, key_positions, query_positions, own_positions, pos_key, pos_query;
     bool biased_input, typed_input, other_head; /* DeBERTa: has the tables of positions, of types; names of the head */
-    /* DeBERTa: convolution beside the first layer. Its taps, 0 = none; groups of channels, and channels of a group */
+    /* DeBERTa: convolution parallel to the first layer. Its taps, 0 = none; groups of channels, channels of a group */
     int64_t conv_taps, conv_groups, conv_channels;
     bool convolved;
     mha_activation conv_activation;

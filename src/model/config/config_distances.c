@@ -57,7 +57,7 @@ static mha_status read_ranges(const mha__json_obj *root, mha__config *c, mha_err
         root->file, (long long)c->distance_most - 1, (long long)buckets);
 }
 
-/* Checks the convolution beside the first layer. An even number of taps would change the length of the text. */
+/* Checks the convolution parallel to the first layer. An even number of taps would change the length of the text. */
 static mha_status check_convolution(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
     c->convolved = c->conv_taps > 0;

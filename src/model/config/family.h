@@ -19,7 +19,7 @@ typedef enum mha__role {
     MHA__RELATIVE,  /* relative position biases, added to the scores */
     MHA__DISTANCES, /* embeddings of relative positions, projected in each layer (DeBERTa), and their norm */
     MHA__DISTANCES_NORM,
-    MHA__LAYER_CONVOLUTION, /* convolution beside the first layer (DeBERTa), and the norm of their sum */
+    MHA__LAYER_CONVOLUTION, /* convolution parallel to the first layer (DeBERTa), and the norm of their sum */
     MHA__LAYER_CONVOLUTION_NORM,
     MHA__POOLER,
     MHA__POOL_NORM, /* CLIP: norm of the class token, projection of the pooled vector, logarithm of the logits' scale */
