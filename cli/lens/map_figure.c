@@ -183,7 +183,9 @@ int map_figure_save(const cli_session *s, const char *title, const json_t *lines
     measure(&p, &width, &height);
     const char *wrong = figure_render(s->options.out, width, height, paint, &p, &data, &bytes);
     const int code = wrong
-                         ? cli_error(s, CLI_FAILED, "cannot draw a figure of %d x %d points: %s", width, height, wrong)
+                         ? cli_error(s, CLI_FAILED,
+                                     "cannot draw a figure of %d x %d points: %s (.svg and .html files have no limit)",
+                                     width, height, wrong)
                          : cli_write_file(s, data, bytes);
     if (code == CLI_DONE) cli_say(s, "%s: %.1f KB", cli_shown(s->options.out), (double)bytes / 1e3);
     free(data);
