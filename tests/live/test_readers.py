@@ -66,6 +66,7 @@ TOKENIZER_WE_REFUSE = [
     (r"special_tokens\..* must be an object \(got nothing", "tokenizers accepts a template with an undefined special token"),
     (r"(normalizer|decoder|pre_tokenizer|post_processor) must be an object \(got", "tokenizers tries all types and uses the first match"),
     (r"ids\[\d+\] must be an id in the vocabulary", "tokenizers adds ids that have no token"),
+    (r"added_tokens\[\d+\]\.content must be a string of 1 to 1024 bytes \(got \"\"\)", "tokenizers ignores an added token without content"),
 ]
 TOKENIZER_WE_ACCEPT = [
     ("Unknown tokenizer version|, in {\"version\":[^:]*$", "mha does not read \"version\""),
