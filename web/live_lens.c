@@ -1,6 +1,5 @@
 /* live_lens.c - the logit lens: what the output head predicts from the hidden state after each layer. */
 #include "live.h"
-#include <math.h>
 
 /* The lens multiplies the states of all tokens and layers by the output matrix; more products would block the page. */
 static const double most_products = 1e10;
@@ -40,8 +39,8 @@ LIVE_EXPORT(live_lens_probability) double live_lens_probability(int entry, int n
     return live.lens->top_probs[place(entry) * live.lens->top + n];
 }
 
-/* Returns KL(prediction of the model || prediction after `entry` layers) in bits. */
+/* Returns KL(prediction of the model || prediction after `entry` layers) in nats. */
 LIVE_EXPORT(live_lens_divergence) double live_lens_divergence(int entry)
 {
-    return live.lens->divergences[place(entry)] / log(2);
+    return live.lens->divergences[place(entry)];
 }

@@ -263,9 +263,9 @@ typedef struct mha__kernels {
     /* One AdamW step of n parameters, which sets `gradient` to 0. Bitwise identical on every ISA. */
     void (*adamw)(const mha__adamw_factors *factors, int64_t n, float *weight, float *gradient, float *mean,
                   float *square);
-    /* Same with moments in bf16, n <= 2^32. Moments are computed in f32 and then rounded at random to one of the two
-     * nearest bf16 numbers, so that the expected value is the f32 number; finite moments stay finite. The random bits
-     * are a hash of key and i. */
+    /* Same with moments in bf16, n <= 2^32. Moments are computed in f32 and then rounded stochastically:
+     * to one of the two nearest bf16 numbers, so that the expected value is the f32 number; finite moments stay finite.
+     * The random bits are a hash of key and i. */
     void (*adamw_bf16)(const mha__adamw_factors *factors, uint64_t key, int64_t n, float *weight, float *gradient,
                        uint16_t *mean, uint16_t *square);
 

@@ -25,7 +25,9 @@ void mha__convolution_scatter(const mha__signal *s, int64_t stride, int64_t firs
                               float *dx)
 {
     for (int64_t r = 0; r < count; r++, rows += s->channels * s->taps)
-        for (int64_t tap = 0, at; tap < s->taps; tap++)
-            for (int64_t c = 0; find_time(s, stride, first + r, tap, &at) && c < s->channels; c++)
+        for (int64_t tap = 0, at; tap < s->taps; tap++) {
+            if (!find_time(s, stride, first + r, tap, &at)) continue;
+            for (int64_t c = 0; c < s->channels; c++)
                 dx[at * s->time + c * s->channel] += rows[c * s->taps + tap];
+        }
 }

@@ -94,7 +94,7 @@ const lensOf = (calls, memory, info, at) => {
   memory.check(calls.live_lens(at));
   return [...Array(info.layers + 1).keys()].map((entry) => {
     const ids = [...memory.ints(calls.live_lens_ids(entry), Math.min(3, info.vocab))];
-    return { ids, probabilities: ids.map((_, n) => calls.live_lens_probability(entry, n)), nats: Math.LN2 * calls.live_lens_divergence(entry) };
+    return { ids, probabilities: ids.map((_, n) => calls.live_lens_probability(entry, n)), nats: calls.live_lens_divergence(entry) };
   });
 };
 

@@ -2,6 +2,7 @@
 #include "layer/attention/disentangled.h"
 #include "base/ctx.h"
 #include "base/error.h"
+#include "layer/selection/head_selection.h"
 #include <math.h>
 #include <string.h>
 
@@ -160,9 +161,8 @@ typedef struct fill_job {
 mha__token_block mha__token_block_of(const mha_layer_input *in, int64_t longest, int64_t task)
 {
     const int64_t blocks = mha__ceil_div(longest, MHA__TOKEN_BLOCK), n = task / blocks;
-    const int64_t first = in->starts ? in->starts[n] : n * in->length;
-    mha__token_block b = {.sequence = n, .first_row = first};
-    b.length = in->starts ? in->starts[n + 1] - first : in->length;
+    mha__token_block b = {.sequence = n, .first_row = mha__layer_first_row(in, n)};
+    b.length = mha__layer_first_row(in, n + 1) - b.first_row;
     b.begin = task % blocks * MHA__TOKEN_BLOCK;
     b.end = mha__min64(b.length, b.begin + MHA__TOKEN_BLOCK);
     return b;

@@ -31,8 +31,7 @@ void mha__regex_list_free(mha_ctx *ctx, mha__regex_list *list);
 /* Reads "pattern": {"String": " "} or {"Regex": "..."}. The string is owned by the tree, so the caller must copy it. */
 mha_status mha__pattern_load(mha_ctx *ctx, mha__regex_list *list, const mha__json_obj *json, mha__pattern *pattern,
                              mha_error *err);
-/* Compiles the built-in expression that is equivalent to `text`. `text` must be one of the known
- * expressions. */
+/* Compiles the built-in expression that is equivalent to `text`. `text` must be one of the known expressions. */
 mha_status mha__regex_make(mha_ctx *ctx, mha__regex_list *list, const char *text, const mha__regex **regex,
                            mha_error *err);
 
