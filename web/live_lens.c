@@ -1,5 +1,6 @@
 /* live_lens.c - the logit lens: what the output head predicts from the hidden state after each layer. */
 #include "live.h"
+#include <math.h>
 
 /* The lens multiplies the states of all tokens and layers by the output matrix; more products would block the page. */
 static const double most_products = 1e10;
