@@ -74,7 +74,7 @@ static void run_softmax(void *arg)
 static void run_dense(void *arg)
 {
     const panel_work *w = arg;
-    w->k->product(w->m, w->n, w->inner, w->a, w->inner, w->panels, w->inner * w->k->nr, w->c, w->n, false);
+    w->k->product(w->m, w->n, w->inner, w->a, w->inner, w->panels, w->inner * w->k->nr, NULL, 0, w->c, w->n);
 }
 
 static void dense(panel_work *w, int64_t m, int64_t n, int64_t inner, double peak)

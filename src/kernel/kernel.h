@@ -7,7 +7,7 @@
  * aligned to 64 bytes.
  *
  * All products compute C[r][n] = sum over k ascending of A[r][k] * B[k][n]. Each element is one chain of fused
- * multiply-adds (of separate multiplies and adds on the scalar ISA) that begins at +0. An element is therefore bitwise
+ * multiply-adds (of separate multiplies and adds on the scalar ISA) that begins at +0 or at a given value. An element is therefore bitwise
  * identical for any register tile, row count and division into blocks.
  *
  * A panel contains nr columns of a right operand, stored [k][nr] and padded with zeros. In attention, a panel has one
@@ -55,13 +55,14 @@ typedef struct mha__kernels {
 
     /* ---- the dense product ---- */
 
-    /* Computes C = A B, or C += A B with `accumulate`. C is [m, n] with row stride ldc, A is [m, k] with row stride
-     * lda, and B is in panels: element [kk, c] is at b + (c / nr) * panel_stride + kk * nr + c % nr. Reads only m x k
-     * elements of A and whole panels of B; writes only m x n elements of C.
+    /* Computes C = A B, or C = `from` + A B if `from` is not NULL. C is [m, n] with row stride ldc, A is [m, k] with
+     * row stride lda, and B is in panels: element [kk, c] is at b + (c / nr) * panel_stride + kk * nr + c % nr. Rows of
+     * `from` are from_row apart: 0 adds a bias, and from = c accumulates. Reads only m x k elements of A and whole
+     * panels of B; writes only m x n elements of C.
      * The function blocks over k itself, so that a panel of B stays in the L2 cache. Callers split only m and n, and
      * only to distribute work. */
     void (*product)(int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b, int64_t panel_stride,
-                    void *c, int64_t ldc, bool accumulate);
+                    const void *from, int64_t from_row, void *c, int64_t ldc);
 
     /* ---- packing ---- */
 

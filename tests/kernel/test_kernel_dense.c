@@ -163,7 +163,8 @@ static array in_reals(const problem *p, begin from)
     for (int64_t i = 0; i < p->m; i++)
         for (int64_t j = 0; j < p->n; j++)
             put(&c, i * p->ldc + j, from == BEGIN_ZERO ? 0 : get(&p->bias, j));
-    p->k->product(p->m, p->n, p->depth, p->a.data, p->lda, packed.data, p->depth * p->k->nr, c.data, p->ldc, true);
+    p->k->product(p->m, p->n, p->depth, p->a.data, p->lda, packed.data, p->depth * p->k->nr, c.data, p->ldc, c.data,
+                  p->ldc);
     array_free(&packed);
     return c;
 }

@@ -34,9 +34,9 @@ static void dense_free(dense *d)
     array_free(&d->c);
 }
 
-static void run(const mha__kernels *t, dense *d, bool accumulate)
+static void run(const mha__kernels *t, dense *d, const void *from, int64_t from_row)
 {
-    t->product(d->m, d->n, d->k, d->a.data, d->lda, d->panels.data, d->k * t->nr, d->c.data, d->ldc, accumulate);
+    t->product(d->m, d->n, d->k, d->a.data, d->lda, d->panels.data, d->k * t->nr, from, from_row, d->c.data, d->ldc);
 }
 
 /* Compares C with begin + A W^T. The error of an element must be at most (k + 2) * u * (|begin| + sum |a w|), the bound
@@ -73,7 +73,7 @@ static void test_dense_at_every_edge(void **state)
         for (int64_t m = 1; m <= 2 * t->mr + 1; m++)
             for (int64_t columns = 1; columns <= 2 * t->nr + 1; columns += columns < t->nr ? 1 : 3) {
                 dense d = dense_make(t, m, columns, rng_range(&r, 1, 20), &r);
-                run(t, &d, false);
+                run(t, &d, NULL, 0);
                 check_dense(t, &d, 0);
                 dense_free(&d);
             }
@@ -92,12 +92,12 @@ static void test_dense_lengths(void **state)
         const mha__kernels *t = list[n];
         for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
             dense d = dense_make(t, t->mr + 1, t->nr + 1, lengths[i], &r);
-            run(t, &d, false);
+            run(t, &d, NULL, 0);
             check_dense(t, &d, 0);
             dense_free(&d);
         }
         dense d = dense_make(t, 3, 5, 1, &r);
-        t->product(3, 5, 0, d.a.data, d.lda, d.panels.data, 0, d.c.data, d.ldc, false);
+        t->product(3, 5, 0, d.a.data, d.lda, d.panels.data, 0, NULL, 0, d.c.data, d.ldc);
         for (int64_t i = 0; i < 3; i++)
             for (int64_t j = 0; j < 5; j++)
                 assert_true(get(&d.c, i * d.ldc + j) == 0);
@@ -115,10 +115,35 @@ static void test_dense_accumulates(void **state)
         for (int64_t i = 0; i < d.m; i++)
             for (int64_t j = 0; j < d.n; j++)
                 put(&d.c, i * d.ldc + j, 0.75);
-        run(list[n], &d, true);
+        run(list[n], &d, d.c.data, d.ldc);
         check_dense(list[n], &d, 0.75);
         dense_free(&d);
     }
+}
+
+/* The sums of every row begin with a bias, whose guards are NaN. Tests one and several blocks of k. */
+static void test_dense_begins_with_a_bias(void **state)
+{
+    (void)state;
+    const mha__kernels *list[TABLES];
+    rng r = rng_make(1, 6);
+    for (int n = tables(list); n-- > 0;)
+        for (int64_t k = 33; k <= 1650; k += 1617) {
+            const mha__kernels *t = list[n];
+            dense d = dense_make(t, t->mr + 2, 2 * t->nr + 3, k, &r), whole = d;
+            array bias = array_make(t, d.n, 1, INPUT);
+            whole.c = array_make(t, d.c.n, 0, OUTPUT);
+            fill(&bias, &r);
+            for (int64_t i = 0; i < d.m * d.n; i++)
+                put(&whole.c, i / d.n * d.ldc + i % d.n, get(&bias, i % d.n));
+            run(t, &whole, whole.c.data, whole.ldc);
+            run(t, &d, bias.data, 0);
+            assert_true(same_bits(&d.c, &whole.c));
+            assert_true(guards_intact(&d.c));
+            array_free(&bias);
+            array_free(&whole.c);
+            dense_free(&d);
+        }
 }
 
 /* An element of C must be bitwise identical whether its rows, columns and inner length are computed in one call or in
@@ -131,7 +156,7 @@ static void test_bits_do_not_depend_on_the_division(void **state)
     for (int n = tables(list); n-- > 0;) {
         const mha__kernels *t = list[n];
         dense whole = dense_make(t, 2 * t->mr + 3, 2 * t->nr + 5, 1700, &r);
-        run(t, &whole, false);
+        run(t, &whole, NULL, 0);
         array pieces = array_make(t, whole.c.n, 0, OUTPUT);
         for (int64_t i = 0; i < whole.m; i += 5)
             for (int64_t j = 0; j < whole.n; j += t->nr)
@@ -139,9 +164,10 @@ static void test_bits_do_not_depend_on_the_division(void **state)
                     const int64_t rows = whole.m - i < 5 ? whole.m - i : 5;
                     const int64_t columns = whole.n - j < t->nr ? whole.n - j : t->nr;
                     const int64_t length = whole.k - k < 611 ? whole.k - k : 611;
+                    void *c = at_number(&pieces, i * whole.ldc + j);
                     t->product(rows, columns, length, at_number(&whole.a, i * whole.lda + k), whole.lda,
-                               at_number(&whole.panels, j * whole.k + k * t->nr), 0,
-                               at_number(&pieces, i * whole.ldc + j), whole.ldc, k > 0);
+                               at_number(&whole.panels, j * whole.k + k * t->nr), 0, k > 0 ? c : NULL, whole.ldc, c,
+                               whole.ldc);
                 }
         assert_true(same_bits(&whole.c, &pieces));
         array_free(&pieces);
@@ -250,6 +276,7 @@ int main(void)
         cmocka_unit_test(test_dense_at_every_edge),
         cmocka_unit_test(test_dense_lengths),
         cmocka_unit_test(test_dense_accumulates),
+        cmocka_unit_test(test_dense_begins_with_a_bias),
         cmocka_unit_test(test_bits_do_not_depend_on_the_division),
         cmocka_unit_test(test_scores),
         cmocka_unit_test(test_values),

@@ -1,9 +1,8 @@
 /* linear.c - y = act(x W^T + b) on packed weights, whose blocks of columns packed_linear.h describes.
  *
- * A task computes one rectangle of y, a block of rows by a block of columns: it starts from the bias, adds the product
- * and applies the activation. All boundaries depend on the shape, never on the thread count. A product continues the
- * sum in y (kernel.h) in the order k = 0 .. in-1. The bits of each element depend only on its row of x and its row of
- * W.
+ * A task computes one rectangle of y, a block of rows by a block of columns: the product, whose sums begin with the bias
+ * (kernel.h) and run in the order k = 0 .. in-1, and the activation. All boundaries depend on the shape, never on the
+ * thread count. The bits of each element depend only on its row of x and its row of W.
  *
  * A call may skip whole matrices of a stack or read only some inputs, so pruned heads cost no time. With few rows, a
  * call takes about as long as one sequential read of the packed weights, which is shorter for 8-bit and 16-bit weights.
@@ -72,13 +71,11 @@ static void multiply(const forward_job *job, const piece *p)
     const mha_linear *l = job->linear;
     const size_t real = l->kernels->real_size;
     const char *x = (const char *)job->call->x + (size_t)(p->first * job->x_stride) * real;
-    const bool from_bias = l->bias && !job->call->accumulate;
-    for (int64_t r = 0; from_bias && r < p->rows; r++)
-        memcpy(p->y + (size_t)(r * p->stride) * real, l->bias + (size_t)(p->b->column + p->column) * real,
-               (size_t)p->columns * real);
+    const char *bias = l->bias ? l->bias + (size_t)(p->b->column + p->column) * real : NULL;
+    const bool accumulate = job->call->accumulate;
     l->kernels->product(p->rows, p->columns, job->depth, x, job->x_stride,
                         p->b->panels + (size_t)(p->column * l->in + job->call->first * l->kernels->nr) * real,
-                        l->in * l->kernels->nr, p->y, p->stride, from_bias || job->call->accumulate);
+                        l->in * l->kernels->nr, accumulate ? p->y : bias, accumulate ? p->stride : 0, p->y, p->stride);
 }
 
 /* Computes a product with bf16, f16 or q8_0 weights, added to the bias or to y. */

@@ -82,11 +82,13 @@ static void product_task(void *arg, int64_t i, int worker)
     const int64_t column = i / job->row_blocks * job->width, columns = mha__min64(job->width, p->n - column);
     const int64_t tile = job->kernels->mr, first = i % job->row_blocks * BLOCK_TILES * tile;
     const int64_t end = mha__min64(job->rows, first + BLOCK_TILES * tile);
-    for (int64_t r = first; r < end; r += tile)
-        job->kernels->product(
-            mha__min64(tile, end - r), columns, job->depth, number(job, job->a, r * job->a_row), job->a_row,
-            job->panels + (size_t)(column * job->depth) * real, job->depth * job->kernels->nr,
-            (char *)p->c + (size_t)((job->row + r) * p->c_row + column) * real, p->c_row, p->accumulate || job->k > 0);
+    for (int64_t r = first; r < end; r += tile) {
+        char *c = (char *)p->c + (size_t)((job->row + r) * p->c_row + column) * real;
+        job->kernels->product(mha__min64(tile, end - r), columns, job->depth, number(job, job->a, r * job->a_row),
+                              job->a_row, job->panels + (size_t)(column * job->depth) * real,
+                              job->depth * job->kernels->nr, p->accumulate || job->k > 0 ? c : NULL, p->c_row, c,
+                              p->c_row);
+    }
 }
 
 static void run_rows(mha_ctx *ctx, matmul_job *job)
