@@ -17,7 +17,7 @@
 #define TILE_ROWS 32
 #define TILE_BLOCKS 4     /* column blocks per task with tiles; their weights fill a quarter of the level-2 cache */
 #define ROWS_TOGETHER 512 /* rows that stay in the level-2 cache while all weights stream past */
-#define STRIP 64          /* columns that are computed before they are rounded; whole panels */
+#define STRIP 8192        /* elements of y that are computed before they are rounded; whole panels of a task's rows */
 #define LEFT_ROWS 64      /* rows per task that rounds x */
 
 typedef struct forward_job {
@@ -103,7 +103,7 @@ static void compute(const forward_job *job, const piece *p)
         l->activation((float *)(void *)p->y + r * p->stride, p->columns);
 }
 
-/* Computes `rows` rows of a block. If results are rounded, they are computed STRIP columns at a time, so that they are
+/* Computes `rows` rows of a block. If results are rounded, they are computed STRIP elements at a time, so that they are
  * rounded while still in the level-1 cache. */
 static void compute_rows(const forward_job *job, const mha__column_block *b, int64_t first, int64_t rows)
 {
@@ -116,15 +116,28 @@ static void compute_rows(const forward_job *job, const mha__column_block *b, int
         return;
     }
     const mha__half type = job->call->rounded == MHA_BF16 ? MHA__BF16 : MHA__F16;
-    _Alignas(64) float strip[BLOCK_ROWS * STRIP];
+    _Alignas(64) float strip[STRIP];
+    const int64_t width = STRIP / job->height;
     uint16_t *y = (uint16_t *)job->call->y + at;
     p.y = (char *)strip;
-    p.stride = STRIP;
-    for (; p.column < b->columns; p.column += STRIP) {
-        p.columns = mha__min64(STRIP, b->columns - p.column);
+    p.stride = width;
+    for (; p.column < b->columns; p.column += width) {
+        p.columns = mha__min64(width, b->columns - p.column);
         compute(job, &p);
-        l->kernels->narrow[type](rows, p.columns, strip, STRIP, y + p.column, job->y_stride, 1);
+        l->kernels->narrow[type](rows, p.columns, strip, width, y + p.column, job->y_stride, 1);
     }
+}
+
+/* Returns block *n extended by the following blocks before `last` whose panels are adjacent in memory, and advances *n
+ * past them. */
+static mha__column_block adjacent(const mha_linear *l, int64_t last, int64_t *n)
+{
+    mha__column_block b = l->block[(*n)++];
+    for (; *n < last && l->block[*n].part == b.part; b.columns += l->block[(*n)++].columns)
+        if (l->block[*n].panels !=
+            b.panels + b.columns / l->kernels->nr * mha__panel_bytes(l->kernels, l->dense, l->in))
+            break;
+    return b;
 }
 
 static void forward_task(void *arg, int64_t i, int worker)
@@ -136,11 +149,13 @@ static void forward_task(void *arg, int64_t i, int worker)
     int64_t row, block;
     find_task(job, i, &row, &block);
     const int64_t end = mha__min64(call->rows, row + job->task_rows);
+    const int64_t last = mha__min64(l->blocks, block + job->task_blocks);
     if (l->dense && l->dense->open) l->dense->open();
     for (; row < end; row += job->height)
-        for (int64_t n = block; n < mha__min64(l->blocks, block + job->task_blocks); n++)
-            if (!call->parts || call->parts[l->block[n].part])
-                compute_rows(job, &l->block[n], row, mha__min64(job->height, end - row));
+        for (int64_t n = block; n < last;) {
+            const mha__column_block b = adjacent(l, last, &n);
+            if (!call->parts || call->parts[b.part]) compute_rows(job, &b, row, mha__min64(job->height, end - row));
+        }
     if (l->dense && l->dense->close) l->dense->close();
 }
 
