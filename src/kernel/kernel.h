@@ -7,8 +7,8 @@
  * aligned to 64 bytes.
  *
  * All products compute C[r][n] = sum over k ascending of A[r][k] * B[k][n]. Each element is one chain of fused
- * multiply-adds (of separate multiplies and adds on the scalar ISA) that begins at +0 or at a given value. An element is therefore bitwise
- * identical for any register tile, row count and division into blocks.
+ * multiply-adds (of separate multiplies and adds on the scalar ISA) that begins at +0 or at a given value. An element
+ * is therefore bitwise identical for any register tile, row count and division into blocks.
  *
  * A panel contains nr columns of a right operand, stored [k][nr] and padded with zeros. In attention, a panel has one
  * query per column ("lane"). The maximum, sum and mask of a row of scores are then plain vertical vector operations:

@@ -9,7 +9,7 @@ expect 0 "$MHA" verify -q
 cat out
 tail -n 1 out | grep -q '^[1-9][0-9]* passed, 0 failed, 0 unsupported$' || fail "the last line must have the totals"
 for isa in $("$MHA" --version | sed -n 's/^this CPU has: *//p'); do
-    sed -n 2p out | grep -qw "$isa" || fail "the table must have a column for $isa"
+    grep -v '[0-9]\.[0-9]' out | grep -Eq "^ .* $isa( |\$)" || fail "the table must have a column for $isa"
 done
 [ ! -s err ] || fail "-q must suppress all messages (got $(cat err))"
 

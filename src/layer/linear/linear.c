@@ -1,8 +1,8 @@
 /* linear.c - y = act(x W^T + b) on packed weights, whose blocks of columns packed_linear.h describes.
  *
- * A task computes one rectangle of y, a block of rows by a block of columns: the product, whose sums begin with the bias
- * (kernel.h) and run in the order k = 0 .. in-1, and the activation. All boundaries depend on the shape, never on the
- * thread count. The bits of each element depend only on its row of x and its row of W.
+ * A task computes one rectangle of y, a block of rows by a block of columns: the product, whose sums begin with the
+ * bias (kernel.h) and run in the order k = 0 .. in-1, and the activation. All boundaries depend on the shape, never on
+ * the thread count. The bits of each element depend only on its row of x and its row of W.
  *
  * A call may skip whole matrices of a stack or read only some inputs, so pruned heads cost no time. With few rows, a
  * call takes about as long as one sequential read of the packed weights, which is shorter for 8-bit and 16-bit weights.
