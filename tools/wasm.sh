@@ -56,7 +56,7 @@ cd "$root"
 # Without SUPPORT_JIT, PCRE2's JIT compiler consists of stubs. Programs and files that others include are not compiled.
 names=$(cd "$pcre2" && find . -name 'pcre2_*.c' | sed 's|^./||' | grep -Ev 'jit_match|jit_misc|jit_test|pcre2test|pcre2grep|dftables|fuzz|posix|printint|demo|ucptables|substitute')
 {
-    find src web -name '*.c' | grep -Ev '^src/(train|heads)/'
+    find src web -name '*.c' | grep -Ev '^src/(train/|heads/|attn/plan/machine_peak)'
     echo src/heads/edit/keep_list.c # numbers of heads
     echo src/heads/data/measure_state.c # which patching can keep
     echo "$utf8proc/utf8proc.c"

@@ -219,7 +219,7 @@ typedef struct mha__kernels {
     void (*add_product_masked)(int64_t m, int64_t n, int64_t k, const void *a, const void *mask, int64_t a_row,
                                int64_t a_col, const void *b, int64_t b_row, int64_t b_panel, void *c, int64_t c_row);
 
-    /* ---- peak rates of a core, for mha/machine_peak.h ---- */
+    /* ---- peak rates of a core, for mha/machine_peak.h (NULL in WebAssembly) ---- */
 
     /* Performs steps * mr * nr multiply-adds in registers. `factor` must be near 1, so that the values stay finite. */
     double (*fma_steps)(int64_t steps, double factor);
