@@ -120,6 +120,41 @@ static void attend_of(const mha__kernels *k, int64_t first, int64_t end, int64_t
     array_free(&packed);
 }
 
+/* attend_rows must give partial results bitwise identical to those of attend, also for denormal values and products. */
+static void attend_rows_of(const mha__kernels *k, int64_t first, int64_t end, int64_t lanes, int64_t dv)
+{
+    rng r = rng_make(4, (uint64_t)(first + 1000 * end + 7 * lanes));
+    const int64_t panel = MHA__KEY_BLOCK / 2 * k->nr;
+    rows v = rows_make(end, dv, PAD, 5);
+    attended want = attended_make(k, lanes, dv), got = attended_make(k, lanes, dv);
+    array s = array_make(k, MHA__KEY_BLOCK * k->nr, 0, OUTPUT), top = array_make(k, k->nr, 0, INPUT);
+    array packed = array_make(k, dv / k->nr * panel, 0, OUTPUT);
+    for (int64_t i = 0; i < s.n; i++)
+        put(&s, i, 30 * rng_normal(&r));
+    for (int64_t j = 0; j < end; j++)
+        for (int64_t c = 0; c < dv / 2; c++) /* the other columns stay near 1 */
+            v.data[j * v.stride + c] &= c % 3 ? 0x80ff : 0x807f;
+    k->top(end - first, lanes, at_number(&s, first * k->nr), top.data);
+    k->pairs->pack_values(end, dv, v.data, v.stride, 1, false, panel, packed.data);
+    k->pairs->open();
+    for (int round = 0; round < 2; round++) {
+        k->pairs->attend(first, end, lanes, dv, 1, top.data, s.data, packed.data, panel,
+                         &(mha__partial){want.max.data, want.sum.data, want.o.data}, want.stride);
+        k->pairs->attend_rows(first, end, lanes, dv, 1, top.data, s.data, v.data, v.stride,
+                              &(mha__partial){got.max.data, got.sum.data, got.o.data}, got.stride);
+    }
+    k->pairs->close();
+    assert_memory_equal(want.max.data, got.max.data, (size_t)lanes * sizeof(float));
+    assert_memory_equal(want.sum.data, got.sum.data, (size_t)lanes * sizeof(float));
+    for (int64_t lane = 0; lane < lanes; lane++)
+        assert_memory_equal(at_number(&want.o, lane * want.stride), at_number(&got.o, lane * got.stride),
+                            (size_t)dv * sizeof(float));
+    assert_true(guards_intact(&got.o) && guards_intact(&got.max) && guards_intact(&got.sum) && guards_intact(&s));
+    free(v.memory);
+    attended_free(&want), attended_free(&got);
+    array_free(&s), array_free(&top), array_free(&packed);
+}
+
 static void values_of(const mha__kernels *k)
 {
     static const int64_t cuts[][2] = {{0, 1},    {0, 31}, {0, 32},   {0, 33}, {31, 32},
@@ -127,6 +162,10 @@ static void values_of(const mha__kernels *k)
     for (size_t n = 0; n < COUNT(cuts) * COUNT(some_lanes) * COUNT(some_widths); n++)
         attend_of(k, cuts[n % COUNT(cuts)][0], cuts[n % COUNT(cuts)][1],
                   some_lanes[n / COUNT(cuts) % COUNT(some_lanes)], some_widths[n / COUNT(cuts) / COUNT(some_lanes)]);
+    for (size_t n = 0; n < COUNT(cuts); n++)
+        for (int64_t lanes = 1; lanes <= k->pairs->rows; lanes++)
+            for (int64_t dv = 32; dv <= 160; dv += 32)
+                attend_rows_of(k, cuts[n][0], cuts[n][1], lanes, dv);
 }
 
 /* Measures the error of exp over [-87, 0]: with one key and a given maximum of 0, the row sum is exp(score). */

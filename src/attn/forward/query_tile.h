@@ -36,7 +36,8 @@ typedef struct mha__tile {
     bool raw;    /* scores are not scaled until they are converted to weights, which saves one pass over them */
 } mha__tile;
 
-/* V in kernel layout: panel p of key j begins at data + p * panel + j * row. */
+/* V in kernel layout: panel p of key j begins at data + p * panel + j * row. A panel of 0 means bf16 in place: key j
+ * begins at element j * row. */
 typedef struct mha__value_run {
     const void *data;
     int64_t row, panel;

@@ -62,9 +62,18 @@ static int64_t panel_of_values(const mha__tile *t)
     return MHA__KEY_BLOCK / 2 * t->k->nr;
 }
 
+/* Returns true if `attend_rows` can read V in place. It does not replace values that are not finite. */
+static bool in_place(const mha__tile *t, const mha__run *run)
+{
+    const mha_attn_desc *d = &t->plan->desc;
+    return t->rows.count <= t->pairs->rows && run->col == 1 && d->v_head_dim % 32 == 0 && !t->careful &&
+           !mha__dropout_on(d);
+}
+
 mha__value_run mha__pairs_values(const mha__tile *t, int64_t start, int64_t keys)
 {
     const mha__run run = values_run(t, start, keys);
+    if (in_place(t, &run)) return (mha__value_run){run.data, run.row, 0};
     t->pairs->pack_values(keys, t->plan->desc.v_head_dim, run.data, run.row, run.col, t->careful, panel_of_values(t),
                           t->scratch.v);
     return (mha__value_run){t->scratch.v, t->k->nr, panel_of_values(t)};
@@ -117,6 +126,9 @@ void mha__pairs_attend(const mha__tile *t, const mha__panel *p, const mha__block
     const bool dropped = mha__dropout_on(&t->plan->desc);
     if (dropped)
         attend_dropped(t, p, b, first, end, into);
+    else if (b->v.panel == 0)
+        t->pairs->attend_rows(first - b->start, end - b->start, p->rows.count, t->plan->desc.v_head_dim, scale_left(t),
+                              t->scratch.top, t->scratch.s, b->v.data, b->v.row, into, t->plan->o_stride);
     else
         t->pairs->attend(first - b->start, end - b->start, p->rows.count, t->plan->desc.v_head_dim, scale_left(t),
                          t->scratch.top, t->scratch.s, b->v.data, b->v.panel, into, t->plan->o_stride);

@@ -23,6 +23,8 @@
 #include "kernel/matmul/bf16_amx.inc"
 #include "kernel/matmul/bf16_tiles.inc"
 
+#include "kernel/matmul/bf16_in_place.inc" /* uses bf16_tiles.inc */
+
 #include "kernel/attention/softmax_backward_bf16.inc"
 #include "kernel/matmul/matmul_amx.inc"
 
@@ -31,6 +33,7 @@
 #include "kernel/matmul/matmul_int8.inc"
 #include "kernel/matmul/matmul_int8_amx.inc" /* uses the two above, and bf16_amx.inc */
 
+#define ATTEND_ROWS
 #include "kernel/matmul/bf16_table.inc"
 #if defined(__clang__)
 #pragma clang attribute pop
