@@ -53,10 +53,11 @@ typedef struct mha__pairs {
      * in addition to the rounding of the scores. Sums are computed before the weights are rounded. */
     void (*attend)(int64_t first, int64_t end, int64_t lanes, int64_t dv, double scale, const void *top, void *s,
                    const void *v, int64_t v_panel, const mha__partial *into, int64_t o_stride);
-    /* `attend` for at most `rows` lanes, with V in place as rows of dv contiguous elements; dv is a multiple of 32, and
-     * v is the first row of the block. Only rows [first, end) are read. Bitwise identical to `attend` if these rows are
-     * finite. NULL, with `rows` 0, if the ISA does not have it. */
-    int rows;
+    /* `attend` for at most `in_place_lanes` lanes, with V in place as rows of dv contiguous elements; dv is a multiple
+     * of `step`, and v is the first row of the block. Only rows [first, end) are read. If these rows are finite,
+     * bitwise identical to `attend` except for the sign of zeros. NULL, with `in_place_lanes` 0, if the ISA does not
+     * have it. */
+    int in_place_lanes;
     void (*attend_rows)(int64_t first, int64_t end, int64_t lanes, int64_t dv, double scale, const void *top, void *s,
                         const uint16_t *v, int64_t v_row, const mha__partial *into, int64_t o_stride);
     /* T. Same as mha__kernels.values for rows [first, end) of a panel of weights. */

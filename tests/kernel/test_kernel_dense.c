@@ -228,9 +228,9 @@ static void lengths(const mha__kernels *k, int type, rng *r)
 }
 
 /* C computed in pieces of a few rows and one panel must be bitwise identical to C computed in one call. */
-static void cuts(const mha__kernels *k, int type, rng *r)
+static void cuts_of(const mha__kernels *k, int type, int64_t columns, int64_t depth, rng *r)
 {
-    problem p = problem_make(k, type, 37, 3 * k->nr - 3, 333, r);
+    problem p = problem_make(k, type, 37, columns, depth, r);
     run(&p, BEGIN_BIAS);
     array whole = p.c;
     for (int64_t rows = 1; rows <= 5; rows += 2) {
@@ -243,6 +243,15 @@ static void cuts(const mha__kernels *k, int type, rng *r)
     }
     p.c = whole;
     problem_free(&p);
+}
+
+/* With tiles, a strip has 256 columns, and k is divided into chunks of 256; here, the last chunks have 1 and 2
+ * steps. */
+static void cuts(const mha__kernels *k, int type, rng *r)
+{
+    cuts_of(k, type, 3 * k->nr - 3, 333, r);
+    cuts_of(k, type, 549, 545, r);
+    cuts_of(k, type, 300, 801, r);
 }
 
 static void transposed(const mha__kernels *k, int type, rng *r)

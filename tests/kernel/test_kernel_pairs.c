@@ -163,7 +163,7 @@ static void values_of(const mha__kernels *k)
         attend_of(k, cuts[n % COUNT(cuts)][0], cuts[n % COUNT(cuts)][1],
                   some_lanes[n / COUNT(cuts) % COUNT(some_lanes)], some_widths[n / COUNT(cuts) / COUNT(some_lanes)]);
     for (size_t n = 0; n < COUNT(cuts); n++)
-        for (int64_t lanes = 1; lanes <= k->pairs->rows; lanes++)
+        for (int64_t lanes = 1; lanes <= k->pairs->in_place_lanes; lanes++)
             for (int64_t dv = 32; dv <= 160; dv += 32)
                 attend_rows_of(k, cuts[n][0], cuts[n][1], lanes, dv);
 }

@@ -66,8 +66,8 @@ static int64_t panel_of_values(const mha__tile *t)
 static bool in_place(const mha__tile *t, const mha__run *run)
 {
     const mha_attn_desc *d = &t->plan->desc;
-    return t->rows.count <= t->pairs->rows && run->col == 1 && d->v_head_dim % 32 == 0 && !t->careful &&
-           !mha__dropout_on(d);
+    return t->rows.count <= t->pairs->in_place_lanes && run->col == 1 && d->v_head_dim % t->pairs->step == 0 &&
+           !t->careful && !mha__dropout_on(d);
 }
 
 mha__value_run mha__pairs_values(const mha__tile *t, int64_t start, int64_t keys)

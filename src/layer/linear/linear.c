@@ -10,14 +10,13 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/linear/packed_linear.h"
-#include <string.h>
 
 #define BLOCK_ROWS 128 /* rows per task: x takes a few hundred KiB of the cache in addition to the weights */
 /* with tiles: rows multiplied at a time, which stay in the level-1 cache while all weights of a task stream past */
 #define TILE_ROWS 32
 #define TILE_BLOCKS 4     /* column blocks per task with tiles; their weights fill a quarter of the level-2 cache */
 #define ROWS_TOGETHER 512 /* rows that stay in the level-2 cache while all weights stream past */
-#define STRIP 8192        /* elements of y that are computed before they are rounded; whole panels of a task's rows */
+#define ROUNDED 8192      /* elements of y that are computed before they are rounded; whole panels of a task's rows */
 #define LEFT_ROWS 64      /* rows per task that rounds x */
 
 typedef struct forward_job {
@@ -103,8 +102,8 @@ static void compute(const forward_job *job, const piece *p)
         l->activation((float *)(void *)p->y + r * p->stride, p->columns);
 }
 
-/* Computes `rows` rows of a block. If results are rounded, they are computed STRIP elements at a time, so that they are
- * rounded while still in the level-1 cache. */
+/* Computes `rows` rows of a block. If results are rounded, they are computed ROUNDED elements at a time, so that they
+ * are rounded while still in the level-1 cache. */
 static void compute_rows(const forward_job *job, const mha__column_block *b, int64_t first, int64_t rows)
 {
     const mha_linear *l = job->linear;
@@ -116,8 +115,8 @@ static void compute_rows(const forward_job *job, const mha__column_block *b, int
         return;
     }
     const mha__half type = job->call->rounded == MHA_BF16 ? MHA__BF16 : MHA__F16;
-    _Alignas(64) float strip[STRIP];
-    const int64_t width = STRIP / job->height;
+    _Alignas(64) float strip[ROUNDED];
+    const int64_t width = ROUNDED / job->height;
     uint16_t *y = (uint16_t *)job->call->y + at;
     p.y = (char *)strip;
     p.stride = width;
