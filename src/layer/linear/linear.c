@@ -16,8 +16,9 @@
 #define TILE_ROWS 32
 #define TILE_BLOCKS 4     /* column blocks per task with tiles; their weights fill a quarter of the level-2 cache */
 #define ROWS_TOGETHER 512 /* rows that stay in the level-2 cache while all weights stream past */
-#define ROUNDED 8192      /* elements of y that are computed before they are rounded; whole panels of a task's rows */
-#define LEFT_ROWS 64      /* rows per task that rounds x */
+/* elements of y that are computed before they are rounded; whole panels of a task's rows */
+#define ROUNDED_ELEMENTS 8192
+#define LEFT_ROWS 64 /* rows per task that rounds x */
 
 typedef struct forward_job {
     const mha_linear *linear;
@@ -102,7 +103,7 @@ static void compute(const forward_job *job, const piece *p)
         l->activation((float *)(void *)p->y + r * p->stride, p->columns);
 }
 
-/* Computes `rows` rows of a block. If results are rounded, they are computed ROUNDED elements at a time, so that they
+/* Computes `rows` rows of a block. If results are rounded, they are computed ROUNDED_ELEMENTS at a time, so that they
  * are rounded while still in the level-1 cache. */
 static void compute_rows(const forward_job *job, const mha__column_block *b, int64_t first, int64_t rows)
 {
@@ -115,8 +116,8 @@ static void compute_rows(const forward_job *job, const mha__column_block *b, int
         return;
     }
     const mha__half type = job->call->rounded == MHA_BF16 ? MHA__BF16 : MHA__F16;
-    _Alignas(64) float strip[ROUNDED];
-    const int64_t width = ROUNDED / job->height;
+    _Alignas(64) float strip[ROUNDED_ELEMENTS];
+    const int64_t width = ROUNDED_ELEMENTS / job->height;
     uint16_t *y = (uint16_t *)job->call->y + at;
     p.y = (char *)strip;
     p.stride = width;
