@@ -24,11 +24,14 @@ static mha_status find_map(mha_activation activation, mha__map *map, mha_error *
     return MHA_OK;
 }
 
-mha_status mha__activation_find(mha_ctx *ctx, mha_activation activation, mha__row_fn *out, mha_error *err)
+mha_status mha__activation_find(mha_ctx *ctx, const mha__dense *dense, mha_activation activation, mha__row_fn *out,
+                                mha_error *err)
 {
     mha__map map = MHA__MAPS;
     MHA__TRY(find_map(activation, &map, err));
-    *out = map == MHA__MAPS ? NULL : mha__kernels_f32(mha__ctx_isa(ctx))->map[map];
+    *out = NULL;
+    if (map == MHA__MAPS) return MHA_OK;
+    *out = dense && dense->map[map] ? dense->map[map] : mha__kernels_f32(mha__ctx_isa(ctx))->map[map];
     return MHA_OK;
 }
 
@@ -47,6 +50,12 @@ static void activation_task(void *arg, int64_t i, int worker)
     const activation_job *job = arg;
     int64_t first = i * NUMBERS_PER_TASK;
     job->run(job->x + first, mha__min64(NUMBERS_PER_TASK, job->count - first));
+}
+
+void mha__activate(mha_ctx *ctx, mha__row_fn run, int64_t count, float *x)
+{
+    activation_job job = {.run = run, .x = x, .count = count};
+    if (run) mha__parallel(ctx, mha__ceil_div(count, NUMBERS_PER_TASK), activation_task, &job);
 }
 
 typedef struct softcap_job {
@@ -112,11 +121,12 @@ static mha_status count_numbers(int64_t rows, int64_t width, bool given, int64_t
 mha_status mha_activation_forward(mha_ctx *ctx, mha_activation activation, int64_t rows, int64_t width, float *x,
                                   mha_error *err)
 {
-    activation_job job = {.x = x};
-    MHA__TRY(count_numbers(rows, width, x != NULL, &job.count, err));
+    int64_t count = 0;
+    mha__row_fn run = NULL;
+    MHA__TRY(count_numbers(rows, width, x != NULL, &count, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
-    MHA__TRY(mha__activation_find(ctx, activation, &job.run, err));
-    if (job.run) mha__parallel(ctx, mha__ceil_div(job.count, NUMBERS_PER_TASK), activation_task, &job);
+    MHA__TRY(mha__activation_find(ctx, NULL, activation, &run, err));
+    mha__activate(ctx, run, count, x);
     return MHA_OK;
 }
 

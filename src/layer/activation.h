@@ -8,8 +8,12 @@
 /* Processes n elements in place; each result depends only on its own element. */
 typedef void (*mha__row_fn)(float *x, int64_t n);
 
-/* Sets *out to the kernel function, or to NULL for MHA_ACT_NONE. `ctx` must not be NULL. */
-mha_status mha__activation_find(mha_ctx *ctx, mha_activation activation, mha__row_fn *out, mha_error *err);
+/* Sets *out to the kernel function, or to NULL for MHA_ACT_NONE. `ctx` must not be NULL. With `dense`, the function is
+ * applied to products of these weights (mha__dense.map); `dense` may be NULL. */
+mha_status mha__activation_find(mha_ctx *ctx, const mha__dense *dense, mha_activation activation, mha__row_fn *out,
+                                mha_error *err);
+/* Applies `run` to `count` elements. NULL does nothing. */
+void mha__activate(mha_ctx *ctx, mha__row_fn run, int64_t count, float *x);
 
 /* Sets x to cap tanh(x / cap). */
 void mha__softcap(mha_ctx *ctx, double cap, int64_t count, float *x);

@@ -18,6 +18,8 @@
 #include "kernel/simd/simd_helpers.inc"
 #include "kernel/simd/vector_math.inc"
 
+#include "kernel/rows/activations_short.inc"
+
 #include "kernel/matmul/bf16_pairs.inc"
 
 #include "kernel/matmul/bf16_amx.inc"

@@ -73,7 +73,7 @@ static part part_of(const mha__feed_call *c, const mha__mlp *feed, const mha__fe
 
 /* Computes the input of `down` from the stored up and gate. Unless `gated` is NULL, copies act(gate) to it if the
  * product rule reads it. */
-static mha_status middle_of(const part *p, float *gated, mha_error *err)
+static void middle_of(const part *p, float *gated)
 {
     const mha__mlp *f = p->feed;
     mha_ctx *ctx = p->call->ctx;
@@ -81,14 +81,13 @@ static mha_status middle_of(const part *p, float *gated, mha_error *err)
     const int64_t count = p->rows * f->width;
     if (f->clamped.limit > 0) {
         mha__clamped_swiglu_forward(ctx, &f->clamped, count, p->trace.gate, p->trace.up, wide);
-        return MHA_OK;
+        return;
     }
     memcpy(wide, f->gate ? p->trace.gate : p->trace.up, (size_t)count * sizeof *wide);
-    MHA__TRY(mha_activation_forward(ctx, f->activation, p->rows, f->width, wide, err));
-    if (!f->gate) return MHA_OK;
+    mha__linear_activate(f->gate ? f->gate : f->up, count, wide);
+    if (!f->gate) return;
     if (gated) memcpy(gated, wide, (size_t)count * sizeof *gated);
     mha__join(ctx, MHA__MULTIPLY, count, p->trace.up, wide);
-    return MHA_OK;
 }
 
 /* Replaces the activation's input in `up` with the activation's derivative. */
@@ -109,7 +108,7 @@ static mha_status keep_part(const part *p, const float *x, float *y, mha_error *
     mha__linear_run(f->up, &call);
     call.y = p->trace.gate;
     if (f->gate) mha__linear_run(f->gate, &call);
-    if (y) MHA__TRY(middle_of(p, NULL, err));
+    if (y) middle_of(p, NULL);
     if (p->trace.slopes) MHA__TRY(keep_slopes(p, err));
     return y ? mha_linear_forward(f->down, w->wide, p->rows, y, err) : MHA_OK;
 }
@@ -199,7 +198,7 @@ static mha_status back_part(const part *p, const mha__feed_slots *slots, const f
 {
     const mha__feed_work *work = p->call->work;
     const int64_t E = p->call->hidden, I = p->feed->width;
-    if (p->feed->gate || slots->down.dweight || w) MHA__TRY(middle_of(p, work->other, err));
+    if (p->feed->gate || slots->down.dweight || w) middle_of(p, work->other);
     if (w)
         MHA__TRY(weigh_back(p, &slots->down, w, err));
     else

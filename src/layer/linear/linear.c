@@ -103,29 +103,52 @@ static void compute(const forward_job *job, const piece *p)
         l->activation((float *)(void *)p->y + r * p->stride, p->columns);
 }
 
-/* Computes `rows` rows of a block. If results are rounded, they are computed ROUNDED_ELEMENTS at a time, so that they
- * are rounded while still in the level-1 cache. */
-static void compute_rows(const forward_job *job, const mha__column_block *b, int64_t first, int64_t rows)
+/* Computes `whole` in scratch memory, ROUNDED_ELEMENTS at a time, so that results are rounded while still in the
+ * level-1 cache. */
+static void round_strips(const forward_job *job, const piece *whole)
 {
-    const mha_linear *l = job->linear;
-    const int64_t at = first * job->y_stride + b->column - job->call->y_first;
-    piece p = {.b = b, .first = first, .rows = rows, .columns = b->columns, .stride = job->y_stride};
-    if (!job->call->rounded) {
-        p.y = (char *)job->call->y + (size_t)at * l->kernels->real_size;
-        compute(job, &p);
-        return;
-    }
+    const mha__kernels *kernels = job->linear->kernels;
     const mha__half type = job->call->rounded == MHA_BF16 ? MHA__BF16 : MHA__F16;
     _Alignas(64) float strip[ROUNDED_ELEMENTS];
     const int64_t width = ROUNDED_ELEMENTS / job->height;
-    uint16_t *y = (uint16_t *)job->call->y + at;
+    uint16_t *y = (uint16_t *)(void *)whole->y;
+    piece p = *whole;
     p.y = (char *)strip;
     p.stride = width;
-    for (; p.column < b->columns; p.column += width) {
-        p.columns = mha__min64(width, b->columns - p.column);
+    for (; p.column < whole->columns; p.column += width) {
+        p.columns = mha__min64(width, whole->columns - p.column);
         compute(job, &p);
-        l->kernels->narrow[type](rows, p.columns, strip, width, y + p.column, job->y_stride, 1);
+        kernels->narrow[type](p.rows, p.columns, strip, width, y + p.column, whole->stride, 1);
     }
+}
+
+static void round_tiles(const forward_job *job, const piece *p)
+{
+    const mha_linear *l = job->linear;
+    const float *bias = l->bias ? (const float *)(const void *)l->bias + p->b->column : NULL;
+    l->dense->product_bf16(p->rows, p->columns, l->in, left_row(job, p->first), job->left_stride, p->b->panels, bias,
+                           job->call->linear ? NULL : l->activation, (uint16_t *)(void *)p->y, p->stride);
+}
+
+/* Computes `rows` rows of a block. */
+static void compute_rows(const forward_job *job, const mha__column_block *b, int64_t first, int64_t rows)
+{
+    const mha_linear *l = job->linear;
+    const mha_dtype rounded = job->call->rounded;
+    const int64_t at = first * job->y_stride + b->column - job->call->y_first;
+    const size_t size = rounded ? sizeof(uint16_t) : l->kernels->real_size;
+    const piece p = {.b = b,
+                     .first = first,
+                     .rows = rows,
+                     .columns = b->columns,
+                     .y = (char *)job->call->y + (size_t)at * size,
+                     .stride = job->y_stride};
+    if (!rounded)
+        compute(job, &p);
+    else if (rounded == MHA_BF16 && l->dense && l->dense->product_bf16)
+        round_tiles(job, &p);
+    else
+        round_strips(job, &p);
 }
 
 /* Returns block *n extended by the following blocks before `last` whose panels are adjacent in memory, and advances *n
@@ -162,6 +185,11 @@ static void forward_task(void *arg, int64_t i, int worker)
 static int64_t left_stride(const mha_linear *linear)
 {
     return linear->dense && linear->dense->left ? mha__dense_left(linear->dense, linear->in) : 0;
+}
+
+void mha__linear_activate(const mha_linear *linear, int64_t count, float *x)
+{
+    mha__activate(linear->ctx, linear->activation, count, x);
 }
 
 const float *mha__linear_bias(const mha_linear *linear)

@@ -112,9 +112,9 @@ mha_status mha__linear_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, const m
     mha__row_fn act = NULL;
     MHA__TRY(check_parts(in, parts, count, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
-    MHA__TRY(mha__activation_find(ctx, activation, &act, err));
     const mha__kernels *kernels = mha__kernels_of(ctx, dtype);
     const mha__dense *dense = dense_of(kernels, dtype);
+    MHA__TRY(mha__activation_find(ctx, dense, activation, &act, err));
     mha__arena arena = {0};
     lay_out(&arena, kernels, dense, in, parts, count);
     arena.base = arena.overflow ? NULL : mha__alloc(ctx, arena.used);

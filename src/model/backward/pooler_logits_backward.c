@@ -83,7 +83,7 @@ static mha_status gather(const chunk *c, const int64_t *rows, mha_error *err)
                     &(mha__linear_call){.x = c->x, .rows = c->rows, .y = c->plain, .linear = true, .left = c->left});
     const int64_t narrow = m->config.head_width;
     memcpy(c->dense, c->plain, (size_t)(c->rows * narrow) * sizeof *c->dense);
-    MHA__TRY(mha_activation_forward(c->g->ctx, m->config.head_activation, c->rows, narrow, c->dense, err));
+    mha__linear_activate(m->lm_dense, c->rows * narrow, c->dense);
     if (!m->lm_norm.weight) return MHA_OK;
     return mha_norm_forward(c->g->ctx, &m->lm_norm, c->rows, narrow, c->dense, NULL, c->input, err);
 }
