@@ -38,6 +38,7 @@ static MHA_INLINE vf v_fma_pairs_set1(vf a, const real *p, vf c)
 
 #include "kernel/matmul/register_tile.inc"
 
+#include "kernel/attention/tile_scores.inc" /* uses register_tile.inc */
 #include "kernel/attention/tile_values.inc" /* uses register_tile.inc */
 
 #include "kernel/matmul/bf16_pairs.inc"
