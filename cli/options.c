@@ -236,6 +236,12 @@ const char *cli_head(const char *text, mha_model_head *head)
     return second + m;
 }
 
+int cli_head_twice(const cli_session *session, const char *option, const char *part, mha_model_head head)
+{
+    return cli_usage(session, "%s must list each head once (got %s%s%d.%d twice)", option, part, *part ? "." : "",
+                     (int)head.layer, (int)head.head);
+}
+
 mha_dtype cli_dtype(const char *name)
 {
     static const struct {

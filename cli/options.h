@@ -24,6 +24,9 @@ int cli_number(const cli_session *session, const char *option, const char *text,
 
 /* Parses a head in the form LAYER.HEAD, such as "3.11". Returns the text after it; NULL if `text` has another form. */
 const char *cli_head(const char *text, mha_model_head *head);
+/* Prints that `option` lists a head twice, and returns CLI_USAGE. `part` is the kind of the head in a model with
+ * several kinds, such as "encoder", otherwise "". */
+int cli_head_twice(const cli_session *session, const char *option, const char *part, mha_model_head head);
 
 /* Return the dtype of --dtype (f32, bf16, f16 or int8) and of --kv-dtype (also int4 and e4m3); f32 for NULL (not
  * given), MHA_DTYPE_OTHER if unknown. */

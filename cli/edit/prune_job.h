@@ -58,7 +58,7 @@ int64_t prune_parts_heads(const prune_job *job, int64_t *layers);
 int64_t prune_parts_removed(const prune_job *job);
 /* Returns the part whose name and a dot are at *at, and advances *at past the dot; without a name, the first part. */
 int prune_part_named(const prune_job *job, const char **at);
-/* Sets the entry for the head number `at`. */
+/* Sets the entry for the head number `at`. Returns CLI_USAGE if the model has no such head, or if the entry is set. */
 int prune_part_set(prune_job *job, int part, const char *option, mha_model_head at, uint8_t value);
 /* Returns the list of a part in a point of --search. */
 const uint8_t *prune_part_point(const prune_job *job, int part, const mha_prune_point *point);

@@ -4,6 +4,7 @@
 
 #include "edit/prune_job.h"
 #include "input/source_target.h"
+#include "options.h"
 #include "output.h"
 
 /* ---- parts ---- */
@@ -97,7 +98,9 @@ int prune_part_set(prune_job *job, int part, const char *option, mha_model_head 
     const mha_model_info *info = mha_model_describe(of->model);
     const int64_t place = head_part_place(of, at.layer, at.head);
     if (place >= 0) {
-        job->keep[part][at.layer * info->heads + place] = value;
+        uint8_t *const keep = &job->keep[part][at.layer * info->heads + place];
+        if (*keep == value) return cli_head_twice(job->session, option, part == 0 ? "" : of->name, at);
+        *keep = value;
         return CLI_DONE;
     }
     const bool had = at.layer < info->layers && at.head < info->original_heads;

@@ -69,8 +69,9 @@ static int read_heads(const cli_session *s, const mha_model *model, mha_model_he
     qsort(list, (size_t)*count, sizeof *list, by_layer);
     for (int64_t n = 1; n < *count; n++)
         if (by_layer(&list[n - 1], &list[n]) == 0)
-            return cli_usage(s, "--heads must list each head once (got %d.%lld twice)", (int)list[n].layer,
-                             (long long)mha_head_number(model, list[n].layer, list[n].head));
+            return cli_head_twice(
+                s, "--heads", "",
+                (mha_model_head){list[n].layer, (int32_t)mha_head_number(model, list[n].layer, list[n].head)});
     return CLI_DONE;
 }
 

@@ -7,9 +7,12 @@
 #include "options.h"
 #include "output.h"
 
+/* Sets the gates of the listed heads, and the others to 1. A gate is NAN until it is set. */
 static int parse(const cli_session *s, const mha_model *model, const char *text, float *gates)
 {
-    const int64_t heads = mha_model_describe(model)->heads;
+    const int64_t heads = mha_model_describe(model)->heads, count = mha_model_describe(model)->layers * heads;
+    for (int64_t n = 0; n < count; n++)
+        gates[n] = NAN;
     for (char *end; text; text = *end ? end + 1 : NULL) {
         mha_model_head h;
         const char *equals = cli_head(text, &h);
@@ -19,8 +22,11 @@ static int parse(const cli_session *s, const mha_model *model, const char *text,
         const int64_t place = mha_head_place(model, h.layer, h.head);
         if (place < 0)
             return cli_usage(s, "--gates must name heads of the model (got %d.%d)", (int)h.layer, (int)h.head);
+        if (!isnan(gates[h.layer * heads + place])) return cli_head_twice(s, "--gates", "", h);
         gates[h.layer * heads + place] = gate;
     }
+    for (int64_t n = 0; n < count; n++)
+        if (isnan(gates[n])) gates[n] = 1;
     return CLI_DONE;
 }
 
@@ -79,8 +85,6 @@ int head_gates_read(const cli_session *s, const mha_model *model, const char *te
     if (info->encoder_decoder) return cli_usage(s, "--gates must not be given for an encoder-decoder");
     g->gates = malloc((size_t)(info->layers * info->heads) * sizeof *g->gates);
     if (!g->gates) return cli_error(s, CLI_FAILED, "out of memory for the gates");
-    for (int64_t n = 0; n < info->layers * info->heads; n++)
-        g->gates[n] = 1;
     const int code = parse(s, model, text, g->gates);
     return code == CLI_DONE && mean ? measure_means(s, model, q, g) : code;
 }

@@ -31,6 +31,8 @@ refused 2 "$MHA" prune -m one --heads 0.1 -o two
 has err 'already removed'
 refused 2 "$MHA" prune -m one --heads 7.0 -o two
 has err '--heads must name heads of one (got 7.0)'
+refused 2 "$MHA" prune -m one --heads 2.0,0.2,2.0 -o two
+has err '--heads must list each head once (got 2.0 twice)'
 expect 0 "$MHA" prune -m one --heads 2.0,0.2 -o two --json
 at removed.0.0 2
 at removed.2.0 0
@@ -57,6 +59,11 @@ keeps "$tiny" '[[0], 1, [2]]' 'heads of layer 1 must be a list of head numbers (
 keeps "$tiny" '[[0], [-1], [2]]' 'heads of layer 1 must be head numbers (got -1)'
 keeps "$t5" '{"decoders": []}' '"mha.heads" must have the members cross, decoder and encoder only (got "decoders")'
 keeps "$t5" '{"cross": [[0]]}' 'cross heads must be '
+refused 2 "$MHA" prune -m "$t5" --heads cross.0.1,0.1,cross.0.1 -o x
+has err '--heads must list each head once (got cross.0.1 twice)'
+printf '[[0], [1], [2, 1, 2]]' >lists.json
+refused 2 "$MHA" prune -m "$tiny" --keep lists.json -o x
+has err '--keep must list each head once (got 2.2 twice)'
 expect 0 "$MHA" prune -m "$t5" --heads cross.0.1 -o cross
 printf '{"mha.heads": {"cross": [[0, 2, 3], [0, 1, 2, 3]]}}' >lists.json
 expect 0 "$MHA" prune -m "$t5" --keep lists.json -o kept-cross

@@ -46,6 +46,8 @@ expect 0 generate --json --no-eos -n 4 'Every morn'
 [ "$(field ids <out | tr -d ' ')" != "$list" ] || fail '--gates must change the text'
 expect 2 generate --gates 0.9=0 'x'
 has err '--gates must name heads of the model (got 0.9)'
+refused 2 generate --gates 0.1=0,0.0=1,0.1=1 'x'
+has err '--gates must list each head once (got 0.1 twice)'
 
 # The streamed text must equal the text in the JSON and must consist of whole characters, with control characters escaped.
 # --echo must print the prompt before the text.

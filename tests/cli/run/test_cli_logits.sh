@@ -172,6 +172,8 @@ for gates in '' 0.1 0.1= 0.1=x 0.1=0, =1 0.1=nan 0.1=1e999 0.1=1e300 0.1=0.5x 0:
 done
 refused 2 logits --gates 7.1=0 'Every morn'
 has err '--gates must name heads of the model (got 7.1)'
+refused 2 logits --gates 0.1=1,0.1=1 'Every morn'
+has err '--gates must list each head once (got 0.1 twice)'
 refused 2 logits --mean 'Every morn'
 has err '--mean requires --gates or --effects'
 
