@@ -124,8 +124,9 @@ typedef struct cli_command {
     const struct poptOption *options; /* own options, terminated by POPT_TABLEEND; may be NULL */
     const cli_option_group *groups;   /* more own options, terminated by a NULL title; may be NULL */
     bool (*divides)(void);            /* true if processes can divide the work for these options; NULL = never */
-    /* True if processes can divide long texts; must depend on the command line only. NULL = never. */
-    bool (*shares)(const cli_session *session);
+    /* Returns NULL if processes can divide long texts, otherwise the option or input that prevents it, such as
+     * "--gates". Must depend on the command line only. NULL = processes can never divide them. */
+    const char *(*unshared)(const cli_session *session);
     int (*run)(cli_session *session); /* returns an exit code */
 } cli_command;
 

@@ -169,6 +169,24 @@ static int refuse_command(const char *name)
     return cli_usage(&none, "unknown command \"%s\"%s", cli_shown(name), suggest_text(&like, "", meant));
 }
 
+/* Gives the session what ranks share if the command can divide its work or its texts. Returns -1 to continue, or
+ * CLI_USAGE if the ranks have only parts of the model and the command needs all of it. */
+static int divide(cli_session *session)
+{
+    const cli_command *command = session->command;
+    if (!ranks) return -1;
+    const char *why = command->unshared ? command->unshared(session) : NULL;
+    if (command->divides && command->divides()) session->work = ranks->work;
+    if (command->unshared && !why) {
+        session->work = ranks->work;
+        session->shared = ranks->texts;
+    }
+    if (!ranks->divides_models || session->shared) return -1;
+    if (why) return cli_usage(session, "--tp must not be combined with %s", why);
+    return cli_usage(session, "with --tp, the command must be score, embed, logits or generate (got %s)",
+                     command->name);
+}
+
 static int dispatch(int argc, char **argv)
 {
     cli_session session = {.ranks = ranks};
@@ -182,17 +200,7 @@ static int dispatch(int argc, char **argv)
     poptContext parser = NULL;
     int code = cli_options_parse(&session, argc - 1, (const char **)argv + 1, &parser);
     if (code < 0 && option_paths_check(&session) != CLI_DONE) code = CLI_USAGE;
-    if (code < 0 && ranks && session.command->divides && session.command->divides()) session.work = ranks->work;
-    if (code < 0 && ranks && session.command->shares && session.command->shares(&session)) {
-        session.work = ranks->work;
-        session.shared = ranks->texts;
-    }
-    if (code < 0 && ranks && ranks->divides_models && !session.shared)
-        code =
-            cli_usage(&session,
-                      "with --tp, the command must be score, embed, logits or generate, with texts from arguments or "
-                      "files and options that ranks can share (got %s)",
-                      session.command->name);
+    if (code < 0) code = divide(&session);
     const bool idle = ranks && ranks->rank > 0 && !session.work; /* the command runs only on rank 0 */
     if (code >= 0)
         code = close_stdout(code);
@@ -260,7 +268,7 @@ int cli_main(int argc, char **argv, const cli_ranks *of)
 {
     ranks = of;
     const cli_command *command = argc > 1 ? find_command(argv[1]) : NULL;
-    const bool runs = !ranks || ranks->rank == 0 || (command && (command->divides || command->shares));
+    const bool runs = !ranks || ranks->rank == 0 || (command && (command->divides || command->unshared));
     cli_signals_install();
     const int code = runs ? run_program(argc, argv) : CLI_DONE;
     return finished ? code : cli_finish(&(cli_session){.command = command, .ranks = ranks}, false, code);

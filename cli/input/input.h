@@ -20,9 +20,9 @@ typedef struct cli_texts {
 /* Reads texts from the arguments, the file of -f, or standard input (for "-", or if no text is given and standard input
  * is a pipe or a file). Returns CLI_USAGE if no text is given. */
 int cli_texts_read(const cli_session *session, bool allow_nul, cli_texts *texts);
-/* Returns true if cli_texts_read does not read standard input, even if it is a pipe or a file. Only rank 0 of mha-mpi
- * has a standard input, so ranks cannot share texts that are read from it (cli_command.shares). */
-bool cli_reads_no_stdin(const cli_session *session);
+/* Returns NULL if cli_texts_read does not read standard input, even if it is a pipe or a file; otherwise its name in
+ * messages. Only rank 0 of mha-mpi has a standard input, so ranks cannot share its texts (cli_command.unshared). */
+const char *cli_unshared_stdin(const cli_session *session);
 /* Reads the texts of a file named by an option; a text must not contain NUL. */
 int cli_texts_read_file(const cli_session *session, const char *path, cli_texts *texts);
 /* For commands that read texts only from files: sets -f to "-" if the only argument is "-" or if texts are required and

@@ -156,10 +156,13 @@ static const char *find_file(const cli_session *session)
     return session->arg_count == 0 && text_reader_piped() ? "-" : NULL;
 }
 
-bool cli_reads_no_stdin(const cli_session *session)
+const char *cli_unshared_stdin(const cli_session *session)
 {
-    if (session->options.file) return strcmp(session->options.file, "-") != 0;
-    return session->arg_count > 1 || (session->arg_count == 1 && strcmp(session->args[0], "-") != 0);
+    const char *from = session->options.file     ? session->options.file
+                       : session->arg_count == 1 ? session->args[0]
+                       : session->arg_count == 0 ? "-"
+                                                 : "";
+    return strcmp(from, "-") == 0 ? "texts from standard input (give arguments or -f FILE)" : NULL;
 }
 
 int cli_texts_read(const cli_session *session, bool allow_nul, cli_texts *texts)

@@ -286,11 +286,18 @@ static int run(cli_session *s)
     return code;
 }
 
-/* Returns true if the ranks can divide the text: their passes return only logits, no other tensors. */
-static bool shares(const cli_session *s)
+/* Passes that ranks divide return only logits, no other tensors. */
+static const char *unshared(const cli_session *s)
 {
-    return !given.hidden && !given.attn && !given.heads && !given.stats && !given.gates && !given.knockout &&
-           !given.effects && !given.steps && cli_reads_no_stdin(s);
+    return given.hidden     ? "--hidden"
+           : given.attn     ? "--attn"
+           : given.heads    ? "--heads"
+           : given.stats    ? "--stats"
+           : given.gates    ? "--gates"
+           : given.knockout ? "--knockout"
+           : given.effects  ? "--effects"
+           : given.steps    ? "--steps"
+                            : cli_unshared_stdin(s);
 }
 
 const cli_command cli_logits = {
@@ -324,6 +331,6 @@ const cli_command cli_logits = {
                 "mha logits --knockout 1:8-3 \" red cat key boat hat drum red cat key\"\n"
                 "mha logits --effects --steps 1.1 \"Count from 2 to 6: 2 3\"\n"
                 "mha logits --hidden --attn -o numbers.safetensors \"One day Clara\"\n",
-    .shares = shares,
+    .unshared = unshared,
     .run = run,
 };

@@ -190,6 +190,6 @@ const cli_command cli_embed = {
     .options = options,
     .examples = "mha embed -m minilm \"a cat\" \"a kitten\" \"an engine\"\n"
                 "mha embed -m minilm -f texts.txt -o vectors.npy\n",
-    .shares = cli_reads_no_stdin,
+    .unshared = cli_unshared_stdin,
     .run = run,
 };

@@ -290,9 +290,9 @@ static int run(cli_session *s)
     return code;
 }
 
-static bool shares(const cli_session *s)
+static const char *unshared(const cli_session *s)
 {
-    return !given.gates && (given.prompts || cli_reads_no_stdin(s));
+    return given.gates ? "--gates" : given.prompts ? NULL : cli_unshared_stdin(s);
 }
 
 const cli_command cli_generate = {
@@ -315,6 +315,6 @@ const cli_command cli_generate = {
     .examples = "mha generate \"One day Clara finds\"\n"
                 "mha generate --gates 0.7=0 -n 20 \"One day Clara finds\"\n"
                 "mha generate --temperature 0.8 --top-p 0.95 --samples 3 -s 1 \"One day\"\n",
-    .shares = shares,
+    .unshared = unshared,
     .run = run,
 };

@@ -198,6 +198,6 @@ const cli_command cli_score = {
     .examples = "mha score \"The kite is in the barn.\"\n"
                 "mha score -f notes.txt --json\n"
                 "echo \"Good night, Clara.\" | mha score --tokens\n",
-    .shares = cli_reads_no_stdin,
+    .unshared = cli_unshared_stdin,
     .run = run,
 };

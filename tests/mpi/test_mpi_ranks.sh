@@ -46,7 +46,11 @@ has err "with --tp, the command must be score, embed, logits or generate"
 refused 2 "$ranks" 2 "$MHA_MPI" --tp 2 info
 has err "(got info)"
 refused 2 "$ranks" 2 "$MHA_MPI" --tp 2 logits --hidden "a cat" -o x.safetensors
-has err "options that ranks can share (got logits)"
+has err "mha-mpi logits: rank 0 ($host): --tp must not be combined with --hidden"
+refused 2 "$ranks" 2 "$MHA_MPI" --tp 2 generate --gates 0.7=0 -p "One day"
+has err "mha-mpi generate: rank 0 ($host): --tp must not be combined with --gates"
+refused 2 "$ranks" 2 "$MHA_MPI" --tp 2 score -f -
+has err "mha-mpi score: rank 0 ($host): --tp must not be combined with texts from standard input (give arguments or -f FILE)"
 refused 2 "$ranks" 2 "$MHA_MPI" --tp 9 score -f text.txt
 has err '--tp must be a whole number from 1 to 8 (got "9")'
 "$ranks" 3 "$MHA_MPI" --tp 2 score -f text.txt >out 2>err && fail "3 ranks with --tp 2 must be rejected"
