@@ -123,8 +123,8 @@ bool train_run_is_export(const train_run *run, const char *folder);
 bool train_run_is_link(const char *path);
 /* Returns the path of a file in the folder of the run, in static memory. */
 const char *train_run_path(const cli_session *s, const char *name);
-/* The first function reads the settings of the checkpoint; the second compares the data and teacher of the checkpoint
- * with the data and teacher of this run. */
+/* The first function reads the settings of the checkpoint; the second compares its data, its teacher and the type of
+ * its moments with those of this run. */
 int train_run_load(train_run *run);
 int train_run_compare(const train_run *run);
 /* Logs the settings that differ from the checkpoint. */

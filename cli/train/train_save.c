@@ -255,8 +255,20 @@ static int compare_teacher(const train_run *run)
     return CLI_DONE;
 }
 
+/* The library refuses another type of moments too, with an error that names its own option instead of --moments. */
+static int compare_moments(const train_run *run)
+{
+    const json_t *settings = json_object_get(run->was, "settings");
+    const mha_dtype was = cli_dtype(json_string_value(json_object_get(settings, "moments"))),
+                    now = cli_dtype(run->t.moments);
+    if (was == now) return CLI_DONE;
+    return cli_usage(run->s, "%s: --moments must be %s, the type of the moments in the checkpoint (got %s)",
+                     cli_shown(run->s->options.out), mha_dtype_name(was), mha_dtype_name(now));
+}
+
 int train_run_compare(const train_run *run)
 {
-    const int code = compare_data(run);
+    int code = compare_moments(run);
+    if (code == CLI_DONE) code = compare_data(run);
     return code == CLI_DONE ? compare_teacher(run) : code;
 }

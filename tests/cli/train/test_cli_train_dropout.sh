@@ -88,8 +88,9 @@ differ whole.f32 moments '--moments bf16'
 awk -v a="$(sed -n 13p whole.f32/training.jsonl | "$JSON_AT" loss)" -v b="$(sed -n 13p moments/training.jsonl | "$JSON_AT" loss)" \
     'BEGIN { exit !(a > 1 && a / b < 1.02 && b / a < 1.02) }' || fail "the loss with moments in bf16 must be close to the loss with f32"
 refused 2 "$MHA" train -q --resume --moments f32 --steps 14 -o moments
-has err 'training.safetensors: the type of the tensor "mean.'
-has err 'must be f32, as set by moments (got bf16)'
+has err 'moments: --moments must be bf16, the type of the moments in the checkpoint (got f32)'
+refused 2 "$MHA" train -q --resume --moments bf16 --steps 14 -o whole.f32
+has err 'whole.f32: --moments must be f32, the type of the moments in the checkpoint (got bf16)'
 refused 2 "$MHA" train --shape gpt2:1x1x8 --tokenizer bpe -f text --moments f16 -o x
 has err '--moments must be one of f32, bf16 (got "f16")'
 
