@@ -99,7 +99,7 @@ static mha_status make_two(ring *g, results *r, mha_error *err)
 static bool is_read(const mha__shared_call *s, const results *r, int64_t p)
 {
     const mha__range keys = {r->parts[p].key, r->parts[p].kv_len, 0};
-    return mha__ranges_meet(s, &r->rows, &keys);
+    return mha__any_row_attends(s, &r->rows, &keys);
 }
 
 /* Tree mode: marks the parts whose keys no row attends to, and removes such parts from the end of the list. */
@@ -292,7 +292,7 @@ static mha_status attend_all(ring *g, int from, mha_error *err)
             const int64_t end = chunk.start + chunk.length;
             for (int64_t key = chunk.start, keys; (keys = mha_attn_subtree(key, end)) > 0; key += keys) {
                 const mha__range some = {key, keys, chunk.local + key - chunk.start};
-                if (mha__ranges_meet(g->s, &g->results[i].rows, &some))
+                if (mha__any_row_attends(g->s, &g->results[i].rows, &some))
                     MHA__TRY(attend(g, &g->results[i], from, &some, err));
             }
         }

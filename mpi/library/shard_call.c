@@ -206,7 +206,7 @@ int64_t mha__part_length(const mha_cluster_part *part)
     return part->length[0] + part->length[1];
 }
 
-bool mha__ranges_meet(const mha__shared_call *call, const mha__range *rows, const mha__range *keys)
+bool mha__any_row_attends(const mha__shared_call *call, const mha__range *rows, const mha__range *keys)
 {
     const mha_attn_desc *d = &call->desc;
     const int64_t first = rows->start + call->low, last = rows->start + rows->length - 1 + call->high;

@@ -46,7 +46,7 @@ mha__range mha__chunk(const mha_cluster_part *part, int n);
 int64_t mha__part_length(const mha_cluster_part *part);
 
 /* Returns true if causal, window and prefix allow a row of `rows` to attend to a key of `keys`. */
-bool mha__ranges_meet(const mha__shared_call *call, const mha__range *rows, const mha__range *keys);
+bool mha__any_row_attends(const mha__shared_call *call, const mha__range *rows, const mha__range *keys);
 
 /* Describes the call for `rows` and `keys`, with the offsets, lengths, masks and per-head operands of the whole call.
  * q, out, lse and masks begin at row `rows->local` of this rank; the caller must set k and v. */

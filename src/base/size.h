@@ -18,11 +18,11 @@ static inline bool mha__add(size_t a, size_t b, size_t *out)
 
 /* Computes the product of `n` dimensions and the element size in bytes. Returns false on overflow or if a dimension is
  * negative. Multiplies from left to right, so [2^40, 2^40, 0] overflows. */
-static inline bool mha__bytes(const int64_t *extent, int n, size_t element, size_t *out)
+static inline bool mha__bytes(const int64_t *dims, int n, size_t element, size_t *out)
 {
     size_t total = element;
     for (int i = 0; i < n; i++)
-        if (extent[i] < 0 || __builtin_mul_overflow(total, extent[i], &total)) return false;
+        if (dims[i] < 0 || __builtin_mul_overflow(total, dims[i], &total)) return false;
     *out = total;
     return true;
 }

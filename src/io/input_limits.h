@@ -27,7 +27,7 @@
 #define MHA__NPY_HEADER_BYTES ((size_t)64 << 10) /* size of an .npy header; numpy's own default limit is 10,000 */
 #define MHA__NAME_BYTES ((size_t)64 << 10)       /* length of a tensor name */
 #define MHA__TENSORS ((size_t)1 << 22)           /* number of tensors in one file */
-#define MHA__EXTENTS ((size_t)1 << 21)           /* number of dimensions of all tensors in one file together */
+#define MHA__DIMENSIONS ((size_t)1 << 21)        /* number of dimensions of all tensors in one file together */
 #define MHA__METADATA ((size_t)1 << 18)          /* number of metadata pairs in one file */
 #define MHA__SHARDS 65536                        /* number of files of one checkpoint */
 #define MHA__RANK 32                             /* number of dimensions of a tensor */

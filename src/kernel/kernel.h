@@ -135,13 +135,13 @@ typedef struct mha__kernels {
 
     /* ---- decode: the same functions for up to `few` queries, limited by memory bandwidth ----
      * K and V are read in place, in any stored type (an mha__half, or -1 for reals), with contiguous elements. If
-     * `ahead` is not NULL, the functions also prefetch this memory. Results are bitwise identical to the functions
+     * `upcoming` is not NULL, the functions also prefetch this memory. Results are bitwise identical to the functions
      * above. */
 
     /* strip = scale * K Q^T. Element i of query r is q[i * lanes + r]. Scores of dropped pages are arbitrary finite
      * values. Scores after the last key are -inf, up to a whole vector. */
     void (*few_scores)(int type, const mha__pieces *k, int64_t d, const void *q, int64_t lanes, double scale,
-                       void *strip, const mha__upcoming *ahead);
+                       void *strip, const mha__upcoming *upcoming);
     /* Converts a strip to a panel s, for the functions that accept only panels. */
     void (*few_panel)(int64_t keys, int64_t lanes, const void *strip, void *s);
     /* Same as `softmax`, except that few_values computes `sum`. */
@@ -150,7 +150,7 @@ typedef struct mha__kernels {
      * sum * alpha + the sum of the weights of each row. */
     void (*few_values)(int type, const mha__pieces *v, int64_t dv, int64_t rows, const void *p, int64_t p_row,
                        int64_t p_key, const void *alpha, void *sum, void *o, int64_t o_stride,
-                       const mha__upcoming *ahead);
+                       const mha__upcoming *upcoming);
 
     /* ---- attention in one call, if only out and lse are requested; bitwise identical to the functions above ---- */
 

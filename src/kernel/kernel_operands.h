@@ -50,17 +50,17 @@ typedef struct mha__partial {
 } mha__partial;
 
 /* A range of memory to prefetch, which consists of rows of `bytes` bytes. */
-typedef struct mha__ahead {
+typedef struct mha__prefetch_range {
     const void *at;
     int64_t rows, stride, bytes; /* row stride [bytes] */
-} mha__ahead;
+} mha__prefetch_range;
 
 /* Ranges of memory to prefetch in order, distributed over the next `products` calls of scores and values. The calls
  * spread the prefetches evenly over their arithmetic, because a core supports only about 16 outstanding requests, and a
  * burst of prefetches would delay the loads of the kernel. */
-enum { MHA__STRETCHES = 4, MHA__LINE = 64 };
+enum { MHA__PREFETCH_RANGES = 4, MHA__LINE = 64 };
 typedef struct mha__feed {
-    mha__ahead stretch[MHA__STRETCHES];
+    mha__prefetch_range range[MHA__PREFETCH_RANGES];
     int count, next;   /* number of ranges, and the index of the current range */
     int products;      /* number of remaining product calls */
     int64_t row, byte; /* next position in the current range */

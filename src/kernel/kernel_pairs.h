@@ -69,9 +69,9 @@ typedef struct mha__pairs {
      * that begins with an even key of its block and has no dropped keys. The results are bitwise identical to those of
      * `scores` and `attend`. */
     void (*few_scores)(const mha__pieces *k, int64_t d, const void *q, int64_t lanes, double scale, void *strip,
-                       const mha__upcoming *ahead);
+                       const mha__upcoming *upcoming);
     void (*few_attend)(const mha__pieces *v, int64_t keys, int64_t dv, int64_t lanes, double scale, void *strip,
-                       const mha__partial *into, int64_t o_stride, const mha__upcoming *ahead);
+                       const mha__partial *into, int64_t o_stride, const mha__upcoming *upcoming);
 } mha__pairs;
 
 /* W^T and dS^T of a tile of queries and a block of keys, as bf16. w and ds have rows of keys, [key][query]. `across`

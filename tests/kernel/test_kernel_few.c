@@ -149,10 +149,11 @@ static bool same_numbers(const array *a, int64_t i, const array *b, int64_t j, i
 static void check_scores(const mha__kernels *t, int type, const stored *k, work *w)
 {
     const int64_t keys = k->keys, nr = t->nr;
-    const mha__upcoming ahead[] = {{.next = k->memory, .lead = 16, .far = k->pieces}, {.next = k->memory, .lead = 32}};
+    const mha__upcoming upcoming[] = {{.next = k->memory, .lead = 16, .far = k->pieces},
+                                      {.next = k->memory, .lead = 32}};
     t->scores(keys, k->width, k->real.data, k->width, 1, w->panel.data, w->lanes, 0.3, w->s.data, w->top.data, NULL);
-    for (size_t n = 0; n < sizeof ahead / sizeof *ahead; n++) { /* with and without prefetches into L2 */
-        t->few_scores(type, &k->pieces, k->width, w->dense.data, w->lanes, 0.3, w->strip.data, &ahead[n]);
+    for (size_t n = 0; n < sizeof upcoming / sizeof *upcoming; n++) { /* with and without prefetches into L2 */
+        t->few_scores(type, &k->pieces, k->width, w->dense.data, w->lanes, 0.3, w->strip.data, &upcoming[n]);
         t->few_panel(keys, w->lanes, w->strip.data, w->same.data);
         for (int64_t key = 0; key < keys; key++)
             assert_true(same_numbers(&w->s, key * nr, &w->same, key * nr, w->lanes));
@@ -183,8 +184,9 @@ static void check_values(const mha__kernels *t, int type, const stored *v, work 
     for (int64_t r = 0; r < w->lanes; r++)
         assert_true(same_numbers(&w->o, r * w->stride, &w->o, (w->lanes + r) * w->stride, dv));
     memcpy(w->o.data, before, (size_t)w->o.n / 2 * t->real_size);
-    const mha__upcoming ahead = {.next = v->memory, .lead = 16, .far = v->pieces};
-    t->few_values(type, &v->pieces, dv, w->lanes, w->s.data, 1, nr, w->alpha.data, NULL, w->o.data, w->stride, &ahead);
+    const mha__upcoming upcoming = {.next = v->memory, .lead = 16, .far = v->pieces};
+    t->few_values(type, &v->pieces, dv, w->lanes, w->s.data, 1, nr, w->alpha.data, NULL, w->o.data, w->stride,
+                  &upcoming);
     for (int64_t r = 0; r < w->lanes; r++)
         assert_true(same_numbers(&w->o, r * w->stride, &w->o, (w->lanes + r) * w->stride, dv));
     assert_true(guards_intact(&panels));

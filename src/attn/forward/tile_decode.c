@@ -36,7 +36,7 @@ static mha__pieces key_pieces(const mha__tile *t, int64_t first, int64_t end)
 /* Computes the scores of keys `k` with bf16 products. If d is odd, the keys are packed first, because the last pair of
  * a key must not contain an element of the next key. */
 static void pair_scores(const mha__tile *t, const mha__panel *p, const mha__pieces *k, double scale, void *strip,
-                        const mha__upcoming *ahead)
+                        const mha__upcoming *upcoming)
 {
     const int64_t d = t->plan->desc.head_dim, depth = mha__round_up(d, t->pairs->step);
     uint16_t *rows = t->scratch.wide, *to = rows;
@@ -48,18 +48,19 @@ static void pair_scores(const mha__tile *t, const mha__panel *p, const mha__piec
     const int64_t bytes = depth * (int64_t)sizeof *to;
     const mha__pieces packed = {.count = 1, .stride = bytes, .bytes = bytes, .piece = {{rows, (to - rows) / depth}}};
     t->pairs->few_scores(d % 2 != 0 ? &packed : k, mha__round_up(d, 2), mha__tile_few_q(t), p->rows.count, scale, strip,
-                         ahead);
+                         upcoming);
 }
 
 /* Computes the scores of keys `k` in `strip`; bf16 products are scaled by `scale`. */
 static void strip_scores(const mha__tile *t, const mha__panel *p, const mha__pieces *k, double scale, void *strip,
-                         const mha__upcoming *ahead)
+                         const mha__upcoming *upcoming)
 {
     const mha_attn_desc *d = &t->plan->desc;
     if (t->pairs)
-        pair_scores(t, p, k, scale, strip, ahead);
+        pair_scores(t, p, k, scale, strip, upcoming);
     else
-        t->k->few_scores(t->plan->kv.type, k, d->head_dim, mha__tile_few_q(t), p->rows.count, d->scale, strip, ahead);
+        t->k->few_scores(t->plan->kv.type, k, d->head_dim, mha__tile_few_q(t), p->rows.count, d->scale, strip,
+                         upcoming);
 }
 
 void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, void *s)
@@ -139,8 +140,8 @@ static void run_scores(const mha__tile *t, const mha__panel *p, const run *r, in
         next = contiguous_from(t, r, n);
         if (r->first[n] == r->end[n]) continue;
         const mha__pieces k = key_pieces(t, r->first[n], r->end[next - 1]);
-        const mha__upcoming ahead = mha__decode_prefetch(t, false, start, start + (next - 1) * MHA__KEY_BLOCK);
-        strip_scores(t, p, &k, 1, strip_of(t, n), &ahead);
+        const mha__upcoming upcoming = mha__decode_prefetch(t, false, start, start + (next - 1) * MHA__KEY_BLOCK);
+        strip_scores(t, p, &k, 1, strip_of(t, n), &upcoming);
     }
 }
 
@@ -153,11 +154,11 @@ static void block_values(const mha__tile *t, const mha__panel *p, int64_t start,
     const int64_t lanes = p->rows.count, o_stride = t->plan->o_stride;
     const bool stays = stays_in_strip(t, first, end);
     const mha__pieces v = mha__keys_pieces(t->call, &t->call->args.v, d->v_head_dim, t->rows.b, t->kv_head, first, end);
-    const mha__upcoming ahead = mha__decode_prefetch(t, true, start, start);
+    const mha__upcoming upcoming = mha__decode_prefetch(t, true, start, start);
     if (stays && !mha__mask_is_open(t->call, &p->rows, &p->span, first, end))
         mha__mask_strip(t->call, &p->rows, first, end, strip);
     if (t->pairs) {
-        t->pairs->few_attend(&v, end - first, d->v_head_dim, lanes, d->scale, strip, into, o_stride, &ahead);
+        t->pairs->few_attend(&v, end - first, d->v_head_dim, lanes, d->scale, strip, into, o_stride, &upcoming);
         return;
     }
     if (stays)
@@ -165,7 +166,7 @@ static void block_values(const mha__tile *t, const mha__panel *p, int64_t start,
     else
         weigh_panel(t, p, first, end, strip, into);
     t->k->few_values(t->plan->kv.type, &v, d->v_head_dim, lanes, stays ? strip : x->s, stays ? MHA__STRIP : 1,
-                     stays ? 1 : t->k->nr, x->alpha, stays ? into->sum : NULL, into->o, o_stride, &ahead);
+                     stays ? 1 : t->k->nr, x->alpha, stays ? into->sum : NULL, into->o, o_stride, &upcoming);
 }
 
 int64_t mha__few_attend(const mha__tile *t, int64_t start, int64_t end, const mha__partial *into)

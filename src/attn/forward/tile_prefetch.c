@@ -38,10 +38,10 @@ static void add(mha__feed *feed, const mha_cview *v, const mha__stored *as, int6
     const int64_t size = (int64_t)as->size, bytes = mha__element_count(as->dtype, width) * size;
     const int64_t rows = mha__min64(MHA__KEY_BLOCK, end - first);
     if (v->stride[3] != 1 || rows <= 0) return;
-    mha__ahead *s = &feed->stretch[feed->count++];
-    *s = (mha__ahead){mha__at(v, as->size, b, h, first, 0), rows, v->stride[2] * size, bytes};
-    if (s->stride == s->bytes) s->bytes *= rows, s->rows = 1;
-    feed->lines += s->rows * mha__ceil_div(s->bytes, MHA__LINE);
+    mha__prefetch_range *range = &feed->range[feed->count++];
+    *range = (mha__prefetch_range){mha__at(v, as->size, b, h, first, 0), rows, v->stride[2] * size, bytes};
+    if (range->stride == range->bytes) range->bytes *= rows, range->rows = 1;
+    feed->lines += range->rows * mha__ceil_div(range->bytes, MHA__LINE);
 }
 
 /* Adds the first queries, keys and values of the next task of this thread. Threads are assumed to take tasks in

@@ -54,7 +54,7 @@ static mha__feed next_columns(const mha__tile *t, const mha__run *run, int64_t k
     if (width <= 0 || run->col != 1 || !run->data) return feed;
     const char *at = (const char *)run->data + mha__element_count(as->dtype, column) * size;
     const int64_t bytes = mha__element_count(as->dtype, width) * size;
-    feed.stretch[feed.count++] = (mha__ahead){at, keys, run->row * size, bytes};
+    feed.range[feed.count++] = (mha__prefetch_range){at, keys, run->row * size, bytes};
     feed.lines = keys * mha__ceil_div(bytes, MHA__LINE);
     return feed;
 }

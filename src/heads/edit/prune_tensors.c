@@ -89,14 +89,14 @@ static int64_t rows_of(const cutting *c, mha__role role)
 
 /* ---- tensors ---- */
 
-/* Computes to[.., n] = from[.., list[n]] along `axis` of a matrix [extent[0], extent[1]]. */
-static void gather(const float *from, const int64_t extent[2], int axis, const int64_t *list, int64_t count, float *to)
+/* Computes to[.., n] = from[.., list[n]] along `axis` of a matrix [dims[0], dims[1]]. */
+static void gather(const float *from, const int64_t dims[2], int axis, const int64_t *list, int64_t count, float *to)
 {
-    const int64_t outer = axis == 0 ? count : extent[0], width = axis == 0 ? extent[1] : count;
+    const int64_t outer = axis == 0 ? count : dims[0], width = axis == 0 ? dims[1] : count;
     for (int64_t i = 0; i < outer; i++) {
         if (axis == 0 && list[i] >= 0) memcpy(to + i * width, from + list[i] * width, (size_t)width * sizeof *to);
         for (int64_t j = 0; axis == 1 && j < count; j++)
-            if (list[j] >= 0) to[i * width + j] = from[i * extent[1] + list[j]];
+            if (list[j] >= 0) to[i * width + j] = from[i * dims[1] + list[j]];
     }
 }
 
@@ -104,14 +104,14 @@ static void gather(const float *from, const int64_t extent[2], int axis, const i
 static mha_status add_part(mha_model_edit *p, const mha_tensor *t, int axis, const int64_t *list, int64_t count,
                            float **data, mha_error *err)
 {
-    int64_t extent[2] = {t->shape[0], t->rank == 2 ? t->shape[1] : 1}, shape[2] = {extent[0], extent[1]};
+    int64_t dims[2] = {t->shape[0], t->rank == 2 ? t->shape[1] : 1}, shape[2] = {dims[0], dims[1]};
     const size_t bytes = (size_t)t->elements * sizeof(float);
     shape[axis] = count;
     MHA__TRY(mha__edit_new_tensor(p, t->name, t->rank, shape, data, err));
     float *whole = mha__alloc(p->ctx, bytes);
     if (!whole) return mha__no_memory(err, bytes, t->name);
     const mha_status status = mha_tensor_read(t, MHA_F32, whole, err);
-    if (status == MHA_OK) gather(whole, extent, axis, list, count, *data);
+    if (status == MHA_OK) gather(whole, dims, axis, list, count, *data);
     mha__free(p->ctx, whole);
     return status;
 }

@@ -17,8 +17,8 @@ static mha_status make_maps(mha_heads *heads, mha_error *err)
     if (!heads->maps) return mha__no_memory(err, (size_t)heads->layers * sizeof *heads->maps, "the maps");
     for (int64_t l = 0; l < heads->layers; l++) {
         size_t bytes;
-        const int64_t extent[] = {heads->first[l + 1] - heads->first[l], heads->longest, heads->longest};
-        const bool fits = mha__bytes(extent, 3, sizeof(float), &bytes);
+        const int64_t dims[] = {heads->first[l + 1] - heads->first[l], heads->longest, heads->longest};
+        const bool fits = mha__bytes(dims, 3, sizeof(float), &bytes);
         heads->maps[l] = fits ? mha__alloc(heads->ctx, bytes) : NULL;
         if (!heads->maps[l]) return mha__no_memory(err, fits ? bytes : SIZE_MAX, "the maps of a layer");
     }

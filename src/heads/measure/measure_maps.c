@@ -159,9 +159,9 @@ static mha_status check(const mha_head_maps *maps, int64_t *longest, mha_error *
     for (int64_t n = 0; n < maps->count; n++) {
         const mha_head_map *map = &maps->text[n];
         const int64_t rows = maps->queries ? maps->queries[n].tokens : map->tokens;
-        const int64_t extent[] = {maps->layers, maps->heads, rows, map->tokens};
+        const int64_t dims[] = {maps->layers, maps->heads, rows, map->tokens};
         size_t bytes;
-        if (map->tokens < 1 || !map->p || map->tokens > INT32_MAX || !mha__bytes(extent, 4, sizeof(float), &bytes))
+        if (map->tokens < 1 || !map->p || map->tokens > INT32_MAX || !mha__bytes(dims, 4, sizeof(float), &bytes))
             return mha__fail(
                 err, MHA_ERR_ARG,
                 "mha_head_maps: text %lld must have at least 1 token, and p must not be NULL (got %lld tokens%s)",

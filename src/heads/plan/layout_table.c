@@ -57,9 +57,9 @@ static void count_flops(const mha_head_layout_options *model, double token_weigh
 
 static mha_status count_cache(const mha_head_layout_options *model, mha_head_layout *row, mha_error *err)
 {
-    const int64_t extents[] = {2, model->layers, model->batch, model->seq, row->kv_heads, row->head_dim};
+    const int64_t dims[] = {2, model->layers, model->batch, model->seq, row->kv_heads, row->head_dim};
     size_t bytes;
-    if (!mha__bytes(extents, 6, mha_dtype_size(model->dtype), &bytes) || (uint64_t)bytes > INT64_MAX)
+    if (!mha__bytes(dims, 6, mha_dtype_size(model->dtype), &bytes) || (uint64_t)bytes > INT64_MAX)
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_head_layout_options: keys and values must take fewer than 2^63 bytes (got seq %lld, "
                          "batch %lld, layers %lld, "

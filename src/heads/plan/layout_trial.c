@@ -67,9 +67,9 @@ static mha_status allocate(trial *t, size_t count, size_t size, void **memory, m
 
 static mha_status open_memory(trial *t, mha_error *err)
 {
-    const int64_t extents[] = {t->s->layout.batch, t->s->layout.seq};
+    const int64_t dims[] = {t->s->layout.batch, t->s->layout.seq};
     size_t tokens;
-    if (!mha__bytes(extents, 2, 1, &tokens)) tokens = SIZE_MAX;
+    if (!mha__bytes(dims, 2, 1, &tokens)) tokens = SIZE_MAX;
     MHA__TRY(allocate(t, tokens, sizeof *t->ids, (void **)&t->ids, err));
     if (t->s->o.encoder) MHA__TRY(allocate(t, tokens, sizeof *t->labels, (void **)&t->labels, err));
     return allocate(t, (size_t)t->s->train.steps, sizeof *t->seconds, (void **)&t->seconds, err);

@@ -110,7 +110,7 @@ static bool take_string(reader *r, const char **text, size_t *n)
 }
 
 /* Reads a dimension: digits without sign or leading zero, below 2^63. */
-static bool take_extent(reader *r, int64_t *extent)
+static bool take_dimension(reader *r, int64_t *dimension)
 {
     skip_blanks(r);
     const char *begin = r->at;
@@ -119,7 +119,7 @@ static bool take_extent(reader *r, int64_t *extent)
         if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, *r->at - '0', &value))
             return false;
     if (r->at == begin || (*begin == '0' && r->at - begin > 1)) return false;
-    *extent = value;
+    *dimension = value;
     return true;
 }
 
@@ -161,7 +161,7 @@ static mha_status read_shape(reader *r)
     while (!take(r, ")")) {
         if (!comma) return expected(r, "a comma or )");
         if (r->rank == MHA__RANK) return refuse(r, "header: shape must have at most %d dimensions", MHA__RANK);
-        if (!take_extent(r, &r->shape[r->rank])) return expected(r, "a dimension from 0 to 2^63 - 1");
+        if (!take_dimension(r, &r->shape[r->rank])) return expected(r, "a dimension from 0 to 2^63 - 1");
         r->rank++;
         comma = take(r, ",");
     }

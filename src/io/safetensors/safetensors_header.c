@@ -18,10 +18,10 @@ typedef struct reader {
     const char *path, *text;
     size_t data_bytes;
     mha__json_scan scan;
-    size_t tensors, metadata, extents, string_bytes; /* number of table elements required so far */
-    bool fill;                                       /* true in the second pass */
-    bool described;                                  /* true if METADATA has been read */
-    char name[256];                                  /* beginning of the current tensor's name, for messages */
+    size_t tensors, metadata, dimensions, string_bytes; /* number of table elements required so far */
+    bool fill;                                          /* true in the second pass */
+    bool described;                                     /* true if METADATA has been read */
+    char name[256];                                     /* beginning of the current tensor's name, for messages */
     mha_error *err;
 } reader;
 
@@ -200,9 +200,9 @@ static mha_status check_offsets(const reader *r, const entry *e)
 static void keep_entry(reader *r, const mha__json_token *name, entry *e)
 {
     mha_file *file = r->file;
-    const size_t at = r->extents;
+    const size_t at = r->dimensions;
     e->tensor.name = keep_string(r, name);
-    r->extents += (size_t)e->tensor.rank;
+    r->dimensions += (size_t)e->tensor.rank;
     r->tensors++;
     if (!r->fill) return;
     e->tensor.shape = memcpy(file->shapes + at, e->shape, (size_t)e->tensor.rank * sizeof *e->shape);
@@ -272,7 +272,7 @@ static mha_status read_metadata(reader *r, const mha__json_token *key)
 static mha_status walk(reader *r, size_t n)
 {
     mha__json_token t;
-    r->tensors = r->metadata = r->extents = r->string_bytes = 0;
+    r->tensors = r->metadata = r->dimensions = r->string_bytes = 0;
     r->described = false;
     MHA__TRY(mha__json_scan_begin(&r->scan, r->path, r->text, n, MHA__JSON_HEADER, r->err));
     MHA__TRY(mha__json_next(&r->scan, &t));
@@ -284,8 +284,8 @@ static mha_status walk(reader *r, size_t n)
         r->name[shown] = '\0';
         MHA__TRY(mha__json_token_is(&t, METADATA) ? read_metadata(r, &t) : read_entry(r, &t));
         if (r->tensors > MHA__TENSORS) return refuse(r, false, "file must have at most %zu tensors", MHA__TENSORS);
-        if (r->extents > MHA__EXTENTS)
-            return refuse(r, false, "all tensors together must have at most %zu dimensions", MHA__EXTENTS);
+        if (r->dimensions > MHA__DIMENSIONS)
+            return refuse(r, false, "all tensors together must have at most %zu dimensions", MHA__DIMENSIONS);
     }
 }
 
@@ -295,7 +295,7 @@ static mha_status make_room(const reader *r)
     mha_file *file = r->file;
     file->records = mha__calloc(file->ctx, r->tensors + 1, sizeof *file->records);
     file->metadata = mha__calloc(file->ctx, r->metadata + 1, sizeof *file->metadata);
-    file->shapes = mha__calloc(file->ctx, r->extents + 1, sizeof *file->shapes);
+    file->shapes = mha__calloc(file->ctx, r->dimensions + 1, sizeof *file->shapes);
     file->strings = mha__calloc(file->ctx, r->string_bytes + 1, 1);
     if (file->records && file->metadata && file->shapes && file->strings) return MHA_OK;
     return mha__no_memory(r->err, r->tensors * sizeof *file->records, "the tables of a safetensors file");

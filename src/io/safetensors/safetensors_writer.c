@@ -66,10 +66,10 @@ static mha_status list_slots(mha_tensors_writer *w, const mha_tensor *list, mha_
         dimensions += (size_t)list[n].rank;
         slots[n] = &w->slots[n];
     }
-    if (dimensions <= MHA__EXTENTS) return MHA_OK;
+    if (dimensions <= MHA__DIMENSIONS) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG,
-                     "tensors to write: all tensors together must have at most %zu dimensions (got %zu)", MHA__EXTENTS,
-                     dimensions);
+                     "tensors to write: all tensors together must have at most %zu dimensions (got %zu)",
+                     MHA__DIMENSIONS, dimensions);
 }
 
 /* Assigns an offset to every tensor; order[0 .. count) is then in file order. */

@@ -17,8 +17,8 @@ mha_status mha__gates_take(mha_trainer *t, const mha_train_batch *batch, bool le
         return mha__fail(err, MHA_ERR_ARG, "gates of a batch must be NULL if the trainer trains gates");
     if (!learn || own->input.batch < 1) return MHA_OK; /* the forward pass rejects a batch without sequences */
     size_t bytes = 0;
-    const int64_t extent[] = {3, g->layers, own->input.batch, g->heads};
-    const bool fits = mha__bytes(extent, 4, sizeof(float), &bytes);
+    const int64_t dims[] = {3, g->layers, own->input.batch, g->heads};
+    const bool fits = mha__bytes(dims, 4, sizeof(float), &bytes);
     own->gates = fits ? mha__calloc(t->ctx, 1, bytes) : NULL;
     if (!own->gates) return mha__no_memory(err, fits ? bytes : SIZE_MAX, "the gates of a batch");
     const int64_t cells = g->layers * own->input.batch * g->heads;

@@ -152,7 +152,7 @@ static void fill(call *c, void *data, size_t bytes, mha_dtype dtype)
 }
 
 /* Sets random strides for a view; zero strides in all axes select the contiguous layout. */
-static void make_strides(call *c, const int64_t extent[4], bool output, int64_t stride[4])
+static void make_strides(call *c, const int64_t shape[4], bool output, int64_t stride[4])
 {
     const int64_t way = below(c, 8);
     int64_t step = 1;
@@ -164,38 +164,37 @@ static void make_strides(call *c, const int64_t extent[4], bool output, int64_t 
         const int axis = by_row ? rows[n] : plain[n];
         stride[axis] = way == 7 ? below(c, 64) - 16 : below(c, 16) == 0 ? -step : step;
         const int64_t pad = way == 5 ? below(c, 4) : 0;
-        if (extent[axis] > RANGE_MOST || __builtin_mul_overflow(step, extent[axis] + pad, &step)) c->fits = false;
+        if (shape[axis] > RANGE_MOST || __builtin_mul_overflow(step, shape[axis] + pad, &step)) c->fits = false;
         if (way == 6 && !output && below(c, 3) == 0) stride[axis] = 0;
     }
 }
 
 /* Computes the lowest and highest element offset of a view. Returns false if an offset overflows. */
-static bool reach(const int64_t extent[4], const int64_t stride[4], int64_t *low, int64_t *high)
+static bool reach(const int64_t shape[4], const int64_t stride[4], int64_t *low, int64_t *high)
 {
     int64_t step = 1, far;
     const bool zero = !stride[0] && !stride[1] && !stride[2] && !stride[3];
     *low = *high = 0;
     for (int n = 3; n >= 0; n--) {
-        if (__builtin_mul_overflow(extent[n] - 1, zero ? step : stride[n], &far)) return false;
+        if (__builtin_mul_overflow(shape[n] - 1, zero ? step : stride[n], &far)) return false;
         if (__builtin_add_overflow(far < 0 ? *low : *high, far, far < 0 ? low : high)) return false;
-        if (__builtin_mul_overflow(step, extent[n], &step)) return false;
+        if (__builtin_mul_overflow(step, shape[n], &step)) return false;
     }
     return *low > -GUARDED_MOST && *high < GUARDED_MOST;
 }
 
 /* Allocates memory for a view and sets *data to its first element. With `broadcasts`, zeros in all axes are actual
  * strides instead of the default. */
-static void place(call *c, const int64_t extent[4], mha_dtype dtype, bool output, bool broadcasts, void **data,
+static void place(call *c, const int64_t shape[4], mha_dtype dtype, bool output, bool broadcasts, void **data,
                   int64_t stride[4])
 {
     const size_t size = size_of(dtype), align = size & -size;
-    const bool empty = extent[0] <= 0 || extent[1] <= 0 || extent[2] <= 0 || extent[3] <= 0,
-               at_start = below(c, 4) == 0;
+    const bool empty = shape[0] <= 0 || shape[1] <= 0 || shape[2] <= 0 || shape[3] <= 0, at_start = below(c, 4) == 0;
     int64_t low = 0, high = -1;
-    make_strides(c, extent, output, stride);
+    make_strides(c, shape, output, stride);
     const bool all_zero = broadcasts && !stride[0] && !stride[1] && !stride[2] && !stride[3];
     if (all_zero) high = 0;
-    if (!empty && !all_zero && !reach(extent, stride, &low, &high)) c->fits = false;
+    if (!empty && !all_zero && !reach(shape, stride, &low, &high)) c->fits = false;
     if (!c->fits) return;
     const size_t bytes = (size_t)(high - low + 1) * size;
     char *memory = guarded_take(bytes, align, at_start);
@@ -209,17 +208,17 @@ static void place(call *c, const int64_t extent[4], mha_dtype dtype, bool output
 
 #define SHAPE(a, b, c, d) ((const int64_t[4]){(a), (b), (c), (d)})
 
-static mha_cview input(call *c, const int64_t extent[4], mha_dtype dtype, bool broadcasts)
+static mha_cview input(call *c, const int64_t shape[4], mha_dtype dtype, bool broadcasts)
 {
     mha_view view = {0};
-    place(c, extent, dtype, false, broadcasts, &view.data, view.stride);
+    place(c, shape, dtype, false, broadcasts, &view.data, view.stride);
     return (mha_cview){view.data, {view.stride[0], view.stride[1], view.stride[2], view.stride[3]}};
 }
 
-static mha_view output(call *c, const int64_t extent[4], mha_dtype dtype)
+static mha_view output(call *c, const int64_t shape[4], mha_dtype dtype)
 {
     mha_view view = {0};
-    place(c, extent, dtype, true, false, &view.data, view.stride);
+    place(c, shape, dtype, true, false, &view.data, view.stride);
     return view;
 }
 

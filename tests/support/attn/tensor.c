@@ -78,10 +78,10 @@ static size_t lay_out(tensor *t, const tensor_layout *layout)
     int64_t step = 1, first = 0;
     for (int n = 3; n >= 0; n--) {
         int axis = order[n];
-        int64_t extent = layout->repeat[axis] ? 1 : t->dim[axis];
+        int64_t stored = layout->repeat[axis] ? 1 : t->dim[axis];
         t->stride[axis] = layout->repeat[axis] ? 0 : layout->flip[axis] ? -step : step;
-        if (layout->flip[axis] && extent > 0) first += (extent - 1) * step;
-        step *= extent + layout->pad[axis];
+        if (layout->flip[axis] && stored > 0) first += (stored - 1) * step;
+        step *= stored + layout->pad[axis];
     }
     t->start = (size_t)((layout->tight ? 0 : MARGIN) + layout->shift + first);
     return (size_t)step;

@@ -12,14 +12,14 @@ typedef struct place {
     int64_t b, h, g, i, n;
 } place;
 
-static int64_t extent(const tensor *t, int axis)
+static int64_t stored_dim(const tensor *t, int axis)
 {
     return t->stride[axis] == 0 && t->dim[axis] > 1 ? 1 : t->dim[axis];
 }
 
 static size_t r_size(const tensor *t)
 {
-    return t->memory ? (size_t)(extent(t, 0) * extent(t, 1) * extent(t, 2) * extent(t, 3)) + 1 : 1;
+    return t->memory ? (size_t)(stored_dim(t, 0) * stored_dim(t, 1) * stored_dim(t, 2) * stored_dim(t, 3)) + 1 : 1;
 }
 
 size_t gradients_index(const tensor *t, int64_t b, int64_t h, int64_t i, int64_t j)
@@ -27,7 +27,7 @@ size_t gradients_index(const tensor *t, int64_t b, int64_t h, int64_t i, int64_t
     const int64_t at[4] = {b, h, i, j};
     size_t n = 0;
     for (int axis = 0; axis < 4; axis++)
-        n = n * (size_t)extent(t, axis) + (size_t)(extent(t, axis) == t->dim[axis] ? at[axis] : 0);
+        n = n * (size_t)stored_dim(t, axis) + (size_t)(stored_dim(t, axis) == t->dim[axis] ? at[axis] : 0);
     return n;
 }
 
