@@ -65,10 +65,10 @@ static void add_block(mha__bwd_tile *t, int64_t start)
     if (!mha__mask_block(t->t.call, &t->t.rows, &t->t.span, start, &first, &end)) return;
     const mha__bwd_block block = mha__bwd_load(t, start);
     for (int64_t row = 0; row < t->t.rows.count; row += t->t.k->nr) {
-        const mha__panel p = mha__tile_panel(&t->t, row);
-        if (!mha__mask_block(t->t.call, &p.rows, &p.span, start, &first, &end)) continue;
-        mha__bwd_panel(t, &p, &block, first, end);
-        t->t.k->add_wide(end - first, p.rows.count, mha__tile_at(&t->t, t->x.ds, (first - start) * MHA__SPREAD + row),
+        const mha__panel *p = mha__tile_panel(&t->t, row);
+        if (!mha__mask_block(t->t.call, &p->rows, &p->span, start, &first, &end)) continue;
+        mha__bwd_panel(t, p, &block, first, end);
+        t->t.k->add_wide(end - first, p->rows.count, mha__tile_at(&t->t, t->x.ds, (first - start) * MHA__SPREAD + row),
                          MHA__SPREAD, t->x.dbias + (first - start) * MHA__TILE_Q + row, MHA__TILE_Q);
     }
 }

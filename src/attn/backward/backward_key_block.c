@@ -12,8 +12,6 @@
 
 #include <string.h>
 
-enum { PANELS = 16 }; /* maximum number of panels per tile: the narrowest panel has 8 lanes */
-
 enum { UNKNOWN, FINITE, NOT_FINITE };
 
 mha__reals mha__bwd_read(const mha__kernels *k, const mha__stored *as, const void *from, const mha_cview *view,
@@ -139,26 +137,26 @@ static void products(const mha__bwd_tile *t, const mha__bwd_block *block, const 
 
 void mha__bwd_pair(const mha__bwd_tile *t, int64_t start)
 {
-    mha__bwd_run runs[PANELS];
+    mha__bwd_run runs[MHA__PANELS];
     int count = 0;
     const mha__bwd_block block = mha__bwd_load(t, start);
     const bool careful = !block.finite || !t->finite;
     for (int64_t row = 0; row < t->t.rows.count; row += t->t.k->nr) {
-        const mha__panel p = mha__tile_panel(&t->t, row);
+        const mha__panel *p = mha__tile_panel(&t->t, row);
         int64_t first, end;
-        if (!mha__mask_block(t->t.call, &p.rows, &p.span, start, &first, &end)) continue;
+        if (!mha__mask_block(t->t.call, &p->rows, &p->span, start, &first, &end)) continue;
         if (t->t.pairs) {
-            mha__bwd_pairs_panel(t, &p, &block, first, end);
+            mha__bwd_pairs_panel(t, p, &block, first, end);
         } else {
-            mha__bwd_panel(t, &p, &block, first, end);
-            mha__bwd_finish_panel(t, &p, start, first, end);
+            mha__bwd_panel(t, p, &block, first, end);
+            mha__bwd_finish_panel(t, p, start, first, end);
         }
-        if (careful) spread_mask(t, &p, start, first, end);
+        if (careful) spread_mask(t, p, start, first, end);
         mha__bwd_run *last = count > 0 ? &runs[count - 1] : NULL;
         if (last && last->row + last->count == row && last->first == first && last->end == end)
-            last->count += p.rows.count;
+            last->count += p->rows.count;
         else
-            runs[count++] = (mha__bwd_run){row, p.rows.count, first, end};
+            runs[count++] = (mha__bwd_run){row, p->rows.count, first, end};
     }
     for (int n = 0; n < count; n++)
         (t->t.pairs ? mha__bwd_pairs_products : products)(t, &block, &runs[n], careful);

@@ -77,11 +77,11 @@ static void recompute_sums(mha__bwd_tile *t)
         if (!mha__mask_block(t->t.call, &t->t.rows, &t->t.span, start, &first, &end)) continue;
         const mha__bwd_block block = mha__bwd_load(t, start);
         for (int64_t row = 0; row < t->t.rows.count; row += k->nr) {
-            const mha__panel p = mha__tile_panel(&t->t, row);
-            if (!mha__mask_block(t->t.call, &p.rows, &p.span, start, &first, &end)) continue;
-            void *s = mha__bwd_scores(t, &p, &block, first, end);
-            k->top(end - first, p.rows.count, s, x->top);
-            k->softmax(end - first, p.rows.count, x->top, s, mha__tile_at(&t->t, sum->max, row),
+            const mha__panel *p = mha__tile_panel(&t->t, row);
+            if (!mha__mask_block(t->t.call, &p->rows, &p->span, start, &first, &end)) continue;
+            void *s = mha__bwd_scores(t, p, &block, first, end);
+            k->top(end - first, p->rows.count, s, x->top);
+            k->softmax(end - first, p->rows.count, x->top, s, mha__tile_at(&t->t, sum->max, row),
                        mha__tile_at(&t->t, sum->sum, row), x->alpha);
         }
     }
@@ -125,6 +125,7 @@ bool mha__bwd_open(mha__bwd_tile *t, int64_t b, int64_t h, int64_t result, int64
     t->known_b = b, t->known_g = t->t.kv_head;
     t->t.scratch = *x;
     t->t.span = mha__mask_span(r);
+    mha__tile_set_panels(&t->t);
     load_rows(t);
     load_lse(t);
     t->t.k->fill(MHA__TILE_Q, 0, t->x.dots);

@@ -24,25 +24,25 @@
 static void attend_panel(const mha__tile *t, int64_t row, const mha__block *b, mha__feed *feed,
                          const mha__partial *into)
 {
-    const mha__panel p = mha__tile_panel(t, row);
+    const mha__panel *p = mha__tile_panel(t, row);
     int64_t first, end;
-    if (!mha__mask_block(t->call, &p.rows, &p.span, b->start, &first, &end)) return;
+    if (!mha__mask_block(t->call, &p->rows, &p->span, b->start, &first, &end)) return;
     const mha__scratch *x = &t->scratch;
     const mha__partial rows = {mha__tile_at(t, into->max, row), mha__tile_at(t, into->sum, row),
                                mha__tile_at(t, into->o, row * t->plan->o_stride)};
     void *s = mha__tile_at(t, x->s, t->pairs ? (first - b->start) * t->k->nr : 0);
-    mha__block_scores(t, &p, b, first, end, s, feed);
+    mha__block_scores(t, p, b, first, end, s, feed);
     if (t->careful)
-        mha__mask_only(t->call, x, &p.rows, &p.span, first, end, s,
+        mha__mask_only(t->call, x, &p->rows, &p->span, first, end, s,
                        mha__tile_at(t, x->mask, t->pairs ? (first - b->start) * t->k->nr : 0));
     if (t->pairs) {
-        mha__pairs_attend(t, &p, b, first, end, &rows);
+        mha__pairs_attend(t, p, b, first, end, &rows);
         return;
     }
-    mha__tile_keep(t, &p, first, end, s);
-    t->k->softmax(end - first, p.rows.count, x->top, s, rows.max, rows.sum, x->alpha);
-    if (mha__dropout_on(&t->plan->desc)) mha__dropout_apply(t->call, x, &p.rows, first, end, s);
-    mha__block_add_values(t, &p, b, first, end, rows.o, feed);
+    mha__tile_keep(t, p, first, end, s);
+    t->k->softmax(end - first, p->rows.count, x->top, s, rows.max, rows.sum, x->alpha);
+    if (mha__dropout_on(&t->plan->desc)) mha__dropout_apply(t->call, x, &p->rows, first, end, s);
+    mha__block_add_values(t, p, b, first, end, rows.o, feed);
 }
 
 /* Adds the block of keys at `start`, which ends at `end` at the latest, to `into`. */

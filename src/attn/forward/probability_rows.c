@@ -98,7 +98,7 @@ void mha__tile_pass_rows(const mha__tile *t, const mha__partial *result)
     if (!mha__maps_want(t->call, &t->rows)) return;
     mha__stats_open_tile(t->call, &t->scratch, &t->rows);
     for (int64_t row = 0; row < rows; row += t->k->nr) {
-        const mha__panel p = mha__tile_panel(t, row);
-        if (mha__maps_want(t->call, &p.rows)) show_panel(t, &p, result);
+        const mha__panel *p = mha__tile_panel(t, row);
+        if (mha__maps_want(t->call, &p->rows)) show_panel(t, p, result);
     }
 }

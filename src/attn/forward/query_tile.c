@@ -51,6 +51,26 @@ static void pack_few(const mha__tile *t)
         memcpy((char *)mha__tile_few_q(t) + (size_t)i * each, mha__tile_at(t, t->scratch.q, i * nr), each);
 }
 
+static mha__panel panel_at(const mha__tile *t, int64_t row)
+{
+    mha__panel p = {.rows = t->rows, .row = row, .q = mha__tile_at(t, t->scratch.q, row * mha__tile_depth(t))};
+    p.rows.first += row;
+    p.rows.position += row;
+    p.rows.count = mha__min64(t->k->nr, t->rows.count - row);
+    p.rows.lo += row;
+    p.rows.hi += row;
+    p.rows.prefix += row;
+    const bool uniform = t->span.common_lo <= t->span.lo && t->span.hi <= t->span.common_hi;
+    p.span = uniform ? t->span : mha__mask_span(&p.rows);
+    return p;
+}
+
+void mha__tile_set_panels(mha__tile *t)
+{
+    for (int64_t row = 0; row < t->rows.count; row += t->k->nr)
+        t->panels[row / t->k->nr] = panel_at(t, row);
+}
+
 bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worker)
 {
     const mha_attn_plan *plan = call->plan;
@@ -68,6 +88,7 @@ bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worke
     r->lo = t->scratch.lo, r->hi = t->scratch.hi, r->prefix = t->scratch.prefix;
     mha__mask_intervals(call, r->b, r->first, r->count, t->scratch.lo, t->scratch.hi, t->scratch.prefix);
     t->span = mha__mask_tile(call, r);
+    mha__tile_set_panels(t);
     pack_queries(t);
     if (mha__tile_is_few(t)) pack_few(t);
     if (t->pairs) t->pairs->open();
@@ -77,18 +98,4 @@ bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worke
 void mha__tile_close(const mha__tile *t)
 {
     if (t->pairs) t->pairs->close();
-}
-
-mha__panel mha__tile_panel(const mha__tile *t, int64_t row)
-{
-    mha__panel p = {.rows = t->rows, .row = row, .q = mha__tile_at(t, t->scratch.q, row * mha__tile_depth(t))};
-    p.rows.first += row;
-    p.rows.position += row;
-    p.rows.count = mha__min64(t->k->nr, t->rows.count - row);
-    p.rows.lo += row;
-    p.rows.hi += row;
-    p.rows.prefix += row;
-    const bool uniform = t->span.common_lo <= t->span.lo && t->span.hi <= t->span.common_hi;
-    p.span = uniform ? t->span : mha__mask_span(&p.rows);
-    return p;
 }

@@ -20,6 +20,17 @@
 #include "base/size.h"
 #include <string.h>
 
+/* One panel of a tile: the rows that fill the lanes of a register tile. */
+typedef struct mha__panel {
+    mha__rows rows;
+    mha__span span;
+    int64_t row; /* first row within the tile */
+    const void *q;
+} mha__panel;
+
+/* Maximum number of panels per tile: the narrowest panel has 8 lanes. */
+enum { MHA__PANELS = MHA__TILE_Q / 8 };
+
 typedef struct mha__tile {
     const mha__call *call; /* the caller's call, or `own` */
     mha__call own;         /* if sequences are packed: the call restricted to one sequence */
@@ -29,6 +40,7 @@ typedef struct mha__tile {
     mha__scratch scratch;
     mha__rows rows; /* all rows of the tile */
     mha__span span;
+    mha__panel panels[MHA__PANELS];
     int64_t kv_head, task;
     int64_t end; /* end of the range of keys that this work item reads */
     bool careful;
@@ -50,14 +62,6 @@ typedef struct mha__block {
     mha__run k;
     mha__value_run v;
 } mha__block;
-
-/* One panel of a tile: the rows that fill the lanes of a register tile. */
-typedef struct mha__panel {
-    mha__rows rows;
-    mha__span span;
-    int64_t row; /* first row within the tile */
-    const void *q;
-} mha__panel;
 
 static inline void *mha__tile_at(const mha__tile *t, void *base, int64_t element)
 {
@@ -105,6 +109,12 @@ static inline void *mha__tile_few_q(const mha__tile *t)
     return mha__tile_at(t, t->scratch.q, t->k->nr * mha__tile_depth(t));
 }
 
+/* Returns the panel that begins at `row` of the tile. */
+static inline const mha__panel *mha__tile_panel(const mha__tile *t, int64_t row)
+{
+    return &t->panels[row / t->k->nr];
+}
+
 /* Returns the slope, sink or gate of the tile's head. */
 static inline double mha__tile_per_head(const mha__tile *t, const mha_cview *view)
 {
@@ -120,8 +130,8 @@ char *mha__tile_scratch(const mha__call *call, int worker);
 bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worker);
 /* Closes a tile. Must be called once for every opened tile. */
 void mha__tile_close(const mha__tile *t);
-/* Returns the panel that begins at `row` of the tile. */
-mha__panel mha__tile_panel(const mha__tile *t, int64_t row);
+/* Computes the panels of a tile from its rows and its span. */
+void mha__tile_set_panels(mha__tile *t);
 
 /* ---- tile_key_block.c ---- */
 

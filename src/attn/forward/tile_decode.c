@@ -171,10 +171,10 @@ static void block_values(const mha__tile *t, const mha__panel *p, int64_t start,
 
 int64_t mha__few_attend(const mha__tile *t, int64_t start, int64_t end, const mha__partial *into)
 {
-    const mha__panel p = mha__tile_panel(t, 0);
-    const run r = run_of(t, &p, start, end);
-    run_scores(t, &p, &r, start);
+    const mha__panel *p = mha__tile_panel(t, 0);
+    const run r = run_of(t, p, start, end);
+    run_scores(t, p, &r, start);
     for (int n = 0; n < r.blocks; n++, start += MHA__KEY_BLOCK)
-        if (r.first[n] < r.end[n]) block_values(t, &p, start, r.first[n], r.end[n], strip_of(t, n), into);
+        if (r.first[n] < r.end[n]) block_values(t, p, start, r.first[n], r.end[n], strip_of(t, n), into);
     return start;
 }

@@ -62,8 +62,8 @@ void mha__tile_probabilities(const mha__tile *t, const mha__partial *result)
         if (!seen && !map) continue;
         const mha__block b = {.start = start, .k = seen ? mha__block_keys(t, start, end - start) : (mha__run){0}};
         for (int64_t row = 0; row < t->rows.count; row += t->k->nr) {
-            const mha__panel p = mha__tile_panel(t, row);
-            panel_probabilities(t, &p, &b, keys, result);
+            const mha__panel *p = mha__tile_panel(t, row);
+            panel_probabilities(t, p, &b, keys, result);
         }
     }
     if (stats) mha__stats_close_tile(t->call, &t->scratch, &t->rows, result);
@@ -122,14 +122,14 @@ void mha__tile_write_scores(const mha__tile *t, const mha__partial *result)
         const bool needed = masked ? mha__mask_block(t->call, &t->rows, &t->span, start, &first, &end) : start < end;
         const mha__block b = {.start = start, .k = needed ? mha__block_keys(t, start, end - start) : (mha__run){0}};
         for (int64_t row = 0; row < t->rows.count; row += t->k->nr) {
-            const mha__panel p = mha__tile_panel(t, row);
-            if (!mha__maps_want(t->call, &p.rows)) continue;
+            const mha__panel *p = mha__tile_panel(t, row);
+            if (!mha__maps_want(t->call, &p->rows)) continue;
             memset(t->scratch.s, 0, (size_t)(keys * t->k->nr) * t->k->real_size);
             if (masked)
-                masked_stage(t, &p, &b, keys, stage, result);
+                masked_stage(t, p, &b, keys, stage, result);
             else
-                plain_stage(t, &p, &b, keys, stage);
-            mha__maps_write(t->call, &t->call->args.scores, &p.rows, start, keys, t->scratch.s);
+                plain_stage(t, p, &b, keys, stage);
+            mha__maps_write(t->call, &t->call->args.scores, &p->rows, start, keys, t->scratch.s);
         }
     }
 }

@@ -7,8 +7,6 @@
 #include "math/types/element.h"
 #include <string.h>
 
-enum { PANELS = 16 }; /* maximum number of panels per tile: the narrowest panel has 8 lanes */
-
 /* A panel and the keys [first, end) that it attends to; its scores and the factors of its output rows. */
 typedef struct wide_panel {
     mha__panel p;
@@ -17,12 +15,12 @@ typedef struct wide_panel {
 } wide_panel;
 
 /* Lists the panels that attend to keys of the block at `start`. Returns their number. */
-static int open_panels(const mha__tile *t, int64_t start, wide_panel panels[PANELS])
+static int open_panels(const mha__tile *t, int64_t start, wide_panel panels[MHA__PANELS])
 {
     int count = 0;
     for (int64_t row = 0; row < t->rows.count; row += t->k->nr) {
         wide_panel *w = &panels[count];
-        w->p = mha__tile_panel(t, row);
+        w->p = *mha__tile_panel(t, row);
         if (!mha__mask_block(t->call, &w->p.rows, &w->p.span, start, &w->first, &w->end)) continue;
         w->s = mha__tile_at(t, t->scratch.s, row * MHA__KEY_BLOCK);
         w->alpha = mha__tile_at(t, t->scratch.alpha, row);
@@ -115,7 +113,7 @@ static void add_values(const mha__tile *t, const mha__run *run, int64_t start, i
 
 void mha__wide_attend(const mha__tile *t, int64_t start, int64_t keys, const mha__partial *into)
 {
-    wide_panel panels[PANELS];
+    wide_panel panels[MHA__PANELS];
     const int count = open_panels(t, start, panels);
     const mha_attn_desc *d = &t->plan->desc;
     const mha_attn_args *a = &t->call->args;

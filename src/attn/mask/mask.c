@@ -95,16 +95,18 @@ bool mha__mask_block(const mha__call *call, const mha__rows *rows, const mha__sp
     return *first < *end && !(call->functions.block && mha__functions_skip(call, rows, *first, *end));
 }
 
-/* Sets entries outside the intervals to -infinity. Keys of the prefix are masked only for rows that do not exist. */
+/* Sets entries outside the intervals to -infinity. Keys of the prefix are masked only for rows that do not exist; after
+ * the prefix, keys that every row attends to are skipped. */
 static bool apply_intervals(const mha__call *call, const mha__rows *rows, const mha__span *span, int64_t first,
                             int64_t end, void *s)
 {
     static const int64_t none[MHA__TILE_Q];
     const mha__kernels *k = call->plan->kernels;
     if (span->common_lo <= first && end <= span->common_hi) return false;
-    const int64_t cut = mha__max64(first, mha__min64(end, span->prefix)), ahead = cut - first;
-    if (ahead > 0) k->interval(ahead, rows->count, first, none, rows->prefix, s);
-    char *rest = (char *)s + (size_t)(ahead * k->nr) * k->real_size;
+    int64_t cut = mha__max64(first, mha__min64(end, span->prefix));
+    if (cut > first) k->interval(cut - first, rows->count, first, none, rows->prefix, s);
+    if (span->common_lo <= cut) cut = mha__max64(cut, mha__min64(end, span->common_hi));
+    char *rest = (char *)s + (size_t)((cut - first) * k->nr) * k->real_size;
     if (cut < end) k->interval(end - cut, rows->count, cut, rows->lo, rows->hi, rest);
     return true;
 }
