@@ -49,7 +49,9 @@ static MHA_INLINE vf v_fma_pairs_set1(vf a, const real *p, vf c)
 
 #include "kernel/attention/decode_types.inc"
 
-#include "kernel/attention/decode_scores.inc" /* uses decode_prefetch.inc and decode_types.inc */
+#include "kernel/attention/decode_products.inc" /* uses decode_types.inc */
+
+#include "kernel/attention/decode_scores.inc" /* uses decode_prefetch.inc and decode_products.inc */
 
 #include "kernel/attention/decode_bf16.inc" /* uses decode_scores.inc */
 
