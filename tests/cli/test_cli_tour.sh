@@ -228,8 +228,8 @@ expect 0 "$MHA" tour stacked-heads
 has out '   weights[1, 1]'
 
 # ---- sources of tours: because they are a tutorial, they must include only public headers and headers of tours ----
-cat "$here"/cli/tour/walks/tour_of_*.c "$here"/cli/tour/tour_choice.[ch] "$here"/cli/tour/tour_head.[ch] "$here"/cli/tour/tour_inputs.[ch] "$here"/cli/tour/tour_layer.[ch] "$here"/cli/tour/tour_model.[ch] "$here"/cli/tour/tour.h | sed -n 's/^#include "\(.*\)"/\1/p' | sort -u >seen
-printf '%s\n' mha/mha.h tour/tour.h tour/tour_choice.h tour/tour_head.h tour/tour_inputs.h tour/tour_layer.h tour/tour_model.h tour/tours.h | sort >public
+cat "$here"/cli/tour/walks/tour_of_*.[ch] "$here"/cli/tour/tour_choice.[ch] "$here"/cli/tour/tour_head.[ch] "$here"/cli/tour/tour_inputs.[ch] "$here"/cli/tour/tour_layer.[ch] "$here"/cli/tour/tour_model.[ch] "$here"/cli/tour/tour.h | sed -n 's/^#include "\(.*\)"/\1/p' | sort -u >seen
+printf '%s\n' mha/mha.h tour/tour.h tour/tour_choice.h tour/tour_head.h tour/tour_inputs.h tour/tour_layer.h tour/tour_model.h tour/tours.h tour/walks/tour_of_llama.h | sort >public
 same seen public 'headers that the tours include'
 
 # ---- completion of tour names ----
