@@ -31,17 +31,11 @@ from ._heads.diversity import (
 from ._heads.edit import (
                      Edit,
                      Evaluation,
-                     Kept,
                      cross_head_number,
                      cross_head_place,
                      head_number,
                      head_place,
                      prune,
-                     prune_choose,
-                     prune_choose_joint,
-                     prune_choose_joint_kinds,
-                     prune_choose_kinds,
-                     prune_most,
                      regroup,
                      regroup_method_help,
 )
@@ -78,6 +72,14 @@ from ._heads.layout_training import (
 )
 from ._heads.logits import LogitAttribution, LogitLens, logit_attribution, logit_lens
 from ._heads.measure import HeadMap, Heads, HeadThresholds, heads_measure, heads_of_maps, label_help, metric_help
+from ._heads.prune_choice import (
+                     Kept,
+                     prune_choose,
+                     prune_choose_joint,
+                     prune_choose_joint_kinds,
+                     prune_choose_kinds,
+                     prune_most,
+)
 from ._heads.prune_search import PruneCurve, PrunePoint, prune_search
 from ._heads.weight_circuits import WeightCircuits, circuit_help, head_weights, weight_circuits_measure
 from ._layers.blocks import AttnLayer, Block, HeadChoice, LayerOutput

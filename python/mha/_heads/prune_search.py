@@ -17,8 +17,9 @@ from .._binding.library import callback, lib, struct
 from .._binding.long_call import Guard
 from .._draw import figures
 from .._models.model import Model
-from .edit import Evaluation, evaluation, kinds, prune_options
+from .edit import Evaluation, evaluation, prune_options
 from .head_data import head_data
+from .prune_choice import kinds
 
 
 @dataclass
