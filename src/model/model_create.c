@@ -1,12 +1,12 @@
 /* model_create.c - creates a model: randomly initializes the tensors that its config requires, and opens the model from
  * memory. */
 #include "mha/model_create.h"
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
 #include "io/json/json.h"
-#include "layer/arena.h"
 #include "mha/rng.h"
 #include "model/model_struct.h"
 #include <float.h>

@@ -76,7 +76,8 @@ typedef struct mha__bwd_tile {
 
 /* Computes plan->bwd from the other fields of the plan. Returns MHA_ERR_ARG if the workspace size overflows size_t. */
 mha_status mha__bwd_lay_out(mha_attn_plan *plan, mha_error *err);
-void mha__bwd_carve(const mha__bwd_call *call, int worker, mha__bwd_scratch *x);
+/* Sets *x to the scratch memory of a worker. */
+void mha__bwd_worker_scratch(const mha__bwd_call *call, int worker, mha__bwd_scratch *x);
 /* Prepares the memory of a worker for consecutive tiles of t->call. mha__tile_close releases the resources of a
  * tile. */
 void mha__bwd_begin(mha__bwd_tile *t, int worker);

@@ -103,7 +103,7 @@ void mha__bwd_merge(void *arg, int64_t item, int worker)
     int64_t tiles;
     void *dk, *dv, *more_dk, *more_dv;
     if (first >= end) return;
-    mha__bwd_carve(call, worker, &x);
+    mha__bwd_worker_scratch(call, worker, &x);
     mha__bwd_sums_of(call, b, g, 0, 0, &dk, &dv);
     const int64_t parts = mha__bwd_parts(&call->call, b, &tiles);
     for (int64_t part = 1; part < parts; part++) {

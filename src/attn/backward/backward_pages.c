@@ -137,7 +137,7 @@ void mha__bwd_page(void *arg, int64_t item, int worker)
     const int64_t g = item / blocks % d->kv_heads, page = item / blocks / d->kv_heads;
     const int64_t rows = mha__min64(MHA__KEY_BLOCK, d->page_size - first);
     mha__bwd_scratch x;
-    mha__bwd_carve(call, worker, &x);
+    mha__bwd_worker_scratch(call, worker, &x);
     const page_rows keys = {
         &call->grads.dk, d->head_dim, plan->bwd.q_stride, d->scale, false, d->inputs & MHA_ATTN_ROPE_K, x.q};
     const page_rows values = {&call->grads.dv, d->v_head_dim, plan->bwd.v_stride, 1, true, false, x.dout};

@@ -33,36 +33,36 @@ int64_t mha__bwd_parts(const mha__call *call, int64_t b, int64_t *tiles)
 }
 
 /* Lays out the scratch memory of a worker from `base` on; if base is NULL, only counts the bytes. */
-static size_t carve(const mha_attn_plan *plan, char *base, mha__bwd_scratch *x)
+static size_t lay_out(const mha_attn_plan *plan, char *base, mha__bwd_scratch *x)
 {
     const mha_attn_desc *d = &plan->desc;
     const size_t size = plan->kernels->real_size;
     const int64_t q = plan->bwd.q_stride, v = plan->bwd.v_stride, panel = MHA__KEY_BLOCK * plan->kernels->nr;
     const int64_t spread = MHA__KEY_BLOCK * MHA__SPREAD, wide = d->inputs & MHA_ATTN_BIAS ? 1 : 0;
-    size_t used = mha__scratch_carve(plan, base, &x->base);
-    x->q = mha__carve(base, &used, MHA__TILE_Q * q, size);
-    x->dout = mha__carve(base, &used, MHA__TILE_Q * v, size);
-    x->dout_panels = mha__carve(base, &used, MHA__TILE_Q * v, size);
-    x->k = mha__carve(base, &used, MHA__KEY_BLOCK * q, size);
-    x->v = mha__carve(base, &used, mha__max64(MHA__TILE_Q, MHA__KEY_BLOCK) * mha__max64(q, v), size);
-    x->finite = mha__carve(base, &used, mha__ceil_div(d->kv_len, MHA__KEY_BLOCK), 1);
-    x->dp = mha__carve(base, &used, panel, size);
-    x->capped = mha__carve(base, &used, mha__bwd_keeps_capped(plan) ? panel : 0, size);
-    x->w = mha__carve(base, &used, spread, size);
-    x->ds = mha__carve(base, &used, spread, size);
-    x->mask = mha__carve(base, &used, spread, size);
+    mha__arena arena = {.base = base, .used = mha__scratch_lay_out(plan, base, &x->base)};
+    x->q = mha__take(&arena, MHA__TILE_Q * q, size);
+    x->dout = mha__take(&arena, MHA__TILE_Q * v, size);
+    x->dout_panels = mha__take(&arena, MHA__TILE_Q * v, size);
+    x->k = mha__take(&arena, MHA__KEY_BLOCK * q, size);
+    x->v = mha__take(&arena, mha__max64(MHA__TILE_Q, MHA__KEY_BLOCK) * mha__max64(q, v), size);
+    x->finite = mha__take(&arena, mha__ceil_div(d->kv_len, MHA__KEY_BLOCK), 1);
+    x->dp = mha__take(&arena, panel, size);
+    x->capped = mha__take(&arena, mha__bwd_keeps_capped(plan) ? panel : 0, size);
+    x->w = mha__take(&arena, spread, size);
+    x->ds = mha__take(&arena, spread, size);
+    x->mask = mha__take(&arena, spread, size);
     const int64_t weights = mha__bwd_pairs(plan) ? MHA__KEY_BLOCK * MHA__TILE_Q : 0;
     uint16_t **halves[] = {&x->pairs.w, &x->pairs.ds, &x->pairs.across};
     for (size_t n = 0; n < sizeof halves / sizeof *halves; n++)
-        *halves[n] = mha__carve(base, &used, weights, sizeof **halves[n]);
+        *halves[n] = mha__take(&arena, weights, sizeof **halves[n]);
     x->pairs.stride = MHA__KEY_BLOCK;
     void **rows[] = {&x->lse, &x->inverse, &x->delta, &x->dots, &x->slopes, &x->taylor};
     for (size_t n = 0; n < sizeof rows / sizeof *rows; n++)
-        *rows[n] = mha__carve(base, &used, MHA__TILE_Q, size);
-    x->dq = mha__carve(base, &used, MHA__TILE_Q * q, size);
-    x->dbias = mha__carve(base, &used, wide * MHA__KEY_BLOCK * MHA__TILE_Q, sizeof *x->dbias);
-    x->distances = mha__carve(base, &used, wide * (d->max_q_len + d->max_kv_len), sizeof *x->distances);
-    return used;
+        *rows[n] = mha__take(&arena, MHA__TILE_Q, size);
+    x->dq = mha__take(&arena, MHA__TILE_Q * q, size);
+    x->dbias = mha__take(&arena, wide * MHA__KEY_BLOCK * MHA__TILE_Q, sizeof *x->dbias);
+    x->distances = mha__take(&arena, wide * (d->max_q_len + d->max_kv_len), sizeof *x->distances);
+    return arena.used;
 }
 
 /* Counts the rows of the dk and dv sums in the workspace: all keys for each part, or the keys of one head for each
@@ -109,7 +109,7 @@ mha_status mha__bwd_lay_out(mha_attn_plan *plan, mha_error *err)
     w->workers = alone ? 1 : (int)mha__min64(w->tasks, mha__threads(plan->ctx)); /* at most one worker per task, so the
                                                                                   * shape limits the memory */
     w->slots = w->workers;
-    w->worker_bytes = carve(plan, NULL, &scratch);
+    w->worker_bytes = lay_out(plan, NULL, &scratch);
     MHA__TRY(count_keys(plan, err));
     const int64_t sums[] = {plan->packed ? 1 : d->batch, plan->heads, mha__max64(plan->tiles, 1)};
     w->head_sums = (d->inputs & mha__inputs_with(MHA__PER_HEAD_SUM)) != 0;
@@ -121,15 +121,15 @@ mha_status mha__bwd_lay_out(mha_attn_plan *plan, mha_error *err)
     return MHA_OK;
 }
 
-void mha__bwd_carve(const mha__bwd_call *call, int worker, mha__bwd_scratch *x)
+void mha__bwd_worker_scratch(const mha__bwd_call *call, int worker, mha__bwd_scratch *x)
 {
     const mha_attn_plan *plan = call->call.plan;
-    carve(plan, call->call.workspace + (size_t)worker * plan->bwd.worker_bytes, x);
+    lay_out(plan, call->call.workspace + (size_t)worker * plan->bwd.worker_bytes, x);
 }
 
 void mha__bwd_begin(mha__bwd_tile *t, int worker)
 {
-    mha__bwd_carve(t->call, worker, &t->x);
+    mha__bwd_worker_scratch(t->call, worker, &t->x);
     t->known_b = t->known_g = -1;
     t->t.pairs = mha__bwd_pairs(t->call->call.plan);
     if (t->t.pairs) t->t.pairs->open();

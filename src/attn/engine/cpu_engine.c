@@ -87,7 +87,7 @@ static void split_keys(mha_attn_plan *plan)
     while (mha__ceil_div(chunks, plan->part_chunks) > most)
         plan->part_chunks *= 2;
     plan->parts = mha__ceil_div(chunks, plan->part_chunks);
-    plan->part_bytes = mha__part_carve(plan, NULL, &part);
+    plan->part_bytes = mha__part_lay_out(plan, NULL, &part);
 }
 
 /* Returns true if a call takes less time than waking other threads. */
@@ -166,7 +166,7 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->one_block = mha__fwd_why_not_one_block(plan) == NULL;
     plan->streams = rows_of_streams(plan);
     plan->few = plan->one_block || (plan->pairs && !few_of_pairs(plan)) ? 0 : plan->kernels->few;
-    plan->worker_bytes = plan->one_block ? mha__fwd_one_block_bytes(plan) : mha__scratch_carve(plan, NULL, &scratch);
+    plan->worker_bytes = plan->one_block ? mha__fwd_one_block_bytes(plan) : mha__scratch_lay_out(plan, NULL, &scratch);
     if (!mha__mul(plan->worker_bytes, (size_t)plan->workers, &bytes))
         return mha__fail(err, MHA_ERR_ARG, "the workspace must fit the address space (got %d threads)", plan->workers);
     if (!(d->outputs & MHA_ATTN_GRADS)) return mha__stage_lay_out(plan, bytes_of_passes(plan), err);

@@ -107,7 +107,8 @@ static mha__partial part_of(const mha__tile *t, int64_t part)
     const mha_attn_plan *plan = t->plan;
     const size_t before = plan->worker_bytes * (size_t)plan->workers;
     mha__partial p;
-    mha__part_carve(plan, t->call->workspace + before + (size_t)(t->task * plan->parts + part) * plan->part_bytes, &p);
+    mha__part_lay_out(plan, t->call->workspace + before + (size_t)(t->task * plan->parts + part) * plan->part_bytes,
+                      &p);
     return p;
 }
 
@@ -244,8 +245,8 @@ void mha__fwd_tile(void *call, int64_t task, int worker)
     if (!finish(&t, &result)) {
         t.careful = true;
         t.merged = false;
-        mha__scratch_carve(t.plan, mha__tile_scratch(call, worker),
-                           &t.scratch); /* the merge of parts has overwritten this scratch memory */
+        mha__scratch_lay_out(t.plan, mha__tile_scratch(call, worker),
+                             &t.scratch); /* the merge of parts has overwritten this scratch memory */
         result = attend(&t);
         finish(&t, &result);
     }
@@ -261,7 +262,7 @@ void mha__fwd_head(void *arg, int64_t head, int worker)
     const mha__call *call = arg;
     const mha_attn_plan *plan = call->plan;
     mha__scratch scratch;
-    mha__scratch_carve(plan, call->workspace + (size_t)worker * plan->worker_bytes, &scratch);
+    mha__scratch_lay_out(plan, call->workspace + (size_t)worker * plan->worker_bytes, &scratch);
     const bool receives = mha__stats_receives(call);
     if (receives) mha__stats_open_head(call, &scratch);
     for (int64_t n = plan->tiles - 1; n >= 0; n--) /* tasks are numbered from the last rows to the first: see

@@ -81,7 +81,7 @@ bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worke
     t->careful = t->merged = false;
     t->raw = mha__pairs_raw(plan);
     t->task = task;
-    mha__scratch_carve(plan, mha__tile_scratch(call, worker), &t->scratch);
+    mha__scratch_lay_out(plan, mha__tile_scratch(call, worker), &t->scratch);
     t->call = mha__task_rows(call, task, r, &t->own);
     if (r->count <= 0) return false;
     t->kv_head = r->h / plan->group;

@@ -26,8 +26,7 @@
 #define MHA_ATTN_PLAN_SCRATCH_H
 
 #include "attn/plan/plan.h"
-#include "base/redzone.h"
-#include "base/size.h"
+#include "base/arena.h"
 
 /* The statistics of one row over the keys processed so far; see mha__row_stat_sums. */
 typedef struct mha__row_sums {
@@ -54,19 +53,6 @@ typedef struct mha__scratch {
     mha__partial partial[MHA__LEVELS + 1];
 } mha__scratch;
 
-/* Reserves `count` elements of `size` bytes, starting at the next cache line, with a red zone after them; if `base` is
- * NULL, only adds to `used`. MHA_HEAD_DIM_MAX and the constants of plan.h limit the sizes. */
-static inline void *mha__carve(char *base, size_t *used, int64_t count, size_t size)
-{
-    enum { LINE = 64 };
-    char *const piece = base ? base + *used : NULL;
-    const int64_t bytes = count * (int64_t)size;
-    const size_t reserved = (size_t)mha__round_up(bytes, LINE) + MHA__REDZONE;
-    mha__redzone(piece, (size_t)bytes, reserved);
-    *used += reserved;
-    return piece;
-}
-
 /* Returns the number of keys per panel of `kept`; 0 if scores are not kept but computed a second time. Computing them
  * takes most of the time of the statistics, but for more keys they would not fit in the L2 cache. bf16 pairs compute
  * scores in another form for the statistics, and a part has only some of the keys. */
@@ -80,10 +66,10 @@ static inline int64_t mha__kept_keys(const mha_attn_plan *plan)
 
 /* Lays out all areas from `base` on and returns their size in bytes; if base is NULL, only counts the bytes. Uses
  * kernels, levels, o_stride, parts and desc of the plan. */
-size_t mha__scratch_carve(const mha_attn_plan *plan, char *base, mha__scratch *scratch);
+size_t mha__scratch_lay_out(const mha_attn_plan *plan, char *base, mha__scratch *scratch);
 
-/* Same as mha__scratch_carve for the partial result of one part of the keys. The workspace contains one per task and
+/* Same as mha__scratch_lay_out for the partial result of one part of the keys. The workspace contains one per task and
  * part, after the scratch memory of the workers. */
-size_t mha__part_carve(const mha_attn_plan *plan, char *base, mha__partial *part);
+size_t mha__part_lay_out(const mha_attn_plan *plan, char *base, mha__partial *part);
 
 #endif

@@ -3,11 +3,11 @@
 
 #include <math.h>
 
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "circuits/logits/attribution_pass.h"
-#include "layer/arena.h"
 #include "model/forward/pooler_logits.h"
 
 enum { N = MHA_LOGIT_TARGETS };

@@ -4,10 +4,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
-#include "layer/arena.h"
 #include "layer/loss/logits_softmax.h"
 #include "math/kl_divergence.h"
 #include "model/forward/pooler_logits.h"

@@ -5,11 +5,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "circuits/weights/weight_circuits.h"
-#include "layer/arena.h"
 #include "math/linalg.h"
 
 typedef struct job {

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
-#include "layer/arena.h"
 
 int64_t mha__packer_room(const mha__packer *p)
 {

@@ -1,10 +1,10 @@
 /* evaluate_texts.c - runs batches of texts through a model and stores the results in the order of the texts. */
 #include "heads/data/evaluate_texts.h"
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/data/head_data.h"
 #include "heads/data/partial_forward.h"
-#include "layer/arena.h"
 #include "layer/loss/logits_softmax.h"
 #include "math/linalg.h"
 #include "model/forward/pooler_logits.h"

@@ -7,11 +7,11 @@
 
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
-#include "layer/arena.h"
 
 enum { BATCH_TOKENS = 2048 };
 

@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "heads/data/measure_steps.h"
 #include "heads/diversity/diversity.h"
-#include "layer/arena.h"
 
 static const char WORK[] = "diversity";
 

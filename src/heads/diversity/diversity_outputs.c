@@ -8,11 +8,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "heads/diversity/diversity.h"
-#include "layer/arena.h"
 #include "layer/linear/linear.h"
 #include "math/linalg.h"
 #include "model/model_struct.h"

@@ -1,9 +1,9 @@
 /* diversity_sums.c - allocates the sums over texts as integers, and converts them to double. */
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "heads/diversity/diversity.h"
-#include "layer/arena.h"
 
 static int64_t width_of(const mha_diversity *d, int64_t layer)
 {

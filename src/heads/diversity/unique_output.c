@@ -6,10 +6,10 @@
  * P_hh^-1) with S = (P test P)_hh. */
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/diversity/diversity.h"
-#include "layer/arena.h"
 #include "layer/linear/linear.h"
 #include "math/linalg.h"
 

@@ -5,13 +5,13 @@
  * smallest total shift: for an encoder, the shortest vectors; for a decoder, the lowest loss. The assumption becomes
  * less accurate with every removed group, so the shifts are measured again after each round, batch by batch and layer
  * by layer (prune_joint_shifts.c). */
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
 #include "heads/data/head_data.h"
 #include "heads/edit/prune_joint.h"
-#include "layer/arena.h"
 #include <math.h>
 #include <string.h>
 

@@ -8,13 +8,13 @@
  *
  * In an encoder-decoder, the encoder is fitted first, on the sources. Then, in each layer of the decoder, the
  * self-attention is fitted before the cross-attention, which reads the states of the fitted encoder. */
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "heads/data/head_data.h"
 #include "heads/data/partial_forward.h"
 #include "heads/edit/edit_struct.h"
-#include "layer/arena.h"
 #include "math/linalg.h"
 #include <string.h>
 

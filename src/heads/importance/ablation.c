@@ -3,10 +3,10 @@
 
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/data/partial_forward.h"
-#include "layer/arena.h"
 
 /* ---- memory ---- */
 

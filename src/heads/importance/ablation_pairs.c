@@ -3,10 +3,10 @@
  * head; the encoder runs again only for its own heads. */
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/importance/ablation.h"
-#include "layer/arena.h"
 
 typedef struct pair_run {
     mha__ablation *a;

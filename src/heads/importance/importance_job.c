@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
-#include "layer/arena.h"
 
 enum { GROUP = 64, TOKENS = 1024, TOKENS_BACK = 512 }; /* units per group if there is no loss; tokens per batch */
 

@@ -7,10 +7,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/measure/head_measures.h"
-#include "layer/arena.h"
 
 struct mha__heads_pass {
     const mha_model *model;

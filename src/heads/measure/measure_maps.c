@@ -3,12 +3,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
 #include "heads/measure/head_measures.h"
-#include "layer/arena.h"
 
 /* The maps, the result, and buffers large enough for the longest text. */
 typedef struct given {

@@ -9,8 +9,8 @@
 #ifndef MHA_LAYER_ATTENTION_ATTENTION_LAYER_H
 #define MHA_LAYER_ATTENTION_ATTENTION_LAYER_H
 
+#include "base/arena.h"
 #include "layer/activation_edit.h"
-#include "layer/arena.h"
 #include "layer/linear/linear.h"
 #include "layer/real.h"
 #include "mha/attn_grads.h"

@@ -4,7 +4,7 @@
 #ifndef MHA_LAYER_BLOCK_FEED_FORWARD_H
 #define MHA_LAYER_BLOCK_FEED_FORWARD_H
 
-#include "layer/arena.h"
+#include "base/arena.h"
 #include "layer/block/clamped_swiglu.h"
 #include "mha/layer.h"
 #include <stdbool.h>

@@ -1,9 +1,9 @@
 /* linear_pack.c - creates linear layers: checks the matrices of a stack, divides their columns into blocks and packs
  * the weights. Packing a layer again, after a training step, needs no memory and cannot fail. */
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/activation.h"
-#include "layer/arena.h"
 #include "layer/linear/packed_linear.h"
 #include "layer/repack.h"
 #include <string.h>

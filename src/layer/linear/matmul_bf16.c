@@ -2,11 +2,11 @@
  * gradients of bf16 linear layers. Both operands are rounded and packed one slice of k and of rows at a time, and read
  * while they are still cached. Sums are f32 and continue C, so each element is one sum over k in steps (kernel.h), in
  * an order that depends only on the shape. */
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "kernel/kernel.h"
-#include "layer/arena.h"
 #include "layer/linear/linear.h"
 
 #define BLOCK_NUMBERS 131072 /* elements of a block of the right operand: 256 KiB, which stay in the level-2 cache */

@@ -4,7 +4,7 @@
 #ifndef MHA_LAYER_SELECTION_HEAD_SELECTION_H
 #define MHA_LAYER_SELECTION_HEAD_SELECTION_H
 
-#include "layer/arena.h"
+#include "base/arena.h"
 #include "layer/attention/attention_layer.h"
 
 /* Return the number of sequences in a call, and the first row of sequence n. A sequence including its padding ends at

@@ -3,7 +3,7 @@
 #ifndef MHA_MODEL_AUDIO_AUDIO_STEM_H
 #define MHA_MODEL_AUDIO_AUDIO_STEM_H
 
-#include "layer/arena.h"
+#include "base/arena.h"
 #include "layer/convolution.h"
 #include "model/model_struct.h"
 

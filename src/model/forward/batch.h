@@ -3,7 +3,7 @@
 #ifndef MHA_MODEL_FORWARD_BATCH_H
 #define MHA_MODEL_FORWARD_BATCH_H
 
-#include "layer/arena.h"
+#include "base/arena.h"
 #include "model/model_struct.h"
 
 typedef struct mha__batch {

@@ -3,7 +3,7 @@
 #ifndef MHA_MODEL_FORWARD_SOURCE_STORE_H
 #define MHA_MODEL_FORWARD_SOURCE_STORE_H
 
-#include "layer/arena.h"
+#include "base/arena.h"
 #include "model/model_struct.h"
 
 typedef struct mha__sources {

@@ -2,10 +2,10 @@
  *
  * Texts are read WINDOW at a time and run in packed batches, so that no padding is computed. The vector of a text does
  * not depend on other texts, since rows and sums depend only on its own tokens. */
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
-#include "layer/arena.h"
 #include "model/forward/pooler_logits.h"
 #include "model/model_text.h"
 #include "model/weights/sentence_modules.h"

@@ -1,9 +1,9 @@
 /* trainer_gates.c - creates the gates of a trainer, checks their options and state, and multiplies them into the model
  * or removes them. */
 #include "train/gates/trainer_gates.h"
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
-#include "layer/arena.h"
 #include "train/trainer_struct.h"
 #include <math.h>
 #include <stdio.h>

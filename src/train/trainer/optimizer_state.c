@@ -3,11 +3,11 @@
  * A process updates one range of the parameters, and has only the moments of this range. Ranges begin at block
  * boundaries of the sum of squares, so that the norm of the gradient is summed over the same blocks for every number of
  * processes. */
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "io/safetensors/named_tensors.h"
 #include "layer/adamw.h"
-#include "layer/arena.h"
 #include "train/trainer_struct.h"
 #include <string.h>
 

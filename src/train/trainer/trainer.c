@@ -1,10 +1,10 @@
 /* trainer.c - creates a trainer from a model: copies its weights, allocates moments, and opens a model on the copied
  * weights. */
+#include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "layer/adamw.h"
-#include "layer/arena.h"
 #include "train/gates/trainer_gates.h"
 #include "train/trainer/worker_sums.h"
 #include "train/trainer_struct.h"

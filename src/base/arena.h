@@ -3,8 +3,8 @@
  * A layout function allocates its arrays from an arena, one after another. It runs twice: with an empty arena to
  * measure the size, then with memory of that size to get the pointers. Sizes are checked; an overflow sets a flag that
  * is read at the end. */
-#ifndef MHA_LAYER_ARENA_H
-#define MHA_LAYER_ARENA_H
+#ifndef MHA_BASE_ARENA_H
+#define MHA_BASE_ARENA_H
 
 #include "base/redzone.h"
 #include "base/size.h"
