@@ -3,10 +3,7 @@
 
 #include "base/ctx.h"
 
-extern const mha__kernels mha__kernels_f64_scalar;
-#if !defined(__wasm_simd128__)
-extern const mha__kernels mha__kernels_f32_scalar;
-#endif
+extern const mha__kernels mha__kernels_f32_scalar, mha__kernels_f64_scalar;
 #if defined(__x86_64__)
 extern const mha__kernels mha__kernels_f32_avx2, mha__kernels_f32_avx512, mha__kernels_f32_avx512vnni,
     mha__kernels_f32_avx512bf16, mha__kernels_f32_amx, mha__kernels_f32_amx_bf16;
@@ -34,9 +31,7 @@ static const struct {
 #elif defined(__wasm_simd128__)
     {MHA__WASM128, &mha__kernels_f32_wasm128, NULL},
 #endif
-#if !defined(__wasm_simd128__) /* there, no other code runs without vectors, and modules must be small */
     {MHA__SCALAR, &mha__kernels_f32_scalar, NULL},
-#endif
 };
 
 static bool usable(size_t i, mha__isa cap)
@@ -56,7 +51,11 @@ const mha__kernels *mha__kernels_f32(mha__isa cap)
 const mha__kernels *mha__kernels_f64(mha__isa cap)
 {
     (void)cap;
+#if defined(__wasi__) /* the page of mha live computes in f32 only */
+    return NULL;
+#else
     return &mha__kernels_f64_scalar;
+#endif
 }
 
 const mha__kernels *mha__kernels_of(mha_ctx *ctx, mha_dtype dtype)
