@@ -73,9 +73,10 @@ typedef struct mha_matrix {
  * 65504 become Inf), q8_0 keeps 8 with one f16 scale per 128 inputs. This halves or quarters the memory of the weights;
  * calls with few rows become as much faster, since reading the weights dominates. In q8_0, x is also quantized to 8
  * bits, with one scale per 128 inputs of a row, and sums of 128 products are exact integers (docs/numerics.md). x stays
- * f32 in other types, except that bf16 on the ISAs amx and avx512bf16 (ctx.h) rounds x to bf16. On these ISAs, and on
- * avx512vnni in q8_0, GELU has a relative error of up to 2^-15 (docs/numerics.md). Products of these smaller types are
- * faster for any row count. Each row of y depends only, bitwise, on its row of x and the weights. */
+ * f32 in other types, except that bf16 on the ISAs amx and avx512bf16 (ctx.h) rounds x to bf16. In bf16 on these
+ * ISAs, and in q8_0 on these ISAs and avx512vnni, GELU has a relative error of at most 2^-15 (x >= -5.5;
+ * docs/numerics.md). Products of these smaller types are faster for any row count. Each row of y depends only, bitwise,
+ * on its row of x and the weights. */
 typedef struct mha_linear mha_linear;
 
 /* Creates a linear layer from weight [out, in] and bias [out] or NULL. Packing reads the weights once, on all

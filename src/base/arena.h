@@ -2,7 +2,7 @@
  *
  * A layout function allocates its arrays from an arena, one after another. It runs twice: with an empty arena to
  * measure the size, then with memory of that size to get the pointers. Sizes are checked; an overflow sets a flag that
- * is read at the end. */
+ * is read at the end, except in layouts whose sizes were checked before. */
 #ifndef MHA_BASE_ARENA_H
 #define MHA_BASE_ARENA_H
 

@@ -241,7 +241,7 @@ def placed(refusal, given):
     if not column:
         return refusal
     before = given[:int(column[1])]
-    begin = max(before.rfind(b'"%s":' % key) for key in MEMBERS)
+    begin = max(0, *(before.rfind(b'"%s":' % key) for key in MEMBERS))
     return f"{refusal}, in {before[begin:].decode(errors='replace')}"
 
 

@@ -18,7 +18,7 @@
 #include "kernel/simd/simd_helpers.inc"
 #include "kernel/simd/vector_math.inc"
 
-#include "kernel/rows/activations_short.inc"
+#include "kernel/rows/activations_rounded.inc"
 
 #include "kernel/matmul/bf16_pairs.inc"
 

@@ -34,7 +34,7 @@ static MHA_INLINE vf v_fma_pairs_set1(vf a, const real *p, vf c)
 #include "kernel/simd/simd_helpers.inc"
 #include "kernel/simd/vector_math.inc"
 
-#include "kernel/rows/activations_short.inc"
+#include "kernel/rows/activations_rounded.inc"
 
 #include "kernel/matmul/register_tile.inc"
 

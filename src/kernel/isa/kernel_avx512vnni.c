@@ -13,11 +13,13 @@
 #define MHA_VNNI
 #include "kernel/simd/simd_avx512.h"
 
-#include "kernel/rows/activations_short.inc"
+#include "kernel/simd/simd_helpers.inc"
+
+#include "kernel/rows/activations_rounded.inc" /* uses simd_helpers.inc */
 
 #include "kernel/matmul/matmul_int8.inc"
 
-const mha__dense FN(mha__dense_int8) = {DENSE_INT8, .map = SHORT_MAPS};
+const mha__dense FN(mha__dense_int8) = {DENSE_INT8, .map = ROUNDED_MAPS};
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

@@ -1,5 +1,7 @@
 /* test_layer_linear.c - compares linear layers with references in double. A row of the result must be bitwise identical
  * for any values of the other rows. */
+#include "layer/linear/linear.h"
+#include "math/half.h"
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/reference/layer_ref.h"
@@ -151,6 +153,53 @@ static void test_stack_is_its_parts(void **state)
     free(y);
 }
 
+/* Computes `rows` rows by mha__linear_run with rounded inputs in `left`. */
+static void run(const mha_linear *linear, const float *x, int64_t rows, bool without_activation, mha_dtype rounded,
+                void *y)
+{
+    const size_t bytes = mha__linear_left(linear, rows);
+    void *left = aligned_alloc(64, (bytes + 127) / 64 * 64);
+    mha__linear_run(linear,
+                    &(mha__linear_call){
+                        .x = x, .rows = rows, .y = y, .linear = without_activation, .rounded = rounded, .left = left});
+    free(left);
+}
+
+/* A layer with an activation must have the same bits if the activation is applied afterwards, as in passes with a
+ * trace, and if results are rounded to bf16 in the call. */
+static void check_activation(mha_ctx *ctx, mha_dtype packed, mha_activation activation, int64_t rows)
+{
+    enum { IN = 200, OUT = 150 };
+    float *w = random_floats(21, 1, OUT * IN, 0.1, 0), *b = random_floats(22, 1, OUT, 1, 0);
+    float *x = random_floats(23, 1, rows * IN, 1, 0), *later = calloc((size_t)(rows * OUT), sizeof *later);
+    uint16_t *rounded = calloc((size_t)(rows * OUT), sizeof *rounded);
+    mha_linear *linear = NULL;
+    const mha_matrix m = {.weight = w, .bias = b, .out = OUT, .packed = packed};
+    assert_int_equal(mha_linear_create_stack(ctx, IN, &m, 1, activation, &linear, NULL), MHA_OK);
+    float *y = forward(linear, x, rows, OUT);
+    run(linear, x, rows, true, MHA_DTYPE_DEFAULT, later);
+    mha__linear_activate(linear, rows * OUT, later);
+    assert_memory_equal(later, y, (size_t)(rows * OUT) * sizeof *y);
+    run(linear, x, rows, false, MHA_BF16, rounded);
+    for (int64_t i = 0; i < rows * OUT; i++)
+        assert_int_equal(rounded[i], mha__f32_to_bf16(y[i]));
+    mha_linear_free(linear);
+    free(w), free(b), free(x), free(later), free(rounded), free(y);
+}
+
+static void test_activation(void **state)
+{
+    (void)state;
+    static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_Q8_0};
+    static const mha_activation activations[] = {MHA_ACT_NONE, MHA_ACT_GELU, MHA_ACT_GELU_TANH, MHA_ACT_SILU};
+    mha_ctx *ctx = context(1);
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (size_t a = 0; a < sizeof activations / sizeof *activations; a++)
+            for (int64_t rows = 1; rows < 80; rows += 13)
+                check_activation(ctx, types[t], activations[a], rows);
+    mha_ctx_free(ctx);
+}
+
 static void test_nan_stays_in_its_row(void **state)
 {
     (void)state;
@@ -221,7 +270,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_close_to_double),    cmocka_unit_test(test_bits_of_a_row),
         cmocka_unit_test(test_stack_is_its_parts), cmocka_unit_test(test_nan_stays_in_its_row),
-        cmocka_unit_test(test_refusals),           cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_activation),         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

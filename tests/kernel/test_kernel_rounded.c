@@ -1,7 +1,8 @@
-/* test_kernel_short.c - tests the activations of linear layers on small weights (mha__dense.map) against their
+/* test_kernel_rounded.c - tests the activations of linear layers on small weights (mha__dense.map) against their
  * definitions in double, and products whose results are rounded to bf16 against the separate steps. */
 #include "kernel/table.h"
 #include "math/half.h"
+#include <float.h>
 
 /* Calls `body` for each dense table of each f32 table. */
 static void for_each(void (*body)(const mha__kernels *k, const mha__dense *d))
@@ -84,7 +85,7 @@ static float a[MOST * DEPTH], w[WIDTH * DEPTH], bias[WIDTH], sums[MOST * STRIDE]
 static uint16_t got[MOST * STRIDE], want[MOST * STRIDE];
 static _Alignas(64) uint16_t left[(MOST + 16) * (DEPTH + 32)], panels[(WIDTH + 64) * (DEPTH + 32)];
 
-/* Column 3 has subnormal sums, column 5 NaN and column 7 Inf. */
+/* GELU of column 3 is subnormal. Column 5 is NaN and column 7 Inf. */
 static void fill_operands(int64_t depth, rng *r)
 {
     for (int64_t i = 0; i < MOST * depth; i++)
@@ -92,7 +93,7 @@ static void fill_operands(int64_t depth, rng *r)
     for (int64_t i = 0; i < WIDTH * depth; i++)
         w[i] = i / depth == 3 ? 0 : (float)rng_normal(r);
     for (int64_t i = 0; i < WIDTH; i++)
-        bias[i] = i == 3 ? 0x1.8p-130f : i == 5 ? NAN : i == 7 ? INFINITY : (float)rng_normal(r);
+        bias[i] = i == 3 ? 1.5f * FLT_MIN : i == 5 ? NAN : i == 7 ? INFINITY : (float)rng_normal(r);
 }
 
 /* Compares product_bf16 with product, map and narrow; elements outside the results must stay unchanged. */
@@ -121,12 +122,32 @@ static void rounded(const mha__kernels *k, const mha__dense *d)
     rng r = rng_make(42, 1);
     for (size_t depth = 0; d->product_bf16 && depth < sizeof depths / sizeof *depths; depth++) {
         fill_operands(depths[depth], &r);
+        void (*const maps[])(float *, int64_t) = {NULL, d->map[MHA__GELU_ERF], d->map[MHA__GELU_TANH],
+                                                  k->map[MHA__RELU]};
         for (size_t m = 0; m < sizeof rows / sizeof *rows; m++)
             for (size_t n = 0; n < sizeof widths / sizeof *widths; n++)
-                check_rounded(k, d, rows[m], widths[n], depths[depth],
-                              m % 3 == 0   ? NULL
-                              : m % 3 == 1 ? d->map[MHA__GELU_ERF]
-                                           : k->map[MHA__RELU]);
+                for (size_t map = 0; map < sizeof maps / sizeof *maps; map++)
+                    check_rounded(k, d, rows[m], widths[n], depths[depth], maps[map]);
+    }
+}
+
+/* The left operand of bf16 products contains the same bits as rows that were rounded before, subnormals included. */
+static void left_operand(const mha__kernels *k, const mha__dense *d)
+{
+    enum { N = 75, PADDED = 96 };
+    static const uint32_t special[] = {0x007fffff, 0x007f8000, 0x807fc000, 0x00000001, 0x00018000,
+                                       0x7f800001, 0xffc12345, 0x7f800000, 0x7f7fffff, 0x80000000};
+    float x[N];
+    uint16_t to[PADDED], rounded[PADDED] = {0};
+    if (!d->left || d->group) return;
+    for (int shift = 0; shift < N; shift++) {
+        for (int i = 0; i < N; i++)
+            x[i] = (float)i - 37.3f;
+        for (int i = 0; i < (int)(sizeof special / sizeof *special) && shift + i < N; i++)
+            memcpy(x + shift + i, special + i, sizeof *x);
+        d->left(1, N, x, N, to);
+        k->narrow[MHA__BF16](1, N, x, N, rounded, N, 1);
+        assert_memory_equal(to, rounded, (size_t)mha__dense_left(d, N) * sizeof *to);
     }
 }
 
@@ -154,13 +175,18 @@ static void test_rounded_products(void **state)
     for_each(rounded);
 }
 
+static void test_left_operand(void **state)
+{
+    (void)state;
+    for_each(left_operand);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accuracy),
-        cmocka_unit_test(test_special_values),
-        cmocka_unit_test(test_positions),
-        cmocka_unit_test(test_rounded_products),
+        cmocka_unit_test(test_accuracy),     cmocka_unit_test(test_special_values),
+        cmocka_unit_test(test_positions),    cmocka_unit_test(test_rounded_products),
+        cmocka_unit_test(test_left_operand),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
