@@ -166,12 +166,12 @@ static const float EXP_SQUARE = 0.50006479f, EXP_CUBIC = 0.166642979f;
 /* Returns 2^n, with the fraction from the table. The integer part of n is added to the exponent bits. The addition also
  * adds the last three bits of n, so these bits have been subtracted from each table entry. The result is not used if x
  * is far below 0 or NaN. */
-static MHA_INLINE vf v_exp2(vf index, vf n)
+static MHA_INLINE vf v_exp2(vf index, vf n, vf x, real low)
 {
     const __m256i table = _mm256_setr_epi32(0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a,
                                             0x3f7744fd, 0x3f7ac0c7);
     const __m256i bits = _mm256_castps_si256(index), entry = _mm256_permutevar8x32_epi32(table, bits);
-    (void)n;
+    (void)n, (void)x, (void)low;
     return _mm256_castsi256_ps(_mm256_add_epi32(entry, _mm256_slli_epi32(bits, 20)));
 }
 static MHA_INLINE vf v_fma_unless_below(vf a, vf b, vf c, vf x, real low)

@@ -172,14 +172,16 @@ static MHA_INLINE vf v_split(vf x, vf *e)
 #define MHA_EXP_TABLE
 enum { EXP_BITS = 4 };
 static const float EXP_SQUARE = 0.500016212f, EXP_CUBIC = 0.166660741f;
-/* Returns 2^n, with the fraction from the table; scalef rounds n down. */
-static MHA_INLINE vf v_exp2(vf index, vf n)
+/* Returns 2^n, with the fraction from the table; scalef rounds n down. Returns 0 if x < low, because a subnormal power
+ * would take ten times as long. v_fma_unless_below compares the same numbers. */
+static MHA_INLINE vf v_exp2(vf index, vf n, vf x, real low)
 {
     const __m512 table =
         _mm512_setr_ps(0x1p0f, 0x1.0b5586p0f, 0x1.172b84p0f, 0x1.2387a6p0f, 0x1.306fep0f, 0x1.3dea64p0f, 0x1.4bfdaep0f,
                        0x1.5ab07ep0f, 0x1.6a09e6p0f, 0x1.7a1148p0f, 0x1.8ace54p0f, 0x1.9c4918p0f, 0x1.ae89fap0f,
                        0x1.c199bep0f, 0x1.d5818ep0f, 0x1.ea4afap0f);
-    return _mm512_scalef_ps(_mm512_permutexvar_ps(_mm512_castps_si512(index), table), n);
+    const __mmask16 used = _mm512_cmp_ps_mask(x, _mm512_set1_ps(low), _CMP_NLT_UQ);
+    return _mm512_maskz_scalef_ps(used, _mm512_permutexvar_ps(_mm512_castps_si512(index), table), n);
 }
 /* Returns a * b + c, or 0 if x < low. The predicate is not-less-than or unordered, so it includes lanes with a NaN. */
 static MHA_INLINE vf v_fma_unless_below(vf a, vf b, vf c, vf x, real low)

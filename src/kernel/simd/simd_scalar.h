@@ -10,7 +10,8 @@
  *                     where p is NaN too
  *   MHA_EXP_TABLE     defined if a table of 2^EXP_BITS powers fits a register; v_exp2_scale is then replaced by
  *                     v_exp2, 2^n from the table for n with EXP_BITS fraction bits, which are the last bits of
- *                     `index`; v_fma_unless_below, 0 if x < low; EXP_SQUARE and EXP_CUBIC (vector_math.inc)
+ *                     `index` (any value if x < low); v_fma_unless_below, 0 if x < low; EXP_SQUARE and
+ *                     EXP_CUBIC (vector_math.inc)
  *   v_transpose       transposes VL vectors of VL elements in place
  *   v_load_columns, v_store_columns   4 columns of VL rows in memory to 4 vectors, and back (overwrites the vectors)
  *   MHA_FEW_UNITS     defined if the decode kernels read units of 4 bytes and split them in registers:
