@@ -250,7 +250,7 @@ typedef struct mha__kernels {
     /* dx = the gradient, or dx += the gradient if `add` is set; dx may be dy. */
     void (*norm_back)(const float *x, const float *dy, int64_t n, const float *weight, mha__norm_terms terms,
                       bool centred, bool add, float *dx);
-    void (*map[MHA__MAPS])(float *x, int64_t n); /* x = f(x), where f is the activation. */
+    mha__row_fn map[MHA__MAPS]; /* x = f(x), where f is the activation. */
     /* dx = dy f'(x); dx may be x or dy. */
     void (*map_back[MHA__MAPS])(const float *x, const float *dy, int64_t n, float *dx);
 

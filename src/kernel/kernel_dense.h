@@ -42,11 +42,11 @@ typedef struct mha__dense {
 
     /* Same as mha__kernels.map, for results that are rounded to the type of the weights: faster, with a relative error
      * of at most 2^-15 (x >= -5.5; below, an absolute error of 1e-8). NULL for functions without such a version. */
-    void (*map[MHA__MAPS])(float *x, int64_t n);
+    mha__row_fn map[MHA__MAPS];
     /* Same as `product` with from_row 0, but stores map(sum), rounded to bf16. A NULL `map` means the sum. NULL if it
      * is not faster than `product`, `map` and `narrow`. */
     void (*product_bf16)(int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *panels,
-                         const float *bias, void (*map)(float *x, int64_t n), uint16_t *y, int64_t ldy);
+                         const float *bias, mha__row_fn map, uint16_t *y, int64_t ldy);
 } mha__dense;
 
 /* Returns the number of groups of k elements. */

@@ -43,6 +43,9 @@ typedef enum mha__map {
     MHA__MAPS
 } mha__map;
 
+/* Replaces n elements x by f(x); each result depends only on its own element. */
+typedef void (*mha__row_fn)(float *x, int64_t n);
+
 /* The partial softmax of some rows over some keys: o[r] = sum of exp(s - max[r]) * v, not yet divided by sum[r]. Rows
  * of o are o_stride elements apart. A row that attends to no key has max -inf, sum 0 and o 0. */
 typedef struct mha__partial {

@@ -5,9 +5,6 @@
 #include "kernel/kernel.h"
 #include "mha/layer.h"
 
-/* Processes n elements in place; each result depends only on its own element. */
-typedef void (*mha__row_fn)(float *x, int64_t n);
-
 /* Sets *out to the kernel function, or to NULL for MHA_ACT_NONE. `ctx` must not be NULL. With `dense`, the function is
  * applied to products of these weights (mha__dense.map); `dense` may be NULL. */
 mha_status mha__activation_find(mha_ctx *ctx, const mha__dense *dense, mha_activation activation, mha__row_fn *out,

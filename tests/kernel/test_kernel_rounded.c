@@ -98,7 +98,7 @@ static void fill_operands(int64_t depth, rng *r)
 
 /* Compares product_bf16 with product, map and narrow; elements outside the results must stay unchanged. */
 static void check_rounded(const mha__kernels *k, const mha__dense *d, int64_t m, int64_t n, int64_t depth,
-                          void (*map)(float *, int64_t))
+                          mha__row_fn map)
 {
     const int64_t row = mha__dense_left(d, depth);
     memset(got, 0x5a, sizeof got);
@@ -122,8 +122,7 @@ static void rounded(const mha__kernels *k, const mha__dense *d)
     rng r = rng_make(42, 1);
     for (size_t depth = 0; d->product_bf16 && depth < sizeof depths / sizeof *depths; depth++) {
         fill_operands(depths[depth], &r);
-        void (*const maps[])(float *, int64_t) = {NULL, d->map[MHA__GELU_ERF], d->map[MHA__GELU_TANH],
-                                                  k->map[MHA__RELU]};
+        const mha__row_fn maps[] = {NULL, d->map[MHA__GELU_ERF], d->map[MHA__GELU_TANH], k->map[MHA__RELU]};
         for (size_t m = 0; m < sizeof rows / sizeof *rows; m++)
             for (size_t n = 0; n < sizeof widths / sizeof *widths; n++)
                 for (size_t map = 0; map < sizeof maps / sizeof *maps; map++)
