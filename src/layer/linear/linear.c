@@ -14,8 +14,13 @@
 #define BLOCK_ROWS 128 /* rows per task: x takes a few hundred KiB of the cache in addition to the weights */
 /* with tiles: rows multiplied at a time, which stay in the level-1 cache while all weights of a task stream past */
 #define TILE_ROWS 32
-#define TILE_BLOCKS 4     /* column blocks per task with tiles; their weights fill a quarter of the level-2 cache */
-#define ROWS_TOGETHER 512 /* rows that stay in the level-2 cache while all weights stream past */
+#define TILE_BLOCKS 4 /* column blocks per task with tiles; their weights fill a quarter of the level-2 cache */
+/* Rows that are multiplied by all columns before the next rows start, at most TOGETHER_BYTES of x, so that x stays in
+ * the level-2 cache while all weights stream past. With tiles, and with weights above LARGE_WEIGHTS that come from
+ * memory, reading the weights costs more than reading x again, so rows have any size. */
+#define ROWS_TOGETHER 512
+#define TOGETHER_BYTES (1 << 20)
+#define LARGE_WEIGHTS (32 << 20)
 /* elements of y that are computed before they are rounded; whole panels of a task's rows */
 #define ROUNDED_ELEMENTS 8192
 #define LEFT_ROWS 64 /* rows per task that rounds x */
@@ -26,6 +31,7 @@ typedef struct forward_job {
     int64_t x_stride, y_stride, depth;
     int64_t left_stride;                        /* row stride of rounded x, in units of mha__dense.left_size */
     int64_t task_rows, row_blocks, task_blocks; /* rows per task, row blocks, column blocks per task */
+    int64_t together;                           /* row blocks that are multiplied by all columns before others */
     int64_t height;                             /* rows that are multiplied by all blocks of a task at a time */
 } forward_job;
 
@@ -44,16 +50,27 @@ static void left_task(void *arg, int64_t i, int worker)
                              left_row(job, first));
 }
 
-/* Computes the first row and the first column block of task i. ROWS_TOGETHER rows are multiplied by all columns before
- * the next rows start; among these tasks, row blocks vary fastest, so that a thread reuses its weights. */
+/* Computes the first row and the first column block of task i. Among the tasks of `together` row blocks, row blocks
+ * vary fastest, so that a thread reuses its weights. */
 static void find_task(const forward_job *job, int64_t i, int64_t *row, int64_t *block)
 {
-    const int64_t together = ROWS_TOGETHER / job->task_rows;
-    const int64_t columns = mha__ceil_div(job->linear->blocks, job->task_blocks), group = i / (together * columns);
-    const int64_t rows = mha__min64(together, job->row_blocks - group * together);
-    i -= group * together * columns;
-    *row = (group * together + i % rows) * job->task_rows;
+    const int64_t columns = mha__ceil_div(job->linear->blocks, job->task_blocks);
+    const int64_t first = i / (job->together * columns) * job->together;
+    const int64_t rows = mha__min64(job->together, job->row_blocks - first);
+    i -= first * columns;
+    *row = (first + i % rows) * job->task_rows;
     *block = i / rows * job->task_blocks;
+}
+
+/* Returns the number of row blocks that are multiplied by all columns before others. */
+static int64_t rows_together(const forward_job *job)
+{
+    const mha_linear *l = job->linear;
+    const int64_t row_bytes = job->depth * (int64_t)l->kernels->real_size;
+    const int64_t weights = l->out * mha__panel_bytes(l->kernels, l->dense, l->in) / l->kernels->nr;
+    int64_t rows = ROWS_TOGETHER;
+    if (!job->left_stride && weights <= LARGE_WEIGHTS) rows = mha__min64(rows, TOGETHER_BYTES / row_bytes);
+    return mha__max64(1, rows / job->task_rows);
 }
 
 /* A rectangle of y, in place or in scratch memory: `rows` rows from `first`, `columns` columns from `column` of block
@@ -237,6 +254,7 @@ void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
     if (job.left_stride) job.height = TILE_ROWS, job.task_rows = 2 * TILE_ROWS;
     if (job.left_stride && call->rows > TILE_ROWS) job.task_blocks = TILE_BLOCKS;
     job.row_blocks = mha__ceil_div(call->rows, job.task_rows);
+    job.together = rows_together(&job);
     if (job.left_stride && call->x) mha__parallel(linear->ctx, mha__ceil_div(call->rows, LEFT_ROWS), left_task, &job);
     mha__parallel(linear->ctx, job.row_blocks * mha__ceil_div(linear->blocks, job.task_blocks), forward_task, &job);
 }
