@@ -106,7 +106,9 @@ static int check_options(const cli_session *s, int64_t texts)
     return CLI_DONE;
 }
 
-static int measure_heads(cli_session *s, const cli_texts *texts, const mha_head_data *data, measured_heads *m)
+/* Measures the statistics of all heads and, with --by, their importance. */
+static int measure_heads(cli_session *s, const cli_texts *texts, const importance_scores *scores,
+                         const mha_head_data *data, measured_heads *m)
 {
     state_path state;
     const mha_heads_options how = {.size = sizeof how,
@@ -115,7 +117,12 @@ static int measure_heads(cli_session *s, const cli_texts *texts, const mha_head_
                                    .keep_maps = given.maps,
                                    .state = state_path_of(0, "statistics", &state)};
     mha_error error = {0};
-    if (given.maps) return head_texts_maps(s, m->model, texts->text[0], &how, &m->heads);
+    if (given.maps) {
+        const int code = head_texts_maps(s, m->model, texts->text[0], &how, &m->heads);
+        return code == CLI_DONE ? importance_scores_measure(s, scores, m->model, 0, data, &m->importance) : code;
+    }
+    if (scores->wanted)
+        return importance_scores_with_heads(s, scores, m->model, 0, data, &how, &m->importance, &m->heads);
     return mha_heads_measure_data(m->model, data, &how, &m->heads, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
 }
 
@@ -155,8 +162,7 @@ static int measure_model(cli_session *s, const mha_model *model, const cli_texts
     if (code == CLI_DONE && given.roles) code = head_roles_measure(s, side, given.roles, &m.roles);
     const bool needed = !given.maps || scores->wanted || given.diversity;
     if (code == CLI_DONE && needed) code = head_texts_data(s, side, texts, s->work, &data);
-    if (code == CLI_DONE) code = measure_heads(s, texts, data, &m);
-    if (code == CLI_DONE) code = importance_scores_measure(s, scores, side, 0, data, &m.importance);
+    if (code == CLI_DONE) code = measure_heads(s, texts, scores, data, &m);
     if (code == CLI_DONE && given.diversity)
         code = head_diversity_measure(s, side, data, state_path_of(0, "diversity", &state), &m.diversity);
     if (code == CLI_DONE) code = put_result(s, &m);

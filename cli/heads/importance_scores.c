@@ -180,8 +180,24 @@ static int check_loss(const cli_session *s, const mha_model *model, const mha_im
                      mha_importance_score_key(how->by), masks ? "--loss mlm (predict masked tokens), " : "");
 }
 
+/* Measures with labels of masked tokens, which hide tokens of the data that the statistics must see. */
+static mha_status measure_hidden(const mha_model *model, const mha_head_data *data, const mha_head_data *hidden,
+                                 const mha_importance_options *how, const mha_heads_options *heads_how,
+                                 mha_importance **out, mha_heads **heads, mha_error *err)
+{
+    const mha_status status = heads ? mha_heads_measure_data(model, data, heads_how, heads, err) : MHA_OK;
+    return status == MHA_OK ? mha_importance_measure(model, hidden, how, out, err) : status;
+}
+
 int importance_scores_measure(cli_session *s, const importance_scores *scores, const mha_model *model, int number,
                               const mha_head_data *data, mha_importance **out)
+{
+    return importance_scores_with_heads(s, scores, model, number, data, NULL, out, NULL);
+}
+
+int importance_scores_with_heads(cli_session *s, const importance_scores *scores, const mha_model *model, int number,
+                                 const mha_head_data *data, const mha_heads_options *heads_how, mha_importance **out,
+                                 mha_heads **heads)
 {
     *out = NULL;
     if (!scores->wanted) return CLI_DONE;
@@ -194,8 +210,12 @@ int importance_scores_measure(cli_session *s, const importance_scores *scores, c
     how.state = state_path_of(number, mha_importance_score_key(how.by), &state);
     if (code == CLI_DONE && how.loss == MHA_LOSS_MLM) code = hide(s, model, how.seed, data, &labels, &hidden);
     how.labels = labels;
-    if (code == CLI_DONE && mha_importance_measure(model, hidden ? hidden : data, &how, out, &error) != MHA_OK)
-        code = cli_fail(s, &error);
+    if (code == CLI_DONE) {
+        const mha_status status = hidden  ? measure_hidden(model, data, hidden, &how, heads_how, out, heads, &error)
+                                  : heads ? mha_importance_with_heads(model, data, &how, heads_how, out, heads, &error)
+                                          : mha_importance_measure(model, data, &how, out, &error);
+        if (status != MHA_OK) code = cli_fail(s, &error);
+    }
     free(labels);
     mha_head_data_free(hidden);
     return code;

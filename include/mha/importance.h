@@ -56,7 +56,7 @@
 #ifndef MHA_IMPORTANCE_H
 #define MHA_IMPORTANCE_H
 
-#include "mha/head_data.h"
+#include "mha/heads.h"
 #include "mha/model.h"
 
 #ifdef __cplusplus
@@ -151,14 +151,25 @@ typedef struct mha_importance mha_importance;
  *
  * Cost, in forward passes: gate_* and taylor_* 2; gradmag 2.3; jacobian_probe 1 + probes; jacobian 1 + E, or 1 + the
  * vocabulary size for decoders; confidence 1.5; loo_* H (layers + 1) / 2, since the layers below a head run only once.
- * PAIRS takes one more pass if a group has more than 1,024 tokens. Memory: what a pass with gradients stores for 1,024
- * tokens or one longer text (model_grads.h), 4 bytes for each dense weight; 8 bytes for each text of a step and head,
- * 16 E for each of its texts; with gradmag 4 bytes for each element of Wq, Wk, Wv and Wo; for `jacobian` on decoders, 8
- * bytes for 64 times the vocabulary size. loo_* store no gradients, but 12 E bytes for each token of a step; on pairs,
- * 4 E bytes for each token of a batch and each layer of its side. The encoder runs again only for its own heads. */
+ * PAIRS takes one more pass if a group has more than 1,536 tokens. Memory: what a pass with gradients stores for 512
+ * tokens, with PAIRS 1,536, or one longer text (model_grads.h); 4 bytes for each dense weight; 8 bytes for each text of
+ * a step and head, 16 E for each of its texts; with gradmag 4 bytes for each element of Wq, Wk, Wv and Wo; for
+ * `jacobian` on decoders, 8 bytes for 64 times the vocabulary size. loo_* store no gradients, but 12 E bytes for each
+ * token of a step; on pairs, 4 E bytes for each token of a batch and each layer of its side. The encoder runs again
+ * only for its own heads. */
 MHA_API mha_status mha_importance_measure(const mha_model *model, const mha_head_data *data,
                                           const mha_importance_options *options, mha_importance **out, mha_error *err);
 MHA_API void mha_importance_free(mha_importance *importance);
+
+/* Like mha_importance_measure, and also measures the statistics of all heads: *heads receives the result of
+ * mha_heads_measure_data with `heads_options` (may be NULL), and NULL after a failure. In f32, scores with a backward
+ * pass take the statistics from their own forward passes, which saves one pass. This holds for texts without `work`,
+ * and without `state`, `settle` and keep_maps; otherwise, mha_heads_measure_data runs first. All results have the same
+ * bits as those of separate calls. Errors: those of both functions. */
+MHA_API mha_status mha_importance_with_heads(const mha_model *model, const mha_head_data *data,
+                                             const mha_importance_options *options,
+                                             const mha_heads_options *heads_options, mha_importance **out,
+                                             mha_heads **heads, mha_error *err);
 
 /* Returns the score of one head; NAN if the layer does not have this head, or if out of range. */
 MHA_API double mha_importance_value(const mha_importance *importance, int64_t layer, int64_t head);

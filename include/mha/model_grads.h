@@ -107,9 +107,9 @@ MHA_API mha_status mha_model_grads_dropout(mha_model_grads *grads, const mha_mod
 /* ---- forward and backward pass for a custom loss ---- */
 
 /* Runs mha_model_forward and keeps the activations for the backward pass. `output` may be NULL; its last_hidden,
- * pooled, logits, last_logits and embedding are supported. All other fields, and cache, fills and hidden of `input`,
- * must be NULL (MHA_ERR_UNSUPPORTED). Arrays that `input` points to must remain unchanged until the last backward
- * call. */
+ * pooled, logits, last_logits, embedding and on_rows are supported. All other fields, and cache, fills and hidden of
+ * `input`, must be NULL (MHA_ERR_UNSUPPORTED). Arrays that `input` points to must remain unchanged until the last
+ * backward call. */
 MHA_API mha_status mha_model_grads_forward(mha_model_grads *grads, const mha_model_input *input,
                                            const mha_model_output *output, mha_error *err);
 
@@ -198,6 +198,7 @@ typedef struct mha_model_loss_args {
     const mha_model *teacher;
     mha_model_distill distill;            /* only with a teacher */
     float *dcross_gates, *dencoder_gates; /* cross_gates and encoder_gates of mha_model_gradient; NULL = not computed */
+    const mha_model_output *output;       /* outputs of the forward pass, as in mha_model_grads_forward; NULL = none */
 } mha_model_loss_args;
 
 /* Computes the loss and its gradients: cross entropy of the logits (layer.h), or the distillation loss of a teacher.

@@ -60,8 +60,14 @@ class Measures(unittest.TestCase):
     def test_importance(self):
         for folder, model in self.models():
             for by in ("gate", "loo") if model.info["causal"] else ("jacobian_probe", "loo"):
-                said = json.loads(program("heads", "-m", folder, "--json", "--no-probe", "-s", 0, "--by", by, *TEXTS))["importance"]
-                found = mha.importance_measure(model, TEXTS, by=by)
+                whole = json.loads(program("heads", "-m", folder, "--json", "--no-probe", "-s", 0, "--by", by, *TEXTS))
+                plain = json.loads(program("heads", "-m", folder, "--json", "--no-probe", *TEXTS))
+                said, found = whole.pop("importance"), mha.importance_measure(model, TEXTS, by=by, heads=True)
+                self.assertEqual(whole, plain)
+                measured = mha.heads_measure(model, TEXTS)
+                self.assertEqual(found.heads.labels, measured.labels)
+                for name, values in measured.metrics.items():
+                    np.testing.assert_array_equal(found.heads.metrics[name], values, name)
                 for name in "values", "low", "high":
                     self.assertEqual(table(getattr(found, name)), said[name], (by, name))
                 self.assertEqual(printed(found.halves), said["halves"])

@@ -2208,6 +2208,7 @@ class ModelLossArgs(ctypes.Structure):
     distill: ModelDistill
     dcross_gates: int | None
     dencoder_gates: int | None
+    output: ctypes._Pointer[ModelOutput]
     _fields_ = [
         ("size", c_size_t),
         ("labels", c_void_p),
@@ -2222,6 +2223,7 @@ class ModelLossArgs(ctypes.Structure):
         ("distill", ModelDistill),
         ("dcross_gates", c_void_p),
         ("dencoder_gates", c_void_p),
+        ("output", POINTER(ModelOutput)),
     ]
 
 
@@ -3973,6 +3975,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_head_loss_key": (c_char_p, [c_int]),
     "mha_importance_measure": (c_int, [c_void_p, c_void_p, POINTER(ImportanceOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_importance_free": (None, [c_void_p]),
+    "mha_importance_with_heads": (c_int, [c_void_p, c_void_p, POINTER(ImportanceOptions), POINTER(HeadsOptions), POINTER(c_void_p), POINTER(c_void_p), POINTER(Error)]),
     "mha_importance_value": (c_double, [c_void_p, c_int64, c_int64]),
     "mha_importance_values": (c_void_p, [c_void_p, c_void_p]),
     "mha_importance_kind": (c_int, [c_void_p, c_int, POINTER(ImportanceHeads)]),

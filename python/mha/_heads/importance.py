@@ -10,12 +10,13 @@ import numpy as np
 
 from .._arrays.array import choose, integer, integers, number, view
 from .._binding import abi
-from .._binding.abi import IMPORTANCE_SCORES, ImportanceHeads, ImportanceOptions
+from .._binding.abi import IMPORTANCE_SCORES, HeadsOptions, ImportanceHeads, ImportanceOptions
 from .._binding.library import lib, struct
 from .._binding.long_call import call_long
 from .._draw import figures
 from .._models.model import Model
 from .head_data import HeadData, head_data, helps, keys, state_file
+from .measure import Heads, read_heads
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Importance:
     """The result of importance_measure. values: [layers, heads]; low and high: the 95 % confidence interval over texts. halves: the rank
     correlation between the scores on two halves of the texts. loss: the mean loss, or NaN for scores without a loss. In an
     encoder-decoder, values are those of the self-attention of the decoder, and cross and encoder are those of the other heads; None for
-    other models."""
+    other models. heads: the statistics of all heads, if they were requested."""
 
     by: str
     values: np.ndarray
@@ -45,6 +46,7 @@ class Importance:
     identity: float
     cross: HeadScores | None = None
     encoder: HeadScores | None = None
+    heads: Heads | None = None
 
     def _repr_html_(self) -> str:
         return figures.html_table(self.values, f"importance by {self.by}, with 95 % intervals", figures.intervals(self.low, self.high))
@@ -106,22 +108,29 @@ def _measured(model: Model, data: HeadData | None) -> tuple[Any, tuple[int, int]
 
 def importance_measure(model: Model, texts: Any, by: str = "jacobian_probe", *, loss: str = "auto", loss_scale: float = 0.0,
                        probes: int = 0, batch_texts: int = 0, labels: Any = None, seed: int = 0, settle: float = 0.0,
-                       state: Any = None) -> Importance:
+                       state: Any = None, heads: bool = False) -> Importance:
     """Computes the importance score `by` of every head on texts (a list of str, or mha.HeadData; None for scores of weights only).
 
     score_help() lists the scores. The losses are "auto", "none", "lm", "mlm", "pairs" and "classes" (include/mha/importance.h). labels: a
     class per image of mha.HeadData.of_pixels, or an id per token of the texts. The scores of images are those of the image tower. An
-    encoder-decoder requires mha.HeadData.of_pairs; the result then contains the scores of all its heads.
+    encoder-decoder requires mha.HeadData.of_pairs; the result then contains the scores of all its heads. heads: also measures the
+    statistics that mha.heads_measure returns, in float32 usually in the same passes.
 
         >>> import mha
         >>> found = mha.importance_measure(mha.Model(), ["the cat sat on the mat", "a dog ran home"], by="gate")
         >>> found.values.shape, bool((found.low <= found.values).all())
         ((2, 8), True)
+        >>> mha.importance_measure(mha.Model(), ["the cat sat"], by="gate", heads=True).heads.metrics["entropy"].shape
+        (2, 8)
     """
-    data, handle = None if texts is None else head_data(model, texts), c_void_p()
+    data, handle, statistics = None if texts is None else head_data(model, texts), c_void_p(), c_void_p()
     options, alive = _importance_options(data, by, loss, loss_scale, probes, batch_texts, labels, seed, settle, state)
     measured, shape = _measured(model, data)
-    call_long("mha_importance_measure", measured, data and data._open(), ctypes.byref(options), ctypes.byref(handle))
+    given = (measured, data and data._open(), ctypes.byref(options))
+    if heads:
+        call_long("mha_importance_with_heads", *given, ctypes.byref(struct(HeadsOptions)), ctypes.byref(handle), ctypes.byref(statistics))
+    else:
+        call_long("mha_importance_measure", *given, ctypes.byref(handle))
     del alive
     try:
         count = c_int64()
@@ -132,9 +141,11 @@ def importance_measure(model: Model, texts: Any, by: str = "jacobian_probe", *, 
             high[place] = lib.mha_importance_high(handle, *place)
         return Importance(by, values, low, high, lib.mha_importance_halves(handle), lib.mha_importance_loss(handle),
                           bool(lib.mha_importance_saturated(handle)), lib.mha_importance_texts_used(handle),
-                          lib.mha_importance_identity(handle), _kind(handle, abi.HEADS_CROSS), _kind(handle, abi.HEADS_ENCODER))
+                          lib.mha_importance_identity(handle), _kind(handle, abi.HEADS_CROSS), _kind(handle, abi.HEADS_ENCODER),
+                          read_heads(statistics, False) if heads else None)
     finally:
         lib.mha_importance_free(handle)
+        lib.mha_heads_free(statistics)
 
 
 def importance_pairs(model: Model, texts: Any, by: str = "loo", *, loss: str = "auto", batch_texts: int = 0,

@@ -108,7 +108,7 @@ def label_help() -> dict[str, str]:
     return helps("mha_head_label_key", "mha_head_label_help", HEAD_LABELS)
 
 
-def _read_heads(handle: c_void_p, keep_maps: bool) -> Heads:
+def read_heads(handle: c_void_p, keep_maps: bool) -> Heads:
     counts = [int(lib.mha_heads_count(handle, n)) for n in range(lib.mha_heads_layers(handle))]
     places = [(layer, head) for layer, count in enumerate(counts) for head in range(count)]
     metrics = {}
@@ -160,7 +160,7 @@ def heads_measure(model: Model, texts: Any, *, probe: bool = True, seed: int = 0
     handle, data = c_void_p(), head_data(model, texts)
     call_long("mha_heads_measure_data", data._vision or model._open(), data._open(), ctypes.byref(options), ctypes.byref(handle))
     try:
-        found = _read_heads(handle, keep_maps)
+        found = read_heads(handle, keep_maps)
     finally:
         lib.mha_heads_free(handle)
     if found.tokens is not None:
@@ -224,6 +224,6 @@ def heads_of_maps(maps: Sequence[Any], *, causal: bool = False, kinds: Sequence[
                      thresholds=abi.HeadThresholds() if thresholds is None else thresholds.struct())
     handle = create("mha_heads_of_maps", context(), ctypes.byref(options))
     try:
-        return _read_heads(handle, False)
+        return read_heads(handle, False)
     finally:
         lib.mha_heads_free(handle)

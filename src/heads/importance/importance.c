@@ -5,6 +5,7 @@
 
 #include "base/ctx.h"
 #include "base/error.h"
+#include "model/model_struct.h"
 
 static mha_status create(const mha_model *model, mha_importance **out, mha_error *err)
 {
@@ -36,23 +37,72 @@ static mha_status score_weights(const mha__importance_rule *rule, mha_importance
     return MHA_OK;
 }
 
-mha_status mha_importance_measure(const mha_model *model, const mha_head_data *data,
-                                  const mha_importance_options *options, mha_importance **out, mha_error *err)
+/* Computes scores with options that were read for this model and data. */
+static mha_status measure(const mha_model *model, const mha_head_data *data, const mha_importance_options *options,
+                          const mha__shared_statistics *with, mha_importance **out, mha_error *err)
 {
-    mha_importance_options own;
     mha_importance *made = NULL;
-    if (!model || !out) return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", model ? "out" : "model");
-    *out = NULL;
-    MHA__TRY(mha__importance_options_read(model, data, options, &own, err));
-    const mha__importance_rule *rule = &mha__importance_rules[own.by];
+    const mha__importance_rule *rule = &mha__importance_rules[options->by];
     mha_status status = create(model, &made, err);
     if (status == MHA_OK)
-        status = rule->weights ? score_weights(rule, made, err) : mha__importance_run(model, data, &own, made, err);
+        status =
+            rule->weights ? score_weights(rule, made, err) : mha__importance_run(model, data, options, with, made, err);
     if (status == MHA_OK)
         *out = made;
     else
         mha_importance_free(made);
     return status;
+}
+
+mha_status mha_importance_measure(const mha_model *model, const mha_head_data *data,
+                                  const mha_importance_options *options, mha_importance **out, mha_error *err)
+{
+    mha_importance_options own;
+    if (!model || !out) return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", model ? "out" : "model");
+    *out = NULL;
+    MHA__TRY(mha__importance_options_read(model, data, options, &own, err));
+    return measure(model, data, &own, NULL, out, err);
+}
+
+/* ---- importance and statistics ---- */
+
+/* Returns true if the forward passes of the scores can measure the statistics too: every text runs once and in f32, and
+ * the sums are neither stored in a file nor divided among processes. */
+static bool shares(const mha_model *model, const mha_head_data *data, const mha_importance_options *o,
+                   const mha_heads_options *heads)
+{
+    const mha__importance_rule *rule = &mha__importance_rules[o->by];
+    const bool texts = !mha__head_data_image_bytes(data), alone = !mha__head_data_work(data);
+    return !rule->weights && !rule->forward && o->settle == 0 && !o->state && !heads->state && !heads->keep_maps &&
+           texts && alone && model->outer.packed == MHA_F32;
+}
+
+static mha_status measure_apart(const mha_model *model, const mha_head_data *data,
+                                const mha_importance_options *options, const mha_heads_options *how,
+                                mha_importance **out, mha_heads **heads, mha_error *err)
+{
+    MHA__TRY(mha_heads_measure_data(model, data, how, heads, err));
+    const mha_status status = measure(model, data, options, NULL, out, err);
+    if (status == MHA_OK) return MHA_OK;
+    mha_heads_free(*heads);
+    *heads = NULL;
+    return status;
+}
+
+mha_status mha_importance_with_heads(const mha_model *model, const mha_head_data *data,
+                                     const mha_importance_options *options, const mha_heads_options *heads_options,
+                                     mha_importance **out, mha_heads **heads, mha_error *err)
+{
+    mha_importance_options own;
+    mha_heads_options how;
+    if (!model || !out || !heads)
+        return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", !model ? "model" : !out ? "out" : "heads");
+    *out = NULL;
+    *heads = NULL;
+    MHA__TRY(mha__heads_check(model, data, heads_options, &how, err));
+    MHA__TRY(mha__importance_options_read(model, data, options, &own, err));
+    if (!shares(model, data, &own, &how)) return measure_apart(model, data, &own, &how, out, heads, err);
+    return measure(model, data, &own, &(mha__shared_statistics){&how, heads}, out, err);
 }
 
 void mha_importance_free(mha_importance *importance)

@@ -26,9 +26,15 @@ int64_t mha__importance_labels(const mha_head_data *data);
 mha_status mha__importance_pairs_read(const mha_model *model, const mha_head_data *data,
                                       const mha_importance_options *given, mha_importance_options *own, mha_error *err);
 
-/* Runs the measurement and stores its result in `out`. */
+/* The statistics of heads that a measurement of importance takes from its own forward passes. */
+typedef struct mha__shared_statistics {
+    const mha_heads_options *options; /* checked by mha__heads_check */
+    mha_heads **out;
+} mha__shared_statistics;
+
+/* Runs the measurement and stores its result in `out`. `with` may be NULL. */
 mha_status mha__importance_run(const mha_model *model, const mha_head_data *data, const mha_importance_options *options,
-                               mha_importance *out, mha_error *err);
+                               const mha__shared_statistics *with, mha_importance *out, mha_error *err);
 
 /* Computes the values, their confidence intervals and the agreement of the two halves of the data from the sums. */
 mha_status mha__importance_finish(const mha__importance_job *s, mha_importance *out, mha_error *err);

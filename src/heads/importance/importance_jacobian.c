@@ -31,7 +31,8 @@ static void direction(const mha__importance_job *s, int64_t k, int64_t text, int
 
 static mha_status see_hidden(mha__importance_job *s, const mha__packed *batch, mha_error *err)
 {
-    const mha_model_output output = {.size = sizeof output, .last_hidden = s->hidden};
+    mha_model_output output = {.size = sizeof output, .last_hidden = s->hidden};
+    mha__importance_rows(s, batch, &output);
     MHA__TRY(mha_model_grads_forward(s->grads, &batch->input, &output, err));
     mha__importance_units(s, batch);
     return MHA_OK;
@@ -70,7 +71,8 @@ static void softmax(float *x, int64_t count)
 
 static mha_status see_logits(mha__importance_job *s, const mha__packed *batch, mha_error *err)
 {
-    const mha_model_output output = {.size = sizeof output, .last_logits = s->logits};
+    mha_model_output output = {.size = sizeof output, .last_logits = s->logits};
+    mha__importance_rows(s, batch, &output);
     MHA__TRY(mha_model_grads_forward(s->grads, &batch->input, &output, err));
     for (int64_t b = 0; b < batch->input.batch; b++)
         softmax(s->logits + b * s->info->vocab, s->info->vocab);

@@ -8,7 +8,8 @@
 #include "base/ctx.h"
 #include "base/error.h"
 
-enum { GROUP = 64, TOKENS = 1024, TOKENS_BACK = 512 }; /* units per group if there is no loss; tokens per batch */
+enum { GROUP = 64 };                                            /* units per group if there is no loss */
+enum { TOKENS = 1024, TOKENS_BACK = 512, TOKENS_PAIRS = 1536 }; /* tokens per batch */
 
 /* ---- memory ---- */
 
@@ -39,7 +40,8 @@ static void lay_out(mha__arena *arena, mha__importance_job *s, int64_t texts)
  * memory per token. Pairs use large batches anyway, because a group that fits in one batch runs only once. */
 static int64_t tokens_of_batch(const mha__importance_job *s)
 {
-    return s->rule->forward || mha__importance_of_pairs(s) ? TOKENS : TOKENS_BACK;
+    if (s->rule->forward) return TOKENS;
+    return mha__importance_of_pairs(s) ? TOKENS_PAIRS : TOKENS_BACK;
 }
 
 static mha_status make_tally(mha__importance_job *s, mha_error *err)
@@ -58,6 +60,7 @@ static mha_status allocate(mha__importance_job *s, mha_error *err)
     /* a last pair that would be alone joins the previous group */
     const int64_t texts = mha__importance_of_pairs(s) ? 2 * (s->per_group + 1) : mha__importance_step_units(s);
     mha__arena arena = {0};
+    s->most_texts = texts;
     MHA__TRY(mha__packer_create(s->ctx, s->data, texts, tokens_of_batch(s), &s->packer, err));
     lay_out(&arena, s, texts);
     arena.base = s->memory = arena.overflow ? NULL : mha__alloc(s->ctx, arena.used);

@@ -5,6 +5,15 @@
 #include "layer/loss/sentence_vector.h"
 #include "mha/layer.h"
 
+void mha__importance_rows(const mha__importance_job *s, const mha__packed *batch, mha_model_output *output)
+{
+    if (!s->statistics) return;
+    for (int64_t b = 0; b < batch->input.batch; b++)
+        mha__heads_pass_text(s->statistics->pass, b, batch->input.starts[b], s->text[batch->place[b]]);
+    output->on_rows = mha__heads_pass_rows;
+    output->user = s->statistics->pass;
+}
+
 static mha_status take(mha__importance_job *s, const mha__packed *batch, mha_error *err)
 {
     if (s->rule->take) s->rule->take(s, batch);
@@ -20,7 +29,10 @@ static mha_status tokens_loss(mha__importance_job *s, double *loss, mha_error *e
     mha__packer_begin(&s->packer, s->text, s->texts);
     while (mha__packer_next(&s->packer, &batch)) {
         double part = 0;
+        mha_model_output output = {.size = sizeof output};
+        mha__importance_rows(s, &batch, &output);
         const mha_model_loss_args args = {.size = sizeof args,
+                                          .output = &output,
                                           .labels = batch.labels,
                                           .scale = 1 / (double)s->terms,
                                           .dgates = mha__importance_gates(s, &batch, MHA_HEADS_OWN),
@@ -72,11 +84,12 @@ static mha_status pairs_back(mha__importance_job *s, const mha__packed *batch, m
  * activations. */
 static mha_status pairs_loss(mha__importance_job *s, double *loss, mha_error *err)
 {
-    const mha_model_output output = {.size = sizeof output, .last_hidden = s->hidden};
+    mha_model_output output = {.size = sizeof output, .last_hidden = s->hidden};
     mha__packed batch;
     mha__packer_begin(&s->packer, s->text, s->texts);
     const bool once = mha__packer_is_whole(&s->packer);
     while (mha__packer_next(&s->packer, &batch)) {
+        mha__importance_rows(s, &batch, &output);
         MHA__TRY(once ? mha_model_grads_forward(s->grads, &batch.input, &output, err)
                       : mha_model_forward(s->model, &batch.input, &output, err));
         mha__importance_units(s, &batch);

@@ -43,16 +43,28 @@ static void warn_saturated(const mha__importance_job *s, mha_importance *out)
                  mha__importance_of_pairs(s) ? "; use harder pairs, larger batches or a smaller loss_scale" : "");
 }
 
+/* Opens the measurement of statistics that shares the passes of this one. */
+static mha_status open_statistics(mha__importance_job *s, const mha_heads_options *options, mha__heads_run *run,
+                                  mha_error *err)
+{
+    s->statistics = run;
+    return mha__heads_open(s->model, s->data, options, s->most_texts, mha__packer_room(&s->packer), run, err);
+}
+
 mha_status mha__importance_run(const mha_model *model, const mha_head_data *data, const mha_importance_options *options,
-                               mha_importance *out, mha_error *err)
+                               const mha__shared_statistics *with, mha_importance *out, mha_error *err)
 {
     mha__importance_job s;
+    mha__heads_run run = {0};
     mha_status status = mha__importance_open(&s, model, data, options, err);
+    if (status == MHA_OK && with) status = open_statistics(&s, with->options, &run, err);
     if (status == MHA_OK) status = mha__importance_means(&s, err);
     if (status == MHA_OK) status = mha__importance_run_steps(&s, err);
     if (status == MHA_OK) status = mha__importance_finish(&s, out, err);
     if (status == MHA_OK) warn_saturated(&s, out);
     if (status == MHA_OK) out->texts = s.counts[MHA__TEXTS];
+    if (status == MHA_OK && with) status = mha__heads_finish(&run, err);
+    mha__heads_close(&run, status == MHA_OK && with ? with->out : NULL);
     mha__importance_close(&s);
     return status;
 }

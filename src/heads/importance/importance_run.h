@@ -11,6 +11,7 @@
 
 #include "heads/data/batch_packer.h"
 #include "heads/importance/importance_intervals.h"
+#include "heads/measure/head_measures.h"
 #include "heads/weights/head_kinds.h"
 #include "mha/importance.h"
 #include "mha/model_grads.h"
@@ -59,6 +60,7 @@ struct mha__importance_job {
     int64_t terms;              /* tokens in the mean loss of the current group */
     int64_t first, count;       /* first unit of the current step, and its number of units */
     int64_t texts;              /* number of texts in the step: count, or 2 count for pairs */
+    int64_t most_texts;         /* maximum of `texts` */
     int64_t *text;              /* [texts] indices into the data; for pairs, all texts a, then all texts b */
     int64_t done;               /* number of texts in earlier steps */
     int64_t done_here;          /* number of finished texts in this step */
@@ -80,8 +82,9 @@ struct mha__importance_job {
     float *dlogits;    /* [B, vocab] */
     double *direction; /* [E or vocab] */
 
-    const mha__packed *batch;  /* current batch */
-    double *forms[MHA__FORMS]; /* [total] */
+    mha__heads_run *statistics; /* of all heads, from the forward passes of this measurement; NULL = none */
+    const mha__packed *batch;   /* current batch */
+    double *forms[MHA__FORMS];  /* [total] */
 
     mha__tally tally;
     int64_t *counts;                      /* [MHA__COUNTS], in the tally as the following sums */
@@ -142,6 +145,9 @@ enum { MHA__IMPORTANCE_WORDS = 320 };
 const char *mha__importance_describe(const mha__importance_job *s, const char *what, char words[MHA__IMPORTANCE_WORDS]);
 /* Begins a step: sets the fields of the job that describe it. */
 mha_status mha__importance_begin(mha__importance_job *s, int64_t step, mha_error *err);
+
+/* Requests the rows of probabilities of a batch in `output`, if they are measured. */
+void mha__importance_rows(const mha__importance_job *s, const mha__packed *batch, mha_model_output *output);
 
 /* Computes the loss of the step's texts and its gradient, batch by batch; calls rule->take after each batch. */
 mha_status mha__importance_loss(mha__importance_job *s, mha_error *err);

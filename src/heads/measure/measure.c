@@ -43,39 +43,20 @@ static mha_status run_batch(void *user, int64_t batch, mha_error *err)
     return mha__heads_pass_run(user, batch, err);
 }
 
-static mha_status sum_batches(const mha_model *model, const mha_head_data *data, const char *state,
-                              mha__heads_pass *pass, const mha__head_sums *sums, mha_error *err)
+static mha_status sum_batches(mha__heads_run *r, mha_error *err)
 {
-    const mha__measure measure = {.model = model,
-                                  .data = data,
+    const mha__measure measure = {.model = r->model,
+                                  .data = r->data,
                                   .title = "measure heads",
                                   .options = "statistics of heads, in units of 2^-80",
-                                  .state = state,
-                                  .steps = mha__head_data_batches(data),
-                                  .values = sums->values,
-                                  .count = sums->count,
-                                  .user = pass,
+                                  .state = r->options.state,
+                                  .steps = mha__head_data_batches(r->data),
+                                  .values = r->sums.values,
+                                  .count = r->sums.count,
+                                  .user = r->pass,
                                   .run = run_batch,
                                   .spoils = true};
     return mha__measure_run(&measure, err);
-}
-
-/* Sums the statistics of all heads over all texts. */
-static mha_status measure_texts(const mha_model *model, const mha_head_data *data, const mha_heads_options *options,
-                                mha_heads *heads, mha_error *err)
-{
-    mha__head_sums sums;
-    mha__heads_pass *pass = NULL;
-    const int64_t count = heads->first[heads->layers];
-    mha_status status =
-        mha__head_sums_create(heads->ctx, count, heads->longest, mha_head_data_tokens(data), &sums, err);
-    if (status == MHA_OK) status = mha__heads_pass_create(model, data, heads, &sums, &pass, err);
-    if (status == MHA_OK) status = sum_batches(model, data, options->state, pass, &sums, err);
-    for (int64_t h = 0; h < count && status == MHA_OK; h++)
-        mha__head_sums_read(&sums, h, &heads->stats[h], heads->received + h * heads->longest);
-    mha__heads_pass_free(pass);
-    mha__head_sums_free(heads->ctx, &sums);
-    return status;
 }
 
 static mha_status average_received(const mha_model *model, const mha_head_data *data, mha_heads *heads, mha_error *err)
@@ -92,6 +73,45 @@ static mha_status average_received(const mha_model *model, const mha_head_data *
     return MHA_OK;
 }
 
+/* ---- steps of a measurement ---- */
+
+mha_status mha__heads_open(const mha_model *model, const mha_head_data *data, const mha_heads_options *options,
+                           int64_t texts, int64_t tokens, mha__heads_run *run, mha_error *err)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    const int64_t longest = mha__head_data_longest(data);
+    mha_ctx *ctx = mha_model_ctx(model);
+    *run = (mha__heads_run){.model = model, .data = data, .options = *options};
+    MHA__TRY(mha__heads_create(ctx, info->layers, info->heads_per_layer, longest, &run->heads, err));
+    MHA__TRY(mha__head_thresholds_read(&options->thresholds, &run->heads->limits, err));
+    const int64_t count = run->heads->first[info->layers];
+    MHA__TRY(mha__head_sums_create(ctx, count, longest, mha_head_data_tokens(data), &run->sums, err));
+    return mha__heads_pass_create(model, data, run->heads, &run->sums, texts, tokens, &run->pass, err);
+}
+
+mha_status mha__heads_finish(mha__heads_run *run, mha_error *err)
+{
+    mha_heads *heads = run->heads;
+    for (int64_t h = 0; h < run->sums.heads; h++)
+        mha__head_sums_read(&run->sums, h, &heads->stats[h], heads->received + h * heads->longest);
+    MHA__TRY(average_received(run->model, run->data, heads, err));
+    if (run->options.no_probe) return MHA_OK;
+    return mha__heads_probe(run->model, heads, mha__head_data_frame(run->data), &run->options.probe, run->options.seed,
+                            err);
+}
+
+void mha__heads_close(mha__heads_run *run, mha_heads **out)
+{
+    if (!run->model) return; /* not opened */
+    mha_ctx *ctx = mha_model_ctx(run->model);
+    mha__heads_pass_free(run->pass);
+    mha__head_sums_free(ctx, &run->sums);
+    if (out)
+        *out = run->heads;
+    else
+        mha_heads_free(run->heads);
+}
+
 /* ---- public functions ---- */
 
 static mha_status check(const mha_model *model, int64_t count, const mha_heads_options *options, mha_error *err)
@@ -106,32 +126,34 @@ static mha_status check(const mha_model *model, int64_t count, const mha_heads_o
     return MHA_OK;
 }
 
-/* Runs all parts of a measurement. `text` is the text whose tokens are stored with the maps; NULL if only its token IDs
- * are known. */
-static mha_status measure(const mha_model *model, const mha_head_data *data, const char *text,
-                          const mha_heads_options *options, mha_heads *heads, mha_error *err)
+mha_status mha__heads_check(const mha_model *model, const mha_head_data *data, const mha_heads_options *given,
+                            mha_heads_options *own, mha_error *err)
 {
-    if (options->keep_maps) MHA__TRY(make_maps(heads, err));
-    if (options->keep_maps) MHA__TRY(keep_tokens(model, data, text, heads, err));
-    MHA__TRY(measure_texts(model, data, options, heads, err));
-    MHA__TRY(average_received(model, data, heads, err));
-    if (options->no_probe) return MHA_OK;
-    return mha__heads_probe(model, heads, mha__head_data_frame(data), &options->probe, options->seed, err);
+    MHA__TRY(mha__options_read(own, sizeof *own, given, "mha_heads_options", err));
+    if (!data) return mha__fail(err, MHA_ERR_ARG, "data must not be NULL");
+    if (own->max_tokens != 0)
+        return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: max_tokens must be 0 for data (got %lld)",
+                         (long long)own->max_tokens);
+    MHA__TRY(check(model, mha_head_data_count(data), own, err));
+    MHA__TRY(mha__head_data_alone(data, err));
+    MHA__TRY(mha__head_data_same_kind(model, data, err));
+    if (own->keep_maps && mha__head_data_work(data))
+        return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: keep_maps must be 0 for data with work");
+    return MHA_OK;
 }
 
-static mha_status measure_data(const mha_model *model, const mha_head_data *data, const char *text,
-                               const mha_heads_options *options, mha_heads **out, mha_error *err)
+/* Measures the data. `text` is the text whose tokens are stored with the maps; NULL if only its token IDs are known. */
+static mha_status measure(const mha_model *model, const mha_head_data *data, const char *text,
+                          const mha_heads_options *options, mha_heads **out, mha_error *err)
 {
-    mha_heads *heads;
-    const mha_model_info *info = mha_model_describe(model);
-    mha_status status = mha__heads_create(mha_model_ctx(model), info->layers, info->heads_per_layer,
-                                          mha__head_data_longest(data), &heads, err);
-    if (status == MHA_OK) status = mha__head_thresholds_read(&options->thresholds, &heads->limits, err);
-    if (status == MHA_OK) status = measure(model, data, text, options, heads, err);
-    if (status == MHA_OK)
-        *out = heads;
-    else
-        mha_heads_free(heads);
+    mha__heads_run run;
+    mha_status status = mha__heads_open(model, data, options, mha__head_data_batch_texts(data),
+                                        mha__head_data_batch_tokens(data), &run, err);
+    if (status == MHA_OK && options->keep_maps) status = make_maps(run.heads, err);
+    if (status == MHA_OK && options->keep_maps) status = keep_tokens(model, data, text, run.heads, err);
+    if (status == MHA_OK) status = sum_batches(&run, err);
+    if (status == MHA_OK) status = mha__heads_finish(&run, err);
+    mha__heads_close(&run, status == MHA_OK ? out : NULL);
     return status;
 }
 
@@ -141,17 +163,8 @@ mha_status mha_heads_measure_data(const mha_model *model, const mha_head_data *d
     mha_heads_options own;
     if (!out) return mha__fail(err, MHA_ERR_ARG, "out must not be NULL");
     *out = NULL;
-    MHA__TRY(mha__options_read(&own, sizeof own, options, "mha_heads_options", err));
-    if (!data) return mha__fail(err, MHA_ERR_ARG, "data must not be NULL");
-    if (own.max_tokens != 0)
-        return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: max_tokens must be 0 for data (got %lld)",
-                         (long long)own.max_tokens);
-    MHA__TRY(check(model, mha_head_data_count(data), &own, err));
-    MHA__TRY(mha__head_data_alone(data, err));
-    MHA__TRY(mha__head_data_same_kind(model, data, err));
-    if (own.keep_maps && mha__head_data_work(data))
-        return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: keep_maps must be 0 for data with work");
-    return measure_data(model, data, NULL, &own, out, err);
+    MHA__TRY(mha__heads_check(model, data, options, &own, err));
+    return measure(model, data, NULL, &own, out, err);
 }
 
 mha_status mha_heads_measure(const mha_model *model, const char *const *texts, int64_t count,
@@ -165,7 +178,7 @@ mha_status mha_heads_measure(const mha_model *model, const char *const *texts, i
     const mha_head_data_options how = {.size = sizeof how, .max_tokens = own.max_tokens};
     MHA__TRY(check(model, own.keep_maps && count > 0 ? count : 1, &own, err));
     MHA__TRY(mha_head_data_of_texts(model, texts, count, &how, &data, err));
-    const mha_status status = measure_data(model, data, texts[0], &own, out, err);
+    const mha_status status = measure(model, data, texts[0], &own, out, err);
     mha_head_data_free(data);
     return status;
 }

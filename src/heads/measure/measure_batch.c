@@ -46,10 +46,9 @@ static size_t received_doubles(const mha_heads *heads)
     return (size_t)most_heads(heads) * (size_t)heads->longest;
 }
 
-static mha__heads_pass *lay_out(mha__arena *arena, const mha_head_data *data, const mha_heads *heads,
+static mha__heads_pass *lay_out(mha__arena *arena, const mha_heads *heads, size_t texts, size_t tokens,
                                 mha__heads_pass *own)
 {
-    const size_t texts = (size_t)mha__head_data_batch_texts(data), tokens = (size_t)mha__head_data_batch_tokens(data);
     mha__heads_pass *p = mha__take(arena, 1, sizeof *p);
     own->text = mha__take(arena, texts, sizeof *own->text);
     own->stats = mha__take(arena, (size_t)most_heads(heads), sizeof *own->stats);
@@ -62,16 +61,18 @@ static mha__heads_pass *lay_out(mha__arena *arena, const mha_head_data *data, co
 }
 
 mha_status mha__heads_pass_create(const mha_model *model, const mha_head_data *data, mha_heads *heads,
-                                  mha__head_sums *sums, mha__heads_pass **out, mha_error *err)
+                                  mha__head_sums *sums, int64_t texts, int64_t tokens, mha__heads_pass **out,
+                                  mha_error *err)
 {
+    const size_t t = (size_t)texts, n = (size_t)tokens;
     mha__arena arena = {0};
     mha__heads_pass own = {.model = model, .data = data, .heads = heads, .sums = sums};
-    lay_out(&arena, data, heads, &own);
+    lay_out(&arena, heads, t, n, &own);
     *out = NULL;
     arena.base = arena.overflow ? NULL : mha__alloc(heads->ctx, arena.used);
     if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a pass of head statistics");
     arena.used = 0;
-    *out = lay_out(&arena, data, heads, &own);
+    *out = lay_out(&arena, heads, t, n, &own);
     **out = own;
     memset(own.lines, 0, lines_doubles(heads) * sizeof *own.lines);
     memset(own.received, 0, received_doubles(heads) * sizeof *own.received);
@@ -89,9 +90,9 @@ void mha__heads_pass_free(mha__heads_pass *pass)
 
 /* ---- rows of a forward pass ---- */
 
-static void on_rows(void *user, int64_t layer, const mha_attn_rows *rows)
+void mha__heads_pass_rows(void *pass, int64_t layer, const mha_attn_rows *rows)
 {
-    const mha__heads_pass *p = user;
+    const mha__heads_pass *p = pass;
     const mha_heads *heads = p->heads;
     const mha__head_text *text = &p->text[rows->sequence];
     double *received = p->received + rows->head * heads->longest;
@@ -109,19 +110,18 @@ static int on_attention(void *user, int64_t layer, int64_t count, const float *p
     return 0;
 }
 
-static void fill_texts(mha__heads_pass *p, const mha_model_input *in, const int64_t *numbers)
+void mha__heads_pass_text(mha__heads_pass *p, int64_t b, int64_t start, int64_t number)
 {
-    const bool causal = mha_model_describe(p->model)->causal;
-    for (int64_t b = 0; b < in->batch; b++) {
-        p->text[b] = (mha__head_text){.n = in->starts[b + 1] - in->starts[b],
-                                      .causal = causal,
-                                      .kind = mha__head_data_kinds(p->data, numbers[b]),
-                                      .segments = mha__head_data_segments(p->data, numbers[b]),
-                                      .bits = p->bits,
-                                      .content = p->content + in->starts[b] + b,
-                                      .listed = p->listed + 3 * in->starts[b]};
-        mha__head_text_fill(&p->text[b]);
-    }
+    int64_t n;
+    mha_head_data_ids(p->data, number, &n);
+    p->text[b] = (mha__head_text){.n = n,
+                                  .causal = mha_model_describe(p->model)->causal,
+                                  .kind = mha__head_data_kinds(p->data, number),
+                                  .segments = mha__head_data_segments(p->data, number),
+                                  .bits = p->bits,
+                                  .content = p->content + start + b,
+                                  .listed = p->listed + 3 * start};
+    mha__head_text_fill(&p->text[b]);
 }
 
 mha_status mha__heads_pass_run(mha__heads_pass *p, int64_t batch, mha_error *err)
@@ -129,8 +129,11 @@ mha_status mha__heads_pass_run(mha__heads_pass *p, int64_t batch, mha_error *err
     mha_model_input input;
     const int64_t *numbers;
     MHA__TRY(mha__head_data_any(p->data, batch, &input, &numbers, err));
-    fill_texts(p, &input, numbers);
-    const mha_model_output output = {
-        .size = sizeof output, .on_rows = on_rows, .on_attention = p->heads->maps ? on_attention : NULL, .user = p};
+    for (int64_t b = 0; b < input.batch; b++)
+        mha__heads_pass_text(p, b, input.starts[b], numbers[b]);
+    const mha_model_output output = {.size = sizeof output,
+                                     .on_rows = mha__heads_pass_rows,
+                                     .on_attention = p->heads->maps ? on_attention : NULL,
+                                     .user = p};
     return mha_model_forward(p->model, &input, &output, err);
 }

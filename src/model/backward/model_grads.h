@@ -5,6 +5,7 @@
 #include "layer/block/transformer_block_backward.h"
 #include "mha/model_grads.h"
 #include "model/forward/encoder_source.h"
+#include "model/forward/observers.h"
 #include <stdbool.h>
 
 /* Arrays of one forward call and its backward pass; rows are [B L]. */
@@ -56,6 +57,8 @@ struct mha_model_grads {
     mha__room head;      /* memory for a chunk of logits */
     mha_attn_plan *plan; /* plan of the layer `planned` and of all layers with the same shape */
     const mha_attn_layer *planned;
+    mha_model_output out; /* the outputs of a forward call */
+    mha__taps taps;       /* pass rows of probabilities to out.on_rows in a forward call, not in a backward call */
 
     /* Encoder-decoders: gradients of the encoder, whose tensors are in the list of the decoder; and the source of the
      * pass. `encoder` is NULL for other models. */

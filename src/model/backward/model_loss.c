@@ -174,7 +174,7 @@ mha_status mha_model_grads_loss(mha_model_grads *g, const mha_model_input *input
     lesson l = {.args = &args};
     if (!g) return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_loss: grads must not be NULL");
     MHA__TRY(read_args(g->model, given, &args, &l.d, err));
-    MHA__TRY(mha_model_grads_forward(g, input, NULL, err));
+    MHA__TRY(mha_model_grads_forward(g, input, args.output, err));
     take_arrays(&arena, g, &l);
     arena.base = arena.overflow ? NULL : mha__alloc(g->ctx, arena.used);
     if (!arena.base)

@@ -36,6 +36,7 @@ mha_status mha__grads_call(mha_model_grads *g, int64_t layer, const mha_model_gr
     const int64_t heads = g->model->config.heads, at = layer * g->batch.sequences * heads;
     float *dgates = wanted && wanted->gates ? wanted->gates + at : NULL;
     mha__batch_turn(&g->batch, g->model, layer);
+    if (g->taps.out) mha__taps_turn(&g->taps, g->model, &g->batch, layer);
     MHA__TRY(plan_layer(g, layer, err));
     MHA__TRY(mha__grads_source_plan(g, layer, err));
     if (g->sites) g->sites->layer = layer;
@@ -133,11 +134,17 @@ static void lay_out(mha__arena *arena, mha_model_grads *g, size_t space_bytes)
     take_scratch(arena, g, space_bytes);
 }
 
-static mha_status find_space(mha_model_grads *g, size_t *bytes, mha_error *err)
+static void forget_plan(mha_model_grads *g)
 {
-    *bytes = 0;
-    mha_attn_plan_free(g->plan); /* the plan belongs to another batch */
+    mha_attn_plan_free(g->plan);
     g->plan = NULL;
+}
+
+/* Enlarges *bytes to the workspace of all plans, which pass rows of probabilities to on_rows if `rows` is set. */
+static mha_status find_space(mha_model_grads *g, bool rows, size_t *bytes, mha_error *err)
+{
+    forget_plan(g); /* the plan belongs to another batch */
+    g->batch.layer.on_rows = rows ? &g->taps.visitor : NULL;
     for (int64_t layer = 0; layer < g->model->config.layers; layer++) {
         MHA__TRY(plan_layer(g, layer, err));
         MHA__TRY(mha__grads_source_plan(g, layer, err));
@@ -156,7 +163,8 @@ static mha_status allocate(mha_model_grads *g, mha_error *err)
     mha__arena arena = {0};
     mha__batch_describe(&g->batch, &some_lengths);
     mha__grads_source_describe(g);
-    MHA__TRY(find_space(g, &space_bytes, err));
+    MHA__TRY(find_space(g, false, &space_bytes, err));
+    if (g->out.on_rows) MHA__TRY(find_space(g, true, &space_bytes, err));
     lay_out(&arena, g, space_bytes);
     if (arena.overflow) return mha__no_memory(err, SIZE_MAX, "a pass with gradients");
     MHA__TRY(mha__grads_room(g, &g->pass, arena.used, "a pass with gradients", err));
@@ -187,6 +195,8 @@ static mha_status check_output(const mha_model *m, const mha__batch *batch, cons
                         : out->on_attention         ? "on_attention"
                         : out->on_stats             ? "on_stats"
                         : out->on_activations       ? "on_activations"
+                        : out->map_heads            ? "map_heads"
+                        : out->map_rows             ? "map_rows"
                         : out->encoder              ? "encoder"
                         : out->on_cross_attention   ? "on_cross_attention"
                         : out->on_cross_activations ? "on_cross_activations"
@@ -272,23 +282,40 @@ static mha_status serve(const mha_model_grads *g, const mha_model_output *out, m
     return mha__head_logits(m, rows, input, out->logits, err);
 }
 
+/* Starts passing rows of probabilities to out.on_rows. */
+static mha_status open_rows(mha_model_grads *g, mha_error *err)
+{
+    g->taps = (mha__taps){0};
+    return g->out.on_rows ? mha__taps_read(g->model, &g->batch, &g->out, &g->taps, err) : MHA_OK;
+}
+
+/* Ends it, so that a backward pass plans its calls without rows. */
+static void close_rows(mha_model_grads *g)
+{
+    if (!g->taps.out) return;
+    g->taps.out = NULL;
+    g->batch.layer.on_rows = NULL;
+    forget_plan(g);
+}
+
 mha_status mha_model_grads_forward(mha_model_grads *g, const mha_model_input *input, const mha_model_output *output,
                                    mha_error *err)
 {
-    mha_model_output out;
     if (!g) return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_forward: grads must not be NULL");
     g->ready = false;
     g->dropout = g->next_dropout;
-    MHA__TRY(mha__options_read(&out, sizeof out, output, "mha_model_output", err));
+    MHA__TRY(mha__options_read(&g->out, sizeof g->out, output, "mha_model_output", err));
     MHA__TRY(mha__batch_read(g->model, &g->batch, input, err));
     MHA__TRY(check_input(&g->batch.in, err));
     mha_attn_plan_free(g->cross.plan); /* the plan belongs to another batch */
-    MHA__TRY(mha__cross_read(g->model, &g->batch, &out, &g->cross, err));
-    MHA__TRY(check_output(g->model, &g->batch, &out, err));
+    MHA__TRY(mha__cross_read(g->model, &g->batch, &g->out, &g->cross, err));
+    MHA__TRY(check_output(g->model, &g->batch, &g->out, err));
     MHA__TRY(check_input(&(mha_model_input){.hidden = g->cross.encoded}, err));
+    MHA__TRY(open_rows(g, err));
     MHA__TRY(allocate(g, err));
     MHA__TRY(run(g, err));
-    MHA__TRY(serve(g, &out, err));
+    close_rows(g);
+    MHA__TRY(serve(g, &g->out, err));
     g->ready = true;
     return MHA_OK;
 }
