@@ -180,7 +180,7 @@ static int check_loss(const cli_session *s, const mha_model *model, const mha_im
                      mha_importance_score_key(how->by), masks ? "--loss mlm (predict masked tokens), " : "");
 }
 
-/* Measures with labels of masked tokens, which hide tokens of the data that the statistics must see. */
+/* Measures importance on the masked copy of the data, and the statistics on the original data. */
 static mha_status measure_hidden(const mha_model *model, const mha_head_data *data, const mha_head_data *hidden,
                                  const mha_importance_options *how, const mha_heads_options *heads_how,
                                  mha_importance **out, mha_heads **heads, mha_error *err)

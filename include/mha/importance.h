@@ -162,10 +162,11 @@ MHA_API mha_status mha_importance_measure(const mha_model *model, const mha_head
 MHA_API void mha_importance_free(mha_importance *importance);
 
 /* Like mha_importance_measure, and also measures the statistics of all heads: *heads receives the result of
- * mha_heads_measure_data with `heads_options` (may be NULL), and NULL after a failure. In f32, scores with a backward
- * pass take the statistics from their own forward passes, which saves one pass. This holds for texts without `work`,
- * and without `state`, `settle` and keep_maps; otherwise, mha_heads_measure_data runs first. All results have the same
- * bits as those of separate calls. Errors: those of both functions. */
+ * mha_heads_measure_data with `heads_options` (may be NULL). In f32, scores with a backward pass take the statistics
+ * from their own forward passes, which saves one pass, and report progress only as "importance". This requires texts,
+ * not images, and that work, settle, keep_maps and `state` of both options are not set; otherwise,
+ * mha_heads_measure_data runs first. All results have the same bits as those of separate calls. After a failure, *out
+ * and *heads are NULL. Errors and memory: those of both functions. */
 MHA_API mha_status mha_importance_with_heads(const mha_model *model, const mha_head_data *data,
                                              const mha_importance_options *options,
                                              const mha_heads_options *heads_options, mha_importance **out,

@@ -128,7 +128,8 @@ def importance_measure(model: Model, texts: Any, by: str = "jacobian_probe", *, 
     measured, shape = _measured(model, data)
     given = (measured, data and data._open(), ctypes.byref(options))
     if heads:
-        call_long("mha_importance_with_heads", *given, ctypes.byref(struct(HeadsOptions)), ctypes.byref(handle), ctypes.byref(statistics))
+        call_long("mha_importance_with_heads", *given, ctypes.byref(struct(HeadsOptions, seed=options.seed)), ctypes.byref(handle),
+                  ctypes.byref(statistics))
     else:
         call_long("mha_importance_measure", *given, ctypes.byref(handle))
     del alive

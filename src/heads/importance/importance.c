@@ -66,15 +66,15 @@ mha_status mha_importance_measure(const mha_model *model, const mha_head_data *d
 
 /* ---- importance and statistics ---- */
 
-/* Returns true if the forward passes of the scores can measure the statistics too: every text runs once and in f32, and
- * the sums are neither stored in a file nor divided among processes. */
+/* Returns true if the forward passes of the scores can measure the statistics too: the passes include every text and
+ * are in f32, and the sums are neither stored in a file nor divided among processes. */
 static bool shares(const mha_model *model, const mha_head_data *data, const mha_importance_options *o,
                    const mha_heads_options *heads)
 {
     const mha__importance_rule *rule = &mha__importance_rules[o->by];
-    const bool texts = !mha__head_data_image_bytes(data), alone = !mha__head_data_work(data);
+    const bool texts = !mha__head_data_image_bytes(data), undivided = !mha__head_data_work(data);
     return !rule->weights && !rule->forward && o->settle == 0 && !o->state && !heads->state && !heads->keep_maps &&
-           texts && alone && model->outer.packed == MHA_F32;
+           texts && undivided && model->outer.packed == MHA_F32;
 }
 
 static mha_status measure_apart(const mha_model *model, const mha_head_data *data,
@@ -95,10 +95,10 @@ mha_status mha_importance_with_heads(const mha_model *model, const mha_head_data
 {
     mha_importance_options own;
     mha_heads_options how;
+    if (out) *out = NULL;
+    if (heads) *heads = NULL;
     if (!model || !out || !heads)
         return mha__fail(err, MHA_ERR_ARG, "%s must not be NULL", !model ? "model" : !out ? "out" : "heads");
-    *out = NULL;
-    *heads = NULL;
     MHA__TRY(mha__heads_check(model, data, heads_options, &how, err));
     MHA__TRY(mha__importance_options_read(model, data, options, &own, err));
     if (!shares(model, data, &own, &how)) return measure_apart(model, data, &own, &how, out, heads, err);

@@ -23,6 +23,20 @@ static mha_status take(mha__importance_job *s, const mha__packed *batch, mha_err
 
 /* ---- cross entropy of tokens ---- */
 
+static mha_model_loss_args loss_args(mha__importance_job *s, const mha__packed *batch, const mha_model_output *output)
+{
+    return (mha_model_loss_args){.size = sizeof(mha_model_loss_args),
+                                 .output = output,
+                                 .labels = batch->labels,
+                                 .scale = 1 / (double)s->terms,
+                                 .dgates = mha__importance_gates(s, batch, MHA_HEADS_OWN),
+                                 .dcross_gates = mha__importance_gates(s, batch, MHA_HEADS_CROSS),
+                                 .dencoder_gates = mha__importance_gates(s, batch, MHA_HEADS_ENCODER),
+                                 .on_context = mha__importance_context,
+                                 .user = s,
+                                 .taylor = s->rule->taylor};
+}
+
 static mha_status tokens_loss(mha__importance_job *s, double *loss, mha_error *err)
 {
     mha__packed batch;
@@ -31,16 +45,7 @@ static mha_status tokens_loss(mha__importance_job *s, double *loss, mha_error *e
         double part = 0;
         mha_model_output output = {.size = sizeof output};
         mha__importance_rows(s, &batch, &output);
-        const mha_model_loss_args args = {.size = sizeof args,
-                                          .output = &output,
-                                          .labels = batch.labels,
-                                          .scale = 1 / (double)s->terms,
-                                          .dgates = mha__importance_gates(s, &batch, MHA_HEADS_OWN),
-                                          .dcross_gates = mha__importance_gates(s, &batch, MHA_HEADS_CROSS),
-                                          .dencoder_gates = mha__importance_gates(s, &batch, MHA_HEADS_ENCODER),
-                                          .on_context = mha__importance_context,
-                                          .user = s,
-                                          .taylor = s->rule->taylor};
+        const mha_model_loss_args args = loss_args(s, &batch, &output);
         s->batch = &batch;
         MHA__TRY(mha_model_grads_loss(s->grads, &batch.input, &args, &part, NULL, err));
         *loss += part;

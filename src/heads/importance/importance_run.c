@@ -43,8 +43,8 @@ static void warn_saturated(const mha__importance_job *s, mha_importance *out)
                  mha__importance_of_pairs(s) ? "; use harder pairs, larger batches or a smaller loss_scale" : "");
 }
 
-/* Opens the measurement of statistics that shares the passes of this one. */
-static mha_status open_statistics(mha__importance_job *s, const mha_heads_options *options, mha__heads_run *run,
+/* Opens the measurement of statistics, which uses the forward passes of the measurement of importance. */
+static mha_status open_statistics(mha__importance_job *s, const mha_heads_options *options, mha__heads_job *run,
                                   mha_error *err)
 {
     s->statistics = run;
@@ -55,7 +55,7 @@ mha_status mha__importance_run(const mha_model *model, const mha_head_data *data
                                const mha__shared_statistics *with, mha_importance *out, mha_error *err)
 {
     mha__importance_job s;
-    mha__heads_run run = {0};
+    mha__heads_job run = {0};
     mha_status status = mha__importance_open(&s, model, data, options, err);
     if (status == MHA_OK && with) status = open_statistics(&s, with->options, &run, err);
     if (status == MHA_OK) status = mha__importance_means(&s, err);

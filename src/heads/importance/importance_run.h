@@ -82,7 +82,7 @@ struct mha__importance_job {
     float *dlogits;    /* [B, vocab] */
     double *direction; /* [E or vocab] */
 
-    mha__heads_run *statistics; /* of all heads, from the forward passes of this measurement; NULL = none */
+    mha__heads_job *statistics; /* of all heads, from the forward passes of this measurement; NULL = none */
     const mha__packed *batch;   /* current batch */
     double *forms[MHA__FORMS];  /* [total] */
 

@@ -41,14 +41,14 @@ void mha__heads_pass_rows(void *pass, int64_t layer, const mha_attn_rows *rows);
 mha_status mha__heads_pass_run(mha__heads_pass *pass, int64_t batch, mha_error *err);
 
 /* A measurement of heads whose forward passes are run by the caller: measure.c, or a measurement of importance. */
-typedef struct mha__heads_run {
+typedef struct mha__heads_job {
     const mha_model *model;
     const mha_head_data *data;
     mha_heads_options options;
     mha_heads *heads;
     mha__head_sums sums;
     mha__heads_pass *pass;
-} mha__heads_run;
+} mha__heads_job;
 
 /* Checks options and data. */
 mha_status mha__heads_check(const mha_model *model, const mha_head_data *data, const mha_heads_options *given,
@@ -57,9 +57,9 @@ mha_status mha__heads_check(const mha_model *model, const mha_head_data *data, c
  * the passes, mha__heads_finish computes the result from the sums and runs the probe texts. mha__heads_close frees the
  * memory, except that of the result if `out` is not NULL; call it also after a failure. */
 mha_status mha__heads_open(const mha_model *model, const mha_head_data *data, const mha_heads_options *options,
-                           int64_t texts, int64_t tokens, mha__heads_run *run, mha_error *err);
-mha_status mha__heads_finish(mha__heads_run *run, mha_error *err);
-void mha__heads_close(mha__heads_run *run, mha_heads **out);
+                           int64_t texts, int64_t tokens, mha__heads_job *run, mha_error *err);
+mha_status mha__heads_finish(mha__heads_job *run, mha_error *err);
+void mha__heads_close(mha__heads_job *run, mha_heads **out);
 
 /* Adds the scores of the probe texts, either `wanted` or sampled from `seed`, between the special tokens of `frame` or
  * of `wanted`. Does nothing (the scores stay NAN) if no texts are given and the model's maximum length or vocabulary

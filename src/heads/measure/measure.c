@@ -43,7 +43,7 @@ static mha_status run_batch(void *user, int64_t batch, mha_error *err)
     return mha__heads_pass_run(user, batch, err);
 }
 
-static mha_status sum_batches(mha__heads_run *r, mha_error *err)
+static mha_status sum_batches(mha__heads_job *r, mha_error *err)
 {
     const mha__measure measure = {.model = r->model,
                                   .data = r->data,
@@ -76,12 +76,12 @@ static mha_status average_received(const mha_model *model, const mha_head_data *
 /* ---- steps of a measurement ---- */
 
 mha_status mha__heads_open(const mha_model *model, const mha_head_data *data, const mha_heads_options *options,
-                           int64_t texts, int64_t tokens, mha__heads_run *run, mha_error *err)
+                           int64_t texts, int64_t tokens, mha__heads_job *run, mha_error *err)
 {
     const mha_model_info *info = mha_model_describe(model);
     const int64_t longest = mha__head_data_longest(data);
     mha_ctx *ctx = mha_model_ctx(model);
-    *run = (mha__heads_run){.model = model, .data = data, .options = *options};
+    *run = (mha__heads_job){.model = model, .data = data, .options = *options};
     MHA__TRY(mha__heads_create(ctx, info->layers, info->heads_per_layer, longest, &run->heads, err));
     MHA__TRY(mha__head_thresholds_read(&options->thresholds, &run->heads->limits, err));
     const int64_t count = run->heads->first[info->layers];
@@ -89,7 +89,7 @@ mha_status mha__heads_open(const mha_model *model, const mha_head_data *data, co
     return mha__heads_pass_create(model, data, run->heads, &run->sums, texts, tokens, &run->pass, err);
 }
 
-mha_status mha__heads_finish(mha__heads_run *run, mha_error *err)
+mha_status mha__heads_finish(mha__heads_job *run, mha_error *err)
 {
     mha_heads *heads = run->heads;
     for (int64_t h = 0; h < run->sums.heads; h++)
@@ -100,7 +100,7 @@ mha_status mha__heads_finish(mha__heads_run *run, mha_error *err)
                             err);
 }
 
-void mha__heads_close(mha__heads_run *run, mha_heads **out)
+void mha__heads_close(mha__heads_job *run, mha_heads **out)
 {
     if (!run->model) return; /* not opened */
     mha_ctx *ctx = mha_model_ctx(run->model);
@@ -146,7 +146,7 @@ mha_status mha__heads_check(const mha_model *model, const mha_head_data *data, c
 static mha_status measure(const mha_model *model, const mha_head_data *data, const char *text,
                           const mha_heads_options *options, mha_heads **out, mha_error *err)
 {
-    mha__heads_run run;
+    mha__heads_job run;
     mha_status status = mha__heads_open(model, data, options, mha__head_data_batch_texts(data),
                                         mha__head_data_batch_tokens(data), &run, err);
     if (status == MHA_OK && options->keep_maps) status = make_maps(run.heads, err);

@@ -1,5 +1,5 @@
-/* measure_batch.c - runs one packed batch of texts through the model, and adds its rows of probabilities to the sums
- * of the heads.
+/* measure_batch.c - adds the rows of probabilities of one packed batch of texts to the sums of the heads, in a forward
+ * pass of its own, or in one that a measurement of importance runs.
  *
  * The rows of a head are passed to the callback in order, text by text. Each text is summed in double, in the order of
  * its rows, and sums over texts are integers (head_sums.h). The result is therefore bitwise identical for every number
@@ -46,9 +46,10 @@ static size_t received_doubles(const mha_heads *heads)
     return (size_t)most_heads(heads) * (size_t)heads->longest;
 }
 
-static mha__heads_pass *lay_out(mha__arena *arena, const mha_heads *heads, size_t texts, size_t tokens,
+static mha__heads_pass *lay_out(mha__arena *arena, const mha_heads *heads, int64_t most_texts, int64_t most_tokens,
                                 mha__heads_pass *own)
 {
+    const size_t texts = (size_t)most_texts, tokens = (size_t)most_tokens;
     mha__heads_pass *p = mha__take(arena, 1, sizeof *p);
     own->text = mha__take(arena, texts, sizeof *own->text);
     own->stats = mha__take(arena, (size_t)most_heads(heads), sizeof *own->stats);
@@ -64,15 +65,14 @@ mha_status mha__heads_pass_create(const mha_model *model, const mha_head_data *d
                                   mha__head_sums *sums, int64_t texts, int64_t tokens, mha__heads_pass **out,
                                   mha_error *err)
 {
-    const size_t t = (size_t)texts, n = (size_t)tokens;
     mha__arena arena = {0};
     mha__heads_pass own = {.model = model, .data = data, .heads = heads, .sums = sums};
-    lay_out(&arena, heads, t, n, &own);
+    lay_out(&arena, heads, texts, tokens, &own);
     *out = NULL;
     arena.base = arena.overflow ? NULL : mha__alloc(heads->ctx, arena.used);
     if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a pass of head statistics");
     arena.used = 0;
-    *out = lay_out(&arena, heads, t, n, &own);
+    *out = lay_out(&arena, heads, texts, tokens, &own);
     **out = own;
     memset(own.lines, 0, lines_doubles(heads) * sizeof *own.lines);
     memset(own.received, 0, received_doubles(heads) * sizeof *own.received);

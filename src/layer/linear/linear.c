@@ -15,9 +15,10 @@
 /* with tiles: rows multiplied at a time, which stay in the level-1 cache while all weights of a task stream past */
 #define TILE_ROWS 32
 #define TILE_BLOCKS 4 /* column blocks per task with tiles; their weights fill a quarter of the level-2 cache */
-/* Rows that are multiplied by all columns before the next rows start, at most TOGETHER_BYTES of x, so that x stays in
- * the level-2 cache while all weights stream past. With tiles, and with weights above LARGE_WEIGHTS that come from
- * memory, reading the weights costs more than reading x again, so rows have any size. */
+/* Rows that are multiplied by all columns before the next rows start. They take at most TOGETHER_BYTES of x (but at
+ * least the rows of one task), so that x stays in the level-2 cache while all weights stream past. The limit does not
+ * apply if x is rounded first, or if the weights exceed LARGE_WEIGHTS and come from memory: reading the weights then
+ * costs more than reading x again. */
 #define ROWS_TOGETHER 512
 #define TOGETHER_BYTES (1 << 20)
 #define LARGE_WEIGHTS (32 << 20)

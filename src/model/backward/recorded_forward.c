@@ -289,7 +289,7 @@ static mha_status open_rows(mha_model_grads *g, mha_error *err)
     return g->out.on_rows ? mha__taps_read(g->model, &g->batch, &g->out, &g->taps, err) : MHA_OK;
 }
 
-/* Ends it, so that a backward pass plans its calls without rows. */
+/* Stops passing rows, so that a backward pass plans its calls without them. */
 static void close_rows(mha_model_grads *g)
 {
     if (!g->taps.out) return;

@@ -2,6 +2,7 @@
  * scores and several models; whether passes are shared is visible in the progress reports. */
 #include "mha/importance.h"
 #include "support/check.h"
+#include "support/model/choosing.h"
 #include "support/model/model_case.h"
 #include "support/model/some_texts.h"
 #include <math.h>
@@ -33,19 +34,27 @@ static mha_ctx *watched(int threads, int (*progress)(void *, const char *, int64
 
 /* ---- comparison ---- */
 
-static void same_scores(const mha_importance *got, const mha_importance *want)
-{
-    int64_t count = 0;
-    const double *values = mha_importance_values(want, &count);
-    assert_memory_equal(mha_importance_values(got, NULL), values, (size_t)count * sizeof *values);
-    assert_memory_equal(&(double){mha_importance_loss(got)}, &(double){mha_importance_loss(want)}, sizeof(double));
-    assert_int_equal(mha_importance_texts_used(got), mha_importance_texts_used(want));
-}
-
 static void same_number(double got, double want)
 {
     if (memcmp(&got, &want, sizeof got) != 0 && !(isnan(got) && isnan(want)))
         fail_msg("got %.17g, expected %.17g", got, want);
+}
+
+static void same_scores(const mha_importance *got, const mha_importance *want)
+{
+    mha_importance_heads a, b;
+    assert_int_equal(mha_importance_kind(got, MHA_HEADS_OWN, &a), 1);
+    assert_int_equal(mha_importance_kind(want, MHA_HEADS_OWN, &b), 1);
+    for (int64_t n = 0; n < b.layers * b.heads; n++) {
+        same_number(a.values[n], b.values[n]);
+        same_number(a.low[n], b.low[n]);
+        same_number(a.high[n], b.high[n]);
+    }
+    same_number(mha_importance_loss(got), mha_importance_loss(want));
+    same_number(mha_importance_halves(got), mha_importance_halves(want));
+    same_number(mha_importance_identity(got), mha_importance_identity(want));
+    assert_int_equal(mha_importance_saturated(got), mha_importance_saturated(want));
+    assert_int_equal(mha_importance_texts_used(got), mha_importance_texts_used(want));
 }
 
 static void same_statistics(const mha_heads *got, const mha_heads *want)
@@ -93,10 +102,9 @@ static bool has_backward_pass(mha_importance_score by)
     return by <= MHA_IMPORTANCE_JACOBIAN_PROBE;
 }
 
-static void all_scores(const char *folder, mha_head_loss loss, int threads)
+/* Frees the model. */
+static void all_scores_of(mha_model *model, mha_head_loss loss)
 {
-    mha_ctx *ctx = watched(threads, count_reports);
-    mha_model *model = some_model(ctx, folder);
     mha_head_data *data = some_data(model);
     for (int by = 0; by < MHA_IMPORTANCE_SCORES; by++) {
         const mha_importance_options how = {.by = (mha_importance_score)by, .loss = loss, .batch_texts = 2};
@@ -106,6 +114,12 @@ static void all_scores(const char *folder, mha_head_loss loss, int threads)
     }
     mha_head_data_free(data);
     mha_model_free(model);
+}
+
+static void all_scores(const char *folder, mha_head_loss loss, int threads)
+{
+    mha_ctx *ctx = watched(threads, count_reports);
+    all_scores_of(some_model(ctx, folder), loss);
     mha_ctx_free(ctx);
 }
 
@@ -117,6 +131,16 @@ static void encoders_and_decoders(void **state)
     all_scores("heads/tinylm", MHA_LOSS_LM, 2);
     all_scores("models/gpt2-tiny", MHA_LOSS_AUTO, 1);
     all_scores("models/gemma2-tiny", MHA_LOSS_AUTO, 1);
+}
+
+/* A pass with rows computes all heads, a backward pass only those that a text has selected. */
+static void heads_chosen_per_text(void **state)
+{
+    static const char layers[] = "[{\"moe_heads\":{\"top_k\":2}},{\"head_pruning\":{\"prune_ratio\":0.5}}]";
+    (void)state;
+    mha_ctx *ctx = watched(1, count_reports);
+    all_scores_of(choosing_model(ctx, choosing_config(layers, 2)), MHA_LOSS_PAIRS);
+    mha_ctx_free(ctx);
 }
 
 /* The pairs of one loss have more than 1,536 tokens, so that their texts run forward twice. */
@@ -169,43 +193,68 @@ static void apart(void **state)
 
 /* ---- errors ---- */
 
+/* Fails unless the call returns `want`, a message that contains `words`, and no result. */
+static void refused(const mha_model *model, const mha_head_data *data, const mha_importance_options *how,
+                    const mha_heads_options *heads_how, mha_status want, const char *words)
+{
+    mha_error err = {0};
+    mha_importance *scores = (mha_importance *)&err;
+    mha_heads *heads = (mha_heads *)&err;
+    assert_int_equal(mha_importance_with_heads(model, data, how, heads_how, &scores, &heads, &err), want);
+    if (!strstr(err.message, words)) fail_msg("got \"%s\", expected \"%s\"", err.message, words);
+    assert_null(scores);
+    assert_null(heads);
+}
+
 static void both_results_or_none(void **state)
+{
+    static const int32_t out_of_range[] = {1 << 30};
+    (void)state;
+    mha_ctx *ctx = watched(1, stop_importance);
+    mha_model *stopped = some_model(ctx, "models/bert-tiny"), *model = some_model(NULL, "models/bert-tiny");
+    mha_head_data *data = some_data(model);
+    mha_importance_options how = {.size = sizeof how, .by = MHA_IMPORTANCE_JACOBIAN_PROBE};
+    const mha_heads_options bad_probe = {.size = sizeof bad_probe,
+                                         .probe = {.ids = out_of_range, .texts = 1, .period = 1}};
+    refused(stopped, data, &how, NULL, MHA_ERR_CANCELLED, "");
+    refused(model, data, &how, &bad_probe, MHA_ERR_ARG, "probe");
+    refused(model, NULL, &how, NULL, MHA_ERR_ARG, "data must not be NULL");
+    refused(NULL, data, &how, NULL, MHA_ERR_ARG, "model must not be NULL");
+    how.by = MHA_IMPORTANCE_LOO;
+    refused(stopped, data, &how, NULL, MHA_ERR_CANCELLED, "");
+    how.probes = -1;
+    refused(model, data, &how, NULL, MHA_ERR_ARG, "probes must be from 0");
+    mha_head_data_free(data);
+    mha_model_free(model);
+    mha_model_free(stopped);
+    mha_ctx_free(ctx);
+}
+
+static void null_results(void **state)
 {
     (void)state;
     mha_error err = {0};
-    mha_ctx *ctx = watched(1, stop_importance);
-    mha_model *model = some_model(ctx, "models/bert-tiny");
+    mha_model *model = some_model(NULL, "models/bert-tiny");
     mha_head_data *data = some_data(model);
     mha_importance_options how = {.size = sizeof how, .by = MHA_IMPORTANCE_JACOBIAN_PROBE};
-    for (int shared = 0; shared < 2; shared++) {
-        mha_importance *scores = (mha_importance *)&err;
-        mha_heads *heads = (mha_heads *)&err;
-        how.by = shared ? MHA_IMPORTANCE_JACOBIAN_PROBE : MHA_IMPORTANCE_LOO;
-        assert_int_equal(mha_importance_with_heads(model, data, &how, NULL, &scores, &heads, &err), MHA_ERR_CANCELLED);
-        assert_null(scores);
-        assert_null(heads);
-    }
-    mha_importance *scores;
-    mha_heads *heads;
+    mha_importance *scores = (mha_importance *)&err;
+    mha_heads *heads = (mha_heads *)&err;
     assert_int_equal(mha_importance_with_heads(model, data, &how, NULL, &scores, NULL, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "heads must not be NULL");
-    assert_int_equal(mha_importance_with_heads(model, NULL, &how, NULL, &scores, &heads, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "data must not be NULL");
-    how.probes = -1;
-    assert_int_equal(mha_importance_with_heads(model, data, &how, NULL, &scores, &heads, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "probes must be from 0"));
+    assert_null(scores);
+    assert_int_equal(mha_importance_with_heads(model, data, &how, NULL, NULL, &heads, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "out must not be NULL");
+    assert_null(heads);
     mha_head_data_free(data);
     mha_model_free(model);
-    mha_ctx_free(ctx);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(encoders_and_decoders),
-        cmocka_unit_test(groups_of_several_batches),
-        cmocka_unit_test(apart),
-        cmocka_unit_test(both_results_or_none),
+        cmocka_unit_test(encoders_and_decoders),     cmocka_unit_test(heads_chosen_per_text),
+        cmocka_unit_test(groups_of_several_batches), cmocka_unit_test(apart),
+        cmocka_unit_test(both_results_or_none),      cmocka_unit_test(null_results),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
