@@ -180,13 +180,14 @@ static int check_loss(const cli_session *s, const mha_model *model, const mha_im
                      mha_importance_score_key(how->by), masks ? "--loss mlm (predict masked tokens), " : "");
 }
 
-/* Measures importance on the masked copy of the data, and the statistics on the original data. */
-static mha_status measure_hidden(const mha_model *model, const mha_head_data *data, const mha_head_data *hidden,
-                                 const mha_importance_options *how, const mha_heads_options *heads_how,
-                                 mha_importance **out, mha_heads **heads, mha_error *err)
+/* Measures importance on the masked copy of the data, if there is one, and the statistics on the original data. */
+static mha_status measure(const mha_model *model, const mha_head_data *data, const mha_head_data *hidden,
+                          const mha_importance_options *how, const mha_heads_options *heads_how, mha_importance **out,
+                          mha_heads **heads, mha_error *err)
 {
+    if (!hidden && heads) return mha_importance_with_heads(model, data, how, heads_how, out, heads, err);
     const mha_status status = heads ? mha_heads_measure_data(model, data, heads_how, heads, err) : MHA_OK;
-    return status == MHA_OK ? mha_importance_measure(model, hidden, how, out, err) : status;
+    return status == MHA_OK ? mha_importance_measure(model, hidden ? hidden : data, how, out, err) : status;
 }
 
 int importance_scores_measure(cli_session *s, const importance_scores *scores, const mha_model *model, int number,
@@ -210,12 +211,8 @@ int importance_scores_with_heads(cli_session *s, const importance_scores *scores
     how.state = state_path_of(number, mha_importance_score_key(how.by), &state);
     if (code == CLI_DONE && how.loss == MHA_LOSS_MLM) code = hide(s, model, how.seed, data, &labels, &hidden);
     how.labels = labels;
-    if (code == CLI_DONE) {
-        const mha_status status = hidden  ? measure_hidden(model, data, hidden, &how, heads_how, out, heads, &error)
-                                  : heads ? mha_importance_with_heads(model, data, &how, heads_how, out, heads, &error)
-                                          : mha_importance_measure(model, data, &how, out, &error);
-        if (status != MHA_OK) code = cli_fail(s, &error);
-    }
+    if (code == CLI_DONE && measure(model, data, hidden, &how, heads_how, out, heads, &error) != MHA_OK)
+        code = cli_fail(s, &error);
     free(labels);
     mha_head_data_free(hidden);
     return code;

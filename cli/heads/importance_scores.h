@@ -57,7 +57,7 @@ int importance_scores_pair(const cli_session *s, const importance_scores *scores
  * Returns an exit code. */
 int importance_scores_measure(cli_session *s, const importance_scores *scores, const mha_model *model, int number,
                               const mha_head_data *data, mha_importance **out);
-/* With --by, also measures the statistics of all heads in the same passes, if possible; *heads may be set after a
+/* With --by, also measures the statistics of all heads, if possible in the same passes. Free *heads also after a
  * failure. */
 int importance_scores_with_heads(cli_session *s, const importance_scores *scores, const mha_model *model, int number,
                                  const mha_head_data *data, const mha_heads_options *heads_how, mha_importance **out,

@@ -62,7 +62,8 @@ static seen *rows_of_forward(const mha_model *model, const mha_model_input *in)
     return s;
 }
 
-/* Runs a pass with gradients and stores the gradients of gates and embeddings; the rows are not NULL if `s` is not. */
+/* Runs a pass with gradients, which passes rows to `s` unless it is NULL, and stores the gradients of gates and
+ * embeddings. */
 static void gradients(mha_model_grads *grads, const mha_model_input *in, int64_t width, seen *s, float *gates,
                       float *embeddings)
 {
