@@ -33,7 +33,8 @@ typedef struct mha__dense {
     int64_t left_size, left_head;
     void (*open)(void);
     void (*close)(void);
-    int rows; /* `product` reads rows of A up to a multiple of this number; rows from m on may have any content */
+    int rows;   /* `product` reads rows of A up to a multiple of this number; rows from m on may have any content */
+    int height; /* rows per call of `product` for which it is fastest if there are many */
 
     /* Same as mha__kernels.product, with C initialized from `from`, whose rows are from_row apart. A from_row of 0 adds
      * a bias, from = c accumulates, and a NULL `from` means zeros. lda counts units of the left operand. */

@@ -230,7 +230,7 @@ static void lengths(const mha__kernels *k, int type, rng *r)
 /* C computed in pieces of a few rows and one panel must be bitwise identical to C computed in one call. */
 static void cuts_of(const mha__kernels *k, int type, int64_t columns, int64_t depth, rng *r)
 {
-    problem p = problem_make(k, type, 37, columns, depth, r);
+    problem p = problem_make(k, type, 69, columns, depth, r);
     run(&p, BEGIN_BIAS);
     array whole = p.c;
     for (int64_t rows = 1; rows <= 5; rows += 2) {
@@ -245,11 +245,12 @@ static void cuts_of(const mha__kernels *k, int type, int64_t columns, int64_t de
     problem_free(&p);
 }
 
-/* With tiles, a strip has 256 columns, and k is divided into chunks of 256; here, the last chunks have 1 and 2
- * steps. */
+/* With tiles, a strip has 256 columns, rows form blocks of 32, and k is divided into chunks of 256 if it exceeds 384;
+ * here, the last chunks have 1 and 2 steps. */
 static void cuts(const mha__kernels *k, int type, rng *r)
 {
     cuts_of(k, type, 3 * k->nr - 3, 333, r);
+    cuts_of(k, type, 300, 60, r);
     cuts_of(k, type, 549, 545, r);
     cuts_of(k, type, 300, 801, r);
 }

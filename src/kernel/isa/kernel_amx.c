@@ -28,7 +28,9 @@
 #include "kernel/matmul/bf16_in_place.inc" /* uses bf16_tiles.inc */
 
 #include "kernel/attention/softmax_backward_bf16.inc"
-#include "kernel/matmul/matmul_amx.inc"
+#include "kernel/matmul/matmul_amx_results.inc"
+
+#include "kernel/matmul/matmul_amx.inc" /* uses matmul_amx_results.inc */
 
 /* Groups of a row begin at cache lines, because loading a row of a tile from two lines takes twice as long. */
 #define DOT_LEFT_BYTES 64

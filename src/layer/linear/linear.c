@@ -12,9 +12,9 @@
 #include "layer/linear/packed_linear.h"
 
 #define BLOCK_ROWS 128 /* rows per task: x takes a few hundred KiB of the cache in addition to the weights */
-/* with tiles: rows multiplied at a time, which stay in the level-1 cache while all weights of a task stream past */
-#define TILE_ROWS 32
-#define TILE_BLOCKS 4 /* column blocks per task with tiles; their weights fill a quarter of the level-2 cache */
+#define LEFT_BLOCK 64  /* the same with rounded x, of fewer than MANY_ROWS rows */
+#define MANY_ROWS 512
+#define LEFT_COLUMNS 4 /* column blocks per task with rounded x; their weights fill a quarter of the level-2 cache */
 /* Rows that are multiplied by all columns before the next rows start. They take at most TOGETHER_BYTES of x (but at
  * least the rows of one task), so that x stays in the level-2 cache while all weights stream past. The limit does not
  * apply if x is rounded first, or if the weights exceed LARGE_WEIGHTS and come from memory: reading the weights then
@@ -240,6 +240,15 @@ bool mha__linear_takes_bf16(const mha_linear *linear)
     return left_stride(linear) == linear->in && !linear->dense->group;
 }
 
+/* Divides a call with rounded x into tasks. */
+static void divide_left(forward_job *job)
+{
+    const int64_t rows = job->call->rows, height = job->linear->dense->height;
+    job->height = rows < MANY_ROWS ? mha__min64(height, LEFT_BLOCK) : height;
+    job->task_rows = mha__max64(job->height, LEFT_BLOCK);
+    if (rows > LEFT_BLOCK / 2) job->task_blocks = LEFT_COLUMNS;
+}
+
 void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
 {
     const int64_t depth = call->depth ? call->depth : linear->in;
@@ -252,8 +261,7 @@ void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
                        .task_rows = BLOCK_ROWS,
                        .task_blocks = 1,
                        .height = BLOCK_ROWS};
-    if (job.left_stride) job.height = TILE_ROWS, job.task_rows = 2 * TILE_ROWS;
-    if (job.left_stride && call->rows > TILE_ROWS) job.task_blocks = TILE_BLOCKS;
+    if (job.left_stride) divide_left(&job);
     job.row_blocks = mha__ceil_div(call->rows, job.task_rows);
     job.together = rows_together(&job);
     if (job.left_stride && call->x) mha__parallel(linear->ctx, mha__ceil_div(call->rows, LEFT_ROWS), left_task, &job);
