@@ -93,6 +93,12 @@ MHA_API void mha_linear_free(mha_linear *linear);
  * or 2 bytes per element of x if x is rounded. Cost: 2 rows in out operations; for few rows, one read of the packed
  * weights. */
 MHA_API mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t rows, float *y, mha_error *err);
+/* Same as mha_linear_forward, with x and y in bf16 (the upper 16 bits of a float). y is the f32 result, rounded to
+ * nearest, ties to even. On the ISAs amx and avx512bf16, weights in bf16 are multiplied by x without conversion, and a
+ * large y takes half the time to write. Allocates at most 2 bytes per element of x or, if x is converted to f32, 6
+ * bytes per element of 512 rows. */
+MHA_API mha_status mha_linear_forward_bf16(const mha_linear *linear, const uint16_t *x, int64_t rows, uint16_t *y,
+                                           mha_error *err);
 
 /* Gradients of y = x W^T + b: dx = dy W, dweight += dy^T x, dbias += column sums of dy. */
 typedef struct mha_linear_gradient {

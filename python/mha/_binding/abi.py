@@ -3763,6 +3763,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_linear_create_stack": (c_int, [c_void_p, c_int64, POINTER(Matrix), c_int64, c_int, POINTER(c_void_p), POINTER(Error)]),
     "mha_linear_free": (None, [c_void_p]),
     "mha_linear_forward": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
+    "mha_linear_forward_bf16": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
     "mha_linear_backward": (c_int, [c_void_p, POINTER(LinearGradient), POINTER(Error)]),
     "mha_norm_forward": (c_int, [c_void_p, POINTER(Norm), c_int64, c_int64, c_void_p, c_void_p, c_void_p, POINTER(Error)]),
     "mha_norm_backward": (c_int, [c_void_p, POINTER(Norm), POINTER(NormGradient), POINTER(Error)]),

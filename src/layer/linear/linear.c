@@ -268,14 +268,21 @@ void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
     mha__parallel(linear->ctx, job.row_blocks * mha__ceil_div(linear->blocks, job.task_blocks), forward_task, &job);
 }
 
-mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t rows, float *y, mha_error *err)
+mha_status mha__linear_check(const mha_linear *linear, const void *x, int64_t rows, const void *y, mha_error *err)
 {
     if (!linear || rows < 0)
         return mha__fail(err, MHA_ERR_ARG, "linear: rows must be at least 0 (got %lld)", linear ? (long long)rows : -1);
     size_t bytes = 0;
-    if (!mha__bytes((int64_t[]){rows, mha__max64(linear->in, linear->out)}, 2, 2 * sizeof *x, &bytes))
+    if (!mha__bytes((int64_t[]){rows, mha__max64(linear->in, linear->out)}, 2, 2 * sizeof(float), &bytes))
         return mha__fail(err, MHA_ERR_ARG, "linear: rows must fit in memory (got %lld)", (long long)rows);
     if (rows && (!x || !y)) return mha__fail(err, MHA_ERR_ARG, "linear: %s must not be NULL", x ? "y" : "x");
+    return MHA_OK;
+}
+
+mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t rows, float *y, mha_error *err)
+{
+    const mha_status status = mha__linear_check(linear, x, rows, y, err);
+    if (status != MHA_OK) return status;
     const size_t left_bytes = mha__linear_left(linear, rows);
     void *left = left_bytes ? mha__alloc(linear->ctx, left_bytes) : NULL;
     if (left_bytes && !left) return mha__no_memory(err, left_bytes, "the rounded input of a linear layer");
