@@ -4,11 +4,13 @@
 #include "attn/forward/query_tile.h"
 
 #include "attn/mask/block_mask.h"
+#include "base/cpu.h"
 #include "math/types/element.h"
 
-/* Sizes in bytes. HELD: keys and values of a head up to this size are assumed to stay in the core's cache from one task
- * to the next. SCANT: below this size, prefetching does not pay off. */
-enum { HELD = 512 << 10, SCANT = 4 << 10 };
+/* Sizes in bytes. HELD: keys and values of a head up to this size are assumed to stay in the core's level-2 cache from
+ * one task to the next; CPUs with AMX have a larger one (2 MiB). SCANT: below this size, prefetching does not pay
+ * off. */
+enum { HELD = 512 << 10, HELD_WITH_AMX = 1 << 20, SCANT = 4 << 10 };
 
 /* Returns an index that identifies the keys and values of a task. */
 static int64_t reads(const mha_attn_plan *plan, int64_t task)
@@ -28,7 +30,8 @@ static int64_t bytes_of_head(const mha_attn_plan *plan)
 static bool is_held(const mha__tile *t)
 {
     const int64_t before = t->task - t->plan->workers;
-    return bytes_of_head(t->plan) <= HELD && before >= 0 && reads(t->plan, before) == reads(t->plan, t->task);
+    const int64_t held = mha__cpu_has(MHA__AMX) ? HELD_WITH_AMX : HELD;
+    return bytes_of_head(t->plan) <= held && before >= 0 && reads(t->plan, before) == reads(t->plan, t->task);
 }
 
 /* Adds rows [first, end) of a head to the prefetches, at most one block of rows. */
