@@ -6,8 +6,9 @@
  *     weight-split, q/k/v, standard MHA, GQA and MQA,   each variant, and the common calls: initialization, forward,
  *     LLaMA, MoE heads, head pruning, adaptive heads    backward, parameters, save and load, the trace
  *
- * The functions below operate on float32 rows. x and y are row-major and contiguous: [rows, width]. The result of a
- * row is bitwise identical for any number of rows in the call and any number of threads.
+ * The functions below operate on float32 rows, unless a comment names another type. x and y are row-major and
+ * contiguous: [rows, width]. The result of a row is bitwise identical for any number of rows in the call and any number
+ * of threads.
  *
  * Shapes: E model width ("hidden"), H query heads, Hkv key/value heads, D head width, I feed-forward width, B
  * sequences of L tokens.
@@ -93,10 +94,10 @@ MHA_API void mha_linear_free(mha_linear *linear);
  * or 2 bytes per element of x if x is rounded. Cost: 2 rows in out operations; for few rows, one read of the packed
  * weights. */
 MHA_API mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t rows, float *y, mha_error *err);
-/* Same as mha_linear_forward, with x and y in bf16 (the upper 16 bits of a float). y is the f32 result, rounded to
- * nearest, ties to even. On the ISAs amx and avx512bf16, weights in bf16 are multiplied by x without conversion, and a
- * large y takes half the time to write. Allocates at most 2 bytes per element of x or, if x is converted to f32, 6
- * bytes per element of 512 rows. */
+/* Same as mha_linear_forward for arrays in bf16 (the upper 16 bits of a float): y is the f32 result, rounded to
+ * nearest, ties to even. If weights in bf16 are multiplied by bf16 (the ISAs amx and avx512bf16) and `in` is a multiple
+ * of 32, rows of an x that begins at a multiple of 64 bytes are read in place, except for the last 15 rows at most. All
+ * other rows are copied or converted to f32, at most 512 at a time; the call allocates memory for these copies. */
 MHA_API mha_status mha_linear_forward_bf16(const mha_linear *linear, const uint16_t *x, int64_t rows, uint16_t *y,
                                            mha_error *err);
 

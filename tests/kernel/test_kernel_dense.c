@@ -61,9 +61,9 @@ static uint16_t *left_make(const problem *p)
     if (!p->d->left) return NULL;
     /* A call that begins at the last row reads d->rows rows. */
     const int64_t row = blocks_of(p) * p->d->block, rows = p->m + p->d->rows - 1;
-    uint16_t *left = malloc((size_t)(rows * row) * sizeof *left);
+    uint16_t *left = malloc((size_t)(rows * row + 1) * sizeof *left);
     assert_non_null(left);
-    for (int64_t i = 0; i < rows * row; i++)
+    for (int64_t i = 0; i <= rows * row; i++)
         left[i] = 0x7fc0;
     p->d->left(p->m, p->depth, (const float *)(const void *)p->a.data, p->lda, left);
     assert_true(rows == p->m || left[p->m * row] == 0x7fc0);
@@ -227,6 +227,19 @@ static void lengths(const mha__kernels *k, int type, rng *r)
             }
 }
 
+/* More rows and columns than a block of any kernel has, in one chunk of k and in several; k = 0 only initializes C. */
+static void blocks(const mha__kernels *k, int type, rng *r)
+{
+    static const int64_t depths[] = {0, 60, 545};
+    for (size_t i = 0; i < sizeof depths / sizeof depths[0]; i++)
+        for (begin from = 0; from < BEGINS; from++) {
+            problem p = problem_make(k, type, 69, 300, depths[i], r);
+            run(&p, from);
+            check(&p, from);
+            problem_free(&p);
+        }
+}
+
 /* C computed in pieces of a few rows and one panel must be bitwise identical to C computed in one call. */
 static void cuts_of(const mha__kernels *k, int type, int64_t columns, int64_t depth, rng *r)
 {
@@ -293,6 +306,12 @@ static void test_lengths(void **state)
     for_each(lengths, 2);
 }
 
+static void test_blocks(void **state)
+{
+    (void)state;
+    for_each(blocks, 6);
+}
+
 static void test_bits_do_not_depend_on_the_division(void **state)
 {
     (void)state;
@@ -316,6 +335,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_edges),
         cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_bits_do_not_depend_on_the_division),
         cmocka_unit_test(test_transposed_weights),
         cmocka_unit_test(test_poison_stays_in_its_row),

@@ -12,9 +12,11 @@
 #include "layer/linear/packed_linear.h"
 
 #define BLOCK_ROWS 128 /* rows per task: x takes a few hundred KiB of the cache in addition to the weights */
-#define LEFT_BLOCK 64  /* the same with rounded x, of fewer than MANY_ROWS rows */
-#define MANY_ROWS 512
-#define LEFT_COLUMNS 4 /* column blocks per task with rounded x; their weights fill a quarter of the level-2 cache */
+/* The same with rounded x: the fewest rows, and the column blocks per task, whose weights fill a quarter of the level-2
+ * cache. With at most half of these rows, a task computes one column block. */
+#define LEFT_BLOCK_ROWS 64
+#define LEFT_BLOCK_COLUMNS 4
+#define TASKS_LEAST 32 /* tasks have more rows only if at least so many remain */
 /* Rows that are multiplied by all columns before the next rows start. They take at most TOGETHER_BYTES of x (but at
  * least the rows of one task), so that x stays in the level-2 cache while all weights stream past. The limit does not
  * apply if x is rounded first, or if the weights exceed LARGE_WEIGHTS and come from memory: reading the weights then
@@ -148,6 +150,13 @@ static void round_tiles(const forward_job *job, const piece *p)
                            job->call->linear ? NULL : l->activation, (uint16_t *)(void *)p->y, p->stride);
 }
 
+/* Returns true if results need not be rounded in a separate pass. */
+static bool stores_directly(const forward_job *job)
+{
+    const mha_dtype rounded = job->call->rounded;
+    return !rounded || (rounded == MHA_BF16 && job->linear->dense && job->linear->dense->product_bf16);
+}
+
 /* Computes `rows` rows of a block. */
 static void compute_rows(const forward_job *job, const mha__column_block *b, int64_t first, int64_t rows)
 {
@@ -163,7 +172,7 @@ static void compute_rows(const forward_job *job, const mha__column_block *b, int
                      .stride = job->y_stride};
     if (!rounded)
         compute(job, &p);
-    else if (rounded == MHA_BF16 && l->dense && l->dense->product_bf16)
+    else if (stores_directly(job))
         round_tiles(job, &p);
     else
         round_strips(job, &p);
@@ -243,10 +252,15 @@ bool mha__linear_takes_bf16(const mha_linear *linear)
 /* Divides a call with rounded x into tasks. */
 static void divide_left(forward_job *job)
 {
-    const int64_t rows = job->call->rows, height = job->linear->dense->height;
-    job->height = rows < MANY_ROWS ? mha__min64(height, LEFT_BLOCK) : height;
-    job->task_rows = mha__max64(job->height, LEFT_BLOCK);
-    if (rows > LEFT_BLOCK / 2) job->task_blocks = LEFT_COLUMNS;
+    const mha_linear *l = job->linear;
+    const int64_t rows = job->call->rows;
+    if (rows > LEFT_BLOCK_ROWS / 2) job->task_blocks = LEFT_BLOCK_COLUMNS;
+    const int64_t columns = mha__ceil_div(l->blocks, job->task_blocks);
+    int64_t height = l->dense->height;
+    while (height > LEFT_BLOCK_ROWS && mha__ceil_div(rows, height) * columns < TASKS_LEAST)
+        height /= 2;
+    job->height = stores_directly(job) ? height : mha__min64(height, LEFT_BLOCK_ROWS / 2);
+    job->task_rows = mha__max64(height, LEFT_BLOCK_ROWS);
 }
 
 void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
@@ -270,8 +284,8 @@ void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
 
 mha_status mha__linear_check(const mha_linear *linear, const void *x, int64_t rows, const void *y, mha_error *err)
 {
-    if (!linear || rows < 0)
-        return mha__fail(err, MHA_ERR_ARG, "linear: rows must be at least 0 (got %lld)", linear ? (long long)rows : -1);
+    if (!linear) return mha__fail(err, MHA_ERR_ARG, "linear: the layer must not be NULL");
+    if (rows < 0) return mha__fail(err, MHA_ERR_ARG, "linear: rows must be at least 0 (got %lld)", (long long)rows);
     size_t bytes = 0;
     if (!mha__bytes((int64_t[]){rows, mha__max64(linear->in, linear->out)}, 2, 2 * sizeof(float), &bytes))
         return mha__fail(err, MHA_ERR_ARG, "linear: rows must fit in memory (got %lld)", (long long)rows);

@@ -42,7 +42,7 @@ typedef struct mha__linear_call {
 } mha__linear_call;
 /* Computes one product. `first` and `depth` require weights of the type of x. */
 void mha__linear_run(const mha_linear *linear, const mha__linear_call *call);
-/* Checks the arguments of mha_linear_forward. */
+/* Checks the arguments of mha_linear_forward and mha_linear_forward_bf16. */
 mha_status mha__linear_check(const mha_linear *linear, const void *x, int64_t rows, const void *y, mha_error *err);
 /* Applies the activation of the layer to `count` elements, for example of the result of a call with `linear`. */
 void mha__linear_activate(const mha_linear *linear, int64_t count, float *x);

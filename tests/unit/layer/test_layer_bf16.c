@@ -55,7 +55,8 @@ static void test_rounded_result(void **state)
 {
     (void)state;
     static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_Q8_0};
-    static const int64_t widths[][2] = {{32, 1}, {33, 70}, {384, 300}, {416, 33}}, rows[] = {0, 1, 15, 16, 17, 33, 530};
+    static const int64_t widths[][2] = {{32, 1}, {33, 70}, {384, 300}, {416, 33}},
+                         rows[] = {0, 1, 15, 16, 17, 33, 1030};
     static const int64_t shifts[SHIFTS] = {0, 1, 8};
     for (size_t n = 0; n < 2 * sizeof types / sizeof *types * (sizeof widths / sizeof *widths); n++) {
         const int64_t *width = widths[n / 2 / (sizeof types / sizeof *types)];
@@ -74,6 +75,7 @@ static void test_refusals(void **state)
     mha_error err = {0};
     const layer l = layer_make(NULL, MHA_BF16, 2, 2, MHA_ACT_NONE);
     assert_int_equal(mha_linear_forward_bf16(NULL, a, 1, a, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "the layer must not"));
     assert_int_equal(mha_linear_forward_bf16(l.linear, a, -1, a, &err), MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "rows must be"));
     assert_int_equal(mha_linear_forward_bf16(l.linear, NULL, 1, a, &err), MHA_ERR_ARG);
@@ -85,16 +87,15 @@ static void test_refusals(void **state)
 }
 
 /* A call without memory for converted or copied rows must fail and must not write y. */
-static void test_no_memory(void **state)
+static void check_no_memory(mha_dtype type, int64_t in)
 {
-    (void)state;
     counting memory = {.budget = -1};
     mha_ctx_options options = {.size = sizeof options, .threads = 1, .allocator = counting_allocator(&memory)};
     mha_ctx *ctx = NULL;
     mha_error err = {0};
-    uint16_t x[2] = {0}, y[2] = {GUARD, GUARD};
+    uint16_t x[32] = {0}, y[2] = {GUARD, GUARD};
     assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
-    const layer l = layer_make(ctx, MHA_F32, 2, 2, MHA_ACT_NONE);
+    const layer l = layer_make(ctx, type, in, 2, MHA_ACT_NONE);
     const long live = memory.live;
     memory.budget = memory.calls;
     assert_int_equal(mha_linear_forward_bf16(l.linear, x, 1, y, &err), MHA_ERR_MEMORY);
@@ -103,6 +104,14 @@ static void test_no_memory(void **state)
     mha_linear_free(l.linear);
     mha_ctx_free(ctx);
     assert_int_equal(memory.live, 0);
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    check_no_memory(MHA_F32, 2);
+    check_no_memory(MHA_BF16, 32);
+    check_no_memory(MHA_Q8_0, 2);
 }
 
 int main(void)
