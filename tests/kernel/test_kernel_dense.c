@@ -230,10 +230,10 @@ static void lengths(const mha__kernels *k, int type, rng *r)
 /* More rows and columns than a block of any kernel has, in one chunk of k and in several; k = 0 only initializes C. */
 static void blocks(const mha__kernels *k, int type, rng *r)
 {
-    static const int64_t depths[] = {0, 60, 545};
-    for (size_t i = 0; i < sizeof depths / sizeof depths[0]; i++)
+    static const int64_t sizes[][3] = {{33, 70, 0}, {69, 300, 33}, {33, 70, 545}}; /* m, n, k */
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         for (begin from = 0; from < BEGINS; from++) {
-            problem p = problem_make(k, type, 69, 300, depths[i], r);
+            problem p = problem_make(k, type, sizes[i][0], sizes[i][1], sizes[i][2], r);
             run(&p, from);
             check(&p, from);
             problem_free(&p);
@@ -241,9 +241,9 @@ static void blocks(const mha__kernels *k, int type, rng *r)
 }
 
 /* C computed in pieces of a few rows and one panel must be bitwise identical to C computed in one call. */
-static void cuts_of(const mha__kernels *k, int type, int64_t columns, int64_t depth, rng *r)
+static void cuts_of(const mha__kernels *k, int type, int64_t m, int64_t columns, int64_t depth, rng *r)
 {
-    problem p = problem_make(k, type, 69, columns, depth, r);
+    problem p = problem_make(k, type, m, columns, depth, r);
     run(&p, BEGIN_BIAS);
     array whole = p.c;
     for (int64_t rows = 1; rows <= 5; rows += 2) {
@@ -262,10 +262,10 @@ static void cuts_of(const mha__kernels *k, int type, int64_t columns, int64_t de
  * here, the last chunks have 1 and 2 steps. */
 static void cuts(const mha__kernels *k, int type, rng *r)
 {
-    cuts_of(k, type, 3 * k->nr - 3, 333, r);
-    cuts_of(k, type, 300, 60, r);
-    cuts_of(k, type, 549, 545, r);
-    cuts_of(k, type, 300, 801, r);
+    cuts_of(k, type, 37, 3 * k->nr - 3, 333, r);
+    cuts_of(k, type, 69, 300, 60, r);
+    cuts_of(k, type, 37, 549, 545, r);
+    cuts_of(k, type, 37, 300, 801, r);
 }
 
 static void transposed(const mha__kernels *k, int type, rng *r)
