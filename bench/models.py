@@ -66,7 +66,7 @@ def linear(name, dtype, threads):
     theirs, tx = in_torch(same, dtype), torch.from_numpy(x).to(DTYPES[dtype][0])
     ours = torch.empty((rows, out), dtype=tx.dtype)
     run, at = lib.mha_linear_forward_bf16 if dtype == "bf16" else lib.mha_linear_forward, (tx.data_ptr(), ours.data_ptr())
-    calls = {"mha": peers.Call(lambda _alive=w: run(layer, at[0], rows, at[1], None), lambda: ours.float().numpy()),
+    calls = {"mha": peers.Call(lambda: run(layer, at[0], rows, at[1], None), lambda: ours.float().numpy()),
              "torch": peers.Call(lambda: theirs(tx), lambda: theirs(tx).float().numpy())}
     return Work(calls, 2 * rows * out * width, DTYPES[dtype][2] * out * width if rows <= 16 else 0)
 

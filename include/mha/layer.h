@@ -94,10 +94,10 @@ MHA_API void mha_linear_free(mha_linear *linear);
  * or 2 bytes per element of x if x is rounded. Cost: 2 rows in out operations; for few rows, one read of the packed
  * weights. */
 MHA_API mha_status mha_linear_forward(const mha_linear *linear, const float *x, int64_t rows, float *y, mha_error *err);
-/* Same as mha_linear_forward for arrays in bf16 (the upper 16 bits of a float): y is the f32 result, rounded to
- * nearest, ties to even. If weights in bf16 are multiplied by bf16 (the ISAs amx and avx512bf16) and `in` is a multiple
- * of 32, rows of an x that begins at a multiple of 64 bytes are read in place, except for the last 15 rows at most. All
- * other rows are copied or converted to f32, at most 512 at a time; the call allocates memory for these copies. */
+/* Same as mha_linear_forward, but x and y are bf16 arrays (the upper 16 bits of a float): y is the f32 result, rounded
+ * to nearest, ties to even. On the ISAs amx and avx512bf16, a layer with bf16 weights and a multiple of 32 inputs reads
+ * x in place if x is aligned to 64 bytes, except for up to 15 rows at the end. All other rows are copied, or converted
+ * to f32, at most 512 at a time; the call allocates memory for these copies. */
 MHA_API mha_status mha_linear_forward_bf16(const mha_linear *linear, const uint16_t *x, int64_t rows, uint16_t *y,
                                            mha_error *err);
 

@@ -12,8 +12,8 @@
 #define TILE_RELEASE() __asm__ volatile("tilerelease" ::)
 #define TILE_LOAD(tile, at, stride) \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(at), "r"((int64_t)(stride)) : "memory")
-/* The same for data that is not needed again soon: it is not kept in the level-1 cache. */
-#define TILE_LOAD_ONCE(tile, at, stride) \
+/* The same with the hint that the data will not be read again soon, so the level-1 cache does not keep it. */
+#define TILE_STREAM_LOAD(tile, at, stride) \
     __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #tile ::"r"(at), "r"((int64_t)(stride)) : "memory")
 #define TILE_STORE(tile, at, stride) \
     __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(at), "r"((int64_t)(stride)) : "memory")

@@ -7,7 +7,7 @@
 #define TILE_CONFIGURE(config) tiles_configure(&(config))
 #define TILE_RELEASE() tiles_release()
 #define TILE_LOAD(tile, at, stride) tiles_load(tile, at, stride)
-#define TILE_LOAD_ONCE(tile, at, stride) tiles_load(tile, at, stride)
+#define TILE_STREAM_LOAD(tile, at, stride) tiles_load(tile, at, stride)
 #define TILE_STORE(tile, at, stride) tiles_store(tile, at, stride)
 #define TILE_ZERO(tile) tiles_zero(tile)
 #define TILE_MULTIPLY(c, a, b) tiles_dpbf16ps(c, a, b)
