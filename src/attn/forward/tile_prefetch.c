@@ -82,13 +82,6 @@ void mha__task_prefetch(const mha__call *call, const mha__rows *rows, int64_t ta
     add_next_task(feed, call, task);
 }
 
-/* Adds only the values of this block, because a tile of few queries finishes before data of later blocks could
- * arrive. */
-static void add_values(mha__feed *feed, const mha__tile *t, int64_t start)
-{
-    add(feed, &t->call->args.v, &t->plan->kv, t->rows.b, t->kv_head, start, t->span.hi, t->plan->desc.v_head_dim);
-}
-
 static void add_next_block(mha__feed *feed, const mha__tile *t, int64_t start)
 {
     const mha_attn_desc *d = &t->plan->desc;
@@ -99,21 +92,18 @@ static void add_next_block(mha__feed *feed, const mha__tile *t, int64_t start)
 }
 
 /* Adds the keys and values of the next block. For the last block, adds the output rows and the first data of the next
- * task. For pages, the hardware prefetcher is sufficient. */
+ * task. For pages, the hardware prefetcher is sufficient, and kernels for a few queries prefetch by themselves. */
 mha__feed mha__tile_prefetch(const mha__tile *t, int64_t start)
 {
     const mha_attn_plan *plan = t->plan;
-    const bool dense = !(plan->desc.inputs & MHA_ATTN_BLOCK_TABLE), few = t->rows.count <= t->k->few;
+    const bool dense = !(plan->desc.inputs & MHA_ATTN_BLOCK_TABLE);
     const int products = t->pairs ? 1 : 2; /* products per panel among which the prefetches are divided */
     mha__feed feed = {.products = (int)(products * mha__ceil_div(t->rows.count, t->k->nr))};
-    if (mha__too_few_to_prefetch(plan)) return feed;
-    if (few && dense && !is_held(t)) {
-        add_values(&feed, t, start);
-    } else if (!few && start + MHA__KEY_BLOCK < t->span.hi) {
-        if (dense && !is_held(t)) add_next_block(&feed, t, start);
-    } else if (!few) {
+    if (t->rows.count <= t->k->few || mha__too_few_to_prefetch(plan)) return feed;
+    if (start + MHA__KEY_BLOCK >= t->span.hi)
         mha__task_prefetch(t->call, &t->rows, t->task, &feed);
-    }
+    else if (dense && !is_held(t))
+        add_next_block(&feed, t, start);
     return feed;
 }
 
