@@ -92,10 +92,20 @@ def sample(call, clock, count):
     return seconds / count
 
 
+def estimate(call):
+    """Returns the approximate seconds of one call: the minimum of a few pairs of calls, because the first calls are slow."""
+    end, best = time.monotonic() + 0.02, float("inf")
+    for _ in range(20):
+        best = min(best, sample(call, time.perf_counter, 2))
+        if time.monotonic() > end:
+            break
+    return best
+
+
 def measure(calls, threads, seconds):
     """Times the calls in alternating rounds, at least five, until `seconds` have passed; returns {name: [seconds per call]}."""
     pause = 0 if threads == 1 else 0.02
-    once = {name: sample(call, time.perf_counter, 2) for name, call in calls.items()}
+    once = {name: estimate(call) for name, call in calls.items()}
     count = {name: max(1, round(SAMPLE_SECONDS / t)) for name, t in once.items()}
     # CPU time of a thread is sometimes off by some microseconds, so it is used only for long calls.
     own = threads == 1 and min(once.values()) > LONG_SECONDS
