@@ -44,6 +44,30 @@ class Bfloat16(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, r"q.dtype must be one of float32, .* \(got float8_e4m3fn\)"):
             mha.attention(*[self.x.astype(ml_dtypes.float8_e4m3fn)] * 3)
 
+    def test_linear(self):
+        w = np.random.default_rng(4).standard_normal((24, 16), dtype=np.float32)
+        layer = mha.Linear(mha.Matrix(w, w[:, 0], packed="bf16"), activation="gelu")
+        for x in self.x, self.x[0, 0, 0], self.x[:, :, ::2], self.x[:, :, :0]:
+            got = layer.forward(x)
+            self.assertEqual(got.dtype, bfloat16)
+            np.testing.assert_array_equal(got, layer.forward(x.astype(np.float32)).astype(bfloat16))
+        with self.assertRaisesRegex(ValueError, r"x must be of shape \[..., 16\] \(got \(1, 2, 40, 8\)\)"):
+            layer.forward(self.x[..., ::2])
+        with self.assertRaisesRegex(ValueError, r"x must be of shape \[..., 16\] \(got \(\)\)"):
+            layer.forward(np.array(self.x[0, 0, 0, 0]))
+
+    def test_linear_as_pytorch(self):
+        try:
+            import torch
+        except ImportError as missing:
+            self.skipTest(str(missing))
+        layer = mha.Linear(mha.Matrix(np.eye(16, dtype=np.float32)[:8], packed="bf16"))
+        tensor = torch.from_numpy(self.x.view(np.int16)).view(torch.bfloat16)
+        for x in tensor, tensor.transpose(1, 2):
+            got = layer.forward(x)
+            self.assertEqual((got.dtype, got.is_contiguous()), (torch.bfloat16, True))
+            self.assertTrue(torch.equal(got, x[..., :8]))
+
     def test_as_pytorch(self):
         try:
             import torch

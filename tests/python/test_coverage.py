@@ -41,9 +41,6 @@ EXCLUDED = {
     "models, tokenizers and tensors are opened from folders and files": """
         file_open_memory tokenizer_open_memory
     """,
-    "the rows of mha.Linear are float32": """
-        linear_forward_bf16
-    """,
     "on_activations receives arrays, whose rows and columns are those of a head and token": """
         model_head_steps head_steps_score
     """,

@@ -139,7 +139,23 @@ def operand(x: Any, name: str) -> Array:
     a = array(x, name)
     if any(a.strides) or all(n <= 1 for n in a.shape):
         return a
+    return _copied(x, name)
+
+
+def _copied(x: Any, name: str) -> Array:
     return array(np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x.contiguous(), name)
+
+
+def contiguous(x: Any, name: str) -> Array:
+    """Returns an Array of x whose elements are contiguous; copies x if they are not."""
+    a = array(x, name)
+    dense = [math.prod(a.shape[i + 1:]) for i in range(len(a.shape))]
+    return a if all(have == want or n == 1 for have, want, n in zip(a.strides, dense, a.shape)) else _copied(x, name)
+
+
+def is_bfloat16(x: Any) -> bool:
+    """Returns true if x is an array or tensor of bfloat16."""
+    return str(getattr(x, "dtype", None)) in ("bfloat16", "torch.bfloat16")
 
 
 def readable(x: Any, name: str) -> Any:

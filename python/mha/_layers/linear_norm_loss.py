@@ -1,4 +1,4 @@
-"""The building blocks of a transformer on float32 rows: linear, norm, activation, embedding and loss, forward and backward."""
+"""The building blocks of a transformer on rows of float32: linear, norm, activation, embedding and loss, forward and backward."""
 from __future__ import annotations
 
 import ctypes
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays.array import DTYPES, choose, floats, integers, number
+from .._arrays.array import BF16, DTYPES, array, choose, contiguous, empty_like, floats, integers, is_bfloat16, number
 from .._binding import abi
 from .._binding.context import context
 from .._binding.library import Handle, call, create, string, struct
@@ -48,12 +48,16 @@ _PACKED = {name: DTYPES[name] for name in ("f32", "bf16", "f16", "q8_0")}
 def _rows(x: Any, name: str, width: int | None = None) -> np.ndarray:
     """Returns x [..., width] as float32; all axes but the last are rows."""
     a = floats(x, name)
-    if a.ndim == 0 or width not in (None, a.shape[-1]):
-        raise ValueError(f"{name} must be of shape [..., {'width' if width is None else width}] (got {a.shape})")
+    _check_width(a, name, width)
     return a
 
 
-def _count(x: np.ndarray) -> int:
+def _check_width(a: Any, name: str, width: int | None) -> None:
+    if len(a.shape) == 0 or width not in (None, a.shape[-1]):
+        raise ValueError(f"{name} must be of shape [..., {'width' if width is None else width}] (got {a.shape})")
+
+
+def _count(x: Any) -> int:
     return int(np.prod(x.shape[:-1], dtype=np.int64))
 
 
@@ -132,11 +136,20 @@ class Linear(Handle):
                             choose("activation", activation, ACTIVATIONS))
         self._own(handle, "mha_linear_free")
 
-    def forward(self, x: Any) -> np.ndarray:
-        """Returns y [..., out] for x [..., in], float32."""
+    def forward(self, x: Any) -> Any:
+        """Returns y [..., out] for x [..., in], as float32. If x is an array or tensor of bfloat16, y is too: the float32 result, rounded."""
+        if is_bfloat16(x):
+            return self._forward_bf16(x)
         a = _rows(x, "x", self.in_)
         y = np.empty((*a.shape[:-1], self.out), np.float32)
         call("mha_linear_forward", self._open(), a.ctypes.data, _count(a), y.ctypes.data)
+        return y
+
+    def _forward_bf16(self, x: Any) -> Any:
+        a = contiguous(x, "x")
+        _check_width(a, "x", self.in_)
+        y = empty_like(x, BF16, (*a.shape[:-1], self.out))
+        call("mha_linear_forward_bf16", self._open(), a.data, _count(a), array(y, "y").data)
         return y
 
 
