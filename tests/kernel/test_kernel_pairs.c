@@ -120,39 +120,58 @@ static void attend_of(const mha__kernels *k, int64_t first, int64_t end, int64_t
     array_free(&packed);
 }
 
+/* Fills a panel of scores: NaN outside keys [first, end), and -infinity at masked keys, which are all keys of the
+ * second lane if `first` is not 0. Differences of the other scores exceed those at which weights become 0. */
+static void fill_scores(const mha__kernels *k, int64_t first, int64_t end, array *s)
+{
+    rng r = rng_make(4, (uint64_t)(first + 1000 * end));
+    for (int64_t i = 0; i < s->n; i++) {
+        const int64_t key = i / k->nr, lane = i % k->nr;
+        const double score = 30 * rng_normal(&r);
+        const bool masked = lane == 1 && (first > 0 || key % 7 == 3);
+        put(s, i, key < first || key >= end ? (double)NAN : masked ? -INFINITY : score);
+    }
+}
+
+static void same_attended(const attended *want, const attended *got, int64_t lanes, int64_t dv)
+{
+    assert_memory_equal(want->max.data, got->max.data, (size_t)lanes * sizeof(float));
+    assert_memory_equal(want->sum.data, got->sum.data, (size_t)lanes * sizeof(float));
+    for (int64_t lane = 0; lane < lanes; lane++)
+        assert_memory_equal(at_number(&want->o, lane * want->stride), at_number(&got->o, lane * got->stride),
+                            (size_t)dv * sizeof(float));
+    assert_true(guards_intact(&got->o) && guards_intact(&got->max) && guards_intact(&got->sum));
+}
+
 /* attend_rows must give partial results bitwise identical to those of attend, also for denormal values and products. */
 static void attend_rows_of(const mha__kernels *k, int64_t first, int64_t end, int64_t lanes, int64_t dv)
 {
-    rng r = rng_make(4, (uint64_t)(first + 1000 * end + 7 * lanes));
     const int64_t panel = MHA__KEY_BLOCK / 2 * k->nr;
     rows v = rows_make(end, dv, PAD, 5);
     attended want = attended_make(k, lanes, dv), got = attended_make(k, lanes, dv);
-    array s = array_make(k, MHA__KEY_BLOCK * k->nr, 0, OUTPUT), top = array_make(k, k->nr, 0, INPUT);
-    array packed = array_make(k, dv / k->nr * panel, 0, OUTPUT);
-    for (int64_t i = 0; i < s.n; i++)
-        put(&s, i, 30 * rng_normal(&r));
+    array s = array_make(k, MHA__KEY_BLOCK * k->nr, 0, OUTPUT), own = array_make(k, s.n, 0, OUTPUT);
+    array top = array_make(k, k->nr, 0, INPUT), packed = array_make(k, dv / k->nr * panel, 0, OUTPUT);
     for (int64_t j = 0; j < end; j++)
         for (int64_t c = 0; c < dv / 2; c++) /* the other columns stay near 1 */
             v.data[j * v.stride + c] &= c % 3 ? 0x80ff : 0x807f;
+    fill_scores(k, first, end, &s);
     k->top(end - first, lanes, at_number(&s, first * k->nr), top.data);
     k->pairs->pack_values(end, dv, v.data, v.stride, 1, false, panel, packed.data);
     k->pairs->open();
-    for (int round = 0; round < 2; round++) {
-        k->pairs->attend(first, end, lanes, dv, 1, top.data, s.data, packed.data, panel,
+    for (double scale = 1; scale >= 0.125; scale /= 8) {
+        fill_scores(k, first, end, &s);
+        fill_scores(k, first, end, &own);
+        k->pairs->attend(first, end, lanes, dv, scale, top.data, s.data, packed.data, panel,
                          &(mha__partial){want.max.data, want.sum.data, want.o.data}, want.stride);
-        k->pairs->attend_rows(first, end, lanes, dv, 1, top.data, s.data, v.data, v.stride,
+        k->pairs->attend_rows(first, end, lanes, dv, scale, top.data, own.data, v.data, v.stride,
                               &(mha__partial){got.max.data, got.sum.data, got.o.data}, got.stride);
+        same_attended(&want, &got, lanes, dv);
     }
     k->pairs->close();
-    assert_memory_equal(want.max.data, got.max.data, (size_t)lanes * sizeof(float));
-    assert_memory_equal(want.sum.data, got.sum.data, (size_t)lanes * sizeof(float));
-    for (int64_t lane = 0; lane < lanes; lane++)
-        assert_memory_equal(at_number(&want.o, lane * want.stride), at_number(&got.o, lane * got.stride),
-                            (size_t)dv * sizeof(float));
-    assert_true(guards_intact(&got.o) && guards_intact(&got.max) && guards_intact(&got.sum) && guards_intact(&s));
+    assert_true(guards_intact(&own));
     free(v.memory);
     attended_free(&want), attended_free(&got);
-    array_free(&s), array_free(&top), array_free(&packed);
+    array_free(&s), array_free(&own), array_free(&top), array_free(&packed);
 }
 
 static void values_of(const mha__kernels *k)
@@ -232,6 +251,31 @@ static void special_scores(const mha__kernels *k)
     array_free(&packed);
 }
 
+/* A row with a score of NaN or +inf must become NaN, also with V in place. */
+static void special_rows(const mha__kernels *k)
+{
+    enum { KEYS = 32, DV = 32 };
+    if (k->pairs->in_place_lanes < 2) return;
+    rows v = rows_make(KEYS, DV, 0, 5);
+    array s = array_make(k, MHA__KEY_BLOCK * k->nr, 0, -INFINITY), top = array_make(k, k->nr, 0, -INFINITY);
+    attended a = attended_make(k, 2, DV);
+    put(&s, 5 * k->nr, (double)NAN);
+    put(&s, 6 * k->nr + 1, INFINITY);
+    put(&top, 1, INFINITY);
+    k->pairs->open();
+    k->pairs->attend_rows(0, KEYS, 2, DV, 1, top.data, s.data, v.data, v.stride,
+                          &(mha__partial){a.max.data, a.sum.data, a.o.data}, a.stride);
+    k->pairs->close();
+    for (int64_t lane = 0; lane < 2; lane++) {
+        assert_true(isnan(get(&a.sum, lane)));
+        for (int64_t c = 0; c < DV; c++)
+            assert_true(isnan(get(&a.o, lane * a.stride + c)));
+    }
+    free(v.memory);
+    attended_free(&a);
+    array_free(&s), array_free(&top);
+}
+
 /* pack_values must give the same panels for row-major and column-major values; with `clean`, it must replace NaN and
  * Inf by 0. */
 static void packing_of(const mha__kernels *k)
@@ -270,6 +314,7 @@ static void test_values(void **state)
     (void)state;
     each(values_of);
     each(special_scores);
+    each(special_rows);
 }
 
 static void test_exp(void **state)

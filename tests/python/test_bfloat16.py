@@ -1,5 +1,5 @@
-"""mha.attention, its gradients and plans on arrays of ml_dtypes.bfloat16: the results have the bits of PyTorch tensors of bfloat16, or, without
-PyTorch, of the rounded float32 result. Skipped without ml_dtypes."""
+"""mha.attention, its gradients and plans, and mha.Linear on arrays of ml_dtypes.bfloat16: the results have the bits of PyTorch tensors of
+bfloat16, or, without PyTorch, of the rounded float32 result. Skipped without ml_dtypes."""
 import sys
 import unittest
 
@@ -46,15 +46,22 @@ class Bfloat16(unittest.TestCase):
 
     def test_linear(self):
         w = np.random.default_rng(4).standard_normal((24, 16), dtype=np.float32)
-        layer = mha.Linear(mha.Matrix(w, w[:, 0], packed="bf16"), activation="gelu")
-        for x in self.x, self.x[0, 0, 0], self.x[:, :, ::2], self.x[:, :, :0]:
-            got = layer.forward(x)
-            self.assertEqual(got.dtype, bfloat16)
-            np.testing.assert_array_equal(got, layer.forward(x.astype(np.float32)).astype(bfloat16))
-        with self.assertRaisesRegex(ValueError, r"x must be of shape \[..., 16\] \(got \(1, 2, 40, 8\)\)"):
-            layer.forward(self.x[..., ::2])
-        with self.assertRaisesRegex(ValueError, r"x must be of shape \[..., 16\] \(got \(\)\)"):
-            layer.forward(np.array(self.x[0, 0, 0, 0]))
+        many = np.random.default_rng(5).standard_normal((1100, 16), dtype=np.float32).astype(bfloat16)
+        many.flags.writeable = False
+        stacks = [[mha.Matrix(w, w[:, 0], packed="bf16")], [mha.Matrix(w, w[:, 0], packed="bf16"), mha.Matrix(w[:3], packed="bf16")],
+                  [mha.Matrix(w)], [mha.Matrix(w, packed="q8_0")]]
+        for stack in stacks:
+            layer = mha.Linear(*stack, activation="gelu")
+            for x in self.x, self.x[0, 0, 0], self.x[:, :, ::-2], self.x[..., ::-1], self.x[:, :, :0], many:
+                got = layer.forward(x)
+                self.assertEqual(got.dtype, bfloat16)
+                np.testing.assert_array_equal(got, layer.forward(x.astype(np.float32)).astype(bfloat16))
+
+    def test_linear_refusals(self):
+        layer = mha.Linear(mha.Matrix(np.eye(16, dtype=np.float32)))
+        for x, shape in (self.x[..., ::2], "1, 2, 40, 8"), (np.array(self.x[0, 0, 0, 0]), ""):
+            with self.assertRaisesRegex(ValueError, rf"x must be of shape \[..., 16\] \(got \({shape}\)\)"):
+                layer.forward(x)
 
     def test_linear_as_pytorch(self):
         try:
@@ -63,10 +70,15 @@ class Bfloat16(unittest.TestCase):
             self.skipTest(str(missing))
         layer = mha.Linear(mha.Matrix(np.eye(16, dtype=np.float32)[:8], packed="bf16"))
         tensor = torch.from_numpy(self.x.view(np.int16)).view(torch.bfloat16)
-        for x in tensor, tensor.transpose(1, 2):
+        for x in tensor, tensor.transpose(1, 2), tensor[:, :, :0]:
             got = layer.forward(x)
             self.assertEqual((got.dtype, got.is_contiguous()), (torch.bfloat16, True))
             self.assertTrue(torch.equal(got, x[..., :8]))
+        tensor.requires_grad = True
+        with self.assertRaisesRegex(ValueError, "x must not require a gradient"):
+            layer.forward(tensor)
+        with torch.no_grad():
+            self.assertTrue(torch.equal(layer.forward(tensor), tensor[..., :8]))
 
     def test_as_pytorch(self):
         try:

@@ -143,11 +143,17 @@ def operand(x: Any, name: str) -> Array:
 
 
 def _copied(x: Any, name: str) -> Array:
-    return array(np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x.contiguous(), name)
+    if isinstance(x, np.ndarray):
+        return array(np.ascontiguousarray(x), name)
+    if not hasattr(x, "contiguous"):
+        raise ValueError(f"{name} must be contiguous (got strides {array(x, name).strides})")
+    return array(x.contiguous(), name)
 
 
 def contiguous(x: Any, name: str) -> Array:
     """Returns an Array of x whose elements are contiguous; copies x if they are not."""
+    if isinstance(x, np.ndarray):
+        return array(x if x.flags.c_contiguous else np.ascontiguousarray(x), name)
     a = array(x, name)
     dense = [math.prod(a.shape[i + 1:]) for i in range(len(a.shape))]
     return a if all(have == want or n == 1 for have, want, n in zip(a.strides, dense, a.shape)) else _copied(x, name)
@@ -155,6 +161,8 @@ def contiguous(x: Any, name: str) -> Array:
 
 def is_bfloat16(x: Any) -> bool:
     """Returns true if x is an array or tensor of bfloat16."""
+    if isinstance(x, np.ndarray):
+        return x.dtype not in _TYPES and x.dtype.name == "bfloat16"
     return str(getattr(x, "dtype", None)) in ("bfloat16", "torch.bfloat16")
 
 
@@ -263,15 +271,16 @@ def strided(address: int, dtype: Any, shape: tuple[int, ...], strides: tuple[int
     return np.lib.stride_tricks.as_strided(whole, shape, tuple(s * whole.itemsize for s in strides))
 
 
-def empty_like(x: Any, dtype: int, shape: Any) -> Any:
-    """Returns a new contiguous array with the given shape and mha_dtype: a PyTorch tensor if x is a PyTorch tensor, otherwise NumPy."""
+def empty_like(x: Any, dtype: int, shape: Any, name: str = "q") -> Any:
+    """Returns a new contiguous array with the given shape and mha_dtype: a PyTorch tensor if x is a PyTorch tensor, otherwise NumPy.
+    `name` is the argument x."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         names = {F32: torch.float32, BF16: torch.bfloat16, F16: torch.float16, F64: torch.float64, I64: torch.int64}
         return torch.empty(shape, dtype=names[dtype])
     if dtype in _NUMPY:
         return np.empty(shape, dtype=_NUMPY[dtype])
-    types = sys.modules.get("ml_dtypes")  # imported if q is an array of its bfloat16
+    types = sys.modules.get("ml_dtypes")  # imported if x is an array of its bfloat16
     if types is None:
-        raise ValueError("q must be a PyTorch tensor, or an array of ml_dtypes.bfloat16, for results of bfloat16")
+        raise ValueError(f"{name} must be a PyTorch tensor, or an array of ml_dtypes.bfloat16, for results of bfloat16")
     return np.empty(shape, dtype=types.bfloat16)

@@ -53,7 +53,7 @@ def _rows(x: Any, name: str, width: int | None = None) -> np.ndarray:
 
 
 def _check_width(a: Any, name: str, width: int | None) -> None:
-    if len(a.shape) == 0 or width not in (None, a.shape[-1]):
+    if not a.shape or width not in (None, a.shape[-1]):
         raise ValueError(f"{name} must be of shape [..., {'width' if width is None else width}] (got {a.shape})")
 
 
@@ -137,7 +137,8 @@ class Linear(Handle):
         self._own(handle, "mha_linear_free")
 
     def forward(self, x: Any) -> Any:
-        """Returns y [..., out] for x [..., in], as float32. If x is an array or tensor of bfloat16, y is too: the float32 result, rounded."""
+        """Returns y [..., out] for x [..., in], as float32. If x is bfloat16, y is the float32 result rounded to bfloat16: a tensor if x is a
+        PyTorch tensor, otherwise an array."""
         if is_bfloat16(x):
             return self._forward_bf16(x)
         a = _rows(x, "x", self.in_)
@@ -148,7 +149,7 @@ class Linear(Handle):
     def _forward_bf16(self, x: Any) -> Any:
         a = contiguous(x, "x")
         _check_width(a, "x", self.in_)
-        y = empty_like(x, BF16, (*a.shape[:-1], self.out))
+        y = empty_like(x, BF16, (*a.shape[:-1], self.out), "x")
         call("mha_linear_forward_bf16", self._open(), a.data, _count(a), array(y, "y").data)
         return y
 

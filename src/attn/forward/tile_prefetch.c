@@ -92,7 +92,8 @@ static void add_next_block(mha__feed *feed, const mha__tile *t, int64_t start)
 }
 
 /* Adds the keys and values of the next block. For the last block, adds the output rows and the first data of the next
- * task. For pages, the hardware prefetcher is sufficient, and kernels for a few queries prefetch by themselves. */
+ * task. For pages, the hardware prefetcher is sufficient. Nothing is added for a few queries, whose kernels prefetch
+ * what they read. */
 mha__feed mha__tile_prefetch(const mha__tile *t, int64_t start)
 {
     const mha_attn_plan *plan = t->plan;
