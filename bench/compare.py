@@ -9,9 +9,9 @@ rows), ONNX Runtime (MultiHeadAttention and GroupQueryAttention) and ggml (flash
 bench/llama/build.sh builds). Libraries that are not installed are skipped and listed. All results are first compared with
 those of mha.
 
-Each round calls every library, after a pause in which the worker threads of the previous one go to sleep. The reported time
-is the minimum over the rounds; the median shows the noise. With one thread, calls of more than a millisecond are measured in
-CPU time of that thread, which excludes other programs.
+Each round calls every library: with several threads, after a pause in which the worker threads of the previous one go to
+sleep, and an untimed call which wakes its own. The reported time is the minimum over the rounds; the median shows the noise.
+With one thread, calls of more than a millisecond are measured in CPU time of that thread, which excludes other programs.
 `ratio` is the time of the fastest other library divided by that of mha (above 1: mha is faster). `share` is the fraction of
 the machine's limit that mha reaches (mha/machine_peak.h: multiply-adds, or reads of K and V for one query); the limit is
 measured before and after the rounds. A call from Python takes about 1 us longer for mha, and more for the other libraries,
@@ -82,8 +82,11 @@ def check(problem, calls):
             raise SystemExit(f"{problem.row.name}: the error of {name} must be at most {TOLERANCE[problem.dtype]:g} (got {error:g})")
 
 
-def sample(call, clock, count):
+def sample(call, clock, count, wakes=False):
+    """Returns the seconds of one call. If `wakes` is set, an untimed call first wakes the worker threads of the library."""
     call.before()
+    if wakes:
+        call.run()
     start = clock()
     for _ in range(count):
         call.run()
@@ -115,7 +118,7 @@ def measure(calls, threads, seconds):
     while rounds < 5 or time.monotonic() < end:
         for name, call in calls.items():
             time.sleep(pause)
-            times[name].append(sample(call, clock, count[name]))
+            times[name].append(sample(call, clock, count[name], threads > 1))
         rounds += 1
     return times
 
