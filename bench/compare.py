@@ -9,8 +9,8 @@ rows), ONNX Runtime (MultiHeadAttention and GroupQueryAttention) and ggml (flash
 bench/llama/build.sh builds). Libraries that are not installed are skipped and listed. All results are first compared with
 those of mha.
 
-Each round calls every library: with several threads, after a pause in which the worker threads of the previous one go to
-sleep, and an untimed call which wakes its own. The reported time is the minimum over the rounds; the median shows the noise.
+Each round calls every library. With several threads, a pause lets the worker threads of the previous library go to sleep,
+and an untimed call wakes those of this library. The reported time is the minimum over the rounds; the median shows the noise.
 With one thread, calls of more than a millisecond are measured in CPU time of that thread, which excludes other programs.
 `ratio` is the time of the fastest other library divided by that of mha (above 1: mha is faster). `share` is the fraction of
 the machine's limit that mha reaches (mha/machine_peak.h: multiply-adds, or reads of K and V for one query); the limit is

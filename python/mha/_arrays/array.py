@@ -139,24 +139,20 @@ def operand(x: Any, name: str) -> Array:
     a = array(x, name)
     if any(a.strides) or all(n <= 1 for n in a.shape):
         return a
-    return _copied(x, name)
-
-
-def _copied(x: Any, name: str) -> Array:
-    if isinstance(x, np.ndarray):
-        return array(np.ascontiguousarray(x), name)
-    if not hasattr(x, "contiguous"):
-        raise ValueError(f"{name} must be contiguous (got strides {array(x, name).strides})")
-    return array(x.contiguous(), name)
+    return contiguous(x, name)
 
 
 def contiguous(x: Any, name: str) -> Array:
     """Returns an Array of x whose elements are contiguous; copies x if they are not."""
     if isinstance(x, np.ndarray):
-        return array(x if x.flags.c_contiguous else np.ascontiguousarray(x), name)
+        return array(np.asarray(x, order="C"), name)
     a = array(x, name)
     dense = [math.prod(a.shape[i + 1:]) for i in range(len(a.shape))]
-    return a if all(have == want or n == 1 for have, want, n in zip(a.strides, dense, a.shape)) else _copied(x, name)
+    if all(have == want or n == 1 for have, want, n in zip(a.strides, dense, a.shape)):
+        return a
+    if not hasattr(x, "contiguous"):
+        raise ValueError(f"{name} must be contiguous (got strides {a.strides})")
+    return array(x.contiguous(), name)
 
 
 def is_bfloat16(x: Any) -> bool:
@@ -273,7 +269,7 @@ def strided(address: int, dtype: Any, shape: tuple[int, ...], strides: tuple[int
 
 def empty_like(x: Any, dtype: int, shape: Any, name: str = "q") -> Any:
     """Returns a new contiguous array with the given shape and mha_dtype: a PyTorch tensor if x is a PyTorch tensor, otherwise NumPy.
-    `name` is the argument x."""
+    Errors name the argument x `name`."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         names = {F32: torch.float32, BF16: torch.bfloat16, F16: torch.float16, F64: torch.float64, I64: torch.int64}
