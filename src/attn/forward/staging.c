@@ -75,6 +75,17 @@ static bool is_read(const mha__call *call, int64_t b, int64_t first, int64_t key
     return first < prefix || (first + keys > lo && (first < last_hi || last_hi <= prefix));
 }
 
+/* Return the number of tiles of queries and of blocks of keys per sequence. The bounds may exceed the number of packed
+ * rows, but no sequence is longer. */
+static int64_t tiles_of(const mha_attn_desc *d)
+{
+    return mha__ceil_div(mha__min64(d->max_q_len, d->q_len), MHA__TILE_Q);
+}
+static int64_t blocks_of(const mha_attn_desc *d)
+{
+    return mha__ceil_div(mha__min64(d->max_kv_len, d->kv_len), MHA__KEY_BLOCK);
+}
+
 /* Copies one block of keys or values of a head, unless no row attends to it: a task of `heads` heads and `blocks`
  * blocks per sequence. */
 static void stage_block(void *arg, int64_t item, int worker)
@@ -82,7 +93,7 @@ static void stage_block(void *arg, int64_t item, int worker)
     const stage_job *job = arg;
     const mha_attn_plan *plan = job->call->plan;
     const mha_attn_desc *d = &plan->desc;
-    const int64_t blocks = mha__ceil_div(d->max_kv_len, MHA__KEY_BLOCK), first = item % blocks * MHA__KEY_BLOCK;
+    const int64_t blocks = blocks_of(d), first = item % blocks * MHA__KEY_BLOCK;
     const int64_t g = item / blocks % d->kv_heads, b = item / blocks / d->kv_heads;
     const mha__call own = plan->packed ? mha__sequence_call(job->call, b) : *job->call;
     const mha_cview *view = job->values ? &own.args.v : &own.args.k;
@@ -110,7 +121,7 @@ static void stage_tile(void *arg, int64_t item, int worker)
     const stage_job *job = arg;
     const mha_attn_plan *plan = job->call->plan;
     const mha_attn_desc *d = &plan->desc;
-    const int64_t tiles = mha__ceil_div(d->max_q_len, MHA__TILE_Q), first = item % tiles * MHA__TILE_Q;
+    const int64_t tiles = tiles_of(d), first = item % tiles * MHA__TILE_Q;
     const int64_t h = item / tiles % d->heads, b = item / tiles / d->heads;
     const mha__call own = plan->packed ? mha__sequence_call(job->call, b) : *job->call;
     const int64_t rows = mha__min64(MHA__TILE_Q, mha__rows_of(&own, b) - first);
@@ -133,7 +144,7 @@ static mha_status stage_keys(mha__call *call, bool values, char *to, mha_error *
     const mha_attn_desc *d = &plan->desc;
     const int64_t elements = mha__element_count(d->kv_dtype, values ? d->v_head_dim : d->head_dim);
     stage_job job = {call, to, values};
-    const int64_t count = d->batch * d->kv_heads * mha__ceil_div(d->max_kv_len, MHA__KEY_BLOCK);
+    const int64_t count = d->batch * d->kv_heads * blocks_of(d);
     MHA__TRY(mha__attn_run(plan->ctx, plan->workers, count, stage_block, &job, err));
     *(values ? &call->args.v : &call->args.k) = dense(to, d->kv_heads, d->kv_len, elements);
     if (!values) call->staged_keys = true;
@@ -157,7 +168,7 @@ mha_status mha__stage_backward(mha__call *call, mha_error *err)
     if (s->k) MHA__TRY(stage_keys(call, false, k, err));
     if (!s->q) return MHA_OK;
     stage_job job = {call, q, false};
-    const int64_t count = d->batch * d->heads * mha__ceil_div(d->max_q_len, MHA__TILE_Q);
+    const int64_t count = d->batch * d->heads * tiles_of(d);
     MHA__TRY(mha__attn_run(plan->ctx, plan->workers, count, stage_tile, &job, err));
     call->args.q = dense(q, d->heads, d->q_len, d->head_dim);
     return MHA_OK;
