@@ -1,6 +1,7 @@
 #!/bin/sh
 # run_fuzz.sh PROGRAM NAME CORPUS... - runs libFuzzer on the target NAME for MHA_FUZZ_SECONDS (default: 5), starting from
 # the committed corpus. New inputs are discarded, except for failing inputs, which are written next to PROGRAM and printed.
+# MHA_FUZZ_SEED (default: 1) sets the sequence of inputs, so that two runs of one build try the same ones; 0 is a random seed.
 set -eu
 program=$1
 name=$2
@@ -12,5 +13,5 @@ trap 'rm -rf "$found"' EXIT
 dictionary=
 [ ! -e "$here/dictionaries/$name.dict" ] || dictionary=-dict=$here/dictionaries/$name.dict
 # shellcheck disable=SC2086 # one word, or none
-"$program" $dictionary -max_total_time="${MHA_FUZZ_SECONDS:-5}" -timeout=20 -rss_limit_mb=1024 -verbosity=0 \
+"$program" $dictionary -seed="${MHA_FUZZ_SEED:-1}" -max_total_time="${MHA_FUZZ_SECONDS:-5}" -timeout=20 -rss_limit_mb=1024 -verbosity=0 \
     -print_final_stats=1 -artifact_prefix="$program-" "$found" "$@"
