@@ -25,8 +25,8 @@
 /* Number of pause instructions before a thread sleeps. Each instruction takes 40 to 140 cycles, so a thread spins for a
  * few microseconds, which is longer than the time between two parallel calls of a forward pass. */
 enum { SPINS = 128 };
-/* Stack of a worker. Tasks keep their scratch memory in workspaces. The largest stack frame, that of a kernel tile,
- * takes some tens of KiB. */
+/* Stack of a worker. Tasks keep their scratch memory in workspaces. The largest stack frame, that of a split
+ * product, takes 150 KiB. */
 enum { STACK_BYTES = 1 << 20 };
 enum { CACHE_LINE = 64 };
 

@@ -8,7 +8,8 @@
  *
  * All products compute C[r][n] = sum over k ascending of A[r][k] * B[k][n]. Each element is one chain of fused
  * multiply-adds (of separate multiplies and adds on the scalar ISA) that begins at +0 or at a given value. An element
- * is therefore bitwise identical for any register tile, row count and division into blocks.
+ * is therefore bitwise identical for any register tile, row count and division into blocks. Only product_split and the
+ * products of smaller types (kernel_dense.h, kernel_pairs.h) use other sums.
  *
  * A panel contains nr columns of a right operand, stored [k][nr] and padded with zeros. In attention, a panel has one
  * query per column ("lane"). The maximum, sum and mask of a row of scores are then plain vertical vector operations:
@@ -63,6 +64,12 @@ typedef struct mha__kernels {
      * only to distribute work. */
     void (*product)(int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b, int64_t panel_stride,
                     const void *from, int64_t from_row, void *c, int64_t ldc);
+
+    /* Same with a smaller error, in tile registers: faster for 64 rows and more, slower for few rows. An element is not
+     * a chain: it adds sums of 32 terms, counted from k = 0, to the initial value (matmul_f32_amx.inc), but is also
+     * bitwise identical for any division of m and n. NULL if the ISA does not have it. */
+    void (*product_split)(int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b,
+                          int64_t panel_stride, const void *from, int64_t from_row, void *c, int64_t ldc);
 
     /* ---- packing ---- */
 

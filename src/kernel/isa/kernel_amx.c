@@ -1,8 +1,9 @@
-/* kernel_amx.c - attention and the dense product on bf16, and the dense product on int8, with AMX tiles.
+/* kernel_amx.c - attention and the dense product on bf16, and the dense products on int8 and f32, with AMX tiles.
  * kernel_avx512.c contains all other functions and defines the tables. Empty on other architectures. */
 #if defined(__x86_64__)
 #define MHA_SUFFIX f32_amx
 #include "kernel/common.inc"
+#include <float.h>
 #include <immintrin.h>
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,fma"))), \
@@ -31,6 +32,8 @@
 #include "kernel/matmul/matmul_amx_results.inc"
 
 #include "kernel/matmul/matmul_amx.inc" /* uses matmul_amx_results.inc */
+
+#include "kernel/matmul/matmul_f32_amx.inc" /* uses the two above and bf16_amx.inc */
 
 /* Groups of a row begin at cache lines, because loading a row of a tile from two lines takes twice as long. */
 #define DOT_LEFT_BYTES 64
