@@ -1154,12 +1154,14 @@ class Matrix(ctypes.Structure):
     transposed: int
     out: int
     packed: int
+    many_rows: int
     _fields_ = [
         ("weight", c_void_p),
         ("bias", c_void_p),
         ("transposed", c_int),
         ("out", c_int64),
         ("packed", c_int),
+        ("many_rows", c_int),
     ]
 
 

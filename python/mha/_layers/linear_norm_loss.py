@@ -96,12 +96,13 @@ def activation_backward(activation: str, x: Any, dy: Any) -> np.ndarray:
 @dataclass
 class Matrix:
     """A weight [out, in], or [in, out] if transposed (Conv1D of GPT-2), and its bias [out]. packed: the type of the packed weights, "f32",
-    "bf16", "f16" or "q8_0"."""
+    "bf16", "f16" or "q8_0". many_rows: most calls have at least 64 rows; in f32, layers of at least 256 inputs are then faster on amx."""
 
     weight: Any
     bias: Any = None
     transposed: bool = False
     packed: str = "f32"
+    many_rows: bool = False
 
     def struct(self, name: str, in_: int | None = None) -> Any:
         """Returns the struct of the library; raises ValueError unless the weight has the width `in_`."""
@@ -110,7 +111,8 @@ class Matrix:
         if in_ not in (None, columns):
             raise ValueError(f"{name}.weight must have {in_} inputs (got shape {w.shape})")
         b = None if self.bias is None else floats(self.bias, f"{name}.bias", (rows,))
-        return struct(abi.Matrix, weight=w, bias=b, transposed=bool(self.transposed), out=rows, packed=choose("packed", self.packed, _PACKED))
+        return struct(abi.Matrix, weight=w, bias=b, transposed=bool(self.transposed), out=rows,
+                      packed=choose("packed", self.packed, _PACKED), many_rows=bool(self.many_rows))
 
 
 class Linear(Handle):
@@ -129,7 +131,7 @@ class Linear(Handle):
         self.in_ = (first.alive["weight"].shape[::-1] if first.transposed else first.alive["weight"].shape)[1]
         made = [first, *(part.struct(f"parts[{n}]", self.in_) for n, part in enumerate(parts) if n)]
         self.out = sum(m.out for m in made)
-        if len(made) == 1 and not first.transposed and parts[0].packed == "f32" and activation == "none":
+        if len(made) == 1 and not first.transposed and parts[0].packed == "f32" and activation == "none" and not first.many_rows:
             handle = create("mha_linear_create", context(), self.in_, self.out, first.weight, first.bias)
         else:
             handle = create("mha_linear_create_stack", context(), self.in_, (abi.Matrix * len(made))(*made), len(made),

@@ -170,8 +170,9 @@ static mha_status pack_heads(mha_attn_layer *l, const weights *w, mha_error *err
     for (int64_t p = 0, row = 0; p < 3; row += counts[p++] * l->options.head_dim) {
         const mha_matrix *m = &w->matrix[w->fused ? 0 : p];
         const int64_t first = w->fused ? row : 0;
-        qkv[p] =
-            (mha__matrix){.weight = m->weight + first * l->options.hidden, .bias = m->bias ? m->bias + first : NULL};
+        qkv[p] = (mha__matrix){.weight = m->weight + first * l->options.hidden,
+                               .bias = m->bias ? m->bias + first : NULL,
+                               .many_rows = m->many_rows != 0};
     }
     return mha__heads_pack(l, qkv, err);
 }

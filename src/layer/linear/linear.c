@@ -1,8 +1,9 @@
 /* linear.c - y = act(x W^T + b) on packed weights, whose blocks of columns packed_linear.h describes.
  *
  * A task computes one rectangle of y, a block of rows by a block of columns: the product, whose sums begin with the
- * bias (kernel.h) and run in the order k = 0 .. in-1, and the activation. All boundaries depend on the shape, never on
- * the thread count. The bits of each element depend only on its row of x and its row of W.
+ * bias (kernel.h) and run in the order k = 0 .. in-1, or in steps of 32 (split products), and the activation. All
+ * boundaries depend on the shape, never on the thread count. The bits of each element depend only on its row of x and
+ * its row of W.
  *
  * A call may skip whole matrices of a stack or read only some inputs, so pruned heads cost no time. With few rows, a
  * call takes about as long as one sequential read of the packed weights, which is shorter for 8-bit and 16-bit weights.
@@ -16,6 +17,10 @@
  * cache. With at most half of these rows, a task computes one column block. */
 #define LEFT_BLOCK_ROWS 64
 #define LEFT_BLOCK_COLUMNS 4
+/* The same with split products, whose rows are split once per task: columns per task, and the fewest rows. */
+#define SPLIT_COLUMNS 1024
+#define SPLIT_ROWS 32
+#define SPLIT_TASKS 16 /* tasks have fewer columns if there are not so many tasks */
 #define TASKS_LEAST 32 /* tasks have more rows only if at least so many remain */
 /* Rows that are multiplied by all columns before the next rows start. They take at most TOGETHER_BYTES of x (but at
  * least the rows of one task), so that x stays in the level-2 cache while all weights stream past. The limit does not
@@ -93,9 +98,10 @@ static void multiply(const forward_job *job, const piece *p)
     const char *x = (const char *)job->call->x + (size_t)(p->first * job->x_stride) * real;
     const char *bias = l->bias ? l->bias + (size_t)(p->b->column + p->column) * real : NULL;
     const bool accumulate = job->call->accumulate;
-    l->kernels->product(p->rows, p->columns, job->depth, x, job->x_stride,
-                        p->b->panels + (size_t)(p->column * l->in + job->call->first * l->kernels->nr) * real,
-                        l->in * l->kernels->nr, accumulate ? p->y : bias, accumulate ? p->stride : 0, p->y, p->stride);
+    const char *panels = p->b->panels + (size_t)(p->column * l->in + job->call->first * l->kernels->nr) * real;
+    (l->splits ? l->kernels->product_split
+               : l->kernels->product)(p->rows, p->columns, job->depth, x, job->x_stride, panels, l->in * l->kernels->nr,
+                                      accumulate ? p->y : bias, accumulate ? p->stride : 0, p->y, p->stride);
 }
 
 /* Computes a product with bf16, f16 or q8_0 weights, added to the bias or to y. */
@@ -179,11 +185,11 @@ static void compute_rows(const forward_job *job, const mha__column_block *b, int
 }
 
 /* Returns block *n extended by the following blocks before `last` whose panels are adjacent in memory, and advances *n
- * past them. */
-static mha__column_block adjacent(const mha_linear *l, int64_t last, int64_t *n)
+ * past them. With `parts`, all of them are in one part. */
+static mha__column_block adjacent(const mha_linear *l, const uint8_t *parts, int64_t last, int64_t *n)
 {
     mha__column_block b = l->block[(*n)++];
-    for (; *n < last && l->block[*n].part == b.part; b.columns += l->block[(*n)++].columns)
+    for (; *n < last && (!parts || l->block[*n].part == b.part); b.columns += l->block[(*n)++].columns)
         if (l->block[*n].panels !=
             b.panels + b.columns / l->kernels->nr * mha__panel_bytes(l->kernels, l->dense, l->in))
             break;
@@ -203,7 +209,7 @@ static void forward_task(void *arg, int64_t i, int worker)
     if (l->dense && l->dense->open) l->dense->open();
     for (; row < end; row += job->height)
         for (int64_t n = block; n < last;) {
-            const mha__column_block b = adjacent(l, last, &n);
+            const mha__column_block b = adjacent(l, call->parts, last, &n);
             if (!call->parts || call->parts[b.part]) compute_rows(job, &b, row, mha__min64(job->height, end - row));
         }
     if (l->dense && l->dense->close) l->dense->close();
@@ -263,6 +269,18 @@ static void divide_left(forward_job *job)
     job->task_rows = mha__max64(height, LEFT_BLOCK_ROWS);
 }
 
+/* Divides a call with split products into tasks. */
+static void divide_split(forward_job *job)
+{
+    const mha_linear *l = job->linear;
+    const int64_t rows = job->call->rows;
+    if (rows <= SPLIT_ROWS) return;
+    job->task_blocks = mha__ceil_div(SPLIT_COLUMNS, l->block[0].columns);
+    while (job->task_blocks > 1 &&
+           mha__ceil_div(rows, job->task_rows) * mha__ceil_div(l->blocks, job->task_blocks) < SPLIT_TASKS)
+        job->task_blocks = job->task_blocks / 2;
+}
+
 void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
 {
     const int64_t depth = call->depth ? call->depth : linear->in;
@@ -276,6 +294,7 @@ void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
                        .task_blocks = 1,
                        .height = BLOCK_ROWS};
     if (job.left_stride) divide_left(&job);
+    if (linear->splits) divide_split(&job);
     job.row_blocks = mha__ceil_div(call->rows, job.task_rows);
     job.together = rows_together(&job);
     if (job.left_stride && call->x) mha__parallel(linear->ctx, mha__ceil_div(call->rows, LEFT_ROWS), left_task, &job);

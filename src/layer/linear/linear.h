@@ -4,13 +4,14 @@
 #define MHA_LAYER_LINEAR_LINEAR_H
 
 #include "base/size.h"
+#include "kernel/kernel.h"
 #include "mha/layer.h"
 #include <stdbool.h>
 
-/* A matrix and its bias, like mha_matrix, but with f32 or f64 elements. */
+/* A matrix and its bias, like mha_matrix, but with f32 or f64 elements. The first matrix of a stack sets many_rows. */
 typedef struct mha__matrix {
     const void *weight, *bias;
-    bool transposed;
+    bool transposed, many_rows;
     int64_t out;
 } mha__matrix;
 
@@ -57,7 +58,8 @@ const float *mha__linear_bias(const mha_linear *linear);
  * padding. */
 bool mha__linear_takes_bf16(const mha_linear *linear);
 
-/* Computes C = A B or C += A B for A [m, k], B [k, n] and C [m, n]; each element is one sum over k in ascending order.
+/* Computes C = A B or C += A B for A [m, k], B [k, n] and C [m, n]; each element is one sum over k in ascending order,
+ * or in steps of 32 (mha__splits).
  * A and B may have any strides. With bf16, A, B and C are f32, and A and B are rounded to bf16 where the kernels
  * multiply bf16 pairs (kernel.h). */
 typedef struct mha__matmul {
@@ -85,6 +87,13 @@ static inline int64_t mha__matmul_most_rows(int64_t most_k, int64_t whole)
     return mha__round_up(mha__max64(1, NUMBERS / mha__max64(1, most_k)), whole);
 }
 
+/* Returns true if products with many rows and sums of k terms use mha__kernels.product_split: all gradients, and linear
+ * layers with `many_rows`. The number of rows of a call has no influence, since no result depends on it. */
+static inline bool mha__splits(const mha__kernels *kernels, int64_t k)
+{
+    enum { LEAST = 256 }; /* with fewer terms, splitting the operands takes much of the time */
+    return kernels->product_split && k >= LEAST;
+}
 /* Computes the product. Packs B, copies A unless its columns are contiguous, and allocates memory once. */
 mha_status mha__matmul_run(mha_ctx *ctx, const mha__matmul *job, mha_error *err);
 /* Computes the same product with bf16 pairs; requires kernels with `left`. */

@@ -14,8 +14,10 @@
 
 #define BLOCK_NUMBERS 65536 /* elements of the packed operand, which stay in the level-2 cache while rows stream past */
 #define BLOCK_TILES 16      /* rows per task, in register tiles */
-#define TURN_K 64           /* depth of a panel that is transposed in the level-1 cache */
-#define TURN_WIDTH 64       /* width of the widest panel */
+#define SPLIT_NUMBERS 262144 /* the same with split products, whose rows are split once per block */
+#define SPLIT_ROWS 128
+#define TURN_K 64     /* depth of a panel that is transposed in the level-1 cache */
+#define TURN_WIDTH 64 /* width of the widest panel */
 
 typedef struct matmul_job {
     const mha__matmul *p;
@@ -24,6 +26,8 @@ typedef struct matmul_job {
     int64_t k, depth;          /* first index and length of this slice along k */
     int64_t row, rows;         /* first row and number of rows of this slice */
     int64_t width;             /* columns per block, whole panels */
+    bool splits;               /* multiply by product_split */
+    int64_t task_rows, tile;   /* rows per task and per call of a product */
     int64_t column_blocks, row_blocks;
     char *panels, *turned;
     const char *a; /* left operand, starting at element (row, k) */
@@ -72,7 +76,7 @@ static void turn_task(void *arg, int64_t i, int worker)
 }
 
 /* Multiplies a tile of rows by all columns of the block before the next tile, so that C is read and written along its
- * rows. */
+ * rows; split products divide their rows themselves. */
 static void product_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
@@ -80,14 +84,13 @@ static void product_task(void *arg, int64_t i, int worker)
     const mha__matmul *p = job->p;
     const size_t real = job->kernels->real_size;
     const int64_t column = i / job->row_blocks * job->width, columns = mha__min64(job->width, p->n - column);
-    const int64_t tile = job->kernels->mr, first = i % job->row_blocks * BLOCK_TILES * tile;
-    const int64_t end = mha__min64(job->rows, first + BLOCK_TILES * tile);
-    for (int64_t r = first; r < end; r += tile) {
+    const int64_t first = i % job->row_blocks * job->task_rows, end = mha__min64(job->rows, first + job->task_rows);
+    for (int64_t r = first; r < end; r += job->tile) {
         char *c = (char *)p->c + (size_t)((job->row + r) * p->c_row + column) * real;
-        job->kernels->product(mha__min64(tile, end - r), columns, job->depth, number(job, job->a, r * job->a_row),
-                              job->a_row, job->panels + (size_t)(column * job->depth) * real,
-                              job->depth * job->kernels->nr, p->accumulate || job->k > 0 ? c : NULL, p->c_row, c,
-                              p->c_row);
+        (job->splits ? job->kernels->product_split : job->kernels->product)(
+            mha__min64(job->tile, end - r), columns, job->depth, number(job, job->a, r * job->a_row), job->a_row,
+            job->panels + (size_t)(column * job->depth) * real, job->depth * job->kernels->nr,
+            p->accumulate || job->k > 0 ? c : NULL, p->c_row, c, p->c_row);
     }
 }
 
@@ -95,7 +98,7 @@ static void run_rows(mha_ctx *ctx, matmul_job *job)
 {
     const mha__matmul *p = job->p;
     job->rows = mha__min64(job->most_rows, p->m - job->row);
-    job->row_blocks = mha__ceil_div(job->rows, BLOCK_TILES * job->kernels->mr);
+    job->row_blocks = mha__ceil_div(job->rows, job->task_rows);
     job->a = turns(p) ? job->turned : number(job, p->a, job->row * p->a_row + job->k);
     job->a_row = turns(p) ? job->depth : p->a_row;
     if (turns(p)) mha__parallel(ctx, mha__ceil_div(job->rows, job->kernels->nr), turn_task, job);
@@ -108,7 +111,9 @@ static void run_slices(mha_ctx *ctx, matmul_job *job)
     const mha__matmul *p = job->p;
     do {
         job->depth = mha__min64(job->most_k, p->k - job->k);
-        job->width = mha__max64(1, BLOCK_NUMBERS / mha__max64(1, job->depth) / job->kernels->nr) * job->kernels->nr;
+        const int64_t panels =
+            (job->splits ? SPLIT_NUMBERS : BLOCK_NUMBERS) / mha__max64(1, job->depth) / job->kernels->nr;
+        job->width = mha__max64(1, panels) * job->kernels->nr;
         job->column_blocks = mha__ceil_div(p->n, job->width);
         mha__parallel(ctx, job->column_blocks, pack_task, job);
         for (job->row = 0; job->row < p->m; job->row += job->rows)
@@ -121,7 +126,12 @@ mha_status mha__matmul_run(mha_ctx *ctx, const mha__matmul *p, mha_error *err)
 {
     const mha__kernels *kernels = mha__kernels_of(ctx, p->dtype);
     if (p->dtype == MHA_BF16 && kernels->dense[MHA__BF16]->left) return mha__matmul_pairs(ctx, p, err);
-    matmul_job job = {.p = p, .kernels = kernels};
+    const bool splits = mha__splits(kernels, p->k);
+    matmul_job job = {.p = p,
+                      .kernels = kernels,
+                      .splits = splits,
+                      .task_rows = splits ? SPLIT_ROWS : BLOCK_TILES * kernels->mr,
+                      .tile = splits ? SPLIT_ROWS : kernels->mr};
     size_t panels = 0, turned = 0, bytes = 0;
     job.most_k = mha__matmul_most_k(p);
     job.most_rows = turns(p) ? mha__matmul_most_rows(job.most_k, kernels->nr) : p->m;
@@ -195,7 +205,7 @@ static mha_status find_dx(mha_ctx *ctx, const mha__linear_grad *g, mha_error *er
 mha_status mha__linear_back_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, int64_t out, const float *weight,
                                    bool transposed, mha_linear **packed, mha_error *err)
 {
-    const mha__matrix back = {.weight = weight, .transposed = !transposed, .out = in};
+    const mha__matrix back = {.weight = weight, .transposed = !transposed, .many_rows = true, .out = in};
     return mha__linear_create(ctx, dtype, out, &back, 1, MHA_ACT_NONE, packed, err);
 }
 

@@ -125,6 +125,7 @@ mha_status mha__linear_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, const m
     l->kernels = kernels;
     l->dense = dense;
     l->activation = act;
+    l->splits = !dense && parts->many_rows && mha__splits(kernels, in);
     mha__linear_pack(l, parts);
     *linear = l;
     return MHA_OK;
@@ -156,7 +157,8 @@ mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_matrix *p
             return mha__fail(err, MHA_ERR_ARG,
                              "linear: packed must be the same for all matrices of a stack (got %s and %s)",
                              mha_dtype_name(packed), mha_dtype_name(parts[p].packed));
-        inner[p] = (mha__matrix){parts[p].weight, parts[p].bias, parts[p].transposed != 0, parts[p].out};
+        inner[p] = (mha__matrix){parts[p].weight, parts[p].bias, parts[p].transposed != 0, parts[p].many_rows != 0,
+                                 parts[p].out};
     }
     return mha__linear_create(ctx, packed, in, inner, count, activation, linear, err);
 }
@@ -172,7 +174,8 @@ void mha__linear_repack(mha_linear *linear, const mha_matrix *parts, int64_t cou
 {
     mha__matrix inner[3];
     for (int64_t p = 0; p < count; p++)
-        inner[p] = (mha__matrix){parts[p].weight, parts[p].bias, parts[p].transposed != 0, parts[p].out};
+        inner[p] = (mha__matrix){parts[p].weight, parts[p].bias, parts[p].transposed != 0, parts[p].many_rows != 0,
+                                 parts[p].out};
     mha__linear_pack(linear, inner);
 }
 

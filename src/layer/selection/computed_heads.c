@@ -44,6 +44,7 @@ mha_status mha__heads_pack(mha_attn_layer *l, const mha__matrix qkv[3], mha_erro
                 .weight = (const char *)qkv[p].weight + (size_t)h * head * (size_t)l->options.hidden,
                 .bias = qkv[p].bias ? (const char *)qkv[p].bias + (size_t)h * head : NULL,
                 .transposed = qkv[p].transposed,
+                .many_rows = qkv[p].many_rows,
                 .out = l->options.head_dim,
             };
         MHA__TRY(

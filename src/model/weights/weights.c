@@ -314,6 +314,7 @@ mha_status mha__weights_part(mha__weights *weights, mha__role role, int64_t laye
     const wanted weight = wanted_of(weights->config, role, layer, false);
     part->out = rows;
     part->packed = kinds[kind].taps ? MHA_F32 : weights->packed;
+    part->many_rows = !weights->config->family->causal; /* causal models also generate, one row at a time */
     part->transposed = kinds[kind].transposed;
     MHA__TRY(take(weights, role, layer, kinds[kind].weight, kinds[kind].old_weight, &weight, &part->weight, err));
     if (kinds[kind].plus_one) MHA__TRY(mha__weights_add_one(weights, rows, &part->weight, err));

@@ -99,7 +99,7 @@ static void test_error_is_that_of_rounding(void **state)
                 const int64_t in = sizes[s / 5], out = sizes[s % 5];
                 float *x = random_floats(s, 1, rows[r] * in, 1, 0), *w = random_floats(s, 2, in * out, 0.1, 0);
                 float *b = random_floats(s, 3, out, 1, 0);
-                const mha_matrix m = {w, s % 2 ? b : NULL, s % 3 == 0, out, types[type]};
+                const mha_matrix m = {w, s % 2 ? b : NULL, s % 3 == 0, out, types[type], s % 4 < 2};
                 mha_linear *linear = linear_of(ctx, in, &m, 1);
                 float *y = forward(linear, x, rows[r], out);
                 check_error(types[type], linear, y, x, rows[r], in, &m);
@@ -114,13 +114,14 @@ static void test_error_is_that_of_rounding(void **state)
 static void test_bits_of_a_row(void **state)
 {
     (void)state;
-    enum { ROWS = 700, IN = 200, OUT = 150, FIRST = 37 };
+    enum { ROWS = 700, IN = 300, OUT = 150, FIRST = 37 };
     float *x = random_floats(7, 1, ROWS * IN, 1, 0), *w = random_floats(7, 2, IN * OUT, 0.1, 0);
     float *b = random_floats(7, 3, OUT, 1, 0);
-    for (int type = 0; type < TYPES; type++) {
-        const mha_matrix whole = {w, b, 0, OUT, types[type]};
-        const mha_matrix parts[] = {{w, b, 0, FIRST, types[type]},
-                                    {w + FIRST * IN, b + FIRST, 0, OUT - FIRST, types[type]}};
+    for (int n = 0; n < 2 * TYPES; n++) {
+        const int type = n / 2, many = n % 2;
+        const mha_matrix whole = {w, b, 0, OUT, types[type], many};
+        const mha_matrix parts[] = {{w, b, 0, FIRST, types[type], many},
+                                    {w + FIRST * IN, b + FIRST, 0, OUT - FIRST, types[type], many}};
         float *first = NULL;
         for (int threads = 1; threads <= 3; threads++) {
             mha_ctx *ctx = context(threads, NULL);
@@ -173,7 +174,7 @@ static void test_rounded_results(void **state)
     for (int n = 0; n < 24; n++) {
         const mha_dtype type = packed[n % 4], to = n / 4 % 2 ? MHA_F16 : MHA_BF16;
         const int64_t count = rows[n / 8];
-        const mha_matrix parts[] = {{w, NULL, 0, FIRST, type}, {w + FIRST * IN, x, 0, OUT - FIRST, type}};
+        const mha_matrix parts[] = {{w, NULL, 0, FIRST, type, 0}, {w + FIRST * IN, x, 0, OUT - FIRST, type, 0}};
         mha_linear *linear = NULL;
         assert_int_equal(mha_linear_create_stack(ctx, IN, parts, 2, MHA_ACT_GELU, &linear, NULL), MHA_OK);
         void *left = aligned_alloc(64, (mha__linear_left(linear, count) + 127) / 64 * 64);

@@ -136,7 +136,7 @@ static void check_tensor(const trial *t, mha_model_grads *grads, const mha_named
         const double near = difference(t, grads, weight, 0x1p-10f);
         /* Richardson extrapolation of two differences, with an error of fourth order in the step */
         const double want = (4 * near - difference(t, grads, weight, 0x1p-9f)) / 3;
-        if (!(fabs((double)got[at[n]] - want) < 0.02 * largest + 2e-4))
+        if (!(fabs((double)got[at[n]] - want) < 0.02 * largest + 4e-4)) /* the loss is rounded to f32 */
             fail_msg("%s[%d]: got %g, expected %g by finite differences", g->name, (int)at[n], (double)got[at[n]],
                      want);
     }
