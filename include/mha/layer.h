@@ -65,15 +65,15 @@ typedef struct mha_matrix {
     int transposed;
     int64_t out;      /* number of outputs; only read by mha_linear_create_stack */
     mha_dtype packed; /* type of the packed weights: f32 (default), bf16, f16 or q8_0 */
-    /* 1 = most calls have at least 64 rows: a layer with f32 weights and at least 256 inputs then uses the split
+    /* 1 in the first matrix of a stack = most calls have at least 64 rows: a layer with f32 weights and at least 256 inputs then uses the split
      * product if the ISA has it (amx), which is faster for 64 rows and more, and slower for fewer than 32 */
     int many_rows;
 } mha_matrix;
 
 /* y = act(x W^T + b). The weights are packed at creation: in * out elements, padded to whole panels (kernel.h). Each
  * element of y is one chain of fused multiply-adds that starts from b and runs over k = 0 .. in-1 in ascending order.
- * The split product (many_rows) instead adds sums of 32 terms to b, each computed from bf16 parts of the operands, with
- * a smaller error than that of a chain (docs/numerics.md).
+ * The split product (many_rows) instead adds sums of 32 terms to b, each computed from bf16 parts of the operands; the
+ * error of many terms is smaller than that of a chain (docs/numerics.md).
  *
  * Packing into a smaller type rounds each weight once, to nearest. bf16 keeps 8 bits, f16 keeps 11 (values beyond
  * 65504 become Inf), q8_0 keeps 8 with one f16 scale per 128 inputs. This halves or quarters the memory of the weights;

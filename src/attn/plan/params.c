@@ -78,14 +78,14 @@ static mha_status check_products(const mha_attn_desc *d, mha_error *err)
     const int64_t stats[] = {d->batch, d->heads, mha__max64(rows, keys), mha__max64(d->top_keys, 1)};
     const int64_t visited[] = {d->max_kv_len, WIDEST_PANEL, 1, 1}; /* this memory is allocated per worker, for any
                                                                     * batch */
-    const int64_t longest[] = {d->batch, d->heads, mha__max64(d->max_q_len, d->max_kv_len), 2 * widest};
+    const int64_t longest[] = {mha__max64(d->max_q_len, d->max_kv_len), 2, 1, 1};
     int64_t map[4];
     mha__maps_shape(d, map);
     MHA__TRY(check_bytes("batch * heads * q_len * head_dim", queries, err));
     MHA__TRY(check_bytes("batch * kv_heads * kv_len * head_dim", cached, err));
     MHA__TRY(check_bytes("pages * kv_heads * page_size * head_dim", paged, err));
     if (d->inputs & MHA_ATTN_CU_SEQLENS) /* the bounds may exceed the number of packed rows; dbias adds them */
-        MHA__TRY(check_bytes("batch * heads * the larger of max_q_len and max_kv_len * 2 head_dim", longest, err));
+        MHA__TRY(check_bytes("2 * the larger of max_q_len and max_kv_len", longest, err));
     if (d->outputs & MHA_ATTN_STATS) MHA__TRY(check_bytes("batch * heads * length * top_keys of stats", stats, err));
     if (d->outputs & MHA_ATTN_ROWS) MHA__TRY(check_bytes("kv_len * 64 rows for on_rows", visited, err));
     const bool mapped = d->outputs & (MHA_ATTN_PROBS | MHA_ATTN_SCORES);

@@ -3,7 +3,6 @@
 #if defined(__x86_64__)
 #define MHA_SUFFIX f32_amx
 #include "kernel/common.inc"
-#include <float.h>
 #include <immintrin.h>
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,fma"))), \

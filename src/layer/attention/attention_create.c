@@ -195,7 +195,9 @@ static mha_status create_projections(mha_attn_layer *l, const weights *w, unsign
 {
     if (!(without & MHA__WITHOUT_QKV)) MHA__TRY(create_qkv(l, w, err));
     if (without & MHA__WITHOUT_OUTPUT) return MHA_OK;
-    return mha_linear_create_stack(l->ctx, l->options.heads * l->options.head_dim, &w->o, 1, MHA_ACT_NONE, &l->o, err);
+    mha_matrix o = w->o;
+    o.many_rows = 0; /* without pruned or skipped heads, sums in steps of 32 inputs would have other bits */
+    return mha_linear_create_stack(l->ctx, l->options.heads * l->options.head_dim, &o, 1, MHA_ACT_NONE, &l->o, err);
 }
 
 static mha_status keep_choice(mha_attn_layer *l, const mha_layer_choice *c, mha_error *err)

@@ -20,8 +20,7 @@
 /* The same with split products, whose rows are split once per task: columns per task, and the fewest rows. */
 #define SPLIT_COLUMNS 1024
 #define SPLIT_ROWS 32
-#define SPLIT_TASKS 16 /* tasks have fewer columns if there are not so many tasks */
-#define TASKS_LEAST 32 /* tasks have more rows only if at least so many remain */
+#define TASKS_LEAST 32 /* tasks have more rows or columns only if at least so many remain */
 /* Rows that are multiplied by all columns before the next rows start. They take at most TOGETHER_BYTES of x (but at
  * least the rows of one task), so that x stays in the level-2 cache while all weights stream past. The limit does not
  * apply if x is rounded first, or if the weights exceed LARGE_WEIGHTS and come from memory: reading the weights then
@@ -275,9 +274,9 @@ static void divide_split(forward_job *job)
     const mha_linear *l = job->linear;
     const int64_t rows = job->call->rows;
     if (rows <= SPLIT_ROWS) return;
-    job->task_blocks = mha__ceil_div(SPLIT_COLUMNS, l->block[0].columns);
+    job->task_blocks = mha__ceil_div(SPLIT_COLUMNS * l->blocks, l->out);
     while (job->task_blocks > 1 &&
-           mha__ceil_div(rows, job->task_rows) * mha__ceil_div(l->blocks, job->task_blocks) < SPLIT_TASKS)
+           mha__ceil_div(rows, job->task_rows) * mha__ceil_div(l->blocks, job->task_blocks) < TASKS_LEAST)
         job->task_blocks = job->task_blocks / 2;
 }
 

@@ -1,7 +1,7 @@
 /* pooler_logits_backward.c - backpropagates from logits and pooler to the last hidden states, and computes the loss.
  *
  * Rows pass through the output head in chunks, so that logits exist for one chunk only. Products continue the sums in
- * their output, so gradients are bitwise independent of the chunk size. The losses of chunks are added in order. */
+ * their output, and the shape alone determines the chunks. The losses of chunks are added in order. */
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
