@@ -65,9 +65,10 @@ typedef struct mha__kernels {
     void (*product)(int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b, int64_t panel_stride,
                     const void *from, int64_t from_row, void *c, int64_t ldc);
 
-    /* Same, in tile registers, with a smaller error for many terms: faster for 64 rows and more, slower for few rows. An
-     * element is not a chain: it adds sums of 32 terms, counted from k = 0, to the initial value (matmul_f32_amx.inc),
-     * but is also bitwise identical for any division of m and n. NULL if the ISA does not have it. */
+    /* Same, in tile registers, with a smaller error for many terms: faster for 64 rows and more, slower for few rows.
+     * An element is not a chain: it adds sums of 32 terms, counted from k = 0, to the initial value
+     * (matmul_f32_amx.inc), but is also bitwise identical for any division of m and n. NULL if the ISA does not have
+     * it. */
     void (*product_split)(int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b,
                           int64_t panel_stride, const void *from, int64_t from_row, void *c, int64_t ldc);
 
