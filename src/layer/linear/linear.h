@@ -88,8 +88,8 @@ static inline int64_t mha__matmul_most_rows(int64_t most_k, int64_t whole)
 }
 
 /* Returns true if products with many rows and sums of k terms use mha__kernels.product_split: those of
- * mha__matmul_run, and linear layers with `many_rows`. The number of rows of a call has no influence, since no result of
- * a row depends on it. dW sums over rows, so its bits depend on the rows per call. */
+ * mha__matmul_run, and linear layers with `many_rows`. The number of rows of a call has no influence, since no result
+ * of a row depends on it. dW sums over rows, so its bits depend on the rows per call. */
 static inline bool mha__splits(const mha__kernels *kernels, int64_t k)
 {
     enum { LEAST = 256 }; /* with fewer terms, splitting the operands takes much of the time */
