@@ -65,9 +65,9 @@ typedef struct mha_matrix {
     int transposed;
     int64_t out;      /* number of outputs; only read by mha_linear_create_stack */
     mha_dtype packed; /* type of the packed weights: f32 (default), bf16, f16 or q8_0 */
-    /* 1 in the first matrix of a stack = most calls have at least 64 rows: a layer with f32 weights and at least 256
-     * inputs then uses the split product if the ISA has it (amx), which is faster for 64 rows and more, and slower for
-     * fewer than 32 */
+    /* 1 = most calls have at least 64 rows: a layer with f32 weights and at least 256 inputs then uses the split
+     * product if the ISA supports it (amx). The split product is faster for 64 rows and more, and slower for fewer than
+     * 32. A stack uses the value of its first matrix; output projections of attention layers ignore it. */
     int many_rows;
 } mha_matrix;
 

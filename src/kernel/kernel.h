@@ -46,6 +46,10 @@ typedef struct mha__norm_terms {
     float mean, scale;
 } mha__norm_terms;
 
+/* A dense product; see mha__kernels.product. */
+typedef void mha__product_fn(int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b,
+                             int64_t panel_stride, const void *from, int64_t from_row, void *c, int64_t ldc);
+
 typedef struct mha__kernels {
     const char *isa;  /* name of the ISA, for example "avx2" */
     size_t real_size; /* size of a real in bytes, 4 or 8 */
@@ -62,15 +66,13 @@ typedef struct mha__kernels {
      * panels of B; writes only m x n elements of C.
      * The function blocks over k itself, so that a panel of B stays in the L2 cache. Callers split only m and n, and
      * only to distribute work. */
-    void (*product)(int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b, int64_t panel_stride,
-                    const void *from, int64_t from_row, void *c, int64_t ldc);
+    mha__product_fn *product;
 
     /* Same, in tile registers, with a smaller error for many terms: faster for 64 rows and more, slower for few rows.
      * An element is not a chain: it adds sums of 32 terms, counted from k = 0, to the initial value
      * (matmul_f32_amx.inc), but is also bitwise identical for any division of m and n. NULL if the ISA does not have
      * it. */
-    void (*product_split)(int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b,
-                          int64_t panel_stride, const void *from, int64_t from_row, void *c, int64_t ldc);
+    mha__product_fn *product_split;
 
     /* ---- packing ---- */
 

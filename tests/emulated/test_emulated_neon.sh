@@ -36,7 +36,7 @@ for name in $properties random backward differences; do
 done
 for test in "$here"/tests/kernel/test_*.c; do
     case $test in
-    *pairs*.c | */test_kernel_split.c) wanted=77 ;; # skipped: the emulated CPU has no such products
+    *pairs*.c | */test_kernel_split.c) wanted=77 ;; # skipped: the emulated CPU does not support these products
     *) wanted=0 ;;
     esac
     compile gnu11 kernel_test "$test" objects/*.o || exit 1

@@ -1,7 +1,7 @@
 #!/bin/sh
 # run_fuzz.sh PROGRAM NAME CORPUS... - runs libFuzzer on the target NAME for MHA_FUZZ_SECONDS (default: 5), starting from
 # the committed corpus. New inputs are discarded, except for failing inputs, which are written next to PROGRAM and printed.
-# MHA_FUZZ_SEED (default: 1) sets the sequence of inputs: two runs of one build under `setarch -R` try the same ones. 0 is a random seed.
+# MHA_FUZZ_SEED (default: 1) is the seed; 0 selects a random seed. Two runs of one build with the same seed try the same inputs under `setarch -R`.
 set -eu
 program=$1
 name=$2

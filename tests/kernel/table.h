@@ -96,6 +96,14 @@ static inline void fill(array *a, rng *r)
         put(a, i, rng_normal(r));
 }
 
+/* Fills the rows of a matrix, whose rows are `stride` elements apart; the gaps between rows stay guards. */
+static inline void fill_rows(array *a, int64_t rows, int64_t columns, int64_t stride, rng *r)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            put(a, i * stride + j, rng_normal(r));
+}
+
 /* Returns true if no element outside [0, n) was written. The guard must be finite. */
 static inline bool guards_intact(const array *a)
 {

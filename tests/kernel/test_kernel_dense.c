@@ -78,9 +78,7 @@ static problem problem_make(const mha__kernels *k, int type, int64_t m, int64_t 
     p.rounded = array_make(k, n * depth, 0, INPUT);
     p.bias = array_make(k, n, (int)rng_range(r, 0, 3), INPUT);
     p.c = array_make(k, (m - 1) * p.ldc + n, (int)rng_range(r, 0, 3), OUTPUT);
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < depth; j++)
-            put(&p.a, i * p.lda + j, rng_normal(r));
+    fill_rows(&p.a, m, depth, p.lda, r);
     fill(&p.w, r), fill(&p.bias, r);
     for (int64_t j = 0; j < n; j++)
         round_row(type, depth, (const float *)at_number(&p.w, j * depth), (float *)at_number(&p.rounded, j * depth));

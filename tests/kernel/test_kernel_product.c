@@ -17,9 +17,7 @@ static dense dense_make(const mha__kernels *t, int64_t m, int64_t n, int64_t k, 
     d.w = array_make(t, n * k, (int)rng_range(r, 0, 3), INPUT);
     d.panels = array_make(t, panels * k * t->nr, 0, OUTPUT);
     d.c = array_make(t, (m - 1) * d.ldc + n, (int)rng_range(r, 0, 3), OUTPUT);
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t kk = 0; kk < k; kk++)
-            put(&d.a, i * d.lda + kk, rng_normal(r));
+    fill_rows(&d.a, m, k, d.lda, r);
     fill(&d.w, r);
     t->pack_rows(n, k, d.w.data, k, 1, d.panels.data);
     assert_true(guards_intact(&d.panels));

@@ -84,7 +84,7 @@ static mha_status check_products(const mha_attn_desc *d, mha_error *err)
     MHA__TRY(check_bytes("batch * heads * q_len * head_dim", queries, err));
     MHA__TRY(check_bytes("batch * kv_heads * kv_len * head_dim", cached, err));
     MHA__TRY(check_bytes("pages * kv_heads * page_size * head_dim", paged, err));
-    if (d->inputs & MHA_ATTN_CU_SEQLENS) /* the bounds may exceed the number of packed rows; dbias adds them */
+    if (d->inputs & MHA_ATTN_CU_SEQLENS) /* dbias has sums for max_q_len + max_kv_len - 1 distances */
         MHA__TRY(check_bytes("2 * the larger of max_q_len and max_kv_len", longest, err));
     if (d->outputs & MHA_ATTN_STATS) MHA__TRY(check_bytes("batch * heads * length * top_keys of stats", stats, err));
     if (d->outputs & MHA_ATTN_ROWS) MHA__TRY(check_bytes("kv_len * 64 rows for on_rows", visited, err));

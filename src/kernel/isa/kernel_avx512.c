@@ -21,8 +21,7 @@ extern const mha__pairs mha__pairs_f32_avx512bf16, mha__pairs_f32_amx;
 extern const mha__pairs_back mha__pairs_back_f32_avx512bf16, mha__pairs_back_f32_amx;
 extern const mha__dense mha__dense_pairs_f32_avx512bf16, mha__dense_pairs_f32_amx;
 extern const mha__dense mha__dense_int8_f32_avx512vnni, mha__dense_int8_f32_amx;
-void mha__product_split_f32_amx(int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b,
-                                int64_t panel_stride, const void *from, int64_t from_row, void *c, int64_t ldc);
+extern mha__product_fn mha__product_split_f32_amx;
 
 #define TABLE mha__kernels_f32_avx512vnni
 #define TABLE_ISA "avx512vnni"

@@ -196,7 +196,7 @@ static mha_status create_projections(mha_attn_layer *l, const weights *w, unsign
     if (!(without & MHA__WITHOUT_QKV)) MHA__TRY(create_qkv(l, w, err));
     if (without & MHA__WITHOUT_OUTPUT) return MHA_OK;
     mha_matrix o = w->o;
-    o.many_rows = 0; /* without pruned or skipped heads, sums in steps of 32 inputs would have other bits */
+    o.many_rows = 0; /* removing a head must be bitwise identical to a gate of 0, but moves steps of 32 inputs */
     return mha_linear_create_stack(l->ctx, l->options.heads * l->options.head_dim, &o, 1, MHA_ACT_NONE, &l->o, err);
 }
 

@@ -17,7 +17,8 @@
  * cache. With at most half of these rows, a task computes one column block. */
 #define LEFT_BLOCK_ROWS 64
 #define LEFT_BLOCK_COLUMNS 4
-/* The same with split products, whose rows are split once per task: columns per task, and the fewest rows. */
+/* Columns per task with split products, which split their rows once per task. With at most SPLIT_ROWS rows, a task
+ * computes one column block. */
 #define SPLIT_COLUMNS 1024
 #define SPLIT_ROWS 32
 #define TASKS_LEAST 32 /* tasks have more rows or columns only if at least so many remain */
@@ -98,9 +99,8 @@ static void multiply(const forward_job *job, const piece *p)
     const char *bias = l->bias ? l->bias + (size_t)(p->b->column + p->column) * real : NULL;
     const bool accumulate = job->call->accumulate;
     const char *panels = p->b->panels + (size_t)(p->column * l->in + job->call->first * l->kernels->nr) * real;
-    (l->splits ? l->kernels->product_split
-               : l->kernels->product)(p->rows, p->columns, job->depth, x, job->x_stride, panels, l->in * l->kernels->nr,
-                                      accumulate ? p->y : bias, accumulate ? p->stride : 0, p->y, p->stride);
+    l->product(p->rows, p->columns, job->depth, x, job->x_stride, panels, l->in * l->kernels->nr,
+               accumulate ? p->y : bias, accumulate ? p->stride : 0, p->y, p->stride);
 }
 
 /* Computes a product with bf16, f16 or q8_0 weights, added to the bias or to y. */
@@ -293,7 +293,7 @@ void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
                        .task_blocks = 1,
                        .height = BLOCK_ROWS};
     if (job.left_stride) divide_left(&job);
-    if (linear->splits) divide_split(&job);
+    if (linear->product == linear->kernels->product_split) divide_split(&job);
     job.row_blocks = mha__ceil_div(call->rows, job.task_rows);
     job.together = rows_together(&job);
     if (job.left_stride && call->x) mha__parallel(linear->ctx, mha__ceil_div(call->rows, LEFT_ROWS), left_task, &job);

@@ -59,9 +59,8 @@ const float *mha__linear_bias(const mha_linear *linear);
 bool mha__linear_takes_bf16(const mha_linear *linear);
 
 /* Computes C = A B or C += A B for A [m, k], B [k, n] and C [m, n]; each element is one sum over k in ascending order,
- * or in steps of 32 (mha__splits).
- * A and B may have any strides. With bf16, A, B and C are f32, and A and B are rounded to bf16 where the kernels
- * multiply bf16 pairs (kernel.h). */
+ * or in steps of 32 (mha__splits). A and B may have any strides. With bf16, A, B and C are f32, and A and B are rounded
+ * to bf16 where the kernels multiply bf16 pairs (kernel.h). */
 typedef struct mha__matmul {
     mha_dtype dtype;
     int64_t m, n, k;

@@ -14,7 +14,8 @@
 
 #define BLOCK_NUMBERS 65536 /* elements of the packed operand, which stay in the level-2 cache while rows stream past */
 #define BLOCK_TILES 16      /* rows per task, in register tiles */
-#define SPLIT_NUMBERS 262144 /* the same with split products, whose rows are split once per block */
+/* The same two with split products, which split their rows once per block; SPLIT_ROWS counts rows. */
+#define SPLIT_NUMBERS 262144
 #define SPLIT_ROWS 128
 #define TURN_K 64     /* depth of a panel that is transposed in the level-1 cache */
 #define TURN_WIDTH 64 /* width of the widest panel */
@@ -26,8 +27,9 @@ typedef struct matmul_job {
     int64_t k, depth;          /* first index and length of this slice along k */
     int64_t row, rows;         /* first row and number of rows of this slice */
     int64_t width;             /* columns per block, whole panels */
-    bool splits;               /* multiply by product_split */
-    int64_t task_rows, tile;   /* rows per task and per call of a product */
+    mha__product_fn *product;
+    int64_t block_numbers;   /* elements of a block of the packed operand */
+    int64_t task_rows, tile; /* rows per task and per call of `product` */
     int64_t column_blocks, row_blocks;
     char *panels, *turned;
     const char *a; /* left operand, starting at element (row, k) */
@@ -87,10 +89,9 @@ static void product_task(void *arg, int64_t i, int worker)
     const int64_t first = i % job->row_blocks * job->task_rows, end = mha__min64(job->rows, first + job->task_rows);
     for (int64_t r = first; r < end; r += job->tile) {
         char *c = (char *)p->c + (size_t)((job->row + r) * p->c_row + column) * real;
-        (job->splits ? job->kernels->product_split : job->kernels->product)(
-            mha__min64(job->tile, end - r), columns, job->depth, number(job, job->a, r * job->a_row), job->a_row,
-            job->panels + (size_t)(column * job->depth) * real, job->depth * job->kernels->nr,
-            p->accumulate || job->k > 0 ? c : NULL, p->c_row, c, p->c_row);
+        job->product(mha__min64(job->tile, end - r), columns, job->depth, number(job, job->a, r * job->a_row),
+                     job->a_row, job->panels + (size_t)(column * job->depth) * real, job->depth * job->kernels->nr,
+                     p->accumulate || job->k > 0 ? c : NULL, p->c_row, c, p->c_row);
     }
 }
 
@@ -111,9 +112,8 @@ static void run_slices(mha_ctx *ctx, matmul_job *job)
     const mha__matmul *p = job->p;
     do {
         job->depth = mha__min64(job->most_k, p->k - job->k);
-        const int64_t panels =
-            (job->splits ? SPLIT_NUMBERS : BLOCK_NUMBERS) / mha__max64(1, job->depth) / job->kernels->nr;
-        job->width = mha__max64(1, panels) * job->kernels->nr;
+        job->width =
+            mha__max64(1, job->block_numbers / mha__max64(1, job->depth) / job->kernels->nr) * job->kernels->nr;
         job->column_blocks = mha__ceil_div(p->n, job->width);
         mha__parallel(ctx, job->column_blocks, pack_task, job);
         for (job->row = 0; job->row < p->m; job->row += job->rows)
@@ -129,7 +129,8 @@ mha_status mha__matmul_run(mha_ctx *ctx, const mha__matmul *p, mha_error *err)
     const bool splits = mha__splits(kernels, p->k);
     matmul_job job = {.p = p,
                       .kernels = kernels,
-                      .splits = splits,
+                      .product = splits ? kernels->product_split : kernels->product,
+                      .block_numbers = splits ? SPLIT_NUMBERS : BLOCK_NUMBERS,
                       .task_rows = splits ? SPLIT_ROWS : BLOCK_TILES * kernels->mr,
                       .tile = splits ? SPLIT_ROWS : kernels->mr};
     size_t panels = 0, turned = 0, bytes = 0;

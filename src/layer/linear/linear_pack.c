@@ -125,7 +125,7 @@ mha_status mha__linear_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, const m
     l->kernels = kernels;
     l->dense = dense;
     l->activation = act;
-    l->splits = !dense && parts->many_rows && mha__splits(kernels, in);
+    l->product = !dense && parts->many_rows && mha__splits(kernels, in) ? kernels->product_split : kernels->product;
     mha__linear_pack(l, parts);
     *linear = l;
     return MHA_OK;
@@ -137,6 +137,15 @@ mha_status mha__linear_keep(mha_ctx *ctx, mha_dtype dtype, int64_t in, const mha
     if (!*linear) return mha__linear_create(ctx, dtype, in, parts, count, MHA_ACT_NONE, linear, err);
     mha__linear_pack(*linear, parts);
     return MHA_OK;
+}
+
+static mha__matrix inner_of(const mha_matrix *m)
+{
+    return (mha__matrix){.weight = m->weight,
+                         .bias = m->bias,
+                         .transposed = m->transposed != 0,
+                         .many_rows = m->many_rows != 0,
+                         .out = m->out};
 }
 
 mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_matrix *parts, int64_t count,
@@ -157,8 +166,7 @@ mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_matrix *p
             return mha__fail(err, MHA_ERR_ARG,
                              "linear: packed must be the same for all matrices of a stack (got %s and %s)",
                              mha_dtype_name(packed), mha_dtype_name(parts[p].packed));
-        inner[p] = (mha__matrix){parts[p].weight, parts[p].bias, parts[p].transposed != 0, parts[p].many_rows != 0,
-                                 parts[p].out};
+        inner[p] = inner_of(&parts[p]);
     }
     return mha__linear_create(ctx, packed, in, inner, count, activation, linear, err);
 }
@@ -174,8 +182,7 @@ void mha__linear_repack(mha_linear *linear, const mha_matrix *parts, int64_t cou
 {
     mha__matrix inner[3];
     for (int64_t p = 0; p < count; p++)
-        inner[p] = (mha__matrix){parts[p].weight, parts[p].bias, parts[p].transposed != 0, parts[p].many_rows != 0,
-                                 parts[p].out};
+        inner[p] = inner_of(&parts[p]);
     mha__linear_pack(linear, inner);
 }
 

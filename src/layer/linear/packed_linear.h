@@ -18,9 +18,9 @@ typedef struct mha__column_block {
 struct mha_linear {
     mha_ctx *ctx;
     const mha__kernels *kernels;
-    const mha__dense *dense; /* functions for weights of 8 or 16 bits; NULL for f32 and f64 */
-    mha__row_fn activation;  /* NULL without an activation */
-    bool splits;             /* multiply by mha__kernels.product_split */
+    const mha__dense *dense;  /* functions for weights of 8 or 16 bits; NULL for f32 and f64 */
+    mha__row_fn activation;   /* NULL without an activation */
+    mha__product_fn *product; /* multiplies weights of f32 and f64 */
     int64_t in, out, blocks;
     char *bias; /* [out]; NULL if no part has a bias */
     mha__column_block *block;

@@ -117,8 +117,8 @@ static void test_bits_of_a_row(void **state)
     enum { ROWS = 700, IN = 300, OUT = 150, FIRST = 37 };
     float *x = random_floats(7, 1, ROWS * IN, 1, 0), *w = random_floats(7, 2, IN * OUT, 0.1, 0);
     float *b = random_floats(7, 3, OUT, 1, 0);
-    for (int n = 0; n < 2 * TYPES; n++) {
-        const int type = n / 2, many = n % 2;
+    for (int kind = 0; kind < 2 * TYPES; kind++) {
+        const int type = kind / 2, many = kind % 2;
         const mha_matrix whole = {w, b, 0, OUT, types[type], many};
         const mha_matrix parts[] = {{w, b, 0, FIRST, types[type], many},
                                     {w + FIRST * IN, b + FIRST, 0, OUT - FIRST, types[type], many}};
