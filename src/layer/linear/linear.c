@@ -21,7 +21,8 @@
  * computes one column block. */
 #define SPLIT_COLUMNS 1024
 #define SPLIT_ROWS 32
-#define TASKS_LEAST 32 /* tasks have more rows or columns only if at least so many remain */
+#define SPLIT_TASKS 8  /* a task has fewer columns only if there are fewer tasks, because each task splits its rows */
+#define TASKS_LEAST 32 /* tasks have more rows only if at least so many remain */
 /* Rows that are multiplied by all columns before the next rows start. They take at most TOGETHER_BYTES of x (but at
  * least the rows of one task), so that x stays in the level-2 cache while all weights stream past. The limit does not
  * apply if x is rounded first, or if the weights exceed LARGE_WEIGHTS and come from memory: reading the weights then
@@ -276,7 +277,7 @@ static void divide_split(forward_job *job)
     if (rows <= SPLIT_ROWS) return;
     job->task_blocks = mha__ceil_div(SPLIT_COLUMNS * l->blocks, l->out);
     while (job->task_blocks > 1 &&
-           mha__ceil_div(rows, job->task_rows) * mha__ceil_div(l->blocks, job->task_blocks) < TASKS_LEAST)
+           mha__ceil_div(rows, job->task_rows) * mha__ceil_div(l->blocks, job->task_blocks) < SPLIT_TASKS)
         job->task_blocks = job->task_blocks / 2;
 }
 
