@@ -82,10 +82,8 @@ typedef struct mha__pieces {
 } mha__pieces;
 
 /* Memory that decode kernels prefetch in addition to their own rows: the memory that the next call reads first (`next`,
- * NULL = none), `lead` rows ahead into the L1 cache, and rows of a later block (`far`) into the L2 cache. MHA__NEAR is
- * the distance in bytes to which `lead`, a multiple of 16, corresponds; the caller computes it, because a division in a
- * kernel delays its first prefetches. */
-enum { MHA__NEAR = 12 << 10 };
+ * NULL = none), `lead` rows ahead (a multiple of 16) into the L1 cache, and rows of a later block (`far`) into the L2
+ * cache. */
 typedef struct mha__upcoming {
     const void *next;
     int64_t lead;

@@ -33,6 +33,11 @@ static mha__pieces key_pieces(const mha__tile *t, int64_t first, int64_t end)
     return mha__keys_pieces(t->call, &t->call->args.k, t->plan->desc.head_dim, t->rows.b, t->kv_head, first, end);
 }
 
+static mha__pieces value_pieces(const mha__tile *t, int64_t first, int64_t end)
+{
+    return mha__keys_pieces(t->call, &t->call->args.v, t->plan->desc.v_head_dim, t->rows.b, t->kv_head, first, end);
+}
+
 /* Computes the scores of keys `k` with bf16 products. If d is odd, the keys are packed first, because the last pair of
  * a key must not contain an element of the next key. */
 static void pair_scores(const mha__tile *t, const mha__panel *p, const mha__pieces *k, double scale, void *strip,
@@ -145,28 +150,52 @@ static void run_scores(const mha__tile *t, const mha__panel *p, const run *r, in
     }
 }
 
-/* Adds the block of keys [first, end) at `start`, whose scores are in `strip`, to `into`. */
-static void block_values(const mha__tile *t, const mha__panel *p, int64_t start, int64_t first, int64_t end,
-                         void *strip, const mha__partial *into)
+/* Adds the block of values `v` of keys [first, end), whose scores are in `strip`, to `into`. */
+static void block_values(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, const mha__pieces *v,
+                         void *strip, const mha__partial *into, const mha__upcoming *upcoming)
 {
     const mha_attn_desc *d = &t->plan->desc;
     const mha__scratch *x = &t->scratch;
     const int64_t lanes = p->rows.count, o_stride = t->plan->o_stride;
     const bool stays = stays_in_strip(t, first, end);
-    const mha__pieces v = mha__keys_pieces(t->call, &t->call->args.v, d->v_head_dim, t->rows.b, t->kv_head, first, end);
-    const mha__upcoming upcoming = mha__decode_prefetch(t, true, start, start);
     if (stays && !mha__mask_is_open(t->call, &p->rows, &p->span, first, end))
         mha__mask_strip(t->call, &p->rows, first, end, strip);
     if (t->pairs) {
-        t->pairs->few_attend(&v, end - first, d->v_head_dim, lanes, d->scale, strip, into, o_stride, &upcoming);
+        t->pairs->few_attend(v, end - first, d->v_head_dim, lanes, d->scale, strip, into, o_stride, upcoming);
         return;
     }
     if (stays)
         t->k->few_softmax(end - first, lanes, strip, into->max, x->alpha);
     else
         weigh_panel(t, p, first, end, strip, into);
-    t->k->few_values(t->plan->kv.type, &v, d->v_head_dim, lanes, stays ? strip : x->s, stays ? MHA__STRIP : 1,
-                     stays ? 1 : t->k->nr, x->alpha, stays ? into->sum : NULL, into->o, o_stride, &upcoming);
+    t->k->few_values(t->plan->kv.type, v, d->v_head_dim, lanes, stays ? strip : x->s, stays ? MHA__STRIP : 1,
+                     stays ? 1 : t->k->nr, x->alpha, stays ? into->sum : NULL, into->o, o_stride, upcoming);
+}
+
+/* Adds the values of blocks [n, end), which follow each other, at key `start`. Their addresses are computed together,
+ * because memory is idle in the meantime. */
+static void contiguous_values(const mha__tile *t, const mha__panel *p, const run *r, int n, int end, int64_t start,
+                              const mha__partial *into)
+{
+    mha__pieces v = value_pieces(t, r->first[n], r->end[end - 1]);
+    const mha__upcoming last = mha__decode_prefetch(t, true, start, start + (end - 1) * MHA__KEY_BLOCK);
+    mha__upcoming inner = last;
+    for (; n < end - 1; n++) {
+        v.piece[0].rows = r->end[n] - r->first[n];
+        inner.next = (const char *)v.piece[0].at + v.piece[0].rows * v.stride;
+        block_values(t, p, r->first[n], r->end[n], &v, strip_of(t, n), into, &inner);
+        v.piece[0].at = inner.next;
+        v.piece[0].rows = r->end[n + 1] - r->first[n + 1];
+    }
+    block_values(t, p, r->first[n], r->end[n], &v, strip_of(t, n), into, &last);
+}
+
+static void run_values(const mha__tile *t, const mha__panel *p, const run *r, int64_t start, const mha__partial *into)
+{
+    for (int n = 0, next; n < r->blocks; n = next) {
+        next = contiguous_from(t, r, n);
+        if (r->first[n] < r->end[n]) contiguous_values(t, p, r, n, next, start, into);
+    }
 }
 
 int64_t mha__few_attend(const mha__tile *t, int64_t start, int64_t end, const mha__partial *into)
@@ -174,7 +203,6 @@ int64_t mha__few_attend(const mha__tile *t, int64_t start, int64_t end, const mh
     const mha__panel *p = mha__tile_panel(t, 0);
     const run r = run_of(t, p, start, end);
     run_scores(t, p, &r, start);
-    for (int n = 0; n < r.blocks; n++, start += MHA__KEY_BLOCK)
-        if (r.first[n] < r.end[n]) block_values(t, p, start, r.first[n], r.end[n], strip_of(t, n), into);
-    return start;
+    run_values(t, p, &r, start, into);
+    return start + r.blocks * (int64_t)MHA__KEY_BLOCK;
 }

@@ -122,7 +122,7 @@ bool mha__mask_is_open(const mha__call *call, const mha__rows *rows, const mha__
 bool mha__mask_is_pure(const mha__call *call)
 {
     const uint32_t masks = MHA_ATTN_KEEP | MHA_ATTN_BLOCK_KEEP;
-    return !(call->plan->desc.inputs & mha__inputs_with(MHA__ON_SCORES) & ~masks);
+    return !call->plan->scored || !(call->plan->desc.inputs & mha__inputs_with(MHA__ON_SCORES) & ~masks);
 }
 
 static void mask_keys(int64_t first, int64_t end, float *row)
