@@ -243,7 +243,7 @@ void mha__fwd_tile(void *call, int64_t task, int worker)
     t.merged = t.plan->parts > 1;
     mha__partial result = attend(&t);
     if (!finish(&t, &result)) {
-        t.careful = true;
+        mha__tile_be_careful(&t);
         t.merged = false;
         mha__scratch_lay_out(t.plan, mha__tile_scratch(call, worker),
                              &t.scratch); /* the merge of parts has overwritten this scratch memory */

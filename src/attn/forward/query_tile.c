@@ -11,44 +11,62 @@ char *mha__tile_scratch(const mha__call *call, int worker)
     return call->workspace + (size_t)worker * call->plan->worker_bytes;
 }
 
-static void pack_queries(const mha__tile *t)
-{
-    const mha_cview *q = &t->call->args.q;
-    const mha__stored *as = &t->plan->q;
-    const int64_t rows = t->rows.count, d = t->plan->desc.head_dim;
-    const void *from = mha__at(q, as->size, t->rows.b, t->rows.h, t->rows.first, 0);
-    int64_t row = q->stride[2], col = q->stride[3];
-    if (t->scratch.folded) {
-        mha__copy_queries(t->call, t->rows.b, t->rows.h, t->rows.first, rows, t->scratch.folded);
-        from = t->scratch.folded, row = d, col = 1;
-    }
-    if (t->pairs) {
-        t->pairs->pack_queries(rows, d, from, row, col, t->scratch.q);
-    } else if (!as->widen && !t->plan->rotated) {
-        t->k->pack_rows(rows, d, from, row, col, t->scratch.q);
-    } else {
-        if (as->widen)
-            as->widen(rows, d, from, row, col, t->scratch.wide, d);
-        else
-            t->k->gather(rows, d, from, row, col, t->scratch.wide, d, d);
-        if (t->plan->rotated) mha__rotate_rows(rows, d, t->scratch.wide, d);
-        t->k->pack_rows(rows, d, t->scratch.wide, d, 1, t->scratch.q);
-    }
-}
-
 bool mha__tile_is_few(const mha__tile *t)
 {
     const mha_attn_args *a = &t->call->args;
     return t->rows.count <= t->plan->few && !t->careful && a->k.stride[3] == 1 && a->v.stride[3] == 1;
 }
 
-/* Copies the queries of a panel for few_scores, without the unused lanes, which would take up much of the L1 cache. */
-static void pack_few(const mha__tile *t)
+/* The queries of a tile: element (r, i) is at index r * row + i * col. */
+typedef struct queries {
+    const void *at;
+    int64_t row, col;
+} queries;
+
+/* Returns the queries in the type that the kernels pack: bf16 for pairs, otherwise reals. */
+static queries queries_of(const mha__tile *t)
+{
+    const mha_cview *q = &t->call->args.q;
+    const mha__stored *as = &t->plan->q;
+    const int64_t rows = t->rows.count, d = t->plan->desc.head_dim;
+    queries from = {mha__at(q, as->size, t->rows.b, t->rows.h, t->rows.first, 0), q->stride[2], q->stride[3]};
+    if (t->scratch.folded) {
+        mha__copy_queries(t->call, t->rows.b, t->rows.h, t->rows.first, rows, t->scratch.folded);
+        from = (queries){t->scratch.folded, d, 1};
+    }
+    if (t->pairs || (!as->widen && !t->plan->rotated)) return from;
+    if (as->widen)
+        as->widen(rows, d, from.at, from.row, from.col, t->scratch.wide, d);
+    else
+        t->k->gather(rows, d, from.at, from.row, from.col, t->scratch.wide, d, d);
+    if (t->plan->rotated) mha__rotate_rows(rows, d, t->scratch.wide, d);
+    return (queries){t->scratch.wide, d, 1};
+}
+
+/* Packs pairs of few queries without the unused lanes, which would take up much of the L1 cache. */
+static void pack_few_pairs(const mha__tile *t)
 {
     const size_t each = (size_t)t->rows.count * t->k->real_size;
     const int64_t depth = mha__tile_depth(t), nr = t->k->nr;
     for (int64_t i = 0; i < depth; i++)
         memcpy((char *)mha__tile_few_q(t) + (size_t)i * each, mha__tile_at(t, t->scratch.q, i * nr), each);
+}
+
+static void pack_queries(const mha__tile *t)
+{
+    const queries q = queries_of(t);
+    const int64_t rows = t->rows.count, d = t->plan->desc.head_dim;
+    const bool few = mha__tile_is_few(t);
+    if (t->pairs) {
+        t->pairs->pack_queries(rows, d, q.at, q.row, q.col, t->scratch.q);
+        if (few) pack_few_pairs(t);
+    } else if (!few) {
+        t->k->pack_rows(rows, d, q.at, q.row, q.col, t->scratch.q);
+    } else if (rows == 1) {
+        t->k->gather(1, d, q.at, q.row, q.col, mha__tile_few_q(t), d, d);
+    } else {
+        t->k->gather(d, rows, q.at, q.col, q.row, mha__tile_few_q(t), rows, rows);
+    }
 }
 
 static mha__panel panel_at(const mha__tile *t, int64_t row)
@@ -90,9 +108,16 @@ bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worke
     t->span = mha__mask_tile(call, r);
     mha__tile_set_panels(t);
     pack_queries(t);
-    if (mha__tile_is_few(t)) pack_few(t);
     if (t->pairs) t->pairs->open();
     return true;
+}
+
+void mha__tile_be_careful(mha__tile *t)
+{
+    const int64_t rows = t->rows.count;
+    if (mha__tile_is_few(t) && !t->pairs)
+        t->k->pack_rows(rows, t->plan->desc.head_dim, mha__tile_few_q(t), 1, rows, t->scratch.q);
+    t->careful = true;
 }
 
 void mha__tile_close(const mha__tile *t)
