@@ -97,11 +97,12 @@ class Problem:
         self.dout = np.round(rng.standard_normal(self.q.shape, dtype=np.float32) * 16) / 16 if row.training else None
 
     def stored(self, x):
-        """Returns x in the type of the problem: a NumPy array, or a tensor for bf16, which NumPy lacks. The tensor is in memory of
-        NumPy, which requests huge pages for large arrays; PyTorch does not."""
+        """Returns x in the type of the problem: a NumPy array, or a tensor for bf16, which NumPy lacks. The tensor is in
+        memory of NumPy, which requests huge pages for large arrays; PyTorch does not."""
         if self.dtype == "bf16":
             torch = _torch()
-            return torch.from_numpy(_aligned(np.zeros(x.shape, np.int16))).view(torch.bfloat16).copy_(torch.from_numpy(x))
+            memory = torch.from_numpy(_aligned(np.zeros(x.shape, np.int16)))
+            return memory.view(torch.bfloat16).copy_(torch.from_numpy(x))
         return x if self.dtype == "f32" else _aligned(x.astype(np.float16))
 
 

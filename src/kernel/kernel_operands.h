@@ -83,10 +83,12 @@ typedef struct mha__pieces {
 
 /* Memory that decode kernels prefetch in addition to their own rows: the memory that the next call reads first (`next`,
  * NULL = none), `lead` rows ahead (a multiple of 16) into the L1 cache, and rows of a later block (`far`) into the L2
- * cache. */
+ * cache. If `ascending`, rows of values that directly follow the current ones are not prefetched, because hardware
+ * prefetches them faster. */
 typedef struct mha__upcoming {
     const void *next;
     int64_t lead;
+    bool ascending;
     mha__pieces far;
 } mha__upcoming;
 

@@ -183,12 +183,16 @@ static void check_values(const mha__kernels *t, int type, const stored *v, work 
     assert_true(same_numbers(&w->sum, 0, &w->sum, nr, w->lanes));
     for (int64_t r = 0; r < w->lanes; r++)
         assert_true(same_numbers(&w->o, r * w->stride, &w->o, (w->lanes + r) * w->stride, dv));
-    memcpy(w->o.data, before, (size_t)w->o.n / 2 * t->real_size);
-    const mha__upcoming upcoming = {.next = v->memory, .lead = 16, .far = v->pieces};
-    t->few_values(type, &v->pieces, dv, w->lanes, w->s.data, 1, nr, w->alpha.data, NULL, w->o.data, w->stride,
-                  &upcoming);
-    for (int64_t r = 0; r < w->lanes; r++)
-        assert_true(same_numbers(&w->o, r * w->stride, &w->o, (w->lanes + r) * w->stride, dv));
+    const mha__upcoming upcoming[] = {{.next = v->memory, .lead = 16, .far = v->pieces},
+                                      {.next = v->memory, .lead = 32},
+                                      {.next = v->memory, .lead = 16, .ascending = true}};
+    for (size_t n = 0; n < sizeof upcoming / sizeof *upcoming; n++) {
+        memcpy(w->o.data, before, (size_t)w->o.n / 2 * t->real_size);
+        t->few_values(type, &v->pieces, dv, w->lanes, w->s.data, 1, nr, w->alpha.data, NULL, w->o.data, w->stride,
+                      &upcoming[n]);
+        for (int64_t r = 0; r < w->lanes; r++)
+            assert_true(same_numbers(&w->o, r * w->stride, &w->o, (w->lanes + r) * w->stride, dv));
+    }
     assert_true(guards_intact(&panels));
     array_free(&panels);
     free(before);

@@ -43,7 +43,7 @@ static queries queries_of(const mha__tile *t)
     return (queries){t->scratch.wide, d, 1};
 }
 
-/* Packs pairs of few queries without the unused lanes, which would take up much of the L1 cache. */
+/* Copies the pairs of few queries from the panel without its unused lanes, which would take up much of the L1 cache. */
 static void pack_few_pairs(const mha__tile *t)
 {
     const size_t each = (size_t)t->rows.count * t->k->real_size;

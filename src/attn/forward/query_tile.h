@@ -103,8 +103,8 @@ static inline int64_t mha__tile_depth(const mha__tile *t)
     return t->pairs ? mha__round_up(d, t->pairs->step) / 2 : d;
 }
 
-/* Returns the queries of a tile of few rows as few_scores reads them. They are stored after their panel, which only
- * pairs have. */
+/* Returns the queries of a tile of few rows as few_scores reads them. They are stored after the panel, which is packed
+ * only for pairs and by mha__tile_be_careful. */
 static inline void *mha__tile_few_q(const mha__tile *t)
 {
     return mha__tile_at(t, t->scratch.q, t->k->nr * mha__tile_depth(t));
@@ -129,8 +129,8 @@ char *mha__tile_scratch(const mha__call *call, int worker);
  * to be computed.
  */
 bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worker);
-/* Makes a tile `careful`. Packs the panel of few queries from their copy, because out, which may be q, is already
- * written. */
+/* Sets `careful`. For few queries, first packs their panel from mha__tile_few_q, because writing out, which may be q,
+ * has overwritten the queries. */
 void mha__tile_be_careful(mha__tile *t);
 /* Closes a tile. Must be called once for every opened tile. */
 void mha__tile_close(const mha__tile *t);

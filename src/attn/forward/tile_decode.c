@@ -172,8 +172,8 @@ static void block_values(const mha__tile *t, const mha__panel *p, int64_t first,
                      stays ? 1 : t->k->nr, x->alpha, stays ? into->sum : NULL, into->o, o_stride, upcoming);
 }
 
-/* Adds the values of blocks [n, end), which follow each other, at key `start`. Their addresses are computed together,
- * because memory is idle in the meantime. */
+/* Adds the values of blocks [n, end) of a run that begins at key `start`; their keys follow each other. Their addresses
+ * are computed together, because no memory is read in the meantime. */
 static void contiguous_values(const mha__tile *t, const mha__panel *p, const run *r, int n, int end, int64_t start,
                               const mha__partial *into)
 {

@@ -157,7 +157,7 @@ static const char *next_after(const mha__tile *t, bool values, int64_t from, int
     return p.count > 0 ? p.piece[0].at : NULL;
 }
 
-/* A kernel would delay its first prefetches by the division with which this function computes the lead. */
+/* Computes the lead here, because its division would delay the first prefetches of a kernel. */
 mha__upcoming mha__decode_prefetch(const mha__tile *t, bool values, int64_t from, int64_t start)
 {
     const mha_attn_desc *d = &t->plan->desc;
@@ -167,6 +167,7 @@ mha__upcoming mha__decode_prefetch(const mha__tile *t, bool values, int64_t from
                   bytes = row * MHA__KEY_BLOCK;
     mha__upcoming u = {.next = next_after(t, values, from, start),
                        .lead = mha__round_up(mha__ceil_div(streams ? NEAR_STREAM : NEAR, row), 16)};
+    u.ascending = streams && (values ? &t->call->args.v : &t->call->args.k)->stride[2] == width;
     if (!streams) u.far = pieces_from(t, values, start + mha__ceil_div(DISTANCE, bytes) * MHA__KEY_BLOCK);
     return u;
 }

@@ -87,9 +87,46 @@ static void test_windows(void **state)
         }
 }
 
+/* Sets every row of `t` to its first row. */
+static void repeat_first(tensor *t)
+{
+    for (int64_t i = 0; i < t->dim[0] * t->dim[1] * t->dim[2] * t->dim[3]; i++) {
+        const int64_t d = i % t->dim[3], row = i / t->dim[3], j = row % t->dim[2], head = row / t->dim[2];
+        tensor_set(t, head / t->dim[1], head % t->dim[1], j, d,
+                   tensor_get(t, head / t->dim[1], head % t->dim[1], 0, d));
+    }
+}
+
+/* Rows of K and V may be 0 elements apart, as in an expanded array: all keys of a head are the same. */
+static void test_repeated_rows(void **state)
+{
+    (void)state;
+    static const mha_dtype types[][2] = {{MHA_F32, MHA_F32}, {MHA_F64, MHA_F64},  {MHA_BF16, MHA_BF16},
+                                         {MHA_F16, MHA_F16}, {MHA_F32, MHA_BF16}, {MHA_F32, MHA_Q8_0}};
+    static const int64_t lengths[] = {1, 3, 40};
+    for (int n = 0; n < 6 * 3 * isa_count; n++) {
+        mha_attn_desc d = small;
+        d.q_len = lengths[n % 3], d.kv_len = 301, d.head_dim = 64;
+        d.dtype = types[n / 3 % 6][0], d.kv_dtype = types[n / 3 % 6][1];
+        problem p, dense;
+        problem_make(&p, &d, NULL, 36);
+        problem_make(&dense, &d, NULL, 36);
+        repeat_first(&dense.k), repeat_first(&dense.v);
+        p.args.k.stride[2] = p.args.v.stride[2] = 0;
+        problem_run(isa_contexts[n / 18], &p);
+        problem_run(isa_contexts[n / 18], &dense);
+        if (!problem_same_bits(&p, &dense))
+            fail_msg("%s: %d queries and repeated rows in %s must have the bits of dense rows",
+                     mha_ctx_isa(isa_contexts[n / 18]), (int)d.q_len, mha_dtype_name(d.kv_dtype));
+        problem_free(&p);
+        problem_free(&dense);
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_keys), cmocka_unit_test(test_rows),
-                                              cmocka_unit_test(test_widths), cmocka_unit_test(test_windows)};
+                                              cmocka_unit_test(test_widths), cmocka_unit_test(test_windows),
+                                              cmocka_unit_test(test_repeated_rows)};
     return cmocka_run_group_tests(tests, isa_setup, isa_teardown);
 }

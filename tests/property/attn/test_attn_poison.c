@@ -218,42 +218,43 @@ static void test_gaps_between_rows(void **state)
     }
 }
 
+/* Runs a problem whose out is q, and whose keys 3, 7, ... are masked, with a NaN in value 7. Fails unless q then has the
+ * bits of the out of the same problem without NaN and in separate arrays. */
+static void check_in_place(mha_ctx *ctx, const mha_attn_desc *d)
+{
+    problem p, clean;
+    problem_make(&p, d, NULL, 35);
+    problem_make(&clean, d, NULL, 35);
+    hide_some_keys(&p);
+    hide_some_keys(&clean);
+    spoil_row(&p.v, 1, 1, 7, NAN);
+    problem_run(ctx, &clean);
+    p.args.out = tensor_view(&p.q);
+    problem_run(ctx, &p);
+    for (int64_t i = 0; i < d->batch * d->heads * d->q_len * d->head_dim; i++) {
+        const int64_t row = i / d->head_dim, b = row / (d->heads * d->q_len), h = row / d->q_len % d->heads;
+        const double got = tensor_get(&p.q, b, h, row % d->q_len, i % d->head_dim),
+                     want = tensor_get(&clean.out, b, h, row % d->q_len, i % d->head_dim);
+        if (memcmp(&got, &want, sizeof got) != 0)
+            fail_msg("%s, %s, %d keys: row %lld of %d queries must be the same in place", mha_ctx_isa(ctx),
+                     mha_dtype_name(d->dtype), (int)d->kv_len, (long long)row, (int)d->q_len);
+    }
+    problem_free(&p);
+    problem_free(&clean);
+}
+
 /* If out is q, the queries are overwritten before a tile with a NaN in a masked value is computed again, for few
- * queries or for many. */
+ * queries or for many, and for keys that are divided among threads. */
 static void test_in_place(void **state)
 {
     (void)state;
-    static const int64_t lengths[] = {1, 3, 45};
+    static const int64_t lengths[] = {1, 3, 45}, keys[] = {140, 2100};
     static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_F16};
-    for (int n = 0; n < 3 * 3 * isa_count; n++) {
-        const mha_attn_desc d = {.size = sizeof d,
-                                 .batch = 2,
-                                 .heads = 4,
-                                 .kv_heads = 2,
-                                 .q_len = lengths[n % 3],
-                                 .kv_len = 140,
-                                 .head_dim = 32,
-                                 .dtype = types[n / 3 % 3],
-                                 .inputs = MHA_ATTN_KEEP};
-        mha_ctx *ctx = isa_contexts[n / 9];
-        problem p, clean;
-        problem_make(&p, &d, NULL, 35);
-        problem_make(&clean, &d, NULL, 35);
-        hide_some_keys(&p);
-        hide_some_keys(&clean);
-        spoil_row(&p.v, 1, 1, 7, NAN);
-        problem_run(ctx, &clean);
-        p.args.out = tensor_view(&p.q);
-        problem_run(ctx, &p);
-        for (int64_t i = 0; i < d.batch * d.heads * d.q_len * d.head_dim; i++) {
-            const int64_t row = i / d.head_dim, b = row / (d.heads * d.q_len), h = row / d.q_len % d.heads;
-            if (tensor_get(&p.q, b, h, row % d.q_len, i % d.head_dim) !=
-                tensor_get(&clean.out, b, h, row % d.q_len, i % d.head_dim))
-                fail_msg("%s, %s: row %lld of %d must be the same in place", mha_ctx_isa(ctx), mha_dtype_name(d.dtype),
-                         (long long)row, (int)d.q_len);
-        }
-        problem_free(&p);
-        problem_free(&clean);
+    mha_attn_desc d = {
+        .size = sizeof d, .batch = 2, .heads = 4, .kv_heads = 2, .head_dim = 32, .inputs = MHA_ATTN_KEEP};
+    for (int n = 0; n < 3 * 3 * 2 * isa_count; n++) {
+        d.q_len = lengths[n % 3], d.dtype = types[n / 3 % 3], d.kv_len = keys[n / 9 % 2];
+        check_in_place(isa_contexts[n / 18], &d);
     }
 }
 
