@@ -218,8 +218,8 @@ static void test_gaps_between_rows(void **state)
     }
 }
 
-/* Runs a problem whose out is q, and whose keys 3, 7, ... are masked, with a NaN in value 7. Fails unless q then has the
- * bits of the out of the same problem without NaN and in separate arrays. */
+/* Runs a problem whose out is q, and whose keys 3, 7, ... are masked, with a NaN in value 7. Fails unless q then has
+ * the bits of the out of the same problem without NaN and in separate arrays. */
 static void check_in_place(mha_ctx *ctx, const mha_attn_desc *d)
 {
     problem p, clean;
