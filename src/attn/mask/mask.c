@@ -111,18 +111,22 @@ static bool apply_intervals(const mha__call *call, const mha__rows *rows, const 
     return true;
 }
 
+/* Returns true if only inputs in `allowed` change scores or mask single keys. */
+static bool is_scored_by(const mha__call *call, uint32_t allowed)
+{
+    return !call->plan->scored || !(call->plan->desc.inputs & mha__inputs_with(MHA__ON_SCORES) & ~allowed);
+}
+
 bool mha__mask_is_open(const mha__call *call, const mha__rows *rows, const mha__span *span, int64_t first, int64_t end)
 {
-    const uint32_t others = mha__inputs_with(MHA__ON_SCORES) & ~(uint32_t)MHA_ATTN_BLOCK_KEEP;
     if (!(span->common_lo <= first && end <= span->common_hi)) return false;
     if (!call->plan->scored) return true;
-    return !(call->plan->desc.inputs & others) && mha__blocks_all_kept(call, rows, first, end);
+    return is_scored_by(call, MHA_ATTN_BLOCK_KEEP) && mha__blocks_all_kept(call, rows, first, end);
 }
 
 bool mha__mask_is_pure(const mha__call *call)
 {
-    const uint32_t masks = MHA_ATTN_KEEP | MHA_ATTN_BLOCK_KEEP;
-    return !call->plan->scored || !(call->plan->desc.inputs & mha__inputs_with(MHA__ON_SCORES) & ~masks);
+    return is_scored_by(call, MHA_ATTN_KEEP | MHA_ATTN_BLOCK_KEEP);
 }
 
 static void mask_keys(int64_t first, int64_t end, float *row)

@@ -17,11 +17,11 @@
  * cache. With at most half of these rows, a task computes one column block. */
 #define LEFT_BLOCK_ROWS 64
 #define LEFT_BLOCK_COLUMNS 4
-/* Columns per task with split products, which split their rows once per task. With at most SPLIT_ROWS rows, a task
+/* Columns per task with split products: many, because each task splits its rows. With at most SPLIT_ROWS rows, a task
  * computes one column block. */
 #define SPLIT_COLUMNS 1024
 #define SPLIT_ROWS 32
-#define SPLIT_TASKS 8  /* a task has fewer columns only if there are fewer tasks, because each task splits its rows */
+#define SPLIT_TASKS 8  /* SPLIT_COLUMNS is halved while there are fewer tasks */
 #define TASKS_LEAST 32 /* tasks have more rows only if at least so many remain */
 /* Rows that are multiplied by all columns before the next rows start. They take at most TOGETHER_BYTES of x (but at
  * least the rows of one task), so that x stays in the level-2 cache while all weights stream past. The limit does not
