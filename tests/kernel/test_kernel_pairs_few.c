@@ -37,7 +37,7 @@ static void few_of(const mha__kernels *k, int64_t first, int64_t end, int64_t la
     for (int64_t i = 0; i < keys * lanes; i++)
         assert_true(get(&strip, i % lanes * MHA__STRIP + i / lanes) ==
                     get(&s, (first + i / lanes) * k->nr + i % lanes));
-    for (int round = 0; round < 3; round++) { /* the next round starts from the partial results of the previous one */
+    for (int round = 0; round < 3; round++) { /* each round resumes from the partial results of the previous round */
         mha__upcoming to_v = {.next = v.data, .lead = 16}, to_k = {.next = b.key.data, .lead = 16};
         to_k.ascending = round == 2;
         if (round == 1) to_v.far = of_v, to_k.far = of_k; /* prefetches into L2 */

@@ -116,7 +116,7 @@ static void test_repeated_rows(void **state)
         problem_run(isa_contexts[n / 18], &p);
         problem_run(isa_contexts[n / 18], &dense);
         if (!problem_same_bits(&p, &dense))
-            fail_msg("%s: %d queries and repeated rows in %s must have the bits of dense rows",
+            fail_msg("%s, %d queries: out must be bitwise identical for repeated and dense rows of type %s",
                      mha_ctx_isa(isa_contexts[n / 18]), (int)d.q_len, mha_dtype_name(d.kv_dtype));
         problem_free(&p);
         problem_free(&dense);
