@@ -50,6 +50,11 @@ typedef struct mha__norm_terms {
 typedef void mha__product_fn(int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b,
                              int64_t panel_stride, const void *from, int64_t from_row, void *c, int64_t ldc);
 
+/* Rounds to nearest, ties to even: element (r, c) is read from src[r * src_stride + c] and written to dst[r *
+ * row_stride + c * col_stride]. */
+typedef void mha__narrow_fn(int64_t rows, int64_t n, const void *src, int64_t src_stride, void *dst, int64_t row_stride,
+                            int64_t col_stride);
+
 typedef struct mha__kernels {
     const char *isa;  /* name of the ISA, for example "avx2" */
     size_t real_size; /* size of a real in bytes, 4 or 8 */
@@ -242,10 +247,7 @@ typedef struct mha__kernels {
      * dst_stride + c]. Strides of q8_0 and q4_0 count blocks; n is a multiple of 32 for q4_0. */
     void (*widen[MHA__STORED])(int64_t rows, int64_t n, const void *src, int64_t row_stride, int64_t col_stride,
                                void *dst, int64_t dst_stride);
-    /* Round to nearest, ties to even: element (r, c) is read from src[r * src_stride + c] and written to dst[r *
-     * row_stride + c * col_stride]. */
-    void (*narrow[MHA__HALVES])(int64_t rows, int64_t n, const void *src, int64_t src_stride, void *dst,
-                                int64_t row_stride, int64_t col_stride);
+    mha__narrow_fn *narrow[MHA__HALVES];
 
     /* ---- norms and activations of rows (f32; NULL in the f64 table) ---- */
 

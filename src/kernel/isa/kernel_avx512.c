@@ -21,6 +21,7 @@ extern const mha__pairs mha__pairs_f32_avx512bf16, mha__pairs_f32_amx;
 extern const mha__pairs_back mha__pairs_back_f32_avx512bf16, mha__pairs_back_f32_amx;
 extern const mha__dense mha__dense_pairs_f32_avx512bf16, mha__dense_pairs_f32_amx;
 extern const mha__dense mha__dense_int8_f32_avx512vnni, mha__dense_int8_f32_amx;
+extern mha__narrow_fn mha__narrow_bf16_f32_avx512bf16, mha__narrow_bf16_f32_amx;
 extern mha__product_fn mha__product_split_f32_amx;
 
 #define TABLE mha__kernels_f32_avx512vnni
