@@ -79,14 +79,20 @@ class OfIds(torch.nn.Module):
         return self.peer(input_ids=ids).last_hidden_state
 
 
-def onnx_bert(peer, ids, threads):
+def onnx_bert(peer, ids, dtype, threads):
+    """Runs the exported model; int8 is the dynamic quantization of ONNX Runtime."""
     import onnxruntime as ort
-    with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
-        torch.onnx.export(OfIds(peer).eval(), (ids,), file.name, input_names=["ids"], output_names=["hidden"], dynamo=False,
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/float.onnx"
+        torch.onnx.export(OfIds(peer).eval(), (ids,), file, input_names=["ids"], output_names=["hidden"], dynamo=False,
                           opset_version=17)
+        if dtype == "int8":
+            from onnxruntime.quantization import QuantType, quantize_dynamic
+            quantize_dynamic(file, f"{folder}/int8.onnx", weight_type=QuantType.QInt8)
+            file = f"{folder}/int8.onnx"
         options = ort.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        session = ort.InferenceSession(file.name, options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     name, feed = session.get_outputs()[0].name, {session.get_inputs()[0].name: ids.numpy()}
     return peers.Call(lambda: session.run([name], feed), lambda: session.run([name], feed)[0])
 
@@ -96,9 +102,9 @@ def sentences(dtype, threads, skipped, options):
     model, hidden = opened(peer, dtype, threads), np.empty((32, 128, 384), np.float32)
     ours = forward(model, struct(ModelOutput, last_hidden=hidden.ctypes.data), ids.numpy(), batch=32, length=128)
     calls = {"mha": peers.Call(ours, lambda: hidden)}
-    if dtype == "f32":
+    if dtype != "bf16":
         try:
-            calls["onnxruntime"] = onnx_bert(peer, ids, threads)
+            calls["onnxruntime"] = onnx_bert(peer, ids, dtype, threads)
         except Exception as why:  # pylint: disable=broad-except: exporters of some PyTorch versions fail
             skipped["onnxruntime"] = f"export failed: {str(why).splitlines()[0]}"
     if options.llama:

@@ -16,8 +16,10 @@
     start       a new process that embeds one sentence; FOLDER is a BERT model such as MiniLM
 
 The other libraries are PyTorch (nn.functional.linear; transformers with scaled_dot_product_attention; int8 is its dynamic
-quantization), ONNX Runtime (minilm in f32), and llama.cpp (minilm and llama; int8 is its Q8_0, and its caches are f16). For `mixed`, PyTorch runs batches of 32 padded to the longest sentence, both in the given order and sorted by length. All
-results are first compared with the results of mha. Times are measured as in bench/compare.py: the minimum, with medians in brackets.
+quantization), ONNX Runtime (minilm in f32 and int8, also by dynamic quantization), and llama.cpp (minilm and llama; int8 is its
+Q8_0, and its caches are f16). For `mixed`, PyTorch runs batches of 32 padded to the longest sentence, both in the given order
+and sorted by length. All results are first compared with the results of mha. Times are measured as in bench/compare.py: the
+minimum, with medians in brackets.
 The share is the fraction of the f32 multiply-add limit (mha/machine_peak.h), or, for few rows, of the limit for reading the weights.
 """
 import argparse
