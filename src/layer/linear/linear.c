@@ -1,9 +1,8 @@
 /* linear.c - y = act(x W^T + b) on packed weights, whose blocks of columns packed_linear.h describes.
  *
  * A task computes one rectangle of y, a block of rows by a block of columns: the product, whose sums begin with the
- * bias (kernel.h) and run in the order k = 0 .. in-1, or in steps of 32 (split products), and the activation. All
- * boundaries depend on the shape, never on the thread count. The bits of each element depend only on its row of x and
- * its row of W.
+ * bias (kernel.h) and run in the order k = 0 .. in-1, or in steps of 32 (split products), and the activation. The bits
+ * of each element depend only on its row of x and its row of W, so tasks may be divided in any way.
  *
  * A call may skip whole matrices of a stack or read only some inputs, so pruned heads cost no time. With few rows, a
  * call takes about as long as one sequential read of the packed weights, which is shorter for 8-bit and 16-bit weights.
@@ -23,6 +22,11 @@
 #define SPLIT_ROWS 32
 #define SPLIT_TASKS 8  /* SPLIT_COLUMNS is halved while there are fewer tasks */
 #define TASKS_LEAST 32 /* tasks have more rows only if at least so many remain */
+/* With at most FEW_ROWS rows, a task computes 1 / (SHARES * threads) of the column blocks that earlier tasks leave: at
+ * first long ranges, whose weights are read faster, and at last single blocks, so that threads finish together (guided
+ * self-scheduling; Polychronopoulos and Kuck 1987). */
+#define FEW_ROWS 16
+#define SHARES 2
 /* Rows that are multiplied by all columns before the next rows start. They take at most TOGETHER_BYTES of x (but at
  * least the rows of one task), so that x stays in the level-2 cache while all weights stream past. The limit does not
  * apply if x is rounded first, or if the weights exceed LARGE_WEIGHTS and come from memory: reading the weights then
@@ -42,6 +46,7 @@ typedef struct forward_job {
     int64_t task_rows, row_blocks, task_blocks; /* rows per task, row blocks, column blocks per task */
     int64_t together;                           /* row blocks that are multiplied by all columns before others */
     int64_t height;                             /* rows that are multiplied by all blocks of a task at a time */
+    int64_t shares;                             /* SHARES * threads with few rows, otherwise 0 */
 } forward_job;
 
 /* Returns row `first` of rounded x. */
@@ -59,16 +64,36 @@ static void left_task(void *arg, int64_t i, int worker)
                              left_row(job, first));
 }
 
-/* Computes the first row and the first column block of task i. Among the tasks of `together` row blocks, row blocks
- * vary fastest, so that a thread reuses its weights. */
-static void find_task(const forward_job *job, int64_t i, int64_t *row, int64_t *block)
+/* Returns the end of the range of column blocks that begins at `block`. */
+static int64_t end_of_range(const forward_job *job, int64_t block)
 {
+    return block + mha__max64(1, (job->linear->blocks - block) / job->shares);
+}
+
+static int64_t count_tasks(const forward_job *job)
+{
+    int64_t ranges = 0;
+    if (!job->shares) return job->row_blocks * mha__ceil_div(job->linear->blocks, job->task_blocks);
+    for (int64_t block = 0; block < job->linear->blocks; block = end_of_range(job, block))
+        ranges++;
+    return ranges;
+}
+
+/* Computes the first row and the column blocks [first, end) of task i. Among the tasks of `together` row blocks, row
+ * blocks vary fastest, so that a thread reuses its weights. */
+static void find_task(const forward_job *job, int64_t i, int64_t *row, int64_t *first, int64_t *end)
+{
+    *row = *first = *end = 0;
+    for (int64_t n = 0; job->shares && n <= i; n++)
+        *first = *end, *end = end_of_range(job, *first);
+    if (job->shares) return;
     const int64_t columns = mha__ceil_div(job->linear->blocks, job->task_blocks);
-    const int64_t first = i / (job->together * columns) * job->together;
-    const int64_t rows = mha__min64(job->together, job->row_blocks - first);
-    i -= first * columns;
-    *row = (first + i % rows) * job->task_rows;
-    *block = i / rows * job->task_blocks;
+    const int64_t row_block = i / (job->together * columns) * job->together;
+    const int64_t rows = mha__min64(job->together, job->row_blocks - row_block);
+    i -= row_block * columns;
+    *row = (row_block + i % rows) * job->task_rows;
+    *first = i / rows * job->task_blocks;
+    *end = mha__min64(job->linear->blocks, *first + job->task_blocks);
 }
 
 /* Returns the number of row blocks that are multiplied by all columns before others. */
@@ -202,10 +227,9 @@ static void forward_task(void *arg, int64_t i, int worker)
     const forward_job *job = arg;
     const mha__linear_call *call = job->call;
     const mha_linear *l = job->linear;
-    int64_t row, block;
-    find_task(job, i, &row, &block);
+    int64_t row, block, last;
+    find_task(job, i, &row, &block, &last);
     const int64_t end = mha__min64(call->rows, row + job->task_rows);
-    const int64_t last = mha__min64(l->blocks, block + job->task_blocks);
     if (l->dense && l->dense->open) l->dense->open();
     for (; row < end; row += job->height)
         for (int64_t n = block; n < last;) {
@@ -295,10 +319,11 @@ void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
                        .height = BLOCK_ROWS};
     if (job.left_stride) divide_left(&job);
     if (linear->product == linear->kernels->product_split) divide_split(&job);
+    if (call->rows <= FEW_ROWS) job.shares = SHARES * (int64_t)mha__threads(linear->ctx);
     job.row_blocks = mha__ceil_div(call->rows, job.task_rows);
     job.together = rows_together(&job);
     if (job.left_stride && call->x) mha__parallel(linear->ctx, mha__ceil_div(call->rows, LEFT_ROWS), left_task, &job);
-    mha__parallel(linear->ctx, job.row_blocks * mha__ceil_div(linear->blocks, job.task_blocks), forward_task, &job);
+    mha__parallel(linear->ctx, count_tasks(&job), forward_task, &job);
 }
 
 mha_status mha__linear_check(const mha_linear *linear, const void *x, int64_t rows, const void *y, mha_error *err)
