@@ -10,7 +10,7 @@ bench/llama/build.sh builds). Libraries that are not installed are skipped and l
 those of mha.
 
 Each round calls every library. With several threads, a pause lets the worker threads of the previous library go to sleep.
-Untimed calls for 15 ms then wake those of this library and bring cores and caches into their state between repeated calls.
+Untimed calls for 15 ms then wake the worker threads of this library and bring cores and caches to a steady state.
 The reported time is the minimum over the rounds; the median shows the noise.
 With one thread, calls of more than a millisecond are measured in CPU time of that thread, which excludes other programs.
 `ratio` is the time of the fastest other library divided by that of mha (above 1: mha is faster). `share` is the fraction of
@@ -47,7 +47,7 @@ SMALL_ON_TILES = 0.004
 TOLERANCE = {"f32": 1e-4, "bf16": 3e-2, "f16": 1e-2}
 SAMPLE_SECONDS = 200e-6  # shorter calls are timed in groups
 LONG_SECONDS = 1e-3
-# After a pause of 20 ms, calls that read from memory become up to 1.4 times faster for about 10 ms (Zen 4, all libraries).
+# After a pause of 20 ms, calls that read from memory take about 10 ms to reach full speed, 1.4 times that of the first call (Zen 4).
 WARM_SECONDS = 0.015
 
 

@@ -106,7 +106,7 @@ def sentences(dtype, threads, skipped, options):
         try:
             calls["onnxruntime"] = onnx_bert(peer, ids, dtype, threads)
         except Exception as why:  # pylint: disable=broad-except: exporters of some PyTorch versions fail
-            skipped["onnxruntime"] = f"export failed: {str(why).splitlines()[0]}"
+            skipped["onnxruntime"] = f"export or quantization failed: {str(why).splitlines()[0]}"
     if options.llama:
         other = llama_cpp.Model(options.llama, peer, dtype, threads, ids.numel(), sequences=32, embeds=True)
         calls["llama.cpp"] = other.call(ids.numpy(), hidden.shape)

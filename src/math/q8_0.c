@@ -9,7 +9,7 @@
 enum { MOST = 127 }; /* -128 is not used, so that the range is symmetric */
 enum { CHUNK = MHA__Q8_BLOCK };
 
-/* Returns CHUNK contiguous elements: x, or a copy of its n elements, followed by zeros. */
+/* Returns CHUNK contiguous elements: x, or a copy of its first n elements, followed by zeros. */
 static const float *chunk_of(const float *x, int64_t stride, int64_t n, float *copy)
 {
     if (stride == 1 && n >= CHUNK) return x;
@@ -18,7 +18,7 @@ static const float *chunk_of(const float *x, int64_t stride, int64_t n, float *c
     return copy;
 }
 
-/* Returns the bits of the largest magnitude. NaN counts as larger than Inf, as its bits do. Compilers vectorize the
+/* Returns the bits of the largest magnitude. The bits of NaN are larger than those of Inf. Compilers vectorize the
  * maximum of integers, but not that of floats. */
 static uint32_t largest_bits(const float *x)
 {

@@ -13,18 +13,17 @@
 
 #define BLOCK_ROWS 128 /* rows per task: x takes a few hundred KiB of the cache in addition to the weights */
 /* The same with rounded x: the fewest rows, and the column blocks per task, whose weights fill a quarter of the level-2
- * cache. With at most half of these rows, a task computes one column block. */
+ * cache, for more than half of these rows. */
 #define LEFT_BLOCK_ROWS 64
 #define LEFT_BLOCK_COLUMNS 4
-/* Columns per task with split products: many, because each task splits its rows. With at most SPLIT_ROWS rows, a task
- * computes one column block. */
+/* Columns per task with split products of more than SPLIT_ROWS rows: many, because each task splits its rows. */
 #define SPLIT_COLUMNS 1024
 #define SPLIT_ROWS 32
 #define SPLIT_TASKS 8  /* SPLIT_COLUMNS is halved while there are fewer tasks */
 #define TASKS_LEAST 32 /* tasks have more rows only if at least so many remain */
-/* With at most FEW_ROWS rows, a task computes 1 / (SHARES * threads) of the column blocks that earlier tasks leave: at
- * first long ranges, whose weights are read faster, and at last single blocks, so that threads finish together (guided
- * self-scheduling; Polychronopoulos and Kuck 1987). */
+/* With at most FEW_ROWS rows, a task computes 1 / (SHARES * threads) of the remaining column blocks. Weights in long
+ * ranges are read faster; the last ranges are single blocks, so that threads finish together (guided self-scheduling;
+ * Polychronopoulos and Kuck 1987). Not if parts are skipped, because one range could contain all other parts. */
 #define FEW_ROWS 16
 #define SHARES 2
 /* Rows that are multiplied by all columns before the next rows start. They take at most TOGETHER_BYTES of x (but at
@@ -308,6 +307,7 @@ static void divide_split(forward_job *job)
 void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
 {
     const int64_t depth = call->depth ? call->depth : linear->in;
+    if (call->rows == 0) return;
     forward_job job = {.linear = linear,
                        .call = call,
                        .x_stride = call->x_stride ? call->x_stride : depth,
@@ -319,7 +319,7 @@ void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
                        .height = BLOCK_ROWS};
     if (job.left_stride) divide_left(&job);
     if (linear->product == linear->kernels->product_split) divide_split(&job);
-    if (call->rows <= FEW_ROWS) job.shares = SHARES * (int64_t)mha__threads(linear->ctx);
+    if (call->rows <= FEW_ROWS && !call->parts) job.shares = SHARES * (int64_t)mha__threads(linear->ctx);
     job.row_blocks = mha__ceil_div(call->rows, job.task_rows);
     job.together = rows_together(&job);
     if (job.left_stride && call->x) mha__parallel(linear->ctx, mha__ceil_div(call->rows, LEFT_ROWS), left_task, &job);
