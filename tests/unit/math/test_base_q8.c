@@ -1,4 +1,4 @@
-/* test_base_q8.c - tests q8_0 blocks: rounding errors, values out of range, and padding after the last element. */
+/* test_base_q8.c - tests q8_0 blocks: rounding errors, ties, values out of range, and padding after the end. */
 #include "math/half.h"
 #include "math/q8_0.h"
 #include "math/types/element.h"
@@ -61,8 +61,43 @@ static void test_edges(void **state)
     assert_int_equal(mha__element_count(MHA_F32, 33), 33);
 }
 
+/* With a scale that is a power of two, elements halfway between two multiples must be rounded away from zero. */
+static void test_ties(void **state)
+{
+    (void)state;
+    for (int e = -24; e <= 8; e++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            float x[32];
+            mha__q8 block;
+            for (int i = 0; i < 31; i++)
+                x[i] = (float)sign * ldexpf((float)i + 0.5F, e);
+            x[31] = ldexpf(127, e);
+            mha__q8_round(x, 1, 32, &block);
+            assert_true(mha__f16_to_f32(block.scale) == ldexpf(1, e));
+            for (int i = 0; i < 31; i++)
+                assert_int_equal(block.q[i], sign * (i + 1));
+            assert_int_equal(block.q[31], 127);
+        }
+}
+
+/* A subnormal scale can be much less than the largest magnitude / 127; elements must then be limited to +-127. */
+static void test_limits(void **state)
+{
+    (void)state;
+    const float most = ldexpf(127 * 1.4F, -24); /* 1.4 steps of f16, rounded to one step */
+    const float x[] = {most, -most, most / 2, -most / 2};
+    mha__q8 block;
+    mha__q8_round(x, 1, 4, &block);
+    assert_true(mha__f16_to_f32(block.scale) == ldexpf(1, -24));
+    assert_int_equal(block.q[0], 127);
+    assert_int_equal(block.q[1], -127);
+    assert_int_equal(block.q[2], 89);
+    assert_int_equal(block.q[3], -89);
+}
+
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_error), cmocka_unit_test(test_edges)};
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_error), cmocka_unit_test(test_edges),
+                                              cmocka_unit_test(test_ties), cmocka_unit_test(test_limits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
