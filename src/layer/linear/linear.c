@@ -2,7 +2,7 @@
  *
  * A task computes one rectangle of y, a block of rows by a block of columns: the product, whose sums begin with the
  * bias (kernel.h) and run in the order k = 0 .. in-1, or in steps of 32 (split products), and the activation. The bits
- * of each element depend only on its row of x and its row of W, so tasks may be divided in any way.
+ * of each element depend only on its row of x and its row of W, so work may be divided into tasks in any way.
  *
  * A call may skip whole matrices of a stack or read only some inputs, so pruned heads cost no time. With few rows, a
  * call takes about as long as one sequential read of the packed weights, which is shorter for 8-bit and 16-bit weights.
@@ -23,7 +23,7 @@
 #define TASKS_LEAST 32 /* tasks have more rows only if at least so many remain */
 /* With at most FEW_ROWS rows, a task computes 1 / (SHARES * threads) of the remaining column blocks. Weights in long
  * ranges are read faster; the last ranges are single blocks, so that threads finish together (guided self-scheduling;
- * Polychronopoulos and Kuck 1987). Not if parts are skipped, because one range could contain all other parts. */
+ * Polychronopoulos and Kuck 1987). Calls that skip parts use single blocks: a range could contain all other parts. */
 #define FEW_ROWS 16
 #define SHARES 2
 /* Rows that are multiplied by all columns before the next rows start. They take at most TOGETHER_BYTES of x (but at
@@ -46,6 +46,7 @@ typedef struct forward_job {
     int64_t together;                           /* row blocks that are multiplied by all columns before others */
     int64_t height;                             /* rows that are multiplied by all blocks of a task at a time */
     int64_t shares;                             /* SHARES * threads with few rows, otherwise 0 */
+    int64_t ranges;                             /* ranges of column blocks, one per task */
 } forward_job;
 
 /* Returns row `first` of rounded x. */
@@ -69,30 +70,34 @@ static int64_t end_of_range(const forward_job *job, int64_t block)
     return block + mha__max64(1, (job->linear->blocks - block) / job->shares);
 }
 
-static int64_t count_tasks(const forward_job *job)
+static int64_t count_ranges(const forward_job *job)
 {
-    int64_t ranges = 0;
-    if (!job->shares) return job->row_blocks * mha__ceil_div(job->linear->blocks, job->task_blocks);
+    int64_t count = 0;
+    if (!job->shares) return mha__ceil_div(job->linear->blocks, job->task_blocks);
     for (int64_t block = 0; block < job->linear->blocks; block = end_of_range(job, block))
-        ranges++;
-    return ranges;
+        count++;
+    return count;
+}
+
+/* Computes the column blocks [first, end) of range i. */
+static void find_range(const forward_job *job, int64_t i, int64_t *first, int64_t *end)
+{
+    *first = i * job->task_blocks;
+    *end = mha__min64(job->linear->blocks, *first + job->task_blocks);
+    if (!job->shares) return;
+    for (*end = 0; i >= 0; i--)
+        *first = *end, *end = end_of_range(job, *first);
 }
 
 /* Computes the first row and the column blocks [first, end) of task i. Among the tasks of `together` row blocks, row
  * blocks vary fastest, so that a thread reuses its weights. */
 static void find_task(const forward_job *job, int64_t i, int64_t *row, int64_t *first, int64_t *end)
 {
-    *row = *first = *end = 0;
-    for (int64_t n = 0; job->shares && n <= i; n++)
-        *first = *end, *end = end_of_range(job, *first);
-    if (job->shares) return;
-    const int64_t columns = mha__ceil_div(job->linear->blocks, job->task_blocks);
-    const int64_t row_block = i / (job->together * columns) * job->together;
+    const int64_t row_block = i / (job->together * job->ranges) * job->together;
     const int64_t rows = mha__min64(job->together, job->row_blocks - row_block);
-    i -= row_block * columns;
+    i -= row_block * job->ranges;
     *row = (row_block + i % rows) * job->task_rows;
-    *first = i / rows * job->task_blocks;
-    *end = mha__min64(job->linear->blocks, *first + job->task_blocks);
+    find_range(job, i / rows, first, end);
 }
 
 /* Returns the number of row blocks that are multiplied by all columns before others. */
@@ -248,11 +253,6 @@ void mha__linear_activate(const mha_linear *linear, int64_t count, float *x)
     mha__activate(linear->ctx, linear->activation, count, x);
 }
 
-const float *mha__linear_bias(const mha_linear *linear)
-{
-    return (const float *)(const void *)linear->bias;
-}
-
 size_t mha__linear_left(const mha_linear *linear, int64_t rows)
 {
     size_t bytes = 0;
@@ -307,7 +307,6 @@ static void divide_split(forward_job *job)
 void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
 {
     const int64_t depth = call->depth ? call->depth : linear->in;
-    if (call->rows == 0) return;
     forward_job job = {.linear = linear,
                        .call = call,
                        .x_stride = call->x_stride ? call->x_stride : depth,
@@ -320,10 +319,11 @@ void mha__linear_run(const mha_linear *linear, const mha__linear_call *call)
     if (job.left_stride) divide_left(&job);
     if (linear->product == linear->kernels->product_split) divide_split(&job);
     if (call->rows <= FEW_ROWS && !call->parts) job.shares = SHARES * (int64_t)mha__threads(linear->ctx);
+    job.ranges = count_ranges(&job);
     job.row_blocks = mha__ceil_div(call->rows, job.task_rows);
     job.together = rows_together(&job);
     if (job.left_stride && call->x) mha__parallel(linear->ctx, mha__ceil_div(call->rows, LEFT_ROWS), left_task, &job);
-    mha__parallel(linear->ctx, count_tasks(&job), forward_task, &job);
+    mha__parallel(linear->ctx, job.row_blocks * job.ranges, forward_task, &job);
 }
 
 mha_status mha__linear_check(const mha_linear *linear, const void *x, int64_t rows, const void *y, mha_error *err)

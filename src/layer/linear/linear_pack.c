@@ -186,6 +186,11 @@ void mha__linear_repack(mha_linear *linear, const mha_matrix *parts, int64_t cou
     mha__linear_pack(linear, inner);
 }
 
+const float *mha__linear_bias(const mha_linear *linear)
+{
+    return (const float *)(const void *)linear->bias;
+}
+
 void mha_linear_free(mha_linear *linear)
 {
     if (linear) mha__free(linear->ctx, linear);
