@@ -9,7 +9,8 @@ from pathlib import Path
 from hugging_face import disturbed, torch  # imported first: skips the test if PyTorch is not installed
 import numpy as np
 from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM, BertModel, LlamaConfig, LlamaForCausalLM, LlamaModel
+from transformers import (AutoModelForCausalLM, BertModel, LlamaConfig, LlamaForCausalLM, LlamaModel, MPNetConfig, MPNetModel, OPTConfig,
+                          OPTForCausalLM, OPTModel, PhiConfig, PhiModel)
 
 import mha
 
@@ -136,14 +137,19 @@ class OddCheckpoints(unittest.TestCase):
     """Tests checkpoints whose config.json and tensors disagree: mha must read them as transformers does."""
     IDS = [[1, 5, 7, 9, 30]]
 
-    def saved(self, kind, **options):
+    def saved_as(self, kind, config):
         torch.manual_seed(0)
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
-        config = LlamaConfig(vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
-                             num_key_value_heads=1, max_position_embeddings=64, **options)
         model = kind(config).eval()
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(0.1 * torch.randn_like(p))
         model.save_pretrained(folder)
         return model, folder
+
+    def saved(self, kind, **options):
+        return self.saved_as(kind, LlamaConfig(vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+                                               num_key_value_heads=1, max_position_embeddings=64, **options))
 
     def change(self, folder, change):
         config = json.loads((folder / "config.json").read_text())
@@ -198,6 +204,46 @@ class OddCheckpoints(unittest.TestCase):
             for use in (lambda: ours.generate([1], 2), lambda: ours.score([1, 2]), lambda: ours.loss_and_grads(self.IDS)):
                 with self.assertRaisesRegex(ValueError, r"output head for logits \(lm_head.weight is absent\)"):
                     use()
+
+    def test_other_families_without_a_head(self):
+        small = dict(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
+        for kind, config in ((PhiModel, PhiConfig(**small, intermediate_size=48, tie_word_embeddings=True)),
+                             (OPTModel, OPTConfig(**small, ffn_dim=48, word_embed_proj_dim=32, tie_word_embeddings=False))):
+            model, folder = self.saved_as(kind, config)
+            got = mha.Model(folder).forward(self.IDS)
+            with torch.no_grad():
+                want = model(torch.tensor(self.IDS)).last_hidden_state.numpy()
+            self.assertLess(np.abs(got.last_hidden - want).max(), 1e-5)
+            self.assertIsNone(got.logits)
+            with self.assertRaisesRegex(ValueError, r"output head for logits \(lm_head.(bias|weight) is absent\)"):
+                mha.Model(folder).score([1, 2])
+
+    def test_padding_of_mpnet(self):
+        """MPNetEmbeddings has padding_idx 1, whatever pad_token_id is."""
+        for pad in 1, 0, 3:
+            model, folder = self.saved_as(MPNetModel, MPNetConfig(
+                vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48, max_position_embeddings=40,
+                pad_token_id=pad))
+            for ids in self.IDS, [[0, 3, 5, 1, 7, 1]], [list(range(2, 40))]:
+                with torch.no_grad():
+                    want = model(torch.tensor(ids)).last_hidden_state.numpy()
+                self.assertLess(np.abs(mha.Model(folder).forward(ids).last_hidden - want).max(), 1e-5)
+
+    def test_positions_of_opt(self):
+        model, folder = self.saved_as(OPTForCausalLM, OPTConfig(
+            vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, ffn_dim=48, word_embed_proj_dim=32,
+            max_position_embeddings=64))
+        ids = np.arange(5, 15).reshape(2, 5)
+        for mask in ([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]], [[1, 0, 1, 0, 1], [1, 1, 0, 1, 1]], [[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]]):
+            mask = np.array(mask)
+            with torch.no_grad():
+                want = model(torch.tensor(ids), attention_mask=torch.tensor(mask)).logits.numpy()
+            self.assertLess(np.abs(mha.Model(folder).forward(ids, mask).logits - want)[mask == 1].max(), 1e-5)
+
+    def test_numbers_of_yarn_that_are_zero(self):
+        yarn = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4, "original_max_position_embeddings": 16}
+        for more in ({"mscale": 1.0, "mscale_all_dim": 0.0}, {"mscale": 0, "mscale_all_dim": 1.0}, {"beta_slow": 0}, {"beta_fast": 0}):
+            self.logits_agree(self.saved(LlamaForCausalLM, rope_parameters={**yarn, **more})[1])
 
     def test_sampling_at_its_edges(self):
         folder = self.saved(LlamaForCausalLM)[1]

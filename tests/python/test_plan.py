@@ -76,6 +76,18 @@ class Plans(unittest.TestCase):
         frozen.flags.writeable = False
         self.same(mha.Plan(q, q, q, layout="blhd")(frozen, q, q), want)
 
+    def test_expanded_scalars(self):
+        """An array expanded from one element has only zero strides, and is copied at each call."""
+        q, k, v = (np.broadcast_to(np.float32(x), (1, 2, n, 8)) for x, n in ((0.5, 5), (1.5, 7), (2, 7)))
+        dense = [np.array(x) for x in (q, k, v)]
+        want = mha.attention(*dense, return_probs=True).out
+        for plan in mha.Plan(q, k, v), mha.Plan(*dense):
+            for _ in range(2):
+                self.same(plan(q, k, v), want)
+                self.same(plan(*dense), want)
+        with self.assertRaisesRegex(ValueError, "^out must have the strides"):
+            mha.Plan(q, k, v)(q, k, v, out=q)
+
     def test_refuses(self):
         q, k, wide = arrays((2, 3, 6, 8), (2, 3, 11, 8), (2, 3, 6, 16))
         plan = mha.Plan(q, k, k)
@@ -137,6 +149,11 @@ class Kept(unittest.TestCase):
                     np.testing.assert_array_equal(got.out, want.out)
                     np.testing.assert_array_equal(got.lse, want.lse)
                     self.assertEqual(got[2:], (None, None, None))
+
+    def test_expanded_scalars(self):
+        q, k, v = (np.broadcast_to(np.float32(x), (1, 2, n, 8)) for x, n in ((0.5, 5), (1.5, 7), (2, 7)))
+        for _ in range(3):
+            np.testing.assert_array_equal(mha.attention(q, k, v), np.full(q.shape, 2, np.float32))
 
     def test_lse_of_packed_sequences(self):
         q, = arrays((9, 2, 8))

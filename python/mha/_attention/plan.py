@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from .._arrays.array import F32, F64, Array, array, choose, dtype_name, empty_like
+from .._arrays.array import F32, F64, Array, array, choose, dtype_name, empty_like, operand
 from .._binding.abi import ATTN_LSE, ATTN_PROBS, ATTN_SCORES, ATTN_STATS, Error, View
 from .._binding.context import context
 from .._binding.library import call, failure, lib
@@ -37,17 +37,22 @@ def _address(x: Any) -> int:
 
 
 def _signature(x: Any) -> Any:
-    """Returns (shape, strides, dtype) of an array or tensor; None if it must be checked further before a plan can use it."""
+    """Returns (shape, strides, dtype) of an array or tensor; None if it must be checked further before a plan can use it, or copied (see
+    operand)."""
     if type(x) is np.ndarray:
-        return x.shape, x.strides, x.dtype.num if x.dtype.isnative else None
+        strides = x.strides
+        return (x.shape, strides, x.dtype.num if x.dtype.isnative else None) if any(strides) or x.size <= 1 else None
     torch = sys.modules.get("torch")
     if torch is None or type(x) is not torch.Tensor or x.is_neg() or not x.is_cpu or (x.requires_grad and torch.is_grad_enabled()):
         return None
-    return x.shape, x.stride(), x.dtype
+    strides = x.stride()
+    return (x.shape, strides, x.dtype) if any(strides) or x.numel() <= 1 else None
 
 
 class _Slot:
     """An operand of the plan: its View in the arguments, and the shape, strides and dtype that arrays must have."""
+
+    read = staticmethod(operand)
 
     def __init__(self, name: str, view: View, like: Any, a: Array) -> None:
         self.name, self.view, self.dtype, self.shape, self.strides = name, view, a.dtype, a.shape, a.strides
@@ -61,7 +66,7 @@ class _Slot:
             self.last = x if type(x) is np.ndarray else None  # the memory of a tensor may be replaced
             return
         self.last = None
-        a = array(x, self.name)
+        a = self.read(x, self.name)
         shape, strides = ((1, *a.shape), (0, *a.strides)) if len(a.shape) == len(self.shape) - 1 else (a.shape, a.strides)
         if (a.dtype, shape) != (self.dtype, self.shape):
             raise ValueError(f"{self.name} must be of the shape and dtype that the plan was made for, {self.shape} of "
@@ -73,6 +78,8 @@ class _Slot:
 
 class _Result(_Slot):
     """A contiguous result of the plan, for which a call allocates an array."""
+
+    read = staticmethod(array)
 
     def __init__(self, name: str, view: View, first: Any, a: Array) -> None:
         super().__init__(name, view, first, a)

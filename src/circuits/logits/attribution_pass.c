@@ -250,7 +250,7 @@ static void find_embeddings(const mha__attribution_job *j)
 {
     const mha_model *m = j->m;
     const int64_t E = m->config.hidden;
-    const int64_t row = j->o.position + (m->config.family->position_rule == MHA__POSITIONS_FROM_2 ? 2 : 0);
+    const int64_t row = j->o.position + mha__first_position(m->config.family);
     const bool apart = m->positions.weight && !m->embed_norm.weight && !m->embed_map;
     for (int n = 0; n < N; n++) {
         const double whole = dot(E, j->w + n * E, j->first);

@@ -44,10 +44,9 @@ static mha_status find_family(const mha__json_obj *root, side side, const mha__f
 /* Computes the rows of the position table, and the number of tokens that it supports. */
 static mha_status derive_positions(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
-    const mha__position_rule rule = c->family->position_rule;
-    c->position_rows = c->max_positions;
-    if (rule == MHA__POSITIONS_FROM_2) c->position_rows += 2;
-    if (rule != MHA__POSITIONS_AFTER_PAD) return MHA_OK;
+    c->position_rows = c->max_positions + mha__first_position(c->family);
+    if (c->family->padding) c->padding = c->family->padding;
+    if (c->family->position_rule != MHA__POSITIONS_AFTER_PAD) return MHA_OK;
     if (c->padding < 0 || c->padding + 1 >= c->position_rows)
         return mha__fail(
             err, MHA_ERR_FORMAT,

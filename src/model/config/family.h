@@ -152,7 +152,8 @@ typedef enum mha__position_rule {
     MHA__POSITIONS_PLAIN = 0, /* index of the token */
     MHA__POSITIONS_AFTER_PAD, /* pad_token_id + the number of tokens up to and including this one that are not padding;
                                * a padding token gets pad_token_id (RoBERTa) */
-    MHA__POSITIONS_FROM_2     /* index of the token + 2 (OPT) */
+    MHA__POSITIONS_FROM_2,    /* index of the token + 2 (BART) */
+    MHA__POSITIONS_OF_REAL    /* number of real tokens before this one + 2; a masked token gets 1 (OPT) */
 } mha__position_rule;
 
 typedef struct mha__family {
@@ -187,6 +188,7 @@ typedef struct mha__family {
     bool rope_list;            /* no_rope_layers lists the layers that rotate */
     mha__window_rule window_rule;
     mha__position_rule position_rule;
+    int64_t padding; /* id that replaces pad_token_id for positions and the padding row (MPNet); 0 = none */
     /* Rotation. interleaved: pairs are adjacent. rotary_part: default of partial_rotary_factor, whose older name is
      * partial_key; 0 = whole heads, and the key is ignored. theta: default of rope_theta, whose older name is
      * theta_key. local_theta: sliding layers have a separate rotation with this default. */
@@ -219,6 +221,13 @@ typedef struct mha__family {
     bool pools;       /* pooled is a token, with POOL_NORM if it exists, and has a projection */
     bool hidden_last; /* the last hidden states that are shown are those before the final norm (ViT, CLIP) */
 } mha__family;
+
+/* Returns the row of the position table for position 0 of a caller. */
+static inline int64_t mha__first_position(const mha__family *family)
+{
+    const mha__position_rule rule = family->position_rule;
+    return rule == MHA__POSITIONS_FROM_2 || rule == MHA__POSITIONS_OF_REAL ? 2 : 0;
+}
 
 /* Returns the entry of a role, of any expert, in the family's table. */
 static inline const mha__part *mha__part_of(const mha__config *config, mha__role role)

@@ -288,6 +288,7 @@ static const mha__family families[] = {
      .layer = "encoder.layer.",
      .parts = mpnet_parts,
      .exact_head = true,
+     .padding = 1,
      .position_rule = MHA__POSITIONS_AFTER_PAD},
     {.name = "distilbert",
      KEYS(distilbert_keys),

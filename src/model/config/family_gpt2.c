@@ -149,7 +149,7 @@ static const mha__family families[] = {
      .causal = true,
      .positions_mapped = true,
      .linear_head = true,
-     .position_rule = MHA__POSITIONS_FROM_2},
+     .position_rule = MHA__POSITIONS_OF_REAL},
     {.name = "bloom",
      KEYS(bloom_keys),
      .aliases = bloom_aliases,

@@ -228,12 +228,20 @@ void mha__batch_turn(mha__batch *p, const mha_model *m, int64_t layer)
 }
 
 /* Computes the positions of tokens [first, end), counted from the padding token (MHA__POSITIONS_AFTER_PAD). */
-static void count_real(const mha_model *m, mha__batch *p, int64_t first, int64_t end)
+static void count_ids(const mha_model *m, mha__batch *p, int64_t first, int64_t end)
 {
     const int64_t pad = m->config.padding;
     int32_t next = (int32_t)pad;
     for (int64_t i = first; i < end; i++)
         p->positions[i] = p->in.ids[i] == pad ? (int32_t)pad : ++next;
+}
+
+/* Computes the positions of tokens [first, end), counted in the mask (MHA__POSITIONS_OF_REAL). */
+static void count_real(const mha_model *m, mha__batch *p, int64_t first, int64_t end)
+{
+    int32_t next = (int32_t)mha__first_position(m->config.family);
+    for (int64_t i = first; i < end; i++)
+        p->positions[i] = p->in.mask[i] ? next++ : (int32_t)mha__first_position(m->config.family) - 1;
 }
 
 /* Computes the positions of the tokens of a sequence: from the caller, or by the family's rule. */
@@ -245,9 +253,11 @@ static void fill_sequence(const mha_model *m, mha__batch *p, int64_t b)
     for (int64_t i = first; i < end; i++) {
         const bool padding = p->in.cache && i - first >= p->lengths[b]; /* the position may exceed the table */
         p->positions[i] = p->in.positions ? p->in.positions[i] : padding ? 0 : (int32_t)(past + i - first);
-        if (rule == MHA__POSITIONS_FROM_2) p->positions[i] += 2;
+        p->positions[i] += (int32_t)mha__first_position(m->config.family);
     }
-    if (rule == MHA__POSITIONS_AFTER_PAD && !p->in.positions && p->in.ids) count_real(m, p, first, end);
+    if (p->in.positions) return;
+    if (rule == MHA__POSITIONS_AFTER_PAD && p->in.ids) count_ids(m, p, first, end);
+    if (rule == MHA__POSITIONS_OF_REAL && p->in.mask && !p->in.cache) count_real(m, p, first, end);
 }
 
 static void fill_positions(const mha_model *m, mha__batch *p)

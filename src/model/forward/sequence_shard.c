@@ -112,15 +112,14 @@ static int64_t count_before(const mha_model *m, const int32_t *ids, int64_t end)
 
 static void fill_range(const mha_model *m, mha__batch *p, int64_t from, int64_t count, int64_t to)
 {
-    const mha__position_rule rule = m->config.family->position_rule;
-    const bool counted = rule == MHA__POSITIONS_AFTER_PAD && !p->in.positions;
+    const bool counted = m->config.family->position_rule == MHA__POSITIONS_AFTER_PAD && !p->in.positions;
     int64_t last = counted ? count_before(m, p->in.ids, from) : 0;
     for (int64_t n = 0; n < count; n++) {
         const int64_t i = from + n;
         const bool padding = counted && p->in.ids[i] == m->config.padding;
         int64_t position = p->in.positions ? p->in.positions[i] : i;
         if (counted) position = padding ? m->config.padding : ++last;
-        p->positions[to + n] = (int32_t)(position + (rule == MHA__POSITIONS_FROM_2 ? 2 : 0));
+        p->positions[to + n] = (int32_t)(position + mha__first_position(m->config.family));
         p->shard_ids[to + n] = p->in.ids[i];
         if (p->shard_types) p->shard_types[to + n] = p->in.type_ids[i];
     }

@@ -74,8 +74,24 @@ static mha_status take_classifier(mha_model *m, mha_error *err)
                : mha_linear_create_stack(m->ctx, m->config.hidden, &head, 1, MHA_ACT_NONE, &m->lm_head, err);
 }
 
+/* Returns true if a model whose tensors have these names may lack its head. In transformers, LlamaModel has names
+ * without a prefix, OPTModel has a shorter prefix than the model with a head, and T5 has the same names for both. */
+static bool headless_names(const mha_model *m)
+{
+    const mha__family *family = m->config.family;
+    return !*m->outer.prefix || (family->causal && m->outer.prefix != family->prefixes[0]);
+}
+
+/* Returns true if the checkpoint lacks the bias that every head of the family has (Phi). */
+static bool lacks_bias(const mha_model *m)
+{
+    const mha__part *bias = &m->config.family->parts[MHA__LM_BIAS];
+    return bias->kind != MHA__PART_ABSENT && !bias->optional && !is_stored(m, MHA__LM_BIAS);
+}
+
 /* Finds the output matrix: the word embeddings, or a separate matrix. An encoder has logits only if the parts before
- * the matrix exist. A decoder that was saved without its head, like LlamaModel of transformers, has no logits. */
+ * the matrix exist. A decoder that was saved without its head has no logits, unless its output matrix is the word
+ * embeddings. */
 static mha_status take_head(mha_model *m, mha_error *err)
 {
     const mha__config *c = &m->config;
@@ -90,7 +106,7 @@ static mha_status take_head(mha_model *m, mha_error *err)
      * already compared them (mha__rank_parts_same). */
     m->config.tied = m->ranks.ranks ? m->tied_on_ranks : mha__model_is_tied(m, (mha_model_range){0, c->vocab});
     if (!c->tied) MHA__TRY(take_vocabulary(m, MHA__LM_HEAD, &head, err));
-    if (!c->tied && !head.out && !*m->outer.prefix) return MHA_OK;
+    if (headless_names(m) && ((!c->tied && !head.out) || lacks_bias(m))) return MHA_OK;
     if (!c->tied && !head.out) return mha__weights_missing(&m->outer, MHA__LM_HEAD, err);
     if (c->family->causal) MHA__TRY(take_vocabulary(m, m->lm_bias, &bias, err));
     if (c->family->causal) MHA__TRY(take_linear(m, MHA__LM_DENSE, c->hidden, MHA_ACT_NONE, &m->lm_dense, err));
