@@ -17,8 +17,8 @@ static const struct poptOption options[] = {
     {"kv-heads", 0, POPT_ARG_STRING, &given.both, 0, "number of key heads and value heads per layer", "N"},
     {"key-heads", 0, POPT_ARG_STRING, &given.keys, 0, "number of key heads (default: unchanged)", "N"},
     {"value-heads", 0, POPT_ARG_STRING, &given.values, 0, "number of value heads (default: unchanged)", "N"},
-    {"method", 0, POPT_ARG_STRING, &given.method, 0, "method that merges the heads of a group (default: closed)",
-     "METHOD"},
+    {"method", 0, POPT_ARG_STRING, &given.method, 0,
+     "method that merges the heads of a group (default: closed; values if keys are merged that are rotated)", "METHOD"},
     IMPORTANCE_SCORES_OPTIONS_FOR("weight the heads of a group by their scores (default: equally)"),
     IMPORTANCE_SCORES_FILE,
     {"test", 0, POPT_ARG_STRING, &given.test, 0, "evaluate on these texts (default: every fourth text of -f)", "FILE"},
@@ -100,6 +100,20 @@ static bool learns(const job *j)
     return j->how.method != MHA_REGROUP_MEAN || j->how.ridge > 0 || importance_scores_need_texts(&j->by);
 }
 
+/* Selects the method without --method: the closed form, unless keys are merged that are rotated or normalized. */
+static void choose_method(job *j)
+{
+    const mha_model_info *info = mha_model_describe(j->model);
+    bool merged = false, turned = false;
+    for (int64_t l = 0; l < info->layers; l++) {
+        merged |= j->how.key_heads > 0 && j->how.key_heads < info->key_heads_per_layer[l];
+        turned |= info->attention_per_layer[l].rotary || info->attention_per_layer[l].qk_norm;
+    }
+    if (given.method || given.published || !merged || !turned) return;
+    j->how.method = MHA_REGROUP_VALUES;
+    cli_say(j->session, "--method values, because %s rotates or normalizes keys", info->family);
+}
+
 static int work(job *j)
 {
     cli_session *s = j->session;
@@ -112,6 +126,7 @@ static int work(job *j)
         code =
             cli_error(s, CLI_REFUSED, "key and value heads of %s must not be regrouped, since it is an encoder-decoder",
                       mha_model_describe(j->model)->family);
+    if (code == CLI_DONE) choose_method(j);
     if (code == CLI_DONE) code = held_texts_read(s, j->model, given.test, learns(j), &j->by, &j->texts);
     if (code == CLI_DONE) code = weigh(j);
     if (code == CLI_DONE) code = make(j, &made);
@@ -163,7 +178,7 @@ static int check(job *j)
     how->uncentered = given.published;
     how->compatible = given.compatible;
     code = cli_texts_of_file(s, learns(j));
-    return code == CLI_DONE ? cli_check_out(s) : code;
+    return code == CLI_DONE ? cli_check_out_model(s) : code;
 }
 
 static int run(cli_session *s)
@@ -196,11 +211,11 @@ const cli_command cli_regroup = {
         "The command converts multi-head attention to grouped-query attention, or reduces the number of groups. "
         "Sharing keys changes the output little; sharing values changes it more. The closed form minimizes the error "
         "of the shared heads on the texts of -f; similar heads are grouped, and the output projections are refitted. "
-        "For models with rotary position embeddings, use --method values, which averages keys and computes the closed "
-        "form for values. The folder contains the tokenizer and config and can be loaded again (mha.kv_heads in "
-        "config.json, or num_key_value_heads); mha.record lists the grouping, the source file (sha256) and the "
-        "measured quality. transformers loads the folder if config.json has num_key_value_heads; otherwise use "
-        "--compatible, which repeats the rows of shared heads.\n"
+        "Rotated or normalized keys have no closed form: --method values, the default of such models, averages keys "
+        "and computes the closed form for values. The folder contains the tokenizer and config and can be loaded again "
+        "(mha.kv_heads in config.json, or num_key_value_heads); mha.record lists the grouping, the source file "
+        "(sha256) and the measured quality. transformers loads the folder if config.json has num_key_value_heads; "
+        "otherwise use --compatible, which repeats the rows of shared heads.\n"
         "With --by SCORE or --scores FILE, as in mha prune, the error of each head is weighted by its score, but at "
         "least by one hundredth of the highest score of the layer.\n"
         "Quality and speed are measured on held-out texts: the texts of --test or, by default, every fourth text of "

@@ -103,7 +103,7 @@ enum { MHA_HEAD_DIM_MAX = 4096 };
 
 /* The position of a shard within a larger call: sequence, head, row and key 0 of the shard are sequence `batch`,
  * head `head`, row `row` and key `key` of the whole call. Dropout and positions are those of the whole call; data,
- * lengths and lists describe the shard. All fields must be at least 0. */
+ * lengths and lists describe the shard. All fields must be from 0 to 2^60. */
 typedef struct mha_shard {
     int64_t batch, head, row, key;
 } mha_shard;
@@ -135,11 +135,11 @@ typedef struct mha_attn_desc {
     int64_t head_dim;     /* D   1..MHA_HEAD_DIM_MAX */
     int64_t v_head_dim;   /* Dv  0 = D; else 1..MHA_HEAD_DIM_MAX */
     mha_dtype dtype;      /* type of q and out: f32 (default), bf16, f16, f64 */
-    mha_dtype kv_dtype;   /* type of k and v: f32, bf16, f16, q8_0, q4_0, f8_e4m3; f64 only with dtype f64;
-                             default: dtype */
-    mha_dtype bias_dtype; /* type of args.bias: f32, bf16, f16; f64 only with dtype f64; default: f32, or f64 if dtype
-                           * is f64 */
-    double scale;         /* 0 = 1/sqrt(D); finite */
+    mha_dtype kv_dtype;   /* type of k and v: f32, bf16, f16, q8_0, q4_0, f8_e4m3 (MHA_ATTN_GRADS: only the first
+                             three); f64 if and only if dtype is f64; default: dtype */
+    mha_dtype bias_dtype; /* type of args.bias: f32, bf16, f16; f64 if and only if dtype is f64; default: f32, or f64 if
+                           * dtype is f64 */
+    double scale;         /* 0 = 1/sqrt(D); finite in f32 (f64 if dtype is f64), like softcap */
     double softcap;       /* 0 = off; otherwise > 0: a score s becomes softcap * tanh(s / softcap), before bias and
                            * masks; 1 / softcap must be finite (in f32: softcap at least 2.94e-39) */
     int causal;           /* 1 = row i attends to keys j <= i + offset */
@@ -270,7 +270,8 @@ typedef struct mha_attn_args {
     mha_cview block_table;       /* [B, ceil(Lk / page_size)] of int32 (Pages, above); all-zero strides: contiguous */
     mha_cview slopes; /* [B, H] f32 (f64 if dtype is f64); zero strides broadcast; score -= slope * |i + offset - j| */
     mha_cview sinks;  /* [B, H] like slopes; exp(sink) is added to the denominator only */
-    mha_cview gates;  /* [B, H] like slopes; out *= gate; lse and probs do not change */
+    mha_cview gates;  /* [B, H] like slopes; out *= gate, also where out is 0 (an infinite gate gives NaN); lse and
+                       * probs do not change */
     const int32_t *head_list; /* [listed_heads] 0..H-1 */
     mha_cview dropout_keep;   /* [B, H, Mq, Mk] of bytes; 0 = dropped; replaces sampling; zero strides broadcast */
     uint64_t dropout_seed;

@@ -109,8 +109,8 @@ MHA_API mha_status mha_cache_append(mha_cache *cache, int64_t sequence, const mh
 /* Removes the tokens from position `length` on. With a window, the keys that the next query attends to must still be
  * stored. */
 MHA_API mha_status mha_cache_truncate(mha_cache *cache, int64_t sequence, int64_t length, mha_error *err);
-/* Replaces sequence `to` with the first `length` tokens of `from`, sharing their pages without copying. With a window,
- * the condition of mha_cache_truncate applies. */
+/* Replaces sequence `to` with the first `length` tokens of `from`, another sequence, sharing their pages without
+ * copying. With a window, the condition of mha_cache_truncate applies. */
 MHA_API mha_status mha_cache_fork(mha_cache *cache, int64_t from, int64_t to, int64_t length, mha_error *err);
 /* Removes all tokens of one or all sequences and releases their pages. */
 MHA_API mha_status mha_cache_clear(mha_cache *cache, int64_t sequence, mha_error *err);

@@ -186,7 +186,7 @@ static mha_status run_step(void *user, int64_t step, mha_error *err)
 {
     pairs *p = user;
     mha__ablation a = {.ctx = p->job.ctx};
-    MHA__TRY(mha__importance_begin(&p->job, step, err));
+    mha__importance_begin(&p->job, step);
     mha_status status = begin(&p->job, true, &a, err);
     if (status == MHA_OK) status = run_pairs(p, &a, err);
     mha__ablation_free(&a);

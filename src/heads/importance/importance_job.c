@@ -114,7 +114,7 @@ mha_status mha__importance_open(mha__importance_job *s, const mha_model *model, 
     s->per_group = mha__min64(s->per_group, s->units);
     MHA__TRY(allocate(s, err));
     find_labels(s);
-    return MHA_OK;
+    return mha__importance_check_terms(s, err);
 }
 
 void mha__importance_close(mha__importance_job *s)

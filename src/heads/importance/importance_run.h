@@ -143,8 +143,10 @@ int64_t mha__importance_texts_before(const void *job, int64_t step);
 /* Writes `what` and everything except model and data that the result depends on to `words`, and returns `words`. */
 enum { MHA__IMPORTANCE_WORDS = 320 };
 const char *mha__importance_describe(const mha__importance_job *s, const char *what, char words[MHA__IMPORTANCE_WORDS]);
+/* Checks that the loss of each group has a token. */
+mha_status mha__importance_check_terms(const mha__importance_job *s, mha_error *err);
 /* Begins a step: sets the fields of the job that describe it. */
-mha_status mha__importance_begin(mha__importance_job *s, int64_t step, mha_error *err);
+void mha__importance_begin(mha__importance_job *s, int64_t step);
 
 /* Requests the rows of probabilities of a batch in `output`, if they are measured. */
 void mha__importance_rows(const mha__importance_job *s, const mha__packed *batch, mha_model_output *output);

@@ -60,17 +60,25 @@ static int64_t terms_of(const mha__importance_job *s, int64_t text)
     return count;
 }
 
-/* Counts the tokens in the mean loss of a group, once per group. */
-static mha_status count_terms(mha__importance_job *s, int64_t group, mha_error *err)
+/* Returns the number of tokens in the mean loss of a group. */
+static int64_t terms_of_group(const mha__importance_job *s, int64_t group)
 {
-    const int64_t first = group * s->per_group, end = first + s->group_units;
-    if (!s->rule->loss || mha__importance_of_pairs(s) || (s->terms > 0 && group == s->group)) return MHA_OK;
-    s->terms = 0;
+    const int64_t first = group * s->per_group, end = first + group_units(s, group);
+    int64_t terms = 0;
     for (int64_t text = first; text < end; text++)
-        s->terms += terms_of(s, text);
-    if (s->terms > 0) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "texts %lld to %lld must have at least one token in the loss",
-                     (long long)first + 1, (long long)end);
+        terms += terms_of(s, text);
+    return terms;
+}
+
+mha_status mha__importance_check_terms(const mha__importance_job *s, mha_error *err)
+{
+    if (!s->rule->loss || mha__importance_of_pairs(s)) return MHA_OK;
+    for (int64_t group = 0; group < mha__ceil_div(s->units, s->per_group); group++)
+        if (!terms_of_group(s, group))
+            return mha__fail(err, MHA_ERR_ARG,
+                             "text %lld of %lld: the batch that begins here must have at least one token in the loss",
+                             (long long)(group * s->per_group) + 1, (long long)s->units);
+    return MHA_OK;
 }
 
 static int64_t first_unit(const mha__importance_job *s, int64_t step)
@@ -79,11 +87,12 @@ static int64_t first_unit(const mha__importance_job *s, int64_t step)
     return step / per_group * s->per_group + step % per_group * mha__importance_step_units(s);
 }
 
-mha_status mha__importance_begin(mha__importance_job *s, int64_t step, mha_error *err)
+void mha__importance_begin(mha__importance_job *s, int64_t step)
 {
     const int64_t group = step / steps_of(s, s->per_group), first = group * s->per_group;
     s->group_units = group_units(s, group);
-    MHA__TRY(count_terms(s, group, err));
+    if (s->rule->loss && !mha__importance_of_pairs(s) && !(s->terms > 0 && group == s->group))
+        s->terms = terms_of_group(s, group);
     s->group = group;
     s->first = first_unit(s, step);
     s->count = first + s->group_units - s->first;
@@ -94,7 +103,6 @@ mha_status mha__importance_begin(mha__importance_job *s, int64_t step, mha_error
     s->done_here = 0;
     for (int64_t n = 0; n < s->texts; n++)
         s->text[n] = n < s->count ? s->first + n : s->units + s->first + n - s->count;
-    return MHA_OK;
 }
 
 /* ---- running the steps ---- */
@@ -129,7 +137,7 @@ static mha_status run_step(void *user, int64_t step, mha_error *err)
 {
     mha__importance_job *s = user;
     double halves = NAN;
-    MHA__TRY(mha__importance_begin(s, step, err));
+    mha__importance_begin(s, step);
     MHA__TRY(run_units(s, err));
     s->counts[MHA__TEXTS] += s->texts;
     if (!closes_group(s)) return MHA_OK;

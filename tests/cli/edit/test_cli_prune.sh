@@ -43,6 +43,18 @@ at tensors.# 0
 at texts.min_cosine 1.0
 at a.heads.0.0 0
 at a.heads.0.1 3
+# A folder that cannot be written must be rejected before the model is opened.
+mkdir foreign
+touch foreign/notes.txt
+for search in '--count 1 -o nowhere/x' '--search -o nowhere/curve.svg' '--count 1 -o two/config.json/x'; do
+    # shellcheck disable=SC2086 # a list of words
+    refused 1 "$MHA" prune -m nowhere -f texts $search
+    has err ': cannot write: No'
+done
+refused 1 "$MHA" prune -m nowhere --count 1 -f texts --force -o foreign
+has err 'foreign: cannot overwrite: it contains notes.txt'
+[ -e foreign/notes.txt ] || fail 'a rejected command must not remove a file'
+
 expect 0 prune --keep two/config.json -o kept
 same kept/model.safetensors two/model.safetensors
 

@@ -82,6 +82,16 @@ has err '--ids'
 expect 0 "$MHA" regroup -m mute --ids -f ids --kv-heads 2 -o mute_out
 [ -e mute_out/model.safetensors ] || fail 'regroup with ids must write a model'
 [ ! -e blank_out ] || fail 'a rejected command must not write blank_out'
+
+# Without --method, rotated keys must be merged by values. A folder that cannot be written must be rejected before the model is opened.
+expect 0 "$MHA" regroup --kv-heads 4 -f texts -o rotated --json
+at method values
+has err '--method values, because llama rotates or normalizes keys'
+expect 0 "$MHA" regroup --value-heads 4 -f texts -o unrotated --json
+at method closed
+refused 3 "$MHA" regroup --kv-heads 4 -f texts -o rotated2 --method closed
+refused 1 "$MHA" regroup -m nowhere --kv-heads 4 -f texts -o nowhere/rotated
+has err 'nowhere/rotated: cannot write: No such file or directory'
 refused 2 "$MHA" regroup --kv-heads 3 --method mean --ridge 0 -o none
 has err 'mha regroup: key_heads must be a divisor of 8, the head count of layer 0 (got 3)'
 finish

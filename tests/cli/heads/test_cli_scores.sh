@@ -156,4 +156,10 @@ wrong 'no scores' 'line 1 must name the columns written by mha heads --by SCORE 
 head -c 16777217 /dev/zero | tr '\0' ' ' >long
 refused 3 prune --scores long --count 1 -o none
 has err 'long: must be at most 16 MiB'
+# A batch without a token in the loss must be rejected before any text is measured.
+printf 'The cat sat.\n\na\nThe dog ran.\n' >short.txt
+expect 0 "$MHA" heads -f short.txt --by gate --json
+refused 2 "$MHA" heads -f short.txt --by gate --batch 1 --state short.state
+has err 'text 2 of 3: the batch that begins here must have at least one token in the loss'
+[ -e short.state ] && fail 'no step must have been run'
 finish
