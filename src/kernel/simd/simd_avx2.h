@@ -333,12 +333,9 @@ static MHA_INLINE void v_store_columns(real *p, int64_t stride, vf *r)
 }
 
 /* Products of 8-bit integers, widened to 16 bits, because the sums of vpmaddubsw saturate. */
-typedef __m256i vi;
+typedef __m256i vi, vq;
 typedef int16_t dot_left;
-typedef struct vq {
-    __m256i low, high; /* elements 0 and 1, elements 2 and 3 */
-} vq;
-enum { DOT_OFFSET = 0 };
+enum { DOT_OFFSET = 0, DOT_PARTS = 2 };
 static const uint8_t DOT_PLACE[] = {0, 2, 1, 3};
 static MHA_INLINE void v_store_dot(dot_left *p, vf x)
 {
@@ -354,21 +351,23 @@ static MHA_INLINE vi i_begin(const int16_t *sums)
     (void)sums;
     return _mm256_setzero_si256();
 }
-static MHA_INLINE vq i_left(const dot_left *p)
+static MHA_INLINE vq i_left(const dot_left *p, const int part)
 {
-    int32_t pairs[2];
-    memcpy(pairs, p, sizeof pairs);
-    return (vq){_mm256_set1_epi32(pairs[0]), _mm256_set1_epi32(pairs[1])};
+    int32_t pair;
+    memcpy(&pair, p + 2 * part, sizeof pair);
+    return _mm256_set1_epi32(pair);
 }
-static MHA_INLINE vq i_weights(const int8_t *p)
+static MHA_INLINE vq i_weights(const int8_t *p, const int part)
 {
     const __m256i bytes = _mm256_loadu_si256((const __m256i *)p);
-    return (vq){_mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8), _mm256_srai_epi16(bytes, 8)};
+    return _mm256_srai_epi16(part ? bytes : _mm256_slli_epi16(bytes, 8), 8);
 }
+/* The barrier keeps the order of sums: gcc 12 would add the products of both parts first, and keep sums in memory. */
 static MHA_INLINE vi i_dot(vi sum, vq x, vq w)
 {
-    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(x.low, w.low));
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(x.high, w.high));
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(x, w));
+    __asm__("" : "+x"(sum));
+    return sum;
 }
 static MHA_INLINE vi i_add(vi a, vi b)
 {

@@ -375,11 +375,10 @@ static MHA_INLINE void v_store_columns(real *p, int64_t stride, vf *r)
 
 /* Products of 8-bit integers. With VNNI, one instruction multiplies unsigned elements by weights; without it, both are
  * widened to 16 bits, because the sums of vpmaddubsw saturate. */
-typedef __m512i vi;
+typedef __m512i vi, vq;
 #ifdef MHA_VNNI
 typedef uint8_t dot_left;
-typedef __m512i vq;
-enum { DOT_OFFSET = 128 };
+enum { DOT_OFFSET = 128, DOT_PARTS = 1 };
 static const uint8_t DOT_PLACE[] = {0, 1, 2, 3};
 static MHA_INLINE void v_store_dot(dot_left *p, vf x)
 {
@@ -391,14 +390,16 @@ static MHA_INLINE vi i_begin(const int16_t *sums)
     const __m512i wide = _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)sums));
     return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(wide, 7));
 }
-static MHA_INLINE vq i_left(const dot_left *p)
+static MHA_INLINE vq i_left(const dot_left *p, const int part)
 {
     int32_t bytes;
+    (void)part;
     memcpy(&bytes, p, sizeof bytes);
     return _mm512_set1_epi32(bytes);
 }
-static MHA_INLINE vq i_weights(const int8_t *p)
+static MHA_INLINE vq i_weights(const int8_t *p, const int part)
 {
+    (void)part;
     return _mm512_loadu_si512(p);
 }
 /* Uses inline assembly, because gcc 12 copies the operands and results of the intrinsic through memory. */
@@ -409,10 +410,7 @@ static MHA_INLINE vi i_dot(vi sum, vq x, vq w)
 }
 #else
 typedef int16_t dot_left;
-typedef struct vq {
-    __m512i low, high; /* elements 0 and 1, elements 2 and 3 */
-} vq;
-enum { DOT_OFFSET = 0 };
+enum { DOT_OFFSET = 0, DOT_PARTS = 2 };
 static const uint8_t DOT_PLACE[] = {0, 2, 1, 3};
 static MHA_INLINE void v_store_dot(dot_left *p, vf x)
 {
@@ -423,21 +421,23 @@ static MHA_INLINE vi i_begin(const int16_t *sums)
     (void)sums;
     return _mm512_setzero_si512();
 }
-static MHA_INLINE vq i_left(const dot_left *p)
+static MHA_INLINE vq i_left(const dot_left *p, const int part)
 {
-    int32_t pairs[2];
-    memcpy(pairs, p, sizeof pairs);
-    return (vq){_mm512_set1_epi32(pairs[0]), _mm512_set1_epi32(pairs[1])};
+    int32_t pair;
+    memcpy(&pair, p + 2 * part, sizeof pair);
+    return _mm512_set1_epi32(pair);
 }
-static MHA_INLINE vq i_weights(const int8_t *p)
+static MHA_INLINE vq i_weights(const int8_t *p, const int part)
 {
     const __m512i bytes = _mm512_loadu_si512(p);
-    return (vq){_mm512_srai_epi16(_mm512_slli_epi16(bytes, 8), 8), _mm512_srai_epi16(bytes, 8)};
+    return _mm512_srai_epi16(part ? bytes : _mm512_slli_epi16(bytes, 8), 8);
 }
+/* The barrier keeps the order of sums: gcc 12 would add the products of both parts first, and keep sums in memory. */
 static MHA_INLINE vi i_dot(vi sum, vq x, vq w)
 {
-    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(x.low, w.low));
-    return _mm512_add_epi32(sum, _mm512_madd_epi16(x.high, w.high));
+    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(x, w));
+    __asm__("" : "+v"(sum));
+    return sum;
 }
 #endif
 static MHA_INLINE vi i_zero(void)

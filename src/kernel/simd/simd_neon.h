@@ -236,7 +236,7 @@ static MHA_INLINE void v_store_columns(real *p, int64_t stride, vf *r)
 typedef int32x4_t vi;
 typedef int8_t dot_left;
 typedef int8x16_t vq;
-enum { DOT_OFFSET = 0 };
+enum { DOT_OFFSET = 0, DOT_PARTS = 1 };
 static const uint8_t DOT_PLACE[] = {0, 1, 2, 3};
 static MHA_INLINE void v_store_dot(dot_left *p, vf x)
 {
@@ -253,14 +253,16 @@ static MHA_INLINE vi i_begin(const int16_t *sums)
     (void)sums;
     return vdupq_n_s32(0);
 }
-static MHA_INLINE vq i_left(const dot_left *p)
+static MHA_INLINE vq i_left(const dot_left *p, const int part)
 {
     int32_t bytes;
+    (void)part;
     memcpy(&bytes, p, sizeof bytes);
     return vreinterpretq_s8_s32(vdupq_n_s32(bytes));
 }
-static MHA_INLINE vq i_weights(const int8_t *p)
+static MHA_INLINE vq i_weights(const int8_t *p, const int part)
 {
+    (void)part;
     return vld1q_s8(p);
 }
 static MHA_INLINE vi i_dot(vi sum, vq x, vq w)

@@ -31,9 +31,10 @@
  *   v_load_n          n < VL elements, followed by zeros; does not read memory after the elements
  *   dot_left          an element of a quantized row: an integer of -127 to 127, plus DOT_OFFSET
  *   v_store_dot       stores VL integers of -127 to 127 (any elements for NaN) as dot_left
- *   vi, vq            VL sums of 32 bits; operands of i_dot: 4 elements in every lane, 4 weights per lane
- *   i_left, i_weights operands of i_dot; weight i of a lane is stored at byte DOT_PLACE[i]
- *   i_dot(s, x, w)    s + the 4 products, exact
+ *   vi, vq            VL sums of 32 bits; operands of i_dot: 4 / DOT_PARTS elements in every lane, as many weights
+ *                     per lane
+ *   i_left, i_weights operands of i_dot for a part of 4 elements; weight i of a lane is stored at byte DOT_PLACE[i]
+ *   i_dot(s, x, w)    s + the products of a part, exact
  *   i_begin(p)        -DOT_OFFSET times the VL int16 at p; 0 without an offset, without reading p
  *   v_load_bf16 ...   VL 16-bit elements, converted as in math/half.h in any floating-point mode; not for double
  */
@@ -254,7 +255,7 @@ static MHA_INLINE vf v_exp2_scale(vf p, vf n, vf x, real low)
 typedef int8_t dot_left;
 typedef int32_t vi;
 typedef const int8_t *vq;
-enum { DOT_OFFSET = 0 };
+enum { DOT_OFFSET = 0, DOT_PARTS = 1 };
 static const uint8_t DOT_PLACE[] = {0, 1, 2, 3};
 static MHA_INLINE void v_store_dot(dot_left *p, vf x)
 {
@@ -269,12 +270,14 @@ static MHA_INLINE vi i_begin(const int16_t *sums)
     (void)sums;
     return 0;
 }
-static MHA_INLINE vq i_left(const dot_left *p)
+static MHA_INLINE vq i_left(const dot_left *p, const int part)
 {
+    (void)part;
     return p;
 }
-static MHA_INLINE vq i_weights(const int8_t *p)
+static MHA_INLINE vq i_weights(const int8_t *p, const int part)
 {
+    (void)part;
     return p;
 }
 static MHA_INLINE vi i_dot(vi sum, vq x, vq w)

@@ -230,12 +230,9 @@ static MHA_INLINE void v_store_columns(real *p, int64_t stride, vf *r)
 }
 
 /* Products of 8-bit integers, widened to 16 bits. */
-typedef v128_t vi;
+typedef v128_t vi, vq;
 typedef int16_t dot_left;
-typedef struct vq {
-    v128_t low, high; /* elements 0 and 1, elements 2 and 3 */
-} vq;
-enum { DOT_OFFSET = 0 };
+enum { DOT_OFFSET = 0, DOT_PARTS = 2 };
 static const uint8_t DOT_PLACE[] = {0, 2, 1, 3};
 static MHA_INLINE void v_store_dot(dot_left *p, vf x)
 {
@@ -251,19 +248,18 @@ static MHA_INLINE vi i_begin(const int16_t *sums)
     (void)sums;
     return wasm_i32x4_splat(0);
 }
-static MHA_INLINE vq i_left(const dot_left *p)
+static MHA_INLINE vq i_left(const dot_left *p, const int part)
 {
-    return (vq){wasm_v128_load32_splat(p), wasm_v128_load32_splat(p + 2)};
+    return wasm_v128_load32_splat(p + 2 * part);
 }
-static MHA_INLINE vq i_weights(const int8_t *p)
+static MHA_INLINE vq i_weights(const int8_t *p, const int part)
 {
     const v128_t bytes = wasm_v128_load(p);
-    return (vq){wasm_i16x8_shr(wasm_i16x8_shl(bytes, 8), 8), wasm_i16x8_shr(bytes, 8)};
+    return wasm_i16x8_shr(part ? bytes : wasm_i16x8_shl(bytes, 8), 8);
 }
 static MHA_INLINE vi i_dot(vi sum, vq x, vq w)
 {
-    sum = wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(x.low, w.low));
-    return wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(x.high, w.high));
+    return wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(x, w));
 }
 static MHA_INLINE vi i_add(vi a, vi b)
 {
