@@ -90,8 +90,8 @@ const char *cli_out_name(const cli_session *session);
  * nothing. */
 bool cli_writes(const cli_session *session);
 /* Returns CLI_USAGE and prints a message if the file of -o exists without --force, is an input, has an empty name,
- * or is stdout ("-") together with --json; CLI_FAILED if its folder does not exist or must not be changed. Call it
- * before long work. cli_check_out_model also checks that the folder of -o can become, or be replaced by, a model. */
+ * or is stdout ("-") together with --json; CLI_FAILED if the file cannot be written. Call it before long work.
+ * cli_check_out_model is the same check for the folder of a model. */
 int cli_check_out(const cli_session *session);
 int cli_check_out_model(const cli_session *session);
 /* Writes `bytes` to the file of -o atomically; replaces an existing file only with --force. Returns an exit code. */

@@ -18,7 +18,8 @@ static const struct poptOption options[] = {
     {"key-heads", 0, POPT_ARG_STRING, &given.keys, 0, "number of key heads (default: unchanged)", "N"},
     {"value-heads", 0, POPT_ARG_STRING, &given.values, 0, "number of value heads (default: unchanged)", "N"},
     {"method", 0, POPT_ARG_STRING, &given.method, 0,
-     "method that merges the heads of a group (default: closed; values if keys are merged that are rotated)", "METHOD"},
+     "method that merges the heads of a group (default: closed; values if rotated or normalized keys are merged)",
+     "METHOD"},
     IMPORTANCE_SCORES_OPTIONS_FOR("weight the heads of a group by their scores (default: equally)"),
     IMPORTANCE_SCORES_FILE,
     {"test", 0, POPT_ARG_STRING, &given.test, 0, "evaluate on these texts (default: every fourth text of -f)", "FILE"},
@@ -111,7 +112,7 @@ static void choose_method(job *j)
     }
     if (given.method || given.published || !merged || !turned) return;
     j->how.method = MHA_REGROUP_VALUES;
-    cli_say(j->session, "--method values, because %s rotates or normalizes keys", info->family);
+    cli_say(j->session, "using --method values, since the keys of %s are rotated or normalized", info->family);
 }
 
 static int work(job *j)

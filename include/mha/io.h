@@ -192,6 +192,10 @@ MHA_API mha_status mha_npy_write(const char *path, const mha_tensor *array, int 
  * MHA_ERR_ARG. Allocates nothing. */
 MHA_API mha_status mha_file_write(const char *path, const void *data, size_t bytes, int overwrite, mha_error *err);
 
+/* Checks whether mha_file_write can write `path`, without changing anything: before long work whose result is written
+ * at its end. Errors: as of mha_file_write. */
+MHA_API mha_status mha_file_write_check(const char *path, int overwrite, mha_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -266,9 +266,9 @@ typedef struct mha_model_shard {
 
 /* B sequences of L tokens, padded to the same length. Any mask is allowed, even with masked tokens between real ones:
  * no query attends to a masked token, regardless of its id. The default positions are 0 .. L-1, independent of the
- * mask, with two exceptions. In opt, default positions count the real tokens. In roberta, xlm-roberta and mpnet, they
- * count the ids that are not pad_token_id (in mpnet, not 1), from this id + 1, and a given position is a row of the
- * table. max_positions is the number of tokens that the position table supports. */
+ * mask, with two exceptions. In opt, default positions count the real tokens. In roberta, camembert, xlm-roberta and
+ * mpnet, they count the ids that are not the padding id (pad_token_id; 1 in mpnet), starting at the padding id + 1, and
+ * a given position is a row of the table. max_positions is the number of tokens that the position table supports. */
 typedef struct mha_model_input {
     size_t size;
     int64_t batch, length;

@@ -6,7 +6,7 @@
 
 Requires only NumPy and libmha.so. Invalid input raises ValueError with the message of the library.
 """
-from ._arrays.files import File, TensorsWriter, file_write, npy_write, tensors_read, tensors_read_into, tensors_write
+from ._arrays.files import File, TensorsWriter, file_write, file_write_check, npy_write, tensors_read, tensors_read_into, tensors_write
 from ._arrays.rng import Rng
 from ._attention.backward import Gradients, attention_backward
 from ._attention.cache import Cache, attn_merge
@@ -139,7 +139,7 @@ __all__ = ["AdaptiveHeads", "Attention", "AttnLayer", "Block", "Cache", "CausalA
            "TrainStore", "Trained", "Trainer", "TrainerGates", "Variant", "VariantGradients", "WeightCircuits", "WeightSplit",
            "activation_backward", "activation_forward", "attention", "attention_backward", "attention_plan", "attn_merge",
            "audio_features", "audio_parse", "audio_read", "circuit_help", "cross_entropy", "cross_head_number", "cross_head_place", "diversity_help", "diversity_measure",
-           "embedding_backward", "embedding_forward", "file_write", "head_layout_advise", "head_layout_measure",
+           "embedding_backward", "embedding_forward", "file_write", "file_write_check", "head_layout_advise", "head_layout_measure",
            "head_layout_resolve", "head_layout_variant_help", "head_layout_variants", "head_layouts", "head_number", "head_place",
             "head_rollout", "head_weights", "heads_measure", "heads_of_maps", "held_out_distinct", "held_out_split", "importance_measure",
             "importance_pairs", "isa", "isa_list", "kl_divergence", "knockout_logits", "label_help", "layout_models",

@@ -13,6 +13,29 @@ MODELS = Path(__file__).resolve().parents[1] / "golden/data/models"
 PROMPT = [36, 402, 88, 287, 292, 77]
 
 
+class Positions(unittest.TestCase):
+    """Default positions of families that do not number all tokens from 0."""
+
+    def test_opt_counts_real_tokens(self):
+        model = mha.Model.create({"model_type": "opt", "vocab_size": 60, "hidden_size": 32, "ffn_dim": 40, "num_hidden_layers": 2,
+                                  "num_attention_heads": 2, "max_position_embeddings": 32, "word_embed_proj_dim": 32}, seed=3)
+        ids = np.array([[5, 6, 7, 8, 9, 10]])
+        for mask in [0, 0, 1, 1, 1, 1], [1, 0, 1, 0, 1, 1], [1, 1, 1, 1, 0, 0]:
+            real = np.array([mask]) == 1
+            alone = model.forward(ids[real][None]).logits[0]
+            np.testing.assert_allclose(model.forward(ids, mask=real).logits[real], alone, rtol=0, atol=2e-6)
+
+    def test_mpnet_counts_from_1(self):
+        config = {"model_type": "mpnet", "vocab_size": 60, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
+                  "num_attention_heads": 2, "max_position_embeddings": 32}
+        ids = np.array([[0, 1, 5, 3, 1]])
+        first, *rest = (mha.Model.create(config | {"pad_token_id": pad}, seed=3).forward(ids).last_hidden for pad in (1, 0, 3))
+        for other in rest:
+            np.testing.assert_array_equal(first, other)
+        with self.assertRaisesRegex(ValueError, r"max_position_embeddings must be at least 3 \(got 2\)"):
+            mha.Model.create(config | {"max_position_embeddings": 2, "pad_token_id": 0})
+
+
 class Decoder(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

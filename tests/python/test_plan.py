@@ -86,7 +86,7 @@ class Plans(unittest.TestCase):
                 self.same(plan(q, k, v), want)
                 self.same(plan(*dense), want)
         with self.assertRaisesRegex(ValueError, "^out must have the strides"):
-            mha.Plan(q, k, v)(q, k, v, out=q)
+            mha.Plan(q, k, v)(q, k, v, out=np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), q.shape, (0, 0, 0, 0)))
 
     def test_refuses(self):
         q, k, wide = arrays((2, 3, 6, 8), (2, 3, 11, 8), (2, 3, 6, 16))
@@ -99,6 +99,10 @@ class Plans(unittest.TestCase):
             plan(wide[..., ::2], k, k)
         with self.assertRaisesRegex(ValueError, "^out must be of the shape"):
             plan(q, k, k, out=k)
+        frozen = np.empty_like(q)
+        frozen.flags.writeable = False
+        with self.assertRaisesRegex(ValueError, "^out must be writable"):
+            plan(q, k, k, out=frozen)
         with self.assertRaisesRegex(ValueError, "overlap"):
             plan(q, k, k, out=k.reshape(-1)[:q.size].reshape(q.shape))
         self.same(plan(q, k, k), mha.attention(q, k, k, return_probs=True).out)

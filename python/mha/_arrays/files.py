@@ -201,3 +201,16 @@ def file_write(path: Any, data: bytes, overwrite: bool = False) -> None:
         'text'
     """
     call("mha_file_write", os.fsencode(path), bytes(data), integer(len(data), "data"), bool(overwrite))
+
+
+def file_write_check(path: Any, overwrite: bool = False) -> None:
+    """Raises the error that mha.file_write would raise for the path, without changing anything. Call it before long work whose result is
+    written at its end.
+
+        >>> import mha, os, tempfile
+        >>> mha.file_write_check(os.path.join(tempfile.mkdtemp(), "x.txt"))
+        >>> mha.file_write_check("missing/x.txt")
+        Traceback (most recent call last):
+        OSError: missing/x.txt: cannot write: No such file or directory
+    """
+    call("mha_file_write_check", os.fsencode(path), bool(overwrite))

@@ -37,8 +37,7 @@ def _address(x: Any) -> int:
 
 
 def _signature(x: Any) -> Any:
-    """Returns (shape, strides, dtype) of an array or tensor; None if it must be checked further before a plan can use it, or copied (see
-    operand)."""
+    """Returns (shape, strides, dtype) of an array or tensor; None if a plan must check it further, or copy it (see operand)."""
     if type(x) is np.ndarray:
         strides = x.strides
         return (x.shape, strides, x.dtype.num if x.dtype.isnative else None) if any(strides) or x.size <= 1 else None
@@ -89,6 +88,11 @@ class _Result(_Slot):
             torch = sys.modules["torch"]
             pattern = first.new_empty(1).expand(first.shape)
             self.empty = partial(torch.empty_like, pattern, memory_format=torch.contiguous_format)
+
+    def put(self, x: Any) -> None:
+        if type(x) is np.ndarray and not x.flags.writeable:
+            raise ValueError(f"{self.name} must be writable")
+        super().put(x)
 
     def new(self) -> Any:
         """Returns a new array, to which the View points."""

@@ -3806,6 +3806,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_tensors_write": (c_int, [c_void_p, c_char_p, POINTER(NamedTensor), c_int64, c_int, POINTER(Error)]),
     "mha_npy_write": (c_int, [c_char_p, POINTER(Tensor), c_int, POINTER(Error)]),
     "mha_file_write": (c_int, [c_char_p, c_void_p, c_size_t, c_int, POINTER(Error)]),
+    "mha_file_write_check": (c_int, [c_char_p, c_int, POINTER(Error)]),
     "mha_audio_read": (c_int, [c_void_p, c_char_p, POINTER(c_void_p), c_void_p, POINTER(Error)]),
     "mha_audio_parse": (c_int, [c_void_p, c_void_p, c_size_t, POINTER(c_void_p), c_void_p, POINTER(Error)]),
     "mha_audio_free": (None, [c_void_p, c_void_p]),

@@ -75,9 +75,9 @@ mha_status mha__importance_check_terms(const mha__importance_job *s, mha_error *
     if (!s->rule->loss || mha__importance_of_pairs(s)) return MHA_OK;
     for (int64_t group = 0; group < mha__ceil_div(s->units, s->per_group); group++)
         if (!terms_of_group(s, group))
-            return mha__fail(err, MHA_ERR_ARG,
-                             "text %lld of %lld: the batch that begins here must have at least one token in the loss",
-                             (long long)(group * s->per_group) + 1, (long long)s->units);
+            return mha__fail(err, MHA_ERR_ARG, "texts %lld to %lld: a batch must have at least one token in the loss",
+                             (long long)(group * s->per_group) + 1,
+                             (long long)(group * s->per_group + group_units(s, group)));
     return MHA_OK;
 }
 

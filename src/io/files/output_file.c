@@ -75,13 +75,19 @@ static mha_status begin(mha__outfile *f, bool overwrite, mha_error *err)
     return status;
 }
 
-mha_status mha__outfile_begin(mha__outfile *file, const char *path, bool overwrite, mha_error *err)
+static mha_status open_folder(mha__outfile *f, const char *path, mha_error *err)
 {
     char folder[PATH_MAX];
-    *file = (mha__outfile){.fd = -1, .owns_dir = true};
-    MHA__TRY(split_path(file, path, folder, err));
-    file->dir = mha__open_at(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-    return file->dir < 0 ? fail(file, errno, err) : begin(file, overwrite, err);
+    *f = (mha__outfile){.fd = -1, .owns_dir = true};
+    MHA__TRY(split_path(f, path, folder, err));
+    f->dir = mha__open_at(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    return f->dir < 0 ? fail(f, errno, err) : MHA_OK;
+}
+
+mha_status mha__outfile_begin(mha__outfile *file, const char *path, bool overwrite, mha_error *err)
+{
+    MHA__TRY(open_folder(file, path, err));
+    return begin(file, overwrite, err);
 }
 
 mha_status mha__outfile_begin_in(mha__outfile *file, int dir, const char *folder, const char *name, mha_error *err)
@@ -161,4 +167,15 @@ mha_status mha_file_write(const char *path, const void *data, size_t bytes, int 
         return mha__fail(err, MHA_ERR_ARG, "mha_file_write: %s must not be NULL", path ? "data" : "path");
     MHA__TRY(mha__outfile_begin(&file, path, overwrite != 0, err));
     return mha__outfile_end(&file, mha__outfile_put(&file, 0, data, bytes, err), err);
+}
+
+mha_status mha_file_write_check(const char *path, int overwrite, mha_error *err)
+{
+    mha__outfile file;
+    if (!path) return mha__fail(err, MHA_ERR_ARG, "mha_file_write_check: path must not be NULL");
+    MHA__TRY(open_folder(&file, path, err));
+    mha_status status = look(&file, overwrite != 0, err);
+    if (status == MHA_OK && faccessat(file.dir, ".", W_OK | X_OK, 0) != 0) status = fail(&file, errno, err);
+    close(file.dir);
+    return status;
 }

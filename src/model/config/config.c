@@ -47,6 +47,9 @@ static mha_status derive_positions(const mha__json_obj *root, mha__config *c, mh
     c->position_rows = c->max_positions + mha__first_position(c->family);
     if (c->family->padding) c->padding = c->family->padding;
     if (c->family->position_rule != MHA__POSITIONS_AFTER_PAD) return MHA_OK;
+    if (c->family->padding && c->padding + 1 >= c->position_rows)
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: max_position_embeddings must be at least %lld (got %lld)",
+                         root->file, (long long)c->padding + 2, (long long)c->position_rows);
     if (c->padding < 0 || c->padding + 1 >= c->position_rows)
         return mha__fail(
             err, MHA_ERR_FORMAT,

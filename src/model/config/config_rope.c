@@ -35,10 +35,12 @@ static mha_status positive(const mha__json_obj *o, const char *key, double *valu
     return mha__json_number(o, key, MHA__OPTIONAL, FLT_MIN, FLT_MAX, value, err);
 }
 
-/* Reads a number for which 0 means that the key is absent. */
-static mha_status positive_or_none(const mha__json_obj *o, const char *key, double *value, mha_error *err)
+/* Same for a number of which 0 selects the default. */
+static mha_status positive_or_zero(const mha__json_obj *o, const char *key, double *value, mha_error *err)
 {
-    return mha__json_number(o, key, MHA__OPTIONAL, 0, FLT_MAX, value, err);
+    double given = 0;
+    MHA__TRY(mha__json_number(o, key, MHA__OPTIONAL, 0, FLT_MAX, &given, err));
+    return given == 0 ? MHA_OK : positive(o, key, value, err);
 }
 
 static mha_status read_list(const mha__json_obj *rope, const char *key, int64_t count, double *list, mha_error *err)
@@ -86,11 +88,11 @@ static mha_status read_scaling(const mha__json_obj *root, const mha__json_obj *r
     MHA__TRY(positive(rope, "low_freq_factor", &o->low_freq, err));
     MHA__TRY(positive(rope, "high_freq_factor", &o->high_freq, err));
     MHA__TRY(check_band(rope, o, err));
-    MHA__TRY(positive_or_none(rope, "beta_fast", &o->beta_fast, err));
-    MHA__TRY(positive_or_none(rope, "beta_slow", &o->beta_slow, err));
+    MHA__TRY(positive_or_zero(rope, "beta_fast", &o->beta_fast, err));
+    MHA__TRY(positive_or_zero(rope, "beta_slow", &o->beta_slow, err));
     MHA__TRY(positive(rope, "attention_factor", &o->gain, err));
-    MHA__TRY(positive_or_none(rope, "mscale", &o->mscale, err));
-    MHA__TRY(positive_or_none(rope, "mscale_all_dim", &o->mscale_all, err));
+    MHA__TRY(positive_or_zero(rope, "mscale", &o->mscale, err));
+    MHA__TRY(positive_or_zero(rope, "mscale_all_dim", &o->mscale_all, err));
     MHA__TRY(mha__json_bool(rope, "truncate", MHA__OPTIONAL, &truncate, err));
     o->no_truncate = !truncate;
     if (o->kind != MHA_ROPE_LONGROPE) return MHA_OK;

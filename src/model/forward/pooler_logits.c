@@ -7,6 +7,14 @@
 #include <math.h>
 #include <string.h>
 
+/* Returns the part that a model without logits lacks. */
+static mha__role first_of_head(const mha_model *m)
+{
+    const mha__family *family = m->config.family;
+    if (!family->causal && family->parts[MHA__LM_DENSE].name) return MHA__LM_DENSE;
+    return family->causal && m->config.tied && family->parts[MHA__LM_BIAS].name ? MHA__LM_BIAS : MHA__LM_HEAD;
+}
+
 mha_status mha__head_check(const mha_model *m, bool pooled, bool logits, mha_error *err)
 {
     if (pooled && !m->pooler && !m->config.family->pools)
@@ -14,11 +22,14 @@ mha_status mha__head_check(const mha_model *m, bool pooled, bool logits, mha_err
             err, MHA_ERR_UNSUPPORTED, "checkpoint must have a pooler for pooled output (%s.weight is absent)",
             m->config.family->parts[MHA__POOLER].name ? m->config.family->parts[MHA__POOLER].name : "pooler.dense");
     if (logits && !m->lm_head) {
-        const bool dense = !m->config.family->causal && m->config.family->parts[MHA__LM_DENSE].name;
-        const mha__part *part = &m->config.family->parts[dense ? MHA__LM_DENSE : MHA__LM_HEAD];
+        const mha__role role = first_of_head(m);
+        const mha__part *part = &m->config.family->parts[role];
         const char *name = m->config.discriminator ? part->other : part->name;
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "checkpoint must have an output head for logits (%s%s is absent)",
-                         name ? name + 1 : "the head of ", name ? ".weight" : m->info.family);
+                         name ? name + 1 : "the head of ",
+                         !name                  ? m->info.family
+                         : role == MHA__LM_BIAS ? ""
+                                                : ".weight");
     }
     return MHA_OK;
 }

@@ -75,18 +75,20 @@ static mha_status take_classifier(mha_model *m, mha_error *err)
 }
 
 /* Returns true if a model whose tensors have these names may lack its head. In transformers, LlamaModel has names
- * without a prefix, OPTModel has a shorter prefix than the model with a head, and T5 has the same names for both. */
+ * without a prefix, and OPTModel a shorter prefix than the model with a head; T5Model and the model with a head have
+ * the same names. */
 static bool headless_names(const mha_model *m)
 {
     const mha__family *family = m->config.family;
     return !*m->outer.prefix || (family->causal && m->outer.prefix != family->prefixes[0]);
 }
 
-/* Returns true if the checkpoint lacks the bias that every head of the family has (Phi). */
+/* Returns true if the family has heads with a bias (Phi), and the checkpoint has neither the bias nor a matrix. */
 static bool lacks_bias(const mha_model *m)
 {
     const mha__part *bias = &m->config.family->parts[MHA__LM_BIAS];
-    return bias->kind != MHA__PART_ABSENT && !bias->optional && !is_stored(m, MHA__LM_BIAS);
+    return bias->kind != MHA__PART_ABSENT && !bias->optional && !is_stored(m, MHA__LM_BIAS) &&
+           !is_stored(m, MHA__LM_HEAD);
 }
 
 /* Finds the output matrix: the word embeddings, or a separate matrix. An encoder has logits only if the parts before

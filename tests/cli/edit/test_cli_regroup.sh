@@ -86,7 +86,7 @@ expect 0 "$MHA" regroup -m mute --ids -f ids --kv-heads 2 -o mute_out
 # Without --method, rotated keys must be merged by values. A folder that cannot be written must be rejected before the model is opened.
 expect 0 "$MHA" regroup --kv-heads 4 -f texts -o rotated --json
 at method values
-has err '--method values, because llama rotates or normalizes keys'
+has err 'using --method values, since the keys of llama are rotated or normalized'
 expect 0 "$MHA" regroup --value-heads 4 -f texts -o unrotated --json
 at method closed
 refused 3 "$MHA" regroup --kv-heads 4 -f texts -o rotated2 --method closed

@@ -160,6 +160,6 @@ has err 'long: must be at most 16 MiB'
 printf 'The cat sat.\n\na\nThe dog ran.\n' >short.txt
 expect 0 "$MHA" heads -f short.txt --by gate --json
 refused 2 "$MHA" heads -f short.txt --by gate --batch 1 --state short.state
-has err 'text 2 of 3: the batch that begins here must have at least one token in the loss'
+has err 'texts 2 to 2: a batch must have at least one token in the loss'
 [ -e short.state ] && fail 'no step must have been run'
 finish

@@ -122,6 +122,45 @@ static void invalid_names(void **state)
     files_remove(folder);
 }
 
+/* mha_file_write_check must return the same errors as mha_file_write and must not change any file. */
+static void expect_same(const char *path, int overwrite, mha_status status)
+{
+    mha_error err = {0}, want = {0};
+    assert_int_equal(mha_file_write_check(path, overwrite, &err), status);
+    if (status == MHA_OK) return;
+    assert_int_equal(mha_file_write(path, "new", 3, overwrite, &want), status);
+    assert_string_equal(err.message, want.message);
+}
+
+static void check_without_writing(void **state)
+{
+    (void)state;
+    const char *folder = files_folder(), *path = files_path(folder, "x");
+    expect_same(path, 0, MHA_OK);
+    assert_int_equal(files_count(folder), 0);
+    assert_int_equal(mha_file_write(path, "one", 3, 0, NULL), MHA_OK);
+    expect_same(path, 0, MHA_ERR_IO);
+    expect_same(path, 1, MHA_OK);
+    expect_content(path, "one");
+    const char *link = files_path(folder, "link");
+    assert_int_equal(symlink("x", link), 0);
+    expect_same(link, 1, MHA_ERR_IO);
+    expect_same(folder, 1, MHA_ERR_IO);
+    expect_same(files_path(folder, "none/x"), 0, MHA_ERR_IO);
+    expect_same(files_path(folder, "x/x"), 0, MHA_ERR_IO);
+    expect_same(files_path(folder, ""), 0, MHA_ERR_IO);
+    expect_same("/dev/null", 1, MHA_ERR_IO);
+    mha_error err = {0};
+    assert_int_equal(mha_file_write_check(NULL, 0, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "mha_file_write_check: path must not be NULL");
+    if (geteuid() != 0) { /* root may write to every folder */
+        assert_int_equal(chmod(folder, 0555), 0);
+        expect_same(files_path(folder, "y"), 0, MHA_ERR_IO);
+        assert_int_equal(chmod(folder, 0755), 0);
+    }
+    files_remove(folder);
+}
+
 /* If the name of the temporary file is taken by the file of a killed run or by a link, the call must fail without
  * following or removing it. */
 static void existing_temporary_file(void **state)
@@ -226,6 +265,7 @@ int main(void)
         cmocka_unit_test(relative_names),
         cmocka_unit_test(irregular_files),
         cmocka_unit_test(invalid_names),
+        cmocka_unit_test(check_without_writing),
         cmocka_unit_test(existing_temporary_file),
         cmocka_unit_test(full_disk),
         cmocka_unit_test(folder_without_permission),

@@ -40,6 +40,10 @@ mha_status mha__gguf_expressible(const mha_model *m, const mha__gguf_arch *arch,
     const mha__config *c = &m->config;
     if (c->own_key)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "config.json: %s must be absent in a GGUF file", c->own_key);
+    if (c->family->causal && !c->tied && !mha__weights_tensor(&m->outer, MHA__LM_HEAD, -1, false))
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "model must have an output head in a GGUF file, which has the word embeddings as its head "
+                         "otherwise (lm_head.weight is absent)");
     for (int64_t l = 0; l < c->layers; l++) {
         if (c->layer_heads[l] != c->layer_heads[0] || c->layer_k_heads[l] != c->layer_k_heads[0])
             return refuse(arch, "head counts", "equal in all layers", l, c->layer_heads[l], err);
