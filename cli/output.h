@@ -91,9 +91,9 @@ const char *cli_out_name(const cli_session *session);
 bool cli_writes(const cli_session *session);
 /* Returns CLI_USAGE and prints a message if the file of -o exists without --force, is an input, has an empty name,
  * or is stdout ("-") together with --json; CLI_FAILED if the file cannot be written. Call it before long work.
- * cli_check_out_model is the same check for the folder of a model. */
+ * cli_check_out_folder is the same check for the folder of a model or tokenizer. */
 int cli_check_out(const cli_session *session);
-int cli_check_out_model(const cli_session *session);
+int cli_check_out_folder(const cli_session *session);
 /* Writes `bytes` to the file of -o atomically; replaces an existing file only with --force. Returns an exit code. */
 int cli_write_file(const cli_session *session, const void *data, size_t bytes);
 

@@ -28,7 +28,7 @@ int cli_check_out(const cli_session *session)
                : cli_fail(session, &error);
 }
 
-int cli_check_out_model(const cli_session *session)
+int cli_check_out_folder(const cli_session *session)
 {
     mha_error error = {0};
     const int code = cli_writes(session) ? check_name(session) : CLI_DONE;

@@ -119,7 +119,7 @@ static int check(prune_job *job)
     if (given.search && s->options.out && !figure_knows(s->options.out))
         return cli_usage(s, "with --search, -o must end in .png, .svg or .pdf (got \"%s\")", cli_shown(s->options.out));
     if (!given.search && !s->options.out) return cli_usage(s, "missing -o FOLDER");
-    if (!given.search) return cli_check_out_model(s);
+    if (!given.search) return cli_check_out_folder(s);
     return s->options.out ? cli_check_out(s) : CLI_DONE;
 }
 

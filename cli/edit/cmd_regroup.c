@@ -179,7 +179,7 @@ static int check(job *j)
     how->uncentered = given.published;
     how->compatible = given.compatible;
     code = cli_texts_of_file(s, learns(j));
-    return code == CLI_DONE ? cli_check_out_model(s) : code;
+    return code == CLI_DONE ? cli_check_out_folder(s) : code;
 }
 
 static int run(cli_session *s)

@@ -167,8 +167,7 @@ static int check(const cli_session *s)
     if (!given.files && s->arg_count == 1 && !text_reader_piped())
         return cli_usage(s, "missing text: give one or more texts, or -f FILE");
     if (!s->options.out) return cli_usage(s, "missing -o FOLDER");
-    if (strcmp(s->options.out, "-") == 0) return cli_usage(s, "-o requires a folder");
-    int code = cli_check_out(s);
+    int code = cli_check_out_folder(s);
     for (int i = 1; given.files && i < s->arg_count && code == CLI_DONE; i++)
         code = cli_input_check(s, "-o", s->options.out, "-f", s->args[i]);
     return code;

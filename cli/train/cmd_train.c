@@ -109,7 +109,7 @@ static int check(cli_session *s)
     if (!s->options.force && access(train_run_path(s, "training.json"), F_OK) == 0)
         return cli_usage(s, "%s already contains a training run: --resume continues it, --force replaces it",
                          cli_shown(out));
-    return cli_check_out_model(s);
+    return cli_check_out_folder(s);
 }
 
 static bool divides(void)

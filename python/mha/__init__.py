@@ -6,7 +6,16 @@
 
 Requires only NumPy and libmha.so. Invalid input raises ValueError with the message of the library.
 """
-from ._arrays.files import File, TensorsWriter, file_write, file_write_check, npy_write, tensors_read, tensors_read_into, tensors_write
+from ._arrays.files import (
+                     File,
+                     TensorsWriter,
+                     file_write,
+                     file_write_check,
+                     npy_write,
+                     tensors_read,
+                     tensors_read_into,
+                     tensors_write,
+)
 from ._arrays.rng import Rng
 from ._attention.backward import Gradients, attention_backward
 from ._attention.cache import Cache, attn_merge
