@@ -167,10 +167,10 @@ static int check(const cli_session *s)
     if (!given.files && s->arg_count == 1 && !text_reader_piped())
         return cli_usage(s, "missing text: give one or more texts, or -f FILE");
     if (!s->options.out) return cli_usage(s, "missing -o FOLDER");
-    int code = cli_check_out_folder(s);
+    int code = CLI_DONE;
     for (int i = 1; given.files && i < s->arg_count && code == CLI_DONE; i++)
         code = cli_input_check(s, "-o", s->options.out, "-f", s->args[i]);
-    return code;
+    return code == CLI_DONE ? cli_check_out_folder(s) : code;
 }
 
 static int put_result(cli_session *s, const mha_tokenizer_train_options *o, const mha_tokenizer_trained *t)
