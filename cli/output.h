@@ -94,6 +94,8 @@ bool cli_writes(const cli_session *session);
  * cli_check_out_folder is the same check for the folder of a model or tokenizer. */
 int cli_check_out(const cli_session *session);
 int cli_check_out_folder(const cli_session *session);
+/* Checks whether a model or tokenizer can be written to the folder `path`. */
+int cli_check_folder(const cli_session *session, const char *path, bool overwrite);
 /* Writes `bytes` to the file of -o atomically; replaces an existing file only with --force. Returns an exit code. */
 int cli_write_file(const cli_session *session, const void *data, size_t bytes);
 

@@ -21,29 +21,35 @@ static int check_name(const cli_session *session)
 int cli_check_out(const cli_session *session)
 {
     mha_error error = {0};
-    const int code = cli_writes(session) ? check_name(session) : CLI_DONE;
-    if (code != CLI_DONE || !cli_writes(session) || !session->options.out || cli_out_is_stdout(session)) return code;
+    if (!cli_writes(session)) return CLI_DONE;
+    const int code = check_name(session);
+    if (code != CLI_DONE || !session->options.out || cli_out_is_stdout(session)) return code;
     return mha_file_write_check(session->options.out, session->options.force, &error) == MHA_OK
                ? CLI_DONE
                : cli_fail(session, &error);
 }
 
-int cli_check_out_folder(const cli_session *session)
+int cli_check_folder(const cli_session *session, const char *path, bool overwrite)
 {
     mha_error error = {0};
-    const int code = cli_writes(session) ? check_name(session) : CLI_DONE;
-    if (code != CLI_DONE || !cli_writes(session)) return code;
+    return mha_model_save_check(path, overwrite, &error) == MHA_OK ? CLI_DONE : cli_fail(session, &error);
+}
+
+int cli_check_out_folder(const cli_session *session)
+{
+    if (!cli_writes(session)) return CLI_DONE;
+    const int code = check_name(session);
+    if (code != CLI_DONE) return code;
     if (cli_out_is_stdout(session)) return cli_usage(session, "-o requires a folder (got \"-\")");
-    return mha_model_save_check(session->options.out, session->options.force, &error) == MHA_OK
-               ? CLI_DONE
-               : cli_fail(session, &error);
+    return cli_check_folder(session, session->options.out, session->options.force);
 }
 
 int cli_write_file(const cli_session *session, const void *data, size_t bytes)
 {
     mha_error error = {0};
-    int code = cli_check_out(session);
-    if (code != CLI_DONE || !cli_writes(session)) return code;
+    if (!cli_writes(session)) return CLI_DONE;
+    const int code = check_name(session);
+    if (code != CLI_DONE) return code;
     if (cli_out_is_stdout(session)) {
         fwrite(data, 1, bytes, session->out); /* main.c checks session->out for errors */
         return CLI_DONE;

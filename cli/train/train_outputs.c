@@ -62,13 +62,6 @@ static int check_free(const train_run *run, const char *option, const char *path
     return cli_usage(run->s, "%s %s exists; --force replaces it", option, cli_shown(path));
 }
 
-/* Checks that a checkpoint can be written to `path`. */
-static int check_folder(const cli_session *s, const char *path, bool overwrite)
-{
-    mha_error error = {0};
-    return mha_model_save_check(path, overwrite, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
-}
-
 /* ---- outputs ---- */
 
 /* An option that names a folder; `path` is NULL if the option is not given. */
@@ -130,7 +123,7 @@ static int check_export(train_run *run, const char *named, const char *from)
     run->own_export = s->options.force || train_run_is_export(run, t->export);
     if (!run->own_export && access(t->export, F_OK) == 0)
         return cli_usage(s, "--export %s is not an export of this run; --force replaces it", cli_shown(t->export));
-    return check_folder(s, t->export, run->own_export);
+    return cli_check_folder(s, t->export, run->own_export);
 }
 
 static int check_log(train_run *run, const char *named, const char *from)
@@ -167,7 +160,7 @@ int train_places_check(train_run *run, const char *export, const char *log)
     if (code == CLI_DONE && is_within(t->teacher, s->options.out))
         return cli_usage(s, "--teacher %s must not be the -o folder or be inside it", cli_shown(t->teacher));
     if (code == CLI_DONE && !run->resumed) code = check_inputs(run, "-o", s->options.out, from);
-    if (code == CLI_DONE) code = check_folder(s, s->options.out, run->resumed || s->options.force);
+    if (code == CLI_DONE) code = cli_check_folder(s, s->options.out, run->resumed || s->options.force);
     if (code == CLI_DONE && t->export) code = check_export(run, export, from);
     return code == CLI_DONE && t->log ? check_log(run, log, from) : code;
 }

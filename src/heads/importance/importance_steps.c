@@ -60,6 +60,12 @@ static int64_t terms_of(const mha__importance_job *s, int64_t text)
     return count;
 }
 
+/* Returns true if the score uses the mean loss over the tokens of a group. */
+static bool has_terms(const mha__importance_job *s)
+{
+    return s->rule->loss && !mha__importance_of_pairs(s);
+}
+
 /* Returns the number of tokens in the mean loss of a group. */
 static int64_t terms_of_group(const mha__importance_job *s, int64_t group)
 {
@@ -72,7 +78,7 @@ static int64_t terms_of_group(const mha__importance_job *s, int64_t group)
 
 mha_status mha__importance_check_terms(const mha__importance_job *s, mha_error *err)
 {
-    if (!s->rule->loss || mha__importance_of_pairs(s)) return MHA_OK;
+    if (!has_terms(s)) return MHA_OK;
     for (int64_t group = 0; group < mha__ceil_div(s->units, s->per_group); group++)
         if (!terms_of_group(s, group))
             return mha__fail(err, MHA_ERR_ARG, "texts %lld to %lld: a batch must have at least one token in the loss",
@@ -91,8 +97,7 @@ void mha__importance_begin(mha__importance_job *s, int64_t step)
 {
     const int64_t group = step / steps_of(s, s->per_group), first = group * s->per_group;
     s->group_units = group_units(s, group);
-    if (s->rule->loss && !mha__importance_of_pairs(s) && !(s->terms > 0 && group == s->group))
-        s->terms = terms_of_group(s, group);
+    if (has_terms(s) && (s->terms == 0 || group != s->group)) s->terms = terms_of_group(s, group);
     s->group = group;
     s->first = first_unit(s, step);
     s->count = first + s->group_units - s->first;

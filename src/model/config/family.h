@@ -223,7 +223,7 @@ typedef struct mha__family {
 } mha__family;
 
 /* Returns the row of the position table for position 0 of a caller. */
-static inline int64_t mha__first_position(const mha__family *family)
+static inline int32_t mha__first_position(const mha__family *family)
 {
     const mha__position_rule rule = family->position_rule;
     return rule == MHA__POSITIONS_FROM_2 || rule == MHA__POSITIONS_OF_REAL ? 2 : 0;

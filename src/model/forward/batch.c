@@ -227,21 +227,14 @@ void mha__batch_turn(mha__batch *p, const mha_model *m, int64_t layer)
     if (p->in.gates) p->layer.gates = (mha_cview){p->in.gates + layer * p->sequences * heads, {heads, 1}};
 }
 
-/* Computes the positions of tokens [first, end), counted from the padding token (MHA__POSITIONS_AFTER_PAD). */
-static void count_ids(const mha_model *m, mha__batch *p, int64_t first, int64_t end)
+/* Computes the positions of tokens [first, end) by counting tokens: those that are not the padding id, or real ones. */
+static void count_tokens(const mha_model *m, mha__batch *p, int64_t first, int64_t end)
 {
-    const int64_t pad = m->config.padding;
-    int32_t next = (int32_t)pad;
+    const bool by_id = m->config.family->position_rule == MHA__POSITIONS_AFTER_PAD;
+    const int32_t before = by_id ? (int32_t)m->config.padding : mha__first_position(m->config.family) - 1;
+    int32_t last = before;
     for (int64_t i = first; i < end; i++)
-        p->positions[i] = p->in.ids[i] == pad ? (int32_t)pad : ++next;
-}
-
-/* Computes the positions of tokens [first, end), counted in the mask (MHA__POSITIONS_OF_REAL). */
-static void count_real(const mha_model *m, mha__batch *p, int64_t first, int64_t end)
-{
-    int32_t next = (int32_t)mha__first_position(m->config.family);
-    for (int64_t i = first; i < end; i++)
-        p->positions[i] = p->in.mask[i] ? next++ : (int32_t)mha__first_position(m->config.family) - 1;
+        p->positions[i] = (by_id ? p->in.ids[i] != before : p->in.mask[i]) ? ++last : before;
 }
 
 /* Computes the positions of the tokens of a sequence: from the caller, or by the family's rule. */
@@ -253,11 +246,12 @@ static void fill_sequence(const mha_model *m, mha__batch *p, int64_t b)
     for (int64_t i = first; i < end; i++) {
         const bool padding = p->in.cache && i - first >= p->lengths[b]; /* the position may exceed the table */
         p->positions[i] = p->in.positions ? p->in.positions[i] : padding ? 0 : (int32_t)(past + i - first);
-        p->positions[i] += (int32_t)mha__first_position(m->config.family);
+        p->positions[i] += mha__first_position(m->config.family);
     }
-    if (p->in.positions) return;
-    if (rule == MHA__POSITIONS_AFTER_PAD && p->in.ids) count_ids(m, p, first, end);
-    if (rule == MHA__POSITIONS_OF_REAL && p->in.mask && !p->in.cache) count_real(m, p, first, end);
+    const bool counted = rule == MHA__POSITIONS_AFTER_PAD
+                             ? p->in.ids != NULL
+                             : rule == MHA__POSITIONS_OF_REAL && p->in.mask && !p->in.cache;
+    if (counted && !p->in.positions) count_tokens(m, p, first, end);
 }
 
 static void fill_positions(const mha_model *m, mha__batch *p)

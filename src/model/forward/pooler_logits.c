@@ -25,11 +25,9 @@ mha_status mha__head_check(const mha_model *m, bool pooled, bool logits, mha_err
         const mha__role role = first_of_head(m);
         const mha__part *part = &m->config.family->parts[role];
         const char *name = m->config.discriminator ? part->other : part->name;
+        const char *suffix = role == MHA__LM_BIAS ? "" : ".weight"; /* the name of the bias is complete */
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "checkpoint must have an output head for logits (%s%s is absent)",
-                         name ? name + 1 : "the head of ",
-                         !name                  ? m->info.family
-                         : role == MHA__LM_BIAS ? ""
-                                                : ".weight");
+                         name ? name + 1 : "the head of ", name ? suffix : m->info.family);
     }
     return MHA_OK;
 }
