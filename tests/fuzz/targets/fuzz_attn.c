@@ -8,6 +8,7 @@
 #include "mha/stats.h"
 #include "support/attn/guarded.h"
 #include "support/attn/problem.h"
+#include "support/isas.h"
 #include "support/rng.h"
 #include <math.h>
 #include <stdio.h>
@@ -368,7 +369,7 @@ static mha_ctx *context(call *c)
 {
     static mha_ctx *all[PROBLEM_ISAS]; /* never freed */
     static int count;
-    if (count == 0) count = problem_contexts(all, 1);
+    if (count == 0) count = isas_create(all, 1);
     return all[below(c, count)];
 }
 

@@ -24,7 +24,7 @@ static void check(const mha_attn_desc *desc, int64_t offset)
         p.offsets[b] = offset;
     ref_truth(&p.desc, &p.args, &truth);
     ref_plain(&p.desc, &p.args, &plain);
-    for (int n = 0; n < isa_count; n++)
+    for (int n = 0; n < isa_count_of(desc->dtype); n++)
         if (!problem_try(isa_contexts[n], &p, why, sizeof why) ||
             !problem_near(&p, &truth, &plain, NULL, why, sizeof why))
             fail_msg("%s: offset %lld: %s: %s", mha_ctx_isa(isa_contexts[n]), (long long)offset,
@@ -109,6 +109,7 @@ static void test_repeated_rows(void **state)
         d.q_len = lengths[n % 3], d.kv_len = 301, d.head_dim = 64;
         d.dtype = types[n / 3 % 6][0], d.kv_dtype = types[n / 3 % 6][1];
         problem p, dense;
+        if (n / 18 >= isa_count_of(d.dtype)) continue;
         problem_make(&p, &d, NULL, 36);
         problem_make(&dense, &d, NULL, 36);
         repeat_first(&dense.k), repeat_first(&dense.v);

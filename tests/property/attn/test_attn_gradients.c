@@ -90,8 +90,8 @@ static void test_threads(void **state)
     for (int n = 0; n < isa_count; n++) {
         const char *isa = mha_ctx_isa(isa_contexts[n]);
         for (size_t way = 0; way < WAYS; way++)
-            compare_threads(isa, ways[way].name, &ways[way].desc);
-        compare_threads(isa, "several parts", &parts);
+            if (n < isa_count_of(ways[way].desc.dtype)) compare_threads(isa, ways[way].name, &ways[way].desc);
+        if (n < isa_count_of(parts.dtype)) compare_threads(isa, "several parts", &parts);
     }
 }
 
@@ -151,7 +151,7 @@ static void test_batch(void **state)
         for (size_t way = 0; way < WAYS; way++) {
             problem p;
             gradients g;
-            if (ways[way].desc.dropout > 0) continue;
+            if (ways[way].desc.dropout > 0 || n >= isa_count_of(ways[way].desc.dtype)) continue;
             make(&p, &g, &ways[way].desc);
             gradients_run(isa_contexts[n], &p, &g);
             for (int64_t b = 0; b < p.desc.batch; b++)
@@ -248,6 +248,7 @@ static void test_garbage(void **state)
         for (size_t way = 0; way < WAYS; way++) {
             problem clean;
             gradients want;
+            if (n >= isa_count_of(ways[way].desc.dtype)) continue;
             make(&clean, &want, &ways[way].desc);
             gradients_run(isa_contexts[n], &clean, &want);
             for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
@@ -296,7 +297,7 @@ static void test_unseen(void **state)
     (void)state;
     for (int n = 0; n < isa_count; n++)
         for (size_t way = 0; way < WAYS; way++)
-            check_unseen(isa_contexts[n], way);
+            if (n < isa_count_of(ways[way].desc.dtype)) check_unseen(isa_contexts[n], way);
 }
 
 int main(void)

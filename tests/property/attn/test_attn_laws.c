@@ -339,12 +339,12 @@ static void check_blocks(mha_ctx *ctx)
 
 /* ---- test functions, one per identity ---- */
 
-#define LAW(name)                           \
-    static void test_##name(void **state)   \
-    {                                       \
-        (void)state;                        \
-        for (int n = 0; n < isa_count; n++) \
-            check_##name(isa_contexts[n]);  \
+#define LAW(name)                                       \
+    static void test_##name(void **state)               \
+    {                                                   \
+        (void)state;                                    \
+        for (int n = 0; n < isa_count_of(MHA_F32); n++) \
+            check_##name(isa_contexts[n]);              \
     }
 LAW(rows_sum_to_one)
 LAW(shift)

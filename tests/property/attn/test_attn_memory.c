@@ -126,7 +126,7 @@ static void test_passes_allocate_nothing(void **state)
 #ifdef MALLOC_IS_TAKEN
     print_message("malloc calls are not counted in this build, only those of the context's allocator\n");
 #endif
-    const char *only = getenv("MHA_ISA"); /* if set, the only ISA to test, as in problem_contexts */
+    const char *only = getenv("MHA_ISA"); /* if set, the only ISA to test, as in isas_create */
     for (int n = 0; n < count; n++)
         for (int threads = 1; threads <= 3; threads++)
             if (!only || strcmp(only, names[n]) == 0) check_passes_allocate_nothing(names[n], threads);

@@ -106,7 +106,7 @@ static void test_any_split(void **state)
             for (size_t c = 0; c < truth.width && isfinite(truth.lse[i]); c++)
                 truth.out_floor[i * truth.width + c] +=
                     unit * (PARTS + fabs(truth.lse[i])) * (1 + fabs(truth.out[i * truth.width + c]));
-        for (int c = 0; c < isa_count; c++) {
+        for (int c = 0; c < isa_count_of(s.whole.desc.dtype); c++) {
             split_merge(isa_contexts[c], &s);
             if (!problem_near(&s.whole, &truth, &plain, NULL, why, sizeof why))
                 fail_msg("case %d: %s: %s: %s", (int)n, mha_ctx_isa(isa_contexts[c]),
@@ -147,7 +147,7 @@ static void test_nothing_is_the_identity(void **state)
     (void)state;
     const two_rows some = {{1.25f, -3e-8f, 7e20f, 0.1f, -0.3f, 1e-40f}, {-3.7f, 88.5f}};
     const two_rows nothing = {{NAN, NAN, NAN, INFINITY, NAN, 1}, {-INFINITY, -INFINITY}};
-    for (int c = 0; c < isa_count; c++)
+    for (int c = 0; c < isa_count_of(MHA_F32); c++)
         for (int at = 0; at < 3; at++) {
             two_rows part[3] = {nothing, nothing, nothing}, to;
             part[at] = some;
@@ -167,7 +167,7 @@ static void test_not_finite(void **state)
 {
     (void)state;
     const float bad[] = {NAN, INFINITY};
-    for (int c = 0; c < isa_count; c++)
+    for (int c = 0; c < isa_count_of(MHA_F32); c++)
         for (int n = 0; n < 4; n++) {
             two_rows part[2] = {{{1, 2, 3, 4, 5, 6}, {0, 0}}, {{1, 2, 3, 4, 5, 6}, {1, 1}}}, to;
             part[n / 2].lse[0] = bad[n % 2];

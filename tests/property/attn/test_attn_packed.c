@@ -128,7 +128,7 @@ static void test_packed(void **state)
 {
     (void)state;
     for (size_t way = 0; way < WAYS; way++)
-        for (int c = 0; c < isa_count; c++) {
+        for (int c = 0; c < isa_count_of(MHA_F32); c++) {
             problem parts[SEQUENCES];
             packed p;
             mha_error err = {0};
@@ -161,7 +161,7 @@ static void test_packed(void **state)
 static void test_prefix_beyond_keys(void **state)
 {
     (void)state;
-    for (int c = 0; c < isa_count; c++) {
+    for (int c = 0; c < isa_count_of(MHA_F32); c++) {
         problem parts[SEQUENCES];
         packed p;
         mha_error err = {0};
@@ -274,7 +274,7 @@ static void test_on_a_cache(void **state)
 {
     (void)state;
     make_queries();
-    for (int c = 0; c < isa_count; c++) {
+    for (int c = 0; c < isa_count_of(MHA_F32); c++) {
         const mha_cache_desc cd = {.size = sizeof cd, .batch = CACHED, .kv_heads = 2, .head_dim = D, .page_size = 16};
         const mha_cache_tokens tokens = {
             .size = sizeof tokens, .count = KEYS, .counts = cached_keys, .k = {cached_k, {0}}, .v = {cached_k, {0}}};
@@ -320,7 +320,7 @@ static void test_listed_heads(void **state)
                        .align = MHA_ALIGN_OFFSETS,
                        .inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_SLOPES | MHA_ATTN_SINKS | MHA_ATTN_GATES,
                        .outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS};
-    for (int c = 0; c < isa_count; c++) {
+    for (int c = 0; c < isa_count_of(MHA_F32); c++) {
         problem all, some;
         problem_make(&all, &d, NULL, 51);
         mha_attn_desc chosen = d;

@@ -7,12 +7,12 @@
 #include "support/attn/packed.h"
 #include "support/attn/problem.h"
 #include "support/check.h"
+#include "support/isas.h"
 #include "support/random_cases.h"
 
 static cases all = {.seed = 20261121, .end = 300};
-static mha_ctx *contexts[PROBLEM_ISAS];
-static int context_count;
 static double worst[PROBLEM_ISAS];
+static unsigned long long run_on[PROBLEM_ISAS]; /* number of cases per ISA */
 
 static bool packed_agrees(mha_ctx *ctx, const problem *padded, uint64_t number, char *why, size_t capacity)
 {
@@ -32,13 +32,14 @@ static void check_case(uint64_t number)
     problem_random(&p, all.seed, number);
     ref_truth(&p.desc, &p.args, &truth);
     ref_plain(&p.desc, &p.args, &plain);
-    for (int n = 0; n < context_count; n++) {
-        if (!problem_try(contexts[n], &p, why, sizeof why) ||
+    for (int n = 0; n < isa_count_of(p.desc.dtype); n++) {
+        run_on[n]++;
+        if (!problem_try(isa_contexts[n], &p, why, sizeof why) ||
             !problem_near(&p, &truth, &plain, &worst[n], why, sizeof why) ||
-            (number % 3 == 0 && !packed_agrees(contexts[n], &p, number, why, sizeof why)))
-            fail_msg("%s: %s\n  %s\n  to reproduce: test_attn_random --seed %llu --case %llu", mha_ctx_isa(contexts[n]),
-                     why, problem_text(&p, text, sizeof text), (unsigned long long)all.seed,
-                     (unsigned long long)number);
+            (number % 3 == 0 && !packed_agrees(isa_contexts[n], &p, number, why, sizeof why)))
+            fail_msg("%s: %s\n  %s\n  to reproduce: test_attn_random --seed %llu --case %llu",
+                     mha_ctx_isa(isa_contexts[n]), why, problem_text(&p, text, sizeof text),
+                     (unsigned long long)all.seed, (unsigned long long)number);
     }
     ref_free(&truth);
     ref_free(&plain);
@@ -48,18 +49,16 @@ static void check_case(uint64_t number)
 static void test_random(void **state)
 {
     (void)state;
-    context_count = problem_contexts(contexts, 2);
     for (uint64_t n = all.first; n < all.end; n++)
         check_case(n);
-    for (int n = 0; n < context_count; n++)
-        print_message("%s: %llu cases, largest error %.2f of its tolerance\n", mha_ctx_isa(contexts[n]),
-                      (unsigned long long)(all.end - all.first), worst[n]);
-    problem_contexts_free(contexts, context_count);
+    for (int n = 0; n < isa_count; n++)
+        print_message("%s: %llu cases, largest error %.2f of its tolerance\n", mha_ctx_isa(isa_contexts[n]), run_on[n],
+                      worst[n]);
 }
 
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_random)};
     all = cases_read(argc, argv, all);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, isa_setup_two, isa_teardown);
 }

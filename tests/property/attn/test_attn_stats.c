@@ -29,7 +29,7 @@ static mha_view *view_of(mha_attn_stats *s, int n)
 static void test_tied_to_probabilities(void **state)
 {
     (void)state;
-    for (int c = 0; c < isa_count; c++) {
+    for (int c = 0; c < isa_count_of(MHA_F32); c++) {
         problem p;
         char why[600];
         problem_make(&p, &base, NULL, 51);
@@ -43,7 +43,7 @@ static void test_tied_to_probabilities(void **state)
 static void test_any_selection(void **state)
 {
     (void)state;
-    for (int c = 0; c < isa_count; c++) {
+    for (int c = 0; c < isa_count_of(MHA_F32); c++) {
         problem all;
         problem_make(&all, &base, NULL, 52);
         problem_run(isa_contexts[c], &all);
@@ -86,13 +86,13 @@ static void test_threads(void **state)
         problem_run(isa_contexts[isa_count - 1], &alone);
         for (int threads = 2; threads <= 3; threads++) {
             mha_ctx *ctx[PROBLEM_ISAS];
-            const int count = problem_contexts(ctx, threads);
+            const int count = isas_create(ctx, threads);
             problem shared;
             problem_make(&shared, &d, NULL, 53);
             problem_run(ctx[count - 1], &shared);
             assert_true(problem_same_bits(&alone, &shared));
             problem_free(&shared);
-            problem_contexts_free(ctx, count);
+            isas_free(ctx, count);
         }
         problem_free(&alone);
     }
@@ -102,7 +102,7 @@ static void test_threads(void **state)
 static void test_distance_without_masks(void **state)
 {
     (void)state;
-    for (int c = 0; c < isa_count; c++)
+    for (int c = 0; c < isa_count_of(MHA_F32); c++)
         for (int align = MHA_ALIGN_UNSET; align <= MHA_ALIGN_OFFSETS; align++) {
             const mha_attn_desc d = {.size = sizeof d,
                                      .batch = 2,
@@ -134,7 +134,7 @@ static void test_nan(void **state)
                              .causal = 1,
                              .top_keys = 1,
                              .outputs = MHA_ATTN_STATS | MHA_ATTN_PROBS};
-    for (int c = 0; c < isa_count; c++) {
+    for (int c = 0; c < isa_count_of(MHA_F32); c++) {
         problem p;
         char why[600];
         problem_make(&p, &d, NULL, 55);

@@ -19,7 +19,7 @@ static void check_forward(const mha_attn_desc *desc, int64_t page_size)
     if (page_size) paged_make(&p, page_size, 92);
     ref_truth(&p.desc, &p.args, &truth);
     ref_plain(&p.desc, &p.args, &plain);
-    for (int n = 0; n < isa_count; n++)
+    for (int n = 0; n < isa_count_of(desc->dtype); n++)
         if (!problem_try(isa_contexts[n], &p, why, sizeof why) ||
             !problem_near(&p, &truth, &plain, NULL, why, sizeof why))
             fail_msg("%s: pages of %d: %s: %s", mha_ctx_isa(isa_contexts[n]), (int)page_size,
@@ -85,7 +85,7 @@ static void check_backward(const mha_attn_desc *desc)
     char why[1200], text[400];
     problem_make(&p, desc, &tight, 93);
     gradients_make(&g, &p, NULL, 94);
-    for (int n = 0; n < isa_count; n++) {
+    for (int n = 0; n < isa_count_of(desc->dtype); n++) {
         bool ok = gradients_try(isa_contexts[n], &p, &g, why, sizeof why);
         if (ok) {
             gradients_ref(&p, &g, true, &wide);

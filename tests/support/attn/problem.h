@@ -64,9 +64,4 @@ bool problem_near(const problem *p, const ref_result *truth, const ref_result *p
 /* Returns true if all outputs of a and b are bitwise identical. */
 bool problem_same_bits(const problem *a, const problem *b);
 
-/* Creates a context for every ISA of this machine, oldest first, or only for the ISA in $MHA_ISA. Returns the number
- * of contexts; fails the running test if a context cannot be created. */
-int problem_contexts(mha_ctx *ctx[PROBLEM_ISAS], int threads);
-void problem_contexts_free(mha_ctx *ctx[PROBLEM_ISAS], int count);
-
 #endif

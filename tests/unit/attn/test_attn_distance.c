@@ -139,11 +139,11 @@ static void test_gradient_of_the_table(void **state)
 {
     (void)state;
     mha_ctx *three[PROBLEM_ISAS];
-    const int isas = problem_contexts(three, 3);
+    const int isas = isas_create(three, 3);
     for (int n = 0; n < isas; n++)
         for (int which = 0; which < DESCRIPTIONS; which++)
             check(isa_contexts[n], three[n], which, which % 2);
-    problem_contexts_free(three, isas);
+    isas_free(three, isas);
 }
 
 int main(void)

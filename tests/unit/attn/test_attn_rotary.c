@@ -8,6 +8,7 @@
 #include "support/attn/paged.h"
 #include "support/attn/rotated.h"
 #include "support/check.h"
+#include "support/isas.h"
 #include "support/random_cases.h"
 #include <stdlib.h>
 #include <string.h>
@@ -343,15 +344,15 @@ static void test_refusals(void **state)
 static int setup(void **state)
 {
     (void)state;
-    context_count = problem_contexts(contexts, 1);
-    return problem_contexts(more_threads, 3) - context_count;
+    context_count = isas_create(contexts, 1);
+    return isas_create(more_threads, 3) - context_count;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    problem_contexts_free(contexts, context_count);
-    problem_contexts_free(more_threads, context_count);
+    isas_free(contexts, context_count);
+    isas_free(more_threads, context_count);
     return 0;
 }
 

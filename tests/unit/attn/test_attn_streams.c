@@ -4,6 +4,7 @@
 #include "base/cpu.h"
 #include "support/attn/paged.h"
 #include "support/check.h"
+#include "support/isas.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,7 +91,7 @@ static void test_same_bits(void **state)
 {
     (void)state;
     mha_ctx *ctx[PROBLEM_ISAS];
-    const int isas = problem_contexts(ctx, 1);
+    const int isas = isas_create(ctx, 1);
     rng r = rng_make(90, 0);
     for (int round = 0; round < ROUNDS; round++) {
         const mha_attn_desc d = describe(&r);
@@ -99,7 +100,7 @@ static void test_same_bits(void **state)
         const problem_layouts gaps = {.k = {.pad = {0, 0, 0, pad}}, .v = {.pad = {0, 0, 0, pad}}};
         compare(ctx[round % isas], &d, &gaps, page, round % 2, (uint64_t)round);
     }
-    problem_contexts_free(ctx, isas);
+    isas_free(ctx, isas);
 }
 
 /* bf16 keys of an odd width are packed for each block, also if all rows begin at multiples of 32 bytes. */
@@ -107,7 +108,7 @@ static void test_odd_width(void **state)
 {
     (void)state;
     mha_ctx *ctx[PROBLEM_ISAS];
-    const int isas = problem_contexts(ctx, 1);
+    const int isas = isas_create(ctx, 1);
     const mha_attn_desc d = {.size = sizeof d,
                              .batch = 1,
                              .heads = 1,
@@ -121,7 +122,7 @@ static void test_odd_width(void **state)
     const problem_layouts gaps = {.k = {.pad = {0, 0, 0, 15}}, .v = {.pad = {0, 0, 0, 15}}};
     for (int n = 0; n < isas; n++)
         compare(ctx[n], &d, &gaps, 0, false, 7);
-    problem_contexts_free(ctx, isas);
+    isas_free(ctx, isas);
 }
 
 /* On CPUs with long streams, and with kernels for few queries, one query of a type that is multiplied as it is stored
