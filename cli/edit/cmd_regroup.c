@@ -101,18 +101,14 @@ static bool learns(const job *j)
     return j->how.method != MHA_REGROUP_MEAN || j->how.ridge > 0 || importance_scores_need_texts(&j->by);
 }
 
-/* Selects the method without --method: the closed form, unless keys are merged that are rotated or normalized. */
+/* Selects the method without --method. */
 static void choose_method(job *j)
 {
-    const mha_model_info *info = mha_model_describe(j->model);
-    bool merged = false, turned = false;
-    for (int64_t l = 0; l < info->layers; l++) {
-        merged |= j->how.key_heads > 0 && j->how.key_heads < info->key_heads_per_layer[l];
-        turned |= info->attention_per_layer[l].rotary || info->attention_per_layer[l].qk_norm;
-    }
-    if (given.method || given.published || !merged || !turned) return;
-    j->how.method = MHA_REGROUP_VALUES;
-    cli_say(j->session, "using --method values, since the keys of %s are rotated or normalized", info->family);
+    if (given.method || given.published) return;
+    j->how.method = mha_regroup_default(j->model, j->how.key_heads);
+    if (j->how.method != MHA_REGROUP_CLOSED)
+        cli_say(j->session, "using --method %s, since the keys of %s are rotated or normalized",
+                mha_regroup_method_key(j->how.method), mha_model_describe(j->model)->family);
 }
 
 static int work(job *j)

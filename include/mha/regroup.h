@@ -40,7 +40,7 @@
  * MHA_REGROUP_VALUES: keys as with MEAN, values as with CLOSED. Use it for models with rotary position embeddings.
  * These rotate keys and queries, so a linear map of the keys would have to commute with the rotation: it could only
  * rotate and scale each pair of dimensions. CLOSED is therefore unsupported for the keys of models with rotary position
- * embeddings, and of models that normalize queries or keys per head.
+ * embeddings, and of models that normalize queries or keys per head; mha_regroup_default selects a supported method.
  */
 #ifndef MHA_REGROUP_H
 #define MHA_REGROUP_H
@@ -68,6 +68,9 @@ typedef enum mha_regroup_method {
 /* Return the key, such as "closed", and its help text; NULL if out of range. */
 MHA_API const char *mha_regroup_method_key(mha_regroup_method method);
 MHA_API const char *mha_regroup_method_help(mha_regroup_method method);
+/* Returns the default of `mha regroup` and of Python: CLOSED, or VALUES if `key_heads` (mha_regroup_options) is less
+ * than the key heads of a layer and the model rotates or normalizes keys. NULL: CLOSED. */
+MHA_API mha_regroup_method mha_regroup_default(const mha_model *model, int64_t key_heads);
 
 typedef struct mha_regroup_options {
     size_t size;

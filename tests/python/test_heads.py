@@ -169,6 +169,15 @@ class Edits(unittest.TestCase):
             edit.save(self.place / "ours")
         self.same_weights(self.place / "ours", self.place / "theirs")
 
+    def test_regroup_rotated_keys(self):
+        model = mha.Model(DATA / "gemma2-tiny")
+        with self.assertRaisesRegex(ValueError, 'method must not be "closed" for the keys of gemma2'):
+            mha.regroup(model, 1, 1, method="closed", fit=TEXTS)
+        for method in None, "values":
+            with mha.regroup(model, 1, 1, method=method, fit=TEXTS) as edit:
+                edit.save(self.place / str(method))
+        self.same_weights(self.place / "None", self.place / "values")
+
 
 class Passes(unittest.TestCase):
     """Tests mha.Model.forward."""

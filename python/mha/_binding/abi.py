@@ -4024,6 +4024,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_prune_curve_best": (POINTER(PrunePoint), [c_void_p]),
     "mha_regroup_method_key": (c_char_p, [c_int]),
     "mha_regroup_method_help": (c_char_p, [c_int]),
+    "mha_regroup_default": (c_int, [c_void_p, c_int64]),
     "mha_regroup": (c_int, [c_void_p, POINTER(RegroupOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_student_quantile": (c_double, [c_int64]),
     "mha_mean_interval": (None, [c_void_p, c_int64, c_void_p, c_void_p]),

@@ -184,12 +184,13 @@ def regroup_method_help() -> dict[str, str]:
     return helps("mha_regroup_method_key", "mha_regroup_method_help", REGROUP_METHODS)
 
 
-def regroup(model: Model, key_heads: int = 0, value_heads: int = 0, *, method: str = "closed", fit: Any = None,
+def regroup(model: Model, key_heads: int = 0, value_heads: int = 0, *, method: str | None = None, fit: Any = None,
             contiguous: bool = False, uncentered: bool = False, ridge: float = 0.0, compatible: bool = False, scores: Any = None,
             weighted_by: str | None = None) -> Edit:
     """Shares keys and values between heads: every layer keeps key_heads key heads and value_heads value heads (0: unchanged).
 
-    method: "closed" and "values" are fitted on the texts `fit`; "mean" needs no texts. scores [layers, heads] are weights of heads.
+    method: "closed" and "values" are fitted on the texts `fit`; "mean" needs no texts. None: "closed", or "values" if keys are merged
+    that are rotated or normalized. scores [layers, heads] are weights of heads.
 
         >>> import mha
         >>> model = mha.Model()
@@ -199,10 +200,14 @@ def regroup(model: Model, key_heads: int = 0, value_heads: int = 0, *, method: s
     """
     table = None if scores is None else head_scores(model, scores)
     data = None if fit is None else head_data(model, fit)
-    options = struct(RegroupOptions, key_heads=integer(key_heads, "key_heads"), value_heads=integer(value_heads, "value_heads"),
-                     method=choose("method", method, keys("mha_regroup_method_key", REGROUP_METHODS)), fit=data and data._open(),
-                     contiguous=bool(contiguous), uncentered=bool(uncentered), ridge=number(ridge, "ridge"),
-                     compatible=bool(compatible), scores=None if table is None else table.ctypes.data,
+    merged = integer(key_heads, "key_heads")
+    if method is None:
+        how = lib.mha_regroup_default(model._open(), merged)
+    else:
+        how = choose("method", method, keys("mha_regroup_method_key", REGROUP_METHODS))
+    options = struct(RegroupOptions, key_heads=merged, value_heads=integer(value_heads, "value_heads"), method=how,
+                     fit=data and data._open(), contiguous=bool(contiguous), uncentered=bool(uncentered),
+                     ridge=number(ridge, "ridge"), compatible=bool(compatible), scores=None if table is None else table.ctypes.data,
                      weighted_by=None if weighted_by is None else weighted_by.encode())
     handle = c_void_p()
     call_long("mha_regroup", model._open(), ctypes.byref(options), ctypes.byref(handle))

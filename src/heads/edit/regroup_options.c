@@ -76,12 +76,19 @@ static mha_status check_count(const mha_model *m, const char *name, int64_t coun
     return MHA_OK;
 }
 
+mha_regroup_method mha_regroup_default(const mha_model *model, int64_t key_heads)
+{
+    const mha__regroup r = {.model = model, .o.key_heads = key_heads};
+    const bool turned = model && (has_rotation(model) || has_head_norms(model));
+    return turned && mha__regroup_shrinks(&r, true) ? MHA_REGROUP_VALUES : MHA_REGROUP_CLOSED;
+}
+
 /* Rejects the closed form for the keys of models that rotate or normalize keys, because the fitted maps do not commute
  * with rotation and normalization. */
 static mha_status check_keys(const mha__regroup *r, mha_error *err)
 {
     const mha_model *m = r->model;
-    if (r->o.method != MHA_REGROUP_CLOSED || !mha__regroup_shrinks(r, true) || (!has_rotation(m) && !has_head_norms(m)))
+    if (r->o.method != MHA_REGROUP_CLOSED || mha_regroup_default(m, r->o.key_heads) == MHA_REGROUP_CLOSED)
         return MHA_OK;
     return mha__fail(err, MHA_ERR_UNSUPPORTED,
                      "mha_regroup_options: method must not be \"closed\" for the keys of %s, which are %s after the "

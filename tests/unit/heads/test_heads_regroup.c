@@ -431,6 +431,9 @@ static void test_refused(void **state)
             "method must be a value of mha_regroup_method (got 9)");
     refused(llama, REGROUP(.key_heads = 1, .fit = tokens), MHA_ERR_UNSUPPORTED,
             "which are rotated after the projection");
+    assert_int_equal(mha_regroup_default(qwen, 1), MHA_REGROUP_VALUES);
+    assert_int_equal(mha_regroup_default(qwen, 0), MHA_REGROUP_CLOSED);
+    assert_int_equal(mha_regroup_default(bert, 1), MHA_REGROUP_CLOSED);
     refused(qwen, REGROUP(.key_heads = 1, .fit = tokens), MHA_ERR_UNSUPPORTED, "which are normalized and rotated");
     double odd[2 * HEADS] = {0};
     odd[HEADS + 2] = NAN;
