@@ -1,6 +1,6 @@
 #!/bin/sh
 # check_docs.sh - checks the documents: the C example in README.md must equal examples/attention.c, README.md must have at
-# most 120 lines, and every linked file must exist.
+# most 120 lines, pages must state the number of model families in docs/commands.md, and every linked file must exist.
 set -eu
 cd "$(dirname -- "$0")/.."
 status=0
@@ -16,6 +16,17 @@ lines=$(wc -l <README.md)
     echo "README.md must have at most 120 lines (got $lines)"
     status=1
 }
+
+# Counts the model types in the table of families; the towers of clip are not counted.
+# shellcheck disable=SC2016 # backticks of Markdown
+families=$(grep -E '^\| (encoders|decoders|encoder-decoders|models of images) \| `' docs/commands.md |
+    sed 's/, and the towers .*//' | grep -o '`[^`]*`' | wc -l)
+for page in README.md docs/run-models.md docs/comparison.md; do
+    grep -q "\[$families families\](" "$page" || {
+        echo "$page must state the number of families in docs/commands.md, $families"
+        status=1
+    }
+done
 
 dead_links() {
     for page in README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs/*.md docs/layers/*.md; do
