@@ -15,7 +15,7 @@ static mha_error err;
 
 static mha_model *open_model(mha_ctx *ctx)
 {
-    return case_model(ctx, "heads/tinylm", &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    return case_open(ctx, "heads/tinylm");
 }
 
 static mha_head_data *open_data(const mha_model *model)

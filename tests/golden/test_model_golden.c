@@ -106,8 +106,7 @@ static void check_logits(const mha_model *model, const mha_file *golden)
 
 static void check_folder(const char *folder, const char *golden_name)
 {
-    mha_model *model =
-        case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    mha_model *model = case_open(NULL, folder);
     mha_file *golden = case_file(golden_name);
     check_prompt(model, golden);
     check_logits(model, golden);

@@ -102,8 +102,7 @@ static const int64_t counts[PROMPTS] = {4, 1, 4, 2, 3};
 
 static mha_model *open_tiny(void)
 {
-    return case_model(NULL, "models/gpt2-tiny",
-                      &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    return case_open(NULL, "models/gpt2-tiny");
 }
 
 static void run(const mha_model *model, int64_t first, int64_t count, mha_generate_options o, int32_t *out,

@@ -27,6 +27,11 @@ mha_model *case_model(mha_ctx *ctx, const char *folder, const mha_model_options 
     return model;
 }
 
+mha_model *case_open(mha_ctx *ctx, const char *folder)
+{
+    return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+}
+
 const char *case_minilm(void)
 {
     static char folder[4096];
@@ -78,6 +83,14 @@ int32_t *case_ints(const mha_file *file, const char *name)
 int64_t case_dimension(const mha_file *file, const char *name, int axis)
 {
     return find(file, name)->shape[axis];
+}
+
+int64_t case_elements(const mha_named_tensor *tensor)
+{
+    int64_t count = 1;
+    for (int n = 0; n < tensor->rank; n++)
+        count *= tensor->shape[n];
+    return count;
 }
 
 const char *case_copy(const char *folder)
@@ -137,6 +150,16 @@ void case_run_free(case_run *run)
     free(run->attn);
     free(run->last_hidden);
     free(run->pooled);
+}
+
+float *case_logits(const mha_model *model, const int32_t *ids, int64_t length, const float *gates)
+{
+    float *logits = malloc((size_t)(length * mha_model_describe(model)->vocab) * sizeof *logits);
+    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = length, .ids = ids, .gates = gates};
+    const mha_model_output output = {.size = sizeof output, .logits = logits};
+    mha_error err = {0};
+    if (mha_model_forward(model, &input, &output, &err) != MHA_OK) fail_msg("%s", err.message);
+    return logits;
 }
 
 double case_near(const char *what, const float *a, const float *b, int64_t count, double limit)

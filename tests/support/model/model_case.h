@@ -8,6 +8,8 @@
 /* Opens a model folder below MHA_TEST_DATA, or at an absolute path. On failure, fails the running test with the
  * error message. */
 mha_model *case_model(mha_ctx *ctx, const char *folder, const mha_model_options *options);
+/* case_model with default options, but without the tokenizer. */
+mha_model *case_open(mha_ctx *ctx, const char *folder);
 mha_file *case_file(const char *path);
 /* Returns the folder of all-MiniLM-L6-v2: $MHA_MINILM if set, otherwise the folder to which `./run fetch minilm` writes
  * the model. NULL if the folder does not exist. */
@@ -17,6 +19,9 @@ const char *case_minilm(void);
 float *case_floats(const mha_file *file, const char *name);
 int32_t *case_ints(const mha_file *file, const char *name);
 int64_t case_dimension(const mha_file *file, const char *name, int axis);
+
+/* Returns the number of elements of a tensor. */
+int64_t case_elements(const mha_named_tensor *tensor);
 
 /* Creates a temporary folder (support/files.h) with copies of config.json, model.safetensors and, if present,
  * tokenizer.json of `folder`. */
@@ -37,6 +42,9 @@ typedef struct case_run {
 } case_run;
 void case_forward(const mha_model *model, const mha_model_input *input, int want_pooled, case_run *run);
 void case_run_free(case_run *run);
+
+/* Returns the logits [length, vocab] of one sequence, which the caller must free. gates [layers, heads] may be NULL. */
+float *case_logits(const mha_model *model, const int32_t *ids, int64_t length, const float *gates);
 
 /* Fails the running test unless |a - b| <= limit for all elements. Returns the largest difference. */
 double case_near(const char *what, const float *a, const float *b, int64_t count, double limit);

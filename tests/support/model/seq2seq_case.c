@@ -10,7 +10,7 @@ mha_model *seq2seq_open(mha_ctx *ctx, int family)
 {
     char folder[64];
     snprintf(folder, sizeof folder, "seq2seq/%s", seq2seq_names[family]);
-    return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    return case_open(ctx, folder);
 }
 
 mha_file *seq2seq_recorded(int family)

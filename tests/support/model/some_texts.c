@@ -9,7 +9,7 @@ int64_t some_starts[SOME_TEXTS + 1];
 
 mha_model *some_model(mha_ctx *ctx, const char *folder)
 {
-    return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    return case_open(ctx, folder);
 }
 
 mha_head_data *some_data(const mha_model *model)

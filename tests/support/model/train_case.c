@@ -30,8 +30,7 @@ mha_trainer *train_case(mha_ctx *ctx, const char *folder, const mha_train_option
 {
     mha_trainer *trainer = NULL;
     mha_error err = {0};
-    mha_model *model =
-        case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    mha_model *model = case_open(ctx, folder);
     if (mha_trainer_create(model, options, &trainer, &err) != MHA_OK) fail_msg("%s: %s", folder, err.message);
     mha_model_free(model);
     return trainer;

@@ -25,12 +25,6 @@ static const char *const decoders[] = {"families/gpt2",         "families/llama"
 static const char *const encoders[] = {"models/bert-mlm-tiny"};
 enum { DECODERS = sizeof decoders / sizeof *decoders, ENCODERS = sizeof encoders / sizeof *encoders };
 
-static mha_model *open_model(const char *folder)
-{
-    const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1};
-    return case_model(NULL, folder, &o);
-}
-
 static mha_prompt_pair *pair_of(const mha_model *model, const int32_t *clean, const int32_t *corrupted, int64_t at)
 {
     mha_prompt_pair *pair;
@@ -107,7 +101,7 @@ static void patching_everything_gives_the_other_run(void **state)
     (void)state;
     for (int n = 0; n < DECODERS + ENCODERS; n++) {
         const char *folder = n < DECODERS ? decoders[n] : encoders[n - DECODERS];
-        mha_model *model = open_model(folder);
+        mha_model *model = case_open(NULL, folder);
         mha_prompt_pair *pair = pair_of(model, clean_ids, corrupted_ids, n < DECODERS ? T - 1 : 4);
         whole_cuts(folder, pair, mha_model_describe(model));
         mha_prompt_pair_free(pair);
@@ -139,7 +133,7 @@ static void equal_parts_change_nothing(void **state)
     (void)state;
     for (int n = 0; n < DECODERS; n++) {
         double base[M];
-        mha_model *model = open_model(decoders[n]);
+        mha_model *model = case_open(NULL, decoders[n]);
         mha_prompt_pair *pair = pair_of(model, clean_ids, corrupted_ids, T - 2);
         metrics_of(pair, MHA_RUN_CORRUPTED, base);
         for (int site = 0; site < MHA_SITES; site++)
@@ -180,7 +174,7 @@ static void sweeps_equal_single_parts(void **state)
     (void)state;
     static const char *const folders[] = {"heads/tinylm", "models/bert-mlm-tiny", "models/gemma2-tiny"};
     for (int n = 0; n < 3; n++) {
-        mha_model *model = open_model(folders[n]);
+        mha_model *model = case_open(NULL, folders[n]);
         mha_prompt_pair *pair = pair_of(model, clean_ids, corrupted_ids, T - 1);
         for (int site = MHA_SITE_Q; site <= MHA_SITE_PATTERN; site++)
             check_sweep(pair, (mha_site)site, n % 2 ? MHA_NOISE : MHA_DENOISE);
@@ -199,7 +193,7 @@ static void attributions_add_up(void **state)
     static const char *const folders[] = {"heads/tinylm", "models/bert-mlm-tiny", "models/gemma2-tiny",
                                           "families2/mixtral", "families2/gpt-oss"};
     for (int n = 0; n < 5; n++) {
-        mha_model *model = open_model(folders[n]);
+        mha_model *model = case_open(NULL, folders[n]);
         const mha_model_info *info = mha_model_describe(model);
         mha_prompt_pair *pair = pair_of(model, clean_ids, corrupted_ids, T - 1);
         double *z = room(count_of(pair, MHA_SITE_Z, MHA_BY_HEAD_POSITION));
@@ -230,7 +224,7 @@ static void removing_all_keys_removes_the_head(void **state)
     static const char *const folders[] = {"heads/tinylm", "models/bert-mlm-tiny", "models/gemma2-tiny",
                                           "families2/gpt-oss", "families2/bloom"};
     for (int n = 0; n < 5; n++) {
-        mha_model *model = open_model(folders[n]);
+        mha_model *model = case_open(NULL, folders[n]);
         const mha_model_info *info = mha_model_describe(model);
         mha_prompt_pair *pair = pair_of(model, clean_ids, corrupted_ids, T - 1);
         const mha_attention_edge head = {info->layers - 1, 1, -1, -1};
@@ -260,7 +254,7 @@ static void removing_all_keys_removes_the_head(void **state)
 static void removing_masked_keys_changes_nothing(void **state)
 {
     (void)state;
-    mha_model *model = open_model("heads/tinylm");
+    mha_model *model = case_open(NULL, "heads/tinylm");
     mha_prompt_pair *pair = pair_of(model, clean_ids, corrupted_ids, T - 1);
     const mha_attention_edge edge = {-1, -1, 1, 3};
     double clean[M];
@@ -282,7 +276,7 @@ static void a_pass_without_edges_equals_the_knockout(void **state)
     static const char *const folders[] = {"heads/tinylm", "models/bert-mlm-tiny", "families2/gpt-oss"};
     static const mha_attention_edge edges[] = {{-1, -1, T - 1, 2}, {0, 1, -1, 1}, {1, 0, T - 1, -1}};
     for (int n = 0; n < 3; n++) {
-        mha_model *model = open_model(folders[n]);
+        mha_model *model = case_open(NULL, folders[n]);
         const int64_t vocab = mha_model_describe(model)->vocab;
         mha_prompt_pair *pair = pair_of(model, clean_ids, corrupted_ids, T - 1);
         float *logits = malloc((size_t)(2 * T * vocab) * sizeof *logits), *last = logits + (T - 1) * vocab;
@@ -311,7 +305,7 @@ static void removed_edges_keep_the_mask_of_the_batch(void **state)
     static const char *const folders[] = {"heads/tinylm", "models/bert-mlm-tiny", "families/llama"};
     for (int n = 0; n < 6; n++) {
         const int first = n < 3 ? PAD : 0; /* of the second sequence */
-        mha_model *model = open_model(folders[n % 3]);
+        mha_model *model = case_open(NULL, folders[n % 3]);
         const int64_t vocab = mha_model_describe(model)->vocab;
         int32_t ids[2 * L], positions[2 * L];
         uint8_t mask[2 * L];
@@ -351,7 +345,7 @@ static void knockouts_do_not_require_logits(void **state)
     static const char *const folders[] = {"models/bert-tiny", "families2/electra-discriminator"};
     static const mha_attention_edge edge = {0, 1, -1, -1};
     for (int n = 0; n < 2; n++) {
-        mha_model *model = open_model(folders[n]);
+        mha_model *model = case_open(NULL, folders[n]);
         const mha_model_info *info = mha_model_describe(model);
         const int64_t count = T * info->hidden, heads = info->layers * info->heads;
         float *got = malloc((size_t)(2 * count + heads) * sizeof *got), *want = got + count, *gates = want + count;
@@ -376,7 +370,7 @@ static void knockouts_do_not_require_logits(void **state)
 static void paths_do_not_require_a_norm_before_attention(void **state)
 {
     (void)state;
-    mha_model *model = open_model("families2/olmo2");
+    mha_model *model = case_open(NULL, "families2/olmo2");
     const mha_model_info *info = mha_model_describe(model);
     const int64_t senders = info->layers * info->heads;
     mha_prompt_pair *pair = pair_of(model, clean_ids, corrupted_ids, T - 1);
@@ -448,7 +442,7 @@ static void edges_extend_paths_and_patches(void **state)
     static const char *const folders[] = {"heads/tinylm", "families/gpt2", "families2/gpt-neox-parallel",
                                           "families2/mixtral", "models/gemma2-tiny"};
     for (int f = 0; f < 5; f++) {
-        mha_model *model = open_model(folders[f]);
+        mha_model *model = case_open(NULL, folders[f]);
         const mha_model_info *info = mha_model_describe(model);
         mha_prompt_pair *pair = pair_of(model, clean_ids, corrupted_ids, T - 1);
         const int64_t count = mha_path_edge_count(pair), last = info->layers - 1;
@@ -488,8 +482,8 @@ static void refusals_name_the_reason(void **state)
     double out[4096];
     const int32_t beyond[T] = {1 << 30};
     mha_prompt_pair *pair;
-    mha_model *bert = open_model("models/bert-mlm-tiny"), *plain = open_model("models/bert-tiny");
-    mha_model *parallel = open_model("families2/gpt-neox-parallel");
+    mha_model *bert = case_open(NULL, "models/bert-mlm-tiny"), *plain = case_open(NULL, "models/bert-tiny");
+    mha_model *parallel = case_open(NULL, "families2/gpt-neox-parallel");
     mha_prompt_pair_options o = {.size = sizeof o, .clean = clean_ids, .corrupted = beyond, .length = T};
     check_refused(mha_prompt_pair_create(bert, &o, &pair, &err), MHA_ERR_ARG, "corrupted[0]");
     o.corrupted = clean_ids;

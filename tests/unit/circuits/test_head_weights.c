@@ -17,12 +17,6 @@ static const char *const folders[] = {
     "families2/cohere", "families2/opt",      "families2/modernbert", "families2/albert",   "families2/smollm3"};
 enum { TOKENS = 5, FOLDERS = sizeof folders / sizeof *folders };
 
-static mha_model *open_model(mha_ctx *ctx, const char *folder)
-{
-    const mha_model_options options = {.size = sizeof options, .no_tokenizer = 1};
-    return case_model(ctx, folder, &options);
-}
-
 /* ---- projections of the forward pass ---- */
 
 typedef struct seen {
@@ -93,7 +87,7 @@ static void weights_give_the_activations(void **state)
     const int32_t ids[TOKENS] = {3, 17, 4, 9, 4};
     int compared = 0;
     for (size_t f = 0; f < FOLDERS; f++) {
-        mha_model *model = open_model(NULL, folders[f]);
+        mha_model *model = case_open(NULL, folders[f]);
         seen s = {.model = model, .info = mha_model_describe(model)};
         const mha_model_input in = {.size = sizeof in, .batch = 1, .length = TOKENS, .ids = ids};
         const mha_model_output out = {.size = sizeof out, .on_activations = check_layer, .user = &s};
@@ -113,7 +107,7 @@ static void norms_are_those_of_the_heads(void **state)
                                           "families2/bloom"};
     const mha_importance_options options = {.size = sizeof options, .by = MHA_IMPORTANCE_OV_NORM};
     for (size_t f = 0; f < sizeof layouts / sizeof *layouts; f++) {
-        mha_model *model = open_model(NULL, layouts[f]);
+        mha_model *model = case_open(NULL, layouts[f]);
         const mha_model_info *info = mha_model_describe(model);
         const int64_t E = info->hidden, D = info->head_dim;
         float *v = malloc((size_t)(2 * D * E) * sizeof *v), *o = v + D * E;
@@ -152,8 +146,8 @@ static void arguments_are_checked(void **state)
     (void)state;
     float weight[4096];
     const mha_model_options none = {.size = sizeof none, .no_weights = 1, .no_tokenizer = 1};
-    mha_model *model = open_model(NULL, "models/gpt2-tiny"), *empty = case_model(NULL, "models/gpt2-tiny", &none),
-              *latent = open_model(NULL, "families2/deepseek-v3");
+    mha_model *model = case_open(NULL, "models/gpt2-tiny"), *empty = case_model(NULL, "models/gpt2-tiny", &none),
+              *latent = case_open(NULL, "families2/deepseek-v3");
     check_refused(NULL, 0, 0, MHA_HEAD_Q, weight, MHA_ERR_ARG, "model must have been opened with its weights");
     check_refused(empty, 0, 0, MHA_HEAD_Q, weight, MHA_ERR_ARG, "model must have been opened with its weights");
     check_refused(latent, 0, 0, MHA_HEAD_Q, weight, MHA_ERR_UNSUPPORTED, "must not have latent attention");

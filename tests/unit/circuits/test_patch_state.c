@@ -65,8 +65,7 @@ static mha_status patch(const subject *of, stop *s, const char *state, double **
         clean[t] = corrupted[t] = (int32_t)(9 + 5 * t % 23);
     corrupted[1] = of->word;
     mha_ctx *ctx = make_context(s);
-    mha_model *model =
-        case_model(ctx, of->folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    mha_model *model = case_open(ctx, of->folder);
     const mha_prompt_pair_options o = {
         .size = sizeof o, .clean = clean, .corrupted = corrupted, .length = T, .answer = of->answer, .wrong = 12};
     if (mha_prompt_pair_create(model, &o, &pair, &err) != MHA_OK) fail_msg("%s", err.message);

@@ -19,12 +19,6 @@ static const char *const folders[] = {
     "families2/modernbert", "families2/mixtral",  "families2/albert",     "families2/opt-post", "families2/granite"};
 enum { FOLDERS = sizeof folders / sizeof *folders };
 
-static mha_model *open_model(mha_ctx *ctx, const char *folder)
-{
-    const mha_model_options options = {.size = sizeof options, .no_tokenizer = 1};
-    return case_model(ctx, folder, &options);
-}
-
 static mha_weight_circuits *measure(const mha_model *model, uint32_t what, int raw)
 {
     const mha_weight_circuits_options options = {.size = sizeof options, .what = what, .raw = raw};
@@ -70,7 +64,7 @@ static void norms_equal_the_importance_scores(void **state)
 {
     (void)state;
     for (int f = 0; f < FOLDERS; f++) {
-        mha_model *model = open_model(NULL, folders[f]);
+        mha_model *model = case_open(NULL, folders[f]);
         mha_weight_circuits *c = measure(model, 0, 1);
         check_norm(model, c, MHA_CIRCUIT_OV, MHA_IMPORTANCE_OV_NORM, 1);
         if (!mha_weight_circuits_reason(c, MHA_CIRCUIT_QK))
@@ -119,7 +113,7 @@ static void values_are_in_their_ranges(void **state)
         for (int raw = 0; raw < 2; raw++) {
             const bool post =
                 strstr(folders[f], "bert-mlm") || strstr(folders[f], "albert") || strstr(folders[f], "post");
-            mha_model *model = open_model(NULL, folders[f]);
+            mha_model *model = case_open(NULL, folders[f]);
             if (raw || !post) {
                 mha_weight_circuits *c = measure(model, 0, raw);
                 check_ranges(c, mha_model_describe(model), raw);
@@ -133,7 +127,7 @@ static void values_are_in_their_ranges(void **state)
 static void rotation_applies_to_rotary_layers(void **state)
 {
     (void)state;
-    mha_model *model = open_model(NULL, "families2/smollm3");
+    mha_model *model = case_open(NULL, "families2/smollm3");
     const mha_model_info *info = mha_model_describe(model);
     mha_weight_circuits *c = measure(model, 0, 0);
     int64_t turned = 0;
@@ -157,7 +151,7 @@ static void threads_do_not_change_bits(void **state)
         mha_ctx *ctx;
         const mha_ctx_options options = {.size = sizeof options, .threads = threads};
         assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
-        mha_model *model = open_model(ctx, "families/llama");
+        mha_model *model = case_open(ctx, "families/llama");
         mha_weight_circuits *c = measure(model, 0, 0);
         const mha_model_info *info = mha_model_describe(model);
         double now[64] = {0};
@@ -181,7 +175,7 @@ static void threads_do_not_change_bits(void **state)
 static void only_requested_measures_are_computed(void **state)
 {
     (void)state;
-    mha_model *model = open_model(NULL, "models/gpt2-tiny");
+    mha_model *model = case_open(NULL, "models/gpt2-tiny");
     mha_weight_circuits *all = measure(model, 0, 0), *some = measure(model, 1u << MHA_CIRCUIT_COMPOSE_K, 0);
     assert_true(mha_weight_circuits_composition(some, MHA_CIRCUIT_COMPOSE_K, 0, 1, 2, 3) ==
                 mha_weight_circuits_composition(all, MHA_CIRCUIT_COMPOSE_K, 0, 1, 2, 3));
@@ -199,7 +193,7 @@ static void only_requested_measures_are_computed(void **state)
 static void indices_out_of_range_have_no_values(void **state)
 {
     (void)state;
-    mha_model *model = open_model(NULL, "models/gpt2-tiny");
+    mha_model *model = case_open(NULL, "models/gpt2-tiny");
     mha_weight_circuits *c = measure(model, 0, 0);
     const int64_t bad[][2] = {{-1, 0}, {0, -1}, {3, 0}, {0, 4}, {INT64_MAX, 0}, {0, INT64_MIN}};
     for (int i = 0; i < 6; i++) {
@@ -249,7 +243,7 @@ static void what_is_not_defined_is_refused_with_the_reason(void **state)
         {"families2/deepseek-v3", 0, 0, "must not have latent attention (got deepseek_v3"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        mha_model *model = open_model(NULL, cases[i].folder);
+        mha_model *model = case_open(NULL, cases[i].folder);
         refuse(model, cases[i].what, cases[i].raw, MHA_ERR_UNSUPPORTED, cases[i].words);
         mha_model_free(model);
     }
@@ -260,7 +254,7 @@ static void arguments_are_checked(void **state)
     (void)state;
     mha_weight_circuits *c;
     mha_error err = {0};
-    mha_model *model = open_model(NULL, "models/gpt2-tiny");
+    mha_model *model = case_open(NULL, "models/gpt2-tiny");
     refuse(model, 1u << MHA_CIRCUITS, 0, MHA_ERR_ARG, "(got 0x80)");
     assert_int_equal(mha_weight_circuits_measure(NULL, NULL, &c, &err), MHA_ERR_ARG);
     assert_int_equal(mha_weight_circuits_measure(model, NULL, NULL, &err), MHA_ERR_ARG);
@@ -274,7 +268,7 @@ static void arguments_are_checked(void **state)
 static void weights_that_are_not_finite_are_named(void **state)
 {
     (void)state;
-    mha_model *model = open_model(NULL, "models/bert-mlm-tiny");
+    mha_model *model = case_open(NULL, "models/bert-mlm-tiny");
     const int64_t hidden = mha_model_describe(model)->hidden;
     mha_file *file = case_file(MHA_TEST_DATA "/models/bert-mlm-tiny/model.safetensors");
     const char *name = "bert.encoder.layer.1.attention.self.value.weight";
@@ -299,7 +293,7 @@ static void every_allocation_may_fail(void **state)
     const mha_ctx_options options = {.size = sizeof options, .threads = 2, .allocator = counting_allocator(&count)};
     mha_ctx *ctx;
     assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
-    mha_model *model = open_model(ctx, "models/gemma2-tiny");
+    mha_model *model = case_open(ctx, "models/gemma2-tiny");
     const long live = count.live;
     mha_status status = MHA_ERR_MEMORY;
     int failures = 0;

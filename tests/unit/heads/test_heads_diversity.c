@@ -46,12 +46,6 @@ static mha_diversity *measure(const mha_model *model, const mha_head_data *data,
     return d;
 }
 
-static mha_model *open_model(mha_ctx *ctx, const char *folder)
-{
-    const mha_model_options untold = {.size = sizeof untold, .no_tokenizer = 1};
-    return case_model(ctx, folder, &untold);
-}
-
 /* ---- reference formulas ---- */
 
 /* The maps of the current text, [N, n, n], and the contexts of all texts, [layers][tokens, W]. */
@@ -351,7 +345,7 @@ static void mark_halves(const mha_head_data *data, int *half)
 
 static void check_model(const char *folder, const char *projection, bool transposed)
 {
-    mha_model *model = open_model(NULL, folder);
+    mha_model *model = case_open(NULL, folder);
     const mha_model_info *info = mha_model_describe(model);
     mha_head_data *data = draw_data(model, lengths, TEXTS, 0);
     mha_diversity *d = measure(model, data, (mha_diversity_options){0});

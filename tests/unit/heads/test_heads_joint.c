@@ -16,11 +16,6 @@
 enum { TEXTS = 5, TOKENS = 45, MOST = 16 };
 static const int64_t starts[TEXTS + 1] = {0, 7, 18, 24, 40, TOKENS};
 
-static mha_model *open_bare(const char *folder)
-{
-    return case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
-}
-
 static mha_head_data *data_of(const mha_model *model)
 {
     int32_t ids[TOKENS];
@@ -74,7 +69,7 @@ static void test_greedy_one_by_one(void **state)
 {
     (void)state;
     enum { LAYERS = 3, H = 4, E = 48, GO = 3 };
-    mha_model *model = open_bare("models/bert-tiny");
+    mha_model *model = case_open(NULL, "models/bert-tiny");
     mha_head_data *data = data_of(model);
     float gates[LAYERS * H];
     uint8_t keep[LAYERS * H];
@@ -138,8 +133,8 @@ static void expect_gone(const mha_model *model, const mha_prune_rule *rule, int6
 static void test_amounts(void **state)
 {
     (void)state;
-    mha_model *bert = open_bare("models/bert-tiny");    /* 12 heads */
-    mha_model *gemma = open_bare("models/gemma2-tiny"); /* 16 heads, in groups of 2 */
+    mha_model *bert = case_open(NULL, "models/bert-tiny");    /* 12 heads */
+    mha_model *gemma = case_open(NULL, "models/gemma2-tiny"); /* 16 heads, in groups of 2 */
     expect_gone(bert, RULE(.ratio = 0.1), 1, -1);
     expect_gone(bert, RULE(.ratio = 0.2), 2, -1);
     expect_gone(bert, RULE(.ratio = 0.3), 4, -1);
@@ -158,7 +153,7 @@ static void test_count_and_ratio(void **state)
 {
     (void)state;
     enum { HEADS = 12 };
-    mha_model *model = open_bare("models/bert-tiny");
+    mha_model *model = case_open(NULL, "models/bert-tiny");
     mha_head_data *data = data_of(model);
     mha_error err = {0};
     for (int go = 1; go <= HEADS - 3; go++) {
@@ -183,7 +178,7 @@ static void test_decoders(void **state)
     (void)state;
     static const char *const folders[] = {"models/gpt2-tiny", "models/gemma2-tiny", "families/llama-f32"};
     for (int f = 0; f < 3; f++) {
-        mha_model *model = open_bare(folders[f]);
+        mha_model *model = case_open(NULL, folders[f]);
         mha_head_data *data = data_of(model);
         const mha_model_info *info = mha_model_describe(model);
         const int64_t group = info->heads / info->kv_heads;
@@ -217,7 +212,7 @@ static void test_decoders(void **state)
 static void test_compare(void **state)
 {
     (void)state;
-    mha_model *model = open_bare("models/gpt2-tiny");
+    mha_model *model = case_open(NULL, "models/gpt2-tiny");
     mha_head_data *data = data_of(model);
     double cosines[TEXTS], losses[2 * TEXTS], sum = 0;
     mha_comparison c;
@@ -300,7 +295,7 @@ static void test_fill_without_bias(void **state)
     mha_model_edit *edit;
     mha_error err = {0};
     for (int f = 0; f < 3; f++) {
-        mha_model *model = open_bare(can[f]), *filled;
+        mha_model *model = case_open(NULL, can[f]), *filled;
         mha_head_data *data = data_of(model);
         const mha_prune_options options = {.size = sizeof options, .fill = data};
         if (mha_prune(model, keep, &options, &edit, &err) != MHA_OK) fail_msg("%s: %s", can[f], err.message);
@@ -313,7 +308,7 @@ static void test_fill_without_bias(void **state)
         mha_model_free(model);
     }
     for (int f = 0; f < 2; f++) {
-        mha_model *model = open_bare(cannot[f]);
+        mha_model *model = case_open(NULL, cannot[f]);
         mha_head_data *data = data_of(model);
         const mha_prune_options options = {.size = sizeof options, .fill = data},
                                 refit = {.size = sizeof refit, .refit = data};
@@ -340,17 +335,17 @@ static void test_regrouped(void **state)
     float gates[LAYERS * H], want[7 * E], got[7 * E];
     snprintf(shared, sizeof shared, "%s/shared", folder);
     snprintf(out, sizeof out, "%s/out", folder);
-    mha_model *whole = open_bare("models/bert-tiny");
+    mha_model *whole = case_open(NULL, "models/bert-tiny");
     const mha_regroup_options mean = {
         .size = sizeof mean, .key_heads = 2, .value_heads = 4, .method = MHA_REGROUP_MEAN};
     save_regrouped(whole, &mean, shared);
-    mha_model *model = open_bare(shared);
+    mha_model *model = case_open(NULL, shared);
     mha_head_data *data = data_of(model);
     mha_model_edit *edit;
     assert_int_equal(mha_prune(model, part, NULL, &edit, NULL), MHA_ERR_ARG);
     assert_null(edit);
     save_pruned(model, keep, NULL, out);
-    mha_model *pruned = open_bare(out);
+    mha_model *pruned = case_open(NULL, out);
     for (int h = 0; h < LAYERS * H; h++)
         gates[h] = keep[h];
     last_states(model, data, gates, NULL, want);
@@ -377,7 +372,7 @@ static void test_nothing_to_predict(void **state)
     uint8_t keep[64];
     mha_error err = {0};
     mha_head_data *data = NULL;
-    mha_model *model = open_bare("models/gpt2-tiny");
+    mha_model *model = case_open(NULL, "models/gpt2-tiny");
     const mha_prune_rule one = {.size = sizeof one, .count = 1};
     assert_int_equal(mha_head_data_of_ids(model, words, at, 3, NULL, &data, &err), MHA_OK);
     assert_int_equal(mha_prune_choose_joint(model, data, &one, NULL, keep, &err), MHA_ERR_ARG);

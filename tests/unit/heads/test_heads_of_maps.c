@@ -102,8 +102,7 @@ static void as_the_model_measures(const char *folder)
     static texts t;
     mha_error err = {0};
     mha_heads *want, *got;
-    mha_model *model =
-        case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    mha_model *model = case_open(NULL, folder);
     const mha_model_info *info = mha_model_describe(model);
     make_texts(&t, info->vocab);
     for (int64_t n = 0; n < TEXTS; n++)

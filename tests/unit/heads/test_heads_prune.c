@@ -23,11 +23,6 @@ static const char *const folders[] = {"models/bert-tiny",       "models/bert-mlm
                                       "families/qwen3",         "families/gemma2"};
 enum { FOLDERS = sizeof folders / sizeof *folders };
 
-static mha_model *open_bare(mha_ctx *ctx, const char *folder)
-{
-    return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
-}
-
 static int64_t group_of(const mha_model *model)
 {
     const mha_model_info *info = mha_model_describe(model);
@@ -87,7 +82,7 @@ static void test_removed_is_gated_off(void **state)
         float gates[MOST];
         mha_model_edit *edit;
         mha_error err = {0};
-        mha_model *model = open_bare(NULL, folders[f]), *pruned;
+        mha_model *model = case_open(NULL, folders[f]), *pruned;
         const mha_model_info *info = mha_model_describe(model);
         some(model, keep, gates);
         if (mha_prune(model, keep, NULL, &edit, &err) != MHA_OK) fail_msg("%s", err.message);
@@ -96,12 +91,12 @@ static void test_removed_is_gated_off(void **state)
         mha_model_free(pruned);
         if (mha_model_edit_save(edit, out, f > 0, &err) != MHA_OK) fail_msg("%s: %s", folders[f], err.message);
         mha_model_edit_free(edit);
-        pruned = open_bare(NULL, out);
+        pruned = case_open(NULL, out);
         expect_same(folders[f], states(pruned, NULL), states(model, gates), info->hidden);
         assert_true(mha_model_describe(pruned)->parameters < info->parameters);
         mha_model_free(pruned);
         save_pruned(model, keep, PRUNE(.compatible = 1), out);
-        pruned = open_bare(NULL, out);
+        pruned = case_open(NULL, out);
         expect_same(folders[f], states(pruned, NULL), states(model, gates), info->hidden);
         assert_int_equal(mha_model_describe(pruned)->parameters, info->parameters);
         mha_model_free(pruned);
@@ -127,9 +122,9 @@ static void test_pruned_again(void **state)
     snprintf(one, sizeof one, "%s/one", folder);
     snprintf(two, sizeof two, "%s/two", folder);
     snprintf(whole, sizeof whole, "%s/whole", folder);
-    mha_model *model = open_bare(NULL, "models/bert-tiny");
+    mha_model *model = case_open(NULL, "models/bert-tiny");
     save_pruned(model, first, NULL, one);
-    mha_model *once = open_bare(NULL, one);
+    mha_model *once = case_open(NULL, one);
     assert_int_equal(mha_head_number(once, 0, 0), 1);
     assert_int_equal(mha_head_number(once, 2, 1), 3);
     assert_int_equal(mha_head_number(once, 2, 2), -1);
@@ -137,7 +132,7 @@ static void test_pruned_again(void **state)
     assert_int_equal(mha_head_place(once, 2, 2), -1);
     assert_int_equal(mha_head_place(once, 3, 0), -1);
     save_pruned(once, again, PRUNE(.chosen_by = "the test"), two);
-    mha_model *twice = open_bare(NULL, two);
+    mha_model *twice = case_open(NULL, two);
     float gates[12];
     for (int i = 0; i < 12; i++)
         gates[i] = both[i];
@@ -156,7 +151,7 @@ static void test_pruned_again(void **state)
     free(weights);
     /* with `compatible`, the saved model must have the original shapes, with zeros for the removed heads */
     save_pruned(twice, (uint8_t[12]){1, 1, 0, 0, 1, 1, 1, 1, 1}, PRUNE(.compatible = 1), whole);
-    mha_model *zeroed = open_bare(NULL, whole);
+    mha_model *zeroed = case_open(NULL, whole);
     assert_int_equal(mha_model_describe(zeroed)->parameters, mha_model_describe(model)->parameters);
     expect_same("zeroed", states(zeroed, NULL), states(model, gates), 48);
     json_decref(config);
@@ -203,13 +198,13 @@ static void test_equal_head_counts(void **state)
     for (int f = 0; f < FOLDERS; f++) {
         uint8_t keep[MOST];
         float gates[MOST];
-        mha_model *model = open_bare(NULL, folders[f]);
+        mha_model *model = case_open(NULL, folders[f]);
         const mha_model_info *info = mha_model_describe(model);
         const int64_t group = group_of(model), left = info->heads - group;
         const bool encoder = !info->causal, plain = !encoder && strcmp(info->family, "gpt2") != 0;
         alike(model, keep, gates);
         save_pruned(model, keep, NULL, out);
-        mha_model *pruned = open_bare(NULL, out);
+        mha_model *pruned = case_open(NULL, out);
         expect_same(folders[f], states(pruned, NULL), states(model, gates), info->hidden);
         json_t *config = config_of(pruned);
         assert_int_equal(count_in(config, "num_attention_heads"), plain ? left : encoder ? info->heads : 0);
@@ -223,7 +218,7 @@ static void test_equal_head_counts(void **state)
         json_decref(config);
         memset(keep, 1, sizeof keep);
         save_pruned(pruned, keep, PRUNE(.compatible = 1), whole);
-        mha_model *zeroed = open_bare(NULL, whole);
+        mha_model *zeroed = case_open(NULL, whole);
         expect_same(folders[f], states(zeroed, NULL), states(model, gates), info->hidden);
         assert_int_equal(mha_model_describe(zeroed)->heads, info->heads);
         assert_int_equal(mha_model_describe(zeroed)->parameters, info->parameters);
@@ -245,7 +240,7 @@ static void test_record_of_shards(void **state)
     const char *folder = files_folder();
     char out[300];
     snprintf(out, sizeof out, "%s/out", folder);
-    mha_model *model = open_bare(NULL, "families/llama-sharded"), *pruned;
+    mha_model *model = case_open(NULL, "families/llama-sharded"), *pruned;
     mha_model_edit *edit;
     mha_error err = {0};
     some(model, keep, gates);
@@ -253,7 +248,7 @@ static void test_record_of_shards(void **state)
     assert_int_equal(mha_model_edit_note(edit, "{\"cosine\": 0.5}", &err), MHA_OK);
     assert_int_equal(mha_model_edit_note(edit, "[1]", &err), MHA_ERR_FORMAT);
     assert_int_equal(mha_model_edit_save(edit, out, 0, &err), MHA_OK);
-    pruned = open_bare(NULL, out);
+    pruned = case_open(NULL, out);
     json_t *config = config_of(pruned), *entry = json_array_get(json_object_get(config, "mha.record"), 0), *digest;
     const char *name;
     assert_true(json_object_size(json_object_get(entry, "from")) > 1);
@@ -283,7 +278,7 @@ static void test_impossible_requests(void **state)
                   part[16] = {1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     mha_model_edit *edit;
     mha_error err = {0};
-    mha_model *bert = open_bare(NULL, "models/bert-tiny"), *gemma = open_bare(NULL, "models/gemma2-tiny");
+    mha_model *bert = case_open(NULL, "models/bert-tiny"), *gemma = case_open(NULL, "models/gemma2-tiny");
     assert_int_equal(mha_prune(bert, none, NULL, &edit, &err), MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "layer 1"));
     assert_null(edit);
@@ -319,7 +314,7 @@ static void test_without_memory(void **state)
     char out[300];
     snprintf(out, sizeof out, "%s/out", folder);
     assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
-    mha_model *model = open_bare(ctx, "models/bert-tiny");
+    mha_model *model = case_open(ctx, "models/bert-tiny");
     const long live = count.live;
     int failed = 0;
     count.budget = 0; /* mha_head_number and mha_head_place must not allocate */
@@ -367,7 +362,7 @@ static void test_choice(void **state)
 {
     (void)state;
     static const double scores[12] = {5, 1, 1, 9, .1, .2, .3, .4, 7, 7, 7, 7};
-    mha_model *model = open_bare(NULL, "models/bert-tiny");
+    mha_model *model = case_open(NULL, "models/bert-tiny");
     /* per layer, ceil(4 * 0.3) = 2 heads are removed; of heads with equal scores, the head with the lower number is
      * kept */
     expect_keep(model, scores, RULE(.ratio = 0.3, .per_layer = 1), "100100111100");
@@ -404,7 +399,7 @@ static void test_choice_of_groups(void **state)
 {
     (void)state;
     static const double scores[16] = {0, 9, 3, 3, 2, 2, 1, 9, 5, 5, 5, 5, 1, 1, 8, 8};
-    mha_model *model = open_bare(NULL, "models/gemma2-tiny");
+    mha_model *model = case_open(NULL, "models/gemma2-tiny");
     expect_keep(model, scores, RULE(.ratio = 0.01, .per_layer = 1), "1100001111000011");
     expect_keep(model, scores, RULE(.count = 1), "1111111111110011");
     expect_keep(model, scores, RULE(.count = 4), "1111001111110011");
@@ -426,9 +421,9 @@ static void test_choice_in_a_pruned_layer(void **state)
     const char *folder = files_folder();
     char out[300];
     snprintf(out, sizeof out, "%s/out", folder);
-    mha_model *model = open_bare(NULL, "models/bert-tiny");
+    mha_model *model = case_open(NULL, "models/bert-tiny");
     save_pruned(model, first, NULL, out);
-    mha_model *pruned = open_bare(NULL, out);
+    mha_model *pruned = case_open(NULL, out);
     expect_keep(pruned, scores, RULE(.ratio = 0.3, .per_layer = 1), "110011000100");
     expect_keep(pruned, scores, RULE(.count = 2), "110011110100");
     mha_model_free(pruned);

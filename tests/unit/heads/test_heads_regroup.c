@@ -18,11 +18,6 @@ enum { TEXTS = 40, LONGEST = 12, L = 11, MOST = 64 };
 #define REGROUP(...) (&(mha_regroup_options){.size = sizeof(mha_regroup_options), __VA_ARGS__})
 #define PUBLISHED .contiguous = 1, .uncentered = 1, .ridge = -1
 
-static mha_model *open_bare(mha_ctx *ctx, const char *folder)
-{
-    return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
-}
-
 /* Returns texts of pseudorandom tokens, the same in every run. */
 static mha_head_data *data_of(const mha_model *model)
 {
@@ -78,7 +73,7 @@ static const char *folder; /* the folder to which all models are saved */
 static mha_model *save_and_open(const mha_model *model, const mha_regroup_options *o)
 {
     save_regrouped(model, o, folder);
-    return open_bare(NULL, folder);
+    return case_open(NULL, folder);
 }
 
 /* ---- models whose heads span the same subspace in pairs ---- */
@@ -196,7 +191,7 @@ static void test_every_family(void **state)
     (void)state;
     for (size_t n = 0; n < sizeof places / sizeof *places; n++) {
         const place *p = &places[n];
-        mha_model *model = open_bare(NULL, p->folder);
+        mha_model *model = case_open(NULL, p->folder);
         mha_head_data *data = data_of(model);
         const int64_t numbers = L * mha_model_describe(model)->hidden;
         mha_regroup_options o = {
@@ -244,7 +239,7 @@ static double cosine_of(const mha_model *model, const mha_head_data *data, const
 static void test_each_method_improves(void **state)
 {
     (void)state;
-    mha_model *model = open_bare(NULL, "models/bert-mlm-tiny");
+    mha_model *model = case_open(NULL, "models/bert-mlm-tiny");
     mha_head_data *data = data_of(model);
     const double mean = cosine_of(model, data, REGROUP(.key_heads = 2, .value_heads = 2, .method = MHA_REGROUP_MEAN));
     const double closed = cosine_of(model, data, REGROUP(.key_heads = 2, .value_heads = 2, .fit = data, PUBLISHED));
@@ -291,7 +286,7 @@ static float *original(const char *name)
 static void test_weighted_mean(void **state)
 {
     (void)state;
-    mha_model *model = open_bare(NULL, "models/bert-mlm-tiny");
+    mha_model *model = case_open(NULL, "models/bert-mlm-tiny");
     mha_head_data *data = data_of(model);
     double same[2 * HEADS], scores[2 * HEADS];
     for (int n = 0; n < 2 * HEADS; n++) {
@@ -354,7 +349,7 @@ static double loss_of(const mha_model_edit *edit, int head)
 static void test_weighted_closed(void **state)
 {
     (void)state;
-    mha_model *model = open_bare(NULL, "models/bert-mlm-tiny");
+    mha_model *model = case_open(NULL, "models/bert-mlm-tiny");
     mha_head_data *data = data_of(model);
     double scores[2 * HEADS], lost[3][2];
     for (int high = 0; high < 3; high++) { /* 0: high score for the even heads, 1: for the odd heads, 2: equal scores */
@@ -383,7 +378,7 @@ static void test_threads(void **state)
         mha_ctx *ctx = NULL;
         const mha_ctx_options o = {.size = sizeof o, .threads = threads};
         assert_int_equal(mha_ctx_create(&o, &ctx, NULL), MHA_OK);
-        mha_model *model = open_bare(ctx, "models/gpt2-tiny");
+        mha_model *model = case_open(ctx, "models/gpt2-tiny");
         mha_head_data *data = data_of(model);
         mha_model_edit *edit = regroup(model, REGROUP(.key_heads = 2, .value_heads = 1, .fit = data));
         mha_model *small = open_result(edit);
@@ -414,8 +409,8 @@ static void refused(const mha_model *model, const mha_regroup_options *o, mha_st
 static void test_refused(void **state)
 {
     (void)state;
-    mha_model *bert = open_bare(NULL, "models/bert-mlm-tiny"), *llama = open_bare(NULL, "families/llama");
-    mha_model *qwen = open_bare(NULL, "families/qwen3");
+    mha_model *bert = case_open(NULL, "models/bert-mlm-tiny"), *llama = case_open(NULL, "families/llama");
+    mha_model *qwen = case_open(NULL, "families/qwen3");
     mha_head_data *data = data_of(bert), *tokens = data_of(llama);
     refused(bert, REGROUP(.fit = data), MHA_ERR_ARG, "key_heads or value_heads must be above 0");
     refused(bert, REGROUP(.key_heads = 4, .fit = data), MHA_ERR_ARG,
@@ -459,7 +454,7 @@ static void test_every_allocation_may_fail(void **state)
     const mha_ctx_options options = {.size = sizeof options, .allocator = counting_allocator(&count), .threads = 1};
     mha_ctx *ctx = NULL;
     assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
-    mha_model *model = open_bare(ctx, "models/bert-mlm-tiny");
+    mha_model *model = case_open(ctx, "models/bert-mlm-tiny");
     mha_head_data *data = data_of(model);
     const long live = atomic_load(&count.live);
     mha_status status = MHA_ERR_MEMORY;

@@ -8,11 +8,6 @@
 enum { TEXTS = 4, TOKENS = 30, CELLS = 12, MOST_POINTS = 32 };
 static const int64_t starts[TEXTS + 1] = {0, 7, 12, 22, TOKENS};
 
-static mha_model *open_bare(const char *folder)
-{
-    return case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
-}
-
 static mha_head_data *data_of(const mha_model *model, int salt, const int64_t *where)
 {
     int32_t ids[TOKENS];
@@ -78,7 +73,7 @@ static void test_points_are_prunings(void **state)
 {
     (void)state;
     double scores[CELLS];
-    mha_model *model = open_bare("models/bert-tiny");
+    mha_model *model = case_open(NULL, "models/bert-tiny");
     mha_head_data *learn = data_of(model, 2, starts), *held = data_of(model, 7, starts);
     for (int n = 0; n < CELLS; n++)
         scores[n] = (n * 5) % CELLS;
@@ -104,7 +99,7 @@ static void test_refused(void **state)
     static const int64_t single[TEXTS + 1] = {0, 1, 2, 3, 4};
     mha_prune_curve *curve = NULL;
     mha_error err = {0};
-    mha_model *model = open_bare("models/gpt2-tiny");
+    mha_model *model = case_open(NULL, "models/gpt2-tiny");
     double scores[64] = {0};
     mha_head_data *held = data_of(model, 7, starts), *words = data_of(model, 7, single);
     seen s = {.last = 2};

@@ -19,7 +19,7 @@ static const char *folder; /* temporary */
 
 static mha_model *open_bare(const char *name)
 {
-    return case_model(NULL, name, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    return case_open(NULL, name);
 }
 
 /* Removes head h of layer l if (h + l) is divisible by 3. */

@@ -99,8 +99,7 @@ static void write_pruned(const char *folder)
 
 static case_run run_folder(const char *folder, const int64_t *heads)
 {
-    mha_model *model =
-        case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    mha_model *model = case_open(NULL, folder);
     int32_t ids[L];
     float hidden[L * E];
     for (int i = 0; i < L; i++)
@@ -168,7 +167,7 @@ static taught *teach(const char *folder, bool off)
         gates[n] = kept[n / H][n % H];
     for (int n = 0; n < L * E; n++)
         ones[n] = (float)(n % 7 - 3);
-    t->model = case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    t->model = case_open(NULL, folder);
     const mha_model_input input = {
         .size = sizeof input, .batch = 1, .length = L, .ids = ids, .gates = off ? gates : NULL};
     const mha_model_output output = {.size = sizeof output, .last_hidden = t->hidden};

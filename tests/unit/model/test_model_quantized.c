@@ -17,11 +17,6 @@ static const char *const folders[] = {"quantized/gpt-oss-mxfp4", "quantized/deep
                                       "quantized/llama-compressed"};
 enum { FOLDERS = sizeof folders / sizeof *folders };
 
-static mha_model *open_model(const char *folder)
-{
-    return case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
-}
-
 /* A saved folder has plain weights and no quantization_config, and the same outputs. */
 static void saved_folders(void **state)
 {
@@ -35,9 +30,9 @@ static void saved_folders(void **state)
             size_t bytes;
             const mha_model_save_options o = {
                 .size = sizeof o, .overwrite = 1, .dtype = narrow ? MHA_BF16 : MHA_DTYPE_DEFAULT};
-            mha_model *a = open_model(folders[n]);
+            mha_model *a = case_open(NULL, folders[n]);
             if (mha_model_save(a, to, &o, &err) != MHA_OK) fail_msg("%s", err.message);
-            mha_model *b = open_model(to);
+            mha_model *b = case_open(NULL, to);
             gguf_same_outputs(a, b, folders[n]);
             char *config = files_read(files_path(to, "config.json"), &bytes);
             assert_null(strstr(config, "quantization_config"));
@@ -64,9 +59,9 @@ static void pruned_folders(void **state)
     char to[300];
     snprintf(to, sizeof to, "%s", files_path(work, "pruned"));
     for (int n = 0; n < FOLDERS; n += 2) { /* heads of DeepSeek-V3 share no keys */
-        mha_model *a = open_model(folders[n]);
+        mha_model *a = case_open(NULL, folders[n]);
         save_pruned(a, keep, NULL, to);
-        mha_model *b = open_model(to);
+        mha_model *b = case_open(NULL, to);
         assert_int_equal(mha_model_describe(b)->heads_per_layer[0], 2);
         assert_int_equal(mha_model_describe(b)->heads_per_layer[1], 4);
         mha_model_free(a);
@@ -83,7 +78,7 @@ static void fingerprints(void **state)
     char text[2][17] = {"", ""};
     mha_error err = {0};
     for (int n = 0; n < 2; n++) {
-        mha_model *model = open_model(folders[0]);
+        mha_model *model = case_open(NULL, folders[0]);
         assert_int_equal(mha_model_fingerprint(model, text[n], &err), MHA_OK);
         mha_model_free(model);
     }
@@ -102,7 +97,7 @@ static void scales_of_tied_weights(void **state)
         char *tied = strstr(config, "\"tie_word_embeddings\": false");
         assert_non_null(tied);
         memcpy(tied, "\"tie_word_embeddings\": true ", strlen("\"tie_word_embeddings\": false"));
-        mha_model *a = open_model(folder), *b = gguf_open_as(folder, config);
+        mha_model *a = case_open(NULL, folder), *b = gguf_open_as(folder, config);
         gguf_same_outputs(a, b, folder);
         mha_model_free(a);
         mha_model_free(b);

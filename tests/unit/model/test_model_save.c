@@ -32,11 +32,6 @@ static const char *place(room *r, const char *folder, const char *name)
     return r->text;
 }
 
-static mha_model *open_in(mha_ctx *ctx, const char *folder)
-{
-    return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
-}
-
 static void save(const mha_model *model, const char *folder, const mha_model_save_options *options)
 {
     mha_error err = {0};
@@ -69,7 +64,7 @@ static uint64_t print_of(const mha_model *model)
 
 static uint64_t print_in(const char *folder)
 {
-    mha_model *model = open_in(NULL, folder);
+    mha_model *model = case_open(NULL, folder);
     const uint64_t print = print_of(model);
     mha_model_free(model);
     return print;
@@ -109,7 +104,7 @@ static void test_the_same_model_comes_out(void **state)
     for (int f = 0; f < 4; f++) {
         room at_out;
         const char *out = place(&at_out, folder, "out");
-        mha_model *model = open_in(NULL, folders[f]);
+        mha_model *model = case_open(NULL, folders[f]);
         mha_file *before = NULL, *after = NULL;
         char stored[300];
         save(model, out, SAVE(.overwrite = f > 0));
@@ -144,7 +139,7 @@ static void test_a_config_without_a_type(void **state)
 {
     (void)state;
     const char *folder = files_folder();
-    mha_model *model = open_in(NULL, tiny);
+    mha_model *model = case_open(NULL, tiny);
     room at_out;
     const char *out = place(&at_out, folder, "out");
     json_t *config = json_loads(mha_model_config_json(model), 0, NULL);
@@ -168,13 +163,13 @@ static void test_other_types(void **state)
     static const mha_dtype dtypes[] = {MHA_BF16, MHA_F16, MHA_F32};
     static const char *const names[] = {"bfloat16", "float16", "float32"};
     const char *folder = files_folder();
-    mha_model *model = open_in(NULL, tiny);
+    mha_model *model = case_open(NULL, tiny);
     for (int d = 0; d < 3; d++) {
         room at_out;
         const char *out = place(&at_out, folder, names[d]);
         size_t bytes = 0;
         save(model, out, SAVE(.dtype = dtypes[d]));
-        mha_model *other = open_in(NULL, out);
+        mha_model *other = case_open(NULL, out);
         assert_int_equal(mha_model_describe(other)->dtype, dtypes[d]);
         assert_true((print_of(other) == print_of(model)) == (dtypes[d] == MHA_F32));
         char *config = files_read(files_path(out, "config.json"), &bytes);
@@ -200,7 +195,7 @@ static void test_replaced_tensors(void **state)
     static float gain[E], extra[6];
     room at_out;
     const char *folder = files_folder(), *out = place(&at_out, folder, "out");
-    mha_model *model = open_in(NULL, tiny);
+    mha_model *model = case_open(NULL, tiny);
     mha_named_tensor tensors[] = {{"transformer.ln_f.weight", MHA_F32, 1, {E}, gain},
                                   {"something.new", MHA_F32, 2, {2, 3}, extra}};
     for (int n = 0; n < E; n++)
@@ -243,7 +238,7 @@ static void test_replaced_at_opening(void **state)
     mha_model_options options = {.size = sizeof options, .no_tokenizer = 1, .tensors = tensors, .tensor_count = 2};
     for (int n = 0; n < E; n++)
         gain[n] = (float)n / E;
-    mha_model *plain = open_in(NULL, tiny), *model = case_model(NULL, tiny, &options), *none = NULL;
+    mha_model *plain = case_open(NULL, tiny), *model = case_model(NULL, tiny, &options), *none = NULL;
     assert_true(print_of(model) != print_of(plain));
     save(model, out, NULL);
     assert_true(print_in(out) == print_of(model));
@@ -277,7 +272,7 @@ static void test_keys_stay(void **state)
     char *config = files_read(files_path(copy, "config.json"), &n), *more = malloc(n + 200);
     assert_non_null(config);
     char *brace = strchr(config, '{');
-    mha_model *plain = open_in(NULL, copy);
+    mha_model *plain = case_open(NULL, copy);
     const mha_model_info *info = mha_model_describe(plain);
     int used = sprintf(more, "{\"my.key\": [1, {\"a\": null}], \"mha.heads\": [");
     for (int64_t layer = 0; layer < info->layers; layer++) {
@@ -289,13 +284,13 @@ static void test_keys_stay(void **state)
     strcpy(more + used + sprintf(more + used, "], "), brace + 1);
     mha_model_free(plain);
     files_write(files_path(copy, "config.json"), more, strlen(more));
-    mha_model *model = open_in(NULL, copy);
+    mha_model *model = case_open(NULL, copy);
     save(model, out, NULL);
     expect_same_bytes(files_path(copy, "config.json"), files_path(out, "config.json"));
     save(model, out, SAVE(.dtype = MHA_BF16, .overwrite = 1));
     char *written = files_read(files_path(out, "config.json"), &n);
     assert_true(strstr(written, "\"my.key\"") && strstr(written, "\"mha.heads\""));
-    mha_model_free(open_in(NULL, out));
+    mha_model_free(case_open(NULL, out));
     mha_model_free(model);
     free(written);
     free(config);
@@ -312,7 +307,7 @@ static void test_existing_folders(void **state)
     (void)state;
     room at_out, at_link;
     const char *folder = files_folder(), *out = place(&at_out, folder, "out"), *link = place(&at_link, folder, "link");
-    mha_model *model = open_in(NULL, tiny);
+    mha_model *model = case_open(NULL, tiny);
     assert_int_equal(mkdir(out, 0755), 0);
     save(model, out, NULL); /* saving to an empty folder must succeed */
     not_saved(model, out, NULL, MHA_ERR_IO, "it contains");
@@ -346,7 +341,7 @@ static void test_saving_over_the_source_folder(void **state)
 {
     (void)state;
     const char *copy = case_copy(tiny);
-    mha_model *model = open_in(NULL, copy);
+    mha_model *model = case_open(NULL, copy);
     const uint64_t print = print_of(model);
     save(model, copy, SAVE(.overwrite = 1));
     assert_true(print_of(model) == print && print_in(copy) == print);
@@ -363,7 +358,7 @@ static void test_full_disk(void **state)
     (void)state;
     room at_out;
     const char *folder = files_folder(), *out = place(&at_out, folder, "out");
-    mha_model *model = open_in(NULL, tiny);
+    mha_model *model = case_open(NULL, tiny);
     save(model, out, NULL);
     for (int there = 1; there >= 0; there--) {
         const pid_t child = fork();
@@ -412,7 +407,7 @@ static void test_killed(void **state)
                 const mha_ctx_options o = {.size = sizeof o, .threads = 1, .progress = die_at, .progress_user = &left};
                 mha_ctx *ctx = NULL;
                 if (mha_ctx_create(&o, &ctx, NULL) != MHA_OK) _exit(1);
-                mha_model_save(open_in(ctx, "models/gemma2-tiny"), out, SAVE(.overwrite = 1), NULL);
+                mha_model_save(case_open(ctx, "models/gemma2-tiny"), out, SAVE(.overwrite = 1), NULL);
                 _exit(2);
             }
             int status = -1;
@@ -427,7 +422,7 @@ static void test_killed(void **state)
             else
                 assert_int_not_equal(access(out, F_OK), 0);
             if (!there && at + 6 >= 20) {
-                mha_model *model = open_in(NULL, tiny);
+                mha_model *model = case_open(NULL, tiny);
                 save(model, out, NULL);
                 mha_model_free(model);
             }
@@ -445,7 +440,7 @@ static void test_old_folder_of_a_killed_process(void **state)
     room at_out, at_old;
     const char *folder = files_folder(), *out = place(&at_out, folder, "out"),
                *old = place(&at_old, folder, ".out.old.77");
-    mha_model *model = open_in(NULL, tiny);
+    mha_model *model = case_open(NULL, tiny);
     save(model, old, NULL);
     save(model, out, NULL);
     assert_int_equal(access(old, F_OK), 0);
@@ -470,7 +465,7 @@ static void test_save_check(void **state)
     const char *folder = files_folder(), *out = place(&at_out, folder, "out");
     assert_int_equal(mha_model_save_check(out, 0, &err), MHA_OK);
     assert_int_equal(files_count(folder), 0);
-    mha_model *model = open_in(NULL, tiny);
+    mha_model *model = case_open(NULL, tiny);
     save(model, out, NULL);
     mha_model_free(model);
     assert_int_equal(mha_model_save_check(out, 0, &err), MHA_ERR_IO);
@@ -500,7 +495,7 @@ static void test_cancelled(void **state)
     const char *folder = files_folder();
     mha_ctx *ctx = NULL;
     assert_int_equal(mha_ctx_create(&o, &ctx, NULL), MHA_OK);
-    mha_model *model = open_in(ctx, tiny);
+    mha_model *model = case_open(ctx, tiny);
     not_saved(model, files_path(folder, "out"), NULL, MHA_ERR_CANCELLED, "");
     assert_int_equal(files_count(folder), 0);
     mha_model_free(model);
@@ -515,7 +510,7 @@ static void test_no_permission(void **state)
     (void)state;
     enum { NOBODY = 65534 };
     const char *folder = files_folder();
-    mha_model *model = open_in(NULL, tiny);
+    mha_model *model = case_open(NULL, tiny);
     assert_int_equal(chmod(folder, 0555), 0);
     const pid_t child = fork();
     if (child == 0) {
@@ -545,7 +540,7 @@ static void test_no_memory(void **state)
     const char *folder = files_folder(), *out = place(&at_out, folder, "out");
     mha_ctx *ctx = NULL;
     assert_int_equal(mha_ctx_create(&o, &ctx, NULL), MHA_OK);
-    mha_model *model = open_in(ctx, tiny);
+    mha_model *model = case_open(ctx, tiny);
     const long live = memory.live;
     mha_status status = MHA_ERR_MEMORY;
     long n = 0;

@@ -118,11 +118,6 @@ static char *config_of(const family *f, const mha_model *model, bool wide)
     return text;
 }
 
-static mha_model *open_plain(const char *folder)
-{
-    return case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
-}
-
 /* Saves the model with shared heads or, if `wide` is true, its reference, and opens it. The mapped file remains
  * readable after it is removed. */
 static mha_model *make(const family *f, bool wide)
@@ -131,7 +126,7 @@ static mha_model *make(const family *f, bool wide)
     snprintf(path, sizeof path, "%s/model.safetensors", f->folder);
     mha_file *file = case_file(path);
     mha_named_tensor tensors[TENSORS];
-    mha_model *model = open_plain(f->folder);
+    mha_model *model = case_open(NULL, f->folder);
     const int count = pick_all(f, file, wide, tensors);
     char *config = config_of(f, model, wide);
     static const char *folder;
@@ -141,7 +136,7 @@ static mha_model *make(const family *f, bool wide)
     mha_error err = {0};
     if (mha_model_save(model, folder, &save, &err) != MHA_OK) fail_msg("%s", err.message);
     mha_model_free(model);
-    model = open_plain(folder);
+    model = case_open(NULL, folder);
     files_remove(folder);
     for (int n = 0; n < count; n++) {
         free((char *)(uintptr_t)tensors[n].name);
@@ -203,14 +198,6 @@ static void sum_copies(const family *f, const mha_named_tensor *wide, bool value
                     ((const float *)wide->data)[across ? c * n + r : r * columns + c];
 }
 
-static int64_t elements(const mha_named_tensor *t)
-{
-    int64_t count = 1;
-    for (int d = 0; d < t->rank; d++)
-        count *= t->shape[d];
-    return count;
-}
-
 static double largest(const float *x, int64_t count)
 {
     double most = 0;
@@ -228,14 +215,14 @@ static void compare_gradients(const family *f, const said *narrow, const said *w
         assert_string_equal(a[n].name, b[n].name);
         const bool key = strstr(a[n].name, f->fused ? ".c_attn." : strstr(f->key, "key") ? ".key." : ".k_proj.");
         const bool value = !f->fused && strstr(a[n].name, strstr(f->key, "key") ? ".value." : ".v_proj.");
-        float *sum = calloc((size_t)elements(&a[n]), sizeof *sum);
+        float *sum = calloc((size_t)case_elements(&a[n]), sizeof *sum);
         if (key || value) {
             sum_copies(f, &b[n], value, &a[n], sum);
             summed++;
         } else {
-            memcpy(sum, b[n].data, (size_t)elements(&a[n]) * sizeof *sum);
+            memcpy(sum, b[n].data, (size_t)case_elements(&a[n]) * sizeof *sum);
         }
-        case_near(a[n].name, a[n].data, sum, elements(&a[n]), 1e-5 * largest(sum, elements(&a[n])) + 1e-4);
+        case_near(a[n].name, a[n].data, sum, case_elements(&a[n]), 1e-5 * largest(sum, case_elements(&a[n])) + 1e-4);
         free(sum);
     }
     assert_int_equal(summed, LAYERS * (f->fused ? 1 : 2) * (f->bias ? 2 : 1));

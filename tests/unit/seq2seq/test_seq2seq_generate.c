@@ -216,8 +216,7 @@ static void test_refused_calls(void **state)
     const int32_t ids[] = {5, 6, 7}, wrong[] = {5, 100000};
     const mha_prompt good = {ids, 3}, none = {0}, bad = {wrong, 2};
     mha_model *model = seq2seq_open(NULL, SEQ2SEQ_BART);
-    mha_model *gpt2 = case_model(NULL, "models/gpt2-tiny",
-                                 &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    mha_model *gpt2 = case_open(NULL, "models/gpt2-tiny");
     const struct {
         const mha_model *model;
         const mha_prompt *prompt, *source;

@@ -20,14 +20,6 @@ typedef struct trial {
     int32_t *labels;
 } trial;
 
-static int64_t elements_of(const mha_named_tensor *t)
-{
-    int64_t count = 1;
-    for (int n = 0; n < t->rank; n++)
-        count *= t->shape[n];
-    return count;
-}
-
 static void copy_weights(trial *t)
 {
     t->count = mha_file_count(t->weights);
@@ -125,7 +117,7 @@ static int64_t greatest(const float *x, int64_t count)
 /* Compares two elements of a gradient: the greatest, and one in the middle. */
 static void check_tensor(const trial *t, mha_model_grads *grads, const mha_named_tensor *g)
 {
-    const int64_t count = elements_of(g);
+    const int64_t count = case_elements(g);
     const float *got = g->data;
     const int64_t at[2] = {greatest(got, count), count / 2};
     const double largest = fabs((double)got[at[0]]);
@@ -185,12 +177,12 @@ static float *all_of(const mha_model_grads *grads, int64_t *total)
     const mha_named_tensor *list = mha_model_grads_list(grads, &count);
     *total = 0;
     for (int64_t n = 0; n < count; n++)
-        *total += elements_of(&list[n]);
+        *total += case_elements(&list[n]);
     float *all = malloc((size_t)*total * sizeof *all);
     *total = 0;
     for (int64_t n = 0; n < count; n++) {
-        memcpy(all + *total, list[n].data, (size_t)elements_of(&list[n]) * sizeof *all);
-        *total += elements_of(&list[n]);
+        memcpy(all + *total, list[n].data, (size_t)case_elements(&list[n]) * sizeof *all);
+        *total += case_elements(&list[n]);
     }
     return all;
 }
@@ -242,7 +234,7 @@ static void test_parts_of_the_gradients(void **state)
             for (int64_t i = 0, j = 0; i < count; i++) {
                 while (strcmp(whole[j].name, list[i].name) != 0)
                     assert_true(++j < every);
-                assert_memory_equal(list[i].data, whole[j].data, (size_t)elements_of(&list[i]) * sizeof(float));
+                assert_memory_equal(list[i].data, whole[j].data, (size_t)case_elements(&list[i]) * sizeof(float));
             }
             mha_model_grads_free(some);
         }

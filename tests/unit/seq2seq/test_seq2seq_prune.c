@@ -71,11 +71,6 @@ static int64_t count_of(const mha_model *model, int family)
     return count;
 }
 
-static mha_model *open_saved(const char *folder)
-{
-    return case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
-}
-
 static void expect_equal(const char *what, int family, const mha_model *model, float *want)
 {
     float *got = logits_with(model, family, NULL);
@@ -118,7 +113,7 @@ static void test_removed_is_gated_off(void **state)
         const char *out = files_path(folder, "pruned");
         choose(model, 3, false, &c);
         save_pruned(model, c.keep[DECODER], ALL(c), out);
-        mha_model *saved = open_saved(out);
+        mha_model *saved = case_open(NULL, out);
         check_counts(saved, &c);
         expect_equal("saved", f, saved, logits_with(model, f, &c));
         assert_true(mha_model_describe(saved)->parameters < mha_model_describe(model)->parameters);
@@ -140,11 +135,11 @@ static void test_parts_one_by_one(void **state)
         choose(model, 3, false, &c);
         memset(&none, 1, sizeof none);
         save_pruned(mha_model_encoder(model), c.keep[ENCODER], NULL, first);
-        mha_model *a = open_saved(first);
+        mha_model *a = case_open(NULL, first);
         save_pruned(a, none.keep[DECODER], &cross, second);
-        mha_model *b = open_saved(second);
+        mha_model *b = case_open(NULL, second);
         save_pruned(b, c.keep[DECODER], NULL, third);
-        mha_model *last = open_saved(third);
+        mha_model *last = case_open(NULL, third);
         check_counts(last, &c);
         expect_equal("one by one", f, last, logits_with(model, f, &c));
         mha_model_free(last);
@@ -167,9 +162,9 @@ static void test_compatible(void **state)
             choose(model, 3, uniform, &c);
             memset(&none, 1, sizeof none);
             save_pruned(model, c.keep[DECODER], ALL(c), pruned);
-            mha_model *small = open_saved(pruned);
+            mha_model *small = case_open(NULL, pruned);
             save_pruned(small, none.keep[DECODER], &compatible, zeros);
-            mha_model *whole = open_saved(zeros);
+            mha_model *whole = case_open(NULL, zeros);
             assert_int_equal(mha_model_describe(whole)->parameters, mha_model_describe(model)->parameters);
             assert_int_equal(mha_model_describe(whole)->heads, mha_model_describe(model)->heads);
             assert_null(strstr(mha_model_config_json(whole), "mha.heads"));

@@ -230,8 +230,7 @@ static void test_refused_inputs(void **state)
     static const uint8_t masked[] = {0, 0, 0, 0};
     static const int64_t starts[] = {0, 4};
     mha_model *model = seq2seq_open(NULL, SEQ2SEQ_T5);
-    mha_model *gpt2 = case_model(NULL, "models/gpt2-tiny",
-                                 &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    mha_model *gpt2 = case_open(NULL, "models/gpt2-tiny");
     mha_model_cache *cache = NULL;
     const mha_model_cache_options o = {.size = sizeof o, .tokens = 8, .source_tokens = 3};
     assert_int_equal(mha_model_cache_create(model, &o, &cache, NULL), MHA_OK);
@@ -355,8 +354,7 @@ static void test_refused_models(void **state)
     int32_t shifted[3];
     float logprob[3];
     mha_error err = {0};
-    mha_model *gpt2 = case_model(NULL, "models/gpt2-tiny",
-                                 &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    mha_model *gpt2 = case_open(NULL, "models/gpt2-tiny");
     assert_null(mha_model_encoder(gpt2));
     assert_null(mha_model_encoder(NULL));
     expect(mha_model_shift_labels(gpt2, ids, 1, 3, shifted, &err), MHA_ERR_UNSUPPORTED, &err,
@@ -381,8 +379,7 @@ static void test_saved_model_is_the_same(void **state)
         if (mha_model_save(model, folder, &(mha_model_save_options){.size = sizeof(mha_model_save_options)}, &err) !=
             MHA_OK)
             fail_msg("%s", err.message);
-        mha_model *again =
-            case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+        mha_model *again = case_open(NULL, folder);
         float *want = seq2seq_logits(model, &pair.input), *got = seq2seq_logits(again, &pair.input);
         assert_memory_equal(got, want, (size_t)(pair.input.length * mha_model_describe(model)->vocab) * sizeof *got);
         free(want);

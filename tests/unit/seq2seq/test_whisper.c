@@ -28,7 +28,7 @@ typedef struct trial {
 static void begin(trial *t, mha_ctx *ctx)
 {
     *t = (trial){.recorded = case_file(FOLDER ".safetensors")};
-    t->model = case_model(ctx, FOLDER, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    t->model = case_open(ctx, FOLDER);
     t->features = case_floats(t->recorded, "pad/input_features");
     t->ids = case_ints(t->recorded, "pad/decoder_input_ids");
     t->source = (mha_model_input){.size = sizeof t->source, .batch = B, .length = S, .features = t->features};

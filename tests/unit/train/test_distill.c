@@ -37,11 +37,6 @@ static mha_model_input input_of(void)
     return (mha_model_input){.size = sizeof(mha_model_input), .batch = B, .length = L, .ids = ids, .mask = mask};
 }
 
-static mha_model *open_folder(mha_ctx *ctx, const char *folder)
-{
-    return case_model(ctx, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
-}
-
 /* A model without the last two heads of layer 0, which are a whole group if heads share keys. */
 typedef struct pruned {
     mha_model_edit *made;
@@ -194,7 +189,7 @@ static void test_a_copy_of_the_teacher_has_no_gradient(void **state)
     const mha_model_input input = input_of();
     for (int f = 0; f < FOLDERS; f++)
         for (int cls = 0; cls < 2; cls++) {
-            mha_model *model = open_folder(NULL, folders[f]);
+            mha_model *model = case_open(NULL, folders[f]);
             mha_model_grads *grads = NULL;
             mha_error err = {0};
             double loss = 1;
@@ -222,7 +217,7 @@ static void test_gates_apply_to_the_student_only(void **state)
 {
     (void)state;
     mha_model_input input = input_of();
-    mha_model *model = open_folder(NULL, GPT2);
+    mha_model *model = case_open(NULL, GPT2);
     const int64_t cells = model->info.layers * B * model->info.heads;
     float *gates = calloc((size_t)cells, sizeof *gates);
     mha_model_grads *grads = NULL;
@@ -251,7 +246,7 @@ static void test_gradient_against_differences(void **state)
     (void)state;
     const mha_model_input input = input_of();
     for (int n = 0; n < FOLDERS * 4; n++) {
-        mha_model *teacher = open_folder(NULL, folders[n / 4]);
+        mha_model *teacher = case_open(NULL, folders[n / 4]);
         pruned p = prune(teacher);
         mha_train_options o = {.size = sizeof o, .teacher = teacher, .distill = all_terms(teacher, 0.4)};
         if (n % 4 == 0) o.distill = (mha_model_distill){.hidden = 1};
@@ -297,7 +292,7 @@ static void test_a_pruned_model_recovers(void **state)
     for (int n = 0; n < FOLDERS * 3; n++) {
         /* skips the logits of the last model, which has no output head */
         if (n % 3 == 1 && n / 3 == FOLDERS - 1) continue;
-        mha_model *teacher = open_folder(NULL, folders[n / 3]);
+        mha_model *teacher = case_open(NULL, folders[n / 3]);
         const mha_train_options o = {
             .size = sizeof o, .rate = 3e-3, .decay = 0.01, .teacher = teacher, .distill = terms[n % 3]};
         pruned p = prune(teacher);
@@ -328,7 +323,7 @@ static void test_usual_terms(void **state)
 {
     (void)state;
     for (int f = 0; f < FOLDERS; f++) {
-        mha_model *model = open_folder(NULL, folders[f]);
+        mha_model *model = case_open(NULL, folders[f]);
         const mha_train_options o = {.size = sizeof o, .teacher = model};
         mha_trainer *t = trainer_of(model, &o);
         const mha_model_distill *d = &t->o.distill;
@@ -347,7 +342,7 @@ static void test_batches_of_a_step_are_summed(void **state)
     (void)state;
     const mha_model_input whole = input_of();
     for (int f = 0; f < FOLDERS; f++) {
-        mha_model *teacher = open_folder(NULL, folders[f]);
+        mha_model *teacher = case_open(NULL, folders[f]);
         pruned p = prune(teacher);
         const mha_train_options o = {.size = sizeof o, .teacher = teacher, .distill = all_terms(teacher, 0.4)};
         mha_train_report report[3];
@@ -395,7 +390,7 @@ static void test_bits(void **state)
             mha_ctx *ctx = NULL;
             const mha_ctx_options c = {.size = sizeof c, .threads = n % 3 + 1};
             assert_int_equal(mha_ctx_create(&c, &ctx, NULL), MHA_OK);
-            mha_model *teacher = open_folder(ctx, folders[f]);
+            mha_model *teacher = case_open(ctx, folders[f]);
             pruned p = prune(teacher);
             const mha_trainer_save_options over = {.size = sizeof over, .overwrite = 1};
             const mha_train_options o = {.size = sizeof o,
@@ -434,7 +429,7 @@ static void test_no_label_is_no_loss(void **state)
 {
     (void)state;
     const mha_model_input input = input_of();
-    mha_model *model = open_folder(NULL, GPT2);
+    mha_model *model = case_open(NULL, GPT2);
     pruned p = prune(model);
     mha_model_grads *g = NULL;
     mha_error err = {0};
@@ -493,7 +488,7 @@ static void test_refusals(void **state)
         create("{\"model_type\": \"gpt2\", \"n_embd\": 16, \"n_layer\": 1, \"n_head\": 2, \"vocab_size\": 51}");
     mha_model *bert = create("{\"model_type\": \"bert\", \"hidden_size\": 16, \"num_hidden_layers\": 1, "
                              "\"num_attention_heads\": 2, \"intermediate_size\": 32, \"vocab_size\": 50}");
-    mha_model *headless = open_folder(NULL, BERT);
+    mha_model *headless = case_open(NULL, BERT);
     mha_model *empty = case_model(NULL, GPT2, &(mha_model_options){.size = sizeof(mha_model_options), .no_weights = 1});
     const mha_model_distill none = {0}, states = {.hidden = 1}, text = {.text = 1}, logits = {.logits = 1};
     expect_refused(gpt2, words, none, MHA_ERR_ARG, "vocabulary of the teacher must have 50 tokens (got 51)");
@@ -541,7 +536,7 @@ static void test_no_memory(void **state)
     mha_ctx *ctx = NULL;
     const mha_ctx_options options = {.size = sizeof options, .threads = 1, .allocator = counting_allocator(&memory)};
     assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
-    mha_model *model = open_folder(ctx, "models/bert-mlm-tiny");
+    mha_model *model = case_open(ctx, "models/bert-mlm-tiny");
     const mha_train_options o = {.size = sizeof o, .teacher = model, .distill = all_terms(model, 0.5)};
     mha_trainer *t = trainer_of(model, &o);
     const mha_train_batch batch = batch_of(t, &input);

@@ -116,7 +116,7 @@ static void open_pass(pass *p, const char *folder)
 {
     mha_error err = {0};
     train_texts(1, B, L, p->ids);
-    p->model = case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    p->model = case_open(NULL, folder);
     if (mha_model_grads_create(p->model, NULL, &p->grads, &err) != MHA_OK) fail_msg("%s", err.message);
     p->input = (mha_model_input){.size = sizeof p->input, .batch = B, .length = L, .ids = p->ids};
     p->labels = mha_model_describe(p->model)->causal ? NULL : p->ids;

@@ -220,8 +220,7 @@ static void test_refused_types(void **state)
 {
     (void)state;
     const mha_dtype wrong[] = {MHA_F16, MHA_F64, (mha_dtype)99};
-    mha_model *model =
-        case_model(NULL, GPT2, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    mha_model *model = case_open(NULL, GPT2);
     for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
         mha_train_options o = narrow;
         mha_trainer *t = NULL;

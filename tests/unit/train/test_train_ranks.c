@@ -322,8 +322,7 @@ static void expect_refused(mha_train_options o, const char *message)
 {
     mha_trainer *t = NULL;
     mha_error err = {0};
-    mha_model *model =
-        case_model(NULL, GPT2, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    mha_model *model = case_open(NULL, GPT2);
     assert_int_equal(mha_trainer_create(model, &o, &t, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, message);
     mha_model_free(model);
@@ -344,8 +343,7 @@ static void use_newer_struct(const mha_train_ranks *ranks, void *user)
     mha_error err = {0};
     o.ranks = &newer.known;
     o.workers = 2;
-    mha_model *model =
-        case_model(NULL, GPT2, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    mha_model *model = case_open(NULL, GPT2);
     newer.known.ranks = 4;
     assert_int_equal(mha_trainer_create(model, &o, &t, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "mha_train_options: workers must be a multiple of the 4 ranks (got 2)");

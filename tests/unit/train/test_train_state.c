@@ -92,8 +92,7 @@ static void test_saved_model_is_the_trained_one(void **state)
         mha_error err = {0};
         learn(t, 3);
         if (mha_trainer_save(t, folder, &o, &err) != MHA_OK) fail_msg("%s", err.message);
-        mha_model *opened =
-            case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+        mha_model *opened = case_open(NULL, folder);
         const mha_model *m[2] = {mha_trainer_model(t), opened};
         const int64_t cells = L * mha_model_describe(opened)->vocab;
         float *logits[2];
@@ -376,8 +375,7 @@ static void expect_refused(mha_train_options o, const char *sentence)
 {
     mha_trainer *t = NULL;
     mha_error err = {0};
-    mha_model *model =
-        case_model(NULL, GPT2, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1});
+    mha_model *model = case_open(NULL, GPT2);
     o.size = sizeof o;
     assert_int_equal(mha_trainer_create(model, &o, &t, &err), MHA_ERR_ARG);
     if (!strstr(err.message, sentence)) fail_msg("%s must contain %s", err.message, sentence);
