@@ -81,6 +81,8 @@ class WeightSplit(Variant):
         (2, 2, 5, 5)
         >>> layer.backward(trace, np.ones_like(y)).query.shape, layer.gradients()["o_proj.bias"].tolist()
         ((2, 5, 6), [10.0, 10.0, 10.0, 10.0, 10.0, 10.0])
+
+    scale_rule: scores are divided by the square root of "head_dim" or "d_out". context_length: the maximum number of tokens; 0 = unlimited.
     """
 
     def __init__(self, d_in: int, d_out: int, num_heads: int, *, context_length: int = 0, dropout: float = 0.0, qkv_bias: bool = False,
@@ -173,6 +175,7 @@ class MoeHeads(Variant):
         >>> [len(trace.chosen(sample)) for sample in range(2)], trace.step("gates").shape
         ([2, 2], (2, 2))
 
+    num_experts: 0 = num_heads. top_k: 0 = 2, or 1 with one expert.
     expert_output: "project": each expert has its own o_proj; "slot": each writes its own columns; "plain": not projected.
     """
 
@@ -213,6 +216,8 @@ class AdaptiveHeads(Variant):
         >>> y, trace = layer.forward(mha.Rng(1).randn((2, 5, 8)), trace=True)
         >>> [[1, 2, 4][trace.chosen(sample)[0]] == trace.heads(sample) for sample in range(2)]
         [True, True]
+
+    predictor_width: 0 = 128. selection: how the predictor is trained: "hard" (not), "soft" or "straight_through".
     """
 
     def __init__(self, d_model: int, head_options: Any, *, predictor_width: int = 0, selection: str = "hard", dtype: str = "f32") -> None:
