@@ -158,6 +158,12 @@ void tensor_copy(tensor *to, const tensor *from)
     FOR_EACH(to, b, h, l, d) tensor_set(to, b, h, l, d, tensor_get(from, b, h, l, d));
 }
 
+void tensor_copy_part(tensor *to, const tensor *from, int64_t b, int64_t l)
+{
+    const int64_t group = to->dim[1] / from->dim[1];
+    FOR_EACH(to, n, h, i, d) tensor_set(to, n, h, i, d, tensor_get(from, b + n, h / group, l + i, d));
+}
+
 static bool same(double a, double b)
 {
     return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));

@@ -46,6 +46,9 @@ mha_view tensor_view(const tensor *t);
 void tensor_fill(tensor *t, double (*next)(void *arg), void *arg);
 /* Copies the values of `from`; the shapes must be equal. */
 void tensor_copy(tensor *to, const tensor *from);
+/* Copies the elements of `from` from batch entry b and row l on to `to`. If `from` has fewer heads, each of its heads
+ * is repeated. */
+void tensor_copy_part(tensor *to, const tensor *from, int64_t b, int64_t l);
 /* Returns true if all elements of a and b are identical as doubles: -0 differs from 0, and NaN equals NaN. */
 bool tensor_same_bits(const tensor *a, const tensor *b);
 /* Returns true if all guards still have the value `guard`. */
