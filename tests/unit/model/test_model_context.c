@@ -5,7 +5,7 @@
 #include "mha/model_grads.h"
 #include "support/alloc.h"
 #include "support/check.h"
-#include "support/model/inner_case.h"
+#include "support/passes/inner_case.h"
 #include "support/reference/layer_ref.h"
 #include <math.h>
 #include <stdlib.h>

@@ -41,4 +41,18 @@ void inner_probs(const inner_family *f, const mha_model_input *in, const mha_mod
 mha_model_activations inner_keep(const mha_model_activations *a, int64_t width);
 void inner_release(mha_model_activations *a);
 
+/* All data that the callbacks of a forward pass received. */
+typedef struct inner_seen {
+    int64_t width, rows, calls, next;
+    mha_model_activations a[INNER_LAYERS]; /* copies of the activations of each layer */
+    float *hidden[INNER_LAYERS + 1], *last;
+} inner_seen;
+/* A callback of mha_model_output whose user pointer is an inner_seen. */
+int inner_keep_activations(void *user, const mha_model_activations *a);
+/* Runs a forward pass; if `shown` is true, with callbacks that copy their data. Free with inner_seen_free. */
+inner_seen inner_run(const mha_model *model, const mha_model_input *in, bool shown);
+void inner_seen_free(inner_seen *s);
+/* Fails unless the rows of unmasked tokens are bitwise identical in a and b. */
+void inner_same_rows(const mha_model_input *in, const float *a, const float *b, int64_t width);
+
 #endif

@@ -1,5 +1,6 @@
 /* inner_case.c - implements inner_case.h. Opens models, creates inputs, and computes the formulas. */
-#include "support/model/inner_case.h"
+#include "support/passes/inner_case.h"
+#include "support/check.h"
 #include "support/rng.h"
 #include <math.h>
 #include <stdlib.h>
@@ -136,4 +137,56 @@ void inner_release(mha_model_activations *a)
     free((void *)(uintptr_t)a->q);
     free((void *)(uintptr_t)a->context);
     free((void *)(uintptr_t)a->out);
+}
+
+/* ---- a forward pass that copies all data passed to its callbacks ---- */
+
+int inner_keep_activations(void *user, const mha_model_activations *a)
+{
+    inner_seen *s = user;
+    const int64_t D = a->head_dim, q_width = a->heads * D;
+    assert_int_equal(a->rows, s->rows);
+    assert_int_equal(a->layer, s->next++);
+    assert_int_equal(a->stride, q_width + 2 * a->kv_heads * D);
+    assert_true(a->k - a->q == q_width && a->v - a->k == a->kv_heads * D);
+    s->a[a->layer] = inner_keep(a, s->width);
+    s->calls++;
+    return 0;
+}
+
+static int keep_hidden(void *user, int64_t entry, const float *x)
+{
+    inner_seen *s = user;
+    const size_t bytes = (size_t)(s->rows * s->width) * sizeof *x;
+    s->hidden[entry] = memcpy(malloc(bytes), x, bytes);
+    return 0;
+}
+
+inner_seen inner_run(const mha_model *model, const mha_model_input *in, bool shown)
+{
+    mha_error err = {0};
+    inner_seen s = {.width = mha_model_describe(model)->hidden, .rows = inner_rows(in), .next = in->first_layer};
+    s.last = malloc((size_t)(s.rows * s.width) * sizeof *s.last);
+    const mha_model_output out = {.size = sizeof out,
+                                  .last_hidden = s.last,
+                                  .on_hidden = shown ? keep_hidden : NULL,
+                                  .on_activations = shown ? inner_keep_activations : NULL,
+                                  .user = &s};
+    if (mha_model_forward(model, in, &out, &err) != MHA_OK) fail_msg("%s", err.message);
+    return s;
+}
+
+void inner_seen_free(inner_seen *s)
+{
+    for (int n = 0; n < INNER_LAYERS; n++)
+        inner_release(&s->a[n]);
+    for (int n = 0; n <= INNER_LAYERS; n++)
+        free(s->hidden[n]);
+    free(s->last);
+}
+
+void inner_same_rows(const mha_model_input *in, const float *a, const float *b, int64_t width)
+{
+    for (int64_t r = 0; r < inner_rows(in); r++)
+        if (inner_is_real(in, r)) assert_memory_equal(a + r * width, b + r * width, (size_t)width * sizeof *a);
 }
