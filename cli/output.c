@@ -176,6 +176,12 @@ void cli_put_csv(FILE *out, const char *text)
     fputc('"', out);
 }
 
+void cli_next_csv_number(FILE *out, double value)
+{
+    fputc(',', out);
+    if (!isnan(value)) fprintf(out, "%.9g", value);
+}
+
 /* ---- color and width ---- */
 
 bool cli_may_color(int fd)

@@ -52,6 +52,8 @@ int cli_shown_columns(const char *text, size_t bytes);
 /* Writes one CSV cell, quoted if needed; text that a spreadsheet would run as a formula (first character = + - @) is
  * prefixed with an apostrophe. */
 void cli_put_csv(FILE *out, const char *text);
+/* Writes a comma and a number with 9 digits, the next CSV cell; NaN, an undefined value, is an empty cell. */
+void cli_next_csv_number(FILE *out, double value);
 
 /* ---- JSON ---- */
 

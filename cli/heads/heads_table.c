@@ -115,14 +115,6 @@ int heads_table_print(const cli_session *s, const measured_heads *m)
 
 /* ---- CSV ---- */
 
-static void put_cell(FILE *out, double value)
-{
-    if (isnan(value))
-        fputc(',', out); /* an undefined value is an empty cell */
-    else
-        fprintf(out, ",%.9g", value);
-}
-
 void heads_table_csv(FILE *out, const measured_heads *m)
 {
     fputs("layer,head,label", out);
@@ -135,11 +127,11 @@ void heads_table_csv(FILE *out, const measured_heads *m)
             fprintf(out, "%lld,%lld,%s", (long long)l, (long long)mha_head_number(m->model, l, h),
                     mha_head_label_key(mha_heads_label(m->heads, l, h)));
             for (int k = 0; k < MHA_HEAD_METRICS; k++)
-                put_cell(out, mha_heads_value(m->heads, l, h, (mha_head_metric)k));
+                cli_next_csv_number(out, mha_heads_value(m->heads, l, h, (mha_head_metric)k));
             if (m->importance) {
-                put_cell(out, mha_importance_value(m->importance, l, h));
-                put_cell(out, mha_importance_low(m->importance, l, h));
-                put_cell(out, mha_importance_high(m->importance, l, h));
+                cli_next_csv_number(out, mha_importance_value(m->importance, l, h));
+                cli_next_csv_number(out, mha_importance_low(m->importance, l, h));
+                cli_next_csv_number(out, mha_importance_high(m->importance, l, h));
             }
             fputc('\n', out);
         }

@@ -81,22 +81,14 @@ static void put_table(const cli_session *s, scored *all, size_t count)
     fputc('\n', s->out);
 }
 
-static void put_cell(FILE *out, double value)
-{
-    if (isnan(value))
-        fputc(',', out); /* an undefined value is an empty cell */
-    else
-        fprintf(out, ",%.9g", value);
-}
-
 static void put_csv(FILE *out, const scored *all, size_t count)
 {
     fputs("kind,layer,head,importance,importance_low,importance_high\n", out);
     for (size_t n = 0; n < count; n++) {
         fprintf(out, "%s,%lld,%lld", all[n].part->name, (long long)all[n].layer, (long long)all[n].number);
-        put_cell(out, all[n].value);
-        put_cell(out, all[n].low);
-        put_cell(out, all[n].high);
+        cli_next_csv_number(out, all[n].value);
+        cli_next_csv_number(out, all[n].low);
+        cli_next_csv_number(out, all[n].high);
         fputc('\n', out);
     }
 }

@@ -173,10 +173,7 @@ void circuit_map_csv(FILE *out, const json_t *map)
             cli_put_csv(out, circuit_map_name(map, "rows", r));
             fputc(',', out);
             cli_put_csv(out, circuit_map_name(map, "columns", c));
-            if (json_is_number(value))
-                fprintf(out, ",%.9g", json_number_value(value));
-            else
-                fputc(',', out);
+            cli_next_csv_number(out, json_is_number(value) ? json_number_value(value) : NAN);
             if (texts) fputc(',', out);
             if (text) cli_put_csv(out, text);
             fputc('\n', out);

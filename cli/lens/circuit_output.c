@@ -265,13 +265,8 @@ static void put_csv(const cli_session *s, const circuits *x)
     for (int64_t l = 0; l < x->info->layers; l++)
         for (int64_t h = 0; h < x->info->heads_per_layer[l]; h++) {
             fprintf(s->out, "%lld,%lld", (long long)l, (long long)mha_head_number(x->model, l, h));
-            for (int c = 0; c < COLUMNS; c++) {
-                const double value = column_value(x, c, l, h);
-                if (isnan(value))
-                    fputc(',', s->out);
-                else
-                    fprintf(s->out, ",%.9g", value);
-            }
+            for (int c = 0; c < COLUMNS; c++)
+                cli_next_csv_number(s->out, column_value(x, c, l, h));
             fputc('\n', s->out);
         }
 }
