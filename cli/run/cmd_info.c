@@ -127,32 +127,41 @@ static void print_input(const cli_session *s, const mha_model_info *info)
     cli_put_prose(s, TITLE, TITLE, "%lld", (long long)info->classes);
 }
 
-static void print_model(const cli_session *s, const mha_model *model)
+static const char *kind_of(const mha_model *model)
 {
     const mha_model_info *info = mha_model_describe(model);
     const mha_model *vision = mha_model_vision(model);
+    if (info->encoder_decoder) return "encoder-decoder; its decoder:";
+    if (vision && vision != model) return "text and images; its text tower:";
+    if (info->images_ignored)
+        return "decoder, the text part of a model of text and images; tensors that read images are ignored";
+    return info->causal ? "decoder" : "encoder";
+}
+
+static void print_heads(const cli_session *s, const mha_model_info *info)
+{
     number a, b, c;
-    put_title(s, "family");
-    cli_put_prose(s, TITLE, TITLE, "%s, %s", info->family,
-                  info->encoder_decoder       ? "encoder-decoder; its decoder:"
-                  : vision && vision != model ? "text and images; its text tower:"
-                  : info->images_ignored ? "decoder, the text part of a model of text and images; tensors that read "
-                                           "images are ignored"
-                  : info->causal         ? "decoder"
-                                         : "encoder");
-    put_title(s, "layers");
-    cli_put_prose(s, TITLE, TITLE, "%lld", (long long)info->layers);
     put_title(s, "heads");
     cli_put_prose(s, TITLE, TITLE, "%lld in total; per layer: %s query, %s key, %s value heads; width %lld",
                   (long long)total(info, info->heads_per_layer), show_range(&a, info, info->heads_per_layer),
                   show_range(&b, info, info->key_heads_per_layer), show_range(&c, info, info->value_heads_per_layer),
                   (long long)info->head_dim);
-    if (info->cross_heads_per_layer) {
-        put_title(s, "cross heads");
-        cli_put_prose(s, TITLE, TITLE, "%lld in total; per layer: %s heads, which read the encoder",
-                      (long long)total(info, info->cross_heads_per_layer),
-                      show_range(&a, info, info->cross_heads_per_layer));
-    }
+    if (!info->cross_heads_per_layer) return;
+    put_title(s, "cross heads");
+    cli_put_prose(s, TITLE, TITLE, "%lld in total; per layer: %s heads, which read the encoder",
+                  (long long)total(info, info->cross_heads_per_layer),
+                  show_range(&a, info, info->cross_heads_per_layer));
+}
+
+static void print_model(const cli_session *s, const mha_model *model)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    number a, b;
+    put_title(s, "family");
+    cli_put_prose(s, TITLE, TITLE, "%s, %s", info->family, kind_of(model));
+    put_title(s, "layers");
+    cli_put_prose(s, TITLE, TITLE, "%lld", (long long)info->layers);
+    print_heads(s, info);
     put_title(s, "attention");
     info_put_attention(s, TITLE, info);
     put_title(s, "width");
