@@ -4,38 +4,32 @@
 #include "base/size.h"
 #include "base/struct_size.h"
 #include "heads/plan/host_cost.h"
+#include "heads/plan/option_range.h"
 #include "model/model_struct.h"
 
 #define MOST_WEIGHTS (INT64_C(1) << 60)
-
-static mha_status within(const char *name, int64_t value, int64_t least, int64_t most, mha_error *err)
-{
-    if (value >= least && value <= most) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "%s must be from %lld to %lld (got %lld)", name, (long long)least,
-                     (long long)most, (long long)value);
-}
 
 mha_status mha__host_model_check(const mha_host_model *given, mha_host_model *model, mha_error *err)
 {
     const int64_t wide = INT64_C(1) << 20, most = MOST_WEIGHTS;
     mha_host_model m;
     MHA__TRY(mha__options_need(&m, sizeof m, given, "mha_host_model", err));
-    MHA__TRY(within("layers", m.layers, 1, 65536, err));
-    MHA__TRY(within("hidden", m.hidden, 1, wide, err));
-    MHA__TRY(within("heads", m.heads, 1, wide, err));
+    MHA__TRY(mha__option_within("layers", m.layers, 1, 65536, err));
+    MHA__TRY(mha__option_within("hidden", m.hidden, 1, wide, err));
+    MHA__TRY(mha__option_within("heads", m.heads, 1, wide, err));
     if (m.kv_heads == 0) m.kv_heads = m.heads;
-    MHA__TRY(within("kv_heads", m.kv_heads, 1, m.heads, err));
+    MHA__TRY(mha__option_within("kv_heads", m.kv_heads, 1, m.heads, err));
     if (m.heads % m.kv_heads != 0)
         return mha__fail(err, MHA_ERR_ARG, "kv_heads must divide heads = %lld (got %lld)", (long long)m.heads,
                          (long long)m.kv_heads);
-    MHA__TRY(within("head_dim", m.head_dim, 1, wide, err));
+    MHA__TRY(mha__option_within("head_dim", m.head_dim, 1, wide, err));
     if (m.feed_forward == 0) m.feed_forward = 4 * m.hidden;
-    MHA__TRY(within("feed_forward", m.feed_forward, 1, INT64_C(1) << 31, err));
-    MHA__TRY(within("layer_weights", m.layer_weights, 1, most, err));
-    MHA__TRY(within("output_weights", m.output_weights, 0, most, err));
-    MHA__TRY(within("word_weights", m.word_weights, 0, most, err));
-    MHA__TRY(within("other_weights", m.other_weights, 0, most, err));
-    MHA__TRY(within("cached_width", m.cached_width, 0, INT64_C(1) << 21, err));
+    MHA__TRY(mha__option_within("feed_forward", m.feed_forward, 1, INT64_C(1) << 31, err));
+    MHA__TRY(mha__option_within("layer_weights", m.layer_weights, 1, most, err));
+    MHA__TRY(mha__option_within("output_weights", m.output_weights, 0, most, err));
+    MHA__TRY(mha__option_within("word_weights", m.word_weights, 0, most, err));
+    MHA__TRY(mha__option_within("other_weights", m.other_weights, 0, most, err));
+    MHA__TRY(mha__option_within("cached_width", m.cached_width, 0, INT64_C(1) << 21, err));
     *model = m;
     return MHA_OK;
 }
@@ -155,7 +149,7 @@ mha_status mha_host_model_of_layout(const mha_head_layout_options *options, int6
     MHA__TRY(mha__options_need(&given, sizeof given, options, "mha_head_layout_options", err));
     MHA__TRY(mha_head_layout_resolve(&given, &p, err));
     if (kv_heads == 0) kv_heads = p.heads;
-    MHA__TRY(within("kv_heads", kv_heads, 1, p.heads, err));
+    MHA__TRY(mha__option_within("kv_heads", kv_heads, 1, p.heads, err));
     m = shape_of_layout(&p, kv_heads);
     if (given.parameters > 0) m.layer_weights = given.parameters - m.word_weights;
     if (m.layer_weights < 1)

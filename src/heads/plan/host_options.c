@@ -5,6 +5,7 @@
 #include "base/size.h"
 #include "base/struct_size.h"
 #include "heads/plan/host_cost.h"
+#include "heads/plan/option_range.h"
 #include "math/types/element.h"
 #include "mha/machine_peak.h"
 #include <stdlib.h>
@@ -96,14 +97,6 @@ mha_status mha_host_speed_measure(mha_ctx *ctx, mha_host_speed *speed, mha_error
 
 /* ---- options ---- */
 
-static mha_status whole(const char *name, int64_t *value, int64_t preset, int64_t most, mha_error *err)
-{
-    if (*value == 0) *value = preset;
-    if (*value >= 1 && *value <= most) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "%s must be from 1 to %lld (got %lld)", name, (long long)most,
-                     (long long)*value);
-}
-
 static mha_status check_types(mha_host_options *o, mha_error *err)
 {
     if (o->dtype == MHA_DTYPE_DEFAULT) o->dtype = MHA_F32;
@@ -149,11 +142,11 @@ mha_status mha__host_options_check(const mha_host_options *given, mha_host_optio
     mha_host_options o;
     const int64_t most = INT64_C(1) << 32;
     MHA__TRY(mha__options_need(&o, sizeof o, given, "mha_host_options", err));
-    MHA__TRY(whole("hosts", &o.hosts, 0, 65536, err));
-    MHA__TRY(whole("memory", &o.memory, 0, INT64_MAX, err));
-    MHA__TRY(whole("seq", &o.seq, 2048, most, err));
-    MHA__TRY(whole("batch", &o.batch, 1, most, err));
-    MHA__TRY(whole("workers", &o.workers, usual_workers(o.hosts), 65536, err));
+    MHA__TRY(mha__option_count("hosts", &o.hosts, 0, 65536, err));
+    MHA__TRY(mha__option_count("memory", &o.memory, 0, INT64_MAX, err));
+    MHA__TRY(mha__option_count("seq", &o.seq, 2048, most, err));
+    MHA__TRY(mha__option_count("batch", &o.batch, 1, most, err));
+    MHA__TRY(mha__option_count("workers", &o.workers, usual_workers(o.hosts), 65536, err));
     if (!mha__is_power_of_two(o.workers))
         return mha__fail(err, MHA_ERR_ARG, "workers must be a power of two (got %lld)", (long long)o.workers);
     if ((unsigned)o.job >= MHA_HOST_JOBS)

@@ -2,17 +2,9 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
+#include "heads/plan/option_range.h"
 #include "mha/head_layouts.h"
 #include <math.h>
-
-/* Replaces 0 with the default `preset`, then checks that the value is from 1 to `most`. */
-static mha_status whole(const char *name, int64_t *value, int64_t preset, int64_t most, mha_error *err)
-{
-    if (*value == 0) *value = preset;
-    if (*value >= 1 && *value <= most) return MHA_OK;
-    return mha__fail(err, MHA_ERR_ARG, "%s must be from 1 to %lld (got %lld)", name, (long long)most,
-                     (long long)*value);
-}
 
 /* Returns the number of heads that divides d_model and whose head width, d_model / heads, is closest in ratio to
  * `width`. */
@@ -49,17 +41,17 @@ mha_status mha_head_layout_resolve(const mha_head_layout_options *options, mha_h
     mha_head_layout_options o;
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_head_layout_options", err));
     const int64_t wide = INT64_C(1) << 20;
-    MHA__TRY(whole("d_model", &o.d_model, 0, wide, err));
-    MHA__TRY(whole("heads", &o.heads, usual_heads(o.d_model, o.d_model < 2048 ? 64 : 128), wide, err));
+    MHA__TRY(mha__option_count("d_model", &o.d_model, 0, wide, err));
+    MHA__TRY(mha__option_count("heads", &o.heads, usual_heads(o.d_model, o.d_model < 2048 ? 64 : 128), wide, err));
     if (o.d_model % o.heads != 0)
         return mha__fail(err, MHA_ERR_ARG, "heads must divide d_model = %lld (got %lld)", (long long)o.d_model,
                          (long long)o.heads);
-    MHA__TRY(whole("layers", &o.layers, mha__max64(12, o.d_model / 128), 65536, err));
-    MHA__TRY(whole("vocab", &o.vocab, 32000, INT64_C(1) << 31, err));
-    MHA__TRY(whole("seq", &o.seq, 2048, INT64_C(1) << 32, err));
-    MHA__TRY(whole("batch", &o.batch, 1, wide, err));
-    MHA__TRY(whole("experts", &o.experts, o.heads, wide, err));
-    MHA__TRY(whole("top_k", &o.top_k, mha__min64(2, o.experts), o.experts, err));
+    MHA__TRY(mha__option_count("layers", &o.layers, mha__max64(12, o.d_model / 128), 65536, err));
+    MHA__TRY(mha__option_count("vocab", &o.vocab, 32000, INT64_C(1) << 31, err));
+    MHA__TRY(mha__option_count("seq", &o.seq, 2048, INT64_C(1) << 32, err));
+    MHA__TRY(mha__option_count("batch", &o.batch, 1, wide, err));
+    MHA__TRY(mha__option_count("experts", &o.experts, o.heads, wide, err));
+    MHA__TRY(mha__option_count("top_k", &o.top_k, mha__min64(2, o.experts), o.experts, err));
     MHA__TRY(resolve_rest(&o, err));
     *resolved = o;
     return MHA_OK;
