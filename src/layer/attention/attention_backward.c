@@ -119,7 +119,7 @@ static mha_status prepare_back(const mha_attn_layer *layer, const mha__attn_call
                                mha__qkv_width(o), D, 1, err));
     MHA__TRY(norm_back(layer, &o->q_norm, &slots->q_norm, rows, 0, o->heads, trace, dqkv, err));
     MHA__TRY(norm_back(layer, &o->k_norm, &slots->k_norm, rows, o->heads * D, o->kv_heads, trace, dqkv, err));
-    mha__attn_layer_share(layer, rows, true, dqkv);
+    mha__attn_repeat_kv_heads(layer, rows, true, dqkv);
     return MHA_OK;
 }
 

@@ -132,21 +132,43 @@ static void describe_packed(const mha_attn_layer *layer, const mha_layer_input *
     }
 }
 
-mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call *call, mha_attn_desc *desc,
-                              mha_error *err)
+/* Rejects inputs that the layer does not support. */
+static mha_status check_input(const mha_attn_layer *layer, const mha_layer_input *in, mha_error *err)
 {
-    const mha_attn_layer_options *o = &layer->options;
-    const mha_layer_input *in = call->in;
-    if (in->cache && o->choice.of)
+    const mha_choice choice = layer->options.choice.of;
+    if (in->cache && choice)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "mha_layer_input: cache must be NULL for a layer that selects heads");
-    if (in->shard && o->choice.of)
+    if (in->shard && choice)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "mha_layer_input: shard must be NULL for a layer that selects heads");
     if (in->shard && layer->relative)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "mha_layer_input: shard must be NULL for a layer with relative positions");
-    if (o->choice.of == MHA_CHOICE_OPTIONS) MHA__TRY(mha__attn_split_check(in, err));
+    return choice == MHA_CHOICE_OPTIONS ? mha__attn_split_check(in, err) : MHA_OK;
+}
+
+/* Reserves the tokens of the call in the cache, and describes its keys and values. */
+static mha_status describe_cached(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_desc *desc,
+                                  mha_error *err)
+{
+    if (in->keep.data) return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: keep must be NULL with cache");
+    MHA__TRY(mha__latent_check_cache(layer, in, err));
+    if (mha__latent_absorbs(layer, in)) {
+        desc->dtype = MHA_F32;
+        if (desc->scale == 0) desc->scale = 1 / sqrt((double)layer->options.head_dim);
+    }
+    desc->kv_len = 0;
+    MHA__TRY(mha__cache_reserve_tokens(in->cache, mha__layer_sequence(in), in->length, err));
+    return mha_cache_describe(in->cache, mha__layer_sequence(in), in->length, desc, err);
+}
+
+mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call *call, mha_attn_desc *desc,
+                              mha_error *err)
+{
+    const mha_attn_layer_options *o = &layer->options;
+    const mha_layer_input *in = call->in;
+    MHA__TRY(check_input(layer, in, err));
     *desc = (mha_attn_desc){
         .size = sizeof *desc,
         .batch = in->batch,
@@ -170,16 +192,7 @@ mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call 
     describe_outputs(in, desc);
     mha__heads_describe(layer, call, desc);
     describe_packed(layer, in, desc);
-    if (!in->cache) return MHA_OK;
-    if (in->keep.data) return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: keep must be NULL with cache");
-    MHA__TRY(mha__latent_check_cache(layer, in, err));
-    if (mha__latent_absorbs(layer, in)) {
-        desc->dtype = MHA_F32;
-        if (desc->scale == 0) desc->scale = 1 / sqrt((double)o->head_dim);
-    }
-    desc->kv_len = 0;
-    MHA__TRY(mha__cache_reserve_tokens(in->cache, mha__layer_sequence(in), in->length, err));
-    return mha_cache_describe(in->cache, mha__layer_sequence(in), in->length, desc, err);
+    return in->cache ? describe_cached(layer, in, desc, err) : MHA_OK;
 }
 
 mha_status mha__attn_plan(const mha_attn_layer *layer, const mha__attn_call *call, mha_attn_plan **plan, mha_error *err)

@@ -34,7 +34,7 @@ static void project_all(const mha_attn_layer *l, const mha__attn_call *call, con
 }
 
 /* Normalizes and rotates the heads of q and k, in place. */
-static mha_status prepare(const mha_attn_layer *l, const mha__attn_call *call, void *qkv, mha_error *err)
+static mha_status normalize_and_rotate(const mha_attn_layer *l, const mha__attn_call *call, void *qkv, mha_error *err)
 {
     const mha_attn_layer_options *o = &l->options;
     const mha_layer_input *in = call->in;
@@ -92,10 +92,10 @@ static mha_status project(const mha_attn_layer *l, const mha__attn_call *call, c
     } else {
         project_all(l, call, inputs, s->left, t->qkv);
     }
-    if (t->qkv) mha__attn_layer_share(l, rows, false, t->qkv);
+    if (t->qkv) mha__attn_repeat_kv_heads(l, rows, false, t->qkv);
     const size_t elements = (size_t)mha__qkv_of(l, call, NULL, 0).elements;
     if (t->plain) memcpy(t->plain, t->qkv, elements * mha__attn_real(l));
-    if (t->qkv) MHA__TRY(prepare(l, call, t->qkv, err));
+    if (t->qkv) MHA__TRY(normalize_and_rotate(l, call, t->qkv, err));
     mha__edited(call->edit, MHA__EDIT_QKV, 0, rows, t->qkv);
     if (call->empty.data) mha__attn_clear_empty(l, call, t->qkv);
     mha__attn_move_past(l, call, true, t->qkv, t->past_k, t->past_v, (void *)call->past_key, (void *)call->past_value);
@@ -110,7 +110,7 @@ static mha_status absorb(const mha_attn_layer *l, const mha__attn_call *call, co
                          const mha__attn_scratch *s, mha_attn_args *args, mha_error *err)
 {
     if (t->qkv) mha__latent_project(l, call, x, t, s);
-    if (t->qkv) MHA__TRY(prepare(l, call, t->qkv, err));
+    if (t->qkv) MHA__TRY(normalize_and_rotate(l, call, t->qkv, err));
     return mha__latent_attend(l, call, x, t, s, args, err);
 }
 

@@ -274,7 +274,7 @@ mha_attn_args mha__attn_args(const mha_attn_layer *layer, const mha__attn_call *
 
 /* Repeats each head of k and v in place until both have kv_heads heads. With `back`, instead sums the gradients of the
  * copies, so that rows of dqkv begin with the gradients of the projections' outputs. */
-void mha__attn_layer_share(const mha_attn_layer *layer, int64_t rows, bool back, float *qkv);
+void mha__attn_repeat_kv_heads(const mha_attn_layer *layer, int64_t rows, bool back, float *qkv);
 /* With `join`, concatenates past keys and values [B, Hkv, past, D] and new ones in qkv to k and v [B, Hkv, Lk, D].
  * Without `join`, splits k and v into these two parts; past_k and past_v may be NULL. Does nothing without past
  * keys. */

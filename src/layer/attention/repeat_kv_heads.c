@@ -5,14 +5,14 @@
 #include "layer/attention/attention_layer.h"
 #include <string.h>
 
-#define SHARE_ROWS 32 /* rows per task */
+#define REPEAT_ROWS 32 /* rows per task */
 
-typedef struct share_job {
+typedef struct repeat_job {
     const mha_attn_layer *layer;
     int64_t rows;
     bool back;
     float *qkv;
-} share_job;
+} repeat_job;
 
 /* Repeats the `count` heads of one row at `from` so that `to` has `copies` heads. `to` does not precede `from`, so the
  * last head is copied first. */
@@ -36,13 +36,13 @@ static void gather(int64_t count, int64_t copies, int64_t width, const float *fr
     }
 }
 
-static void share_task(void *arg, int64_t item, int worker)
+static void repeat_task(void *arg, int64_t item, int worker)
 {
     (void)worker;
-    const share_job *job = arg;
+    const repeat_job *job = arg;
     const mha_attn_layer *l = job->layer;
     const int64_t D = l->options.head_dim, H = l->options.heads, copies = l->options.kv_heads;
-    for (int64_t r = item * SHARE_ROWS; r < mha__min64(job->rows, (item + 1) * SHARE_ROWS); r++) {
+    for (int64_t r = item * REPEAT_ROWS; r < mha__min64(job->rows, (item + 1) * REPEAT_ROWS); r++) {
         float *k = job->qkv + (r * (H + 2 * copies) + H) * D;
         float *written_v = k + l->k_heads * D, *v = k + copies * D;
         if (job->back) {
@@ -55,8 +55,9 @@ static void share_task(void *arg, int64_t item, int worker)
     }
 }
 
-void mha__attn_layer_share(const mha_attn_layer *layer, int64_t rows, bool back, float *qkv)
+void mha__attn_repeat_kv_heads(const mha_attn_layer *layer, int64_t rows, bool back, float *qkv)
 {
-    share_job job = {.layer = layer, .rows = rows, .back = back, .qkv = qkv};
-    if (layer->k_heads != layer->v_heads) mha__parallel(layer->ctx, mha__ceil_div(rows, SHARE_ROWS), share_task, &job);
+    repeat_job job = {.layer = layer, .rows = rows, .back = back, .qkv = qkv};
+    if (layer->k_heads != layer->v_heads)
+        mha__parallel(layer->ctx, mha__ceil_div(rows, REPEAT_ROWS), repeat_task, &job);
 }
