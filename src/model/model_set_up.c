@@ -8,7 +8,8 @@
 
 /* ---- information about a model ---- */
 
-static mha_status fill_info(mha_model *m, mha_error *err)
+/* Allocates the lists with one entry per layer. */
+static mha_status take_lists(mha_model *m, mha_error *err)
 {
     const mha__config *c = &m->config;
     m->heads_per_layer = mha__calloc(m->ctx, 5 * (size_t)c->layers, sizeof *m->heads_per_layer);
@@ -20,6 +21,13 @@ static mha_status fill_info(mha_model *m, mha_error *err)
     m->value_heads_per_layer = m->key_heads_per_layer + c->layers;
     m->feed_forward_per_layer = m->value_heads_per_layer + c->layers;
     m->cross_heads_per_layer = m->feed_forward_per_layer + c->layers;
+    return MHA_OK;
+}
+
+static mha_status fill_info(mha_model *m, mha_error *err)
+{
+    const mha__config *c = &m->config;
+    MHA__TRY(take_lists(m, err));
     m->info = (mha_model_info){
         .family = c->family->name,
         .layers = c->layers,
