@@ -34,7 +34,7 @@ struct tree {
     mha_ctx *ctx;
     char *text;      /* the text of the file, which contains the strings of the tree */
     uint32_t *slots; /* [slot_count] node numbers of keys; 0 = free, since node 0 is the root */
-    size_t slot_count, keys, looks;
+    size_t slot_count, keys, probes;
     size_t bytes; /* [bytes] memory of the tree, including the text */
     mha__json nodes[];
 };
@@ -52,26 +52,26 @@ static uint32_t hash_key(uint32_t object, const char *key, size_t n)
 }
 
 /* Returns the slot of an object's key, or the free slot where the key would be stored. A free slot always exists. */
-static size_t find_slot(const tree *t, uint32_t object, const char *key, size_t n, size_t *looks)
+static size_t find_slot(const tree *t, uint32_t object, const char *key, size_t n, size_t *probes)
 {
     size_t at = (size_t)((uint64_t)hash_key(object, key, n) * t->slot_count >> 32);
     for (;; at = at + 1 < t->slot_count ? at + 1 : 0) {
         const mha__json *other = &t->nodes[t->slots[at]];
         if (t->slots[at] == 0) return at;
         if (other->span == object && other->size == n && memcmp(other->is.text, key, n) == 0) return at;
-        ++*looks;
+        ++*probes;
     }
 }
 
 static mha_status add_key(tree *t, uint32_t number, const mha__json_scan *s, size_t place)
 {
     const mha__json *key = &t->nodes[number];
-    const size_t at = find_slot(t, key->span, key->is.text, key->size, &t->looks);
+    const size_t at = find_slot(t, key->span, key->is.text, key->size, &t->probes);
     if (t->slots[at])
         return mha__json_scan_fail(s, place, "duplicate object key \"%s\"",
                                    mha__quote(&(mha__quoted){0}, key->is.text, key->size));
     t->slots[at] = number;
-    if (t->looks <= 16 * ++t->keys + 1024) return MHA_OK;
+    if (t->probes <= 16 * ++t->keys + 1024) return MHA_OK;
     return mha__json_scan_fail(s, place, "too many keys with the same hash, such as \"%s\"",
                                mha__quote(&(mha__quoted){0}, key->is.text, key->size));
 }
@@ -255,10 +255,10 @@ size_t mha__json_size(const mha__json *value)
 
 static const mha__json *find(const mha__json *object, const char *key, size_t n)
 {
-    size_t looks = 0;
+    size_t probes = 0;
     if (!mha__json_is(object, MHA__JSON_OBJECT)) return NULL;
     const tree *t = object->is.tree;
-    const uint32_t number = t->slots[find_slot(t, (uint32_t)(object - t->nodes), key, n, &looks)];
+    const uint32_t number = t->slots[find_slot(t, (uint32_t)(object - t->nodes), key, n, &probes)];
     return number ? &t->nodes[number + 1] : NULL;
 }
 

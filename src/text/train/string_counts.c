@@ -66,7 +66,7 @@ static mha_status append(mha__strings *s, uint32_t key, const char *p, size_t n,
 {
     if (s->count >= MOST || n > UINT32_MAX)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "text must have at most %u distinct words", (unsigned)MOST);
-    if (s->looks > 16 * s->count + 1024)
+    if (s->probes > 16 * s->count + 1024)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "too many words with the same hash, such as \"%s\"",
                          mha__quote(&(mha__quoted){0}, p, n));
     MHA__TRY(mha__items_grow(s->ctx, &s->items, &s->room, s->count + 1, sizeof *s->items, err));
@@ -84,7 +84,7 @@ mha_status mha__strings_add(mha__strings *s, const char *p, size_t n, int64_t mo
     const uint32_t key = hash(p, n);
     const size_t at = find(s, key, p, n);
     if (!s->slots[at]) {
-        s->looks += (at - key) & s->mask;
+        s->probes += (at - key) & s->mask;
         MHA__TRY(append(s, key, p, n, err));
         s->slots[at] = (uint32_t)s->count;
     }

@@ -23,7 +23,7 @@ typedef struct mha__strings {
     size_t count, room;
     uint32_t *slots; /* 1 + number of the string; 0 = free */
     size_t mask;     /* number of slots minus 1 */
-    size_t looks;    /* number of probes while adding */
+    size_t probes;   /* number of probes while adding */
 } mha__strings;
 
 /* A zero-initialized table with a context is empty and ready for use. */

@@ -54,8 +54,8 @@ mha_status mha__pairs_put(mha__pair_table *pairs, uint32_t first, uint32_t secon
     if (!pairs->slots || 2 * pairs->count > pairs->mask) MHA__TRY(grow(pairs, err));
     size_t at = find(pairs, first, second);
     if (!pairs->slots[at].value) {
-        pairs->looks += (at - start(pairs, first, second)) & pairs->mask;
-        if (pairs->looks > 16 * pairs->count + 1024)
+        pairs->probes += (at - start(pairs, first, second)) & pairs->mask;
+        if (pairs->probes > 16 * pairs->count + 1024)
             return mha__fail(err, MHA_ERR_FORMAT, "too many pairs of tokens with the same hash, such as (%u, %u)",
                              (unsigned)first, (unsigned)second);
         pairs->count++;

@@ -18,7 +18,7 @@ typedef struct mha__pair_table {
     size_t *room; /* memory budget for slots; NULL = unlimited */
     mha__pair_slot *slots;
     size_t mask; /* number of slots minus 1 */
-    size_t count, looks;
+    size_t count, probes;
 } mha__pair_table;
 
 /* A zero-initialized table with a context is empty and ready for use. */

@@ -87,8 +87,8 @@ mha_status mha__vocab_add(mha__vocab *vocab, const char *key, size_t n, int32_t 
     size_t at = find_slot(vocab, hash, &mha__vocab_no_prefix, key, n);
     mha__vocab_slot *slot = &vocab->slots[at];
     if (!slot->entry) {
-        vocab->looks += (at - hash) & vocab->mask;
-        if (vocab->looks > 16 * vocab->count + 1024)
+        vocab->probes += (at - hash) & vocab->mask;
+        if (vocab->probes > 16 * vocab->count + 1024)
             return mha__fail(err, MHA_ERR_FORMAT, "too many tokens with the same hash, such as \"%s\"",
                              mha__quote(&(mha__quoted){0}, key, n));
         vocab->entries[vocab->count++] = (mha__vocab_entry){(uint32_t)vocab->used, (uint32_t)n, value};

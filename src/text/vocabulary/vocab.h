@@ -28,7 +28,7 @@ typedef struct mha__vocab {
     mha__vocab_slot *slots;
     size_t mask; /* number of slots minus 1 */
     size_t count;
-    size_t looks;   /* number of probes while adding keys */
+    size_t probes;  /* number of probes while adding keys */
     size_t longest; /* length of the longest key [bytes] */
 } mha__vocab;
 
