@@ -25,8 +25,8 @@ int live_module(const cli_session *session, json_t **module);
 int live_check_model(cli_session *session);
 /* Returns the part of a state after its last "#", as the page reads it: an address, or only its fragment. */
 const char *live_state_fragment(const char *state);
-/* Refuses a state that is not the fragment of an address with a text in UTF-8. What it says about the model is checked
- * by the page. Returns an exit code. */
+/* Rejects a state that is not the fragment of an address with a text in UTF-8. The page checks the parts that depend on
+ * the model. Returns an exit code. */
 int live_state_check(const cli_session *session, const char *state);
 
 /* Builds the data of the page, which page_data_write takes. Returns an exit code. */

@@ -185,8 +185,8 @@ typedef struct mha_attn_desc {
  * Shards: with desc.shard, dropout and positions count from the start of the whole call: row i has position shard.row +
  * i + offset among keys shard.key + j, a prefix ends at key prefix_lens[b] of the whole call, and args.offsets are
  * those of the whole call. Bottom-right alignment needs the lengths of the whole call, so a shard whose `row` or `key`
- * is not 0 must use top-left or offsets; with MHA_ATTN_ROPE_Q also if rope->q_positions is given, since a plan does not
- * know it. Shards of whole sequences, head groups and rows are bitwise identical to the whole call, dq included. All
+ * is not 0 must use top-left or offsets; with MHA_ATTN_ROPE_Q also if rope->q_positions is given, since it is not in
+ * the plan. Shards of whole sequences, head groups and rows are bitwise identical to the whole call, dq included. All
  * other gradients are sums over rows, so they are bitwise identical unless rows are divided. dk and dv of a shard of
  * keys that begins and ends at multiples of 128 keys, or ends with the last key, are bitwise identical too.
  *

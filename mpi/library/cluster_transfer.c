@@ -134,7 +134,7 @@ void mha__cluster_rest(double waited)
 
 /* ---- rank 0 is busy ---- */
 
-/* On rank 0 of a training run: tells the other ranks, which may be idle, that this rank computes. */
+/* On rank 0 of a training run: signals to the other ranks, which may be idle, that this rank is busy. */
 static mha_status send_signs(mha_cluster *c, double now, mha_error *err)
 {
     if (c->info.rank > 0 || !c->training || now - c->last_sign < c->timeout / SIGNS) return MHA_OK;

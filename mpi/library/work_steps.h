@@ -1,8 +1,8 @@
 /* work_steps.h - the messages of shared work: rank 0 assigns steps, the other ranks request steps and report their end.
  *
  * Rank 0 answers requests while it computes (between tiles) and while it waits. Every other rank requests its next step
- * before it starts the current step, so the answer usually arrives in time. At the end all ranks report to rank 0,
- * which therefore knows which ranks are missing. */
+ * before it starts the current step, so the answer usually arrives in time. At the end, all ranks report to rank 0,
+ * which thereby detects missing ranks. */
 #ifndef MHA_MPI_WORK_STEPS_H
 #define MHA_MPI_WORK_STEPS_H
 

@@ -9,8 +9,8 @@
 
 #include "io/tensor_file.h"
 
-/* The dtype of derived tensors, which is not a value of mha_dtype: code that does not know it treats the elements as
- * unreadable. */
+/* The dtype of derived tensors, which is not a value of mha_dtype: code that does not support it treats the elements
+ * as unreadable. */
 enum { MHA__DTYPE_DERIVED = 1 << 16 };
 
 enum {

@@ -100,7 +100,7 @@ typedef struct mha__config {
     bool unturned[MHA__LAYERS];         /* layer without rotation, unless "mha.attention" sets it */
     bool attention_only[MHA__LAYERS];   /* layer without feed-forward and its norms */
     int64_t experts, experts_chosen;    /* experts of a layer, and experts per token; 0 = no layer has experts */
-    int64_t expert_width, shared_width; /* width of an expert, and of the feed-forward of all tokens beside experts */
+    int64_t expert_width, shared_width; /* width of an expert, and of the feed-forward that all tokens use */
     int64_t sparse_step;                /* every n-th layer has experts; 0 = all */
     /* DeepSeek-V3: widths of latent attention (layer/attention/latent.h); q has no latent vector if q_rank is 0.
      * head_dim is the width to which q, k and v are padded */

@@ -145,8 +145,8 @@ static mha_status put_widths(config *c)
     return check_widths(c);
 }
 
-/* Writes the keys of Gemma. The scale of scores follows the rule of llama.cpp, which knows the models of 27B by their
- * layers. */
+/* Writes the keys of Gemma. The scale of scores follows the rule of llama.cpp, which identifies the models of 27B by
+ * their number of layers. */
 static mha_status put_gemma(config *c)
 {
     const bool three = c->arch->local_theta; /* Gemma 3 */

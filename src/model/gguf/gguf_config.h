@@ -28,7 +28,7 @@ void mha__gguf_config_text(mha__gguf_config_writer *c, const char *key, const ch
 /* Returns the shortest decimal that is the same float32, which is what the config had before it was stored as f32. */
 double mha__gguf_config_shortest(double value);
 
-/* Copies a real number, if the file has it. *found, which may be NULL, tells whether it has. */
+/* Copies a real number if the file contains it. Sets *found, which may be NULL, to true in this case. */
 mha_status mha__gguf_config_copy(mha__gguf_config_writer *c, const char *suffix, const char *key, bool *found);
 
 /* Writes rope_scaling (gguf_rope.c). `positions` is the context length. */
@@ -38,7 +38,7 @@ mha_status mha__gguf_config_rope(mha__gguf_config_writer *c, int64_t positions);
  * is none. */
 bool mha__gguf_llama3(const float *factors, int64_t head_dim, double theta, mha_rope_options *found);
 
-/* Writes layer_types if the file says which layers have a window (gguf_rope.c). */
+/* Writes layer_types if the file states which layers have a window (gguf_rope.c). */
 mha_status mha__gguf_config_windows(mha__gguf_config_writer *c);
 
 #endif

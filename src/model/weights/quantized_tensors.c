@@ -75,7 +75,7 @@ static const char *const weight_scales[] = {".weight_scale_inv", ".weight_scale"
 static const char *const other_scales[] = {".input_scale",      ".input_scale_ub", ".output_scale",
                                            ".activation_scale", ".k_scale",        ".v_scale"};
 
-/* Handles tensors other than weights: a scale must have a weight of 8 bits. *done tells whether the tensor is one. */
+/* Handles tensors other than weights: a scale must have a weight of 8 bits. Sets *done to true for them. */
 static mha_status skip_scale(const pairing *p, const mha_tensor *t, bool *done)
 {
     char name[NAME];

@@ -21,8 +21,8 @@ typedef struct mha__weights {
     void *converted;           /* f32 copies of tensors that cannot be used in place, as a list; NULL = none */
 } mha__weights;
 
-/* Replaces the codes and scales among the tensors of a file by the weights that they stand for (quantized_tensors.c),
- * if the config says that a folder stores codes. Errors: MHA_ERR_FORMAT for codes without scales, scales without
+/* Replaces the codes and scales among the tensors of a file by the weights that they represent (quantized_tensors.c),
+ * if the config states that a folder stores codes. Errors: MHA_ERR_FORMAT for codes without scales, scales without
  * codes, and shapes that do not match; MHA_ERR_UNSUPPORTED for types that are not supported. All messages name file
  * and tensor. */
 mha_status mha__quantized_tensors(mha_file *file, const mha__config *config, mha_error *err);

@@ -39,7 +39,7 @@ static mha_status read_spaces(const mha__json *pre, bool *prefix, bool *splits, 
 
 /* ---- characters ---- */
 
-/* Returns the step with the replacements of characters, if the normalizer is one that readers know: that step alone, or
+/* Returns the step with the replacements of characters, if readers support the normalizer: this step alone, or
  * followed by steps that remove white space at the end and merge spaces, *merges. */
 static const mha__json *find_charsmap(const mha__json *normalizer, bool *merges)
 {

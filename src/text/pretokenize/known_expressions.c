@@ -87,7 +87,7 @@ static const struct {
 
 #define SPACES "\\t-\\r \\x{85}\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
-/* Each class: its PCRE2 expression, and the table of its characters that PCRE2 does not know, or MHA__CHAR_CLASSES. */
+/* Each class: its PCRE2 expression, and the table of its characters that PCRE2 lacks, or MHA__CHAR_CLASSES. */
 static const struct {
     char name;
     const char *start;
