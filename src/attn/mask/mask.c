@@ -166,46 +166,56 @@ void mha__mask_strip(const mha__call *call, const mha__rows *rows, int64_t first
         mask_row(call, rows, r, first, end, strip + r * MHA__STRIP);
 }
 
+/* ---- steps of mha__mask_apply: change the panel s of the scores of keys [first, end) ---- */
+
+static void add_alibi(const mha__call *call, const mha__rows *rows, int64_t first, int64_t end, void *s)
+{
+    const double slope = mha__per_head(call, &call->args.slopes, rows->b, rows->h);
+    const int64_t block = first - first % MHA__KEY_BLOCK;
+    call->plan->kernels->alibi(end - first, rows->count, slope, rows->position - block, first - block, s);
+}
+
+static void add_bias(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, int64_t first,
+                     int64_t end, void *s)
+{
+    const mha__kernels *k = call->plan->kernels;
+    const mha__stored *as = &call->plan->bias;
+    const mha_cview *view = &call->args.bias;
+    const int64_t keys = end - first, lanes = rows->count;
+    const void *bias = mha__at(view, as->size, rows->b, rows->h, rows->first, first);
+    int64_t row = view->stride[2], col = view->stride[3];
+    if (as->widen) {
+        as->widen(lanes, keys, bias, row, col, scratch->bias, keys);
+        bias = scratch->bias, row = keys, col = 1;
+    }
+    k->pack_rows(lanes, keys, bias, row, col, scratch->extra);
+    k->bias(keys, lanes, scratch->extra, s);
+}
+
+static void apply_keep(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, int64_t first,
+                       int64_t end, void *s)
+{
+    const mha__kernels *k = call->plan->kernels;
+    const mha_cview *view = &call->args.keep;
+    const int64_t keys = end - first, lanes = rows->count;
+    const void *keep = mha__at(view, 1, rows->b, rows->h, rows->first, first);
+    k->pack_keep(lanes, keys, keep, view->stride[2], view->stride[3], scratch->extra);
+    k->bias(keys, lanes, scratch->extra, s);
+}
+
 bool mha__mask_apply(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, const mha__span *span,
                      int64_t first, int64_t end, void *s)
 {
-    const mha__kernels *k = call->plan->kernels;
-    const mha_attn_desc *d = &call->plan->desc;
-    const mha_attn_args *a = &call->args;
-    const int64_t keys = end - first, lanes = rows->count;
-    bool changed = false;
-    if (call->functions.score) {
-        mha__functions_score(call, scratch, rows, first, end, s);
-        changed = true;
-    }
-    if (d->inputs & MHA_ATTN_SLOPES) {
-        const double slope = mha__per_head(call, &a->slopes, rows->b, rows->h);
-        const int64_t block = first - first % MHA__KEY_BLOCK;
-        k->alibi(keys, lanes, slope, rows->position - block, first - block, s);
-        changed = true;
-    }
-    if (d->inputs & MHA_ATTN_BIAS) {
-        const mha__stored *as = &call->plan->bias;
-        const void *bias = mha__at(&a->bias, as->size, rows->b, rows->h, rows->first, first);
-        int64_t row = a->bias.stride[2], col = a->bias.stride[3];
-        if (as->widen) {
-            as->widen(lanes, keys, bias, row, col, scratch->bias, keys);
-            bias = scratch->bias, row = keys, col = 1;
-        }
-        k->pack_rows(lanes, keys, bias, row, col, scratch->extra);
-        k->bias(keys, lanes, scratch->extra, s);
-        changed = true;
-    }
-    if (d->inputs & MHA_ATTN_KEEP) {
-        const void *keep = mha__at(&a->keep, 1, rows->b, rows->h, rows->first, first);
-        k->pack_keep(lanes, keys, keep, a->keep.stride[2], a->keep.stride[3], scratch->extra);
-        k->bias(keys, lanes, scratch->extra, s);
-        changed = true;
-    }
-    if (d->inputs & MHA_ATTN_BLOCK_KEEP) changed |= mha__blocks_apply(call, scratch, rows, first, end, s);
+    const uint32_t inputs = call->plan->desc.inputs;
+    bool changed = call->functions.score || (inputs & (MHA_ATTN_SLOPES | MHA_ATTN_BIAS | MHA_ATTN_KEEP));
+    if (call->functions.score) mha__functions_score(call, scratch, rows, first, end, s);
+    if (inputs & MHA_ATTN_SLOPES) add_alibi(call, rows, first, end, s);
+    if (inputs & MHA_ATTN_BIAS) add_bias(call, scratch, rows, first, end, s);
+    if (inputs & MHA_ATTN_KEEP) apply_keep(call, scratch, rows, first, end, s);
+    if (inputs & MHA_ATTN_BLOCK_KEEP) changed |= mha__blocks_apply(call, scratch, rows, first, end, s);
     if (call->functions.keep) changed |= mha__functions_keep(call, scratch, rows, first, end, s);
     changed |= apply_intervals(call, rows, span, first, end, s);
-    return mha__pages_mask(call, rows->b, first, end, lanes, s) || changed;
+    return mha__pages_mask(call, rows->b, first, end, rows->count, s) || changed;
 }
 
 void mha__mask_only(const mha__call *call, const mha__scratch *scratch, const mha__rows *rows, const mha__span *span,
