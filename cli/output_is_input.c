@@ -32,15 +32,53 @@ static bool is_read(const char *name)
     return found || cli_ends(name, ".json") || cli_ends(name, ".safetensors");
 }
 
-/* Returns true if the folder contains `file` as an entry that is_read accepts; with `any`, as any entry. */
-static bool holds(const char *folder, const struct stat *file, bool any)
+/* Returns true if the open folder contains `file` as an entry that is_read accepts; with `any`, as any entry. */
+static bool lists(DIR *entries, const struct stat *file, bool any)
 {
     bool found = false;
     struct stat entry;
-    DIR *entries = opendir(folder);
-    for (struct dirent *e = entries ? readdir(entries) : NULL; e && !found; e = readdir(entries))
+    for (struct dirent *e = readdir(entries); e && !found; e = readdir(entries))
         found = strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && (any || is_read(e->d_name)) &&
                 fstatat(dirfd(entries), e->d_name, &entry, 0) == 0 && is_same(&entry, file);
+    return found;
+}
+
+static DIR *open_folder(int dir, const char *name)
+{
+    const int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *entries = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!entries && fd >= 0) close(fd);
+    return entries;
+}
+
+/* Returns true if `file` is the subfolder `name`, or a file that is read from it. */
+static bool is_in_module(DIR *entries, const char *name, const struct stat *file)
+{
+    struct stat st;
+    DIR *inside = open_folder(dirfd(entries), name);
+    const bool found = inside && ((fstat(dirfd(inside), &st) == 0 && is_same(&st, file)) || lists(inside, file, false));
+    if (inside) closedir(inside);
+    return found;
+}
+
+/* Returns true if `file` is or is in a subfolder of a sentence-transformers folder, such as 1_Pooling or 2_Dense. */
+static bool is_in_modules(DIR *entries, const struct stat *file)
+{
+    bool found = false;
+    if (faccessat(dirfd(entries), "modules.json", F_OK, 0) != 0) return false;
+    rewinddir(entries);
+    for (struct dirent *e = readdir(entries); e && !found; e = readdir(entries)) {
+        const size_t digits = strspn(e->d_name, "0123456789");
+        found = digits > 0 && e->d_name[digits] == '_' && is_in_module(entries, e->d_name, file);
+    }
+    return found;
+}
+
+/* Returns true if the folder contains `file`; unless `any`, only files that models or training runs read count. */
+static bool holds(const char *folder, const struct stat *file, bool any)
+{
+    DIR *entries = open_folder(AT_FDCWD, folder);
+    const bool found = entries && (lists(entries, file, any) || (!any && is_in_modules(entries, file)));
     if (entries) closedir(entries);
     return found;
 }

@@ -55,6 +55,20 @@ for option in '' --force; do
 done
 refused 2 "$MHA" report -q -m own -o own/tokenizer.json --force text
 
+# The files of a sentence-transformers module are inputs, and so is the folder of the module.
+cp -R "$tiny" sentence
+mkdir sentence/1_Pooling sentence/other
+echo '[]' >sentence/modules.json
+echo '{}' >sentence/1_Pooling/config.json
+cp sentence/1_Pooling/config.json before.json
+for name in sentence/1_Pooling/config.json sentence/1_Pooling; do
+    refused 2 "$MHA" report -m sentence -o $name --force text
+    has err "must not be an input (got \"$name\", a file in the folder read by -m)"
+done
+same sentence/1_Pooling/config.json before.json
+expect 0 "$MHA" report -q -m sentence -o sentence/other/config.json text
+expect 0 "$MHA" report -q -m sentence -o sentence/other/config.json --force text
+
 # Two options that read standard input must be rejected.
 echo text >line
 for words in '--scores - --count 1 -f -' '--keep - -f -' '--scores - --count 1 -f line --test -'; do
