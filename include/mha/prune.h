@@ -88,7 +88,7 @@ MHA_API mha_status mha_prune_choose(const mha_model *model, const double *scores
  *
  * Cost: in each round, half a forward pass over the texts per remaining head. Memory: per group, 4 bytes for each text
  * and element of the hidden size. Errors: those of mha_prune_choose; MHA_ERR_ARG for NULL, and for a decoder if every
- * text is a single token; MHA_ERR_UNSUPPORTED for images. */
+ * text is a single token; MHA_ERR_NOT_FINITE if an embedding or a loss is not; MHA_ERR_UNSUPPORTED for images. */
 typedef struct mha_prune_joint_options {
     size_t size;
     int64_t rounds; /* number of rounds; 0 = 4 */

@@ -40,8 +40,8 @@ mha_status mha__gram_runs(mha_ctx *ctx, const int64_t *starts, int64_t count, co
 /* Computes the eigenvalues in ascending order and, in the rows of vectors [n, n], orthonormal eigenvectors: a = sum of
  * values[i] v_i v_i^T, where v_i = vectors + i n. The sign of a vector is unspecified. Only the lower triangle of a [n,
  * n] is read; a is overwritten. The method is Householder reduction and implicit QL. Residual and loss of orthogonality
- * are of the order of n 2^-53 |a|. Returns MHA_ERR_ARG if an element is not finite or too large, or if QL does not
- * converge. Time on one core: 0.1 s for n = 400, 6 s for n = 1600. */
+ * are of the order of n 2^-53 |a|. Returns MHA_ERR_NOT_FINITE if an element is not finite or too large, or if QL does
+ * not converge. Time on one core: 0.1 s for n = 400, 6 s for n = 1600. */
 mha_status mha__symmetric_eigen(mha_ctx *ctx, int64_t n, double *a, double *values, double *vectors, mha_error *err);
 
 /* Computes the eigenvalues real[i] + i imaginary[i] of a [n, n], in no particular order; complex ones are adjacent
@@ -56,7 +56,7 @@ bool mha__singular_values(int64_t rows, int64_t columns, double *a, double *valu
 
 /* Factors a = L L^T. Reads the lower triangle of a [n, n] and replaces it with L; the upper triangle is then undefined.
  * Returns MHA_ERR_ARG if a is not numerically positive definite: a pivot is at most n 2^-52 times its diagonal element,
- * or not finite. On this error, a is partially overwritten. */
+ * or not finite; MHA_ERR_NOT_FINITE if the diagonal element is not finite. On errors, a is partially overwritten. */
 mha_status mha__cholesky(mha_ctx *ctx, int64_t n, double *a, mha_error *err);
 /* Computes b [n, columns] = (L L^T)^-1 b, where l is the result of mha__cholesky. Cannot fail. */
 void mha__cholesky_solve(mha_ctx *ctx, int64_t n, const double *l, int64_t columns, double *b);

@@ -88,8 +88,9 @@ static mha_status factor_blocks(mha_ctx *ctx, factor *f, const double *diagonal,
         f->width = mha__min64(BLOCK, f->n - f->first);
         const int64_t bad = factor_square(f, diagonal), left = f->n - f->first - f->width;
         if (bad >= 0)
-            return mha__fail(err, MHA_ERR_ARG, "matrix of %lld rows must be positive definite (got pivot %lld = %g)",
-                             (long long)f->n, (long long)bad, diagonal[bad]);
+            return mha__fail(err, isfinite(diagonal[bad]) ? MHA_ERR_ARG : MHA_ERR_NOT_FINITE,
+                             "matrix of %lld rows must be positive definite (got pivot %lld = %g)", (long long)f->n,
+                             (long long)bad, diagonal[bad]);
         mha__parallel(ctx, mha__ceil_div(left, MHA__TILE), finish_task, f);
         mha__parallel(ctx, mha__ceil_div(left, BLOCK), update_task, f);
     }

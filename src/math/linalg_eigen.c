@@ -174,8 +174,9 @@ mha_status mha__symmetric_eigen(mha_ctx *ctx, int64_t n, double *a, double *valu
     }
     mha__free(ctx, memory);
     if (!done)
-        return mha__fail(err, MHA_ERR_ARG, "matrix of %lld x %lld must have finite elements that are not too large",
-                         (long long)n, (long long)n);
+        return mha__fail(err, MHA_ERR_NOT_FINITE,
+                         "matrix of %lld x %lld must have finite elements that are not too large", (long long)n,
+                         (long long)n);
     sort(&q);
     return MHA_OK;
 }

@@ -18,7 +18,7 @@
 /* ---- selection ---- */
 
 /* Returns the cost after adding the shift `more`: for an encoder, the sum of squares, which is twice the sum of 1 -
- * cos; for a decoder, the sum of the losses. */
+ * cos; for a decoder, the sum of the losses. INFINITY if the sum is NaN. */
 static double cost(const mha__joint *j, const float *more)
 {
     double total = 0;
@@ -26,7 +26,7 @@ static double cost(const mha__joint *j, const float *more)
         const double x = (double)j->sum[n] + (double)more[n];
         total += j->outcome.predicts ? x : x * x;
     }
-    return total;
+    return isnan(total) ? INFINITY : total;
 }
 
 static bool may_go(const mha__joint *j, int64_t number)

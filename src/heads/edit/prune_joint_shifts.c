@@ -47,7 +47,7 @@ static void read(const mha__joint *j, int64_t text, const float *from, float *to
     const double *e = j->outcome.embeddings + i;
     const double norm = sqrt(mha__dot(j->width, e, e));
     for (int64_t n = 0; n < j->width; n++) {
-        const float x = j->outcome.predicts ? (float)j->outcome.losses[text] : (float)(norm > 0 ? e[n] / norm : 0);
+        const float x = j->outcome.predicts ? (float)j->outcome.losses[text] : (float)(norm == 0 ? 0 : e[n] / norm);
         to[i + n] = from ? x - from[i + n] : x;
     }
 }
@@ -107,6 +107,17 @@ static int64_t tokens_before(const void *user, int64_t batch)
     return j->round * mha_head_data_tokens(j->outcome.data) + mha__tokens_before(j->outcome.data, batch);
 }
 
+/* Checks the outputs of the current model: shifts from an output that is not finite cannot be compared. */
+static mha_status check_finite(const mha__joint *j, mha_error *err)
+{
+    for (int64_t n = 0; n < j->cells; n++)
+        if (!isfinite(j->now[n]))
+            return mha__fail(err, MHA_ERR_NOT_FINITE, "%s of text %lld must be finite to choose heads (got %g)",
+                             j->outcome.predicts ? "the loss" : "the embedding", (long long)(n / j->width),
+                             (double)j->now[n]);
+    return MHA_OK;
+}
+
 mha_status mha__joint_measure(mha__joint *j, mha_error *err)
 {
     const mha_head_data *data = j->outcome.data;
@@ -127,6 +138,7 @@ mha_status mha__joint_measure(mha__joint *j, mha_error *err)
                                 .whole = j->rounds * mha_head_data_tokens(data)};
     memset(j->now, 0, (size_t)j->values * sizeof *round.values);
     MHA__TRY(mha__measure_run(&round, err));
+    MHA__TRY(check_finite(j, err));
     if (j->round == 0) memcpy(j->whole, j->now, (size_t)j->cells * sizeof *j->now);
     for (int64_t n = 0; n < j->cells; n++)
         j->sum[n] = j->now[n] - j->whole[n];

@@ -381,12 +381,49 @@ static void test_nothing_to_predict(void **state)
     mha_model_free(model);
 }
 
+/* Opens a copy of a model, the first element of whose file is NaN. */
+static mha_model *open_not_finite(const char *name)
+{
+    size_t n;
+    uint64_t header;
+    const float nan = NAN;
+    const char *folder = case_copy(name), *path = files_path(folder, "model.safetensors");
+    char *bytes = files_read(path, &n);
+    memcpy(&header, bytes, sizeof header);
+    memcpy(bytes + sizeof header + header, &nan, sizeof nan);
+    files_write(path, bytes, n);
+    free(bytes);
+    mha_model *model = case_model(NULL, folder, &(mha_model_options){.size = sizeof(mha_model_options), .no_map = 1});
+    files_remove(folder);
+    return model;
+}
+
+/* Heads must not be chosen by the outputs of a model with weights that are not finite. */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    static const char *const names[][2] = {{"models/bert-tiny", "the embedding of text 0 must be finite"},
+                                           {"models/gpt2-tiny", "the loss of text 0 must be finite"}};
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+        uint8_t keep[64];
+        mha_error err = {0};
+        mha_model *model = open_not_finite(names[n][0]);
+        mha_head_data *data = data_of(model);
+        const mha_prune_rule one = {.size = sizeof one, .count = 1};
+        assert_int_equal(mha_prune_choose_joint(model, data, &one, NULL, keep, &err), MHA_ERR_NOT_FINITE);
+        if (!strstr(err.message, names[n][1])) fail_msg("%s: %s", names[n][0], err.message);
+        mha_head_data_free(data);
+        mha_model_free(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_greedy_one_by_one),  cmocka_unit_test(test_amounts),
         cmocka_unit_test(test_decoders),           cmocka_unit_test(test_compare),
         cmocka_unit_test(test_fill_without_bias),  cmocka_unit_test(test_regrouped),
-        cmocka_unit_test(test_nothing_to_predict), cmocka_unit_test(test_count_and_ratio)};
+        cmocka_unit_test(test_nothing_to_predict), cmocka_unit_test(test_count_and_ratio),
+        cmocka_unit_test(test_not_finite)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
