@@ -44,6 +44,9 @@ void cli_texts_free(cli_texts *texts);
  * strings. The caller owns *json; on failure *json is NULL and the message names the line. */
 int cli_json_read(const cli_session *session, const char *path, json_t **json);
 
+/* Returns CLI_REFUSED and prints a message if `path` exists but is not a regular file. Files found in a folder must be
+ * checked before they are read, because opening a FIFO waits for its writer. */
+int cli_file_check(const cli_session *session, const char *path);
 /* Reads a whole file, or standard input for "-", of at most 16 MiB. *text is terminated; the caller must free it,
  * even after an error. */
 int cli_file_read(const cli_session *session, const char *path, char **text, size_t *bytes);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "input/input.h"
@@ -49,6 +50,14 @@ static FILE *open_stream(const char *path)
     if (!file && errno == ENOMEM) cli_memory_end(); /* fdopen could not allocate the stream */
     if (!file && fd >= 0) close(fd);
     return file;
+}
+
+int cli_file_check(const cli_session *session, const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0 || S_ISREG(st.st_mode)) return CLI_DONE;
+    return cli_error(session, CLI_REFUSED, "%s: must be a regular file (got %s)", text_reader_name(path),
+                     cli_file_kind(st.st_mode));
 }
 
 int cli_file_read(const cli_session *session, const char *path, char **text, size_t *bytes)

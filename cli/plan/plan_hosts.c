@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "input/input.h"
@@ -141,22 +142,45 @@ static int read_options(cli_session *s, mha_host_options *o)
 
 /* ---- model ---- */
 
-static int read_config(cli_session *s, mha_host_model *model)
+static int take_config(const cli_session *s, const char *config, mha_host_model *shape)
+{
+    mha_error error = {0};
+    return mha_host_model_of_config(s->ctx, config, shape, &error) == MHA_OK ? CLI_DONE : cli_refuse(s, &error);
+}
+
+/* Reads the shape of a folder, of which only config.json is required. */
+static int read_folder(const cli_session *s, mha_host_model *shape)
 {
     char path[PATH_MAX], *text = NULL;
     size_t bytes;
-    mha_error error = {0};
-    int code = cli_model_find(s, given.model);
-    if (code == CLI_DONE) code = model_folder_check_files(s, s->model, false);
+    int code = model_folder_check_files(s, s->model, false);
     if (code != CLI_DONE) return code;
     if (snprintf(path, sizeof path, "%s/config.json", s->model) >= PATH_MAX)
         return cli_error(s, CLI_REFUSED, "-m must be a path of at most %d bytes (got %zu)", PATH_MAX - 13,
                          strlen(s->model));
-    code = cli_file_read(s, path, &text, &bytes);
-    if (code == CLI_DONE && mha_host_model_of_config(s->ctx, text, model, &error) != MHA_OK)
-        code = cli_refuse(s, &error);
+    code = cli_file_check(s, path);
+    if (code == CLI_DONE) code = cli_file_read(s, path, &text, &bytes);
+    if (code == CLI_DONE) code = take_config(s, text, shape);
     free(text);
     return code;
+}
+
+static int read_gguf(cli_session *s, mha_host_model *shape)
+{
+    mha_model *model = NULL;
+    const mha_model_options how = {.size = sizeof how, .no_weights = 1, .no_tokenizer = 1};
+    int code = cli_model_open_named(s, given.model, &how, &model);
+    if (code == CLI_DONE) code = take_config(s, mha_model_config_json(model), shape);
+    mha_model_free(model);
+    return code;
+}
+
+static int read_config(cli_session *s, mha_host_model *shape)
+{
+    struct stat st;
+    const int code = cli_model_find(s, given.model);
+    if (code != CLI_DONE) return code;
+    return stat(s->model, &st) == 0 && S_ISREG(st.st_mode) ? read_gguf(s, shape) : read_folder(s, shape);
 }
 
 static int read_model(cli_session *s, const mha_head_layout_options *planned, mha_host_model *model)

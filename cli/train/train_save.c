@@ -146,11 +146,8 @@ int train_run_export(const train_run *run)
 int train_run_load(train_run *run)
 {
     const char *path = train_run_path(run->s, SETTINGS);
-    struct stat st; /* rejects a FIFO, because opening it would wait for its writer */
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return cli_error(run->s, CLI_REFUSED, "%s: must be a regular file (got %s)", cli_shown(path),
-                         cli_file_kind(st.st_mode));
-    int code = cli_json_read(run->s, path, &run->was);
+    int code = cli_file_check(run->s, path);
+    if (code == CLI_DONE) code = cli_json_read(run->s, path, &run->was);
     if (code != CLI_DONE) return code;
     code = train_settings_take(run->s, path, json_object_get(run->was, "settings"), &run->t);
     run->was_heads = run->t.heads;

@@ -163,6 +163,13 @@ for path in memory speed.flops speed.bandwidth rows.0.seconds.total; do
     got=$("$JSON_AT" "$path" <out) || fail "the JSON must have $path"
     awk -v x="$got" 'BEGIN { exit !(x + 0 > 0) }' || fail "$path must be positive (got $got)"
 done
+# A GGUF file must have the shape of its model.
+expect 0 "$MHA" convert -q builtin plan.gguf
+for model in builtin plan.gguf; do
+    expect 0 "$MHA" plan -m $model --hosts 1 --memory 1G --speed 1e10:1e10 --csv
+    cp out "$model.csv"
+done
+same builtin.csv plan.gguf.csv
 expect 0 "$MHA" plan -m builtin --job train --hosts 4 --workers 2 --network 0:1e9 --speed 1e10:1e10 --csv
 [ "$(cut -d, -f 4 out | tr '\n' ' ')" = 'dp 1 2 ' ] || fail "with two workers, dp must be 1 or 2: $(cat out)"
 # Moments in bf16 must take 4 bytes per parameter less, and be named in the text and in the JSON.
@@ -255,4 +262,8 @@ has err nowhere
 mkdir empty
 refused 3 "$MHA" plan -m empty --hosts 1
 has err config.json
+mkdir piped
+mkfifo piped/config.json
+refused 3 timeout -s KILL 60 "$MHA" plan -m piped --hosts 1
+has err 'piped/config.json: must be a regular file (got a fifo)'
 finish
