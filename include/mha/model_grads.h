@@ -64,10 +64,10 @@ MHA_API mha_status mha_model_grads_create(const mha_model *model, const mha_mode
 MHA_API void mha_model_grads_free(mha_model_grads *grads);
 
 /* Returns the gradients, float32, under the names and shapes of the parameters in the checkpoint; initially zero. Tied
- * tensors appear once, with the sum of their gradients. The list omits tensors of the file that the model does not use.
- * The input row of the token that config.json names as pad_token_id (BERT, Gemma-2: 0 if absent) adds nothing to the
- * gradient of the word embeddings, as with PyTorch's padding_idx. A tied output head still adds to it. GPT-2 has no
- * such row. */
+ * tensors appear once, with the sum of their gradients. The list omits tensors of the file that the model does not use,
+ * and constants, which are buffers in PyTorch, such as the biases that correct the routers of deepseek_v3. The input
+ * row of the token that config.json names as pad_token_id (BERT, Gemma-2: 0 if absent) adds nothing to the gradient of
+ * the word embeddings, as with PyTorch's padding_idx. A tied output head still adds to it. GPT-2 has no such row. */
 MHA_API const mha_named_tensor *mha_model_grads_list(const mha_model_grads *grads, int64_t *count);
 MHA_API void mha_model_grads_zero(mha_model_grads *grads);
 

@@ -208,8 +208,8 @@ MHA_API double mha_train_rate(const mha_train_options *options, int64_t step);
  * the language-model head if the loss has only the hidden and text terms. Errors: MHA_ERR_ARG if an option is out of
  * range (the message names it), the model has no weights, or the vocabulary, width or kind of the teacher differs.
  * MHA_ERR_UNSUPPORTED if the model lacks the logits that the loss requires, or if gates are set and a layer selects
- * heads per text. MHA_ERR_FORMAT if the tensors of the model folder, which is read again, have changed. MHA_ERR_MEMORY,
- * and the errors of mha_model_open. */
+ * heads per text or shares its tensors with another layer (albert). MHA_ERR_FORMAT if the tensors of the model folder,
+ * which is read again, have changed. MHA_ERR_MEMORY, and the errors of mha_model_open. */
 MHA_API mha_status mha_trainer_create(const mha_model *model, const mha_train_options *options, mha_trainer **out,
                                       mha_error *err);
 MHA_API void mha_trainer_free(mha_trainer *trainer);
@@ -219,8 +219,9 @@ MHA_API void mha_trainer_free(mha_trainer *trainer);
 MHA_API const mha_model *mha_trainer_model(const mha_trainer *trainer);
 /* Returns the number of steps taken, including those before a resume. */
 MHA_API int64_t mha_trainer_step_count(const mha_trainer *trainer);
-/* Returns the trained and frozen tensors under their names in the checkpoint, in the order of mha_model_grads_list.
- * Their data are the weights themselves. After changing data, call mha_trainer_refresh before any other function. */
+/* Returns the trained and frozen tensors under their names in the checkpoint, in the order of mha_model_grads_list, and
+ * among them the constants that this list omits: the biases that correct the routers of deepseek_v3. Their data are the
+ * weights themselves. After changing data, call mha_trainer_refresh before any other function. */
 MHA_API const mha_named_tensor *mha_trainer_weights(const mha_trainer *trainer, int64_t *count);
 MHA_API mha_status mha_trainer_refresh(mha_trainer *trainer, mha_error *err);
 /* Checks that all ranks have the same options, step, weights and teacher; otherwise MHA_ERR_ARG on all ranks, naming

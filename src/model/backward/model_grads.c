@@ -36,12 +36,12 @@ static void walk_side(mha_model_grads *g, const mha_model_grads *side)
     const mha_tensor *words = mha__weights_tensor(&g->model->outer, MHA__WORDS, -1, false);
     for (mha__tensor_step at = {0}; mha__tensor_each(&side->model->config, &at);) {
         const bool of_attention = is_attention(at.role);
-        const mha__part *part = mha__part_of(&side->model->config, at.role);
-        const bool learned = part->kind != MHA__PART_BUFFER && !part->frozen && at.role != MHA__ROUTER_BIAS;
-        const bool wanted = learned && (of_attention || !g->attention_only);
+        const bool learned = mha__grads_learned(&side->model->config, at.role);
+        const bool wanted = (learned || g->constants) && (of_attention || !g->attention_only);
         const mha_tensor *tensor = wanted ? mha__model_tensor(side->model, &at) : NULL;
         const bool again = side != g && tensor && tensor == words;
-        numbers_of(side, at.role, at.layer)[at.bias] = again ? *numbers_of(g, MHA__WORDS, -1) : tensor ? g->count : -1;
+        const int64_t number = again ? *numbers_of(g, MHA__WORDS, -1) : tensor ? g->count : -1;
+        numbers_of(side, at.role, at.layer)[at.bias] = learned ? number : -1;
         if (tensor && !again) add_tensor(g, tensor);
     }
 }
@@ -123,6 +123,12 @@ static mha_status create_sides(const mha_model *model, const mha_model_grads_opt
 mha_status mha_model_grads_create(const mha_model *model, const mha_model_grads_options *options, mha_model_grads **out,
                                   mha_error *err)
 {
+    return mha__model_grads_create(model, options, false, out, err);
+}
+
+mha_status mha__model_grads_create(const mha_model *model, const mha_model_grads_options *options, bool constants,
+                                   mha_model_grads **out, mha_error *err)
+{
     mha_model_grads_options o;
     if (!model || !out)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_grads_create: %s must not be NULL", model ? "out" : "model");
@@ -138,6 +144,7 @@ mha_status mha_model_grads_create(const mha_model *model, const mha_model_grads_
                          mha_dtype_name(model->outer.packed));
     mha_model_grads *g = NULL;
     mha_status status = create_sides(model, &o, &g, err);
+    if (status == MHA_OK) g->constants = constants;
     if (status == MHA_OK) status = create_list(g, !o.no_parameters, err);
     if (status == MHA_OK && o.pack) status = mha__grads_pack(g, err);
     if (status == MHA_OK && o.pack && g->encoder) status = mha__grads_pack(g->encoder, err);

@@ -34,6 +34,7 @@ struct mha_model_grads {
     mha_ctx *ctx;
     const mha_model *model;
     bool recompute, attention_only;
+    bool constants;                          /* the list contains all tensors; see mha__model_grads_create */
     bool resting;                            /* parameters currently get no gradients; see mha__grads_rest */
     mha_model_dropout dropout, next_dropout; /* dropout of the last and of the next forward call */
 
@@ -67,6 +68,18 @@ struct mha_model_grads {
     mha_layer_input cross_in;
     struct mha_model_grads *vision; /* CLIP: gradients of the image tower, whose tensors are in the same list */
 };
+
+/* Returns true if tensors of a role have gradients; the others are constants, as buffers in PyTorch. */
+static inline bool mha__grads_learned(const mha__config *c, mha__role role)
+{
+    const mha__part *part = mha__part_of(c, role);
+    return part->kind != MHA__PART_BUFFER && !part->frozen && role != MHA__ROUTER_BIAS;
+}
+
+/* Does what mha_model_grads_create does. With `constants`, the list also contains the tensors without a gradient, with
+ * zeros: it has an entry for each tensor that the model uses, in the order of mha__tensor_each. */
+mha_status mha__model_grads_create(const mha_model *model, const mha_model_grads_options *options, bool constants,
+                                   mha_model_grads **out, mha_error *err);
 
 /* Returns the type in which the matrix of a role is multiplied: routers and convolutions always in f32, as in the
  * forward pass. */

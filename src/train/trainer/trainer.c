@@ -47,15 +47,17 @@ static void add_moment(mha__arena *arena, mha_named_tensor *to, mha_dtype type, 
     memcpy(to->shape, tensor->shape, (size_t)tensor->rank * sizeof *to->shape);
 }
 
-/* Returns false for weights that do not affect the loss. They have no gradient and must not be decayed. */
-static bool is_reached(const mha_train_options *o, mha__role role)
+/* Returns false for constants, and for weights that do not affect the loss. They have no gradient and must not be
+ * decayed. */
+static bool is_reached(const mha_train_options *o, const mha__config *c, mha__role role)
 {
     const bool of_logits = role == MHA__LM_DENSE || role == MHA__LM_NORM || role == MHA__LM_BIAS ||
                            role == MHA__LM_TIED_BIAS || role == MHA__LM_HEAD;
-    return role != MHA__POOLER && (!of_logits || mha__distill_logits(&o->distill));
+    return mha__grads_learned(c, role) && role != MHA__POOLER && (!of_logits || mha__distill_logits(&o->distill));
 }
 
-static mha_status add(mha__arena *arena, mha_trainer *t, const mha_tensor *tensor, mha__parameter p, mha_error *err)
+static mha_status add(mha__arena *arena, mha_trainer *t, const mha_model *m, const mha_tensor *tensor, mha__parameter p,
+                      mha_error *err)
 {
     const int64_t at = t->count++;
     p.first = t->elements;
@@ -70,19 +72,19 @@ static mha_status add(mha__arena *arena, mha_trainer *t, const mha_tensor *tenso
     t->list[at].dtype = MHA_F32;
     t->list[at].data = t->weights + p.first;
     p.decays = decays(&t->o, p.role, tensor->rank);
-    p.frozen = t->o.gates.only || is_frozen(&t->o, tensor->name) || !is_reached(&t->o, p.role);
+    p.frozen = t->o.gates.only || is_frozen(&t->o, tensor->name) || !is_reached(&t->o, &m->config, p.role);
     t->parameter[at] = p;
     return mha_tensor_read(tensor, MHA_F32, t->weights + p.first, err);
 }
 
-/* Lists the tensors that the model uses, in the order of mha_model_grads_list. */
+/* Lists the tensors that the model uses, in the order of the gradients. */
 static mha_status walk(mha__arena *arena, mha_trainer *t, const mha_model *m, mha_error *err)
 {
     t->count = t->elements = t->blocks = 0;
     for (mha__tensor_step at = {0}; mha__tensor_each(&m->config, &at);) {
         const mha_tensor *tensor = mha__model_tensor(m, &at);
         const mha__parameter p = {.layer = at.layer, .role = at.role};
-        if (tensor) MHA__TRY(add(arena, t, tensor, p, err));
+        if (tensor) MHA__TRY(add(arena, t, m, tensor, p, err));
     }
     return MHA_OK;
 }
@@ -167,7 +169,7 @@ static mha_status open_over(mha_trainer *t, const mha_model *m, mha_error *err)
     const mha_model_grads_options g = {.size = sizeof g, .recompute = t->o.recompute, .no_parameters = t->o.gates.only};
     MHA__TRY(mha_model_open(m->given, folder, &o, &t->model, err));
     MHA__TRY(check_opened(t, err));
-    MHA__TRY(mha_model_grads_create(t->model, &g, &t->grads, err));
+    MHA__TRY(mha__model_grads_create(t->model, &g, true, &t->grads, err));
     t->gradients = mha_model_grads_list(t->grads, NULL);
     return MHA_OK;
 }
@@ -175,6 +177,10 @@ static mha_status open_over(mha_trainer *t, const mha_model *m, mha_error *err)
 static mha_status create_gates(mha_trainer *t, mha_error *err)
 {
     if (!t->o.gates.penalty) return MHA_OK;
+    if (mha__config_shares(&t->model->config))
+        return mha__fail(err, MHA_ERR_UNSUPPORTED,
+                         "mha_train_options: gates must be unset for a model whose layers share tensors (got %s)",
+                         t->model->info.family);
     const int64_t choosing = mha__config_choosing(&t->model->config);
     if (choosing < 0) return mha__gates_create(t, err);
     return mha__fail(err, MHA_ERR_UNSUPPORTED,

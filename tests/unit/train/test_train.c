@@ -143,6 +143,29 @@ static void test_frozen_tensors_stay(void **state)
     mha_trainer_free(fresh);
 }
 
+/* The bias that corrects the router of deepseek_v3 is a constant: PyTorch has a buffer. */
+static void test_constants_stay(void **state)
+{
+    (void)state;
+    const char *folder = "families2/deepseek-v3";
+    const mha_train_options o = {.size = sizeof o, .decay = 0.1, .decays = MHA_DECAY_ALL};
+    mha_trainer *t = train_case(NULL, folder, &o), *fresh = train_case(NULL, folder, NULL);
+    train_on(t, 2, 16);
+    int64_t constants = 0;
+    for (int64_t n = 0; n < t->count; n++) {
+        const bool stays = strstr(t->list[n].name, "e_score_correction_bias");
+        const size_t bytes = (size_t)t->parameter[n].count * sizeof(float);
+        assert_string_equal(t->list[n].name, t->gradients[n].name);
+        assert_int_equal(stays, memcmp(t->list[n].data, fresh->list[n].data, bytes) == 0);
+        constants += stays;
+    }
+    assert_true(constants > 0);
+    mha_trainer_free(t);
+    mha_trainer_free(fresh);
+    train_check_threads(folder, &o, 2, 16);
+    train_check_resume(folder, &o, 2, 16);
+}
+
 /* ---- training steps ---- */
 
 /* Returns the norm of the first moments after the first step. These moments are a tenth of the gradient. */
@@ -311,6 +334,7 @@ int main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_decayed_tensors),
         cmocka_unit_test(test_frozen_tensors_stay),
+        cmocka_unit_test(test_constants_stay),
         cmocka_unit_test(test_clipping),
         cmocka_unit_test(test_batches_of_a_step_are_summed),
         cmocka_unit_test(test_loss_alone_is_that_of_the_step),

@@ -291,6 +291,20 @@ static void test_refusals(void **state)
     mha_trainer_free(t);
 }
 
+/* Gates cannot be multiplied into a projection that several layers share. */
+static void test_shared_layers(void **state)
+{
+    (void)state;
+    const mha_train_options o = {.size = sizeof o, .gates = {.penalty = MHA_GATES_L0}};
+    mha_error err = {0};
+    mha_trainer *t = NULL;
+    mha_model *model = case_open(NULL, "families2/albert");
+    assert_int_equal(mha_trainer_create(model, &o, &t, &err), MHA_ERR_UNSUPPORTED);
+    assert_string_equal(err.message,
+                        "mha_train_options: gates must be unset for a model whose layers share tensors (got albert)");
+    mha_model_free(model);
+}
+
 /* A state with a gate of NaN must be rejected. */
 static void test_rejected_states(void **state)
 {
@@ -318,6 +332,7 @@ int main(void)
         cmocka_unit_test(test_a_failed_step_leaves_nothing),
         cmocka_unit_test(test_batches_without_sequences),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_shared_layers),
         cmocka_unit_test(test_rejected_states),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
