@@ -36,7 +36,12 @@ static int read_settings(train_run *run, const char *config)
 static int open_new(train_run *run, mha_model **model)
 {
     const int code = train_model_open(run->s, &run->t, model);
-    if (code != CLI_DONE || run->teacher || mha_model_describe(*model)->logits) return code;
+    if (code != CLI_DONE) return code;
+    const mha_model_info *info = mha_model_describe(*model);
+    if (info->image_channels || mha_model_vision(*model))
+        return cli_error(run->s, CLI_REFUSED, "%s must read text (got %s, which reads images)",
+                         cli_shown(run->s->model_name), info->family);
+    if (run->teacher || info->logits) return code;
     return cli_error(run->s, CLI_REFUSED, "%s has no language-model head, so its training requires --teacher",
                      cli_shown(run->s->model_name));
 }

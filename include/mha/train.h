@@ -12,10 +12,10 @@
  *     }
  *     mha_trainer_save(trainer, "out", NULL, &err);
  *
- * The model may be new (model_create.h), opened in any type, or pruned. Every family of model.h can be trained; all
- * tensors are trained unless some are frozen. Decoders learn to predict the next token, encoders the labeled tokens
- * (MLM). The loss is cross entropy, fused with the product of the logits: rows are processed in chunks, so that [B, L,
- * vocab] is never stored.
+ * The model may be new (model_create.h), opened in any type, or pruned. Every encoder and every decoder of texts can be
+ * trained; all tensors are trained unless some are frozen. Decoders learn to predict the next token, encoders the
+ * labeled tokens (MLM). The loss is cross entropy, fused with the product of the logits: rows are processed in chunks,
+ * so that [B, L, vocab] is never stored.
  *
  * Precision. Weights, activations and gradients are float32, and moments float32 or bf16 (`moments`); losses and the
  * norm of the gradient are summed in double. With `dtype` bf16, dense products read weights that were rounded to bf16

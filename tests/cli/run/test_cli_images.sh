@@ -97,6 +97,11 @@ refused 2 "$MHA" logits -m "$data/vision/vit-classes" 'a dog'
 has err 'reads images: the argument must be a PNG or JPEG file (got "a dog")'
 refused 3 "$MHA" lens -m "$data/vision/vit-classes" 'a dog'
 has err 'must read text (got vit, which reads images: use mha logits IMAGE.png)'
+echo 'a dog' >texts
+for model in "$data/vision/vit-classes" clip-eos; do
+    refused 3 "$MHA" train --from "$model" -f texts -o trained
+    has err 'which reads images)'
+done
 expect 0 "$MHA" prune -m "$data/vision/vit-classes" --heads 0.1 -o pruned
 expect 0 "$MHA" info -m pruned --json
 at heads_per_layer '[1,2]'
