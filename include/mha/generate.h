@@ -10,7 +10,8 @@
  * tokens that transformers samples from the same logits (torch.multinomial after torch.manual_seed).
  *
  * Only eos_token_id is read from the checkpoint's generation_config.json; do_sample, temperature, top_k and its other
- * keys have no effect unless the caller sets the options here.
+ * keys have no effect unless the caller sets the options here. If the file lacks eos_token_id or the value is null,
+ * that of config.json applies, whereas transformers reads config.json only if the file does not exist.
  */
 #ifndef MHA_GENERATE_H
 #define MHA_GENERATE_H

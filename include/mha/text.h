@@ -10,8 +10,10 @@
  *   decoder         ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, WordPiece, Sequence
  *
  * These cover BERT, GPT-2, LLaMA, Mistral, Qwen, Gemma, T5 and models with the same tokenizers. Ids and decoded bytes
- * are identical to those of the `tokenizers` library (0.23). Any other type is an error that names it. Truncation and
- * padding stored in the file are only applied on request.
+ * are identical to those of the `tokenizers` library (0.23), with one exception: an added token whose content is empty
+ * after normalization, such as a newline with Strip, is never matched, while the library matches it between all
+ * characters. Any other type is an error that names it. Truncation and padding stored in the file are only applied on
+ * request.
  *
  * Regular expressions in the file are never executed. The patterns of published tokenizers (such as those of GPT-2,
  * LLaMA-3 and Qwen, T5's " {2,}", and those that transformers 5 writes) are recognized by their text and run as
