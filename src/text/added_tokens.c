@@ -74,14 +74,18 @@ mha_status mha__added_split(const mha_tokenizer *t, const mha__added_set *set, m
     size_t begin;
     const mha__added_token *token;
     for (size_t at = 0; (token = next_token(t, set, in, &begin, &at)) != NULL;) {
-        if (token->lstrip) begin = strip_left(in, begin, done);
+        /* If at < done, the text between `at` and `done` is white space that belongs to the previous token. It is not
+         * processed again. */
+        const size_t end = token->rstrip ? strip_right(in, at > done ? at : done) : at;
+        if (token->lstrip) {
+            begin = begin > done ? strip_left(in, begin, done) : done;
+            if (end <= begin) continue; /* the previous token contains the whole match */
+        }
         if (done < begin) {
             mha__slice before = mha__slice_cut(in, done, begin);
             MHA__TRY(rest(t, pass, &before));
         }
-        /* If at < done, the text between `at` and `done` is white space that belongs to the previous token. It is not
-         * processed again. */
-        done = token->rstrip ? strip_right(in, at > done ? at : done) : at;
+        done = end;
         MHA__TRY(mha__pass_token(pass, in, token->id, begin, done));
         if (t->trim.wanted)
             mha__trim_count(&pass->tokens.items[pass->tokens.count - 1], in->bytes + begin, done - begin);

@@ -240,14 +240,14 @@ static void test_starvation(void **state)
 
 /* A WordPiece vocabulary of letters with a template, whose "[X]" is a special token that is matched in lower case. */
 #define LETTERS(limits) WITH(limits, "{\"type\":\"Lowercase\"}")
-#define WITH(limits, normalizer)                                                                               \
-    "{" limits                                                                                                 \
-    "\"added_tokens\":[{\"id\":1,\"content\":\"[X]\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false," \
-    "\"normalized\":true,\"special\":true}],\"normalizer\":" normalizer ","                                    \
-    "\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},\"decoder\":null,"                                       \
-    "\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"s\",2],\"cls\":[\"c\",3]},"                    \
-    "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"u\",\"continuing_subword_prefix\":\"##\","              \
-    "\"max_input_chars_per_word\":100,\"vocab\":{\"u\":0,\"[X]\":1,\"s\":2,\"c\":3,\"a\":4}}}"
+#define WITH(limits, normalizer) ADDED(limits, normalizer, "[X]", "false")
+#define ADDED(limits, normalizer, content, strip)                                                                    \
+    "{" limits "\"added_tokens\":[{\"id\":1,\"content\":\"" content "\",\"single_word\":false,\"lstrip\":" strip "," \
+    "\"rstrip\":" strip ",\"normalized\":true,\"special\":true}],\"normalizer\":" normalizer ","                     \
+    "\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},\"decoder\":null,"                                             \
+    "\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"s\",2],\"cls\":[\"c\",3]},"                          \
+    "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"u\",\"continuing_subword_prefix\":\"##\","                    \
+    "\"max_input_chars_per_word\":100,\"vocab\":{\"u\":0,\"" content "\":1,\"s\":2,\"c\":3,\"a\":4}}}"
 #define PADDING(strategy)                                                                                   \
     "\"padding\":{\"strategy\":" strategy ",\"direction\":\"Right\",\"pad_to_multiple_of\":4,\"pad_id\":0," \
     "\"pad_type_id\":0,\"pad_token\":\"u\"},"
@@ -316,6 +316,16 @@ static void test_mark_after_line_break(void **state)
     mha_tokenizer_free(t);
 }
 
+/* The white space around a token may contain the token again: it then belongs to the first one. */
+static void test_adjacent_white_space(void **state)
+{
+    (void)state;
+    const char *json = ADDED("", "null", "\\t", "true");
+    assert_int_equal(limited_count(json, "a\t\t a"), 5);
+    assert_int_equal(limited_count(json, " \t \t\t"), 3);
+    assert_int_equal(limited_count(json, "\ta\t"), 5);
+}
+
 /* "[X]" is shown as "[x]", which is not the content of a special token. */
 static void test_changed_special(void **state)
 {
@@ -341,7 +351,7 @@ int main(void)
         cmocka_unit_test(test_hostile_texts),   cmocka_unit_test(test_random_texts),
         cmocka_unit_test(test_starvation),      cmocka_unit_test(test_stored_limits),
         cmocka_unit_test(test_replaced_spaces), cmocka_unit_test(test_mark_after_line_break),
-        cmocka_unit_test(test_changed_special),
+        cmocka_unit_test(test_changed_special), cmocka_unit_test(test_adjacent_white_space),
     };
     return cmocka_run_group_tests(tests, open_tiny, free_tiny);
 }
