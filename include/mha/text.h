@@ -24,7 +24,8 @@
  * bytes. It rejects templates that do not contain each text once, template and padding ids without a token, an
  * unk_token that is not a token, and max_input_chars_per_word above 1000. It also rejects BPE with dropout or with a
  * token prefix or suffix, and sequences of more than 32 steps. It rejects Unigram without an unk_id, with a duplicate
- * piece or with a piece longer than 512 bytes.
+ * piece or with a piece longer than 512 bytes. It rejects a decoder that reads whole tokens (ByteFallback, ByteLevel,
+ * Replace, WordPiece) after Fuse or ByteLevel.
  *
  * For a text of n bytes, time is O(n log n) at worst (BPE on a single word of n bytes) and memory is O(n), even for
  * hostile input. A text may be at most 4 GiB minus one byte long; its normalized form, at most 16 times that length
@@ -87,10 +88,11 @@ MHA_API mha_status mha_tokenizer_encode(const mha_tokenizer *tokenizer, const ch
 MHA_API void mha_encoding_free(mha_encoding *encoding);
 
 /* Decodes ids to text with the decoder of the file, without special tokens if skip_special is set (as in the
- * `tokenizers` library, a special token whose content the normalizer changes is kept). *out is NUL-terminated and is
- * freed with mha_tokenizer_text_free; *bytes (may be NULL) gets its length. The text is UTF-8: invalid byte sequences
- * become U+FFFD. Errors: MHA_ERR_ARG for an id without a token; MHA_ERR_UNSUPPORTED for a text of more than 16 times
- * the length of the tokens plus 4096 bytes per token, which only the decoder of a hostile file can produce. */
+ * `tokenizers` library, a special token whose content the normalizer changes is kept, unless the changed content is
+ * that of a special token). *out is NUL-terminated and is freed with mha_tokenizer_text_free; *bytes (may be NULL) gets
+ * its length. The text is UTF-8: invalid byte sequences become U+FFFD. Errors: MHA_ERR_ARG for an id without a token;
+ * MHA_ERR_UNSUPPORTED for a text of more than 16 times the length of the tokens plus 4096 bytes per token, which only
+ * the decoder of a hostile file can produce. */
 MHA_API mha_status mha_tokenizer_decode(const mha_tokenizer *tokenizer, const int32_t *ids, int64_t count,
                                         int skip_special, char **out, size_t *bytes, mha_error *err);
 MHA_API void mha_tokenizer_text_free(const mha_tokenizer *tokenizer, char *text);

@@ -168,7 +168,10 @@ static mha_status add_patterns(mha_tokenizer *t, bool normalized, mha__pass *pas
         mha__slice pattern;
         if (token->normalized != normalized) continue;
         MHA__TRY(pattern_of(t, token, pass, &pattern));
-        if (pattern.n == 0) continue; /* a token whose content is empty after normalization never matches */
+        if (pattern.n == 0) { /* a token whose content is empty after normalization never matches */
+            token->shown = "";
+            continue;
+        }
         MHA__TRY(mha__vocab_add(&set->patterns, pattern.bytes, pattern.n, (int32_t)i, &entry, pass->err));
         set->first[(unsigned char)pattern.bytes[0]] = true;
         token->shown = set->patterns.bytes + entry->begin;

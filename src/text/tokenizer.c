@@ -78,9 +78,9 @@ static mha_status build_ids(mha_tokenizer *t, mha_error *err)
                          t->vocab.bytes + t->vocab.entries[i].begin, err));
     for (size_t i = 0; i < t->added_count; i++) {
         MHA__TRY(name_id(t, t->added[i].id, t->added[i].content, t->added[i].shown, err));
-        if (!t->added[i].special) continue;
-        const bool changed = strcmp(t->added[i].shown, t->added[i].content) != 0;
-        t->special[t->added[i].id] = changed ? MHA__SPECIAL : MHA__SPECIAL | MHA__SKIPPED;
+        if (t->added[i].special) t->special[t->added[i].id] |= MHA__SPECIAL;
+        const int32_t same = mha__vocab_find(&t->added_names, t->added[i].shown, strlen(t->added[i].shown));
+        if (same >= 0 && t->added[same].special) t->special[t->added[i].id] |= MHA__SKIPPED;
     }
     return MHA_OK;
 }
@@ -275,5 +275,5 @@ int32_t mha_tokenizer_mask_id(const mha_tokenizer *t)
 
 int mha_tokenizer_is_special(const mha_tokenizer *t, int32_t id)
 {
-    return mha_tokenizer_token(t, id) && t->special[id] != 0;
+    return mha_tokenizer_token(t, id) && (t->special[id] & MHA__SPECIAL) != 0;
 }

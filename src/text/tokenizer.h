@@ -129,7 +129,8 @@ typedef struct mha__stored_limits {
 typedef struct mha__copy mha__copy;
 
 /* MHA__SKIPPED: left out by decoding without special tokens. The reference compares the text of a token with the
- * contents of special tokens, so it does not leave out a special token whose content the normalizer changes. */
+ * contents of special tokens, so it does not leave out a special token whose content the normalizer changes, unless the
+ * changed content is that of a special token. */
 enum { MHA__SPECIAL = 1, MHA__SKIPPED = 2 };
 
 struct mha_tokenizer {

@@ -239,14 +239,17 @@ static void test_starvation(void **state)
 /* ---- stored limits and special tokens ---- */
 
 /* A WordPiece vocabulary of letters with a template, whose "[X]" is a special token that is matched in lower case. */
-#define LETTERS(limits) WITH(limits, "{\"type\":\"Lowercase\"}")
-#define WITH(limits, normalizer) ADDED(limits, normalizer, "[X]", "false")
-#define ADDED(limits, normalizer, content, strip)                                                                    \
-    "{" limits "\"added_tokens\":[{\"id\":1,\"content\":\"" content "\",\"single_word\":false,\"lstrip\":" strip "," \
-    "\"rstrip\":" strip ",\"normalized\":true,\"special\":true}],\"normalizer\":" normalizer ","                     \
-    "\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},\"decoder\":null,"                                             \
-    "\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"s\",2],\"cls\":[\"c\",3]},"                          \
-    "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"u\",\"continuing_subword_prefix\":\"##\","                    \
+#define LETTERS(limits) WITH(limits, LOWERCASE)
+#define LOWERCASE "{\"type\":\"Lowercase\"}"
+#define WITH(limits, normalizer) ADDED(limits, normalizer, TOKEN(1, "[X]", "false"), "[X]")
+#define TOKEN(id, content, strip)                                                                                  \
+    "{\"id\":" #id ",\"content\":\"" content "\",\"single_word\":false,\"lstrip\":" strip ",\"rstrip\":" strip "," \
+    "\"normalized\":true,\"special\":true}"
+#define ADDED(limits, normalizer, tokens, content)                                                \
+    "{" limits "\"added_tokens\":[" tokens "],\"normalizer\":" normalizer ","                     \
+    "\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},\"decoder\":null,"                          \
+    "\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"s\",2],\"cls\":[\"c\",3]},"       \
+    "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"u\",\"continuing_subword_prefix\":\"##\"," \
     "\"max_input_chars_per_word\":100,\"vocab\":{\"u\":0,\"" content "\":1,\"s\":2,\"c\":3,\"a\":4}}}"
 #define PADDING(strategy)                                                                                   \
     "\"padding\":{\"strategy\":" strategy ",\"direction\":\"Right\",\"pad_to_multiple_of\":4,\"pad_id\":0," \
@@ -320,27 +323,36 @@ static void test_mark_after_line_break(void **state)
 static void test_adjacent_white_space(void **state)
 {
     (void)state;
-    const char *json = ADDED("", "null", "\\t", "true");
+    const char *json = ADDED("", "null", TOKEN(1, "\\t", "true"), "\\t");
     assert_int_equal(limited_count(json, "a\t\t a"), 5);
     assert_int_equal(limited_count(json, " \t \t\t"), 3);
     assert_int_equal(limited_count(json, "\ta\t"), 5);
 }
 
-/* "[X]" is shown as "[x]", which is not the content of a special token. */
-static void test_changed_special(void **state)
+/* Compares the text of ids 1 and 4, decoded without special tokens, with `want`. */
+static void check_shown(const char *json, const char *want)
 {
-    (void)state;
-    const char *json = LETTERS("");
     mha_tokenizer *t;
     mha_error err = {0};
     char *text;
-    size_t n;
     if (mha_tokenizer_open_memory(NULL, json, strlen(json), &t, &err)) fail_msg("%s", err.message);
     assert_true(mha_tokenizer_is_special(t, 1));
-    assert_int_equal(mha_tokenizer_decode(t, (const int32_t[]){1, 4}, 2, 1, &text, &n, &err), MHA_OK);
-    assert_string_equal(text, "[x] a");
+    assert_false(mha_tokenizer_is_special(t, 4));
+    assert_int_equal(mha_tokenizer_decode(t, (const int32_t[]){1, 4}, 2, 1, &text, NULL, &err), MHA_OK);
+    assert_string_equal(text, want);
     mha_tokenizer_text_free(t, text);
     mha_tokenizer_free(t);
+}
+
+/* "[X]" is shown as "[x]", which may be the content of another special token. A token of white space may be shown as an
+ * empty text. */
+static void test_changed_special(void **state)
+{
+    (void)state;
+    check_shown(LETTERS(""), "[x] a");
+    check_shown(ADDED("", LOWERCASE, TOKEN(1, "[X]", "false") "," TOKEN(5, "[x]", "false"), "[X]"), "a");
+#define STRIP "{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":true}"
+    check_shown(ADDED("", STRIP, TOKEN(1, "  ", "false"), "  "), " a");
 }
 
 int main(void)
