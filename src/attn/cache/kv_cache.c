@@ -67,7 +67,7 @@ static mha_status fill(mha_cache *c, mha_error *err)
     MHA__TRY(page_bytes(d, d->head_dim, &c->k_bytes, err));
     if (!d->v_from_k) MHA__TRY(page_bytes(d, d->v_head_dim, &c->v_bytes, err));
     if (!mha__mul((size_t)d->batch, sizeof *c->sequences + 3 * sizeof *c->view, &bytes))
-        return bad_field(err, "batch", d->batch, "less");
+        return bad_field(err, "batch", d->batch, "small enough for the address space");
     c->pinned = mha__cache_pages_of(c, d->keep_first);
     c->sequences = mha__calloc(c->ctx, (size_t)d->batch, sizeof *c->sequences);
     c->view = mha__calloc(c->ctx, (size_t)d->batch, 3 * sizeof *c->view);

@@ -56,11 +56,6 @@ static mha_status reserve_pages(mha_cache *c, int64_t missing, mha_error *err)
 {
     const int64_t wanted = mha__max64(c->pages + missing, c->pages + c->pages / 2);
     size_t bytes;
-    if (c->desc.capacity > 0 && c->pages > 0)
-        return mha__fail(err, MHA_ERR_MEMORY,
-                         "the cache is full: capacity must be at least %" PRId64 " pages of %" PRId64
-                         " keys (got %" PRId64 ")",
-                         c->pages + missing, c->desc.page_size, c->pages);
     if (wanted > INT32_MAX || !mha__mul((size_t)wanted, c->k_bytes + c->v_bytes, &bytes) || bytes > PTRDIFF_MAX)
         return mha__fail(err, MHA_ERR_MEMORY,
                          "the number of pages of %zu bytes must fit the address space (got %" PRId64 ")",
@@ -68,11 +63,11 @@ static mha_status reserve_pages(mha_cache *c, int64_t missing, mha_error *err)
     return grow_pool(c, wanted, err);
 }
 
-static mha_status reserve_table(mha_cache *c, int64_t width, mha_error *err)
+/* Allocates a copy of the page table with `wanted` pages per sequence. */
+static mha_status copy_table(const mha_cache *c, int64_t wanted, int32_t **copy, mha_error *err)
 {
-    const int64_t wanted = mha__max64(width, 2 * c->width);
     size_t entries;
-    if (!mha__mul((size_t)c->desc.batch, (size_t)wanted, &entries) || entries > PTRDIFF_MAX / sizeof *c->table)
+    if (!mha__mul((size_t)c->desc.batch, (size_t)wanted, &entries) || entries > PTRDIFF_MAX / sizeof **copy)
         return mha__fail(err, MHA_ERR_MEMORY,
                          "the page table must fit the address space (got %" PRId64 " times %" PRId64 " pages)",
                          c->desc.batch, wanted);
@@ -81,17 +76,30 @@ static mha_status reserve_table(mha_cache *c, int64_t width, mha_error *err)
     memset(table, 0xFF, entries * sizeof *table); /* MHA__PAGE_NONE */
     for (int64_t b = 0; b < c->desc.batch && c->width > 0; b++)
         memcpy(table + b * wanted, c->table + b * c->width, (size_t)c->width * sizeof *table);
+    *copy = table;
+    return MHA_OK;
+}
+
+/* The table is replaced after the last step that can fail: arguments that are bound to the cache refer to it. */
+mha_status mha__cache_reserve(mha_cache *c, int64_t count, int64_t coming, int64_t width, mha_error *err)
+{
+    const int64_t missing = count - coming - c->free_count, wanted = mha__max64(width, 2 * c->width);
+    int32_t *table = NULL;
+    if (missing > 0 && c->desc.capacity > 0 && c->pages > 0)
+        return mha__fail(err, MHA_ERR_MEMORY,
+                         "the cache is full: capacity must be at least %" PRId64 " pages of %" PRId64
+                         " keys (got %" PRId64 ")",
+                         c->pages + missing, c->desc.page_size, c->pages);
+    if (width > c->width) MHA__TRY(copy_table(c, wanted, &table, err));
+    const mha_status status = missing > 0 ? reserve_pages(c, missing, err) : MHA_OK;
+    if (status != MHA_OK || !table) {
+        mha__free(c->ctx, table);
+        return status;
+    }
     mha__free(c->ctx, c->table);
     c->table = table;
     c->width = wanted;
     return MHA_OK;
-}
-
-mha_status mha__cache_reserve(mha_cache *c, int64_t count, int64_t coming, int64_t width, mha_error *err)
-{
-    const int64_t missing = count - coming - c->free_count;
-    if (width > c->width) MHA__TRY(reserve_table(c, width, err));
-    return missing > 0 ? reserve_pages(c, missing, err) : MHA_OK;
 }
 
 /* ---- page references ---- */
