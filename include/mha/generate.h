@@ -52,11 +52,11 @@ typedef enum mha_ending { MHA_END_LENGTH = 0, MHA_END_EOS, MHA_END_STOP, MHA_END
 
 typedef struct mha_generate_options {
     size_t size;           /* sizeof(mha_generate_options) */
-    int64_t max_new;       /* > 0 new tokens per prompt */
+    int64_t max_new;       /* 1..2^30 - 1 new tokens per prompt */
     int64_t min_new;       /* 0..max_new: no eos token is chosen before this many new tokens */
     mha_sampling sampling; /* for prompt n, tokens are sampled with a separate generator, seeded with seed + n */
     const int32_t *eos; /* [eos_count] at most 64 tokens that end a prompt and are kept; NULL = from the checkpoint */
-    int64_t eos_count;  /* entries in eos; if eos is NULL, -1 = no token ends a prompt */
+    int64_t eos_count;  /* number of entries in eos; 0 if eos is NULL; -1 = no token ends a prompt */
     /* [stop_count] UTF-8, not empty. A prompt ends with the token that completes a stop string in its new text; the
      * token is kept. The new text is the output of mha_text_stream, without special tokens, continuing the prompt. */
     const char *const *stop;

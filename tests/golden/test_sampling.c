@@ -189,7 +189,8 @@ static void test_generate_refusals(void **state)
         mha_generate_options o;
         const char *part;
     } cases[] = {
-        {{starts[0], 4}, {.max_new = 0}, "max_new must be at least 1 (got 0)"},
+        {{starts[0], 4}, {.max_new = 0}, "max_new must be from 1 to 1073741823 (got 0)"},
+        {{starts[0], 4}, {.max_new = INT64_C(1) << 40}, "max_new must be from 1 to 1073741823 (got 1099511627776)"},
         {{starts[0], 0}, {.max_new = 1}, "prompt 1 of 1 must have tokens"},
         {{NULL, 4}, {.max_new = 1}, "prompt 1 of 1 must have tokens"},
         {{starts[0], 4}, {.max_new = 93}, "prompt 1 of 1: prompt tokens + max_new must be at most 96 (got 4 + 93)"},
@@ -199,6 +200,11 @@ static void test_generate_refusals(void **state)
         {{starts[0], 4},
          {.max_new = 1, .eos = (const int32_t[]){-3}, .eos_count = 1},
          "eos[0] must be a token of the model (got -3)"},
+        {{starts[0], 4}, {.max_new = 1, .eos_count = 2}, "eos_count must be from -1 to 0 if eos is NULL (got 2)"},
+        {{starts[0], 4}, {.max_new = 1, .eos_count = -2}, "eos_count must be from -1 to 0 if eos is NULL (got -2)"},
+        {{starts[0], 4},
+         {.max_new = 1, .eos = (const int32_t[65]){0}, .eos_count = 65},
+         "eos_count must be from -1 to 64 (got 65)"},
     };
     mha_model *model = open_tiny();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

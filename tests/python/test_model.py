@@ -166,7 +166,7 @@ class Decoder(unittest.TestCase):
 
     def test_refusals(self):
         for arguments, settings, sentence in (
-                (([], 4), {}, "must have tokens"), (([640], 4), {}, "640"), ((PROMPT, 0), {}, "max_new must be at least 1"), ((PROMPT, 95), {}, r"at most 96 \(got"),
+                (([], 4), {}, "must have tokens"), (([640], 4), {}, "640"), ((PROMPT, 0), {}, "max_new must be from 1"), ((PROMPT, 95), {}, r"at most 96 \(got"),
                 ((PROMPT, 4), {"temperature": -1}, "temperature"), ((PROMPT, 4), {"stop": ["a\0"]}, "NUL"),
                 ((PROMPT, 4), {"seed": -1}, "seed must be from 0"), ((PROMPT, 4), {"stop": [""]}, "stop"), ((PROMPT, 4), {"eos": [-1]}, "eos")):
             with self.assertRaisesRegex(ValueError, sentence):

@@ -31,8 +31,8 @@ static mha_status check_prompt(const mha__generation *g, int64_t n, int64_t most
 static mha_status check_numbers(const mha_generate_options *o, mha_error *err)
 {
     if (o->max_new < 1 || o->max_new > INT32_MAX / 2)
-        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: max_new must be at least 1 (got %lld)",
-                         (long long)o->max_new);
+        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: max_new must be from 1 to %d (got %lld)",
+                         INT32_MAX / 2, (long long)o->max_new);
     if (o->min_new < 0 || o->min_new > o->max_new)
         return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: min_new must be from 0 to max_new = %lld (got %lld)",
                          (long long)o->max_new, (long long)o->min_new);
@@ -49,6 +49,9 @@ static mha_status check_eos(mha__generation *g, mha_error *err)
 {
     mha_generate_options *o = &g->o;
     const mha__config *config = &g->model->config;
+    if (o->eos_count < -1 || o->eos_count > (o->eos ? MHA__EOS : 0))
+        return mha__fail(err, MHA_ERR_ARG, "mha_generate_options: eos_count must be from -1 to %d%s (got %lld)",
+                         o->eos ? MHA__EOS : 0, o->eos ? "" : " if eos is NULL", (long long)o->eos_count);
     if (!o->eos && o->eos_count == 0) o->eos = config->eos, o->eos_count = config->eos_count;
     for (int64_t i = 0; o->eos && i < o->eos_count; i++)
         if (o->eos[i] < 0 || o->eos[i] >= config->vocab)
