@@ -253,7 +253,7 @@ mha_ctx *mha_model_ctx(const mha_model *model)
 
 const mha_model_info *mha_model_describe(const mha_model *model)
 {
-    return &model->info;
+    return model ? &model->info : NULL;
 }
 
 const char *mha_model_config_json(const mha_model *model)

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/redzone.h"
 #include "base/struct_size.h"
-#include <stdio.h>
 
 mha_status mha_attn_plan_create(mha_ctx *ctx, const mha_attn_desc *desc, mha_attn_plan **out, mha_error *err)
 {
@@ -46,7 +45,8 @@ mha_dtype mha_attn_plan_weights(const mha_attn_plan *plan)
 size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *to, size_t capacity)
 {
     if (plan) return plan->engine->describe(plan, json, to, capacity);
-    return (size_t)snprintf(to, to ? capacity : 0, "%s", json ? "null" : "no plan\n");
+    if (to && capacity > 0) *to = '\0';
+    return 0;
 }
 
 mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace,

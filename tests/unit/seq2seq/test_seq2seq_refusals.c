@@ -357,6 +357,7 @@ static void test_refused_models(void **state)
     mha_model *gpt2 = case_open(NULL, "models/gpt2-tiny");
     assert_null(mha_model_encoder(gpt2));
     assert_null(mha_model_encoder(NULL));
+    assert_null(mha_model_describe(NULL));
     expect(mha_model_shift_labels(gpt2, ids, 1, 3, shifted, &err), MHA_ERR_UNSUPPORTED, &err,
            "model must be an encoder-decoder");
     expect(mha_model_score_target(gpt2, ids, 3, ids, 3, logprob, &err), MHA_ERR_UNSUPPORTED, &err,

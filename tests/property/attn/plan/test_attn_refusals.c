@@ -263,6 +263,10 @@ static void test_null(void **state)
     assert_int_equal(mha_attn_plan_create(NULL, &good, NULL, &err), MHA_ERR_ARG);
     assert_int_equal(mha_attn_plan_create(NULL, NULL, &plan, NULL), MHA_ERR_ARG); /* a NULL err must be accepted */
     mha_attn_plan_free(NULL);
+    char text[8] = "text";
+    assert_int_equal(mha_attn_plan_describe(NULL, 0, text, sizeof text), 0);
+    assert_string_equal(text, "");
+    assert_int_equal(mha_attn_plan_describe(NULL, 1, NULL, 0), 0);
 }
 
 int main(void)
