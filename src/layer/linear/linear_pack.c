@@ -148,24 +148,30 @@ static mha__matrix inner_of(const mha_matrix *m)
                          .out = m->out};
 }
 
+static mha_dtype packed_of(const mha_matrix *part)
+{
+    return part->packed == MHA_DTYPE_DEFAULT ? MHA_F32 : part->packed;
+}
+
 mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_matrix *parts, int64_t count,
                                    mha_activation activation, mha_linear **linear, mha_error *err)
 {
     if (!linear) return mha__fail(err, MHA_ERR_ARG, "linear: the output pointer must not be NULL");
     *linear = NULL;
-    if (!parts || count < 1 || count > MAX_PARTS)
+    if (count < 1 || count > MAX_PARTS)
         return mha__fail(err, MHA_ERR_ARG, "linear: count must be from 1 to %d (got %lld)", MAX_PARTS,
-                         parts ? (long long)count : 0);
+                         (long long)count);
+    if (!parts) return mha__fail(err, MHA_ERR_ARG, "linear: parts must not be NULL");
     mha__matrix inner[MAX_PARTS];
-    const mha_dtype packed = parts[0].packed == MHA_DTYPE_DEFAULT ? MHA_F32 : parts[0].packed;
+    const mha_dtype packed = packed_of(&parts[0]);
     if (packed != MHA_F32 && packed != MHA_BF16 && packed != MHA_F16 && packed != MHA_Q8_0)
         return mha__fail(err, MHA_ERR_ARG, "linear: packed must be one of f32, bf16, f16, q8_0 (got %s)",
                          mha__quote_dtype(&(mha__quoted){0}, packed));
     for (int64_t p = 0; p < count; p++) {
-        if (parts[p].packed != parts[0].packed)
+        if (packed_of(&parts[p]) != packed)
             return mha__fail(err, MHA_ERR_ARG,
                              "linear: packed must be the same for all matrices of a stack (got %s and %s)",
-                             mha_dtype_name(packed), mha_dtype_name(parts[p].packed));
+                             mha_dtype_name(packed), mha_dtype_name(packed_of(&parts[p])));
         inner[p] = inner_of(&parts[p]);
     }
     return mha__linear_create(ctx, packed, in, inner, count, activation, linear, err);

@@ -231,6 +231,12 @@ static void test_refusals(void **state)
         mha_linear_create_stack(NULL, 2, &(mha_matrix){.weight = w, .out = 2}, 1, (mha_activation)9, &linear, &err),
         MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "activation must be"));
+    assert_int_equal(mha_linear_create_stack(NULL, 2, NULL, 1, MHA_ACT_NONE, &linear, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "parts must not be NULL"));
+    assert_int_equal(
+        mha_linear_create_stack(NULL, 2, &(mha_matrix){.weight = w, .out = 2}, 65, MHA_ACT_NONE, &linear, &err),
+        MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "count must be from 1 to 64 (got 65)"));
     assert_int_equal(mha_linear_create(NULL, 2, 2, w, NULL, &linear, &err), MHA_OK);
     assert_int_equal(mha_linear_forward(linear, w, -1, w, &err), MHA_ERR_ARG);
     assert_int_equal(mha_linear_forward(linear, NULL, 1, w, &err), MHA_ERR_ARG);

@@ -287,6 +287,9 @@ static void test_refusals(void **state)
     assert_int_equal(mha_linear_create_stack(NULL, 2, parts, 1, MHA_ACT_NONE, &linear, &err), MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "packed must be one of f32, bf16, f16, q8_0 (got i8)"));
     assert_null(linear);
+    parts[0].packed = MHA_F32; /* the default of the other matrix */
+    assert_int_equal(mha_linear_create_stack(NULL, 2, parts, 2, MHA_ACT_NONE, &linear, &err), MHA_OK);
+    mha_linear_free(linear);
 }
 
 /* If an allocation of the forward pass fails, y must remain unchanged. */
