@@ -1,4 +1,5 @@
 /* attention_create.c - creates the attention layer of a model: checks its options and packs its weights. */
+#include "attn/plan/params.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
@@ -24,6 +25,21 @@ static mha_status check_cross(const mha_attn_layer_options *o, mha_error *err)
                                                                  : NULL;
     if (!o->cross || !name) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "attention layer: cross must be 0 with %s (got %d)", name, o->cross);
+}
+
+/* Checks the options that are passed to the operator. */
+static mha_status check_operator(const mha_attn_layer_options *o, mha_error *err)
+{
+    const mha_attn_desc d = {.size = sizeof d,
+                             .batch = 1,
+                             .heads = 1,
+                             .head_dim = o->head_dim,
+                             .scale = o->scale,
+                             .softcap = o->softcap,
+                             .causal = o->causal,
+                             .window = o->window};
+    mha_attn_desc resolved;
+    return mha__attn_resolve(&d, &resolved, err);
 }
 
 static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
@@ -67,6 +83,7 @@ static mha_status check_options(mha_attn_layer_options *o, mha_error *err)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: dtype must be one of f32, bf16, f16 (got %s)",
                          mha__quote_dtype(&(mha__quoted){0}, o->dtype));
     MHA__TRY(check_cross(o, err));
+    MHA__TRY(check_operator(o, err));
     return mha__attn_choice_check(o, err);
 }
 
