@@ -111,7 +111,9 @@ static mha_status count_numbers(int64_t rows, int64_t width, bool given, int64_t
 {
     size_t bytes;
     if (rows < 0 || width < 1 || !mha__bytes((int64_t[]){rows, width}, 2, sizeof(float), &bytes))
-        return mha__fail(err, MHA_ERR_ARG, "activation: rows must be at least 0, and width at least 1 (got %lld, %lld)",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "activation: rows must be at least 0, width at least 1, and all must fit "
+                         "in memory (got %lld, %lld)",
                          (long long)rows, (long long)width);
     if (!given && rows) return mha__fail(err, MHA_ERR_ARG, "activation: x, dy and dx must not be NULL");
     *count = rows * width;

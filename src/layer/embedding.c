@@ -11,7 +11,8 @@ static mha_status check(const char *what, const float *table, int64_t count, int
     if (rows < 0 || width < 1 || count < 1 ||
         !mha__bytes((int64_t[]){mha__max64(rows, count), width}, 2, 2 * sizeof *y, &bytes))
         return mha__fail(err, MHA_ERR_ARG,
-                         "embedding: rows must be at least 0, and width and count at least 1 (got %lld, %lld, %lld)",
+                         "embedding: rows must be at least 0, width and count at least 1, and all must fit "
+                         "in memory (got %lld, %lld, %lld)",
                          (long long)rows, (long long)width, (long long)count);
     if (!what || !table || (rows && (!ids || !y)))
         return mha__fail(err, MHA_ERR_ARG, "embedding: what, table, ids and y must not be NULL");

@@ -103,7 +103,9 @@ mha_status mha_norm_forward(mha_ctx *ctx, const mha_norm *norm, int64_t rows, in
 {
     size_t bytes = 0;
     if (rows < 0 || width < 1 || !mha__bytes((int64_t[]){rows, width}, 2, 2 * sizeof *x, &bytes))
-        return mha__fail(err, MHA_ERR_ARG, "norm: rows must be at least 0, and width at least 1 (got %lld, %lld)",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "norm: rows must be at least 0, width at least 1, and all must fit "
+                         "in memory (got %lld, %lld)",
                          (long long)rows, (long long)width);
     if (!norm || (rows && (!x || !y))) return mha__fail(err, MHA_ERR_ARG, "norm: norm, x and y must not be NULL");
     MHA__TRY(mha__norm_check("norm", norm, err));

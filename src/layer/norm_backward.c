@@ -101,7 +101,8 @@ mha_status mha_norm_backward(mha_ctx *ctx, const mha_norm *norm, const mha_norm_
     MHA__TRY(mha__options_read(&g, sizeof g, gradient, "mha_norm_gradient", err));
     if (g.rows < 0 || g.width < 1 || !mha__bytes((int64_t[]){g.rows + 2 * PARTS, g.width}, 2, 32, &bytes))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_norm_gradient: rows must be at least 0, and width at least 1 (got %lld, %lld)",
+                         "mha_norm_gradient: rows must be at least 0, width at least 1, and all must fit "
+                         "in memory (got %lld, %lld)",
                          (long long)g.rows, (long long)g.width);
     if (!norm || (g.rows && (!g.x || !g.dy)))
         return mha__fail(err, MHA_ERR_ARG, "mha_norm_gradient: %s must not be NULL", norm ? "x and dy" : "norm");

@@ -267,7 +267,8 @@ mha_status mha_linear_backward(mha_ctx *ctx, const mha_linear_gradient *given, m
         !mha__bytes((int64_t[]){g.rows, mha__max64(g.in, g.matrix.out)}, 2, 2 * sizeof *g.x, &bytes))
         return mha__fail(
             err, MHA_ERR_ARG,
-            "mha_linear_gradient: rows must be at least 0, and in and matrix.out at least 1 (got %lld, %lld, %lld)",
+            "mha_linear_gradient: rows must be at least 0, in and matrix.out from 1 to 2^31-1, and all must fit "
+            "in memory (got %lld, %lld, %lld)",
             (long long)g.rows, (long long)g.in, (long long)g.matrix.out);
     if ((g.rows && !g.dy) || (g.dx && !g.matrix.weight) || (g.rows && g.dweight && !g.x))
         return mha__fail(err, MHA_ERR_ARG, "mha_linear_gradient: %s",

@@ -57,7 +57,8 @@ static mha_status read_args(mha_cross_entropy_args *a, const mha_cross_entropy_a
     MHA__TRY(mha__options_read(a, sizeof *a, given, "mha_cross_entropy_args", err));
     if (a->rows < 0 || a->classes < 1 || !mha__bytes((int64_t[]){a->rows, a->classes}, 2, 2 * sizeof(double), &bytes))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_cross_entropy_args: rows must be at least 0, and classes at least 1 (got %lld, %lld)",
+                         "mha_cross_entropy_args: rows must be at least 0, classes at least 1, and all must fit "
+                         "in memory (got %lld, %lld)",
                          (long long)a->rows, (long long)a->classes);
     if (a->rows && (!a->logits || !a->labels))
         return mha__fail(err, MHA_ERR_ARG, "mha_cross_entropy_args: %s must not be NULL",

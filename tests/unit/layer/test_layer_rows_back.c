@@ -255,7 +255,8 @@ static void test_refusals(void **state)
     refused(mha_norm_backward(NULL, &norm, &g, &err), &err, "x and dy must not be NULL");
     refused(mha_norm_backward(NULL, NULL, &g, &err), &err, "norm must not be NULL");
     g.width = 0;
-    refused(mha_norm_backward(NULL, &norm, &g, &err), &err, "rows must be at least 0, and width at least 1 (got 2, 0)");
+    refused(mha_norm_backward(NULL, &norm, &g, &err), &err,
+            "rows must be at least 0, width at least 1, and all must fit in memory (got 2, 0)");
     mha_cross_entropy_args args = {.size = sizeof args, .rows = 2, .classes = 2, .logits = x, .labels = labels};
     refused(mha_cross_entropy(NULL, &args, NULL, NULL, &err), &err, "labels[1] must be from 0 to 1, or -100 (got 2");
     labels[1] = -1;
@@ -266,7 +267,10 @@ static void test_refusals(void **state)
     refused(mha_cross_entropy(NULL, &args, NULL, NULL, &err), &err, "scale must be finite (got inf)");
     args.scale = 0, args.classes = 0;
     refused(mha_cross_entropy(NULL, &args, NULL, NULL, &err), &err,
-            "rows must be at least 0, and classes at least 1 (got 2, 0)");
+            "rows must be at least 0, classes at least 1, and all must fit in memory (got 2, 0)");
+    args.rows = INT64_C(1) << 60, args.classes = 5;
+    refused(mha_cross_entropy(NULL, &args, NULL, NULL, &err), &err,
+            "classes at least 1, and all must fit in memory (got 1152921504606846976, 5)");
 }
 
 static void test_no_memory(void **state)
