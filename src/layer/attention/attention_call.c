@@ -52,6 +52,9 @@ mha_status mha__layer_workspace(mha_ctx *ctx, size_t bytes, mha_layer_input *in,
     if (in->workspace && in->workspace_bytes < bytes)
         return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace_bytes must be at least %zu (got %zu)", bytes,
                          in->workspace_bytes);
+    if ((uintptr_t)in->workspace % 64)
+        return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: workspace must be aligned to 64 bytes (got %p)",
+                         in->workspace);
     if (in->workspace) return MHA_OK;
     in->workspace_bytes = bytes;
     *own = in->workspace = mha__alloc(ctx, bytes);

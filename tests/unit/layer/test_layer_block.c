@@ -187,6 +187,12 @@ static void test_given_workspace(void **state)
                           &err),
         MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "workspace_bytes"));
+    assert_int_equal(
+        mha_block_forward(block, INPUT(.batch = 1, .length = L, .workspace = memory + 1, .workspace_bytes = bytes), x,
+                          &err),
+        MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "mha_layer_input: workspace must be aligned to 64 bytes"));
+    assert_memory_equal(x, y, L * E * sizeof *x);
     mha_free(NULL, memory);
     mha_block_free(block);
     random_block_free(&o);
