@@ -73,7 +73,8 @@ typedef struct mha_cache_desc {
                            of mha_cache_tokens must be at least Dv, because values are not rotated */
 } mha_cache_desc;
 
-/* Creates an empty cache. Errors: MHA_ERR_ARG naming the field and its value; MHA_ERR_MEMORY. */
+/* Creates an empty cache. Errors: MHA_ERR_ARG naming the field and its value, also for pages of more than 2^40 bytes;
+ * MHA_ERR_UNSUPPORTED for q4_0 with a D or Dv that is not a multiple of 32; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_cache_create(mha_ctx *ctx, const mha_cache_desc *desc, mha_cache **out, mha_error *err);
 MHA_API void mha_cache_free(mha_cache *cache);
 
@@ -106,8 +107,8 @@ typedef struct mha_cache_tokens {
  * copy of the whole cache when it grows. */
 MHA_API mha_status mha_cache_append(mha_cache *cache, int64_t sequence, const mha_cache_tokens *tokens, mha_error *err);
 
-/* Removes the tokens from position `length` on. With a window, the keys that the next query attends to must still be
- * stored. */
+/* Removes the tokens of one sequence from position `length` on. With a window, the keys that the next query attends to
+ * must still be stored. */
 MHA_API mha_status mha_cache_truncate(mha_cache *cache, int64_t sequence, int64_t length, mha_error *err);
 /* Replaces sequence `to` with the first `length` tokens of `from`, another sequence, sharing their pages without
  * copying. With a window, the condition of mha_cache_truncate applies. */

@@ -90,7 +90,7 @@ MHA_API const char *mha_head_label_help(mha_head_label label);
  * r. */
 typedef struct mha_head_probe {
     const int32_t *ids;    /* [texts, period] r of each text; NULL = random */
-    int64_t texts, period; /* number of probe texts, at most 4096, and length of r */
+    int64_t texts, period; /* number of probe texts, at most 4096, and length of r; not read if ids is NULL */
     /* Tokens before and after r r, at most 8 each; NULL = the special tokens of the tokenizer, if there is one. */
     const int32_t *first, *last;
     int64_t first_count, last_count;

@@ -91,7 +91,8 @@ typedef struct mha_linear mha_linear;
 MHA_API mha_status mha_linear_create(mha_ctx *ctx, int64_t in, int64_t out, const float *weight, const float *bias,
                                      mha_linear **linear, mha_error *err);
 /* Fuses several matrices that multiply the same input: y = [x W0^T + b0 | x W1^T + b1 | ...], each part as wide as its
- * `out`. `activation` is applied to all of y while y is still in the cache. */
+ * `out`. `count` is from 1 to 64, and `packed` must be the same type for all parts. `activation` is applied to all of y
+ * while y is still in the cache. */
 MHA_API mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_matrix *parts, int64_t count,
                                            mha_activation activation, mha_linear **linear, mha_error *err);
 MHA_API void mha_linear_free(mha_linear *linear);
@@ -133,7 +134,8 @@ typedef enum mha_norm_kind {
 
 /* A norm over rows. Where a norm is optional, weight NULL means no norm. */
 typedef struct mha_norm {
-    const float *weight, *bias; /* [width]; MHA_NORM_RMS has no bias */
+    const float *weight, *bias; /* [width]; MHA_NORM_LAYER requires a bias, which may be zeros; MHA_NORM_RMS does not
+                                 * read it */
     double eps;                 /* > 0 */
     mha_norm_kind kind;
 } mha_norm;
