@@ -61,8 +61,8 @@ typedef struct mha_rope_options {
 MHA_API mha_status mha_rope_frequencies(const mha_rope_options *options, int64_t length, double *frequencies,
                                         double *gain, mha_error *err);
 
-/* Computes cos and sin, [rows, R/2] each, multiplied by the gain, for rows at `positions` [rows] >= 0; NULL = 0 ..
- * rows-1. The length is the longest position + 1. */
+/* Computes cos and sin, [rows, R/2] each, multiplied by the gain, for rows at `positions` [rows], each from 0 to
+ * 2^31-1; NULL = 0 .. rows-1. The length is the longest position + 1. */
 MHA_API mha_status mha_rope_angles(const mha_rope_options *options, const int64_t *positions, int64_t rows, float *cos,
                                    float *sin, mha_error *err);
 

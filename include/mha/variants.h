@@ -102,7 +102,7 @@ typedef struct mha_variant_input {
     const void *past_key, *past_value; /* [B, Hkv, P, D], already rotated; not read if P is 0 */
 
     /* Dropout of the attention weights is applied with `training` only, if the layer has dropout. A layer without
-     * dropout rejects these fields. At most one of dropout_keep and rng may be set. */
+     * dropout rejects dropout_keep and rng. At most one of dropout_keep and rng may be set. */
     int training;
     const uint8_t *dropout_keep; /* [B, H, Lq, Lk]  0 = dropped; NULL = sampled */
     mha_rng *rng;                /* generator that samples the mask as PyTorch does; NULL = sampled from dropout_seed,
