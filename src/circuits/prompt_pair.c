@@ -5,6 +5,7 @@
 #include "base/struct_size.h"
 #include "math/hash.h"
 #include "math/kl_divergence.h"
+#include "model/forward/batch.h"
 #include "model/forward/pooler_logits.h"
 #include <math.h>
 #include <string.h>
@@ -49,7 +50,6 @@ static const char *unsupported(const mha_model *m)
 {
     if (m->encoder || m->decoder) return "not be an encoder-decoder";
     if (m->ranks.ranks) return "not be divided among processes";
-    if (m->outer.packed != MHA_F32) return "be opened in f32";
     for (int64_t layer = 0; layer < m->info.layers; layer++)
         if (m->info.attention_per_layer[layer].choice) return "not have layers that select heads per text";
     return NULL;
@@ -61,6 +61,9 @@ mha_status mha__circuits_check(const mha_model *m, const char *function, mha_err
     if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "%s: model must have weights", function);
     const char *what = unsupported(m);
     if (what) return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: model must %s (got %s)", function, what, m->info.family);
+    if (m->outer.packed != MHA_F32)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: model must be opened in f32 (got %s)", function,
+                         mha_dtype_name(m->outer.packed));
     return MHA_OK;
 }
 
@@ -76,11 +79,13 @@ static mha_status check_token(const mha_model *m, const char *name, int64_t inde
 
 static mha_status check_options(const mha_model *m, const mha_prompt_pair_options *o, mha_error *err)
 {
-    if (!o->clean || !o->corrupted || o->length < 1)
-        return mha__fail(err, MHA_ERR_ARG,
-                         "mha_prompt_pair_options: clean and corrupted must not be NULL, and length must be at least 1 "
-                         "(got %lld)",
-                         (long long)o->length);
+    const int64_t most = mha__batch_most_tokens(m);
+    if (!o->clean || !o->corrupted)
+        return mha__fail(err, MHA_ERR_ARG, "mha_prompt_pair_options: %s must not be NULL",
+                         o->clean ? "corrupted" : "clean");
+    if (o->length < 1 || o->length > most)
+        return mha__fail(err, MHA_ERR_ARG, "mha_prompt_pair_options: length must be from 1 to %lld (got %lld)",
+                         (long long)most, (long long)o->length);
     if (o->position && (*o->position < 0 || *o->position >= o->length))
         return mha__fail(err, MHA_ERR_ARG, "mha_prompt_pair_options: position must be from 0 to %lld (got %lld)",
                          (long long)o->length - 1, (long long)*o->position);

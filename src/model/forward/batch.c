@@ -142,9 +142,14 @@ static mha_status check_input(const mha_model *m, const mha__batch *p, int64_t m
     return check_types(m, &p->in, err);
 }
 
+int64_t mha__batch_most_tokens(const mha_model *m)
+{
+    return m->positions.weight ? m->config.max_positions : INT32_MAX;
+}
+
 mha_status mha__batch_read(const mha_model *m, mha__batch *batch, const mha_model_input *input, mha_error *err)
 {
-    const int64_t most = m->positions.weight ? m->config.max_positions : INT32_MAX;
+    const int64_t most = mha__batch_most_tokens(m);
     MHA__TRY(mha__options_read(&batch->in, sizeof batch->in, input, "mha_model_input", err));
     MHA__TRY(mha__image_read(m, &batch->in, err));
     MHA__TRY(read_starts(batch, most, err));

@@ -33,6 +33,8 @@ typedef struct mha__batch {
     } angles[2];          /* angles of config.rope and of config.local_rope; NULL if no layer has this rotation */
 } mha__batch;
 
+/* Returns the largest number of tokens in a sequence. */
+int64_t mha__batch_most_tokens(const mha_model *m);
 /* Returns the number of cached tokens of sequence b of the call, to which the first layer adds those of the call. */
 int64_t mha__batch_past(const mha__batch *batch, int64_t b);
 /* Copies the caller's struct and checks everything except the ids. */

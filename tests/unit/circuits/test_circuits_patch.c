@@ -487,6 +487,9 @@ static void refusals_name_the_reason(void **state)
     mha_prompt_pair_options o = {.size = sizeof o, .clean = clean_ids, .corrupted = beyond, .length = T};
     check_refused(mha_prompt_pair_create(bert, &o, &pair, &err), MHA_ERR_ARG, "corrupted[0]");
     o.corrupted = clean_ids;
+    o.length = (int64_t)1 << 40; /* must be refused before any id is read */
+    check_refused(mha_prompt_pair_create(bert, &o, &pair, &err), MHA_ERR_ARG, "length must be from 1 to");
+    o.length = T;
     check_refused(mha_prompt_pair_create(plain, &o, &pair, &err), MHA_ERR_UNSUPPORTED, "logits");
     o.answer = -1;
     check_refused(mha_prompt_pair_create(bert, &o, &pair, &err), MHA_ERR_ARG, "answer");
@@ -516,6 +519,18 @@ static void refusals_name_the_reason(void **state)
     mha_model_free(parallel);
     mha_model_free(plain);
     mha_model_free(bert);
+}
+
+/* The message about a model in another type must name its type. */
+static void a_bf16_model_is_refused_by_type(void **state)
+{
+    (void)state;
+    const mha_model_options bf16 = {.size = sizeof bf16, .no_tokenizer = 1, .dtype = MHA_BF16};
+    const mha_prompt_pair_options o = {.size = sizeof o, .clean = clean_ids, .corrupted = clean_ids, .length = T};
+    mha_prompt_pair *pair;
+    mha_model *model = case_model(NULL, "families/llama", &bf16);
+    check_refused(mha_prompt_pair_create(model, &o, &pair, &err), MHA_ERR_UNSUPPORTED, "opened in f32 (got bf16)");
+    mha_model_free(model);
 }
 
 /* The divergence must be that of the formula. It is infinite if Q is 0 where P is not. */
@@ -554,6 +569,7 @@ int main(void)
         cmocka_unit_test(paths_do_not_require_a_norm_before_attention),
         cmocka_unit_test(edges_extend_paths_and_patches),
         cmocka_unit_test(refusals_name_the_reason),
+        cmocka_unit_test(a_bf16_model_is_refused_by_type),
         cmocka_unit_test(divergences_of_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
