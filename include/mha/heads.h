@@ -90,8 +90,8 @@ MHA_API const char *mha_head_label_help(mha_head_label label);
  * r. */
 typedef struct mha_head_probe {
     const int32_t *ids;    /* [texts, period] r of each text; NULL = random */
-    int64_t texts, period; /* number of probe texts, at most 4096, and length of r; not read if ids is NULL */
-    /* Tokens before and after r r, at most 8 each; NULL = the special tokens of the tokenizer, if there is one. */
+    int64_t texts, period; /* number of probe texts, at most 4096, and length of r; 0 if ids is NULL */
+    /* Tokens before and after r r, at most 8 each; NULL, with count 0 = the special tokens of the tokenizer, if any. */
     const int32_t *first, *last;
     int64_t first_count, last_count;
 } mha_head_probe;

@@ -81,10 +81,22 @@ static mha_status check_wanted(const mha_head_probe *wanted, int64_t room, int64
     return MHA_OK;
 }
 
+/* Checks that the fields of given texts are 0 if the texts are random. */
+static mha_status check_random(const mha_head_probe *wanted, mha_error *err)
+{
+    const char *name = wanted->texts ? "texts" : "period";
+    const int64_t value = wanted->texts ? wanted->texts : wanted->period;
+    if (value == 0) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "probe.%s must be 0 if probe.ids is NULL (got %lld)", name, (long long)value);
+}
+
 /* Checks and copies the `count` special tokens on one side of r r. */
 static mha_status take_side(const char *name, const int32_t *ids, int64_t count, int64_t vocab, int32_t *side,
                             int64_t *side_count, mha_error *err)
 {
+    if (!ids && count != 0)
+        return mha__fail(err, MHA_ERR_ARG, "probe.%s_count must be 0 if probe.%s is NULL (got %lld)", name, name,
+                         (long long)count);
     if (!ids) return MHA_OK;
     if (count < 0 || count > MHA__FRAME_TOKENS)
         return mha__fail(err, MHA_ERR_ARG, "probe.%s_count must be from 0 to %d (got %lld)", name, MHA__FRAME_TOKENS,
@@ -110,6 +122,7 @@ mha_status mha__heads_probe(const mha_model *model, mha_heads *heads, const mha_
         MHA__TRY(check_wanted(wanted, room, info->vocab, err));
         return run_probe(model, heads, &f, wanted->ids, wanted->texts, wanted->period, err);
     }
+    MHA__TRY(check_random(wanted, err));
     if (room < 2 * PERIOD || info->vocab < 4 * PERIOD) return MHA_OK;
     int32_t r[DRAWS * PERIOD];
     for (int i = 0; i < DRAWS * PERIOD; i++)

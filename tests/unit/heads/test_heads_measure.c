@@ -353,6 +353,10 @@ static void wrong_use(void **state)
         {{.thresholds = {.local = -1}}, "mha_head_thresholds: local must be at least 0 (got -1)"},
         {{.thresholds = {.sink = (double)NAN}}, "mha_head_thresholds: sink must be at least 0 (got nan)"},
         {{.probe = {.first = ids, .first_count = 9}}, "probe.first_count must be from 0 to 8 (got 9)"},
+        {{.probe = {.texts = 5000}}, "probe.texts must be 0 if probe.ids is NULL (got 5000)"},
+        {{.probe = {.period = (int64_t)1 << 40}}, "probe.period must be 0 if probe.ids is NULL (got 1099511627776)"},
+        {{.probe = {.first_count = 9}}, "probe.first_count must be 0 if probe.first is NULL (got 9)"},
+        {{.probe = {.last_count = -1}}, "probe.last_count must be 0 if probe.last is NULL (got -1)"},
         {{.probe = {.last = ids + 8, .last_count = 1}}, "probe.last[0] must be from 0 to 599 (got 100000)"},
         {{.probe = {.ids = ids, .texts = 1, .period = 48}}, "probe.period must be from 1 to 47 (got 48)"},
     };
