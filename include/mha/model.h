@@ -278,8 +278,8 @@ typedef struct mha_model_input {
     const int32_t *positions; /* [B, L] >= 0, learned positions below max_positions; NULL = 0 .. L-1 */
     /* The tokens continue the cached sequences and are appended to them; positions continue. Decoding token by token,
      * or in chunks, is bitwise identical to one pass (in latent attention, to one pass with a cache). B must be the
-     * batch of the cache. A mask may only mark padding at the end, and may leave a sequence without tokens. A
-     * failure leaves the cache unchanged or removes the tokens of all sequences; mha_model_cache_length shows which. */
+     * batch of the cache. A mask may only mark padding at the end, and may leave a sequence without tokens. Rejected
+     * input (ids included) leaves the cache unchanged; a later failure removes the tokens of all sequences. */
     mha_model_cache *cache;
     int64_t sequence; /* with batch 1 and a cache of several sequences: index of the sequence */
     /* Packed sequences of any lengths, without padding: sequence b is tokens starts[b] to starts[b + 1] of

@@ -30,6 +30,7 @@ typedef struct pass {
     mha_attn_plan *plan;  /* plan of the layer `planned` and of all layers with the same shape */
     const mha_attn_layer *planned;
     int64_t planned_maps; /* number of heads in that layer with requested maps */
+    bool stores;          /* the pass has begun to store keys and values in the cache */
 } pass;
 
 /* ---- memory ---- */
@@ -120,21 +121,28 @@ static bool ends_at_attention(const mha_model_output *out)
            !out->logits && !out->last_logits && !out->embedding;
 }
 
-/* Runs the encoder of an encoder-decoder if the pass has a source, and stores the keys and values of the layers. */
-static mha_status encode(const mha_model *m, const mha_model_output *out, mha__cross_pass *p, mha_error *err)
+/* Stores the masks of the sources, and the keys and values that all layers compute from their hidden states. */
+static mha_status store_source(const mha_model *m, pass *p, const float *hidden, mha_error *err)
+{
+    p->stores = true;
+    mha__cross_store_masks(&p->cross);
+    return mha__cross_store_keys(m, &p->cross, hidden, err);
+}
+
+/* Runs the encoder of an encoder-decoder if the pass has a source, and stores the source. */
+static mha_status encode(const mha_model *m, pass *p, mha_error *err)
 {
     mha_model_output o;
-    const size_t bytes = (size_t)(p->input.batch * p->input.length * m->config.hidden) * sizeof(float);
-    if (!p->used || !p->input.size) return MHA_OK;
-    MHA__TRY(mha__options_read(&o, sizeof o, out->encoder, "mha_model_output", err));
-    mha__cross_store_masks(p);
-    if (p->encoded) return mha__cross_store_keys(m, p, p->encoded, err);
-    const mha_model_input input = mha__cross_encoder_input(p);
+    const mha_model_input input = mha__cross_encoder_input(&p->cross);
+    const size_t bytes = (size_t)(p->cross.input.batch * input.length * m->config.hidden) * sizeof(float);
+    if (!p->cross.used || !input.size) return MHA_OK;
+    MHA__TRY(mha__options_read(&o, sizeof o, p->out.encoder, "mha_model_output", err));
+    if (p->cross.encoded) return store_source(m, p, p->cross.encoded, err);
     float *own = o.last_hidden ? NULL : mha__alloc(m->ctx, bytes);
     if (!o.last_hidden && !own) return mha__no_memory(err, bytes, "the hidden states of a source");
     if (own) o.last_hidden = own;
     mha_status status = mha_model_forward(m->encoder, &input, &o, err);
-    if (status == MHA_OK) status = mha__cross_store_keys(m, p, o.last_hidden, err);
+    if (status == MHA_OK) status = store_source(m, p, o.last_hidden, err);
     mha__free(m->ctx, own);
     return status;
 }
@@ -153,8 +161,9 @@ static mha_status run(const mha_model *m, pass *p, mha_error *err)
     const int64_t begin = p->batch.in.first_layer;
     MHA__TRY(mha__batch_fill(m, &p->batch, err));
     MHA__TRY(enter(m, p, err));
-    MHA__TRY(encode(m, out, &p->cross, err));
+    MHA__TRY(encode(m, p, err));
     if (out->on_hidden && out->on_hidden(out->user, begin, p->x)) return mha__taps_stopped(err, "on_hidden", begin);
+    p->stores = true;
     for (int64_t layer = begin; layer < layers; layer++) {
         MHA__TRY(turn(m, p, layer, err));
         const bool ends = layer == layers - 1 && !p->edit && ends_at_attention(out);
@@ -215,7 +224,7 @@ mha_status mha__model_forward_edited(const mha_model *model, const mha_model_inp
     mha__cross_bind(model, &p.batch, &p.cross);
     mha_status status = allocate(model, &p, &memory, err);
     if (status == MHA_OK) status = run(model, &p, err);
-    if (status != MHA_OK && p.batch.in.cache) mha_model_cache_clear(p.batch.in.cache, MHA_CACHE_ALL, NULL);
+    if (status != MHA_OK && p.stores && p.batch.in.cache) mha_model_cache_clear(p.batch.in.cache, MHA_CACHE_ALL, NULL);
     mha_attn_plan_free(p.plan);
     mha_attn_plan_free(p.cross.plan);
     mha__free(model->ctx, memory);

@@ -177,13 +177,19 @@ static void refused(const fixture *f, mha_model_input input, const char *part)
     if (!strstr(err.message, part)) fail_msg("message must contain \"%s\" (got \"%s\")", part, err.message);
 }
 
+static int stop_after_first_layer(void *user, int64_t entry, const float *x)
+{
+    (void)user, (void)x;
+    return entry == 1;
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
     fixture f = fixture_open(folders[0]), other = fixture_open(folders[1]);
     mha_model_cache *cache = open_cache(&f, 1, MHA_F32), *none = NULL;
     const uint8_t hole[3] = {1, 0, 1};
-    const int32_t wrong[1] = {-1};
+    const int32_t wrong[2][1] = {{-1}, {700}}, far[1] = {100000};
     mha_error err;
     feed(&f, cache, 0, 30);
     refused(&other, (mha_model_input){.batch = 1, .length = 1, .ids = f.ids, .cache = cache},
@@ -195,9 +201,14 @@ static void test_refusals(void **state)
             "mask must be right-padded (ones, then zeros in each row) if cache is set");
     refused(&f, (mha_model_input){.batch = 1, .length = 35, .ids = f.ids, .cache = cache},
             "sequence 0: number of tokens must be at most 64, including cached tokens (got 35 after 30)");
-    /* the calls above fail before they write to the cache; the next call fails later, so the cache is empty */
-    assert_int_equal(mha_model_cache_length(cache, 0), 30);
-    refused(&f, (mha_model_input){.batch = 1, .length = 1, .ids = wrong, .cache = cache}, "-1");
+    refused(&f, (mha_model_input){.batch = 1, .length = 1, .ids = wrong[0], .cache = cache}, "(got -1)");
+    refused(&f, (mha_model_input){.batch = 1, .length = 1, .ids = wrong[1], .cache = cache}, "(got 700)");
+    refused(&f, (mha_model_input){.batch = 1, .length = 1, .ids = f.ids, .positions = far, .cache = cache},
+            "positions[0]");
+    feed(&f, cache, 30, 4); /* the rejected calls have not changed the cache */
+    const mha_model_output stopped = {.size = sizeof stopped, .on_hidden = stop_after_first_layer};
+    const mha_model_input next = {.size = sizeof next, .batch = 1, .length = 1, .ids = f.ids, .cache = cache};
+    assert_int_equal(mha_model_forward(f.model, &next, &stopped, &err), MHA_ERR_CANCELLED);
     assert_int_equal(mha_model_cache_length(cache, 0), 0);
     mha_model_cache_free(cache);
     assert_int_equal(
@@ -217,6 +228,29 @@ static void test_refusals(void **state)
     fixture_close(&other);
 }
 
+/* A source with an unknown id must leave the other sequence of the cache unchanged. */
+static void test_refused_source(void **state)
+{
+    (void)state;
+    const int32_t ids[3] = {5, 6, 7}, wrong[3] = {5, 1 << 20, 7};
+    fixture f = {.model = case_model(NULL, "seq2seq/bart", &bare)};
+    mha_model_cache *cache = open_cache(&f, 2, MHA_F32);
+    mha_model_input source = {.size = sizeof source, .batch = 1, .length = 3, .ids = ids};
+    mha_model_input input = {
+        .size = sizeof input, .batch = 1, .length = 2, .ids = ids, .cache = cache, .source = &source};
+    assert_int_equal(mha_model_forward(f.model, &input, NULL, NULL), MHA_OK);
+    input.sequence = 1, source.ids = wrong;
+    refused(&f, input, "ids[1] must be from 0");
+    assert_int_equal(mha_model_cache_length(cache, 0), 2);
+    input.source = NULL; /* the rejected source is not stored */
+    refused(&f, input, "source must not be NULL");
+    input.source = &source, source.ids = ids;
+    assert_int_equal(mha_model_forward(f.model, &input, NULL, NULL), MHA_OK);
+    assert_int_equal(mha_model_cache_length(cache, 1), 2);
+    mha_model_cache_free(cache);
+    mha_model_free(f.model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +259,7 @@ int main(void)
         cmocka_unit_test(test_truncate_and_fork),
         cmocka_unit_test(test_smaller_types),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refused_source),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
