@@ -12,39 +12,6 @@
 #include <math.h>
 #include <string.h>
 
-static bool may_be_shard(const mha_layer_input *in)
-{
-    return in->batch == 1 && in->shard->attend && !in->lengths && !in->keep.data && !in->bias.data && !in->cache &&
-           !in->starts && !in->probs && !in->stats && !in->on_rows;
-}
-
-mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given, mha_error *err)
-{
-    size_t bytes = 0;
-    MHA__TRY(mha__options_read(local, sizeof *local, given, "mha_layer_input", err));
-    if (local->batch < 1 || local->length < 1 ||
-        !mha__bytes((int64_t[]){local->batch, local->length, local->length}, 3, 1, &bytes) ||
-        (uint64_t)bytes > INT64_MAX / 4096)
-        return mha__fail(err, MHA_ERR_ARG,
-                         "mha_layer_input: batch and length must be at least 1 and fit in memory (got %lld, %lld)",
-                         (long long)local->batch, (long long)local->length);
-    if (local->starts && (local->batch != 1 || local->sequences < 1 || local->lengths || local->keep.data ||
-                          local->cache || local->rows))
-        return mha__fail(err, MHA_ERR_ARG,
-                         "mha_layer_input: starts must be NULL unless sequences >= 1, batch = 1, and lengths, keep, "
-                         "rows and cache are NULL (got sequences %lld, batch %lld)",
-                         (long long)local->sequences, (long long)local->batch);
-    if (local->shard && !may_be_shard(local))
-        return mha__fail(err, MHA_ERR_ARG,
-                         "mha_layer_input: shard must be NULL unless batch is 1, and lengths, keep, bias, cache, "
-                         "starts, probs, stats and on_rows are NULL (got batch %lld)",
-                         (long long)local->batch);
-    if (local->context && (local->cache || local->probs || local->stats || local->on_rows || local->activations))
-        return mha__fail(err, MHA_ERR_ARG,
-                         "mha_layer_input: context must be NULL with cache, probs, stats, on_rows or activations");
-    return MHA_OK;
-}
-
 mha_status mha__layer_workspace(mha_ctx *ctx, size_t bytes, mha_layer_input *in, void **own, const char *what,
                                 mha_error *err)
 {

@@ -210,7 +210,7 @@ mha_status mha_attn_layer_forward(const mha_attn_layer *layer, const mha_layer_i
     mha_attn_plan *plan = NULL;
     void *own = NULL;
     if (!layer || !x || !y) return mha__fail(err, MHA_ERR_ARG, "attention layer: layer, x and y must not be NULL");
-    MHA__TRY(mha__layer_input(&in, input, err));
+    MHA__TRY(mha__layer_call_input(&in, input, err));
     MHA__TRY(mha__cross_input(layer, &in, true, err));
     MHA__TRY(mha__attn_plan(layer, &(mha__attn_call){.in = &in}, &plan, err));
     const mha_status status = run(layer, &in, plan, &own, x, y, err);

@@ -243,10 +243,13 @@ typedef struct mha__qkv {
 /* Returns the addresses of q, k and v in `buffer`, whose elements have `size` bytes. */
 mha__qkv mha__qkv_of(const mha_attn_layer *layer, const mha__attn_call *call, void *buffer, size_t size);
 
-/* ---- steps: attention_call.c ---- */
+/* ---- steps: layer_input.c, attention_call.c ---- */
 
-/* Copies the caller's struct, and checks batch and length: batch * length * 4096 bytes must not overflow. */
+/* Copies the caller's struct, and checks everything but the values of lengths: batch * length * 4096 bytes must not
+ * overflow. */
 mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given, mha_error *err);
+/* mha__layer_input for calls that compute: also checks the lengths, which calls for a workspace do not read. */
+mha_status mha__layer_call_input(mha_layer_input *local, const mha_layer_input *given, mha_error *err);
 /* Allocates a workspace of `bytes`, or checks the size of the one that the caller passed. *own is NULL if nothing was
  * allocated. */
 mha_status mha__layer_workspace(mha_ctx *ctx, size_t bytes, mha_layer_input *in, void **own, const char *what,

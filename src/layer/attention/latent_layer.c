@@ -260,7 +260,7 @@ mha_status mha_latent_backward(const mha_attn_layer *layer, const mha_latent_gra
     MHA__TRY(mha__options_need(&p.o, sizeof p.o, g.options, "mha_latent_options", err));
     MHA__TRY(check_widths(&p.o, err));
     MHA__TRY(check_weights(&p.o, err));
-    MHA__TRY(mha__layer_input(&p.in, g.input, err));
+    MHA__TRY(mha__layer_call_input(&p.in, g.input, err));
     MHA__TRY(check_call(layer, &p, err));
     p.call = (mha__attn_call){.in = &p.in, .outputs = MHA__ATTN_BOTH};
     MHA__TRY(mha__attn_plan(layer, &p.call, &plan, err));

@@ -27,7 +27,7 @@ mha_status mha_block_forward(const mha_block *block, const mha_layer_input *inpu
     size_t bytes = 0;
     void *own = NULL;
     if (!block || !x) return mha__fail(err, MHA_ERR_ARG, "block: %s must not be NULL", block ? "x" : "block");
-    MHA__TRY(mha__layer_input(&in, input, err));
+    MHA__TRY(mha__layer_call_input(&in, input, err));
     MHA__TRY(mha__block_cross_plan(block, &in, &source, &cross, err));
     mha_status status = mha__attn_plan(block->attn, &(mha__attn_call){.in = &in}, &plan, err);
     if (status == MHA_OK) status = mha__block_bytes(block, plan, &in, &bytes, err);
