@@ -207,9 +207,23 @@ static mha_status create_qkv(mha_attn_layer *l, const weights *w, mha_error *err
     return MHA_OK;
 }
 
+/* Checks that the matrices are set, except those in `without`. */
+static mha_status check_weights(const weights *w, unsigned without, mha_error *err)
+{
+    static const char *const names[] = {"q", "k", "v", "o"};
+    const mha_matrix *const all[] = {&w->matrix[0], &w->matrix[1], &w->matrix[2], &w->o};
+    for (int n = 0; n < 4; n++) {
+        const bool needed = n == 3 ? !(without & MHA__WITHOUT_OUTPUT) : !(without & MHA__WITHOUT_QKV) && !w->fused;
+        if (needed && !all[n]->weight)
+            return mha__fail(err, MHA_ERR_ARG, "attention layer: %s.weight must not be NULL", names[n]);
+    }
+    return MHA_OK;
+}
+
 /* Packs the projections, except those in `without`. Without an output projection, the output is the context. */
 static mha_status create_projections(mha_attn_layer *l, const weights *w, unsigned without, mha_error *err)
 {
+    MHA__TRY(check_weights(w, without, err));
     if (!(without & MHA__WITHOUT_QKV)) MHA__TRY(create_qkv(l, w, err));
     if (without & MHA__WITHOUT_OUTPUT) return MHA_OK;
     mha_matrix o = w->o;

@@ -65,11 +65,25 @@ static mha__feed_options feed_of(const mha_block_options *o)
         .width = o->intermediate, .activation = o->activation, .gate = o->gate, .up = o->up, .down = o->down};
 }
 
+/* Checks the width and the matrices of the feed-forward part. */
+static mha_status check_feed(const mha_block *b, const mha_block_options *o, mha_error *err)
+{
+    if (o->intermediate < 1 || o->intermediate > INT32_MAX)
+        return mha__fail(err, MHA_ERR_ARG,
+                         "block: intermediate must be from 1 to 2^31-1 if up, down or gate is set (got %lld)",
+                         (long long)o->intermediate);
+    const char *name = !o->up.weight ? "up" : !o->down.weight && !b->down_sum ? "down" : NULL;
+    if (!name) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG, "block: %s.weight must not be NULL with intermediate = %lld", name,
+                     (long long)o->intermediate);
+}
+
 static mha_status create_parts(mha_block *b, const mha_block_options *o, const mha__experts_options *experts,
                                bool latent, mha_error *err)
 {
     const mha__feed_options feed = feed_of(o);
     const unsigned without = (latent ? MHA__WITHOUT_QKV : 0) | (b->o_sum ? MHA__WITHOUT_OUTPUT : 0);
+    if (feeds(o) || b->down_sum) MHA__TRY(check_feed(b, o, err));
     MHA__TRY(mha__attn_layer_create(b->ctx, &o->attn, without, &b->attn, err));
     if (o->cross) MHA__TRY(mha_attn_layer_create(b->ctx, o->cross, &b->cross, err));
     if (b->down_sum) return mha__feed_create_middle(b->ctx, b->hidden, &feed, &b->feed, err);

@@ -225,8 +225,12 @@ static void test_refusals(void **state)
     REFUSED(attn.kv_heads, 3, MHA_ERR_ARG, "attention layer: kv_heads must divide heads = 4 (got 3)");
     REFUSED(attn.head_dim, 4097, MHA_ERR_ARG, "head_dim must be from 1 to 4096 (got 4097)");
     REFUSED(attn.hidden, -1, MHA_ERR_ARG, "hidden must be from 1 to 2^31-1 (got -1)");
-    REFUSED(attn.q.weight, NULL, MHA_ERR_ARG, "weight must not be NULL");
-    REFUSED(intermediate, 0, MHA_ERR_ARG, "out must be from 1 to 2^31-1 (got 0)");
+    REFUSED(attn.q.weight, NULL, MHA_ERR_ARG, "attention layer: q.weight must not be NULL");
+    REFUSED(attn.v.weight, NULL, MHA_ERR_ARG, "attention layer: v.weight must not be NULL");
+    REFUSED(attn.o.weight, NULL, MHA_ERR_ARG, "attention layer: o.weight must not be NULL");
+    REFUSED(intermediate, 0, MHA_ERR_ARG, "block: intermediate must be from 1 to 2^31-1 if up, down or gate is set");
+    REFUSED(up.weight, NULL, MHA_ERR_ARG, "block: up.weight must not be NULL with intermediate = 112");
+    REFUSED(down.weight, NULL, MHA_ERR_ARG, "block: down.weight must not be NULL with intermediate = 112");
     REFUSED(attn_norm.eps, 0, MHA_ERR_ARG, "block: attn_norm: eps must be greater than 0 (got 0)");
     REFUSED(mlp_norm.kind, (mha_norm_kind)7, MHA_ERR_ARG, "mlp_norm: kind must be a value of mha_norm_kind (got 7)");
     REFUSED(attn_out_norm, good.attn_norm, MHA_ERR_ARG, "block: pre_norm must be set if attn_out_norm is set");
