@@ -134,8 +134,8 @@ typedef enum mha_norm_kind {
 
 /* A norm over rows. Where a norm is optional, weight NULL means no norm. */
 typedef struct mha_norm {
-    const float *weight, *bias; /* [width]; MHA_NORM_LAYER requires a bias, which may be zeros; MHA_NORM_RMS does not
-                                 * read it */
+    const float *weight, *bias; /* [width]; MHA_NORM_LAYER requires a bias, which may be zeros; MHA_NORM_RMS requires
+                                 * NULL */
     double eps;                 /* > 0 */
     mha_norm_kind kind;
 } mha_norm;

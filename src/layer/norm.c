@@ -63,6 +63,8 @@ mha_status mha__norm_check(const char *name, const mha_norm *norm, mha_error *er
         return mha__fail(err, MHA_ERR_ARG, "%s: kind must be a value of mha_norm_kind (got %d)", name, (int)norm->kind);
     if (!norm->weight || (norm->kind == MHA_NORM_LAYER && !norm->bias))
         return mha__fail(err, MHA_ERR_ARG, "%s: %s must not be NULL", name, norm->weight ? "bias" : "weight");
+    if (norm->kind == MHA_NORM_RMS && norm->bias)
+        return mha__fail(err, MHA_ERR_ARG, "%s: bias must be NULL for MHA_NORM_RMS", name);
     if (!(norm->eps > 0) || !isfinite(norm->eps))
         return mha__fail(err, MHA_ERR_ARG, "%s: eps must be greater than 0 (got %g)", name, norm->eps);
     return MHA_OK;

@@ -26,6 +26,7 @@ static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_err
     if (d->dtype == MHA_DTYPE_DEFAULT) d->dtype = MHA_F32;
     if (d->v_head_dim == 0) d->v_head_dim = d->head_dim;
     if (d->page_size == 0) d->page_size = PAGE_SIZE;
+    if (d->v_from_k != 0 && d->v_from_k != 1) return bad_field(err, "v_from_k", d->v_from_k, "0 or 1");
     if (d->v_from_k && d->v_head_dim > d->head_dim)
         return mha__fail(err, MHA_ERR_ARG,
                          "v_head_dim must be at most head_dim = %" PRId64 " with v_from_k (got %" PRId64 ")",

@@ -46,7 +46,7 @@ static mha_status check_length(const reader *r, const mha__source *source, size_
 {
     unsigned char head[9] = {0}; /* the length and the first byte of the JSON */
     if (source->size < 8)
-        return refuse(r, NULL, "file must be safetensors or .npy (got %zu bytes; safetensors requires at least 8)",
+        return refuse(r, NULL, "file must be safetensors, .npy or GGUF (got %zu bytes; safetensors has at least 8)",
                       source->size);
     size_t rest = source->size - 8;
     MHA__TRY(mha__source_read(source, 0, head, rest > 0 ? 9 : 8, r->err));
@@ -56,8 +56,8 @@ static mha_status check_length(const reader *r, const mha__source *source, size_
     if (n == 0) return refuse(r, NULL, "header length must be positive (got 0)");
     if (n > rest && rest > 0 && head[8] != '{')
         return refuse(r, NULL,
-                      "file must be safetensors or .npy (as safetensors, the header length would be %llu, but only %zu "
-                      "bytes follow)",
+                      "file must be safetensors, .npy or GGUF (as safetensors, the header length would be %llu, but "
+                      "only %zu bytes follow)",
                       (unsigned long long)n, rest);
     if (n > rest)
         return refuse(r, NULL, "header length must be at most the %zu bytes that follow (got %llu)", rest,

@@ -46,6 +46,24 @@ static bool may_be_shard(const mha_layer_input *in)
            !in->starts && !in->probs && !in->stats && !in->on_rows;
 }
 
+/* Rejects a count, or an index, without the array or the cache that it belongs to. */
+static mha_status check_alone(const mha_layer_input *in, mha_error *err)
+{
+    const struct {
+        const char *name, *of;
+        int64_t value;
+        const void *owner;
+    } fields[] = {{"sequence", "cache", in->sequence, in->cache},
+                  {"sequences", "starts", in->sequences, in->starts},
+                  {"map_count", "map_heads", in->map_count, in->map_heads},
+                  {"map_row_count", "map_rows", in->map_row_count, in->map_rows}};
+    for (size_t n = 0; n < sizeof fields / sizeof *fields; n++)
+        if (fields[n].value != 0 && !fields[n].owner)
+            return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: %s must be 0 if %s is NULL (got %lld)", fields[n].name,
+                             fields[n].of, (long long)fields[n].value);
+    return MHA_OK;
+}
+
 mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given, mha_error *err)
 {
     size_t bytes = 0;
@@ -70,6 +88,7 @@ mha_status mha__layer_input(mha_layer_input *local, const mha_layer_input *given
     if (local->context && (local->cache || local->probs || local->stats || local->on_rows || local->activations))
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_layer_input: context must be NULL with cache, probs, stats, on_rows or activations");
+    MHA__TRY(check_alone(local, err));
     return check_starts_of(local, err);
 }
 

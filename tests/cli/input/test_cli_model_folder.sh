@@ -30,7 +30,7 @@ printf 'GGUF\003\000\000\000' >model.gguf
 not_a_model model.gguf 'model.gguf: tensor count must have 8 bytes'
 printf '\200\002}q' >pickle.bin
 not_a_model pickle.bin 'a Python pickle'
-not_a_model texts 'file must be safetensors or .npy'
+not_a_model texts 'file must be safetensors, .npy or GGUF'
 not_a_model "$tiny/model.safetensors" 'give the folder that contains it'
 not_a_model /dev/null 'must be a regular file'
 

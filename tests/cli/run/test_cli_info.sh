@@ -81,7 +81,7 @@ echo '<html>' >page
 refused 3 "$MHA" info page
 printf 'root:x:0:0:root:/root:/bin/sh\n' >passwd
 refused 3 "$MHA" info passwd
-has err 'passwd: file must be safetensors or .npy'
+has err 'passwd: file must be safetensors, .npy or GGUF'
 mkdir checkpoint
 echo '{"model_type": "wav2vec2"}' >checkpoint/config.json
 refused 3 "$MHA" info checkpoint

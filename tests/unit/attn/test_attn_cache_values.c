@@ -93,10 +93,13 @@ static void test_width(void **state)
     (void)state;
     mha_cache *cache = NULL;
     mha_error err = {0};
-    const mha_cache_desc desc = {
+    mha_cache_desc desc = {
         .size = sizeof desc, .batch = 1, .kv_heads = 1, .head_dim = 8, .v_head_dim = 9, .v_from_k = 1};
     assert_int_equal(mha_cache_create(NULL, &desc, &cache, &err), MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "v_head_dim must be at most head_dim = 8 with v_from_k (got 9)"));
+    desc.v_head_dim = 8, desc.v_from_k = 2;
+    assert_int_equal(mha_cache_create(NULL, &desc, &cache, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "v_from_k must be 0 or 1 (got 2)"));
 }
 
 int main(void)

@@ -169,7 +169,7 @@ static void foreign_files(void **state)
         {"<!DOCTYPE html><html>", 21, "HTML"},
         {"<html><body>Not here", 20, "HTML"},
         {"\x1f\x8b\x08 aaaaaaaaaaaaaaa", 19, "gzip"},
-        {"hello", 5, "file must be safetensors or .npy"},
+        {"hello", 5, "file must be safetensors, .npy or GGUF"},
     };
     const char *folder = files_folder();
     const char *path = files_path(folder, "pytorch_model.bin");

@@ -242,6 +242,7 @@ static void test_refusals(void **state)
             "attention layer: q_norm: eps must be greater than 0 (got 0)");
     REFUSED(attn.qkv, good.up, MHA_ERR_ARG, "qkv must be NULL if q, k or v is set");
     REFUSED(mlp_norm.bias, NULL, MHA_ERR_ARG, "mlp_norm");
+    REFUSED(mlp_norm.kind, MHA_NORM_RMS, MHA_ERR_ARG, "block: mlp_norm: bias must be NULL for MHA_NORM_RMS");
     REFUSED(attn.scale, (double)NAN, MHA_ERR_ARG, "scale must be finite in f32 (got nan)");
     REFUSED(attn.softcap, -1, MHA_ERR_ARG, "softcap must be 0 (off) or positive and finite (got -1)");
     REFUSED(attn.window, ((mha_window){1, -3, 0}), MHA_ERR_ARG, "window.left must be -1 (open) or at least 0 (got -3)");

@@ -113,12 +113,29 @@ static void test_sources(void **state)
     fixture_close(&f);
 }
 
+/* A count or an index must be 0 without the array or the cache that it belongs to. */
+static void test_fields_without_owner(void **state)
+{
+    (void)state;
+    fixture f = fixture_open();
+    refused(&f, INPUT(.batch = 1, .length = L, .map_count = 2),
+            "mha_layer_input: map_count must be 0 if map_heads is NULL (got 2)");
+    refused(&f, INPUT(.batch = 1, .length = L, .map_row_count = 2),
+            "mha_layer_input: map_row_count must be 0 if map_rows is NULL (got 2)");
+    refused(&f, INPUT(.batch = 1, .length = L, .sequence = 1),
+            "mha_layer_input: sequence must be 0 if cache is NULL (got 1)");
+    refused(&f, INPUT(.batch = 1, .length = L, .sequences = 1),
+            "mha_layer_input: sequences must be 0 if starts is NULL (got 1)");
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_starts),
         cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_fields_without_owner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,6 +92,9 @@ static void test_layer_norm_refusals(void **state)
                      MHA_ERR_ARG);
     assert_int_equal(mha_norm_forward(NULL, &(mha_norm){x, x, 0, MHA_NORM_LAYER}, 1, 4, x, NULL, x, &err), MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "eps must be greater than 0 (got 0)"));
+    assert_int_equal(mha_norm_forward(NULL, &(mha_norm){x, x, 1e-5, MHA_NORM_RMS}, 1, 4, x, NULL, x, &err),
+                     MHA_ERR_ARG);
+    assert_string_equal(err.message, "norm: bias must be NULL for MHA_NORM_RMS");
 }
 
 /* ---- activations ---- */

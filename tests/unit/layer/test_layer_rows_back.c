@@ -46,7 +46,7 @@ static void check_norm(mha_norm_kind kind, int64_t rows, int64_t width)
     float *weight = random_floats(1, 3, width, 0.5, 1), *dx = random_floats(1, 4, rows * width, 1, 0);
     float *dweight = random_floats(1, 5, width, 1, 0), *dbias = random_floats(1, 6, width, 1, 0);
     float *was = random_floats(1, 5, width, 1, 0), *bias_was = random_floats(1, 6, width, 1, 0);
-    const mha_norm norm = {.weight = weight, .bias = weight, .eps = 1e-5, .kind = kind};
+    const mha_norm norm = {.weight = weight, .bias = kind == MHA_NORM_LAYER ? weight : NULL, .eps = 1e-5, .kind = kind};
     mha_norm_gradient g = {.size = sizeof g, .rows = rows, .width = width, .x = x, .dy = dy, .dx = dx};
     g.dweight = dweight, g.dbias = dbias;
     assert_int_equal(mha_norm_backward(NULL, &norm, &g, NULL), MHA_OK);
