@@ -86,6 +86,10 @@ void mha__data_rest(const mha_file *file, const mha_tensor *tensor);
  * `bytes` is NULL. */
 const char *mha__metadata_find(const mha_file *file, const char *key, size_t *bytes);
 
+/* Fails with MHA_ERR_FORMAT and the message "PATH: tensor "NAME": what"; omits the tensor if its name is NULL. */
+mha_status mha__file_fail(mha_error *err, const char *path, const char *tensor, const char *what, ...)
+    __attribute__((format(printf, 4, 5)));
+
 /* Formats the first `rank` dimensions as "[2, 3]", like mha__quote. */
 const char *mha__quote_shape(mha__quoted *q, int rank, const int64_t *shape);
 

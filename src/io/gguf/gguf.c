@@ -27,14 +27,14 @@ static mha_status refuse_string(mha__gguf_cursor *c, const mha__gguf_value *v, u
     else
         snprintf(what, sizeof what, "%s", q.text);
     MHA__TRY(mha__gguf_string(c, what, &text, &bytes));
-    return mha__gguf_fail(c, "length of %s must be at most %zu (got %zu)", what, MHA__STRING_BYTES, bytes);
+    return MHA__GGUF_FAIL(c, "length of %s must be at most %zu (got %zu)", what, MHA__STRING_BYTES, bytes);
 }
 
 /* Skips the strings of a value. Files have several 100,000 of them, so a message is formatted only for an error. */
 static mha_status read_strings(mha__gguf_cursor *c, const mha__gguf_value *v)
 {
     if (v->count > (c->size - c->at) / 8)
-        return mha__gguf_fail(
+        return MHA__GGUF_FAIL(
             c, "count of %s must be at most %zu, since each string has a length of 8 bytes (got %llu)",
             mha__quote(&(mha__quoted){0}, v->key, strlen(v->key)), (c->size - c->at) / 8, (unsigned long long)v->count);
     for (uint64_t n = 0; n < v->count; n++)
@@ -49,13 +49,13 @@ static mha_status read_elements(mha__gguf_cursor *c, const mha__gguf_value *v)
     mha__quoted q = {0};
     mha__quote(&q, v->key, strlen(v->key));
     if (v->count > (c->size - c->at) / each)
-        return mha__gguf_fail(c, "count of %s must be at most the %zu elements of type %s that follow (got %llu)",
+        return MHA__GGUF_FAIL(c, "count of %s must be at most the %zu elements of type %s that follow (got %llu)",
                               q.text, (c->size - c->at) / each, mha__gguf_value_name(v->type),
                               (unsigned long long)v->count);
     MHA__TRY(mha__gguf_take(c, (size_t)v->count * each, q.text, &data));
     for (uint64_t n = 0; v->type == MHA__GGUF_BOOL && n < v->count; n++)
         if ((unsigned char)data[n] > 1)
-            return mha__gguf_fail(c, "%s must be a bool, 0 or 1 (got %d)", q.text, (unsigned char)data[n]);
+            return MHA__GGUF_FAIL(c, "%s must be a bool, 0 or 1 (got %d)", q.text, (unsigned char)data[n]);
     return MHA_OK;
 }
 
@@ -66,9 +66,9 @@ static mha_status read_type(mha__gguf_cursor *c, const char *key, bool element, 
     mha__quoted q = {0};
     snprintf(what, sizeof what, "type of %s%s", element ? "the elements of " : "", mha__quote(&q, key, strlen(key)));
     MHA__TRY(mha__gguf_u32(c, what, type));
-    if (element && *type == MHA__GGUF_ARRAY) return mha__gguf_fail(c, "%s must not be an array (got %u)", what, *type);
+    if (element && *type == MHA__GGUF_ARRAY) return MHA__GGUF_FAIL(c, "%s must not be an array (got %u)", what, *type);
     if (*type >= MHA__GGUF_VALUE_TYPES)
-        return mha__gguf_fail(c, "%s must be from 0 to %d (got %u)", what, MHA__GGUF_VALUE_TYPES - 1, *type);
+        return MHA__GGUF_FAIL(c, "%s must be from 0 to %d (got %u)", what, MHA__GGUF_VALUE_TYPES - 1, *type);
     return MHA_OK;
 }
 
@@ -99,7 +99,7 @@ static mha_status check_key(const mha__gguf_cursor *c, const char *key)
 {
     for (const char *p = key; *p; p++)
         if (*p <= ' ' || *p > '~')
-            return mha__gguf_fail(c, "keys must consist of ASCII characters (got \"%s\")",
+            return MHA__GGUF_FAIL(c, "keys must consist of ASCII characters (got \"%s\")",
                                   mha__quote(&(mha__quoted){0}, key, strlen(key)));
     return MHA_OK;
 }
@@ -119,7 +119,7 @@ static mha_status read_values(mha__gguf_cursor *c, uint64_t count)
     qsort(g->values, (size_t)g->count, sizeof *g->values, by_key);
     for (int64_t n = 1; n < g->count; n++)
         if (by_key(&g->values[n - 1], &g->values[n]) == 0)
-            return mha__gguf_fail(c, "key %s must be unique (got two)",
+            return MHA__GGUF_FAIL(c, "key %s must be unique (got two)",
                                   mha__quote(&(mha__quoted){0}, g->values[n].key, strlen(g->values[n].key)));
     return MHA_OK;
 }
@@ -131,7 +131,7 @@ static mha_status check_count(const mha__gguf_cursor *c, const char *what, uint6
 {
     const size_t most = (c->size - c->at) / least < limit ? (c->size - c->at) / least : limit;
     if (count <= most) return MHA_OK;
-    return mha__gguf_fail(c, "%s must be at most %zu (got %llu in a file of %zu bytes)", what, most,
+    return MHA__GGUF_FAIL(c, "%s must be at most %zu (got %llu in a file of %zu bytes)", what, most,
                           (unsigned long long)count, c->size);
 }
 
@@ -141,7 +141,7 @@ static mha_status read_header(mha__gguf_cursor *c, uint64_t *tensors, uint64_t *
     c->at = 4;
     MHA__TRY(mha__gguf_u32(c, "version", &version));
     if (version != VERSION)
-        return mha__gguf_fail(c, "version of GGUF must be %d (got %u)", (int)VERSION, (unsigned)version);
+        return MHA__GGUF_FAIL(c, "version of GGUF must be %d (got %u)", (int)VERSION, (unsigned)version);
     MHA__TRY(mha__gguf_u64(c, "tensor count", tensors));
     MHA__TRY(mha__gguf_u64(c, "key count", values));
     MHA__TRY(check_count(c, "tensor count", *tensors, MHA__INDEX_TENSORS, LEAST_TENSOR));

@@ -2,27 +2,15 @@
 #include "io/gguf/gguf_cursor.h"
 #include "base/ctx.h"
 #include "base/utf8.h"
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 /* ---- the cursor ---- */
 
-mha_status mha__gguf_fail(const mha__gguf_cursor *c, const char *what, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, what);
-    vsnprintf(text, sizeof text, what, args);
-    va_end(args);
-    const char *path = c->file->path;
-    return mha__fail(c->err, MHA_ERR_FORMAT, "%s: %s", mha__quote(&(mha__quoted){0}, path, strlen(path)), text);
-}
-
 mha_status mha__gguf_take(mha__gguf_cursor *c, size_t bytes, const char *what, const char **at)
 {
     if (bytes > c->size - c->at)
-        return mha__gguf_fail(c, "%s must have %zu bytes (got %zu before the end of the file)", what, bytes,
+        return MHA__GGUF_FAIL(c, "%s must have %zu bytes (got %zu before the end of the file)", what, bytes,
                               c->size - c->at);
     *at = c->bytes + c->at;
     c->at += bytes;
@@ -60,7 +48,7 @@ mha_status mha__gguf_string(mha__gguf_cursor *c, const char *what, const char **
     snprintf(length, sizeof length, "length of %s", what);
     MHA__TRY(mha__gguf_u64(c, length, &n));
     if (n > c->size - c->at)
-        return mha__gguf_fail(c, "%s must be at most the %zu bytes that follow (got %llu)", length, c->size - c->at,
+        return MHA__GGUF_FAIL(c, "%s must be at most the %zu bytes that follow (got %llu)", length, c->size - c->at,
                               (unsigned long long)n);
     *bytes = (size_t)n;
     return mha__gguf_take(c, (size_t)n, what, text);
@@ -81,9 +69,9 @@ mha_status mha__gguf_name(mha__gguf_cursor *c, const char *what, size_t most, co
     const char *text = NULL;
     size_t n = 0;
     MHA__TRY(mha__gguf_string(c, what, &text, &n));
-    if (n == 0 || n > most) return mha__gguf_fail(c, "length of %s must be from 1 to %zu (got %zu)", what, most, n);
+    if (n == 0 || n > most) return MHA__GGUF_FAIL(c, "length of %s must be from 1 to %zu (got %zu)", what, most, n);
     if (memchr(text, '\0', n) || mha__utf8_check(text, n) < n)
-        return mha__gguf_fail(c, "%s must be UTF-8 without NUL (got \"%s\")", what,
+        return MHA__GGUF_FAIL(c, "%s must be UTF-8 without NUL (got \"%s\")", what,
                               mha__quote(&(mha__quoted){0}, text, n));
     char *copy = mha__file_memory(c->file, n + 1);
     if (!copy) return mha__no_memory(c->err, n + 1, "a name in a GGUF file");

@@ -13,7 +13,7 @@ typedef struct mha__gguf_cursor {
 } mha__gguf_cursor;
 
 /* Fails with "FILE: what". */
-mha_status mha__gguf_fail(const mha__gguf_cursor *c, const char *what, ...) __attribute__((format(printf, 2, 3)));
+#define MHA__GGUF_FAIL(c, ...) mha__file_fail((c)->err, (c)->file->path, NULL, __VA_ARGS__)
 mha_status mha__gguf_take(mha__gguf_cursor *c, size_t bytes, const char *what, const char **at);
 mha_status mha__gguf_u32(mha__gguf_cursor *c, const char *what, uint32_t *value);
 mha_status mha__gguf_u64(mha__gguf_cursor *c, const char *what, uint64_t *value);

@@ -18,7 +18,7 @@ static mha_status read_shape(mha__gguf_cursor *c, mha_tensor *t, int64_t *shape,
     snprintf(what, sizeof what, "rank of %s", name);
     MHA__TRY(mha__gguf_u32(c, what, &rank));
     if (rank > MHA__GGUF_RANK)
-        return mha__gguf_fail(c, "%s must be at most %d (got %u)", what, (int)MHA__GGUF_RANK, (unsigned)rank);
+        return MHA__GGUF_FAIL(c, "%s must be at most %d (got %u)", what, (int)MHA__GGUF_RANK, (unsigned)rank);
     t->rank = (int)rank;
     t->shape = shape;
     t->elements = 1;
@@ -27,11 +27,11 @@ static mha_status read_shape(mha__gguf_cursor *c, mha_tensor *t, int64_t *shape,
         uint64_t dim = 0;
         MHA__TRY(mha__gguf_u64(c, what, &dim));
         if (dim == 0 || dim > (uint64_t)MHA__SEQUENCE)
-            return mha__gguf_fail(c, "%s must have dimensions from 1 to %lld (got %llu)", what,
+            return MHA__GGUF_FAIL(c, "%s must have dimensions from 1 to %lld (got %llu)", what,
                                   (long long)MHA__SEQUENCE, (unsigned long long)dim);
         shape[n] = (int64_t)dim;
         if (__builtin_mul_overflow(t->elements, shape[n], &t->elements))
-            return mha__gguf_fail(c, "%s must have at most 2^63 - 1 elements", what);
+            return MHA__GGUF_FAIL(c, "%s must have at most 2^63 - 1 elements", what);
     }
     return MHA_OK;
 }
@@ -44,15 +44,15 @@ static mha_status read_type(mha__gguf_cursor *c, mha_tensor *t, const char *name
     snprintf(what, sizeof what, "type of %s", name);
     MHA__TRY(mha__gguf_u32(c, what, &number));
     const mha__block_type *type = mha__block_type_numbered(number);
-    if (!type) return mha__gguf_fail(c, "%s must be a known type of ggml (got %u)", what, (unsigned)number);
+    if (!type) return MHA__GGUF_FAIL(c, "%s must be a known type of ggml (got %u)", what, (unsigned)number);
     const int64_t row = t->rank ? t->shape[t->rank - 1] : 1;
     if (row % type->elements)
-        return mha__gguf_fail(c, "rows of %s must have a multiple of %lld elements, as %s requires (got %lld)", name,
+        return MHA__GGUF_FAIL(c, "rows of %s must have a multiple of %lld elements, as %s requires (got %lld)", name,
                               (long long)type->elements, type->name, (long long)row);
     t->dtype = type->dtype;
     t->dtype_name = type->name;
     if (!mha__mul((size_t)(t->elements / type->elements), type->bytes, &t->bytes) || t->bytes > c->size)
-        return mha__gguf_fail(c, "%s must fit into the file of %zu bytes (got %lld elements of type %s)", name, c->size,
+        return MHA__GGUF_FAIL(c, "%s must fit into the file of %zu bytes (got %lld elements of type %s)", name, c->size,
                               (long long)t->elements, type->name);
     return MHA_OK;
 }
@@ -76,13 +76,13 @@ static mha_status read_tensor(mha__gguf_cursor *c, uint64_t index, size_t alignm
     MHA__TRY(read_type(c, &record->tensor, name));
     MHA__TRY(mha__gguf_u64(c, name, &offset));
     if (offset != *end)
-        return mha__gguf_fail(c, "offset of %s must be %zu, the %s (got %llu)", name, *end,
+        return MHA__GGUF_FAIL(c, "offset of %s must be %zu, the %s (got %llu)", name, *end,
                               index ? "end of the tensor before it, with padding" : "start of the data",
                               (unsigned long long)offset);
     record->begin = *end;
     *end = padded(*end + record->tensor.bytes, alignment);
     if (*end > c->size + alignment)
-        return mha__gguf_fail(c, "%s must end within the file of %zu bytes (got an end at %zu of the data)", name,
+        return MHA__GGUF_FAIL(c, "%s must end within the file of %zu bytes (got an end at %zu of the data)", name,
                               c->size, record->begin + record->tensor.bytes);
     c->file->count++;
     return MHA_OK;
@@ -95,11 +95,11 @@ static mha_status place(mha__gguf_cursor *c, size_t alignment, size_t end)
     const size_t data = padded(c->at, alignment);
     const mha__record *last = f->count ? &f->records[f->count - 1] : NULL;
     if (last && (data > c->size || last->begin + last->tensor.bytes > c->size - data))
-        return mha__gguf_fail(c, "tensor \"%s\" must end within the file of %zu bytes (got %zu)",
+        return MHA__GGUF_FAIL(c, "tensor \"%s\" must end within the file of %zu bytes (got %zu)",
                               mha__quote(&(mha__quoted){0}, last->tensor.name, strlen(last->tensor.name)), c->size,
                               data + last->begin + last->tensor.bytes);
     if (c->size > data && c->size - data > end)
-        return mha__gguf_fail(c, "file must end after the data of the last tensor at %zu (got %zu bytes)", data + end,
+        return MHA__GGUF_FAIL(c, "file must end after the data of the last tensor at %zu (got %zu bytes)", data + end,
                               c->size);
     for (int64_t n = 0; n < f->count; n++)
         f->records[n].tensor.data = c->bytes + data + f->records[n].begin;
@@ -116,7 +116,7 @@ mha_status mha__gguf_tensors(mha__gguf_cursor *c, uint64_t count, size_t alignme
     qsort(f->records, (size_t)f->count, sizeof *f->records, mha__record_by_name);
     for (int64_t n = 1; n < f->count; n++)
         if (mha__record_by_name(&f->records[n - 1], &f->records[n]) == 0)
-            return mha__gguf_fail(
+            return MHA__GGUF_FAIL(
                 c, "name of tensor \"%s\" must be unique (got two)",
                 mha__quote(&(mha__quoted){0}, f->records[n].tensor.name, strlen(f->records[n].tensor.name)));
     return MHA_OK;

@@ -11,8 +11,6 @@
 #include "base/size.h"
 #include "io/input_limits.h"
 #include "io/tensor_file.h"
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 static const struct dtype {
@@ -57,16 +55,7 @@ typedef struct reader {
 } reader;
 
 /* Fails with "PATH: what". */
-static mha_status __attribute__((format(printf, 2, 3))) refuse(const reader *r, const char *what, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, what);
-    vsnprintf(text, sizeof text, what, args);
-    va_end(args);
-    mha__quoted path;
-    return mha__fail(r->err, MHA_ERR_FORMAT, "%s: %s", mha__quote(&path, r->path, strlen(r->path)), text);
-}
+#define REFUSE(r, ...) mha__file_fail((r)->err, (r)->path, NULL, __VA_ARGS__)
 
 /* ---- grammar of the header ---- */
 
@@ -91,7 +80,7 @@ static mha_status expected(reader *r, const char *what)
     mha__quoted q;
     skip_blanks(r);
     size_t left = (size_t)(r->end - r->at);
-    return refuse(r, "header, byte %zu: next token must be %s (got \"%s\")", (size_t)(r->at - r->text), what,
+    return REFUSE(r, "header, byte %zu: next token must be %s (got \"%s\")", (size_t)(r->at - r->text), what,
                   mha__quote(&q, r->at, left < 20 ? left : 20));
 }
 
@@ -128,12 +117,12 @@ static mha_status read_descr(reader *r)
     const char *text;
     size_t n;
     mha__quoted q;
-    if (take(r, "[")) return refuse(r, "header: descr must be a dtype of real numbers (got a structure)");
+    if (take(r, "[")) return REFUSE(r, "header: descr must be a dtype of real numbers (got a structure)");
     if (!take_string(r, &text, &n)) return expected(r, "a quoted dtype such as '<f4'");
     mha__quote(&q, text, n);
     for (size_t i = 0; n > 1 && i < sizeof refused_kinds / sizeof refused_kinds[0]; i++)
         if (text[1] == refused_kinds[i].letter)
-            return refuse(r, "header: descr must be a dtype of real numbers (got \"%s\": %s)", q.text,
+            return REFUSE(r, "header: descr must be a dtype of real numbers (got \"%s\": %s)", q.text,
                           refused_kinds[i].text);
     for (size_t i = 0; n == 3 && i < sizeof dtypes / sizeof dtypes[0]; i++) {
         if (memcmp(text + 1, dtypes[i].text, 2) != 0) continue;
@@ -144,7 +133,7 @@ static mha_status read_descr(reader *r)
         memcpy(r->descr, text, 3);
         return MHA_OK;
     }
-    return refuse(r, "header: descr must be a dtype of real numbers, such as \"<f4\" (got \"%s\")", q.text);
+    return REFUSE(r, "header: descr must be a dtype of real numbers, such as \"<f4\" (got \"%s\")", q.text);
 }
 
 static mha_status read_order(reader *r)
@@ -160,7 +149,7 @@ static mha_status read_shape(reader *r)
     bool comma = true;
     while (!take(r, ")")) {
         if (!comma) return expected(r, "a comma or )");
-        if (r->rank == MHA__RANK) return refuse(r, "header: shape must have at most %d dimensions", MHA__RANK);
+        if (r->rank == MHA__RANK) return REFUSE(r, "header: shape must have at most %d dimensions", MHA__RANK);
         if (!take_dimension(r, &r->shape[r->rank])) return expected(r, "a dimension from 0 to 2^63 - 1");
         r->rank++;
         comma = take(r, ",");
@@ -185,7 +174,7 @@ static mha_status read_header(reader *r)
             i++;
         mha__quoted q;
         if (i == FIELDS || seen[i])
-            return refuse(r, "header: %s key \"%s\"", i == FIELDS ? "unknown" : "duplicate", mha__quote(&q, key, n));
+            return REFUSE(r, "header: %s key \"%s\"", i == FIELDS ? "unknown" : "duplicate", mha__quote(&q, key, n));
         seen[i] = true;
         if (!take(r, ":")) return expected(r, ":");
         MHA__TRY(fields[i].read(r));
@@ -194,7 +183,7 @@ static mha_status read_header(reader *r)
     skip_blanks(r);
     if (r->at != r->end) return expected(r, "the end");
     for (size_t i = 0; i < FIELDS; i++)
-        if (!seen[i]) return refuse(r, "header: %s is missing", fields[i].key);
+        if (!seen[i]) return REFUSE(r, "header: %s is missing", fields[i].key);
     return MHA_OK;
 }
 
@@ -207,16 +196,16 @@ static mha_status find_header(const reader *r, const mha__source *source, size_t
     size_t n = source->size < sizeof head ? source->size : sizeof head;
     MHA__TRY(mha__source_read(source, 0, head, n, r->err));
     if (n > 7 && (head[6] < 1 || head[6] > 3 || head[7] != 0))
-        return refuse(r, ".npy version must be 1.0, 2.0 or 3.0 (got %d.%d)", head[6], head[7]);
+        return REFUSE(r, ".npy version must be 1.0, 2.0 or 3.0 (got %d.%d)", head[6], head[7]);
     *begin = head[6] == 1 ? 10 : 12;
-    if (n < *begin) return refuse(r, ".npy file must contain its whole header (got %zu bytes)", source->size);
+    if (n < *begin) return REFUSE(r, ".npy file must contain its whole header (got %zu bytes)", source->size);
     *length = head[8] | (size_t)head[9] << 8;
     if (head[6] > 1) *length |= (size_t)head[10] << 16 | (size_t)head[11] << 24;
     if (*length > source->size - *begin)
-        return refuse(r, ".npy header length must be at most the %zu bytes that follow (got %zu)",
+        return REFUSE(r, ".npy header length must be at most the %zu bytes that follow (got %zu)",
                       source->size - *begin, *length);
     if (*length > MHA__NPY_HEADER_BYTES)
-        return refuse(r, ".npy header length must be at most %zu (got %zu)", MHA__NPY_HEADER_BYTES, *length);
+        return REFUSE(r, ".npy header length must be at most %zu (got %zu)", MHA__NPY_HEADER_BYTES, *length);
     return MHA_OK;
 }
 
@@ -225,7 +214,7 @@ static mha_status parse_file(reader *r, mha_ctx *ctx, const mha__source *source,
     size_t begin = 0, length = 0;
     MHA__TRY(find_header(r, source, &begin, &length));
     *data_begin = begin + length;
-    if (length == 0) return refuse(r, ".npy header length must be positive (got 0)");
+    if (length == 0) return REFUSE(r, ".npy header length must be positive (got 0)");
     char *text = mha__alloc(ctx, length);
     if (!text) return mha__no_memory(r->err, length, "an .npy header");
     mha_status status = mha__source_read(source, begin, text, length, r->err);
@@ -240,9 +229,9 @@ static mha_status check_size(const reader *r, size_t have, mha_tensor *t)
 {
     size_t elements;
     if (!mha__bytes(r->shape, r->rank, 1, &elements) || !mha__mul(elements, mha_dtype_size(r->dtype), &t->bytes))
-        return refuse(r, "header: shape: size must fit in %d bits", 8 * (int)sizeof(size_t));
+        return REFUSE(r, "header: shape: size must fit in %d bits", 8 * (int)sizeof(size_t));
     if (t->bytes != have)
-        return refuse(r, "data must have the %zu bytes that the shape requires (got %zu)", t->bytes, have);
+        return REFUSE(r, "data must have the %zu bytes that the shape requires (got %zu)", t->bytes, have);
     t->elements = (int64_t)elements; /* cannot overflow, because the file contains this number of bytes */
     return MHA_OK;
 }

@@ -11,8 +11,6 @@
 #include "base/ctx.h"
 #include "io/input_limits.h"
 #include "io/tensor_file.h"
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,21 +22,7 @@ typedef struct reader {
     mha_error *err;
 } reader;
 
-/* Fails with "PATH: tensor "NAME": what"; omits the tensor if the name is NULL. */
-static mha_status __attribute__((format(printf, 3, 4)))
-refuse(const reader *r, const char *tensor, const char *what, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, what);
-    vsnprintf(text, sizeof text, what, args);
-    va_end(args);
-    mha__quoted path, name;
-    mha__quote(&path, r->path, strlen(r->path));
-    if (!tensor) return mha__fail(r->err, MHA_ERR_FORMAT, "%s: %s", path.text, text);
-    return mha__fail(r->err, MHA_ERR_FORMAT, "%s: tensor \"%s\": %s", path.text,
-                     mha__quote(&name, tensor, strlen(tensor)), text);
-}
+#define REFUSE(r, tensor, ...) mha__file_fail((r)->err, (r)->path, tensor, __VA_ARGS__)
 
 /* ---- header length ---- */
 
@@ -46,26 +30,26 @@ static mha_status check_length(const reader *r, const mha__source *source, size_
 {
     unsigned char head[9] = {0}; /* the length and the first byte of the JSON */
     if (source->size < 8)
-        return refuse(r, NULL, "file must be safetensors, .npy or GGUF (got %zu bytes; safetensors has at least 8)",
+        return REFUSE(r, NULL, "file must be safetensors, .npy or GGUF (got %zu bytes; safetensors has at least 8)",
                       source->size);
     size_t rest = source->size - 8;
     MHA__TRY(mha__source_read(source, 0, head, rest > 0 ? 9 : 8, r->err));
     uint64_t n = 0;
     for (int i = 7; i >= 0; i--)
         n = n << 8 | head[i];
-    if (n == 0) return refuse(r, NULL, "header length must be positive (got 0)");
+    if (n == 0) return REFUSE(r, NULL, "header length must be positive (got 0)");
     if (n > rest && rest > 0 && head[8] != '{')
-        return refuse(r, NULL,
+        return REFUSE(r, NULL,
                       "file must be safetensors, .npy or GGUF (as safetensors, the header length would be %llu, but "
                       "only %zu bytes follow)",
                       (unsigned long long)n, rest);
     if (n > rest)
-        return refuse(r, NULL, "header length must be at most the %zu bytes that follow (got %llu)", rest,
+        return REFUSE(r, NULL, "header length must be at most the %zu bytes that follow (got %llu)", rest,
                       (unsigned long long)n);
     if (n > MHA__HEADER_BYTES)
-        return refuse(r, NULL, "header length must be at most %zu (got %llu)", MHA__HEADER_BYTES,
+        return REFUSE(r, NULL, "header length must be at most %zu (got %llu)", MHA__HEADER_BYTES,
                       (unsigned long long)n);
-    if (head[8] != '{') return refuse(r, NULL, "header must begin with { (got byte 0x%02X)", head[8]);
+    if (head[8] != '{') return REFUSE(r, NULL, "header must begin with { (got byte 0x%02X)", head[8]);
     *length = (size_t)n;
     return MHA_OK;
 }
@@ -109,10 +93,10 @@ static mha_status check_names(const reader *r)
     sort_by_name(r->file);
     for (int64_t i = 1; i < file->count; i++)
         if (mha__record_by_name(&file->records[i - 1], &file->records[i]) == 0)
-            return refuse(r, file->records[i].tensor.name, "duplicate object key: two entries have this name");
+            return REFUSE(r, file->records[i].tensor.name, "duplicate object key: two entries have this name");
     for (int64_t i = 1; i < file->metadata_count; i++)
         if (by_key(&file->metadata[i - 1], &file->metadata[i]) == 0)
-            return refuse(r, NULL, "__metadata__: duplicate object key \"%s\"",
+            return REFUSE(r, NULL, "__metadata__: duplicate object key \"%s\"",
                           mha__quote(&(mha__quoted){0}, file->metadata[i].key, strlen(file->metadata[i].key)));
     return MHA_OK;
 }
@@ -127,12 +111,12 @@ static mha_status check_tiling(const reader *r)
     for (int64_t i = 0; i < file->count; i++) {
         const mha__record *record = &file->records[i];
         if (record->begin != end)
-            return refuse(r, record->tensor.name, "must begin at %zu, the %s (got %zu)", end,
+            return REFUSE(r, record->tensor.name, "must begin at %zu, the %s (got %zu)", end,
                           i ? "end of the previous tensor" : "start of the data", record->begin);
         end += record->tensor.bytes; /* at most data_bytes, as read_offsets ensures */
     }
     if (end != r->data_bytes)
-        return refuse(r, NULL, "data must end with the last tensor (got %zu bytes, tensors end at %zu)", r->data_bytes,
+        return REFUSE(r, NULL, "data must end with the last tensor (got %zu bytes, tensors end at %zu)", r->data_bytes,
                       end);
     return MHA_OK;
 }

@@ -7,8 +7,6 @@
 #include "io/json/json.h"
 #include "io/safetensors/stored_types.h"
 #include "io/tensor_file.h"
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #define METADATA "__metadata__"
@@ -35,20 +33,9 @@ typedef struct entry {
     bool ignores;   /* true if the entry has unknown fields, which are ignored */
 } entry;
 
-/* Fails with "PATH: tensor "NAME": what"; omits the tensor while its name is unknown. */
-static mha_status __attribute__((format(printf, 3, 4))) refuse(const reader *r, bool tensor, const char *what, ...)
-{
-    char text[512];
-    mha__quoted path, name;
-    va_list args;
-    va_start(args, what);
-    vsnprintf(text, sizeof text, what, args);
-    va_end(args);
-    mha__quote(&path, r->path, strlen(r->path));
-    if (!tensor) return mha__fail(r->err, MHA_ERR_FORMAT, "%s: %s", path.text, text);
-    return mha__fail(r->err, MHA_ERR_FORMAT, "%s: tensor \"%s\": %s", path.text,
-                     mha__quote(&name, r->name, strlen(r->name)), text);
-}
+/* Fail with "PATH: tensor "NAME": what" and "PATH: what". */
+#define REFUSE_ENTRY(r, ...) mha__file_fail((r)->err, (r)->path, (r)->name, __VA_ARGS__)
+#define REFUSE(r, ...) mha__file_fail((r)->err, (r)->path, NULL, __VA_ARGS__)
 
 static mha_status duplicate(const reader *r, const mha__json_token *key)
 {
@@ -78,7 +65,7 @@ static mha_status read_dtype(reader *r, const mha__json_token *t, entry *e)
         mha__json_decode(t, name, sizeof name);
         type = mha__stored_named(name, t->bytes);
     }
-    if (!type) return refuse(r, true, "unknown dtype %s", mha__json_show_token(&q, t));
+    if (!type) return REFUSE_ENTRY(r, "unknown dtype %s", mha__json_show_token(&q, t));
     e->tensor.dtype = type->dtype;
     e->tensor.dtype_name = type->name;
     e->bits = type->bits;
@@ -94,7 +81,7 @@ static mha_status read_size(reader *r, const char *field, size_t index, uint64_t
     *end = t.kind == MHA__JSON_END;
     *size = (uint64_t)t.integer;
     if (*end || (t.kind == MHA__JSON_INTEGER && t.integer >= 0)) return MHA_OK;
-    return refuse(r, true, "%s[%zu] must be an integer >= 0 (got %s)", field, index, mha__json_show_token(&q, &t));
+    return REFUSE_ENTRY(r, "%s[%zu] must be an integer >= 0 (got %s)", field, index, mha__json_show_token(&q, &t));
 }
 
 static mha_status read_shape(reader *r, const mha__json_token *t, entry *e)
@@ -102,13 +89,13 @@ static mha_status read_shape(reader *r, const mha__json_token *t, entry *e)
     mha__quoted q;
     uint64_t size;
     if (t->kind != MHA__JSON_ARRAY)
-        return refuse(r, true, "shape must be an array (got %s)", mha__json_show_token(&q, t));
+        return REFUSE_ENTRY(r, "shape must be an array (got %s)", mha__json_show_token(&q, t));
     for (size_t rank = 0;; rank++) {
         bool end;
         MHA__TRY(read_size(r, "shape", rank, &size, &end));
         e->tensor.rank = (int)rank;
         if (end) return MHA_OK;
-        if (rank == MHA__RANK) return refuse(r, true, "shape must have at most %d dimensions", MHA__RANK);
+        if (rank == MHA__RANK) return REFUSE_ENTRY(r, "shape must have at most %d dimensions", MHA__RANK);
         e->shape[rank] = (int64_t)size;
     }
 }
@@ -118,12 +105,12 @@ static mha_status read_offsets(reader *r, const mha__json_token *t, entry *e)
     mha__quoted q;
     bool end = false;
     if (t->kind != MHA__JSON_ARRAY)
-        return refuse(r, true, "data_offsets must be [begin, end] (got %s)", mha__json_show_token(&q, t));
+        return REFUSE_ENTRY(r, "data_offsets must be [begin, end] (got %s)", mha__json_show_token(&q, t));
     for (size_t i = 0; i < 3; i++) {
         uint64_t size;
         MHA__TRY(read_size(r, "data_offsets", i, &size, &end));
         if (end != (i == 2))
-            return refuse(r, true, "data_offsets must be [begin, end] (got an array of another length)");
+            return REFUSE_ENTRY(r, "data_offsets must be [begin, end] (got an array of another length)");
         if (!end) e->at[i] = size;
     }
     return MHA_OK;
@@ -160,10 +147,10 @@ static mha_status check_ignored(const reader *r, size_t begin)
     mha_error why = {0};
     const size_t n = r->scan.at - begin;
     if (n > MHA__IGNORED_BYTES)
-        return refuse(r, true, "entry with unknown fields must be at most %zu bytes (got %zu)", MHA__IGNORED_BYTES, n);
+        return REFUSE_ENTRY(r, "entry with unknown fields must be at most %zu bytes (got %zu)", MHA__IGNORED_BYTES, n);
     const mha_status status = mha__json_parse(r->file->ctx, "its entry", r->text + begin, n, 0, &root, &why);
     mha__json_free(root);
-    if (status == MHA_ERR_FORMAT) return refuse(r, true, "%s", why.message);
+    if (status == MHA_ERR_FORMAT) return REFUSE_ENTRY(r, "%s", why.message);
     return status == MHA_OK ? MHA_OK : mha__fail(r->err, status, "%s", why.message);
 }
 
@@ -174,9 +161,9 @@ static mha_status count_bytes(const reader *r, entry *e)
     size_t elements, bits;
     mha_tensor *t = &e->tensor;
     if (!mha__bytes(e->shape, t->rank, 1, &elements) || !mha__mul(elements, e->bits, &bits))
-        return refuse(r, true, "shape: size in %s must fit in %d bits", t->dtype_name, 8 * (int)sizeof bits);
+        return REFUSE_ENTRY(r, "shape: size in %s must fit in %d bits", t->dtype_name, 8 * (int)sizeof bits);
     if (bits % 8 != 0)
-        return refuse(r, true, "shape must fill whole bytes (got %zu elements of %s)", elements, t->dtype_name);
+        return REFUSE_ENTRY(r, "shape must fill whole bytes (got %zu elements of %s)", elements, t->dtype_name);
     t->elements = (int64_t)elements; /* fits, because a tensor below 2^64 bits has fewer than 2^62 elements */
     t->bytes = bits / 8;
     return MHA_OK;
@@ -186,13 +173,13 @@ static mha_status check_offsets(const reader *r, const entry *e)
 {
     const mha_tensor *t = &e->tensor;
     const unsigned long long begin = e->at[0], end = e->at[1];
-    if (begin > end) return refuse(r, true, "data_offsets [%llu, %llu] must be in ascending order", begin, end);
+    if (begin > end) return REFUSE_ENTRY(r, "data_offsets [%llu, %llu] must be in ascending order", begin, end);
     if (end > r->data_bytes)
-        return refuse(r, true, "data_offsets [%llu, %llu] must be within the %zu bytes of data", begin, end,
-                      r->data_bytes);
+        return REFUSE_ENTRY(r, "data_offsets [%llu, %llu] must be within the %zu bytes of data", begin, end,
+                            r->data_bytes);
     if (end - begin != t->bytes)
-        return refuse(r, true, "data_offsets must span %zu bytes, the size of %lld elements of %s (got [%llu, %llu])",
-                      t->bytes, (long long)t->elements, t->dtype_name, begin, end);
+        return REFUSE_ENTRY(r, "data_offsets must span %zu bytes, the size of %lld elements of %s (got [%llu, %llu])",
+                            t->bytes, (long long)t->elements, t->dtype_name, begin, end);
     return MHA_OK;
 }
 
@@ -216,10 +203,10 @@ static mha_status read_entry(reader *r, const mha__json_token *name)
     entry e = {.seen = 0};
     MHA__TRY(mha__json_next(&r->scan, &t));
     if (t.kind != MHA__JSON_OBJECT)
-        return refuse(r, true, "entry must be an object with dtype, shape and data_offsets (got %s)",
-                      mha__json_show_token(&q, &t));
+        return REFUSE_ENTRY(r, "entry must be an object with dtype, shape and data_offsets (got %s)",
+                            mha__json_show_token(&q, &t));
     if (name->bytes > MHA__NAME_BYTES)
-        return refuse(r, true, "name must be at most %zu bytes (got %zu)", MHA__NAME_BYTES, name->bytes);
+        return REFUSE_ENTRY(r, "name must be at most %zu bytes (got %zu)", MHA__NAME_BYTES, name->bytes);
     const size_t begin = t.at;
     for (;;) {
         MHA__TRY(mha__json_next(&r->scan, &t));
@@ -228,7 +215,7 @@ static mha_status read_entry(reader *r, const mha__json_token *name)
     }
     if (e.ignores && !r->fill) MHA__TRY(check_ignored(r, begin));
     for (unsigned i = 0; i < FIELDS; i++)
-        if (!(e.seen & 1u << i)) return refuse(r, true, "%s is missing", fields[i].name);
+        if (!(e.seen & 1u << i)) return REFUSE_ENTRY(r, "%s is missing", fields[i].name);
     MHA__TRY(count_bytes(r, &e));
     MHA__TRY(check_offsets(r, &e));
     keep_entry(r, name, &e);
@@ -241,11 +228,11 @@ static mha_status read_pair(reader *r, const mha__json_token *key)
     mha__json_token t;
     MHA__TRY(mha__json_next(&r->scan, &t));
     if (t.kind != MHA__JSON_STRING)
-        return refuse(r, false, METADATA ": %s must be a string (got %s)", mha__json_show_token(&q1, key),
+        return REFUSE(r, METADATA ": %s must be a string (got %s)", mha__json_show_token(&q1, key),
                       mha__json_show_token(&q2, &t));
     const mha__metadata pair = {.key = keep_string(r, key), .value = keep_string(r, &t), .value_bytes = t.bytes};
     r->metadata++;
-    if (r->metadata > MHA__METADATA) return refuse(r, false, METADATA " must have at most %zu pairs", MHA__METADATA);
+    if (r->metadata > MHA__METADATA) return REFUSE(r, METADATA " must have at most %zu pairs", MHA__METADATA);
     if (r->fill) r->file->metadata[r->file->metadata_count++] = pair;
     return MHA_OK;
 }
@@ -259,7 +246,7 @@ static mha_status read_metadata(reader *r, const mha__json_token *key)
     MHA__TRY(mha__json_next(&r->scan, &t));
     if (t.kind == MHA__JSON_NULL) return MHA_OK;
     if (t.kind != MHA__JSON_OBJECT)
-        return refuse(r, false, METADATA " must be an object of strings (got %s)", mha__json_show_token(&q, &t));
+        return REFUSE(r, METADATA " must be an object of strings (got %s)", mha__json_show_token(&q, &t));
     for (;;) {
         MHA__TRY(mha__json_next(&r->scan, &t));
         if (t.kind == MHA__JSON_END) return MHA_OK;
@@ -283,9 +270,9 @@ static mha_status walk(reader *r, size_t n)
         mha__json_decode(&t, r->name, shown);
         r->name[shown] = '\0';
         MHA__TRY(mha__json_token_is(&t, METADATA) ? read_metadata(r, &t) : read_entry(r, &t));
-        if (r->tensors > MHA__TENSORS) return refuse(r, false, "file must have at most %zu tensors", MHA__TENSORS);
+        if (r->tensors > MHA__TENSORS) return REFUSE(r, "file must have at most %zu tensors", MHA__TENSORS);
         if (r->dimensions > MHA__DIMENSIONS)
-            return refuse(r, false, "all tensors together must have at most %zu dimensions", MHA__DIMENSIONS);
+            return REFUSE(r, "all tensors together must have at most %zu dimensions", MHA__DIMENSIONS);
     }
 }
 
