@@ -35,6 +35,8 @@ const mha_tensor *verify_tensor(const verify_entry *e, const mha_file *file, con
 void *verify_raw(verify_memory *memory, const verify_entry *e, const mha_tensor *tensor);
 double *verify_reals(verify_memory *memory, const verify_entry *e, const mha_tensor *tensor);
 int64_t *verify_integers(verify_memory *memory, const verify_entry *e, const mha_tensor *tensor);
+/* Returns the number of elements of a tensor of the library. */
+int64_t verify_elements(const mha_named_tensor *tensor);
 
 /* Rejects unknown formats and unknown keys (golden_keys.c), because their requirements would not be checked. */
 mha_status verify_keys(const char *folder, const char *kind, const json_t *index, mha_error *error);

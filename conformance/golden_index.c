@@ -167,3 +167,11 @@ int64_t *verify_integers(verify_memory *memory, const verify_entry *e, const mha
 {
     return converted(memory, e, tensor, MHA_I64);
 }
+
+int64_t verify_elements(const mha_named_tensor *tensor)
+{
+    int64_t count = 1;
+    for (int n = 0; n < tensor->rank; n++)
+        count *= tensor->shape[n];
+    return count;
+}

@@ -122,14 +122,6 @@ static const mha_named_tensor *find_gradient(const train_case *c, const char *na
 
 /* ---- comparison ---- */
 
-static int64_t elements_of(const mha_named_tensor *t)
-{
-    int64_t count = 1;
-    for (int n = 0; n < t->rank; n++)
-        count *= t->shape[n];
-    return count;
-}
-
 /* Returns the tolerance of a gradient. A recorded tolerance is relative to the gradient's norm, or to a thousandth of
  * the largest norm if that is larger. */
 static double limit_of(const train_case *c, const json_t *record)
@@ -148,9 +140,9 @@ static void compare_whole(train_case *c, const char *name, const mha_named_tenso
     const double *want = tensor ? verify_reals(&c->memory, c->entry, tensor) : NULL;
     double off = 0;
     if (!want) return;
-    if (tensor->elements != elements_of(got)) {
+    if (tensor->elements != verify_elements(got)) {
         verify_fault(c->entry, "tensor \"%s\" must have %lld elements (got %lld)", cli_shown(stored),
-                     (long long)elements_of(got), (long long)tensor->elements);
+                     (long long)verify_elements(got), (long long)tensor->elements);
         return;
     }
     for (int64_t n = 0; n < tensor->elements; n++)
@@ -164,9 +156,9 @@ static void compare_summary(train_case *c, const char *name, const mha_named_ten
     json_t *first;
     const float *x = got->data;
     const double norm = json_number_value(json_object_get(record, "norm"));
-    const double limit = limit_of(c, record), count = (double)elements_of(got);
+    const double limit = limit_of(c, record), count = (double)verify_elements(got);
     double square = 0, sum = 0;
-    for (int64_t i = 0; i < elements_of(got); i++)
+    for (int64_t i = 0; i < verify_elements(got); i++)
         square += (double)x[i] * (double)x[i], sum += (double)x[i];
     verify_measured(c->outcome, name, fabs(sqrt(square) - norm), limit);
     verify_measured(c->outcome, name, fabs(sum - json_number_value(json_object_get(record, "sum"))),

@@ -181,14 +181,6 @@ void layer_compare_forward(layer_case *l)
 
 /* ---- gradients ---- */
 
-static int64_t elements_of(const mha_named_tensor *t)
-{
-    int64_t count = 1;
-    for (int n = 0; n < t->rank; n++)
-        count *= t->shape[n];
-    return count;
-}
-
 static float *gradient_of(layer_case *l, const char *input, int64_t *count)
 {
     char name[64];
@@ -211,7 +203,7 @@ static void compare_importance(layer_case *l)
     for (int64_t n = 0; sum && n < 3 * count; n++) {
         const mha_named_tensor *t = &list[n % count];
         if (strcmp(t->name, names[n / count]) != 0) continue;
-        const int64_t each = elements_of(t) / heads;
+        const int64_t each = verify_elements(t) / heads;
         for (int64_t h = 0; h < heads; h++) {
             double mean = 0;
             for (int64_t i = 0; i < each; i++)
@@ -252,7 +244,7 @@ void layer_compare_backward(layer_case *l)
     for (int64_t n = 0; n < parameters; n++) {
         char name[96];
         snprintf(name, sizeof name, "grad.param.%s", list[n].name);
-        seed_compare(c, name, list[n].data, elements_of(&list[n]));
+        seed_compare(c, name, list[n].data, verify_elements(&list[n]));
     }
     compare_importance(l);
 }

@@ -38,6 +38,14 @@ mha_status mha__file_fail(mha_error *err, const char *path, const char *tensor, 
                      text);
 }
 
+int64_t mha__shape_elements(int rank, const int64_t *shape)
+{
+    int64_t count = 1;
+    for (int n = 0; n < rank; n++)
+        count *= shape[n];
+    return count;
+}
+
 mha_status mha__file_create(mha_ctx *ctx, const char *path, mha_file **file, mha_error *err)
 {
     const size_t bytes = strlen(path) + 1;

@@ -90,6 +90,9 @@ const char *mha__metadata_find(const mha_file *file, const char *key, size_t *by
 mha_status mha__file_fail(mha_error *err, const char *path, const char *tensor, const char *what, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* Returns the number of elements of a valid shape, whose product does not overflow. */
+int64_t mha__shape_elements(int rank, const int64_t *shape);
+
 /* Formats the first `rank` dimensions as "[2, 3]", like mha__quote. */
 const char *mha__quote_shape(mha__quoted *q, int rank, const int64_t *shape);
 

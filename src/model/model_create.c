@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "base/struct_size.h"
 #include "io/json/json.h"
+#include "io/tensor_file.h"
 #include "mha/rng.h"
 #include "model/model_struct.h"
 #include <float.h>
@@ -40,14 +41,6 @@ static void fill(float *x, int64_t count, float value)
         x[i] = value;
 }
 
-static int64_t elements_of(const mha_named_tensor *t)
-{
-    int64_t count = 1;
-    for (int n = 0; n < t->rank; n++)
-        count *= t->shape[n];
-    return count;
-}
-
 /* Initializes one tensor. */
 static mha_status draw(creation *n, const mha__config *c, mha__role role, bool bias, const mha_named_tensor *t,
                        mha_error *err)
@@ -56,7 +49,7 @@ static mha_status draw(creation *n, const mha__config *c, mha__role role, bool b
     const bool norm =
         kind == MHA__PART_NORM || kind == MHA__PART_NORM_ONLY || kind == MHA__PART_HEAD_NORMS || kind == MHA__PART_RMS;
     const bool residual = kind == MHA__PART_CONV1D;
-    const int64_t elements = elements_of(t);
+    const int64_t elements = mha__shape_elements(t->rank, t->shape);
     double range = n->range;
     if (t->rank == 1 || norm || bias) {
         fill(t->data, elements, norm && !bias ? 1 : 0);
@@ -78,7 +71,7 @@ static mha_status add(mha__arena *arena, creation *n, const mha__config *c, cons
     if (!mha__bytes(t.shape, t.rank, sizeof(float), &size)) return mha__no_memory(err, SIZE_MAX, name);
     const size_t bytes = strlen(name) + 1;
     char *own = mha__take(arena, 1, bytes);
-    t.data = mha__take(arena, (size_t)elements_of(&t), sizeof(float));
+    t.data = mha__take(arena, (size_t)mha__shape_elements(t.rank, t.shape), sizeof(float));
     t.name = own;
     const int64_t number = n->count++;
     if (!n->list) return MHA_OK;

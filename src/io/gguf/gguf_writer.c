@@ -4,6 +4,7 @@
 #include "base/size.h"
 #include "io/block_types.h"
 #include "io/quantized_blocks.h"
+#include "io/tensor_file.h"
 #include "math/half.h"
 #include "math/q8_0.h"
 #include <stdio.h>
@@ -94,18 +95,10 @@ typedef struct writing {
     char *encoded; /* [4 * PIECE] */
 } writing;
 
-static int64_t elements_of(const mha__gguf_outgoing *t)
-{
-    int64_t count = 1;
-    for (int n = 0; n < t->rank; n++)
-        count *= t->shape[n];
-    return count;
-}
-
 static size_t bytes_of(const mha__gguf_outgoing *t)
 {
     const mha__block_type *type = mha__block_type_named(t->type);
-    return (size_t)(elements_of(t) / type->elements) * type->bytes;
+    return (size_t)(mha__shape_elements(t->rank, t->shape) / type->elements) * type->bytes;
 }
 
 static mha_status put(writing *w, const void *bytes, size_t n, mha_error *err)
@@ -166,7 +159,7 @@ static size_t encode(const mha__block_type *type, const float *x, int64_t n, voi
 static mha_status put_tensor(writing *w, const mha__gguf_outgoing *t, const float *x, mha_error *err)
 {
     const mha__block_type *type = mha__block_type_named(t->type);
-    const int64_t all = elements_of(t);
+    const int64_t all = mha__shape_elements(t->rank, t->shape);
     for (int64_t first = 0; first < all; first += PIECE) {
         const int64_t n = mha__min64(PIECE, all - first);
         MHA__TRY(put(w, w->encoded, encode(type, x + first, n, w->encoded), err));
