@@ -9,6 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+const mha_attn_desc problem_valid = {.size = sizeof problem_valid,
+                                     .batch = 2,
+                                     .heads = 6,
+                                     .kv_heads = 2,
+                                     .q_len = 5,
+                                     .kv_len = 9,
+                                     .head_dim = 16,
+                                     .v_head_dim = 8};
+
 static double next_normal(void *arg)
 {
     return rng_normal(arg);

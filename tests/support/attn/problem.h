@@ -36,6 +36,9 @@ typedef struct problem {
     bool short_weights; /* true if the last plan reported weights that are rounded to bf16 */
 } problem;
 
+/* A valid description, which tests modify to make it invalid. */
+extern const mha_attn_desc problem_valid;
+
 /* Allocates all tensors that `desc` requires, and fills inputs, lengths and offsets with random values from the seed.
  * The values do not depend on the layouts. `layouts` may be NULL. Free with problem_free. */
 void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *layouts, uint64_t seed);

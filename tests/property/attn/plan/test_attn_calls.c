@@ -3,16 +3,6 @@
 #include "support/check.h"
 #include <string.h>
 
-/* The valid description that the tests below modify. */
-static const mha_attn_desc good = {.size = sizeof good,
-                                   .batch = 2,
-                                   .heads = 6,
-                                   .kv_heads = 2,
-                                   .q_len = 5,
-                                   .kv_len = 9,
-                                   .head_dim = 16,
-                                   .v_head_dim = 8};
-
 /* A function that makes a valid call invalid, and the words that the error message must contain. */
 typedef struct bad_call {
     const char *field, *value;
@@ -270,7 +260,7 @@ enum { BAD_CALLS = sizeof bad_calls / sizeof *bad_calls };
 
 static mha_attn_desc call_desc(void)
 {
-    mha_attn_desc d = good;
+    mha_attn_desc d = problem_valid;
     d.causal = 1;
     d.align = MHA_ALIGN_OFFSETS;
     d.inputs = MHA_ATTN_KEEP | MHA_ATTN_BIAS | MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS;

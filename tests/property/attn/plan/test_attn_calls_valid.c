@@ -5,16 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-/* The valid description that the tests below modify. */
-static const mha_attn_desc good = {.size = sizeof good,
-                                   .batch = 2,
-                                   .heads = 6,
-                                   .kv_heads = 2,
-                                   .q_len = 5,
-                                   .kv_len = 9,
-                                   .head_dim = 16,
-                                   .v_head_dim = 8};
-
 /* Tests q, k and v in the columns of one matrix, with adjacent heads. out may overwrite q or unused columns, but no
  * part of k or v. */
 static void test_packed_columns(void **state)
@@ -68,7 +58,7 @@ static void test_packed_columns(void **state)
 static void test_no_keys(void **state)
 {
     (void)state;
-    mha_attn_desc d = good;
+    mha_attn_desc d = problem_valid;
     d.kv_len = 0;
     d.outputs = MHA_ATTN_LSE | MHA_ATTN_PROBS;
     problem p;
@@ -85,7 +75,7 @@ static void test_no_keys(void **state)
 static void test_no_rows(void **state)
 {
     (void)state;
-    mha_attn_desc d = good;
+    mha_attn_desc d = problem_valid;
     d.q_len = 0;
     problem p;
     problem_make(&p, &d, NULL, 64);
@@ -99,7 +89,7 @@ static void test_no_rows(void **state)
 static void test_far_offsets(void **state)
 {
     (void)state;
-    mha_attn_desc d = good, causal = good;
+    mha_attn_desc d = problem_valid, causal = problem_valid;
     d.outputs = causal.outputs = MHA_ATTN_LSE;
     causal.causal = 1;
     causal.align = MHA_ALIGN_OFFSETS;
@@ -131,7 +121,7 @@ static void test_far_offsets(void **state)
 static void test_unset_align_of_lengths(void **state)
 {
     (void)state;
-    mha_attn_desc d = good;
+    mha_attn_desc d = problem_valid;
     d.q_len = d.kv_len = 9;
     d.causal = 1;
     d.inputs = MHA_ATTN_Q_LENS | MHA_ATTN_KV_LENS;

@@ -6,16 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The valid description that the tests below modify. */
-static const mha_attn_desc good = {.size = sizeof good,
-                                   .batch = 2,
-                                   .heads = 6,
-                                   .kv_heads = 2,
-                                   .q_len = 5,
-                                   .kv_len = 9,
-                                   .head_dim = 16,
-                                   .v_head_dim = 8};
-
 /* ---- descriptions of plans ---- */
 
 static void test_describe(void **state)
@@ -23,7 +13,7 @@ static void test_describe(void **state)
     (void)state;
     mha_attn_plan *plan;
     mha_error err = {0};
-    assert_int_equal(mha_attn_plan_create(NULL, &good, &plan, &err), MHA_OK);
+    assert_int_equal(mha_attn_plan_create(NULL, &problem_valid, &plan, &err), MHA_OK);
     for (int json = 0; json < 2; json++) {
         char whole[4096], part[16];
         size_t length = mha_attn_plan_describe(plan, json, whole, sizeof whole);
@@ -205,7 +195,7 @@ static void test_describe_few(void **state)
     (void)state;
     for (int c = 0; c < isa_count; c++) {
         mha_ctx *ctx = isa_contexts[c];
-        mha_attn_desc d = good;
+        mha_attn_desc d = problem_valid;
         d.kv_len = 300;       /* two or more key blocks, so that fwd_one_block is not used */
         d.kv_heads = d.heads; /* one query head per key/value head, so that no heads are folded into a tile */
         const int few = few_of(ctx, &d);
@@ -241,7 +231,7 @@ static void test_describe_one_block(void **state)
 {
     (void)state;
     for (int c = 0; c < isa_count; c++) {
-        mha_attn_desc d = good;
+        mha_attn_desc d = problem_valid;
         d.q_len = 130, d.kv_len = 128;
         d.outputs = MHA_ATTN_LSE;
         check_said(isa_contexts[c], &d, 0, "kernel: fwd_one_block", "not used: fwd_one_block");

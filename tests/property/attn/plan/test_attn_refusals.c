@@ -40,16 +40,6 @@ static void apply(mha_attn_desc *desc, const edit *e)
     if (e->kind == 'd') memcpy(at, &e->real, sizeof e->real);
 }
 
-/* The valid description that the edits below modify. */
-static const mha_attn_desc good = {.size = sizeof good,
-                                   .batch = 2,
-                                   .heads = 6,
-                                   .kv_heads = 2,
-                                   .q_len = 5,
-                                   .kv_len = 9,
-                                   .head_dim = 16,
-                                   .v_head_dim = 8};
-
 typedef struct refusal {
     mha_status status;
     const char *field, *value; /* the error message must contain both */
@@ -207,12 +197,12 @@ static void test_descriptions(void **state)
     int wrong = 0;
     mha_attn_plan *plan = NULL;
     mha_error err = {0};
-    if (mha_attn_plan_create(NULL, &good, &plan, &err) != MHA_OK)
+    if (mha_attn_plan_create(NULL, &problem_valid, &plan, &err) != MHA_OK)
         fail_msg("the valid description must be accepted: %s", err.message);
     mha_attn_plan_free(plan);
     for (int n = 0; n < REFUSALS; n++) {
         const refusal *r = &refusals[n];
-        mha_attn_desc desc = good;
+        mha_attn_desc desc = problem_valid;
         for (int e = 0; e < 4 && r->edits[e].kind; e++)
             apply(&desc, &r->edits[e]);
         plan = (mha_attn_plan *)&err; /* plan must be set to NULL on failure */
@@ -236,7 +226,7 @@ static void test_least_softcap(void **state)
     const double least[] = {3e-39, 6e-309};
     for (int n = 0; n < 2; n++) {
         problem p;
-        mha_attn_desc d = good;
+        mha_attn_desc d = problem_valid;
         d.dtype = n ? MHA_F64 : MHA_F32;
         d.softcap = least[n];
         d.outputs = MHA_ATTN_PROBS;
@@ -260,7 +250,7 @@ static void test_null(void **state)
     assert_int_equal(mha_attn_plan_create(NULL, NULL, &plan, &err), MHA_ERR_ARG);
     assert_null(plan);
     assert_non_null(strstr(err.message, "desc"));
-    assert_int_equal(mha_attn_plan_create(NULL, &good, NULL, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_attn_plan_create(NULL, &problem_valid, NULL, &err), MHA_ERR_ARG);
     assert_int_equal(mha_attn_plan_create(NULL, NULL, &plan, NULL), MHA_ERR_ARG); /* a NULL err must be accepted */
     mha_attn_plan_free(NULL);
     char text[8] = "text";
