@@ -1,41 +1,11 @@
 /* test_heads_host_options.c - tests host plans: model shapes (read from config.json or planned), names, the measured
  * speed, and errors. */
-#include "mha/host_layouts.h"
 #include "support/alloc.h"
 #include "support/check.h"
+#include "support/model/host_case.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#define MODEL(...) ((mha_host_model){.size = sizeof(mha_host_model), __VA_ARGS__})
-#define OPTIONS(...) ((mha_host_options){.size = sizeof(mha_host_options), __VA_ARGS__})
-#define FAST .speed = {1e18, 200e9}, .memory = INT64_MAX
-
-/* A model with 8 billion parameters and grouped-query attention. */
-static const mha_host_model medium = {.size = sizeof medium,
-                                      .layers = 32,
-                                      .hidden = 4096,
-                                      .heads = 32,
-                                      .kv_heads = 8,
-                                      .head_dim = 128,
-                                      .layer_weights = 8000000000};
-
-static mha_host_network network(const char *name)
-{
-    mha_host_network n;
-    assert_int_equal(mha_host_network_find(name, &n, NULL), MHA_OK);
-    return n;
-}
-
-static mha_host_layout layout(const mha_host_model *model, const mha_host_options *o, int64_t tp, int64_t cp,
-                              int64_t dp)
-{
-    mha_error e = {0};
-    mha_host_layout row;
-    if (mha_host_layout_predict(model, o, tp, cp, dp, &row, &e) != MHA_OK) fail_msg("%s", e.message);
-    assert_true(row.tp == tp && row.cp == cp && row.dp == dp);
-    return row;
-}
 
 /* ---- model shapes ---- */
 
@@ -73,7 +43,7 @@ static void test_undivided(void **state)
 {
     static const char *const families[] = {"llama", "qwen3", "mixtral", "olmo2", "mpnet"};
     mha_host_options o = OPTIONS(.hosts = 2, .job = MHA_HOSTS_SCORE, FAST);
-    o.network = network("1gbe");
+    o.network = host_network("1gbe");
     (void)state;
     for (int n = 0; n < 5; n++) {
         const int undivided = n >= 2;
@@ -89,7 +59,7 @@ static void test_undivided(void **state)
                  families[n]);
         if (mha_host_model_of_config(NULL, config, &m, &e) != MHA_OK) fail_msg("%s: %s", families[n], e.message);
         assert_int_equal(m.undivided, undivided);
-        assert_int_equal(layout(&m, &o, 2, 1, 1).refused != NULL, undivided);
+        assert_int_equal(host_layout(&m, &o, 2, 1, 1).refused != NULL, undivided);
         assert_int_equal(mha_host_layouts(&m, &o, rows, &choice, NULL), MHA_OK);
         assert_int_equal(choice.count, undivided ? 2 : 3);
         for (int row = 0; row < choice.count; row++)
@@ -160,13 +130,13 @@ static void test_names(void **state)
 {
     (void)state;
     for (int n = 0; n < MHA_HOST_NETWORKS; n++)
-        assert_true(network(mha_host_network_key(n)).bandwidth > 1e8 && mha_host_network_help(n));
+        assert_true(host_network(mha_host_network_key(n)).bandwidth > 1e8 && mha_host_network_help(n));
     assert_null(mha_host_network_key(MHA_HOST_NETWORKS));
     assert_null(mha_host_network_help(-1));
     assert_string_equal(mha_host_job_key(MHA_HOSTS_TRAIN), "train");
     assert_null(mha_host_job_key(MHA_HOST_JOBS));
     assert_null(mha_host_job_help((mha_host_job)-1));
-    const mha_host_network n = network("5e-05:117000000");
+    const mha_host_network n = host_network("5e-05:117000000");
     assert_true(n.latency == 5e-5 && n.bandwidth == 117e6);
     static const char *const bad[] = {"",       "2gbe", "1:",      ":1",    "1e-6",  "1e-6:1e9x", "x:1",  "-1:1e9",
                                       "11:1e9", "0:0",  "nan:1e9", "0:nan", "0:inf", "0:1e16",    "1gbe "};
@@ -209,7 +179,7 @@ static void refused(const mha_host_model *model, const mha_host_options *o, cons
 
 #define WRONG(field, given, word, value) \
     do {                                 \
-        mha_host_model m = medium;       \
+        mha_host_model m = host_medium;  \
         mha_host_options o = usual;      \
         field = given;                   \
         refused(&m, &o, word, value);    \
@@ -219,7 +189,7 @@ static void test_refusals(void **state)
 {
     (void)state;
     mha_host_options usual = OPTIONS(.hosts = 4, .job = MHA_HOSTS_SCORE, FAST);
-    usual.network = network("1gbe");
+    usual.network = host_network("1gbe");
     WRONG(m.layers, 0, "layers", "0");
     WRONG(m.layers, 65537, "layers", "65537");
     WRONG(m.hidden, -1, "hidden", "-1");
@@ -250,7 +220,7 @@ static void test_refusals(void **state)
     WRONG(o.speed.bandwidth, 0, "speed.bandwidth", "0");
     WRONG(o.network.latency, -1, "latency", "-1");
     WRONG(o.network.bandwidth, INFINITY, "bandwidth", "inf");
-    mha_host_model encoder = medium;
+    mha_host_model encoder = host_medium;
     encoder.bidirectional = 1;
     usual.job = MHA_HOSTS_GENERATE;
     refused(&encoder, &usual, "generate", "encoder");
@@ -262,28 +232,28 @@ static void test_wrong_layouts(void **state)
     mha_error e = {0};
     mha_host_layout row, rows[MHA_HOST_LAYOUTS];
     mha_host_options o = OPTIONS(.hosts = 4, .job = MHA_HOSTS_HEADS, FAST);
-    o.network = network("1gbe");
+    o.network = host_network("1gbe");
     static const int64_t wrong[][3] = {{0, 1, 1}, {1, 1, 5}, {2, 3, 1}, {INT64_MAX, INT64_MAX, 1}, {1, 2, INT64_MAX}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_int_equal(mha_host_layout_predict(&medium, &o, wrong[i][0], wrong[i][1], wrong[i][2], &row, &e),
+        assert_int_equal(mha_host_layout_predict(&host_medium, &o, wrong[i][0], wrong[i][1], wrong[i][2], &row, &e),
                          MHA_ERR_ARG);
         assert_non_null(strstr(e.message, "tp * cp * dp"));
     }
-    assert_int_equal(mha_host_layout_predict(&medium, &o, 1, 1, 1, NULL, &e), MHA_ERR_ARG);
-    assert_int_equal(mha_host_layouts(&medium, &o, NULL, &(mha_host_choice){0}, &e), MHA_ERR_ARG);
-    assert_int_equal(mha_host_layouts(&medium, &o, rows, NULL, &e), MHA_ERR_ARG);
-    assert_non_null(layout(&medium, &o, 2, 1, 1).refused);
-    assert_non_null(layout(&medium, &o, 1, 2, 1).refused);
+    assert_int_equal(mha_host_layout_predict(&host_medium, &o, 1, 1, 1, NULL, &e), MHA_ERR_ARG);
+    assert_int_equal(mha_host_layouts(&host_medium, &o, NULL, &(mha_host_choice){0}, &e), MHA_ERR_ARG);
+    assert_int_equal(mha_host_layouts(&host_medium, &o, rows, NULL, &e), MHA_ERR_ARG);
+    assert_non_null(host_layout(&host_medium, &o, 2, 1, 1).refused);
+    assert_non_null(host_layout(&host_medium, &o, 1, 2, 1).refused);
     o.job = MHA_HOSTS_SCORE;
-    assert_non_null(layout(&medium, &o, 1, 1, 2).refused);
-    assert_null(layout(&medium, &o, 1, 2, 1).refused);
+    assert_non_null(host_layout(&host_medium, &o, 1, 1, 2).refused);
+    assert_null(host_layout(&host_medium, &o, 1, 2, 1).refused);
     o.seq = 1024;
-    assert_non_null(layout(&medium, &o, 1, 2, 1).refused);
+    assert_non_null(host_layout(&host_medium, &o, 1, 2, 1).refused);
     o.job = MHA_HOSTS_TRAIN;
-    assert_non_null(layout(&medium, &o, 1, 1, 3).refused);
+    assert_non_null(host_layout(&host_medium, &o, 1, 1, 3).refused);
     o.workers = 2;
-    assert_non_null(layout(&medium, &o, 1, 1, 4).refused);
-    assert_null(layout(&medium, &o, 1, 1, 2).refused);
+    assert_non_null(host_layout(&host_medium, &o, 1, 1, 4).refused);
+    assert_null(host_layout(&host_medium, &o, 1, 1, 2).refused);
 }
 
 int main(void)

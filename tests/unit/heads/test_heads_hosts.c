@@ -1,15 +1,11 @@
 /* test_heads_hosts.c - tests host plans: compares their figures with values calculated by hand from the alpha-beta
  * model of communication costs, and checks properties of random plans. */
 #include "heads/plan/host_cost.h"
-#include "mha/host_layouts.h"
 #include "support/check.h"
+#include "support/model/host_case.h"
 #include <math.h>
 
-#define MODEL(...) ((mha_host_model){.size = sizeof(mha_host_model), __VA_ARGS__})
-#define OPTIONS(...) ((mha_host_options){.size = sizeof(mha_host_options), __VA_ARGS__})
-#define FAST .speed = {1e18, 200e9}, .memory = INT64_MAX
-
-/* Models with 70 and 8 billion parameters and grouped-query attention. All their matrices belong to layers. */
+/* A model with 70 billion parameters and grouped-query attention. All its matrices belong to layers. */
 static const mha_host_model large = {.size = sizeof large,
                                      .layers = 80,
                                      .hidden = 8192,
@@ -17,31 +13,6 @@ static const mha_host_model large = {.size = sizeof large,
                                      .kv_heads = 8,
                                      .head_dim = 128,
                                      .layer_weights = 70000000000};
-static const mha_host_model medium = {.size = sizeof medium,
-                                      .layers = 32,
-                                      .hidden = 4096,
-                                      .heads = 32,
-                                      .kv_heads = 8,
-                                      .head_dim = 128,
-                                      .layer_weights = 8000000000};
-
-static mha_host_network network(const char *name)
-{
-    mha_host_network n;
-    assert_int_equal(mha_host_network_find(name, &n, NULL), MHA_OK);
-    return n;
-}
-
-static mha_host_layout layout(const mha_host_model *model, const mha_host_options *o, int64_t tp, int64_t cp,
-                              int64_t dp)
-{
-    mha_error e = {0};
-    mha_host_layout row;
-    if (mha_host_layout_predict(model, o, tp, cp, dp, &row, &e) != MHA_OK) fail_msg("%s", e.message);
-    assert_true(row.tp == tp && row.cp == cp && row.dp == dp);
-    return row;
-}
-
 static void near(double value, double wanted, double tolerance)
 {
     if (!(fabs(value - wanted) <= tolerance)) fail_msg("must be %g +- %g (got %g)", wanted, tolerance, value);
@@ -65,8 +36,8 @@ static void test_decode(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int n = 0; n < 4; n++) {
             mha_host_options o = OPTIONS(.hosts = 64, .job = MHA_HOSTS_GENERATE, .seq = 1, .dtype = MHA_BF16, FAST);
-            o.network = network(mha_host_network_key(n));
-            const mha_host_layout row = layout(&large, &o, rows[i].hosts, 1, 1);
+            o.network = host_network(mha_host_network_key(n));
+            const mha_host_layout row = host_layout(&large, &o, rows[i].hosts, 1, 1);
             near(row.tokens_per_second, rows[i].want[n][0], 0.0501);
             near(100 * row.exposed / row.seconds, rows[i].want[n][1], 0.501);
             near(row.weights, 140e9 / (double)rows[i].hosts, 1);
@@ -88,11 +59,11 @@ static void test_hiding(void **state)
     static const int64_t groups[] = {1, 4, 8};
     for (int i = 0; i < 9; i++)
         for (int g = 0; g < 3; g++) {
-            mha_host_model model = medium;
+            mha_host_model model = host_medium;
             model.kv_heads = 32 / groups[g];
             mha_host_options o = OPTIONS(.hosts = 4, .job = MHA_HOSTS_SCORE, .seq = 8192, .dtype = MHA_BF16, FAST);
             o.speed.flops = rows[i / 3].flops;
-            o.network = network(names[i % 3]);
+            o.network = host_network(names[i % 3]);
             mha_host_layout list[MHA_HOST_LAYOUTS];
             mha_host_choice choice;
             assert_int_equal(mha_host_layouts(&model, &o, list, &choice, NULL), MHA_OK);
@@ -110,8 +81,8 @@ static void test_prefill(void **state)
     for (int i = 0; i < 3; i++) {
         mha_host_options o = OPTIONS(.hosts = 256, .job = MHA_HOSTS_SCORE, .seq = 1 << 20, .dtype = MHA_BF16, FAST);
         o.speed.flops = 8e12;
-        o.network = network("100gbe");
-        const mha_host_layout row = layout(&medium, &o, 1, hosts[i], 1);
+        o.network = host_network("100gbe");
+        const mha_host_layout row = host_layout(&host_medium, &o, 1, hosts[i], 1);
         near(row.seconds, seconds[i], 0.501);
         assert_true(row.exposed == 0 && (row.hidden > 0) == (hosts[i] > 1) && row.hidden < row.compute);
         near(row.tokens_per_second, (1 << 20) / row.seconds, 1e-6);
@@ -129,9 +100,9 @@ static void test_prefill(void **state)
      * layers */
     mha_host_options o = OPTIONS(.hosts = 128, .job = MHA_HOSTS_SCORE, .seq = 1 << 20, .dtype = MHA_BF16, FAST);
     o.speed.flops = 8e12;
-    o.network = network("1gbe");
+    o.network = host_network("1gbe");
     const double attention = 2 * 8192.0 * 8192 * 4096 / 8e12, exchange = 50e-6 + 2 * 8192.0 * 1024 * 2 / 0.117e9;
-    near(layout(&medium, &o, 1, 128, 1).exposed, 32 * 127 * (exchange - attention), 0.01);
+    near(host_layout(&host_medium, &o, 1, 128, 1).exposed, 32 * 127 * (exchange - attention), 0.01);
 }
 
 /* Tests a cache divided among hosts: the keys per host, and the messages that merge partial results. */
@@ -139,14 +110,14 @@ static void test_shared_cache(void **state)
 {
     (void)state;
     mha_host_options o = OPTIONS(.hosts = 1000, .job = MHA_HOSTS_GENERATE, .seq = 1 << 20, .dtype = MHA_BF16, FAST);
-    o.network = network("100gbe");
-    near(layout(&medium, &o, 1, 1, 1).cache, 137.4e9, 0.05e9);
-    near(layout(&medium, &o, 1, 64, 1).cache, 2.147e9, 0.001e9);
-    near(layout(&medium, &o, 1, 8, 1).exposed, 1.6e-3, 0.05e-3);
-    near(layout(&medium, &o, 1, 1000, 1).exposed, 5.3e-3, 0.05e-3);
-    near(layout(&medium, &o, 1, 8, 1).compute, (16e9 + 137.4e9 / 8) / 200e9, 1e-3);
+    o.network = host_network("100gbe");
+    near(host_layout(&host_medium, &o, 1, 1, 1).cache, 137.4e9, 0.05e9);
+    near(host_layout(&host_medium, &o, 1, 64, 1).cache, 2.147e9, 0.001e9);
+    near(host_layout(&host_medium, &o, 1, 8, 1).exposed, 1.6e-3, 0.05e-3);
+    near(host_layout(&host_medium, &o, 1, 1000, 1).exposed, 5.3e-3, 0.05e-3);
+    near(host_layout(&host_medium, &o, 1, 8, 1).compute, (16e9 + 137.4e9 / 8) / 200e9, 1e-3);
     o.kv_dtype = MHA_F16;
-    assert_non_null(layout(&medium, &o, 1, 8, 1).refused);
+    assert_non_null(host_layout(&host_medium, &o, 1, 8, 1).refused);
 }
 
 /* Tests heads divided among hosts: compares the weights per host, and the messages for a text of 200 tokens and for its
@@ -158,18 +129,18 @@ static void test_divided_heads(void **state)
     m.layer_weights = 8000, m.output_weights = m.word_weights = 6400, m.other_weights = 100;
     mha_host_options o = OPTIONS(.hosts = 8, .job = MHA_HOSTS_SCORE, .seq = 200, .batch = 3, FAST);
     o.network = (mha_host_network){1e-3, 1e6};
-    mha_host_layout row = layout(&m, &o, 2, 1, 1);
+    mha_host_layout row = host_layout(&m, &o, 2, 1, 1);
     near(row.weights, 4 * (4000 + 3200 + 3200 + 100), 1e-6);
     near(row.exchange, 4 * 128 * 64 * 14, 1e-6);
     near(row.activations, 4 * (64 * (2 * 64 + 2 * 32 + 2 * 16) + 64 * (128 + 64) + 64 * 100), 1e-6);
     near(row.cache, 4 * 2 * 200 * 2 * 16, 1e-6);
     near(row.exposed, 3 * (2 * 2 * 4 * (1e-3 + 64 * 64 * 4 / 1e6) + 1e-3 + 200 * 100 * 4 / 2 / 1e6), 1e-9);
-    row = layout(&m, &o, 3, 1, 1); /* 3 of 8 groups */
+    row = host_layout(&m, &o, 3, 1, 1); /* 3 of 8 groups */
     near(row.weights, 4 * (3.0 / 8 * (8000 + 6400 + 6400) + 100), 1e-6);
-    row = layout(&m, &o, 4, 1, 1); /* each host computes one head, which reads one of the two key heads */
+    row = host_layout(&m, &o, 4, 1, 1); /* each host computes one head, which reads one of the two key heads */
     near(row.activations, 4 * (64 * (2 * 64 + 2 * 16 + 2 * 16) + 64 * (64 + 64) + 64 * 100), 1e-6);
     o.dtype = MHA_Q8_0; /* packed weights: 33 bytes per 32 weights */
-    near(layout(&m, &o, 1, 1, 1).weights, 33.0 / 32 * (8000 + 6400) + 4 * (6400 + 100), 1e-6);
+    near(host_layout(&m, &o, 1, 1, 1).weights, 33.0 / 32 * (8000 + 6400) + 4 * (6400 + 100), 1e-6);
 }
 
 static void test_training(void **state)
@@ -178,24 +149,24 @@ static void test_training(void **state)
     const mha_host_model model =
         MODEL(.layers = 12, .hidden = 768, .heads = 12, .head_dim = 64, .layer_weights = 125000000);
     mha_host_options o = OPTIONS(.hosts = 1000, .job = MHA_HOSTS_TRAIN, .workers = 16, .batch = 4, .seq = 256, FAST);
-    o.network = network("100gbe");
-    near(layout(&model, &o, 1, 1, 1000).exposed, 0.09, 0.005);
-    const mha_host_layout row = layout(&model, &o, 1, 1, 4);
+    o.network = host_network("100gbe");
+    near(host_layout(&model, &o, 1, 1, 1000).exposed, 0.09, 0.005);
+    const mha_host_layout row = host_layout(&model, &o, 1, 1, 4);
     assert_null(row.refused);
     near(row.weights, 12 * 125e6, 1);
     near(row.optimizer, (8.0 / 4 + 4 * 2) * 125e6, 1);
-    near(layout(&model, &o, 1, 1, 16).optimizer, 8.0 / 16 * 125e6, 1);
+    near(host_layout(&model, &o, 1, 1, 16).optimizer, 8.0 / 16 * 125e6, 1);
     o.moments = MHA_BF16;
-    near(layout(&model, &o, 1, 1, 4).optimizer, (4.0 / 4 + 4 * 2) * 125e6, 1);
-    near(layout(&model, &o, 1, 1, 16).optimizer, 4.0 / 16 * 125e6, 1);
+    near(host_layout(&model, &o, 1, 1, 4).optimizer, (4.0 / 4 + 4 * 2) * 125e6, 1);
+    near(host_layout(&model, &o, 1, 1, 16).optimizer, 4.0 / 16 * 125e6, 1);
     o.moments = MHA_F32;
     near(row.activations, 4 * 1024.0 * (12 * (2 * 768 + 3072 + 4 * 768) + 6 * 768 + 4 * 2 * 768), 1);
-    o.network = network("1gbe");
-    near(layout(&model, &o, 1, 1, 1000).exposed, 8.5, 0.05);
+    o.network = host_network("1gbe");
+    near(host_layout(&model, &o, 1, 1, 1000).exposed, 8.5, 0.05);
     o.speed = (mha_host_speed){1e12, 1e15};
     const double products = 6 * 125e6 * 1024, attention = 14 * 12 * 768 * 4 * (256.0 * 257 / 2);
-    near(layout(&model, &o, 1, 1, 4).compute, 4 * (products + attention) / 1e12, 1e-4);
-    near(layout(&model, &o, 1, 1, 8).compute, 2 * (products + attention) / 1e12, 1e-4);
+    near(host_layout(&model, &o, 1, 1, 4).compute, 4 * (products + attention) / 1e12, 1e-4);
+    near(host_layout(&model, &o, 1, 1, 8).compute, 2 * (products + attention) / 1e12, 1e-4);
 }
 
 /* 1000 texts of 100 tokens must be measured in 50 steps of 20 texts. */
@@ -206,11 +177,11 @@ static void test_measurement(void **state)
     o.speed.flops = 8e12;
     o.network = (mha_host_network){1e-3, 1e9};
     const double step = (16e9 * 2000 + 2 * 4.0 * 32 * 4096 * 20 * 100 * 101 / 2) / 8e12;
-    near(layout(&medium, &o, 1, 1, 1).seconds, 50 * step, 1e-6);
-    near(layout(&medium, &o, 1, 1, 7).compute, 8 * step, 1e-6);
-    near(layout(&medium, &o, 1, 1, 64).compute, step, 1e-6);
+    near(host_layout(&host_medium, &o, 1, 1, 1).seconds, 50 * step, 1e-6);
+    near(host_layout(&host_medium, &o, 1, 1, 7).compute, 8 * step, 1e-6);
+    near(host_layout(&host_medium, &o, 1, 1, 64).compute, step, 1e-6);
     const double sums = 32.0 * 32 * 64 * 32; /* exchanged sums [bytes]: 2 MiB */
-    near(layout(&medium, &o, 1, 1, 64).exposed, 2e-3 + 12e-3 + 2 * sums * 63 / 64 / 1e9, 1e-6);
+    near(host_layout(&host_medium, &o, 1, 1, 64).exposed, 2e-3 + 12e-3 + 2 * sums * 63 / 64 / 1e9, 1e-6);
 }
 
 /* ---- invariants of random plans ---- */
@@ -270,7 +241,7 @@ static void check_choice(const mha_host_model *m, const mha_host_options *o, con
     for (int64_t tp = 1; tp <= o->hosts; tp++)
         for (int64_t cp = 1; cp <= o->hosts / tp; cp++)
             for (int64_t dp = 1; dp <= o->hosts / (tp * cp); dp++) {
-                const mha_host_layout row = layout(m, o, tp, cp, dp);
+                const mha_host_layout row = host_layout(m, o, tp, cp, dp);
                 if (row.refused || !row.fits) continue;
                 if (!best) fail_msg("choice must not be empty, because %d x %d x %d fits", (int)tp, (int)cp, (int)dp);
                 assert_true(best->tp * best->cp * best->dp <= tp * cp * dp);
@@ -313,20 +284,20 @@ static void test_faster(void **state)
         draw(&seed, &m, &o);
         o.hosts = 64;
         const int64_t tp = 1 << drawn(&seed, 3), cp = 1 + (int64_t)drawn(&seed, 8), dp = 1 + (int64_t)drawn(&seed, 2);
-        const mha_host_layout row = layout(&m, &o, tp, cp, dp);
+        const mha_host_layout row = host_layout(&m, &o, tp, cp, dp);
         if (tp < 8 && 2 * tp * cp * dp <= 64 && o.job != MHA_HOSTS_TRAIN) {
-            const mha_host_layout half = layout(&m, &o, 2 * tp, cp, dp);
+            const mha_host_layout half = host_layout(&m, &o, 2 * tp, cp, dp);
             assert_true(half.weights <= row.weights && half.cache <= row.cache && half.activations <= row.activations);
         }
         double *const fields[] = {&o.network.bandwidth, &o.speed.flops, &o.speed.bandwidth};
         for (int f = 0; f < 3; f++) {
             const double before = *fields[f];
             *fields[f] *= 1.5;
-            assert_true(layout(&m, &o, tp, cp, dp).seconds <= row.seconds * (1 + 1e-12));
+            assert_true(host_layout(&m, &o, tp, cp, dp).seconds <= row.seconds * (1 + 1e-12));
             *fields[f] = before;
         }
         o.network.latency *= 0.5;
-        assert_true(layout(&m, &o, tp, cp, dp).seconds <= row.seconds * (1 + 1e-12));
+        assert_true(host_layout(&m, &o, tp, cp, dp).seconds <= row.seconds * (1 + 1e-12));
     }
 }
 
@@ -340,7 +311,7 @@ static void test_division(void **state)
         const int64_t cp = 2 + (int64_t)drawn(&seed, 9), N = 1025 + (int64_t)drawn(&seed, 40000);
         const int64_t chunk = (N + 2048 * cp - 1) / (2048 * cp) * 1024;
         const mha_host_options o = OPTIONS(.seq = N);
-        const mha__host_job job = mha__host_divide(&medium, &o, 1, cp, 1);
+        const mha__host_job job = mha__host_divide(&host_medium, &o, 1, cp, 1);
         double tokens = 0, pairs = 0;
         for (int64_t rank = 0; rank < cp; rank++) {
             double t = 0, p = 0;
