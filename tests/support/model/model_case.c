@@ -4,6 +4,7 @@
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/files.h"
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,6 +106,19 @@ const char *case_copy(const char *folder)
         files_write(files_path(copy, names[i]), bytes, n);
         free(bytes);
     }
+    return copy;
+}
+
+const char *case_copy_edited(const char *folder, const char *key, const char *value)
+{
+    const char *copy = case_copy(folder);
+    json_t *config = json_load_file(files_path(copy, "config.json"), 0, NULL);
+    if (value)
+        assert_int_equal(json_object_set_new(config, key, json_loads(value, JSON_DECODE_ANY, NULL)), 0);
+    else
+        assert_int_equal(json_object_del(config, key), 0);
+    assert_int_equal(json_dump_file(config, files_path(copy, "config.json"), 0), 0);
+    json_decref(config);
     return copy;
 }
 

@@ -27,6 +27,9 @@ int64_t case_elements(const mha_named_tensor *tensor);
  * tokenizer.json of `folder`. */
 const char *case_copy(const char *folder);
 
+/* case_copy of a model whose config.json has the JSON `value` for `key`, or not the key if `value` is NULL. */
+const char *case_copy_edited(const char *folder, const char *key, const char *value);
+
 /* Calls mha_model_create repeatedly, each time with the next allocation failing. Each call must return an error and
  * free all memory. */
 void case_create_without_memory(const char *config_json);

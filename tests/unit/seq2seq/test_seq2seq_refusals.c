@@ -12,7 +12,6 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/seq2seq_case.h"
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,14 +29,7 @@ static mha_status open_edited(int family, const char *key, const char *value, mh
 {
     char folder[64];
     snprintf(folder, sizeof folder, "seq2seq/%s", seq2seq_names[family]);
-    const char *copy = case_copy(folder);
-    json_t *config = json_load_file(files_path(copy, "config.json"), 0, NULL);
-    if (value)
-        assert_int_equal(json_object_set_new(config, key, json_loads(value, JSON_DECODE_ANY, NULL)), 0);
-    else
-        assert_int_equal(json_object_del(config, key), 0);
-    assert_int_equal(json_dump_file(config, files_path(copy, "config.json"), 0), 0);
-    json_decref(config);
+    const char *copy = case_copy_edited(folder, key, value);
     const mha_status status = mha_model_open(
         NULL, copy, &(mha_model_options){.size = sizeof(mha_model_options), .no_tokenizer = 1}, model, err);
     files_remove(copy);

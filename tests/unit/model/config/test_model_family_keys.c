@@ -3,7 +3,6 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/model_case.h"
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,14 +15,7 @@ static void refuse(const char *family, const char *key, const char *value, mha_s
 {
     char folder[64];
     snprintf(folder, sizeof folder, "families2/%s", family);
-    const char *copy = case_copy(folder);
-    json_t *config = json_load_file(files_path(copy, "config.json"), 0, NULL);
-    if (value)
-        assert_int_equal(json_object_set_new(config, key, json_loads(value, JSON_DECODE_ANY, NULL)), 0);
-    else
-        assert_int_equal(json_object_del(config, key), 0);
-    assert_int_equal(json_dump_file(config, files_path(copy, "config.json"), 0), 0);
-    json_decref(config);
+    const char *copy = case_copy_edited(folder, key, value);
     const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1};
     mha_model *model = NULL;
     mha_error err = {0};
