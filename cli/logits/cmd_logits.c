@@ -202,50 +202,62 @@ static int check_views(const cli_session *s, const mha_model *model)
     return cli_usage(s, "--effects and --steps require an encoder or a decoder of texts (got %s)", info->family);
 }
 
-static int measure_views(const cli_session *s, const mha_model *model, const cli_sequence *q, int64_t at,
-                         const capture_request *request, head_gates *gates, head_views *views)
+/* One pass: what is requested, and its results. */
+typedef struct logits_pass {
+    capture_request request; /* points to the heads, gates and edges below */
+    mha_model_head *heads;
+    head_gates gates;
+    removed_edges edges;
+    int64_t at; /* token of predictions, effects and steps */
+    captured_tensors tensors;
+    head_views views;
+} logits_pass;
+
+static int read_request(const cli_session *s, const mha_model *model, const cli_sequence *q, logits_pass *p)
 {
-    int code = CLI_DONE;
-    if (given.effects) code = head_effects_measure(s, model, q, at, request, gates, &views->effects);
-    if (given.steps && code == CLI_DONE) code = head_steps_read(s, model, q, at, request, &views->steps);
+    capture_request *r = &p->request;
+    *r = (capture_request){
+        .source = q->source.batch ? &q->source : NULL,
+        .pixels = q->pixels,
+        .views = given.effects || given.steps,
+        .keep = (s->options.out || given.at ? CAPTURE_ALL_LOGITS : 0) | (given.hidden ? CAPTURE_HIDDEN : 0) |
+                (given.attn || given.heads ? CAPTURE_ATTENTIONS : 0) | (given.stats ? CAPTURE_STATS : 0)};
+    int code = head_gates_read(s, model, given.gates, given.mean, given.effects, q, &p->gates);
+    if (code == CLI_DONE) code = removed_edges_read(s, model, given.knockout, q->count, &p->edges);
+    if (code == CLI_DONE) code = read_heads(s, model, &p->heads, &r->head_count);
+    if (code == CLI_DONE && given.steps) code = head_steps_find(s, model, given.steps, &p->views.steps.head);
+    r->gates = p->gates.gates;
+    r->fills = p->gates.fills;
+    r->edges = p->edges.list;
+    r->edge_count = p->edges.count;
+    r->heads = p->heads;
     return code;
+}
+
+static int run_request(cli_session *s, const mha_model *model, const cli_sequence *q, int64_t most, logits_pass *p)
+{
+    const capture_request *r = &p->request;
+    int code = capture_tensors(s, model, q->ids, q->count, r, &p->tensors);
+    if (code == CLI_DONE && given.effects)
+        code = head_effects_measure(s, model, q, p->at, r, &p->gates, &p->views.effects);
+    if (code == CLI_DONE && given.steps) code = head_steps_read(s, model, q, p->at, r, &p->views.steps);
+    if (code == CLI_DONE) code = put_result(s, q, &p->views, &p->tensors, p->at, most);
+    return code == CLI_DONE ? write_tensors(s, &p->tensors) : code;
 }
 
 static int capture_sequence(cli_session *s, const mha_model *model, const cli_sequence *q, long long at, long long most)
 {
     if (at >= q->count)
         return cli_usage(s, "--at must be a token from 0 to %lld (got %lld)", (long long)q->count - 1, at);
-    if (!given.at) at = q->count - 1;
-    captured_tensors t = {0};
-    head_views views = {0};
-    mha_model_head *heads = NULL;
-    capture_request request = {
-        .source = q->source.batch ? &q->source : NULL,
-        .pixels = q->pixels,
-        .views = given.effects || given.steps,
-        .keep = (s->options.out || given.at ? CAPTURE_ALL_LOGITS : 0) | (given.hidden ? CAPTURE_HIDDEN : 0) |
-                (given.attn || given.heads ? CAPTURE_ATTENTIONS : 0) | (given.stats ? CAPTURE_STATS : 0)};
-    head_gates gates;
-    removed_edges edges = {0};
-    int code = head_gates_read(s, model, given.gates, given.mean, given.effects, q, &gates);
-    request.gates = gates.gates;
-    request.fills = gates.fills;
-    if (code == CLI_DONE) code = removed_edges_read(s, model, given.knockout, q->count, &edges);
-    request.edges = edges.list;
-    request.edge_count = edges.count;
-    if (code == CLI_DONE) code = read_heads(s, model, &heads, &request.head_count);
-    request.heads = heads;
-    if (code == CLI_DONE && given.steps) code = head_steps_find(s, model, given.steps, &views.steps.head);
-    if (code == CLI_DONE) code = capture_tensors(s, model, q->ids, q->count, &request, &t);
-    if (code == CLI_DONE) code = measure_views(s, model, q, at, &request, &gates, &views);
-    if (code == CLI_DONE) code = put_result(s, q, &views, &t, at, most);
-    if (code == CLI_DONE) code = write_tensors(s, &t);
-    captured_tensors_free(&t);
-    head_effects_free(&views.effects);
-    head_steps_free(&views.steps);
-    head_gates_free(&gates);
-    removed_edges_free(&edges);
-    free(heads);
+    logits_pass p = {.at = given.at ? at : q->count - 1};
+    int code = read_request(s, model, q, &p);
+    if (code == CLI_DONE) code = run_request(s, model, q, most, &p);
+    captured_tensors_free(&p.tensors);
+    head_effects_free(&p.views.effects);
+    head_steps_free(&p.views.steps);
+    head_gates_free(&p.gates);
+    removed_edges_free(&p.edges);
+    free(p.heads);
     return code;
 }
 

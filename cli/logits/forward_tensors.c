@@ -106,41 +106,46 @@ mha_status forward_pass(const cli_session *s, const mha_model *model, const int3
     return mha_model_forward(model, &input, output, error);
 }
 
-int capture_tensors(cli_session *s, const mha_model *model, const int32_t *ids, int64_t length,
-                    const capture_request *request, captured_tensors *t)
+/* Runs the pass, and adds the logits of all tokens to the list. */
+static int run(const cli_session *s, const mha_model *model, const int32_t *ids, const capture_request *request,
+               bool all, captured_tensors *t)
 {
-    const mha_model_info *info = mha_model_describe(model);
-    const unsigned keep = request->keep;
-    const bool all = keep & CAPTURE_ALL_LOGITS || request->pixels || !info->logits;
-    *t = (captured_tensors){.model = model,
-                            .length = length,
-                            .vocab = info->logit_width,
-                            .rows = all && !request->pixels ? length : 1,
-                            .hidden = info->hidden,
-                            .heads = request->heads};
-    const bool others = keep & (CAPTURE_HIDDEN | CAPTURE_ATTENTIONS | CAPTURE_STATS);
-    if (!t->vocab && !others && request->views) return CLI_DONE;
-    if (!t->vocab && !others)
-        return cli_error(s, CLI_REFUSED, "%s has no logits: use --hidden, --attn or --stats", cli_shown(s->model_name));
-    if (!t->vocab) cli_say(s, "%s has no logits; writing the other tensors", cli_shown(s->model_name));
-    if (!allocate(t, info, request)) return no_memory(s, t);
     mha_error error = {0};
     const mha_model_output output = {.size = sizeof output,
                                      .logits = all ? t->logits : NULL,
                                      .last_logits = all ? NULL : t->logits,
-                                     .on_hidden = keep & CAPTURE_HIDDEN ? on_hidden : NULL,
-                                     .on_attention = keep & CAPTURE_ATTENTIONS ? on_attention : NULL,
+                                     .on_hidden = request->keep & CAPTURE_HIDDEN ? on_hidden : NULL,
+                                     .on_attention = request->keep & CAPTURE_ATTENTIONS ? on_attention : NULL,
                                      .map_heads = request->heads,
                                      .map_count = request->head_count,
-                                     .on_stats = keep & CAPTURE_STATS ? on_stats : NULL,
+                                     .on_stats = request->keep & CAPTURE_STATS ? on_stats : NULL,
                                      .user = t};
-    const mha_status status = forward_pass(s, model, ids, length, request, &output, &error);
+    const mha_status status = forward_pass(s, model, ids, t->length, request, &output, &error);
     if (t->out_of_memory) return no_memory(s, t);
     if (status != MHA_OK) return cli_refuse(s, &error);
     if (t->logits && all)
         t->list[t->count++] = (mha_named_tensor){
             .name = "logits", .dtype = MHA_F32, .rank = 2, .shape = {t->rows, t->vocab}, .data = t->logits};
     return CLI_DONE;
+}
+
+int capture_tensors(cli_session *s, const mha_model *model, const int32_t *ids, int64_t length,
+                    const capture_request *request, captured_tensors *t)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    const bool all = request->keep & CAPTURE_ALL_LOGITS || request->pixels || !info->logits;
+    const bool others = request->keep & (CAPTURE_HIDDEN | CAPTURE_ATTENTIONS | CAPTURE_STATS);
+    *t = (captured_tensors){.model = model,
+                            .length = length,
+                            .vocab = info->logit_width,
+                            .rows = all && !request->pixels ? length : 1,
+                            .hidden = info->hidden,
+                            .heads = request->heads};
+    if (!t->vocab && !others && request->views) return CLI_DONE;
+    if (!t->vocab && !others)
+        return cli_error(s, CLI_REFUSED, "%s has no logits: use --hidden, --attn or --stats", cli_shown(s->model_name));
+    if (!t->vocab) cli_say(s, "%s has no logits; writing the other tensors", cli_shown(s->model_name));
+    return allocate(t, info, request) ? run(s, model, ids, request, all, t) : no_memory(s, t);
 }
 
 void captured_tensors_free(captured_tensors *t)
