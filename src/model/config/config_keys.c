@@ -207,40 +207,53 @@ static mha_status read_quantization(const mha__json_obj *root, const char *key, 
 
 /* ---- any key ---- */
 
-static mha_status read_key(const mha__json_obj *root, const mha__config_key *key, mha__config *config, mha_error *err)
+/* Returns the default of a number; 0 if the key is null and its kind reads null as 0. */
+static double default_of(const mha__json_obj *root, const mha__config_key *key)
 {
-    void *field = (char *)config + key->offset;
     const bool has_off =
         key->kind == MHA__KEY_DIM_OR_OFF || key->kind == MHA__KEY_POSITIVE_OR_OFF || key->kind == MHA__KEY_COUNT_OR_OFF;
-    const double initial =
-        has_off && mha__json_is(mha__json_get(root->json, key->key), MHA__JSON_NULL) ? 0 : key->initial;
+    return has_off && mha__json_is(mha__json_get(root->json, key->key), MHA__JSON_NULL) ? 0 : key->initial;
+}
+
+static mha_status read_number(const mha__json_obj *root, const mha__config_key *key, void *field, mha_error *err)
+{
+    const double initial = default_of(root, key);
     switch (key->kind) {
-    case MHA__KEY_DIM:
-    case MHA__KEY_MAYBE_DIM:
-    case MHA__KEY_DIM_OR_OFF:
-        *(int64_t *)field = (int64_t)initial;
-        return mha__json_dim(root, key->key, key->kind == MHA__KEY_DIM && initial == 0 ? MHA__REQUIRED : MHA__OPTIONAL,
-                             key->max, field, err);
     case MHA__KEY_DIM_IF:
         return mha__json_dim(root, key->key, MHA__OPTIONAL, key->max, field, err);
     case MHA__KEY_COUNT:
     case MHA__KEY_COUNT_OR_OFF:
         *(int64_t *)field = (int64_t)initial;
         return mha__json_int(root, key->key, MHA__OPTIONAL, 0, key->max, field, err);
-    case MHA__KEY_ROW:
-        return read_row(root, key, config->vocab, field, err);
     case MHA__KEY_POSITIVE: /* checked against the range of float, the type in which it is used */
     case MHA__KEY_POSITIVE_OR_OFF:
         *(double *)field = initial;
         return mha__json_number(root, key->key, MHA__OPTIONAL, FLT_MIN, FLT_MAX, field, err);
     case MHA__KEY_FIXED:
-        *(double *)field = key->initial;
+        *(double *)field = initial;
         return MHA_OK;
+    default:
+        *(int64_t *)field = (int64_t)initial;
+        return mha__json_dim(root, key->key, key->kind == MHA__KEY_DIM && initial == 0 ? MHA__REQUIRED : MHA__OPTIONAL,
+                             key->max, field, err);
+    }
+}
+
+static mha_status read_bool(const mha__json_obj *root, const mha__config_key *key, bool *field, mha_error *err)
+{
+    if (key->kind == MHA__KEY_BOOL) *field = key->initial != 0;
+    return mha__json_bool(root, key->key, MHA__OPTIONAL, field, err);
+}
+
+static mha_status read_key(const mha__json_obj *root, const mha__config_key *key, mha__config *config, mha_error *err)
+{
+    void *field = (char *)config + key->offset;
+    switch (key->kind) {
+    case MHA__KEY_ROW:
+        return read_row(root, key, config->vocab, field, err);
     case MHA__KEY_BOOL:
-        *(bool *)field = initial != 0;
-        return mha__json_bool(root, key->key, MHA__OPTIONAL, field, err);
     case MHA__KEY_BOOL_IF:
-        return mha__json_bool(root, key->key, MHA__OPTIONAL, field, err);
+        return read_bool(root, key, field, err);
     case MHA__KEY_ACTIVATION:
     case MHA__KEY_ACTIVATION_IF:
         return read_activation(root, key, field, err);
@@ -254,8 +267,13 @@ static mha_status read_key(const mha__json_obj *root, const mha__config_key *key
         return read_labels(root, key, field, err);
     case MHA__KEY_QUANTIZATION:
         return read_quantization(root, key->key, config, err);
-    default:
+    case MHA__KEY_ONLY_TEXT:
+    case MHA__KEY_ONLY_FALSE:
+    case MHA__KEY_ONLY_TRUE:
+    case MHA__KEY_ONLY_EMPTY:
         return check_only(root, key, err);
+    default:
+        return read_number(root, key, field, err);
     }
 }
 
