@@ -100,7 +100,7 @@ int cli_open_at(int dir, const char *path, int flags, mode_t mode)
 {
     for (;;) {
         const int fd = openat(dir, path, flags, mode);
-        if (fd >= 0 || errno != EINTR) return fd;
+        if (fd >= 0 || errno != EINTR || cli_signal()) return fd;
     }
 }
 

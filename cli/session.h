@@ -21,7 +21,8 @@ bool cli_signals_held(void);
 /* For loops between library calls: returns 0 to continue, otherwise the exit code. */
 int cli_stopped(void);
 
-/* Calls openat, and repeats the call when a signal interrupts it. */
+/* Calls openat, and repeats the call when a signal interrupts it, unless the signal ends the program: the call then
+ * returns -1 with errno EINTR, and cli_stopped() is not 0. Opening a FIFO waits for its writer. */
 int cli_open_at(int dir, const char *path, int flags, mode_t mode);
 /* Returns "a directory", "a fifo" or "a special file" for the st_mode of a file that is not regular. */
 const char *cli_file_kind(mode_t mode);

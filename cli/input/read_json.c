@@ -39,10 +39,12 @@ static int read_stream(const cli_session *session, const char *name, FILE *file,
         more = fread(*text + *bytes, 1, room - *bytes - 1, file);
         (*text)[*bytes + more] = '\0';
     }
+    if (cli_stopped()) return cli_stopped();
     return ferror(file) ? cli_error(session, CLI_REFUSED, "%s: %s", name, strerror(errno)) : CLI_DONE;
 }
 
-/* Opens a file for reading; returns NULL and sets errno on failure. */
+/* Opens a file for reading; returns NULL and sets errno on failure. The file may be a FIFO, such as <(COMMAND) of a
+ * shell. */
 static FILE *open_stream(const char *path)
 {
     const int fd = cli_open_at(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
@@ -63,8 +65,10 @@ int cli_file_check(const cli_session *session, const char *path)
 int cli_file_read(const cli_session *session, const char *path, char **text, size_t *bytes)
 {
     const char *name = text_reader_name(path);
-    FILE *file = strcmp(path, "-") == 0 ? stdin : open_stream(path);
     *text = NULL;
+    if (cli_stopped()) return cli_stopped(); /* before a FIFO is opened, which may wait forever */
+    FILE *file = strcmp(path, "-") == 0 ? stdin : open_stream(path);
+    if (!file && cli_stopped()) return cli_stopped();
     if (!file) return cli_error(session, CLI_REFUSED, "%s: %s", name, strerror(errno));
     const int code = read_stream(session, name, file, text, bytes);
     if (file != stdin) fclose(file);

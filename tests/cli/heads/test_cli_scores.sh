@@ -36,6 +36,29 @@ done
 prune --scores - --ratio 0.3 --per-layer -o piped <scores.csv >/dev/null 2>&1 || fail 'scores must be read from standard input'
 same direct/model.safetensors piped/model.safetensors 'standard input'
 
+# Scores and other files must be read from a FIFO, such as <(COMMAND) of a shell. A signal must end the wait for the
+# writer of a FIFO and for its data.
+mkfifo fifo
+cat scores.csv >fifo &
+expect 0 prune --scores fifo --ratio 0.3 --per-layer -o by_fifo
+same direct/model.safetensors by_fifo/model.safetensors 'a FIFO'
+ended() { # COMMAND...: after SIGINT or SIGTERM, the exit status must be 128 + the number of the signal
+    for pair in INT:130 TERM:143; do
+        expect "${pair#*:}" timeout --foreground --preserve-status -k 60 -s "${pair%:*}" 0.5 "$MHA" "$@"
+        [ ! -s out ] && [ ! -s err ] || fail "a command that is ended must not print anything: $*"
+    done
+}
+ended prune -m "$tiny" --scores fifo --ratio 0.3 -o stopped
+ended prune -m "$tiny" --keep fifo -o stopped
+ended report -m "$tiny" --curve fifo -o stopped.html keep
+ended patch -m builtin --pairs fifo
+ended train --config fifo -f single -o stopped
+sleep 60 >fifo & # a writer without data
+writer=$!
+ended prune -m "$tiny" --scores fifo --ratio 0.3 -o stopped
+kill $writer
+[ ! -e stopped ] && [ ! -e stopped.html ] || fail 'a command that is ended must not write files'
+
 # prune and regroup must accept the options of mha heads for scores.
 refused 2 prune --by gradmag -f choose --count 2 -o x
 has err 'give --loss pairs'
