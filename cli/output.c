@@ -84,6 +84,13 @@ int cli_error(const cli_session *session, int code, const char *format, ...)
     return code;
 }
 
+int cli_finite(const cli_session *session, const char *where, const char *what, double value)
+{
+    if (isfinite(value)) return CLI_DONE;
+    return cli_error(session, CLI_REFUSED, "%s%s must be finite (got %g)", where, what,
+                     isnan(value) ? (double)NAN : value);
+}
+
 void cli_say(const cli_session *session, const char *format, ...)
 {
     if (session->options.quiet) return;

@@ -21,6 +21,9 @@ int cli_reject(const cli_session *session, const mha_error *error);
 int cli_fail(const cli_session *session, const mha_error *error);
 /* Reports any other failure as "mha heads: MESSAGE"; returns `code`. */
 int cli_error(const cli_session *session, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Checks a result of a model, such as "the loss": if `value` is not finite, prints a message and returns CLI_REFUSED.
+ * `where` is the origin of the text as cli_texts_where returns it. */
+int cli_finite(const cli_session *session, const char *where, const char *what, double value);
 /* Ends a command that several ranks run (command.h): returns the exit code of the first rank that failed, whose message
  * rank 0 prints. `everywhere`: the command ran on all ranks. With one process, returns `code`. */
 int cli_finish(const cli_session *session, bool everywhere, int code);

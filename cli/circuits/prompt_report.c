@@ -252,6 +252,10 @@ static int put_figure(const cli_session *s, const prompt_report *r)
 
 int prompt_report_put(cli_session *s, const prompt_report *r)
 {
+    char what[64];
+    snprintf(what, sizeof what, "the %s of the clean prompt", metric_names[r->metric]);
+    const int finite = r->count > 0 ? cli_finite(s, "", what, r->grids[0].clean) : CLI_DONE;
+    if (finite != CLI_DONE) return finite;
     warn(s, r);
     if (s->options.json) {
         const int code = cli_put_json(s, results_json(s, r), false);

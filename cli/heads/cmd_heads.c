@@ -141,7 +141,9 @@ static int measure_pairs(cli_session *s, const mha_model *model, const cli_texts
                          : given.diversity ? "--diversity is not supported"
                                            : "--roles is not supported");
     int code = head_texts_data(s, model, texts, s->work, &data);
+    cli_texts_number(texts);
     if (code == CLI_DONE) code = importance_scores_measure(s, scores, model, 0, data, &importance);
+    cli_texts_number(NULL);
     if (code == CLI_DONE) code = pair_scores_put(s, model, importance, scores->how.by, texts->count);
     mha_importance_free(importance);
     mha_head_data_free(data);
@@ -162,7 +164,9 @@ static int measure_model(cli_session *s, const mha_model *model, const cli_texts
     if (code == CLI_DONE && given.roles) code = head_roles_measure(s, side, given.roles, &m.roles);
     const bool needed = !given.maps || scores->wanted || given.diversity;
     if (code == CLI_DONE && needed) code = head_texts_data(s, side, texts, s->work, &data);
+    cli_texts_number(texts);
     if (code == CLI_DONE) code = measure_heads(s, texts, scores, data, &m);
+    cli_texts_number(NULL);
     if (code == CLI_DONE && given.diversity)
         code = head_diversity_measure(s, side, data, state_path_of(0, "diversity", &state), &m.diversity);
     if (code == CLI_DONE) code = put_result(s, &m);

@@ -212,7 +212,7 @@ int importance_scores_with_heads(cli_session *s, const importance_scores *scores
     if (code == CLI_DONE && how.loss == MHA_LOSS_MLM) code = hide(s, model, how.seed, data, &labels, &hidden);
     how.labels = labels;
     if (code == CLI_DONE && measure(model, data, hidden, &how, heads_how, out, heads, &error) != MHA_OK)
-        code = cli_fail(s, &error);
+        code = error.status == MHA_ERR_NOT_FINITE ? cli_refuse(s, &error) : cli_fail(s, &error);
     free(labels);
     mha_head_data_free(hidden);
     return code;

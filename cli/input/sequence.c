@@ -98,6 +98,7 @@ int cli_sequence_read(cli_session *s, const mha_model *model, cli_sequence *q)
     if (status != MHA_OK && !(s->options.ids && status == MHA_ERR_IO)) return cli_refuse(s, &error);
     int code = cli_texts_read(s, false, &texts);
     if (code != CLI_DONE) return code;
+    if (texts.count == 1) cli_texts_where(&texts, 0, q->where);
     if (texts.count != 1)
         code = cli_usage(s, "exactly one text is required (got %lld)", (long long)texts.count);
     else if (images)

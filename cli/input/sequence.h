@@ -12,6 +12,7 @@ typedef struct cli_sequence {
     int32_t *listed;          /* ids of --ids */
     const int32_t *ids;       /* [count] ids of `encoding` or `listed` */
     int64_t count;
+    char where[CLI_WHERE];  /* origin of the text for messages */
     cli_source_target pair; /* encoder-decoders: source and target; `listed` are the ids of the decoder */
     mha_model_input source; /* batch 0 for other models */
     float *pixels;          /* models of images: the image; `listed` are then the positions of its tokens */

@@ -208,6 +208,7 @@ static int run(cli_session *s)
     if (code == CLI_DONE &&
         mha_logit_attribution_measure(model, x.prompt.ids, x.prompt.count, &x.o, &x.a, &error) != MHA_OK)
         code = cli_refuse(s, &error);
+    if (code == CLI_DONE) code = cli_finite(s, x.prompt.where, "the logit of --answer", x.a->total[x.target]);
     if (code == CLI_DONE) code = put_result(s, &x);
     mha_logit_attribution_free(x.a);
     cli_sequence_free(&x.prompt);

@@ -201,13 +201,29 @@ static int read_targets(const cli_session *s, lens *x)
     return cli_sequence_answer(s, x->model, &x->prompt, "--target", given.target, &x->targets[x->position]);
 }
 
+/* Fails if the logits of a layer are not finite: no token has the largest one. */
+static int check_finite(const cli_session *s, const lens *x)
+{
+    int code = CLI_DONE;
+    for (int64_t n = 0; n < x->r->entries * x->r->tokens && code == CLI_DONE; n++) {
+        char what[64];
+        json_t *layer = entry_name(n / x->r->tokens);
+        snprintf(what, sizeof what, "the largest probability of layer %s at token %lld", json_string_value(layer),
+                 (long long)(n % x->r->tokens));
+        json_decref(layer);
+        code = cli_finite(s, x->prompt.where, what, x->r->top_probs[n * x->r->top]);
+    }
+    return code;
+}
+
 static int measure(cli_session *s, lens *x)
 {
     mha_error error = {0};
     const mha_logit_lens_options o = {.size = sizeof o, .top = x->top, .targets = x->targets};
     if (mha_logit_lens_measure(x->model, x->prompt.ids, x->prompt.count, &o, &x->r, &error) != MHA_OK)
         return cli_refuse(s, &error);
-    return put_result(s, x);
+    const int code = check_finite(s, x);
+    return code == CLI_DONE ? put_result(s, x) : code;
 }
 
 static int run(cli_session *s)

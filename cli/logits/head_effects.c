@@ -63,6 +63,14 @@ static double distance(const prediction_pass *p, const prediction *x, const pred
     return 1 - product(x->mean, y->mean, n) / sqrt(product(x->mean, x->mean, n) * product(y->mean, y->mean, n));
 }
 
+static int check_effect(const prediction_pass *p, int64_t n, double value)
+{
+    char what[64];
+    const int64_t layer = n / p->info->heads, head = mha_head_number(p->model, layer, n % p->info->heads);
+    snprintf(what, sizeof what, "the effect of head %lld.%lld", (long long)layer, (long long)head);
+    return cli_finite(p->session, p->sequence->where, what, value);
+}
+
 static int measure_heads(const prediction_pass *p, head_gates *gates, const prediction *base,
                          const prediction *switched, double *values)
 {
@@ -76,6 +84,7 @@ static int measure_heads(const prediction_pass *p, head_gates *gates, const pred
         code = predict(p, switched);
         head_gates_set(gates, info, n, gate);
         values[n] = code == CLI_DONE ? distance(p, base, switched) : 0;
+        if (code == CLI_DONE) code = check_effect(p, n, values[n]);
     }
     return code;
 }

@@ -134,6 +134,16 @@ static int put_result(cli_session *s, const vectors *v)
 
 /* ---- embedding ---- */
 
+static int check_finite(const cli_session *s, const vectors *v)
+{
+    int code = CLI_DONE;
+    char where[CLI_WHERE];
+    for (int64_t n = 0; n < v->texts->count * v->width && code == CLI_DONE; n++)
+        if (!isfinite(v->data[n]))
+            code = cli_finite(s, cli_texts_where(v->texts, n / v->width, where), "the embedding", (double)v->data[n]);
+    return code;
+}
+
 static int embed(cli_session *s, const mha_model *model, const cli_texts *texts, mha_pool pool)
 {
     const mha_embed_options how = {.size = sizeof how, .pool = pool, .no_normalize = given.no_normalize};
@@ -141,6 +151,7 @@ static int embed(cli_session *s, const mha_model *model, const cli_texts *texts,
     v.data = calloc((size_t)texts->count, (size_t)v.width * sizeof *v.data);
     if (!v.data) return cli_error(s, CLI_FAILED, "out of memory for %lld vectors", (long long)texts->count);
     int code = cli_vectors_of(s, model, texts, &how, v.data);
+    if (code == CLI_DONE) code = check_finite(s, &v);
     if (code == CLI_DONE) code = put_result(s, &v);
     free(v.data);
     return code;

@@ -93,6 +93,12 @@ static int64_t predicted_tokens(const scored *text)
     return text->logprob ? text->tokens->count - text->first : 0;
 }
 
+static int check_loss(const cli_session *s, const cli_texts *texts, int64_t n, const scored *t)
+{
+    char where[CLI_WHERE];
+    return cli_finite(s, cli_texts_where(texts, n, where), "the loss", -t->total);
+}
+
 static json_t *scored_json(const mha_tokenizer *tokenizer, const char *text, const scored *t)
 {
     const int64_t n = predicted_tokens(t);
@@ -155,6 +161,7 @@ static int score(cli_session *s, const mha_model *model, const cli_texts *texts)
         scored t;
         cli_progress("score", n, texts->count);
         code = (mha_model_encoder(model) ? score_target : score_text)(s, model, texts, n, &t);
+        if (code == CLI_DONE) code = check_loss(s, texts, n, &t);
         if (code == CLI_DONE) code = put_text(s, model, texts, n, &t);
         total += t.total;
         tokens += code == CLI_DONE ? predicted_tokens(&t) : 0;

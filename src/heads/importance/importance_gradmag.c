@@ -22,6 +22,5 @@ mha_status mha__group_gradmag(mha__importance_job *s, mha_error *err)
         for (int which = MHA__OF_Q; mha__head_set_has(set, n) && which <= MHA__OF_V; which++)
             s->part[n] += mean_of(s, set, n - set->first, (mha__projection)which);
     }
-    if (status == MHA_OK) mha__tally_add(&s->tally, s->group, s->part, 1);
-    return status;
+    return status == MHA_OK ? mha__importance_add_group(s, err) : status;
 }

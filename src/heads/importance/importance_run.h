@@ -145,6 +145,8 @@ enum { MHA__IMPORTANCE_WORDS = 320 };
 const char *mha__importance_describe(const mha__importance_job *s, const char *what, char words[MHA__IMPORTANCE_WORDS]);
 /* Checks that the loss of each group has a token. */
 mha_status mha__importance_check_terms(const mha__importance_job *s, mha_error *err);
+/* Adds the scores s->part [total] of a group, which is one unit. MHA_ERR_NOT_FINITE if a score is not finite. */
+mha_status mha__importance_add_group(mha__importance_job *s, mha_error *err);
 /* Begins a step: sets the fields of the job that describe it. */
 void mha__importance_begin(mha__importance_job *s, int64_t step);
 

@@ -112,14 +112,40 @@ void mha__importance_begin(mha__importance_job *s, int64_t step)
 
 /* ---- running the steps ---- */
 
-static void add_units(mha__importance_job *s)
+/* Fails for a score that is not finite: `units` units from `first` on have no meaningful ranking. */
+static mha_status check_finite(const mha__importance_job *s, int64_t first, int64_t units, const double *scores,
+                               mha_error *err)
+{
+    static const char rule[] = "the scores of all heads must be finite";
+    for (int64_t n = 0; n < s->total; n++) {
+        if (isfinite(scores[n])) continue;
+        const double got = isnan(scores[n]) ? (double)NAN : scores[n];
+        if (units == 1)
+            return mha__fail(err, MHA_ERR_NOT_FINITE, "text %lld of %lld: %s (got %g)", (long long)first + 1,
+                             (long long)mha_head_data_count(s->data), rule, got);
+        return mha__fail(err, MHA_ERR_NOT_FINITE, "texts %lld to %lld: %s (got %g)", (long long)first + 1,
+                         (long long)(first + units), rule, got);
+    }
+    return MHA_OK;
+}
+
+mha_status mha__importance_add_group(mha__importance_job *s, mha_error *err)
+{
+    MHA__TRY(check_finite(s, s->first, s->count, s->part, err));
+    mha__tally_add(&s->tally, s->group, s->part, 1);
+    return MHA_OK;
+}
+
+static mha_status add_units(mha__importance_job *s, mha_error *err)
 {
     for (int64_t u = 0; u < s->count; u++) {
         double *sum = s->part + u * s->total, *other = s->part + (s->count + u) * s->total;
         for (int64_t n = 0; mha__importance_of_pairs(s) && n < s->total; n++)
             sum[n] += other[n];
+        MHA__TRY(check_finite(s, s->first + u, 1, sum, err));
         mha__tally_add(&s->tally, s->first + u, sum, s->weight[u]);
     }
+    return MHA_OK;
 }
 
 static mha_status run_units(mha__importance_job *s, mha_error *err)
@@ -128,8 +154,7 @@ static mha_status run_units(mha__importance_job *s, mha_error *err)
     for (int64_t n = 0; n < s->texts; n++)
         s->weight[n] = 1;
     MHA__TRY(s->rule->group(s, err));
-    if (!s->rule->adds) add_units(s);
-    return MHA_OK;
+    return s->rule->adds ? MHA_OK : add_units(s, err);
 }
 
 /* Returns true if this step is the last one of its group. */

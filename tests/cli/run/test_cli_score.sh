@@ -40,4 +40,36 @@ sed 's/.*"loss": \([0-9.]*\).*"logprobs": \[null, \([^]]*\)\].*/\1 \2/; s/,//g' 
 refused 3 "$MHA" score -m "$data/models/bert-tiny" text
 has err 'must be a decoder (got an encoder, '
 refused 2 score
+
+# Results that are not finite must be errors that name the text. The position embedding of token 6 is NaN, so that only
+# texts of 7 and more tokens have such results.
+cp -R "$model" nan
+chmod -R u+w nan
+start=$(grep -ao '"transformer.wpe.weight":{[^}]*}' nan/model.safetensors | sed 's/.*offsets":\[\([0-9]*\).*/\1/')
+header=$(od -An -tu4 -N4 nan/model.safetensors)
+printf '\000\000\300\177' | dd of=nan/model.safetensors bs=1 seek=$((8 + header + start + 6 * 48 * 4)) conv=notrunc 2>/dev/null
+printf 'one\n\nHello, world!\ntwo\n' >lines
+tail -n +3 lines | head -n 1 >line
+expect 0 "$MHA" score -m nan one
+for command in score 'score --json' 'embed --json'; do
+    # shellcheck disable=SC2086
+    refused 3 "$MHA" $command -m nan -f lines
+    has err "lines: line 3: the "
+    has err "must be finite (got nan)"
+done
+for by in gate loo_loss loo jacobian_probe taylor_token; do
+    refused 3 "$MHA" heads -m nan --by $by -f lines
+    has err 'lines: line 3: the scores of all heads must be finite (got nan)'
+done
+refused 3 "$MHA" heads -m nan --by gradmag --batch 2 -f lines
+has err 'texts 1 to 2: the scores of all heads must be finite (got nan)'
+refused 3 "$MHA" lens -m nan -f line -o lens.html
+has err 'line: line 1: the largest probability of layer embed at token 6 must be finite (got nan)'
+refused 3 "$MHA" logits -m nan --effects -f line
+has err 'line: line 1: the effect of head 0.0 must be finite (got nan)'
+refused 3 "$MHA" attribute -m nan --answer ell -f line -o attribute.html
+has err 'line: line 1: the logit of --answer must be finite (got nan)'
+refused 3 "$MHA" knockout -m nan --answer ell 'Hello, world!'
+has err 'the logprob of the clean prompt must be finite (got nan)'
+[ ! -e lens.html ] && [ ! -e attribute.html ] || fail 'a failed command must not write files'
 finish
