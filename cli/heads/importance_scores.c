@@ -180,14 +180,15 @@ static int check_loss(const cli_session *s, const mha_model *model, const mha_im
                      mha_importance_score_key(how->by), masks ? "--loss mlm (predict masked tokens), " : "");
 }
 
-/* Measures importance on the masked copy of the data, if there is one, and the statistics on the original data. */
+/* Measures importance on the masked copy of the data, if there is one, and then the statistics on the original data: an
+ * option that the model does not support is found before the statistics are saved. */
 static mha_status measure(const mha_model *model, const mha_head_data *data, const mha_head_data *hidden,
                           const mha_importance_options *how, const mha_heads_options *heads_how, mha_importance **out,
                           mha_heads **heads, mha_error *err)
 {
     if (!hidden && heads) return mha_importance_with_heads(model, data, how, heads_how, out, heads, err);
-    const mha_status status = heads ? mha_heads_measure_data(model, data, heads_how, heads, err) : MHA_OK;
-    return status == MHA_OK ? mha_importance_measure(model, hidden ? hidden : data, how, out, err) : status;
+    const mha_status status = mha_importance_measure(model, hidden ? hidden : data, how, out, err);
+    return status == MHA_OK && heads ? mha_heads_measure_data(model, data, heads_how, heads, err) : status;
 }
 
 int importance_scores_measure(cli_session *s, const importance_scores *scores, const mha_model *model, int number,

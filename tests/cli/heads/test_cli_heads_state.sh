@@ -80,6 +80,8 @@ printf 'no state' >one.statistics
 refused 3 run -f few --state one
 has err 'one.statistics'
 refused 2 run -f few --state ''
+refused 2 run -f few --by gate --loss mlm --state early
+[ ! -e early.statistics ] || fail 'a usage error must be found before statistics are saved'
 refused 2 run --maps 'you keep the count' --state one
 
 # With --state, mha report must save its measurements on --data and reuse them.
