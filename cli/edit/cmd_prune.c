@@ -52,12 +52,13 @@ static int put_result(const prune_job *job, const held_out_evaluation *e)
 {
     char text[IMPORTANCE_SCORES_UNKNOWN];
     const char *unknown = unknown_choice(job, text);
+    const char *learned = !job->texts.learn ? NULL : unknown ? "fitting" : "choosing or fitting";
     cli_session *s = job->session;
     if (!s->options.json) {
         prune_parts_print(job);
         held_out_print_title(s);
         held_out_print_row(s, "heads", e->of.heads[0], e->of.heads[1]);
-        held_out_print_rest(s, e, unknown ? "fitting" : "choosing or fitting", unknown);
+        held_out_print_rest(s, e, learned, unknown);
         return CLI_DONE;
     }
     json_t *all = json_pack("{s:s, s:s, s:s, s:o, s:o}", "model", cli_shown(s->model_name), "out",

@@ -54,7 +54,7 @@ static int put_result(const job *job)
         held_out_print_title(s);
         held_out_print_row(s, "key heads per layer", e->of.key_heads[0], e->of.key_heads[1]);
         held_out_print_row(s, "value heads per layer", e->of.value_heads[0], e->of.value_heads[1]);
-        held_out_print_rest(s, e, "fitting", importance_scores_unknown(&job->by, unknown));
+        held_out_print_rest(s, e, job->texts.learn ? "fitting" : NULL, importance_scores_unknown(&job->by, unknown));
         return CLI_DONE;
     }
     json_t *all = json_pack("{s:s, s:s, s:s, s:o, s:o}", "model", cli_shown(s->model_name), "out", cli_out_name(s),

@@ -116,10 +116,10 @@ void held_out_print_rest(const cli_session *s, const held_out_evaluation *e, con
     if (timed) print_row(s->out, "tokens per second", e->of.tokens_per_second[0], e->of.tokens_per_second[1], 0);
     if (e->of.comparison.predicted) print_row(s->out, "loss", e->of.comparison.loss[0], e->of.comparison.loss[1], 4);
     fputc('\n', s->out);
-    cli_put_prose(s, 0, 0,
-                  "Embeddings before and after: cosine %.4f (smallest %.4f), on %lld texts not used for %s (%s).%s%s",
-                  e->of.comparison.mean_cosine, e->of.comparison.min_cosine, (long long)e->of.comparison.texts, learned,
-                  e->held_out, unknown ? " " : "", unknown ? unknown : "");
+    cli_put_prose(s, 0, 0, "Embeddings before and after: cosine %.4f (smallest %.4f), on %lld texts%s%s (%s).%s%s",
+                  e->of.comparison.mean_cosine, e->of.comparison.min_cosine, (long long)e->of.comparison.texts,
+                  learned ? " not used for " : "", learned ? learned : "", e->held_out, unknown ? " " : "",
+                  unknown ? unknown : "");
     if (!timed)
         cli_put_prose(
             s, 0, 0,

@@ -24,8 +24,9 @@ json_t *held_out_pair_json(int64_t before, int64_t after);
 /* Adds parameters, bytes, kv_bytes_per_token and, if there were evaluation texts, quality and tokens_per_second. */
 void held_out_add_json(json_t *all, const held_out_evaluation *e);
 
-/* Print the table: title, rows, and the sentences after the rows. `learned` is "fitting" or "choosing or fitting";
- * `unknown` is a warning that heads may have been chosen on these texts, or NULL. */
+/* Print the table: title, rows, and the sentences after the rows. `learned` is "fitting", "choosing or fitting", or
+ * NULL if no texts were used for either; `unknown` is a warning that heads may have been chosen on these texts, or
+ * NULL. */
 void held_out_print_title(const cli_session *s);
 void held_out_print_row(const cli_session *s, const char *name, int64_t before, int64_t after);
 void held_out_print_rest(const cli_session *s, const held_out_evaluation *e, const char *learned, const char *unknown);

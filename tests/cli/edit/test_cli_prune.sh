@@ -139,7 +139,10 @@ mv out scores.csv
 expect 0 prune --scores scores.csv --count 2 -f texts -o unknown
 has out 'on 24 texts'
 tr '\n' ' ' <out >words
-has words 'on 24 texts not used for fitting (-f). The scores of scores.csv may have been measured on these texts.'
+has words 'on 24 texts (-f). The scores of scores.csv may have been measured on these texts.'
+expect 0 prune --scores scores.csv --count 2 --refit -f texts -o unknown --force
+tr '\n' ' ' <out >words
+has words 'on 6 texts not used for fitting (every fourth text of -f). The scores of scores.csv may have been'
 expect 0 "$MHA" regroup -m "$tiny" --kv-heads 2 --scores scores.csv -f texts -o shared
 tr '\n' ' ' <out >words
 has words '(every fourth text of -f). The scores of scores.csv may have been measured on these texts.'
@@ -148,6 +151,7 @@ tr '\n' ' ' <out >words
 has words 'The heads given with --heads may have been chosen on these texts.'
 expect 0 prune --by ov_norm --count 2 -f texts -o unknown --force
 has_not out 'may have been'
+has_not out 'not used for'
 
 # For every type of weights, the reported bytes must equal those that mha info prints.
 for model in "$data/families/llama-f16" "$data/families/gemma2" "$data/families/llama-sharded"; do
