@@ -144,6 +144,17 @@ static void test_rules_of_config_json(void **state)
     assert_int_not_equal(none.out[5], 2);
 }
 
+/* transformers accepts a list: greedy decoding takes the smallest id. */
+static void test_list_of_forced_last_tokens(void **state)
+{
+    (void)state;
+    const mha_generate_options o = {.max_new = 6, .eos_count = -1};
+    const texts t = with_rules("{\"decoder_start_token_id\": 2, \"forced_eos_token_id\": [6, 5]}", &o);
+    const texts none = with_rules("{\"decoder_start_token_id\": 2, \"forced_eos_token_id\": []}", &o);
+    assert_int_equal(t.out[5], 5);
+    assert_int_not_equal(none.out[5], 5);
+}
+
 /* Returns true if `word` occurs in the text. */
 static bool occurs(const texts *t, const int32_t *word, int64_t count)
 {
@@ -175,7 +186,9 @@ static void test_refused_rules(void **state)
         const char *part;
     } cases[] = {
         {"{\"forced_bos_token_id\": \"x\"}", MHA_ERR_FORMAT, "generation_config.json: forced_bos_token_id must be"},
-        {"{\"forced_eos_token_id\": [2]}", MHA_ERR_FORMAT, "forced_eos_token_id must be"},
+        {"{\"forced_eos_token_id\": [2, 100000]}", MHA_ERR_FORMAT,
+         "forced_eos_token_id[1] must be a token id in the vocabulary (got 100000)"},
+        {"{\"forced_eos_token_id\": \"x\"}", MHA_ERR_FORMAT, "forced_eos_token_id must be"},
         {"{\"forced_eos_token_id\": 100000}", MHA_ERR_FORMAT, "forced_eos_token_id must be"},
         {"{\"decoder_start_token_id\": -1}", MHA_ERR_FORMAT, "decoder_start_token_id must be"},
         {"{\"bad_words_ids\": 3}", MHA_ERR_FORMAT, "bad_words_ids must be"},
@@ -246,10 +259,15 @@ static void test_refused_calls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recorded_tokens),       cmocka_unit_test(test_text_depends_on_its_source_only),
-        cmocka_unit_test(test_forced_tokens),         cmocka_unit_test(test_rules_of_config_json),
-        cmocka_unit_test(test_banned_words),          cmocka_unit_test(test_refused_rules),
-        cmocka_unit_test(test_too_many_banned_words), cmocka_unit_test(test_refused_calls),
+        cmocka_unit_test(test_recorded_tokens),
+        cmocka_unit_test(test_text_depends_on_its_source_only),
+        cmocka_unit_test(test_forced_tokens),
+        cmocka_unit_test(test_rules_of_config_json),
+        cmocka_unit_test(test_list_of_forced_last_tokens),
+        cmocka_unit_test(test_banned_words),
+        cmocka_unit_test(test_refused_rules),
+        cmocka_unit_test(test_too_many_banned_words),
+        cmocka_unit_test(test_refused_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

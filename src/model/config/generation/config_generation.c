@@ -8,6 +8,7 @@
 #define FILE_NAME "generation_config.json"
 #define EOS "eos_token_id"
 #define WORDS "bad_words_ids"
+#define LAST "forced_eos_token_id"
 
 /* ---- end-of-text tokens: if neither file defines them, those of the family ---- */
 
@@ -88,11 +89,27 @@ static mha_status add_word(const mha__json_obj *o, size_t index, const mha__json
     return MHA_OK;
 }
 
+/* Reads the token that a text of max_new tokens ends with. Of a list, transformers gives all tokens the same score, and
+ * greedy decoding takes the smallest id. */
+static mha_status take_forced_last(const mha__json_obj *o, mha__config *c, mha_error *err)
+{
+    const mha__json *list = mha__json_get(o->json, LAST);
+    if (!mha__json_is(list, MHA__JSON_ARRAY))
+        return mha__json_int(o, LAST, MHA__OPTIONAL, 0, c->vocab - 1, &c->forced_last, err);
+    for (size_t i = 0; i < mha__json_size(list); i++) {
+        const int64_t id = mha__json_as_int(mha__json_item(list, i));
+        if (!mha__json_is(mha__json_item(list, i), MHA__JSON_INTEGER) || id < 0 || id >= c->vocab)
+            return mha__json_refuse_item(o, LAST, i, "a token id in the vocabulary", err);
+        if (i == 0 || id < c->forced_last) c->forced_last = id;
+    }
+    return MHA_OK;
+}
+
 static mha_status take_rules(const mha__json_obj *o, mha__config *c, mha_error *err)
 {
     const mha__json *words = NULL;
     MHA__TRY(mha__json_int(o, "forced_bos_token_id", MHA__OPTIONAL, 0, c->vocab - 1, &c->forced_first, err));
-    MHA__TRY(mha__json_int(o, "forced_eos_token_id", MHA__OPTIONAL, 0, c->vocab - 1, &c->forced_last, err));
+    MHA__TRY(take_forced_last(o, c, err));
     MHA__TRY(mha__json_array(o, WORDS, MHA__OPTIONAL, &words, err));
     for (size_t i = 0; words && i < mha__json_size(words); i++)
         MHA__TRY(add_word(o, i, mha__json_item(words, i), c, err));
