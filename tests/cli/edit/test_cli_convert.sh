@@ -35,6 +35,11 @@ refused 2 "$MHA" convert --dtype int8 "$tiny" other
 refused 2 "$MHA" convert --dtype q4 "$tiny" other.gguf
 refused 3 "$MHA" convert "$data/models/bert-mlm-tiny" other.gguf
 has err 'in a GGUF file'
+cp -R "$data/models/gpt2-tiny" spaced
+chmod -R u+w spaced
+sed -i 's/"add_prefix_space": *false/"add_prefix_space": true/' spaced/tokenizer.json
+refused 3 "$MHA" convert spaced other.gguf
+has err 'mha convert: spaced/tokenizer.json: pre_tokenizer must be that of'
 [ ! -e other.gguf ] || fail 'a refused model must not be written'
 head -c 3000 model.gguf >cut.gguf
 refused 3 "$MHA" info -m cut.gguf

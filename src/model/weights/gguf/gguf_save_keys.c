@@ -154,7 +154,7 @@ static mha_status put_tokenizer(saving_keys *s, mha_error *err)
     const mha_status status = mha__gguf_tokenizer_write(m->ctx, own, n, m->config.vocab,
                                                         m->config.eos_count ? m->config.eos[0] : -1, s->keys, err);
     mha__free(m->ctx, own);
-    return status;
+    return m->gguf_config ? status : mha__in_folder(status, from, MHA__TOKENIZER_FILE, err);
 }
 
 /* Writes the other tokens that end a text, and the padding. */
