@@ -154,13 +154,22 @@ static int measure_text(cli_session *s, part parts[2], int count, int64_t i, rep
     return check_size(s, r, i);
 }
 
+/* Rejects an encoder-decoder, whose page requires a pair. */
+static int check_sides(const cli_session *s, const part *p)
+{
+    if (!mha_model_encoder(p->text.model)) return CLI_DONE;
+    return cli_usage(s, "%s is an encoder-decoder, which requires --source and --target instead of a text",
+                     cli_shown(p->text.name));
+}
+
 /* Opens the models. The live page contains the model that was opened last, so it precedes MODEL2. */
 static int open_models(cli_session *s, part parts[2], int count, report *r)
 {
     int code = text_maps_open(s, &parts[0].text);
+    if (code == CLI_DONE) code = check_sides(s, &parts[0]);
     if (code == CLI_DONE && given.live) code = report_live_page(s, parts[0].text.texts->text[0], &r->live);
     if (code == CLI_DONE && count > 1) code = text_maps_other(s, given.compare, &parts[0].text, &parts[1].text);
-    return code;
+    return code == CLI_DONE && count > 1 ? check_sides(s, &parts[1]) : code;
 }
 
 static int measure(cli_session *s, part parts[2], int count, report *r, json_t *said)

@@ -259,6 +259,8 @@ done
 wrong missing --network --d-model 768 --hosts 2
 refused 3 "$MHA" plan -m nowhere --hosts 1
 has err nowhere
+refused 3 "$MHA" plan -m "$data/vision/vit-classes" --hosts 1
+has err 'the model must be a model of texts (got vit, which reads images)'
 mkdir empty
 refused 3 "$MHA" plan -m empty --hosts 1
 has err config.json

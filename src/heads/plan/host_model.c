@@ -109,10 +109,10 @@ mha_status mha_host_model_of_config(mha_ctx *ctx, const char *config_json, mha_h
     mha_status status = mha__config_read(ctx, "", config_json, c, &text, err);
     if (status == MHA_OK && c->family->one_side)
         status =
-            mha__fail(err, MHA_ERR_UNSUPPORTED, "config_json must not be an encoder-decoder (got %s)", c->family->name);
+            mha__fail(err, MHA_ERR_UNSUPPORTED, "the model must not be an encoder-decoder (got %s)", c->family->name);
     if (status == MHA_OK && (c->channels || c->family->vision))
-        status = mha__fail(err, MHA_ERR_UNSUPPORTED,
-                           "config_json must be a model of texts (got %s, which reads images)", c->family->name);
+        status = mha__fail(err, MHA_ERR_UNSUPPORTED, "the model must be a model of texts (got %s, which reads images)",
+                           c->family->name);
     if (status == MHA_OK) {
         m = shape_of(c);
         status = count_weights(c, &m, err);

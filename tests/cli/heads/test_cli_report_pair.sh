@@ -99,4 +99,7 @@ refused 2 "$MHA" prune -m pruned --heads cross.0.1 -o none
 has err '--heads must name heads of pruned (got cross.0.1, already removed)'
 refused 2 "$MHA" report -m pruned --source a --target b -o x.html
 has err 'from which no heads were removed'
+refused 2 "$MHA" report -m "$model" text -o x.html
+has err "is an encoder-decoder, which requires --source and --target instead of a text"
+refused 2 "$MHA" report text --compare "$model" -o x.html
 finish
