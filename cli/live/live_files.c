@@ -116,7 +116,10 @@ int live_module(const cli_session *s, json_t **module)
     char folder[PATH_MAX], path[PATH_MAX];
     unsigned char *data = NULL;
     size_t bytes = 0, used = 0;
-    if (!cli_find_builtin(folder)) return cli_error(s, CLI_FAILED, "the built-in model is not installed");
+    if (!cli_find_builtin(folder))
+        return cli_error(s, CLI_FAILED,
+                         "live.wasm.gz, the library of the page, must be installed in share/mha/live, "
+                         "next to share/mha/builtin (got no share/mha/builtin)");
     if (snprintf(path, sizeof path, "%s/../live/live.wasm.gz", folder) >= (int)sizeof path)
         return cli_error(s, CLI_FAILED, "%s: the name of the folder is too long", cli_shown(folder));
     int code = read_file(s, path, &used, &data, &bytes);

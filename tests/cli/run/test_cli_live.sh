@@ -59,4 +59,11 @@ has err '--state must have values in UTF-8 (got "corrupted=%FF")'
 refused 2 "$MHA" live --state '#head=0.1&text=a&head=0.2' -o refused.html
 has err '--state must not repeat a name (got "head=0.2")'
 
+# ---- a program without its data folder ----
+mkdir alone
+cp "$MHA" alone/mha
+if ! alone/mha info -q -m builtin >/dev/null 2>&1; then # no installed version has the folder
+    refused 1 alone/mha live -m "$data/models/gpt2-tiny" -o alone.html
+    has err 'live.wasm.gz, the library of the page, must be installed in share/mha/live'
+fi
 finish
