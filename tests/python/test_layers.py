@@ -1,5 +1,6 @@
 """The building blocks of a transformer from Python, against NumPy and against mha.attention; files of tensors; random numbers."""
 import math
+import os
 import tempfile
 import unittest
 from pathlib import Path
@@ -189,12 +190,42 @@ class Layers(unittest.TestCase):
                               (lambda: layer.forward(self.x, positions=[0] * 5), "positions must be None"),
                               (lambda: layer.forward(self.x, return_kept=True), "return_kept must be False"),
                               (lambda: layer.forward(self.x, gates=np.ones(3)), r"gates must be of shape \(4\)"),
-                              (lambda: layer.forward(self.x, keep=np.ones((3, 5))), "keep must be of a shape that broadcasts")):
+                              (lambda: layer.forward(self.x, keep=np.ones((3, 5))), "keep must be of a shape that broadcasts"),
+                              (lambda: layer.forward(self.x, keep=np.ones((5, 3))), "keep must be of a shape that broadcasts")):
+            with self.assertRaisesRegex(ValueError, sentence):
+                use()
+
+    def test_widths(self):
+        """A part of another width must be refused, since the library reads as many elements as the layer needs."""
+        small, wide = mha.Norm(np.ones(3), np.zeros(3)), mha.Matrix(*self.rng.linear(4, 8))
+        up, down, gate = (mha.Matrix(*self.rng.linear(n, m)) for n, m in ((8, 12), (12, 8), (8, 4)))
+        full = {name: mha.Matrix(*self.rng.linear(8, 8)) for name in "qkv"}
+        layer = mha.AttnLayer(4, self.o, **self.m, kv_heads=2)
+        for use, sentence in ((lambda: mha.AttnLayer(4, wide, **self.m, kv_heads=2), "o.weight must have 8 inputs"),
+                              (lambda: mha.AttnLayer(4, self.o, **self.m, kv_heads=2, q_norm=small), r"q_norm.weight must be of shape \(2\)"),
+                              (lambda: mha.AttnLayer(4, self.o, **self.m, kv_heads=2, whole_norms=True, k_norm=small), r"shape \(4\)"),
+                              (lambda: mha.Block(4, self.o, **self.m, kv_heads=2, attn_norm=small), r"attn_norm.weight must be of shape \(8\)"),
+                              (lambda: mha.Block(4, self.o, **self.m, kv_heads=2, up=up, down=down, gate=gate), "gate must have the outputs of up"),
+                              (lambda: mha.AttnLayer(4, self.o, **full, choice=mha.HeadChoice("heads", gate, keep=5)), "keep"),
+                              (lambda: mha.AttnLayer(4, self.o, **full, choice=mha.HeadChoice("heads", wide, keep=2)), "choice.score"),
+                              (lambda: layer.forward(self.x, cache=mha.Cache(2, 2, 4)), "of the cache must be 2, 2, 2 "),
+                              (lambda: layer.forward(self.x, cache=mha.Cache(2, 1, 2)), r"of the cache must be 2, 2, 2 \(got 1, 2, 2\)")):
             with self.assertRaisesRegex(ValueError, sentence):
                 use()
 
 
 class Files(unittest.TestCase):
+    def test_zero_bytes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "a\0b")
+            for use in (lambda: mha.file_write(path, b""), lambda: mha.npy_write(path, np.ones(2)), lambda: mha.File(path),
+                        lambda: mha.tensors_write(path, {"a": np.ones(2)}), lambda: mha.Tokenizer(path), lambda: mha.TrainStore(path)):
+                with self.assertRaisesRegex(ValueError, "must not contain a zero byte"):
+                    use()
+            with self.assertRaisesRegex(ValueError, "must not contain a NUL character"):
+                mha.tensors_write(os.path.join(folder, "x.safetensors"), {"w\0x": np.ones(2)})
+            self.assertEqual(os.listdir(folder), [])
+
     def test_round_trip(self):
         arrays = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b.c": np.arange(3), "h": np.ones(2, np.float16), "s": np.array(2.5)}
         with tempfile.TemporaryDirectory() as folder:

@@ -96,6 +96,8 @@ class Decoder(unittest.TestCase):
         seen = {}
         self.model.forward([PROMPT], on_activations=lambda a: seen.update({a["layer"]: a["context"].reshape(1, 6, 48).copy()}))
         got = self.model.forward([PROMPT], states=self.whole.hidden_states[1], first_layer=1, context=seen[1])
+        with self.assertRaisesRegex(ValueError, r"context must be of shape \(1, 6, 48\)"):
+            self.model.forward([PROMPT], states=self.whole.hidden_states[1], first_layer=1, context=seen[1][..., :7])
         np.testing.assert_array_equal(got.logits, self.whole.logits)
 
     def test_attention_and_heads_chosen_by_the_text(self):

@@ -1,6 +1,8 @@
 """mha.Plan must be bitwise identical to mha.attention, reject operands of another shape or type, and be usable by several threads. The
 plans that mha.attention caches must not change its results. Calls must release the interpreter lock."""
+import copy
 import gc
+import pickle
 import threading
 import time
 import unittest
@@ -119,6 +121,12 @@ class Plans(unittest.TestCase):
         for use in (lambda: plan(q, q, q), plan.describe):
             with self.assertRaisesRegex(ValueError, "mha.Plan is closed"):
                 use()
+
+    def test_is_not_copied(self):
+        plan = mha.Plan(*[np.ones((1, 2, 4, 8), np.float32)] * 3)
+        for make in copy.copy, copy.deepcopy, pickle.dumps:
+            with self.assertRaisesRegex(TypeError, "mha.Plan cannot be copied or pickled"):
+                make(plan)
 
     def test_threads_share(self):
         q, = arrays((1, 4, 64, 32))
@@ -270,6 +278,8 @@ class Caches(unittest.TestCase):
             want = mha.attention(x[:, :, 4:5], x[:, :, :5], x[:, :, :5])
             np.testing.assert_array_equal(cache.attention(x[:, :, 4:5], sequence=2), want)
             cache.truncate(2, sequence=1)
+            cache.truncate(4)
+            self.assertEqual(cache.lengths, [0, 2, 4])
             cache.clear(sequence=2)
             self.assertEqual(cache.lengths, [0, 2, 0])
             with self.assertRaisesRegex(IndexError, "sequence must be from 0 to 2"):
@@ -283,10 +293,10 @@ class Caches(unittest.TestCase):
             out = cache.attention(x[:, :, 5:], q_lens=[1, 1])
             want = mha.attention(x[:1, :, 5:], x[:1], x[:1])
             np.testing.assert_allclose(out[:1], want, atol=tolerance)
-            copy = mha.Cache(2, 2, 32, dtype=dtype)
-            copy.load(cache.tensors())
-            self.assertEqual(copy.lengths, [6, 4])
-            np.testing.assert_array_equal(copy.attention(x[:, :, 5:], q_lens=[1, 1]), out)
+            again = mha.Cache(2, 2, 32, dtype=dtype)
+            again.load(cache.tensors())
+            self.assertEqual(again.lengths, [6, 4])
+            np.testing.assert_array_equal(again.attention(x[:, :, 5:], q_lens=[1, 1]), out)
 
     def test_refuses(self):
         x, = arrays((2, 2, 6, 8))

@@ -171,6 +171,19 @@ class Rules(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "Trace is closed"):
             trace.step("q")
 
+    def test_shapes_of_keys(self):
+        layer, x = mha.LlamaAttention(64, 8, num_kv_heads=2), np.ones((1, 5, 64), np.float32)
+        layer.init(mha.Rng(1))
+        for shape in (1, 1, 3, 8), (1, 2, 3, 4), (1, 8, 3, 8):
+            with self.assertRaisesRegex(ValueError, r"past_key must be of shape \(1, 2, any, 8\)"):
+                layer.forward(x, past_key=np.ones(shape), past_value=np.ones(shape))
+        past = np.ones((1, 2, 3, 8))
+        self.assertEqual(layer.forward(x, past_key=past, past_value=past).shape, x.shape)
+        standard, none = mha.StandardMha(8, 2), np.ones((2, 0, 8))
+        standard.init(mha.Rng(1))
+        with self.assertRaisesRegex(ValueError, r"key must have at least one token \(got shape \(2, 0, 8\)\)"):
+            standard.forward(np.ones((2, 5, 8)), none, none)
+
     def test_refusals(self):
         parameters = self.layer.parameters()
         for use, sentence in (

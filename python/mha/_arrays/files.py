@@ -12,7 +12,7 @@ import numpy as np
 from .._binding import abi
 from .._binding.abi import FileOptions, Metadata, TensorsWriterOptions
 from .._binding.context import context
-from .._binding.library import Handle, call, create, lib, string, struct, utf8
+from .._binding.library import Handle, call, create, lib, path_bytes, string, struct, utf8
 from .array import dtype_error, integer, view
 from .tensors import CODES, NUMPY, given
 
@@ -36,7 +36,7 @@ class File(Handle):
     def __init__(self, path: Any, *, no_map: bool = False) -> None:
         folder = os.path.isdir(path) or os.fsdecode(path).endswith(".json")
         options = struct(FileOptions, no_map=bool(no_map))
-        self._own(create("mha_checkpoint_open" if folder else "mha_file_open", context(), os.fsencode(path), ctypes.byref(options)),
+        self._own(create("mha_checkpoint_open" if folder else "mha_file_open", context(), path_bytes(path), ctypes.byref(options)),
                   "mha_file_free")
 
     @property
@@ -125,7 +125,7 @@ def tensors_write(path: Any, tensors: Mapping[str, Any], overwrite: bool = False
         [0, 1, 2]
     """
     named = given(tensors, "tensors")
-    call("mha_tensors_write", context(), os.fsencode(path), named, len(named), bool(overwrite))
+    call("mha_tensors_write", context(), path_bytes(path), named, len(named), bool(overwrite))
 
 
 class TensorsWriter(Handle):
@@ -152,7 +152,7 @@ class TensorsWriter(Handle):
         pairs = [(string(k, "metadata"), utf8(v, f"metadata[{k!r}]")) for k, v in (metadata or {}).items()]
         strings = (Metadata * len(pairs))(*(Metadata(k, v, len(v)) for k, v in pairs))
         options = struct(TensorsWriterOptions, overwrite=bool(overwrite), metadata=strings, metadata_count=len(strings))
-        self._own(create("mha_tensors_writer_create", context(), os.fsencode(path), listed, len(listed), ctypes.byref(options)),
+        self._own(create("mha_tensors_writer_create", context(), path_bytes(path), listed, len(listed), ctypes.byref(options)),
                   "mha_tensors_writer_free")
 
     def put(self, name: str, data: Any) -> None:
@@ -188,7 +188,7 @@ def npy_write(path: Any, array: Any, overwrite: bool = False) -> None:
     if x.dtype not in CODES or x.dtype == np.uint16:
         raise dtype_error("array", x.dtype, [known for known in CODES if known != np.uint16])
     t = struct(abi.Tensor, dtype=CODES[x.dtype], rank=x.ndim, shape=np.array(x.shape, np.int64), elements=x.size, data=x, bytes=x.nbytes)
-    call("mha_npy_write", os.fsencode(path), ctypes.byref(t), bool(overwrite))
+    call("mha_npy_write", path_bytes(path), ctypes.byref(t), bool(overwrite))
 
 
 def file_write(path: Any, data: bytes, overwrite: bool = False) -> None:
@@ -200,7 +200,7 @@ def file_write(path: Any, data: bytes, overwrite: bool = False) -> None:
         >>> open(path).read()
         'text'
     """
-    call("mha_file_write", os.fsencode(path), bytes(data), integer(len(data), "data"), bool(overwrite))
+    call("mha_file_write", path_bytes(path), bytes(data), integer(len(data), "data"), bool(overwrite))
 
 
 def file_write_check(path: Any, overwrite: bool = False) -> None:
@@ -213,4 +213,4 @@ def file_write_check(path: Any, overwrite: bool = False) -> None:
         Traceback (most recent call last):
         OSError: missing/x.txt: cannot write: No such file or directory
     """
-    call("mha_file_write_check", os.fsencode(path), bool(overwrite))
+    call("mha_file_write_check", path_bytes(path), bool(overwrite))

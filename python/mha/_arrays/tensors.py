@@ -9,6 +9,7 @@ import numpy as np
 
 from .._binding.abi import BF16, F16, F32, F64, I8, I16, I32, I64, Q8_0, U8, U16, U32, U64, NamedTensor
 from .._binding.abi import BOOL as BOOL_
+from .._binding.library import string
 from .array import dtype_error, readable, view
 
 NUMPY = {F32: np.float32, F64: np.float64, F16: np.float16, BF16: np.uint16, Q8_0: np.uint8, BOOL_: np.bool_, U8: np.uint8, I8: np.int8,
@@ -33,7 +34,7 @@ def given(tensors: Mapping[str, Any], name: str, dtype: Any = None) -> Any:
             raise ValueError(f"{name}[{key!r}].ndim must be at most 4 (got {x.ndim})")
         if x.dtype not in CODES:
             raise dtype_error(f"{name}[{key!r}]", x.dtype, CODES)
-    made = (NamedTensor * len(kept))(*(NamedTensor(key.encode(), CODES[x.dtype], x.ndim, (c_int64 * 4)(*x.shape), x.ctypes.data)
+    made = (NamedTensor * len(kept))(*(NamedTensor(string(key, "name"), CODES[x.dtype], x.ndim, (c_int64 * 4)(*x.shape), x.ctypes.data)
                                        for key, x in zip(tensors, kept)))
     made.__dict__["alive"] = kept
     return made

@@ -127,8 +127,11 @@ class Cache(Handle):
         c.give(ATTN_ROPE_Q, "rope", bound.pointer())
 
     def truncate(self, length: int, *, sequence: int | None = None) -> None:
-        """Removes all tokens from position `length` to the end."""
-        call("mha_cache_truncate", self._open(), self._sequence(sequence), integer(length, "length"))
+        """Removes all tokens from position `length` to the end, in one sequence or in all sequences that are longer."""
+        length = integer(length, "length")
+        for n in range(self._desc.batch) if sequence is None else (self._sequence(sequence),):
+            if sequence is not None or self.length(n) > length:
+                call("mha_cache_truncate", self._open(), n, length)
 
     def fork(self, from_: int, to: int, length: int | None = None) -> None:
         """Replaces sequence `to` with the first `length` tokens of sequence `from_` (None: all tokens); both sequences share the memory of

@@ -192,6 +192,9 @@ class Plan:
             raise ValueError("mha.Plan is closed")
         return self._handle
 
+    def __reduce__(self) -> Any:
+        raise TypeError("mha.Plan cannot be copied or pickled")
+
     def __call__(self, q: Any, k: Any, v: Any, out: Any = None) -> Any:
         """Returns out, or Attention(out, lse, probs, stats, scores) if a return_ argument or scores was passed to the constructor.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from .._arrays.array import integer
 from .abi import CtxOptions, LogFn
-from .library import call, lib, struct
+from .library import call, lib, string, struct
 from .progress import PROGRESS
 
 _lock = threading.Lock()
@@ -47,7 +47,7 @@ def context(threads: int | None = None) -> ctypes.c_void_p:
     with _lock:
         if key not in _made:
             handle = ctypes.c_void_p()
-            options = struct(CtxOptions, threads=key[0], isa=key[1].encode() if key[1] else None, log=_LOG, progress=PROGRESS)
+            options = struct(CtxOptions, threads=key[0], isa=string(key[1], "isa") if key[1] else None, log=_LOG, progress=PROGRESS)
             call("mha_ctx_create", ctypes.byref(options), ctypes.byref(handle))
             _made[key] = handle
         return _made[key]

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from ctypes import c_char_p, c_void_p
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -124,6 +125,14 @@ def string(x: Any, name: str) -> bytes:
     data = utf8(x, name)
     if b"\0" in data:
         raise ValueError(f"{name} must not contain a NUL character")
+    return data
+
+
+def path_bytes(x: Any, name: str = "path") -> bytes:
+    """Encodes a path, which must not contain a zero byte, at which C would end it."""
+    data = os.fsencode(x)
+    if b"\0" in data:
+        raise ValueError(f"{name} must not contain a zero byte (got {x!r})")
     return data
 
 

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from ctypes import c_int64, c_void_p
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from .._binding.abi import (
     PruneOptions,
     RegroupOptions,
 )
-from .._binding.library import Handle, call, lib, string, struct
+from .._binding.library import Handle, call, lib, path_bytes, string, struct
 from .._binding.long_call import call_long
 from .._draw import figures
 from .._models.model import Model
@@ -85,11 +84,11 @@ class Edit(Handle):
 
     def note(self, quality_json: str) -> None:
         """Adds measurements, as a JSON object, to the record of the edit in config.json."""
-        call("mha_model_edit_note", self._open(), quality_json.encode())
+        call("mha_model_edit_note", self._open(), string(quality_json, "quality_json"))
 
     def save(self, folder: Any, overwrite: bool = False) -> None:
         """Writes the edited model and its tokenizer as a checkpoint folder; if writing fails, no folder is left."""
-        call_long("mha_model_edit_save", self._open(), os.fsencode(folder), bool(overwrite))
+        call_long("mha_model_edit_save", self._open(), path_bytes(folder, "folder"), bool(overwrite))
 
 
 def head_number(model: Model, layer: int, head: int) -> int:
@@ -208,7 +207,7 @@ def regroup(model: Model, key_heads: int = 0, value_heads: int = 0, *, method: s
     options = struct(RegroupOptions, key_heads=merged, value_heads=integer(value_heads, "value_heads"), method=how,
                      fit=data and data._open(), contiguous=bool(contiguous), uncentered=bool(uncentered),
                      ridge=number(ridge, "ridge"), compatible=bool(compatible), scores=None if table is None else table.ctypes.data,
-                     weighted_by=None if weighted_by is None else weighted_by.encode())
+                     weighted_by=None if weighted_by is None else string(weighted_by, "weighted_by"))
     handle = c_void_p()
     call_long("mha_regroup", model._open(), ctypes.byref(options), ctypes.byref(handle))
     return Edit(handle, model)

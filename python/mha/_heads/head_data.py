@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Sequence
 from ctypes import c_int64, c_void_p
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 
 from .._arrays.array import floats, integer, integers, view
 from .._binding.abi import HeadDataOptions
-from .._binding.library import Handle, call, lib, strings, struct
+from .._binding.library import Handle, call, lib, path_bytes, strings, struct
 from .._binding.long_call import call_long
 from .._models.model import Model
 
@@ -28,7 +27,7 @@ def helps(key: str, help_: str, count: int) -> dict[str, str]:
 
 def state_file(state: Any) -> bytes | None:
     """Returns the path of a file that stores the sums of a measurement."""
-    return None if state is None else os.fsencode(state)
+    return None if state is None else path_bytes(state, "state")
 
 
 def _joined(rows: Sequence[Any], name: str) -> tuple[np.ndarray, np.ndarray]:

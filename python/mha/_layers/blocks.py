@@ -44,9 +44,13 @@ class HeadChoice:
     options: tuple[int, ...] = ()
     selection: str = "hard"
 
-    def struct(self) -> LayerChoice:
-        """Returns the struct of the library."""
-        fields = {name: m.struct(f"choice.{name}") for name, m in (("score", self.score), ("hidden", self.hidden)) if m is not None}
+    def struct(self, width: int, heads: int) -> LayerChoice:
+        """Returns the struct of the library for a layer of this width and number of heads."""
+        fields = {} if self.hidden is None else {"hidden": self.hidden.struct("choice.hidden", width)}
+        fields["score"] = self.score.struct("choice.score", fields["hidden"].out if fields else width)
+        wanted = len(self.options) if self.of == "options" else heads
+        if fields["score"].out != wanted:
+            raise ValueError(f"choice.score must have {wanted} outputs (got {fields['score'].out})")
         counts = [integer(n, "choice.options") for n in self.options]
         return struct(LayerChoice, of=choose("choice.of", self.of, _CHOICES), keep=integer(self.keep, "choice.keep"), **fields,
                       selection=choose("choice.selection", self.selection, _SELECTIONS),
@@ -78,12 +82,13 @@ class AttnLayer(Handle):
                    k_norm: Norm | None = None, whole_norms: bool = False, head_gains: bool = False, rope: Rope | None = None,
                    scale: float = 0.0, softcap: float = 0.0, causal: bool = False, window: tuple[int, int] | None = None,
                    dtype: str = "f32", slopes: Any = None, sinks: Any = None, choice: HeadChoice | None = None) -> abi.AttnLayerOptions:
-        out = o.struct("o")
-        self.hidden, self.heads = int(out.out), integer(heads, "heads", 1)
+        self.hidden, self.heads = int(o.struct("o").out), integer(heads, "heads", 1)
         self.kv_heads, self.rope, self.choice = kv_heads or heads, rope, choice
         self.head_dim = head_dim or self.hidden // heads
+        out = o.struct("o", self.heads * self.head_dim)
         given = {name: m.struct(name, self.hidden) for name, m in (("q", q), ("k", k), ("v", v), ("qkv", qkv)) if m is not None}
-        norms = {name: n.struct(name) for name, n in (("q_norm", q_norm), ("k_norm", k_norm)) if n is not None}
+        norms = {name: n.struct(name, self.head_dim * (count if whole_norms or head_gains else 1))
+                 for name, n, count in (("q_norm", q_norm, self.heads), ("k_norm", k_norm, self.kv_heads)) if n is not None}
         widths = {"q": self.heads, "k": self.kv_heads, "v": v_heads or self.kv_heads,
                   "qkv": self.heads + self.kv_heads + (v_heads or self.kv_heads)}
         for name, m in given.items():
@@ -95,7 +100,7 @@ class AttnLayer(Handle):
                       rope=None if rope is None else ctypes.pointer(rope.options), dtype=choose("dtype", dtype, DTYPES),
                       slopes=None if slopes is None else floats(slopes, "slopes", (heads,)),
                       sinks=None if sinks is None else floats(sinks, "sinks", (heads,)),
-                      choice=LayerChoice() if choice is None else choice.struct())
+                      choice=LayerChoice() if choice is None else choice.struct(self.hidden, self.heads))
 
     def forward(self, x: Any, *, lengths: Any = None, keep: Any = None, bias: Any = None, cache: Cache | None = None,
                 sequence: int | None = None, positions: Any = None, gates: Any = None, fills: Any = None, context: Any = None,
@@ -159,6 +164,8 @@ class _Call:
     def _view(self, name: str, x: np.ndarray | None, target: tuple[int, int, int, int]) -> None:
         if x is not None:
             self.alive.append(x)
+            if x.ndim and x.shape[-1] not in (1, target[3]):  # unlike in mha.attention, a mask covers all keys
+                raise ValueError(f"{name} must be of a shape that broadcasts to {target} (got {x.shape})")
             setattr(self.input, name, array(x, name).broadcast(target, name))
 
     def masks(self, keep: Any, bias: Any, gates: Any, fills: Any, context: Any) -> None:
@@ -238,13 +245,15 @@ class Block(AttnLayer):
                  residual_scale: float = 0.0, **attention: Any) -> None:
         options = self._attention(heads, o, **attention)
         norms = {"attn_norm": attn_norm, "mlp_norm": mlp_norm, "attn_out_norm": attn_out_norm, "mlp_out_norm": mlp_out_norm}
-        made: dict[str, Any] = {name: n.struct(name) for name, n in norms.items() if n is not None}
+        made: dict[str, Any] = {name: n.struct(name, self.hidden) for name, n in norms.items() if n is not None}
         made |= {name: m.struct(name, self.hidden) for name, m in (("up", up), ("gate", gate)) if m is not None}
         width = int(made["up"].out) if "up" in made else 0
         if down is not None:
             made["down"] = down.struct("down", width)
         if (up is None) != (down is None) or ("down" in made and made["down"].out != self.hidden):
             raise ValueError(f"up and down must be given together, from {self.hidden} to the feed-forward width and back")
+        if "gate" in made and made["gate"].out != width:
+            raise ValueError(f"gate must have the outputs of up, {width} (got {made['gate'].out})")
         block = struct(abi.BlockOptions, attn=options, intermediate=width, **made, pre_norm=bool(pre_norm), parallel=bool(parallel),
                        residual_scale=number(residual_scale, "residual_scale"), activation=choose("activation", activation, ACTIVATIONS))
         self._own(create(self._new, context(), ctypes.byref(block)), self._free)

@@ -185,9 +185,9 @@ class Norm:
     eps: float = 1e-5
     kind: str = "layer"
 
-    def struct(self, name: str) -> Any:
-        """Returns the struct of the library."""
-        w = floats(self.weight, f"{name}.weight", (None,))
+    def struct(self, name: str, width: int | None = None) -> Any:
+        """Returns the struct of the library; raises ValueError unless the weight has `width` elements."""
+        w = floats(self.weight, f"{name}.weight", (width,))
         b = None if self.bias is None else floats(self.bias, f"{name}.bias", w.shape)
         return struct(abi.Norm, weight=w, bias=b, eps=number(self.eps, "eps"), kind=choose("kind", self.kind, _NORMS))
 

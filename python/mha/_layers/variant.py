@@ -168,12 +168,14 @@ class Variant(Handle):
         q = floats(query, "query", (None, None, self.d_in), self.dtype)
         k = None if key is None else floats(key, "key", (len(q), None, self.d_in), self.dtype)
         keys = q.shape[1] if k is None else k.shape[1]
+        if keys == 0:
+            raise ValueError(f"{'query' if k is None else 'key'} must have at least one token (got shape {(q if k is None else k).shape})")
         v = None if value is None else floats(value, "value", (len(q), keys, self.d_in), self.dtype)
         if k is None and v is not None:
             raise ValueError("value must be None unless key is given")
         if (past_key is None) != (past_value is None):
             raise ValueError("past_key and past_value must be given together")
-        pasts = [None if x is None else floats(x, name, (len(q), None, None, None), self.dtype)
+        pasts = [None if x is None else floats(x, name, (len(q), self.past_shape[0], None, self.past_shape[1]), self.dtype)
                  for name, x in (("past_key", past_key), ("past_value", past_value))]
         if pasts[0] is not None and pasts[1] is not None and pasts[0].shape != pasts[1].shape:
             raise ValueError(f"past_value must be of shape {pasts[0].shape} (got {pasts[1].shape})")
@@ -190,6 +192,7 @@ class Variant(Handle):
                       score_stage=0 if scores is None else choose("scores", scores, _STAGES))
 
     num_heads = 1
+    past_shape: tuple[int | None, int | None] = (None, None)  # key/value heads and their width; the library refuses other variants' pasts
 
     def _map_shape(self, query: np.ndarray, keys: int, past: np.ndarray | None) -> tuple[int, int, int, int]:
         return len(query), self.num_heads, query.shape[1], keys + (0 if past is None else past.shape[2])

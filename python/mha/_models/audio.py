@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from .._arrays.array import floats, integer, view
 from .._binding.abi import TokenTimesOptions
 from .._binding.context import context
-from .._binding.library import call, lib, struct
+from .._binding.library import call, lib, path_bytes, struct
 from .._binding.long_call import call_long
 from .model_input import ModelBase, head_pairs, token_ids
 
@@ -37,7 +36,7 @@ def audio_read(path: Any) -> np.ndarray:
         (16000,)
     """
     samples, count = ctypes.c_void_p(), ctypes.c_int64()
-    call("mha_audio_read", context(), os.fsencode(path), ctypes.byref(samples), ctypes.byref(count))
+    call("mha_audio_read", context(), path_bytes(path), ctypes.byref(samples), ctypes.byref(count))
     return _take(samples, count)
 
 

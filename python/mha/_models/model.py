@@ -15,7 +15,7 @@ from .._arrays.tensors import given
 from .._binding import places
 from .._binding.abi import ModelCreateOptions, ModelOptions, ModelSaveOptions
 from .._binding.context import context
-from .._binding.library import call, create, lib, string, struct
+from .._binding.library import call, create, lib, path_bytes, string, struct
 from .._binding.long_call import call_long
 from .audio import Audio
 from .generate import Generate
@@ -53,13 +53,11 @@ class Model(Vision, Generate, Seq2Seq, Audio, TextMethods):
         code = choose("dtype", dtype, _DTYPES)
         self.path: str | None = os.fsdecode(path)
         path = places.model(path, lib.mha_version)
-        if b"\0" in os.fsencode(path):
-            raise ValueError(f"path must not contain a zero byte (got {path!r})")
         no_tokenizer = os.path.isdir(path) and not os.path.exists(os.path.join(os.fsdecode(path), "tokenizer.json"))
         replaced = given(tensors or {}, "tensors", np.float32)
         options = struct(ModelOptions, dtype=code, no_map=bool(no_map), no_tokenizer=no_tokenizer, no_weights=not weights,
                          tensors=replaced, tensor_count=len(replaced), config_json=_config(config))
-        self._take(create("mha_model_open", context(threads), os.fsencode(path), ctypes.byref(options)), replaced)
+        self._take(create("mha_model_open", context(threads), path_bytes(path), ctypes.byref(options)), replaced)
 
     @classmethod
     def _of(cls, handle: c_void_p, *parents: Any) -> Model:
@@ -80,7 +78,7 @@ class Model(Vision, Generate, Seq2Seq, Audio, TextMethods):
             (1, 3, 50)
         """
         options = struct(ModelCreateOptions, seed=integer(seed, "seed", 0, 2**64 - 1),
-                         folder=None if tokenizer is None else os.fsencode(tokenizer))
+                         folder=None if tokenizer is None else path_bytes(tokenizer, "tokenizer"))
         return cls._of(create("mha_model_create", context(), _config(config), ctypes.byref(options)))
 
     @property
@@ -105,13 +103,13 @@ class Model(Vision, Generate, Seq2Seq, Audio, TextMethods):
         named = given(tensors or {}, "tensors", np.float32)
         options = struct(ModelSaveOptions, dtype=choose("dtype", dtype, SAVED), overwrite=bool(overwrite), tensors=named, count=len(named),
                          config_json=_config(config))
-        call_long("mha_model_save", self._open(), os.fsencode(path), ctypes.byref(options))
+        call_long("mha_model_save", self._open(), path_bytes(path), ctypes.byref(options))
 
     def save_gguf(self, path: Any, dtype: str | None = None, overwrite: bool = False) -> None:
         """Writes the model atomically to a GGUF file of llama.cpp. dtype: "f32", "f16", "bf16" or "q8_0", the type of matrices; None:
         the stored type. Raises NotImplementedError for a model that llama.cpp would compute differently, naming the key."""
         options = struct(ModelSaveOptions, dtype=choose("dtype", dtype, {**SAVED, "q8_0": DTYPES["q8_0"]}), overwrite=bool(overwrite))
-        call_long("mha_model_save_gguf", self._open(), os.fsencode(path), ctypes.byref(options))
+        call_long("mha_model_save_gguf", self._open(), path_bytes(path), ctypes.byref(options))
 
     def fingerprint(self) -> str:
         """Returns a hash of the config, the weights and the hidden states of a few tokens, as 16 hexadecimal digits. It detects
@@ -132,4 +130,4 @@ def model_save_check(folder: Any, overwrite: bool = False) -> None:
         >>> import mha, os, tempfile
         >>> mha.model_save_check(os.path.join(tempfile.mkdtemp(), "new"))
     """
-    call("mha_model_save_check", os.fsencode(folder), bool(overwrite))
+    call("mha_model_save_check", path_bytes(folder, "folder"), bool(overwrite))

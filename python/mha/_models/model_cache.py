@@ -58,8 +58,11 @@ class ModelCache(Handle):
         call("mha_model_cache_clear", self._open(), self._sequence(sequence))
 
     def truncate(self, length: int, *, sequence: int | None = None) -> None:
-        """Removes all tokens from position `length` to the end."""
-        call("mha_model_cache_truncate", self._open(), self._sequence(sequence), integer(length, "length"))
+        """Removes all tokens from position `length` to the end, in one sequence or in all sequences that are longer."""
+        length = integer(length, "length")
+        for n in range(self.batch) if sequence is None else (self._sequence(sequence),):
+            if sequence is not None or self.length(n) > length:
+                call("mha_model_cache_truncate", self._open(), n, length)
 
     def fork(self, from_: int, to: int, length: int | None = None) -> None:
         """Replaces sequence `to` with the first `length` tokens of sequence `from_` (None: all); both share the memory."""

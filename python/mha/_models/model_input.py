@@ -104,7 +104,7 @@ class Input:
             mask=None if mask is None else flags(mask, "mask", self.rows), positions=like_ids("positions", positions, self.rows),
             gates=_gates(info, gates, self.batch, names[0]), fills=None if fills is None else floats(fills, "fills", (
                 info.layers, info.heads, info.head_dim)), starts=at, first_layer=integer(first_layer, "first_layer"), hidden=hidden,
-            context=None if context is None else floats(context, "context", (*self.rows, None)),
+            context=None if context is None else floats(context, "context", (*self.rows, _context_width(info, first_layer))),
             cache=None if cache is None else cache._open(), sequence=integer(sequence or 0, "sequence"),
             source=None if source is None else ctypes.pointer(source), cross_gates=_gates(info, cross_gates, self.batch, names[1]))
         self.struct.__dict__["source_alive"] = source
@@ -120,6 +120,13 @@ class Input:
         self.rows = self.batch, self.length
         self.struct = struct(ModelInput, batch=self.batch, pixels=images, gates=_gates(info, gates, self.batch, gates_name),
                              fills=None if fills is None else floats(fills, "fills", (info.layers, info.heads, info.head_dim)))
+
+
+def _context_width(info: ModelInfo, layer: int) -> int:
+    """Returns the width of the input of the output projection of a layer."""
+    if not 0 <= layer < info.layers:
+        raise ValueError(f"first_layer must be from 0 to {info.layers - 1} (got {layer})")
+    return int(view(info.heads_per_layer, np.int64, (info.layers,))[layer] * info.head_dim)
 
 
 def source_input(model: ModelBase, source: Any, mask: Any, gates: Any = None, name: str = "source_gates") -> ModelInput | None:

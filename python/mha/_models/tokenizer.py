@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_size_t, c_void_p
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from .._arrays.array import choose, integer, integers, view
 from .._binding import abi
 from .._binding.abi import EncodeOptions, Encoding, TokenizerTrained, TokenizerTrainOptions
 from .._binding.context import context
-from .._binding.library import Handle, call, create, lib, strings, struct, utf8
+from .._binding.library import Handle, call, create, lib, path_bytes, strings, struct, utf8
 from .._binding.long_call import call_long
 
 _KINDS = {"bpe": abi.TOKENIZER_BPE, "wordpiece": abi.TOKENIZER_WORDPIECE}
@@ -160,7 +159,7 @@ class Tokenizer(TextMethods):
     """
 
     def __init__(self, folder: Any) -> None:
-        self._own(create("mha_tokenizer_open", context(), os.fsencode(folder)), "mha_tokenizer_free")
+        self._own(create("mha_tokenizer_open", context(), path_bytes(folder, "folder")), "mha_tokenizer_free")
 
     @classmethod
     def _of(cls, handle: c_void_p) -> Tokenizer:
@@ -225,4 +224,4 @@ class TokenizerTrainer(Handle):
 
     def save(self, folder: Any, overwrite: bool = False) -> None:
         """Writes the folder that mha.Tokenizer, transformers and `tokenizers` read."""
-        call("mha_tokenizer_trainer_save", self._open(), os.fsencode(folder), bool(overwrite))
+        call("mha_tokenizer_trainer_save", self._open(), path_bytes(folder, "folder"), bool(overwrite))

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from .._arrays.array import choose, floats
 from .._binding.abi import Image
 from .._binding.context import context
-from .._binding.library import call, lib
+from .._binding.library import call, lib, path_bytes
 from .._binding.long_call import call_long
 from .forward import POOL, Forward
 
@@ -31,7 +30,7 @@ def read_image(path: Any) -> np.ndarray:
         [[[255, 0, 0]]]
     """
     image = Image()
-    call_long("mha_image_read", context(), os.fsencode(path), ctypes.byref(image))
+    call_long("mha_image_read", context(), path_bytes(path), ctypes.byref(image))
     try:
         size = image.height * image.width * 3
         rgb = np.frombuffer(ctypes.string_at(image.rgb or 0, size), np.uint8).reshape(image.height, image.width, 3)

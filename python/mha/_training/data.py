@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Iterable
 from ctypes import create_string_buffer
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import numpy as np
 from .._arrays.array import integer, integers, number
 from .._binding import abi
 from .._binding.context import context
-from .._binding.library import Handle, call, create, lib, struct, utf8
+from .._binding.library import Handle, call, create, lib, path_bytes, struct, utf8
 from .._binding.long_call import call_long
 from .._models.tokenizer import TextMethods
 
@@ -65,7 +64,7 @@ class TrainData(Handle):
 
     def add_file(self, path: Any) -> None:
         """Appends a file of token ids: .npy of uint16, int32 or int64, or .bin as of nanoGPT or llm.c. It must not change."""
-        call_long("mha_train_data_add_file", self._open(), os.fsencode(path))
+        call_long("mha_train_data_add_file", self._open(), path_bytes(path))
 
     def finish(self) -> None:
         """Completes the data; sequences can then be read by any number of threads."""

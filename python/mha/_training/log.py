@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 from collections.abc import Iterator, Sequence
 from ctypes import c_size_t
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 from .._arrays.array import integer, number
 from .._binding import abi
 from .._binding.context import context
-from .._binding.library import Handle, call, create, lib, struct, utf8
+from .._binding.library import Handle, call, create, lib, path_bytes, struct, utf8
 from .._draw import figures
 
 
@@ -52,7 +51,7 @@ class TrainLog(Handle):
     def read(cls, path: Any, step: int = -1) -> TrainLog:
         """Reads JSON lines up to and including the record of a step; -1: all."""
         log = cls.__new__(cls)
-        log._own(create("mha_train_log_read", context(), os.fsencode(path), integer(step, "step")), "mha_train_log_free")
+        log._own(create("mha_train_log_read", context(), path_bytes(path), integer(step, "step")), "mha_train_log_free")
         return log
 
     def __len__(self) -> int:
@@ -88,7 +87,7 @@ class TrainLog(Handle):
     def write_to(self, path: Any, overwrite: bool = False) -> None:
         """Writes the records to a file, now and as they are added; as CSV if its name ends in .csv. A file that begins with this log is
         continued; any other is replaced only with overwrite."""
-        call("mha_train_log_write_to", self._open(), os.fsencode(path), bool(overwrite))
+        call("mha_train_log_write_to", self._open(), path_bytes(path), bool(overwrite))
 
     def plot(self, ax: Any = None) -> Any:
         """Draws the loss of each step with matplotlib; returns the axes."""

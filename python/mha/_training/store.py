@@ -1,7 +1,6 @@
 """mha.TrainStore: the folder of a training run, and mha.train, which runs one with checkpoints, a log and callbacks."""
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from ctypes import byref
@@ -13,7 +12,7 @@ from .._arrays.array import integer
 from .._binding import abi
 from .._binding.abi import Error
 from .._binding.context import context
-from .._binding.library import Handle, call, create, failure, lib, struct
+from .._binding.library import Handle, call, create, failure, lib, path_bytes, struct
 from .._binding.long_call import call_long
 from .._models.model import Model
 from .data import TrainData, train_mask_tokens
@@ -44,7 +43,11 @@ class TrainStore(Handle):
         self.folder = folder
         options = struct(abi.TrainStoreOptions, resume=bool(resume), overwrite=bool(overwrite))
         close, ignored = lib.mha_train_store_close, byref(Error())  # held by the function, since `lib` may be None at interpreter exit
-        self._own(create("mha_train_store_open", context(), os.fsencode(folder), byref(options)), lambda store: close(store, ignored))
+        handle = create("mha_train_store_open", context(), path_bytes(folder, "folder"), byref(options))
+        self._own(handle, lambda store: close(store, ignored))
+
+    def __reduce__(self) -> Any:
+        raise TypeError("mha.TrainStore cannot be copied or pickled")
 
     def close(self) -> None:
         """Releases the lock. Raises OSError if its file cannot be removed. May be called more than once."""

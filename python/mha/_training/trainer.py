@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Mapping, Sequence
 from ctypes import c_double, c_int64, c_size_t, c_void_p
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from .._arrays.array import DTYPES, choose, integer, number
 from .._arrays.tensors import put, taken
 from .._binding import abi
 from .._binding.context import context
-from .._binding.library import Handle, Owned, call, create, lib, strings, struct
+from .._binding.library import Handle, Owned, call, create, lib, path_bytes, strings, struct
 from .._binding.long_call import call_long
 from .._models.grads import Distill
 from .._models.model import SAVED, Model
@@ -178,7 +177,7 @@ class Trainer(Handle):
     def resume(cls, folder: Any, options: TrainOptions | None = None) -> Trainer:
         """Resumes from a folder of save(): with the same options and batches, later steps are bitwise those of an uninterrupted run."""
         given = options or TrainOptions()
-        return cls._of(create("mha_trainer_resume", context(), os.fsencode(folder), ctypes.byref(given.struct())), given)
+        return cls._of(create("mha_trainer_resume", context(), path_bytes(folder, "folder"), ctypes.byref(given.struct())), given)
 
     # ---- the model ----
 
@@ -248,8 +247,8 @@ class Trainer(Handle):
         files {"training.NAME": bytes}: further files of the folder. aside: the new name of the replaced checkpoint."""
         listed = file_list(files)
         options = struct(abi.TrainerSaveOptions, overwrite=bool(overwrite), model_only=bool(model_only), dtype=choose("dtype", dtype, SAVED),
-                         files=listed, file_count=len(listed), aside=None if aside is None else os.fsencode(aside))
-        call_long("mha_trainer_save", self._open(), os.fsencode(folder), ctypes.byref(options))
+                         files=listed, file_count=len(listed), aside=None if aside is None else path_bytes(aside, "aside"))
+        call_long("mha_trainer_save", self._open(), path_bytes(folder, "folder"), ctypes.byref(options))
 
 
 def _kept(_handle: Owned) -> None:
@@ -258,7 +257,7 @@ def _kept(_handle: Owned) -> None:
 
 def file_list(files: Mapping[str, bytes] | None) -> Any:
     """Returns additional files of a checkpoint as the library reads them."""
-    kept = [(os.fsencode(name), bytes(data)) for name, data in (files or {}).items()]
+    kept = [(path_bytes(name, "name"), bytes(data)) for name, data in (files or {}).items()]
     made = (abi.TrainFile * len(kept))(*(abi.TrainFile(name, ctypes.cast(ctypes.c_char_p(data), c_void_p), c_size_t(len(data)))
                                           for name, data in kept))
     made.__dict__["alive"] = kept

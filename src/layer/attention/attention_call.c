@@ -118,12 +118,26 @@ static mha_status check_input(const mha_attn_layer *layer, const mha_layer_input
     return choice == MHA_CHOICE_OPTIONS ? mha__attn_split_check(in, err) : MHA_OK;
 }
 
+/* Checks the heads of a cache, except one of latent vectors, which mha__latent_check_cache checks. */
+static mha_status check_cache(const mha_attn_layer *layer, const mha_cache_desc *d, mha_error *err)
+{
+    const mha_attn_layer_options *o = &layer->options;
+    if (d->v_from_k || (d->kv_heads == o->kv_heads && d->head_dim == o->head_dim && d->v_head_dim == o->head_dim))
+        return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG,
+                     "mha_layer_input: kv_heads, head_dim and v_head_dim of the cache must be %lld, %lld, %lld (got "
+                     "%lld, %lld, %lld)",
+                     (long long)o->kv_heads, (long long)o->head_dim, (long long)o->head_dim, (long long)d->kv_heads,
+                     (long long)d->head_dim, (long long)d->v_head_dim);
+}
+
 /* Reserves the tokens of the call in the cache, and describes its keys and values. */
 static mha_status describe_cached(const mha_attn_layer *layer, const mha_layer_input *in, mha_attn_desc *desc,
                                   mha_error *err)
 {
     if (in->keep.data) return mha__fail(err, MHA_ERR_ARG, "mha_layer_input: keep must be NULL with cache");
     MHA__TRY(mha__latent_check_cache(layer, in, err));
+    MHA__TRY(check_cache(layer, &in->cache->desc, err));
     if (mha__latent_absorbs(layer, in)) {
         desc->dtype = MHA_F32;
         if (desc->scale == 0) desc->scale = 1 / sqrt((double)layer->options.head_dim);
