@@ -215,7 +215,10 @@ static cairo_surface_t *svg_create(buffer *out, int width, int height)
 
 static cairo_surface_t *pdf_create(buffer *out, int width, int height)
 {
-    return cairo_pdf_surface_create_for_stream(buffer_append, out, width, height);
+    cairo_surface_t *pdf = cairo_pdf_surface_create_for_stream(buffer_append, out, width, height);
+    /* not the time of the run, so that equal figures are equal files */
+    cairo_pdf_surface_set_metadata(pdf, CAIRO_PDF_METADATA_CREATE_DATE, "1980-01-01T00:00:00Z");
+    return pdf;
 }
 
 static cairo_status_t png_finish(cairo_surface_t *surface, buffer *out)

@@ -6,6 +6,7 @@
 #include "input/model_folder.h"
 #include "options.h"
 #include "output.h"
+#include "output_is_input.h"
 
 static struct {
     char *dtype;
@@ -43,7 +44,8 @@ static int run(cli_session *s)
         return cli_usage(s, "--dtype int8 requires a DEST whose name ends in .gguf (got \"%s\")",
                          cli_shown(s->args[1]));
     open.no_tokenizer = model_folder_lacks_tokenizer(s->args[0]);
-    int code = cli_model_open_named(s, s->args[0], &open, &model);
+    int code = cli_input_check(s, "DEST", s->args[1], "SRC", s->args[0]);
+    if (code == CLI_DONE) code = cli_model_open_named(s, s->args[0], &open, &model);
     if (code == CLI_DONE) code = save(s, model, s->args[1], &how);
     mha_model_free(model);
     return code;

@@ -30,6 +30,17 @@ at family bert
 
 refused 1 "$MHA" convert "$tiny" model.gguf
 expect 0 "$MHA" convert --force "$tiny" model.gguf
+
+# The destination must not be the source, under any name.
+cp model.gguf before.gguf
+ln -s model.gguf link.gguf
+for name in model.gguf ./model.gguf link.gguf; do
+    refused 2 "$MHA" convert --force model.gguf $name
+    has err "DEST must not be an input (got \"$name\", the file read by SRC)"
+done
+same before.gguf model.gguf
+cp -R "$tiny" own
+refused 2 "$MHA" convert --force own ../"${work##*/}"/own
 refused 2 "$MHA" convert "$tiny"
 refused 2 "$MHA" convert --dtype int8 "$tiny" other
 refused 2 "$MHA" convert --dtype q4 "$tiny" other.gguf

@@ -12,6 +12,7 @@ expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 -o map.svg
 has map.svg '<svg'
 expect 0 "$MHA" draw -m "$tiny" "$text" --head 1.0 -o map.pdf
 has map.pdf '%PDF-'
+has map.pdf '/CreationDate (19800101000000' # not the time of the run
 
 for ending in png svg pdf; do
     expect 0 "$MHA" draw -m "$tiny" "$text" --grid -o grid.$ending
