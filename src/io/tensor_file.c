@@ -5,7 +5,6 @@
 #include "base/ctx.h"
 #include "base/size.h"
 #include "base/struct_size.h"
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,20 +21,6 @@ static mha_status open_by_content(mha_file *file, const mha__source *source, mha
     if (!foreign) return mha__safetensors_open(file, source, err);
     mha__quoted q;
     return mha__fail(err, MHA_ERR_FORMAT, "%s: %s", mha__quote(&q, source->name, strlen(source->name)), foreign);
-}
-
-mha_status mha__file_fail(mha_error *err, const char *path, const char *tensor, const char *what, ...)
-{
-    char text[512];
-    mha__quoted file, name;
-    va_list args;
-    va_start(args, what);
-    vsnprintf(text, sizeof text, what, args);
-    va_end(args);
-    mha__quote(&file, path, strlen(path));
-    if (!tensor) return mha__fail(err, MHA_ERR_FORMAT, "%s: %s", file.text, text);
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\": %s", file.text, mha__quote(&name, tensor, strlen(tensor)),
-                     text);
 }
 
 int64_t mha__shape_elements(int rank, const int64_t *shape)

@@ -86,10 +86,6 @@ void mha__data_rest(const mha_file *file, const mha_tensor *tensor);
  * `bytes` is NULL. */
 const char *mha__metadata_find(const mha_file *file, const char *key, size_t *bytes);
 
-/* Fails with MHA_ERR_FORMAT and the message "PATH: tensor "NAME": what"; omits the tensor if its name is NULL. */
-mha_status mha__file_fail(mha_error *err, const char *path, const char *tensor, const char *what, ...)
-    __attribute__((format(printf, 4, 5)));
-
 /* Returns the number of elements of a valid shape, whose product does not overflow. */
 int64_t mha__shape_elements(int rank, const int64_t *shape);
 
