@@ -61,9 +61,9 @@ class Array:
         strides = self.strides if axes is None else [self.strides[a] for a in axes]
         return View(self.data, (c_int64 * 4)(*strides))
 
-    def broadcast(self, target: tuple[int, ...], name: str) -> View:
-        """Returns a View broadcast from the right to the four-dimensional shape `target`. The last axis of `keep` may be
-        shorter, because a mask may cover only the first keys."""
+    def broadcast(self, target: tuple[int, ...], name: str, first_keys: bool = False) -> View:
+        """Returns a View broadcast from the right to the four-dimensional shape `target`. first_keys: the last axis may be shorter, as
+        in a mask that covers only the first keys."""
         if len(self.shape) > 4:
             raise ValueError(f"{name}.ndim must be at most 4 (got {len(self.shape)})")
         missing = 4 - len(self.shape)
@@ -71,7 +71,7 @@ class Array:
         for axis, (have, want) in enumerate(zip(shape, target)):
             if have == 1:
                 strides[axis] = 0
-            elif have != want and not (axis == 3 and have < want and name == "keep"):
+            elif have != want and not (axis == 3 and have < want and first_keys):
                 raise ValueError(f"{name} must be of a shape that broadcasts to {tuple(target)} (got {self.shape})")
         return View(self.data, (c_int64 * 4)(*strides))
 

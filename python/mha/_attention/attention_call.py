@@ -97,7 +97,7 @@ class Call:
         if a.dtype not in types:
             raise ValueError(f"{name} must be of {'type bool' if BOOL in types else 'a floating type'} (got {a.dtype_name})")
         self.alive.append(a)
-        self.give(flag, name, a.broadcast(self.rows, name))
+        self.give(flag, name, a.broadcast(self.rows, name, first_keys=BOOL in types))
         return a
 
     def vector(self, flag: int, name: str, x: Any) -> None:

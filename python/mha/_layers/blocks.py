@@ -164,8 +164,6 @@ class _Call:
     def _view(self, name: str, x: np.ndarray | None, target: tuple[int, int, int, int]) -> None:
         if x is not None:
             self.alive.append(x)
-            if x.ndim and x.shape[-1] not in (1, target[3]):  # unlike in mha.attention, a mask covers all keys
-                raise ValueError(f"{name} must be of a shape that broadcasts to {target} (got {x.shape})")
             setattr(self.input, name, array(x, name).broadcast(target, name))
 
     def masks(self, keep: Any, bias: Any, gates: Any, fills: Any, context: Any) -> None:

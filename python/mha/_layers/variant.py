@@ -168,8 +168,8 @@ class Variant(Handle):
         q = floats(query, "query", (None, None, self.d_in), self.dtype)
         k = None if key is None else floats(key, "key", (len(q), None, self.d_in), self.dtype)
         keys = q.shape[1] if k is None else k.shape[1]
-        if keys == 0:
-            raise ValueError(f"{'query' if k is None else 'key'} must have at least one token (got shape {(q if k is None else k).shape})")
+        if k is not None and keys == 0:  # the library reads kv_len = 0 as q_len
+            raise ValueError(f"key must have at least one token (got shape {k.shape})")
         v = None if value is None else floats(value, "value", (len(q), keys, self.d_in), self.dtype)
         if k is None and v is not None:
             raise ValueError("value must be None unless key is given")
@@ -192,7 +192,7 @@ class Variant(Handle):
                       score_stage=0 if scores is None else choose("scores", scores, _STAGES))
 
     num_heads = 1
-    past_shape: tuple[int | None, int | None] = (None, None)  # key/value heads and their width; the library refuses other variants' pasts
+    past_shape: tuple[int | None, int | None] = (None, None)  # key/value heads and their width, of variants that accept past tokens
 
     def _map_shape(self, query: np.ndarray, keys: int, past: np.ndarray | None) -> tuple[int, int, int, int]:
         return len(query), self.num_heads, query.shape[1], keys + (0 if past is None else past.shape[2])
