@@ -43,28 +43,52 @@ static double weight_at(const mha_matrix *m, int64_t in, int64_t o, int64_t k)
     return (double)m->weight[m->transposed ? k * m->out + o : o * in + k];
 }
 
-/* Returns half a step of a q8_0 group: 0.5/127 of the largest of its magnitudes, which are `step` elements apart. */
+/* Returns half a step of the q8_0 group that begins at element k: 0.5/127 of the largest of its magnitudes, which are
+ * `step` elements apart. */
 static double half_step(const float *x, int64_t step, int64_t in, int64_t k)
 {
     double largest = 0;
-    for (int64_t i = k / Q8_GROUP * Q8_GROUP; i < in && i < (k / Q8_GROUP + 1) * Q8_GROUP; i++)
+    for (int64_t i = k; i < in && i < k + Q8_GROUP; i++)
         largest = fmax(largest, fabs((double)x[i * step]));
     return largest * 0.5 / 127;
 }
 
-/* Returns the largest error of the product of input k and weight k of output o. The weight has an error of half a unit
- * in its last place or, in q8_0, of half a step plus the rounding of the step. If x_too is true, x is rounded as well,
- * and its error is included. */
-static double rounding_error(mha_dtype type, bool x_too, const float *x, const mha_matrix *m, int64_t in, int64_t o,
-                             int64_t k)
+/* Returns the largest error of the product of the input a and the weight w. The weight has an error of half a unit in
+ * its last place. If x_too is true, the input is rounded as well, and its error is included. */
+static double half_unit_error(mha_dtype type, bool x_too, double a, double w)
 {
-    const double w = fabs(weight_at(m, in, o, k)), a = fabs((double)x[k]);
     if (type == MHA_F16) return a * (w * 0x1p-11 + 0x1p-25);
-    if (type == MHA_BF16) return a * w * (x_too ? 0x1.02p-7 : 0x1p-8);
-    const double step = half_step(m->weight + (m->transposed ? o : o * in), m->transposed ? m->out : 1, in, k);
-    const double w_error = step * (1 + 0x1p-9) + step * 254 * 0x1p-11 + 127 * 0x1p-25;
-    const double x_error = half_step(x, 1, in, k) * (1 + 0x1p-12);
+    return a * w * (x_too ? 0x1.02p-7 : 0x1p-8);
+}
+
+/* As half_unit_error, for q8_0: both have an error of half a step of their groups plus the rounding of the step. */
+static double step_error(double x_step, double w_step, double a, double w)
+{
+    const double w_error = w_step * (1 + 0x1p-9) + w_step * 254 * 0x1p-11 + 127 * 0x1p-25;
+    const double x_error = x_step * (1 + 0x1p-12);
     return a * w_error + x_error * (w + w_error);
+}
+
+/* Compares one element of the result, y, of the input row x and output o with its sum in double. */
+static void check_element(mha_dtype type, bool x_too, double y, const float *x, int64_t in, const mha_matrix *m,
+                          int64_t o)
+{
+    double sum = m->bias ? (double)m->bias[o] : 0, limit = 0, size = fabs(sum), x_step = 0, w_step = 0;
+    for (int64_t k = 0; k < in; k++) {
+        const double a = (double)x[k], w = weight_at(m, in, o, k);
+        if (type == MHA_Q8_0 && k % Q8_GROUP == 0) {
+            x_step = half_step(x, 1, in, k);
+            w_step = half_step(m->weight + (m->transposed ? o : o * in), m->transposed ? m->out : 1, in, k);
+        }
+        sum += a * w;
+        size += fabs(a * w);
+        limit += type == MHA_Q8_0 ? step_error(x_step, w_step, fabs(a), fabs(w))
+                                  : half_unit_error(type, x_too, fabs(a), fabs(w));
+    }
+    limit += (double)(in + 2) * 0x1p-24 * size * 1.01;
+    if (!(fabs(y - sum) <= limit))
+        fail_msg("%s, in %d out %d: error of y[%d] is %g, must be at most %g", mha_dtype_name(type), (int)in,
+                 (int)m->out, (int)o, fabs(y - sum), limit);
 }
 
 static void check_error(mha_dtype type, const mha_linear *linear, const float *y, const float *x, int64_t rows,
@@ -72,20 +96,8 @@ static void check_error(mha_dtype type, const mha_linear *linear, const float *y
 {
     const bool x_too = mha__linear_left(linear, rows) > 0;
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t o = 0; o < m->out; o++) {
-            double sum = m->bias ? (double)m->bias[o] : 0, limit = 0, size = fabs(sum);
-            for (int64_t k = 0; k < in; k++) {
-                const double a = (double)x[r * in + k], w = weight_at(m, in, o, k);
-                sum += a * w;
-                size += fabs(a * w);
-                limit += rounding_error(type, x_too, x + r * in, m, in, o, k);
-            }
-            limit += (double)(in + 2) * 0x1p-24 * size * 1.01;
-            const double error = fabs((double)y[r * m->out + o] - sum);
-            if (!(error <= limit))
-                fail_msg("%s, rows %d in %d out %d: error of y[%d][%d] is %g, must be at most %g", mha_dtype_name(type),
-                         (int)rows, (int)in, (int)m->out, (int)r, (int)o, error, limit);
-        }
+        for (int64_t o = 0; o < m->out; o++)
+            check_element(type, x_too, (double)y[r * m->out + o], x + r * in, in, m, o);
 }
 
 static void test_error_is_that_of_rounding(void **state)
