@@ -71,7 +71,7 @@ mha_status mha__gguf_name(mha__gguf_cursor *c, const char *what, size_t most, co
     MHA__TRY(mha__gguf_string(c, what, &text, &n));
     if (n == 0 || n > most) return MHA__GGUF_FAIL(c, "length of %s must be from 1 to %zu (got %zu)", what, most, n);
     if (memchr(text, '\0', n) || mha__utf8_check(text, n) < n)
-        return MHA__GGUF_FAIL(c, "%s must be UTF-8 without NUL (got \"%s\")", what,
+        return MHA__GGUF_FAIL(c, "%s must be UTF-8 without NUL characters (got \"%s\")", what,
                               mha__quote(&(mha__quoted){0}, text, n));
     char *copy = mha__file_memory(c->file, n + 1);
     if (!copy) return mha__no_memory(c->err, n + 1, "a name in a GGUF file");

@@ -119,7 +119,7 @@ mha_status mha__gguf_text(const mha_file *file, const char *key, const char **va
     if (v->array || v->type != MHA__GGUF_STRING) return mha__gguf_refuse(file, key, "a string", err);
     const char *at = v->data, *text = mha__gguf_next_text(&at, bytes);
     if (memchr(text, '\0', *bytes) || mha__utf8_check(text, *bytes) < *bytes)
-        return mha__gguf_refuse(file, key, "UTF-8 without NUL", err);
+        return mha__gguf_refuse(file, key, "UTF-8 without NUL characters", err);
     *value = text;
     return MHA_OK;
 }

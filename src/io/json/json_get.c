@@ -152,7 +152,7 @@ mha_status mha__json_string(const mha__json_obj *o, const char *key, mha__need n
     bool taken = text && (bytes || !memchr(text, '\0', n));
     if (taken) *value = text;
     if (taken && bytes) *bytes = n;
-    return finish(o, key, need, taken, bytes ? "a string" : "a string without NUL", err);
+    return finish(o, key, need, taken, bytes ? "a string" : "a string without NUL characters", err);
 }
 
 mha_status mha__json_choice(const mha__json_obj *json, const char *key, mha__need need, const char *const *names,

@@ -76,8 +76,8 @@ static mha_status check_bytes(mha__json_scan *s)
                          (unsigned char)s->text[good], good);
     const char *nul = memchr(s->text, '\0', s->n);
     if (nul)
-        return mha__fail(s->err, MHA_ERR_FORMAT, "%s: text must not contain NUL (got NUL at byte %zu)", q.text,
-                         (size_t)(nul - s->text));
+        return mha__fail(s->err, MHA_ERR_FORMAT, "%s: text must not contain a NUL character (got one at byte %zu)",
+                         q.text, (size_t)(nul - s->text));
     return MHA_OK;
 }
 
@@ -104,7 +104,8 @@ static mha_status scan_escape(mha__json_scan *s, mha__json_token *t)
     if (n == 0) return mha__json_scan_fail(s, s->at, "string must not contain an invalid escape");
     if ((code & 0xFFFFF800) == 0xD800)
         return mha__json_scan_fail(s, s->at, "string must not contain a lone surrogate (got \\u%04X)", (unsigned)code);
-    if (code == 0 && t->kind == MHA__JSON_KEY) return mha__json_scan_fail(s, s->at, "key must not contain NUL");
+    if (code == 0 && t->kind == MHA__JSON_KEY)
+        return mha__json_scan_fail(s, s->at, "key must not contain a NUL character");
     t->escaped = true;
     t->bytes += utf8_bytes(code);
     s->at += n;

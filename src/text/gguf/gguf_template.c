@@ -90,7 +90,7 @@ static mha_status find_ends(const mha__gguf_translation *t, int64_t *first, int6
         if (id >= 0 &&
             (!t->words.bytes[id] || t->words.bytes[id] > 60 || memchr(t->words.text[id], 0, t->words.bytes[id])))
             return mha__gguf_refuse(t->file, n ? MHA__GGUF_KEY("eos_token_id") : MHA__GGUF_KEY("bos_token_id"),
-                                    "a token of 1 to 60 bytes without NUL", t->err);
+                                    "a token of 1 to 60 bytes without NUL characters", t->err);
     }
     return MHA_OK;
 }

@@ -121,7 +121,7 @@ static mha_status measure(const mha__json *list, size_t *bytes, mha_error *err)
             return refuse_piece(i.index, "[piece, score]", i.value, err);
         size_t n = mha__json_bytes(piece);
         if (n > MAX_PIECE_BYTES || strlen(mha__json_as_text(piece)) != n)
-            return refuse_piece(i.index, "a piece of at most 512 bytes without NUL", piece, err);
+            return refuse_piece(i.index, "a piece of at most 512 bytes without NUL characters", piece, err);
         *bytes += n;
     }
     return MHA_OK;

@@ -43,10 +43,10 @@ static void test_refused(void **state)
         {TEXT("{\"a\":1,}"), 0, "line 1, column 8"},
         {TEXT("{\"a\":1} x"), 0, "line 1, column 9: next token must be the end of the text (got x)"},
         {TEXT("{\"a\":\n\n 1,,}"), 0, "line 3, column 4: next token must be a key in quotes (got ,)"},
-        {TEXT("{\"a\":1}\0"), 0, "NUL at byte 7"},
-        {TEXT("{\"a\":1\0}"), 0, "NUL at byte 6"},
-        {TEXT("{\"a\":[1\0,2]}"), MHA__JSON_HEADER, "NUL at byte 7"},
-        {TEXT("{\"a\":\"\0\"}"), 0, "NUL at byte 6"},
+        {TEXT("{\"a\":1}\0"), 0, "must not contain a NUL character (got one at byte 7)"},
+        {TEXT("{\"a\":1\0}"), 0, "must not contain a NUL character (got one at byte 6)"},
+        {TEXT("{\"a\":[1\0,2]}"), MHA__JSON_HEADER, "must not contain a NUL character (got one at byte 7)"},
+        {TEXT("{\"a\":\"\0\"}"), 0, "must not contain a NUL character (got one at byte 6)"},
         {TEXT("{\"a\":1,\"\\u0061\":2}"), 0, "duplicate object key"},
         {TEXT("{\"o\":{\"a\":1,\"a\":1}}"), 0, "duplicate object key"},
         {TEXT("{\"a\":NaN}"), 0, "NaN"},
@@ -221,7 +221,7 @@ static void test_getters(void **state)
     assert_int_equal(mha__json_string(&o, "s", MHA__REQUIRED, &s, NULL, &err), MHA_OK);
     assert_string_equal(s, "gelu");
     assert_int_equal(mha__json_string(&o, "z", MHA__REQUIRED, &s, NULL, &err), MHA_ERR_FORMAT);
-    assert_string_equal(err.message, "c.json: z must be a string without NUL (got \"a\\x00b\")");
+    assert_string_equal(err.message, "c.json: z must be a string without NUL characters (got \"a\\x00b\")");
     assert_int_equal(mha__json_string(&o, "z", MHA__REQUIRED, &s, &n, &err), MHA_OK);
     assert_int_equal(n, 3);
 

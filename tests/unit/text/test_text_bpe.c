@@ -74,7 +74,7 @@ static const edit unigram_edits[] = {
     {"model/vocab", "[]", "model.unk_id must be an integer"},
     {"model/vocab/9", "[\"i\"]", "model.vocab[9] must be [piece, score] (got an array"},
     {"model/vocab/9", "[\"i\", \"0\"]", "model.vocab[9] must be [piece, score]"},
-    {"model/vocab/9", "[\"a\\u0000\", -1]", "model.vocab[9] must be a piece of at most 512 bytes without NUL"},
+    {"model/vocab/9", "[\"a\\u0000\", -1]", "must be a piece of at most 512 bytes without NUL characters"},
     {"model/vocab/9", "[\"s\", -1]", "model.vocab[9] must be a unique piece (got \"s\""},
     {"model/vocab/9", "[\"\", -1]", NULL},
     {"model/type", NULL, NULL},
