@@ -107,8 +107,9 @@ typedef struct mha_cache_tokens {
  * copy of the whole cache when it grows. */
 MHA_API mha_status mha_cache_append(mha_cache *cache, int64_t sequence, const mha_cache_tokens *tokens, mha_error *err);
 
-/* Removes the tokens of one sequence from position `length` on. With a window, the keys that the next query attends to
- * must still be stored. */
+/* Removes the tokens from position `length` on, in one sequence, which must have at least `length` tokens, or, with
+ * MHA_CACHE_ALL, in all sequences that are longer. With a window, the keys that the next query attends to must still be
+ * stored. After an error, the cache is unchanged. */
 MHA_API mha_status mha_cache_truncate(mha_cache *cache, int64_t sequence, int64_t length, mha_error *err);
 /* Replaces sequence `to` with the first `length` tokens of `from`, another sequence, sharing their pages without
  * copying. With a window, the condition of mha_cache_truncate applies. */

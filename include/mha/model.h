@@ -242,7 +242,7 @@ MHA_API void mha_model_cache_free(mha_model_cache *cache);
 MHA_API int64_t mha_model_cache_length(const mha_model_cache *cache, int64_t sequence);
 MHA_API size_t mha_model_cache_bytes(const mha_model_cache *cache);
 /* Call mha_cache_clear, mha_cache_truncate and mha_cache_fork for every layer. A fork shares the first `length` tokens
- * of `from` with `to`. */
+ * of `from` with `to`. After an error, no layer has changed. */
 MHA_API mha_status mha_model_cache_clear(mha_model_cache *cache, int64_t sequence, mha_error *err);
 MHA_API mha_status mha_model_cache_truncate(mha_model_cache *cache, int64_t sequence, int64_t length, mha_error *err);
 MHA_API mha_status mha_model_cache_fork(mha_model_cache *cache, int64_t from, int64_t to, int64_t length,

@@ -186,14 +186,9 @@ static void shorten(mha_cache *c, int64_t sequence, int64_t length)
     if (length <= c->pinned * c->desc.page_size) s->dropped = c->pinned;
 }
 
-/* Checks that a sequence can be truncated to `length`. */
-static mha_status check_truncation(const mha_cache *c, const char *name, int64_t sequence, int64_t length,
-                                   mha_error *err)
+/* Checks that one sequence can be truncated to `length`. */
+static mha_status check_length(const mha_cache *c, int64_t sequence, int64_t length, mha_error *err)
 {
-    if (!c) return mha__fail(err, MHA_ERR_ARG, "cache must not be NULL");
-    if (sequence < 0 || sequence >= c->desc.batch)
-        return mha__fail(err, MHA_ERR_ARG, "%s must be one sequence, from 0 to %" PRId64 " (got %" PRId64 ")", name,
-                         c->desc.batch - 1, sequence);
     if (length < 0 || length > c->sequences[sequence].length)
         return mha__fail(err, MHA_ERR_ARG,
                          "length must be from 0 to %" PRId64 ", the length of sequence %" PRId64 " (got %" PRId64 ")",
@@ -202,20 +197,42 @@ static mha_status check_truncation(const mha_cache *c, const char *name, int64_t
     return mha__cache_check_seen(c, sequence, length, err);
 }
 
+mha_status mha__cache_check_truncate(const mha_cache *c, int64_t sequence, int64_t length, mha_error *err)
+{
+    int64_t first = 0, end = 0;
+    MHA__TRY(mha__cache_range(c, sequence, &first, &end, err));
+    if (sequence != MHA_CACHE_ALL) return check_length(c, sequence, length, err);
+    for (int64_t b = first; b < end; b++)
+        MHA__TRY(check_length(c, b, mha__min64(length, c->sequences[b].length), err));
+    return MHA_OK;
+}
+
 mha_status mha_cache_truncate(mha_cache *c, int64_t sequence, int64_t length, mha_error *err)
 {
-    MHA__TRY(check_truncation(c, "sequence", sequence, length, err));
-    shorten(c, sequence, length);
+    int64_t first = 0, end = 0;
+    MHA__TRY(mha__cache_check_truncate(c, sequence, length, err));
+    MHA__TRY(mha__cache_range(c, sequence, &first, &end, err));
+    for (int64_t b = first; b < end; b++)
+        if (c->sequences[b].length > length) shorten(c, b, length);
     return MHA_OK;
+}
+
+mha_status mha__cache_check_fork(const mha_cache *c, int64_t from, int64_t to, int64_t length, mha_error *err)
+{
+    if (!c) return mha__fail(err, MHA_ERR_ARG, "cache must not be NULL");
+    if (from < 0 || from >= c->desc.batch)
+        return mha__fail(err, MHA_ERR_ARG, "from must be one sequence, from 0 to %" PRId64 " (got %" PRId64 ")",
+                         c->desc.batch - 1, from);
+    MHA__TRY(check_length(c, from, length, err));
+    if (to >= 0 && to < c->desc.batch && to != from) return MHA_OK;
+    return mha__fail(err, MHA_ERR_ARG,
+                     "to must be below batch = %" PRId64 " and must not be from = %" PRId64 " (got %" PRId64 ")",
+                     c->desc.batch, from, to);
 }
 
 mha_status mha_cache_fork(mha_cache *c, int64_t from, int64_t to, int64_t length, mha_error *err)
 {
-    MHA__TRY(check_truncation(c, "from", from, length, err));
-    if (to < 0 || to >= c->desc.batch || to == from)
-        return mha__fail(err, MHA_ERR_ARG,
-                         "to must be below batch = %" PRId64 " and must not be from = %" PRId64 " (got %" PRId64 ")",
-                         c->desc.batch, from, to);
+    MHA__TRY(mha__cache_check_fork(c, from, to, length, err));
     shorten(c, to, 0);
     for (int64_t page = 0; page < mha__cache_pages_of(c, length); page++) {
         const int32_t shared = *mha__cache_entry(c, from, page);

@@ -55,6 +55,9 @@ int64_t mha__cache_first_seen(const mha_cache *cache, int64_t position);
 /* Returns MHA_ERR_ARG if a row at `position`, or a later row, may attend to a key after the pinned pages that the cache
  * has dropped. */
 mha_status mha__cache_check_seen(const mha_cache *cache, int64_t sequence, int64_t position, mha_error *err);
+/* Return the error that mha_cache_truncate or mha_cache_fork would return, without changing the cache. */
+mha_status mha__cache_check_truncate(const mha_cache *cache, int64_t sequence, int64_t length, mha_error *err);
+mha_status mha__cache_check_fork(const mha_cache *cache, int64_t from, int64_t to, int64_t length, mha_error *err);
 /* Returns MHA_ERR_ARG if `count` more tokens would exceed the maximum length. */
 mha_status mha__cache_check_growth(const mha_cache *cache, int64_t sequence, int64_t count, mha_error *err);
 

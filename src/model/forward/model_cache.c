@@ -1,5 +1,6 @@
 /* model_cache.c - the KV cache of a decoder: one cache of the operator per layer, all updated together. */
 #include "model/forward/model_cache.h"
+#include "attn/cache/kv_cache.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -132,27 +133,27 @@ mha_status mha_model_cache_clear(mha_model_cache *cache, int64_t sequence, mha_e
     return MHA_OK;
 }
 
-/* Truncates all layers or none. A layer with a window may have freed pages, and then cannot be truncated to `length`.
- * Layers with windows are truncated first, so that such a failure leaves the other layers unchanged. */
+/* Layers differ in their windows, and thus in the pages that they have dropped. All layers are checked before the first
+ * layer changes. */
 mha_status mha_model_cache_truncate(mha_model_cache *cache, int64_t sequence, int64_t length, mha_error *err)
 {
     if (!cache) return mha__fail(err, MHA_ERR_ARG, "cache must not be NULL");
-    const mha__config *c = &cache->model->config;
-    for (int slides = 1; slides >= 0; slides--)
-        for (int64_t layer = 0; layer < c->layers; layer++)
-            if ((c->attention[layer].window > 0) == slides)
-                MHA__TRY(mha_cache_truncate(cache->layer[layer], sequence, length, err));
+    const int64_t layers = cache->model->config.layers;
+    for (int64_t layer = 0; layer < layers; layer++)
+        MHA__TRY(mha__cache_check_truncate(cache->layer[layer], sequence, length, err));
+    for (int64_t layer = 0; layer < layers; layer++)
+        MHA__TRY(mha_cache_truncate(cache->layer[layer], sequence, length, err));
     return MHA_OK;
 }
 
 mha_status mha_model_cache_fork(mha_model_cache *cache, int64_t from, int64_t to, int64_t length, mha_error *err)
 {
     if (!cache) return mha__fail(err, MHA_ERR_ARG, "cache must not be NULL");
-    const mha__config *c = &cache->model->config;
-    for (int slides = 1; slides >= 0; slides--)
-        for (int64_t layer = 0; layer < c->layers; layer++)
-            if ((c->attention[layer].window > 0) == slides)
-                MHA__TRY(mha_cache_fork(cache->layer[layer], from, to, length, err));
+    const int64_t layers = cache->model->config.layers;
+    for (int64_t layer = 0; layer < layers; layer++)
+        MHA__TRY(mha__cache_check_fork(cache->layer[layer], from, to, length, err));
+    for (int64_t layer = 0; layer < layers; layer++)
+        MHA__TRY(mha_cache_fork(cache->layer[layer], from, to, length, err));
     mha__sources_copy(&cache->sources, cache->model, from, to);
     return MHA_OK;
 }

@@ -334,7 +334,7 @@ static void test_bad_changes(void **state)
     assert_int_equal(mha_cache_append(cache, 0, NULL, &err), MHA_ERR_ARG);
     assert_int_equal(mha_cache_append(NULL, 0, &good, &err), MHA_ERR_ARG);
     assert_int_equal(mha_cache_truncate(cache, 1, 101, &err), MHA_ERR_ARG);
-    assert_int_equal(mha_cache_truncate(cache, MHA_CACHE_ALL, 0, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_cache_truncate(cache, CACHED_B, 0, &err), MHA_ERR_ARG);
     assert_int_equal(mha_cache_truncate(cache, 1, 50, &err), MHA_ERR_ARG); /* token 50 has left the window */
     assert_true(check_has_word(err.message, "50"));
     assert_int_equal(mha_cache_fork(cache, 1, 1, 100, &err), MHA_ERR_ARG);
@@ -344,6 +344,40 @@ static void test_bad_changes(void **state)
     cached_holds(cache, &m);
     assert_int_equal(mha_cache_truncate(cache, 1, 99, &err), MHA_OK);
     assert_int_equal(mha_cache_truncate(cache, 1, 0, &err), MHA_OK);
+    mha_cache_free(cache);
+}
+
+/* Truncating all sequences must shorten those that are longer, and none if one of them has dropped keys that are
+ * required. */
+static void test_truncate_all(void **state)
+{
+    (void)state;
+    static cached_model m;
+    mha_cache_desc d = cached_plain;
+    mha_error err = {0};
+    d.window = 10;
+    mha_cache *cache = cached_create(NULL, &d);
+    cached_start(&m, &d);
+    assert_int_equal(
+        cached_append(cache, &cached_plain, MHA_CACHE_ALL, CACHED_B, 9, (const int64_t[]){9, 2, 6}, 0, &err), MHA_OK);
+    static const int64_t lengths[] = {9, 2, 6};
+    for (int64_t b = 0; b < CACHED_B; b++)
+        cached_note(&m, b, lengths[b], 9 * b);
+    assert_int_equal(mha_cache_truncate(cache, MHA_CACHE_ALL, -1, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_cache_truncate(NULL, MHA_CACHE_ALL, 0, &err), MHA_ERR_ARG);
+    assert_int_equal(mha_cache_truncate(cache, MHA_CACHE_ALL, 100, &err), MHA_OK);
+    cached_holds(cache, &m);
+    assert_int_equal(mha_cache_truncate(cache, MHA_CACHE_ALL, 5, &err), MHA_OK);
+    cached_note_length(&m, 0, 5);
+    cached_note_length(&m, 2, 5);
+    cached_holds(cache, &m);
+    assert_int_equal(cached_append(cache, &cached_plain, 2, 1, 91, NULL, 100, &err), MHA_OK);
+    assert_int_equal(cached_append(cache, &cached_plain, 2, 1, 4, NULL, 191, &err), MHA_OK); /* drops the first pages */
+    cached_note(&m, 2, 91, 100);
+    cached_note(&m, 2, 4, 191);
+    assert_int_equal(mha_cache_truncate(cache, MHA_CACHE_ALL, 4, &err), MHA_ERR_ARG);
+    assert_true(check_has_word(err.message, "2")); /* names the sequence */
+    cached_holds(cache, &m);
     mha_cache_free(cache);
 }
 
@@ -392,6 +426,7 @@ int main(void)
                                               cmocka_unit_test(test_types),
                                               cmocka_unit_test(test_bad_descriptions),
                                               cmocka_unit_test(test_bad_changes),
+                                              cmocka_unit_test(test_truncate_all),
                                               cmocka_unit_test(test_too_large_for_q8)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
