@@ -58,6 +58,10 @@ class Decoder(unittest.TestCase):
             self.assertEqual([cache.length(n) for n in range(2)], [3, 4])
             again = self.model.forward([PROMPT[3:]], cache=cache, sequence=0)
             np.testing.assert_array_equal(again.logits, self.whole.logits[:, 3:])
+            cache.truncate(5)
+            self.assertEqual([cache.length(n) for n in range(2)], [5, 4])
+            with self.assertRaisesRegex(ValueError, "length must be from 0 to 5"):
+                cache.truncate(-1)
             cache.clear()
             self.assertEqual(cache.length(0), 0)
             with self.assertRaises(IndexError):

@@ -285,6 +285,20 @@ class Caches(unittest.TestCase):
             with self.assertRaisesRegex(IndexError, "sequence must be from 0 to 2"):
                 cache.length(3)
 
+    def test_truncates_all_or_none(self):
+        x, = arrays((1, 1, 40, 8))
+        with mha.Cache(2, 1, 8, page_size=16, window=4) as cache:
+            cache.append(x[:, :, :6], x[:, :, :6], sequence=0)
+            cache.append(x, x, sequence=1)
+            cache.append(x, x, sequence=1)  # drops the keys before the window
+            with self.assertRaisesRegex(ValueError, "position must not require dropped keys .*in sequence 1"):
+                cache.truncate(5)
+            self.assertEqual(cache.lengths, [6, 80])
+            with self.assertRaisesRegex(ValueError, "length must be from 0 to 6"):
+                cache.truncate(-1)
+            cache.truncate(79)
+            self.assertEqual(cache.lengths, [6, 79])
+
     def test_types_and_storing(self):
         x, = arrays((2, 2, 6, 32))
         for dtype, tolerance in ("f32", 0), ("f16", 2e-3), ("bf16", 2e-2), ("q8_0", 3e-2), ("f8_e4m3", 0.3), ("q4_0", 0.6):

@@ -172,12 +172,12 @@ def readable(x: Any, name: str) -> Any:
 
 
 def real(x: Any, name: str) -> Any:
-    """Like readable(), but requires real numbers, since NumPy would silently discard imaginary parts."""
+    """Like readable(), but returns an array, and requires real numbers, since NumPy would silently discard imaginary parts."""
     x = readable(x, name)
-    kind = np.asarray(x).dtype.kind if not hasattr(x, "is_complex") else "c" if x.is_complex() else "f"
-    if kind not in "biufV":  # V: types that NumPy does not define, such as bfloat16
+    a = np.asarray(x)
+    if a.dtype.kind not in "biufV":  # V: types that NumPy does not define, such as bfloat16
         raise ValueError(f"{name} must hold real numbers (got {getattr(x, 'dtype', type(x).__name__)})")
-    return x
+    return a
 
 
 def integers(x: Any, name: str, dtype: Any = np.int64, dims: tuple[int, ...] = (1,)) -> np.ndarray:
@@ -187,7 +187,8 @@ def integers(x: Any, name: str, dtype: Any = np.int64, dims: tuple[int, ...] = (
         a = np.asarray(x)
     except ValueError:
         raise ValueError(f"{name} must have rows of equal length: pad shorter rows and pass a mask") from None
-    if a.dtype.kind not in "iu" and a.size:
+    beyond = a.dtype.kind == "O" and all(isinstance(n, int) for n in a.flat)  # NumPy has no type for integers beyond 64 bits
+    if a.dtype.kind not in "iu" and a.size and not beyond:
         raise ValueError(f"{name} must hold integers (got {a.dtype})")
     if a.ndim not in dims:
         raise ValueError(f"{name}.ndim must be {' or '.join(map(str, dims))} (got shape {a.shape})")
@@ -245,7 +246,7 @@ def number(x: Any, name: str) -> float:
     """Returns x as a float."""
     try:
         return float(x)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         raise ValueError(f"{name} must be a number (got {x!r})") from None
 
 

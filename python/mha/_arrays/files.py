@@ -12,6 +12,7 @@ import numpy as np
 from .._binding import abi
 from .._binding.abi import FileOptions, Metadata, TensorsWriterOptions
 from .._binding.context import context
+from .._binding.exclusive import exclusive
 from .._binding.library import Handle, call, create, lib, path_bytes, string, struct, utf8
 from .array import dtype_error, integer, view
 from .tensors import CODES, NUMPY, given
@@ -146,7 +147,9 @@ class TensorsWriter(Handle):
         self._kinds = {name: np.dtype(dtype) for name, (_, dtype) in tensors.items()}
         listed, shapes = (abi.Tensor * len(tensors))(), []
         for t, (name, (shape, dtype)) in zip(listed, tensors.items()):
-            shapes.append((c_int64 * len(shape))(*shape))
+            shapes.append((c_int64 * len(shape))(*(integer(n, f"tensors[{name!r}]") for n in shape)))
+            if np.dtype(dtype) not in CODES:
+                raise dtype_error(f"tensors[{name!r}]", dtype, CODES)
             t.name, t.dtype, t.rank = string(name, "name"), CODES[np.dtype(dtype)], len(shape)
             t.shape = ctypes.cast(shapes[-1], c_void_p)
         pairs = [(string(k, "metadata"), utf8(v, f"metadata[{k!r}]")) for k, v in (metadata or {}).items()]
@@ -155,6 +158,7 @@ class TensorsWriter(Handle):
         self._own(create("mha_tensors_writer_create", context(), path_bytes(path), listed, len(listed), ctypes.byref(options)),
                   "mha_tensors_writer_free")
 
+    @exclusive
     def put(self, name: str, data: Any) -> None:
         """Appends elements to a tensor, in row-major order."""
         if name not in self._kinds:
@@ -164,6 +168,7 @@ class TensorsWriter(Handle):
             raise ValueError(f"data must be of dtype {self._kinds[name]} (got {x.dtype})")
         call("mha_tensors_writer_put", self._open(), list(self._kinds).index(name), x.ctypes.data, x.nbytes)
 
+    @exclusive
     def finish(self) -> None:
         """Writes the file at its path; raises ValueError if a tensor is incomplete."""
         call("mha_tensors_writer_finish", self._open())

@@ -27,6 +27,7 @@ from .._binding.abi import (
     NamedTensor,
 )
 from .._binding.context import context
+from .._binding.exclusive import exclusive
 from .._binding.library import Handle, call, lib, struct
 from .._layers.rope import Rope
 from .attention_call import Call
@@ -72,6 +73,7 @@ class Cache(Handle):
 
     # ---- appending and removing tokens ----
 
+    @exclusive
     def append(self, k: Any, v: Any, *, sequence: int | None = None, counts: Sequence[int] | None = None, rope: Rope | None = None,
                positions: Any = None) -> None:
         """Appends keys k [n, Hkv, L, D] and values v [n, Hkv, L, Dv] to all sequences (n = batch), or to one sequence (n = 1).
@@ -126,19 +128,19 @@ class Cache(Handle):
         c.alive.append(bound)
         c.give(ATTN_ROPE_Q, "rope", bound.pointer())
 
+    @exclusive
     def truncate(self, length: int, *, sequence: int | None = None) -> None:
         """Removes all tokens from position `length` to the end, in one sequence or in all sequences that are longer."""
-        length = integer(length, "length")
-        for n in range(self._desc.batch) if sequence is None else (self._sequence(sequence),):
-            if sequence is not None or self.length(n) > length:
-                call("mha_cache_truncate", self._open(), n, length)
+        call("mha_cache_truncate", self._open(), self._sequence(sequence), integer(length, "length"))
 
+    @exclusive
     def fork(self, from_: int, to: int, length: int | None = None) -> None:
         """Replaces sequence `to` with the first `length` tokens of sequence `from_` (None: all tokens); both sequences share the memory of
         these tokens."""
         length = self.length(from_) if length is None else integer(length, "length")
         call("mha_cache_fork", self._open(), integer(from_, "from_"), integer(to, "to"), length)
 
+    @exclusive
     def clear(self, *, sequence: int | None = None) -> None:
         """Removes all tokens of one sequence, or of all sequences."""
         call("mha_cache_clear", self._open(), self._sequence(sequence))
@@ -167,6 +169,7 @@ class Cache(Handle):
 
     # ---- attention ----
 
+    @exclusive
     def attention(self, q: Any, *, sequence: int | None = None, q_lens: Sequence[int] | None = None, rope: Rope | None = None,
                   q_positions: Any = None, causal: bool = True, scale: float | None = None, softcap: float = 0.0,
                   window: tuple[int, int] = (-1, -1), slopes: Any = None, sinks: Any = None, gates: Any = None, return_lse: bool = False, threads: int | None = None) -> Any:
@@ -198,6 +201,7 @@ class Cache(Handle):
         call("mha_attention", context(threads), ctypes.byref(c.desc), ctypes.byref(c.args))
         return Attention(out, lse, None, None, None) if return_lse else out
 
+    @exclusive
     def attend(self, q: Any, k: Any, v: Any, *, sequence: int | None = None, counts: Sequence[int] | None = None,
                rope: Rope | None = None, causal: bool = True, scale: float | None = None, softcap: float = 0.0,
                window: tuple[int, int] = (-1, -1), slopes: Any = None, sinks: Any = None, gates: Any = None,
@@ -236,6 +240,7 @@ class Cache(Handle):
 
     # ---- saving and loading ----
 
+    @exclusive
     def tensors(self) -> dict[str, np.ndarray]:
         """Returns a copy of the contents: "lengths" [B], "pages" [B, n], "k" and "v" [pages, Hkv, page_size, width].
 
@@ -245,6 +250,7 @@ class Cache(Handle):
         lib.mha_cache_save(self._open(), found)
         return taken(found, CACHE_TENSORS)
 
+    @exclusive
     def load(self, tensors: dict[str, np.ndarray]) -> None:
         """Replaces the contents with the tensors() of a cache with the same description."""
         named = given(tensors, "tensors")

@@ -9,7 +9,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from .._arrays.array import integer
 from .._binding.abi import AttnFunctions
+from .._binding.exclusive import Exclusive, held, lent
 from .._binding.library import struct
 
 _NAMES = ("score", "score_back", "keep", "block")
@@ -20,7 +22,7 @@ _BLOCKS = {"some": 0, "none": 1, "all": 2}
 def _address(function: Any) -> int | None:
     """Returns the address of a compiled function, or None for a Python function."""
     if isinstance(function, int):
-        return function
+        return integer(function, "function", 0, 2**64 - 1)
     if isinstance(function, cast(Any, ctypes)._CFuncPtr):
         return ctypes.cast(function, c_void_p).value or 0
     if type(function).__module__ == "_cffi_backend":
@@ -55,7 +57,8 @@ class Functions:
     def __init__(self, *, score: Any = None, score_back: Any = None, keep: Any = None, block: Any = None, score_added: bool = False,
                  user: int | None = None) -> None:
         self.score, self.score_back, self.keep, self.block = score, score_back, keep, block
-        self.score_added, self.user = bool(score_added), user
+        self.score_added = bool(score_added)
+        self.user = None if user is None else integer(user, "user", 0, 2**64 - 1)
         for name in _NAMES:
             function = getattr(self, name)
             if function is None:
@@ -72,6 +75,7 @@ class BoundFunctions:
     def __init__(self, functions: Functions, real: Any) -> None:
         self.given, self.real = functions, real
         self.raised: list[BaseException] = []
+        self.held: tuple[Exclusive, ...] = held()  # the locks of the call, whose functions run in several threads
         self.struct = struct(AttnFunctions)
         self.struct.user, self.struct.score_added = functions.user, int(functions.score_added)
         for name in _NAMES:
@@ -88,7 +92,8 @@ class BoundFunctions:
         """An exception must not pass through C; it is raised after the call."""
         def run(*arguments: Any) -> int | None:
             try:
-                return None if self.raised else function(*arguments[1:])
+                with lent(self.held):
+                    return None if self.raised else function(*arguments[1:])
             except BaseException as reason:
                 self.raised.append(reason)
                 return None

@@ -16,6 +16,7 @@ import numpy as np
 from .._arrays.array import F32, F64, Array, array, choose, dtype_name, empty_like, operand
 from .._binding.abi import ATTN_LSE, ATTN_PROBS, ATTN_SCORES, ATTN_STATS, Error, View
 from .._binding.context import context
+from .._binding.exclusive import Exclusive, held
 from .._binding.library import call, failure, lib
 from .description import Description, prepare
 from .results import SCORE_STAGES, Attention, checked_top_keys, map_output, statistics, unpacked
@@ -119,7 +120,8 @@ class Plan:
         'fwd_few'
 
     The plan keeps references to the arrays of the last call. Calls from several threads run one after another. Raises ValueError if
-    the description is invalid, or if operands differ from those of the plan in shape, strides or dtype.
+    the description is invalid, or if operands differ from those of the plan in shape, strides or dtype, and RuntimeError for a call in
+    one of its own functions.
     """
 
     def __init__(self, q: Any, k: Any, v: Any, *, threads: int | None = None, return_lse: bool = False, return_probs: bool = False,
@@ -127,7 +129,7 @@ class Plan:
                  **description: Unpack[Description]) -> None:
         self._handle: c_void_p | None = None
         self._workspace = c_void_p()
-        self.lock = threading.Lock()
+        self.lock = Exclusive("Plan")
         c = self._call = prepare(q, k, v, **description)
         d = c.desc
         self._wide = F64 if d.dtype == F64 else F32
@@ -200,11 +202,23 @@ class Plan:
 
         out: a contiguous array of the dtype of q for the output, which may be q itself. None: a new array.
         """
-        with self.lock:
-            if self._more:
-                return self._run_more(q, k, v, out)
-            self._place(q, k, v)
-            return self._run(out)
+        if self._call.functions is not None:
+            return self.lock.run(self._run_any, q, k, v, out)
+        own = self.lock
+        with own.lock:  # as own.run() does, in half the time, but without functions that may call the plan in other threads
+            if own.busy:
+                raise own.nested()
+            try:
+                own.busy = True
+                return self._run_any(q, k, v, out)
+            finally:
+                own.busy = False
+
+    def _run_any(self, q: Any, k: Any, v: Any, out: Any) -> Any:
+        if self._more:
+            return self._run_more(q, k, v, out)
+        self._place(q, k, v)
+        return self._run(out)
 
     def _place(self, q: Any, k: Any, v: Any) -> None:
         """Points the arguments at q, k and v."""
@@ -219,23 +233,35 @@ class Plan:
             of_v.put(v)
 
     def run_known(self, q: Any, k: Any, v: Any) -> Any:
-        """Runs a call whose operands have the signatures of the plan. The caller must hold the lock."""
-        for slot, x in zip(self._slots, (q, k, v)):
-            slot.view.data = _address(x)
-        if self._lse is None:
-            return self._run(None)
-        lse = self._lse.new()
-        return Attention(self._run(None), lse[0] if self._packed else lse, None, None, None)
+        """Runs a call whose operands have the signatures of the plan; returns None if another call uses the plan."""
+        own = self.lock
+        if not own.lock.acquire(blocking=False):
+            return None
+        nested, own.busy = own.busy, True
+        try:
+            if nested:
+                return None
+            for slot, x in zip(self._slots, (q, k, v)):
+                slot.view.data = _address(x)
+            lse = None if self._lse is None else self._lse.new()
+            out = self._run(None)
+        finally:
+            own.busy = nested
+            own.lock.release()
+        return out if lse is None else Attention(out, lse[0] if self._packed else lse, None, None, None)
 
     def _run(self, out: Any) -> Any:
         if out is None:
             out = self._out.new()
         elif out is not self._out.last:
             self._out.put(out)
+        functions = self._call.functions
+        if functions is not None:
+            functions.held = held()
         if self._forward(*self._arguments):
             raise failure(self._error)
-        if self._call.functions is not None:
-            self._call.functions.check()
+        if functions is not None:
+            functions.check()
         return out[0] if self._packed and len(out.shape) == 4 else out
 
     def _run_more(self, q: Any, k: Any, v: Any, out: Any) -> Any:
@@ -256,13 +282,14 @@ class Plan:
 
     def close(self) -> None:
         """Frees the plan and its workspace. May be called more than once."""
-        if getattr(self, "_handle", None) is None:
-            return
-        with self.lock:  # wait for a call in another thread
-            handle, self._handle = self._handle, None
-            if handle is not None:
-                self._free(self._ctx, self._workspace)
-                self._plan_free(handle)
+        if getattr(self, "_handle", None) is not None:
+            self.lock.run(self._close)  # waits for a call in another thread
+
+    def _close(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._free(self._ctx, self._workspace)
+            self._plan_free(handle)
 
     def __enter__(self) -> Self:
         return self
@@ -280,7 +307,7 @@ _PLAIN = frozenset((bool, int, float, str, type(None)))
 _KEPT = 32  # maximum number of cached plans
 _KEPT_ELEMENTS, _KEPT_BYTES = 1 << 18, 1 << 18  # limits of a cached plan; the time to validate larger calls is negligible
 _plans: dict[Any, Plan] = {}
-_plans_lock = threading.Lock()
+_plans_lock = threading.RLock()  # a finalizer may call the package
 
 
 def kept_plan(q: Any, k: Any, v: Any, threads: int | None, return_lse: bool, description: dict[str, Any]) -> Plan | None:

@@ -13,7 +13,7 @@ from .abi import CtxOptions, LogFn
 from .library import call, lib, string, struct
 from .progress import PROGRESS
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a log callback may call the package
 _made: dict[tuple[int, str | None], ctypes.c_void_p] = {}
 _threads, _isa = 0, None  # 0, None: MHA_THREADS, MHA_ISA; if unset, all CPUs and the newest ISA
 
@@ -37,8 +37,8 @@ def _on_log(_user: Any, level: int, message: bytes) -> None:
 _LOG = LogFn(_on_log)
 
 
-def _count(threads: int | None) -> int:
-    return integer(threads, "threads", -2**31, 2**31 - 1)  # the library checks the range
+def _count(threads: int | None, name: str = "threads") -> int:
+    return integer(threads, name, -2**31, 2**31 - 1)  # the library checks the range
 
 
 def context(threads: int | None = None) -> ctypes.c_void_p:
@@ -92,7 +92,7 @@ def set_threads(n: int) -> None:
         >>> mha.set_threads(0)
     """
     global _threads
-    before, _threads = _threads, _count(n)
+    before, _threads = _threads, _count(n, "n")
     try:
         context()
     except Exception:

@@ -11,6 +11,7 @@ import numpy as np
 
 from . import places
 from .abi import ERR_CANCELLED, ERR_IO, ERR_MEMORY, FUNCTIONS, Error
+from .exclusive import Exclusive
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -57,14 +58,35 @@ def call(name: str, *arguments: Any) -> None:
 
 class Owned(ctypes.c_void_p):
     """A pointer to an object of the library, freed with its last reference. Running calls and dependent objects hold references;
-    `parents` are the objects on which this object depends."""
+    `parents` are the objects on which this object depends. The garbage collector finalizes the objects of a cycle in any order: an
+    object whose children are not freed yet is freed by the last of them."""
 
     def __init__(self, value: int | None, free: Callable[..., Any], parents: tuple[Any, ...] = ()) -> None:
         super().__init__(value)
         self.free, self.parents = free, parents
+        self._children: set[int] = set()
+        self._finalized, self._kept = False, [True]
+        for parent in self._owners():
+            parent._children.add(id(self))
+
+    def _owners(self) -> list[Owned]:
+        return [x for x in self.parents if isinstance(x, Owned)]
 
     def __del__(self) -> None:
+        self._finalized = True
+        self._release()
+
+    def _release(self) -> None:
+        if not self._finalized or self._children:
+            return
+        try:
+            self._kept.pop()  # the first of several threads frees the object
+        except IndexError:
+            return
         self.free(self)
+        for parent in self._owners():
+            parent._children.discard(id(self))
+            parent._release()
 
 
 class Handle:
@@ -75,6 +97,7 @@ class Handle:
     def _own(self, handle: ctypes.c_void_p, free: str | Callable[..., Any], *parents: Any) -> None:
         release = getattr(lib, free) if isinstance(free, str) else free  # looked up here, since `lib` may be None at interpreter exit
         self._owned = Owned(handle.value, release, parents)
+        self._exclusive = Exclusive(type(self).__name__)  # see exclusive()
 
     def _open(self) -> Owned:
         if self._owned is None:
@@ -120,20 +143,21 @@ def utf8(x: Any, name: str = "text") -> bytes:
     return x.encode("utf-8", "surrogatepass")
 
 
+def _terminated(data: bytes, name: str) -> bytes:
+    """Returns the bytes of a string of C, which a NUL character would end."""
+    if b"\0" in data:
+        raise ValueError(f"{name} must not contain a NUL character (got {data.decode('utf-8', 'replace')!r:.80})")
+    return data
+
+
 def string(x: Any, name: str) -> bytes:
     """Encodes a str as UTF-8 without NUL characters, as strings of C."""
-    data = utf8(x, name)
-    if b"\0" in data:
-        raise ValueError(f"{name} must not contain a NUL character")
-    return data
+    return _terminated(utf8(x, name), name)
 
 
 def path_bytes(x: Any, name: str = "path") -> bytes:
-    """Encodes a path, which must not contain a zero byte, at which C would end it."""
-    data = os.fsencode(x)
-    if b"\0" in data:
-        raise ValueError(f"{name} must not contain a zero byte (got {x!r})")
-    return data
+    """Encodes a path without NUL characters, as strings of C."""
+    return _terminated(os.fsencode(x), name)
 
 
 def strings(values: Any, name: str) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .exclusive import held, lent
 from .library import call
 
 _running = threading.local()  # `guard` is that of the call that runs in this thread
@@ -53,11 +54,13 @@ class Guard:
     def __init__(self) -> None:
         self.raised: list[BaseException] = []
         self.at_end: list[Callable[[], Any]] = []
+        self.held = held()
 
     def wrap(self, function: Callable[..., Any]) -> Callable[..., int]:
         def run(*arguments: Any) -> int:
             try:
-                return int(bool(self.raised or interrupted() or function(*arguments)))
+                with lent(self.held):
+                    return int(bool(self.raised or interrupted() or function(*arguments)))
             except BaseException as error:
                 self.raised.append(error)
                 return 1
@@ -65,6 +68,7 @@ class Guard:
 
     def call(self, name: str, *arguments: Any) -> None:
         """Calls a function that returns a status; raises the exception of a callback, KeyboardInterrupt after Ctrl-C, or the error."""
+        self.held = held()
         outer, _running.guard = running(), self
         try:
             with _held_interrupts():

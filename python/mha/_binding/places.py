@@ -77,8 +77,8 @@ _MODEL = "a model must be a folder with config.json, tokenizer.json and model.sa
 
 
 def _folder(name: Any) -> Any:
-    """Returns the name if it is a folder with config.json, or a GGUF file. Empty names and names with a zero byte are returned too: the library rejects
-    them."""
+    """Returns the name if it is a folder with config.json, or a GGUF file. Empty names and names with a NUL character are returned too, and
+    rejected by the caller."""
     path = os.fsencode(name)
     if not path or b"\0" in path or os.path.exists(os.path.join(path, b"config.json")):
         return name

@@ -16,6 +16,7 @@ from .._binding.abi import (
     PruneOptions,
     RegroupOptions,
 )
+from .._binding.exclusive import exclusive
 from .._binding.library import Handle, call, lib, path_bytes, string, struct
 from .._binding.long_call import call_long
 from .._draw import figures
@@ -63,18 +64,21 @@ class Edit(Handle):
         self._own(handle, "mha_model_edit_free", model._open())
         self._source = model
 
+    @exclusive
     def open(self) -> Model:
         """Returns the edited model, without a tokenizer."""
         handle = c_void_p()
         call("mha_model_edit_open", self._open(), ctypes.byref(handle))
         return Model._of(handle, self._open())
 
+    @exclusive
     def tensors(self) -> dict[str, np.ndarray]:
         """Returns copies of the modified tensors, float32, by their names in the checkpoint."""
         count = c_int64()
         found = lib.mha_model_edit_tensors(self._open(), ctypes.byref(count))
         return taken(found, count.value)
 
+    @exclusive
     def evaluate(self, held_out: Any = None) -> Evaluation:
         """Compares the sizes of both models and, if held_out (a list of str, or mha.HeadData) is given, also their results
         and speed."""
@@ -82,10 +86,12 @@ class Edit(Handle):
         call_long("mha_model_edit_evaluate", self._open(), data and data._open(), ctypes.byref(out))
         return evaluation(out)
 
+    @exclusive
     def note(self, quality_json: str) -> None:
         """Adds measurements, as a JSON object, to the record of the edit in config.json."""
         call("mha_model_edit_note", self._open(), string(quality_json, "quality_json"))
 
+    @exclusive
     def save(self, folder: Any, overwrite: bool = False) -> None:
         """Writes the edited model and its tokenizer as a checkpoint folder; if writing fails, no folder is left."""
         call_long("mha_model_edit_save", self._open(), path_bytes(folder, "folder"), bool(overwrite))
@@ -98,7 +104,7 @@ def head_number(model: Model, layer: int, head: int) -> int:
         >>> mha.head_number(mha.Model(), 1, 3)
         3
     """
-    return int(lib.mha_head_number(model._open(), layer, head))
+    return int(lib.mha_head_number(model._open(), integer(layer, "layer"), integer(head, "head")))
 
 
 def head_place(model: Model, layer: int, number_: int) -> int:
@@ -108,7 +114,7 @@ def head_place(model: Model, layer: int, number_: int) -> int:
         >>> mha.head_place(mha.Model(), 1, 8)
         -1
     """
-    return int(lib.mha_head_place(model._open(), layer, number_))
+    return int(lib.mha_head_place(model._open(), integer(layer, "layer"), integer(number_, "number_")))
 
 
 def cross_head_number(model: Model, layer: int, head: int) -> int:
@@ -118,7 +124,7 @@ def cross_head_number(model: Model, layer: int, head: int) -> int:
         >>> mha.cross_head_number(mha.Model(), 1, 3)
         -1
     """
-    return int(lib.mha_cross_head_number(model._open(), layer, head))
+    return int(lib.mha_cross_head_number(model._open(), integer(layer, "layer"), integer(head, "head")))
 
 
 def cross_head_place(model: Model, layer: int, number_: int) -> int:
@@ -128,7 +134,7 @@ def cross_head_place(model: Model, layer: int, number_: int) -> int:
         >>> mha.cross_head_place(mha.Model(), 1, 3)
         -1
     """
-    return int(lib.mha_cross_head_place(model._open(), layer, number_))
+    return int(lib.mha_cross_head_place(model._open(), integer(layer, "layer"), integer(number_, "number_")))
 
 
 def prune_options(model: Model, fill: Any, refit: Any, ridge: float, compatible: bool = False,

@@ -13,8 +13,9 @@ from .._attention.cache import Cache
 from .._binding import abi
 from .._binding.abi import AttnStats, LayerActivations, LayerChoice, LayerInput, View, Window
 from .._binding.context import context
+from .._binding.exclusive import with_cache
 from .._binding.library import Handle, call, create, struct
-from .linear_norm_loss import ACTIVATIONS, Matrix, Norm
+from .linear_norm_loss import ACTIVATIONS, Matrix, Norm, require_inputs
 from .rope import Rope
 
 
@@ -82,26 +83,28 @@ class AttnLayer(Handle):
                    k_norm: Norm | None = None, whole_norms: bool = False, head_gains: bool = False, rope: Rope | None = None,
                    scale: float = 0.0, softcap: float = 0.0, causal: bool = False, window: tuple[int, int] | None = None,
                    dtype: str = "f32", slopes: Any = None, sinks: Any = None, choice: HeadChoice | None = None) -> abi.AttnLayerOptions:
-        self.hidden, self.heads = int(o.struct("o").out), integer(heads, "heads", 1)
-        self.kv_heads, self.rope, self.choice = kv_heads or heads, rope, choice
-        self.head_dim = head_dim or self.hidden // heads
-        out = o.struct("o", self.heads * self.head_dim)
+        out = o.struct("o")
+        self.hidden, self.heads = int(out.out), integer(heads, "heads", 1)
+        self.kv_heads, self.rope, self.choice = integer(kv_heads, "kv_heads", 0) or self.heads, rope, choice
+        self.head_dim = integer(head_dim, "head_dim", 0) or self.hidden // self.heads
+        require_inputs(out, "o", self.heads * self.head_dim)
+        values = integer(v_heads, "v_heads", 0) or self.kv_heads
         given = {name: m.struct(name, self.hidden) for name, m in (("q", q), ("k", k), ("v", v), ("qkv", qkv)) if m is not None}
         norms = {name: n.struct(name, self.head_dim * (count if whole_norms or head_gains else 1))
                  for name, n, count in (("q_norm", q_norm, self.heads), ("k_norm", k_norm, self.kv_heads)) if n is not None}
-        widths = {"q": self.heads, "k": self.kv_heads, "v": v_heads or self.kv_heads,
-                  "qkv": self.heads + self.kv_heads + (v_heads or self.kv_heads)}
+        widths = {"q": self.heads, "k": self.kv_heads, "v": values, "qkv": self.heads + self.kv_heads + values}
         for name, m in given.items():
             if m.out != widths[name] * self.head_dim:
                 raise ValueError(f"{name} must have {widths[name] * self.head_dim} outputs (got {m.out})")
-        return struct(abi.AttnLayerOptions, hidden=self.hidden, heads=heads, kv_heads=kv_heads, head_dim=head_dim, v_heads=v_heads,
+        return struct(abi.AttnLayerOptions, hidden=self.hidden, heads=self.heads, kv_heads=kv_heads, head_dim=head_dim, v_heads=v_heads,
                       o=out, **given, **norms, whole_norms=bool(whole_norms), head_gains=bool(head_gains), scale=number(scale, "scale"),
                       softcap=number(softcap, "softcap"), causal=bool(causal), window=Window(1, *window) if window else Window(),
                       rope=None if rope is None else ctypes.pointer(rope.options), dtype=choose("dtype", dtype, DTYPES),
-                      slopes=None if slopes is None else floats(slopes, "slopes", (heads,)),
-                      sinks=None if sinks is None else floats(sinks, "sinks", (heads,)),
+                      slopes=None if slopes is None else floats(slopes, "slopes", (self.heads,)),
+                      sinks=None if sinks is None else floats(sinks, "sinks", (self.heads,)),
                       choice=LayerChoice() if choice is None else choice.struct(self.hidden, self.heads))
 
+    @with_cache
     def forward(self, x: Any, *, lengths: Any = None, keep: Any = None, bias: Any = None, cache: Cache | None = None,
                 sequence: int | None = None, positions: Any = None, gates: Any = None, fills: Any = None, context: Any = None,
                 return_probs: bool = False, return_stats: bool = False, return_activations: bool = False,
@@ -152,7 +155,7 @@ class _Call:
         self.keys = self.length + max(self.past, default=0)
         rows = None if lens is None else lengths(lens, self.batch, "lengths")
         self.input = struct(LayerInput, batch=self.batch, length=self.length, lengths=rows,
-                            cache=None if cache is None else cache._open(), sequence=sequence or 0)
+                            cache=None if cache is None else cache._open(), sequence=0 if sequence is None else integer(sequence, "sequence"))
         self.alive: list[Any] = [rows]
         self.found: list[Any] = [None] * 4
 

@@ -8,7 +8,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays.array import BF16, DTYPES, array, choose, contiguous, empty_like, floats, integers, is_bfloat16, number
+from .._arrays.array import (
+    BF16,
+    DTYPES,
+    array,
+    choose,
+    contiguous,
+    empty_like,
+    floats,
+    integer,
+    integers,
+    is_bfloat16,
+    number,
+)
 from .._binding import abi
 from .._binding.context import context
 from .._binding.library import Handle, call, create, string, struct
@@ -107,12 +119,24 @@ class Matrix:
     def struct(self, name: str, in_: int | None = None) -> Any:
         """Returns the struct of the library; raises ValueError unless the weight has the width `in_`."""
         w = floats(self.weight, f"{name}.weight", (None, None))
-        rows, columns = w.shape[::-1] if self.transposed else w.shape
-        if in_ not in (None, columns):
-            raise ValueError(f"{name}.weight must have {in_} inputs (got shape {w.shape})")
+        rows = w.shape[1 if self.transposed else 0]
         b = None if self.bias is None else floats(self.bias, f"{name}.bias", (rows,))
-        return struct(abi.Matrix, weight=w, bias=b, transposed=bool(self.transposed), out=rows,
+        made = struct(abi.Matrix, weight=w, bias=b, transposed=bool(self.transposed), out=rows,
                       packed=choose("packed", self.packed, _PACKED), many_rows=bool(self.many_rows))
+        if in_ is not None:
+            require_inputs(made, name, in_)
+        return made
+
+
+def inputs(matrix: Any) -> int:
+    """Returns the number of inputs of a struct of Matrix."""
+    return int(matrix.alive["weight"].shape[0 if matrix.transposed else 1])
+
+
+def require_inputs(matrix: Any, name: str, count: int) -> None:
+    """Raises ValueError unless a struct of Matrix has `count` inputs."""
+    if inputs(matrix) != count:
+        raise ValueError(f"{name}.weight must have {count} inputs (got shape {matrix.alive['weight'].shape})")
 
 
 class Linear(Handle):
@@ -128,7 +152,7 @@ class Linear(Handle):
         if not parts:
             raise ValueError("parts must be at least one mha.Matrix (got none)")
         first = parts[0].struct("parts[0]")
-        self.in_ = (first.alive["weight"].shape[::-1] if first.transposed else first.alive["weight"].shape)[1]
+        self.in_ = inputs(first)
         made = [first, *(part.struct(f"parts[{n}]", self.in_) for n, part in enumerate(parts) if n)]
         self.out = sum(m.out for m in made)
         if len(made) == 1 and not first.transposed and parts[0].packed == "f32" and activation == "none" and not first.many_rows:
@@ -166,7 +190,7 @@ def linear_backward(x: Any, dy: Any, matrix: Matrix) -> LinearGradients:
     """
     m = matrix.struct("matrix")
     w, b = m.alive["weight"], m.alive["bias"]
-    a = _rows(x, "x", w.shape[0] if matrix.transposed else w.shape[1])
+    a = _rows(x, "x", inputs(m))
     d = floats(dy, "dy", (*a.shape[:-1], m.out))
     dx, dweight, dbias = np.zeros_like(a), np.zeros_like(w), None if b is None else np.zeros_like(b)
     call("mha_linear_backward", context(), ctypes.byref(struct(abi.LinearGradient, rows=_count(a), in_=a.shape[-1], matrix=m, x=a, dy=d,
@@ -275,7 +299,7 @@ def embedding_backward(ids: Any, dy: Any, count: int, what: str = "ids") -> np.n
     """
     at = _ids(ids)
     d = floats(dy, "dy", (*at.shape, None))
-    dtable = np.zeros((count, d.shape[-1]), np.float32)
+    dtable = np.zeros((integer(count, "count", 0), d.shape[-1]), np.float32)
     call("mha_embedding_backward", string(what, "what"), dtable.ctypes.data, *dtable.shape, at.ctypes.data, at.size, d.ctypes.data)
     return dtable
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from .._arrays.array import choose, integer, integers, strided, view
 from .._binding.abi import EmbedOptions, ModelActivations, ModelInfo, ModelOutput, ModelStats
+from .._binding.exclusive import with_cache
 from .._binding.library import callback, lib, strings, struct
 from .._binding.long_call import Guard, call_long
 from .model_cache import ModelCache
@@ -60,6 +61,7 @@ def logits_shape(info: ModelInfo, given: Input) -> tuple[int, ...]:
 class Forward(ModelBase):
     """forward() and embed() of mha.Model."""
 
+    @with_cache
     def forward(self, ids: Any = None, mask: Any = None, hidden: bool = False, attentions: Any = False, gates: Any = None, stats: bool = False, *,
                 type_ids: Any = None, positions: Any = None, fills: Any = None, first_layer: int = 0, states: Any = None,
                 context: Any = None, cache: ModelCache | None = None, sequence: int | None = None, starts: Any = None,

@@ -22,6 +22,7 @@ from .._binding.abi import (
     ModelLossArgs,
     ModelOutput,
 )
+from .._binding.exclusive import exclusive
 from .._binding.library import Handle, call, callback, create, lib, struct
 from .._binding.long_call import Guard, call_long
 from .forward import POOL, Output, logits_shape
@@ -93,16 +94,19 @@ class ModelGrads(Handle):
         self._model = model
         self._given: Input | None = None
 
+    @exclusive
     def list(self) -> dict[str, np.ndarray]:
         """Returns copies of the accumulated gradients, float32, by the names of the tensors."""
         count = c_int64()
         found = lib.mha_model_grads_list(self._open(), ctypes.byref(count))
         return taken(found, count.value)
 
+    @exclusive
     def zero(self) -> None:
         """Sets the accumulated gradients to 0."""
         lib.mha_model_grads_zero(self._open())
 
+    @exclusive
     def dropout(self, embedding: float = 0.0, attention: float = 0.0, residual: float = 0.0, seed: int = 0) -> None:
         """Sets the dropout of later passes. The seed must differ in each pass."""
         options = ModelDropout(number(embedding, "embedding"), number(attention, "attention"), number(residual, "residual"),
@@ -120,6 +124,7 @@ class ModelGrads(Handle):
 
     # ---- standard losses ----
 
+    @exclusive
     def loss(self, ids: Any = None, labels: Any = None, mask: Any = None, *, type_ids: Any = None, positions: Any = None, starts: Any = None,
              gate: Any = None, scale: float = 0.0, gates: bool = False, embeddings: bool = False, loss_only: bool = False,
              teacher: ModelBase | None = None, distill: Distill | None = None, on_context: OnContext | None = None,
@@ -152,6 +157,7 @@ class ModelGrads(Handle):
 
     # ---- a custom loss ----
 
+    @exclusive
     def clip_loss(self, ids: Any, pixels: Any, mask: Any = None, *, loss_only: bool = False) -> float:
         """Computes the contrastive loss of a CLIP model on B texts, ids [B, L] with mask, and B images, pixels [B, channels, height, width],
         and adds its gradients to list(). Image n belongs to text n."""
@@ -161,6 +167,7 @@ class ModelGrads(Handle):
         call_long("mha_clip_loss", self._open(), ctypes.byref(args), ctypes.byref(loss))
         return loss.value
 
+    @exclusive
     def forward(self, ids: Any = None, mask: Any = None, *, type_ids: Any = None, positions: Any = None, starts: Any = None,
                 gate: Any = None, pixels: Any = None) -> Output:
         """Runs the model on ids [B, L], or on pixels of images, and keeps its activations for backward(). Returns Output(logits,
@@ -174,6 +181,7 @@ class ModelGrads(Handle):
                      ctypes.byref(struct(ModelOutput, last_hidden=last, logits=logits)))
         return Output(logits, last, None, None)
 
+    @exclusive
     def backward(self, *, last_hidden: Any = None, logits: Any = None, last_logits: Any = None, pooled: Any = None, embedding: Any = None,
                  gates: bool = False, embeddings: bool = False, on_context: OnContext | None = None,
                  taylor: bool = False) -> tuple[np.ndarray | None, np.ndarray | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ctypes import c_void_p
 from typing import Any
 
@@ -60,11 +60,11 @@ class Model(Vision, Generate, Seq2Seq, Audio, TextMethods):
         self._take(create("mha_model_open", context(threads), path_bytes(path), ctypes.byref(options)), replaced)
 
     @classmethod
-    def _of(cls, handle: c_void_p, *parents: Any) -> Model:
+    def _of(cls, handle: c_void_p, *parents: Any, free: str | Callable[..., Any] = "mha_model_free") -> Model:
         """Wraps a model handle of the library."""
         model = cls.__new__(cls)
         model.path = None
-        model._take(handle, *parents)
+        model._take(handle, *parents, free=free)
         return model
 
     @classmethod

@@ -6,6 +6,7 @@ from typing import Any
 
 from .._arrays.array import DTYPES, choose, integer
 from .._binding.abi import CACHE_ALL, ModelCacheOptions
+from .._binding.exclusive import exclusive
 from .._binding.library import Handle, call, create, lib, struct
 from .model_input import ModelBase
 
@@ -53,17 +54,17 @@ class ModelCache(Handle):
         """The bytes of all layers."""
         return int(lib.mha_model_cache_bytes(self._open()))
 
+    @exclusive
     def clear(self, *, sequence: int | None = None) -> None:
         """Removes all tokens of one sequence, or of all sequences."""
         call("mha_model_cache_clear", self._open(), self._sequence(sequence))
 
+    @exclusive
     def truncate(self, length: int, *, sequence: int | None = None) -> None:
         """Removes all tokens from position `length` to the end, in one sequence or in all sequences that are longer."""
-        length = integer(length, "length")
-        for n in range(self.batch) if sequence is None else (self._sequence(sequence),):
-            if sequence is not None or self.length(n) > length:
-                call("mha_model_cache_truncate", self._open(), n, length)
+        call("mha_model_cache_truncate", self._open(), self._sequence(sequence), integer(length, "length"))
 
+    @exclusive
     def fork(self, from_: int, to: int, length: int | None = None) -> None:
         """Replaces sequence `to` with the first `length` tokens of sequence `from_` (None: all); both share the memory."""
         size = self.length(from_) if length is None else integer(length, "length")

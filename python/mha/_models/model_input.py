@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+from collections.abc import Callable
 from ctypes import c_void_p
 from typing import Any
 
@@ -22,8 +23,8 @@ _CHOICES = ("none", "experts", "heads", "options")
 class ModelBase(Handle):
     """An opened model, with its properties."""
 
-    def _take(self, handle: c_void_p, *parents: Any) -> None:
-        self._own(handle, "mha_model_free", *parents)
+    def _take(self, handle: c_void_p, *parents: Any, free: str | Callable[..., Any] = "mha_model_free") -> None:
+        self._own(handle, free, *parents)
         self.config: dict[str, Any] = json.loads(lib.mha_model_config_json(handle))
 
     @property

@@ -13,6 +13,7 @@ from .._arrays.array import choose, integer, integers, view
 from .._binding import abi
 from .._binding.abi import EncodeOptions, Encoding, TokenizerTrained, TokenizerTrainOptions
 from .._binding.context import context
+from .._binding.exclusive import exclusive
 from .._binding.library import Handle, call, create, lib, path_bytes, strings, struct, utf8
 from .._binding.long_call import call_long
 
@@ -135,10 +136,12 @@ class TextStream(Handle):
         call(function, self._open(), *arguments, ctypes.byref(found), ctypes.byref(size))
         return ctypes.string_at(found.value, size.value).decode() if found.value else ""
 
+    @exclusive
     def put(self, id: int) -> str:
         """Appends the next id; returns the text that is final now, whole characters only, possibly ""."""
         return self._text("mha_text_stream_put", integer(id, "id", -2**31, 2**31 - 1))
 
+    @exclusive
     def end(self) -> str:
         """Returns the text that was held back after the last id."""
         return self._text("mha_text_stream_end")
@@ -200,15 +203,18 @@ class TokenizerTrainer(Handle):
                          special_count=len(special), lowercase=bool(lowercase), alphabet=integer(alphabet, "alphabet"))
         self._own(create("mha_tokenizer_trainer_create", context(), ctypes.byref(options)), "mha_tokenizer_trainer_free")
 
+    @exclusive
     def put(self, text: str | bytes) -> None:
         """Appends a part of a text; bytes of UTF-8 may end anywhere. Each line is a separate text."""
         data = text if isinstance(text, bytes) else utf8(text)
         call_long("mha_tokenizer_trainer_put", self._open(), c_char_p(data), len(data))
 
+    @exclusive
     def end(self) -> None:
         """Ends a text or file."""
         call_long("mha_tokenizer_trainer_end", self._open())
 
+    @exclusive
     def run(self) -> Tokenizer:
         """Trains the tokenizer, after the last end(), and returns it. May be called once."""
         handle = c_void_p()
@@ -222,6 +228,7 @@ class TokenizerTrainer(Handle):
         lib.mha_tokenizer_trainer_trained(self._open(), ctypes.byref(found))
         return Trained(*(getattr(found, name) for name, *_ in found._fields_))
 
+    @exclusive
     def save(self, folder: Any, overwrite: bool = False) -> None:
         """Writes the folder that mha.Tokenizer, transformers and `tokenizers` read."""
         call("mha_tokenizer_trainer_save", self._open(), path_bytes(folder, "folder"), bool(overwrite))

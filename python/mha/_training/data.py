@@ -12,6 +12,7 @@ import numpy as np
 from .._arrays.array import integer, integers, number
 from .._binding import abi
 from .._binding.context import context
+from .._binding.exclusive import exclusive
 from .._binding.library import Handle, call, create, lib, path_bytes, struct, utf8
 from .._binding.long_call import call_long
 from .._models.tokenizer import TextMethods
@@ -52,6 +53,7 @@ class TrainData(Handle):
         self._own(create("mha_train_data_create", context(), ctypes.byref(options)), "mha_train_data_free", None if tokenizer is None else tokenizer._open())
         self.tokenizer, self.vocab = tokenizer, vocab
 
+    @exclusive
     def add_text(self, text: str, last: bool = True) -> None:
         """Appends a text, or a part of one; last: the text ends here."""
         data = utf8(text)
@@ -62,10 +64,12 @@ class TrainData(Handle):
         for text in texts:
             self.add_text(text)
 
+    @exclusive
     def add_file(self, path: Any) -> None:
         """Appends a file of token ids: .npy of uint16, int32 or int64, or .bin as of nanoGPT or llm.c. It must not change."""
         call_long("mha_train_data_add_file", self._open(), path_bytes(path))
 
+    @exclusive
     def finish(self) -> None:
         """Completes the data; sequences can then be read by any number of threads."""
         call_long("mha_train_data_finish", self._open())

@@ -11,6 +11,7 @@ from typing import Any
 from .._arrays.array import integer, number
 from .._binding import abi
 from .._binding.context import context
+from .._binding.exclusive import exclusive
 from .._binding.library import Handle, call, create, lib, path_bytes, struct, utf8
 from .._draw import figures
 
@@ -57,6 +58,7 @@ class TrainLog(Handle):
     def __len__(self) -> int:
         return int(lib.mha_train_log_count(self._open()))
 
+    @exclusive
     def __getitem__(self, n: int) -> TrainRecord:
         found = lib.mha_train_log_record(self._open(), integer(n, "n") + (len(self) if n < 0 else 0))
         if not found:
@@ -70,12 +72,14 @@ class TrainLog(Handle):
         return (self[n] for n in range(len(self)))
 
     @property
+    @exclusive
     def lines(self) -> bytes:
         """All records as JSON lines."""
         size = c_size_t()
         found = lib.mha_train_log_lines(self._open(), ctypes.byref(size))
         return ctypes.string_at(found, size.value)
 
+    @exclusive
     def add(self, record: TrainRecord) -> None:
         """Appends a record, in memory and to the files."""
         kept = [(utf8(prompt, "prompt"), utf8(text)) for prompt, text in record.samples]
@@ -84,6 +88,7 @@ class TrainLog(Handle):
             abi.TrainRecord, step=integer(record.step, "step"), tokens=integer(record.tokens, "tokens"), samples=samples,
             sample_count=len(samples), **{name: number(getattr(record, name), name) for name in _NUMBERS})))
 
+    @exclusive
     def write_to(self, path: Any, overwrite: bool = False) -> None:
         """Writes the records to a file, now and as they are added; as CSV if its name ends in .csv. A file that begins with this log is
         continued; any other is replaced only with overwrite."""

@@ -82,7 +82,7 @@ class TrainStore(Handle):
     def save(self, trainer: Trainer, files: Mapping[str, bytes] | None = None) -> None:
         """Replaces the checkpoint, completely or not at all. files {"training.NAME": bytes}: further files of the folder."""
         listed = file_list(files)
-        call_long("mha_train_store_save", self._open(), trainer._open(), listed, len(listed))
+        trainer._exclusive.run(call_long, "mha_train_store_save", self._open(), trainer._open(), listed, len(listed))
 
 
 def _batch(data: TrainData, step: int, size: int, seed: int, mask: int | None, fraction: float) -> TrainBatch:
@@ -117,6 +117,7 @@ def train(model: Model, data: TrainData, options: TrainOptions, batch: int = 8, 
         >>> trainer.step_count, log[11].loss < log[0].loss
         (12, True)
     """
+    batch, every = integer(batch, "batch", 1), integer(every, "every", 0)
     if options.steps < 1:
         raise ValueError(f"options.steps must be at least 1 (got {options.steps})")
     store = None if folder is None else TrainStore(folder, resume=resume, overwrite=overwrite)

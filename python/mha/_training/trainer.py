@@ -13,6 +13,7 @@ from .._arrays.array import DTYPES, choose, integer, number
 from .._arrays.tensors import put, taken
 from .._binding import abi
 from .._binding.context import context
+from .._binding.exclusive import exclusive
 from .._binding.library import Handle, Owned, call, create, lib, path_bytes, strings, struct
 from .._binding.long_call import call_long
 from .._models.grads import Distill
@@ -185,11 +186,7 @@ class Trainer(Handle):
     def model(self) -> Model:
         """The model with the weights after the last step. It must not run during a step."""
         owner = self._open()
-        model = Model._of(c_void_p(lib.mha_trainer_model(owner)))
-        assert model._owned is not None
-        model._owned.free = _kept
-        model._owned.parents = (owner,)
-        return model
+        return Model._of(c_void_p(lib.mha_trainer_model(owner)), owner, free=_kept)
 
     @property
     def step_count(self) -> int:
@@ -200,15 +197,18 @@ class Trainer(Handle):
         count = c_int64()
         return lib.mha_trainer_weights(self._open(), ctypes.byref(count)), count.value
 
+    @exclusive
     def weights(self) -> dict[str, np.ndarray]:
         """Returns copies of the weights, float32, by their names in the checkpoint."""
         return taken(*self._weights())
 
+    @exclusive
     def load(self, weights: Mapping[str, Any]) -> None:
         """Replaces all weights with arrays of the same names and shapes."""
         put(*self._weights(), weights, "weights")
         call("mha_trainer_refresh", self._open())
 
+    @exclusive
     def gates(self) -> TrainerGates:
         """Returns the gates after the last step, without sampling; ones without gates."""
         info, expected = self.model.info, c_double()
@@ -229,18 +229,21 @@ class Trainer(Handle):
         found.made = (abi.TrainBatch * len(made))(*made)
         return found
 
+    @exclusive
     def step(self, batches: Any) -> TrainReport:
         """Takes one step on a batch, or on a list of batches, which count as one."""
         given, report = self._batches(batches), abi.TrainReport()
         call_long("mha_trainer_step", self._open(), given.made, len(given.made), ctypes.byref(report))
         return TrainReport(*(getattr(report, name) for name, *_ in report._fields_))
 
+    @exclusive
     def loss(self, batches: Any) -> tuple[float, int]:
         """Returns the loss of a step without training or sampling, and the number of labels."""
         given, loss, labels = self._batches(batches), c_double(), c_int64()
         call_long("mha_trainer_loss", self._open(), given.made, len(given.made), ctypes.byref(loss), ctypes.byref(labels))
         return loss.value, labels.value
 
+    @exclusive
     def save(self, folder: Any, overwrite: bool = False, *, model_only: bool = False, dtype: str | None = None,
              files: Mapping[str, bytes] | None = None, aside: str | None = None) -> None:
         """Writes a checkpoint folder, completely or not at all. model_only: without the state of the optimizer, in the type `dtype`.
