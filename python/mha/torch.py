@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import torch
 
+from ._arrays.array import integer
 from ._attention.backward import Gradients, _gradients
 from ._attention.functions import Functions
 from ._attention.operator import attention as _attention
@@ -191,6 +192,7 @@ def _seed(seed: Any, dropout: float, dropout_keep: Any) -> torch.Tensor | None:
         return None
     if seed is None:
         return torch.randint(2**63 - 1, ())
+    seed = integer(seed, "seed", 0, 2**64 - 1)
     return torch.tensor(seed if seed < 2**63 else seed - 2**64)
 
 

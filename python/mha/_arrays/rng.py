@@ -123,35 +123,37 @@ class Rng:
     # ---- weights, initialized as by PyTorch's constructors ----
 
     def _weight(self, function: str, rows: int, columns: int, factor: float) -> np.ndarray:
-        weight = np.empty(_shape((rows, columns)), np.float32)
+        weight = np.empty((rows, columns), np.float32)
         call(function, ctypes.byref(self._state), columns, rows, factor, weight.ctypes.data)
         return weight
 
     def kaiming_uniform(self, out: int, in_: int, a: float = math.sqrt(5)) -> np.ndarray:
         """Returns the weight [out, in] of init.kaiming_uniform_(weight, a)."""
-        return self._weight("mha_rng_kaiming_uniform", out, in_, number(a, "a"))
+        return self._weight("mha_rng_kaiming_uniform", integer(out, "out", 0), integer(in_, "in_", 0), number(a, "a"))
 
     def xavier_uniform(self, out: int, in_: int, gain: float = 1.0) -> np.ndarray:
         """Returns the weight [out, in] of init.xavier_uniform_(weight, gain)."""
-        return self._weight("mha_rng_xavier_uniform", out, in_, number(gain, "gain"))
+        return self._weight("mha_rng_xavier_uniform", integer(out, "out", 0), integer(in_, "in_", 0), number(gain, "gain"))
 
     def linear(self, in_: int, out: int, bias: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
         """Returns weight [out, in] and bias [out] of nn.Linear(in, out)."""
-        weight, b = np.empty(_shape((out, in_)), np.float32), np.empty(_shape(out), np.float32) if bias else None
+        out, in_ = integer(out, "out", 0), integer(in_, "in_", 0)
+        weight, b = np.empty((out, in_), np.float32), np.empty(out, np.float32) if bias else None
         call("mha_rng_linear", ctypes.byref(self._state), in_, out, weight.ctypes.data, None if b is None else b.ctypes.data)
         return weight, b
 
     def embedding(self, rows: int, width: int, padding: int | None = None) -> np.ndarray:
         """Returns the weight [rows, width] of nn.Embedding; the row `padding` is 0."""
-        weight = np.empty(_shape((rows, width)), np.float32)
-        call("mha_rng_embedding", ctypes.byref(self._state), rows, width, -1 if padding is None else integer(padding, "padding"),
+        weight = np.empty((integer(rows, "rows", 0), integer(width, "width", 0)), np.float32)
+        call("mha_rng_embedding", ctypes.byref(self._state), *weight.shape, -1 if padding is None else integer(padding, "padding"),
              weight.ctypes.data)
         return weight
 
     def multihead(self, width: int, bias: bool = True) -> dict[str, np.ndarray]:
         """Returns in_proj_weight, in_proj_bias, out_proj.weight and out_proj.bias of nn.MultiheadAttention(width, heads)."""
         names = ("in_proj_weight", "out_proj.weight", "in_proj_bias", "out_proj.bias")
-        arrays = [np.empty(_shape(n), np.float32) for n in ((3 * width, width), (width, width), 3 * width, width)]
+        width = integer(width, "width", 0)
+        arrays = [np.empty(n, np.float32) for n in ((3 * width, width), (width, width), 3 * width, width)]
         a, b, c, d = (x.ctypes.data if bias or x.ndim == 2 else None for x in arrays)
         call("mha_rng_multihead", ctypes.byref(self._state), width, a, c, b, d)
         return {name: x for name, x in zip(names, arrays) if bias or x.ndim == 2}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._arrays.array import integer
 from .._arrays.files import file_write
 from .._binding import places
 from .._binding.library import string
@@ -48,6 +49,7 @@ def report(model: Model, texts: Sequence[str], *, by: str | None = None, diversi
 
     Raises ValueError with the message of the program if it fails.
     """
+    seed = integer(seed, "seed", 0, 2**64 - 1)
     folders = [m.path for m in (model, compare) if m is not None]
     if None in folders:
         raise ValueError("the models of a report must have been opened from folders: save the model first")
@@ -59,7 +61,7 @@ def report(model: Model, texts: Sequence[str], *, by: str | None = None, diversi
     options += ["--compare", str(folders[1])] if compare is not None else []
     with tempfile.TemporaryDirectory() as place:
         page = Path(place, "report.html")
-        done = subprocess.run([places.program(), "report", "-m", str(folders[0]), *options, "--seed", str(int(seed)), "-q", "--no-progress",
+        done = subprocess.run([places.program(), "report", "-m", str(folders[0]), *options, "--seed", str(seed), "-q", "--no-progress",
                                "--json", "-o", str(page), "--", *given], capture_output=True, text=True, check=False)
         if done.returncode:
             raise ValueError(done.stderr.strip() or f"mha report failed with status {done.returncode}")

@@ -88,7 +88,7 @@ def head_rollout(model: Model, texts: Any, text: int = 0) -> np.ndarray:
     data = head_data(model, texts)
     n = len(data.ids(text))
     out = np.empty((n, n), np.float32)
-    call_long("mha_head_rollout", data._vision or model._open(), data._open(), text, out.ctypes.data)
+    call_long("mha_head_rollout", data._vision or model._open(), data._open(), integer(text, "text"), out.ctypes.data)
     return out
 
 

@@ -36,6 +36,10 @@ def _joined(rows: Sequence[Any], name: str) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(given) if given else np.empty(0, np.int32), np.cumsum([0] + [len(x) for x in given], dtype=np.int64)
 
 
+def _limits(max_tokens: int | None, batch_tokens: int) -> dict[str, int]:
+    return {"max_tokens": 0 if max_tokens is None else integer(max_tokens, "max_tokens"), "batch_tokens": integer(batch_tokens, "batch_tokens")}
+
+
 class HeadData(Handle):
     """Tokenized texts for measuring heads; all measures can share them.
 
@@ -51,7 +55,7 @@ class HeadData(Handle):
     def __init__(self, model: Model, texts: Sequence[Any], *, ids: bool = False, max_tokens: int | None = None,
                  segments: Any = None, special: Any = None, batch_tokens: int = 0) -> None:
         given = [None if x is None else integers(x, name, np.int32) for name, x in (("segments", segments), ("special", special))]
-        options = struct(HeadDataOptions, max_tokens=max_tokens or 0, batch_tokens=batch_tokens,
+        options = struct(HeadDataOptions, **_limits(max_tokens, batch_tokens),
                          segments=None if given[0] is None else given[0].ctypes.data,
                          special=None if given[1] is None else given[1].ctypes.data,
                          special_count=0 if given[1] is None else len(given[1]))
@@ -87,7 +91,7 @@ class HeadData(Handle):
         of token ids, in which targets are labels. The loss is the cross entropy of the targets, given their sources.
         mha.importance_measure, mha.models_compare, mha.prune_choose_joint, mha.prune_search, fill and refit of mha.prune, and
         mha.Edit.evaluate accept them."""
-        options = struct(HeadDataOptions, max_tokens=max_tokens or 0, batch_tokens=batch_tokens)
+        options = struct(HeadDataOptions, **_limits(max_tokens, batch_tokens))
         sides, handle, data = ([x[0] for x in pairs], [x[1] for x in pairs]), c_void_p(), cls.__new__(cls)
         if ids:
             (source, source_starts), (target, starts) = _joined(sides[0], "sources"), _joined(sides[1], "targets")
@@ -121,7 +125,7 @@ class HeadData(Handle):
     def mask(self, model: Model, seed: int = 0) -> tuple[HeadData, np.ndarray]:
         """Returns a copy of the data with masked tokens, and the labels for loss="mlm": the ids of the masked tokens, -100 elsewhere."""
         labels, handle = np.empty(self.tokens, np.int32), c_void_p()
-        call("mha_head_data_mask", model._open(), self._open(), integer(seed, "seed"), labels.ctypes.data, ctypes.byref(handle))
+        call("mha_head_data_mask", model._open(), self._open(), integer(seed, "seed", 0, 2**64 - 1), labels.ctypes.data, ctypes.byref(handle))
         masked = HeadData.__new__(HeadData)
         masked._own(handle, "mha_head_data_free", model._open())
         return masked, labels

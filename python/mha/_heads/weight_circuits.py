@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._arrays.array import choose, view
+from .._arrays.array import choose, integer, view
 from .._binding import abi
 from .._binding.abi import CIRCUITS, WeightCircuitsOptions
 from .._binding.library import lib, struct
@@ -53,12 +53,13 @@ def head_weights(model: Model, layer: int, head: int) -> dict[str, np.ndarray]:
         >>> mha.head_weights(mha.Model(), 0, 3)["q"].shape
         (32, 128)
     """
+    place = integer(layer, "layer"), integer(head, "head")
     result: dict[str, np.ndarray] = {}
     width, hidden = int(model.info["head_dim"]), int(model.info["hidden"])
     for which, name in enumerate("qkvo"):
         weight = np.empty((width, hidden), np.float32)
         bias = np.empty(hidden if name == "o" else width, np.float32)
-        call_long("mha_head_weights", model._open(), layer, head, which, weight.ctypes.data, bias.ctypes.data)
+        call_long("mha_head_weights", model._open(), *place, which, weight.ctypes.data, bias.ctypes.data)
         result[name], result[f"{name}_bias"] = weight, bias
     return result
 

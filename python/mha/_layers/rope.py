@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from ctypes import c_double
 from typing import Any
 
@@ -14,6 +15,9 @@ from .._binding.library import call, struct
 
 _KINDS = {"default": ROPE_DEFAULT, "linear": ROPE_LINEAR, "dynamic": ROPE_DYNAMIC, "llama3": ROPE_LLAMA3, "yarn": ROPE_YARN,
           "longrope": ROPE_LONGROPE}
+_SCALING: dict[str, Callable[[Any, str], Any]] = {
+    "factor": number, "max_positions": integer, "original_positions": integer, "low_freq": number, "high_freq": number, "beta_fast": number,
+    "beta_slow": number, "no_truncate": lambda x, _name: bool(x), "gain": number, "mscale": number, "mscale_all": number}
 MOST_POSITIONS = 2**31 - 1  # of a table, as in the library
 
 
@@ -34,19 +38,19 @@ class Rope:
                  short_by: Any = None, long_by: Any = None, **scaling: float) -> None:
         if kind not in _KINDS:
             raise ValueError(f"kind must be one of {', '.join(map(repr, _KINDS))} (got {kind!r})")
-        known = ("factor", "max_positions", "original_positions", "low_freq", "high_freq", "beta_fast", "beta_slow", "no_truncate",
-                 "gain", "mscale", "mscale_all")
         for name in scaling:
-            if name not in known:
-                raise TypeError(f"Rope() got an unexpected keyword argument {name!r}; the options of scalings are {', '.join(known)}")
-        self.head_dim, self.rotary_dim = head_dim, rotary_dim or head_dim
+            if name not in _SCALING:
+                raise TypeError(f"Rope() got an unexpected keyword argument {name!r}; the options of scalings are {', '.join(_SCALING)}")
+        self.head_dim = integer(head_dim, "head_dim", 0)
+        self.rotary_dim = integer(rotary_dim, "rotary_dim", 0) or self.head_dim
         self._factors = [None if x is None else np.ascontiguousarray(x, np.float64) for x in (short_by, long_by)]
         for name, x in zip(("short_by", "long_by"), self._factors):
             if x is not None and x.shape != (self.rotary_dim // 2,):
                 raise ValueError(f"{name} must be of shape ({self.rotary_dim // 2},) (got {x.shape})")
         short, long = (None if x is None else x.ctypes.data for x in self._factors)
-        self.options = struct(RopeOptions, head_dim=head_dim, rotary_dim=rotary_dim, interleaved=bool(interleaved),
-                               theta=number(theta, "theta"), kind=_KINDS[kind], short_by=short, long_by=long, **scaling)
+        self.options = struct(RopeOptions, head_dim=self.head_dim, rotary_dim=rotary_dim, interleaved=bool(interleaved),
+                               theta=number(theta, "theta"), kind=_KINDS[kind], short_by=short, long_by=long,
+                               **{name: _SCALING[name](x, name) for name, x in scaling.items()})
         self._tables: dict[bool, tuple[np.ndarray, np.ndarray]] = {}
         self.frequencies(1)  # this call raises ValueError for invalid options
 
@@ -65,12 +69,12 @@ class Rope:
     def frequencies(self, length: int = 1) -> tuple[np.ndarray, float]:
         """Returns the angle per position of each pair of elements, float64 [rotary_dim / 2], and the gain, for texts of `length` tokens."""
         found, gain = np.empty(self.rotary_dim // 2), c_double()
-        call("mha_rope_frequencies", ctypes.byref(self.options), length, found.ctypes.data, ctypes.byref(gain))
+        call("mha_rope_frequencies", ctypes.byref(self.options), integer(length, "length"), found.ctypes.data, ctypes.byref(gain))
         return found, gain.value
 
     def angles(self, positions: Any) -> tuple[np.ndarray, np.ndarray]:
         """Returns cos and sin of `positions`, times the gain: float32 [n, rotary_dim / 2]. An integer n means 0 to n - 1."""
-        at = np.arange(positions) if isinstance(positions, int) else integers(positions, "positions")
+        at = np.arange(integer(positions, "positions", 0, MOST_POSITIONS)) if isinstance(positions, int) else integers(positions, "positions")
         cos, sin = (np.empty((len(at), self.rotary_dim // 2), np.float32) for _ in range(2))
         call("mha_rope_angles", ctypes.byref(self.options), at.ctypes.data, len(at), cos.ctypes.data, sin.ctypes.data)
         return cos, sin

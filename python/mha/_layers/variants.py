@@ -158,12 +158,12 @@ class LlamaAttention(Variant):
 
     def __init__(self, hidden_size: int, num_heads: int, *, num_kv_heads: int = 0, context_length: int = 0, causal: bool = False,
                  rope: Rope | None = None, dtype: str = "f32") -> None:
+        sizes = _integers(hidden_size=hidden_size, num_heads=num_heads, num_kv_heads=num_kv_heads, context_length=context_length)
         self.num_heads = num_heads
         self.past_shape = num_kv_heads or num_heads, hidden_size // max(num_heads, 1)
         fields: dict[str, Any] = {} if rope is None else {"rope": rope.layer_options()}
         self._create("mha_llama_attention_create", abi.LlamaAttentionOptions, hidden_size, hidden_size, dtype, causal=bool(causal),
-                     rotary=rope is not None, **fields, **_integers(hidden_size=hidden_size, num_heads=num_heads,
-                                                                    num_kv_heads=num_kv_heads, context_length=context_length))
+                     rotary=rope is not None, **fields, **sizes)
 
 
 class MoeHeads(Variant):

@@ -114,7 +114,7 @@ class Generate(ModelBase):
         shared with another one; on_end(prompt, why) after it: "length", "eos", "stop" or "caller". Ctrl-C ends the call with
         KeyboardInterrupt.
         """
-        several = len(ids) > 0 and np.ndim(ids[0]) == 1
+        n, several = integer(n, "n"), len(ids) > 0 and np.ndim(ids[0]) == 1
         prompts = _prompts(ids, several)
         given = None if sources is None else _prompts(sources, several)
         if given is not None and len(given) != len(prompts):
