@@ -44,8 +44,10 @@ typedef struct mha_head_data_options {
 
 /* Tokenizes `count` texts, NUL-terminated UTF-8, adding the special tokens of the model's tokenizer. The model's
  * context must outlive the data; the model and the texts need not. Any model with the same vocabulary, such as a pruned
- * one, can be measured on the data. `options` may be NULL. Errors: MHA_ERR_ARG if there are no texts, for a text that
- * is NULL, not UTF-8 or without tokens (naming it), and for a model without a tokenizer; MHA_ERR_MEMORY. */
+ * one, can be measured on the data. Measures return MHA_ERR_ARG for a model whose tokenizer has other texts for the ids
+ * of the data; if one of the two models has no tokenizer, only the range of the ids is checked. `options` may be NULL.
+ * Errors: MHA_ERR_ARG if there are no texts, for a text that is NULL, not UTF-8 or without tokens (naming it), and for
+ * a model without a tokenizer; MHA_ERR_MEMORY. */
 MHA_API mha_status mha_head_data_of_texts(const mha_model *model, const char *const *texts, int64_t count,
                                           const mha_head_data_options *options, mha_head_data **out, mha_error *err);
 

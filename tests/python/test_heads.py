@@ -113,6 +113,41 @@ class Measures(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "mha.HeadData is closed"):
             mha.heads_measure(model, data)
 
+    def test_data_of_another_tokenizer(self):
+        """Data must be an error if their ids have other texts in the vocabulary of the measured model."""
+        with tempfile.TemporaryDirectory() as place:
+            models = []
+            for name, text in ("a", "the cat sat on the mat"), ("b", "two green boats drift slowly"):
+                trainer = mha.TokenizerTrainer("bpe", 270)
+                trainer.put(text * 9)
+                trainer.end()
+                trainer.run()
+                trainer.save(Path(place, name))
+                config = {"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 270}
+                models += [mha.Model.create(config, seed=seed, tokenizer=Path(place, name)) for seed in (1, 2)]
+            first, again, other, _ = models
+            data, keep = mha.HeadData(first, TEXTS), np.array([[1, 0], [1, 1]])
+            for model in (again, mha.prune(first, keep).open()):  # an edited model has no tokenizer
+                self.assertEqual(mha.heads_measure(model, data).metrics["entropy"].shape, (2, 2))
+            for measure in (lambda: mha.heads_measure(other, data), lambda: mha.importance_measure(other, data, by="gate"),
+                            lambda: mha.importance_pairs(other, data, by="loo"), lambda: mha.head_rollout(other, data),
+                            lambda: mha.diversity_measure(other, data), lambda: mha.models_compare(first, other, data),
+                            lambda: mha.prune(other, keep, fill=data), lambda: mha.prune(other, keep, refit=data),
+                            lambda: mha.regroup(other, 1, 1, fit=data), lambda: mha.prune(other, keep).evaluate(data),
+                            lambda: mha.prune_choose_joint(other, data, count=1)):
+                with self.assertRaisesRegex(ValueError, "data must hold tokens of the model's tokenizer"):
+                    measure()
+
+    def test_masked_data(self):
+        model = mha.Model(DATA / "bert-mlm-tiny")
+        masked, labels = mha.HeadData(model, TEXTS).mask(model, seed=3)
+        self.assertGreater((labels != -100).sum(), 0)
+        self.assertEqual(mha.heads_measure(model, masked).metrics["entropy"].ndim, 2)
+        vision = mha.Model(DATA.parent / "vision/vit-classes")
+        shape = [vision.info[f"image_{name}"] for name in ("channels", "height", "width")]
+        with self.assertRaisesRegex(ValueError, "data must consist of texts for this measure .got images."):
+            mha.HeadData.of_pixels(vision, np.zeros((2, *shape))).mask(model)
+
 
 class Edits(unittest.TestCase):
     def setUp(self):

@@ -35,7 +35,7 @@ mha_status mha__outcome_create(const mha_model *model, const mha_head_data *data
                         .predicts = model->info.causal && model->info.logits,
                         .sets = mha__head_sets_of(model)};
     MHA__TRY(mha__head_data_no_images(data, err));
-    MHA__TRY(mha__head_data_same_kind(model, data, err));
+    MHA__TRY(mha__head_data_matches(model, data, err));
     lay_out(&arena, o);
     o->memory = arena.base = arena.overflow ? NULL : mha__alloc(model->ctx, arena.used);
     if (!arena.base)

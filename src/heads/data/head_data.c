@@ -138,6 +138,7 @@ static mha_status fill(const mha_model *model, const mha__gather *g, const mha__
     if (sources) MHA__TRY(mha__pair_sources_lay(d->ctx, sources, d->order, &d->sources, err));
     cut_batches(d, options->batch_tokens ? options->batch_tokens : BATCH_TOKENS);
     if (options->work) d->work = *options->work;
+    mha__head_data_tokenized(d, tokenizer);
     return sources ? mha__pair_sources_divide(d->ctx, &d->sources, d->first, d->batches, err) : MHA_OK;
 }
 
@@ -313,6 +314,11 @@ void mha__head_data_replace(mha_head_data *d, int64_t text, int64_t at, int32_t 
     const int64_t token = d->starts[d->place[text]] + at;
     d->ids[token] = id;
     d->kinds[token] = kind;
+}
+
+void mha__head_data_tokenized(mha_head_data *d, const mha_tokenizer *tokenizer)
+{
+    d->texts_hash = mha__head_data_texts_hash(d, tokenizer);
 }
 
 void mha_head_data_free(mha_head_data *data)

@@ -18,6 +18,8 @@ mha_status mha__head_data_make(const mha_model *model, const mha__gather *tokens
 mha_status mha__head_data_copy(const mha_head_data *data, mha_head_data **out, mha_error *err);
 /* Replaces a token of a text and its kind. Data that measures can already read must not change. */
 void mha__head_data_replace(mha_head_data *data, int64_t text, int64_t at, int32_t id, uint8_t kind);
+/* Sets the tokenizer of the tokens, after they have been replaced. */
+void mha__head_data_tokenized(mha_head_data *data, const mha_tokenizer *tokenizer);
 
 /* Computes a fingerprint of all texts and their batches: 16 digits. */
 mha_status mha__head_data_mark(const mha_head_data *data, char mark[17], mha_error *err);
@@ -43,8 +45,12 @@ mha_status mha__head_data_texts(const mha_head_data *data, mha_error *err);
 /* Return MHA_ERR_UNSUPPORTED for images, and for pairs. */
 mha_status mha__head_data_no_images(const mha_head_data *data, mha_error *err);
 mha_status mha__head_data_alone(const mha_head_data *data, mha_error *err);
-/* Returns MHA_ERR_ARG for images or pairs that the model does not read, and for texts if it reads images or pairs. */
-mha_status mha__head_data_same_kind(const mha_model *model, const mha_head_data *data, mha_error *err);
+/* Returns a hash of the texts of all tokens in the vocabulary of a tokenizer; 0 if it is NULL. */
+uint64_t mha__head_data_texts_hash(const mha_head_data *data, const mha_tokenizer *tokenizer);
+/* Returns MHA_ERR_ARG for images or pairs that the model does not read, for texts if it reads images or pairs, and for
+ * tokens that have other texts in its tokenizer than in that of the model of the data. Without one of the tokenizers,
+ * tokens are not compared. */
+mha_status mha__head_data_matches(const mha_model *model, const mha_head_data *data, mha_error *err);
 /* Same as mha__head_data_batch, which rejects images and pairs. For images, sets `pixels` instead of ids and type_ids.
  * For pairs, sets `source`. */
 mha_status mha__head_data_any(const mha_head_data *data, int64_t batch, mha_model_input *input, const int64_t **texts,

@@ -9,6 +9,7 @@ struct mha_head_data {
     mha_ctx *ctx;
     mha_work work; /* zeros if the data are measured by a single process */
     mha__frame frame;
+    uint64_t texts_hash; /* of all tokens as texts (mha__head_data_texts_hash) */
     int64_t count, tokens, batches;
     int64_t most_tokens, most_texts; /* maximum number of tokens, and of texts, per batch */
     int32_t *ids, *types;            /* [tokens] in processing order */

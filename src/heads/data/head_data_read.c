@@ -3,6 +3,7 @@
 #include "heads/data/head_data_fields.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "math/hash.h"
@@ -124,7 +125,24 @@ mha_status mha__head_data_alone(const mha_head_data *data, mha_error *err)
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "data must consist of texts for this measure (got source/target pairs)");
 }
 
-mha_status mha__head_data_same_kind(const mha_model *model, const mha_head_data *data, mha_error *err)
+static uint64_t hash_tokens(uint64_t h, const mha_tokenizer *tokenizer, const int32_t *ids, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const char *text = mha_tokenizer_token(tokenizer, ids[i]);
+        h = text ? mha__hash(h, text, strlen(text) + 1) : mha__hash(h, &ids[i], sizeof ids[i]);
+    }
+    return h;
+}
+
+uint64_t mha__head_data_texts_hash(const mha_head_data *data, const mha_tokenizer *tokenizer)
+{
+    const mha__pair_sources *sources = &data->sources;
+    if (!tokenizer) return 0;
+    const uint64_t h = hash_tokens(0, tokenizer, data->ids, data->tokens);
+    return sources->starts ? hash_tokens(h, tokenizer, sources->ids, sources->starts[data->count]) : h;
+}
+
+static mha_status check_kind(const mha_model *model, const mha_head_data *data, mha_error *err)
 {
     const mha_model_info *info = mha_model_describe(model);
     const int64_t image = info->image_channels * info->image_height * info->image_width;
@@ -136,6 +154,17 @@ mha_status mha__head_data_same_kind(const mha_model *model, const mha_head_data 
     if (image) snprintf(want, sizeof want, "images of %lld elements", (long long)image);
     if (data->image) snprintf(got, sizeof got, "images of %lld elements", (long long)data->image);
     return mha__fail(err, MHA_ERR_ARG, "data must be %s for %s (got %s)", want, info->family, got);
+}
+
+mha_status mha__head_data_matches(const mha_model *model, const mha_head_data *data, mha_error *err)
+{
+    const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
+    MHA__TRY(check_kind(model, data, err));
+    if (data->image || !tokenizer || !data->texts_hash) return MHA_OK;
+    if (mha__head_data_texts_hash(data, tokenizer) == data->texts_hash) return MHA_OK;
+    return mha__fail(
+        err, MHA_ERR_ARG,
+        "data must hold tokens of the model's tokenizer (got ids that have other texts in its vocabulary)");
 }
 
 /* ---- batches ---- */

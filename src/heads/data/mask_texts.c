@@ -38,7 +38,8 @@ mha_status mha_head_data_mask(const mha_model *model, const mha_head_data *data,
                          : !data   ? "data"
                          : !labels ? "labels"
                                    : "out");
-    MHA__TRY(mha__head_data_alone(data, err));
+    MHA__TRY(mha__head_data_texts(data, err));
+    MHA__TRY(mha__head_data_matches(model, data, err));
     mask_token mask = {.tokenizer = mha_model_tokenizer(model)};
     mask.id = mha_tokenizer_mask_id(mask.tokenizer);
     if (mask.id < 0 || mask.id >= mha_model_describe(model)->vocab)
@@ -49,5 +50,6 @@ mha_status mha_head_data_mask(const mha_model *model, const mha_head_data *data,
     mha_rng_manual_seed(&rng, seed);
     for (int64_t text = 0; text < mha_head_data_count(data); text++)
         labels += mask_text(&mask, &rng, *out, text, labels);
+    mha__head_data_tokenized(*out, mask.tokenizer);
     return MHA_OK;
 }

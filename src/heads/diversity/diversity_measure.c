@@ -290,7 +290,8 @@ static mha_status check(const mha_model *model, const mha_head_data *data, const
                          (unsigned)options->what);
     if (options->max_rows < 0)
         return mha__fail(err, MHA_ERR_ARG, "max_rows must be at least 0 (got %lld)", (long long)options->max_rows);
-    return MHA_OK;
+    MHA__TRY(mha__head_data_texts(data, err));
+    return mha__head_data_matches(model, data, err);
 }
 
 mha_status mha_diversity_measure(const mha_model *model, const mha_head_data *data,

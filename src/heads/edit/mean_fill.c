@@ -109,7 +109,7 @@ mha_status mha__mean_contexts(const mha_model *model, const mha_head_data *data,
     for (int k = 0; k < s.sets.count; k++)
         width = mha__max64(width, s.sets.set[k].heads * s.sets.set[k].width);
     *out = NULL;
-    MHA__TRY(mha__head_data_same_kind(model, data, err));
+    MHA__TRY(mha__head_data_matches(model, data, err));
     double *means = mha__calloc(model->ctx, (size_t)cells, sizeof *means);
     s.sums = mha__calloc(model->ctx, (size_t)cells, sizeof *s.sums);
     s.text = mha__calloc(model->ctx, (size_t)width, sizeof *s.text);

@@ -241,9 +241,9 @@ static mha_status check(const mha_model *model, const uint8_t *keep, mha_prune_o
         return mha__fail(err, MHA_ERR_ARG, "mha_prune_options: ridge must be at least 0 (got %g)", o->ridge);
     if (o->ridge == 0) o->ridge = default_ridge;
     MHA__TRY(check_family(model, o, err));
-    if (o->fill) MHA__TRY(mha__head_data_same_kind(model, o->fill, err));
+    if (o->fill) MHA__TRY(mha__head_data_matches(model, o->fill, err));
     if (o->refit) MHA__TRY(mha__head_data_no_images(o->refit, err));
-    if (o->refit) MHA__TRY(mha__head_data_same_kind(model, o->refit, err));
+    if (o->refit) MHA__TRY(mha__head_data_matches(model, o->refit, err));
     return o->fill || o->refit ? mha__edit_check_weights(model, err) : MHA_OK;
 }
 

@@ -182,6 +182,8 @@ mha_status mha__moments_sum(const mha_model *model, const mha_head_data *data, b
 {
     summing s = {.model = model, .data = data};
     *out = (mha__moments){.tokens = mha_head_data_tokens(data)};
+    MHA__TRY(mha__head_data_texts(data, err));
+    MHA__TRY(mha__head_data_matches(model, data, err));
     mha_status status = sum_all(&s, keys, values, err);
     if (status == MHA_OK) status = make_all(model, keys, values, out, err);
     if (status == MHA_OK) read_all(&s, out);

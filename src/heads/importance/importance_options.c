@@ -104,7 +104,7 @@ mha_status mha__importance_options_read(const mha_model *model, const mha_head_d
                          mha_importance_score_key(own->by), info->family);
     if (rule->weights) return MHA_OK;
     if (!data) return mha__fail(err, MHA_ERR_ARG, "data must not be NULL for %s", mha_importance_score_key(own->by));
-    MHA__TRY(mha__head_data_same_kind(model, data, err));
+    MHA__TRY(mha__head_data_matches(model, data, err));
     if (info->encoder_decoder &&
         (own->by == MHA_IMPORTANCE_CONFIDENCE || own->by == MHA_IMPORTANCE_CONFIDENCE_NOSPECIAL))
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s must not be requested for source/target pairs",

@@ -66,7 +66,7 @@ mha_status mha_head_rollout(const mha_model *model, const mha_head_data *data, i
         return mha__fail(err, MHA_ERR_ARG, "mha_head_rollout: text must be from 0 to %lld (got %lld)",
                          (long long)mha_head_data_count(data) - 1, (long long)text);
     MHA__TRY(mha__head_data_alone(data, err));
-    MHA__TRY(mha__head_data_same_kind(model, data, err));
+    MHA__TRY(mha__head_data_matches(model, data, err));
     input.type_ids = mha__head_data_types(data, text);
     input.pixels = mha__head_data_pixels(data, text);
     if (input.pixels) input.ids = input.type_ids = NULL;

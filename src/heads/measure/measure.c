@@ -136,7 +136,7 @@ mha_status mha__heads_check(const mha_model *model, const mha_head_data *data, c
                          (long long)own->max_tokens);
     MHA__TRY(check(model, mha_head_data_count(data), own, err));
     MHA__TRY(mha__head_data_alone(data, err));
-    MHA__TRY(mha__head_data_same_kind(model, data, err));
+    MHA__TRY(mha__head_data_matches(model, data, err));
     if (own->keep_maps && mha__head_data_work(data))
         return mha__fail(err, MHA_ERR_ARG, "mha_heads_options: keep_maps must be 0 for data with work");
     return MHA_OK;

@@ -202,7 +202,7 @@ static void by_loo_loss(const mha_head_data *texts, numbers *out)
 {
     const mha_importance_options options = {
         .size = sizeof options, .by = MHA_IMPORTANCE_LOO_LOSS, .loss = MHA_LOSS_MLM, .labels = ids};
-    mha_model *other = case_model(NULL, "models/bert-mlm-tiny", NULL);
+    mha_model *other = case_open(NULL, "models/bert-mlm-tiny");
     mha_importance *i;
     assert_int_equal(mha_importance_measure(other, texts, &options, &i, NULL), MHA_OK);
     const mha_model_info *info = mha_model_describe(other);
@@ -242,7 +242,7 @@ static void by_comparison(const mha_head_data *texts, numbers *out)
 {
     mha_comparison c;
     double cosines[TEXTS];
-    mha_model *other = case_model(NULL, "models/bert-mlm-tiny", NULL);
+    mha_model *other = case_open(NULL, "models/bert-mlm-tiny");
     assert_int_equal(mha_models_compare(model, other, texts, cosines, NULL, &c, NULL), MHA_OK);
     for (int n = 0; n < TEXTS; n++)
         put(out, cosines[n]);
