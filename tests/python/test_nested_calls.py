@@ -1,5 +1,7 @@
-"""Tests objects that are used in callbacks of their own calls, by several threads, and in cycles of references."""
+"""Tests objects that are used in callbacks of their own calls, by several threads, as copies, and in cycles of references."""
+import copy
 import gc
+import pickle
 import threading
 import unittest
 
@@ -111,6 +113,31 @@ class Threads(unittest.TestCase):
         for each in threads:
             each.join()
         return failed
+
+
+class Copies(unittest.TestCase):
+    def test_objects_of_the_library(self):
+        for x in MODEL, mha.ModelCache(MODEL), mha.Cache(1, 2, 8), mha.HeadData(MODEL, ["a cat"]), mha.TrainLog(), mha.Plan(Q, Q, Q):
+            for copied in copy.copy, copy.deepcopy, pickle.dumps:
+                with self.assertRaisesRegex(TypeError, f"^mha.{type(x).__name__} cannot be copied or pickled$"):
+                    copied(x)
+
+    def test_random_numbers(self):
+        """A copy must not change the generator that it was made from."""
+        rng, want = mha.Rng(1), mha.Rng(1).rand(4).tolist()
+        for copied in copy.copy, copy.deepcopy, mha.Rng.copy, lambda x: pickle.loads(pickle.dumps(x)):
+            self.assertEqual(copied(rng).rand(4).tolist(), want)
+        self.assertEqual(rng.rand(4).tolist(), want)
+
+
+class Values(unittest.TestCase):
+    def test_values_that_cannot_be_read(self):
+        for use, sentence in ((lambda: mha.Rope(8).turn(np.ones((1, 1, 1, 8), complex)), "x must hold real numbers"),
+                              (lambda: mha.TrainDigest().add(None), "data must be bytes or an array of numbers"),
+                              (lambda: mha.TrainDigest().add(np.array([{}])), "data must be bytes or an array of numbers"),
+                              (lambda: mha.TensorsWriter("unused", {"a": ((1,), complex)}), "tensors.'a'..dtype must be one of")):
+            with self.assertRaisesRegex(ValueError, sentence):
+                use()
 
 
 class Cycles(unittest.TestCase):

@@ -53,6 +53,8 @@ class Rng:
         other._state, other._kernels = abi.Rng.from_buffer_copy(self._state), self._kernels
         return other
 
+    __copy__ = copy
+
     def next(self) -> int:
         """Returns the next 32 random bits."""
         return int(lib.mha_rng_next(ctypes.byref(self._state)))

@@ -112,6 +112,9 @@ class Handle:
         """Releases the object, which is freed once no other object needs it. May be called more than once."""
         self._owned = None
 
+    def __reduce__(self) -> Any:
+        raise TypeError(f"mha.{type(self).__name__} cannot be copied or pickled")
+
     def __enter__(self) -> Self:
         return self
 

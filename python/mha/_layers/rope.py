@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays.array import integer, integers, number
+from .._arrays.array import integer, integers, number, real
 from .._binding.abi import ROPE_DEFAULT, ROPE_DYNAMIC, ROPE_LINEAR, ROPE_LLAMA3, ROPE_LONGROPE, ROPE_YARN, RopeOptions
 from .._binding.context import context
 from .._binding.library import call, struct
@@ -98,7 +98,7 @@ class Rope:
 
         positions [L] or [B, L]; None: 0 to L - 1. back: rotates by the negative angle, as the backward pass requires.
         """
-        y = np.array(x, np.float32, order="C")
+        y = np.array(real(x, "x"), np.float32, order="C")
         if y.ndim != 4 or y.shape[3] != self.head_dim:
             raise ValueError(f"x must be of shape [B, H, L, {self.head_dim}] (got {y.shape})")
         if layout not in ("bhld", "blhd"):

@@ -148,6 +148,8 @@ class TrainDigest:
     def add(self, data: Any) -> None:
         """Adds bytes, or the bytes of an array. Parts but the last must be multiples of 16 bytes to give the digest of the whole."""
         x = np.frombuffer(data, np.uint8) if isinstance(data, (bytes, bytearray)) else np.ascontiguousarray(data)
+        if x.dtype.hasobject:  # its elements are addresses
+            raise ValueError(f"data must be bytes or an array of numbers (got {x.dtype})")
         lib.mha_train_digest_add(ctypes.byref(self._state), x.ctypes.data, x.nbytes)
 
     def add_number(self, number: int) -> None:

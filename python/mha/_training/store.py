@@ -46,9 +46,6 @@ class TrainStore(Handle):
         handle = create("mha_train_store_open", context(), path_bytes(folder, "folder"), byref(options))
         self._own(handle, lambda store: close(store, ignored))
 
-    def __reduce__(self) -> Any:
-        raise TypeError("mha.TrainStore cannot be copied or pickled")
-
     def close(self) -> None:
         """Releases the lock. Raises OSError if its file cannot be removed. May be called more than once."""
         owned, self._owned = self._owned, None
