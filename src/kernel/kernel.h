@@ -98,13 +98,13 @@ typedef struct mha__kernels {
     /* ---- operations on one panel of scores s [keys][nr] ---- */
 
     /* s = scale * K Q^T, and top[lane] = maximum of each column; the maximum may ignore a NaN. Element d of key j is at
-     * k[j * k_row + d * k_col]. If `feed` is not NULL, part of its memory is prefetched during the computation. */
+     * k[j * k_row + d * k_col]. If `prefetch` is not NULL, part of its memory is prefetched during the computation. */
     void (*scores)(int64_t keys, int64_t d, const void *k, int64_t k_row, int64_t k_col, const void *q, int64_t lanes,
-                   double scale, void *s, void *top, mha__feed *feed);
+                   double scale, void *s, void *top, mha__prefetch_schedule *prefetch);
     /* Same as `scores`, but the sums continue from s, where `scores` with a scale of 1 has stored the sums over the
      * first part of d. */
     void (*scores_last)(int64_t keys, int64_t d, const void *k, int64_t k_row, int64_t k_col, const void *q,
-                        int64_t lanes, double scale, void *s, void *top, mha__feed *feed);
+                        int64_t lanes, double scale, void *s, void *top, mha__prefetch_schedule *prefetch);
     /* The following functions modify scores and are called in this order; call `top` after the last one. */
     void (*softcap)(int64_t keys, int64_t lanes, double cap, void *s); /* s = cap * tanh(s / cap) */
     /* s -= slope * |position + lane - (first + key)|. Callers count position and first from the start of a block of
@@ -139,9 +139,9 @@ typedef struct mha__kernels {
 
     /* o [rows, dv; row stride o_stride] = o * alpha[row] + P V. P is s, read transposed, or in whole vectors for
      * columns that do not fill a vector of V. V is in panels: element (key, c) is at v + (c / nr) * v_panel + key *
-     * v_row + c % nr, and whole vectors must be readable. o_stride >= round_up(dv, nr). `feed` is as in scores. */
+     * v_row + c % nr, and whole vectors must be readable. o_stride >= round_up(dv, nr). `prefetch` is as in scores. */
     void (*values)(int64_t rows, int64_t dv, int64_t keys, const void *s, const void *v, int64_t v_row, int64_t v_panel,
-                   const void *alpha, void *o, int64_t o_stride, mha__feed *feed);
+                   const void *alpha, void *o, int64_t o_stride, mha__prefetch_schedule *prefetch);
 
     /* Bitwise identical to `values` if V is finite, but skips keys whose mask[key][lane] is -inf, because 0 * NaN would
      * be NaN. */

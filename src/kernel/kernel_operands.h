@@ -62,14 +62,14 @@ typedef struct mha__prefetch_range {
  * spread the prefetches evenly over their arithmetic, because a core supports only about 16 outstanding requests, and a
  * burst of prefetches would delay the loads of the kernel. */
 enum { MHA__PREFETCH_RANGES = 4, MHA__LINE = 64 };
-typedef struct mha__feed {
+typedef struct mha__prefetch_schedule {
     mha__prefetch_range range[MHA__PREFETCH_RANGES];
     int count, next;   /* number of ranges, and the index of the current range */
     int products;      /* number of remaining product calls */
     int64_t row, byte; /* next position in the current range */
     int64_t lines;     /* number of cache lines, in all ranges, that are not assigned to a product yet */
     int64_t share;     /* number of cache lines to prefetch per tile of the current product */
-} mha__feed;
+} mha__prefetch_schedule;
 
 /* Rows of K or V of one block, in place: a single piece for a dense view, or one piece per page. */
 typedef struct mha__pieces {
@@ -104,8 +104,8 @@ typedef struct mha__one_block {
     int64_t out_row, out_col;
     void *lse; /* log-sum-exp of each row; NULL if not requested */
     int64_t lse_row;
-    void *memory;    /* scratch: (d + keys + dv) * nr reals */
-    mha__feed *feed; /* as in `scores`, for both products together; must be NULL if keys is 0 */
+    void *memory;                     /* scratch: (d + keys + dv) * nr reals */
+    mha__prefetch_schedule *prefetch; /* as in `scores`, for both products together; must be NULL if keys is 0 */
 } mha__one_block;
 
 /* Random numbers for dropout: Philox4x32-10 with key `seed` (low half first) and counter (b, h, i, j). Only the first

@@ -47,7 +47,7 @@ typedef struct mha__pairs {
 
     /* T. Same as mha__kernels.scores; k is a left operand. */
     void (*scores)(int64_t keys, int64_t d, const uint16_t *k, int64_t k_row, const void *q, int64_t lanes,
-                   double scale, void *s, void *top, mha__feed *feed);
+                   double scale, void *s, void *top, mha__prefetch_schedule *prefetch);
     /* T. Softmax and values for rows [first, end) of a panel, counted from the start of a block of keys. Equivalent to
      * mha__kernels.softmax and .values with scores s * scale and maxima top * scale. exp has a relative error of 2e-7
      * in addition to the rounding of the scores. Sums are computed before the weights are rounded. */

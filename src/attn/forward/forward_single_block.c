@@ -68,7 +68,7 @@ static void open_tile(const mha__call *call, const mha__rows *r, int worker, mha
     }
     x->memory = memory + (size_t)turned_elements(d) * size;
     x->first = 0;
-    x->feed = NULL;
+    x->prefetch = NULL;
 }
 
 /* Restricts the call to the keys that a panel of these rows attends to. */
@@ -81,7 +81,7 @@ static void choose_keys(const mha__rows *r, const mha__span *tile, size_t size, 
     x->v = (const char *)x->v + (own.lo - x->first) * x->v_row * (int64_t)size;
     x->first = own.lo;
     x->keys = own.hi - own.lo;
-    if (x->keys == 0) x->feed = NULL; /* without keys, the products have no steps in which to prefetch */
+    if (x->keys == 0) x->prefetch = NULL; /* without keys, the products have no steps in which to prefetch */
 }
 
 /* Advances x to the rows of the next panel. */
@@ -118,12 +118,12 @@ void mha__fwd_one_block(void *arg, int64_t task, int worker)
     const bool blocks = call->plan->desc.inputs & MHA_ATTN_BLOCK_KEEP;
     if (blocks || !mha__mask_shared(call, &r, &span)) span = bound_rows(call, &r, lo, hi, prefix);
     mha__one_block x;
-    mha__feed feed;
+    mha__prefetch_schedule prefetch;
     open_tile(call, &r, worker, &x);
     if (!mha__too_few_to_prefetch(call->plan)) {
-        feed = (mha__feed){.products = (int)(2 * mha__ceil_div(r.count, k->nr))};
-        mha__task_prefetch(call, &r, task, &feed);
-        x.feed = &feed;
+        prefetch = (mha__prefetch_schedule){.products = (int)(2 * mha__ceil_div(r.count, k->nr))};
+        mha__task_prefetch(call, &r, task, &prefetch);
+        x.prefetch = &prefetch;
     }
     for (int64_t rows = r.count; rows > 0; rows -= r.count, advance_rows(&r, k->real_size, &x)) {
         x.rows = r.count = mha__min64(k->nr, rows);

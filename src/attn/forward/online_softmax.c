@@ -21,7 +21,7 @@
 #include <string.h>
 
 /* Accumulates the attention of one panel of queries over one block of keys into the partial result `into`. */
-static void attend_panel(const mha__tile *t, int64_t row, const mha__block *b, mha__feed *feed,
+static void attend_panel(const mha__tile *t, int64_t row, const mha__block *b, mha__prefetch_schedule *prefetch,
                          const mha__partial *into)
 {
     const mha__panel *p = mha__tile_panel(t, row);
@@ -31,7 +31,7 @@ static void attend_panel(const mha__tile *t, int64_t row, const mha__block *b, m
     const mha__partial rows = {mha__tile_at(t, into->max, row), mha__tile_at(t, into->sum, row),
                                mha__tile_at(t, into->o, row * t->plan->o_stride)};
     void *s = mha__tile_at(t, x->s, t->pairs ? (first - b->start) * t->k->nr : 0);
-    mha__block_scores(t, p, b, first, end, s, feed);
+    mha__block_scores(t, p, b, first, end, s, prefetch);
     if (t->careful)
         mha__mask_only(t->call, x, &p->rows, &p->span, first, end, s,
                        mha__tile_at(t, x->mask, t->pairs ? (first - b->start) * t->k->nr : 0));
@@ -42,7 +42,7 @@ static void attend_panel(const mha__tile *t, int64_t row, const mha__block *b, m
     mha__tile_keep(t, p, first, end, s);
     t->k->softmax(end - first, p->rows.count, x->top, s, rows.max, rows.sum, x->alpha);
     if (mha__dropout_on(&t->plan->desc)) mha__dropout_apply(t->call, x, &p->rows, first, end, s);
-    mha__block_add_values(t, p, b, first, end, rows.o, feed);
+    mha__block_add_values(t, p, b, first, end, rows.o, prefetch);
 }
 
 /* Adds the block of keys at `start`, which ends at `end` at the latest, to `into`. */
@@ -58,9 +58,9 @@ static void attend_block(const mha__tile *t, int64_t start, int64_t end, const m
     mha__block b = {.start = start, .k = mha__block_keys(t, start, keys)};
     if (!b.k.data) return;
     b.v = mha__block_values(t, start, keys);
-    mha__feed feed = mha__tile_prefetch(t, start);
+    mha__prefetch_schedule prefetch = mha__tile_prefetch(t, start);
     for (int64_t row = 0; row < t->rows.count; row += t->k->nr)
-        attend_panel(t, row, &b, feed.count > 0 ? &feed : NULL, into);
+        attend_panel(t, row, &b, prefetch.count > 0 ? &prefetch : NULL, into);
 }
 
 /* Computes one chunk of keys in `into`, an empty partial result. */

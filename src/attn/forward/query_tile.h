@@ -145,13 +145,13 @@ mha__value_run mha__block_values(const mha__tile *t, int64_t start, int64_t keys
 /* Computes the products of keys [first, end) of a block in `s`: scaled unless `raw`, softcapped if `cap` is set.
  * Returns true if scratch.top contains the maxima of `s`. */
 bool mha__block_products(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
-                         bool cap, void *s, mha__feed *feed);
+                         bool cap, void *s, mha__prefetch_schedule *prefetch);
 /* Computes the final scores of keys [first, end) of a block in `s`, and their maxima in scratch.top. */
 void mha__block_scores(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
-                       void *s, mha__feed *feed);
+                       void *s, mha__prefetch_schedule *prefetch);
 /* Computes O = O * alpha + P V for keys [first, end). If the tile is careful, scratch.mask must contain their mask. */
 void mha__block_add_values(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
-                           void *o, mha__feed *feed);
+                           void *o, mha__prefetch_schedule *prefetch);
 
 /* ---- tile_wide.c: used for heads wider than MHA__WIDE ---- */
 
@@ -182,12 +182,12 @@ void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, i
 /* ---- tile_prefetch.c ---- */
 
 /* Returns the memory to prefetch while the block at `start` is computed. */
-mha__feed mha__tile_prefetch(const mha__tile *t, int64_t start);
+mha__prefetch_schedule mha__tile_prefetch(const mha__tile *t, int64_t start);
 /* Returns true if the keys and values of a head are too few for prefetching to pay off. */
 bool mha__too_few_to_prefetch(const mha_attn_plan *plan);
 /* Adds the memory to prefetch during the last products of a task: its output rows, and the first data of the next
  * task. */
-void mha__task_prefetch(const mha__call *call, const mha__rows *rows, int64_t task, mha__feed *feed);
+void mha__task_prefetch(const mha__call *call, const mha__rows *rows, int64_t task, mha__prefetch_schedule *prefetch);
 /* Returns the memory to prefetch while a few queries read the keys (or the values, if `values` is set) up to those of
  * the block at `start`. The blocks whose keys are read before their values begin at key `from`. */
 mha__upcoming mha__decode_prefetch(const mha__tile *t, bool values, int64_t from, int64_t start);

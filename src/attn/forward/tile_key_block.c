@@ -4,7 +4,7 @@
 #include <string.h>
 
 bool mha__block_products(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
-                         bool cap, void *s, mha__feed *feed)
+                         bool cap, void *s, mha__prefetch_schedule *prefetch)
 {
     const mha_attn_desc *d = &t->plan->desc;
     const int64_t keys = end - first, lanes = p->rows.count;
@@ -15,17 +15,18 @@ bool mha__block_products(const mha__tile *t, const mha__panel *p, const mha__blo
     if (few)
         mha__few_products(t, p, first, end, s);
     else if (t->pairs)
-        t->pairs->scores(keys, d->head_dim, from, k->row, p->q, lanes, t->raw ? 1 : d->scale, s, t->scratch.top, feed);
+        t->pairs->scores(keys, d->head_dim, from, k->row, p->q, lanes, t->raw ? 1 : d->scale, s, t->scratch.top,
+                         prefetch);
     else
-        t->k->scores(keys, d->head_dim, from, k->row, k->col, p->q, lanes, d->scale, s, t->scratch.top, feed);
+        t->k->scores(keys, d->head_dim, from, k->row, k->col, p->q, lanes, d->scale, s, t->scratch.top, prefetch);
     if (cap && d->softcap != 0) t->k->softcap(keys, lanes, d->softcap, s);
     return !few && !(cap && d->softcap != 0);
 }
 
 void mha__block_scores(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
-                       void *s, mha__feed *feed)
+                       void *s, mha__prefetch_schedule *prefetch)
 {
-    const bool holds = mha__block_products(t, p, b, first, end, true, s, feed);
+    const bool holds = mha__block_products(t, p, b, first, end, true, s, prefetch);
     if (mha__mask_apply(t->call, &t->scratch, &p->rows, &p->span, first, end, s) || !holds)
         t->k->top(end - first, p->rows.count, s, t->scratch.top);
 }
@@ -63,14 +64,14 @@ mha__value_run mha__block_values(const mha__tile *t, int64_t start, int64_t keys
 }
 
 void mha__block_add_values(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
-                           void *o, mha__feed *feed)
+                           void *o, mha__prefetch_schedule *prefetch)
 {
     const int64_t keys = end - first, rows = p->rows.count, dv = t->plan->desc.v_head_dim, stride = t->plan->o_stride;
     const mha__value_run *v = &b->v;
     const void *from = (const char *)v->data + (first - b->start) * v->row * (int64_t)t->k->real_size;
     const mha__scratch *x = &t->scratch;
     if (!t->careful) {
-        t->k->values(rows, dv, keys, x->s, from, v->row, v->panel, x->alpha, o, stride, feed);
+        t->k->values(rows, dv, keys, x->s, from, v->row, v->panel, x->alpha, o, stride, prefetch);
         return;
     }
     t->k->values_masked(rows, dv, keys, x->s, x->mask, from, v->row, v->panel, x->alpha, o, stride);

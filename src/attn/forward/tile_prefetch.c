@@ -35,21 +35,21 @@ static bool is_held(const mha__tile *t)
 }
 
 /* Adds rows [first, end) of a head to the prefetches, at most one block of rows. */
-static void add(mha__feed *feed, const mha_cview *v, const mha__stored *as, int64_t b, int64_t h, int64_t first,
-                int64_t end, int64_t width)
+static void add(mha__prefetch_schedule *prefetch, const mha_cview *v, const mha__stored *as, int64_t b, int64_t h,
+                int64_t first, int64_t end, int64_t width)
 {
     const int64_t size = (int64_t)as->size, bytes = mha__element_count(as->dtype, width) * size;
     const int64_t rows = mha__min64(MHA__KEY_BLOCK, end - first);
     if (v->stride[3] != 1 || rows <= 0) return;
-    mha__prefetch_range *range = &feed->range[feed->count++];
+    mha__prefetch_range *range = &prefetch->range[prefetch->count++];
     *range = (mha__prefetch_range){mha__at(v, as->size, b, h, first, 0), rows, v->stride[2] * size, bytes};
     if (range->stride == range->bytes) range->bytes *= rows, range->rows = 1;
-    feed->lines += range->rows * mha__ceil_div(range->bytes, MHA__LINE);
+    prefetch->lines += range->rows * mha__ceil_div(range->bytes, MHA__LINE);
 }
 
 /* Adds the first queries, keys and values of the next task of this thread. Threads are assumed to take tasks in
  * turn. */
-static void add_next_task(mha__feed *feed, const mha__call *call, int64_t task)
+static void add_next_task(mha__prefetch_schedule *prefetch, const mha__call *call, int64_t task)
 {
     const mha_attn_plan *plan = call->plan;
     const mha_attn_desc *d = &plan->desc;
@@ -57,17 +57,18 @@ static void add_next_task(mha__feed *feed, const mha__call *call, int64_t task)
     const int64_t next = task + plan->workers, head = next / plan->tiles;
     const int64_t b = head / plan->heads, h = head % plan->heads, g = h / plan->group;
     if (next >= plan->tasks || (d->inputs & (MHA_ATTN_CU_SEQLENS | MHA_ATTN_HEAD_LIST))) return;
-    add(feed, &a->q, &plan->q, b, h, (plan->tiles - 1 - next % plan->tiles) * plan->tile_rows, plan->rows, d->head_dim);
+    add(prefetch, &a->q, &plan->q, b, h, (plan->tiles - 1 - next % plan->tiles) * plan->tile_rows, plan->rows,
+        d->head_dim);
     if ((d->inputs & MHA_ATTN_BLOCK_TABLE) || reads(plan, next) == reads(plan, task)) return;
-    add(feed, &a->k, &plan->kv, b, g, 0, d->kv_len, d->head_dim);
-    add(feed, &a->v, &plan->kv, b, g, 0, d->kv_len, d->v_head_dim);
+    add(prefetch, &a->k, &plan->kv, b, g, 0, d->kv_len, d->head_dim);
+    add(prefetch, &a->v, &plan->kv, b, g, 0, d->kv_len, d->v_head_dim);
 }
 
-static void add_out(mha__feed *feed, const mha__call *call, const mha__rows *rows)
+static void add_out(mha__prefetch_schedule *prefetch, const mha__call *call, const mha__rows *rows)
 {
     const mha_view *out = &call->args.out;
     const mha_cview written = {out->data, {out->stride[0], out->stride[1], out->stride[2], out->stride[3]}};
-    add(feed, &written, &call->plan->q, rows->b, rows->result, rows->first, rows->first + rows->count,
+    add(prefetch, &written, &call->plan->q, rows->b, rows->result, rows->first, rows->first + rows->count,
         call->plan->desc.v_head_dim);
 }
 
@@ -76,36 +77,36 @@ bool mha__too_few_to_prefetch(const mha_attn_plan *plan)
     return bytes_of_head(plan) <= SCANT;
 }
 
-void mha__task_prefetch(const mha__call *call, const mha__rows *rows, int64_t task, mha__feed *feed)
+void mha__task_prefetch(const mha__call *call, const mha__rows *rows, int64_t task, mha__prefetch_schedule *prefetch)
 {
-    add_out(feed, call, rows);
-    add_next_task(feed, call, task);
+    add_out(prefetch, call, rows);
+    add_next_task(prefetch, call, task);
 }
 
-static void add_next_block(mha__feed *feed, const mha__tile *t, int64_t start)
+static void add_next_block(mha__prefetch_schedule *prefetch, const mha__tile *t, int64_t start)
 {
     const mha_attn_desc *d = &t->plan->desc;
     const mha_attn_args *a = &t->call->args;
     const int64_t next = start + MHA__KEY_BLOCK;
-    add(feed, &a->k, &t->plan->kv, t->rows.b, t->kv_head, next, t->span.hi, d->head_dim);
-    add(feed, &a->v, &t->plan->kv, t->rows.b, t->kv_head, next, t->span.hi, d->v_head_dim);
+    add(prefetch, &a->k, &t->plan->kv, t->rows.b, t->kv_head, next, t->span.hi, d->head_dim);
+    add(prefetch, &a->v, &t->plan->kv, t->rows.b, t->kv_head, next, t->span.hi, d->v_head_dim);
 }
 
 /* Adds the keys and values of the next block. For the last block, adds the output rows and the first data of the next
  * task. For pages, the hardware prefetcher is sufficient. Nothing is added for a few queries, whose kernels prefetch
  * what they read. */
-mha__feed mha__tile_prefetch(const mha__tile *t, int64_t start)
+mha__prefetch_schedule mha__tile_prefetch(const mha__tile *t, int64_t start)
 {
     const mha_attn_plan *plan = t->plan;
     const bool dense = !(plan->desc.inputs & MHA_ATTN_BLOCK_TABLE);
     const int products = t->pairs ? 1 : 2; /* products per panel among which the prefetches are divided */
-    mha__feed feed = {.products = (int)(products * mha__ceil_div(t->rows.count, t->k->nr))};
-    if (t->rows.count <= t->k->few || mha__too_few_to_prefetch(plan)) return feed;
+    mha__prefetch_schedule prefetch = {.products = (int)(products * mha__ceil_div(t->rows.count, t->k->nr))};
+    if (t->rows.count <= t->k->few || mha__too_few_to_prefetch(plan)) return prefetch;
     if (start + MHA__KEY_BLOCK >= t->span.hi)
-        mha__task_prefetch(t->call, &t->rows, t->task, &feed);
+        mha__task_prefetch(t->call, &t->rows, t->task, &prefetch);
     else if (dense && !is_held(t))
-        add_next_block(&feed, t, start);
-    return feed;
+        add_next_block(&prefetch, t, start);
+    return prefetch;
 }
 
 /* ---- prefetching for a few queries ---- */

@@ -43,18 +43,18 @@ static void copy_columns(const mha__tile *t, const mha__run *run, int64_t keys, 
 }
 
 /* Returns the memory to prefetch during `products` products: columns of keys or values that copy_columns reads next. */
-static mha__feed next_columns(const mha__tile *t, const mha__run *run, int64_t keys, int64_t column, int64_t end,
-                              int products)
+static mha__prefetch_schedule next_columns(const mha__tile *t, const mha__run *run, int64_t keys, int64_t column,
+                                           int64_t end, int products)
 {
     const mha__stored *as = &t->plan->kv;
     const int64_t size = (int64_t)as->size, width = mha__min64(MHA__COLUMNS, end - column);
-    mha__feed feed = {.products = products};
-    if (width <= 0 || run->col != 1 || !run->data) return feed;
+    mha__prefetch_schedule prefetch = {.products = products};
+    if (width <= 0 || run->col != 1 || !run->data) return prefetch;
     const char *at = (const char *)run->data + mha__element_count(as->dtype, column) * size;
     const int64_t bytes = mha__element_count(as->dtype, width) * size;
-    feed.range[feed.count++] = (mha__prefetch_range){at, keys, run->row * size, bytes};
-    feed.lines = keys * mha__ceil_div(bytes, MHA__LINE);
-    return feed;
+    prefetch.range[prefetch.count++] = (mha__prefetch_range){at, keys, run->row * size, bytes};
+    prefetch.lines = keys * mha__ceil_div(bytes, MHA__LINE);
+    return prefetch;
 }
 
 static void add_scores(const mha__tile *t, const mha__run *run, const mha__run *v, int64_t start, int64_t keys,
@@ -66,14 +66,14 @@ static void add_scores(const mha__tile *t, const mha__run *run, const mha__run *
     for (int64_t c = 0; c < d->head_dim; c += MHA__COLUMNS) {
         const int64_t width = mha__min64(MHA__COLUMNS, d->head_dim - c);
         const bool last = c + width == d->head_dim;
-        mha__feed feed = last ? next_columns(t, v, keys, 0, d->v_head_dim, count)
-                              : next_columns(t, run, keys, c + width, d->head_dim, count);
+        mha__prefetch_schedule prefetch = last ? next_columns(t, v, keys, 0, d->v_head_dim, count)
+                                               : next_columns(t, run, keys, c + width, d->head_dim, count);
         copy_columns(t, run, keys, c, width, t->scratch.wide, stride);
         for (const wide_panel *w = panels; w < panels + count; w++) {
             const void *from = mha__tile_at(t, t->scratch.wide, (w->first - start) * stride);
             const void *q = (const char *)w->p.q + (size_t)(c * k->nr) * k->real_size;
             (c > 0 ? k->scores_last : k->scores)(w->end - w->first, width, from, stride, 1, q, w->p.rows.count,
-                                                 last ? d->scale : 1, w->s, t->scratch.top, &feed);
+                                                 last ? d->scale : 1, w->s, t->scratch.top, &prefetch);
         }
     }
 }
@@ -101,13 +101,13 @@ static void add_values(const mha__tile *t, const mha__run *run, int64_t start, i
     const int64_t o_stride = t->plan->o_stride, stride = MHA__COLUMNS + k->nr;
     for (int64_t c = 0; c < d->v_head_dim; c += MHA__COLUMNS) {
         const int64_t width = mha__min64(MHA__COLUMNS, d->v_head_dim - c);
-        mha__feed feed = next_columns(t, run, keys, c + width, d->v_head_dim, count);
+        mha__prefetch_schedule prefetch = next_columns(t, run, keys, c + width, d->v_head_dim, count);
         if (width % k->vl) memset(t->scratch.v, 0, (size_t)(keys * stride) * k->real_size); /* whole vectors are read */
         copy_columns(t, run, keys, c, width, t->scratch.v, stride);
         for (const wide_panel *w = panels; w < panels + count; w++)
             k->values(w->p.rows.count, width, w->end - w->first, w->s,
                       mha__tile_at(t, t->scratch.v, (w->first - start) * stride), stride, k->nr, w->alpha,
-                      mha__tile_at(t, into->o, w->p.row * o_stride + c), o_stride, &feed);
+                      mha__tile_at(t, into->o, w->p.row * o_stride + c), o_stride, &prefetch);
     }
 }
 
