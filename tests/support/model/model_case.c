@@ -1,6 +1,7 @@
 /* model_case.c - implements model_case.h. Opens checkpoints, reads golden tensors, and runs the forward pass. */
 #include "support/model/model_case.h"
 #include "mha/model_create.h"
+#include "mha/model_save.h"
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -109,17 +110,54 @@ const char *case_copy(const char *folder)
     return copy;
 }
 
-const char *case_copy_edited(const char *folder, const char *key, const char *value)
+void case_write_config(const char *copy, const char *folder, const char *key, const char *value)
 {
-    const char *copy = case_copy(folder);
-    json_t *config = json_load_file(files_path(copy, "config.json"), 0, NULL);
+    json_t *config = json_load_file(files_path(place(folder), "config.json"), 0, NULL);
+    assert_non_null(config);
     if (value)
         assert_int_equal(json_object_set_new(config, key, json_loads(value, JSON_DECODE_ANY, NULL)), 0);
     else
         assert_int_equal(json_object_del(config, key), 0);
     assert_int_equal(json_dump_file(config, files_path(copy, "config.json"), 0), 0);
     json_decref(config);
+}
+
+const char *case_copy_edited(const char *folder, const char *key, const char *value)
+{
+    const char *copy = case_copy(folder);
+    case_write_config(copy, folder, key, value);
     return copy;
+}
+
+mha_model *case_create(mha_ctx *ctx, const char *config_json, uint64_t seed)
+{
+    const mha_model_create_options o = {.size = sizeof o, .seed = seed};
+    mha_model *model = NULL;
+    mha_error err = {0};
+    if (mha_model_create(ctx, config_json, &o, &model, &err) != MHA_OK) fail_msg("%s: %s", config_json, err.message);
+    return model;
+}
+
+const char *case_created(const char *config_json, mha_dtype dtype)
+{
+    const mha_model_save_options o = {.size = sizeof o, .dtype = dtype, .overwrite = 1};
+    const char *folder = files_folder();
+    mha_error err = {0};
+    mha_model *model = case_create(NULL, config_json, 3);
+    if (mha_model_save(model, folder, &o, &err) != MHA_OK) fail_msg("%s: %s", config_json, err.message);
+    mha_model_free(model);
+    return folder;
+}
+
+void case_refused(const char *folder, mha_status status, const char *part)
+{
+    const mha_model_options o = {.size = sizeof o, .no_tokenizer = 1};
+    mha_model *model = (mha_model *)(uintptr_t)1;
+    mha_error err = {0};
+    assert_int_equal(mha_model_open(NULL, place(folder), &o, &model, &err), status);
+    assert_null(model);
+    assert_int_equal(err.status, status);
+    if (!strstr(err.message, part)) fail_msg("message must contain \"%s\" (got \"%s\")", part, err.message);
 }
 
 /* ---- forward pass ---- */

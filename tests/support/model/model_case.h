@@ -27,8 +27,20 @@ int64_t case_elements(const mha_named_tensor *tensor);
  * tokenizer.json of `folder`. */
 const char *case_copy(const char *folder);
 
-/* case_copy of a model whose config.json has the JSON `value` for `key`, or not the key if `value` is NULL. */
+/* Writes config.json of `folder` to the folder `copy`, with `key` set to the JSON `value`, or without `key` if `value`
+ * is NULL. */
+void case_write_config(const char *copy, const char *folder, const char *key, const char *value);
+/* Returns a case_copy whose config.json is written by case_write_config. */
 const char *case_copy_edited(const char *folder, const char *key, const char *value);
+
+/* Creates a model with weights initialized from `seed`; fails the running test with the error message on failure. */
+mha_model *case_create(mha_ctx *ctx, const char *config_json, uint64_t seed);
+/* Returns a temporary folder (support/files.h) with a model that case_create makes, with weights of type `dtype`. */
+const char *case_created(const char *config_json, mha_dtype dtype);
+
+/* Fails the running test unless opening the model without its tokenizer returns `status` and a message that contains
+ * `part`. `folder` is below MHA_TEST_DATA or an absolute path. */
+void case_refused(const char *folder, mha_status status, const char *part);
 
 /* Calls mha_model_create repeatedly, each time with the next allocation failing. Each call must return an error and
  * free all memory. */
