@@ -86,6 +86,19 @@ void train_expect_alike(const mha_trainer *a, const mha_trainer *b)
     free(x), free(y);
 }
 
+void train_expect_same_state(const mha_trainer *a, const mha_trainer *b)
+{
+    assert_int_equal(a->count, b->count);
+    assert_int_equal(a->step, b->step);
+    for (int64_t n = 0; n < a->count; n++) {
+        const size_t bytes = (size_t)a->parameter[n].count * sizeof(float);
+        assert_string_equal(a->list[n].name, b->list[n].name);
+        assert_memory_equal(a->list[n].data, b->list[n].data, bytes);
+        assert_memory_equal(a->parameter[n].mean, b->parameter[n].mean, bytes);
+        assert_memory_equal(a->parameter[n].square, b->parameter[n].square, bytes);
+    }
+}
+
 void train_check_threads(const char *folder, const mha_train_options *options, int64_t batch, int64_t length)
 {
     mha_trainer *first = train_case(NULL, folder, options);

@@ -20,6 +20,8 @@ float *train_weights(const mha_trainer *trainer, int64_t *count);
 void train_shift(mha_trainer *trainer, float by);
 /* Fails unless both trainers have bitwise identical weights. */
 void train_expect_alike(const mha_trainer *a, const mha_trainer *b);
+/* Fails unless both trainers have the same step, and bitwise identical weights and moments. */
+void train_expect_same_state(const mha_trainer *a, const mha_trainer *b);
 
 /* Check training runs from a folder. Steps must be bitwise identical with 1 to 3 threads and with recomputation; a
  * saved and resumed run must be bitwise identical to an uninterrupted run. */
