@@ -1,72 +1,18 @@
 /* test_heads_regroup.c - tests merging of key and value heads in every family. The result must be exact if the rank of
  * a group is at most the head width, and can also be saved in shapes that transformers loads. Also tests errors. */
 #include "mha/compare_models.h"
-#include "mha/regroup.h"
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/files.h"
+#include "support/heads/regroup_case.h"
 #include "support/model/model_case.h"
 #include "support/model/save_edit.h"
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXTS = 40, LONGEST = 12, L = 11, MOST = 64 };
-
-#define REGROUP(...) (&(mha_regroup_options){.size = sizeof(mha_regroup_options), __VA_ARGS__})
-#define PUBLISHED .contiguous = 1, .uncentered = 1, .ridge = -1
-
-/* Returns texts of pseudorandom tokens, the same in every run. */
-static mha_head_data *data_of(const mha_model *model)
-{
-    int32_t ids[TEXTS * LONGEST];
-    int64_t starts[TEXTS + 1] = {0};
-    uint32_t state = 12345;
-    mha_head_data *data = NULL;
-    mha_error err = {0};
-    for (int t = 0; t < TEXTS; t++) {
-        starts[t + 1] = starts[t] + 4 + t % (LONGEST - 3);
-        for (int64_t i = starts[t]; i < starts[t + 1]; i++) {
-            state = state * 1664525 + 1013904223;
-            ids[i] = (int32_t)((state >> 8) % (uint32_t)mha_model_describe(model)->vocab);
-        }
-    }
-    if (mha_head_data_of_ids(model, ids, starts, TEXTS, NULL, &data, &err) != MHA_OK) fail_msg("%s", err.message);
-    return data;
-}
-
-/* Returns the last hidden states of a few tokens. The caller must free them. */
-static float *states(const mha_model *model)
-{
-    const mha_model_info *info = mha_model_describe(model);
-    int32_t ids[L];
-    mha_error err = {0};
-    float *x = malloc((size_t)(L * info->hidden) * sizeof *x);
-    for (int i = 0; i < L; i++)
-        ids[i] = (37 * i + 5) % (int32_t)info->vocab;
-    const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids};
-    const mha_model_output output = {.size = sizeof output, .last_hidden = x};
-    if (mha_model_forward(model, &input, &output, &err) != MHA_OK) fail_msg("%s", err.message);
-    return x;
-}
-
-static mha_model_edit *regroup(const mha_model *model, const mha_regroup_options *o)
-{
-    mha_model_edit *edit = NULL;
-    mha_error err = {0};
-    if (mha_regroup(model, o, &edit, &err) != MHA_OK) fail_msg("%s", err.message);
-    return edit;
-}
-
-static mha_model *open_result(const mha_model_edit *edit)
-{
-    mha_model *model = NULL;
-    mha_error err = {0};
-    if (mha_model_edit_open(edit, &model, &err) != MHA_OK) fail_msg("%s", err.message);
-    return model;
-}
+enum { HEADS = 6 }; /* of bert-mlm-tiny */
 
 static const char *folder; /* the folder to which all models are saved */
 
@@ -135,8 +81,8 @@ static void test_exact_if_rank_permits(void **state)
     (void)state;
     mha_model *model = turned("attention.self.key", "attention.self.value", "attention.self.query",
                               "attention.output.dense", 2, 6, 8, 48);
-    mha_head_data *data = data_of(model);
-    float *want = states(model);
+    mha_head_data *data = regroup_data(model);
+    float *want = regroup_states(model);
     const mha_regroup_options *some[] = {
         REGROUP(.key_heads = 3, .value_heads = 3, .fit = data, PUBLISHED),
         REGROUP(.key_heads = 3, .fit = data, PUBLISHED),
@@ -147,8 +93,8 @@ static void test_exact_if_rank_permits(void **state)
     };
     for (size_t n = 0; n < sizeof some / sizeof *some; n++) {
         mha_model *small = save_and_open(model, some[n]);
-        float *got = states(small);
-        case_near("states", got, want, L * 48, 1e-4);
+        float *got = regroup_states(small);
+        case_near("states", got, want, REGROUP_TOKENS * 48, 1e-4);
         const mha_model_info *info = mha_model_describe(small);
         const bool whole = some[n]->compatible;
         assert_int_equal(info->key_heads_per_layer[0], whole || !some[n]->key_heads ? 6 : 3);
@@ -157,8 +103,8 @@ static void test_exact_if_rank_permits(void **state)
         mha_model_free(small);
     }
     mha_model *mean = save_and_open(model, REGROUP(.key_heads = 3, .value_heads = 3, .method = MHA_REGROUP_MEAN));
-    float *got = states(mean), worst = 0;
-    for (int n = 0; n < L * 48; n++)
+    float *got = regroup_states(mean), worst = 0;
+    for (int n = 0; n < REGROUP_TOKENS * 48; n++)
         worst = fmaxf(worst, fabsf(got[n] - want[n]));
     assert_true(worst > 1e-2F);
     free(got);
@@ -192,15 +138,15 @@ static void test_every_family(void **state)
     for (size_t n = 0; n < sizeof places / sizeof *places; n++) {
         const place *p = &places[n];
         mha_model *model = case_open(NULL, p->folder);
-        mha_head_data *data = data_of(model);
-        const int64_t numbers = L * mha_model_describe(model)->hidden;
+        mha_head_data *data = regroup_data(model);
+        const int64_t numbers = REGROUP_TOKENS * mha_model_describe(model)->hidden;
         mha_regroup_options o = {
             .size = sizeof o, .key_heads = p->keys, .value_heads = p->values, .method = p->method, .fit = data};
-        mha_model_edit *edit = regroup(model, &o);
-        mha_model *small = open_result(edit), *stored = save_and_open(model, &o);
+        mha_model_edit *edit = regroup_edit(model, &o);
+        mha_model *small = regroup_open(edit), *stored = save_and_open(model, &o);
         o.compatible = 1;
         mha_model *repeated = save_and_open(model, &o);
-        float *a = states(small), *b = states(stored), *c = states(repeated);
+        float *a = regroup_states(small), *b = regroup_states(stored), *c = regroup_states(repeated);
         const double limit = mha_model_describe(model)->dtype == MHA_F32 ? 0 : 0.05;
         case_near("stored", b, a, numbers, limit);
         case_near("compatible", c, b, numbers, 2e-4);
@@ -225,8 +171,8 @@ static void test_every_family(void **state)
 
 static double cosine_of(const mha_model *model, const mha_head_data *data, const mha_regroup_options *o)
 {
-    mha_model_edit *edit = regroup(model, o);
-    mha_model *small = open_result(edit);
+    mha_model_edit *edit = regroup_edit(model, o);
+    mha_model *small = regroup_open(edit);
     mha_comparison c;
     assert_int_equal(mha_models_compare(model, small, data, NULL, NULL, &c, NULL), MHA_OK);
     mha_model_free(small);
@@ -240,7 +186,7 @@ static void test_each_method_improves(void **state)
 {
     (void)state;
     mha_model *model = case_open(NULL, "models/bert-mlm-tiny");
-    mha_head_data *data = data_of(model);
+    mha_head_data *data = regroup_data(model);
     const double mean = cosine_of(model, data, REGROUP(.key_heads = 2, .value_heads = 2, .method = MHA_REGROUP_MEAN));
     const double closed = cosine_of(model, data, REGROUP(.key_heads = 2, .value_heads = 2, .fit = data, PUBLISHED));
     const double all = cosine_of(model, data, REGROUP(.key_heads = 2, .value_heads = 2, .fit = data));
@@ -256,119 +202,6 @@ static void test_each_method_improves(void **state)
     mha_model_free(model);
 }
 
-/* ---- merging weighted by scores ---- */
-
-enum { HEADS = 6, WIDTH = 48, HEAD = 8 }; /* dimensions of bert-mlm-tiny */
-
-/* Returns a tensor of layer 0 that the edit changes. */
-static const float *tensor_of(const mha_model_edit *edit, const char *name)
-{
-    int64_t count;
-    const mha_named_tensor *list = mha_model_edit_tensors(edit, &count);
-    for (int64_t n = 0; n < count; n++)
-        if (strstr(list[n].name, "layer.0.") && strstr(list[n].name, name)) return list[n].data;
-    fail_msg("edit must have tensor %s", name);
-    return NULL;
-}
-
-static float *original(const char *name)
-{
-    char whole[128];
-    mha_file *file = case_file("models/bert-mlm-tiny/model.safetensors");
-    snprintf(whole, sizeof whole, "bert.encoder.layer.0.attention.%s.weight", name);
-    float *x = case_floats(file, whole);
-    mha_file_free(file);
-    return x;
-}
-
-/* With equal scores, the weights must be bitwise identical to those without scores. With different scores, the mean
- * must be weighted by the scores. */
-static void test_weighted_mean(void **state)
-{
-    (void)state;
-    mha_model *model = case_open(NULL, "models/bert-mlm-tiny");
-    mha_head_data *data = data_of(model);
-    double same[2 * HEADS], scores[2 * HEADS];
-    for (int n = 0; n < 2 * HEADS; n++) {
-        same[n] = 0.7;
-        scores[n] = n % 2 ? 1 : 3;
-    }
-    mha_model_edit *plain = regroup(model, REGROUP(.key_heads = 3, .value_heads = 2, .fit = data));
-    mha_model_edit *equal = regroup(model, REGROUP(.key_heads = 3, .value_heads = 2, .fit = data, .scores = same));
-    int64_t count = 0;
-    const mha_named_tensor *a = mha_model_edit_tensors(plain, &count), *b = mha_model_edit_tensors(equal, &count);
-    for (int64_t n = 0; n < count; n++) {
-        size_t cells = 1;
-        for (int d = 0; d < a[n].rank; d++)
-            cells *= (size_t)a[n].shape[d];
-        assert_memory_equal(a[n].data, b[n].data, cells * sizeof(float));
-    }
-    mha_model_edit *mean =
-        regroup(model, REGROUP(.key_heads = 3, .value_heads = 3, .method = MHA_REGROUP_MEAN, .scores = scores));
-    float *whole = original("self.key");
-    const float *key = tensor_of(mean, "attention.self.key.weight");
-    for (int g = 0; g < 3; g++)
-        for (int i = 0; i < HEAD * WIDTH; i++) {
-            const double first = (double)whole[2 * g * HEAD * WIDTH + i];
-            const double second = (double)whole[(2 * g + 1) * HEAD * WIDTH + i];
-            assert_true(fabs((double)key[g * HEAD * WIDTH + i] - (3 * first + second) / 4) < 1e-7);
-        }
-    free(whole);
-    mha_model_edit_free(plain);
-    mha_model_edit_free(equal);
-    mha_model_edit_free(mean);
-    mha_head_data_free(data);
-    mha_model_free(model);
-}
-
-/* Returns the squared error of the product Wo_h Wv_h for head h of layer 0, if values are shared by pairs of heads in
- * their original order. */
-static double loss_of(const mha_model_edit *edit, int head)
-{
-    const float *value = tensor_of(edit, "attention.self.value.weight");
-    const float *out = tensor_of(edit, "attention.output.dense.weight");
-    float *old_value = original("self.value"), *old_out = original("output.dense");
-    double sum = 0;
-    for (int i = 0; i < WIDTH; i++)
-        for (int j = 0; j < WIDTH; j++) {
-            double lost = 0;
-            for (int d = 0; d < HEAD; d++) {
-                const int at = i * WIDTH + head * HEAD + d;
-                lost += (double)old_out[at] * (double)old_value[(head * HEAD + d) * WIDTH + j];
-                lost -= (double)out[at] * (double)value[(head / 2 * HEAD + d) * WIDTH + j];
-            }
-            sum += lost * lost;
-        }
-    free(old_value);
-    free(old_out);
-    return sum;
-}
-
-/* In the closed form, a higher score of one head of a pair must reduce the error of that head and increase the error of
- * the other head. */
-static void test_weighted_closed(void **state)
-{
-    (void)state;
-    mha_model *model = case_open(NULL, "models/bert-mlm-tiny");
-    mha_head_data *data = data_of(model);
-    double scores[2 * HEADS], lost[3][2];
-    for (int high = 0; high < 3; high++) { /* 0: high score for the even heads, 1: for the odd heads, 2: equal scores */
-        for (int n = 0; n < 2 * HEADS; n++)
-            scores[n] = high == 2 || n % 2 == high ? 1 : 0.05;
-        mha_model_edit *made = regroup(model, REGROUP(.value_heads = 3, .fit = data, .scores = scores, PUBLISHED));
-        for (int head = 0; head < 2; head++)
-            lost[high][head] = loss_of(made, head);
-        mha_model_edit_free(made);
-    }
-    print_message(
-        "error of head 0: %.3f (high score), %.3f (equal scores), %.3f (low score); of head 1: %.3f, %.3f, %.3f\n",
-        lost[0][0], lost[2][0], lost[1][0], lost[1][1], lost[2][1], lost[0][1]);
-    assert_true(lost[0][0] < lost[2][0] && lost[2][0] < lost[1][0]);
-    assert_true(lost[1][1] < lost[2][1] && lost[2][1] < lost[0][1]);
-    mha_head_data_free(data);
-    mha_model_free(model);
-}
-
 /* The edited weights must give bitwise identical states for any number of threads. */
 static void test_threads(void **state)
 {
@@ -379,11 +212,12 @@ static void test_threads(void **state)
         const mha_ctx_options o = {.size = sizeof o, .threads = threads};
         assert_int_equal(mha_ctx_create(&o, &ctx, NULL), MHA_OK);
         mha_model *model = case_open(ctx, "models/gpt2-tiny");
-        mha_head_data *data = data_of(model);
-        mha_model_edit *edit = regroup(model, REGROUP(.key_heads = 2, .value_heads = 1, .fit = data));
-        mha_model *small = open_result(edit);
-        float *x = states(small);
-        if (first) assert_memory_equal(x, first, (size_t)(L * mha_model_describe(model)->hidden) * sizeof *x);
+        mha_head_data *data = regroup_data(model);
+        mha_model_edit *edit = regroup_edit(model, REGROUP(.key_heads = 2, .value_heads = 1, .fit = data));
+        mha_model *small = regroup_open(edit);
+        float *x = regroup_states(small);
+        if (first)
+            assert_memory_equal(x, first, (size_t)(REGROUP_TOKENS * mha_model_describe(model)->hidden) * sizeof *x);
         if (first) free(x);
         if (!first) first = x;
         mha_model_free(small);
@@ -411,7 +245,7 @@ static void test_refused(void **state)
     (void)state;
     mha_model *bert = case_open(NULL, "models/bert-mlm-tiny"), *llama = case_open(NULL, "families/llama");
     mha_model *qwen = case_open(NULL, "families/qwen3");
-    mha_head_data *data = data_of(bert), *tokens = data_of(llama);
+    mha_head_data *data = regroup_data(bert), *tokens = regroup_data(llama);
     refused(bert, REGROUP(.fit = data), MHA_ERR_ARG, "key_heads or value_heads must be above 0");
     refused(bert, REGROUP(.key_heads = 4, .fit = data), MHA_ERR_ARG,
             "key_heads must be a divisor of 6, the head count of layer 0 (got 4)");
@@ -455,7 +289,7 @@ static void test_every_allocation_may_fail(void **state)
     mha_ctx *ctx = NULL;
     assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
     mha_model *model = case_open(ctx, "models/bert-mlm-tiny");
-    mha_head_data *data = data_of(model);
+    mha_head_data *data = regroup_data(model);
     const long live = atomic_load(&count.live);
     mha_status status = MHA_ERR_MEMORY;
     for (long budget = 0; status == MHA_ERR_MEMORY; budget = budget < 60 ? budget + 1 : budget + budget / 16) {
@@ -483,14 +317,14 @@ static void test_every_allocation_may_fail(void **state)
 int main(void)
 {
     folder = files_folder();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_exact_if_rank_permits),
-                                       cmocka_unit_test(test_every_family),
-                                       cmocka_unit_test(test_each_method_improves),
-                                       cmocka_unit_test(test_weighted_mean),
-                                       cmocka_unit_test(test_weighted_closed),
-                                       cmocka_unit_test(test_threads),
-                                       cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_every_allocation_may_fail)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exact_if_rank_permits),
+        cmocka_unit_test(test_every_family),
+        cmocka_unit_test(test_each_method_improves),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_every_allocation_may_fail),
+    };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     files_remove(folder);
     return failed;

@@ -8,43 +8,12 @@
 #include <string.h>
 
 #include "math/linalg.h"
-#include "mha/diversity.h"
 #include "support/alloc.h"
 #include "support/files.h"
+#include "support/heads/diversity_case.h"
 #include "support/model/model_case.h"
-#include "support/rng.h"
 
-enum { TEXTS = 7, VOCAB = 60 };
-/* Lengths of the texts. Tokens are assigned to halves in units of 64, so only the text of 80 tokens is in both
- * halves. */
-static const int64_t lengths[TEXTS] = {9, 80, 2, 31, 9, 1, 17};
-
-static mha_head_data *draw_data(const mha_model *model, const int64_t *n, int64_t count, int64_t batch_tokens)
-{
-    mha_head_data *data;
-    mha_error err = {0};
-    rng draw = rng_make(3, 0);
-    int64_t *starts = calloc((size_t)count + 1, sizeof *starts);
-    for (int64_t i = 0; i < count; i++)
-        starts[i + 1] = starts[i] + n[i];
-    int32_t *ids = calloc((size_t)starts[count], sizeof *ids);
-    for (int64_t i = 0; i < starts[count]; i++)
-        ids[i] = (int32_t)rng_range(&draw, 5, VOCAB - 1);
-    const mha_head_data_options options = {.size = sizeof options, .batch_tokens = batch_tokens};
-    if (mha_head_data_of_ids(model, ids, starts, count, &options, &data, &err) != MHA_OK) fail_msg("%s", err.message);
-    free(ids);
-    free(starts);
-    return data;
-}
-
-static mha_diversity *measure(const mha_model *model, const mha_head_data *data, mha_diversity_options options)
-{
-    mha_diversity *d;
-    mha_error err = {0};
-    options.size = sizeof options;
-    if (mha_diversity_measure(model, data, &options, &d, &err) != MHA_OK) fail_msg("%s", err.message);
-    return d;
-}
+enum { TEXTS = 7 };
 
 /* ---- reference formulas ---- */
 
@@ -347,8 +316,8 @@ static void check_model(const char *folder, const char *projection, bool transpo
 {
     mha_model *model = case_open(NULL, folder);
     const mha_model_info *info = mha_model_describe(model);
-    mha_head_data *data = draw_data(model, lengths, TEXTS, 0);
-    mha_diversity *d = measure(model, data, (mha_diversity_options){0});
+    mha_head_data *data = diversity_data(model, diversity_lengths, TEXTS, 0);
+    mha_diversity *d = diversity_of(model, data, (mha_diversity_options){0});
     seen s = see(model, data);
     pairs want = see_texts(model, data, &s);
     char path[100];
