@@ -8,7 +8,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/model_case.h"
-#include "support/model/some_texts.h"
+#include "support/text/some_texts.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "mha/importance.h"
 #include "mha/model_grads.h"
 #include "support/check.h"
-#include "support/model/some_texts.h"
+#include "support/text/some_texts.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

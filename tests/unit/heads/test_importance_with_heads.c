@@ -4,7 +4,7 @@
 #include "support/check.h"
 #include "support/model/choosing.h"
 #include "support/model/model_case.h"
-#include "support/model/some_texts.h"
+#include "support/text/some_texts.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

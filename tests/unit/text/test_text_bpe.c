@@ -1,7 +1,7 @@
 /* test_text_bpe.c - tests BPE and Unigram tokenizer files: rejected and accepted values, worst-case texts and files,
  * the table of token pairs, and failed allocations. tests/golden and tests/live compare tokens with the reference. */
 #include "support/alloc.h"
-#include "support/model/tokenizer_edits.h"
+#include "support/text/tokenizer_edits.h"
 #include "text/tokenizer.h"
 
 #include <setjmp.h>

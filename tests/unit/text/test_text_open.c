@@ -2,7 +2,7 @@
  * failed allocations. */
 #include "support/alloc.h"
 #include "support/files.h"
-#include "support/model/tokenizer_edits.h"
+#include "support/text/tokenizer_edits.h"
 #include "text/tokenizer.h"
 
 #include <setjmp.h>

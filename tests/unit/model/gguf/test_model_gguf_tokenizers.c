@@ -4,7 +4,7 @@
 #include "mha/text.h"
 #include "support/check.h"
 #include "support/files.h"
-#include "support/model/tokenizer_edits.h"
+#include "support/text/tokenizer_edits.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* some_texts.c - implements some_texts.h. */
-#include "support/model/some_texts.h"
+#include "support/text/some_texts.h"
 
 #include "support/check.h"
 #include "support/model/model_case.h"

@@ -1,5 +1,5 @@
 /* tokenizer_edits.c - implements tokenizer_edits.h. */
-#include "support/model/tokenizer_edits.h"
+#include "support/text/tokenizer_edits.h"
 
 #include "text/tokenizer.h"
 #include <setjmp.h>
