@@ -3,15 +3,14 @@
  * must be bitwise identical; in mode ring they must agree within rounding. Some texts are so short that a rank has no
  * tokens. */
 #include <math.h>
-#include <mpi.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "library/model/key_shards.h"
 #include "mha/cluster_model.h"
 #include "mha/model_create.h"
+#include "mpi/cluster_case.h"
 
 enum { VOCAB = 60, E = 32, MOST = 5200, NEW = 30 };
 
@@ -34,21 +33,7 @@ static const char *const configs[] = {
 enum { CONFIGS = sizeof configs / sizeof *configs };
 static const mha_cluster_mode modes[] = {MHA_CLUSTER_TREE, MHA_CLUSTER_ORDERED, MHA_CLUSTER_RING};
 
-static mha_cluster *cluster;
-static mha_ctx *ctx;
-static const mha_cluster_info *me;
-static mha_error err;
-static const char *way = "start";
 static int32_t ids[MOST];
-
-#define CHECK(condition)                                                                                       \
-    do {                                                                                                       \
-        if (!(condition)) {                                                                                    \
-            printf("FAIL: rank %d: %s: line %d: %s (%s)\n", me->rank, way, __LINE__, #condition, err.message); \
-            fflush(stdout);                                                                                    \
-            MPI_Abort(MPI_COMM_WORLD, 1);                                                                      \
-        }                                                                                                      \
-    } while (0)
 
 static mha_model *create(const char *config)
 {
@@ -213,10 +198,8 @@ static void check_newer_structs(const mha_model *model)
 int main(void)
 {
     const mha_cluster_options options = {.size = sizeof options, .cp = -1};
-    if (mha_cluster_open(&options, &cluster, &err) != MHA_OK) return printf("FAIL: %s\n", err.message), 1;
-    me = mha_cluster_describe(cluster);
+    cluster_begin(&options);
     CHECK(me->cp == me->ranks);
-    CHECK(mha_cluster_ctx_create(cluster, NULL, 0, &ctx, &err) == MHA_OK);
     for (int i = 0; i < MOST; i++)
         ids[i] = i % 91 == 4 ? 1 : (int32_t)((7 * i + i / 13) % VOCAB);
     for (int n = 0; n < CONFIGS; n++) {
@@ -231,7 +214,6 @@ int main(void)
         if (n == 0) check_newer_structs(model);
         mha_model_free(model);
     }
-    mha_ctx_free(ctx);
-    mha_cluster_free(cluster);
+    cluster_end();
     return 0;
 }
