@@ -37,20 +37,21 @@ static void test_error_names_the_faulty_layer(void **state)
     learn(t, 2);
     learn(other, 2);
     train_texts(3, 1, L, ids);
-    for (int64_t n = 0; n < t->count; n++) {
-        float *weight = t->list[n].data;
-        const float was = weight[1];
-        if (strcmp(t->list[n].name, "transformer.h.1.mlp.c_fc.weight") != 0) continue;
-        weight[1] = NAN;
-        assert_int_equal(mha_trainer_refresh(t, NULL), MHA_OK);
-        assert_int_equal(mha_trainer_step(t, batch, 2, NULL, &err), MHA_ERR_NOT_FINITE);
-        assert_string_equal(err.message,
-                            "step 3: the loss of batch 1 is nan; the first non-finite result is the output of layer 1; "
-                            "the first non-finite weight is in the tensor \"transformer.h.1.mlp.c_fc.weight\"");
-        assert_int_equal(mha_trainer_step_count(t), 2);
-        weight[1] = was;
-        assert_int_equal(mha_trainer_refresh(t, NULL), MHA_OK);
-    }
+    int64_t n = 0;
+    while (n < t->count && strcmp(t->list[n].name, "transformer.h.1.mlp.c_fc.weight") != 0)
+        n++;
+    assert_true(n < t->count);
+    float *weight = t->list[n].data;
+    const float was = weight[1];
+    weight[1] = NAN;
+    assert_int_equal(mha_trainer_refresh(t, NULL), MHA_OK);
+    assert_int_equal(mha_trainer_step(t, batch, 2, NULL, &err), MHA_ERR_NOT_FINITE);
+    assert_string_equal(err.message,
+                        "step 3: the loss of batch 1 is nan; the first non-finite result is the output of layer 1; "
+                        "the first non-finite weight is in the tensor \"transformer.h.1.mlp.c_fc.weight\"");
+    assert_int_equal(mha_trainer_step_count(t), 2);
+    weight[1] = was;
+    assert_int_equal(mha_trainer_refresh(t, NULL), MHA_OK);
     learn(t, 1);
     learn(other, 1);
     train_expect_same_state(t, other);

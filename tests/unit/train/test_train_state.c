@@ -34,7 +34,7 @@ static mha_trainer *resume(const char *folder)
 
 /* ---- saving and resuming ---- */
 
-static void test_resumed_gates_are_bitwise_identical(void **state)
+static void test_resumed_runs_are_bitwise_identical(void **state)
 {
     (void)state;
     const mha_trainer_save_options over = {.size = sizeof over, .overwrite = 1};
@@ -213,7 +213,7 @@ static void test_swapped_weights_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resumed_gates_are_bitwise_identical),
+        cmocka_unit_test(test_resumed_runs_are_bitwise_identical),
         cmocka_unit_test(test_saved_model_is_the_trained_one),
         cmocka_unit_test(test_the_last_good_checkpoint_stays),
         cmocka_unit_test(test_rejected_states),
