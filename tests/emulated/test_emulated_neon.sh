@@ -21,7 +21,7 @@ compile() {
 }
 mkdir objects
 for file in $(find "$here/src/base" "$here/src/math" "$here/src/attn" "$here/src/kernel" -name "*.c") \
-    "$here"/tests/support/reference/ref.c "$here"/tests/support/attn/statistics.c "$here"/tests/support/attn/tensor.c "$here"/tests/support/attn/problem.c "$here"/tests/support/attn/functions.c "$here"/tests/support/isas.c "$here"/tests/support/masked.c \
+    "$here"/tests/support/reference/ref.c "$here"/tests/support/attn/statistics.c "$here"/tests/support/attn/tensor.c "$here"/tests/support/attn/problem.c "$here"/tests/support/attn/problem_random.c "$here"/tests/support/attn/functions.c "$here"/tests/support/isas.c "$here"/tests/support/masked.c \
     "$here"/tests/support/alloc.c "$here"/tests/support/check.c "$here"/tests/support/attn/paged.c "$here"/tests/support/attn/packed.c "$here"/tests/support/sha256.c \
     "$here"/tests/support/attn/grads.c "$here"/tests/support/reference/grads_ref.c "$here"/tests/support/random_cases.c; do
     case $file in
