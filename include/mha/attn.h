@@ -51,7 +51,7 @@ typedef enum mha_align {
     MHA_ALIGN_OFFSETS       /* offset = args.offsets[b]; with a KV cache, the number of cached tokens */
 } mha_align;
 
-/* Row i attends to keys p - left to p + right inclusive, where p = i + offset; -1 = unlimited on that side. */
+/* Row i attends to keys p - left to p + right inclusive, where p = i + offset; -1 = open on that side. */
 typedef struct mha_window {
     int on; /* 0 = no window */
     int64_t left, right;
@@ -308,19 +308,52 @@ MHA_API size_t mha_attn_plan_workspace(const mha_attn_plan *plan);
  * f64, or bf16 with bf16 products. */
 MHA_API mha_dtype mha_attn_plan_weights(const mha_attn_plan *plan);
 
-/* Describes the plan and the reasons for its choices: one sentence per line, or a JSON object {kernel, few: null or
- * {rows, tiles, needs, otherwise}, isa, dtype, kv_dtype, products, weights, register_rows, register_columns, chunk,
- * tile_q, tile_k, tasks, folded, parts, threads, workspace, flops (unmasked), bytes, copies: {k, v, q} (bytes of
- * rotated or gathered operands in the workspace; v and q for the backward pass), rotated (blocks of q4_0), outputs:
- * {out: true, lse: true, probs: [shape], scores: [shape], stage, stats: true, top_keys, on_rows: true}, backward: null
- * or {kernel, tasks, parts, threads, flops}, refused: [{path, reason}]}. `isa` is the instruction set of the kernels in
- * use, which may be older than that of the context: with amx, f32 runs AVX-512 code. `products` states whether pairs of
- * bf16 are multiplied directly, as amx and avx512bf16 can. `bytes` counts q, k, v, masks and bias without broadcasting,
- * and all outputs, once each; operands with one entry per head or sequence are not counted. `folded`: the queries of
- * all heads of a group are the rows of one tile. `kernel` is fwd_few if all tiles have so few rows that reading k and v
- * dominates, as in token generation; fwd_one_block with at most 128 keys and no inputs besides lengths, causal and
- * window; else fwd_tiled. `few` states which tiles have few rows, and which strides fwd_few requires. Like snprintf,
- * writes at most `capacity` bytes, including a NUL, and returns the length of the whole text. */
+/* Describes the plan and the reasons for its choices: one sentence per line, or a JSON object if `json` is 1. Like
+ * snprintf, writes at most `capacity` bytes, including a NUL, and returns the length of the whole text.
+ *
+ *     key               type or unit      meaning
+ *     kernel            string            fwd_few if all tiles have so few rows that reading k and v dominates, as in
+ *                                         token generation; fwd_one_block with at most 128 keys and no inputs besides
+ *                                         lengths, causal and window; else fwd_tiled
+ *     few               object or null    decode kernels; null if the plan does not use them:
+ *       rows            integer             maximum number of rows of a tile that they compute
+ *       tiles           string              the tiles that have so few rows: all, none, ...
+ *       needs           string              strides that fwd_few requires; known only for a call
+ *       otherwise       string              the kernel for other strides
+ *     isa               string            instruction set of the kernels in use; may be older than that of the
+ *                                         context: with amx, f32 runs AVX-512 code
+ *     dtype, kv_dtype   string            types of q and out, and of k and v
+ *     products          string            elements that are multiplied: f32, f64, or pairs of bf16, which amx and
+ *                                         avx512bf16 multiply directly
+ *     weights           string            see mha_attn_plan_weights
+ *     tile_q, tile_k    integer           queries per tile, keys per block
+ *     register_rows     integer           rows of a register tile
+ *     register_columns  integer           columns of a register tile
+ *     chunk             integer           keys per chunk (MHA_ATTN_CHUNK)
+ *     tasks             integer           number of tiles of the call
+ *     folded            boolean           the rows of a tile are the queries of all heads of a group
+ *     parts             integer           parts of the keys of a tile, which threads compute separately (split-KV)
+ *     threads           integer           maximum number of threads of a call
+ *     workspace         bytes             see mha_attn_plan_workspace
+ *     flops             operations        multiplications and additions if nothing is masked
+ *     bytes             bytes             q, k, v, masks and bias without broadcasting, and all outputs, once each;
+ *                                         operands with one entry per head or sequence are not counted
+ *     copies            object            rotated or gathered operands in the workspace:
+ *       k, v, q         bytes               v and q are copied for the backward pass only
+ *     rotated           boolean           k and v are stored in rotated blocks (q4_0)
+ *     outputs           object            the outputs that are written:
+ *       out             boolean             true; likewise lse, stats, on_rows and partial, if requested
+ *       probs, scores   4 integers          shape, if requested
+ *       stage           string              stage of the scores, if requested: raw, softcapped, biased or probs
+ *       top_keys        integer             number of top keys per row, if statistics are requested
+ *     backward          object or null    backward pass; null without MHA_ATTN_GRADS:
+ *       kernel          string              bwd_tiled
+ *       tasks, parts    integer             number of tasks; parts of the rows of a head group
+ *       threads         integer             maximum number of threads
+ *       flops           operations          as above, without dbias
+ *     refused           array of objects  the paths that the plan does not use:
+ *       path, reason    string              the name of the path, and why it is not used
+ */
 MHA_API size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char *text, size_t capacity);
 
 /* Runs the forward pass of the plan. `workspace` has `workspace_bytes` bytes, at least mha_attn_plan_workspace(). Does
