@@ -79,16 +79,16 @@ HEAD_DIM_MAX = 4096
 ATTN_CHUNK = 1024
 CACHE_ALL = -1
 CACHE_TENSORS = 4
+RNG_VECTOR = 0
+RNG_SCALAR = 1
+RNG_ROUTE_DEFAULT = 0
+RNG_ROUTE_MKL = 1
 ROPE_DEFAULT = 0
 ROPE_LINEAR = 1
 ROPE_DYNAMIC = 2
 ROPE_LLAMA3 = 3
 ROPE_YARN = 4
 ROPE_LONGROPE = 5
-RNG_VECTOR = 0
-RNG_SCALAR = 1
-RNG_ROUTE_DEFAULT = 0
-RNG_ROUTE_MKL = 1
 STEP_Q = 0
 STEP_K = 1
 STEP_V = 2
@@ -191,6 +191,41 @@ HEAD_LABELS = 13
 TOKEN_SPECIAL = 1
 TOKEN_SEP = 2
 TOKEN_PUNCT = 4
+IMPORTANCE_GATE = 0
+IMPORTANCE_GATE_BATCH = 1
+IMPORTANCE_GATE_LAYER_L2 = 2
+IMPORTANCE_TAYLOR_TOKEN = 3
+IMPORTANCE_TAYLOR_ELEM = 4
+IMPORTANCE_GRADMAG = 5
+IMPORTANCE_JACOBIAN = 6
+IMPORTANCE_JACOBIAN_PROBE = 7
+IMPORTANCE_LOO = 8
+IMPORTANCE_LOO_LOSS = 9
+IMPORTANCE_LOO_MEAN = 10
+IMPORTANCE_LOO_MEAN_LOSS = 11
+IMPORTANCE_CONFIDENCE = 12
+IMPORTANCE_CONFIDENCE_NOSPECIAL = 13
+IMPORTANCE_OV_NORM = 14
+IMPORTANCE_QK_NORM = 15
+IMPORTANCE_SCORES = 16
+LOSS_AUTO = 0
+LOSS_NONE = 1
+LOSS_LM = 2
+LOSS_MLM = 3
+LOSS_PAIRS = 4
+LOSS_CLASSES = 5
+DIVERSITY_COSINE = 0
+DIVERSITY_COSINE_CENTRED = 1
+DIVERSITY_JS = 2
+DIVERSITY_JS_CLARK = 3
+DIVERSITY_CKA = 4
+DIVERSITY_SUBSPACE = 5
+DIVERSITY_UNIQUE = 6
+DIVERSITIES = 7
+REGROUP_CLOSED = 0
+REGROUP_MEAN = 1
+REGROUP_VALUES = 2
+REGROUP_METHODS = 3
 LOGIT_DIFF = 0
 LOGPROB = 1
 KL = 2
@@ -231,41 +266,22 @@ KNOCKOUT_LAYER = 1
 KNOCKOUT_ALL = 2
 KNOCKOUT_COLUMN = 3
 KNOCKOUT_ROW = 4
-IMPORTANCE_GATE = 0
-IMPORTANCE_GATE_BATCH = 1
-IMPORTANCE_GATE_LAYER_L2 = 2
-IMPORTANCE_TAYLOR_TOKEN = 3
-IMPORTANCE_TAYLOR_ELEM = 4
-IMPORTANCE_GRADMAG = 5
-IMPORTANCE_JACOBIAN = 6
-IMPORTANCE_JACOBIAN_PROBE = 7
-IMPORTANCE_LOO = 8
-IMPORTANCE_LOO_LOSS = 9
-IMPORTANCE_LOO_MEAN = 10
-IMPORTANCE_LOO_MEAN_LOSS = 11
-IMPORTANCE_CONFIDENCE = 12
-IMPORTANCE_CONFIDENCE_NOSPECIAL = 13
-IMPORTANCE_OV_NORM = 14
-IMPORTANCE_QK_NORM = 15
-IMPORTANCE_SCORES = 16
-LOSS_AUTO = 0
-LOSS_NONE = 1
-LOSS_LM = 2
-LOSS_MLM = 3
-LOSS_PAIRS = 4
-LOSS_CLASSES = 5
-DIVERSITY_COSINE = 0
-DIVERSITY_COSINE_CENTRED = 1
-DIVERSITY_JS = 2
-DIVERSITY_JS_CLARK = 3
-DIVERSITY_CKA = 4
-DIVERSITY_SUBSPACE = 5
-DIVERSITY_UNIQUE = 6
-DIVERSITIES = 7
-REGROUP_CLOSED = 0
-REGROUP_MEAN = 1
-REGROUP_VALUES = 2
-REGROUP_METHODS = 3
+LOGIT_DIFFERENCE = 0
+LOGIT_ANSWER = 1
+LOGIT_CENTRED = 2
+LOGIT_TARGETS = 3
+CIRCUIT_QK = 0
+CIRCUIT_QK_PREVIOUS = 1
+CIRCUIT_OV = 2
+CIRCUIT_COPYING = 3
+CIRCUIT_COMPOSE_Q = 4
+CIRCUIT_COMPOSE_K = 5
+CIRCUIT_COMPOSE_V = 6
+CIRCUITS = 7
+HEAD_Q = 0
+HEAD_K = 1
+HEAD_V = 2
+HEAD_O = 3
 HEAD_LAYOUT_MHA = 0
 HEAD_LAYOUT_PRUNED = 1
 HEAD_LAYOUT_DYNAMIC = 2
@@ -282,22 +298,6 @@ HOSTS_GENERATE = 2
 HOSTS_TRAIN = 3
 HOST_JOBS = 4
 HOST_LAYOUTS = 128
-CIRCUIT_QK = 0
-CIRCUIT_QK_PREVIOUS = 1
-CIRCUIT_OV = 2
-CIRCUIT_COPYING = 3
-CIRCUIT_COMPOSE_Q = 4
-CIRCUIT_COMPOSE_K = 5
-CIRCUIT_COMPOSE_V = 6
-CIRCUITS = 7
-HEAD_Q = 0
-HEAD_K = 1
-HEAD_V = 2
-HEAD_O = 3
-LOGIT_DIFFERENCE = 0
-LOGIT_ANSWER = 1
-LOGIT_CENTRED = 2
-LOGIT_TARGETS = 3
 
 
 class Error(ctypes.Structure):
@@ -716,37 +716,6 @@ class AttnMergePartialsArgs(ctypes.Structure):
     ]
 
 
-class AttnGrads(ctypes.Structure):
-    size: int
-    dout: View
-    out: View
-    lse: View
-    dlse: View
-    dq: View
-    dk: View
-    dv: View
-    dbias: View
-    dslopes: View
-    dsinks: View
-    dgates: View
-    row_taylor: View
-    _fields_ = [
-        ("size", c_size_t),
-        ("dout", View),
-        ("out", View),
-        ("lse", View),
-        ("dlse", View),
-        ("dq", View),
-        ("dk", View),
-        ("dv", View),
-        ("dbias", View),
-        ("dslopes", View),
-        ("dsinks", View),
-        ("dgates", View),
-        ("row_taylor", View),
-    ]
-
-
 class CacheDesc(ctypes.Structure):
     size: int
     batch: int
@@ -793,6 +762,52 @@ class CacheTokens(ctypes.Structure):
     ]
 
 
+class AttnGrads(ctypes.Structure):
+    size: int
+    dout: View
+    out: View
+    lse: View
+    dlse: View
+    dq: View
+    dk: View
+    dv: View
+    dbias: View
+    dslopes: View
+    dsinks: View
+    dgates: View
+    row_taylor: View
+    _fields_ = [
+        ("size", c_size_t),
+        ("dout", View),
+        ("out", View),
+        ("lse", View),
+        ("dlse", View),
+        ("dq", View),
+        ("dk", View),
+        ("dv", View),
+        ("dbias", View),
+        ("dslopes", View),
+        ("dsinks", View),
+        ("dgates", View),
+        ("row_taylor", View),
+    ]
+
+
+class Rng(ctypes.Structure):
+    state: ctypes.Array[c_uint32]
+    used: int
+    has_spare: int
+    spare: float
+    kernels: int
+    _fields_ = [
+        ("state", c_uint32 * 624),
+        ("used", c_int32),
+        ("has_spare", c_int32),
+        ("spare", c_double),
+        ("kernels", c_int),
+    ]
+
+
 class RopeOptions(ctypes.Structure):
     size: int
     head_dim: int
@@ -833,21 +848,6 @@ class RopeOptions(ctypes.Structure):
         ("mscale_all", c_double),
         ("short_by", c_void_p),
         ("long_by", c_void_p),
-    ]
-
-
-class Rng(ctypes.Structure):
-    state: ctypes.Array[c_uint32]
-    used: int
-    has_spare: int
-    spare: float
-    kernels: int
-    _fields_ = [
-        ("state", c_uint32 * 624),
-        ("used", c_int32),
-        ("has_spare", c_int32),
-        ("spare", c_double),
-        ("kernels", c_int),
     ]
 
 
@@ -1612,6 +1612,19 @@ class TensorsWriterOptions(ctypes.Structure):
     ]
 
 
+class Image(ctypes.Structure):
+    height: int
+    width: int
+    rgb: int | None
+    ctx: int | None
+    _fields_ = [
+        ("height", c_int64),
+        ("width", c_int64),
+        ("rgb", c_void_p),
+        ("ctx", c_void_p),
+    ]
+
+
 class EncodeOptions(ctypes.Structure):
     size: int
     no_special: int
@@ -2086,16 +2099,82 @@ class EmbedOptions(ctypes.Structure):
     ]
 
 
-class Image(ctypes.Structure):
-    height: int
-    width: int
-    rgb: int | None
-    ctx: int | None
+class Sampling(ctypes.Structure):
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    no_repeat_ngram: int
+    seed: int
     _fields_ = [
-        ("height", c_int64),
-        ("width", c_int64),
-        ("rgb", c_void_p),
-        ("ctx", c_void_p),
+        ("temperature", c_double),
+        ("top_k", c_int64),
+        ("top_p", c_double),
+        ("min_p", c_double),
+        ("repetition_penalty", c_double),
+        ("no_repeat_ngram", c_int64),
+        ("seed", c_uint64),
+    ]
+
+
+class Prompt(ctypes.Structure):
+    ids: int | None
+    count: int
+    _fields_ = [
+        ("ids", c_void_p),
+        ("count", c_int64),
+    ]
+
+
+class GenerateOptions(ctypes.Structure):
+    size: int
+    max_new: int
+    min_new: int
+    sampling: Sampling
+    eos: int | None
+    eos_count: int
+    stop: ctypes._Pointer[c_char_p]
+    stop_count: int
+    no_cache: int
+    at_once: int
+    cache_dtype: int
+    lookup: int
+    on_prompt: Any
+    on_token: Any
+    on_text: Any
+    on_end: Any
+    user: int | None
+    forward: Any
+    forward_user: int | None
+    sources: ctypes._Pointer[Prompt]
+    no_rules: int
+    features: ctypes._Pointer[c_void_p]
+    gates: int | None
+    _fields_ = [
+        ("size", c_size_t),
+        ("max_new", c_int64),
+        ("min_new", c_int64),
+        ("sampling", Sampling),
+        ("eos", c_void_p),
+        ("eos_count", c_int64),
+        ("stop", POINTER(c_char_p)),
+        ("stop_count", c_int64),
+        ("no_cache", c_int),
+        ("at_once", c_int64),
+        ("cache_dtype", c_int),
+        ("lookup", c_int64),
+        ("on_prompt", CFUNCTYPE(None, c_void_p, c_int64, c_int64)),
+        ("on_token", CFUNCTYPE(c_int, c_void_p, c_int64, c_int32)),
+        ("on_text", CFUNCTYPE(c_int, c_void_p, c_int64, c_void_p, c_size_t)),
+        ("on_end", CFUNCTYPE(None, c_void_p, c_int64, c_int)),
+        ("user", c_void_p),
+        ("forward", CFUNCTYPE(c_int, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_void_p, POINTER(Error))),
+        ("forward_user", c_void_p),
+        ("sources", POINTER(Prompt)),
+        ("no_rules", c_int),
+        ("features", POINTER(c_void_p)),
+        ("gates", c_void_p),
     ]
 
 
@@ -2243,85 +2322,6 @@ class ClipLossArgs(ctypes.Structure):
         ("text_gates", c_void_p),
         ("image_gates", c_void_p),
         ("loss_only", c_int),
-    ]
-
-
-class Sampling(ctypes.Structure):
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    repetition_penalty: float
-    no_repeat_ngram: int
-    seed: int
-    _fields_ = [
-        ("temperature", c_double),
-        ("top_k", c_int64),
-        ("top_p", c_double),
-        ("min_p", c_double),
-        ("repetition_penalty", c_double),
-        ("no_repeat_ngram", c_int64),
-        ("seed", c_uint64),
-    ]
-
-
-class Prompt(ctypes.Structure):
-    ids: int | None
-    count: int
-    _fields_ = [
-        ("ids", c_void_p),
-        ("count", c_int64),
-    ]
-
-
-class GenerateOptions(ctypes.Structure):
-    size: int
-    max_new: int
-    min_new: int
-    sampling: Sampling
-    eos: int | None
-    eos_count: int
-    stop: ctypes._Pointer[c_char_p]
-    stop_count: int
-    no_cache: int
-    at_once: int
-    cache_dtype: int
-    lookup: int
-    on_prompt: Any
-    on_token: Any
-    on_text: Any
-    on_end: Any
-    user: int | None
-    forward: Any
-    forward_user: int | None
-    sources: ctypes._Pointer[Prompt]
-    no_rules: int
-    features: ctypes._Pointer[c_void_p]
-    gates: int | None
-    _fields_ = [
-        ("size", c_size_t),
-        ("max_new", c_int64),
-        ("min_new", c_int64),
-        ("sampling", Sampling),
-        ("eos", c_void_p),
-        ("eos_count", c_int64),
-        ("stop", POINTER(c_char_p)),
-        ("stop_count", c_int64),
-        ("no_cache", c_int),
-        ("at_once", c_int64),
-        ("cache_dtype", c_int),
-        ("lookup", c_int64),
-        ("on_prompt", CFUNCTYPE(None, c_void_p, c_int64, c_int64)),
-        ("on_token", CFUNCTYPE(c_int, c_void_p, c_int64, c_int32)),
-        ("on_text", CFUNCTYPE(c_int, c_void_p, c_int64, c_void_p, c_size_t)),
-        ("on_end", CFUNCTYPE(None, c_void_p, c_int64, c_int)),
-        ("user", c_void_p),
-        ("forward", CFUNCTYPE(c_int, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_void_p, POINTER(Error))),
-        ("forward_user", c_void_p),
-        ("sources", POINTER(Prompt)),
-        ("no_rules", c_int),
-        ("features", POINTER(c_void_p)),
-        ("gates", c_void_p),
     ]
 
 
@@ -2822,70 +2822,6 @@ class HeadMaps(ctypes.Structure):
     ]
 
 
-class PromptPairOptions(ctypes.Structure):
-    size: int
-    clean: int | None
-    corrupted: int | None
-    length: int
-    answer: int
-    wrong: int
-    position: int | None
-    noise: int | None
-    _fields_ = [
-        ("size", c_size_t),
-        ("clean", c_void_p),
-        ("corrupted", c_void_p),
-        ("length", c_int64),
-        ("answer", c_int32),
-        ("wrong", c_int32),
-        ("position", c_void_p),
-        ("noise", c_void_p),
-    ]
-
-
-class PatchPart(ctypes.Structure):
-    site: int
-    layer: int
-    head: int
-    position: int
-    _fields_ = [
-        ("site", c_int),
-        ("layer", c_int64),
-        ("head", c_int64),
-        ("position", c_int64),
-    ]
-
-
-class PathEdge(ctypes.Structure):
-    from_: int
-    to: int
-    from_layer: int
-    from_head: int
-    to_layer: int
-    to_head: int
-    _fields_ = [
-        ("from_", c_int),
-        ("to", c_int),
-        ("from_layer", c_int64),
-        ("from_head", c_int64),
-        ("to_layer", c_int64),
-        ("to_head", c_int64),
-    ]
-
-
-class AttentionEdge(ctypes.Structure):
-    layer: int
-    head: int
-    query: int
-    key: int
-    _fields_ = [
-        ("layer", c_int64),
-        ("head", c_int64),
-        ("query", c_int64),
-        ("key", c_int64),
-    ]
-
-
 class ImportanceOptions(ctypes.Structure):
     size: int
     by: int
@@ -3123,6 +3059,161 @@ class RegroupOptions(ctypes.Structure):
         ("compatible", c_int),
         ("scores", c_void_p),
         ("weighted_by", c_char_p),
+    ]
+
+
+class PromptPairOptions(ctypes.Structure):
+    size: int
+    clean: int | None
+    corrupted: int | None
+    length: int
+    answer: int
+    wrong: int
+    position: int | None
+    noise: int | None
+    _fields_ = [
+        ("size", c_size_t),
+        ("clean", c_void_p),
+        ("corrupted", c_void_p),
+        ("length", c_int64),
+        ("answer", c_int32),
+        ("wrong", c_int32),
+        ("position", c_void_p),
+        ("noise", c_void_p),
+    ]
+
+
+class PatchPart(ctypes.Structure):
+    site: int
+    layer: int
+    head: int
+    position: int
+    _fields_ = [
+        ("site", c_int),
+        ("layer", c_int64),
+        ("head", c_int64),
+        ("position", c_int64),
+    ]
+
+
+class PathEdge(ctypes.Structure):
+    from_: int
+    to: int
+    from_layer: int
+    from_head: int
+    to_layer: int
+    to_head: int
+    _fields_ = [
+        ("from_", c_int),
+        ("to", c_int),
+        ("from_layer", c_int64),
+        ("from_head", c_int64),
+        ("to_layer", c_int64),
+        ("to_head", c_int64),
+    ]
+
+
+class AttentionEdge(ctypes.Structure):
+    layer: int
+    head: int
+    query: int
+    key: int
+    _fields_ = [
+        ("layer", c_int64),
+        ("head", c_int64),
+        ("query", c_int64),
+        ("key", c_int64),
+    ]
+
+
+class LogitLensOptions(ctypes.Structure):
+    size: int
+    top: int
+    targets: int | None
+    _fields_ = [
+        ("size", c_size_t),
+        ("top", c_int64),
+        ("targets", c_void_p),
+    ]
+
+
+class LogitLens(ctypes.Structure):
+    entries: int
+    tokens: int
+    top: int
+    top_ids: int | None
+    top_probs: int | None
+    targets: int | None
+    target_logprobs: int | None
+    target_ranks: int | None
+    divergences: int | None
+    _fields_ = [
+        ("entries", c_int64),
+        ("tokens", c_int64),
+        ("top", c_int64),
+        ("top_ids", c_void_p),
+        ("top_probs", c_void_p),
+        ("targets", c_void_p),
+        ("target_logprobs", c_void_p),
+        ("target_ranks", c_void_p),
+        ("divergences", c_void_p),
+    ]
+
+
+class LogitAttributionOptions(ctypes.Structure):
+    size: int
+    position: int
+    answer: int
+    wrong: int
+    _fields_ = [
+        ("size", c_size_t),
+        ("position", c_int64),
+        ("answer", c_int32),
+        ("wrong", c_int32),
+    ]
+
+
+class LogitAttribution(ctypes.Structure):
+    layers: int
+    head_count: int
+    tokens: int
+    total: ctypes.Array[c_double]
+    embed: ctypes.Array[c_double]
+    pos_embed: ctypes.Array[c_double]
+    norm_bias: ctypes.Array[c_double]
+    logit_bias: ctypes.Array[c_double]
+    heads: int | None
+    sources: int | None
+    attn_bias: int | None
+    mlps: int | None
+    scale: float
+    error: float
+    _fields_ = [
+        ("layers", c_int64),
+        ("head_count", c_int64),
+        ("tokens", c_int64),
+        ("total", c_double * 3),
+        ("embed", c_double * 3),
+        ("pos_embed", c_double * 3),
+        ("norm_bias", c_double * 3),
+        ("logit_bias", c_double * 3),
+        ("heads", c_void_p),
+        ("sources", c_void_p),
+        ("attn_bias", c_void_p),
+        ("mlps", c_void_p),
+        ("scale", c_double),
+        ("error", c_double),
+    ]
+
+
+class WeightCircuitsOptions(ctypes.Structure):
+    size: int
+    what: int
+    raw: int
+    _fields_ = [
+        ("size", c_size_t),
+        ("what", c_uint32),
+        ("raw", c_int),
     ]
 
 
@@ -3428,97 +3519,6 @@ class HostChoice(ctypes.Structure):
         ("hiding_tokens", c_double),
     ]
 
-
-class WeightCircuitsOptions(ctypes.Structure):
-    size: int
-    what: int
-    raw: int
-    _fields_ = [
-        ("size", c_size_t),
-        ("what", c_uint32),
-        ("raw", c_int),
-    ]
-
-
-class LogitLensOptions(ctypes.Structure):
-    size: int
-    top: int
-    targets: int | None
-    _fields_ = [
-        ("size", c_size_t),
-        ("top", c_int64),
-        ("targets", c_void_p),
-    ]
-
-
-class LogitLens(ctypes.Structure):
-    entries: int
-    tokens: int
-    top: int
-    top_ids: int | None
-    top_probs: int | None
-    targets: int | None
-    target_logprobs: int | None
-    target_ranks: int | None
-    divergences: int | None
-    _fields_ = [
-        ("entries", c_int64),
-        ("tokens", c_int64),
-        ("top", c_int64),
-        ("top_ids", c_void_p),
-        ("top_probs", c_void_p),
-        ("targets", c_void_p),
-        ("target_logprobs", c_void_p),
-        ("target_ranks", c_void_p),
-        ("divergences", c_void_p),
-    ]
-
-
-class LogitAttributionOptions(ctypes.Structure):
-    size: int
-    position: int
-    answer: int
-    wrong: int
-    _fields_ = [
-        ("size", c_size_t),
-        ("position", c_int64),
-        ("answer", c_int32),
-        ("wrong", c_int32),
-    ]
-
-
-class LogitAttribution(ctypes.Structure):
-    layers: int
-    head_count: int
-    tokens: int
-    total: ctypes.Array[c_double]
-    embed: ctypes.Array[c_double]
-    pos_embed: ctypes.Array[c_double]
-    norm_bias: ctypes.Array[c_double]
-    logit_bias: ctypes.Array[c_double]
-    heads: int | None
-    sources: int | None
-    attn_bias: int | None
-    mlps: int | None
-    scale: float
-    error: float
-    _fields_ = [
-        ("layers", c_int64),
-        ("head_count", c_int64),
-        ("tokens", c_int64),
-        ("total", c_double * 3),
-        ("embed", c_double * 3),
-        ("pos_embed", c_double * 3),
-        ("norm_bias", c_double * 3),
-        ("logit_bias", c_double * 3),
-        ("heads", c_void_p),
-        ("sources", c_void_p),
-        ("attn_bias", c_void_p),
-        ("mlps", c_void_p),
-        ("scale", c_double),
-        ("error", c_double),
-    ]
-
 STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_error": Error,
     "mha_cview": View,
@@ -3539,11 +3539,11 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_attn_merge_args": AttnMergeArgs,
     "mha_attn_partial": AttnPartial,
     "mha_attn_merge_partials_args": AttnMergePartialsArgs,
-    "mha_attn_grads": AttnGrads,
     "mha_cache_desc": CacheDesc,
     "mha_cache_tokens": CacheTokens,
-    "mha_rope_options": RopeOptions,
+    "mha_attn_grads": AttnGrads,
     "mha_rng": Rng,
+    "mha_rope_options": RopeOptions,
     "mha_mask": Mask,
     "mha_variant_input": VariantInput,
     "mha_step_view": StepView,
@@ -3577,6 +3577,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_file_options": FileOptions,
     "mha_metadata": Metadata,
     "mha_tensors_writer_options": TensorsWriterOptions,
+    "mha_image": Image,
     "mha_encode_options": EncodeOptions,
     "mha_encoding": Encoding,
     "mha_tokenizer_train_options": TokenizerTrainOptions,
@@ -3595,7 +3596,9 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_head_steps": HeadSteps,
     "mha_model_output": ModelOutput,
     "mha_embed_options": EmbedOptions,
-    "mha_image": Image,
+    "mha_sampling": Sampling,
+    "mha_prompt": Prompt,
+    "mha_generate_options": GenerateOptions,
     "mha_model_grads_options": ModelGradsOptions,
     "mha_model_dropout": ModelDropout,
     "mha_model_context_gradient": ModelContextGradient,
@@ -3603,9 +3606,6 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_model_distill": ModelDistill,
     "mha_model_loss_args": ModelLossArgs,
     "mha_clip_loss_args": ClipLossArgs,
-    "mha_sampling": Sampling,
-    "mha_prompt": Prompt,
-    "mha_generate_options": GenerateOptions,
     "mha_token_times_options": TokenTimesOptions,
     "mha_model_create_options": ModelCreateOptions,
     "mha_model_save_options": ModelSaveOptions,
@@ -3633,10 +3633,6 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_head_map": HeadMap,
     "mha_head_queries": HeadQueries,
     "mha_head_maps": HeadMaps,
-    "mha_prompt_pair_options": PromptPairOptions,
-    "mha_patch_part": PatchPart,
-    "mha_path_edge": PathEdge,
-    "mha_attention_edge": AttentionEdge,
     "mha_importance_options": ImportanceOptions,
     "mha_importance_heads": ImportanceHeads,
     "mha_diversity_options": DiversityOptions,
@@ -3649,6 +3645,15 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_prune_point": PrunePoint,
     "mha_prune_search_options": PruneSearchOptions,
     "mha_regroup_options": RegroupOptions,
+    "mha_prompt_pair_options": PromptPairOptions,
+    "mha_patch_part": PatchPart,
+    "mha_path_edge": PathEdge,
+    "mha_attention_edge": AttentionEdge,
+    "mha_logit_lens_options": LogitLensOptions,
+    "mha_logit_lens": LogitLens,
+    "mha_logit_attribution_options": LogitAttributionOptions,
+    "mha_logit_attribution": LogitAttribution,
+    "mha_weight_circuits_options": WeightCircuitsOptions,
     "mha_head_layout_options": HeadLayoutOptions,
     "mha_head_layout_parameters": HeadLayoutParameters,
     "mha_head_layout": HeadLayout,
@@ -3662,11 +3667,6 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "mha_host_options": HostOptions,
     "mha_host_layout": HostLayout,
     "mha_host_choice": HostChoice,
-    "mha_weight_circuits_options": WeightCircuitsOptions,
-    "mha_logit_lens_options": LogitLensOptions,
-    "mha_logit_lens": LogitLens,
-    "mha_logit_attribution_options": LogitAttributionOptions,
-    "mha_logit_attribution": LogitAttribution,
 }
 
 # name: (result, parameters)
@@ -3692,8 +3692,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_attn_merge": (c_int, [c_void_p, POINTER(AttnMergeArgs), POINTER(Error)]),
     "mha_attn_subtree": (c_int64, [c_int64, c_int64]),
     "mha_attn_merge_partials": (c_int, [c_void_p, POINTER(AttnMergePartialsArgs), POINTER(Error)]),
-    "mha_attn_backward": (c_int, [c_void_p, POINTER(AttnArgs), POINTER(AttnGrads), c_void_p, c_size_t, POINTER(Error)]),
-    "mha_attention_backward": (c_int, [c_void_p, POINTER(AttnDesc), POINTER(AttnArgs), POINTER(AttnGrads), POINTER(Error)]),
     "mha_cache_create": (c_int, [c_void_p, POINTER(CacheDesc), POINTER(c_void_p), POINTER(Error)]),
     "mha_cache_free": (None, [c_void_p]),
     "mha_cache_append": (c_int, [c_void_p, c_int64, POINTER(CacheTokens), POINTER(Error)]),
@@ -3708,11 +3706,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_cache_attend": (c_int, [c_void_p, c_void_p, c_int64, POINTER(CacheTokens), POINTER(AttnDesc), POINTER(AttnArgs), POINTER(Error)]),
     "mha_cache_save": (None, [c_void_p, POINTER(NamedTensor)]),
     "mha_cache_load": (c_int, [c_void_p, POINTER(NamedTensor), c_int, POINTER(Error)]),
+    "mha_attn_backward": (c_int, [c_void_p, POINTER(AttnArgs), POINTER(AttnGrads), c_void_p, c_size_t, POINTER(Error)]),
+    "mha_attention_backward": (c_int, [c_void_p, POINTER(AttnDesc), POINTER(AttnArgs), POINTER(AttnGrads), POINTER(Error)]),
     "mha_machine_peak_fma": (c_int, [c_void_p, c_void_p, POINTER(Error)]),
     "mha_machine_peak_read": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
-    "mha_rope_frequencies": (c_int, [POINTER(RopeOptions), c_int64, c_void_p, c_void_p, POINTER(Error)]),
-    "mha_rope_angles": (c_int, [POINTER(RopeOptions), c_void_p, c_int64, c_void_p, c_void_p, POINTER(Error)]),
-    "mha_rope_turn": (c_int, [c_void_p, POINTER(RopeOptions), c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_int64, c_int64, c_int, POINTER(Error)]),
     "mha_rng_manual_seed": (None, [POINTER(Rng), c_uint64]),
     "mha_rng_next": (c_uint32, [POINTER(Rng)]),
     "mha_rng_rand": (c_int, [POINTER(Rng), c_void_p, c_int64, POINTER(Error)]),
@@ -3733,6 +3730,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_rng_linear": (c_int, [POINTER(Rng), c_int64, c_int64, c_void_p, c_void_p, POINTER(Error)]),
     "mha_rng_embedding": (c_int, [POINTER(Rng), c_int64, c_int64, c_int64, c_void_p, POINTER(Error)]),
     "mha_rng_multihead": (c_int, [POINTER(Rng), c_int64, c_void_p, c_void_p, c_void_p, c_void_p, POINTER(Error)]),
+    "mha_rope_frequencies": (c_int, [POINTER(RopeOptions), c_int64, c_void_p, c_void_p, POINTER(Error)]),
+    "mha_rope_angles": (c_int, [POINTER(RopeOptions), c_void_p, c_int64, c_void_p, c_void_p, POINTER(Error)]),
+    "mha_rope_turn": (c_int, [c_void_p, POINTER(RopeOptions), c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_int64, c_int64, c_int, POINTER(Error)]),
     "mha_variant_free": (None, [c_void_p]),
     "mha_variant_parameter_count": (c_int64, [c_void_p]),
     "mha_variant_init": (c_int, [c_void_p, POINTER(Rng), POINTER(Error)]),
@@ -3807,6 +3807,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_npy_write": (c_int, [c_char_p, POINTER(Tensor), c_int, POINTER(Error)]),
     "mha_file_write": (c_int, [c_char_p, c_void_p, c_size_t, c_int, POINTER(Error)]),
     "mha_file_write_check": (c_int, [c_char_p, c_int, POINTER(Error)]),
+    "mha_image_read": (c_int, [c_void_p, c_char_p, POINTER(Image), POINTER(Error)]),
+    "mha_image_free": (None, [POINTER(Image)]),
     "mha_audio_read": (c_int, [c_void_p, c_char_p, POINTER(c_void_p), c_void_p, POINTER(Error)]),
     "mha_audio_parse": (c_int, [c_void_p, c_void_p, c_size_t, POINTER(c_void_p), c_void_p, POINTER(Error)]),
     "mha_audio_free": (None, [c_void_p, c_void_p]),
@@ -3853,11 +3855,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_head_steps_score": (c_double, [POINTER(HeadSteps), c_int64]),
     "mha_model_forward": (c_int, [c_void_p, POINTER(ModelInput), POINTER(ModelOutput), POINTER(Error)]),
     "mha_model_embed": (c_int, [c_void_p, POINTER(c_char_p), c_int64, POINTER(EmbedOptions), c_void_p, POINTER(Error)]),
+    "mha_sampling_apply": (c_int, [c_void_p, POINTER(Sampling), c_void_p, c_int64, c_int64, c_void_p, POINTER(Error)]),
+    "mha_model_generate": (c_int, [c_void_p, POINTER(Prompt), c_int64, POINTER(GenerateOptions), c_void_p, c_void_p, POINTER(Error)]),
+    "mha_model_score": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
+    "mha_model_score_hidden": (c_int, [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
     "mha_model_encoder": (c_void_p, [c_void_p]),
     "mha_model_shift_labels": (c_int, [c_void_p, c_void_p, c_int64, c_int64, c_void_p, POINTER(Error)]),
     "mha_model_score_target": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, POINTER(Error)]),
-    "mha_image_read": (c_int, [c_void_p, c_char_p, POINTER(Image), POINTER(Error)]),
-    "mha_image_free": (None, [POINTER(Image)]),
     "mha_model_grads_create": (c_int, [c_void_p, POINTER(ModelGradsOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_model_grads_free": (None, [c_void_p]),
     "mha_model_grads_list": (POINTER(NamedTensor), [c_void_p, c_void_p]),
@@ -3870,10 +3874,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_clip_logits": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, POINTER(Error)]),
     "mha_image_prepare": (c_int, [c_void_p, POINTER(Image), c_void_p, POINTER(Error)]),
     "mha_clip_loss": (c_int, [c_void_p, POINTER(ClipLossArgs), c_void_p, POINTER(Error)]),
-    "mha_sampling_apply": (c_int, [c_void_p, POINTER(Sampling), c_void_p, c_int64, c_int64, c_void_p, POINTER(Error)]),
-    "mha_model_generate": (c_int, [c_void_p, POINTER(Prompt), c_int64, POINTER(GenerateOptions), c_void_p, c_void_p, POINTER(Error)]),
-    "mha_model_score": (c_int, [c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
-    "mha_model_score_hidden": (c_int, [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, POINTER(Error)]),
     "mha_model_token_times": (c_int, [c_void_p, c_void_p, c_void_p, c_int64, POINTER(TokenTimesOptions), c_void_p, POINTER(Error)]),
     "mha_model_create": (c_int, [c_void_p, c_char_p, POINTER(ModelCreateOptions), POINTER(c_void_p), POINTER(Error)]),
     "mha_model_save": (c_int, [c_void_p, c_char_p, POINTER(ModelSaveOptions), POINTER(Error)]),
@@ -3948,31 +3948,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_heads_received": (c_void_p, [c_void_p, c_int64, c_int64, c_void_p]),
     "mha_heads_map": (c_void_p, [c_void_p, c_int64, c_int64]),
     "mha_heads_tokens": (POINTER(Encoding), [c_void_p]),
-    "mha_prompt_pair_create": (c_int, [c_void_p, POINTER(PromptPairOptions), POINTER(c_void_p), POINTER(Error)]),
-    "mha_prompt_pair_free": (None, [c_void_p]),
-    "mha_prompt_pair_metrics": (c_int, [c_void_p, c_int, c_void_p, POINTER(Error)]),
-    "mha_prompt_pair_logits": (c_void_p, [c_void_p, c_int]),
-    "mha_prompt_pair_map": (c_void_p, [c_void_p, c_int, c_int64, c_int64]),
-    "mha_prompt_pair_length": (c_int64, [c_void_p]),
-    "mha_prompt_pair_position": (c_int64, [c_void_p]),
-    "mha_prompt_noise_width": (c_int64, [c_void_p]),
-    "mha_prompt_noise": (c_int, [c_void_p, c_int64, c_void_p, c_int64, c_double, c_uint64, c_void_p, POINTER(Error)]),
-    "mha_kl_divergence": (c_double, [c_void_p, c_void_p, c_int64]),
-    "mha_patch_normalized": (c_double, [c_double, c_double, c_double]),
-    "mha_site_name": (c_char_p, [c_int]),
-    "mha_patch_shape": (c_int, [c_void_p, c_int, c_int, c_void_p]),
-    "mha_patch": (c_int, [c_void_p, c_int, c_int, c_int, c_void_p, POINTER(Error)]),
-    "mha_patch_resume": (c_int, [c_void_p, c_int, c_int, c_int, c_char_p, c_void_p, POINTER(Error)]),
-    "mha_patch_passes": (c_int64, [c_void_p, c_int, c_int, c_int]),
-    "mha_patch_together": (c_int, [c_void_p, c_int, POINTER(PatchPart), c_int64, c_void_p, POINTER(Error)]),
-    "mha_attribution": (c_int, [c_void_p, c_int, c_int, c_int, c_int, c_void_p, POINTER(Error)]),
-    "mha_path_patch": (c_int, [c_void_p, c_int, c_int, c_void_p, POINTER(Error)]),
-    "mha_path_edge_count": (c_int64, [c_void_p]),
-    "mha_path_edges": (c_int, [c_void_p, c_int, POINTER(PathEdge), c_void_p, POINTER(Error)]),
-    "mha_knockout": (c_int, [c_void_p, c_int, c_int, POINTER(AttentionEdge), c_int64, c_void_p, POINTER(Error)]),
-    "mha_knockout_forward": (c_int, [c_void_p, POINTER(ModelInput), POINTER(ModelOutput), POINTER(AttentionEdge), c_int64, POINTER(Error)]),
-    "mha_knockout_shape": (c_int, [c_void_p, c_int, c_void_p]),
-    "mha_knockout_each": (c_int, [c_void_p, c_int, c_int, c_void_p, POINTER(Error)]),
     "mha_importance_score_key": (c_char_p, [c_int]),
     "mha_importance_score_help": (c_char_p, [c_int]),
     "mha_importance_score_needs_loss": (c_int, [c_int]),
@@ -4029,6 +4004,47 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_student_quantile": (c_double, [c_int64]),
     "mha_mean_interval": (None, [c_void_p, c_int64, c_void_p, c_void_p]),
     "mha_median": (c_double, [c_void_p, c_int64]),
+    "mha_prompt_pair_create": (c_int, [c_void_p, POINTER(PromptPairOptions), POINTER(c_void_p), POINTER(Error)]),
+    "mha_prompt_pair_free": (None, [c_void_p]),
+    "mha_prompt_pair_metrics": (c_int, [c_void_p, c_int, c_void_p, POINTER(Error)]),
+    "mha_prompt_pair_logits": (c_void_p, [c_void_p, c_int]),
+    "mha_prompt_pair_map": (c_void_p, [c_void_p, c_int, c_int64, c_int64]),
+    "mha_prompt_pair_length": (c_int64, [c_void_p]),
+    "mha_prompt_pair_position": (c_int64, [c_void_p]),
+    "mha_prompt_noise_width": (c_int64, [c_void_p]),
+    "mha_prompt_noise": (c_int, [c_void_p, c_int64, c_void_p, c_int64, c_double, c_uint64, c_void_p, POINTER(Error)]),
+    "mha_kl_divergence": (c_double, [c_void_p, c_void_p, c_int64]),
+    "mha_patch_normalized": (c_double, [c_double, c_double, c_double]),
+    "mha_site_name": (c_char_p, [c_int]),
+    "mha_patch_shape": (c_int, [c_void_p, c_int, c_int, c_void_p]),
+    "mha_patch": (c_int, [c_void_p, c_int, c_int, c_int, c_void_p, POINTER(Error)]),
+    "mha_patch_resume": (c_int, [c_void_p, c_int, c_int, c_int, c_char_p, c_void_p, POINTER(Error)]),
+    "mha_patch_passes": (c_int64, [c_void_p, c_int, c_int, c_int]),
+    "mha_patch_together": (c_int, [c_void_p, c_int, POINTER(PatchPart), c_int64, c_void_p, POINTER(Error)]),
+    "mha_attribution": (c_int, [c_void_p, c_int, c_int, c_int, c_int, c_void_p, POINTER(Error)]),
+    "mha_path_patch": (c_int, [c_void_p, c_int, c_int, c_void_p, POINTER(Error)]),
+    "mha_path_edge_count": (c_int64, [c_void_p]),
+    "mha_path_edges": (c_int, [c_void_p, c_int, POINTER(PathEdge), c_void_p, POINTER(Error)]),
+    "mha_knockout": (c_int, [c_void_p, c_int, c_int, POINTER(AttentionEdge), c_int64, c_void_p, POINTER(Error)]),
+    "mha_knockout_forward": (c_int, [c_void_p, POINTER(ModelInput), POINTER(ModelOutput), POINTER(AttentionEdge), c_int64, POINTER(Error)]),
+    "mha_knockout_shape": (c_int, [c_void_p, c_int, c_void_p]),
+    "mha_knockout_each": (c_int, [c_void_p, c_int, c_int, c_void_p, POINTER(Error)]),
+    "mha_logit_lens_measure": (c_int, [c_void_p, c_void_p, c_int64, POINTER(LogitLensOptions), POINTER(POINTER(LogitLens)), POINTER(Error)]),
+    "mha_logit_lens_free": (None, [POINTER(LogitLens)]),
+    "mha_logit_attribution_measure": (c_int, [c_void_p, c_void_p, c_int64, POINTER(LogitAttributionOptions), POINTER(POINTER(LogitAttribution)), POINTER(Error)]),
+    "mha_logit_attribution_free": (None, [POINTER(LogitAttribution)]),
+    "mha_circuit_key": (c_char_p, [c_int]),
+    "mha_circuit_help": (c_char_p, [c_int]),
+    "mha_weight_circuits_measure": (c_int, [c_void_p, POINTER(WeightCircuitsOptions), POINTER(c_void_p), POINTER(Error)]),
+    "mha_weight_circuits_free": (None, [c_void_p]),
+    "mha_head_weights": (c_int, [c_void_p, c_int64, c_int64, c_int, c_void_p, c_void_p, POINTER(Error)]),
+    "mha_weight_circuits_reason": (c_char_p, [c_void_p, c_int]),
+    "mha_weight_circuits_singular": (c_void_p, [c_void_p, c_int, c_int64, c_int64, c_void_p]),
+    "mha_weight_circuits_directions": (c_double, [c_void_p, c_int, c_int64, c_int64]),
+    "mha_weight_circuits_copying": (c_double, [c_void_p, c_int64, c_int64, c_int]),
+    "mha_weight_circuits_trace": (c_double, [c_void_p, c_int64, c_int64]),
+    "mha_weight_circuits_composition": (c_double, [c_void_p, c_int, c_int64, c_int64, c_int64, c_int64]),
+    "mha_weight_circuits_baseline": (c_double, [c_void_p]),
     "mha_head_layout_variant_key": (c_char_p, [c_int]),
     "mha_head_layout_variant_help": (c_char_p, [c_int]),
     "mha_head_layout_resolve": (c_int, [POINTER(HeadLayoutOptions), POINTER(HeadLayoutOptions), POINTER(Error)]),
@@ -4048,21 +4064,5 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "mha_host_job_help": (c_char_p, [c_int]),
     "mha_host_layout_predict": (c_int, [POINTER(HostModel), POINTER(HostOptions), c_int64, c_int64, c_int64, POINTER(HostLayout), POINTER(Error)]),
     "mha_host_layouts": (c_int, [POINTER(HostModel), POINTER(HostOptions), POINTER(HostLayout), POINTER(HostChoice), POINTER(Error)]),
-    "mha_circuit_key": (c_char_p, [c_int]),
-    "mha_circuit_help": (c_char_p, [c_int]),
-    "mha_weight_circuits_measure": (c_int, [c_void_p, POINTER(WeightCircuitsOptions), POINTER(c_void_p), POINTER(Error)]),
-    "mha_weight_circuits_free": (None, [c_void_p]),
-    "mha_head_weights": (c_int, [c_void_p, c_int64, c_int64, c_int, c_void_p, c_void_p, POINTER(Error)]),
-    "mha_weight_circuits_reason": (c_char_p, [c_void_p, c_int]),
-    "mha_weight_circuits_singular": (c_void_p, [c_void_p, c_int, c_int64, c_int64, c_void_p]),
-    "mha_weight_circuits_directions": (c_double, [c_void_p, c_int, c_int64, c_int64]),
-    "mha_weight_circuits_copying": (c_double, [c_void_p, c_int64, c_int64, c_int]),
-    "mha_weight_circuits_trace": (c_double, [c_void_p, c_int64, c_int64]),
-    "mha_weight_circuits_composition": (c_double, [c_void_p, c_int, c_int64, c_int64, c_int64, c_int64]),
-    "mha_weight_circuits_baseline": (c_double, [c_void_p]),
-    "mha_logit_lens_measure": (c_int, [c_void_p, c_void_p, c_int64, POINTER(LogitLensOptions), POINTER(POINTER(LogitLens)), POINTER(Error)]),
-    "mha_logit_lens_free": (None, [POINTER(LogitLens)]),
-    "mha_logit_attribution_measure": (c_int, [c_void_p, c_void_p, c_int64, POINTER(LogitAttributionOptions), POINTER(POINTER(LogitAttribution)), POINTER(Error)]),
-    "mha_logit_attribution_free": (None, [POINTER(LogitAttribution)]),
     "mha_version": (c_char_p, []),
 }
