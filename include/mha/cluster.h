@@ -50,9 +50,10 @@ typedef struct mha_cluster_options {
 } mha_cluster_options;
 
 /* The position of this rank in the cluster. The ranks form a grid: the heads of a layer are distributed over tp
- * consecutive ranks (tensor parallel), a sequence over cp such groups (context parallel), and the data over dp
- * copies of these cp groups: rank = (dp_rank * cp + cp_rank) * tp + tp_rank. Assign consecutive ranks to each host, as
- * mpirun does by default, so that a tp group runs on a single host if that host has enough CPUs. */
+ * consecutive ranks (tensor parallel), a sequence over cp such groups (context parallel), and the data over dp copies
+ * of these cp groups: rank = (dp_rank * cp + cp_rank) * tp + tp_rank. Assign consecutive ranks to each host, as mpirun
+ * does by default, so that a tp group runs on a single host if that host has enough CPUs. Only the library creates this
+ * struct; later versions may add fields at the end. */
 typedef struct mha_cluster_info {
     int rank, ranks;
     int tp, cp, dp;                /* dimensions of the grid */

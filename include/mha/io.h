@@ -30,7 +30,8 @@ extern "C" {
 #endif
 
 /* One tensor of an open file: row-major, contiguous, little-endian. All pointers are valid during the life of the file
- * object. `data` may be misaligned for its type: use mha_tensor_read unless mha_tensor_aligned returns 1. */
+ * object. `data` may be misaligned for its type: use mha_tensor_read unless mha_tensor_aligned returns 1. Only the
+ * library creates this struct; later versions may add fields at the end. */
 typedef struct mha_tensor {
     const char *name; /* as in the file: any UTF-8 without NUL, possibly empty; never use it as a path */
     mha_dtype dtype;

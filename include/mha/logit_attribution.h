@@ -45,7 +45,8 @@ typedef struct mha_logit_attribution_options {
     int32_t wrong;    /* token; -1 = none */
 } mha_logit_attribution_options;
 
-/* Result of an attribution. Arrays are valid until mha_logit_attribution_free. n is a mha_logit_target. */
+/* Result of an attribution. Arrays are valid until mha_logit_attribution_free. n is a mha_logit_target. Only the
+ * library creates this struct; later versions may add fields at the end. */
 typedef struct mha_logit_attribution {
     int64_t layers, head_count, tokens;   /* layers, largest number of heads in a layer, and count */
     double total[MHA_LOGIT_TARGETS];      /* the logits themselves, from the forward pass */

@@ -31,7 +31,8 @@ typedef struct mha_logit_lens_options {
     const int32_t *targets;
 } mha_logit_lens_options;
 
-/* Result of a lens. Arrays are valid until mha_logit_lens_free. Logarithms are natural. */
+/* Result of a lens. Arrays are valid until mha_logit_lens_free. Logarithms are natural. Only the library creates this
+ * struct; later versions may add fields at the end. */
 typedef struct mha_logit_lens {
     int64_t entries, tokens, top;  /* layers + 1, count, and options.top */
     const int32_t *top_ids;        /* [entries, tokens, top] in order of falling logits; of equal ones the lower id */

@@ -91,7 +91,8 @@ typedef struct mha_model_attention {
     int64_t head_option_count;
 } mha_model_attention;
 
-/* Description of the checkpoint. Valid until the model is freed. */
+/* Description of the checkpoint. Valid until the model is freed. Only the library creates this struct; later versions
+ * may add fields at the end. */
 typedef struct mha_model_info {
     const char *family;                                              /* model_type, such as "llama" */
     int64_t layers, heads, kv_heads, head_dim, hidden, intermediate; /* as in config.json */
@@ -347,7 +348,8 @@ typedef struct mha_model_head {
 
 /* Statistics of the rows and keys of one layer's attention, without its maps; stats.h defines each. Packed sequences
  * (starts) have [heads, starts[B]] in place of [B, heads, L] and [B, heads, K]. Rows and keys of masked tokens are
- * unspecified and do not contribute to other rows and keys. */
+ * unspecified and do not contribute to other rows and keys. Only the library creates this struct; later versions may
+ * add fields at the end. */
 typedef struct mha_model_stats {
     int64_t layer, heads, keys;                        /* the layer, the number of its heads, and K */
     const float *row_entropy, *row_max, *row_distance; /* [B, heads, L] in bits, as a probability, and in tokens */
@@ -367,7 +369,8 @@ typedef struct mha_model_stats {
  *     out = context Wo^T + bo
  *
  * Query head h reads key head h / (heads / kv_heads). Rows of masked tokens are unspecified. With a cache, k and v are
- * those of the tokens of this call, before they are stored. */
+ * those of the tokens of this call, before they are stored. Only the library creates this struct; later versions may
+ * add fields at the end. */
 typedef struct mha_model_activations {
     int64_t layer, rows, heads, kv_heads, head_dim; /* the layer; sizes of the arrays below */
     const float *input;                             /* [rows, E] input of the projections, after the pre-norm */

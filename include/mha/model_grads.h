@@ -118,9 +118,11 @@ MHA_API mha_status mha_model_grads_forward(mha_model_grads *grads, const mha_mod
  *
  *     sum over rows of <context, dcontext> of a head = gate dgate = sum over rows of <v, dv>
  *
- * The last equality only holds if no other head shares the values (Michel et al. 2019). */
-/* In an encoder-decoder, the callback is called for the self-attention of a decoder layer, then for its
- * cross-attention, and, if the encoder runs backward (for parameters or encoder_gates), for its layers. */
+ * The last equality only holds if no other head shares the values (Michel et al. 2019).
+ *
+ * In an encoder-decoder, the callback is called for the self-attention of a decoder layer, then for its
+ * cross-attention, and, if the encoder runs backward (for parameters or encoder_gates), for its layers. Only the
+ * library creates this struct; later versions may add fields at the end. */
 typedef struct mha_model_context_gradient {
     int64_t layer, rows, heads, head_dim; /* `heads` counts the heads of this layer */
     const float *context;                 /* [rows, heads head_dim] input of the output projection */

@@ -41,7 +41,8 @@ typedef struct mha_attn_stats {
 /* Adjacent complete rows of one head: p[r][j] = p[r * stride + j] is bitwise identical to the MHA_ATTN_PROBS element of
  * row first + r and key j, including zeros of masked keys. Only rows and keys within the lengths of the sequence are
  * included. The last four fields are the statistics of each row, as above: a row without unmasked keys has value 0 and
- * key -1, a NaN row has value NaN and key -1. */
+ * key -1, a NaN row has value NaN and key -1. Only the library creates this struct; later versions may add fields at
+ * the end. */
 typedef struct mha_attn_rows {
     int64_t sequence, head; /* index b of the sequence and h of the head, as in out */
     int64_t first, count;   /* rows first .. first + count - 1; count is at most 64 */

@@ -60,11 +60,11 @@ typedef struct mha_encode_options {
     int stored_limits;  /* 1 = also apply the truncation and padding stored in tokenizer.json */
 } mha_encode_options;
 
-/* Tokens of one text. Arrays have `count` entries. begin/end are byte offsets into the token's source text (for a
- * pair, the second text where sequence is 1). They give the range of characters that the token was made from, before
+/* Tokens of one text. Arrays have `count` entries. begin/end are byte offsets into the token's source text (for a pair,
+ * the second text where sequence is 1). They give the range of characters that the token was made from, before
  * normalization. Both are 0 for special tokens of the template and for padding. Tokens may overlap: normalization can
  * turn one character into several, and the range of a token that contains some bytes of a character includes the whole
- * character. */
+ * character. Only the library creates this struct; later versions may add fields at the end. */
 typedef struct mha_encoding {
     int64_t count;
     int32_t *ids;

@@ -47,6 +47,7 @@ typedef struct mha_train_data_options {
     int32_t end;                    /* encoders: token id of [SEP]; decoders: token id that follows each text */
 } mha_train_data_options;
 
+/* What the data contain. Only the library creates this struct; later versions may add fields at the end. */
 typedef struct mha_train_data_info {
     int64_t tokens, sequences;
     int64_t length;    /* tokens per sequence: as in the options, or fewer with `shorten` */

@@ -8,23 +8,8 @@
  *     `_open` returned, until the matching `_free`. Every `_free` accepts NULL. A failing `_create` stores NULL.
  *   - Structs that are passed in begin with `size`; set it to sizeof the struct. In all other fields zero selects the
  *     default, so zero-initialize the struct and set only the fields that differ.
- *   - Structs without `size` never change their layout, except that structs that only the library creates may get more
- *     fields at the end. These structs have no `size`:
- *       passed in, many of them in arrays: mha_attention_edge, mha_attn_part, mha_attn_partial, mha_cview,
- *         mha_error, mha_image, mha_matrix, mha_metadata, mha_model_dropout, mha_model_head, mha_named_tensor,
- *         mha_norm, mha_patch_part, mha_path_edge, mha_prompt, mha_rng, mha_train_batch, mha_train_digest,
- *         mha_train_file, mha_train_sample, mha_view;
- *       fields of other structs: mha_allocator, mha_attn_visitor, mha_head_layout_parameters, mha_head_map,
- *         mha_head_probe, mha_head_queries, mha_head_thresholds, mha_host_network, mha_host_speed,
- *         mha_layer_activations, mha_layer_choice, mha_layer_shard, mha_layer_source, mha_mask, mha_model_distill,
- *         mha_sampling, mha_shard, mha_train_dropout, mha_train_gates, mha_window;
- *       results: mha_cluster_part, mha_comparison, mha_edit_evaluation, mha_head_layout, mha_head_layout_advice,
- *         mha_head_merge, mha_head_steps, mha_host_choice, mha_host_layout, mha_importance_heads, mha_layout_model,
- *         mha_layout_trial, mha_model_attention, mha_model_range, mha_prune_point, mha_step_view,
- *         mha_tokenizer_trained, mha_train_report;
- *       created only by the library: mha_attn_rows, mha_cluster_info, mha_encoding, mha_logit_attribution,
- *         mha_logit_lens, mha_model_activations, mha_model_context_gradient, mha_model_info, mha_model_stats,
- *         mha_tensor, mha_train_data_info, mha_work_info.
+ *   - Structs without `size` never change their layout, except for structs that only the library creates: later
+ *     versions may add fields at their end if their comment says so.
  *   - A NULL handle is MHA_ERR_ARG. Given a NULL handle, a function without a status returns the value for a missing
  *     item: 0, -1, NaN, NULL or MHA_LABEL_MIXED.
  *   - The library never prints, exits or aborts, and has no global state except the default context (ctx.h).

@@ -17,7 +17,8 @@
 extern "C" {
 #endif
 
-/* Describes a measurement. Processes may divide it only if all fields are equal. Strings are valid during `begin`. */
+/* Describes a measurement. Processes may divide it only if all fields are equal. Strings are valid during `begin`. Only
+ * the library creates this struct; later versions may add fields at the end. */
 typedef struct mha_work_info {
     const char *name;         /* name of the measurement, including all options that affect the result */
     const char *model, *data; /* fingerprints of model and data; the model's includes the ISA */
