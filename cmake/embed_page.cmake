@@ -1,9 +1,9 @@
 # Embeds the page of cli/NAME/page into OUT, a C file:
 #   cmake -DFROM=cli/NAME/page -DNAME=NAME -DOUT=FILE -P embed_page.cmake
 # OUT defines NAME_page_before and NAME_page_after, the page before and after its data; NAME_page.h declares them.
-# @HEAD@ is replaced by cli/page/head.html; with @HEAD wasm@, the page may compile WebAssembly. @STYLE a.css b.css@ and @SCRIPT a.js b.js@ are replaced by the listed files,
-# concatenated in that order. Their hashes are written to the page's Content-Security-Policy, so the page cannot run
-# other code.
+# @HEAD@ is replaced by cli/page/head.html; with @HEAD wasm@, the page may compile WebAssembly. @STYLE a.css b.css@ and
+# @SCRIPT a.js b.js@ are replaced by the listed files, concatenated in that order. Their hashes are written to the
+# Content-Security-Policy of the page, so the page cannot run other code.
 
 # Converts a hexadecimal string to base64. Three hexadecimal digits correspond to two base64 digits.
 function(hex_to_base64 hex out)

@@ -1,6 +1,4 @@
 /* cmd_convert.c - `mha convert`: copies a model between a checkpoint folder and a GGUF file. */
-#include <string.h>
-
 #include "commands.h"
 #include "input/input.h"
 #include "input/model_folder.h"

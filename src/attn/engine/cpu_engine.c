@@ -181,6 +181,7 @@ static size_t workspace(const mha_attn_plan *plan)
     const size_t staged = s->k + s->v + s->q;
     return staged > 0 ? s->at + staged : bytes_of_passes(plan);
 }
+
 static mha_status run(mha__call *call, int64_t count, mha__task_fn task, mha_error *err)
 {
     return mha__attn_run(call->plan->ctx, call->plan->workers, count, task, call, err);

@@ -8,7 +8,7 @@
  *   tile_prefetch.c    prefetching while a block is computed
  *   tile_outputs.c     probabilities, statistics and scores
  *   probability_rows.c rows of probabilities passed to a callback
- *   online_softmax.c    the forward pass: blocks, chunks, parts
+ *   online_softmax.c   the forward pass: blocks, chunks, parts
  */
 #ifndef MHA_ATTN_FORWARD_QUERY_TILE_H
 #define MHA_ATTN_FORWARD_QUERY_TILE_H
