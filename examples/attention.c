@@ -1,23 +1,20 @@
-/* attention.c - computes causal attention with two heads over four tokens: token i attends to tokens 0..i. */
+/* attention.c - computes causal attention over four tokens with one head of width 8, and prints its weights. */
 #include <mha/mha.h>
 #include <stdio.h>
 
-enum { H = 2, L = 4, D = 8 };
-static float q[H * L * D], k[H * L * D], v[H * L * D], out[H * L * D], probs[H * L * L];
-
 int main(void)
 {
-    for (int n = 0; n < H * L * D; n++)
-        q[n] = k[n] = v[n] = (float)(n % 5);
-
-    mha_attn_desc desc = {.size = sizeof desc, .batch = 1, .heads = H, .q_len = L, .kv_len = L, .head_dim = D};
-    mha_attn_args args = {.size = sizeof args, .q.data = q, .k.data = k, .v.data = v, .out.data = out};
+    float x[4][8], out[4][8], weights[4][4];
+    for (int n = 0; n < 4 * 8; n++)
+        x[n / 8][n % 8] = (float)(n % 5);
+    mha_attn_desc desc = {.size = sizeof desc, .batch = 1, .heads = 1, .q_len = 4, .kv_len = 4, .head_dim = 8};
+    mha_attn_args args = {.size = sizeof args, .q.data = x, .k.data = x, .v.data = x, .out.data = out};
     desc.causal = 1;
     desc.outputs = MHA_ATTN_PROBS;
-    args.probs.data = probs;
+    args.probs.data = weights;
     mha_error err;
     if (mha_attention(NULL, &desc, &args, &err) != MHA_OK) return fprintf(stderr, "%s\n", err.message), 1;
-    for (float *p = probs; p < probs + L * L; p += L) /* rows of head 0 */
-        printf("token %d attends to tokens 0..3 with weights %.3f %.3f %.3f %.3f\n", (int)(p - probs) / L, p[0], p[1],
-               p[2], p[3]);
+    for (int i = 0; i < 4; i++)
+        printf("token %d attends to tokens 0..3 with weights %.3f %.3f %.3f %.3f\n", i, weights[i][0], weights[i][1],
+               weights[i][2], weights[i][3]);
 }

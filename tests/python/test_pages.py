@@ -6,7 +6,8 @@
     python   the code is run; all blocks of a page share their variables
     text     the text must be the output of the preceding block of C or Python
 
-Python blocks that require PyTorch or transformers are skipped if these are missing. Named models are replaced with small test models.
+Of README.md, only the Python blocks are run, because its commands install the project. Python blocks that require PyTorch or transformers are
+skipped if these are missing. Named models are replaced with small test models.
 """
 import contextlib
 import io
@@ -20,11 +21,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("start", "attend", "run-models", "prune", "how-to", "comparison")
+README = "../README"
 REPLACED = {'"gpt2"': repr(str(ROOT / "tests/golden/data/models/gpt2-tiny")),
             "50258, 50259, 50359, 50363": "396, 5, 6, 7", "], 200, features": "], 20, features",  # fit the small model
             "--language de --task translate": "--language en"}
 OPTIONAL = ("torch", "transformers")
-LEAST = 39  # the number of blocks that require no optional module
+LEAST = 40  # the number of blocks that require no optional module
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -82,6 +84,8 @@ class Page:
 
     def run(self):
         for number, (language, code) in enumerate(BLOCK.findall((ROOT / f"docs/{self.name}.md").read_text(encoding="utf-8"))):
+            if self.name == README and language != "python":
+                continue
             check = {"sh": self.shell, "console": self.console, "c": self.c, "python": self.python, "text": self.text}.get(language)
             if check is None:
                 self.faults.append(f"{self.name}, block {number}: the language must be sh, console, c, python or text (got {language!r})")
@@ -104,8 +108,8 @@ def main():
         os.environ["PATH"] = f"{place}/bin:{os.environ['PATH']}"
         Path(place, "bin").mkdir()
         Path(place, "bin/mha").symlink_to(os.environ["MHA"])
-        for name in PAGES:
-            folder = Path(place, name)
+        for name in (*PAGES, README):
+            folder = Path(place, Path(name).name)
             folder.mkdir()
             for text in (ROOT / "share/mha/texts").glob("*.txt"):
                 (folder / text.name).symlink_to(text)
