@@ -165,6 +165,7 @@ mha_status mha_model_create(mha_ctx *given, const char *config_json, const mha_m
                            "mha_model_create: config must not be a CLIP model with two towers (got %s)",
                            config->family->name);
     if (status == MHA_OK) status = make(ctx, text, config, o.seed, &n, &own, err);
+    mha__config_release(ctx, config);
     mha__free(ctx, config);
     if (status == MHA_OK) status = open_made(given, o.folder, text, &n, out, err);
     mha__free(ctx, text);

@@ -240,6 +240,7 @@ void mha_model_free(mha_model *model)
     mha__free(model->ctx, model->cross_numbers);
     mha__free(model->ctx, model->relative_columns);
     mha__free(model->ctx, model->slopes);
+    mha__config_release(model->ctx, &model->config);
     mha__free(model->ctx, model->config_text);
     mha__free(model->ctx, model->gguf_config);
     mha__free(model->ctx, model->own);

@@ -118,6 +118,7 @@ mha_status mha_host_model_of_config(mha_ctx *ctx, const char *config_json, mha_h
         status = count_weights(c, &m, err);
     }
     if (status == MHA_OK) mha__options_write(model, &m, sizeof m);
+    mha__config_release(ctx, c);
     mha__free(ctx, c);
     mha__free(ctx, text);
     return status;

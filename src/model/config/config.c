@@ -314,8 +314,10 @@ static mha_status read_side(mha_ctx *ctx, const char *folder, const char *given,
                             char **text, mha_error *err)
 {
     *text = NULL;
+    config->banned = NULL;
     const mha_status status = read_text(ctx, folder, given, side, config, text, err);
     if (status == MHA_OK) return MHA_OK;
+    mha__config_release(ctx, config);
     mha__free(ctx, *text);
     *text = NULL;
     return mha__in_folder(status, given ? "" : folder, FILE_NAME, err);

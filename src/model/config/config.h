@@ -12,9 +12,8 @@ struct mha__family;
 
 /* Number of rows that MPNet uses of its table of relative positions, and the distance at which the last one begins. */
 enum { MHA__MPNET_BUCKETS = 32, MHA__MPNET_DISTANCE = 128 };
-enum { MHA__POOL_LARGEST = 2 }; /* eos_token_id of CLIP's old files, as in transformers */
-enum { MHA__EOS = 64 };         /* maximum number of end-of-text tokens; a longer list is rejected */
-enum { MHA__BANNED = 256 };     /* maximum number of ids and words in bad_words_ids; a longer list is rejected */
+enum { MHA__POOL_LARGEST = 2 };                   /* eos_token_id of CLIP's old files, as in transformers */
+enum { MHA__EOS = 64 };                           /* maximum number of end-of-text tokens; a longer list is rejected */
 enum { MHA__SUPPRESSED = 512, MHA__FORCED = 16 }; /* the same of suppress_tokens, and of forced_decoder_ids */
 enum { MHA__ALIGNMENT = 256 };                    /* the same of alignment_heads */
 
@@ -137,7 +136,7 @@ typedef struct mha__config {
     int64_t forced_first,
         forced_last; /* generated tokens that are always the first, or the last of max_new; -1 = none */
     int64_t banned_count;
-    int32_t banned[MHA__BANNED]; /* [banned_count] words that are never generated: their ids, each word ended by -1 */
+    int32_t *banned; /* [banned_count] words that are never generated: their ids, each word ended by -1 */
     int64_t suppressed_count, late_count;
     int32_t suppressed[MHA__SUPPRESSED]; /* [suppressed_count] tokens that are never generated */
     int32_t late[MHA__SUPPRESSED];       /* [late_count] tokens that are not generated first (begin_suppress_tokens) */
@@ -242,6 +241,8 @@ int64_t mha__config_kept(const mha__config *config, int64_t layer);
  * MHA_ERR_UNSUPPORTED for an unsupported one; both messages name the key, its value and the folder, if any. */
 mha_status mha__config_read(mha_ctx *ctx, const char *folder, const char *given, mha__config *config, char **text,
                             mha_error *err);
+/* Frees the memory of a config, but not the struct; also after a failed read. */
+void mha__config_release(mha_ctx *ctx, mha__config *config);
 /* Reads the config of the encoder of an encoder-decoder; for these families, mha__config_read reads that of the
  * decoder. */
 mha_status mha__config_read_encoder(mha_ctx *ctx, const char *folder, const char *given, mha__config *config,

@@ -107,10 +107,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     fuzz_refusal(status, &err, "config.json");
     if (text) {
         check(&config);
+        mha__config_release(fuzz_ctx(), &config);
         fuzz_check(mha__config_read(fuzz_ctx(), fuzz_folder(), text, &config, &again, &err) == MHA_OK,
                    "a saved file must be accepted again");
         if (is_small(&config)) make(text);
     }
+    mha__config_release(fuzz_ctx(), &config);
     mha__free(fuzz_ctx(), text);
     mha__free(fuzz_ctx(), again);
     free(given);

@@ -1,6 +1,6 @@
 /* config_generation.c - reads the end-of-text tokens, and the rules for generated text of encoder-decoders, from
  * generation_config.json or config.json. */
-#include "base/error.h"
+#include "base/ctx.h"
 #include "io/files/input_file.h"
 #include "model/config/config_layers.h"
 #include "model/config/family.h"
@@ -69,7 +69,7 @@ static bool ends_text(const mha__config *c, const mha__json *word)
     return ends;
 }
 
-/* Appends the ids of a banned word, and -1. */
+/* Appends the ids of a banned word, and -1; c->banned has space for them. */
 static mha_status add_word(const mha__json_obj *o, size_t index, const mha__json *word, mha__config *c, mha_error *err)
 {
     const size_t count = mha__json_is(word, MHA__JSON_ARRAY) ? mha__json_size(word) : 0;
@@ -80,13 +80,33 @@ static mha_status add_word(const mha__json_obj *o, size_t index, const mha__json
             return mha__json_refuse_item(o, WORDS, index, "a list of token ids in the vocabulary", err);
     }
     if (ends_text(c, word)) return MHA_OK;
-    if (c->banned_count + (int64_t)count + 1 > MHA__BANNED)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: " WORDS " must have at most %d words and ids (got more)",
-                         o->file, MHA__BANNED);
     for (size_t i = 0; i < count; i++)
         c->banned[c->banned_count++] = (int32_t)mha__json_as_int(mha__json_item(word, i));
     c->banned[c->banned_count++] = -1;
     return MHA_OK;
+}
+
+/* Reads the banned words. The size of the file limits their number. */
+static mha_status take_words(mha_ctx *ctx, const mha__json_obj *o, mha__config *c, mha_error *err)
+{
+    const mha__json *words = NULL;
+    size_t space = 0;
+    MHA__TRY(mha__json_array(o, WORDS, MHA__OPTIONAL, &words, err));
+    const size_t count = words ? mha__json_size(words) : 0;
+    for (size_t i = 0; i < count; i++)
+        space += mha__json_size(mha__json_item(words, i)) + 1;
+    if (!count) return MHA_OK;
+    c->banned = mha__alloc(ctx, space * sizeof *c->banned);
+    if (!c->banned) return mha__no_memory(err, space * sizeof *c->banned, WORDS);
+    for (size_t i = 0; i < count; i++)
+        MHA__TRY(add_word(o, i, mha__json_item(words, i), c, err));
+    return MHA_OK;
+}
+
+void mha__config_release(mha_ctx *ctx, mha__config *config)
+{
+    mha__free(ctx, config->banned);
+    config->banned = NULL;
 }
 
 /* Reads the token that a text of max_new tokens ends with. Of a list, transformers gives all tokens the same score, and
@@ -105,14 +125,11 @@ static mha_status take_forced_last(const mha__json_obj *o, mha__config *c, mha_e
     return MHA_OK;
 }
 
-static mha_status take_rules(const mha__json_obj *o, mha__config *c, mha_error *err)
+static mha_status take_rules(mha_ctx *ctx, const mha__json_obj *o, mha__config *c, mha_error *err)
 {
-    const mha__json *words = NULL;
     MHA__TRY(mha__json_int(o, "forced_bos_token_id", MHA__OPTIONAL, 0, c->vocab - 1, &c->forced_first, err));
     MHA__TRY(take_forced_last(o, c, err));
-    MHA__TRY(mha__json_array(o, WORDS, MHA__OPTIONAL, &words, err));
-    for (size_t i = 0; words && i < mha__json_size(words); i++)
-        MHA__TRY(add_word(o, i, mha__json_item(words, i), c, err));
+    MHA__TRY(take_words(ctx, o, c, err));
     return mha__config_token_rules(o, c, err);
 }
 
@@ -122,7 +139,7 @@ static mha_status read_rules(mha_ctx *ctx, const char *folder, mha__config *c, m
     MHA__TRY(mha__json_read(ctx, folder, FILE_NAME, MHA__CONFIG_BYTES, &json, err));
     const mha__json_obj o = {.json = json, .file = FILE_NAME};
     mha_status status = mha__json_int(&o, "decoder_start_token_id", MHA__OPTIONAL, 0, c->vocab - 1, &c->start, err);
-    if (status == MHA_OK) status = take_rules(&o, c, err);
+    if (status == MHA_OK) status = take_rules(ctx, &o, c, err);
     mha__json_free(json);
     return status;
 }
@@ -132,6 +149,6 @@ mha_status mha__config_generation(mha_ctx *ctx, const char *folder, const mha__j
 {
     c->label_start = c->start;
     if (!c->family->encoder) return MHA_OK;
-    if (!mha__source_exists(folder, FILE_NAME)) return take_rules(root, c, err);
+    if (!mha__source_exists(folder, FILE_NAME)) return take_rules(ctx, root, c, err);
     return mha__in_folder(read_rules(ctx, folder, c, err), folder, FILE_NAME, err);
 }
