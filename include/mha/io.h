@@ -180,17 +180,18 @@ MHA_API mha_status mha_tensors_write(mha_ctx *ctx, const char *path, const mha_n
 
 /* Writes one array as .npy (version 1.0, row-major, little-endian), atomically, like mha_file_write. Reads dtype (bool,
  * integers, f16, f32, f64), rank, shape and data of `array`, and its name, if not NULL, for error messages. Errors:
- * MHA_ERR_UNSUPPORTED for a type that the format lacks (bf16), MHA_ERR_ARG, MHA_ERR_IO. Allocates nothing. */
+ * MHA_ERR_UNSUPPORTED for a type that the format lacks (bf16), MHA_ERR_ARG, MHA_ERR_IO. Allocates memory like
+ * mha_file_write. */
 MHA_API mha_status mha_npy_write(const char *path, const mha_tensor *array, int overwrite, mha_error *err);
 
-/* Writes `bytes` bytes as the whole content of `path`, atomically: writes PATH.tmp.PID in the same folder, then fsync,
+/* Writes `bytes` bytes as the whole content of `path`, atomically: writes .NAME.tmp.PID in the same folder, then fsync,
  * rename, and fsync of the folder. At any time, even under kill -9, the path is the complete old file, the complete new
  * file, or absent. An existing file is replaced only with `overwrite`, and keeps its permissions; a new file gets
  * 0666 & ~umask. Symbolic links, directories and devices are never written to. On failure the temporary file is
- * removed. Only a killed process leaves its temporary file; a later write by a process with the same ID then fails with
- * a message that asks the user to remove this file. If two processes write the same path, one of them wins. A caller
- * that requires EFBIG or EPIPE as errors must ignore SIGXFSZ and SIGPIPE. Errors: MHA_ERR_IO with the reason,
- * MHA_ERR_ARG. Allocates nothing. */
+ * removed. Only a killed process leaves its temporary file, which the next write of the same path removes; on a file
+ * system without locks it remains. If two processes write the same path, one of them wins. A caller that requires EFBIG
+ * or EPIPE as errors must ignore SIGXFSZ and SIGPIPE. Errors: MHA_ERR_IO with the reason, MHA_ERR_ARG. Allocates only
+ * the memory that opendir requires; without it, temporary files of killed processes remain. */
 MHA_API mha_status mha_file_write(const char *path, const void *data, size_t bytes, int overwrite, mha_error *err);
 
 /* Checks whether mha_file_write can write `path`, without changing anything: before long work whose result is written

@@ -176,7 +176,7 @@ static const char *check_killed(int status)
     if (!t.check && bare != t.before.bare && bare != t.after.bare)
         return "after a kill, the folder must be unchanged or as expected";
     if (run("") != 0) return "the run after the kill must succeed";
-    return hash_of(true) == t.after.bare ? NULL : "after a kill and another run, the folder must be as expected";
+    return hash_of(false) == t.after.whole ? NULL : "after a kill and another run, the folder must be as expected";
 }
 
 /* ---- testing all calls ---- */

@@ -1,10 +1,11 @@
-/* folder_entries.c - lists, renames and removes the entries of a folder. */
+/* folder_entries.c - lists, names, renames and removes the entries of a folder. */
 #include "io/files/folder_entries.h"
 #include "io/files/input_file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,11 +42,29 @@ bool mha__entries_known(const char *name, const char *const *known)
     return false;
 }
 
-bool mha__entries_are(int dir, const char *name, DIR *entries)
+bool mha__entry_is(int dir, const char *name, int fd)
 {
     struct stat a, b;
-    return fstat(dirfd(entries), &a) == 0 && fstatat(dir, name, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_ino == b.st_ino &&
+    return fstat(fd, &a) == 0 && fstatat(dir, name, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_ino == b.st_ino &&
            a.st_dev == b.st_dev;
+}
+
+void mha__entry_temporary(const char *name, const char *kind, char temporary[NAME_MAX + 1])
+{
+    snprintf(temporary, NAME_MAX + 1, ".%.*s.%s.%ld", NAME_MAX - 32, name, kind, (long)getpid());
+}
+
+bool mha__entry_is_temporary(const char *entry, const char *name, const char *kind)
+{
+    char start[NAME_MAX + 1];
+    const int length = snprintf(start, sizeof start, ".%.*s.%s.", NAME_MAX - 32, name, kind);
+    const char *number = entry + length;
+    return strncmp(entry, start, (size_t)length) == 0 && *number && !number[strspn(number, "0123456789")];
+}
+
+bool mha__entry_is_left(int dir, const char *name, int fd)
+{
+    return flock(fd, LOCK_EX | LOCK_NB) == 0 && mha__entry_is(dir, name, fd);
 }
 
 int mha__entries_rename(int dir, const char *from, const char *to)

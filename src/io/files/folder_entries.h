@@ -1,8 +1,10 @@
-/* folder_entries.h - lists the entries of an open folder, and removes the folder with its files. */
+/* folder_entries.h - lists the entries of an open folder, names temporary ones, and removes the folder with its files.
+ */
 #ifndef MHA_IO_FILES_FOLDER_ENTRIES_H
 #define MHA_IO_FILES_FOLDER_ENTRIES_H
 
 #include <dirent.h>
+#include <limits.h>
 #include <stdbool.h>
 
 /* Opens the folder `name` in `dir` for listing; does not follow a symbolic link. On failure, returns NULL and sets
@@ -13,8 +15,17 @@ const char *mha__entries_next(DIR *entries);
 /* Returns true if `name` matches an entry of `known`, which ends with NULL. A pattern "*x" matches names that end in
  * x, "x*" names that begin with x. */
 bool mha__entries_known(const char *name, const char *const *known);
-/* Returns true if `name` in `dir` still refers to the open folder `entries`. */
-bool mha__entries_are(int dir, const char *name, DIR *entries);
+/* Returns true if `name` in `dir` still refers to the open file or folder `fd`. */
+bool mha__entry_is(int dir, const char *name, int fd);
+
+/* Stores the name .NAME.KIND.PID, where KIND is "tmp" or "old"; NAME is truncated to NAME_MAX - 32 bytes. */
+void mha__entry_temporary(const char *name, const char *kind, char temporary[NAME_MAX + 1]);
+/* Returns true if the entry has such a name, with the number of any process. */
+bool mha__entry_is_temporary(const char *entry, const char *name, const char *kind);
+/* Locks an open temporary file or folder. A process that writes or replaces one holds a lock on it, so one that can be
+ * locked was left behind by a killed process. Returns false if it is in use, or no longer has this name. */
+bool mha__entry_is_left(int dir, const char *name, int fd);
+
 /* Renames an entry of `dir`. Returns 0, or an errno. */
 int mha__entries_rename(int dir, const char *from, const char *to);
 /* Removes the files listed by `entries` from the folder `name` in `dir`, and then the folder. Returns 0, or an errno if

@@ -1,13 +1,15 @@
 /* output_file.c - writes a file under a temporary name next to its destination, then renames it.
  *
  * Invariant: only rename modifies the entry of the final name, and every failure removes the temporary file. Only a
- * killed process leaves a temporary file behind. */
+ * killed process leaves a temporary file behind, which the next write of the same name removes. */
 #include "io/files/output_file.h"
+#include "io/files/folder_entries.h"
 #include "mha/io.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,7 +23,7 @@ static mha_status fail(const mha__outfile *f, int number, mha_error *err)
 static void set_name(mha__outfile *f, const char *name)
 {
     snprintf(f->name, sizeof f->name, "%s", name);
-    snprintf(f->temporary, sizeof f->temporary, "%s.tmp.%ld", f->name, (long)getpid());
+    mha__entry_temporary(f->name, "tmp", f->temporary);
 }
 
 static mha_status split_path(mha__outfile *f, const char *path, char folder[PATH_MAX], mha_error *err)
@@ -56,20 +58,51 @@ static mha_status look(mha__outfile *f, bool overwrite, mha_error *err)
     return MHA_OK;
 }
 
-static mha_status create_temporary(mha__outfile *f, mha_error *err)
+/* Removes a file left behind by a killed process; a file that cannot be removed remains. */
+static void remove_if_left(const mha__outfile *f, const char *entry)
 {
-    f->fd = mha__open_at(f->dir, f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (f->fd >= 0) return MHA_OK;
-    if (errno != EEXIST) return fail(f, errno, err);
+    struct stat st;
+    if (!mha__entry_is_temporary(entry, f->name, "tmp")) return;
+    const int fd = mha__open_at(f->dir, entry, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+    if (fd < 0) return;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && mha__entry_is_left(f->dir, entry, fd)) unlinkat(f->dir, entry, 0);
+    close(fd);
+}
+
+static void remove_leftovers(const mha__outfile *f)
+{
+    DIR *entries = mha__entries_open(f->dir, ".");
+    for (const char *e = entries ? mha__entries_next(entries) : NULL; e; e = mha__entries_next(entries))
+        remove_if_left(f, e);
+    if (entries) closedir(entries);
+}
+
+static mha_status in_the_way(const mha__outfile *f, mha_error *err)
+{
     mha__quoted q1, q2;
     return mha__fail(err, MHA_ERR_IO,
                      "%s: cannot write: %s is in use, or left over from a killed run (remove it if so)",
                      mha__quote(&q1, f->path, strlen(f->path)), mha__quote(&q2, f->temporary, strlen(f->temporary)));
 }
 
+/* Creates and locks the temporary file. Before the file is locked, another process may mistake it for a leftover and
+ * remove it; the file is then created again. On a file system without locks, leftovers are kept. */
+static mha_status create_temporary(mha__outfile *f, mha_error *err)
+{
+    for (;;) {
+        f->fd = mha__open_at(f->dir, f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (f->fd < 0) return errno == EEXIST ? in_the_way(f, err) : fail(f, errno, err);
+        while (flock(f->fd, LOCK_EX) != 0 && errno == EINTR)
+            continue;
+        if (mha__entry_is(f->dir, f->temporary, f->fd)) return MHA_OK;
+        close(f->fd);
+    }
+}
+
 static mha_status begin(mha__outfile *f, bool overwrite, mha_error *err)
 {
     mha_status status = look(f, overwrite, err);
+    if (status == MHA_OK && f->owns_dir) remove_leftovers(f);
     if (status == MHA_OK) status = create_temporary(f, err);
     if (status != MHA_OK && f->owns_dir) close(f->dir);
     return status;
@@ -126,16 +159,13 @@ int mha__sync_folder(int dir)
     return failed == EINVAL ? 0 : failed;
 }
 
-/* Sets permissions, syncs the temporary file, and closes it even on failure. Returns 0, or an errno. */
-static int close_temporary(mha__outfile *f, bool whole)
+/* Sets permissions, and syncs the temporary file. Returns 0, or an errno. */
+static int complete(const mha__outfile *f)
 {
-    int failed = 0;
 #if !defined(__wasi__) /* WASI has no permissions */
-    if (whole && f->replaces && fchmod(f->fd, f->mode) != 0) failed = errno;
+    if (f->replaces && fchmod(f->fd, f->mode) != 0) return errno;
 #endif
-    if (whole && !failed) failed = sync_open(f->fd);
-    if (close(f->fd) != 0 && errno != EINTR && !failed) failed = errno; /* EINTR: the descriptor is closed anyway */
-    return failed;
+    return sync_open(f->fd);
 }
 
 mha_status mha__fail_left(mha_status status, const char *name, mha_error *err)
@@ -149,13 +179,14 @@ mha_status mha__fail_left(mha_status status, const char *name, mha_error *err)
 mha_status mha__outfile_end(mha__outfile *file, mha_status status, mha_error *err)
 {
     mha__outfile *f = file;
-    int failed = close_temporary(f, status == MHA_OK);
+    int failed = status == MHA_OK ? complete(f) : 0;
     if (status == MHA_OK && !failed && renameat(f->dir, f->temporary, f->dir, f->name) != 0) failed = errno;
     const bool named = status == MHA_OK && !failed;
     if (named && f->owns_dir) failed = mha__sync_folder(f->dir);
     if (failed && status == MHA_OK) status = fail(f, failed, err);
     const bool left = !named && unlinkat(f->dir, f->temporary, 0) != 0 && errno != ENOENT;
     if (left) mha__fail_left(status, f->temporary, err);
+    close(f->fd); /* only now, because this ends the lock; the content is on disk, so a failure changes nothing */
     if (f->owns_dir) close(f->dir);
     return status;
 }

@@ -1,5 +1,5 @@
-/* output_file.h - writes a file that appears only when complete: it is written as NAME.tmp.PID in the same folder,
- * synced and renamed. */
+/* output_file.h - writes a file that appears only when complete: it is written as .NAME.tmp.PID in the same
+ * folder, synced and renamed. */
 #ifndef MHA_IO_FILES_OUTPUT_FILE_H
 #define MHA_IO_FILES_OUTPUT_FILE_H
 
@@ -9,14 +9,15 @@
 typedef struct mha__outfile {
     char path[PATH_MAX + NAME_MAX + 2]; /* path for messages */
     char name[NAME_MAX + 1];            /* file name in its folder */
-    char temporary[NAME_MAX + 32];
+    char temporary[NAME_MAX + 1];       /* name of the temporary file */
     int dir, fd;
     bool owns_dir;
     bool replaces; /* true if a regular file with the final name exists */
     mode_t mode;   /* permissions of the existing file */
 } mha__outfile;
 
-/* Begins writing the file at `path`; the rules of mha_file_write apply. */
+/* Begins writing the file at `path`; the rules of mha_file_write apply. Removes temporary files of that name left
+ * behind by killed processes. */
 mha_status mha__outfile_begin(mha__outfile *file, const char *path, bool overwrite, mha_error *err);
 /* Begins writing the new file `name` in the open folder `dir`; messages name the folder `folder`. The caller must sync
  * the folder. */

@@ -37,7 +37,7 @@ static mha_status split_path(mha__folder *f, const char *path, mha_error *err)
         memcpy(f->parent, path, start);
     else
         memcpy(f->parent, "./", 2);
-    snprintf(f->temporary, sizeof f->temporary, ".%.*s.tmp.%ld", (int)name, f->name, (long)getpid());
+    mha__entry_temporary(f->name, "tmp", f->temporary);
     const int length = snprintf(f->place, sizeof f->place, "%s%s", f->parent, f->temporary);
     return length < (int)sizeof f->place ? MHA_OK : fail(f, ENAMETOOLONG, err);
 }
@@ -88,26 +88,15 @@ static bool is_there(const mha__folder *f)
     return fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Returns true if the entry is ".NAME.KIND.PID", where KIND is `kind`, "tmp" or "old". */
-static bool is_leftover(const mha__folder *f, const char *entry, const char *kind)
-{
-    char start[NAME_MAX + 1];
-    const int length = snprintf(start, sizeof start, ".%.*s.%s.", NAME_MAX - 32, f->name, kind);
-    const char *number = entry + length;
-    return strncmp(entry, start, (size_t)length) == 0 && *number && !number[strspn(number, "0123456789")];
-}
-
-/* Removes a folder left behind by a killed process. A process that writes or replaces a folder holds a lock on it
- * until it exits. A temporary folder that can be locked was therefore left behind by a killed process. If NAME does
- * not exist, a leftover .NAME.old.PID is the only remaining copy and is kept; no other process can have removed NAME
- * while the lock is held. A folder that has been renamed in the meantime is complete, not a leftover. A folder that
- * cannot be removed remains. */
+/* Removes a folder left behind by a killed process. If NAME does not exist, a leftover .NAME.old.PID is the only
+ * remaining copy and is kept; no other process can have removed NAME while the lock is held. A folder that has been
+ * renamed in the meantime is complete, not a leftover. A folder that cannot be removed remains. */
 static void remove_if_left(const mha__folder *f, const char *entry)
 {
-    const bool old = is_leftover(f, entry, "old");
-    DIR *entries = old || is_leftover(f, entry, "tmp") ? mha__entries_open(f->dir, entry) : NULL;
+    const bool old = mha__entry_is_temporary(entry, f->name, "old");
+    DIR *entries = old || mha__entry_is_temporary(entry, f->name, "tmp") ? mha__entries_open(f->dir, entry) : NULL;
     if (!entries) return;
-    const bool left = flock(dirfd(entries), LOCK_EX | LOCK_NB) == 0 && mha__entries_are(f->dir, entry, entries);
+    const bool left = mha__entry_is_left(f->dir, entry, dirfd(entries));
     if (left && (!old || is_there(f))) mha__entries_remove(f->dir, entry, entries);
     closedir(entries);
 }
@@ -146,7 +135,7 @@ static mha_status create_temporary(mha__folder *f, mha_error *err)
         f->inside = dirfd(f->entries);
         while (flock(f->inside, LOCK_EX) != 0 && errno == EINTR)
             continue;
-        if (mha__entries_are(f->dir, f->temporary, f->entries)) return MHA_OK;
+        if (mha__entry_is(f->dir, f->temporary, f->inside)) return MHA_OK;
         closedir(f->entries);
         f->entries = NULL;
         f->inside = -1;

@@ -32,7 +32,7 @@ static bool holds_known(DIR *entries, const char *const *known)
  * removed. */
 static int open_again(const mha__folder *f, const char *name, const char *const *known, mha__replaced *r)
 {
-    if (!mha__entries_are(f->dir, name, r->old)) {
+    if (!mha__entry_is(f->dir, name, dirfd(r->old))) {
         DIR *now = mha__entries_open(f->dir, name);
         if (!now) return errno;
         flock(dirfd(now), LOCK_EX | LOCK_NB);
@@ -68,7 +68,7 @@ static int exchange_names(const mha__folder *f)
 /* Renames the old folder, then moves the new folder to its name. Returns 0, or an errno. */
 static int rename_both(const mha__folder *f, const char *const *known, mha__replaced *r)
 {
-    snprintf(r->name, sizeof r->name, ".%.*s.old.%ld", NAME_MAX - 32, f->name, (long)getpid());
+    mha__entry_temporary(f->name, "old", r->name);
     if (renameat(f->dir, f->name, f->dir, r->name) != 0) return errno;
     const int changed = open_again(f, r->name, known, r);
     int failed = changed == ENOTEMPTY ? ENOENT : 0;

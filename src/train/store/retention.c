@@ -130,7 +130,7 @@ static mha_status list_kept(const mha_train_store *s, number_list *list, mha_err
 static int remove_kept(const mha_train_store *s, const char *entry)
 {
     char temporary[NAME_MAX + 1];
-    snprintf(temporary, sizeof temporary, ".%s.tmp.%ld", s->name, (long)getpid());
+    mha__entry_temporary(s->name, "tmp", temporary);
     DIR *files = mha__entries_open(s->parent, entry);
     if (!files) return errno;
     int failed = mha__entries_rename(s->parent, entry, temporary);

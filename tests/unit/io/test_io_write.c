@@ -9,10 +9,12 @@
 
 #include "mha/io.h"
 #include "support/files.h"
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -161,19 +163,48 @@ static void check_without_writing(void **state)
     files_remove(folder);
 }
 
-/* If the name of the temporary file is taken by the file of a killed run or by a link, the call must fail without
- * following or removing it. */
+/* Temporary files of killed processes with any id must be removed, but not files that a process has locked or files
+ * with other names. */
+static void leftover_files(void **state)
+{
+    (void)state;
+    const char *folder = files_folder(), *path = files_path(folder, "x");
+    const char *used = files_path(folder, ".x.tmp.999999998");
+    char own[64];
+    snprintf(own, sizeof own, ".x.tmp.%ld", (long)getpid());
+    files_write(files_path(folder, own), "half", 4);
+    files_write(files_path(folder, ".x.tmp.999999999"), "half", 4);
+    files_write(files_path(folder, ".x.tmp.1x"), "kept", 4);
+    files_write(files_path(folder, "x.tmp.1"), "kept", 4);
+    files_write(files_path(folder, ".xy.tmp.1"), "kept", 4);
+    files_write(used, "used", 4);
+    const int fd = open(used, O_RDONLY);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    assert_int_equal(mha_file_write(path, "new", 3, 0, NULL), MHA_OK);
+    expect_content(path, "new");
+    expect_content(used, "used");
+    assert_int_equal(files_count(folder), 5);
+    close(fd);
+    assert_int_equal(mha_file_write(path, "new", 3, 1, NULL), MHA_OK);
+    assert_int_equal(files_count(folder), 4);
+    files_remove(folder);
+}
+
+/* If the name of the temporary file is a file in use or a link, the call must fail without following or removing it. */
 static void existing_temporary_file(void **state)
 {
     (void)state;
     const char *folder = files_folder(), *path = files_path(folder, "x"), *victim = files_path(folder, "victim");
     char name[64];
-    snprintf(name, sizeof name, "x.tmp.%ld", (long)getpid());
+    snprintf(name, sizeof name, ".x.tmp.%ld", (long)getpid());
     const char *temporary = files_path(folder, name);
     files_write(victim, "old", 3);
     files_write(temporary, "half", 4);
+    const int fd = open(temporary, O_RDONLY);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
     expect_failure(path, 1, MHA_ERR_IO, name);
     expect_content(temporary, "half");
+    close(fd);
     unlink(temporary);
     assert_int_equal(symlink("victim", temporary), 0);
     expect_failure(path, 1, MHA_ERR_IO, name);
@@ -266,6 +297,7 @@ int main(void)
         cmocka_unit_test(irregular_files),
         cmocka_unit_test(invalid_names),
         cmocka_unit_test(check_without_writing),
+        cmocka_unit_test(leftover_files),
         cmocka_unit_test(existing_temporary_file),
         cmocka_unit_test(full_disk),
         cmocka_unit_test(folder_without_permission),
