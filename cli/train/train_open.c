@@ -206,10 +206,11 @@ static int open_log(train_run *run)
 
 /* ---- opening and closing ---- */
 
-/* Closes the store when the program exits because memory is exhausted. */
-static void close_store(void *user)
+/* Closes the log and the store when the program exits because memory is exhausted. */
+static void close_files(void *user)
 {
     train_run *run = user;
+    mha_train_log_free(run->log);
     mha_train_store_close(run->store, NULL);
 }
 
@@ -222,7 +223,7 @@ static int open_store(train_run *run, bool resume)
     run->name = slash ? slash + 1 : s->options.out;
     if (train_run_leads(run) && mha_train_store_open(s->ctx, s->options.out, &o, &run->store, &error) != MHA_OK)
         return train_run_refuse(s, &error);
-    cli_memory_at_end(close_store, run);
+    cli_memory_at_end(close_files, run);
     const int code = train_run_sync(run); /* opening the store may restore a checkpoint */
     if (code != CLI_DONE) return code;
     run->resumed = resume && access(train_run_path(s, "training.json"), F_OK) == 0;

@@ -74,8 +74,8 @@ MHA_API const char *mha_train_log_lines(const mha_train_log *log, size_t *bytes)
 
 /* Appends a record in memory, then to the files of mha_train_log_write_to. Errors: MHA_ERR_ARG, naming the field, for a
  * value out of range, a step that is not greater than the last one, and samples of more than 8 MiB; MHA_ERR_MEMORY. In
- * these cases nothing is appended. MHA_ERR_IO if a file cannot be written; the record is then in memory and may be
- * incomplete in that file. */
+ * these cases nothing is appended. MHA_ERR_IO if a file cannot be written; the record is then in memory, but not in
+ * that file. */
 MHA_API mha_status mha_train_log_add(mha_train_log *log, const mha_train_record *record, mha_error *err);
 
 /* Writes the records to `path`, now and as they are added. The content of an existing file is kept if it is the
@@ -83,7 +83,8 @@ MHA_API mha_status mha_train_log_add(mha_train_log *log, const mha_train_record 
  * with `overwrite`, and is MHA_ERR_ARG without it. A log writes to at most two files. A path that it already writes to
  * is opened again. Call the function again after another file was renamed to this path (mha_train_store_save). Only
  * regular files are opened, never through a symbolic link at the last component. Errors: MHA_ERR_ARG; MHA_ERR_IO;
- * MHA_ERR_MEMORY. After an error the log no longer writes to `path`. */
+ * MHA_ERR_MEMORY. After an error the log no longer writes to `path`. A file that the log created is removed when it is
+ * closed without a record. */
 MHA_API mha_status mha_train_log_write_to(mha_train_log *log, const char *path, int overwrite, mha_error *err);
 
 #ifdef __cplusplus

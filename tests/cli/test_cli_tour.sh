@@ -208,6 +208,19 @@ refused 2 "$MHA" tour self-attention --files some
 refused 2 "$MHA" tour self-attention --files some/weights.csv
 has err '--files must be a folder (got the file "some/weights.csv")'
 refused 1 "$MHA" tour stacked-heads --files missing/folder
+# On a full disk, here a limit on the size of files, no file and no new folder may remain.
+mkdir empty
+for folder in full empty; do
+    (
+        ulimit -f 1
+        "$MHA" tour stacked-heads --files $folder 2>&1
+        echo "status $?"
+    ) | cat >message
+    has message 'status 1'
+    has message 'cannot write: File too large'
+done
+[ ! -e full ] || fail "a folder must not remain after a failure (got $(ls full))"
+[ -z "$(ls empty)" ] || fail "new files must not remain after a failure (got $(ls empty))"
 refused 2 "$MHA" tour stacked-heads --files stacked --csv
 has err '--files and --csv are mutually exclusive'
 expect 0 "$MHA" tour causal-attention

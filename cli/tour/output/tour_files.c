@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "draw/figure_paint.h"
 #include "memory.h"
@@ -96,13 +97,24 @@ int tour_csv_put(cli_session *s, const tour *t, const char *name)
 
 enum { PATH = 512, NAME = 128 };
 
-/* The files of a tour. All names are checked before the first file is written, so that an existing file stops all. */
+/* The files of a tour. All names are checked before the first file is written, so that an existing file stops all.
+ * After a failure, new files are removed. */
+typedef enum pass { CHECK, WRITE, REMOVE } pass;
+
 typedef struct saving {
     cli_session *s;
     const tour *t;
     const char *folder;
-    bool checks;
+    pass pass;
 } saving;
+
+/* Checks or removes the file of -o. */
+static int check_or_remove(const saving *to)
+{
+    if (to->pass == CHECK) return cli_check_out(to->s);
+    unlink(to->s->options.out); /* a file that was not written does not exist */
+    return CLI_DONE;
+}
 
 static int save_table(const saving *to, const tour_tensor *tensor)
 {
@@ -110,7 +122,7 @@ static int save_table(const saving *to, const tour_tensor *tensor)
     size_t bytes;
     snprintf(path, sizeof path, "%s/%s.csv", to->folder, tensor->name);
     to->s->options.out = path;
-    if (to->checks) return cli_check_out(to->s);
+    if (to->pass != WRITE) return check_or_remove(to);
     FILE *memory = cli_memory_open(&text, &bytes);
     put_table(memory, tensor, 0, tensor->count / columns_of(tensor));
     fclose(memory);
@@ -145,7 +157,7 @@ static int save_figures(const saving *to, const tour_tensor *tensor)
         snprintf(path, sizeof path, "%s/%s%s.%s", to->folder, tensor->name, index, formats[f % 2].extension);
         to->s->options.out = path;
         figure_set_style((figure_style){.scale = formats[f % 2].scale, .colors = colors, .font = "sans-serif"});
-        code = to->checks ? cli_check_out(to->s) : tour_figure_save(to->s, to->t, name);
+        code = to->pass == WRITE ? tour_figure_save(to->s, to->t, name) : check_or_remove(to);
     }
     return code;
 }
@@ -166,12 +178,21 @@ static int save_all(const saving *to)
 int tour_files_save(cli_session *s, const tour *t, const char *folder)
 {
     struct stat info;
+    saving to = {s, t, folder, CHECK};
     if (!*folder || strlen(folder) > PATH - NAME)
         return cli_usage(s, "--files must have 1 to %d bytes (got %zu)", PATH - NAME, strlen(folder));
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+    const bool created = mkdir(folder, 0777) == 0;
+    if (!created && errno != EEXIST)
         return cli_error(s, CLI_FAILED, "%s: cannot create the folder: %s", cli_shown(folder), strerror(errno));
     if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode))
         return cli_usage(s, "--files must be a folder (got the file \"%s\")", cli_shown(folder));
-    const int code = save_all(&(saving){s, t, folder, true});
-    return code == CLI_DONE ? save_all(&(saving){s, t, folder, false}) : code;
+    int code = save_all(&to);
+    if (code == CLI_DONE) {
+        to.pass = WRITE;
+        code = save_all(&to);
+        to.pass = REMOVE; /* with --force, files in an existing folder may be older, so all remain */
+        if (code != CLI_DONE && (created || !s->options.force)) save_all(&to);
+    }
+    if (code != CLI_DONE && created) rmdir(folder);
+    return code;
 }

@@ -5,7 +5,6 @@
 #include "train/data/grow_array.h"
 #include "train/log/train_log_struct.h"
 #include <string.h>
-#include <unistd.h>
 
 /* ---- creation and release ---- */
 
@@ -27,7 +26,7 @@ void mha_train_log_free(mha_train_log *log)
 {
     if (!log) return;
     for (int n = 0; n < MHA__LOG_FILES; n++)
-        if (log->file[n].fd >= 0) close(log->file[n].fd);
+        mha__log_close(&log->file[n]);
     for (int64_t n = 0; n < log->count; n++)
         mha__free(log->ctx, (void *)log->record[n].samples);
     mha__free(log->ctx, log->record);

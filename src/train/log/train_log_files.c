@@ -2,6 +2,7 @@
  * file left by a killed run would make the next run fail. */
 #include "base/ctx.h"
 #include "base/size.h"
+#include "io/files/folder_entries.h"
 #include "io/files/input_file.h"
 #include "train/log/train_log_struct.h"
 #include <errno.h>
@@ -12,17 +13,27 @@
 
 /* ---- writing ---- */
 
-static mha_status write_all(const mha__log_file *file, const char *text, int64_t bytes, mha_error *err)
+/* Fails after a write error, and removes an incomplete line from the file. If that fails, mha_train_log_read and
+ * mha_train_log_write_to remove the line. */
+static mha_status fail_write(const mha__log_file *file, int number, mha_error *err)
+{
+    const int cut = ftruncate(file->fd, file->size);
+    (void)cut;
+    return mha__fail_errno(err, "cannot write the log", file->path, number);
+}
+
+static mha_status write_all(mha__log_file *file, const char *text, int64_t bytes, mha_error *err)
 {
     for (int64_t done = 0; done < bytes;) {
         const ssize_t n = write(file->fd, text + done, (size_t)(bytes - done));
-        if (n < 0 && errno != EINTR) return mha__fail_errno(err, "cannot write the log", file->path, errno);
+        if (n < 0 && errno != EINTR) return fail_write(file, errno, err);
         if (n > 0) done += n;
     }
+    file->size += bytes;
     return MHA_OK;
 }
 
-static mha_status append_csv(const mha_train_log *log, const mha__log_file *file, mha_error *err)
+static mha_status append_csv(const mha_train_log *log, mha__log_file *file, mha_error *err)
 {
     mha__log_text text = {0};
     mha_status status = mha__log_csv(log, log->count - 1, false, &text, err);
@@ -34,10 +45,11 @@ static mha_status append_csv(const mha_train_log *log, const mha__log_file *file
 mha_status mha__log_append(mha_train_log *log, int64_t from, mha_error *err)
 {
     for (int n = 0; n < MHA__LOG_FILES; n++) {
-        const mha__log_file *file = &log->file[n];
+        mha__log_file *file = &log->file[n];
         if (file->fd < 0) continue;
         MHA__TRY(file->csv ? append_csv(log, file, err)
                            : write_all(file, log->lines.text + from, log->lines.bytes - from, err));
+        file->filled = true;
     }
     return MHA_OK;
 }
@@ -63,8 +75,7 @@ static mha_status agrees(const mha__log_file *file, int64_t size, const mha__log
 
 /* Replaces the content of the file with the text. If the file already contains the beginning of the text, only the
  * remaining bytes are written. */
-static mha_status fill(const mha__log_file *file, int64_t size, const mha__log_text *text, bool overwrite,
-                       mha_error *err)
+static mha_status fill(mha__log_file *file, int64_t size, const mha__log_text *text, bool overwrite, mha_error *err)
 {
     bool same;
     mha__quoted q;
@@ -75,6 +86,7 @@ static mha_status fill(const mha__log_file *file, int64_t size, const mha__log_t
     const int64_t kept = same ? mha__min64(size, text->bytes) : 0;
     if (kept != size && ftruncate(file->fd, kept) != 0)
         return mha__fail_errno(err, "cannot truncate the log", file->path, errno);
+    file->size = kept;
     return kept == text->bytes ? MHA_OK : write_all(file, text->text + kept, text->bytes - kept, err);
 }
 
@@ -82,8 +94,11 @@ static mha_status open_file(mha__log_file *file, int64_t *size, mha_error *err)
 {
     struct stat st;
     mha__quoted q;
-    file->fd = mha__open_at(AT_FDCWD, file->path,
-                            O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0666);
+    const int flags = O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+    file->filled = false;
+    file->fd = mha__open_at(AT_FDCWD, file->path, flags, 0);
+    file->created = file->fd < 0 && errno == ENOENT;
+    if (file->created) file->fd = mha__open_at(AT_FDCWD, file->path, flags | O_CREAT | O_EXCL, 0666);
     if (file->fd < 0 || fstat(file->fd, &st) != 0)
         return mha__fail_errno(err, "cannot open the log", file->path, errno);
     *size = st.st_size;
@@ -100,12 +115,15 @@ static mha_status begin(const mha_train_log *log, mha__log_file *file, bool over
     if (status == MHA_OK && file->csv) status = mha__log_csv(log, 0, true, &csv, err);
     if (status == MHA_OK) status = fill(file, size, file->csv ? &csv : &log->lines, overwrite, err);
     mha__free(log->ctx, csv.text);
+    file->filled = status == MHA_OK && log->count > 0;
     return status;
 }
 
-static void close_file(mha__log_file *file)
+void mha__log_close(mha__log_file *file)
 {
-    if (file->fd >= 0) close(file->fd);
+    if (file->fd < 0) return;
+    if (file->created && !file->filled && mha__entry_is(AT_FDCWD, file->path, file->fd)) unlink(file->path);
+    close(file->fd);
     file->fd = -1;
 }
 
@@ -116,7 +134,7 @@ static mha__log_file *find_file(mha_train_log *log, const char *path)
     mha__log_file *free = NULL;
     for (int n = 0; n < MHA__LOG_FILES; n++) {
         mha__log_file *file = &log->file[n];
-        if (file->fd >= 0 && strcmp(file->path, path) == 0) close_file(file);
+        if (file->fd >= 0 && strcmp(file->path, path) == 0) mha__log_close(file);
         if (file->fd < 0) free = file;
     }
     return free;
@@ -134,6 +152,6 @@ mha_status mha_train_log_write_to(mha_train_log *log, const char *path, int over
     memcpy(file->path, path, bytes);
     file->csv = mha__name_ends(path, ".csv");
     const mha_status status = begin(log, file, overwrite != 0, err);
-    if (status != MHA_OK) close_file(file);
+    if (status != MHA_OK) mha__log_close(file);
     return status;
 }

@@ -19,6 +19,8 @@ typedef struct mha__log_text {
 typedef struct mha__log_file {
     int fd; /* -1 = not open */
     bool csv;
+    bool created, filled; /* the log created the file; the file has a record */
+    int64_t size;         /* bytes of the header and the complete records */
     char path[PATH_MAX];
 } mha__log_file;
 
@@ -62,5 +64,7 @@ void mha__log_parsed_free(mha_ctx *ctx, mha__log_parsed *parsed);
 
 /* Appends the last record, whose JSON line begins at `from`, to all files. */
 mha_status mha__log_append(mha_train_log *log, int64_t from, mha_error *err);
+/* Closes a file, and removes it if the log created it and it has no record. Does nothing if it is not open. */
+void mha__log_close(mha__log_file *file);
 
 #endif

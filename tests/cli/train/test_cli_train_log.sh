@@ -66,6 +66,21 @@ expect 0 train -q --resume -o copied --steps 6
 lines log.csv 8 'the log must have a header and steps 0 to 6'
 [ "$(grep -c step log.csv)" = 1 ] || fail 'the log must not have a header in the middle'
 
+# On a full disk, here a limit on the size of files, a new log without a record must not remain, even if the checkpoint
+# cannot be written either.
+for limit in 0 1; do
+    (
+        ulimit -f $limit
+        "$MHA" train -q -t 1 --shape gpt2:1x1x8 --tokenizer bpe -f text --length 16 --steps 4 -o full --log full.jsonl 2>&1
+        echo "status $?"
+    ) | cat >message
+    has message 'status 1'
+    [ ! -e full.jsonl ] || [ "$(tail -c 2 full.jsonl)" = '}' ] || fail "full.jsonl must contain complete records (got $(cat full.jsonl))"
+    [ $limit = 1 ] || has message 'full.jsonl: cannot write the log'
+    [ ! -e full ] || fail 'the folder of a run that failed must not exist'
+    rm -f full.jsonl
+done
+
 # If the log is a symbolic link, the link must not be followed, and steps must not be logged until the next checkpoint
 # replaces the log.
 again linked

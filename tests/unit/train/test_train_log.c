@@ -5,10 +5,13 @@
 #include "support/check.h"
 #include "support/files.h"
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define TRY(expr)                                          \
@@ -148,6 +151,49 @@ static void test_long_file(void **state)
     mha_train_log_free(again);
     mha_train_log_free(log);
     free(text);
+    files_remove(folder);
+}
+
+/* Writes records to both files until the disk is full: a limit on the file size, which cannot be raised again, so this
+ * runs in a child process. Returns 0 if the record that does not fit is the first failure. */
+static int fill_disk(const char *path, const char *csv, int64_t fitting, rlim_t bytes)
+{
+    mha_train_log *log;
+    mha_error err = {0};
+    const struct rlimit limit = {bytes, bytes};
+    signal(SIGXFSZ, SIG_IGN);
+    bool good = setrlimit(RLIMIT_FSIZE, &limit) == 0 && mha_train_log_create(NULL, &log, &err) == MHA_OK &&
+                mha_train_log_write_to(log, path, 0, &err) == MHA_OK &&
+                mha_train_log_write_to(log, csv, 0, &err) == MHA_OK;
+    char text[300] = "";
+    memset(text, 'x', sizeof text - 1);
+    const mha_train_sample sample = {.prompt = "", .text = text};
+    for (int64_t step = 0; good && step <= fitting; step++) {
+        mha_train_record r = blank(step);
+        if (step == fitting) r.samples = &sample, r.sample_count = 1;
+        good = (mha_train_log_add(log, &r, &err) == MHA_OK) == (step < fitting);
+    }
+    good = good && strstr(err.message, "cannot write the log");
+    mha_train_log_free(log);
+    return good ? 0 : 1;
+}
+
+/* On a full disk, a file must keep its complete records, and a file without a record must not remain. The header of the
+ * CSV file has 56 bytes. */
+static void test_full_disk(void **state)
+{
+    (void)state;
+    const char *folder = files_folder(), *path = files_path(folder, "training.jsonl"),
+               *csv = files_path(folder, "a.csv");
+    for (int64_t fitting = 0; fitting < 2; fitting++) {
+        int status;
+        const pid_t child = fork();
+        if (child == 0) _exit(fill_disk(path, csv, fitting, fitting ? 200 : 60));
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        assert_int_equal(files_count(folder), fitting ? 2 : 0);
+    }
+    expect_file(path, "{\"step\":0,\"tokens\":0,\"seconds\":0.0}\n");
     files_remove(folder);
 }
 
@@ -370,6 +416,7 @@ int main(void)
         cmocka_unit_test(test_lines),
         cmocka_unit_test(test_read_back),
         cmocka_unit_test(test_long_file),
+        cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_resumed_log),
         cmocka_unit_test(test_replaced_file),
         cmocka_unit_test(test_files_of_others),
