@@ -107,9 +107,30 @@ void cli_message_rewrite(cli_rewrite *rewrite)
     rewriter = rewrite;
 }
 
+static const cli_word *words;
+
+void cli_message_words(const cli_word *list)
+{
+    words = list;
+}
+
+/* Returns the message after the name of a function or a struct of the library, such as "mha_prune_rule: ". */
+static const char *without_name(const char *message)
+{
+    const size_t n = strspn(message, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    return strncmp(message, "mha_", 4) == 0 && strncmp(message + n, ": ", 2) == 0 ? message + n + 2 : message;
+}
+
 const char *cli_message(const char *message, char text[CLI_MESSAGE])
 {
-    return rewriter ? rewriter(message, text) : message;
+    message = without_name(rewriter ? rewriter(message, text) : message);
+    for (const cli_word *w = words; w && w->field; w++) {
+        const size_t n = strlen(w->field);
+        if (strncmp(message, w->field, n) != 0) continue;
+        snprintf(text, CLI_MESSAGE, "%s%s", w->option, message + n);
+        return text;
+    }
+    return message;
 }
 
 static const char *sentence(const mha_error *error)

@@ -147,9 +147,12 @@ static int work(prune_job *job)
     return given.search ? prune_curve(job) : prune(job);
 }
 
+static const cli_word words[] = {{"count ", "--count "}, {"ratio ", "--ratio "}, {NULL, NULL}};
+
 static int run(cli_session *s)
 {
     prune_job job = {.session = s, .given = given, .rule = {.size = sizeof(mha_prune_rule)}};
+    cli_message_words(words);
     int code = check(&job);
     if (code == CLI_DONE) code = work(&job);
     held_texts_free(&job.texts);

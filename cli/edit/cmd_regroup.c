@@ -178,9 +178,13 @@ static int check(job *j)
     return code == CLI_DONE ? cli_check_out_folder(s) : code;
 }
 
+static const cli_word words[] = {{"key_heads ", "--key-heads "}, {"value_heads ", "--value-heads "}, {NULL, NULL}};
+static const cli_word of_both[] = {{"key_heads ", "--kv-heads "}, {"value_heads ", "--kv-heads "}, {NULL, NULL}};
+
 static int run(cli_session *s)
 {
     job j = {.session = s, .how = {.size = sizeof(mha_regroup_options)}};
+    cli_message_words(given.both ? of_both : words);
     int code = check(&j);
     if (code == CLI_DONE) code = work(&j);
     held_texts_free(&j.texts);

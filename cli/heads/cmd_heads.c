@@ -184,7 +184,8 @@ static int measure(cli_session *s, const cli_texts *texts, const importance_scor
     int code = cli_model_open(s, NULL, &model);
     if (code != CLI_DONE) return code;
     const bool pairs = mha_model_encoder(model) && cli_texts_are_pairs(texts);
-    code = (pairs ? measure_pairs : measure_model)(s, model, texts, scores);
+    code = cli_model_check_text(s, model);
+    if (code == CLI_DONE) code = (pairs ? measure_pairs : measure_model)(s, model, texts, scores);
     mha_model_free(model);
     return code;
 }

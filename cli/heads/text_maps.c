@@ -8,7 +8,8 @@
 
 static int open_model(cli_session *s, text_maps *h)
 {
-    const int code = cli_model_open(s, NULL, &h->opened);
+    int code = cli_model_open(s, NULL, &h->opened);
+    if (code == CLI_DONE) code = cli_model_check_text(s, h->opened);
     if (code != CLI_DONE) return code;
     h->model = cli_tower_of(s, h->opened, h->texts);
     if (!h->model) return CLI_USAGE;
@@ -55,6 +56,9 @@ int text_maps_measure(cli_session *s, text_maps *h)
     if (code != CLI_DONE) return code;
     if (h->own.count != 1) return cli_usage(s, "exactly one text is required (got %lld)", (long long)h->own.count);
     code = open_model(s, h);
+    if (code == CLI_DONE && mha_model_encoder(h->model))
+        code = cli_usage(s, "%s is an encoder-decoder: mha report --source TEXT --target TEXT draws its attention maps",
+                         cli_shown(h->name));
     return code == CLI_DONE ? text_maps_at(s, h, 0) : code;
 }
 

@@ -61,6 +61,10 @@ int cli_json_parse(const cli_session *session, const char *name, long long line,
 int cli_model_open(cli_session *session, const mha_model_options *options, mha_model **model);
 /* Same as cli_model_open, for the model `name`; NULL = the default. */
 int cli_model_open_named(cli_session *session, const char *name, const mha_model_options *options, mha_model **model);
+/* Format of the message about a folder without a tokenizer. */
+#define CLI_NO_TOKENIZER "%s: texts require tokenizer.json; give token ids with --ids instead"
+/* Returns CLI_REFUSED and prints a message if the model reads audio instead of texts. */
+int cli_model_check_text(const cli_session *session, const mha_model *model);
 /* Finds the folder of the model without opening it and stores both the folder and the name in the session. `name` NULL
  * = the default model. */
 int cli_model_find(cli_session *session, const char *name);

@@ -61,6 +61,13 @@ int cli_model_open_named(cli_session *session, const char *name, const mha_model
     if (!needed || mha_model_vision(*model)) return CLI_DONE;
     mha_model_free(*model);
     *model = NULL;
-    return cli_error(session, CLI_REFUSED, "%s: texts require tokenizer.json; give token ids with --ids instead",
-                     cli_shown(session->model));
+    return cli_error(session, CLI_REFUSED, CLI_NO_TOKENIZER, cli_shown(session->model));
+}
+
+int cli_model_check_text(const cli_session *session, const mha_model *model)
+{
+    const mha_model *encoder = mha_model_encoder(model);
+    if (!mha_model_describe(encoder ? encoder : model)->feature_bins) return CLI_DONE;
+    return cli_error(session, CLI_REFUSED, "%s must read text (got %s, which reads audio: use mha transcribe)",
+                     cli_shown(session->model_name), mha_model_describe(model)->family);
 }

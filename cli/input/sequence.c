@@ -92,6 +92,8 @@ int cli_sequence_read(cli_session *s, const mha_model *model, cli_sequence *q)
 {
     mha_error error = {0};
     cli_texts texts;
+    const int checked = cli_model_check_text(s, model);
+    if (checked != CLI_DONE) return checked;
     const int64_t vocab = mha_model_describe(model)->vocab;
     const bool images = mha_model_describe(model)->image_channels > 0;
     const mha_status status = images ? MHA_OK : mha_tokenizer_open(s->ctx, s->model, &q->tokenizer, &error);

@@ -46,6 +46,8 @@ static int find_singular(const cli_session *s, circuits *x)
     return CLI_DONE;
 }
 
+static const cli_word words[] = {{"weight circuits: raw must be set", "--raw is required"}, {NULL, NULL}};
+
 static int run(cli_session *s)
 {
     circuits x = {.compose = MHA_CIRCUIT_COMPOSE_K, .singular = {.layer = -1}, .raw = given.raw != 0};
@@ -53,6 +55,7 @@ static int run(cli_session *s)
     const mha_model_options bare = {.size = sizeof bare, .no_tokenizer = 1};
     mha_error error = {0};
     mha_model *model = NULL;
+    cli_message_words(words);
     int code = read_options(s, &x);
     if (code == CLI_DONE) code = cli_model_open(s, &bare, &model);
     if (code != CLI_DONE) return code;

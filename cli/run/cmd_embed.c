@@ -179,6 +179,7 @@ static int run(cli_session *s)
     code = cli_texts_read(s, false, &texts);
     if (code != CLI_DONE) return code;
     code = cli_model_open(s, NULL, &model);
+    if (code == CLI_DONE) code = cli_model_check_text(s, model);
     if (code == CLI_DONE && !given.pool) pool = (mha_pool)mha_model_describe(model)->pool;
     if (code == CLI_DONE) code = embed(s, cli_encoder_of(model), &texts, pool);
     mha_model_free(model);

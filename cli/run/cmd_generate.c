@@ -279,9 +279,7 @@ static int run(cli_session *s)
     if (code == CLI_DONE && !mha_model_describe(model)->causal)
         code = cli_error(s, CLI_REFUSED, "%s must be a decoder (got an encoder, %s)", cli_shown(s->model_name),
                          mha_model_describe(model)->family);
-    if (code == CLI_DONE && mha_model_describe(cli_encoder_of(model))->feature_bins)
-        code = cli_error(s, CLI_REFUSED, "%s must read text (got %s, which reads audio: use mha transcribe)",
-                         cli_shown(s->model_name), mha_model_describe(model)->family);
+    if (code == CLI_DONE) code = cli_model_check_text(s, model);
     j.model = model;
     if (code == CLI_DONE) code = run_job(s, &j, &o);
     free_job(&j);

@@ -39,8 +39,7 @@ static int score_target(const cli_session *s, const mha_model *model, const cli_
     *out = (scored){.tokens = pair.target};
     if (code == CLI_DONE && !pair.target)
         code = cli_error(s, CLI_REFUSED,
-                         "%sfor an encoder-decoder, a text must be a source and a target separated by a "
-                         "tab",
+                         "%sa text for an encoder-decoder must be a source and a target, separated by one tab",
                          cli_texts_where(texts, n, where));
     pair.target = NULL;
     const int64_t count = code == CLI_DONE ? out->tokens->count : 0;
@@ -69,6 +68,8 @@ static int score_text(const cli_session *s, const mha_model *model, const cli_te
                 (long long)out->tokens->truncated, (long long)how.max_tokens);
     const int64_t count = out->tokens->count;
     if (count < 2) return CLI_DONE;
+    const int code = cli_check_rows(s, tokenizer, out->tokens, mha_model_describe(model)->vocab);
+    if (code != CLI_DONE) return code;
     out->logprob = calloc((size_t)count - 1, sizeof *out->logprob);
     if (!out->logprob) return no_memory(s, count);
     const cli_shared_texts *shared = s->shared;
@@ -182,6 +183,7 @@ static int run(cli_session *s)
     if (code == CLI_DONE && !mha_model_describe(model)->causal)
         code = cli_error(s, CLI_REFUSED, "%s must be a decoder (got an encoder, %s)", cli_shown(s->model_name),
                          mha_model_describe(model)->family);
+    if (code == CLI_DONE) code = cli_model_check_text(s, model);
     if (code == CLI_DONE) code = score(s, model, &texts);
     mha_model_free(model);
     cli_texts_free(&texts);

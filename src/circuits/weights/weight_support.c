@@ -23,6 +23,7 @@ static bool is_turned(const mha__layer_attention *a)
 static const char *copying_reason(const mha_model *m)
 {
     if (!m->config.pre_norm) return "norms after each layer lie between a head and the output matrix";
+    if (m->config.channels) return "the model reads images";
     if (!m->lm_head) return "the checkpoint has no output matrix";
     if (m->lm_dense) return "a dense layer with an activation lies before the output matrix";
     if (m->embed_map) return "the word embeddings have a linear map to another width";

@@ -37,7 +37,8 @@ static mha_status check_pair(const mha_model *m, const mha_model *teacher, const
         return mha__fail(err, MHA_ERR_ARG, "vocabulary of the teacher must have %lld tokens (got %lld)",
                          (long long)own->vocab, (long long)other->vocab);
     if ((d->hidden != 0 || d->text != 0) && other->hidden != own->hidden)
-        return mha__fail(err, MHA_ERR_ARG, "hidden_size of the teacher must be %lld with hidden or text (got %lld)",
+        return mha__fail(err, MHA_ERR_ARG,
+                         "hidden_size of the teacher must be %lld, that of the model, to compare states (got %lld)",
                          (long long)own->hidden, (long long)other->hidden);
     if (d->logits == 0) return MHA_OK;
     if (!teacher->lm_head)

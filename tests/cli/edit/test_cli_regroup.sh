@@ -93,5 +93,5 @@ refused 3 "$MHA" regroup --kv-heads 4 -f texts -o rotated2 --method closed
 refused 1 "$MHA" regroup -m nowhere --kv-heads 4 -f texts -o nowhere/rotated
 has err 'nowhere/rotated: cannot write: No such file or directory'
 refused 2 "$MHA" regroup --kv-heads 3 --method mean --ridge 0 -o none
-has err 'mha regroup: key_heads must be a divisor of 8, the head count of layer 0 (got 3)'
+has err 'mha regroup: --kv-heads must be a divisor of 8, the head count of layer 0 (got 3)'
 finish

@@ -146,7 +146,7 @@ has err 'mixed.tsv: line 2: a text for an encoder-decoder must be a source and a
 refused 1 "$MHA" heads -m "$t5" -f pairs.tsv --by confidence
 has err 'confidence must not be requested for source/target pairs'
 refused 3 "$MHA" heads -m "$data/seq2seq/whisper" --by gate "$(printf 'a\tb')"
-has err 'sources of pairs must be texts (got whisper, whose sources are audio)'
+has err 'must read text (got whisper, which reads audio: use mha transcribe)'
 refused 3 "$MHA" prune -m "$t5" --by gate --count 2 --fill -f pairs.tsv -o none
 has err 'fill must be NULL for t5, since its output projections have no bias'
 refused 3 "$MHA" regroup -m "$t5" --kv-heads 2 --by gate -f pairs.tsv -o none

@@ -109,7 +109,7 @@ has out 'strongest v-composition'
 expect 0 circuit -o circuit.html
 has circuit.html 'K-composition above random heads'
 refused 3 circuit -m "$data/models/bert-mlm-tiny"
-has err 'raw must be set for a post-norm model (got bert'
+has err '--raw is required for a post-norm model (got bert'
 expect 0 circuit -m "$data/models/bert-mlm-tiny" --raw
 has out 'copying: not defined for bert'
 expect 0 circuit -m "$data/families/qwen3" --json

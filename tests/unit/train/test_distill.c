@@ -195,7 +195,7 @@ static void test_refusals(void **state)
     const mha_model_distill none = {0}, states = {.hidden = 1}, text = {.text = 1}, logits = {.logits = 1};
     expect_refused(gpt2, words, none, MHA_ERR_ARG, "vocabulary of the teacher must have 50 tokens (got 51)");
     expect_refused(gpt2, wide, states, MHA_ERR_ARG,
-                   "hidden_size of the teacher must be 16 with hidden or text (got 32)");
+                   "hidden_size of the teacher must be 16, that of the model, to compare states (got 32)");
     expect_refused(gpt2, wide, text, MHA_ERR_ARG, "hidden_size of the teacher must be 16");
     expect_refused(gpt2, bert, logits, MHA_ERR_ARG, "teacher must be a decoder like the model (got an encoder)");
     expect_refused(gpt2, empty, none, MHA_ERR_ARG, "teacher must have weights");
