@@ -182,11 +182,19 @@ int cli_whole(const cli_session *session, const char *option, const char *text, 
     return CLI_DONE;
 }
 
+double cli_decimal(const char *text, char **end)
+{
+    const char *digits = text + (*text == '-' || *text == '+');
+    const bool hexadecimal = digits[0] == '0' && (digits[1] == 'x' || digits[1] == 'X');
+    *end = (char *)text;
+    return *digits && strchr("0123456789.", *digits) && !hexadecimal ? strtod(text, end) : 0;
+}
+
 int cli_number(const cli_session *session, const char *option, const char *text, double min, double max, double *value)
 {
     if (!text) return CLI_DONE;
     char *end;
-    const double number = strtod(text, &end);
+    const double number = cli_decimal(text, &end);
     if (end == text || *end != '\0' || !(number >= min && number <= max))
         return cli_usage(session, "%s must be a number from %g to %g (got \"%s\")", option, min, max, cli_shown(text));
     *value = number;

@@ -19,6 +19,9 @@ const char *cli_option_name(const struct poptOption *option, char name[CLI_OPTIO
 int cli_whole(const cli_session *session, const char *option, const char *text, long long min, long long max,
               long long *value);
 
+/* Parses the decimal number at the start of `text`, such as "-1.5e3", and sets *end to the text after it, or to `text`
+ * if there is none. Hexadecimal numbers, infinity and NaN are not decimal numbers. */
+double cli_decimal(const char *text, char **end);
 /* Same as cli_whole, for a decimal number from min to max. */
 int cli_number(const cli_session *session, const char *option, const char *text, double min, double max, double *value);
 

@@ -5,6 +5,7 @@
 
 #include "bench/bench.h"
 #include "commands.h"
+#include "options.h"
 #include "output.h"
 #include "session.h"
 
@@ -61,7 +62,7 @@ static int check_given(const cli_session *s)
         return cli_usage(s, "the argument must be \"attention\" (got \"%s\")",
                          s->arg_count ? cli_shown(s->args[s->arg_count - 1]) : "");
     char *end = NULL;
-    if (given.seconds_text) given.seconds = strtod(given.seconds_text, &end);
+    if (given.seconds_text) given.seconds = cli_decimal(given.seconds_text, &end);
     if ((end && (end == given.seconds_text || *end)) || !(given.seconds > 0 && given.seconds <= 3600))
         return cli_usage(s, "--seconds must be a number above 0 and at most 3600 (got \"%s\")",
                          cli_shown(given.seconds_text));

@@ -1,7 +1,6 @@
 /* scores_file.c - see scores_file.h. The first character distinguishes the formats: JSON begins with a brace. */
 #include "input/scores_file.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -265,9 +264,8 @@ static int take_score(const scores *f, const cells *c, const int place[COLUMNS],
         return cli_error(f->session, CLI_REFUSED,
                          "%s: line %lld: head %s of layer %lld must be on only one line (got a second line)", f->name,
                          (long long)c->line, head, (long long)layer);
-    *value = strtod(score, &rest);
-    if (rest == score || *rest || isspace((unsigned char)*score) || !isfinite(*value))
-        return refuse_cell(f, c, SCORE, score, "a number");
+    *value = cli_decimal(score, &rest);
+    if (rest == score || *rest || !isfinite(*value)) return refuse_cell(f, c, SCORE, score, "a number");
     return CLI_DONE;
 }
 

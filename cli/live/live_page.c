@@ -38,8 +38,8 @@ int live_page_data(const cli_session *s, const char *text, json_t **data)
     int code = live_module(s, &module);
     if (code == CLI_DONE) code = live_model_files(s, &files);
     if (code == CLI_DONE)
-        *data = json_pack("{s:s, s:s, s:s, s:O, s:O, s:o}", "mha", mha_version(), "model", s->model_name, "text", text,
-                          "module", module, "files", files, "ramp", page_color_ramp());
+        *data = json_pack("{s:s, s:s, s:s, s:O, s:O, s:o}", "mha", mha_version(), "model", cli_shown(s->model_name),
+                          "text", text, "module", module, "files", files, "ramp", page_color_ramp());
     json_decref(files);
     json_decref(module);
     return code;

@@ -16,7 +16,7 @@ static int parse(const cli_session *s, const mha_model *model, const char *text,
     for (char *end; text; text = *end ? end + 1 : NULL) {
         mha_model_head h;
         const char *equals = cli_head(text, &h);
-        const float gate = equals && *equals == '=' ? strtof(equals + 1, &end) : NAN;
+        const float gate = equals && *equals == '=' ? (float)cli_decimal(equals + 1, &end) : NAN;
         if (!isfinite(gate) || end == equals + 1 || (*end && *end != ','))
             return cli_usage(s, "--gates must be LAYER.HEAD=GATE,... (got \"%s\")", cli_shown_start(text, 40));
         const int64_t place = mha_head_place(model, h.layer, h.head);

@@ -68,7 +68,7 @@ static int read_real(const cli_session *s, const char *option, const char *text,
 {
     if (!text) return CLI_DONE;
     char *end;
-    *value = strtod(text, &end);
+    *value = cli_decimal(text, &end);
     if (end != text && *end == '\0' && *value > low && *value < high) return CLI_DONE;
     return cli_usage(s, "%s must be a number above %g and below %g (got \"%s\")", option, low, high, cli_shown(text));
 }

@@ -81,7 +81,7 @@ static int read_memory(const cli_session *s, mha_host_options *o)
         return CLI_DONE;
     }
     char *end;
-    double bytes = strtod(given.memory, &end);
+    double bytes = cli_decimal(given.memory, &end);
     const char *const unit = *end ? strchr(units, *end) : NULL;
     if (unit) {
         bytes *= (double)(INT64_C(1024) << 10 * (unit - units));
@@ -100,8 +100,8 @@ static int read_speed(cli_session *s, mha_host_options *o)
     if (!given.speed)
         return mha_host_speed_measure(s->ctx, &o->speed, &error) == MHA_OK ? CLI_DONE : cli_fail(s, &error);
     char *colon, *end = "";
-    o->speed.flops = strtod(given.speed, &colon);
-    if (colon != given.speed && *colon == ':') o->speed.bandwidth = strtod(colon + 1, &end);
+    o->speed.flops = cli_decimal(given.speed, &colon);
+    if (colon != given.speed && *colon == ':') o->speed.bandwidth = cli_decimal(colon + 1, &end);
     if (end != colon + 1 && *end == '\0' && o->speed.flops >= 1 && o->speed.flops <= 1e18 && o->speed.bandwidth >= 1 &&
         o->speed.bandwidth <= 1e15)
         return CLI_DONE;

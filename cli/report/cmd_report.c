@@ -112,7 +112,7 @@ static int measure_part(cli_session *s, const importance_scores *scores, part *p
 static json_t *part_json(const part *p)
 {
     const text_maps *h = &p->text;
-    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "model", h->name, "text", h->text, "tokens",
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "model", cli_shown(h->name), "text", h->text, "tokens",
                      heads_json_tokens(h->model, h->heads), "heads", heads_json_numbers(h->model, h->heads), "metrics",
                      heads_json_metrics(h->heads), "labels", heads_json_labels(h->heads), "attention",
                      heads_json_attention(h->heads));
@@ -209,13 +209,14 @@ static void set_measured(json_t *all, const part *p)
 /* Prints the values of the page as JSON: one text as an object, several texts as an object with the list "texts". */
 static int put_json(cli_session *s, const part parts[2], int count, const json_t *said)
 {
-    json_t *all = json_array_size(said) == 1 ? json_incref(json_array_get(said, 0))
-                                             : json_pack("{s:s, s:O}", "model", parts[0].text.name, "texts", said);
-    if (all) json_object_set_new(all, "output", json_string(s->options.out));
+    json_t *all = json_array_size(said) == 1
+                      ? json_incref(json_array_get(said, 0))
+                      : json_pack("{s:s, s:O}", "model", cli_shown(parts[0].text.name), "texts", said);
+    if (all) json_object_set_new(all, "output", json_string(cli_shown(s->options.out)));
     if (all) set_measured(all, &parts[0]);
     json_t *other = count > 1 ? json_object_get(all, "compare") : NULL;
     if (count > 1 && !other && all) {
-        other = json_pack("{s:s}", "model", parts[1].text.name);
+        other = json_pack("{s:s}", "model", cli_shown(parts[1].text.name));
         json_object_set_new(all, "compare", other);
     }
     if (other) set_measured(other, &parts[1]);
@@ -269,7 +270,7 @@ static int run_pair(cli_session *s)
     int code = report_pair_measure(s, given.source, given.target, importance_scores_given.by != NULL, &r, &said);
     if (code == CLI_DONE) code = report_page_save(s, &r);
     if (code == CLI_DONE && s->options.json) {
-        json_object_set_new(said, "output", json_string(s->options.out));
+        json_object_set_new(said, "output", json_string(cli_shown(s->options.out)));
         code = cli_put_json(s, json_incref(said), false);
     }
     json_decref(said);

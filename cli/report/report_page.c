@@ -61,7 +61,7 @@ static json_t *score_help_json(void)
 static json_t *model_json(const report_model *r, size_t exact_bytes)
 {
     const mha_encoding *tokens = mha_heads_tokens(r->heads);
-    return json_pack("{s:s, s:b, s:I, s:o, s:o, s:o, s:o, s:o}", "model", r->name, "causal",
+    return json_pack("{s:s, s:b, s:I, s:o, s:o, s:o, s:o, s:o}", "model", cli_shown(r->name), "causal",
                      mha_model_describe(r->model)->causal, "cut", (json_int_t)tokens->truncated, "tokens",
                      report_tokens_json(r->model, tokens->ids, tokens->count), "heads",
                      heads_json_numbers(r->model, r->heads), "metrics", heads_json_metrics(r->heads), "labels",

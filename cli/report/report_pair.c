@@ -142,8 +142,8 @@ static int add_kind(const cli_session *s, const pair *p, const pair_attention *a
     if (code == CLI_DONE) code = measure_gates(s, p, a, &importance);
     json_t *queries = a->queries == a->keys ? NULL : report_tokens_json(p->model, a->queries, a->rows);
     json_t *maps = report_maps_of(a->maps, a->layers * a->heads, a->rows, a->columns, REPORT_EXACT_BYTES / KINDS);
-    json_t *model = json_pack("{s:s, s:s, s:b, s:i, s:o, s:o*, s:O, s:O, s:O, s:O*, s:o}", "model", s->model_name,
-                              "kind", a->key, "causal", a->causal, "cut", 0, "tokens",
+    json_t *model = json_pack("{s:s, s:s, s:b, s:i, s:o, s:o*, s:O, s:O, s:O, s:O*, s:o}", "model",
+                              cli_shown(s->model_name), "kind", a->key, "causal", a->causal, "cut", 0, "tokens",
                               report_tokens_json(p->model, a->keys, a->columns), "queries", queries, "heads", numbers,
                               "metrics", metrics, "labels", labels, "importance", importance, "maps", maps);
     if (code == CLI_DONE && said) add_json(p, a, numbers, metrics, labels, importance, said);
@@ -212,7 +212,7 @@ int report_pair_measure(cli_session *s, const char *source, const char *target, 
         code = cli_usage(s, "--by requires a target of at least one token");
     if (code == CLI_DONE) code = run(s, &p);
     if (code == CLI_DONE)
-        *said = json_pack("{s:s, s:s, s:s}", "model", s->model_name, "source", source, "target", target);
+        *said = json_pack("{s:s, s:s, s:s}", "model", cli_shown(s->model_name), "source", source, "target", target);
     if (code == CLI_DONE) code = add_all(s, &p, source, target, r, s->options.json ? *said : NULL);
     for (int k = 0; k < KINDS; k++)
         pair_attention_free(&p.kind[k]);

@@ -123,4 +123,17 @@ has err '--state requires --by SCORE'
 refused 2 "$MHA" regroup -m "$tiny" --kv-heads 2 --state saved -o grouped
 has err '--state requires --by SCORE'
 
+
+# Numbers of options must be decimal.
+for number in 0x1p0 0X1 inf nan infinity ' 1' 1p1 1e 1,5; do
+    refused 2 "$MHA" generate -n 1 --temperature "$number" Once
+    has err "--temperature must be a number from 0 to"
+    refused 2 "$MHA" logits --gates "0.0=$number" Once
+    refused 2 "$MHA" bench attention --seconds "$number"
+    refused 2 "$MHA" plan --prune "$number" --d-model 64 --heads 4 --layers 1
+    refused 2 "$MHA" plan --hosts 1 --memory "$number"
+    refused 2 "$MHA" plan --hosts 1 --speed "1e9:$number"
+    refused 2 "$MHA" plan --hosts 1 --speed "$number:1e9"
+done
+expect 0 "$MHA" generate -q -n 1 --temperature +.5e0 Once
 finish

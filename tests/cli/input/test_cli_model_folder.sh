@@ -52,4 +52,20 @@ lacks pickled 'weights must be safetensors (got model.gguf)'
 mkdir cache/snapshots
 lacks cache 'give a subfolder of cache/snapshots'
 [ ! -e x ] || fail 'a failed command must not create a folder'
+
+# The name of a folder need not be UTF-8; pages and JSON contain it with escapes.
+odd=$(printf 'odd\377')
+cp -r "$here/share/mha/builtin" "$odd"
+expect 0 "$MHA" live -q -m "$odd" -o live.html Once
+has live.html 'odd\\xff'
+expect 0 "$MHA" report -q --json -m "$odd" -o "$odd.html" Once
+at model 'odd\xff'
+at output 'odd\xff.html'
+expect 0 "$MHA" report -q -m "$odd" --compare "$odd" -o page.html --force Once
+has page.html 'odd\\xff'
+cp -r "$data/seq2seq/bart" "$odd-bart"
+expect 0 "$MHA" report -q --json -m "$odd-bart" -o pair.html --source a --target b
+at model 'odd\xff-bart'
+expect 0 "$MHA" diff --json -m "$odd" -m "$odd"
+at a.model 'odd\xff'
 finish
