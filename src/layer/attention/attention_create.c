@@ -198,12 +198,15 @@ static mha_status pack_heads(mha_attn_layer *l, const weights *w, mha_error *err
  * another sequence. */
 static mha_status create_qkv(mha_attn_layer *l, const weights *w, mha_error *err)
 {
+    static const char *const names[] = {"attention layer: q", "attention layer: k", "attention layer: v"};
     const int64_t hidden = l->options.hidden;
     if (packs_heads(l, w)) return pack_heads(l, w, err);
     if (!l->options.cross)
-        return mha_linear_create_stack(l->ctx, hidden, w->matrix, w->fused ? 1 : 3, MHA_ACT_NONE, &l->project[0], err);
+        return mha__linear_create_named(w->fused ? "attention layer: qkv" : "attention layer: q, k and v", l->ctx,
+                                        hidden, w->matrix, w->fused ? 1 : 3, MHA_ACT_NONE, &l->project[0], err);
     for (int p = 0; p < 3; p++)
-        MHA__TRY(mha_linear_create_stack(l->ctx, hidden, &w->matrix[p], 1, MHA_ACT_NONE, &l->project[p], err));
+        MHA__TRY(
+            mha__linear_create_named(names[p], l->ctx, hidden, &w->matrix[p], 1, MHA_ACT_NONE, &l->project[p], err));
     return MHA_OK;
 }
 
@@ -228,7 +231,8 @@ static mha_status create_projections(mha_attn_layer *l, const weights *w, unsign
     if (without & MHA__WITHOUT_OUTPUT) return MHA_OK;
     mha_matrix o = w->o;
     o.many_rows = 0; /* removing a head must be bitwise identical to a gate of 0, but moves steps of 32 inputs */
-    return mha_linear_create_stack(l->ctx, l->options.heads * l->options.head_dim, &o, 1, MHA_ACT_NONE, &l->o, err);
+    return mha__linear_create_named("attention layer: o", l->ctx, l->options.heads * l->options.head_dim, &o, 1,
+                                    MHA_ACT_NONE, &l->o, err);
 }
 
 static mha_status keep_choice(mha_attn_layer *l, const mha_layer_choice *c, mha_error *err)

@@ -15,9 +15,10 @@ mha_status mha__feed_create_middle(mha_ctx *ctx, int64_t hidden, const mha__feed
     feed->width = o->width;
     feed->activation = o->clamped.limit > 0 ? MHA_ACT_NONE : o->activation;
     feed->clamped = o->clamped;
-    if (gate.weight) MHA__TRY(mha_linear_create_stack(ctx, hidden, &gate, 1, feed->activation, &feed->gate, err));
+    if (gate.weight)
+        MHA__TRY(mha__linear_create_named("block: gate", ctx, hidden, &gate, 1, feed->activation, &feed->gate, err));
     const mha_activation of_up = gate.weight ? MHA_ACT_NONE : o->activation;
-    return mha_linear_create_stack(ctx, hidden, &up, 1, of_up, &feed->up, err);
+    return mha__linear_create_named("block: up", ctx, hidden, &up, 1, of_up, &feed->up, err);
 }
 
 mha_status mha__feed_create(mha_ctx *ctx, int64_t hidden, const mha__feed_options *o, mha__mlp *feed, mha_error *err)
@@ -25,7 +26,7 @@ mha_status mha__feed_create(mha_ctx *ctx, int64_t hidden, const mha__feed_option
     mha_matrix down = o->down;
     down.out = hidden;
     MHA__TRY(mha__feed_create_middle(ctx, hidden, o, feed, err));
-    return mha_linear_create_stack(ctx, o->width, &down, 1, MHA_ACT_NONE, &feed->down, err);
+    return mha__linear_create_named("block: down", ctx, o->width, &down, 1, MHA_ACT_NONE, &feed->down, err);
 }
 
 void mha__feed_repack(mha__mlp *feed, int64_t hidden, const mha__feed_options *o)

@@ -19,6 +19,9 @@ typedef struct mha__matrix {
  * otherwise f32 weights are packed as `dtype`. */
 mha_status mha__linear_create(mha_ctx *ctx, mha_dtype dtype, int64_t in, const mha__matrix *parts, int64_t count,
                               mha_activation activation, mha_linear **linear, mha_error *err);
+/* Creates a linear layer like mha_linear_create_stack. Error messages name it `name`, such as "attention layer: o". */
+mha_status mha__linear_create_named(const char *name, mha_ctx *ctx, int64_t in, const mha_matrix *parts, int64_t count,
+                                    mha_activation activation, mha_linear **linear, mha_error *err);
 /* Packs new weights of the same shapes, for example after a training step. */
 void mha__linear_pack(mha_linear *linear, const mha__matrix *parts);
 /* Runs mha__linear_create without an activation or, if *linear exists, mha__linear_pack, which never fails. */

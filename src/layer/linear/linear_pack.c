@@ -170,11 +170,23 @@ mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_matrix *p
     for (int64_t p = 0; p < count; p++) {
         if (packed_of(&parts[p]) != packed)
             return mha__fail(err, MHA_ERR_ARG,
-                             "linear: packed must be the same for all matrices of a stack (got %s and %s)",
-                             mha_dtype_name(packed), mha_dtype_name(packed_of(&parts[p])));
+                             "linear: packed must be that of matrix 0, %s, in all matrices of a stack (got %s in "
+                             "matrix %lld)",
+                             mha_dtype_name(packed), mha__quote_dtype(&(mha__quoted){0}, packed_of(&parts[p])),
+                             (long long)p);
         inner[p] = inner_of(&parts[p]);
     }
     return mha__linear_create(ctx, packed, in, inner, count, activation, linear, err);
+}
+
+mha_status mha__linear_create_named(const char *name, mha_ctx *ctx, int64_t in, const mha_matrix *parts, int64_t count,
+                                    mha_activation activation, mha_linear **linear, mha_error *err)
+{
+    static const char start[] = "linear: ";
+    const mha_status status = mha_linear_create_stack(ctx, in, parts, count, activation, linear, err);
+    if (status == MHA_OK || !err || strncmp(err->message, start, sizeof start - 1) != 0) return status;
+    const mha_error own = *err;
+    return mha__fail(err, status, "%s: %s", name, own.message + sizeof start - 1);
 }
 
 mha_status mha_linear_create(mha_ctx *ctx, int64_t in, int64_t out, const float *weight, const float *bias,

@@ -294,7 +294,8 @@ static void test_refusals(void **state)
     mha_linear *linear = NULL;
     mha_error err = {0};
     assert_int_equal(mha_linear_create_stack(NULL, 2, parts, 2, MHA_ACT_NONE, &linear, &err), MHA_ERR_ARG);
-    assert_non_null(strstr(err.message, "bf16"));
+    assert_string_equal(err.message, "linear: packed must be that of matrix 0, bf16, in all matrices of a stack (got "
+                                     "f32 in matrix 1)");
     parts[0].packed = MHA_I8;
     assert_int_equal(mha_linear_create_stack(NULL, 2, parts, 1, MHA_ACT_NONE, &linear, &err), MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "packed must be one of f32, bf16, f16, q8_0 (got i8)"));
@@ -302,6 +303,34 @@ static void test_refusals(void **state)
     parts[0].packed = MHA_F32; /* the default of the other matrix */
     assert_int_equal(mha_linear_create_stack(NULL, 2, parts, 2, MHA_ACT_NONE, &linear, &err), MHA_OK);
     mha_linear_free(linear);
+}
+
+/* Messages must name the matrix of the layer. */
+static void test_named_matrices(void **state)
+{
+    (void)state;
+    static const float w[16] = {0};
+    const mha_matrix good = {.weight = w, .out = 4}, wrong = {.weight = w, .out = 4, .packed = MHA_I8};
+    static const char *const messages[] = {
+        "attention layer: q, k and v: packed must be one of f32, bf16, f16, q8_0 (got i8)",
+        "attention layer: q, k and v: packed must be that of matrix 0, f32, in all matrices of a stack (got i8 in "
+        "matrix 1)",
+        "attention layer: o: packed must be one of f32, bf16, f16, q8_0 (got i8)",
+        "block: gate: packed must be one of f32, bf16, f16, q8_0 (got i8)",
+        "block: up: packed must be one of f32, bf16, f16, q8_0 (got i8)",
+        "block: down: packed must be one of f32, bf16, f16, q8_0 (got i8)"};
+    for (int n = 0; n < 6; n++) {
+        mha_block *block = NULL;
+        mha_error err = {0};
+        mha_block_options o = {.size = sizeof o, .intermediate = 4, .gate = good, .up = good, .down = good};
+        o.attn = (mha_attn_layer_options){
+            .size = sizeof o.attn, .hidden = 4, .heads = 2, .q = good, .k = good, .v = good, .o = good};
+        o.attn_norm = o.mlp_norm = (mha_norm){.weight = w, .bias = w, .eps = 1e-5f};
+        *(mha_matrix *const[]){&o.attn.q, &o.attn.k, &o.attn.o, &o.gate, &o.up, &o.down}[n] = wrong;
+        assert_int_equal(mha_block_create(NULL, &o, &block, &err), MHA_ERR_ARG);
+        assert_string_equal(err.message, messages[n]);
+        assert_null(block);
+    }
 }
 
 /* If an allocation of the forward pass fails, y must remain unchanged. */
@@ -338,6 +367,7 @@ int main(void)
         cmocka_unit_test(test_rounded_results),
         cmocka_unit_test(test_matrices_of_different_types),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_named_matrices),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
