@@ -66,5 +66,8 @@ void mha__heads_close(mha__heads_job *run, mha_heads **out);
  * is too small to sample them. */
 mha_status mha__heads_probe(const mha_model *model, mha_heads *heads, const mha__frame *frame,
                             const mha_head_probe *wanted, uint64_t seed, mha_error *err);
+/* Checks the fields of `wanted`: before the measurement, because the probe texts run after it. */
+mha_status mha__heads_probe_check(const mha_model *model, const mha__frame *frame, const mha_head_probe *wanted,
+                                  mha_error *err);
 
 #endif

@@ -82,6 +82,7 @@ mha_status mha__heads_open(const mha_model *model, const mha_head_data *data, co
     const int64_t longest = mha__head_data_longest(data);
     mha_ctx *ctx = mha_model_ctx(model);
     *run = (mha__heads_job){.model = model, .data = data, .options = *options};
+    if (!options->no_probe) MHA__TRY(mha__heads_probe_check(model, mha__head_data_frame(data), &options->probe, err));
     MHA__TRY(mha__heads_create(ctx, info->layers, info->heads_per_layer, longest, &run->heads, err));
     MHA__TRY(mha__head_thresholds_read(&options->thresholds, &run->heads->limits, err));
     const int64_t count = run->heads->first[info->layers];

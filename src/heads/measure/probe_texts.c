@@ -110,19 +110,34 @@ static mha_status take_side(const char *name, const int32_t *ids, int64_t count,
     return MHA_OK;
 }
 
+/* Stores the special tokens around the probe texts in *f, and in *room the number of tokens that fit between them. */
+static mha_status prepare(const mha_model *model, const mha__frame *frame, const mha_head_probe *wanted, mha__frame *f,
+                          int64_t *room, mha_error *err)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    *f = *frame;
+    MHA__TRY(take_side("first", wanted->first, wanted->first_count, info->vocab, f->before, &f->before_count, err));
+    MHA__TRY(take_side("last", wanted->last, wanted->last_count, info->vocab, f->after, &f->after_count, err));
+    *room = info->max_positions - f->before_count - f->after_count;
+    return wanted->ids ? check_wanted(wanted, *room, info->vocab, err) : check_random(wanted, err);
+}
+
+mha_status mha__heads_probe_check(const mha_model *model, const mha__frame *frame, const mha_head_probe *wanted,
+                                  mha_error *err)
+{
+    mha__frame f;
+    int64_t room;
+    return prepare(model, frame, wanted, &f, &room, err);
+}
+
 mha_status mha__heads_probe(const mha_model *model, mha_heads *heads, const mha__frame *frame,
                             const mha_head_probe *wanted, uint64_t seed, mha_error *err)
 {
     const mha_model_info *info = mha_model_describe(model);
-    mha__frame f = *frame;
-    MHA__TRY(take_side("first", wanted->first, wanted->first_count, info->vocab, f.before, &f.before_count, err));
-    MHA__TRY(take_side("last", wanted->last, wanted->last_count, info->vocab, f.after, &f.after_count, err));
-    const int64_t room = info->max_positions - f.before_count - f.after_count;
-    if (wanted->ids) {
-        MHA__TRY(check_wanted(wanted, room, info->vocab, err));
-        return run_probe(model, heads, &f, wanted->ids, wanted->texts, wanted->period, err);
-    }
-    MHA__TRY(check_random(wanted, err));
+    mha__frame f;
+    int64_t room;
+    MHA__TRY(prepare(model, frame, wanted, &f, &room, err));
+    if (wanted->ids) return run_probe(model, heads, &f, wanted->ids, wanted->texts, wanted->period, err);
     if (room < 2 * PERIOD || info->vocab < 4 * PERIOD) return MHA_OK;
     int32_t r[DRAWS * PERIOD];
     for (int i = 0; i < DRAWS * PERIOD; i++)

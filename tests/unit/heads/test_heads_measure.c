@@ -338,10 +338,22 @@ static void thresholds(void **state)
     mha_model_free(model);
 }
 
+static int count_calls(void *user, const char *what, int64_t done, int64_t total)
+{
+    (void)done, (void)total;
+    *(int *)user += strcmp(what, "measure heads") == 0;
+    return 0;
+}
+
+/* Wrong options must be rejected before a text is measured. */
 static void wrong_use(void **state)
 {
     (void)state;
-    mha_model *model = open_model(NULL);
+    int calls = 0;
+    mha_ctx *ctx;
+    const mha_ctx_options counting = {.size = sizeof counting, .progress = count_calls, .progress_user = &calls};
+    assert_int_equal(mha_ctx_create(&counting, &ctx, NULL), MHA_OK);
+    mha_model *model = open_model(ctx);
     mha_head_data *data = random_data(model, 0, NULL);
     const int32_t ids[9] = {0, 0, 0, 0, 0, 0, 0, 0, 100000};
     const struct {
@@ -369,6 +381,7 @@ static void wrong_use(void **state)
         assert_string_equal(err.message, wrong[n].sentence);
         assert_null(heads);
     }
+    assert_int_equal(calls, 0);
     const mha_heads_options both = {.size = sizeof both, .keep_maps = 1, .state = "state"};
     assert_int_equal(mha_heads_measure(model, texts, 1, &both, &heads, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "mha_heads_options: state must be NULL if keep_maps is set");
@@ -378,6 +391,7 @@ static void wrong_use(void **state)
     assert_string_equal(err.message, "model must not be NULL");
     mha_head_data_free(data);
     mha_model_free(model);
+    mha_ctx_free(ctx);
 }
 
 static int stop_at_second(void *user, const char *what, int64_t done, int64_t total)
