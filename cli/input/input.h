@@ -35,8 +35,8 @@ void cli_texts_hint(const cli_session *session, const char *argument);
 /* Returns the origin of text i for messages: "FILE: line 7: ", "text 2: ", or "" for a single text. */
 enum { CLI_WHERE = 360 };
 const char *cli_texts_where(const cli_texts *texts, int64_t i, char where[CLI_WHERE]);
-/* The library's messages number the texts of a call, such as "text 3 of 260". Between cli_texts_number(texts) and
- * cli_texts_number(NULL), messages name the line of the file instead. */
+/* The library's messages number the texts of a call, such as "text 3 of 260" or "texts 1 to 4 of 260". Between
+ * cli_texts_number(texts) and cli_texts_number(NULL), messages name the lines of the file instead. */
 void cli_texts_number(const cli_texts *texts);
 void cli_texts_free(cli_texts *texts);
 

@@ -219,11 +219,17 @@ static const cli_texts *numbered;
 static const char *with_line(const char *message, char text[CLI_MESSAGE])
 {
     char where[CLI_WHERE];
-    long long number, count;
+    long long first, last, count;
     int end = 0;
-    if (sscanf(message, "text %lld of %lld%n", &number, &count, &end) != 2) return message;
-    if (count != numbered->count || number < 1 || number > count) return message;
-    cli_texts_where(numbered, number - 1, where);
+    const bool several = sscanf(message, "texts %lld to %lld of %lld%n", &first, &last, &count, &end) == 3;
+    if (!several && sscanf(message, "text %lld of %lld%n", &first, &count, &end) != 2) return message;
+    if (!several) last = first;
+    if (count != numbered->count || first < 1 || last < first || last > count) return message;
+    if (several)
+        snprintf(where, CLI_WHERE, "%.300s: lines %lld to %lld: ", text_reader_name(numbered->path),
+                 (long long)numbered->line[first - 1], (long long)numbered->line[last - 1]);
+    else
+        cli_texts_where(numbered, first - 1, where);
     snprintf(text, CLI_MESSAGE, "%.*s%s", (int)strlen(where) - 2, where, message + end);
     return text;
 }

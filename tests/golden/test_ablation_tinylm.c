@@ -280,9 +280,9 @@ static void what_cannot_be_asked_for(void **state)
     const mha_importance_options none = {.size = sizeof none, .by = MHA_IMPORTANCE_LOO_LOSS, .labels = labels};
     mha_importance *i = NULL;
     assert_int_equal(mha_importance_measure(model, data, &none, &i, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "texts 1 to 4: a batch must have at least one token in the loss");
+    assert_string_equal(err.message, "texts 1 to 4 of 4: a batch must have at least one token in the loss");
     assert_int_equal(mha_importance_pairs(model, data, &none, pairs, &err), MHA_ERR_ARG);
-    assert_string_equal(err.message, "texts 1 to 4: a batch must have at least one token in the loss");
+    assert_string_equal(err.message, "texts 1 to 4 of 4: a batch must have at least one token in the loss");
     assert_int_equal(mha_importance_pairs(model, data, &none, NULL, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "out must not be NULL");
     mha_head_data_free(data);

@@ -112,9 +112,9 @@ static mha_status check_finite(const mha__joint *j, mha_error *err)
 {
     for (int64_t n = 0; n < j->cells; n++)
         if (!isfinite(j->now[n]))
-            return mha__fail(err, MHA_ERR_NOT_FINITE, "%s of text %lld must be finite to choose heads (got %g)",
-                             j->outcome.predicts ? "the loss" : "the embedding", (long long)(n / j->width),
-                             (double)j->now[n]);
+            return mha__fail(err, MHA_ERR_NOT_FINITE, "text %lld of %lld: %s must be finite to choose heads (got %g)",
+                             (long long)(n / j->width) + 1, (long long)mha_head_data_count(j->outcome.data),
+                             j->outcome.predicts ? "the loss" : "the embedding", (double)j->now[n]);
     return MHA_OK;
 }
 

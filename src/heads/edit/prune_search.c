@@ -4,6 +4,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
+#include "heads/data/head_data.h"
 #include "heads/edit/keep_list.h"
 #include <math.h>
 #include <stdlib.h>
@@ -87,7 +88,10 @@ static mha_status evaluate(search *s, mha_prune_point *p, mha_error *err)
     p->increase = decodes ? c->loss[1] - c->loss[0] : 1 - c->mean_cosine;
     p->within = p->increase <= s->o.max_increase;
     if (status != MHA_OK || !isnan(p->increase)) return status;
-    return mha__fail(err, MHA_ERR_ARG, "mha_prune_search: held_out must have a token to predict (got no loss)");
+    if (decodes && mha__head_data_longest(s->o.held_out) < 2)
+        return mha__fail(err, MHA_ERR_ARG, "mha_prune_search: held_out must have a token to predict (got no loss)");
+    return mha__fail(err, MHA_ERR_NOT_FINITE, "%s of the held-out texts must be finite (got %g)",
+                     decodes ? "the loss" : "the cosine", p->increase);
 }
 
 static mha_status try_count(search *s, int64_t count, mha_error *err)

@@ -5,6 +5,7 @@
 
 #include "base/ctx.h"
 #include "base/error.h"
+#include "mha/prune.h"
 #include "model/model_struct.h"
 
 static mha_status create(const mha_model *model, mha_importance **out, mha_error *err)
@@ -23,14 +24,26 @@ static mha_status create(const mha_model *model, mha_importance **out, mha_error
     return MHA_OK;
 }
 
+/* Computes the score of head n of `set` from its weights. */
+static mha_status score_head(const mha__importance_rule *rule, const mha__head_set *set, int64_t n, double *score,
+                             mha_error *err)
+{
+    const int64_t layer = (n - set->first) / set->heads, head = (n - set->first) % set->heads;
+    const bool cross = set->kind == MHA_HEADS_CROSS;
+    MHA__TRY(rule->weights(set, layer, head, score, err));
+    if (isfinite(*score)) return MHA_OK;
+    const int64_t number = (cross ? mha_cross_head_number : mha_head_number)(set->model, layer, head);
+    return mha__fail(err, MHA_ERR_NOT_FINITE, "the score of head %lld.%lld must be finite (got %g)", (long long)layer,
+                     (long long)number, *score);
+}
+
 /* Computes scores from the weights only, without a forward pass. */
 static mha_status score_weights(const mha__importance_rule *rule, mha_importance *i, mha_error *err)
 {
     for (int64_t n = 0; n < i->sets.total; n++) {
         const mha__head_set *set = mha__head_set_at(&i->sets, n);
-        const int64_t layer = (n - set->first) / set->heads, head = (n - set->first) % set->heads;
         i->value[n] = NAN;
-        if (mha__head_set_has(set, n)) MHA__TRY(rule->weights(set, layer, head, &i->value[n], err));
+        if (mha__head_set_has(set, n)) MHA__TRY(score_head(rule, set, n, &i->value[n], err));
         i->low[n] = i->high[n] = i->value[n];
     }
     i->halves = 1;

@@ -76,14 +76,22 @@ static int64_t terms_of_group(const mha__importance_job *s, int64_t group)
     return terms;
 }
 
+/* Fails for `units` units from `first` on, which the message names. */
+static mha_status fail_units(const mha__importance_job *s, mha_status status, int64_t first, int64_t units,
+                             const char *rule, mha_error *err)
+{
+    const long long from = first + 1, to = first + units, all = mha_head_data_count(s->data);
+    if (units == 1) return mha__fail(err, status, "text %lld of %lld: %s", from, all, rule);
+    return mha__fail(err, status, "texts %lld to %lld of %lld: %s", from, to, all, rule);
+}
+
 mha_status mha__importance_check_terms(const mha__importance_job *s, mha_error *err)
 {
     if (!has_terms(s)) return MHA_OK;
     for (int64_t group = 0; group < mha__ceil_div(s->units, s->per_group); group++)
         if (!terms_of_group(s, group))
-            return mha__fail(err, MHA_ERR_ARG, "texts %lld to %lld: a batch must have at least one token in the loss",
-                             (long long)(group * s->per_group) + 1,
-                             (long long)(group * s->per_group + group_units(s, group)));
+            return fail_units(s, MHA_ERR_ARG, group * s->per_group, group_units(s, group),
+                              "a batch must have at least one token in the loss", err);
     return MHA_OK;
 }
 
@@ -116,15 +124,12 @@ void mha__importance_begin(mha__importance_job *s, int64_t step)
 static mha_status check_finite(const mha__importance_job *s, int64_t first, int64_t units, const double *scores,
                                mha_error *err)
 {
-    static const char rule[] = "the scores of all heads must be finite";
+    char rule[80];
     for (int64_t n = 0; n < s->total; n++) {
         if (isfinite(scores[n])) continue;
-        const double got = isnan(scores[n]) ? (double)NAN : scores[n];
-        if (units == 1)
-            return mha__fail(err, MHA_ERR_NOT_FINITE, "text %lld of %lld: %s (got %g)", (long long)first + 1,
-                             (long long)mha_head_data_count(s->data), rule, got);
-        return mha__fail(err, MHA_ERR_NOT_FINITE, "texts %lld to %lld: %s (got %g)", (long long)first + 1,
-                         (long long)(first + units), rule, got);
+        snprintf(rule, sizeof rule, "the scores of all heads must be finite (got %g)",
+                 isnan(scores[n]) ? (double)NAN : scores[n]);
+        return fail_units(s, MHA_ERR_NOT_FINITE, first, units, rule, err);
     }
     return MHA_OK;
 }

@@ -183,6 +183,14 @@ has err 'long: must be at most 16 MiB'
 printf 'The cat sat.\n\na\nThe dog ran.\n' >short.txt
 expect 0 "$MHA" heads -f short.txt --by gate --json
 refused 2 "$MHA" heads -f short.txt --by gate --batch 1 --state short.state
-has err 'texts 2 to 2: a batch must have at least one token in the loss'
+has err 'short.txt: line 3: a batch must have at least one token in the loss'
+printf 'The cat sat.\n\na\n\nb\n' >short.txt
+refused 2 "$MHA" heads -f short.txt --by gradmag --batch 1
+has err 'short.txt: line 3: a batch must have at least one token in the loss'
+printf 'a\n\nb\n' >short.txt
+refused 2 "$MHA" heads -f short.txt --by gate
+has err 'short.txt: lines 1 to 3: a batch must have at least one token in the loss'
+refused 2 "$MHA" heads a b --by gate
+has err 'texts 1 to 2 of 2: a batch must have at least one token in the loss'
 [ -e short.state ] && fail 'no step must have been run'
 finish

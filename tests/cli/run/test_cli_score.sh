@@ -62,7 +62,23 @@ for by in gate loo_loss loo jacobian_probe taylor_token; do
     has err 'lines: line 3: the scores of all heads must be finite (got nan)'
 done
 refused 3 "$MHA" heads -m nan --by gradmag --batch 2 -f lines
-has err 'texts 1 to 2: the scores of all heads must be finite (got nan)'
+has err 'lines: lines 1 to 3: the scores of all heads must be finite (got nan)'
+echo "Quite another text." >other
+refused 3 "$MHA" prune -m nan --by gradmag --count 1 -f lines --test other -o none
+has err 'the scores of all heads must be finite (got nan)'
+refused 3 "$MHA" prune -m nan --by ov_norm --search -f lines
+has err 'the loss of the held-out texts must be finite (got nan)'
+# The same for scores from the weights alone: a NaN in q of head 0.0.
+cp -R "$model" weights
+chmod -R u+w weights
+start=$(grep -ao '"transformer.h.0.attn.c_attn.weight":{[^}]*}' weights/model.safetensors | sed 's/.*offsets":\[\([0-9]*\).*/\1/')
+printf '\000\000\300\177' | dd of=weights/model.safetensors bs=1 seek=$((8 + header + start)) conv=notrunc 2>/dev/null
+for command in 'heads --by qk_norm -f lines' 'heads --by qk_norm --csv -f lines' 'prune --by qk_norm --count 1 -o none' \
+    'regroup --by qk_norm --kv-heads 1 --method mean --ridge 0 -o none'; do
+    # shellcheck disable=SC2086
+    refused 3 "$MHA" $command -m weights
+    has err 'the score of head 0.0 must be finite (got nan)'
+done
 refused 3 "$MHA" lens -m nan -f line -o lens.html
 has err 'line: line 1: the largest probability of layer embed at token 6 must be finite (got nan)'
 refused 3 "$MHA" logits -m nan --effects -f line

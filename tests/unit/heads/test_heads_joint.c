@@ -402,8 +402,8 @@ static mha_model *open_not_finite(const char *name)
 static void test_not_finite(void **state)
 {
     (void)state;
-    static const char *const names[][2] = {{"models/bert-tiny", "the embedding of text 0 must be finite"},
-                                           {"models/gpt2-tiny", "the loss of text 0 must be finite"}};
+    static const char *const names[][2] = {{"models/bert-tiny", "text 1 of 5: the embedding must be finite"},
+                                           {"models/gpt2-tiny", "text 1 of 5: the loss must be finite"}};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
         uint8_t keep[64];
         mha_error err = {0};
