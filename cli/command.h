@@ -37,6 +37,13 @@ enum {
     CLI_IDS = 1 << 8     /* --ids */
 };
 
+/* Values of `val` that mark options for output in the tables of options. All other options for files, folders and
+ * models are inputs. */
+enum {
+    CLI_OUTPUT = 1,     /* the command replaces the file or folder, which must not be an input of the run */
+    CLI_OUTPUT_BASE = 2 /* the command writes files in this folder, or whose names begin with this value */
+};
+
 /* Values of the shared options; an option that is not given is zero. */
 typedef struct cli_options {
     const char *model, *file, *out, *isa, *dtype;

@@ -142,6 +142,7 @@ static int run_command(cli_session *session)
     session->columns = cli_columns(STDOUT_FILENO);
     int code = open_context(session);
     if (code == CLI_DONE) code = cli_stdin_check(session, false);
+    if (code == CLI_DONE) code = cli_outputs_check(session);
     if (code == CLI_DONE) code = session->command->run(session);
     close_context(session);
     fclose(session->out);

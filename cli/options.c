@@ -30,7 +30,7 @@ static const struct shared_option {
      {"documents", 0, POPT_ARG_STRING, &given.documents, 0, "each text is a line (default), paragraph, or whole file",
       "DOCUMENTS"}},
     {CLI_IDS, {"ids", 0, POPT_ARG_NONE, &given.ids, 0, "texts are token ids, such as 1,2,3 (no tokenizer)", NULL}},
-    {CLI_OUT, {"output", 'o', POPT_ARG_STRING, &given.out, 0, "write the result to OUT", "OUT"}},
+    {CLI_OUT, {"output", 'o', POPT_ARG_STRING, &given.out, CLI_OUTPUT, "write the result to OUT", "OUT"}},
     {CLI_OUT, {"force", 0, POPT_ARG_NONE, &given.force, 0, "replace OUT if it exists", NULL}},
     {CLI_JSON, {"json", 0, POPT_ARG_NONE, &given.json, 0, "print JSON", NULL}},
     {CLI_CSV, {"csv", 0, POPT_ARG_NONE, &given.csv, 0, "print CSV", NULL}},

@@ -100,8 +100,8 @@ const char *cli_out_name(const cli_session *session);
 /* Returns true if this process writes files: mha, or rank 0 of mha-mpi. On other ranks, the following functions do
  * nothing. */
 bool cli_writes(const cli_session *session);
-/* Returns CLI_USAGE and prints a message if the file of -o exists without --force, is an input, has an empty name,
- * or is stdout ("-") together with --json; CLI_FAILED if the file cannot be written. Call it before long work.
+/* Returns CLI_USAGE and prints a message if the file of -o exists without --force, has an empty name, or is stdout
+ * ("-") together with --json; CLI_FAILED if the file cannot be written. Call it before long work.
  * cli_check_out_folder is the same check for the folder of a model or tokenizer. */
 int cli_check_out(const cli_session *session);
 int cli_check_out_folder(const cli_session *session);

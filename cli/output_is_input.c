@@ -1,5 +1,5 @@
 /* output_is_input.c - see output_is_input.h. Inputs are found in the option table: every option whose value is a file,
- * a folder or a model, except the few that name outputs. */
+ * a folder or a model, except those marked as outputs. */
 #include "output_is_input.h"
 
 #include <dirent.h>
@@ -102,18 +102,16 @@ int cli_input_check(const cli_session *s, const char *output, const char *path, 
 
 /* ---- comparison with all inputs ---- */
 
-static bool is_path(const cli_session *s, const struct poptOption *o)
-{
-    const option_kind kind = option_kind_of(s->command, o);
-    return kind == OPTION_PATH || kind == OPTION_MODEL;
-}
-
 static bool is_output(const struct poptOption *o)
 {
-    static const char *const names[] = {"output", "html", "figure", "log", "export", "state"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(o->longName, names[i]) == 0) return true;
-    return false;
+    return o->val == CLI_OUTPUT || o->val == CLI_OUTPUT_BASE;
+}
+
+/* Returns true if the value of the option is a file, folder or model that the command reads. */
+static bool is_input(const cli_session *s, const struct poptOption *o)
+{
+    const option_kind kind = option_kind_of(s->command, o);
+    return (kind == OPTION_PATH || kind == OPTION_MODEL) && !is_output(o);
 }
 
 static int check_value(const cli_session *s, const char *output, const char *path, const struct poptOption *o,
@@ -149,7 +147,20 @@ int cli_inputs_check(const cli_session *s, const char *output, const char *path)
     cli_option_table(s->command, table);
     int code = check_stdin(s, output, path);
     for (const struct poptOption *o = table; (o->longName || o->shortName) && code == CLI_DONE; o++)
-        if (is_path(s, o) && !is_output(o)) code = check_option(s, output, path, o);
+        if (is_input(s, o)) code = check_option(s, output, path, o);
+    return code;
+}
+
+int cli_outputs_check(const cli_session *s)
+{
+    char output[CLI_OPTION_NAME];
+    struct poptOption table[CLI_MAX_OPTIONS];
+    cli_option_table(s->command, table);
+    int code = CLI_DONE;
+    for (const struct poptOption *o = table; (o->longName || o->shortName) && code == CLI_DONE; o++) {
+        const char *path = o->val == CLI_OUTPUT ? *(const char *const *)o->arg : NULL;
+        if (path && strcmp(path, "-") != 0) code = cli_inputs_check(s, cli_option_name(o, output), path);
+    }
     return code;
 }
 

@@ -11,6 +11,8 @@ int cli_input_check(const cli_session *session, const char *output, const char *
                     const char *input);
 /* Checks every input on the command line and standard input in the same way. */
 int cli_inputs_check(const cli_session *session, const char *output, const char *path);
+/* Checks all options of the command line that are marked with CLI_OUTPUT in this way. */
+int cli_outputs_check(const cli_session *session);
 
 /* Returns CLI_USAGE and prints a message if "-" is given more than once, or if it is given and texts are read from a
  * pipe by default (`piped`), because standard input can be read only once. */

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include "output.h"
-#include "output_is_input.h"
 
 /* Checks the name of the output. */
 static int check_name(const cli_session *session)
@@ -13,8 +12,7 @@ static int check_name(const cli_session *session)
     if (cli_out_is_stdout(session) && session->options.json)
         return cli_usage(session, "with --json, the output must be a file, because the JSON goes to stdout (got -)");
     if (!path || cli_out_is_stdout(session)) return CLI_DONE;
-    const int code = session->command->shared & CLI_OUT ? cli_inputs_check(session, "-o", path) : CLI_DONE;
-    if (code != CLI_DONE || session->options.force || access(path, F_OK) != 0) return code;
+    if (session->options.force || access(path, F_OK) != 0) return CLI_DONE;
     return cli_usage(session, "%s exists; --force replaces it", cli_shown(path));
 }
 

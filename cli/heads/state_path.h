@@ -9,9 +9,9 @@
 /* Value of --state as given; NULL if absent. */
 extern char *state_path_given;
 
-#define STATE_PATH_OPTION(help)                                         \
-    {                                                                   \
-        "state", 0, POPT_ARG_STRING, &state_path_given, 0, help, "FILE" \
+#define STATE_PATH_OPTION(help)                                                       \
+    {                                                                                 \
+        "state", 0, POPT_ARG_STRING, &state_path_given, CLI_OUTPUT_BASE, help, "FILE" \
     }
 
 /* Memory for the path of a state file. */

@@ -24,9 +24,10 @@ static struct {
 } given;
 
 static const struct poptOption options[] = {
-    {"html", 0, POPT_ARG_STRING, &given.html, 0, "write the steps to FILE as an HTML page", "FILE"},
-    {"figure", 0, POPT_ARG_STRING, &given.figure, 0, "draw a tensor of the tour to FILE (.png, .svg or .pdf)", "FILE"},
-    {"files", 0, POPT_ARG_STRING, &given.files, 0,
+    {"html", 0, POPT_ARG_STRING, &given.html, CLI_OUTPUT, "write the steps to FILE as an HTML page", "FILE"},
+    {"figure", 0, POPT_ARG_STRING, &given.figure, CLI_OUTPUT, "draw a tensor of the tour to FILE (.png, .svg or .pdf)",
+     "FILE"},
+    {"files", 0, POPT_ARG_STRING, &given.files, CLI_OUTPUT_BASE,
      "write all tensors (.csv), maps and curves (.png and .svg) to files in FOLDER", "FOLDER"},
     {"tensor", 0, POPT_ARG_STRING, &given.tensor, 0,
      "tensor of --figure or --csv: NAME or NAME[i,j] (default: the first suitable tensor)", "NAME"},

@@ -126,7 +126,7 @@ typedef struct train_list {
 /* C types of the settings of each kind. */
 #define TRAIN_VALUE_TEXT char *
 #define TRAIN_VALUE_SHAPE char * /* if set from a JSON object, the text of the object, which begins with { */
-#define TRAIN_VALUE_PATH char *  /* an absolute path, so that the run can be resumed from any folder */
+#define TRAIN_VALUE_PATH char *  /* an output: an absolute path, so that the run can be resumed from any folder */
 #define TRAIN_VALUE_TEXTS train_list
 #define TRAIN_VALUE_PATHS train_list
 #define TRAIN_VALUE_WHOLE long long
@@ -166,14 +166,19 @@ extern struct train_given {
 /* The rows of the option table. */
 #define TRAIN_ARG_TEXT POPT_ARG_STRING
 #define TRAIN_ARG_SHAPE POPT_ARG_STRING
-#define TRAIN_ARG_PATH POPT_ARG_STRING
+#define TRAIN_ARG_PATH POPT_ARG_STRING, .val = CLI_OUTPUT
 #define TRAIN_ARG_TEXTS POPT_ARG_ARGV
 #define TRAIN_ARG_PATHS POPT_ARG_ARGV
 #define TRAIN_ARG_WHOLE POPT_ARG_STRING
 #define TRAIN_ARG_NUMBER POPT_ARG_STRING
 #define TRAIN_ARG_FLAG POPT_ARG_NONE
-#define TRAIN_SETTINGS_OPTION(kind, field, letter, option, min, max, help, value) \
-    {option, letter, TRAIN_ARG_##kind, &train_given.field, 0, help, value},
+#define TRAIN_SETTINGS_OPTION(kind, field, letter, option, min, max, help, text) \
+    {.longName = option,                                                         \
+     .shortName = letter,                                                        \
+     .arg = &train_given.field,                                                  \
+     .argInfo = TRAIN_ARG_##kind,                                                \
+     .descrip = help,                                                            \
+     .argDescrip = text},
 
 /* Checks the settings, and sets the defaults that depend on neither model nor data. */
 int train_settings_check(const cli_session *s, train_settings *t);

@@ -11,6 +11,7 @@
 #include "draw/figure_paint.h"
 #include "memory.h"
 #include "output.h"
+#include "output_is_input.h"
 #include "tour/output/tour_figure.h"
 #include "tour/output/tour_print.h"
 
@@ -108,11 +109,14 @@ typedef struct saving {
     pass pass;
 } saving;
 
-/* Checks or removes the file of -o. */
-static int check_or_remove(const saving *to)
+/* Checks that the output `path` can be written and is not an input, or removes it. */
+static int check_or_remove(const saving *to, const char *path)
 {
-    if (to->pass == CHECK) return cli_check_out(to->s);
-    unlink(to->s->options.out); /* a file that was not written does not exist */
+    if (to->pass == CHECK) {
+        const int code = cli_inputs_check(to->s, "--files", path);
+        return code == CLI_DONE ? cli_check_out(to->s) : code;
+    }
+    unlink(path); /* a file that was not written does not exist */
     return CLI_DONE;
 }
 
@@ -122,7 +126,7 @@ static int save_table(const saving *to, const tour_tensor *tensor)
     size_t bytes;
     snprintf(path, sizeof path, "%s/%s.csv", to->folder, tensor->name);
     to->s->options.out = path;
-    if (to->pass != WRITE) return check_or_remove(to);
+    if (to->pass != WRITE) return check_or_remove(to, path);
     FILE *memory = cli_memory_open(&text, &bytes);
     put_table(memory, tensor, 0, tensor->count / columns_of(tensor));
     fclose(memory);
@@ -157,7 +161,7 @@ static int save_figures(const saving *to, const tour_tensor *tensor)
         snprintf(path, sizeof path, "%s/%s%s.%s", to->folder, tensor->name, index, formats[f % 2].extension);
         to->s->options.out = path;
         figure_set_style((figure_style){.scale = formats[f % 2].scale, .colors = colors, .font = "sans-serif"});
-        code = to->pass == WRITE ? tour_figure_save(to->s, to->t, name) : check_or_remove(to);
+        code = to->pass == WRITE ? tour_figure_save(to->s, to->t, name) : check_or_remove(to, path);
     }
     return code;
 }

@@ -88,14 +88,51 @@ has err 'must be given at most once'
 cp texts.svg log.jsonl
 ln -f log.jsonl hard.jsonl
 learn() { kept "$@" --shape gpt2:1x2x8 --tokenizer "$data/models/gpt2-tiny" --steps 1; }
-learn "$PWD/hard.jsonl" 'the file read by -f' train -f log.jsonl -o new --log hard.jsonl --force
-learn "$PWD/hard.jsonl" 'the file read by --eval' train -f texts.svg --eval log.jsonl -o new --log hard.jsonl --force
+learn hard.jsonl 'the file read by -f' train -f log.jsonl -o new --log hard.jsonl --force
+learn hard.jsonl 'the file read by --eval' train -f texts.svg --eval log.jsonl -o new --log hard.jsonl --force
 echo '{"file": ["log.jsonl"]}' >config.json
 learn "$PWD/hard.jsonl" 'the file read by -f' train --config config.json -o new --log hard.jsonl --force
 ln config.json set.jsonl
-learn "$PWD/set.jsonl" 'the file read by --config' train --config config.json -f texts.svg -o new --log set.jsonl --force
+learn set.jsonl 'the file read by --config' train --config config.json -f texts.svg -o new --log set.jsonl --force
 kept model 'the folder read by --from' train --from linked -f texts.svg -o model --force --steps 1
 same log.jsonl before
+
+# Every output option must be checked against every input option of its command. The completion script lists the options
+# of all commands; their descriptions tell outputs from inputs. --state and --files are not the names of written files.
+"$MHA" completion fish | sed -n -e "s/^.*_from \([a-z]*\)'.* -l \([a-z-]*\) -rF -d '\(.*\)'\$/\1 \2 file \3/p" \
+    -e "s/^.*_from \([a-z]*\)'.* -l \([a-z-]*\) -xa 'builtin .*' -d '\(.*\)'\$/\1 \2 model \3/p" |
+    awk '$2 == "state" || $2 == "files" { next }
+         /^[^ ]+ [^ ]+ [^ ]+ (at the end, )?(also )?(write|draw|save) / { outputs[$1] = outputs[$1] " " $2; next }
+         { inputs[++count] = $1 " " $3 " " $2 }
+         END { for (n = 1; n <= count; n++) { split(inputs[n], part); print inputs[n] outputs[part[1]] } }' >pairs
+checked=0
+while read -r name kind input outputs; do
+    for output in $outputs; do
+        [ "$kind" = model ] && given=model aim=config.svg || given=texts.svg aim=hard.svg
+        refused 2 "$MHA" "$name" "--$input" "$given" "--$output" "$aim"
+        has err "must not be an input (got \"$aim\", "
+        checked=$((checked + 1))
+    done
+done <pairs
+[ $checked -ge 55 ] || fail "at least 55 pairs of options must be checked (got $checked)"
+same texts.svg before
+
+# mha tour replaces the files of three options; --files writes files with the names of tensors.
+cp model/model.safetensors kept.safetensors
+for option in html=kept.safetensors figure=config.svg; do
+    ln -f model/model.safetensors kept.safetensors
+    refused 2 "$MHA" tour weight-split -m model --layer 0 "--$option" --force
+    has err "--${option%%=*} must not be an input (got \"${option#*=}\", a file in the folder read by -m)"
+done
+same model/model.safetensors "$tiny/model.safetensors"
+expect 0 "$MHA" tour standard-mha -m model --files tables
+table=$(find tables -name '*.csv' | sort | head -n 1)
+ln -f model/model.safetensors "$table"
+refused 2 "$MHA" tour standard-mha -m model --files tables --force
+has err "--files must not be an input (got \"$table\", a file in the folder read by -m)"
+same "$table" "$tiny/model.safetensors"
+refused 3 "$MHA" tour weight-split --weights - --files -
+has_not err 'must be given at most once'
 # Unknown arguments must be in the message.
 refused 2 "$MHA" completion tcsh
 has err 'must be one of bash, zsh, fish (got "tcsh")'

@@ -36,9 +36,9 @@ done
 refused 2 new --steps 4 -o fresh --export fresh
 has err 'the -o folder'
 refused 2 train --force --from P -f text --steps 4 -o fresh --export P
-has err 'the --from folder'
+has err '--export must not be an input (got "P", the folder read by --from)'
 refused 2 train --force --from Q --teacher P -f text --steps 4 -o fresh --export ./P
-has err 'the --teacher folder'
+has err '--export must not be an input (got "./P", the folder read by --teacher)'
 expect 0 new --steps 3 -o other --export E
 cp -r E E.before
 refused 2 new --steps 4 --force -o E/sub --export E
@@ -68,9 +68,13 @@ has err 'must not be in the -o folder'
 refused 2 new --steps 4 --force -o fresh --export E --log E/log.csv
 has err 'must not be in the --export folder'
 refused 2 train --force --from P -f text --steps 4 -o fresh --log P/config.json
-has err 'must not be in the --from folder'
+has err '--log must not be an input (got "P/config.json", a file in the folder read by --from)'
 refused 2 train --force --from Q --teacher P -f text --steps 4 -o fresh --log ./P/config.json
-has err 'must not be in the --teacher folder'
+has err '--log must not be an input (got "./P/config.json", a file in the folder read by --teacher)'
+refused 2 train --force --from P -f text --steps 4 -o fresh --log P/new.csv
+has err 'must not be in the --from folder'
+refused 2 train --force --from Q --teacher P -f text --steps 4 -o fresh --export P/new
+has err 'the --teacher folder'
 unchanged P
 same notes notes.before
 same text text.before
