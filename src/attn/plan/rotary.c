@@ -70,15 +70,16 @@ mha_status mha__rope_position_error(const mha_attn_rope *rope, const char *name,
                      at, what, i, b, rope->positions);
 }
 
-/* Checks the positions of `count` rows or keys of sequence b. Default positions ascend, so that the first and the last
- * one limit them. */
-static mha_status check_positions(const mha__call *call, int64_t b, int64_t count, const char *name, bool given,
-                                  int64_t (*position)(const mha__call *call, int64_t b, int64_t i), mha_error *err)
+/* Checks the positions of `count` rows or keys (`what`) of sequence b. Default positions ascend, so that the first and
+ * the last one limit them. */
+static mha_status check_positions(const mha__call *call, int64_t b, int64_t count, const char *what, const char *name,
+                                  bool given, int64_t (*position)(const mha__call *call, int64_t b, int64_t i),
+                                  mha_error *err)
 {
     for (int64_t i = 0; i < count; i += given ? 1 : mha__max64(1, count - 1)) {
         const int64_t at = position(call, b, i);
         if (at < 0 || at >= call->rope.positions)
-            return mha__rope_position_error(&call->rope, name, given, "row", i, b, at, err);
+            return mha__rope_position_error(&call->rope, name, given, what, i, b, at, err);
     }
     return MHA_OK;
 }
@@ -106,10 +107,10 @@ mha_status mha__rope_check(const mha__call *call, mha_error *err)
     const bool same = alone && !rope->q_positions.data && !rope->k_positions.data; /* one sequence represents all */
     for (int64_t b = 0; b < (same ? 1 : d->batch); b++) {
         if (d->inputs & MHA_ATTN_ROPE_Q)
-            MHA__TRY(check_positions(call, b, mha__mask_queries(call, b), "q_positions", rope->q_positions.data,
+            MHA__TRY(check_positions(call, b, mha__mask_queries(call, b), "row", "q_positions", rope->q_positions.data,
                                      mha__rope_of_row, err));
         if (d->inputs & MHA_ATTN_ROPE_K)
-            MHA__TRY(check_positions(call, b, mha__mask_keys(call, b), "k_positions", rope->k_positions.data,
+            MHA__TRY(check_positions(call, b, mha__mask_keys(call, b), "key", "k_positions", rope->k_positions.data,
                                      mha__rope_of_key, err));
     }
     return MHA_OK;

@@ -326,8 +326,9 @@ static void test_refusals(void **state)
     REFUSE("rope.cos", cos = NULL);
     REFUSE("rope.sin", sin = (const char *)r.rope.sin + 1);
     REFUSE("rope.positions must be above the position 5 of row 3 of sequence 0 (got 5)", positions = 5);
-    REFUSE("q_positions", q_positions = (mha_cview){far, {0, 1, 0, 0}});
-    REFUSE("k_positions", k_positions = (mha_cview){far + 2, {0, 1, 0, 0}});
+    REFUSE("rope.q_positions: row 3 of sequence 0 must have a position", q_positions = (mha_cview){far, {0, 1, 0, 0}});
+    REFUSE("rope.k_positions: key 1 of sequence 0 must have a position",
+           k_positions = (mha_cview){far + 2, {0, 1, 0, 0}});
     REFUSE("out must not overlap rope.cos", cos = p.out.data);
     p.desc.kv_len = 2;
     REFUSE("row 0 of sequence 0 must have a position of at least 0 unless rope.q_positions is given (got -2)",
