@@ -18,6 +18,7 @@ mha_status mha__data_memory(mha_ctx *ctx, const char *name, size_t n, void **mem
     if (pages > 0 && page > 0 && !mha__mul((size_t)pages, (size_t)page, &have)) have = SIZE_MAX;
     *memory = n <= have ? mha__alloc(ctx, n) : NULL;
     if (*memory) return MHA_OK;
+    if (n <= have) return mha__no_memory(err, n, mha__quote(&q, name, strlen(name)));
     return mha__fail(err, MHA_ERR_MEMORY, "%s: requires %.3f GiB (%zu bytes), but this machine has only %.3f GiB",
                      mha__quote(&q, name, strlen(name)), (double)n / gib, n, (double)have / gib);
 }

@@ -93,7 +93,7 @@ int64_t mha__shape_elements(int rank, const int64_t *shape);
 const char *mha__quote_shape(mha__quoted *q, int rank, const int64_t *shape);
 
 /* Allocates `n` > 0 bytes for data of the file `name`. If the machine has less memory, fails with "requires N GiB, but
- * this machine has only M GiB". */
+ * this machine has only M GiB"; if the allocation fails, with the message of mha__no_memory. */
 mha_status mha__data_memory(mha_ctx *ctx, const char *name, size_t n, void **memory, mha_error *err);
 
 #endif
