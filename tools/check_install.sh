@@ -45,6 +45,18 @@ quietly cmake -S tests/install -B "$work/consumer" -G Ninja -DCMAKE_C_COMPILER="
 quietly cmake --build "$work/consumer"
 for kind in mha shared static attn attn_static; do "$work/consumer/consumer_$kind"; done
 
+# A static library that the package needs is missing: the component static must be missing, too.
+mkdir "$work/lacking"
+printf '#!/bin/sh\ncase " $* " in *" libjpeg "*) exit 1 ;; esac\nexec pkg-config "$@"\n' >"$work/lacking/pkg-config"
+chmod +x "$work/lacking/pkg-config"
+if grep -q 'foreach(package .*libjpeg' "$(find "$work/prefix" -name mhaConfig.cmake)" &&
+    { cmake -S tests/install -B "$work/lacking/consumer" -G Ninja -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$work/prefix" \
+        -DPKG_CONFIG_EXECUTABLE="$work/lacking/pkg-config" >"$work/log" 2>&1 || ! grep -q 'mha::static requires' "$work/log"; }; then
+    echo 'find_package must not find the component static without libjpeg'
+    cat "$work/log"
+    exit 1
+fi
+
 # ---- pkg-config: builds every example with one command ----
 pc=$(find "$work/prefix" -name mha.pc)
 PKG_CONFIG_PATH=${pc%/*}
