@@ -209,10 +209,11 @@ static int put_json(cli_session *s, const job *j, int64_t max_new)
 
 /* Without -n, limits max_new so that prompt and continuation fit the model's maximum number of positions. With -n, logs
  * if they exceed this maximum. Rotary position embeddings allow this, although the model was not trained on such
- * positions; for learned position embeddings (gpt2), the library returns an error. */
+ * positions; with a table of positions (gpt2, opt), the library returns an error. */
 static void fit(const cli_session *s, const job *j, mha_generate_options *o)
 {
-    const int64_t most = mha_model_describe(j->model)->max_positions;
+    const mha_model_info *info = mha_model_describe(j->model);
+    const int64_t most = info->max_positions;
     const bool source = mha_model_encoder(j->model) != NULL;
     int64_t longest = source ? 1 : 0;
     for (int64_t n = 0; !source && n < j->count; n++)
@@ -222,7 +223,7 @@ static void fit(const cli_session *s, const job *j, mha_generate_options *o)
         o->max_new = most - longest;
         cli_say(s, "at most %lld new tokens: the model accepts %lld tokens, the prompt has %lld", (long long)o->max_new,
                 (long long)most, (long long)longest);
-    } else if (!source && strcmp(mha_model_describe(j->model)->family, "gpt2") != 0) {
+    } else if (!source && !info->position_table) {
         cli_say(s,
                 "output may reach %lld tokens including the prompt, but the model was trained on sequences of at most "
                 "%lld (max_position_embeddings)",

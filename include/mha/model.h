@@ -131,6 +131,8 @@ typedef struct mha_model_info {
                          * opened: tensors that read images are neither read nor counted, but copied when it is saved */
     int pool;           /* mha_pool that a sentence-transformers folder defines (mha_model_embed); MHA_POOL_MEAN if the
                          * folder defines none, or one that is not supported: mha_model_embed then fails */
+    int position_table; /* 1 = positions are rows of a table, learned or computed, so that a sequence of more than
+                         * max_positions tokens is an error; 0 = longer sequences are accepted (rotary, relative ...) */
 } mha_model_info;
 MHA_API const mha_model_info *mha_model_describe(const mha_model *model);
 

@@ -136,6 +136,7 @@ void mha__model_fill_info(mha_model *m)
     m->info.parameters = m->outer.parameters;
     m->info.bytes = m->outer.bytes;
     m->info.dtype = m->outer.dtype; /* type of the word embeddings, which are read first */
+    m->info.position_table = m->positions.out > 0;
     m->info.logits = m->lm_head && !m->config.discriminator;
     m->info.logit_width = m->lm_head ? m->config.logit_width : 0;
     if (m->config.channels && mha__weights_tensor(&m->outer, MHA__LM_HEAD, -1, false))

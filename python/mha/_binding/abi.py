@@ -1819,6 +1819,7 @@ class ModelInfo(ctypes.Structure):
     cross_heads_per_layer: int | None
     images_ignored: int
     pool: int
+    position_table: int
     _fields_ = [
         ("family", c_char_p),
         ("layers", c_int64),
@@ -1857,6 +1858,7 @@ class ModelInfo(ctypes.Structure):
         ("cross_heads_per_layer", c_void_p),
         ("images_ignored", c_int),
         ("pool", c_int),
+        ("position_table", c_int),
     ]
 
 

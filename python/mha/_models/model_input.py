@@ -15,7 +15,8 @@ from .._binding.library import Handle, lib, struct
 
 _SCALARS = ("layers", "heads", "kv_heads", "head_dim", "hidden", "intermediate", "vocab", "max_positions", "type_vocab", "parameters",
             "bytes", "kv_bytes_per_token", "causal", "logits", "original_heads", "rotation_by_length", "image_channels", "image_height",
-            "image_width", "patch_height", "patch_width", "classes", "embedding_width", "images_ignored", "logit_width", "pool")
+            "image_width", "patch_height", "patch_width", "classes", "embedding_width", "images_ignored", "logit_width", "pool",
+            "position_table")
 _PER_LAYER = ("heads_per_layer", "key_heads_per_layer", "value_heads_per_layer", "feed_forward_per_layer")
 _CHOICES = ("none", "experts", "heads", "options")
 

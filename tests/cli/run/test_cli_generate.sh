@@ -124,6 +124,12 @@ expect 0 generate --json --no-eos "$long"
 [ $(($("$JSON_AT" 'prompt_ids.#' <out) + $("$JSON_AT" 'ids.#' <out))) = 96 ] || fail 'the default must use all positions'
 has err 'new tokens: the model accepts 96'
 refused 3 generate -n 64 "$long"
+has_not err 'the model was trained on'
+cp -r "$data/families2/opt" opt
+counting 8 | "$MHA" tokenizer train -q --type wordpiece --vocab-size 48 -f - -o words >log || fail "a tokenizer must be trained"
+cp words/* opt
+refused 3 "$MHA" generate -m opt -n 64 -p 'the number'
+has_not err 'the model was trained on'
 expect 0 generate -n 4 "$long"
 has_not err 'the model'
 expect 0 "$MHA" generate -m "$data/models/gemma2-tiny" --no-eos -n 200 -p 'Every morn' -p x

@@ -7,11 +7,14 @@
 #include "mha/model_save.h"
 #include "mha/prune.h"
 #include "mha/regroup.h"
+#include "mha/seq2seq.h"
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/model_case.h"
+#include <dirent.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +43,53 @@ static void test_most_tokens(void **state)
         assert_non_null(strstr(err.message, "length must be from 1 to 64 (got 65)"));
         mha_model_free(model);
     }
+}
+
+/* Fails unless position_table tells whether the model rejects more than max_positions tokens. Returns it. */
+static int check_position_table(const mha_model *model, const char *folder)
+{
+    const mha_model_info *info = mha_model_describe(model);
+    const int64_t length = info->max_positions + 1;
+    int32_t *many = calloc((size_t)length, sizeof *many);
+    char sentence[128];
+    mha_error err = {0};
+    assert_non_null(many);
+    const mha_model_input longer = {.size = sizeof longer, .batch = 1, .length = length, .ids = many};
+    snprintf(sentence, sizeof sentence, "length must be from 1 to %lld (got %lld)", (long long)info->max_positions,
+             (long long)length);
+    const mha_status status = mha_model_forward(model, &longer, NULL, &err);
+    const bool rejected = status == MHA_ERR_ARG && strstr(err.message, sentence);
+    if (rejected != info->position_table || (!rejected && status != MHA_OK && !info->encoder_decoder))
+        fail_msg("%s: position_table must tell whether a long text is rejected (got %d, %s)", folder,
+                 info->position_table, err.message);
+    free(many);
+    return info->position_table;
+}
+
+/* All recorded models. Whisper's encoder reads features, whose number is fixed. */
+static void test_position_tables(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"models", "families", "families2", "seq2seq"};
+    int models = 0, tables = 0;
+    for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", MHA_TEST_DATA, folders[f]);
+        DIR *entries = opendir(path);
+        assert_non_null(entries);
+        for (const struct dirent *e = readdir(entries); e; e = readdir(entries)) {
+            if (strchr(e->d_name, '.')) continue; /* a file */
+            snprintf(path, sizeof path, "%s/%s", folders[f], e->d_name);
+            mha_model *model = case_open(NULL, path);
+            const mha_model *encoder = mha_model_encoder(model);
+            tables += check_position_table(model, path);
+            if (encoder && !mha_model_describe(encoder)->feature_bins) check_position_table(encoder, path);
+            mha_model_free(model);
+            models++;
+        }
+        closedir(entries);
+    }
+    assert_true(models >= 59 && tables >= 20);
 }
 
 /* ---- discriminators ---- */
@@ -322,9 +372,9 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_most_tokens),   cmocka_unit_test(test_discriminator), cmocka_unit_test(test_pruned),
-        cmocka_unit_test(test_refused_edits), cmocka_unit_test(test_created),       cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_shared_layers),
+        cmocka_unit_test(test_most_tokens),   cmocka_unit_test(test_discriminator),   cmocka_unit_test(test_pruned),
+        cmocka_unit_test(test_refused_edits), cmocka_unit_test(test_created),         cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_shared_layers), cmocka_unit_test(test_position_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
