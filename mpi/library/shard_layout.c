@@ -68,15 +68,17 @@ static void pair_chunks(chunk *chunks, int cp, mha_cluster_part *parts)
 mha_status mha_cluster_packed_parts(const mha_attn_desc *desc, const int64_t *cu_seqlens, int cp,
                                     mha_cluster_part *parts, mha_error *err)
 {
+    mha_attn_desc d;
     if (!desc || !cu_seqlens || !parts)
         return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "%s must not be NULL",
                                  !desc         ? "desc"
                                  : !cu_seqlens ? "cu_seqlens"
                                                : "parts");
     if (cp < 1) return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "cp must be at least 1 (got %d)", cp);
-    if (desc->batch < 0)
-        return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "batch must be at least 0 (got %lld)", (long long)desc->batch);
-    for (int64_t b = 0; b < desc->batch; b++)
+    MHA__TRY(mha__cluster_read(NULL, &d, sizeof d, desc, "mha_attn_desc", err));
+    if (d.batch < 0)
+        return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "batch must be at least 0 (got %lld)", (long long)d.batch);
+    for (int64_t b = 0; b < d.batch; b++)
         if (cu_seqlens[b + 1] < cu_seqlens[b] || cu_seqlens[0] != 0)
             return mha__cluster_fail(NULL, err, MHA_ERR_ARG, "cu_seqlens must ascend from 0 (got %lld to %lld)",
                                      (long long)cu_seqlens[b], (long long)cu_seqlens[b + 1]);
@@ -84,10 +86,10 @@ mha_status mha_cluster_packed_parts(const mha_attn_desc *desc, const int64_t *cu
     chunk *chunks = malloc(bytes);
     if (!chunks) return mha__cluster_no_memory(NULL, err, bytes, "the chunks of all ranks");
     for (int n = 0; n < 2 * cp; n++) {
-        const mha_cluster_part zigzag = mha_cluster_part_of(cu_seqlens[desc->batch], cp, n < cp ? n : 2 * cp - 1 - n);
+        const mha_cluster_part zigzag = mha_cluster_part_of(cu_seqlens[d.batch], cp, n < cp ? n : 2 * cp - 1 - n);
         chunks[n] = (chunk){zigzag.start[n >= cp], zigzag.length[n >= cp], 0};
     }
-    add_costs(desc, cu_seqlens, chunks);
+    add_costs(&d, cu_seqlens, chunks);
     pair_chunks(chunks, cp, parts);
     free(chunks);
     return MHA_OK;

@@ -47,8 +47,10 @@ static void check_packed_layout(void)
     CHECK(strstr(err.message, "cu_seqlens must ascend from 0 (got 9 to 8)"));
     CHECK(mha_cluster_packed_parts(&d, cu, 0, parts, &err) == MHA_ERR_ARG);
     CHECK(strstr(err.message, "cp must be at least 1 (got 0)"));
-    CHECK(mha_cluster_packed_parts(&(mha_attn_desc){.batch = -1}, cu, 2, parts, &err) == MHA_ERR_ARG);
+    const mha_attn_desc negative = {.size = sizeof d, .batch = -1}, older = {.size = sizeof d.size, .batch = 4};
+    CHECK(mha_cluster_packed_parts(&negative, cu, 2, parts, &err) == MHA_ERR_ARG);
     CHECK(strstr(err.message, "batch must be at least 0 (got -1)"));
+    CHECK(mha_cluster_packed_parts(&older, wrong, 2, parts, &err) == MHA_OK); /* a struct without the field batch */
     CHECK(mha_cluster_packed_parts(&d, NULL, 2, parts, &err) == MHA_ERR_ARG);
     CHECK(strstr(err.message, "cu_seqlens must not be NULL"));
 }

@@ -107,13 +107,13 @@ static mha_status resolve_addition(const mha_cache *c, int64_t sequence, const m
     if (!mha__cache_converts(a->tokens.dtype, c->desc.dtype))
         return mha__fail(err, MHA_ERR_ARG, "tokens.dtype must be convertible to the %s of the cache (got %s)",
                          mha_dtype_name(c->desc.dtype), mha_dtype_name(a->tokens.dtype));
-    const int64_t shape[] = {a->end - a->first, c->desc.kv_heads, tokens->count,
+    const int64_t shape[] = {a->end - a->first, c->desc.kv_heads, a->tokens.count,
                              mha__max64(c->desc.head_dim, c->desc.v_head_dim)};
     size_t bytes;
-    if (tokens->count < 0 || !mha__bytes(shape, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
+    if (a->tokens.count < 0 || !mha__bytes(shape, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
         return mha__fail(err, MHA_ERR_ARG,
                          "tokens.count must be at least 0, and the keys must fit the address space (got %" PRId64 ")",
-                         tokens->count);
+                         a->tokens.count);
     MHA__TRY(check_counts(c, a, err));
     MHA__TRY(bind_view(c, "k", a, c->desc.head_dim, &a->tokens.k, err));
     MHA__TRY(bind_rope(c, a, err));

@@ -265,7 +265,10 @@ mha_status mha__attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *op
     if (!layer) return mha__fail(err, MHA_ERR_ARG, "attention layer: the output pointer must not be NULL");
     *layer = NULL;
     mha_attn_layer_options o;
+    mha_rope_options rope;
     MHA__TRY(mha__options_need(&o, sizeof o, options, "mha_attn_layer_options", err));
+    MHA__TRY(mha__options_read(&rope, sizeof rope, o.rope, "mha_rope_options", err));
+    if (o.rope) o.rope = &rope;
     MHA__TRY(check_options(&o, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
     const size_t per_head = (size_t)o.heads * (size_t)((o.slopes != NULL) + (o.sinks != NULL));

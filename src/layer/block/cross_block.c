@@ -2,15 +2,18 @@
  * attention, so both use the same workspace. */
 #include "layer/block/cross_block.h"
 #include "base/error.h"
+#include "base/struct_size.h"
 
 mha_status mha__block_cross_check(const mha_block_options *o, mha_error *err)
 {
+    mha_attn_layer_options cross;
     if (!o->cross) return MHA_OK;
     if (o->parallel) return mha__fail(err, MHA_ERR_ARG, "block: parallel must be 0 with cross (got %d)", o->parallel);
-    if (!o->cross->cross) return mha__fail(err, MHA_ERR_ARG, "block: the field cross of cross must be 1 (got 0)");
-    if (o->cross->hidden == o->attn.hidden) return MHA_OK;
+    MHA__TRY(mha__options_need(&cross, sizeof cross, o->cross, "mha_attn_layer_options", err));
+    if (!cross.cross) return mha__fail(err, MHA_ERR_ARG, "block: the field cross of cross must be 1 (got 0)");
+    if (cross.hidden == o->attn.hidden) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "block: cross.hidden must be attn.hidden = %lld (got %lld)",
-                     (long long)o->attn.hidden, (long long)o->cross->hidden);
+                     (long long)o->attn.hidden, (long long)cross.hidden);
 }
 
 mha_layer_input mha__block_cross_input(const mha_layer_input *in)

@@ -98,18 +98,23 @@ static mha_status run(mha_model_grads *g, const mha_clip_loss_args *args, const 
     return de ? go_back(g, args, p, err) : MHA_OK;
 }
 
+/* Reads the arguments, and sets *pairs to the number of pairs. */
 static mha_status read_args(const mha_model_grads *g, const mha_clip_loss_args *given, mha_clip_loss_args *args,
-                            mha_error *err)
+                            int64_t *pairs, mha_error *err)
 {
+    mha_model_input texts, images;
     if (!g) return mha__fail(err, MHA_ERR_ARG, "mha_clip_loss: grads must not be NULL");
     MHA__TRY(check_model(g->model, "mha_clip_loss", err));
     MHA__TRY(mha__options_read(args, sizeof *args, given, "mha_clip_loss_args", err));
     if (!args->texts || !args->images)
         return mha__fail(err, MHA_ERR_ARG, "mha_clip_loss_args: %s must not be NULL", args->texts ? "images" : "texts");
-    if (args->texts->batch == args->images->batch && args->texts->batch > 0) return MHA_OK;
+    MHA__TRY(mha__options_need(&texts, sizeof texts, args->texts, "mha_model_input", err));
+    MHA__TRY(mha__options_need(&images, sizeof images, args->images, "mha_model_input", err));
+    *pairs = texts.batch;
+    if (texts.batch == images.batch && texts.batch > 0) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG,
                      "mha_clip_loss_args: texts and images must have the same batch of at least 1 (got %lld and %lld)",
-                     (long long)args->texts->batch, (long long)args->images->batch);
+                     (long long)texts.batch, (long long)images.batch);
 }
 
 mha_status mha_clip_loss(mha_model_grads *g, const mha_clip_loss_args *given, double *loss, mha_error *err)
@@ -117,8 +122,9 @@ mha_status mha_clip_loss(mha_model_grads *g, const mha_clip_loss_args *given, do
     mha_clip_loss_args args;
     mha__arena arena = {0};
     double sum = 0;
-    MHA__TRY(read_args(g, given, &args, err));
-    pairs p = {.count = args.texts->batch, .width = g->model->config.projection};
+    int64_t count = 0;
+    MHA__TRY(read_args(g, given, &args, &count, err));
+    pairs p = {.count = count, .width = g->model->config.projection};
     lay_out(&arena, &p);
     arena.base = arena.overflow ? NULL : mha__alloc(g->ctx, arena.used);
     if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the embeddings of pairs");

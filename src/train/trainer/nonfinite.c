@@ -1,6 +1,7 @@
 /* nonfinite.c - finds the origin of a non-finite loss or gradient: the first layer with a non-finite output, and the
  * first tensor with a non-finite weight. It runs once, when training must stop. */
 #include "base/error.h"
+#include "base/struct_size.h"
 #include "train/trainer_struct.h"
 #include <math.h>
 #include <stdio.h>
@@ -32,15 +33,17 @@ static int look(void *user, int64_t entry, const float *x)
 
 /* Writes the name of the first non-finite result of the forward pass to `place`: a hidden state or, if all hidden
  * states are finite, the logits. */
-static mha_status find_place(const mha_trainer *t, const mha_model_input *in, char *place, size_t capacity,
+static mha_status find_place(const mha_trainer *t, const mha_model_input *given, char *place, size_t capacity,
                              mha_error *err)
 {
-    search s = {.input = in,
-                .rows = in->starts ? in->starts[in->batch] : in->batch * in->length,
+    mha_model_input in;
+    MHA__TRY(mha__options_need(&in, sizeof in, given, "mha_model_input", err));
+    search s = {.input = &in,
+                .rows = in.starts ? in.starts[in.batch] : in.batch * in.length,
                 .width = t->model->config.hidden,
                 .entry = -1};
     const mha_model_output output = {.size = sizeof output, .on_hidden = look, .user = &s};
-    MHA__TRY(mha_model_forward(t->model, in, &output, err));
+    MHA__TRY(mha_model_forward(t->model, &in, &output, err));
     if (s.entry < 0)
         snprintf(place, capacity, t->o.teacher ? "the logits, or the teacher's output" : "the logits");
     else if (s.entry == 0)

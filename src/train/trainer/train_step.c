@@ -7,6 +7,7 @@
  * passes. */
 #include "base/ctx.h"
 #include "base/error.h"
+#include "base/struct_size.h"
 #include "layer/adamw.h"
 #include "math/rng_draws.h"
 #include "train/gates/trainer_gates.h"
@@ -102,6 +103,13 @@ static mha_status share_terms(mha_trainer *t, const mha_train_batch *batches, in
     return share_weight(&d->text, all.texts, "text", count, err);
 }
 
+/* Returns the number of sequences of a batch; 0 if its input is invalid, which the process that runs it reports. */
+static int64_t sequences_of(const mha_train_batch *batch)
+{
+    mha_model_input in;
+    return mha__options_need(&in, sizeof in, batch->input, "mha_model_input", NULL) == MHA_OK ? in.batch : 0;
+}
+
 /* Runs the workers of this process one after another, each on its batches. */
 static mha_status run_workers(mha_trainer *t, const mha_train_batch *batches, int64_t count, gathered *g,
                               mha_error *err)
@@ -111,7 +119,7 @@ static mha_status run_workers(mha_trainer *t, const mha_train_batch *batches, in
     const bool overlaps = mha__ranks_overlap(t) && mha__config_choosing(&t->model->config) < 0;
     g->overlaps = overlaps ? n + workers * each - 1 : -1;
     for (int64_t other = 0; t->gates && other < n; other++)
-        t->gates->drawn += batches[other].input ? batches[other].input->batch : 0;
+        t->gates->drawn += sequences_of(&batches[other]);
     for (int64_t worker = 0; worker < workers; worker++) {
         for (const int64_t end = n + each; n < end; n++)
             MHA__TRY(add_batch(t, &batches[n], n, true, g, err));

@@ -189,11 +189,18 @@ static mha_status save_shared(const mha_trainer *t, const char *folder, const mh
     return status;
 }
 
+/* Returns true if the options are valid and have model_only. Errors are reported by save, after the ranks have met. */
+static bool is_model_only(const mha_trainer_save_options *options)
+{
+    mha_trainer_save_options o;
+    return mha__options_read(&o, sizeof o, options, "mha_trainer_save_options", NULL) == MHA_OK && o.model_only;
+}
+
 mha_status mha_trainer_save(const mha_trainer *t, const char *folder, const mha_trainer_save_options *options,
                             mha_error *err)
 {
     if (!t) return mha__fail(err, MHA_ERR_ARG, "mha_trainer_save: trainer must not be NULL");
-    const bool shared = t->o.ranks && !(options && options->model_only);
+    const bool shared = t->o.ranks && !is_model_only(options);
     return (shared ? save_shared : save)(t, folder, options, err);
 }
 

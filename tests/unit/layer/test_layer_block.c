@@ -246,6 +246,12 @@ static void test_refusals(void **state)
     REFUSED(attn.scale, (double)NAN, MHA_ERR_ARG, "scale must be finite in f32 (got nan)");
     REFUSED(attn.softcap, -1, MHA_ERR_ARG, "softcap must be 0 (off) or positive and finite (got -1)");
     REFUSED(attn.window, ((mha_window){1, -3, 0}), MHA_ERR_ARG, "window.left must be -1 (open) or at least 0 (got -3)");
+    /* structs of older callers, which end before these fields */
+    const mha_rope_options rope = {.size = sizeof rope.size, .head_dim = 12};
+    const mha_attn_layer_options cross = {.size = sizeof cross.size, .cross = 1, .hidden = 48};
+    REFUSED(attn.rope, &rope, MHA_ERR_ARG, "attention layer: head_dim of rope must be 12 (got 0)");
+    REFUSED(cross, ((bad.cross_norm = good.attn_norm), &cross), MHA_ERR_ARG,
+            "block: the field cross of cross must be 1 (got 0)");
     random_block_free((mha_block_options *)&good);
 }
 

@@ -144,6 +144,10 @@ static void loss_of_equal_pairs(void **state)
     assert_true(fabs(loss - log(2)) < 1e-12);
     images.batch = 1;
     assert_int_equal(mha_clip_loss(grads, &args, &loss, &err), MHA_ERR_ARG);
+    const mha_model_input older = {.size = sizeof older.size, .batch = 1}; /* a struct without the field batch */
+    args.texts = &older;
+    assert_int_equal(mha_clip_loss(grads, &args, &loss, &err), MHA_ERR_ARG);
+    assert_non_null(strstr(err.message, "(got 0 and 1)"));
     args.texts = NULL;
     assert_int_equal(mha_clip_loss(grads, &args, &loss, &err), MHA_ERR_ARG);
     mha_model_grads_free(grads);

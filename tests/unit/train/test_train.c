@@ -30,6 +30,8 @@ static void test_rate(void **state)
     assert_true(mha_train_rate(&o, 110) == 0.1 && mha_train_rate(&o, 100000) == 0.1);
     assert_true(mha_train_rate(&held, 2) == 0.25 && mha_train_rate(&held, 99) == 0.5);
     assert_true(mha_train_rate(&none, 1) == 1e-3);
+    const mha_train_options older = {.size = sizeof older.size, .rate = 0.5}; /* a struct without the field rate */
+    assert_true(mha_train_rate(&older, 1) == 1e-3);
     const mha_train_options climb = {.size = sizeof climb, .rate = 0.5, .warmup = 10, .steps = 10, .floor = 0.1};
     assert_true(mha_train_rate(&climb, 9) == 0.45 && mha_train_rate(&climb, 10) == 0.1);
 }
