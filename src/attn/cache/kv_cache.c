@@ -60,6 +60,9 @@ static mha_status page_bytes(const mha_cache_desc *d, int64_t width, size_t *byt
                      d->kv_heads, d->page_size, width, mha_dtype_name(d->dtype));
 }
 
+/* Bytes of `sequences`, `lengths` and `view` per sequence. */
+enum { BYTES_PER_SEQUENCE = sizeof(mha__sequence) + 4 * sizeof(int64_t) };
+
 /* Initializes all fields except pages and table, which are allocated with the first tokens or for `capacity`. */
 static mha_status fill(mha_cache *c, mha_error *err)
 {
@@ -67,12 +70,13 @@ static mha_status fill(mha_cache *c, mha_error *err)
     size_t bytes;
     MHA__TRY(page_bytes(d, d->head_dim, &c->k_bytes, err));
     if (!d->v_from_k) MHA__TRY(page_bytes(d, d->v_head_dim, &c->v_bytes, err));
-    if (!mha__mul((size_t)d->batch, sizeof *c->sequences + 3 * sizeof *c->view, &bytes))
+    if (!mha__mul((size_t)d->batch, BYTES_PER_SEQUENCE, &bytes))
         return bad_field(err, "batch", d->batch, "small enough for the address space");
     c->pinned = mha__cache_pages_of(c, d->keep_first);
     c->sequences = mha__calloc(c->ctx, (size_t)d->batch, sizeof *c->sequences);
+    c->lengths = mha__calloc(c->ctx, (size_t)d->batch, sizeof *c->lengths);
     c->view = mha__calloc(c->ctx, (size_t)d->batch, 3 * sizeof *c->view);
-    if (!c->sequences || !c->view) return mha__no_memory(err, bytes, "the sequences of a KV cache");
+    if (!c->sequences || !c->lengths || !c->view) return mha__no_memory(err, bytes, "the sequences of a KV cache");
     for (int64_t b = 0; b < d->batch; b++)
         c->sequences[b].dropped = c->pinned;
     return d->capacity > 0 ? mha__cache_reserve(c, mha__cache_pages_of(c, d->capacity), 0, 0, err) : MHA_OK;
@@ -100,7 +104,7 @@ mha_status mha_cache_create(mha_ctx *ctx, const mha_cache_desc *desc, mha_cache 
 void mha_cache_free(mha_cache *c)
 {
     if (!c) return;
-    void *const all[] = {c->sequences, c->view, c->table, c->k, c->v, c->refs, c->free_pages, c};
+    void *const all[] = {c->sequences, c->lengths, c->view, c->table, c->k, c->v, c->refs, c->free_pages, c};
     mha_ctx *ctx = c->ctx;
     for (size_t n = 0; n < sizeof all / sizeof *all; n++)
         mha__free(ctx, all[n]);
@@ -142,14 +146,14 @@ mha_status mha__cache_check_seen(const mha_cache *c, int64_t sequence, int64_t p
 
 mha_status mha__cache_check_growth(const mha_cache *c, int64_t sequence, int64_t count, mha_error *err)
 {
-    if (count <= LENGTH_MAX - c->sequences[sequence].length) return MHA_OK;
+    if (count <= LENGTH_MAX - c->lengths[sequence]) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "count must keep sequence %" PRId64 " below 2^60 tokens (got %" PRId64 ")",
                      sequence, count);
 }
 
 int64_t mha_cache_length(const mha_cache *c, int64_t sequence)
 {
-    return c && sequence >= 0 && sequence < c->desc.batch ? c->sequences[sequence].length : -1;
+    return c && sequence >= 0 && sequence < c->desc.batch ? c->lengths[sequence] : -1;
 }
 
 int64_t mha_cache_pages(const mha_cache *c)
@@ -161,7 +165,7 @@ size_t mha_cache_bytes(const mha_cache *c)
 {
     if (!c) return 0;
     return sizeof *c + (size_t)c->pages * (c->k_bytes + c->v_bytes + sizeof *c->refs + sizeof *c->free_pages) +
-           (size_t)c->desc.batch * (sizeof *c->sequences + 3 * sizeof *c->view + (size_t)c->width * sizeof *c->table);
+           (size_t)c->desc.batch * (BYTES_PER_SEQUENCE + (size_t)c->width * sizeof *c->table);
 }
 
 /* ---- truncation ---- */
@@ -169,7 +173,7 @@ size_t mha_cache_bytes(const mha_cache *c)
 /* Releases the logical pages of a sequence from `page` on. */
 static void release_pages(mha_cache *c, int64_t sequence, int64_t page)
 {
-    const int64_t end = mha__cache_pages_of(c, c->sequences[sequence].length);
+    const int64_t end = mha__cache_pages_of(c, c->lengths[sequence]);
     for (; page < end; page++) {
         int32_t *entry = mha__cache_entry(c, sequence, page);
         if (*entry != MHA__PAGE_NONE) mha__cache_page_release(c, *entry);
@@ -182,17 +186,17 @@ static void shorten(mha_cache *c, int64_t sequence, int64_t length)
 {
     mha__sequence *s = &c->sequences[sequence];
     release_pages(c, sequence, mha__cache_pages_of(c, length));
-    s->length = length;
+    c->lengths[sequence] = length;
     if (length <= c->pinned * c->desc.page_size) s->dropped = c->pinned;
 }
 
 /* Checks that one sequence can be truncated to `length`. */
 static mha_status check_length(const mha_cache *c, int64_t sequence, int64_t length, mha_error *err)
 {
-    if (length < 0 || length > c->sequences[sequence].length)
+    if (length < 0 || length > c->lengths[sequence])
         return mha__fail(err, MHA_ERR_ARG,
                          "length must be from 0 to %" PRId64 ", the length of sequence %" PRId64 " (got %" PRId64 ")",
-                         c->sequences[sequence].length, sequence, length);
+                         c->lengths[sequence], sequence, length);
     if (length <= c->pinned * c->desc.page_size) return MHA_OK;
     return mha__cache_check_seen(c, sequence, length, err);
 }
@@ -239,7 +243,7 @@ mha_status mha_cache_fork(mha_cache *c, int64_t from, int64_t to, int64_t length
         *mha__cache_entry(c, to, page) = shared;
         if (shared != MHA__PAGE_NONE) c->refs[shared]++;
     }
-    c->sequences[to].length = length;
+    c->lengths[to] = length;
     if (length > c->pinned * c->desc.page_size) c->sequences[to].dropped = c->sequences[from].dropped;
     return MHA_OK;
 }

@@ -17,9 +17,8 @@
 
 enum { MHA__PAGE_FREE = -1, MHA__PAGE_NONE = -1 };
 
-/* The state of one sequence. */
+/* The state of one sequence, except for its length. */
 typedef struct mha__sequence {
-    int64_t length;
     int64_t dropped; /* logical pages [pinned, dropped) were released; dropped >= pinned */
     bool copies;     /* used during an append: the last page is shared and must be copied */
 } mha__sequence;
@@ -30,7 +29,8 @@ struct mha_cache {
     size_t k_bytes, v_bytes;  /* bytes per page */
     int64_t pinned;           /* number of logical pages that contain the keep_first tokens */
     mha__sequence *sequences; /* [batch] states of the sequences */
-    int64_t *view;            /* [3][batch] lengths, offsets and prefixes; set by mha_cache_bind */
+    int64_t *lengths;         /* [batch] tokens of the sequences */
+    int64_t *view;            /* [3][batch] lengths, offsets and prefixes of the bound call; set by mha_cache_bind */
     int32_t *table;           /* [batch][width] physical pages, or MHA__PAGE_NONE */
     int64_t width;
     char *k, *v;         /* memory of [pages] pages, of k_bytes and v_bytes each */

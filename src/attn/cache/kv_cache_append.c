@@ -57,7 +57,7 @@ static mha_status bind_rope(const mha_cache *c, addition *a, mha_error *err)
     if (at->data) MHA__TRY(mha__bind_input("rope.k_positions", at, shape, sizeof(int64_t), err));
     for (int64_t b = a->first; b < a->end; b++)
         for (int64_t t = 0; t < count_of(a, b); t++) {
-            const int64_t p = mha__cache_position(&a->rope, b - a->first, t, c->sequences[b].length + t);
+            const int64_t p = mha__cache_position(&a->rope, b - a->first, t, c->lengths[b] + t);
             if (p < 0 || p >= a->rope.positions)
                 return mha__rope_position_error(&a->rope, "k_positions", at->data, "token", t, b, p, err);
         }
@@ -74,7 +74,7 @@ static mha_status check_values(const mha_cache *c, const char *name, const addit
     for (int64_t b = a->first; b < a->end && isfinite(end); b++)
         for (int64_t g = 0; g < c->desc.kv_heads; g++)
             for (int64_t t = 0; t < count_of(a, b); t++) {
-                mha__cache_load(rows, b - a->first, g, t, c->sequences[b].length + t, row);
+                mha__cache_load(rows, b - a->first, g, t, c->lengths[b] + t, row);
                 for (int64_t i = 0; i < rows->width; i++)
                     if (isfinite(row[i]) && fabsf(row[i]) >= end)
                         return mha__fail(err, MHA_ERR_ARG,
@@ -128,7 +128,7 @@ static mha_status resolve_addition(const mha_cache *c, int64_t sequence, const m
 static int64_t droppable(const mha_cache *c, int64_t sequence)
 {
     const mha__sequence *s = &c->sequences[sequence];
-    return mha__max64(s->dropped, mha__cache_first_seen(c, s->length) / c->desc.page_size);
+    return mha__max64(s->dropped, mha__cache_first_seen(c, c->lengths[sequence]) / c->desc.page_size);
 }
 
 /* Releases the pages of a sequence that leave its window. Returns the number of pages that become free. */
@@ -146,10 +146,11 @@ static int64_t release_dropped(mha_cache *c, int64_t sequence)
 static int64_t release_shared(mha_cache *c, int64_t sequence, int64_t count)
 {
     mha__sequence *s = &c->sequences[sequence];
-    const int64_t need = mha__cache_pages_of(c, s->length + count) - mha__cache_pages_of(c, s->length);
+    const int64_t length = c->lengths[sequence];
+    const int64_t need = mha__cache_pages_of(c, length + count) - mha__cache_pages_of(c, length);
     s->copies = false;
-    if (s->length % c->desc.page_size == 0) return need;
-    int64_t *refs = &c->refs[*mha__cache_entry(c, sequence, s->length / c->desc.page_size)];
+    if (length % c->desc.page_size == 0) return need;
+    int64_t *refs = &c->refs[*mha__cache_entry(c, sequence, length / c->desc.page_size)];
     s->copies = *refs > 1;
     *refs -= s->copies;
     return need + s->copies;
@@ -161,7 +162,7 @@ static void restore_counts(mha_cache *c, int64_t sequence, int64_t count)
     if (count == 0) return;
     for (int64_t page = s->dropped; page < droppable(c, sequence); page++)
         c->refs[*mha__cache_entry(c, sequence, page)]++;
-    if (s->copies) c->refs[*mha__cache_entry(c, sequence, s->length / c->desc.page_size)]++;
+    if (s->copies) c->refs[*mha__cache_entry(c, sequence, c->lengths[sequence] / c->desc.page_size)]++;
 }
 
 static void drop_pages(mha_cache *c, int64_t sequence)
@@ -176,9 +177,9 @@ static void drop_pages(mha_cache *c, int64_t sequence)
 
 static void take_pages(mha_cache *c, int64_t sequence, int64_t count)
 {
-    const mha__sequence *s = &c->sequences[sequence];
-    const int64_t held = mha__cache_pages_of(c, s->length), end = mha__cache_pages_of(c, s->length + count);
-    if (s->copies) {
+    const int64_t length = c->lengths[sequence];
+    const int64_t held = mha__cache_pages_of(c, length), end = mha__cache_pages_of(c, length + count);
+    if (c->sequences[sequence].copies) {
         int32_t *entry = mha__cache_entry(c, sequence, held - 1);
         const int32_t shared = *entry, own = mha__cache_page_acquire(c);
         memcpy(c->k + (size_t)own * c->k_bytes, c->k + (size_t)shared * c->k_bytes, c->k_bytes);
@@ -199,7 +200,7 @@ static mha_status reserve(mha_cache *c, const addition *a, mha_error *err)
     for (int64_t b = a->first; b < a->end; b++) {
         const int64_t count = count_of(a, b);
         if (count > 0) need += release_shared(c, b, count);
-        width = mha__max64(width, mha__cache_pages_of(c, c->sequences[b].length + count));
+        width = mha__max64(width, mha__cache_pages_of(c, c->lengths[b] + count));
     }
     const mha_status status = mha__cache_reserve(c, need, freed, width, err);
     for (int64_t b = a->first; b < a->end && status != MHA_OK; b++)
@@ -211,7 +212,7 @@ static mha_status reserve(mha_cache *c, const addition *a, mha_error *err)
  * page. */
 static int64_t most_pages(const mha_cache *c, int64_t sequence, int64_t count)
 {
-    const int64_t length = c->sequences[sequence].length, size = c->desc.page_size;
+    const int64_t length = c->lengths[sequence], size = c->desc.page_size;
     const bool shared = length % size != 0 && c->refs[*mha__cache_entry(c, sequence, length / size)] > 1;
     return mha__cache_pages_of(c, length + count) - mha__cache_pages_of(c, length) + shared;
 }
@@ -224,19 +225,18 @@ mha_status mha__cache_reserve_tokens(mha_cache *c, int64_t sequence, int64_t cou
     for (int64_t b = first; b < end; b++) {
         MHA__TRY(mha__cache_check_growth(c, b, count, err));
         need += most_pages(c, b, count);
-        width = mha__max64(width, mha__cache_pages_of(c, c->sequences[b].length + count));
+        width = mha__max64(width, mha__cache_pages_of(c, c->lengths[b] + count));
     }
     return mha__cache_reserve(c, need, 0, width, err);
 }
 
 static void write_tokens(mha_cache *c, const addition *a, int64_t sequence)
 {
-    mha__sequence *s = &c->sequences[sequence];
-    const int64_t count = count_of(a, sequence), n = sequence - a->first;
+    const int64_t count = count_of(a, sequence), n = sequence - a->first, length = c->lengths[sequence];
     const mha__cache_rows keys = keys_of(c, a), values = values_of(c, a);
-    mha__cache_write(c, sequence, s->length, count, &keys, n, c->k);
-    if (c->v) mha__cache_write(c, sequence, s->length, count, &values, n, c->v);
-    s->length += count;
+    mha__cache_write(c, sequence, length, count, &keys, n, c->k);
+    if (c->v) mha__cache_write(c, sequence, length, count, &values, n, c->v);
+    c->lengths[sequence] += count;
 }
 
 /* Appends tokens. Each step covers all sequences before the next step begins, so a page is copied before its last

@@ -10,7 +10,7 @@ static void remove_tokens(mha_cache *c, int64_t first, int64_t end, const mha_ca
 {
     for (int64_t b = first; b < end; b++) {
         const int64_t count = tokens->counts ? tokens->counts[b - first] : tokens->count;
-        if (count > 0) mha_cache_truncate(c, b, c->sequences[b].length - count, NULL);
+        if (count > 0) mha_cache_truncate(c, b, c->lengths[b] - count, NULL);
     }
 }
 

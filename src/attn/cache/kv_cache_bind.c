@@ -24,7 +24,7 @@ static mha_status bind_window(const mha_cache *c, mha_attn_desc *desc, mha_error
 static mha_status check_sequence(const mha_cache *c, int64_t b, int64_t rows, mha_error *err)
 {
     const mha_cache_desc *d = &c->desc;
-    const int64_t length = c->sequences[b].length, past = length - rows;
+    const int64_t length = c->lengths[b], past = length - rows;
     if (rows == 0 || length == 0) return MHA_OK;
     if (past < 0)
         return mha__fail(err, MHA_ERR_ARG,
@@ -72,8 +72,8 @@ static int64_t view_rows(const mha_cache *c, int64_t first, int64_t end, const m
 {
     int64_t *lengths = c->view, *offsets = lengths + c->desc.batch, *prefixes = offsets + c->desc.batch, longest = 0;
     for (int64_t b = first; b < end; b++) {
-        const int64_t past = c->sequences[b].length - rows_of(desc, q_lens, cu, b - first);
-        lengths[b] = c->sequences[b].length;
+        const int64_t past = c->lengths[b] - rows_of(desc, q_lens, cu, b - first);
+        lengths[b] = c->lengths[b];
         offsets[b] = mha__max64(0, past);
         prefixes[b] = mha__max64(0, mha__min64(c->desc.keep_first, past));
         longest = mha__max64(longest, lengths[b]);
@@ -152,7 +152,7 @@ mha_status mha_cache_describe(const mha_cache *c, int64_t sequence, int64_t coun
     if (count < 0) return mha__fail(err, MHA_ERR_ARG, "count must be at least 0 (got %" PRId64 ")", count);
     for (int64_t b = first; b < end; b++) {
         MHA__TRY(mha__cache_check_growth(c, b, count, err));
-        longest = mha__max64(longest, c->sequences[b].length + count);
+        longest = mha__max64(longest, c->lengths[b] + count);
     }
     MHA__TRY(bind_window(c, &d, err));
     describe(c, end - first, longest, &d);

@@ -56,9 +56,7 @@ void mha_cache_save(const mha_cache *c, mha_named_tensor t[MHA_CACHE_TENSORS])
     if (!c) return;
     const mha_cache_desc *d = &c->desc;
     const int64_t pages = pages_in_use(c);
-    for (int64_t b = 0; b < d->batch; b++)
-        c->view[b] = c->sequences[b].length;
-    t[LENGTHS] = (mha_named_tensor){names[LENGTHS], MHA_I64, 1, {d->batch}, c->view};
+    t[LENGTHS] = (mha_named_tensor){names[LENGTHS], MHA_I64, 1, {d->batch}, c->lengths};
     t[PAGES] = (mha_named_tensor){names[PAGES], MHA_I32, 2, {d->batch, c->width}, c->table};
     t[KEYS] = (mha_named_tensor){
         names[KEYS], saved_dtype(c), 4, {pages, d->kv_heads, d->page_size, kept_width(c, d->head_dim)}, c->k};
@@ -152,7 +150,7 @@ static mha_status load_sequence(mha_cache *c, int64_t b, const mha_named_tensor 
         *mha__cache_entry(c, b, n) = page;
         if (page >= 0) c->refs[page] = mha__max64(c->refs[page], 0) + 1;
     }
-    s->length = length;
+    c->lengths[b] = length;
     return MHA_OK;
 }
 

@@ -416,6 +416,38 @@ static void test_too_large_for_q8(void **state)
     mha_cache_free(cache);
 }
 
+/* ---- struct sizes and const ---- */
+
+/* The fields after `size` bytes must be ignored: they are not part of an older caller's struct. */
+static void test_tokens_of_an_older_caller(void **state)
+{
+    (void)state;
+    mha_error err = {0};
+    mha_cache *cache = cached_create(NULL, &cached_plain);
+    const mha_cache_tokens older = {.size = sizeof older.size, .count = INT64_MAX};
+    assert_int_equal(mha_cache_append(cache, MHA_CACHE_ALL, &older, &err), MHA_OK);
+    assert_int_equal(mha_cache_length(cache, 0), 0);
+    mha_cache_free(cache);
+}
+
+/* Saving a cache must not change a call that is bound to it. */
+static void test_save_after_bind(void **state)
+{
+    (void)state;
+    mha_error err = {0};
+    mha_attn_desc d = {.size = sizeof d, .heads = CACHED_HKV, .q_len = 1, .causal = 1};
+    mha_attn_args a = {.size = sizeof a};
+    mha_named_tensor t[MHA_CACHE_TENSORS];
+    mha_cache *cache = cached_create(NULL, &cached_plain);
+    assert_int_equal(cached_append(cache, &cached_plain, 0, 1, 5, NULL, 1, &err), MHA_OK);
+    assert_int_equal(mha_cache_bind(cache, 0, NULL, &d, &a, &err), MHA_OK);
+    assert_int_equal(cached_append(cache, &cached_plain, 0, 1, 2, NULL, 6, &err), MHA_OK);
+    mha_cache_save(cache, t);
+    assert_int_equal(a.kv_lens[0], 5);
+    assert_int_equal(((const int64_t *)t[0].data)[0], 7);
+    mha_cache_free(cache);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_window_memory),
@@ -427,6 +459,8 @@ int main(void)
                                               cmocka_unit_test(test_bad_descriptions),
                                               cmocka_unit_test(test_bad_changes),
                                               cmocka_unit_test(test_truncate_all),
-                                              cmocka_unit_test(test_too_large_for_q8)};
+                                              cmocka_unit_test(test_too_large_for_q8),
+                                              cmocka_unit_test(test_tokens_of_an_older_caller),
+                                              cmocka_unit_test(test_save_after_bind)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
