@@ -291,8 +291,9 @@ typedef struct mha__kernels {
 /* Returns the f32 table of the newest compiled-in ISA that the CPU supports and that is not newer than the cap. Never
  * NULL. */
 const mha__kernels *mha__kernels_f32(mha__isa cap);
-const mha__kernels *mha__kernels_f64(mha__isa cap); /* Returns the f64 table, which is the scalar one for every cap. */
-/* Returns the table for `dtype` and the ISA of `ctx`: the f64 table for f64, otherwise an f32 table. */
+/* Returns the f64 table, which is scalar on every ISA; NULL on WASI, where no f64 kernels are compiled. */
+const mha__kernels *mha__kernels_f64(void);
+/* Returns the table for `dtype` and the ISA of `ctx`: mha__kernels_f64 for f64, otherwise an f32 table. */
 const mha__kernels *mha__kernels_of(mha_ctx *ctx, mha_dtype dtype);
 
 #endif

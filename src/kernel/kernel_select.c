@@ -48,9 +48,8 @@ const mha__kernels *mha__kernels_f32(mha__isa cap)
     return tables[i].table;
 }
 
-const mha__kernels *mha__kernels_f64(mha__isa cap)
+const mha__kernels *mha__kernels_f64(void)
 {
-    (void)cap;
 #if defined(__wasi__) /* the page of mha live computes in f32 only */
     return NULL;
 #else
@@ -60,5 +59,5 @@ const mha__kernels *mha__kernels_f64(mha__isa cap)
 
 const mha__kernels *mha__kernels_of(mha_ctx *ctx, mha_dtype dtype)
 {
-    return dtype == MHA_F64 ? mha__kernels_f64(mha__ctx_isa(ctx)) : mha__kernels_f32(mha__ctx_isa(ctx));
+    return dtype == MHA_F64 ? mha__kernels_f64() : mha__kernels_f32(mha__ctx_isa(ctx));
 }

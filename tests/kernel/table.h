@@ -21,7 +21,7 @@ enum { TABLES = MHA__ISAS + 1, GUARD = 96 };
 static inline int tables(const mha__kernels *list[TABLES])
 {
     int n = 0;
-    list[n++] = mha__kernels_f64(MHA__SCALAR);
+    list[n++] = mha__kernels_f64();
     for (int isa = 0; isa < MHA__ISAS; isa++)
         if (mha__cpu_has((mha__isa)isa) && (n == 1 || mha__kernels_f32((mha__isa)isa) != list[n - 1]))
             list[n++] = mha__kernels_f32((mha__isa)isa);

@@ -5,6 +5,7 @@
  * merged on the stack, with the parts in the given order. */
 #include "attn/forward/merge_sizes.h"
 #include "attn/plan/operand_table.h"
+#include "attn/plan/params.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
@@ -79,7 +80,8 @@ static mha_status check(const mha_attn_merge_args *a, mha_error *err)
 {
     const mha__merge_sizes sizes = {a->batch, a->heads, a->q_len, a->v_head_dim, a->count, 0, a->v_head_dim, a->parts};
     MHA__TRY(mha__merge_check_sizes(&sizes, err));
-    if (a->dtype == MHA_DTYPE_DEFAULT || a->dtype == MHA_F32 || a->dtype == MHA_F64) return MHA_OK;
+    if (a->dtype == MHA_DTYPE_DEFAULT || a->dtype == MHA_F32 || a->dtype == MHA_F64)
+        return mha__attn_check_kernels(a->dtype, err);
     return mha__fail(err, MHA_ERR_ARG, "dtype must be one of f32, f64 (got %s)",
                      mha__quote_dtype(&(mha__quoted){0}, a->dtype));
 }

@@ -39,7 +39,8 @@ static mha_status check_sizes(const mha_attn_merge_partials_args *a, mha_error *
     const mha__merge_sizes sizes = {a->batch, a->heads, a->q_len,          a->v_head_dim,
                                     a->count, 1,        a->v_head_dim + 2, a->parts};
     MHA__TRY(mha__merge_check_sizes(&sizes, err));
-    return mha__attn_check_dtype("dtype", a->dtype, false, err);
+    MHA__TRY(mha__attn_check_dtype("dtype", a->dtype, false, err));
+    return mha__attn_check_kernels(a->dtype, err);
 }
 
 /* Checks the parts. Each part must be one subtree and begin at the end of the previous part. Only the last part may

@@ -307,10 +307,17 @@ static mha_status check_rotated(const mha_attn_desc *d, mha_error *err)
     return mha__fail(err, MHA_ERR_UNSUPPORTED, "kv_dtype must not be q4_0 if outputs contains MHA_ATTN_PARTIAL");
 }
 
+mha_status mha__attn_check_kernels(mha_dtype dtype, mha_error *err)
+{
+    if (dtype != MHA_F64 || mha__kernels_f64()) return MHA_OK;
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "dtype must not be f64 in a build for WASI, which has no f64 kernels");
+}
+
 /* Checks that a valid description is supported. The types in `d` are already set to their defaults. */
 static mha_status check_supported(const mha_attn_desc *d, mha_error *err)
 {
     static const char pair[] = "%s must be f64 if and only if dtype is f64 (got %s with dtype %s)";
+    MHA__TRY(mha__attn_check_kernels(d->dtype, err));
     if ((d->kv_dtype == MHA_F64) != (d->dtype == MHA_F64))
         return mha__fail(err, MHA_ERR_UNSUPPORTED, pair, "kv_dtype", mha_dtype_name(d->kv_dtype),
                          mha_dtype_name(d->dtype));

@@ -17,6 +17,9 @@ mha_status mha__attn_check_width(const char *field, int64_t width, bool zero, mh
  * type that only caches store (q8_0, q4_0, f8_e4m3) if `cache` is set. */
 mha_status mha__attn_check_dtype(const char *field, mha_dtype dtype, bool cache, mha_error *err);
 
+/* Returns MHA_ERR_UNSUPPORTED if this build has no kernels for the dtype of a call: f64 on WASI. */
+mha_status mha__attn_check_kernels(mha_dtype dtype, mha_error *err);
+
 /* Returns MHA_ERR_UNSUPPORTED with the field name if rows of `width` keys or values cannot be stored as `dtype`. */
 mha_status mha__attn_check_blocks(const char *field, int64_t width, mha_dtype dtype, mha_error *err);
 
