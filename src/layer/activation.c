@@ -105,9 +105,10 @@ void mha__softcap_backward(mha_ctx *ctx, double cap, int64_t count, const float 
     mha__parallel(ctx, mha__ceil_div(count, NUMBERS_PER_TASK), softcap_back_task, &job);
 }
 
-/* Sets *count to rows * width. Fails if the byte count overflows, or if rows > 0 and an array is NULL (`given` is
- * false). */
-static mha_status count_numbers(int64_t rows, int64_t width, bool given, int64_t *count, mha_error *err)
+/* Sets *count to rows * width. Fails if the byte count overflows, or if rows > 0 and an array of `arrays` is NULL
+ * (`given` is false). */
+static mha_status count_numbers(int64_t rows, int64_t width, bool given, const char *arrays, int64_t *count,
+                                mha_error *err)
 {
     size_t bytes;
     if (rows < 0 || width < 1 || !mha__bytes((int64_t[]){rows, width}, 2, sizeof(float), &bytes))
@@ -115,7 +116,7 @@ static mha_status count_numbers(int64_t rows, int64_t width, bool given, int64_t
                          "activation: rows must be at least 0, width at least 1, and all must fit "
                          "in memory (got %lld, %lld)",
                          (long long)rows, (long long)width);
-    if (!given && rows) return mha__fail(err, MHA_ERR_ARG, "activation: x, dy and dx must not be NULL");
+    if (!given && rows) return mha__fail(err, MHA_ERR_ARG, "activation: %s must not be NULL", arrays);
     *count = rows * width;
     return MHA_OK;
 }
@@ -125,7 +126,7 @@ mha_status mha_activation_forward(mha_ctx *ctx, mha_activation activation, int64
 {
     int64_t count = 0;
     mha__row_fn run = NULL;
-    MHA__TRY(count_numbers(rows, width, x != NULL, &count, err));
+    MHA__TRY(count_numbers(rows, width, x != NULL, "x", &count, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
     MHA__TRY(mha__activation_find(ctx, NULL, activation, &run, err));
     mha__activate(ctx, run, count, x);
@@ -155,7 +156,7 @@ mha_status mha_activation_backward(mha_ctx *ctx, mha_activation activation, int6
                                    const float *dy, float *dx, mha_error *err)
 {
     gradient_job job = {.map = MHA__MAPS, .x = x, .dy = dy, .dx = dx};
-    MHA__TRY(count_numbers(rows, width, x && dy && dx, &job.count, err));
+    MHA__TRY(count_numbers(rows, width, x && dy && dx, "x, dy and dx", &job.count, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
     MHA__TRY(find_map(activation, &job.map, err));
     job.kernels = mha__kernels_f32(mha__ctx_isa(ctx));

@@ -145,6 +145,7 @@ static void test_activations(void **state)
     mha_error err = {0};
     assert_int_equal(mha_activation_forward(NULL, (mha_activation)99, 1, 3, x, &err), MHA_ERR_ARG);
     assert_int_equal(mha_activation_forward(NULL, MHA_ACT_RELU, 1, 3, NULL, &err), MHA_ERR_ARG);
+    assert_string_equal(err.message, "activation: x must not be NULL");
 }
 
 /* Compares the derivative of an activation with finite differences of the reference, for so many elements that several
