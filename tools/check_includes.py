@@ -2,7 +2,7 @@
 """check_includes.py - checks the rules of the source tree that a compiler does not check.
 
 The rules (include_rules.py) define which folders may include each other, use intrinsics, detect CPU features, open files,
-allocate memory, start threads or print. Prints FILE:LINE and a message for each violation, and exits 1 if there is one. `--self-test`
+allocate memory, start threads or print. File names in messages must be quoted. Prints FILE:LINE and a message for each violation, and exits 1 if there is one. `--self-test`
 checks that each rule finds its violation.
 """
 
@@ -45,6 +45,19 @@ def without_comments(text):
         return re.sub(r"[^\n]", " ", found)
 
     return token.sub(blank, text)
+
+
+CALL = re.compile(r'\bmha__fail\(((?:[^;"]|"(?:\\.|[^"\\])*")*)\);')
+BARE_NAME = re.compile(r",\s*((?:\w+(?:->|\.))*(?:path|folder|state)|mha_file_path\([^()]*\))\s*(?=,|$)")
+
+
+def unquoted_names(text):
+    """Yields (line, name) for each file name in a message that does not pass through mha__quote: a variable or field named path,
+    folder or state, or a call of mha_file_path."""
+    for call in CALL.finditer(text):
+        arguments = re.sub(r"\bmha__quote\w*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)", "quoted", without_comments(call[1]))
+        for name in BARE_NAME.findall(arguments):
+            yield text.count("\n", 0, call.start()) + 1, name
 
 
 def check_public(folder, header, path):
@@ -128,6 +141,7 @@ def check_file(path, text):
                 hit = pattern.search(line) if path.startswith(within) and not path.startswith(tuple(allowed)) else None
                 if hit:
                     found.append((number, f"{hit[0].rstrip(' (')}: {message}"))
+        found += [(line, f"{name}: file names in messages must pass through mha__quote") for line, name in unquoted_names(text)]
     return found
 
 
@@ -277,6 +291,9 @@ SAMPLES = [
     ("src/kernel/x.c", "\nvoid f(void) { mha__alloc(a, b); }", "kernels must not"),
     ("src/io/x.c", '\nvoid f(void) { fprintf(stderr, "x"); }', "instead of printing"),
     ("src/io/x.c", '\nvoid f(void) { snprintf(a, 1, "printf("); }', None),
+    ("src/io/x.c", '\nvoid f(void) { mha__fail(err, 1, "%s, %d", s->of.path, 1); }', "s->of.path: file names"),
+    ("src/io/x.c", '\nvoid f(void) { mha__fail(err, 1, "%s", mha_file_path(t->file)); }', "mha_file_path(t->file): file names"),
+    ("src/io/x.c", 'int f(void) { return mha__fail(err, 1, "%s %s", mha__quote(&(mha__quoted){0}, path, strlen(path)), path ? a : b); }', None),
 ]  # fmt: skip
 
 

@@ -68,6 +68,7 @@ static mha_status open_files(mha_model *m, const char *folder, const mha_model_o
 static mha_status check_words(const mha_model *m, mha_error *err)
 {
     static const char *const sides[] = {"encoder", "decoder"};
+    const char *path = mha_file_path(m->shards.file);
     const mha_tensor *words = mha__weights_tensor(&m->outer, MHA__WORDS, -1, false);
     for (int n = 0; n < 2 && words && m->config.shared_words && !m->outer.check_only; n++) {
         char name[64];
@@ -75,7 +76,7 @@ static mha_status check_words(const mha_model *m, mha_error *err)
         const mha_tensor *own = mha__shards_find(&m->shards, name);
         if (own && !mha__tensor_same(own, words, 0, words->bytes))
             return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: tensor \"%s\" must be equal to \"%s\" (got other values)",
-                             mha_file_path(m->shards.file), name, words->name);
+                             mha__quote(&(mha__quoted){0}, path, strlen(path)), name, words->name);
     }
     return MHA_OK;
 }

@@ -21,13 +21,15 @@ static mha_status check_same(const mha__state *s, const mha_file *file, const ch
                              mha_error *err)
 {
     const char *theirs = mha__metadata_find(file, key, NULL);
+    mha__quoted path;
     if (theirs && strcmp(theirs, mine) == 0) return MHA_OK;
+    mha__quote(&path, s->of.path, strlen(s->of.path));
     if (!theirs || strcmp(key, "format") == 0)
-        return mha__fail(err, MHA_ERR_ARG, "%s: must be a state file of a measurement", s->of.path);
+        return mha__fail(err, MHA_ERR_ARG, "%s: must be a state file of a measurement", path.text);
     if (strcmp(key, "options") == 0)
         return mha__fail(err, MHA_ERR_ARG, "%s: state must be from a run with the same options (got %s, not \"%s\")",
-                         s->of.path, mha__quote(&(mha__quoted){0}, theirs, strlen(theirs)), mine);
-    return mha__fail(err, MHA_ERR_ARG, "%s: state must be from a run with the same model and data (got %s)", s->of.path,
+                         path.text, mha__quote(&(mha__quoted){0}, theirs, strlen(theirs)), mine);
+    return mha__fail(err, MHA_ERR_ARG, "%s: state must be from a run with the same model and data (got %s)", path.text,
                      strcmp(key, "model") == 0 ? "another model (or on another ISA)" : "other data");
 }
 
@@ -37,8 +39,9 @@ static mha_status read_done(const mha__state *s, const mha_file *file, int64_t *
     char *end = NULL;
     *done = text ? strtoll(text, &end, 10) : -1;
     if (text && end != text && *end == 0 && *done >= 0 && *done <= s->of.steps) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: \"done\" in the metadata must be from 0 to %lld (got %s)", s->of.path,
-                     (long long)s->of.steps, text ? mha__quote(&(mha__quoted){0}, text, strlen(text)) : "nothing");
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: \"done\" in the metadata must be from 0 to %lld (got %s)",
+                     mha__quote(&(mha__quoted){0}, s->of.path, strlen(s->of.path)), (long long)s->of.steps,
+                     text ? mha__quote(&(mha__quoted){0}, text, strlen(text)) : "nothing");
 }
 
 /* Checks the format, options, data and model of a state file, and reads the number of finished steps. */

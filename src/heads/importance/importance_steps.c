@@ -197,6 +197,11 @@ int64_t mha__importance_texts_before(const void *user, int64_t step)
     return unit * (mha__importance_of_pairs(s) ? 2 : 1);
 }
 
+static const char *quoted_state(const mha__importance_job *s, mha__quoted *q)
+{
+    return mha__quote(q, s->options.state, strlen(s->options.state));
+}
+
 /* Checks that the counts in a state file are the counts after `done` steps; otherwise, the file is damaged. */
 static mha_status check_counts(const void *user, int64_t done, mha_error *err)
 {
@@ -205,10 +210,12 @@ static mha_status check_counts(const void *user, int64_t done, mha_error *err)
     const int64_t groups = done < mha__importance_steps(s) ? done / per_group : mha__ceil_div(done, per_group);
     if (s->counts[MHA__TEXTS] != texts)
         return mha__fail(err, MHA_ERR_FORMAT, "%s: the number of texts after %lld steps must be %lld (got %lld)",
-                         s->options.state, (long long)done, (long long)texts, (long long)s->counts[MHA__TEXTS]);
+                         quoted_state(s, &(mha__quoted){0}), (long long)done, (long long)texts,
+                         (long long)s->counts[MHA__TEXTS]);
     if (s->counts[MHA__GROUPS] != groups)
         return mha__fail(err, MHA_ERR_FORMAT, "%s: the number of groups after %lld steps must be %lld (got %lld)",
-                         s->options.state, (long long)done, (long long)groups, (long long)s->counts[MHA__GROUPS]);
+                         quoted_state(s, &(mha__quoted){0}), (long long)done, (long long)groups,
+                         (long long)s->counts[MHA__GROUPS]);
     return MHA_OK;
 }
 

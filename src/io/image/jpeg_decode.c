@@ -119,7 +119,8 @@ mha_status mha__jpeg_decode(mha_ctx *ctx, const char *path, const uint8_t *bytes
                             mha_error *err)
 {
     (void)ctx, (void)bytes, (void)n, (void)image;
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: JPEG files require a build with libjpeg", path);
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: JPEG files require a build with libjpeg",
+                     mha__quote(&(mha__quoted){0}, path, strlen(path)));
 }
 
 #endif

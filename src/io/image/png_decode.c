@@ -115,7 +115,8 @@ mha_status mha__png_decode(mha_ctx *ctx, const char *path, const uint8_t *bytes,
                            mha_error *err)
 {
     (void)ctx, (void)bytes, (void)n, (void)image;
-    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: PNG files require a build with libpng", path);
+    return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: PNG files require a build with libpng",
+                     mha__quote(&(mha__quoted){0}, path, strlen(path)));
 }
 
 #endif

@@ -81,9 +81,11 @@ static mha_status find_tensor(const mha_file *file, const char *name, int rank, 
                               const mha_tensor **tensor, mha_error *err)
 {
     const mha_tensor *t = *tensor = mha_file_find(file, name);
+    const char *path = mha_file_path(file);
     if (t && t->rank == rank && memcmp(t->shape, shape, (size_t)rank * sizeof *shape) == 0) return MHA_OK;
     return mha__fail(err, MHA_ERR_FORMAT, "%s: tensor \"%s\" must be of shape %s, as " CONFIG " requires (got %s)",
-                     mha_file_path(file), name, mha__quote_shape(&(mha__quoted){0}, rank, shape),
+                     mha__quote(&(mha__quoted){0}, path, strlen(path)), name,
+                     mha__quote_shape(&(mha__quoted){0}, rank, shape),
                      t ? mha__quote_shape(&(mha__quoted){0}, t->rank, t->shape) : "no such tensor");
 }
 
@@ -121,7 +123,8 @@ static mha_status load(const module *m, int64_t out, bool biased, mha_activation
     mha_file *file = NULL;
     if (m->model->outer.check_only) return MHA_OK;
     if (snprintf(path, sizeof path, "%s/" WEIGHTS, m->folder) >= (int)sizeof path)
-        return mha__fail(err, MHA_ERR_IO, "%s: the path must be shorter", m->path);
+        return mha__fail(err, MHA_ERR_IO, "%s: the path must be shorter",
+                         mha__quote(&(mha__quoted){0}, m->path, strlen(m->path)));
     MHA__TRY(mha_checkpoint_open(m->model->ctx, path, NULL, &file, err));
     const mha_status status = load_file(m, file, out, biased, activation, err);
     mha_file_free(file);

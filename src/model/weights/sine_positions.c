@@ -22,6 +22,7 @@ static bool same_table(const float *stored, const float *table, int64_t count)
 static mha_status check_stored(mha__weights *w, const float *table, int64_t rows, int64_t width, mha_error *err)
 {
     char name[MHA__TENSOR_NAME];
+    const char *path = mha_file_path(w->shards->file);
     snprintf(name, sizeof name, "%s%s.embed_positions.weight", w->prefix,
              w->config->family->causal ? "decoder" : "encoder");
     const mha_tensor *t = mha__shards_find(w->shards, name);
@@ -35,7 +36,7 @@ static mha_status check_stored(mha__weights *w, const float *table, int64_t rows
     if (status != MHA_OK || same) return status;
     return mha__fail(err, MHA_ERR_UNSUPPORTED,
                      "%s: tensor \"%s\" must be the table [%lld, %lld] of sines and cosines (got another table)",
-                     mha_file_path(w->shards->file), name, (long long)rows, (long long)width);
+                     mha__quote(&(mha__quoted){0}, path, strlen(path)), name, (long long)rows, (long long)width);
 }
 
 mha_status mha__sine_positions(mha__weights *w, mha_matrix *part, mha_error *err)

@@ -1,5 +1,6 @@
 /* test_heads_state.c - a measurement that is canceled or killed and then resumed from its state file must be bitwise
  * identical to an uninterrupted measurement. State files of other measurements must be rejected. */
+#include "base/error.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/model_case.h"
@@ -217,7 +218,7 @@ static void refused(const char *file, const mha_model_options *weights, int64_t 
     char *was = files_read(file, &before), want[1024];
     run *r = measure((stop){0}, weights, file, batch_tokens);
     char *is = files_read(file, &after);
-    snprintf(want, sizeof want, "%s: %s", file, sentence);
+    snprintf(want, sizeof want, "%s: %s", mha__quote(&(mha__quoted){0}, file, strlen(file)), sentence);
     assert_int_equal(r->status, MHA_ERR_ARG);
     assert_string_equal(r->err.message, want);
     assert_true(before == after && memcmp(was, is, after) == 0);
@@ -261,7 +262,7 @@ static void rejected_arguments(void **state)
     const char *folder = files_folder();
     char other[512];
     size_t n;
-    snprintf(path, sizeof path, "%s/state", folder);
+    snprintf(path, sizeof path, "%s/sta\033te", folder);
     snprintf(other, sizeof other, "%s/model.safetensors", weights);
     release(whole(path));
     refused(path, &(mha_model_options){.size = sizeof(mha_model_options), .dtype = MHA_F16}, BATCH,

@@ -268,7 +268,7 @@ static void refused_counts(const mha_model *model, const mha_head_data *data, mh
     memcpy(&was, at, sizeof was);
     for (size_t n = 0; n < sizeof no_counts / sizeof *no_counts; n++) {
         char got[128];
-        snprintf(got, sizeof got, "importance.state: %s must be %lld (got %lld)", sentence, (long long)was,
+        snprintf(got, sizeof got, "importance\\x1B.state: %s must be %lld (got %lld)", sentence, (long long)was,
                  (long long)no_counts[n]);
         memcpy(at, &no_counts[n], sizeof was);
         files_write(o.state, whole, bytes);
@@ -284,7 +284,7 @@ static void broken_state(void **state)
     mha_model *model = some_model(NULL, "models/gpt2-tiny");
     mha_head_data *data = some_data(model);
     const mha_importance_options o = {
-        .by = MHA_IMPORTANCE_GATE, .batch_texts = 2, .state = files_path(folder, "importance.state")};
+        .by = MHA_IMPORTANCE_GATE, .batch_texts = 2, .state = files_path(folder, "importance\033.state")};
     mha_importance_free(some_importance(model, data, o));
     const mha_model_info *info = mha_model_describe(model);
     /* number of sums after the counts in the file */
