@@ -207,7 +207,7 @@ mha_status mha__cache_check_truncate(const mha_cache *c, int64_t sequence, int64
     MHA__TRY(mha__cache_range(c, sequence, &first, &end, err));
     if (sequence != MHA_CACHE_ALL) return check_length(c, sequence, length, err);
     for (int64_t b = first; b < end; b++)
-        MHA__TRY(check_length(c, b, mha__min64(length, c->sequences[b].length), err));
+        MHA__TRY(check_length(c, b, mha__min64(length, c->lengths[b]), err));
     return MHA_OK;
 }
 
@@ -217,7 +217,7 @@ mha_status mha_cache_truncate(mha_cache *c, int64_t sequence, int64_t length, mh
     MHA__TRY(mha__cache_check_truncate(c, sequence, length, err));
     MHA__TRY(mha__cache_range(c, sequence, &first, &end, err));
     for (int64_t b = first; b < end; b++)
-        if (c->sequences[b].length > length) shorten(c, b, length);
+        if (c->lengths[b] > length) shorten(c, b, length);
     return MHA_OK;
 }
 

@@ -58,8 +58,9 @@ bool mha__entry_is_temporary(const char *entry, const char *name, const char *ki
 {
     char start[NAME_MAX + 1];
     const int length = snprintf(start, sizeof start, ".%.*s.%s.", NAME_MAX - 32, name, kind);
+    if (strncmp(entry, start, (size_t)length) != 0) return false;
     const char *number = entry + length;
-    return strncmp(entry, start, (size_t)length) == 0 && *number && !number[strspn(number, "0123456789")];
+    return *number && !number[strspn(number, "0123456789")];
 }
 
 bool mha__entry_is_left(int dir, const char *name, int fd)

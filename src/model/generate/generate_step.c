@@ -12,6 +12,7 @@
 static int64_t guess(mha__slot *s, int64_t most)
 {
     for (int64_t n = 3; n >= 2; n--) {
+        if (s->length <= n) continue; /* no token precedes the tail */
         const int32_t *tail = s->ids + s->length - n;
         for (int64_t i = s->length - n - 1; i >= 0; i--) {
             if (memcmp(s->ids + i, tail, (size_t)n * sizeof *tail) != 0) continue;
