@@ -92,7 +92,7 @@ def counts(shape, plan):
     items = plan["tasks"] * plan["parts"]
     share = -(-items // max(1, min(plan["threads"], items))) / items  # the part of the tasks that one thread computes
     rows = shape.B * shape.H * shape.Lq / plan["tasks"]
-    lanes = rows if plan["kernel"] == "fwd_few" else -(-rows // LANES) * LANES
+    lanes = rows if plan["kernel"] == "fwd_decode" else -(-rows // LANES) * LANES
     scores = shape.B * shape.H * shape.pairs() * lanes / rows * share
     keys = plan["tasks"] * shape.pairs() / shape.Lq * share
     queries, width = shape.B * shape.H * shape.Lq * share, shape.D + shape.Dv

@@ -61,7 +61,7 @@ typedef struct mha__kernels {
     int mr;           /* rows of C per register tile; a call accepts any number of rows */
     int nr;           /* columns of C per register tile = width of a panel; at most 64 */
     int vl;           /* number of elements per vector */
-    int few;          /* maximum number of lanes of the few_* functions; 0 if they are NULL */
+    int decode_lanes; /* maximum number of lanes of the decode_* functions; 0 if they are NULL */
 
     /* ---- the dense product ---- */
 
@@ -148,28 +148,28 @@ typedef struct mha__kernels {
     void (*values_masked)(int64_t rows, int64_t dv, int64_t keys, const void *s, const void *mask, const void *v,
                           int64_t v_row, int64_t v_panel, const void *alpha, void *o, int64_t o_stride);
 
-    /* ---- decode: the same functions for up to `few` queries, limited by memory bandwidth ----
+    /* ---- decode: the same functions for up to `decode_lanes` queries, limited by memory bandwidth ----
      * K and V are read in place, in any stored type (an mha__half, or -1 for reals), with contiguous elements. If
      * `upcoming` is not NULL, the functions also prefetch this memory. Results are bitwise identical to the functions
      * above. */
 
     /* strip = scale * K Q^T. Element i of query r is q[i * lanes + r]. Scores of dropped pages are arbitrary finite
      * values. Scores after the last key are -inf, up to a whole vector. */
-    void (*few_scores)(int type, const mha__pieces *k, int64_t d, const void *q, int64_t lanes, double scale,
-                       void *strip, const mha__upcoming *upcoming);
+    void (*decode_scores)(int type, const mha__pieces *k, int64_t d, const void *q, int64_t lanes, double scale,
+                          void *strip, const mha__upcoming *upcoming);
     /* Converts a strip to a panel s, for the functions that accept only panels. */
-    void (*few_panel)(int64_t keys, int64_t lanes, const void *strip, void *s);
-    /* Same as `softmax`, except that few_values computes `sum`. */
-    void (*few_softmax)(int64_t keys, int64_t lanes, void *strip, void *max, void *alpha);
+    void (*decode_panel)(int64_t keys, int64_t lanes, const void *strip, void *s);
+    /* Same as `softmax`, except that decode_values computes `sum`. */
+    void (*decode_softmax)(int64_t keys, int64_t lanes, void *strip, void *max, void *alpha);
     /* Same as `values`; the weight of row r and key j is p[r * p_row + j * p_key]. If sum is not NULL, also sets sum =
      * sum * alpha + the sum of the weights of each row. */
-    void (*few_values)(int type, const mha__pieces *v, int64_t dv, int64_t rows, const void *p, int64_t p_row,
-                       int64_t p_key, const void *alpha, void *sum, void *o, int64_t o_stride,
-                       const mha__upcoming *upcoming);
+    void (*decode_values)(int type, const mha__pieces *v, int64_t dv, int64_t rows, const void *p, int64_t p_row,
+                          int64_t p_key, const void *alpha, void *sum, void *o, int64_t o_stride,
+                          const mha__upcoming *upcoming);
 
     /* ---- attention in one call, if only out and lse are requested; bitwise identical to the functions above ---- */
 
-    void (*one_block)(const mha__one_block *x);
+    void (*single_block)(const mha__single_block *x);
 
     /* ---- partial results and outputs ---- */
 

@@ -93,7 +93,7 @@ typedef struct mha__upcoming {
 } mha__upcoming;
 
 /* A panel of queries whose keys fit in one block. Element (r, c) of q, k and v is at index r * row + c * col. */
-typedef struct mha__one_block {
+typedef struct mha__single_block {
     int64_t rows, keys, d, dv; /* number of rows, 1..nr, and of keys, 0..MHA__KEY_BLOCK */
     const void *q, *k, *v;
     int64_t q_row, q_col, k_row, k_col, v_row, v_col;
@@ -106,7 +106,7 @@ typedef struct mha__one_block {
     int64_t lse_row;
     void *memory;                     /* scratch: (d + keys + dv) * nr reals */
     mha__prefetch_schedule *prefetch; /* as in `scores`, for both products together; must be NULL if keys is 0 */
-} mha__one_block;
+} mha__single_block;
 
 /* Random numbers for dropout: Philox4x32-10 with key `seed` (low half first) and counter (b, h, i, j). Only the first
  * of the four output words is used. An element is dropped if this word is below `dropped`. */

@@ -64,14 +64,14 @@ typedef struct mha__pairs {
     void (*values)(int64_t first, int64_t end, int64_t lanes, int64_t dv, void *s, const void *v, int64_t v_panel,
                    const void *alpha, void *o, int64_t o_stride);
 
-    /* For at most mha__kernels.few lanes, with K and V in place as rows of contiguous elements. NULL if `scores` and
-     * `attend` are fast enough. few_scores is mha__kernels.few_scores with an even d. few_attend is `attend` on a strip
-     * that begins with an even key of its block and has no dropped keys. The results are bitwise identical to those of
-     * `scores` and `attend`. */
-    void (*few_scores)(const mha__pieces *k, int64_t d, const void *q, int64_t lanes, double scale, void *strip,
-                       const mha__upcoming *upcoming);
-    void (*few_attend)(const mha__pieces *v, int64_t keys, int64_t dv, int64_t lanes, double scale, void *strip,
-                       const mha__partial *into, int64_t o_stride, const mha__upcoming *upcoming);
+    /* For at most mha__kernels.decode_lanes lanes, with K and V in place as rows of contiguous elements. NULL if
+     * `scores` and `attend` are fast enough. decode_scores is mha__kernels.decode_scores with an even d. decode_attend
+     * is `attend` on a strip that begins with an even key of its block and has no dropped keys. The results are bitwise
+     * identical to those of `scores` and `attend`. */
+    void (*decode_scores)(const mha__pieces *k, int64_t d, const void *q, int64_t lanes, double scale, void *strip,
+                          const mha__upcoming *upcoming);
+    void (*decode_attend)(const mha__pieces *v, int64_t keys, int64_t dv, int64_t lanes, double scale, void *strip,
+                          const mha__partial *into, int64_t o_stride, const mha__upcoming *upcoming);
 } mha__pairs;
 
 /* W^T and dS^T of a tile of queries and a block of keys, as bf16. w and ds have rows of keys, [key][query]. `across`

@@ -1,6 +1,7 @@
 /* test_kernel_key_rows.c - the score kernels read keys in place, in rows that may be longer than a head. The elements
  * between two keys, which belong to another head or to nothing, are NaN and must not affect a score: scores must be
- * bitwise identical for any row stride. test_kernel_few.c tests the same of the decode kernels for every stored type.
+ * bitwise identical for any row stride. test_kernel_decode.c tests the same of the decode kernels for every stored
+ * type.
  */
 #include "kernel/pairs.h"
 

@@ -89,7 +89,7 @@ def attention_plan(q: Any, k: Any, v: Any, *, threads: int | None = None, return
         >>> import numpy as np, mha
         >>> q = np.ones((1, 2, 4, 8), np.float32)
         >>> mha.attention_plan(q, q, q)["kernel"]
-        'fwd_few'
+        'fwd_decode'
     """
     with Plan(q, k, v, threads=threads, return_lse=return_lse, return_probs=return_probs, return_stats=return_stats,
               top_keys=top_keys, scores=scores, **description) as plan:

@@ -117,7 +117,7 @@ class Plan:
         >>> plan(q, q, q, out=out) is out
         True
         >>> plan.describe()["kernel"]
-        'fwd_few'
+        'fwd_decode'
 
     The plan keeps references to the arrays of the last call. Calls from several threads run one after another. Raises ValueError if
     the description is invalid, or if operands differ from those of the plan in shape, strides or dtype, and RuntimeError for a call in

@@ -49,39 +49,39 @@ static const char *why_not_pairs(const mha_attn_plan *plan)
 }
 
 /* Returns a phrase that names the tiles that use the decode kernels; NULL if the plan does not use these kernels. */
-static const char *few_tiles(const mha_attn_plan *plan)
+static const char *decode_tiles(const mha_attn_plan *plan)
 {
     const int64_t longest = plan->packed ? plan->desc.max_q_len : plan->rows, last = plan->rows % plan->tile_rows;
-    if (plan->few == 0) return NULL;
-    if (longest <= plan->few) return "all";
+    if (plan->decode_rows == 0) return NULL;
+    if (longest <= plan->decode_rows) return "all";
     if (plan->packed) return "the tiles of short sequences";
-    return last >= 1 && last <= plan->few ? "the last tile of each head" : "none";
+    return last >= 1 && last <= plan->decode_rows ? "the last tile of each head" : "none";
 }
 
-static bool is_few(const mha_attn_plan *plan)
+static bool is_decode(const mha_attn_plan *plan)
 {
-    return plan->few > 0 && strcmp(few_tiles(plan), "all") == 0;
+    return plan->decode_rows > 0 && strcmp(decode_tiles(plan), "all") == 0;
 }
 
 static const char *kernel_name(const mha_attn_plan *plan)
 {
-    return plan->one_block ? "fwd_one_block" : is_few(plan) ? "fwd_few" : "fwd_tiled";
+    return plan->single_block ? "fwd_single_block" : is_decode(plan) ? "fwd_decode" : "fwd_tiled";
 }
 
-static const char *why_not_few(const mha_attn_plan *plan)
+static const char *why_not_decode(const mha_attn_plan *plan)
 {
-    if (plan->few > 0) return "too many rows in a tile";
-    if (plan->one_block) return "fwd_one_block handles all tiles";
+    if (plan->decode_rows > 0) return "too many rows in a tile";
+    if (plan->single_block) return "fwd_single_block handles all tiles";
     return plan->pairs ? "bf16 pairs are multiplied in tiles" : "this ISA has no decode kernels";
 }
 
-/* Returns the properties of arguments that fwd_few requires. They are not known from the description alone. */
-static const char *few_needs(const mha_attn_plan *plan)
+/* Returns the properties of arguments that fwd_decode requires. They are not known from the description alone. */
+static const char *decode_needs(const mha_attn_plan *plan)
 {
     return plan->pairs ? "stride[3] = 1 of k and v, and blocks without dropped pages" : "stride[3] = 1 of k and v";
 }
 
-static const char few_otherwise[] = "fwd_tiled, which takes 2 to 14 times as long";
+static const char decode_otherwise[] = "fwd_tiled, which takes 2 to 14 times as long";
 
 /* Returns the name of the type that the kernels multiply. */
 static const char *products(const mha_attn_plan *plan)
@@ -102,8 +102,8 @@ static int refused_paths(const mha_attn_plan *plan, path paths[PATHS])
     for (int isa = MHA__ISAS - 1; strcmp(mha__isa_name((mha__isa)isa), plan->kernels->isa) != 0; isa--)
         paths[n++] = (path){mha__isa_name((mha__isa)isa), why_not(plan, (mha__isa)isa)};
     if (!plan->pairs) paths[n++] = (path){"products of bf16 pairs", why_not_pairs(plan)};
-    if (!plan->one_block) paths[n++] = (path){"fwd_one_block", mha__fwd_why_not_one_block(plan)};
-    if (!is_few(plan)) paths[n++] = (path){"fwd_few", why_not_few(plan)};
+    if (!plan->single_block) paths[n++] = (path){"fwd_single_block", mha__fwd_why_not_single_block(plan)};
+    if (!is_decode(plan)) paths[n++] = (path){"fwd_decode", why_not_decode(plan)};
     if (!plan->folded) paths[n++] = (path){"heads of a group as one tile", plan->unfolded};
     if (plan->parts == 1)
         paths[n++] = (path){"split-KV", plan->desc.kv_len <= MHA_ATTN_CHUNK ? "too few keys" : "enough tiles or rows"};
@@ -227,9 +227,9 @@ static void sentences(text *t, const mha_attn_plan *plan, const path *paths, int
 {
     append(t, "kernel: %s, %s (keys and values %s), %s\n", kernel_name(plan), mha_dtype_name(plan->desc.dtype),
            mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
-    if (plan->few > 0 && strcmp(few_tiles(plan), "none") != 0)
-        append(t, "decode: fwd_few computes tiles of up to %d rows (here %s) and requires %s; otherwise %s\n",
-               plan->few, few_tiles(plan), few_needs(plan), few_otherwise);
+    if (plan->decode_rows > 0 && strcmp(decode_tiles(plan), "none") != 0)
+        append(t, "decode: fwd_decode computes tiles of up to %d rows (here %s) and requires %s; otherwise %s\n",
+               plan->decode_rows, decode_tiles(plan), decode_needs(plan), decode_otherwise);
     append(t, "products: %s, weights rounded to %s, sums in %s\n", products(plan), weights(plan),
            plan->desc.dtype == MHA_F64 ? "f64" : "f32");
     append(t, "tiles: %" PRId64 " queries by %d keys, registers %d by %d, partial results merged every %d keys\n",
@@ -269,11 +269,11 @@ static void json_of_outputs(text *t, const mha_attn_desc *d)
 static void json_object(text *t, const mha_attn_plan *plan, const path *paths, int count)
 {
     append(t, "{\"kernel\": \"%s\", ", kernel_name(plan));
-    if (plan->few > 0)
-        append(t, "\"few\": {\"rows\": %d, \"tiles\": \"%s\", \"needs\": \"%s\", \"otherwise\": \"%s\"}, ", plan->few,
-               few_tiles(plan), few_needs(plan), few_otherwise);
+    if (plan->decode_rows > 0)
+        append(t, "\"decode\": {\"rows\": %d, \"tiles\": \"%s\", \"needs\": \"%s\", \"otherwise\": \"%s\"}, ",
+               plan->decode_rows, decode_tiles(plan), decode_needs(plan), decode_otherwise);
     else
-        append(t, "\"few\": null, ");
+        append(t, "\"decode\": null, ");
     append(t, "\"dtype\": \"%s\", \"kv_dtype\": \"%s\", \"isa\": \"%s\", ", mha_dtype_name(plan->desc.dtype),
            mha_dtype_name(plan->desc.kv_dtype), plan->kernels->isa);
     append(t, "\"products\": \"%s\", \"weights\": \"%s\", ", products(plan), weights(plan));

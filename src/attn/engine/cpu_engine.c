@@ -74,16 +74,16 @@ static int64_t rows_per_tile(const mha_attn_plan *plan)
  * division, never the number of threads. */
 static void split_keys(mha_attn_plan *plan)
 {
-    enum { PARTS_MOST = 64, TASKS_ENOUGH = 64, TASKS_MOST = 16, ROWS_FEW = 16 };
+    enum { PARTS_MOST = 64, TASKS_ENOUGH = 64, TASKS_MOST = 16, FEW_ROWS = 16 };
     const int64_t chunks = mha__ceil_div(plan->desc.kv_len, MHA_ATTN_CHUNK);
-    const bool is_few = plan->rows <= ROWS_FEW || plan->folded;
-    const int64_t most = is_few ? PARTS_MOST : TASKS_MOST / mha__max64(plan->tasks, 1);
+    const bool few_rows = plan->rows <= FEW_ROWS || plan->folded;
+    const int64_t most = few_rows ? PARTS_MOST : TASKS_MOST / mha__max64(plan->tasks, 1);
     mha__partial part;
     plan->parts = plan->part_chunks = 1;
     plan->together = plan->desc.inputs & MHA_ATTN_HEAD_LIST ? 1 : plan->group;
     plan->part_bytes = 0;
     if (chunks <= 1 || most <= 1 || plan->packed || plan->tasks == 0 || plan->tasks >= TASKS_ENOUGH) return;
-    if (!is_few && (plan->desc.outputs & (MHA_ATTN_STATS | MHA_ATTN_ROWS))) return; /* heads are tasks there */
+    if (!few_rows && (plan->desc.outputs & (MHA_ATTN_STATS | MHA_ATTN_ROWS))) return; /* heads are tasks there */
     while (mha__ceil_div(chunks, plan->part_chunks) > most)
         plan->part_chunks *= 2;
     plan->parts = mha__ceil_div(chunks, plan->part_chunks);
@@ -108,14 +108,14 @@ static bool is_short(const mha_attn_plan *plan)
 static int rows_of_streams(const mha_attn_plan *plan)
 {
     enum { ROWS_MOST = 3, VECTORS = 8 };
-    const int64_t lanes = 2 * plan->kernels->few;
+    const int64_t lanes = 2 * plan->kernels->decode_lanes;
     const bool converts = plan->kv.type >= 0 && !plan->pairs;
     return mha__cpu_streams() && !converts && plan->desc.v_head_dim <= VECTORS * lanes ? ROWS_MOST : 0;
 }
 
-static bool few_of_pairs(const mha_attn_plan *plan)
+static bool decode_of_pairs(const mha_attn_plan *plan)
 {
-    return plan->pairs->few_scores && mha__pairs_raw(plan);
+    return plan->pairs->decode_scores && mha__pairs_raw(plan);
 }
 
 /* Returns the number of workers whose forward scratch memory fits in `bytes`. */
@@ -163,10 +163,11 @@ static mha_status lay_out(mha_attn_plan *plan, mha_error *err)
     plan->workers = is_short(plan) || plan->tasks * plan->parts <= 1 ? 1 : mha__threads(plan->ctx);
     plan->positional = mha__attn_positional(d);
     plan->scored = (d->inputs & mha__inputs_with(MHA__ON_SCORES)) != 0;
-    plan->one_block = mha__fwd_why_not_one_block(plan) == NULL;
+    plan->single_block = mha__fwd_why_not_single_block(plan) == NULL;
     plan->streams = rows_of_streams(plan);
-    plan->few = plan->one_block || (plan->pairs && !few_of_pairs(plan)) ? 0 : plan->kernels->few;
-    plan->worker_bytes = plan->one_block ? mha__fwd_one_block_bytes(plan) : mha__scratch_lay_out(plan, NULL, &scratch);
+    plan->decode_rows = plan->single_block || (plan->pairs && !decode_of_pairs(plan)) ? 0 : plan->kernels->decode_lanes;
+    plan->worker_bytes =
+        plan->single_block ? mha__fwd_single_block_bytes(plan) : mha__scratch_lay_out(plan, NULL, &scratch);
     if (!mha__mul(plan->worker_bytes, (size_t)plan->workers, &bytes))
         return mha__fail(err, MHA_ERR_ARG, "the workspace must fit the address space (got %d threads)", plan->workers);
     if (!(d->outputs & MHA_ATTN_GRADS)) return mha__stage_lay_out(plan, bytes_of_passes(plan), err);
@@ -194,7 +195,7 @@ static mha_status forward(mha__call *call, mha_error *err)
     if (plan->parts > 1) MHA__TRY(run(call, plan->tasks * plan->parts, mha__fwd_part, err));
     if (mha__stats_receives(call) || (plan->desc.outputs & MHA_ATTN_ROWS))
         return run(call, plan->tiles > 0 ? plan->tasks / plan->tiles : 0, mha__fwd_head, err);
-    return run(call, plan->tasks, plan->one_block ? mha__fwd_one_block : mha__fwd_tile, err);
+    return run(call, plan->tasks, plan->single_block ? mha__fwd_single_block : mha__fwd_tile, err);
 }
 
 const mha__attn_engine mha__cpu_engine = {lay_out, workspace, forward, mha__bwd_run_all, mha__cpu_describe};

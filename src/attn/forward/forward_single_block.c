@@ -11,7 +11,7 @@
 #include "attn/plan/rotary.h"
 #include "base/size.h"
 
-const char *mha__fwd_why_not_one_block(const mha_attn_plan *plan)
+const char *mha__fwd_why_not_single_block(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
     /* block_q and block_k are 0 without a block mask; the heads of a folded tile may have different masks */
@@ -21,7 +21,7 @@ const char *mha__fwd_why_not_one_block(const mha_attn_plan *plan)
     if (d->kv_len == 0) return "kv_len is 0";
     if (d->max_kv_len > MHA__KEY_BLOCK) return "more keys than fit in one block";
     if (plan->q.widen || plan->kv.widen) return "types other than f32 and f64 are not supported";
-    if (plan->rows > 0 && plan->rows <= plan->kernels->few) return "fwd_few is used for so few rows";
+    if (plan->rows > 0 && plan->rows <= plan->kernels->decode_lanes) return "fwd_decode is used for so few rows";
     if ((d->inputs & ~inputs) || (d->outputs & ~outputs) || d->softcap != 0 || d->dropout != 0)
         return "only lengths, lists of heads, masks of whole heads and lse are supported";
     return NULL;
@@ -33,7 +33,7 @@ static int64_t turned_elements(const mha_attn_desc *d)
     return d->inputs & MHA_ATTN_ROPE_Q ? MHA__TILE_Q * d->head_dim : 0;
 }
 
-size_t mha__fwd_one_block_bytes(const mha_attn_plan *plan)
+size_t mha__fwd_single_block_bytes(const mha_attn_plan *plan)
 {
     const mha_attn_desc *d = &plan->desc;
     return (size_t)((d->head_dim + MHA__KEY_BLOCK + d->v_head_dim) * plan->kernels->nr + turned_elements(d)) *
@@ -42,7 +42,7 @@ size_t mha__fwd_one_block_bytes(const mha_attn_plan *plan)
 
 /* Initializes x for the first row of the tile and the first key. The fields are written one by one, and the struct
  * is never copied, because a copy right after partial writes stalls until they complete. */
-static void open_tile(const mha__call *call, const mha__rows *r, int worker, mha__one_block *x)
+static void open_tile(const mha__call *call, const mha__rows *r, int worker, mha__single_block *x)
 {
     const mha_attn_plan *plan = call->plan;
     const mha_attn_desc *d = &plan->desc;
@@ -72,7 +72,7 @@ static void open_tile(const mha__call *call, const mha__rows *r, int worker, mha
 }
 
 /* Restricts the call to the keys that a panel of these rows attends to. */
-static void choose_keys(const mha__rows *r, const mha__span *tile, size_t size, mha__one_block *x)
+static void choose_keys(const mha__rows *r, const mha__span *tile, size_t size, mha__single_block *x)
 {
     const bool same = tile->common_lo <= tile->lo && tile->hi <= tile->common_hi;
     const mha__span own = same ? (mha__span){.lo = tile->lo, .hi = tile->hi} : mha__mask_span(r);
@@ -85,7 +85,7 @@ static void choose_keys(const mha__rows *r, const mha__span *tile, size_t size, 
 }
 
 /* Advances x to the rows of the next panel. */
-static void advance_rows(mha__rows *r, size_t size, mha__one_block *x)
+static void advance_rows(mha__rows *r, size_t size, mha__single_block *x)
 {
     const int64_t rows = r->count;
     r->lo += rows, r->hi += rows, r->prefix += rows;
@@ -106,7 +106,7 @@ static mha__span bound_rows(const mha__call *call, const mha__rows *r, int64_t *
     return mha__mask_tile(call, r);
 }
 
-void mha__fwd_one_block(void *arg, int64_t task, int worker)
+void mha__fwd_single_block(void *arg, int64_t task, int worker)
 {
     int64_t lo[MHA__TILE_Q], hi[MHA__TILE_Q], prefix[MHA__TILE_Q];
     mha__rows r = {.lo = lo, .hi = hi, .prefix = prefix};
@@ -117,7 +117,7 @@ void mha__fwd_one_block(void *arg, int64_t task, int worker)
     mha__span span;
     const bool blocks = call->plan->desc.inputs & MHA_ATTN_BLOCK_KEEP;
     if (blocks || !mha__mask_shared(call, &r, &span)) span = bound_rows(call, &r, lo, hi, prefix);
-    mha__one_block x;
+    mha__single_block x;
     mha__prefetch_schedule prefetch;
     open_tile(call, &r, worker, &x);
     if (!mha__too_few_to_prefetch(call->plan)) {
@@ -128,6 +128,6 @@ void mha__fwd_one_block(void *arg, int64_t task, int worker)
     for (int64_t rows = r.count; rows > 0; rows -= r.count, advance_rows(&r, k->real_size, &x)) {
         x.rows = r.count = mha__min64(k->nr, rows);
         choose_keys(&r, &span, k->real_size, &x);
-        k->one_block(&x);
+        k->single_block(&x);
     }
 }

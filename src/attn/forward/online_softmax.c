@@ -67,10 +67,10 @@ static void attend_block(const mha__tile *t, int64_t start, int64_t end, const m
 static void attend_chunk(const mha__tile *t, int64_t chunk, const mha__partial *into)
 {
     const int64_t end = mha__min64((chunk + 1) * MHA_ATTN_CHUNK, t->span.hi);
-    const bool few = mha__tile_is_few(t);
+    const bool decode = mha__tile_is_decode(t);
     t->k->clear(t->rows.count, t->plan->o_stride, into);
     for (int64_t start = chunk * MHA_ATTN_CHUNK, next; start < end; start = next) {
-        next = few ? mha__few_attend(t, start, end, into) : start;
+        next = decode ? mha__decode_attend(t, start, end, into) : start;
         if (next > start) continue;
         attend_block(t, start, end, into);
         next = start + MHA__KEY_BLOCK;

@@ -16,14 +16,14 @@ void mha__fwd_tile(void *call, int64_t task, int worker);
  * attention_stats.h. */
 void mha__fwd_head(void *call, int64_t head, int worker);
 
-/* ---- forward_single_block.c: replaces mha__fwd_tile if plan->one_block is set ---- */
+/* ---- forward_single_block.c: replaces mha__fwd_tile if plan->single_block is set ---- */
 
 /* Returns why a plan cannot use the single-block path, or NULL if it can. Requires that desc, kernels, rows and storage
  * types of the plan are set.
  */
-const char *mha__fwd_why_not_one_block(const mha_attn_plan *plan);
+const char *mha__fwd_why_not_single_block(const mha_attn_plan *plan);
 /* Returns the scratch memory per worker of the single-block path in bytes. */
-size_t mha__fwd_one_block_bytes(const mha_attn_plan *plan);
-void mha__fwd_one_block(void *call, int64_t task, int worker);
+size_t mha__fwd_single_block_bytes(const mha_attn_plan *plan);
+void mha__fwd_single_block(void *call, int64_t task, int worker);
 
 #endif

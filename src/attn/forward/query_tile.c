@@ -11,10 +11,10 @@ char *mha__tile_scratch(const mha__call *call, int worker)
     return call->workspace + (size_t)worker * call->plan->worker_bytes;
 }
 
-bool mha__tile_is_few(const mha__tile *t)
+bool mha__tile_is_decode(const mha__tile *t)
 {
     const mha_attn_args *a = &t->call->args;
-    return t->rows.count <= t->plan->few && !t->careful && a->k.stride[3] == 1 && a->v.stride[3] == 1;
+    return t->rows.count <= t->plan->decode_rows && !t->careful && a->k.stride[3] == 1 && a->v.stride[3] == 1;
 }
 
 /* The queries of a tile: element (r, i) is at index r * row + i * col. */
@@ -44,28 +44,28 @@ static queries queries_of(const mha__tile *t)
 }
 
 /* Copies the pairs of few queries from the panel without its unused lanes, which would take up much of the L1 cache. */
-static void pack_few_pairs(const mha__tile *t)
+static void pack_decode_pairs(const mha__tile *t)
 {
     const size_t each = (size_t)t->rows.count * t->k->real_size;
     const int64_t depth = mha__tile_depth(t), nr = t->k->nr;
     for (int64_t i = 0; i < depth; i++)
-        memcpy((char *)mha__tile_few_q(t) + (size_t)i * each, mha__tile_at(t, t->scratch.q, i * nr), each);
+        memcpy((char *)mha__tile_decode_q(t) + (size_t)i * each, mha__tile_at(t, t->scratch.q, i * nr), each);
 }
 
 static void pack_queries(const mha__tile *t)
 {
     const queries q = queries_of(t);
     const int64_t rows = t->rows.count, d = t->plan->desc.head_dim;
-    const bool few = mha__tile_is_few(t);
+    const bool decode = mha__tile_is_decode(t);
     if (t->pairs) {
         t->pairs->pack_queries(rows, d, q.at, q.row, q.col, t->scratch.q);
-        if (few) pack_few_pairs(t);
-    } else if (!few) {
+        if (decode) pack_decode_pairs(t);
+    } else if (!decode) {
         t->k->pack_rows(rows, d, q.at, q.row, q.col, t->scratch.q);
     } else if (rows == 1) {
-        t->k->gather(1, d, q.at, q.row, q.col, mha__tile_few_q(t), d, d);
+        t->k->gather(1, d, q.at, q.row, q.col, mha__tile_decode_q(t), d, d);
     } else {
-        t->k->gather(d, rows, q.at, q.col, q.row, mha__tile_few_q(t), rows, rows);
+        t->k->gather(d, rows, q.at, q.col, q.row, mha__tile_decode_q(t), rows, rows);
     }
 }
 
@@ -115,8 +115,8 @@ bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worke
 void mha__tile_be_careful(mha__tile *t)
 {
     const int64_t rows = t->rows.count;
-    if (mha__tile_is_few(t) && !t->pairs)
-        t->k->pack_rows(rows, t->plan->desc.head_dim, mha__tile_few_q(t), 1, rows, t->scratch.q);
+    if (mha__tile_is_decode(t) && !t->pairs)
+        t->k->pack_rows(rows, t->plan->desc.head_dim, mha__tile_decode_q(t), 1, rows, t->scratch.q);
     t->careful = true;
 }
 

@@ -68,9 +68,9 @@ static inline void *mha__tile_at(const mha__tile *t, void *base, int64_t element
     return (char *)base + element * (int64_t)t->k->real_size;
 }
 
-/* Returns true if mha__few_attend processes the blocks of the tile. It is used for few rows, where reading K and V
+/* Returns true if mha__decode_attend processes the blocks of the tile. It is used for few rows, where reading K and V
  * dominates the time. */
-bool mha__tile_is_few(const mha__tile *t);
+bool mha__tile_is_decode(const mha__tile *t);
 
 /* Returns true if the keys of a chunk are read before its values. This is slower if loads of 32 bytes of a key cross
  * cache lines; only the rows of K are checked. */
@@ -85,7 +85,7 @@ static inline bool mha__tile_streams(const mha__tile *t)
 static inline void *mha__tile_kept(const mha__tile *t, const mha__panel *p, int64_t first)
 {
     const int64_t keys = mha__kept_keys(t->plan);
-    return keys && !mha__tile_is_few(t) ? mha__tile_at(t, t->scratch.kept, p->row * keys + first * t->k->nr) : NULL;
+    return keys && !mha__tile_is_decode(t) ? mha__tile_at(t, t->scratch.kept, p->row * keys + first * t->k->nr) : NULL;
 }
 
 /* Keeps the final scores `s` of a panel and keys [first, end) for the statistics. */
@@ -103,9 +103,9 @@ static inline int64_t mha__tile_depth(const mha__tile *t)
     return t->pairs ? mha__round_up(d, t->pairs->step) / 2 : d;
 }
 
-/* Returns the queries of a tile of few rows as few_scores reads them. They are stored after the panel, which is packed
- * only for pairs and by mha__tile_be_careful. */
-static inline void *mha__tile_few_q(const mha__tile *t)
+/* Returns the queries of a tile of few rows as decode_scores reads them. They are stored after the panel, which is
+ * packed only for pairs and by mha__tile_be_careful. */
+static inline void *mha__tile_decode_q(const mha__tile *t)
 {
     return mha__tile_at(t, t->scratch.q, t->k->nr * mha__tile_depth(t));
 }
@@ -129,8 +129,8 @@ char *mha__tile_scratch(const mha__call *call, int worker);
  * to be computed.
  */
 bool mha__tile_open(mha__tile *t, const mha__call *call, int64_t task, int worker);
-/* Sets `careful`. For few queries, first packs their panel from mha__tile_few_q, because writing out, which may be q,
- * has overwritten the queries. */
+/* Sets `careful`. For few queries, first packs their panel from mha__tile_decode_q, because writing out, which may be
+ * q, has overwritten the queries. */
 void mha__tile_be_careful(mha__tile *t);
 /* Closes a tile. Must be called once for every opened tile. */
 void mha__tile_close(const mha__tile *t);
@@ -175,9 +175,9 @@ void mha__pairs_attend(const mha__tile *t, const mha__panel *p, const mha__block
 /* Adds blocks of keys from `start` on, of a chunk that ends at `end`, to `into`. Returns the first key after these
  * blocks; `start` if the plan has pairs and another input changes scores or a page of the block is dropped: the
  * functions for any number of queries then process the block. */
-int64_t mha__few_attend(const mha__tile *t, int64_t start, int64_t end, const mha__partial *into);
+int64_t mha__decode_attend(const mha__tile *t, int64_t start, int64_t end, const mha__partial *into);
 /* Computes the products of keys [first, end) as a panel, scaled unless `raw` is set. */
-void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, void *s);
+void mha__decode_products(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, void *s);
 
 /* ---- tile_prefetch.c ---- */
 

@@ -68,7 +68,7 @@ static bool is_read(const mha__call *call, int64_t b, int64_t first, int64_t key
         (plan->desc.outputs & MHA_ATTN_SCORES) && (stage == MHA_SCORES_RAW || stage == MHA_SCORES_SOFTCAPPED);
     const int64_t rows = mha__mask_queries(call, b);
     int64_t lo, hi, last_lo, last_hi, prefix;
-    if (plan->one_block || unmasked) return true;
+    if (plan->single_block || unmasked) return true;
     if (rows <= 0) return false;
     mha__mask_intervals(call, b, 0, 1, &lo, &hi, &prefix);
     mha__mask_intervals(call, b, rows - 1, 1, &last_lo, &last_hi, &prefix);

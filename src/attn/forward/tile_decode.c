@@ -52,8 +52,8 @@ static void pair_scores(const mha__tile *t, const mha__panel *p, const mha__piec
             memset(to, 0, (size_t)(k->piece[n].rows * depth) * sizeof *to);
     const int64_t bytes = depth * (int64_t)sizeof *to;
     const mha__pieces packed = {.count = 1, .stride = bytes, .bytes = bytes, .piece = {{rows, (to - rows) / depth}}};
-    t->pairs->few_scores(d % 2 != 0 ? &packed : k, mha__round_up(d, 2), mha__tile_few_q(t), p->rows.count, scale, strip,
-                         upcoming);
+    t->pairs->decode_scores(d % 2 != 0 ? &packed : k, mha__round_up(d, 2), mha__tile_decode_q(t), p->rows.count, scale,
+                            strip, upcoming);
 }
 
 /* Computes the scores of keys `k` in `strip`; bf16 products are scaled by `scale`. */
@@ -64,15 +64,15 @@ static void strip_scores(const mha__tile *t, const mha__panel *p, const mha__pie
     if (t->pairs)
         pair_scores(t, p, k, scale, strip, upcoming);
     else
-        t->k->few_scores(t->plan->kv.type, k, d->head_dim, mha__tile_few_q(t), p->rows.count, d->scale, strip,
-                         upcoming);
+        t->k->decode_scores(t->plan->kv.type, k, d->head_dim, mha__tile_decode_q(t), p->rows.count, d->scale, strip,
+                            upcoming);
 }
 
-void mha__few_products(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, void *s)
+void mha__decode_products(const mha__tile *t, const mha__panel *p, int64_t first, int64_t end, void *s)
 {
     const mha__pieces k = key_pieces(t, first, end);
     strip_scores(t, p, &k, t->raw ? 1 : t->plan->desc.scale, t->scratch.strip, NULL);
-    t->k->few_panel(end - first, p->rows.count, t->scratch.strip, s);
+    t->k->decode_panel(end - first, p->rows.count, t->scratch.strip, s);
 }
 
 /* Computes weights from the scores of a strip and stores them in a panel. */
@@ -82,7 +82,7 @@ static void weigh_panel(const mha__tile *t, const mha__panel *p, int64_t first, 
     const mha_attn_desc *d = &t->plan->desc;
     const mha__scratch *x = &t->scratch;
     const int64_t keys = end - first, lanes = p->rows.count;
-    t->k->few_panel(keys, lanes, strip, x->s);
+    t->k->decode_panel(keys, lanes, strip, x->s);
     if (d->softcap != 0) t->k->softcap(keys, lanes, d->softcap, x->s);
     mha__mask_apply(t->call, x, &p->rows, &p->span, first, end, x->s);
     t->k->top(keys, lanes, x->s, x->top);
@@ -161,15 +161,15 @@ static void block_values(const mha__tile *t, const mha__panel *p, int64_t first,
     if (stays && !mha__mask_is_open(t->call, &p->rows, &p->span, first, end))
         mha__mask_strip(t->call, &p->rows, first, end, strip);
     if (t->pairs) {
-        t->pairs->few_attend(v, end - first, d->v_head_dim, lanes, d->scale, strip, into, o_stride, upcoming);
+        t->pairs->decode_attend(v, end - first, d->v_head_dim, lanes, d->scale, strip, into, o_stride, upcoming);
         return;
     }
     if (stays)
-        t->k->few_softmax(end - first, lanes, strip, into->max, x->alpha);
+        t->k->decode_softmax(end - first, lanes, strip, into->max, x->alpha);
     else
         weigh_panel(t, p, first, end, strip, into);
-    t->k->few_values(t->plan->kv.type, v, d->v_head_dim, lanes, stays ? strip : x->s, stays ? MHA__STRIP : 1,
-                     stays ? 1 : t->k->nr, x->alpha, stays ? into->sum : NULL, into->o, o_stride, upcoming);
+    t->k->decode_values(t->plan->kv.type, v, d->v_head_dim, lanes, stays ? strip : x->s, stays ? MHA__STRIP : 1,
+                        stays ? 1 : t->k->nr, x->alpha, stays ? into->sum : NULL, into->o, o_stride, upcoming);
 }
 
 /* Adds the values of blocks [n, end) of a run that begins at key `start`; their keys follow each other. Their addresses
@@ -198,7 +198,7 @@ static void run_values(const mha__tile *t, const mha__panel *p, const run *r, in
     }
 }
 
-int64_t mha__few_attend(const mha__tile *t, int64_t start, int64_t end, const mha__partial *into)
+int64_t mha__decode_attend(const mha__tile *t, int64_t start, int64_t end, const mha__partial *into)
 {
     const mha__panel *p = mha__tile_panel(t, 0);
     const run r = run_of(t, p, start, end);

@@ -9,18 +9,18 @@ bool mha__block_products(const mha__tile *t, const mha__panel *p, const mha__blo
     const mha_attn_desc *d = &t->plan->desc;
     const int64_t keys = end - first, lanes = p->rows.count;
     const mha__run *k = &b->k;
-    const bool few = mha__tile_is_few(t);
+    const bool decode = mha__tile_is_decode(t);
     const size_t size = t->pairs ? t->plan->kv.size : t->k->real_size;
     const void *from = (const char *)k->data + (first - b->start) * k->row * (int64_t)size;
-    if (few)
-        mha__few_products(t, p, first, end, s);
+    if (decode)
+        mha__decode_products(t, p, first, end, s);
     else if (t->pairs)
         t->pairs->scores(keys, d->head_dim, from, k->row, p->q, lanes, t->raw ? 1 : d->scale, s, t->scratch.top,
                          prefetch);
     else
         t->k->scores(keys, d->head_dim, from, k->row, k->col, p->q, lanes, d->scale, s, t->scratch.top, prefetch);
     if (cap && d->softcap != 0) t->k->softcap(keys, lanes, d->softcap, s);
-    return !few && !(cap && d->softcap != 0);
+    return !decode && !(cap && d->softcap != 0);
 }
 
 void mha__block_scores(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,
@@ -37,7 +37,7 @@ mha__run mha__block_keys(const mha__tile *t, int64_t start, int64_t keys)
     if (t->pairs) return mha__pairs_keys(t, start, keys);
     const mha__run run =
         mha__keys_run(t->call, &t->call->args.k, d, t->rows.b, t->kv_head, start, keys, t->scratch.gathered_k);
-    if (!t->plan->kv.widen || !run.data || mha__tile_is_few(t)) return run;
+    if (!t->plan->kv.widen || !run.data || mha__tile_is_decode(t)) return run;
     t->plan->kv.widen(keys, d, run.data, run.row, run.col, t->scratch.wide, d);
     return (mha__run){t->scratch.wide, d, 1};
 }

@@ -101,7 +101,7 @@ mha__prefetch_schedule mha__tile_prefetch(const mha__tile *t, int64_t start)
     const bool dense = !(plan->desc.inputs & MHA_ATTN_BLOCK_TABLE);
     const int products = t->pairs ? 1 : 2; /* products per panel among which the prefetches are divided */
     mha__prefetch_schedule prefetch = {.products = (int)(products * mha__ceil_div(t->rows.count, t->k->nr))};
-    if (t->rows.count <= t->k->few || mha__too_few_to_prefetch(plan)) return prefetch;
+    if (t->rows.count <= t->k->decode_lanes || mha__too_few_to_prefetch(plan)) return prefetch;
     if (start + MHA__KEY_BLOCK >= t->span.hi)
         mha__task_prefetch(t->call, &t->rows, t->task, &prefetch);
     else if (dense && !is_held(t))

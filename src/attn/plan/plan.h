@@ -56,7 +56,7 @@ struct mha_attn_plan {
     const mha__kernels *kernels;
     const mha__pairs *pairs; /* the bf16 pair kernels if q, k and v are bf16, else NULL */
     mha__stored q, kv, bias; /* storage types; out is stored like q */
-    int few;                 /* tiles of up to this many rows use the decode kernels */
+    int decode_rows;         /* tiles of up to this many rows use the decode kernels */
     int streams;             /* tiles of up to this many rows read the keys of a chunk before its values */
     bool folded;             /* the queries of all heads of a group are the rows of one tile */
     const char *unfolded;    /* reason why the queries are not folded; NULL if they are folded */
@@ -72,7 +72,7 @@ struct mha_attn_plan {
     int64_t together;        /* number of consecutive tasks that process the same part; often tiles of one head */
     bool rotated;            /* rows of k and v are rotated (math/types/q4_0.h), so queries and sums are rotated too */
     bool wide;               /* heads are wider than MHA__WIDE, and products are not those of bf16 pairs */
-    bool one_block;          /* all keys form one block, and one kernel call computes a tile: forward_single_block.c */
+    bool single_block;       /* all keys form one block, and one kernel call computes a tile: forward_single_block.c */
     int workers;             /* maximum number of threads used; 1 if the work is too small to wake other threads */
     int levels;              /* maximum number of partial results that wait to be merged */
     int64_t o_stride;        /* row stride of a partial result: Dv rounded up to whole panels */

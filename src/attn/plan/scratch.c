@@ -47,7 +47,7 @@ size_t mha__scratch_lay_out(const mha_attn_plan *plan, char *base, mha__scratch 
     scratch->wide = mha__take(&arena, widens ? WIDE_ROWS * widest : 0, size);
     scratch->s = mha__take(&arena, panels * panel, size);
     scratch->bias = mha__take(&arena, plan->bias.widen ? panel : 0, size);
-    scratch->strip = mha__take(&arena, plan->kernels->few * MHA__STRIP, size);
+    scratch->strip = mha__take(&arena, plan->kernels->decode_lanes * MHA__STRIP, size);
     scratch->mask = mha__take(&arena, panel, size);
     scratch->v =
         mha__take(&arena, MHA__KEY_BLOCK * mha__max64(plan->o_stride, plan->wide ? MHA__COLUMNS + nr : 0), size);

@@ -29,7 +29,7 @@ static MHA_INLINE vf v_fma_pairs_set1(vf a, const real *p, vf c)
     return c;
 }
 #define TILE_FMA_SET1 v_fma_pairs_set1
-#define FEW_REALS_ONLY
+#define DECODE_REALS_ONLY
 
 #include "kernel/simd/simd_helpers.inc"
 #include "kernel/simd/vector_math.inc"

@@ -7,7 +7,7 @@ typedef float real;
 typedef __m256 vf;
 typedef __m256 vm;
 /* Shape of the register tile: 12 accumulators, 2 vectors of B and a broadcast of A leave 1 of the 16 registers free. */
-enum { VL = 8, NV = 2, NR = NV * VL, MR = 6, FEW_LANES = 4 };
+enum { VL = 8, NV = 2, NR = NV * VL, MR = 6, DECODE_UNITS = 4 };
 #define FOR_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #define FOR_VECS(X, r) X(r, 1) X(r, 2)
 
@@ -258,7 +258,7 @@ static MHA_INLINE vf v_load_q4_scaled(const uint8_t *p, const int high, vf scale
 {
     return v_mul(v_load_q4(p, high), scale);
 }
-#define MHA_FEW_UNITS
+#define MHA_DECODE_UNITS
 static MHA_INLINE vf v_int8_of(vf fours, const int e)
 {
     return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(_mm256_castps_si256(fours), 24 - 8 * e), 24));
@@ -307,7 +307,7 @@ static MHA_INLINE void v_load_columns(const real *p, int64_t stride, vf *r)
                                     _mm_loadu_ps(p + (4 + i) * stride), 1);
     v_transpose4(r);
 }
-static MHA_INLINE void v_load_lanes(const char *p, int64_t stride, vf t[FEW_LANES])
+static MHA_INLINE void v_load_lanes(const char *p, int64_t stride, vf t[DECODE_UNITS])
 {
     const char *k[3] = {p, p + 3 * stride, p + 6 * stride};
     MHA_UNROLL

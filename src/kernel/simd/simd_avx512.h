@@ -7,7 +7,7 @@ typedef float real;
 typedef __m512 vf;
 typedef __mmask16 vm;
 /* Shape of the register tile: 24 accumulators, 2 vectors of B and a broadcast of A leave 5 of the 32 registers free. */
-enum { VL = 16, NV = 2, NR = NV * VL, MR = 12, FEW_LANES = 8 };
+enum { VL = 16, NV = 2, NR = NV * VL, MR = 12, DECODE_UNITS = 8 };
 #define FOR_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 #define FOR_VECS(X, r) X(r, 1) X(r, 2)
 
@@ -267,7 +267,7 @@ static MHA_INLINE void v_transpose(vf *r)
     }
 }
 
-#define MHA_FEW_UNITS
+#define MHA_DECODE_UNITS
 static MHA_INLINE vf v_int8_of(vf fours, const int e)
 {
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(_mm512_castps_si512(fours), 24 - 8 * e), 24));
@@ -339,7 +339,7 @@ static MHA_INLINE void v_load_eights(const char *p, int64_t stride, vf t[4])
 /* Loads and transposes 8 columns: rows i and 4 + i share a register, as do rows 8 + i and 12 + i, so that the last
  * shuffle keeps the order of the rows. Masked loads replace a quarter of the shuffles of v_transpose, and half as many
  * registers are in use. */
-static MHA_INLINE void v_load_lanes(const char *p, int64_t stride, vf t[FEW_LANES])
+static MHA_INLINE void v_load_lanes(const char *p, int64_t stride, vf t[DECODE_UNITS])
 {
     const char *k[6];
     vf r[8];

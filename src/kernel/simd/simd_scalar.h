@@ -14,8 +14,8 @@
  *                     EXP_CUBIC (vector_math.inc)
  *   v_transpose       transposes VL vectors of VL elements in place
  *   v_load_columns, v_store_columns   4 columns of VL rows in memory to 4 vectors, and back (overwrites the vectors)
- *   MHA_FEW_UNITS     defined if the decode kernels read units of 4 bytes and split them in registers:
- *                     v_load_lanes, FEW_LANES units of VL rows (stride in bytes) to vectors of one row per lane;
+ *   MHA_DECODE_UNITS  defined if the decode kernels read units of 4 bytes and split them in registers:
+ *                     v_load_lanes, DECODE_UNITS units of VL rows (stride in bytes) to vectors of one row per lane;
  *                     v_load_eights, 4 units of VL rows in the same way, such as the 4 units of a block of q4_0;
  *                     v_bf16_even, v_bf16_odd, the elements of VL pairs of bf16; v_int8_of, element e of VL fours of
  *                     int8; v_e4m3_of, element e of VL fours of e4m3; v_q4_of, element e of VL eights of q4_0,
@@ -57,7 +57,7 @@ typedef real vf;
 typedef bool vm;
 typedef uint32_t vw;
 typedef uint64_t vp;
-#define MHA_NO_FEW /* decode_scores.inc requires several lanes */
+#define MHA_NO_DECODE /* decode_scores.inc requires several lanes */
 enum { VL = 1, NV = 8, NR = NV * VL, MR = 2 };
 #define FOR_ROWS(X) X(1) X(2)
 #define FOR_VECS(X, r) X(r, 1) X(r, 2) X(r, 3) X(r, 4) X(r, 5) X(r, 6) X(r, 7) X(r, 8)

@@ -142,7 +142,7 @@ static void test_conditions(void **state)
         mha_error err = {0};
         d.kv_dtype = cases[n].type, d.head_dim = cases[n].width;
         if (mha_attn_plan_create(NULL, &d, &plan, &err) != MHA_OK) fail_msg("%s", err.message);
-        assert_int_equal(plan->streams, cases[n].streams && plan->kernels->few > 0 ? ROWS_MOST : 0);
+        assert_int_equal(plan->streams, cases[n].streams && plan->kernels->decode_lanes > 0 ? ROWS_MOST : 0);
         mha_attn_plan_free(plan);
     }
 }

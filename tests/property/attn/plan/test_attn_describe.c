@@ -165,7 +165,7 @@ static void test_describe_wording(void **state)
     assert_int_equal(mha_ctx_create(&(mha_ctx_options){.size = sizeof(mha_ctx_options), .threads = 1}, &ctx, &err),
                      MHA_OK);
     mha_attn_desc d = {.size = sizeof d, .batch = 1, .heads = 1, .q_len = 250, .kv_len = 300, .head_dim = 16};
-    check_said(ctx, &d, 0, "4 tiles in 1 part of the keys on up to 1 thread\n", "decode:");
+    check_said(ctx, &d, 0, "4 tiles in 1 part of the keys on up to 1 thread\n", "\ndecode:");
     check_said(ctx, &d, 0, "not used: products of bf16 pairs", "here none");
     d.q_len = 128;
     d.outputs = MHA_ATTN_GRADS;
@@ -175,83 +175,90 @@ static void test_describe_wording(void **state)
 }
 
 /* Returns the number of rows per tile of the decode kernels from the description of the plan; 0 = no decode kernels. */
-static int few_of(mha_ctx *ctx, const mha_attn_desc *d)
+static int decode_of(mha_ctx *ctx, const mha_attn_desc *d)
 {
     mha_attn_plan *plan;
     char text[4096];
     int rows = 0;
     assert_int_equal(mha_attn_plan_create(ctx, d, &plan, NULL), MHA_OK);
     mha_attn_plan_describe(plan, 1, text, sizeof text);
-    const char *said = strstr(text, "\"few\": ");
+    const char *said = strstr(text, "\"decode\": ");
     assert_non_null(said);
-    assert_true(strncmp(said, "\"few\": null", 11) == 0 || sscanf(said, "\"few\": {\"rows\": %d", &rows) == 1);
+    assert_true(strncmp(said, "\"decode\": null", 14) == 0 || sscanf(said, "\"decode\": {\"rows\": %d", &rows) == 1);
     mha_attn_plan_free(plan);
     return rows;
 }
 
 /* The description must name the kernel for each number of rows and, if the decode kernel is not used, the reason. */
-static void test_describe_few(void **state)
+static void test_describe_decode(void **state)
 {
     (void)state;
     for (int c = 0; c < isa_count; c++) {
         mha_ctx *ctx = isa_contexts[c];
         mha_attn_desc d = problem_valid;
-        d.kv_len = 300;       /* two or more key blocks, so that fwd_one_block is not used */
+        d.kv_len = 300;       /* two or more key blocks, so that fwd_single_block is not used */
         d.kv_heads = d.heads; /* one query head per key/value head, so that no heads are folded into a tile */
-        const int few = few_of(ctx, &d);
-        assert_int_equal(few == 0, strcmp(mha_ctx_isa(ctx), "scalar") == 0);
-        if (few == 0) {
-            check_said(ctx, &d, 0, "not used: fwd_few: this ISA has no decode kernels\n", "decode: ");
-            check_said(ctx, &d, 1, "{\"kernel\": \"fwd_tiled\", \"few\": null, ", "fwd_few\", \"few");
+        const int rows = decode_of(ctx, &d);
+        assert_int_equal(rows == 0, strcmp(mha_ctx_isa(ctx), "scalar") == 0);
+        if (rows == 0) {
+            check_said(ctx, &d, 0, "not used: fwd_decode: this ISA has no decode kernels\n", "\ndecode: ");
+            check_said(ctx, &d, 1, "{\"kernel\": \"fwd_tiled\", \"decode\": null, ", "fwd_decode\", \"decode");
             continue;
         }
-        d.q_len = few;
-        check_said(ctx, &d, 0, "stride[3] = 1 of k and v", "not used: fwd_few");
-        check_said(ctx, &d, 1, "{\"kernel\": \"fwd_few\", \"few\": {\"rows\": ", "\"path\": \"fwd_few\"");
-        d.q_len = few + 1;
-        check_said(ctx, &d, 0, "not used: fwd_few: too many rows in a tile\n", "kernel: fwd_few");
-        check_said(ctx, &d, 1, "\"tiles\": \"none\", \"needs\": \"stride[3] = 1 of k and v\"", "fwd_few\", \"few");
+        d.q_len = rows;
+        check_said(ctx, &d, 0, "stride[3] = 1 of k and v", "not used: fwd_decode");
+        check_said(ctx, &d, 1, "{\"kernel\": \"fwd_decode\", \"decode\": {\"rows\": ", "\"path\": \"fwd_decode\"");
+        d.q_len = rows + 1;
+        check_said(ctx, &d, 0, "not used: fwd_decode: too many rows in a tile\n", "kernel: fwd_decode");
+        check_said(ctx, &d, 1, "\"tiles\": \"none\", \"needs\": \"stride[3] = 1 of k and v\"",
+                   "fwd_decode\", \"decode");
         d.q_len = 129;
-        check_said(ctx, &d, 0, "(here the last tile of each head)", "kernel: fwd_few");
-        d.q_len = few, d.kv_heads = 2;
+        check_said(ctx, &d, 0, "(here the last tile of each head)", "kernel: fwd_decode");
+        d.q_len = rows, d.kv_heads = 2;
         check_said(ctx, &d, 0, "4 tiles, each with all heads of a group,", "not used: heads of a group as one tile");
         d.kv_heads = d.heads;
         d.dtype = MHA_F64, d.q_len = 1;
-        check_said(ctx, &d, 0, "not used: fwd_few: this ISA has no decode kernels\n", "decode: ");
+        check_said(ctx, &d, 0, "not used: fwd_decode: this ISA has no decode kernels\n", "\ndecode: ");
         d.dtype = MHA_F32, d.inputs = MHA_ATTN_CU_SEQLENS;
         d.q_len = d.kv_len = 200;
-        check_said(ctx, &d, 0, "(here the tiles of short sequences)", "kernel: fwd_few");
-        d.max_q_len = few;
+        check_said(ctx, &d, 0, "(here the tiles of short sequences)", "kernel: fwd_decode");
+        d.max_q_len = rows;
         check_said(ctx, &d, 0, "(here all)", "kernel: fwd_tiled");
     }
 }
 
-/* The plan must use fwd_one_block if there are at most 128 keys and the mask consists of intervals only. */
-static void test_describe_one_block(void **state)
+/* The plan must use fwd_single_block if there are at most 128 keys and the mask consists of intervals only. */
+static void test_describe_single_block(void **state)
 {
     (void)state;
     for (int c = 0; c < isa_count; c++) {
         mha_attn_desc d = problem_valid;
         d.q_len = 130, d.kv_len = 128;
         d.outputs = MHA_ATTN_LSE;
-        check_said(isa_contexts[c], &d, 0, "kernel: fwd_one_block", "not used: fwd_one_block");
-        check_said(isa_contexts[c], &d, 1, "{\"kernel\": \"fwd_one_block\", \"few\": null, ", "fwd_tiled");
+        check_said(isa_contexts[c], &d, 0, "kernel: fwd_single_block", "not used: fwd_single_block");
+        check_said(isa_contexts[c], &d, 1, "{\"kernel\": \"fwd_single_block\", \"decode\": null, ", "fwd_tiled");
         d.inputs = MHA_ATTN_KEEP;
-        check_said(isa_contexts[c], &d, 0, "not used: fwd_one_block: only lengths, lists", "kernel: fwd_one_block");
+        check_said(isa_contexts[c], &d, 0, "not used: fwd_single_block: only lengths, lists",
+                   "kernel: fwd_single_block");
         d.inputs = 0, d.dtype = MHA_F16;
-        check_said(isa_contexts[c], &d, 0, "not used: fwd_one_block: types other than f32", "kernel: fwd_one_block");
+        check_said(isa_contexts[c], &d, 0, "not used: fwd_single_block: types other than f32",
+                   "kernel: fwd_single_block");
         d.dtype = MHA_F32, d.kv_len = 129;
-        check_said(isa_contexts[c], &d, 0, "not used: fwd_one_block: more keys than fit", "kernel: fwd_one_block");
+        check_said(isa_contexts[c], &d, 0, "not used: fwd_single_block: more keys than fit",
+                   "kernel: fwd_single_block");
     }
 }
 
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_describe),           cmocka_unit_test(test_describe_copies),
-        cmocka_unit_test(test_describe_outputs),   cmocka_unit_test(test_describe_bytes),
-        cmocka_unit_test(test_describe_wording),   cmocka_unit_test(test_describe_few),
-        cmocka_unit_test(test_describe_one_block),
+        cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_describe_copies),
+        cmocka_unit_test(test_describe_outputs),
+        cmocka_unit_test(test_describe_bytes),
+        cmocka_unit_test(test_describe_wording),
+        cmocka_unit_test(test_describe_decode),
+        cmocka_unit_test(test_describe_single_block),
     };
     return cmocka_run_group_tests(tests, isa_setup, isa_teardown);
 }

@@ -1,4 +1,4 @@
-/* test_kernel_one_block.c - tests the kernel for a panel of queries and one block of keys.
+/* test_kernel_single_block.c - tests the kernel for a panel of queries and one block of keys.
  *
  * For any sizes, strides and intervals, the result must be bitwise identical to that of the separate kernels. Elements
  * that must not be read are NaN. */
@@ -30,7 +30,7 @@ static void matrix_fill(matrix *m, int64_t rows, int64_t cols, rng *r)
 
 typedef struct one {
     const mha__kernels *t;
-    mha__one_block x;
+    mha__single_block x;
     matrix q, k, v;
     int64_t lo[64], hi[64];
 } one;
@@ -46,7 +46,7 @@ static one one_make(const mha__kernels *t, rng *r)
                    .dv = rng_range(r, 1, 3 * t->vl + 2),
                    .scale = 0.4,
                    .first = rng_range(r, 0, 1000)}};
-    mha__one_block *x = &p.x;
+    mha__single_block *x = &p.x;
     const bool cut = rng_chance(r, 0.6);
     p.q = matrix_make(t, x->rows, x->d, INPUT, r);
     p.k = matrix_make(t, x->keys, x->d, INPUT, r);
@@ -79,7 +79,7 @@ static bool sees(const one *p, int64_t row, int64_t key)
 static array step_by_step(const one *p)
 {
     const mha__kernels *t = p->t;
-    const mha__one_block *x = &p->x;
+    const mha__single_block *x = &p->x;
     const int64_t nr = t->nr, wide = mha__round_up(x->dv, nr), keys = mha__max64(x->keys, 1);
     array q = array_make(t, x->d * nr, 0, 0), s = array_make(t, keys * nr, 0, 0), mask = array_make(t, keys * nr, 0, 0);
     array v = array_make(t, keys * wide, 0, 0), o = array_make(t, nr * wide, 0, 0);
@@ -113,7 +113,7 @@ static bool same_number(const mha__kernels *t, const void *x, const void *y)
 static void check(one *p, bool over_q, rng *r)
 {
     const mha__kernels *t = p->t;
-    mha__one_block x = p->x;
+    mha__single_block x = p->x;
     array want = step_by_step(p);
     matrix out = matrix_make(t, x.rows, x.dv, OUTPUT, r);
     array lse = array_make(t, 2 * x.rows, 0, OUTPUT);
@@ -131,7 +131,7 @@ static void check(one *p, bool over_q, rng *r)
     x.out_col = over_q ? p->q.col : out.col;
     x.lse = lse.data, x.lse_row = 2;
     x.memory = memory.data;
-    t->one_block(&x);
+    t->single_block(&x);
     for (int64_t i = 0; i < x.rows; i++) {
         for (int64_t c = 0; c < x.dv; c++)
             assert_true(same_number(t, (char *)x.out + (i * x.out_row + c * x.out_col) * (int64_t)t->real_size,

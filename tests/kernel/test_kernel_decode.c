@@ -1,5 +1,5 @@
-/* test_kernel_few.c - tests the decode kernels (few queries). For every stored type, scores, softmax and values must be
- * bitwise identical to those that the tile kernels compute from the same keys and values converted to `real`.
+/* test_kernel_decode.c - tests the decode kernels (few queries). For every stored type, scores, softmax and values must
+ * be bitwise identical to those that the tile kernels compute from the same keys and values converted to `real`.
  *
  * Cases have lengths beyond two vectors, strided rows, and pieces of any size; some pieces are dropped. */
 #include "base/size.h"
@@ -153,12 +153,12 @@ static void check_scores(const mha__kernels *t, int type, const stored *k, work 
                                       {.next = k->memory, .lead = 32}};
     t->scores(keys, k->width, k->real.data, k->width, 1, w->panel.data, w->lanes, 0.3, w->s.data, w->top.data, NULL);
     for (size_t n = 0; n < sizeof upcoming / sizeof *upcoming; n++) { /* with and without prefetches into L2 */
-        t->few_scores(type, &k->pieces, k->width, w->dense.data, w->lanes, 0.3, w->strip.data, &upcoming[n]);
-        t->few_panel(keys, w->lanes, w->strip.data, w->same.data);
+        t->decode_scores(type, &k->pieces, k->width, w->dense.data, w->lanes, 0.3, w->strip.data, &upcoming[n]);
+        t->decode_panel(keys, w->lanes, w->strip.data, w->same.data);
         for (int64_t key = 0; key < keys; key++)
             assert_true(same_numbers(&w->s, key * nr, &w->same, key * nr, w->lanes));
     }
-    t->few_softmax(keys, w->lanes, w->strip.data, w->max.data, w->alpha.data);
+    t->decode_softmax(keys, w->lanes, w->strip.data, w->max.data, w->alpha.data);
     t->softmax(keys, w->lanes, w->top.data, w->s.data, at_number(&w->max, nr), at_number(&w->sum, nr),
                at_number(&w->alpha, nr));
     assert_true(same_numbers(&w->max, 0, &w->max, nr, w->lanes) && same_numbers(&w->alpha, 0, &w->alpha, nr, w->lanes));
@@ -167,8 +167,8 @@ static void check_scores(const mha__kernels *t, int type, const stored *k, work 
             assert_true(get(&w->s, key * nr + r) == get(&w->strip, r * MHA__STRIP + key));
 }
 
-/* Compares O of few_values with O of the tile kernel: from weights in a strip with row sums, and from a panel without
- * row sums. */
+/* Compares O of decode_values with O of the tile kernel: from weights in a strip with row sums, and from a panel
+ * without row sums. */
 static void check_values(const mha__kernels *t, int type, const stored *v, work *w)
 {
     const int64_t keys = v->keys, dv = v->width, nr = t->nr;
@@ -178,8 +178,8 @@ static void check_values(const mha__kernels *t, int type, const stored *v, work 
     memcpy(before, w->o.data, (size_t)w->o.n * t->real_size);
     t->pack_cols(keys, dv, v->real.data, dv, 1, panels.data);
     t->values(w->lanes, dv, keys, w->s.data, panels.data, nr, keys * nr, w->alpha.data, other, w->stride, NULL);
-    t->few_values(type, &v->pieces, dv, w->lanes, w->strip.data, MHA__STRIP, 1, w->alpha.data, w->sum.data, w->o.data,
-                  w->stride, NULL);
+    t->decode_values(type, &v->pieces, dv, w->lanes, w->strip.data, MHA__STRIP, 1, w->alpha.data, w->sum.data,
+                     w->o.data, w->stride, NULL);
     assert_true(same_numbers(&w->sum, 0, &w->sum, nr, w->lanes));
     for (int64_t r = 0; r < w->lanes; r++)
         assert_true(same_numbers(&w->o, r * w->stride, &w->o, (w->lanes + r) * w->stride, dv));
@@ -188,8 +188,8 @@ static void check_values(const mha__kernels *t, int type, const stored *v, work 
                                       {.next = v->memory, .lead = 16, .ascending = true}};
     for (size_t n = 0; n < sizeof upcoming / sizeof *upcoming; n++) {
         memcpy(w->o.data, before, (size_t)w->o.n / 2 * t->real_size);
-        t->few_values(type, &v->pieces, dv, w->lanes, w->s.data, 1, nr, w->alpha.data, NULL, w->o.data, w->stride,
-                      &upcoming[n]);
+        t->decode_values(type, &v->pieces, dv, w->lanes, w->s.data, 1, nr, w->alpha.data, NULL, w->o.data, w->stride,
+                         &upcoming[n]);
         for (int64_t r = 0; r < w->lanes; r++)
             assert_true(same_numbers(&w->o, r * w->stride, &w->o, (w->lanes + r) * w->stride, dv));
     }
@@ -214,7 +214,7 @@ static void test_bits_of_the_tile(void **state)
     const mha__kernels *list[TABLES];
     rng r = rng_make(7, 1);
     for (int n = tables(list); n-- > 0;)
-        for (int64_t lanes = 1; lanes <= list[n]->few; lanes++)
+        for (int64_t lanes = 1; lanes <= list[n]->decode_lanes; lanes++)
             for (int type = -1; type < MHA__STORED; type++)
                 for (int i = 0; i < 25; i++)
                     check(list[n], type, lanes, rng_range(&r, 1, KEYS_MOST), rng_range(&r, 1, WIDTH_MOST),
@@ -228,9 +228,9 @@ static void test_lengths(void **state)
     const mha__kernels *list[TABLES];
     rng r = rng_make(7, 2);
     for (int n = tables(list); n-- > 0;)
-        for (int64_t i = 1; i <= KEYS_MOST && list[n]->few > 0; i++)
-            check(list[n], (int)(i % (MHA__STORED + 1)) - 1, rng_range(&r, 1, list[n]->few), i, i, KEYS_MOST + 1 - i,
-                  &r);
+        for (int64_t i = 1; i <= KEYS_MOST && list[n]->decode_lanes > 0; i++)
+            check(list[n], (int)(i % (MHA__STORED + 1)) - 1, rng_range(&r, 1, list[n]->decode_lanes), i, i,
+                  KEYS_MOST + 1 - i, &r);
 }
 
 /* The decode kernel must not read the rows of dropped pieces, whose weights are 0. */
@@ -240,11 +240,11 @@ static void test_dropped_pieces(void **state)
     const mha__kernels *list[TABLES];
     rng r = rng_make(7, 3);
     for (int n = tables(list); n-- > 0;)
-        for (int i = 0; i < 60 && list[n]->few > 0; i++) {
+        for (int i = 0; i < 60 && list[n]->decode_lanes > 0; i++) {
             const mha__kernels *t = list[n];
             const int type = i % (MHA__STORED + 1) - 1;
             const int64_t keys = rng_range(&r, 1, KEYS_MOST), dv = width_of(type, rng_range(&r, 1, WIDTH_MOST));
-            work w = work_make(t, rng_range(&r, 1, t->few), 5, dv, &r);
+            work w = work_make(t, rng_range(&r, 1, t->decode_lanes), 5, dv, &r);
             stored v = stored_make(t, type, keys, dv, true, &r);
             for (int64_t lane = 0; lane < w.lanes; lane++)
                 for (int64_t key = 0, p = 0, end = v.pieces.piece[0].rows; key < keys; key++) {
