@@ -77,16 +77,16 @@ void cli_option_table(const cli_command *command, struct poptOption table[CLI_MA
     table[n] = (struct poptOption)POPT_TABLEEND;
 }
 
-enum { MOST_GROUPS = 12 };
+enum { GROUPS_MAX = 12 };
 static const struct poptOption table_end = POPT_TABLEEND;
 
 /* Tables that popt refers to, one per heading of the help. popt returns FIRST_ROW + n each time row n, which
  * takes one value, is given. */
 enum { FIRST_ROW = 1000 };
 static struct grouped_table {
-    struct poptOption group[MOST_GROUPS + 1];
-    struct poptOption row[CLI_MAX_OPTIONS + MOST_GROUPS];
-    int times[CLI_MAX_OPTIONS + MOST_GROUPS]; /* number of times that each row was given */
+    struct poptOption group[GROUPS_MAX + 1];
+    struct poptOption row[CLI_MAX_OPTIONS + GROUPS_MAX];
+    int times[CLI_MAX_OPTIONS + GROUPS_MAX]; /* number of times that each row was given */
     int groups, rows;
 } grouped;
 
@@ -99,7 +99,7 @@ static bool takes_one_value(const cli_command *command, const struct poptOption 
 /* Turns the rows from `first` into a group with a heading. */
 static void end_group(const char *title, int first)
 {
-    if (grouped.rows == first || grouped.groups == MOST_GROUPS) return;
+    if (grouped.rows == first || grouped.groups == GROUPS_MAX) return;
     grouped.row[grouped.rows++] = table_end;
     grouped.group[grouped.groups++] =
         (struct poptOption){NULL, 0, POPT_ARG_INCLUDE_TABLE, &grouped.row[first], 0, title, NULL};
@@ -235,11 +235,11 @@ static int read_numbers(cli_session *session)
 
 const char *cli_head(const char *text, mha_model_head *head)
 {
-    enum { MOST = 9 }; /* maximum number of digits */
+    enum { MAX = 9 }; /* maximum number of digits */
     const size_t n = strspn(text, "0123456789");
     const char *second = text + n + (text[n] == '.');
     const size_t m = strspn(second, "0123456789");
-    if (n == 0 || n > MOST || text[n] != '.' || m == 0 || m > MOST) return NULL;
+    if (n == 0 || n > MAX || text[n] != '.' || m == 0 || m > MAX) return NULL;
     *head = (mha_model_head){(int32_t)strtol(text, NULL, 10), (int32_t)strtol(second, NULL, 10)};
     return second + m;
 }

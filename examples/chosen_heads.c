@@ -4,8 +4,8 @@
 #include <mha/mha.h>
 #include <stdio.h>
 
-enum { MOST = 4 * 4 * 16 };
-static float query[MOST], key[MOST], value[MOST], y[MOST];
+enum { MAX = 4 * 4 * 16 };
+static float query[MAX], key[MAX], value[MAX], y[MAX];
 
 static void print_row(const char *name, const mha_step_view *step, int64_t b)
 {

@@ -9,13 +9,13 @@
 
 #include "mha/ctx.h"
 
-enum { MAX_ISAS = 16, SKIPPED = 77, MISUSE = 2 };
+enum { ISAS_MAX = 16, SKIPPED = 77, MISUSE = 2 };
 
 static int cpu_has(const char *isa)
 {
-    const char *names[MAX_ISAS];
-    int count = mha_isa_list(names, MAX_ISAS);
-    for (int i = 0; i < count && i < MAX_ISAS; i++)
+    const char *names[ISAS_MAX];
+    int count = mha_isa_list(names, ISAS_MAX);
+    for (int i = 0; i < count && i < ISAS_MAX; i++)
         if (strcmp(names[i], isa) == 0) return 1;
     return 0;
 }

@@ -15,12 +15,12 @@ from include_rules import (
     CPU_HEADER,
     CROWDED,
     DATA,
+    FILES_MAX,
     FOLDERS,
     FORBIDDEN,
     GOES_RIGHT,
     INSIDERS,
     INTRINSIC_HEADER,
-    MOST_FILES,
     NAMED_ONCE,
     PUBLIC_OWNER,
     REACH,
@@ -202,11 +202,11 @@ def shared_tags(texts):
 def crowded(counts):
     """Yields a message for each folder with too many files, and for each unnecessary exception; counts: {folder: files}."""
     for folder, count in sorted(counts.items()):
-        if count > MOST_FILES and folder not in CROWDED and not f"{folder}/".startswith(DATA):
-            yield f"{folder} must have at most {MOST_FILES} files (got {count}): add subfolders"
+        if count > FILES_MAX and folder not in CROWDED and not f"{folder}/".startswith(DATA):
+            yield f"{folder} must have at most {FILES_MAX} files (got {count}): add subfolders"
     for folder in sorted(CROWDED):
-        if counts.get(folder, 0) <= MOST_FILES:
-            yield f"tools/include_rules.py: CROWDED must list only folders with more than {MOST_FILES} files (got {folder})"
+        if counts.get(folder, 0) <= FILES_MAX:
+            yield f"tools/include_rules.py: CROWDED must list only folders with more than {FILES_MAX} files (got {folder})"
 
 
 def count_files(root):
@@ -310,8 +310,8 @@ def self_test():
     if "src/io/" not in stale_rules(pathlib.Path(__file__)):  # a root folder without the folders that the rules name
         print("self-test: a rule about a missing folder must be reported")
         wrong += 1
-    counts = {folder: MOST_FILES + 1 for folder in CROWDED}
-    for more, want in [({}, 0), ({"src/x": MOST_FILES}, 0), ({"src/x": MOST_FILES + 1}, 1), ({DATA[0] + "x": 1000}, 0)]:
+    counts = {folder: FILES_MAX + 1 for folder in CROWDED}
+    for more, want in [({}, 0), ({"src/x": FILES_MAX}, 0), ({"src/x": FILES_MAX + 1}, 1), ({DATA[0] + "x": 1000}, 0)]:
         if len(list(crowded(counts | more))) != want:
             print(f"self-test: folders with {more} files must yield {want} messages")
             wrong += 1

@@ -68,7 +68,7 @@ GOES_RIGHT = {
 NAMED_ONCE = ("src", "cli", "conformance", "mpi")
 # Tags that begin with mha_ must be unique in these folders.
 TAGGED_ONCE = ("include", *NAMED_ONCE)
-MOST_FILES = 25  # maximum number of files per folder, without README.md; more files require subfolders
+FILES_MAX = 25  # maximum number of files per folder, without README.md; more files require subfolders
 # include/mha is flat because users see its names; tests/python has one test per module.
 CROWDED = {"include/mha", "tests/python"}
 DATA = ("tests/golden/data/", "tests/fuzz/corpus/")  # these folders and their subfolders may contain any number of files

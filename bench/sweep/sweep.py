@@ -30,7 +30,7 @@ MASKS = ("none", "causal", "window", "keep", "blocks")
 LONGEST = 6e-3  # estimated seconds of the largest shape
 LANES = 16  # rows of a vector
 CACHED = 1 << 24  # bytes that stay in the cache between calls
-SHAPES_LEAST = 16  # shapes of a code path for which coefficients are fitted
+SHAPES_MIN = 16  # shapes of a code path for which coefficients are fitted
 GAIN_SECONDS = 100e-6  # shorter calls are not compared with calls on one thread
 
 
@@ -150,7 +150,7 @@ def fits_of(found):
     paths = {}
     for shape, (seconds, plan) in found:
         paths.setdefault(path_of(shape, plan), []).append((counts(shape, plan), seconds))
-    return {path: fit(*zip(*rows)) for path, rows in paths.items() if len(rows) >= SHAPES_LEAST}
+    return {path: fit(*zip(*rows)) for path, rows in paths.items() if len(rows) >= SHAPES_MIN}
 
 
 def ratio(shape, seconds, plan, model):

@@ -123,7 +123,7 @@ static void operands_close(operands *x)
 
 /* ---- timing ---- */
 
-enum { SAMPLES_LEAST = 5, SAMPLES_MOST = 20000 };
+enum { SAMPLES_MIN = 5, SAMPLES_MAX = 20000 };
 /* Calls shorter than this are timed in groups: reading the clock takes about 30 ns. */
 static const double SAMPLE_SECONDS = 20e-6;
 /* Longer calls on one thread are timed by the thread's CPU clock, which excludes other programs. */
@@ -168,7 +168,7 @@ static mha_status time_calls(runner *r, bool alone, double seconds, double *samp
     if (alone && once > LONG_SECONDS) r->clock = CLOCK_THREAD_CPUTIME_ID;
     const double end = now(CLOCK_MONOTONIC) + seconds;
     int n = 0;
-    while (status == MHA_OK && n < SAMPLES_MOST && (n < SAMPLES_LEAST || now(CLOCK_MONOTONIC) < end) && !cli_signal())
+    while (status == MHA_OK && n < SAMPLES_MAX && (n < SAMPLES_MIN || now(CLOCK_MONOTONIC) < end) && !cli_signal())
         status = seconds_of(r, together, &samples[n++], error);
     if (status != MHA_OK) return status;
     result->calls = n * together;
@@ -226,7 +226,7 @@ static mha_status run_plan(cli_session *s, const mha_attn_plan *plan, const oper
                 .grads = result->row->training ? &grads : NULL,
                 .workspace_bytes = mha_attn_plan_workspace(plan)};
     r.workspace = mha_alloc(s->ctx, r.workspace_bytes);
-    double *samples = malloc(SAMPLES_MOST * sizeof *samples);
+    double *samples = malloc(SAMPLES_MAX * sizeof *samples);
     mha_status status = MHA_ERR_MEMORY;
     if (!samples || (r.workspace_bytes > 0 && !r.workspace))
         *error = (mha_error){.status = MHA_ERR_MEMORY, .message = "out of memory for the workspace of a row"};

@@ -7,7 +7,7 @@
 #include "output.h"
 #include "page/page_file.h"
 
-enum { MOST_WEIGHTS = 1 << 20 }; /* maps with more weights in total are left out of the page */
+enum { WEIGHTS_MAX = 1 << 20 }; /* maps with more weights in total are left out of the page */
 
 static json_t *map_json(const float *map, int64_t length)
 {
@@ -28,7 +28,7 @@ static json_t *maps_json(const prompt_report *r)
     static const char *const names[] = {"clean", "corrupted"};
     const mha_model_info *m = mha_model_describe(r->model);
     const int64_t length = mha_prompt_pair_length(r->first), columns = head_columns(r->model, MHA_SITE_Z);
-    if (m->layers * m->heads * length * length > MOST_WEIGHTS / 2) return json_null();
+    if (m->layers * m->heads * length * length > WEIGHTS_MAX / 2) return json_null();
     json_t *maps = json_object();
     for (int run = 0; run < 2; run++) {
         json_t *layers = json_array();

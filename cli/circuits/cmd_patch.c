@@ -13,7 +13,7 @@
 #include "output.h"
 #include "page/page_file.h"
 
-enum { MOST_GRIDS = 2 * MHA_SITES, MANY_PASSES = 10000, SKIPPED = -1 };
+enum { GRIDS_MAX = 2 * MHA_SITES, MANY_PASSES = 10000, SKIPPED = -1 };
 
 /* ---- patching one pair ---- */
 
@@ -255,7 +255,7 @@ static bool needs_same_length(const patch_plan *p)
 
 static int measure_all(cli_session *s, const patch_plan *p, const mha_model *model, const prompt_cases *cases)
 {
-    effect_grid grids[MOST_GRIDS] = {0};
+    effect_grid grids[GRIDS_MAX] = {0};
     mha_prompt_pair *first = NULL;
     prompt_report r = {model, cases, NULL, p->metric, (int)p->top, grids, 0};
     int code = CLI_DONE;
@@ -275,7 +275,7 @@ static int measure_all(cli_session *s, const patch_plan *p, const mha_model *mod
         effect_grid_finish(&grids[n], p->raw);
     if (code == CLI_DONE) code = prompt_report_put(s, &r);
     if (code == CLI_DONE) code = check_all(s, p, &r);
-    for (int n = 0; n < MOST_GRIDS; n++)
+    for (int n = 0; n < GRIDS_MAX; n++)
         effect_grid_free(&grids[n]);
     mha_prompt_pair_free(first);
     return code;

@@ -163,9 +163,9 @@ static json_t *results_json(const cli_session *s, const prompt_report *r)
 /* Returns the graph of a list of edges; the page shows fewer edges at first. */
 static json_t *graph_json(const prompt_report *r, const effect_grid *grid)
 {
-    enum { MOST_EDGES = 200 };
+    enum { EDGES_MAX = 200 };
     edge_graph g;
-    json_t *graph = edge_graph_make(grid, MOST_EDGES, &g) ? edge_graph_json(&g, grid) : json_null();
+    json_t *graph = edge_graph_make(grid, EDGES_MAX, &g) ? edge_graph_json(&g, grid) : json_null();
     if (json_is_object(graph)) json_object_set_new(graph, "shown", json_integer(r->top));
     edge_graph_free(&g);
     return graph;

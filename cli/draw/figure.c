@@ -12,7 +12,7 @@
 
 #include "draw/figure_paint.h"
 
-enum { LABEL_MOST = 120, GAP = 5, AXIS = 16 };
+enum { LABEL_MAX = 120, GAP = 5, AXIS = 16 };
 
 typedef struct layout {
     const figure *f;
@@ -23,13 +23,13 @@ typedef struct layout {
     int width, height; /* size of the whole figure */
 } layout;
 
-/* Truncates a token to LABEL_MOST points at a character boundary and appends an ellipsis. */
+/* Truncates a token to LABEL_MAX points at a character boundary and appends an ellipsis. */
 static void shorten(cairo_t *cr, const char *token, char *out, size_t room)
 {
     cairo_text_extents_t e;
     snprintf(out, room, "%.*s", (int)(room - 4), token);
     size_t n = strlen(out);
-    for (cairo_text_extents(cr, out, &e); e.x_advance > LABEL_MOST && n > 0; cairo_text_extents(cr, out, &e)) {
+    for (cairo_text_extents(cr, out, &e); e.x_advance > LABEL_MAX && n > 0; cairo_text_extents(cr, out, &e)) {
         do
             n--;
         while (n > 0 && ((unsigned char)token[n] & 0xC0) == 0x80);

@@ -5,7 +5,7 @@
 #include "draw/figure.h"
 #include "draw/figure_paint.h"
 
-enum { LAYER = 46, NUMBERS = 16, CAPTION = 14, GAP = 6, WIDEST = 1000, LEAST_SIDE = 32, MOST_SIDE = 72 };
+enum { LAYER = 46, NUMBERS = 16, CAPTION = 14, GAP = 6, WIDEST = 1000, SIDE_MIN = 32, SIDE_MAX = 72 };
 
 typedef struct layout {
     const figure_grid *f;
@@ -21,7 +21,7 @@ static layout plan(const figure_grid *f)
     for (int64_t i = 0; i < layers; i++)
         for (int64_t h = 0; h < mha_heads_count(f->heads, i); h++)
             if (mha_head_number(f->model, i, h) >= l.columns) l.columns = mha_head_number(f->model, i, h) + 1;
-    l.side = (int)fmin(fmax(WIDEST / (double)l.columns - GAP, LEAST_SIDE), MOST_SIDE);
+    l.side = (int)fmin(fmax(WIDEST / (double)l.columns - GAP, SIDE_MIN), SIDE_MAX);
     const int rows = (int)layers * (l.side + CAPTION + GAP), columns = (int)l.columns * (l.side + GAP);
     cairo_t *cr = figure_scratch();
     figure_font(cr, FIGURE_FONT + 2, CAIRO_FONT_WEIGHT_BOLD);

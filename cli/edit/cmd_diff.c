@@ -148,15 +148,15 @@ static void print_heads(const diff *d)
 
 static void print_tensors(const diff *d)
 {
-    enum { MOST = 24 };
+    enum { MAX = 24 };
     size_t n;
     json_t *t;
     fprintf(d->session->out, "\n%lld tensors are bitwise identical, %zu differ%s\n", (long long)d->same,
             json_array_size(d->tensors), json_array_size(d->tensors) ? ":" : "");
     json_array_foreach(d->tensors, n, t)
     {
-        if (n == MOST) {
-            fprintf(d->session->out, "  and %zu more; --json lists all tensors\n", json_array_size(d->tensors) - MOST);
+        if (n == MAX) {
+            fprintf(d->session->out, "  and %zu more; --json lists all tensors\n", json_array_size(d->tensors) - MAX);
             break;
         }
         fprintf(d->session->out, "  %s: %s", cli_shown(json_string_value(json_object_get(t, "name"))),

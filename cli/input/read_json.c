@@ -15,7 +15,7 @@
 /* Limits of a JSON file. Every value and key except the first follows one of the marks , : [ { and jansson allocates up
  * to 150 bytes per mark, so memory stays below 200 MiB including the text. The largest file that a command writes, the
  * scores of 16,000 heads with all statistics, has 400,000 marks in 5 MiB. */
-enum { MOST_MIB = 16, MOST_MARKS = 1 << 20 };
+enum { MIB_MAX = 16, MARKS_MAX = 1 << 20 };
 
 static int no_memory(const cli_session *session, const char *name)
 {
@@ -28,8 +28,8 @@ static int read_stream(const cli_session *session, const char *name, FILE *file,
 {
     size_t room = 0, more = 1;
     for (*bytes = 0; more > 0; *bytes += more) {
-        if (*bytes > (size_t)MOST_MIB << 20)
-            return cli_error(session, CLI_REFUSED, "%s: must be at most %d MiB", name, MOST_MIB);
+        if (*bytes > (size_t)MIB_MAX << 20)
+            return cli_error(session, CLI_REFUSED, "%s: must be at most %d MiB", name, MIB_MAX);
         if (*bytes + 1 >= room) {
             room = 2 * room + 65536;
             char *grown = realloc(*text, room);
@@ -77,7 +77,7 @@ int cli_file_read(const cli_session *session, const char *path, char **text, siz
 
 /* ---- JSON ---- */
 
-/* Returns true if the text has at most MOST_MARKS of the characters , : [ { outside strings. */
+/* Returns true if the text has at most MARKS_MAX of the characters , : [ { outside strings. */
 static bool json_fits(const char *text, size_t bytes)
 {
     size_t count = 0;
@@ -89,7 +89,7 @@ static bool json_fits(const char *text, size_t bytes)
         else
             count += memchr(",:[{", text[i], 4) != NULL;
     }
-    return count <= MOST_MARKS;
+    return count <= MARKS_MAX;
 }
 
 int cli_json_parse(const cli_session *session, const char *name, long long line, const char *text, size_t bytes,
@@ -100,7 +100,7 @@ int cli_json_parse(const cli_session *session, const char *name, long long line,
     if (!json_fits(text, bytes))
         return cli_error(session, CLI_REFUSED,
                          "%s: must contain at most %d structural characters (',' ':' '[' '{') outside strings", name,
-                         MOST_MARKS);
+                         MARKS_MAX);
     *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &wrong);
     if (*json) return CLI_DONE;
     if (json_error_code(&wrong) == json_error_out_of_memory) return no_memory(session, name);

@@ -11,8 +11,8 @@
 #include "output.h"
 #include "session.h"
 
-enum { MOST = 16 << 20 };    /* maximum bytes of a text */
-enum { LONGEST = MOST + 2 }; /* maximum bytes of a line, including CR and newline */
+enum { MAX = 16 << 20 };    /* maximum bytes of a text */
+enum { LONGEST = MAX + 2 }; /* maximum bytes of a line, including CR and newline */
 
 typedef struct reading {
     text_reader *reader;
@@ -157,7 +157,7 @@ static int end_file(reading *r)
 static int join(reading *r, const char *line, size_t bytes)
 {
     if (!r->bytes && !r->inside) r->first = r->line;
-    if (r->bytes + bytes > MOST) return refuse_long(r);
+    if (r->bytes + bytes > MAX) return refuse_long(r);
     if (r->bytes + bytes + 1 > r->room) {
         const size_t room = 2 * (r->bytes + bytes) + 4096;
         char *grown = realloc(r->text, room);

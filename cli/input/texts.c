@@ -11,7 +11,7 @@
 
 /* Memory limit for the texts of a file, including LIST_BYTES per text. With the current line of up to 16 MiB, the
  * program stays below 256 MiB. Arguments are limited by the operating system. */
-enum { MOST_MIB = 192 };
+enum { MIB_MAX = 192 };
 enum { LIST_BYTES = sizeof(const char *) + sizeof(size_t) + sizeof(int64_t) }; /* elements of text, bytes and line */
 
 static int no_memory(const cli_session *session)
@@ -60,10 +60,10 @@ static int collect(void *user, const char *text, size_t bytes, int64_t line, boo
     (void)last;
     collector *c = user;
     cli_texts *t = c->texts;
-    if (c->used + bytes + (size_t)t->count * LIST_BYTES >= (size_t)MOST_MIB << 20)
+    if (c->used + bytes + (size_t)t->count * LIST_BYTES >= (size_t)MIB_MAX << 20)
         return cli_error(c->session, CLI_REFUSED,
                          "%s: line %lld: the texts must total at most %d MiB, including %d bytes per text",
-                         text_reader_name(t->path), (long long)line, MOST_MIB, LIST_BYTES);
+                         text_reader_name(t->path), (long long)line, MIB_MAX, LIST_BYTES);
     if (!grow_lists(c) || !grow_memory(c, bytes + 1)) return no_memory(c->session);
     memcpy(t->memory + c->used, text, bytes + 1);
     c->used += bytes + 1;

@@ -7,7 +7,7 @@
 
 #include "output.h"
 
-enum { VALUE_WIDTH = 7, TEXT_WIDTH = 10, MOST_MARGIN = 16 };
+enum { VALUE_WIDTH = 7, TEXT_WIDTH = 10, MARGIN_MAX = 16 };
 
 json_t *circuit_map(const char *title, const char *hint, const char *scale, const char *row, const char *column)
 {
@@ -120,7 +120,7 @@ static int margin_of(const json_t *map)
         const int columns = cli_shown_columns(name, strlen(name)) + 1;
         if (columns > margin) margin = columns;
     }
-    return margin < MOST_MARGIN ? margin : MOST_MARGIN;
+    return margin < MARGIN_MAX ? margin : MARGIN_MAX;
 }
 
 static void put_block(const cli_session *s, const json_t *map, size_t first, size_t count, int width, double most)

@@ -28,14 +28,14 @@ static int read_stream(FILE *file, size_t most, unsigned char **data, size_t *by
     return 0;
 }
 
-/* Reads a whole file of at most LIVE_MOST_BYTES - *used bytes, and adds its size to *used. */
+/* Reads a whole file of at most LIVE_BYTES_MAX - *used bytes, and adds its size to *used. */
 static int read_file(const cli_session *s, const char *path, size_t *used, unsigned char **data, size_t *bytes)
 {
     FILE *file = fopen(path, "rb");
     *data = NULL;
     *bytes = 0;
     if (!file) return cli_error(s, CLI_REFUSED, "%s: cannot open: %s", cli_shown(path), strerror(errno));
-    const size_t most = LIVE_MOST_BYTES - *used;
+    const size_t most = LIVE_BYTES_MAX - *used;
     const int failed = read_stream(file, most, data, bytes);
     fclose(file);
     if (failed) return cli_error(s, CLI_REFUSED, "%s: cannot read: %s", cli_shown(path), strerror(failed));
@@ -43,7 +43,7 @@ static int read_file(const cli_session *s, const char *path, size_t *used, unsig
         return cli_error(s, CLI_REFUSED,
                          "the files of the model must have at most %d bytes (exceeded by %s): write the page of a "
                          "smaller model, and drop the folder of this model onto it",
-                         LIVE_MOST_BYTES, cli_shown(path));
+                         LIVE_BYTES_MAX, cli_shown(path));
     *used += *bytes;
     return CLI_DONE;
 }

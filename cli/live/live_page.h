@@ -11,7 +11,7 @@
 extern const unsigned char live_page_before[], live_page_after[]; /* both terminated by NUL */
 
 /* A page with more bytes of model files would be slow to open; the folder can be dropped onto a page instead. */
-enum { LIVE_MOST_BYTES = 128 << 20 };
+enum { LIVE_BYTES_MAX = 128 << 20 };
 
 /* Reads the files of the model folder: {config, tokenizer, weights: [{name, data}]}, compressed. Returns an exit
  * code. */

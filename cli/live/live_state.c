@@ -7,7 +7,7 @@
 #include "live/live_page.h"
 #include "output.h"
 
-enum { MOST_STATE = 1 << 20 };
+enum { STATE_MAX = 1 << 20 };
 
 const char *live_state_fragment(const char *state)
 {
@@ -72,8 +72,8 @@ static int check_part(const cli_session *s, const char *fragment, const char *pa
 int live_state_check(const cli_session *s, const char *state)
 {
     const char *fragment = live_state_fragment(state), *wrong = invalid_in(fragment);
-    if (strlen(fragment) > MOST_STATE)
-        return cli_usage(s, "--state must have at most %d bytes (got %zu)", MOST_STATE, strlen(fragment));
+    if (strlen(fragment) > STATE_MAX)
+        return cli_usage(s, "--state must have at most %d bytes (got %zu)", STATE_MAX, strlen(fragment));
     if (wrong)
         return cli_usage(s, "--state must be percent-encoded, as in the address of a page (got \"%s\" at byte %lld)",
                          cli_shown_start(wrong, 24), (long long)(wrong - fragment));

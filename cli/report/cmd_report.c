@@ -131,11 +131,11 @@ static json_t *text_json(const part parts[2], int count)
 
 static int check_size(const cli_session *s, const report *r, int64_t i)
 {
-    if (r->planned == 1 || r->weights <= REPORT_MOST_WEIGHTS) return CLI_DONE;
+    if (r->planned == 1 || r->weights <= REPORT_WEIGHTS_MAX) return CLI_DONE;
     return cli_usage(s,
                      "the texts must have at most %d attention weights in total (exceeded at text %lld of %lld): "
                      "give fewer or shorter texts",
-                     REPORT_MOST_WEIGHTS, (long long)i + 1, (long long)r->planned);
+                     REPORT_WEIGHTS_MAX, (long long)i + 1, (long long)r->planned);
 }
 
 static int measure_text(cli_session *s, part parts[2], int count, int64_t i, report *r, json_t *said)

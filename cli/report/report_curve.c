@@ -4,7 +4,7 @@
 #include "input/input.h"
 #include "output.h"
 
-enum { MOST_POINTS = 10000 };
+enum { POINTS_MAX = 10000 };
 
 /* Returns a copy of a point of the curve with only its numbers and booleans; NULL if heads or loss is absent. */
 static json_t *point_of(const json_t *given)
@@ -27,7 +27,7 @@ int report_curve_read(const cli_session *s, const char *path, json_t **curve)
     if (code != CLI_DONE) return code;
     const json_t *points = json_object_get(all, "curve");
     const size_t count = json_array_size(points);
-    json_t *list = count > 0 && count <= MOST_POINTS ? json_array() : NULL;
+    json_t *list = count > 0 && count <= POINTS_MAX ? json_array() : NULL;
     for (size_t i = 0; list && i < count; i++) {
         json_t *point = point_of(json_array_get(points, i));
         if (point && json_array_append_new(list, point) == 0) continue;
@@ -38,5 +38,5 @@ int report_curve_read(const cli_session *s, const char *path, json_t **curve)
     *curve = list;
     if (list) return CLI_DONE;
     return cli_error(s, CLI_REFUSED, "%s must be {\"curve\": [{\"heads\": N, \"loss\": X}, ...]} with 1 to %d points",
-                     cli_shown(path), MOST_POINTS);
+                     cli_shown(path), POINTS_MAX);
 }

@@ -18,8 +18,8 @@ typedef struct report_model {
 } report_model;
 
 /* The data of a page under construction. Weights are stored exactly if they need at most REPORT_EXACT_BYTES. The maps
- * of several texts must have at most REPORT_MOST_WEIGHTS weights in total, which gives a page of about 30 MB. */
-enum { REPORT_EXACT_BYTES = 2 << 20, REPORT_MOST_WEIGHTS = 64 << 20 };
+ * of several texts must have at most REPORT_WEIGHTS_MAX weights in total, which gives a page of about 30 MB. */
+enum { REPORT_EXACT_BYTES = 2 << 20, REPORT_WEIGHTS_MAX = 64 << 20 };
 typedef struct report {
     int64_t planned; /* number of texts that will be added */
     json_t *texts;

@@ -67,9 +67,9 @@ static int check_size(const cli_session *s, const pair *p)
         const pair_attention *a = &p->kind[k];
         weights += (double)a->layers * (double)a->heads * (double)a->rows * (double)a->columns;
     }
-    if (weights <= REPORT_MOST_WEIGHTS) return CLI_DONE;
+    if (weights <= REPORT_WEIGHTS_MAX) return CLI_DONE;
     return cli_usage(s, "source and target must have at most %d attention weights in total (got %.0f)",
-                     REPORT_MOST_WEIGHTS, weights);
+                     REPORT_WEIGHTS_MAX, weights);
 }
 
 static int run(const cli_session *s, pair *p)

@@ -24,7 +24,7 @@ static const char *const prompts[] = {
     "wug: 41, dax: 7, fep: 93. dax? 7. wug?",
     "Count from 27 to 33: 27 28",
 };
-enum { PROMPTS = sizeof prompts / sizeof *prompts, MOST_NEW = 24, INDENT = 2, HEADS_IN_WORDS = 3 };
+enum { PROMPTS = sizeof prompts / sizeof *prompts, NEW_MAX = 24, INDENT = 2, HEADS_IN_WORDS = 3 };
 
 static void title(const cli_session *s, int number, const char *text)
 {
@@ -47,9 +47,9 @@ static int tokenize(const cli_session *s, const mha_model *model, const char *te
 static int go_on(const cli_session *s, const mha_model *model, const char *text, json_t *continuations)
 {
     const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
-    const mha_generate_options how = {.size = sizeof how, .max_new = MOST_NEW};
+    const mha_generate_options how = {.size = sizeof how, .max_new = NEW_MAX};
     mha_encoding *tokens = NULL;
-    int32_t ids[MOST_NEW];
+    int32_t ids[NEW_MAX];
     int64_t length;
     char *more = NULL;
     mha_error error = {0};

@@ -63,14 +63,14 @@ static double cosine(const vectors *v, int64_t a, int64_t b)
 static void print_vectors(const cli_session *s, const vectors *v)
 {
     enum {
-        MOST = 6,
+        MAX = 6,
         CELL = 9,
         MARGIN = 10,
         TEXT = 30,
         MATRIX = 12
-    }; /* CELL, MARGIN, TEXT: widths in columns; MOST, MATRIX: maximum numbers of elements and of texts shown */
+    }; /* CELL, MARGIN, TEXT: widths in columns; MAX, MATRIX: maximum numbers of elements and of texts shown */
     int64_t shown = (s->columns - MARGIN - TEXT) / CELL, alike = (s->columns - 3) / 6;
-    shown = shown < 1 ? 1 : shown > MOST ? MOST : shown;
+    shown = shown < 1 ? 1 : shown > MAX ? MAX : shown;
     if (shown > v->width) shown = v->width;
     for (int64_t i = 0; i < v->texts->count; i++) {
         fprintf(s->out, "%s%3lld%s ", cli_bold(s), (long long)i + 1, cli_plain(s));

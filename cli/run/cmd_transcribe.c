@@ -27,7 +27,7 @@ static const struct poptOption options[] = {
 
 /* ---- one file ---- */
 
-enum { AT_ONCE = 8, MOST_AT_ONCE = 4096 };
+enum { AT_ONCE = 8, AT_ONCE_MAX = 4096 };
 
 /* The transcript of a file, and the buffers of a batch of windows. */
 typedef struct transcript {
@@ -283,7 +283,7 @@ static int run(cli_session *s)
     if (s->arg_count < 1) return cli_usage(s, "a WAV file must be given");
     if (given.task && strcmp(given.task, "transcribe") != 0 && strcmp(given.task, "translate") != 0)
         return cli_usage(s, "--task must be one of transcribe, translate (got \"%s\")", cli_shown(given.task));
-    int code = cli_whole(s, "--at-once", given.at_once, 1, MOST_AT_ONCE, &at_once);
+    int code = cli_whole(s, "--at-once", given.at_once, 1, AT_ONCE_MAX, &at_once);
     if (code == CLI_DONE) code = cli_model_open(s, NULL, &model);
     if (code == CLI_DONE) code = check_model(s, model);
     for (int64_t n = 0; n < s->arg_count && code == CLI_DONE; n++)

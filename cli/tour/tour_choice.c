@@ -80,8 +80,8 @@ mha_status tour_read_words(tour *t, const char *usual, tour_words *words)
 {
     const char *text = t->choice.text ? t->choice.text : usual;
     const int64_t count = count_words(text);
-    if (count < TOUR_LEAST_WORDS || count > TOUR_MOST_WORDS)
-        tour_fail(t, MHA_ERR_ARG, "the text must have %d to %d words (got %lld)", TOUR_LEAST_WORDS, TOUR_MOST_WORDS,
+    if (count < TOUR_WORDS_MIN || count > TOUR_WORDS_MAX)
+        tour_fail(t, MHA_ERR_ARG, "the text must have %d to %d words (got %lld)", TOUR_WORDS_MIN, TOUR_WORDS_MAX,
                   (long long)count);
     char *copy = tour_memory(t, strlen(text) + 1);
     const char **word = tour_memory(t, (size_t)count * sizeof *word);

@@ -18,7 +18,7 @@ typedef struct tour_words {
     const char *const *word; /* [count] */
     int32_t *ids;            /* [count] */
 } tour_words;
-enum { TOUR_LEAST_WORDS = 2, TOUR_MOST_WORDS = 64 };
+enum { TOUR_WORDS_MIN = 2, TOUR_WORDS_MAX = 64 };
 /* Reads the chosen text, or `usual`. Fails unless the text has 2 to 64 words. */
 mha_status tour_read_words(tour *t, const char *usual, tour_words *words);
 /* Samples x [count, width]: the rows of the words in an embedding initialized as in nn.Embedding(distinct, width). */

@@ -105,8 +105,8 @@ static mha_status run(tour *t, tour_model *m, const mha_encoding *e)
     const mha_model_output out = {
         .size = sizeof out, .on_attention = take_maps, .on_activations = take_activations, .user = &to};
     m->tokens = e->count;
-    if (e->count < TOUR_LEAST_WORDS || e->count > TOUR_MOST_TOKENS)
-        tour_fail(t, MHA_ERR_ARG, "the text must have %d to %d tokens (got %lld)", TOUR_LEAST_WORDS, TOUR_MOST_TOKENS,
+    if (e->count < TOUR_WORDS_MIN || e->count > TOUR_TOKENS_MAX)
+        tour_fail(t, MHA_ERR_ARG, "the text must have %d to %d tokens (got %lld)", TOUR_WORDS_MIN, TOUR_TOKENS_MAX,
                   (long long)e->count);
     if (t->error.status == MHA_OK) m->words = tour_model_words(t, m->model, e->ids, m->tokens);
     return t->error.status == MHA_OK ? mha_model_forward(m->model, &in, &out, &t->error) : t->error.status;

@@ -4,7 +4,7 @@
 
 #include "tour/tour.h"
 
-enum { TOUR_MOST_TOKENS = 64 };
+enum { TOUR_TOKENS_MAX = 64 };
 
 /* One layer of a model on one text. Arrays are in f32 and are freed with the tour. */
 typedef struct tour_model {
@@ -23,7 +23,7 @@ typedef struct tour_model {
 
 /* Opens tour.model and runs it on the chosen text, or `usual`; reads the activations of tour.choice.layer. Fails for
  * models and layers whose attention the tours cannot show: of images, encoder-decoders, with options other than
- * grouped heads, rotary positions and norms of q and k, or longer texts than TOUR_MOST_TOKENS. Free it even after a
+ * grouped heads, rotary positions and norms of q and k, or longer texts than TOUR_TOKENS_MAX. Free it even after a
  * failure. */
 mha_status tour_model_open(tour *t, const char *usual, tour_model *m);
 void tour_model_free(tour_model *m);

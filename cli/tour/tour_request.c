@@ -114,24 +114,24 @@ static int check_accepted(const cli_session *s, const tour_entry *e)
 
 static int read_text(const cli_session *s, tour_choice *choice)
 {
-    enum { MOST_BYTES = 400 }; /* cli_shown truncates longer texts */
+    enum { BYTES_MAX = 400 }; /* cli_shown truncates longer texts */
     choice->text = given.text;
-    if (given.text && (strlen(given.text) > MOST_BYTES || strcmp(cli_shown(given.text), given.text) != 0))
-        return cli_usage(s, "--text must be at most %d bytes of printable UTF-8 (got \"%s\")", MOST_BYTES,
+    if (given.text && (strlen(given.text) > BYTES_MAX || strcmp(cli_shown(given.text), given.text) != 0))
+        return cli_usage(s, "--text must be at most %d bytes of printable UTF-8 (got \"%s\")", BYTES_MAX,
                          cli_shown(given.text));
     return CLI_DONE;
 }
 
 static int read_values(const cli_session *s, tour_choice *choice)
 {
-    enum { MOST_WIDTH = 256, MOST_HEADS = 32, MOST_LAYERS = 65535 };
+    enum { WIDTH_MAX = 256, HEADS_MAX = 32, LAYERS_MAX = 65535 };
     long long seed = 0, width = 0, heads = 0, layer = 0, head = 0;
     int code = read_text(s, choice);
     if (code == CLI_DONE) code = cli_whole(s, "--seed", given.seed, 0, LLONG_MAX, &seed);
-    if (code == CLI_DONE) code = cli_whole(s, "--width", given.width, 1, MOST_WIDTH, &width);
-    if (code == CLI_DONE) code = cli_whole(s, "--heads", given.heads, 1, MOST_HEADS, &heads);
-    if (code == CLI_DONE) code = cli_whole(s, "--layer", given.layer, 0, MOST_LAYERS, &layer);
-    if (code == CLI_DONE) code = cli_whole(s, "--head", given.head, 0, MOST_LAYERS, &head);
+    if (code == CLI_DONE) code = cli_whole(s, "--width", given.width, 1, WIDTH_MAX, &width);
+    if (code == CLI_DONE) code = cli_whole(s, "--heads", given.heads, 1, HEADS_MAX, &heads);
+    if (code == CLI_DONE) code = cli_whole(s, "--layer", given.layer, 0, LAYERS_MAX, &layer);
+    if (code == CLI_DONE) code = cli_whole(s, "--head", given.head, 0, LAYERS_MAX, &head);
     choice->seeded = given.seed != NULL;
     choice->seed = (uint64_t)seed;
     choice->width = width, choice->heads = heads, choice->layer = layer, choice->head = head;

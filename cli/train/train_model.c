@@ -40,10 +40,10 @@ static int bad_shape(const cli_session *s, const char *text)
 /* Parses a number followed by the character `end`, and advances *text past both. Returns 0 on failure. */
 static long take_number(const char **text, char end)
 {
-    enum { MOST = 7 }; /* maximum number of digits */
+    enum { MAX = 7 }; /* maximum number of digits */
     const size_t n = strspn(*text, "0123456789");
     const char *start = *text;
-    if (n == 0 || n > MOST || start[n] != end) return 0;
+    if (n == 0 || n > MAX || start[n] != end) return 0;
     *text += n + (end != '\0');
     return strtol(start, NULL, 10);
 }

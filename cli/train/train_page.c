@@ -1,5 +1,5 @@
 /* train_page.c - writes the HTML page with the log as its data. In long logs, a point is the mean of several steps, so
- * that a curve has at most about MOST_POINTS points. */
+ * that a curve has at most about POINTS_MAX points. */
 #include "train/train_page.h"
 
 #include <math.h>
@@ -8,12 +8,12 @@
 #include "output.h"
 #include "page/page_data.h"
 
-enum { MOST_POINTS = 1000, MOST_SAMPLES = 500 };
+enum { POINTS_MAX = 1000, SAMPLES_MAX = 500 };
 
 /* Returns the number of steps per point of a curve. */
 static int64_t steps_of_point(const train_run *run)
 {
-    return train_run_last(run)->step / MOST_POINTS + 1;
+    return train_run_last(run)->step / POINTS_MAX + 1;
 }
 
 /* ---- curves ---- */
@@ -56,11 +56,11 @@ static json_t *eval_json(const train_run *run)
     return json_pack("{s:o, s:o}", "step", step, "loss", loss);
 }
 
-/* Returns the newest samples, at most MOST_SAMPLES, in the order of the log. */
+/* Returns the newest samples, at most SAMPLES_MAX, in the order of the log. */
 static json_t *samples_json(const train_run *run)
 {
     json_t *all = json_array();
-    int64_t left = MOST_SAMPLES;
+    int64_t left = SAMPLES_MAX;
     for (int64_t n = mha_train_log_count(run->log) - 1; n >= 0 && left; n--) {
         const mha_train_record *r = mha_train_log_record(run->log, n);
         for (int64_t i = r->sample_count; i > 0 && left; i--, left--) {

@@ -11,7 +11,7 @@
 #include "session.h"
 #include "verify/verify_problem.h"
 
-enum { MOST_ISAS = 8 };
+enum { ISAS_MAX = 8 };
 
 #define SIZED(b, h, hkv, lq, lk, d) \
     .batch = (b), .heads = (h), .kv_heads = (hkv), .q_len = (lq), .kv_len = (lk), .head_dim = (d)
@@ -88,7 +88,7 @@ static double check_problem(mha_ctx *ctx, const verify_problem *p, const char *g
 /* ---- contexts of all ISAs ---- */
 
 typedef struct isa_contexts {
-    mha_ctx *ctx[MOST_ISAS]; /* ctx[0] is scalar */
+    mha_ctx *ctx[ISAS_MAX]; /* ctx[0] is scalar */
     int count;
 } isa_contexts;
 
@@ -102,9 +102,9 @@ static bool is_capped(const cli_session *session)
 
 static int open_contexts(cli_session *session, isa_contexts *all)
 {
-    const char *names[MOST_ISAS];
-    int count = mha_isa_list(names, MOST_ISAS);
-    for (int n = 0; n < count && n < MOST_ISAS; n++) {
+    const char *names[ISAS_MAX];
+    int count = mha_isa_list(names, ISAS_MAX);
+    for (int n = 0; n < count && n < ISAS_MAX; n++) {
         mha_error error = {0};
         mha_ctx_options options = {.size = sizeof options, .threads = session->options.threads, .isa = names[n]};
         if (mha_ctx_create(&options, &all->ctx[n], &error) != MHA_OK) return cli_fail(session, &error);

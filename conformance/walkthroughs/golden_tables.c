@@ -60,16 +60,16 @@ static void check_configuration(mha_ctx *ctx, const json_t *table, const json_t 
 /* Compares the number of kept heads: runs one token through a layer with heads of width 1. */
 static void check_kept(mha_ctx *ctx, const json_t *table, const json_t *row, verify_case *outcome)
 {
-    enum { MOST = 256 };
+    enum { MAX = 256 };
     mha_variant *layer = NULL;
     mha_trace *trace = NULL;
-    float x[MOST] = {0}, y[MOST];
+    float x[MAX] = {0}, y[MAX];
     int64_t kept = -1;
     const int64_t heads = (int64_t)number(table, row, "heads");
     const mha_head_pruning_options o = {
         .size = sizeof o, .d_model = heads, .num_heads = heads, .prune_ratio = number(table, row, "prune_ratio")};
     const mha_variant_input in = {.size = sizeof in, .batch = 1, .q_len = 1, .query = x};
-    if (heads > 0 && heads <= MOST && mha_head_pruning_create(ctx, &o, &layer, NULL) == MHA_OK &&
+    if (heads > 0 && heads <= MAX && mha_head_pruning_create(ctx, &o, &layer, NULL) == MHA_OK &&
         mha_variant_init(layer, NULL, NULL) == MHA_OK && mha_variant_update(layer, NULL) == MHA_OK &&
         mha_trace_create(ctx, &trace, NULL) == MHA_OK && mha_variant_forward(layer, &in, y, trace, NULL) == MHA_OK)
         mha_trace_chosen(trace, 0, &kept);

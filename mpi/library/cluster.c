@@ -10,7 +10,7 @@
 
 enum { ABORT_SECONDS = 10 };
 static const double RECORD_PAUSE = 10; /* [s] */
-static const int64_t MOST_BYTES = INT64_C(1) << 30;
+static const int64_t BYTES_MAX = INT64_C(1) << 30;
 
 /* ---- options ---- */
 
@@ -26,13 +26,13 @@ static mha_status read_options(const mha_cluster_options *given, mha_cluster_opt
     MHA__TRY(mha__cluster_read(NULL, own, sizeof *own, given, "mha_cluster_options", err));
     MHA__TRY(check_seconds("timeout", own->timeout, err));
     MHA__TRY(check_seconds("record_pause", own->record_pause, err));
-    if (own->message_bytes < 0 || own->message_bytes > MOST_BYTES)
+    if (own->message_bytes < 0 || own->message_bytes > BYTES_MAX)
         return mha__cluster_fail(NULL, err, MHA_ERR_ARG,
                                  "mha_cluster_options: message_bytes must be from 0 to %lld (got %lld)",
-                                 (long long)MOST_BYTES, (long long)own->message_bytes);
+                                 (long long)BYTES_MAX, (long long)own->message_bytes);
     if (own->timeout == 0) own->timeout = MHA_CLUSTER_TIMEOUT;
     if (own->record_pause == 0) own->record_pause = RECORD_PAUSE;
-    if (own->message_bytes == 0) own->message_bytes = MOST_BYTES;
+    if (own->message_bytes == 0) own->message_bytes = BYTES_MAX;
     if (own->tp == 0) own->tp = 1;
     if (own->cp == 0) own->cp = 1;
     if (own->cp < 0) own->cp = -1; /* -1 = all ranks, whose number is not known yet */

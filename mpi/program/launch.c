@@ -15,7 +15,7 @@
 #include "program/launch_job.h"
 #include "program/rank_options.h"
 
-enum { MOST_RANKS = 100000, MOST_RETRIES = 1000, WORDS = 64 };
+enum { RANKS_MAX = 100000, RETRIES_MAX = 1000, WORDS = 64 };
 
 typedef struct launch_options {
     const char *hosts;
@@ -61,9 +61,9 @@ static int read_own(int left, char **argv, launch_options *o)
 static int read_option(int left, char **argv, launch_options *o)
 {
     const char *value = left > 1 ? argv[1] : NULL;
-    if (strcmp(argv[0], "-np") == 0) return rank_options_whole("-np", value, 1, MOST_RANKS, &o->ranks) ? 2 : -1;
+    if (strcmp(argv[0], "-np") == 0) return rank_options_whole("-np", value, 1, RANKS_MAX, &o->ranks) ? 2 : -1;
     if (strcmp(argv[0], "--retries") == 0)
-        return rank_options_whole("--retries", value, 0, MOST_RETRIES, &o->retries) ? 2 : -1;
+        return rank_options_whole("--retries", value, 0, RETRIES_MAX, &o->retries) ? 2 : -1;
     if (strcmp(argv[0], "--hosts") == 0) {
         o->hosts = value;
         if (!value) fprintf(stderr, "mha-mpi launch: --hosts requires a file\n");

@@ -9,7 +9,7 @@
 #include "mha/model_ranks.h"
 #include "output.h"
 
-enum { MOST_SECONDS = 1000000 };
+enum { SECONDS_MAX = 1000000 };
 
 bool rank_options_whole(const char *option, const char *text, long from, long to, long *value)
 {
@@ -48,7 +48,7 @@ int rank_options_read_one(int left, char **argv, rank_options *options)
     if (left > 0 && strcmp(argv[0], "--attention") == 0) return read_attention(left > 1 ? argv[1] : NULL, options);
     if (left > 0 && strcmp(argv[0], "--tp") == 0) return read_tp(left > 1 ? argv[1] : NULL, options);
     if (!timeout && (left < 1 || strcmp(argv[0], "--record") != 0)) return 0;
-    if (!rank_options_whole(argv[0], left > 1 ? argv[1] : NULL, 1, MOST_SECONDS, &seconds)) return -1;
+    if (!rank_options_whole(argv[0], left > 1 ? argv[1] : NULL, 1, SECONDS_MAX, &seconds)) return -1;
     *(timeout ? &options->timeout : &options->record_pause) = (double)seconds;
     return 2;
 }

@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #endif
 
-enum { MAX_THREADS = 1024 };
+enum { THREADS_MAX = 1024 };
 
 /* ---- the default allocator ---- */
 
@@ -63,13 +63,13 @@ static int cpus(void)
     else
 #endif
         count = sysconf(_SC_NPROCESSORS_ONLN);
-    return count < 1 ? 1 : count > MAX_THREADS ? MAX_THREADS : (int)count;
+    return count < 1 ? 1 : count > THREADS_MAX ? THREADS_MAX : (int)count;
 }
 
 static mha_status choose_threads(int option, int *threads, mha_error *err)
 {
-    if (option < 0 || option > MAX_THREADS)
-        return mha__fail(err, MHA_ERR_ARG, "threads must be from 0 (all CPUs) to %d (got %d)", (int)MAX_THREADS,
+    if (option < 0 || option > THREADS_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "threads must be from 0 (all CPUs) to %d (got %d)", (int)THREADS_MAX,
                          option);
     const char *text = option == 0 ? environment("MHA_THREADS") : NULL;
     if (!text) {
@@ -78,9 +78,9 @@ static mha_status choose_threads(int option, int *threads, mha_error *err)
     }
     const size_t digits = strspn(text, "0123456789"); /* digits only: signs, blanks and other bases are rejected */
     const long value = digits <= 9 && text[digits] == '\0' ? strtol(text, NULL, 10) : 0;
-    if (value < 1 || value > MAX_THREADS)
+    if (value < 1 || value > THREADS_MAX)
         return mha__fail(err, MHA_ERR_ARG, "MHA_THREADS must be a whole number from 1 to %d (got \"%s\")",
-                         (int)MAX_THREADS, mha__quote(&(mha__quoted){0}, text, strlen(text)));
+                         (int)THREADS_MAX, mha__quote(&(mha__quoted){0}, text, strlen(text)));
     *threads = (int)value;
     return MHA_OK;
 }

@@ -17,9 +17,9 @@ typedef struct arrays {
 
 int64_t mha__pair_batch(const mha_prompt_pair *pair)
 {
-    enum { ROWS = 512, MOST = 128 };
+    enum { ROWS = 512, MAX = 128 };
     const int64_t count = ROWS / pair->length;
-    return count < 1 ? 1 : count > MOST ? MOST : count;
+    return count < 1 ? 1 : count > MAX ? MAX : count;
 }
 
 static int64_t context_width(const mha__replay *r)

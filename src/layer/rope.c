@@ -10,7 +10,7 @@
 
 #define NUMBERS_PER_TASK \
     32768 /* elements per task: a few microseconds of work; smaller calls run on the calling thread */
-#define MAX_PAIRS (MHA_HEAD_DIM_MAX / 2)
+#define PAIRS_MAX (MHA_HEAD_DIM_MAX / 2)
 static const double TWO_PI = 6.283185307179586;
 
 /* ---- checks ---- */
@@ -69,8 +69,8 @@ static mha_status resolve(mha_rope_options *o, const mha_rope_options *given, mh
 {
     MHA__TRY(mha__options_read(o, sizeof *o, given, "mha_rope_options", err));
     fill_defaults(o);
-    if (o->head_dim < 2 || o->head_dim > 2 * MAX_PAIRS)
-        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: head_dim must be from 2 to %d (got %lld)", 2 * MAX_PAIRS,
+    if (o->head_dim < 2 || o->head_dim > 2 * PAIRS_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: head_dim must be from 2 to %d (got %lld)", 2 * PAIRS_MAX,
                          (long long)o->head_dim);
     if (o->rotary_dim < 2 || o->rotary_dim > o->head_dim || o->rotary_dim % 2)
         return mha__fail(err, MHA_ERR_ARG, "mha_rope_options: rotary_dim must be even and from 2 to %lld (got %lld)",
@@ -177,7 +177,7 @@ mha_status mha_rope_angles(const mha_rope_options *options, const int64_t *posit
                            float *sin_out, mha_error *err)
 {
     mha_rope_options o;
-    double f[MAX_PAIRS];
+    double f[PAIRS_MAX];
     int64_t length = 0;
     MHA__TRY(resolve(&o, options, err));
     if (rows < 0) return mha__fail(err, MHA_ERR_ARG, "rope: rows must be at least 0 (got %lld)", (long long)rows);

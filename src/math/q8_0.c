@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { MOST = 127 }; /* -128 is not used, so that the range is symmetric */
+enum { MAX = 127 }; /* -128 is not used, so that the range is symmetric */
 enum { CHUNK = MHA__Q8_BLOCK };
 
 /* Returns CHUNK contiguous elements: x, or a copy of its first n elements, followed by zeros. */
@@ -32,15 +32,15 @@ static uint32_t largest_bits(const float *x)
     return largest;
 }
 
-/* Rounds x / scale to nearest, ties away from zero. A rounded scale can be less than the largest magnitude / MOST. */
+/* Rounds x / scale to nearest, ties away from zero. A rounded scale can be less than the largest magnitude / MAX. */
 static void divide(const float *x, float scale, int8_t *q)
 {
     int32_t nearest[CHUNK];
     for (int i = 0; i < CHUNK; i++)
         nearest[i] = (int32_t)(x[i] / scale + copysignf(0.5F, x[i]));
     for (int i = 0; i < CHUNK; i++) {
-        const int32_t bounded = nearest[i] < -MOST ? -MOST : nearest[i];
-        q[i] = (int8_t)(bounded > MOST ? MOST : bounded);
+        const int32_t bounded = nearest[i] < -MAX ? -MAX : nearest[i];
+        q[i] = (int8_t)(bounded > MAX ? MAX : bounded);
     }
 }
 
@@ -53,7 +53,7 @@ uint16_t mha__int8_round(const float *x, int64_t stride, int64_t n, int8_t *q)
         bits = part > bits ? part : bits;
     }
     memcpy(&largest, &bits, sizeof largest);
-    const uint16_t stored = mha__f32_to_f16(largest / MOST);
+    const uint16_t stored = mha__f32_to_f16(largest / MAX);
     const float scale = mha__f16_to_f32(stored); /* the rounded scale, which dequantization uses */
     const bool finite = isfinite(scale);
     for (int64_t i = 0; i < n; i += CHUNK) {

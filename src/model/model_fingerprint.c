@@ -12,7 +12,7 @@
 #include "math/hash.h"
 #include "model/model_struct.h"
 
-enum { MOST_TOKENS = 16 }; /* maximum tokens of the pass, except of an image */
+enum { TOKENS_MAX = 16 }; /* maximum tokens of the pass, except of an image */
 
 static uint64_t hash_tensor(uint64_t h, const mha_tensor *t)
 {
@@ -55,10 +55,10 @@ static mha_status make_input(const mha_model *model, int64_t length, int32_t *id
     return MHA_OK;
 }
 
-/* Computes the results of a pass over up to MOST_TOKENS tokens. */
+/* Computes the results of a pass over up to TOKENS_MAX tokens. */
 static mha_status run_tokens(const mha_model *model, int64_t length, float *results, mha_error *err)
 {
-    int32_t ids[MOST_TOKENS], source_ids[MOST_TOKENS];
+    int32_t ids[TOKENS_MAX], source_ids[TOKENS_MAX];
     float *features = NULL;
     mha_model_input source, input;
     mha_model_output output = {.size = sizeof output, .last_hidden = results};
@@ -96,7 +96,7 @@ mha_status mha_model_fingerprint(const mha_model *model, char text[17], mha_erro
         return mha__fail(err, MHA_ERR_ARG, "mha_model_fingerprint: %s must not be NULL", model ? "text" : "model");
     const mha_model_info *info = mha_model_describe(model);
     const char *config = mha_model_config_json(model);
-    const int64_t most = mha__min64(mha__min64(info->vocab, info->max_positions), MOST_TOKENS);
+    const int64_t most = mha__min64(mha__min64(info->vocab, info->max_positions), TOKENS_MAX);
     const int64_t length = info->image_channels ? info->max_positions : most;
     const size_t bytes = result_count(model, length) * sizeof(float);
     uint64_t weights = 0;

@@ -14,7 +14,7 @@
 
 /* Maximum length of an added token. The search takes at most this number of steps per byte of text. The longest tokens
  * in published files have about 100 bytes. */
-enum { MAX_CONTENT_BYTES = 1024 };
+enum { CONTENT_BYTES_MAX = 1024 };
 
 /* ---- search ---- */
 
@@ -118,8 +118,8 @@ static mha_status load_fields(const mha_tokenizer *t, const mha__json_obj *json,
     token->id = (int32_t)id;
     token->n = strlen(token->content);
     char want[64];
-    snprintf(want, sizeof want, "a string of 1 to %d bytes", (int)MAX_CONTENT_BYTES);
-    if (token->n == 0 || token->n > MAX_CONTENT_BYTES) return mha__json_refuse(json, "content", want, err);
+    snprintf(want, sizeof want, "a string of 1 to %d bytes", (int)CONTENT_BYTES_MAX);
+    if (token->n == 0 || token->n > CONTENT_BYTES_MAX) return mha__json_refuse(json, "content", want, err);
     return MHA_OK;
 }
 

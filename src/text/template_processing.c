@@ -114,7 +114,7 @@ static mha_status roberta_load(mha_tokenizer *t, const mha__json_obj *json, void
 
 /* ---- TemplateProcessing ---- */
 
-enum { MAX_ITEMS = 1024 }; /* maximum number of items in a template; a special token counts once per id */
+enum { ITEMS_MAX = 1024 }; /* maximum number of items in a template; a special token counts once per id */
 
 /* Appends the ids of a special token; `json` is {"id": name, "type_id": n}. */
 static mha_status template_special(const mha_tokenizer *t, const mha__json_obj *json, const mha__json_obj *specials,
@@ -126,7 +126,7 @@ static mha_status template_special(const mha_tokenizer *t, const mha__json_obj *
     MHA__TRY(mha__json_string(json, "id", MHA__REQUIRED, &name, NULL, err));
     MHA__TRY(mha__json_object(specials, name, MHA__REQUIRED, &special, err));
     MHA__TRY(mha__json_array(&special, "ids", MHA__REQUIRED, &ids, err));
-    if (list->count + mha__json_size(ids) > MAX_ITEMS)
+    if (list->count + mha__json_size(ids) > ITEMS_MAX)
         return mha__json_refuse(&special, "ids", "a template of at most 1024 items", err);
     for (mha__json_step i = {0}; mha__json_each(ids, &i);) {
         if (!is_known_id(t, i.value))
@@ -180,10 +180,10 @@ static mha_status template_list(mha_tokenizer *t, const mha__json_obj *json, con
     const mha__json *items;
     MHA__TRY(mha__json_object(json, "special_tokens", MHA__REQUIRED, &specials, err));
     MHA__TRY(mha__json_array(json, key, MHA__REQUIRED, &items, err));
-    MHA__TRY(start(t, list, MAX_ITEMS, json, err));
+    MHA__TRY(start(t, list, ITEMS_MAX, json, err));
     for (mha__json_step i = {0}; mha__json_each(items, &i);) {
         mha__json_obj item = {mha__json_is(i.value, MHA__JSON_OBJECT) ? i.value : NULL, json->file, key};
-        if (list->count >= MAX_ITEMS) return mha__json_refuse(json, key, "at most 1024 items", err);
+        if (list->count >= ITEMS_MAX) return mha__json_refuse(json, key, "at most 1024 items", err);
         MHA__TRY(template_item(t, &item, &specials, texts, list, err));
     }
     const char *want = texts == 1 ? "a template that contains Sequence A exactly once"

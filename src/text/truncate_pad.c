@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Maximum padded length that a file may request, which limits the memory use. */
-enum { MAX_PADDED = 1 << 20 };
+enum { PADDED_MAX = 1 << 20 };
 
 /* ---- loading stored limits ---- */
 
@@ -43,7 +43,7 @@ static mha_status load_padding_strategy(const mha__json_obj *json, int64_t *pad_
     *pad_to = -1;
     mha__json_obj fixed = {mha__json_get(json->json, "strategy"), json->file, "padding.strategy"};
     if (mha__json_is(fixed.json, MHA__JSON_OBJECT))
-        return mha__json_int(&fixed, "Fixed", MHA__REQUIRED, 0, MAX_PADDED, pad_to, err);
+        return mha__json_int(&fixed, "Fixed", MHA__REQUIRED, 0, PADDED_MAX, pad_to, err);
     return mha__json_choice(json, "strategy", MHA__REQUIRED, strategies, want, &ignored, err);
 }
 
@@ -53,7 +53,7 @@ static mha_status load_padding(const mha_tokenizer *t, const mha__json_obj *json
     int64_t id;
     int64_t type_id;
     MHA__TRY(load_padding_strategy(json, &limits->pad_to, err));
-    MHA__TRY(mha__json_int(json, "pad_to_multiple_of", MHA__OPTIONAL, 0, MAX_PADDED, &limits->pad_multiple, err));
+    MHA__TRY(mha__json_int(json, "pad_to_multiple_of", MHA__OPTIONAL, 0, PADDED_MAX, &limits->pad_multiple, err));
     MHA__TRY(mha__json_int(json, "pad_id", MHA__REQUIRED, 0, INT32_MAX, &id, err));
     MHA__TRY(mha__json_int(json, "pad_type_id", MHA__REQUIRED, 0, INT32_MAX, &type_id, err));
     if (!mha__token_text(t, (int32_t)id)) return mha__json_refuse(json, "pad_id", "the id of a token", err);

@@ -14,13 +14,13 @@ from selenium.webdriver.common.keys import Keys
 
 MODELS = Path(__file__).resolve().parents[1] / "golden/data/models"
 HOSTILE = "</script><img src=x onerror=alert(1)> <script>alert(2)</script> & \" onmouseover=alert(3) ' \u2028 <!-- [SEP] \U0001f600"
-MOST_BYTES = 2_200_000
+BYTES_MAX = 2_200_000
 
 
 class Live(LivePage):
     def test_quiet_and_small(self):
         self.open()
-        self.assertLessEqual(self.page.stat().st_size, MOST_BYTES)
+        self.assertLessEqual(self.page.stat().st_size, BYTES_MAX)
         self.assertRegex(self.one("#summary").text, r"Model builtin \(llama, 2 layers of 8 heads\), 17 tokens in .* wasm128")
         print({name: self.run_js("return document.body.dataset[arguments[0]]", name) for name in ("openedMs", "updateMs", "effectsMs")})
         self.assert_quiet()

@@ -1,6 +1,6 @@
 /* faults.c - runs a command once per call of a given kind, makes that call fail, and checks the outcome.
  *
- *   faults [-m MOST] [-s] [-c CHECK] SHIM START KIND ACTION... -- COMMAND...
+ *   faults [-m MAX] [-s] [-c CHECK] SHIM START KIND ACTION... -- COMMAND...
  * COMMAND runs in a copy of the folder START. The first run has no fault: its stdout and folder are the expected
  * result. Then, for each ACTION (shim.c), COMMAND runs with a fault in call 1, 2, ... of KIND. Each run must either
  *   succeed: exit status 0, and the expected stdout and folder, or
@@ -8,7 +8,7 @@
  *   memory, no stdout, and the folder unchanged or as expected. A temporary file may remain if the message names it.
  * A short read or write, and EINTR, must have no effect. After a kill, the folder must be unchanged or as expected,
  * except for temporary files, and the command must succeed when run again.
- *   -m MOST   test at most MOST calls, one at random from each of MOST equal ranges; MHA_FAULTS=all tests all calls
+ *   -m MAX   test at most MAX calls, one at random from each of MAX equal ranges; MHA_FAULTS=all tests all calls
  *   -s        the command streams: stdout of a failed run must be a prefix of the expected stdout, with or without a
  *             final newline
  *   -c CHECK  a shell command that must succeed after a failure or a kill, instead of comparing the folder
@@ -32,7 +32,7 @@
 
 extern char **environ;
 
-enum { MOST_COMPLAINTS = 20 };
+enum { COMPLAINTS_MAX = 20 };
 
 /* Hashes of a folder: `whole` includes all files, `bare` excludes the temporary files of a killed process. */
 typedef struct state {
@@ -116,7 +116,7 @@ static state look(void)
 static void complain(const char *fault, int status, const char *why)
 {
     size_t bytes;
-    if (++t.complaints > MOST_COMPLAINTS) return;
+    if (++t.complaints > COMPLAINTS_MAX) return;
     char *err = contents(t.err, &bytes);
     printf("MHA_FAULT=%s: %s; %s %d, stderr: %.300s\n", fault, why, WIFSIGNALED(status) ? "signal" : "exit",
            WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), err);
@@ -262,6 +262,6 @@ int main(int argc, char **argv)
     const uint64_t calls = *t.calls;
     for (int n = 0; n < count && !t.complaints; n++)
         try_action(actions[n], calls);
-    if (t.complaints > MOST_COMPLAINTS) printf("... and %d more\n", t.complaints - MOST_COMPLAINTS);
+    if (t.complaints > COMPLAINTS_MAX) printf("... and %d more\n", t.complaints - COMPLAINTS_MAX);
     return t.complaints ? 1 : 0;
 }

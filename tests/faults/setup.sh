@@ -1,6 +1,6 @@
 # setup.sh - setup of the fault tests, sourced by test_*.sh in tests/faults. $SHIM is the shim, $FAULTS the driver.
 # Commands run in copies of the folder `start`, which already contains an output of each command; a failed run must keep
-# this output. The driver tests MOST calls of each kind, or all calls with MHA_FAULTS=all.
+# this output. The driver tests MAX calls of each kind, or all calls with MHA_FAULTS=all.
 # shellcheck shell=sh
 # shellcheck source=tests/cli/lib.sh
 . "$PWD/tests/cli/lib.sh"

@@ -5,7 +5,7 @@
 set -u
 # shellcheck source=tests/faults/setup.sh
 . "$PWD/tests/faults/setup.sh"
-most=${MHA_FAULTS_MOST:-10}
+most=${MHA_FAULTS_MAX:-10}
 ENOSPC=28 EIO=5 EINTR=4
 
 # strike COMMAND ARGUMENT...: runs the command with a fault in each file call.

@@ -7,7 +7,7 @@ set -u
 
 # starve [-s] COMMAND ARGUMENT...: tests the command with failing allocations; -s: the command streams its output. Uses
 # one thread, so that the order of allocations is the same in each run.
-most=${MHA_FAULTS_MOST:-25} check=
+most=${MHA_FAULTS_MAX:-25} check=
 starve() {
     option=
     if [ "$1" = -s ]; then

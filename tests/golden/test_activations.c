@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 512, FINITE = 252 }; /* the last three elements are inf, -inf and NaN */
+enum { MAX = 512, FINITE = 252 }; /* the last three elements are inf, -inf and NaN */
 
 static const struct {
     const char *name;
@@ -51,7 +51,7 @@ static const float *numbers(const char *prefix, const char *name, int64_t *count
     char path[64];
     snprintf(path, sizeof path, "%s%s", prefix, name);
     const mha_tensor *const t = mha_file_find(file, path);
-    assert_true(t != NULL && t->dtype == MHA_F32 && t->rank == 1 && t->shape[0] <= MOST);
+    assert_true(t != NULL && t->dtype == MHA_F32 && t->rank == 1 && t->shape[0] <= MAX);
     *count = t->shape[0];
     return t->data;
 }
@@ -84,7 +84,7 @@ static void test_forward(void **state)
 {
     (void)state;
     for (int f = 0; f < FUNCTIONS; f++) {
-        float y[MOST];
+        float y[MAX];
         int64_t count;
         const float *const x = numbers("", "x", &count);
         memcpy(y, x, (size_t)count * sizeof *y);
@@ -100,7 +100,7 @@ static void test_backward(void **state)
     (void)state;
     for (int f = 0; f < FUNCTIONS; f++) {
         const mha_activation activation = functions[f].activation;
-        float dy[MOST], dx[MOST], in_dy[MOST], in_x[MOST];
+        float dy[MAX], dx[MAX], in_dy[MAX], in_x[MAX];
         int64_t count;
         const float *const x = numbers("", "x", &count);
         for (int64_t i = 0; i < count; i++)

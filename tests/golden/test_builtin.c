@@ -16,7 +16,7 @@
 #include "support/model/model_case.h"
 
 #define FOLDER MHA_TEST_DATA "/../../../share/mha/builtin"
-enum { MOST_BYTES = 2000000, LAYERS = 2, HEADS = 8, TOTAL = LAYERS * HEADS, PROBES = 8, PERIOD = 24, MOST_LINES = 256 };
+enum { BYTES_MAX = 2000000, LAYERS = 2, HEADS = 8, TOTAL = LAYERS * HEADS, PROBES = 8, PERIOD = 24, LINES_MAX = 256 };
 
 static mha_model *model;
 static mha_heads *heads; /* measured on the held-out texts */
@@ -36,7 +36,7 @@ static void size_and_shape(void **state)
     }
     closedir(folder);
     printf("the folder has %lld bytes\n", bytes);
-    assert_in_range(bytes, 1, MOST_BYTES);
+    assert_in_range(bytes, 1, BYTES_MAX);
     const mha_model_info *info = mha_model_describe(model);
     assert_true(info->causal && info->logits && info->dtype == MHA_BF16);
     assert_int_equal(info->layers, LAYERS);
@@ -195,16 +195,16 @@ static void it_repeats_the_prompt(void **state)
 {
     (void)state;
     static const char text[] = "Repeat after me: wug dax blicket toma fep.";
-    enum { MOST = 24 };
+    enum { MAX = 24 };
     mha_encoding *tokens;
     mha_error err = {0};
-    int32_t ids[MOST];
+    int32_t ids[MAX];
     int64_t length;
     char *said;
     const mha_tokenizer *tokenizer = mha_model_tokenizer(model);
     assert_int_equal(mha_tokenizer_encode(tokenizer, text, strlen(text), NULL, 0, NULL, &tokens, &err), MHA_OK);
     const mha_prompt prompt = {tokens->ids, tokens->count};
-    const mha_generate_options o = {.size = sizeof o, .max_new = MOST};
+    const mha_generate_options o = {.size = sizeof o, .max_new = MAX};
     if (mha_model_generate(model, &prompt, 1, &o, ids, &length, &err) != MHA_OK) fail_msg("%s", err.message);
     assert_int_equal(mha_tokenizer_decode(tokenizer, ids, length, 1, &said, NULL, &err), MHA_OK);
     assert_string_equal(said, " wug dax blicket toma fep.");
@@ -219,10 +219,10 @@ static int set_up(void **state)
     (void)state;
     size_t bytes;
     char *text = files_read(MHA_TEST_DATA "/builtin/held_out.txt", &bytes);
-    const char *lines[MOST_LINES];
+    const char *lines[LINES_MAX];
     int64_t count = 0;
     mha_error err = {0};
-    for (char *line = strtok(text, "\n"); line && count < MOST_LINES; line = strtok(NULL, "\n"))
+    for (char *line = strtok(text, "\n"); line && count < LINES_MAX; line = strtok(NULL, "\n"))
         lines[count++] = line;
     model = case_model(NULL, FOLDER, NULL);
     const bool done = mha_head_data_of_texts(model, lines, count, NULL, &held_out, &err) == MHA_OK &&

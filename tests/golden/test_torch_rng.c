@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 256, NAMES = 3 };
+enum { MAX = 256, NAMES = 3 };
 static json_t *recorded;
 static int64_t compared; /* number of compared elements */
 
@@ -36,7 +36,7 @@ static double number(const json_t *entry, const char *key)
 static void draw_rand(mha_rng *rng, const json_t *entry, int64_t n, double *out)
 {
     (void)entry;
-    float x[MOST];
+    float x[MAX];
     assert_int_equal(mha_rng_rand(rng, x, n, NULL), MHA_OK);
     widen(x, n, out);
 }
@@ -49,7 +49,7 @@ static void draw_rand_f64(mha_rng *rng, const json_t *entry, int64_t n, double *
 
 static void draw_uniform(mha_rng *rng, const json_t *entry, int64_t n, double *out)
 {
-    float x[MOST];
+    float x[MAX];
     assert_int_equal(mha_rng_uniform(rng, number(entry, "lo"), number(entry, "hi"), x, n, NULL), MHA_OK);
     widen(x, n, out);
 }
@@ -57,7 +57,7 @@ static void draw_uniform(mha_rng *rng, const json_t *entry, int64_t n, double *o
 static void draw_randn(mha_rng *rng, const json_t *entry, int64_t n, double *out)
 {
     (void)entry;
-    float x[MOST];
+    float x[MAX];
     assert_int_equal(mha_rng_randn(rng, x, n, NULL), MHA_OK);
     widen(x, n, out);
 }
@@ -71,7 +71,7 @@ static void draw_randn_f64(mha_rng *rng, const json_t *entry, int64_t n, double 
 static void draw_normal(mha_rng *rng, const json_t *entry, int64_t n, double *out)
 {
     (void)entry;
-    float x[MOST];
+    float x[MAX];
     assert_int_equal(mha_rng_normal(rng, 0.1, 0.02, x, n, NULL), MHA_OK);
     widen(x, n, out);
 }
@@ -131,7 +131,7 @@ static void draw_multihead(mha_rng *rng, const json_t *entry, int64_t n, double 
 
 static void draw_bernoulli(mha_rng *rng, const json_t *entry, int64_t n, double *out)
 {
-    uint8_t x[MOST];
+    uint8_t x[MAX];
     assert_int_equal(mha_rng_bernoulli(rng, number(entry, "p"), MHA_RNG_ROUTE_DEFAULT, x, n, NULL), MHA_OK);
     for (int64_t i = 0; i < n; i++)
         out[i] = x[i];
@@ -139,7 +139,7 @@ static void draw_bernoulli(mha_rng *rng, const json_t *entry, int64_t n, double 
 
 static void draw_bernoulli_mkl(mha_rng *rng, const json_t *entry, int64_t n, double *out)
 {
-    uint8_t x[MOST];
+    uint8_t x[MAX];
     assert_int_equal(mha_rng_bernoulli(rng, number(entry, "p"), MHA_RNG_ROUTE_MKL, x, n, NULL), MHA_OK);
     for (int64_t i = 0; i < n; i++)
         out[i] = x[i];
@@ -148,8 +148,8 @@ static void draw_bernoulli_mkl(mha_rng *rng, const json_t *entry, int64_t n, dou
 /* The dropout mask alone must contain the same information as the dropped values. */
 static void draw_dropout(mha_rng *rng, const json_t *entry, int64_t n, double *out)
 {
-    float x[MOST];
-    uint8_t keep[MOST];
+    float x[MAX];
+    uint8_t keep[MAX];
     const double p = number(entry, "p");
     mha_rng same = *rng;
     for (int64_t i = 0; i < n; i++)
@@ -165,14 +165,14 @@ static void draw_dropout(mha_rng *rng, const json_t *entry, int64_t n, double *o
 static void draw_exponential(mha_rng *rng, const json_t *entry, int64_t n, double *out)
 {
     (void)entry;
-    float x[MOST];
+    float x[MAX];
     assert_int_equal(mha_rng_exponential(rng, x, n, NULL), MHA_OK);
     widen(x, n, out);
 }
 
 static void draw_randint(mha_rng *rng, const json_t *entry, int64_t n, double *out)
 {
-    int64_t x[MOST];
+    int64_t x[MAX];
     const int64_t low = (int64_t)number(entry, "lo"), high = (int64_t)number(entry, "hi");
     assert_int_equal(mha_rng_randint(rng, low, high, x, n, NULL), MHA_OK);
     for (int64_t i = 0; i < n; i++)
@@ -182,7 +182,7 @@ static void draw_randint(mha_rng *rng, const json_t *entry, int64_t n, double *o
 static void draw_randperm(mha_rng *rng, const json_t *entry, int64_t n, double *out)
 {
     (void)entry;
-    int64_t x[MOST];
+    int64_t x[MAX];
     assert_int_equal(mha_rng_randperm(rng, x, n, NULL), MHA_OK);
     for (int64_t i = 0; i < n; i++)
         out[i] = (double)x[i];
@@ -190,11 +190,11 @@ static void draw_randperm(mha_rng *rng, const json_t *entry, int64_t n, double *
 
 static void draw_multinomial(mha_rng *rng, const json_t *entry, int64_t n, double *out)
 {
-    float weights[MOST], work[MOST];
-    int64_t x[MOST];
+    float weights[MAX], work[MAX];
+    int64_t x[MAX];
     const json_t *const list = json_object_get(entry, "weights");
     const size_t count = json_array_size(list);
-    assert_in_range(count, 1, MOST);
+    assert_in_range(count, 1, MAX);
     for (size_t i = 0; i < count; i++)
         weights[i] = (float)json_number_value(json_array_get(list, i));
     const int again = json_is_true(json_object_get(entry, "replacement"));
@@ -234,7 +234,7 @@ static int64_t append(const json_t *list, double *numbers, int64_t n)
 {
     assert_true(json_is_array(list));
     const size_t more = json_array_size(list);
-    assert_true(n + (int64_t)more <= MOST);
+    assert_true(n + (int64_t)more <= MAX);
     for (size_t i = 0; i < more; i++)
         numbers[n++] = recorded_number(json_array_get(list, i));
     return n;
@@ -242,7 +242,7 @@ static int64_t append(const json_t *list, double *numbers, int64_t n)
 
 static void check_entry(const kind *k, const char *seed, mha_rng_kernels kernels, const json_t *entry)
 {
-    double want[MOST], got[MOST];
+    double want[MAX], got[MAX];
     int64_t n = 0;
     for (int t = 0; t < NAMES && k->tensors[t]; t++)
         n = append(json_object_get(entry, k->tensors[t]), want, n);

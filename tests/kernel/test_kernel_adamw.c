@@ -3,7 +3,7 @@
 #include "kernel/table.h"
 #include "math/half.h"
 
-enum { MOST = 200, ROOM = GUARD + MOST + GUARD };
+enum { MAX = 200, ROOM = GUARD + MAX + GUARD };
 
 static const mha__adamw_factors factors = {.scale = 0.5F,
                                            .toward = 0.1F,
@@ -90,10 +90,10 @@ static void test_steps(void **state)
 {
     (void)state;
     const mha__kernels *list[TABLES];
-    static row first[MOST + 1];
+    static row first[MAX + 1];
     const int count = tables(list);
     for (int t = 1; t < count; t++)
-        for (int64_t n = 0; n <= MOST; n++) {
+        for (int64_t n = 0; n <= MAX; n++) {
             const row before = row_make(n);
             row r = before;
             run(list[t], n, &r);

@@ -9,7 +9,7 @@
 #include "math/types/e4m3.h"
 #include "math/types/q4_0.h"
 
-enum { KEYS_MOST = MHA__KEY_BLOCK, WIDTH_MOST = 150, ROW_GAP = 6 };
+enum { KEYS_MAX = MHA__KEY_BLOCK, WIDTH_MAX = 150, ROW_GAP = 6 };
 
 /* Rows of keys or values of one stored type, split into pieces, and the same rows as `real`. Gaps between rows are NaN
  * in every type. */
@@ -79,7 +79,7 @@ static stored stored_make(const mha__kernels *t, int type, int64_t keys, int64_t
         x.pieces.piece[x.pieces.count].at = drop ? NULL : at;
         x.pieces.piece[x.pieces.count++].rows = next - key;
         for (int64_t j = key; j < next; j++) {
-            float row[WIDTH_MOST];
+            float row[WIDTH_MAX];
             for (int64_t i = 0; i < width; i++)
                 row[i] = drop ? 0 : (float)rng_normal(r);
             store_row(type, width, row, x.memory + j * x.pieces.stride, &x.real, j);
@@ -106,8 +106,8 @@ static work work_make(const mha__kernels *t, int64_t lanes, int64_t d, int64_t d
     w.panel = array_make(t, d * t->nr, 0, OUTPUT);
     w.dense = array_make(t, d * lanes, 0, OUTPUT);
     w.strip = array_make(t, lanes * MHA__STRIP, 0, OUTPUT);
-    w.s = array_make(t, KEYS_MOST * t->nr, 0, 0);
-    w.same = array_make(t, KEYS_MOST * t->nr, 0, 0);
+    w.s = array_make(t, KEYS_MAX * t->nr, 0, 0);
+    w.same = array_make(t, KEYS_MAX * t->nr, 0, 0);
     w.top = array_make(t, t->nr, 0, OUTPUT);
     w.max = array_make(t, 2 * t->nr, 0, OUTPUT);
     w.sum = array_make(t, 2 * t->nr, 0, OUTPUT);
@@ -217,20 +217,20 @@ static void test_bits_of_the_tile(void **state)
         for (int64_t lanes = 1; lanes <= list[n]->decode_lanes; lanes++)
             for (int type = -1; type < MHA__STORED; type++)
                 for (int i = 0; i < 25; i++)
-                    check(list[n], type, lanes, rng_range(&r, 1, KEYS_MOST), rng_range(&r, 1, WIDTH_MOST),
-                          rng_range(&r, 1, WIDTH_MOST), &r);
+                    check(list[n], type, lanes, rng_range(&r, 1, KEYS_MAX), rng_range(&r, 1, WIDTH_MAX),
+                          rng_range(&r, 1, WIDTH_MAX), &r);
 }
 
-/* Tests every key count and every width up to KEYS_MOST. */
+/* Tests every key count and every width up to KEYS_MAX. */
 static void test_lengths(void **state)
 {
     (void)state;
     const mha__kernels *list[TABLES];
     rng r = rng_make(7, 2);
     for (int n = tables(list); n-- > 0;)
-        for (int64_t i = 1; i <= KEYS_MOST && list[n]->decode_lanes > 0; i++)
+        for (int64_t i = 1; i <= KEYS_MAX && list[n]->decode_lanes > 0; i++)
             check(list[n], (int)(i % (MHA__STORED + 1)) - 1, rng_range(&r, 1, list[n]->decode_lanes), i, i,
-                  KEYS_MOST + 1 - i, &r);
+                  KEYS_MAX + 1 - i, &r);
 }
 
 /* The decode kernel must not read the rows of dropped pieces, whose weights are 0. */
@@ -243,7 +243,7 @@ static void test_dropped_pieces(void **state)
         for (int i = 0; i < 60 && list[n]->decode_lanes > 0; i++) {
             const mha__kernels *t = list[n];
             const int type = i % (MHA__STORED + 1) - 1;
-            const int64_t keys = rng_range(&r, 1, KEYS_MOST), dv = width_of(type, rng_range(&r, 1, WIDTH_MOST));
+            const int64_t keys = rng_range(&r, 1, KEYS_MAX), dv = width_of(type, rng_range(&r, 1, WIDTH_MAX));
             work w = work_make(t, rng_range(&r, 1, t->decode_lanes), 5, dv, &r);
             stored v = stored_make(t, type, keys, dv, true, &r);
             for (int64_t lane = 0; lane < w.lanes; lane++)

@@ -80,15 +80,15 @@ static void positions(const mha__kernels *k, const mha__dense *d)
 
 /* ---- products rounded to bf16 ---- */
 
-enum { MOST = 70, WIDTH = 300, STRIDE = WIDTH + 5, DEPTH = 545 };
-static float a[MOST * DEPTH], w[WIDTH * DEPTH], bias[WIDTH], sums[MOST * STRIDE];
-static uint16_t got[MOST * STRIDE], want[MOST * STRIDE];
-static _Alignas(64) uint16_t left[(MOST + 16) * (DEPTH + 32)], panels[(WIDTH + 64) * (DEPTH + 32)];
+enum { MAX = 70, WIDTH = 300, STRIDE = WIDTH + 5, DEPTH = 545 };
+static float a[MAX * DEPTH], w[WIDTH * DEPTH], bias[WIDTH], sums[MAX * STRIDE];
+static uint16_t got[MAX * STRIDE], want[MAX * STRIDE];
+static _Alignas(64) uint16_t left[(MAX + 16) * (DEPTH + 32)], panels[(WIDTH + 64) * (DEPTH + 32)];
 
 /* GELU of column 3 is subnormal. Column 5 is NaN and column 7 Inf. */
 static void fill_operands(int64_t depth, rng *r)
 {
-    for (int64_t i = 0; i < MOST * depth; i++)
+    for (int64_t i = 0; i < MAX * depth; i++)
         a[i] = (float)rng_normal(r);
     for (int64_t i = 0; i < WIDTH * depth; i++)
         w[i] = i / depth == 3 ? 0 : (float)rng_normal(r);
@@ -117,7 +117,7 @@ static void check_rounded(const mha__kernels *k, const mha__dense *d, int64_t m,
 
 static void rounded(const mha__kernels *k, const mha__dense *d)
 {
-    static const int64_t rows[] = {1, 15, 16, 17, 31, 32, 33, MOST}, depths[] = {31, 384, 385, DEPTH};
+    static const int64_t rows[] = {1, 15, 16, 17, 31, 32, 33, MAX}, depths[] = {31, 384, 385, DEPTH};
     static const int64_t widths[] = {1, 31, 32, 33, 64, 65, 256, 257, WIDTH};
     rng r = rng_make(42, 1);
     for (size_t depth = 0; d->product_bf16 && depth < sizeof depths / sizeof *depths; depth++) {

@@ -12,7 +12,7 @@
 #include "mha/model_create.h"
 #include "mpi/cluster_case.h"
 
-enum { VOCAB = 60, E = 32, MOST = 5200, NEW = 30 };
+enum { VOCAB = 60, E = 32, MAX = 5200, NEW = 30 };
 
 #define SIZES                                                                                                      \
     "\"vocab_size\":60,\"hidden_size\":32,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\"" \
@@ -33,7 +33,7 @@ static const char *const configs[] = {
 enum { CONFIGS = sizeof configs / sizeof *configs };
 static const mha_cluster_mode modes[] = {MHA_CLUSTER_TREE, MHA_CLUSTER_ORDERED, MHA_CLUSTER_RING};
 
-static int32_t ids[MOST];
+static int32_t ids[MAX];
 
 static mha_model *create(const char *config)
 {
@@ -65,7 +65,7 @@ static void check_rows(bool exact, int64_t length, int64_t width, const float *o
 
 static void check_pass(const mha_model *model, mha_cluster_mode mode, int64_t length)
 {
-    static float whole[MOST * E], own[MOST * E], gathered[MOST * E], last[VOCAB], shared_last[VOCAB];
+    static float whole[MAX * E], own[MAX * E], gathered[MAX * E], last[VOCAB], shared_last[VOCAB];
     const bool causal = mha_model_describe(model)->causal, exact = mode != MHA_CLUSTER_RING;
     const mha_model_input in = {.size = sizeof in, .batch = 1, .length = length, .ids = ids};
     mha_model_output out = {.size = sizeof out, .last_hidden = whole, .last_logits = causal ? last : NULL};
@@ -81,7 +81,7 @@ static void check_pass(const mha_model *model, mha_cluster_mode mode, int64_t le
 
 static void check_score(const mha_model *model, mha_cluster_mode mode, int64_t count)
 {
-    static float whole[MOST], shared[MOST];
+    static float whole[MAX], shared[MAX];
     if (!mha_model_describe(model)->causal) return;
     CHECK(mha_model_score(model, ids, count, whole, &err) == MHA_OK);
     CHECK(mha_cluster_model_score(cluster, model, mode, ids, count, shared, &err) == MHA_OK);
@@ -130,7 +130,7 @@ static void check_generation(const mha_model *model, mha_cluster_mode mode)
     static int32_t whole[3 * NEW], shared[3 * NEW];
     int64_t lengths[3], shared_lengths[3];
     const mha_prompt prompts[] = {{ids, 1010}, {ids, 2040}, {ids + 7, 2048 * me->cp + 500}};
-    const int64_t count = prompts[2].count + NEW < MOST ? 3 : 2;
+    const int64_t count = prompts[2].count + NEW < MAX ? 3 : 2;
     const mha_generate_options o = {
         .size = sizeof o, .max_new = NEW, .eos_count = -1, .sampling = {.temperature = 1, .seed = 5}};
     CHECK(mha_model_generate(model, prompts, count, &o, whole, lengths, &err) == MHA_OK);
@@ -200,7 +200,7 @@ int main(void)
     const mha_cluster_options options = {.size = sizeof options, .cp = -1};
     cluster_begin(&options);
     CHECK(me->cp == me->ranks);
-    for (int i = 0; i < MOST; i++)
+    for (int i = 0; i < MAX; i++)
         ids[i] = i % 91 == 4 ? 1 : (int32_t)((7 * i + i / 13) % VOCAB);
     for (int n = 0; n < CONFIGS; n++) {
         mha_model *model = create(configs[n]);

@@ -26,7 +26,7 @@ REPLACED = {'"gpt2"': repr(str(ROOT / "tests/golden/data/models/gpt2-tiny")),
             "50258, 50259, 50359, 50363": "396, 5, 6, 7", "], 200, features": "], 20, features",  # fit the small model
             "--language de --task translate": "--language en"}
 OPTIONAL = ("torch", "transformers")
-LEAST = 40  # the number of blocks that require no optional module
+MIN = 40  # the number of blocks that require no optional module
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -122,8 +122,8 @@ def main():
             finally:
                 os.chdir(here)
     faults, ran = [fault for page in pages for fault in page.faults], sum(page.ran for page in pages)
-    if ran < LEAST:
-        faults.append(f"at least {LEAST} blocks must be run (got {ran})")
+    if ran < MIN:
+        faults.append(f"at least {MIN} blocks must be run (got {ran})")
     for line in [*(skipped for page in pages for skipped in page.skipped), *faults, f"{ran} blocks were run"]:
         print(line)
     return bool(faults)

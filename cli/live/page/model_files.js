@@ -1,5 +1,5 @@
 /* model_files.js - the files of a model: those in the page, and those of a folder that is dropped or chosen. */
-const MOST_WEIGHTS = 2 ** 31; /* bytes; the memory of the module is limited to 4 GiB */
+const WEIGHTS_MAX = 2 ** 31; /* bytes; the memory of the module is limited to 4 GiB */
 
 const bytesOf = (base64) => {
   const text = atob(base64), bytes = new Uint8Array(text.length);
@@ -63,7 +63,7 @@ const readCheckpoint = async (files) => {
   for (const name of ['config.json', 'tokenizer.json']) if (!find(name)) throw new Error(`the folder must contain ${name}`);
   const weights = await weightFiles(find, files), total = weights.reduce((sum, file) => sum + file.size, 0);
   if (weights.length === 0) throw new Error('the folder must contain weights in safetensors files');
-  if (total > MOST_WEIGHTS) throw new Error(`the weights must have at most ${MOST_WEIGHTS} bytes on this page (got ${total})`);
+  if (total > WEIGHTS_MAX) throw new Error(`the weights must have at most ${WEIGHTS_MAX} bytes on this page (got ${total})`);
   const read = async (file) => new Uint8Array(await file.arrayBuffer());
   return { config: await read(find('config.json')), tokenizer: await read(find('tokenizer.json')),
     weights: await Promise.all(weights.map(async (file) => ({ name: file.name, bytes: await read(file) }))) };

@@ -3,7 +3,7 @@ const SITES = ['resid_pre', 'resid_mid', 'resid_post', 'attn_out', 'mlp_out', 'q
 const PARTS = ['position', 'head', 'head-position']; /* mha_patch_by */
 const DIRECTIONS = ['denoise', 'noise'], METRICS = ['logit-diff', 'logprob', 'kl'];
 const PATCH_CHOICES = { site: SITES, by: PARTS, direction: DIRECTIONS, metric: METRICS };
-const MOST_WORK = 3e8; /* products per layer matrix; more work waits for a click */
+const WORK_MAX = 3e8; /* products per layer matrix; more work waits for a click */
 
 const hasHeads = (site) => SITES.indexOf(site) >= SITES.indexOf('q');
 
@@ -102,7 +102,7 @@ const patchCommand = (ids) => {
 
 const showPatching = (clicked) => {
   const { patch } = state, numbers = [SITES.indexOf(patch.site), PARTS.indexOf(patch.by), DIRECTIONS.indexOf(patch.direction), METRICS.indexOf(patch.metric)];
-  const ids = openPair(seenNow.at), passes = model.mha.patchPasses(...numbers), waits = !clicked && workOf(passes) > MOST_WORK;
+  const ids = openPair(seenNow.at), passes = model.mha.patchPasses(...numbers), waits = !clicked && workOf(passes) > WORK_MAX;
   $('patch-result').hidden = waits;
   $('patch-run').hidden = !waits;
   $('patch-run').textContent = `Compute ${passes} passes`;

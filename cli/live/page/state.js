@@ -53,7 +53,7 @@ const toggleLayer = (layer) => {
 
 /* ---- removed edges ---- */
 
-const MOST_EDGES = 64; /* of the module */
+const EDGES_MAX = 64; /* of the module */
 const edgeName = ({ layer, head, query, key }) => {
   const where = layer < 0 ? 'all' : head < 0 ? String(layer) : nameOf(headIndex(layer, head));
   return `${where}:${query}-${key}`;
@@ -62,7 +62,7 @@ const hasEdge = (edge) => state.edges.some((e) => edgeName(e) === edgeName(edge)
 /* Removes an edge, or restores it if it is removed. */
 const toggleEdge = (edge) => {
   const others = state.edges.filter((e) => edgeName(e) !== edgeName(edge));
-  if (others.length === MOST_EDGES) throw new Error(`removed edges must be at most ${MOST_EDGES} (got ${MOST_EDGES + 1})`);
+  if (others.length === EDGES_MAX) throw new Error(`removed edges must be at most ${EDGES_MAX} (got ${EDGES_MAX + 1})`);
   change(state.gates, hasEdge(edge) ? others : [...others, edge]);
 };
 
@@ -76,7 +76,7 @@ const readEdge = (text) => {
 };
 const readEdges = (list) => {
   const edges = list.split(',').map(readEdge).filter(Boolean);
-  return edges.filter((edge, n) => edges.findIndex((e) => edgeName(e) === edgeName(edge)) === n).slice(0, MOST_EDGES);
+  return edges.filter((edge, n) => edges.findIndex((e) => edgeName(e) === edgeName(edge)) === n).slice(0, EDGES_MAX);
 };
 
 /* ---- the address ---- */

@@ -1,5 +1,5 @@
 /* update.js - runs the model after each change, and shows the results; the effects follow after the page is painted. */
-const MOST_TOKENS = 256;
+const TOKENS_MAX = 256;
 let seenNow = { tokens: [], at: 0, maps: new Float32Array(0) }; /* the results on the page */
 let turn = 0; /* number of the last update; later work of an earlier one stops */
 
@@ -9,7 +9,7 @@ const say = (sentence) => {
   $('problem').hidden = !sentence;
 };
 
-const mostTokens = () => (model.info.positions > 0 ? Math.min(model.info.positions, MOST_TOKENS) : MOST_TOKENS);
+const mostTokens = () => (model.info.positions > 0 ? Math.min(model.info.positions, TOKENS_MAX) : TOKENS_MAX);
 
 const runModel = () => {
   const { mha } = model, tokens = mha.encode(state.text, mostTokens());

@@ -1,6 +1,6 @@
 /* attended_text.js - draws the text in two columns, with lines in the colors of the heads from each token to the tokens
  * that it attends to, and a table of the key token to which the selected token attends most in every head. */
-const LINE_HEIGHT = 20, LEAST_WEIGHT = 0.05, MOST_LINES = 4000;
+const LINE_HEIGHT = 20, WEIGHT_MIN = 0.05, LINES_MAX = 4000;
 const from = { m: 0, layer: 0, drawn: new Set(), token: -1, held: false }; /* drawn: heads whose lines are drawn, as indices into `heads` */
 
 const layerHeads = () => heads.map((h, i) => i).filter((i) => heads[i].layer === from.layer && heads[i].at[from.m] >= 0);
@@ -12,10 +12,10 @@ const strongLines = (maps) => {
   maps.forEach(({ index, map }) => rows(map.rows).forEach((i) => {
     for (let j = 0; j < map.n; j++) {
       const w = map.at(i, j);
-      if (w >= (from.token >= 0 ? 0.005 : LEAST_WEIGHT)) lines.push([index, i, j, w]);
+      if (w >= (from.token >= 0 ? 0.005 : WEIGHT_MIN)) lines.push([index, i, j, w]);
     }
   }));
-  return lines.sort((a, b) => a[3] - b[3]).slice(-MOST_LINES);
+  return lines.sort((a, b) => a[3] - b[3]).slice(-LINES_MAX);
 };
 
 const drawLines = () => {

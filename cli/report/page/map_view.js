@@ -4,11 +4,11 @@ const look = { scale: 'root', focus: 'none', hideSink: false, printing: false,
   held: false, /* true if a click pinned the point */
   corner: [0, 0], part: 1 }; /* visible part of the map: upper left corner and side, as fractions of the map */
 
-const FONT = 12, LEAST_TOKENS = 4, ROOM_MOST = 110;
+const FONT = 12, TOKENS_MIN = 4, ROOM_MAX = 110;
 const shorten = (t) => (t.length > 14 ? `${t.slice(0, 13)}…` : t);
 const sameTokens = () => models.length < 2 || (models[0].tokens.length === models[1].tokens.length &&
   models[0].tokens.every((t, i) => t.text === models[1].tokens[i].text));
-const ROOM_BESIDE = 250, LEAST_SIDE = 320; /* CSS pixels of the window reserved above and below a map, and the minimum side of a map */
+const ROOM_BESIDE = 250, SIDE_MIN = 320; /* CSS pixels of the window reserved above and below a map, and the minimum side of a map */
 
 class MapView {
   constructor(m, changed) {
@@ -67,9 +67,9 @@ class MapView {
     const width = look.printing ? Math.min(this.frame.clientWidth, 620) : this.frame.clientWidth, context = this.canvas.getContext('2d');
     context.font = `${FONT}px system-ui, sans-serif`;
     this.longest = this.longest || Math.max(...[...models[this.m].tokens, ...queriesOf(this.m)].map((t) => context.measureText(shorten(readable(t))).width));
-    const room = Math.min(this.longest + 8, ROOM_MOST), high = Math.max((window.innerHeight - ROOM_BESIDE) / models.length - room, LEAST_SIDE);
+    const room = Math.min(this.longest + 8, ROOM_MAX), high = Math.max((window.innerHeight - ROOM_BESIDE) / models.length - room, SIDE_MIN);
     const side = Math.max(Math.min(width - room - 6, 640, high), 100);
-    const visible = (n) => Math.max(look.part * n, Math.min(n, LEAST_TOKENS)), size = visible(this.n), rows = visible(this.rows);
+    const visible = (n) => Math.max(look.part * n, Math.min(n, TOKENS_MIN)), size = visible(this.n), rows = visible(this.rows);
     return { room, side, size, rows, step: side / size, row: side / rows, width, height: side + room,
       i: clamp(look.corner[0] * this.rows, 0, this.rows - rows), j: clamp(look.corner[1] * this.n, 0, this.n - size) };
   }
@@ -176,7 +176,7 @@ class MapView {
 
   /* Scales the visible part of the map by `factor`, keeping the position of the weight `around` or of the center. */
   zoom(factor, around) {
-    const at = this.layout(), part = clamp(look.part * factor, Math.min(1, LEAST_TOKENS / Math.max(this.n, this.rows)), 1);
+    const at = this.layout(), part = clamp(look.part * factor, Math.min(1, TOKENS_MIN / Math.max(this.n, this.rows)), 1);
     const mid = around ? [around.row + .5, around.column + .5] : [at.i + at.rows / 2, at.j + at.size / 2];
     const share = around ? [(mid[0] - at.i) / at.rows, (mid[1] - at.j) / at.size] : [.5, .5], whole = [this.rows, this.n];
     look.part = part;

@@ -148,7 +148,7 @@ void tour_head_pruning(tour *t)
 
 /* ---- number of heads per sequence ---- */
 
-enum { MOST_HEADS = 16 };
+enum { HEADS_MAX = 16 };
 
 static void show_counts(tour *t, const tour_inputs *x)
 {
@@ -166,17 +166,17 @@ static void show_counts(tour *t, const tour_inputs *x)
              "The option with the largest logit of each row is chosen. The %s columns are then split "
              "into that many heads: 4 heads of width %lld, 8 of width %lld, or 16 of width %lld. The weight matrices "
              "are the same in all three cases.",
-             w == MOST_HEADS ? "sixteen" : tour_count_word(t, w), w / 4, w / 8, w / 16);
+             w == HEADS_MAX ? "sixteen" : tour_count_word(t, w), w / 4, w / 8, w / 16);
     show_chosen(t, "chosen", x->batch);
     tour_show(t, "heads", heads, TOUR_SHAPE(4))->look = TOUR_WHOLE;
 }
 
 void tour_adaptive_heads(tour *t)
 {
-    tour_inputs x = {.batch = 4, .q_len = 4, .kv_len = 4, .width = MOST_HEADS, .heads = 4};
+    tour_inputs x = {.batch = 4, .q_len = 4, .kv_len = 4, .width = HEADS_MAX, .heads = 4};
     tour_count plain = {0};
-    const int64_t choices[] = {4, 8, MOST_HEADS};
-    if (tour_check_heads(t, tour_width(t, x.width), MOST_HEADS) != MHA_OK) return;
+    const int64_t choices[] = {4, 8, HEADS_MAX};
+    if (tour_check_heads(t, tour_width(t, x.width), HEADS_MAX) != MHA_OK) return;
     TOUR_TRY(tour_count_plain(t, &x, &plain));
     const mha_adaptive_heads_options options = {
         .size = sizeof options, .d_model = x.width, .head_options = choices, .head_option_count = 3};

@@ -7,7 +7,7 @@
 #include "tour/tours.h"
 
 static const char default_text[] = "drum cat kite red drum cat";
-enum { MOST_HEADS = 4096 };
+enum { HEADS_MAX = 4096 };
 
 /* ---- model and heads ---- */
 
@@ -44,11 +44,11 @@ static mha_status open_walk(walk *w)
     w->layers = info->layers, w->heads_each = info->heads;
     if (!info->logits || !info->causal)
         tour_fail(t, MHA_ERR_UNSUPPORTED, "the model must be a decoder with logits (got %s)", info->family);
-    else if (w->tokens < TOUR_LEAST_WORDS || w->tokens > TOUR_MOST_TOKENS)
-        tour_fail(t, MHA_ERR_ARG, "the text must have %d to %d tokens (got %lld)", TOUR_LEAST_WORDS, TOUR_MOST_TOKENS,
+    else if (w->tokens < TOUR_WORDS_MIN || w->tokens > TOUR_TOKENS_MAX)
+        tour_fail(t, MHA_ERR_ARG, "the text must have %d to %d tokens (got %lld)", TOUR_WORDS_MIN, TOUR_TOKENS_MAX,
                   (long long)w->tokens);
-    else if (w->layers * w->heads_each > MOST_HEADS)
-        tour_fail(t, MHA_ERR_UNSUPPORTED, "the model must have at most %d heads (got %lld)", MOST_HEADS,
+    else if (w->layers * w->heads_each > HEADS_MAX)
+        tour_fail(t, MHA_ERR_UNSUPPORTED, "the model must have at most %d heads (got %lld)", HEADS_MAX,
                   (long long)(w->layers * w->heads_each));
     if (t->error.status != MHA_OK) return t->error.status;
     w->logits = mha_alloc(t->ctx, (size_t)(w->tokens * w->vocab) * sizeof *w->logits);
@@ -102,7 +102,7 @@ static mha_status chance(walk *w, const float *gates, int32_t id, double *p)
 static void show_tokens(walk *w)
 {
     const mha_encoding *tokens = mha_heads_tokens(w->heads);
-    float ids[TOUR_MOST_TOKENS];
+    float ids[TOUR_TOKENS_MAX];
     for (int64_t i = 0; i < w->tokens; i++)
         ids[i] = (float)tokens->ids[i];
     tour_say(w->t, "A repeated text", "mha_model_open, mha_tokenizer_encode",
@@ -135,7 +135,7 @@ static void show_map(walk *w, mha_head_label label, const char *name)
                  "diagonal, and rounded to three decimals.",
                  (long long)l, (long long)h, most);
     const float *map = mha_heads_map(w->heads, l, h);
-    float rounded[TOUR_MOST_TOKENS * TOUR_MOST_TOKENS]; /* without exponents, a row fits on a line */
+    float rounded[TOUR_TOKENS_MAX * TOUR_TOKENS_MAX]; /* without exponents, a row fits on a line */
     for (int64_t i = 0; i < w->tokens * w->tokens; i++)
         rounded[i] = roundf(map[i] * 1000) / 1000;
     tour_name_words(w->t, tour_show_weights(w->t, name, rounded, 2, (int64_t[]){w->tokens, w->tokens}), w->words);

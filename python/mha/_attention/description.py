@@ -33,7 +33,7 @@ from .._binding.abi import (
     View,
     Window,
 )
-from .._layers.rope import MOST_POSITIONS, Rope
+from .._layers.rope import POSITIONS_MAX, Rope
 from .attention_call import Call
 from .functions import Functions
 from .rotation import BoundRope
@@ -166,8 +166,8 @@ def _rows_end(desc: AttnDesc, rows: int, keys: int, offsets: Any) -> int:
     if desc.align == _ALIGN["bottom_right"]:
         return keys
     last = 0 if offsets is None else int(np.max(offsets, initial=0))
-    if last > MOST_POSITIONS - rows:
-        raise ValueError(f"offsets must be at most {MOST_POSITIONS - rows} with rope (got {last})")
+    if last > POSITIONS_MAX - rows:
+        raise ValueError(f"offsets must be at most {POSITIONS_MAX - rows} with rope (got {last})")
     return rows + last
 
 

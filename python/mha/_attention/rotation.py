@@ -10,14 +10,14 @@ import numpy as np
 from .._arrays.array import integers
 from .._binding.abi import AttnRope, View
 from .._binding.library import struct
-from .._layers.rope import MOST_POSITIONS, Rope
+from .._layers.rope import POSITIONS_MAX, Rope
 
 
 def _positions(x: Any, name: str, batch: int, rows: int) -> tuple[np.ndarray, View]:
     """Returns positions [rows] or [batch, rows], and their View."""
     a = integers(x, name, dims=(1, 2))
-    if a.max(initial=0) >= MOST_POSITIONS:
-        raise ValueError(f"{name} must be below {MOST_POSITIONS} (got {a.max()})")
+    if a.max(initial=0) >= POSITIONS_MAX:
+        raise ValueError(f"{name} must be below {POSITIONS_MAX} (got {a.max()})")
     if a.shape not in ((rows,), (batch, rows)):
         raise ValueError(f"{name} must be of shape ({rows},) or ({batch}, {rows}) (got {a.shape})")
     return a, View(a.ctypes.data, (ctypes.c_int64 * 4)(rows if a.ndim == 2 else 0, 1, 0, 0))

@@ -11,7 +11,7 @@ from .context import context
 from .library import lib
 from .long_call import call_long
 
-_MOST = 16
+_MAX = 16
 
 
 def isa_list() -> list[str]:
@@ -21,8 +21,8 @@ def isa_list() -> list[str]:
         >>> mha.isa_list()[0]
         'scalar'
     """
-    names = (c_char_p * _MOST)()
-    return [(name or b"").decode() for name in names[:lib.mha_isa_list(names, _MOST)]]
+    names = (c_char_p * _MAX)()
+    return [(name or b"").decode() for name in names[:lib.mha_isa_list(names, _MAX)]]
 
 
 def threads() -> int:

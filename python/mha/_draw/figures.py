@@ -12,7 +12,7 @@ import numpy as np
 _VIRIDIS = bytes.fromhex("440154481467482576453781404688" "39558c33638d2d718e287d8e238a8d"
                          "1f968b20a38629af7f3dbc7456c667" "75d05495d840bade28dde318fde725")
 _STOPS = np.frombuffer(_VIRIDIS, np.uint8).reshape(-1, 3).astype(np.float64)
-_MOST_CELLS = 128  # of a map in a page, per side; larger maps are shown by plot()
+_CELLS_MAX = 128  # of a map in a page, per side; larger maps are shown by plot()
 _STYLE = "border-collapse:collapse;font:12px sans-serif"
 
 
@@ -72,7 +72,7 @@ def html_rows(caption: str, names: Sequence[str], rows: Sequence[Sequence[Any]])
 
 def html_map(values: np.ndarray, tokens: Sequence[str], title: str) -> str:
     """Returns an attention map as HTML: one cell per pair of tokens, colored by the square root of the weight."""
-    n = min(len(values), _MOST_CELLS)
+    n = min(len(values), _CELLS_MAX)
     names = [html.escape(t) for t in tokens[:n]]
     top = "".join(f'<th style="writing-mode:vertical-rl;font-weight:normal">{t}</th>' for t in names)
     rows = []

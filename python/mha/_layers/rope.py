@@ -18,7 +18,7 @@ _KINDS = {"default": ROPE_DEFAULT, "linear": ROPE_LINEAR, "dynamic": ROPE_DYNAMI
 _SCALING: dict[str, Callable[[Any, str], Any]] = {
     "factor": number, "max_positions": integer, "original_positions": integer, "low_freq": number, "high_freq": number, "beta_fast": number,
     "beta_slow": number, "no_truncate": lambda x, _name: bool(x), "gain": number, "mscale": number, "mscale_all": number}
-MOST_POSITIONS = 2**31 - 1  # of a table, as in the library
+POSITIONS_MAX = 2**31 - 1  # of a table, as in the library
 
 
 class Rope:
@@ -74,14 +74,14 @@ class Rope:
 
     def angles(self, positions: Any) -> tuple[np.ndarray, np.ndarray]:
         """Returns cos and sin of `positions`, times the gain: float32 [n, rotary_dim / 2]. An integer n means 0 to n - 1."""
-        at = np.arange(integer(positions, "positions", 0, MOST_POSITIONS)) if isinstance(positions, int) else integers(positions, "positions")
+        at = np.arange(integer(positions, "positions", 0, POSITIONS_MAX)) if isinstance(positions, int) else integers(positions, "positions")
         cos, sin = (np.empty((len(at), self.rotary_dim // 2), np.float32) for _ in range(2))
         call("mha_rope_angles", ctypes.byref(self.options), at.ctypes.data, len(at), cos.ctypes.data, sin.ctypes.data)
         return cos, sin
 
     def table(self, positions: int, wide: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Returns cos and sin of positions 0 to positions - 1, float32, or float64 if `wide`. The last table is kept for later calls."""
-        positions = integer(positions, "positions", 0, MOST_POSITIONS)
+        positions = integer(positions, "positions", 0, POSITIONS_MAX)
         kept = self._tables.get(wide)
         if kept is None or len(kept[0]) < positions or (len(kept[0]) != positions and self.depends_on_length):
             if wide:

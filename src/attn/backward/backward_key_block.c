@@ -26,14 +26,14 @@ mha__reals mha__bwd_read(const mha__kernels *k, const mha__stored *as, const voi
 }
 
 /* Returns true if K can be used as a right operand in place: its rows are contiguous, aligned and consist of whole
- * vectors. Rows wider than ROW_MOST would compete for few sets of the L1 cache. */
+ * vectors. Rows wider than ROW_MAX would compete for few sets of the L1 cache. */
 static bool is_right_operand(const mha__bwd_tile *t, const mha__run *k)
 {
-    enum { ROW_MOST = 64 };
+    enum { ROW_MAX = 64 };
     const mha_attn_plan *plan = t->t.plan;
     const int64_t D = plan->desc.head_dim;
     const size_t vector = (size_t)t->t.k->vl * t->t.k->real_size;
-    return !plan->kv.widen && k->col == 1 && k->row == D && D <= ROW_MOST && D % t->t.k->vl == 0 &&
+    return !plan->kv.widen && k->col == 1 && k->row == D && D <= ROW_MAX && D % t->t.k->vl == 0 &&
            (uintptr_t)k->data % vector == 0;
 }
 

@@ -12,7 +12,7 @@
  * shape of one sequence determines the division and therefore the rounding of results. Each part needs its own sums of
  * dk and dv in reals. With 16-bit k and v and one key/value head per query head, 4 copies of the sums would take twice
  * the memory of q, k, v, out and their gradients. */
-enum { PART_TILES = 8, PARTS_MOST = 4, PARTS_MOST_SHORT = 3 };
+enum { PART_TILES = 8, PARTS_MAX = 4, PARTS_MAX_SHORT = 3 };
 
 _Static_assert((int)MHA__KEY_BLOCK == (int)MHA__TILE_Q, "blocks of keys and tiles of queries must have the same size");
 
@@ -23,7 +23,7 @@ static const double ALONE_FLOPS = 0.8e6;
 static int64_t cut(const mha_attn_plan *plan, int64_t tiles, int64_t *per_part)
 {
     const bool is_short = plan->group == 1 && plan->kv.size == sizeof(uint16_t);
-    *per_part = mha__max64(PART_TILES, mha__ceil_div(tiles, is_short ? PARTS_MOST_SHORT : PARTS_MOST));
+    *per_part = mha__max64(PART_TILES, mha__ceil_div(tiles, is_short ? PARTS_MAX_SHORT : PARTS_MAX));
     return mha__max64(1, mha__ceil_div(tiles, *per_part));
 }
 

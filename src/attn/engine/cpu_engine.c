@@ -40,17 +40,17 @@ static uint32_t folding(uint32_t (*flags_with)(uint32_t facts), bool one)
  * the shape determines the decision. */
 static const char *why_unfolded(const mha_attn_plan *plan)
 {
-    enum { QUERIES_MOST = 16, TILES_LEAST = 8 };
+    enum { QUERIES_MAX = 16, TILES_MIN = 8 };
     const mha_attn_desc *d = &plan->desc;
     const bool one = d->q_len == 1;
     const uint32_t inputs = folding(mha__inputs_with, one), outputs = folding(mha__outputs_with, one);
     if (d->heads == d->kv_heads) return "each query head has its own keys and values";
-    if (d->q_len < 1 || d->q_len > QUERIES_MOST || (!one && d->q_len * (d->heads / d->kv_heads) > MHA__TILE_Q))
+    if (d->q_len < 1 || d->q_len > QUERIES_MAX || (!one && d->q_len * (d->heads / d->kv_heads) > MHA__TILE_Q))
         return "requires 1 to 16 queries per head, and at most one tile of rows per group";
     if ((d->inputs & ~inputs) || (d->outputs & ~outputs) || d->dropout != 0)
         return "an input or output differs per head";
     if (!one && d->kv_len <= MHA__KEY_BLOCK) return "few keys, which stay cached from one head to the next";
-    if (!one && d->kv_len <= MHA_ATTN_CHUNK && d->batch * d->kv_heads < TILES_LEAST &&
+    if (!one && d->kv_len <= MHA_ATTN_CHUNK && d->batch * d->kv_heads < TILES_MIN &&
         mha__plan_flops(plan) >= ALONE_FLOPS)
         return "too few tiles for several threads";
     return NULL;
@@ -61,23 +61,23 @@ static const char *why_unfolded(const mha_attn_plan *plan)
  * tiles. */
 static int64_t rows_per_tile(const mha_attn_plan *plan)
 {
-    enum { TILES_LEAST = 8 };
+    enum { TILES_MIN = 8 };
     const mha_attn_desc *d = &plan->desc;
     const bool whole = plan->packed || plan->folded || (d->outputs & (MHA_ATTN_STATS | MHA_ATTN_ROWS | MHA_ATTN_GRADS));
     const int64_t tiles = d->batch * plan->heads * mha__ceil_div(plan->rows, MHA__TILE_Q);
     if (whole || d->kv_len > MHA_ATTN_CHUNK || mha__plan_flops(plan) < ALONE_FLOPS) return MHA__TILE_Q;
-    return tiles < TILES_LEAST ? MHA__TILE_Q / 2 : MHA__TILE_Q;
+    return tiles < TILES_MIN ? MHA__TILE_Q / 2 : MHA__TILE_Q;
 }
 
-/* Divides the keys into parts if tiles are few: into at most PARTS_MOST parts if a tile has few rows, otherwise so that
- * at most TASKS_MOST tasks result, because partial results of whole tiles take memory. Only the shape determines the
+/* Divides the keys into parts if tiles are few: into at most PARTS_MAX parts if a tile has few rows, otherwise so that
+ * at most TASKS_MAX tasks result, because partial results of whole tiles take memory. Only the shape determines the
  * division, never the number of threads. */
 static void split_keys(mha_attn_plan *plan)
 {
-    enum { PARTS_MOST = 64, TASKS_ENOUGH = 64, TASKS_MOST = 16, FEW_ROWS = 16 };
+    enum { PARTS_MAX = 64, TASKS_ENOUGH = 64, TASKS_MAX = 16, FEW_ROWS = 16 };
     const int64_t chunks = mha__ceil_div(plan->desc.kv_len, MHA_ATTN_CHUNK);
     const bool few_rows = plan->rows <= FEW_ROWS || plan->folded;
-    const int64_t most = few_rows ? PARTS_MOST : TASKS_MOST / mha__max64(plan->tasks, 1);
+    const int64_t most = few_rows ? PARTS_MAX : TASKS_MAX / mha__max64(plan->tasks, 1);
     mha__partial part;
     plan->parts = plan->part_chunks = 1;
     plan->together = plan->desc.inputs & MHA_ATTN_HEAD_LIST ? 1 : plan->group;
@@ -107,10 +107,10 @@ static bool is_short(const mha_attn_plan *plan)
  * sums of P V fit in the registers, and slower otherwise. */
 static int rows_of_streams(const mha_attn_plan *plan)
 {
-    enum { ROWS_MOST = 3, VECTORS = 8 };
+    enum { ROWS_MAX = 3, VECTORS = 8 };
     const int64_t lanes = 2 * plan->kernels->decode_lanes;
     const bool converts = plan->kv.type >= 0 && !plan->pairs;
-    return mha__cpu_streams() && !converts && plan->desc.v_head_dim <= VECTORS * lanes ? ROWS_MOST : 0;
+    return mha__cpu_streams() && !converts && plan->desc.v_head_dim <= VECTORS * lanes ? ROWS_MAX : 0;
 }
 
 static bool decode_of_pairs(const mha_attn_plan *plan)

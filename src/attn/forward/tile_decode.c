@@ -12,13 +12,13 @@
 
 _Static_assert(MHA_ATTN_CHUNK + 16 <= MHA__STRIP, "a strip holds the scores of a chunk and one vector");
 
-enum { BLOCKS_MOST = MHA_ATTN_CHUNK / MHA__KEY_BLOCK };
+enum { BLOCKS_MAX = MHA_ATTN_CHUNK / MHA__KEY_BLOCK };
 
 /* The blocks of keys that are processed together: block n contains keys [first[n], end[n]), none if no row attends to
  * it. Its scores begin at element n * MHA__KEY_BLOCK of the strip. */
 typedef struct run {
     int blocks;
-    int64_t first[BLOCKS_MOST], end[BLOCKS_MOST];
+    int64_t first[BLOCKS_MAX], end[BLOCKS_MAX];
 } run;
 
 static bool has_dropped(const mha__pieces *p)
@@ -106,7 +106,7 @@ static bool stays_in_strip(const mha__tile *t, int64_t first, int64_t end)
 static run run_of(const mha__tile *t, const mha__panel *p, int64_t start, int64_t end)
 {
     run r = {0};
-    const int most = mha__tile_streams(t) ? BLOCKS_MOST : 1;
+    const int most = mha__tile_streams(t) ? BLOCKS_MAX : 1;
     for (; start < end && r.blocks < most; start += MHA__KEY_BLOCK, r.blocks++) {
         int64_t *const first = &r.first[r.blocks], *const last = &r.end[r.blocks];
         if (!mha__mask_block(t->call, &p->rows, &p->span, start, first, last))

@@ -13,9 +13,9 @@
 #include <inttypes.h>
 
 enum {
-    RUNS_LEAST = 5,
+    RUNS_MIN = 5,
     READ_ALIGN = 512, /* the read kernel reads 8 vectors of at most 64 bytes per step */
-    READ_LEAST = 4096,
+    READ_MIN = 4096,
     SLICES = 8 /* slices of memory per thread, so that a thread that wakes up late reads fewer slices */
 };
 static const double TOTAL_SECONDS = 0.1, FMA_SECONDS = 0.004;
@@ -39,7 +39,7 @@ static double best_of(mha_ctx *ctx, int64_t count, mha__task_fn task, run *r)
     double best = seconds_of(ctx, count, task, r, CLOCK_MONOTONIC);
     const clockid_t clock = mha__clock_for(mha__threads(ctx), best);
     const double end = mha__now(CLOCK_MONOTONIC) + TOTAL_SECONDS;
-    for (int i = 1; i < RUNS_LEAST || mha__now(CLOCK_MONOTONIC) < end; i++) {
+    for (int i = 1; i < RUNS_MIN || mha__now(CLOCK_MONOTONIC) < end; i++) {
         const double seconds = seconds_of(ctx, count, task, r, clock);
         best = seconds < best ? seconds : best;
     }
@@ -79,8 +79,8 @@ mha_status mha_machine_peak_read(mha_ctx *ctx, const void *memory, int64_t bytes
 {
     if (!memory) return mha__fail(err, MHA_ERR_ARG, "memory must not be NULL");
     if (!bytes_per_second) return mha__fail(err, MHA_ERR_ARG, "bytes_per_second must not be NULL");
-    if (bytes < READ_LEAST)
-        return mha__fail(err, MHA_ERR_ARG, "bytes must be at least %d (got %" PRId64 ")", (int)READ_LEAST, bytes);
+    if (bytes < READ_MIN)
+        return mha__fail(err, MHA_ERR_ARG, "bytes must be at least %d (got %" PRId64 ")", (int)READ_MIN, bytes);
     MHA__TRY(mha__ctx_find(&ctx, err));
     run r = {.kernels = mha__kernels_f32(mha__ctx_isa(ctx)), .memory = memory, .bytes = bytes};
     const int threads = mha__threads(ctx), slices = threads > 1 ? SLICES * threads : 1;

@@ -58,9 +58,9 @@ typedef struct mha__scratch {
  * scores in another form for the statistics, and a part has only some of the keys. */
 static inline int64_t mha__kept_keys(const mha_attn_plan *plan)
 {
-    enum { KEYS_MOST = 4096 };
+    enum { KEYS_MAX = 4096 };
     const bool stats = plan->desc.outputs & MHA_ATTN_STATS;
-    const bool keeps = stats && !plan->pairs && plan->parts == 1 && plan->desc.max_kv_len <= KEYS_MOST;
+    const bool keeps = stats && !plan->pairs && plan->parts == 1 && plan->desc.max_kv_len <= KEYS_MAX;
     return keeps ? plan->desc.max_kv_len : 0;
 }
 

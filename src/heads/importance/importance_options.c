@@ -7,7 +7,7 @@
 #include "mha/layer.h"
 #include "model/model_struct.h"
 
-enum { PROBES = 4, MOST_PROBES = 4096 };
+enum { PROBES = 4, PROBES_MAX = 4096 };
 static const double SCALE = 5;
 
 static mha_status check_numbers(const mha_importance_options *o, mha_error *err)
@@ -20,8 +20,8 @@ static mha_status check_numbers(const mha_importance_options *o, mha_error *err)
     if (!isfinite(o->loss_scale) || o->loss_scale < 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: loss_scale must be at least 0 (got %g)",
                          o->loss_scale);
-    if (o->probes < 0 || o->probes > MOST_PROBES)
-        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: probes must be from 0 to %d (got %d)", MOST_PROBES,
+    if (o->probes < 0 || o->probes > PROBES_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: probes must be from 0 to %d (got %d)", PROBES_MAX,
                          o->probes);
     if (o->batch_texts < 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_importance_options: batch_texts must be at least 0 (got %lld)",

@@ -146,10 +146,10 @@ static mha_status check_queries(const mha_head_maps *maps, mha_error *err)
 
 static mha_status check(const mha_head_maps *maps, int64_t *longest, mha_error *err)
 {
-    enum { MOST = 1 << 20 }; /* maximum number of layers, and of heads per layer */
-    if (maps->layers < 1 || maps->layers > MOST || maps->heads < 1 || maps->heads > MOST)
+    enum { MAX = 1 << 20 }; /* maximum number of layers, and of heads per layer */
+    if (maps->layers < 1 || maps->layers > MAX || maps->heads < 1 || maps->heads > MAX)
         return mha__fail(err, MHA_ERR_ARG, "mha_head_maps: layers and heads must be from 1 to %d (got %lld and %lld)",
-                         MOST, (long long)maps->layers, (long long)maps->heads);
+                         MAX, (long long)maps->layers, (long long)maps->heads);
     if (maps->count < 1 || !maps->text)
         return mha__fail(err, MHA_ERR_ARG,
                          "mha_head_maps: count must be at least 1, and text must not be NULL (got %lld%s)",

@@ -10,7 +10,7 @@
 #include "heads/measure/head_measures.h"
 #include "math/rng_draws.h"
 
-enum { DRAWS = 4, PERIOD = 16, MOST_TEXTS = 4096, TRIES = 64 };
+enum { DRAWS = 4, PERIOD = 16, TEXTS_MAX = 4096, TRIES = 64 };
 
 typedef struct probe {
     mha_heads *heads;
@@ -68,8 +68,8 @@ static mha_status run_probe(const mha_model *model, mha_heads *heads, const mha_
 
 static mha_status check_wanted(const mha_head_probe *wanted, int64_t room, int64_t vocab, mha_error *err)
 {
-    if (wanted->texts < 1 || wanted->texts > MOST_TEXTS)
-        return mha__fail(err, MHA_ERR_ARG, "probe.texts must be from 1 to %d (got %lld)", MOST_TEXTS,
+    if (wanted->texts < 1 || wanted->texts > TEXTS_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "probe.texts must be from 1 to %d (got %lld)", TEXTS_MAX,
                          (long long)wanted->texts);
     if (wanted->period < 1 || wanted->period > room / 2)
         return mha__fail(err, MHA_ERR_ARG, "probe.period must be from 1 to %lld (got %lld)", (long long)(room / 2),

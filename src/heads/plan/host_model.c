@@ -7,11 +7,11 @@
 #include "heads/plan/option_range.h"
 #include "model/model_struct.h"
 
-#define MOST_WEIGHTS (INT64_C(1) << 60)
+#define WEIGHTS_MAX (INT64_C(1) << 60)
 
 mha_status mha__host_model_check(const mha_host_model *given, mha_host_model *model, mha_error *err)
 {
-    const int64_t wide = INT64_C(1) << 20, most = MOST_WEIGHTS;
+    const int64_t wide = INT64_C(1) << 20, most = WEIGHTS_MAX;
     mha_host_model m;
     MHA__TRY(mha__options_need(&m, sizeof m, given, "mha_host_model", err));
     MHA__TRY(mha__option_within("layers", m.layers, 1, 65536, err));
@@ -44,13 +44,13 @@ static int64_t *count_of(const mha__tensor_step *at, const mha_named_tensor *t, 
     return at->role == MHA__WORDS ? &m->word_weights : &m->other_weights;
 }
 
-/* Adds the elements of a tensor to *count; returns false if *count exceeds MOST_WEIGHTS. */
+/* Adds the elements of a tensor to *count; returns false if *count exceeds WEIGHTS_MAX. */
 static bool add_tensor(const mha_named_tensor *t, int64_t *count)
 {
     size_t elements;
-    if (!mha__bytes(t->shape, t->rank, 1, &elements) || (uint64_t)elements > MOST_WEIGHTS) return false;
+    if (!mha__bytes(t->shape, t->rank, 1, &elements) || (uint64_t)elements > WEIGHTS_MAX) return false;
     *count += (int64_t)elements;
-    return *count <= MOST_WEIGHTS;
+    return *count <= WEIGHTS_MAX;
 }
 
 /* Returns false for tensors that only some checkpoints have, and for the second name of a tensor: the output bias of

@@ -8,16 +8,16 @@
 #ifdef MHA_KISSFFT
 #include <kiss_fftr.h>
 
-enum { WINDOW = 400, BINS = WINDOW / 2 + 1, MOST_MELS = 128, MOST_FRAMES = 1 << 24 };
+enum { WINDOW = 400, BINS = WINDOW / 2 + 1, MELS_MAX = 128, FRAMES_MAX = 1 << 24 };
 static const double PI = 3.14159265358979323846;
-static const float MOST_SAMPLE = 1e6F; /* the spectrum of larger samples may overflow */
+static const float SAMPLE_MAX = 1e6F; /* the spectrum of larger samples may overflow */
 
 typedef struct spectrum {
     float window[WINDOW], frame[WINDOW];
     kiss_fft_cpx bins[BINS];
     double power[BINS];
-    double filter[MOST_MELS][BINS];       /* weights of the frequencies in each mel band */
-    int first[MOST_MELS], end[MOST_MELS]; /* range of frequencies with weights */
+    double filter[MELS_MAX][BINS];      /* weights of the frequencies in each mel band */
+    int first[MELS_MAX], end[MELS_MAX]; /* range of frequencies with weights */
     kiss_fftr_cfg plan;
 } spectrum;
 
@@ -37,7 +37,7 @@ static double to_hertz(double mel)
 /* Computes triangular filters with unit area, whose corners are equidistant in mel. */
 static void make_filters(int64_t mels, spectrum *s)
 {
-    double corner[MOST_MELS + 2];
+    double corner[MELS_MAX + 2];
     const double top = to_mel(MHA_AUDIO_RATE / 2.0);
     for (int64_t m = 0; m < mels + 2; m++)
         corner[m] = to_hertz(top * (double)m / (double)(mels + 1));
@@ -120,17 +120,17 @@ static mha_status check(const float *samples, int64_t count, int64_t bins, int64
         return mha__fail(err, MHA_ERR_ARG, "mha_audio_features: samples and features must not be NULL");
     if (count < 1)
         return mha__fail(err, MHA_ERR_ARG, "mha_audio_features: count must be at least 1 (got %lld)", (long long)count);
-    if (bins < 1 || bins > MOST_MELS)
-        return mha__fail(err, MHA_ERR_ARG, "mha_audio_features: bins must be from 1 to %d (got %lld)", MOST_MELS,
+    if (bins < 1 || bins > MELS_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "mha_audio_features: bins must be from 1 to %d (got %lld)", MELS_MAX,
                          (long long)bins);
-    if (frames < 2 || frames > MOST_FRAMES)
-        return mha__fail(err, MHA_ERR_ARG, "mha_audio_features: frames must be from 2 to %d (got %lld)", MOST_FRAMES,
+    if (frames < 2 || frames > FRAMES_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "mha_audio_features: frames must be from 2 to %d (got %lld)", FRAMES_MAX,
                          (long long)frames);
     for (int64_t n = 0; n < count; n++)
-        if (!(fabsf(samples[n]) <= MOST_SAMPLE)) /* also refuses NaN */
+        if (!(fabsf(samples[n]) <= SAMPLE_MAX)) /* also refuses NaN */
             return mha__fail(err, isfinite(samples[n]) ? MHA_ERR_ARG : MHA_ERR_NOT_FINITE,
                              "mha_audio_features: samples[%lld] must be from %g to %g (got %g)", (long long)n,
-                             (double)-MOST_SAMPLE, (double)MOST_SAMPLE, (double)samples[n]);
+                             (double)-SAMPLE_MAX, (double)SAMPLE_MAX, (double)samples[n]);
     return MHA_OK;
 }
 

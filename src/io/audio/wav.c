@@ -8,7 +8,7 @@
 
 enum { PCM = 1, FLOAT = 3, EXTENSIBLE = 0xFFFE }; /* encodings */
 static const uint32_t UNKNOWN_SIZE = UINT32_MAX;  /* of a file that was written as a stream */
-static const size_t MOST_BYTES = INT32_MAX;
+static const size_t BYTES_MAX = INT32_MAX;
 
 typedef struct wav {
     const char *name; /* for messages */
@@ -65,11 +65,11 @@ static mha_status check_format(const wav *w, uint32_t frame_bytes, mha_error *er
 static mha_status read_format(wav *w, const uint8_t *chunk, size_t bytes, mha_error *err)
 {
     static const uint8_t guid[14] = {0, 0, 0, 0, 0x10, 0, 0x80, 0, 0, 0xAA, 0, 0x38, 0x9B, 0x71};
-    enum { LEAST = 16, EXTENDED = 40, AT = 24 };
+    enum { MIN = 16, EXTENDED = 40, AT = 24 };
     if (w->encoding) return mha__fail(err, MHA_ERR_FORMAT, "%s: chunk \"fmt \" must occur once (got two)", w->name);
-    if (bytes < LEAST)
-        return mha__fail(err, MHA_ERR_FORMAT, "%s: chunk \"fmt \" must have at least %d bytes (got %zu)", w->name,
-                         LEAST, bytes);
+    if (bytes < MIN)
+        return mha__fail(err, MHA_ERR_FORMAT, "%s: chunk \"fmt \" must have at least %d bytes (got %zu)", w->name, MIN,
+                         bytes);
     w->encoding = (int)u16(chunk);
     w->channels = (int)u16(chunk + 2);
     w->rate = (int64_t)u32(chunk + 4);
@@ -113,8 +113,8 @@ static mha_status check_head(const wav *w, size_t bytes, mha_error *err)
 static mha_status read_chunks(wav *w, mha_error *err)
 {
     enum { HEAD = 12, CHUNK = 8 };
-    if (w->count > MOST_BYTES)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: must have at most %zu bytes (got %zu)", w->name, MOST_BYTES,
+    if (w->count > BYTES_MAX)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "%s: must have at most %zu bytes (got %zu)", w->name, BYTES_MAX,
                          w->count);
     MHA__TRY(check_head(w, HEAD, err));
     for (size_t at = HEAD; !w->data && w->count - at >= CHUNK;)
@@ -213,7 +213,7 @@ mha_status mha_audio_read(mha_ctx *ctx, const char *file, float **samples, int64
     size_t size = 0;
     MHA__TRY(check_out(samples, count, file != NULL, "file", err));
     MHA__TRY(mha__ctx_find(&ctx, err));
-    MHA__TRY(mha__read_whole(ctx, NULL, file, MOST_BYTES, &bytes, &size, err));
+    MHA__TRY(mha__read_whole(ctx, NULL, file, BYTES_MAX, &bytes, &size, err));
     wav w = {.name = mha__quote(&name, file, strlen(file)), .bytes = (const uint8_t *)bytes, .count = size};
     const mha_status status = parse(ctx, &w, samples, count, err);
     mha__free(ctx, bytes);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 3, LEAST_KEY = 8 + 1 + 4 + 1, LEAST_TENSOR = 8 + 1 + 4 + 4 + 8 };
+enum { VERSION = 3, KEY_MIN = 8 + 1 + 4 + 1, TENSOR_MIN = 8 + 1 + 4 + 4 + 8 };
 
 /* ---- values ---- */
 
@@ -144,8 +144,8 @@ static mha_status read_header(mha__gguf_cursor *c, uint64_t *tensors, uint64_t *
         return MHA__GGUF_FAIL(c, "version of GGUF must be %d (got %u)", (int)VERSION, (unsigned)version);
     MHA__TRY(mha__gguf_u64(c, "tensor count", tensors));
     MHA__TRY(mha__gguf_u64(c, "key count", values));
-    MHA__TRY(check_count(c, "tensor count", *tensors, MHA__INDEX_TENSORS, LEAST_TENSOR));
-    return check_count(c, "key count", *values, MHA__METADATA, LEAST_KEY);
+    MHA__TRY(check_count(c, "tensor count", *tensors, MHA__INDEX_TENSORS, TENSOR_MIN));
+    return check_count(c, "key count", *values, MHA__METADATA, KEY_MIN);
 }
 
 static mha_status allocate(mha__gguf_cursor *c, uint64_t tensors, uint64_t values)

@@ -22,10 +22,10 @@ typedef struct jpeg_problem {
 
 /* The most pixels that one byte can contain: a block of 8 x 8 samples takes at least one bit, and the sampling factors
  * 4 x 1 and 1 x 4 of two components leave 8 blocks for 32 x 32 pixels. Only arithmetic coding can exceed this. */
-enum { MOST_RATIO = 1024 };
+enum { RATIO_MAX = 1024 };
 
 /* Progressive files have about 10 scans. Each scan takes time proportional to the image, whatever its size. */
-enum { MOST_SCANS = 200 };
+enum { SCANS_MAX = 200 };
 
 static void on_error(j_common_ptr jpeg)
 {
@@ -45,8 +45,8 @@ static void on_progress(j_common_ptr common)
 {
     const struct jpeg_decompress_struct *jpeg = (const struct jpeg_decompress_struct *)common;
     jpeg_problem *p = (jpeg_problem *)common->err;
-    if (jpeg->input_scan_number <= MOST_SCANS) return;
-    snprintf(p->message, sizeof p->message, "more than %d scans", MOST_SCANS);
+    if (jpeg->input_scan_number <= SCANS_MAX) return;
+    snprintf(p->message, sizeof p->message, "more than %d scans", SCANS_MAX);
     longjmp(p->jump, 1);
 }
 
@@ -69,7 +69,7 @@ static mha_status begin(const struct jpeg_decompress_struct *jpeg, mha_ctx *ctx,
                         mha_image *image, mha_error *err)
 {
     const int64_t height = jpeg->image_height, width = jpeg->image_width;
-    if (height * width <= MHA__IMAGE_PIXELS && height * width / MOST_RATIO > (int64_t)n)
+    if (height * width <= MHA__IMAGE_PIXELS && height * width / RATIO_MAX > (int64_t)n)
         return mha__image_short(path, n, height, width, err);
     return mha__image_allocate(ctx, path, height, width, image, err);
 }

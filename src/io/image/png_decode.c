@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* The most bytes of pixels that one byte of deflate data can contain. */
-enum { MOST_RATIO = 1032 };
+enum { RATIO_MAX = 1032 };
 
 typedef struct png_source {
     const uint8_t *bytes;
@@ -72,7 +72,7 @@ static mha_status begin(png_structp png, png_infop info, mha_ctx *ctx, const cha
     const int64_t height = png_get_image_height(png, info), width = png_get_image_width(png, info);
     const int64_t bits = png_get_bit_depth(png, info) * png_get_channels(png, info);
     const bool fits = height <= MHA__IMAGE_PIXELS / width; /* else mha__image_allocate rejects the image */
-    if (fits && mha__ceil_div(width * bits, 8) * height / MOST_RATIO > (int64_t)s->n)
+    if (fits && mha__ceil_div(width * bits, 8) * height / RATIO_MAX > (int64_t)s->n)
         return mha__image_short(path, s->n, height, width, err);
     MHA__TRY(mha__image_allocate(ctx, path, height, width, image, err));
     set_conversions(png, info);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAGIC = 10, ALIGN = 64, HEADER_MOST = 1024 }; /* HEADER_MOST: enough for MHA__RANK 64-bit dimensions */
+enum { MAGIC = 10, ALIGN = 64, HEADER_MAX = 1024 }; /* HEADER_MAX: enough for MHA__RANK 64-bit dimensions */
 
 static const char *what_of(const mha_tensor *array)
 {
@@ -31,10 +31,10 @@ static mha_status check_array(const mha_tensor *array, size_t *bytes, mha_error 
 }
 
 /* Writes the header of a validated array and returns its length. */
-static size_t fill_header(const mha_tensor *array, char header[HEADER_MOST])
+static size_t fill_header(const mha_tensor *array, char header[HEADER_MAX])
 {
     char *text = header + MAGIC;
-    const size_t room = HEADER_MOST - MAGIC;
+    const size_t room = HEADER_MAX - MAGIC;
     size_t n = (size_t)snprintf(text, room, "{'descr': '%c%s', 'fortran_order': False, 'shape': (",
                                 mha_dtype_size(array->dtype) == 1 ? '|' : '<', mha__npy_type(array->dtype));
     for (int i = 0; i < array->rank; i++)
@@ -51,7 +51,7 @@ static size_t fill_header(const mha_tensor *array, char header[HEADER_MOST])
 
 mha_status mha_npy_write(const char *path, const mha_tensor *array, int overwrite, mha_error *err)
 {
-    char header[HEADER_MOST];
+    char header[HEADER_MAX];
     size_t bytes = 0;
     mha__outfile file;
     if (!path || !array)

@@ -54,8 +54,8 @@ static void choose_best(const mha__experts *x, const float *score, int32_t *chos
 static void keep_groups(const mha__experts *x, float *score)
 {
     const int64_t size = x->count / x->groups;
-    float best[MHA__EXPERTS_MOST];
-    int32_t kept[MHA__EXPERTS_MOST];
+    float best[MHA__EXPERTS_MAX];
+    int32_t kept[MHA__EXPERTS_MAX];
     for (int64_t g = 0; g < x->groups; g++) {
         const float *own = score + g * size;
         int32_t two[2] = {next_best(size, own, NULL, 0), 0};
@@ -75,7 +75,7 @@ static void keep_groups(const mha__experts *x, float *score)
 /* Replaces logits with their sigmoids, and chooses the experts. */
 static void choose_scored(const mha__experts *x, float *p, int32_t *chosen)
 {
-    float score[MHA__EXPERTS_MOST];
+    float score[MHA__EXPERTS_MAX];
     for (int64_t e = 0; e < x->count; e++) {
         p[e] = (float)(1 / (1 + exp(-(double)p[e])));
         score[e] = p[e] + x->correction[e];

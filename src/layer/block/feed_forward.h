@@ -50,7 +50,7 @@ void mha__feed_run(mha_ctx *ctx, const mha__mlp *feed, const mha__feed_scratch *
 
 /* ---- experts ---- */
 
-enum { MHA__EXPERTS_MOST = 1024 }; /* maximum number of experts in a layer */
+enum { MHA__EXPERTS_MAX = 1024 }; /* maximum number of experts in a layer */
 
 /* Rows per chunk in blocks with experts; large, because each expert's weights are read once per chunk. */
 #define MHA__EXPERT_ROWS 2048

@@ -19,8 +19,8 @@
 /* Columns per task with split products of more than SPLIT_ROWS rows: many, because each task splits its rows. */
 #define SPLIT_COLUMNS 1024
 #define SPLIT_ROWS 32
-#define SPLIT_TASKS 8  /* SPLIT_COLUMNS is halved while there are fewer tasks */
-#define TASKS_LEAST 32 /* tasks have more rows only if at least so many remain */
+#define SPLIT_TASKS 8 /* SPLIT_COLUMNS is halved while there are fewer tasks */
+#define TASKS_MIN 32  /* tasks have more rows only if at least so many remain */
 /* With at most FEW_ROWS rows, a task computes 1 / (SHARES * threads) of the remaining column blocks. Weights in long
  * ranges are read faster; the last ranges are single blocks, so that threads finish together (guided self-scheduling;
  * Polychronopoulos and Kuck 1987). Calls that skip parts use single blocks: a range could contain all other parts. */
@@ -286,7 +286,7 @@ static void divide_left(forward_job *job)
     if (rows > LEFT_BLOCK_ROWS / 2) job->task_blocks = LEFT_BLOCK_COLUMNS;
     const int64_t columns = mha__ceil_div(l->blocks, job->task_blocks);
     int64_t height = l->dense->height;
-    while (height > LEFT_BLOCK_ROWS && mha__ceil_div(rows, height) * columns < TASKS_LEAST)
+    while (height > LEFT_BLOCK_ROWS && mha__ceil_div(rows, height) * columns < TASKS_MIN)
         height /= 2;
     job->height = stores_directly(job) ? height : mha__min64(height, LEFT_BLOCK_ROWS / 2);
     job->task_rows = mha__max64(height, LEFT_BLOCK_ROWS);

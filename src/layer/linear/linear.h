@@ -76,11 +76,11 @@ typedef struct mha__matmul {
     bool accumulate;
 } mha__matmul;
 /* Returns the length along k of a slice, which is the part of an operand that is packed at a time so that it is still
- * cached when it is read. The length is a multiple of LEAST unless k is shorter, since each slice reads C again. */
+ * cached when it is read. The length is a multiple of MIN unless k is shorter, since each slice reads C again. */
 static inline int64_t mha__matmul_most_k(const mha__matmul *p)
 {
-    enum { NUMBERS = 1 << 20, LEAST = 768 };
-    return mha__min64(p->k, mha__max64(1, NUMBERS / mha__max64(1, p->n) / LEAST) * LEAST);
+    enum { NUMBERS = 1 << 20, MIN = 768 };
+    return mha__min64(p->k, mha__max64(1, NUMBERS / mha__max64(1, p->n) / MIN) * MIN);
 }
 /* Returns the rows of A in a slice, a multiple of `whole`. */
 static inline int64_t mha__matmul_most_rows(int64_t most_k, int64_t whole)
@@ -94,8 +94,8 @@ static inline int64_t mha__matmul_most_rows(int64_t most_k, int64_t whole)
  * of a row depends on it. dW sums over rows, so its bits depend on the rows per call. */
 static inline bool mha__splits(const mha__kernels *kernels, int64_t k)
 {
-    enum { LEAST = 256 }; /* with fewer terms, splitting the operands takes much of the time */
-    return kernels->product_split && k >= LEAST;
+    enum { MIN = 256 }; /* with fewer terms, splitting the operands takes much of the time */
+    return kernels->product_split && k >= MIN;
 }
 /* Computes the product. Packs B, copies A unless its columns are contiguous, and allocates memory once. */
 mha_status mha__matmul_run(mha_ctx *ctx, const mha__matmul *job, mha_error *err);

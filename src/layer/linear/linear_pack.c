@@ -8,9 +8,9 @@
 #include "layer/repack.h"
 #include <string.h>
 
-#define BLOCK_WEIGHTS 65536 /* 256 KiB of f32: a quarter of the smallest supported level-2 cache */
-#define MAX_SIZE INT32_MAX  /* limit of in, out and the number of parts: the product of any two fits in int64_t */
-#define MAX_PARTS 64        /* maximum number of matrices in mha_linear_create_stack */
+#define BLOCK_WEIGHTS 65536     /* 256 KiB of f32: a quarter of the smallest supported level-2 cache */
+#define DIMENSION_MAX INT32_MAX /* limit of in, out and the number of parts: the product of any two fits in int64_t */
+#define PARTS_MAX 64            /* maximum number of matrices in mha_linear_create_stack */
 
 /* Returns the functions for packed weights of type `dtype`; NULL for f32 and f64. */
 static const mha__dense *dense_of(const mha__kernels *kernels, mha_dtype dtype)
@@ -27,10 +27,10 @@ static int64_t block_width(const mha__kernels *kernels, int64_t in)
 
 static mha_status check_parts(int64_t in, const mha__matrix *parts, int64_t count, mha_error *err)
 {
-    if (in < 1 || in > MAX_SIZE)
+    if (in < 1 || in > DIMENSION_MAX)
         return mha__fail(err, MHA_ERR_ARG, "linear: in must be from 1 to 2^31-1 (got %lld)", (long long)in);
     for (int64_t p = 0; p < count; p++) {
-        if (parts[p].out < 1 || parts[p].out > MAX_SIZE)
+        if (parts[p].out < 1 || parts[p].out > DIMENSION_MAX)
             return mha__fail(err, MHA_ERR_ARG, "linear: out must be from 1 to 2^31-1 (got %lld)",
                              (long long)parts[p].out);
         if (!parts[p].weight) return mha__fail(err, MHA_ERR_ARG, "linear: weight must not be NULL");
@@ -158,11 +158,11 @@ mha_status mha_linear_create_stack(mha_ctx *ctx, int64_t in, const mha_matrix *p
 {
     if (!linear) return mha__fail(err, MHA_ERR_ARG, "linear: the output pointer must not be NULL");
     *linear = NULL;
-    if (count < 1 || count > MAX_PARTS)
-        return mha__fail(err, MHA_ERR_ARG, "linear: count must be from 1 to %d (got %lld)", MAX_PARTS,
+    if (count < 1 || count > PARTS_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "linear: count must be from 1 to %d (got %lld)", PARTS_MAX,
                          (long long)count);
     if (!parts) return mha__fail(err, MHA_ERR_ARG, "linear: parts must not be NULL");
-    mha__matrix inner[MAX_PARTS];
+    mha__matrix inner[PARTS_MAX];
     const mha_dtype packed = packed_of(&parts[0]);
     if (packed != MHA_F32 && packed != MHA_BF16 && packed != MHA_F16 && packed != MHA_Q8_0)
         return mha__fail(err, MHA_ERR_ARG, "linear: packed must be one of f32, bf16, f16, q8_0 (got %s)",

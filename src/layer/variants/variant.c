@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#define MAX_WIDTH (1 << 24) /* prevents overflow of parameter counts, even with 4,096 experts */
+#define WIDTH_MAX (1 << 24) /* prevents overflow of parameter counts, even with 4,096 experts */
 
 /* ---- checks for all constructors ---- */
 
@@ -18,8 +18,8 @@ mha_status mha__check_layer(mha_variant **layer, mha_error *err)
 
 mha_status mha__check_width(const mha_variant *v, const char *field, int64_t width, mha_error *err)
 {
-    if (width < 1 || width > MAX_WIDTH)
-        return mha__fail(err, MHA_ERR_ARG, "%s: %s must be from 1 to %d (got %lld)", v->name, field, MAX_WIDTH,
+    if (width < 1 || width > WIDTH_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "%s: %s must be from 1 to %d (got %lld)", v->name, field, WIDTH_MAX,
                          (long long)width);
     return MHA_OK;
 }

@@ -8,10 +8,10 @@
 /* Checks that buckets of T5 exist on both sides, and that distances beyond the exact buckets have a range. */
 static mha_status check_buckets(const mha__json_obj *root, const mha__config *c, mha_error *err)
 {
-    enum { LEAST = 4 }; /* an exact and a logarithmic bucket per sign */
-    if (c->used_buckets < LEAST)
+    enum { MIN = 4 }; /* an exact and a logarithmic bucket per sign */
+    if (c->used_buckets < MIN)
         return mha__fail(err, MHA_ERR_FORMAT, "%s: relative_attention_num_buckets must be at least %d (got %lld)",
-                         root->file, LEAST, (long long)c->used_buckets);
+                         root->file, MIN, (long long)c->used_buckets);
     if (c->most_distance > c->used_buckets / 2) return MHA_OK;
     return mha__fail(err, MHA_ERR_FORMAT,
                      "%s: relative_attention_max_distance must be above half of relative_attention_num_buckets = %lld "

@@ -183,9 +183,9 @@ static mha_status put_multipliers(config *c)
 /* Writes the keys of experts. llama.cpp divides their weights by the sum of the weights of the chosen experts. */
 static mha_status put_experts(config *c)
 {
-    MHA__TRY(copy_dim(c, "expert_count", c->arch->expert_width ? "num_experts" : "num_local_experts", MHA__EXPERTS_MOST,
+    MHA__TRY(copy_dim(c, "expert_count", c->arch->expert_width ? "num_experts" : "num_local_experts", MHA__EXPERTS_MAX,
                       NULL));
-    MHA__TRY(copy_dim(c, "expert_used_count", "num_experts_per_tok", MHA__EXPERTS_MOST, NULL));
+    MHA__TRY(copy_dim(c, "expert_used_count", "num_experts_per_tok", MHA__EXPERTS_MAX, NULL));
     if (!c->arch->expert_width) return MHA_OK;
     put_bool(c, "norm_topk_prob", true);
     return copy_dim(c, "expert_feed_forward_length", "moe_intermediate_size", MHA__DIM, NULL);

@@ -214,7 +214,7 @@ static mha_status check_layer(const renaming *r, const mha_tensor *t)
 static mha_status allocate(renaming *r)
 {
     size_t most = 0;
-    MHA__TRY(mha__gguf_arch_int(r->file, r->arch, "expert_count", MHA__EXPERTS_MOST, &r->experts, r->err));
+    MHA__TRY(mha__gguf_arch_int(r->file, r->arch, "expert_count", MHA__EXPERTS_MAX, &r->experts, r->err));
     for (int64_t n = 0; n < r->file->count; n++) {
         const mha_tensor *t = &r->file->records[n].tensor;
         MHA__TRY(check_layer(r, t));
@@ -257,7 +257,7 @@ static mha_status find_arch(const mha_file *file, const mha__gguf_arch **arch, m
     *arch = mha__gguf_arch_named(name, n, false);
     if (*arch) {
         MHA__TRY(
-            mha__gguf_int(file, mha__gguf_config_key(*arch, "expert_count", key), 0, MHA__EXPERTS_MOST, &experts, err));
+            mha__gguf_int(file, mha__gguf_config_key(*arch, "expert_count", key), 0, MHA__EXPERTS_MAX, &experts, err));
         const bool gated = (*arch)->seq2seq && mha_file_find(file, "enc.blk.0.ffn_gate.weight");
         *arch = mha__gguf_arch_named(name, n, experts != 0 || gated);
         return MHA_OK;

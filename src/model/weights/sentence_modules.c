@@ -14,14 +14,14 @@
 #define CONFIG "config.json"
 #define WEIGHTS "model.safetensors"
 
-enum { MOST_DENSE = 8 }; /* dense layers of a folder */
+enum { DENSE_MAX = 8 }; /* dense layers of a folder */
 
 /* Kinds of modules in the order in which they are applied. The first two occur at most once. */
 typedef enum kind { NONE, TRANSFORMER, POOLING, DENSE, NORMALIZE, KINDS } kind;
 static const char *const kind_names[KINDS] = {"", "Transformer", "Pooling", "Dense", "Normalize"};
 
 struct mha__sentence {
-    mha_linear *dense[MOST_DENSE]; /* [count]; NULL in a model without weights */
+    mha_linear *dense[DENSE_MAX]; /* [count]; NULL in a model without weights */
     int count;
     int64_t width, widest; /* of the vector after the last layer read so far; largest width of a vector */
     kind last;             /* of the last module read so far */
@@ -152,7 +152,7 @@ static mha_status take_dense(const module *m, const mha__json_obj *o, mha_error 
         return refuse(m, CONFIG ": activation_function", "Identity or Tanh", activation);
     if (strcmp(input, "sentence_embedding") != 0)
         return refuse(m, CONFIG ": module_input_name", "sentence_embedding", input);
-    if (s->count == MOST_DENSE) return refuse(m, CONFIG, "one of at most 8 dense layers", "another dense layer");
+    if (s->count == DENSE_MAX) return refuse(m, CONFIG, "one of at most 8 dense layers", "another dense layer");
     if (!mha__source_exists(m->folder, WEIGHTS)) return refuse(m, WEIGHTS, "a file", "none");
     MHA__TRY(load(m, out, biased, tanh ? MHA_ACT_TANH : MHA_ACT_NONE, err));
     s->count++;

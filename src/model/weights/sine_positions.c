@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { MOST_ROWS = 1 << 17 }; /* no tensor limits the table, so config.json alone must not request much memory */
+enum { ROWS_MAX = 1 << 17 }; /* no tensor limits the table, so config.json alone must not request much memory */
 
 static bool same_table(const float *stored, const float *table, int64_t count)
 {
@@ -42,9 +42,9 @@ static mha_status check_stored(mha__weights *w, const float *table, int64_t rows
 mha_status mha__sine_positions(mha__weights *w, mha_matrix *part, mha_error *err)
 {
     const int64_t rows = w->config->position_rows, width = w->config->hidden, sines = (width + 1) / 2;
-    if (rows > MOST_ROWS)
+    if (rows > ROWS_MAX)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
-                         "max_position_embeddings must be at most %d in this family (got %lld)", MOST_ROWS,
+                         "max_position_embeddings must be at most %d in this family (got %lld)", ROWS_MAX,
                          (long long)rows);
     const size_t bytes = (size_t)(rows * width) * sizeof(float);
     *part = (mha_matrix){.out = rows};

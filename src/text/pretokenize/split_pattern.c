@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Maximum length of a string pattern. The search takes at most this number of steps per byte of text. */
-enum { MAX_STRING_BYTES = 256 };
+enum { STRING_BYTES_MAX = 256 };
 
 /* ---- compiling expressions ---- */
 
@@ -92,7 +92,7 @@ mha_status mha__pattern_load(mha_ctx *ctx, mha__regex_list *list, const mha__jso
                          json->file, json->where, mha__quote(&(mha__quoted){0}, regex, strlen(regex)));
     if (regex) return mha__regex_make(ctx, list, regex, &pattern->regex, err);
     MHA__TRY(mha__json_string(&object, "String", MHA__REQUIRED, &pattern->string, &pattern->n, err));
-    if (pattern->n == 0 || pattern->n > MAX_STRING_BYTES)
+    if (pattern->n == 0 || pattern->n > STRING_BYTES_MAX)
         return mha__json_refuse(&object, "String", "a string of 1 to 256 bytes", err);
     return MHA_OK;
 }

@@ -11,7 +11,7 @@
 #include "base/utf8.h"
 #include <string.h>
 
-enum { CHUNK = 1 << 17, BATCH = 1 << 22, MOST_UNCUT = 1 << 24 };
+enum { CHUNK = 1 << 17, BATCH = 1 << 22, UNCUT_MAX = 1 << 24 };
 
 /* ---- division into pieces ---- */
 
@@ -144,7 +144,7 @@ static mha_status make_room(mha_tokenizer_trainer *t, mha_error *err)
     if (t->text_bytes < t->text_room) return MHA_OK;
     if (t->text_room) MHA__TRY(flush(t, false, err));
     if (t->text_room && t->text_bytes < t->text_room) return MHA_OK;
-    if (t->text_room >= MOST_UNCUT)
+    if (t->text_room >= UNCUT_MAX)
         return mha__fail(err, MHA_ERR_UNSUPPORTED,
                          "line %lld: text must have a space between words at least every 16 MiB",
                          (long long)t->line + 1);

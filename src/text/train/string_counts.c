@@ -5,7 +5,7 @@
 #include "text/encode_buffers.h"
 #include <string.h>
 
-enum { FIRST_SLOTS = 1024, MOST = UINT32_MAX / 4 };
+enum { FIRST_SLOTS = 1024, MAX = UINT32_MAX / 4 };
 
 /* Hashes eight bytes per step: multiplies by the golden ratio in 64 bits (Knuth, The Art of Computer Programming, 6.4),
  * then combines the halves of the product. */
@@ -64,8 +64,8 @@ static size_t find(const mha__strings *s, uint32_t key, const char *p, size_t n)
 
 static mha_status append(mha__strings *s, uint32_t key, const char *p, size_t n, mha_error *err)
 {
-    if (s->count >= MOST || n > UINT32_MAX)
-        return mha__fail(err, MHA_ERR_UNSUPPORTED, "text must have at most %u distinct words", (unsigned)MOST);
+    if (s->count >= MAX || n > UINT32_MAX)
+        return mha__fail(err, MHA_ERR_UNSUPPORTED, "text must have at most %u distinct words", (unsigned)MAX);
     if (s->probes > 16 * s->count + 1024)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "too many words with the same hash, such as \"%s\"",
                          mha__quote(&(mha__quoted){0}, p, n));

@@ -8,16 +8,16 @@
 
 static mha_status check_special(const mha_tokenizer_train_options *o, mha_error *err)
 {
-    enum { MOST_SPECIAL = 4096, MOST_BYTES = 1024 };
-    if (o->special_count < 0 || o->special_count > MOST_SPECIAL || (o->special_count && !o->special))
+    enum { SPECIAL_MAX = 4096, BYTES_MAX = 1024 };
+    if (o->special_count < 0 || o->special_count > SPECIAL_MAX || (o->special_count && !o->special))
         return mha__fail(err, MHA_ERR_ARG, "special_count must be from 0 to %d, and 0 if special is NULL (got %lld)",
-                         (int)MOST_SPECIAL, (long long)o->special_count);
+                         (int)SPECIAL_MAX, (long long)o->special_count);
     for (int64_t i = 0; i < o->special_count; i++) {
         const char *text = o->special[i];
         const size_t n = text ? strlen(text) : 0;
-        if (n == 0 || n > MOST_BYTES || mha__utf8_check(text, n) < n || strpbrk(text, "\r\n"))
+        if (n == 0 || n > BYTES_MAX || mha__utf8_check(text, n) < n || strpbrk(text, "\r\n"))
             return mha__fail(err, MHA_ERR_ARG, "special token \"%s\" must be UTF-8 of 1 to %d bytes without line ends",
-                             mha__quote(&(mha__quoted){0}, text ? text : "", n), (int)MOST_BYTES);
+                             mha__quote(&(mha__quoted){0}, text ? text : "", n), (int)BYTES_MAX);
     }
     return MHA_OK;
 }

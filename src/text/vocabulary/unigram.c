@@ -14,7 +14,7 @@
 
 /* Maximum length of a piece, which limits the number of steps per byte of a word. Trained models have pieces of at most
  * 16 characters. */
-enum { MAX_PIECE_BYTES = 512 };
+enum { PIECE_BYTES_MAX = 512 };
 static const double unknown_penalty = 10;
 
 /* The best path to a position, and the last piece of that path. */
@@ -120,7 +120,7 @@ static mha_status measure(const mha__json *list, size_t *bytes, mha_error *err)
             !mha__json_is_number(mha__json_item(i.value, 1)))
             return refuse_piece(i.index, "[piece, score]", i.value, err);
         size_t n = mha__json_bytes(piece);
-        if (n > MAX_PIECE_BYTES || strlen(mha__json_as_text(piece)) != n)
+        if (n > PIECE_BYTES_MAX || strlen(mha__json_as_text(piece)) != n)
             return refuse_piece(i.index, "a piece of at most 512 bytes without NUL characters", piece, err);
         *bytes += n;
     }

@@ -9,7 +9,7 @@
 
 /* Upper limit of max_input_chars_per_word, because the number of steps per word may be quadratic in its length.
  * Published files use 100. */
-enum { MAX_WORD_CHARS = 1000 };
+enum { WORD_CHARS_MAX = 1000 };
 
 static int64_t count_chars(const char *p, size_t n)
 {
@@ -43,7 +43,7 @@ static mha_status wordpiece_load(mha_tokenizer *t, const mha__json_obj *json, vo
     const char *copy;
     MHA__TRY(mha__json_string(json, "unk_token", MHA__REQUIRED, &unk, NULL, err));
     MHA__TRY(mha__json_string(json, "continuing_subword_prefix", MHA__REQUIRED, &prefix, NULL, err));
-    MHA__TRY(mha__json_int(json, "max_input_chars_per_word", MHA__REQUIRED, 0, MAX_WORD_CHARS, &t->wordpiece.max_chars,
+    MHA__TRY(mha__json_int(json, "max_input_chars_per_word", MHA__REQUIRED, 0, WORD_CHARS_MAX, &t->wordpiece.max_chars,
                            err));
     MHA__TRY(mha__vocab_load(t, json, err));
     t->wordpiece.unk = mha__vocab_find(&t->vocab, unk, strlen(unk));

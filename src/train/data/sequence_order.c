@@ -2,7 +2,7 @@
 #include "train/data/seeded_draws.h"
 
 enum { ROUNDS = 4 };
-#define MOST_SEQUENCES (INT64_C(1) << 60) /* 2^60 = 4^30: the shifts below fit in 64 bits */
+#define SEQUENCES_MAX (INT64_C(1) << 60) /* 2^60 = 4^30: the shifts below fit in 64 bits */
 
 static uint64_t feistel(const uint64_t key[ROUNDS], int half, uint64_t x)
 {
@@ -21,7 +21,7 @@ int64_t mha_train_sequence_order(uint64_t seed, int64_t epoch, int64_t index, in
 {
     uint64_t state = mha__seeded_state(seed, MHA__DRAWS_ORDER, epoch), key[ROUNDS], x = (uint64_t)index;
     int half = 1;
-    if (index < 0 || index >= count || count > MOST_SEQUENCES) return -1;
+    if (index < 0 || index >= count || count > SEQUENCES_MAX) return -1;
     while (count > 1LL << (2 * half))
         half++;
     for (int n = 0; n < ROUNDS; n++)

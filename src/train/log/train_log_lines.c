@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DIGITS = 9 };                          /* significant digits of real numbers */
-static const int64_t MOST = INT64_C(1) << 62; /* maximum of an integer field, so that a sum of two cannot overflow */
+enum { DIGITS = 9 };                         /* significant digits of real numbers */
+static const int64_t MAX = INT64_C(1) << 62; /* maximum of an integer field, so that a sum of two cannot overflow */
 
 /* The numeric fields of a record, in the order of a line. */
 static const struct column {
@@ -50,9 +50,9 @@ static double real_of(const mha_train_record *r, int n)
 static mha_status check_whole(const mha_train_record *r, int n, int64_t first, mha_error *err)
 {
     const int64_t value = whole_of(r, n);
-    if (value >= first && value <= MOST) return MHA_OK;
+    if (value >= first && value <= MAX) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, ADD "%s must be an integer from %lld to %lld (got %lld)", columns[n].key,
-                     (long long)first, (long long)MOST, (long long)value);
+                     (long long)first, (long long)MAX, (long long)value);
 }
 
 static mha_status check_real(const mha_train_record *r, int n, mha_error *err)
@@ -173,7 +173,7 @@ static mha_status take_numbers(const mha__json_obj *line, int64_t first, int64_t
         void *to = (char *)r + c->field;
         double real = NAN;
         if (c->whole)
-            MHA__TRY(mha__json_int(line, c->key, c->need, n ? 0 : first, n ? MOST : last, to, err));
+            MHA__TRY(mha__json_int(line, c->key, c->need, n ? 0 : first, n ? MAX : last, to, err));
         else
             MHA__TRY(mha__json_number(line, c->key, c->need, c->least, DBL_MAX, &real, err));
         if (!c->whole) memcpy(to, &real, sizeof real);

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST_WORKERS = 1 << 20 };
+enum { WORKERS_MAX = 1 << 20 };
 
 static double or_default(double value, double usual)
 {
@@ -53,9 +53,9 @@ static mha_status read_ranks(mha_train_options *o, mha_train_ranks *r, mha_error
 static mha_status check_workers(mha_train_options *o, mha_train_ranks *r, mha_error *err)
 {
     if (o->workers == 0) o->workers = 1;
-    if (!mha__is_power_of_two(o->workers) || o->workers > MOST_WORKERS)
+    if (!mha__is_power_of_two(o->workers) || o->workers > WORKERS_MAX)
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: workers must be a power of two up to %d (got %lld)",
-                         MOST_WORKERS, (long long)o->workers);
+                         WORKERS_MAX, (long long)o->workers);
     if (o->reduce != MHA_REDUCE_TREE && o->reduce != MHA_REDUCE_FAST)
         return mha__fail(err, MHA_ERR_ARG, "mha_train_options: reduce must be a value of mha_train_reduce (got %d)",
                          (int)o->reduce);

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 32, Q8_SIZE = 34, Q4_SIZE = 18, RESULTS_MOST = 24, RANGE_MOST = 1 << 30 };
+enum { BLOCK = 32, Q8_SIZE = 34, Q4_SIZE = 18, RESULTS_MAX = 24, RANGE_MAX = 1 << 30 };
 
 typedef struct call {
     const uint8_t *bytes, *end;
@@ -31,7 +31,7 @@ typedef struct call {
     struct result {
         const void *data;
         size_t bytes;
-    } result[RESULTS_MOST]; /* tensors that the call may write */
+    } result[RESULTS_MAX]; /* tensors that the call may write */
     int result_count;
 } call;
 
@@ -165,7 +165,7 @@ static void make_strides(call *c, const int64_t shape[4], bool output, int64_t s
         const int axis = by_row ? rows[n] : plain[n];
         stride[axis] = way == 7 ? below(c, 64) - 16 : below(c, 16) == 0 ? -step : step;
         const int64_t pad = way == 5 ? below(c, 4) : 0;
-        if (shape[axis] > RANGE_MOST || __builtin_mul_overflow(step, shape[axis] + pad, &step)) c->fits = false;
+        if (shape[axis] > RANGE_MAX || __builtin_mul_overflow(step, shape[axis] + pad, &step)) c->fits = false;
         if (way == 6 && !output && below(c, 3) == 0) stride[axis] = 0;
     }
 }
@@ -181,7 +181,7 @@ static bool reach(const int64_t shape[4], const int64_t stride[4], int64_t *low,
         if (__builtin_add_overflow(far < 0 ? *low : *high, far, far < 0 ? low : high)) return false;
         if (__builtin_mul_overflow(step, shape[n], &step)) return false;
     }
-    return *low > -GUARDED_MOST && *high < GUARDED_MOST;
+    return *low > -GUARDED_MAX && *high < GUARDED_MAX;
 }
 
 /* Allocates memory for a view and sets *data to its first element. With `broadcasts`, zeros in all axes are actual
@@ -199,7 +199,7 @@ static void place(call *c, const int64_t shape[4], mha_dtype dtype, bool output,
     if (!c->fits) return;
     const size_t bytes = (size_t)(high - low + 1) * size;
     char *memory = guarded_take(bytes, align, at_start);
-    c->fits = memory != NULL && c->result_count < RESULTS_MOST;
+    c->fits = memory != NULL && c->result_count < RESULTS_MAX;
     if (!c->fits) return;
     *data = empty ? memory : memory - low * (int64_t)size;
     if (!output) fill(c, memory, bytes, dtype);
@@ -227,7 +227,7 @@ static mha_view output(call *c, const int64_t shape[4], mha_dtype dtype)
 static void *integers(call *c, int64_t count, size_t size, int64_t low, int64_t high)
 {
     char *list = count >= 0 && count < 4096 ? guarded_take((size_t)count * size, size, false) : NULL;
-    c->fits = c->fits && list && low >= -RANGE_MOST && high <= RANGE_MOST;
+    c->fits = c->fits && list && low >= -RANGE_MAX && high <= RANGE_MAX;
     for (int64_t n = 0; c->fits && n < count; n++) {
         const int64_t span = high - low + 1, one = below(c, 64) == 63 ? 1 : 0;
         const int64_t value = span > 0 ? low + below(c, 256) * 7 % span + one * span : low - one;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCH = 2, KV_HEADS = 1, WIDTH_MOST = 32, PAGE = 16 };
+enum { BATCH = 2, KV_HEADS = 1, WIDTH_MAX = 32, PAGE = 16 };
 
 #ifdef MHA_FUZZ
 size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned seed);
@@ -29,7 +29,7 @@ static mha_cache *make(unsigned how)
     const mha_cache_desc desc = {.size = sizeof desc,
                                  .batch = BATCH,
                                  .kv_heads = KV_HEADS,
-                                 .head_dim = dtype == MHA_Q4_0 ? WIDTH_MOST : 4, /* q4_0 stores whole blocks */
+                                 .head_dim = dtype == MHA_Q4_0 ? WIDTH_MAX : 4, /* q4_0 stores whole blocks */
                                  .dtype = dtype,
                                  .page_size = PAGE,
                                  .capacity = how & 4 ? 64 : 0,
@@ -80,9 +80,9 @@ static void check_again(const mha_cache *cache, unsigned how)
 /* Appends one token to each sequence and computes attention. Appending may fail if the capacity is exhausted. */
 static void use(mha_cache *cache)
 {
-    static const float k[BATCH * KV_HEADS * WIDTH_MOST] = {1, 0, 0, 0, 0, 1, 0, 0};
-    static const float q[BATCH * WIDTH_MOST] = {1, 2, 3, 4};
-    float out[BATCH * WIDTH_MOST];
+    static const float k[BATCH * KV_HEADS * WIDTH_MAX] = {1, 0, 0, 0, 0, 1, 0, 0};
+    static const float q[BATCH * WIDTH_MAX] = {1, 2, 3, 4};
+    float out[BATCH * WIDTH_MAX];
     const mha_cache_tokens tokens = {.size = sizeof tokens, .count = 1, .dtype = MHA_F32, .k.data = k, .v.data = k};
     mha_attn_desc desc = {.size = sizeof desc, .heads = 1, .q_len = 1, .causal = 1};
     mha_attn_args args = {.size = sizeof args, .q.data = (void *)q, .out.data = out};

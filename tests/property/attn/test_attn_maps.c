@@ -11,11 +11,11 @@
 static const uint64_t seed = 20261121;
 /* ---- random selections of heads and rows ---- */
 
-enum { HEADS_MOST = 12, ROWS_MOST = 6 };
+enum { HEADS_MAX = 12, ROWS_MAX = 6 };
 
 typedef struct choice {
-    int32_t heads[HEADS_MOST];
-    int64_t rows[PROBLEM_BATCH][ROWS_MOST]; /* one list per sequence, or only rows[0] for all sequences */
+    int32_t heads[HEADS_MAX];
+    int64_t rows[PROBLEM_BATCH][ROWS_MAX]; /* one list per sequence, or only rows[0] for all sequences */
     bool one_list;
 } choice;
 
@@ -37,16 +37,16 @@ static void choose(problem *p, choice *c, rng *r)
     *c = (choice){.one_list = rng_chance(r, 0.3)};
     if (which & 1) {
         d->inputs |= MHA_ATTN_MAP_HEADS;
-        d->map_heads = rng_range(r, 1, HEADS_MOST);
+        d->map_heads = rng_range(r, 1, HEADS_MAX);
     }
     if (which & 2) {
         d->inputs |= MHA_ATTN_MAP_ROWS;
-        d->map_rows = rng_range(r, 1, ROWS_MOST);
+        d->map_rows = rng_range(r, 1, ROWS_MAX);
     }
-    for (int n = 0; n < HEADS_MOST; n++)
+    for (int n = 0; n < HEADS_MAX; n++)
         c->heads[n] = (int32_t)rng_range(r, 0, heads_of(p) - 1);
     for (int64_t b = 0; b < PROBLEM_BATCH; b++)
-        for (int n = 0; n < ROWS_MOST; n++)
+        for (int n = 0; n < ROWS_MAX; n++)
             c->rows[b][n] =
                 rng_chance(r, 0.4) ? rng_range(r, longest > 3 ? -3 : -longest, -1) : rng_range(r, 0, longest - 1);
 }
@@ -71,7 +71,7 @@ static void bind(problem *p, const choice *c)
     problem_bind(p);
     if (p->desc.inputs & MHA_ATTN_MAP_HEADS) p->args.map_heads = c->heads;
     if (p->desc.inputs & MHA_ATTN_MAP_ROWS)
-        p->args.map_rows = (mha_cview){c->rows, {c->one_list ? 0 : ROWS_MOST, 1, 0, 0}};
+        p->args.map_rows = (mha_cview){c->rows, {c->one_list ? 0 : ROWS_MAX, 1, 0, 0}};
 }
 
 /* Returns the row of the full map that entry n of the selection names, or -1 if the sequence has no such row. */

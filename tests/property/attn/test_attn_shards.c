@@ -163,7 +163,7 @@ static void test_shard_of_keys(void **state)
 
 /* ---- shards of keys ---- */
 
-enum { KEYS = 5420, PARTS_MOST = 12 };
+enum { KEYS = 5420, PARTS_MAX = 12 };
 
 #define LONG                                                                                              \
     .size = sizeof(mha_attn_desc), .batch = 2, .heads = 4, .kv_heads = 2, .kv_len = KEYS, .head_dim = 24, \
@@ -235,7 +235,7 @@ static void compare_keys(mha_ctx *ctx, const mha_attn_desc *desc, const int64_t 
 {
     problem whole, merged;
     mha_error err = {0};
-    mha_attn_partial parts[PARTS_MOST];
+    mha_attn_partial parts[PARTS_MAX];
     int64_t count = 0;
     problem_make(&whole, desc, NULL, 81);
     problem_make(&merged, desc, NULL, 81);

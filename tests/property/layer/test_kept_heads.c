@@ -9,11 +9,11 @@
 enum { B = 3, L = 9, H = 6, ROWS = B * L };
 enum { E = 24, D = 4, ALL = H * D };
 /* A layer whose products are split if the ISA supports it; its heads do not begin at multiples of 32. */
-enum { WIDE_E = 264, WIDE_D = 48, MOST = H * WIDE_D };
+enum { WIDE_E = 264, WIDE_D = 48, MAX = H * WIDE_D };
 
 /* The weights of a layer, and the options that point to them. */
 typedef struct parts {
-    float q[MOST * WIDE_E], k[MOST * WIDE_E], v[MOST * WIDE_E], o[WIDE_E * MOST], score[H * WIDE_E], bias[MOST],
+    float q[MAX * WIDE_E], k[MAX * WIDE_E], v[MAX * WIDE_E], o[WIDE_E * MAX], score[H * WIDE_E], bias[MAX],
         zeros[WIDE_E];
     float score_bias[H];
     mha_attn_layer_options options;
@@ -52,7 +52,7 @@ static void make(parts *p, bool wide, mha_choice of, int64_t kv_heads, int64_t v
  * adds fills of 0, so that the layer computes all heads and multiplies all of them by the output projection. */
 static void run(const parts *p, bool wants_all, const mha_layer_input *input, float *y, uint8_t *kept)
 {
-    static const float fills[MOST];
+    static const float fills[MAX];
     static float x[ROWS * WIDE_E], probs[B * H * L * L];
     mha_attn_layer *layer = NULL;
     mha_error err = {0};

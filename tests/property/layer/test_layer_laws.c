@@ -16,7 +16,7 @@
  * batch, with any number of threads. */
 static void check_bits(mha_variant *(*make)(mha_ctx *ctx))
 {
-    static float dq[LAYER_MOST], alone[LAYER_MOST];
+    static float dq[LAYER_MAX], alone[LAYER_MAX];
     for (int threads = 1; threads <= 3; threads++) {
         mha_ctx *ctx = NULL;
         const mha_ctx_options options = {.size = sizeof options, .threads = threads};

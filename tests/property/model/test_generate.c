@@ -9,16 +9,16 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NEW = 10, MOST = 6, TEXT = 4096 };
+enum { NEW = 10, MAX = 6, TEXT = 4096 };
 /* the second model has a sliding window of 8 tokens */
 static const char *const folders[] = {"models/gpt2-tiny", "models/gemma2-tiny"};
 
 /* The data that the callbacks receive. */
 typedef struct seen {
-    int64_t shared[MOST], tokens[MOST], pieces[MOST];
-    mha_ending ending[MOST];
-    int64_t ends[MOST];
-    char text[MOST][TEXT];
+    int64_t shared[MAX], tokens[MAX], pieces[MAX];
+    mha_ending ending[MAX];
+    int64_t ends[MAX];
+    char text[MAX][TEXT];
 } seen;
 
 static void on_prompt(void *user, int64_t prompt, int64_t shared)
@@ -63,7 +63,7 @@ static mha_status try_run(const mha_model *model, const mha_prompt *prompts, int
 static void run(const mha_model *model, const mha_prompt *prompts, int64_t count, mha_generate_options o, int32_t *out,
                 seen *s)
 {
-    int64_t lengths[MOST];
+    int64_t lengths[MAX];
     mha_error err;
     if (try_run(model, prompts, count, o, out, lengths, s, &err) != MHA_OK) fail_msg("%s", err.message);
     for (int64_t n = 0; n < count; n++) {
@@ -87,21 +87,21 @@ static void test_shared_beginnings(void **state)
 {
     (void)state;
     enum { LONGEST = 300 };
-    static const int64_t at_once[] = {1, 2, MOST}, lengths[] = {40, LONGEST}, commons[] = {25, 200};
-    static const int64_t want[2][MOST] = {{0, 39, 25, 24, 25, 0}, {0, 299, 0, 0, 200, 0}};
+    static const int64_t at_once[] = {1, 2, MAX}, lengths[] = {40, LONGEST}, commons[] = {25, 200};
+    static const int64_t want[2][MAX] = {{0, 39, 25, 24, 25, 0}, {0, 299, 0, 0, 200, 0}};
     for (size_t m = 0; m < 2; m++) {
         mha_model *model = case_model(NULL, folders[m], NULL);
-        int32_t ids[MOST][LONGEST], alone[MOST][NEW], all[MOST][NEW];
-        mha_prompt prompts[MOST];
+        int32_t ids[MAX][LONGEST], alone[MAX][NEW], all[MAX][NEW];
+        mha_prompt prompts[MAX];
         seen s;
-        for (uint64_t n = 0; n < MOST; n++) {
+        for (uint64_t n = 0; n < MAX; n++) {
             fill(ids[n], lengths[m], n);
-            if (n < MOST - 1) fill(ids[n], commons[m], 100);
+            if (n < MAX - 1) fill(ids[n], commons[m], 100);
             prompts[n] = (mha_prompt){ids[n], n == 3 ? commons[m] : lengths[m]};
         }
         memcpy(ids[1], ids[0], sizeof ids[0]);
         mha_generate_options o = {.max_new = NEW, .eos_count = -1, .sampling = {.temperature = 1.2}};
-        for (int64_t n = 0; n < MOST; n++) {
+        for (int64_t n = 0; n < MAX; n++) {
             o.sampling.seed = 3 + (uint64_t)n;
             run(model, &prompts[n], 1, o, alone[n], &s);
             assert_int_equal(s.shared[0], 0);
@@ -109,7 +109,7 @@ static void test_shared_beginnings(void **state)
         o.sampling.seed = 3;
         for (size_t t = 0; t < 3; t++) {
             o.at_once = at_once[t];
-            run(model, prompts, MOST, o, all[0], &s);
+            run(model, prompts, MAX, o, all[0], &s);
             assert_memory_equal(all, alone, sizeof all);
             if (t == 0 || m == 0) assert_memory_equal(s.shared, want[m], sizeof want[m]);
         }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { L = 40, VOCAB_MOST = 700 };
+enum { L = 40, VOCAB_MAX = 700 };
 static const char *const folders[] = {"models/gpt2-tiny", "models/gemma2-tiny"};
 static const mha_model_options bare = {.size = sizeof bare, .no_tokenizer = 1};
 
@@ -50,7 +50,7 @@ static mha_model_cache *open_cache(const fixture *f, int64_t batch, mha_dtype dt
  * pass. */
 static void feed(const fixture *f, mha_model_cache *cache, int64_t first, int64_t count)
 {
-    float logits[L * VOCAB_MOST], last[VOCAB_MOST];
+    float logits[L * VOCAB_MAX], last[VOCAB_MAX];
     mha_error err;
     const mha_model_input input = {
         .size = sizeof input, .batch = 1, .length = count, .ids = f->ids + first, .cache = cache};
@@ -92,7 +92,7 @@ static void test_unequal_batch(void **state)
     for (size_t m = 0; m < sizeof folders / sizeof *folders; m++) {
         fixture f = fixture_open(folders[m]);
         mha_model_cache *cache = open_cache(&f, 3, MHA_F32);
-        float last[3 * VOCAB_MOST];
+        float last[3 * VOCAB_MAX];
         int64_t at[3] = {0};
         for (size_t s = 0; s < sizeof steps / sizeof *steps; s++) {
             int32_t ids[3 * L] = {0};
@@ -133,7 +133,7 @@ static void test_truncate_and_fork(void **state)
     assert_int_equal(mha_model_forward(f.model, &input, NULL, NULL), MHA_OK);
     assert_int_equal(mha_model_cache_fork(pair, 0, 1, 18, NULL), MHA_OK);
     assert_int_equal(mha_model_cache_length(pair, 1), 18);
-    float last[2 * VOCAB_MOST];
+    float last[2 * VOCAB_MAX];
     const mha_model_output output = {.size = sizeof output, .last_logits = last};
     const int32_t next[2] = {f.ids[20], f.ids[18]};
     input = (mha_model_input){.size = sizeof input, .batch = 2, .length = 1, .ids = next, .cache = pair};
@@ -157,7 +157,7 @@ static void test_smaller_types(void **state)
     mha_model_cache *full = open_cache(&f, 1, MHA_F32);
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         mha_model_cache *cache = open_cache(&f, 1, types[t].dtype);
-        float logits[L * VOCAB_MOST];
+        float logits[L * VOCAB_MAX];
         const mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = f.ids, .cache = cache};
         const mha_model_output output = {.size = sizeof output, .logits = logits};
         assert_int_equal(mha_model_forward(f.model, &input, &output, NULL), MHA_OK);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCH = 3, L = 24, HIDDEN_MOST = 64, VOCAB_MOST = 700 };
+enum { BATCH = 3, L = 24, HIDDEN_MAX = 64, VOCAB_MAX = 700 };
 static const char *const folders[] = {"models/bert-tiny", "models/gpt2-tiny", "models/gemma2-tiny"};
 
 /* Limits of the relative RMS error of the last hidden state. Every weight is rounded to 8 significant bits (bf16, and
@@ -45,12 +45,12 @@ static void hidden_of(const mha_model *model, int64_t batch, int64_t length, con
 static void test_near_f32(void **state)
 {
     (void)state;
-    static float truth[BATCH * L * HIDDEN_MOST], got[BATCH * L * HIDDEN_MOST];
+    static float truth[BATCH * L * HIDDEN_MAX], got[BATCH * L * HIDDEN_MAX];
     int32_t ids[BATCH * L];
     for (size_t m = 0; m < sizeof folders / sizeof *folders; m++) {
         mha_model *exact = open_as(folders[m], MHA_F32);
         const int64_t count = BATCH * L * mha_model_describe(exact)->hidden;
-        assert_true(count <= BATCH * L * HIDDEN_MOST);
+        assert_true(count <= BATCH * L * HIDDEN_MAX);
         random_ids(exact, ids, BATCH * L);
         hidden_of(exact, BATCH, L, ids, NULL, truth);
         for (int t = 0; t < TYPES; t++) {
@@ -88,8 +88,8 @@ static void packed_of(const mha_model *model, const int32_t *ids, const int64_t 
 static void test_bits_of_a_packed_sequence(void **state)
 {
     (void)state;
-    static float packed[BATCH * L * HIDDEN_MOST], alone[L * HIDDEN_MOST];
-    static float ones[BATCH * VOCAB_MOST], one[VOCAB_MOST];
+    static float packed[BATCH * L * HIDDEN_MAX], alone[L * HIDDEN_MAX];
+    static float ones[BATCH * VOCAB_MAX], one[VOCAB_MAX];
     static const int64_t starts[BATCH + 1] = {0, 5, 5 + L, 5 + L + 17};
     for (size_t m = 0; m < sizeof folders / sizeof *folders; m++)
         for (size_t t = 0; t < sizeof all_types / sizeof *all_types; t++) {
@@ -140,7 +140,7 @@ static void test_packed_refusals(void **state)
 static void test_bits_of_a_sequence(void **state)
 {
     (void)state;
-    static float batch[BATCH * L * HIDDEN_MOST], alone[L * HIDDEN_MOST];
+    static float batch[BATCH * L * HIDDEN_MAX], alone[L * HIDDEN_MAX];
     static const int64_t lengths[BATCH] = {L, 5, 17};
     for (size_t m = 0; m < sizeof folders / sizeof *folders; m++)
         for (int t = 0; t < TYPES; t++) {
@@ -165,12 +165,12 @@ static void test_bits_of_a_sequence(void **state)
 static void test_bits_of_decoding(void **state)
 {
     (void)state;
-    static float whole[L * VOCAB_MOST], piece[L * VOCAB_MOST];
+    static float whole[L * VOCAB_MAX], piece[L * VOCAB_MAX];
     for (size_t m = 1; m < sizeof folders / sizeof *folders; m++)
         for (int t = 0; t < TYPES; t++) {
             mha_model *model = open_as(folders[m], types[t].dtype);
             const int64_t vocab = mha_model_describe(model)->vocab;
-            assert_true(vocab <= VOCAB_MOST);
+            assert_true(vocab <= VOCAB_MAX);
             int32_t ids[L];
             random_ids(model, ids, L);
             mha_model_input input = {.size = sizeof input, .batch = 1, .length = L, .ids = ids};

@@ -11,7 +11,7 @@ const mha_cache_desc cached_plain = {.size = sizeof cached_plain,
                                      .kv_heads = CACHED_HKV,
                                      .head_dim = CACHED_D,
                                      .v_head_dim = CACHED_DV,
-                                     .page_size = CACHED_PAGE_LEAST};
+                                     .page_size = CACHED_PAGE_MIN};
 
 mha_cache *cached_create(mha_ctx *ctx, const mha_cache_desc *desc)
 {
@@ -124,7 +124,7 @@ void cached_note(cached_model *m, int64_t b, int64_t count, int64_t first)
 void cached_note_length(cached_model *m, int64_t b, int64_t length)
 {
     m->length[b] = length;
-    for (int64_t begin = 0; begin < CACHED_MOST; begin += m->desc.page_size)
+    for (int64_t begin = 0; begin < CACHED_MAX; begin += m->desc.page_size)
         if (begin >= length) m->gone[b][begin / m->desc.page_size] = false;
 }
 
@@ -138,7 +138,7 @@ void cached_note_fork(cached_model *m, int64_t from, int64_t to, int64_t length)
 bool cached_seen(const cached_model *m, int64_t b, int64_t position)
 {
     const int64_t size = m->desc.page_size, first = m->desc.window > 0 ? position - m->desc.window + 1 : 0;
-    for (int64_t n = 0; n * size < CACHED_MOST; n++)
+    for (int64_t n = 0; n * size < CACHED_MAX; n++)
         if (m->gone[b][n] && (n + 1) * size > first) return false;
     return true;
 }

@@ -7,7 +7,7 @@
 #include "support/rng.h"
 
 enum { CACHED_B = 3, CACHED_HKV = 2, CACHED_D = 5, CACHED_DV = 3 };
-enum { CACHED_B_MOST = 4, CACHED_MOST = 400, CACHED_PAGE_LEAST = 16 };
+enum { CACHED_B_MAX = 4, CACHED_MAX = 400, CACHED_PAGE_MIN = 16 };
 
 /* The default description of a cache in these tests, with pages of 16 keys. */
 extern const mha_cache_desc cached_plain;
@@ -29,8 +29,8 @@ double cached_element(const mha_cache_desc *desc, int64_t id, int64_t g, int64_t
 /* The expected contents of a cache: the length and token ids of each sequence, and its freed pages (`gone`). */
 typedef struct cached_model {
     mha_cache_desc desc; /* the description with all defaults applied */
-    int64_t length[CACHED_B_MOST], id[CACHED_B_MOST][CACHED_MOST];
-    bool gone[CACHED_B_MOST][CACHED_MOST / CACHED_PAGE_LEAST];
+    int64_t length[CACHED_B_MAX], id[CACHED_B_MAX][CACHED_MAX];
+    bool gone[CACHED_B_MAX][CACHED_MAX / CACHED_PAGE_MIN];
 } cached_model;
 
 void cached_start(cached_model *m, const mha_cache_desc *desc);

@@ -7,7 +7,7 @@
  * [1, H, total, width]. */
 typedef struct call {
     const cached_model *m;
-    int64_t first, n, heads, group, most, rows[CACHED_B_MOST], cu[CACHED_B_MOST + 1];
+    int64_t first, n, heads, group, most, rows[CACHED_B_MAX], cu[CACHED_B_MAX + 1];
     bool packed;
     tensor q, out;
 } call;
@@ -52,7 +52,7 @@ static bool row_is_near(const call *c, int64_t n, int64_t h, int64_t i)
 {
     const cached_model *m = c->m;
     const int64_t b = c->first + n, length = m->length[b], position = length - c->rows[n] + i;
-    double weights[CACHED_MOST], sum = 0;
+    double weights[CACHED_MAX], sum = 0;
     for (int64_t j = 0; j < length; j++)
         sum += weights[j] = sees(&m->desc, position, j) ? exp(score(c, n, h, i, j)) : 0;
     for (int64_t d = 0; d < m->desc.v_head_dim; d++) {

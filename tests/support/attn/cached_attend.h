@@ -5,7 +5,7 @@
 
 #include "support/attn/cached.h"
 
-enum { CACHED_ROWS_MOST = 24 };
+enum { CACHED_ROWS_MAX = 24 };
 
 /* How a call specifies the number of rows: equal for all sequences, by lengths, or packed. */
 typedef enum cached_rows {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LENGTH_MOST = 120, OPERATIONS_MOST = 120 };
+enum { LENGTH_MAX = 120, OPERATIONS_MAX = 120 };
 
 typedef struct run {
     const uint8_t *bytes, *end;
@@ -32,7 +32,7 @@ static void make_desc(run *r, mha_cache_desc *d)
     static const int64_t widths[] = {1, 5, 9, 33}, v_widths[] = {0, 3, 8, 34}, pages[] = {16, 16, 32, 0};
     const int64_t type = below(r, 256);
     *d = (mha_cache_desc){.size = sizeof *d, .dtype = type < 205 ? types[type % 5] : small_types[type % 2]};
-    d->batch = 1 + below(r, CACHED_B_MOST);
+    d->batch = 1 + below(r, CACHED_B_MAX);
     d->kv_heads = 1 + below(r, 2);
     d->head_dim = widths[below(r, 4)];
     d->v_head_dim = v_widths[below(r, 4)];
@@ -97,10 +97,10 @@ static const char *append(run *r, int64_t sequence)
 {
     const bool all = sequence == MHA_CACHE_ALL;
     const int64_t first = all ? 0 : sequence, n = all ? r->model.desc.batch : 1, count = below(r, 40);
-    int64_t counts[CACHED_B_MOST] = {0};
+    int64_t counts[CACHED_B_MAX] = {0};
     for (int64_t m = 0; m < n; m++) {
         counts[m] = all ? below(r, count + 1) : count;
-        if (r->model.length[first + m] + counts[m] > LENGTH_MOST) counts[m] = 0;
+        if (r->model.length[first + m] + counts[m] > LENGTH_MAX) counts[m] = 0;
     }
     send_tokens(r, sequence, n, count, counts);
     for (int64_t m = 0; m < n && r->status == MHA_OK; m++)
@@ -259,9 +259,9 @@ static const char *attend(run *r)
     const int64_t batch = r->model.desc.batch, sequence = below(r, batch + 1) - 1;
     const cached_rows way = (cached_rows)below(r, CACHED_ROWS_WAYS);
     const int64_t group = 1 + below(r, 3), first = sequence == MHA_CACHE_ALL ? 0 : sequence;
-    int64_t rows[CACHED_B_MOST] = {0};
+    int64_t rows[CACHED_B_MAX] = {0};
     for (int64_t n = 0; n < (sequence == MHA_CACHE_ALL ? batch : 1); n++) {
-        rows[n] = below(r, CACHED_ROWS_MOST + 1);
+        rows[n] = below(r, CACHED_ROWS_MAX + 1);
         if (rows[n] > r->model.length[first + n] && below(r, 4)) rows[n] = r->model.length[first + n];
     }
     const char *law = cached_attend(r->ctx, r->cache, &r->model, sequence, way, rows, group, &r->status);
@@ -318,7 +318,7 @@ const char *cached_program(const uint8_t *bytes, size_t n, cached_tally *tally)
     memset(&r, 0, sizeof r);
     r.bytes = bytes, r.end = bytes + n, r.next_id = 1;
     const char *law = start(&r);
-    for (int done = 0; done < OPERATIONS_MOST && r.bytes < r.end && !law; done++)
+    for (int done = 0; done < OPERATIONS_MAX && r.bytes < r.end && !law; done++)
         law = step(&r, tally);
     mha_cache_free(r.cache);
     mha_ctx_free(r.ctx);

@@ -49,7 +49,7 @@ void *guarded_take(size_t bytes, size_t align, bool at_start)
 {
     if (used == GUARDED_SLOTS) return NULL;
     slot *s = &slots[used];
-    if (!s->begin) map_slot(s, used == 0 ? GUARDED_LARGEST : GUARDED_MOST);
+    if (!s->begin) map_slot(s, used == 0 ? GUARDED_LARGEST : GUARDED_MAX);
     if (bytes > (size_t)(s->end - s->begin)) return NULL;
     used++;
     s->bytes = bytes;

@@ -5,7 +5,7 @@
 #include "mha/mha.h"
 #include <stdbool.h>
 
-enum { B = 2, LQ = 4, LK = 5, TRIAL_MOST = 8192 };
+enum { B = 2, LQ = 4, LK = 5, TRIAL_MAX = 8192 };
 
 extern mha_error trial_error;
 
@@ -15,8 +15,8 @@ typedef struct trial {
     mha_variant *layer;
     mha_variant_input in;
     int64_t d_in, d_out;
-    double query[TRIAL_MOST], key[TRIAL_MOST], value[TRIAL_MOST], past_key[TRIAL_MOST], past_value[TRIAL_MOST],
-        output[TRIAL_MOST], weight[TRIAL_MOST];
+    double query[TRIAL_MAX], key[TRIAL_MAX], value[TRIAL_MAX], past_key[TRIAL_MAX], past_value[TRIAL_MAX],
+        output[TRIAL_MAX], weight[TRIAL_MAX];
     mha_trace *trace;
     double step, limit; /* step size and error limit of finite differences */
     int64_t samples;    /* approximate number of elements per tensor to compare with finite differences; 0: all */

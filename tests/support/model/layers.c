@@ -4,16 +4,15 @@
 #include <string.h>
 
 mha_error err;
-float query[LAYER_MOST], key[LAYER_MOST], value[LAYER_MOST], out[LAYER_MOST], other[LAYER_MOST];
+float query[LAYER_MAX], key[LAYER_MAX], value[LAYER_MAX], out[LAYER_MAX], other[LAYER_MAX];
 
 int layer_inputs(void **state)
 {
     (void)state;
     mha_rng rng;
     mha_rng_manual_seed(&rng, 5);
-    return mha_rng_randn(&rng, query, LAYER_MOST, &err) != MHA_OK ||
-           mha_rng_randn(&rng, key, LAYER_MOST, &err) != MHA_OK ||
-           mha_rng_randn(&rng, value, LAYER_MOST, &err) != MHA_OK;
+    return mha_rng_randn(&rng, query, LAYER_MAX, &err) != MHA_OK ||
+           mha_rng_randn(&rng, key, LAYER_MAX, &err) != MHA_OK || mha_rng_randn(&rng, value, LAYER_MAX, &err) != MHA_OK;
 }
 
 mha_variant *layer_drawn(mha_status status, mha_variant **made)

@@ -4,10 +4,10 @@
 
 #include "mha/mha.h"
 
-enum { B = 3, LQ = 5, LK = 7, E = 24, LAYER_MOST = B * LK * E };
+enum { B = 3, LQ = 5, LK = 7, E = 24, LAYER_MAX = B * LK * E };
 
 extern mha_error err;
-extern float query[LAYER_MOST], key[LAYER_MOST], value[LAYER_MOST], out[LAYER_MOST], other[LAYER_MOST];
+extern float query[LAYER_MAX], key[LAYER_MAX], value[LAYER_MAX], out[LAYER_MAX], other[LAYER_MAX];
 
 /* A setup function for cmocka, which fills query, key and value with random values. */
 int layer_inputs(void **state);

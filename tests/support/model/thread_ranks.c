@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 64 };
+enum { MAX = 64 };
 
 typedef struct begun {
     float *values;
@@ -27,7 +27,7 @@ typedef struct group {
 typedef struct member {
     group *g;
     mha_train_ranks callbacks;
-    begun sums[MOST];
+    begun sums[MAX];
     int sum_count;
 } member;
 
@@ -179,7 +179,7 @@ static mha_status start(void *user, float *values, int64_t count, mha_error *err
 {
     member *m = user;
     (void)err;
-    if (m->sum_count == MOST) return MHA_ERR_MEMORY;
+    if (m->sum_count == MAX) return MHA_ERR_MEMORY;
     m->sums[m->sum_count++] = (begun){values, count};
     return MHA_OK;
 }
@@ -188,7 +188,7 @@ static mha_status start(void *user, float *values, int64_t count, mha_error *err
 static mha_status finish(void *user, mha_error *err)
 {
     member *m = user;
-    int64_t counts[MOST];
+    int64_t counts[MAX];
     for (int n = 0; n < m->sum_count; n++)
         counts[n] = m->sums[n].count;
     const mha_status status = same(user, "the sums", counts, (size_t)m->sum_count * sizeof *counts, err);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS = 61, MOST = 4096 };
+enum { TOKENS = 61, MAX = 4096 };
 
 void train_sequence(int64_t number, int64_t length, int32_t *ids)
 {
@@ -38,10 +38,10 @@ mha_trainer *train_case(mha_ctx *ctx, const char *folder, const mha_train_option
 
 mha_train_report train_on(mha_trainer *trainer, int64_t batch, int64_t length)
 {
-    static int32_t ids[MOST], labels[MOST];
+    static int32_t ids[MAX], labels[MAX];
     mha_train_report report;
     mha_error err = {0};
-    assert_true(batch * length <= MOST);
+    assert_true(batch * length <= MAX);
     train_texts(mha_trainer_step_count(trainer) + 1, batch, length, ids);
     for (int64_t i = 0; i < batch * length; i++)
         labels[i] = i % 3 == 0 ? ids[i] : MHA_IGNORE;

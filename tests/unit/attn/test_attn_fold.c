@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADS = 4, KV_HEADS = 2, GROUP = HEADS / KV_HEADS, KEYS = 300, WIDTH = 8, QUERIES_MOST = 3, BYTES = 1 << 16 };
+enum { HEADS = 4, KV_HEADS = 2, GROUP = HEADS / KV_HEADS, KEYS = 300, WIDTH = 8, QUERIES_MAX = 3, BYTES = 1 << 16 };
 enum { ROWS = MHA__INPUT_ROWS + MHA__OUTPUT_ROWS };
 
 static const mha__operand_row *row_at(int n)
@@ -47,7 +47,7 @@ static void test_plans(void **state)
 {
     (void)state;
     for (int n = 0; n < ROWS; n++)
-        for (int64_t queries = 1; queries <= QUERIES_MOST; queries++) {
+        for (int64_t queries = 1; queries <= QUERIES_MAX; queries++) {
             const mha__operand_row *row = row_at(n);
             const uint32_t facts = MHA__FOLDS | MHA__FOLDS_ROWS | (queries == 1 ? MHA__FOLDS_ONE : 0);
             const bool flagged = row->flag != 0 && !(row->facts & MHA__BY_ALIGN);
@@ -119,7 +119,7 @@ static void test_strides(void **state)
     void *workspace = mha_alloc(NULL, BYTES);
     int folded = 0;
     for (int n = 0; n < ROWS; n++)
-        for (int64_t queries = 1; queries <= QUERIES_MOST; queries++) {
+        for (int64_t queries = 1; queries <= QUERIES_MAX; queries++) {
             mha_error err = {0};
             mha__call call;
             mha_attn_plan *plan = plan_with(row_at(n), queries);

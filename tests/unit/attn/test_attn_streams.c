@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 100, ROWS_MOST = 3, CALLS = 2 };
+enum { ROUNDS = 100, ROWS_MAX = 3, CALLS = 2 };
 
 /* Returns a random description of at most three queries per head, over up to three chunks of keys. */
 static mha_attn_desc describe(rng *r)
@@ -18,7 +18,7 @@ static mha_attn_desc describe(rng *r)
     mha_attn_desc d = {.size = sizeof d, .batch = rng_range(r, 1, 2), .align = MHA_ALIGN_BOTTOM_RIGHT};
     d.kv_heads = rng_range(r, 1, 2);
     d.heads = d.kv_heads * rng_range(r, 1, 2);
-    d.q_len = d.heads == d.kv_heads ? rng_range(r, 1, ROWS_MOST) : 1;
+    d.q_len = d.heads == d.kv_heads ? rng_range(r, 1, ROWS_MAX) : 1;
     d.kv_len = rng_chance(r, 0.5) ? rng_range(r, 130, 3 * MHA_ATTN_CHUNK) : MHA__KEY_BLOCK * rng_range(r, 2, 20);
     d.head_dim = widths[rng_range(r, 0, 5)];
     d.v_head_dim = rng_chance(r, 0.7) ? d.head_dim : widths[rng_range(r, 0, 5)];
@@ -80,7 +80,7 @@ static void compare(mha_ctx *ctx, const mha_attn_desc *d, const problem_layouts 
         problem_make(&p[n], d, layouts, seed);
         if (page) paged_make(&p[n], page, seed);
         if (page && drop) paged_drop(&p[n], 0, 0);
-        run(ctx, &p[n], n * ROWS_MOST);
+        run(ctx, &p[n], n * ROWS_MAX);
     }
     if (!problem_same_bits(&p[0], &p[1])) fail_msg("%s: %s", mha_ctx_isa(ctx), problem_text(&p[0], text, sizeof text));
     for (int n = 0; n < CALLS; n++)
@@ -142,7 +142,7 @@ static void test_conditions(void **state)
         mha_error err = {0};
         d.kv_dtype = cases[n].type, d.head_dim = cases[n].width;
         if (mha_attn_plan_create(NULL, &d, &plan, &err) != MHA_OK) fail_msg("%s", err.message);
-        assert_int_equal(plan->streams, cases[n].streams && plan->kernels->decode_lanes > 0 ? ROWS_MOST : 0);
+        assert_int_equal(plan->streams, cases[n].streams && plan->kernels->decode_lanes > 0 ? ROWS_MAX : 0);
         mha_attn_plan_free(plan);
     }
 }

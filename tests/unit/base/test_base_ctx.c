@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_ISAS = 16 };
+enum { ISAS_MAX = 16 };
 
 static mha_ctx_options options(void)
 {
@@ -158,10 +158,10 @@ static void threads_come_from_option_then_environment(void **state)
 
 static void isa_list_begins_with_scalar(void **state)
 {
-    const char *names[MAX_ISAS] = {NULL};
-    int count = mha_isa_list(names, MAX_ISAS);
+    const char *names[ISAS_MAX] = {NULL};
+    int count = mha_isa_list(names, ISAS_MAX);
     (void)state;
-    assert_in_range(count, 1, MAX_ISAS);
+    assert_in_range(count, 1, ISAS_MAX);
     assert_string_equal(names[0], "scalar");
     for (int i = 1; i < count; i++)
         assert_string_not_equal(names[i], names[i - 1]);
@@ -173,8 +173,8 @@ static void isa_list_begins_with_scalar(void **state)
 
 static void every_isa_of_the_cpu_can_be_the_limit(void **state)
 {
-    const char *names[MAX_ISAS];
-    int count = mha_isa_list(names, MAX_ISAS);
+    const char *names[ISAS_MAX];
+    int count = mha_isa_list(names, ISAS_MAX);
     (void)state;
     mha_ctx *best = create(NULL);
     assert_string_equal(mha_ctx_isa(best), mha__isa_name(mha__cpu_best()));

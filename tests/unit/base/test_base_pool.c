@@ -32,7 +32,7 @@
 #endif
 #endif
 
-enum { MOST = 1000, ROUNDS = 50 };
+enum { MAX = 1000, ROUNDS = 50 };
 
 static mha_ctx *create(int threads)
 {
@@ -49,7 +49,7 @@ static mha_ctx *create(int threads)
 typedef struct job {
     mha_ctx *ctx;
     int64_t count;
-    int hits[MOST];
+    int hits[MAX];
     atomic_int inside[1024];
     atomic_int faults;
     void (*extra)(struct job *, int64_t i);
@@ -78,7 +78,7 @@ static bool run_job(mha_ctx *ctx, int64_t count, int rounds, void (*extra)(job *
     for (int r = 0; r < rounds; r++)
         mha__parallel(ctx, count, run_task, j);
     bool ok = atomic_load(&j->faults) == 0;
-    for (int64_t i = 0; i < MOST; i++)
+    for (int64_t i = 0; i < MAX; i++)
         ok = ok && j->hits[i] == (i < count ? rounds : 0);
     free(j);
     return ok;
@@ -96,7 +96,7 @@ static void each_task_runs_once(void **state)
             assert_true(run_job(ctx, counts[c], ROUNDS, NULL));
         mha_ctx_free(ctx);
     }
-    assert_true(run_job(NULL, MOST, 1, NULL)); /* NULL selects the default context */
+    assert_true(run_job(NULL, MAX, 1, NULL)); /* NULL selects the default context */
 }
 
 static void creating_and_freeing_leaks_nothing(void **state)

@@ -6,7 +6,7 @@
 
 #include "heads/diversity/diversity.h"
 
-enum { MOST = 12 };
+enum { MAX = 12 };
 
 /* Sets js to the squared distances of points in a plane. The tested functions use the square root of js as the
  * distance. */
@@ -19,8 +19,8 @@ static void squares(int64_t n, double (*points)[2], double *js)
 
 static void check_merges(int64_t n, double (*points)[2], const mha_head_merge *want)
 {
-    double js[MOST * MOST];
-    mha_head_merge got[MOST];
+    double js[MAX * MAX];
+    mha_head_merge got[MAX];
     squares(n, points, js);
     assert_int_equal(mha__head_clusters(NULL, n, js, got, NULL), MHA_OK);
     for (int64_t i = 0; i < n - 1; i++) {

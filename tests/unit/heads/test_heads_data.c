@@ -105,13 +105,13 @@ static void batches(void **state)
 /* Tests the batches of many texts of different lengths, given as token ids. */
 static void many_ids(void **state)
 {
-    enum { COUNT = 500, MOST = 40 };
-    static int32_t ids[COUNT * MOST];
+    enum { COUNT = 500, MAX = 40 };
+    static int32_t ids[COUNT * MAX];
     static int64_t starts[COUNT + 1];
     mha_model *model = case_model(NULL, "models/bert-tiny", NULL);
     mha_error err = {0};
     for (int i = 0; i < COUNT; i++)
-        starts[i + 1] = starts[i] + 1 + (i * 7919 + i * i * 31) % MOST;
+        starts[i + 1] = starts[i] + 1 + (i * 7919 + i * i * 31) % MAX;
     for (int64_t i = 0; i < starts[COUNT]; i++)
         ids[i] = (int32_t)(i * 13 % 64);
     mha_head_data *data;

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXTS = 5, TOKENS = 45, MOST = 16 };
+enum { TEXTS = 5, TOKENS = 45, MAX = 16 };
 static const int64_t starts[TEXTS + 1] = {0, 7, 18, 24, 40, TOKENS};
 
 static mha_head_data *data_of(const mha_model *model)
@@ -111,7 +111,7 @@ static void expect_gone(const mha_model *model, const mha_prune_rule *rule, int6
 {
     const mha_model_info *info = mha_model_describe(model);
     mha_head_data *data = data_of(model);
-    uint8_t keep[MOST];
+    uint8_t keep[MAX];
     mha_error err = {0};
     int64_t gone = 0;
     if (mha_prune_choose_joint(model, data, rule, NULL, keep, &err) != MHA_OK) fail_msg("%s", err.message);
@@ -182,7 +182,7 @@ static void test_decoders(void **state)
         mha_head_data *data = data_of(model);
         const mha_model_info *info = mha_model_describe(model);
         const int64_t group = info->heads / info->kv_heads;
-        uint8_t chosen[MOST], keep[MOST];
+        uint8_t chosen[MAX], keep[MAX];
         mha_error err = {0};
         double least = INFINITY, got = NAN;
         const mha_prune_rule rule = {.size = sizeof rule, .count = 1};

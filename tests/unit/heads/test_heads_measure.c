@@ -160,14 +160,14 @@ static void truncation_and_errors_name_the_text(void **state)
 /* Returns random texts as token ids, with enough tokens for several threads. */
 static mha_head_data *random_data(const mha_model *model, int64_t batch_tokens, const int32_t *segments)
 {
-    enum { COUNT = 60, MOST = 96, VOCAB = 500 };
-    static int32_t ids[COUNT * MOST];
+    enum { COUNT = 60, MAX = 96, VOCAB = 500 };
+    static int32_t ids[COUNT * MAX];
     int64_t starts[COUNT + 1] = {0};
     mha_head_data *data;
     mha_error err = {0};
     rng r = rng_make(5, 1);
     for (int64_t i = 0; i < COUNT; i++)
-        starts[i + 1] = starts[i] + rng_range(&r, 1, MOST);
+        starts[i + 1] = starts[i] + rng_range(&r, 1, MAX);
     for (int64_t i = 0; i < starts[COUNT]; i++)
         ids[i] = (int32_t)rng_range(&r, 0, VOCAB - 1);
     const mha_head_data_options how = {.size = sizeof how, .batch_tokens = batch_tokens, .segments = segments};

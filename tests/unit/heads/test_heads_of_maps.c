@@ -11,14 +11,14 @@
 #include "support/alloc.h"
 #include "support/model/model_case.h"
 
-enum { TEXTS = 3, MOST_TOKENS = 16 };
+enum { TEXTS = 3, TOKENS_MAX = 16 };
 
 /* ---- scores of a model and scores of its maps ---- */
 
 typedef struct texts {
-    int32_t ids[TEXTS * MOST_TOKENS], segments[TEXTS * MOST_TOKENS];
+    int32_t ids[TEXTS * TOKENS_MAX], segments[TEXTS * TOKENS_MAX];
     int64_t starts[TEXTS + 1];
-    uint8_t kinds[TEXTS * MOST_TOKENS];
+    uint8_t kinds[TEXTS * TOKENS_MAX];
     float *maps[TEXTS]; /* the maps of each text, [layers, H, n, n] */
     mha_head_map map[TEXTS];
 } texts;

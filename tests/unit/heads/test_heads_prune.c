@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { L = 11, MOST = 64 };
+enum { L = 11, MAX = 64 };
 
 static const char *const folders[] = {"models/bert-tiny",       "models/bert-mlm-tiny-hubnames",
                                       "models/gpt2-tiny",       "models/gemma2-tiny",
@@ -78,8 +78,8 @@ static void test_removed_is_gated_off(void **state)
     char out[300];
     snprintf(out, sizeof out, "%s/out", folder);
     for (int f = 0; f < FOLDERS; f++) {
-        uint8_t keep[MOST];
-        float gates[MOST];
+        uint8_t keep[MAX];
+        float gates[MAX];
         mha_model_edit *edit;
         mha_error err = {0};
         mha_model *model = case_open(NULL, folders[f]), *pruned;
@@ -196,8 +196,8 @@ static void test_equal_head_counts(void **state)
     snprintf(out, sizeof out, "%s/out", folder);
     snprintf(whole, sizeof whole, "%s/whole", folder);
     for (int f = 0; f < FOLDERS; f++) {
-        uint8_t keep[MOST];
-        float gates[MOST];
+        uint8_t keep[MAX];
+        float gates[MAX];
         mha_model *model = case_open(NULL, folders[f]);
         const mha_model_info *info = mha_model_describe(model);
         const int64_t group = group_of(model), left = info->heads - group;
@@ -235,8 +235,8 @@ static void test_equal_head_counts(void **state)
 static void test_record_of_shards(void **state)
 {
     (void)state;
-    uint8_t keep[MOST];
-    float gates[MOST];
+    uint8_t keep[MAX];
+    float gates[MAX];
     const char *folder = files_folder();
     char out[300];
     snprintf(out, sizeof out, "%s/out", folder);
@@ -347,8 +347,8 @@ static void test_without_memory(void **state)
 
 static void expect_keep(const mha_model *model, const double *scores, const mha_prune_rule *rule, const char *want)
 {
-    uint8_t keep[MOST];
-    char got[MOST + 1] = "";
+    uint8_t keep[MAX];
+    char got[MAX + 1] = "";
     mha_error err = {0};
     const mha_model_info *info = mha_model_describe(model);
     if (mha_prune_choose(model, scores, rule, keep, &err) != MHA_OK) fail_msg("%s", err.message);
@@ -382,7 +382,7 @@ static void test_choice(void **state)
     expect_keep(model, scores, RULE(.count = 9), "000100011000");
     expect_keep(model, scores, RULE(.ratio = 0.5, .floor = 2), "100100111100");
     mha_error err = {0};
-    uint8_t keep[MOST];
+    uint8_t keep[MAX];
     assert_int_equal(mha_prune_choose(model, scores, RULE(.count = 10), keep, &err), MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "count must be at most 9"));
     assert_int_equal(mha_prune_choose(model, scores, RULE(.ratio = 1.5), keep, &err), MHA_ERR_ARG);

@@ -16,9 +16,9 @@
 
 #include "mha/heads.h"
 
-enum { TEXTS = 120, MOST = 40, VOCAB = 500, BATCH = 200 };
+enum { TEXTS = 120, MAX = 40, VOCAB = 500, BATCH = 200 };
 
-static int32_t ids[TEXTS * MOST];
+static int32_t ids[TEXTS * MAX];
 static int64_t starts[TEXTS + 1];
 
 /* ---- a context that cancels or kills the measurement ---- */
@@ -68,7 +68,7 @@ static mha_head_data *make_data(const mha_model *model, int64_t batch_tokens)
     mha_error err = {0};
     rng r = rng_make(11, 1);
     for (int64_t i = 0; i < TEXTS; i++)
-        starts[i + 1] = starts[i] + rng_range(&r, 1, MOST);
+        starts[i + 1] = starts[i] + rng_range(&r, 1, MAX);
     for (int64_t i = 0; i < starts[TEXTS]; i++)
         ids[i] = (int32_t)rng_range(&r, 0, VOCAB - 1);
     const mha_head_data_options how = {.size = sizeof how, .batch_tokens = batch_tokens};

@@ -12,10 +12,10 @@
 #include "mha/heads.h"
 #include "mha/importance.h"
 
-enum { TEXTS = 60, MOST = 40, VOCAB = 500, BATCH = 100 };
+enum { TEXTS = 60, MAX = 40, VOCAB = 500, BATCH = 100 };
 static const char STATISTICS[] = "statistics of heads";
 
-static int32_t ids[TEXTS * MOST];
+static int32_t ids[TEXTS * MAX];
 static int64_t starts[TEXTS + 1];
 static mha_model *model;
 static mha_head_data *data; /* data for a single call */
@@ -377,7 +377,7 @@ static int setup(void **state)
     (void)state;
     rng r = rng_make(12, 1);
     for (int64_t i = 0; i < TEXTS; i++)
-        starts[i + 1] = starts[i] + rng_range(&r, 1, MOST);
+        starts[i + 1] = starts[i] + rng_range(&r, 1, MAX);
     for (int64_t i = 0; i < starts[TEXTS]; i++)
         ids[i] = (int32_t)rng_range(&r, 0, VOCAB - 1);
     model = case_model(NULL, "models/bert-tiny", NULL);

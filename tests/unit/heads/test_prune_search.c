@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { TEXTS = 4, TOKENS = 30, CELLS = 12, MOST_POINTS = 32 };
+enum { TEXTS = 4, TOKENS = 30, CELLS = 12, POINTS_MAX = 32 };
 static const int64_t starts[TEXTS + 1] = {0, 7, 12, 22, TOKENS};
 
 static mha_head_data *data_of(const mha_model *model, int salt, const int64_t *where)
@@ -20,7 +20,7 @@ static mha_head_data *data_of(const mha_model *model, int salt, const int64_t *w
 }
 
 typedef struct seen {
-    int64_t counts[MOST_POINTS];
+    int64_t counts[POINTS_MAX];
     int points, last; /* last: number of the call that ends the search; 0 = none */
 } seen;
 

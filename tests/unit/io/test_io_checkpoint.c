@@ -15,9 +15,9 @@ static mha_error err;
 /* Writes a shard with one tensor per letter in `names`. Each tensor has one element: its letter. */
 static void write_shard(const char *folder, const char *file, const char *names, const mha_metadata *meta, int pairs)
 {
-    enum { MOST = 8 };
-    char name[MOST][2] = {{0}};
-    mha_tensor list[MOST];
+    enum { MAX = 8 };
+    char name[MAX][2] = {{0}};
+    mha_tensor list[MAX];
     mha_tensors_writer *writer = NULL;
     const int64_t count = (int64_t)strlen(names);
     const mha_tensors_writer_options o = {.size = sizeof o, .metadata = meta, .metadata_count = pairs};

@@ -16,7 +16,7 @@ static mha_error err;
 
 /* One tensor of four elements per type that files can store. Its bytes are consecutive values that differ between
  * tensors. */
-enum { KINDS = 15, ELEMENTS = 4, BYTES_MOST = ELEMENTS * 8 };
+enum { KINDS = 15, ELEMENTS = 4, BYTES_MAX = ELEMENTS * 8 };
 static const int64_t shape[] = {2, 1, 2};
 static const struct {
     const char *name, *dtype_name;
@@ -41,8 +41,8 @@ static mha_tensor tensor_of(int kind)
 
 static const char *bytes_of(int kind)
 {
-    static char bytes[KINDS][BYTES_MOST];
-    for (int i = 0; i < BYTES_MOST; i++)
+    static char bytes[KINDS][BYTES_MAX];
+    for (int i = 0; i < BYTES_MAX; i++)
         bytes[kind][i] = (char)(kind * 16 + i);
     return bytes[kind];
 }
@@ -58,7 +58,7 @@ static void write_all(const char *path, int turn, size_t piece)
     for (int i = 0; i < KINDS; i++)
         list[i] = tensor_of((i + turn) % KINDS);
     assert_int_equal(mha_tensors_writer_create(NULL, path, list, KINDS, &o, &writer, &err), MHA_OK);
-    for (size_t at = 0; at < BYTES_MOST; at += piece)
+    for (size_t at = 0; at < BYTES_MAX; at += piece)
         for (int i = 0; i < KINDS; i++) {
             const int kind = (i + turn) % KINDS;
             if (at >= kinds[kind].bytes) continue;
@@ -79,7 +79,7 @@ static void every_type(void **state)
     assert_int_equal(mha_file_open(NULL, path, NULL, &file, &err), MHA_OK);
     assert_int_equal(mha_file_count(file), KINDS);
     for (int i = 0; i < KINDS; i++) {
-        char same[BYTES_MOST];
+        char same[BYTES_MAX];
         const mha_tensor *t = mha_file_find(file, kinds[i].name);
         assert_non_null(t);
         assert_int_equal(t->dtype, kinds[i].dtype);
@@ -111,7 +111,7 @@ static void one_layout(void **state)
     (void)state;
     const char *folder = files_folder(), *path = files_path(folder, "x");
     size_t n, m;
-    write_all(path, 0, BYTES_MOST);
+    write_all(path, 0, BYTES_MAX);
     char *first = files_read(path, &n);
     for (int turn = 1; turn < KINDS; turn += 3) {
         write_all(path, turn, (size_t)turn);
@@ -281,16 +281,16 @@ static void too_many_pairs(void **state)
 static void too_long_a_string(void **state)
 {
     (void)state;
-    enum { MOST = 16 << 20 };
-    char *text = malloc(MOST + 2);
-    memset(text, 'x', MOST + 1);
-    text[MOST + 1] = '\0';
+    enum { MAX = 16 << 20 };
+    char *text = malloc(MAX + 2);
+    memset(text, 'x', MAX + 1);
+    text[MAX + 1] = '\0';
     const mha_metadata pair = {"key", text, 0};
     const char *one_more = "metadata to write: \"key\": key and value must have at most 16777216 bytes (got 16777217)";
     refused(NULL, 0, &pair, 1, one_more);
-    text[MOST] = '\0', text[0] = '\n';
+    text[MAX] = '\0', text[0] = '\n';
     refused(NULL, 0, &pair, 1, one_more);
-    text[MOST - 4] = '\0', text[0] = '\1';
+    text[MAX - 4] = '\0', text[0] = '\1';
     refused(NULL, 0, &pair, 1, one_more);
     free(text);
 }
@@ -394,7 +394,7 @@ static void killed(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status));
     expect_old(path);
-    write_all(path, 0, BYTES_MOST); /* the temporary file of the killed process must not prevent writing */
+    write_all(path, 0, BYTES_MAX); /* the temporary file of the killed process must not prevent writing */
     files_remove(folder);
 }
 

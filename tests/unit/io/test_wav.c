@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PCM = 1, FLOAT = 3, MOST = 4096 };
+enum { PCM = 1, FLOAT = 3, MAX = 4096 };
 
 /* A WAV file that is built chunk by chunk. */
 typedef struct wav {
-    uint8_t bytes[MOST];
+    uint8_t bytes[MAX];
     size_t count;
 } wav;
 

@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 40 * 70 };
+enum { MAX = 40 * 70 };
 
 /* An array of f32 or f64 elements, with access functions for both types. */
 typedef struct numbers {
     mha_dtype dtype;
-    double wide[MOST];
-    float narrow[MOST];
+    double wide[MAX];
+    float narrow[MAX];
 } numbers;
 
 static void *raw(numbers *n)
@@ -29,9 +29,9 @@ static double at(const numbers *n, int64_t i)
 
 static void draw(numbers *n, mha_dtype dtype, uint64_t stream)
 {
-    float *values = random_floats(99, stream, MOST, 1, 0);
+    float *values = random_floats(99, stream, MAX, 1, 0);
     n->dtype = dtype;
-    for (int64_t i = 0; i < MOST; i++)
+    for (int64_t i = 0; i < MAX; i++)
         n->wide[i] = (double)(n->narrow[i] = values[i]);
     free(values);
 }
@@ -120,7 +120,7 @@ static void test_against_double(void **state)
     for (int r = 0; r < 4; r++)
         for (int i = 0; i < 5; i++)
             for (int o = 0; o < 5; o++) {
-                if (sizes[i] * sizes[o] > MOST) continue;
+                if (sizes[i] * sizes[o] > MAX) continue;
                 const shape plain = {rows[r], sizes[i], sizes[o], false}, turned = {rows[r], sizes[i], sizes[o], true};
                 check_shape(NULL, MHA_F32, &plain);
                 check_shape(NULL, MHA_F32, &turned);

@@ -30,7 +30,7 @@ static void against_differences(trial *p, const char *what, double *x, const dou
 
 static void check(trial *p)
 {
-    static double dq[TRIAL_MOST], dk[TRIAL_MOST], dv[TRIAL_MOST], dpk[TRIAL_MOST], dpv[TRIAL_MOST];
+    static double dq[TRIAL_MAX], dk[TRIAL_MAX], dv[TRIAL_MAX], dpk[TRIAL_MAX], dpv[TRIAL_MAX];
     const mha_variant_gradient g = {.size = sizeof g,
                                     .output = p->weight,
                                     .query = dq,
@@ -118,7 +118,7 @@ static void test_standard_mha(void **state)
     p->in.keep = (mha_mask){keep, 4, {B, 2, LQ, LK}};
     check(p);
     p->in.value = NULL;
-    static double dq[TRIAL_MOST], dk[TRIAL_MOST];
+    static double dq[TRIAL_MAX], dk[TRIAL_MAX];
     const mha_variant_gradient g = {.size = sizeof g, .output = p->weight, .query = dq, .key = dk};
     trial_loss(p);
     assert_int_equal(mha_variant_backward(p->layer, &p->in, p->trace, &g, &trial_error), MHA_OK);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { B = 2, L = 7, E = 12, MOST = 4000 };
+enum { B = 2, L = 7, E = 12, MAX = 4000 };
 
 typedef struct shape {
     int64_t heads, q_rank, kv_rank, nope, rope, value;
@@ -27,8 +27,8 @@ enum { Q_A, Q_A_BIAS, Q_NORM, Q_B, KV_A, KV_A_BIAS, KV_NORM, KV_B, O, O_BIAS, PA
 typedef struct weights {
     shape s;
     int64_t count[PARTS], begin[PARTS], all;
-    double w[MOST];
-    float f[MOST];
+    double w[MAX];
+    float f[MAX];
     double x[B * L * E], dy[B * L * E];
     float xf[B * L * E], dyf[B * L * E];
 } weights;
@@ -59,7 +59,7 @@ static void set_up(weights *w, const shape *s)
         w->begin[p] = w->all;
         w->all += count[p];
     }
-    assert_true(w->all <= MOST);
+    assert_true(w->all <= MAX);
     for (int64_t i = 0; i < w->all; i++)
         w->w[i] = (double)(w->f[i] = (float)(0.6 * draw(&state)));
     for (int64_t i = 0; i < B * L * E; i++) {
@@ -268,7 +268,7 @@ static void test_gradients(void **state)
     (void)state;
     for (size_t n = 0; n < sizeof shapes / sizeof *shapes; n++) {
         weights *w = malloc(sizeof *w);
-        float *d = calloc(MOST, sizeof *d), dx[B * L * E], cosines[B * L * 4], sines[B * L * 4];
+        float *d = calloc(MAX, sizeof *d), dx[B * L * E], cosines[B * L * 4], sines[B * L * 4];
         set_up(w, &shapes[n]);
         mha_attn_layer *layer = create(w);
         const mha_latent_options o = options_of(w);

@@ -175,13 +175,13 @@ static void check_rounded(mha_dtype to, const uint16_t *halves, int64_t stride, 
 static void test_rounded_results(void **state)
 {
     (void)state;
-    enum { IN = 96, OUT = 210, FIRST = 70, STRIDE = OUT + 3, MOST = 200 };
+    enum { IN = 96, OUT = 210, FIRST = 70, STRIDE = OUT + 3, MAX = 200 };
     static const mha_dtype packed[] = {MHA_F32, MHA_BF16, MHA_F16, MHA_Q8_0};
-    static const int64_t rows[] = {1, 31, MOST};
+    static const int64_t rows[] = {1, 31, MAX};
     static const uint8_t chosen[2] = {0, 1};
-    float *x = random_floats(8, 1, MOST * IN, 1, 0), *w = random_floats(8, 2, IN * OUT, 0.1, 0);
-    float *y = malloc(MOST * OUT * sizeof *y);
-    uint16_t *halves = malloc(MOST * STRIDE * sizeof *halves);
+    float *x = random_floats(8, 1, MAX * IN, 1, 0), *w = random_floats(8, 2, IN * OUT, 0.1, 0);
+    float *y = malloc(MAX * OUT * sizeof *y);
+    uint16_t *halves = malloc(MAX * STRIDE * sizeof *halves);
     mha_ctx *ctx = context(2, NULL);
     for (int n = 0; n < 24; n++) {
         const mha_dtype type = packed[n % 4], to = n / 4 % 2 ? MHA_F16 : MHA_BF16;
@@ -190,13 +190,13 @@ static void test_rounded_results(void **state)
         mha_linear *linear = NULL;
         assert_int_equal(mha_linear_create_stack(ctx, IN, parts, 2, MHA_ACT_GELU, &linear, NULL), MHA_OK);
         void *left = aligned_alloc(64, (mha__linear_left(linear, count) + 127) / 64 * 64);
-        memset(halves, 0x5a, MOST * STRIDE * sizeof *halves);
+        memset(halves, 0x5a, MAX * STRIDE * sizeof *halves);
         assert_int_equal(mha_linear_forward(linear, x, count, y, NULL), MHA_OK);
         mha__linear_run(
             linear,
             &(mha__linear_call){
                 .x = x, .rows = count, .y = halves, .y_stride = STRIDE, .parts = chosen, .rounded = to, .left = left});
-        check_rounded(to, halves, STRIDE, MOST, y, count, FIRST, OUT);
+        check_rounded(to, halves, STRIDE, MAX, y, count, FIRST, OUT);
         free(left);
         mha_linear_free(linear);
     }

@@ -11,7 +11,7 @@
 
 /* ---- norms ---- */
 
-enum { MOST_WIDTH = 97 };
+enum { WIDTH_MAX = 97 };
 
 /* Computes one row of a norm without bias in double. */
 static void norm_row(const mha_norm *norm, int64_t width, const double *x, double *y)
@@ -29,7 +29,7 @@ static void norm_row(const mha_norm *norm, int64_t width, const double *x, doubl
 static double slope(const mha_norm *norm, int64_t width, const float *x, const float *dy, int64_t at)
 {
     const double step = 1e-5;
-    double row[MOST_WIDTH], y[MOST_WIDTH], sum[2] = {0};
+    double row[WIDTH_MAX], y[WIDTH_MAX], sum[2] = {0};
     for (int side = 0; side < 2; side++) {
         for (int64_t i = 0; i < width; i++)
             row[i] = (double)x[i] + (i == at ? side ? step : -step : 0);
@@ -57,7 +57,7 @@ static void check_norm(mha_norm_kind kind, int64_t rows, int64_t width)
                 fail_msg("dx[%d, %d]: got %.9g, expected %.9g", (int)r, (int)i, (double)dx[r * width + i], want);
         }
     for (int64_t i = 0; i < width; i++) {
-        double sum = (double)was[i], bias = (double)bias_was[i], y[MOST_WIDTH], row[MOST_WIDTH];
+        double sum = (double)was[i], bias = (double)bias_was[i], y[WIDTH_MAX], row[WIDTH_MAX];
         for (int64_t r = 0; r < rows; r++) {
             for (int64_t n = 0; n < width; n++)
                 row[n] = (double)x[r * width + n];
@@ -88,7 +88,7 @@ static void test_norms(void **state)
     for (int kind = MHA_NORM_LAYER; kind <= MHA_NORM_RMS; kind++) {
         check_norm((mha_norm_kind)kind, 1, 1);
         check_norm((mha_norm_kind)kind, 3, 7);
-        check_norm((mha_norm_kind)kind, 5, MOST_WIDTH);
+        check_norm((mha_norm_kind)kind, 5, WIDTH_MAX);
         check_norm((mha_norm_kind)kind, 1200, 64); /* 1200 rows are divided into several tasks */
     }
 }

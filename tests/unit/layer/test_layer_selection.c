@@ -9,7 +9,7 @@
  * gates. */
 static void compare_straight_through(trial *hard, trial *through, const char *predictor)
 {
-    static double dq[2][TRIAL_MOST];
+    static double dq[2][TRIAL_MAX];
     const char *same[] = {"q_proj.weight", "k_proj.bias", "v_proj.weight", "o_proj.weight", "o_proj.bias"};
     trial *const both[] = {hard, through};
     for (int n = 0; n < 2; n++) {

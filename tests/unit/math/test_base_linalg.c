@@ -13,7 +13,7 @@
 #include "support/check.h"
 #include "support/rng.h"
 
-enum { MOST = 150 };
+enum { MAX = 150 };
 
 static mha_ctx *context(int threads)
 {
@@ -105,7 +105,7 @@ static void solve_eigen(const double *a, int64_t n, double size)
 static void eigen_residuals(void **state)
 {
     (void)state;
-    static const int64_t sizes[] = {1, 2, 3, 4, 5, 17, 64, 65, MOST};
+    static const int64_t sizes[] = {1, 2, 3, 4, 5, 17, 64, 65, MAX};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (int graded = 0; graded < 2; graded++) {
             const int64_t n = sizes[s];
@@ -205,7 +205,7 @@ static void eigen_refuses_what_is_not_finite(void **state)
 static void cholesky_residuals(void **state)
 {
     (void)state;
-    static const int64_t sizes[] = {1, 2, 4, 7, 47, 48, 49, 97, MOST};
+    static const int64_t sizes[] = {1, 2, 4, 7, 47, 48, 49, 97, MAX};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         const int64_t n = sizes[s], columns = s % 2 ? 1 : 67;
         double *a = definite(n, (uint64_t)n + 1), *l = numbers(n * n, sizeof *l);
@@ -348,25 +348,25 @@ static void basis_of_dependent_rows(void **state)
 /* ---- list of tests ---- */
 
 typedef struct results {
-    double values[MOST], vectors[MOST * MOST], factor[MOST * MOST], solved[MOST * 70], product[MOST * MOST];
+    double values[MAX], vectors[MAX * MAX], factor[MAX * MAX], solved[MAX * 70], product[MAX * MAX];
 } results;
 
 static mha_status compute(mha_ctx *ctx, results *r, mha_error *err)
 {
-    static float x[200 * MOST];
+    static float x[200 * MAX];
     rng draw = rng_make(11, 0);
-    for (int i = 0; i < 200 * MOST; i++)
+    for (int i = 0; i < 200 * MAX; i++)
         x[i] = (float)uniform(&draw);
-    for (int i = 0; i < MOST * 70; i++)
+    for (int i = 0; i < MAX * 70; i++)
         r->solved[i] = (double)x[i];
-    double *a = symmetric(MOST, 7, false);
+    double *a = symmetric(MAX, 7, false);
     memset(r->product, 0, sizeof r->product);
-    const mha__columns columns = {x, MOST, 1, MOST};
+    const mha__columns columns = {x, MAX, 1, MAX};
     mha_status status = mha__gram(ctx, 200, &columns, r->product, err);
     memcpy(r->factor, r->product, sizeof r->factor);
-    if (status == MHA_OK) status = mha__symmetric_eigen(ctx, MOST, a, r->values, r->vectors, err);
-    if (status == MHA_OK) status = mha__cholesky(ctx, MOST, r->factor, err);
-    if (status == MHA_OK) mha__cholesky_solve(ctx, MOST, r->factor, 70, r->solved);
+    if (status == MHA_OK) status = mha__symmetric_eigen(ctx, MAX, a, r->values, r->vectors, err);
+    if (status == MHA_OK) status = mha__cholesky(ctx, MAX, r->factor, err);
+    if (status == MHA_OK) mha__cholesky_solve(ctx, MAX, r->factor, 70, r->solved);
     free(a);
     return status;
 }

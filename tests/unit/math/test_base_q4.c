@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { N = MHA__Q4_BLOCK, MOST = 4 * N, STRIDE = 3 };
+enum { N = MHA__Q4_BLOCK, MAX = 4 * N, STRIDE = 3 };
 
 static float stored(const mha__q4 *blocks, int64_t i)
 {
@@ -24,21 +24,21 @@ static void test_rotation(void **state)
 {
     (void)state;
     rng r = rng_make(1, 1);
-    float x[2][MOST + 1], before[2][MOST + 1];
-    for (int i = 0; i < 2 * (MOST + 1); i++)
-        before[i / (MOST + 1)][i % (MOST + 1)] = (float)rng_normal(&r);
+    float x[2][MAX + 1], before[2][MAX + 1];
+    for (int i = 0; i < 2 * (MAX + 1); i++)
+        before[i / (MAX + 1)][i % (MAX + 1)] = (float)rng_normal(&r);
     memcpy(x, before, sizeof x);
-    mha__rotate_rows(2, MOST, x[0], MOST + 1);
+    mha__rotate_rows(2, MAX, x[0], MAX + 1);
     for (int row = 0; row < 2; row++)
-        for (int i = 0; i < MOST; i++) {
+        for (int i = 0; i < MAX; i++) {
             double want = 0;
             for (int j = 0; j < N; j++)
                 want += hadamard(i % N, j) * (double)before[row][i / N * N + j];
             assert_true(fabs((double)x[row][i] - want) < 1e-6);
         }
-    mha__rotate_rows(2, MOST, x[0], MOST + 1);
-    for (int i = 0; i < 2 * (MOST + 1); i++)
-        assert_true(fabsf(x[i / (MOST + 1)][i % (MOST + 1)] - before[i / (MOST + 1)][i % (MOST + 1)]) < 1e-6F);
+    mha__rotate_rows(2, MAX, x[0], MAX + 1);
+    for (int i = 0; i < 2 * (MAX + 1); i++)
+        assert_true(fabsf(x[i / (MAX + 1)][i % (MAX + 1)] - before[i / (MAX + 1)][i % (MAX + 1)]) < 1e-6F);
 }
 
 /* The error of a rotated element must be at most half the scale, or one scale at the positive end of the grid, plus the
@@ -48,7 +48,7 @@ static void test_error(void **state)
     (void)state;
     rng r = rng_make(1, 2);
     for (int n = 0; n < 1000; n++) {
-        float x[MOST * STRIDE], rotated[MOST];
+        float x[MAX * STRIDE], rotated[MAX];
         mha__q4 blocks[4];
         const int64_t count = N * rng_range(&r, 1, 4), stride = rng_range(&r, 1, STRIDE);
         const float size = ldexpf(1, (int)rng_range(&r, -6, 12));

@@ -19,10 +19,10 @@ static void test_error(void **state)
     (void)state;
     rng r = rng_make(1, 1);
     for (int n = 0; n < 3000; n++) {
-        enum { MOST = 100, STRIDE = 3 };
-        float x[MOST * STRIDE];
+        enum { MAX = 100, STRIDE = 3 };
+        float x[MAX * STRIDE];
         mha__q8 blocks[4];
-        const int64_t count = rng_range(&r, 1, MOST), stride = rng_range(&r, 1, STRIDE);
+        const int64_t count = rng_range(&r, 1, MAX), stride = rng_range(&r, 1, STRIDE);
         const float size = ldexpf(1, (int)rng_range(&r, -6, 20));
         for (int64_t i = 0; i < count * stride; i++)
             x[i] = size * (float)rng_normal(&r);

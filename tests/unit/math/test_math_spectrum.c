@@ -9,10 +9,10 @@
 #include "support/check.h"
 #include "support/rng.h"
 
-enum { MOST = 96 };
+enum { MAX = 96 };
 
-static double a[MOST * MOST], b[MOST * MOST], left[MOST * MOST], right[MOST * MOST];
-static double real[MOST], imaginary[MOST], values[MOST];
+static double a[MAX * MAX], b[MAX * MAX], left[MAX * MAX], right[MAX * MAX];
+static double real[MAX], imaginary[MAX], values[MAX];
 
 static void draw(int64_t count, uint64_t seed, double *out)
 {
@@ -66,8 +66,8 @@ static double distance_to(int64_t n, double re, double im)
 static void eigenvalues_of_known_factors(void **state)
 {
     (void)state;
-    static double middle[MOST * MOST];
-    for (int64_t n = 1; n <= MOST; n = n < 8 ? n + 1 : 2 * n - 3) {
+    static double middle[MAX * MAX];
+    for (int64_t n = 1; n <= MAX; n = n < 8 ? n + 1 : 2 * n - 3) {
         draw_orthogonal(n, (uint64_t)n, left);
         memcpy(right, left, sizeof left);
         draw(n * n, (uint64_t)n + 1000, middle);
@@ -140,8 +140,8 @@ static void eigenvalues_of_missing_rank_and_of_scales(void **state)
 static void singular_values_of_known_factors(void **state)
 {
     (void)state;
-    static double middle[MOST * MOST];
-    for (int64_t n = 1; n <= MOST; n = n < 8 ? n + 1 : 2 * n - 3) {
+    static double middle[MAX * MAX];
+    for (int64_t n = 1; n <= MAX; n = n < 8 ? n + 1 : 2 * n - 3) {
         memset(middle, 0, sizeof middle);
         for (int64_t i = 0; i < n; i++)
             middle[i * n + i] = pow(0.5, (double)(n - 1 - i) / 4); /* ascending; the smallest is 1e-7 */

@@ -140,15 +140,15 @@ static void test_discriminator(void **state)
  * saving. */
 static void check_pruned(const char *folder)
 {
-    enum { MOST = 64 };
+    enum { MAX = 64 };
     mha_model *whole = case_open(NULL, folder), *less = NULL;
     const mha_model_info *info = mha_model_describe(whole);
     const int64_t cells = info->layers * info->heads, group = info->heads / info->kv_heads;
-    uint8_t keep[MOST];
-    float gates[MOST];
+    uint8_t keep[MAX];
+    float gates[MAX];
     mha_model_edit *edit = NULL;
     mha_error err = {0};
-    assert_true(cells <= MOST && info->heads > group);
+    assert_true(cells <= MAX && info->heads > group);
     memset(keep, 1, sizeof keep);
     memset(keep + group, 0, (size_t)group);
     for (int64_t n = 0; n < cells; n++)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { L = 21, LEAST = 64 };
+enum { L = 21, MIN = 64 };
 
 static const char *const folders[] = {"families2/deepseek-v3", "families2/deepseek-v3-plain"}; /* with, without q_a */
 
@@ -28,7 +28,7 @@ static mha_model_cache *cache_of(const mha_model *m, int64_t batch, mha_dtype dt
     mha_model_cache *cache = NULL;
     mha_error err = {0};
     const mha_model_cache_options o = {
-        .size = sizeof o, .batch = batch, .tokens = LEAST, .dtype = dtype, .page_size = 16, .expanded = expanded};
+        .size = sizeof o, .batch = batch, .tokens = MIN, .dtype = dtype, .page_size = 16, .expanded = expanded};
     if (mha_model_cache_create(m, &o, &cache, &err) != MHA_OK) fail_msg("%s", err.message);
     return cache;
 }
@@ -146,7 +146,7 @@ static void test_bytes(void **state)
     mha_model *m = open_model(folders[0], MHA_F32);
     const mha_model_info *info = mha_model_describe(m);
     mha_model_cache *latent = cache_of(m, 1, MHA_F32, 0), *expanded = cache_of(m, 1, MHA_F32, 1);
-    const size_t pages = LEAST / 16 + 1, keys = pages * 16; /* a page for the copy of a shared page */
+    const size_t pages = MIN / 16 + 1, keys = pages * 16; /* a page for the copy of a shared page */
     assert_int_equal(info->kv_bytes_per_token, info->layers * (12 + 4) * 4);
     const size_t want = keys * (size_t)info->kv_bytes_per_token, got = mha_model_cache_bytes(latent);
     assert_true(got >= want && got < want + (size_t)info->layers * 1000);

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 64, WIDTH = 64 };
+enum { MAX = 64, WIDTH = 64 };
 
 static const char *folder; /* temporary */
 
@@ -25,7 +25,7 @@ static mha_model *open_bare(const char *name)
 /* Removes head h of layer l if (h + l) is divisible by 3. */
 static void choose(const mha_model_info *info, uint8_t *keep, float *gates)
 {
-    assert_true(info->layers * info->heads <= MOST);
+    assert_true(info->layers * info->heads <= MAX);
     for (int64_t n = 0; n < info->layers * info->heads; n++) {
         keep[n] = (n / info->heads + n % info->heads) % 3 != 0;
         gates[n] = (float)keep[n];
@@ -68,8 +68,8 @@ static void test_towers(void **state)
     static const char *const folders[] = {"vision/clip-eos", "vision/clip-largest"};
     for (size_t f = 0; f < sizeof folders / sizeof *folders; f++)
         for (int image = 0; image < 2; image++) {
-            uint8_t keep[MOST];
-            float gates[MOST], want[WIDTH] = {0}, other[WIDTH] = {0}, got[WIDTH] = {0};
+            uint8_t keep[MAX];
+            float gates[MAX], want[WIDTH] = {0}, other[WIDTH] = {0}, got[WIDTH] = {0};
             mha_model *clip = open_bare(folders[f]);
             const mha_model_info *info = mha_model_describe(tower_of(clip, image));
             choose(info, keep, gates);
@@ -86,7 +86,7 @@ static void test_towers(void **state)
                 strstr(mha_model_config_json(pruned), image ? "\"part\": \"image\"" : "\"part\": \"text\""));
             assert_int_equal(mha_head_number(tower_of(pruned, image), 0, 0), 1);
             assert_int_equal(mha_head_number(tower_of(pruned, !image), 0, 0), 0);
-            uint8_t all[MOST];
+            uint8_t all[MAX];
             memset(all, 1, sizeof all);
             save_pruned(tower_of(pruned, image), all,
                         &(mha_prune_options){.size = sizeof(mha_prune_options), .compatible = 1},
@@ -136,8 +136,8 @@ static void test_whisper(void **state)
 {
     (void)state;
     enum { T = 7, S = 24, V = 400 };
-    uint8_t keep[2][MOST];
-    float gates[2][MOST], *logits[2];
+    uint8_t keep[2][MAX];
+    float gates[2][MAX], *logits[2];
     double seconds[T];
     mha_error err = {0};
     mha_model *model = open_bare("seq2seq/whisper");

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { B = 3, L = 23, TOKENS = B * L, VOCAB = 600, LAYERS = 4, H = 4, MOST = 2 * L };
+enum { B = 3, L = 23, TOKENS = B * L, VOCAB = 600, LAYERS = 4, H = 4, MAX = 2 * L };
 static const char *const models[] = {"models/bert-tiny", "models/gpt2-tiny", "models/gemma2-tiny"};
 enum { MODELS = 3, FIRST_DECODER = 1 };
 
@@ -20,9 +20,9 @@ static const int64_t starts[B + 1] = {0, 11, 12, 12 + L};
 typedef struct seen {
     /* dimensions of a map; for packed sequences, rows and keys are those of the longest sequence */
     int64_t sequences, rows, keys;
-    float *maps[LAYERS];                   /* [sequences, H, rows, keys] as passed to on_attention */
-    float shown[LAYERS][B][H][MOST][MOST]; /* [layer][sequence][head][row][key] as passed to on_rows */
-    int64_t lengths[LAYERS][B][H];         /* number of rows passed to on_rows */
+    float *maps[LAYERS];                 /* [sequences, H, rows, keys] as passed to on_attention */
+    float shown[LAYERS][B][H][MAX][MAX]; /* [layer][sequence][head][row][key] as passed to on_rows */
+    int64_t lengths[LAYERS][B][H];       /* number of rows passed to on_rows */
     int64_t row_keys[B];
     float *hidden;
 } seen;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 256 };
+enum { MAX = 256 };
 typedef enum part { DECODER, CROSS, ENCODER, PARTS } part;
 
 /* A model, its recorded training batch, and the gates of its parts with their gradients. */
@@ -16,7 +16,7 @@ typedef struct trial {
     mha_file *recorded;
     seq2seq_pair pair;
     int32_t *labels;
-    float gates[PARTS][MOST], dgates[PARTS][MOST];
+    float gates[PARTS][MAX], dgates[PARTS][MAX];
 } trial;
 
 static int64_t cells_of(const trial *t, part p)
@@ -31,8 +31,8 @@ static void begin(trial *t, int family)
     seq2seq_read(t->recorded, "train", &t->pair);
     t->labels = case_ints(t->recorded, "train/labels");
     for (int p = 0; p < PARTS; p++) {
-        assert_true(cells_of(t, (part)p) <= MOST);
-        for (int64_t n = 0; n < MOST; n++)
+        assert_true(cells_of(t, (part)p) <= MAX);
+        for (int64_t n = 0; n < MAX; n++)
             t->gates[p][n] = 1 - 0.3F * (float)((n + p) % 3);
     }
     t->pair.input.gates = t->gates[DECODER];
@@ -103,7 +103,7 @@ static void test_options_change_no_bit(void **state)
     (void)state;
     for (int f = 0; f < SEQ2SEQ_FAMILIES; f++) {
         trial t;
-        float first[PARTS][MOST] = {{0}};
+        float first[PARTS][MAX] = {{0}};
         begin(&t, f);
         for (int n = 0; n < 4; n++) {
             mha_model_grads *grads = create(&t, n & 1, n >> 1);
@@ -125,7 +125,7 @@ static void test_gates_of_the_forward_pass(void **state)
         begin(&t, f);
         const size_t bytes = (size_t)(t.pair.input.batch * t.pair.input.length) *
                              (size_t)mha_model_describe(t.model)->vocab * sizeof(float);
-        for (int64_t n = 0; n < MOST; n++)
+        for (int64_t n = 0; n < MAX; n++)
             t.gates[DECODER][n] = t.gates[CROSS][n] = t.gates[ENCODER][n] = 1;
         float *ones = seq2seq_logits(t.model, &t.pair.input);
         t.gates[CROSS][1] = 0;
@@ -146,7 +146,7 @@ static void test_refusals(void **state)
     (void)state;
     trial t;
     mha_error err = {0};
-    float x[MOST];
+    float x[MAX];
     begin(&t, SEQ2SEQ_T5);
     mha_model_input source = t.pair.source;
     source.cross_gates = x;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAIRS = 3, MOST = 64 };
+enum { PAIRS = 3, MAX = 64 };
 static const int32_t source_ids[] = {5, 9, 31, 7, 12, 40, 3, 6, 11, 8, 8, 10},
                      ids[] = {0, 21, 8, 14, 0, 9, 0, 33, 6, 7};
 static const int32_t labels[] = {21, 8, 14, 2, 9, 2, 33, 6, 7, 2};
@@ -18,7 +18,7 @@ typedef enum part { DECODER, CROSS, ENCODER, PARTS } part;
 static int64_t heads_of(const mha_model *model, part p)
 {
     const mha_model_info *info = mha_model_describe(p == ENCODER ? mha_model_encoder(model) : model);
-    assert_true(info->layers * info->heads <= MOST);
+    assert_true(info->layers * info->heads <= MAX);
     return info->layers * info->heads;
 }
 
@@ -84,7 +84,7 @@ static void gradients(mha_model_grads *grads, int n, float *dgates[PARTS])
 static void test_gradients_of_gates(void **state)
 {
     (void)state;
-    float all[PARTS][PAIRS * MOST], one[PARTS][MOST];
+    float all[PARTS][PAIRS * MAX], one[PARTS][MAX];
     const mha_model_grads_options o = {.size = sizeof o, .no_parameters = 1};
     for (int f = 0; f < SEQ2SEQ_FAMILIES; f++) {
         mha_model *model = seq2seq_open(NULL, f);
@@ -170,7 +170,7 @@ static void test_fills(void **state)
         float *context = malloc((size_t)width * sizeof *context),
               *fills = calloc((size_t)(info->layers * width), sizeof *fills);
         float *want = malloc((size_t)info->vocab * sizeof *want), *got = malloc((size_t)info->vocab * sizeof *got);
-        float gates[MOST];
+        float gates[MAX];
         seen s = {.context = context};
         mha_model_input input, source;
         describe(0, &input, &source);

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PAIRS = 5, MOST = 64 };
+enum { PAIRS = 5, MAX = 64 };
 static const int32_t source_ids[] = {5, 9, 31, 7, 12, 40, 3, 6, 11, 8, 8, 10},
                      labels[] = {21, 8, 14, 2, 9, 2, 33, 6, 2};
 static const int64_t source_starts[] = {0, 4, 5, 7, 8, 12}, starts[] = {0, 3, 4, 6, 7, 9};
@@ -58,7 +58,7 @@ static void test_scores(void **state)
 /* Chooses heads by a score, and removes them with fill and refit. */
 static mha_status prune(const mha_model *model, mha_edit_evaluation *e, mha_error *err)
 {
-    uint8_t keep[MHA_HEAD_KINDS][MOST];
+    uint8_t keep[MHA_HEAD_KINDS][MAX];
     mha_head_data *data = NULL;
     mha_importance *scores = NULL;
     mha_model_edit *edit = NULL;
@@ -132,8 +132,8 @@ static void test_without_memory(void **state)
 static void test_refusals(void **state)
 {
     (void)state;
-    uint8_t keep[MOST];
-    double scores[MOST] = {0};
+    uint8_t keep[MAX];
+    double scores[MAX] = {0};
     mha_model *t5 = seq2seq_open(NULL, SEQ2SEQ_T5);
     mha_error err = {0};
     mha_head_data *data = NULL;

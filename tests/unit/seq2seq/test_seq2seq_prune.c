@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 64 };
+enum { MAX = 64 };
 
 static const char *folder; /* temporary */
 static const char *const names[] = {"pruned", "zeros", "first", "second", "third"};
@@ -19,8 +19,8 @@ static const char *const names[] = {"pruned", "zeros", "first", "second", "third
 /* Which heads are kept, and the same as gates, for the parts in the order of `part`. */
 typedef enum part { DECODER, CROSS, ENCODER, PARTS } part;
 typedef struct choice {
-    uint8_t keep[PARTS][MOST];
-    float gates[PARTS][MOST];
+    uint8_t keep[PARTS][MAX];
+    float gates[PARTS][MAX];
 } choice;
 
 static const mha_model_info *info_of(const mha_model *model, part p)
@@ -33,7 +33,7 @@ static void choose(const mha_model *model, int every, bool uniform, choice *c)
 {
     for (int p = 0; p < PARTS; p++) {
         const mha_model_info *info = info_of(model, (part)p);
-        assert_true(info->layers * info->heads <= MOST);
+        assert_true(info->layers * info->heads <= MAX);
         for (int64_t l = 0; l < info->layers; l++)
             for (int64_t h = 0; h < info->heads; h++) {
                 const bool goes = uniform ? h % every == 0 : (h + l + p) % every == 0;
@@ -270,7 +270,7 @@ static void test_refusals(void **state)
     choose(t5, 3, false, &c);
     assert_int_equal(mha_prune(mha_model_encoder(t5), c.keep[ENCODER], ALL(c), &edit, &err), MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "cross_keep must be NULL unless the model is the decoder"));
-    const mha_prune_options none = {.size = sizeof none, .cross_keep = (const uint8_t[MOST]){0}};
+    const mha_prune_options none = {.size = sizeof none, .cross_keep = (const uint8_t[MAX]){0}};
     assert_int_equal(mha_prune(t5, c.keep[DECODER], &none, &edit, &err), MHA_ERR_ARG);
     assert_non_null(strstr(err.message, "layer 0 must keep at least one head of its cross-attention"));
     assert_int_equal(mha_cross_head_number(mha_model_encoder(t5), 0, 0), -1);

@@ -23,8 +23,8 @@ static void test_divergence_against_doubles(void **state)
     (void)state;
     static const int classes[] = {1, 2, 17, 1023, 1024, 1025, 5000};
     static const double temperatures[] = {1, 2, 0.7};
-    enum { ROWS = 5, MOST = 5000 };
-    double *p = malloc(MOST * sizeof *p), *q = malloc(MOST * sizeof *q);
+    enum { ROWS = 5, MAX = 5000 };
+    double *p = malloc(MAX * sizeof *p), *q = malloc(MAX * sizeof *q);
     for (int n = 0; n < 7 * 3; n++) {
         const int width = classes[n / 3];
         const double T = temperatures[n % 3];

@@ -80,20 +80,20 @@ static void test_rows_are_dropped_by_their_counters(void **state)
 static void test_packed_rows_drop_the_same(void **state)
 {
     (void)state;
-    enum { WIDTH = 40, MOST = 23 };
+    enum { WIDTH = 40, MAX = 23 };
     static const int64_t starts[] = {0, 5, 6, 29, 40};
-    static float padded[4 * MOST * WIDTH], packed[40 * WIDTH];
+    static float padded[4 * MAX * WIDTH], packed[40 * WIDTH];
     const mha__drop drop = {0.25, 99};
-    const mha_layer_input whole = {.size = sizeof whole, .batch = 4, .length = MOST},
+    const mha_layer_input whole = {.size = sizeof whole, .batch = 4, .length = MAX},
                           one = {.size = sizeof one, .batch = 1, .length = 40, .starts = starts, .sequences = 4};
-    for (int n = 0; n < 4 * MOST * WIDTH; n++)
+    for (int n = 0; n < 4 * MAX * WIDTH; n++)
         padded[n] = 1;
     for (int n = 0; n < 40 * WIDTH; n++)
         packed[n] = 1;
     mha__drop_rows(NULL, &drop, &whole, WIDTH, padded);
     mha__drop_rows(NULL, &drop, &one, WIDTH, packed);
     for (int b = 0; b < 4; b++)
-        assert_memory_equal(padded + (int64_t)b * MOST * WIDTH, packed + starts[b] * WIDTH,
+        assert_memory_equal(padded + (int64_t)b * MAX * WIDTH, packed + starts[b] * WIDTH,
                             (size_t)((starts[b + 1] - starts[b]) * WIDTH) * sizeof(float));
     for (int n = 0; n < 40 * WIDTH; n++)
         packed[n] = NAN;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VOCAB = 60, LENGTH = 5, MOST = 64 };
+enum { VOCAB = 60, LENGTH = 5, MAX = 64 };
 
 static mha_train_data_options decoder(int64_t length)
 {
@@ -32,7 +32,7 @@ static void finish(mha_train_data *data)
 /* Writes a .bin file of `count` ids: from, from + 1, ... */
 static void write_bin(const char *path, int from, int64_t count)
 {
-    uint16_t ids[MOST];
+    uint16_t ids[MAX];
     for (int n = 0; n < count; n++)
         ids[n] = (uint16_t)(from + n);
     files_write(path, ids, (size_t)count * sizeof *ids);
@@ -46,7 +46,7 @@ static void add_file(mha_train_data *data, const char *path)
 
 static void expect_sequence(const mha_train_data *data, int64_t n, const int32_t *ids, int64_t count)
 {
-    int32_t found[MOST];
+    int32_t found[MAX];
     assert_int_equal(mha_train_data_sequence(data, n, found), count);
     assert_memory_equal(found, ids, (size_t)count * sizeof *ids);
 }
@@ -73,8 +73,8 @@ static void test_sequences_of_a_decoder(void **state)
     EXPECT_SEQUENCE(data, 0, 10, 11, 12, 13, 14);
     EXPECT_SEQUENCE(data, 1, 14, 15, 16, 17, 18);
     EXPECT_SEQUENCE(data, 2, 30, 31, 32, 33, 34); /* a sequence must not continue in the next file */
-    assert_int_equal(mha_train_data_sequence(data, 3, (int32_t[MOST]){0}), 0);
-    assert_int_equal(mha_train_data_sequence(data, -1, (int32_t[MOST]){0}), 0);
+    assert_int_equal(mha_train_data_sequence(data, 3, (int32_t[MAX]){0}), 0);
+    assert_int_equal(mha_train_data_sequence(data, -1, (int32_t[MAX]){0}), 0);
     mha_train_data_free(data);
 }
 
@@ -180,7 +180,7 @@ static void test_texts_in_parts(void **state)
     mha_tokenizer *tokenizer;
     assert_int_equal(mha_tokenizer_open(NULL, MHA_TEST_DATA "/tokenizer/gpt2-tiny", &tokenizer, NULL), MHA_OK);
     mha_train_data_options o = decoder(2);
-    int32_t ids[MOST] = {0};
+    int32_t ids[MAX] = {0};
     o.vocab = mha_tokenizer_size(tokenizer);
     o.tokenizer = tokenizer;
     mha_train_data *whole = create(&o), *parts = create(&o);
@@ -203,7 +203,7 @@ static void test_texts_apart(void **state)
     mha_tokenizer *tokenizer;
     assert_int_equal(mha_tokenizer_open(NULL, MHA_TEST_DATA "/tokenizer/bert-tiny", &tokenizer, NULL), MHA_OK);
     mha_train_data_options o = decoder(4);
-    int32_t ids[MOST];
+    int32_t ids[MAX];
     o.causal = 0;
     o.texts_apart = 1;
     o.vocab = mha_tokenizer_size(tokenizer);
@@ -267,7 +267,7 @@ static void test_calls_in_the_wrong_order(void **state)
     add_file(data, path);
     /* the data has no tokenizer */
     assert_int_equal(mha_train_data_add_text(data, "a", 1, 1, NULL), MHA_ERR_ARG);
-    assert_int_equal(mha_train_data_sequence(data, 0, (int32_t[MOST]){0}), 0);
+    assert_int_equal(mha_train_data_sequence(data, 0, (int32_t[MAX]){0}), 0);
     finish(data);
     assert_int_equal(mha_train_data_add_file(data, path, NULL), MHA_ERR_ARG);
     assert_int_equal(mha_train_data_finish(data, NULL), MHA_ERR_ARG);

@@ -62,7 +62,7 @@ static int finite_stats(void *user, const mha_model_stats *s)
 static void statistics_of_a_long_text_need_no_maps(void **state)
 {
     (void)state;
-    enum { LONG = 1024, LEAST = 900 };
+    enum { LONG = 1024, MIN = 900 };
     size_t plain = 0, most = 0;
     int64_t rows = 0;
     int32_t *text = calloc(LONG, sizeof *text);

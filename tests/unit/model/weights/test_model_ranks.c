@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { B = 4, L = 33, NEW = 6, MOST_VOCAB = 1100, MOST_E = 256, TEXTS = 12 };
+enum { B = 4, L = 33, NEW = 6, VOCAB_MAX = 1100, E_MAX = 256, TEXTS = 12 };
 
 /* The results of one rank. */
 typedef struct results {
-    float hidden[B * L * MOST_E], logits[B * L * MOST_VOCAB], last[B * MOST_VOCAB], pooled[B * MOST_E], score[B * L];
-    float vectors[4][TEXTS * MOST_E]; /* of texts, with either pooling, normalized and not */
+    float hidden[B * L * E_MAX], logits[B * L * VOCAB_MAX], last[B * VOCAB_MAX], pooled[B * E_MAX], score[B * L];
+    float vectors[4][TEXTS * E_MAX]; /* of texts, with either pooling, normalized and not */
     int32_t out[B * NEW];
     int32_t pools, embeds; /* 1 if the model has a pooler; 1 if it has a tokenizer */
     int64_t lengths[B];
@@ -170,10 +170,10 @@ static void check_folder(const char *folder, mha_dtype dtype, double limit)
     check_error(&whole, 0, 0);
     thread_exchange_run(1, run_rank, &one);
     check_error(&one, 1, 0);
-    const double hidden = distance(one.of[0]->hidden, whole.of[0]->hidden, B * L * MOST_E);
-    const double logits = distance(one.of[0]->logits, whole.of[0]->logits, B * L * MOST_VOCAB);
-    const double pooled = distance(one.of[0]->pooled, whole.of[0]->pooled, B * MOST_E);
-    const double vectors = distance(*one.of[0]->vectors, *whole.of[0]->vectors, (size_t)4 * TEXTS * MOST_E);
+    const double hidden = distance(one.of[0]->hidden, whole.of[0]->hidden, B * L * E_MAX);
+    const double logits = distance(one.of[0]->logits, whole.of[0]->logits, B * L * VOCAB_MAX);
+    const double pooled = distance(one.of[0]->pooled, whole.of[0]->pooled, B * E_MAX);
+    const double vectors = distance(*one.of[0]->vectors, *whole.of[0]->vectors, (size_t)4 * TEXTS * E_MAX);
     if (!(hidden <= limit && logits <= limit && pooled <= limit && vectors <= limit))
         fail_msg("%s: relative differences must be at most %g (got hidden %g, logits %g, pooled %g, vectors %g)",
                  folder, limit, hidden, logits, pooled, vectors);

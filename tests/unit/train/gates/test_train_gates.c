@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define GPT2 "models/gpt2-tiny"
-enum { B = 3, L = 12, MOST = 256 };
+enum { B = 3, L = 12, MAX = 256 };
 static const char *const folders[] = {GPT2, "families/llama", "models/bert-mlm-tiny"};
 enum { FOLDERS = sizeof folders / sizeof *folders };
 
@@ -93,11 +93,11 @@ static double first_step(const char *folder, mha_train_gates gates, int64_t at, 
 
 static void check_slopes(const char *folder, mha_train_gates gates)
 {
-    double gradient[MOST];
+    double gradient[MAX];
     mha_trainer *t = trainer_of(folder, gates);
     const int64_t cells = t->gates->layers * t->gates->heads;
     int inside = 0;
-    assert_true(cells <= MOST);
+    assert_true(cells <= MAX);
     first_step(folder, gates, 0, 0, gradient);
     for (int64_t at = 0; at < cells; at++) {
         const double step = 4e-3;
@@ -167,7 +167,7 @@ static void check_saved(const char *folder, mha_gates_penalty penalty)
 {
     int32_t ids[B * L], labels[B * L];
     double shown, gated, saved;
-    float gates[MOST], spread[MOST * B];
+    float gates[MAX], spread[MAX * B];
     mha_model_input input;
     mha_train_batch batch;
     mha_error err = {0};
@@ -227,7 +227,7 @@ static void test_closed_heads_are_zeros(void **state)
 {
     (void)state;
     for (int f = 0; f < FOLDERS; f++) {
-        float gates[MOST];
+        float gates[MAX];
         mha_trainer *t = trainer_of(folders[f], (mha_train_gates){.penalty = MHA_GATES_L0});
         scatter(t);
         mha_trainer_gates(t, gates, NULL);

@@ -12,7 +12,7 @@
 
 #define GPT2 "models/gpt2-tiny"
 #define TINYLM "heads/tinylm"
-enum { B = 3, L = 12, MOST = 256 };
+enum { B = 3, L = 12, MAX = 256 };
 static const char *const folders[] = {GPT2, "families/llama", "models/bert-mlm-tiny"};
 enum { FOLDERS = sizeof folders / sizeof *folders };
 
@@ -102,7 +102,7 @@ static void test_resumed_gates_are_bitwise_identical(void **state)
 static mha_train_report step_under(mha_trainer *t, int64_t texts, const float *gates)
 {
     int32_t ids[B * L];
-    float spread[MOST * B];
+    float spread[MAX * B];
     mha_train_report report = {0};
     mha_error err = {0};
     const int64_t heads = mha_model_describe(mha_trainer_model(t))->heads;
@@ -143,7 +143,7 @@ static void test_weights_wait_for_gates(void **state)
         o.steps = STEPS;
         o.gates = (mha_train_gates){(mha_gates_penalty)penalty, .start = START, .end = END, .heads = 5, .first = 1};
         mha_trainer *t = train_case(NULL, GPT2, &o);
-        float gates[MOST];
+        float gates[MAX];
         for (int64_t step = 1; step <= START; step++) {
             const mha_train_report a = step_under(t, step, NULL), b = step_under(plain, step, NULL);
             assert_true(a.loss == b.loss && a.norm == b.norm && a.rate == b.rate && a.rate > 0);

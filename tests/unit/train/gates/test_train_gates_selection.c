@@ -10,7 +10,7 @@
 
 #define GPT2 "models/gpt2-tiny"
 #define TINYLM "heads/tinylm"
-enum { B = 3, L = 12, MOST = 256 };
+enum { B = 3, L = 12, MAX = 256 };
 
 static mha_trainer *trainer_of(const char *folder, mha_train_gates gates)
 {
