@@ -14,17 +14,17 @@ static inline double clock_seconds(clockid_t clock)
 
 /* Returns the minimum time of a call work(arg) [s], over at least 3 rounds that take about `budget` seconds in
  * total. */
-static inline double least_seconds(void (*work)(void *arg), void *arg, double budget, clockid_t clock)
+static inline double min_seconds(void (*work)(void *arg), void *arg, double budget, clockid_t clock)
 {
-    double least = 1e300, total = 0;
+    double min = 1e300, total = 0;
     for (int round = 0; round < 3 || total < budget; round++) {
         const double start = clock_seconds(clock);
         work(arg);
         const double seconds = clock_seconds(clock) - start;
         total += seconds;
-        least = seconds < least ? seconds : least;
+        min = seconds < min ? seconds : min;
     }
-    return least;
+    return min;
 }
 
 #endif

@@ -87,7 +87,7 @@ static void dense(panel_work *w, int64_t m, int64_t n, int64_t inner, double pea
     w->c = numbers((size_t)(m * n));
     w->k->pack_rows(n, inner, weight, inner, 1, w->panels);
     snprintf(name, sizeof name, "dense %lldx%lldx%lld", (long long)m, (long long)n, (long long)inner);
-    row(w->k->isa, name, least_seconds(run_dense, w, BUDGET, CLOCK_THREAD_CPUTIME_ID),
+    row(w->k->isa, name, min_seconds(run_dense, w, BUDGET, CLOCK_THREAD_CPUTIME_ID),
         2 * (double)m * (double)n * (double)inner, peak);
     free(weight), free(w->a), free(w->panels), free(w->c);
 }
@@ -99,13 +99,13 @@ static void bench_kernels(const mha__kernels *k)
     for (size_t i = 0; i < sizeof piece / sizeof piece[0]; i++)
         *piece[i] = numbers((size_t)KEYS * WIDTH);
     const double flops = 2.0 * KEYS * WIDTH * k->nr * REPEAT;
-    const double peak_seconds = least_seconds(run_peak, &w, BUDGET, CLOCK_THREAD_CPUTIME_ID);
+    const double peak_seconds = min_seconds(run_peak, &w, BUDGET, CLOCK_THREAD_CPUTIME_ID);
     const double peak = 2.0 * 100000 * k->mr * k->nr / peak_seconds;
     row(k->isa, "fma peak", peak_seconds, peak * peak_seconds, peak);
-    row(k->isa, "scores 128x64", least_seconds(run_scores, &w, BUDGET, CLOCK_THREAD_CPUTIME_ID), flops, peak);
-    const double seconds = least_seconds(run_softmax, &w, BUDGET, CLOCK_THREAD_CPUTIME_ID);
+    row(k->isa, "scores 128x64", min_seconds(run_scores, &w, BUDGET, CLOCK_THREAD_CPUTIME_ID), flops, peak);
+    const double seconds = min_seconds(run_softmax, &w, BUDGET, CLOCK_THREAD_CPUTIME_ID);
     printf("%s,softmax (Gelem/s),%.4f,%.2f,\n", k->isa, 1e3 * seconds, 1e-9 * KEYS * k->nr * REPEAT / seconds);
-    row(k->isa, "values 128x64", least_seconds(run_values, &w, BUDGET, CLOCK_THREAD_CPUTIME_ID), flops, peak);
+    row(k->isa, "values 128x64", min_seconds(run_values, &w, BUDGET, CLOCK_THREAD_CPUTIME_ID), flops, peak);
     dense(&w, 1, 768, 768, peak);
     dense(&w, 16, 768, 768, peak);
     dense(&w, 512, 768, 768, peak);

@@ -7,7 +7,7 @@
 
 enum { LONGEST = 32 }; /* maximum bytes of a word; longer words get no suggestion */
 
-static int least(int a, int b)
+static int min(int a, int b)
 {
     return a < b ? a : b;
 }
@@ -26,9 +26,9 @@ static int edits(const char *a, const char *b)
         before = last, last = row, row = oldest;
         row[0] = i;
         for (int j = 1; j <= n; j++) {
-            row[j] = least(least(last[j], row[j - 1]) + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
+            row[j] = min(min(last[j], row[j - 1]) + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
             const bool exchanged = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-            if (exchanged) row[j] = least(row[j], before[j - 2] + 1);
+            if (exchanged) row[j] = min(row[j], before[j - 2] + 1);
         }
     }
     return row[n];

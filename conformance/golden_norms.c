@@ -10,22 +10,22 @@
  * standard deviation. */
 static double centred_size(const float *x, int64_t rows, int64_t width, double eps)
 {
-    double most = 0;
+    double max = 0;
     for (int64_t r = 0; r < rows; r++, x += width) {
         double sum = 0, squares = 0, largest = 0;
         for (int64_t n = 0; n < width; n++)
             sum += (double)x[n], largest = fmax(largest, fabs((double)x[n]));
         for (int64_t n = 0; n < width; n++)
             squares += pow((double)x[n] - sum / (double)width, 2);
-        most = fmax(most, squares > 0 ? largest / sqrt(squares / (double)width + eps) : 0);
+        max = fmax(max, squares > 0 ? largest / sqrt(squares / (double)width + eps) : 0);
     }
-    return most;
+    return max;
 }
 
 /* Returns the largest intermediate value of dx before means are subtracted: weight * dy in the same units. */
 static double slope_size(const mha_norm *norm, const float *x, const float *dy, const int64_t shape[2])
 {
-    double most = 0;
+    double max = 0;
     for (int64_t r = 0; r < shape[0]; r++, x += shape[1], dy += shape[1]) {
         double mean = 0, square = 0, largest = 0;
         for (int64_t n = 0; n < shape[1]; n++) {
@@ -34,17 +34,17 @@ static double slope_size(const mha_norm *norm, const float *x, const float *dy, 
         }
         for (int64_t n = 0; n < shape[1]; n++)
             square += pow((double)x[n] - mean, 2) / (double)shape[1];
-        most = fmax(most, largest / sqrt(square + norm->eps));
+        max = fmax(max, largest / sqrt(square + norm->eps));
     }
-    return most;
+    return max;
 }
 
 static double largest_of(const float *x, int64_t count)
 {
-    double most = 0;
+    double max = 0;
     for (int64_t n = 0; n < count; n++)
-        most = fmax(most, fabs((double)x[n]));
-    return most;
+        max = fmax(max, fabs((double)x[n]));
+    return max;
 }
 
 /* Runs the forward and backward pass of one kind of norm, and compares the results. */

@@ -170,11 +170,11 @@ LIVE_EXPORT(live_head_number) int live_head_number(int layer, int head)
 
 /* ---- tokens ---- */
 
-/* Encodes a text of at most `most` tokens; more are truncated. Frees the results of the previous text. Returns the
+/* Encodes a text of at most `max` tokens; more are truncated. Frees the results of the previous text. Returns the
  * number of tokens, or -1. */
-LIVE_EXPORT(live_encode) int live_encode(const char *text, size_t bytes, int most)
+LIVE_EXPORT(live_encode) int live_encode(const char *text, size_t bytes, int max)
 {
-    const mha_encode_options options = {.size = sizeof options, .max_tokens = most};
+    const mha_encode_options options = {.size = sizeof options, .max_tokens = max};
     mha_encoding *encoding = NULL;
     if (mha_tokenizer_encode(mha_model_tokenizer(live.model), text, bytes, NULL, 0, &options, &encoding, &live_err))
         return -1;

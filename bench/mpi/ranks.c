@@ -140,9 +140,9 @@ static double message(int bytes, int rounds)
 /* Returns the largest value of all ranks. */
 static double largest(double value)
 {
-    double most = 0;
-    MPI_Allreduce(&value, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return most;
+    double max = 0;
+    MPI_Allreduce(&value, &max, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return max;
 }
 
 static void run(const char *folder, int64_t tokens)
@@ -175,12 +175,12 @@ static void run(const char *folder, int64_t tokens)
     const double token = largest(times[tokens / 2]), alone = largest(times[tokens + tokens / 2]);
     const double predicted = largest((double)exchanges * alpha + (double)moved * beta) / (double)(2 * tokens);
     const double used = peak() - before, want = formula(model, PROMPT + 2 * tokens), apart = used / want - 1;
-    const double most = largest(apart), least = -largest(-apart);
+    const double max = largest(apart), min = -largest(-apart);
     if (me->rank == 0)
         printf("%d ranks: memory of rank 0 %.0f MB, formula %.0f MB, difference of ranks %+.1f to %+.1f %%; per token "
                "%.2f ms, without exchanges %.2f ms, difference %.3f ms; %lld exchanges, alpha %.1f us, %.2f GB/s: "
                "predicted %.3f ms\n",
-               me->tp, used / 1e6, want / 1e6, 100 * least, 100 * most, 1e3 * token, 1e3 * alone, 1e3 * (token - alone),
+               me->tp, used / 1e6, want / 1e6, 100 * min, 100 * max, 1e3 * token, 1e3 * alone, 1e3 * (token - alone),
                (long long)(exchanges / (2 * tokens)), 1e6 * alpha, beta > 0 ? 1e-9 / beta : 0.0, 1e3 * predicted);
     free(times);
     free(logits);

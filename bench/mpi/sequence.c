@@ -121,27 +121,27 @@ static void sum(void)
 /* Returns the time of work() on the slowest rank; all ranks begin together. */
 static double slowest(void (*work)(void))
 {
-    double most = 0;
+    double max = 0;
     MPI_Barrier(MPI_COMM_WORLD);
     const double begin = clock_seconds(CLOCK_MONOTONIC);
     work();
     const double seconds = clock_seconds(CLOCK_MONOTONIC) - begin;
-    MPI_Allreduce(&seconds, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return most;
+    MPI_Allreduce(&seconds, &max, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return max;
 }
 
 static void run(int rounds)
 {
     void (*const works[])(void) = {ring, transfer, contiguous, sum};
-    double least[4] = {1e300, 1e300, 1e300, 1e300};
+    double min[4] = {1e300, 1e300, 1e300, 1e300};
     for (int round = 0; round < rounds; round++)
         for (int n = 0; n < 4; n++) {
             const double seconds = slowest(works[n]);
-            least[n] = seconds < least[n] ? seconds : least[n];
+            min[n] = seconds < min[n] ? seconds : min[n];
         }
     if (me->rank == 0)
-        printf("{\"ring\": %.6f, \"transfers\": %.6f, \"contiguous\": %.6f, \"sum\": %.9f}\n", least[0], least[1],
-               least[2], least[3] / SUMS);
+        printf("{\"ring\": %.6f, \"transfers\": %.6f, \"contiguous\": %.6f, \"sum\": %.9f}\n", min[0], min[1], min[2],
+               min[3] / SUMS);
 }
 
 static float *random_floats(int64_t count)

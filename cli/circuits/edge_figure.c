@@ -26,8 +26,8 @@ typedef struct picture {
 /* Sets the width of an edge, in quarters of a point, so that rounding of effects does not change the figure. */
 static void set_width(cairo_t *cr, const edge_graph *g, double change)
 {
-    const double most = fabs(g->edges[0].change);
-    cairo_set_line_width(cr, fmax(1, round(4 * WIDEST * fabs(change) / most) / 4));
+    const double max = fabs(g->edges[0].change);
+    cairo_set_line_width(cr, fmax(1, round(4 * WIDEST * fabs(change) / max) / 4));
 }
 
 static void paint_edge(cairo_t *cr, const picture *p, const edge_graph_edge *e)
@@ -109,12 +109,12 @@ static const char *draw(const cli_session *s, picture *p, unsigned char **data, 
     return wrong;
 }
 
-int edge_figure_save(const cli_session *s, const effect_grid *grid, int64_t most)
+int edge_figure_save(const cli_session *s, const effect_grid *grid, int64_t max)
 {
     edge_graph g;
     unsigned char *data = NULL;
     size_t bytes = 0;
-    const char *wrong = edge_graph_make(grid, most, &g) ? NULL : "out of memory";
+    const char *wrong = edge_graph_make(grid, max, &g) ? NULL : "out of memory";
     picture p = {.grid = grid,
                  .graph = &g,
                  .top = FIGURE_MARGIN + FIGURE_TITLE,

@@ -4,8 +4,8 @@
 
 #include "circuits/edge_graph.h"
 
-/* Writes the figure of a finished grid of edges, with the `most` strongest, to the file of -o, in the format of its
+/* Writes the figure of a finished grid of edges, with the `max` strongest, to the file of -o, in the format of its
  * extension. Returns an exit code. */
-int edge_figure_save(const cli_session *session, const effect_grid *grid, int64_t most);
+int edge_figure_save(const cli_session *session, const effect_grid *grid, int64_t max);
 
 #endif

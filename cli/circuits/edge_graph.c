@@ -82,7 +82,7 @@ static double input_at(const edge_graph_node *node, mha_path_receiver to)
     return node->x + (to == MHA_PATH_Q ? -node->width / 4 : to == MHA_PATH_V ? node->width / 4 : 0);
 }
 
-static void take_edges(const effect_grid *grid, const layout *l, int64_t most)
+static void take_edges(const effect_grid *grid, const layout *l, int64_t max)
 {
     edge_graph *g = l->graph;
     for (int64_t n = 0; n < grid->count; n++) {
@@ -94,10 +94,10 @@ static void take_edges(const effect_grid *grid, const layout *l, int64_t most)
                 (edge_graph_edge){sender_of(l, e), to, input_at(&g->nodes[to], e->to), n, change};
     }
     qsort(g->edges, (size_t)g->edge_count, sizeof *g->edges, compare);
-    if (g->edge_count > most) g->edge_count = most;
+    if (g->edge_count > max) g->edge_count = max;
 }
 
-bool edge_graph_make(const effect_grid *grid, int64_t most, edge_graph *g)
+bool edge_graph_make(const effect_grid *grid, int64_t max, edge_graph *g)
 {
     const int64_t layers = mha_model_describe(grid->model)->layers, heads = head_columns(grid->model, MHA_SITE_Z);
     const layout l = {.model = grid->model,
@@ -111,7 +111,7 @@ bool edge_graph_make(const effect_grid *grid, int64_t most, edge_graph *g)
     g->edges = calloc((size_t)grid->count, sizeof *g->edges);
     if (!g->nodes || !g->edges) return false;
     place_nodes(&l);
-    take_edges(grid, &l, most);
+    take_edges(grid, &l, max);
     return true;
 }
 

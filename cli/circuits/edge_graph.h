@@ -29,9 +29,9 @@ typedef struct edge_graph {
 } edge_graph;
 
 /* Places all nodes of the model - the embedding at the bottom, a row of heads per layer with its feed-forward part at
- * the right, the logits at the top - and takes the `most` strongest edges of a finished grid of edges. Returns false if
+ * the right, the logits at the top - and takes the `max` strongest edges of a finished grid of edges. Returns false if
  * memory is exhausted. Call edge_graph_free in any case. */
-bool edge_graph_make(const effect_grid *grid, int64_t most, edge_graph *graph);
+bool edge_graph_make(const effect_grid *grid, int64_t max, edge_graph *graph);
 void edge_graph_free(edge_graph *graph);
 
 /* Returns {width, height, nodes: [{name, x, y, width}], edges: [{name, from, to, x, value, change, half}]}; `half`, of

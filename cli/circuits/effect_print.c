@@ -12,10 +12,10 @@ enum { CELL = 7, MARGIN = 8, MAP_NAME = 32, VALUE_TEXT = 32, TITLE = 200 };
 
 static double largest_change(const effect_grid *g)
 {
-    double most = 0;
+    double max = 0;
     for (int64_t n = 0; n < g->count; n++)
-        if (!g->absent[n]) most = fmax(most, fabs(effect_grid_change(g, n)));
-    return most;
+        if (!g->absent[n]) max = fmax(max, fabs(effect_grid_change(g, n)));
+    return max;
 }
 
 static void value_text(const effect_grid *g, int64_t n, char text[VALUE_TEXT])
@@ -23,13 +23,13 @@ static void value_text(const effect_grid *g, int64_t n, char text[VALUE_TEXT])
     snprintf(text, VALUE_TEXT, fabs(g->value[n]) < 9.995 ? "%+.2f" : "%+.1f", g->value[n]);
 }
 
-static void put_cell(const cli_session *s, const effect_grid *g, int64_t n, double most)
+static void put_cell(const cli_session *s, const effect_grid *g, int64_t n, double max)
 {
     if (g->absent[n]) {
         fprintf(s->out, "%*s", CELL, "");
         return;
     }
-    const double share = most > 0 ? effect_grid_change(g, n) / (g->raw ? most : fmax(most, 1)) : 0;
+    const double share = max > 0 ? effect_grid_change(g, n) / (g->raw ? max : fmax(max, 1)) : 0;
     char text[VALUE_TEXT];
     value_text(g, n, text);
     fputs(" ", s->out);
@@ -38,14 +38,14 @@ static void put_cell(const cli_session *s, const effect_grid *g, int64_t n, doub
     if (colored) fputs(cli_plain(s), s->out);
 }
 
-/* Writes the name of a column, in at most `most` columns of text: its token, or its index. */
-static const char *column_name(const effect_grid *g, const prompt_case *one, int64_t column, int most,
+/* Writes the name of a column, in at most `max` columns of text: its token, or its index. */
+static const char *column_name(const effect_grid *g, const prompt_case *one, int64_t column, int max,
                                char name[PROMPT_TOKEN])
 {
     const char *axis = g->axes[g->rank - 1];
     const bool tokens = strcmp(axis, "position") == 0 || strcmp(axis, "key") == 0;
     if (tokens && one)
-        snprintf(name, PROMPT_TOKEN, "%s", cli_shown_start(prompt_token(g->model, one->clean[column], name), most));
+        snprintf(name, PROMPT_TOKEN, "%s", cli_shown_start(prompt_token(g->model, one->clean[column], name), max));
     else
         effect_grid_index(g, g->rank - 1, column, name);
     return name;
@@ -87,7 +87,7 @@ static void put_table(const cli_session *s, const effect_grid *g, const prompt_c
 {
     const int64_t columns = g->shape[g->rank - 1], rows = g->count / columns;
     const int64_t fit = s->columns > MARGIN + CELL ? (s->columns - MARGIN) / CELL : 1;
-    const double most = largest_change(g);
+    const double max = largest_change(g);
     char name[EFFECT_INDEX];
     for (int64_t first = 0; first < columns; first += fit) {
         const int64_t end = first + fit < columns ? first + fit : columns;
@@ -99,7 +99,7 @@ static void put_table(const cli_session *s, const effect_grid *g, const prompt_c
             if (!has_row(g, r, columns)) continue;
             fprintf(s->out, "%*s", MARGIN, row_name(g, r, name));
             for (int64_t c = first; c < end; c++)
-                put_cell(s, g, r * columns + c, most);
+                put_cell(s, g, r * columns + c, max);
             fputc('\n', s->out);
         }
     }

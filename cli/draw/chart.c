@@ -24,11 +24,11 @@ static double up(const frame *f, double y)
     return f->y + f->height * (1 - (y - f->y0) / (f->y1 - f->y0));
 }
 
-/* Returns the smallest number of the form 1, 2 or 5 times 10^n that is at least `least`. */
-static double round_step(double least)
+/* Returns the smallest number of the form 1, 2 or 5 times 10^n that is at least `min`. */
+static double round_step(double min)
 {
-    const double power = pow(10, floor(log10(least)));
-    const double digit = least / power;
+    const double power = pow(10, floor(log10(min)));
+    const double digit = min / power;
     return power * (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10);
 }
 

@@ -125,12 +125,12 @@ static void span(int64_t n, int side, int p, int64_t *from, int64_t *to)
 static float greatest(const float *map, int64_t n, int side, int x, int y)
 {
     int64_t i, i_end, j, j_end;
-    float most = 0;
+    float max = 0;
     span(n, side, x, &j, &j_end);
     for (span(n, side, y, &i, &i_end); i < i_end; i++)
         for (int64_t k = j; k < j_end; k++)
-            most = fmaxf(most, map[i * n + k]);
-    return most;
+            max = fmaxf(max, map[i * n + k]);
+    return max;
 }
 
 static cairo_surface_t *map_image(const float *map, int64_t n, int side)

@@ -36,16 +36,16 @@ static json_t *shape_json(const mha_tensor *t)
  * f64 or memory is exhausted. */
 static double furthest(const mha_tensor *a, const mha_tensor *b)
 {
-    double most = NAN;
+    double max = NAN;
     double *x = calloc((size_t)a->elements + 1, sizeof *x), *y = calloc((size_t)a->elements + 1, sizeof *y);
     if (x && y && mha_tensor_read(a, MHA_F64, x, NULL) == MHA_OK && mha_tensor_read(b, MHA_F64, y, NULL) == MHA_OK) {
-        most = 0;
+        max = 0;
         for (int64_t i = 0; i < a->elements; i++)
-            if (!(fabs(x[i] - y[i]) <= most)) most = fabs(x[i] - y[i]);
+            if (!(fabs(x[i] - y[i]) <= max)) max = fabs(x[i] - y[i]);
     }
     free(x);
     free(y);
-    return most;
+    return max;
 }
 
 static bool same_shape(const mha_tensor *a, const mha_tensor *b)

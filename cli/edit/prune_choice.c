@@ -223,12 +223,12 @@ void prune_choice_log(const prune_job *job)
 {
     int64_t layers;
     const int64_t before = prune_parts_heads(job, &layers), removed = prune_parts_removed(job),
-                  most = (job->rule.per_layer ? layers : 1) * mha_prune_most(job->model, &job->rule);
+                  max = (job->rule.per_layer ? layers : 1) * mha_prune_most(job->model, &job->rule);
     const double asked = job->rule.ratio * (double)before;
     const bool groups = job->info->heads > job->info->kv_heads;
     char why[96];
     if (!job->given.ratio || (double)removed == asked) return;
-    if ((double)removed < asked && removed >= most)
+    if ((double)removed < asked && removed >= max)
         snprintf(why, sizeof why, "--floor keeps at least %lld per layer",
                  job->rule.floor > 0 ? (long long)job->rule.floor : 1);
     else

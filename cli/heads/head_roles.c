@@ -198,20 +198,20 @@ static double accuracy(const head_roles *roles, int role, int64_t layer, int64_t
 /* Returns the largest fraction of relations with the same distance; NAN without relations. */
 static double offset_level(const head_roles *roles, int role)
 {
-    int64_t most = 0;
+    int64_t max = 0;
     for (int d = 0; d < HEAD_ROLES_WORDS; d++)
-        most = roles->role[role].distance[d] > most ? roles->role[role].distance[d] : most;
-    return (double)most / (double)roles->role[role].relations;
+        max = roles->role[role].distance[d] > max ? roles->role[role].distance[d] : max;
+    return (double)max / (double)roles->role[role].relations;
 }
 
 /* Returns the role of a head; -1 if it has none. */
 static int role_of(const head_roles *roles, int64_t layer, int64_t head)
 {
     int best = -1;
-    double most = HEAD_ROLES_MARGIN;
+    double max = HEAD_ROLES_MARGIN;
     for (int r = 0; r < HEAD_ROLES; r++) {
         const double excess = accuracy(roles, r, layer, head) - offset_level(roles, r);
-        if (excess >= most) best = r, most = excess;
+        if (excess >= max) best = r, max = excess;
     }
     return best;
 }
@@ -267,19 +267,19 @@ static void print_best(const cli_session *s, const mha_model *model, const head_
     double before = (double)INFINITY;
     int shown = 0;
     while (shown < SHOWN) {
-        double most = -1;
+        double max = -1;
         for (int64_t l = 0; l < roles->layers; l++)
             for (int64_t h = 0; h < roles->heads_per_layer[l]; h++) {
                 const double a = accuracy(roles, role, l, h);
-                if (a < before && a > most) most = a;
+                if (a < before && a > max) max = a;
             }
-        if (most < 0) break;
+        if (max < 0) break;
         for (int64_t l = 0; l < roles->layers; l++)
             for (int64_t h = 0; h < roles->heads_per_layer[l]; h++)
-                if (accuracy(roles, role, l, h) == most && shown++ < SHOWN)
-                    fprintf(s->out, "  %lld.%lld %.2f%s", (long long)l, (long long)mha_head_number(model, l, h), most,
+                if (accuracy(roles, role, l, h) == max && shown++ < SHOWN)
+                    fprintf(s->out, "  %lld.%lld %.2f%s", (long long)l, (long long)mha_head_number(model, l, h), max,
                             role_of(roles, l, h) == role ? "*" : " ");
-        before = most;
+        before = max;
     }
 }
 

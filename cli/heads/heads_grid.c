@@ -46,7 +46,7 @@ static void put_code(const cli_session *session, mha_head_label label)
 typedef struct cell {
     const mha_heads *heads;
     const mha_importance *importance; /* NULL = show labels and their scores */
-    double most;                      /* largest importance of all heads */
+    double max;                       /* largest importance of all heads */
     color_scale colors;               /* of the importance */
     bool wide;
 } cell;
@@ -85,7 +85,7 @@ static void set_ramp(const cli_session *session, color_scale colors, double shar
  * the percentage. A narrow cell contains only the label if color is on, otherwise only the number. */
 static void put_importance_cell(const cli_session *session, const cell *c, int64_t layer, int64_t head)
 {
-    double share = fmax(mha_importance_value(c->importance, layer, head), 0) / c->most;
+    double share = fmax(mha_importance_value(c->importance, layer, head), 0) / c->max;
     const char *code = styles[mha_heads_label(c->heads, layer, head)].code;
     set_ramp(session, c->colors, share);
     if (c->wide)
@@ -146,7 +146,7 @@ void cli_put_grid(const cli_session *session, const mha_model *model, const mha_
 }
 
 /* Prints the color scale, if it fits the terminal, and the meaning of the percentages. */
-static void put_ramp(const cli_session *session, color_scale colors, double most, int indent)
+static void put_ramp(const cli_session *session, color_scale colors, double max, int indent)
 {
     enum { STEP = 4 };
     const bool fits = session->show_color && indent + RAMP * STEP <= session->columns;
@@ -159,19 +159,19 @@ static void put_ramp(const cli_session *session, color_scale colors, double most
     if (fits) fprintf(session->out, "%s\n", cli_plain(session));
     fprintf(session->out, "%*s", indent, "");
     cli_put_prose(session, indent, indent, "Numbers%s are percentages of the largest importance, %.4g.",
-                  session->show_color ? " and colors" : "", most);
+                  session->show_color ? " and colors" : "", max);
 }
 
 void cli_put_importance_grid(const cli_session *session, const mha_model *model, const mha_heads *heads,
                              const mha_importance *importance, color_scale colors, int indent)
 {
-    double most = 0;
+    double max = 0;
     for (int64_t l = 0; l < mha_heads_layers(heads); l++)
         for (int64_t h = 0; h < mha_heads_count(heads, l); h++)
-            most = fmax(most, mha_importance_value(importance, l, h));
+            max = fmax(max, mha_importance_value(importance, l, h));
     put_grid(session, model,
-             (cell){.heads = heads, .importance = importance, .most = most > 0 ? most : 1, .colors = colors}, indent);
-    put_ramp(session, colors, most, indent);
+             (cell){.heads = heads, .importance = importance, .max = max > 0 ? max : 1, .colors = colors}, indent);
+    put_ramp(session, colors, max, indent);
 }
 
 static int64_t count_label(const mha_heads *heads, mha_head_label label)

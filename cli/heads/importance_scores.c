@@ -101,11 +101,11 @@ bool importance_scores_use_pairs(const importance_scores *scores)
 
 static int make_room(const cli_session *s, const cli_texts *texts, cli_texts *both)
 {
-    const size_t most = 2 * (size_t)texts->count;
+    const size_t max = 2 * (size_t)texts->count;
     *both = (cli_texts){.count = texts->count,
-                        .text = calloc(most, sizeof *both->text),
-                        .bytes = calloc(most, sizeof *both->bytes),
-                        .line = calloc(most, sizeof *both->line),
+                        .text = calloc(max, sizeof *both->text),
+                        .bytes = calloc(max, sizeof *both->bytes),
+                        .line = calloc(max, sizeof *both->line),
                         .path = texts->path,
                         .memory = malloc(room_of(texts))};
     if (both->text && both->bytes && both->line && both->memory) return CLI_DONE;

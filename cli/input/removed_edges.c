@@ -9,14 +9,14 @@
 #include "output.h"
 
 /* Reads a number from 0 to most - 1. Returns the text after it, or NULL. */
-static const char *read_index(const char *text, int64_t most, int64_t *index)
+static const char *read_index(const char *text, int64_t max, int64_t *index)
 {
     char *end;
     if (*text < '0' || *text > '9') return NULL;
     errno = 0;
     const long long value = strtoll(text, &end, 10);
     *index = value;
-    return errno == 0 && value < most ? end : NULL;
+    return errno == 0 && value < max ? end : NULL;
 }
 
 /* Reads LAYER.HEAD, LAYER or all. Returns the text after it, or NULL. */

@@ -54,18 +54,18 @@ const char *circuit_map_name(const json_t *map, const char *key, size_t n)
     return name ? name : "";
 }
 
-double circuit_map_most(const json_t *map)
+double circuit_map_max(const json_t *map)
 {
     const char *scale = json_string_value(json_object_get(map, "scale"));
-    double most = strcmp(scale, "effect") == 0 ? 1 : 0;
+    double max = strcmp(scale, "effect") == 0 ? 1 : 0;
     size_t r, c;
     const json_t *row, *value;
     if (strcmp(scale, "probability") == 0) return 1;
     json_array_foreach(json_object_get(map, "values"), r, row)
     {
-        json_array_foreach(row, c, value) most = fmax(most, fabs(json_number_value(value)));
+        json_array_foreach(row, c, value) max = fmax(max, fabs(json_number_value(value)));
     }
-    return most;
+    return max;
 }
 
 /* ---- terminal ---- */
@@ -88,7 +88,7 @@ bool circuit_map_color(const cli_session *s, double part)
     return true;
 }
 
-static void put_cell(const cli_session *s, const json_t *map, size_t row, size_t column, int width, double most)
+static void put_cell(const cli_session *s, const json_t *map, size_t row, size_t column, int width, double max)
 {
     const json_t *value = circuit_map_at(map, "values", row, column);
     const char *text = json_string_value(circuit_map_at(map, "texts", row, column));
@@ -97,7 +97,7 @@ static void put_cell(const cli_session *s, const json_t *map, size_t row, size_t
         return;
     }
     fputc(' ', s->out);
-    circuit_map_color(s, most > 0 ? json_number_value(value) / most : 0);
+    circuit_map_color(s, max > 0 ? json_number_value(value) / max : 0);
     if (text)
         put_name(s, text, width - 1);
     else if (fabs(json_number_value(value)) < 0.005) /* without a sign, since it is only rounding */
@@ -123,7 +123,7 @@ static int margin_of(const json_t *map)
     return margin < MARGIN_MAX ? margin : MARGIN_MAX;
 }
 
-static void put_block(const cli_session *s, const json_t *map, size_t first, size_t count, int width, double most)
+static void put_block(const cli_session *s, const json_t *map, size_t first, size_t count, int width, double max)
 {
     const int margin = margin_of(map);
     fputs(cli_dim(s), s->out);
@@ -140,7 +140,7 @@ static void put_block(const cli_session *s, const json_t *map, size_t first, siz
     for (size_t r = 0; r < json_array_size(json_object_get(map, "rows")); r++) {
         put_name(s, circuit_map_name(map, "rows", r), margin);
         for (size_t c = first; c < first + count; c++)
-            put_cell(s, map, r, c, width, most);
+            put_cell(s, map, r, c, width, max);
         fputc('\n', s->out);
     }
 }
@@ -148,12 +148,12 @@ static void put_block(const cli_session *s, const json_t *map, size_t first, siz
 void circuit_map_print(const cli_session *s, const json_t *map)
 {
     const int width = has_texts(map) ? TEXT_WIDTH : VALUE_WIDTH, room = (s->columns - margin_of(map)) / width;
-    const size_t columns = json_array_size(json_object_get(map, "columns")), most = room > 1 ? (size_t)room : 1;
-    const double size = circuit_map_most(map);
+    const size_t columns = json_array_size(json_object_get(map, "columns")), max = room > 1 ? (size_t)room : 1;
+    const double size = circuit_map_max(map);
     fprintf(s->out, "%s%s%s\n", cli_bold(s), json_string_value(json_object_get(map, "title")), cli_plain(s));
-    for (size_t first = 0; first < columns; first += most) {
+    for (size_t first = 0; first < columns; first += max) {
         if (first) fputc('\n', s->out);
-        put_block(s, map, first, columns - first < most ? columns - first : most, width, size);
+        put_block(s, map, first, columns - first < max ? columns - first : max, width, size);
     }
 }
 

@@ -21,7 +21,7 @@ const char *circuit_map_name(const json_t *map, const char *key, size_t n);
 /* Returns a cell of "values", "texts" or "notes". */
 const json_t *circuit_map_at(const json_t *map, const char *key, size_t row, size_t column);
 /* Returns the magnitude that has the full color. */
-double circuit_map_most(const json_t *map);
+double circuit_map_max(const json_t *map);
 
 /* Sets the background for a value from -1 to 1: orange for positive values, blue for negative ones. Returns false, and
  * prints nothing, without color, for NAN and for magnitudes below 0.05. */

@@ -24,7 +24,7 @@ typedef struct picture {
 /* A map with its sizes in points. */
 typedef struct table {
     const json_t *map;
-    double most; /* circuit_map_most */
+    double max; /* circuit_map_max */
     size_t rows, columns;
     double margin, width; /* of the row names and of a column */
     size_t band;          /* columns drawn side by side */
@@ -46,7 +46,7 @@ static const char *cell_text(const table *t, size_t r, size_t c, char text[VALUE
 {
     const char *given = json_string_value(circuit_map_at(t->map, "texts", r, c));
     const json_t *value = circuit_map_at(t->map, "values", r, c);
-    const int digits = t->most >= 2 ? 2 : 3;
+    const int digits = t->max >= 2 ? 2 : 3;
     if (given) return cli_shown_start(given, LETTERS);
     if (!json_is_number(value)) return "";
     const double v = json_number_value(value);
@@ -58,7 +58,7 @@ static const char *cell_text(const table *t, size_t r, size_t c, char text[VALUE
 static table table_of(cairo_t *cr, const json_t *map)
 {
     table t = {.map = map,
-               .most = circuit_map_most(map),
+               .max = circuit_map_max(map),
                .rows = json_array_size(json_object_get(map, "rows")),
                .columns = json_array_size(json_object_get(map, "columns"))};
     char text[VALUE_TEXT];
@@ -82,7 +82,7 @@ static void put_cell(cairo_t *cr, const table *t, size_t r, size_t c, double x, 
     char text[VALUE_TEXT];
     const double value = json_number_value(circuit_map_at(t->map, "values", r, c));
     cairo_rectangle(cr, x + 1, y + 1, t->width - 2, LINE - 2);
-    figure_sign_ink(cr, value, t->most > 0 ? STRONGEST * fmin(fabs(value) / t->most, 1) : 0);
+    figure_sign_ink(cr, value, t->max > 0 ? STRONGEST * fmin(fabs(value) / t->max, 1) : 0);
     cairo_fill(cr);
     figure_ink(cr);
     figure_center(cr, x + t->width / 2, y + LINE - 5, cell_text(t, r, c, text));

@@ -12,11 +12,11 @@
 
 #define INDEX "model.safetensors.index.json"
 
-/* Reads a file to its end, or until it has more than `most` bytes. Returns 0 or an errno. */
-static int read_stream(FILE *file, size_t most, unsigned char **data, size_t *bytes)
+/* Reads a file to its end, or until it has more than `max` bytes. Returns 0 or an errno. */
+static int read_stream(FILE *file, size_t max, unsigned char **data, size_t *bytes)
 {
     size_t room = 0;
-    while (*bytes <= most && !feof(file)) {
+    while (*bytes <= max && !feof(file)) {
         if (*bytes == room) {
             unsigned char *more = realloc(*data, room = room ? 2 * room : 1 << 20);
             if (!more) return ENOMEM;
@@ -35,11 +35,11 @@ static int read_file(const cli_session *s, const char *path, size_t *used, unsig
     *data = NULL;
     *bytes = 0;
     if (!file) return cli_error(s, CLI_REFUSED, "%s: cannot open: %s", cli_shown(path), strerror(errno));
-    const size_t most = LIVE_BYTES_MAX - *used;
-    const int failed = read_stream(file, most, data, bytes);
+    const size_t max = LIVE_BYTES_MAX - *used;
+    const int failed = read_stream(file, max, data, bytes);
     fclose(file);
     if (failed) return cli_error(s, CLI_REFUSED, "%s: cannot read: %s", cli_shown(path), strerror(failed));
-    if (*bytes > most)
+    if (*bytes > max)
         return cli_error(s, CLI_REFUSED,
                          "the files of the model must have at most %d bytes (exceeded by %s): write the page of a "
                          "smaller model, and drop the folder of this model onto it",

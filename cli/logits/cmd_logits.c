@@ -140,11 +140,11 @@ static int put_replaced(cli_session *s, const cli_sequence *q, const head_views 
 }
 
 static int put_top(cli_session *s, const cli_sequence *q, const head_views *views, const captured_tensors *t,
-                   int64_t at, int64_t most)
+                   int64_t at, int64_t max)
 {
     if (t->logits && !mha_model_describe(t->model)->logits) return put_replaced(s, q, views, t);
     if (!t->logits) return s->options.json ? put_json(s, q, views, at, NULL, 0) : CLI_DONE;
-    const int64_t wanted = most < t->vocab ? most : t->vocab;
+    const int64_t wanted = max < t->vocab ? max : t->vocab;
     top_token *top = calloc((size_t)wanted, sizeof *top);
     if (!top) return cli_error(s, CLI_FAILED, "out of memory for %lld tokens", (long long)wanted);
     const int64_t row = t->rows == 1 ? 0 : at,
@@ -159,9 +159,9 @@ static int put_top(cli_session *s, const cli_sequence *q, const head_views *view
 }
 
 static int put_result(cli_session *s, const cli_sequence *q, const head_views *views, const captured_tensors *t,
-                      int64_t at, int64_t most)
+                      int64_t at, int64_t max)
 {
-    const int code = put_top(s, q, views, t, at, most);
+    const int code = put_top(s, q, views, t, at, max);
     if (code == CLI_DONE && given.effects && !s->options.json) head_effects_print(s, &views->effects);
     if (code == CLI_DONE && given.steps && !s->options.json) head_steps_print(s, &views->steps, q);
     return code;
@@ -234,24 +234,24 @@ static int read_request(const cli_session *s, const mha_model *model, const cli_
     return code;
 }
 
-static int run_request(cli_session *s, const mha_model *model, const cli_sequence *q, int64_t most, logits_pass *p)
+static int run_request(cli_session *s, const mha_model *model, const cli_sequence *q, int64_t max, logits_pass *p)
 {
     const capture_request *r = &p->request;
     int code = capture_tensors(s, model, q->ids, q->count, r, &p->tensors);
     if (code == CLI_DONE && given.effects)
         code = head_effects_measure(s, model, q, p->at, r, &p->gates, &p->views.effects);
     if (code == CLI_DONE && given.steps) code = head_steps_read(s, model, q, p->at, r, &p->views.steps);
-    if (code == CLI_DONE) code = put_result(s, q, &p->views, &p->tensors, p->at, most);
+    if (code == CLI_DONE) code = put_result(s, q, &p->views, &p->tensors, p->at, max);
     return code == CLI_DONE ? write_tensors(s, &p->tensors) : code;
 }
 
-static int capture_sequence(cli_session *s, const mha_model *model, const cli_sequence *q, long long at, long long most)
+static int capture_sequence(cli_session *s, const mha_model *model, const cli_sequence *q, long long at, long long max)
 {
     if (at >= q->count)
         return cli_usage(s, "--at must be a token from 0 to %lld (got %lld)", (long long)q->count - 1, at);
     logits_pass p = {.at = given.at ? at : q->count - 1};
     int code = read_request(s, model, q, &p);
-    if (code == CLI_DONE) code = run_request(s, model, q, most, &p);
+    if (code == CLI_DONE) code = run_request(s, model, q, max, &p);
     captured_tensors_free(&p.tensors);
     head_effects_free(&p.views.effects);
     head_steps_free(&p.views.steps);
@@ -261,7 +261,7 @@ static int capture_sequence(cli_session *s, const mha_model *model, const cli_se
     return code;
 }
 
-static int check_options(const cli_session *s, long long *at, long long *most)
+static int check_options(const cli_session *s, long long *at, long long *max)
 {
     if (s->options.out && strcmp(s->options.out, "-") == 0)
         return cli_usage(s, "-o must name a file for the tensors (got \"-\")");
@@ -277,22 +277,22 @@ static int check_options(const cli_session *s, long long *at, long long *most)
     if (given.mean && !given.gates && !given.effects) return cli_usage(s, "--mean requires --gates or --effects");
     if (given.attn && given.heads) return cli_usage(s, "--attn and --heads are mutually exclusive");
     int code = cli_whole(s, "--at", given.at, 0, INT32_MAX, at);
-    if (code == CLI_DONE) code = cli_whole(s, "--top", given.top, 1, 1000, most);
+    if (code == CLI_DONE) code = cli_whole(s, "--top", given.top, 1, 1000, max);
     return code == CLI_DONE ? cli_check_out(s) : code;
 }
 
 static int run(cli_session *s)
 {
-    long long at = 0, most = 5;
+    long long at = 0, max = 5;
     cli_sequence q = {0};
     mha_model *model = NULL;
     const mha_model_options bare = {.size = sizeof bare, .no_tokenizer = 1};
-    int code = check_options(s, &at, &most);
+    int code = check_options(s, &at, &max);
     if (code == CLI_DONE) code = cli_model_open(s, &bare, &model);
     if (code == CLI_DONE) code = check_predictions(s, model);
     if (code == CLI_DONE) code = check_views(s, model);
     if (code == CLI_DONE) code = cli_sequence_read(s, model, &q);
-    if (code == CLI_DONE) code = capture_sequence(s, model, &q, at, most);
+    if (code == CLI_DONE) code = capture_sequence(s, model, &q, at, max);
     cli_sequence_free(&q);
     mha_model_free(model);
     return code;

@@ -82,9 +82,9 @@ static int no_memory(const cli_session *s, const captured_tensors *t)
 /* Allocates the list of tensors and the logits. */
 static bool allocate(captured_tensors *t, const mha_model_info *info, const capture_request *request)
 {
-    const size_t most = (2 + CAPTURED_STATISTICS) * (size_t)info->layers + (size_t)request->head_count + 2;
-    t->list = calloc(most, sizeof *t->list);
-    t->names = calloc(most, sizeof *t->names);
+    const size_t max = (2 + CAPTURED_STATISTICS) * (size_t)info->layers + (size_t)request->head_count + 2;
+    t->list = calloc(max, sizeof *t->list);
+    t->names = calloc(max, sizeof *t->names);
     if (t->vocab) t->logits = calloc((size_t)t->rows, (size_t)t->vocab * sizeof *t->logits);
     return t->list && t->names && (t->logits || !t->vocab);
 }

@@ -5,10 +5,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-int64_t top_tokens_find(const float *logits, int64_t vocab, int64_t most, top_token *top)
+int64_t top_tokens_find(const float *logits, int64_t vocab, int64_t max, top_token *top)
 {
     int64_t count = 0;
-    for (; count < most; count++) {
+    for (; count < max; count++) {
         int64_t best = -1;
         const top_token *last = count ? &top[count - 1] : NULL;
         for (int64_t i = 0; i < vocab; i++) {

@@ -9,8 +9,8 @@ typedef struct top_token {
     double logit, probability;
 } top_token;
 
-/* Finds the `most` tokens with the largest logits, in the order of ids if logits are equal, and their probabilities.
+/* Finds the `max` tokens with the largest logits, in the order of ids if logits are equal, and their probabilities.
  * Ignores NaN. Returns the number of tokens found. */
-int64_t top_tokens_find(const float *logits, int64_t vocab, int64_t most, top_token *top);
+int64_t top_tokens_find(const float *logits, int64_t vocab, int64_t max, top_token *top);
 
 #endif

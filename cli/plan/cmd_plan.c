@@ -42,13 +42,13 @@ static int read_wholes(const cli_session *s, mha_head_layout_options *model)
     const struct {
         const char *option, *text;
         int64_t *value;
-        long long least, most;
+        long long min, max;
     } wholes[] = {
         {"--d-model", given.d_model, &model->d_model, 1, 1LL << 20},
         {"--heads", given.heads, &model->heads, 1, 1LL << 20},
         {"--layers", given.layers, &model->layers, 1, train ? PLAN_TRAIN_LAYERS : 65536},
         {"--vocab", given.vocab, &model->vocab, 1, 1LL << 31},
-        {"--seq", given.seq, &model->seq, train ? plan_train_least_seq() : 1, train ? PLAN_TRAIN_SEQ : 1LL << 32},
+        {"--seq", given.seq, &model->seq, train ? plan_train_min_seq() : 1, train ? PLAN_TRAIN_SEQ : 1LL << 32},
         {"--batch", given.batch, &model->batch, 1, 1LL << 20},
         {"--experts", given.experts, &model->experts, 1, 1LL << 20},
         {"--top-k", given.top_k, &model->top_k, 1, 1LL << 20},
@@ -56,7 +56,7 @@ static int read_wholes(const cli_session *s, mha_head_layout_options *model)
     };
     for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++) {
         long long number = 0;
-        const int code = cli_whole(s, wholes[i].option, wholes[i].text, wholes[i].least, wholes[i].most, &number);
+        const int code = cli_whole(s, wholes[i].option, wholes[i].text, wholes[i].min, wholes[i].max, &number);
         if (code != CLI_DONE) return code;
         *wholes[i].value = number;
     }

@@ -153,11 +153,11 @@ static void put_choice(const cli_session *s, const plan_hosts_result *r)
             put_command(s, r, "Command for the fastest layout", row_at(r, r->choice.fastest));
         return;
     }
-    double least = r->rows[0].bytes;
+    double min = r->rows[0].bytes;
     for (int n = 1; n < r->choice.count; n++)
-        least = r->rows[n].bytes < least ? r->rows[n].bytes : least;
+        min = r->rows[n].bytes < min ? r->rows[n].bytes : min;
     fprintf(s->out, "\n%sNo layout fits%s\n", cli_bold(s), cli_plain(s));
-    cli_put_prose(s, 0, 0, "The smallest layout requires %s per host.", shown_bytes(&memory, least));
+    cli_put_prose(s, 0, 0, "The smallest layout requires %s per host.", shown_bytes(&memory, min));
 }
 
 static void print_table(const cli_session *s, const plan_hosts_result *r)

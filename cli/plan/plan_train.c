@@ -45,7 +45,7 @@ bool plan_train_given(void)
     return given.train;
 }
 
-int plan_train_least_seq(void)
+int plan_train_min_seq(void)
 {
     return given.encoder ? 3 : 2;
 }
@@ -104,10 +104,10 @@ static int choose_variants(const cli_session *s, plan_training *r)
     return CLI_DONE;
 }
 
-static int read_number(const cli_session *s, const char *option, const char *text, long long most, int64_t *value)
+static int read_number(const cli_session *s, const char *option, const char *text, long long max, int64_t *value)
 {
     long long number = *value;
-    const int code = cli_whole(s, option, text, 1, most, &number);
+    const int code = cli_whole(s, option, text, 1, max, &number);
     *value = number;
     return code;
 }

@@ -30,7 +30,7 @@ static inline mha_layout_trial *plan_trial(const plan_training *t, int variant, 
 /* Returns true if --train was given. */
 bool plan_train_given(void);
 /* Returns the minimum number of tokens per sequence: encoders also require [CLS] and [SEP]. */
-int plan_train_least_seq(void);
+int plan_train_min_seq(void);
 /* Returns CLI_USAGE if an option of the group was given without --train. */
 int plan_train_absent(const cli_session *session);
 /* Trains the models and prints the results. `layout` has the given sizes of the models, and 0 for others. */

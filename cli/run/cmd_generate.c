@@ -17,16 +17,16 @@
 
 static struct {
     const char **prompts, **stops;
-    const char *most, *least, *temperature, *top_k, *top_p, *min_p, *penalty, *ngram, *samples, *at_once, *kv_dtype,
+    const char *max, *min, *temperature, *top_k, *top_p, *min_p, *penalty, *ngram, *samples, *at_once, *kv_dtype,
         *lookup, *gates;
     int echo, no_eos;
 } given;
 
 static const struct poptOption options[] = {
     {"prompt", 'p', POPT_ARG_ARGV, &given.prompts, 0, "text to continue; may be repeated", "TEXT"},
-    {"tokens", 'n', POPT_ARG_STRING, &given.most, 0, "maximum number of new tokens (default: 64, or as many as fit)",
+    {"tokens", 'n', POPT_ARG_STRING, &given.max, 0, "maximum number of new tokens (default: 64, or as many as fit)",
      "N"},
-    {"min-tokens", 0, POPT_ARG_STRING, &given.least, 0, "minimum number of new tokens before the text may end", "N"},
+    {"min-tokens", 0, POPT_ARG_STRING, &given.min, 0, "minimum number of new tokens before the text may end", "N"},
     {"temperature", 0, POPT_ARG_STRING, &given.temperature, 0, "sampling temperature; 0 = most likely token (default)",
      "X"},
     {"top-k", 0, POPT_ARG_STRING, &given.top_k, 0, "sample from the K most likely tokens", "K"},
@@ -55,10 +55,10 @@ static int read_wholes(const cli_session *s, mha_generate_options *o, int64_t *s
     const struct {
         const char *option, *text;
         int64_t *value;
-        long long least, most;
+        long long min, max;
     } wholes[] = {
-        {"-n", given.most, &o->max_new, 1, 1LL << 24},
-        {"--min-tokens", given.least, &o->min_new, 0, 1LL << 24},
+        {"-n", given.max, &o->max_new, 1, 1LL << 24},
+        {"--min-tokens", given.min, &o->min_new, 0, 1LL << 24},
         {"--top-k", given.top_k, &o->sampling.top_k, 0, INT32_MAX},
         {"--no-repeat-ngram", given.ngram, &o->sampling.no_repeat_ngram, 0, INT32_MAX},
         {"--samples", given.samples, samples, 1, 1LL << 20},
@@ -67,7 +67,7 @@ static int read_wholes(const cli_session *s, mha_generate_options *o, int64_t *s
     };
     for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++) {
         long long number = *wholes[i].value;
-        const int code = cli_whole(s, wholes[i].option, wholes[i].text, wholes[i].least, wholes[i].most, &number);
+        const int code = cli_whole(s, wholes[i].option, wholes[i].text, wholes[i].min, wholes[i].max, &number);
         if (code != CLI_DONE) return code;
         *wholes[i].value = number;
     }
@@ -213,21 +213,21 @@ static int put_json(cli_session *s, const job *j, int64_t max_new)
 static void fit(const cli_session *s, const job *j, mha_generate_options *o)
 {
     const mha_model_info *info = mha_model_describe(j->model);
-    const int64_t most = info->max_positions;
+    const int64_t max = info->max_positions;
     const bool source = mha_model_encoder(j->model) != NULL;
     int64_t longest = source ? 1 : 0;
     for (int64_t n = 0; !source && n < j->count; n++)
         if (j->prompts[n].count > longest) longest = j->prompts[n].count;
-    if (longest + o->max_new <= most) return;
-    if (!given.most && longest < most) {
-        o->max_new = most - longest;
+    if (longest + o->max_new <= max) return;
+    if (!given.max && longest < max) {
+        o->max_new = max - longest;
         cli_say(s, "at most %lld new tokens: the model accepts %lld tokens, the prompt has %lld", (long long)o->max_new,
-                (long long)most, (long long)longest);
+                (long long)max, (long long)longest);
     } else if (!source && !info->position_table) {
         cli_say(s,
                 "output may reach %lld tokens including the prompt, but the model was trained on sequences of at most "
                 "%lld (max_position_embeddings)",
-                (long long)(longest + o->max_new), (long long)most);
+                (long long)(longest + o->max_new), (long long)max);
     }
 }
 
@@ -240,7 +240,7 @@ static int run_job(cli_session *s, job *j, mha_generate_options *o)
     if (code == CLI_DONE) code = head_gates_read(s, j->model, given.gates, false, false, NULL, &j->gates);
     if (code != CLI_DONE) return code;
     fit(s, j, o);
-    generate_config_say(s, o, given.most != NULL);
+    generate_config_say(s, o, given.max != NULL);
     g->stream = !s->options.json;
     g->echo = given.echo;
     g->start = cli_seconds();

@@ -59,13 +59,12 @@ static json_t *per_layer(const mha_model_info *info, const int64_t *heads)
 /* Formats the head counts of the layers, for example "4" or "1 to 4". */
 static const char *show_range(number *shown, const mha_model_info *info, const int64_t *heads)
 {
-    int64_t least = heads[0], most = heads[0];
+    int64_t min = heads[0], max = heads[0];
     for (int64_t l = 1; l < info->layers; l++) {
-        if (heads[l] < least) least = heads[l];
-        if (heads[l] > most) most = heads[l];
+        if (heads[l] < min) min = heads[l];
+        if (heads[l] > max) max = heads[l];
     }
-    snprintf(shown->text, sizeof shown->text, least < most ? "%lld to %lld" : "%lld", (long long)least,
-             (long long)most);
+    snprintf(shown->text, sizeof shown->text, min < max ? "%lld to %lld" : "%lld", (long long)min, (long long)max);
     return shown->text;
 }
 

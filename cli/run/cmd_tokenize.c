@@ -27,7 +27,7 @@ typedef struct limits {
     int64_t rows;   /* number of embedding rows; 0 = unknown */
 } limits;
 
-static int find_limits(cli_session *s, limits *most)
+static int find_limits(cli_session *s, limits *max)
 {
     long long wanted = -1;
     int code = cli_whole(s, "--max-tokens", given.max_tokens, 0, INT32_MAX, &wanted);
@@ -36,10 +36,10 @@ static int find_limits(cli_session *s, limits *most)
     mha_error error = {0};
     const mha_model_options light = {.size = sizeof light, .no_weights = 1, .no_tokenizer = 1};
     mha_status status = mha_model_open(s->ctx, s->model, &light, &model, &error);
-    *most = (limits){0};
-    if (status == MHA_OK) *most = (limits){mha_model_describe(model)->max_positions, mha_model_describe(model)->vocab};
+    *max = (limits){0};
+    if (status == MHA_OK) *max = (limits){mha_model_describe(model)->max_positions, mha_model_describe(model)->vocab};
     mha_model_free(model);
-    if (wanted >= 0) most->tokens = wanted;
+    if (wanted >= 0) max->tokens = wanted;
     bool missing = status == MHA_ERR_IO || status == MHA_ERR_UNSUPPORTED;
     if (status != MHA_OK && !missing && wanted < 0) return cli_refuse(s, &error);
     if (missing && s->options.verbose)
@@ -99,16 +99,16 @@ static int put_one(cli_session *s, const mha_tokenizer *tokenizer, const mha_enc
     return code;
 }
 
-static int encode_all(cli_session *s, const mha_tokenizer *tokenizer, const cli_texts *texts, const limits *most)
+static int encode_all(cli_session *s, const mha_tokenizer *tokenizer, const cli_texts *texts, const limits *max)
 {
-    const mha_encode_options how = {.size = sizeof how, .no_special = given.no_special, .max_tokens = most->tokens};
+    const mha_encode_options how = {.size = sizeof how, .no_special = given.no_special, .max_tokens = max->tokens};
     for (int64_t i = 0; i < texts->count; i++) {
         mha_encoding *e;
         mha_error error = {0};
         if (cli_stopped()) return cli_stopped();
         if (mha_tokenizer_encode(tokenizer, texts->text[i], texts->bytes[i], NULL, 0, &how, &e, &error) != MHA_OK)
             return cli_refuse(s, &error);
-        int code = put_one(s, tokenizer, e, most->rows);
+        int code = put_one(s, tokenizer, e, max->rows);
         mha_encoding_free(e);
         if (code != CLI_DONE) return code;
     }
@@ -122,12 +122,12 @@ static int run(cli_session *s)
     if (code != CLI_DONE) return code;
     mha_tokenizer *tokenizer = NULL;
     mha_error error = {0};
-    limits most = {0};
+    limits max = {0};
     code = cli_model_find(s, s->options.model);
     if (code == CLI_DONE && mha_tokenizer_open(s->ctx, s->model, &tokenizer, &error) != MHA_OK)
         code = cli_refuse(s, &error);
-    if (code == CLI_DONE) code = find_limits(s, &most);
-    if (code == CLI_DONE) code = encode_all(s, tokenizer, &texts, &most);
+    if (code == CLI_DONE) code = find_limits(s, &max);
+    if (code == CLI_DONE) code = encode_all(s, tokenizer, &texts, &max);
     mha_tokenizer_free(tokenizer);
     cli_texts_free(&texts);
     return code;

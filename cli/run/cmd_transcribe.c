@@ -11,7 +11,7 @@
 #include "session.h"
 
 static struct {
-    const char *most, *language, *task, *at_once;
+    const char *max, *language, *task, *at_once;
     int times;
 } given;
 
@@ -20,7 +20,7 @@ static const struct poptOption options[] = {
      "CODE"},
     {"task", 0, POPT_ARG_STRING, &given.task, 0, "transcribe (default), or translate to English", "TASK"},
     {"times", 0, POPT_ARG_NONE, &given.times, 0, "print when each word begins and ends", NULL},
-    {"tokens", 'n', POPT_ARG_STRING, &given.most, 0, "maximum number of tokens per window (default: as many as fit)",
+    {"tokens", 'n', POPT_ARG_STRING, &given.max, 0, "maximum number of tokens per window (default: as many as fit)",
      "N"},
     {"at-once", 0, POPT_ARG_STRING, &given.at_once, 0, "number of windows computed in one batch (default: 8)", "N"},
     POPT_TABLEEND};
@@ -130,12 +130,12 @@ static int run_windows(transcript *t, int64_t first, int64_t count)
 /* Sets the number of new tokens per window, which must fit the positions of the decoder. */
 static int fit(transcript *t)
 {
-    const int64_t most = mha_model_describe(t->model)->max_positions - t->prompt.count;
-    long long number = most;
-    if (most < 1)
+    const int64_t max = mha_model_describe(t->model)->max_positions - t->prompt.count;
+    long long number = max;
+    if (max < 1)
         return cli_error(t->session, CLI_REFUSED, "the model must have more positions than the prompt (got %lld)",
-                         (long long)(most + t->prompt.count));
-    const int code = cli_whole(t->session, "-n", given.most, 1, most, &number);
+                         (long long)(max + t->prompt.count));
+    const int code = cli_whole(t->session, "-n", given.max, 1, max, &number);
     t->max_new = number;
     return code;
 }

@@ -11,12 +11,12 @@ enum { LISTED = 6 }; /* maximum number of heads named in a line */
 /* Returns log p of the token `next`, where p = softmax(logits). */
 static double log_chance(const float *logits, int64_t vocab, int32_t next)
 {
-    double most = -INFINITY, sum = 0;
+    double max = -INFINITY, sum = 0;
     for (int64_t i = 0; i < vocab; i++)
-        most = fmax(most, (double)logits[i]);
+        max = fmax(max, (double)logits[i]);
     for (int64_t i = 0; i < vocab; i++)
-        sum += exp((double)logits[i] - most);
-    return (double)logits[next] - most - log(sum);
+        sum += exp((double)logits[i] - max);
+    return (double)logits[next] - max - log(sum);
 }
 
 /* Computes the geometric mean of the probabilities of the second copy's tokens, except the first, which cannot be

@@ -9,7 +9,7 @@
 
 /* Writes the options for the settings of the file, for example " --top-k 20 --top-p 0.9". Filters apply only if the
  * file requests sampling; a missing key has the default of transformers. */
-static void list_options(const json_t *file, const mha_generate_options *o, bool most, char *text, size_t room)
+static void list_options(const json_t *file, const mha_generate_options *o, bool has_max, char *text, size_t room)
 {
     const mha_sampling *s = &o->sampling;
     const struct {
@@ -17,7 +17,7 @@ static void list_options(const json_t *file, const mha_generate_options *o, bool
         double unset, off;
         bool draws, given;
     } keys[] = {
-        {"max_new_tokens", "-n", 0, 0, false, most},
+        {"max_new_tokens", "-n", 0, 0, false, has_max},
         {"min_new_tokens", "--min-tokens", 0, 0, false, o->min_new > 0},
         {"repetition_penalty", "--repetition-penalty", 1, 1, false, s->repetition_penalty > 0},
         {"no_repeat_ngram_size", "--no-repeat-ngram", 0, 0, false, s->no_repeat_ngram > 0},
@@ -38,7 +38,7 @@ static void list_options(const json_t *file, const mha_generate_options *o, bool
     }
 }
 
-void generate_config_say(const cli_session *session, const mha_generate_options *o, bool most)
+void generate_config_say(const cli_session *session, const mha_generate_options *o, bool has_max)
 {
     char path[PATH_MAX], text[400];
     if (snprintf(path, sizeof path, "%s/generation_config.json", session->model) >= (int)sizeof path) return;
@@ -46,7 +46,7 @@ void generate_config_say(const cli_session *session, const mha_generate_options 
     if (stat(path, &st) != 0 || st.st_size > 1 << 20) return;
     json_t *file = json_load_file(path, 0, NULL); /* the library has already read the file and rejects invalid JSON */
     if (!file) return;
-    list_options(file, o, most, text, sizeof text);
+    list_options(file, o, has_max, text, sizeof text);
     json_decref(file);
     if (text[0])
         cli_say(session, "generation_config.json: to apply settings that are ignored by default, give%s", text);

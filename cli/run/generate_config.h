@@ -5,8 +5,8 @@
 #include "command.h"
 
 /* Logs the options that correspond to settings of the model's generation_config.json. Options that are set in `o` and
- * the end-of-text tokens, which the library applies, are not logged; `most` is true if -n was given. Logs nothing if
+ * the end-of-text tokens, which the library applies, are not logged; `has_max` is true if -n was given. Logs nothing if
  * there are no such settings. */
-void generate_config_say(const cli_session *session, const mha_generate_options *o, bool most);
+void generate_config_say(const cli_session *session, const mha_generate_options *o, bool has_max);
 
 #endif

@@ -163,18 +163,18 @@ const char *tour_span(tour *t, const char *noun, int64_t first, int64_t count)
 
 double tour_difference(const float *a, const float *b, int64_t count)
 {
-    double most = 0;
+    double max = 0;
     for (int64_t n = 0; n < count; n++) {
         const double apart = fabs((double)a[n] - (double)b[n]);
-        most = isnan(apart) ? (double)INFINITY : fmax(most, apart);
+        max = isnan(apart) ? (double)INFINITY : fmax(max, apart);
     }
-    return most;
+    return max;
 }
 
 const char *tour_compare(tour *t, const float *a, const float *b, int64_t count)
 {
-    const double most = tour_difference(a, b, count);
-    if (most == 0) return "is bitwise identical to";
-    const double unit = pow(10, floor(log10(most))); /* of the first digit, which is rounded up */
-    return tour_format(t, "differs by at most %.1g from", isfinite(most) ? ceil(most / unit) * unit : most);
+    const double max = tour_difference(a, b, count);
+    if (max == 0) return "is bitwise identical to";
+    const double unit = pow(10, floor(log10(max))); /* of the first digit, which is rounded up */
+    return tour_format(t, "differs by at most %.1g from", isfinite(max) ? ceil(max / unit) * unit : max);
 }

@@ -148,11 +148,11 @@ mha_status tour_model_weights(tour *t, const tour_model *m, mha_head_projection 
 
 mha_status tour_model_compare(tour *t, const float *computed, const float *of_model, int64_t count)
 {
-    const double limit = 2e-3, most = tour_difference(computed, of_model, count);
-    if (!(most <= limit))
+    const double limit = 2e-3, max = tour_difference(computed, of_model, count);
+    if (!(max <= limit))
         tour_fail(t, MHA_ERR_UNSUPPORTED,
                   "%s cannot be shown: its weights depend on more than queries, keys and a mask, such as positions "
                   "(difference %.2g)",
-                  tour_model_name(t), most);
+                  tour_model_name(t), max);
     return t->error.status;
 }

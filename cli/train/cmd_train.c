@@ -81,15 +81,15 @@ static int take_folder(cli_session *s)
 {
     static char folder[PATH_MAX];
     const char *out = s->options.out;
-    size_t n = strlen(out), most = NAME_MAX - 32; /* leaves space for the names .NAME.tmp.PID and NAME.step-STEP */
+    size_t n = strlen(out), max = NAME_MAX - 32; /* leaves space for the names .NAME.tmp.PID and NAME.step-STEP */
     while (n > 0 && out[n - 1] == '/')
         n--;
     if (n >= sizeof folder) return cli_usage(s, "%s: the path is too long", cli_shown(out));
     memcpy(folder, out, n);
     folder[n] = '\0';
     const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
-    if (!*name || strlen(name) > most)
-        return cli_usage(s, "%s: the folder name must be 1 to %zu bytes long", cli_shown(out), most);
+    if (!*name || strlen(name) > max)
+        return cli_usage(s, "%s: the folder name must be 1 to %zu bytes long", cli_shown(out), max);
     s->options.out = folder;
     return CLI_DONE;
 }

@@ -112,9 +112,9 @@ int train_settings_check(const cli_session *s, train_settings *t)
 int train_settings_fit_model(const cli_session *s, train_settings *t, const mha_model_info *info,
                              const mha_model_info *teacher)
 {
-    int64_t most = info->max_positions < 128 ? info->max_positions : 128;
-    if (teacher && teacher->max_positions < most) most = teacher->max_positions;
-    whole(&t->length, most);
+    int64_t max = info->max_positions < 128 ? info->max_positions : 128;
+    if (teacher && teacher->max_positions < max) max = teacher->max_positions;
+    whole(&t->length, max);
     if (!teacher || t->length <= teacher->max_positions) return CLI_DONE;
     return cli_usage(s, "--length must be at most the %lld tokens of the teacher (got %lld)",
                      (long long)teacher->max_positions, (long long)t->length);

@@ -55,7 +55,7 @@ static int fill(train_run *run, int64_t at, int64_t count)
 
 int train_run_evaluate(train_run *run, double *loss)
 {
-    const int64_t most = run->t.eval_sequences, count = run->evaluation.count < most ? run->evaluation.count : most;
+    const int64_t max = run->t.eval_sequences, count = run->evaluation.count < max ? run->evaluation.count : max;
     double sum = 0;
     int64_t labels = 0;
     for (int64_t at = 0; at < count && !cli_stopped(); at += run->t.batch) {

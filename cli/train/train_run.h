@@ -18,7 +18,7 @@ typedef struct train_prompt {
     const char *text;
     mha_encoding *tokens; /* tokens of the text; without tokens, the prompt is the end token */
     mha_prompt prompt;
-    int64_t most; /* maximum number of new tokens */
+    int64_t max; /* maximum number of new tokens */
 } train_prompt;
 
 typedef struct train_run {

@@ -27,7 +27,7 @@ static int encode(train_run *run, train_prompt *p)
     p->prompt = (mha_prompt){p->tokens->ids, p->tokens->count};
     if (p->prompt.count == 0) p->prompt = (mha_prompt){&form->end, 1};
     const int64_t room = mha_model_describe(mha_trainer_model(run->trainer))->max_positions - p->prompt.count;
-    p->most = room < run->t.sample_tokens ? room : run->t.sample_tokens;
+    p->max = room < run->t.sample_tokens ? room : run->t.sample_tokens;
     if (room < 1)
         return cli_usage(s, "--sample \"%s\" must leave space for a new token in the model's context (got %lld tokens)",
                          cli_shown_start(p->text, 40), (long long)p->prompt.count);
@@ -84,12 +84,12 @@ static int write_on(const train_run *run, const train_prompt *p, int64_t step, c
 {
     mha_error error = {0};
     int64_t length;
-    int32_t *ids = calloc((size_t)p->most, sizeof *ids);
+    int32_t *ids = calloc((size_t)p->max, sizeof *ids);
     FILE *out = cli_memory_open(text, bytes);
     const uint64_t number = (uint64_t)step * (uint64_t)run->t.sample.count + (uint64_t)(p - run->prompts);
     const mha_generate_options o = {
         .size = sizeof o,
-        .max_new = p->most,
+        .max_new = p->max,
         .sampling = {.temperature = run->t.temperature, .seed = (uint64_t)run->t.seed + number},
         .on_text = take_text,
         .user = out};

@@ -106,9 +106,9 @@ static int take_whole(const cli_session *s, const char *name, const row *r, cons
 {
     char what[80];
     const json_int_t number = json_integer_value(value);
-    const long long least = (long long)r->min, most = (long long)r->max;
-    snprintf(what, sizeof what, "a whole number from %lld to %lld", least, most);
-    if (!json_is_integer(value) || number < least || number > most) return wants(s, name, r, what);
+    const long long min = (long long)r->min, max = (long long)r->max;
+    snprintf(what, sizeof what, "a whole number from %lld to %lld", min, max);
+    if (!json_is_integer(value) || number < min || number > max) return wants(s, name, r, what);
     *(long long *)at(t, r) = number;
     return CLI_DONE;
 }

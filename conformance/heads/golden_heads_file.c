@@ -147,10 +147,10 @@ void *heads_room(heads_file *f, int64_t count, size_t size)
 /* Returns 1e-6 times the largest magnitude of the recorded values. */
 static double rounding_of(const double *want, int64_t count)
 {
-    double most = 0;
+    double max = 0;
     for (int64_t n = 0; n < count; n++)
-        most = fmax(most, fabs(want[n]));
-    return 1e-6 * most;
+        max = fmax(max, fabs(want[n]));
+    return 1e-6 * max;
 }
 
 static double limit_of(const heads_file *f, const char *tensor, heads_limit limit, const double *want, int64_t count)

@@ -131,7 +131,7 @@ static int64_t removed(const double *keep, int64_t heads)
 static void check_choice(pruned *p, const char *tensor, const char *name, const double *want)
 {
     const heads_run *run = p->f->run;
-    const bool global = strstr(name, "_global") != NULL, most = strcmp(name, "most") == 0;
+    const bool global = strstr(name, "_global") != NULL, max = strcmp(name, "most") == 0;
     const double *scores = read_scores(p, name);
     const double ratio = json_number_value(json_object_get(run->index, "prune_ratio"));
     const mha_prune_rule rule = {
@@ -140,7 +140,7 @@ static void check_choice(pruned *p, const char *tensor, const char *name, const 
     mha_error failed = {0};
     if (!scores || !by || !got) return;
     for (int64_t n = 0; n < p->heads; n++)
-        by[n] = most ? -scores[n] : scores[n];
+        by[n] = max ? -scores[n] : scores[n];
     if (mha_prune_choose(run->model, by, &rule, p->keep, &failed) == MHA_OK)
         for (int64_t n = 0; n < p->heads; n++)
             got[n] = p->keep[n];

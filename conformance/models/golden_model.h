@@ -55,8 +55,8 @@ void verify_features_of(verify_memory *memory, const verify_entry *e, const mha_
 /* Compares the loss of the recorded labels and the gradients of all parameters. */
 void verify_train(const verify_entry *e, const mha_file *file, const mha_model *model, verify_case *outcome);
 
-/* Checks that `text`, truncated to `most` tokens, has these ids and types. */
-void verify_ids(verify_case *c, const mha_tokenizer *tokenizer, int64_t most, const json_t *text, const int64_t *ids,
+/* Checks that `text`, truncated to `max` tokens, has these ids and types. */
+void verify_ids(verify_case *c, const mha_tokenizer *tokenizer, int64_t max, const json_t *text, const int64_t *ids,
                 const int64_t *types, int64_t count);
 
 #endif

@@ -151,11 +151,11 @@ mha_status verify_tokens(const verify_entry *model, const json_t *record, const 
     return check_rows(model, json_object_get(record, "pairs"), true, tokenizer, log);
 }
 
-void verify_ids(verify_case *c, const mha_tokenizer *tokenizer, int64_t most, const json_t *text, const int64_t *ids,
+void verify_ids(verify_case *c, const mha_tokenizer *tokenizer, int64_t max, const json_t *text, const int64_t *ids,
                 const int64_t *types, int64_t count)
 {
     const json_t *first = json_is_array(text) ? json_array_get(text, 0) : text, *second = json_array_get(text, 1);
-    mha_encode_options options = {.size = sizeof options, .max_tokens = most};
+    mha_encode_options options = {.size = sizeof options, .max_tokens = max};
     mha_encoding *e = NULL;
     mha_error error = {0};
     if (mha_tokenizer_encode(tokenizer, json_string_value(first), json_string_length(first), json_string_value(second),

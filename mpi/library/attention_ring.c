@@ -38,7 +38,7 @@ static int64_t list_subtrees(const mha__shared_call *s, mha_attn_partial *parts)
     const int64_t chunk = mha_cluster_part_of(s->desc.kv_len, s->cp, 0).length[0];
     while (key < s->desc.kv_len) {
         const int64_t left = s->desc.kv_len - key, to_end = chunk - key % chunk;
-        const int64_t keys = mha_attn_subtree(key, key + mha__least(left, to_end));
+        const int64_t keys = mha_attn_subtree(key, key + mha__min64(left, to_end));
         if (parts) parts[count] = (mha_attn_partial){.key = key, .kv_len = keys};
         count++;
         key += keys;

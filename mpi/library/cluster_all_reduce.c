@@ -42,8 +42,8 @@ static void add_piece(const halving *h, int64_t n)
 
 static mha_status exchange(const halving *h, mha_error *err)
 {
-    const int64_t most = h->own_count > h->others_count ? h->own_count : h->others_count;
-    const int64_t pieces = (most + MHA__GRADIENT_PIECE - 1) / MHA__GRADIENT_PIECE;
+    const int64_t max = h->own_count > h->others_count ? h->own_count : h->others_count;
+    const int64_t pieces = (max + MHA__GRADIENT_PIECE - 1) / MHA__GRADIENT_PIECE;
     MHA__TRY(start_piece(h, 0, err));
     for (int64_t n = 0; n < pieces; n++) {
         MHA__TRY(mha__cluster_wait(h->cluster, "sum of gradients", err));

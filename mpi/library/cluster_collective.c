@@ -91,7 +91,7 @@ mha_status mha_cluster_sum(mha_cluster *cluster, int64_t *values, int64_t count,
         return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "count must be at least 0 (got %lld)", (long long)count);
     if (!values && count > 0) return mha__cluster_fail(cluster, err, MHA_ERR_ARG, "values must not be NULL");
     for (int64_t at = 0; at < count; at += MHA__ADDENDS) {
-        const int64_t piece = mha__least(count - at, MHA__ADDENDS);
+        const int64_t piece = mha__min64(count - at, MHA__ADDENDS);
         MHA__TRY(sum_to_first(cluster, values + at, piece, err));
         MHA__TRY(mha_cluster_broadcast(cluster, 0, values + at, (size_t)piece * sizeof *values, err));
     }

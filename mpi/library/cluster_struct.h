@@ -133,7 +133,7 @@ void mha__cluster_training_free(mha_cluster *cluster);
 /* Returns the seconds since an arbitrary point in time. */
 double mha__cluster_now(void);
 
-static inline int64_t mha__least(int64_t a, int64_t b)
+static inline int64_t mha__min64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }

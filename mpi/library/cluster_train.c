@@ -65,7 +65,7 @@ static mha_status add_doubles(void *user, double *values, int64_t count, mha_err
     mha_cluster *c = user;
     double *other = (double *)c->addends;
     for (int64_t at = 0; at < count; at += MHA__ADDENDS) {
-        const int64_t piece = mha__least(count - at, MHA__ADDENDS);
+        const int64_t piece = mha__min64(count - at, MHA__ADDENDS);
         const size_t bytes = (size_t)piece * sizeof *values;
         for (int bit = 1; bit < c->info.ranks; bit *= 2) {
             MHA__TRY(mha__cluster_send(c, values + at, bytes, c->info.rank ^ bit, err));

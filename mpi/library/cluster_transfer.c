@@ -80,10 +80,10 @@ mha_status mha__cluster_receive(mha_cluster *cluster, void *data, size_t bytes, 
 
 mha_status mha__cluster_add(mha_cluster *cluster, float *values, int64_t count, mha_error *err)
 {
-    const int64_t most =
+    const int64_t max =
         cluster->message_bytes / (int64_t)sizeof *values > 0 ? cluster->message_bytes / (int64_t)sizeof *values : 1;
-    for (int64_t at = 0; at < count; at += most) {
-        const int piece = (int)(count - at < most ? count - at : most);
+    for (int64_t at = 0; at < count; at += max) {
+        const int piece = (int)(count - at < max ? count - at : max);
         MHA__TRY(make_room(cluster, err));
         MHA__TRY(mha__cluster_check(cluster,
                                     MPI_Iallreduce(MPI_IN_PLACE, values + at, piece, MPI_FLOAT, MPI_SUM, cluster->comm,

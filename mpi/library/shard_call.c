@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t most(int64_t a, int64_t b)
+static int64_t max(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
@@ -140,9 +140,9 @@ static void fill_offsets(mha__shared_call *s)
                                : d->align == MHA_ALIGN_BOTTOM_RIGHT ? keys - rows
                                                                     : 0;
         s->lengths[b] = offset;
-        s->low = b == 0 ? offset : mha__least(s->low, offset);
-        s->high = b == 0 ? offset : most(s->high, offset);
-        if (d->inputs & MHA_ATTN_PREFIX_LENS) s->prefix = most(s->prefix, a->prefix_lens[b]);
+        s->low = b == 0 ? offset : mha__min64(s->low, offset);
+        s->high = b == 0 ? offset : max(s->high, offset);
+        if (d->inputs & MHA_ATTN_PREFIX_LENS) s->prefix = max(s->prefix, a->prefix_lens[b]);
     }
     d->align = MHA_ALIGN_OFFSETS;
 }
@@ -237,7 +237,7 @@ static void *moved_out(const mha_view *view, size_t size, int64_t h, int64_t row
 static void cut_lengths(int64_t *to, const int64_t *whole, const mha__range *range, int64_t batch)
 {
     for (int64_t b = 0; b < batch; b++)
-        to[b] = most(0, mha__least(whole[b] - range->start, range->length));
+        to[b] = max(0, mha__min64(whole[b] - range->start, range->length));
 }
 
 void mha__shard_call(const mha__shared_call *call, const mha__range *rows, const mha__range *keys, mha_attn_desc *desc,
@@ -261,7 +261,7 @@ void mha__shard_call(const mha__shared_call *call, const mha__range *rows, const
         args->kv_lens = kv_lens;
     }
     for (int64_t b = 0; desc->inputs & MHA_ATTN_PREFIX_LENS && b < batch; b++)
-        prefixes[b] = mha__least(call->args.prefix_lens[b], keys->start + keys->length); /* clipped to the keys of this
+        prefixes[b] = mha__min64(call->args.prefix_lens[b], keys->start + keys->length); /* clipped to the keys of this
                                                                                           * call */
     if (desc->inputs & MHA_ATTN_PREFIX_LENS) args->prefix_lens = prefixes;
     args->q.data = mha__moved(&args->q, call->size, 0, 0, rows->local, 0);

@@ -12,8 +12,8 @@ mha_cluster_part mha_cluster_part_of(int64_t length, int cp, int cp_rank)
     const int64_t size = (length / each + (length % each != 0)) * MHA_ATTN_CHUNK;
     const int64_t number[2] = {cp_rank, 2 * (int64_t)cp - 1 - cp_rank};
     for (int n = 0; n < 2; n++) {
-        part.start[n] = mha__least(number[n] * size, length);
-        part.length[n] = mha__least(size, length - part.start[n]);
+        part.start[n] = mha__min64(number[n] * size, length);
+        part.length[n] = mha__min64(size, length - part.start[n]);
     }
     return part;
 }

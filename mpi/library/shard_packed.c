@@ -58,7 +58,7 @@ bool mha__sequence_ranges(const mha__shared_call *call, int64_t n, bool by_keys,
     *all = (mha__range){0, by_keys ? call->desc.q_len : call->desc.kv_len, 0};
     if (!call->packed) return some->length > 0;
     some->start = range->start > own[n] ? range->start : own[n];
-    some->length = mha__least(range->start + range->length, own[n + 1]) - some->start;
+    some->length = mha__min64(range->start + range->length, own[n + 1]) - some->start;
     some->local = range->local + some->start - range->start;
     *all = (mha__range){other[n], other[n + 1] - other[n], 0};
     return some->length > 0;
@@ -70,7 +70,7 @@ mha__range mha__key_blocks(const mha__shared_call *call, int64_t n, const mha__r
     const int64_t begin = call->args.cu_seqlens_k[n], end = call->args.cu_seqlens_k[n + 1];
     const int64_t before = (keys->start - begin) % MHA__GRAD_KEYS;
     const int64_t after = (MHA__GRAD_KEYS - (keys->start + keys->length - begin) % MHA__GRAD_KEYS) % MHA__GRAD_KEYS;
-    const int64_t stop = mha__least(keys->start + keys->length + after, end);
+    const int64_t stop = mha__min64(keys->start + keys->length + after, end);
     return (mha__range){keys->start - before, stop - (keys->start - before), 0};
 }
 
@@ -92,6 +92,6 @@ void mha__shard_sequence(const mha__shared_call *call, int64_t n, const mha__ran
     args->sinks.data = mha__moved(&args->sinks, call->real_size, n, 0, 0, 0);
     args->gates.data = mha__moved(&args->gates, call->real_size, n, 0, 0, 0);
     if (!(desc->inputs & MHA_ATTN_PREFIX_LENS)) return;
-    *prefix = mha__least(call->args.prefix_lens[n], keys->start - call->args.cu_seqlens_k[n] + keys->length);
+    *prefix = mha__min64(call->args.prefix_lens[n], keys->start - call->args.cu_seqlens_k[n] + keys->length);
     args->prefix_lens = prefix;
 }

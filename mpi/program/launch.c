@@ -49,8 +49,8 @@ static int read_own(int left, char **argv, launch_options *o)
 {
     rank_options checked = {0};
     const int words = rank_options_read_one(left, argv, &checked);
-    const int most = sizeof o->own / sizeof *o->own;
-    if (o->own_count + words > most) return fputs("mha-mpi launch: too many options\n", stderr), -1;
+    const int max = sizeof o->own / sizeof *o->own;
+    if (o->own_count + words > max) return fputs("mha-mpi launch: too many options\n", stderr), -1;
     for (int n = 0; n < words; n++)
         o->own[o->own_count++] = argv[n];
     return words;

@@ -75,14 +75,14 @@ static double now(void)
 static int wait_for(pid_t mpirun, bool *killed)
 {
     int status = 0;
-    int most = 0;
+    int max = 0;
     double since = now();
     for (long n = 1; waitpid(mpirun, &status, WNOHANG) == 0; n++) {
         nanosleep(&(struct timespec){0, POLL * 1000000L}, NULL);
-        if (n % POLLS_PER_SEARCH != 0 && most > 0) continue;
+        if (n % POLLS_PER_SEARCH != 0 && max > 0) continue;
         const int count = count_children(mpirun, 0);
-        if (count >= most) most = count, since = now();
-        if (*killed || most == 0 || now() - since < LONGEST_END) continue;
+        if (count >= max) max = count, since = now();
+        if (*killed || max == 0 || now() - since < LONGEST_END) continue;
         *killed = true;
         count_children(mpirun, SIGKILL);
         kill(mpirun, SIGKILL);

@@ -66,8 +66,8 @@ static bool tiles_permitted(void)
 /* Stores the 12 letters of the vendor of this CPU, which CPUID leaf 0 returns in ebx, edx and ecx. */
 static bool read_vendor(char vendor[12])
 {
-    uint32_t most, letters[3];
-    if (!__get_cpuid(0, &most, &letters[0], &letters[2], &letters[1])) return false;
+    uint32_t max, letters[3];
+    if (!__get_cpuid(0, &max, &letters[0], &letters[2], &letters[1])) return false;
     memcpy(vendor, letters, sizeof letters);
     return true;
 }

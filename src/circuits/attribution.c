@@ -202,7 +202,7 @@ mha_status mha_attribution(const mha_prompt_pair *pair, mha_estimate estimate, m
                           .source = mha__source_run(pair, direction),
                           .site = site,
                           .estimate = estimate,
-                          .heads = mha__max64(1, mha__site_most_heads(pair, site))};
+                          .heads = mha__max64(1, mha__site_max_heads(pair, site))};
     const int64_t rows = MHA_CIRCUIT_METRICS * pair->info->layers * a.heads + 1; /* the last row is scratch */
     a.sums = mha__calloc(pair->ctx, (size_t)(rows * pair->length), sizeof *a.sums);
     if (!a.sums) return mha__no_memory(err, (size_t)(rows * pair->length) * sizeof *a.sums, "attributions");

@@ -121,11 +121,11 @@ static mha_status run_jobs(const mha_prompt_pair *pair, const mha__run_record *b
                            const mha_attention_edge *edges, const knockout_job *jobs, int64_t count, double *metrics,
                            int64_t stride, mha_error *err)
 {
-    const int64_t most = mha__pair_batch(pair);
+    const int64_t max = mha__pair_batch(pair);
     for (int64_t done = 0; done < count;) {
         batch b = {.pair = pair, .mode = mode, .edges = edges, .jobs = jobs + done};
         const int64_t layer = layer_of(pair, edges, &jobs[done]);
-        while (b.count < most && done + b.count < count && layer_of(pair, edges, &b.jobs[b.count]) == layer)
+        while (b.count < max && done + b.count < count && layer_of(pair, edges, &b.jobs[b.count]) == layer)
             b.count++;
         MHA__TRY(run_batch(&b, base, layer, metrics, stride, err));
         done += b.count;
@@ -211,8 +211,8 @@ mha_status mha_knockout_each(const mha_prompt_pair *pair, mha_knockout_mode mode
         return mha__fail(err, MHA_ERR_ARG, "sweep must be a value of mha_knockout_sweep (got %d)", (int)sweep);
     for (int n = 0; n < rank; n++)
         all *= shape[n];
-    const int64_t most = sweep == MHA_KNOCKOUT_COLUMN ? pair->length : 1;
-    const size_t each = sizeof(knockout_job) + (size_t)most * sizeof(mha_attention_edge);
+    const int64_t max = sweep == MHA_KNOCKOUT_COLUMN ? pair->length : 1;
+    const size_t each = sizeof(knockout_job) + (size_t)max * sizeof(mha_attention_edge);
     knockout_job *jobs = mha__calloc(pair->ctx, (size_t)all, each);
     if (!jobs) return mha__no_memory(err, (size_t)all * each, "edges of a knockout");
     mha_attention_edge *edges = (mha_attention_edge *)(jobs + all);

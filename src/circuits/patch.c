@@ -13,7 +13,7 @@ int mha_patch_shape(const mha_prompt_pair *pair, mha_site site, mha_patch_by by,
     if (!pair || !shape || (int)site < 0 || site >= MHA_SITES || (int)by < 0 || by > MHA_BY_HEAD_POSITION) return 0;
     if (heads == (by == MHA_BY_POSITION)) return 0;
     shape[0] = pair->info->layers;
-    shape[1] = heads ? mha__site_most_heads(pair, site) : pair->length;
+    shape[1] = heads ? mha__site_max_heads(pair, site) : pair->length;
     shape[2] = pair->length;
     return by == MHA_BY_HEAD_POSITION ? 3 : 2;
 }
@@ -173,11 +173,11 @@ static mha_status check_part(const mha_prompt_pair *pair, const mha_patch_part *
         return mha__fail(err, MHA_ERR_ARG, "parts[%lld]: layer must be from 0 to %lld (got %lld)", (long long)index,
                          (long long)pair->info->layers - 1, (long long)part->layer);
     const int64_t heads = mha__site_heads(pair, part->site, part->layer);
-    const int64_t least = part->site == MHA_SITE_PATTERN ? 0 : -1;
-    if (part->head < least || part->head >= mha__max64(heads, 0))
+    const int64_t min = part->site == MHA_SITE_PATTERN ? 0 : -1;
+    if (part->head < min || part->head >= mha__max64(heads, 0))
         return mha__fail(err, MHA_ERR_ARG,
                          "parts[%lld]: head must be from %lld to %lld for %s in layer %lld (got %lld)",
-                         (long long)index, (long long)least, (long long)heads - 1, mha_site_name(part->site),
+                         (long long)index, (long long)min, (long long)heads - 1, mha_site_name(part->site),
                          (long long)part->layer, (long long)part->head);
     if (part->position < -1 || part->position >= pair->length)
         return mha__fail(err, MHA_ERR_ARG, "parts[%lld]: position must be from -1 to %lld (got %lld)", (long long)index,

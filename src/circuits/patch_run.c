@@ -192,11 +192,11 @@ mha_status mha__patch_jobs(const mha_prompt_pair *pair, const mha__run_record *b
                            const mha__patch_job *jobs, int64_t count, double *metrics, int64_t stride,
                            mha__patch_steps *steps, mha_error *err)
 {
-    const int64_t most = mha__pair_batch(pair);
+    const int64_t max = mha__pair_batch(pair);
     for (int64_t done = steps ? steps->done : 0; done < count;) {
         batch b = {pair, base, source, jobs + done, 0, layer_of(pair, &jobs[done]), NULL};
         const bool at_context = from_context(&jobs[done], b.layer);
-        while (b.count < most && done + b.count < count && layer_of(pair, &b.jobs[b.count]) == b.layer &&
+        while (b.count < max && done + b.count < count && layer_of(pair, &b.jobs[b.count]) == b.layer &&
                from_context(&b.jobs[b.count], b.layer) == at_context)
             b.count++;
         MHA__TRY(run_batch(&b, at_context, metrics, stride, err));

@@ -25,12 +25,12 @@ int64_t mha__site_heads(const mha_prompt_pair *pair, mha_site site, int64_t laye
                                 : m->heads_per_layer[layer];
 }
 
-int64_t mha__site_most_heads(const mha_prompt_pair *pair, mha_site site)
+int64_t mha__site_max_heads(const mha_prompt_pair *pair, mha_site site)
 {
-    int64_t most = site == MHA_SITE_K || site == MHA_SITE_V ? pair->info->kv_heads : pair->info->heads;
+    int64_t max = site == MHA_SITE_K || site == MHA_SITE_V ? pair->info->kv_heads : pair->info->heads;
     for (int64_t layer = 0; layer < pair->info->layers; layer++)
-        most = mha__max64(most, mha__site_heads(pair, site, layer));
-    return has_heads(site) ? most : 0;
+        max = mha__max64(max, mha__site_heads(pair, site, layer));
+    return has_heads(site) ? max : 0;
 }
 
 mha_status mha__site_check(const mha_prompt_pair *pair, mha_site site, mha_error *err)

@@ -71,7 +71,7 @@ mha_status mha_path_patch(const mha_prompt_pair *pair, mha_path_receiver to, mha
                          (int)to);
     const int64_t L = pair->info->layers, H = pair->info->heads;
     paths p = {.to = to, .site = sites[to], .out = out};
-    p.receivers = mha__site_most_heads(pair, p.site);
+    p.receivers = mha__site_max_heads(pair, p.site);
     p.columns = to == MHA_PATH_LOGITS ? 1 : L * p.receivers;
     mha_status status = mha__path_open(pair, direction, "mha_path_patch", &p.path, err);
     if (status == MHA_OK) mha__fill_metrics(p.path.base, L * H * p.columns, out);

@@ -79,13 +79,13 @@ static mha_status check_token(const mha_model *m, const char *name, int64_t inde
 
 static mha_status check_options(const mha_model *m, const mha_prompt_pair_options *o, mha_error *err)
 {
-    const int64_t most = mha__batch_most_tokens(m);
+    const int64_t max = mha__batch_max_tokens(m);
     if (!o->clean || !o->corrupted)
         return mha__fail(err, MHA_ERR_ARG, "mha_prompt_pair_options: %s must not be NULL",
                          o->clean ? "corrupted" : "clean");
-    if (o->length < 1 || o->length > most)
+    if (o->length < 1 || o->length > max)
         return mha__fail(err, MHA_ERR_ARG, "mha_prompt_pair_options: length must be from 1 to %lld (got %lld)",
-                         (long long)most, (long long)o->length);
+                         (long long)max, (long long)o->length);
     if (o->position && (*o->position < 0 || *o->position >= o->length))
         return mha__fail(err, MHA_ERR_ARG, "mha_prompt_pair_options: position must be from 0 to %lld (got %lld)",
                          (long long)o->length - 1, (long long)*o->position);

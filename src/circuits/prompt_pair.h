@@ -93,7 +93,7 @@ mha__part_span mha__part_columns(const mha_prompt_pair *pair, const mha_patch_pa
 /* Returns the heads that a site has in a layer: key/value heads for k and v, 0 for sites without heads. */
 int64_t mha__site_heads(const mha_prompt_pair *pair, mha_site site, int64_t layer);
 /* Returns the heads of results: those of the model. */
-int64_t mha__site_most_heads(const mha_prompt_pair *pair, mha_site site);
+int64_t mha__site_max_heads(const mha_prompt_pair *pair, mha_site site);
 /* Returns the recorded rows of a part: its first row at the first of its columns, and the row stride. */
 const float *mha__part_rows(const mha_prompt_pair *pair, const mha__run_record *record, const mha_patch_part *part,
                             int64_t *stride);

@@ -48,8 +48,8 @@ mha_dtype mha__tensor_dtype(const mha_tensor *tensor);
 /* Returns true if two tensors of one file have the same type, and equal bytes [first, first + bytes); of derived
  * tensors, these bytes are those of the first stored tensor, and the other one is compared as a whole. */
 bool mha__tensor_same(const mha_tensor *a, const mha_tensor *b, size_t first, size_t bytes);
-/* Returns h, chained to a hash of at most `most` bytes of each stored tensor but the first; h for any other tensor. */
-uint64_t mha__derived_hash(uint64_t h, const mha_tensor *tensor, size_t most);
+/* Returns h, chained to a hash of at most `max` bytes of each stored tensor but the first; h for any other tensor. */
+uint64_t mha__derived_hash(uint64_t h, const mha_tensor *tensor, size_t max);
 
 /* ---- creating them (derived_tensor_create.c, derived_matrices.c) ----
  *

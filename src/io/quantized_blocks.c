@@ -40,9 +40,9 @@ void mha__q4_0_to_f32(const unsigned char *block, float *out)
 /* f16 scale, f16 minimum, 16 bytes as in Q4_0. */
 void mha__q4_1_to_f32(const unsigned char *block, float *out)
 {
-    const float scale = half_at(block), least = half_at(block + 2);
+    const float scale = half_at(block), min = half_at(block + 2);
     for (int i = 0; i < 32; i++)
-        out[i] = scale * (float)nibble(block + 4, i) + least;
+        out[i] = scale * (float)nibble(block + 4, i) + min;
 }
 
 /* Returns element `i` of 32: 4 bits of `low`, and bit `i` of the 4 bytes `high` above them. */
@@ -62,9 +62,9 @@ void mha__q5_0_to_f32(const unsigned char *block, float *out)
 /* f16 scale, f16 minimum, 4 bytes of high bits, 16 bytes as in Q4_0. */
 void mha__q5_1_to_f32(const unsigned char *block, float *out)
 {
-    const float scale = half_at(block), least = half_at(block + 2);
+    const float scale = half_at(block), min = half_at(block + 2);
     for (int i = 0; i < 32; i++)
-        out[i] = scale * (float)five_bits(block + 4, block + 8, i) + least;
+        out[i] = scale * (float)five_bits(block + 4, block + 8, i) + min;
 }
 
 /* The values of IQ4_NL and IQ4_XS, which are denser near zero. */
@@ -101,12 +101,12 @@ static unsigned e2m1_code(float x)
  * readers convert to infinity in f32, as they do with the blocks that have infinite elements. */
 static void mxfp4_block(const float *x, unsigned char *block)
 {
-    float most = 0;
+    float max = 0;
     int exponent = 0;
     for (int i = 0; i < 32; i++)
-        most = fmaxf(most, fabsf(x[i]));
-    frexpf(most, &exponent);
-    const int power = isinf(most) ? 254 : most > 0 ? exponent - 3 + 127 : 0;
+        max = fmaxf(max, fabsf(x[i]));
+    frexpf(max, &exponent);
+    const int power = isinf(max) ? 254 : max > 0 ? exponent - 3 + 127 : 0;
     block[0] = (unsigned char)(power < 0 ? 0 : power > 254 ? 254 : power);
     const float scale = 2 * mha__e8m0_half(block[0]);
     for (int i = 0; i < 16; i++)
@@ -126,8 +126,8 @@ void mha__q2_k_to_f32(const unsigned char *block, float *out)
     const float d = half_at(block + 80), d_min = half_at(block + 82);
     for (int i = 0; i < SUPER; i++) {
         const int scale = block[i / 16] & 15, minimum = block[i / 16] >> 4;
-        const float group = d * (float)scale, least = d_min * (float)minimum;
-        out[i] = group * (float)(block[16 + i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3) - least;
+        const float group = d * (float)scale, min = d_min * (float)minimum;
+        out[i] = group * (float)(block[16 + i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3) - min;
     }
 }
 
@@ -166,10 +166,10 @@ void mha__q4_k_to_f32(const unsigned char *block, float *out)
     for (int g = 0; g < 8; g++) {
         int scale, minimum;
         group_scale(block + 4, g, &scale, &minimum);
-        const float group = d * (float)scale, least = d_min * (float)minimum;
+        const float group = d * (float)scale, min = d_min * (float)minimum;
         const unsigned char *bytes = block + 16 + g / 2 * 32;
         for (int i = 0; i < 32; i++)
-            out[32 * g + i] = group * (float)(bytes[i] >> 4 * (g % 2) & 15) - least;
+            out[32 * g + i] = group * (float)(bytes[i] >> 4 * (g % 2) & 15) - min;
     }
 }
 
@@ -180,10 +180,10 @@ void mha__q5_k_to_f32(const unsigned char *block, float *out)
     for (int g = 0; g < 8; g++) {
         int scale, minimum;
         group_scale(block + 4, g, &scale, &minimum);
-        const float group = d * (float)scale, least = d_min * (float)minimum;
+        const float group = d * (float)scale, min = d_min * (float)minimum;
         const unsigned char *high = block + 16, *low = block + 48 + g / 2 * 32;
         for (int i = 0; i < 32; i++)
-            out[32 * g + i] = group * (float)((low[i] >> 4 * (g % 2) & 15) | (high[i] >> g & 1) << 4) - least;
+            out[32 * g + i] = group * (float)((low[i] >> 4 * (g % 2) & 15) | (high[i] >> g & 1) << 4) - min;
     }
 }
 

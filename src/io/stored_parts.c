@@ -25,10 +25,10 @@ bool mha__tensor_same(const mha_tensor *a, const mha_tensor *b, size_t first, si
     return true;
 }
 
-uint64_t mha__derived_hash(uint64_t h, const mha_tensor *tensor, size_t most)
+uint64_t mha__derived_hash(uint64_t h, const mha_tensor *tensor, size_t max)
 {
     const mha__derived *d = mha__derived_of(tensor);
     for (int n = 1; d && n < d->part_count; n++)
-        h = mha__hash(h, d->parts[n].data, d->parts[n].bytes < most ? d->parts[n].bytes : most);
+        h = mha__hash(h, d->parts[n].data, d->parts[n].bytes < max ? d->parts[n].bytes : max);
     return h;
 }

@@ -75,12 +75,12 @@ static void add_parts(const back_job *job, int64_t parts)
 mha_status mha__norm_backward(mha_ctx *ctx, const mha_norm *norm, const mha__norm_back *p, mha_error *err)
 {
     const int64_t per_row = p->width * p->groups;
-    const int64_t least = mha__max64(1, NUMBERS_PER_PART / per_row);
+    const int64_t min = mha__max64(1, NUMBERS_PER_PART / per_row);
     back_job job = {.p = p,
                     .norm = norm,
                     .kernels = mha__kernels_f32(mha__ctx_isa(ctx)),
                     .weights = p->own ? per_row : p->width,
-                    .rows_per_part = mha__max64(least, mha__ceil_div(p->rows, PARTS))};
+                    .rows_per_part = mha__max64(min, mha__ceil_div(p->rows, PARTS))};
     const int64_t parts = mha__ceil_div(p->rows, job.rows_per_part);
     const size_t bytes = (size_t)parts * 2 * (size_t)job.weights * sizeof(double);
     if (!p->rows) return MHA_OK;

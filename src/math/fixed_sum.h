@@ -30,8 +30,8 @@ static inline void mha__fixed_carry(mha__fixed *s)
 
 static inline void mha__fixed_add(mha__fixed *s, double x)
 {
-    static const double most = 0x1p53, unit = 0x1p40, rounder = 0x1.8p52; /* |y| < 2^51: y + rounder is an integer */
-    if (!(x > -most && x < most)) {
+    static const double max = 0x1p53, unit = 0x1p40, rounder = 0x1.8p52; /* |y| < 2^51: y + rounder is an integer */
+    if (!(x > -max && x < max)) {
         s->bad++;
         return;
     }

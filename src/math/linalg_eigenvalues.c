@@ -155,20 +155,20 @@ static bool find_values(const qr *q, double *real, double *imaginary)
 
 bool mha__eigenvalues(int64_t n, double *a, double *real, double *imaginary)
 {
-    double most = 0;
+    double max = 0;
     for (int64_t i = 0; i < n * n; i++) {
         if (!(fabs(a[i]) <= DBL_MAX)) return false;
-        most = fmax(most, fabs(a[i]));
+        max = fmax(max, fabs(a[i]));
     }
-    if (most == 0) most = 1;
+    if (max == 0) max = 1;
     for (int64_t i = 0; i < n * n; i++)
-        a[i] /= most; /* so that products neither overflow nor underflow */
+        a[i] /= max; /* so that products neither overflow nor underflow */
     hessenberg(n, a, real);
     const qr q = {n, a, DBL_EPSILON / 2};
     const bool found = find_values(&q, real, imaginary);
     for (int64_t i = 0; i < n; i++) {
-        real[i] *= most;
-        imaginary[i] *= most;
+        real[i] *= max;
+        imaginary[i] *= max;
     }
     return found;
 }

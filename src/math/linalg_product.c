@@ -214,13 +214,13 @@ MHA__TILE_AVX2 static void add_runs_avx2(const product *p, int64_t i, int64_t j)
 /* Sets the next block: as many whole runs as fit, or BLOCK_ROWS rows of a longer run. */
 static void next_block(product *p)
 {
-    const int64_t most = p->first + BLOCK_ROWS;
+    const int64_t max = p->first + BLOCK_ROWS;
     int64_t end = p->first;
     while (p->starts[p->run + 1] <= p->first)
         p->run++;
-    for (int64_t run = p->run; run < p->count && p->starts[run + 1] <= most; run++)
+    for (int64_t run = p->run; run < p->count && p->starts[run + 1] <= max; run++)
         end = p->starts[run + 1];
-    p->rows = (end > p->first ? end : most) - p->first;
+    p->rows = (end > p->first ? end : max) - p->first;
 }
 
 /* Returns the number of elements of the unfinished tiles: 0 if every run fits in one block. */

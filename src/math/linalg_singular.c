@@ -48,18 +48,18 @@ static void sort_descending(int64_t n, double *values)
 
 bool mha__singular_values(int64_t rows, int64_t columns, double *a, double *values)
 {
-    double most = 0;
+    double max = 0;
     for (int64_t i = 0; i < rows * columns; i++) {
         if (!(fabs(a[i]) <= DBL_MAX)) return false;
-        most = fmax(most, fabs(a[i]));
+        max = fmax(max, fabs(a[i]));
     }
-    if (most > 0)
+    if (max > 0)
         for (int64_t i = 0; i < rows * columns; i++)
-            a[i] /= most; /* so that squares neither overflow nor underflow */
+            a[i] /= max; /* so that squares neither overflow nor underflow */
     for (int n = 0; n < SWEEPS && sweep(rows, columns, a); n++) {
     }
     for (int64_t i = 0; i < rows; i++)
-        values[i] = most * sqrt(mha__dot(columns, a + i * columns, a + i * columns));
+        values[i] = max * sqrt(mha__dot(columns, a + i * columns, a + i * columns));
     sort_descending(rows, values);
     return true;
 }

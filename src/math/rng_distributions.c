@@ -80,11 +80,11 @@ mha_status mha_rng_randint(mha_rng *rng, int64_t low, int64_t high, int64_t *x, 
 
 mha_status mha_rng_randperm(mha_rng *rng, int64_t *x, int64_t n, mha_error *err)
 {
-    const int64_t most = UINT32_MAX / 20; /* for n of this size or more, PyTorch draws 64 bits and uses another
+    const int64_t max = UINT32_MAX / 20; /* for n of this size or more, PyTorch draws 64 bits and uses another
                                              shuffle */
     MHA__TRY(mha__rng_check(rng, x, n, "mha_rng_randperm", err));
-    if (n >= most)
-        return mha__fail(err, MHA_ERR_ARG, "mha_rng_randperm: n must be at most %lld (got %lld)", (long long)(most - 1),
+    if (n >= max)
+        return mha__fail(err, MHA_ERR_ARG, "mha_rng_randperm: n must be at most %lld (got %lld)", (long long)(max - 1),
                          (long long)n);
     for (int64_t i = 0; i < n; i++)
         x[i] = i;
@@ -234,12 +234,12 @@ static void choose_once(mha_rng *rng, const float *weights, int64_t count, float
 static int64_t choose_one(mha_rng *rng, const float *weights, int64_t count)
 {
     int64_t best = 0;
-    float most = -1;
+    float max = -1;
     for (int64_t i = 0; i < count; i++) {
         const double u = mha__rng_unit64(rng);
-        if ((double)weights[i] < 0.99999 * (double)most * u) continue;
+        if ((double)weights[i] < 0.99999 * (double)max * u) continue;
         const float score = weights[i] / exponential_of(u);
-        if (score > most) most = score, best = i;
+        if (score > max) max = score, best = i;
     }
     return best;
 }

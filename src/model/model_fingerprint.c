@@ -96,8 +96,8 @@ mha_status mha_model_fingerprint(const mha_model *model, char text[17], mha_erro
         return mha__fail(err, MHA_ERR_ARG, "mha_model_fingerprint: %s must not be NULL", model ? "text" : "model");
     const mha_model_info *info = mha_model_describe(model);
     const char *config = mha_model_config_json(model);
-    const int64_t most = mha__min64(mha__min64(info->vocab, info->max_positions), TOKENS_MAX);
-    const int64_t length = info->image_channels ? info->max_positions : most;
+    const int64_t max = mha__min64(mha__min64(info->vocab, info->max_positions), TOKENS_MAX);
+    const int64_t length = info->image_channels ? info->max_positions : max;
     const size_t bytes = result_count(model, length) * sizeof(float);
     uint64_t weights = 0;
     float *results = mha__alloc(mha_model_ctx(model), bytes);

@@ -14,27 +14,27 @@ static void warn_cut(const mha_model *model, const mha__text *text, int64_t all,
 }
 
 /* Returns the maximum number of tokens in a text; sets *asked to true if the caller requested this limit. */
-static int64_t most_tokens(const mha_model *model, int64_t max_tokens, bool *asked)
+static int64_t token_limit(const mha_model *model, int64_t max_tokens, bool *asked)
 {
-    const int64_t most = mha_model_describe(model)->max_positions;
-    *asked = max_tokens > 0 && max_tokens < most;
-    return *asked ? max_tokens : most;
+    const int64_t max = mha_model_describe(model)->max_positions;
+    *asked = max_tokens > 0 && max_tokens < max;
+    return *asked ? max_tokens : max;
 }
 
 int64_t mha__text_cut(const mha_model *model, const mha__text *text, int64_t length, int64_t max_tokens)
 {
     bool asked;
-    const int64_t most = most_tokens(model, max_tokens, &asked);
-    if (length <= most) return length;
-    if (!asked) warn_cut(model, text, length, most);
-    return most;
+    const int64_t max = token_limit(model, max_tokens, &asked);
+    if (length <= max) return length;
+    if (!asked) warn_cut(model, text, length, max);
+    return max;
 }
 
 mha_status mha__text_encode(const mha_model *model, const mha__text *text, int64_t max_tokens, mha_encoding **out,
                             mha_error *err)
 {
     bool asked;
-    const mha_encode_options how = {.size = sizeof how, .max_tokens = most_tokens(model, max_tokens, &asked)};
+    const mha_encode_options how = {.size = sizeof how, .max_tokens = token_limit(model, max_tokens, &asked)};
     const long long number = (long long)text->index + 1, count = (long long)text->count;
     *out = NULL;
     if (!text->text) return mha__fail(err, MHA_ERR_ARG, "text %lld of %lld must not be NULL", number, count);

@@ -6,10 +6,10 @@
 #include "model/backward/model_grads.h"
 #include "model/model_struct.h"
 
-/* Returns `a` limited to the range from 0 to `most`. */
-static inline int64_t mha__clamp64(int64_t a, int64_t most)
+/* Returns `a` limited to the range from 0 to `max`. */
+static inline int64_t mha__clamp64(int64_t a, int64_t max)
 {
-    return mha__min64(mha__max64(a, 0), most);
+    return mha__min64(mha__max64(a, 0), max);
 }
 
 /* One tensor; its weight in `list` and its gradient in `gradients` have the same index. */

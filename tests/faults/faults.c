@@ -43,7 +43,7 @@ static struct {
     char shim[PATH_MAX], start[PATH_MAX], counter[PATH_MAX];
     const char *kind, *check;
     char **command;
-    uint64_t most; /* number of calls to test; 0: all */
+    uint64_t max; /* number of calls to test; 0: all */
     bool streams, memory;
     uint64_t *calls; /* counter in memory shared with the shim */
     int out, err;    /* output of the last run */
@@ -198,7 +198,7 @@ static void try_fault(const char *action, uint64_t n, uint64_t ended[3])
 static void try_action(const char *action, uint64_t calls)
 {
     uint64_t ended[3] = {0}, state = 88172645463325252u;
-    const uint64_t tries = t.most && t.most < calls ? t.most : calls;
+    const uint64_t tries = t.max && t.max < calls ? t.max : calls;
     for (uint64_t i = 0; i < tries; i++) {
         const uint64_t low = calls * i / tries, high = calls * (i + 1) / tries;
         state ^= state << 13, state ^= state >> 7, state ^= state << 17; /* the random generator xorshift64 */
@@ -243,12 +243,12 @@ int main(int argc, char **argv)
 {
     const char *all = getenv("MHA_FAULTS");
     for (int option; (option = getopt(argc, argv, "+m:sc:")) != -1;) {
-        if (option == 'm') t.most = strtoull(optarg, NULL, 10);
+        if (option == 'm') t.max = strtoull(optarg, NULL, 10);
         if (option == 's') t.streams = true;
         if (option == 'c') t.check = optarg;
         if (option == '?') return 2;
     }
-    if (all && strcmp(all, "all") == 0) t.most = 0;
+    if (all && strcmp(all, "all") == 0) t.max = 0;
     char **actions = argv + optind + 3;
     if (argc - optind < 6 || !realpath(argv[optind], t.shim) || !realpath(argv[optind + 1], t.start)) give_up("usage");
     t.kind = argv[optind + 2];

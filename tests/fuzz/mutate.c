@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-size_t LLVMFuzzerMutate(uint8_t *bytes, size_t n, size_t most);
+size_t LLVMFuzzerMutate(uint8_t *bytes, size_t n, size_t max);
 
 enum { TOKENS = 2048 };
 
@@ -125,11 +125,11 @@ static void find_tokens(const uint8_t *text, size_t n)
     }
 }
 
-/* Replaces bytes [begin, end) of the text with `with`, unless the result is longer than `most`. Returns the new length.
+/* Replaces bytes [begin, end) of the text with `with`, unless the result is longer than `max`. Returns the new length.
  */
-static size_t splice(uint8_t *text, size_t n, size_t most, size_t begin, size_t end, const void *with, size_t bytes)
+static size_t splice(uint8_t *text, size_t n, size_t max, size_t begin, size_t end, const void *with, size_t bytes)
 {
-    if (n - (end - begin) + bytes > most) return n;
+    if (n - (end - begin) + bytes > max) return n;
     memmove(text + begin + bytes, text + end, n - end);
     memcpy(text + begin, with, bytes);
     return n - (end - begin) + bytes;
@@ -144,59 +144,59 @@ static size_t member_end(const uint8_t *text, size_t n, int key)
     return end < n && text[end] == ',' ? end + 1 : end;
 }
 
-static size_t copy_over(uint8_t *text, size_t n, size_t most, const token *to, size_t begin, size_t end)
+static size_t copy_over(uint8_t *text, size_t n, size_t max, const token *to, size_t begin, size_t end)
 {
     uint8_t *copy = malloc(end - begin + 1);
     if (!copy) return n;
     memcpy(copy, text + begin, end - begin);
-    n = splice(text, n, most, to->begin, to->end, copy, end - begin);
+    n = splice(text, n, max, to->begin, to->end, copy, end - begin);
     free(copy);
     return n;
 }
 
 /* Mutates the text at token `i`, as selected by the random bits `r`, and returns its new length. */
-static size_t change(uint8_t *text, size_t n, size_t most, int i, uint64_t r)
+static size_t change(uint8_t *text, size_t n, size_t max, int i, uint64_t r)
 {
     const token *t = &tokens[i], *other = &tokens[(r >> 32) % (uint64_t)token_count];
     const char *value = values[(r >> 40) % VALUES];
     switch (r % 5) {
     case 0: /* removes or repeats a member */
-        if (t->key && r >> 63) return splice(text, n, most, t->begin, member_end(text, n, i), "", 0);
-        return t->key ? copy_over(text, n, most, &(token){t->begin, t->begin, false}, t->begin, member_end(text, n, i))
+        if (t->key && r >> 63) return splice(text, n, max, t->begin, member_end(text, n, i), "", 0);
+        return t->key ? copy_over(text, n, max, &(token){t->begin, t->begin, false}, t->begin, member_end(text, n, i))
                       : n;
     case 1: /* replaces a key with another key, or a value with another value */
-        return t->key == other->key ? copy_over(text, n, most, t, other->begin, other->end) : n;
+        return t->key == other->key ? copy_over(text, n, max, t, other->begin, other->end) : n;
     case 2: { /* mutates bytes inside the token */
         const size_t bytes = t->end - t->begin;
         uint8_t part[256];
         if (bytes > sizeof part / 2) return n;
         memcpy(part, text + t->begin, bytes);
-        return splice(text, n, most, t->begin, t->end, part, LLVMFuzzerMutate(part, bytes, sizeof part));
+        return splice(text, n, max, t->begin, t->end, part, LLVMFuzzerMutate(part, bytes, sizeof part));
     }
     default:
-        return t->key ? n : splice(text, n, most, t->begin, t->end, value, strlen(value));
+        return t->key ? n : splice(text, n, max, t->begin, t->end, value, strlen(value));
     }
 }
 
-size_t fuzz_mutate_json(uint8_t *text, size_t n, size_t most, unsigned seed)
+size_t fuzz_mutate_json(uint8_t *text, size_t n, size_t max, unsigned seed)
 {
     uint64_t state = seed;
-    if (next(&state) % 2) return LLVMFuzzerMutate(text, n, most);
+    if (next(&state) % 2) return LLVMFuzzerMutate(text, n, max);
     for (uint64_t changes = 1 + next(&state) % 3; changes > 0; changes--) {
         find_tokens(text, n);
-        if (token_count == 0) return LLVMFuzzerMutate(text, n, most);
+        if (token_count == 0) return LLVMFuzzerMutate(text, n, max);
         const int i = (int)(next(&state) % (uint64_t)token_count);
-        n = change(text, n, most, i, next(&state));
+        n = change(text, n, max, i, next(&state));
     }
     return n;
 }
 
-size_t fuzz_mutate_header(uint8_t *file, size_t n, size_t most, unsigned seed)
+size_t fuzz_mutate_header(uint8_t *file, size_t n, size_t max, unsigned seed)
 {
     uint64_t length = 0, state = seed;
     if (n > 8) memcpy(&length, file, 8);
-    if (n <= 8 || length > n - 8 || next(&state) % 4 == 0) return LLVMFuzzerMutate(file, n, most);
-    const size_t data = n - 8 - (size_t)length, room = most - 8 - data;
+    if (n <= 8 || length > n - 8 || next(&state) % 4 == 0) return LLVMFuzzerMutate(file, n, max);
+    const size_t data = n - 8 - (size_t)length, room = max - 8 - data;
     uint8_t *header = malloc(room + 1);
     if (!header) return n;
     memcpy(header, file + 8, (size_t)length);

@@ -10,17 +10,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Mutates the text of `n` bytes in place, to at most `most` bytes, and returns its new length. */
-size_t fuzz_mutate_json(uint8_t *text, size_t n, size_t most, unsigned seed);
+/* Mutates the text of `n` bytes in place, to at most `max` bytes, and returns its new length. */
+size_t fuzz_mutate_json(uint8_t *text, size_t n, size_t max, unsigned seed);
 /* Mutates the JSON header of a safetensors file, sets the length field, and returns the new length of the file. */
-size_t fuzz_mutate_header(uint8_t *file, size_t n, size_t most, unsigned seed);
+size_t fuzz_mutate_header(uint8_t *file, size_t n, size_t max, unsigned seed);
 
 #ifdef MHA_FUZZ
-#define FUZZ_MUTATES(function)                                                            \
-    size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned seed); \
-    size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned seed)  \
-    {                                                                                     \
-        return function(bytes, n, most, seed);                                            \
+#define FUZZ_MUTATES(function)                                                           \
+    size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t max, unsigned seed); \
+    size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t max, unsigned seed)  \
+    {                                                                                    \
+        return function(bytes, n, max, seed);                                            \
     }
 #else
 #define FUZZ_MUTATES(function) /* without libFuzzer, driver.c modifies the inputs */

@@ -23,7 +23,7 @@ typedef struct limits {
 
 static const limits f32 = {MHA_F32, 1e-4, 0.02, 0.02}, bf16 = {MHA_BF16, 1e-2, 0.04, 0.02};
 
-static void follow(const char *folder, const char *recorded, const limits *most)
+static void follow(const char *folder, const char *recorded, const limits *max)
 {
     json_t *root = json_load_file(files_path(MHA_TEST_DATA, recorded), 0, NULL);
     assert_non_null(root);
@@ -32,7 +32,7 @@ static void follow(const char *folder, const char *recorded, const limits *most)
                                  .floor = number(root, "floor"),
                                  .decay = number(root, "decay"),
                                  .clip = number(root, "clip"),
-                                 .dtype = most->dtype,
+                                 .dtype = max->dtype,
                                  .warmup = (int64_t)number(root, "warmup"),
                                  .steps = (int64_t)number(root, "steps")};
     mha_trainer *trainer = train_case(NULL, folder, &o);
@@ -41,15 +41,15 @@ static void follow(const char *folder, const char *recorded, const limits *most)
         const mha_train_report r = train_on(trainer, (int64_t)number(root, "batch"), (int64_t)number(root, "length"));
         const double want = json_number_value(json_array_get(json_object_get(root, "loss"), (size_t)step - 1));
         const double norm = json_number_value(json_array_get(json_object_get(root, "norm"), (size_t)step - 1));
-        if (step == 1) assert_true(fabs(r.norm - norm) < most->early * norm);
+        if (step == 1) assert_true(fabs(r.norm - norm) < max->early * norm);
         if (step <= 50)
             early = fmax(early, fabs(r.loss - want));
         else
             late = fmax(late, end = fabs(r.loss - want) / want);
     }
     printf("%s in %s: within %.1e over the first 50 steps, then within %.2f %%, %.2f %% at the end\n", folder,
-           mha_dtype_name(most->dtype), early, 100 * late, 100 * end);
-    assert_true(early < most->early && late < most->late && end < most->end);
+           mha_dtype_name(max->dtype), early, 100 * late, 100 * end);
+    assert_true(early < max->early && late < max->late && end < max->end);
     mha_trainer_free(trainer);
     json_decref(root);
 }

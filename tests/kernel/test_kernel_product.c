@@ -196,7 +196,7 @@ static void test_scores(void **state)
             t->pack_rows(lanes, d, q.data, d, 1, panel.data);
             t->scores(keys, d, k.data, row, col, panel.data, lanes, -0.3, s.data, top.data, NULL);
             for (int64_t i = 0; i < lanes; i++) {
-                double most = -INFINITY;
+                double max = -INFINITY;
                 for (int64_t j = 0; j < keys; j++) {
                     double truth = 0, size = 0;
                     for (int64_t x = 0; x < d; x++) {
@@ -205,9 +205,9 @@ static void test_scores(void **state)
                     }
                     const double got = get(&s, j * t->nr + i);
                     assert_true(fabs(got - -0.3 * truth) <= ((double)d + 3) * rounding(t) * 0.3 * size);
-                    most = fmax(most, got);
+                    max = fmax(max, got);
                 }
-                assert_true(get(&top, i) == most);
+                assert_true(get(&top, i) == max);
             }
             assert_true(guards_intact(&s) && guards_intact(&top));
             array_free(&k), array_free(&q), array_free(&panel), array_free(&s), array_free(&top);

@@ -172,10 +172,10 @@ static void check_masks(const mha__kernels *t, int64_t lanes, rng *r)
         }
     t->top(keys, lanes, b.data, top.data);
     for (int64_t i = 0; i < lanes; i++) {
-        double most = -INFINITY;
+        double max = -INFINITY;
         for (int64_t j = 0; j < keys; j++)
-            most = fmax(most, get(&b, j * t->nr + i));
-        assert_true(get(&top, i) == most);
+            max = fmax(max, get(&b, j * t->nr + i));
+        assert_true(get(&top, i) == max);
     }
     assert_true(guards_intact(&s) && guards_intact(&b) && guards_intact(&c) && guards_intact(&top));
     array_free(&s), array_free(&bias), array_free(&b), array_free(&c), array_free(&top);

@@ -126,9 +126,9 @@ void hostile_refuse_cut(hostile_corpus *c, const char *what, const hostile_bytes
     hostile_refuse(c, name, &cut, part);
 }
 
-void hostile_end(const hostile_corpus *c, int least)
+void hostile_end(const hostile_corpus *c, int min)
 {
     print_message("%s: %d hostile files refused, %d unusual files accepted\n", c->kind, c->refused, c->accepted);
-    if (c->refused + c->accepted < least)
-        fail_msg("hostile files must be at least %d (got %d)", least, c->refused + c->accepted);
+    if (c->refused + c->accepted < min)
+        fail_msg("hostile files must be at least %d (got %d)", min, c->refused + c->accepted);
 }

@@ -44,7 +44,7 @@ void hostile_accept(hostile_corpus *corpus, const char *name, const hostile_byte
 /* Refuses the file when it ends at `at`, which is within the segment `what`. */
 void hostile_refuse_cut(hostile_corpus *corpus, const char *what, const hostile_bytes *file, size_t at,
                         const char *part);
-/* Prints the counts, and fails the running test unless there are at least `least` files. */
-void hostile_end(const hostile_corpus *corpus, int least);
+/* Prints the counts, and fails the running test unless there are at least `min` files. */
+void hostile_end(const hostile_corpus *corpus, int min);
 
 #endif

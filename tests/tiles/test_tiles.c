@@ -144,13 +144,13 @@ static void test_order_of_sums(void **state)
 static void test_denormals(void **state)
 {
     (void)state;
-    const float least = FLT_MIN, zeros[2 * STEPS] = {0};
-    assert_true(bf16_product((float[]){least / 2, 0, 0, 0, 0, 0}, (float[]){0x1p100F, 0, 0, 0, 0, 0}, 0) == 0);
-    assert_true(bf16_product(zeros, zeros, least / 2) == 0);
-    assert_true(bf16_product(zeros, zeros, least) == least);
-    assert_true(bf16_product((float[]){least, 0, 0, 0, 0, 0}, (float[]){0.5F, 0, 0, 0, 0, 0}, 1) == 1);
-    assert_true(bf16_product((float[]){least, 0, least, 0, 0, 0}, (float[]){1.5F, 0, -1, 0, 0, 0}, 0) == 0);
-    const float two[] = {least, least, 0, 0, 0, 0}, halves[] = {0.5F, 0.5F, 0, 0, 0, 0};
+    const float min = FLT_MIN, zeros[2 * STEPS] = {0};
+    assert_true(bf16_product((float[]){min / 2, 0, 0, 0, 0, 0}, (float[]){0x1p100F, 0, 0, 0, 0, 0}, 0) == 0);
+    assert_true(bf16_product(zeros, zeros, min / 2) == 0);
+    assert_true(bf16_product(zeros, zeros, min) == min);
+    assert_true(bf16_product((float[]){min, 0, 0, 0, 0, 0}, (float[]){0.5F, 0, 0, 0, 0, 0}, 1) == 1);
+    assert_true(bf16_product((float[]){min, 0, min, 0, 0, 0}, (float[]){1.5F, 0, -1, 0, 0, 0}, 0) == 0);
+    const float two[] = {min, min, 0, 0, 0, 0}, halves[] = {0.5F, 0.5F, 0, 0, 0, 0};
     assert_true(bf16_product(two, halves, 0) == 0); /* each chain is flushed before they are added */
 }
 

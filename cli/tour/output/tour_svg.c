@@ -40,10 +40,10 @@ static color color_of_number(double x)
 
 static double greatest(const tour_tensor *t)
 {
-    double most = 0;
+    double max = 0;
     for (int64_t n = 0; n < t->count; n++)
-        if (isfinite(t->values[n])) most = fmax(most, fabs((double)t->values[n]));
-    return most;
+        if (isfinite(t->values[n])) max = fmax(max, fabs((double)t->values[n]));
+    return max;
 }
 
 /* Stores the number of rows and columns of each image. A vector is one row. */
@@ -95,12 +95,12 @@ static void put_place(FILE *out, const char *axis, const char *word, int64_t n)
         fprintf(out, "%s %lld", axis, (long long)n);
 }
 
-static void put_square(FILE *out, const tour_tensor *t, const map_layout *m, int64_t n, double most)
+static void put_square(FILE *out, const tour_tensor *t, const map_layout *m, int64_t n, double max)
 {
     const float x = t->values[n];
     const int64_t row = n / m->columns % m->rows, column = n % m->columns;
-    const color c = t->look == TOUR_WEIGHTS ? color_of_weight(figure_colors(), x)
-                                            : color_of_number(most > 0 ? (double)x / most : 0);
+    const color c =
+        t->look == TOUR_WEIGHTS ? color_of_weight(figure_colors(), x) : color_of_number(max > 0 ? (double)x / max : 0);
     fprintf(out, "<rect x=\"%g\" y=\"%g\" width=\"%g\" height=\"%g\"", m->left + (double)column * m->cell,
             m->top + (double)row * m->cell, m->cell, m->cell);
     if (isfinite(x))
@@ -130,7 +130,7 @@ static void put_axes(FILE *out, const tour_tensor *t, const map_layout *m)
     }
 }
 
-static void put_map(FILE *out, const tour_tensor *t, int64_t map, double most)
+static void put_map(FILE *out, const tour_tensor *t, int64_t map, double max)
 {
     const map_layout m = plan_map(t);
     const double width = m.left + m.cell * (double)m.columns, height = m.top + m.cell * (double)m.rows;
@@ -140,7 +140,7 @@ static void put_map(FILE *out, const tour_tensor *t, int64_t map, double most)
             t->name, m.left > 0 || m.top > 0 ? "map worded" : "map", width, height, width, height);
     put_axes(out, t, &m);
     for (int64_t n = 0; n < m.rows * m.columns; n++)
-        put_square(out, t, &m, map * m.rows * m.columns + n, most);
+        put_square(out, t, &m, map * m.rows * m.columns + n, max);
     fputs("</svg>", out);
 }
 
@@ -199,14 +199,14 @@ void tour_put_svg(FILE *out, const tour_tensor *t)
     int64_t rows, columns;
     count_cells(t, &rows, &columns);
     const int64_t maps = t->look == TOUR_CURVE ? 0 : t->count / (rows * columns);
-    const double most = greatest(t);
+    const double max = greatest(t);
     char index[96];
     for (int64_t map = 0; map < maps && map < MAPS; map++) {
         fputs("<div>", out);
         if (t->look == TOUR_HEADS)
             put_cells(out, t, map);
         else
-            put_map(out, t, map, most);
+            put_map(out, t, map, max);
         if (maps > 1) fputs("<small>", out);
         if (maps > 1) fputs(tour_index_text(t, map, index), out);
         if (maps > 1) fputs("</small>", out);

@@ -12,7 +12,7 @@ enum { EDGE = 3, MANY = 200, INDENT = 7 /* INDENT: width of "tensor(" */ };
 typedef struct format {
     bool summarised, integer, whole, scientific;
     int width;
-    double least, most; /* magnitudes of the finite nonzero elements */
+    double min, max; /* magnitudes of the finite nonzero elements */
 } format;
 
 static bool left_out(const format *f, int64_t i, int64_t n)
@@ -38,8 +38,8 @@ static void see_range(format *f, double x)
 {
     if (!counts(x)) return;
     f->whole = f->whole && x == ceil(x);
-    f->least = fmin(f->least, fabs(x));
-    f->most = fmax(f->most, fabs(x));
+    f->min = fmin(f->min, fabs(x));
+    f->max = fmax(f->max, fabs(x));
 }
 
 static void see_width(format *f, double x)
@@ -66,9 +66,9 @@ static void each(const tour_tensor *t, format *f, void (*see)(format *f, double 
 static format choose(const tour_tensor *t)
 {
     format f = {.summarised = t->count > MANY, .integer = t->look == TOUR_WHOLE, .whole = true, .width = 1};
-    f.least = INFINITY;
+    f.min = INFINITY;
     each(t, &f, see_range);
-    f.scientific = !f.integer && f.most > 0 && (f.most / f.least > 1000 || f.most > 1e8 || f.least < 1e-4);
+    f.scientific = !f.integer && f.max > 0 && (f.max / f.min > 1000 || f.max > 1e8 || f.min < 1e-4);
     each(t, &f, see_width);
     return f;
 }

@@ -71,15 +71,15 @@ static void close_walk(walk *w)
 /* Finds the head with this label and the largest value of the metric; returns the value. */
 static double best(const walk *w, mha_head_label label, mha_head_metric metric, int64_t *layer, int64_t *head)
 {
-    double most = 0;
+    double max = 0;
     for (int64_t l = 0; l < w->layers; l++)
         for (int64_t h = 0; h < mha_model_describe(w->model)->heads_per_layer[l]; h++) {
             const double value = mha_heads_value(w->heads, l, h, metric);
-            if (mha_heads_label(w->heads, l, h) != label || value <= most) continue;
-            most = value;
+            if (mha_heads_label(w->heads, l, h) != label || value <= max) continue;
+            max = value;
             *layer = l, *head = h;
         }
-    return most;
+    return max;
 }
 
 /* Computes the probability that `id` follows the text. `gates` [layers, heads]. */
@@ -117,8 +117,8 @@ static void show_map(walk *w, mha_head_label label, const char *name)
 {
     int64_t l = 0, h = 0;
     const bool induction = label == MHA_LABEL_INDUCTION;
-    const double most = best(w, label, induction ? MHA_HEAD_INDUCTION_PROBE : MHA_HEAD_PREV, &l, &h);
-    if (most == 0)
+    const double max = best(w, label, induction ? MHA_HEAD_INDUCTION_PROBE : MHA_HEAD_PREV, &l, &h);
+    if (max == 0)
         tour_fail(w->t, MHA_ERR_UNSUPPORTED, "the model must have heads with the labels prev and induction (got no %s)",
                   mha_head_label_key(label));
     TOUR_TRY(w->t->error.status);
@@ -127,13 +127,13 @@ static void show_map(walk *w, mha_head_label label, const char *name)
                  "Head %lld.%lld attends from a token to the token after its earlier copy, which the previous-token "
                  "head has marked as the successor of this token. On repeated random tokens, %.3f of the weight of "
                  "the head is on the successor. This is induction (Olsson et al. 2022).",
-                 (long long)l, (long long)h, most);
+                 (long long)l, (long long)h, max);
     else
         tour_say(w->t, "A previous-token head", "mha_heads_measure, mha_heads_map",
                  "Head %lld.%lld has %.3f of its weight on the previous token, so the state of each token also "
                  "contains the previous token. A row is a query token; the map is causal, 0 above the "
                  "diagonal, and rounded to three decimals.",
-                 (long long)l, (long long)h, most);
+                 (long long)l, (long long)h, max);
     const float *map = mha_heads_map(w->heads, l, h);
     float rounded[TOUR_TOKENS_MAX * TOUR_TOKENS_MAX]; /* without exponents, a row fits on a line */
     for (int64_t i = 0; i < w->tokens * w->tokens; i++)

@@ -21,11 +21,11 @@ mha__range mha__layout_range(const mha__key_layout *layout, int cp_rank, int64_t
     const mha_cluster_part part = mha_cluster_part_of(layout->prompt, layout->cp, cp_rank);
     if (n >= 2) {
         const int64_t start = first_later(layout) + ((n - 2) * layout->cp + cp_rank) * MHA_ATTN_CHUNK;
-        return (mha__range){start, mha__least(MHA_ATTN_CHUNK, layout->length - start), 0};
+        return (mha__range){start, mha__min64(MHA_ATTN_CHUNK, layout->length - start), 0};
     }
     mha__range range = {part.start[n], part.length[n], 0};
     if (range.length > 0 && range.start + range.length == layout->prompt)
-        range.length = mha__least(layout->length, first_later(layout)) - range.start;
+        range.length = mha__min64(layout->length, first_later(layout)) - range.start;
     return range;
 }
 

@@ -56,7 +56,7 @@ static int64_t room_of(const mha_prompt *prompts, int64_t count, const mha_gener
     int64_t longest = 0;
     for (int64_t n = 0; prompts && n < count; n++)
         longest = prompts[n].count > longest ? prompts[n].count : longest;
-    return longest + mha__least(o->max_new, INT64_MAX - longest);
+    return longest + mha__min64(o->max_new, INT64_MAX - longest);
 }
 
 static mha_status generate(generation *g, const mha_prompt *prompts, int64_t count, mha_generate_options *o,

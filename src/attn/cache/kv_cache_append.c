@@ -210,7 +210,7 @@ static mha_status reserve(mha_cache *c, const addition *a, mha_error *err)
 
 /* Returns an upper bound of the pages that `count` more tokens of a sequence require, including a copy of a shared last
  * page. */
-static int64_t most_pages(const mha_cache *c, int64_t sequence, int64_t count)
+static int64_t max_pages(const mha_cache *c, int64_t sequence, int64_t count)
 {
     const int64_t length = c->lengths[sequence], size = c->desc.page_size;
     const bool shared = length % size != 0 && c->refs[*mha__cache_entry(c, sequence, length / size)] > 1;
@@ -224,7 +224,7 @@ mha_status mha__cache_reserve_tokens(mha_cache *c, int64_t sequence, int64_t cou
     if (c->desc.capacity > 0) return MHA_OK;
     for (int64_t b = first; b < end; b++) {
         MHA__TRY(mha__cache_check_growth(c, b, count, err));
-        need += most_pages(c, b, count);
+        need += max_pages(c, b, count);
         width = mha__max64(width, mha__cache_pages_of(c, c->lengths[b] + count));
     }
     return mha__cache_reserve(c, need, 0, width, err);

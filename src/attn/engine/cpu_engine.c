@@ -77,14 +77,14 @@ static void split_keys(mha_attn_plan *plan)
     enum { PARTS_MAX = 64, TASKS_ENOUGH = 64, TASKS_MAX = 16, FEW_ROWS = 16 };
     const int64_t chunks = mha__ceil_div(plan->desc.kv_len, MHA_ATTN_CHUNK);
     const bool few_rows = plan->rows <= FEW_ROWS || plan->folded;
-    const int64_t most = few_rows ? PARTS_MAX : TASKS_MAX / mha__max64(plan->tasks, 1);
+    const int64_t max = few_rows ? PARTS_MAX : TASKS_MAX / mha__max64(plan->tasks, 1);
     mha__partial part;
     plan->parts = plan->part_chunks = 1;
     plan->together = plan->desc.inputs & MHA_ATTN_HEAD_LIST ? 1 : plan->group;
     plan->part_bytes = 0;
-    if (chunks <= 1 || most <= 1 || plan->packed || plan->tasks == 0 || plan->tasks >= TASKS_ENOUGH) return;
+    if (chunks <= 1 || max <= 1 || plan->packed || plan->tasks == 0 || plan->tasks >= TASKS_ENOUGH) return;
     if (!few_rows && (plan->desc.outputs & (MHA_ATTN_STATS | MHA_ATTN_ROWS))) return; /* heads are tasks there */
-    while (mha__ceil_div(chunks, plan->part_chunks) > most)
+    while (mha__ceil_div(chunks, plan->part_chunks) > max)
         plan->part_chunks *= 2;
     plan->parts = mha__ceil_div(chunks, plan->part_chunks);
     plan->part_bytes = mha__part_lay_out(plan, NULL, &part);

@@ -10,15 +10,15 @@ mha_status mha__merge_check_sizes(const mha__merge_sizes *s, mha_error *err)
 {
     const struct {
         const char *name;
-        int64_t value, least;
+        int64_t value, min;
     } sizes[] = {
-        {"batch", s->batch, 1}, {"heads", s->heads, 1}, {"q_len", s->q_len, 0}, {"count", s->count, s->least_count}};
+        {"batch", s->batch, 1}, {"heads", s->heads, 1}, {"q_len", s->q_len, 0}, {"count", s->count, s->min_count}};
     const int64_t all[] = {s->batch, s->heads, mha__max64(s->q_len, 1), s->width};
     size_t bytes;
     for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++)
-        if (sizes[n].value < sizes[n].least)
+        if (sizes[n].value < sizes[n].min)
             return mha__fail(err, MHA_ERR_ARG, "%s must be at least %" PRId64 " (got %" PRId64 ")", sizes[n].name,
-                             sizes[n].least, sizes[n].value);
+                             sizes[n].min, sizes[n].value);
     MHA__TRY(mha__attn_check_width("v_head_dim", s->v_head_dim, false, err));
     if (!mha__bytes(all, 4, sizeof(double), &bytes) || bytes > PTRDIFF_MAX)
         return mha__fail(err, MHA_ERR_ARG,

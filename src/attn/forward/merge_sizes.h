@@ -11,8 +11,8 @@ enum {
 
 typedef struct mha__merge_sizes {
     int64_t batch, heads, q_len, v_head_dim, count;
-    int64_t least_count; /* minimum number of parts */
-    int64_t width;       /* elements per row of the widest operand */
+    int64_t min_count; /* minimum number of parts */
+    int64_t width;     /* elements per row of the widest operand */
     const void *parts;
 } mha__merge_sizes;
 

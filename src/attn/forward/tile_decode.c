@@ -106,8 +106,8 @@ static bool stays_in_strip(const mha__tile *t, int64_t first, int64_t end)
 static run run_of(const mha__tile *t, const mha__panel *p, int64_t start, int64_t end)
 {
     run r = {0};
-    const int most = mha__tile_streams(t) ? BLOCKS_MAX : 1;
-    for (; start < end && r.blocks < most; start += MHA__KEY_BLOCK, r.blocks++) {
+    const int max = mha__tile_streams(t) ? BLOCKS_MAX : 1;
+    for (; start < end && r.blocks < max; start += MHA__KEY_BLOCK, r.blocks++) {
         int64_t *const first = &r.first[r.blocks], *const last = &r.end[r.blocks];
         if (!mha__mask_block(t->call, &p->rows, &p->span, start, first, last))
             *last = *first;

@@ -11,10 +11,10 @@ static mha_status check_lengths(const char *name, const int64_t *lens, int64_t c
                                 int64_t longest, mha_error *err)
 {
     for (int64_t b = 0; b < count; b++) {
-        const int64_t most = cu ? cu[b + 1] - cu[b] : longest;
-        if (lens[b] < 0 || lens[b] > most)
+        const int64_t max = cu ? cu[b + 1] - cu[b] : longest;
+        if (lens[b] < 0 || lens[b] > max)
             return mha__fail(err, MHA_ERR_ARG, "%s[%" PRId64 "] must be from 0 to %" PRId64 " (got %" PRId64 ")", name,
-                             b, most, lens[b]);
+                             b, max, lens[b]);
     }
     return MHA_OK;
 }

@@ -56,9 +56,9 @@ static bool boxes_overlap(const box *x, int m, const box *y, int n, int64_t dist
     const int64_t stride = mha__max64(x_stride, y_stride);
     const int of_x = x_stride == stride, of_y = y_stride == stride;
     /* `k` is the number of strides from the copy of y to the copy of x */
-    const int64_t least = of_y ? 1 - y->count[n] : 0, most = of_x ? x->count[m] - 1 : 0;
-    const int64_t first = mha__max64(least, floor_div(distance - x->span[m + of_x], stride) + 1);
-    const int64_t last = mha__min64(most, -floor_div(-(distance + y->span[n + of_y]), stride) - 1);
+    const int64_t min = of_y ? 1 - y->count[n] : 0, max = of_x ? x->count[m] - 1 : 0;
+    const int64_t first = mha__max64(min, floor_div(distance - x->span[m + of_x], stride) + 1);
+    const int64_t last = mha__min64(max, -floor_div(-(distance + y->span[n + of_y]), stride) - 1);
     for (int64_t k = first; k <= last; k++)
         if (boxes_overlap(x, m + of_x, y, n + of_y, distance - k * stride, steps)) return true;
     return false;

@@ -236,7 +236,7 @@ static mha_status check_map_list(const char *field, int64_t entries, uint32_t fl
  * unset align derive offsets from the lengths of the whole call, which are unknown in a shard. */
 static mha_status check_shard(const mha_attn_desc *d, mha_error *err)
 {
-    static const int64_t most = INT64_C(1) << 60;
+    static const int64_t max = INT64_C(1) << 60;
     const struct {
         const char *name;
         int64_t value;
@@ -245,7 +245,7 @@ static mha_status check_shard(const mha_attn_desc *d, mha_error *err)
                   {"shard.row", d->shard.row},
                   {"shard.key", d->shard.key}};
     for (size_t n = 0; n < sizeof firsts / sizeof *firsts; n++)
-        if (firsts[n].value < 0 || firsts[n].value > most)
+        if (firsts[n].value < 0 || firsts[n].value > max)
             return bad_int(err, firsts[n].name, firsts[n].value, "from 0 to 2^60");
     const bool counted = d->align == MHA_ALIGN_TOP_LEFT || d->align == MHA_ALIGN_OFFSETS;
     const bool positional = mha__attn_positional(d) || (d->inputs & MHA_ATTN_ROPE_Q);

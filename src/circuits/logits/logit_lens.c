@@ -112,9 +112,9 @@ static void find_target(int64_t vocab, const float *logits, double log_sum, int3
 
 static double log_sum_of(const job *j, const float *logits)
 {
-    float most;
-    const double sum = mha__exponentials(j->kernels, j->m->config.vocab, logits, &most, NULL);
-    return (double)most + log(sum);
+    float max;
+    const double sum = mha__exponentials(j->kernels, j->m->config.vocab, logits, &max, NULL);
+    return (double)max + log(sum);
 }
 
 /* Writes the results of entry `entry` for one token. `output` are the logits of the model, with log sum output_sum. */

@@ -9,7 +9,7 @@
 
 int64_t mha__packer_room(const mha__packer *p)
 {
-    return mha__max64(p->most, mha__head_data_longest(p->data));
+    return mha__max64(p->max, mha__head_data_longest(p->data));
 }
 
 static void lay_out(mha__arena *arena, mha__packer *p, int64_t texts)
@@ -22,18 +22,18 @@ static void lay_out(mha__arena *arena, mha__packer *p, int64_t texts)
     p->labels = mha__take(arena, tokens, sizeof *p->labels);
     const size_t images = tokens / (size_t)mha__head_data_longest(p->data), bytes = mha__head_data_image_bytes(p->data);
     p->pixels = bytes ? mha__take(arena, images, bytes) : NULL;
-    const int64_t source = mha__head_data_most_source(p->data);
+    const int64_t source = mha__head_data_max_source(p->data);
     if (!source) return;
-    p->source_ids = mha__take(arena, (size_t)mha__max64(p->most, source), sizeof *p->source_ids);
+    p->source_ids = mha__take(arena, (size_t)mha__max64(p->max, source), sizeof *p->source_ids);
     p->source_starts = mha__take(arena, (size_t)texts + 1, sizeof *p->source_starts);
 }
 
-mha_status mha__packer_create(mha_ctx *ctx, const mha_head_data *data, int64_t texts, int64_t most, mha__packer *p,
+mha_status mha__packer_create(mha_ctx *ctx, const mha_head_data *data, int64_t texts, int64_t max, mha__packer *p,
                               mha_error *err)
 {
     mha__arena arena = {0};
-    const bool pairs = mha__head_data_most_source(data) > 0;
-    *p = (mha__packer){.data = data, .most = pairs ? most : mha__min64(most, mha_head_data_tokens(data))};
+    const bool pairs = mha__head_data_max_source(data) > 0;
+    *p = (mha__packer){.data = data, .max = pairs ? max : mha__min64(max, mha_head_data_tokens(data))};
     lay_out(&arena, p, texts);
     arena.base = arena.overflow ? NULL : mha__alloc(ctx, arena.used);
     if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a batch of texts");
@@ -88,7 +88,7 @@ static int64_t cost_of(const mha__packer *p, int64_t place)
 static int64_t batch_end(const mha__packer *p)
 {
     int64_t end = p->next, tokens = 0;
-    while (end < p->count && (end == p->next || tokens + cost_of(p, p->order[end]) <= p->most))
+    while (end < p->count && (end == p->next || tokens + cost_of(p, p->order[end]) <= p->max))
         tokens += cost_of(p, p->order[end++]);
     return end;
 }

@@ -1,5 +1,5 @@
 /* batch_packer.h - packs a subset of the texts of a data set into batches, the longest texts first. A batch has at most
- * `most` tokens, or consists of one longer text. Measures that process texts in groups use these functions; head_data.h
+ * `max` tokens, or consists of one longer text. Measures that process texts in groups use these functions; head_data.h
  * divides the whole data set into batches. */
 #ifndef MHA_HEADS_DATA_BATCH_PACKER_H
 #define MHA_HEADS_DATA_BATCH_PACKER_H
@@ -9,7 +9,7 @@
 typedef struct mha__packer {
     const mha_head_data *data;
     const int64_t *text; /* [count] the texts of the group, as indices into the data */
-    int64_t count, most; /* most: maximum number of tokens per batch */
+    int64_t count, max;  /* max: maximum number of tokens per batch */
     int64_t next;        /* index into `order` of the next text */
     int64_t *order;      /* [count] indices into `text`, the longest first, ties in the given order */
     int32_t *ids, *types;
@@ -34,7 +34,7 @@ typedef struct mha__packed {
 } mha__packed;
 
 /* Allocates memory for groups of at most `texts` texts. Free with mha__packer_free, also after a failure. */
-mha_status mha__packer_create(mha_ctx *ctx, const mha_head_data *data, int64_t texts, int64_t most, mha__packer *packer,
+mha_status mha__packer_create(mha_ctx *ctx, const mha_head_data *data, int64_t texts, int64_t max, mha__packer *packer,
                               mha_error *err);
 void mha__packer_free(mha_ctx *ctx, mha__packer *packer);
 /* Returns the maximum number of tokens in a batch, without those of sources. */

@@ -83,8 +83,8 @@ static void cut_batches(mha_head_data *d, int64_t limit)
         end = batch_end(d, p, limit);
         for (int64_t n = p; n <= end; n++)
             starts[n - p] = d->starts[n] - d->starts[p];
-        d->most_tokens = mha__max64(d->most_tokens, d->starts[end] - d->starts[p]);
-        d->most_texts = mha__max64(d->most_texts, end - p);
+        d->max_tokens = mha__max64(d->max_tokens, d->starts[end] - d->starts[p]);
+        d->max_texts = mha__max64(d->max_texts, end - p);
         d->first[d->batches++] = p;
     }
     d->first[d->batches] = d->count;

@@ -58,7 +58,7 @@ mha_status mha__head_data_any(const mha_head_data *data, int64_t batch, mha_mode
 /* Returns the tokens of the source of a pair; NULL for texts. */
 const int32_t *mha__head_data_source(const mha_head_data *data, int64_t text, int64_t *length);
 /* Returns the maximum number of tokens in a source; 0 for texts. */
-int64_t mha__head_data_most_source(const mha_head_data *data);
+int64_t mha__head_data_max_source(const mha_head_data *data);
 /* Returns the pixels of an image; NULL for texts. */
 const float *mha__head_data_pixels(const mha_head_data *data, int64_t text);
 /* Returns the size of the pixels of one image; 0 for texts. */

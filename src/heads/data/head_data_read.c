@@ -70,12 +70,12 @@ int64_t mha__head_data_batches(const mha_head_data *data)
 
 int64_t mha__head_data_batch_tokens(const mha_head_data *data)
 {
-    return data->most_tokens;
+    return data->max_tokens;
 }
 
 int64_t mha__head_data_batch_texts(const mha_head_data *data)
 {
-    return data->most_texts;
+    return data->max_texts;
 }
 
 int64_t mha__head_data_longest(const mha_head_data *data)
@@ -95,9 +95,9 @@ const int32_t *mha__head_data_source(const mha_head_data *data, int64_t text, in
     return starts ? data->sources.ids + starts[place] : NULL;
 }
 
-int64_t mha__head_data_most_source(const mha_head_data *data)
+int64_t mha__head_data_max_source(const mha_head_data *data)
 {
-    return data->sources.most;
+    return data->sources.max;
 }
 
 size_t mha__head_data_image_bytes(const mha_head_data *data)

@@ -35,10 +35,10 @@ static mha_status add_first(const mha_model *model, mha__gather *targets, mha_er
 }
 
 /* Returns the maximum number of tokens of a target: with the first token, it must fit the positions of the decoder. */
-static int64_t most_labels(const mha_model *model, int64_t max_tokens)
+static int64_t max_labels(const mha_model *model, int64_t max_tokens)
 {
-    const int64_t most = mha_model_describe(model)->max_positions - 1;
-    return most > 0 && (max_tokens == 0 || max_tokens > most) ? most : max_tokens;
+    const int64_t max = mha_model_describe(model)->max_positions - 1;
+    return max > 0 && (max_tokens == 0 || max_tokens > max) ? max : max_tokens;
 }
 
 /* ---- creation ---- */
@@ -82,7 +82,7 @@ mha_status mha_head_data_of_pairs(const mha_model *model, const char *const *sou
         return mha__fail(err, MHA_ERR_ARG, "model must have a tokenizer (got a model opened with no_tokenizer)");
     mha__gather s = {.ctx = mha_model_ctx(model), .count = count}, t = s;
     mha_status status = mha__gather_texts(&s, mha_model_encoder(model), sources, own.max_tokens, err);
-    if (status == MHA_OK) status = mha__gather_texts(&t, model, targets, most_labels(model, own.max_tokens), err);
+    if (status == MHA_OK) status = mha__gather_texts(&t, model, targets, max_labels(model, own.max_tokens), err);
     return finish(model, &t, &s, status, &own, out, err);
 }
 
@@ -90,15 +90,15 @@ mha_status mha_head_data_of_id_pairs(const mha_model *model, const int32_t *sour
                                      const int32_t *ids, const int64_t *starts, int64_t count,
                                      const mha_head_data_options *options, mha_head_data **out, mha_error *err)
 {
-    mha_head_data_options own, most;
+    mha_head_data_options own, max;
     mha_work work;
     const bool given = source_ids && source_starts && ids && starts;
     MHA__TRY(mha__head_data_read(model, count, given ? ids : NULL, options, &own, &work, out, err));
     MHA__TRY(check(model, &own, err));
-    most = own;
-    most.max_tokens = most_labels(model, own.max_tokens);
+    max = own;
+    max.max_tokens = max_labels(model, own.max_tokens);
     mha__gather s = {.ctx = mha_model_ctx(model), .count = count}, t = s;
     mha_status status = mha__gather_ids(&s, mha_model_encoder(model), source_ids, source_starts, &own, err);
-    if (status == MHA_OK) status = mha__gather_ids(&t, model, ids, starts, &most, err);
+    if (status == MHA_OK) status = mha__gather_ids(&t, model, ids, starts, &max, err);
     return finish(model, &t, &s, status, &own, out, err);
 }

@@ -19,7 +19,7 @@ mha_status mha__pair_sources_lay(mha_ctx *ctx, const mha__gather *g, const int64
         const int64_t length = mha__gather_length(g, order[p]);
         memcpy(to->ids + to->starts[p], g->ids + g->starts[order[p]], (size_t)length * sizeof *to->ids);
         to->starts[p + 1] = to->starts[p] + length;
-        to->most = mha__max64(to->most, length);
+        to->max = mha__max64(to->max, length);
     }
     return MHA_OK;
 }

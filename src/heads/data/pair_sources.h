@@ -7,7 +7,7 @@
 typedef struct mha__pair_sources {
     int32_t *ids;           /* [starts[count]] in processing order; NULL = no pairs */
     int64_t *starts;        /* [count + 1] index of the first token of the source at each position */
-    int64_t most;           /* maximum number of tokens in a source */
+    int64_t max;            /* maximum number of tokens in a source */
     int64_t *batch_starts;  /* for each batch, the starts of its sources from 0, then their token count */
     mha_model_input *batch; /* [batches] input of the encoder for each batch */
 } mha__pair_sources;

@@ -102,7 +102,7 @@ static mha_status pass(run *r, const mha_model_input *input, const int64_t *want
 /* Runs a text whose maps exceed the limit, in several passes. */
 static mha_status run_in_passes(run *r, const mha_model_input *input, mha_error *err)
 {
-    const int64_t most = r->room / r->longest;
+    const int64_t max = r->room / r->longest;
     bool first = true;
     int64_t count = 0;
     for (int64_t row = 0; row < r->longest; row++) {
@@ -110,7 +110,7 @@ static mha_status run_in_passes(run *r, const mha_model_input *input, mha_error 
             add_row(r, 0, count, row);
             r->wanted[count++] = row;
         }
-        if (count < most && row + 1 < r->longest) continue;
+        if (count < max && row + 1 < r->longest) continue;
         MHA__TRY(mha__progress(r->d->ctx, WORK, r->done + row + 1 - count, r->tokens, err));
         MHA__TRY(pass(r, input, count ? r->wanted : NULL, count, first, err));
         first = false;

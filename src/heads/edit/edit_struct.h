@@ -22,7 +22,7 @@ struct mha_model_edit {
     const mha_model *model; /* the source; may be one side of an encoder-decoder, or one tower */
     mha_ctx *ctx;
     mha_named_tensor *list; /* [count] changed tensors; their data and `own_names` are owned */
-    int64_t count, most;    /* most: capacity of both lists */
+    int64_t count, max;     /* max: capacity of both lists */
     char **own_names;       /* [count] names of tensors that the source model lacks; NULL for all other tensors */
     /* Output projections; weight NULL = unchanged: [layers], and for the decoder of an encoder-decoder also those of
      * the cross-attention [layers] and of the encoder [encoder layers] (mha__edit_out). */

@@ -64,7 +64,7 @@ mha_status mha__edit_check_scores(const mha_model *m, const double *scores, int6
 /* ---- creation ---- */
 
 /* Returns the maximum number of tensors of an edit: those of the model and of the other side of an encoder-decoder. */
-static size_t most_tensors(const mha_model *m)
+static size_t max_tensors(const mha_model *m)
 {
     const mha_model *other = m->encoder ? m->encoder : m->decoder;
     const int64_t layers = m->config.layers + (other ? other->config.layers : 0);
@@ -84,19 +84,19 @@ mha__out_part *mha__edit_out(const mha_model_edit *e, mha_head_kind kind)
 
 mha_status mha__edit_create(const mha_model *model, mha_model_edit **out, mha_error *err)
 {
-    const size_t layers = (size_t)count_out(model), most = most_tensors(model);
+    const size_t layers = (size_t)count_out(model), max = max_tensors(model);
     mha_model_edit *e = *out = mha__calloc(model->ctx, 1, sizeof *e);
     if (!e) return mha__no_memory(err, sizeof *e, "an edited model");
     e->model = model;
     e->ctx = model->ctx;
-    e->most = (int64_t)most;
-    e->list = mha__calloc(e->ctx, most, sizeof *e->list);
-    e->own_names = mha__calloc(e->ctx, most, sizeof *e->own_names);
+    e->max = (int64_t)max;
+    e->list = mha__calloc(e->ctx, max, sizeof *e->list);
+    e->own_names = mha__calloc(e->ctx, max, sizeof *e->own_names);
     e->out = mha__calloc(e->ctx, layers, sizeof *e->out);
     if (e->list && e->own_names && e->out) return MHA_OK;
     mha_model_edit_free(e);
     *out = NULL;
-    return mha__no_memory(err, most * sizeof *e->list, "the tensors of an edited model");
+    return mha__no_memory(err, max * sizeof *e->list, "the tensors of an edited model");
 }
 
 mha_status mha__edit_finish(mha_model_edit *edit, mha_status status, mha_model_edit **out)
@@ -126,7 +126,7 @@ void mha_model_edit_free(mha_model_edit *e)
     if (!e) return;
     for (int64_t n = 0; n < e->count; n++)
         mha__free(e->ctx, e->list[n].data);
-    for (int64_t n = 0; e->own_names && n < e->most; n++)
+    for (int64_t n = 0; e->own_names && n < e->max; n++)
         mha__free(e->ctx, e->own_names[n]);
     for (int64_t l = 0; e->out && l < count_out(e->model); l++)
         mha__free(e->ctx, e->out[l].used);
@@ -177,9 +177,9 @@ mha_status mha_model_edit_open(const mha_model_edit *e, mha_model **out, mha_err
     *out = NULL;
     const mha_model *m = e->model;
     MHA__TRY(mha__shards_folder(&m->shards, folder, sizeof folder, err));
-    const size_t most = (size_t)(e->count + m->shards.instead_count) + 1;
-    mha_named_tensor *all = mha__calloc(e->ctx, most, sizeof *all);
-    if (!all) return mha__no_memory(err, most * sizeof *all, "a list of tensors");
+    const size_t max = (size_t)(e->count + m->shards.instead_count) + 1;
+    mha_named_tensor *all = mha__calloc(e->ctx, max, sizeof *all);
+    if (!all) return mha__no_memory(err, max * sizeof *all, "a list of tensors");
     const mha_model_options o = {.size = sizeof o,
                                  .no_tokenizer = 1,
                                  .dtype = m->outer.packed,

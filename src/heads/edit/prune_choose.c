@@ -228,7 +228,7 @@ mha_status mha__prune_check_rule(const mha_model *model, const mha_prune_rule *r
 int64_t mha_prune_most(const mha_model *model, const mha_prune_rule *rule)
 {
     mha_prune_rule r;
-    int64_t all = 0, least = INT64_MAX;
+    int64_t all = 0, min = INT64_MAX;
     if (!model || mha__options_need(&r, sizeof r, rule, "mha_prune_rule", NULL) != MHA_OK) return -1;
     if (mha__prune_check_rule(model, &r, NULL) != MHA_OK) return -1;
     const mha__head_sets sets = mha__head_sets_of(model);
@@ -238,9 +238,9 @@ int64_t mha_prune_most(const mha_model *model, const mha_prune_rule *rule)
         const int64_t group = mha__row_group(&row), stay = (mha__max64(r.floor, 1) + group - 1) / group * group;
         const int64_t here = mha__max64(row.count - stay, 0);
         all += here;
-        least = here < least ? here : least;
+        min = here < min ? here : min;
     }
-    return r.per_layer && all > 0 ? least : all;
+    return r.per_layer && all > 0 ? min : all;
 }
 
 mha_status mha_prune_choose(const mha_model *model, const double *scores, const mha_prune_rule *rule, uint8_t *keep,

@@ -56,15 +56,15 @@ static void remove_group(mha__joint *j, int64_t first)
 static bool choose_one(mha__joint *j)
 {
     int64_t best = -1;
-    double least = INFINITY;
+    double min = INFINITY;
     for (int64_t number = j->rows - 1; number >= 0; number--) {
         const mha__head_row row = mha__head_row_of(&j->sets, number);
         const bool goes = may_go(j, number);
         for (int64_t first = row.first + row.count - 1; goes && first >= row.first; first--) {
             if (!mha__joint_keeps(j, first)) continue;
             const double here = cost(j, j->moved + j->slot[first] * j->cells);
-            if (best >= 0 && !(here < least)) continue;
-            least = here;
+            if (best >= 0 && !(here < min)) continue;
+            min = here;
             best = first;
         }
     }

@@ -127,11 +127,11 @@ static void find_best(mha_prune_curve *c)
         c->best--;
 }
 
-static mha_status try_all(search *s, int64_t most, mha_error *err)
+static mha_status try_all(search *s, int64_t max, mha_error *err)
 {
     mha_prune_curve *c = s->c;
     for (int64_t n = 0; n <= COARSE; n++)
-        MHA__TRY(try_count(s, most * n / COARSE, err));
+        MHA__TRY(try_count(s, max * n / COARSE, err));
     find_best(c);
     if (c->best < 0 || c->best == c->count - 1) return MHA_OK;
     const int64_t good = c->point[c->best].count, bad = c->point[c->best + 1].count;
@@ -160,16 +160,16 @@ static mha_status join_scores(search *s, mha_error *err)
 static mha_status search_all(search *s, mha_error *err)
 {
     mha_prune_curve *c = s->c;
-    const int64_t most = mha_prune_most(c->model, &s->rule);
-    c->point = mha__calloc(c->ctx, (size_t)most + COARSE + 2, sizeof *c->point);
+    const int64_t max = mha_prune_most(c->model, &s->rule);
+    c->point = mha__calloc(c->ctx, (size_t)max + COARSE + 2, sizeof *c->point);
     c->order = mha__calloc(c->ctx, c->cells, sizeof *c->order);
     if (!c->point || !c->order)
-        return mha__no_memory(err, ((size_t)most + COARSE + 2) * sizeof *c->point, "the results of a pruning search");
+        return mha__no_memory(err, ((size_t)max + COARSE + 2) * sizeof *c->point, "the results of a pruning search");
     if (!s->o.scores)
         MHA__TRY(choose_together(s, err));
     else
         MHA__TRY(join_scores(s, err));
-    MHA__TRY(try_all(s, most, err));
+    MHA__TRY(try_all(s, max, err));
     return mha__progress(c->ctx, "search", COARSE, COARSE, err);
 }
 

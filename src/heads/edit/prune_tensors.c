@@ -274,19 +274,19 @@ static mha_status cut_relative(cutting *c, mha_error *err)
 
 mha_status mha__prune_tensors(const mha__prune_job *job, bool all_out, mha_error *err)
 {
-    size_t heads = 0, most = 0;
+    size_t heads = 0, max = 0;
     for (int n = 0; n < job->parts; n++) {
         const mha__config *config = &job->part[n].model->config;
         const size_t own = (size_t)config->original_heads;
         const size_t rows = 3 * own * (size_t)config->head_dim + (size_t)config->hidden;
         if (own > heads) heads = own;
-        if (rows > most) most = rows;
+        if (rows > max) max = rows;
     }
     cutting c = {.p = job,
                  .heads = mha__calloc(job->edit->ctx, heads, sizeof *c.heads),
-                 .rows = mha__calloc(job->edit->ctx, most, sizeof *c.rows)};
+                 .rows = mha__calloc(job->edit->ctx, max, sizeof *c.rows)};
     mha_status status =
-        c.heads && c.rows ? MHA_OK : mha__no_memory(err, most * sizeof *c.rows, "the kept rows of a layer");
+        c.heads && c.rows ? MHA_OK : mha__no_memory(err, max * sizeof *c.rows, "the kept rows of a layer");
     for (int n = 0; n < job->parts && status == MHA_OK; n++) {
         c.keep = &job->part[n];
         status = cut_part(&c, all_out, err);

@@ -291,15 +291,15 @@ static void lay_out(mha__arena *arena, const sizes *s, refit *r)
     const mha_model *m = r->edit->model;
     const int64_t own = m->config.heads * m->config.head_dim,
                   other = m->encoder ? m->encoder->config.heads * m->encoder->config.head_dim : 0;
-    const size_t most = (size_t)mha__max64(own, other) + 1, width = (size_t)width_of(r);
+    const size_t max = (size_t)mha__max64(own, other) + 1, width = (size_t)width_of(r);
     r->source_x = mha__take(arena, (size_t)s->tokens, width * sizeof *r->source_x);
     r->edited_x = mha__take(arena, (size_t)s->tokens, width * sizeof *r->edited_x);
     r->source_encoded = mha__take(arena, (size_t)s->sources, width * sizeof *r->source_encoded);
     r->edited_encoded = mha__take(arena, (size_t)s->sources, width * sizeof *r->edited_encoded);
-    r->x = mha__take(arena, (size_t)s->rows, most * sizeof *r->x);
+    r->x = mha__take(arena, (size_t)s->rows, max * sizeof *r->x);
     r->rest = mha__take(arena, (size_t)s->rows, width * sizeof *r->rest);
-    r->gram = mha__take(arena, most, most * sizeof *r->gram);
-    r->cross = mha__take(arena, most, width * sizeof *r->cross);
+    r->gram = mha__take(arena, max, max * sizeof *r->gram);
+    r->cross = mha__take(arena, max, width * sizeof *r->cross);
 }
 
 mha_status mha__edit_refit(mha_model_edit *edit, const mha_head_data *data, double ridge, mha_error *err)

@@ -169,15 +169,15 @@ mha_status mha__regroup_check(mha__regroup *r, mha_error *err)
  * no score is above 0, all weights are equal. */
 static mha_status weigh_layer(const mha__regroup *r, int64_t layer, mha_error *err)
 {
-    static const double least = 0.01;
+    static const double min = 0.01;
     const double *scores = r->o.scores + layer * r->model->config.heads;
-    double *weights = r->weights + layer * r->model->config.heads, most = 0;
+    double *weights = r->weights + layer * r->model->config.heads, max = 0;
     const int64_t heads = r->model->heads_per_layer[layer];
     MHA__TRY(mha__edit_check_scores(r->model, scores, layer, err));
     for (int64_t h = 0; h < heads; h++)
-        most = fmax(most, scores[h]);
+        max = fmax(max, scores[h]);
     for (int64_t h = 0; h < heads; h++)
-        weights[h] = most > 0 ? fmax(scores[h] / most, least) : 1;
+        weights[h] = max > 0 ? fmax(scores[h] / max, min) : 1;
     return MHA_OK;
 }
 

@@ -21,12 +21,12 @@ static void lay_out_stream(mha__arena *arena, const mha__ablation *a, size_t tok
 static void lay_out(mha__arena *arena, mha__ablation *a, size_t texts, size_t tokens, bool two)
 {
     const size_t width = (size_t)a->info->hidden, wide = (size_t)(a->info->heads * a->info->head_dim);
-    const size_t most = (size_t)a->most, chunk = (size_t)mha__ablation_chunk(a), vocab = (size_t)a->info->logit_width;
+    const size_t max = (size_t)a->max, chunk = (size_t)mha__ablation_chunk(a), vocab = (size_t)a->info->logit_width;
     const bool logits = a->measure == MHA__ABLATION_TOKENS;
     lay_out_stream(arena, a, tokens, &a->base);
     if (two) lay_out_stream(arena, a, tokens, &a->other);
-    a->changed = mha__take(arena, most, wide * sizeof *a->changed);
-    a->last = mha__take(arena, most, width * sizeof *a->last);
+    a->changed = mha__take(arena, max, wide * sizeof *a->changed);
+    a->last = mha__take(arena, max, width * sizeof *a->last);
     a->logits = logits ? mha__take(arena, chunk, vocab * sizeof *a->logits) : NULL;
     a->room = logits ? mha__take(arena, chunk, 2 * width * sizeof *a->room) : NULL;
     a->unit = logits ? NULL : mha__take(arena, texts, width * sizeof *a->unit);
@@ -38,7 +38,7 @@ static void lay_out(mha__arena *arena, mha__ablation *a, size_t texts, size_t to
 mha_status mha__ablation_create(mha__ablation *a, int64_t texts, int64_t tokens, bool two, mha_error *err)
 {
     mha__arena arena = {0};
-    a->most = mha__packer_room(a->packer);
+    a->max = mha__packer_room(a->packer);
     lay_out(&arena, a, (size_t)texts, (size_t)tokens, two);
     arena.base = a->memory = arena.overflow ? NULL : mha__alloc(a->ctx, arena.used);
     if (!a->memory) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the buffers of an ablation");

@@ -36,7 +36,7 @@ typedef struct mha__ablation {
     mha__packer *packer;
 
     const int64_t *text; /* [texts] the texts of the group, as indices into the data */
-    int64_t texts, most; /* most: maximum number of tokens per batch */
+    int64_t texts, max;  /* max: maximum number of tokens per batch */
     mha__stream base;    /* stream of the whole model */
     mha__stream other;   /* stream with a head of an earlier layer switched off; only allocated for pairs of heads */
     float *changed;      /* [most, H D] */

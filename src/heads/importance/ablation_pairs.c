@@ -24,9 +24,9 @@ static void lay_out(mha__arena *arena, pair_run *r)
 {
     const mha__head_sets *sets = r->heads->sets;
     const mha__head_set *own = &sets->set[MHA_HEADS_OWN], *encoder = &sets->set[MHA_HEADS_ENCODER];
-    const size_t width = (size_t)r->a->info->hidden * sizeof(float), most = (size_t)r->a->most;
+    const size_t width = (size_t)r->a->info->hidden * sizeof(float), max = (size_t)r->a->max;
     r->encoder = mha__take(arena, (size_t)((encoder->layers + 1) * r->encoder_rows), width);
-    r->decoder = mha__take(arena, (size_t)own->layers * most, width);
+    r->decoder = mha__take(arena, (size_t)own->layers * max, width);
     r->gates = mha__take(arena, (size_t)sets->total, (size_t)r->heads->texts * sizeof *r->gates);
     r->fills = r->a->means ? mha__take(arena, (size_t)sets->cells, sizeof *r->fills) : NULL;
 }
@@ -34,7 +34,7 @@ static void lay_out(mha__arena *arena, pair_run *r)
 static mha_status create(pair_run *r, mha_error *err)
 {
     mha__arena arena = {0};
-    r->encoder_rows = mha__max64(r->a->packer->most, mha__head_data_most_source(r->a->packer->data));
+    r->encoder_rows = mha__max64(r->a->packer->max, mha__head_data_max_source(r->a->packer->data));
     lay_out(&arena, r);
     arena.base = r->memory = arena.overflow ? NULL : mha__alloc(r->a->ctx, arena.used);
     if (!r->memory) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "the layers of a pair ablation");
@@ -60,7 +60,7 @@ static float *encoder_at(const pair_run *r, int64_t entry)
 
 static float *decoder_at(const pair_run *r, int64_t entry)
 {
-    return r->decoder + entry * r->a->most * r->a->info->hidden;
+    return r->decoder + entry * r->a->max * r->a->info->hidden;
 }
 
 static int keep_encoder(void *user, int64_t entry, const float *x)

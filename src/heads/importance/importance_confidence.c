@@ -17,10 +17,10 @@ static const uint8_t *kinds_of(const seen *to, int64_t b)
 
 static double greatest(const float *p, const uint8_t *kinds, int64_t keys)
 {
-    float most = 0;
+    float max = 0;
     for (int64_t j = 0; j < keys; j++)
-        if (!(kinds[j] & MHA_TOKEN_SPECIAL) && !(p[j] <= most)) most = p[j]; /* propagates NAN */
-    return (double)most;
+        if (!(kinds[j] & MHA_TOKEN_SPECIAL) && !(p[j] <= max)) max = p[j]; /* propagates NAN */
+    return (double)max;
 }
 
 static void on_rows(void *user, int64_t layer, const mha_attn_rows *rows)

@@ -60,13 +60,13 @@ static mha_status back_hidden(mha__importance_job *s, const mha__packed *batch, 
 static void softmax(float *x, int64_t count)
 {
     double sum = 0;
-    float most = x[0];
+    float max = x[0];
     for (int64_t i = 1; i < count; i++)
-        if (x[i] > most) most = x[i];
+        if (x[i] > max) max = x[i];
     for (int64_t i = 0; i < count; i++)
-        sum += exp((double)x[i] - (double)most);
+        sum += exp((double)x[i] - (double)max);
     for (int64_t i = 0; i < count; i++)
-        x[i] = (float)(exp((double)x[i] - (double)most) / sum);
+        x[i] = (float)(exp((double)x[i] - (double)max) / sum);
 }
 
 static mha_status see_logits(mha__importance_job *s, const mha__packed *batch, mha_error *err)

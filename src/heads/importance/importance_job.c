@@ -16,15 +16,15 @@ enum { TOKENS = 1024, TOKENS_BACK = 512, TOKENS_PAIRS = 1536 }; /* tokens per ba
 static void lay_out(mha__arena *arena, mha__importance_job *s, int64_t texts)
 {
     const size_t n = (size_t)texts, total = (size_t)s->total, width = (size_t)s->info->hidden;
-    const size_t most = (size_t)mha__packer_room(&s->packer);
+    const size_t max = (size_t)mha__packer_room(&s->packer);
     s->text = mha__take(arena, n, sizeof *s->text);
     s->part = mha__take(arena, n, total * sizeof *s->part);
     s->weight = mha__take(arena, n, sizeof *s->weight);
     s->length = mha__take(arena, n, sizeof *s->length);
     s->unit = mha__take(arena, n, width * sizeof *s->unit);
     s->dunit = mha__take(arena, n, width * sizeof *s->dunit);
-    s->hidden = mha__take(arena, most, width * sizeof *s->hidden);
-    s->gates = mha__take(arena, mha__min64((int64_t)most, texts), total * sizeof *s->gates);
+    s->hidden = mha__take(arena, max, width * sizeof *s->hidden);
+    s->gates = mha__take(arena, mha__min64((int64_t)max, texts), total * sizeof *s->gates);
     if (mha__jacobian_of_logits(s)) {
         s->logits = mha__take(arena, n, (size_t)s->info->vocab * sizeof *s->logits);
         s->dlogits = mha__take(arena, n, (size_t)s->info->vocab * sizeof *s->dlogits);
@@ -60,7 +60,7 @@ static mha_status allocate(mha__importance_job *s, mha_error *err)
     /* a last pair that would be alone joins the previous group */
     const int64_t texts = mha__importance_of_pairs(s) ? 2 * (s->per_group + 1) : mha__importance_step_units(s);
     mha__arena arena = {0};
-    s->most_texts = texts;
+    s->max_texts = texts;
     MHA__TRY(mha__packer_create(s->ctx, s->data, texts, tokens_of_batch(s), &s->packer, err));
     lay_out(&arena, s, texts);
     arena.base = s->memory = arena.overflow ? NULL : mha__alloc(s->ctx, arena.used);

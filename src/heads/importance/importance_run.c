@@ -48,7 +48,7 @@ static mha_status open_statistics(mha__importance_job *s, const mha_heads_option
                                   mha_error *err)
 {
     s->statistics = run;
-    return mha__heads_open(s->model, s->data, options, s->most_texts, mha__packer_room(&s->packer), run, err);
+    return mha__heads_open(s->model, s->data, options, s->max_texts, mha__packer_room(&s->packer), run, err);
 }
 
 mha_status mha__importance_run(const mha_model *model, const mha_head_data *data, const mha_importance_options *options,

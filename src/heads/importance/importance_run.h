@@ -60,7 +60,7 @@ struct mha__importance_job {
     int64_t terms;              /* tokens in the mean loss of the current group */
     int64_t first, count;       /* first unit of the current step, and its number of units */
     int64_t texts;              /* number of texts in the step: count, or 2 count for pairs */
-    int64_t most_texts;         /* maximum of `texts` */
+    int64_t max_texts;          /* maximum of `texts` */
     int64_t *text;              /* [texts] indices into the data; for pairs, all texts a, then all texts b */
     int64_t done;               /* number of texts in earlier steps */
     int64_t done_here;          /* number of finished texts in this step */

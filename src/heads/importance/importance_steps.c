@@ -24,8 +24,8 @@ static bool is_divided(const mha__importance_job *s)
 
 int64_t mha__importance_step_units(const mha__importance_job *s)
 {
-    const int64_t most = s->rule->forward && !mha__head_data_work(s->data) ? STEP_FORWARD : STEP;
-    return is_divided(s) ? mha__min64(most, s->per_group) : s->per_group;
+    const int64_t max = s->rule->forward && !mha__head_data_work(s->data) ? STEP_FORWARD : STEP;
+    return is_divided(s) ? mha__min64(max, s->per_group) : s->per_group;
 }
 
 /* Returns the number of units in a group. If the last group of pairs would have one pair, the pair joins the previous

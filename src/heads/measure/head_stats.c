@@ -112,30 +112,30 @@ static double mass_within(const float *p, int64_t n, int64_t i, int64_t reach)
 
 static float largest_of(const float *p, int64_t n)
 {
-    float lanes[LANES] = {0}, most = 0;
+    float lanes[LANES] = {0}, max = 0;
     int64_t j = 0;
     for (; j + LANES <= n; j += LANES)
         for (int k = 0; k < LANES; k++)
             lanes[k] = p[j + k] > lanes[k] ? p[j + k] : lanes[k];
     for (; j < n; j++)
-        most = p[j] > most ? p[j] : most;
+        max = p[j] > max ? p[j] : max;
     for (int k = 0; k < LANES; k++)
-        most = lanes[k] > most ? lanes[k] : most;
-    return most;
+        max = lanes[k] > max ? lanes[k] : max;
+    return max;
 }
 
 /* Returns the largest weight on a key that is not a special token: the maximum over the ranges between special keys. */
 static double largest_nospecial(const mha__head_text *t, const float *p, double largest, int64_t key)
 {
     if (key < 0 || !(t->kind[key] & MHA_TOKEN_SPECIAL)) return largest;
-    float most = 0;
+    float max = 0;
     for (int64_t n = 0, from = 0; n <= t->specials; n++) {
         const int64_t to = n < t->specials ? t->listed[n] : t->n;
         const float here = largest_of(p + from, to - from);
-        most = here > most ? here : most;
+        max = here > max ? here : max;
         from = to + 1;
     }
-    return (double)most;
+    return (double)max;
 }
 
 /* Returns the sum of the weights on keys in the segment of row i, minus the fraction of keys that are in this

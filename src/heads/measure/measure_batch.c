@@ -28,31 +28,31 @@ struct mha__heads_pass {
 
 /* ---- memory ---- */
 
-static int64_t most_heads(const mha_heads *heads)
+static int64_t max_heads(const mha_heads *heads)
 {
-    int64_t most = 0;
+    int64_t max = 0;
     for (int64_t l = 0; l < heads->layers; l++)
-        most = mha__max64(most, heads->first[l + 1] - heads->first[l]);
-    return most;
+        max = mha__max64(max, heads->first[l + 1] - heads->first[l]);
+    return max;
 }
 
 static size_t lines_doubles(const mha_heads *heads)
 {
-    return (size_t)most_heads(heads) * mha__head_lines_doubles(heads->longest);
+    return (size_t)max_heads(heads) * mha__head_lines_doubles(heads->longest);
 }
 
 static size_t received_doubles(const mha_heads *heads)
 {
-    return (size_t)most_heads(heads) * (size_t)heads->longest;
+    return (size_t)max_heads(heads) * (size_t)heads->longest;
 }
 
-static mha__heads_pass *lay_out(mha__arena *arena, const mha_heads *heads, int64_t most_texts, int64_t most_tokens,
+static mha__heads_pass *lay_out(mha__arena *arena, const mha_heads *heads, int64_t max_texts, int64_t max_tokens,
                                 mha__heads_pass *own)
 {
-    const size_t texts = (size_t)most_texts, tokens = (size_t)most_tokens;
+    const size_t texts = (size_t)max_texts, tokens = (size_t)max_tokens;
     mha__heads_pass *p = mha__take(arena, 1, sizeof *p);
     own->text = mha__take(arena, texts, sizeof *own->text);
-    own->stats = mha__take(arena, (size_t)most_heads(heads), sizeof *own->stats);
+    own->stats = mha__take(arena, (size_t)max_heads(heads), sizeof *own->stats);
     own->received = mha__take(arena, received_doubles(heads), sizeof *own->received);
     own->bits = mha__take(arena, (size_t)heads->longest + 1, sizeof *own->bits);
     own->lines = mha__take(arena, lines_doubles(heads), sizeof *own->lines);
@@ -76,7 +76,7 @@ mha_status mha__heads_pass_create(const mha_model *model, const mha_head_data *d
     **out = own;
     memset(own.lines, 0, lines_doubles(heads) * sizeof *own.lines);
     memset(own.received, 0, received_doubles(heads) * sizeof *own.received);
-    memset(own.stats, 0, (size_t)most_heads(heads) * sizeof *own.stats);
+    memset(own.stats, 0, (size_t)max_heads(heads) * sizeof *own.stats);
     own.bits[0] = 0;
     for (int64_t n = 1; n <= heads->longest; n++)
         own.bits[n] = log2((double)n);

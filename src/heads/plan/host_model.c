@@ -11,7 +11,7 @@
 
 mha_status mha__host_model_check(const mha_host_model *given, mha_host_model *model, mha_error *err)
 {
-    const int64_t wide = INT64_C(1) << 20, most = WEIGHTS_MAX;
+    const int64_t wide = INT64_C(1) << 20, max = WEIGHTS_MAX;
     mha_host_model m;
     MHA__TRY(mha__options_need(&m, sizeof m, given, "mha_host_model", err));
     MHA__TRY(mha__option_within("layers", m.layers, 1, 65536, err));
@@ -25,10 +25,10 @@ mha_status mha__host_model_check(const mha_host_model *given, mha_host_model *mo
     MHA__TRY(mha__option_within("head_dim", m.head_dim, 1, wide, err));
     if (m.feed_forward == 0) m.feed_forward = 4 * m.hidden;
     MHA__TRY(mha__option_within("feed_forward", m.feed_forward, 1, INT64_C(1) << 31, err));
-    MHA__TRY(mha__option_within("layer_weights", m.layer_weights, 1, most, err));
-    MHA__TRY(mha__option_within("output_weights", m.output_weights, 0, most, err));
-    MHA__TRY(mha__option_within("word_weights", m.word_weights, 0, most, err));
-    MHA__TRY(mha__option_within("other_weights", m.other_weights, 0, most, err));
+    MHA__TRY(mha__option_within("layer_weights", m.layer_weights, 1, max, err));
+    MHA__TRY(mha__option_within("output_weights", m.output_weights, 0, max, err));
+    MHA__TRY(mha__option_within("word_weights", m.word_weights, 0, max, err));
+    MHA__TRY(mha__option_within("other_weights", m.other_weights, 0, max, err));
     MHA__TRY(mha__option_within("cached_width", m.cached_width, 0, INT64_C(1) << 21, err));
     *model = m;
     return MHA_OK;

@@ -140,12 +140,12 @@ static int64_t usual_workers(int64_t hosts)
 mha_status mha__host_options_check(const mha_host_options *given, mha_host_options *options, mha_error *err)
 {
     mha_host_options o;
-    const int64_t most = INT64_C(1) << 32;
+    const int64_t max = INT64_C(1) << 32;
     MHA__TRY(mha__options_need(&o, sizeof o, given, "mha_host_options", err));
     MHA__TRY(mha__option_count("hosts", &o.hosts, 0, 65536, err));
     MHA__TRY(mha__option_count("memory", &o.memory, 0, INT64_MAX, err));
-    MHA__TRY(mha__option_count("seq", &o.seq, 2048, most, err));
-    MHA__TRY(mha__option_count("batch", &o.batch, 1, most, err));
+    MHA__TRY(mha__option_count("seq", &o.seq, 2048, max, err));
+    MHA__TRY(mha__option_count("batch", &o.batch, 1, max, err));
     MHA__TRY(mha__option_count("workers", &o.workers, usual_workers(o.hosts), 65536, err));
     if (!mha__is_power_of_two(o.workers))
         return mha__fail(err, MHA_ERR_ARG, "workers must be a power of two (got %lld)", (long long)o.workers);

@@ -107,10 +107,10 @@ static bool divides_further(int64_t tp)
 
 /* Inserts the layout with the smallest cp that fits, for this tp. Memory use may grow with cp, because more partial
  * results are stored before they are merged. */
-static void insert_smallest(list *l, int64_t tp, int64_t most)
+static void insert_smallest(list *l, int64_t tp, int64_t max)
 {
     mha_host_layout row = {.fits = 0};
-    for (int64_t cp = 1; cp <= most && !row.fits; cp++)
+    for (int64_t cp = 1; cp <= max && !row.fits; cp++)
         predict(l->model, l->o, tp, cp, 1, &row);
     if (row.fits) insert(l, tp, row.cp, 1);
 }
@@ -119,11 +119,11 @@ static void list_token_layouts(list *l)
 {
     for (int64_t tp = 1; tp <= mha__min64(MHA__TP_GROUPS, l->o->hosts); tp++) {
         if (!divides_further(tp)) continue;
-        const int64_t most = l->o->hosts / tp;
-        insert(l, tp, most, 1);
-        for (int64_t cp = 1; cp <= most; cp *= 2)
+        const int64_t max = l->o->hosts / tp;
+        insert(l, tp, max, 1);
+        for (int64_t cp = 1; cp <= max; cp *= 2)
             insert(l, tp, cp, 1);
-        insert_smallest(l, tp, most);
+        insert_smallest(l, tp, max);
     }
 }
 

@@ -153,11 +153,11 @@ static mha_status moe_row(const mha_head_layout_options *model, mha_head_layout 
     return finish(model, 4.0 * (double)(E * model->top_k * D) + (double)(E * E), row, err);
 }
 
-static bool has_divisors(int64_t n, int least)
+static bool has_divisors(int64_t n, int min)
 {
-    for (int64_t d = 1; d <= n && least > 0; d++)
-        least -= n % d == 0;
-    return least <= 0;
+    for (int64_t d = 1; d <= n && min > 0; d++)
+        min -= n % d == 0;
+    return min <= 0;
 }
 
 static mha_status adaptive_row(const mha_head_layout_options *model, mha_head_layout *row, mha_error *err)

@@ -67,7 +67,7 @@ static mha_status check_shape(mha__layout_setup *s, mha_error *err)
 {
     const struct {
         const char *name;
-        int64_t value, least, most;
+        int64_t value, min, max;
     } sizes[] = {{"layout->layers", s->layout.layers, 1, 1024},
                  {"layout->vocab", s->layout.vocab, 1, INT64_C(1) << 24},
                  {"layout->seq", s->layout.seq, s->o.encoder ? 3 : 2, INT64_C(1) << 24},
@@ -75,9 +75,9 @@ static mha_status check_shape(mha__layout_setup *s, mha_error *err)
                  {"feed_forward", s->o.feed_forward, 0, INT64_C(1) << 24},
                  {"held_out_sequences", s->o.held_out_sequences, 0, INT64_MAX}};
     for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++)
-        if (sizes[n].value < sizes[n].least || sizes[n].value > sizes[n].most)
+        if (sizes[n].value < sizes[n].min || sizes[n].value > sizes[n].max)
             return mha__fail(err, MHA_ERR_ARG, NAME ": %s must be from %lld to %lld (got %lld)", sizes[n].name,
-                             (long long)sizes[n].least, (long long)sizes[n].most, (long long)sizes[n].value);
+                             (long long)sizes[n].min, (long long)sizes[n].max, (long long)sizes[n].value);
     const int64_t eighths = s->o.encoder ? 32 : 22;
     if (s->o.feed_forward == 0) s->o.feed_forward = mha__ceil_div(s->layout.d_model * eighths, 64) * 8;
     if (s->o.held_out_sequences == 0) s->o.held_out_sequences = 512;

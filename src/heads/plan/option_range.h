@@ -5,9 +5,9 @@
 #include "mha/types.h"
 #include <stdint.h>
 
-/* Fails unless `value` is from `least` to `most`. */
-mha_status mha__option_within(const char *name, int64_t value, int64_t least, int64_t most, mha_error *err);
-/* Replaces 0 with the default `preset`, then fails unless the value is from 1 to `most`. */
-mha_status mha__option_count(const char *name, int64_t *value, int64_t preset, int64_t most, mha_error *err);
+/* Fails unless `value` is from `min` to `max`. */
+mha_status mha__option_within(const char *name, int64_t value, int64_t min, int64_t max, mha_error *err);
+/* Replaces 0 with the default `preset`, then fails unless the value is from 1 to `max`. */
+mha_status mha__option_count(const char *name, int64_t *value, int64_t preset, int64_t max, mha_error *err);
 
 #endif

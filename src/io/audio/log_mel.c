@@ -76,7 +76,7 @@ static void transform(spectrum *s, const float *samples, int64_t count, int64_t 
 
 static void compute(spectrum *s, const float *samples, int64_t count, int64_t mels, int64_t frames, float *out)
 {
-    double most = -HUGE_VAL;
+    double max = -HUGE_VAL;
     for (int64_t t = 0; t < frames; t++) {
         transform(s, samples, count, frames * MHA_AUDIO_HOP, t * MHA_AUDIO_HOP);
         for (int64_t m = 0; m < mels; m++) {
@@ -85,11 +85,11 @@ static void compute(spectrum *s, const float *samples, int64_t count, int64_t me
                 sum += s->filter[m][k] * s->power[k];
             const double level = log10(fmax(sum, 1e-10));
             out[m * frames + t] = (float)level;
-            most = fmax(most, level);
+            max = fmax(max, level);
         }
     }
     for (int64_t n = 0; n < mels * frames; n++)
-        out[n] = (float)((fmax((double)out[n], most - 8) + 4) / 4);
+        out[n] = (float)((fmax((double)out[n], max - 8) + 4) / 4);
 }
 
 /* ---- entry point ---- */

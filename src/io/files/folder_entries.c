@@ -34,9 +34,9 @@ bool mha__entries_known(const char *name, const char *const *known)
 {
     for (; *known; known++) {
         const char *want = *known;
-        const size_t n = strlen(name), all = strlen(want), most = all - 1;
-        if (want[0] == '*' && n >= most && strcmp(name + n - most, want + 1) == 0) return true;
-        if (want[most] == '*' && strncmp(name, want, most) == 0) return true;
+        const size_t n = strlen(name), all = strlen(want), max = all - 1;
+        if (want[0] == '*' && n >= max && strcmp(name + n - max, want + 1) == 0) return true;
+        if (want[max] == '*' && strncmp(name, want, max) == 0) return true;
         if (strcmp(name, want) == 0) return true;
     }
     return false;

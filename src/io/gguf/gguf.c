@@ -127,11 +127,11 @@ static mha_status read_values(mha__gguf_cursor *c, uint64_t count)
 /* ---- the file ---- */
 
 /* Checks a count of the header, before anything is allocated from it. */
-static mha_status check_count(const mha__gguf_cursor *c, const char *what, uint64_t count, size_t limit, size_t least)
+static mha_status check_count(const mha__gguf_cursor *c, const char *what, uint64_t count, size_t limit, size_t min)
 {
-    const size_t most = (c->size - c->at) / least < limit ? (c->size - c->at) / least : limit;
-    if (count <= most) return MHA_OK;
-    return MHA__GGUF_FAIL(c, "%s must be at most %zu (got %llu in a file of %zu bytes)", what, most,
+    const size_t max = (c->size - c->at) / min < limit ? (c->size - c->at) / min : limit;
+    if (count <= max) return MHA_OK;
+    return MHA__GGUF_FAIL(c, "%s must be at most %zu (got %llu in a file of %zu bytes)", what, max,
                           (unsigned long long)count, c->size);
 }
 

@@ -54,22 +54,22 @@ mha_status mha__gguf_string(mha__gguf_cursor *c, const char *what, const char **
     return mha__gguf_take(c, (size_t)n, what, text);
 }
 
-bool mha__gguf_skip_string(mha__gguf_cursor *c, size_t most)
+bool mha__gguf_skip_string(mha__gguf_cursor *c, size_t max)
 {
     const size_t left = c->size - c->at;
     if (left < 8) return false;
     const uint64_t n = little_endian(c->bytes + c->at, 8);
-    if (n > left - 8 || n > most) return false;
+    if (n > left - 8 || n > max) return false;
     c->at += 8 + (size_t)n;
     return true;
 }
 
-mha_status mha__gguf_name(mha__gguf_cursor *c, const char *what, size_t most, const char **name)
+mha_status mha__gguf_name(mha__gguf_cursor *c, const char *what, size_t max, const char **name)
 {
     const char *text = NULL;
     size_t n = 0;
     MHA__TRY(mha__gguf_string(c, what, &text, &n));
-    if (n == 0 || n > most) return MHA__GGUF_FAIL(c, "length of %s must be from 1 to %zu (got %zu)", what, most, n);
+    if (n == 0 || n > max) return MHA__GGUF_FAIL(c, "length of %s must be from 1 to %zu (got %zu)", what, max, n);
     if (memchr(text, '\0', n) || mha__utf8_check(text, n) < n)
         return MHA__GGUF_FAIL(c, "%s must be UTF-8 without NUL characters (got \"%s\")", what,
                               mha__quote(&(mha__quoted){0}, text, n));

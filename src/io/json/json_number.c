@@ -21,10 +21,10 @@ static bool is_digit(char c)
  * not fit are dropped. */
 static size_t take_digits(const char *text, size_t at, mha__json_decimal *d, bool fraction)
 {
-    static const uint64_t most = UINT64_MAX / 10 - 1; /* the largest value to which another digit can be appended
+    static const uint64_t max = UINT64_MAX / 10 - 1; /* the largest value to which another digit can be appended
                                                        * without overflow */
     for (; is_digit(text[at]); at++) {
-        if (d->digits <= most) {
+        if (d->digits <= max) {
             d->digits = 10 * d->digits + (uint64_t)(text[at] - '0');
             d->exponent -= fraction;
         } else {

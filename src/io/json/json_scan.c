@@ -148,8 +148,8 @@ static mha_status scan_number(mha__json_scan *s, mha__json_token *t)
         t->real = mha__json_real_of(s->text + t->at, &d);
         return isfinite(t->real) ? MHA_OK : mha__json_scan_fail(s, t->at, "real number must fit in a double");
     }
-    const uint64_t most = (uint64_t)INT64_MAX + d.negative;
-    if (d.cut || d.digits > most)
+    const uint64_t max = (uint64_t)INT64_MAX + d.negative;
+    if (d.cut || d.digits > max)
         return mha__json_scan_fail(s, t->at,
                                    d.negative ? "integer must be at least -2^63" : "integer must be at most 2^63 - 1");
     if (d.negative && d.digits == 0 && (s->flags & MHA__JSON_HEADER))

@@ -58,10 +58,10 @@ static mha_status check_pair(const mha_metadata *m, mha_error *err)
 
 static mha_status check_pairs(const mha_tensors_writer_options *o, const mha_metadata **order, mha_error *err)
 {
-    const int64_t most = (int64_t)MHA__METADATA - 1; /* one pair is reserved for "format" */
-    if (o->metadata_count > most)
+    const int64_t max = (int64_t)MHA__METADATA - 1; /* one pair is reserved for "format" */
+    if (o->metadata_count > max)
         return mha__fail(err, MHA_ERR_ARG, "metadata to write: metadata_count must be at most %lld (got %lld)",
-                         (long long)most, (long long)o->metadata_count);
+                         (long long)max, (long long)o->metadata_count);
     for (int64_t n = 0; n < o->metadata_count; n++) {
         order[n] = &o->metadata[n];
         MHA__TRY(check_pair(order[n], err));

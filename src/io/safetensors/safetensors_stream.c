@@ -57,9 +57,9 @@ static mha_status put_tensor(stream *s, const mha__outgoing *t, int64_t index, m
     if (t->read) return put_read(s, t, index, err);
     const bool as_it_is = t->dtype == MHA_DTYPE_DEFAULT;
     const int64_t total = as_it_is ? (int64_t)t->from.bytes : t->from.elements,
-                  most = as_it_is ? 8 * MHA__OUTGOING_PIECE : MHA__OUTGOING_PIECE;
-    for (int64_t first = 0; first < total; first += most) {
-        const int64_t count = mha__min64(most, total - first);
+                  max = as_it_is ? 8 * MHA__OUTGOING_PIECE : MHA__OUTGOING_PIECE;
+    for (int64_t first = 0; first < total; first += max) {
+        const int64_t count = mha__min64(max, total - first);
         MHA__TRY(as_it_is ? put(s, index, (const char *)t->from.data + first, (size_t)count, err)
                           : convert(s, t, index, first, count, err));
     }

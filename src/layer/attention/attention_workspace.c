@@ -54,7 +54,7 @@ static void take_records(mha__arena *arena, const mha_attn_layer *l, const mha__
 {
     const mha_attn_layer_options *o = &l->options;
     const size_t real = mha__attn_real(l), rows = (size_t)mha__attn_rows(call);
-    const size_t per_key = (size_t)mha__attn_most_heads(l) * real;
+    const size_t per_key = (size_t)mha__attn_max_heads(l) * real;
     const size_t pairs = rows * (size_t)mha__attn_keys(l, call);
     if (o->q_norm.weight || o->k_norm.weight) t->plain = mha__take(arena, qkv_elements(l, call), real);
     t->lse = mha__take(arena, rows, per_key);
@@ -98,14 +98,14 @@ static void take_gradients(mha__arena *arena, const mha_attn_layer *l, const mha
 void mha__attn_scratch_take(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call, size_t space_bytes,
                             mha__attn_scratch *s)
 {
-    const size_t most = mha__linear_most_left((const mha_linear *[]){l->o, l->project[0]}, 2, mha__attn_rows(call));
+    const size_t max = mha__linear_max_left((const mha_linear *[]){l->o, l->project[0]}, 2, mha__attn_rows(call));
     const int64_t kv_rows = mha__qkv_of(l, call, NULL, 0).kv_rows;
-    const size_t kv = mha__linear_most_left((const mha_linear *[]){l->project[1], l->project[2]}, 2, kv_rows);
+    const size_t kv = mha__linear_max_left((const mha_linear *[]){l->project[1], l->project[2]}, 2, kv_rows);
     *s = (mha__attn_scratch){.space_bytes = space_bytes};
     if (call->outputs & MHA_ATTN_GRADS) take_gradients(arena, l, call, s);
     mha__disentangled_scratch_take(arena, l, call, s);
     mha__latent_scratch_take(arena, l, call, s);
-    s->left = mha__take(arena, 1, most > kv ? most : kv);
+    s->left = mha__take(arena, 1, max > kv ? max : kv);
     s->space = mha__take(arena, 1, space_bytes);
 }
 

@@ -41,7 +41,7 @@ mha_status mha_attn_layer_source(const mha_attn_layer *layer, const float *x, in
     if (rows < 0)
         return mha__fail(err, MHA_ERR_ARG, "attention layer: rows must be at least 0 (got %lld)", (long long)rows);
     const int64_t half = layer->options.kv_heads * layer->options.head_dim;
-    const size_t bytes = mha__linear_most_left((const mha_linear *[]){layer->project[1], layer->project[2]}, 2, rows);
+    const size_t bytes = mha__linear_max_left((const mha_linear *[]){layer->project[1], layer->project[2]}, 2, rows);
     void *left = bytes ? mha__alloc(layer->ctx, bytes) : NULL;
     if (bytes && !left) return mha__no_memory(err, bytes, "the input of keys and values");
     for (int p = 1; p < 3 && rows; p++)

@@ -13,7 +13,7 @@ int64_t mha__distance_row(const mha__distances *d, int64_t distance)
     const int64_t exact = d->buckets / 2, far = distance < 0 ? -distance : distance;
     int64_t row = far;
     if (d->buckets && far > exact)
-        row = exact + (int64_t)ceil(log((double)far / (double)exact) / log((double)(d->most - 1) / (double)exact) *
+        row = exact + (int64_t)ceil(log((double)far / (double)exact) / log((double)(d->max - 1) / (double)exact) *
                                     (double)(exact - 1));
     row = distance < 0 ? d->span - row : d->span + row;
     return mha__max64(0, mha__min64(row, 2 * d->span - 1));
@@ -111,10 +111,10 @@ void mha__disentangled_free(mha_attn_layer *l)
 /* Returns the length of the longest sequence. */
 static int64_t longest(const mha_layer_input *in)
 {
-    int64_t most = in->starts ? 0 : in->length;
+    int64_t max = in->starts ? 0 : in->length;
     for (int64_t n = 0; in->starts && n < in->sequences; n++)
-        most = mha__max64(most, in->starts[n + 1] - in->starts[n]);
-    return most;
+        max = mha__max64(max, in->starts[n + 1] - in->starts[n]);
+    return max;
 }
 
 static int64_t sequences_of(const mha_layer_input *in)

@@ -12,9 +12,9 @@
 #include "layer/attention/attention_layer.h"
 
 /* The rows of the table: `span` rows per sign of the distance. Distances up to buckets / 2 have a row each; greater
- * distances, up to `most`, share rows in logarithmic ranges. buckets 0 = a row per distance. */
+ * distances, up to `max`, share rows in logarithmic ranges. buckets 0 = a row per distance. */
 typedef struct mha__distances {
-    int64_t span, buckets, most;
+    int64_t span, buckets, max;
 } mha__distances;
 
 /* Returns the row of a distance, which is the query's position minus the key's. */

@@ -83,7 +83,7 @@ void mha__latent_scratch_take(mha__arena *arena, const mha_attn_layer *l, const 
         mha__take(arena, rows, (size_t)(l->options.heads * (o->nope + mha__max64(o->rope, o->value))) * sizeof(float));
     s->normed = mha__take(arena, rows, (size_t)widest * sizeof(float));
     if (call->outputs & MHA_ATTN_GRADS) s->dlatent = mha__take(arena, rows, (size_t)widest * sizeof(float));
-    s->latent_left = mha__take(arena, 1, mha__linear_most_left(all, 4, mha__attn_rows(call)));
+    s->latent_left = mha__take(arena, 1, mha__linear_max_left(all, 4, mha__attn_rows(call)));
     if (mha__latent_absorbs(l, call->in)) mha__latent_absorbed_take(arena, l, call, s);
 }
 

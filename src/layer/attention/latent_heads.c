@@ -64,7 +64,7 @@ static size_t left_bytes(const mha_attn_layer *l)
 {
     mha_linear *const *head = l->latent->head;
     const mha_linear *const both[] = {head[0], head[l->options.heads]};
-    return (size_t)mha__round_up((int64_t)mha__linear_most_left(both, 2, ROWS), 64);
+    return (size_t)mha__round_up((int64_t)mha__linear_max_left(both, 2, ROWS), 64);
 }
 
 void mha__latent_absorbed_take(mha__arena *arena, const mha_attn_layer *l, const mha__attn_call *call,

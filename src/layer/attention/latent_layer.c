@@ -16,14 +16,14 @@ static mha_status check_widths(const mha_latent_options *o, mha_error *err)
 {
     const struct {
         const char *name;
-        int64_t value, least;
+        int64_t value, min;
     } fields[] = {{"hidden", o->hidden, 1},   {"heads", o->heads, 1}, {"q_rank", o->q_rank, 0},
                   {"kv_rank", o->kv_rank, 1}, {"nope", o->nope, 1},   {"rope", o->rope, 1},
                   {"value", o->value, 1}};
     for (size_t n = 0; n < sizeof fields / sizeof *fields; n++)
-        if (fields[n].value < fields[n].least || fields[n].value > INT32_MAX)
+        if (fields[n].value < fields[n].min || fields[n].value > INT32_MAX)
             return mha__fail(err, MHA_ERR_ARG, "mha_latent_options: %s must be from %lld to 2^31-1 (got %lld)",
-                             fields[n].name, (long long)fields[n].least, (long long)fields[n].value);
+                             fields[n].name, (long long)fields[n].min, (long long)fields[n].value);
     if (o->rope % 2)
         return mha__fail(err, MHA_ERR_ARG, "mha_latent_options: rope must be even (got %lld)", (long long)o->rope);
     if (o->kv_rank + o->rope > MHA_HEAD_DIM_MAX || o->nope + o->rope > MHA_HEAD_DIM_MAX || o->value > MHA_HEAD_DIM_MAX)

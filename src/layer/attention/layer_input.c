@@ -6,12 +6,12 @@
 
 /* ---- lengths and packed sequences ---- */
 
-static mha_status check_lengths(const char *name, const int64_t *lengths, int64_t count, int64_t most, mha_error *err)
+static mha_status check_lengths(const char *name, const int64_t *lengths, int64_t count, int64_t max, mha_error *err)
 {
     for (int64_t b = 0; lengths && b < count; b++)
-        if (lengths[b] < 0 || lengths[b] > most)
+        if (lengths[b] < 0 || lengths[b] > max)
             return mha__fail(err, MHA_ERR_ARG, "%s[%lld] must be from 0 to %lld (got %lld)", name, (long long)b,
-                             (long long)most, (long long)lengths[b]);
+                             (long long)max, (long long)lengths[b]);
     return MHA_OK;
 }
 

@@ -17,7 +17,7 @@ typedef struct swiglu_job {
     float *y, *dgate, *dup;
 } swiglu_job;
 
-static float least(float x, float limit)
+static float min(float x, float limit)
 {
     return x > limit ? limit : x; /* NaN stays NaN */
 }
@@ -26,13 +26,13 @@ static float least(float x, float limit)
 static void scale_piece(const swiglu_job *job, int64_t first, int64_t count, float *scaled)
 {
     for (int64_t i = 0; i < count; i++)
-        scaled[i] = job->options.alpha * least(job->gate[first + i], job->options.limit);
+        scaled[i] = job->options.alpha * min(job->gate[first + i], job->options.limit);
 }
 
 /* Returns clamp(up, -limit, limit) + 1. */
 static float factor_of(const swiglu_job *job, int64_t n)
 {
-    const float up = least(job->up[n], job->options.limit);
+    const float up = min(job->up[n], job->options.limit);
     return (up < -job->options.limit ? -job->options.limit : up) + 1;
 }
 

@@ -10,7 +10,7 @@
 
 #define ROWS_PER_TASK 16
 
-static const double least_sum = 1e-20; /* added to the sum of scores, as in transformers */
+static const double min_sum = 1e-20; /* added to the sum of scores, as in transformers */
 
 typedef struct route_job {
     const mha__experts *experts;
@@ -21,14 +21,14 @@ typedef struct route_job {
 /* Replaces logits with their softmax. */
 static void softmax(int64_t count, float *p)
 {
-    float most = p[0];
+    float max = p[0];
     double sum = 0;
     for (int64_t e = 1; e < count; e++)
-        most = p[e] > most ? p[e] : most;
+        max = p[e] > max ? p[e] : max;
     for (int64_t e = 0; e < count; e++)
-        sum += exp((double)p[e] - (double)most);
+        sum += exp((double)p[e] - (double)max);
     for (int64_t e = 0; e < count; e++)
-        p[e] = (float)(exp((double)p[e] - (double)most) / sum);
+        p[e] = (float)(exp((double)p[e] - (double)max) / sum);
 }
 
 /* Returns the index of the highest of `count` values that is not in taken[0..n); of equal values, the first. */
@@ -87,7 +87,7 @@ static void choose_scored(const mha__experts *x, float *p, int32_t *chosen)
 /* Returns the sum by which normalized weights are divided. */
 static double sum_of(const mha__experts *x, const float *p, const int32_t *chosen)
 {
-    double sum = x->sigmoid ? least_sum : 0;
+    double sum = x->sigmoid ? min_sum : 0;
     for (int64_t n = 0; n < x->chosen; n++)
         sum += (double)p[chosen[n]];
     return sum;

@@ -58,7 +58,7 @@ void mha__feed_lay_out(mha__arena *arena, const mha__mlp *f, size_t rows, mha__f
                                : mha__take(arena, rows, (size_t)f->width * sizeof(float));
     if (f->gate) s->gated = mha__take(arena, rows, (size_t)f->width * sizeof(float));
     s->left =
-        mha__take(arena, 1, mha__linear_most_left((const mha_linear *[]){f->up, f->gate, f->down}, 3, (int64_t)rows));
+        mha__take(arena, 1, mha__linear_max_left((const mha_linear *[]){f->up, f->gate, f->down}, 3, (int64_t)rows));
 }
 
 void mha__feed_middle(mha_ctx *ctx, const mha__mlp *f, const mha__feed_scratch *s, int64_t rows, const float *x)

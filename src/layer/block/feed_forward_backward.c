@@ -48,7 +48,7 @@ void mha__feed_work_take(mha__arena *arena, const mha__mlp *f, const mha__expert
     w->wide = mha__take(arena, rows, wide);
     w->other = f->gate || x ? mha__take(arena, rows, wide) : NULL;
     w->dwide = mha__take(arena, rows, wide);
-    w->left = widest ? mha__take(arena, 1, mha__linear_most_left(all, 4, (int64_t)chunk)) : NULL;
+    w->left = widest ? mha__take(arena, 1, mha__linear_max_left(all, 4, (int64_t)chunk)) : NULL;
     if (x) work_experts(arena, x, chunk, w);
 }
 

@@ -263,14 +263,14 @@ size_t mha__linear_left(const mha_linear *linear, int64_t rows)
     return mha__bytes((int64_t[]){read, stride}, 2, size, &bytes) ? bytes : SIZE_MAX;
 }
 
-size_t mha__linear_most_left(const mha_linear *const *linear, int count, int64_t rows)
+size_t mha__linear_max_left(const mha_linear *const *linear, int count, int64_t rows)
 {
-    size_t most = 0;
+    size_t max = 0;
     for (int n = 0; n < count; n++) {
         const size_t one = linear[n] ? mha__linear_left(linear[n], rows) : 0;
-        if (one > most) most = one;
+        if (one > max) max = one;
     }
-    return most;
+    return max;
 }
 
 bool mha__linear_takes_bf16(const mha_linear *linear)

@@ -54,7 +54,7 @@ void mha__linear_activate(const mha_linear *linear, int64_t count, float *x);
  * SIZE_MAX on overflow. */
 size_t mha__linear_left(const mha_linear *linear, int64_t rows);
 /* Returns the size of `left` for calls of `count` linear layers, some of which may be NULL, one after the other. */
-size_t mha__linear_most_left(const mha_linear *const *linear, int count, int64_t rows);
+size_t mha__linear_max_left(const mha_linear *const *linear, int count, int64_t rows);
 /* Returns the biases [out] of an f32 layer; NULL if no part has a bias. */
 const float *mha__linear_bias(const mha_linear *linear);
 /* Returns true if callers may pass x rounded to bf16 in `left` (with x NULL): rows of `in` contiguous elements, without
@@ -77,16 +77,16 @@ typedef struct mha__matmul {
 } mha__matmul;
 /* Returns the length along k of a slice, which is the part of an operand that is packed at a time so that it is still
  * cached when it is read. The length is a multiple of MIN unless k is shorter, since each slice reads C again. */
-static inline int64_t mha__matmul_most_k(const mha__matmul *p)
+static inline int64_t mha__matmul_max_k(const mha__matmul *p)
 {
     enum { NUMBERS = 1 << 20, MIN = 768 };
     return mha__min64(p->k, mha__max64(1, NUMBERS / mha__max64(1, p->n) / MIN) * MIN);
 }
 /* Returns the rows of A in a slice, a multiple of `whole`. */
-static inline int64_t mha__matmul_most_rows(int64_t most_k, int64_t whole)
+static inline int64_t mha__matmul_max_rows(int64_t max_k, int64_t whole)
 {
     enum { NUMBERS = 1 << 20 };
-    return mha__round_up(mha__max64(1, NUMBERS / mha__max64(1, most_k)), whole);
+    return mha__round_up(mha__max64(1, NUMBERS / mha__max64(1, max_k)), whole);
 }
 
 /* Returns true if products with many rows and sums of k terms use mha__kernels.product_split: those of

@@ -23,10 +23,10 @@
 typedef struct matmul_job {
     const mha__matmul *p;
     const mha__kernels *kernels;
-    int64_t most_k, most_rows; /* maximum length of a slice along k, and maximum rows of a slice */
-    int64_t k, depth;          /* first index and length of this slice along k */
-    int64_t row, rows;         /* first row and number of rows of this slice */
-    int64_t width;             /* columns per block, whole panels */
+    int64_t max_k, max_rows; /* maximum length of a slice along k, and maximum rows of a slice */
+    int64_t k, depth;        /* first index and length of this slice along k */
+    int64_t row, rows;       /* first row and number of rows of this slice */
+    int64_t width;           /* columns per block, whole panels */
     mha__product_fn *product;
     int64_t block_numbers;   /* elements of a block of the packed operand */
     int64_t task_rows, tile; /* rows per task and per call of `product` */
@@ -98,7 +98,7 @@ static void product_task(void *arg, int64_t i, int worker)
 static void run_rows(mha_ctx *ctx, matmul_job *job)
 {
     const mha__matmul *p = job->p;
-    job->rows = mha__min64(job->most_rows, p->m - job->row);
+    job->rows = mha__min64(job->max_rows, p->m - job->row);
     job->row_blocks = mha__ceil_div(job->rows, job->task_rows);
     job->a = turns(p) ? job->turned : number(job, p->a, job->row * p->a_row + job->k);
     job->a_row = turns(p) ? job->depth : p->a_row;
@@ -111,7 +111,7 @@ static void run_slices(mha_ctx *ctx, matmul_job *job)
 {
     const mha__matmul *p = job->p;
     do {
-        job->depth = mha__min64(job->most_k, p->k - job->k);
+        job->depth = mha__min64(job->max_k, p->k - job->k);
         job->width =
             mha__max64(1, job->block_numbers / mha__max64(1, job->depth) / job->kernels->nr) * job->kernels->nr;
         job->column_blocks = mha__ceil_div(p->n, job->width);
@@ -134,11 +134,11 @@ mha_status mha__matmul_run(mha_ctx *ctx, const mha__matmul *p, mha_error *err)
                       .task_rows = splits ? SPLIT_ROWS : BLOCK_TILES * kernels->mr,
                       .tile = splits ? SPLIT_ROWS : kernels->mr};
     size_t panels = 0, turned = 0, bytes = 0;
-    job.most_k = mha__matmul_most_k(p);
-    job.most_rows = turns(p) ? mha__matmul_most_rows(job.most_k, kernels->nr) : p->m;
-    if (!mha__bytes((int64_t[]){mha__round_up(p->n, kernels->nr), job.most_k}, 2, kernels->real_size, &panels) ||
+    job.max_k = mha__matmul_max_k(p);
+    job.max_rows = turns(p) ? mha__matmul_max_rows(job.max_k, kernels->nr) : p->m;
+    if (!mha__bytes((int64_t[]){mha__round_up(p->n, kernels->nr), job.max_k}, 2, kernels->real_size, &panels) ||
         (turns(p) &&
-         !mha__bytes((int64_t[]){mha__min64(p->m, job.most_rows), job.most_k}, 2, kernels->real_size, &turned)) ||
+         !mha__bytes((int64_t[]){mha__min64(p->m, job.max_rows), job.max_k}, 2, kernels->real_size, &turned)) ||
         !mha__add(panels, turned, &bytes) || !mha__add(bytes, 64, &bytes))
         return mha__no_memory(err, SIZE_MAX, "the gradients of a linear layer");
     job.panels = mha__alloc(ctx, bytes);

@@ -50,17 +50,17 @@ mha_status mha_linear_forward_bf16(const mha_linear *linear, const uint16_t *x, 
     const mha_status status = mha__linear_check(l, x, rows, y, err);
     if (status != MHA_OK || rows == 0) return status;
     const bool takes = mha__linear_takes_bf16(l);
-    const int64_t in_place = takes ? rows_in_place(l, x, rows) : 0, most = mha__min64(COPIED_ROWS, rows - in_place);
-    const size_t reals = takes ? 0 : (size_t)mha__round_up(most * l->in * (int64_t)sizeof(float), MHA__LINE);
-    const size_t bytes = most > 0 ? reals + mha__linear_left(l, most) : 0;
+    const int64_t in_place = takes ? rows_in_place(l, x, rows) : 0, max = mha__min64(COPIED_ROWS, rows - in_place);
+    const size_t reals = takes ? 0 : (size_t)mha__round_up(max * l->in * (int64_t)sizeof(float), MHA__LINE);
+    const size_t bytes = max > 0 ? reals + mha__linear_left(l, max) : 0;
     char *memory = bytes ? mha__alloc(l->ctx, bytes) : NULL;
     if (bytes && !memory) return mha__no_memory(err, bytes, "the copied input of a linear layer");
     mha__linear_run(l, &(mha__linear_call){.rows = in_place,
                                            .y = y,
                                            .rounded = MHA_BF16,
                                            .left = (void *)(uintptr_t)x}); /* only read, because x is NULL */
-    for (int64_t row = in_place; row < rows; row += most)
-        run_copied(l, x + row * l->in, mha__min64(most, rows - row), y + row * l->out, memory, reals);
+    for (int64_t row = in_place; row < rows; row += max)
+        run_copied(l, x + row * l->in, mha__min64(max, rows - row), y + row * l->out, memory, reals);
     mha__free(l->ctx, memory);
     return MHA_OK;
 }

@@ -18,7 +18,7 @@ typedef struct pairs_job {
     const mha__matmul *p;
     const mha__kernels *kernels;
     const mha__dense *dense;
-    int64_t most_k, most_rows;  /* maximum length of a slice along k, and maximum rows of a slice */
+    int64_t max_k, max_rows;    /* maximum length of a slice along k, and maximum rows of a slice */
     int64_t k, depth;           /* first index and length of this slice along k */
     int64_t row, rows;          /* first row and number of rows of this slice */
     int64_t a_row, panel_bytes; /* strides of the packed operands */
@@ -82,14 +82,14 @@ static void run_slices(mha_ctx *ctx, pairs_job *job)
 {
     const mha__matmul *p = job->p;
     do {
-        job->depth = mha__min64(job->most_k, p->k - job->k);
+        job->depth = mha__min64(job->max_k, p->k - job->k);
         job->a_row = mha__round_up(job->depth, job->dense->block);
         job->panel_bytes = job->a_row / job->dense->block * job->dense->block_bytes;
         job->width = mha__max64(1, BLOCK_NUMBERS / mha__max64(1, job->a_row) / job->kernels->nr) * job->kernels->nr;
         job->column_blocks = mha__ceil_div(p->n, job->width);
         mha__parallel(ctx, job->column_blocks, pack_task, job);
         for (job->row = 0; job->row < p->m; job->row += job->rows) {
-            job->rows = mha__min64(job->most_rows, p->m - job->row);
+            job->rows = mha__min64(job->max_rows, p->m - job->row);
             job->row_blocks = mha__ceil_div(job->rows, BLOCK_ROWS);
             mha__parallel(ctx, mha__ceil_div(job->rows, COPY_ROWS), left_task, job);
             mha__parallel(ctx, job->row_blocks * job->column_blocks, product_task, job);
@@ -101,8 +101,8 @@ static void run_slices(mha_ctx *ctx, pairs_job *job)
 static void lay_out(mha__arena *arena, pairs_job *job)
 {
     const mha__matmul *p = job->p;
-    const int64_t blocks = mha__ceil_div(job->most_k, job->dense->block);
-    const size_t rows = (size_t)mha__round_up(mha__min64(p->m, job->most_rows), job->dense->rows);
+    const int64_t blocks = mha__ceil_div(job->max_k, job->dense->block);
+    const size_t rows = (size_t)mha__round_up(mha__min64(p->m, job->max_rows), job->dense->rows);
     job->a = mha__take(arena, rows, (size_t)(blocks * job->dense->block) * sizeof *job->a);
     job->panels =
         mha__take(arena, (size_t)mha__ceil_div(p->n, job->kernels->nr), (size_t)(blocks * job->dense->block_bytes));
@@ -113,8 +113,8 @@ mha_status mha__matmul_pairs(mha_ctx *ctx, const mha__matmul *p, mha_error *err)
     const mha__kernels *kernels = mha__kernels_of(ctx, MHA_F32);
     pairs_job job = {.p = p, .kernels = kernels, .dense = kernels->dense[MHA__BF16]};
     mha__arena arena = {0};
-    job.most_k = mha__matmul_most_k(p);
-    job.most_rows = mha__matmul_most_rows(job.most_k, BLOCK_ROWS);
+    job.max_k = mha__matmul_max_k(p);
+    job.max_rows = mha__matmul_max_rows(job.max_k, BLOCK_ROWS);
     lay_out(&arena, &job);
     arena.base = arena.overflow ? NULL : mha__alloc(ctx, arena.used);
     if (!arena.base) return mha__no_memory(err, arena.overflow ? SIZE_MAX : arena.used, "a product in bf16");

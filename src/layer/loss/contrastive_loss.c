@@ -40,17 +40,17 @@ static void sum_task(void *arg, int64_t row, int worker)
 {
     (void)worker;
     const job *j = arg;
-    double most = -INFINITY, sum = 0;
+    double max = -INFINITY, sum = 0;
     for (int64_t c = 0; c < j->pairs; c++) {
         const double s = score(j, row, c);
-        if (s > most) {
-            sum *= exp(most - s);
-            most = s;
+        if (s > max) {
+            sum *= exp(max - s);
+            max = s;
         }
-        sum += exp(s - most);
+        sum += exp(s - max);
         if (c == row % j->pairs) j->right[row] = s;
     }
-    j->lse[row] = most + log(sum);
+    j->lse[row] = max + log(sum);
 }
 
 static void gradient_task(void *arg, int64_t row, int worker)

@@ -24,8 +24,8 @@ typedef struct loss_job {
 static double loss_row(const mha__kernels *kernels, const float *x, int64_t n, int32_t label, double scale, float *dx)
 {
     const double wanted = (double)x[label];
-    float most;
-    const double sum = mha__exponentials(kernels, n, x, &most, dx), chosen = (double)most - wanted;
+    float max;
+    const double sum = mha__exponentials(kernels, n, x, &max, dx), chosen = (double)max - wanted;
     const double factor = scale / sum;
     for (int64_t i = 0; dx && i < n; i++)
         dx[i] = (float)(factor * (double)dx[i]);

@@ -22,7 +22,7 @@ typedef struct divergence_job {
 typedef struct softmax {
     const float *x;
     float inverse; /* 1 / T */
-    float most;    /* maximum of x */
+    float max;     /* maximum of x */
     double sum;    /* sum of exp((x - most) / T) */
 } softmax;
 
@@ -31,7 +31,7 @@ typedef struct softmax {
 static void cool(const softmax *s, int64_t first, int64_t count, float *to)
 {
     for (int64_t i = 0; i < count; i++)
-        to[i] = (s->x[first + i] - s->most) * s->inverse;
+        to[i] = (s->x[first + i] - s->max) * s->inverse;
 }
 
 static softmax softmax_of(const divergence_job *job, const float *x)
@@ -39,7 +39,7 @@ static softmax softmax_of(const divergence_job *job, const float *x)
     const int64_t n = job->a->classes;
     float strip[STRIP];
     softmax s = {.x = x, .inverse = (float)(1 / job->a->temperature)};
-    s.most = mha__largest(job->kernels, n, x);
+    s.max = mha__largest(job->kernels, n, x);
     for (int64_t first = 0; first < n; first += STRIP) {
         const int64_t count = mha__min64(STRIP, n - first);
         cool(&s, first, count, strip);
@@ -70,7 +70,7 @@ static double compare(const divergence_job *job, const softmax *own, const softm
 {
     const int64_t count = mha__min64(STRIP, job->a->classes - first);
     const double p = 1 / teacher->sum, q = 1 / own->sum, factor = job->a->scale * job->a->temperature;
-    const double offset = (double)own->most - (double)teacher->most, inverse = 1 / job->a->temperature;
+    const double offset = (double)own->max - (double)teacher->max, inverse = 1 / job->a->temperature;
     float x[STRIP] = {0}, y[STRIP] = {0}, of_x[STRIP], of_y[STRIP];
     double sum = 0;
     cool(own, first, count, x);

@@ -11,21 +11,21 @@ enum { STRIP = 1024, LANES = 64, CHAINS = 8 };
 
 float mha__largest(const mha__kernels *k, int64_t n, const float *x)
 {
-    float top[LANES], most = x[n - 1];
+    float top[LANES], max = x[n - 1];
     k->top(n / k->nr, k->nr, x, top);
     for (int64_t i = 0; i < k->nr && n >= k->nr; i++)
-        most = top[i] > most ? top[i] : most;
+        max = top[i] > max ? top[i] : max;
     for (int64_t i = n / k->nr * k->nr; i < n; i++)
-        most = x[i] > most ? x[i] : most;
-    return most;
+        max = x[i] > max ? x[i] : max;
+    return max;
 }
 
-double mha__exponentials_below(const mha__kernels *k, int64_t n, const float *x, float most, float *e)
+double mha__exponentials_below(const mha__kernels *k, int64_t n, const float *x, float max, float *e)
 {
     float top[LANES], ones[LANES], strip[STRIP];
     double sum[CHAINS] = {0};
     for (int i = 0; i < LANES; i++)
-        top[i] = most, ones[i] = 1;
+        top[i] = max, ones[i] = 1;
     for (int64_t first = 0; first < n; first += STRIP) {
         const int64_t count = mha__min64(STRIP, n - first), whole = mha__round_up(count, k->nr);
         memcpy(strip, x + first, (size_t)count * sizeof *x);
@@ -42,8 +42,8 @@ double mha__exponentials_below(const mha__kernels *k, int64_t n, const float *x,
     return sum[0];
 }
 
-double mha__exponentials(const mha__kernels *k, int64_t n, const float *x, float *most, float *e)
+double mha__exponentials(const mha__kernels *k, int64_t n, const float *x, float *max, float *e)
 {
-    *most = mha__largest(k, n, x);
-    return mha__exponentials_below(k, n, x, *most, e);
+    *max = mha__largest(k, n, x);
+    return mha__exponentials_below(k, n, x, *max, e);
 }

@@ -90,7 +90,7 @@ static int64_t share_begin(const mha__row_parallel *p, int64_t count, int rank)
 }
 
 /* Returns the most elements that a rank completes in a call with at most `rows` rows. */
-static int64_t most_completed(const mha__row_parallel *p, int64_t rows)
+static int64_t max_completed(const mha__row_parallel *p, int64_t rows)
 {
     int64_t few = rows;
     while (!is_few(p, few))
@@ -106,10 +106,10 @@ static workspace lay_out(mha__arena *arena, const mha__row_parallel *p, int64_t 
     for (int rank = 0; rank < p->ranks->ranks; rank++)
         others += rank == p->ranks->rank ? 0 : (size_t)subtrees_of(p, rank).count;
     w.own = mha__take(arena, (size_t)mha__sum_tree_depth(p->first, p->end) * n, row);
-    w.received = mha__take(arena, others * (size_t)most_completed(p, (int64_t)n), sizeof(float));
+    w.received = mha__take(arena, others * (size_t)max_completed(p, (int64_t)n), sizeof(float));
     if (!is_few(p, (int64_t)n)) w.sent = mha__take(arena, (size_t)subtrees_of(p, p->ranks->rank).count * n, row);
     w.left = mha__take(
-        arena, 1, mha__linear_most_left((const mha_linear *const *)&p->group[p->first], p->end - p->first, (int64_t)n));
+        arena, 1, mha__linear_max_left((const mha_linear *const *)&p->group[p->first], p->end - p->first, (int64_t)n));
     return w;
 }
 

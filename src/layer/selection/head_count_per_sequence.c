@@ -18,13 +18,13 @@ mha_status mha__attn_split_check(const mha_layer_input *in, mha_error *err)
                      "attention layer: per-head %s must not be set if the head count varies per sequence", what);
 }
 
-int64_t mha__attn_most_heads(const mha_attn_layer *layer)
+int64_t mha__attn_max_heads(const mha_attn_layer *layer)
 {
     const mha_layer_choice *c = &layer->options.choice;
-    int64_t most = mha__experts_summed(layer) ? c->keep : layer->options.heads;
+    int64_t max = mha__experts_summed(layer) ? c->keep : layer->options.heads;
     for (int64_t n = 0; c->of == MHA_CHOICE_OPTIONS && n < c->option_count; n++)
-        most = mha__max64(most, c->options[n]);
-    return most;
+        max = mha__max64(max, c->options[n]);
+    return max;
 }
 
 /* The call for all sequences. */
@@ -94,7 +94,7 @@ static void find(const whole *w, int64_t n, part *p)
 /* Returns the view [heads, rows, columns] of one sequence in memory laid out for the greatest head count. */
 static mha_view result(const whole *w, const part *p, void *all, int64_t columns)
 {
-    const int64_t at = p->first * mha__attn_most_heads(w->layer) * columns;
+    const int64_t at = p->first * mha__attn_max_heads(w->layer) * columns;
     return (mha_view){all ? (char *)all + (size_t)at * mha__attn_real(w->layer) : NULL, {0}};
 }
 

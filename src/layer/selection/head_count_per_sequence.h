@@ -14,7 +14,7 @@ static inline bool mha__attn_splits(const mha_attn_layer *layer)
 /* Rejects inputs and outputs that refer to single heads. */
 mha_status mha__attn_split_check(const mha_layer_input *in, mha_error *err);
 /* Returns the greatest head count of a call to the operator; the layer's head count if it does not vary. */
-int64_t mha__attn_most_heads(const mha_attn_layer *layer);
+int64_t mha__attn_max_heads(const mha_attn_layer *layer);
 
 /* Runs the forward pass, or the backward pass if `grads` is not NULL; `args` and `grads` describe the whole call. The
  * forward pass sets the context of padding to zero. The backward pass does not write dq, dk and dv of padding, nor of

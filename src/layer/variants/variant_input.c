@@ -22,16 +22,16 @@ static mha_status check_sizes(const mha_variant *v, mha_variant_input *in, mha_e
     if (!in->kv_len) in->kv_len = in->q_len;
     const struct {
         const char *field;
-        int64_t value, least, most;
+        int64_t value, min, max;
     } sizes[] = {{"q_len", in->q_len, 1, INT32_MAX},
                  {"kv_len", in->kv_len, 1, INT32_MAX},
                  {"past_len", in->past_len, 0, INT32_MAX}};
     if (in->batch < 1)
         return mha__fail(err, MHA_ERR_ARG, "%s: batch must be at least 1 (got %lld)", v->name, (long long)in->batch);
     for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++)
-        if (sizes[n].value < sizes[n].least || sizes[n].value > sizes[n].most)
+        if (sizes[n].value < sizes[n].min || sizes[n].value > sizes[n].max)
             return mha__fail(err, MHA_ERR_ARG, "%s: %s must be from %lld to %lld (got %lld)", v->name, sizes[n].field,
-                             (long long)sizes[n].least, (long long)sizes[n].most, (long long)sizes[n].value);
+                             (long long)sizes[n].min, (long long)sizes[n].max, (long long)sizes[n].value);
     const int64_t tokens = in->q_len + in->kv_len + in->past_len,
                   width = v->layer.options.hidden + v->layer.out + v->dense[MHA__Q].out;
     if (!mha__bytes((int64_t[]){in->batch, tokens, width + mha__choices(v) + 64}, 3, 64, &bytes) ||

@@ -39,7 +39,7 @@ void mha__place_steps(const mha_variant *v, mha__arena *arena, mha_trace *t)
     const size_t real = mha__attn_real(&v->layer), rows = (size_t)(t->B * t->Lq);
     t->chosen = o->choice.keep;
     t->choices = mha__choices(v);
-    t->n = selects_heads(v) ? o->choice.keep : mha__attn_most_heads(&v->layer);
+    t->n = selects_heads(v) ? o->choice.keep : mha__attn_max_heads(&v->layer);
     t->width = (selects_heads(v) ? t->n : o->heads) * o->head_dim;
     if (!o->choice.of) return;
     t->logits = mha__take(arena, (size_t)(t->B * t->choices), real);

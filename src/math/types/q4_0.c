@@ -31,10 +31,10 @@ void mha__rotate_rows(int64_t rows, int64_t n, float *x, int64_t stride)
 /* Returns the element of the largest magnitude, or NaN if there is one. */
 static float extreme(const float x[MHA__Q4_BLOCK])
 {
-    float most = 0;
-    for (int i = 0; i < MHA__Q4_BLOCK && !isnan(most); i++)
-        if (fabsf(x[i]) > fabsf(most) || isnan(x[i])) most = x[i];
-    return most;
+    float max = 0;
+    for (int i = 0; i < MHA__Q4_BLOCK && !isnan(max); i++)
+        if (fabsf(x[i]) > fabsf(max) || isnan(x[i])) max = x[i];
+    return max;
 }
 
 static int round_to(float x, float scale)

@@ -37,8 +37,8 @@ typedef struct chunk {
 /* Returns the rows per chunk, so that all chunks have about the same size. */
 static int64_t chunk_rows(const mha_model *m, int64_t count)
 {
-    const int64_t most = mha__max64(16, CHUNK_NUMBERS / m->config.logit_width);
-    return mha__ceil_div(count, mha__ceil_div(count, most));
+    const int64_t max = mha__max64(16, CHUNK_NUMBERS / m->config.logit_width);
+    return mha__ceil_div(count, mha__ceil_div(count, max));
 }
 
 static void lay_out(mha__arena *arena, const mha_model *m, const mha__teaching *t, size_t rows, chunk *c)
@@ -206,9 +206,9 @@ static mha_status find_slots(const mha_model_grads *g, mha__weights *weights, ch
 
 static mha_status run_chunks(const mha_model_grads *g, chunk *c, const mha__head_job *job, double *loss, mha_error *err)
 {
-    const int64_t most = chunk_rows(g->model, job->count);
-    for (int64_t first = 0; first < job->count; first += most) {
-        c->rows = mha__min64(most, job->count - first);
+    const int64_t max = chunk_rows(g->model, job->count);
+    for (int64_t first = 0; first < job->count; first += max) {
+        c->rows = mha__min64(max, job->count - first);
         MHA__TRY(run_chunk(c, job, first, loss, err));
     }
     return MHA_OK;

@@ -62,14 +62,14 @@ typedef struct mha__config {
      * one logit per token, 1 and hidden. head_normed: the head has a norm before that matrix */
     int64_t logit_width, head_width;
     bool discriminator, head_normed;
-    int64_t layer_groups;  /* ALBERT: groups of consecutive layers that share their tensors; 0 = none */
-    int64_t group_layers;  /* ALBERT: layers in a group's tensors; 1 is the only supported value */
-    int64_t buckets;       /* rows of the table of relative positions; 0 = none */
-    int64_t used_buckets;  /* rows that distances refer to */
-    int64_t most_distance; /* distance from which on all distances refer to the last of these rows */
+    int64_t layer_groups; /* ALBERT: groups of consecutive layers that share their tensors; 0 = none */
+    int64_t group_layers; /* ALBERT: layers in a group's tensors; 1 is the only supported value */
+    int64_t buckets;      /* rows of the table of relative positions; 0 = none */
+    int64_t used_buckets; /* rows that distances refer to */
+    int64_t max_distance; /* distance from which on all distances refer to the last of these rows */
     /* DeBERTa: rows of the embeddings of relative positions per sign, 0 = none; the distances that they stand for;
      * which terms of the scores read them, by which projections */
-    int64_t distance_span, distance_rows, distance_buckets, distance_most;
+    int64_t distance_span, distance_rows, distance_buckets, distance_max;
     bool distances, distances_normed, key_positions, query_positions, own_positions, pos_key, pos_query;
     bool biased_input, typed_input, other_head; /* DeBERTa: has the tables of positions, of types; names of the head */
     /* DeBERTa: convolution parallel to the first layer. Its taps, 0 = none; groups of channels, channels of a group */

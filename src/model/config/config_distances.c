@@ -43,18 +43,18 @@ static mha_status read_terms(const mha__json_obj *root, mha__config *c, mha_erro
 /* Reads the ranges of distances. */
 static mha_status read_ranges(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
-    int64_t most = -1, buckets = -1;
-    MHA__TRY(mha__json_int(root, "max_relative_positions", MHA__OPTIONAL, -MHA__DIM, MHA__DIM, &most, err));
+    int64_t max = -1, buckets = -1;
+    MHA__TRY(mha__json_int(root, "max_relative_positions", MHA__OPTIONAL, -MHA__DIM, MHA__DIM, &max, err));
     MHA__TRY(mha__json_int(root, "position_buckets", MHA__OPTIONAL, -MHA__DIM, MHA__DIM, &buckets, err));
-    c->distance_most = most < 1 ? c->max_positions : most;
+    c->distance_max = max < 1 ? c->max_positions : max;
     c->distance_buckets = buckets > 0 ? buckets : 0;
-    c->distance_span = buckets > 0 ? buckets : c->distance_most;
+    c->distance_span = buckets > 0 ? buckets : c->distance_max;
     c->distance_rows = 2 * c->distance_span;
-    if (buckets <= 0 || (buckets > 1 && buckets / 2 < c->distance_most - 1)) return MHA_OK;
+    if (buckets <= 0 || (buckets > 1 && buckets / 2 < c->distance_max - 1)) return MHA_OK;
     return mha__fail(
         err, MHA_ERR_FORMAT,
         "%s: position_buckets must be at least 2 and less than twice the greatest distance, %lld (got %lld)",
-        root->file, (long long)c->distance_most - 1, (long long)buckets);
+        root->file, (long long)c->distance_max - 1, (long long)buckets);
 }
 
 /* Checks the convolution parallel to the first layer. An even number of taps would change the length of the text. */

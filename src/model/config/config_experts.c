@@ -31,12 +31,12 @@ static mha_status check_groups(const mha__json_obj *root, const mha__config *c, 
     if (c->kept_groups > c->expert_groups)
         return mha__fail(err, MHA_ERR_FORMAT, "%s: topk_group must be at most n_group = %lld (got %lld)", root->file,
                          (long long)c->expert_groups, (long long)c->kept_groups);
-    const int64_t most = c->experts / c->expert_groups * c->kept_groups;
-    if (c->experts_chosen <= most) return MHA_OK;
+    const int64_t max = c->experts / c->expert_groups * c->kept_groups;
+    if (c->experts_chosen <= max) return MHA_OK;
     return mha__fail(
         err, MHA_ERR_FORMAT,
         "%s: num_experts_per_tok must be at most the number of experts in topk_group groups, %lld (got %lld)",
-        root->file, (long long)most, (long long)c->experts_chosen);
+        root->file, (long long)max, (long long)c->experts_chosen);
 }
 
 mha_status mha__config_experts(const mha__json_obj *root, mha__config *c, mha_error *err)

@@ -12,22 +12,22 @@ static mha_status check_buckets(const mha__json_obj *root, const mha__config *c,
     if (c->used_buckets < MIN)
         return mha__fail(err, MHA_ERR_FORMAT, "%s: relative_attention_num_buckets must be at least %d (got %lld)",
                          root->file, MIN, (long long)c->used_buckets);
-    if (c->most_distance > c->used_buckets / 2) return MHA_OK;
+    if (c->max_distance > c->used_buckets / 2) return MHA_OK;
     return mha__fail(err, MHA_ERR_FORMAT,
                      "%s: relative_attention_max_distance must be above half of relative_attention_num_buckets = %lld "
                      "(got %lld)",
-                     root->file, (long long)c->used_buckets, (long long)c->most_distance);
+                     root->file, (long long)c->used_buckets, (long long)c->max_distance);
 }
 
 mha_status mha__config_relative(const mha__json_obj *root, mha__config *c, mha_error *err)
 {
     if (!c->buckets) return MHA_OK;
-    if (c->most_distance) {
+    if (c->max_distance) {
         c->used_buckets = c->buckets;
         return check_buckets(root, c, err);
     }
     c->used_buckets = MHA__MPNET_BUCKETS;
-    c->most_distance = MHA__MPNET_DISTANCE;
+    c->max_distance = MHA__MPNET_DISTANCE;
     if (c->buckets >= MHA__MPNET_BUCKETS) return MHA_OK;
     return mha__fail(err, MHA_ERR_FORMAT, "%s: relative_attention_num_buckets must be at least %d (got %lld)",
                      root->file, MHA__MPNET_BUCKETS, (long long)c->buckets);

@@ -4,20 +4,20 @@
 
 /* ---- T5: pre-norm with RMSNorm, biases by relative position, scores without a scale ---- */
 
-#define T5_KEYS(vocab_, ff_, layers_, heads_, feed_)                                                  \
-    {"vocab_size", MHA__KEY_DIM, FIELD(vocab), vocab_, MHA__DIM, NULL},                               \
-        {"d_model", MHA__KEY_DIM, FIELD(hidden), 512, MHA__DIM, NULL},                                \
-        {"d_kv", MHA__KEY_DIM, FIELD(head_dim), 64, MHA__DIM, NULL},                                  \
-        {"d_ff", MHA__KEY_DIM, FIELD(intermediate), ff_, MHA__DIM, NULL},                             \
-        {"num_layers", MHA__KEY_DIM, FIELD(layers), layers_, MHA__LAYERS, NULL},                      \
-        {"num_heads", MHA__KEY_DIM, FIELD(heads), heads_, MHA__HEADS, NULL},                          \
-        {"n_positions", MHA__KEY_DIM, FIELD(max_positions), 512, MHA__DIM, NULL}, /* of a text */     \
-        {"relative_attention_num_buckets", MHA__KEY_DIM, FIELD(buckets), 32, MHA__DIM, NULL},         \
-        {"relative_attention_max_distance", MHA__KEY_DIM, FIELD(most_distance), 128, MHA__DIM, NULL}, \
-        {"layer_norm_epsilon", MHA__KEY_POSITIVE, FIELD(eps), 1e-6, 0, NULL},                         \
-        {"feed_forward_proj", MHA__KEY_FEED_FORWARD, FIELD(activation), 0, 0, feed_},                 \
-        {"", MHA__KEY_FIXED, FIELD(attention_multiplier), 1, 0, NULL},                                \
-        {"", MHA__KEY_BOOL, FIELD(shared_words), 1, 0, NULL},                                         \
+#define T5_KEYS(vocab_, ff_, layers_, heads_, feed_)                                                 \
+    {"vocab_size", MHA__KEY_DIM, FIELD(vocab), vocab_, MHA__DIM, NULL},                              \
+        {"d_model", MHA__KEY_DIM, FIELD(hidden), 512, MHA__DIM, NULL},                               \
+        {"d_kv", MHA__KEY_DIM, FIELD(head_dim), 64, MHA__DIM, NULL},                                 \
+        {"d_ff", MHA__KEY_DIM, FIELD(intermediate), ff_, MHA__DIM, NULL},                            \
+        {"num_layers", MHA__KEY_DIM, FIELD(layers), layers_, MHA__LAYERS, NULL},                     \
+        {"num_heads", MHA__KEY_DIM, FIELD(heads), heads_, MHA__HEADS, NULL},                         \
+        {"n_positions", MHA__KEY_DIM, FIELD(max_positions), 512, MHA__DIM, NULL}, /* of a text */    \
+        {"relative_attention_num_buckets", MHA__KEY_DIM, FIELD(buckets), 32, MHA__DIM, NULL},        \
+        {"relative_attention_max_distance", MHA__KEY_DIM, FIELD(max_distance), 128, MHA__DIM, NULL}, \
+        {"layer_norm_epsilon", MHA__KEY_POSITIVE, FIELD(eps), 1e-6, 0, NULL},                        \
+        {"feed_forward_proj", MHA__KEY_FEED_FORWARD, FIELD(activation), 0, 0, feed_},                \
+        {"", MHA__KEY_FIXED, FIELD(attention_multiplier), 1, 0, NULL},                               \
+        {"", MHA__KEY_BOOL, FIELD(shared_words), 1, 0, NULL},                                        \
         {"is_encoder_decoder", MHA__KEY_ONLY_TRUE, 0, 0, 0, NULL}, QUANTIZATION
 
 /* n_positions limits texts, not the model. */

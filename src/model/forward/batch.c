@@ -36,7 +36,7 @@ static bool is_right_padded(const mha_model_input *in)
 
 /* Checks that every sequence of the cache has space for its new tokens, so that no layer fails after earlier layers
  * have stored their keys. */
-static mha_status check_cache(const mha_model *m, const mha__batch *p, int64_t most, mha_error *err)
+static mha_status check_cache(const mha_model *m, const mha__batch *p, int64_t max, mha_error *err)
 {
     const mha_model_cache *c = p->in.cache;
     if (!c) return MHA_OK;
@@ -56,17 +56,17 @@ static mha_status check_cache(const mha_model *m, const mha__batch *p, int64_t m
     for (int64_t b = 0; b < p->in.batch; b++) {
         const int64_t L = p->in.length, past = mha__batch_past(p, b);
         const int64_t fresh = p->in.mask ? leading_ones(p->in.mask + b * L, L) : L;
-        if (past + fresh > c->tokens || past + fresh > most)
+        if (past + fresh > c->tokens || past + fresh > max)
             return mha__fail(
                 err, MHA_ERR_ARG,
                 "sequence %lld: number of tokens must be at most %lld, including cached tokens (got %lld after %lld)",
-                (long long)b, (long long)(c->tokens < most ? c->tokens : most), (long long)fresh, (long long)past);
+                (long long)b, (long long)(c->tokens < max ? c->tokens : max), (long long)fresh, (long long)past);
     }
     return MHA_OK;
 }
 
 /* Concatenates packed sequences into one row of tokens. */
-static mha_status read_starts(mha__batch *p, int64_t most, mha_error *err)
+static mha_status read_starts(mha__batch *p, int64_t max, mha_error *err)
 {
     const int64_t *starts = p->in.starts;
     p->sequences = p->in.batch;
@@ -80,10 +80,10 @@ static mha_status read_starts(mha__batch *p, int64_t most, mha_error *err)
     if (starts[0] != 0)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: starts[0] must be 0 (got %lld)", (long long)starts[0]);
     for (int64_t b = 0; b < p->in.batch; b++)
-        if (starts[b + 1] <= starts[b] || starts[b + 1] - starts[b] > most || starts[b + 1] > INT32_MAX)
+        if (starts[b + 1] <= starts[b] || starts[b + 1] - starts[b] > max || starts[b + 1] > INT32_MAX)
             return mha__fail(err, MHA_ERR_ARG,
                              "mha_model_input: sequence %lld must have 1 to %lld tokens (got tokens %lld to %lld)",
-                             (long long)b, (long long)most, (long long)starts[b], (long long)starts[b + 1]);
+                             (long long)b, (long long)max, (long long)starts[b], (long long)starts[b + 1]);
     p->in.length = starts[p->in.batch];
     p->in.batch = 1;
     return MHA_OK;
@@ -124,15 +124,15 @@ static mha_status check_types(const mha_model *m, const mha_model_input *in, mha
     return MHA_OK;
 }
 
-static mha_status check_input(const mha_model *m, const mha__batch *p, int64_t most, mha_error *err)
+static mha_status check_input(const mha_model *m, const mha__batch *p, int64_t max, mha_error *err)
 {
     size_t bytes = 0;
     if (!m->packed) return mha__fail(err, MHA_ERR_ARG, "model must have weights (got a model opened with no_weights)");
     if (p->in.batch < 1)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: batch must be at least 1 (got %lld)",
                          (long long)p->in.batch);
-    if (p->in.length < 1 || (p->in.length > most && !p->in.starts))
-        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: length must be from 1 to %lld (got %lld)", (long long)most,
+    if (p->in.length < 1 || (p->in.length > max && !p->in.starts))
+        return mha__fail(err, MHA_ERR_ARG, "mha_model_input: length must be from 1 to %lld (got %lld)", (long long)max,
                          (long long)p->in.length);
     MHA__TRY(check_hidden(m, &p->in, err));
     MHA__TRY(mha__model_single_heads(m, p->in.gates ? "gates" : p->in.fills ? "fills" : NULL, err));
@@ -142,25 +142,25 @@ static mha_status check_input(const mha_model *m, const mha__batch *p, int64_t m
     return check_types(m, &p->in, err);
 }
 
-int64_t mha__batch_most_tokens(const mha_model *m)
+int64_t mha__batch_max_tokens(const mha_model *m)
 {
     return m->positions.weight ? m->config.max_positions : INT32_MAX;
 }
 
 mha_status mha__batch_read(const mha_model *m, mha__batch *batch, const mha_model_input *input, mha_error *err)
 {
-    const int64_t most = mha__batch_most_tokens(m);
+    const int64_t max = mha__batch_max_tokens(m);
     MHA__TRY(mha__options_read(&batch->in, sizeof batch->in, input, "mha_model_input", err));
     MHA__TRY(mha__image_read(m, &batch->in, err));
-    MHA__TRY(read_starts(batch, most, err));
-    MHA__TRY(check_input(m, batch, most, err));
+    MHA__TRY(read_starts(batch, max, err));
+    MHA__TRY(check_input(m, batch, max, err));
     batch->relative = m->relative.weight;
     batch->relative_heads = m->config.heads;
     batch->right_padded = is_right_padded(&batch->in);
-    MHA__TRY(check_cache(m, batch, most, err));
-    batch->most_past = 0;
+    MHA__TRY(check_cache(m, batch, max, err));
+    batch->max_past = 0;
     for (int64_t b = 0; b < batch->sequences; b++)
-        batch->most_past = mha__max64(batch->most_past, mha__batch_past(batch, b));
+        batch->max_past = mha__max64(batch->max_past, mha__batch_past(batch, b));
     return MHA_OK;
 }
 

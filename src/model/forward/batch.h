@@ -22,7 +22,7 @@ typedef struct mha__batch {
     float *bias;
     int64_t bias_layer; /* layer whose biases are in `bias`; -1 = none */
     int64_t *past;      /* [sequences] cached tokens before the call, if the model has biases; NULL = none */
-    int64_t most_past;  /* the same of the sequence with most cached tokens */
+    int64_t max_past;   /* the same of the sequence with most cached tokens */
     /* With in.shard, the batch has only the shard's tokens. shard_ids and shard_types (may be NULL) are their ids and
      * types, and `shard` is passed to the layers. */
     int32_t *shard_ids, *shard_types;
@@ -34,7 +34,7 @@ typedef struct mha__batch {
 } mha__batch;
 
 /* Returns the largest number of tokens in a sequence. */
-int64_t mha__batch_most_tokens(const mha_model *m);
+int64_t mha__batch_max_tokens(const mha_model *m);
 /* Returns the number of cached tokens of sequence b of the call, to which the first layer adds those of the call. */
 int64_t mha__batch_past(const mha__batch *batch, int64_t b);
 /* Copies the caller's struct and checks everything except the ids. */

@@ -10,15 +10,15 @@ int64_t mha__batch_past(const mha__batch *p, int64_t b)
 
 int64_t mha__batch_map_rows(const mha__batch *p)
 {
-    int64_t most = p->in.starts ? 0 : p->in.length;
+    int64_t max = p->in.starts ? 0 : p->in.length;
     for (int64_t b = 0; p->in.starts && b < p->sequences; b++)
-        most = mha__max64(most, p->in.starts[b + 1] - p->in.starts[b]);
-    return most;
+        max = mha__max64(max, p->in.starts[b + 1] - p->in.starts[b]);
+    return max;
 }
 
 int64_t mha__batch_map_keys(const mha__batch *p)
 {
-    return p->most_past + mha__batch_map_rows(p);
+    return p->max_past + mha__batch_map_rows(p);
 }
 
 int64_t mha__batch_first(const mha__batch *p, int64_t b)

@@ -74,10 +74,10 @@ static mha_status check_given(const mha_model *m, const mha__batch *batch, mha__
                          (long long)batch->sequences, (long long)in->batch);
     MHA__TRY(read_encoded(m, p->out, p, err));
     MHA__TRY(read_packed(m, batch, p, err));
-    const int64_t most = batch->in.cache ? p->store->tokens : INT32_MAX;
-    if (in->length < 1 || in->length > most)
+    const int64_t max = batch->in.cache ? p->store->tokens : INT32_MAX;
+    if (in->length < 1 || in->length > max)
         return mha__fail(err, MHA_ERR_ARG, "mha_model_input: length of source must be from 1 to %lld (got %lld)",
-                         (long long)most, (long long)in->length);
+                         (long long)max, (long long)in->length);
     for (int64_t b = 0; b < in->batch; b++) {
         if (real_length(in, b) < 1)
             return mha__fail(err, MHA_ERR_ARG, "mha_model_input: sequence %lld of source must have a real token",
@@ -159,12 +159,12 @@ mha_model_input mha__cross_encoder_input(const mha__cross_pass *p)
 /* ---- description for the layers ---- */
 
 /* Returns the longest source of the pass. */
-static int64_t most_tokens(const mha__batch *batch, const mha__cross_pass *p)
+static int64_t max_tokens(const mha__batch *batch, const mha__cross_pass *p)
 {
-    int64_t most = p->input.size ? p->input.length : 1;
+    int64_t max = p->input.size ? p->input.length : 1;
     for (int64_t b = 0; !p->input.size && b < batch->in.batch; b++)
-        most = mha__max64(most, p->store->lengths[p->first + b]);
-    return most;
+        max = mha__max64(max, p->store->lengths[p->first + b]);
+    return max;
 }
 
 static bool has_holes(const mha__cross_pass *p)
@@ -185,7 +185,7 @@ void mha__cross_bind(const mha_model *m, mha__batch *batch, mha__cross_pass *p)
     const int64_t *lengths = s->lengths ? s->lengths + p->first : &some_lengths;
     const uint8_t *mask = s->mask ? s->mask + p->first * s->tokens : &some_mask;
     p->layer = (mha_layer_source){
-        .tokens = most_tokens(batch, p), .lengths = lengths, .stride = mha__sources_stride(s, m), .plan = p->plan};
+        .tokens = max_tokens(batch, p), .lengths = lengths, .stride = mha__sources_stride(s, m), .plan = p->plan};
     p->layer.starts = p->input.starts;
     if (p->input.starts) p->layer.lengths = NULL;
     if (has_holes(p)) p->layer.keep = (mha_cview){mask, {s->tokens, 0, 0, 1}};

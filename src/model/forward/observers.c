@@ -114,7 +114,7 @@ mha_status mha__taps_read(const mha_model *m, const mha__batch *batch, const mha
                          (long long)out->top_keys);
     for (int64_t layer = 0; layer < m->info.layers; layer++) {
         find_heads(taps, m, layer);
-        taps->most = mha__max64(taps->most, taps->count);
+        taps->max = mha__max64(taps->max, taps->count);
     }
     return MHA_OK;
 }
@@ -171,7 +171,7 @@ void mha__taps_lay_out(mha__arena *arena, const mha_model *m, const mha__batch *
     if (!out->on_attention) return;
     size_t map = 0;
     if (!mha__bytes((int64_t[]){taps->rows, taps->keys}, 2, sizeof(float), &map)) arena->overflow = true;
-    taps->probs = take(arena, batch->sequences, taps->most, 1, map);
+    taps->probs = take(arena, batch->sequences, taps->max, 1, map);
 }
 
 /* ---- observers of one layer ---- */

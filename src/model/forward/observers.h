@@ -9,7 +9,7 @@
 typedef struct mha__taps {
     const mha_model_output *out;
     int64_t rows, keys;                /* dimensions of one map */
-    int64_t most;                      /* maximum number of observed heads in a layer */
+    int64_t max;                       /* maximum number of observed heads in a layer */
     int64_t first, count;              /* range of the current layer in map_heads; without map_heads, all heads of the
                                         * layer */
     float *probs;                      /* [sequences, heads, rows, keys] */

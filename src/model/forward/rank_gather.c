@@ -126,12 +126,12 @@ static void sort_logits(const mha_model *m, int64_t rows, const float *gathered,
 
 mha_status mha__rank_logits(const mha_model *m, int64_t rows, const float *input, float *logits, mha_error *err)
 {
-    const int64_t vocab = m->config.vocab, most = mha__max64(1, mha__min64(rows, LOGITS_TOGETHER / vocab));
-    const size_t bytes = (size_t)(most * vocab) * sizeof *logits;
-    float *gathered = most > 1 ? mha__alloc(m->ctx, bytes) : NULL;
-    mha_status status = most > 1 && !gathered ? mha__no_memory(err, bytes, "logits") : MHA_OK;
-    for (int64_t at = 0; at < rows && status == MHA_OK; at += most) {
-        const int64_t count = mha__min64(most, rows - at);
+    const int64_t vocab = m->config.vocab, max = mha__max64(1, mha__min64(rows, LOGITS_TOGETHER / vocab));
+    const size_t bytes = (size_t)(max * vocab) * sizeof *logits;
+    float *gathered = max > 1 ? mha__alloc(m->ctx, bytes) : NULL;
+    mha_status status = max > 1 && !gathered ? mha__no_memory(err, bytes, "logits") : MHA_OK;
+    for (int64_t at = 0; at < rows && status == MHA_OK; at += max) {
+        const int64_t count = mha__min64(max, rows - at);
         float *const to = logits + at * vocab;
         status = gather_logits(m, count, input + at * m->config.embed_width, gathered ? gathered : to, err);
         if (status == MHA_OK && gathered) sort_logits(m, count, gathered, to);

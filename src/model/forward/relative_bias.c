@@ -12,7 +12,7 @@ int64_t mha__relative_bucket(const mha__config *c, int64_t distance)
     const int64_t side = !c->family->causal && distance > 0 ? rows : 0;
     const int64_t d = c->family->causal ? (distance < 0 ? -distance : 0) : distance < 0 ? -distance : distance;
     if (d < exact) return side + d;
-    const float range = (float)log((double)c->most_distance / (double)exact);
+    const float range = (float)log((double)c->max_distance / (double)exact);
     const float place = logf((float)d / (float)exact) / range * (float)(rows - exact);
     const int64_t row = exact + (int64_t)fminf(place, (float)rows);
     return side + (row < rows ? row : rows - 1);

@@ -6,7 +6,7 @@
 
 /* Returns the table row for a key at `distance` = key - query. In an encoder, each sign of the distance has half of the
  * rows; in a decoder, all rows are for earlier keys. Half of the rows of a sign are for one distance each; the others
- * are for ranges that grow by a constant factor up to most_distance. The last row is for all greater distances. */
+ * are for ranges that grow by a constant factor up to max_distance. The last row is for all greater distances. */
 int64_t mha__relative_bucket(const mha__config *config, int64_t distance);
 
 /* A bias depends on key - query only, so the operator reads [rows, keys] of a head from one array of rows + keys - 1

@@ -66,9 +66,9 @@ mha_status mha_model_score_hidden(const mha_model *model, const float *hidden, c
     if (rows == 0) return MHA_OK;
     const mha__kernels *kernels = mha__kernels_f32(mha__ctx_isa(model->ctx));
     const int64_t vocab = model->config.vocab;
-    const int64_t most = mha__min64(PIECE, rows);
-    const size_t bytes = (size_t)most * (size_t)(vocab + model->config.hidden) * sizeof(float);
-    float *logits = mha__alloc(model->ctx, bytes), *room = logits ? logits + most * vocab : NULL;
+    const int64_t max = mha__min64(PIECE, rows);
+    const size_t bytes = (size_t)max * (size_t)(vocab + model->config.hidden) * sizeof(float);
+    float *logits = mha__alloc(model->ctx, bytes), *room = logits ? logits + max * vocab : NULL;
     const float *x = NULL;
     mha_status status = logits ? MHA_OK : mha__no_memory(err, bytes, "the logits of a part of a text");
     for (int64_t at = 0; at < rows && status == MHA_OK; at += PIECE) {
@@ -82,15 +82,15 @@ mha_status mha_model_score_hidden(const mha_model *model, const float *hidden, c
     return status;
 }
 
-/* Checks the arguments of a function that scores `count` tokens, at least `least`. */
-static mha_status check(const char *function, const mha_model *model, const int32_t *ids, int64_t count, int64_t least,
+/* Checks the arguments of a function that scores `count` tokens, at least `min`. */
+static mha_status check(const char *function, const mha_model *model, const int32_t *ids, int64_t count, int64_t min,
                         const float *logprob, mha_error *err)
 {
     if (!model || (count > 0 && (!ids || !logprob)))
         return mha__fail(err, MHA_ERR_ARG, "%s: model, ids and logprob must not be NULL", function);
-    if (count < least || count >= INT32_MAX)
-        return mha__fail(err, MHA_ERR_ARG, "%s: count must be from %lld to 2^31-2 (got %lld)", function,
-                         (long long)least, (long long)count);
+    if (count < min || count >= INT32_MAX)
+        return mha__fail(err, MHA_ERR_ARG, "%s: count must be from %lld to 2^31-2 (got %lld)", function, (long long)min,
+                         (long long)count);
     for (int64_t i = 0; i < count; i++)
         if (ids[i] < 0 || ids[i] >= model->config.vocab)
             return mha__fail(err, MHA_ERR_ARG, "%s: ids[%lld] must be from 0 to %lld (got %d)", function, (long long)i,

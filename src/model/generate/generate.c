@@ -22,9 +22,9 @@ enum { PIECE = 512, SHARED_PREFIX_MIN = 16 };
  * token of the prompt. */
 static int64_t common_prefix(const mha__generation *g, const mha__slot *s, const mha_prompt *p)
 {
-    const int64_t most = mha__min64(mha_model_cache_length(g->cache, s - g->slot), p->count - 1);
+    const int64_t max = mha__min64(mha_model_cache_length(g->cache, s - g->slot), p->count - 1);
     int64_t n = 0;
-    while (n < most && s->ids[n] == p->ids[n])
+    while (n < max && s->ids[n] == p->ids[n])
         n++;
     return n;
 }
@@ -34,17 +34,17 @@ static int64_t common_prefix(const mha__generation *g, const mha__slot *s, const
  * prefix, the prefix is not reused. */
 static int64_t share(mha__generation *g, int64_t to, const mha_prompt *p)
 {
-    int64_t most = 0, from = to;
+    int64_t max = 0, from = to;
     const bool shares =
         !g->model->info.rotation_by_length && !mha__generation_sources(g); /* keys depend on the source */
     for (int64_t n = 0; shares && n < g->slots; n++) {
         const int64_t same = common_prefix(g, &g->slot[n], p);
-        if (same > most) most = same, from = n;
+        if (same > max) max = same, from = n;
     }
-    if (most >= SHARED_PREFIX_MIN) {
-        const mha_status status = from == to ? mha_model_cache_truncate(g->cache, to, most, NULL)
-                                             : mha_model_cache_fork(g->cache, from, to, most, NULL);
-        if (status == MHA_OK) return most;
+    if (max >= SHARED_PREFIX_MIN) {
+        const mha_status status = from == to ? mha_model_cache_truncate(g->cache, to, max, NULL)
+                                             : mha_model_cache_fork(g->cache, from, to, max, NULL);
+        if (status == MHA_OK) return max;
     }
     mha_model_cache_clear(g->cache, to, NULL);
     return 0;

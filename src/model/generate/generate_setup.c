@@ -10,16 +10,16 @@
 
 /* ---- checks ---- */
 
-static mha_status check_prompt(const mha__generation *g, int64_t n, int64_t most, mha_error *err)
+static mha_status check_prompt(const mha__generation *g, int64_t n, int64_t max, mha_error *err)
 {
     const mha_prompt one = mha__generation_prompt(g, n), *p = &one;
     if (!p->ids || p->count < 1)
         return mha__fail(err, MHA_ERR_ARG, "prompt %lld of %lld must have tokens", (long long)n + 1,
                          (long long)g->count);
-    if (p->count > most - g->o.max_new)
+    if (p->count > max - g->o.max_new)
         return mha__fail(
             err, MHA_ERR_ARG, "prompt %lld of %lld: prompt tokens + max_new must be at most %lld (got %lld + %lld)",
-            (long long)n + 1, (long long)g->count, (long long)most, (long long)p->count, (long long)g->o.max_new);
+            (long long)n + 1, (long long)g->count, (long long)max, (long long)p->count, (long long)g->o.max_new);
     for (int64_t i = 0; i < p->count; i++)
         if (p->ids[i] < 0 || p->ids[i] >= g->model->config.vocab)
             return mha__fail(err, MHA_ERR_ARG, "prompt %lld of %lld: ids[%lld] must be from 0 to %lld (got %d)",
@@ -84,10 +84,10 @@ static mha_status check_source(const mha__generation *g, int64_t n, mha_error *e
 {
     const mha_model *e = g->model->encoder;
     const mha_prompt *p = &g->o.sources[n];
-    const int64_t most = e->positions.weight ? e->config.max_positions : INT32_MAX / 2;
-    if (!p->ids || p->count < 1 || p->count > most)
+    const int64_t max = e->positions.weight ? e->config.max_positions : INT32_MAX / 2;
+    if (!p->ids || p->count < 1 || p->count > max)
         return mha__fail(err, MHA_ERR_ARG, "source %lld of %lld must have from 1 to %lld tokens (got %lld)",
-                         (long long)n + 1, (long long)g->count, (long long)most, p->ids ? (long long)p->count : 0);
+                         (long long)n + 1, (long long)g->count, (long long)max, p->ids ? (long long)p->count : 0);
     for (int64_t i = 0; i < p->count; i++)
         if (p->ids[i] < 0 || p->ids[i] >= e->config.vocab)
             return mha__fail(err, MHA_ERR_ARG, "source %lld of %lld: ids[%lld] must be from 0 to %lld (got %d)",
@@ -146,9 +146,9 @@ mha_status mha__generation_check(mha__generation *g, mha_error *err)
     MHA__TRY(check_sources(g, err));
     if (g->o.gates && g->o.forward)
         return mha__fail(err, MHA_ERR_UNSUPPORTED, "mha_generate_options: forward must be NULL with gates");
-    const int64_t most = m->positions.weight ? m->config.max_positions : INT32_MAX / 2;
+    const int64_t max = m->positions.weight ? m->config.max_positions : INT32_MAX / 2;
     for (int64_t n = 0; n < g->count; n++)
-        MHA__TRY(check_prompt(g, n, most, err));
+        MHA__TRY(check_prompt(g, n, max, err));
     return MHA_OK;
 }
 

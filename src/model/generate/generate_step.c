@@ -6,19 +6,19 @@
 #include "model/generate/generation.h"
 #include <string.h>
 
-/* Writes up to `most` guesses after the ids: the tokens that followed an earlier occurrence of the last three (or
+/* Writes up to `max` guesses after the ids: the tokens that followed an earlier occurrence of the last three (or
  * two) tokens. If that occurrence overlaps the end of the text, the repetition is continued. Returns the number of
  * guesses. */
-static int64_t guess(mha__slot *s, int64_t most)
+static int64_t guess(mha__slot *s, int64_t max)
 {
     for (int64_t n = 3; n >= 2; n--) {
         if (s->length <= n) continue; /* no token precedes the tail */
         const int32_t *tail = s->ids + s->length - n;
         for (int64_t i = s->length - n - 1; i >= 0; i--) {
             if (memcmp(s->ids + i, tail, (size_t)n * sizeof *tail) != 0) continue;
-            for (int64_t k = 0; k < most; k++)
+            for (int64_t k = 0; k < max; k++)
                 s->ids[s->length + k] = s->ids[i + n + k];
-            return most;
+            return max;
         }
     }
     return 0;
@@ -36,22 +36,22 @@ static int64_t row_length(const mha__generation *g, mha__slot *s)
  * masked. */
 static int64_t fill_rows(mha__generation *g, bool *all)
 {
-    int64_t most = 1;
+    int64_t max = 1;
     for (int64_t n = 0; n < g->slots; n++) {
         g->slot[n].row = row_length(g, &g->slot[n]);
-        most = mha__max64(most, g->slot[n].row);
+        max = mha__max64(max, g->slot[n].row);
     }
     *all = true;
     for (int64_t n = 0; n < g->slots; n++) {
         const mha__slot *s = &g->slot[n];
-        for (int64_t i = 0; i < most; i++) {
+        for (int64_t i = 0; i < max; i++) {
             const bool real = i < s->row;
-            g->mask[n * most + i] = real;
-            g->step[n * most + i] = real ? s->ids[s->length - 1 + i] : 0;
+            g->mask[n * max + i] = real;
+            g->step[n * max + i] = real ? s->ids[s->length - 1 + i] : 0;
             *all &= real;
         }
     }
-    return most;
+    return max;
 }
 
 /* Samples from the rows of logits in order until a guess is wrong, and truncates the wrong guesses from the cache. */

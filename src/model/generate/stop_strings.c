@@ -26,8 +26,8 @@ static size_t doubtful(const mha__writer *w)
 {
     size_t longest = 0;
     for (int64_t i = 0; i < w->stop_count; i++) {
-        const size_t most = strlen(w->stop[i]) - 1;
-        for (size_t n = most < w->bytes ? most : w->bytes; n > longest; n--)
+        const size_t max = strlen(w->stop[i]) - 1;
+        for (size_t n = max < w->bytes ? max : w->bytes; n > longest; n--)
             if (memcmp(w->text + w->bytes - n, w->stop[i], n) == 0) longest = n;
     }
     return longest;

@@ -211,10 +211,10 @@ static void list_upper(alignment *a)
 static mha_status list_heads(alignment *a, mha_error *err)
 {
     const mha__config *c = &a->model->config;
-    const size_t most = (size_t)mha__max64(c->layers * c->heads, c->alignment_count);
+    const size_t max = (size_t)mha__max64(c->layers * c->heads, c->alignment_count);
     if (a->o.heads) return MHA_OK;
-    a->own = mha__calloc(a->model->ctx, most, sizeof *a->own);
-    if (!a->own) return mha__no_memory(err, most * sizeof *a->own, "the heads that align a text");
+    a->own = mha__calloc(a->model->ctx, max, sizeof *a->own);
+    if (!a->own) return mha__no_memory(err, max * sizeof *a->own, "the heads that align a text");
     if (c->alignment_count)
         list_named(a);
     else

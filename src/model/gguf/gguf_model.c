@@ -213,18 +213,18 @@ static mha_status check_layer(const renaming *r, const mha_tensor *t)
 /* Allocates the records: at most one per expert for each tensor of rank 3, which has at least as many elements. */
 static mha_status allocate(renaming *r)
 {
-    size_t most = 0;
+    size_t max = 0;
     MHA__TRY(mha__gguf_arch_int(r->file, r->arch, "expert_count", MHA__EXPERTS_MAX, &r->experts, r->err));
     for (int64_t n = 0; n < r->file->count; n++) {
         const mha_tensor *t = &r->file->records[n].tensor;
         MHA__TRY(check_layer(r, t));
-        most += t->rank == 3 && t->shape[0] == r->experts ? (size_t)r->experts : 1;
+        max += t->rank == 3 && t->shape[0] == r->experts ? (size_t)r->experts : 1;
     }
-    if (most > MHA__GGUF_TENSORS)
+    if (max > MHA__GGUF_TENSORS)
         return mha__fail(r->err, MHA_ERR_FORMAT, "%s: tensors, with one per expert, must be at most %zu (got %zu)",
-                         mha__quote(&(mha__quoted){0}, r->file->path, strlen(r->file->path)), MHA__GGUF_TENSORS, most);
-    r->records = mha__calloc(r->file->ctx, most + 1, sizeof *r->records);
-    return r->records ? MHA_OK : mha__no_memory(r->err, most * sizeof *r->records, "the tensors of a GGUF file");
+                         mha__quote(&(mha__quoted){0}, r->file->path, strlen(r->file->path)), MHA__GGUF_TENSORS, max);
+    r->records = mha__calloc(r->file->ctx, max + 1, sizeof *r->records);
+    return r->records ? MHA_OK : mha__no_memory(r->err, max * sizeof *r->records, "the tensors of a GGUF file");
 }
 
 static mha_status rename_all(renaming *r)

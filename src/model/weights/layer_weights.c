@@ -112,7 +112,7 @@ static mha_status set_latent(const mha_model *m, int64_t layer, const mha_matrix
 static mha_status relate(const mha_model *m, int64_t layer, const mha_matrix *part, mha_error *err)
 {
     const mha__config *c = &m->config;
-    mha__disentangled_options o = {.distances = {c->distance_span, c->distance_buckets, c->distance_most},
+    mha__disentangled_options o = {.distances = {c->distance_span, c->distance_buckets, c->distance_max},
                                    .table = m->positions_normed,
                                    .separate = !c->own_positions};
     if (c->key_positions) o.key = part[o.separate ? MHA__POS_KEY : MHA__KEY];

@@ -156,10 +156,10 @@ static mha_status create_block(layer_reader *r, mha_error *err)
 mha_status mha__rank_block(mha_model *m, int64_t layer, mha__weights *weights, mha_error *err)
 {
     layer_reader r = {.m = m, .weights = weights, .layer = layer, .own = mha__layer_part_of(m, layer)};
-    const size_t most = (size_t)(r.own.heads + r.own.k_heads + r.own.v_heads);
+    const size_t max = (size_t)(r.own.heads + r.own.k_heads + r.own.v_heads);
     weights->converted = NULL;
-    r.start = mha__alloc(m->ctx, most * sizeof *r.start);
-    if (!r.start) return mha__no_memory(err, most * sizeof *r.start, "the row indices of heads");
+    r.start = mha__alloc(m->ctx, max * sizeof *r.start);
+    if (!r.start) return mha__no_memory(err, max * sizeof *r.start, "the row indices of heads");
     mha_status status = read_whole(&r, err);
     if (status == MHA_OK && !weights->check_only) status = create_block(&r, err);
     mha__free(m->ctx, r.start);

@@ -45,10 +45,10 @@ static mha_status hand_out(mha_text_stream *s, mha_status status, const char **t
 /* Returns the size [bytes] of the largest output that a step holds back. */
 static size_t held(const mha__decoding *d)
 {
-    size_t most = 0;
+    size_t max = 0;
     for (int i = 0; i < d->list->count; i++)
-        if (d->state[i].n > most) most = d->state[i].n;
-    return most;
+        if (d->state[i].n > max) max = d->state[i].n;
+    return max;
 }
 
 /* Checks the arguments and discards the text of the previous call. */

@@ -93,12 +93,12 @@ static void split_all(listing *l, const float *scores)
 /* Bounds the memory for the merges, which may exceed that of the tokens by far: tokenizer.json has the same limits. */
 static mha_status check_size(const listing *l, mha_error *err)
 {
-    const int64_t most = (int64_t)MHA__JSON_NODES / 3;
-    if (l->count <= most && l->bytes <= MHA__JSON_BYTES) return MHA_OK;
+    const int64_t max = (int64_t)MHA__JSON_NODES / 3;
+    if (l->count <= max && l->bytes <= MHA__JSON_BYTES) return MHA_OK;
     return mha__fail(err, MHA_ERR_FORMAT,
                      "%s: tokenizer.ggml.tokens must have at most %lld pairs that join to a token, of %zu bytes (got "
                      "%lld of %zu bytes)",
-                     mha__quote(&(mha__quoted){0}, l->words->path, strlen(l->words->path)), (long long)most,
+                     mha__quote(&(mha__quoted){0}, l->words->path, strlen(l->words->path)), (long long)max,
                      MHA__JSON_BYTES, (long long)l->count, l->bytes);
 }
 

@@ -57,8 +57,8 @@ static int by_count(const void *a, const void *b)
     return x->code < y->code ? -1 : x->code > y->code;
 }
 
-/* Keeps the most frequent characters, at most `most`. */
-static mha_status limit_alphabet(mha_tokenizer_trainer *t, mha__character *chars, int64_t most, mha_error *err)
+/* Keeps the most frequent characters, at most `max`. */
+static mha_status limit_alphabet(mha_tokenizer_trainer *t, mha__character *chars, int64_t max, mha_error *err)
 {
     candidate *list = mha__alloc(t->ctx, t->codes * sizeof *list);
     size_t count = 0;
@@ -66,7 +66,7 @@ static mha_status limit_alphabet(mha_tokenizer_trainer *t, mha__character *chars
     for (uint32_t code = 0; code < t->codes; code++)
         if (chars[code].kept) list[count++] = (candidate){chars[code].count, code};
     qsort(list, count, sizeof *list, by_count);
-    for (size_t i = (size_t)most; i < count; i++)
+    for (size_t i = (size_t)max; i < count; i++)
         chars[list[i].code].kept = false;
     mha__free(t->ctx, list);
     return MHA_OK;

@@ -24,9 +24,9 @@ static mha_status refuse(const char *rule, long long value, mha_error *err)
 
 static mha_status check(const mha_train_mask_options *o, mha_error *err)
 {
-    const int64_t most = INT64_C(1) << 31;
+    const int64_t max = INT64_C(1) << 31;
     if (o->length < 1) return refuse("length must be at least 1", o->length, err);
-    if (o->vocab < 1 || o->vocab > most) return refuse("vocab must be from 1 to 2^31", o->vocab, err);
+    if (o->vocab < 1 || o->vocab > max) return refuse("vocab must be from 1 to 2^31", o->vocab, err);
     if (o->mask < 0 || o->mask >= o->vocab) return refuse("mask must be a token id below vocab", o->mask, err);
     if (o->fraction > 0 && o->fraction <= 1) return MHA_OK; /* NaN fails both comparisons */
     return mha__fail(err, MHA_ERR_ARG, "mha_train_mask_tokens: fraction must be in (0, 1] (got %g)", o->fraction);

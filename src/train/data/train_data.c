@@ -78,8 +78,8 @@ static void check_ends(mha_train_data *d, const mha__token_run *run)
 
 static void count_sequences(mha_train_data *d, mha__token_run *run)
 {
-    const int64_t most = data_tokens(&d->o);
-    if (!run->ends) run->sequences = run->count < most ? 0 : (run->count - most) / stride(&d->o) + 1;
+    const int64_t max = data_tokens(&d->o);
+    if (!run->ends) run->sequences = run->count < max ? 0 : (run->count - max) / stride(&d->o) + 1;
     d->info.sequences += run->sequences;
 }
 
@@ -104,8 +104,8 @@ static mha_status refuse(const char *rule, int64_t value, mha_error *err)
 
 static mha_status check(const mha_train_data_options *o, mha_error *err)
 {
-    const int64_t most = INT64_C(1) << 31;
-    if (o->vocab < 1 || o->vocab > most) return refuse("vocab must be from 1 to 2^31", o->vocab, err);
+    const int64_t max = INT64_C(1) << 31;
+    if (o->vocab < 1 || o->vocab > max) return refuse("vocab must be from 1 to 2^31", o->vocab, err);
     if (o->causal && o->texts_apart) return refuse("texts_apart must be 0 if causal is set", o->texts_apart, err);
     if (o->length < 2 || o->length > MHA__SEQUENCE) return refuse("length must be from 2 to 2^40", o->length, err);
     if (o->causal) return MHA_OK;
@@ -133,21 +133,21 @@ mha_status mha_train_data_create(mha_ctx *ctx, const mha_train_data_options *opt
     return MHA_OK;
 }
 
-static mha_status refuse_short(const mha_train_data *d, int64_t least, mha_error *err)
+static mha_status refuse_short(const mha_train_data *d, int64_t min, mha_error *err)
 {
-    return mha__fail(err, MHA_ERR_FORMAT, "the data must have at least %lld tokens (got %lld)", (long long)least,
+    return mha__fail(err, MHA_ERR_FORMAT, "the data must have at least %lld tokens (got %lld)", (long long)min,
                      (long long)d->info.tokens);
 }
 
 /* Reduces the sequence length to the length of the longest run, so that each run of that length is one sequence. */
 static mha_status shorten(mha_train_data *d, mha_error *err)
 {
-    const int64_t least = d->o.causal ? 2 : 1; /* minimum number of data tokens in a sequence */
-    int64_t most = 0;
+    const int64_t min = d->o.causal ? 2 : 1; /* minimum number of data tokens in a sequence */
+    int64_t max = 0;
     for (int64_t n = 0; n < d->runs; n++)
-        most = mha__max64(most, d->run[n].count);
-    if (most < least) return refuse_short(d, least, err);
-    d->o.length += most - data_tokens(&d->o);
+        max = mha__max64(max, d->run[n].count);
+    if (max < min) return refuse_short(d, min, err);
+    d->o.length += max - data_tokens(&d->o);
     for (int64_t n = 0; n < d->runs; n++)
         count_sequences(d, &d->run[n]);
     return MHA_OK;

@@ -20,7 +20,7 @@ static const struct column {
     size_t field;
     mha__need need;
     bool whole;
-    double least; /* smallest valid value of a real-valued column */
+    double min; /* smallest valid value of a real-valued column */
 } columns[] = {
     {"step", offsetof(mha_train_record, step), MHA__REQUIRED, true, 0},
     {"loss", offsetof(mha_train_record, loss), MHA__OPTIONAL, false, -DBL_MAX},
@@ -60,7 +60,7 @@ static mha_status check_real(const mha_train_record *r, int n, mha_error *err)
     const struct column *c = &columns[n];
     const double value = real_of(r, n);
     const bool absent = isnan(value) && c->need == MHA__OPTIONAL;
-    if (absent || (isfinite(value) && value >= c->least)) return MHA_OK;
+    if (absent || (isfinite(value) && value >= c->min)) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, ADD "%s must be %s (got %g)", c->key,
                      c->need ? "a finite number of at least 0" : "finite or NaN", value);
 }
@@ -175,7 +175,7 @@ static mha_status take_numbers(const mha__json_obj *line, int64_t first, int64_t
         if (c->whole)
             MHA__TRY(mha__json_int(line, c->key, c->need, n ? 0 : first, n ? MAX : last, to, err));
         else
-            MHA__TRY(mha__json_number(line, c->key, c->need, c->least, DBL_MAX, &real, err));
+            MHA__TRY(mha__json_number(line, c->key, c->need, c->min, DBL_MAX, &real, err));
         if (!c->whole) memcpy(to, &real, sizeof real);
     }
     return MHA_OK;

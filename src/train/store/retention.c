@@ -158,13 +158,13 @@ static void only_kept(mha_train_store *s, number_list *list)
     list->count = count;
 }
 
-mha_status mha__retention_leave(mha_train_store *s, int64_t most, mha_error *err)
+mha_status mha__retention_leave(mha_train_store *s, int64_t max, mha_error *err)
 {
     char entry[NAME_MAX + 1];
     number_list list;
     mha_status status = list_kept(s, &list, err);
-    if (status == MHA_OK && list.count > most) only_kept(s, &list);
-    for (int64_t n = 0; n < list.count - most && status == MHA_OK; n++) {
+    if (status == MHA_OK && list.count > max) only_kept(s, &list);
+    for (int64_t n = 0; n < list.count - max && status == MHA_OK; n++) {
         name_kept(s, list.number[n], entry);
         const int failed = remove_kept(s, entry);
         if (failed) status = mha__fail_errno(err, "cannot remove", entry, failed);
@@ -219,14 +219,14 @@ static mha_status find_old(const mha_train_store *s, char old[NAME_MAX + 32], bo
 {
     char start[NAME_MAX + 1], entry[NAME_MAX + 32];
     number_list list;
-    int64_t most = -2;
+    int64_t max = -2;
     snprintf(start, sizeof start, ".%s.old.", s->name);
     const mha_status status = list_numbered(s, start, &list, err);
     for (int64_t n = 0; n < list.count; n++) {
         snprintf(entry, sizeof entry, "%s%lld", start, (long long)list.number[n]);
         const int64_t step = step_of(s, entry, NULL);
-        if (step <= most) continue;
-        most = step;
+        if (step <= max) continue;
+        max = step;
         memcpy(old, entry, sizeof entry);
     }
     *found = list.count > 0;

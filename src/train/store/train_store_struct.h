@@ -24,8 +24,8 @@ void mha__store_path(const mha_train_store *store, const char *name, char path[P
 /* Chooses the name to which the next save renames the checkpoint that it replaces; sets *name to NULL if that
  * checkpoint is not kept. */
 mha_status mha__retention_name(mha_train_store *store, char entry[NAME_MAX + 1], const char **name, mha_error *err);
-/* Removes all kept checkpoints except the `most` newest. */
-mha_status mha__retention_leave(mha_train_store *store, int64_t most, mha_error *err);
+/* Removes all kept checkpoints except the `max` newest. */
+mha_status mha__retention_leave(mha_train_store *store, int64_t max, mha_error *err);
 /* If `resume` is set, restores a missing folder from the checkpoint that a killed process left under another name. If
  * neither `resume` nor `overwrite` is set, fails if there is such a checkpoint. */
 mha_status mha__retention_restore(const mha_train_store *store, mha_error *err);

@@ -271,12 +271,12 @@ static mha_status check_moments(const mha_trainer *t, const mha_file *file, mha_
     mha__quoted q[2] = {0};
     const char *path = mha_file_path(file);
     for (int64_t n = 0; n < 2 * t->count; n++) {
-        const float least = n % 2 ? 0 : -FLT_MAX;
+        const float min = n % 2 ? 0 : -FLT_MAX;
         float x = 0;
         int64_t i = 0;
         for (; i < t->parameter[n / 2].own_count; i++) {
             x = moment(t, n, i);
-            if (!(x >= least && x <= FLT_MAX)) break;
+            if (!(x >= min && x <= FLT_MAX)) break;
         }
         if (i == t->parameter[n / 2].own_count) continue;
         return mha__fail(err, MHA_ERR_FORMAT, "%s: elements of the tensor \"%s\" must be finite%s (got %g)",

@@ -13,10 +13,10 @@
 enum { BATCH = 2, KV_HEADS = 1, WIDTH_MAX = 32, PAGE = 16 };
 
 #ifdef MHA_FUZZ
-size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned seed);
-size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned seed)
+size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t max, unsigned seed);
+size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t max, unsigned seed)
 {
-    return n < 2 ? fuzz_mutate_json(bytes, n, most, seed) : 1 + fuzz_mutate_header(bytes + 1, n - 1, most - 1, seed);
+    return n < 2 ? fuzz_mutate_json(bytes, n, max, seed) : 1 + fuzz_mutate_header(bytes + 1, n - 1, max - 1, seed);
 }
 #endif
 
@@ -42,10 +42,10 @@ static mha_cache *make(unsigned how)
 }
 
 /* Writes to `to` the tensors of the file that mha_named_tensor can represent; returns their number. */
-static int list(const mha_file *file, mha_named_tensor *to, int most)
+static int list(const mha_file *file, mha_named_tensor *to, int max)
 {
     int count = 0;
-    for (int64_t i = 0; i < mha_file_count(file) && count < most; i++) {
+    for (int64_t i = 0; i < mha_file_count(file) && count < max; i++) {
         const mha_tensor *t = mha_file_tensor(file, i);
         if (t->rank > 4 || t->dtype == MHA_DTYPE_OTHER) continue;
         to[count] = (mha_named_tensor){.name = t->name, .dtype = t->dtype, .rank = t->rank, .data = (void *)t->data};

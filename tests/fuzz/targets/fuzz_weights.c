@@ -31,10 +31,10 @@ static const char *const configs[] = {
 enum { CONFIGS = sizeof configs / sizeof *configs, WIDEST = 32 };
 
 #ifdef MHA_FUZZ
-size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned seed);
-size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned seed)
+size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t max, unsigned seed);
+size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t max, unsigned seed)
 {
-    return n < 2 ? fuzz_mutate_json(bytes, n, most, seed) : 1 + fuzz_mutate_header(bytes + 1, n - 1, most - 1, seed);
+    return n < 2 ? fuzz_mutate_json(bytes, n, max, seed) : 1 + fuzz_mutate_header(bytes + 1, n - 1, max - 1, seed);
 }
 #endif
 

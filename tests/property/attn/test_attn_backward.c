@@ -15,13 +15,13 @@ static unsigned long long run_on[PROBLEM_ISAS]; /* number of cases per ISA */
 
 /* Runs the forward pass, whose out and lse the reference reads, then the backward pass, and compares the gradients with
  * the reference. Returns false with the reason in `why` if a gradient is outside its tolerance. */
-static bool check_on(mha_ctx *ctx, problem *p, gradients *g, double *most, char *why, size_t capacity)
+static bool check_on(mha_ctx *ctx, problem *p, gradients *g, double *max, char *why, size_t capacity)
 {
     gradients_truth wide, plain;
     if (!gradients_try(ctx, p, g, why, capacity)) return false;
     gradients_ref(p, g, true, &wide);
     gradients_ref(p, g, false, &plain);
-    const bool ok = gradients_near(g, &wide, &plain, most, why, capacity);
+    const bool ok = gradients_near(g, &wide, &plain, max, why, capacity);
     gradients_ref_free(&wide);
     gradients_ref_free(&plain);
     return ok;

@@ -253,7 +253,7 @@ static void test_long_training_fits(void **state)
         int causal;
         int64_t kv_heads;
     } kinds[] = {{MHA_F32, 0, 8}, {MHA_F32, 1, 8}, {MHA_BF16, 1, 8}, {MHA_F16, 0, 2}, {MHA_F64, 1, 8}};
-    double most = 0;
+    double max = 0;
     for (int threads = 1; threads <= 1024; threads *= 2) {
         counting c = {.budget = -1};
         /* one context for all types, because creating many threads is slow under an emulator */
@@ -264,11 +264,11 @@ static void test_long_training_fits(void **state)
                 fail_msg("%s, causal %d, %d threads: the passes must need less than 3 times the size of the tensors "
                          "(got %.2f times)",
                          mha_dtype_name(kinds[n].dtype), kinds[n].causal, threads, share);
-            most = share > most ? share : most;
+            max = share > max ? share : max;
         }
         mha_ctx_free(ctx);
     }
-    print_message("memory of the passes: at most %.2f times the size of q, k, v, out and their gradients\n", most);
+    print_message("memory of the passes: at most %.2f times the size of q, k, v, out and their gradients\n", max);
 }
 
 int main(void)

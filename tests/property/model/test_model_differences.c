@@ -205,10 +205,10 @@ static double difference(const grad_case *c, double *x)
 
 static double largest(const float *x, int64_t count)
 {
-    double most = 0;
+    double max = 0;
     for (int64_t i = 0; i < count; i++)
-        most = fmax(most, fabs((double)x[i]));
-    return most;
+        max = fmax(max, fabs((double)x[i]));
+    return max;
 }
 
 /* Compares ENTRIES elements of a tensor's gradient, the largest among them, with finite differences. Returns the

@@ -118,8 +118,8 @@ static void test_packed_refusals(void **state)
 {
     (void)state;
     mha_model *model = open_as("models/bert-tiny", MHA_F32);
-    const int64_t most = mha_model_describe(model)->max_positions;
-    const int64_t wrong[][3] = {{1, 2, 3}, {0, 0, 3}, {0, 3, 2}, {0, most + 1, most + 2}};
+    const int64_t max = mha_model_describe(model)->max_positions;
+    const int64_t wrong[][3] = {{1, 2, 3}, {0, 0, 3}, {0, 3, 2}, {0, max + 1, max + 2}};
     int32_t ids[8] = {0};
     uint8_t mask[8] = {0};
     mha_error err;

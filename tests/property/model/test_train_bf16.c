@@ -139,7 +139,7 @@ static float *gradients(const char *folder, mha_dtype dtype, int pack, int64_t *
 static void test_gradients_are_near(void **state)
 {
     (void)state;
-    static const double most[FOLDERS] = {0.03, 0.03, 0.08, 0.03};
+    static const double max[FOLDERS] = {0.03, 0.03, 0.08, 0.03};
     for (int f = 0; f < FOLDERS; f++) {
         int64_t count = 0;
         double loss[2], apart = 0, size = 0;
@@ -151,7 +151,7 @@ static void test_gradients_are_near(void **state)
         }
         printf("%s: the gradients differ by %.2f %%, the loss by %.2f %%\n", folders[f], 100 * sqrt(apart / size),
                100 * fabs(loss[1] / loss[0] - 1));
-        assert_true(apart > 0 && sqrt(apart / size) < most[f]);
+        assert_true(apart > 0 && sqrt(apart / size) < max[f]);
         assert_true(fabs(loss[1] / loss[0] - 1) < 0.005);
         free(x), free(y);
     }

@@ -7,7 +7,7 @@
  * [1, H, total, width]. */
 typedef struct call {
     const cached_model *m;
-    int64_t first, n, heads, group, most, rows[CACHED_B_MAX], cu[CACHED_B_MAX + 1];
+    int64_t first, n, heads, group, max, rows[CACHED_B_MAX], cu[CACHED_B_MAX + 1];
     bool packed;
     tensor q, out;
 } call;
@@ -80,10 +80,10 @@ static void make_rows(call *c, cached_rows way, const int64_t *rows)
     for (int64_t n = 0; n < c->n; n++) {
         c->rows[n] = rows[way == CACHED_ROWS_ALIKE ? 0 : n];
         c->cu[n + 1] = c->cu[n] + c->rows[n];
-        if (c->rows[n] > c->most) c->most = c->rows[n];
+        if (c->rows[n] > c->max) c->max = c->rows[n];
     }
     c->packed = way == CACHED_ROWS_PACKED;
-    if (c->packed) c->most = c->cu[c->n];
+    if (c->packed) c->max = c->cu[c->n];
 }
 
 static void make_tensors(call *c)
@@ -92,8 +92,8 @@ static void make_tensors(call *c)
     const mha_cache_desc *d = &c->m->desc;
     const mha_dtype type = d->dtype == MHA_F64 ? MHA_F64 : MHA_F32;
     const int64_t entries = c->packed ? 1 : c->n;
-    tensor_make(&c->q, type, (const int64_t[]){entries, c->heads, c->most, d->head_dim}, &contiguous, NAN);
-    tensor_make(&c->out, type, (const int64_t[]){entries, c->heads, c->most, d->v_head_dim}, &contiguous, -1e9);
+    tensor_make(&c->q, type, (const int64_t[]){entries, c->heads, c->max, d->head_dim}, &contiguous, NAN);
+    tensor_make(&c->out, type, (const int64_t[]){entries, c->heads, c->max, d->v_head_dim}, &contiguous, -1e9);
     for (size_t at = 0; at < c->q.count; at++)
         if (c->q.inside[at]) tensor_set(&c->q, 0, 0, 0, (int64_t)(at - c->q.start), query_element((int64_t)at));
 }
@@ -101,7 +101,7 @@ static void make_tensors(call *c)
 static const char *run(mha_ctx *ctx, mha_cache *cache, const call *c, cached_rows way, mha_status *status)
 {
     mha_error err = {0};
-    mha_attn_desc d = {.size = sizeof d, .heads = c->heads, .q_len = c->most, .dtype = c->q.dtype, .causal = 1};
+    mha_attn_desc d = {.size = sizeof d, .heads = c->heads, .q_len = c->max, .dtype = c->q.dtype, .causal = 1};
     mha_attn_args a = {.size = sizeof a, .q = tensor_cview(&c->q), .out = tensor_view(&c->out)};
     if (c->packed) {
         d.inputs = MHA_ATTN_CU_SEQLENS;

@@ -39,11 +39,11 @@ static void make_tables(rotated *r, const problem *p)
     r->rope.sin = wide ? (void *)r->f64[1] : r->f32[1];
 }
 
-static int64_t *positions(rng *r, int64_t count, int64_t most)
+static int64_t *positions(rng *r, int64_t count, int64_t max)
 {
     int64_t *list = malloc((size_t)(count + 1) * sizeof *list);
     for (int64_t n = 0; n < count; n++)
-        list[n] = rng_range(r, 0, most);
+        list[n] = rng_range(r, 0, max);
     return list;
 }
 

@@ -69,9 +69,9 @@ static void list(editing *e, const char *name, int rank, const int64_t *shape, c
 
 static void list_tensors(editing *e)
 {
-    const size_t most = (size_t)(e->file->count + e->count);
-    e->list = calloc(most, sizeof *e->list);
-    e->from = calloc(most, sizeof *e->from);
+    const size_t max = (size_t)(e->file->count + e->count);
+    e->list = calloc(max, sizeof *e->list);
+    e->from = calloc(max, sizeof *e->from);
     for (int64_t n = 0; n < e->file->count; n++) {
         const mha_tensor *t = &e->file->records[n].tensor;
         if (!is_edited(e, t->name, false)) list(e, t->name, t->rank, t->shape, t);

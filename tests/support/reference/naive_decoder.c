@@ -180,13 +180,13 @@ static double score(const attention *a, int head, int i, int j)
 static void row_of(const attention *a, int head, int i, double *p)
 {
     const int first = a->l->window > 0 && i >= a->l->window ? i - a->l->window + 1 : 0;
-    double most = -INFINITY, sum = 0;
+    double max = -INFINITY, sum = 0;
     for (int j = 0; j < first; j++)
         p[j] = 0;
     for (int j = first; j <= i; j++)
-        most = fmax(most, p[j] = score(a, head, i, j));
+        max = fmax(max, p[j] = score(a, head, i, j));
     for (int j = first; j <= i; j++)
-        sum += p[j] = exp(p[j] - most);
+        sum += p[j] = exp(p[j] - max);
     for (int j = first; j <= i; j++)
         p[j] /= sum;
 }
@@ -285,12 +285,12 @@ double naive_loss(const naive_decoder *d, const int32_t *ids, int batch, int L)
         naive_logits(d, ids + b * L, L, logits);
         for (int i = 0; i + 1 < L; i++) {
             const double *row = logits + i * d->vocab;
-            double most = row[0], total = 0;
+            double max = row[0], total = 0;
             for (int v = 1; v < d->vocab; v++)
-                most = fmax(most, row[v]);
+                max = fmax(max, row[v]);
             for (int v = 0; v < d->vocab; v++)
-                total += exp(row[v] - most);
-            sum += most + log(total) - row[ids[b * L + i + 1]];
+                total += exp(row[v] - max);
+            sum += max + log(total) - row[ids[b * L + i + 1]];
         }
     }
     free(logits);

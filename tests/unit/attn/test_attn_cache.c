@@ -386,7 +386,7 @@ static void test_truncate_all(void **state)
 static void test_too_large_for_q8(void **state)
 {
     (void)state;
-    const float most = 127 * 65520.0f, below = 8321039.5f;
+    const float max = 127 * 65520.0f, below = 8321039.5f;
     mha_cache_desc d = cached_plain;
     mha_cache *cache;
     mha_error err = {0};
@@ -397,7 +397,7 @@ static void test_too_large_for_q8(void **state)
     float *const bad[] = {&k[CACHED_D + 2], &v[(CACHED_HKV - 1) * 3 * CACHED_D]};
     for (int n = 0; n < 4; n++) {
         float *x = bad[n % 2];
-        *x = n < 2 ? most : -INFINITY;
+        *x = n < 2 ? max : -INFINITY;
         const mha_status status = mha_cache_append(cache, 1, &tokens, &err);
         assert_int_equal(status, n < 2 ? MHA_ERR_ARG : MHA_OK);
         assert_int_equal(mha_cache_length(cache, 1), n < 2 ? 0 : 3 * (n - 1));

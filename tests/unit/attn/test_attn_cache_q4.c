@@ -177,15 +177,15 @@ static void test_error(void **state)
     (void)state;
     static const struct {
         mha_dtype dtype;
-        double most;
+        double max;
     } types[] = {{MHA_Q8_0, 0.02}, {MHA_F8_E4M3, 0.08}, {MHA_Q4_0, 0.2}};
     rows *exact = make(9), *x = make(9);
     run(isa_contexts[0], MHA_F32, exact, 0, N, &options[0]);
     for (size_t n = 0; n < sizeof types / sizeof *types; n++) {
         run(isa_contexts[0], types[n].dtype, x, 0, N, &options[0]);
         const double error = sqrt(squares(x->out, exact->out, H * N * DV) / squares(exact->out, NULL, H * N * DV));
-        if (!(error > 0 && error < types[n].most))
-            fail_msg("%s: error must be below %g (got %g)", mha_dtype_name(types[n].dtype), types[n].most, error);
+        if (!(error > 0 && error < types[n].max))
+            fail_msg("%s: error must be below %g (got %g)", mha_dtype_name(types[n].dtype), types[n].max, error);
     }
     free(exact), free(x);
 }

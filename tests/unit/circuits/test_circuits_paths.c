@@ -18,15 +18,15 @@ static void paths_do_not_require_a_norm_before_attention(void **state)
     const mha_model_info *info = mha_model_describe(model);
     const int64_t senders = info->layers * info->heads;
     mha_prompt_pair *pair = prompt_pair_of(model, prompt_pair_clean, prompt_pair_corrupted, T - 1);
-    double *out = calloc((size_t)(M * senders * senders), sizeof *out), base[M], most = 0;
+    double *out = calloc((size_t)(M * senders * senders), sizeof *out), base[M], max = 0;
     assert_int_equal(mha_prompt_pair_metrics(pair, MHA_RUN_CORRUPTED, base, &err), MHA_OK);
     if (mha_path_patch(pair, MHA_PATH_Q, MHA_DENOISE, out, &err) != MHA_OK) fail_msg("%s", err.message);
     for (int64_t n = 0; n < senders * senders; n++) {
         const bool later = n % senders / info->heads > n / senders / info->heads;
-        most = fmax(most, fabs(out[n] - base[0]));
+        max = fmax(max, fabs(out[n] - base[0]));
         if (!later) assert_true(out[n] == base[0]);
     }
-    assert_true(most > 0);
+    assert_true(max > 0);
     free(out);
     mha_prompt_pair_free(pair);
     mha_model_free(model);

@@ -42,12 +42,12 @@ static mha_logit_lens *measure(const mha_model *model, int64_t top, const int32_
 
 static double log_sum(const float *logits, int64_t vocab)
 {
-    double most = -INFINITY, sum = 0;
+    double max = -INFINITY, sum = 0;
     for (int64_t v = 0; v < vocab; v++)
-        most = fmax(most, (double)logits[v]);
+        max = fmax(max, (double)logits[v]);
     for (int64_t v = 0; v < vocab; v++)
-        sum += exp((double)logits[v] - most);
-    return most + log(sum);
+        sum += exp((double)logits[v] - max);
+    return max + log(sum);
 }
 
 /* Fails unless entry n of the lens has the top tokens, the target and the rank of a row of logits. */

@@ -78,12 +78,12 @@ static void map_of_a_plane(void **state)
     }
     /* on the second axis, the coordinate of largest magnitude must be positive; two magnitudes may be equal within
      * rounding errors */
-    double most = 0, least = 0;
+    double max = 0, min = 0;
     for (int i = 0; i < 5; i++) {
-        most = fmax(most, xy[2 * i + 1]);
-        least = fmin(least, xy[2 * i + 1]);
+        max = fmax(max, xy[2 * i + 1]);
+        min = fmin(min, xy[2 * i + 1]);
     }
-    assert_true(most >= -least - 1e-12);
+    assert_true(max >= -min - 1e-12);
     for (int a = 0; a < 5; a++)
         for (int b = 0; b < 5; b++) {
             const double d = pow(xy[2 * a] - xy[2 * b], 2) + pow(xy[2 * a + 1] - xy[2 * b + 1], 2);

@@ -60,15 +60,15 @@ static void texts_keep_their_numbers(void **state)
  * order. A batch may exceed the limit of tokens only if it is a single text. */
 static void check_batches(const mha_head_data *data, int64_t limit)
 {
-    int64_t seen = 0, last_length = INT64_MAX, last_text = -1, most = 0, most_texts = 0;
+    int64_t seen = 0, last_length = INT64_MAX, last_text = -1, max = 0, max_texts = 0;
     for (int64_t n = 0; n < mha__head_data_batches(data); n++) {
         mha_model_input in;
         const int64_t *numbers;
         assert_int_equal(mha__head_data_batch(data, n, &in, &numbers, NULL), MHA_OK);
         assert_int_equal(in.starts[0], 0);
         assert_true(in.starts[in.batch] <= limit || in.batch == 1);
-        most = in.starts[in.batch] > most ? in.starts[in.batch] : most;
-        most_texts = in.batch > most_texts ? in.batch : most_texts;
+        max = in.starts[in.batch] > max ? in.starts[in.batch] : max;
+        max_texts = in.batch > max_texts ? in.batch : max_texts;
         for (int64_t b = 0; b < in.batch; b++, seen++) {
             const int64_t length = in.starts[b + 1] - in.starts[b];
             assert_int_equal(length, length_of(data, numbers[b]));
@@ -79,8 +79,8 @@ static void check_batches(const mha_head_data *data, int64_t limit)
         }
     }
     assert_int_equal(seen, mha_head_data_count(data));
-    assert_int_equal(most, mha__head_data_batch_tokens(data));
-    assert_int_equal(most_texts, mha__head_data_batch_texts(data));
+    assert_int_equal(max, mha__head_data_batch_tokens(data));
+    assert_int_equal(max_texts, mha__head_data_batch_texts(data));
 }
 
 static void batches(void **state)

@@ -328,9 +328,9 @@ static void test_division(void **state)
 static void test_extremes(void **state)
 {
     (void)state;
-    const int64_t wide = 1 << 20, most = INT64_C(1) << 60, text = INT64_C(1) << 32;
-    mha_host_model m = MODEL(.layers = 65536, .hidden = wide, .heads = wide, .head_dim = wide, .layer_weights = most);
-    m.feed_forward = INT64_C(1) << 31, m.gated = 1, m.output_weights = m.word_weights = m.other_weights = most;
+    const int64_t wide = 1 << 20, max = INT64_C(1) << 60, text = INT64_C(1) << 32;
+    mha_host_model m = MODEL(.layers = 65536, .hidden = wide, .heads = wide, .head_dim = wide, .layer_weights = max);
+    m.feed_forward = INT64_C(1) << 31, m.gated = 1, m.output_weights = m.word_weights = m.other_weights = max;
     mha_host_options o = OPTIONS(.hosts = 65536, .memory = 1, .seq = text, .batch = text);
     o.network = (mha_host_network){10, 1}, o.speed = (mha_host_speed){1, 1};
     for (int job = 0; job < MHA_HOST_JOBS; job++) {

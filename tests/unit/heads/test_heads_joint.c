@@ -84,7 +84,7 @@ static void test_greedy_one_by_one(void **state)
         gates[h] = 1;
     for (int n = 1; n <= GO; n++) {
         int best = -1, left[LAYERS] = {0};
-        double least = INFINITY;
+        double min = INFINITY;
         for (int h = 0; h < LAYERS * H; h++)
             left[h / H] += gates[h] != 0;
         for (int h = 0; h < LAYERS * H; h++) {
@@ -92,8 +92,8 @@ static void test_greedy_one_by_one(void **state)
             gates[h] = 0;
             mean_states(model, data, gates, now);
             gates[h] = 1;
-            if (distance(E, whole, now) >= least) continue;
-            least = distance(E, whole, now);
+            if (distance(E, whole, now) >= min) continue;
+            min = distance(E, whole, now);
             best = h;
         }
         gates[best] = 0;
@@ -184,7 +184,7 @@ static void test_decoders(void **state)
         const int64_t group = info->heads / info->kv_heads;
         uint8_t chosen[MAX], keep[MAX];
         mha_error err = {0};
-        double least = INFINITY, got = NAN;
+        double min = INFINITY, got = NAN;
         const mha_prune_rule rule = {.size = sizeof rule, .count = 1};
         if (mha_prune_choose_joint(model, data, &rule, NULL, chosen, &err) != MHA_OK) fail_msg("%s", err.message);
         for (int64_t first = 0; first < info->layers * info->heads; first += group) {
@@ -196,12 +196,12 @@ static void test_decoders(void **state)
             assert_int_equal(mha_prune(model, keep, NULL, &edit, NULL), MHA_OK);
             assert_int_equal(mha_model_edit_open(edit, &pruned, NULL), MHA_OK);
             assert_int_equal(mha_models_compare(model, pruned, data, NULL, NULL, &c, NULL), MHA_OK);
-            if (c.loss[1] < least) least = c.loss[1];
+            if (c.loss[1] < min) min = c.loss[1];
             if (memcmp(keep, chosen, (size_t)(info->layers * info->heads)) == 0) got = c.loss[1];
             mha_model_free(pruned);
             mha_model_edit_free(edit);
         }
-        assert_true(fabs(got - least) <= 1e-6);
+        assert_true(fabs(got - min) <= 1e-6);
         mha_head_data_free(data);
         mha_model_free(model);
     }

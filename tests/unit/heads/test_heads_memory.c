@@ -20,7 +20,7 @@ enum { LAYERS = 12, HEADS = 12, DIM = 4, WIDTH = HEADS * DIM, INNER = 64, VOCAB 
 /* ---- an allocator that tracks the memory in use ---- */
 
 typedef struct metered {
-    atomic_llong now, most;
+    atomic_llong now, max;
 } metered;
 
 enum { HEADER = 64 };
@@ -32,8 +32,8 @@ static void *meter_alloc(void *user, size_t bytes, size_t align)
     if (align > HEADER || posix_memalign((void **)&memory, HEADER, bytes + HEADER) != 0) return NULL;
     memcpy(memory, &bytes, sizeof bytes);
     const long long now = atomic_fetch_add(&m->now, (long long)bytes) + (long long)bytes;
-    long long most = atomic_load(&m->most);
-    while (now > most && !atomic_compare_exchange_weak(&m->most, &most, now)) {
+    long long max = atomic_load(&m->max);
+    while (now > max && !atomic_compare_exchange_weak(&m->max, &max, now)) {
     }
     return memory + HEADER;
 }
@@ -131,7 +131,7 @@ static long long measure(const char *folder, int64_t tokens)
     mha_model_free(model);
     mha_ctx_free(ctx);
     assert_int_equal(atomic_load(&meter.now), 0);
-    return atomic_load(&meter.most) - weights;
+    return atomic_load(&meter.max) - weights;
 }
 
 /* 4,096 tokens must need less than 50 MB, and less than four times the memory of 1,024 tokens. */

@@ -328,10 +328,10 @@ static void refusals_of_queries(void **state)
     (void)state;
     const int32_t segments[2] = {0, 1};
     const mha_head_map text = {.tokens = 2, .p = even}, parts = {.tokens = 2, .p = even, .segments = segments};
-    const mha_head_queries two = {.tokens = 2}, none = {.tokens = 0}, most = {.tokens = INT64_MAX};
+    const mha_head_queries two = {.tokens = 2}, none = {.tokens = 0}, max = {.tokens = INT64_MAX};
     refused_queries(&text, &two, 1, "mha_head_maps: causal must be 0 with queries (got 1)");
     refused_queries(&text, &none, 0, "mha_head_maps: text 0 must have from 1 to 2147483647 queries (got 0)");
-    refused_queries(&text, &most, 0, "must have from 1 to 2147483647 queries (got 9223372036854775807)");
+    refused_queries(&text, &max, 0, "must have from 1 to 2147483647 queries (got 9223372036854775807)");
     refused_queries(&parts, &two, 0, "mha_head_maps: segments of text 0 must be NULL with queries");
 }
 

@@ -24,7 +24,7 @@ static mha_head_data *data; /* data for a single call */
  * count == me. */
 typedef struct turns {
     int me, count;
-    int64_t next, steps, values, added, least; /* the number of steps must be above `least` */
+    int64_t next, steps, values, added, min; /* the number of steps must be above `min` */
     int64_t *sums;
     char state[32];
     const char *name;  /* must be part of the name of the measurement */
@@ -43,7 +43,7 @@ static mha_status begin(void *user, const mha_work_info *info, mha_error *err)
 {
     turns *t = user;
     assert_true(strstr(info->name, t->name) && strlen(info->model) == 16 && strlen(info->data) == 16);
-    assert_true(info->steps > t->least && info->values > 0);
+    assert_true(info->steps > t->min && info->values > 0);
     if (info->state) strcpy(t->state, info->state);
     if (!t->sums) t->sums = calloc((size_t)info->values, sizeof *t->sums);
     assert_non_null(t->sums);
@@ -125,7 +125,7 @@ static void test_shared(void **state)
     (void)state;
     mha_heads *alone = measure(NULL, MHA_OK, NULL);
     for (int count = 1; count <= 4; count++) {
-        turns t = {.count = count, .least = 5, .name = STATISTICS};
+        turns t = {.count = count, .min = 5, .name = STATISTICS};
         mha_heads *last = NULL;
         for (int me = count - 1; me >= 0; me--) { /* in reverse order, so that process 0 makes the last call */
             t.me = me;
@@ -274,7 +274,7 @@ static void test_others(void **state)
         all[m].measure(data, &want);
         assert_true(want.count > 10);
         for (int count = 1; count <= 3; count++) {
-            turns t = {.count = count, .least = 1, .name = all[m].name};
+            turns t = {.count = count, .min = 1, .name = all[m].name};
             const mha_work work = {sizeof work, &t, begin, next, add, total};
             mha_head_data *shared = data_with(&work);
             for (int me = count - 1; me >= 0; me--) {

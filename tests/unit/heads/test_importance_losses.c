@@ -188,7 +188,7 @@ static void two_heads_by_the_loss_of_pairs(void **state)
     const mha_importance_options o = {.size = sizeof o, .loss = MHA_LOSS_PAIRS},
                                  one = {.by = MHA_IMPORTANCE_LOO_LOSS, .loss = MHA_LOSS_PAIRS};
     float *gates = calloc((size_t)(N * SOME_TEXTS), sizeof *gates);
-    double *pairs = calloc((size_t)(N * N), sizeof *pairs), most = 0;
+    double *pairs = calloc((size_t)(N * N), sizeof *pairs), max = 0;
     mha_error err = {0};
     if (mha_importance_pairs(model, data, &o, pairs, &err) != MHA_OK) fail_msg("%s", err.message);
     mha_importance *alone = some_importance(model, data, one);
@@ -197,12 +197,12 @@ static void two_heads_by_the_loss_of_pairs(void **state)
     for (int64_t n = 0; n < N * N; n++) {
         without(gates, info->layers, H, n / N, n % N);
         const double want = pairs_loss(model, gates) - whole;
-        most = fmax(most, fabs(want));
+        max = fmax(max, fabs(want));
         assert_true(fabs(pairs[n] - want) < 2e-6);
         assert_true(pairs[n] == pairs[n % N * N + n / N]);
         if (n / N == n % N) assert_true(fabs(mha_importance_value(alone, n / N / H, n % N % H) - want) < 2e-6);
     }
-    assert_true(most > 1e-3);
+    assert_true(max > 1e-3);
     mha_importance_free(alone);
     free(pairs);
     free(gates);

@@ -181,7 +181,7 @@ static void wrong_byte_counts(void **state)
 static void unlistable_files(void **state)
 {
     (void)state;
-    static const int64_t huge[] = {INT64_MAX, 2}, negative[] = {3, -1}, odd[] = {3}, most[] = {INT64_MAX / 4};
+    static const int64_t huge[] = {INT64_MAX, 2}, negative[] = {3, -1}, odd[] = {3}, max[] = {INT64_MAX / 4};
     const char *folder = files_folder(), *path = files_path(folder, "x");
     const struct {
         mha_tensor tensor;
@@ -218,7 +218,7 @@ static void unlistable_files(void **state)
     mha_tensor list[3];
     mha_tensors_writer *writer = NULL;
     for (int i = 0; i < 3; i++)
-        list[i] = (mha_tensor){.name = kinds[i].name, .dtype = MHA_U8, .rank = 1, .shape = most};
+        list[i] = (mha_tensor){.name = kinds[i].name, .dtype = MHA_U8, .rank = 1, .shape = max};
     assert_int_equal(mha_tensors_writer_create(NULL, path, list, 3, NULL, &writer, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "tensors to write: total size must be at most 2^62 - 1 bytes");
     assert_int_equal(files_count(folder), 0);

@@ -158,10 +158,10 @@ static void test_bits_of_a_row(void **state)
 
 /* Fails unless columns [first, out) of the first `rows` rows are y rounded to 16 bits and all other elements are still
  * 0x5a5a. */
-static void check_rounded(mha_dtype to, const uint16_t *halves, int64_t stride, int64_t most, const float *y,
+static void check_rounded(mha_dtype to, const uint16_t *halves, int64_t stride, int64_t max, const float *y,
                           int64_t rows, int64_t first, int64_t out)
 {
-    for (int64_t r = 0; r < most; r++)
+    for (int64_t r = 0; r < max; r++)
         for (int64_t c = 0; c < stride; c++) {
             const bool written = r < rows && c >= first && c < out;
             const float number = written ? y[r * out + c] : 0;

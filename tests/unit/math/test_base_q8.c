@@ -84,8 +84,8 @@ static void test_ties(void **state)
 static void test_limits(void **state)
 {
     (void)state;
-    const float most = ldexpf(127 * 1.4F, -24); /* 1.4 steps of f16, rounded to one step */
-    const float x[] = {most, -most, most / 2, -most / 2};
+    const float max = ldexpf(127 * 1.4F, -24); /* 1.4 steps of f16, rounded to one step */
+    const float x[] = {max, -max, max / 2, -max / 2};
     mha__q8 block;
     mha__q8_round(x, 1, 4, &block);
     assert_true(mha__f16_to_f32(block.scale) == ldexpf(1, -24));

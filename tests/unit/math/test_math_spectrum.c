@@ -50,16 +50,16 @@ static void set_product(int64_t n, const double *middle)
 /* Finds the eigenvalue closest to one that is known, and returns the distance; removes it from the list. */
 static double distance_to(int64_t n, double re, double im)
 {
-    double least = INFINITY;
+    double min = INFINITY;
     int64_t at = 0;
     for (int64_t i = 0; i < n; i++) {
         const double distance = hypot(real[i] - re, imaginary[i] - im);
-        if (!(distance < least)) continue;
-        least = distance;
+        if (!(distance < min)) continue;
+        min = distance;
         at = i;
     }
     real[at] = NAN;
-    return least;
+    return min;
 }
 
 /* A quasi-triangular matrix with the eigenvalues 1 + i / 8, and pairs 1 + i / 8 +- 2 i, in an orthogonal basis. */

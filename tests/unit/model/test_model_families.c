@@ -25,19 +25,19 @@ static const int32_t ids[L] = {5, 61, 17, 30, 9, 44, 25, 60, 12};
 
 /* In RoBERTa and OPT, positions begin after two reserved embedding rows. A model with 66 rows must accept 64 tokens,
  * but not 65. */
-static void test_most_tokens(void **state)
+static void test_max_tokens(void **state)
 {
     (void)state;
     static const char *const folders[] = {"families2/roberta", "families2/opt"};
-    static const int64_t most = 64;
+    static const int64_t max = 64;
     int32_t many[65];
     for (int i = 0; i < 65; i++)
         many[i] = 4 + i % 60;
     for (int f = 0; f < 2; f++) {
         mha_model *model = case_open(NULL, folders[f]);
-        assert_int_equal(mha_model_describe(model)->max_positions, most);
-        free(case_logits(model, many, most, NULL));
-        const mha_model_input longer = {.size = sizeof longer, .batch = 1, .length = most + 1, .ids = many};
+        assert_int_equal(mha_model_describe(model)->max_positions, max);
+        free(case_logits(model, many, max, NULL));
+        const mha_model_input longer = {.size = sizeof longer, .batch = 1, .length = max + 1, .ids = many};
         mha_error err = {0};
         assert_int_equal(mha_model_forward(model, &longer, NULL, &err), MHA_ERR_ARG);
         assert_non_null(strstr(err.message, "length must be from 1 to 64 (got 65)"));
@@ -372,7 +372,7 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_most_tokens),   cmocka_unit_test(test_discriminator),   cmocka_unit_test(test_pruned),
+        cmocka_unit_test(test_max_tokens),    cmocka_unit_test(test_discriminator),   cmocka_unit_test(test_pruned),
         cmocka_unit_test(test_refused_edits), cmocka_unit_test(test_created),         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_shared_layers), cmocka_unit_test(test_position_tables),
     };

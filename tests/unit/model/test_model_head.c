@@ -142,7 +142,7 @@ static float row_gradient(const char *folder, int32_t id)
     mha_model *model = case_model(NULL, folder, &o);
     const int64_t width = mha_model_describe(model)->hidden;
     mha_model_grads *grads = NULL;
-    float *ones = malloc(sizeof *ones * (size_t)(L * width)), most = 0;
+    float *ones = malloc(sizeof *ones * (size_t)(L * width)), max = 0;
     for (int64_t i = 0; i < L * width; i++)
         ones[i] = (float)(i % 7);
     const mha_model_gradient gradient = {.size = sizeof gradient, .last_hidden = ones};
@@ -154,12 +154,12 @@ static float row_gradient(const char *folder, int32_t id)
     const mha_named_tensor *words = mha_model_grads_list(grads, &count);
     for (int64_t i = 0; i < width; i++) {
         const float x = ((const float *)words->data)[id * width + i];
-        most = x > most ? x : most;
+        max = x > max ? x : max;
     }
     mha_model_grads_free(grads);
     mha_model_free(model);
     free(ones);
-    return most;
+    return max;
 }
 
 static void test_the_row_of_padding_gets_no_gradient(void **state)

@@ -49,9 +49,9 @@ static void test_heads_are_pruned(void **state)
         float gates[LAYERS * B * HEADS];
         for (int i = 0; i < LAYERS * HEADS; i++) {
             const int layer = i / HEADS, keys = (int)info->key_heads_per_layer[layer];
-            const int values = (int)info->value_heads_per_layer[layer], least = keys < values ? keys : values;
-            const int group = (int)info->heads_per_layer[layer] / least;
-            keep[i] = least == 1 || i % HEADS >= group;
+            const int values = (int)info->value_heads_per_layer[layer], min = keys < values ? keys : values;
+            const int group = (int)info->heads_per_layer[layer] / min;
+            keep[i] = min == 1 || i % HEADS >= group;
             for (int b = 0; b < B; b++)
                 gates[(layer * B + b) * HEADS + i % HEADS] = keep[i];
         }

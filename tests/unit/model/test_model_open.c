@@ -184,8 +184,8 @@ static void test_info(void **state)
 /* ---- failed allocations ---- */
 
 /* With a budget of 0, 1, 2, ... allocations, opening the model in `folder` must return MHA_ERR_MEMORY, free its memory,
- * and fail at least `least` times before it succeeds. */
-static void starve(const char *folder, int least)
+ * and fail at least `min` times before it succeeds. */
+static void starve(const char *folder, int min)
 {
     counting memory = {.budget = -1};
     mha_ctx *ctx = NULL;
@@ -209,7 +209,7 @@ static void starve(const char *folder, int least)
         assert_null(model);
         assert_int_equal(memory.live, live);
     }
-    assert_true(failures >= least);
+    assert_true(failures >= min);
     mha_ctx_free(ctx);
     assert_int_equal(memory.live, 0);
 }

@@ -200,10 +200,10 @@ static void sum_copies(const family *f, const mha_named_tensor *wide, bool value
 
 static double largest(const float *x, int64_t count)
 {
-    double most = 0;
+    double max = 0;
     for (int64_t n = 0; n < count; n++)
-        if (fabs(x[n]) > most) most = fabs(x[n]);
-    return most;
+        if (fabs(x[n]) > max) max = fabs(x[n]);
+    return max;
 }
 
 static void compare_gradients(const family *f, const said *narrow, const said *wide)
@@ -282,8 +282,8 @@ static void test_cache(void **state)
             assert_int_equal(mha_model_forward(model, &input, &output, NULL), MHA_OK);
         }
         assert_memory_equal(whole, pieces, (size_t)(L * f->hidden) * sizeof *whole);
-        const int64_t most = f->keys % f->values ? f->keys * f->values : f->keys;
-        const int64_t copies = f->values % f->keys ? most : f->values;
+        const int64_t max = f->keys % f->values ? f->keys * f->values : f->keys;
+        const int64_t copies = f->values % f->keys ? max : f->values;
         assert_int_equal(mha_model_describe(model)->kv_bytes_per_token, LAYERS * 2 * copies * f->head_dim * 4);
         mha_model_cache_free(cache);
         mha_model_free(model);

@@ -120,11 +120,11 @@ static void test_no_label_is_no_loss(void **state)
         if (mha_model_grads_loss(g, &input, &args, &loss, &counted, &err) != MHA_OK) fail_msg("%s", err.message);
         assert_true(round ? isfinite(loss) : isnan(loss));
         const mha_named_tensor *list = mha_model_grads_list(g, &count);
-        double most = 0;
+        double max = 0;
         for (int64_t n = 0; n < count; n++)
             for (int64_t i = 0; i < list[n].shape[0] * (list[n].rank == 2 ? list[n].shape[1] : 1); i++)
-                most = fmax(most, fabs((double)((const float *)list[n].data)[i]));
-        assert_true(round ? most > 0 : most == 0);
+                max = fmax(max, fabs((double)((const float *)list[n].data)[i]));
+        assert_true(round ? max > 0 : max == 0);
         args.distill.labels = 0;
     }
     mha_model_grads_free(g);

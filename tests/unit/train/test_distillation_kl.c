@@ -8,14 +8,14 @@
 
 static double softmax_at(const float *x, int n, double temperature, double *p)
 {
-    double most = -INFINITY, sum = 0;
+    double max = -INFINITY, sum = 0;
     for (int i = 0; i < n; i++)
-        most = fmax(most, (double)x[i] / temperature);
+        max = fmax(max, (double)x[i] / temperature);
     for (int i = 0; i < n; i++)
-        sum += p[i] = exp((double)x[i] / temperature - most);
+        sum += p[i] = exp((double)x[i] / temperature - max);
     for (int i = 0; i < n; i++)
         p[i] /= sum;
-    return most + log(sum);
+    return max + log(sum);
 }
 
 static void test_divergence_against_doubles(void **state)
@@ -60,20 +60,20 @@ static void expect_divergence(const float *x, const float *y, int width, double 
     const mha__divergence d = {
         .rows = 1, .classes = width, .logits = x, .teacher = y, .temperature = T, .scale = 1, .dlogits = dx};
     const double tiny = 1e-15 * T * T; /* limit of the rounding error of the sum */
-    double loss = 0, want = 0, most = 0, off = 0;
+    double loss = 0, want = 0, max = 0, off = 0;
     assert_int_equal(mha__divergence_run(NULL, &d, &loss, NULL), MHA_OK);
     const double apart = softmax_at(x, width, T, q) - softmax_at(y, width, T, p);
     for (int i = 0; i < width; i++) {
         const double slope = T * (q[i] - p[i]);
         want += T * T * p[i] * (((double)y[i] - (double)x[i]) / T + apart);
-        most = fmax(most, fabs(slope));
+        max = fmax(max, fabs(slope));
         off = fmax(off, fabs((double)dx[i] - slope));
     }
     if (!(loss >= 0) || fabs(loss - want) > 1e-4 * want + tiny)
         fail_msg("T = %g, %d classes: got %.9g, expected %.9g", T, width, loss, want);
-    if (off > 1e-3 * most + 1e-8 * T)
+    if (off > 1e-3 * max + 1e-8 * T)
         fail_msg("T = %g, %d classes: error of the gradients must be at most %g (got %g)", T, width,
-                 1e-3 * most + 1e-8 * T, off);
+                 1e-3 * max + 1e-8 * T, off);
     free(p), free(q), free(dx);
 }
 

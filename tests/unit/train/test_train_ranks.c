@@ -189,11 +189,11 @@ static double distance(const mha_trainer *a, const mha_trainer *b)
 {
     int64_t count;
     float *x = train_weights(a, &count), *y = train_weights(b, &count);
-    double most = 0;
+    double max = 0;
     for (int64_t i = 0; i < count; i++)
-        most = fmax(most, fabs((double)x[i] - (double)y[i]));
+        max = fmax(max, fabs((double)x[i] - (double)y[i]));
     free(x), free(y);
-    return most;
+    return max;
 }
 
 static void test_order_of_additions(void **state)

@@ -22,8 +22,8 @@ static mha_status take_tokens(const mha__json_obj *o, const char *key, int64_t v
     return MHA_OK;
 }
 
-/* Reads an entry of two integers in 0..first_most and 0..second_most; a null second one is -1. */
-static bool take_pair(const mha__json *entry, int64_t first_most, int64_t second_most, int64_t pair[2])
+/* Reads an entry of two integers in 0..first_max and 0..second_max; a null second one is -1. */
+static bool take_pair(const mha__json *entry, int64_t first_max, int64_t second_max, int64_t pair[2])
 {
     if (!mha__json_is(entry, MHA__JSON_ARRAY) || mha__json_size(entry) != 2) return false;
     const mha__json *first = mha__json_item(entry, 0), *second = mha__json_item(entry, 1);
@@ -31,7 +31,7 @@ static bool take_pair(const mha__json *entry, int64_t first_most, int64_t second
     if (!mha__json_is(first, MHA__JSON_INTEGER) || (!none && !mha__json_is(second, MHA__JSON_INTEGER))) return false;
     pair[0] = mha__json_as_int(first);
     pair[1] = none ? -1 : mha__json_as_int(second);
-    return pair[0] >= 0 && pair[0] <= first_most && (none || (pair[1] >= 0 && pair[1] <= second_most));
+    return pair[0] >= 0 && pair[0] <= first_max && (none || (pair[1] >= 0 && pair[1] <= second_max));
 }
 
 static mha_status take_forced(const mha__json_obj *o, mha__config *c, mha_error *err)

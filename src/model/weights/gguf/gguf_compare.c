@@ -87,7 +87,7 @@ static const struct {
     {"num_experts_per_tok", offsetof(mha__config, experts_chosen)},
     {"moe_intermediate_size", offsetof(mha__config, expert_width)},
     {"relative_attention_num_buckets", offsetof(mha__config, buckets)},
-    {"relative_attention_max_distance", offsetof(mha__config, most_distance)},
+    {"relative_attention_max_distance", offsetof(mha__config, max_distance)},
     {"decoder_start_token_id", offsetof(mha__config, start)},
 };
 

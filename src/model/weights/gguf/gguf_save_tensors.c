@@ -151,12 +151,12 @@ mha_status mha__gguf_list_tensors(mha__gguf_tensors *s, mha_error *err)
 {
     const mha_model *m = s->m;
     /* gate and up may be one tensor of the model */
-    const size_t most = 2 * ((size_t)mha_file_count(m->shards.file) + (size_t)m->shards.instead_count) + 2;
+    const size_t max = 2 * ((size_t)mha_file_count(m->shards.file) + (size_t)m->shards.instead_count) + 2;
     int64_t largest = 1;
-    s->list = mha__calloc(m->ctx, most, sizeof *s->list);
-    s->items = mha__calloc(m->ctx, most, sizeof *s->items);
+    s->list = mha__calloc(m->ctx, max, sizeof *s->list);
+    s->items = mha__calloc(m->ctx, max, sizeof *s->items);
     if (!s->list || !s->items)
-        return mha__no_memory(err, most * (sizeof *s->list + sizeof *s->items), "the list of tensors");
+        return mha__no_memory(err, max * (sizeof *s->list + sizeof *s->items), "the list of tensors");
     MHA__TRY(list_side(s, m, &largest, err));
     if (m->encoder) MHA__TRY(list_side(s, m->encoder, &largest, err));
     MHA__TRY(add_rope_factors(s, err));

@@ -220,15 +220,15 @@ static void test_descriptions(void **state)
 
 /* Tests the smallest accepted softcap of both types. It caps all scores to nearly the same value, so all probabilities
  * must be equal and not NaN. */
-static void test_least_softcap(void **state)
+static void test_min_softcap(void **state)
 {
     (void)state;
-    const double least[] = {3e-39, 6e-309};
+    const double min[] = {3e-39, 6e-309};
     for (int n = 0; n < 2; n++) {
         problem p;
         mha_attn_desc d = problem_valid;
         d.dtype = n ? MHA_F64 : MHA_F32;
-        d.softcap = least[n];
+        d.softcap = min[n];
         d.outputs = MHA_ATTN_PROBS;
         problem_make(&p, &d, NULL, 12);
         for (int64_t i = 0; i < d.head_dim; i++)
@@ -261,7 +261,7 @@ static void test_null(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_descriptions), cmocka_unit_test(test_least_softcap),
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_descriptions), cmocka_unit_test(test_min_softcap),
                                               cmocka_unit_test(test_null)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

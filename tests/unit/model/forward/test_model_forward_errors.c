@@ -41,10 +41,10 @@ static void test_refused_by_a_decoder(void **state)
                                      "f8_e4m3 (got f64)");
 
     const mha_prompt prompt = {some, 3};
-    for (int64_t least = -1; least <= 9; least += 10) {
-        const mha_generate_options o = {.size = sizeof o, .max_new = 8, .min_new = least};
+    for (int64_t min = -1; min <= 9; min += 10) {
+        const mha_generate_options o = {.size = sizeof o, .max_new = 8, .min_new = min};
         char want[80];
-        snprintf(want, sizeof want, "min_new must be from 0 to max_new = 8 (got %lld)", (long long)least);
+        snprintf(want, sizeof want, "min_new must be from 0 to max_new = 8 (got %lld)", (long long)min);
         assert_int_equal(mha_model_generate(model, &prompt, 1, &o, out, &length, &err), MHA_ERR_ARG);
         assert_non_null(strstr(err.message, want));
     }

@@ -39,8 +39,8 @@ static void threads_change_no_bit(void **state)
 
 static void *greatest(void *user, size_t bytes, size_t align)
 {
-    size_t *most = user;
-    if (bytes > *most) *most = bytes;
+    size_t *max = user;
+    if (bytes > *max) *max = bytes;
     return aligned_alloc(align, (bytes + align - 1) / align * align);
 }
 
@@ -63,27 +63,27 @@ static void statistics_of_a_long_text_need_no_maps(void **state)
 {
     (void)state;
     enum { LONG = 1024, MIN = 900 };
-    size_t plain = 0, most = 0;
+    size_t plain = 0, max = 0;
     int64_t rows = 0;
     int32_t *text = calloc(LONG, sizeof *text);
     const mha_model_input in = {.size = sizeof in, .batch = 1, .length = LONG, .ids = text};
     for (int stats = 0; stats < 2; stats++) {
         mha_ctx *ctx = NULL;
-        most = 0;
+        max = 0;
         const mha_ctx_options o = {
-            .size = sizeof o, .threads = 1, .allocator = {.alloc = greatest, .free = give_back, .user = &most}};
+            .size = sizeof o, .threads = 1, .allocator = {.alloc = greatest, .free = give_back, .user = &max}};
         assert_int_equal(mha_ctx_create(&o, &ctx, &err), MHA_OK);
         mha_model *model = case_model(ctx, taps_models[TAPS_SLIDING], NULL);
         for (int n = 0; n < LONG; n++)
             text[n] = 5 + n % 500;
         const mha_model_output out = {.size = sizeof out, .on_stats = stats ? finite_stats : NULL, .user = &rows};
         assert_int_equal(mha_model_forward(model, &in, &out, &err), MHA_OK);
-        if (!stats) plain = most;
+        if (!stats) plain = max;
         mha_model_free(model);
         mha_ctx_free(ctx);
     }
     assert_int_equal(rows, 4 * H * LONG);
-    assert_true(most > plain && most - plain < H * LONG * 40 + LONG * 512); /* the scores of one tile of 128 rows */
+    assert_true(max > plain && max - plain < H * LONG * 40 + LONG * 512); /* the scores of one tile of 128 rows */
     free(text);
 }
 

@@ -154,12 +154,12 @@ static void check_same(const trial *t, int ranks, int rank, const results *want)
 /* Returns the largest difference, relative to the largest element. */
 static double distance(const float *a, const float *b, size_t count)
 {
-    double most = 1e-30, apart = 0;
+    double max = 1e-30, apart = 0;
     for (size_t i = 0; i < count; i++) {
-        most = fmax(most, fabs((double)b[i]));
+        max = fmax(max, fabs((double)b[i]));
         apart = fmax(apart, fabs((double)a[i] - (double)b[i]));
     }
-    return apart / most;
+    return apart / max;
 }
 
 /* Compares 1 rank with the whole model, and 2 to 8 ranks with 1 rank. */

@@ -215,12 +215,12 @@ static double largest_column(const mha_trainer *t, int64_t layer, int64_t head)
     const mha_named_tensor *w = &t->list[t->gates->layer[layer].parameter];
     const int64_t D = t->model->config.head_dim;
     const bool transposed = strstr(w->name, "c_proj") != NULL;
-    double most = 0;
+    double max = 0;
     for (int64_t i = 0; i < w->shape[0]; i++)
         for (int64_t j = 0; j < w->shape[1]; j++)
             if ((transposed ? i : j) / D == head)
-                most = fmax(most, fabs((double)((float *)w->data)[i * w->shape[1] + j]));
-    return most;
+                max = fmax(max, fabs((double)((float *)w->data)[i * w->shape[1] + j]));
+    return max;
 }
 
 static void test_closed_heads_are_zeros(void **state)

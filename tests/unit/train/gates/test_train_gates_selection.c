@@ -106,10 +106,10 @@ static void expect_heads(const mha_trainer *t, int64_t heads)
     const int64_t open = mha_trainer_gates(t, shown, NULL);
     if (open != heads) fail_msg("step %d: got %d open heads, expected %d", (int)t->step, (int)open, (int)heads);
     for (int64_t l = 0; l < t->gates->layers; l++) {
-        float most = 0;
+        float max = 0;
         for (int64_t h = 0; h < t->gates->heads; h++)
-            most = fmaxf(most, shown[l * t->gates->heads + h]);
-        if (!(most > 0)) fail_msg("step %d: layer %d must have an open head", (int)t->step, (int)l);
+            max = fmaxf(max, shown[l * t->gates->heads + h]);
+        if (!(max > 0)) fail_msg("step %d: layer %d must have an open head", (int)t->step, (int)l);
     }
 }
 
