@@ -1,10 +1,10 @@
 /* quantized_blocks.c - see quantized_blocks.h. */
 #include "io/quantized_blocks.h"
 #include "math/half.h"
-#include "math/q8_0.h"
 #include "math/types/e2m1.h"
 #include "math/types/e8m0.h"
 #include "math/types/q4_0.h"
+#include "math/types/q8_0.h"
 #include <math.h>
 #include <stdint.h>
 #include <string.h>

@@ -18,8 +18,8 @@ enum { MHA__ROW_MAX = 4096 };
  * vector). */
 enum { MHA__PIECES = MHA__KEY_BLOCK / 16, MHA__STRIP = 8 * MHA__KEY_BLOCK + 16 };
 
-/* The 16-bit types, and the types that kernels only read: blocks of q8_0 and q4_0 (math/q8_0.h, math/types/q4_0.h), and
- * 8-bit floating point (math/types/e4m3.h). All arithmetic uses reals. */
+/* The 16-bit types, and the types that kernels only read: blocks of q8_0 and q4_0 (math/types/q8_0.h,
+ * math/types/q4_0.h), and 8-bit floating point (math/types/e4m3.h). All arithmetic uses reals. */
 typedef enum mha__half {
     MHA__BF16,
     MHA__F16,

@@ -5,9 +5,9 @@
 #include "base/size.h"
 #include "kernel/table.h"
 #include "math/half.h"
-#include "math/q8_0.h"
 #include "math/types/e4m3.h"
 #include "math/types/q4_0.h"
+#include "math/types/q8_0.h"
 
 enum { KEYS_MAX = MHA__KEY_BLOCK, WIDTH_MAX = 150, ROW_GAP = 6 };
 

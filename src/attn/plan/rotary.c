@@ -5,9 +5,9 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
-#include "math/q8_0.h"
 #include "math/types/e4m3.h"
 #include "math/types/q4_0.h"
+#include "math/types/q8_0.h"
 #include <inttypes.h>
 #include <string.h>
 

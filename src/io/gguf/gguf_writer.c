@@ -6,7 +6,7 @@
 #include "io/quantized_blocks.h"
 #include "io/tensor_file.h"
 #include "math/half.h"
-#include "math/q8_0.h"
+#include "math/types/q8_0.h"
 #include <stdio.h>
 #include <string.h>
 

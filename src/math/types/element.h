@@ -3,8 +3,8 @@
 #ifndef MHA_MATH_ELEMENT_H
 #define MHA_MATH_ELEMENT_H
 
-#include "math/q8_0.h"
 #include "math/types/q4_0.h"
+#include "math/types/q8_0.h"
 #include <stdbool.h>
 
 /* Returns true if the elements of a row are stored in blocks of 32 with a common scale. */

@@ -1,7 +1,7 @@
 /* rotated.c - implements rotated.h. */
 #include "support/attn/rotated.h"
-#include "math/q8_0.h"
 #include "math/types/q4_0.h"
+#include "math/types/q8_0.h"
 #include "mha/rope.h"
 #include "support/check.h"
 #include "support/reference/half.h"

@@ -1,7 +1,7 @@
 /* test_base_q8.c - tests q8_0 blocks: rounding errors, ties, values out of range, and padding after the end. */
 #include "math/half.h"
-#include "math/q8_0.h"
 #include "math/types/element.h"
+#include "math/types/q8_0.h"
 #include "support/check.h"
 #include "support/rng.h"
 #include <float.h>

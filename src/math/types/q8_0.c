@@ -1,5 +1,5 @@
 /* q8_0.c - quantizes f32 elements to int8 with a scale, and rows to blocks of q8_0. */
-#include "math/q8_0.h"
+#include "math/types/q8_0.h"
 
 #include "math/half.h"
 #include <math.h>
