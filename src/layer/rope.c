@@ -5,13 +5,13 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
+#include "math/pi.h"
 #include "mha/attn.h"
 #include <math.h>
 
 #define NUMBERS_PER_TASK \
     32768 /* elements per task: a few microseconds of work; smaller calls run on the calling thread */
 #define PAIRS_MAX (MHA_HEAD_DIM_MAX / 2)
-static const double TWO_PI = 6.283185307179586;
 
 /* ---- checks ---- */
 
@@ -86,7 +86,7 @@ static mha_status resolve(mha_rope_options *o, const mha_rope_options *given, mh
 
 static double llama3(const mha_rope_options *o, double f)
 {
-    const double wave = TWO_PI / f, original = (double)o->original_positions;
+    const double wave = 2 * MHA__PI / f, original = (double)o->original_positions;
     if (wave > original / o->low_freq) return f / o->factor;
     if (wave < original / o->high_freq) return f;
     const double t = (original / wave - o->low_freq) / (o->high_freq - o->low_freq);
@@ -96,7 +96,7 @@ static double llama3(const mha_rope_options *o, double f)
 /* Returns the fractional index of the pair that makes `turns` rotations over original_positions. */
 static double yarn_pair(const mha_rope_options *o, double turns)
 {
-    return (double)o->rotary_dim * log((double)o->original_positions / (turns * TWO_PI)) / (2 * log(o->theta));
+    return (double)o->rotary_dim * log((double)o->original_positions / (turns * 2 * MHA__PI)) / (2 * log(o->theta));
 }
 
 static void yarn(const mha_rope_options *o, double *f)

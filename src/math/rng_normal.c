@@ -6,12 +6,12 @@
  * fused multiply-adds where this file calls fmaf. Bitwise identical results require all of these details. */
 #include "base/cpu.h"
 #include "base/error.h"
+#include "math/pi.h"
 #include "math/rng_draws.h"
 #include <math.h>
 #include <string.h>
 
 enum { BLOCK = 16, HALF = BLOCK / 2 };
-static const double TWO_PI = 0x1.921fb54442d18p+2;
 
 /* The following functions process the 8 pairs of a block in loops that compilers vectorize. Without an FMA instruction,
  * library calls of fmaf dominate the time, so the same code is also compiled for CPUs with that instruction. */
@@ -78,7 +78,7 @@ INLINE void block_vector(float *x, float mean, float std)
     for (int j = 0; j < HALF; j++)
         r[j] = sqrtf(r[j]);
     for (int j = 0; j < HALF; j++)
-        vector_sincos((float)TWO_PI * x[j + HALF], &sine[j], &cosine[j]);
+        vector_sincos((float)(2 * MHA__PI) * x[j + HALF], &sine[j], &cosine[j]);
     for (int j = 0; j < HALF; j++) {
         x[j] = fmaf(r[j] * cosine[j], std, mean);
         x[j + HALF] = fmaf(r[j] * sine[j], std, mean);
@@ -107,7 +107,7 @@ void mha__normal_avx2(float *x, float mean, float std)
 static void block_scalar(float *x, float mean, float std)
 {
     for (int j = 0; j < HALF; j++) {
-        const float r = sqrtf(-2 * logf(1 - x[j])), theta = (float)(TWO_PI * x[j + HALF]);
+        const float r = sqrtf(-2 * logf(1 - x[j])), theta = (float)(2 * MHA__PI * x[j + HALF]);
         x[j] = fmaf(r * cosf(theta), std, mean);
         x[j + HALF] = fmaf(r * sinf(theta), std, mean);
     }
@@ -116,7 +116,7 @@ static void block_scalar(float *x, float mean, float std)
 static void block_f64(double *x)
 {
     for (int j = 0; j < HALF; j++) {
-        const double r = sqrt(-2 * log(1 - x[j])), theta = TWO_PI * x[j + HALF];
+        const double r = sqrt(-2 * log(1 - x[j])), theta = 2 * MHA__PI * x[j + HALF];
         x[j] = r * cos(theta);
         x[j + HALF] = r * sin(theta);
     }
@@ -131,7 +131,7 @@ static double normal_f64(mha_rng *rng)
         return rng->spare;
     }
     const double u1 = mha__rng_unit64(rng), u2 = mha__rng_unit64(rng);
-    const double r = sqrt(-2 * log1p(-u2)), theta = TWO_PI * u1;
+    const double r = sqrt(-2 * log1p(-u2)), theta = 2 * MHA__PI * u1;
     rng->spare = r * sin(theta);
     rng->has_spare = 1;
     return r * cos(theta);

@@ -1,10 +1,9 @@
 /* mean_interval.c - the mean of measurements, its confidence interval, and the median. */
 #include "mha/mean_interval.h"
 
+#include "math/pi.h"
 #include <math.h>
 #include <stdlib.h>
-
-#define PI 3.14159265358979323846
 
 /* Returns the probability that a t-distributed variable is between -t and t: a finite sum, because the number of
  * degrees of freedom n is an integer (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4). */
@@ -17,7 +16,7 @@ static double central_probability(double t, int64_t n)
         term *= (double)(k - 1) / (double)k * square;
         sum += term;
     }
-    return odd ? 2 / PI * (angle + sin(angle) * sum) : sin(angle) * sum;
+    return odd ? 2 / MHA__PI * (angle + sin(angle) * sum) : sin(angle) * sum;
 }
 
 /* Returns the first terms of the expansion of the quantile in 1 / n (Abramowitz and Stegun 1964, 26.7.5). */

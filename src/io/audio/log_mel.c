@@ -1,6 +1,7 @@
 /* log_mel.c - the log-mel spectrogram that Whisper reads. */
 #include "base/ctx.h"
 #include "base/error.h"
+#include "math/pi.h"
 #include "mha/audio.h"
 #include <math.h>
 #include <string.h>
@@ -9,7 +10,6 @@
 #include <kiss_fftr.h>
 
 enum { WINDOW = 400, BINS = WINDOW / 2 + 1, MELS_MAX = 128, FRAMES_MAX = 1 << 24 };
-static const double PI = 3.14159265358979323846;
 static const float SAMPLE_MAX = 1e6F; /* the spectrum of larger samples may overflow */
 
 typedef struct spectrum {
@@ -108,7 +108,7 @@ static spectrum *create(mha_ctx *ctx, int64_t mels, mha_error *err)
     }
     s->plan = kiss_fftr_alloc(WINDOW, 0, memory + start, &plan);
     for (int n = 0; n < WINDOW; n++)
-        s->window[n] = (float)(0.5 - 0.5 * cos(2 * PI * n / WINDOW));
+        s->window[n] = (float)(0.5 - 0.5 * cos(2 * MHA__PI * n / WINDOW));
     make_filters(mels, s);
     return s;
 }

@@ -3,11 +3,11 @@
 #include "base/ctx.h"
 #include "base/size.h"
 #include "io/image/image_decode.h"
+#include "math/pi.h"
 #include <math.h>
 #include <string.h>
 
 enum { PRECISION = 22 };
-static const double pi = 3.14159265358979323846;
 
 /* ---- filters ---- */
 
@@ -27,7 +27,7 @@ static double bicubic(double x)
 
 static double sinc(double x)
 {
-    return x == 0 ? 1 : sin(x * pi) / (x * pi);
+    return x == 0 ? 1 : sin(x * MHA__PI) / (x * MHA__PI);
 }
 
 static double lanczos(double x)

@@ -4,11 +4,10 @@
  * 1 / r = (1 - t) / factor + t, where t = (original x - low) / (high - low) is limited to 0..1. The factors depend only
  * on original / low and high / low, so that one of the equal triples is returned. */
 #include "io/input_limits.h"
+#include "math/pi.h"
 #include "mha/attn.h"
 #include "model/gguf/gguf_config.h"
 #include <math.h>
-
-static const double two_pi = 6.28318530717958647692;
 
 typedef struct search {
     mha_rope_options o;
@@ -45,7 +44,7 @@ static double part_of(const search *s, int64_t pair)
 /* Tries the line through t of the first and the last pair between the limits. */
 static bool try_line(search *s, int64_t first, int64_t last)
 {
-    const double x[] = {s->plain[first] / two_pi, s->plain[last] / two_pi};
+    const double x[] = {s->plain[first] / (2 * MHA__PI), s->plain[last] / (2 * MHA__PI)};
     const double slope = (part_of(s, first) - part_of(s, last)) / (x[0] - x[1]);
     const double below = slope * x[0] - part_of(s, first); /* low / (high - low) */
     for (int low = 1; low <= 8; low++)
@@ -60,7 +59,7 @@ static bool try_usual(search *s)
         if (try_triple(s, original, 1, 4)) return true;
     for (int64_t i = 0; i < s->pairs; i++) /* the first pair with t < 1 */
         if (s->factors[i] > 1) {
-            const double x = s->plain[i] / two_pi, t = part_of(s, i);
+            const double x = s->plain[i] / (2 * MHA__PI), t = part_of(s, i);
             return try_triple(s, t > 1e-6 ? round((1 + 3 * t) / x) : floor(1 / x), 1, 4);
         }
     return false;

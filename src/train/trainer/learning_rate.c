@@ -1,6 +1,7 @@
 /* learning_rate.c - computes the learning rate of each step: linear warm-up, then a cosine from the peak rate to the
  * floor. Steps that train only the gates are not counted. */
 #include "base/struct_size.h"
+#include "math/pi.h"
 #include "train/trainer_struct.h"
 #include <math.h>
 
@@ -13,7 +14,6 @@ int64_t mha__train_own_step(const mha_train_options *o, int64_t step)
 
 double mha_train_rate(const mha_train_options *options, int64_t step)
 {
-    static const double pi = 3.14159265358979323846;
     mha_train_options o;
     if (mha__options_need(&o, sizeof o, options, "mha_train_options", NULL) != MHA_OK) return 0;
     const double rate = o.rate != 0 ? o.rate : MHA__TRAIN_RATE;
@@ -23,5 +23,5 @@ double mha_train_rate(const mha_train_options *options, int64_t step)
     if (!o.steps) return rate;
     if (own >= steps) return o.floor;
     const double done = (double)(own - o.warmup) / (double)(steps - o.warmup);
-    return o.floor + (rate - o.floor) * 0.5 * (1 + cos(pi * done));
+    return o.floor + (rate - o.floor) * 0.5 * (1 + cos(MHA__PI * done));
 }
