@@ -59,7 +59,7 @@ typedef struct mha__kernels {
     const char *isa;  /* name of the ISA, for example "avx2" */
     size_t real_size; /* size of a real in bytes, 4 or 8 */
     int mr;           /* rows of C per register tile; a call accepts any number of rows */
-    int nr;           /* columns of C per register tile = width of a panel; at most 64 */
+    int nr;           /* columns of C per register tile = width of a panel; at most MHA__NR_MAX */
     int vl;           /* number of elements per vector */
     int decode_lanes; /* maximum number of lanes of the decode_* functions; 0 if they are NULL */
 

@@ -10,6 +10,9 @@
  * so S^T and a block of V fit in an L1 cache together. */
 enum { MHA__KEY_BLOCK = 128 };
 
+/* Maximum width of a panel, `nr` of the kernel tables. */
+enum { MHA__NR_MAX = 64 };
+
 /* Maximum number of elements per row of queries, keys or values. */
 enum { MHA__ROW_MAX = 4096 };
 

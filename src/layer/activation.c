@@ -73,7 +73,7 @@ static void softcap_task(void *arg, int64_t i, int worker)
     const softcap_job *job = arg;
     const int64_t first = i * NUMBERS_PER_TASK, nr = job->kernels->nr;
     const int64_t count = mha__min64(NUMBERS_PER_TASK, job->count - first), whole = count / nr * nr;
-    float rest[64] = {0}, *x = job->x + first;
+    float rest[MHA__NR_MAX] = {0}, *x = job->x + first;
     job->kernels->softcap(whole / nr, nr, job->cap, x);
     if (whole == count) return;
     memcpy(rest, x + whole, (size_t)(count - whole) * sizeof *x);

@@ -11,7 +11,6 @@
 
 enum { PAGE_SIZE = 128, PAGE_SIZE_MIN = 16 };
 static const uint64_t PAGE_BYTES_MAX = UINT64_C(1) << 40; /* [bytes] larger than any page that can be allocated */
-static const int64_t LENGTH_MAX = INT64_C(1) << 60;       /* prevents overflow in sums of lengths and in page counts */
 
 /* ---- creation ---- */
 
@@ -44,7 +43,7 @@ static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_err
         return bad_field(err, "page_size", d->page_size, "0 (default 128) or a power of two of at least 16");
     if (d->capacity < 0) return bad_field(err, "capacity", d->capacity, "0 (grow on demand) or positive");
     if (d->window < 0) return bad_field(err, "window", d->window, "0 (keep all keys) or positive");
-    if (d->keep_first < 0 || d->keep_first > LENGTH_MAX)
+    if (d->keep_first < 0 || d->keep_first > MHA__POSITION_MAX)
         return bad_field(err, "keep_first", d->keep_first, "from 0 to 2^60");
     if (d->keep_first > 0 && d->window == 0) return bad_field(err, "keep_first", d->keep_first, "0 without a window");
     return MHA_OK;
@@ -146,7 +145,7 @@ mha_status mha__cache_check_seen(const mha_cache *c, int64_t sequence, int64_t p
 
 mha_status mha__cache_check_growth(const mha_cache *c, int64_t sequence, int64_t count, mha_error *err)
 {
-    if (count <= LENGTH_MAX - c->lengths[sequence]) return MHA_OK;
+    if (count <= MHA__POSITION_MAX - c->lengths[sequence]) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "count must keep sequence %" PRId64 " below 2^60 tokens (got %" PRId64 ")",
                      sequence, count);
 }

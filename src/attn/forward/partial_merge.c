@@ -47,10 +47,10 @@ static mha_status check_sizes(const mha_attn_merge_partials_args *a, mha_error *
  * be short: a part after a short one would be merged at the wrong position in the tree. */
 static mha_status check_tree(const mha_attn_merge_partials_args *a, mha_error *err)
 {
-    static const int64_t max = INT64_C(1) << 60; /* the limit of desc.shard */
     for (int64_t n = 0; n < a->count; n++) {
         const mha_attn_partial *p = &a->parts[n];
-        const bool valid = p->key >= 0 && p->key <= max && p->kv_len >= 1 && p->kv_len <= max;
+        const bool valid =
+            p->key >= 0 && p->key <= MHA__POSITION_MAX && p->kv_len >= 1 && p->kv_len <= MHA__POSITION_MAX;
         const int level = valid ? mha__chunk_level(p->key, p->kv_len) : -1;
         const bool whole = level >= 0 && p->kv_len == (int64_t)MHA_ATTN_CHUNK << level;
         if (level < 0 || (!whole && n < a->count - 1))

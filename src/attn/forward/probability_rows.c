@@ -8,8 +8,6 @@
 #include "attn/stats/requested_maps.h"
 #include <string.h>
 
-enum { LANES = 64 }; /* number of lanes in the widest panel */
-
 /* Sets the probabilities of keys [first, end) to 0 in all rows. */
 static void clear(const mha__tile *t, int64_t lanes, int64_t keys, int64_t first, int64_t end)
 {
@@ -41,8 +39,8 @@ static void fill_block(const mha__tile *t, const mha__panel *p, int64_t start, i
 /* ---- calls of the callback ---- */
 
 typedef struct row_numbers {
-    double entropy[LANES], largest[LANES], distance[LANES];
-    int64_t largest_key[LANES];
+    double entropy[MHA__NR_MAX], largest[MHA__NR_MAX], distance[MHA__NR_MAX];
+    int64_t largest_key[MHA__NR_MAX];
 } row_numbers;
 
 static void fill_numbers(const mha__tile *t, const mha__panel *p, const mha__partial *result, row_numbers *n)

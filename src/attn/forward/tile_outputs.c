@@ -71,15 +71,13 @@ void mha__tile_probabilities(const mha__tile *t, const mha__partial *result)
 
 /* ---- the output `scores` ---- */
 
-enum { LANES = 64 }; /* number of lanes in the widest panel */
-
 /* Computes one panel and one block of `keys` keys at a stage after masking, in scratch.s. Masked entries stay 0 or
  * become -infinity. */
 static void masked_stage(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t keys, mha_scores stage,
                          const mha__partial *result)
 {
     const int64_t lanes = p->rows.count;
-    int64_t first, end, lo[LANES] = {0}, hi[LANES] = {0};
+    int64_t first, end, lo[MHA__NR_MAX] = {0}, hi[MHA__NR_MAX] = {0};
     const bool seen = b->k.data && mha__mask_block(t->call, &p->rows, &p->span, b->start, &first, &end);
     if (seen) {
         void *s = mha__tile_at(t, t->scratch.s, (first - b->start) * t->k->nr);
@@ -99,7 +97,7 @@ static void plain_stage(const mha__tile *t, const mha__panel *p, const mha__bloc
 {
     const int64_t lanes = p->rows.count, queries = mha__mask_queries(t->call, t->rows.b);
     const int64_t end = mha__min64(b->start + keys, mha__mask_keys(t->call, t->rows.b));
-    int64_t lo[LANES] = {0}, hi[LANES] = {0};
+    int64_t lo[MHA__NR_MAX] = {0}, hi[MHA__NR_MAX] = {0};
     if (b->k.data) {
         mha__block_products(t, p, b, b->start, end, stage == MHA_SCORES_SOFTCAPPED, t->scratch.s, NULL);
         mha__pages_mask(t->call, t->rows.b, b->start, end, lanes, t->scratch.s);

@@ -94,7 +94,7 @@ mha__pieces mha__keys_pieces(const mha__call *call, const mha_cview *view, int64
 
 bool mha__pages_mask(const mha__call *call, int64_t b, int64_t first, int64_t end, int64_t lanes, void *s)
 {
-    static const int64_t nowhere[64]; /* an empty interval of keys for each lane */
+    static const int64_t nowhere[MHA__NR_MAX]; /* an empty interval of keys for each lane */
     const mha__kernels *k = call->plan->kernels;
     bool changed = false;
     if (!(call->plan->desc.inputs & MHA_ATTN_BLOCK_TABLE)) return false;

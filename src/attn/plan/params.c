@@ -13,8 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-/* WIDEST_PANEL: the upper bound of `nr` of the kernel tables. */
-enum { TOP_KEYS_MAX = 32, PAGE_SIZE_MIN = 16, WIDEST_PANEL = 64 };
+enum { TOP_KEYS_MAX = 32, PAGE_SIZE_MIN = 16 };
 
 static mha_status bad_int(mha_error *err, const char *field, int64_t value, const char *want)
 {
@@ -76,7 +75,7 @@ static mha_status check_products(const mha_attn_desc *d, mha_error *err)
     const int64_t queries[] = {d->batch, d->heads, rows, widest}, cached[] = {d->batch, d->kv_heads, keys, widest};
     const int64_t paged[] = {mha__max64(d->pages, 1), d->kv_heads, page, widest};
     const int64_t stats[] = {d->batch, d->heads, mha__max64(rows, keys), mha__max64(d->top_keys, 1)};
-    const int64_t visited[] = {d->max_kv_len, WIDEST_PANEL, 1, 1}; /* this memory is allocated per worker, for any
+    const int64_t visited[] = {d->max_kv_len, MHA__NR_MAX, 1, 1}; /* this memory is allocated per worker, for any
                                                                     * batch */
     const int64_t longest[] = {mha__max64(d->max_q_len, d->max_kv_len), 2, 1, 1};
     int64_t map[4];
@@ -236,7 +235,6 @@ static mha_status check_map_list(const char *field, int64_t entries, uint32_t fl
  * unset align derive offsets from the lengths of the whole call, which are unknown in a shard. */
 static mha_status check_shard(const mha_attn_desc *d, mha_error *err)
 {
-    static const int64_t max = INT64_C(1) << 60;
     const struct {
         const char *name;
         int64_t value;
@@ -245,7 +243,7 @@ static mha_status check_shard(const mha_attn_desc *d, mha_error *err)
                   {"shard.row", d->shard.row},
                   {"shard.key", d->shard.key}};
     for (size_t n = 0; n < sizeof firsts / sizeof *firsts; n++)
-        if (firsts[n].value < 0 || firsts[n].value > max)
+        if (firsts[n].value < 0 || firsts[n].value > MHA__POSITION_MAX)
             return bad_int(err, firsts[n].name, firsts[n].value, "from 0 to 2^60");
     const bool counted = d->align == MHA_ALIGN_TOP_LEFT || d->align == MHA_ALIGN_OFFSETS;
     const bool positional = mha__attn_positional(d) || (d->inputs & MHA_ATTN_ROPE_Q);

@@ -141,12 +141,13 @@ static inline int64_t mha__mask_keys(const mha__call *call, int64_t b)
     return call->args.kv_lens ? call->args.kv_lens[b] : mha__keys_of(call, b);
 }
 
-/* Offsets and windows may be any int64. Positions beyond this limit act as infinite, and sums of a few such values do
- * not overflow. */
+/* Maximum of positions and lengths: sums of a few such values do not overflow. */
+static const int64_t MHA__POSITION_MAX = INT64_C(1) << 60;
+
+/* Offsets and windows may be any int64. Positions beyond the limit act as infinite. */
 static inline int64_t mha__clamp_position(int64_t x)
 {
-    const int64_t far = INT64_C(1) << 60;
-    return x < -far ? -far : x > far ? far : x;
+    return mha__max64(-MHA__POSITION_MAX, mha__min64(x, MHA__POSITION_MAX));
 }
 
 /* Returns the position of row i of sequence b among the keys of the call, minus i. */

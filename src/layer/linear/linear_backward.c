@@ -17,8 +17,7 @@
 /* The same two with split products, which split their rows once per block; SPLIT_ROWS counts rows. */
 #define SPLIT_NUMBERS 262144
 #define SPLIT_ROWS 128
-#define TURN_K 64     /* depth of a panel that is transposed in the level-1 cache */
-#define TURN_WIDTH 64 /* width of the widest panel */
+#define TURN_K 64 /* depth of a panel that is transposed in the level-1 cache */
 
 typedef struct matmul_job {
     const mha__matmul *p;
@@ -68,7 +67,7 @@ static void turn_task(void *arg, int64_t i, int worker)
     const mha__matmul *p = job->p;
     const size_t real = job->kernels->real_size;
     const int64_t first = i * job->kernels->nr, rows = mha__min64(job->kernels->nr, job->rows - first);
-    _Alignas(64) char panel[TURN_K * TURN_WIDTH * sizeof(double)];
+    _Alignas(64) char panel[TURN_K * MHA__NR_MAX * sizeof(double)];
     for (int64_t k = 0; k < job->depth; k += TURN_K) {
         const int64_t steps = mha__min64(TURN_K, job->depth - k);
         const char *a = number(job, p->a, (job->row + first) * p->a_row + (job->k + k) * p->a_col);
