@@ -51,13 +51,13 @@ bool mha__entry_is(int dir, const char *name, int fd)
 
 void mha__entry_temporary(const char *name, const char *kind, char temporary[NAME_MAX + 1])
 {
-    snprintf(temporary, NAME_MAX + 1, ".%.*s.%s.%ld", NAME_MAX - 32, name, kind, (long)getpid());
+    snprintf(temporary, NAME_MAX + 1, ".%.*s.%s.%ld", MHA__FOLDER_NAME_MAX, name, kind, (long)getpid());
 }
 
 bool mha__entry_is_temporary(const char *entry, const char *name, const char *kind)
 {
     char start[NAME_MAX + 1];
-    const int length = snprintf(start, sizeof start, ".%.*s.%s.", NAME_MAX - 32, name, kind);
+    const int length = snprintf(start, sizeof start, ".%.*s.%s.", MHA__FOLDER_NAME_MAX, name, kind);
     if (strncmp(entry, start, (size_t)length) != 0) return false;
     const char *number = entry + length;
     return *number && !number[strspn(number, "0123456789")];

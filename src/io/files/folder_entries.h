@@ -7,6 +7,9 @@
 #include <limits.h>
 #include <stdbool.h>
 
+/* Maximum length of a folder name; leaves space for .NAME.tmp.PID, .NAME.old.PID and NAME.step-STEP. */
+enum { MHA__FOLDER_NAME_MAX = NAME_MAX - 32 };
+
 /* Opens the folder `name` in `dir` for listing; does not follow a symbolic link. On failure, returns NULL and sets
  * errno. */
 DIR *mha__entries_open(int dir, const char *name);
@@ -18,7 +21,7 @@ bool mha__entries_known(const char *name, const char *const *known);
 /* Returns true if `name` in `dir` still refers to the open file or folder `fd`. */
 bool mha__entry_is(int dir, const char *name, int fd);
 
-/* Stores the name .NAME.KIND.PID, where KIND is "tmp" or "old"; NAME is truncated to NAME_MAX - 32 bytes. */
+/* Stores the name .NAME.KIND.PID, where KIND is "tmp" or "old"; NAME is truncated to MHA__FOLDER_NAME_MAX bytes. */
 void mha__entry_temporary(const char *name, const char *kind, char temporary[NAME_MAX + 1]);
 /* Returns true if the entry has such a name, with the number of any process. */
 bool mha__entry_is_temporary(const char *entry, const char *name, const char *kind);

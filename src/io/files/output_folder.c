@@ -31,7 +31,7 @@ static mha_status split_path(mha__folder *f, const char *path, mha_error *err)
         start--;
     const size_t name = n - start;
     if (!name || !mha__bare_name(path + start, name)) return fail(f, name ? EEXIST : ENOENT, err);
-    if (n >= sizeof f->parent - 2 || name > NAME_MAX - 32) return fail(f, ENAMETOOLONG, err);
+    if (n >= sizeof f->parent - 2 || name > MHA__FOLDER_NAME_MAX) return fail(f, ENAMETOOLONG, err);
     memcpy(f->name, path + start, name);
     if (start)
         memcpy(f->parent, path, start);

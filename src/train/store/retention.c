@@ -11,6 +11,7 @@
 #include "mha/io.h"
 #include "mha/model_save.h"
 #include "train/data/grow_array.h"
+#include "train/state_names.h"
 #include "train/store/train_store_struct.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -19,8 +20,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define STEP "mha.train.step"
 
 void mha__store_path(const mha_train_store *s, const char *name, char path[PATH_MAX])
 {
@@ -82,12 +81,12 @@ static int64_t step_of(const mha_train_store *s, const char *entry, mha_error *e
     char path[PATH_MAX], state[NAME_MAX + 64];
     mha_file *file;
     int64_t step = -1;
-    snprintf(state, sizeof state, "%s/training.safetensors", entry);
+    snprintf(state, sizeof state, "%s/" MHA__TRAIN_STATE, entry);
     mha__store_path(s, state, path);
     if (mha_file_open(s->ctx, path, NULL, &file, err) != MHA_OK) return -1;
     for (int64_t n = 0; n < mha_file_metadata_count(file); n++) {
         const char *key, *value;
-        if (mha_file_metadata(file, n, &key, &value, NULL) == MHA_OK && strcmp(key, STEP) == 0)
+        if (mha_file_metadata(file, n, &key, &value, NULL) == MHA_OK && strcmp(key, MHA__TRAIN_STEP) == 0)
             step = number_after(value, "");
     }
     mha_file_free(file);

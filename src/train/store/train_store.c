@@ -2,15 +2,15 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
+#include "io/files/folder_entries.h"
 #include "io/files/folder_lock.h"
 #include "io/files/input_file.h"
+#include "train/state_names.h"
 #include "train/store/train_store_struct.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { NAME_BYTES = NAME_MAX - 32 }; /* leaves space for .NAME.tmp.PID and NAME.step-STEP */
 
 /* ---- opening and locking ---- */
 
@@ -23,10 +23,10 @@ static mha_status take_folder(mha_train_store *s, const char *folder, mha_error 
     if (n < sizeof s->folder) memcpy(s->folder, folder, n);
     const char *slash = n < sizeof s->folder ? strrchr(s->folder, '/') : NULL;
     s->name = slash ? slash + 1 : s->folder;
-    if (n < sizeof s->folder && *s->name && strlen(s->name) <= NAME_BYTES) return MHA_OK;
+    if (n < sizeof s->folder && *s->name && strlen(s->name) <= MHA__FOLDER_NAME_MAX) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG,
                      "mha_train_store_open: the last component of folder must have 1 to %d bytes (got \"%s\")",
-                     NAME_BYTES, mha__quote(&q, folder, strlen(folder)));
+                     MHA__FOLDER_NAME_MAX, mha__quote(&q, folder, strlen(folder)));
 }
 
 static mha_status open_parent(mha_train_store *s, mha_error *err)
@@ -85,7 +85,7 @@ mha_status mha_train_store_close(mha_train_store *s, mha_error *err)
 
 int mha_train_store_has_checkpoint(const mha_train_store *s)
 {
-    return s && s->resume && mha__source_exists(s->folder, "training.safetensors");
+    return s && s->resume && mha__source_exists(s->folder, MHA__TRAIN_STATE);
 }
 
 mha_status mha_train_store_resume(mha_train_store *s, const mha_train_options *options, mha_trainer **out,

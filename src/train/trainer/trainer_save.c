@@ -11,6 +11,7 @@
 #include "model/weights/checkpoint_folder.h"
 #include "text/tokenizer.h"
 #include "train/gates/trainer_gates.h"
+#include "train/state_names.h"
 #include "train/trainer/moments_gather.h"
 #include "train/trainer_struct.h"
 #include <errno.h>
@@ -21,8 +22,6 @@
 #include <string.h>
 
 #define PREFIX "training."
-#define STATE PREFIX "safetensors"
-#define STEP "mha.train.step"
 #define WEIGHTS "mha.train.weights"
 #define GATES "mha.train.gates"
 
@@ -67,7 +66,7 @@ static mha_status list_state(const mha_trainer *t, mha__outgoing *list, int64_t 
 static mha_status write_state(const mha_trainer *t, const mha__folder *folder, mha_error *err)
 {
     char step[24], mark[17];
-    const mha_metadata meta[] = {{.key = STEP, .value = step},
+    const mha_metadata meta[] = {{.key = MHA__TRAIN_STEP, .value = step},
                                  {.key = WEIGHTS, .value = mark},
                                  {.key = GATES, .value = t->gates ? kind_of(t) : ""}};
     const mha_tensors_writer_options o = {.size = sizeof o, .metadata = meta, .metadata_count = t->gates ? 3 : 2};
@@ -78,7 +77,7 @@ static mha_status write_state(const mha_trainer *t, const mha__folder *folder, m
     mha__train_mark_weights(t, mark);
     mha__train_moments(t);
     mha_status status = list_state(t, list, count, err);
-    if (status == MHA_OK) status = mha__stream_tensors(t->ctx, folder, STATE, list, count, &o, err);
+    if (status == MHA_OK) status = mha__stream_tensors(t->ctx, folder, MHA__TRAIN_STATE, list, count, &o, err);
     mha__free(t->ctx, list);
     return status;
 }
@@ -96,7 +95,8 @@ static mha_status write_extras(const void *user, mha__folder *folder, mha_error 
 static bool is_name(const char *name)
 {
     const size_t prefix = strlen(PREFIX);
-    if (!name || strncmp(name, PREFIX, prefix) != 0 || !name[prefix] || strcmp(name, STATE) == 0) return false;
+    if (!name || strncmp(name, PREFIX, prefix) != 0 || !name[prefix] || strcmp(name, MHA__TRAIN_STATE) == 0)
+        return false;
     for (const char *c = name; *c; c++)
         if (*c == '/' || (unsigned char)*c < ' ' || *c == 127) return false;
     return true;
@@ -107,8 +107,8 @@ static mha_status check_file(const mha_trainer_save_options *o, int64_t n, mha_e
     const mha_train_file *file = &o->files[n];
     if (!is_name(file->name))
         return mha__fail(err, MHA_ERR_ARG,
-                         "mha_trainer_save_options: files[%lld].name must be \"" PREFIX "NAME\", not a path or \"" STATE
-                         "\" (got %s)",
+                         "mha_trainer_save_options: files[%lld].name must be \"" PREFIX
+                         "NAME\", not a path or \"" MHA__TRAIN_STATE "\" (got %s)",
                          (long long)n,
                          file->name ? mha__quote(&(mha__quoted){0}, file->name, strlen(file->name)) : "NULL");
     if (file->bytes && !file->data)
@@ -218,11 +218,11 @@ static mha_status read_step(const mha_file *file, int64_t *step, mha_error *err)
 {
     const char *value, *path = mha_file_path(file);
     char *end = NULL;
-    MHA__TRY(need(file, STEP, &value, err));
+    MHA__TRY(need(file, MHA__TRAIN_STEP, &value, err));
     errno = 0;
     *step = strtoll(value, &end, 10);
     if (end != value && !*end && !errno && *step >= 0 && *step < INT64_MAX) return MHA_OK;
-    return mha__fail(err, MHA_ERR_FORMAT, "%s: " STEP " must be a number of steps (got \"%s\")",
+    return mha__fail(err, MHA_ERR_FORMAT, "%s: " MHA__TRAIN_STEP " must be a number of steps (got \"%s\")",
                      mha__quote(&(mha__quoted){0}, path, strlen(path)),
                      mha__quote(&(mha__quoted){0}, value, strlen(value)));
 }
@@ -313,10 +313,10 @@ static mha_status read_gates(mha_trainer *t, const mha_file *file, mha_error *er
 static mha_status read_state(mha_trainer *t, const char *folder, mha_error *err)
 {
     mha_file *file = NULL;
-    const size_t bytes = strlen(folder) + sizeof "/" STATE;
+    const size_t bytes = strlen(folder) + sizeof "/" MHA__TRAIN_STATE;
     char *path = mha__alloc(t->ctx, bytes);
     if (!path) return mha__no_memory(err, bytes, "a file name");
-    snprintf(path, bytes, "%s/" STATE, folder);
+    snprintf(path, bytes, "%s/" MHA__TRAIN_STATE, folder);
     mha_status status = mha_file_open(t->ctx, path, NULL, &file, err);
     if (status == MHA_OK) status = read_step(file, &t->step, err);
     if (status == MHA_OK) status = check_weights(t, file, err);
