@@ -11,28 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-mha_status mha__fail_errno(mha_error *err, const char *what, const char *name, int number)
-{
-    char reason[128];
-    if (strerror_r(number, reason, sizeof reason) != 0) strcpy(reason, "unknown error");
-    mha__quoted q;
-    return mha__fail(err, number == ENOMEM ? MHA_ERR_MEMORY : MHA_ERR_IO, "%s: %s: %s",
-                     mha__quote(&q, name, strlen(name)), what, reason);
-}
-
-mha_status mha__in_folder(mha_status status, const char *folder, const char *name, mha_error *err)
-{
-    enum { TAIL = 160 }; /* the message shows at most the last TAIL bytes of the folder name */
-    if (status == MHA_OK || !err || !*folder || strncmp(err->message, name, strlen(name)) != 0) return status;
-    size_t n = strlen(folder), skip = n > TAIL ? n - TAIL : 0;
-    while (skip > 0 && skip < n && ((unsigned char)folder[skip] & 0xC0) == 0x80)
-        skip++; /* skip to the start of a UTF-8 character */
-    const mha_error bare = *err;
-    mha__quoted q;
-    return mha__fail(err, status, "%s%s%s%s", skip ? "..." : "", mha__quote(&q, folder + skip, n - skip),
-                     n > 0 && folder[n - 1] == '/' ? "" : "/", bare.message);
-}
-
 bool mha__bare_name(const char *name, size_t n)
 {
     if (n == 0 || memchr(name, '/', n) || memchr(name, '\\', n) || memchr(name, '\0', n)) return false;

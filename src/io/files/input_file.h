@@ -4,6 +4,7 @@
 #define MHA_IO_FILES_INPUT_FILE_H
 
 #include "base/error.h"
+#include "io/files/file_fail.h"
 #include "mha/ctx.h"
 #include <stdbool.h>
 #include <sys/types.h>
@@ -39,10 +40,6 @@ mha_status mha__source_read(const mha__source *source, size_t offset, void *to, 
 mha_status mha__read_whole(mha_ctx *ctx, const char *folder, const char *name, size_t limit, char **bytes, size_t *n,
                            mha_error *err);
 
-/* Prepends the folder to a message that begins with the bare name of a file, if `status` is a failure with such a
- * message. Returns `status`. */
-mha_status mha__in_folder(mha_status status, const char *folder, const char *name, mha_error *err);
-
 /* Returns true for a name that can only refer to a file in its folder: not empty, no '/', '\' or NUL, not "." or
  * "..". */
 bool mha__bare_name(const char *name, size_t n);
@@ -56,8 +53,5 @@ const char *mha__foreign(const void *head, size_t n);
 
 /* Returns "a directory", "a fifo" and so on, for an st_mode other than a regular file. */
 const char *mha__file_kind(mode_t mode);
-
-/* Fails with "NAME: WHAT: reason"; `number` is an errno. Returns MHA_ERR_MEMORY for ENOMEM, otherwise MHA_ERR_IO. */
-mha_status mha__fail_errno(mha_error *err, const char *what, const char *name, int number);
 
 #endif

@@ -77,21 +77,13 @@ static void remove_leftovers(const mha__outfile *f)
     if (entries) closedir(entries);
 }
 
-static mha_status in_the_way(const mha__outfile *f, mha_error *err)
-{
-    mha__quoted q1, q2;
-    return mha__fail(err, MHA_ERR_IO,
-                     "%s: cannot write: %s is in use, or left over from a killed run (remove it if so)",
-                     mha__quote(&q1, f->path, strlen(f->path)), mha__quote(&q2, f->temporary, strlen(f->temporary)));
-}
-
 /* Creates and locks the temporary file. Before the file is locked, another process may mistake it for a leftover and
  * remove it; the file is then created again. On a file system without locks, leftovers are kept. */
 static mha_status create_temporary(mha__outfile *f, mha_error *err)
 {
     for (;;) {
         f->fd = mha__open_at(f->dir, f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-        if (f->fd < 0) return errno == EEXIST ? in_the_way(f, err) : fail(f, errno, err);
+        if (f->fd < 0) return errno == EEXIST ? mha__fail_in_use(err, f->path, f->temporary) : fail(f, errno, err);
         while (flock(f->fd, LOCK_EX) != 0 && errno == EINTR)
             continue;
         if (mha__entry_is(f->dir, f->temporary, f->fd)) return MHA_OK;
@@ -166,14 +158,6 @@ static int complete(const mha__outfile *f)
     if (f->replaces && fchmod(f->fd, f->mode) != 0) return errno;
 #endif
     return sync_open(f->fd);
-}
-
-mha_status mha__fail_left(mha_status status, const char *name, mha_error *err)
-{
-    mha__quoted q;
-    const mha_error first = err ? *err : (mha_error){0};
-    return mha__fail(err, status, "%s cannot be removed; %s", mha__quote(&q, name, strlen(name)),
-                     first.message); /* if the message is too long, it is truncated at its end */
 }
 
 mha_status mha__outfile_end(mha__outfile *file, mha_status status, mha_error *err)

@@ -27,9 +27,6 @@ mha_status mha__outfile_put(mha__outfile *file, size_t offset, const void *data,
 /* Renames the file to its final name if `status` is MHA_OK, otherwise removes it. Returns the resulting status. */
 mha_status mha__outfile_end(mha__outfile *file, mha_status status, mha_error *err);
 
-/* Appends to the message in *err that the temporary file or folder `name` could not be removed; returns `status`. */
-mha_status mha__fail_left(mha_status status, const char *name, mha_error *err);
-
 /* Syncs the entries of a folder to disk. Returns 0, or an errno. EINVAL counts as success: some file systems cannot
  * sync a folder, and the files are complete anyway. */
 int mha__sync_folder(int dir);

@@ -111,20 +111,13 @@ static void remove_leftovers(const mha__folder *f)
 
 /* ---- beginning a folder ---- */
 
-static mha_status in_the_way(const mha__folder *f, mha_error *err)
-{
-    mha__quoted q1 = {0}, q2 = {0};
-    return mha__fail(err, MHA_ERR_IO,
-                     "%s: cannot write: %s is in use, or left over from a killed run (remove it if so)",
-                     mha__quote(&q1, f->path, strlen(f->path)), mha__quote(&q2, f->place, strlen(f->place)));
-}
-
 /* Creates and locks the temporary folder. Before the folder is locked, another process may mistake it for a leftover
  * and remove it; the folder is then created again. On a file system without locks, leftovers are kept. */
 static mha_status create_temporary(mha__folder *f, mha_error *err)
 {
     for (;;) {
-        if (mkdirat(f->dir, f->temporary, 0777) != 0) return errno == EEXIST ? in_the_way(f, err) : fail(f, errno, err);
+        if (mkdirat(f->dir, f->temporary, 0777) != 0)
+            return errno == EEXIST ? mha__fail_in_use(err, f->path, f->place) : fail(f, errno, err);
         f->entries = mha__entries_open(f->dir, f->temporary);
         const int number = errno;
         if (!f->entries && number != ENOENT) {

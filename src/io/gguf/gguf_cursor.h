@@ -3,7 +3,7 @@
 #ifndef MHA_IO_GGUF_GGUF_CURSOR_H
 #define MHA_IO_GGUF_GGUF_CURSOR_H
 
-#include "io/file_fail.h"
+#include "io/files/file_fail.h"
 #include "io/gguf/gguf.h"
 
 typedef struct mha__gguf_cursor {

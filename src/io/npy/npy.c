@@ -9,7 +9,7 @@
 #include "io/npy/npy.h"
 #include "base/ctx.h"
 #include "base/size.h"
-#include "io/file_fail.h"
+#include "io/files/file_fail.h"
 #include "io/input_limits.h"
 #include "io/tensor_file.h"
 #include <string.h>

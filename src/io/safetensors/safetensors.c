@@ -9,7 +9,7 @@
  *
  * safetensors_header.c reads the header; this source file checks the rules for the whole file. */
 #include "base/ctx.h"
-#include "io/file_fail.h"
+#include "io/files/file_fail.h"
 #include "io/input_limits.h"
 #include "io/tensor_file.h"
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * size. A header is therefore rejected at its first invalid value, before tables are allocated. */
 #include "base/ctx.h"
 #include "base/size.h"
-#include "io/file_fail.h"
+#include "io/files/file_fail.h"
 #include "io/json/json.h"
 #include "io/safetensors/stored_types.h"
 #include "io/tensor_file.h"
