@@ -142,13 +142,13 @@ static const char *sentence(const mha_error *error)
 /* Returns true if a signal stopped the work. No message is needed then, because the user sent the signal. */
 static bool stopped(const mha_error *error)
 {
-    return error->status == MHA_ERR_CANCELLED && cli_signal();
+    return error->status == MHA_ERR_CANCELED && cli_signal();
 }
 
 int cli_refuse(const cli_session *session, const mha_error *error)
 {
     if (stopped(error)) return 128 + cli_signal();
-    bool ours = error->status == MHA_ERR_MEMORY || error->status == MHA_ERR_CANCELLED;
+    bool ours = error->status == MHA_ERR_MEMORY || error->status == MHA_ERR_CANCELED;
     return cli_error(session, ours ? CLI_FAILED : CLI_REFUSED, "%s", sentence(error));
 }
 

@@ -8,7 +8,7 @@
 
 /* Returns the largest intermediate value of y: an element of x before the mean is subtracted, in units of its row's
  * standard deviation. */
-static double centred_size(const float *x, int64_t rows, int64_t width, double eps)
+static double centered_size(const float *x, int64_t rows, int64_t width, double eps)
 {
     double max = 0;
     for (int64_t r = 0; r < rows; r++, x += width) {
@@ -57,9 +57,9 @@ static bool check_norm(ops_case *c, const char *kind, const mha_norm *norm, cons
     mha_error error = {0};
     /* the gradient of a row of one element is exactly 0, but the recorded gradient has a rounding error */
     static const double NOTHING = 1e-6;
-    const double centred = norm->kind == MHA_NORM_LAYER ? centred_size(x, shape[0], shape[1], norm->eps) : 0;
-    const double sizes[] = {centred, slope_size(norm, x, dy, shape),
-                            largest_of(dy, shape[0] * shape[1]) * fmax(centred, NOTHING), 0};
+    const double centered = norm->kind == MHA_NORM_LAYER ? centered_size(x, shape[0], shape[1], norm->eps) : 0;
+    const double sizes[] = {centered, slope_size(norm, x, dy, shape),
+                            largest_of(dy, shape[0] * shape[1]) * fmax(centered, NOTHING), 0};
     const int64_t counts[] = {shape[0] * shape[1], shape[0] * shape[1], shape[1], shape[1]};
     const mha_norm_gradient g = {.size = sizeof g,
                                  .rows = shape[0],

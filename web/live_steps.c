@@ -66,7 +66,7 @@ LIVE_EXPORT(live_steps) float *live_steps(live_side side, int layer, int head, i
                                 .gates = side == LIVE_CHANGED ? live.gates : NULL,
                                 .fills = side == LIVE_CHANGED ? live.fills : NULL};
     const mha_model_output out = {.size = sizeof out, .on_activations = keep_steps, .user = &s};
-    live_pass(side, &in, &out); /* ends with MHA_ERR_CANCELLED once the steps are read */
+    live_pass(side, &in, &out); /* ends with MHA_ERR_CANCELED once the steps are read */
     if (s.done) return s.out;
     if (s.status != MHA_OK) live_err = s.error;
     free(s.out);

@@ -205,7 +205,7 @@ def print_model(found, model):
                      *(f"{x:.2f}" for x in np.percentile(ratios, (5, 50, 95, 100)))])
     columns = ("path", "shapes", "call [ns]", "task", "row", "key", "score", "operation", "K, V", "Q, out", "byte", "far byte",
                "ratio: 5 %", "50 %", "95 %", "100 %")
-    print_table("cost model: coefficients in ns, and percentiles of measured / modelled time", columns, rows)
+    print_table("cost model: coefficients in ns, and percentiles of measured / modeled time", columns, rows)
 
 
 def write_csv(path, found, model):

@@ -25,7 +25,7 @@ static json_t *head_name(const circuits *x, int64_t layer, int64_t head)
 
 static const struct {
     const char *title, *key;
-} columns[] = {{"copying", "copying_centred"},    {"copying, uncentred", "copying"},  {"trace", "trace"},
+} columns[] = {{"copying", "copying_centred"},    {"copying, uncentered", "copying"}, {"trace", "trace"},
                {"qk max", "qk_largest"},          {"qk directions", "qk_directions"}, {"ov max", "ov_largest"},
                {"ov directions", "ov_directions"}};
 enum { COLUMNS = sizeof columns / sizeof *columns };

@@ -359,7 +359,7 @@ MHA_API size_t mha_attn_plan_describe(const mha_attn_plan *plan, int json, char 
 /* Runs the forward pass of the plan. `workspace` has `workspace_bytes` bytes, at least mha_attn_plan_workspace(). Does
  * not allocate, log or lock (except that it wakes the threads of the pool, see ctx.h). Errors: MHA_ERR_ARG for a NULL
  * pointer that the description requires, a workspace that is too small or misaligned, or a length out of range; nothing
- * has been written then. MHA_ERR_CANCELLED if the context's between_tiles cancels the call. Cost: about 2 B H Lq Lk (D
+ * has been written then. MHA_ERR_CANCELED if the context's between_tiles cancels the call. Cost: about 2 B H Lq Lk (D
  * + Dv) operations; masked tiles are skipped. */
 MHA_API mha_status mha_attn_forward(const mha_attn_plan *plan, const mha_attn_args *args, void *workspace,
                                     size_t workspace_bytes, mha_error *err);

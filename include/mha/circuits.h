@@ -55,7 +55,7 @@ typedef struct mha_prompt_pair_options {
 
 /* Runs both prompts. `model` must outlive the pair; ids and noise may be freed. Memory: both runs keep about
  * 5 E + (2 H + 2 Hkv) D floats per token and layer, and the maps. Errors: MHA_ERR_ARG for an id outside the vocabulary
- * or a position outside the prompt, MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
+ * or a position outside the prompt, MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY, MHA_ERR_CANCELED. */
 MHA_API mha_status mha_prompt_pair_create(const mha_model *model, const mha_prompt_pair_options *options,
                                           mha_prompt_pair **out, mha_error *err);
 MHA_API void mha_prompt_pair_free(mha_prompt_pair *pair);
@@ -141,7 +141,7 @@ MHA_API int mha_patch_shape(const mha_prompt_pair *pair, mha_site site, mha_patc
  * the end, in batches; none for parts that are equal in both runs or cannot reach the position. Reports progress as
  * "patch". Results are bitwise identical for any number of threads; a part that is equal in both runs gives the metrics
  * of the base run to the bit. Errors: MHA_ERR_ARG for a granularity that the site does not have, MHA_ERR_UNSUPPORTED
- * for resid_mid of parallel blocks, MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
+ * for resid_mid of parallel blocks, MHA_ERR_MEMORY, MHA_ERR_CANCELED. */
 MHA_API mha_status mha_patch(const mha_prompt_pair *pair, mha_site site, mha_patch_by by, mha_patch_direction direction,
                              double *out, mha_error *err);
 

@@ -30,7 +30,7 @@ typedef struct mha_comparison {
 /* Runs both models over the texts of `data`. The tokens of these texts must be in both vocabularies. `cosines` [texts]
  * receives the cosine of each text, `losses` [2, texts] each model's mean loss on each text (NAN for a single token);
  * both may be NULL. Reports progress as "compare". Results are bitwise identical for any number of threads and any
- * batch size. Errors: MHA_ERR_ARG for NULL and for tokens outside a vocabulary, MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
+ * batch size. Errors: MHA_ERR_ARG for NULL and for tokens outside a vocabulary, MHA_ERR_MEMORY, MHA_ERR_CANCELED.
  * Memory: a few MiB, and the logits of 64 tokens. */
 MHA_API mha_status mha_models_compare(const mha_model *a, const mha_model *b, const mha_head_data *data,
                                       double *cosines, double *losses, mha_comparison *out, mha_error *err);

@@ -33,13 +33,13 @@ typedef struct mha_allocator {
 typedef void (*mha_log_fn)(void *user, int level, const char *message);
 
 /* Called periodically during long calls, on the calling thread, after `done` of `total` steps of `what`. Return 0 to
- * continue; any other value ends the call with MHA_ERR_CANCELLED. */
+ * continue; any other value ends the call with MHA_ERR_CANCELED. */
 typedef int (*mha_progress_fn)(void *user, const char *what, int64_t done, int64_t total);
 
 /* Called by the operator (attn.h) on the thread that made the call, after each tile that this thread has computed, and
  * in backward passes after each gradient of a dense layer (with begun = total = 1): for progress reports, cancellation,
  * or the progress of transfers. `begun` of `total` tiles have been started. Return 0 to continue; any other value ends
- * the call with MHA_ERR_CANCELLED, and its outputs are unspecified. */
+ * the call with MHA_ERR_CANCELED, and its outputs are unspecified. */
 typedef int (*mha_between_tiles_fn)(void *user, int64_t begun, int64_t total);
 
 /* The caller's thread pool. It must call task(arg, i, worker) once for each i in [0, count), and return when all calls

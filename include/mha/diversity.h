@@ -85,7 +85,7 @@ typedef struct mha_diversity mha_diversity;
  * layer and 80 (H D)^2 for the current layer. Each measure takes 32 N^2 bytes.
  *
  * Errors: MHA_ERR_ARG for unknown bits, for ids outside the vocabulary, and for maps or outputs that are not finite,
- * naming the head; MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
+ * naming the head; MHA_ERR_MEMORY, MHA_ERR_CANCELED. */
 MHA_API mha_status mha_diversity_measure(const mha_model *model, const mha_head_data *data,
                                          const mha_diversity_options *options, mha_diversity **out, mha_error *err);
 MHA_API void mha_diversity_free(mha_diversity *diversity);

@@ -109,7 +109,7 @@ typedef struct mha_generate_options {
 /* Writes the new tokens of each prompt to out [count, max_new] and their number to lengths [count]. Reports progress as
  * "generate". Errors: MHA_ERR_ARG, including a prompt that leaves no position for a new token within learned
  * max_positions, and stop or on_text without a tokenizer; MHA_ERR_UNSUPPORTED for an encoder; MHA_ERR_MEMORY;
- * MHA_ERR_NOT_FINITE if the largest logit is NaN or infinite; MHA_ERR_CANCELLED. All prompts are checked before the
+ * MHA_ERR_NOT_FINITE if the largest logit is NaN or infinite; MHA_ERR_CANCELED. All prompts are checked before the
  * first callback. Cost: one forward pass over each prompt, in chunks, and one pass of one token per step. A prefix in
  * common with a running prompt, or with the last prompt of the same slot, is shared (mha_model_cache_fork) instead of
  * processed again. To sample several continuations of one prompt, pass it several times; it is processed once. Memory:

@@ -148,7 +148,7 @@ typedef struct mha_importance mha_importance;
  * Errors: MHA_ERR_ARG for a score that needs a loss if there is none (the message names alternatives), for a loss that
  * the model or the data do not support, and for labels out of range; MHA_ERR_UNSUPPORTED for gradients of a model that
  * was opened in f16 or q8_0, and for confidence on pairs; MHA_ERR_NOT_FINITE for a score of a text that is not finite,
- * naming the text; MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
+ * naming the text; MHA_ERR_MEMORY, MHA_ERR_CANCELED.
  *
  * Cost, in forward passes: gate_* and taylor_* 2; gradmag 2.3; jacobian_probe 1 + probes; jacobian 1 + E, or 1 + the
  * vocabulary size for decoders; confidence 1.5; loo_* H (layers + 1) / 2, since the layers below a head run only once.

@@ -86,7 +86,7 @@ typedef struct mha_layout_trial {
  * machine: alternate the variants, instead of running all seeds of a variant in a row. Memory is that of
  * mha_trainer_step; peak_bytes counts allocations of the library only. Reports progress as "steps". Errors: MHA_ERR_ARG
  * for a refused variant; those of mha_model_create, mha_trainer_create, mha_trainer_step and mha_prune;
- * MHA_ERR_CANCELLED. */
+ * MHA_ERR_CANCELED. */
 MHA_API mha_status mha_layout_train(mha_ctx *ctx, const mha_layout_training *options, const mha_layout_model *model,
                                     uint64_t seed, mha_layout_trial *trial, mha_error *err);
 

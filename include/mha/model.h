@@ -402,7 +402,7 @@ MHA_API double mha_head_steps_score(const mha_head_steps *steps, int64_t key);
 
 /* Requested outputs; NULL fields are not computed. The callbacks run on the calling thread, layer by layer, so that
  * at most the maps of one layer are in memory; their arguments are valid during the call only. A callback that
- * returns non-zero stops the forward pass with MHA_ERR_CANCELLED. Rows of masked tokens are unspecified; after a
+ * returns non-zero stops the forward pass with MHA_ERR_CANCELED. Rows of masked tokens are unspecified; after a
  * failure, all outputs are unspecified. */
 typedef struct mha_model_output {
     size_t size;
@@ -464,7 +464,7 @@ typedef struct mha_model_output {
 /* Runs the model. `output` may be NULL. The results of a sequence are bitwise identical alone, in a batch or padded,
  * for any number of threads and any set of requested outputs.
  * Errors: MHA_ERR_ARG for a length beyond learned max_positions or an id outside the vocabulary (all are checked before
- * the first layer runs), MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
+ * the first layer runs), MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY, MHA_ERR_CANCELED.
  * Allocations: the memory of the pass, and an operator plan; one more plan for each layer whose shape or requested
  * heads differ from those of the previous layer, and one per sequence if the head count depends on the text.
  * Cost: 2 operations per dense weight and token, plus those of the operator. If only maps, rows or statistics are
@@ -499,7 +499,7 @@ typedef struct mha_embed_options {
  * the context: "text 3 of 7: 600 tokens, 88 were truncated; the model accepts 512". Runs in batches without padding;
  * the vector of a text is bitwise independent of all other texts. Reports progress as "embed". Errors: MHA_ERR_ARG for
  * a text that is NULL, not UTF-8 or without tokens, naming it; MHA_ERR_UNSUPPORTED, MHA_ERR_MEMORY,
- * MHA_ERR_CANCELLED. */
+ * MHA_ERR_CANCELED. */
 MHA_API mha_status mha_model_embed(const mha_model *model, const char *const *texts, int64_t count,
                                    const mha_embed_options *options, float *out, mha_error *err);
 

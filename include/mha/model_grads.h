@@ -142,7 +142,7 @@ typedef struct mha_model_gradient {
     float *embeddings;        /* [B, L, E] written: gradients of each token's word embedding (E: width of the table), or
                                * of the class token and the patches of an image, before positions are added */
     /* Called on the calling thread after each layer, from the last layer to the first; its data are valid during the
-     * call only. Non-zero stops the backward pass with MHA_ERR_CANCELLED. */
+     * call only. Non-zero stops the backward pass with MHA_ERR_CANCELED. */
     int (*on_context)(void *user, const mha_model_context_gradient *g);
     void *user;
     int taylor; /* 1 = compute row_taylor: one more exponential per pair of tokens, 4 bytes per head and row */
@@ -157,7 +157,7 @@ typedef struct mha_model_gradient {
 /* Runs the backward pass and accumulates the gradients of parameters into the list. May be called several times
  * after one forward call. After a failure the gradients are unspecified. Errors: MHA_ERR_ARG without a forward call,
  * or for `taylor` without on_context; MHA_ERR_UNSUPPORTED for pooled or logits that the checkpoint lacks;
- * MHA_ERR_MEMORY, MHA_ERR_CANCELLED. */
+ * MHA_ERR_MEMORY, MHA_ERR_CANCELED. */
 MHA_API mha_status mha_model_grads_backward(mha_model_grads *grads, const mha_model_gradient *gradient, mha_error *err);
 
 /* ---- standard losses ---- */

@@ -46,7 +46,7 @@ typedef struct mha_model_save_options {
  *
  * Errors: MHA_ERR_IO with name and reason, including a missing tokenizer file of the model; MHA_ERR_FORMAT if the
  * result would not be a valid model (replaced tensors or config that do not fit); MHA_ERR_ARG; MHA_ERR_MEMORY;
- * MHA_ERR_CANCELLED by the progress callback ("save", in bytes). On every error the destination is unchanged. Memory: a
+ * MHA_ERR_CANCELED by the progress callback ("save", in bytes). On every error the destination is unchanged. Memory: a
  * few MiB. */
 MHA_API mha_status mha_model_save(const mha_model *model, const char *folder, const mha_model_save_options *options,
                                   mha_error *err);
@@ -70,7 +70,7 @@ MHA_API mha_status mha_model_save(const mha_model *model, const char *folder, co
  * pairs must add the tokens of a single text to each text. A model without a tokenizer is saved without one.
  *
  * The file appears complete or not at all, as with mha_file_write. Errors: those of mha_file_write,
- * MHA_ERR_UNSUPPORTED, MHA_ERR_ARG, MHA_ERR_MEMORY, MHA_ERR_CANCELLED by the progress callback ("save", in bytes).
+ * MHA_ERR_UNSUPPORTED, MHA_ERR_ARG, MHA_ERR_MEMORY, MHA_ERR_CANCELED by the progress callback ("save", in bytes).
  * Memory: the largest tensor twice in f32, and the tokenizer. */
 MHA_API mha_status mha_model_save_gguf(const mha_model *model, const char *path, const mha_model_save_options *options,
                                        mha_error *err);

@@ -139,7 +139,7 @@ typedef struct mha_prune_options {
  *
  * Errors: MHA_ERR_ARG for a layer without any head, a group of shared keys that is only partly kept, or an unknown
  * option, and for fill or refit of another kind than the model reads: the decoder of an encoder-decoder requires
- * source/target pairs (mha_head_data_of_pairs); MHA_ERR_UNSUPPORTED; MHA_ERR_MEMORY, MHA_ERR_CANCELLED ("fill" and
+ * source/target pairs (mha_head_data_of_pairs); MHA_ERR_UNSUPPORTED; MHA_ERR_MEMORY, MHA_ERR_CANCELED ("fill" and
  * "refit" report progress, in layers and batches). Memory: 4 bytes for each element of the attention layers that
  * change; with refit 8 bytes for each token and each element of the hidden size, and a second model. Cost of the refit:
  * four passes over its texts, and per layer one linear solve with as many unknowns as the outputs of its kept heads. */

@@ -43,7 +43,7 @@ typedef struct mha_prune_search_options {
     const mha_prune_options *prune; /* `fill`, `refit` and `ridge` for every pruned model; NULL = neither fill nor
                                      * refit */
     double max_increase;            /* maximum loss increase, at least 0; INFINITY = no maximum */
-    /* Called after each point; a non-zero return value ends the search with MHA_ERR_CANCELLED. NULL = no callback. */
+    /* Called after each point; a non-zero return value ends the search with MHA_ERR_CANCELED. NULL = no callback. */
     int (*on_point)(void *user, const mha_prune_point *point);
     void *user;
     /* Encoder-decoders, whose search covers all kinds of heads: scores of the cross-attention and of the encoder, given

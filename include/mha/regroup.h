@@ -100,7 +100,7 @@ typedef struct mha_regroup_options {
  *
  * Errors: MHA_ERR_ARG if key_heads or value_heads does not divide a layer's head count or exceeds its current count, if
  * both are 0, if `fit` is missing, or if a score is not finite; MHA_ERR_UNSUPPORTED if keys are rotated or normalized
- * (the message names a method that works); MHA_ERR_MEMORY; MHA_ERR_CANCELLED if the progress callback stops the phase
+ * (the message names a method that works); MHA_ERR_MEMORY; MHA_ERR_CANCELED if the progress callback stops the phase
  * "regroup" or "refit".
  * Memory, for all layers: 8 (Hkv D)^2 bytes for keys, the same for values, and 8 H D^2 for queries; in addition,
  * 32 H D E for the current layer, and the memory of the refit. Cost: one pass over the texts; per layer, an

@@ -78,7 +78,7 @@ MHA_API mha_status mha_tokenizer_trainer_end(mha_tokenizer_trainer *trainer, mha
 /* Trains the tokenizer. Call it once, after the last mha_tokenizer_trainer_end. *tokenizer receives the trained
  * tokenizer, which the caller owns; `tokenizer` may be NULL. Errors: MHA_ERR_ARG for text without a word, and for a
  * vocab_size smaller than the number of characters and special tokens; MHA_ERR_UNSUPPORTED for tokens of more than 8
- * MiB in total, and for distinct words of more than 4 billion characters in total; MHA_ERR_MEMORY; MHA_ERR_CANCELLED.
+ * MiB in total, and for distinct words of more than 4 billion characters in total; MHA_ERR_MEMORY; MHA_ERR_CANCELED.
  * Progress: "merge", in tokens. */
 MHA_API mha_status mha_tokenizer_trainer_run(mha_tokenizer_trainer *trainer, mha_tokenizer **tokenizer, mha_error *err);
 

@@ -72,12 +72,12 @@ MHA_API mha_status mha_train_data_add_text(mha_train_data *data, const char *tex
 /* Appends a file of token ids and checks every id. The file name must end in .npy (uint16, int32 or int64 ids) or in
  * .bin (16-bit ids, as in nanoGPT, or a file with the header of llm.c). The file is mapped and must not change during
  * the life of the data (io.h). Errors: MHA_ERR_IO; MHA_ERR_FORMAT for another format, or for an id outside the
- * vocabulary, naming its position; MHA_ERR_CANCELLED. */
+ * vocabulary, naming its position; MHA_ERR_CANCELED. */
 MHA_API mha_status mha_train_data_add_file(mha_train_data *data, const char *path, mha_error *err);
 
 /* Completes the data: nothing may be added afterwards, and sequences may be read by any number of threads. Errors:
  * MHA_ERR_FORMAT if the tokens do not fill one sequence (with `shorten`: fewer than 2 tokens for a decoder, or 1 for an
- * encoder), and for `end` outside the vocabulary; MHA_ERR_CANCELLED. */
+ * encoder), and for `end` outside the vocabulary; MHA_ERR_CANCELED. */
 MHA_API mha_status mha_train_data_finish(mha_train_data *data, mha_error *err);
 
 /* Returns the properties of the data; NULL before mha_train_data_finish. */

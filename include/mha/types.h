@@ -38,7 +38,7 @@ extern "C" {
     X(MHA_ERR_UNSUPPORTED, 3, "not supported")            \
     X(MHA_ERR_IO, 4, "file could not be read or written") \
     X(MHA_ERR_FORMAT, 5, "file is malformed")             \
-    X(MHA_ERR_CANCELLED, 6, "canceled by a callback")     \
+    X(MHA_ERR_CANCELED, 6, "canceled by a callback")      \
     X(MHA_ERR_NOT_FINITE, 7, "a value is not finite")
 
 typedef enum mha_status {

@@ -87,7 +87,7 @@ typedef struct mha_weight_circuits mha_weight_circuits;
  * is MHA_ERR_UNSUPPORTED; with `what` 0 it is left out. Also MHA_ERR_UNSUPPORTED, with the reason: encoder-decoders,
  * latent attention (DeepSeek-V3), models with adaptive_heads, models divided among processes; folding in post-norm
  * models (BERT), where two norms lie between layers, and no weight multiplies them. MHA_ERR_ARG for unknown bits, for a
- * model without weights, and for weights that are not finite, naming the head; MHA_ERR_MEMORY, MHA_ERR_CANCELLED.
+ * model without weights, and for weights that are not finite, naming the head; MHA_ERR_MEMORY, MHA_ERR_CANCELED.
  *
  * Cost, in multiply-adds in double: 10 D^2 E and 100 D^3 per head; copying vocab E^2 (half if tied) and D E^2 per head.
  * Composition: D^2 E in f32 per pair of heads and kind. Memory: 8 E^2 bytes for copying, 4 E^2 per layer for

@@ -58,17 +58,17 @@ static mha_status status_of(int code)
     return code == CLI_DONE || code == CLI_NO ? MHA_OK
            : code == CLI_USAGE                ? MHA_ERR_ARG
            : code == CLI_REFUSED              ? MHA_ERR_FORMAT
-           : code > SIGNALED                  ? MHA_ERR_CANCELLED
+           : code > SIGNALED                  ? MHA_ERR_CANCELED
                                               : MHA_ERR_IO;
 }
 
 /* Returns the exit code of a rank that did not fail, from the status of the failed rank. */
 static int code_of(mha_status status)
 {
-    return status == MHA_ERR_ARG         ? CLI_USAGE
-           : status == MHA_ERR_FORMAT    ? CLI_REFUSED
-           : status == MHA_ERR_CANCELLED ? SIGNALED + SIGTERM /* the signal that the other rank received is not known */
-                                         : CLI_FAILED;
+    return status == MHA_ERR_ARG        ? CLI_USAGE
+           : status == MHA_ERR_FORMAT   ? CLI_REFUSED
+           : status == MHA_ERR_CANCELED ? SIGNALED + SIGTERM /* the signal that the other rank received is not known */
+                                        : CLI_FAILED;
 }
 
 static int finish(void *user, bool everywhere, int code, mha_error *message)

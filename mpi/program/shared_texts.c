@@ -27,7 +27,7 @@ bool shared_texts_broken(void)
 /* Returns the status of a pass. Sets `broken` if only this rank may have failed. */
 static mha_status passed(sharing *s, mha_status status)
 {
-    if (s->divides_models && (status == MHA_ERR_IO || status == MHA_ERR_MEMORY || status == MHA_ERR_CANCELLED))
+    if (s->divides_models && (status == MHA_ERR_IO || status == MHA_ERR_MEMORY || status == MHA_ERR_CANCELED))
         s->broken = true;
     return status;
 }

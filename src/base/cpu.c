@@ -126,7 +126,7 @@ bool mha__cpu_pairs_pay(const char *vendor)
     return memcmp(vendor, "AuthenticAMD", 12) == 0;
 }
 
-bool mha__cpu_favours(mha__isa isa)
+bool mha__cpu_favors(mha__isa isa)
 {
     char vendor[12];
     return isa != MHA__AVX512BF16 || (read_vendor(vendor) && mha__cpu_pairs_pay(vendor));
@@ -163,7 +163,7 @@ bool mha__cpu_has_amx_int8(void)
 mha__isa mha__cpu_best(void)
 {
     int isa = MHA__ISAS - 1;
-    while (!mha__cpu_has((mha__isa)isa) || !mha__cpu_favours((mha__isa)isa))
+    while (!mha__cpu_has((mha__isa)isa) || !mha__cpu_favors((mha__isa)isa))
         isa--; /* scalar is always supported */
     return (mha__isa)isa;
 }

@@ -34,11 +34,11 @@ bool mha__cpu_has_amx_int8(void);
  * name. */
 bool mha__cpu_pairs_pay(const char *vendor);
 /* Returns false if `isa` is slower than an older ISA on this CPU. */
-bool mha__cpu_favours(mha__isa isa);
+bool mha__cpu_favors(mha__isa isa);
 /* Returns true if a core of this CPU reads memory faster in long ranges of addresses, because its own prefetchers then
  * run ahead, than in short ranges that are prefetched into L2. AMD CPUs do (Zen 4), Intel CPUs do not (Sapphire
  * Rapids); see docs/performance.md. */
 bool mha__cpu_streams(void);
-mha__isa mha__cpu_best(void); /* Returns the newest supported ISA for which mha__cpu_favours returns true. */
+mha__isa mha__cpu_best(void); /* Returns the newest supported ISA for which mha__cpu_favors returns true. */
 
 #endif

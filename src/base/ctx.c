@@ -155,7 +155,7 @@ mha_status mha__progress(mha_ctx *ctx, const char *what, int64_t done, int64_t t
 {
     ctx = mha__ctx(ctx);
     if (!ctx || !ctx->progress || ctx->progress(ctx->progress_user, what, done, total) == 0) return MHA_OK;
-    return mha__fail(err, MHA_ERR_CANCELLED, "canceled by the progress callback: %s, %lld of %lld done", what,
+    return mha__fail(err, MHA_ERR_CANCELED, "canceled by the progress callback: %s, %lld of %lld done", what,
                      (long long)done, (long long)total);
 }
 
@@ -163,6 +163,6 @@ mha_status mha__between_tiles(mha_ctx *ctx, int64_t begun, int64_t total, mha_er
 {
     ctx = mha__ctx(ctx);
     if (!ctx || !ctx->between_tiles || ctx->between_tiles(ctx->between_tiles_user, begun, total) == 0) return MHA_OK;
-    return mha__fail(err, MHA_ERR_CANCELLED, "canceled by between_tiles: %lld of %lld tiles started", (long long)begun,
+    return mha__fail(err, MHA_ERR_CANCELED, "canceled by between_tiles: %lld of %lld tiles started", (long long)begun,
                      (long long)total);
 }

@@ -35,7 +35,7 @@ int mha__threads(mha_ctx *ctx);
 mha__isa mha__ctx_isa(mha_ctx *ctx);
 
 void mha__log(mha_ctx *ctx, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Calls the progress callback. Returns MHA_ERR_CANCELLED, with a message, if the callback requests a stop, otherwise
+/* Calls the progress callback. Returns MHA_ERR_CANCELED, with a message, if the callback requests a stop, otherwise
  * MHA_OK. */
 mha_status mha__progress(mha_ctx *ctx, const char *what, int64_t done, int64_t total, mha_error *err);
 /* Like mha__progress, for the between_tiles callback of the attention operator. */

@@ -127,7 +127,7 @@ static mha_status run_jobs(const part_grid *g, const mha__patch_job *jobs, int64
     const mha_status status =
         mha__patch_jobs(g->pair, mha__base_run(g->pair, g->direction), mha__source_run(g->pair, g->direction), jobs,
                         count, g->out, elements(g->rank, g->shape), &steps, err);
-    if (status == MHA_ERR_CANCELLED) mha__state_save(&state, steps.done, NULL);
+    if (status == MHA_ERR_CANCELED) mha__state_save(&state, steps.done, NULL);
     return status;
 }
 

@@ -110,7 +110,7 @@ static mha_status run_layer(const mha__path *p, int64_t layer, bool from_context
     mha_error own = {0};
     const mha_status status = mha__model_forward_edited(pair->model, &in, &out, edit, &own);
     mha__free(pair->ctx, context);
-    if (status == MHA_OK || status == MHA_ERR_CANCELLED) return MHA_OK;
+    if (status == MHA_OK || status == MHA_ERR_CANCELED) return MHA_OK;
     if (err) *err = own;
     return status;
 }

@@ -243,7 +243,7 @@ static int be_silent(void)
         pause(); /* until the job is aborted: only the timeout of another rank can end it */
     if (mha_cluster_sum(cluster, numbers, 1, &err) == MHA_OK) return 0;
     if (!mha_cluster_broken(cluster)) return 1;
-    if (mha_cluster_agree(cluster, MHA_ERR_CANCELLED, &later) != MHA_ERR_IO) return 1;
+    if (mha_cluster_agree(cluster, MHA_ERR_CANCELED, &later) != MHA_ERR_IO) return 1;
     if (strcmp(later.message, err.message) != 0) return 1;
     if (mha_cluster_sum(cluster, numbers, 1, &later) != MHA_ERR_IO || strcmp(later.message, err.message) != 0) return 1;
     return give_up();

@@ -10,14 +10,14 @@ enum { EDGE = 3, MANY = 200, INDENT = 7 /* INDENT: width of "tensor(" */ };
 
 /* Format of all elements. `whole`: all elements are integral and have a trailing point unless they are `integer`. */
 typedef struct format {
-    bool summarised, integer, whole, scientific;
+    bool summarized, integer, whole, scientific;
     int width;
     double min, max; /* magnitudes of the finite nonzero elements */
 } format;
 
 static bool left_out(const format *f, int64_t i, int64_t n)
 {
-    return f->summarised && n > 2 * EDGE && i >= EDGE && i < n - EDGE;
+    return f->summarized && n > 2 * EDGE && i >= EDGE && i < n - EDGE;
 }
 
 static bool counts(double x)
@@ -65,7 +65,7 @@ static void each(const tour_tensor *t, format *f, void (*see)(format *f, double 
 
 static format choose(const tour_tensor *t)
 {
-    format f = {.summarised = t->count > MANY, .integer = t->look == TOUR_WHOLE, .whole = true, .width = 1};
+    format f = {.summarized = t->count > MANY, .integer = t->look == TOUR_WHOLE, .whole = true, .width = 1};
     f.min = INFINITY;
     each(t, &f, see_range);
     f.scientific = !f.integer && f.max > 0 && (f.max / f.min > 1000 || f.max > 1e8 || f.min < 1e-4);

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from . import places
-from .abi import ERR_CANCELLED, ERR_IO, ERR_MEMORY, FUNCTIONS, Error
+from .abi import ERR_CANCELED, ERR_IO, ERR_MEMORY, FUNCTIONS, Error
 from .exclusive import Exclusive
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class _Library:
 lib = _Library()
 version: str = lib.mha_version().decode()
 
-_EXCEPTIONS: dict[int, type[BaseException]] = {ERR_MEMORY: MemoryError, ERR_IO: OSError, ERR_CANCELLED: KeyboardInterrupt}
+_EXCEPTIONS: dict[int, type[BaseException]] = {ERR_MEMORY: MemoryError, ERR_IO: OSError, ERR_CANCELED: KeyboardInterrupt}
 # All other errors are caused by the caller's input and raise ValueError.
 
 

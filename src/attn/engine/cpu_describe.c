@@ -33,7 +33,7 @@ static const char *why_not(const mha_attn_plan *plan, mha__isa isa)
 {
     if (plan->desc.dtype == MHA_F64) return "f64 runs on the scalar kernels only";
     if (!mha__cpu_has(isa)) return "this CPU or operating system does not support it";
-    if (!mha__cpu_favours(isa)) return "not faster than avx512 on this CPU; used only on request";
+    if (!mha__cpu_favors(isa)) return "not faster than avx512 on this CPU; used only on request";
     return "newer than the context allows";
 }
 

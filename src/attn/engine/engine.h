@@ -13,7 +13,7 @@ typedef struct mha__attn_engine {
     mha_status (*plan)(mha_attn_plan *plan, mha_error *err);
     /* Returns the workspace size of a call in bytes. */
     size_t (*workspace)(const mha_attn_plan *plan);
-    /* Runs a call whose arguments have been checked. Returns MHA_ERR_CANCELLED if the context's callback stops the
+    /* Runs a call whose arguments have been checked. Returns MHA_ERR_CANCELED if the context's callback stops the
      * call. */
     mha_status (*forward)(mha__call *call, mha_error *err);
     mha_status (*backward)(mha__bwd_call *call, mha_error *err);

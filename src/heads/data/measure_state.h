@@ -47,7 +47,7 @@ mha_status mha__state_open(mha__state *state, const mha_model *model, const mha_
 /* Must be called after each step. Writes the file if it is due: at most once per second, less often if writing is
  * slow, and at the last step. */
 mha_status mha__state_keep(mha__state *state, int64_t done, mha_error *err);
-/* Writes the file now, for example before a cancelled run ends. */
+/* Writes the file now, for example before a canceled run ends. */
 mha_status mha__state_save(mha__state *state, int64_t done, mha_error *err);
 
 #endif

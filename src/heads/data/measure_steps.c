@@ -37,7 +37,7 @@ static mha_status run_alone(const mha__measure *m, mha_error *err)
         mha_status status = show_progress(m, done, err);
         const bool started = status == MHA_OK;
         if (started) status = m->run(m->user, done, err);
-        if (status == MHA_ERR_CANCELLED && !(started && m->spoils)) mha__state_save(&state, done, NULL);
+        if (status == MHA_ERR_CANCELED && !(started && m->spoils)) mha__state_save(&state, done, NULL);
         if (status != MHA_OK) return status;
         MHA__TRY(mha__state_keep(&state, done + 1, err));
     }

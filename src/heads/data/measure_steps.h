@@ -23,7 +23,7 @@ typedef struct mha__measure {
     int64_t count;
     void *user;
     mha_status (*run)(void *user, int64_t step, mha_error *err); /* adds the result of a step to `values` */
-    bool spoils; /* true = a cancelled `run` may leave incomplete `values`, which must not be saved */
+    bool spoils; /* true = a canceled `run` may leave incomplete `values`, which must not be saved */
     /* Returns the progress before a step (step = steps: after the last step), in the same unit as `whole`. NULL = the
      * steps are the batches of `data`, and progress is counted in tokens. */
     int64_t (*before)(const void *user, int64_t step);

@@ -6,7 +6,7 @@ mha_status mha__forward_until(const mha_model *model, const mha_model_input *inp
 {
     mha_error own = {0};
     const mha_status status = mha_model_forward(model, input, output, &own);
-    if (status == MHA_OK || (status == MHA_ERR_CANCELLED && *done)) return MHA_OK;
+    if (status == MHA_OK || (status == MHA_ERR_CANCELED && *done)) return MHA_OK;
     if (err) *err = own;
     return status;
 }

@@ -110,7 +110,7 @@ static mha_status try_count(search *s, int64_t count, mha_error *err)
     MHA__TRY(choose(s, count, keep, err));
     MHA__TRY(evaluate(s, p, err));
     if (!s->o.on_point || s->o.on_point(s->o.user, p) == 0) return MHA_OK;
-    return mha__fail(err, MHA_ERR_CANCELLED, "mha_prune_search: on_point ended the search");
+    return mha__fail(err, MHA_ERR_CANCELED, "mha_prune_search: on_point ended the search");
 }
 
 static int by_count(const void *a, const void *b)

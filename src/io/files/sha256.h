@@ -17,7 +17,7 @@ void mha__sha256_add(mha__sha256 *hash, const void *bytes, size_t count);
 void mha__sha256_end(mha__sha256 *hash, char hex[MHA__SHA256_HEX]);
 
 /* Computes the digest of a regular file. Reports progress as "sha256", in bytes. Errors: MHA_ERR_IO, MHA_ERR_MEMORY (1
- * MiB), MHA_ERR_CANCELLED. */
+ * MiB), MHA_ERR_CANCELED. */
 mha_status mha__sha256_file(mha_ctx *ctx, const char *path, char hex[MHA__SHA256_HEX], mha_error *err);
 
 #endif

@@ -257,7 +257,7 @@ mha_status mha_tensors_writer_finish(mha_tensors_writer *writer, mha_error *err)
 void mha_tensors_writer_free(mha_tensors_writer *writer)
 {
     if (!writer) return;
-    if (writer->open) mha__outfile_end(&writer->file, MHA_ERR_CANCELLED, NULL);
+    if (writer->open) mha__outfile_end(&writer->file, MHA_ERR_CANCELED, NULL);
     mha__free(writer->ctx, writer->names);
     mha__free(writer->ctx, writer);
 }

@@ -37,7 +37,7 @@ static mha_status show(const mha_model_grads *g, int64_t layer, const mha__block
     shown.row_taylor = cross_taylor(g, row_taylor);
     if (wanted->on_context && !stopped && g->encoder) stopped = wanted->on_context(wanted->user, &shown);
     if (!stopped) return MHA_OK;
-    return mha__fail(err, MHA_ERR_CANCELLED, "stopped by on_context at layer %lld", (long long)layer);
+    return mha__fail(err, MHA_ERR_CANCELED, "stopped by on_context at layer %lld", (long long)layer);
 }
 
 /* Backpropagates through one layer. `row_taylor` [heads, rows] is large enough for any layer, or NULL; that of the

@@ -6,7 +6,7 @@
 
 mha_status mha__taps_stopped(mha_error *err, const char *callback, int64_t entry)
 {
-    return mha__fail(err, MHA_ERR_CANCELLED, "stopped by %s at layer %lld", callback, (long long)entry);
+    return mha__fail(err, MHA_ERR_CANCELED, "stopped by %s at layer %lld", callback, (long long)entry);
 }
 
 /* Returns true if attention maps are requested, whole or by row. */

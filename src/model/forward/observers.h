@@ -33,7 +33,7 @@ void mha__taps_turn(mha__taps *taps, const mha_model *m, mha__batch *batch, int6
 mha_status mha__taps_show(const mha__taps *taps, const mha_model *m, const mha__batch *batch, int64_t layer,
                           mha_error *err);
 
-/* Returns MHA_ERR_CANCELLED with a message that names the callback that stopped the pass. */
+/* Returns MHA_ERR_CANCELED with a message that names the callback that stopped the pass. */
 mha_status mha__taps_stopped(mha_error *err, const char *callback, int64_t entry);
 
 /* Returns how many entries of a list of heads, with layers ascending, belong to a layer, and the index of the first. */

@@ -99,7 +99,7 @@ static void forward_is_stopped(void **state)
     for (int64_t i = 0; i < d.q_len; i++)
         tensor_set(&p.lse, 0, 0, i, 0, UNTOUCHED);
     c.stop_at = 3;
-    assert_int_equal(mha_attn_forward(plan, &p.args, workspace, bytes, &err), MHA_ERR_CANCELLED);
+    assert_int_equal(mha_attn_forward(plan, &p.args, workspace, bytes, &err), MHA_ERR_CANCELED);
     assert_string_equal(err.message, "canceled by between_tiles: 3 of 8 tiles started");
     int64_t written = 0;
     for (int64_t i = 0; i < d.q_len; i++)
@@ -136,7 +136,7 @@ static void backward_is_stopped(void **state)
     assert_int_equal(mha_attn_backward(plan, &p.args, &g.args, workspace, bytes, &err), MHA_OK);
     assert_true(c.calls > 0 && !c.wrong);
     c = (callback){.caller = &this_thread, .stop_at = 1};
-    assert_int_equal(mha_attn_backward(plan, &p.args, &g.args, workspace, bytes, &err), MHA_ERR_CANCELLED);
+    assert_int_equal(mha_attn_backward(plan, &p.args, &g.args, workspace, bytes, &err), MHA_ERR_CANCELED);
     assert_int_equal(c.calls, 1);
     mha_free(ctx, workspace);
     mha_attn_plan_free(plan);

@@ -243,7 +243,7 @@ static int stop_at_once(void *user, const char *what, int64_t done, int64_t tota
 }
 
 /* The progress callback must be able to cancel generation between any two steps. */
-static void test_cancelled(void **state)
+static void test_canceled(void **state)
 {
     (void)state;
     int left = 0;
@@ -253,7 +253,7 @@ static void test_cancelled(void **state)
     mha_model *model = case_model(ctx, folders[0], NULL);
     const int32_t ids[3] = {1, 2, 3};
     const mha_prompt prompts[2] = {{ids, 3}, {ids, 2}};
-    mha_status status = MHA_ERR_CANCELLED;
+    mha_status status = MHA_ERR_CANCELED;
     for (int steps = 0; status != MHA_OK; steps++) {
         int32_t out[2 * NEW];
         int64_t lengths[2];
@@ -261,7 +261,7 @@ static void test_cancelled(void **state)
         left = steps;
         status = try_run(model, prompts, 2, (mha_generate_options){.max_new = NEW, .eos_count = -1, .at_once = 1}, out,
                          lengths, &s, NULL);
-        assert_true(status == MHA_OK || status == MHA_ERR_CANCELLED);
+        assert_true(status == MHA_OK || status == MHA_ERR_CANCELED);
         assert_true(steps < 100);
         assert_true(status == MHA_OK || lengths[0] + lengths[1] <= steps);
     }
@@ -390,7 +390,7 @@ int main(void)
         cmocka_unit_test(test_stop_strings),
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_canceled),
         cmocka_unit_test(test_without_memory),
         cmocka_unit_test(test_guesses_change_nothing),
         cmocka_unit_test(test_logits_that_are_not_finite),

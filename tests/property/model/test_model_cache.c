@@ -208,7 +208,7 @@ static void test_refusals(void **state)
     feed(&f, cache, 30, 4); /* the rejected calls have not changed the cache */
     const mha_model_output stopped = {.size = sizeof stopped, .on_hidden = stop_after_first_layer};
     const mha_model_input next = {.size = sizeof next, .batch = 1, .length = 1, .ids = f.ids, .cache = cache};
-    assert_int_equal(mha_model_forward(f.model, &next, &stopped, &err), MHA_ERR_CANCELLED);
+    assert_int_equal(mha_model_forward(f.model, &next, &stopped, &err), MHA_ERR_CANCELED);
     assert_int_equal(mha_model_cache_length(cache, 0), 0);
     mha_model_cache_free(cache);
     assert_int_equal(

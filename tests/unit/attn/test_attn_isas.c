@@ -41,8 +41,8 @@ static void assert_says(const char *text, const char *words)
 static const char *reason(mha__isa isa)
 {
     if (!mha__cpu_has(isa)) return "this CPU or operating system does not support it";
-    return mha__cpu_favours(isa) ? "newer than the context allows"
-                                 : "not faster than avx512 on this CPU; used only on request";
+    return mha__cpu_favors(isa) ? "newer than the context allows"
+                                : "not faster than avx512 on this CPU; used only on request";
 }
 
 static void check(mha_ctx *ctx, mha__isa taken)

@@ -241,15 +241,15 @@ static void slow_isas_are_not_the_default(void **state)
     assert_false(mha__cpu_pairs_pay("GenuineIntel"));
     assert_false(mha__cpu_pairs_pay("CentaurHauls"));
     for (int isa = 0; isa < MHA__ISAS; isa++)
-        assert_true(mha__cpu_favours((mha__isa)isa) || isa == MHA__AVX512BF16);
-    assert_true(mha__cpu_favours(mha__cpu_best()));
+        assert_true(mha__cpu_favors((mha__isa)isa) || isa == MHA__AVX512BF16);
+    assert_true(mha__cpu_favors(mha__cpu_best()));
     for (int isa = mha__cpu_best() + 1; isa < MHA__ISAS; isa++)
-        assert_false(mha__cpu_has((mha__isa)isa) && mha__cpu_favours((mha__isa)isa));
+        assert_false(mha__cpu_has((mha__isa)isa) && mha__cpu_favors((mha__isa)isa));
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    assert_int_equal(mha__cpu_favours(MHA__AVX512BF16), __builtin_cpu_is("amd") != 0);
+    assert_int_equal(mha__cpu_favors(MHA__AVX512BF16), __builtin_cpu_is("amd") != 0);
 #else
-    assert_false(mha__cpu_favours(MHA__AVX512BF16));
+    assert_false(mha__cpu_favors(MHA__AVX512BF16));
 #endif
 }
 
@@ -393,7 +393,7 @@ static void progress_can_cancel(void **state)
     given.progress_user = &calls;
     mha_ctx *ctx = create(&given);
     assert_int_equal(mha__progress(ctx, "layers", 1, 6, &err), MHA_OK);
-    assert_int_equal(mha__progress(ctx, "layers", 2, 6, &err), MHA_ERR_CANCELLED);
+    assert_int_equal(mha__progress(ctx, "layers", 2, 6, &err), MHA_ERR_CANCELED);
     assert_int_equal(calls, 2);
     assert_non_null(strstr(err.message, "layers, 2 of 6"));
     mha_ctx_free(ctx);

@@ -95,7 +95,7 @@ static mha_status patch_only(const subject *of, int reports, int64_t *passes)
 
 /* ---- tests ---- */
 
-static void cancelled_patching_resumes(void **state)
+static void canceled_patching_resumes(void **state)
 {
     (void)state;
     const subject subjects[] = {usual,
@@ -107,8 +107,8 @@ static void cancelled_patching_resumes(void **state)
         stop never = {0};
         remove(path);
         if (patch(&subjects[n], &never, NULL, &want, &count) != MHA_OK) fail_msg("%s", err.message);
-        assert_int_equal(patch_only(&subjects[n], 1, NULL), MHA_ERR_CANCELLED);
-        assert_int_equal(patch_only(&subjects[n], 2, &passes), MHA_ERR_CANCELLED); /* a resumed run, canceled again */
+        assert_int_equal(patch_only(&subjects[n], 1, NULL), MHA_ERR_CANCELED);
+        assert_int_equal(patch_only(&subjects[n], 2, &passes), MHA_ERR_CANCELED); /* a resumed run, canceled again */
         assert_true(passes > 0);
         if (patch(&subjects[n], &never, path, &got, &count) != MHA_OK) fail_msg("%s", err.message);
         assert_true(never.passes > passes);
@@ -161,7 +161,7 @@ static void damaged_files_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cancelled_patching_resumes),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(canceled_patching_resumes),
                                        cmocka_unit_test(other_states_are_refused),
                                        cmocka_unit_test(damaged_files_are_refused)};
     if (!mkdtemp(folder)) return 1;

@@ -401,7 +401,7 @@ static int stop_at_second(void *user, const char *what, int64_t done, int64_t to
     return strcmp(what, "measure heads") == 0 && done >= 1;
 }
 
-static void cancelled(void **state)
+static void canceled(void **state)
 {
     (void)state;
     mha_ctx *ctx;
@@ -409,7 +409,7 @@ static void cancelled(void **state)
     assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
     mha_model *model = open_model(ctx);
     mha_heads *heads;
-    assert_int_equal(mha_heads_measure(model, texts, TEXTS, NULL, &heads, NULL), MHA_ERR_CANCELLED);
+    assert_int_equal(mha_heads_measure(model, texts, TEXTS, NULL, &heads, NULL), MHA_ERR_CANCELED);
     assert_null(heads);
     mha_model_free(model);
     mha_ctx_free(ctx);
@@ -462,7 +462,7 @@ int main(void)
         cmocka_unit_test(segments),
         cmocka_unit_test(thresholds),
         cmocka_unit_test(wrong_use),
-        cmocka_unit_test(cancelled),
+        cmocka_unit_test(canceled),
         cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

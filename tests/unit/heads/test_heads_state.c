@@ -135,7 +135,7 @@ static void same(const mha_heads *a, const mha_heads *b)
 
 static char path[512];
 
-static void cancelled_runs_resume(void **state)
+static void canceled_runs_resume(void **state)
 {
     (void)state;
     const char *folder = files_folder();
@@ -143,7 +143,7 @@ static void cancelled_runs_resume(void **state)
     run *want = whole(NULL);
     for (int n = 1; n <= 4; n++) {
         run *r = measure((stop){.at = 0.2 * n}, NULL, path, BATCH);
-        assert_int_equal(r->status, MHA_ERR_CANCELLED);
+        assert_int_equal(r->status, MHA_ERR_CANCELED);
         assert_true(n == 1 ? r->stop.begun == 0 : r->stop.begun >= 0.2 * (n - 1)); /* no batch may be measured twice */
         release(r);
     }
@@ -161,7 +161,7 @@ static void cancelled_runs_resume(void **state)
 
 /* If a measurement is canceled within a batch, some heads of the batch may already be in its sums. The state file must
  * still contain the state before that batch. */
-static void runs_cancelled_within_a_batch_resume(void **state)
+static void runs_canceled_within_a_batch_resume(void **state)
 {
     (void)state;
     run *want = whole(NULL);
@@ -173,7 +173,7 @@ static void runs_cancelled_within_a_batch_resume(void **state)
         char *was = files_read(path, &before);
         run *r = measure((stop){.tiles = tiles}, NULL, path, BATCH);
         char *is = files_read(path, &after);
-        assert_int_equal(r->status, MHA_ERR_CANCELLED);
+        assert_int_equal(r->status, MHA_ERR_CANCELED);
         assert_true(before == after && memcmp(was, is, after) == 0);
         run *got = whole(path);
         assert_true(got->stop.begun >= 0.4 && got->stop.begun < 1);
@@ -317,9 +317,9 @@ static void broken_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cancelled_runs_resume), cmocka_unit_test(runs_cancelled_within_a_batch_resume),
-        cmocka_unit_test(killed_runs_resume),    cmocka_unit_test(a_model_with_another_embedding),
-        cmocka_unit_test(rejected_arguments),    cmocka_unit_test(broken_files),
+        cmocka_unit_test(canceled_runs_resume), cmocka_unit_test(runs_canceled_within_a_batch_resume),
+        cmocka_unit_test(killed_runs_resume),   cmocka_unit_test(a_model_with_another_embedding),
+        cmocka_unit_test(rejected_arguments),   cmocka_unit_test(broken_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

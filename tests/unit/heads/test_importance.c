@@ -226,7 +226,7 @@ static void resumed_runs_are_bitwise_identical(void **state)
         mha_importance_options o = {.size = sizeof o, .by = by[n], .batch_texts = 2};
         mha_importance *want = some_importance(model, data, o), *i = NULL;
         o.state = file;
-        assert_int_equal(mha_importance_measure(stopped, data, &o, &i, NULL), MHA_ERR_CANCELLED);
+        assert_int_equal(mha_importance_measure(stopped, data, &o, &i, NULL), MHA_ERR_CANCELED);
         assert_int_equal(files_count(folder), 1);
         mha_importance *got = some_importance(model, data, o), *again = some_importance(model, data, o);
         same(got, want);

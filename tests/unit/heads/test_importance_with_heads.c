@@ -216,12 +216,12 @@ static void both_results_or_none(void **state)
     mha_importance_options how = {.size = sizeof how, .by = MHA_IMPORTANCE_JACOBIAN_PROBE};
     const mha_heads_options bad_probe = {.size = sizeof bad_probe,
                                          .probe = {.ids = out_of_range, .texts = 1, .period = 1}};
-    refused(stopped, data, &how, NULL, MHA_ERR_CANCELLED, "");
+    refused(stopped, data, &how, NULL, MHA_ERR_CANCELED, "");
     refused(model, data, &how, &bad_probe, MHA_ERR_ARG, "probe");
     refused(model, NULL, &how, NULL, MHA_ERR_ARG, "data must not be NULL");
     refused(NULL, data, &how, NULL, MHA_ERR_ARG, "model must not be NULL");
     how.by = MHA_IMPORTANCE_LOO;
-    refused(stopped, data, &how, NULL, MHA_ERR_CANCELLED, "");
+    refused(stopped, data, &how, NULL, MHA_ERR_CANCELED, "");
     how.probes = -1;
     refused(model, data, &how, NULL, MHA_ERR_ARG, "probes must be from 0");
     mha_head_data_free(data);

@@ -105,7 +105,7 @@ static void test_refused(void **state)
     seen s = {.last = 2};
     mha_prune_search_options o = {
         .size = sizeof o, .scores = scores, .held_out = held, .max_increase = 1, .on_point = on_point, .user = &s};
-    assert_int_equal(mha_prune_search(model, &o, &curve, &err), MHA_ERR_CANCELLED);
+    assert_int_equal(mha_prune_search(model, &o, &curve, &err), MHA_ERR_CANCELED);
     assert_null(curve);
     assert_int_equal(s.points, 2);
     o.held_out = words;

@@ -299,7 +299,7 @@ static void test_between_products(void **state)
     assert_int_equal(mha_linear_backward(ctx, &g, &err), MHA_OK);
     assert_int_equal(called, 2);
     last = 3;
-    assert_int_equal(mha_linear_backward(ctx, &g, &err), MHA_ERR_CANCELLED);
+    assert_int_equal(mha_linear_backward(ctx, &g, &err), MHA_ERR_CANCELED);
     assert_int_equal(called, 3);
     mha_ctx_free(ctx);
 }

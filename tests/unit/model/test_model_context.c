@@ -299,7 +299,7 @@ static void invalid_requests(void **state)
     assert_int_equal(mha_model_grads_backward(grads, &gradient, &err), MHA_ERR_ARG);
     gradient.on_context = stop_second;
     gradient.user = &second;
-    assert_int_equal(mha_model_grads_backward(grads, &gradient, &err), MHA_ERR_CANCELLED);
+    assert_int_equal(mha_model_grads_backward(grads, &gradient, &err), MHA_ERR_CANCELED);
     assert_string_equal(err.message, "stopped by on_context at layer 1");
     const mha_model_input filled = inner_input(INNER_FILLED);
     assert_int_equal(mha_model_grads_forward(grads, &filled, NULL, &err), MHA_ERR_UNSUPPORTED);

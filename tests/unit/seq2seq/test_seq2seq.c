@@ -241,7 +241,7 @@ static void test_maps_of_the_cross_attention(void **state)
                                stopped = {.size = sizeof stopped, .on_cross_attention = stop};
         assert_int_equal(mha_model_forward(model, &pair.input, &output, NULL), MHA_OK);
         assert_int_equal(m.layers, mha_model_describe(model)->layers);
-        assert_int_equal(mha_model_forward(model, &pair.input, &stopped, &err), MHA_ERR_CANCELLED);
+        assert_int_equal(mha_model_forward(model, &pair.input, &stopped, &err), MHA_ERR_CANCELED);
         assert_non_null(strstr(err.message, "on_cross_attention"));
         seq2seq_free(&pair);
         mha_file_free(file);

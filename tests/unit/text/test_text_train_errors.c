@@ -111,7 +111,7 @@ static int stop(void *user, const char *what, int64_t done, int64_t total)
     return 1;
 }
 
-static void test_cancelled(void **state)
+static void test_canceled(void **state)
 {
     (void)state;
     mha_ctx_options options = {.size = sizeof options, .progress = stop};
@@ -123,7 +123,7 @@ static void test_cancelled(void **state)
     assert_int_equal(mha_ctx_create(&options, &ctx, NULL), MHA_OK);
     mha_tokenizer_trainer *t = trainer_create(ctx, &o);
     trainer_put(t, text, strlen(text));
-    assert_int_equal(mha_tokenizer_trainer_run(t, NULL, &err), MHA_ERR_CANCELLED);
+    assert_int_equal(mha_tokenizer_trainer_run(t, NULL, &err), MHA_ERR_CANCELED);
     mha_tokenizer_trainer_free(t);
     mha_ctx_free(ctx);
     free(text);
@@ -222,8 +222,8 @@ static void test_starvation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_options),   cmocka_unit_test(test_texts),  cmocka_unit_test(test_order_of_calls),
-        cmocka_unit_test(test_cancelled), cmocka_unit_test(test_folder), cmocka_unit_test(test_starvation),
+        cmocka_unit_test(test_options),  cmocka_unit_test(test_texts),  cmocka_unit_test(test_order_of_calls),
+        cmocka_unit_test(test_canceled), cmocka_unit_test(test_folder), cmocka_unit_test(test_starvation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

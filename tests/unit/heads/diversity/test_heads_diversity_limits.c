@@ -111,8 +111,8 @@ static void stopped_and_resumed(void **state)
     const char *folder = files_folder();
     mha_diversity_options how = {.size = sizeof how, .state = files_path(folder, "state")};
     int stops = 0;
-    mha_status status = MHA_ERR_CANCELLED;
-    for (; status == MHA_ERR_CANCELLED; stops++) {
+    mha_status status = MHA_ERR_CANCELED;
+    for (; status == MHA_ERR_CANCELED; stops++) {
         s = (stopper){.stop_at = 2}; /* stops before the second batch */
         status = mha_diversity_measure(model, data, &how, &d, NULL);
         assert_int_equal(d != NULL, status == MHA_OK);

@@ -57,7 +57,7 @@ static void invalid_requests(void **state)
     assert_int_equal(mha_model_forward(model, &changed, &out, &err), MHA_ERR_ARG);
     assert_string_equal(err.message, "mha_model_output: on_activations must not be requested with context, because it "
                                      "replaces the output of attention");
-    assert_int_equal(mha_model_forward(model, &in, &out, &err), MHA_ERR_CANCELLED);
+    assert_int_equal(mha_model_forward(model, &in, &out, &err), MHA_ERR_CANCELED);
     assert_string_equal(err.message, "stopped by on_activations at layer 1");
     mha_model_cache_free(cache);
     mha_model_free(model);

@@ -153,7 +153,7 @@ static void test_embed_progress(void **state)
     assert_int_equal(mha_model_embed(model, list, 3, NULL, vectors, NULL), MHA_OK);
     assert_true(s.calls >= 1);
     s = (stopper){0, 0};
-    assert_int_equal(mha_model_embed(model, list, 3, NULL, vectors, NULL), MHA_ERR_CANCELLED);
+    assert_int_equal(mha_model_embed(model, list, 3, NULL, vectors, NULL), MHA_ERR_CANCELED);
     mha_model_free(model);
     mha_ctx_free(ctx);
 }

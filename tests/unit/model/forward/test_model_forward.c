@@ -213,13 +213,13 @@ static void test_callbacks_stop_the_pass(void **state)
     for (int at = 0; at <= LAYERS + 1; at++) {
         stopper s = {0, at};
         const mha_model_output output = {.size = sizeof output, .on_hidden = count_hidden, .user = &s};
-        assert_int_equal(mha_model_forward(model, &input, &output, NULL), at <= LAYERS ? MHA_ERR_CANCELLED : MHA_OK);
+        assert_int_equal(mha_model_forward(model, &input, &output, NULL), at <= LAYERS ? MHA_ERR_CANCELED : MHA_OK);
         assert_int_equal(s.calls, at <= LAYERS ? at + 1 : LAYERS + 1);
     }
     for (int at = 0; at <= LAYERS; at++) {
         stopper s = {0, at};
         const mha_model_output output = {.size = sizeof output, .on_attention = count_attention, .user = &s};
-        assert_int_equal(mha_model_forward(model, &input, &output, NULL), at < LAYERS ? MHA_ERR_CANCELLED : MHA_OK);
+        assert_int_equal(mha_model_forward(model, &input, &output, NULL), at < LAYERS ? MHA_ERR_CANCELED : MHA_OK);
         assert_int_equal(s.calls, at < LAYERS ? at + 1 : LAYERS);
     }
     mha_model_free(model);

@@ -154,7 +154,7 @@ static void a_callback_stops_the_pass(void **state)
     mha_model *model = case_model(NULL, taps_models[TAPS_ENCODER], NULL);
     const mha_model_input in = taps_input(TAPS_PLAIN);
     const mha_model_output out = {.size = sizeof out, .on_stats = stop_second};
-    assert_int_equal(mha_model_forward(model, &in, &out, &err), MHA_ERR_CANCELLED);
+    assert_int_equal(mha_model_forward(model, &in, &out, &err), MHA_ERR_CANCELED);
     assert_string_equal(err.message, "stopped by on_stats at layer 1");
     mha_model_free(model);
 }

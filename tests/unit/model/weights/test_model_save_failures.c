@@ -1,4 +1,4 @@
-/* test_model_save_failures.c - tests saving of a model over existing files. If saving fails, is cancelled or is killed,
+/* test_model_save_failures.c - tests saving of a model over existing files. If saving fails, is canceled or is killed,
  * existing files must be unchanged. */
 #include "support/alloc.h"
 #include "support/check.h"
@@ -206,7 +206,7 @@ static int stop_at_once(void *user, const char *what, int64_t done, int64_t tota
     return 1;
 }
 
-static void test_cancelled(void **state)
+static void test_canceled(void **state)
 {
     (void)state;
     const mha_ctx_options o = {.size = sizeof o, .threads = 1, .progress = stop_at_once};
@@ -214,7 +214,7 @@ static void test_cancelled(void **state)
     mha_ctx *ctx = NULL;
     assert_int_equal(mha_ctx_create(&o, &ctx, NULL), MHA_OK);
     mha_model *model = case_open(ctx, tiny);
-    save_refused(model, files_path(folder, "out"), NULL, MHA_ERR_CANCELLED, "");
+    save_refused(model, files_path(folder, "out"), NULL, MHA_ERR_CANCELED, "");
     assert_int_equal(files_count(folder), 0);
     mha_model_free(model);
     mha_ctx_free(ctx);
@@ -284,7 +284,7 @@ int main(void)
         cmocka_unit_test(test_existing_folders), cmocka_unit_test(test_saving_over_the_source_folder),
         cmocka_unit_test(test_save_check),       cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_killed),           cmocka_unit_test(test_old_folder_of_a_killed_process),
-        cmocka_unit_test(test_cancelled),        cmocka_unit_test(test_no_permission),
+        cmocka_unit_test(test_canceled),         cmocka_unit_test(test_no_permission),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
