@@ -22,11 +22,6 @@ int64_t attribution_heads(const attribution *x, int64_t layer)
     return mha_model_describe(x->model)->heads_per_layer[layer];
 }
 
-static json_t *head_name(const attribution *x, int64_t layer, int64_t head)
-{
-    return json_sprintf("%lld.%lld", (long long)layer, (long long)mha_head_number(x->model, layer, head));
-}
-
 static void put_component(json_t *map, const char *name, double value)
 {
     circuit_map_row(map, json_string(name));
@@ -106,7 +101,7 @@ static json_t *source_map(const attribution *x)
     for (int64_t t = 0; all && t < x->a->tokens; t++)
         circuit_map_column(map, circuit_token(&x->prompt, x->prompt.ids[t]));
     for (int64_t n = 0; all && n < count && n < STRONGEST; n++) {
-        circuit_map_row(map, head_name(x, all[n].layer, all[n].head));
+        circuit_map_row(map, circuit_head(x->model, all[n].layer, all[n].head));
         for (int64_t t = 0; t < x->a->tokens; t++)
             circuit_map_cell(map, attribution_source(x, all[n].layer, all[n].head, t), NULL, NULL);
     }

@@ -183,6 +183,11 @@ void circuit_map_csv(FILE *out, const json_t *map)
 
 /* ---- tokens ---- */
 
+json_t *circuit_head(const mha_model *model, int64_t layer, int64_t head)
+{
+    return json_sprintf("%lld.%lld", (long long)layer, (long long)mha_head_number(model, layer, head));
+}
+
 json_t *circuit_token(const cli_sequence *q, int32_t id)
 {
     return cli_token_json(q->tokenizer, id);

@@ -31,6 +31,8 @@ void circuit_map_print(const cli_session *session, const json_t *map);
 /* Prints a line per cell: row, column, value, and the text if there is one. */
 void circuit_map_csv(FILE *out, const json_t *map);
 
+/* Returns the name of a head, "LAYER.HEAD", as a JSON string. */
+json_t *circuit_head(const mha_model *model, int64_t layer, int64_t head);
 /* Returns the name of a token as a JSON string: its text, or its id without a tokenizer. */
 json_t *circuit_token(const cli_sequence *sequence, int32_t id);
 /* Returns the names of all tokens of a sequence. */

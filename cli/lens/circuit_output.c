@@ -16,11 +16,6 @@ static bool defined(const circuits *x, mha_circuit_kind what)
     return !mha_weight_circuits_reason(x->c, what);
 }
 
-static json_t *head_name(const circuits *x, int64_t layer, int64_t head)
-{
-    return json_sprintf("%lld.%lld", (long long)layer, (long long)mha_head_number(x->model, layer, head));
-}
-
 /* ---- a table of heads ---- */
 
 static const struct {
@@ -164,10 +159,10 @@ static json_t *composition_map(const circuits *x, mha_circuit_kind what)
     title[0] = (char)(title[0] - 'a' + 'A');
     json_t *map = circuit_map(title, mha_circuit_help(what), "signed", "sender", "receiver");
     for (int64_t t = H; t < all; t++)
-        if (t % H < x->info->heads_per_layer[t / H]) circuit_map_column(map, head_name(x, t / H, t % H));
+        if (t % H < x->info->heads_per_layer[t / H]) circuit_map_column(map, circuit_head(x->model, t / H, t % H));
     for (int64_t s = 0; s < all - H; s++) {
         if (s % H >= x->info->heads_per_layer[s / H]) continue;
-        circuit_map_row(map, head_name(x, s / H, s % H));
+        circuit_map_row(map, circuit_head(x->model, s / H, s % H));
         for (int64_t t = H; t < all; t++) {
             const double ratio = mha_weight_circuits_composition(x->c, what, s / H, s % H, t / H, t % H);
             if (t % H >= x->info->heads_per_layer[t / H]) continue;
@@ -231,7 +226,7 @@ static json_t *heads_json(const circuits *x)
     json_t *names = json_array();
     for (int64_t l = 0; l < x->info->layers; l++)
         for (int64_t h = 0; h < x->info->heads_per_layer[l]; h++)
-            json_array_append_new(names, head_name(x, l, h));
+            json_array_append_new(names, circuit_head(x->model, l, h));
     return names;
 }
 

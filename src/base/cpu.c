@@ -121,9 +121,14 @@ static unsigned detect(void)
 
 #endif
 
-bool mha__cpu_pairs_pay(const char *vendor)
+static bool is_amd(const char *vendor)
 {
     return memcmp(vendor, "AuthenticAMD", 12) == 0;
+}
+
+bool mha__cpu_pairs_pay(const char *vendor)
+{
+    return is_amd(vendor);
 }
 
 bool mha__cpu_favors(mha__isa isa)
@@ -135,7 +140,7 @@ bool mha__cpu_favors(mha__isa isa)
 bool mha__cpu_streams(void)
 {
     char vendor[12];
-    return read_vendor(vendor) && memcmp(vendor, "AuthenticAMD", sizeof vendor) == 0;
+    return read_vendor(vendor) && is_amd(vendor);
 }
 
 /* Returns the bits of the supported ISAs, and HAS_AMX_INT8. */

@@ -2,6 +2,7 @@
 #include "base/error.h"
 
 #include "base/utf8.h"
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -29,6 +30,11 @@ mha_status mha__fail(mha_error *err, mha_status status, const char *format, ...)
     err->status = status;
     memcpy(err->message, text, sizeof text);
     return status;
+}
+
+mha_status mha__fail_int(mha_error *err, const char *field, int64_t value, const char *rule)
+{
+    return mha__fail(err, MHA_ERR_ARG, "%s must be %s (got %" PRId64 ")", field, rule, value);
 }
 
 /* Returns true for characters that move the cursor, reorder text or break lines: control characters, the bidi controls

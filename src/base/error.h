@@ -15,6 +15,9 @@
  * truncated at a character boundary and ends with "...". Untrusted text must pass through mha__quote first. */
 mha_status mha__fail(mha_error *err, mha_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* Fails with MHA_ERR_ARG and the message "FIELD must be RULE (got VALUE)". */
+mha_status mha__fail_int(mha_error *err, const char *field, int64_t value, const char *rule);
+
 /* Buffer for the result of mha__quote. An mha__fail call with several quoted texts requires one buffer for each. */
 typedef struct mha__quoted {
     char text[200];

@@ -5,6 +5,7 @@
  * s are the scores before masks; q and k get ds through the scale and the softcap. q and k are rotated in both runs,
  * which does not change their products with a gradient. */
 #include "circuits/attribution.h"
+#include "math/linalg.h"
 #include <math.h>
 
 /* A head of a layer. Rows of q, k, v and their counterparts in the base and source runs have qkv_width elements. */
@@ -20,14 +21,6 @@ typedef struct head {
     double *out; /* [T] */
 } head;
 
-static double dot(const float *x, const float *y, int64_t count)
-{
-    double sum = 0;
-    for (int64_t d = 0; d < count; d++)
-        sum += (double)x[d] * (double)y[d];
-    return sum;
-}
-
 /* Returns <y1 - y0, x> for row t of the site. */
 static double delta_dot(const head *h, int64_t t, const float *x, int64_t count)
 {
@@ -42,7 +35,7 @@ static double map_gradient(const head *h, int64_t i)
 {
     double mean = 0;
     for (int64_t j = 0; j < h->T; j++) {
-        h->a->row[j] = dot(h->dz + i * h->width, h->v + j * h->a->pair->qkv_width, h->D);
+        h->a->row[j] = mha__dot_f32(h->D, h->dz + i * h->width, h->v + j * h->a->pair->qkv_width);
         mean += (double)h->map[i * h->T + j] * h->a->row[j];
     }
     return mean;
@@ -109,7 +102,7 @@ static void of_scores(const head *h, bool keys)
             double weighted = 0;
             const double rest = other_keys(h, i, j, mean, &weighted);
             double slope = h->scale * p * (rest * h->a->row[j] - weighted);
-            if (h->cap > 0) slope *= 1 - pow(tanh(h->scale * dot(q, k, h->D) / h->cap), 2);
+            if (h->cap > 0) slope *= 1 - pow(tanh(h->scale * mha__dot_f32(h->D, q, k) / h->cap), 2);
             h->out[keys ? j : i] += h->a->weight * slope * (keys ? delta_dot(h, j, q, h->D) : delta_dot(h, i, k, h->D));
         }
     }
@@ -120,7 +113,7 @@ static double score_change(const head *h, bool keys, int64_t i, int64_t j)
 {
     const int64_t stride = h->a->pair->qkv_width;
     const float *q = h->q + i * stride, *k = h->k + j * stride;
-    const double before = h->scale * dot(q, k, h->D);
+    const double before = h->scale * mha__dot_f32(h->D, q, k);
     const double change = h->scale * (keys ? delta_dot(h, j, q, h->D) : delta_dot(h, i, k, h->D));
     return capped(h, before + change) - capped(h, before);
 }

@@ -22,6 +22,15 @@ typedef struct mha__columns {
     int64_t count; /* number of columns */
 } mha__columns;
 
+/* Returns the sum of a[i] * b[i], in ascending order of i. */
+static inline double mha__dot_f32(int64_t n, const float *a, const float *b)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
 /* Adds X^T Y to out [m, n], over `rows` rows of x [rows, m] and y [rows, n]. Terms are added to each element of out
  * in the order of the rows. Results are therefore bitwise identical whether the rows are passed in one call or divided
  * among several calls. */

@@ -14,24 +14,19 @@ static const uint64_t PAGE_BYTES_MAX = UINT64_C(1) << 40; /* [bytes] larger than
 
 /* ---- creation ---- */
 
-static mha_status bad_field(mha_error *err, const char *field, int64_t value, const char *want)
-{
-    return mha__fail(err, MHA_ERR_ARG, "%s must be %s (got %" PRId64 ")", field, want, value);
-}
-
 static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_error *err)
 {
     MHA__TRY(mha__options_need(d, sizeof *d, desc, "mha_cache_desc", err));
     if (d->dtype == MHA_DTYPE_DEFAULT) d->dtype = MHA_F32;
     if (d->v_head_dim == 0) d->v_head_dim = d->head_dim;
     if (d->page_size == 0) d->page_size = PAGE_SIZE;
-    if (d->v_from_k != 0 && d->v_from_k != 1) return bad_field(err, "v_from_k", d->v_from_k, "0 or 1");
+    if (d->v_from_k != 0 && d->v_from_k != 1) return mha__fail_int(err, "v_from_k", d->v_from_k, "0 or 1");
     if (d->v_from_k && d->v_head_dim > d->head_dim)
         return mha__fail(err, MHA_ERR_ARG,
                          "v_head_dim must be at most head_dim = %" PRId64 " with v_from_k (got %" PRId64 ")",
                          d->head_dim, d->v_head_dim);
-    if (d->batch <= 0) return bad_field(err, "batch", d->batch, "positive");
-    if (d->kv_heads <= 0) return bad_field(err, "kv_heads", d->kv_heads, "positive");
+    if (d->batch <= 0) return mha__fail_int(err, "batch", d->batch, "positive");
+    if (d->kv_heads <= 0) return mha__fail_int(err, "kv_heads", d->kv_heads, "positive");
     MHA__TRY(mha__attn_check_width("head_dim", d->head_dim, false, err));
     MHA__TRY(mha__attn_check_width("v_head_dim", d->v_head_dim, true, err));
     MHA__TRY(mha__attn_check_blocks("head_dim", d->head_dim, d->dtype, err));
@@ -40,12 +35,13 @@ static mha_status resolve(const mha_cache_desc *desc, mha_cache_desc *d, mha_err
         return mha__fail(err, MHA_ERR_ARG, "dtype must be one of f32, f64, bf16, f16, q8_0, q4_0, f8_e4m3 (got %s)",
                          mha__quote_dtype(&(mha__quoted){0}, d->dtype));
     if (d->page_size < PAGE_SIZE_MIN || !mha__is_power_of_two(d->page_size))
-        return bad_field(err, "page_size", d->page_size, "0 (default 128) or a power of two of at least 16");
-    if (d->capacity < 0) return bad_field(err, "capacity", d->capacity, "0 (grow on demand) or positive");
-    if (d->window < 0) return bad_field(err, "window", d->window, "0 (keep all keys) or positive");
+        return mha__fail_int(err, "page_size", d->page_size, "0 (default 128) or a power of two of at least 16");
+    if (d->capacity < 0) return mha__fail_int(err, "capacity", d->capacity, "0 (grow on demand) or positive");
+    if (d->window < 0) return mha__fail_int(err, "window", d->window, "0 (keep all keys) or positive");
     if (d->keep_first < 0 || d->keep_first > MHA__POSITION_MAX)
-        return bad_field(err, "keep_first", d->keep_first, "from 0 to 2^60");
-    if (d->keep_first > 0 && d->window == 0) return bad_field(err, "keep_first", d->keep_first, "0 without a window");
+        return mha__fail_int(err, "keep_first", d->keep_first, "from 0 to 2^60");
+    if (d->keep_first > 0 && d->window == 0)
+        return mha__fail_int(err, "keep_first", d->keep_first, "0 without a window");
     return MHA_OK;
 }
 
@@ -70,7 +66,7 @@ static mha_status fill(mha_cache *c, mha_error *err)
     MHA__TRY(page_bytes(d, d->head_dim, &c->k_bytes, err));
     if (!d->v_from_k) MHA__TRY(page_bytes(d, d->v_head_dim, &c->v_bytes, err));
     if (!mha__mul((size_t)d->batch, BYTES_PER_SEQUENCE, &bytes))
-        return bad_field(err, "batch", d->batch, "small enough for the address space");
+        return mha__fail_int(err, "batch", d->batch, "small enough for the address space");
     c->pinned = mha__cache_pages_of(c, d->keep_first);
     c->sequences = mha__calloc(c->ctx, (size_t)d->batch, sizeof *c->sequences);
     c->lengths = mha__calloc(c->ctx, (size_t)d->batch, sizeof *c->lengths);

@@ -15,11 +15,6 @@
 
 enum { TOP_KEYS_MAX = 32, PAGE_SIZE_MIN = 16 };
 
-static mha_status bad_int(mha_error *err, const char *field, int64_t value, const char *want)
-{
-    return mha__fail(err, MHA_ERR_ARG, "%s must be %s (got %" PRId64 ")", field, want, value);
-}
-
 /* ---- sizes ---- */
 
 _Static_assert((int)MHA_HEAD_DIM_MAX == (int)MHA__ROW_MAX, "kernels must support the largest head_dim");
@@ -33,11 +28,11 @@ mha_status mha__attn_check_width(const char *field, int64_t width, bool zero, mh
 
 static mha_status check_sizes(const mha_attn_desc *d, mha_error *err)
 {
-    if (d->batch <= 0) return bad_int(err, "batch", d->batch, "positive");
-    if (d->heads <= 0) return bad_int(err, "heads", d->heads, "positive");
-    if (d->kv_heads < 0) return bad_int(err, "kv_heads", d->kv_heads, "0 (use heads) or positive");
-    if (d->q_len < 0) return bad_int(err, "q_len", d->q_len, "at least 0");
-    if (d->kv_len < 0) return bad_int(err, "kv_len", d->kv_len, "at least 0");
+    if (d->batch <= 0) return mha__fail_int(err, "batch", d->batch, "positive");
+    if (d->heads <= 0) return mha__fail_int(err, "heads", d->heads, "positive");
+    if (d->kv_heads < 0) return mha__fail_int(err, "kv_heads", d->kv_heads, "0 (use heads) or positive");
+    if (d->q_len < 0) return mha__fail_int(err, "q_len", d->q_len, "at least 0");
+    if (d->kv_len < 0) return mha__fail_int(err, "kv_len", d->kv_len, "at least 0");
     MHA__TRY(mha__attn_check_width("head_dim", d->head_dim, false, err));
     MHA__TRY(mha__attn_check_width("v_head_dim", d->v_head_dim, true, err));
     if (d->kv_heads > 0 && d->heads % d->kv_heads != 0)
@@ -48,10 +43,10 @@ static mha_status check_sizes(const mha_attn_desc *d, mha_error *err)
 
 static mha_status check_longest(const mha_attn_desc *d, mha_error *err)
 {
-    if (d->max_q_len < 0) return bad_int(err, "max_q_len", d->max_q_len, "0 (use q_len) or positive");
-    if (d->max_kv_len < 0) return bad_int(err, "max_kv_len", d->max_kv_len, "0 (use kv_len) or positive");
+    if (d->max_q_len < 0) return mha__fail_int(err, "max_q_len", d->max_q_len, "0 (use q_len) or positive");
+    if (d->max_kv_len < 0) return mha__fail_int(err, "max_kv_len", d->max_kv_len, "0 (use kv_len) or positive");
     if ((d->inputs & MHA_ATTN_BLOCK_TABLE) && d->max_kv_len > 0)
-        return bad_int(err, "max_kv_len", d->max_kv_len, "0 if inputs contains MHA_ATTN_BLOCK_TABLE");
+        return mha__fail_int(err, "max_kv_len", d->max_kv_len, "0 if inputs contains MHA_ATTN_BLOCK_TABLE");
     return MHA_OK;
 }
 
@@ -125,14 +120,14 @@ bool mha__attn_positional(const mha_attn_desc *d)
 
 static mha_status check_masks(const mha_attn_desc *d, mha_error *err)
 {
-    if (d->causal != 0 && d->causal != 1) return bad_int(err, "causal", d->causal, "0 or 1");
+    if (d->causal != 0 && d->causal != 1) return mha__fail_int(err, "causal", d->causal, "0 or 1");
     if (d->align < MHA_ALIGN_UNSET || d->align > MHA_ALIGN_OFFSETS)
-        return bad_int(err, "align", (int64_t)d->align, "a value of mha_align");
-    if (d->window.on != 0 && d->window.on != 1) return bad_int(err, "window.on", d->window.on, "0 or 1");
+        return mha__fail_int(err, "align", (int64_t)d->align, "a value of mha_align");
+    if (d->window.on != 0 && d->window.on != 1) return mha__fail_int(err, "window.on", d->window.on, "0 or 1");
     if (d->window.on && d->window.left < -1)
-        return bad_int(err, "window.left", d->window.left, "-1 (open) or at least 0");
+        return mha__fail_int(err, "window.left", d->window.left, "-1 (open) or at least 0");
     if (d->window.on && d->window.right < -1)
-        return bad_int(err, "window.right", d->window.right, "-1 (open) or at least 0");
+        return mha__fail_int(err, "window.right", d->window.right, "-1 (open) or at least 0");
     const bool comparable = !(d->inputs & MHA_ATTN_CU_SEQLENS) || !(d->inputs & MHA_ATTN_BLOCK_TABLE);
     if (d->align == MHA_ALIGN_UNSET && mha__attn_positional(d) && d->q_len != d->kv_len && comparable)
         return mha__fail(err, MHA_ERR_ARG,
@@ -196,16 +191,16 @@ static mha_status check_pages(const mha_attn_desc *d, mha_error *err)
 {
     if (!(d->inputs & MHA_ATTN_BLOCK_TABLE)) return MHA_OK;
     if (d->page_size < PAGE_SIZE_MIN || !mha__is_power_of_two(d->page_size))
-        return bad_int(err, "page_size", d->page_size, "a power of two of at least 16");
-    if (d->pages < 0 || d->pages > INT32_MAX) return bad_int(err, "pages", d->pages, "from 0 to 2147483647");
+        return mha__fail_int(err, "page_size", d->page_size, "a power of two of at least 16");
+    if (d->pages < 0 || d->pages > INT32_MAX) return mha__fail_int(err, "pages", d->pages, "from 0 to 2147483647");
     return MHA_OK;
 }
 
 static mha_status check_block_mask(const mha_attn_desc *d, mha_error *err)
 {
     if (!(d->inputs & MHA_ATTN_BLOCK_KEEP)) return MHA_OK;
-    if (d->block_q <= 0) return bad_int(err, "block_q", d->block_q, "positive with MHA_ATTN_BLOCK_KEEP");
-    if (d->block_k <= 0) return bad_int(err, "block_k", d->block_k, "positive with MHA_ATTN_BLOCK_KEEP");
+    if (d->block_q <= 0) return mha__fail_int(err, "block_q", d->block_q, "positive with MHA_ATTN_BLOCK_KEEP");
+    if (d->block_k <= 0) return mha__fail_int(err, "block_k", d->block_k, "positive with MHA_ATTN_BLOCK_KEEP");
     return MHA_OK;
 }
 
@@ -244,12 +239,12 @@ static mha_status check_shard(const mha_attn_desc *d, mha_error *err)
                   {"shard.key", d->shard.key}};
     for (size_t n = 0; n < sizeof firsts / sizeof *firsts; n++)
         if (firsts[n].value < 0 || firsts[n].value > MHA__POSITION_MAX)
-            return bad_int(err, firsts[n].name, firsts[n].value, "from 0 to 2^60");
+            return mha__fail_int(err, firsts[n].name, firsts[n].value, "from 0 to 2^60");
     const bool counted = d->align == MHA_ALIGN_TOP_LEFT || d->align == MHA_ALIGN_OFFSETS;
     const bool positional = mha__attn_positional(d) || (d->inputs & MHA_ATTN_ROPE_Q);
     if (counted || !positional || (d->shard.row == 0 && d->shard.key == 0)) return MHA_OK;
-    return bad_int(err, "align", (int64_t)d->align,
-                   "MHA_ALIGN_TOP_LEFT or MHA_ALIGN_OFFSETS if shard.row or shard.key is not 0");
+    return mha__fail_int(err, "align", (int64_t)d->align,
+                         "MHA_ALIGN_TOP_LEFT or MHA_ALIGN_OFFSETS if shard.row or shard.key is not 0");
 }
 
 /* Checks that the keys of a partial result form exactly one subtree of the merge tree. */
@@ -277,13 +272,14 @@ static mha_status check_extras(const mha_attn_desc *d, mha_error *err)
     MHA__TRY(check_head_list(d, err));
     MHA__TRY(check_map_list("map_heads", d->map_heads, MHA_ATTN_MAP_HEADS, d, err));
     MHA__TRY(check_map_list("map_rows", d->map_rows, MHA_ATTN_MAP_ROWS, d, err));
-    if (d->top_keys < 0 || d->top_keys > TOP_KEYS_MAX) return bad_int(err, "top_keys", d->top_keys, "from 0 to 32");
+    if (d->top_keys < 0 || d->top_keys > TOP_KEYS_MAX)
+        return mha__fail_int(err, "top_keys", d->top_keys, "from 0 to 32");
     if (d->top_keys > 0 && !(d->outputs & MHA_ATTN_STATS))
-        return bad_int(err, "top_keys", d->top_keys, "0 unless outputs contains MHA_ATTN_STATS");
+        return mha__fail_int(err, "top_keys", d->top_keys, "0 unless outputs contains MHA_ATTN_STATS");
     if (d->scores < MHA_SCORES_RAW || d->scores > MHA_SCORES_PROBS)
-        return bad_int(err, "scores", (int64_t)d->scores, "a value of mha_scores");
+        return mha__fail_int(err, "scores", (int64_t)d->scores, "a value of mha_scores");
     if (d->scores != MHA_SCORES_RAW && !(d->outputs & MHA_ATTN_SCORES))
-        return bad_int(err, "scores", (int64_t)d->scores, "0 unless outputs contains MHA_ATTN_SCORES");
+        return mha__fail_int(err, "scores", (int64_t)d->scores, "0 unless outputs contains MHA_ATTN_SCORES");
     return MHA_OK;
 }
 

@@ -13,11 +13,6 @@
 
 /* ---- checks ---- */
 
-static mha_status bad_int(mha_error *err, const char *field, int64_t value, const char *want)
-{
-    return mha__fail(err, MHA_ERR_ARG, "rope.%s must be %s (got %" PRId64 ")", field, want, value);
-}
-
 static mha_status check_table(const char *name, const void *data, int64_t elements, size_t size, mha_error *err)
 {
     mha_cview view = {data, {0}};
@@ -36,9 +31,9 @@ mha_status mha__rope_resolve(const mha_attn_rope *from, int64_t width, size_t si
                          "rope.rotary_dim must be even and from 2 to head_dim - first = %" PRId64 " (got %" PRId64 ")",
                          width - rope->first, rope->rotary_dim);
     if (rope->interleaved != 0 && rope->interleaved != 1)
-        return bad_int(err, "interleaved", rope->interleaved, "0 or 1");
+        return mha__fail_int(err, "rope.interleaved", rope->interleaved, "0 or 1");
     if (rope->positions < 0 || rope->positions > INT32_MAX)
-        return bad_int(err, "positions", rope->positions, "from 0 to 2^31-1");
+        return mha__fail_int(err, "rope.positions", rope->positions, "from 0 to 2^31-1");
     const int64_t elements = rope->positions * (rope->rotary_dim / 2);
     MHA__TRY(check_table("rope.cos", rope->cos, elements, size, err));
     return check_table("rope.sin", rope->sin, elements, size, err);

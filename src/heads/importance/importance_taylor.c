@@ -13,17 +13,10 @@
 #include "base/error.h"
 #include "heads/importance/importance_run.h"
 #include "heads/weights/head_weights.h"
+#include "math/linalg.h"
 #include "model/backward/model_grads.h"
 
 /* ---- Taylor scores of tokens and weights ---- */
-
-static double dot(const float *a, const float *b, int64_t count)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < count; i++)
-        sum += (double)a[i] * (double)b[i];
-    return sum;
-}
 
 /* Adds the terms <c, dL/dc> of one head and text to the value of the text and to the context form of the gradient. */
 static void add_text(mha__importance_job *s, const mha_model_context_gradient *g, int64_t b, int64_t head)
@@ -34,7 +27,7 @@ static void add_text(mha__importance_job *s, const mha_model_context_gradient *g
     double *part = mha__importance_part(s, s->batch, b) + n, *form = s->forms[MHA__FORM_CONTEXT] + n;
     for (int64_t r = starts[b]; r < starts[b + 1]; r++) {
         const int64_t at = (r * g->heads + head) * D;
-        const double worth = dot(g->context + at, g->dcontext + at, D);
+        const double worth = mha__dot_f32(D, g->context + at, g->dcontext + at);
         *form += worth;
         if (s->options.by == MHA_IMPORTANCE_TAYLOR_TOKEN) *part += (double)s->group_units * fabs(worth);
         if (g->row_taylor) *part += (double)s->group_units * (double)g->row_taylor[head * g->rows + r];
@@ -82,7 +75,7 @@ static mha_status of_bias(const mha__importance_job *s, const mha__head_set *set
     float *bias = mha__alloc(s->ctx, bytes);
     if (!bias) return mha__no_memory(err, bytes, "a bias");
     const mha_status status = mha_tensor_read(tensor, MHA_F32, bias, err);
-    if (status == MHA_OK) *sum += dot(bias + first, dbias + first, p->rows);
+    if (status == MHA_OK) *sum += mha__dot_f32(p->rows, bias + first, dbias + first);
     mha__free(s->ctx, bias);
     return status;
 }

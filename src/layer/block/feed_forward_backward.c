@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "layer/block/transformer_block.h"
 #include "layer/elementwise.h"
+#include "math/linalg.h"
 #include <string.h>
 
 /* ---- memory ---- */
@@ -128,14 +129,6 @@ typedef struct weighing {
     float *dshare, *dy;
 } weighing;
 
-static double dot(int64_t count, const float *a, const float *b)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < count; i++)
-        sum += (double)a[i] * (double)b[i];
-    return sum;
-}
-
 /* Backpropagates w->dy through `down` and the weights. */
 static mha_status weigh_back(const part *p, const mha__grad_slot *down, const weighing *w, mha_error *err)
 {
@@ -147,8 +140,8 @@ static mha_status weigh_back(const part *p, const mha__grad_slot *down, const we
     frozen.dweight = frozen.dbias = NULL;
     MHA__TRY(dense_back(p, &frozen, I, E, wide, w->dy, false, dwide, err));
     for (int64_t r = 0; r < p->rows; r++) {
-        const double sum = bias ? dot(E, w->dy + r * E, bias) : 0;
-        w->dshare[r] = (float)(sum + dot(I, wide + r * I, dwide + r * I));
+        const double sum = bias ? mha__dot_f32(E, w->dy + r * E, bias) : 0;
+        w->dshare[r] = (float)(sum + mha__dot_f32(I, wide + r * I, dwide + r * I));
     }
     mha__scale_rows(p->rows, I, w->share, dwide);
     mha__scale_rows(p->rows, E, w->share, w->dy);

@@ -3,6 +3,7 @@
 #include "base/ctx.h"
 #include "base/error.h"
 #include "io/derived_tensor.h"
+#include "io/files/input_file.h"
 #include "model/weights/weights.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,12 +18,6 @@ typedef struct pairing {
     int64_t count;
     mha_error *err;
 } pairing;
-
-static bool ends_with(const char *name, const char *suffix)
-{
-    const size_t n = strlen(name), k = strlen(suffix);
-    return n >= k && strcmp(name + n - k, suffix) == 0;
-}
 
 /* Finds the tensor whose name has `to` instead of the suffix `from`; a longer name is not found. */
 static const mha_tensor *sibling(const pairing *p, const mha_tensor *t, const char *from, const char *to,
@@ -54,9 +49,9 @@ static mha_status add_mxfp4(pairing *p, const mha_tensor *t)
 {
     char name[NAME];
     mha_tensor own;
-    if (ends_with(t->name, scales))
+    if (mha__name_ends(t->name, scales))
         return sibling(p, t, scales, blocks, name) ? MHA_OK : fail(p, name, "is missing", MHA_ERR_FORMAT);
-    if (!ends_with(t->name, blocks)) return add(p, t);
+    if (!mha__name_ends(t->name, blocks)) return add(p, t);
     const mha_tensor *scale = sibling(p, t, blocks, scales, name);
     if (!scale) return fail(p, name, "is missing", MHA_ERR_FORMAT);
     if (sibling(p, t, blocks, "", name)) return fail(p, name, "must be absent, since its blocks exist", MHA_ERR_FORMAT);
@@ -80,12 +75,12 @@ static mha_status skip_scale(const pairing *p, const mha_tensor *t, bool *done)
 {
     char name[NAME];
     *done = true;
-    if (ends_with(t->name, ".weight_zero_point"))
+    if (mha__name_ends(t->name, ".weight_zero_point"))
         return fail(p, t->name, "must be absent, since 8-bit floats have no zero points", MHA_ERR_UNSUPPORTED);
     for (size_t n = 0; n < sizeof other_scales / sizeof *other_scales; n++)
-        if (ends_with(t->name, other_scales[n])) return MHA_OK;
+        if (mha__name_ends(t->name, other_scales[n])) return MHA_OK;
     for (size_t n = 0; n < 2; n++)
-        if (ends_with(t->name, weight_scales[n]))
+        if (mha__name_ends(t->name, weight_scales[n]))
             return sibling(p, t, weight_scales[n], weight, name) ? MHA_OK : fail(p, name, "is missing", MHA_ERR_FORMAT);
     *done = false;
     return MHA_OK;
@@ -98,7 +93,7 @@ static mha_status add_fp8(pairing *p, const mha_tensor *t)
     mha_tensor own;
     MHA__TRY(skip_scale(p, t, &done));
     if (done) return MHA_OK;
-    if (!ends_with(t->name, weight)) return add(p, t);
+    if (!mha__name_ends(t->name, weight)) return add(p, t);
     const mha_tensor *scale = sibling(p, t, weight, weight_scales[0], name);
     const mha_tensor *second = sibling(p, t, weight, weight_scales[1], other);
     if (scale && second) return fail(p, name, "must be absent, since the weight has two scales", MHA_ERR_FORMAT);
