@@ -196,24 +196,24 @@ int train_run_tell_changes(train_run *run)
     return CLI_DONE;
 }
 
-/* Compares the data with the data of the checkpoint. Sets *same if they are equal, and *cut_anew if only the number of
+/* Compares the data with the data of the checkpoint. Sets *same if they are equal, and *resplit if only the number of
  * sequences differs. */
-static int compare(const train_run *run, const char *key, const mha_train_data *data, bool *same, bool *cut_anew)
+static int compare(const train_run *run, const char *key, const mha_train_data *data, bool *same, bool *resplit)
 {
     const json_t *was = json_object_get(run->was, key);
     json_t *now = data_json(data);
     if (!now) return cli_error(run->s, CLI_FAILED, "out of memory to compare the data");
     *same = json_equal(was, now);
     json_object_set(now, "sequences", json_object_get(was, "sequences"));
-    *cut_anew = !*same && json_equal(was, now);
+    *resplit = !*same && json_equal(was, now);
     json_decref(now);
     return CLI_DONE;
 }
 
-static int refuse_data(const train_run *run, bool cut_anew)
+static int refuse_data(const train_run *run, bool resplit)
 {
     const char *option = run->t.file.count ? "-f" : "--tokens";
-    if (cut_anew)
+    if (resplit)
         return cli_error(run->s, CLI_REFUSED,
                          "--length %lld changes how the data is split: pass %s again to continue anyway", run->t.length,
                          option);
@@ -224,16 +224,16 @@ static int refuse_data(const train_run *run, bool cut_anew)
 static int compare_data(const train_run *run)
 {
     const cli_session *s = run->s;
-    bool data, cut_anew, eval = true, eval_cut_anew;
-    int code = compare(run, "data", run->data, &data, &cut_anew);
+    bool data, resplit, eval = true, eval_resplit;
+    int code = compare(run, "data", run->data, &data, &resplit);
     if (code == CLI_DONE && run->t.eval.count && !run->t.names_eval)
-        code = compare(run, "eval", run->held, &eval, &eval_cut_anew);
+        code = compare(run, "eval", run->held, &eval, &eval_resplit);
     if (code != CLI_DONE) return code;
     if (!eval)
         return cli_error(s, CLI_REFUSED,
                          "data of --eval changed since the checkpoint: pass --eval again to continue anyway");
     if (data) return CLI_DONE;
-    if (!run->t.names_data) return refuse_data(run, cut_anew);
+    if (!run->t.names_data) return refuse_data(run, resplit);
     cli_say(s, "data changed: results will differ from an uninterrupted run");
     return CLI_DONE;
 }

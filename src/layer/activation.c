@@ -36,7 +36,7 @@ mha_status mha__activation_find(mha_ctx *ctx, const mha__dense *dense, mha_activ
 }
 
 /* elements per task: a few microseconds of work; smaller calls run on the calling thread */
-#define NUMBERS_PER_TASK 16384
+#define ELEMENTS_PER_TASK 16384
 
 typedef struct activation_job {
     mha__row_fn run;
@@ -48,14 +48,14 @@ static void activation_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
     const activation_job *job = arg;
-    int64_t first = i * NUMBERS_PER_TASK;
-    job->run(job->x + first, mha__min64(NUMBERS_PER_TASK, job->count - first));
+    int64_t first = i * ELEMENTS_PER_TASK;
+    job->run(job->x + first, mha__min64(ELEMENTS_PER_TASK, job->count - first));
 }
 
 void mha__activate(mha_ctx *ctx, mha__row_fn run, int64_t count, float *x)
 {
     activation_job job = {.run = run, .x = x, .count = count};
-    if (run) mha__parallel(ctx, mha__ceil_div(count, NUMBERS_PER_TASK), activation_task, &job);
+    if (run) mha__parallel(ctx, mha__ceil_div(count, ELEMENTS_PER_TASK), activation_task, &job);
 }
 
 typedef struct softcap_job {
@@ -71,8 +71,8 @@ static void softcap_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
     const softcap_job *job = arg;
-    const int64_t first = i * NUMBERS_PER_TASK, nr = job->kernels->nr;
-    const int64_t count = mha__min64(NUMBERS_PER_TASK, job->count - first), whole = count / nr * nr;
+    const int64_t first = i * ELEMENTS_PER_TASK, nr = job->kernels->nr;
+    const int64_t count = mha__min64(ELEMENTS_PER_TASK, job->count - first), whole = count / nr * nr;
     float rest[MHA__NR_MAX] = {0}, *x = job->x + first;
     job->kernels->softcap(whole / nr, nr, job->cap, x);
     if (whole == count) return;
@@ -84,16 +84,16 @@ static void softcap_task(void *arg, int64_t i, int worker)
 void mha__softcap(mha_ctx *ctx, double cap, int64_t count, float *x)
 {
     softcap_job job = {.kernels = mha__kernels_f32(mha__ctx_isa(ctx)), .cap = cap, .count = count, .x = x};
-    mha__parallel(ctx, mha__ceil_div(count, NUMBERS_PER_TASK), softcap_task, &job);
+    mha__parallel(ctx, mha__ceil_div(count, ELEMENTS_PER_TASK), softcap_task, &job);
 }
 
 static void softcap_back_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
     const softcap_job *job = arg;
-    const int64_t end = mha__min64(job->count, (i + 1) * NUMBERS_PER_TASK);
+    const int64_t end = mha__min64(job->count, (i + 1) * ELEMENTS_PER_TASK);
     const float inverse = (float)(1 / job->cap);
-    for (int64_t n = i * NUMBERS_PER_TASK; n < end; n++) {
+    for (int64_t n = i * ELEMENTS_PER_TASK; n < end; n++) {
         const float part = job->y[n] * inverse;
         job->x[n] *= 1 - part * part;
     }
@@ -102,13 +102,13 @@ static void softcap_back_task(void *arg, int64_t i, int worker)
 void mha__softcap_backward(mha_ctx *ctx, double cap, int64_t count, const float *y, float *dy)
 {
     softcap_job job = {.cap = cap, .count = count, .y = y, .x = dy};
-    mha__parallel(ctx, mha__ceil_div(count, NUMBERS_PER_TASK), softcap_back_task, &job);
+    mha__parallel(ctx, mha__ceil_div(count, ELEMENTS_PER_TASK), softcap_back_task, &job);
 }
 
 /* Sets *count to rows * width. Fails if the byte count overflows, or if rows > 0 and an array of `arrays` is NULL
  * (`given` is false). */
-static mha_status count_numbers(int64_t rows, int64_t width, bool given, const char *arrays, int64_t *count,
-                                mha_error *err)
+static mha_status count_elements(int64_t rows, int64_t width, bool given, const char *arrays, int64_t *count,
+                                 mha_error *err)
 {
     size_t bytes;
     if (rows < 0 || width < 1 || !mha__bytes((int64_t[]){rows, width}, 2, sizeof(float), &bytes))
@@ -126,7 +126,7 @@ mha_status mha_activation_forward(mha_ctx *ctx, mha_activation activation, int64
 {
     int64_t count = 0;
     mha__row_fn run = NULL;
-    MHA__TRY(count_numbers(rows, width, x != NULL, "x", &count, err));
+    MHA__TRY(count_elements(rows, width, x != NULL, "x", &count, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
     MHA__TRY(mha__activation_find(ctx, NULL, activation, &run, err));
     mha__activate(ctx, run, count, x);
@@ -145,7 +145,7 @@ static void gradient_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
     const gradient_job *job = arg;
-    const int64_t first = i * NUMBERS_PER_TASK, count = mha__min64(NUMBERS_PER_TASK, job->count - first);
+    const int64_t first = i * ELEMENTS_PER_TASK, count = mha__min64(ELEMENTS_PER_TASK, job->count - first);
     if (job->map == MHA__MAPS)
         memmove(job->dx + first, job->dy + first, (size_t)count * sizeof *job->dx);
     else
@@ -156,10 +156,10 @@ mha_status mha_activation_backward(mha_ctx *ctx, mha_activation activation, int6
                                    const float *dy, float *dx, mha_error *err)
 {
     gradient_job job = {.map = MHA__MAPS, .x = x, .dy = dy, .dx = dx};
-    MHA__TRY(count_numbers(rows, width, x && dy && dx, "x, dy and dx", &job.count, err));
+    MHA__TRY(count_elements(rows, width, x && dy && dx, "x, dy and dx", &job.count, err));
     MHA__TRY(mha__ctx_find(&ctx, err));
     MHA__TRY(find_map(activation, &job.map, err));
     job.kernels = mha__kernels_f32(mha__ctx_isa(ctx));
-    mha__parallel(ctx, mha__ceil_div(job.count, NUMBERS_PER_TASK), gradient_task, &job);
+    mha__parallel(ctx, mha__ceil_div(job.count, ELEMENTS_PER_TASK), gradient_task, &job);
     return MHA_OK;
 }

@@ -8,7 +8,7 @@
 #include <math.h>
 
 /* elements per task: about 5 us, so that the norm of one sentence runs on the calling thread */
-#define NUMBERS_PER_TASK 32768
+#define ELEMENTS_PER_TASK 32768
 
 typedef struct norm_job {
     const mha__kernels *kernels;
@@ -53,7 +53,7 @@ static void norm_task(void *arg, int64_t i, int worker)
 static void run(mha_ctx *ctx, norm_job *job)
 {
     job->kernels = mha__kernels_f32(mha__ctx_isa(ctx));
-    job->rows_per_task = mha__max64(1, NUMBERS_PER_TASK / (job->width * job->groups));
+    job->rows_per_task = mha__max64(1, ELEMENTS_PER_TASK / (job->width * job->groups));
     mha__parallel(ctx, mha__ceil_div(job->rows, job->rows_per_task), norm_task, job);
 }
 

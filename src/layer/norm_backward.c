@@ -14,7 +14,7 @@
 #include "layer/norm.h"
 
 #define PARTS 32
-#define NUMBERS_PER_PART 32768 /* minimum elements per part, so that a part takes at least a few microseconds */
+#define ELEMENTS_PER_PART 32768 /* minimum elements per part, so that a part takes at least a few microseconds */
 
 typedef struct back_job {
     const mha__norm_back *p;
@@ -75,7 +75,7 @@ static void add_parts(const back_job *job, int64_t parts)
 mha_status mha__norm_backward(mha_ctx *ctx, const mha_norm *norm, const mha__norm_back *p, mha_error *err)
 {
     const int64_t per_row = p->width * p->groups;
-    const int64_t min = mha__max64(1, NUMBERS_PER_PART / per_row);
+    const int64_t min = mha__max64(1, ELEMENTS_PER_PART / per_row);
     back_job job = {.p = p,
                     .norm = norm,
                     .kernels = mha__kernels_f32(mha__ctx_isa(ctx)),

@@ -9,7 +9,7 @@
 #include "mha/attn.h"
 #include <math.h>
 
-#define NUMBERS_PER_TASK \
+#define ELEMENTS_PER_TASK \
     32768 /* elements per task: a few microseconds of work; smaller calls run on the calling thread */
 #define PAIRS_MAX (MHA_HEAD_DIM_MAX / 2)
 
@@ -232,7 +232,7 @@ mha_status mha_rope_turn(mha_ctx *ctx, const mha_rope_options *options, const fl
                     .pairs = pairs,
                     .row_stride = row_stride,
                     .head_stride = head_stride,
-                    .rows_per_task = mha__max64(1, NUMBERS_PER_TASK / (heads * o.rotary_dim)),
+                    .rows_per_task = mha__max64(1, ELEMENTS_PER_TASK / (heads * o.rotary_dim)),
                     .interleaved = o.interleaved,
                     .back = back,
                     .cos = cos,

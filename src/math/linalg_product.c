@@ -106,24 +106,24 @@ static void mirror(int64_t n, double *out)
             out[c * n + r] = out[r * n + c];
 }
 
-static int64_t panel_numbers(const mha__columns *x)
+static int64_t panel_elements(const mha__columns *x)
 {
     return mha__round_up(x->count, MHA__TILE) * BLOCK_ROWS;
 }
 
 static mha_status run(mha_ctx *ctx, int64_t rows, product *p, bool lower, mha_error *err)
 {
-    const int64_t x_numbers = panel_numbers(p->x), y_numbers = lower ? 0 : panel_numbers(p->y);
+    const int64_t x_elements = panel_elements(p->x), y_elements = lower ? 0 : panel_elements(p->y);
     if (rows < 1 || p->x->count < 1 || p->y->count < 1) return MHA_OK;
-    const size_t bytes = (size_t)(x_numbers + y_numbers) * sizeof(double);
+    const size_t bytes = (size_t)(x_elements + y_elements) * sizeof(double);
     p->x_panels = mha__alloc(ctx, bytes);
     if (!p->x_panels) return mha__no_memory(err, bytes, "a product of columns");
     p->square = mha__ctx_isa(ctx) >= MHA__AVX2 ? add_square_avx2 : add_square_any;
-    p->y_panels = lower ? p->x_panels : p->x_panels + x_numbers;
+    p->y_panels = lower ? p->x_panels : p->x_panels + x_elements;
     const int64_t down = mha__ceil_div(p->x->count, SQUARE), across = mha__ceil_div(p->y->count, SQUARE);
     for (p->first = 0; p->first < rows; p->first += BLOCK_ROWS) {
         p->rows = mha__min64(BLOCK_ROWS, rows - p->first);
-        mha__parallel(ctx, (x_numbers + y_numbers) / BLOCK_ROWS / MHA__TILE, widen_task, p);
+        mha__parallel(ctx, (x_elements + y_elements) / BLOCK_ROWS / MHA__TILE, widen_task, p);
         mha__parallel(ctx, lower ? mha__triangle(down) : down * across, lower ? lower_task : square_task, p);
     }
     mha__free(ctx, p->x_panels);
@@ -224,7 +224,7 @@ static void next_block(product *p)
 }
 
 /* Returns the number of elements of the unfinished tiles: 0 if every run fits in one block. */
-static int64_t unfinished_numbers(const product *p)
+static int64_t unfinished_elements(const product *p)
 {
     const int64_t across = mha__ceil_div(p->x->count, MHA__TILE);
     for (int64_t run = 0; run < p->count; run++)
@@ -237,15 +237,15 @@ mha_status mha__gram_runs(mha_ctx *ctx, const int64_t *starts, int64_t count, co
 {
     product p = {.x = x, .y = x, .starts = starts, .count = count, .sums = to};
     p.square = mha__ctx_isa(ctx) >= MHA__AVX2 ? add_runs_avx2 : add_runs_any;
-    const int64_t numbers = panel_numbers(x), down = mha__ceil_div(x->count, SQUARE), rest = unfinished_numbers(&p);
+    const int64_t elements = panel_elements(x), down = mha__ceil_div(x->count, SQUARE), rest = unfinished_elements(&p);
     if (x->count < 1 || starts[0] == starts[count]) return MHA_OK;
-    const size_t bytes = (size_t)(numbers + rest) * sizeof(double);
+    const size_t bytes = (size_t)(elements + rest) * sizeof(double);
     p.x_panels = mha__alloc(ctx, bytes);
     if (!p.x_panels) return mha__no_memory(err, bytes, "a product of columns");
-    if (rest) p.out = p.x_panels + numbers;
+    if (rest) p.out = p.x_panels + elements;
     for (p.first = starts[0]; p.first < starts[count]; p.first += p.rows) {
         next_block(&p);
-        mha__parallel(ctx, numbers / BLOCK_ROWS / MHA__TILE, widen_task, &p);
+        mha__parallel(ctx, elements / BLOCK_ROWS / MHA__TILE, widen_task, &p);
         mha__parallel(ctx, mha__triangle(down), lower_task, &p);
     }
     mha__free(ctx, p.x_panels);

@@ -42,8 +42,8 @@ static void fill(float *x, int64_t count, float value)
 }
 
 /* Initializes one tensor. */
-static mha_status draw(creation *n, const mha__config *c, mha__role role, bool bias, const mha_named_tensor *t,
-                       mha_error *err)
+static mha_status initialize(creation *n, const mha__config *c, mha__role role, bool bias, const mha_named_tensor *t,
+                             mha_error *err)
 {
     const mha__part_kind kind = mha__part_of(c, role)->kind;
     const bool norm =
@@ -77,7 +77,7 @@ static mha_status add(mha__arena *arena, creation *n, const mha__config *c, cons
     if (!n->list) return MHA_OK;
     memcpy(own, name, bytes);
     n->list[number] = t;
-    return draw(n, c, at->role, at->bias, &t, err);
+    return initialize(n, c, at->role, at->bias, &t, err);
 }
 
 /* Allocates all tensors from the arena, and initializes them if the arena has memory. */

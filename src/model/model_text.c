@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-static void warn_cut(const mha_model *model, const mha__text *text, int64_t all, int64_t kept)
+static void warn_truncated(const mha_model *model, const mha__text *text, int64_t all, int64_t kept)
 {
     mha__log(mha_model_ctx(model), 0, "text %lld of %lld: %lld tokens, %lld were truncated; the model accepts %lld",
              (long long)text->index + 1, (long long)text->count, (long long)all, (long long)(all - kept),
@@ -21,12 +21,12 @@ static int64_t token_limit(const mha_model *model, int64_t max_tokens, bool *ask
     return *asked ? max_tokens : max;
 }
 
-int64_t mha__text_cut(const mha_model *model, const mha__text *text, int64_t length, int64_t max_tokens)
+int64_t mha__text_truncate(const mha_model *model, const mha__text *text, int64_t length, int64_t max_tokens)
 {
     bool asked;
     const int64_t max = token_limit(model, max_tokens, &asked);
     if (length <= max) return length;
-    if (!asked) warn_cut(model, text, length, max);
+    if (!asked) warn_truncated(model, text, length, max);
     return max;
 }
 
@@ -42,6 +42,6 @@ mha_status mha__text_encode(const mha_model *model, const mha__text *text, int64
     const mha_status status =
         mha_tokenizer_encode(mha_model_tokenizer(model), text->text, strlen(text->text), NULL, 0, &how, out, &why);
     if (status != MHA_OK) return mha__fail(err, status, "text %lld of %lld: %s", number, count, why.message);
-    if ((*out)->truncated > 0 && !asked) warn_cut(model, text, (*out)->count + (*out)->truncated, (*out)->count);
+    if ((*out)->truncated > 0 && !asked) warn_truncated(model, text, (*out)->count + (*out)->truncated, (*out)->count);
     return MHA_OK;
 }

@@ -18,6 +18,6 @@ mha_status mha__text_encode(const mha_model *model, const mha__text *text, int64
 
 /* Returns how many of the `length` tokens of a text are kept, with the same truncation and warning; does not read
  * text->text. */
-int64_t mha__text_cut(const mha_model *model, const mha__text *text, int64_t length, int64_t max_tokens);
+int64_t mha__text_truncate(const mha_model *model, const mha__text *text, int64_t length, int64_t max_tokens);
 
 #endif

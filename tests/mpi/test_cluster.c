@@ -128,13 +128,13 @@ static void check_grid(void)
     mha_cluster_free(other);
 }
 
-enum { NUMBERS = 40000 }; /* elements of a sum that is sent in more than one chunk */
-static int64_t numbers[NUMBERS];
+enum { ELEMENTS = 40000 }; /* elements of a sum that is sent in more than one chunk */
+static int64_t numbers[ELEMENTS];
 
 static void check_transfers(void)
 {
     for (int from = 0; from < info->ranks; from++)
-        for (int64_t count = 0; count <= NUMBERS / 8; count = count * 8 + 1) {
+        for (int64_t count = 0; count <= ELEMENTS / 8; count = count * 8 + 1) {
             for (int64_t n = 0; n < count; n++)
                 numbers[n] = info->rank == from ? n * 3 + from : -1;
             CHECK(mha_cluster_broadcast(cluster, from, numbers, (size_t)count * sizeof *numbers, &err) == MHA_OK);
@@ -142,10 +142,10 @@ static void check_transfers(void)
                 CHECK(numbers[n] == n * 3 + from);
         }
     CHECK(mha_cluster_broadcast(cluster, info->ranks, numbers, 1, &err) == MHA_ERR_ARG);
-    for (int64_t n = 0; n < NUMBERS; n++)
+    for (int64_t n = 0; n < ELEMENTS; n++)
         numbers[n] = n == 7 ? INT64_MAX : n * (info->rank + 1);
-    CHECK(mha_cluster_sum(cluster, numbers, NUMBERS, &err) == MHA_OK);
-    for (int64_t n = 0; n < NUMBERS; n++)
+    CHECK(mha_cluster_sum(cluster, numbers, ELEMENTS, &err) == MHA_OK);
+    for (int64_t n = 0; n < ELEMENTS; n++)
         CHECK(numbers[n] == (n == 7 ? (int64_t)((uint64_t)INT64_MAX * (uint64_t)info->ranks)
                                     : n * info->ranks * (info->ranks + 1) / 2));
     CHECK(mha_cluster_wait_for(cluster, info->ranks - 1, &err) == MHA_OK);

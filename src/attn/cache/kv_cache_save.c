@@ -137,10 +137,10 @@ static mha_status load_sequence(mha_cache *c, int64_t b, const mha_named_tensor 
                          ")",
                          b, width, length);
     const int64_t held = mha__cache_pages_of(c, length);
-    const int64_t behind = mha__cache_first_seen(c, length) / c->desc.page_size;
+    const int64_t first_page = mha__cache_first_seen(c, length) / c->desc.page_size;
     for (int64_t n = 0; n < width; n++) {
         const int32_t page = page_at(t[PAGES], b, n);
-        const bool dropped = page == MHA__PAGE_NONE && n == s->dropped && n < behind;
+        const bool dropped = page == MHA__PAGE_NONE && n == s->dropped && n < first_page;
         if (n < held ? (page < 0 || page >= t[KEYS]->shape[0]) && !dropped : page != MHA__PAGE_NONE)
             return mha__fail(err, MHA_ERR_FORMAT,
                              "tensor \"pages\"[%" PRId64 ", %" PRId64

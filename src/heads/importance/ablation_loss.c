@@ -10,11 +10,11 @@
 #include "mha/layer.h"
 #include "model/forward/pooler_logits.h"
 
-enum { CHUNK_NUMBERS = 1 << 21, CHUNK_ROWS = 256 }; /* maximum logits (8 MiB) and rows per chunk */
+enum { CHUNK_ELEMENTS = 1 << 21, CHUNK_ROWS = 256 }; /* maximum logits (8 MiB) and rows per chunk */
 
 int64_t mha__ablation_chunk(const mha__ablation *a)
 {
-    return mha__min64(CHUNK_ROWS, mha__max64(1, CHUNK_NUMBERS / mha__max64(1, a->info->logit_width)));
+    return mha__min64(CHUNK_ROWS, mha__max64(1, CHUNK_ELEMENTS / mha__max64(1, a->info->logit_width)));
 }
 
 /* Returns the label of row `t` of text b of a batch, which has `length` tokens. Only the first token of an image has

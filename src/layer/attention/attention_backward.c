@@ -187,15 +187,16 @@ mha_status mha__attn_back(const mha_attn_layer *layer, const mha__attn_call *cal
                           const mha__attn_inputs_grad *dx, mha_error *err)
 {
     const mha__chosen *chosen = &trace->chosen;
-    const bool goes_on = dx->x[0] || dx->x[1] || dx->x[2] || dx->past_key || dx->past_value || mha__attn_learns(slots);
+    const bool beyond_operator =
+        dx->x[0] || dx->x[1] || dx->x[2] || dx->past_key || dx->past_value || mha__attn_learns(slots);
     MHA__TRY(output_back(layer, call, slots, trace, scratch, dy, err));
-    MHA__TRY(operator_back(layer, call, goes_on, slots->sinks.dweight != NULL, trace, scratch, err));
+    MHA__TRY(operator_back(layer, call, beyond_operator, slots->sinks.dweight != NULL, trace, scratch, err));
     for (int64_t h = 0; slots->sinks.dweight && h < layer->options.heads; h++)
         ((float *)slots->sinks.dweight)[h] += scratch->dsinks[h];
     if (trace->sum)
         mha__experts_gates_back(layer, call->in, chosen, &slots->expert_o, scratch->dsum, scratch->choice.dgates);
     mha__attn_choice_back(layer, call->in, chosen, &scratch->choice, slots, call->also.dgates);
-    if (!goes_on) return MHA_OK;
+    if (!beyond_operator) return MHA_OK;
     mha__attn_move_past(layer, call, false, scratch->dqkv, scratch->dpast_k, scratch->dpast_v, dx->past_key,
                         dx->past_value);
     if (layer->relative) MHA__TRY(mha__disentangled_back(layer, call, slots, trace, scratch, err));

@@ -188,7 +188,7 @@ mha_status mha__attn_plan(const mha_attn_layer *layer, const mha__attn_call *cal
     return mha_attn_plan_create(layer->ctx, &desc, plan, err);
 }
 
-bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b)
+bool mha__attn_layer_equivalent(const mha_attn_layer *a, const mha_attn_layer *b)
 {
     const mha_attn_layer_options *x = &a->options, *y = &b->options;
     return x->heads == y->heads && x->kv_heads == y->kv_heads && x->head_dim == y->head_dim && x->dtype == y->dtype &&

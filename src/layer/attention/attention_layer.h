@@ -103,7 +103,7 @@ mha_status mha__attn_layer_create(mha_ctx *ctx, const mha_attn_layer_options *op
 /* Frees the memory that the struct points to, but not the struct. */
 void mha__attn_layer_release(mha_attn_layer *layer);
 /* Returns true if both layers describe a call to the operator identically. */
-bool mha__attn_layer_alike(const mha_attn_layer *a, const mha_attn_layer *b);
+bool mha__attn_layer_equivalent(const mha_attn_layer *a, const mha_attn_layer *b);
 
 /* ---- state of a call ---- */
 
@@ -265,7 +265,7 @@ mha_status mha__cross_input(const mha_attn_layer *layer, const mha_layer_input *
 /* Describes a call to the operator. With a 16-bit dtype, a call that records is described as f32. */
 mha_status mha__attn_describe(const mha_attn_layer *layer, const mha__attn_call *call, mha_attn_desc *desc,
                               mha_error *err);
-/* Creates the plan of a call; every layer for which mha__attn_layer_alike is true may use it. Free with
+/* Creates the plan of a call; every layer for which mha__attn_layer_equivalent is true may use it. Free with
  * mha_attn_plan_free. */
 mha_status mha__attn_plan(const mha_attn_layer *layer, const mha__attn_call *call, mha_attn_plan **plan,
                           mha_error *err);

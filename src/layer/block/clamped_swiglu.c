@@ -5,7 +5,7 @@
 #include "base/size.h"
 #include "kernel/kernel.h"
 
-#define NUMBERS_PER_TASK 16384 /* elements per task: some tens of microseconds of work */
+#define ELEMENTS_PER_TASK 16384 /* elements per task: some tens of microseconds of work */
 
 enum { PIECE = 256 }; /* elements whose intermediate results are on the stack */
 
@@ -66,15 +66,15 @@ static void swiglu_task(void *arg, int64_t i, int worker)
 {
     (void)worker;
     const swiglu_job *job = arg;
-    const int64_t end = mha__min64(job->count, (i + 1) * NUMBERS_PER_TASK);
-    for (int64_t n = i * NUMBERS_PER_TASK; n < end; n += PIECE)
+    const int64_t end = mha__min64(job->count, (i + 1) * ELEMENTS_PER_TASK);
+    for (int64_t n = i * ELEMENTS_PER_TASK; n < end; n += PIECE)
         (job->dy ? backward_piece : forward_piece)(job, n, mha__min64(PIECE, end - n));
 }
 
 static void run(mha_ctx *ctx, swiglu_job *job)
 {
     job->kernels = mha__kernels_f32(mha__ctx_isa(ctx));
-    mha__parallel(ctx, mha__ceil_div(job->count, NUMBERS_PER_TASK), swiglu_task, job);
+    mha__parallel(ctx, mha__ceil_div(job->count, ELEMENTS_PER_TASK), swiglu_task, job);
 }
 
 void mha__clamped_swiglu_forward(mha_ctx *ctx, const mha__clamped_swiglu *options, int64_t count, const float *gate,

@@ -79,14 +79,14 @@ typedef struct mha__matmul {
  * cached when it is read. The length is a multiple of MIN unless k is shorter, since each slice reads C again. */
 static inline int64_t mha__matmul_max_k(const mha__matmul *p)
 {
-    enum { NUMBERS = 1 << 20, MIN = 768 };
-    return mha__min64(p->k, mha__max64(1, NUMBERS / mha__max64(1, p->n) / MIN) * MIN);
+    enum { ELEMENTS = 1 << 20, MIN = 768 };
+    return mha__min64(p->k, mha__max64(1, ELEMENTS / mha__max64(1, p->n) / MIN) * MIN);
 }
 /* Returns the rows of A in a slice, a multiple of `whole`. */
 static inline int64_t mha__matmul_max_rows(int64_t max_k, int64_t whole)
 {
-    enum { NUMBERS = 1 << 20 };
-    return mha__round_up(mha__max64(1, NUMBERS / mha__max64(1, max_k)), whole);
+    enum { ELEMENTS = 1 << 20 };
+    return mha__round_up(mha__max64(1, ELEMENTS / mha__max64(1, max_k)), whole);
 }
 
 /* Returns true if products with many rows and sums of k terms use mha__kernels.product_split: those of

@@ -12,10 +12,11 @@
 #include "layer/linear/linear.h"
 #include <string.h>
 
-#define BLOCK_NUMBERS 65536 /* elements of the packed operand, which stay in the level-2 cache while rows stream past */
-#define BLOCK_TILES 16      /* rows per task, in register tiles */
+#define BLOCK_ELEMENTS \
+    65536              /* elements of the packed operand, which stay in the level-2 cache while rows stream past */
+#define BLOCK_TILES 16 /* rows per task, in register tiles */
 /* The same two with split products, which split their rows once per block; SPLIT_ROWS counts rows. */
-#define SPLIT_NUMBERS 262144
+#define SPLIT_ELEMENTS 262144
 #define SPLIT_ROWS 128
 #define TURN_K 64 /* depth of a panel that is transposed in the level-1 cache */
 
@@ -27,7 +28,7 @@ typedef struct matmul_job {
     int64_t row, rows;       /* first row and number of rows of this slice */
     int64_t width;           /* columns per block, whole panels */
     mha__product_fn *product;
-    int64_t block_numbers;   /* elements of a block of the packed operand */
+    int64_t block_elements;  /* elements of a block of the packed operand */
     int64_t task_rows, tile; /* rows per task and per call of `product` */
     int64_t column_blocks, row_blocks;
     char *panels, *turned;
@@ -112,7 +113,7 @@ static void run_slices(mha_ctx *ctx, matmul_job *job)
     do {
         job->depth = mha__min64(job->max_k, p->k - job->k);
         job->width =
-            mha__max64(1, job->block_numbers / mha__max64(1, job->depth) / job->kernels->nr) * job->kernels->nr;
+            mha__max64(1, job->block_elements / mha__max64(1, job->depth) / job->kernels->nr) * job->kernels->nr;
         job->column_blocks = mha__ceil_div(p->n, job->width);
         mha__parallel(ctx, job->column_blocks, pack_task, job);
         for (job->row = 0; job->row < p->m; job->row += job->rows)
@@ -129,7 +130,7 @@ mha_status mha__matmul_run(mha_ctx *ctx, const mha__matmul *p, mha_error *err)
     matmul_job job = {.p = p,
                       .kernels = kernels,
                       .product = splits ? kernels->product_split : kernels->product,
-                      .block_numbers = splits ? SPLIT_NUMBERS : BLOCK_NUMBERS,
+                      .block_elements = splits ? SPLIT_ELEMENTS : BLOCK_ELEMENTS,
                       .task_rows = splits ? SPLIT_ROWS : BLOCK_TILES * kernels->mr,
                       .tile = splits ? SPLIT_ROWS : kernels->mr};
     size_t panels = 0, turned = 0, bytes = 0;

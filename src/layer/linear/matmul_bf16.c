@@ -9,10 +9,10 @@
 #include "kernel/kernel.h"
 #include "layer/linear/linear.h"
 
-#define BLOCK_NUMBERS 131072 /* elements of a block of the right operand: 256 KiB, which stay in the level-2 cache */
-#define BLOCK_ROWS 64        /* rows of the left operand per task */
-#define COPY_ROWS 16         /* rows of A copied at a time: one cache line of a transposed A */
-#define COPY_STEP 64         /* columns of A copied at a time: whole steps of k */
+#define BLOCK_ELEMENTS 131072 /* elements of a block of the right operand: 256 KiB, which stay in the level-2 cache */
+#define BLOCK_ROWS 64         /* rows of the left operand per task */
+#define COPY_ROWS 16          /* rows of A copied at a time: one cache line of a transposed A */
+#define COPY_STEP 64          /* columns of A copied at a time: whole steps of k */
 
 typedef struct pairs_job {
     const mha__matmul *p;
@@ -85,7 +85,7 @@ static void run_slices(mha_ctx *ctx, pairs_job *job)
         job->depth = mha__min64(job->max_k, p->k - job->k);
         job->a_row = mha__round_up(job->depth, job->dense->block);
         job->panel_bytes = job->a_row / job->dense->block * job->dense->block_bytes;
-        job->width = mha__max64(1, BLOCK_NUMBERS / mha__max64(1, job->a_row) / job->kernels->nr) * job->kernels->nr;
+        job->width = mha__max64(1, BLOCK_ELEMENTS / mha__max64(1, job->a_row) / job->kernels->nr) * job->kernels->nr;
         job->column_blocks = mha__ceil_div(p->n, job->width);
         mha__parallel(ctx, job->column_blocks, pack_task, job);
         for (job->row = 0; job->row < p->m; job->row += job->rows) {

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#define NUMBERS_PER_TASK 8192 /* elements per task: tens of microseconds of exponentials */
+#define ELEMENTS_PER_TASK 8192 /* elements per task: tens of microseconds of exponentials */
 
 typedef struct loss_job {
     const mha_cross_entropy_args *a;
@@ -85,7 +85,7 @@ mha_status mha_cross_entropy(mha_ctx *ctx, const mha_cross_entropy_args *args, d
     MHA__TRY(mha__ctx_find(&ctx, err));
     loss_job job = {
         .a = &a, .kernels = mha__kernels_f32(mha__ctx_isa(ctx)), .scale = a.scale != 0 ? a.scale : 1 / (double)count};
-    job.rows_per_task = mha__max64(1, NUMBERS_PER_TASK / a.classes);
+    job.rows_per_task = mha__max64(1, ELEMENTS_PER_TASK / a.classes);
     const size_t bytes = (size_t)a.rows * sizeof *job.loss;
     if (a.rows && !(job.loss = mha__alloc(ctx, bytes))) return mha__no_memory(err, bytes, "the loss of each row");
     mha__parallel(ctx, mha__ceil_div(a.rows, job.rows_per_task), loss_task, &job);

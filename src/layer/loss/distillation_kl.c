@@ -8,7 +8,7 @@
 #include "layer/loss/logits_softmax.h"
 #include <math.h>
 
-#define NUMBERS_PER_TASK 8192 /* elements per task: tens of microseconds of exponentials */
+#define ELEMENTS_PER_TASK 8192 /* elements per task: tens of microseconds of exponentials */
 enum { STRIP = 1024 };
 
 typedef struct divergence_job {
@@ -112,7 +112,7 @@ mha_status mha__divergence_run(mha_ctx *ctx, const mha__divergence *a, double *l
     const size_t bytes = (size_t)a->rows * sizeof(double);
     divergence_job job = {.a = a,
                           .kernels = mha__kernels_f32(mha__ctx_isa(ctx)),
-                          .rows_per_task = mha__max64(1, NUMBERS_PER_TASK / a->classes),
+                          .rows_per_task = mha__max64(1, ELEMENTS_PER_TASK / a->classes),
                           .loss = mha__alloc(ctx, bytes)};
     double sum = 0;
     if (!job.loss) return mha__no_memory(err, bytes, "the loss of each row");

@@ -15,7 +15,7 @@ void mha__grads_source_describe(mha_model_grads *g)
 mha_status mha__grads_source_plan(mha_model_grads *g, int64_t layer, mha_error *err)
 {
     const mha_attn_layer *cross = g->model->block[layer]->cross;
-    if (!g->encoder || (g->cross.plan && mha__attn_layer_alike(g->cross.planned, cross))) return MHA_OK;
+    if (!g->encoder || (g->cross.plan && mha__attn_layer_equivalent(g->cross.planned, cross))) return MHA_OK;
     mha_attn_plan_free(g->cross.plan);
     g->cross.plan = NULL;
     g->cross.planned = cross;

@@ -14,7 +14,7 @@
 #include "model/forward/pooler_logits.h"
 #include <string.h>
 
-#define CHUNK_NUMBERS (1 << 24) /* logits in a chunk: 64 MiB */
+#define CHUNK_ELEMENTS (1 << 24) /* logits in a chunk: 64 MiB */
 
 /* Arrays of a chunk of rows. */
 typedef struct chunk {
@@ -37,7 +37,7 @@ typedef struct chunk {
 /* Returns the rows per chunk, so that all chunks have about the same size. */
 static int64_t chunk_rows(const mha_model *m, int64_t count)
 {
-    const int64_t max = mha__max64(16, CHUNK_NUMBERS / m->config.logit_width);
+    const int64_t max = mha__max64(16, CHUNK_ELEMENTS / m->config.logit_width);
     return mha__ceil_div(count, mha__ceil_div(count, max));
 }
 

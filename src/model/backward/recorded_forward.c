@@ -13,7 +13,7 @@
 static mha_status plan_layer(mha_model_grads *g, int64_t layer, mha_error *err)
 {
     const mha_attn_layer *attn = mha__block_attn(g->model->block[layer]);
-    if (g->plan && mha__attn_layer_alike(g->planned, attn)) return MHA_OK;
+    if (g->plan && mha__attn_layer_equivalent(g->planned, attn)) return MHA_OK;
     mha_attn_plan_free(g->plan);
     g->plan = NULL;
     g->planned = attn;

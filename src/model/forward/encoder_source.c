@@ -223,7 +223,7 @@ mha_status mha__cross_turn(const mha_model *m, mha__batch *batch, mha__cross_pas
     turn_maps(m, p, layer);
     p->layer.activations = p->out->on_cross_activations ? &p->activations : NULL;
     const mha_attn_layer *cross = m->block[layer]->cross;
-    if (p->plan && p->planned_maps == p->maps && mha__attn_layer_alike(p->planned, cross)) return MHA_OK;
+    if (p->plan && p->planned_maps == p->maps && mha__attn_layer_equivalent(p->planned, cross)) return MHA_OK;
     const mha_layer_input inner = mha__block_cross_input(&batch->layer);
     mha_attn_plan_free(p->plan);
     p->layer.plan = p->plan = NULL;

@@ -63,7 +63,7 @@ static mha_status turn(const mha_model *m, pass *p, int64_t layer, mha_error *er
     if (p->edit) p->edit->layer = layer;
     if (p->edit && p->edit->begin) p->edit->begin(p->edit->user, layer, &p->batch.layer);
     const int64_t maps = p->batch.layer.probs || p->batch.layer.on_rows ? p->batch.layer.map_count : 0;
-    if (p->plan && p->planned_maps == maps && mha__attn_layer_alike(p->planned, attn)) return MHA_OK;
+    if (p->plan && p->planned_maps == maps && mha__attn_layer_equivalent(p->planned, attn)) return MHA_OK;
     mha_attn_plan_free(p->plan);
     p->plan = NULL;
     p->planned = attn;

@@ -59,10 +59,10 @@ static mha_status take_row(mha__generation *g, mha__slot *s, float *logits, mha_
 {
     const int64_t guesses = s->row - 1, begin = s->length;
     int64_t right = 0;
-    for (bool goes_on = true; goes_on; right += goes_on) {
+    for (bool accepted = true; accepted; right += accepted) {
         const int32_t guessed = s->ids[s->length < g->room ? s->length : 0];
         MHA__TRY(mha__generation_advance(g, s, logits + right * g->model->config.vocab, err));
-        goes_on = right < guesses && s->prompt >= 0 && s->ids[s->length - 1] == guessed;
+        accepted = right < guesses && s->prompt >= 0 && s->ids[s->length - 1] == guessed;
     }
     if (guesses == 0) return MHA_OK;
     s->ahead = mha__min64(g->o.lookup, right == guesses ? 2 * guesses : right + 1);

@@ -14,7 +14,7 @@ static int64_t greatest(const float *x, int64_t n)
 }
 
 /* Samples from the softmax as torch.multinomial does; on entry, *id must be the most likely token. */
-static mha_status draw(mha__generation *g, mha__slot *s, const float *logits, int64_t *id, mha_error *err)
+static mha_status sample(mha__generation *g, mha__slot *s, const float *logits, int64_t *id, mha_error *err)
 {
     const int64_t vocab = g->model->config.vocab;
     const float top = logits[*id];
@@ -59,7 +59,7 @@ mha_status mha__generation_choose(mha__generation *g, mha__slot *s, float *logit
     if (logits[*id] < -FLT_MAX)
         return mha__fail(err, MHA_ERR_ARG, "sampling options must keep at least one token (got 0 of %lld)",
                          (long long)vocab);
-    return g->o.sampling.temperature > 0 ? draw(g, s, logits, id, err) : MHA_OK;
+    return g->o.sampling.temperature > 0 ? sample(g, s, logits, id, err) : MHA_OK;
 }
 
 /* ---- storing and reporting of tokens ---- */

@@ -65,7 +65,7 @@ static bool is_closed(const mha__gates *g, int64_t at)
 mha_status mha__gates_begin(mha_trainer *t, mha_error *err)
 {
     mha__gates *g = t->gates;
-    g->drawn = 0;
+    g->sampled = 0;
     memset(g->gradient, 0, (size_t)(g->layers * g->heads) * sizeof *g->gradient);
     return mha__gates_lift(t, err);
 }
@@ -80,13 +80,13 @@ static double uniform(uint64_t key, int64_t sequence, int64_t layer, int64_t hea
 
 /* Returns a sample of one gate. Sets *slope to its derivative with respect to `value`; for priced gates, with respect
  * to u. */
-static double draw(const mha__gates *g, int64_t at, bool moves, uint64_t key, int64_t sequence, double *slope)
+static double sample(const mha__gates *g, int64_t at, bool moves, uint64_t key, int64_t sequence, double *slope)
 {
     *slope = moves ? 1 : 0;
     if (!moves) return (double)g->shown[at];
     if (g->o.penalty == MHA_GATES_L1) return g->value[at];
     const double u = uniform(key, sequence, at / g->heads, at % g->heads),
-                 gate = mha__gate_drawn(g->value[at], u, slope);
+                 gate = mha__gate_sampled(g->value[at], u, slope);
     if (mha__gates_priced(g)) *slope /= u * (1 - u); /* derivative with respect to u, not log-alpha */
     return gate;
 }
@@ -99,10 +99,11 @@ void mha__gates_draw(mha_trainer *t, int64_t batch, float *gates, float *slopes)
     for (int64_t n = 0; n < g->layers * batch * g->heads; n++) {
         const int64_t at = n / (batch * g->heads) * g->heads + n % g->heads;
         double slope = 0;
-        gates[n] = mha__gates_has(g, at) ? (float)draw(g, at, moves, key, g->drawn + n / g->heads % batch, &slope) : 0;
+        gates[n] =
+            mha__gates_has(g, at) ? (float)sample(g, at, moves, key, g->sampled + n / g->heads % batch, &slope) : 0;
         slopes[n] = (float)slope;
     }
-    g->drawn += batch;
+    g->sampled += batch;
 }
 
 mha_status mha__gates_check(const mha_trainer *t, mha_error *err)

@@ -26,7 +26,7 @@ double mha__gate_mean(double a)
     return cut(sigmoid(a));
 }
 
-double mha__gate_drawn(double a, double u, double *slope)
+double mha__gate_sampled(double a, double u, double *slope)
 {
     const double s = sigmoid((log(u) - log1p(-u) + a) / beta), z = cut(s);
     *slope = z > 0 && z < 1 ? (high - low) * s * (1 - s) / beta : 0;

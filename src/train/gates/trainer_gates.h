@@ -29,7 +29,7 @@ typedef struct mha__gates {
     double *value, *mean, *square;
     double *control;         /* [MHA__GATES_CONTROL] log of base strength, steps (0 once frozen), 1 = frozen */
     double *gradient;        /* gradient of the loss with respect to `value`, summed over labels */
-    int64_t drawn;           /* number of sequences in this step with sampled gates */
+    int64_t sampled;         /* number of sequences in this step with sampled gates */
     float *chosen;           /* scratch: heads to keep */
     float *shown;            /* the gates that are multiplied into the model */
     mha__gated *layer;       /* [layers] */
@@ -108,9 +108,10 @@ void mha__gates_give(struct mha_trainer *t, mha__gates_batch *own);
 /* ---- hard concrete formulas ---- */
 
 /* Formulas for a hard concrete gate z with log-alpha a. mha__gate_open returns P(z > 0), mha__gate_mean the
- * deterministic z for evaluation, mha__gate_drawn the sample z for a uniform u and its derivative with respect to a. */
+ * deterministic z for evaluation, mha__gate_sampled the sample z for a uniform u and its derivative with respect to
+ * a. */
 double mha__gate_open(double a);
 double mha__gate_mean(double a);
-double mha__gate_drawn(double a, double u, double *slope);
+double mha__gate_sampled(double a, double u, double *slope);
 
 #endif

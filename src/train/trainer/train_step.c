@@ -119,7 +119,7 @@ static mha_status run_workers(mha_trainer *t, const mha_train_batch *batches, in
     const bool overlaps = mha__ranks_overlap(t) && mha__config_choosing(&t->model->config) < 0;
     g->overlaps = overlaps ? n + workers * each - 1 : -1;
     for (int64_t other = 0; t->gates && other < n; other++)
-        t->gates->drawn += sequences_of(&batches[other]);
+        t->gates->sampled += sequences_of(&batches[other]);
     for (int64_t worker = 0; worker < workers; worker++) {
         for (const int64_t end = n + each; n < end; n++)
             MHA__TRY(add_batch(t, &batches[n], n, true, g, err));

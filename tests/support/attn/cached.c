@@ -33,7 +33,7 @@ static uint64_t hash_of(const mha_cache_desc *desc, int64_t id, int64_t g, int64
  * and the elements at powers of two differ between tokens. */
 static int rotated_element(const mha_cache_desc *desc, int64_t id, int64_t g, int64_t d, bool value)
 {
-    const int64_t at = d % Q4_NUMBERS;
+    const int64_t at = d % Q4_ELEMENTS;
     if (at == 0) return -8;
     return at & (at - 1) ? 0 : (int)(hash_of(desc, id, g, d, value) >> 60) - 8;
 }
@@ -41,20 +41,20 @@ static int rotated_element(const mha_cache_desc *desc, int64_t id, int64_t g, in
 /* The Hadamard matrix has ones in column 0; column 2^n is negative in the rows that have bit n. */
 static double restored_element(const mha_cache_desc *desc, int64_t id, int64_t g, int64_t d, bool value)
 {
-    const int64_t block = d - d % Q4_NUMBERS;
+    const int64_t block = d - d % Q4_ELEMENTS;
     int sum = rotated_element(desc, id, g, block, value);
-    for (int64_t bit = 1; bit < Q4_NUMBERS; bit *= 2) {
+    for (int64_t bit = 1; bit < Q4_ELEMENTS; bit *= 2) {
         const int x = rotated_element(desc, id, g, block + bit, value);
         sum += d & bit ? -x : x;
     }
-    return sum / sqrt(Q4_NUMBERS);
+    return sum / sqrt(Q4_ELEMENTS);
 }
 
 /* Elements are integers from -127 to 127. For q8_0, the first element of each block of 32 is 127, so that the scale of
  * the block is 1. For f8_e4m3, elements are its numbers from -120 to 120; for q4_0, restored blocks. */
 double cached_element(const mha_cache_desc *desc, int64_t id, int64_t g, int64_t d, bool value)
 {
-    if (desc->dtype == MHA_Q8_0 && d % Q8_NUMBERS == 0) return 127;
+    if (desc->dtype == MHA_Q8_0 && d % Q8_ELEMENTS == 0) return 127;
     if (desc->dtype == MHA_Q4_0) return restored_element(desc, id, g, d, value);
     const uint64_t hash = hash_of(desc, id, g, d, value);
     if (desc->dtype == MHA_F8_E4M3) return e4m3_value((uint8_t)((hash >> 56 & 0x80) | (hash >> 56) % 0x70));
@@ -173,11 +173,11 @@ static bool is_stored(const mha_named_tensor *t, const mha_cache_desc *desc, int
     case MHA_F16:
         return halves[d] == small_half(x, F16_FRACTION) || (x == 0 && halves[d] == 0x8000);
     case MHA_Q8_0:
-        at += d / Q8_NUMBERS * Q8_BYTES; /* the scale of the block must be 1 (0x3C00) */
-        return memcmp(at, "\x00\x3C", 2) == 0 && (double)((const int8_t *)at)[2 + d % Q8_NUMBERS] == x;
+        at += d / Q8_ELEMENTS * Q8_BYTES; /* the scale of the block must be 1 (0x3C00) */
+        return memcmp(at, "\x00\x3C", 2) == 0 && (double)((const int8_t *)at)[2 + d % Q8_ELEMENTS] == x;
     case MHA_Q4_0:
-        at += d / Q4_NUMBERS * Q4_BYTES; /* the scale of the block must be 1 */
-        return memcmp(at, "\x00\x3C", 2) == 0 && q4_rotated(at, (int)(d % Q4_NUMBERS)) == x;
+        at += d / Q4_ELEMENTS * Q4_BYTES; /* the scale of the block must be 1 */
+        return memcmp(at, "\x00\x3C", 2) == 0 && q4_rotated(at, (int)(d % Q4_ELEMENTS)) == x;
     case MHA_F8_E4M3:
         return e4m3_value(((const uint8_t *)at)[d]) == x;
     default:

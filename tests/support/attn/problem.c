@@ -91,7 +91,7 @@ static mha_dtype stored(mha_dtype given, mha_dtype otherwise)
 /* Returns the number of tensor elements in a row of keys or values; for q8_0 and q4_0, a tensor element is a block. */
 static int64_t elements(mha_dtype dtype, int64_t width)
 {
-    return dtype == MHA_Q8_0 || dtype == MHA_Q4_0 ? blocks_of(width, Q8_NUMBERS) : width;
+    return dtype == MHA_Q8_0 || dtype == MHA_Q4_0 ? blocks_of(width, Q8_ELEMENTS) : width;
 }
 
 void problem_make(problem *p, const mha_attn_desc *desc, const problem_layouts *layouts, uint64_t seed)

@@ -110,7 +110,7 @@ static void random_types(mha_attn_desc *d, rng *r)
 
 static int64_t whole_blocks(int64_t width)
 {
-    return (width + Q4_NUMBERS - 1) / Q4_NUMBERS * Q4_NUMBERS;
+    return (width + Q4_ELEMENTS - 1) / Q4_ELEMENTS * Q4_ELEMENTS;
 }
 
 /* With probability 0.2, stores keys and values in f8_e4m3 or q4_0, using a separate random stream. Rows in q4_0 have

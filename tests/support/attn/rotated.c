@@ -144,8 +144,8 @@ static void turn_row(const rotated *r, const problem *p, const tensor *from, ten
 static void restore_blocks(const tensor *t, int64_t b, int64_t h, int64_t l, int64_t D, float *x)
 {
     for (int64_t d = 0; d < D; d++) {
-        const char *block = tensor_at(t, b, h, l, d / Q8_NUMBERS);
-        const int at = (int)(d % Q8_NUMBERS);
+        const char *block = tensor_at(t, b, h, l, d / Q8_ELEMENTS);
+        const int at = (int)(d % Q8_ELEMENTS);
         uint16_t scale;
         memcpy(&scale, block, sizeof scale);
         x[d] = (float)(t->dtype == MHA_Q8_0 ? q8_value(block, at)

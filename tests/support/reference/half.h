@@ -36,7 +36,7 @@ static inline uint16_t half_bits(double x, int fraction)
     return (uint16_t)(sign | (magnitude < infinity ? magnitude : infinity));
 }
 
-enum { Q8_NUMBERS = 32, Q8_BYTES = 34 };
+enum { Q8_ELEMENTS = 32, Q8_BYTES = 34 };
 
 /* Returns element n of a q8_0 block. */
 static inline double q8_value(const void *block, int n)
@@ -52,7 +52,7 @@ static inline void q8_make(void *block, double x)
 {
     const uint16_t scale = half_bits(x / 64, F16_FRACTION);
     memcpy(block, &scale, sizeof scale);
-    for (uint32_t n = 0; n < Q8_NUMBERS; n++)
+    for (uint32_t n = 0; n < Q8_ELEMENTS; n++)
         ((uint8_t *)block)[sizeof scale + n] = (uint8_t)((scale * 33u + n + 1) * 2654435761u >> 24);
 }
 static inline double q8_made_of(const void *block)
@@ -62,7 +62,7 @@ static inline double q8_made_of(const void *block)
     return 64 * half_value(scale, F16_FRACTION);
 }
 
-enum { Q4_NUMBERS = 32, Q4_BYTES = 18 };
+enum { Q4_ELEMENTS = 32, Q4_BYTES = 18 };
 
 /* Returns element i of a q4_0 block before the inverse rotation, without its scale. */
 static inline int q4_rotated(const void *block, int i)
@@ -78,9 +78,9 @@ static inline double q4_value(const void *block, int n)
     uint16_t scale;
     int sum = 0;
     memcpy(&scale, block, sizeof scale);
-    for (int i = 0; i < Q4_NUMBERS; i++)
+    for (int i = 0; i < Q4_ELEMENTS; i++)
         sum += __builtin_parity((unsigned)(n & i)) ? -q4_rotated(block, i) : q4_rotated(block, i);
-    return half_value(scale, F16_FRACTION) * sum / sqrt(Q4_NUMBERS);
+    return half_value(scale, F16_FRACTION) * sum / sqrt(Q4_ELEMENTS);
 }
 
 /* Writes a q4_0 block with values of about the magnitude of `x`: its scale is x / 8, and its 32 elements are derived

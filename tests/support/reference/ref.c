@@ -46,14 +46,14 @@ static double element(const reader *r, int64_t b, int64_t h, int64_t l, int64_t 
         b = page_of(r->table, b, l / r->page_size);
         l %= r->page_size;
     }
-    const int64_t column = is_blocks(r->dtype) ? d / Q8_NUMBERS : d;
+    const int64_t column = is_blocks(r->dtype) ? d / Q8_ELEMENTS : d;
     int64_t at = b * r->stride[0] + h * r->stride[1] + l * r->stride[2] + column * r->stride[3];
     const void *data = r->data;
     switch (r->dtype) {
     case MHA_Q8_0:
-        return q8_value((const char *)data + at * Q8_BYTES, (int)(d % Q8_NUMBERS));
+        return q8_value((const char *)data + at * Q8_BYTES, (int)(d % Q8_ELEMENTS));
     case MHA_Q4_0:
-        return q4_value((const char *)data + at * Q4_BYTES, (int)(d % Q4_NUMBERS));
+        return q4_value((const char *)data + at * Q4_BYTES, (int)(d % Q4_ELEMENTS));
     case MHA_F8_E4M3:
         return e4m3_value(((const uint8_t *)data)[at]);
     case MHA_F64:
@@ -71,7 +71,7 @@ static reader read_view(const mha_cview *view, mha_dtype dtype, int64_t heads, i
 {
     reader r = {.data = view->data, .dtype = dtype};
     memcpy(r.stride, view->stride, sizeof r.stride);
-    if (is_blocks(dtype)) width = (width + Q8_NUMBERS - 1) / Q8_NUMBERS;
+    if (is_blocks(dtype)) width = (width + Q8_ELEMENTS - 1) / Q8_ELEMENTS;
     if (!r.stride[0] && !r.stride[1] && !r.stride[2] && !r.stride[3]) {
         r.stride[3] = 1;
         r.stride[2] = width;

@@ -143,16 +143,16 @@ static void test_shared(void **state)
 
 /* ---- other measurements, with results as lists of doubles ---- */
 
-enum { NUMBERS = 1 << 16 };
+enum { ELEMENTS = 1 << 16 };
 
 typedef struct numbers {
-    double at[NUMBERS];
+    double at[ELEMENTS];
     int64_t count;
 } numbers;
 
 static void put(numbers *n, double x)
 {
-    assert_true(n->count < NUMBERS);
+    assert_true(n->count < ELEMENTS);
     n->at[n->count++] = x;
 }
 
@@ -219,7 +219,7 @@ static void by_pairs_of_heads(const mha_head_data *texts, numbers *out)
 {
     const mha_model_info *info = mha_model_describe(model);
     const int64_t heads = info->layers * info->heads;
-    assert_true(out->count + heads * heads <= NUMBERS);
+    assert_true(out->count + heads * heads <= ELEMENTS);
     assert_int_equal(mha_importance_pairs(model, texts, NULL, out->at + out->count, NULL), MHA_OK);
     out->count += heads * heads;
 }

@@ -38,19 +38,19 @@ static void test_rate(void **state)
 
 /* ---- update of the weights ---- */
 
-enum { NUMBERS = 40000 }; /* more elements than two blocks of the update */
+enum { ELEMENTS = 40000 }; /* more elements than two blocks of the update */
 
 static void test_update_against_doubles(void **state)
 {
     (void)state;
-    float *gradient = random_floats(3, 1, NUMBERS, 1, 0), *kept = random_floats(3, 1, NUMBERS, 1, 0);
-    float *weight = random_floats(3, 2, NUMBERS, 1, 0), *mean = calloc(NUMBERS, sizeof *mean);
-    float *square = calloc(NUMBERS, sizeof *square);
-    double *w = malloc(NUMBERS * sizeof *w), *m = calloc(NUMBERS, sizeof *m), *v = calloc(NUMBERS, sizeof *v);
-    for (int i = 0; i < NUMBERS; i++)
+    float *gradient = random_floats(3, 1, ELEMENTS, 1, 0), *kept = random_floats(3, 1, ELEMENTS, 1, 0);
+    float *weight = random_floats(3, 2, ELEMENTS, 1, 0), *mean = calloc(ELEMENTS, sizeof *mean);
+    float *square = calloc(ELEMENTS, sizeof *square);
+    double *w = malloc(ELEMENTS * sizeof *w), *m = calloc(ELEMENTS, sizeof *m), *v = calloc(ELEMENTS, sizeof *v);
+    for (int i = 0; i < ELEMENTS; i++)
         w[i] = (double)weight[i];
     for (int step = 1; step <= 3; step++) {
-        const mha__adamw job = {.count = NUMBERS,
+        const mha__adamw job = {.count = ELEMENTS,
                                 .weight = weight,
                                 .gradient = gradient,
                                 .mean = mean,
@@ -62,9 +62,9 @@ static void test_update_against_doubles(void **state)
                                 .eps = 1e-3,
                                 .decay = 0.5,
                                 .step = step};
-        memcpy(gradient, kept, NUMBERS * sizeof *gradient);
+        memcpy(gradient, kept, ELEMENTS * sizeof *gradient);
         mha__adamw_run(NULL, &job);
-        for (int i = 0; i < NUMBERS; i++) {
+        for (int i = 0; i < ELEMENTS; i++) {
             const double g = 0.25 * (double)kept[i];
             w[i] -= 0.1 * 0.5 * w[i];
             m[i] = 0.9 * m[i] + 0.1 * g;
@@ -86,16 +86,16 @@ static double sum_of_squares(mha_ctx *ctx, int64_t count, const float *x, double
 static void test_squares(void **state)
 {
     (void)state;
-    float *x = random_floats(4, 1, NUMBERS, 1, 0);
-    double *partial = malloc((size_t)mha__squares_blocks(NUMBERS) * sizeof *partial), sum = 0;
-    for (int i = 0; i < NUMBERS; i++)
+    float *x = random_floats(4, 1, ELEMENTS, 1, 0);
+    double *partial = malloc((size_t)mha__squares_blocks(ELEMENTS) * sizeof *partial), sum = 0;
+    for (int i = 0; i < ELEMENTS; i++)
         sum += (double)x[i] * (double)x[i];
-    assert_true(fabs(sum_of_squares(NULL, NUMBERS, x, partial) - sum) < 1e-12 * sum);
+    assert_true(fabs(sum_of_squares(NULL, ELEMENTS, x, partial) - sum) < 1e-12 * sum);
     assert_true(sum_of_squares(NULL, 0, x, partial) == 0);
-    x[NUMBERS - 1] = 3e38F;
-    assert_true(isfinite(sum_of_squares(NULL, NUMBERS, x, partial)));
+    x[ELEMENTS - 1] = 3e38F;
+    assert_true(isfinite(sum_of_squares(NULL, ELEMENTS, x, partial)));
     x[17] = INFINITY;
-    assert_false(isfinite(sum_of_squares(NULL, NUMBERS, x, partial)));
+    assert_false(isfinite(sum_of_squares(NULL, ELEMENTS, x, partial)));
     free(x), free(partial);
 }
 

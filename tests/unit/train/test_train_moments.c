@@ -23,7 +23,7 @@ static const mha_train_options narrow = {
 
 /* ---- the update ---- */
 
-enum { NUMBERS = 40000 }; /* more elements than two blocks of the update */
+enum { ELEMENTS = 40000 }; /* more elements than two blocks of the update */
 
 static mha__adamw job_of(int64_t count, float *weight, float *gradient, uint16_t *moments, int64_t step)
 {
@@ -48,17 +48,17 @@ static mha__adamw job_of(int64_t count, float *weight, float *gradient, uint16_t
 static void test_update_against_doubles(void **state)
 {
     (void)state;
-    float *gradient = random_floats(3, 1, NUMBERS, 1, 0), *kept = random_floats(3, 1, NUMBERS, 1, 0);
-    float *weight = random_floats(3, 2, NUMBERS, 1, 0);
-    uint16_t *moments = calloc(2 * NUMBERS, sizeof *moments);
-    double *w = malloc(NUMBERS * sizeof *w), *m = calloc(NUMBERS, sizeof *m), *v = calloc(NUMBERS, sizeof *v);
-    for (int i = 0; i < NUMBERS; i++)
+    float *gradient = random_floats(3, 1, ELEMENTS, 1, 0), *kept = random_floats(3, 1, ELEMENTS, 1, 0);
+    float *weight = random_floats(3, 2, ELEMENTS, 1, 0);
+    uint16_t *moments = calloc(2 * ELEMENTS, sizeof *moments);
+    double *w = malloc(ELEMENTS * sizeof *w), *m = calloc(ELEMENTS, sizeof *m), *v = calloc(ELEMENTS, sizeof *v);
+    for (int i = 0; i < ELEMENTS; i++)
         w[i] = (double)weight[i];
     for (int step = 1; step <= 3; step++) {
-        const mha__adamw job = job_of(NUMBERS, weight, gradient, moments, step);
-        memcpy(gradient, kept, NUMBERS * sizeof *gradient);
+        const mha__adamw job = job_of(ELEMENTS, weight, gradient, moments, step);
+        memcpy(gradient, kept, ELEMENTS * sizeof *gradient);
         mha__adamw_run(NULL, &job);
-        for (int i = 0; i < NUMBERS; i++) {
+        for (int i = 0; i < ELEMENTS; i++) {
             const double g = 0.25 * (double)kept[i];
             w[i] -= 0.1 * 0.5 * w[i];
             m[i] = 0.9 * m[i] + 0.1 * g;
@@ -66,7 +66,7 @@ static void test_update_against_doubles(void **state)
             w[i] -= 0.1 * (m[i] / (1 - pow(0.9, step))) / (sqrt(v[i] / (1 - pow(0.99, step))) + 1e-3);
             assert_true(fabs(w[i] - (double)weight[i]) < 2e-6 + (step - 1) * 0.15 * 0x1p-7);
             assert_true(fabs(m[i] - (double)mha__bf16_to_f32(moments[i])) <= step * 0x1p-7 * fabs(m[i]));
-            assert_true(fabs(v[i] - (double)mha__bf16_to_f32(moments[NUMBERS + i])) <= step * 0x1p-7 * v[i]);
+            assert_true(fabs(v[i] - (double)mha__bf16_to_f32(moments[ELEMENTS + i])) <= step * 0x1p-7 * v[i]);
             assert_true(gradient[i] == 0);
         }
     }
@@ -102,16 +102,16 @@ static void test_small_changes_are_not_lost(void **state)
 static void test_parts_are_those_of_the_whole(void **state)
 {
     (void)state;
-    float *gradient = random_floats(3, 1, NUMBERS, 1, 0), *again = random_floats(3, 1, NUMBERS, 1, 0);
-    float *weight = calloc(2 * NUMBERS, sizeof *weight);
-    uint16_t *whole = calloc(2 * NUMBERS, sizeof *whole), *part = calloc(2 * NUMBERS, sizeof *part);
-    const mha__adamw all = job_of(NUMBERS, weight, gradient, whole, 1);
-    mha__adamw rest = job_of(NUMBERS - MHA__SQUARES_BLOCK, weight + NUMBERS, again + MHA__SQUARES_BLOCK, part, 1);
+    float *gradient = random_floats(3, 1, ELEMENTS, 1, 0), *again = random_floats(3, 1, ELEMENTS, 1, 0);
+    float *weight = calloc(2 * ELEMENTS, sizeof *weight);
+    uint16_t *whole = calloc(2 * ELEMENTS, sizeof *whole), *part = calloc(2 * ELEMENTS, sizeof *part);
+    const mha__adamw all = job_of(ELEMENTS, weight, gradient, whole, 1);
+    mha__adamw rest = job_of(ELEMENTS - MHA__SQUARES_BLOCK, weight + ELEMENTS, again + MHA__SQUARES_BLOCK, part, 1);
     rest.first += MHA__SQUARES_BLOCK;
     mha__adamw_run(NULL, &all);
     mha__adamw_run(NULL, &rest);
     assert_memory_equal(whole + MHA__SQUARES_BLOCK, part, (size_t)rest.count * sizeof *part);
-    assert_memory_equal(whole + NUMBERS + MHA__SQUARES_BLOCK, part + rest.count, (size_t)rest.count * sizeof *part);
+    assert_memory_equal(whole + ELEMENTS + MHA__SQUARES_BLOCK, part + rest.count, (size_t)rest.count * sizeof *part);
     free(gradient), free(again), free(weight), free(whole), free(part);
 }
 

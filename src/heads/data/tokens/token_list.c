@@ -128,7 +128,8 @@ mha_status mha__gather_ids(mha__gather *g, const mha_model *model, const int32_t
         const piece p = {.ids = ids + starts[i],
                          .types = typed ? segments : NULL,
                          .segments = segments,
-                         .length = mha__text_cut(model, &(mha__text){NULL, i, g->count}, length, options->max_tokens)};
+                         .length =
+                             mha__text_truncate(model, &(mha__text){NULL, i, g->count}, length, options->max_tokens)};
         MHA__TRY(append(g, model, i, &p, err));
     }
     return MHA_OK;

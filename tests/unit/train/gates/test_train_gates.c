@@ -55,7 +55,7 @@ static void test_hard_concrete(void **state)
     };
     for (size_t n = 0; n < sizeof want / sizeof *want; n++) {
         double slope = 7;
-        assert_true(fabs(mha__gate_drawn(want[n].a, want[n].u, &slope) - want[n].gate) < 1e-13);
+        assert_true(fabs(mha__gate_sampled(want[n].a, want[n].u, &slope) - want[n].gate) < 1e-13);
         assert_true(fabs(slope - want[n].slope) < 1e-13);
         assert_true(fabs(mha__gate_open(want[n].a) - want[n].open) < 1e-13);
         assert_true(fabs(mha__gate_mean(want[n].a) - want[n].mean) < 1e-13);
@@ -70,7 +70,7 @@ static void test_probability_is_the_fraction_sampled(void **state)
     for (double a = -4; a <= 2; a += 1.5) {
         double open = 0, slope;
         for (uint32_t n = 0; n < DRAWS; n++)
-            open += mha__gate_drawn(a, ((double)mha__philox(9, n, 0, 0, 0) + 0.5) * 0x1p-32, &slope) > 0;
+            open += mha__gate_sampled(a, ((double)mha__philox(9, n, 0, 0, 0) + 0.5) * 0x1p-32, &slope) > 0;
         assert_true(fabs(open / DRAWS - mha__gate_open(a)) < 0.015);
     }
 }
