@@ -3,7 +3,7 @@
 #include <math.h>
 
 /* The lens multiplies the states of all tokens and layers by the output matrix; more products would block the page. */
-static const double max_products = 1e10;
+static const double PRODUCTS_MAX = 1e10;
 
 /* Computes the lens at token `at` of the model as it is. In a causal model it depends on the tokens up to it only. */
 LIVE_EXPORT(live_lens) mha_status live_lens(int at)
@@ -13,7 +13,7 @@ LIVE_EXPORT(live_lens) mha_status live_lens(int at)
     const mha_logit_lens_options options = {.size = sizeof options, .top = i->vocab < LIVE_LENS ? i->vocab : LIVE_LENS};
     mha_logit_lens_free(live.lens);
     live.lens = NULL;
-    const double max = max_products / ((double)(i->layers + 1) * (double)i->hidden * (double)i->vocab);
+    const double max = PRODUCTS_MAX / ((double)(i->layers + 1) * (double)i->hidden * (double)i->vocab);
     const mha_status status = live_check_token(at);
     if (status != MHA_OK) return status;
     if ((double)count > max)

@@ -11,7 +11,7 @@
 
 /* Minimum seconds of a timed pass. The time of shorter passes varied by 50 % between runs, even the minimum of several
  * passes. */
-static const double shortest_pass = 0.02;
+static const double SHORTEST_PASS = 0.02;
 
 int held_out_evaluate(cli_session *s, const mha_model_edit *edit, const held_texts *texts, held_out_evaluation *e)
 {
@@ -112,7 +112,7 @@ void held_out_print_rest(const cli_session *s, const held_out_evaluation *e, con
         fputs("\nQuality and speed were not measured: give texts with -f or --test.\n", s->out);
         return;
     }
-    const bool timed = pass_seconds(e) >= shortest_pass;
+    const bool timed = pass_seconds(e) >= SHORTEST_PASS;
     if (timed) print_row(s->out, "tokens per second", e->of.tokens_per_second[0], e->of.tokens_per_second[1], 0);
     if (e->of.comparison.predicted) print_row(s->out, "loss", e->of.comparison.loss[0], e->of.comparison.loss[1], 4);
     fputc('\n', s->out);
@@ -124,5 +124,5 @@ void held_out_print_rest(const cli_session *s, const held_out_evaluation *e, con
         cli_put_prose(
             s, 0, 0,
             "Speed is omitted: a pass over these texts takes less than %.0f ms, too short for a stable measurement.",
-            shortest_pass * 1e3);
+            SHORTEST_PASS * 1e3);
 }

@@ -36,7 +36,7 @@ mha_status mha__activation_find(mha_ctx *ctx, const mha__dense *dense, mha_activ
 }
 
 /* elements per task: a few microseconds of work; smaller calls run on the calling thread */
-#define ELEMENTS_PER_TASK 16384
+enum { ELEMENTS_PER_TASK = 16384 };
 
 typedef struct activation_job {
     mha__row_fn run;

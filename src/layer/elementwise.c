@@ -3,7 +3,7 @@
 #include "base/ctx.h"
 #include "base/size.h"
 
-#define ELEMENTS_PER_TASK 32768 /* elements per task: a few microseconds of work */
+enum { ELEMENTS_PER_TASK = 32768 }; /* elements per task: a few microseconds of work */
 
 typedef struct join_job {
     mha__joining how;

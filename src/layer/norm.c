@@ -8,7 +8,7 @@
 #include <math.h>
 
 /* elements per task: about 5 us, so that the norm of one sentence runs on the calling thread */
-#define ELEMENTS_PER_TASK 32768
+enum { ELEMENTS_PER_TASK = 32768 };
 
 typedef struct norm_job {
     const mha__kernels *kernels;

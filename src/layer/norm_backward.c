@@ -13,8 +13,10 @@
 #include "kernel/kernel.h"
 #include "layer/norm.h"
 
-#define PARTS 32
-#define ELEMENTS_PER_PART 32768 /* minimum elements per part, so that a part takes at least a few microseconds */
+enum {
+    PARTS = 32,
+    ELEMENTS_PER_PART = 32768, /* minimum elements per part, so that a part takes at least a few microseconds */
+};
 
 typedef struct back_job {
     const mha__norm_back *p;

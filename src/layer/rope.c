@@ -9,9 +9,8 @@
 #include "mha/attn.h"
 #include <math.h>
 
-#define ELEMENTS_PER_TASK \
-    32768 /* elements per task: a few microseconds of work; smaller calls run on the calling thread */
-#define PAIRS_MAX (MHA_HEAD_DIM_MAX / 2)
+/* Elements per task: a few microseconds of work. Smaller calls run on the calling thread. */
+enum { ELEMENTS_PER_TASK = 32768, PAIRS_MAX = MHA_HEAD_DIM_MAX / 2 };
 
 /* ---- checks ---- */
 

@@ -7,8 +7,7 @@
 #include "kernel/kernel.h"
 #include <math.h>
 
-#define TASK_ROWS 16
-#define PANEL 64 /* at least the width of every kernel's panel */
+enum { TASK_ROWS = 16 };
 
 typedef struct drop_job {
     const mha__kernels *kernels;
@@ -24,7 +23,7 @@ static void drop_tokens(const drop_job *job, int64_t sequence, int64_t token, in
     const double share = job->drop->share;
     const float factor = (float)(1 / (1 - share));
     const int64_t nr = job->kernels->nr;
-    float mask[TASK_ROWS * PANEL];
+    float mask[TASK_ROWS * MHA__NR_MAX];
     for (int64_t column = 0; column < job->width; column += nr) {
         const int64_t lanes = mha__min64(nr, job->width - column);
         const mha__draw draw = {.seed = job->drop->key,

@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-static const double default_range = 0.02; /* transformers' initializer_range of every supported family */
+static const double DEFAULT_RANGE = 0.02; /* transformers' initializer_range of every supported family */
 
 /* Tensors of a new model, which owns their memory. */
 typedef struct creation {
@@ -101,7 +101,7 @@ static mha_status check_padding(const mha__config *c, mha_error *err)
 static mha_status read_range(mha_ctx *ctx, const char *text, double *range, mha_error *err)
 {
     const mha__json *root = NULL;
-    *range = default_range;
+    *range = DEFAULT_RANGE;
     MHA__TRY(mha__json_parse(ctx, "config.json", text, strlen(text), MHA__JSON_BOM, &root, err));
     const mha__json_obj o = {.json = root, .file = "config.json"};
     const mha_status status = mha__json_number(&o, "initializer_range", MHA__OPTIONAL, FLT_MIN, FLT_MAX, range, err);

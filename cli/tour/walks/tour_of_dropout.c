@@ -3,13 +3,13 @@
 #include "tour/tour_head.h"
 #include "tour/tours.h"
 
-static const double rate = 0.2;
+static const double RATE = 0.2;
 
 /* Shows dropout of a matrix of ones [side, side]; *zeros receives the number of elements that become 0. */
 static void show_small(tour *t, mha_rng *rng, int64_t side, int *zeros)
 {
     const int64_t count = side * side;
-    const double expected = rate * (double)count;
+    const double expected = RATE * (double)count;
     float *ones = tour_floats(t, count), *dropped = tour_floats(t, count);
     double sum = 0;
     for (int64_t n = 0; ones && n < count; n++)
@@ -19,7 +19,7 @@ static void show_small(tour *t, mha_rng *rng, int64_t side, int *zeros)
     TOUR_TRY(t->error.status);
     tour_show(t, "ones", ones, TOUR_SHAPE(side, side));
 
-    TOUR_TRY(mha_rng_dropout(rng, rate, MHA_RNG_ROUTE_DEFAULT, ones, dropped, count, &t->error));
+    TOUR_TRY(mha_rng_dropout(rng, RATE, MHA_RNG_ROUTE_DEFAULT, ones, dropped, count, &t->error));
     for (int64_t n = 0; n < count; n++) {
         *zeros += dropped[n] == 0;
         sum += (double)dropped[n] / (double)count;
@@ -46,7 +46,7 @@ static void show_ones(tour *t, int64_t side, int *zeros)
     TOUR_TRY(t->error.status);
     for (int n = 0; n < MANY * MANY; n++)
         ones[n] = 1;
-    TOUR_TRY(mha_rng_dropout(&rng, rate, MHA_RNG_ROUTE_DEFAULT, ones, ones, MANY * MANY, &t->error));
+    TOUR_TRY(mha_rng_dropout(&rng, RATE, MHA_RNG_ROUTE_DEFAULT, ones, ones, MANY * MANY, &t->error));
     for (int n = 0; n < MANY * MANY; n++)
         large += (double)ones[n] / (MANY * MANY);
     tour_say(t, "Dropout on many elements", "mha_rng_dropout",
@@ -67,7 +67,7 @@ static void show_dropped_weights(tour *t, const tour_head *h, int zeros)
     mha_rng rng;
     mha_rng_manual_seed(&rng, tour_seed(t, TOUR_HEAD_SEED));
     TOUR_TRY(t->error.status);
-    TOUR_TRY(mha_rng_dropout(&rng, rate, MHA_RNG_ROUTE_DEFAULT, h->weights, dropped, h->tokens * h->tokens, &t->error));
+    TOUR_TRY(mha_rng_dropout(&rng, RATE, MHA_RNG_ROUTE_DEFAULT, h->weights, dropped, h->tokens * h->tokens, &t->error));
     tour_say(t, "Weights after dropout", "mha_rng_dropout",
              "The same mask is applied to the attention weights: the result is 0 at %s%s and 1.25 "
              "times the weight elsewhere. Rows no longer sum to 1, but their expected sum is 1.",
@@ -83,10 +83,10 @@ static void show_operator(tour *t, const tour_head *h, mha_attn_desc desc)
     float *seen = tour_floats(t, n * n);
     mha_rng_manual_seed(&rng, tour_seed(t, TOUR_HEAD_SEED));
     TOUR_TRY(t->error.status);
-    TOUR_TRY(mha_rng_dropout_mask(&rng, rate, MHA_RNG_ROUTE_DEFAULT, keep, n * n, &t->error));
+    TOUR_TRY(mha_rng_dropout_mask(&rng, RATE, MHA_RNG_ROUTE_DEFAULT, keep, n * n, &t->error));
     for (int64_t i = 0; i < n * n; i++)
         seen[i] = keep[i];
-    desc.dropout = rate;
+    desc.dropout = RATE;
     desc.inputs = MHA_ATTN_DROPOUT_KEEP;
     const mha_attn_args args = {.size = sizeof args,
                                 .q.data = h->q,

@@ -84,7 +84,7 @@ static const char *find_broken_rule(const mha_model *m)
 /* ---- speed ---- */
 
 enum { BATCH_TOKENS = 2048, ROUNDS = 5, ROUNDS_MAX = 200 };
-static const double long_enough = 0.5; /* minimum total time of all rounds [s]; short passes therefore run in many
+static const double LONG_ENOUGH = 0.5; /* minimum total time of all rounds [s]; short passes therefore run in many
                                         * rounds */
 
 typedef struct timing {
@@ -132,7 +132,7 @@ static mha_status run_rounds(const timing *t, mha_ctx *ctx, const mha_model *con
 {
     const double start = mha__now(CLOCK_MONOTONIC);
     for (int round = 0; round < ROUNDS_MAX; round++) {
-        if (round >= ROUNDS && mha__now(CLOCK_MONOTONIC) - start > long_enough) break;
+        if (round >= ROUNDS && mha__now(CLOCK_MONOTONIC) - start > LONG_ENOUGH) break;
         MHA__TRY(mha__progress(ctx, "speed", round < ROUNDS ? round : ROUNDS, ROUNDS, err));
         for (int m = 0; m < 2; m++) {
             const double begin = mha__now(CLOCK_MONOTONIC);

@@ -93,14 +93,14 @@ static mha_status list_groups(const mha__head_row *row, int64_t number, const do
 
 /* Relative tolerance: 0.07 * 100 exceeds 7 only because of binary rounding. This excess must not remove an additional
  * head. */
-static const double binary_error = 4e-16;
+static const double BINARY_ERROR = 4e-16;
 
 /* Returns the number of heads to remove from one layer, rounded up to whole groups. */
 static double wanted_of_row(const mha__head_row *row, const mha_prune_rule *rule)
 {
     const double group = (double)mha__row_group(row), heads = (double)row->count;
     if (!mha__row_may_lose(row)) return 0;
-    const double wanted = rule->count ? (double)rule->count : ceil(heads * rule->ratio * (1 - binary_error));
+    const double wanted = rule->count ? (double)rule->count : ceil(heads * rule->ratio * (1 - BINARY_ERROR));
     return ceil(wanted / group) * group;
 }
 
@@ -115,7 +115,7 @@ double mha__prune_wanted(const mha__head_sets *sets, const mha_prune_rule *rule,
         const mha__head_row one = mha__head_row_of(sets, r);
         heads += mha__row_may_lose(&one) ? one.count : 0;
     }
-    return rule->count ? (double)rule->count : (double)heads * rule->ratio * (1 + binary_error);
+    return rule->count ? (double)rule->count : (double)heads * rule->ratio * (1 + BINARY_ERROR);
 }
 
 bool mha__prune_takes(const mha_prune_rule *rule, double wanted, int64_t gone, int64_t size)

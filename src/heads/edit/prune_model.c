@@ -10,7 +10,7 @@
 
 #define CONFIG "config.json"
 
-static const double default_ridge = 3;
+static const double DEFAULT_RIDGE = 3;
 
 /* ---- config.json ---- */
 
@@ -239,7 +239,7 @@ static mha_status check(const mha_model *model, const uint8_t *keep, mha_prune_o
     if (!model || !keep) return mha__fail(err, MHA_ERR_ARG, "mha_prune: %s must not be NULL", model ? "keep" : "model");
     if (!(o->ridge >= 0 && isfinite(o->ridge)))
         return mha__fail(err, MHA_ERR_ARG, "mha_prune_options: ridge must be at least 0 (got %g)", o->ridge);
-    if (o->ridge == 0) o->ridge = default_ridge;
+    if (o->ridge == 0) o->ridge = DEFAULT_RIDGE;
     MHA__TRY(check_family(model, o, err));
     if (o->fill) MHA__TRY(mha__head_data_matches(model, o->fill, err));
     if (o->refit) MHA__TRY(mha__head_data_no_images(o->refit, err));

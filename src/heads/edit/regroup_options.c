@@ -4,7 +4,7 @@
 #include "heads/edit/regroup_model.h"
 #include <math.h>
 
-static const double default_ridge = 0.3;
+static const double DEFAULT_RIDGE = 0.3;
 
 /* ---- methods ---- */
 
@@ -145,7 +145,7 @@ static mha_status check_fit(mha__regroup *r, mha_error *err)
 {
     mha_regroup_options *o = &r->o;
     const bool mean = o->method == MHA_REGROUP_MEAN;
-    if (o->ridge == 0) o->ridge = mean ? -1 : default_ridge;
+    if (o->ridge == 0) o->ridge = mean ? -1 : DEFAULT_RIDGE;
     if (o->fit) return mha__edit_check_weights(r->model, err);
     if (mean && o->ridge < 0) return MHA_OK;
     return mha__fail(err, MHA_ERR_ARG, "mha_regroup_options: fit must not be NULL for \"%s\"%s", methods[o->method].key,

@@ -116,7 +116,7 @@ typedef struct mha__attn_also {
 } mha__attn_also;
 
 /* `outputs` of a call that has a forward and a backward pass. */
-#define MHA__ATTN_BOTH (MHA_ATTN_LSE | MHA_ATTN_GRADS)
+enum { MHA__ATTN_BOTH = MHA_ATTN_LSE | MHA_ATTN_GRADS };
 
 /* The arguments that the forward and backward pass share. A call that does not record requires only `plan` and `in`. */
 typedef struct mha__attn_call {

@@ -26,7 +26,7 @@ mha__qkv mha__qkv_of(const mha_attn_layer *layer, const mha__attn_call *call, vo
     return at;
 }
 
-#define TASK_ROWS 32
+enum { TASK_ROWS = 32 };
 
 typedef struct convert_job {
     const mha__kernels *kernels;

@@ -5,7 +5,7 @@
 #include "layer/norm.h"
 #include <string.h>
 
-#define ROWS_PER_TASK 16
+enum { ROWS_PER_TASK = 16 };
 
 typedef struct join_job {
     const mha_attn_layer *layer;

@@ -5,7 +5,7 @@
 #include "layer/attention/attention_layer.h"
 #include <string.h>
 
-#define REPEAT_ROWS 32 /* rows per task */
+enum { REPEAT_ROWS = 32 }; /* rows per task */
 
 typedef struct repeat_job {
     const mha_attn_layer *layer;

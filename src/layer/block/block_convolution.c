@@ -7,7 +7,7 @@
 #include "layer/selection/head_selection.h"
 #include <string.h>
 
-#define GATHER_ROWS 16 /* rows per task */
+enum { GATHER_ROWS = 16 }; /* rows per task */
 
 /* ---- creation ---- */
 

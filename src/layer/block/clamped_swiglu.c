@@ -5,7 +5,7 @@
 #include "base/size.h"
 #include "kernel/kernel.h"
 
-#define ELEMENTS_PER_TASK 16384 /* elements per task: some tens of microseconds of work */
+enum { ELEMENTS_PER_TASK = 16384 }; /* elements per task: some tens of microseconds of work */
 
 enum { PIECE = 256 }; /* elements whose intermediate results are on the stack */
 

@@ -8,9 +8,9 @@
 #include "layer/linear/linear.h"
 #include <math.h>
 
-#define ROWS_PER_TASK 16
+enum { ROWS_PER_TASK = 16 };
 
-static const double min_sum = 1e-20; /* added to the sum of scores, as in transformers */
+static const double SUM_MIN = 1e-20; /* added to the sum of scores, as in transformers */
 
 typedef struct route_job {
     const mha__experts *experts;
@@ -87,7 +87,7 @@ static void choose_scored(const mha__experts *x, float *p, int32_t *chosen)
 /* Returns the sum by which normalized weights are divided. */
 static double sum_of(const mha__experts *x, const float *p, const int32_t *chosen)
 {
-    double sum = x->sigmoid ? min_sum : 0;
+    double sum = x->sigmoid ? SUM_MIN : 0;
     for (int64_t n = 0; n < x->chosen; n++)
         sum += (double)p[chosen[n]];
     return sum;

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-#define ROWS_PER_TASK 16
+enum { ROWS_PER_TASK = 16 };
 
 /* ---- creation ---- */
 

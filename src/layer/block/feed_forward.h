@@ -53,7 +53,7 @@ void mha__feed_run(mha_ctx *ctx, const mha__mlp *feed, const mha__feed_scratch *
 enum { MHA__EXPERTS_MAX = 1024 }; /* maximum number of experts in a layer */
 
 /* Rows per chunk in blocks with experts; large, because each expert's weights are read once per chunk. */
-#define MHA__EXPERT_ROWS 2048
+enum { MHA__EXPERT_ROWS = 2048 };
 
 /* Experts of a layer. The router's matrix and that of the shared gate are always multiplied in f32, so that the choice
  * does not depend on the type of the other weights. Cost per row: 2 E count operations for the router, and 6 E I for

@@ -6,7 +6,7 @@
 #include "layer/block/feed_forward.h"
 #include "layer/ranks/row_parallel.h"
 
-#define MHA__CHUNK_ROWS 512 /* rows of a feed-forward chunk */
+enum { MHA__CHUNK_ROWS = 512 }; /* rows of a feed-forward chunk */
 
 enum {
     MHA__BLOCK_ATTN_NORM,

@@ -11,31 +11,26 @@
 #include "base/error.h"
 #include "layer/linear/packed_linear.h"
 
-#define BLOCK_ROWS 128 /* rows per task: x takes a few hundred KiB of the cache in addition to the weights */
+enum { BLOCK_ROWS = 128 }; /* rows per task: x takes a few hundred KiB of the cache in addition to the weights */
 /* The same with rounded x: the fewest rows, and the column blocks per task, whose weights fill a quarter of the level-2
  * cache, for more than half of these rows. */
-#define LEFT_BLOCK_ROWS 64
-#define LEFT_BLOCK_COLUMNS 4
-/* Columns per task with split products of more than SPLIT_ROWS rows: many, because each task splits its rows. */
-#define SPLIT_COLUMNS 1024
-#define SPLIT_ROWS 32
-#define SPLIT_TASKS 8 /* SPLIT_COLUMNS is halved while there are fewer tasks */
-#define TASKS_MIN 32  /* tasks have more rows only if at least so many remain */
+enum { LEFT_BLOCK_ROWS = 64, LEFT_BLOCK_COLUMNS = 4 };
+/* Columns per task with split products of more than SPLIT_ROWS rows: many, because each task splits its rows.
+ * SPLIT_COLUMNS is halved while there are fewer than SPLIT_TASKS tasks. */
+enum { SPLIT_COLUMNS = 1024, SPLIT_ROWS = 32, SPLIT_TASKS = 8 };
+enum { TASKS_MIN = 32 }; /* tasks have more rows only if at least so many remain */
 /* With at most FEW_ROWS rows, a task computes 1 / (SHARES * threads) of the remaining column blocks. Weights in long
  * ranges are read faster; the last ranges are single blocks, so that threads finish together (guided self-scheduling;
  * Polychronopoulos and Kuck 1987). Calls that skip parts use single blocks: a range could contain all other parts. */
-#define FEW_ROWS 16
-#define SHARES 2
+enum { FEW_ROWS = 16, SHARES = 2 };
 /* Rows that are multiplied by all columns before the next rows start. They take at most TOGETHER_BYTES of x (but at
  * least the rows of one task), so that x stays in the level-2 cache while all weights stream past. The limit does not
  * apply if x is rounded first, or if the weights exceed LARGE_WEIGHTS and come from memory: reading the weights then
  * costs more than reading x again. */
-#define ROWS_TOGETHER 512
-#define TOGETHER_BYTES (1 << 20)
-#define LARGE_WEIGHTS (32 << 20)
-/* elements of y that are computed before they are rounded; whole panels of a task's rows */
-#define ROUNDED_ELEMENTS 8192
-#define LEFT_ROWS 64 /* rows per task that rounds x */
+enum { ROWS_TOGETHER = 512, TOGETHER_BYTES = 1 << 20, LARGE_WEIGHTS = 32 << 20 };
+/* Elements of y that are computed before they are rounded: whole panels of a task's rows. */
+enum { ROUNDED_ELEMENTS = 8192 };
+enum { LEFT_ROWS = 64 }; /* rows per task that rounds x */
 
 typedef struct forward_job {
     const mha_linear *linear;

@@ -12,13 +12,14 @@
 #include "layer/linear/linear.h"
 #include <string.h>
 
-#define BLOCK_ELEMENTS \
-    65536              /* elements of the packed operand, which stay in the level-2 cache while rows stream past */
-#define BLOCK_TILES 16 /* rows per task, in register tiles */
-/* The same two with split products, which split their rows once per block; SPLIT_ROWS counts rows. */
-#define SPLIT_ELEMENTS 262144
-#define SPLIT_ROWS 128
-#define TURN_K 64 /* depth of a panel that is transposed in the level-1 cache */
+enum {
+    BLOCK_ELEMENTS = 65536, /* elements of the packed operand, which stay in the level-2 cache while rows stream past */
+    BLOCK_TILES = 16,       /* rows per task, in register tiles */
+    /* The same two with split products, which split their rows once per block; SPLIT_ROWS counts rows. */
+    SPLIT_ELEMENTS = 262144,
+    SPLIT_ROWS = 128,
+    TURN_K = 64, /* depth of a panel that is transposed in the level-1 cache */
+};
 
 typedef struct matmul_job {
     const mha__matmul *p;

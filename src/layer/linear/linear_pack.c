@@ -8,9 +8,11 @@
 #include "layer/repack.h"
 #include <string.h>
 
-#define BLOCK_WEIGHTS 65536     /* 256 KiB of f32: a quarter of the smallest supported level-2 cache */
-#define DIMENSION_MAX INT32_MAX /* limit of in, out and the number of parts: the product of any two fits in int64_t */
-#define PARTS_MAX 64            /* maximum number of matrices in mha_linear_create_stack */
+enum {
+    BLOCK_WEIGHTS = 65536,     /* 256 KiB of f32: a quarter of the smallest supported level-2 cache */
+    DIMENSION_MAX = INT32_MAX, /* limit of in, out and the number of parts: the product of any two fits in int64_t */
+    PARTS_MAX = 64,            /* maximum number of matrices in mha_linear_create_stack */
+};
 
 /* Returns the functions for packed weights of type `dtype`; NULL for f32 and f64. */
 static const mha__dense *dense_of(const mha__kernels *kernels, mha_dtype dtype)

@@ -9,10 +9,12 @@
 #include "kernel/kernel.h"
 #include "layer/linear/linear.h"
 
-#define BLOCK_ELEMENTS 131072 /* elements of a block of the right operand: 256 KiB, which stay in the level-2 cache */
-#define BLOCK_ROWS 64         /* rows of the left operand per task */
-#define COPY_ROWS 16          /* rows of A copied at a time: one cache line of a transposed A */
-#define COPY_STEP 64          /* columns of A copied at a time: whole steps of k */
+enum {
+    BLOCK_ELEMENTS = 131072, /* elements of a block of the right operand: 256 KiB, which stay in the level-2 cache */
+    BLOCK_ROWS = 64,         /* rows of the left operand per task */
+    COPY_ROWS = 16,          /* rows of A copied at a time: one cache line of a transposed A */
+    COPY_STEP = 64,          /* columns of A copied at a time: whole steps of k */
+};
 
 typedef struct pairs_job {
     const mha__matmul *p;

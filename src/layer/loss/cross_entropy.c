@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#define ELEMENTS_PER_TASK 8192 /* elements per task: tens of microseconds of exponentials */
+enum { ELEMENTS_PER_TASK = 8192 }; /* elements per task: tens of microseconds of exponentials */
 
 typedef struct loss_job {
     const mha_cross_entropy_args *a;

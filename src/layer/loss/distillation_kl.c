@@ -8,7 +8,7 @@
 #include "layer/loss/logits_softmax.h"
 #include <math.h>
 
-#define ELEMENTS_PER_TASK 8192 /* elements per task: tens of microseconds of exponentials */
+enum { ELEMENTS_PER_TASK = 8192 }; /* elements per task: tens of microseconds of exponentials */
 enum { STRIP = 1024 };
 
 typedef struct divergence_job {

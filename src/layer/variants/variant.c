@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#define WIDTH_MAX (1 << 24) /* prevents overflow of parameter counts, even with 4,096 experts */
+enum { WIDTH_MAX = 1 << 24 }; /* prevents overflow of parameter counts, even with 4,096 experts */
 
 /* ---- checks for all constructors ---- */
 

@@ -14,7 +14,7 @@
 #include "model/forward/pooler_logits.h"
 #include <string.h>
 
-#define CHUNK_ELEMENTS (1 << 24) /* logits in a chunk: 64 MiB */
+enum { CHUNK_ELEMENTS = 1 << 24 }; /* logits in a chunk: 64 MiB */
 
 /* Arrays of a chunk of rows. */
 typedef struct chunk {

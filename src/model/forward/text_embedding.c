@@ -11,8 +11,10 @@
 #include "model/weights/sentence_modules.h"
 #include <string.h>
 
-#define WINDOW 256        /* texts in memory at a time */
-#define BATCH_TOKENS 2048 /* tokens per batch, or one longer text; the activations then nearly fit in the caches */
+enum {
+    WINDOW = 256,        /* texts in memory at a time */
+    BATCH_TOKENS = 2048, /* tokens per batch, or one longer text; the activations then nearly fit in the caches */
+};
 
 /* ---- pooling ---- */
 

@@ -7,7 +7,7 @@
 #include "model/weights/weight_overlay.h"
 
 /* Longer than any prefix + layer + name + suffix of a family table; a longer name would be truncated and not found. */
-#define MHA__TENSOR_NAME 160
+enum { MHA__TENSOR_NAME = 160 };
 
 typedef struct mha__weights {
     mha_ctx *ctx;

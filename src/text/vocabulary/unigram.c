@@ -15,7 +15,7 @@
 /* Maximum length of a piece, which limits the number of steps per byte of a word. Trained models have pieces of at most
  * 16 characters. */
 enum { PIECE_BYTES_MAX = 512 };
-static const double unknown_penalty = 10;
+static const double UNKNOWN_PENALTY = 10;
 
 /* The best path to a position, and the last piece of that path. */
 typedef struct arrival {
@@ -158,7 +158,7 @@ static mha_status load_pieces(mha_tokenizer *t, const mha__json *list, mha_error
         t->unigram.score[id] = score;
         if (score < lowest) lowest = score;
     }
-    t->unigram.unk_score = lowest - unknown_penalty;
+    t->unigram.unk_score = lowest - UNKNOWN_PENALTY;
     return MHA_OK;
 }
 

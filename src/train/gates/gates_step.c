@@ -7,11 +7,11 @@
 #include <math.h>
 #include <string.h>
 
-static const double settled_open = 32; /* log-alpha of a gate frozen open; the negative is log-alpha of a gate frozen
+static const double FROZEN_OPEN = 32; /* log-alpha of a gate frozen open; the negative is log-alpha of a gate frozen
                                         * closed */
 /* range of log-alpha during training: a gate at either limit can still change */
-static const double min = -6, max = 4;
-static const double min_open = 0.01; /* minimum of an L1 gate frozen open; a gate frozen closed is 0 */
+static const double LOG_ALPHA_MIN = -6, LOG_ALPHA_MAX = 4;
+static const double OPEN_MIN = 0.01; /* minimum of an L1 gate frozen open; a gate frozen closed is 0 */
 
 /* ---- penalty strength ---- */
 
@@ -136,8 +136,8 @@ static void move(const mha_trainer *t, mha__gates *g, double scale, double stren
         *mean += (1 - o->beta1) * (x - *mean);
         *square = o->beta2 * *square + (1 - o->beta2) * x * x;
         *value -= g->o.rate * (*mean / bias1) / (sqrt(*square / bias2) + o->eps);
-        *value = g->o.penalty == MHA_GATES_L1 ? fmax(*value, mha__gates_settled(g) ? min_open : 0)
-                                              : fmin(fmax(*value, min), max);
+        *value = g->o.penalty == MHA_GATES_L1 ? fmax(*value, mha__gates_settled(g) ? OPEN_MIN : 0)
+                                              : fmin(fmax(*value, LOG_ALPHA_MIN), LOG_ALPHA_MAX);
     }
 }
 
@@ -169,8 +169,8 @@ static bool stays(const mha__gates *g, int64_t at, int64_t chosen)
 
 static double settled_value(const mha__gates *g, double value, bool open)
 {
-    if (g->o.penalty == MHA_GATES_L0) return open ? settled_open : -settled_open;
-    return open ? fmax(value, min_open) : 0;
+    if (g->o.penalty == MHA_GATES_L0) return open ? FROZEN_OPEN : -FROZEN_OPEN;
+    return open ? fmax(value, OPEN_MIN) : 0;
 }
 
 /* Freezes the gates and resets the moments of Adam, which include gradients of the penalty. */

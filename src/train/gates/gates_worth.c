@@ -10,13 +10,13 @@
 #include "train/trainer_struct.h"
 #include <math.h>
 
-static const double memory = 0.9; /* decay of the running mean of worth */
+static const double DECAY = 0.9; /* decay of the running mean of worth */
 /* width of a gate's transition from closed to open, in units of the price */
-static const double blur = 0.25;
+static const double BLUR = 0.25;
 /* range of log-alpha during training: within it, a gate can still change, and a nearly closed gate is sometimes sampled
  * open */
-static const double lowest = -4, highest = 2.5;
-static const double closed = -32; /* log-alpha of a permanently closed gate */
+static const double LOWEST = -4, HIGHEST = 2.5;
+static const double CLOSED = -32; /* log-alpha of a permanently closed gate */
 static const int64_t wait = 10;   /* steps until the worth is accurate enough to set a price or close a gate */
 
 bool mha__gates_priced(const mha__gates *g)
@@ -26,7 +26,7 @@ bool mha__gates_priced(const mha__gates *g)
 
 static bool is_open(const mha__gates *g, int64_t at)
 {
-    return at % g->heads < g->layer[at / g->heads].heads && g->value[at] > closed;
+    return at % g->heads < g->layer[at / g->heads].heads && g->value[at] > CLOSED;
 }
 
 /* Returns the number of open gates in a layer (-1 = in all layers). */
@@ -56,14 +56,14 @@ static void close_beyond(mha__gates *g, double target)
     for (int64_t open = count_open(g, -1); open > g->o.heads && (double)open - target > 1 - 1e-9; open--) {
         const int64_t at = find_least(g);
         if (at < 0) return;
-        g->value[at] = closed;
+        g->value[at] = CLOSED;
     }
 }
 
 static void set_price(mha__gates *g, double price)
 {
     for (int64_t at = 0; at < g->layers * g->heads; at++)
-        if (is_open(g, at)) g->value[at] = fmin(fmax((-g->mean[at] / price - 1) / blur, lowest), highest);
+        if (is_open(g, at)) g->value[at] = fmin(fmax((-g->mean[at] / price - 1) / BLUR, LOWEST), HIGHEST);
 }
 
 /* Returns the price at which the expected number of open gates is `target`. Bisection finds the price, because this
@@ -85,7 +85,7 @@ static double find_price(mha__gates *g, double target)
 double mha__gates_move_priced(mha__gates *g, double target, double scale)
 {
     for (int64_t at = 0; at < g->layers * g->heads; at++)
-        g->mean[at] += (1 - memory) * (g->gradient[at] * scale - g->mean[at]);
+        g->mean[at] += (1 - DECAY) * (g->gradient[at] * scale - g->mean[at]);
     if (g->control[MHA__GATES_TAKEN] <= (double)wait) return 0;
     close_beyond(g, target);
     return find_price(g, target);

@@ -4,7 +4,7 @@
 #include "train/gates/trainer_gates.h"
 #include <math.h>
 
-static const double beta = 2.0 / 3, low = -0.1, high = 1.1;
+static const double BETA = 2.0 / 3, LOW = -0.1, HIGH = 1.1;
 
 static double sigmoid(double x)
 {
@@ -13,12 +13,12 @@ static double sigmoid(double x)
 
 static double cut(double s)
 {
-    return fmin(1, fmax(0, s * (high - low) + low));
+    return fmin(1, fmax(0, s * (HIGH - LOW) + LOW));
 }
 
 double mha__gate_open(double a)
 {
-    return sigmoid(a - beta * log(-low / high));
+    return sigmoid(a - BETA * log(-LOW / HIGH));
 }
 
 double mha__gate_mean(double a)
@@ -28,7 +28,7 @@ double mha__gate_mean(double a)
 
 double mha__gate_sampled(double a, double u, double *slope)
 {
-    const double s = sigmoid((log(u) - log1p(-u) + a) / beta), z = cut(s);
-    *slope = z > 0 && z < 1 ? (high - low) * s * (1 - s) / beta : 0;
+    const double s = sigmoid((log(u) - log1p(-u) + a) / BETA), z = cut(s);
+    *slope = z > 0 && z < 1 ? (HIGH - LOW) * s * (1 - s) / BETA : 0;
     return z;
 }
